@@ -1,0 +1,84 @@
+"""Merges neighbouring accesses of one wavefront tile before they travel to the Tracker."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from .geometry import Geometry
+from .layouts import update
+from .two_entry_queue import TwoEntryQueue
+
+
+class Coalescer(wiring.Component):
+    """Adds up consecutive accesses with the same workgroup, wavefront and region into one update.
+
+    The Tracker counts bytes per wavefront tile (T3 paper, section 4.2.1), so neighbours on one memory
+    channel need not be reported one by one. The held update leaves when an access with another key
+    arrives, when the sum of bytes would not fit into `amount`, or after `coalescer_timeout_cycles`
+    cycles in which nothing was merged. Bytes are never lost and order is kept.
+
+    One access per cycle is accepted until two updates wait at the output behind the held one.
+    `accesses.ready` and `updates` come from registers only.
+
+    Members
+    -------
+    accesses : In(stream(update))
+        One access each; `amount` is its bytes.
+    updates : Out(stream(update))
+        `amount` is the sum, `address` the smallest, `source` that of the last access.
+    merged : Out(1)
+        Pulse: this cycle's access joined the held update.
+    busy : Out(1)
+        Something is held or waits at the output.
+    """
+
+    def __init__(self, geometry: Geometry):
+        layout = update(geometry)
+        super().__init__({
+            "accesses": In(stream.Signature(layout)),
+            "updates": Out(stream.Signature(layout)),
+            "merged": Out(1),
+            "busy": Out(1),
+        })
+        self._layout = layout
+        self._timeout = geometry.channel.coalescer_timeout_cycles
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.queue = queue = TwoEntryQueue(self._layout)
+        wiring.connect(m, queue.output, wiring.flipped(self.updates))
+
+        held = Signal(self._layout)
+        held_valid = Signal()
+        waited = Signal(range(self._timeout))
+        access = self.accesses.payload
+
+        def key(item):
+            return Cat(item.wg, item.wf, item.region)
+
+        total = Signal(len(held.amount) + 1)
+        accept, joins, expired = Signal(), Signal(), Signal()
+        m.d.comb += [
+            # A held update that could not move aside would have to depend on the access, hence on `valid`.
+            self.accesses.ready.eq(~held_valid | queue.input.ready),
+            accept.eq(self.accesses.valid & self.accesses.ready),
+            total.eq(held.amount + access.amount),
+            joins.eq(accept & held_valid & (key(held) == key(access)) & ~total[-1]),
+            expired.eq(waited == self._timeout - 1),
+            self.merged.eq(joins),
+            self.busy.eq(held_valid | queue.output.valid),
+            queue.input.payload.eq(held),
+            queue.input.valid.eq(held_valid & ~joins & (accept | expired)),
+        ]
+        with m.If(~expired):
+            m.d.sync += waited.eq(waited + 1)
+        with m.If(accept):
+            m.d.sync += [held_valid.eq(1), held.eq(access), waited.eq(0)]
+            with m.If(joins):
+                m.d.sync += [
+                    held.amount.eq(total),
+                    held.address.eq(Mux(access.address < held.address, access.address, held.address)),
+                ]
+        with m.Elif(queue.input.valid & queue.input.ready):
+            m.d.sync += held_valid.eq(0)
+        return m
