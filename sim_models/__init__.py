@@ -1,0 +1,1 @@
+"""Models of everything around the hardware: memory, links, workloads, and the driver."""
