@@ -1,0 +1,46 @@
+# The two commands that matter: `make run` and `make test`. Both set up .venv first, from pyproject.toml.
+
+PYTHON ?= python3
+VENV   ?= .venv
+ARGS   ?=
+PYTEST_ARGS ?= -n auto --dist loadfile
+
+python := $(VENV)/bin/python
+stamp  := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help run test cocotb alu-exhaustive lint clean setup prerequisites
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: setup  ## t3 run: one fused sub-layer on the RTL (options: make run ARGS="--model gpt-3 --tp 32")
+	@$(python) -m sim_models.cli run $(ARGS)
+
+test: setup  ## every test (a part of them: make test PYTEST_ARGS="tests/rtl -x")
+	$(python) -m pytest $(PYTEST_ARGS)
+
+cocotb: setup  ## the cocotb testbenches alone
+	$(python) -m pytest -n auto --dist loadfile tests/cocotb
+
+alu-exhaustive: setup  ## every one of the 2^32 fp16 operand pairs of the near-memory ALU (minutes)
+	$(python) -m sim_models.alu_exhaustive
+
+lint: setup  ## ruff
+	$(python) -m ruff check .
+
+clean:  ## remove builds, caches and .venv
+	rm -rf build .venv sim_build *.egg-info .pytest_cache .hypothesis .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+prerequisites:
+	@sh scripts/prerequisites.sh '$(PYTHON)'
+
+setup: prerequisites $(stamp)
+
+# A stamp, not the folder: an installation that was interrupted is done again.
+$(stamp): pyproject.toml | prerequisites
+	@echo "t3: installing into $(VENV) (once; again when pyproject.toml changes)"
+	@$(python) -m pip --version >/dev/null 2>&1 || '$(PYTHON)' -m venv --clear '$(VENV)'
+	@$(python) -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@

