@@ -1,0 +1,215 @@
+"""APB slave: configuration out, status and the first error in."""
+
+from amaranth.hdl import Array, C, Cat, Module, Mux, Signal
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from .geometry import Geometry, GeometryError
+from .layouts import descriptor, error_report
+from .registers import COUNTERS, REGION_STRIDE, STATUS_BITS, register_map
+
+
+def config_layout(g: Geometry) -> data.StructLayout:
+    """Every writable field outside the region descriptors, under its name in the register map."""
+    return data.StructLayout({field.name: field.width for register in register_map(g).fixed
+                              if register.access == "rw" for field in register.fields})
+
+
+def status_layout() -> data.StructLayout:
+    return data.StructLayout({name: 1 for name, _ in STATUS_BITS})
+
+
+def counters_layout() -> data.StructLayout:
+    return data.StructLayout({name: 32 for name, _ in COUNTERS})
+
+
+def _lowest(candidates):
+    """(any, index) of the lowest valid one, as a tree; `candidates` are (valid, index) pairs in order."""
+    if len(candidates) == 1:
+        return candidates[0]
+    middle = len(candidates) // 2
+    (low, low_index), (high, high_index) = _lowest(candidates[:middle]), _lowest(candidates[middle:])
+    return low | high, Mux(low, low_index, high_index)
+
+
+class ConfigBus(wiring.Component):
+    """Registers of one GPU behind an APB3 slave (T3 paper, section 4.4: what `remote_map` and `dma_map` program).
+
+    The map is `rtl.registers.register_map`. Every transfer has one wait state and every output is a register. A write
+    takes effect in the cycle in which `pready` is high. `pslverr` answers an unmapped or misaligned address, and a
+    write to a read-only register, which then changes nothing.
+
+    The first error stays latched, whatever follows, until CONTROL.clear_error. Of two in one cycle the reporter with
+    the lower index wins; an error in the cycle of the clearing is latched.
+
+    Parameters
+    ----------
+    geometry : Geometry
+    reporters : int
+        Blocks that report errors, at least 1.
+
+    Members
+    -------
+    paddr, psel, penable, pwrite, pwdata : In
+        APB request; `paddr` has `register_map(geometry).address_bits` bits, data 32.
+    prdata, pready, pslverr : Out
+        APB response.
+    config : Out(config_layout(geometry))
+        Levels: policy, auto_threshold, threshold, starvation_limit, breakpoint0..2, window, shift, enable_downstream.
+    restart, clear_counters : Out(1)
+        Pulses of one cycle.
+    descriptors : Out(descriptor(geometry)).array(regions)
+    error : Out(1)
+        Level: an error is latched.
+    reports : In(error_report(geometry)).array(reporters)
+    status : In(status_layout())
+    counters : In(counters_layout())
+        Values of 32 bits, kept by the blocks that count.
+    chosen_threshold, monitor_mean : In
+        7 and 16 bits, from the intensity monitor.
+    """
+
+    def __init__(self, geometry: Geometry, *, reporters: int = 1):
+        if type(reporters) is not int or reporters < 1:
+            raise GeometryError(f"reporters={reporters!r} is impossible: at least 1 is needed")
+        self._geometry = geometry
+        self._map = register_map(geometry)
+        super().__init__({
+            "paddr": In(self._map.address_bits),
+            "psel": In(1),
+            "penable": In(1),
+            "pwrite": In(1),
+            "pwdata": In(32),
+            "prdata": Out(32),
+            "pready": Out(1),
+            "pslverr": Out(1),
+            "config": Out(config_layout(geometry)),
+            "restart": Out(1),
+            "clear_counters": Out(1),
+            "descriptors": Out(descriptor(geometry)).array(geometry.dma.regions),
+            "error": Out(1),
+            "reports": In(error_report(geometry)).array(reporters),
+            "status": In(status_layout()),
+            "counters": In(counters_layout()),
+            "chosen_threshold": In(7),
+            "monitor_mean": In(16),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        registers = self._map
+        latched = Signal(error_report(self._geometry))
+        levels = self._config_registers(m)
+        pulses = {"restart": self.restart, "clear_counters": self.clear_counters, "clear_error": Signal()}
+
+        # Address decoding: bit 10 and up is zero for the fixed registers, whose word is paddr[2:10].
+        aligned = self.paddr[:2] == 0
+        fixed_space = aligned & (self.paddr[10:] == 0)
+        stride_bits = (REGION_STRIDE - 1).bit_length()
+        first_region = registers.region_offset(0) >> stride_bits
+        block = self.paddr[stride_bits:]
+        region = Signal(range(max(2, registers.regions)))
+        region_space = Signal()
+        m.d.comb += [
+            region.eq(block - first_region),
+            region_space.eq(aligned & (block >= first_region) & (block < first_region + registers.regions)),
+        ]
+
+        access = self.psel & self.penable & ~self.pready
+        m.d.sync += [self.pready.eq(access), *(pulse.eq(0) for pulse in pulses.values())]
+        with m.If(access):
+            m.d.sync += [self.prdata.eq(0), self.pslverr.eq(1)]
+            with m.If(fixed_space):
+                with m.Switch(self.paddr[2:10]):
+                    for register in registers.fixed:
+                        with m.Case(register.offset >> 2):
+                            m.d.sync += self.pslverr.eq(self.pwrite & (register.access == "ro"))
+                            if register.access == "w1":
+                                m.d.sync += [pulses[f.name].eq(self.pwrite & self.pwdata[f.lsb])
+                                             for f in register.fields]
+                            elif register.access == "rw":
+                                m.d.sync += self.prdata.eq(self._word(register, levels))
+                                with m.If(self.pwrite):
+                                    m.d.sync += [levels[f.name].eq(self.pwdata[f.lsb:]) for f in register.fields]
+                            else:
+                                m.d.sync += self.prdata.eq(self._word(register, self._read_only(latched)))
+            with m.Elif(region_space):
+                m.d.sync += self.prdata.eq(self._region_word(m, region))
+                with m.Switch(self.paddr[2:stride_bits]):
+                    for register in registers.region:
+                        with m.Case(register.offset >> 2):
+                            m.d.sync += self.pslverr.eq(0)
+                for index in range(registers.regions):
+                    with m.If(self.pwrite & (region == index)):
+                        with m.Switch(self.paddr[2:stride_bits]):
+                            for register in registers.region:
+                                with m.Case(register.offset >> 2):
+                                    fields = self._region_fields(self.descriptors[index])
+                                    m.d.sync += [fields[f.name].eq(self.pwdata[f.lsb:])
+                                                 for f in register.fields if f.width]
+
+        found, winner = _lowest([(report.valid, index) for index, report in enumerate(self.reports)])
+        m.d.comb += self.error.eq(latched.valid)
+        with m.If(pulses["clear_error"]):
+            m.d.sync += latched.eq(0)
+        with m.If(found & (~latched.valid | pulses["clear_error"])):
+            m.d.sync += latched.eq(Array(report.as_value() for report in self.reports)[winner])
+        return m
+
+    def _config_registers(self, m):
+        """Field name -> its level in `config`, after giving each its reset value."""
+        levels = {}
+        for register in self._map.fixed:
+            if register.access == "rw":
+                for f in register.fields:
+                    levels[f.name] = Signal(f.width, name=f.name, init=f.reset)
+                    m.d.comb += self.config[f.name].eq(levels[f.name])
+        return levels
+
+    def _read_only(self, latched):
+        """Field name -> value of every read-only field that is not a constant."""
+        values = {name: self.status[name] for name, _ in STATUS_BITS}
+        values |= {f"count_{name}": self.counters[name] for name, _ in COUNTERS}
+        return values | {
+            "error": latched.valid,
+            "error_code": latched.code.as_value(),
+            "error_wf": latched.details.wf,
+            "error_region": latched.details.region,
+            "error_wg": latched.details.wg,
+            "error_address_lo": latched.details.address[:32],
+            "error_address_hi": latched.details.address[32:],
+            "chosen_threshold": self.chosen_threshold,
+            "monitor_mean": self.monitor_mean,
+        }
+
+    def _region_fields(self, entry):
+        """Field name -> the slice of a descriptor that holds it."""
+        halves = {}
+        for name in ("address_offset", "base", "limit"):
+            value = getattr(entry, name)
+            halves |= {f"{name}_lo": value[:32], f"{name}_hi": value[32:]}
+        coded = {"kind": entry.kind.as_value(), "op": entry.op.as_value()}
+        return halves | coded | {name: getattr(entry, name) for name in (
+            "destination_region", "device", "tiles_per_block", "wg_offset", "threshold", "row_bytes", "columns",
+            "pitch_bytes")}
+
+    @staticmethod
+    def _word(register, values):
+        """The register's 32 bits; a field without a value reads as its reset value."""
+        word, position = [], 0
+        for f in register.fields:
+            if f.width:
+                word += [C(0, f.lsb - position)] if f.lsb > position else []
+                word.append(values[f.name] if f.name in values else C(f.reset, f.width))
+                position = f.lsb + f.width
+        return Cat(word)
+
+    def _region_word(self, m, region):
+        """The addressed word of the addressed region: one selection per word, then one between words."""
+        result = Signal(32)
+        with m.Switch(self.paddr[2:(REGION_STRIDE - 1).bit_length()]):
+            for register in self._map.region:
+                words = [self._word(register, self._region_fields(entry)) for entry in self.descriptors]
+                with m.Case(register.offset >> 2):
+                    m.d.comb += result.eq(Array(words)[region])
+        return result

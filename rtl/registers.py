@@ -1,0 +1,241 @@
+"""The register map: one table from which the bus decoder, the driver and the documentation come.
+
+Plain Python. Offsets are in bytes and fixed; field widths follow the geometry. A 64-bit quantity is a pair of
+registers, `_LO` first.
+"""
+
+from dataclasses import dataclass
+
+from .geometry import Geometry
+
+IDENTITY = 0x54335454  #: "T3TT"
+VERSION = 0x0001_0000  #: major in the upper half, minor in the lower
+
+REGION_BASE = 0x400  #: descriptor of region 0
+REGION_STRIDE = 0x40
+
+#: What the coded fields may hold. `rtl.layouts` has the same codes as Amaranth enums; a test compares the two.
+POLICIES = {"round_robin": 0, "compute_first": 1, "mca": 2}
+REGION_KINDS = {"none": 0, "remote": 1, "dma": 2, "event": 3}
+OPERATIONS = {"store": 1, "update": 2}
+ERRORS = {"none": 0, "region_unconfigured": 1, "threshold_exceeded": 2, "dispatch_order": 3,
+          "address_out_of_range": 4, "completion_unexpected": 5}
+NO_THRESHOLD = 127  #: an occupancy that no DRAM queue reaches: communication is never held back
+
+#: Blocks that report themselves busy, and other levels, in the order of their STATUS bits.
+STATUS_BITS = (
+    ("tracker_busy", "an update is in the update network or in the Tracker's pipeline, or memory is being cleared"),
+    ("tracker_occupied", "at least one tile is partly updated"),
+    ("dma_table_busy", "a trigger or a ready command waits for an engine"),
+    ("engines_busy", "an address generator or the line router works on a command"),
+    ("egress_busy", "a line is on its way through an egress lane"),
+    ("channels_busy", "a request or an access waits in a memory channel"),
+    ("dispatch_blocked", "the dispatcher waits for the window to move"),
+    ("drain", "the producer kernel has ended; communication drains"),
+    ("monitor_done", "the intensity monitor has chosen a threshold"),
+)
+
+#: 32-bit counters, modulo 2**32, cleared by CONTROL.clear_counters.
+COUNTERS = (
+    ("updates", "updates that the Tracker accepted"),
+    ("triggers", "tiles that reached their threshold"),
+    ("commands", "DMA commands that an engine accepted"),
+    ("lines", "lines that the DMA engines issued"),
+    ("packets", "packets that left towards the link"),
+    ("guard_stall", "cycles, summed over channels, in which a DMA read waited for an older update of its address"),
+    ("coalesced", "tracked accesses that entered a coalescer; minus updates: those that were merged"),
+    ("set_full_stall", "cycles, summed over banks, in which an update waited for a free way"),
+    ("ready_high_water", "largest number of ready commands that waited for an engine"),
+)
+
+
+@dataclass(frozen=True)
+class Field:
+    """Some bits of a register. A field of width 0 does not exist in this geometry."""
+
+    name: str
+    lsb: int
+    width: int
+    description: str
+    reset: int = 0
+
+    @property
+    def mask(self) -> int:
+        return (1 << self.width) - 1
+
+    def encode(self, value: int) -> int:
+        """The field's contribution to the register's value."""
+        return (value & self.mask) << self.lsb
+
+    def decode(self, word: int) -> int:
+        return (word >> self.lsb) & self.mask
+
+
+@dataclass(frozen=True)
+class Register:
+    """One 32-bit register. Access: rw, ro, or w1 (a pulse per bit written as one; reads as zero)."""
+
+    name: str
+    offset: int
+    access: str
+    fields: tuple
+    description: str = ""
+
+    @property
+    def reset(self) -> int:
+        return sum(field.encode(field.reset) for field in self.fields)
+
+    def field(self, name: str) -> Field:
+        for field in self.fields:
+            if field.name == name:
+                return field
+        raise KeyError(f"{self.name} has no field {name!r}")
+
+
+def _halves(name: str, offset: int, access: str, width: int, description: str) -> list:
+    """The register pair of a quantity of up to 64 bits; the fields carry the quantity's name in lower case."""
+    low, high = min(width, 32), max(width - 32, 0)
+    return [Register(f"{name}_LO", offset, access, (Field(name.lower() + "_lo", 0, low, f"{description}; low word"),)),
+            Register(f"{name}_HI", offset + 4, access,
+                     (Field(name.lower() + "_hi", 0, high, f"{description}; high word"),))]
+
+
+@dataclass(frozen=True)
+class RegisterMap:
+    """Every register of one geometry: `fixed`, and `region`, whose offsets are relative to a region's descriptor."""
+
+    fixed: tuple
+    region: tuple
+    regions: int
+
+    @property
+    def address_bits(self) -> int:
+        """Width of the bus address: 12, or 13 for 64 regions."""
+        return max(12, (REGION_BASE + self.regions * REGION_STRIDE - 1).bit_length())
+
+    def __getitem__(self, name: str) -> Register:
+        for register in self.fixed + self.region:
+            if register.name == name:
+                return register
+        raise KeyError(f"no register {name!r}")
+
+    def region_offset(self, region: int) -> int:
+        return REGION_BASE + region * REGION_STRIDE
+
+    def all_registers(self):
+        """(absolute offset, register, region or None), lowest offset first."""
+        for register in self.fixed:
+            yield register.offset, register, None
+        for region in range(self.regions):
+            for register in self.region:
+                yield self.region_offset(region) + register.offset, register, region
+
+
+def safe_window(geometry: Geometry) -> int:
+    """Workgroups that may be open at once if each has as many wavefront tiles as there are ids (at least one each).
+
+    The reset value of WINDOW; a driver that knows the kernel's tiles per workgroup may allow more.
+    """
+    tracker = geometry.tracker
+    return tracker.sets * max(1, tracker.ways >> tracker.wf_bits)
+
+
+def register_map(geometry: Geometry) -> RegisterMap:
+    """The register map of `geometry`."""
+    t, c, d = geometry.tracker, geometry.channel, geometry.dma
+    window_bits = t.wg_bits + 1
+    status = tuple(Field(name, bit, 1, text) for bit, (name, text) in enumerate(STATUS_BITS))
+    fixed = [
+        Register("ID", 0x000, "ro", (Field("id", 0, 32, 'the characters "T3TT"', IDENTITY),)),
+        Register("VERSION", 0x004, "ro", (Field("version", 0, 32, "major and minor, 16 bits each", VERSION),)),
+        Register("GEOMETRY0", 0x008, "ro", (
+            Field("set_bits", 0, 8, "log2 of the Tracker's sets", t.set_bits),
+            Field("ways", 8, 8, "ways per set", t.ways),
+            Field("bank_bits", 16, 8, "log2 of the Tracker's banks", t.bank_bits),
+            Field("channel_bits", 24, 8, "log2 of the memory channels", c.channel_bits))),
+        Register("GEOMETRY1", 0x00C, "ro", (
+            Field("regions", 0, 8, "region descriptors", d.regions),
+            Field("engines", 8, 8, "DMA engines", d.engines),
+            Field("egress_lanes", 16, 8, "egress lanes", d.egress_lanes),
+            Field("queue_entries", 24, 8, "DRAM queue entries per channel", c.queue_entries))),
+        Register("CONTROL", 0x010, "w1", (
+            Field("restart", 1, 1, "a new kernel: workgroups count from 0, the monitor measures again"),
+            Field("clear_error", 2, 1, "forget the first error"),
+            Field("clear_counters", 3, 1, "all counters to zero"))),
+        Register("POLICY", 0x014, "rw", (
+            Field("policy", 0, 2, "arbiter: 0 round robin, 1 compute first, 2 MCA", POLICIES["mca"]),
+            Field("auto_threshold", 4, 1, "1: MCA's threshold comes from the intensity monitor", 1))),
+        Register("THRESHOLD", 0x018, "rw", (
+            Field("threshold", 0, 7, "occupancy at which MCA holds communication back (auto_threshold 0); 127: none",
+                  NO_THRESHOLD),)),
+        Register("STARVATION_LIMIT", 0x01C, "rw", (
+            Field("starvation_limit", 0, 16, "cycles after which waiting communication goes first; 0: never"),)),
+        Register("MONITOR", 0x020, "rw", (
+            Field("breakpoint0", 0, 8, "mean occupancy, in quarter entries, below which there is no threshold", 16),
+            Field("breakpoint1", 8, 8, "below this mean: threshold 30", 64),
+            Field("breakpoint2", 16, 8, "below this mean: threshold 10; from it on: 5", 128))),
+        Register("CHOSEN_THRESHOLD", 0x024, "ro", (
+            Field("chosen_threshold", 0, 7, "the intensity monitor's choice; 127: none"),)),
+        Register("MONITOR_MEAN", 0x028, "ro", (
+            Field("monitor_mean", 0, 16, "mean occupancy that the choice rests on, in quarter entries"),)),
+        Register("GEOMETRY2", 0x02C, "ro", (
+            Field("wg_bits", 0, 8, "width of a workgroup id", t.wg_bits),
+            Field("wf_bits", 8, 8, "width of a wavefront id", t.wf_bits),
+            Field("address_bits", 16, 8, "width of an address", t.address_bits),
+            Field("count_bits", 24, 8, "width of a threshold", t.count_bits))),
+        Register("WINDOW", 0x030, "rw", (
+            Field("window", 0, window_bits, "workgroups that may be open at once", safe_window(geometry)),)),
+        Register("SHIFT", 0x034, "rw", (
+            Field("shift", 0, window_bits, "workgroups by which the downstream device runs behind"),)),
+        Register("WINDOW_CONTROL", 0x038, "rw", (
+            Field("enable_downstream", 0, 1, "1: the downstream device's window counts too"),)),
+        Register("STATUS", 0x03C, "ro", status + (
+            Field("error", 31, 1, "an error is latched"),)),
+        Register("ERROR_CODE", 0x040, "ro", (Field("error_code", 0, 4, "the first error; 0: none"),)),
+        Register("ERROR_TILE", 0x044, "ro", (
+            Field("error_wf", 0, t.wf_bits, "its wavefront"),
+            Field("error_region", 8, d.region_bits, "its region"))),
+        Register("ERROR_WG", 0x048, "ro", (Field("error_wg", 0, t.wg_bits, "its workgroup"),)),
+        *_halves("ERROR_ADDRESS", 0x050, "ro", t.address_bits, "its address"),
+        *(Register(f"COUNT_{name.upper()}", 0x080 + 4 * i, "ro", (Field(f"count_{name}", 0, 32, text),))
+          for i, (name, text) in enumerate(COUNTERS)),
+    ]
+    region = [
+        Register("REGION_KIND", 0x00, "rw", (
+            Field("kind", 0, 2, "0 none, 1 remote, 2 DMA, 3 event; written last, it makes the region live"),
+            Field("op", 4, 2, "operation at the destination: 1 store, 2 update"),
+            Field("destination_region", 8, d.region_bits, "region at the destination"),
+            Field("device", 16, d.device_bits, "destination device"))),
+        Register("REGION_TILE", 0x04, "rw", (
+            Field("tiles_per_block", 0, t.wf_bits + 1, "wavefront tiles of one DMA block: a power of two"),
+            Field("wg_offset", 8, t.wg_bits, "added to the workgroup id, modulo its width"))),
+        Register("REGION_THRESHOLD", 0x08, "rw", (
+            Field("threshold", 0, t.count_bits, "bytes of a tile x updates per element"),)),
+        Register("REGION_SHAPE", 0x0C, "rw", (
+            Field("row_bytes", 0, 13, "contiguous bytes of one column of a block"),
+            Field("columns", 16, 10, "columns of a block"))),
+        Register("REGION_PITCH", 0x10, "rw", (
+            Field("pitch_bytes", 0, 32, "bytes from one column to the next"),)),
+        *_halves("ADDRESS_OFFSET", 0x18, "rw", t.address_bits, "added to the address, modulo its width"),
+        *_halves("BASE", 0x20, "rw", t.address_bits, "first byte of the mapped source range"),
+        *_halves("LIMIT", 0x28, "rw", t.address_bits, "first byte behind the mapped source range"),
+    ]
+    return RegisterMap(tuple(sorted(fixed, key=lambda r: r.offset)), tuple(region), d.regions)
+
+
+def markdown(geometry: Geometry) -> str:
+    """The register map as Markdown tables."""
+    registers = register_map(geometry)
+    lines = []
+    for title, group in (("Registers", registers.fixed),
+                         (f"Region descriptor r, at {REGION_BASE:#05x} + r * {REGION_STRIDE:#04x}", registers.region)):
+        lines += [f"### {title}", "", "| offset | register | access | bits | field | reset | meaning |",
+                  "|---|---|---|---|---|---|---|"]
+        for register in group:
+            for f in register.fields:
+                if f.width:
+                    bits = f"{f.lsb + f.width - 1}:{f.lsb}" if f.width > 1 else f"{f.lsb}"
+                    lines.append(f"| {register.offset:#05x} | {register.name} | {register.access} | {bits} | {f.name} "
+                                 f"| {f.reset:#x} | {f.description} |")
+        lines.append("")
+    return "\n".join(lines)

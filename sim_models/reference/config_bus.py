@@ -1,0 +1,80 @@
+"""Transaction-level reference of `rtl.config_bus`: what each APB transfer does and what it reads.
+
+The model holds only stored state: the fields that software wrote, and the first error. Status, counters and
+the monitor's values are passed to `read` as they are in the cycle of the access.
+"""
+
+from typing import NamedTuple
+
+from rtl.geometry import Geometry
+from rtl.registers import register_map
+
+
+class ErrorReport(NamedTuple):
+    """One error: the code and the fields of `rtl.layouts.error`."""
+
+    code: int
+    address: int
+    region: int
+    wf: int
+    wg: int
+
+
+class ConfigBusModel:
+    """Transfers and error reports in, stored fields out."""
+
+    def __init__(self, geometry: Geometry):
+        self._registers = {offset: (register, region)
+                           for offset, register, region in register_map(geometry).all_registers()}
+        self.reset()
+
+    def reset(self) -> None:
+        self.fields = {(region, f.name): f.reset for register, region in self._registers.values()
+                       if register.access == "rw" for f in register.fields}
+        self.first_error = None
+
+    def value(self, name: str, region: int | None = None) -> int:
+        """A stored field; the halves of a 64-bit quantity are `name_lo` and `name_hi`."""
+        return self.fields[region, name]
+
+    def descriptor(self, region: int) -> dict:
+        """A region's descriptor under the field names of `rtl.layouts.descriptor`."""
+        fields = {name: value for (owner, name), value in self.fields.items() if owner == region}
+        for name in ("address_offset", "base", "limit"):
+            fields[name] = fields.pop(f"{name}_lo") | fields.pop(f"{name}_hi") << 32
+        return fields
+
+    def write(self, offset: int, value: int) -> tuple[bool, set]:
+        """(pslverr, names of the pulses that this write gives)."""
+        if offset not in self._registers or self._registers[offset][0].access == "ro":
+            return True, set()
+        register, region = self._registers[offset]
+        if register.access == "w1":
+            pulses = {f.name for f in register.fields if f.decode(value)}
+            if "clear_error" in pulses:
+                self.first_error = None
+            return False, pulses
+        for f in register.fields:
+            self.fields[region, f.name] = f.decode(value)
+        return False, set()
+
+    def read(self, offset: int, live: dict | None = None) -> tuple[bool, int]:
+        """(pslverr, data); `live` has the values of the fields that other blocks supply."""
+        if offset not in self._registers:
+            return True, 0
+        register, region = self._registers[offset]
+        error = self.first_error or ErrorReport(0, 0, 0, 0, 0)
+        known = {"error": self.first_error is not None, "error_code": error.code, "error_wf": error.wf,
+                 "error_region": error.region, "error_wg": error.wg, "error_address_lo": error.address & 0xFFFFFFFF,
+                 "error_address_hi": error.address >> 32, **(live or {})}
+        word = 0
+        if register.access != "w1":
+            for f in register.fields:
+                word |= f.encode(int(known.get(f.name, self.fields.get((region, f.name), f.reset))))
+        return False, word
+
+    def report(self, reports: list) -> None:
+        """Errors of one cycle, one `ErrorReport` or None per reporter."""
+        for report in reports:
+            if report is not None and self.first_error is None:
+                self.first_error = report
