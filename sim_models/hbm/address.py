@@ -1,0 +1,76 @@
+"""Channel-local line index to row, bank and bank group."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from numba import njit
+
+from sim_models.machine.dram import Dram
+
+
+class FieldPlace(NamedTuple):
+    """Where a field lies in the channel-local line index; width 0 = the field is absent there."""
+
+    shift: int
+    width: int
+
+
+def field_places(dram: Dram) -> dict[str, FieldPlace]:
+    """Place of every field of `dram.address_fields` in a line index (the bits inside a line are cut off).
+
+    "column" is present as "column_high" with an empty "column_low".
+    """
+    inside_line = (dram.columns_per_request - 1).bit_length()
+    split = "column_low" in dram.address_fields
+    widths = {
+        "row": (dram.rows_per_bank - 1).bit_length(),
+        "bank": (dram.banks_per_group - 1).bit_length(),
+        "bank_group": (dram.bank_groups - 1).bit_length(),
+        "column": dram.column_bits,
+        "column_high": dram.column_bits - dram.column_low_bits,
+        "column_low": dram.column_low_bits,
+    }
+    places = {}
+    position = -inside_line  # columns of one request lie below the line index
+    for name in reversed(dram.address_fields):
+        low, high = position, position + widths[name]
+        places[name] = FieldPlace(max(low, 0), max(high, 0) - max(low, 0))
+        position = high
+    if not split:
+        places["column_high"] = places.pop("column")
+        places["column_low"] = FieldPlace(0, 0)
+    return places
+
+
+@njit(cache=True, inline="always")
+def row_of(config, line):
+    """Row within its bank. Lines beyond the channel's capacity wrap around."""
+    return (line >> config.row_shift) & config.row_mask
+
+
+@njit(cache=True, inline="always")
+def bank_of(config, line):
+    """Bank number, bank group in the high bits: bank_group * banks_per_group + bank."""
+    bank = (line >> config.bank_shift) & config.bank_mask
+    group = (line >> config.group_shift) & config.group_mask
+    if config.bank_hash:
+        # Row and column bits permute banks and groups, so no power-of-two stride stays in one of them, while lines that
+        # are neighbours in the group field still lie in different groups.
+        row = (line >> config.row_shift) & config.row_mask
+        column = (line >> config.column_shift) & config.column_mask
+        bank ^= row & config.bank_mask
+        group ^= (column ^ (row >> config.bank_bits)) & config.group_mask
+    return (group << config.bank_bits) | bank
+
+
+def line_of(dram: Dram, bank_group: int, bank: int, row: int, line_in_row: int) -> int:
+    """The line index at a place; the inverse of `row_of` and `bank_of` for an address map without hash."""
+    if dram.bank_hash:
+        raise ValueError("line_of: only for an address map without bank_hash")
+    places = field_places(dram)
+    low = places["column_low"]
+    column_low = line_in_row & ((1 << low.width) - 1)
+    values = {"row": row, "bank": bank, "bank_group": bank_group, "column_low": column_low,
+              "column_high": line_in_row >> low.width}
+    return sum(value << places[name].shift for name, value in values.items())

@@ -1,0 +1,33 @@
+"""The two calls of a lockstep loop: put a request into a channel's queue, step a channel by one memory cycle."""
+
+from numba import njit
+
+from sim_models.hbm import fr_fcfs
+from sim_models.hbm.address import bank_of, row_of
+
+READ, STORE, UPDATE = 0, 1, 2  #: request operations; UPDATE is op-and-store by the near-memory ALU
+
+
+@njit(cache=True)
+def hbm_enqueue(state, channel, cycle, local_line, op, token):
+    """Queue one 64-byte request of `channel`.
+
+    The caller has checked `state.occupancy[channel] < state.queue_entries`. `local_line` is the channel-local line
+    index, `op` READ, STORE or UPDATE, `token` a non-negative number that `hbm_step` gives back. A request queued in a
+    cycle before `hbm_step` is called for that cycle may lead to a command in it.
+    """
+    config = state.config[0]
+    fr_fcfs.enqueue(config, state.channels[channel], cycle, row_of(config, local_line), bank_of(config, local_line),
+                    local_line, op, token)
+
+
+@njit(cache=True)
+def hbm_step(state, channel, cycle):
+    """Issue at most one row and one column command; cycles must not go backwards.
+
+    Returns the token of the request whose last column command was issued, else -1. Read data end
+    `state.read_data_cycles` later. Nothing happens before `state.next_cycle[channel]`, so such calls may be left out.
+    """
+    if cycle < state.next_cycle[channel]:
+        return -1
+    return fr_fcfs.step(state.config[0], state.channels[channel], cycle, state.log, state.log_length, channel)

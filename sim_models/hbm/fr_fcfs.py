@@ -1,0 +1,317 @@
+"""First-ready, first-come first-served over one unified queue, with reads and writes served in turn.
+
+Row hits go before other requests, older before younger. Requests wait in two lists per bank, reads and writes. Reads
+are preferred; writes go when there is no read, or in a *drain*, which begins when `write_high_watermark` writes are
+queued or writes have waited for `write_wait_limit_cycles`, and lasts for as many writes as were then present (less
+`write_low_watermark`). Before the next drain as many reads go first as waited at the end of the last one. So neither
+side starves and bus turnarounds are paid once per batch.
+
+Order: requests for the same line are served in the order in which they came. A request that meets an older one of
+the other kind for its line joins that one's list (and is served in the other kind's turn), where the same row keeps
+its order.
+"""
+
+from numba import njit
+
+from sim_models.hbm.bits import lowest_bit
+from sim_models.hbm.state import ACT, NEVER, NOWHERE, PRE, RD, REF, WR
+from sim_models.hbm.timing import (
+    activate,
+    activate_ready,
+    all_closed_ready,
+    log_command,
+    precharge,
+    read_column,
+    read_ready,
+    refresh,
+    refresh_bank_to_close,
+    write_column,
+    write_ready,
+)
+
+READS, WRITES = 0, 1
+
+
+@njit(cache=True, inline="always")
+def _set_hit(channel, side, banks, bank, entry):
+    """Make `entry` (or none) the next request of `side` that the open row of `bank` serves."""
+    bit = 1 << bank
+    channel.hit[side * banks + bank] = entry
+    foreign = entry >= 0 and (channel.op[entry] != 0) != (side == WRITES)
+    if side == READS:
+        channel.hit_read = channel.hit_read | bit if entry >= 0 else channel.hit_read & ~bit
+        channel.foreign = channel.foreign | bit if foreign else channel.foreign & ~bit
+    else:
+        channel.hit_write = channel.hit_write | bit if entry >= 0 else channel.hit_write & ~bit
+        channel.foreign = channel.foreign | bit << 32 if foreign else channel.foreign & ~(bit << 32)
+
+
+@njit(cache=True)
+def _find_hit(channel, entry, row):
+    """First entry from `entry` on, in age order, for `row`."""
+    while entry >= 0 and channel.row[entry] != row:
+        entry = channel.next[entry]
+    return entry
+
+
+@njit(cache=True)
+def enqueue(config, channel, cycle, row, bank, line, op, token):
+    """Append one request; the caller has checked that there is room."""
+    banks = config.banks
+    entry = channel.free
+    channel.free = channel.next[entry]
+    side = WRITES if op else READS
+    other = channel.head[(1 - side) * banks + bank]
+    while other >= 0:
+        if channel.line[other] == line:
+            side = 1 - side
+            break
+        other = channel.next[other]
+    place = side * banks + bank
+    last = channel.tail[place]
+    channel.next[entry] = NOWHERE
+    channel.previous[entry] = last
+    channel.row[entry] = row
+    channel.line[entry] = line
+    channel.op[entry] = op
+    channel.token[entry] = token
+    channel.columns_left[entry] = config.columns_per_request
+    channel.entry_age[entry] = channel.age
+    channel.age += 1
+    channel.tail[place] = entry
+    channel.occupancy += 1
+    if last >= 0:
+        channel.next[last] = entry
+    else:
+        channel.head[place] = entry
+        if side == READS:
+            channel.pending_read |= 1 << bank
+        else:
+            channel.pending_write |= 1 << bank
+    if side == READS:
+        channel.reads += 1
+    else:
+        if channel.writes == 0:
+            channel.write_waits_since = cycle
+        channel.writes += 1
+    if channel.hit[place] < 0:
+        if channel.open_row[bank] == row and (last < 0 or channel.hits_served[bank] < config.row_hit_limit):
+            _set_hit(channel, side, banks, bank, entry)
+        else:
+            channel.row_next = cycle
+    channel.column_next = min(channel.column_next, cycle)
+    if side == WRITES:
+        channel.row_next = cycle
+    channel.next_cycle = min(channel.next_cycle, cycle)
+
+
+@njit(cache=True)
+def _finish(config, channel, side, bank, entry):
+    """Take a served request out of its list; returns its token."""
+    banks = config.banks
+    place = side * banks + bank
+    before, after = channel.previous[entry], channel.next[entry]
+    if before >= 0:
+        channel.next[before] = after
+    else:
+        channel.head[place] = after
+    if after >= 0:
+        channel.previous[after] = before
+    else:
+        channel.tail[place] = before
+    if before < 0 and after < 0:
+        if side == READS:
+            channel.pending_read &= ~(1 << bank)
+        else:
+            channel.pending_write &= ~(1 << bank)
+    channel.next[entry] = channel.free
+    channel.free = entry
+    channel.occupancy -= 1
+    if side == READS:
+        channel.reads -= 1
+        channel.read_quota -= 1
+    else:
+        channel.writes -= 1
+        channel.drain_left -= 1
+    row = channel.open_row[bank]
+    served = channel.hits_served[bank] + 1
+    channel.hits_served[bank] = served
+    head = channel.head[place]
+    if served >= config.row_hit_limit and head >= 0 and channel.row[head] != row:
+        hit = NOWHERE
+    else:
+        hit = _find_hit(channel, after, row)
+    _set_hit(channel, side, banks, bank, hit)
+    return channel.token[entry]
+
+
+@njit(cache=True, inline="always")
+def _choose_direction(config, channel, cycle):
+    """READS or WRITES for this cycle; begins and ends drains."""
+    if channel.draining and (channel.drain_left <= 0 or channel.writes == 0):
+        channel.draining = 0
+        channel.read_quota = channel.reads
+        channel.write_waits_since = cycle
+    if channel.writes == 0:
+        return READS
+    if channel.draining or channel.reads == 0:
+        return WRITES
+    if channel.read_quota <= 0:
+        if channel.writes >= config.write_high:
+            channel.draining = 1
+            channel.drain_left = channel.writes - config.write_low
+            return WRITES
+        if cycle >= channel.write_waits_since + config.write_wait_limit:
+            channel.draining = 1
+            channel.drain_left = channel.writes
+            return WRITES
+    return READS
+
+
+@njit(cache=True, inline="always")
+def _choose_column(config, channel, cycle, side):
+    """(bank of the oldest row hit that may go now or -1, earliest cycle of one otherwise)."""
+    best, best_age, earliest = -1, NEVER, NEVER
+    banks = config.banks
+    if side == READS:
+        candidates, foreign, ready_from = channel.hit_read, channel.foreign & 0xFFFFFFFF, channel.read_ready
+    else:
+        candidates, foreign, ready_from = channel.hit_write, channel.foreign >> 32, channel.write_ready
+    if foreign == 0 and ready_from > cycle:
+        return -1, (ready_from if candidates else NEVER)
+    while candidates:
+        bank = lowest_bit(candidates)
+        candidates &= candidates - 1
+        reads = (side == READS) != (foreign >> bank & 1 == 1)
+        ready = read_ready(config, channel, bank) if reads else write_ready(config, channel, bank)
+        if ready <= cycle:
+            age = channel.entry_age[channel.hit[side * banks + bank]]
+            if age < best_age:
+                best, best_age = bank, age
+        else:
+            earliest = min(earliest, ready)
+    return best, earliest
+
+
+@njit(cache=True, inline="always")
+def _choose_row(config, channel, cycle, side, candidates, earliest):
+    """(bank of the oldest request that an ACT or PRE now would help or -1, earliest cycle of one otherwise)."""
+    best, best_age = -1, NEVER
+    banks = config.banks
+    while candidates:
+        bank = lowest_bit(candidates)
+        candidates &= candidates - 1
+        if channel.open >> bank & 1:
+            ready = channel.bank_pre_ready[bank]
+        else:
+            ready = activate_ready(config, channel, bank)
+        if ready <= cycle:
+            age = channel.entry_age[channel.head[side * banks + bank]]
+            if age < best_age:
+                best, best_age = bank, age
+        else:
+            earliest = min(earliest, ready)
+    return best, earliest
+
+
+@njit(cache=True)
+def _step_refresh(config, channel, cycle, log, log_length, index):
+    """A refresh is due: close the banks, one PRE per cycle, then REF. Nothing else is issued meanwhile."""
+    if channel.open:
+        bank = refresh_bank_to_close(channel, cycle, config.banks)
+        if bank < 0:
+            channel.next_cycle = -1 - bank
+            return
+        precharge(config, channel, cycle, bank)
+        _set_hit(channel, READS, config.banks, bank, NOWHERE)
+        _set_hit(channel, WRITES, config.banks, bank, NOWHERE)
+        if log.shape[0]:
+            log_command(log, log_length, index, cycle, PRE, bank, 0)
+        channel.next_cycle = cycle + 1 if channel.open else all_closed_ready(config, channel)
+        return
+    ready = all_closed_ready(config, channel)
+    if ready > cycle:
+        channel.next_cycle = ready
+        return
+    refresh(config, channel, cycle)
+    if log.shape[0]:
+        log_command(log, log_length, index, cycle, REF, 0, 0)
+    channel.column_next = channel.row_next = cycle
+    channel.next_cycle = min(channel.refresh_due, cycle + config.refresh_to_act)
+
+
+@njit(cache=True)
+def step(config, channel, cycle, log, log_length, index):
+    """One memory cycle in which something may happen; returns a finished request's token or -1."""
+    if cycle >= channel.refresh_due:
+        _step_refresh(config, channel, cycle, log, log_length, index)
+        return -1
+    banks = config.banks
+    token = -1
+    side = _choose_direction(config, channel, cycle)
+    if side != channel.direction:
+        channel.direction = side
+        channel.column_next = channel.row_next = cycle
+
+    if channel.column_next <= cycle:
+        bank, earliest = _choose_column(config, channel, cycle, side)
+        if bank >= 0:
+            entry = channel.hit[side * banks + bank]
+            op = channel.op[entry]
+            if op == 0:
+                read_column(config, channel, cycle, bank)
+            else:
+                write_column(config, channel, cycle, bank, op == 2)
+                channel.write_waits_since = cycle
+            if log.shape[0]:
+                log_command(log, log_length, index, cycle, WR if op else RD, bank, channel.line[entry])
+            left = channel.columns_left[entry] - 1
+            channel.columns_left[entry] = left
+            if left == 0:
+                token = _finish(config, channel, side, bank, entry)
+                if channel.hit[side * banks + bank] < 0:
+                    channel.row_next = cycle
+            channel.column_next = cycle + 1
+        else:
+            channel.column_next = earliest
+
+    if channel.row_next <= cycle:
+        if side == READS:
+            wanted, hits, others, other_hits = (channel.pending_read, channel.hit_read, channel.pending_write,
+                                                channel.hit_write)
+            # A row opened for writes too early would only be in the way of reads.
+            prepare = channel.writes + 8 >= config.write_high or channel.reads == 0
+        else:
+            wanted, hits, others, other_hits = (channel.pending_write, channel.hit_write, channel.pending_read,
+                                                channel.hit_read)
+            prepare = True
+        bank, earliest = _choose_row(config, channel, cycle, side, wanted & ~hits, NEVER)
+        helped = side
+        if bank < 0 and prepare:
+            helped = 1 - side
+            bank, earliest = _choose_row(config, channel, cycle, helped, others & ~wanted & ~other_hits, earliest)
+        if bank >= 0:
+            if channel.open >> bank & 1:
+                precharge(config, channel, cycle, bank)
+                _set_hit(channel, READS, banks, bank, NOWHERE)
+                _set_hit(channel, WRITES, banks, bank, NOWHERE)
+                if log.shape[0]:
+                    log_command(log, log_length, index, cycle, PRE, bank, 0)
+            else:
+                row = channel.row[channel.head[helped * banks + bank]]
+                activate(config, channel, cycle, bank, row)
+                _set_hit(channel, READS, banks, bank, _find_hit(channel, channel.head[bank], row))
+                _set_hit(channel, WRITES, banks, bank, _find_hit(channel, channel.head[banks + bank], row))
+                channel.column_next = min(channel.column_next, cycle + 1)
+                if log.shape[0]:
+                    log_command(log, log_length, index, cycle, ACT, bank, row)
+            channel.row_next = cycle + 1
+        else:
+            channel.row_next = earliest
+
+    following = min(min(channel.column_next, channel.row_next), channel.refresh_due)
+    if channel.writes and channel.reads and not channel.draining:
+        # a drain may begin by the clock alone
+        following = min(following, channel.write_waits_since + config.write_wait_limit)
+    channel.next_cycle = max(following, cycle + 1)
+    return token

@@ -1,0 +1,129 @@
+"""The channels' state: one record per channel, so that a step touches one piece of memory."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from sim_models.hbm.address import field_places
+from sim_models.machine.dram import Dram
+
+NEVER = 1 << 62  #: a cycle that does not come
+NOWHERE = -1  #: no queue entry, no row
+
+#: the columns of the command log
+COMMANDS = ("ACT", "PRE", "RD", "WR", "REF")
+ACT, PRE, RD, WR, REF = range(len(COMMANDS))
+
+_CONFIG_FIELDS = (
+    "banks", "groups", "bank_bits", "entries", "columns_per_request", "burst", "scheduler",
+    "row_shift", "row_mask", "bank_shift", "bank_mask", "group_shift", "group_mask", "column_shift", "column_mask",
+    "bank_hash",
+    "act_to_read", "act_to_write", "act_to_act", "act_to_act_s", "act_to_act_l", "act_to_pre", "act_window",
+    "pre_to_act", "read_to_read_s", "read_to_read_l", "read_to_write", "read_to_pre", "write_to_write_s",
+    "store_to_write_l", "update_to_write_l", "write_to_read_s", "write_to_read_l", "write_to_pre", "refresh_to_act",
+    "refresh_interval",
+    "write_high", "write_low", "write_wait_limit", "row_hit_limit",
+)
+CONFIG_DTYPE = np.dtype([(name, np.int64) for name in _CONFIG_FIELDS])
+
+
+def _channel_dtype(dram: Dram) -> np.dtype:
+    banks, groups, entries = dram.banks, dram.bank_groups, dram.queue_entries
+    scalars = (
+        "next_cycle", "occupancy",
+        # lower bounds of the next column and row command, direction served last, write drain
+        "column_next", "row_next", "direction", "draining", "drain_left", "read_quota", "write_waits_since",
+        "free", "age",
+        # masks over banks: row open; requests with reads/writes; a read/write of the open row
+        "open", "pending_read", "pending_write", "hit_read", "hit_write",
+        "foreign",  # banks whose chosen read-list (write-list) hit is a write (read)
+        "reads", "writes",
+        # timing that holds for the whole channel
+        "read_ready", "write_ready", "act_ready", "act_index", "refresh_due", "refresh_ready",
+        # counters
+        "columns_read", "columns_written", "activates", "precharges", "refreshes", "busy_cycles",
+    )
+    tables = (
+        ("act_times", 4), ("group_read_ready", groups), ("group_write_ready", groups), ("group_act_ready", groups),
+        ("open_row", banks), ("hits_served", banks), ("bank_read_ready", banks), ("bank_write_ready", banks),
+        ("bank_act_ready", banks), ("bank_pre_ready", banks),
+        ("head", 2 * banks), ("tail", 2 * banks), ("hit", 2 * banks),
+        ("next", entries), ("previous", entries), ("row", entries), ("line", entries), ("op", entries),
+        ("token", entries), ("columns_left", entries), ("entry_age", entries),
+    )
+    return np.dtype([(name, np.int64) for name in scalars] + [(name, np.int64, (size,)) for name, size in tables])
+
+
+class HbmState(NamedTuple):
+    """Any number of independent channels of one kind.
+
+    The first three arrays have one element per channel and may be read at any time. Counters are columns of
+    `channels`, e.g. `state.channels["activates"]`: columns_read, columns_written, activates, precharges, refreshes,
+    busy_cycles (data bus cycles).
+    """
+
+    occupancy: np.ndarray  #: int64[channel]: queue entries in use; enqueue only below `queue_entries`
+    next_cycle: np.ndarray  #: int64[channel]: `hbm_step` has nothing to do before this cycle
+    read_data_cycles: int  #: last column command of a read to the end of its data
+    write_data_cycles: int  #: last column command of a write to the end of its data
+    queue_entries: int
+    config: np.ndarray  #: record[1]
+    channels: np.ndarray  #: record[channel]
+    log: np.ndarray  #: int64[n, 5]: channel, cycle, command, bank, line (or row, for ACT); n = 0: no log
+    log_length: np.ndarray  #: int64[1]: commands issued since the log began; those beyond n are not kept
+
+
+def _config_record(dram: Dram) -> np.ndarray:
+    places = field_places(dram)
+    config = np.zeros(1, CONFIG_DTYPE)
+
+    def mask(name: str) -> int:
+        return (1 << places[name].width) - 1
+
+    values = {
+        "banks": dram.banks, "groups": dram.bank_groups, "bank_bits": (dram.banks_per_group - 1).bit_length(),
+        "entries": dram.queue_entries, "columns_per_request": dram.columns_per_request, "burst": dram.burst_cycles,
+        "scheduler": {"fr_fcfs": 0, "dramsim3": 1}[dram.scheduler],
+        "row_shift": places["row"].shift, "row_mask": mask("row"),
+        "bank_shift": places["bank"].shift, "bank_mask": mask("bank"),
+        "group_shift": places["bank_group"].shift, "group_mask": mask("bank_group"),
+        "column_shift": places["column_high"].shift, "column_mask": mask("column_high"),
+        "bank_hash": int(dram.bank_hash),
+        "act_to_read": dram.trcdrd_cycles, "act_to_write": dram.trcdwr_cycles, "act_to_act": dram.trc_cycles,
+        "act_to_act_s": dram.trrd_s_cycles, "act_to_act_l": dram.trrd_l_cycles, "act_to_pre": dram.tras_cycles,
+        "act_window": dram.tfaw_cycles, "pre_to_act": dram.trp_cycles,
+        "read_to_read_s": dram.read_to_read_s_cycles, "read_to_read_l": dram.read_to_read_l_cycles,
+        "read_to_write": dram.read_to_write_cycles, "read_to_pre": dram.trtp_cycles,
+        "write_to_write_s": dram.read_to_read_s_cycles, "store_to_write_l": dram.store_to_write_l_cycles,
+        "update_to_write_l": dram.update_to_write_l_cycles, "write_to_read_s": dram.write_to_read_s_cycles,
+        "write_to_read_l": dram.write_to_read_l_cycles, "write_to_pre": dram.write_to_precharge_cycles,
+        "refresh_to_act": dram.trfc_cycles, "refresh_interval": dram.trefi_cycles,
+        "write_high": dram.write_high_watermark, "write_low": dram.write_low_watermark,
+        "write_wait_limit": dram.write_wait_limit_cycles, "row_hit_limit": dram.row_hit_limit,
+    }
+    for name, value in values.items():
+        config[name] = value
+    return config
+
+
+def make_hbm(dram: Dram, channels: int, log_entries: int = 0) -> HbmState:
+    """Idle channels at cycle 0. `channels` may exceed `dram.channels` (several GPUs in one state)."""
+    if channels < 1:
+        raise ValueError(f"channels = {channels}: at least one is needed")
+    state = np.zeros(channels, _channel_dtype(dram))
+    for name in ("open_row", "head", "tail", "hit"):
+        state[name] = NOWHERE
+    state["next"] = np.append(np.arange(1, dram.queue_entries), NOWHERE)
+    state["act_times"] = -NEVER
+    state["column_next"] = state["row_next"] = NEVER
+    state["refresh_due"] = NEVER
+    if dram.trefi_cycles:
+        stagger = np.arange(channels) % dram.channels * dram.trefi_cycles // dram.channels
+        state["refresh_due"] = dram.trefi_cycles + (stagger if dram.refresh_stagger else 0)
+    state["next_cycle"] = state["refresh_due"]
+    return HbmState(
+        occupancy=state["occupancy"], next_cycle=state["next_cycle"], read_data_cycles=dram.read_data_cycles,
+        write_data_cycles=dram.write_data_cycles, queue_entries=dram.queue_entries, config=_config_record(dram),
+        channels=state, log=np.zeros((log_entries, 5), np.int64), log_length=np.zeros(1, np.int64))

@@ -1,0 +1,220 @@
+"""The `[dram]` section of a machine file: one HBM2 channel's organisation, timing and controller.
+
+Every timing is a whole number of memory clock cycles, counted from command issue to command issue. The names are
+JEDEC's with `_cycles` behind them. Where a distance follows from others (read to write, write to precharge, ...) it is
+a property here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Cycles = Annotated[int, Field(ge=0, le=1 << 20)]
+Count = Annotated[int, Field(ge=1, le=1 << 20)]
+AddressField = Literal["row", "bank", "bank_group", "column", "column_high", "column_low"]
+
+REQUEST_BYTES = 64  #: one memory request
+
+
+def _is_power_of_two(value: int) -> bool:
+    return value > 0 and value & (value - 1) == 0
+
+
+class Dram(BaseModel):
+    """One machine's DRAM channels.
+
+    The defaults are the 1 GHz timings of the public V100 configuration of GPGPU-Sim (SM7_QV100), which the T3 paper
+    cites for what its Table 1 leaves out, and `ccdwl_cycles` from that table. Two things are missing there and come
+    from DRAMsim3's HBM2_8Gb_x128 file: refresh (`trfc_cycles`, `trefi_cycles`). The activate window is missing too; 16
+    cycles is JEDEC's 16 ns and adds nothing to four times tRRD, so the default behaves as that configuration does.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    # organisation
+    channels: Count = 32  #: per GPU
+    bank_groups: Count = 4
+    banks_per_group: Count = 4
+    rows_per_bank: Count = 16384
+    row_bytes: Count = 2048
+    column_bytes: Count = 32  #: bytes of one column command
+    burst_cycles: Annotated[int, Field(ge=1, le=16)] = 1  #: data bus cycles of one column command
+    # timing
+    cl_cycles: Cycles = 14  #: read command to data
+    cwl_cycles: Cycles = 2  #: write command to data
+    trcdrd_cycles: Cycles = 14  #: activate to read
+    trcdwr_cycles: Cycles = 11  #: activate to write: tRCD - (WL + 1), as GPGPU-Sim derives it
+    trp_cycles: Cycles = 14  #: precharge to activate
+    tras_cycles: Cycles = 33  #: activate to precharge
+    trc_cycles: Cycles = 47  #: activate to activate, same bank
+    tccd_s_cycles: Cycles = 1  #: column to column, other bank group
+    tccd_l_cycles: Cycles = 2  #: column to column, same bank group
+    ccdwl_cycles: Cycles = 4  #: write to write, same bank group, after an op-and-store (T3, Table 1)
+    ccdwl_applies_to: Literal["update", "write"] = "update"  #: "write": plain stores pay it as well
+    trrd_s_cycles: Cycles = 4  #: activate to activate, other bank group
+    trrd_l_cycles: Cycles = 4  #: activate to activate, same bank group
+    tfaw_cycles: Cycles = 16  #: at most four activates in this window
+    twtr_s_cycles: Cycles = 3  #: end of write data to read, other bank group
+    twtr_l_cycles: Cycles = 3  #: end of write data to read, same bank group
+    twr_cycles: Cycles = 12  #: end of write data to precharge
+    trtp_cycles: Cycles = 4  #: read to precharge
+    trtrs_cycles: Cycles = 2  #: idle data bus cycles between read and write data
+    trfc_cycles: Cycles = 260  #: refresh to activate
+    trefi_cycles: Cycles = 3900  #: refresh interval; 0 = no refresh
+    refresh_stagger: bool = True  #: spread the channels' refreshes over the interval
+    # address map, most significant field first
+    address_fields: tuple[AddressField, ...] = ("row", "bank", "column_high", "bank_group", "column_low")
+    column_low_bits: Annotated[int, Field(ge=0, le=16)] = 1  #: width of "column_low"
+    bank_hash: bool = True  #: exclusive-or of row and column bits into bank group and bank
+    # controller
+    scheduler: Literal["fr_fcfs", "dramsim3"] = "fr_fcfs"
+    queue_entries: Annotated[int, Field(ge=4, le=127)] = 64  #: fr_fcfs: unified queue of requests
+    write_high_watermark: Annotated[int, Field(ge=1, le=127)] = 32  #: fr_fcfs: queued writes that start a drain
+    write_low_watermark: Annotated[int, Field(ge=0, le=126)] = 8  #: fr_fcfs: what such a drain may leave behind
+    write_wait_limit_cycles: Cycles = 256  #: fr_fcfs: a queued write waits no longer than this for a drain
+    row_hit_limit: Count = 32  #: requests served from an open row before an older conflict closes it
+    read_queue_entries: Annotated[int, Field(ge=1, le=256)] = 32  #: dramsim3
+    write_buffer_entries: Annotated[int, Field(ge=1, le=256)] = 32  #: dramsim3
+    command_queue_entries_per_bank: Annotated[int, Field(ge=1, le=64)] = 8  #: dramsim3
+    write_drain_minimum: Annotated[int, Field(ge=0, le=256)] = 8  #: dramsim3: an idle controller drains above this
+
+    @model_validator(mode="before")
+    @classmethod
+    def _list_to_tuple(cls, data: object) -> object:
+        # TOML has lists only; strict mode would refuse them for a tuple.
+        if isinstance(data, dict) and isinstance(data.get("address_fields"), list):
+            data = {**data, "address_fields": tuple(data["address_fields"])}
+        return data
+
+    @model_validator(mode="after")
+    def _check(self) -> Dram:
+        for name in ("bank_groups", "banks_per_group", "rows_per_bank", "row_bytes", "column_bytes"):
+            if not _is_power_of_two(getattr(self, name)):
+                raise ValueError(f"{name} = {getattr(self, name)}: a power of two is needed")
+        if self.banks > 32:
+            raise ValueError(f"bank_groups x banks_per_group = {self.banks}: at most 32 banks are supported")
+        if not 8 <= self.column_bytes <= REQUEST_BYTES:
+            raise ValueError(f"column_bytes = {self.column_bytes}: 8 to {REQUEST_BYTES}")
+        if self.row_bytes < REQUEST_BYTES:
+            raise ValueError(f"row_bytes = {self.row_bytes}: at least one request of {REQUEST_BYTES} bytes")
+        if self.trc_cycles < self.tras_cycles + self.trp_cycles:
+            raise ValueError(f"trc_cycles = {self.trc_cycles}: less than tras_cycles + trp_cycles = "
+                             f"{self.tras_cycles + self.trp_cycles}")
+        for short, long in (("tccd_s", "tccd_l"), ("trrd_s", "trrd_l"), ("twtr_s", "twtr_l")):
+            if getattr(self, f"{long}_cycles") < getattr(self, f"{short}_cycles"):
+                raise ValueError(f"{long}_cycles = {getattr(self, f'{long}_cycles')}: less than {short}_cycles = "
+                                 f"{getattr(self, f'{short}_cycles')}")
+        if self.ccdwl_cycles < self.tccd_l_cycles:
+            raise ValueError(f"ccdwl_cycles = {self.ccdwl_cycles}: less than tccd_l_cycles = {self.tccd_l_cycles}")
+        if self.cwl_cycles > self.cl_cycles + self.burst_cycles + self.trtrs_cycles:
+            raise ValueError(f"cwl_cycles = {self.cwl_cycles}: more than cl + burst + trtrs, so write data would meet "
+                             "read data on the bus")
+        if self.trefi_cycles and self.trefi_cycles <= self.trfc_cycles + self.trc_cycles + self.banks:
+            raise ValueError(f"trefi_cycles = {self.trefi_cycles}: no time is left between refreshes of "
+                             f"trfc_cycles = {self.trfc_cycles}")
+        if self.scheduler == "fr_fcfs":
+            if self.write_high_watermark > self.queue_entries:
+                raise ValueError(f"write_high_watermark = {self.write_high_watermark}: more than queue_entries = "
+                                 f"{self.queue_entries}")
+            if self.write_low_watermark >= self.write_high_watermark:
+                raise ValueError(f"write_low_watermark = {self.write_low_watermark}: must be below "
+                                 f"write_high_watermark = {self.write_high_watermark}")
+        if self.scheduler == "dramsim3" and self.column_bytes != REQUEST_BYTES:
+            raise ValueError(f"column_bytes = {self.column_bytes}: the dramsim3 scheduler has one column command of "
+                             f"{REQUEST_BYTES} bytes per request")
+        self._check_address_map()
+        return self
+
+    def _check_address_map(self) -> None:
+        fields = self.address_fields
+        if len(set(fields)) != len(fields):
+            raise ValueError(f"address_fields = {list(fields)}: a field is named twice")
+        wanted = {"row", "bank", "bank_group"} | ({"column"} if "column" in fields else {"column_high", "column_low"})
+        if set(fields) != wanted:
+            raise ValueError(f"address_fields = {list(fields)}: row, bank, bank_group and either column or both "
+                             "column_high and column_low are needed")
+        if fields[-1] not in ("column", "column_low") and self.columns_per_request > 1:
+            raise ValueError(f"address_fields = {list(fields)}: a request spans {self.columns_per_request} columns, so "
+                             "a column field must come last")
+        if "column_low" in fields:
+            inside = (self.columns_per_request - 1).bit_length()
+            if not inside <= self.column_low_bits <= self.column_bits:
+                raise ValueError(f"column_low_bits = {self.column_low_bits}: {inside} (one request) to "
+                                 f"{self.column_bits} (one row)")
+
+    @property
+    def banks(self) -> int:
+        """Banks per channel."""
+        return self.bank_groups * self.banks_per_group
+
+    @property
+    def columns_per_request(self) -> int:
+        """Column commands of one 64-byte request."""
+        return REQUEST_BYTES // self.column_bytes
+
+    @property
+    def column_bits(self) -> int:
+        """Address bits that select a column within a row."""
+        return (self.row_bytes // self.column_bytes - 1).bit_length()
+
+    @property
+    def channel_bytes(self) -> int:
+        """Capacity of one channel."""
+        return self.banks * self.rows_per_bank * self.row_bytes
+
+    @property
+    def peak_bytes_per_cycle(self) -> float:
+        """Data bus limit of one channel."""
+        return self.column_bytes / max(self.burst_cycles, self.tccd_s_cycles)
+
+    @property
+    def read_to_read_s_cycles(self) -> int:
+        """Column to column of one direction, other bank group; the burst occupies the bus."""
+        return max(self.burst_cycles, self.tccd_s_cycles)
+
+    @property
+    def read_to_read_l_cycles(self) -> int:
+        """Column to column of one direction, same bank group."""
+        return max(self.burst_cycles, self.tccd_l_cycles)
+
+    @property
+    def store_to_write_l_cycles(self) -> int:
+        """Plain store to the next write in the same bank group."""
+        return max(self.burst_cycles, self.ccdwl_cycles if self.ccdwl_applies_to == "write" else self.tccd_l_cycles)
+
+    @property
+    def update_to_write_l_cycles(self) -> int:
+        """Op-and-store to the next write in the same bank group."""
+        return max(self.burst_cycles, self.ccdwl_cycles)
+
+    @property
+    def read_to_write_cycles(self) -> int:
+        """Read to write, any bank: the bus turnaround."""
+        return self.cl_cycles + self.burst_cycles - self.cwl_cycles + self.trtrs_cycles
+
+    @property
+    def write_to_read_s_cycles(self) -> int:
+        """Write to read, other bank group."""
+        return self.cwl_cycles + self.burst_cycles + self.twtr_s_cycles
+
+    @property
+    def write_to_read_l_cycles(self) -> int:
+        """Write to read, same bank group."""
+        return self.cwl_cycles + self.burst_cycles + self.twtr_l_cycles
+
+    @property
+    def write_to_precharge_cycles(self) -> int:
+        """Write to precharge, same bank."""
+        return self.cwl_cycles + self.burst_cycles + self.twr_cycles
+
+    @property
+    def read_data_cycles(self) -> int:
+        """Read command to the end of its data."""
+        return self.cl_cycles + self.burst_cycles
+
+    @property
+    def write_data_cycles(self) -> int:
+        """Write command to the end of its data."""
+        return self.cwl_cycles + self.burst_cycles
