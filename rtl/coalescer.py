@@ -50,7 +50,7 @@ class Coalescer(wiring.Component):
 
         held = Signal(self._layout)
         held_valid = Signal()
-        waited = Signal(range(self._timeout))
+        waited = Signal(range(max(2, self._timeout)))
         access = self.accesses.payload
 
         def key(item):

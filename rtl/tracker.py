@@ -1,0 +1,213 @@
+"""One bank of the Tracker: counts the bytes of wavefront tiles and fires when a tile is complete."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import bits_for
+
+from .geometry import Geometry
+from .layouts import ErrorCode, error_report, trigger, update
+from .two_entry_queue import TwoEntryQueue
+
+
+class TrackerBank(wiring.Component):
+    """Tracks the workgroups whose low id bits select this bank (T3 paper, section 4.2.1).
+
+    A set is indexed by the workgroup id's low bits; an entry is tagged with the remaining bits and the
+    wavefront id. Each update adds its bytes; the one that makes the count equal to its region's
+    threshold frees the entry and sends a trigger with the smallest address seen. The region is not part
+    of the tag: a tile belongs to one region, and the trigger names that of the last update.
+
+    Two stages at one update per cycle: an accepted update reads its set's row, and in the next cycle is
+    compared, added and written back. The last write is kept and overrides the row that was read beside
+    it, so updates of one entry can follow each other without a gap. Memories are kept per way, narrow,
+    and only the way that changes is written.
+
+    An update whose set has no free way waits and nothing is lost. It blocks the bank's pipeline, so no
+    update behind it can free a way: it then waits until reset (or until its region is programmed as
+    untracked or with so small a threshold that it needs no way). DispatchWindow makes sure that this
+    cannot happen. An update that reaches the threshold by itself never needs a way.
+
+    After reset a sweep of `sets_per_bank` cycles clears the tags; no update is accepted meanwhile. The
+    region table is read when an update is accepted and must be stable while tiles are open.
+
+    Members
+    -------
+    updates : In(stream(update))
+        Only workgroups of this bank (`wg` modulo `banks` is not checked). `ready` looks at the
+        update ahead but not at `updates.valid`.
+    triggers : Out(stream(trigger))
+    thresholds : In(count_bits).array(regions)
+        Bytes that complete a tile of the region.
+    tracked : In(1).array(regions)
+        The region's kind is one that is tracked. Region 0 never is.
+    error : Out(error_report)
+        REGION_UNCONFIGURED: region not tracked or threshold 0; the update is swallowed.
+        THRESHOLD_EXCEEDED: the entry is freed without a trigger.
+    busy : Out(1)
+        The sweep is running, or an update or trigger is inside.
+    stalled_full : Out(1)
+        An update waited in the previous cycle because its set has no free way.
+    occupied : Out(unsigned)
+        Valid entries, 0 to sets_per_bank x ways.
+    """
+
+    def __init__(self, geometry: Geometry):
+        tracker = geometry.tracker
+        super().__init__({
+            "updates": In(stream.Signature(update(geometry))),
+            "triggers": Out(stream.Signature(trigger(geometry))),
+            "thresholds": In(tracker.count_bits).array(geometry.dma.regions),
+            "tracked": In(1).array(geometry.dma.regions),
+            "error": Out(error_report(geometry)),
+            "busy": Out(1),
+            "stalled_full": Out(1),
+            "occupied": Out(bits_for(tracker.sets_per_bank * tracker.ways)),
+        })
+        self._geometry = geometry
+        self._tag_layout = data.StructLayout({"valid": 1, "tag": tracker.tag_bits})
+        self._entry_layout = data.StructLayout({"address": tracker.address_bits, "count": tracker.count_bits})
+        #: One per way; row = set. `tags` is cleared by the sweep, an entry counts only with a valid tag.
+        depth = max(2, tracker.sets_per_bank)  # a zero-bit address does not survive in Verilog
+        self.tags = [Memory(shape=self._tag_layout, depth=depth, init=[]) for _ in range(tracker.ways)]
+        self.entries = [Memory(shape=self._entry_layout, depth=depth, init=[]) for _ in range(tracker.ways)]
+
+    def elaborate(self, platform):
+        m = Module()
+        tracker = self._geometry.tracker
+        ways = range(tracker.ways)
+        index_bits = max(1, tracker.set_bits - tracker.bank_bits)
+        m.submodules.queue = queue = TwoEntryQueue(trigger(self._geometry))
+        wiring.connect(m, queue.output, wiring.flipped(self.triggers))
+
+        tag_reads, tag_writes, entry_reads, entry_writes = [], [], [], []
+        for way in ways:
+            m.submodules[f"tags_{way}"] = tags = self.tags[way]
+            m.submodules[f"entries_{way}"] = entries = self.entries[way]
+            tag_reads.append(tags.read_port())
+            tag_writes.append(tags.write_port())
+            entry_reads.append(entries.read_port())
+            entry_writes.append(entries.write_port())
+
+        sweep = Signal(range(tracker.sets_per_bank + 1))
+        sweeping = Signal(init=1)
+        accept, done = Signal(), Signal()
+
+        # Stage 0: read the row, look up the region.
+        new = self.updates.payload
+        threshold = Signal(tracker.count_bits)
+        tracked = Signal()
+        with m.Switch(new.region):
+            for region in range(1, self._geometry.dma.regions):
+                with m.Case(region):
+                    m.d.comb += [threshold.eq(self.thresholds[region]), tracked.eq(self.tracked[region])]
+
+        valid, refused, over = Signal(), Signal(), Signal()
+        current = Signal(self.updates.payload.shape())
+        room = Signal(tracker.count_bits)  # threshold - amount: a count above it exceeds the threshold
+        m.d.comb += [
+            self.updates.ready.eq(~sweeping & (~valid | done)),
+            accept.eq(self.updates.valid & self.updates.ready),
+        ]
+        with m.If(accept):
+            m.d.sync += [
+                valid.eq(1),
+                current.eq(new),
+                refused.eq(~tracked | (threshold == 0)),
+                over.eq(new.amount > threshold),
+                room.eq(threshold - new.amount),
+            ]
+        with m.Elif(done):
+            m.d.sync += valid.eq(0)
+        for port in tag_reads + entry_reads:
+            m.d.comb += [port.addr.eq(new.wg[tracker.bank_bits:tracker.set_bits]), port.en.eq(accept)]
+
+        # Stage 1: find the entry in the row or in the last write, which the row may not contain yet.
+        index, last_index = Signal(index_bits), Signal(index_bits)
+        tag = Cat(current.wf, current.wg[tracker.set_bits:])
+        last_way = Signal(tracker.ways)  # one-hot; 0: nothing written since reset
+        last_tag = Signal(self._tag_layout)
+        last_entry = Signal(self._entry_layout)
+        recent = Signal(tracker.ways)
+        match, used, free = Signal(tracker.ways), Signal(tracker.ways), Signal(tracker.ways)
+        hit_recent, hit, full = Signal(), Signal(), Signal()
+        m.d.comb += [
+            index.eq(current.wg[tracker.bank_bits:tracker.set_bits]),
+            recent.eq(Mux(last_index == index, last_way, 0)),
+            used.eq(Cat(Mux(recent[way], last_tag.valid, tag_reads[way].data.valid) for way in ways)),
+            hit_recent.eq(recent.any() & last_tag.valid & (last_tag.tag == tag)),
+            match.eq(Cat(Mux(recent[way], hit_recent,
+                             tag_reads[way].data.valid & (tag_reads[way].data.tag == tag)) for way in ways)),
+            free.eq(~used & (used + 1)),  # lowest free way
+            hit.eq(match.any()),
+            full.eq(used.all()),
+        ]
+        stored = Signal(self._entry_layout)
+        found = Const(0)
+        for way in ways:
+            found = found | Mux(match[way], entry_reads[way].data.as_value(), 0)
+        m.d.comb += stored.eq(Mux(hit_recent, last_entry.as_value(), found))
+
+        count = Signal(tracker.count_bits)
+        address = Signal(tracker.address_bits)
+        complete, exceeds, closes, waits = Signal(), Signal(), Signal(), Signal()
+        m.d.comb += [
+            count.eq(Mux(hit, stored.count, 0)),
+            address.eq(Mux(hit & (stored.address < current.address), stored.address, current.address)),
+            exceeds.eq(over | (count > room)),
+            complete.eq(~over & (count == room)),
+            closes.eq(exceeds | complete),
+            waits.eq(full & ~hit & ~closes & ~refused),
+            done.eq(valid & queue.input.ready & ~waits),
+            queue.input.valid.eq(done & complete & ~refused),
+            queue.input.payload.address.eq(address),
+            queue.input.payload.region.eq(current.region),
+            queue.input.payload.wf.eq(current.wf),
+            queue.input.payload.wg.eq(current.wg),
+            self.busy.eq(sweeping | valid | queue.output.valid),
+        ]
+
+        write = Signal(tracker.ways)
+        next_tag = Signal(self._tag_layout)
+        next_entry = Signal(self._entry_layout)
+        m.d.comb += [
+            next_tag.valid.eq(~closes),
+            next_tag.tag.eq(tag),
+            next_entry.address.eq(address),
+            next_entry.count.eq(count + current.amount),
+        ]
+        with m.If(done & ~refused):
+            with m.If(hit):
+                m.d.comb += write.eq(match)
+            with m.Elif(~closes):
+                m.d.comb += write.eq(free)
+        with m.If(write.any()):
+            m.d.sync += [last_index.eq(index), last_way.eq(write), last_tag.eq(next_tag), last_entry.eq(next_entry)]
+        with m.If(write.any() & (closes | ~hit)):
+            m.d.sync += self.occupied.eq(Mux(closes, self.occupied - 1, self.occupied + 1))
+        for way in ways:
+            m.d.comb += [
+                tag_writes[way].addr.eq(Mux(sweeping, sweep, index)),
+                tag_writes[way].data.eq(Mux(sweeping, 0, next_tag.as_value())),
+                tag_writes[way].en.eq(sweeping | write[way]),
+                entry_writes[way].addr.eq(index),
+                entry_writes[way].data.eq(next_entry),
+                entry_writes[way].en.eq(write[way]),
+            ]
+
+        m.d.sync += [
+            self.stalled_full.eq(valid & waits),
+            self.error.valid.eq(done & (refused | exceeds)),
+        ]
+        with m.If(done & (refused | exceeds)):
+            m.d.sync += [
+                self.error.code.eq(Mux(refused, ErrorCode.REGION_UNCONFIGURED, ErrorCode.THRESHOLD_EXCEEDED)),
+                self.error.details.address.eq(current.address),
+                self.error.details.region.eq(current.region),
+                self.error.details.wf.eq(current.wf),
+                self.error.details.wg.eq(current.wg),
+            ]
+        with m.If(sweeping):
+            m.d.sync += [sweep.eq(sweep + 1), sweeping.eq(sweep != tracker.sets_per_bank - 1)]
+        return m

@@ -1,0 +1,62 @@
+"""Reference for `rtl.tracker`, transaction-level: one update in, its effect out, in order.
+
+One model serves any number of banks: banks only split the sets. Updates of one workgroup must be given
+in the order in which the RTL accepts them.
+"""
+
+from typing import NamedTuple
+
+from rtl.geometry import TrackerGeometry
+
+from .coalescer import Update
+
+
+class Trigger(NamedTuple):
+    """Fields as in `rtl.layouts.trigger`."""
+
+    address: int
+    region: int
+    wf: int
+    wg: int
+
+
+class Outcome(NamedTuple):
+    """What one update does; at most one of the fields is set."""
+
+    trigger: Trigger | None = None
+    error: str | None = None  #: name of the `rtl.layouts.ErrorCode`
+    blocked: bool = False  #: no way is free: the update, and all behind it in its bank, wait
+
+
+class TrackerModel:
+    """The Tracker's sets. `thresholds[region]` is None for a region that is not tracked."""
+
+    def __init__(self, geometry: TrackerGeometry, thresholds: list[int | None]):
+        self._geometry = geometry
+        self.thresholds = thresholds
+        self._sets: list[dict[tuple[int, int], list[int]]] = [{} for _ in range(geometry.sets)]
+
+    @property
+    def occupied(self) -> int:
+        return sum(len(entries) for entries in self._sets)
+
+    def bank(self, wg: int) -> int:
+        return wg % self._geometry.banks
+
+    def apply(self, update: Update) -> Outcome:
+        threshold = self.thresholds[update.region] if update.region else None
+        if not threshold:
+            return Outcome(error="REGION_UNCONFIGURED")
+        entries = self._sets[update.wg % self._geometry.sets]
+        tag = update.wg // self._geometry.sets, update.wf
+        address, count = entries.get(tag, (update.address, 0))
+        address, count = min(address, update.address), count + update.amount
+        if count < threshold and tag not in entries and len(entries) == self._geometry.ways:
+            return Outcome(blocked=True)
+        if count < threshold:
+            entries[tag] = [address, count]
+            return Outcome()
+        entries.pop(tag, None)
+        if count > threshold:
+            return Outcome(error="THRESHOLD_EXCEEDED")
+        return Outcome(trigger=Trigger(address, update.region, update.wf, update.wg))

@@ -1,0 +1,197 @@
+"""TrackerBank against its model: random tiles, hot sets, small geometries, errors, full sets, resets."""
+
+import random
+
+import pytest
+from stream_bench import StreamBench, as_dict, send
+
+from rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, TrackerGeometry
+from rtl.layouts import ErrorCode
+from rtl.tracker import TrackerBank
+from sim_models.reference.coalescer import Update
+from sim_models.reference.tracker import TrackerModel
+
+GEOMETRIES = {
+    "paper": Geometry(),
+    "one_way": Geometry(tracker=TrackerGeometry(sets=16, ways=1, banks=2)),
+    "one_set_per_bank": Geometry(tracker=TrackerGeometry(sets=8, ways=4, banks=8, wf_bits=2)),
+    "one_set": Geometry(tracker=TrackerGeometry(sets=1, ways=3, banks=1, wg_bits=4, wf_bits=1)),
+    "odd_ways": Geometry(tracker=TrackerGeometry(sets=32, ways=5, banks=4, address_bits=32)),
+    "narrow_count": Geometry(tracker=TrackerGeometry(sets=4, ways=2, banks=1, count_bits=8),
+                             dma=DmaGeometry(regions=2)),
+    "wide_amount": Geometry(tracker=TrackerGeometry(sets=4, ways=8, banks=2, count_bits=32),
+                            channel=ChannelGeometry(interleave_bytes=4096)),
+}
+
+
+class Bank:
+    """A bank with its model, the updates offered so far and everything that came out."""
+
+    def __init__(self, geometry, seed, bank=0):
+        self.geometry, self.bank = geometry, bank
+        self.dut = TrackerBank(geometry)
+        self.bench = StreamBench(self.dut, seed)
+        regions = geometry.dma.regions
+        limit = (1 << geometry.tracker.count_bits) - 1
+        self.thresholds = [None if region in (0, 5) else min(limit, 40 * region) for region in range(regions)]
+        if regions > 6:
+            self.thresholds[6] = 0
+            self.thresholds[7] = limit
+        self.model = TrackerModel(geometry.tracker, self.thresholds)
+        self.errors = []
+        self.bench.process(self._watch)
+
+    async def _watch(self, ctx):
+        for region, threshold in enumerate(self.thresholds):
+            ctx.set(self.dut.tracked[region], threshold is not None)
+            ctx.set(self.dut.thresholds[region], threshold or 0)
+        while True:
+            _, _, error = await ctx.tick().sample(self.dut.error)
+            if error.valid:
+                self.errors.append(as_dict(error))
+
+    def update(self, rng, wg, wf, region, amount) -> Update:
+        return Update(rng.getrandbits(self.geometry.tracker.address_bits), amount, rng.randrange(3), region, wf, wg)
+
+    def traffic(self, rng, count, exact=True):
+        """Updates that never find a full set; `exact`: tiles mostly end at their threshold."""
+        tracker = self.geometry.tracker
+        most = (1 << self.geometry.channel.amount_bits) - 1
+        good = [region for region, threshold in enumerate(self.thresholds) if threshold and threshold < most]
+        rows = [self.bank + tracker.banks * n for n in range(min(3, tracker.sets_per_bank))]
+        open_tiles = {row: {} for row in rows}
+        while count:
+            row = rng.choice(rows)
+            tiles = open_tiles[row]
+            wf = rng.randrange(1 << tracker.wf_bits)
+            wg = row + tracker.sets * rng.randrange(1 << (tracker.wg_bits - tracker.set_bits))
+            if len(tiles) == tracker.ways or (tiles and rng.random() < 0.6):
+                (wg, wf), (region, left) = rng.choice(list(tiles.items()))
+            elif (wg, wf) in tiles:
+                continue
+            else:
+                region = rng.choice(good)
+                left = self.thresholds[region]
+            fate = rng.random()
+            if fate < 0.05:
+                yield self.update(rng, wg, wf, rng.choice((0, 5, 6)) if self.geometry.dma.regions > 6 else 0, 1)
+                count -= 1
+                continue
+            if not exact and fate < 0.15:
+                amount = min(most, left + rng.randrange(1, 3))
+            else:
+                amount = rng.randint(1, left) if fate < 0.7 else left
+            tiles[wg, wf] = region, left - amount
+            if left <= amount:
+                del tiles[wg, wf]
+            yield self.update(rng, wg, wf, region, amount)
+            count -= 1
+
+    def expect(self, updates):
+        """The model's triggers and errors, as dicts."""
+        triggers, errors = [], []
+        for update in updates:
+            outcome = self.model.apply(update)
+            assert not outcome.blocked
+            if outcome.trigger:
+                triggers.append(outcome.trigger._asdict())
+            if outcome.error:
+                details = {name: getattr(update, name) for name in ("address", "region", "wf", "wg")}
+                errors.append({"valid": 1, "code": ErrorCode[outcome.error].value, "details": details})
+        return triggers, errors
+
+
+@pytest.mark.parametrize("idle_in, idle_out", [(0.0, 0.0), (0.4, 0.2), (0.0, 0.8)])
+@pytest.mark.parametrize("name", GEOMETRIES)
+def test_random_updates(name, idle_in, idle_out):
+    bank = Bank(GEOMETRIES[name], seed=GEOMETRIES[name].tracker.sets + int(10 * idle_out),
+                bank=GEOMETRIES[name].tracker.banks - 1)
+    updates = list(bank.traffic(bank.bench.random, 400, exact=False))
+    bank.bench.source(bank.dut.updates, [update._asdict() for update in updates], idle_in)
+    taken = bank.bench.sink(bank.dut.triggers, idle_out)
+    triggers, errors = bank.expect(updates)
+    assert len(triggers) > 20 and len(errors) > 5
+    bank.bench.run(until=lambda: len(taken) >= len(triggers), cycles=8000, settle=8)
+    assert taken == triggers
+    assert bank.errors == errors
+
+
+def test_back_to_back_updates_of_one_entry_take_one_cycle_each():
+    bank = Bank(GEOMETRIES["paper"], seed=1)
+    rng = random.Random(1)
+    updates = [bank.update(rng, wg=0, wf=3, region=10, amount=4) for _ in range(100)] * 2
+    bank.bench.source(bank.dut.updates, [update._asdict() for update in updates])
+    taken = bank.bench.sink(bank.dut.triggers)
+    triggers, _ = bank.expect(updates)
+    assert len(triggers) == 2
+    sweep = bank.geometry.tracker.sets_per_bank
+    bank.bench.run(until=lambda: len(taken) == 2, cycles=sweep + 200 + 6)
+    assert taken == triggers and not bank.errors
+
+
+def test_occupied_counts_valid_entries():
+    bank = Bank(GEOMETRIES["odd_ways"], seed=2)
+    updates = list(bank.traffic(bank.bench.random, 300))
+    bank.bench.sink(bank.dut.triggers)
+
+    async def drive(ctx):
+        rng = random.Random(2)
+        for update in updates:
+            await send(ctx, bank.dut.updates, [update._asdict()], rng)
+            await ctx.tick().repeat(2)
+            bank.model.apply(update)
+            assert ctx.get(bank.dut.occupied) == bank.model.occupied
+
+    bank.bench.process(drive, background=False)
+    bank.bench.run(cycles=3000)
+
+
+@pytest.mark.parametrize("name", ["one_way", "one_set"])
+def test_an_update_without_a_free_way_waits_and_is_not_lost(name):
+    bank = Bank(GEOMETRIES[name], seed=3)
+    rng = random.Random(3)
+    dut, tracker = bank.dut, bank.geometry.tracker
+    fill = [bank.update(rng, wg=tracker.sets * n, wf=0, region=1, amount=1) for n in range(tracker.ways)]
+    whole = bank.update(rng, wg=tracker.sets * tracker.ways, wf=1, region=1, amount=40)
+    late = bank.update(rng, wg=tracker.sets * (tracker.ways + 1), wf=1, region=2, amount=7)
+    taken = bank.bench.sink(dut.triggers)
+    triggers, _ = bank.expect([*fill, whole])
+    assert bank.model.apply(late).blocked
+
+    async def drive(ctx):
+        await send(ctx, dut.updates, [update._asdict() for update in (*fill, whole, late)], rng)
+        await ctx.tick().repeat(10)
+        assert ctx.get(dut.stalled_full) and ctx.get(dut.busy) and not ctx.get(dut.updates.ready)
+        assert ctx.get(dut.occupied) == tracker.ways
+        assert taken == triggers  # a tile that is complete in one update needs no way
+        await bank.bench.pulse_reset(ctx)
+        await ctx.tick().repeat(tracker.sets_per_bank)
+        assert not ctx.get(dut.stalled_full) and ctx.get(dut.updates.ready) and not ctx.get(dut.occupied)
+
+    bank.bench.process(drive, background=False)
+    bank.bench.run(cycles=300)
+    assert not bank.errors
+
+
+@pytest.mark.parametrize("at", range(40, 52))
+def test_reset_in_flight_forgets_everything(at):
+    bank = Bank(GEOMETRIES["odd_ways"], seed=at)
+    rng = random.Random(at)
+    before = list(bank.traffic(rng, 40))
+    after = list(bank.traffic(rng, 40))
+    taken = bank.bench.sink(bank.dut.triggers, 0.3)
+    triggers, errors = bank.expect(after)
+
+    async def drive(ctx):
+        for update in before:
+            if bank.bench.cycle >= at:
+                break
+            await send(ctx, bank.dut.updates, [update._asdict()], rng)
+        await bank.bench.pulse_reset(ctx)
+        taken.clear()
+        bank.errors.clear()
+        await send(ctx, bank.dut.updates, [update._asdict() for update in after], rng)
+
+    bank.bench.process(drive, background=False)
+    bank.bench.run(until=lambda: len(taken) >= len(triggers), cycles=1000, settle=10)
+    assert taken == triggers and bank.errors == errors
