@@ -137,7 +137,7 @@ def safe_window(geometry: Geometry) -> int:
     The reset value of WINDOW; a driver that knows the kernel's tiles per workgroup may allow more.
     """
     tracker = geometry.tracker
-    return tracker.sets * max(1, tracker.ways >> tracker.wf_bits)
+    return min(tracker.sets * max(1, tracker.ways >> tracker.wf_bits), tracker.window_slots)
 
 
 def register_map(geometry: Geometry) -> RegisterMap:

@@ -1,0 +1,244 @@
+"""The GPU driver's side: calls that become register writes.
+
+    driver = Driver(geometry)
+    writes = driver.dma_map(2, base=0x10000, limit=0x50000, device=3, destination_region=2, row_bytes=256,
+                            columns=16, pitch_bytes=8192, updates_per_element=2, address_offset=0x40000)
+    for offset, value in writes:
+        apb.write(offset, value)
+
+`remote_map` and `dma_map` are those of the T3 paper (section 4.4, figures 11 and 12). Every call returns a list of
+`Write(offset, value)` in the order in which they have to go out, and refuses what the hardware cannot do with one line
+that names the field, its value and what is allowed. Sizes are in bytes.
+"""
+
+from typing import NamedTuple
+
+from rtl.geometry import Geometry
+from rtl.registers import ERRORS, IDENTITY, NO_THRESHOLD, OPERATIONS, POLICIES, REGION_KINDS, register_map
+
+
+class DriverError(ValueError):
+    """A setting that the hardware cannot honour."""
+
+
+class Write(NamedTuple):
+    """One bus write."""
+
+    offset: int
+    value: int
+
+
+def _check(condition: bool, name: str, value, allowed: str) -> None:
+    if not condition:
+        raise DriverError(f"{name}={value!r} is not possible: {allowed}")
+
+
+def _whole(name: str, value, low: int, high: int) -> None:
+    _check(isinstance(value, int) and not isinstance(value, bool) and low <= value <= high, name, value,
+           f"a whole number from {low} to {high} is allowed")
+
+
+def _choice(name: str, value, choices: dict) -> int:
+    _check(value in choices, name, value, "one of " + ", ".join(choices) + " is allowed")
+    return choices[value]
+
+
+class Driver:
+    """Turns settings into register writes for one geometry. Keeps no state."""
+
+    def __init__(self, geometry: Geometry):
+        self.geometry = geometry
+        self.registers = register_map(geometry)
+
+    # Address space (section 4.4)
+
+    def remote_map(self, region: int, *, base: int, limit: int, device: int, destination_region: int,
+                   operation: str = "update", address_offset: int = 0, wg_offset: int = 0) -> list[Write]:
+        """Stores to [base, limit) leave at once for `device`, where they store or update.
+
+        The address and workgroup there are this device's plus the offsets, which may be negative.
+        """
+        return self._map(region, "remote", base, limit, 0, device=device, destination_region=destination_region,
+                         operation=operation, address_offset=address_offset, wg_offset=wg_offset)
+
+    def dma_map(self, region: int, *, base: int, limit: int, device: int, destination_region: int, row_bytes: int,
+                columns: int, pitch_bytes: int, updates_per_element: int, tiles_per_block: int = 1,
+                operation: str = "update", address_offset: int = 0, wg_offset: int = 0) -> list[Write]:
+        """Tiles in [base, limit) are tracked; a complete block of them is sent to `device` by DMA.
+
+        A block has `columns` columns of `row_bytes` contiguous bytes, `pitch_bytes` apart; its `tiles_per_block`
+        wavefront tiles lie side by side, the same number of columns each. A tile is complete after `updates_per_element`
+        updates of each of its elements (ring reduce-scatter: 2).
+        """
+        shape_bits = {f.name: f.mask for f in self.registers["REGION_SHAPE"].fields}
+        _whole("row_bytes", row_bytes, 1, shape_bits["row_bytes"])
+        _whole("columns", columns, 1, shape_bits["columns"])
+        tiles = 1 << self.geometry.tracker.wf_bits
+        _check(isinstance(tiles_per_block, int) and 1 <= tiles_per_block <= tiles
+               and tiles_per_block & (tiles_per_block - 1) == 0, "tiles_per_block", tiles_per_block,
+               f"a power of two up to {tiles} is allowed")
+        _check(columns % tiles_per_block == 0, "columns", columns,
+               f"a multiple of tiles_per_block={tiles_per_block} is allowed")
+        _whole("pitch_bytes", pitch_bytes, row_bytes if columns > 1 else 0, (1 << 32) - 1)
+        threshold = self._threshold(row_bytes * columns // tiles_per_block, updates_per_element)
+        self._range(base, limit)
+        block = (columns - 1) * pitch_bytes + row_bytes
+        _check(block <= limit - base, "limit", limit, f"at least base + {block} (one block) is allowed")
+        return self._map(region, "dma", base, limit, threshold, device=device, destination_region=destination_region,
+                         operation=operation, address_offset=address_offset, wg_offset=wg_offset,
+                         row_bytes=row_bytes, columns=columns, pitch_bytes=pitch_bytes, tiles_per_block=tiles_per_block)
+
+    def event_map(self, region: int, *, base: int, limit: int, tile_bytes: int,
+                  updates_per_element: int) -> list[Write]:
+        """Tiles in [base, limit) are tracked; a complete tile raises an event and goes nowhere."""
+        return self._map(region, "event", base, limit, self._threshold(tile_bytes, updates_per_element))
+
+    def unmap(self, region: int) -> list[Write]:
+        """The region is no longer mapped; an update that names it is an error."""
+        self._region(region)
+        return [self._region_write(region, "REGION_KIND", kind=REGION_KINDS["none"])]
+
+    def _region(self, region: int) -> None:
+        _whole("region", region, 1, self.geometry.dma.regions - 1)
+
+    def _range(self, base: int, limit: int) -> None:
+        highest = (1 << self.geometry.tracker.address_bits) - 1
+        _whole("base", base, 0, highest - 1)
+        _whole("limit", limit, base + 1, highest)
+
+    def _threshold(self, tile_bytes: int, updates_per_element: int) -> int:
+        highest = (1 << self.geometry.tracker.count_bits) - 1
+        _whole("tile_bytes", tile_bytes, 1, highest)
+        _whole("updates_per_element", updates_per_element, 1, highest // tile_bytes)
+        return tile_bytes * updates_per_element
+
+    def _map(self, region, kind, base, limit, threshold, *, device=0, destination_region=0, operation="store",
+             address_offset=0, wg_offset=0, row_bytes=0, columns=0, pitch_bytes=0, tiles_per_block=1) -> list[Write]:
+        tracker = self.geometry.tracker
+        self._region(region)
+        self._range(base, limit)
+        _whole("device", device, 0, (1 << self.geometry.dma.device_bits) - 1)
+        lowest = 0 if kind == "event" else 1
+        _whole("destination_region", destination_region, lowest, self.geometry.dma.regions - 1)
+        for name, value, bits in (("address_offset", address_offset, tracker.address_bits),
+                                  ("wg_offset", wg_offset, tracker.wg_bits)):
+            _whole(name, value, 1 - (1 << bits), (1 << bits) - 1)
+        op = _choice("operation", operation, OPERATIONS)
+        writes = self.unmap(region)  # nothing may use a half-written descriptor
+        writes += [
+            self._region_write(region, "REGION_TILE", tiles_per_block=tiles_per_block, wg_offset=wg_offset),
+            self._region_write(region, "REGION_THRESHOLD", threshold=threshold),
+            self._region_write(region, "REGION_SHAPE", row_bytes=row_bytes, columns=columns),
+            self._region_write(region, "REGION_PITCH", pitch_bytes=pitch_bytes),
+        ]
+        for name, value in (("ADDRESS_OFFSET", address_offset), ("BASE", base), ("LIMIT", limit)):
+            writes += [self._region_write(region, f"{name}_LO", **{f"{name.lower()}_lo": value}),
+                       self._region_write(region, f"{name}_HI", **{f"{name.lower()}_hi": value >> 32})]
+        writes.append(self._region_write(region, "REGION_KIND", kind=REGION_KINDS[kind], op=op,
+                                         destination_region=destination_region, device=device))
+        return writes
+
+    # Arbitration (section 4.5)
+
+    def policy(self, name: str, threshold="auto") -> list[Write]:
+        """Arbitration policy; for MCA the occupancy threshold: a number, None (no threshold), or "auto"."""
+        code = _choice("policy", name, POLICIES)
+        auto = threshold == "auto"
+        if not auto and threshold is not None:
+            _check(type(threshold) is int and 0 <= threshold < NO_THRESHOLD, "threshold", threshold,
+                   f'"auto", None or a whole number from 0 to {NO_THRESHOLD - 1} is allowed')
+        value = NO_THRESHOLD if auto or threshold is None else threshold
+        return [self._write("THRESHOLD", threshold=value), self._write("POLICY", policy=code, auto_threshold=auto)]
+
+    def starvation_limit(self, cycles: int | None) -> list[Write]:
+        """MCA serves communication first after it waited this long; None: never."""
+        if cycles is not None:
+            _whole("cycles", cycles, 1, self.registers["STARVATION_LIMIT"].field("starvation_limit").mask)
+        return [self._write("STARVATION_LIMIT", starvation_limit=cycles or 0)]
+
+    def monitor(self, none_below: float, thirty_below: float, ten_below: float) -> list[Write]:
+        """Mean occupancies (DRAM queue entries, in steps of 1/4) between MCA's thresholds none, 30, 10 and 5."""
+        quarters = {}
+        for index, (name, entries) in enumerate((("none_below", none_below), ("thirty_below", thirty_below),
+                                                 ("ten_below", ten_below))):
+            _check(isinstance(entries, int | float) and 0 <= entries < 64 and entries * 4 == int(entries * 4), name,
+                   entries, "a multiple of 0.25 from 0 to 63.75 is allowed")
+            quarters[f"breakpoint{index}"] = int(entries * 4)
+        _check(none_below <= thirty_below <= ten_below, "ten_below", ten_below,
+               "none_below <= thirty_below <= ten_below is allowed")
+        return [self._write("MONITOR", **quarters)]
+
+    # Dispatch window
+
+    def largest_window(self, tiles_per_workgroup: int) -> int:
+        """Workgroups that may be open at once without ever filling a set of the Tracker."""
+        tracker = self.geometry.tracker
+        _whole("tiles_per_workgroup", tiles_per_workgroup, 1, min(tracker.ways, 1 << tracker.wf_bits))
+        return min(tracker.sets * (tracker.ways // tiles_per_workgroup), tracker.window_slots, 1 << tracker.wg_bits)
+
+    def window(self, tiles_per_workgroup: int, *, workgroups: int | None = None,
+               shift: int | None = None) -> list[Write]:
+        """Dispatch window: the largest that is safe, or fewer `workgroups`.
+
+        `shift` is the number of workgroups by which the downstream device runs behind (the largest `wg_offset`);
+        None: there is no downstream device.
+        """
+        largest = self.largest_window(tiles_per_workgroup)
+        if workgroups is None:
+            workgroups = largest
+        _whole("workgroups", workgroups, 1, largest)
+        if shift is not None:
+            _whole("shift", shift, 0, workgroups - 1)
+        return [self._write("WINDOW", window=workgroups), self._write("SHIFT", shift=shift or 0),
+                self._write("WINDOW_CONTROL", enable_downstream=shift is not None)]
+
+    # Control and status
+
+    def restart(self) -> list[Write]:
+        """A new kernel starts: workgroups count from 0 again and the intensity monitor measures again."""
+        return [self._write("CONTROL", restart=1)]
+
+    def clear_error(self) -> list[Write]:
+        return [self._write("CONTROL", clear_error=1)]
+
+    def clear_counters(self) -> list[Write]:
+        return [self._write("CONTROL", clear_counters=1)]
+
+    def decode(self, name: str, word: int) -> dict[str, int]:
+        """The fields of a register that was read as `word`."""
+        return {field.name: field.decode(word) for field in self.registers[name].fields}
+
+    def first_error(self, read) -> dict | None:
+        """The latched error as {code, wg, wf, region, address}, or None; `read(offset)` reads a register."""
+        def fields(name):
+            return self.decode(name, read(self.registers[name].offset))
+
+        names = {code: name for name, code in ERRORS.items()}
+        code = fields("ERROR_CODE")["error_code"]
+        if code == ERRORS["none"]:
+            return None
+        tile = fields("ERROR_TILE")
+        address = fields("ERROR_ADDRESS_LO")["error_address_lo"] | fields("ERROR_ADDRESS_HI")["error_address_hi"] << 32
+        return {"code": names.get(code, str(code)), "wg": fields("ERROR_WG")["error_wg"], "wf": tile["error_wf"],
+                "region": tile["error_region"], "address": address}
+
+    def check_identity(self, read) -> None:
+        """Refuses hardware that is not T3, or has another geometry; `read(offset)` reads a register."""
+        for name in ("ID", "GEOMETRY0", "GEOMETRY1", "GEOMETRY2"):
+            found, expected = read(self.registers[name].offset), self.registers[name].reset
+            if name == "ID":
+                _check(found == expected, name, f"{found:#010x}", f"{IDENTITY:#010x} is allowed")
+            for field in self.registers[name].fields:
+                _check(field.decode(found) == field.reset, field.name, field.decode(found),
+                       f"this driver was made for {field.reset}")
+
+    def _write(self, name: str, **values) -> Write:
+        return self._encode(self.registers[name], 0, values)
+
+    def _region_write(self, region: int, name: str, **values) -> Write:
+        return self._encode(self.registers[name], self.registers.region_offset(region), values)
+
+    @staticmethod
+    def _encode(register, origin, values) -> Write:
+        return Write(origin + register.offset, sum(register.field(name).encode(int(value))
+                                                   for name, value in values.items()))

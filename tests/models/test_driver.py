@@ -1,0 +1,151 @@
+"""The driver's calls give the descriptors and settings they promise, and refuse the impossible in one line."""
+
+import pytest
+
+from rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
+from rtl.registers import register_map
+from sim_models.driver import Driver, DriverError
+from sim_models.reference.config_bus import ConfigBusModel, ErrorReport
+
+GEOMETRY = Geometry()
+DMA = dict(base=0x1_0000_0000, limit=0x1_0010_0000, device=3, destination_region=5, row_bytes=256, columns=16,
+           pitch_bytes=8192, updates_per_element=2)
+REMOTE = dict(base=0x1000, limit=0x2000, device=1, destination_region=2)
+
+
+def applied(*calls, geometry=GEOMETRY):
+    """The registers after the calls' writes; every write must be legal and change what it names."""
+    model = ConfigBusModel(geometry)
+    for writes in calls:
+        for offset, value in writes:
+            assert 0 <= value < 1 << 32
+            assert not model.write(offset, value)[0]
+            register = next(r for o, r, _ in register_map(geometry).all_registers() if o == offset)
+            assert register.access == "w1" or model.read(offset) == (False, value), "a bit fell on no field"
+    return model
+
+
+def test_dma_map():
+    model = applied(Driver(GEOMETRY).dma_map(4, **DMA, tiles_per_block=4, operation="store", address_offset=-0x4000,
+                                             wg_offset=-7))
+    assert model.descriptor(4) == dict(
+        kind=2, op=1, device=3, destination_region=5, tiles_per_block=4, threshold=2 * 256 * 4,
+        wg_offset=(1 << 16) - 7, address_offset=(1 << 48) - 0x4000, base=0x1_0000_0000, limit=0x1_0010_0000,
+        row_bytes=256, columns=16, pitch_bytes=8192)
+    assert applied().descriptor(3) == model.descriptor(3), "other regions stay as they are"
+
+
+def test_remote_map_and_event_map():
+    driver = Driver(GEOMETRY)
+    model = applied(driver.remote_map(1, **REMOTE, wg_offset=9, address_offset=0x80),
+                    driver.event_map(15, base=0, limit=64, tile_bytes=4096, updates_per_element=3))
+    remote, event = model.descriptor(1), model.descriptor(15)
+    assert (remote["kind"], remote["op"], remote["device"], remote["destination_region"]) == (1, 2, 1, 2)
+    assert (remote["wg_offset"], remote["address_offset"], remote["base"], remote["limit"]) == (9, 0x80, 0x1000, 0x2000)
+    assert (event["kind"], event["threshold"], event["limit"]) == (3, 12288, 64)
+
+
+def test_the_kind_is_cleared_first_and_written_last():
+    driver, model = Driver(GEOMETRY), ConfigBusModel(GEOMETRY)
+    for writes in (driver.dma_map(2, **DMA), driver.remote_map(2, **REMOTE)):
+        for index, (offset, value) in enumerate(writes):
+            model.write(offset, value)
+            assert (model.value("kind", 2) == 0) == (index < len(writes) - 1)
+    assert applied(writes, driver.unmap(2)).value("kind", 2) == 0
+
+
+@pytest.mark.parametrize("threshold,stored,auto", [("auto", 127, 1), (None, 127, 0), (0, 0, 0), (30, 30, 0)])
+@pytest.mark.parametrize("name,code", [("round_robin", 0), ("compute_first", 1), ("mca", 2)])
+def test_policy(name, code, threshold, stored, auto):
+    model = applied(Driver(GEOMETRY).policy(name, threshold))
+    assert (model.value("policy"), model.value("threshold"), model.value("auto_threshold")) == (code, stored, auto)
+
+
+def test_other_settings():
+    driver = Driver(GEOMETRY)
+    model = applied(driver.starvation_limit(500), driver.monitor(1.25, 10, 63.75), driver.window(8, shift=12))
+    assert model.value("starvation_limit") == 500
+    assert [model.value(f"breakpoint{i}") for i in range(3)] == [5, 40, 255]
+    assert [model.value(name) for name in ("window", "shift", "enable_downstream")] == [256, 12, 1]
+    model = applied(driver.starvation_limit(None), driver.window(8, workgroups=3))
+    assert [model.value(n) for n in ("starvation_limit", "window", "shift", "enable_downstream")] == [0, 3, 0, 0]
+    control = [applied() and writes for writes in (driver.restart(), driver.clear_error(), driver.clear_counters())]
+    assert [ConfigBusModel(GEOMETRY).write(*writes[0]) for writes in control] == [
+        (False, {"restart"}), (False, {"clear_error"}), (False, {"clear_counters"})]
+
+
+@pytest.mark.parametrize("sets,ways,wf_bits,tiles,largest", [
+    (256, 8, 3, 8, 256), (256, 8, 3, 4, 256), (16, 16, 3, 8, 32), (16, 16, 3, 5, 32), (16, 6, 3, 4, 16),
+    (1, 1, 1, 1, 1)])
+def test_largest_window(sets, ways, wf_bits, tiles, largest):
+    tracker = TrackerGeometry(sets=sets, ways=ways, wf_bits=wf_bits, banks=1)
+    driver = Driver(Geometry(tracker=tracker))
+    assert driver.largest_window(tiles) == largest
+    assert largest * tiles <= sets * ways, "each open tile has a way of its own"
+
+
+@pytest.mark.parametrize("call,changes,text", [
+    ("dma_map", dict(region=0), "region=0 is not possible: a whole number from 1 to 15 is allowed"),
+    ("dma_map", dict(region=16), "region=16 "),
+    ("dma_map", dict(region=True), "region=True "),
+    ("dma_map", dict(base=1 << 48), "base=281474976710656 "),
+    ("dma_map", dict(limit=0x1_0000_0000), "limit=4294967296 .* from 4294967297 "),
+    ("dma_map", dict(limit=0x1_0001_0000), "limit=4295032832 .* base \\+ 123136 "),
+    ("dma_map", dict(device=64), "device=64 .* from 0 to 63 "),
+    ("dma_map", dict(destination_region=0), "destination_region=0 .* from 1 to 15 "),
+    ("dma_map", dict(row_bytes=0), "row_bytes=0 "),
+    ("dma_map", dict(row_bytes=8192), "row_bytes=8192 .* from 1 to 8191 "),
+    ("dma_map", dict(columns=1024), "columns=1024 .* from 1 to 1023 "),
+    ("dma_map", dict(columns=6, tiles_per_block=4), "columns=6 .* multiple of tiles_per_block=4 "),
+    ("dma_map", dict(tiles_per_block=3), "tiles_per_block=3 .* power of two up to 8 "),
+    ("dma_map", dict(tiles_per_block=16), "tiles_per_block=16 "),
+    ("dma_map", dict(pitch_bytes=255), "pitch_bytes=255 .* from 256 "),
+    ("dma_map", dict(updates_per_element=16), "updates_per_element=16 .* from 1 to 15 "),
+    ("dma_map", dict(columns=1000), "tile_bytes=256000 .* from 1 to 65535 "),
+    ("dma_map", dict(operation="add"), "operation='add' .* one of store, update "),
+    ("dma_map", dict(wg_offset=65536), "wg_offset=65536 "),
+    ("dma_map", dict(address_offset=-(1 << 48)), "address_offset=-281474976710656 "),
+    ("remote_map", dict(limit=0x800), "limit=2048 "),
+    ("event_map", dict(tile_bytes=0), "tile_bytes=0 "),
+    ("event_map", dict(tile_bytes=40000), "updates_per_element=2 .* from 1 to 1 "),
+])
+def test_impossible_mappings(call, changes, text):
+    arguments = dict(region=4) | {"dma_map": DMA, "remote_map": REMOTE, "event_map": dict(
+        base=0, limit=64, tile_bytes=64, updates_per_element=2)}[call]
+    applied(getattr(Driver(GEOMETRY), call)(**arguments))
+    with pytest.raises(DriverError, match=text) as caught:
+        getattr(Driver(GEOMETRY), call)(**(arguments | changes))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("call,text", [
+    (lambda d: d.policy("fifo"), "policy='fifo' .* one of round_robin, compute_first, mca "),
+    (lambda d: d.policy("mca", 127), "threshold=127 .* from 0 to 126 "),
+    (lambda d: d.starvation_limit(0), "cycles=0 .* from 1 to 65535 "),
+    (lambda d: d.monitor(1, 2, 64), "ten_below=64 "),
+    (lambda d: d.monitor(0.1, 2, 3), "none_below=0.1 "),
+    (lambda d: d.monitor(3, 2, 4), "ten_below=4 .* none_below <= thirty_below "),
+    (lambda d: d.window(9), "tiles_per_workgroup=9 .* from 1 to 8 "),
+    (lambda d: d.window(8, workgroups=257), "workgroups=257 .* from 1 to 256 "),
+    (lambda d: d.window(8, workgroups=8, shift=8), "shift=8 .* from 0 to 7 "),
+])
+def test_impossible_settings(call, text):
+    with pytest.raises(DriverError, match=text):
+        call(Driver(GEOMETRY))
+
+
+def test_first_error_and_identity_are_read_back():
+    driver, model = Driver(GEOMETRY), ConfigBusModel(GEOMETRY)
+
+    def read(offset):
+        return model.read(offset)[1]
+
+    assert driver.first_error(read) is None
+    model.report([ErrorReport(code=4, address=0x123456789ABC, region=7, wf=5, wg=1234)])
+    assert driver.first_error(read) == dict(code="address_out_of_range", wg=1234, wf=5, region=7,
+                                            address=0x123456789ABC)
+    driver.check_identity(read)
+    with pytest.raises(DriverError, match="regions=16 is not possible: this driver was made for 8"):
+        Driver(Geometry(dma=DmaGeometry(regions=8))).check_identity(read)
+    with pytest.raises(DriverError, match="ID='0x00000000' .* 0x54335454 "):
+        driver.check_identity(lambda offset: 0)
