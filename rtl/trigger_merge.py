@@ -1,0 +1,39 @@
+"""Joins the triggers of all Tracker banks into one stream."""
+
+from amaranth.hdl import Cat, Module
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from .geometry import Geometry
+from .layouts import trigger
+from .rotating_grant import join
+from .two_entry_queue import TwoEntryQueue
+
+
+class TriggerMerge(wiring.Component):
+    """Round-robin merge of the banks' triggers, one per cycle, with a registered output.
+
+    Triggers of one bank keep their order. A waiting bank is served after at most one trigger of each
+    other bank.
+
+    Members
+    -------
+    triggers : In(stream(trigger)).array(banks)
+    merged : Out(stream(trigger))
+    """
+
+    def __init__(self, geometry: Geometry):
+        layout = trigger(geometry)
+        super().__init__({
+            "triggers": In(stream.Signature(layout)).array(geometry.tracker.banks),
+            "merged": Out(stream.Signature(layout)),
+        })
+        self._layout = layout
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.queue = queue = TwoEntryQueue(self._layout)
+        wiring.connect(m, queue.output, wiring.flipped(self.merged))
+        goes = join(m, [port.valid for port in self.triggers], [port.payload for port in self.triggers], queue.input)
+        m.d.comb += Cat(port.ready for port in self.triggers).eq(goes)
+        return m
