@@ -67,8 +67,8 @@ class Driver:
         """Tiles in [base, limit) are tracked; a complete block of them is sent to `device` by DMA.
 
         A block has `columns` columns of `row_bytes` contiguous bytes, `pitch_bytes` apart; its `tiles_per_block`
-        wavefront tiles lie side by side, the same number of columns each. A tile is complete after `updates_per_element`
-        updates of each of its elements (ring reduce-scatter: 2).
+        wavefront tiles lie side by side, the same number of columns each. A tile is complete after
+        `updates_per_element` updates of each of its elements (ring reduce-scatter: 2).
         """
         shape_bits = {f.name: f.mask for f in self.registers["REGION_SHAPE"].fields}
         _whole("row_bytes", row_bytes, 1, shape_bits["row_bytes"])

@@ -1,0 +1,164 @@
+"""Address part of one DMA engine: the lines of a 2-D block."""
+
+from amaranth.hdl import Array, C, Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from .geometry import Geometry
+from .layouts import ErrorCode, Op, RegionKind, Source, descriptor, error_report, request, trigger
+from .two_entry_queue import TwoEntryQueue
+
+
+class AddressGenerator(wiring.Component):
+    """Walks the 2-D block of a DMA command and issues one read per line (T3 paper, section 4.2.2).
+
+    Column after column, `row_bytes` contiguous bytes from `address + column * pitch_bytes`, cut at 64-byte boundaries
+    into lines of 1 to 64 bytes. One line per cycle, without bubbles between columns or commands; running sums only, no
+    multiplier. The `tiles_per_block` wavefront tiles of a block lie side by side: each line carries the
+    wavefront id of the tile that its column belongs to, which the destination's Tracker needs.
+
+    A line that is not wholly inside [base, limit) is reported instead of issued; so is, once, a command whose region is
+    not of kind DMA or has no bytes. Addresses do not wrap around. The descriptor is read when a command starts.
+
+    Members
+    -------
+    command : In(stream(trigger))
+        A complete block; `wf` is its lowest.
+    descriptors : In(descriptor).array(regions)
+    lines : Out(stream(request))
+        READ, source DMA, ids and region of the source.
+    allow : In(1)
+        A line may be issued in this cycle.
+    issued : Out(1)
+        Pulse: a line was issued in this cycle (it enters the output register).
+    busy : Out(1)
+        Level: a command or a line is inside.
+    error : Out(error_report)
+    """
+
+    def __init__(self, geometry: Geometry):
+        self._geometry = geometry
+        super().__init__({
+            "command": In(stream.Signature(trigger(geometry))),
+            "descriptors": In(descriptor(geometry)).array(geometry.dma.regions),
+            "lines": Out(stream.Signature(request(geometry))),
+            "allow": In(1),
+            "issued": Out(1),
+            "busy": Out(1),
+            "error": Out(error_report(geometry)),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        g = self._geometry
+        address_bits = g.tracker.address_bits
+        layout = descriptor(g)
+        column_bits = layout["columns"].width
+
+        m.submodules.commands = commands = TwoEntryQueue(trigger(g))
+        wiring.connect(m, wiring.flipped(self.command), commands.input)
+        command = commands.output.payload
+        entry = Array(self.descriptors)[command.region]
+
+        # Walker: `cursor` is the next byte to cover, `next_column` the column behind the current one. Both have a bit
+        # more than an address, which stays set once the address space was left.
+        walking = Signal()
+        unusable = Signal()  # no line comes of this command; it passes through once, as an error
+        cursor = Signal(address_bits + 1)
+        next_column = Signal(address_bits + 1)
+        row_left = Signal(layout["row_bytes"].width)
+        columns_left = Signal(column_bits)
+        tile_sum = Signal(column_bits + 1)  # column * tiles_per_block modulo columns
+        ids = Signal(data.StructLayout({"wf": g.tracker.wf_bits, "wg": g.tracker.wg_bits, "region": g.dma.region_bits}))
+        block = Signal(data.StructLayout({name: layout[name].width for name in (
+            "base", "limit", "row_bytes", "columns", "pitch_bytes", "tiles_per_block")}))
+
+        # Behind it the line with the verdict of the range check, then the output register.
+        line, line_valid, line_inside, line_code = Signal(request(g)), Signal(), Signal(), Signal(ErrorCode)
+        output, output_valid = Signal(request(g)), Signal()
+
+        output_free = ~output_valid | self.lines.ready
+        leaves = line_valid & (~line_inside | (self.allow & output_free))
+        room = Signal(7)
+        count = Signal(7)
+        last_of_row, advance, finish = Signal(), Signal(), Signal()
+        last_byte = Signal(6)  # a line crosses no 64-byte boundary: the upper bits of its last byte are the cursor's
+        upper, limit_upper = cursor[6:address_bits], block.limit[6:]
+        m.d.comb += [
+            room.eq(64 - cursor[:6]),
+            last_of_row.eq(row_left <= room),
+            count.eq(Mux(last_of_row, row_left, room)),
+            last_byte.eq(cursor[:6] + count - 1),
+            advance.eq(walking & (~line_valid | leaves)),
+            finish.eq(advance & (unusable | (last_of_row & (columns_left == 1)))),
+        ]
+
+        with m.If(leaves):
+            m.d.sync += line_valid.eq(0)
+        with m.If(advance):
+            m.d.sync += [
+                line_valid.eq(1),
+                line_inside.eq(~unusable & ~cursor[-1] & (cursor[:-1] >= block.base) & (
+                    (upper < limit_upper) | ((upper == limit_upper) & (last_byte < block.limit[:6])))),
+                line_code.eq(Mux(unusable, ErrorCode.REGION_UNCONFIGURED, ErrorCode.ADDRESS_OUT_OF_RANGE)),
+                line.address.eq(cursor),
+                line.bytes.eq(count),
+                line.op.eq(Op.READ),
+                line.source.eq(Source.DMA),
+                line.region.eq(ids.region),
+                line.wf.eq(ids.wf),
+                line.wg.eq(ids.wg),
+            ]
+            with m.If(last_of_row):
+                behind = Signal(address_bits + 1)
+                tiles = Signal(column_bits + 2)
+                m.d.comb += [
+                    behind.eq(next_column[:-1] + block.pitch_bytes),
+                    tiles.eq(tile_sum + block.tiles_per_block),
+                ]
+                m.d.sync += [
+                    cursor.eq(next_column),
+                    next_column.eq(Cat(behind[:-1], behind[-1] | next_column[-1])),
+                    row_left.eq(block.row_bytes),
+                    columns_left.eq(columns_left - 1),
+                    tile_sum.eq(tiles),
+                ]
+                with m.If(tiles >= block.columns):  # the next column is the next tile's first
+                    m.d.sync += [tile_sum.eq(tiles - block.columns), ids.wf.eq(ids.wf + 1)]
+            with m.Else():
+                boundary = Signal(address_bits - 5)
+                m.d.comb += boundary.eq(upper + 1)
+                m.d.sync += [
+                    cursor.eq(Cat(C(0, 6), boundary[:-1], boundary[-1] | cursor[-1])),
+                    row_left.eq(row_left - room),
+                ]
+
+        m.d.comb += commands.output.ready.eq(~walking | finish)
+        with m.If(~walking | finish):
+            m.d.sync += walking.eq(commands.output.valid)
+            with m.If(commands.output.valid):
+                m.d.sync += [
+                    unusable.eq((entry.kind != RegionKind.DMA) | (entry.row_bytes == 0) | (entry.columns == 0)),
+                    cursor.eq(command.address),
+                    next_column.eq(command.address + entry.pitch_bytes),
+                    row_left.eq(entry.row_bytes),
+                    columns_left.eq(entry.columns),
+                    tile_sum.eq(0),
+                    *(ids[name].eq(command[name]) for name, _ in ids.shape()),
+                    *(block[name].eq(getattr(entry, name)) for name, _ in block.shape()),
+                ]
+
+        with m.If(output_free):
+            m.d.sync += output_valid.eq(self.issued)
+            with m.If(self.issued):
+                m.d.sync += output.eq(line)
+        m.d.comb += [
+            self.issued.eq(leaves & line_inside),
+            self.lines.valid.eq(output_valid),
+            self.lines.payload.eq(output),
+            self.busy.eq(commands.output.valid | walking | line_valid | output_valid),
+            self.error.valid.eq(leaves & ~line_inside),
+            self.error.code.eq(line_code),
+            *(self.error.details[name].eq(line[name]) for name in ("address", "region", "wf", "wg")),
+        ]
+        return m

@@ -1,0 +1,179 @@
+"""Lines of 2-D blocks: against the reference, at full rate, within the mapped range."""
+
+import random
+
+import pytest
+
+from rtl.address_generator import AddressGenerator
+from rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
+from rtl.layouts import Op, RegionKind
+from rtl.registers import ERRORS
+from sim_models.reference.address_generator import LineError, Request, expand
+from tests.rtl.stream_bench import StreamBench, as_dict
+
+GEOMETRIES = {
+    "default": Geometry(),
+    "narrow": Geometry(tracker=TrackerGeometry(sets=1, banks=1, wg_bits=1, wf_bits=1, address_bits=32),
+                       dma=DmaGeometry(regions=2)),
+    "wide": Geometry(tracker=TrackerGeometry(wg_bits=24, wf_bits=6, address_bits=64)),
+}
+
+
+def describe(**changes):
+    """A DMA descriptor as a dict of numbers."""
+    values = dict(kind=2, op=2, device=0, destination_region=0, tiles_per_block=1, threshold=0, wg_offset=0,
+                  address_offset=0, base=0, limit=(1 << 32) - 1, row_bytes=256, columns=4, pitch_bytes=4096)
+    return values | changes
+
+
+def random_descriptor(rng, geometry, bad):
+    tiles = 1 << rng.randint(0, geometry.tracker.wf_bits)
+    columns = tiles * rng.choice((1, 1, 2, 3)) if tiles < 16 else tiles
+    bits = geometry.tracker.address_bits
+    base = rng.getrandbits(bits - 1)
+    row_bytes = rng.choice((1, 63, 64, 65, 200, 256, rng.randint(1, 900)))
+    changes = dict(tiles_per_block=tiles, columns=columns, row_bytes=row_bytes,
+                   pitch_bytes=rng.choice((0, 64, 333, 4096, rng.getrandbits(32))), base=base,
+                   limit=min(base + rng.choice((1000, 1 << 20, 1 << 36)), (1 << bits) - 1))
+    if bad and rng.random() < 0.3:
+        changes |= rng.choice((dict(kind=0), dict(kind=1), dict(kind=3), dict(row_bytes=0), dict(columns=0)))
+    return describe(**changes)
+
+
+def random_command(rng, geometry, descriptors):
+    region = rng.randrange(len(descriptors))
+    around = descriptors[region][rng.choice(("base", "base", "limit"))]
+    if rng.random() < 0.1:
+        around = 1 << geometry.tracker.address_bits  # runs out of the address space
+    address = (around + rng.randint(-500, 1500)) % (1 << geometry.tracker.address_bits)
+    return dict(address=address, region=region, wf=rng.getrandbits(geometry.tracker.wf_bits),
+                wg=rng.getrandbits(geometry.tracker.wg_bits))
+
+
+def program(ctx, dut, descriptors):
+    for port, values in zip(dut.descriptors, descriptors):
+        ctx.set(port, values | {"kind": RegionKind(values["kind"]), "op": Op(values["op"])})
+
+
+class Bench(StreamBench):
+    """Records lines and errors, checks that a line is issued only with permission."""
+
+    def __init__(self, geometry, descriptors, seed, forbid=0.0):
+        self.dut = AddressGenerator(geometry)
+        super().__init__(self.dut, seed)
+        self.errors, self.issued = [], 0
+        rng = random.Random(seed)
+
+        async def watch(ctx):
+            program(ctx, self.dut, descriptors)
+            while True:
+                allowed = rng.random() >= forbid
+                ctx.set(self.dut.allow, allowed)
+                _, reset, issued, error = await ctx.tick().sample(self.dut.issued, self.dut.error)
+                assert allowed or not issued
+                self.issued += issued
+                if error.valid and not reset:
+                    self.errors.append(LineError(error.code.value, **as_dict(error.details)))
+
+        self.process(watch)
+
+
+def split(items):
+    return ([item._asdict() for item in items if isinstance(item, Request)],
+            [item for item in items if isinstance(item, LineError)])
+
+
+@pytest.mark.parametrize("name", GEOMETRIES)
+@pytest.mark.parametrize("seed,idle,pause,forbid", [(1, 0, 0, 0), (2, 0.2, 0.4, 0.3), (3, 0.9, 0.1, 0),
+                                                    (4, 0, 0.1, 0.7)])
+def test_random_blocks(name, seed, idle, pause, forbid):
+    geometry, rng = GEOMETRIES[name], random.Random(seed)
+    descriptors = [random_descriptor(rng, geometry, bad=seed % 2) for _ in range(geometry.dma.regions)]
+    commands = [random_command(rng, geometry, descriptors) for _ in range(25)]
+    expected, errors = split([item for c in commands for item in expand(c, descriptors[c["region"]], geometry)])
+    assert expected and errors, "the stimulus is worth something"
+    bench = Bench(geometry, descriptors, seed, forbid)
+    bench.source(bench.dut.command, commands, idle=idle)
+    lines = bench.sink(bench.dut.lines, idle=pause)
+    bench.run(until=lambda: len(lines) >= len(expected) and len(bench.errors) >= len(errors), cycles=30000, settle=20)
+    assert lines == expected
+    assert bench.errors == errors
+    assert bench.issued == len(expected)
+
+
+def run_one(descriptor, commands, geometry=GEOMETRIES["default"], cycles=2000):
+    descriptors = [descriptor] * geometry.dma.regions
+    bench = Bench(geometry, descriptors, 1)
+    times = []
+    bench.source(bench.dut.command, commands)
+    lines = bench.sink(bench.dut.lines, on_transfer=lambda _: times.append(bench.cycle))
+    expected, errors = split([item for c in commands for item in expand(c, descriptor, geometry)])
+    bench.run(until=lambda: len(lines) + len(bench.errors) >= len(expected) + len(errors), cycles=cycles, settle=20)
+    assert lines == expected and bench.errors == errors
+    return lines, bench.errors, times
+
+
+@pytest.mark.parametrize("row_bytes,columns", [(256, 4), (64, 8), (1, 1), (64, 1), (1, 30), (4096, 1)])
+def test_no_bubble_between_lines_columns_and_commands(row_bytes, columns):
+    commands = [dict(address=0x10000 * i, region=1, wf=0, wg=i) for i in range(12)]
+    lines, _, times = run_one(describe(row_bytes=row_bytes, columns=columns), commands)
+    assert len(lines) == 12 * columns * -(-row_bytes // 64)
+    assert times[-1] - times[0] == len(lines) - 1
+
+
+def test_a_ragged_tile_is_cut_at_boundaries():
+    command = dict(address=0x1030, region=3, wf=2, wg=9)
+    lines, _, _ = run_one(describe(row_bytes=100, columns=2, pitch_bytes=1000), [command])
+    assert [(line["address"], line["bytes"]) for line in lines] == [
+        (0x1030, 16), (0x1040, 64), (0x1080, 20), (0x1418, 40), (0x1440, 60)]
+
+
+def test_each_line_carries_its_tiles_wavefront():
+    command = dict(address=0, region=1, wf=4, wg=9)
+    lines, _, _ = run_one(describe(row_bytes=64, columns=12, tiles_per_block=4), [command])
+    assert [line["wf"] for line in lines] == [4] * 3 + [5] * 3 + [6] * 3 + [7] * 3
+
+
+@pytest.mark.parametrize("base,limit,inside", [(0x1000, 0x1080, 2), (0x1001, 0x1080, 1), (0x1000, 0x107F, 1),
+                                               (0x1040, 0x1080, 1), (0x1000, 0x1040, 1), (0x1080, 0x2000, 0)])
+def test_range_is_tight(base, limit, inside):
+    command = dict(address=0x1000, region=1, wf=0, wg=3)
+    lines, errors, _ = run_one(describe(base=base, limit=limit, row_bytes=128, columns=1), [command])
+    assert (len(lines), len(errors)) == (inside, 2 - inside)
+    assert all(error.code == ERRORS["address_out_of_range"] and error.wg == 3 for error in errors)
+
+
+@pytest.mark.parametrize("change", [dict(kind=0), dict(kind=1), dict(kind=3), dict(row_bytes=0), dict(columns=0)])
+def test_unusable_region_is_one_error(change):
+    commands = [dict(address=0x40 * i, region=1, wf=1, wg=i) for i in range(3)]
+    _, errors, _ = run_one(describe(**change), commands)
+    assert [(error.code, error.wg) for error in errors] == [(ERRORS["region_unconfigured"], i) for i in range(3)]
+
+
+@pytest.mark.parametrize("moment", [1, 2, 3, 4, 7, 20])
+def test_reset_in_flight(moment):
+    geometry = GEOMETRIES["default"]
+    descriptors = [describe()] * geometry.dma.regions
+    bench = Bench(geometry, descriptors, moment)
+    dut, lost, after = bench.dut, dict(address=0x8000, region=1, wf=1, wg=1), dict(address=0x40, region=2, wf=2, wg=2)
+    expected, _ = split(expand(after, descriptors[2], geometry))
+    lines = bench.sink(dut.lines, idle=0.3)
+
+    async def drive(ctx):
+        ctx.set(dut.command.valid, 1)
+        ctx.set(dut.command.payload, lost)
+        await ctx.tick().repeat(moment)
+        ctx.set(dut.command.valid, 0)
+        await bench.pulse_reset(ctx)
+        assert not ctx.get(dut.busy) and not ctx.get(dut.lines.valid)
+        lines.clear()
+        ctx.set(dut.command.valid, 1)
+        ctx.set(dut.command.payload, after)
+        await ctx.tick().until(dut.command.ready)
+        ctx.set(dut.command.valid, 0)
+        while ctx.get(dut.busy):
+            await ctx.tick()
+
+    bench.process(drive, background=False)
+    bench.run(cycles=500, settle=5)
+    assert lines == expected
