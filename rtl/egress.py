@@ -1,0 +1,90 @@
+"""One lane towards the link: lines become packets in the destination's terms."""
+
+from amaranth.hdl import Array, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from .geometry import Geometry
+from .layouts import ErrorCode, RegionKind, Source, descriptor, error_report, packet, request
+from .two_entry_queue import TwoEntryQueue
+
+
+class Egress(wiring.Component):
+    """Translates outbound lines (T3 paper, sections 4.2.2 and 4.4; figures 11 and 12).
+
+    A line is either a compute unit's store to a REMOTE region (source LOCAL) or data that the DMA engine read from a
+    DMA region (source DMA). The packet's address and workgroup are the line's plus the region's offsets, modulo their
+    widths; device, region and operation are the region's; bytes and wavefront stay. A line whose source does not fit
+    its region's kind is reported and swallowed. One line per cycle, in order; both sides are registers.
+
+    Members
+    -------
+    line : In(stream(request))
+        `address` and ids of the source; `op` is ignored.
+    descriptors : In(descriptor).array(regions)
+    packet : Out(stream(packet))
+        `source` is REMOTE for a store, DMA for DMA data.
+    busy : Out(1)
+        Level: a line is inside.
+    error : Out(error_report)
+    """
+
+    def __init__(self, geometry: Geometry):
+        self._geometry = geometry
+        super().__init__({
+            "line": In(stream.Signature(request(geometry))),
+            "descriptors": In(descriptor(geometry)).array(geometry.dma.regions),
+            "packet": Out(stream.Signature(packet(geometry))),
+            "busy": Out(1),
+            "error": Out(error_report(geometry)),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        g = self._geometry
+        m.submodules.lines = lines = TwoEntryQueue(request(g))
+        wiring.connect(m, wiring.flipped(self.line), lines.input)
+        head = lines.output.payload
+        entry = Array(self.descriptors)[head.region]
+
+        # Second stage: the line with what its region says. Third: the packet.
+        line, valid, fits = Signal(request(g)), Signal(), Signal()
+        layout = descriptor(g)
+        route = Signal(data.StructLayout({name: layout[name].shape for name in (
+            "op", "device", "destination_region", "wg_offset", "address_offset")}))
+        output, output_valid = Signal(packet(g)), Signal()
+
+        output_free = ~output_valid | self.packet.ready
+        leaves = ~valid | ~fits | output_free
+        m.d.comb += lines.output.ready.eq(leaves)
+        with m.If(leaves):
+            m.d.sync += valid.eq(lines.output.valid)
+            with m.If(lines.output.valid):
+                m.d.sync += [
+                    line.eq(head),
+                    fits.eq(((head.source == Source.LOCAL) & (entry.kind == RegionKind.REMOTE))
+                            | ((head.source == Source.DMA) & (entry.kind == RegionKind.DMA))),
+                    *(route[name].eq(getattr(entry, name)) for name, _ in route.shape()),
+                ]
+        with m.If(output_free):
+            m.d.sync += output_valid.eq(valid & fits)
+            with m.If(valid & fits):
+                m.d.sync += [
+                    output.address.eq(line.address + route.address_offset),
+                    output.bytes.eq(line.bytes),
+                    output.op.eq(route.op),
+                    output.source.eq(Mux(line.source == Source.DMA, Source.DMA, Source.REMOTE)),
+                    output.region.eq(route.destination_region),
+                    output.wf.eq(line.wf),
+                    output.wg.eq(line.wg + route.wg_offset),
+                    output.device.eq(route.device),
+                ]
+        m.d.comb += [
+            self.packet.valid.eq(output_valid),
+            self.packet.payload.eq(output),
+            self.busy.eq(lines.output.valid | valid | output_valid),
+            self.error.valid.eq(valid & ~fits),
+            self.error.code.eq(ErrorCode.REGION_UNCONFIGURED),
+            *(self.error.details[name].eq(line[name]) for name in ("address", "region", "wf", "wg")),
+        ]
+        return m

@@ -1,0 +1,36 @@
+"""Transaction-level reference of `rtl.egress`: what becomes of one line. Lines of a lane stay in order."""
+
+from typing import NamedTuple
+
+from rtl.geometry import Geometry
+from rtl.registers import ERRORS, REGION_KINDS
+from sim_models.reference.address_generator import LineError
+
+SOURCE_LOCAL, SOURCE_REMOTE, SOURCE_DMA = 0, 1, 2
+
+
+class Packet(NamedTuple):
+    """Fields of `rtl.layouts.packet`; enums as numbers."""
+
+    address: int
+    bytes: int
+    op: int
+    source: int
+    region: int
+    wf: int
+    wg: int
+    device: int
+
+
+def translate(line: dict, descriptor: dict, geometry: Geometry) -> Packet | LineError:
+    """The packet that `line` becomes, or the error that it causes; dicts with the fields of the layouts."""
+    sources = {REGION_KINDS["remote"]: (SOURCE_LOCAL, SOURCE_REMOTE), REGION_KINDS["dma"]: (SOURCE_DMA, SOURCE_DMA)}
+    expected, source = sources.get(descriptor["kind"], (None, None))
+    if line["source"] != expected:
+        return LineError(ERRORS["region_unconfigured"], line["address"], line["region"], line["wf"], line["wg"])
+    tracker = geometry.tracker
+    return Packet(
+        address=(line["address"] + descriptor["address_offset"]) % (1 << tracker.address_bits),
+        bytes=line["bytes"], op=descriptor["op"], source=source, region=descriptor["destination_region"],
+        wf=line["wf"], wg=(line["wg"] + descriptor["wg_offset"]) % (1 << tracker.wg_bits),
+        device=descriptor["device"])

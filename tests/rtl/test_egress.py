@@ -1,0 +1,135 @@
+"""Translation of outbound lines, against the reference."""
+
+import random
+
+import pytest
+
+from rtl.egress import Egress
+from rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
+from rtl.layouts import Op, RegionKind, Source
+from rtl.layouts import descriptor as descriptor_layout
+from sim_models.reference.address_generator import LineError
+from sim_models.reference.egress import Packet, translate
+from tests.rtl.stream_bench import StreamBench, as_dict
+
+GEOMETRIES = {
+    "default": Geometry(),
+    "narrow": Geometry(tracker=TrackerGeometry(sets=1, banks=1, wg_bits=1, wf_bits=1, address_bits=32),
+                       dma=DmaGeometry(regions=2, device_bits=1)),
+    "wide": Geometry(tracker=TrackerGeometry(wg_bits=24, wf_bits=6, address_bits=64), dma=DmaGeometry(device_bits=10)),
+}
+
+
+def random_descriptors(rng, geometry):
+    widths = {name: field.width for name, field in descriptor_layout(geometry)}
+    return [{name: rng.getrandbits(width) for name, width in widths.items()}
+            | {"kind": rng.choice((0, 1, 1, 2, 2, 3)) if index else 1 + rng.getrandbits(1), "op": rng.choice((1, 2))}
+            for index in range(geometry.dma.regions)]
+
+
+def random_line(rng, geometry, descriptors):
+    region = rng.randrange(len(descriptors))
+    fitting = {1: Source.LOCAL, 2: Source.DMA}.get(descriptors[region]["kind"], Source.LOCAL)
+    source = fitting if rng.random() < 0.8 else rng.choice(list(Source))
+    return dict(address=rng.getrandbits(geometry.tracker.address_bits), bytes=rng.randint(1, 64),
+                op=rng.choice(list(Op)), source=source, region=region, wf=rng.getrandbits(geometry.tracker.wf_bits),
+                wg=rng.getrandbits(geometry.tracker.wg_bits))
+
+
+class Bench(StreamBench):
+    def __init__(self, geometry, descriptors, seed):
+        self.dut = Egress(geometry)
+        super().__init__(self.dut, seed)
+        self.errors = []
+
+        async def watch(ctx):
+            for port, values in zip(self.dut.descriptors, descriptors):
+                ctx.set(port, values | {"kind": RegionKind(values["kind"]), "op": Op(values["op"])})
+            while True:
+                _, reset, error = await ctx.tick().sample(self.dut.error)
+                if error.valid and not reset:
+                    self.errors.append(LineError(error.code.value, **as_dict(error.details)))
+
+        self.process(watch)
+
+
+def expect(lines, descriptors, geometry):
+    results = [translate(line | {"source": line["source"].value}, descriptors[line["region"]], geometry)
+               for line in lines]
+    return ([item._asdict() for item in results if isinstance(item, Packet)],
+            [item for item in results if isinstance(item, LineError)])
+
+
+@pytest.mark.parametrize("name", GEOMETRIES)
+@pytest.mark.parametrize("seed,idle,pause", [(1, 0, 0), (2, 0.3, 0.3), (3, 0, 0.7), (4, 0.8, 0)])
+def test_random_lines(name, seed, idle, pause):
+    geometry, rng = GEOMETRIES[name], random.Random(seed)
+    descriptors = random_descriptors(rng, geometry)
+    lines = [random_line(rng, geometry, descriptors) for _ in range(200)]
+    expected, errors = expect(lines, descriptors, geometry)
+    assert expected and errors
+    bench = Bench(geometry, descriptors, seed)
+    bench.source(bench.dut.line, lines, idle=idle)
+    packets = bench.sink(bench.dut.packet, idle=pause)
+    bench.run(until=lambda: len(packets) >= len(expected) and len(bench.errors) >= len(errors), settle=10)
+    assert packets == expected
+    assert bench.errors == errors
+
+
+@pytest.mark.parametrize("kind", list(RegionKind))
+@pytest.mark.parametrize("source", list(Source))
+def test_which_sources_fit_which_kinds(kind, source):
+    geometry = GEOMETRIES["default"]
+    descriptor = dict.fromkeys((name for name, _ in descriptor_layout(geometry)), 0) | {"kind": kind.value, "op": 1}
+    bench = Bench(geometry, [descriptor] * geometry.dma.regions, 1)
+    bench.source(bench.dut.line, [dict(address=5, bytes=1, op=Op.STORE, source=source, region=3, wf=1, wg=2)])
+    packets = bench.sink(bench.dut.packet)
+    bench.run(settle=10)
+    fits = (kind, source) in ((RegionKind.REMOTE, Source.LOCAL), (RegionKind.DMA, Source.DMA))
+    assert (len(packets), len(bench.errors)) == (fits, not fits)
+
+
+@pytest.mark.parametrize("share_of_errors", [0, 1])
+def test_full_rate(share_of_errors):
+    geometry = GEOMETRIES["default"]
+    descriptor = dict.fromkeys((name for name, _ in descriptor_layout(geometry)), 0) | {"kind": 1, "op": 1}
+    bench = Bench(geometry, [descriptor] * geometry.dma.regions, 1)
+    lines = [dict(address=i, bytes=64, op=Op.STORE, source=Source.DMA if share_of_errors and i % 2 else Source.LOCAL,
+                  region=1, wf=0, wg=i) for i in range(100)]
+    times, accepted = [], []
+    bench.source(bench.dut.line, lines, on_transfer=lambda _: accepted.append(bench.cycle))
+    bench.sink(bench.dut.packet, on_transfer=lambda _: times.append(bench.cycle))
+    bench.run(until=lambda: len(times) >= (50 if share_of_errors else 100))
+    assert accepted[-1] - accepted[0] == 99
+    assert times[-1] - times[0] == (98 if share_of_errors else 99)
+
+
+@pytest.mark.parametrize("moment", range(1, 6))
+def test_reset_in_flight(moment):
+    geometry, rng = GEOMETRIES["default"], random.Random(moment)
+    descriptors = [values | {"kind": 1} for values in random_descriptors(rng, geometry)]
+    bench = Bench(geometry, descriptors, moment)
+    dut = bench.dut
+    lines = [random_line(rng, geometry, descriptors) | {"source": Source.LOCAL} for _ in range(20)]
+    packets = bench.sink(dut.packet, idle=0.8)
+
+    async def drive(ctx):
+        for index in range(moment):  # whatever is taken is lost
+            ctx.set(dut.line.valid, 1)
+            ctx.set(dut.line.payload, lines[index])
+            await ctx.tick()
+        ctx.set(dut.line.valid, 0)
+        await bench.pulse_reset(ctx)
+        assert not ctx.get(dut.busy) and not ctx.get(dut.packet.valid)
+        packets.clear()
+        for line in lines:
+            ctx.set(dut.line.valid, 1)
+            ctx.set(dut.line.payload, line)
+            await ctx.tick().until(dut.line.ready)
+        ctx.set(dut.line.valid, 0)
+        while ctx.get(dut.busy):
+            await ctx.tick()
+
+    bench.process(drive, background=False)
+    bench.run(settle=5)
+    assert packets == expect(lines, descriptors, geometry)[0]
