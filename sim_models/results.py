@@ -17,6 +17,15 @@ from sim_models.workloads import Workload
 #: The technique over which speedups are given.
 BASELINE = "sequential"
 
+#: What can be run, in the order of the tables (T3 paper, section 5.3).
+TECHNIQUES = {
+    "sequential": "GEMM, then reduce-scatter, then all-gather, each alone on the whole GPU",
+    "t3": "GEMM and reduce-scatter fused, round-robin arbitration; then the all-gather",
+    "t3-mca": "the same with the communication-aware arbiter",
+    "ideal-overlap": "max(GEMM, reduce-scatter) + all-gather, from isolated times",
+    "ideal-rs-nmc": "the same with the reduce-scatter of near-memory reduction",
+}
+
 #: Keys of `TechniqueResult.dram`: who moved the bytes, and in which direction.
 DRAM_STREAMS = ("gemm_read", "gemm_write", "rs_read", "rs_write", "ag_read", "ag_write")
 

@@ -1,0 +1,98 @@
+"""The command line `t3`. One file per subcommand lives in `sim_models/commands`; this one only assembles them, and
+turns whatever ends a command early into one line and an exit code:
+
+0 done; 1 the work failed (no compiler, a self-check); 2 bad input; 130 interrupted.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+
+import typer
+from typer.exceptions import Abort, Exit, TyperException
+
+from sim_models.commands.bench import bench
+from sim_models.commands.hbm_replay import hbm_replay
+from sim_models.commands.run import run
+
+app = typer.Typer(
+    name="t3", add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="T3's Track & Trigger hardware as real RTL, co-simulated with models of the GPUs around it.")
+app.command("run")(run)
+app.command("bench")(bench)
+app.command("hbm-replay")(hbm_replay)
+
+INTERRUPTED = 130  #: what shells give for SIGINT
+
+#: Exceptions of these packages are messages for the user; all others are faults of the program.
+_OWN_PACKAGES = ("sim_models", "rtl", "testbenches")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from sim_models.results import collect_versions
+
+        print(f"t3sim {collect_versions()['t3sim']}")
+        raise Exit
+
+
+@app.callback()
+def _options(
+    version: bool = typer.Option(False, "--version", is_eager=True, callback=_print_version, help="Show the version."),
+) -> None:
+    pass
+
+
+def _complain(message: str) -> None:
+    """One line, whatever the message was."""
+    line = " ".join(message.split()).rstrip(".")
+    if len(line) > 1000:
+        line = line[:1000] + " ..."
+    print(f"t3: error: {line}", file=sys.stderr)
+
+
+def _usage_message(error: TyperException) -> str:
+    message = error.format_message().rstrip(".")
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "t3"
+    return f"{message} (see {path} --help)"
+
+
+def _is_ours(error: BaseException) -> bool:
+    return type(error).__module__.split(".")[0] in _OWN_PACKAGES
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point of the console script; returns the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a terminal that lacks a letter shows ? rather than a traceback
+            stream.reconfigure(errors="replace")
+    arguments = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    try:
+        code = typer.main.get_command(app).main(args=arguments, prog_name="t3", standalone_mode=False)
+        sys.stdout.flush()
+        if code == INTERRUPTED:  # typer's reading of KeyboardInterrupt
+            raise KeyboardInterrupt
+        return code if isinstance(code, int) else 0
+    except (KeyboardInterrupt, Abort):
+        print("t3: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except TyperException as error:
+        _complain(_usage_message(error))
+        return 2
+    except BrokenPipeError:  # the reader of our output left
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (ValueError, RuntimeError) as error:
+        if not _is_ours(error):
+            raise
+        _complain(str(error))
+        return 2 if isinstance(error, ValueError) else 1
+    except OSError as error:
+        _complain(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,42 @@
+"""`t3 bench`: how fast the engines step the same RTL on the same stimulus, in one run."""
+
+from typing import Annotated
+
+import typer
+
+from sim_models.commands.options import JsonOption, MachineOption, SeedOption, whole_number
+from sim_models.errors import BadInput
+
+
+def bench(
+    cycles: Annotated[int, typer.Option(
+        metavar="N", parser=whole_number,
+        help="Cycles for the compiled engines; the others get as many as take about as long.")] = 200_000,
+    engine: Annotated[str, typer.Option(
+        metavar="A,B,...", help="Engines to measure.")] = "lockstep,bare,cocotb,amaranth",
+    machine: MachineOption = "t3-table1",
+    json: JsonOption = None,
+    seed: SeedOption = 0,
+) -> None:
+    """Measure cycles per second: lockstep, a bare C++ loop, cocotb, and Amaranth's simulator."""
+    from sim_models.machine import load_machine
+    from sim_models.results import BenchResult, check_json_target, write_json
+
+    engines = tuple(dict.fromkeys(name.strip() for name in engine.split(",")))
+    for name in engines:
+        if name not in BenchResult.ENGINES:
+            raise BadInput(f"--engine {name!r} is unknown: allowed are {', '.join(BenchResult.ENGINES)}")
+    if not 1_000 <= cycles <= 1_000_000_000:
+        raise BadInput(f"--cycles {cycles} is not possible: 1000 to 1000000000")
+    check_json_target(json)
+    described = load_machine(machine)
+
+    from sim_models.bench import run_bench
+    from sim_models.report import output_console, print_bench, progress_bar
+
+    with progress_bar(engines) as progress:
+        result = run_bench(described, engines=engines, cycles=cycles, progress=progress, seed=seed)
+    if json is not None:
+        write_json(result.to_json(), json)
+    if json != "-":
+        print_bench(result, output_console())

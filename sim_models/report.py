@@ -1,0 +1,172 @@
+"""Results as tables for people. Numbers are never cut off."""
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from sim_models.results import BASELINE, DRAM_STREAMS, BenchResult, RunResult
+
+NOTHING = "–"  #: in a cell that has no number
+
+PIPE_WIDTH = 120  #: columns when standard output is no terminal
+
+ProgressCallback = Callable[[str, float], None]  #: (technique or step, fraction done from 0 to 1)
+
+
+def output_console() -> Console:
+    """The console for results: standard output."""
+    return Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
+
+
+@contextmanager
+def progress_bar(names: Iterable[str]) -> Iterator[ProgressCallback]:
+    """A bar per name on standard error; without a terminal there, one line when each is done.
+
+    The callback may be called as often as is convenient, and with names that were not announced."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        finished: set[str] = set()
+
+        def log(name: str, fraction: float) -> None:
+            if fraction >= 1 and name not in finished:
+                finished.add(name)
+                print(f"t3: {name} done", file=sys.stderr, flush=True)
+
+        yield log
+        return
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(),
+               TimeElapsedColumn(), TimeRemainingColumn())
+    # Refreshed from a thread, and from the callback as well: compiled loops may hold the interpreter lock.
+    with Progress(*columns, console=console, transient=True) as progress:
+        tasks = {name: progress.add_task(name, total=1.0, start=False) for name in names}
+        shown = 0.0
+
+        def update(name: str, fraction: float) -> None:
+            nonlocal shown
+            if name not in tasks:
+                tasks[name] = progress.add_task(name, total=1.0, start=False)
+            if not progress.tasks[progress.task_ids.index(tasks[name])].started:
+                progress.start_task(tasks[name])
+            progress.update(tasks[name], completed=min(1.0, max(0.0, fraction)))
+            now = progress.get_time()
+            if fraction >= 1 or now - shown > 0.1:
+                shown = now
+                progress.refresh()
+
+        yield update
+
+
+def print_run(result: RunResult, console: Console) -> None:
+    """Time, traffic, losses and simulation speed of one `t3 run`."""
+    workload = result.workload
+    console.print(f"[bold]{workload.title}[/bold]: M={workload.m} N={workload.n} K={workload.k}, fp16, "
+                  f"{workload.tp} GPUs; machine {result.machine.name}; seed {result.seed}")
+    console.print()
+    console.print(_times(result))
+    if result.baseline is None:
+        console.print(f"No speedup without the baseline: add {BASELINE} to --technique.", style="dim")
+    console.print(_traffic(result))
+    if any(one.loss_ns for one in result.techniques.values()):
+        console.print(_losses(result))
+    console.print(_speed(result))
+
+
+def _table(title: str, first: str, columns: Iterable[str], rows: Iterable[Sequence[str]],
+           total: Sequence[str] | None = None) -> Table:
+    """Text to the left, numbers to the right. Where room is short, only the first column folds;
+    headings break where they say so."""
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD,
+                  pad_edge=False, padding=(0, 1, 0, 0))
+    rows = [tuple(row) for row in rows]
+    everything = [*rows, total] if total else rows
+    longest_word = max((len(word) for row in everything for word in row[0].split()), default=1)
+    table.add_column(first, min_width=max(len(first), longest_word))
+    for place, column in enumerate(columns, 1):
+        widest = max(map(len, (*column.split("\n"), *(row[place] for row in everything))))
+        table.add_column(column, justify="right", no_wrap=True, min_width=widest)
+    for row in rows:
+        table.add_row(*row)
+    if total:
+        table.add_section()
+        table.add_row(*total)
+    return table
+
+
+def _microseconds(ns: float) -> str:
+    return f"{ns / 1e3:,.1f}"
+
+
+def _megabytes(count: float) -> str:
+    return f"{count / 1e6:,.1f}"
+
+
+def _times(result: RunResult) -> Table:
+    speedup, efficiency = result.speedup, result.overlap_efficiency
+    return _table("Time (µs)", "technique", ("GEMM", "RS", "AG", "total", "speedup", "overlap\nefficiency"), (
+        (name, *map(_microseconds, (one.gemm_ns, one.rs_ns, one.ag_ns, one.total_ns)),
+         f"{speedup[name]:.3f}" if name in speedup else NOTHING,
+         f"{efficiency[name]:.1%}" if name in efficiency else NOTHING)
+        for name, one in result.techniques.items()))
+
+
+def _traffic(result: RunResult) -> Table:
+    amounts = {name: [one.dram[stream] for stream in DRAM_STREAMS] for name, one in result.techniques.items()}
+    return _table("DRAM traffic per GPU (MB)", "technique", (*(_words(stream).replace(" ", "\n") for stream in DRAM_STREAMS), "total"), (
+        (name, *map(_megabytes, (*parts, sum(parts)))) for name, parts in amounts.items()))
+
+
+def _losses(result: RunResult) -> Table:
+    """Rows causes, columns techniques, in the order in which causes first appear."""
+    every = [one.loss_ns for one in result.techniques.values()]
+    causes = dict.fromkeys(cause for losses in every for cause in losses)
+    return _table(
+        "Where the time that is not hidden went (µs)", "cause",
+        (name.replace("-", "-\n", 1) if len(name) > 8 else name for name in result.techniques),
+        ((_words(cause), *(_microseconds(losses[cause]) if cause in losses else NOTHING for losses in every))
+         for cause in causes),
+        ("sum", *(_microseconds(sum(losses.values())) for losses in every)))
+
+
+def _speed(result: RunResult) -> Table:
+    return _table("Simulation", "technique", ("RTL in\nthe loop", "cycles", "host\nseconds", "cycles\nper second"), (
+        (name, "yes" if one.rtl_in_loop else "no", f"{one.mc_cycles:,}" if one.mc_cycles else NOTHING,
+         f"{one.host_seconds:,.1f}", f"{one.cycles_per_second:,.0f}" if one.cycles_per_second else NOTHING)
+        for name, one in result.techniques.items()))
+
+
+_ACRONYMS = {"gemm", "rs", "ag", "dram", "dma", "rtl", "nmc", "cu", "llc"}
+
+
+def _words(key: str) -> str:
+    """A key for people: `gemm_read` as `GEMM read`."""
+    return " ".join(word.upper() if word in _ACRONYMS else word for word in key.split("_"))
+
+
+def print_bench(result: BenchResult, console: Console) -> None:
+    """Speeds of the engines, and how each compares with the lockstep."""
+    speed, rows = result.cycles_per_second, []
+    for engine in BenchResult.ENGINES:
+        if engine in speed:
+            ratio = f"{speed['lockstep'] / speed[engine]:,.2f}x" if "lockstep" in speed else NOTHING
+            cycles = f"{result.cycles[engine]:,}" if engine in result.cycles else NOTHING
+            rows.append((engine, f"{speed[engine]:,.0f}", ratio, cycles))
+    console.print(_table("Engine speed on the same RTL and stimulus", "engine",
+                         ("cycles\nper second", "lockstep\nover it", "measured\nover cycles"), rows))
+    for engine in BenchResult.ENGINES:
+        if engine not in speed:
+            console.print(f"{engine}: {result.notes.get(engine, 'not run')}")
+    if result.lockstep_over_bare is not None:
+        console.print(f"lockstep over bare C++ loop: {result.lockstep_over_bare:.2f}")
+
+
+def print_pairs(title: str, pairs: Iterable[tuple[str, object]], console: Console) -> None:
+    """A table of names and values."""
+    console.print(_table(title, "quantity", ("value",), (
+        (_words(name), f"{value:,}" if isinstance(value, int) else
+         f"{value:,.3f}" if isinstance(value, float) else str(value)) for name, value in pairs)))

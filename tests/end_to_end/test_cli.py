@@ -1,0 +1,373 @@
+"""The command line as its users meet it. Simulation is replaced by a finished result: what counts here is what is
+printed where, what is refused, and what is left behind."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+import types
+from pathlib import Path
+
+import pytest
+from fake_run import fake_result
+from rich.console import Console
+
+from rtl.geometry import GeometryError
+from sim_models import cli
+from sim_models.commands import run as run_command
+from sim_models.errors import Failure
+from sim_models.machine import load_machine
+from sim_models.report import print_bench, print_run
+from sim_models.results import (
+    DRAM_STREAMS,
+    TECHNIQUES,
+    BenchResult,
+    RunResult,
+    TechniqueResult,
+    collect_versions,
+    json_text,
+    write_json,
+)
+from sim_models.workloads import transformer_workload
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def replace_module(monkeypatch, name: str, **content) -> None:
+    module = types.ModuleType(name)
+    vars(module).update(content)
+    monkeypatch.setitem(sys.modules, name, module)
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """`run_sublayer` that returns at once; the list of what it was asked."""
+    asked = []
+
+    def run_sublayer(workload, machine, techniques, progress, seed):
+        asked.append((workload, machine, tuple(techniques), seed))
+        for name in techniques:
+            progress(name, 0.5)
+            progress(name, 1.0)
+        return fake_result(workload, machine, techniques, seed)
+
+    replace_module(monkeypatch, "sim_models.techniques", run_sublayer=run_sublayer)
+    return asked
+
+
+def t3(*arguments: str) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, "-m", "sim_models.cli", *arguments], cwd=ROOT, text=True,
+                          capture_output=True, timeout=60)
+
+
+# what is printed
+
+def test_run_without_arguments(calls, capsys):
+    assert cli.main(["run"]) == 0
+    (workload, machine, techniques, seed), = calls
+    assert (workload.m, workload.n, workload.k, workload.tp) == (8192, 4256, 2128, 8)
+    assert machine.name == "t3-table1"
+    assert techniques == ("sequential", "t3", "t3-mca", "ideal-overlap", "ideal-rs-nmc") == tuple(TECHNIQUES)
+    assert seed == 0
+    printed = capsys.readouterr()
+    assert "T-NLG FC-2, TP=8: M=8192 N=4256 K=2128, fp16, 8 GPUs" in printed.out
+    for heading in ("Time", "DRAM traffic per GPU (MB)", "Where the time that is not hidden went", "Simulation"):
+        assert heading in printed.out
+    for number in ("3,265.4", "1.255", "94.6%", "1,376.5", "130.7", "146.8", "2,602,100", "118,817"):
+        assert number in printed.out
+    assert "t3: t3-mca done" in printed.err
+
+
+def test_default_techniques_are_all():
+    assert run_command.DEFAULT_TECHNIQUES == tuple(TECHNIQUES)
+
+
+def test_options_reach_the_run(calls, tmp_path, capsys):
+    machine = tmp_path / "slow.toml"
+    machine.write_text('extends = "t3-table1"\nname = "slow link"\n[link]\nbandwidth_gb_per_s = 10.0\n')
+    assert cli.main(["run", "--model", "gpt-3", "--sublayer", "op", "--tp", "32", "--technique", "t3, sequential,t3",
+                     "--machine", str(machine), "--seed", "7"]) == 0
+    (workload, described, techniques, seed), = calls
+    assert workload == transformer_workload("gpt-3", "op", 32)
+    assert described.link.bandwidth_gb_per_s == 10
+    assert (techniques, seed) == (("t3", "sequential"), 7)
+    assert "machine slow link; seed 7" in capsys.readouterr().out
+
+
+def test_gemm(calls, capsys):
+    assert cli.main(["run", "--gemm", "1000x200x300", "--devices", "3"]) == 0
+    assert "GEMM on 3 devices: M=1000 N=200 K=300" in capsys.readouterr().out
+
+
+def test_json_to_standard_output_only(calls, capsys):
+    assert cli.main(["run", "--json", "-"]) == 0
+    payload = json.loads(capsys.readouterr().out)
+    assert payload["workload"] == {"model": "t-nlg", "sublayer": "fc2", "tp": 8, "M": 8192, "N": 4256, "K": 2128}
+    assert set(payload["techniques"]) == set(payload["speedup"]) == set(payload["overlap_efficiency"]) == set(TECHNIQUES)
+    one = payload["techniques"]["t3-mca"]
+    assert set(one) >= {"total_ns", "gemm_ns", "rs_ns", "ag_ns", "dram", "mc_cycles", "rtl_in_loop", "host_seconds",
+                        "loss_ns"}
+    assert set(one["dram"]) == set(DRAM_STREAMS)
+    assert one["total_ns"] == 2_492_000 and one["rtl_in_loop"] is True
+    assert payload["machine"]["link"]["bandwidth_gb_per_s"] == 75
+    assert payload["seed"] == 0 and payload["versions"]
+
+
+def test_json_file_and_tables(calls, tmp_path, capsys):
+    target = tmp_path / "run.json"
+    target.write_text("old")
+    assert cli.main(["run", "--json", str(target)]) == 0
+    assert "Time (" in capsys.readouterr().out
+    assert json.loads(target.read_text())["speedup"]["sequential"] == 1
+    assert [file.name for file in tmp_path.iterdir()] == ["run.json"]
+
+
+def test_without_the_baseline(calls, capsys):
+    assert cli.main(["run", "--technique", "t3"]) == 0
+    out = capsys.readouterr().out
+    assert "add sequential" in out
+
+
+@pytest.mark.parametrize("width", [80, 100, 200])
+def test_tables_never_cut_a_number(width):
+    result = fake_result(transformer_workload(), load_machine())
+    console = Console(width=width, record=True, file=open(os.devnull, "w"), highlight=False)
+    print_run(result, console)
+    text = console.export_text()
+    assert "…" not in text and max(map(len, text.splitlines())) <= width
+    for one in result.techniques.values():
+        assert f"{one.total_ns / 1e3:,.1f}" in text
+        assert f"{sum(one.loss_ns.values()) / 1e3:,.1f}" in text
+        assert f"{sum(one.dram.values()) / 1e6:,.1f}" in text
+
+
+def test_bench_table_and_json(monkeypatch, capsys):
+    def run_bench(machine, engines, cycles, progress, seed):
+        assert (machine.name, engines, cycles, seed) == ("t3-table1", BenchResult.ENGINES, 200_000, 0)
+        return BenchResult({"lockstep": 200e3, "bare": 300e3, "amaranth": 50.0}, {"bare": 200_000},
+                           {"cocotb": "no simulator"})
+    replace_module(monkeypatch, "sim_models.bench", run_bench=run_bench)
+    assert cli.main(["bench"]) == 0
+    out = capsys.readouterr().out
+    assert "0.67x" in out and "4,000.00x" in out and "cocotb: no simulator" in out
+    assert cli.main(["bench", "--json", "-"]) == 0
+    payload = json.loads(capsys.readouterr().out)
+    assert payload["lockstep_over_bare"] == pytest.approx(2 / 3)
+    assert set(payload["cycles_per_second"]) == {"lockstep", "bare", "amaranth"}
+
+
+def test_bench_without_the_lockstep():
+    console = Console(width=80, record=True, file=open(os.devnull, "w"))
+    print_bench(BenchResult({"bare": 1.0}), console)
+    assert "lockstep: not run" in console.export_text()
+    assert BenchResult({"bare": 1.0}).to_json()["lockstep_over_bare"] is None
+
+
+def test_help_names_every_command_and_is_instant():
+    began = time.monotonic()
+    result = t3("--help")
+    assert result.returncode == 0
+    assert time.monotonic() - began < 5  # on a loaded machine; 0.2 s alone
+    for command in ("run", "bench", "hbm-replay"):
+        assert command in result.stdout
+    assert t3().stdout == result.stdout
+    heavy = "import sys, sim_models.cli; sys.exit(bool({'numpy', 'numba', 'amaranth', 'pydantic'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", heavy], cwd=ROOT, timeout=60).returncode == 0
+
+
+def test_version():
+    assert re.fullmatch(r"t3sim \S.*\n", t3("--version").stdout)
+    assert collect_versions()["numpy"][0].isdigit()
+
+
+# what is computed from a result
+
+def test_speedup_and_overlap_efficiency():
+    result = fake_result(transformer_workload(), load_machine())
+    assert result.speedup["t3"] == pytest.approx(3265.4 / 2602.1)
+    assert result.overlap_efficiency["sequential"] == pytest.approx(0, abs=1e-3)
+    assert result.overlap_efficiency["ideal-overlap"] == pytest.approx(1)
+    # T - G = 2602.1 - 817.0 - 1631.2 of R = 817.2 are not hidden
+    assert result.overlap_efficiency["t3"] == pytest.approx(1 - 153.9 / 817.2)
+
+
+def test_result_without_techniques():
+    result = RunResult(transformer_workload(), load_machine(), 0, {}, {})
+    assert (result.speedup, result.overlap_efficiency, result.baseline) == ({}, {}, None)
+
+
+def test_dram_streams_are_checked():
+    with pytest.raises(ValueError, match="ag_read"):
+        TechniqueResult("t3", 1.0, 1.0, 1.0, 1.0, {"gemm_read": 1}, 1, True, 1.0, {})
+
+
+def test_json_of_numpy_and_of_what_is_no_number():
+    import numpy as np
+
+    text = json_text({"a": np.int64(3), "b": np.arange(2), "c": float("nan"), "d": np.float32(0.5), "e": (1, {2: None})})
+    assert json.loads(text) == {"a": 3, "b": [0, 1], "c": None, "d": 0.5, "e": [1, {"2": None}]}
+
+
+# bad input: one line, exit code 2, nothing written
+
+@pytest.mark.parametrize(("arguments", "words"), [
+    (["--nope"], ["--nope"]),
+    (["reproduec"], ["'reproduec'"]),
+    (["run", "extra"], ["extra"]),
+    (["run", "--model", "gpt-5"], ["'gpt-5'", "mega-gpt-2, t-nlg, gpt-3, palm, mt-nlg"]),
+    (["run", "--sublayer", "fc3"], ["'fc3'", "op, fc1, fc2, ip"]),
+    (["run", "--tp", "3"], ["TP=3", "K=17024", "2, 4, 7, 8"]),
+    (["run", "--tp", "65"], ["TP=65", "2 to 64"]),
+    (["run", "--tp", "eight"], ["--tp", "'eight'", "whole number"]),
+    (["run", "--tp"], ["--tp"]),
+    (["run", "--gemm", "8x8", "--devices", "2"], ["'8x8'", "MxNxK"]),
+    (["run", "--gemm", "8x8x8"], ["--devices"]),
+    (["run", "--gemm", "8x8x8", "--devices", "1"], ["1 devices", "2 to 64"]),
+    (["run", "--gemm", "8x8x8", "--devices", "2", "--tp", "2"], ["--tp 2", "--gemm"]),
+    (["run", "--gemm", "8x8x8", "--devices", "2", "--model", "palm"], ["--model palm"]),
+    (["run", "--devices", "2"], ["--devices 2", "--gemm"]),
+    (["run", "--technique", "t3,flux"], ["'flux'", "sequential, t3, t3-mca"]),
+    (["run", "--technique", ""], ["''", "sequential"]),
+    (["run", "--machine", "h100"], ["'h100'", "t3-table1"]),
+    (["run", "--json", "/no/such/folder/x.json"], ["/no/such/folder"]),
+    (["run", "--json", "/tmp"], ["'/tmp'"]),
+    (["run", "--json", ""], ["--json"]),
+    (["run", "--seed", "-1"], ["--seed", "-1"]),
+    (["bench", "--engine", "icarus"], ["'icarus'", "lockstep, bare, cocotb, amaranth"]),
+    (["bench", "--cycles", "1"], ["--cycles 1", "1000"]),
+    (["hbm-replay"], ["TRACE"]),
+    (["hbm-replay", "/no/such/trace"], ["/no/such/trace"]),
+])
+def test_bad_input(calls, capsys, arguments, words):
+    assert cli.main(arguments) == 2
+    printed = capsys.readouterr()
+    assert printed.out == "" and not calls
+    assert re.fullmatch(r"t3: error: [^\n]+\n", printed.err)
+    for word in words:
+        assert word in printed.err
+
+
+def test_bad_machine_file(calls, tmp_path, capsys):
+    machine = tmp_path / "mine.toml"
+    machine.write_text('extends = "t3-table1"\n[link]\nlatency_us = 0.5\n')
+    assert cli.main(["run", "--machine", str(machine)]) == 2
+    assert capsys.readouterr().err == (
+        f"t3: error: {machine}: [link] latency_us is unknown; did you mean latency_ns?\n")
+
+
+@pytest.mark.parametrize(("error", "code", "line"), [
+    (Failure("no C++ compiler found;\ninstall g++"), 1, "t3: error: no C++ compiler found; install g++\n"),
+    (GeometryError("sets=3 is impossible"), 2, "t3: error: sets=3 is impossible\n"),
+    (OSError(28, "No space left on device", "build/x"), 1, "t3: error: build/x: No space left on device\n"),
+    (KeyboardInterrupt(), 130, "t3: interrupted\n"),
+])
+def test_run_that_fails(monkeypatch, tmp_path, capsys, error, code, line):
+    def run_sublayer(*_):
+        raise error
+    replace_module(monkeypatch, "sim_models.techniques", run_sublayer=run_sublayer)
+    assert cli.main(["run", "--json", str(tmp_path / "run.json")]) == code
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("", line)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_fault_of_the_program_is_not_hidden(monkeypatch):
+    def run_sublayer(*_):
+        raise ValueError("a bug")
+    replace_module(monkeypatch, "sim_models.techniques", run_sublayer=run_sublayer)
+    with pytest.raises(ValueError, match="a bug"):
+        cli.main(["run"])
+
+
+# files
+
+def test_json_is_written_whole_or_not_at_all(tmp_path):
+    target = tmp_path / "x.json"
+    target.write_text("old")
+    with pytest.raises(TypeError):
+        write_json({"a": object()}, str(target))
+    assert target.read_text() == "old"
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_interrupted_write_leaves_the_old_file(tmp_path, monkeypatch):
+    target = tmp_path / "x.json"
+    target.write_text("old")
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+    monkeypatch.setattr(os, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_json({"a": 1}, str(target))
+    assert target.read_text() == "old" and len(list(tmp_path.iterdir())) == 1
+
+
+def test_json_follows_links_and_keeps_devices(tmp_path):
+    real = tmp_path / "real.json"
+    link = tmp_path / "link.json"
+    link.symlink_to(real)
+    write_json({"a": 1}, str(link))
+    assert link.is_symlink() and json.loads(real.read_text()) == {"a": 1}
+    assert real.stat().st_mode & 0o777 == 0o666 & ~_mask()
+    write_json({"a": 1}, "/dev/null")
+    assert not Path("/dev/null").is_file()
+
+
+def _mask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+# processes
+
+_DRIVER = """
+import sys, time, types
+sys.path.insert(0, {tests!r})
+from fake_run import fake_result
+module = types.ModuleType("sim_models.techniques")
+def run_sublayer(workload, machine, techniques, progress, seed):
+    {body}
+    return fake_result(workload, machine, techniques, seed)
+module.run_sublayer = run_sublayer
+sys.modules["sim_models.techniques"] = module
+from sim_models.cli import main
+sys.exit(main())
+"""
+
+
+def driver(body: str) -> list[str]:
+    return [sys.executable, "-c", textwrap.dedent(_DRIVER).format(tests=str(Path(__file__).parent), body=body)]
+
+
+def test_ctrl_c_ends_at_once(tmp_path):
+    target = tmp_path / "run.json"
+    process = subprocess.Popen([*driver("print('started', flush=True); time.sleep(60)"), "run", "--json", str(target)],
+                               cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout.readline() == "started\n"
+    process.send_signal(signal.SIGINT)
+    began = time.monotonic()
+    out, err = process.communicate(timeout=30)
+    assert time.monotonic() - began < 5
+    assert (process.returncode, out, err) == (130, "", "t3: interrupted\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_reader_that_leaves():
+    process = subprocess.Popen([*driver("pass"), "run"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.close()
+    err = process.stderr.read().decode()
+    process.wait(timeout=30)
+    assert process.returncode == 1
+    assert "Traceback" not in err and "Exception" not in err
+
+
+def test_terminal_without_unicode():
+    result = subprocess.run([*driver("pass"), "run"], cwd=ROOT, capture_output=True, timeout=60,
+                            env={**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"})
+    assert result.returncode == 0, result.stderr
+    assert b"3,265.4" in result.stdout

@@ -1,0 +1,164 @@
+"""Machine files: what table 1 says is in the default, and every mistake is named in one line."""
+
+import re
+from importlib import resources
+
+import pytest
+from pydantic import ValidationError
+
+from rtl.geometry import Geometry
+from sim_models.machine import PRESETS, MachineError, load_machine
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write_file(text: str, name: str = "mine.toml") -> str:
+        path = tmp_path / name
+        path.write_text(text, encoding="utf-8")
+        return str(path)
+    return write_file
+
+
+def default_text() -> str:
+    return resources.files("sim_models.machine").joinpath("default.toml").read_text(encoding="utf-8")
+
+
+def one_line(name: str) -> str:
+    with pytest.raises(MachineError) as caught:
+        load_machine(name)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_table_1():
+    machine = load_machine()
+    assert machine.name == "t3-table1"
+    assert (machine.gpu.compute_units, machine.gpu.clock_ghz) == (80, 1.4)
+    assert machine.gpu.peak_flop_per_ns == pytest.approx(114.7e3, rel=1e-3)
+    assert machine.llc.size_bytes == 16 << 20
+    assert machine.llc.bandwidth_bytes_per_ns == pytest.approx(64 * 64 * 1.4)
+    assert (machine.link.bandwidth_gb_per_s, machine.link.latency_ns) == (75.0, 500.0)
+    assert machine.memory_clock_ghz == 1.0
+    assert (machine.dram.bank_groups, machine.dram.ccdwl_cycles) == (4, 4)
+    bandwidth = machine.channels.count * machine.dram.peak_bytes_per_cycle * machine.memory_clock_ghz
+    assert bandwidth == pytest.approx(1000, rel=0.03)  # GB/s
+
+
+def test_default_geometry_is_the_hardware_s_default():
+    machine = load_machine()
+    assert machine.geometry() == Geometry()
+    assert machine.gpu.wavefront_tile_bytes == 4096
+
+
+def test_every_number_of_the_default_has_its_source():
+    for number, line in enumerate(default_text().splitlines(), 1):
+        if re.match(r"\w+ = [-\d\[\"tf]", line) and not line.startswith("name"):
+            assert re.search(r"\S  # \S", line), f"line {number} has no source: {line}"
+
+
+def test_presets_are_the_packaged_files():
+    packaged = {file.name for file in resources.files("sim_models.machine").iterdir() if file.name.endswith(".toml")}
+    assert packaged == set(PRESETS.values())
+    for name in PRESETS:
+        assert load_machine(name).name == name
+
+
+def test_reference_channel():
+    dram = load_machine("hbm2-reference").dram
+    assert (dram.channels, dram.peak_bytes_per_cycle, dram.channel_bytes) == (1, 32, 1 << 30)
+    assert dram.read_to_write_cycles == 14
+    assert (dram.write_to_read_l_cycles, dram.write_to_read_s_cycles, dram.write_to_precharge_cycles) == (14, 12, 22)
+
+
+def test_is_frozen():
+    machine = load_machine()
+    with pytest.raises(ValidationError):
+        machine.gpu.compute_units = 160
+    assert hash(machine) == hash(load_machine())
+
+
+def test_whole_file(write):
+    assert load_machine(write(default_text())) == load_machine()
+
+
+def test_extends(write):
+    machine = load_machine(write('extends = "t3-table1"\nname = "future"\n[gpu]\ncompute_units = 160\n'))
+    assert (machine.name, machine.gpu.compute_units) == ("future", 160)
+    assert machine.gpu.clock_ghz == 1.4
+    assert machine.link == load_machine().link
+
+
+def test_extends_a_file_beside_it(write):
+    write('extends = "t3-table1"\nname = "slow"\n[link]\nbandwidth_gb_per_s = 10\n', "slow.toml")
+    machine = load_machine(write('extends = "slow.toml"\nname = "slower"\n[link]\nlatency_ns = 900.0\n'))
+    assert (machine.link.bandwidth_gb_per_s, machine.link.latency_ns) == (10, 900)
+
+
+def test_refuses_to_extend_itself(write):
+    name = write('extends = "mine.toml"\n')
+    assert "extends itself" in one_line(name)
+
+
+@pytest.mark.parametrize(("change", "words"), [
+    ("[link]\nlatency_us = 0.5", "[link] latency_us is unknown; did you mean latency_ns?"),
+    ("[link]\nlatency = 0.5", "[link] latency is unknown; did you mean latency_ns?"),
+    ("[link]\nbandwidth_gbit_per_s = 600", "did you mean bandwidth_gb_per_s?"),
+    ("[llc]\nsize_mb = 16", "[llc] size_mb is unknown; did you mean size_bytes?"),
+    ("[gpu]\ncompute_unit = 80", "did you mean compute_units?"),
+    ("[gpu]\ncolour = 3", "[gpu] colour is unknown; allowed are block_k, clock_ghz"),
+    ("[dram]\ntrp_ns = 14", "[dram] trp_ns is unknown; did you mean trp_cycles?"),
+    ("[gpus]\ncompute_units = 80", "gpus is unknown; did you mean gpu?"),
+    ("[link]\nlatency_ns = '500 ns'", "[link] latency_ns = '500 ns': input should be a valid number"),
+    ("[link]\nlatency_ns = -1.0", "[link] latency_ns = -1.0: input should be greater than or equal to 0"),
+    ("[link]\nbandwidth_gb_per_s = 0", "[link] bandwidth_gb_per_s = 0: input should be greater than 0"),
+    ("[link]\nbandwidth_gb_per_s = inf", "finite"),
+    ("[link]\nlatency_ns = nan", "finite"),
+    ("[gpu]\ncompute_units = 80.5", "[gpu] compute_units = 80.5: input should be a valid integer"),
+    ("[gpu]\ncompute_units = true", "[gpu] compute_units = True"),
+    ("[gpu]\nmatrix_efficiency = 86.0", "[gpu] matrix_efficiency = 86.0: input should be less than or equal to 1"),
+    ("[gpu]\nwavefronts_per_workgroup = 7", "[gpu] tile_n = 128 does not split evenly"),
+    ("[gpu]\ntile_m = 100", "[gpu] tile_m = 100"),
+    ("[gpu]\ntile_n = 1280", "[tracker] count_bits = 16 cannot count"),
+    ("[llc]\nways = 24", "[llc] size_bytes = 16777216 is not a whole number of sets"),
+    ("[tracker]\nsets = 200", "sets=200 is impossible: a power of two is needed"),
+    ("[tracker]\nbanks = 512", "banks=512 is impossible: at most sets=256"),
+    ("[channels]\ncount = 16", "[dram] channels = 32 and [channels] count = 16 must agree"),
+    ("[channels]\ninterleave_bytes = 32", "interleave_bytes=32 is impossible"),
+    ("[dma]\ntiles_per_block = 16", "[dma] tiles_per_block = 16 is more than"),
+    ("[arbiter]\nmonitor_breakpoints = [1, 2]", "[arbiter] monitor_breakpoints"),
+    ("[arbiter]\nmonitor_breakpoints = [3, 2, 1]", "must rise"),
+    ("[arbiter]\nmonitor_breakpoints = [1, 2, 300]", "[arbiter] monitor_breakpoints[2] = 300"),
+    ("[dram]\nbank_groups = 3", "[dram] bank_groups = 3: a power of two"),
+    ("link = 3", "link = 3 must be a section, [link]"),
+    ("name = ''", "name = ''"),
+    ("memory_clock_ghz = 0.0", "memory_clock_ghz = 0.0"),
+])
+def test_names_the_mistake(write, change, words):
+    name = write(f'extends = "t3-table1"\n{change}\n')
+    message = one_line(name)
+    assert message.startswith(f"{name}: ")
+    assert words in message
+
+
+def test_missing_key(write):
+    message = one_line(write(default_text().replace("latency_ns = 500.0", "")))
+    assert "[link] latency_ns is missing" in message
+
+
+def test_wrong_unit_outranks_the_key_that_it_replaces(write):
+    message = one_line(write(default_text().replace("latency_ns = 500.0", "latency_us = 0.5")))
+    assert "did you mean latency_ns?" in message
+
+
+def test_unreadable(write, tmp_path):
+    assert "neither a file nor one of hbm2-reference, t3-table1" in one_line("v100")
+    assert "cannot be read" in one_line(str(tmp_path))
+    assert "not a TOML file" in one_line(write("[gpu\n"))
+    assert "not a TOML file" in one_line(write('name = "twice"\nname = "twice"\n'))
+    binary = tmp_path / "binary.toml"
+    binary.write_bytes(b"\xff\xfe\x00")
+    assert "not a TOML file" in one_line(str(binary))
+    assert "not the name of a machine" in one_line(write("extends = 3\n"))
+    assert "is neither a file nor" in one_line(write('extends = "gone.toml"\n'))
+    assert "is missing" in one_line(write(""))
