@@ -55,12 +55,15 @@ def bank_of(config, line):
     bank = (line >> config.bank_shift) & config.bank_mask
     group = (line >> config.group_shift) & config.group_mask
     if config.bank_hash:
-        # Row and column bits permute banks and groups, so no power-of-two stride stays in one of them, while lines that
-        # are neighbours in the group field still lie in different groups.
-        row = (line >> config.row_shift) & config.row_mask
+        # Row and column bits permute banks and groups, so no power-of-two distance keeps two streams in one bank or a
+        # stride in one group, while neighbours in the group field still lie in different groups.
+        fold = (line >> config.row_shift) & config.row_mask
+        fold ^= fold >> 8
+        fold ^= fold >> 4
+        fold ^= fold >> 2
         column = (line >> config.column_shift) & config.column_mask
-        bank ^= row & config.bank_mask
-        group ^= (column ^ (row >> config.bank_bits)) & config.group_mask
+        bank ^= fold & config.bank_mask
+        group ^= (column ^ column >> 2 ^ fold >> 1) & config.group_mask
     return (group << config.bank_bits) | bank
 
 

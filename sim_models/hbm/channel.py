@@ -30,4 +30,4 @@ def hbm_step(state, channel, cycle):
     """
     if cycle < state.next_cycle[channel]:
         return -1
-    return fr_fcfs.step(state.config[0], state.channels[channel], cycle, state.log, state.log_length, channel)
+    return fr_fcfs.step(state.config[0], state.channels[channel], cycle)

@@ -13,12 +13,13 @@ its order.
 
 from numba import njit
 
-from sim_models.hbm.bits import lowest_bit
+from sim_models.hbm.bits import item, lowest_bit, put
 from sim_models.hbm.state import ACT, NEVER, NOWHERE, PRE, RD, REF, WR
 from sim_models.hbm.timing import (
     activate,
     activate_ready,
     all_closed_ready,
+    channel_activate_ready,
     log_command,
     precharge,
     read_column,
@@ -36,8 +37,8 @@ READS, WRITES = 0, 1
 def _set_hit(channel, side, banks, bank, entry):
     """Make `entry` (or none) the next request of `side` that the open row of `bank` serves."""
     bit = 1 << bank
-    channel.hit[side * banks + bank] = entry
-    foreign = entry >= 0 and (channel.op[entry] != 0) != (side == WRITES)
+    put(channel, "hit", side * banks + bank, entry)
+    foreign = entry >= 0 and (item(channel, "op", entry) != 0) != (side == WRITES)
     if side == READS:
         channel.hit_read = channel.hit_read | bit if entry >= 0 else channel.hit_read & ~bit
         channel.foreign = channel.foreign | bit if foreign else channel.foreign & ~bit
@@ -49,8 +50,8 @@ def _set_hit(channel, side, banks, bank, entry):
 @njit(cache=True)
 def _find_hit(channel, entry, row):
     """First entry from `entry` on, in age order, for `row`."""
-    while entry >= 0 and channel.row[entry] != row:
-        entry = channel.next[entry]
+    while entry >= 0 and item(channel, "row", entry) != row:
+        entry = item(channel, "next", entry)
     return entry
 
 
@@ -59,31 +60,31 @@ def enqueue(config, channel, cycle, row, bank, line, op, token):
     """Append one request; the caller has checked that there is room."""
     banks = config.banks
     entry = channel.free
-    channel.free = channel.next[entry]
+    channel.free = item(channel, "next", entry)
     side = WRITES if op else READS
-    other = channel.head[(1 - side) * banks + bank]
+    other = item(channel, "head", (1 - side) * banks + bank)
     while other >= 0:
-        if channel.line[other] == line:
+        if item(channel, "line", other) == line:
             side = 1 - side
             break
-        other = channel.next[other]
+        other = item(channel, "next", other)
     place = side * banks + bank
-    last = channel.tail[place]
-    channel.next[entry] = NOWHERE
-    channel.previous[entry] = last
-    channel.row[entry] = row
-    channel.line[entry] = line
-    channel.op[entry] = op
-    channel.token[entry] = token
-    channel.columns_left[entry] = config.columns_per_request
-    channel.entry_age[entry] = channel.age
+    last = item(channel, "tail", place)
+    put(channel, "next", entry, NOWHERE)
+    put(channel, "previous", entry, last)
+    put(channel, "row", entry, row)
+    put(channel, "line", entry, line)
+    put(channel, "op", entry, op)
+    put(channel, "token", entry, token)
+    put(channel, "columns_left", entry, config.columns_per_request)
+    put(channel, "entry_age", entry, channel.age)
     channel.age += 1
-    channel.tail[place] = entry
+    put(channel, "tail", place, entry)
     channel.occupancy += 1
     if last >= 0:
-        channel.next[last] = entry
+        put(channel, "next", last, entry)
     else:
-        channel.head[place] = entry
+        put(channel, "head", place, entry)
         if side == READS:
             channel.pending_read |= 1 << bank
         else:
@@ -94,8 +95,8 @@ def enqueue(config, channel, cycle, row, bank, line, op, token):
         if channel.writes == 0:
             channel.write_waits_since = cycle
         channel.writes += 1
-    if channel.hit[place] < 0:
-        if channel.open_row[bank] == row and (last < 0 or channel.hits_served[bank] < config.row_hit_limit):
+    if item(channel, "hit", place) < 0:
+        if item(channel, "open_row", bank) == row and (last < 0 or item(channel, "hits_served", bank) < config.row_hit_limit):
             _set_hit(channel, side, banks, bank, entry)
         else:
             channel.row_next = cycle
@@ -110,21 +111,21 @@ def _finish(config, channel, side, bank, entry):
     """Take a served request out of its list; returns its token."""
     banks = config.banks
     place = side * banks + bank
-    before, after = channel.previous[entry], channel.next[entry]
+    before, after = item(channel, "previous", entry), item(channel, "next", entry)
     if before >= 0:
-        channel.next[before] = after
+        put(channel, "next", before, after)
     else:
-        channel.head[place] = after
+        put(channel, "head", place, after)
     if after >= 0:
-        channel.previous[after] = before
+        put(channel, "previous", after, before)
     else:
-        channel.tail[place] = before
+        put(channel, "tail", place, before)
     if before < 0 and after < 0:
         if side == READS:
             channel.pending_read &= ~(1 << bank)
         else:
             channel.pending_write &= ~(1 << bank)
-    channel.next[entry] = channel.free
+    put(channel, "next", entry, channel.free)
     channel.free = entry
     channel.occupancy -= 1
     if side == READS:
@@ -133,16 +134,16 @@ def _finish(config, channel, side, bank, entry):
     else:
         channel.writes -= 1
         channel.drain_left -= 1
-    row = channel.open_row[bank]
-    served = channel.hits_served[bank] + 1
-    channel.hits_served[bank] = served
-    head = channel.head[place]
-    if served >= config.row_hit_limit and head >= 0 and channel.row[head] != row:
+    row = item(channel, "open_row", bank)
+    served = item(channel, "hits_served", bank) + 1
+    put(channel, "hits_served", bank, served)
+    head = item(channel, "head", place)
+    if served >= config.row_hit_limit and head >= 0 and item(channel, "row", head) != row:
         hit = NOWHERE
     else:
         hit = _find_hit(channel, after, row)
     _set_hit(channel, side, banks, bank, hit)
-    return channel.token[entry]
+    return item(channel, "token", entry)
 
 
 @njit(cache=True, inline="always")
@@ -185,7 +186,7 @@ def _choose_column(config, channel, cycle, side):
         reads = (side == READS) != (foreign >> bank & 1 == 1)
         ready = read_ready(config, channel, bank) if reads else write_ready(config, channel, bank)
         if ready <= cycle:
-            age = channel.entry_age[channel.hit[side * banks + bank]]
+            age = item(channel, "entry_age", item(channel, "hit", side * banks + bank))
             if age < best_age:
                 best, best_age = bank, age
         else:
@@ -195,18 +196,23 @@ def _choose_column(config, channel, cycle, side):
 
 @njit(cache=True, inline="always")
 def _choose_row(config, channel, cycle, side, candidates, earliest):
-    """(bank of the oldest request that an ACT or PRE now would help or -1, earliest cycle of one otherwise)."""
+    """(bank of the oldest request that an ACT or PRE now would help or -1, lower bound of the cycle of one otherwise)."""
     best, best_age = -1, NEVER
     banks = config.banks
+    is_open = channel.open
+    gate = channel_activate_ready(config, channel)
+    if gate > cycle and candidates & ~is_open:
+        earliest = min(earliest, gate)
+        candidates &= is_open
     while candidates:
         bank = lowest_bit(candidates)
         candidates &= candidates - 1
-        if channel.open >> bank & 1:
-            ready = channel.bank_pre_ready[bank]
+        if is_open >> bank & 1:
+            ready = item(channel, "bank_pre_ready", bank)
         else:
             ready = activate_ready(config, channel, bank)
         if ready <= cycle:
-            age = channel.entry_age[channel.head[side * banks + bank]]
+            age = item(channel, "entry_age", item(channel, "head", side * banks + bank))
             if age < best_age:
                 best, best_age = bank, age
         else:
@@ -215,7 +221,7 @@ def _choose_row(config, channel, cycle, side, candidates, earliest):
 
 
 @njit(cache=True)
-def _step_refresh(config, channel, cycle, log, log_length, index):
+def _step_refresh(config, channel, cycle):
     """A refresh is due: close the banks, one PRE per cycle, then REF. Nothing else is issued meanwhile."""
     if channel.open:
         bank = refresh_bank_to_close(channel, cycle, config.banks)
@@ -225,8 +231,8 @@ def _step_refresh(config, channel, cycle, log, log_length, index):
         precharge(config, channel, cycle, bank)
         _set_hit(channel, READS, config.banks, bank, NOWHERE)
         _set_hit(channel, WRITES, config.banks, bank, NOWHERE)
-        if log.shape[0]:
-            log_command(log, log_length, index, cycle, PRE, bank, 0)
+        if channel.log_entries:
+            log_command(channel, cycle, PRE, bank, 0)
         channel.next_cycle = cycle + 1 if channel.open else all_closed_ready(config, channel)
         return
     ready = all_closed_ready(config, channel)
@@ -234,17 +240,17 @@ def _step_refresh(config, channel, cycle, log, log_length, index):
         channel.next_cycle = ready
         return
     refresh(config, channel, cycle)
-    if log.shape[0]:
-        log_command(log, log_length, index, cycle, REF, 0, 0)
+    if channel.log_entries:
+        log_command(channel, cycle, REF, 0, 0)
     channel.column_next = channel.row_next = cycle
     channel.next_cycle = min(channel.refresh_due, cycle + config.refresh_to_act)
 
 
 @njit(cache=True)
-def step(config, channel, cycle, log, log_length, index):
+def step(config, channel, cycle):
     """One memory cycle in which something may happen; returns a finished request's token or -1."""
     if cycle >= channel.refresh_due:
-        _step_refresh(config, channel, cycle, log, log_length, index)
+        _step_refresh(config, channel, cycle)
         return -1
     banks = config.banks
     token = -1
@@ -256,20 +262,20 @@ def step(config, channel, cycle, log, log_length, index):
     if channel.column_next <= cycle:
         bank, earliest = _choose_column(config, channel, cycle, side)
         if bank >= 0:
-            entry = channel.hit[side * banks + bank]
-            op = channel.op[entry]
+            entry = item(channel, "hit", side * banks + bank)
+            op = item(channel, "op", entry)
             if op == 0:
                 read_column(config, channel, cycle, bank)
             else:
                 write_column(config, channel, cycle, bank, op == 2)
                 channel.write_waits_since = cycle
-            if log.shape[0]:
-                log_command(log, log_length, index, cycle, WR if op else RD, bank, channel.line[entry])
-            left = channel.columns_left[entry] - 1
-            channel.columns_left[entry] = left
+            if channel.log_entries:
+                log_command(channel, cycle, WR if op else RD, bank, item(channel, "line", entry))
+            left = item(channel, "columns_left", entry) - 1
+            put(channel, "columns_left", entry, left)
             if left == 0:
                 token = _finish(config, channel, side, bank, entry)
-                if channel.hit[side * banks + bank] < 0:
+                if item(channel, "hit", side * banks + bank) < 0:
                     channel.row_next = cycle
             channel.column_next = cycle + 1
         else:
@@ -295,16 +301,16 @@ def step(config, channel, cycle, log, log_length, index):
                 precharge(config, channel, cycle, bank)
                 _set_hit(channel, READS, banks, bank, NOWHERE)
                 _set_hit(channel, WRITES, banks, bank, NOWHERE)
-                if log.shape[0]:
-                    log_command(log, log_length, index, cycle, PRE, bank, 0)
+                if channel.log_entries:
+                    log_command(channel, cycle, PRE, bank, 0)
             else:
-                row = channel.row[channel.head[helped * banks + bank]]
+                row = item(channel, "row", item(channel, "head", helped * banks + bank))
                 activate(config, channel, cycle, bank, row)
-                _set_hit(channel, READS, banks, bank, _find_hit(channel, channel.head[bank], row))
-                _set_hit(channel, WRITES, banks, bank, _find_hit(channel, channel.head[banks + bank], row))
+                _set_hit(channel, READS, banks, bank, _find_hit(channel, item(channel, "head", bank), row))
+                _set_hit(channel, WRITES, banks, bank, _find_hit(channel, item(channel, "head", banks + bank), row))
                 channel.column_next = min(channel.column_next, cycle + 1)
-                if log.shape[0]:
-                    log_command(log, log_length, index, cycle, ACT, bank, row)
+                if channel.log_entries:
+                    log_command(channel, cycle, ACT, bank, row)
             channel.row_next = cycle + 1
         else:
             channel.row_next = earliest

@@ -12,7 +12,7 @@ from sim_models.machine.dram import Dram
 NEVER = 1 << 62  #: a cycle that does not come
 NOWHERE = -1  #: no queue entry, no row
 
-#: the columns of the command log
+LOG_ENTRIES = 1 << 15  #: commands that one channel's log keeps
 COMMANDS = ("ACT", "PRE", "RD", "WR", "REF")
 ACT, PRE, RD, WR, REF = range(len(COMMANDS))
 
@@ -29,7 +29,7 @@ _CONFIG_FIELDS = (
 CONFIG_DTYPE = np.dtype([(name, np.int64) for name in _CONFIG_FIELDS])
 
 
-def _channel_dtype(dram: Dram) -> np.dtype:
+def _channel_dtype(dram: Dram, log: bool) -> np.dtype:
     banks, groups, entries = dram.banks, dram.bank_groups, dram.queue_entries
     scalars = (
         "next_cycle", "occupancy",
@@ -44,6 +44,7 @@ def _channel_dtype(dram: Dram) -> np.dtype:
         "read_ready", "write_ready", "act_ready", "act_index", "refresh_due", "refresh_ready",
         # counters
         "columns_read", "columns_written", "activates", "precharges", "refreshes", "busy_cycles",
+        "log_entries", "log_length",
     )
     tables = (
         ("act_times", 4), ("group_read_ready", groups), ("group_write_ready", groups), ("group_act_ready", groups),
@@ -52,6 +53,7 @@ def _channel_dtype(dram: Dram) -> np.dtype:
         ("head", 2 * banks), ("tail", 2 * banks), ("hit", 2 * banks),
         ("next", entries), ("previous", entries), ("row", entries), ("line", entries), ("op", entries),
         ("token", entries), ("columns_left", entries), ("entry_age", entries),
+        ("log", 4 * LOG_ENTRIES if log else 1),
     )
     return np.dtype([(name, np.int64) for name in scalars] + [(name, np.int64, (size,)) for name, size in tables])
 
@@ -71,8 +73,6 @@ class HbmState(NamedTuple):
     queue_entries: int
     config: np.ndarray  #: record[1]
     channels: np.ndarray  #: record[channel]
-    log: np.ndarray  #: int64[n, 5]: channel, cycle, command, bank, line (or row, for ACT); n = 0: no log
-    log_length: np.ndarray  #: int64[1]: commands issued since the log began; those beyond n are not kept
 
 
 def _config_record(dram: Dram) -> np.ndarray:
@@ -108,15 +108,19 @@ def _config_record(dram: Dram) -> np.ndarray:
     return config
 
 
-def make_hbm(dram: Dram, channels: int, log_entries: int = 0) -> HbmState:
-    """Idle channels at cycle 0. `channels` may exceed `dram.channels` (several GPUs in one state)."""
+def make_hbm(dram: Dram, channels: int, log: bool = False) -> HbmState:
+    """Idle channels at cycle 0. `channels` may exceed `dram.channels` (several GPUs in one state).
+
+    With `log`, each channel keeps its first `LOG_ENTRIES` commands; see `commands`.
+    """
     if channels < 1:
         raise ValueError(f"channels = {channels}: at least one is needed")
-    state = np.zeros(channels, _channel_dtype(dram))
+    state = np.zeros(channels, _channel_dtype(dram, log))
     for name in ("open_row", "head", "tail", "hit"):
         state[name] = NOWHERE
     state["next"] = np.append(np.arange(1, dram.queue_entries), NOWHERE)
     state["act_times"] = -NEVER
+    state["log_entries"] = LOG_ENTRIES if log else 0
     state["column_next"] = state["row_next"] = NEVER
     state["refresh_due"] = NEVER
     if dram.trefi_cycles:
@@ -126,4 +130,13 @@ def make_hbm(dram: Dram, channels: int, log_entries: int = 0) -> HbmState:
     return HbmState(
         occupancy=state["occupancy"], next_cycle=state["next_cycle"], read_data_cycles=dram.read_data_cycles,
         write_data_cycles=dram.write_data_cycles, queue_entries=dram.queue_entries, config=_config_record(dram),
-        channels=state, log=np.zeros((log_entries, 5), np.int64), log_length=np.zeros(1, np.int64))
+        channels=state)
+
+
+def commands(state: HbmState, channel: int) -> list[tuple[int, str, int, int]]:
+    """The logged commands of one channel: (cycle, name, bank, row of an ACT or line of a RD or WR)."""
+    record = state.channels[channel]
+    if not record["log_entries"]:
+        raise ValueError("commands: the state was made without log")
+    kept = record["log"].reshape(-1, 4)[: record["log_length"]]
+    return [(int(cycle), COMMANDS[command], int(bank), int(detail)) for cycle, command, bank, detail in kept]

@@ -6,40 +6,46 @@ bank group or the channel are kept at that level; the largest of the three count
 
 from numba import njit
 
-from sim_models.hbm.state import NEVER, NOWHERE, REF
+from sim_models.hbm.bits import item, put
+from sim_models.hbm.state import NEVER, NOWHERE
 
 
 @njit(cache=True)
-def log_command(log, log_length, index, cycle, command, bank, detail):
-    """Record one command; `index` is the channel's number."""
-    place = log_length[0]
-    if place < log.shape[0]:
-        log[place, 0] = index
-        log[place, 1] = cycle
-        log[place, 2] = command
-        log[place, 3] = bank
-        log[place, 4] = detail
-    log_length[0] = place + 1
+def log_command(channel, cycle, command, bank, detail):
+    """Keep one command in the channel's log, if it has one and there is room."""
+    place = channel.log_length
+    if place < channel.log_entries:
+        put(channel, "log", 4 * place, cycle)
+        put(channel, "log", 4 * place + 1, command)
+        put(channel, "log", 4 * place + 2, bank)
+        put(channel, "log", 4 * place + 3, detail)
+        channel.log_length = place + 1
+
+
+@njit(cache=True, inline="always")
+def channel_activate_ready(config, channel):
+    """Earliest ACT of any bank: tRRD_S and the window of four."""
+    return max(channel.act_ready, item(channel, "act_times", channel.act_index) + config.act_window)
 
 
 @njit(cache=True, inline="always")
 def activate_ready(config, channel, bank):
     """Earliest ACT of a closed bank."""
-    return max(max(channel.bank_act_ready[bank], channel.group_act_ready[bank >> config.bank_bits]),
-               max(channel.act_ready, channel.act_times[channel.act_index] + config.act_window))
+    return max(max(item(channel, "bank_act_ready", bank), item(channel, "group_act_ready", bank >> config.bank_bits)),
+               channel_activate_ready(config, channel))
 
 
 @njit(cache=True, inline="always")
 def read_ready(config, channel, bank):
     """Earliest RD of an open row."""
-    return max(max(channel.bank_read_ready[bank], channel.group_read_ready[bank >> config.bank_bits]),
+    return max(max(item(channel, "bank_read_ready", bank), item(channel, "group_read_ready", bank >> config.bank_bits)),
                channel.read_ready)
 
 
 @njit(cache=True, inline="always")
 def write_ready(config, channel, bank):
     """Earliest WR of an open row."""
-    return max(max(channel.bank_write_ready[bank], channel.group_write_ready[bank >> config.bank_bits]),
+    return max(max(item(channel, "bank_write_ready", bank), item(channel, "group_write_ready", bank >> config.bank_bits)),
                channel.write_ready)
 
 
@@ -48,15 +54,15 @@ def activate(config, channel, cycle, bank, row):
     """ACT."""
     group = bank >> config.bank_bits
     channel.open |= 1 << bank
-    channel.open_row[bank] = row
-    channel.hits_served[bank] = 0
-    channel.bank_read_ready[bank] = cycle + config.act_to_read
-    channel.bank_write_ready[bank] = cycle + config.act_to_write
-    channel.bank_pre_ready[bank] = cycle + config.act_to_pre
-    channel.bank_act_ready[bank] = cycle + config.act_to_act
-    channel.group_act_ready[group] = cycle + config.act_to_act_l
+    put(channel, "open_row", bank, row)
+    put(channel, "hits_served", bank, 0)
+    put(channel, "bank_read_ready", bank, cycle + config.act_to_read)
+    put(channel, "bank_write_ready", bank, cycle + config.act_to_write)
+    put(channel, "bank_pre_ready", bank, cycle + config.act_to_pre)
+    put(channel, "bank_act_ready", bank, cycle + config.act_to_act)
+    put(channel, "group_act_ready", group, cycle + config.act_to_act_l)
     channel.act_ready = cycle + config.act_to_act_s
-    channel.act_times[channel.act_index] = cycle
+    put(channel, "act_times", channel.act_index, cycle)
     channel.act_index = (channel.act_index + 1) & 3
     channel.activates += 1
 
@@ -65,8 +71,8 @@ def activate(config, channel, cycle, bank, row):
 def precharge(config, channel, cycle, bank):
     """PRE of one bank."""
     channel.open &= ~(1 << bank)
-    channel.open_row[bank] = NOWHERE
-    channel.bank_act_ready[bank] = max(channel.bank_act_ready[bank], cycle + config.pre_to_act)
+    put(channel, "open_row", bank, NOWHERE)
+    put(channel, "bank_act_ready", bank, max(item(channel, "bank_act_ready", bank), cycle + config.pre_to_act))
     channel.refresh_ready = max(channel.refresh_ready, cycle + config.pre_to_act)
     channel.precharges += 1
 
@@ -77,8 +83,8 @@ def read_column(config, channel, cycle, bank):
     group = bank >> config.bank_bits
     channel.read_ready = cycle + config.read_to_read_s
     channel.write_ready = max(channel.write_ready, cycle + config.read_to_write)
-    channel.group_read_ready[group] = cycle + config.read_to_read_l
-    channel.bank_pre_ready[bank] = max(channel.bank_pre_ready[bank], cycle + config.read_to_pre)
+    put(channel, "group_read_ready", group, cycle + config.read_to_read_l)
+    put(channel, "bank_pre_ready", bank, max(item(channel, "bank_pre_ready", bank), cycle + config.read_to_pre))
     channel.columns_read += 1
     channel.busy_cycles += config.burst
 
@@ -89,9 +95,9 @@ def write_column(config, channel, cycle, bank, update):
     group = bank >> config.bank_bits
     channel.write_ready = cycle + config.write_to_write_s
     channel.read_ready = max(channel.read_ready, cycle + config.write_to_read_s)
-    channel.group_write_ready[group] = cycle + (config.update_to_write_l if update else config.store_to_write_l)
-    channel.group_read_ready[group] = max(channel.group_read_ready[group], cycle + config.write_to_read_l)
-    channel.bank_pre_ready[bank] = max(channel.bank_pre_ready[bank], cycle + config.write_to_pre)
+    put(channel, "group_write_ready", group, cycle + (config.update_to_write_l if update else config.store_to_write_l))
+    put(channel, "group_read_ready", group, max(item(channel, "group_read_ready", group), cycle + config.write_to_read_l))
+    put(channel, "bank_pre_ready", bank, max(item(channel, "bank_pre_ready", bank), cycle + config.write_to_pre))
     channel.columns_written += 1
     channel.busy_cycles += config.burst
 
@@ -102,7 +108,7 @@ def refresh_bank_to_close(channel, cycle, banks):
     earliest = NEVER
     for bank in range(banks):
         if channel.open >> bank & 1:
-            ready = channel.bank_pre_ready[bank]
+            ready = item(channel, "bank_pre_ready", bank)
             if ready <= cycle:
                 return bank
             earliest = min(earliest, ready)
@@ -113,7 +119,7 @@ def refresh_bank_to_close(channel, cycle, banks):
 def refresh(config, channel, cycle):
     """REF of all banks, which are closed."""
     for bank in range(config.banks):
-        channel.bank_act_ready[bank] = max(channel.bank_act_ready[bank], cycle + config.refresh_to_act)
+        put(channel, "bank_act_ready", bank, max(item(channel, "bank_act_ready", bank), cycle + config.refresh_to_act))
     channel.refresh_ready = cycle + config.refresh_to_act
     channel.refresh_due += config.refresh_interval
     channel.refreshes += 1
@@ -125,8 +131,5 @@ def all_closed_ready(config, channel):
     ready = channel.refresh_ready
     for bank in range(config.banks):
         # ACT to REF is tRC; bank_act_ready holds exactly max(ACT + tRC, PRE + tRP, REF + tRFC).
-        ready = max(ready, channel.bank_act_ready[bank])
+        ready = max(ready, item(channel, "bank_act_ready", bank))
     return ready
-
-
-REFRESH_COMMAND = REF
