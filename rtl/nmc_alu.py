@@ -1,0 +1,114 @@
+"""The near-memory ALU: op-and-store on one DRAM column."""
+
+from amaranth.hdl import Cat, Module, Signal
+from amaranth.lib import data, enum, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from .fp_adder import BF16, FP16, FP32, FpAdder
+from .geometry import GeometryError
+
+
+class AluOp(enum.Enum, shape=1):
+    """What happens to the column in memory."""
+
+    ADD = 0  #: memory becomes old + new, element by element
+    STORE = 1  #: memory becomes new; bits pass unchanged, NaN payloads included
+
+
+class AluDtype(enum.Enum, shape=2):
+    """Element type. The number is the index into a lane's formats."""
+
+    FP16 = 0
+    BF16 = 1
+    FP32 = 2  #: the unused number 3 acts the same
+
+
+def operands(column_bytes: int) -> data.StructLayout:
+    """One op-and-store: what memory holds, what arrived, and how to combine the two."""
+    return data.StructLayout({
+        "old": 8 * column_bytes,  # column as it is in memory, lowest address in the lowest bits
+        "new": 8 * column_bytes,  # column of the arriving request
+        "op": AluOp,
+        "dtype": AluDtype,  # of every element of the column; without effect on STORE
+    })
+
+
+def result(column_bytes: int) -> data.StructLayout:
+    return data.StructLayout({"column": 8 * column_bytes})
+
+
+class NmcAlu(wiring.Component):
+    """Op-and-store for one column per cycle (T3 paper, section 4.3).
+
+    IEEE-754 addition, rounded once to nearest, ties to even, subnormals kept; NaN results are the positive quiet NaN
+    without payload. Each 32 bits of the column share two lanes: one adds an fp32 or the lower 16-bit element, the
+    other the upper 16-bit element.
+
+    Columns leave in the order in which they entered, `LATENCY` cycles later if the consumer is ready. The whole
+    pipeline moves together: `operands.ready` is low only while a finished column waits for `result.ready` (a
+    combinational path from there, not from `operands.valid`).
+
+    Parameters
+    ----------
+    column_bytes : int
+        Bytes of one DRAM column access: a power of two from 4 to 128.
+
+    Members
+    -------
+    operands : In(stream(operands(column_bytes)))
+        Columns to combine, at most one per cycle.
+    result : Out(stream(result(column_bytes)))
+        Columns to write, one for each accepted.
+    """
+
+    LATENCY = FpAdder.LATENCY
+
+    #: lane implementation; a test puts a broken one here
+    adder = FpAdder
+
+    def __init__(self, column_bytes: int = 32):
+        if type(column_bytes) is not int or column_bytes not in (4, 8, 16, 32, 64, 128):
+            raise GeometryError(f"column_bytes={column_bytes!r} is impossible: a power of two from 4 to 128 is needed")
+        self.column_bytes = column_bytes
+        super().__init__({
+            "operands": In(stream.Signature(operands(column_bytes))),
+            "result": Out(stream.Signature(result(column_bytes))),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        move = Signal()
+        valid = Signal(self.LATENCY)
+        m.d.comb += [
+            move.eq(~self.result.valid | self.result.ready),
+            self.operands.ready.eq(move),
+            self.result.valid.eq(valid[-1]),
+        ]
+        with m.If(move):
+            m.d.sync += valid.eq(Cat(self.operands.valid, valid))
+
+        request = self.operands.payload
+        store = request.op == AluOp.STORE
+        single = Signal(self.LATENCY)  # the column is made of 32-bit elements
+        with m.If(move):
+            m.d.sync += single.eq(Cat(request.dtype.as_value()[1], single))
+
+        for number in range(self.column_bytes // 4):
+            base = 32 * number
+            m.submodules[f"low{number}"] = low = self.adder((FP16, BF16, FP32))
+            m.submodules[f"high{number}"] = high = self.adder((FP16, BF16))
+            m.d.comb += [
+                low.a.eq(request.old[base:base + 32]),
+                low.b.eq(request.new[base:base + 32]),
+                low.format.eq(request.dtype),
+                high.a.eq(request.old[base + 16:base + 32]),
+                high.b.eq(request.new[base + 16:base + 32]),
+                high.format.eq(request.dtype.as_value()[0]),
+            ]
+            for lane in (low, high):
+                m.d.comb += [lane.keep_b.eq(store), lane.enable.eq(move)]
+            slice_out = self.result.payload.column[base:base + 32]
+            m.d.comb += slice_out.eq(low.result)
+            with m.If(~single[-1]):
+                m.d.comb += slice_out[16:].eq(high.result)
+        return m
