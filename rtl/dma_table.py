@@ -1,0 +1,117 @@
+"""Collects complete tiles into complete DMA blocks and queues the commands."""
+
+from amaranth.hdl import Array, Cat, Module, Mux, Signal
+from amaranth.lib import data, fifo, memory, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from .geometry import Geometry
+from .layouts import descriptor, trigger
+
+
+class DmaTable(wiring.Component):
+    """The DMA command table (T3 paper, section 4.2.2 and figure 9c).
+
+    With one tile per block a trigger is a command. With 2, 4, ... `tiles_per_block` tiles, a counter per open block
+    waits for all of them; the command carries the lowest wavefront id and the smallest address of the block. Counters
+    lie in a direct-mapped memory, indexed by workgroup modulo `window_slots` and block within the workgroup: the
+    dispatch window guarantees that no two open workgroups share a slot. So the tiles of a block must all be tracked,
+    and in one region; a block that never completes would spoil the count of a later workgroup.
+
+    Commands wait in a queue of `ready_commands`; when it is full, triggers wait. One trigger per cycle. After reset
+    the counters are cleared, one per cycle, while no trigger is accepted.
+
+    Members
+    -------
+    triggers : In(stream(trigger))
+        Tiles of DMA regions, each once.
+    descriptors : In(descriptor).array(regions)
+        Only `tiles_per_block` is used; 0 counts as 1.
+    commands : Out(stream(trigger))
+        Complete blocks in order of completion.
+    ready_level : Out(range(ready_commands + 1))
+        Commands that wait now.
+    ready_high_water : Out(range(ready_commands + 1))
+        The largest number since reset or `clear_high_water`.
+    clear_high_water : In(1)
+        Pulse.
+    busy : Out(1)
+        Level: clearing, or a trigger or command is inside. An incomplete block does not count.
+    """
+
+    def __init__(self, geometry: Geometry):
+        self._geometry = geometry
+        t = geometry.tracker
+        level = range(geometry.dma.ready_commands + 1)
+        super().__init__({
+            "triggers": In(stream.Signature(trigger(geometry))),
+            "descriptors": In(descriptor(geometry)).array(geometry.dma.regions),
+            "commands": Out(stream.Signature(trigger(geometry))),
+            "ready_level": Out(level),
+            "ready_high_water": Out(level),
+            "clear_high_water": In(1),
+            "busy": Out(1),
+        })
+        #: A block of two tiles or more starts at an even wavefront, so wf[0] takes no part in the index.
+        self.blocks = memory.Memory(shape=data.StructLayout({"count": t.wf_bits, "address": t.address_bits}),
+                                    depth=t.window_slots << (t.wf_bits - 1), init=[])
+
+    def elaborate(self, platform):
+        m = Module()
+        g = self._geometry
+        t = g.tracker
+        m.submodules.blocks = self.blocks
+        m.submodules.ready = ready = fifo.SyncFIFOBuffered(width=trigger(g).size, depth=g.dma.ready_commands)
+        write = self.blocks.write_port()
+        read = self.blocks.read_port(transparent_for=(write,))
+
+        # First stage: the counter is read. Second: counted, and written back or sent on.
+        tile, valid = Signal(trigger(g)), Signal()
+        tiles = Signal(t.wf_bits + 1)
+        index = Signal(range(max(2, self.blocks.depth)))
+        incoming = self.triggers.payload
+        wanted = Array(self.descriptors)[incoming.region].tiles_per_block
+        mask = Signal(t.wf_bits)  # wavefront bits within a block
+        first = Signal(t.wf_bits)
+        slot_bits = (t.window_slots - 1).bit_length()
+        m.d.comb += [mask.eq(wanted - (wanted != 0)), first.eq(incoming.wf & ~mask)]
+
+        clearing = Signal(init=1)
+        clear_index = Signal.like(index)
+
+        single = tiles <= 1
+        last = single | (read.data.count == tiles - 1)
+        address = Signal(t.address_bits)
+        taken = Signal()
+        free = Signal()
+        m.d.comb += [
+            address.eq(Mux(single | (read.data.count == 0) | (tile.address < read.data.address),
+                           tile.address, read.data.address)),
+            taken.eq(valid & (~last | ready.w_rdy)),
+            free.eq(~valid | taken),
+            self.triggers.ready.eq(free & ~clearing),
+            read.en.eq(free),
+            read.addr.eq(Cat(first[1:], incoming.wg[:slot_bits])),
+            ready.w_en.eq(valid & last),
+            ready.w_data.eq(Cat(address, tile.region, tile.wf, tile.wg)),
+            write.addr.eq(Mux(clearing, clear_index, index)),
+            write.en.eq(clearing | (taken & ~single)),
+            write.data.count.eq(Mux(clearing | last, 0, read.data.count + 1)),
+            write.data.address.eq(address),
+        ]
+        with m.If(free):
+            m.d.sync += valid.eq(self.triggers.valid & ~clearing)
+            with m.If(self.triggers.valid):
+                m.d.sync += [tile.eq(incoming), tile.wf.eq(first), tiles.eq(wanted), index.eq(read.addr)]
+        with m.If(clearing):
+            m.d.sync += [clear_index.eq(clear_index + 1), clearing.eq(clear_index != self.blocks.depth - 1)]
+
+        m.d.comb += [
+            self.commands.valid.eq(ready.r_rdy),
+            self.commands.payload.eq(ready.r_data),
+            ready.r_en.eq(self.commands.ready),
+            self.ready_level.eq(ready.level),
+            self.busy.eq(clearing | valid | (ready.level != 0)),
+        ]
+        with m.If(self.clear_high_water | (ready.level > self.ready_high_water)):
+            m.d.sync += self.ready_high_water.eq(ready.level)
+        return m

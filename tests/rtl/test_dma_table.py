@@ -1,0 +1,152 @@
+"""Blocks of tiles and the queue of ready commands, against the reference."""
+
+import random
+
+import pytest
+
+from rtl.dma_table import DmaTable
+from rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
+from sim_models.reference.dma_table import DmaTableModel, Trigger
+from tests.rtl.stream_bench import StreamBench
+
+GEOMETRIES = {
+    "small": Geometry(tracker=TrackerGeometry(sets=8, banks=1, wg_bits=6), dma=DmaGeometry(ready_commands=4)),
+    "one set": Geometry(tracker=TrackerGeometry(sets=1, ways=1, banks=1, wg_bits=1, wf_bits=1, address_bits=32),
+                        dma=DmaGeometry(regions=2, ready_commands=2)),
+    "slots beyond sets": Geometry(tracker=TrackerGeometry(sets=4, ways=16, banks=2, wg_bits=5, wf_bits=2),
+                                  dma=DmaGeometry(ready_commands=9)),
+}
+
+
+def make_tiles(rng, geometry, per_region, workgroups):
+    """Tiles of consecutive workgroups as the window lets them come: at most `window_slots` open, any order inside."""
+    tracker = geometry.tracker
+    waiting, open_tiles, order = list(range(workgroups)), {}, []
+    while waiting or open_tiles:
+        while waiting and waiting[0] < min(open_tiles, default=waiting[0]) + tracker.window_slots:
+            wg, region = waiting.pop(0), rng.randrange(geometry.dma.regions)
+            block = max(1, per_region[region])
+            tiles = block * rng.randint(1, (1 << tracker.wf_bits) // block)
+            open_tiles[wg] = [Trigger(rng.getrandbits(tracker.address_bits), region, wf, wg % (1 << tracker.wg_bits))
+                              for wf in rng.sample(range(tiles), tiles)]
+        wg = rng.choice(list(open_tiles))
+        order.append(open_tiles[wg].pop())
+        if not open_tiles[wg]:
+            del open_tiles[wg]
+    return order
+
+
+def expect(tiles, per_region, geometry):
+    model = DmaTableModel(geometry)
+    commands = [model.accept(tile, per_region[tile.region]) for tile in tiles]
+    assert model.incomplete() == 0
+    return [command._asdict() for command in commands if command is not None]
+
+
+class Bench(StreamBench):
+    def __init__(self, geometry, per_region, seed):
+        self.dut = DmaTable(geometry)
+        super().__init__(self.dut, seed)
+
+        async def program(ctx):
+            for port, tiles in zip(self.dut.descriptors, per_region):
+                ctx.set(port.tiles_per_block, tiles)
+
+        self.process(program)
+
+
+def sizes(geometry):
+    """Tiles per block of each region: 0, 1, 2, 4, ..."""
+    allowed = [0, *(1 << bit for bit in range(geometry.tracker.wf_bits + 1))]
+    return [allowed[(index + 1) % len(allowed)] for index in range(geometry.dma.regions)]
+
+
+@pytest.mark.parametrize("name", GEOMETRIES)
+@pytest.mark.parametrize("seed,idle,pause", [(1, 0, 0), (2, 0.3, 0.5), (3, 0, 0.9), (4, 0.8, 0)])
+def test_random_tiles(name, seed, idle, pause):
+    geometry, rng = GEOMETRIES[name], random.Random(seed)
+    per_region = sizes(geometry)
+    tiles = make_tiles(rng, geometry, per_region, 70)
+    expected = expect(tiles, per_region, geometry)
+    bench = Bench(geometry, per_region, seed)
+    bench.source(bench.dut.triggers, [tile._asdict() for tile in tiles], idle=idle)
+    commands = bench.sink(bench.dut.commands, idle=pause)
+    bench.run(until=lambda: len(commands) >= len(expected), cycles=20000, settle=20)
+    assert commands == expected
+
+
+@pytest.mark.parametrize("tiles_per_block", [1, 2, 8])
+def test_full_rate_even_on_one_block(tiles_per_block):
+    geometry = GEOMETRIES["small"]
+    tiles = [Trigger(1000 - i, 1, i % 8, i // 8 % 64)._asdict() for i in range(128)]
+    bench, times = Bench(geometry, [tiles_per_block] * 16, 1), []
+    bench.source(bench.dut.triggers, tiles, on_transfer=lambda _: times.append(bench.cycle))
+    commands = bench.sink(bench.dut.commands)
+    bench.run(until=lambda: len(commands) >= 128 // tiles_per_block, settle=10)
+    assert times[-1] - times[0] == 127
+    assert commands == expect([Trigger(**tile) for tile in tiles], [tiles_per_block] * 16, geometry)
+
+
+def test_a_full_queue_holds_triggers_back_and_loses_nothing():
+    geometry = GEOMETRIES["small"]
+    bench = Bench(geometry, [2] * 16, 1)
+    dut, accepted = bench.dut, []
+    tiles = [Trigger(i, 1, i % 8, i // 8 % 64)._asdict() for i in range(40)]
+    bench.source(dut.triggers, tiles, on_transfer=accepted.append)
+    taken = []
+
+    async def drain_late(ctx):
+        await ctx.tick().repeat(150)
+        assert ctx.get(dut.ready_level) == ctx.get(dut.ready_high_water) == 4 and ctx.get(dut.busy)
+        assert len(accepted) == 10, "four commands and the block that waits behind them"
+        ctx.set(dut.commands.ready, 1)
+        while len(taken) < 20:
+            _, _, valid, payload = await ctx.tick().sample(dut.commands.valid, dut.commands.payload)
+            if valid:
+                taken.append((payload.wg, payload.wf))
+        ctx.set(dut.clear_high_water, 1)
+        await ctx.tick()
+        ctx.set(dut.clear_high_water, 0)
+        await ctx.tick()
+        assert ctx.get(dut.ready_level) == ctx.get(dut.ready_high_water) == 0 and not ctx.get(dut.busy)
+
+    bench.process(drain_late, background=False)
+    bench.run()
+    assert taken == [(wg, wf) for wg in range(5) for wf in (0, 2, 4, 6)]
+
+
+@pytest.mark.parametrize("moment", [1, 2, 3, 5, 9])
+def test_reset_forgets_open_blocks(moment):
+    geometry, per_region = GEOMETRIES["small"], [4] * 16
+    bench, rng = Bench(geometry, per_region, moment), random.Random(moment)
+    dut = bench.dut
+    tiles = make_tiles(rng, geometry, per_region, 30)
+    commands = bench.sink(dut.commands, idle=0.5)
+
+    async def offer(ctx, items):
+        for tile in items:
+            ctx.set(dut.triggers.valid, 1)
+            ctx.set(dut.triggers.payload, tile._asdict())
+            await ctx.tick().until(dut.triggers.ready)
+        ctx.set(dut.triggers.valid, 0)
+
+    async def drive(ctx):
+        assert ctx.get(dut.busy) and not ctx.get(dut.triggers.ready)
+        await offer(ctx, [Trigger(i, 1, i % 8, i // 8) for i in range(moment)])
+        await bench.pulse_reset(ctx)
+        assert not ctx.get(dut.commands.valid)
+        commands.clear()
+        await offer(ctx, tiles)
+        while ctx.get(dut.busy):
+            await ctx.tick()
+
+    bench.process(drive, background=False)
+    bench.run(settle=5)
+    assert commands == expect(tiles, per_region, geometry)
+
+
+def test_reference_tells_of_shared_slots():
+    model = DmaTableModel(GEOMETRIES["small"])
+    model.accept(Trigger(0, 1, 0, 3), 2)
+    with pytest.raises(ValueError, match="wg=11 shares a slot with open wg=3"):
+        model.accept(Trigger(0, 1, 0, 11), 2)
