@@ -117,7 +117,8 @@ def _times(result: RunResult) -> Table:
 
 def _traffic(result: RunResult) -> Table:
     amounts = {name: [one.dram[stream] for stream in DRAM_STREAMS] for name, one in result.techniques.items()}
-    return _table("DRAM traffic per GPU (MB)", "technique", (*(_words(stream).replace(" ", "\n") for stream in DRAM_STREAMS), "total"), (
+    headings = (_words(stream).replace(" ", "\n") for stream in DRAM_STREAMS)
+    return _table("DRAM traffic per GPU (MB)", "technique", (*headings, "total"), (
         (name, *map(_megabytes, (*parts, sum(parts)))) for name, parts in amounts.items()))
 
 

@@ -88,7 +88,7 @@ class RunResult:
     @property
     def overlap_efficiency(self) -> dict[str, float]:
         """Flux's definition, E = 1 - (T - G) / R: T the time without the all-gather, G and R the isolated GEMM and
-        reduce-scatter (the baseline's). 1: the reduce-scatter is hidden; 0: nothing is; below: worse than no overlap."""
+        reduce-scatter (the baseline's). 1: the reduce-scatter is hidden; 0: nothing is; below: slower than in turn."""
         if self.baseline is None or self.baseline.rs_ns <= 0:
             return {}
         return {name: 1 - (one.total_ns - one.ag_ns - self.baseline.gemm_ns) / self.baseline.rs_ns

@@ -24,7 +24,8 @@ def run(
     devices: Annotated[int | None, typer.Option(
         metavar="N", parser=whole_number, help="GPUs in the ring for --gemm, 2 to 64.")] = None,
     technique: Annotated[str, typer.Option(
-        metavar="A,B,...", show_default=False, help=f"Of {', '.join(DEFAULT_TECHNIQUES)}; all if not given.")] = ",".join(DEFAULT_TECHNIQUES),
+        metavar="A,B,...", show_default=False,
+        help=f"Of {', '.join(DEFAULT_TECHNIQUES)}; all if not given.")] = ",".join(DEFAULT_TECHNIQUES),
     machine: MachineOption = "t3-table1",
     json: JsonOption = None,
     seed: SeedOption = 0,

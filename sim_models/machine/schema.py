@@ -160,8 +160,8 @@ class Machine(Section):
         geometry = self.geometry()
         updates = 2 * self.gpu.wavefront_tile_bytes
         if updates >= 1 << geometry.tracker.count_bits:
-            raise ValueError(f"[tracker] count_bits = {self.tracker.count_bits} cannot count the {updates} bytes that a "
-                             f"wavefront tile of {self.gpu.wavefront_tile_bytes} bytes receives in a ring")
+            raise ValueError(f"[tracker] count_bits = {self.tracker.count_bits} cannot count the {updates} bytes that "
+                             f"a wavefront tile of {self.gpu.wavefront_tile_bytes} bytes receives in a ring")
         if self.dma.tiles_per_block > self.gpu.wavefronts_per_workgroup:
             raise ValueError(f"[dma] tiles_per_block = {self.dma.tiles_per_block} is more than [gpu] "
                              f"wavefronts_per_workgroup = {self.gpu.wavefronts_per_workgroup}")

@@ -1,0 +1,151 @@
+"""Imports point one way, and every hardware block has its reference model and its test."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+OURS = {"rtl", "sim_models", "testbenches", "tests"}
+
+#: The plain facts of the hardware that models may read: no Amaranth objects needed to use them.
+PLAIN_RTL = {"rtl.geometry", "rtl.registers", "rtl.address_map"}
+
+#: Files of rtl/ that hold no block.
+NO_BLOCK = {"rtl/geometry.py", "rtl/layouts.py", "rtl/registers.py", "rtl/blocks.py"}
+
+#: Blocks whose behaviour is checked through a larger one, which names them in its model and test.
+CHECKED_THROUGH = {
+    "arbiter/policy": "arbiter",
+    "arbiter/round_robin": "arbiter",
+    "arbiter/compute_first": "arbiter",
+    "arbiter/mca": "arbiter",
+    "arbiter/arbiter": "arbiter",
+    "fp_adder": "nmc_alu",
+    "pointer_queue": "memory_channel",
+    "two_entry_queue": "coalescer",
+}
+
+
+def files(folder: str) -> list[Path]:
+    return sorted((ROOT / folder).rglob("*.py"))
+
+
+def parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Absolute names of all modules that a file imports, wherever in the file; `from a import b` gives `a.b` when
+    that is a module of ours, otherwise `a`."""
+    package = path.relative_to(ROOT).with_suffix("").parts[:-1]
+    for node in ast.walk(parse(path)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join((*package[:len(package) - node.level + 1], *filter(None, [node.module]))) \
+                if node.level else node.module
+            for alias in node.names:
+                inner = ROOT.joinpath(*base.split("."), alias.name)
+                yield f"{base}.{alias.name}" if inner.with_suffix(".py").exists() or inner.is_dir() else base
+
+
+def top(module: str) -> str:
+    return module.split(".")[0]
+
+
+def offences(folder: str, allowed) -> list[str]:
+    return [f"{path.relative_to(ROOT)} imports {module}"
+            for path in files(folder) for module in imports(path) if not allowed(path, module)]
+
+
+def test_rtl_needs_nothing_but_amaranth():
+    def allowed(path, module):
+        return top(module) in {"rtl", "amaranth"} | set(sys.stdlib_module_names)
+    assert not offences("rtl", allowed)
+
+
+def test_models_reach_the_rtl_through_one_door():
+    def allowed(path, module):
+        if path.is_relative_to(ROOT / "sim_models" / "cosim"):
+            return True
+        return top(module) not in {"rtl", "amaranth"} or module in PLAIN_RTL
+    assert not offences("sim_models", allowed)
+
+
+def test_testbenches_know_no_amaranth_objects():
+    def allowed(path, module):
+        return top(module) not in {"rtl", "amaranth"} or module in PLAIN_RTL
+    assert not offences("testbenches", allowed)
+
+
+@pytest.mark.parametrize("folder", ["rtl", "sim_models", "testbenches"])
+def test_nothing_imports_tests(folder):
+    assert not offences(folder, lambda path, module: top(module) != "tests")
+
+
+def test_reference_models_know_only_the_geometry():
+    def allowed(path, module):
+        return (module in PLAIN_RTL or module.startswith("sim_models.reference")
+                or top(module) in set(sys.stdlib_module_names) | {"numpy"})
+    assert not offences("sim_models/reference", allowed)
+
+
+def test_reference_models_load_without_amaranth():
+    """Through all that they import, too: they also run inside a simulator that has no Amaranth."""
+    modules = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in files("sim_models/reference")]
+    code = ("import importlib, sys\n"
+            f"for name in {modules!r}: importlib.import_module(name)\n"
+            "sys.exit('amaranth was imported' if 'amaranth' in sys.modules else 0)")
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, text=True, capture_output=True, timeout=120)
+    assert result.returncode == 0, result.stderr
+
+
+def blocks() -> list[Path]:
+    """Files of rtl/ that define a component."""
+    found = []
+    for path in files("rtl"):
+        defines = any(isinstance(node, ast.ClassDef) and any("Component" in ast.unparse(base) for base in node.bases)
+                      for node in parse(path).body)
+        if defines and path.relative_to(ROOT).as_posix() not in NO_BLOCK:
+            found.append(path)
+    return found
+
+
+@pytest.mark.parametrize("path", blocks(), ids=lambda path: path.stem)
+def test_every_block_has_a_model_and_a_test(path):
+    name = path.relative_to(ROOT / "rtl").with_suffix("").as_posix()
+    name = CHECKED_THROUGH.get(name, path.stem)
+    wanted = [ROOT / "sim_models" / "reference" / f"{name}.py", ROOT / "tests" / "rtl" / f"test_{name}.py"]
+    assert not [str(file.relative_to(ROOT)) for file in wanted if not file.exists()]
+
+
+def test_exceptions_still_exist():
+    for name, through in CHECKED_THROUGH.items():
+        assert (ROOT / "rtl" / f"{name}.py").exists()
+        assert (ROOT / "tests" / "rtl" / f"test_{through}.py").exists()
+
+
+@pytest.mark.parametrize("path", [path for folder in ("rtl", "sim_models", "testbenches") for path in files(folder)],
+                         ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_no_star_import_and_a_docstring(path):
+    tree = parse(path)
+    assert not [node for node in ast.walk(tree)
+                if isinstance(node, ast.ImportFrom) and any(alias.name == "*" for alias in node.names)]
+    assert not tree.body or ast.get_docstring(tree), "a module says in its first line what it is for"
+
+
+def test_finder_sees_what_it_must(tmp_path, monkeypatch):
+    """The checks above would pass if `imports` saw nothing."""
+    monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
+    folder = tmp_path / "rtl" / "arbiter"
+    folder.mkdir(parents=True)
+    for name in ("rtl/geometry.py", "rtl/tracker.py"):
+        (tmp_path / name).write_text("")
+    probe = folder / "probe.py"
+    probe.write_text("import numpy.linalg\nfrom rtl import geometry\nfrom ..tracker import Tracker\nfrom . import mca\n"
+                     "def late():\n    from sim_models.llc import Llc\n")
+    assert list(imports(probe)) == ["numpy.linalg", "rtl.geometry", "rtl.tracker", "rtl.arbiter", "sim_models.llc"]
