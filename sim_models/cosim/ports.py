@@ -1,0 +1,136 @@
+"""Where every top-level port lives: in Python, in the Verilog and in the packed word arrays.
+
+Plain Python: testbenches read a PortMap from JSON without Amaranth.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+WORD_BITS = 64
+RESET = "rst"  #: name of the synchronous reset in a PortMap, an input like the others
+
+
+@dataclass(frozen=True)
+class Field:
+    """One leaf of a struct payload."""
+
+    lsb: int  #: lowest bit inside the port
+    width: int  #: bits
+
+
+@dataclass(frozen=True)
+class Port:
+    """One flattened port."""
+
+    name: str  #: path in the component's signature, e.g. `compute[3].payload`
+    verilog: str  #: name in the Verilog, e.g. `compute__3__payload`
+    width: int  #: bits
+    offset: int  #: first 64-bit word in the input or output array
+    fields: dict[str, Field] = field(default_factory=dict)  #: leaves of a struct, e.g. `request.address`
+
+    @property
+    def words(self) -> int:
+        return words_for(self.width)
+
+
+def words_for(width: int) -> int:
+    return -(-width // WORD_BITS)
+
+
+class Lane(NamedTuple):
+    """A bit range of the word array that repeats at a fixed distance: the same field of every port of an array.
+
+    A named tuple because numba takes those as arguments; see `lanes`.
+    """
+
+    bit: int  #: first bit of element 0, counted from bit 0 of word 0
+    width: int  #: bits
+    stride: int  #: words from one element to the next (0 for a single element)
+    count: int  #: elements
+
+
+@dataclass(frozen=True)
+class PortMap:
+    """All ports of one component, in the order of its signature.
+
+    Each port starts at a 64-bit word of its own. Inputs and outputs are numbered separately. When the component has
+    registers, the last input is `rst`, the synchronous reset; the clock is not a port, the backend drives it.
+    """
+
+    top: str  #: name of the Verilog module
+    inputs: dict[str, Port]
+    outputs: dict[str, Port]
+    clock: str | None  #: name of the clock in the Verilog; None for a block without registers
+
+    @property
+    def input_words(self) -> int:
+        return sum(port.words for port in self.inputs.values())
+
+    @property
+    def output_words(self) -> int:
+        return sum(port.words for port in self.outputs.values())
+
+    def __iter__(self) -> Iterator[Port]:
+        yield from self.inputs.values()
+        yield from self.outputs.values()
+
+    def port(self, name: str) -> Port:
+        try:
+            return self.inputs.get(name) or self.outputs[name]
+        except KeyError:
+            raise KeyError(f"{self.top} has no port {name!r}; it has {', '.join(p.name for p in self)}") from None
+
+    def lane(self, name: str) -> Lane:
+        """Find a port, or a field of a port: `occupancy[3]`, `compute[3].payload.address`.
+
+        `[*]` stands for every element of an array: `compute[*].payload.address`. Elements must be equally spaced,
+        which they are when the star is the first index of a top-level member.
+        """
+        if "*" not in name:
+            bit, width = self._bits(name)
+            return Lane(bit, width, 0, 1)
+        bits = []
+        while True:
+            try:
+                bits.append(self._bits(name.replace("*", str(len(bits)))))
+            except KeyError:
+                if not bits:
+                    raise
+                break
+        steps = {after[0] - before[0] for before, after in zip(bits, bits[1:])}
+        if len(steps) > 1 or any(step % WORD_BITS for step in steps):
+            raise ValueError(f"{name}: the elements are not equally spaced words apart")
+        return Lane(*bits[0], steps.pop() // WORD_BITS if steps else 0, len(bits))
+
+    def _bits(self, name: str) -> tuple[int, int]:
+        """First bit and width of a port or of a field of a port."""
+        for port in (self.inputs.get(name), self.outputs.get(name)):
+            if port is not None:
+                return port.offset * WORD_BITS, port.width
+        for split in (match.start() for match in re.finditer(r"[.\[]", name)):
+            owner = self.inputs.get(name[:split]) or self.outputs.get(name[:split])
+            leaf = name[split:].lstrip(".")
+            if owner is not None and leaf in owner.fields:
+                return owner.offset * WORD_BITS + owner.fields[leaf].lsb, owner.fields[leaf].width
+        raise KeyError(f"{self.top} has no port or field {name!r}")
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> "PortMap":
+        raw = json.loads(text)
+
+        def ports(side: str) -> dict[str, Port]:
+            return {name: Port(**{**port, "fields": {leaf: Field(**bits) for leaf, bits in port["fields"].items()}})
+                    for name, port in raw[side].items()}
+
+        return cls(raw["top"], ports("inputs"), ports("outputs"), raw["clock"])
+
+    @classmethod
+    def load(cls, path: Path) -> "PortMap":
+        return cls.from_json(Path(path).read_text())

