@@ -1,0 +1,80 @@
+"""Takes the DMA engines' lines to the memory channels that hold them."""
+
+from amaranth.hdl import Array, Cat, Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from .address_map import channel_of_value
+from .geometry import Geometry
+from .layouts import request
+from .two_entry_queue import TwoEntryQueue
+
+
+class LineRouter(wiring.Component):
+    """Crossbar from engines to channels by `rtl.address_map` (T3 paper, section 4.2.2: the DMA engine's reads).
+
+    Each engine has a short queue whose head names its channel; each channel has an output register, which engines that
+    ask for it fill in turn. Lines of one engine to one channel stay in order; an engine whose head waits for
+    a channel waits with all its lines. One line per cycle and engine while no two want the same channel.
+
+    Members
+    -------
+    lines : In(stream(request)).array(engines)
+    channels : Out(stream(request)).array(channels)
+    busy : Out(1)
+        Level: a line is inside.
+    """
+
+    def __init__(self, geometry: Geometry):
+        self._geometry = geometry
+        super().__init__({
+            "lines": In(stream.Signature(request(geometry))).array(geometry.dma.engines),
+            "channels": Out(stream.Signature(request(geometry))).array(geometry.channel.channels),
+            "busy": Out(1),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        g = self._geometry
+        engines, channels = g.dma.engines, g.channel.channels
+        queues, wanted = [], []  # per engine: queue, and one bit per channel that its head asks for
+        for index in range(engines):
+            queue = TwoEntryQueue(request(g))
+            m.submodules[f"queue{index}"] = queue
+            wiring.connect(m, wiring.flipped(self.lines[index]), queue.input)
+            target = Signal(max(1, g.channel.channel_bits), name=f"target{index}")
+            asks = Signal(channels, name=f"asks{index}")
+            m.d.comb += [
+                target.eq(channel_of_value(queue.output.payload.address, g)),
+                asks.eq(Mux(queue.output.valid, 1 << target, 0)),
+            ]
+            queues.append(queue)
+            wanted.append(asks)
+
+        heads = Array(queue.output.payload for queue in queues)
+        taken = [Signal(channels, name=f"taken{index}") for index in range(engines)]
+        for index in range(engines):
+            m.d.comb += queues[index].output.ready.eq(taken[index].any())
+        occupied = Signal(channels)
+        for c, port in enumerate(self.channels):
+            line = Signal(request(g), name=f"line{c}")
+            requests, grants, later = Signal(engines), Signal(engines), Signal(engines)
+            m.d.comb += [
+                requests.eq(Cat(asks[c] for asks in wanted)),
+                port.valid.eq(occupied[c]),
+                port.payload.eq(line),
+                *(taken[index][c].eq(grants[index]) for index in range(engines)),
+            ]
+            with m.If(~occupied[c] | port.ready):
+                # The engines behind the one served last come first, then all; of them the lowest.
+                first = Mux((requests & later).any(), requests & later, requests)
+                m.d.comb += grants.eq(first & -first)
+                m.d.sync += occupied[c].eq(requests.any())
+                with m.If(requests.any()):
+                    m.d.sync += later.eq(~(grants | (grants - 1)))
+                    with m.Switch(grants):
+                        for index in range(engines):
+                            with m.Case(1 << index):
+                                m.d.sync += line.eq(heads[index])
+        m.d.comb += self.busy.eq(occupied.any() | Cat(queue.output.valid for queue in queues).any())
+        return m
