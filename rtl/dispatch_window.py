@@ -98,7 +98,7 @@ class DispatchWindow(wiring.Component):
         with m.Elif(sweeping):
             m.d.sync += [sweep.eq(sweep + 1), sweeping.eq(sweep != self._slots - 1)]
 
-        # Dispatch. The limit is a cycle old, which only makes it smaller.
+        # Dispatch. The limit is a cycle old, which only makes it smaller; after a restart the sweep lets it catch up.
         following = Signal(self._wg_bits + 1)  # the workgroup that must come next
         limit = Signal(signed(self._wg_bits + 3))
         here, there = Signal.like(limit), Signal.like(limit)
@@ -170,7 +170,5 @@ class DispatchWindow(wiring.Component):
             ]
 
         with m.If(self.restart):
-            m.d.sync += [
-                following.eq(0), self.head.eq(0), limit.eq(0), downstream_head.eq(0), completed.valid.eq(0),
-            ]
+            m.d.sync += [following.eq(0), self.head.eq(0), completed.valid.eq(0)]
         return m

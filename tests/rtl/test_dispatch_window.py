@@ -141,15 +141,15 @@ def test_a_new_kernel_starts_clean(cut):
             await send(ctx, dut.dispatch, [{"wg": wg, "tiles": 2} for wg in range(4)], rng)
             for wg in range(1, 4):
                 await test.complete(ctx, wg)
-            ctx.set(dut.completion, {"valid": 1, "wg": 0})  # in flight
-            await ctx.tick()
-            ctx.set(dut.completion, {"valid": 0, "wg": 0})
+            await test.complete(ctx, 0)
+            ctx.set(dut.completion, {"valid": 1, "wg": 0})  # beside the cut: belongs to the old kernel
             if cut == "reset":
                 await test.bench.pulse_reset(ctx)
             else:
                 ctx.set(dut.restart, 1)
                 await ctx.tick()
                 ctx.set(dut.restart, 0)
+            ctx.set(dut.completion, {"valid": 0, "wg": 0})
             assert ctx.get(dut.head) == 0 and not ctx.get(dut.dispatch.ready)
         await send(ctx, dut.dispatch, [{"wg": wg, "tiles": 2} for wg in range(4)], rng)
         for wg in (3, 2, 1, 0, 3, 2, 1):
@@ -176,11 +176,17 @@ def test_errors_are_reported_and_ignored():
             await test.complete(ctx, wg)
         await ctx.tick().repeat(6)
         assert ctx.get(dut.head) == 3
+        # Workgroups that share a slot with an open one: 1 is finished, 9 has not started.
+        await send(ctx, dut.dispatch, [{"wg": wg, "tiles": 3} for wg in range(3, 6)], rng)
+        for wg in (1, 9, 5, 4, 4, 4, 3, 3, 3, 5, 5):
+            await test.complete(ctx, wg)
+        await ctx.tick().repeat(6)
+        assert ctx.get(dut.head) == 6
 
     test.bench.process(drive, background=False)
     test.bench.run(cycles=200, settle=4)
     assert test.errors == test.expected_errors
-    assert [code for code, _ in test.errors] == ["DISPATCH_ORDER"] * 2 + ["COMPLETION_UNEXPECTED"] * 7
+    assert [code for code, _ in test.errors] == ["DISPATCH_ORDER"] * 2 + ["COMPLETION_UNEXPECTED"] * 9
 
 
 def test_no_more_workgroups_than_ids():
