@@ -24,7 +24,7 @@ _CONFIG_FIELDS = (
     "pre_to_act", "read_to_read_s", "read_to_read_l", "read_to_write", "read_to_pre", "write_to_write_s",
     "store_to_write_l", "update_to_write_l", "write_to_read_s", "write_to_read_l", "write_to_pre", "refresh_to_act",
     "refresh_interval",
-    "write_high", "write_low", "write_wait_limit", "row_hit_limit",
+    "write_high", "write_low", "write_wait_limit", "row_hit_limit", "read_data", "write_data",
 )
 CONFIG_DTYPE = np.dtype([(name, np.int64) for name in _CONFIG_FIELDS])
 
@@ -102,6 +102,7 @@ def _config_record(dram: Dram) -> np.ndarray:
         "refresh_to_act": dram.trfc_cycles, "refresh_interval": dram.trefi_cycles,
         "write_high": dram.write_high_watermark, "write_low": dram.write_low_watermark,
         "write_wait_limit": dram.write_wait_limit_cycles, "row_hit_limit": dram.row_hit_limit,
+        "read_data": dram.read_data_cycles, "write_data": dram.write_data_cycles,
     }
     for name, value in values.items():
         config[name] = value

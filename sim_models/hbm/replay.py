@@ -1,0 +1,116 @@
+"""Replay a request trace on one channel."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from sim_models.hbm import dramsim3
+from sim_models.hbm.channel import hbm_enqueue, hbm_step
+from sim_models.hbm.configurations import configured
+from sim_models.hbm.state import HbmState, make_hbm
+from sim_models.hbm.trace import Trace
+from sim_models.machine.dram import REQUEST_BYTES, Dram
+
+CHUNK_REQUESTS = 1 << 16  #: between two progress reports
+
+
+class Replayed(NamedTuple):
+    """Everything about a replay that is not in its summary."""
+
+    accepted: np.ndarray  #: int64[request]: cycle of acceptance
+    done: np.ndarray  #: int64[request]: end of a read's data; -1 for writes
+    cycles: int  #: end of the last data burst
+    host_seconds: float
+    state: HbmState
+
+
+@njit(cache=True)
+def _run_queue(state, lines, ops, cycles, start, stop, accepted, done, cycle):
+    """`dramsim3.run` for the unified queue: one request offered per cycle, after the step, blocking those behind it."""
+    n = lines.shape[0]
+    i = start
+    end = 0
+    while i < stop or (stop == n and state.occupancy[0] > 0):
+        token = hbm_step(state, 0, cycle)
+        if token >= 0:
+            if ops[token] == 0:
+                done[token] = cycle + state.read_data_cycles
+                end = max(end, done[token])
+            else:
+                end = max(end, cycle + state.write_data_cycles)
+        following = state.next_cycle[0]
+        if i < stop and state.occupancy[0] < state.queue_entries:
+            if cycles[i] <= cycle:
+                accepted[i] = cycle
+                hbm_enqueue(state, 0, cycle, lines[i], ops[i], i)
+                i += 1
+                following = cycle + 1
+            else:
+                following = min(following, cycles[i])
+        cycle = max(cycle + 1, following)
+    return i, cycle, end
+
+
+def replay_trace(trace: Trace, dram: Dram, progress: Callable[[int], None] | None = None, log: bool = False) -> Replayed:
+    """Replay with the scheduler of `dram`; `progress` is told the number of requests accepted."""
+    lines, ops, cycles = trace
+    n = lines.size
+    accepted, done = np.full(n, -1, np.int64), np.full(n, -1, np.int64)
+    state = make_hbm(dram.model_copy(update={"scheduler": "fr_fcfs"}), 1, log=log)
+    reference = dram.scheduler == "dramsim3"
+    front, mates = dramsim3.make_front(dram), np.full(n, -1, np.int64)
+    config, channel = state.config[0], state.channels[0]
+    begin = time.perf_counter()
+    i, cycle, end = 0, 0, 0
+    while True:
+        stop = min(i + CHUNK_REQUESTS, n)
+        if reference:
+            i, cycle = dramsim3.run(config, front[0], channel, lines, ops, cycles, i, stop, accepted, done, mates, cycle)
+        else:
+            i, cycle, chunk_end = _run_queue(state, lines, ops, cycles, i, stop, accepted, done, cycle)
+            end = max(end, chunk_end)
+        if progress is not None:
+            progress(i)
+        if i >= n:
+            break
+    if reference:
+        end = int(front["end"][0])
+    return Replayed(accepted, done, end, time.perf_counter() - begin, state)
+
+
+def warm_up(dram: Dram) -> None:
+    """Compile (or load from the cache) what a replay needs, so that `host_seconds` holds none of it."""
+    replay_trace(Trace.of([0, 1], [0, 1], [0, 0]), dram)
+
+
+def replay(trace: Trace, dram: Dram, config: str = "base", progress: Callable[[int], None] | None = None) -> dict[str, float]:
+    """Replay a trace on one channel of `dram`, changed by one of `configurations.CONFIGURATIONS`.
+
+    `cycles` counts from cycle 0 to the end of the last data burst. `mean_read_latency_cycles` is from acceptance to the
+    end of data. `bytes_per_cycle` counts column commands: reads that shared one, and writes that merged or stayed in
+    the dramsim3 scheduler's buffer, are not in it.
+    """
+    variant = configured(dram, config)
+    warm_up(variant)
+    result = replay_trace(trace, variant, progress)
+    channel = result.state.channels[0]
+    reads = trace.ops == 0
+    columns = int(channel["columns_read"] + channel["columns_written"])
+    latency = float((result.done - result.accepted)[reads].mean()) if reads.any() else 0.0
+    return {
+        "cycles": result.cycles,
+        "requests": int(trace.lines.size),
+        "bytes_per_cycle": columns * variant.column_bytes / result.cycles if result.cycles else 0.0,
+        "mean_read_latency_cycles": latency,
+        "activates": int(channel["activates"]),
+        "precharges": int(channel["precharges"]),
+        "refreshes": int(channel["refreshes"]),
+        "reads": columns and int(channel["columns_read"]) * variant.column_bytes // REQUEST_BYTES,
+        "writes": columns and int(channel["columns_written"]) * variant.column_bytes // REQUEST_BYTES,
+        "host_seconds": result.host_seconds,
+    }

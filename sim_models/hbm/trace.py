@@ -1,0 +1,55 @@
+"""Request traces: lines `0xADDRESS READ|WRITE CYCLE`, one 64-byte request each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from sim_models.machine.dram import REQUEST_BYTES
+
+
+class Trace(NamedTuple):
+    """Requests in the order in which they are offered."""
+
+    lines: np.ndarray  #: int64: 64-byte line index
+    ops: np.ndarray  #: int64: 0 read, 1 write
+    cycles: np.ndarray  #: int64: earliest cycle of each
+
+    @classmethod
+    def of(cls, lines, ops, cycles) -> Trace:
+        """From anything array-like, checked."""
+        trace = cls(*(np.ascontiguousarray(a, dtype=np.int64) for a in (lines, ops, cycles)))
+        if not trace.lines.shape == trace.ops.shape == trace.cycles.shape or trace.lines.ndim != 1:
+            raise ValueError(f"trace: lengths differ: {trace.lines.shape}, {trace.ops.shape}, {trace.cycles.shape}")
+        if trace.lines.size and (trace.lines.min() < 0 or trace.cycles.min() < 0):
+            raise ValueError("trace: addresses and cycles must not be negative")
+        if trace.ops.size and not np.isin(trace.ops, (0, 1)).all():
+            raise ValueError("trace: operations are 0 (read) and 1 (write)")
+        return trace
+
+
+def read_trace(path: Path) -> Trace:
+    """Read a trace file; ValueError names the first bad line."""
+    addresses, ops, cycles = [], [], []
+    with path.open() as file:
+        for number, text in enumerate(file, 1):
+            words = text.split()
+            if not words:
+                continue
+            try:
+                address, operation, cycle = words
+                addresses.append(int(address, 16))
+                ops.append(("READ", "WRITE").index(operation))
+                cycles.append(int(cycle))
+            except ValueError:
+                raise ValueError(f"{path}:{number}: expected '0xADDRESS READ|WRITE CYCLE', got {text.strip()!r}") from None
+    return Trace.of(np.array(addresses, np.int64) // REQUEST_BYTES, ops, cycles)
+
+
+def write_trace(trace: Trace, path: Path) -> None:
+    """Write a trace file."""
+    with path.open("w") as file:
+        file.writelines(f"0x{line * REQUEST_BYTES:X} {'WRITE' if op else 'READ'} {cycle}\n"
+                        for line, op, cycle in zip(*(a.tolist() for a in trace), strict=True))
