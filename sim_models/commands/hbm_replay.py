@@ -29,12 +29,22 @@ def hbm_replay(
     check_json_target(json)
     described = load_machine(machine)
 
-    from sim_models.hbm.replay import CONFIGS, replay
-    from sim_models.report import output_console, print_pairs
+    from sim_models.hbm.configurations import CONFIGS
+    from sim_models.hbm.replay import replay
+    from sim_models.hbm.trace import read_trace
+    from sim_models.report import output_console, print_pairs, progress_bar
 
     if config not in CONFIGS:
         raise BadInput(f"--config {config!r} is unknown: allowed are {', '.join(CONFIGS)}")
-    result = replay(trace, described.dram, config)
+    try:
+        requests = read_trace(Path(trace))
+    except BadInput:
+        raise
+    except (ValueError, OverflowError) as error:  # no text, or numbers that no address can have
+        raise BadInput(f"{trace} is not a trace: {error}") from None
+    with progress_bar(["replay"]) as progress:
+        count = max(1, requests.lines.size)
+        result = replay(requests, described.dram, config, lambda accepted: progress("replay", accepted / count))
     if json is not None:
         write_json(result.to_json(), json)
     if json != "-":

@@ -185,6 +185,40 @@ def test_version():
     assert collect_versions()["numpy"][0].isdigit()
 
 
+def test_hbm_replay(tmp_path, capsys):
+    trace = tmp_path / "one.trace"
+    trace.write_text("".join(f"0x{64 * line:X} READ 0\n" for line in range(256)))
+    assert cli.main(["hbm-replay", str(trace), "--json", "-"]) == 0
+    payload = json.loads(capsys.readouterr().out)
+    assert payload["requests"] == 256
+    assert set(payload) >= {"cycles", "bytes_per_cycle", "mean_read_latency_cycles", "activates", "refreshes",
+                            "host_seconds"}
+    assert 25 < payload["bytes_per_cycle"] <= 32  # a stream of row hits, less its start and end
+    assert cli.main(["hbm-replay", str(trace), "--machine", "t3-table1"]) == 0
+    assert re.search(r"requests +256", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(("content", "words"), [
+    (b"0x0 READ 0\n0x40 FETCH 1\n", "one.trace:2: expected"),
+    (b"\xff\xfe", "is not a trace"),
+    (b"0x0 READ -5\n", "is not a trace"),
+    (b"0xFFFFFFFFFFFFFFFFFF READ 0\n", "is not a trace"),
+])
+def test_hbm_replay_of_what_is_no_trace(tmp_path, capsys, content, words):
+    trace = tmp_path / "one.trace"
+    trace.write_bytes(content)
+    assert cli.main(["hbm-replay", str(trace)]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == "" and words in printed.err and printed.err.count("\n") == 1
+
+
+def test_hbm_replay_config(tmp_path, capsys):
+    trace = tmp_path / "one.trace"
+    trace.write_text("0x0 READ 0\n")
+    assert cli.main(["hbm-replay", str(trace), "--config", "ddr5"]) == 2
+    assert "'ddr5' is unknown: allowed are base, ccdwl4" in capsys.readouterr().err
+
+
 # what is computed from a result
 
 def test_speedup_and_overlap_efficiency():

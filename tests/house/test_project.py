@@ -1,0 +1,92 @@
+"""What a newcomer touches first: the README's words are true, and the set-up asks for what is missing."""
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def test_every_path_in_the_readme_exists():
+    named = set(re.findall(r"`([\w./]+/[\w./]*)`", README)) | set(re.findall(r"\]\(([\w./]+)\)", README))
+    made_by_commands = {"build/", ".venv/bin/t3"}
+    assert len(named) > 20
+    assert not [path for path in sorted(named - made_by_commands) if not (ROOT / path).exists()]
+
+
+def test_readme_shows_the_output_of_a_run():
+    shown = README.split("<!-- make run: begin -->")[1].split("<!-- make run: end -->")[0]
+    assert "T-NLG FC-2, TP=8" in shown and "overlap" in shown
+
+
+def test_machine_of_the_readme_loads(tmp_path):
+    from sim_models.machine import load_machine
+
+    path = tmp_path / "readme.toml"
+    path.write_text(re.search(r"```toml\n(.*?)```", README, re.DOTALL)[1])
+    assert load_machine(path).gpu.compute_units == 160
+
+
+def test_readme_names_every_command():
+    from sim_models.cli import app
+
+    assert {command.name for command in app.registered_commands} == set(re.findall(r"^\| `t3 ([\w-]+)", README, re.M))
+
+
+def test_make_help_names_every_target():
+    told = subprocess.run(["make", "-s", "help"], cwd=ROOT, text=True, capture_output=True, timeout=30).stdout
+    for target in ("run", "test", "cocotb", "alu-exhaustive", "lint", "clean"):
+        assert f"make {target} " in told
+
+
+def test_ci_runs_the_test_command_of_the_readme():
+    assert "make test" in README and "make test" in (ROOT / ".ci" / "run").read_text()
+    assert os.access(ROOT / ".ci" / "run", os.X_OK)
+
+
+def test_every_package_is_installed():
+    """Folders that pip would leave out: those without `__init__.py`."""
+    for folder in ("rtl", "sim_models"):
+        for path in (ROOT / folder).rglob("*.py"):
+            assert (path.parent / "__init__.py").exists(), path.parent
+
+
+def test_dependencies_are_bounded():
+    for requirement in PROJECT["project"]["dependencies"]:
+        assert re.search(r"[=>]=", requirement), requirement
+
+
+@pytest.mark.parametrize(("python", "compiler", "words"), [
+    ("no-such-python", None, ["Python 3.11 or newer", "apt install python3 python3-venv"]),
+    (sys.executable, "no-such-compiler", ["C++20 compiler", "'no-such-compiler'", "apt install g++"]),
+    ("no-such-python", "false", ["Python 3.11", "C++20 compiler", "apt install python3 python3-venv g++"]),
+])
+def test_missing_prerequisites_are_asked_for_in_one_line(python, compiler, words):
+    env = {**os.environ, **({"CXX": compiler} if compiler else {})}
+    result = subprocess.run(["sh", "scripts/prerequisites.sh", python], cwd=ROOT, text=True, capture_output=True,
+                            env=env, timeout=30)
+    assert result.returncode == 1 and result.stdout == ""
+    assert re.fullmatch(r"t3: error: [^\n]+\n", result.stderr)
+    for word in words:
+        assert word in result.stderr
+
+
+def test_prerequisites_that_are_there_say_nothing():
+    result = subprocess.run(["sh", "scripts/prerequisites.sh", sys.executable], cwd=ROOT, text=True,
+                            capture_output=True, timeout=30)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+
+def test_make_stops_before_any_work():
+    result = subprocess.run(["make", "run", "PYTHON=no-such-python", "VENV=no-such-venv"], cwd=ROOT, text=True,
+                            capture_output=True, timeout=30)
+    assert result.returncode != 0
+    assert "t3: error: missing Python 3.11" in result.stderr and "installing" not in result.stdout
+    assert not (ROOT / "no-such-venv").exists()
