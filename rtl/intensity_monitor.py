@@ -1,0 +1,118 @@
+"""Chooses MCA's occupancy threshold by watching the producer kernel alone."""
+
+from amaranth.hdl import Array, Cat, Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from .arbiter.policy import THRESHOLD_BITS, THRESHOLD_NONE
+from .geometry import Geometry
+
+SAMPLE_BITS = 24  #: sampling stops after 2**24 - 1 cycles (17 ms at 1 GHz)
+BREAKPOINT_BITS = 8  #: quarters of a queue entry
+THRESHOLDS = (THRESHOLD_NONE, 30, 10, 5)  #: entries, by rising memory intensity (T3 paper, section 6.1.3)
+
+
+class IntensityMonitor(wiring.Component):
+    """Picks the threshold from the mean DRAM queue occupancy of the isolated phase (T3 paper, section 4.5).
+
+    The phase runs from `restart` until the first communication request. In each of its cycles with the producer
+    active, one channel's occupancy is added up, the channels taking turns. Then
+    mean = floor(4 * sum / samples), in quarters of an entry, is divided out exactly, one quotient bit per
+    cycle; `done` rises with it. mean < breakpoints[0]: no threshold; < [1]: 30; < [2]: 10; else 5.
+    Breakpoints are expected to rise. A phase without any sample has mean 0. Before `done`, and after a reset
+    without a restart, there is no threshold.
+
+    Members
+    -------
+    restart : In(1)
+        A new kernel: forget, and watch from the next cycle on.
+    producer_active : In(1)
+    communication_seen : In(1)
+        A communication request is waiting anywhere. Ends the phase; that cycle is no sample.
+    occupancy : In(occupancy_bits).array(channels)
+        Entries.
+    breakpoints : In(8).array(3)
+        Quarters of an entry.
+    threshold : Out(7)
+        Entries, 127: none. Function of registers and `breakpoints`.
+    mean : Out(occupancy_bits + 2)
+        Quarters of an entry; 0 before `done`.
+    done : Out(1)
+    """
+
+    def __init__(self, geometry: Geometry) -> None:
+        self._geometry = geometry
+        channel = geometry.channel
+        super().__init__({
+            "restart": In(1),
+            "producer_active": In(1),
+            "communication_seen": In(1),
+            "occupancy": In(channel.occupancy_bits).array(channel.channels),
+            "breakpoints": In(BREAKPOINT_BITS).array(3),
+            "threshold": Out(THRESHOLD_BITS),
+            "mean": Out(channel.occupancy_bits + 2),
+            "done": Out(1),
+        })
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        channel = self._geometry.channel
+        mean_bits = channel.occupancy_bits + 2
+
+        watching = Signal()
+        dividing = Signal()
+        turn = Signal(range(channel.channels))
+        sample = Signal(channel.occupancy_bits)
+        samples = Signal(SAMPLE_BITS)
+        # The sum while watching; while dividing, remainder above and quotient below.
+        work = Signal(SAMPLE_BITS + 1 + mean_bits)
+        shifted = Signal.like(work)
+        fits = Signal()
+        quotient_bits_left = Signal(range(mean_bits))
+        m.d.comb += [
+            sample.eq(Array(self.occupancy[i] for i in range(channel.channels))[turn]),
+            shifted.eq(work << 1),
+            fits.eq(shifted[mean_bits:] >= samples),
+            self.mean.eq(Mux(self.done, work[:mean_bits], 0)),
+        ]
+
+        with m.If(watching):
+            with m.If(self.communication_seen):
+                # The quotient has mean_bits: 4 * sum < samples << mean_bits.
+                m.d.sync += [
+                    watching.eq(0),
+                    dividing.eq(samples != 0),
+                    self.done.eq(samples == 0),
+                    work.eq(work << 2),
+                    quotient_bits_left.eq(mean_bits - 1),
+                ]
+            with m.Elif(self.producer_active & ~samples.all()):
+                m.d.sync += [
+                    work.eq(work + sample),
+                    samples.eq(samples + 1),
+                    turn.eq(Mux(turn == channel.channels - 1, 0, turn + 1)),
+                ]
+        with m.If(dividing):
+            m.d.sync += [
+                work.eq(Cat(fits, shifted[1:mean_bits], shifted[mean_bits:] - Mux(fits, samples, 0))),
+                quotient_bits_left.eq(quotient_bits_left - 1),
+            ]
+            with m.If(quotient_bits_left == 0):
+                m.d.sync += [dividing.eq(0), self.done.eq(1)]
+        with m.If(self.restart):
+            m.d.sync += [
+                watching.eq(1),
+                dividing.eq(0),
+                self.done.eq(0),
+                work.eq(0),
+                samples.eq(0),
+                turn.eq(0),
+            ]
+
+        m.d.comb += self.threshold.eq(THRESHOLDS[-1])
+        for breakpoint, threshold in reversed(list(zip(self.breakpoints, THRESHOLDS))):
+            with m.If(self.mean < breakpoint):
+                m.d.comb += self.threshold.eq(threshold)
+        with m.If(~self.done):
+            m.d.comb += self.threshold.eq(THRESHOLD_NONE)
+        return m

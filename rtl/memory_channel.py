@@ -1,0 +1,190 @@
+"""One memory channel's front end: queues, arbitration, ordering and the tap for the Tracker."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from .arbiter import POLICY_BITS, STARVATION_BITS, THRESHOLD_BITS, Arbiter
+from .coalescer import Coalescer
+from .geometry import Geometry
+from .layouts import Op, dram_command, request, retirement, update
+from .order_guard import OrderGuard
+from .pointer_queue import PointerQueue
+
+
+def is_tracked(access) -> Signal:
+    """Whether a request counts towards a tile: a write to a mapped region."""
+    return (access.op != Op.READ) & (access.region != 0)
+
+
+class MemoryChannel(wiring.Component):
+    """Takes the channel's requests to its DRAM queue, one per cycle, and reports the tracked ones.
+
+    The communication stream is the round-robin of `inbound` (a peer's stores) and `dma` (reads of this GPU's DMA
+    engine). The arbiter (T3 paper, section 4.5) chooses between it and compute. A read that the order guard
+    blocks lets inbound pass, and a tracked request that finds the coalescer blocked lets the other
+    streams pass: DMA reads thus never wait for the Tracker, which may be waiting for them.
+
+    The streams' readys, `dram`, `updates`, `communication_waiting` and `guard_stall` are functions of registers only.
+    A request is on `dram` two cycles after it was accepted, if nothing holds it back. For `guard_buckets` cycles
+    after reset requests are queued but none is granted. The DRAM queue must be reset with the channel.
+
+    Members
+    -------
+    compute, inbound, dma : In(stream of request)
+        `dma` carries reads only. Order within a stream is kept.
+    dram : Out(stream of dram_command)
+    occupancy : In(occupancy_bits)
+        Entries of the DRAM queue in use at the start of the cycle.
+    retirement : In(retirement layout)
+        Due once for each tracked write (op not READ, region not 0) taken from `dram`.
+    updates : Out(stream of update)
+        In the order of the grants, coalesced.
+    policy : In(2), threshold : In(7), starvation_limit : In(16), drain : In(1)
+        See `Arbiter`.
+    grant_compute, grant_communication : Out(1)
+        Grant in this cycle. Depends on `dram.ready` and `occupancy`.
+    starved : Out(1)
+        Function of registers and `starvation_limit`.
+    guard_stall : Out(1)
+        A DMA read waits for a write to its bucket.
+    communication_waiting : Out(1)
+        An inbound or DMA request is queued.
+    merged : Out(1)
+        A tracked access joined another one in the coalescer. Function of registers.
+    busy : Out(1)
+        A request or an update is anywhere in here, or the guard is not ready yet. Function of registers.
+    """
+
+    def __init__(self, geometry: Geometry) -> None:
+        self._geometry = geometry
+        super().__init__({
+            "compute": In(stream.Signature(request(geometry))),
+            "inbound": In(stream.Signature(request(geometry))),
+            "dma": In(stream.Signature(request(geometry))),
+            "dram": Out(stream.Signature(dram_command(geometry))),
+            "occupancy": In(geometry.channel.occupancy_bits),
+            "retirement": In(retirement(geometry)),
+            "updates": Out(stream.Signature(update(geometry))),
+            "policy": In(POLICY_BITS),
+            "threshold": In(THRESHOLD_BITS),
+            "starvation_limit": In(STARVATION_BITS),
+            "drain": In(1),
+            "grant_compute": Out(1),
+            "grant_communication": Out(1),
+            "starved": Out(1),
+            "guard_stall": Out(1),
+            "communication_waiting": Out(1),
+            "merged": Out(1),
+            "busy": Out(1),
+        })
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        m.submodules.arbiter = arbiter = Arbiter(self._geometry)
+        m.submodules.guard = guard = OrderGuard(self._geometry)
+        m.submodules.coalescer = coalescer = Coalescer(self._geometry)
+
+        layout = request(self._geometry)
+        m.submodules.compute_queue = compute_queue = PointerQueue(layout, 2)
+        m.submodules.inbound_queue = inbound_queue = PointerQueue(layout, 2)
+        m.submodules.dma_queue = dma_queue = PointerQueue(layout, self._geometry.channel.dma_fifo)
+        wiring.connect(m, wiring.flipped(self.compute), compute_queue.input)
+        wiring.connect(m, wiring.flipped(self.inbound), inbound_queue.input)
+        wiring.connect(m, wiring.flipped(self.dma), dma_queue.input)
+        compute, inbound, dma = compute_queue.output, inbound_queue.output, dma_queue.output
+
+        # Registers behind the grant: what goes to the DRAM queue, and what goes to the coalescer.
+        command_valid = Signal()
+        command = Signal(layout, reset_less=True)
+        command_communication = Signal(reset_less=True)
+        command_new = Signal()  # first cycle of a tracked write in `command`
+        access_valid = Signal()
+        access = Signal(update(self._geometry), reset_less=True)
+
+        # Without a place for the access a tracked request cannot go.
+        access_ready = Signal()
+        compute_tracked = Signal()
+        inbound_tracked = Signal()
+        inbound_able = Signal()
+        dma_able = Signal()
+        m.d.comb += [
+            access_ready.eq(~access_valid | coalescer.accesses.ready),
+            compute_tracked.eq(is_tracked(compute.payload)),
+            inbound_tracked.eq(is_tracked(inbound.payload)),
+            inbound_able.eq(inbound.valid & (access_ready | ~inbound_tracked)),
+            guard.query.eq(dma.payload.address),
+            dma_able.eq(dma.valid & ~guard.blocked),
+            self.guard_stall.eq(dma.valid & guard.blocked & guard.ready),
+            self.communication_waiting.eq(inbound.valid | dma.valid),
+        ]
+
+        last_dma = Signal(init=1)  # inbound has the first turn
+        take_dma = Signal()
+        m.d.comb += [
+            take_dma.eq(dma_able & ~(last_dma & inbound_able)),
+            arbiter.policy.eq(self.policy),
+            arbiter.threshold.eq(self.threshold),
+            arbiter.starvation_limit.eq(self.starvation_limit),
+            arbiter.drain.eq(self.drain),
+            arbiter.compute_valid.eq(compute.valid & (access_ready | ~compute_tracked)),
+            arbiter.communication_valid.eq(inbound_able | dma_able),
+            arbiter.communication_waiting.eq(self.communication_waiting),
+            arbiter.ready.eq((~command_valid | self.dram.ready) & guard.ready),
+            # The request in the output register is committed: it counts like a queued one.
+            arbiter.occupancy.eq(self.occupancy + command_valid),
+            self.grant_compute.eq(arbiter.grant_compute),
+            self.grant_communication.eq(arbiter.grant_communication),
+            self.starved.eq(arbiter.starved),
+            self.merged.eq(coalescer.merged),
+            self.busy.eq(compute.valid | self.communication_waiting | command_valid | access_valid
+                         | coalescer.busy | ~guard.ready),
+        ]
+
+        granted = Signal()
+        tracked = Signal()
+        m.d.comb += [
+            compute.ready.eq(arbiter.grant_compute),
+            inbound.ready.eq(arbiter.grant_communication & ~take_dma),
+            dma.ready.eq(arbiter.grant_communication & take_dma),
+            granted.eq(arbiter.grant_compute | arbiter.grant_communication),
+            tracked.eq((compute.ready & compute_tracked) | (inbound.ready & inbound_tracked)),
+        ]
+        with m.If(arbiter.grant_communication):
+            m.d.sync += last_dma.eq(take_dma)
+
+        write = Mux(compute.ready, compute.payload, inbound.payload)
+        with m.If(granted):
+            m.d.sync += [
+                command.eq(Mux(dma.ready, dma.payload, write)),
+                command_communication.eq(arbiter.grant_communication),
+            ]
+        with m.If(tracked):
+            tapped = data.View(layout, write)
+            m.d.sync += [
+                access.address.eq(tapped.address),
+                access.amount.eq(tapped.bytes),
+                access.source.eq(tapped.source),
+                access.region.eq(tapped.region),
+                access.wf.eq(tapped.wf),
+                access.wg.eq(tapped.wg),
+            ]
+        m.d.sync += [
+            command_valid.eq(granted | (command_valid & ~self.dram.ready)),
+            command_new.eq(tracked),
+            access_valid.eq(tracked | (access_valid & ~coalescer.accesses.ready)),
+        ]
+        m.d.comb += [
+            self.dram.valid.eq(command_valid),
+            self.dram.payload.request.eq(command),
+            self.dram.payload.communication.eq(command_communication),
+            self.dram.payload.bucket.eq(guard.write_bucket),
+            guard.write.eq(command_new),
+            guard.write_address.eq(command.address),
+            guard.retired.eq(self.retirement.valid),
+            guard.retired_bucket.eq(self.retirement.bucket),
+            coalescer.accesses.valid.eq(access_valid),
+            coalescer.accesses.payload.eq(access),
+        ]
+        wiring.connect(m, wiring.flipped(self.updates), coalescer.updates)
+        return m

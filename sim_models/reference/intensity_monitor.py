@@ -1,0 +1,43 @@
+"""Model of the intensity monitor: sampling is cycle-exact, the result is exact, its latency is not modelled."""
+
+from rtl.geometry import Geometry
+
+THRESHOLD_NONE = 127
+SAMPLES_MAX = 2**24 - 1
+
+
+class IntensityMonitorModel:
+    """Call `step` once per cycle. `mean` and `threshold` are the result once the phase has `ended`."""
+
+    def __init__(self, geometry: Geometry) -> None:
+        self._channels = geometry.channel.channels
+        self._forget(watching=False)
+
+    def _forget(self, watching: bool) -> None:
+        self.watching = watching
+        self.ended = False
+        self.total = 0
+        self.samples = 0
+
+    def step(self, *, restart: int, producer_active: int, communication_seen: int, occupancy: list[int]) -> None:
+        if self.watching and communication_seen:
+            self.watching = False
+            self.ended = True
+        elif self.watching and producer_active and self.samples < SAMPLES_MAX:
+            self.total += occupancy[self.samples % self._channels]
+            self.samples += 1
+        if restart:
+            self._forget(watching=True)
+
+    @property
+    def mean(self) -> int:
+        """Quarters of an entry."""
+        return 4 * self.total // self.samples if self.ended and self.samples else 0
+
+    def threshold(self, breakpoints: list[int]) -> int:
+        if not self.ended:
+            return THRESHOLD_NONE
+        for breakpoint, threshold in zip(breakpoints, (THRESHOLD_NONE, 30, 10)):
+            if self.mean < breakpoint:
+                return threshold
+        return 5

@@ -1,0 +1,40 @@
+"""Cycle-exact model of the order guard (T3 paper, section 4.2.2; the question it answers is left open there)."""
+
+from rtl.geometry import Geometry
+
+
+def bucket_of(address: int, geometry: Geometry) -> int:
+    """Bucket of a line: its number within the channel, in fields as wide as a bucket number, XORed."""
+    channel = geometry.channel
+    lines_per_block = channel.interleave_bytes // channel.request_bytes
+    block, offset = divmod(address, channel.interleave_bytes)
+    line = block // channel.channels * lines_per_block + offset // channel.request_bytes
+    bucket = 0
+    while line and channel.guard_buckets > 1:
+        line, field = divmod(line, channel.guard_buckets)
+        bucket ^= field
+    return bucket
+
+
+class OrderGuardModel:
+    """Counts the tracked writes of each bucket that were granted and have not retired.
+
+    Per cycle: `blocked` for the query (with the write reported in this cycle), then `tick` with the cycle's events.
+    """
+
+    def __init__(self, geometry: Geometry) -> None:
+        self._geometry = geometry
+        self.outstanding = [0] * geometry.channel.guard_buckets
+
+    def blocked(self, query: int, write_address: int | None = None) -> bool:
+        bucket = bucket_of(query, self._geometry)
+        if write_address is not None and bucket_of(write_address, self._geometry) == bucket:
+            return True
+        return self.outstanding[bucket] > 0
+
+    def tick(self, write_address: int | None = None, retired_bucket: int | None = None) -> None:
+        if write_address is not None:
+            self.outstanding[bucket_of(write_address, self._geometry)] += 1
+        if retired_bucket is not None:
+            assert self.outstanding[retired_bucket] > 0, f"bucket {retired_bucket} has no write to retire"
+            self.outstanding[retired_bucket] -= 1

@@ -1,0 +1,174 @@
+"""Arbiter against its cycle-exact model, and each limit exactly at its border."""
+
+import random
+
+import pytest
+from amaranth.hdl import ResetInserter, Signal
+from amaranth.sim import Simulator
+
+from rtl.arbiter import POLICIES, THRESHOLD_NONE, Arbiter
+from rtl.geometry import ChannelGeometry, Geometry
+from sim_models.reference import arbiter as reference
+from sim_models.reference.arbiter import ArbiterModel
+
+CODE = {name: code for code, name in enumerate(POLICIES)}
+IDLE = {"policy": 0, "threshold": THRESHOLD_NONE, "starvation_limit": 0, "drain": 0, "compute_valid": 0,
+        "communication_valid": 0, "communication_waiting": 0, "ready": 1, "occupancy": 0}
+
+
+def simulate(testbench, geometry=None):
+    """Runs `testbench(ctx, step, reset)`; `step(**inputs)` is one cycle and returns its outputs."""
+    dut = Arbiter(geometry or Geometry())
+    reset = Signal()
+    simulator = Simulator(ResetInserter(reset)(dut))
+    simulator.add_clock(1e-9)
+
+    async def run(ctx):
+        async def step(**inputs):
+            for name, value in {**IDLE, **inputs}.items():
+                ctx.set(getattr(dut, name), value)
+            seen = reference.Decision(ctx.get(dut.grant_compute), ctx.get(dut.grant_communication),
+                                      ctx.get(dut.starved))
+            await ctx.tick()
+            return seen
+
+        await testbench(ctx, step, reset)
+
+    simulator.add_testbench(run)
+    simulator.run()
+
+
+def test_codes_are_those_of_the_model():
+    assert list(POLICIES) == ["round_robin", "compute_first", "mca"]
+    assert [reference.ROUND_ROBIN, reference.COMPUTE_FIRST, reference.MCA] == list(range(3))
+    assert reference.THRESHOLD_NONE == THRESHOLD_NONE
+
+
+@pytest.mark.parametrize("policy", [*POLICIES, "changing"])
+@pytest.mark.parametrize("queue_entries, seed", [(64, 1), (127, 2), (4, 3)])
+def test_random_traffic_matches_the_model(policy, queue_entries, seed):
+    rng = random.Random(f"{policy} {seed}")
+    geometry = Geometry(channel=ChannelGeometry(queue_entries=queue_entries))
+    kinds = set()
+
+    async def testbench(ctx, step, reset):
+        model = ArbiterModel()
+        config = {}
+        for cycle in range(1500):
+            if cycle % 50 == 0:
+                config = {
+                    "policy": rng.randrange(4) if policy == "changing" else CODE[policy],
+                    "threshold": rng.choice((0, 1, 5, 10, 30, THRESHOLD_NONE)),
+                    "starvation_limit": rng.choice((0, 1, 2, 7, 30)),
+                    "drain": int(rng.random() < 0.2),
+                }
+                busy, talk, go = (rng.choice((0.1, 0.5, 0.95)) for _ in range(3))
+            near = config["threshold"] + rng.randrange(-2, 3)
+            waiting = int(rng.random() < talk)
+            inputs = {
+                **config,
+                "compute_valid": int(rng.random() < busy),
+                "communication_waiting": waiting,
+                "communication_valid": int(waiting and rng.random() < 0.8),
+                "ready": int(rng.random() < go),
+                "occupancy": min(max(near if rng.random() < 0.7 else rng.randrange(128), 0), queue_entries + 1),
+            }
+            seen = await step(**inputs)
+            if rng.random() < 0.005:
+                ctx.set(reset, 1)
+                await step(**inputs)
+                ctx.set(reset, 0)
+                expected = model.step(**inputs)
+                model = ArbiterModel()
+            else:
+                expected = model.step(**inputs)
+            assert seen == expected, f"cycle {cycle}: {inputs}"
+            kinds.add(seen)
+
+    simulate(testbench, geometry)
+    assert {kind[:2] for kind in kinds} == {(0, 0), (0, 1), (1, 0)}
+    assert {kind.starved for kind in kinds} == {0, 1}
+
+
+@pytest.mark.parametrize("limit", [1, 2, 20, 300])
+@pytest.mark.parametrize("held_by", ["compute", "threshold"])
+def test_starvation_exactly_at_the_limit(limit, held_by):
+    async def testbench(ctx, step, reset):
+        wait = {"policy": CODE["mca"], "starvation_limit": limit, "communication_valid": 1, "communication_waiting": 1,
+                "compute_valid": int(held_by == "compute"), "threshold": 5, "occupancy": 5}
+        for _ in range(3):  # and again after each grant
+            for cycle in range(limit):
+                assert not (await step(**wait)).grant_communication, f"too early: cycle {cycle}"
+            assert await step(**wait) == (0, 1, 1), "not at the limit"
+
+    simulate(testbench)
+
+
+def test_waiting_counts_while_something_else_holds_it_back():
+    """The DRAM queue is full, or the guard blocks: the request still waits, and goes first afterwards."""
+    async def testbench(ctx, step, reset):
+        mca = {"policy": CODE["mca"], "starvation_limit": 4, "compute_valid": 1, "communication_waiting": 1}
+        for blocked in ({"ready": 0, "communication_valid": 1}, {"communication_valid": 0}):
+            for _ in range(6):
+                assert not (await step(**mca, **blocked)).grant_communication
+            assert await step(**mca, communication_valid=1) == (0, 1, 1)
+
+    simulate(testbench)
+
+
+def test_limit_zero_never_starves_and_the_count_saturates():
+    async def testbench(ctx, step, reset):
+        wait = {"policy": CODE["mca"], "compute_valid": 1, "communication_valid": 1, "communication_waiting": 1}
+        assert await step(**wait) == (1, 0, 0)
+        await ctx.tick().repeat(65_600)
+        assert await step(**wait) == (1, 0, 0)
+        for policy, granted in (("compute_first", 0), ("mca", 1)):
+            wait.update(policy=CODE[policy], starvation_limit=65535)
+            assert await step(**wait) == (1 - granted, granted, 1)
+
+    simulate(testbench)
+
+
+@pytest.mark.parametrize("threshold", [0, 1, 5, 10, 30, 126])
+def test_threshold_exactly_at_its_border(threshold):
+    async def testbench(ctx, step, reset):
+        ask = {"policy": CODE["mca"], "communication_valid": 1, "threshold": threshold}
+        assert (await step(**ask, occupancy=threshold)).grant_communication == 0
+        if threshold:
+            assert (await step(**ask, occupancy=threshold - 1)).grant_communication == 1
+        assert (await step(**ask, occupancy=threshold, drain=1)).grant_communication == 1
+        assert (await step(**ask, occupancy=threshold - 1 if threshold else 0, compute_valid=1)) == (1, 0, 0)
+
+    simulate(testbench, Geometry(channel=ChannelGeometry(queue_entries=127)))
+
+
+def test_without_a_threshold_any_occupancy_will_do():
+    async def testbench(ctx, step, reset):
+        for occupancy in (126, 127, 128):
+            assert (await step(policy=CODE["mca"], communication_valid=1, threshold=THRESHOLD_NONE,
+                               occupancy=occupancy)).grant_communication
+
+    simulate(testbench, Geometry(channel=ChannelGeometry(queue_entries=127)))
+
+
+def test_drain_puts_communication_first():
+    async def testbench(ctx, step, reset):
+        both = {"compute_valid": 1, "communication_valid": 1, "communication_waiting": 1, "threshold": 0}
+        for _ in range(4):
+            assert await step(policy=CODE["mca"], drain=1, **both) == (0, 1, 0)
+        assert await step(policy=CODE["mca"], drain=1, compute_valid=1) == (1, 0, 0)
+        assert await step(policy=CODE["mca"], drain=0, **both) == (1, 0, 0)
+
+    simulate(testbench)
+
+
+def test_round_robin_alternates_and_falls_back():
+    async def testbench(ctx, step, reset):
+        both = {"compute_valid": 1, "communication_valid": 1}
+        assert [(await step(**both))[:2] for _ in range(4)] == [(1, 0), (0, 1)] * 2
+        assert (await step(**both, ready=0))[:2] == (0, 0)
+        assert (await step(**both))[:2] == (1, 0), "a cycle without a grant is nobody's turn"
+        assert [(await step(compute_valid=1))[:2] for _ in range(3)] == [(1, 0)] * 3
+        assert (await step(**both))[:2] == (0, 1)
+
+    simulate(testbench)

@@ -1,0 +1,112 @@
+"""Order guard against its cycle-exact model."""
+
+import random
+from collections import Counter, deque
+
+import pytest
+from amaranth.hdl import ResetInserter, Signal
+from amaranth.sim import Simulator
+
+from rtl.address_map import channel_of
+from rtl.geometry import ChannelGeometry, Geometry
+from rtl.order_guard import OrderGuard
+from sim_models.reference.order_guard import OrderGuardModel, bucket_of
+
+GEOMETRIES = [
+    ChannelGeometry(),
+    ChannelGeometry(guard_buckets=1),
+    ChannelGeometry(guard_buckets=2, channels=1, interleave_bytes=64),
+    ChannelGeometry(guard_buckets=256, queue_entries=127, channels=16, interleave_bytes=1024),
+    ChannelGeometry(guard_buckets=64, queue_entries=4, channels=64, interleave_bytes=64),
+]
+
+
+@pytest.mark.parametrize("channel", GEOMETRIES, ids=str)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_random_writes_and_retirements_match_the_model(channel, seed):
+    rng = random.Random(seed)
+    geometry = Geometry(channel=channel)
+    dut, reset = OrderGuard(geometry), Signal()
+    simulator = Simulator(ResetInserter(reset)(dut))
+    simulator.add_clock(1e-9)
+    lines = [rng.getrandbits(geometry.tracker.address_bits) for _ in range(40)]
+    answers = Counter()
+
+    async def run(ctx):
+        for _ in range(2):
+            await sweep(ctx)
+            await traffic(ctx)
+            ctx.set(reset, 1)  # in flight: whatever is outstanding is forgotten
+            ctx.set(dut.retired, 0)
+            ctx.set(dut.write, 0)
+            await ctx.tick()
+            ctx.set(reset, 0)
+
+    async def sweep(ctx):
+        for _ in range(channel.guard_buckets):
+            assert not ctx.get(dut.ready)
+            await ctx.tick()
+        assert ctx.get(dut.ready)
+
+    async def traffic(ctx):
+        model, in_flight, limit = OrderGuardModel(geometry), deque(), channel.queue_entries + 1
+        for cycle in range(1200):
+            if cycle % 100 == 0:
+                write_rate, retire_rate = rng.random(), rng.random()
+            address, query = rng.choice(lines), rng.choice(lines)
+            write = rng.random() < write_rate and len(in_flight) < limit
+            retired = None
+            if in_flight and rng.random() < retire_rate:
+                in_flight.rotate(rng.randrange(len(in_flight)))  # a DRAM scheduler reorders
+                retired = in_flight.popleft()
+            ctx.set(dut.query, query)
+            ctx.set(dut.write, write)
+            ctx.set(dut.write_address, address)
+            ctx.set(dut.retired, retired is not None)
+            ctx.set(dut.retired_bucket, rng.randrange(channel.guard_buckets) if retired is None else retired)
+            assert ctx.get(dut.write_bucket) == bucket_of(address, geometry)
+            blocked = model.blocked(query, address if write else None)
+            assert ctx.get(dut.blocked) == blocked, f"cycle {cycle}"
+            answers[blocked] += 1
+            model.tick(address if write else None, retired)
+            if write:
+                in_flight.append(bucket_of(address, geometry))
+            await ctx.tick()
+
+    simulator.add_testbench(run)
+    simulator.run()
+    assert min(answers[False], answers[True]) > 10
+
+
+@pytest.mark.parametrize("write, retired, free_after", [(3, 4, 5), (3, 10, 11)])
+def test_blocks_from_the_write_to_the_cycle_after_the_retirement(write, retired, free_after):
+    geometry = Geometry()
+    dut = OrderGuard(geometry)
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-9)
+    line, alias, other = 0x1000_0040, 0x1000_0040 + 3, 0x1000_0080
+
+    async def run(ctx):
+        await ctx.tick().until(dut.ready)
+        for cycle in range(15):
+            ctx.set(dut.write, cycle == write)
+            ctx.set(dut.write_address, line)
+            ctx.set(dut.retired, cycle == retired)
+            ctx.set(dut.retired_bucket, bucket_of(line, geometry))
+            for query, hit in ((line, True), (alias, True), (other, False)):
+                ctx.set(dut.query, query)
+                assert ctx.get(dut.blocked) == (hit and write <= cycle < free_after), f"cycle {cycle}, {query:#x}"
+            await ctx.tick()
+
+    simulator.add_testbench(run)
+    simulator.run()
+
+
+@pytest.mark.parametrize("channel", GEOMETRIES, ids=str)
+def test_lines_of_one_channel_spread_over_all_buckets(channel):
+    geometry = Geometry(channel=channel)
+    counts = Counter(bucket_of(line * 64, geometry)
+                     for line in range(channel.channels * channel.guard_buckets * 64)
+                     if channel_of(line * 64, geometry) == 0)
+    assert len(counts) == channel.guard_buckets
+    assert max(counts.values()) == min(counts.values())
