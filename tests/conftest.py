@@ -12,12 +12,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     seed = config.getoption("--seed")
-    if seed is None:
+    if hasattr(config, "workerinput"):  # one of xdist's processes: all use the same
+        seed = config.workerinput["seed"]
+    elif seed is None:
         seed = 1
     elif seed < 0:
         seed = random.SystemRandom().randrange(1 << 32)
-    # xdist hands the options to its workers: with the number in them, all use the same.
     config.option.seed = seed
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node) -> None:
+    node.workerinput["seed"] = node.config.option.seed
 
 
 def pytest_report_header(config: pytest.Config) -> str:
