@@ -1,4 +1,4 @@
-"""HBM2 channels: banks, bank groups, row buffers, refresh and a reordering controller, stepped one memory cycle at a time."""
+"""HBM2 channels: banks, bank groups, row buffers, refresh and a reordering controller, stepped cycle by cycle."""
 
 from sim_models.hbm.channel import READ, STORE, UPDATE, hbm_enqueue, hbm_step
 from sim_models.hbm.state import HbmState, make_hbm

@@ -5,18 +5,17 @@ from __future__ import annotations
 import time
 
 import numpy as np
-from numba import njit
 
 from sim_models.hbm.channel import hbm_enqueue, hbm_step
-from sim_models.hbm.state import make_hbm
+from sim_models.hbm.state import HbmState, make_hbm
+from sim_models.jit import compiled
 from sim_models.machine.dram import Dram
 
 
-@njit(cache=True)
-def run_load(state, channels, cycles, lines, ops, done):
+@compiled
+def run_load(state, channels, cycles, lines, ops, done, position):
     """Keep every channel's queue full; request i of channel c is (lines[c, i % n], ops[c, i % n])."""
     n = lines.shape[1]
-    position = np.zeros(channels, np.int64)
     for cycle in range(cycles):
         for c in range(channels):
             if hbm_step(state, c, cycle) >= 0:
@@ -45,15 +44,21 @@ def loads(rng: np.random.Generator, channels: int, n: int) -> dict[str, tuple[np
     }
 
 
+def timed_load(dram: Dram, channels: int, cycles: int, lines: np.ndarray,
+               ops: np.ndarray) -> tuple[float, HbmState, np.ndarray]:
+    """Host seconds (CPU), final state and requests served per channel of `cycles` cycles from idle."""
+    state, done, position = make_hbm(dram, channels), np.zeros(channels, np.int64), np.zeros(channels, np.int64)
+    start = time.process_time()
+    run_load(state, channels, cycles, lines, ops, done, position)
+    return time.process_time() - start, state, done
+
+
 def main(channels: int = 32, cycles: int = 100_000) -> None:
     """Print ns per channel and cycle and the bandwidth reached, for each load."""
     dram = Dram()
     for name, (lines, ops) in loads(np.random.default_rng(1), channels, 1 << 14).items():
-        run_load(make_hbm(dram, channels), channels, 10, lines, ops, np.zeros(channels, np.int64))
-        state, done = make_hbm(dram, channels), np.zeros(channels, np.int64)
-        start = time.perf_counter()
-        run_load(state, channels, cycles, lines, ops, done)
-        seconds = time.perf_counter() - start
+        timed_load(dram, channels, 10, lines, ops)  # compiles
+        seconds, state, done = timed_load(dram, channels, cycles, lines, ops)
         per_cycle = done.sum() * 64 / channels / cycles
         print(f"{name:36s} {seconds / cycles * 1e9:7.0f} ns per cycle of {channels} channels, "
               f"{seconds / cycles / channels * 1e9:5.1f} ns per channel-cycle, "

@@ -1,14 +1,13 @@
 """The two calls of a lockstep loop: put a request into a channel's queue, step a channel by one memory cycle."""
 
-from numba import njit
-
 from sim_models.hbm import fr_fcfs
 from sim_models.hbm.address import bank_of, row_of
+from sim_models.jit import compiled
 
 READ, STORE, UPDATE = 0, 1, 2  #: request operations; UPDATE is op-and-store by the near-memory ALU
 
 
-@njit(cache=True)
+@compiled
 def hbm_enqueue(state, channel, cycle, local_line, op, token):
     """Queue one 64-byte request of `channel`.
 
@@ -21,7 +20,7 @@ def hbm_enqueue(state, channel, cycle, local_line, op, token):
                     local_line, op, token)
 
 
-@njit(cache=True)
+@compiled
 def hbm_step(state, channel, cycle):
     """Issue at most one row and one column command; cycles must not go backwards.
 

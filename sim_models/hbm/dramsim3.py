@@ -20,7 +20,6 @@ Written from that simulator's behaviour, so that differences between its results
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from sim_models.hbm.address import bank_of, row_of
 from sim_models.hbm.bits import item, lowest_bit, put
@@ -38,6 +37,7 @@ from sim_models.hbm.timing import (
     write_column,
     write_ready,
 )
+from sim_models.jit import compiled
 from sim_models.machine.dram import Dram
 
 BUCKETS = 256  #: of the hash table over pending lines
@@ -55,13 +55,14 @@ def make_front(dram: Dram) -> np.ndarray:
         "end",  # end of the last data burst so far
     )
     tables = (
-        ("bucket", BUCKETS), ("chain", entries), ("line", entries), ("row", entries), ("bank", entries), ("op", entries),
-        ("request", entries), ("order", entries), ("next", entries),
+        ("bucket", BUCKETS), ("chain", entries), ("line", entries), ("row", entries), ("bank", entries),
+        ("op", entries), ("request", entries), ("order", entries), ("next", entries),
         ("head", 2 * dram.banks), ("tail", 2 * dram.banks),
         ("queue", dram.banks * dram.command_queue_entries_per_bank), ("length", dram.banks),
         ("read_hit", dram.banks), ("write_hit", dram.banks),  # first position in the command queue, or NOWHERE
     )
-    front = np.zeros(1, np.dtype([(name, np.int64) for name in scalars] + [(name, np.int64, (n,)) for name, n in tables]))
+    fields = [(name, np.int64) for name in scalars] + [(name, np.int64, (size,)) for name, size in tables]
+    front = np.zeros(1, np.dtype(fields))
     front["depth"] = dram.command_queue_entries_per_bank
     front["read_entries"] = dram.read_queue_entries
     front["write_entries"] = dram.write_buffer_entries
@@ -72,12 +73,12 @@ def make_front(dram: Dram) -> np.ndarray:
     return front
 
 
-@njit(cache=True, inline="always")
+@compiled
 def _bucket(line):
     return ((line * 0x9E3779B1) >> 16) & (BUCKETS - 1)
 
 
-@njit(cache=True)
+@compiled
 def _find(front, line, op):
     """The pending entry for a line and operation, or NOWHERE."""
     entry = item(front, "bucket", _bucket(line))
@@ -86,7 +87,7 @@ def _find(front, line, op):
     return entry
 
 
-@njit(cache=True)
+@compiled
 def _forget(front, entry):
     """Take an entry out of the hash table and free it."""
     bucket = _bucket(item(front, "line", entry))
@@ -102,7 +103,7 @@ def _forget(front, entry):
     front.free = entry
 
 
-@njit(cache=True)
+@compiled
 def _accept(config, front, cycle, line, op, request, done, mates):
     """Take request number `request`; there is room."""
     if _find(front, line, 1) >= 0:
@@ -148,7 +149,7 @@ def _accept(config, front, cycle, line, op, request, done, mates):
         front.writes += 1
 
 
-@njit(cache=True)
+@compiled
 def _find_hits(front, channel, bank):
     """Find the first read and the first write of the open row in a bank's command queue."""
     row = item(channel, "open_row", bank)
@@ -167,7 +168,7 @@ def _find_hits(front, channel, bank):
     put(front, "write_hit", bank, first_write)
 
 
-@njit(cache=True, inline="always")
+@compiled
 def _oldest(config, front, op, candidates):
     """Of the banks in a non-empty mask, the one whose first waiting transaction is oldest."""
     best, oldest = -1, NEVER
@@ -180,7 +181,7 @@ def _oldest(config, front, op, candidates):
     return best
 
 
-@njit(cache=True)
+@compiled
 def _schedule(config, front, channel):
     """Move at most one transaction to its bank's command queue; True if anything changed."""
     if front.draining == 0 and (front.writes >= front.write_entries
@@ -237,7 +238,7 @@ def _schedule(config, front, channel):
     return True
 
 
-@njit(cache=True, inline="always")
+@compiled
 def _first_ready(config, front, channel, bank, cycle):
     """(position, earliest): the command of a bank's queue that may go now, and 0, or -1 and when one may.
 
@@ -270,7 +271,7 @@ def _first_ready(config, front, channel, bank, cycle):
     return position, earliest
 
 
-@njit(cache=True)
+@compiled
 def _next_command(config, front, channel, cycle):
     """(bank, position) of the next command in turn; (-1, earliest cycle of one) if none may go. Moves the turn."""
     above = front.busy & -(2 << front.turn)
@@ -289,7 +290,7 @@ def _next_command(config, front, channel, cycle):
     return -1, earliest
 
 
-@njit(cache=True)
+@compiled
 def _issue_column(config, front, channel, cycle, bank, position, done, mates):
     """RD or WR of a command in the queue."""
     base = bank * front.depth
@@ -322,7 +323,7 @@ def _issue_column(config, front, channel, cycle, bank, position, done, mates):
     _find_hits(front, channel, bank)
 
 
-@njit(cache=True)
+@compiled
 def _issue_row(config, front, channel, cycle, bank, position):
     """PRE or ACT for a bank's queue."""
     if position == front.depth:
@@ -337,7 +338,7 @@ def _issue_row(config, front, channel, cycle, bank, position):
     _find_hits(front, channel, bank)
 
 
-@njit(cache=True)
+@compiled
 def _refresh_step(config, front, channel, cycle):
     """One cycle of a refresh that is due; returns the next cycle in which something may happen."""
     if channel.open:
@@ -359,7 +360,7 @@ def _refresh_step(config, front, channel, cycle):
     return cycle + 1
 
 
-@njit(cache=True)
+@compiled
 def _commands(config, front, channel, cycle, done, mates):
     """Issue up to two commands; returns the next cycle in which one may go."""
     bank, position = _next_command(config, front, channel, cycle)
@@ -382,7 +383,7 @@ def _commands(config, front, channel, cycle, done, mates):
     return cycle + 1
 
 
-@njit(cache=True)
+@compiled
 def run(config, front, channel, lines, ops, cycles, start, stop, accepted, done, mates, cycle):
     """Offer requests [start, stop) and, after the last of the trace, go on until nothing is left to do.
 

@@ -11,8 +11,6 @@ the other kind for its line joins that one's list (and is served in the other ki
 its order.
 """
 
-from numba import njit
-
 from sim_models.hbm.bits import item, lowest_bit, put
 from sim_models.hbm.state import ACT, NEVER, NOWHERE, PRE, RD, REF, WR
 from sim_models.hbm.timing import (
@@ -29,11 +27,12 @@ from sim_models.hbm.timing import (
     write_column,
     write_ready,
 )
+from sim_models.jit import compiled
 
 READS, WRITES = 0, 1
 
 
-@njit(cache=True, inline="always")
+@compiled
 def _set_hit(channel, side, banks, bank, entry):
     """Make `entry` (or none) the next request of `side` that the open row of `bank` serves."""
     bit = 1 << bank
@@ -47,7 +46,7 @@ def _set_hit(channel, side, banks, bank, entry):
         channel.foreign = channel.foreign | bit << 32 if foreign else channel.foreign & ~(bit << 32)
 
 
-@njit(cache=True)
+@compiled
 def _find_hit(channel, entry, row):
     """First entry from `entry` on, in age order, for `row`."""
     while entry >= 0 and item(channel, "row", entry) != row:
@@ -55,7 +54,7 @@ def _find_hit(channel, entry, row):
     return entry
 
 
-@njit(cache=True)
+@compiled
 def enqueue(config, channel, cycle, row, bank, line, op, token):
     """Append one request; the caller has checked that there is room."""
     banks = config.banks
@@ -96,7 +95,8 @@ def enqueue(config, channel, cycle, row, bank, line, op, token):
             channel.write_waits_since = cycle
         channel.writes += 1
     if item(channel, "hit", place) < 0:
-        if item(channel, "open_row", bank) == row and (last < 0 or item(channel, "hits_served", bank) < config.row_hit_limit):
+        below_limit = last < 0 or item(channel, "hits_served", bank) < config.row_hit_limit
+        if item(channel, "open_row", bank) == row and below_limit:
             _set_hit(channel, side, banks, bank, entry)
         else:
             channel.row_next = cycle
@@ -106,7 +106,7 @@ def enqueue(config, channel, cycle, row, bank, line, op, token):
     channel.next_cycle = min(channel.next_cycle, cycle)
 
 
-@njit(cache=True)
+@compiled
 def _finish(config, channel, side, bank, entry):
     """Take a served request out of its list; returns its token."""
     banks = config.banks
@@ -146,7 +146,7 @@ def _finish(config, channel, side, bank, entry):
     return item(channel, "token", entry)
 
 
-@njit(cache=True, inline="always")
+@compiled
 def _choose_direction(config, channel, cycle):
     """READS or WRITES for this cycle; begins and ends drains."""
     if channel.draining and (channel.drain_left <= 0 or channel.writes == 0):
@@ -169,7 +169,7 @@ def _choose_direction(config, channel, cycle):
     return READS
 
 
-@njit(cache=True, inline="always")
+@compiled
 def _choose_column(config, channel, cycle, side):
     """(bank of the oldest row hit that may go now or -1, earliest cycle of one otherwise)."""
     best, best_age, earliest = -1, NEVER, NEVER
@@ -194,9 +194,9 @@ def _choose_column(config, channel, cycle, side):
     return best, earliest
 
 
-@njit(cache=True, inline="always")
+@compiled
 def _choose_row(config, channel, cycle, side, candidates, earliest):
-    """(bank of the oldest request that an ACT or PRE now would help or -1, lower bound of the cycle of one otherwise)."""
+    """(bank of the oldest request that an ACT or PRE helps now or -1, no later than the cycle of one otherwise)."""
     best, best_age = -1, NEVER
     banks = config.banks
     is_open = channel.open
@@ -220,7 +220,7 @@ def _choose_row(config, channel, cycle, side, candidates, earliest):
     return best, earliest
 
 
-@njit(cache=True)
+@compiled
 def _step_refresh(config, channel, cycle):
     """A refresh is due: close the banks, one PRE per cycle, then REF. Nothing else is issued meanwhile."""
     if channel.open:
@@ -246,7 +246,7 @@ def _step_refresh(config, channel, cycle):
     channel.next_cycle = min(channel.refresh_due, cycle + config.refresh_to_act)
 
 
-@njit(cache=True)
+@compiled
 def step(config, channel, cycle):
     """One memory cycle in which something may happen; returns a finished request's token or -1."""
     if cycle >= channel.refresh_due:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from sim_models.hbm import dramsim3
 from sim_models.hbm.channel import hbm_enqueue, hbm_step
-from sim_models.hbm.configurations import configured
+from sim_models.hbm.configurations import CONFIGS, configured
 from sim_models.hbm.state import HbmState, make_hbm
-from sim_models.hbm.trace import Trace
-from sim_models.machine.dram import REQUEST_BYTES, Dram
+from sim_models.hbm.trace import Trace, read_trace
+from sim_models.jit import compiled
+from sim_models.machine.dram import Dram
+
+__all__ = ["CONFIGS", "ReplayResult", "Replayed", "replay", "replay_trace"]
 
 CHUNK_REQUESTS = 1 << 16  #: between two progress reports
 
@@ -29,7 +33,7 @@ class Replayed(NamedTuple):
     state: HbmState
 
 
-@njit(cache=True)
+@compiled
 def _run_queue(state, lines, ops, cycles, start, stop, accepted, done, cycle):
     """`dramsim3.run` for the unified queue: one request offered per cycle, after the step, blocking those behind it."""
     n = lines.shape[0]
@@ -56,7 +60,8 @@ def _run_queue(state, lines, ops, cycles, start, stop, accepted, done, cycle):
     return i, cycle, end
 
 
-def replay_trace(trace: Trace, dram: Dram, progress: Callable[[int], None] | None = None, log: bool = False) -> Replayed:
+def replay_trace(trace: Trace, dram: Dram, progress: Callable[[int], None] | None = None,
+                 log: bool = False) -> Replayed:
     """Replay with the scheduler of `dram`; `progress` is told the number of requests accepted."""
     lines, ops, cycles = trace
     n = lines.size
@@ -70,7 +75,8 @@ def replay_trace(trace: Trace, dram: Dram, progress: Callable[[int], None] | Non
     while True:
         stop = min(i + CHUNK_REQUESTS, n)
         if reference:
-            i, cycle = dramsim3.run(config, front[0], channel, lines, ops, cycles, i, stop, accepted, done, mates, cycle)
+            i, cycle = dramsim3.run(config, front[0], channel, lines, ops, cycles, i, stop, accepted, done, mates,
+                                    cycle)
         else:
             i, cycle, chunk_end = _run_queue(state, lines, ops, cycles, i, stop, accepted, done, cycle)
             end = max(end, chunk_end)
@@ -88,29 +94,41 @@ def warm_up(dram: Dram) -> None:
     replay_trace(Trace.of([0, 1], [0, 1], [0, 0]), dram)
 
 
-def replay(trace: Trace, dram: Dram, config: str = "base", progress: Callable[[int], None] | None = None) -> dict[str, float]:
-    """Replay a trace on one channel of `dram`, changed by one of `configurations.CONFIGURATIONS`.
+@dataclass(frozen=True)
+class ReplayResult:
+    """What a replay took. `bytes_per_cycle` counts column commands: not the reads that shared one, nor the writes that
+    merged or stayed in the dramsim3 scheduler's buffer."""
 
-    `cycles` counts from cycle 0 to the end of the last data burst. `mean_read_latency_cycles` is from acceptance to the
-    end of data. `bytes_per_cycle` counts column commands: reads that shared one, and writes that merged or stayed in
-    the dramsim3 scheduler's buffer, are not in it.
-    """
+    cycles: int  #: from cycle 0 to the end of the last data burst
+    requests: int
+    bytes_per_cycle: float
+    mean_read_latency_cycles: float  #: from acceptance to the end of data; 0 without reads
+    activates: int
+    precharges: int  #: single-bank, those of refreshes included
+    refreshes: int
+    reads: int  #: served by DRAM
+    writes: int
+    host_seconds: float  #: without compilation
+
+    def to_json(self) -> dict[str, float]:
+        return asdict(self)
+
+
+def replay(trace: Trace | Path | str, dram: Dram, config: str = "base",
+           progress: Callable[[int], None] | None = None) -> ReplayResult:
+    """Replay a trace, or a trace file, on one channel of `dram`, changed by one of `CONFIGS`."""
+    if not isinstance(trace, Trace):
+        trace = read_trace(Path(trace))
     variant = configured(dram, config)
     warm_up(variant)
     result = replay_trace(trace, variant, progress)
     channel = result.state.channels[0]
     reads = trace.ops == 0
     columns = int(channel["columns_read"] + channel["columns_written"])
-    latency = float((result.done - result.accepted)[reads].mean()) if reads.any() else 0.0
-    return {
-        "cycles": result.cycles,
-        "requests": int(trace.lines.size),
-        "bytes_per_cycle": columns * variant.column_bytes / result.cycles if result.cycles else 0.0,
-        "mean_read_latency_cycles": latency,
-        "activates": int(channel["activates"]),
-        "precharges": int(channel["precharges"]),
-        "refreshes": int(channel["refreshes"]),
-        "reads": columns and int(channel["columns_read"]) * variant.column_bytes // REQUEST_BYTES,
-        "writes": columns and int(channel["columns_written"]) * variant.column_bytes // REQUEST_BYTES,
-        "host_seconds": result.host_seconds,
-    }
+    return ReplayResult(
+        cycles=result.cycles, requests=trace.lines.size,
+        bytes_per_cycle=columns * variant.column_bytes / result.cycles if result.cycles else 0.0,
+        mean_read_latency_cycles=float((result.done - result.accepted)[reads].mean()) if reads.any() else 0.0,
+        activates=int(channel["activates"]), precharges=int(channel["precharges"]),
+        refreshes=int(channel["refreshes"]), reads=int(channel["columns_read"]) // variant.columns_per_request,
+        writes=int(channel["columns_written"]) // variant.columns_per_request, host_seconds=result.host_seconds)

@@ -1,16 +1,15 @@
 """What each DRAM command does to the earliest cycles of later ones.
 
-`config` and `channel` are records (`state.py`); `group` = bank >> config.bank_bits. Distances that depend on the bank, the
-bank group or the channel are kept at that level; the largest of the three counts.
+`config` and `channel` are records (`state.py`); `group` = bank >> config.bank_bits. Distances that depend on the bank,
+the bank group or the channel are kept at that level; the largest of the three counts.
 """
-
-from numba import njit
 
 from sim_models.hbm.bits import item, put
 from sim_models.hbm.state import NEVER, NOWHERE
+from sim_models.jit import compiled
 
 
-@njit(cache=True)
+@compiled
 def log_command(channel, cycle, command, bank, detail):
     """Keep one command in the channel's log, if it has one and there is room."""
     place = channel.log_length
@@ -22,34 +21,35 @@ def log_command(channel, cycle, command, bank, detail):
         channel.log_length = place + 1
 
 
-@njit(cache=True, inline="always")
+@compiled
 def channel_activate_ready(config, channel):
     """Earliest ACT of any bank: tRRD_S and the window of four."""
     return max(channel.act_ready, item(channel, "act_times", channel.act_index) + config.act_window)
 
 
-@njit(cache=True, inline="always")
+@compiled
 def activate_ready(config, channel, bank):
     """Earliest ACT of a closed bank."""
     return max(max(item(channel, "bank_act_ready", bank), item(channel, "group_act_ready", bank >> config.bank_bits)),
                channel_activate_ready(config, channel))
 
 
-@njit(cache=True, inline="always")
+@compiled
 def read_ready(config, channel, bank):
     """Earliest RD of an open row."""
     return max(max(item(channel, "bank_read_ready", bank), item(channel, "group_read_ready", bank >> config.bank_bits)),
                channel.read_ready)
 
 
-@njit(cache=True, inline="always")
+@compiled
 def write_ready(config, channel, bank):
     """Earliest WR of an open row."""
-    return max(max(item(channel, "bank_write_ready", bank), item(channel, "group_write_ready", bank >> config.bank_bits)),
+    group = bank >> config.bank_bits
+    return max(max(item(channel, "bank_write_ready", bank), item(channel, "group_write_ready", group)),
                channel.write_ready)
 
 
-@njit(cache=True)
+@compiled
 def activate(config, channel, cycle, bank, row):
     """ACT."""
     group = bank >> config.bank_bits
@@ -67,7 +67,7 @@ def activate(config, channel, cycle, bank, row):
     channel.activates += 1
 
 
-@njit(cache=True)
+@compiled
 def precharge(config, channel, cycle, bank):
     """PRE of one bank."""
     channel.open &= ~(1 << bank)
@@ -77,7 +77,7 @@ def precharge(config, channel, cycle, bank):
     channel.precharges += 1
 
 
-@njit(cache=True)
+@compiled
 def read_column(config, channel, cycle, bank):
     """RD."""
     group = bank >> config.bank_bits
@@ -89,20 +89,21 @@ def read_column(config, channel, cycle, bank):
     channel.busy_cycles += config.burst
 
 
-@njit(cache=True)
+@compiled
 def write_column(config, channel, cycle, bank, update):
     """WR; `update` = op-and-store, whose read-modify-write holds the bank group for longer."""
     group = bank >> config.bank_bits
     channel.write_ready = cycle + config.write_to_write_s
     channel.read_ready = max(channel.read_ready, cycle + config.write_to_read_s)
     put(channel, "group_write_ready", group, cycle + (config.update_to_write_l if update else config.store_to_write_l))
-    put(channel, "group_read_ready", group, max(item(channel, "group_read_ready", group), cycle + config.write_to_read_l))
+    put(channel, "group_read_ready", group,
+        max(item(channel, "group_read_ready", group), cycle + config.write_to_read_l))
     put(channel, "bank_pre_ready", bank, max(item(channel, "bank_pre_ready", bank), cycle + config.write_to_pre))
     channel.columns_written += 1
     channel.busy_cycles += config.burst
 
 
-@njit(cache=True)
+@compiled
 def refresh_bank_to_close(channel, cycle, banks):
     """The lowest open bank that may be precharged in `cycle`, or -1 - (earliest cycle of one) if none may."""
     earliest = NEVER
@@ -115,7 +116,7 @@ def refresh_bank_to_close(channel, cycle, banks):
     return -1 - earliest
 
 
-@njit(cache=True)
+@compiled
 def refresh(config, channel, cycle):
     """REF of all banks, which are closed."""
     for bank in range(config.banks):
@@ -125,7 +126,7 @@ def refresh(config, channel, cycle):
     channel.refreshes += 1
 
 
-@njit(cache=True)
+@compiled
 def all_closed_ready(config, channel):
     """Earliest REF when every bank is closed."""
     ready = channel.refresh_ready

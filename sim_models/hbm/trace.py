@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sim_models.errors import BadInput
 from sim_models.machine.dram import REQUEST_BYTES
 
 
@@ -31,7 +32,7 @@ class Trace(NamedTuple):
 
 
 def read_trace(path: Path) -> Trace:
-    """Read a trace file; ValueError names the first bad line."""
+    """Read a trace file; BadInput names the first bad line."""
     addresses, ops, cycles = [], [], []
     with path.open() as file:
         for number, text in enumerate(file, 1):
@@ -44,7 +45,8 @@ def read_trace(path: Path) -> Trace:
                 ops.append(("READ", "WRITE").index(operation))
                 cycles.append(int(cycle))
             except ValueError:
-                raise ValueError(f"{path}:{number}: expected '0xADDRESS READ|WRITE CYCLE', got {text.strip()!r}") from None
+                raise BadInput(
+                    f"{path}:{number}: expected '0xADDRESS READ|WRITE CYCLE', got {text.strip()!r}") from None
     return Trace.of(np.array(addresses, np.int64) // REQUEST_BYTES, ops, cycles)
 
 

@@ -1,0 +1,95 @@
+"""The [dram] section: derived distances, and mistakes named."""
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from sim_models.errors import BadInput
+from sim_models.hbm.address import bank_of, line_of, row_of
+from sim_models.hbm.configurations import configured
+from sim_models.hbm.replay import replay
+from sim_models.hbm.state import make_hbm
+from sim_models.hbm.trace import Trace, read_trace, write_trace
+from sim_models.machine import load_machine
+from sim_models.machine.dram import Dram
+
+REFERENCE = load_machine("hbm2-reference").dram
+
+
+def test_derived_distances_of_the_default():
+    """As GPGPU-Sim derives them: tRTW = CL + burst + 2 - WL, tWTR = WL + burst + CDLR, tWTP = WL + burst + WR."""
+    dram = Dram()
+    assert (dram.read_to_write_cycles, dram.write_to_read_l_cycles, dram.write_to_precharge_cycles) == (15, 6, 15)
+    assert dram.peak_bytes_per_cycle * dram.channels == 1024
+
+
+@pytest.mark.parametrize(("change", "words"), [
+    ({"trc_cycles": 40}, "trc_cycles = 40: less than tras_cycles + trp_cycles = 47"),
+    ({"bank_groups": 3}, "bank_groups = 3: a power of two"),
+    ({"bank_groups": 16}, "at most 32 banks"),
+    ({"tccd_l_cycles": 0}, "tccd_l_cycles = 0: less than tccd_s_cycles = 1"),
+    ({"ccdwl_cycles": 1}, "ccdwl_cycles = 1: less than tccd_l_cycles = 2"),
+    ({"trefi_cycles": 200}, "no time is left between refreshes"),
+    ({"write_low_watermark": 40}, "must be below write_high_watermark"),
+    ({"write_high_watermark": 100}, "more than queue_entries"),
+    ({"cwl_cycles": 30}, "write data would meet read data"),
+    ({"column_bytes": 128}, "column_bytes = 128"),
+    ({"scheduler": "dramsim3"}, "one column command of 64 bytes"),
+    ({"address_fields": ("row", "bank")}, "are needed"),
+    ({"address_fields": ("row", "bank", "bank", "bank_group", "column")}, "named twice"),
+    ({"address_fields": ("row", "column", "bank", "bank_group")}, "a column field must come last"),
+    ({"column_low_bits": 0}, "column_low_bits = 0: 1 (one request) to 6"),
+    ({"trp_ns": 14}, "Extra inputs"),
+    ({"trp_cycles": 14.0}, "valid integer"),
+])
+def test_mistakes_are_named(change, words):
+    with pytest.raises(ValidationError) as error:
+        Dram(**change)
+    assert words in str(error.value)
+
+
+@pytest.mark.parametrize("config", ["base", "ccdl4_bgil"])
+def test_line_of_is_the_inverse_of_the_address_map(config):
+    dram = configured(REFERENCE, config)
+    record = make_hbm(dram.model_copy(update={"scheduler": "fr_fcfs"}), 1).config[0]
+    rng = np.random.default_rng(4)
+    for _ in range(200):
+        group, bank, row, column = (int(rng.integers(n)) for n in (4, 4, 32768, 32))
+        line = line_of(dram, group, bank, row, column)
+        assert (row_of(record, line), bank_of(record, line)) == (row, 4 * group + bank)
+
+
+def test_hash_is_a_permutation_of_the_places():
+    record = make_hbm(Dram(), 1).config[0]
+    lines = np.arange(1 << 14)
+    places = {(row_of(record, int(line)), bank_of(record, int(line))) for line in lines}
+    assert len(places) == (1 << 14) // 32
+    assert {bank_of(record, int(line)) // 4 for line in lines[:4]} == {0, 1, 2, 3}
+
+
+def test_config_must_fit():
+    with pytest.raises(BadInput, match="'ccdl5' is unknown: allowed are base, ccdwl4"):
+        configured(REFERENCE, "ccdl5")
+    with pytest.raises(BadInput, match="'ccdl4_bgil' does not fit this machine: address_fields"):
+        configured(Dram(), "ccdl4_bgil")
+
+
+def test_trace_file_round_trip(tmp_path):
+    trace = Trace.of([1, 5, 1 << 23], [0, 1, 0], [0, 7, 7])
+    write_trace(trace, tmp_path / "a.trc")
+    assert (tmp_path / "a.trc").read_text().splitlines()[1] == "0x140 WRITE 7"
+    assert all((a == b).all() for a, b in zip(trace, read_trace(tmp_path / "a.trc")))
+    result = replay(tmp_path / "a.trc", REFERENCE)
+    assert (result.requests, result.reads, result.writes) == (3, 2, 0)
+
+
+@pytest.mark.parametrize("line", ["0x40 READ", "0x40 FETCH 3", "forty READ 3", "0x40 READ now", "1 2 3 4"])
+def test_bad_trace_line_is_named(tmp_path, line):
+    (tmp_path / "b.trc").write_text(f"0x0 READ 0\n{line}\n")
+    with pytest.raises(BadInput, match="b.trc:2: expected '0xADDRESS"):
+        read_trace(tmp_path / "b.trc")
+
+
+def test_empty_trace():
+    result = replay(Trace.of([], [], []), REFERENCE)
+    assert (result.cycles, result.requests, result.bytes_per_cycle) == (0, 0, 0.0)
