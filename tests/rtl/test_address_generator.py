@@ -69,8 +69,10 @@ class Bench(StreamBench):
             while True:
                 allowed = rng.random() >= forbid
                 ctx.set(self.dut.allow, allowed)
-                _, reset, issued, error = await ctx.tick().sample(self.dut.issued, self.dut.error)
+                _, _, reset, issued, error, valid, busy = await ctx.tick().sample(
+                    self.reset, self.dut.issued, self.dut.error, self.dut.lines.valid, self.dut.busy)
                 assert allowed or not issued
+                assert busy or not valid
                 self.issued += issued
                 if error.valid and not reset:
                     self.errors.append(LineError(error.code.value, **as_dict(error.details)))
@@ -141,6 +143,17 @@ def test_range_is_tight(base, limit, inside):
     lines, errors, _ = run_one(describe(base=base, limit=limit, row_bytes=128, columns=1), [command])
     assert (len(lines), len(errors)) == (inside, 2 - inside)
     assert all(error.code == ERRORS["address_out_of_range"] and error.wg == 3 for error in errors)
+
+
+def test_addresses_do_not_wrap_around():
+    # Columns at 0xC..., then beyond the end of a 32-bit address space, where the remainders would be mapped again.
+    command = dict(address=0xC000_0000, region=1, wf=0, wg=1)
+    descriptor = describe(row_bytes=200, columns=9, pitch_bytes=0x4000_0000)
+    lines, errors, _ = run_one(descriptor, [command], GEOMETRIES["narrow"])
+    assert (len(lines), len(errors)) == (4, 32)
+    command["address"] = 0xFFFF_FF80  # the first row runs out of it
+    lines, errors, _ = run_one(describe(row_bytes=400, columns=1), [command], GEOMETRIES["narrow"])
+    assert [line["address"] for line in lines] == [0xFFFF_FF80] and len(errors) == 6
 
 
 @pytest.mark.parametrize("change", [dict(kind=0), dict(kind=1), dict(kind=3), dict(row_bytes=0), dict(columns=0)])

@@ -45,8 +45,13 @@ class Bench(StreamBench):
         async def watch(ctx):
             for port, values in zip(self.dut.descriptors, descriptors):
                 ctx.set(port, values | {"kind": RegionKind(values["kind"]), "op": Op(values["op"])})
+            inside = 0
             while True:
-                _, reset, error = await ctx.tick().sample(self.dut.error)
+                _, _, reset, error, busy, entered, left = await ctx.tick().sample(
+                    self.reset, self.dut.error, self.dut.busy, self.dut.line.valid & self.dut.line.ready,
+                    self.dut.packet.valid & self.dut.packet.ready)
+                assert busy == (inside > 0)
+                inside = 0 if reset else inside + entered - left - error.valid
                 if error.valid and not reset:
                     self.errors.append(LineError(error.code.value, **as_dict(error.details)))
 
