@@ -1,0 +1,1 @@
+"""Synthesizable Amaranth RTL of T3's Track & Trigger hardware."""

@@ -1,0 +1,171 @@
+"""Every size of the hardware, in frozen dataclasses that refuse impossible values in words.
+
+Plain Python on purpose: the models and the testbenches read these sizes without importing Amaranth.
+"""
+
+from dataclasses import dataclass, field, fields
+
+
+class GeometryError(ValueError):
+    """A geometry that cannot be built. The message names the field, its value and what is allowed."""
+
+
+def _require(condition: bool, name: str, value, allowed: str) -> None:
+    if not condition:
+        raise GeometryError(f"{name}={value!r} is impossible: {allowed}")
+
+
+def _is_power_of_two(value: int) -> bool:
+    return value > 0 and value & (value - 1) == 0
+
+
+def _require_integers(geometry) -> None:
+    for spec in fields(geometry):
+        value = getattr(geometry, spec.name)
+        if spec.type in (int, "int"):
+            _require(type(value) is int, spec.name, value, "a whole number is needed")
+
+
+def bits_for(count: int) -> int:
+    """Width that can number `count` things (at least 1 bit)."""
+    return max(1, (count - 1).bit_length())
+
+
+@dataclass(frozen=True)
+class TrackerGeometry:
+    """The Tracker (T3 paper, section 4.2.1): 256 sets of 8 ways make the paper's 19 KB."""
+
+    sets: int = 256  #: indexed by the low bits of the workgroup id
+    ways: int = 8  #: one per wavefront of a workgroup
+    banks: int = 8  #: updates accepted per cycle; bank = lowest bits of the set
+    wg_bits: int = 16  #: workgroup id
+    wf_bits: int = 3  #: wavefront id, up to eight wavefronts per workgroup
+    address_bits: int = 48  #: virtual address
+    count_bits: int = 16  #: bytes counted towards the threshold
+
+    def __post_init__(self) -> None:
+        _require_integers(self)
+        _require(_is_power_of_two(self.sets), "sets", self.sets, "a power of two is needed")
+        _require(_is_power_of_two(self.banks), "banks", self.banks, "a power of two is needed")
+        _require(self.banks <= self.sets, "banks", self.banks, f"at most sets={self.sets}")
+        _require(1 <= self.ways <= 64, "ways", self.ways, "1 to 64")
+        _require(1 <= self.wf_bits <= 6, "wf_bits", self.wf_bits, "1 to 6")
+        _require(self.set_bits < self.wg_bits <= 24, "wg_bits", self.wg_bits,
+                 f"more than log2(sets)={self.set_bits}, at most 24")
+        _require(32 <= self.address_bits <= 64, "address_bits", self.address_bits, "32 to 64")
+        _require(8 <= self.count_bits <= 32, "count_bits", self.count_bits, "8 to 32")
+
+    @property
+    def set_bits(self) -> int:
+        """log2 of the number of sets (0 for a single set)."""
+        return (self.sets - 1).bit_length()
+
+    @property
+    def bank_bits(self) -> int:
+        """log2 of the number of banks (0 for a single bank)."""
+        return (self.banks - 1).bit_length()
+
+    @property
+    def sets_per_bank(self) -> int:
+        return self.sets // self.banks
+
+    @property
+    def tag_bits(self) -> int:
+        """wg_msb and wf_id."""
+        return self.wg_bits - self.set_bits + self.wf_bits
+
+    @property
+    def window_slots(self) -> int:
+        """Workgroups that can be open at once (slot = wg mod window_slots), however few tiles each has."""
+        per_set = -(-self.ways // (1 << self.wf_bits))
+        return min(self.sets << (per_set - 1).bit_length(), 1 << self.wg_bits)
+
+    @property
+    def entry_bits(self) -> int:
+        """One entry: valid, tag, smallest address, byte count."""
+        return 1 + self.tag_bits + self.address_bits + self.count_bits
+
+    @property
+    def storage_bits(self) -> int:
+        return self.sets * self.ways * self.entry_bits
+
+
+@dataclass(frozen=True)
+class ChannelGeometry:
+    """The memory channels and the DRAM queue that each arbiter feeds."""
+
+    channels: int = 32
+    interleave_bytes: int = 256  #: consecutive bytes that stay on one channel
+    request_bytes: int = 64  #: largest request; one line
+    queue_entries: int = 64  #: DRAM queue per channel, whose occupancy the arbiter sees
+    guard_buckets: int = 16  #: counters per channel that order DMA reads behind queued updates
+    dma_fifo: int = 4  #: DMA reads that may wait at one channel
+    coalescer_timeout_cycles: int = 16  #: an update is held back at most this long for a neighbour
+
+    def __post_init__(self) -> None:
+        _require_integers(self)
+        _require(_is_power_of_two(self.channels) and self.channels <= 64, "channels", self.channels,
+                 "a power of two up to 64 is needed")
+        _require(self.request_bytes == 64, "request_bytes", self.request_bytes, "64 is the only supported line")
+        _require(_is_power_of_two(self.interleave_bytes) and self.interleave_bytes >= self.request_bytes,
+                 "interleave_bytes", self.interleave_bytes, f"a power of two, at least {self.request_bytes}")
+        _require(4 <= self.queue_entries <= 127, "queue_entries", self.queue_entries, "4 to 127")
+        _require(_is_power_of_two(self.guard_buckets) and self.guard_buckets <= 256, "guard_buckets",
+                 self.guard_buckets, "a power of two up to 256 is needed")
+        _require(1 <= self.dma_fifo <= 64, "dma_fifo", self.dma_fifo, "1 to 64")
+        _require(1 <= self.coalescer_timeout_cycles <= 255, "coalescer_timeout_cycles",
+                 self.coalescer_timeout_cycles, "1 to 255")
+
+    @property
+    def channel_bits(self) -> int:
+        return (self.channels - 1).bit_length()
+
+    @property
+    def byte_count_bits(self) -> int:
+        """Width that holds 1..request_bytes."""
+        return self.request_bytes.bit_length()
+
+    @property
+    def amount_bits(self) -> int:
+        """Width of a coalesced update's byte amount: up to four interleave units."""
+        return (4 * self.interleave_bytes).bit_length()
+
+    @property
+    def occupancy_bits(self) -> int:
+        return self.queue_entries.bit_length()
+
+
+@dataclass(frozen=True)
+class DmaGeometry:
+    """The DMA command table and its engines (T3 paper, section 4.2.2)."""
+
+    regions: int = 16  #: address-space mappings; region 0 means "not mapped by T3"
+    device_bits: int = 6
+    engines: int = 2  #: one 64-byte line per cycle each
+    ready_commands: int = 64  #: complete blocks that wait for an engine
+    outstanding_lines: int = 512  #: lines read but not yet on the link, all engines together
+    egress_lanes: int = 2  #: 64-byte packets towards the link per cycle
+
+    def __post_init__(self) -> None:
+        _require_integers(self)
+        _require(_is_power_of_two(self.regions) and 2 <= self.regions <= 64, "regions", self.regions,
+                 "a power of two from 2 to 64 is needed")
+        _require(1 <= self.device_bits <= 10, "device_bits", self.device_bits, "1 to 10")
+        _require(_is_power_of_two(self.engines) and self.engines <= 8, "engines", self.engines,
+                 "1, 2, 4 or 8")
+        _require(2 <= self.ready_commands <= 4096, "ready_commands", self.ready_commands, "2 to 4096")
+        _require(1 <= self.outstanding_lines <= 65535, "outstanding_lines", self.outstanding_lines, "1 to 65535")
+        _require(1 <= self.egress_lanes <= 4, "egress_lanes", self.egress_lanes, "1 to 4")
+
+    @property
+    def region_bits(self) -> int:
+        return bits_for(self.regions)
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """One GPU's Track & Trigger hardware."""
+
+    tracker: TrackerGeometry = field(default_factory=TrackerGeometry)
+    channel: ChannelGeometry = field(default_factory=ChannelGeometry)
+    dma: DmaGeometry = field(default_factory=DmaGeometry)

@@ -1,0 +1,304 @@
+"""One GPU's Track & Trigger hardware, wired."""
+
+from amaranth.hdl import Array, Cat, Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from .address_generator import AddressGenerator
+from .apb import apb_signature
+from .config_bus import ConfigBus
+from .dispatch_window import DispatchWindow
+from .dma_table import DmaTable
+from .egress import Egress
+from .geometry import Geometry
+from .intensity_monitor import IntensityMonitor
+from .layouts import (
+    ErrorCode,
+    RegionKind,
+    Source,
+    dispatch,
+    dram_command,
+    error_report,
+    packet,
+    request,
+    retirement,
+    trigger,
+)
+from .line_router import LineRouter
+from .memory_channel import MemoryChannel
+from .registers import register_map
+from .tracker import TrackerBank
+from .trigger_merge import TriggerMerge
+from .two_entry_queue import TwoEntryQueue
+from .update_network import UpdateNetwork
+
+
+def _count(bits):
+    """Number of ones, as a balanced tree."""
+    bits = list(bits)
+    while len(bits) > 1:
+        bits = [bits[i] + bits[i + 1] if i + 1 < len(bits) else bits[i] for i in range(0, len(bits), 2)]
+    return bits[0]
+
+
+class GpuTop(wiring.Component):
+    """Everything that T3 adds to one GPU's memory side (T3 paper, figures 8 and 9).
+
+    Every output is a function of registers only, so a neighbour's reaction within the same cycle is never needed.
+
+    Members
+    -------
+    compute, inbound : In(stream(request)).array(channels)
+        This GPU's own accesses; what arrives from the link for this GPU's memory.
+    dram : Out(stream(dram_command)).array(channels)
+    occupancy : In(occupancy_bits).array(channels)
+        DRAM queue entries in use at the start of the cycle.
+    retirement : In(retirement).array(channels)
+        Tracked writes that DRAM performs.
+    outbound : In(stream(request)).array(egress_lanes)
+        Data of DMA reads (source DMA) and stores of the compute units to remote-mapped tiles (source LOCAL).
+    packets : Out(stream(packet)).array(egress_lanes)
+        Towards the link.
+    dispatch : In(stream(dispatch))
+        Workgroups that want to start, in order.
+    head : Out(wg_bits + 1), downstream_head : In(wg_bits + 1)
+        Dispatch windows of this GPU, and of the one it sends to.
+    events : Out(stream(trigger))
+        Complete tiles of event regions.
+    producer_active : In(1)
+        The producer kernel runs.
+    apb : In(APB)
+        Configuration and status (rtl/registers.py).
+    """
+
+    def __init__(self, geometry: Geometry):
+        self._geometry = geometry
+        channels, lanes = geometry.channel.channels, geometry.dma.egress_lanes
+        index = geometry.tracker.wg_bits + 1
+        super().__init__({
+            "compute": In(stream.Signature(request(geometry))).array(channels),
+            "inbound": In(stream.Signature(request(geometry))).array(channels),
+            "dram": Out(stream.Signature(dram_command(geometry))).array(channels),
+            "occupancy": In(geometry.channel.occupancy_bits).array(channels),
+            "retirement": In(retirement(geometry)).array(channels),
+            "outbound": In(stream.Signature(request(geometry))).array(lanes),
+            "packets": Out(stream.Signature(packet(geometry))).array(lanes),
+            "dispatch": In(stream.Signature(dispatch(geometry))),
+            "head": Out(index),
+            "downstream_head": In(index),
+            "events": Out(stream.Signature(trigger(geometry))),
+            "producer_active": In(1),
+            "apb": In(apb_signature(register_map(geometry).address_bits)),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        g = self._geometry
+        self._reports = []
+        self._counts = {}
+        reporters = g.tracker.banks + 1 + 1 + g.dma.engines + g.dma.egress_lanes
+        m.submodules.bus = self._bus = ConfigBus(g, reporters=reporters)
+        self._channels(m)
+        self._tracker(m)
+        self._router(m)
+        self._engines(m)
+        self._egress(m)
+        self._status(m)
+        return m
+
+    def _descriptors(self, m, block):
+        m.d.comb += [there.eq(here) for there, here in zip(block.descriptors, self._bus.descriptors)]
+
+    def _channels(self, m):
+        """Memory channels, and the monitor that chooses their arbiters' threshold."""
+        g, config = self._geometry, self._bus.config
+        m.submodules.monitor = self._monitor = monitor = IntensityMonitor(g)
+        threshold, drain = Signal(7), Signal()
+        m.d.sync += [
+            threshold.eq(Mux(config.auto_threshold, monitor.threshold, config.threshold)),
+            drain.eq(~self.producer_active),
+        ]
+        self._memory = []
+        for c in range(g.channel.channels):
+            channel = MemoryChannel(g)
+            m.submodules[f"channel_{c}"] = channel
+            self._memory.append(channel)
+            wiring.connect(m, wiring.flipped(self.compute[c]), channel.compute)
+            wiring.connect(m, wiring.flipped(self.inbound[c]), channel.inbound)
+            wiring.connect(m, channel.dram, wiring.flipped(self.dram[c]))
+            m.d.comb += [
+                channel.occupancy.eq(self.occupancy[c]),
+                channel.retirement.eq(self.retirement[c]),
+                channel.policy.eq(config.policy),
+                channel.threshold.eq(threshold),
+                channel.starvation_limit.eq(config.starvation_limit),
+                channel.drain.eq(drain),
+                monitor.occupancy[c].eq(self.occupancy[c]),
+            ]
+        m.d.comb += [
+            monitor.restart.eq(self._bus.restart),
+            monitor.producer_active.eq(self.producer_active),
+            monitor.communication_seen.eq(Cat(channel.communication_waiting for channel in self._memory).any()),
+            *(monitor.breakpoints[i].eq(config[f"breakpoint{i}"]) for i in range(3)),
+        ]
+        self._drain = drain
+
+    def _tracker(self, m):
+        """Updates from the channels to the Tracker's banks, and their triggers into one stream."""
+        g = self._geometry
+        m.submodules.network = self._network = network = UpdateNetwork(g)
+        m.submodules.merge = self._merge = merge = TriggerMerge(g)
+        for channel, port in zip(self._memory, network.updates):
+            wiring.connect(m, channel.updates, port)
+        self._banks = []
+        for b in range(g.tracker.banks):
+            bank = TrackerBank(g)
+            m.submodules[f"tracker_{b}"] = bank
+            self._banks.append(bank)
+            wiring.connect(m, network.banks[b], bank.updates)
+            wiring.connect(m, bank.triggers, merge.triggers[b])
+            self._reports.append(bank.error)
+            for region, entry in enumerate(self._bus.descriptors):
+                m.d.comb += [
+                    bank.thresholds[region].eq(entry.threshold),
+                    bank.tracked[region].eq((entry.kind == RegionKind.DMA) | (entry.kind == RegionKind.EVENT)),
+                ]
+        self._counts["updates"] = _count(port.valid & port.ready for port in network.banks)
+
+    def _router(self, m):
+        """A complete tile frees its place in the window and goes to the DMA table or out as an event."""
+        g, config = self._geometry, self._bus.config
+        m.submodules.window = self._window = window = DispatchWindow(g)
+        m.submodules.table = self._table = table = DmaTable(g)
+        m.submodules.event_queue = events = TwoEntryQueue(trigger(g))
+        self._descriptors(m, table)
+        wiring.connect(m, events.output, wiring.flipped(self.events))
+        wiring.connect(m, wiring.flipped(self.dispatch), window.dispatch)
+        merged = self._merge.merged
+        kind = Array(entry.kind.as_value() for entry in self._bus.descriptors)[merged.payload.region]
+        to_table, to_events, taken = Signal(), Signal(), Signal()
+        report = Signal(error_report(g))
+        m.d.comb += [
+            to_table.eq(kind == RegionKind.DMA.value),
+            to_events.eq(kind == RegionKind.EVENT.value),
+            table.triggers.payload.eq(merged.payload),
+            events.input.payload.eq(merged.payload),
+            table.triggers.valid.eq(merged.valid & to_table),
+            events.input.valid.eq(merged.valid & to_events),
+            merged.ready.eq(Mux(to_table, table.triggers.ready, ~to_events | events.input.ready)),
+            taken.eq(merged.valid & merged.ready),
+            window.completion.valid.eq(taken),
+            window.completion.wg.eq(merged.payload.wg),
+            window.window.eq(config.window),
+            window.shift.eq(config.shift),
+            window.enable_downstream.eq(config.enable_downstream),
+            window.downstream_head.eq(self.downstream_head),
+            window.restart.eq(self._bus.restart),
+            self.head.eq(window.head),
+            # The region was tracked when the tile was allocated and is not any more.
+            report.valid.eq(taken & ~to_table & ~to_events),
+            report.code.eq(ErrorCode.REGION_UNCONFIGURED),
+            report.details.eq(merged.payload),
+            table.clear_high_water.eq(self._bus.clear_counters),
+        ]
+        self._reports += [window.error, report]
+        self._counts["triggers"] = taken
+
+    def _engines(self, m):
+        """Ready commands to the DMA engines, whose lines go to the memory channels as reads."""
+        g = self._geometry
+        m.submodules.line_router = self._lines = lines = LineRouter(g)
+        for port, channel in zip(lines.channels, self._memory):
+            wiring.connect(m, port, channel.dma)
+        self._generators = []
+        # Lines read and not yet on the link: an engine never asks for data that have no place to go.
+        self._outstanding = Signal(range(g.dma.outstanding_lines + g.dma.engines + 1))
+        allow = Signal()
+        m.d.sync += allow.eq(self._outstanding + 2 * g.dma.engines <= g.dma.outstanding_lines)
+        for e in range(g.dma.engines):
+            engine = AddressGenerator(g)
+            m.submodules[f"engine_{e}"] = engine
+            self._generators.append(engine)
+            self._descriptors(m, engine)
+            self._reports.append(engine.error)
+            wiring.connect(m, engine.lines, lines.lines[e])
+            m.d.comb += engine.allow.eq(allow)
+        commands = self._table.commands
+        first = Signal(range(max(2, g.dma.engines)))  # engine that is asked first, in turn
+        free = Cat(engine.command.ready for engine in self._generators)
+        chosen = Signal(g.dma.engines)
+        for start in range(g.dma.engines):
+            with m.If(first == start):
+                for offset in reversed(range(g.dma.engines)):
+                    e = (start + offset) % g.dma.engines
+                    with m.If(free[e]):
+                        m.d.comb += chosen.eq(1 << e)
+        m.d.comb += commands.ready.eq(free.any())
+        for e, engine in enumerate(self._generators):
+            m.d.comb += [
+                engine.command.valid.eq(commands.valid & chosen[e]),
+                engine.command.payload.eq(commands.payload),
+            ]
+        with m.If(commands.valid & commands.ready):
+            m.d.sync += first.eq(Mux(first == g.dma.engines - 1, 0, first + 1))
+        self._counts["commands"] = commands.valid & commands.ready
+        self._counts["lines"] = _count(engine.issued for engine in self._generators)
+
+    def _egress(self, m):
+        """Lines for the link, addressed for their destination."""
+        g = self._geometry
+        self._lanes = []
+        left, dma_left = [], []
+        for index in range(g.dma.egress_lanes):
+            lane = Egress(g)
+            m.submodules[f"egress_{index}"] = lane
+            self._lanes.append(lane)
+            self._descriptors(m, lane)
+            self._reports.append(lane.error)
+            wiring.connect(m, wiring.flipped(self.outbound[index]), lane.line)
+            wiring.connect(m, lane.packet, wiring.flipped(self.packets[index]))
+            leaves = self.packets[index].valid & self.packets[index].ready
+            left.append(leaves)
+            dma_left.append(leaves & (self.packets[index].payload.source == Source.DMA))
+        self._counts["packets"] = _count(left)
+        m.d.sync += self._outstanding.eq(self._outstanding + self._counts["lines"] - _count(dma_left))
+
+    def _status(self, m):
+        """Error reports, counters and the bus."""
+        bus = self._bus
+        m.d.comb += [there.eq(here) for there, here in zip(bus.reports, self._reports, strict=True)]
+        self._counts |= {
+            "guard_stall": _count(channel.guard_stall for channel in self._memory),
+            "coalesced": _count(channel.merged for channel in self._memory),
+            "set_full_stall": _count(bank.stalled_full for bank in self._banks),
+        }
+        for name, amount in self._counts.items():
+            # The increment is registered: a long sum and a long carry do not meet in one cycle.
+            step, total = Signal(8, name=f"{name}_step"), Signal(32, name=f"{name}_total")
+            m.d.sync += [step.eq(amount), total.eq(total + step)]
+            with m.If(bus.clear_counters):
+                m.d.sync += total.eq(0)
+            m.d.comb += bus.counters[name].eq(total)
+        m.d.comb += [
+            bus.counters.ready_high_water.eq(self._table.ready_high_water),
+            bus.chosen_threshold.eq(self._monitor.threshold),
+            bus.monitor_mean.eq(self._monitor.mean),
+        ]
+        status = bus.status
+        m.d.comb += [
+            status.tracker_busy.eq(Cat(bank.busy for bank in self._banks).any() | self._network.busy),
+            status.tracker_occupied.eq(Cat(bank.occupied != 0 for bank in self._banks).any()),
+            status.dma_table_busy.eq(self._table.busy),
+            status.engines_busy.eq(Cat(engine.busy for engine in self._generators).any() | self._lines.busy),
+            status.egress_busy.eq(Cat(lane.busy for lane in self._lanes).any()),
+            status.channels_busy.eq(Cat(channel.busy for channel in self._memory).any()),
+            status.dispatch_blocked.eq(self.dispatch.valid & ~self.dispatch.ready),
+            status.drain.eq(self._drain),
+            status.monitor_done.eq(self._monitor.done),
+        ]
+        apb = self.apb
+        m.d.comb += [
+            bus.paddr.eq(apb.paddr), bus.psel.eq(apb.psel), bus.penable.eq(apb.penable), bus.pwrite.eq(apb.pwrite),
+            bus.pwdata.eq(apb.pwdata),
+            apb.prdata.eq(bus.prdata), apb.pready.eq(bus.pready), apb.pslverr.eq(bus.pslverr),
+        ]

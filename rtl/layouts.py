@@ -1,0 +1,150 @@
+"""The structs that cross block boundaries, each field described once.
+
+Every function takes the geometry and returns an `amaranth.lib.data.StructLayout`.
+"""
+
+from amaranth.lib import data, enum
+
+from .geometry import Geometry
+
+
+class Op(enum.Enum, shape=2):
+    """What a memory request does."""
+
+    READ = 0
+    STORE = 1  #: plain store
+    UPDATE = 2  #: near-memory op-and-store (T3 paper, section 4.3)
+
+
+class Source(enum.Enum, shape=2):
+    """Where an access to this GPU's memory comes from (T3 paper, section 4.2.1)."""
+
+    LOCAL = 0  #: this GPU's compute units
+    REMOTE = 1  #: a peer's compute units, through `remote_map`
+    DMA = 2  #: a peer's DMA engine; with READ: this GPU's own DMA engine
+
+
+class RegionKind(enum.Enum, shape=2):
+    """What the hardware does with stores to a mapped region."""
+
+    NONE = 0  #: not configured: an update that names it is an error
+    REMOTE = 1  #: stores leave for the peer at once; nothing is tracked here
+    DMA = 2  #: tracked; a complete block is sent on by the DMA engine
+    EVENT = 3  #: tracked; a complete tile raises an event (last ring chunk, or a WG to schedule: section 7.2)
+
+
+def request(g: Geometry) -> data.StructLayout:
+    """One access of at most 64 bytes, with the metadata that the Tracker needs."""
+    return data.StructLayout({
+        "address": g.tracker.address_bits,  # virtual address of the first byte
+        "bytes": g.channel.byte_count_bits,  # 1 to 64
+        "op": Op,
+        "source": Source,
+        "region": g.dma.region_bits,  # 0: not mapped by T3, never tracked
+        "wf": g.tracker.wf_bits,  # wavefront id in the workgroup
+        "wg": g.tracker.wg_bits,  # workgroup id = dispatch order on the GPU whose memory this is
+    })
+
+
+def dram_command(g: Geometry) -> data.StructLayout:
+    """What the arbiter puts into a channel's DRAM queue."""
+    return data.StructLayout({
+        "request": request(g),
+        "communication": 1,  # 0: compute stream, 1: communication stream
+        "bucket": (g.channel.guard_buckets - 1).bit_length() or 1,  # order guard's bucket, returned on retirement
+    })
+
+
+def retirement(g: Geometry) -> data.StructLayout:
+    """A tracked write whose last column access was issued by the DRAM scheduler. No back-pressure."""
+    return data.StructLayout({"valid": 1, "bucket": (g.channel.guard_buckets - 1).bit_length() or 1})
+
+
+def update(g: Geometry) -> data.StructLayout:
+    """Bytes that arrived for one wavefront tile, as the Tracker sees them."""
+    return data.StructLayout({
+        "address": g.tracker.address_bits,  # smallest address of the coalesced accesses
+        "amount": g.channel.amount_bits,  # bytes
+        "source": Source,  # of the last access merged
+        "region": g.dma.region_bits,
+        "wf": g.tracker.wf_bits,
+        "wg": g.tracker.wg_bits,
+    })
+
+
+def trigger(g: Geometry) -> data.StructLayout:
+    """A complete tile; also a DMA command (then the address is the block's) and an event."""
+    return data.StructLayout({
+        "address": g.tracker.address_bits,  # smallest address seen
+        "region": g.dma.region_bits,
+        "wf": g.tracker.wf_bits,
+        "wg": g.tracker.wg_bits,
+    })
+
+
+def packet(g: Geometry) -> data.StructLayout:
+    """One line on its way to another GPU; address, region and ids are the destination's."""
+    return data.StructLayout({
+        "address": g.tracker.address_bits,
+        "bytes": g.channel.byte_count_bits,
+        "op": Op,  # STORE or UPDATE
+        "source": Source,  # REMOTE or DMA
+        "region": g.dma.region_bits,
+        "wf": g.tracker.wf_bits,
+        "wg": g.tracker.wg_bits,
+        "device": g.dma.device_bits,
+    })
+
+
+def dispatch(g: Geometry) -> data.StructLayout:
+    """The dispatcher's request to start a workgroup."""
+    return data.StructLayout({
+        "wg": g.tracker.wg_bits,
+        "tiles": g.tracker.wf_bits + 1,  # wavefront tiles that this GPU will track for it (0: none)
+    })
+
+
+def descriptor(g: Geometry) -> data.StructLayout:
+    """One programmed address-space mapping (`remote_map`, `dma_map`: T3 paper, figures 11 and 12)."""
+    address = g.tracker.address_bits
+    return data.StructLayout({
+        "kind": RegionKind,
+        "op": Op,  # at the destination: STORE or UPDATE
+        "device": g.dma.device_bits,  # destination device
+        "destination_region": g.dma.region_bits,  # region id at the destination
+        "tiles_per_block": g.tracker.wf_bits + 1,  # wavefront tiles of one DMA block: 1, 2, 4, ...
+        "threshold": g.tracker.count_bits,  # bytes per tile x updates per element
+        "wg_offset": g.tracker.wg_bits,  # destination wg = wg + wg_offset (modulo)
+        "address_offset": address,  # destination address = address + address_offset (modulo)
+        "base": address,  # first byte of the mapped source range
+        "limit": address,  # first byte behind it
+        "row_bytes": 13,  # contiguous bytes of one tile column
+        "columns": 10,  # tile columns of one DMA *block*
+        "pitch_bytes": 32,  # leading dimension
+    })
+
+
+def error(g: Geometry) -> data.StructLayout:
+    """Details latched with the first error."""
+    return data.StructLayout({
+        "address": g.tracker.address_bits,
+        "region": g.dma.region_bits,
+        "wf": g.tracker.wf_bits,
+        "wg": g.tracker.wg_bits,
+    })
+
+
+class ErrorCode(enum.Enum, shape=4):
+    """What went wrong first. Sticky until cleared through the bus."""
+
+    NONE = 0
+    REGION_UNCONFIGURED = 1  #: an update, trigger or outbound line names a region whose kind does not fit
+    THRESHOLD_EXCEEDED = 2  #: a tile received more bytes than its threshold
+    DISPATCH_ORDER = 3  #: the dispatcher skipped or repeated a workgroup
+    ADDRESS_OUT_OF_RANGE = 4  #: a DMA address outside the mapped region; the line was not sent
+    COMPLETION_UNEXPECTED = 5  #: a tile completed for a workgroup that has none left
+
+
+def error_report(g: Geometry) -> data.StructLayout:
+    """One block's error output: `valid` is a pulse, the rest counts only with it."""
+    return data.StructLayout({"valid": 1, "code": ErrorCode, "details": error(g)})

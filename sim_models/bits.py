@@ -1,0 +1,90 @@
+"""A memory request packed into two 64-bit words, in the bit order of the RTL's request and packet structs.
+
+Kernels carry requests in this form so that they move between models and RTL ports without being taken apart.
+Words are int64 (numba mixes int64 and uint64 into floats); bits above the struct are zero.
+"""
+
+from typing import NamedTuple
+
+
+from rtl.geometry import Geometry
+
+from .jit import compiled
+
+READ, STORE, UPDATE = 0, 1, 2  #: layouts.Op
+LOCAL, REMOTE, DMA = 0, 1, 2  #: layouts.Source
+
+
+class RequestBits(NamedTuple):
+    """Least significant bit of each field of a request; widths where they vary."""
+
+    address_bits: int
+    bytes: int
+    op: int
+    source: int
+    region: int
+    region_bits: int
+    wf: int
+    wf_bits: int
+    wg: int
+    wg_bits: int
+    device: int
+    device_bits: int
+    dram_communication: int  # in the dram_command struct, which starts with the request
+    dram_bucket: int
+    bucket_bits: int
+
+
+def request_bits(g: Geometry) -> RequestBits:
+    """Bit positions for a geometry; a test compares them with the RTL's own layouts."""
+    byte_count = g.tracker.address_bits
+    op = byte_count + g.channel.byte_count_bits
+    source = op + 2
+    region = source + 2
+    wf = region + g.dma.region_bits
+    wg = wf + g.tracker.wf_bits
+    end = wg + g.tracker.wg_bits
+    return RequestBits(g.tracker.address_bits, byte_count, op, source, region, g.dma.region_bits, wf, g.tracker.wf_bits,
+                       wg, g.tracker.wg_bits, end, g.dma.device_bits, end, end + 1,
+                       (g.channel.guard_buckets - 1).bit_length() or 1)
+
+
+@compiled
+def get(lo, hi, lsb, width):
+    """Field of `width` < 63 bits at `lsb` of the 128-bit value hi:lo."""
+    if lsb >= 64:
+        value = hi >> (lsb - 64)
+    else:
+        value = lo >> lsb
+        if lsb + width > 64:
+            value = (value & ((1 << (64 - lsb)) - 1)) | (hi << (64 - lsb))
+    return value & ((1 << width) - 1)
+
+
+@compiled
+def low(value, lsb):
+    """Contribution of a field to the low word."""
+    return value << lsb if lsb < 64 else 0
+
+
+@compiled
+def high(value, lsb):
+    """Contribution of a field to the high word."""
+    if lsb >= 64:
+        return value << (lsb - 64)
+    return value >> (64 - lsb) if lsb > 0 else 0
+
+
+@compiled
+def pack(b, address, byte_count, op, source, region, wf, wg):
+    """(lo, hi) of a request."""
+    lo = (address | low(byte_count, b.bytes) | low(op, b.op) | low(source, b.source) | low(region, b.region)
+          | low(wf, b.wf) | low(wg, b.wg))
+    hi = (high(byte_count, b.bytes) | high(op, b.op) | high(source, b.source) | high(region, b.region)
+          | high(wf, b.wf) | high(wg, b.wg))
+    return lo, hi
+
+
+@compiled
+def address_of(lo, b):
+    return lo & ((1 << b.address_bits) - 1)

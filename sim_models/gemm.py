@@ -1,0 +1,453 @@
+"""The producer: a tiled GEMM on a GPU's compute units.
+
+Each workgroup computes one macro-tile on one compute unit: launch, a double-buffered loop over K whose loads go
+through the last-level cache, then its tile written in a burst. A late load stalls the workgroup; that is how
+contention slows the GEMM. Operands are stored with M (A) and N (B) contiguous.
+
+Known simplifications: one workgroup per compute unit slot, loads and stores leave at the compute unit's port rate,
+a ragged tile costs the time of a whole one (as a kernel with predicated lanes does).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from . import bits, llc as cache, queues
+from .address_space import AddressSpace
+from .jit import compiled
+from .memory_map import channel_of
+from .tiling import Tiling
+
+# What a compute unit is doing; time is accounted for under these.
+IDLE, BLOCKED, LAUNCH, LOAD, COMPUTE, STORE_MEMORY, STORE_LINK = range(7)
+STATES = ("idle", "blocked", "launch", "load", "compute", "store_memory", "store_link")
+NEVER = np.int64(1) << np.int64(60)
+REPLAY_CYCLES = 4  #: a load or store that found a full queue tries again after this long
+
+
+class GemmShape(NamedTuple):
+    """Scalars of one kernel. Addresses and pitches in bytes, times in memory cycles (ns at 1 GHz)."""
+
+    workgroups: int
+    steps: int  # iterations over K
+    block_k: int
+    k: int
+    a_base: int
+    a_pitch: int
+    b_base: int
+    b_pitch: int
+    c_pitch: int
+    wavefronts: int
+    wf_columns: int
+    tile_m: int
+    tile_n: int
+    line_bytes: int
+    cycles_per_k: float  # matrix units, one element of K
+    launch_cycles: float
+    hit_cycles: float
+    port_line_cycles: float  # one cache line through the compute unit's port
+    port_store_cycles: float  # one 64-byte store
+    llc_lines_per_cycle: float
+    cached_output: bool  # the sequential baseline's stores go to the cache
+    store_op: int
+
+
+class GemmPlan(NamedTuple):
+    """What each workgroup does, [device, workgroup] in execution order."""
+
+    m0: np.ndarray  # int64 first row, first column, rows, columns of the tile
+    n0: np.ndarray
+    rows: np.ndarray
+    columns: np.ndarray
+    kind: np.ndarray  # tiling.REMOTE, DMA, EVENT; LOCAL_ONLY for an unfused kernel
+    tiles: np.ndarray  # wavefront tiles that the Tracker follows
+    c_base: np.ndarray  # address of the tile's first element
+    region: np.ndarray  # int64 [device, workgroup, 2]: region of a full and of a narrow wavefront tile
+
+
+class GemmState(NamedTuple):
+    """Per compute unit, [device, unit]."""
+
+    state: np.ndarray
+    since: np.ndarray
+    wake: np.ndarray  # memory cycle of the next service
+    wg: np.ndarray
+    loading: np.ndarray  # step whose loads are under way, -1 none
+    position: np.ndarray  # lines of that step, or of the tile, already sent
+    outstanding: np.ndarray  # lines not yet back
+    ready_time: np.ndarray  # float: data of the loading step usable
+    loaded: np.ndarray  # steps loaded
+    computed: np.ndarray  # steps computed
+    compute_end: np.ndarray  # float, negative: not computing
+    port_free: np.ndarray  # float
+    accounted: np.ndarray  # int64 [device, state]: cycles of all units
+    next_wg: np.ndarray  # int64 [device]
+    finished: np.ndarray  # int64 [device]: workgroups done
+    finish_time: np.ndarray  # int64 [device]
+    first_unit: np.ndarray  # int64 [device]: round-robin over units
+    budget: np.ndarray  # float [device]: cache lines that may still be looked up this cycle
+
+
+LOCAL_ONLY = -1
+
+
+def make_plan(tiling: Tiling, spaces: list[AddressSpace], c_base: int = 0) -> GemmPlan:
+    """Execution plan of each device, whose output is mapped by an address space each.
+
+    Without spaces: one unfused kernel, workgroups in tile order, output at `c_base` in ordinary memory.
+    """
+    plans = []
+    for space in spaces or [None]:
+        if space is None:
+            tiles = np.arange(tiling.tiles)
+            kinds = np.full(tiling.tiles, LOCAL_ONLY)
+            slices = np.zeros(tiling.tiles, np.int64)
+        else:
+            c_base = space.base
+            tiles, positions, slices = tiling.order(space.device)
+            kinds = np.array([tiling.kind(p) for p in positions])
+        m0 = tiles % tiling.tile_rows * tiling.tile_m
+        n0 = tiles // tiling.tile_rows * tiling.tile_n
+        rows, columns = tiling.rows[tiles], tiling.columns[tiles]
+        region = np.zeros((len(tiles), 2), np.int64)
+        wf_tiles = -(-columns // tiling.wf_columns)
+        if space is not None:
+            for q in range(len(tiles)):
+                kind, s, r = int(kinds[q]), int(slices[q]), int(rows[q])
+                whole = columns[q] % (tiling.wf_columns * space.tiles_per_block) == 0
+                if columns[q] >= tiling.wf_columns:
+                    region[q, 0] = space.region(kind, s, r, tiling.wf_columns, whole)
+                if columns[q] % tiling.wf_columns:
+                    region[q, 1] = space.region(kind, s, r, int(columns[q] % tiling.wf_columns), whole)
+        tracked = np.where((kinds == LOCAL_ONLY) | (kinds == 0), 0, wf_tiles)
+        base = c_base + n0 * tiling.pitch_bytes + m0 * tiling.element_bytes
+        plans.append((m0, n0, rows, columns, kinds, tracked, base, region))
+    return GemmPlan(*(np.ascontiguousarray(np.stack(column).astype(np.int64)) for column in zip(*plans)))
+
+
+def make_state(devices: int, units: int) -> GemmState:
+    def table(value=0, dtype=np.int64):
+        return np.full((devices, units), value, dtype)
+
+    def each(dtype=np.int64):
+        return np.zeros(devices, dtype)
+    return GemmState(table(IDLE), table(), table(), table(-1), table(-1), table(), table(), table(0, np.float64), table(),
+                     table(), table(-1, np.float64), table(0, np.float64), np.zeros((devices, len(STATES)), np.int64),
+                     each(), each(), each(), each(), each(np.float64))
+
+
+@compiled
+def enter(g, d, u, state, now):
+    """Account for the time in the old state and change to the new one."""
+    g.accounted[d, g.state[d, u]] += now - g.since[d, u]
+    g.since[d, u] = now
+    g.state[d, u] = state
+
+
+@compiled
+def load_lines(shape, plan, d, wg, step):
+    """Cache lines of A and of B in one step."""
+    depth = min(shape.block_k, shape.k - step * shape.block_k)
+    a = -(-plan.rows[d, wg] * 2 // shape.line_bytes) * depth
+    b = -(-plan.columns[d, wg] * 2 // shape.line_bytes) * depth
+    return a, b
+
+
+@compiled
+def load_address(shape, plan, d, wg, step, position, a_lines):
+    """Address of the `position`-th line of a step: first A's columns, then B's rows."""
+    if position < a_lines:
+        per = -(-plan.rows[d, wg] * 2 // shape.line_bytes)
+        return (shape.a_base + (step * shape.block_k + position // per) * shape.a_pitch + plan.m0[d, wg] * 2
+                + position % per * shape.line_bytes)
+    position -= a_lines
+    per = -(-plan.columns[d, wg] * 2 // shape.line_bytes)
+    return (shape.b_base + (step * shape.block_k + position // per) * shape.b_pitch + plan.n0[d, wg] * 2
+            + position % per * shape.line_bytes)
+
+
+@compiled
+def read_line(g, llc, compute, m, b, d, u, address, shape):
+    """One cache line for a compute unit: hit, wait for a line in flight, or miss to DRAM."""
+    line = address // shape.line_bytes
+    llc.lookups[d] += 1
+    s, way = cache.find(llc, d, line)
+    if way >= 0:
+        cache.touch(llc, d, s, way)
+        if llc.pending[d, s, way] < 0:
+            return cache.HIT
+        if cache.wait_for(llc, d, s, way, u):
+            g.outstanding[d, u] += 1
+        return cache.PENDING
+    way = make_room(llc, compute, m, b, d, s, shape)
+    if way < 0 or llc.free_count[d] == 0:
+        return cache.BLOCKED
+    requests = shape.line_bytes // 64
+    start = line * shape.line_bytes
+    row = d * m.channels + channel_of(start, m)
+    if queues.room(compute, row) < requests:
+        return cache.BLOCKED
+    register = cache.allocate_miss(llc, d, s, way, line, requests)
+    cache.touch(llc, d, s, way)
+    cache.wait_for(llc, d, s, way, u)
+    g.outstanding[d, u] += 1
+    for i in range(requests):  # an ordinary read has no workgroup: the field carries the miss register
+        lo, hi = bits.pack(b, start + i * 64, 64, bits.READ, bits.LOCAL, 0, 0, register)
+        queues.push(compute, row, lo, hi)
+    return cache.PENDING
+
+
+@compiled
+def make_room(llc, compute, m, b, d, s, shape):
+    """A way of set s that may be overwritten, its dirty data sent to DRAM; -1: not now."""
+    way = cache.victim(llc, d, s)
+    if way < 0 or not llc.dirty[d, s, way]:
+        return way
+    row = d * m.channels + channel_of(llc.tag[d, s, way] * shape.line_bytes, m)
+    if queues.room(compute, row) < 2 * (shape.line_bytes // 64):  # the miss that follows may go to the same channel
+        return -1
+    write_back(llc, compute, m, b, d, s, way, row, shape)
+    return way
+
+
+@compiled
+def write_back(llc, compute, m, b, d, s, way, row, shape):
+    """Send a dirty line to its channel, which has room."""
+    start = llc.tag[d, s, way] * shape.line_bytes
+    for i in range(shape.line_bytes // 64):
+        lo, hi = bits.pack(b, start + i * 64, 64, bits.STORE, bits.LOCAL, 0, 0, 0)
+        queues.push(compute, row, lo, hi)
+    llc.dirty[d, s, way] = 0
+
+
+@compiled
+def write_cached(llc, compute, m, b, d, address, shape):
+    """A store of the sequential baseline, into the cache; False: not now."""
+    line = address // shape.line_bytes
+    s, way = cache.find(llc, d, line)
+    if way < 0:
+        way = make_room(llc, compute, m, b, d, s, shape)
+        if way < 0:
+            return False
+        llc.tag[d, s, way] = line
+    llc.dirty[d, s, way] = 1
+    cache.touch(llc, d, s, way)
+    return True
+
+
+@compiled
+def fill(g, llc, d, register, now, shape):
+    """One DRAM read of a miss came back; wakes the compute units when the line is complete."""
+    llc.miss_left[d, register] -= 1
+    if llc.miss_left[d, register]:
+        return
+    for word in range(llc.waiters.shape[2]):
+        waiting = llc.waiters[d, register, word]
+        while waiting:
+            lowest = waiting & (~waiting + np.uint64(1))
+            waiting ^= lowest
+            u = word * 64 + bit_number(lowest)
+            g.outstanding[d, u] -= 1
+            if g.outstanding[d, u] == 0:
+                g.ready_time[d, u] = max(g.ready_time[d, u], now + shape.hit_cycles)
+                g.wake[d, u] = min(g.wake[d, u], np.int64(np.ceil(g.ready_time[d, u])))
+    cache.release_miss(llc, d, register)
+
+
+@compiled
+def bit_number(one_bit):
+    n = 0
+    if one_bit >> np.uint64(32):
+        one_bit >>= np.uint64(32)
+        n += 32
+    if one_bit >> np.uint64(16):
+        one_bit >>= np.uint64(16)
+        n += 16
+    if one_bit >> np.uint64(8):
+        one_bit >>= np.uint64(8)
+        n += 8
+    if one_bit >> np.uint64(4):
+        one_bit >>= np.uint64(4)
+        n += 4
+    if one_bit >> np.uint64(2):
+        one_bit >>= np.uint64(2)
+        n += 2
+    if one_bit >> np.uint64(1):
+        n += 1
+    return n
+
+
+@compiled
+def waiting_unit(g, d):
+    """A compute unit without a workgroup, -1: none."""
+    for u in range(g.state.shape[1]):
+        if g.state[d, u] <= BLOCKED:
+            return u
+    return -1
+
+
+@compiled
+def start(g, shape, d, u, wg, now):
+    """Give a workgroup to a compute unit."""
+    enter(g, d, u, LAUNCH, now)
+    g.wg[d, u] = wg
+    g.ready_time[d, u] = now + shape.launch_cycles
+    g.wake[d, u] = np.int64(np.ceil(g.ready_time[d, u]))
+    g.next_wg[d] = wg + 1
+
+
+@compiled
+def gemm_cycle(g, shape, plan, llc, compute, outbound, outbound_limit, m, b, d, now):
+    """Serve every compute unit that is due. `outbound` takes stores to remote-mapped tiles."""
+    units = g.state.shape[1]
+    g.budget[d] = min(g.budget[d] + shape.llc_lines_per_cycle, 2 * shape.llc_lines_per_cycle)
+    first = g.first_unit[d]
+    g.first_unit[d] = first + 1 if first + 1 < units else 0
+    for i in range(units):
+        u = first + i
+        if u >= units:
+            u -= units
+        if g.wake[d, u] <= now and g.state[d, u] > BLOCKED:
+            serve(g, shape, plan, llc, compute, outbound, outbound_limit, m, b, d, u, now)
+
+
+@compiled
+def serve(g, shape, plan, llc, compute, outbound, outbound_limit, m, b, d, u, now):
+    wg = g.wg[d, u]
+    if g.state[d, u] == LAUNCH:
+        g.loading[d, u] = -1
+        g.position[d, u] = 0
+        g.outstanding[d, u] = 0
+        g.loaded[d, u] = 0
+        g.computed[d, u] = 0
+        g.compute_end[d, u] = -1.0
+        g.port_free[d, u] = now
+        enter(g, d, u, LOAD, now)
+    if g.state[d, u] >= STORE_MEMORY:
+        store_tile(g, shape, plan, llc, compute, outbound, outbound_limit, m, b, d, u, now)
+        return
+    start_time = float(now)
+    if g.compute_end[d, u] >= 0 and now >= g.compute_end[d, u]:
+        start_time = g.compute_end[d, u]
+        g.computed[d, u] += 1
+        g.port_free[d, u] = max(g.port_free[d, u], g.compute_end[d, u])
+        g.compute_end[d, u] = -1.0
+        if g.computed[d, u] == shape.steps:
+            g.position[d, u] = 0
+            enter(g, d, u, STORE_MEMORY, now)
+            store_tile(g, shape, plan, llc, compute, outbound, outbound_limit, m, b, d, u, now)
+            return
+    wake = NEVER
+    if g.loading[d, u] < 0 and g.loaded[d, u] < shape.steps and g.loaded[d, u] - g.computed[d, u] < 2:
+        g.loading[d, u] = g.loaded[d, u]
+        g.position[d, u] = 0
+        g.ready_time[d, u] = now
+    if g.loading[d, u] >= 0:
+        a_lines, b_lines = load_lines(shape, plan, d, wg, g.loading[d, u])
+        total = a_lines + b_lines
+        while g.position[d, u] < total and g.port_free[d, u] <= now:
+            if g.budget[d] < 1.0:
+                break
+            address = load_address(shape, plan, d, wg, g.loading[d, u], g.position[d, u], a_lines)
+            found = read_line(g, llc, compute, m, b, d, u, address, shape)
+            g.budget[d] -= 1.0
+            if found == cache.BLOCKED:
+                g.port_free[d, u] = now + REPLAY_CYCLES
+                break
+            g.position[d, u] += 1
+            g.port_free[d, u] = max(g.port_free[d, u], now - 1.0) + shape.port_line_cycles
+            if g.position[d, u] == total:
+                g.ready_time[d, u] = g.port_free[d, u] + shape.hit_cycles
+        if g.position[d, u] < total:
+            wake = max(now + 1, np.int64(np.ceil(g.port_free[d, u])))
+        elif g.outstanding[d, u] == 0:
+            if now >= g.ready_time[d, u]:
+                g.loading[d, u] = -1
+                g.loaded[d, u] += 1
+                wake = now + 1  # the next step's loads, if its buffer is free
+            else:
+                wake = np.int64(np.ceil(g.ready_time[d, u]))
+    if g.compute_end[d, u] < 0:
+        if g.computed[d, u] < g.loaded[d, u]:
+            # If the data were there in time the matrix units go on at once, to a fraction of a cycle.
+            depth = min(shape.block_k, shape.k - g.computed[d, u] * shape.block_k)
+            g.compute_end[d, u] = start_time + shape.cycles_per_k * depth
+            if g.state[d, u] != COMPUTE:
+                enter(g, d, u, COMPUTE, now)
+        elif g.state[d, u] != LOAD:
+            enter(g, d, u, LOAD, now)
+    if g.compute_end[d, u] >= 0:
+        wake = min(wake, np.int64(np.ceil(g.compute_end[d, u])))
+    g.wake[d, u] = wake
+
+
+@compiled
+def store_tile(g, shape, plan, llc, compute, outbound, outbound_limit, m, b, d, u, now):
+    """Write the tile: wavefronts side by side, each column by column, one store per port slot."""
+    wg = g.wg[d, u]
+    kind = plan.kind[d, wg]
+    lines = -(-plan.rows[d, wg] * 2 // 64)
+    per_column = shape.wavefronts * lines
+    total = shape.wf_columns * per_column
+    granule = shape.line_bytes // 64 if shape.cached_output else 1
+    while g.position[d, u] < total:
+        column = g.position[d, u] // per_column
+        wf = g.position[d, u] % per_column // lines
+        line = g.position[d, u] % lines
+        if wf * shape.wf_columns + column >= plan.columns[d, wg]:
+            g.position[d, u] += lines - line
+            continue
+        if g.port_free[d, u] > now:
+            g.wake[d, u] = max(now + 1, np.int64(np.ceil(g.port_free[d, u])))
+            return
+        address = plan.c_base[d, wg] + (wf * shape.wf_columns + column) * shape.c_pitch + line * 64
+        byte_count = min(64, plan.rows[d, wg] * 2 - line * 64)
+        if shape.cached_output:
+            if g.budget[d] < 1.0 or not write_cached(llc, compute, m, b, d, address, shape):
+                g.wake[d, u] = now + REPLAY_CYCLES
+                return
+            g.budget[d] -= 1.0
+        else:
+            narrow = 1 if plan.columns[d, wg] - wf * shape.wf_columns < shape.wf_columns else 0
+            lo, hi = bits.pack(b, address, byte_count, shape.store_op, bits.LOCAL, plan.region[d, wg, narrow], wf, wg)
+            if kind == 0:  # remote-mapped: to the link instead of memory
+                if outbound.count[d] >= outbound_limit:
+                    if g.state[d, u] != STORE_LINK:
+                        enter(g, d, u, STORE_LINK, now)
+                    g.wake[d, u] = now + REPLAY_CYCLES
+                    return
+                queues.push_at(outbound, d, now, lo, hi)
+            else:
+                row = d * m.channels + channel_of(address, m)
+                if queues.room(compute, row) < 1:
+                    g.wake[d, u] = now + REPLAY_CYCLES
+                    return
+                queues.push(compute, row, lo, hi)
+        g.position[d, u] += min(granule, lines - line)
+        g.port_free[d, u] = max(g.port_free[d, u], now - 1.0) + shape.port_store_cycles * granule
+    enter(g, d, u, IDLE, now)
+    g.wg[d, u] = -1
+    g.finished[d] += 1
+    g.finish_time[d] = now
+
+
+@compiled
+def flush(llc, compute, m, b, d, cursor, shape):
+    """Write dirty lines back, set by set from `cursor`, as far as the queues take them; returns the next cursor."""
+    sets = llc.tag.shape[1]
+    while cursor < sets:
+        for way in range(llc.tag.shape[2]):
+            if llc.dirty[d, cursor, way]:
+                row = d * m.channels + channel_of(llc.tag[d, cursor, way] * shape.line_bytes, m)
+                if queues.room(compute, row) < shape.line_bytes // 64:
+                    return cursor
+                write_back(llc, compute, m, b, d, cursor, way, row, shape)
+        cursor += 1
+    return cursor
+
+
+@compiled
+def settle(g, d, now):
+    """Account for the time up to now, for reading the totals."""
+    for u in range(g.state.shape[1]):
+        enter(g, d, u, g.state[d, u], now)

@@ -1,0 +1,11 @@
+"""How the models' inner loops are compiled.
+
+Without reference counting: no kernel allocates, and passing the tuples of arrays that hold a run's state would
+otherwise count references on every array of every call (a factor of twenty, measured on `lockstep.baseline`).
+numba's cache does not notice a change in a function that a cached one calls; sim_models/__init__.py therefore keeps
+one cache per version of the sources.
+"""
+
+from numba import njit
+
+compiled = njit(cache=True, _nrt=False)

@@ -1,0 +1,124 @@
+"""A GPU's memory side in the models: DRAM queues, what comes back from them, and the bytes by purpose.
+
+`dram_accept` and `dram_cycle` are shared by the run with RTL (arbiters in hardware) and the baseline without.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from . import bits, queues
+from .hbm import hbm_enqueue, hbm_step
+from .jit import compiled
+from .memory_map import local_line
+
+PURPOSES = ("gemm_read", "gemm_write", "rs_read", "rs_write", "ag_read", "ag_write")
+GEMM, REDUCE_SCATTER, ALL_GATHER = 0, 1, 2  #: which kernel owns the local stream
+WAITS = ("gemm", "gemm_write", "rs_read", "rs_write")  #: whose requests were served before a GEMM read
+
+
+class MemoryState(NamedTuple):
+    """Requests inside DRAM queues [row, entry] (row = device*channels + channel) and totals [device, ...]."""
+
+    lo: np.ndarray
+    hi: np.ndarray
+    bucket: np.ndarray
+    before: np.ndarray  # int64 [row, entry, purpose]: requests served on this channel when this one came
+    free: np.ndarray  # stack of free entries
+    free_count: np.ndarray
+    served: np.ndarray  # int64 [row, purpose]: requests served so far
+    total_bytes: np.ndarray  # int64 [device, purpose]
+    waited: np.ndarray  # int64 [device, purpose]: requests served while GEMM reads waited in the queue
+    fills: queues.TimedQueue  # reads of the local stream, back at a time; lo = tag
+    dma_returns: queues.TimedQueue  # lines read for DMA
+    tracked_retired: np.ndarray  # int64 [device]: tracked writes performed by DRAM
+    retired_lo: np.ndarray  # int64 [row]: request that completed this cycle (data mode), valid if retired is set
+    retired_hi: np.ndarray
+    retired: np.ndarray
+    turn: np.ndarray  # int64 [row]: stream served last (baseline without RTL)
+
+
+def make_memory(devices: int, channels: int, entries: int) -> MemoryState:
+    rows = devices * channels
+    return MemoryState(
+        np.zeros((rows, entries), np.int64), np.zeros((rows, entries), np.int64), np.zeros((rows, entries), np.int64),
+        np.zeros((rows, entries, len(PURPOSES)), np.int64),
+        np.tile(np.arange(entries), (rows, 1)), np.full(rows, entries, np.int64),
+        np.zeros((rows, len(PURPOSES)), np.int64), np.zeros((devices, len(PURPOSES)), np.int64),
+        np.zeros((devices, len(PURPOSES)), np.int64),
+        queues.timed_queue(devices, 16384), queues.timed_queue(devices, 16384),
+        np.zeros(devices, np.int64), np.zeros(rows, np.int64), np.zeros(rows, np.int64), np.zeros(rows, np.int64),
+        np.zeros(rows, np.int64))
+
+
+@compiled
+def dram_accept(mem, hbm, b, m, row, now, lo, hi, bucket):
+    """Put a request into a channel's DRAM queue; the caller saw room."""
+    mem.free_count[row] -= 1
+    entry = mem.free[row, mem.free_count[row]]
+    mem.lo[row, entry] = lo
+    mem.hi[row, entry] = hi
+    mem.bucket[row, entry] = bucket
+    for purpose in range(4):
+        mem.before[row, entry, purpose] = mem.served[row, purpose]
+    hbm_enqueue(hbm, row, now, local_line(bits.address_of(lo, b), m), bits.get(lo, hi, b.op, 2), entry)
+
+
+@compiled
+def dram_cycle(mem, hbm, b, d, row, now, phase, fill_cycles):
+    """One DRAM cycle of a channel. Returns the order guard's bucket of a tracked write performed now, else -1."""
+    mem.retired[row] = 0
+    if now < hbm.next_cycle[row]:
+        return -1
+    entry = hbm_step(hbm, row, now)
+    if entry < 0:
+        return -1
+    lo, hi = mem.lo[row, entry], mem.hi[row, entry]
+    mem.free[row, mem.free_count[row]] = entry
+    mem.free_count[row] += 1
+    mem.retired[row] = 1
+    mem.retired_lo[row] = lo
+    mem.retired_hi[row] = hi
+    op = bits.get(lo, hi, b.op, 2)
+    source = bits.get(lo, hi, b.source, 2)
+    write = 0 if op == bits.READ else 1
+    purpose = 2 * phase + write
+    if phase == GEMM and source != bits.LOCAL:
+        purpose = 2 * REDUCE_SCATTER + write
+    mem.served[row, purpose] += 1
+    mem.total_bytes[d, purpose] += bits.get(lo, hi, b.bytes, b.op - b.bytes)
+    if op == bits.READ:
+        if source == bits.LOCAL:
+            if phase == GEMM:
+                for other in range(4):
+                    mem.waited[d, other] += mem.served[row, other] - mem.before[row, entry, other]
+            queues.push_at(mem.fills, d, now + hbm.read_data_cycles + fill_cycles, bits.get(lo, hi, b.wg, b.wg_bits), 0)
+        else:
+            queues.push_at(mem.dma_returns, d, now + hbm.read_data_cycles, lo, hi)
+        return -1
+    if bits.get(lo, hi, b.region, b.region_bits) == 0:
+        return -1
+    mem.tracked_retired[d] += 1
+    return mem.bucket[row, entry]
+
+
+@compiled
+def direct_cycle(mem, hbm, compute, inbound, b, m, d, now, phase, fill_cycles):
+    """All channels of one device for a cycle, without RTL: both streams take turns, one request per cycle."""
+    for c in range(m.channels):
+        row = d * m.channels + c
+        room = hbm.occupancy[row] < hbm.queue_entries
+        dram_cycle(mem, hbm, b, d, row, now, phase, fill_cycles)
+        if not room:
+            continue
+        take_inbound = inbound.count[row] > 0 and (compute.count[row] == 0 or mem.turn[row] == 0)
+        if take_inbound:
+            at = inbound.head[row]
+            dram_accept(mem, hbm, b, m, row, now, inbound.lo[row, at], inbound.hi[row, at], 0)
+            queues.pop(inbound, row)
+            mem.turn[row] = 1
+        elif compute.count[row] > 0:
+            at = compute.head[row]
+            dram_accept(mem, hbm, b, m, row, now, compute.lo[row, at], compute.hi[row, at], 0)
+            queues.pop(compute, row)
+            mem.turn[row] = 0

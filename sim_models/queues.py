@@ -1,0 +1,83 @@
+"""The queues between a GPU's units and its memory channels, and the requests that wait in DRAM.
+
+Ring buffers over numpy arrays, one row per channel of every device (row = device*channels + channel).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .jit import compiled
+
+DEPTH = 64  #: requests that fit between a GPU and one memory channel, per stream
+MASK = DEPTH - 1
+
+
+class RequestQueue(NamedTuple):
+    """int64 words [rows, DEPTH] and int64 head and count [rows]."""
+
+    lo: np.ndarray
+    hi: np.ndarray
+    head: np.ndarray
+    count: np.ndarray
+
+
+class TimedQueue(NamedTuple):
+    """Requests that become visible at a time (memory cycles), in order; [rows, capacity]."""
+
+    lo: np.ndarray
+    hi: np.ndarray
+    time: np.ndarray
+    head: np.ndarray
+    count: np.ndarray
+
+
+def request_queue(rows: int) -> RequestQueue:
+    return RequestQueue(np.zeros((rows, DEPTH), np.int64), np.zeros((rows, DEPTH), np.int64),
+                        np.zeros(rows, np.int64), np.zeros(rows, np.int64))
+
+
+def timed_queue(rows: int, capacity: int) -> TimedQueue:
+    """`capacity` is rounded up to a power of two."""
+    capacity = 1 << (capacity - 1).bit_length()
+    return TimedQueue(np.zeros((rows, capacity), np.int64), np.zeros((rows, capacity), np.int64),
+                      np.zeros((rows, capacity), np.int64), np.zeros(rows, np.int64), np.zeros(rows, np.int64))
+
+
+@compiled
+def push(q, row, lo, hi):
+    at = (q.head[row] + q.count[row]) & MASK
+    q.lo[row, at] = lo
+    q.hi[row, at] = hi
+    q.count[row] += 1
+
+
+@compiled
+def pop(q, row):
+    q.head[row] = (q.head[row] + 1) & MASK
+    q.count[row] -= 1
+
+
+@compiled
+def room(q, row):
+    return DEPTH - q.count[row]
+
+
+@compiled
+def push_at(q, row, time, lo, hi):
+    at = (q.head[row] + q.count[row]) & (q.lo.shape[1] - 1)
+    q.lo[row, at] = lo
+    q.hi[row, at] = hi
+    q.time[row, at] = time
+    q.count[row] += 1
+
+
+@compiled
+def pop_timed(q, row):
+    q.head[row] = (q.head[row] + 1) & (q.lo.shape[1] - 1)
+    q.count[row] -= 1
+
+
+@compiled
+def timed_room(q, row):
+    return q.lo.shape[1] - q.count[row]

@@ -1,0 +1,152 @@
+"""Builds the state of a run from a machine and a workload: one kernel after another, with or without RTL."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rtl.geometry import Geometry
+
+from . import bits, gemm as gemms, link as links, lockstep, memory, queues, ring_kernel
+from .address_space import AddressSpace
+from .hbm import make_hbm
+from .llc import make_llc
+from .machine import Machine
+from .memory_map import memory_map
+from .tiling import Tiling, slices_needed
+from .workloads import Workload
+
+_ALIGN = 1 << 20
+
+
+def _up(value: int, unit: int = _ALIGN) -> int:
+    return -(-value // unit) * unit
+
+
+@dataclass(frozen=True)
+class Addresses:
+    """Where one GPU keeps its matrices, in bytes. The same on every device but for the output."""
+
+    a: int
+    a_pitch: int
+    b: int
+    b_pitch: int
+    c: int
+    copies: int  #: what a ring reduce-scatter without near-memory compute receives
+
+    @classmethod
+    def of(cls, workload: Workload, tiling: Tiling) -> "Addresses":
+        a_pitch, b_pitch = _up(workload.m * 2, 256), _up(workload.n * 2, 256)
+        b = _up(a_pitch * workload.k)
+        c = b + _up(b_pitch * workload.k)
+        copies = c + _up(tiling.output_bytes) + workload.tp * _ALIGN
+        return cls(0, a_pitch, b, b_pitch, c, copies)
+
+
+def make_tiling(machine: Machine, workload: Workload) -> Tiling:
+    """Tiles, chunks and, for the machine's Tracker, slices."""
+    gpu, tracker = machine.gpu, machine.geometry().tracker
+    window = tracker.sets * (tracker.ways // min(tracker.ways, gpu.wavefronts_per_workgroup))
+    slices = slices_needed(workload.m, workload.n, workload.tp, gpu.tile_m, gpu.tile_n, gpu.wavefronts_per_workgroup,
+                           window, gpu.compute_units * gpu.workgroups_per_cu)
+    return Tiling(workload.m, workload.n, workload.tp, gpu.tile_m, gpu.tile_n, gpu.wavefronts_per_workgroup, slices)
+
+
+def gemm_shape(machine: Machine, workload: Workload, tiling: Tiling, fused: bool) -> gemms.GemmShape:
+    """The kernel's scalars. A fused kernel's output is uncached and updates memory (T3 paper, section 4.3)."""
+    gpu, llc, at = machine.gpu, machine.llc, Addresses.of(workload, tiling)
+    clock = machine.memory_clock_ghz
+    flop_per_k = 2 * gpu.tile_m * gpu.tile_n * gpu.workgroups_per_cu
+    return gemms.GemmShape(
+        workgroups=tiling.tiles, steps=-(-workload.k // gpu.block_k), block_k=gpu.block_k, k=workload.k,
+        a_base=at.a, a_pitch=at.a_pitch, b_base=at.b, b_pitch=at.b_pitch, c_pitch=tiling.pitch_bytes,
+        wavefronts=tiling.wavefronts, wf_columns=tiling.wf_columns, tile_m=gpu.tile_m, tile_n=gpu.tile_n,
+        line_bytes=llc.line_bytes,
+        cycles_per_k=flop_per_k / gpu.matrix_flop_per_cycle_per_cu / gpu.matrix_efficiency / gpu.clock_ghz * clock,
+        launch_cycles=gpu.workgroup_launch_ns * clock, hit_cycles=llc.hit_latency_ns * clock,
+        port_line_cycles=llc.line_bytes / gpu.cu_bytes_per_ns * clock,
+        port_store_cycles=64 / gpu.cu_bytes_per_ns * clock,
+        llc_lines_per_cycle=llc.bandwidth_bytes_per_ns / llc.line_bytes / clock,
+        cached_output=not fused, store_op=bits.UPDATE if fused else bits.STORE)
+
+
+def link_shape(machine: Machine) -> links.LinkShape:
+    clock = machine.memory_clock_ghz
+    return links.LinkShape(machine.link.bandwidth_gb_per_s / clock, round(machine.link.latency_ns * clock),
+                           float(machine.link.egress_buffer_bytes))
+
+
+def ring_shape(machine: Machine, workload: Workload, tiling: Tiling, collective: str) -> ring_kernel.RingShape:
+    """`collective`: reduce-scatter, reduce-scatter-nmc, all-gather."""
+    at = Addresses.of(workload, tiling)
+    chunk_bytes = -(-workload.output_bytes // workload.tp)
+    scatter = collective == "reduce-scatter"
+    return ring_kernel.RingShape(
+        devices=workload.tp, chunk_lines=-(-chunk_bytes // 64), chunk_bytes=chunk_bytes, data_base=at.c,
+        copy_base=at.copies, two_reads=scatter, last_pass=scatter,
+        arrival_op=bits.UPDATE if collective == "reduce-scatter-nmc" else bits.STORE,
+        outstanding_lines=min(ring_kernel.PENDING // 2,
+                              machine.gpu.compute_units * machine.collective.outstanding_lines_per_cu),
+        lines_per_cycle=max(1, round(machine.gpu.compute_units * machine.gpu.cu_bytes_per_ns / 64)))
+
+
+@dataclass
+class Options:
+    """What a run varies besides machine and workload."""
+
+    seed: int = 0
+    hold_back: float = 0.0  #: probability that a handshake is held back for a cycle (random tests)
+    link_jitter_cycles: int = 0  #: largest extra link delay (random tests)
+    data_mode: bool = False
+
+
+NO_PORTS = lockstep.Ports(*([np.zeros(1, np.int64)] * 10 + [0] * 6 + [np.zeros(1, np.int64)] * 7 + [0] * 6))
+
+
+def make_sim(machine: Machine, workload: Workload, tiling: Tiling, *, phase: int, collective: str = "all-gather",
+             spaces: list[AddressSpace] = (), mirrored: bool = True, ports: lockstep.Ports = NO_PORTS,
+             options: Options = Options()) -> lockstep.Sim:
+    """State at cycle 0 of one kernel. `spaces`: one per simulated device of a fused run, else empty."""
+    geometry: Geometry = machine.geometry()
+    devices = max(1, len(spaces))
+    channels = geometry.channel.channels
+    at = Addresses.of(workload, tiling)
+    fused = bool(spaces)
+    shape = gemm_shape(machine, workload, tiling, fused)
+    ring = ring_shape(machine, workload, tiling, collective)
+    link = link_shape(machine)
+    units = machine.gpu.compute_units * machine.gpu.workgroups_per_cu
+    device = spaces[0].device if spaces else 0
+    mirror = links.make_mirror(tiling, device, spaces[0].base if spaces else at.c)
+    event_region = np.zeros((tiling.tiles, tiling.wavefronts), np.int64)
+    if spaces:
+        for q, tile in enumerate(tiling.order(device)[0]):
+            for wf in range(tiling.wavefronts):
+                columns = tiling.wf_tile_columns(tile, wf)
+                if columns:
+                    event_region[q, wf] = spaces[0].region(2, 0, int(tiling.rows[tile]), columns, True)
+    head_latency = link.latency_cycles + 1
+    control = lockstep.Control(
+        heads=np.zeros((devices, head_latency), np.int64),
+        events=np.zeros((devices, tiling.tiles, tiling.wavefronts), np.int32),
+        event_count=np.zeros(devices, np.int64), rs_end=np.zeros(devices, np.int64),
+        rs_start=np.full(devices, -1, np.int64), progress=np.zeros(2, np.int64),
+        random=np.array([(options.seed * 2 + 1) & (2**64 - 1)], np.uint64),
+        chaos=np.array([int(options.hold_back * 65536), int(options.hold_back * 65536), options.link_jitter_cycles]),
+        downstream=np.array([spaces[d].downstream if not mirrored else d for d in range(devices)]),
+        fetched=np.zeros((1, 1), np.uint16), blocked_cycles=np.zeros(devices, np.int64),
+        flushed=np.zeros(devices, np.int64))
+    expected = 0 if not spaces else sum(
+        tiling.wf_tiles(int(t)) for t, p in zip(*tiling.order(device)[:2]) if p == tiling.devices - 1)
+    return lockstep.Sim(
+        b=bits.request_bits(geometry), m=memory_map(geometry.channel), hbm=make_hbm(machine.dram, devices * channels),
+        mem=memory.make_memory(devices, channels, machine.dram.queue_entries),
+        compute=queues.request_queue(devices * channels), inbound=queues.request_queue(devices * channels),
+        llc=make_llc(devices, machine.llc.size_bytes, machine.llc.line_bytes, machine.llc.ways, units),
+        gemm=gemms.make_state(devices, units), shape=shape,
+        plan=gemms.make_plan(tiling, list(spaces), at.c),
+        stores_out=queues.timed_queue(devices, machine.link.egress_buffer_bytes // 64 + 1),
+        store_limit=machine.link.egress_buffer_bytes // 64, link=links.make_link(devices, link), link_shape=link,
+        mirrored=mirrored, mirror=mirror, event_region=event_region,
+        wg_offset=tiling.wg_offset(device, 0), ring=ring_kernel.make_ring(devices, ring), ring_shape=ring, phase=phase,
+        fill_cycles=round(machine.llc.fill_latency_ns * machine.memory_clock_ghz), expected_events=expected,
+        control=control, ports=ports)
