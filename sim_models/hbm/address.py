@@ -59,10 +59,9 @@ def bank_of(config, line):
         fold = (line >> config.row_shift) & config.row_mask
         fold ^= fold >> 8
         fold ^= fold >> 4
-        fold ^= fold >> 2
         column = (line >> config.column_shift) & config.column_mask
-        bank ^= fold & config.bank_mask
-        group ^= (column ^ column >> 2 ^ fold >> 1) & config.group_mask
+        bank ^= (fold ^ fold >> 2) & config.bank_mask
+        group ^= (column ^ column >> 2 ^ fold >> 2) & config.group_mask
     return (group << config.bank_bits) | bank
 
 

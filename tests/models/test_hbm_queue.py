@@ -1,0 +1,162 @@
+"""The unified queue: nothing lost, nothing late, same-line order, bandwidth, and the calls that may be left out."""
+
+import numpy as np
+import pytest
+
+from sim_models.hbm.benchmark import loads, timed_load
+from sim_models.hbm.channel import READ, STORE, UPDATE, hbm_enqueue, hbm_step
+from sim_models.hbm.state import commands, make_hbm
+from sim_models.machine import load_machine
+
+DRAM = load_machine().dram
+
+
+def drive(dram, seed, requests, lines, writes, density, lazy=False):
+    """Random requests; returns (state, [(line, op)], arrival cycle, cycle of last column command) per request."""
+    rng = np.random.default_rng(seed)
+    state = make_hbm(dram, 1, log=True)
+    what, came, went = [], [], [-1] * requests
+    gap = 0
+    cycle = served = 0
+    while served < requests:
+        if not lazy or cycle >= state.next_cycle[0]:
+            token = hbm_step(state, 0, cycle)
+            if token >= 0:
+                assert went[token] < 0, "served twice"
+                went[token] = cycle
+                served += 1
+        gap -= 1
+        if gap <= 0 and len(what) < requests and state.occupancy[0] < dram.queue_entries:
+            request = int(rng.integers(lines)), int(rng.integers(1, 3)) if rng.random() < writes else READ
+            hbm_enqueue(state, 0, cycle, *request, len(what))
+            what.append(request)
+            came.append(cycle)
+            gap = rng.geometric(density)
+        cycle += 1
+        assert cycle < 1_000_000, f"{requests - served} requests never served"
+    assert state.occupancy[0] == 0
+    return state, what, came, went
+
+
+@pytest.mark.parametrize("lines", [6, 300, 1 << 22])
+@pytest.mark.parametrize("writes", [0.0, 0.05, 0.5, 1.0])
+@pytest.mark.parametrize("density", [0.03, 0.9])
+def test_each_served_once_and_same_line_in_order(lines, writes, density):
+    state, what, came, went = drive(DRAM, 7, 1500, lines, writes, density)
+    newest = {}
+    for number, (line, op) in enumerate(what):
+        if line in newest:
+            earlier, earlier_op = newest[line]
+            assert went[earlier] < went[number], (
+                f"{op} of line {line} overtook {earlier_op}: {earlier} -> {number}")
+        newest[line] = number, op
+    assert max(w - c for w, c in zip(went, came)) < 6000
+    reads = sum(op == READ for _, op in what)
+    channel = state.channels[0]
+    assert (channel["columns_read"], channel["columns_written"]) == (2 * reads, 2 * (len(what) - reads))
+    assert channel["busy_cycles"] == 2 * len(what)
+
+
+def test_steps_before_next_cycle_change_nothing():
+    every, lazy = (drive(DRAM, 3, 1500, 1 << 14, 0.3, 0.1, lazy=lazy) for lazy in (False, True))
+    assert commands(every[0], 0) == commands(lazy[0], 0)
+    assert every[3] == lazy[3]
+
+
+def test_channels_are_independent():
+    (lines, ops), other = loads(np.random.default_rng(2), 2, 512)["random reads and updates"], None
+    _, both, done = timed_load(DRAM.model_copy(update={"refresh_stagger": False}), 2, 3000, lines, ops)
+    for channel in range(2):
+        _, other, alone = timed_load(DRAM.model_copy(update={"refresh_stagger": False}), 1, 3000,
+                                     lines[channel:channel + 1], ops[channel:channel + 1])
+        assert alone[0] == done[channel]
+        for counter in ("activates", "precharges", "columns_read", "columns_written", "refreshes"):
+            assert other.channels[0][counter] == both.channels[channel][counter]
+
+
+def bandwidth(lines, op, dram=DRAM, cycles=8000):
+    """Share of the peak bandwidth of one operation over a list of lines, repeated."""
+    lines = np.asarray(lines, np.int64)[None]
+    _, _, done = timed_load(dram, 1, cycles, lines, np.full_like(lines, op))
+    return done[0] * 64 / cycles / dram.peak_bytes_per_cycle
+
+
+NO_REFRESH = DRAM.model_copy(update={"trefi_cycles": 0})
+
+
+@pytest.mark.parametrize("op", [READ, STORE, UPDATE])
+def test_stream_reaches_full_bandwidth(op):
+    """T3's op-and-store included: neighbouring lines rotate over the bank groups."""
+    assert bandwidth(np.arange(1 << 14), op, NO_REFRESH) > 0.97
+    assert bandwidth(np.arange(1 << 14), op) == pytest.approx(1 - (260 + 40) / 3900, abs=0.015)
+
+
+def test_updates_of_one_bank_group_get_a_quarter():
+    dram = NO_REFRESH.model_copy(update={"bank_hash": False})
+    assert bandwidth(np.arange(0, 1 << 12, 4), UPDATE, dram) == pytest.approx(0.25, abs=0.01)
+    assert bandwidth(np.arange(0, 1 << 12, 4), STORE, dram) == pytest.approx(0.5, abs=0.01)
+
+
+@pytest.mark.parametrize("stride", [1 << k for k in range(1, 15)])
+def test_hash_keeps_strides_off_one_group(stride):
+    assert bandwidth(np.arange(0, stride << 9, stride), STORE, NO_REFRESH) > 0.4
+
+
+def test_a_lone_write_is_not_kept_waiting_by_reads():
+    state = make_hbm(DRAM, 1)
+    line, written = 0, -1
+    for cycle in range(2000):
+        if hbm_step(state, 0, cycle) == 1:
+            written = cycle
+            break
+        while state.occupancy[0] < 40:
+            hbm_enqueue(state, 0, cycle, line, READ, 0)
+            line += 1
+        if cycle == 100:
+            hbm_enqueue(state, 0, cycle, 1 << 20, STORE, 1)
+    assert 0 < written - 100 < DRAM.write_wait_limit_cycles + 150
+
+
+def test_a_lone_read_is_not_kept_waiting_by_writes():
+    state = make_hbm(DRAM, 1)
+    line, done = 0, -1
+    for cycle in range(2000):
+        if hbm_step(state, 0, cycle) == 1:
+            done = cycle
+            break
+        while state.occupancy[0] < 63:
+            hbm_enqueue(state, 0, cycle, line, UPDATE, 0)
+            line += 1
+        if cycle == 200:
+            hbm_enqueue(state, 0, cycle, 1 << 20, READ, 1)
+    assert 0 < done - 200 < 250
+
+
+def test_row_hits_do_not_starve_a_conflict():
+    state = make_hbm(DRAM, 1)
+    done = -1
+    hits = [line for line in range(0, 128)]
+    for cycle in range(4000):
+        if hbm_step(state, 0, cycle) == 1:
+            done = cycle
+            break
+        while state.occupancy[0] < 50:
+            hbm_enqueue(state, 0, cycle, hits[cycle % 128], READ, 0)
+        if cycle == 100:
+            hbm_enqueue(state, 0, cycle, (1 << 9) * 4096, READ, 1)
+    assert 0 < done - 100 < 1500
+
+
+@pytest.mark.parametrize(("field", "value"), [
+    ("cl_cycles", 20), ("write_high_watermark", 20), ("write_wait_limit_cycles", 40), ("row_hit_limit", 1),
+    ("bank_hash", False), ("trefi_cycles", 2000), ("trfc_cycles", 350), ("ccdwl_cycles", 8), ("tfaw_cycles", 40),
+    ("twr_cycles", 20), ("trtp_cycles", 9), ("twtr_l_cycles", 9), ("trrd_l_cycles", 9), ("trtrs_cycles", 5),
+    ("tccd_l_cycles", 4), ("trcdrd_cycles", 20), ("trcdwr_cycles", 20), ("trp_cycles", 20), ("cwl_cycles", 5)])
+def test_every_parameter_counts(field, value):
+    """No timing is silently ignored: the commands of a mixed load change."""
+    change = {field: value}
+    if field == "trp_cycles":
+        change["trc_cycles"] = 53
+    usual = drive(DRAM, 5, 1500, 1 << 12, 0.3, 0.5)
+    changed = drive(type(DRAM)(**{**DRAM.model_dump(), **change}), 5, 1500, 1 << 12, 0.3, 0.5)
+    assert commands(usual[0], 0) != commands(changed[0], 0)
