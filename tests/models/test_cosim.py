@@ -15,11 +15,12 @@ from amaranth.lib.wiring import In, Out
 from numba import njit
 
 from rtl import layouts
-from rtl.geometry import Geometry
+from rtl.geometry import ChannelGeometry, Geometry
 from sim_models.cosim import build as build_module
 from sim_models.cosim import cache, lanes, toolchain
 from sim_models.cosim.amaranth_backend import AmaranthBackend, pack, unpack
 from sim_models.cosim.build import build, build_component
+from sim_models.cosim.clock_enable import write_registers_in_place
 from sim_models.cosim.compiled import CompiledBackend
 from sim_models.cosim.ports import Lane, PortMap
 from sim_models.cosim.stimulus import checksum, random_stimulus
@@ -314,7 +315,7 @@ def test_a_build_is_not_repeated(widths, monkeypatch):
     monkeypatch.setattr(build_module, "_compile", lambda *_: pytest.fail("built again"))
     text, ports = generate_verilog(Widths(), "widths")
     assert build(text, ports).path == widths.path
-    assert (widths.path.parent / "design.v").read_text() == text
+    assert (widths.path.parent / "design.v").read_text() == write_registers_in_place(text) != text
     for other in ({"text": text + "// other"}, {"fast_flags": ["-O1"]}, {"verilator_flags": ["--cc"]}):
         with pytest.raises(pytest.fail.Exception, match="built again"):
             build(**{"text": text, "ports": ports, **other})
@@ -344,6 +345,51 @@ def test_missing_compiler_is_one_sentence(monkeypatch):
     with pytest.raises(ToolchainError) as caught:
         toolchain.find_toolchain()
     assert str(caught.value).startswith("No C++ compiler (no-such-compiler) was found: run `sudo apt install g++`")
+
+
+def test_elaboration_is_cached_by_parameters_and_sources(private_cache, monkeypatch):
+    def factory():
+        made.append(1)
+        return Add()
+
+    made = []
+    monkeypatch.setattr(build_module, "build", lambda text, ports: (text, ports))
+    first = build_component(factory, "add", GEOMETRY)
+    assert build_component(factory, "add", Geometry()) == first == generate_verilog(Add(), "add") and len(made) == 1
+    build_component(factory, "add", Geometry(ChannelGeometry(channels=1)))
+    assert len(made) == 2
+    monkeypatch.setattr(build_module, "_RTL", ROOT / "sim_models" / "cosim")
+    build_component(factory, "add", GEOMETRY)
+    assert len(made) == 3
+
+
+def test_next_values_are_merged_into_their_registers():
+    process = """  always @* begin
+    if (\\$auto$dump_module$1 ) begin end
+    \\$5  = \\pair.a ;
+    if (go) begin
+      \\$5 [3:1] = \\$4 [2:0];
+    end
+    if (rst) begin
+      \\$5  = 4'h0;
+    end
+  end
+"""
+    head = "module a(clk);\n  reg [3:0] \\$5 ;\n"
+    register = "  always @(posedge clk)\n    \\pair.a  <= \\$5 ;\n"
+    assert write_registers_in_place(head + register + process + "endmodule\n") == """module a(clk);
+  always @(posedge clk) begin
+    if (go) begin
+      \\pair.a [3:1] <= \\$4 [2:0];
+    end
+    if (rst) begin
+      \\pair.a <= 4'h0;
+    end
+  end
+endmodule
+"""
+    used_elsewhere = head + register + process + "  assign out = \\$5 ;\nendmodule\n"
+    assert write_registers_in_place(used_elsewhere) == used_elsewhere
 
 
 def test_full_clock_gives_the_same_trace(private_cache, monkeypatch, widths):
