@@ -25,63 +25,15 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from rtl.nmc_alu import NmcAlu
-from sim_models.cosim.build import build_component
-from sim_models.cosim.compiled import CompiledBackend
+from sim_models.cosim.nmc_alu import DTYPES, CompiledAlu
 from sim_models.errors import Failure
 
-COLUMN_BYTES = 32
-SLICES = COLUMN_BYTES // 4
+SLICES = CompiledAlu.COLUMN_BYTES // 4
 OPERANDS = 1 << 16
 FP32_SEEDS = 4096
 ROWS_PER_TASK = 32
-DTYPES = {"fp16": 0, "bf16": 1, "fp32": 2}  #: rtl.nmc_alu.AluDtype
 QUIET_NAN = {"fp16": 0x7E00, "bf16": 0x7FC0, "fp32": 0x7FC00000}
 INFINITY = {"fp16": 0x7C00, "bf16": 0x7F80}
-
-
-class CompiledAlu:
-    """The compiled column ALU, one column per cycle; columns are rows of 32-bit words."""
-
-    def __init__(self, component: Callable[[], NmcAlu] = lambda: NmcAlu(COLUMN_BYTES)):
-        self._backend = CompiledBackend(build_component(component, "nmc_alu"))
-        self._ports = self._backend.ports
-        self._request = None
-        self.cycles = 0
-
-    def load(self, new: np.ndarray, dtype: str, store: bool = False) -> None:
-        """Take the `new` columns of the next runs."""
-        payload = self._ports.inputs["operands.payload"]
-        request = store, dtype, len(new)
-        if request != self._request:
-            self._request = request
-            self._stimulus = np.zeros((len(new) + NmcAlu.LATENCY, self._ports.input_words), np.uint64)
-            self._stimulus[:-NmcAlu.LATENCY, self._ports.inputs["operands.valid"].offset] = 1
-            self._stimulus[:, self._ports.inputs["result.ready"].offset] = 1
-            for name, value in (("op", int(store)), ("dtype", DTYPES[dtype])):
-                bit = payload.fields[name].lsb
-                self._stimulus[:, payload.offset + bit // 64] |= np.uint64(value << bit % 64)
-        self._stimulus[:-NmcAlu.LATENCY, self._words(payload, "new")] = new.view(np.uint64)
-
-    def run(self, old: np.ndarray) -> np.ndarray:
-        """Combine the loaded columns with `old`: one column for all, or one for each."""
-        words = self._words(self._ports.inputs["operands.payload"], "old")
-        self._stimulus[:-NmcAlu.LATENCY, words] = old.view(np.uint64)
-        out = self._backend.run(self._stimulus)
-        self.cycles += len(out)
-        # A row of outputs shows what the cycle's rising edge brought.
-        first = NmcAlu.LATENCY - 1
-        valid = out[:, self._ports.outputs["result.valid"].offset]
-        ready = out[:, self._ports.outputs["operands.ready"].offset]
-        if valid[:first].any() or not valid[first:-1].all() or valid[-1] or not ready.all():
-            raise Failure("the near-memory ALU lost, delayed or invented a column")
-        words = self._words(self._ports.outputs["result.payload"], "column")
-        return np.ascontiguousarray(out[first:-1, words]).view(np.uint32)
-
-    @staticmethod
-    def _words(port, field: str) -> slice:
-        start = port.offset + port.fields[field].lsb // 64
-        return slice(start, start + COLUMN_BYTES // 8)
 
 
 def expected_sum(a, b, dtype: str):

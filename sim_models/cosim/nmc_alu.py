@@ -1,0 +1,56 @@
+"""The compiled near-memory ALU, driven with numpy arrays of columns."""
+
+import numpy as np
+
+from rtl.nmc_alu import AluDtype, AluOp, NmcAlu
+from sim_models.errors import Failure
+
+from .build import build_component
+from .compiled import CompiledBackend
+
+DTYPES = {dtype.name.lower(): dtype.value for dtype in AluDtype}
+
+
+class CompiledAlu:
+    """One column per cycle, the consumer always ready; columns are rows of 32-bit words."""
+
+    COLUMN_BYTES = 32
+
+    def __init__(self):
+        self._backend = CompiledBackend(build_component(lambda: NmcAlu(self.COLUMN_BYTES), "nmc_alu"))
+        self._ports = self._backend.ports
+        self._request = None
+        self.cycles = 0
+
+    def load(self, new: np.ndarray, dtype: str, store: bool = False) -> None:
+        """Take the `new` columns of the next runs."""
+        payload = self._ports.inputs["operands.payload"]
+        request = store, dtype, len(new)
+        if request != self._request:
+            self._request = request
+            self._stimulus = np.zeros((len(new) + NmcAlu.LATENCY, self._ports.input_words), np.uint64)
+            self._stimulus[:-NmcAlu.LATENCY, self._ports.inputs["operands.valid"].offset] = 1
+            self._stimulus[:, self._ports.inputs["result.ready"].offset] = 1
+            for name, value in (("op", (AluOp.STORE if store else AluOp.ADD).value), ("dtype", DTYPES[dtype])):
+                bit = payload.fields[name].lsb
+                self._stimulus[:, payload.offset + bit // 64] |= np.uint64(value << bit % 64)
+        self._stimulus[:-NmcAlu.LATENCY, self._words(payload, "new")] = new.view(np.uint64)
+
+    def run(self, old: np.ndarray) -> np.ndarray:
+        """Combine the loaded columns with `old`: one column for all, or one for each."""
+        words = self._words(self._ports.inputs["operands.payload"], "old")
+        self._stimulus[:-NmcAlu.LATENCY, words] = old.view(np.uint64)
+        out = self._backend.run(self._stimulus)
+        self.cycles += len(out)
+        # A row of outputs shows what the cycle's rising edge brought.
+        first = NmcAlu.LATENCY - 1
+        valid = out[:, self._ports.outputs["result.valid"].offset]
+        ready = out[:, self._ports.outputs["operands.ready"].offset]
+        if valid[:first].any() or not valid[first:-1].all() or valid[-1] or not ready.all():
+            raise Failure("the near-memory ALU lost, delayed or invented a column")
+        words = self._words(self._ports.outputs["result.payload"], "column")
+        return np.ascontiguousarray(out[first:-1, words]).view(np.uint32)
+
+    def _words(self, port, field: str) -> slice:
+        start = port.offset + port.fields[field].lsb // 64
+        return slice(start, start + self.COLUMN_BYTES // 8)
