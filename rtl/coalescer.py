@@ -48,7 +48,7 @@ class Coalescer(wiring.Component):
         m.submodules.queue = queue = TwoEntryQueue(self._layout)
         wiring.connect(m, queue.output, wiring.flipped(self.updates))
 
-        held = Signal(self._layout)
+        held = Signal(self._layout, reset_less=True)  # counts only when valid
         held_valid = Signal()
         waited = Signal(range(max(2, self._timeout)))
         access = self.accesses.payload

@@ -104,7 +104,7 @@ class TrackerBank(wiring.Component):
                     m.d.comb += [threshold.eq(self.thresholds[region]), tracked.eq(self.tracked[region])]
 
         valid, refused, over = Signal(), Signal(), Signal()
-        current = Signal(self.updates.payload.shape())
+        current = Signal(self.updates.payload.shape(), reset_less=True)
         room = Signal(tracker.count_bits)  # threshold - amount: a count above it exceeds the threshold
         m.d.comb += [
             self.updates.ready.eq(~sweeping & (~valid | done)),
@@ -127,8 +127,8 @@ class TrackerBank(wiring.Component):
         index, last_index = Signal(index_bits), Signal(index_bits)
         tag = Cat(current.wf, current.wg[tracker.set_bits:])
         last_way = Signal(tracker.ways)  # one-hot; 0: nothing written since reset
-        last_tag = Signal(self._tag_layout)
-        last_entry = Signal(self._entry_layout)
+        last_tag = Signal(self._tag_layout, reset_less=True)
+        last_entry = Signal(self._entry_layout, reset_less=True)
         recent = Signal(tracker.ways)
         match, used, free = Signal(tracker.ways), Signal(tracker.ways), Signal(tracker.ways)
         hit_recent, hit, full = Signal(), Signal(), Signal()

@@ -23,7 +23,7 @@ class TwoEntryQueue(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        front, back = Signal(self._shape), Signal(self._shape)
+        front, back = (Signal(self._shape, reset_less=True) for _ in range(2))  # count only when valid
         front_valid, back_valid = Signal(), Signal()
         m.d.comb += [
             self.input.ready.eq(~back_valid),
