@@ -43,7 +43,7 @@ COUNTERS = (
     ("lines", "lines that the DMA engines issued"),
     ("packets", "packets that left towards the link"),
     ("guard_stall", "cycles, summed over channels, in which a DMA read waited for an older update of its address"),
-    ("coalesced", "tracked accesses that entered a coalescer; minus updates: those that were merged"),
+    ("coalesced", "tracked accesses that joined another one on their way to the Tracker"),
     ("set_full_stall", "cycles, summed over banks, in which an update waited for a free way"),
     ("ready_high_water", "largest number of ready commands that waited for an engine"),
 )

@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
 
 from .geometry import Geometry
-from .layouts import ErrorCode, error_report, trigger, update
+from .layouts import ErrorCode, Source, error_report, trigger, update
 from .two_entry_queue import TwoEntryQueue
 
 
@@ -17,7 +17,8 @@ class TrackerBank(wiring.Component):
     A set is indexed by the workgroup id's low bits; an entry is tagged with the remaining bits and the
     wavefront id. Each update adds its bytes; the one that makes the count equal to its region's
     threshold frees the entry and sends a trigger with the smallest address seen. The region is not part
-    of the tag: a tile belongs to one region, and the trigger names that of the last update.
+    of the tag: the trigger names that of the tile's local update, whatever its place in the order, else
+    that of the first. So this GPU's own map decides what becomes of a tile, and a sender need not know it.
 
     Two stages at one update per cycle: an accepted update reads its set's row, and in the next cycle is
     compared, added and written back. The last write is kept and overrides the row that was read beside
@@ -67,7 +68,11 @@ class TrackerBank(wiring.Component):
         })
         self._geometry = geometry
         self._tag_layout = data.StructLayout({"valid": 1, "tag": tracker.tag_bits})
-        self._entry_layout = data.StructLayout({"address": tracker.address_bits, "count": tracker.count_bits})
+        self._entry_layout = data.StructLayout({
+            "address": tracker.address_bits,
+            "count": tracker.count_bits,
+            "region": geometry.dma.region_bits,
+        })
         #: One per way; row = set. `tags` is cleared by the sweep, an entry counts only with a valid tag.
         depth = max(2, tracker.sets_per_bank)  # a zero-bit address does not survive in Verilog
         self.tags = [Memory(shape=self._tag_layout, depth=depth, init=[]) for _ in range(tracker.ways)]
@@ -99,9 +104,9 @@ class TrackerBank(wiring.Component):
         threshold = Signal(tracker.count_bits)
         tracked = Signal()
         with m.Switch(new.region):
-            for region in range(1, self._geometry.dma.regions):
-                with m.Case(region):
-                    m.d.comb += [threshold.eq(self.thresholds[region]), tracked.eq(self.tracked[region])]
+            for i in range(1, self._geometry.dma.regions):
+                with m.Case(i):
+                    m.d.comb += [threshold.eq(self.thresholds[i]), tracked.eq(self.tracked[i])]
 
         valid, refused, over = Signal(), Signal(), Signal()
         current = Signal(self.updates.payload.shape(), reset_less=True)
@@ -150,10 +155,12 @@ class TrackerBank(wiring.Component):
         m.d.comb += stored.eq(Mux(hit_recent, last_entry.as_value(), found))
 
         count = Signal(tracker.count_bits)
+        region = Signal.like(current.region)
         address = Signal(tracker.address_bits)
         complete, exceeds, closes, waits = Signal(), Signal(), Signal(), Signal()
         m.d.comb += [
             count.eq(Mux(hit, stored.count, 0)),
+            region.eq(Mux(hit & (current.source != Source.LOCAL), stored.region, current.region)),
             address.eq(Mux(hit & (stored.address < current.address), stored.address, current.address)),
             exceeds.eq(over | (count > room)),
             complete.eq(~over & (count == room)),
@@ -162,7 +169,7 @@ class TrackerBank(wiring.Component):
             done.eq(valid & queue.input.ready & ~waits),
             queue.input.valid.eq(done & complete & ~refused),
             queue.input.payload.address.eq(address),
-            queue.input.payload.region.eq(current.region),
+            queue.input.payload.region.eq(region),
             queue.input.payload.wf.eq(current.wf),
             queue.input.payload.wg.eq(current.wg),
             self.busy.eq(sweeping | valid | queue.output.valid),
@@ -175,6 +182,7 @@ class TrackerBank(wiring.Component):
             next_tag.valid.eq(~closes),
             next_tag.tag.eq(tag),
             next_entry.address.eq(address),
+            next_entry.region.eq(region),
             next_entry.count.eq(count + current.amount),
         ]
         with m.If(done & ~refused):

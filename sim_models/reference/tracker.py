@@ -11,6 +11,9 @@ from rtl.geometry import TrackerGeometry
 from .coalescer import Update
 
 
+LOCAL = 0  #: `rtl.layouts.Source`
+
+
 class Trigger(NamedTuple):
     """Fields as in `rtl.layouts.trigger`."""
 
@@ -49,14 +52,16 @@ class TrackerModel:
             return Outcome(error="REGION_UNCONFIGURED")
         entries = self._sets[update.wg % self._geometry.sets]
         tag = update.wg // self._geometry.sets, update.wf
-        address, count = entries.get(tag, (update.address, 0))
+        address, count, region = entries.get(tag, (update.address, 0, update.region))
         address, count = min(address, update.address), count + update.amount
+        if update.source == LOCAL:
+            region = update.region
         if count < threshold and tag not in entries and len(entries) == self._geometry.ways:
             return Outcome(blocked=True)
         if count < threshold:
-            entries[tag] = [address, count]
+            entries[tag] = [address, count, region]
             return Outcome()
         entries.pop(tag, None)
         if count > threshold:
             return Outcome(error="THRESHOLD_EXCEEDED")
-        return Outcome(trigger=Trigger(address, update.region, update.wf, update.wg))
+        return Outcome(trigger=Trigger(address, region, update.wf, update.wg))

@@ -1,0 +1,170 @@
+"""A fused GEMM and reduce-scatter on real RTL: one instance per simulated GPU, in lockstep with the models."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from . import lockstep, memory, simulation
+from .address_space import AddressSpace
+from .apb import ApbMaster
+from .driver import Driver
+from .errors import Failure
+from .machine import Machine
+from .tiling import Tiling
+from .workloads import Workload
+
+BATCH_CYCLES = 50_000  #: between looks at progress and at Ctrl-C
+_BASE_SKEW = 1 << 20  #: outputs of neighbours lie at different addresses, so that address offsets are exercised
+
+
+class SimulationError(Failure):
+    """A run that broke a rule or came to a stop; the message says which and where."""
+
+
+@dataclass
+class Policy:
+    """Arbitration settings (T3 paper, section 4.5)."""
+
+    name: str = "round_robin"
+    threshold: str | int | None = "auto"  #: "auto", a number, or None
+
+
+class FusedRun:
+    """N GPUs in a ring (or one, mirrored), programmed through their buses and run to the end.
+
+    `backends` are the RTL instances, all compiled or all on Amaranth's simulator.
+    """
+
+    def __init__(self, machine: Machine, workload: Workload, backends: list, ports: lockstep.Ports, policy: Policy,
+                 mirrored: bool = True, options: simulation.Options = simulation.Options(), device: int = 0) -> None:
+        self.machine, self.workload, self.policy, self.backends = machine, workload, policy, backends
+        self.geometry = machine.geometry()
+        self.tiling: Tiling = simulation.make_tiling(machine, workload)
+        if not mirrored and len(backends) != workload.tp:
+            raise ValueError(f"{len(backends)} RTL instances for {workload.tp} devices")
+        base = simulation.Addresses.of(workload, self.tiling).c
+        devices = [device] if mirrored else range(workload.tp)
+        skew = 0 if mirrored else _BASE_SKEW
+
+        def base_of(d: int) -> int:
+            return base + d % workload.tp * skew
+        self.spaces = [AddressSpace(self.geometry, self.tiling, d, base_of(d), base_of(d - 1),
+                                    machine.dma.tiles_per_block) for d in devices]
+        self.sim = simulation.make_sim(machine, workload, self.tiling, phase=memory.GEMM, spaces=self.spaces,
+                                       mirrored=mirrored, ports=ports, options=options)
+        self.now = 0
+        self.masters = [ApbMaster(backend) for backend in backends]
+        self.driver = Driver(self.geometry)
+        self._inputs = tuple(backend.inputs.view(np.int64) for backend in backends)
+        self._outputs = tuple(backend.outputs.view(np.int64) for backend in backends)
+        self._program()
+
+    def _program(self) -> None:
+        """What a driver does before the kernel starts."""
+        arbiter, tiling = self.machine.arbiter, self.tiling
+        for space, master in zip(self.spaces, self.masters):
+            self.driver.check_identity(master.read)
+            writes = space.program(self.driver)
+            writes += self.driver.policy(self.policy.name, self.policy.threshold)
+            writes += self.driver.starvation_limit(arbiter.starvation_limit_cycles or None)
+            writes += self.driver.monitor(*(quarters / 4 for quarters in arbiter.monitor_breakpoints))
+            writes += self.driver.window(min(tiling.wavefronts, self.geometry.tracker.ways),
+                                         shift=tiling.max_wg_offset(space.device))
+            writes += self.driver.clear_error() + self.driver.clear_counters() + self.driver.restart()
+            for offset, value in writes:
+                master.write(offset, value)
+        for backend in self.backends:  # memories are cleared before the first dispatch
+            backend.step(2 * self.geometry.tracker.window_slots)
+
+    def run(self, progress: Callable[[float], None] = lambda fraction: None) -> None:
+        """Run the fused kernel to its end. Raises SimulationError with a diagnosis."""
+        total = self.sim.shape.workgroups * len(self.backends)
+        while True:
+            state = self._batch(BATCH_CYCLES)
+            progress(min(0.99, self.sim.gemm.finished.sum() / total))
+            if state == lockstep.DONE:
+                break
+            if state == lockstep.STUCK:
+                raise SimulationError(f"nothing moved for {lockstep.IDLE_LIMIT} cycles: {self.diagnosis()}")
+        self.check()
+
+    def all_gather(self, progress: Callable[[float], None] = lambda fraction: None) -> int:
+        """The all-gather that follows, through the same arbiters; returns its cycles."""
+        first = self.now
+        launch = round(self.machine.collective.kernel_launch_ns * self.machine.memory_clock_ghz)
+        fresh = simulation.make_sim(self.machine, self.workload, self.tiling, phase=memory.ALL_GATHER)
+        fresh.ring.start_time[:] = first + launch
+        self.sim = self.sim._replace(phase=memory.ALL_GATHER, ring=fresh.ring, ring_shape=fresh.ring_shape,
+                                     link=fresh.link)
+        while (state := self._batch(BATCH_CYCLES)) == lockstep.RUNNING:
+            progress(min(0.99, float(self.sim.ring.step[0]) / self.workload.tp))
+        if state == lockstep.STUCK:
+            raise SimulationError(f"the all-gather did not move for {lockstep.IDLE_LIMIT} cycles")
+        return self.now - first
+
+    def _batch(self, cycles: int) -> int:
+        if hasattr(self.backends[0], "handle"):
+            handles = tuple(backend.handle for backend in self.backends)
+            self.now, state = lockstep.lockstep(self.sim, self.backends[0].library.step, handles, self._inputs,
+                                                self._outputs, self.now, cycles)
+            return state
+        for _ in range(cycles):
+            for d, backend in enumerate(self.backends):
+                lockstep.fused_cycle(self.sim, d, self._inputs[d], self._outputs[d], self.now)
+                backend.step()
+            self.now += 1
+            state = lockstep.outcome(self.sim, self.now)
+            if state != lockstep.RUNNING:
+                break
+        return state
+
+    def counters(self, device: int = 0) -> dict[str, int]:
+        """The RTL's counters, read through its bus."""
+        return {name.removeprefix("COUNT_").lower(): self.masters[device].read(register.offset)
+                for register in self.driver.registers.fixed if (name := register.name).startswith("COUNT_")}
+
+    def chosen_threshold(self, device: int = 0) -> tuple[int, float]:
+        """What the intensity monitor chose (127: none) and the mean occupancy that it saw, in entries."""
+        read, registers = self.masters[device].read, self.driver.registers
+        return (read(registers["CHOSEN_THRESHOLD"].offset) & 127, read(registers["MONITOR_MEAN"].offset) / 4)
+
+    def check(self) -> None:
+        """Self-checks at the end of the fused kernel; see docs/models.md."""
+        control = self.sim.control
+        for d, space in enumerate(self.spaces):
+            error = self.driver.first_error(self.masters[d].read)
+            if error:
+                raise SimulationError(f"device {space.device}: the hardware reports {error}")
+            tiles, positions, _ = self.tiling.order(space.device)
+            final = np.zeros_like(control.events[d])
+            for q, (tile, position) in enumerate(zip(tiles, positions)):
+                if position == self.tiling.devices - 1:
+                    final[q, :self.tiling.wf_tiles(int(tile))] = 1
+            if (control.events[d] != final).any():
+                q, wf = np.argwhere(control.events[d] != final)[0]
+                raise SimulationError(f"device {space.device}: tile of workgroup {q}, wavefront {wf} completed "
+                                      f"{control.events[d, q, wf]} times instead of {final[q, wf]}")
+            tracked = sum(self.tiling.wf_tiles(int(t)) for t, p in zip(tiles, positions) if p > 0)
+            counted = self.counters(d)
+            if counted["triggers"] != tracked:
+                raise SimulationError(f"device {space.device}: {counted['triggers']} triggers for {tracked} tiles")
+            if counted["packets"] != self.sim.link.sent_packets[d] and not self.sim.mirrored:
+                raise SimulationError(f"device {space.device}: {counted['packets']} packets left, "
+                                      f"{self.sim.link.sent_packets[d]} were sent")
+
+    def diagnosis(self) -> str:
+        """What waits where, in one line."""
+        parts = []
+        for d, space in enumerate(self.spaces):
+            g, error = self.sim.gemm, self.driver.first_error(self.masters[d].read)
+            channels = self.sim.m.channels
+            rows = slice(d * channels, (d + 1) * channels)
+            parts.append(
+                f"device {space.device}: {g.finished[d]} of {self.sim.shape.workgroups} workgroups finished, "
+                f"{self.sim.control.event_count[d]} of {self.sim.expected_events} final tiles, window head "
+                f"{self._outputs[d][self.sim.ports.head]}, queued: {self.sim.compute.count[rows].sum()} compute, "
+                f"{self.sim.inbound.count[rows].sum()} arriving, {self.sim.hbm.occupancy[rows].sum()} in DRAM, "
+                f"{self.sim.stores_out.count[d] + self.sim.mem.dma_returns.count[d]} leaving, "
+                f"{self.sim.link.flight.count[d]} on the link, error {error}")
+        return "; ".join(parts)
