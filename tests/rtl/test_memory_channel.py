@@ -252,7 +252,7 @@ def test_untracked_writes_and_reads_are_not_guarded_or_reported():
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_dma_reads_and_untracked_traffic_pass_a_blocked_tracker(policy):
+def test_dma_reads_pass_a_blocked_tracker(policy):
     """Otherwise the Tracker could wait for a DMA read that waits for the Tracker."""
     async def testbench(bench):
         await bench.sweep()
@@ -273,6 +273,22 @@ def test_dma_reads_and_untracked_traffic_pass_a_blocked_tracker(policy):
         assert len(bench.order) == 60
 
     simulate(testbench, Geometry(channel=ChannelGeometry(channels=1, guard_buckets=256)))
+
+
+@pytest.mark.parametrize("blocked, free", [("compute", "inbound"), ("inbound", "compute")])
+def test_untracked_traffic_passes_a_blocked_tracker(blocked, free):
+    async def testbench(bench):
+        await bench.sweep()
+        bench.offers[blocked] = [request(0x40 * i, op=UPDATE, region=1, wg=i) for i in range(20)]
+        for _ in range(40):
+            await bench.step(updates_ready=False)
+        stuck = len(bench.order)
+        bench.offers[free] = [request(0x40 * i) for i in range(10)]
+        for _ in range(20):
+            await bench.step(updates_ready=False)
+        assert [stream for _, stream in bench.order[stuck:]] == [free] * 10
+
+    simulate(testbench)
 
 
 def test_nothing_is_granted_into_a_full_dram_queue():
