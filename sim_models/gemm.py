@@ -16,7 +16,7 @@ from . import bits, llc as cache, queues
 from .address_space import AddressSpace
 from .jit import compiled
 from .memory_map import channel_of
-from .tiling import Tiling
+from .tiling import REMOTE, Tiling
 
 # What a compute unit is doing; time is accounted for under these.
 IDLE, BLOCKED, LAUNCH, LOAD, COMPUTE, STORE_MEMORY, STORE_LINK = range(7)
@@ -383,52 +383,65 @@ def serve(g, shape, plan, llc, compute, outbound, outbound_limit, m, b, d, u, no
 
 @compiled
 def store_tile(g, shape, plan, llc, compute, outbound, outbound_limit, m, b, d, u, now):
-    """Write the tile: wavefronts side by side, each column by column, one store per port slot."""
+    """Write the tile: wavefronts side by side, column by column.
+
+    One store instruction of a wavefront is one column of its tile: contiguous lines, which the crossbar keeps together.
+    """
     wg = g.wg[d, u]
-    kind = plan.kind[d, wg]
     lines = -(-plan.rows[d, wg] * 2 // 64)
-    per_column = shape.wavefronts * lines
-    total = shape.wf_columns * per_column
-    granule = shape.line_bytes // 64 if shape.cached_output else 1
+    total = shape.wf_columns * shape.wavefronts
     while g.position[d, u] < total:
-        column = g.position[d, u] // per_column
-        wf = g.position[d, u] % per_column // lines
-        line = g.position[d, u] % lines
+        column = g.position[d, u] // shape.wavefronts
+        wf = g.position[d, u] % shape.wavefronts
         if wf * shape.wf_columns + column >= plan.columns[d, wg]:
-            g.position[d, u] += lines - line
+            g.position[d, u] += 1
             continue
         if g.port_free[d, u] > now:
             g.wake[d, u] = max(now + 1, np.int64(np.ceil(g.port_free[d, u])))
             return
-        address = plan.c_base[d, wg] + (wf * shape.wf_columns + column) * shape.c_pitch + line * 64
-        byte_count = min(64, plan.rows[d, wg] * 2 - line * 64)
-        if shape.cached_output:
-            if g.budget[d] < 1.0 or not write_cached(llc, compute, m, b, d, address, shape):
-                g.wake[d, u] = now + REPLAY_CYCLES
-                return
-            g.budget[d] -= 1.0
-        else:
-            narrow = 1 if plan.columns[d, wg] - wf * shape.wf_columns < shape.wf_columns else 0
-            lo, hi = bits.pack(b, address, byte_count, shape.store_op, bits.LOCAL, plan.region[d, wg, narrow], wf, wg)
-            if kind == 0:  # remote-mapped: to the link instead of memory
-                if outbound.count[d] >= outbound_limit:
-                    if g.state[d, u] != STORE_LINK:
-                        enter(g, d, u, STORE_LINK, now)
-                    g.wake[d, u] = now + REPLAY_CYCLES
-                    return
-                queues.push_at(outbound, d, now, lo, hi)
-            else:
-                row = d * m.channels + channel_of(address, m)
-                if queues.room(compute, row) < 1:
-                    g.wake[d, u] = now + REPLAY_CYCLES
-                    return
-                queues.push(compute, row, lo, hi)
-        g.position[d, u] += min(granule, lines - line)
-        g.port_free[d, u] = max(g.port_free[d, u], now - 1.0) + shape.port_store_cycles * granule
+        address = plan.c_base[d, wg] + (wf * shape.wf_columns + column) * shape.c_pitch
+        if not store_column(g, shape, plan, llc, compute, outbound, outbound_limit, m, b, d, u, wg, wf, address, lines,
+                            now):
+            g.wake[d, u] = now + REPLAY_CYCLES
+            return
+        g.position[d, u] += 1
+        g.port_free[d, u] = max(g.port_free[d, u], now - 1.0) + shape.port_store_cycles * lines
     enter(g, d, u, IDLE, now)
     g.wg[d, u] = -1
     g.finished[d] += 1
     g.finish_time[d] = now
+
+
+@compiled
+def store_column(g, shape, plan, llc, compute, outbound, outbound_limit, m, b, d, u, wg, wf, address, lines, now):
+    """Lines of one column of a wavefront tile to the cache, the link or memory; False: no room, nothing was sent."""
+    last_bytes = plan.rows[d, wg] * 2 - (lines - 1) * 64
+    if shape.cached_output:
+        for line in range(0, lines, shape.line_bytes // 64):
+            if g.budget[d] < 1.0 or not write_cached(llc, compute, m, b, d, address + line * 64, shape):
+                return False  # what was written stays written: a repeated store hits
+            g.budget[d] -= 1.0
+        return True
+    narrow = 1 if plan.columns[d, wg] - wf * shape.wf_columns < shape.wf_columns else 0
+    region = plan.region[d, wg, narrow]
+    if plan.kind[d, wg] == REMOTE:
+        if outbound.count[d] + lines > outbound_limit:
+            if g.state[d, u] != STORE_LINK:
+                enter(g, d, u, STORE_LINK, now)
+            return False
+        for line in range(lines):
+            lo, hi = bits.pack(b, address + line * 64, 64 if line < lines - 1 else last_bytes, shape.store_op,
+                               bits.LOCAL, region, wf, wg)
+            queues.push_at(outbound, d, now, lo, hi)
+        return True
+    for line in range(lines):  # room everywhere first: a column may cross into another channel
+        if queues.room(compute, d * m.channels + channel_of(address + line * 64, m)) < lines:
+            return False
+    for line in range(lines):
+        lo, hi = bits.pack(b, address + line * 64, 64 if line < lines - 1 else last_bytes, shape.store_op, bits.LOCAL,
+                           region, wf, wg)
+        queues.push(compute, d * m.channels + channel_of(address + line * 64, m), lo, hi)
+    return True
 
 
 @compiled
