@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from rtl.geometry import Geometry
 
-from .jit import compiled
+from .jit import inlined
 
 READ, STORE, UPDATE = 0, 1, 2  #: layouts.Op
 LOCAL, REMOTE, DMA = 0, 1, 2  #: layouts.Source
@@ -49,7 +49,7 @@ def request_bits(g: Geometry) -> RequestBits:
                        (g.channel.guard_buckets - 1).bit_length() or 1)
 
 
-@compiled
+@inlined
 def get(lo, hi, lsb, width):
     """Field of `width` < 63 bits at `lsb` of the 128-bit value hi:lo."""
     if lsb >= 64:
@@ -61,13 +61,13 @@ def get(lo, hi, lsb, width):
     return value & ((1 << width) - 1)
 
 
-@compiled
+@inlined
 def low(value, lsb):
     """Contribution of a field to the low word."""
     return value << lsb if lsb < 64 else 0
 
 
-@compiled
+@inlined
 def high(value, lsb):
     """Contribution of a field to the high word."""
     if lsb >= 64:
@@ -75,7 +75,7 @@ def high(value, lsb):
     return value >> (64 - lsb) if lsb > 0 else 0
 
 
-@compiled
+@inlined
 def pack(b, address, byte_count, op, source, region, wf, wg):
     """(lo, hi) of a request."""
     lo = (address | low(byte_count, b.bytes) | low(op, b.op) | low(source, b.source) | low(region, b.region)
@@ -85,6 +85,6 @@ def pack(b, address, byte_count, op, source, region, wf, wg):
     return lo, hi
 
 
-@compiled
+@inlined
 def address_of(lo, b):
     return lo & ((1 << b.address_bits) - 1)

@@ -14,7 +14,7 @@ import numpy as np
 
 from . import bits, llc as cache, queues
 from .address_space import AddressSpace
-from .jit import compiled
+from .jit import compiled, inlined
 from .memory_map import channel_of
 from .tiling import REMOTE, Tiling
 
@@ -136,7 +136,7 @@ def make_state(devices: int, units: int) -> GemmState:
                      each(), each(), each(), each(), each(np.float64))
 
 
-@compiled
+@inlined
 def enter(g, d, u, state, now):
     """Account for the time in the old state and change to the new one."""
     g.accounted[d, g.state[d, u]] += now - g.since[d, u]
@@ -144,7 +144,7 @@ def enter(g, d, u, state, now):
     g.state[d, u] = state
 
 
-@compiled
+@inlined
 def load_lines(shape, plan, d, wg, step):
     """Cache lines of A and of B in one step."""
     depth = min(shape.block_k, shape.k - step * shape.block_k)
@@ -153,7 +153,7 @@ def load_lines(shape, plan, d, wg, step):
     return a, b
 
 
-@compiled
+@inlined
 def load_address(shape, plan, d, wg, step, position, a_lines):
     """Address of the `position`-th line of a step: first A's columns, then B's rows."""
     if position < a_lines:
@@ -166,7 +166,7 @@ def load_address(shape, plan, d, wg, step, position, a_lines):
             + position % per * shape.line_bytes)
 
 
-@compiled
+@inlined
 def read_line(g, llc, compute, m, b, d, u, address, shape):
     """One cache line for a compute unit: hit, wait for a line in flight, or miss to DRAM."""
     line = address // shape.line_bytes
@@ -235,7 +235,7 @@ def write_cached(llc, compute, m, b, d, address, shape):
     return True
 
 
-@compiled
+@inlined
 def fill(g, llc, d, register, now, shape):
     """One DRAM read of a miss came back; wakes the compute units when the line is complete."""
     llc.miss_left[d, register] -= 1
@@ -254,7 +254,7 @@ def fill(g, llc, d, register, now, shape):
     cache.release_miss(llc, d, register)
 
 
-@compiled
+@inlined
 def bit_number(one_bit):
     n = 0
     if one_bit >> np.uint64(32):
@@ -277,7 +277,7 @@ def bit_number(one_bit):
     return n
 
 
-@compiled
+@inlined
 def waiting_unit(g, d):
     """A compute unit without a workgroup, -1: none."""
     for u in range(g.state.shape[1]):
@@ -286,7 +286,7 @@ def waiting_unit(g, d):
     return -1
 
 
-@compiled
+@inlined
 def start(g, shape, d, u, wg, now):
     """Give a workgroup to a compute unit."""
     enter(g, d, u, LAUNCH, now)
@@ -296,7 +296,7 @@ def start(g, shape, d, u, wg, now):
     g.next_wg[d] = wg + 1
 
 
-@compiled
+@inlined
 def gemm_cycle(g, shape, plan, llc, compute, outbound, outbound_limit, m, b, d, now):
     """Serve every compute unit that is due. `outbound` takes stores to remote-mapped tiles."""
     units = g.state.shape[1]
@@ -311,7 +311,7 @@ def gemm_cycle(g, shape, plan, llc, compute, outbound, outbound_limit, m, b, d, 
             serve(g, shape, plan, llc, compute, outbound, outbound_limit, m, b, d, u, now)
 
 
-@compiled
+@inlined
 def serve(g, shape, plan, llc, compute, outbound, outbound_limit, m, b, d, u, now):
     wg = g.wg[d, u]
     if g.state[d, u] == LAUNCH:
@@ -381,7 +381,7 @@ def serve(g, shape, plan, llc, compute, outbound, outbound_limit, m, b, d, u, no
     g.wake[d, u] = wake
 
 
-@compiled
+@inlined
 def store_tile(g, shape, plan, llc, compute, outbound, outbound_limit, m, b, d, u, now):
     """Write the tile: wavefronts side by side, column by column.
 

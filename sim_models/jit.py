@@ -9,3 +9,6 @@ one cache per version of the sources.
 from numba import njit
 
 compiled = njit(cache=True, _nrt=False)
+
+#: For what is called every cycle: a call would copy every array descriptor of the tuples that it passes.
+inlined = njit(cache=True, _nrt=False, forceinline=True)

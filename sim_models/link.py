@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from . import bits, queues
-from .jit import compiled
+from .jit import inlined
 from .tiling import EVENT, Tiling
 
 
@@ -87,14 +87,14 @@ def make_mirror(tiling: Tiling, device: int, c_base: int) -> Mirror:
                   np.array(list_wg), np.array(list_wf), lines, tiling.pitch_bytes)
 
 
-@compiled
+@inlined
 def can_send(link, shape, d, now):
     """Whether the egress buffer takes another packet."""
     return ((link.free_time[d] - now) * shape.bytes_per_cycle < shape.buffer_bytes
             and queues.timed_room(link.flight, d) > 64)
 
 
-@compiled
+@inlined
 def send(link, shape, d, now, byte_count, delay, lo, hi):
     """Serialise a packet of device d; `delay` is extra latency (random tests)."""
     start = max(link.free_time[d], now)
@@ -107,7 +107,7 @@ def send(link, shape, d, now, byte_count, delay, lo, hi):
     queues.push_at(link.flight, d, arrival, lo, hi)
 
 
-@compiled
+@inlined
 def send_mirrored(link, shape, mirror, b, event_region, wg_offset, now, byte_count, lo, hi):
     """Send a packet as the upstream neighbour would at this moment: next position's lines of the same rank."""
     wg = (bits.get(lo, hi, b.wg, b.wg_bits) - wg_offset) & ((1 << b.wg_bits) - 1)

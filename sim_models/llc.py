@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .jit import compiled
+from .jit import compiled, inlined
 
 HIT, PENDING, BLOCKED = 0, 1, 2  #: what a lookup found; BLOCKED: try again later, nothing was changed
 MISS_REGISTERS = 16384
@@ -49,12 +49,12 @@ def make_llc(devices: int, size_bytes: int, line_bytes: int, ways: int, compute_
         np.full(devices, MISS_REGISTERS, np.int64), np.zeros(devices, np.int64), np.zeros(devices, np.int64))
 
 
-@compiled
+@inlined
 def _set_of(llc, line):
     return (line ^ (line >> 11) ^ (line >> 22)) & (llc.tag.shape[1] - 1)
 
 
-@compiled
+@inlined
 def find(llc, d, line):
     """(set, way) of a line, way -1 if it is not there."""
     s = _set_of(llc, line)
@@ -74,13 +74,13 @@ def victim(llc, d, s):
     return best
 
 
-@compiled
+@inlined
 def touch(llc, d, s, way):
     llc.clock[d] += 1
     llc.stamp[d, s, way] = llc.clock[d]
 
 
-@compiled
+@inlined
 def wait_for(llc, d, s, way, unit):
     """Note that compute unit `unit` waits for a line in flight. False if it did so already."""
     register = llc.pending[d, s, way]
@@ -91,7 +91,7 @@ def wait_for(llc, d, s, way, unit):
     return True
 
 
-@compiled
+@inlined
 def allocate_miss(llc, d, s, way, line, requests):
     """Give a line's way to a miss; returns the miss register. The caller checked that one is free."""
     llc.free_count[d] -= 1
@@ -108,7 +108,7 @@ def allocate_miss(llc, d, s, way, line, requests):
     return register
 
 
-@compiled
+@inlined
 def release_miss(llc, d, register):
     llc.pending[d, llc.miss_set[d, register], llc.miss_way[d, register]] = -1
     llc.free[d, llc.free_count[d]] = register

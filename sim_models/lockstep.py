@@ -11,7 +11,7 @@ import numpy as np
 
 from . import bits, gemm as gemms, link as links, memory, queues, ring_kernel
 from .hbm import HbmState
-from .jit import compiled
+from .jit import compiled, inlined
 from .llc import Llc
 from .memory_map import MemoryMap, channel_of
 
@@ -101,7 +101,7 @@ class Sim(NamedTuple):
     ports: Ports
 
 
-@compiled
+@inlined
 def chance(control, which):
     """True with the probability of `chaos[which]`; a 64-bit linear congruential generator, repeatable by seed."""
     if control.chaos[which] == 0:
@@ -109,13 +109,13 @@ def chance(control, which):
     return draw(control) % 65536 < control.chaos[which]
 
 
-@compiled
+@inlined
 def draw(control):
     control.random[0] = control.random[0] * np.uint64(6364136223846793005) + np.uint64(1442695040888963407)
     return np.int64(control.random[0] >> np.uint64(33))
 
 
-@compiled
+@inlined
 def channels_cycle(s, d, inp, out, now):
     """Memory channels of device d: DRAM side, then the heads of both streams offered to the arbiters."""
     p = s.ports
@@ -138,7 +138,7 @@ def channels_cycle(s, d, inp, out, now):
         offer(s, s.inbound, row, inp, out, p.inbound_valid[c], p.inbound[c], p.inbound_ready[c])
 
 
-@compiled
+@inlined
 def offer(s, queue, row, inp, out, valid, payload, ready):
     """Head of a queue to a stream of the RTL; it leaves the queue if the RTL takes it in this cycle."""
     if queue.count[row] > 0:
@@ -152,7 +152,7 @@ def offer(s, queue, row, inp, out, valid, payload, ready):
         inp[valid] = 0
 
 
-@compiled
+@inlined
 def egress_cycle(s, d, inp, out, now):
     """Lines for the link into the egress lanes, packets from them onto the link."""
     p = s.ports
@@ -185,7 +185,7 @@ def egress_cycle(s, d, inp, out, now):
             inp[p.outbound_valid[lane]] = 0
 
 
-@compiled
+@inlined
 def offer_timed(queue, d, inp, out, valid, payload, ready):
     """Offer only when it will be taken: the source may change from cycle to cycle, a held offer must not."""
     if not out[ready]:
@@ -198,7 +198,7 @@ def offer_timed(queue, d, inp, out, valid, payload, ready):
     queues.pop_timed(queue, d)
 
 
-@compiled
+@inlined
 def deliver(s, source, target, now):
     """Packets that have arrived go to the memory channels of their device, in order."""
     flight = s.link.flight
@@ -216,7 +216,7 @@ def deliver(s, source, target, now):
         queues.pop_timed(flight, source)
 
 
-@compiled
+@inlined
 def fills_cycle(s, d, now):
     """Reads of the local stream that came back."""
     fills = s.mem.fills
@@ -229,7 +229,7 @@ def fills_cycle(s, d, now):
         queues.pop_timed(fills, d)
 
 
-@compiled
+@inlined
 def dispatch_cycle(s, d, inp, out, now):
     """Next workgroup to a free compute unit, if the hardware's window lets it start."""
     p = s.ports
@@ -251,7 +251,7 @@ def dispatch_cycle(s, d, inp, out, now):
                 gemms.enter(s.gemm, d, unit, gemms.BLOCKED, now)
 
 
-@compiled
+@inlined
 def fused_cycle(s, d, inp, out, now):
     """Everything of device d in memory cycle `now` except the RTL's clock edge. `out` is what the RTL shows now."""
     p = s.ports
@@ -315,7 +315,7 @@ def stuck(s, now):
     return now - s.control.progress[1] > IDLE_LIMIT
 
 
-@compiled
+@inlined
 def outcome(s, now):
     """RUNNING, DONE or STUCK; looked at every 64 cycles at most."""
     if now & 63 == 0:

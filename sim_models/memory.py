@@ -9,7 +9,7 @@ import numpy as np
 
 from . import bits, queues
 from .hbm import hbm_enqueue, hbm_step
-from .jit import compiled
+from .jit import inlined
 from .memory_map import local_line
 
 PURPOSES = ("gemm_read", "gemm_write", "rs_read", "rs_write", "ag_read", "ag_write")
@@ -51,7 +51,7 @@ def make_memory(devices: int, channels: int, entries: int) -> MemoryState:
         np.zeros(rows, np.int64))
 
 
-@compiled
+@inlined
 def dram_accept(mem, hbm, b, m, row, now, lo, hi, bucket):
     """Put a request into a channel's DRAM queue; the caller saw room."""
     mem.free_count[row] -= 1
@@ -64,7 +64,7 @@ def dram_accept(mem, hbm, b, m, row, now, lo, hi, bucket):
     hbm_enqueue(hbm, row, now, local_line(bits.address_of(lo, b), m), bits.get(lo, hi, b.op, 2), entry)
 
 
-@compiled
+@inlined
 def dram_cycle(mem, hbm, b, d, row, now, phase, fill_cycles):
     """One DRAM cycle of a channel. Returns the order guard's bucket of a tracked write performed now, else -1."""
     mem.retired[row] = 0
@@ -102,7 +102,7 @@ def dram_cycle(mem, hbm, b, d, row, now, phase, fill_cycles):
     return mem.bucket[row, entry]
 
 
-@compiled
+@inlined
 def direct_cycle(mem, hbm, compute, inbound, b, m, d, now, phase, fill_cycles):
     """All channels of one device for a cycle, without RTL: both streams take turns, one request per cycle."""
     for c in range(m.channels):

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from rtl.geometry import ChannelGeometry
 
-from .jit import compiled
+from .jit import inlined
 
 
 class MemoryMap(NamedTuple):
@@ -18,7 +18,7 @@ def memory_map(g: ChannelGeometry) -> MemoryMap:
     return MemoryMap(g.channels, g.channel_bits, (g.interleave_bytes - 1).bit_length())
 
 
-@compiled
+@inlined
 def channel_of(address, m):
     """Channel of an address: all channel-wide fields of the block number, exclusive-or.
 
@@ -34,7 +34,7 @@ def channel_of(address, m):
     return channel & (m.channels - 1)
 
 
-@compiled
+@inlined
 def local_line(address, m):
     """Number of a 64-byte line within its channel (the fold is invertible, so no two lines share a number)."""
     block = address >> m.interleave_shift

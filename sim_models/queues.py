@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .jit import compiled
+from .jit import inlined
 
 DEPTH = 64  #: requests that fit between a GPU and one memory channel, per stream
 MASK = DEPTH - 1
@@ -44,7 +44,7 @@ def timed_queue(rows: int, capacity: int) -> TimedQueue:
                       np.zeros((rows, capacity), np.int64), np.zeros(rows, np.int64), np.zeros(rows, np.int64))
 
 
-@compiled
+@inlined
 def push(q, row, lo, hi):
     at = (q.head[row] + q.count[row]) & MASK
     q.lo[row, at] = lo
@@ -52,18 +52,18 @@ def push(q, row, lo, hi):
     q.count[row] += 1
 
 
-@compiled
+@inlined
 def pop(q, row):
     q.head[row] = (q.head[row] + 1) & MASK
     q.count[row] -= 1
 
 
-@compiled
+@inlined
 def room(q, row):
     return DEPTH - q.count[row]
 
 
-@compiled
+@inlined
 def push_at(q, row, time, lo, hi):
     at = (q.head[row] + q.count[row]) & (q.lo.shape[1] - 1)
     q.lo[row, at] = lo
@@ -72,12 +72,12 @@ def push_at(q, row, time, lo, hi):
     q.count[row] += 1
 
 
-@compiled
+@inlined
 def pop_timed(q, row):
     q.head[row] = (q.head[row] + 1) & (q.lo.shape[1] - 1)
     q.count[row] -= 1
 
 
-@compiled
+@inlined
 def timed_room(q, row):
     return q.lo.shape[1] - q.count[row]

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from . import bits, link as links, queues
-from .jit import compiled
+from .jit import inlined
 from .memory_map import channel_of
 
 PENDING = 65536  #: lines being read, numbered modulo this in the request's workgroup field
@@ -54,12 +54,12 @@ def make_ring(devices: int, shape: RingShape) -> RingState:
                      queues.timed_queue(devices, PENDING), each(), np.zeros((devices, shape.devices + 1), np.int64))
 
 
-@compiled
+@inlined
 def line_bytes(shape, line):
     return min(64, shape.chunk_bytes - line * 64)
 
 
-@compiled
+@inlined
 def ring_returned(ring, d, tag, now):
     """One read came back."""
     ring.left[d, tag] -= 1
@@ -69,7 +69,7 @@ def ring_returned(ring, d, tag, now):
         queues.push_at(ring.ready, d, now, line, 0)
 
 
-@compiled
+@inlined
 def ring_cycle(ring, shape, link, link_shape, compute, inbound, m, b, d, now):
     """One cycle of device d's collective kernel."""
     step = ring.step[d]
