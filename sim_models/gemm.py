@@ -42,6 +42,7 @@ class GemmShape(NamedTuple):
     tile_m: int
     tile_n: int
     line_bytes: int
+    line_shift: int
     cycles_per_k: float  # matrix units, one element of K
     launch_cycles: float
     hit_cycles: float
@@ -73,7 +74,9 @@ class GemmState(NamedTuple):
     wake: np.ndarray  # memory cycle of the next service
     wg: np.ndarray
     loading: np.ndarray  # step whose loads are under way, -1 none
-    position: np.ndarray  # lines of that step, or of the tile, already sent
+    position: np.ndarray  # columns of the operands (of the tile, when storing) already sent
+    line: np.ndarray  # lines of the next column already sent
+    refused: np.ndarray  # row of the memory channel that had no room for the last load, -1 none
     outstanding: np.ndarray  # lines not yet back
     ready_time: np.ndarray  # float: data of the loading step usable
     loaded: np.ndarray  # steps loaded
@@ -131,7 +134,7 @@ def make_state(devices: int, units: int) -> GemmState:
 
     def each(dtype=np.int64):
         return np.zeros(devices, dtype)
-    return GemmState(table(IDLE), table(), table(), table(-1), table(-1), table(), table(), table(0, np.float64), table(),
+    return GemmState(table(IDLE), table(), table(), table(-1), table(-1), table(), table(), table(-1), table(), table(0, np.float64), table(),
                      table(), table(-1, np.float64), table(0, np.float64), np.zeros((devices, len(STATES)), np.int64),
                      each(), each(), each(), each(), each(np.float64))
 
@@ -145,31 +148,24 @@ def enter(g, d, u, state, now):
 
 
 @inlined
-def load_lines(shape, plan, d, wg, step):
-    """Cache lines of A and of B in one step."""
-    depth = min(shape.block_k, shape.k - step * shape.block_k)
-    a = -(-plan.rows[d, wg] * 2 // shape.line_bytes) * depth
-    b = -(-plan.columns[d, wg] * 2 // shape.line_bytes) * depth
-    return a, b
-
-
-@inlined
-def load_address(shape, plan, d, wg, step, position, a_lines):
-    """Address of the `position`-th line of a step: first A's columns, then B's rows."""
-    if position < a_lines:
-        per = -(-plan.rows[d, wg] * 2 // shape.line_bytes)
-        return (shape.a_base + (step * shape.block_k + position // per) * shape.a_pitch + plan.m0[d, wg] * 2
-                + position % per * shape.line_bytes)
-    position -= a_lines
-    per = -(-plan.columns[d, wg] * 2 // shape.line_bytes)
-    return (shape.b_base + (step * shape.block_k + position // per) * shape.b_pitch + plan.n0[d, wg] * 2
-            + position % per * shape.line_bytes)
+def load_address(shape, plan, d, wg, step, column, depth):
+    """(first address, lines) of a step's `column`-th contiguous run: first A's `depth` columns, then B's rows."""
+    if column < depth:
+        return (shape.a_base + (step * shape.block_k + column) * shape.a_pitch + plan.m0[d, wg] * 2,
+                (plan.rows[d, wg] * 2 + shape.line_bytes - 1) >> shape.line_shift)
+    return (shape.b_base + (step * shape.block_k + column - depth) * shape.b_pitch + plan.n0[d, wg] * 2,
+            (plan.columns[d, wg] * 2 + shape.line_bytes - 1) >> shape.line_shift)
 
 
 @inlined
 def read_line(g, llc, compute, m, b, d, u, address, shape):
     """One cache line for a compute unit: hit, wait for a line in flight, or miss to DRAM."""
-    line = address // shape.line_bytes
+    requests = shape.line_bytes >> 6
+    if g.refused[d, u] >= 0:
+        if queues.room(compute, g.refused[d, u]) < requests:
+            return cache.BLOCKED
+        g.refused[d, u] = -1
+    line = address >> shape.line_shift
     llc.lookups[d] += 1
     s, way = cache.find(llc, d, line)
     if way >= 0:
@@ -182,10 +178,10 @@ def read_line(g, llc, compute, m, b, d, u, address, shape):
     way = make_room(llc, compute, m, b, d, s, shape)
     if way < 0 or llc.free_count[d] == 0:
         return cache.BLOCKED
-    requests = shape.line_bytes // 64
-    start = line * shape.line_bytes
+    start = line << shape.line_shift
     row = d * m.channels + channel_of(start, m)
     if queues.room(compute, row) < requests:
+        g.refused[d, u] = row
         return cache.BLOCKED
     register = cache.allocate_miss(llc, d, s, way, line, requests)
     cache.touch(llc, d, s, way)
@@ -203,7 +199,7 @@ def make_room(llc, compute, m, b, d, s, shape):
     way = cache.victim(llc, d, s)
     if way < 0 or not llc.dirty[d, s, way]:
         return way
-    row = d * m.channels + channel_of(llc.tag[d, s, way] * shape.line_bytes, m)
+    row = d * m.channels + channel_of(np.int64(llc.tag[d, s, way]) << shape.line_shift, m)
     if queues.room(compute, row) < 2 * (shape.line_bytes // 64):  # the miss that follows may go to the same channel
         return -1
     write_back(llc, compute, m, b, d, s, way, row, shape)
@@ -213,7 +209,7 @@ def make_room(llc, compute, m, b, d, s, shape):
 @compiled
 def write_back(llc, compute, m, b, d, s, way, row, shape):
     """Send a dirty line to its channel, which has room."""
-    start = llc.tag[d, s, way] * shape.line_bytes
+    start = np.int64(llc.tag[d, s, way]) << shape.line_shift
     for i in range(shape.line_bytes // 64):
         lo, hi = bits.pack(b, start + i * 64, 64, bits.STORE, bits.LOCAL, 0, 0, 0)
         queues.push(compute, row, lo, hi)
@@ -223,7 +219,7 @@ def write_back(llc, compute, m, b, d, s, way, row, shape):
 @compiled
 def write_cached(llc, compute, m, b, d, address, shape):
     """A store of the sequential baseline, into the cache; False: not now."""
-    line = address // shape.line_bytes
+    line = address >> shape.line_shift
     s, way = cache.find(llc, d, line)
     if way < 0:
         way = make_room(llc, compute, m, b, d, s, shape)
@@ -317,6 +313,8 @@ def serve(g, shape, plan, llc, compute, outbound, outbound_limit, m, b, d, u, no
     if g.state[d, u] == LAUNCH:
         g.loading[d, u] = -1
         g.position[d, u] = 0
+        g.line[d, u] = 0
+        g.refused[d, u] = -1
         g.outstanding[d, u] = 0
         g.loaded[d, u] = 0
         g.computed[d, u] = 0
@@ -343,21 +341,25 @@ def serve(g, shape, plan, llc, compute, outbound, outbound_limit, m, b, d, u, no
         g.position[d, u] = 0
         g.ready_time[d, u] = now
     if g.loading[d, u] >= 0:
-        a_lines, b_lines = load_lines(shape, plan, d, wg, g.loading[d, u])
-        total = a_lines + b_lines
+        step = g.loading[d, u]
+        depth = min(shape.block_k, shape.k - step * shape.block_k)
+        total = 2 * depth
         while g.position[d, u] < total and g.port_free[d, u] <= now:
             if g.budget[d] < 1.0:
                 break
-            address = load_address(shape, plan, d, wg, g.loading[d, u], g.position[d, u], a_lines)
-            found = read_line(g, llc, compute, m, b, d, u, address, shape)
-            g.budget[d] -= 1.0
-            if found == cache.BLOCKED:
+            address, lines = load_address(shape, plan, d, wg, step, g.position[d, u], depth)
+            if read_line(g, llc, compute, m, b, d, u, address + (g.line[d, u] << shape.line_shift),
+                         shape) == cache.BLOCKED:
                 g.port_free[d, u] = now + REPLAY_CYCLES
                 break
-            g.position[d, u] += 1
+            g.budget[d] -= 1.0
+            g.line[d, u] += 1
             g.port_free[d, u] = max(g.port_free[d, u], now - 1.0) + shape.port_line_cycles
-            if g.position[d, u] == total:
-                g.ready_time[d, u] = g.port_free[d, u] + shape.hit_cycles
+            if g.line[d, u] == lines:
+                g.line[d, u] = 0
+                g.position[d, u] += 1
+                if g.position[d, u] == total:
+                    g.ready_time[d, u] = g.port_free[d, u] + shape.hit_cycles
         if g.position[d, u] < total:
             wake = max(now + 1, np.int64(np.ceil(g.port_free[d, u])))
         elif g.outstanding[d, u] == 0:
@@ -451,7 +453,7 @@ def flush(llc, compute, m, b, d, cursor, shape):
     while cursor < sets:
         for way in range(llc.tag.shape[2]):
             if llc.dirty[d, cursor, way]:
-                row = d * m.channels + channel_of(llc.tag[d, cursor, way] * shape.line_bytes, m)
+                row = d * m.channels + channel_of(np.int64(llc.tag[d, cursor, way]) << shape.line_shift, m)
                 if queues.room(compute, row) < shape.line_bytes // 64:
                     return cursor
                 write_back(llc, compute, m, b, d, cursor, way, row, shape)

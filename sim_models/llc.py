@@ -18,10 +18,10 @@ MISS_REGISTERS = 16384
 class Llc(NamedTuple):
     """Arrays [device, set, way] and miss registers [device, register]."""
 
-    tag: np.ndarray  # int64 line number, -1 empty
-    stamp: np.ndarray  # int64, time of last use
+    tag: np.ndarray  # int32 line number, -1 empty (32 bits, so that a set is one line of the host's own cache)
+    stamp: np.ndarray  # int32, time of last use in lookups
     dirty: np.ndarray  # uint8
-    pending: np.ndarray  # int32 miss register, -1 valid data
+    pending: np.ndarray  # int16 miss register, -1 valid data
     clock: np.ndarray  # int64 [device]
     miss_left: np.ndarray  # int32 DRAM requests still under way
     miss_set: np.ndarray
@@ -40,8 +40,8 @@ def make_llc(devices: int, size_bytes: int, line_bytes: int, ways: int, compute_
                          "a power of two is needed")
     shape = (devices, sets, ways)
     return Llc(
-        np.full(shape, -1, np.int64), np.zeros(shape, np.int64), np.zeros(shape, np.uint8),
-        np.full(shape, -1, np.int32), np.zeros(devices, np.int64),
+        np.full(shape, -1, np.int32), np.zeros(shape, np.int32), np.zeros(shape, np.uint8),
+        np.full(shape, -1, np.int16), np.zeros(devices, np.int64),
         np.zeros((devices, MISS_REGISTERS), np.int32), np.zeros((devices, MISS_REGISTERS), np.int32),
         np.zeros((devices, MISS_REGISTERS), np.int32),
         np.zeros((devices, MISS_REGISTERS, (compute_units + 63) // 64), np.uint64),
@@ -58,10 +58,12 @@ def _set_of(llc, line):
 def find(llc, d, line):
     """(set, way) of a line, way -1 if it is not there."""
     s = _set_of(llc, line)
-    for way in range(llc.tag.shape[2]):
-        if llc.tag[d, s, way] == line:
-            return s, way
-    return s, -1
+    wanted = np.int32(line)
+    found = -1
+    for way in range(llc.tag.shape[2]):  # no early exit: all ways are compared at once
+        if llc.tag[d, s, way] == wanted:
+            found = way
+    return s, found
 
 
 @compiled

@@ -60,7 +60,7 @@ def gemm_shape(machine: Machine, workload: Workload, tiling: Tiling, fused: bool
         workgroups=tiling.tiles, steps=-(-workload.k // gpu.block_k), block_k=gpu.block_k, k=workload.k,
         a_base=at.a, a_pitch=at.a_pitch, b_base=at.b, b_pitch=at.b_pitch, c_pitch=tiling.pitch_bytes,
         wavefronts=tiling.wavefronts, wf_columns=tiling.wf_columns, tile_m=gpu.tile_m, tile_n=gpu.tile_n,
-        line_bytes=llc.line_bytes,
+        line_bytes=llc.line_bytes, line_shift=(llc.line_bytes - 1).bit_length(),
         cycles_per_k=flop_per_k / gpu.matrix_flop_per_cycle_per_cu / gpu.matrix_efficiency / gpu.clock_ghz * clock,
         launch_cycles=gpu.workgroup_launch_ns * clock, hit_cycles=llc.hit_latency_ns * clock,
         port_line_cycles=llc.line_bytes / gpu.cu_bytes_per_ns * clock,
