@@ -1,0 +1,52 @@
+"""Where the nanoseconds went that a fused run takes beyond its GEMM alone.
+
+Compute units are watched in both runs: each cycle of each unit is launch, compute, waiting for loads, waiting for
+stores, waiting for the Tracker's window, or without work. The mean over units adds up to the GEMM's time, so the
+differences between the fused and the isolated run add up to the GEMM's slowdown. What follows the GEMM is the tail of the
+reduce-scatter and the all-gather. The parts sum to total - isolated GEMM.
+
+Waiting for loads is split by whose requests DRAM served while GEMM reads waited in its queues, as far as they are more
+than in the isolated run. That is an attribution by count: it does not weigh bus turnarounds or row conflicts.
+"""
+
+import numpy as np
+
+from . import gemm as gemms
+from . import memory
+
+#: Waiting for loads, by whose requests were served meanwhile.
+READ_STALLS = {"gemm_read": "read_stall_by_gemm_reads", "gemm_write": "read_stall_by_gemm_writes",
+               "rs_read": "read_stall_by_rs_reads", "rs_write": "read_stall_by_rs_writes"}
+
+
+def attribute(*, alone_cycles: float, alone_units: np.ndarray, alone_waited: np.ndarray, fused_finish: int,
+              fused_units: np.ndarray, fused_waited: np.ndarray, end: int, gather: int, units: int) -> dict[str, float]:
+    """Cause -> memory cycles. `*_units`: cycles per gemm state summed over units; `*_waited`: per memory purpose."""
+    states = {}
+    for name in gemms.STATES:
+        index = gemms.STATES.index(name)
+        states[name] = (float(fused_units[index]) - float(alone_units[index])) / units
+    busy = [name for name in gemms.STATES if name != "idle"]
+    # Idle time is counted to the end of each run's simulation; within the GEMM it is what the other states leave.
+    states["idle"] = fused_finish - alone_cycles - sum(states[name] for name in busy)
+    loss = {
+        "window_blocked": states["blocked"],
+        "store_to_memory": states["store_memory"],
+        "store_to_link": states["store_link"],
+        "launch_and_compute": states["launch"] + states["compute"],
+        "idle_units": states["idle"],
+        **_split(states["load"], alone_waited, fused_waited),
+        "link_tail": float(end - fused_finish),
+        "all_gather": float(gather),
+    }
+    return loss
+
+
+def _split(stall: float, alone: np.ndarray, fused: np.ndarray) -> dict[str, float]:
+    """Stall cycles over their causes, in proportion to the requests that were added."""
+    added = {name: max(0.0, float(fused[i]) - float(alone[i])) for i, name in enumerate(memory.PURPOSES)
+             if name in READ_STALLS}
+    total = sum(added.values())
+    if stall <= 0 or total == 0:
+        return {READ_STALLS[name]: stall if name == "gemm_read" else 0.0 for name in READ_STALLS}
+    return {READ_STALLS[name]: stall * share / total for name, share in added.items()}
