@@ -1,0 +1,134 @@
+"""The unfused GEMM: traffic by closed forms, time between the bounds of its parts."""
+
+import math
+
+import pytest
+
+from sim_models import gemm as gemms
+from sim_models import memory
+from sim_models.machine import load_machine
+from sim_models.workloads import gemm_workload
+from tests.models.variants import run_kernel, variant
+
+
+@pytest.fixture(scope="module")
+def machine():
+    return load_machine()
+
+
+def gemm_run(machine, shape):
+    sim, now = run_kernel(machine, shape, phase=memory.GEMM)
+    total = dict(zip(memory.PURPOSES, (int(n) for n in sim.mem.total_bytes[0])))
+    return sim, now, total.pop("gemm_read"), total.pop("gemm_write"), sum(total.values())
+
+
+def lines(count: int, line: int = 128) -> int:
+    """Bytes of whole cache lines."""
+    return -(-count // line) * line
+
+
+def stages(machine, workload) -> int:
+    gpu = machine.gpu
+    tiles = -(-workload.m // gpu.tile_m) * -(-workload.n // gpu.tile_n)
+    return -(-tiles // (gpu.compute_units * gpu.workgroups_per_cu))
+
+
+def compute_time(machine, workload) -> float:
+    """ns that the matrix units need if they never wait."""
+    gpu = machine.gpu
+    flop = 2 * gpu.tile_m * gpu.tile_n * gpu.workgroups_per_cu * workload.k
+    rate = gpu.matrix_flop_per_cycle_per_cu * gpu.matrix_efficiency * gpu.clock_ghz
+    return stages(machine, workload) * flop / rate * machine.memory_clock_ghz
+
+
+@pytest.mark.parametrize("shape", [
+    "2048x1024x512",  # even
+    "2048x1024x100",  # a short last step
+    "1000x500x96",  # ragged tiles
+    "100x1100x64",  # a single, partial tile row
+    "1025x770x70",  # a tile row of one element, lines of C that two columns share
+])
+def test_traffic_is_compulsory_when_everything_fits(machine, shape):
+    """Each line of A and B is read once, each line of C written once; C itself is never read."""
+    w = gemm_workload(shape, 4)
+    _, _, read, written, other = gemm_run(machine, shape)
+    assert read == w.k * (lines(w.m * 2) + lines(w.n * 2))
+    assert written == lines(lines(w.m * 2, 64) * w.n)
+    if w.m % 64 == 0:
+        assert written == w.m * w.n * 2
+    assert other == 0
+
+
+@pytest.mark.parametrize("shape, size", [("2048x1024x256", 1 << 18), ("1920x1100x192", 1 << 19)])
+def test_a_small_cache_reads_again_but_writes_once(machine, shape, size):
+    w = gemm_workload(shape, 4)
+    small = variant(machine, llc={"size_bytes": size})
+    sim, _, read, written, other = gemm_run(small, shape)
+    assert written == w.m * w.n * 2 and other == 0
+    tiles = -(-w.m // 128) * -(-w.n // 128)
+    compulsory = w.k * (lines(w.m * 2) + lines(w.n * 2))
+    assert 1.5 * compulsory < read <= tiles * w.k * 512, "no more than without any cache"
+    assert read == 128 * sim.llc.misses[0]
+
+
+@pytest.mark.parametrize("shape", ["2048x1024x512", "1000x500x96"])
+def test_time_is_above_every_bound(machine, shape):
+    w = gemm_workload(shape, 4)
+    sim, now, read, written, _ = gemm_run(machine, shape)
+    kernel = int(sim.gemm.finish_time[0])
+    assert compute_time(machine, w) <= kernel <= now
+    peak = machine.dram.channels * machine.dram.column_bytes
+    assert now >= (read + written) / peak
+    # Never more than one after the other: each load exposed, all traffic at half the peak.
+    exposed = stages(machine, w) * math.ceil(w.k / machine.gpu.block_k) * 1000
+    assert now <= compute_time(machine, w) + exposed + 2 * (read + written) / peak + 2000
+
+
+def test_a_memory_that_keeps_up_leaves_the_compute_time(machine):
+    """Slow matrix units instead of an ideal memory: loads hide behind computation but for the first of each tile."""
+    slow = variant(machine, gpu={"matrix_efficiency": 0.1})
+    shape = "2048x1280x512"  # two whole stages
+    sim, *_ = gemm_run(slow, shape)
+    wanted = compute_time(slow, gemm_workload(shape, 4))
+    kernel = int(sim.gemm.finish_time[0])
+    assert wanted < kernel < 1.02 * wanted
+
+    launched = variant(slow, gpu={"workgroup_launch_ns": 20000.0})
+    sim, *_ = gemm_run(launched, shape)
+    assert int(sim.gemm.finish_time[0]) == pytest.approx(kernel + 2 * 20000, rel=0.005)
+
+
+def test_the_caches_bandwidth_is_kept(machine):
+    w = gemm_workload("1024x1024x256", 4)
+    narrow = variant(machine, llc={"bandwidth_bytes_per_ns": 300.0})
+    sim, *_ = gemm_run(narrow, "1024x1024x256")
+    looked_up = 64 * w.k * 512 + w.m * w.n * 2  # two lines each of A and B per tile and step of K; the output
+    assert looked_up / 300 <= sim.gemm.finish_time[0] <= 1.1 * looked_up / 300
+
+
+@pytest.mark.xfail(strict=True, reason="a store takes its column's lines from one cycle's budget, and starts over")
+def test_a_cache_slower_than_a_column_per_cycle(machine):
+    gemm_run(variant(machine, llc={"bandwidth_bytes_per_ns": 96.0}), "512x512x64")
+
+
+def test_the_ports_bandwidth_is_kept(machine):
+    w = gemm_workload("1024x1024x256", 4)
+    narrow = variant(machine, gpu={"cu_bytes_per_ns": 4.0})
+    sim, *_ = gemm_run(narrow, "1024x1024x256")
+    through_one = (512 * w.k + 128 * 128 * 2) / 4
+    assert through_one <= sim.gemm.finish_time[0] <= 1.1 * through_one + 1000
+
+
+@pytest.mark.parametrize("shape", ["2048x1024x256", "300x200x64"])
+def test_every_cycle_of_every_unit_is_accounted_for(machine, shape):
+    sim, now, *_ = gemm_run(machine, shape)
+    gemms.settle(sim.gemm, 0, now)
+    spent = dict(zip(gemms.STATES, (int(n) for n in sim.gemm.accounted[0])))
+    assert sum(spent.values()) == now * machine.gpu.compute_units
+    w = gemm_workload(shape, 4)
+    tiles = -(-w.m // 128) * -(-w.n // 128)
+    computing = tiles * compute_time(machine, w) / stages(machine, w)
+    assert spent["compute"] == pytest.approx(computing, rel=0.01)
+    assert spent["load"] > 0 and spent["store_memory"] > 0
+    assert spent["blocked"] == spent["store_link"] == 0, "an unfused kernel has neither window nor link"
+    assert sim.gemm.finished[0] == tiles
