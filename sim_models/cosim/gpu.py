@@ -24,17 +24,22 @@ from .verilog import generate_verilog
 def gpu_library(geometry: Geometry) -> Library:
     """Compiled top of this geometry, from the cache if its sources have not changed. Raises ToolchainError."""
     find_toolchain()  # refuse before the work
-    folder = cached("verilog-" + _sources_digest(geometry), lambda path: _write_verilog(geometry, path))
+    folder = _verilog(geometry)
     return build((folder / "design.v").read_text(), PortMap.load(folder / "ports.json"))
 
 
 def amaranth_gpu(geometry: Geometry) -> AmaranthBackend:
     """The same top on Amaranth's own simulator: slow, without a compiler."""
-    return AmaranthBackend(GpuTop(geometry))
+    return AmaranthBackend(GpuTop(geometry), PortMap.load(_verilog(geometry) / "ports.json"))
 
 
 def compiled_gpu(library: Library) -> CompiledBackend:
     return CompiledBackend(library)
+
+
+def _verilog(geometry: Geometry) -> Path:
+    """Folder with the top's Verilog and its PortMap, from the cache if its sources have not changed."""
+    return cached("verilog-" + _sources_digest(geometry), lambda path: _write_verilog(geometry, path))
 
 
 def _sources_digest(geometry: Geometry) -> str:
