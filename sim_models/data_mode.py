@@ -1,0 +1,382 @@
+"""Data mode: the fused GEMM and reduce-scatter with real numbers, every GPU with its own RTL.
+
+Each device has its own fp16 matrices A (M x K) and B (K x N). Its partial product, rounded to fp16, is what its stores
+carry. Whenever DRAM performs an op-and-store, the RTL's near-memory ALU adds the arriving columns to what memory holds
+at that moment; whenever DRAM performs a read for DMA, what memory holds at that moment is what the link carries. So a
+trigger that comes too early, a read that overtakes a write, a line lost, sent twice or sent to the wrong place leaves
+other bits in some element, or another number of accesses to it. Both are compared for every element of every device.
+
+Memory starts as -0.0, the identity of IEEE addition (+0.0 would turn a first -0.0 into +0.0): the first op-and-store of
+an element leaves its operand, bit for bit.
+"""
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from rtl.nmc_alu import NmcAlu
+
+from . import bits, lockstep, simulation
+from .cosim.build import build_component
+from .cosim.compiled import CompiledBackend
+from .cosim.gpu import amaranth_gpu, compiled_gpu, gpu_library, model_ports
+from .cosim.nmc_alu import CompiledAlu
+from .fused import FusedRun, Policy, SimulationError
+from .jit import compiled, inlined
+from .machine import Machine
+from .tiling import Tiling
+from .workloads import Workload
+
+NEGATIVE_ZERO = 0x8000
+QUIET_NAN = 0x7E00  #: the ALU's only NaN
+COLUMN = CompiledAlu.COLUMN_BYTES // 2  #: elements of one DRAM column
+#: Compiled loops are given this many devices (or a multiple), so that one version serves all ring sizes.
+_DEVICE_SLOTS = 8
+
+# How an element was accessed: sources of op-and-stores, as in bits.py, then the read of the DMA engine.
+ACCESSES = ("local op-and-store", "op-and-store by a peer's store", "op-and-store by a peer's DMA", "DMA read")
+DMA_READ = 3
+FAULTS = {1: "outside the output", 2: "that is a plain store", 3: "of what the upstream device has not read",
+          4: "without an answer from the near-memory ALU"}
+OUTSIDE, PLAIN_STORE, NOT_READ, ALU_SILENT = FAULTS
+INTERRUPTED = 5  #: the simulator in Python raised an exception
+
+#: As a compiled library's `step`, so that one version of the loop serves both simulators.
+_STEP = ctypes.CFUNCTYPE(None, ctypes.c_size_t)
+
+
+class AluPorts(NamedTuple):
+    """Word offsets in the near-memory ALU's input and output arrays."""
+
+    valid: int
+    old: int
+    new: int
+    result_valid: int
+    result: int
+
+
+class DataState(NamedTuple):
+    """fp16 numbers as bits; [device, element], column-major with the output's pitch."""
+
+    product: np.ndarray  # uint16
+    memory: np.ndarray  # uint16
+    fetched: np.ndarray  # uint16: what a DMA read found
+    tally: np.ndarray  # uint8 [access, device, element]: how often it happened
+    base: np.ndarray  # int64 [device]: address of element 0
+    upstream: np.ndarray  # int64 [device]
+    start: np.ndarray  # int64 [device]: cycle of the first dispatch
+    fault: np.ndarray  # int64 [4]: number, access, device, offset of the first
+    additions: np.ndarray  # int64 [1]: columns through the ALU
+    alu: AluPorts
+
+
+@compiled
+def load_column(words, first, source, d, at, count):
+    """Put `count` elements from `at` on into an ALU operand; the others are -0.0."""
+    for word in range(COLUMN // 4):
+        value = np.int64(0)
+        for e in range(4):
+            i = word * 4 + e
+            element = np.int64(source[d, at + i]) if i < count else np.int64(NEGATIVE_ZERO)
+            value |= element << (16 * e)
+        words[first + word] = value
+
+
+@compiled
+def add_column(data, alu_step, alu, alu_in, alu_out, d, at, count, operand, operand_device):
+    """One op-and-store of a column through the RTL; False: no result came."""
+    p = data.alu
+    load_column(alu_in, p.old, data.memory, d, at, count)
+    load_column(alu_in, p.new, operand, operand_device, at, count)
+    alu_in[p.valid] = 1
+    alu_step(alu)
+    alu_in[p.valid] = 0
+    for _ in range(16):
+        if alu_out[p.result_valid]:
+            break
+        alu_step(alu)
+    else:
+        return False
+    for i in range(count):
+        data.memory[d, at + i] = np.uint16((alu_out[p.result + (i >> 2)] >> (16 * (i & 3))) & 0xFFFF)
+    data.additions[0] += 1
+    return True
+
+
+@compiled
+def perform(b, data, alu_step, alu, alu_in, alu_out, d, lo, hi):
+    """What the request that DRAM performs now does to the numbers. Returns 0 or a fault."""
+    op = bits.get(lo, hi, b.op, 2)
+    source = bits.get(lo, hi, b.source, 2)
+    if op == bits.READ and source == bits.LOCAL:
+        return 0  # an operand of the GEMM
+    access = DMA_READ if op == bits.READ else source
+    offset = bits.address_of(lo, b) - data.base[d]
+    data.fault[1], data.fault[2], data.fault[3] = access, d, offset
+    at = offset >> 1
+    count = bits.get(lo, hi, b.bytes, b.op - b.bytes) >> 1
+    if offset < 0 or at + count > data.memory.shape[1]:
+        return OUTSIDE
+    if op == bits.STORE:
+        return PLAIN_STORE
+    for i in range(at, at + count):
+        data.tally[access, d, i] += np.uint8(1)
+    if op == bits.READ:
+        for i in range(at, at + count):
+            data.fetched[d, i] = data.memory[d, i]
+        return 0
+    origin = d if source == bits.LOCAL else data.upstream[d]
+    if source == bits.DMA and data.tally[DMA_READ, origin, at] == 0:
+        return NOT_READ
+    operand = data.fetched if source == bits.DMA else data.product
+    for first in range(0, count, COLUMN):
+        if not add_column(data, alu_step, alu, alu_in, alu_out, d, at + first, min(COLUMN, count - first), operand,
+                          origin):
+            return ALU_SILENT
+    return 0
+
+
+@inlined
+def data_cycle(s, data, alu_step, alu, alu_in, alu_out, d):
+    """Everything that DRAM performed for device d in this cycle; each of its channels performs at most one request."""
+    for c in range(s.m.channels):
+        row = d * s.m.channels + c
+        if s.mem.retired[row] and data.fault[0] == 0:
+            data.fault[0] = perform(s.b, data, alu_step, alu, alu_in, alu_out, d, s.mem.retired_lo[row],
+                                    s.mem.retired_hi[row])
+
+
+@compiled
+def data_lockstep(s, data, step, devices, handles, inputs, outputs, alu_step, alu, alu_in, alu_out, now, cycles):
+    """`lockstep.lockstep` with numbers; the tuples may be longer than `devices`."""
+    end = now + cycles
+    while now < end:
+        for d in range(devices):
+            if now == data.start[d]:  # a late device had nothing to dispatch before
+                s.gemm.next_wg[d] = 0
+            lockstep.fused_cycle(s, d, inputs[d], outputs[d], now)
+            data_cycle(s, data, alu_step, alu, alu_in, alu_out, d)
+            step(handles[d])
+        now += 1
+        state = lockstep.outcome(s, now)
+        if state != lockstep.RUNNING or data.fault[0]:
+            return now, state
+    return now, lockstep.RUNNING
+
+
+@dataclass(frozen=True)
+class DataResult:
+    """What a run did. That it is here at all means that every element of every device is right."""
+
+    devices: int
+    cycles: int
+    slices: int
+    elements: int  #: reduced, of the whole output
+    columns_added: int  #: columns through the near-memory ALU
+    triggers: int  #: complete tiles, all devices
+    packets: int
+    blocked_cycles: int  #: in which a free compute unit waited for the dispatch window, all devices
+    guard_stalls: int  #: channel cycles in which a DMA read waited for a write
+    reduced: np.ndarray  #: uint16[N, M], the owners' chunks put together
+
+
+@dataclass(frozen=True)
+class Products:
+    """Each device's partial product and, from the ring's order, what every memory must hold in the end.
+
+    All are uint16[device, N, pitch] bits; what lies beyond row M is never written.
+    """
+
+    product: np.ndarray
+    memory: np.ndarray
+    tally: np.ndarray  #: uint8[access, device, N, pitch]
+    owner: np.ndarray  #: int64[N, pitch]: device that has the reduced element, -1 beyond row M
+
+    @classmethod
+    def of(cls, tiling: Tiling, k: int, seed: int, scale: float = 1.0) -> "Products":
+        """From random matrices; `scale` multiplies A."""
+        random = np.random.default_rng(seed)
+        shape = tiling.devices, tiling.n, tiling.pitch_bytes // tiling.element_bytes
+        product = np.full(shape, NEGATIVE_ZERO, np.uint16)
+        for d in range(tiling.devices):
+            a = (random.standard_normal((tiling.m, k)) * scale).astype(np.float16)
+            b = random.standard_normal((k, tiling.n)).astype(np.float16)
+            with np.errstate(over="ignore"):
+                partial = (a.astype(np.float32) @ b.astype(np.float32)).astype(np.float16)
+            product[d, :, :tiling.m] = partial.T.view(np.uint16)
+        return cls(product, *reduction(tiling, product))
+
+
+def reduction(tiling: Tiling, product: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """numpy's ring reduce-scatter: (memory, tally, owner) as in `Products`.
+
+    The device at ring position 0 of a chunk sends its product. Each further one adds its own to what arrives, in fp16,
+    keeps the sum and, unless it is the last, sends it on.
+    """
+    devices = tiling.devices
+    memory = np.full_like(product, NEGATIVE_ZERO)
+    tally = np.zeros((len(ACCESSES), *product.shape), np.uint8)
+    owner = np.full(product.shape[1:], -1)
+    for s in range(tiling.slices):
+        for chunk in range(devices):
+            for tile in tiling.chunk(s, chunk):
+                m0 = tile % tiling.tile_rows * tiling.tile_m
+                n0 = tile // tiling.tile_rows * tiling.tile_n
+                part = slice(n0, n0 + int(tiling.columns[tile])), slice(m0, m0 + int(tiling.rows[tile]))
+                total = None
+                for position in range(devices):
+                    d = (chunk - 1 - position) % devices
+                    own = product[(d, *part)].view(np.float16)
+                    if position == 0:
+                        total = own
+                        continue
+                    with np.errstate(over="ignore", invalid="ignore"):
+                        total = total + own
+                    memory[(d, *part)] = canonical(total)
+                    tally[(bits.LOCAL, d, *part)] = 1
+                    tally[(bits.REMOTE if position == 1 else bits.DMA, d, *part)] = 1
+                    tally[(DMA_READ, d, *part)] = position < devices - 1
+                owner[part] = d
+    return memory, tally, owner
+
+
+def canonical(values: np.ndarray) -> np.ndarray:
+    """fp16 numbers as bits, with the ALU's one NaN for all of numpy's."""
+    return np.where(np.isnan(values), np.uint16(QUIET_NAN), values.view(np.uint16))
+
+
+class DataRun(FusedRun):
+    """N GPUs in a ring with real numbers. `products` may be replaced before `run`."""
+
+    def __init__(self, machine: Machine, workload: Workload, policy: Policy,
+                 options: simulation.Options = simulation.Options(), *, simulator: str = "compiled",
+                 stagger_cycles: int = 0, scale: float = 1.0) -> None:
+        geometry, devices = machine.geometry(), workload.tp
+        if simulator == "compiled":
+            library = gpu_library(geometry)
+            backends = [compiled_gpu(library) for _ in range(devices)]
+            self._step, self._handles = library.step, tuple(backend.handle for backend in backends)
+        else:
+            backends = [amaranth_gpu(geometry) for _ in range(devices)]
+            self._step, self._handles = _STEP(self._step_in_python), tuple(range(devices))
+        super().__init__(machine, workload, backends, model_ports(backends[0].ports, geometry), policy, mirrored=False,
+                         options=options)
+        self.products = Products.of(self.tiling, workload.k, options.seed, scale)
+        self._alu = CompiledBackend(build_component(lambda: NmcAlu(CompiledAlu.COLUMN_BYTES), "nmc_alu",
+                                                    CompiledAlu.COLUMN_BYTES))
+        self.data = self._make_data(options.seed, stagger_cycles)
+        # Ragged chunks have different numbers of tiles. The loop knows one number: `_batch` looks at the others.
+        self._expected_events = self._final_tiles()
+        self.sim = self.sim._replace(expected_events=int(self._expected_events.min()))
+
+    def _make_data(self, seed: int, stagger_cycles: int) -> DataState:
+        ports, devices = self._alu.ports, self.tiling.devices
+        operands, result = ports.inputs["operands.payload"], ports.outputs["result.payload"]
+        # ADD and FP16 are the zeros of the other fields.
+        self._alu.inputs[ports.inputs["result.ready"].offset] = 1
+        words = AluPorts(ports.inputs["operands.valid"].offset,
+                         operands.offset + operands.fields["old"].lsb // 64,
+                         operands.offset + operands.fields["new"].lsb // 64,
+                         ports.outputs["result.valid"].offset, result.offset + result.fields["column"].lsb // 64)
+        start = np.random.default_rng(seed).integers(0, stagger_cycles + 1, devices)
+        self.sim.gemm.next_wg[start > 0] = self.sim.shape.workgroups
+        product = np.ascontiguousarray(self.products.product.reshape(devices, -1))
+        return DataState(
+            product=product, memory=np.full_like(product, NEGATIVE_ZERO), fetched=np.zeros_like(product),
+            tally=np.zeros((len(ACCESSES), *product.shape), np.uint8),
+            base=np.array([space.base for space in self.spaces]), upstream=(np.arange(devices) + 1) % devices,
+            start=start.astype(np.int64), fault=np.zeros(4, np.int64), additions=np.zeros(1, np.int64), alu=words)
+
+    def _final_tiles(self) -> np.ndarray:
+        """Events that each device is to raise; int64[device]."""
+        tiling = self.tiling
+        return np.array([sum(tiling.wf_tiles(int(t)) for t, p in zip(*tiling.order(d)[:2]) if p == tiling.devices - 1)
+                         for d in range(tiling.devices)])
+
+    def _batch(self, cycles: int) -> int:
+        alu, data = self._alu, self.data
+        alu_words = alu.inputs.view(np.int64), alu.outputs.view(np.int64)
+        padding = -len(self.backends) % _DEVICE_SLOTS
+        unused = (alu_words[0],) * padding
+        self.now, state = data_lockstep(
+            self.sim, data, self._step, len(self.backends), self._handles + (0,) * padding, self._inputs + unused,
+            self._outputs + unused, alu.library.step, alu.handle, *alu_words, self.now, cycles)
+        number, access, device, offset = data.fault
+        if number == INTERRUPTED:
+            raise self._exception
+        if number:
+            raise SimulationError(f"device {device}: {ACCESSES[access]} {FAULTS[number]}, at {self._place(offset)}, "
+                                  f"cycle {self.now}")
+        if state == lockstep.DONE and (self.sim.control.event_count < self._expected_events).any():
+            return lockstep.STUCK if lockstep.stuck(self.sim, self.now) else lockstep.RUNNING
+        return state
+
+    def _step_in_python(self, device: int) -> None:
+        """Clock edge of a backend that is no compiled library, called from the compiled loop."""
+        try:
+            self.backends[device].step()
+        except BaseException as exception:  # Ctrl-C too: nothing can be raised through compiled code
+            self._exception = exception
+            self.data.fault[0] = INTERRUPTED
+
+    def check(self) -> None:
+        """The self-checks of a fused run, then every element of every device."""
+        super().check()
+        shape = self.products.memory.shape
+        wrong = np.argwhere(self.data.tally.reshape(len(ACCESSES), *shape) != self.products.tally)
+        for access, d, n, m in wrong[:1]:
+            got, wanted = (array.reshape(len(ACCESSES), *shape)[access, d, n, m]
+                           for array in (self.data.tally, self.products.tally))
+            raise SimulationError(f"device {d}: row {m}, column {n} saw {got} times {ACCESSES[access]} instead of "
+                                  f"{wanted} ({len(wrong)} such elements)")
+        memory = self.data.memory.reshape(shape)
+        wrong = np.argwhere(memory != self.products.memory)
+        for d, n, m in wrong[:1]:
+            got, wanted = memory[d, n, m], self.products.memory[d, n, m]
+            raise SimulationError(f"device {d}: row {m}, column {n} is {_number(got)}, numpy's reduction in the ring's "
+                                  f"order gives {_number(wanted)} ({len(wrong)} such elements)")
+
+    def result(self) -> DataResult:
+        """After `run`."""
+        owner = self.products.owner[:, :self.tiling.m]
+        memory = self.data.memory.reshape(self.products.memory.shape)[:, :, :self.tiling.m]
+        counters = [self.counters(d) for d in range(self.tiling.devices)]
+
+        def total(name: str) -> int:
+            return sum(one[name] for one in counters)
+        return DataResult(
+            self.tiling.devices, self.now, self.tiling.slices, owner.size, int(self.data.additions[0]),
+            total("triggers"), total("packets"), int(self.sim.control.blocked_cycles.sum()), total("guard_stall"),
+            np.take_along_axis(memory, owner[None], axis=0)[0])
+
+    def close(self) -> None:
+        for backend in (*self.backends, self._alu):
+            backend.close()
+
+    def _place(self, offset: int) -> str:
+        return (f"row {offset % self.tiling.pitch_bytes // self.tiling.element_bytes}, column "
+                f"{offset // self.tiling.pitch_bytes}")
+
+
+def _number(value: np.uint16) -> str:
+    return f"0x{value:04x} ({np.array(value, np.uint16).view(np.float16)})"
+
+
+def run_data_mode(machine: Machine, workload: Workload, policy: Policy = Policy(),
+                  options: simulation.Options = simulation.Options(), *, simulator: str = "compiled",
+                  stagger_cycles: int = 0, scale: float = 1.0,
+                  progress: Callable[[float], None] = lambda fraction: None) -> DataResult:
+    """Run and check one ring of `workload.tp` GPUs. Raises SimulationError, which says what is wrong first and where.
+
+    `simulator`: "compiled", or "amaranth" for Amaranth's own. `stagger_cycles`: devices start at random cycles up to
+    this one. `scale` multiplies A: beyond about 1000 sums overflow to infinity.
+    """
+    run = DataRun(machine, workload, policy, options, simulator=simulator, stagger_cycles=stagger_cycles, scale=scale)
+    try:
+        run.run(progress)
+        return run.result()
+    finally:
+        run.close()

@@ -1,0 +1,242 @@
+"""Rings of GPUs with real numbers: whatever the timing, every device ends with numpy's bits."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sim_models import address_space, data_mode
+from sim_models.data_mode import DataRun, Products, reduction, run_data_mode
+from sim_models.fused import Policy, SimulationError
+from sim_models.machine import Machine, load_machine
+from sim_models.simulation import Options, make_tiling
+from sim_models.tiling import Tiling, TilingError
+from sim_models.workloads import gemm_workload
+
+MACHINES = Path(__file__).parents[1] / "data" / "machines"
+POLICIES = ("round_robin", "compute_first", "mca")
+
+
+def machine(name: str, **changes) -> Machine:
+    """A machine of tests/data/machines with keys changed: `link={"latency_ns": 1.0}`."""
+    content = load_machine(MACHINES / f"{name}.toml").model_dump()
+    for section, keys in changes.items():
+        assert keys.keys() <= content[section].keys()
+        content[section] |= keys
+    return Machine.model_validate(content)
+
+
+def chaos(seed: int, hold_back: float = 0.1, jitter: int = 200) -> Options:
+    return Options(seed=seed, hold_back=hold_back, link_jitter_cycles=jitter)
+
+
+SLOW_LINK = {"link": {"bandwidth_gb_per_s": 3.0, "latency_ns": 400.0}}
+FAST_LINK = {"link": {"bandwidth_gb_per_s": 400.0, "latency_ns": 20.0}}
+
+
+def blocks(tiles: int) -> dict:
+    return {"dma": {"tiles_per_block": tiles}}
+
+
+@pytest.mark.parametrize("name, shape, devices, changes", [
+    # Everything divides: 4 x 8 tiles of 64 x 32.
+    ("ring_small", "256x256x64", 2, {}),
+    ("ring_small", "256x256x64", 4, blocks(2)),
+    ("ring_small", "256x256x64", 8, blocks(4)),
+    # Ragged rows and columns, chunks that do not divide.
+    ("ring_small", "300x200x70", 3, blocks(4)),
+    ("ring_small", "130x514x64", 4, blocks(2) | SLOW_LINK),
+    ("ring_small", "517x33x40", 8, {}),  # last tiles of 5 rows, of 1 column
+    ("ring_small", "65x97x16", 8, FAST_LINK),  # exactly one tile per device
+    ("ring_small", "400x300x200", 3, FAST_LINK),
+    ("ring_tiny", "100x60x32", 2, {}),
+    ("ring_tiny", "33x41x24", 8, blocks(2)),  # 12 tiles for 8 devices
+    ("ring_tiny", "90x67x32", 3, SLOW_LINK),
+    ("ring_tiny", "64x128x8", 4, FAST_LINK | blocks(2)),
+    ("ring_wide", "96x512x64", 8, blocks(8)),
+    ("ring_wide", "300x200x64", 3, blocks(2)),
+    ("ring_wide", "161x449x96", 4, SLOW_LINK),
+])
+def test_every_element_equals_numpy(name, shape, devices, changes, seed):
+    workload = gemm_workload(shape, devices)
+    result = run_data_mode(machine(name, **changes), workload, Policy("mca"), chaos(seed), stagger_cycles=1000)
+    assert result.elements == workload.m * workload.n
+    # Each element is added to twice on all devices but the first of its ring; a column has 16 of them at most.
+    assert result.columns_added >= result.elements * 2 * (devices - 1) // 16
+    # A line leaves each device but the last.
+    assert result.packets >= result.elements * (devices - 1) // 32
+
+
+def fits(described: Machine, workload) -> bool:
+    """Whether there is a tile for each device, and a device's largest chunk is smaller than the dispatch window."""
+    try:
+        tiling = make_tiling(described, workload)
+    except TilingError:
+        return False
+    tracker = described.tracker
+    return (max(tiling.max_wg_offset(d) for d in range(tiling.devices))
+            < tracker.sets * (tracker.ways // tiling.wavefronts))
+
+
+def random_case(seed: int) -> tuple:
+    """Arguments of a run: anything that has to work."""
+    random = np.random.default_rng(seed)
+
+    def pick(*values):
+        return values[random.integers(len(values))]
+    name = pick("ring_small", "ring_tiny", "ring_wide")
+    devices = pick(2, 3, 4, 8)
+    described = machine(name)
+    gpu = described.gpu
+    tile_m = pick(gpu.tile_m, 32, 96)
+    per_block = [2**i for i in range(4) if gpu.wavefronts_per_workgroup % 2**i == 0]
+    buffer = pick(tile_m * 2, 1024, 65536)
+    described = machine(
+        name,
+        gpu={"tile_m": tile_m, "compute_units": int(random.integers(1, 9)), "block_k": pick(16, 64)},
+        link={"bandwidth_gb_per_s": pick(1.0, 8.0, 30.0, 200.0), "latency_ns": pick(0.0, 30.0, 700.0),
+              "egress_buffer_bytes": max(buffer, tile_m * 2)},
+        dma={"tiles_per_block": int(random.choice(per_block))},
+        arbiter={"starvation_limit_cycles": pick(0, 1, 16, 400)})
+    while not fits(described, workload := gemm_workload(
+            f"{random.integers(1, 6 * tile_m)}x{random.integers(1, 9 * gpu.tile_n)}x{random.integers(1, 100)}", devices)):
+        pass
+    policy = Policy(pick(*POLICIES), pick("auto", None, 0, 3, 10))
+    options = chaos(seed, pick(0.0, 0.05, 0.5), pick(0, 20, 1000))
+    return described, workload, policy, options, pick(0, 100, 5000)
+
+
+@pytest.mark.parametrize("number", range(24))
+def test_random_rings(number, seed):
+    described, workload, policy, options, stagger = random_case(1000 * seed + number)
+    print(described.name, workload, policy, options, described.gpu, described.link, described.dma, described.arbiter)
+    run_data_mode(described, workload, policy, options, stagger_cycles=stagger)
+
+
+def test_one_compiled_loop_serves_all_rings():
+    for name, devices in (("ring_small", 2), ("ring_tiny", 3), ("ring_wide", 8)):
+        run_data_mode(machine(name), gemm_workload("128x128x8", devices))
+    assert len(data_mode.data_lockstep.signatures) == 1
+
+
+def test_same_seed_same_run():
+    first, second = (run_data_mode(machine("ring_tiny"), gemm_workload("70x40x32", 3), Policy("mca"), chaos(7))
+                     for _ in range(2))
+    assert first.cycles == second.cycles
+    assert (first.reduced == second.reduced).all()
+
+
+@pytest.mark.parametrize("scale, expected", [(4000.0, "overflow"), (2e-7, "subnormal")])
+def test_numbers_at_the_ends_of_fp16(scale, expected):
+    result = run_data_mode(machine("ring_tiny"), gemm_workload("64x64x64", 4), options=chaos(1), scale=scale)
+    values = result.reduced.view(np.float16)
+    if expected == "overflow":
+        assert np.isinf(values).any() and np.isnan(values).any()
+    else:
+        magnitude = np.abs(values[values != 0].astype(np.float64))
+        assert (magnitude < 2.0**-14).mean() > 0.9
+
+
+def test_links_slower_than_the_gemm_back_everything_up():
+    """The window holds the dispatcher back; without it a Tracker would be asked for more than it has."""
+    described = machine("ring_tiny", link={"bandwidth_gb_per_s": 0.5, "latency_ns": 1000.0})
+    result = run_data_mode(described, gemm_workload("128x96x8", 4), Policy("compute_first"), chaos(3))
+    assert result.blocked_cycles > result.cycles
+
+
+# The reference
+
+def test_reduction_follows_the_ring():
+    """Chunk 0 starts on the last device and goes down to its owner, device 0; fp16 addition is not associative."""
+    tiling = Tiling(64, 96, 3, tile_m=32, tile_n=16, wavefronts=2)
+    product = Products.of(tiling, 64, seed=1).product
+    memory, tally, owner = reduction(tiling, product)
+    p = product[:, 0, 0].view(np.float16)
+    assert owner[0, 0] == 0
+    assert memory[0, 0, 0] == ((p[2] + p[1]) + p[0]).view(np.uint16)
+    assert memory[1, 0, 0] == (p[2] + p[1]).view(np.uint16)
+    assert memory[2, 0, 0] == data_mode.NEGATIVE_ZERO
+    assert tally[:, :, 0, 0].T.tolist() == [[1, 0, 1, 0], [1, 1, 0, 1], [0, 0, 0, 0]]
+    final = np.take_along_axis(memory, owner[None], axis=0)[0].view(np.float16)
+    other = product.view(np.float16)
+    assert (final != (other[0] + other[1]) + other[2]).mean() > 0.1
+
+
+def test_minus_zero_is_the_identity():
+    every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    with np.errstate(invalid="ignore"):
+        total = (every + np.array([data_mode.NEGATIVE_ZERO], np.uint16).view(np.float16)).view(np.uint16)
+    assert (total == every.view(np.uint16))[~np.isnan(every)].all()
+
+
+# The checks fail when they should
+
+TINY = "70x40x32"
+
+
+def broken(match: str, run: DataRun) -> None:
+    with pytest.raises(SimulationError, match=match):
+        run.run()
+    run.close()
+
+
+def tiny_run(devices: int = 3, **changes) -> DataRun:
+    return DataRun(machine("ring_tiny", **changes), gemm_workload(TINY, devices), Policy(), chaos(5))
+
+
+def test_an_early_trigger_is_noticed(monkeypatch):
+    """With half the threshold a tile is sent on when half of its updates have come."""
+    monkeypatch.setattr(address_space, "UPDATES_PER_ELEMENT", 1)
+    broken("completed|triggers|the hardware reports|numpy|saw 2 times|nothing moved", tiny_run())
+
+
+def test_a_wrong_workgroup_offset_is_noticed(monkeypatch):
+    monkeypatch.setattr(Tiling, "wg_offset", lambda self, device, s: len(self.chunk(s, device)) + 1)
+    broken("nothing moved|the hardware reports|completed", tiny_run())
+
+
+def test_another_order_of_addition_is_noticed():
+    run = tiny_run()
+    forward = run.products
+    memory = reduction(run.tiling, np.roll(forward.product, 1, axis=0))[0]
+    run.products = dataclasses.replace(forward, memory=memory)
+    broken("numpy's reduction in the ring's order gives", run)
+
+
+@pytest.mark.parametrize("where", ["memory", "product"])
+def test_one_wrong_bit_is_noticed(where):
+    run = tiny_run()
+    tile = run.tiling.chunk(0, 1)[0]  # device 1 owns it, device 0 begins it
+    element = int(tile // run.tiling.tile_rows * run.tiling.tile_n * run.tiling.pitch_bytes // 2
+                  + tile % run.tiling.tile_rows * run.tiling.tile_m)
+    if where == "memory":
+        run.data.memory[1, element] = 0x4C00
+    else:
+        run.data.product[0, element] ^= 0x2000
+    broken(r"device \d: row \d+, column \d+ is 0x", run)
+
+
+def test_a_line_counted_twice_is_noticed():
+    run = tiny_run()
+    run.data.tally[data_mode.DMA_READ, 0, 0] += 1
+    broken("device 0: row 0, column 0 saw 2 times DMA read instead of 1|saw 1 times DMA read instead of 0", run)
+
+
+def test_an_address_outside_the_output_is_noticed():
+    run = tiny_run()
+    run.data.base[1] += 1 << 20
+    broken("device 1: .* outside the output", run)
+
+
+# The other simulator
+
+def test_amaranth_s_simulator_gives_the_same_run():
+    described = machine("ring_tiny", gpu={"compute_units": 4}, link={"latency_ns": 30.0})
+    workload = gemm_workload("33x10x8", 2)
+    compiled, interpreted = (run_data_mode(described, workload, Policy("mca"), chaos(2, jitter=20), simulator=simulator)
+                             for simulator in ("compiled", "amaranth"))
+    assert (compiled.reduced == interpreted.reduced).all()
+    for field in dataclasses.fields(compiled):
+        if field.name != "reduced":
+            assert getattr(compiled, field.name) == getattr(interpreted, field.name), field.name
