@@ -132,3 +132,8 @@ def test_every_cycle_of_every_unit_is_accounted_for(machine, shape):
     assert spent["load"] > 0 and spent["store_memory"] > 0
     assert spent["blocked"] == spent["store_link"] == 0, "an unfused kernel has neither window nor link"
     assert sim.gemm.finished[0] == tiles
+
+
+@pytest.mark.xfail(strict=True, reason="miss registers travel in the workgroup field of ordinary reads")
+def test_short_workgroup_ids(machine):
+    gemm_run(variant(machine, tracker={"wg_bits": 12}), "512x512x64")

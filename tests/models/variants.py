@@ -17,7 +17,7 @@ def variant(machine: Machine, **sections: dict) -> Machine:
 def small_machine(machine: Machine) -> Machine:
     """Hardware that compiles in seconds: 4 channels, and a Tracker of 16 sets in 2 banks."""
     return variant(machine, channels={"count": 4, "guard_buckets": 16}, dram={"channels": 4},
-                   tracker={"sets": 16, "banks": 2, "wg_bits": 12})
+                   tracker={"sets": 16, "banks": 2})
 
 
 def run_kernel(machine: Machine, workload: Workload | str, devices: int = 4, **kernel) -> tuple[lockstep.Sim, int]:

@@ -1,0 +1,252 @@
+"""A fused GEMM and reduce-scatter on the compiled RTL: exact traffic, an end, and clear words when there is none."""
+
+import re
+
+import numpy as np
+import pytest
+
+from sim_models import address_space, lockstep, simulation
+from sim_models.cosim.gpu import compiled_gpu, gpu_library, model_ports
+from sim_models.driver import Driver, DriverError
+from sim_models.fused import FusedRun, Policy, SimulationError
+from sim_models.machine import load_machine
+from sim_models.memory import PURPOSES
+from sim_models.workloads import gemm_workload
+from tests.models.variants import small_machine, variant
+
+SHAPE = "2048x1024x512"
+
+
+@pytest.fixture(scope="module")
+def machine():
+    return load_machine()
+
+
+@pytest.fixture(scope="module")
+def small(machine):
+    """Few channels, and a Tracker of 16 sets, fewer than a stage and a chunk have workgroups."""
+    return variant(small_machine(machine), gpu={"compute_units": 12})
+
+
+def fused(machine, shape=SHAPE, devices=4, policy="mca", threshold="auto", **options) -> FusedRun:
+    geometry = machine.geometry()
+    library = gpu_library(geometry)
+    instances = devices if options.get("mirrored") is False else 1
+    return FusedRun(machine, gemm_workload(shape, devices), [compiled_gpu(library) for _ in range(instances)],
+                    model_ports(library.ports, geometry), Policy(policy, threshold), **options)
+
+
+def traffic(run: FusedRun, device: int = 0) -> dict[str, int]:
+    return {name: int(total) for name, total in zip(PURPOSES, run.sim.mem.total_bytes[device])}
+
+
+def output_bytes(run: FusedRun, device: int, positions) -> int:
+    """Output of a device's tiles at these ring positions."""
+    tiles, at, _ = run.tiling.order(device)
+    chosen = tiles[np.isin(at, list(positions))]
+    return int((run.tiling.rows[chosen] * run.tiling.columns[chosen]).sum()) * 2
+
+
+def wf_tiles(run: FusedRun, device: int, positions) -> int:
+    tiles, at, _ = run.tiling.order(device)
+    return sum(run.tiling.wf_tiles(int(tile)) for tile in tiles[np.isin(at, list(positions))])
+
+
+def check_exact(run: FusedRun, device: int = 0, index: int = 0) -> None:
+    """Bytes, triggers and packets that follow from the shape alone."""
+    n = run.tiling.devices
+    total, counted = traffic(run, index), run.counters(index)
+    assert total["rs_read"] == output_bytes(run, device, range(1, n - 1))
+    assert total["gemm_write"] == total["rs_write"] == output_bytes(run, device, range(1, n))
+    assert counted["triggers"] == wf_tiles(run, device, range(1, n))
+    assert counted["commands"] * run.machine.dma.tiles_per_block == wf_tiles(run, device, range(1, n - 1))
+    assert run.sim.control.event_count[index] == wf_tiles(run, device, [n - 1])
+    assert run.sim.link.sent_bytes[index] >= output_bytes(run, device, range(n - 1))
+    assert run.driver.first_error(run.masters[index].read) is None
+    tiles, positions, _ = run.tiling.order(device)
+    tracked = tiles[positions > 0]
+    lines = int((-(-run.tiling.rows[tracked] * 2 // 64) * run.tiling.columns[tracked]).sum())
+    assert counted["updates"] + counted["coalesced"] == 2 * lines, "each line from here and from the ring"
+    assert counted["set_full_stall"] == 0, "the window keeps the Tracker from ever being full"
+
+
+@pytest.mark.parametrize("policy, threshold", [
+    ("round_robin", "auto"), ("compute_first", "auto"), ("mca", "auto"), ("mca", 5), ("mca", None)])
+def test_traffic_is_exact(machine, policy, threshold):
+    run = fused(machine, policy=policy, threshold=threshold)
+    run.run()
+    chunk = 2048 * 1024 * 2 // 4
+    total = traffic(run)
+    assert total["gemm_read"] == (2048 + 1024) * 512 * 2
+    assert total["rs_read"] == 2 * chunk and total["gemm_write"] + total["rs_write"] == 6 * chunk
+    assert total["ag_read"] == total["ag_write"] == 0
+    counted = run.counters()
+    assert counted["triggers"] == 3 * 32 * 8 and counted["commands"] == 2 * 32 * 8
+    assert counted["lines"] == 2 * chunk // 64 and counted["packets"] == 3 * chunk // 64
+    assert counted["updates"] + counted["coalesced"] == 6 * chunk // 64
+    assert counted["set_full_stall"] == 0, "the window keeps the Tracker from ever being full"
+    assert run.sim.control.event_count[0] == 32 * 8
+    # No sooner than the link allows.
+    bandwidth = machine.link.bandwidth_gb_per_s / machine.memory_clock_ghz
+    assert run.sim.control.rs_end[0] >= run.sim.control.rs_start[0] + 3 * chunk / bandwidth + machine.link.latency_ns
+    chosen, mean = run.chosen_threshold()
+    assert chosen in (5, 10, 30, 127) and 0 < mean <= machine.dram.queue_entries
+
+
+@pytest.mark.parametrize("shape, devices", [
+    ("2048x1024x32", 4),  # the link is slower than the GEMM
+    ("1000x1064x128", 4),  # ragged tiles, narrow wavefront tiles
+    ("1001x1064x64", 3),  # lines of two bytes
+    ("1024x512x64", 2),  # nothing but remote stores
+    ("1024x2048x64", 8),
+])
+def test_other_shapes_run_to_the_end(machine, shape, devices):
+    run = fused(machine, shape, devices)
+    run.run()
+    check_exact(run)
+
+
+@pytest.mark.parametrize("tiles_per_block", [2, 8])
+def test_blocks_of_several_tiles(machine, tiles_per_block):
+    run = fused(variant(machine, dma={"tiles_per_block": tiles_per_block}), "1024x1024x64")
+    run.run()
+    check_exact(run)
+
+
+@pytest.mark.parametrize("policy", ["round_robin", "mca"])
+def test_a_small_tracker_only_takes_longer(small, policy):
+    run = fused(small, "1024x1024x64", policy=policy)
+    assert run.tiling.slices > 1
+    run.run()
+    check_exact(run)
+    assert run.sim.control.blocked_cycles[0] > 0, "the window held the dispatcher back"
+
+
+@pytest.mark.parametrize("shape, devices", [("1024x1024x64", 4), ("1024x768x64", 3), ("512x512x64", 2)])
+@pytest.mark.parametrize("hold_back", [0.0, 0.3])
+def test_a_whole_ring(small, shape, devices, hold_back, seed):
+    """Each device with RTL of its own; random back-pressure and link delays change the time, not what happens."""
+    options = simulation.Options(seed=seed, hold_back=hold_back, link_jitter_cycles=int(100 * hold_back))
+    run = fused(small, shape, devices, mirrored=False, options=options)
+    run.run()
+    for device in range(devices):
+        check_exact(run, device, device)
+        sent = run.sim.link.sent_bytes[device]
+        assert sent == output_bytes(run, device, range(devices - 1))
+        received = output_bytes(run, (device + 1) % devices, range(devices - 1))
+        assert traffic(run, device)["rs_write"] == received
+
+
+@pytest.mark.xfail(strict=True, raises=SimulationError, reason="every device is taken to have device 0's final tiles")
+def test_a_whole_ring_of_ragged_chunks(small):
+    fused(small, "1000x1064x64", 4, mirrored=False).run()
+
+
+@pytest.mark.xfail(strict=True, raises=SimulationError, reason="the mirror knows the workgroup offset of slice 0 only")
+def test_slices_of_different_size(small):
+    run = fused(small, "1024x1408x64", 4)
+    assert len({run.tiling.wg_offset(0, s) for s in range(run.tiling.slices)}) > 1
+    run.run()
+
+
+def test_runs_repeat(machine):
+    first, second = fused(machine, "1024x1024x64"), fused(machine, "1024x1024x64")
+    first.run()
+    second.run()
+    assert (first.now, traffic(first), first.counters()) == (second.now, traffic(second), second.counters())
+
+
+def test_progress_rises_to_the_end(machine):
+    seen = []
+    fused(machine).run(seen.append)
+    assert seen == sorted(seen) and 0 <= seen[0] and seen[-1] == 0.99
+
+
+def test_the_all_gather_follows(machine):
+    run = fused(machine, "1024x1024x64")
+    run.run()
+    before = traffic(run)
+    cycles = run.all_gather()
+    chunk = 1024 * 1024 * 2 // 4
+    total = traffic(run)
+    assert total["ag_read"] == total["ag_write"] == 3 * chunk
+    assert all(total[name] == before[name] for name in PURPOSES if not name.startswith("ag"))
+    least = machine.collective.kernel_launch_ns + 3 * (
+        chunk / (machine.link.bandwidth_gb_per_s / machine.memory_clock_ghz) + machine.link.latency_ns)
+    assert least <= cycles <= 1.05 * least + 500
+
+
+def failure(run: FusedRun) -> str:
+    with pytest.raises(SimulationError) as error:
+        run.run()
+    message = str(error.value)
+    assert "\n" not in message
+    return message
+
+
+def test_a_run_that_stops_says_where(machine, monkeypatch):
+    """With a threshold that no tile reaches nothing is ever sent on."""
+    monkeypatch.setattr(address_space, "UPDATES_PER_ELEMENT", 3)
+    run = fused(machine, "1024x1024x64")
+    message = failure(run)
+    assert re.match(r"nothing moved for \d+ cycles: device 0: 64 of 64 workgroups finished, 0 of 128 final tiles, "
+                    r"window head 16, queued: 0 compute, 0 arriving, 0 in DRAM, 0 leaving, 0 on the link, error None$",
+                    message), message
+    assert run.now >= lockstep.IDLE_LIMIT
+
+
+def test_too_low_a_threshold_is_reported_by_the_hardware(machine, monkeypatch):
+    monkeypatch.setattr(address_space, "UPDATES_PER_ELEMENT", 1)
+    assert "the hardware reports {'code': 'threshold_exceeded'" in failure(fused(machine, "1024x1024x64"))
+
+
+def test_an_unmapped_region_is_reported_by_the_hardware(machine, monkeypatch):
+    program = address_space.AddressSpace.program
+    monkeypatch.setattr(address_space.AddressSpace, "program",
+                        lambda self, driver: program(self, driver) + driver.unmap(1))
+    message = failure(fused(machine, "1024x1024x64"))
+    assert "region_unconfigured" in message and "'region': 1" in message and "device 0" in message
+
+
+def test_an_address_outside_the_region_is_reported_by_the_hardware(machine, monkeypatch):
+    """A leading dimension that is too long leads out of the output."""
+    dma_map = Driver.dma_map
+
+    def stretched(driver, region, **mapping):
+        return dma_map(driver, region, **{**mapping, "pitch_bytes": mapping["pitch_bytes"] * 8})
+    monkeypatch.setattr(Driver, "dma_map", stretched)
+    assert "address_out_of_range" in failure(fused(machine, "1024x1024x64"))
+
+
+def test_checks_find_a_tile_that_completed_twice(machine):
+    run = fused(machine, "1024x1024x64")
+    run.run()
+    run.check()
+    wg, wf = np.argwhere(run.sim.control.events[0])[5]
+    run.sim.control.events[0, wg, wf] += 1
+    with pytest.raises(SimulationError, match=f"device 0: tile of workgroup {wg}, wavefront {wf} completed 2 times "
+                                              "instead of 1$"):
+        run.check()
+
+
+def test_checks_find_a_lost_trigger(machine):
+    run = fused(machine, "1024x1024x64")
+    run.run()
+    for offset, value in run.driver.clear_counters():
+        run.masters[0].write(offset, value)
+    with pytest.raises(SimulationError, match="device 0: 0 triggers for 384 tiles$"):
+        run.check()
+
+
+def test_hardware_of_another_geometry_is_refused(machine, small):
+    library = gpu_library(small.geometry())
+    ports = model_ports(library.ports, small.geometry())
+    with pytest.raises(DriverError, match="set_bits=4 is not possible: this driver was made for 8"):
+        FusedRun(machine, gemm_workload(SHAPE, 4), [compiled_gpu(library)], ports, Policy())
+
+
+def test_a_ring_needs_its_number_of_devices(small):
+    library = gpu_library(small.geometry())
+    ports = model_ports(library.ports, small.geometry())
+    with pytest.raises(ValueError, match="1 RTL instances for 4 devices"):
+        FusedRun(small, gemm_workload(SHAPE, 4), [compiled_gpu(library)], ports, Policy(), mirrored=False)
