@@ -37,14 +37,20 @@ _RUNTIME = ("verilated", "verilated_threads")
 
 
 def build_component(factory: Callable[[], wiring.Component], name: str, parameters: object = None) -> Library:
-    """Compile a fresh component from `factory`; `name` becomes the Verilog module's.
+    """Compile a fresh component from `factory`; for the rest see `component_verilog`."""
+    return build(*component_verilog(factory, name, parameters))
 
-    With `parameters` the Verilog is cached too, which saves the seconds that elaboration takes. They must be all that
-    the component depends on besides the sources in `rtl`, and have a complete repr, as a frozen dataclass has: the
+
+def component_verilog(factory: Callable[[], wiring.Component], name: str,
+                      parameters: object = None) -> tuple[str, PortMap]:
+    """`generate_verilog` of a fresh component; `name` becomes the Verilog module's.
+
+    With `parameters` the result is cached, which saves the seconds that elaboration takes. They must be all that the
+    component depends on besides the sources in `rtl`, and have a complete repr, as a frozen dataclass has: the
     geometry.
     """
     if parameters is None:
-        return build(*generate_verilog(factory(), name))
+        return generate_verilog(factory(), name)
 
     def make(folder: Path) -> None:
         text, ports = generate_verilog(factory(), name)
@@ -57,7 +63,7 @@ def build_component(factory: Callable[[], wiring.Component], name: str, paramete
                  *(f"{path.relative_to(_RTL)}\n{path.read_text()}" for path in sources),
                  *(path.read_text() for path in generator))
     entry = cached(f"verilog-{key}", make)
-    return build((entry / "design.v").read_text(), PortMap.load(entry / "ports.json"))
+    return (entry / "design.v").read_text(), PortMap.load(entry / "ports.json")
 
 
 def build(text: str, ports: PortMap, fast_flags: Sequence[str] = FAST_FLAGS,
@@ -80,20 +86,20 @@ def build(text: str, ports: PortMap, fast_flags: Sequence[str] = FAST_FLAGS,
 def _compile(folder: Path, ports: PortMap, tools: Toolchain, fast_flags: Sequence[str],
              verilator_flags: Sequence[str]) -> None:
     """Add the shared object and the wrapper to the Verilog in the folder."""
-    runtime = _runtime(tools, fast_flags)
+    runtime = runtime_objects(tools, [*COMMON_FLAGS, *fast_flags])
     work = folder / "work"
     work.mkdir()
     run_all([[tools.verilator, *verilator_flags, "--top-module", ports.top, "--Mdir", ".", "../design.v"]], work,
             {**os.environ, "VERILATOR_ROOT": str(tools.verilator_root)})
-    compiler = [*tools.compiler, *COMMON_FLAGS, *_includes(tools), "-I."]
+    compiler = [*tools.compiler, *COMMON_FLAGS, *include_flags(tools), "-I."]
     slow = sorted(work.glob("*__Slow.cpp"))
     fast = sorted(set(work.glob("*.cpp")) - set(slow))
-    units = {**_units(work, "slow", slow, SLOW_FLAGS), **_units(work, "fast", fast, fast_flags)}
+    grouped = {**units(work, "slow", slow, SLOW_FLAGS), **units(work, "fast", fast, fast_flags)}
     # The largest first, so that all end together.
-    order = sorted(units, key=lambda unit: units[unit][0], reverse=True)
-    compile_models = [[*compiler, *units[unit][1], "-c", f"{unit}.cpp", "-o", f"{unit}.o"] for unit in order]
+    order = sorted(grouped, key=lambda unit: grouped[unit][0], reverse=True)
+    compile_models = [[*compiler, *grouped[unit][1], "-c", f"{unit}.cpp", "-o", f"{unit}.o"] for unit in order]
     compile_wrapper = [*compiler, *fast_flags, "-c", "../wrapper.cpp", "-o", "wrapper.o"]
-    objects = ["wrapper.o", *(f"{unit}.o" for unit in order), *sorted(runtime.glob("*.o"))]
+    objects = ["wrapper.o", *(f"{unit}.o" for unit in order), *runtime]
     link = [*tools.compiler, "-shared", *objects, "-lpthread", "-o", f"../{_SHARED_OBJECT}"]
 
     def finish(one_evaluation: bool) -> None:
@@ -109,22 +115,22 @@ def _compile(folder: Path, ports: PortMap, tools: Toolchain, fast_flags: Sequenc
     shutil.rmtree(work)
 
 
-def _units(work: Path, name: str, files: Sequence[Path], flags: Sequence[str]) -> dict[str, tuple[int, Sequence[str]]]:
+def units(work: Path, name: str, files: Sequence[Path], flags: Sequence[str]) -> dict[str, tuple[int, Sequence[str]]]:
     """Write translation units that include the files; gives each unit's size and flags.
 
     A unit costs seconds for Verilator's headers alone, so a small design is one; a large one is several, to be compiled
     side by side.
     """
-    units: dict[str, tuple[int, Sequence[str]]] = {}
+    grouped: dict[str, tuple[int, Sequence[str]]] = {}
     size = _UNIT_BYTES
     for path in files:
         if size >= _UNIT_BYTES:
-            unit, size = f"{name}{len(units)}", 0
+            unit, size = f"{name}{len(grouped)}", 0
         size += path.stat().st_size
-        units[unit] = (size, flags)
+        grouped[unit] = (size, flags)
         with (work / f"{unit}.cpp").open("a") as source:
             source.write(f'#include "{path.name}"\n')
-    return units
+    return grouped
 
 
 def _passes_self_test(shared_object: Path) -> bool:
@@ -135,18 +141,18 @@ def _passes_self_test(shared_object: Path) -> bool:
     return subprocess.run(command, check=False).returncode == 0
 
 
-def _includes(tools: Toolchain) -> list[str]:
+def include_flags(tools: Toolchain) -> list[str]:
     return [f"-I{tools.include}", f"-I{tools.include / 'vltstd'}"]
 
 
-def _runtime(tools: Toolchain, fast_flags: Sequence[str]) -> Path:
-    """Folder with Verilator's run-time library as objects, the same for every design."""
-    compile_fast = [*tools.compiler, *COMMON_FLAGS, *_includes(tools), *fast_flags, "-c"]
+def runtime_objects(tools: Toolchain, flags: Sequence[str], names: Sequence[str] = _RUNTIME) -> list[Path]:
+    """Verilator's run-time library as objects, the same for every design."""
+    compiler = [*tools.compiler, *flags, *include_flags(tools), "-c"]
 
     def make(folder: Path) -> None:
         work = folder / "work"
         work.mkdir()
-        run_all([[*compile_fast, tools.include / f"{name}.cpp", "-o", f"../{name}.o"] for name in _RUNTIME], work)
+        run_all([[*compiler, tools.include / f"{name}.cpp", "-o", f"../{name}.o"] for name in names], work)
         shutil.rmtree(work)
 
-    return cached("runtime-" + digest(*tools.identity, *map(str, compile_fast)), make)
+    return sorted(cached("runtime-" + digest(*tools.identity, *compiler, *names), make).glob("*.o"))

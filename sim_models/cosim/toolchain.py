@@ -3,6 +3,7 @@
 import importlib.metadata
 import importlib.util
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -90,4 +91,4 @@ def run_all(commands: Sequence[Sequence[str | Path]], folder: Path, env: dict[st
 
 def _first_error(output: str) -> str:
     lines = output.splitlines() or ["it printed nothing"]
-    return next((line for line in lines if "error" in line.lower()), lines[-1])
+    return next((line for line in lines if re.search("error|undefined|hidden symbol", line, re.IGNORECASE)), lines[-1])

@@ -70,8 +70,8 @@ def struct_fields(shape, prefix: str = "", lsb: int = 0) -> dict[str, Field]:
 
 
 def _declared_ports(text: str, name: str) -> dict[tuple[str, str], int]:
-    """(direction, name) -> width, as the top module declares them."""
+    """(direction, name) -> width, as the top module declares them. A keyword as a name, say `config`, is escaped."""
     start = text.index(f"\nmodule {name}(")
     body = text[start:text.index("\nendmodule", start)]
-    ports = re.findall(r"^\s*(input|output)\s+(?:\[(\d+):0\]\s+)?(\w+)\s*;", body, re.MULTILINE)
+    ports = re.findall(r"^\s*(input|output)\s+(?:\[(\d+):0\]\s+)?\\?(\w+)\s*;", body, re.MULTILINE)
     return {(side, port): int(msb or 0) + 1 for side, msb, port in ports}

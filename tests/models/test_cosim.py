@@ -44,6 +44,7 @@ class Widths(wiring.Component):
             "retired": In(layouts.retirement(GEOMETRY)),
             "total": Out(130),
             "word": Out(64),
+            "config": Out(3),  # a keyword of Verilog
             "same_cycle": Out(8),
             "row": Out(12),
         })
@@ -58,6 +59,7 @@ class Widths(wiring.Component):
                 m.d.sync += command.valid.eq(0)
         m.d.sync += self.total.eq((self.total << 3) ^ self.levels[0][1] ^ self.offset ^ (self.total >> 70))
         m.d.sync += self.word.eq(self.word * 5 + self.levels[1][0] + 1)
+        m.d.sync += self.config.eq(self.offset)
         m.d.comb += self.same_cycle.eq(self.levels[1][1] + self.word[:7] + Mux(self.op.as_value() == 2, 1, 0))
         m.submodules.rows = rows = memory.Memory(shape=12, depth=16, init=range(16))
         write, read = rows.write_port(), rows.read_port()

@@ -1,0 +1,61 @@
+"""The same RTL and the same stimulus on every simulator: how fast is each?"""
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+from amaranth.lib import wiring
+
+from ..errors import Failure
+from .amaranth_backend import AmaranthBackend
+from .build import build, component_verilog
+from .cocotb_run import build_simulation, replay_cocotb
+from .compiled import CompiledBackend
+
+_BARE_SECONDS = 1.0
+_AMARANTH_SECONDS = 3.0
+_COCOTB_CYCLES = 2000
+_CHUNK_CYCLES = 20
+
+
+def benchmark(factory: Callable[[], wiring.Component], name: str, stimulus: np.ndarray,
+              parameters: object = None) -> dict[str, float]:
+    """Simulated cycles per second of host time: `bare` (a C++ loop), `cocotb` (on Verilator) and `amaranth`.
+
+    Building and starting are not counted. The slow simulators replay only the stimulus' beginning, and Failure is
+    raised if their outputs differ from the compiled RTL's. For `factory`, `name` and `parameters` see
+    `component_verilog`.
+    """
+    text, ports = component_verilog(factory, name, parameters)
+    speeds = {}
+    with CompiledBackend(build(text, ports)) as backend:
+        expected = backend.run(stimulus)
+        start, cycles = time.perf_counter(), 0
+        while (seconds := time.perf_counter() - start) < _BARE_SECONDS:
+            backend.checksum(stimulus)
+            cycles += len(stimulus)
+        speeds["bare"] = cycles / seconds
+
+    beginning = stimulus[:_COCOTB_CYCLES]
+    outputs, seconds = replay_cocotb(build_simulation(text, ports), ports, beginning)
+    _compare("cocotb", outputs, expected)
+    speeds["cocotb"] = len(beginning) / seconds
+
+    with AmaranthBackend(factory(), ports) as backend:
+        traces, seconds = [], 0.0
+        for first in range(0, len(stimulus), _CHUNK_CYCLES):
+            start = time.perf_counter()
+            traces.append(backend.run(stimulus[first:first + _CHUNK_CYCLES]))
+            seconds += time.perf_counter() - start
+            if seconds > _AMARANTH_SECONDS:
+                break
+        outputs = np.concatenate(traces)
+    _compare("amaranth", outputs, expected)
+    speeds["amaranth"] = len(outputs) / seconds
+    return speeds
+
+
+def _compare(simulator: str, outputs: np.ndarray, expected: np.ndarray) -> None:
+    different = np.flatnonzero((outputs != expected[:len(outputs)]).any(axis=1))
+    if len(different):
+        raise Failure(f"{simulator} and the compiled RTL differ from cycle {different[0]} on.")

