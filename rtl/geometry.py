@@ -99,7 +99,7 @@ class ChannelGeometry:
     request_bytes: int = 64  #: largest request; one line
     queue_entries: int = 64  #: DRAM queue per channel, whose occupancy the arbiter sees
     guard_buckets: int = 64  #: counters per channel that order DMA reads behind queued updates
-    dma_fifo: int = 4  #: DMA reads that may wait at one channel
+    dma_fifo: int = 32  #: DMA reads that may wait at one channel
     coalescer_timeout_cycles: int = 16  #: an update is held back at most this long for a neighbour
 
     def __post_init__(self) -> None:
@@ -141,9 +141,9 @@ class DmaGeometry:
 
     regions: int = 16  #: address-space mappings; region 0 means "not mapped by T3"
     device_bits: int = 6
-    engines: int = 2  #: one 64-byte line per cycle each
+    engines: int = 4  #: one 64-byte line per cycle each
     ready_commands: int = 1024  #: complete blocks that wait for an engine
-    outstanding_lines: int = 512  #: lines read but not yet on the link, all engines together
+    outstanding_lines: int = 2048  #: lines read but not yet on the link, all engines together
     egress_lanes: int = 2  #: 64-byte packets towards the link per cycle
 
     def __post_init__(self) -> None:

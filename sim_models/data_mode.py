@@ -268,7 +268,7 @@ class DataRun(FusedRun):
         self._alu = CompiledBackend(build_component(lambda: NmcAlu(CompiledAlu.COLUMN_BYTES), "nmc_alu",
                                                     CompiledAlu.COLUMN_BYTES))
         self.data = self._make_data(options.seed, stagger_cycles)
-        # Ragged chunks have different numbers of tiles. The loop knows one number: `_batch` looks at the others.
+        # Ragged chunks have different numbers of tiles. The loop knows one number: `advance` looks at the others.
         self._expected_events = self._final_tiles()
         self.sim = self.sim._replace(expected_events=int(self._expected_events.min()))
 
@@ -296,7 +296,7 @@ class DataRun(FusedRun):
         return np.array([sum(tiling.wf_tiles(int(t)) for t, p in zip(*tiling.order(d)[:2]) if p == tiling.devices - 1)
                          for d in range(tiling.devices)])
 
-    def _batch(self, cycles: int) -> int:
+    def advance(self, cycles: int) -> int:
         alu, data = self._alu, self.data
         alu_words = alu.inputs.view(np.int64), alu.outputs.view(np.int64)
         padding = -len(self.backends) % _DEVICE_SLOTS

@@ -81,7 +81,7 @@ class FusedRun:
         """Run the fused kernel to its end. Raises SimulationError with a diagnosis."""
         total = self.sim.shape.workgroups * len(self.backends)
         while True:
-            state = self._batch(BATCH_CYCLES)
+            state = self.advance(BATCH_CYCLES)
             progress(min(0.99, self.sim.gemm.finished.sum() / total))
             if state == lockstep.DONE:
                 break
@@ -97,13 +97,14 @@ class FusedRun:
         fresh.ring.start_time[:] = first + launch
         self.sim = self.sim._replace(phase=memory.ALL_GATHER, ring=fresh.ring, ring_shape=fresh.ring_shape,
                                      link=fresh.link)
-        while (state := self._batch(BATCH_CYCLES)) == lockstep.RUNNING:
+        while (state := self.advance(BATCH_CYCLES)) == lockstep.RUNNING:
             progress(min(0.99, float(self.sim.ring.step[0]) / self.workload.tp))
         if state == lockstep.STUCK:
             raise SimulationError(f"the all-gather did not move for {lockstep.IDLE_LIMIT} cycles")
         return self.now - first
 
-    def _batch(self, cycles: int) -> int:
+    def advance(self, cycles: int) -> int:
+        """At most so many memory cycles; `lockstep.RUNNING`, `DONE` or `STUCK`."""
         if hasattr(self.backends[0], "handle"):
             handles = tuple(backend.handle for backend in self.backends)
             self.now, state = lockstep.lockstep(self.sim, self.backends[0].library.step, handles, self._inputs,

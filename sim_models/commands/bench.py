@@ -11,7 +11,7 @@ from sim_models.errors import BadInput
 def bench(
     cycles: Annotated[int, typer.Option(
         metavar="N", parser=whole_number,
-        help="Cycles for the compiled engines; the others get as many as take about as long.")] = 200_000,
+        help="Cycles of the stimulus; the slow engines replay its beginning.")] = 20_000,
     engine: Annotated[str, typer.Option(
         metavar="A,B,...", help="Engines to measure.")] = "lockstep,bare,cocotb,amaranth",
     machine: MachineOption = "t3-table1",

@@ -1,0 +1,78 @@
+"""How fast the engines step the same RTL on the same stimulus, in one run.
+
+The stimulus is the beginning of a fused run, bus accesses included: a layer with a small K, so that reads, stores,
+triggers, DMA reads and arrivals are all there from the first ten thousand cycles on.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from .fused import FusedRun, Policy
+from .machine import Machine
+from .results import BenchResult, collect_versions
+from .workloads import transformer_workload
+
+_REPEATS = 3
+
+
+class _Recorder:
+    """A backend that notes the inputs of every cycle."""
+
+    def __init__(self, backend) -> None:
+        self._backend = backend
+        self.rows: list[np.ndarray] = []
+
+    def __getattr__(self, name):
+        return getattr(self._backend, name)
+
+    def step(self, cycles: int = 1) -> None:
+        for _ in range(cycles):
+            self.note()
+            self._backend.step()
+
+    def note(self) -> None:
+        self.rows.append(self._backend.inputs.copy())
+
+
+def run_bench(machine: Machine, engines: Sequence[str], cycles: int, progress: Callable[[str, float], None],
+              seed: int = 0) -> BenchResult:
+    """Cycles per second of each engine; `seed` is not used, the stimulus is a workload's."""
+    from .cosim.gpu import benchmark_gpu, compiled_gpu, gpu_library, model_ports
+    workload = transformer_workload("t-nlg", "op", 16)
+    geometry = machine.geometry()
+    library = gpu_library(geometry)
+    ports = model_ports(library.ports, geometry)
+
+    def fused(backend) -> FusedRun:
+        backend.reset()
+        return FusedRun(machine, workload, [backend], ports, Policy("mca"))
+
+    speeds = {}
+    if "lockstep" in engines:
+        best = 0.0
+        for attempt in range(_REPEATS + 1):  # the first compiles the loop
+            with compiled_gpu(library) as backend:
+                run = fused(backend)
+                start = time.perf_counter()
+                run.advance(cycles)
+                best = max(best, cycles / (time.perf_counter() - start)) if attempt else best
+            progress("lockstep", (attempt + 1) / (_REPEATS + 1))
+        speeds["lockstep"] = best
+    others = [name for name in engines if name != "lockstep"]
+    if others:
+        with compiled_gpu(library) as backend:
+            recorder = _Recorder(backend)
+            run = fused(recorder)
+            for cycle in range(cycles):
+                run.advance(1)
+                recorder.note()
+                if cycle % 1000 == 0:
+                    for name in others:
+                        progress(name, 0.5 * cycle / cycles)
+        speeds |= benchmark_gpu(geometry, np.array(recorder.rows), others)
+        for name in others:
+            progress(name, 1.0)
+    return BenchResult(cycles_per_second={name: speeds[name] for name in engines if name in speeds},
+                       cycles={name: cycles for name in engines}, versions=collect_versions())
