@@ -11,7 +11,7 @@ from rtl.gpu_top import GpuTop
 from ..lockstep import Ports
 from .amaranth_backend import AmaranthBackend
 from .bench import benchmark
-from .build import build_component
+from .build import build_component, component_verilog
 from .compiled import CompiledBackend
 from .library import Library
 from .ports import PortMap
@@ -28,16 +28,11 @@ def gpu_library(geometry: Geometry) -> Library:
 
 def amaranth_gpu(geometry: Geometry) -> AmaranthBackend:
     """The same top on Amaranth's own simulator: slow, without a compiler."""
-    return AmaranthBackend(GpuTop(geometry), PortMap.load(_verilog(geometry) / "ports.json"))
+    return AmaranthBackend(GpuTop(geometry), component_verilog(partial(GpuTop, geometry), NAME, geometry)[1])
 
 
 def compiled_gpu(library: Library) -> CompiledBackend:
     return CompiledBackend(library)
-
-
-def _verilog(geometry: Geometry) -> Path:
-    """Folder with the top's Verilog and its PortMap, from the cache if its sources have not changed."""
-    return cached("verilog-" + _sources_digest(geometry), lambda path: _write_verilog(geometry, path))
 
 
 def model_ports(ports: PortMap, geometry: Geometry) -> Ports:
