@@ -17,13 +17,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rtl.nmc_alu import NmcAlu
-
 from . import bits, lockstep, simulation
-from .cosim.build import build_component
-from .cosim.compiled import CompiledBackend
 from .cosim.gpu import amaranth_gpu, compiled_gpu, gpu_library, model_ports
-from .cosim.nmc_alu import CompiledAlu
+from .cosim.nmc_alu import COLUMN_BYTES, compiled_alu
 from .fused import FusedRun, Policy, SimulationError
 from .jit import compiled, inlined
 from .machine import Machine
@@ -32,7 +28,7 @@ from .workloads import Workload
 
 NEGATIVE_ZERO = 0x8000
 QUIET_NAN = 0x7E00  #: the ALU's only NaN
-COLUMN = CompiledAlu.COLUMN_BYTES // 2  #: elements of one DRAM column
+COLUMN = COLUMN_BYTES // 2  #: elements of one DRAM column
 #: Compiled loops are given this many devices (or a multiple), so that one version serves all ring sizes.
 _DEVICE_SLOTS = 8
 
@@ -265,10 +261,9 @@ class DataRun(FusedRun):
         super().__init__(machine, workload, backends, model_ports(backends[0].ports, geometry), policy, mirrored=False,
                          options=options)
         self.products = Products.of(self.tiling, workload.k, options.seed, scale)
-        self._alu = CompiledBackend(build_component(lambda: NmcAlu(CompiledAlu.COLUMN_BYTES), "nmc_alu",
-                                                    CompiledAlu.COLUMN_BYTES))
+        self._alu = compiled_alu()
         self.data = self._make_data(options.seed, stagger_cycles)
-        # Ragged chunks have different numbers of tiles. The loop knows one number: `advance` looks at the others.
+        # Ragged chunks have different numbers of tiles. The loop knows one number: `_batch` looks at the others.
         self._expected_events = self._final_tiles()
         self.sim = self.sim._replace(expected_events=int(self._expected_events.min()))
 
@@ -296,7 +291,7 @@ class DataRun(FusedRun):
         return np.array([sum(tiling.wf_tiles(int(t)) for t, p in zip(*tiling.order(d)[:2]) if p == tiling.devices - 1)
                          for d in range(tiling.devices)])
 
-    def advance(self, cycles: int) -> int:
+    def _batch(self, cycles: int) -> int:
         alu, data = self._alu, self.data
         alu_words = alu.inputs.view(np.int64), alu.outputs.view(np.int64)
         padding = -len(self.backends) % _DEVICE_SLOTS

@@ -9,15 +9,21 @@ from .build import build_component
 from .compiled import CompiledBackend
 
 DTYPES = {dtype.name.lower(): dtype.value for dtype in AluDtype}
+COLUMN_BYTES = 32
+
+
+def compiled_alu() -> CompiledBackend:
+    """A fresh instance, for one column at a time."""
+    return CompiledBackend(build_component(lambda: NmcAlu(COLUMN_BYTES), "nmc_alu", COLUMN_BYTES))
 
 
 class CompiledAlu:
     """One column per cycle, the consumer always ready; columns are rows of 32-bit words."""
 
-    COLUMN_BYTES = 32
+    COLUMN_BYTES = COLUMN_BYTES
 
     def __init__(self):
-        self._backend = CompiledBackend(build_component(lambda: NmcAlu(self.COLUMN_BYTES), "nmc_alu"))
+        self._backend = compiled_alu()
         self._ports = self._backend.ports
         self._request = None
         self.cycles = 0

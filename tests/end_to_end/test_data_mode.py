@@ -91,6 +91,7 @@ def random_case(seed: int) -> tuple:
     gpu = described.gpu
     tile_m = pick(gpu.tile_m, 32, 96)
     per_block = [2**i for i in range(4) if gpu.wavefronts_per_workgroup % 2**i == 0]
+    starvation = pick(0, 1, 16, 400)
     buffer = pick(tile_m * 2, 1024, 65536)
     described = machine(
         name,
@@ -98,11 +99,14 @@ def random_case(seed: int) -> tuple:
         link={"bandwidth_gb_per_s": pick(1.0, 8.0, 30.0, 200.0), "latency_ns": pick(0.0, 30.0, 700.0),
               "egress_buffer_bytes": max(buffer, tile_m * 2)},
         dma={"tiles_per_block": int(random.choice(per_block))},
-        arbiter={"starvation_limit_cycles": pick(0, 1, 16, 400)})
-    while not fits(described, workload := gemm_workload(
-            f"{random.integers(1, 6 * tile_m)}x{random.integers(1, 9 * gpu.tile_n)}x{random.integers(1, 100)}", devices)):
-        pass
-    policy = Policy(pick(*POLICIES), pick("auto", None, 0, 3, 10))
+        arbiter={"starvation_limit_cycles": starvation})
+    while True:
+        m, n, k = (random.integers(1, limit) for limit in (6 * tile_m, 9 * gpu.tile_n, 100))
+        workload = gemm_workload(f"{m}x{n}x{k}", devices)
+        if fits(described, workload):
+            break
+    # A threshold of 0 needs a starvation limit: it lets no communication pass that the producer may be waiting for.
+    policy = Policy(pick(*POLICIES), pick("auto", None, 0 if starvation else 1, 3, 10))
     options = chaos(seed, pick(0.0, 0.05, 0.5), pick(0, 20, 1000))
     return described, workload, policy, options, pick(0, 100, 5000)
 
