@@ -1,0 +1,478 @@
+"""The wired GPU, compiled: what a driver sees through the bus, and a tile's life from its dispatch to its last packet.
+
+Whole kernels run on it in tests/models/test_fused.py.
+"""
+
+import random
+from collections import Counter, deque
+
+import pytest
+
+from rtl.address_map import channel_of
+from rtl.layouts import Op, Source
+from sim_models.apb import ApbMaster, BusError
+from sim_models.cosim.compiled import CompiledBackend
+from sim_models.cosim.gpu import gpu_library
+from sim_models.driver import Driver
+from sim_models.machine import load_machine
+from tests.models.variants import small_machine
+
+GEOMETRY = small_machine(load_machine()).geometry()
+CHANNELS, LANES = GEOMETRY.channel.channels, GEOMETRY.dma.egress_lanes
+READ, STORE, UPDATE = Op.READ.value, Op.STORE.value, Op.UPDATE.value
+LOCAL, REMOTE, DMA = Source.LOCAL.value, Source.REMOTE.value, Source.DMA.value
+
+EVENT_REGION, DMA_REGION, REMOTE_REGION = 1, 2, 3
+BASE, LIMIT = 0x12_3456_0040, 0x12_3457_0040
+ROW, COLUMNS, PITCH = 160, 4, 512  #: of a wavefront tile, in bytes; 3 lines per column, the last one short
+OFFSET, WG_OFFSET, PEER, THERE = -0x2_0000, 9, 5, 7
+
+
+class Gpu:
+    """The top with a memory that takes what comes and retires writes in order, `memory_cycles` after they came.
+
+    Inputs wait in queues; outputs are kept in lists. `idle` is the probability that a handshake is held back.
+    """
+
+    def __init__(self, seed: int = 1, idle: float = 0.0, memory_cycles: int = 30) -> None:
+        self.backend = CompiledBackend(gpu_library(GEOMETRY))
+        self.ports = self.backend.ports
+        self.random, self.idle, self.memory_cycles = random.Random(seed), idle, memory_cycles
+        self.cycle = 0
+        streams = [f"{side}[{c}]" for side in ("compute", "inbound") for c in range(CHANNELS)]
+        self.waiting = {name: deque() for name in (*streams, *(f"outbound[{i}]" for i in range(LANES)), "dispatch")}
+        self.offered = set()
+        self.dram, self.packets, self.events = [], [], []
+        self.in_memory = [deque() for _ in range(CHANNELS)]
+        self.bus, self.driver = ApbMaster(self.backend), Driver(GEOMETRY)
+        self.backend.step(4 * GEOMETRY.tracker.window_slots)
+
+    def get(self, name: str) -> int:
+        port = self.ports.port(name)
+        words = self.backend.outputs[port.offset:port.offset + port.words]
+        return sum(int(word) << 64 * i for i, word in enumerate(words)) & ((1 << port.width) - 1)
+
+    def put(self, name: str, value: int) -> None:
+        port = self.ports.port(name)
+        for i in range(port.words):
+            self.backend.inputs[port.offset + i] = value >> 64 * i & (1 << 64) - 1
+
+    def fields(self, name: str) -> dict[str, int]:
+        value = self.get(name)
+        return {leaf: value >> bits.lsb & (1 << bits.width) - 1 for leaf, bits in self.ports.port(name).fields.items()
+                if leaf != "request"}
+
+    def put_fields(self, name: str, values: dict[str, int]) -> None:
+        fields = self.ports.port(name).fields
+        assert fields.keys() == values.keys()
+        self.put(name, sum((value & (1 << fields[leaf].width) - 1) << fields[leaf].lsb
+                           for leaf, value in values.items()))
+
+    def program(self, writes) -> None:
+        """Register writes, between cycles; everything else stands still meanwhile."""
+        self._quiet()
+        for offset, value in writes:
+            self.bus.write(offset, value)
+
+    def read(self, name: str) -> int:
+        self._quiet()
+        return self.bus.read(self.driver.registers[name].offset)
+
+    def status(self) -> set[str]:
+        word = self.read("STATUS")
+        return {name for name, value in self.driver.decode("STATUS", word).items() if value}
+
+    def busy(self) -> set[str]:
+        return self.status() - {"drain", "monitor_done", "error"}
+
+    def error(self) -> dict | None:
+        self._quiet()
+        return self.driver.first_error(self.bus.read)
+
+    def counters(self) -> dict[str, int]:
+        names = [register.name for register in self.driver.registers.fixed if register.name.startswith("COUNT_")]
+        return {name.removeprefix("COUNT_").lower(): self.read(name) for name in names}
+
+    def _quiet(self) -> None:
+        for name in self.waiting:
+            self.put(f"{name}.valid", 0)
+        for name in self._outputs():
+            self.put(f"{name}.ready", 0)
+        for c in range(CHANNELS):
+            self.put(f"retirement[{c}]", 0)
+        self.offered.clear()
+
+    def _outputs(self) -> list[str]:
+        return [*(f"dram[{c}]" for c in range(CHANNELS)), *(f"packets[{i}]" for i in range(LANES)), "events"]
+
+    def run(self, cycles: int = 400) -> "Gpu":
+        for _ in range(cycles):
+            self._step()
+        return self
+
+    def _step(self) -> None:
+        for name, queue in self.waiting.items():
+            offer = bool(queue) and (name in self.offered or self.random.random() >= self.idle)
+            self.put(f"{name}.valid", offer)
+            if offer:
+                self.offered.add(name)
+                self.put_fields(f"{name}.payload", queue[0])
+                if self.get(f"{name}.ready"):
+                    queue.popleft()
+                    self.offered.discard(name)
+        for name in self._outputs():
+            ready = self.random.random() >= self.idle
+            self.put(f"{name}.ready", ready)
+            if ready and self.get(f"{name}.valid"):
+                self._take(name, self.fields(f"{name}.payload"))
+        for c, queue in enumerate(self.in_memory):
+            due = bool(queue) and queue[0][0] <= self.cycle
+            self.put(f"retirement[{c}]", 1 | queue.popleft()[1] << 1 if due else 0)
+        self.backend.step()
+        self.cycle += 1
+
+    def _take(self, name: str, item: dict[str, int]) -> None:
+        if name == "events":
+            self.events.append(item)
+        elif name.startswith("packets"):
+            self.packets.append(item)
+        else:
+            c = int(name[5:-1])
+            request = {leaf.removeprefix("request."): value for leaf, value in item.items()}
+            assert channel_of(request["address"], GEOMETRY) == c
+            self.dram.append(request | {"cycle": self.cycle})
+            if request["op"] != READ and request["region"]:
+                self.in_memory[c].append((self.cycle + self.memory_cycles, request["bucket"]))
+
+    def access(self, side: str, address: int, byte_count: int, **ids) -> None:
+        item = {"address": address, "bytes": byte_count, "op": UPDATE, "source": LOCAL, "region": 0, "wf": 0, "wg": 0}
+        self.waiting[f"{side}[{channel_of(address, GEOMETRY)}]"].append(item | ids)
+
+    def dispatch(self, wg: int, tiles: int) -> None:
+        self.waiting["dispatch"].append({"wg": wg, "tiles": tiles})
+
+
+def lines(first: int = BASE):
+    """(address, bytes) of a wavefront tile's lines in the order of a DMA engine."""
+    for column in range(COLUMNS):
+        start = first + column * PITCH
+        address, end = start, start + ROW
+        while address < end:
+            size = min(64 - address % 64, end - address)
+            yield address, size
+            address += size
+
+
+def mappings(driver: Driver) -> list:
+    there = {"base": BASE, "limit": LIMIT, "device": PEER, "destination_region": THERE, "address_offset": OFFSET,
+             "wg_offset": WG_OFFSET}
+    return [
+        *driver.event_map(EVENT_REGION, base=BASE, limit=LIMIT, tile_bytes=ROW * COLUMNS, updates_per_element=2),
+        *driver.dma_map(DMA_REGION, **there, row_bytes=ROW, columns=COLUMNS, pitch_bytes=PITCH, updates_per_element=2),
+        *driver.remote_map(REMOTE_REGION, **there, operation="store"),
+        *driver.policy("round_robin"), *driver.window(2, shift=None),
+    ]
+
+
+def programmed(**options) -> Gpu:
+    gpu = Gpu(**options)
+    gpu.program(mappings(gpu.driver) + gpu.driver.clear_counters() + gpu.driver.restart())
+    return gpu.run(2 * GEOMETRY.tracker.window_slots)
+
+
+def outline(items, *names) -> Counter:
+    return Counter(tuple(item[name] for name in names) for item in items)
+
+
+# The bus
+
+
+def test_identity_and_geometry():
+    gpu = Gpu()
+    gpu.driver.check_identity(gpu.bus.read)
+    assert gpu.read("ID").to_bytes(4, "big") == b"T3TT"
+    assert gpu.error() is None and set(gpu.counters().values()) == {0}
+    assert gpu.status() == {"drain"}
+
+
+def test_registers_read_back(rng):
+    gpu = Gpu()
+    registers = [(offset, register) for offset, register, region in gpu.driver.registers.all_registers()
+                 if register.access == "rw"]
+    written = {}
+    for offset, register in rng.sample(registers, len(registers)):
+        written[offset] = value = rng.getrandbits(32) & sum(field.encode(field.mask) for field in register.fields)
+        gpu.bus.write(offset, value)
+    for offset, register in registers:
+        assert gpu.bus.read(offset) == written[offset], register.name
+
+
+@pytest.mark.parametrize("offset, write", [(0x00C, True), (0x0F8, False), (0x3FC, True)])
+def test_refused_transfers(offset, write):
+    gpu = Gpu()
+    with pytest.raises(BusError, match=f"register {offset:#05x}: .* refused"):
+        gpu.bus.write(offset, 1) if write else gpu.bus.read(offset)
+    gpu.driver.check_identity(gpu.bus.read)
+
+
+# A tile's life
+
+
+def play_a_tile(gpu: Gpu, wg: int = 0) -> None:
+    """Workgroup `wg` with two tiles: wavefront 0 is sent on by DMA, wavefront 1 stays and raises an event."""
+    stays = BASE + COLUMNS * PITCH
+    dram, packets, events = len(gpu.dram), len(gpu.packets), len(gpu.events)
+    before = gpu.counters()
+    gpu.dispatch(wg, tiles=2)
+    gpu.run(50)
+    assert not gpu.waiting["dispatch"] and gpu.get("head") == wg
+
+    arriving = [(wf, address, size) for wf, first in enumerate((BASE, stays)) for address, size in lines(first)]
+    gpu.random.shuffle(arriving)
+    for wf, address, size in arriving:  # from the ring, all under the event region, before the local ones
+        gpu.access("inbound", address, size, source=DMA, region=EVENT_REGION, wf=wf, wg=wg)
+    for wf, region, first in ((0, DMA_REGION, BASE), (1, EVENT_REGION, stays)):
+        for address, size in list(lines(first))[:-1]:
+            gpu.access("compute", address, size, region=region, wf=wf, wg=wg)
+    gpu.run(400)
+    assert len(gpu.dram) - dram == 46 and not any(gpu.waiting.values())
+    assert len(gpu.events) == events and gpu.get("head") == wg, "a line of each tile is missing"
+    assert all(command["op"] == UPDATE for command in gpu.dram[dram:])
+    assert gpu.busy() == {"tracker_occupied"}
+
+    address, size = list(lines(BASE))[-1]
+    gpu.access("compute", address, size, region=DMA_REGION, wf=0, wg=wg)
+    gpu.run(400)
+    commands = gpu.dram[dram:]
+    reads = [command for command in commands if command["op"] == READ]
+    assert outline(reads, "address", "bytes") == Counter(lines(BASE))
+    assert {(c["source"], c["wf"], c["wg"], c["region"], c["communication"]) for c in reads} == {
+        (DMA, 0, wg, DMA_REGION, 1)}
+    assert gpu.get("head") == wg, "the other tile is open"
+    last_write = {c["address"]: c["cycle"] for c in commands if c["op"] != READ}
+    for read in reads:  # the order guard
+        assert read["cycle"] >= last_write[read["address"]] + gpu.memory_cycles
+
+    assert len(gpu.packets) == packets
+    for number, read in enumerate(reads):  # their data leave
+        item = {name: read[name] for name in ("address", "bytes", "op", "source", "region", "wf", "wg")}
+        gpu.waiting[f"outbound[{number % LANES}]"].append(item)
+    address, size = list(lines(stays))[-1]
+    gpu.access("compute", address, size, region=EVENT_REGION, wf=1, wg=wg)
+    gpu.run(400)
+    sent = gpu.packets[packets:]
+    assert outline(sent, "address", "bytes") == Counter((a + OFFSET, size) for a, size in lines(BASE))
+    assert outline(sent, "op", "source", "region", "wf", "wg", "device") == {
+        (UPDATE, DMA, THERE, 0, wg + WG_OFFSET, PEER): len(sent)}
+    assert gpu.events[events:] == [{"address": stays, "region": EVENT_REGION, "wf": 1, "wg": wg}]
+    assert gpu.get("head") == wg + 1
+    assert len(gpu.dram) - dram == 48 + 12, "nothing else reached memory"
+
+    counted = {name: count - before[name] for name, count in gpu.counters().items() if name != "ready_high_water"}
+    assert counted["updates"] + counted["coalesced"] == 48
+    assert counted["triggers"] == 2 and counted["commands"] == 1
+    assert counted["lines"] == counted["packets"] == 12
+    assert counted["set_full_stall"] == 0
+    assert not gpu.busy() and gpu.error() is None
+
+
+@pytest.mark.parametrize("idle", [0.0, 0.4])
+def test_a_tiles_life(idle, seed):
+    gpu = programmed(seed=seed, idle=idle)
+    for wg in range(3):
+        play_a_tile(gpu, wg)
+    assert gpu.read("COUNT_READY_HIGH_WATER") == 1
+    gpu.program(gpu.driver.clear_counters())
+    assert set(gpu.counters().values()) == {0}
+
+
+def test_reset_in_flight(seed):
+    gpu = programmed(seed=seed)
+    gpu.dispatch(0, tiles=2)
+    for address, size in lines():
+        gpu.access("compute", address, size, region=DMA_REGION)
+        gpu.access("inbound", address, size, region=9, wf=1)  # an error, too
+        for distant in range(1, 9):
+            gpu.access("compute", address + (distant << 20), size, op=READ)
+    gpu.run(12)
+    assert gpu.dram and any(gpu.waiting.values())
+    gpu._quiet()
+    gpu.put("rst", 1)
+    gpu.backend.step(2)
+    gpu.put("rst", 0)
+    gpu.backend.step(4 * GEOMETRY.tracker.window_slots)
+    assert gpu.error() is None and gpu.get("head") == 0 and set(gpu.counters().values()) == {0}
+    assert gpu.read("WINDOW") == gpu.driver.registers["WINDOW"].reset
+    for queue in (*gpu.waiting.values(), *gpu.in_memory):
+        queue.clear()
+    gpu.program(mappings(gpu.driver) + gpu.driver.restart())
+    play_a_tile(gpu.run(100))
+
+
+def test_a_new_kernel_counts_from_zero(seed):
+    gpu = programmed(seed=seed)
+    for _ in range(2):
+        play_a_tile(gpu)
+        gpu.program(gpu.driver.restart())
+        gpu.run(2 * GEOMETRY.tracker.window_slots)
+        assert gpu.get("head") == 0
+
+
+def test_a_compute_units_store_leaves_for_the_peer():
+    gpu = programmed()
+    for number, (address, size) in enumerate(lines()):
+        gpu.waiting[f"outbound[{number % LANES}]"].append(
+            {"address": address, "bytes": size, "op": UPDATE, "source": LOCAL, "region": REMOTE_REGION, "wf": 6,
+             "wg": 0xFFFA})
+    gpu.run(50)
+    assert outline(gpu.packets, "address", "bytes") == Counter((a + OFFSET, size) for a, size in lines())
+    assert outline(gpu.packets, "op", "source", "region", "wf", "wg", "device") == {
+        (STORE, REMOTE, THERE, 6, 3, PEER): 12}, "workgroups wrap around"
+    assert not gpu.dram and gpu.counters()["packets"] == 12 and gpu.error() is None
+
+
+def test_ordinary_traffic_passes_unseen(rng):
+    gpu = programmed(seed=rng.random(), idle=0.2)
+    wanted = Counter()
+    for number in range(300):
+        side, op = rng.choice([("compute", READ), ("compute", STORE), ("inbound", STORE)])
+        address = rng.randrange(1 << 30) * 64
+        gpu.access(side, address, 64, op=op, source=LOCAL if side == "compute" else REMOTE, wf=rng.randrange(8),
+                   wg=number)
+        wanted[address, op, number, int(side == "inbound")] += 1
+    gpu.run(800)
+    assert outline(gpu.dram, "address", "op", "wg", "communication") == wanted
+    assert gpu.counters()["updates"] == 0 and not gpu.busy() and gpu.error() is None
+
+
+# Errors
+
+
+def test_the_first_error_stays():
+    gpu = programmed()
+    gpu.access("inbound", BASE, 64, region=9, wf=3, wg=77)
+    gpu.run(60)
+    expected = {"code": "region_unconfigured", "wg": 77, "wf": 3, "region": 9, "address": BASE}
+    assert gpu.error() == expected and "error" in gpu.status()
+    gpu.dispatch(5, tiles=1)  # another, later
+    gpu.run(60)
+    assert gpu.error() == expected
+    gpu.program(gpu.driver.clear_error())
+    assert gpu.error() is None and "error" not in gpu.status()
+
+
+def test_dispatch_out_of_order():
+    gpu = programmed()
+    gpu.dispatch(0, tiles=1)
+    gpu.dispatch(2, tiles=1)
+    gpu.run(20)
+    assert gpu.error()["code"] == "dispatch_order" and gpu.error()["wg"] == 2
+
+
+def test_a_tile_with_too_many_bytes():
+    gpu = programmed()
+    gpu.dispatch(0, tiles=1)
+    for size in (*[64] * (2 * ROW * COLUMNS // 64 - 1), 32, 64):
+        gpu.access("compute", BASE + 64, size, region=EVENT_REGION, wf=2)
+    gpu.run(200)
+    assert not gpu.events and not gpu.busy()
+    error = gpu.error()
+    assert (error["code"], error["wg"], error["wf"], error["region"]) == ("threshold_exceeded", 0, 2, EVENT_REGION)
+
+
+def test_a_tile_for_a_workgroup_that_never_started():
+    gpu = programmed()
+    for _ in range(2 * ROW * COLUMNS // 64):
+        gpu.access("compute", BASE, 64, region=EVENT_REGION, wg=4)
+    gpu.run(200)
+    assert gpu.events == [{"address": BASE, "region": EVENT_REGION, "wf": 0, "wg": 4}]
+    assert gpu.error()["code"] == "completion_unexpected" and gpu.error()["wg"] == 4
+
+
+def test_a_block_that_leaves_its_region():
+    """Only lines inside are read."""
+    gpu = programmed()
+    start = LIMIT - 2 * PITCH - 64
+    gpu.dispatch(0, tiles=1)
+    for _ in range(2 * ROW * COLUMNS // 64):
+        gpu.access("compute", start, 64, region=DMA_REGION)
+    gpu.run(300)
+    reads = [command for command in gpu.dram if command["op"] == READ]
+    inside = Counter((address, size) for address, size in lines(start) if address + size <= LIMIT)
+    assert outline(reads, "address", "bytes") == inside and 0 < len(reads) < 12
+    assert gpu.error()["code"] == "address_out_of_range" and gpu.error()["region"] == DMA_REGION
+    assert gpu.error()["address"] >= LIMIT
+
+
+@pytest.mark.parametrize("source, region", [(LOCAL, DMA_REGION), (DMA, REMOTE_REGION), (LOCAL, EVENT_REGION), (DMA, 0)])
+@pytest.mark.parametrize("lane", range(LANES))
+def test_a_line_that_must_not_leave(source, region, lane):
+    gpu = programmed()
+    gpu.waiting[f"outbound[{lane}]"].append(
+        {"address": BASE, "bytes": 64, "op": UPDATE, "source": source, "region": region, "wf": 1, "wg": 2})
+    gpu.run(20)
+    assert not gpu.packets
+    assert gpu.error() == {"code": "region_unconfigured", "wg": 2, "wf": 1, "region": region, "address": BASE}
+
+
+# Windows and arbitration
+
+
+def test_the_window_holds_the_dispatcher_back():
+    gpu = programmed()
+    gpu.program(gpu.driver.window(2, workgroups=3))
+    for wg in range(5):
+        gpu.dispatch(wg, tiles=1)
+    gpu.run(50)
+    assert len(gpu.waiting["dispatch"]) == 2
+    assert "dispatch_blocked" not in gpu.status(), "nobody asks while the bus is in use"
+    for _ in range(2 * ROW * COLUMNS // 64):
+        gpu.access("compute", BASE, 64, region=EVENT_REGION, wg=0)
+    gpu.run(100)
+    assert gpu.get("head") == 1 and len(gpu.waiting["dispatch"]) == 1
+
+
+def test_the_neighbours_window_counts():
+    gpu = programmed()
+    gpu.program(gpu.driver.window(2, workgroups=8, shift=5))
+    for wg in range(8):
+        gpu.dispatch(wg, tiles=1)
+    gpu.run(50)
+    assert len(gpu.waiting["dispatch"]) == 5, "workgroup q is q + 5 there"
+    gpu.put("downstream_head", 2)
+    gpu.run(50)
+    assert len(gpu.waiting["dispatch"]) == 3
+
+
+def test_the_arbiters_threshold_and_the_drain():
+    """MCA lets communication in below the threshold only, until the producer has ended (T3 paper, section 4.5)."""
+    gpu = programmed()
+    gpu.program(gpu.driver.policy("mca", 5))
+    for c in range(CHANNELS):
+        gpu.put(f"occupancy[{c}]", 20)
+    gpu.put("producer_active", 1)
+    gpu.run(10)
+    for address, size in lines():
+        gpu.access("inbound", address, size, region=EVENT_REGION)
+        gpu.access("compute", address + (1 << 20), size, op=READ)
+    gpu.run(100)
+    assert len(gpu.dram) == 12 and {command["communication"] for command in gpu.dram} == {0}
+    assert "drain" not in gpu.status()
+    gpu.put("producer_active", 0)
+    gpu.run(100)
+    assert outline(gpu.dram, "communication") == {(0,): 12, (1,): 12} and "drain" in gpu.status()
+
+
+@pytest.mark.parametrize("occupancy, chosen", [(1, 127), (7, 127), (9, 30), (24, 30), (26, 10), (39, 10), (60, 5)])
+def test_the_monitor_chooses_the_threshold(occupancy, chosen):
+    gpu = programmed()
+    gpu.program(gpu.driver.policy("mca", "auto") + gpu.driver.monitor(8, 25, 40) + gpu.driver.restart())
+    gpu.put("producer_active", 1)
+    for c in range(CHANNELS):
+        gpu.put(f"occupancy[{c}]", occupancy)
+    gpu.run(3000)
+    assert "monitor_done" not in gpu.status() and gpu.read("CHOSEN_THRESHOLD") == 127
+    gpu.access("inbound", BASE, 64, op=STORE, source=REMOTE)
+    gpu.run(50)
+    assert "monitor_done" in gpu.status() and gpu.read("CHOSEN_THRESHOLD") == chosen
+    assert abs(gpu.read("MONITOR_MEAN") / 4 - occupancy) <= 0.5
