@@ -27,7 +27,13 @@ class Policy:
     """Arbitration settings (T3 paper, section 4.5)."""
 
     name: str = "round_robin"
-    threshold: str | int | None = "auto"  #: "auto", a number, or None
+    threshold: str | int | None = "auto"  #: "auto", a number, or None: communication is never held back
+
+    @classmethod
+    def of(cls, name: str, machine: Machine) -> "Policy":
+        """Policy `name` with the machine's threshold."""
+        threshold = machine.arbiter.threshold
+        return cls(name, None if threshold == "none" else threshold)
 
 
 class FusedRun:

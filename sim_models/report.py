@@ -74,6 +74,8 @@ def print_run(result: RunResult, console: Console) -> None:
     console.print(_traffic(result))
     if any(one.loss_ns for one in result.techniques.values()):
         console.print(_losses(result))
+    if any("rtl_counters" in one.details for one in result.techniques.values()):
+        console.print(_hardware(result))
     console.print(_speed(result))
 
 
@@ -132,6 +134,35 @@ def _losses(result: RunResult) -> Table:
         ((_words(cause), *(_microseconds(losses[cause]) if cause in losses else NOTHING for losses in every))
          for cause in causes),
         ("sum", *(_microseconds(sum(losses.values())) for losses in every)))
+
+
+def _hardware(result: RunResult) -> Table:
+    """What the RTL counted, read through its bus, and its traffic against the baseline's."""
+    fused = {name: one for name, one in result.techniques.items() if "rtl_counters" in one.details}
+    rows = {}
+    for one in fused.values():
+        counters, details = one.details["rtl_counters"], one.details
+        accesses = counters["updates"] + counters["coalesced"]
+        values = {
+            "tiles completed (triggers)": f"{counters['triggers']:,}",
+            "DMA commands": f"{counters['commands']:,}",
+            "most ready commands waiting": f"{counters['ready_high_water']:,}",
+            "Tracker updates": f"{counters['updates']:,}",
+            "accesses per update": f"{accesses / max(1, counters['updates']):.2f}",
+            "channel-cycles a DMA read waited for a write": f"{counters['guard_stall']:,}",
+            "cycles an update waited for a way": f"{counters['set_full_stall']:,}",
+            "cycles the window held a workgroup": f"{details['window_blocked_cycles']:,}",
+            "DRAM queue of the GEMM alone, mean": f"{details['producer_mean_occupancy']:.2f}",
+            "threshold chosen": "none" if details["chosen_threshold"] == 127 else str(details["chosen_threshold"]),
+        }
+        if result.baseline is not None:
+            base = result.baseline.dram
+            values["RS reads, sequential over it"] = f"{base['rs_read'] / max(1, one.dram['rs_read']):.3f}"
+            writes = one.dram["gemm_write"] + one.dram["rs_write"]
+            values["GEMM and RS writes, same"] = f"{(base['gemm_write'] + base['rs_write']) / max(1, writes):.3f}"
+        for label, value in values.items():
+            rows.setdefault(label, []).append(value)
+    return _table("Hardware, from its own counters", "what", fused, ((label, *cells) for label, cells in rows.items()))
 
 
 def _speed(result: RunResult) -> Table:

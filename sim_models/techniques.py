@@ -16,7 +16,7 @@ from .workloads import Workload
 Progress = Callable[[str, float], None]
 
 #: Arbitration of the fused techniques.
-POLICIES = {"t3": Policy("round_robin"), "t3-mca": Policy("mca")}
+POLICIES = {"t3": "round_robin", "t3-mca": "mca"}
 BUILD = "build the RTL"
 
 
@@ -126,7 +126,8 @@ def _fused(name: str, workload: Workload, machine: Machine, isolated: Isolated, 
     started, clock = time.perf_counter(), machine.memory_clock_ghz
     with compiled_gpu(library) as backend:
         backend.reset()
-        run = FusedRun(machine, workload, [backend], model_ports(library.ports, machine.geometry()), POLICIES[name],
+        run = FusedRun(machine, workload, [backend], model_ports(library.ports, machine.geometry()),
+                       Policy.of(POLICIES[name], machine),
                        options=simulation.Options(seed=seed))
         run.run(lambda fraction: progress(name, 0.7 * fraction))
         end = run.now
@@ -140,11 +141,9 @@ def _fused(name: str, workload: Workload, machine: Machine, isolated: Isolated, 
             fused_finish=finish, fused_units=run.sim.gemm.accounted[0], fused_waited=run.sim.mem.waited[0],
             end=end, gather=gather, units=run.sim.gemm.state.shape[1])
         details = {
-            "rtl_counters": counters, "threshold": threshold if name == "t3-mca" else None,
-            "producer_mean_occupancy": occupancy, "slices": run.tiling.slices,
+            "rtl_counters": counters, "chosen_threshold": threshold, "producer_mean_occupancy": occupancy, "slices": run.tiling.slices,
             "largest_wg_offset": run.tiling.max_wg_offset(run.spaces[0].device),
             "window_blocked_cycles": int(run.sim.control.blocked_cycles[0]),
-            "link_busy_share": float(run.sim.link.busy_cycles[0]) / (run.now - end) if run.now > end else 0.0,
         }
         return TechniqueResult(
             name=name, total_ns=run.now / clock, gemm_ns=finish / clock,

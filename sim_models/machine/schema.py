@@ -4,7 +4,7 @@ import difflib
 import tomllib
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -118,6 +118,8 @@ class Arbiter(Section):
     """The communication-aware arbiter, MCA (T3 paper, section 4.5)."""
 
     starvation_limit_cycles: Annotated[int, Field(ge=0, le=65535)]  #: 0: never
+    #: DRAM queue occupancy from which communication is held back: "auto" lets the hardware choose, "none" never does.
+    threshold: Literal["auto", "none"] | Annotated[int, Field(strict=True, ge=0, le=126)]
     #: Means of the producer's DRAM queue occupancy, in quarters of an entry, below which the threshold is
     #: none, 30 and 10; 5 from the last one on.
     monitor_breakpoints: Annotated[
