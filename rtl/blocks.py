@@ -1,0 +1,42 @@
+"""Every block under one name, each made from a geometry alone: what testbenches and campaigns iterate over."""
+
+from collections.abc import Callable
+
+from amaranth.lib import wiring
+
+from .address_generator import AddressGenerator
+from .arbiter import Arbiter
+from .coalescer import Coalescer
+from .config_bus import ConfigBus
+from .dispatch_window import DispatchWindow
+from .dma_table import DmaTable
+from .egress import Egress
+from .geometry import Geometry
+from .gpu_top import GpuTop
+from .intensity_monitor import IntensityMonitor
+from .line_router import LineRouter
+from .memory_channel import MemoryChannel
+from .nmc_alu import NmcAlu
+from .order_guard import OrderGuard
+from .tracker import TrackerBank
+from .trigger_merge import TriggerMerge
+from .update_network import UpdateNetwork
+
+BLOCKS: dict[str, Callable[[Geometry], wiring.Component]] = {
+    "coalescer": Coalescer,
+    "update_network": UpdateNetwork,
+    "tracker": TrackerBank,
+    "trigger_merge": TriggerMerge,
+    "dispatch_window": DispatchWindow,
+    "dma_table": DmaTable,
+    "address_generator": AddressGenerator,
+    "line_router": LineRouter,
+    "egress": Egress,
+    "config_bus": lambda geometry: ConfigBus(geometry, reporters=3),
+    "arbiter": Arbiter,
+    "order_guard": OrderGuard,
+    "memory_channel": MemoryChannel,
+    "intensity_monitor": IntensityMonitor,
+    "nmc_alu": lambda _: NmcAlu(column_bytes=8),
+    "gpu_top": GpuTop,
+}

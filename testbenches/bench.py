@@ -1,0 +1,198 @@
+"""The clock, the reset and the ports of a design, for all testbenches.
+
+In the first half of a cycle the clock is low: inputs change, and combinational outputs settle. Then everybody samples,
+and the clock rises. No testbench depends on the order of events within one instant, so all simulators agree.
+
+The folder named by $T3_BENCH holds `ports.json` (a PortMap) and `run.json` (geometry and length).
+"""
+
+import json
+import os
+import random
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Protocol
+
+from cocotb.triggers import Timer
+
+from rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, TrackerGeometry
+from sim_models.cosim.ports import RESET, Port, PortMap
+
+from . import pauses
+
+_HALF_PERIOD_PS = 500  # the 1 GHz memory clock
+
+
+class Agent(Protocol):
+    """Takes part in every cycle."""
+
+    def drive(self) -> None:
+        """Set inputs for this cycle."""
+
+    def sample(self) -> None:
+        """Look at what the coming clock edge will do."""
+
+    def reset(self) -> None:
+        """The design is reset: forget what was in flight."""
+
+
+class Signal:
+    """One port, its value an integer or, for a struct, a dict of its fields."""
+
+    def __init__(self, port: Port, handle) -> None:
+        self.width = port.width
+        self._handle = handle
+        self._written: int | None = None
+        names = list(port.fields)
+        self._leaves = [(_path(name), field.lsb, (1 << field.width) - 1) for name, field in port.fields.items()
+                        if not any(other.startswith((f"{name}.", f"{name}[")) for other in names)]
+
+    def write(self, value: int | dict) -> None:
+        """Drive an input; a struct's fields that are not named become 0."""
+        if isinstance(value, dict):
+            value = self.pack(value)
+        if value != self._written:
+            self._handle.value = self._written = int(value)
+
+    def read(self) -> int | dict:
+        value = self.read_bits()
+        return self.unpack(value) if self._leaves else value
+
+    def read_bits(self) -> int:
+        """The value as one integer. A value with unknown bits is an error."""
+        return int(self._handle.value) if self.width == 1 else self._handle.value.to_unsigned()
+
+    def pack(self, value: dict) -> int:
+        bits, left = 0, _flat(value)
+        for path, lsb, mask in self._leaves:
+            part = left.pop(path, 0)
+            assert 0 <= part <= mask, f"{'.'.join(path)}={part} does not fit"
+            bits |= part << lsb
+        assert not left, f"there are no fields {sorted(left)}"
+        return bits
+
+    def unpack(self, bits: int) -> dict:
+        value: dict = {}
+        for path, lsb, mask in self._leaves:
+            inner = value
+            for name in path[:-1]:
+                inner = inner.setdefault(name, {})
+            inner[path[-1]] = bits >> lsb & mask
+        return value
+
+
+class Bench:
+    """Everything between a testbench and its design. Starts with all inputs 0, in reset."""
+
+    def __init__(self, dut) -> None:
+        folder = Path(os.environ["T3_BENCH"])
+        run = json.loads((folder / "run.json").read_text())
+        ports = PortMap.load(folder / "ports.json")
+        self.geometry = Geometry(TrackerGeometry(**run["geometry"]["tracker"]),
+                                 ChannelGeometry(**run["geometry"]["channel"]), DmaGeometry(**run["geometry"]["dma"]))
+        self.length: int = run["length"]
+        #: cocotb seeds Python's generator before every test, from its seed and the test's name
+        self.rng = random.Random(random.getrandbits(64))
+        self.cut: int | None = None  #: cycles after which a reset comes, see `rounds`
+        self.now = 0  #: cycles since the test began
+        self._signals = {port.name: Signal(port, getattr(dut, port.verilog)) for port in ports}
+        self._clock = getattr(dut, ports.clock)
+        self._agents: list[Agent] = []
+        for name in ports.inputs:
+            self[name].write(0)
+
+    def __getitem__(self, name: str) -> Signal:
+        return self._signals[name]
+
+    def set(self, name: str, value: int | dict) -> None:
+        self._signals[name].write(value)
+
+    def get(self, name: str) -> int | dict:
+        return self._signals[name].read()
+
+    def elements(self, name: str) -> list[str]:
+        """Names of an array's elements: `lines[0]`, `lines[1]`."""
+        found: list[str] = []
+        while any(port.startswith(f"{name}[{len(found)}]") for port in self._signals):
+            found.append(f"{name}[{len(found)}]")
+        return found
+
+    def add(self, agent: Agent) -> None:
+        self._agents.append(agent)
+
+    def pause(self) -> Iterator[bool]:
+        """A fresh random pause pattern."""
+        return pauses.changing(random.Random(self.rng.getrandbits(64)))
+
+    async def reset(self, cycles: int = 1) -> None:
+        """Reset the design, whatever it is doing."""
+        for agent in self._agents:
+            agent.reset()
+        self.set(RESET, 1)
+        for _ in range(cycles):
+            await self.settle(drive=False)
+            await self.edge(sample=False)
+        self.set(RESET, 0)
+
+    async def settle(self, drive: bool = True) -> None:
+        """The first half of a cycle."""
+        if drive:
+            for agent in self._agents:
+                agent.drive()
+        self._clock.value = 0
+        await Timer(_HALF_PERIOD_PS, "ps")
+
+    async def edge(self, sample: bool = True) -> None:
+        """The second half of a cycle."""
+        if sample:
+            for agent in self._agents:
+                agent.sample()
+        self._clock.value = 1
+        await Timer(_HALF_PERIOD_PS, "ps")
+        self.now += 1
+
+    async def cycle(self, count: int = 1) -> None:
+        for _ in range(count):
+            await self.settle()
+            await self.edge()
+
+    async def until(self, condition: Callable[[], bool], limit: int) -> None:
+        """Cycles until the condition holds; more than `limit` is an error."""
+        start = self.now
+        while not condition():
+            assert self.now - start < limit, f"nothing more happens after {limit} cycles"
+            await self.cycle()
+
+    async def run(self, done: Callable[[], bool], limit: int, settle: int = 8) -> bool:
+        """`until` and `settle` cycles more; False if this round is one that a reset cuts short."""
+        if self.cut is not None:
+            await self.cycle(self.cut)
+            return False
+        await self.until(done, limit)
+        await self.cycle(settle)
+        return True
+
+
+async def rounds(dut, count: int) -> AsyncIterator[Bench]:
+    """Benches after a reset; of every second round no more than the beginning is run, so that the next reset meets
+    traffic."""
+    bench = Bench(dut)
+    for number in range(count * bench.length):
+        bench = Bench(dut)
+        await bench.reset()
+        bench.cut = bench.rng.randint(1, 150) if number % 2 else None
+        yield bench
+
+
+def _path(name: str) -> tuple[str, ...]:
+    return tuple(name.replace("[", ".").replace("]", "").split("."))
+
+
+def _flat(value: dict, prefix: tuple[str, ...] = ()) -> dict[tuple[str, ...], int]:
+    parts: dict[tuple[str, ...], int] = {}
+    for name, inner in value.items():
+        if isinstance(inner, dict):
+            parts |= _flat(inner, (*prefix, name))
+        else:
+            parts[*prefix, name] = int(inner)
+    return parts

@@ -1,0 +1,25 @@
+"""Geometries under which the testbenches run: small, so that random traffic meets full queues and wrap-arounds."""
+
+from rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, TrackerGeometry
+
+GEOMETRIES = {
+    "small": Geometry(
+        TrackerGeometry(sets=8, ways=4, banks=2, wg_bits=8, wf_bits=2, address_bits=32, count_bits=10),
+        ChannelGeometry(channels=2, guard_buckets=8, queue_entries=12, dma_fifo=2, coalescer_timeout_cycles=4),
+        DmaGeometry(regions=8, engines=2, ready_commands=4, outstanding_lines=16)),
+    #: one set of one way, one bank, one channel, one of everything
+    "least": Geometry(
+        TrackerGeometry(sets=1, ways=1, banks=1, wg_bits=4, wf_bits=1, address_bits=32, count_bits=10),
+        ChannelGeometry(channels=1, guard_buckets=1, queue_entries=4, dma_fifo=1, coalescer_timeout_cycles=1),
+        DmaGeometry(regions=8, engines=1, ready_commands=2, outstanding_lines=2, egress_lanes=1)),
+    "one_way": Geometry(
+        TrackerGeometry(sets=16, ways=1, banks=4, wg_bits=8, wf_bits=3, count_bits=16),
+        ChannelGeometry(channels=8, guard_buckets=64, queue_entries=64),
+        DmaGeometry(regions=8, engines=4, egress_lanes=3, ready_commands=9)),
+    #: as default, with wide numbers
+    "wide": Geometry(
+        TrackerGeometry(sets=32, ways=5, banks=4, wg_bits=24, wf_bits=6, address_bits=64, count_bits=32),
+        ChannelGeometry(channels=4, interleave_bytes=4096, queue_entries=127, guard_buckets=256),
+        DmaGeometry(device_bits=10)),
+    "default": Geometry(),
+}

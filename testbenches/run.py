@@ -1,0 +1,61 @@
+"""Runs testbenches: `python -m testbenches.run tracker --seed 7 --waves --sim icarus`; `make cocotb` calls this."""
+
+import argparse
+import random
+import shutil
+import sys
+import time
+from pathlib import Path
+
+from sim_models.cosim.testbench import BLOCKS, run_testbench
+from sim_models.errors import Failure
+
+from .geometries import GEOMETRIES
+
+_RUNS = Path(__file__).resolve().parents[1] / "build" / "cocotb"
+
+
+def repeat_command(block: str, geometry: str, seed: int, simulator: str, length: int) -> str:
+    """The shell command that runs the same stimulus again."""
+    options = "".join(f" {name}={value}" for name, value, usual in
+                      (("GEOMETRY", geometry, "small"), ("SIM", simulator, "verilator"), ("LENGTH", length, 1))
+                      if value != usual)
+    return f"make cocotb BLOCK={block} SEED={seed}{options}"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit code: 0 if all passed."""
+    parser = argparse.ArgumentParser(prog="python -m testbenches.run", description=__doc__.split(":")[0] + ".")
+    parser.add_argument("blocks", nargs="*", metavar="block", help=f"all without it; {', '.join(BLOCKS)}")
+    parser.add_argument("--seed", type=int, help="of the random stimulus; drawn without it")
+    parser.add_argument("--geometry", choices=GEOMETRIES, default="small")
+    parser.add_argument("--sim", choices=("verilator", "icarus"), default="verilator")
+    parser.add_argument("--length", type=int, default=1, help="multiplies the rounds of random traffic")
+    parser.add_argument("--test", help="one test of the testbench")
+    parser.add_argument("--waves", action="store_true", help="write dump.vcd (Icarus: .fst)")
+    options = parser.parse_args(arguments)
+    unknown = [block for block in options.blocks if block not in BLOCKS]
+    if unknown or options.length < 1:
+        parser.error(f"there is no block {unknown[0]!r}; the blocks are {', '.join(BLOCKS)}" if unknown
+                     else "--length must be at least 1")
+    seed = random.SystemRandom().randrange(1 << 31) if options.seed is None else options.seed
+    failed = 0
+    for block in options.blocks or BLOCKS:
+        folder = _RUNS / f"{block}-{options.geometry}-{options.sim}"
+        shutil.rmtree(folder, ignore_errors=True)
+        start = time.monotonic()
+        try:
+            tests = run_testbench(block, GEOMETRIES[options.geometry], folder, seed=seed, simulator=options.sim,
+                                  waves=options.waves, testcase=options.test, length=options.length)
+        except Failure as failure:
+            failed += 1
+            print(f"{block}: FAILED with seed {seed}\n{failure}\nRepeat with: "
+                  f"{repeat_command(block, options.geometry, seed, options.sim, options.length)}", flush=True)
+        else:
+            print(f"{block}: {tests} tests passed with seed {seed} in {time.monotonic() - start:.1f} s, "
+                  f"log in {folder}", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

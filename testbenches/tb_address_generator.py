@@ -1,0 +1,66 @@
+"""AddressGenerator against its model: exactly a block's lines, errors for those outside the region, credits."""
+
+import cocotb
+
+from sim_models.reference.address_generator import LineError, expand
+
+from .bench import Bench, rounds
+from .drivers import StreamDriver
+from .monitors import CycleMonitor, PulseMonitor, StreamMonitor
+from .scoreboard import Scoreboard
+
+
+def random_descriptor(bench: Bench) -> dict:
+    rng, t = bench.rng, bench.geometry.tracker
+    tiles = 1 << rng.randint(0, t.wf_bits)
+    base, row_bytes = rng.getrandbits(t.address_bits - 1), rng.choice((1, 63, 64, 65, 200, rng.randint(1, 900)))
+    chosen = {
+        "kind": 2, "op": 2, "device": 0, "destination_region": 0, "threshold": 0, "wg_offset": 0, "address_offset": 0,
+        "tiles_per_block": tiles, "columns": tiles * rng.choice((1, 1, 2, 3)) if tiles < 16 else tiles,
+        "row_bytes": row_bytes, "pitch_bytes": rng.choice((0, 64, 333, 4096, rng.getrandbits(32))), "base": base,
+        "limit": min(base + rng.choice((1000, 1 << 20, 1 << 36)), (1 << t.address_bits) - 1)}
+    if rng.random() < 0.2:
+        chosen |= rng.choice(({"kind": 0}, {"kind": 1}, {"kind": 3}, {"row_bytes": 0}, {"columns": 0}))
+    return chosen
+
+
+@cocotb.test()
+async def random_blocks(dut) -> None:
+    async for bench in rounds(dut, 8):
+        rng, t = bench.rng, bench.geometry.tracker
+        descriptors = [random_descriptor(bench) for _ in range(bench.geometry.dma.regions)]
+        for region, descriptor in enumerate(descriptors):
+            bench.set(f"descriptors[{region}]", descriptor)
+        lines, errors = Scoreboard("lines"), Scoreboard("errors")
+
+        def accepted(item: dict) -> None:
+            for each in expand(item, descriptors[item["region"]], bench.geometry):
+                (errors if isinstance(each, LineError) else lines).expect(each)
+
+        class Credit:
+            """Allows lines at random; a line without permission is an error."""
+            pause = bench.pause()
+
+            def drive(self) -> None:
+                self.allow = not next(self.pause)
+                bench.set("allow", int(self.allow))
+
+            def sample(self) -> None:
+                assert self.allow or not bench.get("issued"), "issued without permission"
+
+            def reset(self) -> None:
+                pass
+
+        bench.add(Credit())
+        CycleMonitor(bench, lambda: None if bench.get("busy") else lines.check_empty())
+        commands = StreamDriver(bench, "command", on_accept=accepted)
+        StreamMonitor(bench, "lines", lines.check)
+        PulseMonitor(bench, "error", lambda error: errors.check({"code": error["code"], **error["details"]}))
+        for _ in range(15):
+            region = rng.randrange(len(descriptors))
+            around = rng.choice((descriptors[region]["base"], descriptors[region]["base"], descriptors[region]["limit"],
+                                 1 << t.address_bits))
+            commands.send({"address": (around + rng.randint(-300, 900)) % (1 << t.address_bits), "region": region,
+                           "wf": rng.getrandbits(t.wf_bits), "wg": rng.getrandbits(t.wg_bits)})
+        if await bench.run(lambda: commands.idle and lines.empty and errors.empty, 60_000):
+            assert not bench.get("busy")

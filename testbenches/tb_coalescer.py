@@ -1,0 +1,44 @@
+"""Coalescer against its cycle-exact model: when an access is accepted, and which update leaves when."""
+
+import cocotb
+
+from sim_models.reference.coalescer import CoalescerModel, Update, totals
+
+from .bench import rounds
+from .drivers import StreamDriver
+from .monitors import CycleMonitor, StreamMonitor
+
+
+def accesses(bench, count: int) -> list[dict]:
+    """Runs of the same key, so that merging, overflow and key changes all happen."""
+    rng, items, most = bench.rng, [], (1 << bench.geometry.channel.amount_bits) - 1
+    while len(items) < count:
+        key = {"wg": rng.randrange(3), "wf": rng.randrange(2), "region": rng.randrange(1, 3)}
+        for _ in range(rng.choice((1, 2, 5, 60))):
+            items.append({"address": rng.getrandbits(bench.geometry.tracker.address_bits), **key,
+                          "amount": rng.choice((1, 32, 64, 64, most)), "source": rng.randrange(3)})
+    return items
+
+
+@cocotb.test()
+async def random_accesses(dut) -> None:
+    async for bench in rounds(dut, 8):
+        model, items = CoalescerModel(bench.geometry), accesses(bench, 200)
+        driver, updates = StreamDriver(bench, "accesses"), StreamMonitor(bench, "updates")
+
+        def compare() -> None:
+            taken = None
+            if bench.get("accesses.valid") and bench.get("accesses.ready"):
+                taken = Update(**bench.get("accesses.payload"))
+            assert bench.get("accesses.ready") == model.ready
+            assert bench.get("updates.valid") == bool(model.waiting)
+            assert bench.get("busy") == (model.held is not None or bool(model.waiting))
+            if model.waiting:
+                assert bench.get("updates.payload") == model.waiting[0]._asdict()
+            model.cycle(taken, bench.get("updates.ready"))
+
+        CycleMonitor(bench, compare)
+        driver.send_all(items)
+        if await bench.run(lambda: driver.idle and model.held is None and not model.waiting, 20_000):
+            assert totals(Update(**item) for item in updates.items) == totals(Update(**item) for item in items)
+            assert len(updates.items) < len(items), "nothing was merged"

@@ -1,0 +1,114 @@
+"""DispatchWindow against its model: what may start, how far the head gets, a downstream neighbour, restarts, errors."""
+
+from collections.abc import Iterator
+
+import cocotb
+
+from rtl.registers import ERRORS
+from sim_models.reference.dispatch_window import DispatchWindowModel
+
+from .bench import Bench, rounds
+from .drivers import StreamDriver
+from .monitors import PulseMonitor
+from .pauses import never
+from .scoreboard import Scoreboard
+
+
+class Environment:
+    """Completes tiles of started workgroups in random order, the oldest often, and moves the downstream head; also
+    keeps the model and what is expected of the design."""
+
+    def __init__(self, bench: Bench, model: DispatchWindowModel, wrong: float) -> None:
+        self.bench, self.model, self.wrong = bench, model, wrong
+        self.pause = bench.pause()
+        self.errors = Scoreboard("errors")
+        self.downstream_end = 0
+        bench.add(self)
+
+    def drive(self) -> None:
+        rng, left = self.bench.rng, [wg for wg, tiles in self.model.left.items() if tiles]
+        valid = not next(self.pause) and bool(left)
+        wg = (min(left) if rng.random() < 0.5 else rng.choice(left)) if left else 0
+        if rng.random() < self.wrong:
+            valid, wg = True, rng.getrandbits(self.bench.geometry.tracker.wg_bits)
+        self.bench.set("completion", {"valid": valid, "wg": wg})
+        if rng.random() < 0.3 and self.model.downstream_head < self.downstream_end:
+            self.model.downstream_head += 1
+        self.bench.set("downstream_head", self.model.downstream_head)
+
+    def sample(self) -> None:
+        get, model = self.bench.get, self.model
+        assert get("head") <= model.head, "the head leads"
+        errors = []
+        if get("dispatch.ready"):
+            assert model.following < model.limit, "ready beyond the limit"
+        completion, item = get("completion"), get("dispatch.payload")
+        if get("dispatch.valid") and get("dispatch.ready"):
+            errors.append((model.dispatched(item["wg"], item["tiles"]), item["wg"]))
+        if completion["valid"]:
+            errors.append((model.completed(completion["wg"]), completion["wg"]))
+        errors = [(ERRORS[name.lower()], wg) for name, wg in errors if name]
+        if errors:  # of two in one cycle, that of the dispatch is shown
+            self.errors.expect({"code": errors[0][0], "wg": errors[0][1]})
+
+    def reset(self) -> None:
+        pass
+
+    async def restart(self) -> None:
+        """A new kernel on all devices."""
+        self.bench.set("restart", 1)
+        self.bench.set("completion", {"valid": 0})
+        await self.bench.settle(drive=False)
+        await self.bench.edge(sample=False)
+        self.bench.set("restart", 0)
+        self.model.restart()
+        self.model.downstream_head = 0
+
+
+def workgroups(bench: Bench, count: int, wrong: float) -> Iterator[dict]:
+    rng, t = bench.rng, bench.geometry.tracker
+    for wg in range(count):
+        if rng.random() < wrong:  # another than the next
+            yield {"wg": (wg + rng.choice((-1, 1))) % (1 << t.wg_bits), "tiles": 1}
+        yield {"wg": wg, "tiles": rng.choice((0, 1, 1 << t.wf_bits, (2 << t.wf_bits) - 1))}
+
+
+@cocotb.test()
+async def random_workgroups(dut) -> None:
+    async for bench in rounds(dut, 12):
+        rng, t = bench.rng, bench.geometry.tracker
+        window = rng.choice((1, 3, t.window_slots, (2 << t.wg_bits) - 1))
+        shift = rng.randrange(min(window, t.window_slots))
+        model = DispatchWindowModel(t, window, shift, enable_downstream=rng.random() < 0.5)
+        for name in ("window", "shift", "enable_downstream"):
+            bench.set(name, int(getattr(model, name)))
+        wrong, count = rng.choice((0.0, 0.05)), min(100, 1 << t.wg_bits)
+        environment = Environment(bench, model, wrong)
+        environment.downstream_end = count + shift
+        driver = StreamDriver(bench, "dispatch")
+        PulseMonitor(bench, "error", lambda error, e=environment: e.errors.check(
+            {"code": error["code"], "wg": error["details"]["wg"]}))
+        for _ in range(3):  # kernels; all but the last are cut short
+            driver.send_all(workgroups(bench, count, wrong))
+            await bench.cycle(t.window_slots + rng.randint(1, 100))
+            driver.reset()
+            await environment.restart()
+            environment.errors.reset()
+        driver.send_all(workgroups(bench, count, wrong))
+        environment.wrong /= 2
+        if await bench.run(lambda: driver.idle and not model.left, 20_000, settle=count + 8):
+            environment.wrong = 0
+            await bench.cycle(4)
+            environment.errors.check_empty()
+            assert model.head == count == bench.get("head") and not bench.get("busy")
+            assert wrong or not environment.errors.matched
+
+
+@cocotb.test()
+async def one_workgroup_per_cycle(dut) -> None:
+    async for bench in rounds(dut, 1):
+        t = bench.geometry.tracker
+        bench.set("window", t.window_slots)
+        driver, count = StreamDriver(bench, "dispatch", never()), min(100, 1 << t.wg_bits)
+        driver.send_all({"wg": wg, "tiles": 0} for wg in range(count))
+        await bench.until(lambda: driver.idle, t.window_slots + (count if t.window_slots >= 4 else 4 * count) + 8)

@@ -1,0 +1,120 @@
+"""TrackerBank against its model: random tiles on few sets, errors, a full set, resets in flight."""
+
+import cocotb
+
+from rtl.registers import ERRORS
+from sim_models.reference.coalescer import Update
+from sim_models.reference.tracker import TrackerModel
+
+from .bench import Bench, rounds
+from .drivers import StreamDriver
+from .monitors import CycleMonitor, PulseMonitor, StreamMonitor
+from .pauses import never
+from .scoreboard import Scoreboard
+
+
+class Tracker:
+    """The bank with its drivers, its model, and what is expected of it."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.blocked = 0  # updates that found their set full
+        self.bench, self.geometry = bench, bench.geometry.tracker
+        largest = (1 << self.geometry.count_bits) - 1
+        # Region 1 is not tracked, 2 has no threshold, 3 the largest; from 4 on short tiles.
+        self.thresholds = [None, None, 0, largest, *(min(largest, 40 * r) for r in range(1, bench.geometry.dma.regions))]
+        del self.thresholds[bench.geometry.dma.regions:]
+        for region, threshold in enumerate(self.thresholds):
+            bench.set(f"thresholds[{region}]", threshold or 0)
+            bench.set(f"tracked[{region}]", threshold is not None)
+        self.model = TrackerModel(self.geometry, self.thresholds)
+        self.triggers, self.errors = Scoreboard("triggers"), Scoreboard("errors")
+        self.updates = StreamDriver(bench, "updates", on_accept=self.accepted)
+        self.output = StreamMonitor(bench, "triggers", self.triggers.check)
+        PulseMonitor(bench, "error", self.errors.check)
+
+    def accepted(self, item: dict) -> None:
+        outcome = self.model.apply(Update(**item))
+        self.blocked += outcome.blocked
+        if outcome.trigger:
+            self.triggers.expect(outcome.trigger)
+        if outcome.error:
+            details = {name: item[name] for name in ("address", "region", "wf", "wg")}
+            self.errors.expect({"code": ERRORS[outcome.error.lower()], "details": details})
+
+    def update(self, wg: int, wf: int, region: int, amount: int) -> dict:
+        return {"address": self.bench.rng.getrandbits(self.geometry.address_bits), "amount": amount,
+                "source": self.bench.rng.randrange(3), "region": region, "wf": wf, "wg": wg}
+
+    def traffic(self, count: int) -> list[dict]:
+        """Updates that never find a full set; most tiles end at their threshold, some beyond it."""
+        t, rng = self.geometry, self.bench.rng
+        most = (1 << self.bench.geometry.channel.amount_bits) - 1
+        bank = rng.randrange(t.banks)
+        rows = {bank + t.banks * n: {} for n in range(min(3, t.sets_per_bank))}
+        items: list[dict] = []
+        while len(items) < count:
+            row, tiles = rng.choice(list(rows.items()))
+            wf, wg = rng.randrange(1 << t.wf_bits), row + t.sets * rng.randrange(1 << (t.wg_bits - t.set_bits))
+            if len(tiles) == t.ways or (tiles and rng.random() < 0.6):
+                (wg, wf), (region, left) = rng.choice(list(tiles.items()))
+            elif (wg, wf) in tiles:
+                continue
+            else:
+                region = rng.randrange(3, len(self.thresholds))
+                left = self.thresholds[region]
+            fate = rng.random()
+            if fate < 0.05:
+                items.append(self.update(wg, wf, rng.randrange(3), 1))
+                continue
+            excess = rng.randrange(1, 3) if fate < 0.15 else 0
+            amount = min(most, left + excess if fate < 0.5 else rng.randint(1, left))
+            tiles[wg, wf] = region, left - amount
+            if left <= amount:
+                del tiles[wg, wf]
+            items.append(self.update(wg, wf, region, amount))
+        return items
+
+
+@cocotb.test()
+async def random_updates(dut) -> None:
+    async for bench in rounds(dut, 12):
+        tracker = Tracker(bench)
+        tracker.updates.send_all(tracker.traffic(300))
+        if await bench.run(lambda: tracker.updates.idle and tracker.triggers.empty, 10_000):
+            tracker.triggers.check_empty()
+            tracker.errors.check_empty()
+            assert tracker.triggers.matched > 20 and tracker.errors.matched > 5
+            assert not tracker.blocked
+            assert bench.get("occupied") == tracker.model.occupied and not bench.get("busy")
+
+
+@cocotb.test()
+async def back_to_back_updates_of_one_entry(dut) -> None:
+    async for bench in rounds(dut, 1):
+        cycles: list[int] = []
+        tracker = Tracker(bench)
+        tracker.updates.pause = tracker.output.pause = never()
+        CycleMonitor(bench, lambda: cycles.append(tracker.updates.accepted))
+        region, wg = len(tracker.thresholds) - 1, bench.rng.getrandbits(tracker.geometry.wg_bits)
+        items = [tracker.update(wg, 1, region, 1) for _ in range(3 * tracker.thresholds[region])]
+        tracker.updates.send_all(items)
+        await bench.run(lambda: tracker.updates.idle and tracker.triggers.empty, 5_000)
+        assert tracker.triggers.matched == 3
+        assert sum(0 < accepted < len(items) for accepted in cycles) == len(items) - 1, "not one per cycle"
+
+
+@cocotb.test()
+async def an_update_without_a_free_way_waits(dut) -> None:
+    async for bench in rounds(dut, 3):
+        tracker = Tracker(bench)
+        t = tracker.geometry
+        tracker.updates.send_all(tracker.update(t.sets * n, 0, 3, 1) for n in range(t.ways))
+        tracker.updates.send(tracker.update(t.sets * t.ways, 1, 4, tracker.thresholds[4]))  # complete: needs no way
+        tracker.updates.send(tracker.update(t.sets * (t.ways + 1), 1, 3, 1))
+        if not await bench.run(lambda: tracker.blocked and tracker.triggers.empty, 2_000):
+            continue
+        for _ in range(100):
+            assert bench.get("stalled_full") and bench.get("busy") and not bench.get("updates.ready")
+            assert bench.get("occupied") == t.ways
+            await bench.cycle()
+        assert tracker.triggers.matched == 1
