@@ -22,6 +22,7 @@ class Environment:
         self.bench, self.model, self.wrong = bench, model, wrong
         self.pause = bench.pause()
         self.errors = Scoreboard("errors")
+        self.unexpected: tuple[str, int] | None = None
         self.downstream_end = 0
         bench.add(self)
 
@@ -39,17 +40,18 @@ class Environment:
     def sample(self) -> None:
         get, model = self.bench.get, self.model
         assert get("head") <= model.head, "the head leads"
-        errors = []
         if get("dispatch.ready"):
             assert model.following < model.limit, "ready beyond the limit"
+        wrong, self.unexpected = self.unexpected, None  # a completion is judged a cycle later
         completion, item = get("completion"), get("dispatch.payload")
         if get("dispatch.valid") and get("dispatch.ready"):
-            errors.append((model.dispatched(item["wg"], item["tiles"]), item["wg"]))
+            name = model.dispatched(item["wg"], item["tiles"])
+            wrong = (name, item["wg"]) if name else wrong  # of two in one cycle, that of the dispatch is shown
         if completion["valid"]:
-            errors.append((model.completed(completion["wg"]), completion["wg"]))
-        errors = [(ERRORS[name.lower()], wg) for name, wg in errors if name]
-        if errors:  # of two in one cycle, that of the dispatch is shown
-            self.errors.expect({"code": errors[0][0], "wg": errors[0][1]})
+            name = model.completed(completion["wg"])
+            self.unexpected = (name, completion["wg"]) if name else None
+        if wrong:
+            self.errors.expect({"code": ERRORS[wrong[0].lower()], "wg": wrong[1]})
 
     def reset(self) -> None:
         pass
@@ -61,6 +63,10 @@ class Environment:
         await self.bench.settle(drive=False)
         await self.bench.edge(sample=False)
         self.bench.set("restart", 0)
+        self.errors.reset()
+        if self.unexpected:  # of the cycle before: still reported
+            self.errors.expect({"code": ERRORS[self.unexpected[0].lower()], "wg": self.unexpected[1]})
+        self.unexpected = None
         self.model.restart()
         self.model.downstream_head = 0
 
@@ -93,7 +99,6 @@ async def random_workgroups(dut) -> None:
             await bench.cycle(t.window_slots + rng.randint(1, 100))
             driver.reset()
             await environment.restart()
-            environment.errors.reset()
         driver.send_all(workgroups(bench, count, wrong))
         environment.wrong /= 2
         if await bench.run(lambda: driver.idle and not model.left, 20_000, settle=count + 8):

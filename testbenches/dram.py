@@ -1,0 +1,61 @@
+"""The DRAM behind a memory channel: a queue that reorders and retires late."""
+
+from collections.abc import Callable
+
+from sim_models.reference.memory_channel import is_tracked
+
+from .bench import Bench
+from .monitors import StreamMonitor
+
+
+class Dram:
+    """Serves one channel's `dram`, `occupancy` and `retirement`; `prefix` and `index` name the ports."""
+
+    def __init__(self, bench: Bench, index: str = "", on_command: Callable[[dict], None] | None = None,
+                 on_leave: Callable[[dict], None] | None = None) -> None:
+        self._bench, self._on_command, self._on_leave = bench, on_command, on_leave
+        self._occupancy, self._retirement = bench[f"occupancy{index}"], bench[f"retirement{index}"]
+        self._entries = bench.geometry.channel.queue_entries
+        self.queue: list[dict] = []  #: commands that wait
+        self.pending: list[int] = []  #: buckets of tracked writes that are performed and not yet reported
+        self._leaves, self._retires = bench.pause(), bench.pause()
+        self._commands = StreamMonitor(bench, f"dram{index}", self._accept)
+        self._pattern, self._commands.pause = self._commands.pause, self._full()
+        self.retired: int | None = None  #: bucket reported in this cycle
+        bench.add(self)
+
+    @property
+    def idle(self) -> bool:
+        return not self.queue and not self.pending
+
+    def _full(self):
+        while True:
+            yield next(self._pattern) or len(self.queue) >= self._entries
+
+    def _accept(self, command: dict) -> None:
+        self.queue.append(command)
+        if self._on_command:
+            self._on_command(command)
+
+    def drive(self) -> None:
+        # A command that leaves counts until the next cycle; the guard counts no further than one queue.
+        rng = self._bench.rng
+        self._occupancy.write(len(self.queue))
+        self.retired = None
+        if self.pending and not next(self._retires):
+            self.retired = self.pending.pop(rng.randrange(len(self.pending)))
+        self._retirement.write({"valid": self.retired is not None, "bucket": self.retired or 0})
+        if self.queue and len(self.pending) < self._entries and not next(self._leaves):
+            command = self.queue.pop(rng.randrange(len(self.queue)))
+            if is_tracked(command["request"]):
+                self.pending.append(command["bucket"])
+            if self._on_leave:
+                self._on_leave(command)
+
+    def sample(self) -> None:
+        pass
+
+    def reset(self) -> None:
+        self.queue.clear()
+        self.pending.clear()
+        self._retirement.write(0)
