@@ -91,3 +91,11 @@ def test_packed_requests_read_back(g, seed):
 def test_get_is_a_shift_and_a_mask(value, lsb, width):
     width = min(width, 128 - lsb)
     assert bits.get(*split(value), lsb, width) == value >> lsb & ((1 << width) - 1)
+
+
+def test_fields_at_the_edge_of_a_word(seed):
+    generator = random.Random(seed)
+    for lsb in range(44, 68):
+        for width in range(1, 26):
+            value = generator.getrandbits(128)
+            assert bits.get(*split(value), lsb, width) == value >> lsb & ((1 << width) - 1), (lsb, width)

@@ -286,6 +286,25 @@ def test_a_tiles_life(idle, seed):
     assert set(gpu.counters().values()) == {0}
 
 
+def test_blocks_that_wait_for_an_engine(seed):
+    """All wavefronts of a workgroup complete at about the same time; each block is read once."""
+    gpu = programmed(seed=seed, memory_cycles=3)
+    tiles = [BASE + wf * COLUMNS * PITCH for wf in range(8)]
+    gpu.dispatch(0, tiles=len(tiles))
+    for wf, first in enumerate(tiles):
+        for address, size in lines(first):
+            gpu.access("inbound", address, size, source=REMOTE, region=EVENT_REGION, wf=wf)
+            gpu.access("compute", address, size, source=LOCAL, region=DMA_REGION, wf=wf)
+    gpu.run(600)
+    reads = [command for command in gpu.dram if command["op"] == READ]
+    assert outline(reads, "address", "bytes", "wf") == Counter(
+        (address, size, wf) for wf, first in enumerate(tiles) for address, size in lines(first))
+    counted = gpu.counters()
+    assert counted["triggers"] == counted["commands"] == 8 and counted["lines"] == 96
+    assert 1 < counted["ready_high_water"] <= 8
+    assert gpu.get("head") == 1 and not gpu.busy() and gpu.error() is None
+
+
 def test_reset_in_flight(seed):
     gpu = programmed(seed=seed)
     gpu.dispatch(0, tiles=2)
