@@ -9,10 +9,12 @@ The folder named by $T3_BENCH holds `ports.json` (a PortMap) and `run.json` (geo
 import json
 import os
 import random
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
+import cocotb
 from cocotb.triggers import Timer
 
 from rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, TrackerGeometry
@@ -94,6 +96,7 @@ class Bench:
         #: cocotb seeds Python's generator before every test, from its seed and the test's name
         self.rng = random.Random(random.getrandbits(64))
         self.cut: int | None = None  #: cycles after which a reset comes, see `rounds`
+        self.reached: Counter[str] = Counter()
         self.now = 0  #: cycles since the test began
         self._signals = {port.name: Signal(port, getattr(dut, port.verilog)) for port in ports}
         self._clock = getattr(dut, ports.clock)
@@ -123,6 +126,10 @@ class Bench:
     def pause(self) -> Iterator[bool]:
         """A fresh random pause pattern."""
         return pauses.changing(random.Random(self.rng.getrandbits(64)))
+
+    def reach(self, point: str, happened: bool = True) -> None:
+        """Note that a point of the test's coverage was reached."""
+        self.reached[point] += happened
 
     async def reset(self, cycles: int = 1) -> None:
         """Reset the design, whatever it is doing."""
@@ -173,15 +180,30 @@ class Bench:
         return True
 
 
-async def rounds(dut, count: int) -> AsyncIterator[Bench]:
-    """Benches after a reset; of every second round no more than the beginning is run, so that the next reset meets
-    traffic."""
-    bench = Bench(dut)
-    for number in range(count * bench.length):
-        bench = Bench(dut)
-        await bench.reset()
-        bench.cut = bench.rng.randint(1, 150) if number % 2 else None
-        yield bench
+def rounds(count: int, cover: tuple[str, ...] = ()) -> Callable:
+    """Makes a cocotb test of an `async def body(bench)`: called in each of `count` rounds, with a bench after a reset.
+    Of every second round no more than the beginning is run (see `run`), so that the next reset meets traffic. The
+    points named in `cover` must be reached in some round, by `bench.reach`.
+    """
+    def decorate(body: Callable[[Bench], Awaitable[None]]) -> Callable:
+        async def test(dut) -> None:
+            reached: Counter[str] = Counter()
+            number, length = 0, 1
+            while number < count * length:
+                bench = Bench(dut)
+                bench.reached, length = reached, bench.length
+                bench.cut = bench.rng.randint(1, 150) if number % 2 else None
+                await bench.reset()
+                await body(bench)
+                number += 1
+            missing = [point for point in cover if not reached[point]]
+            assert not missing, f"never reached: {missing}"
+
+        test.__name__, test.__qualname__, test.__doc__ = body.__name__, body.__qualname__, body.__doc__
+        test.__module__ = body.__module__
+        return cocotb.test()(test)
+
+    return decorate
 
 
 def _path(name: str) -> tuple[str, ...]:

@@ -1,7 +1,5 @@
 """AddressGenerator against its model: exactly a block's lines, errors for those outside the region, credits."""
 
-import cocotb
-
 from sim_models.reference.address_generator import LineError, expand
 
 from .bench import Bench, rounds
@@ -24,43 +22,42 @@ def random_descriptor(bench: Bench) -> dict:
     return chosen
 
 
-@cocotb.test()
-async def random_blocks(dut) -> None:
-    async for bench in rounds(dut, 8):
-        rng, t = bench.rng, bench.geometry.tracker
-        descriptors = [random_descriptor(bench) for _ in range(bench.geometry.dma.regions)]
-        for region, descriptor in enumerate(descriptors):
-            bench.set(f"descriptors[{region}]", descriptor)
-        lines, errors = Scoreboard("lines"), Scoreboard("errors")
+@rounds(8)
+async def random_blocks(bench: Bench) -> None:
+    rng, t = bench.rng, bench.geometry.tracker
+    descriptors = [random_descriptor(bench) for _ in range(bench.geometry.dma.regions)]
+    for region, descriptor in enumerate(descriptors):
+        bench.set(f"descriptors[{region}]", descriptor)
+    lines, errors = Scoreboard("lines"), Scoreboard("errors")
 
-        def accepted(item: dict) -> None:
-            for each in expand(item, descriptors[item["region"]], bench.geometry):
-                (errors if isinstance(each, LineError) else lines).expect(each)
+    def accepted(item: dict) -> None:
+        for each in expand(item, descriptors[item["region"]], bench.geometry):
+            (errors if isinstance(each, LineError) else lines).expect(each)
 
-        class Credit:
-            """Allows lines at random; a line without permission is an error."""
-            pause = bench.pause()
+    class Credit:
+        """Allows lines at random; a line without permission is an error."""
+        pause = bench.pause()
 
-            def drive(self) -> None:
-                self.allow = not next(self.pause)
-                bench.set("allow", int(self.allow))
+        def drive(self) -> None:
+            self.allow = not next(self.pause)
+            bench.set("allow", int(self.allow))
 
-            def sample(self) -> None:
-                assert self.allow or not bench.get("issued"), "issued without permission"
+        def sample(self) -> None:
+            assert self.allow or not bench.get("issued"), "issued without permission"
 
-            def reset(self) -> None:
-                pass
+        def reset(self) -> None:
+            pass
 
-        bench.add(Credit())
-        CycleMonitor(bench, lambda: None if bench.get("busy") else lines.check_empty())
-        commands = StreamDriver(bench, "command", on_accept=accepted)
-        StreamMonitor(bench, "lines", lines.check)
-        PulseMonitor(bench, "error", lambda error: errors.check({"code": error["code"], **error["details"]}))
-        for _ in range(15):
-            region = rng.randrange(len(descriptors))
-            around = rng.choice((descriptors[region]["base"], descriptors[region]["base"], descriptors[region]["limit"],
-                                 1 << t.address_bits))
-            commands.send({"address": (around + rng.randint(-300, 900)) % (1 << t.address_bits), "region": region,
-                           "wf": rng.getrandbits(t.wf_bits), "wg": rng.getrandbits(t.wg_bits)})
-        if await bench.run(lambda: commands.idle and lines.empty and errors.empty, 60_000):
-            assert not bench.get("busy")
+    bench.add(Credit())
+    CycleMonitor(bench, lambda: None if bench.get("busy") else lines.check_empty())
+    commands = StreamDriver(bench, "command", on_accept=accepted)
+    StreamMonitor(bench, "lines", lines.check)
+    PulseMonitor(bench, "error", lambda error: errors.check({"code": error["code"], **error["details"]}))
+    for _ in range(15):
+        region = rng.randrange(len(descriptors))
+        around = rng.choice((descriptors[region]["base"], descriptors[region]["base"], descriptors[region]["limit"],
+                             1 << t.address_bits))
+        commands.send({"address": (around + rng.randint(-300, 900)) % (1 << t.address_bits), "region": region,
+                       "wf": rng.getrandbits(t.wf_bits), "wg": rng.getrandbits(t.wg_bits)})
+    if await bench.run(lambda: commands.idle and lines.empty and errors.empty, 60_000):
+        assert not bench.get("busy")

@@ -1,48 +1,45 @@
 """Arbiter against its cycle-exact model: every policy, near every limit, with resets in between."""
 
-import cocotb
-
 from rtl.registers import NO_THRESHOLD, POLICIES
 from sim_models.reference.arbiter import ArbiterModel, Decision
 
-from .bench import rounds
+from .bench import Bench, rounds
 
 _POLICIES = (*POLICIES.values(), 3)  # 3 acts as the first
 
 
-@cocotb.test()
-async def random_traffic(dut) -> None:
-    seen = set()
-    async for bench in rounds(dut, 30):
-        rng, model, most = bench.rng, ArbiterModel(), bench.geometry.channel.queue_entries + 1
-        config = {"policy": rng.choice(_POLICIES), "threshold": rng.choice((0, 1, 5, 10, 30, NO_THRESHOLD)),
-                  "starvation_limit": rng.choice((0, 1, 2, 7, 30)), "drain": int(rng.random() < 0.2)}
-        busy, talk, go = (rng.choice((0.1, 0.5, 0.95)) for _ in range(3))
-        for _ in range(bench.cut or 200):
-            near = config["threshold"] + rng.randrange(-2, 3)
-            waiting = int(rng.random() < talk)
-            inputs = config | {
-                "compute_valid": int(rng.random() < busy), "communication_waiting": waiting,
-                "communication_valid": int(waiting and rng.random() < 0.8), "ready": int(rng.random() < go),
-                "occupancy": min(max(near if rng.random() < 0.7 else rng.randrange(128), 0), most)}
-            for name, value in inputs.items():
-                bench.set(name, value)
-            await bench.settle()
-            decision = Decision(*(bench.get(name) for name in Decision._fields))
-            assert decision == model.step(**inputs), f"cycle {bench.now}: {inputs}"
-            await bench.edge()
-            seen.add(decision)
-    assert {kind[:2] for kind in seen} == {(0, 0), (0, 1), (1, 0)} and {kind.starved for kind in seen} == {0, 1}
+@rounds(30, cover=("no grant", "compute", "communication", "starved"))
+async def random_traffic(bench: Bench) -> None:
+    rng, model, most = bench.rng, ArbiterModel(), bench.geometry.channel.queue_entries + 1
+    config = {"policy": rng.choice(_POLICIES), "threshold": rng.choice((0, 1, 5, 10, 30, NO_THRESHOLD)),
+              "starvation_limit": rng.choice((0, 1, 2, 7, 30)), "drain": int(rng.random() < 0.2)}
+    busy, talk, go = (rng.choice((0.1, 0.5, 0.95)) for _ in range(3))
+    for _ in range(bench.cut or 200):
+        near = config["threshold"] + rng.randrange(-2, 3)
+        waiting = int(rng.random() < talk)
+        inputs = config | {
+            "compute_valid": int(rng.random() < busy), "communication_waiting": waiting,
+            "communication_valid": int(waiting and rng.random() < 0.8), "ready": int(rng.random() < go),
+            "occupancy": min(max(near if rng.random() < 0.7 else rng.randrange(128), 0), most)}
+        for name, value in inputs.items():
+            bench.set(name, value)
+        await bench.settle()
+        decision = Decision(*(bench.get(name) for name in Decision._fields))
+        assert decision == model.step(**inputs), f"cycle {bench.now}: {inputs}"
+        await bench.edge()
+        bench.reach("compute", decision.grant_compute)
+        bench.reach("communication", decision.grant_communication)
+        bench.reach("no grant", not any(decision[:2]))
+        bench.reach("starved", decision.starved)
 
 
-@cocotb.test()
-async def starvation_ends_exactly_at_the_limit(dut) -> None:
-    for limit in (1, 2, 20):
-        async for bench in rounds(dut, 1):
-            for name, value in (("policy", POLICIES["mca"]), ("starvation_limit", limit), ("compute_valid", 1),
-                                ("communication_valid", 1), ("communication_waiting", 1), ("ready", 1)):
-                bench.set(name, value)
-            for cycle in range(3 * (limit + 1)):  # and again after each grant
-                await bench.settle()
-                assert bench.get("grant_communication") == (cycle % (limit + 1) == limit), f"cycle {cycle}"
-                await bench.edge()
+@rounds(3)
+async def starvation_ends_exactly_at_the_limit(bench: Bench) -> None:
+    limit = bench.rng.choice((1, 2, 20, 100))
+    for name, value in (("policy", POLICIES["mca"]), ("starvation_limit", limit), ("compute_valid", 1),
+                        ("communication_valid", 1), ("communication_waiting", 1), ("ready", 1)):
+        bench.set(name, value)
+    for cycle in range(3 * (limit + 1)):  # and again after each grant
+        await bench.settle()
+        assert bench.get("grant_communication") == (cycle % (limit + 1) == limit), f"cycle {cycle}"
+        await bench.edge()

@@ -1,10 +1,8 @@
 """Coalescer against its cycle-exact model: when an access is accepted, and which update leaves when."""
 
-import cocotb
-
 from sim_models.reference.coalescer import CoalescerModel, Update, totals
 
-from .bench import rounds
+from .bench import Bench, rounds
 from .drivers import StreamDriver
 from .monitors import CycleMonitor, StreamMonitor
 
@@ -20,25 +18,24 @@ def accesses(bench, count: int) -> list[dict]:
     return items
 
 
-@cocotb.test()
-async def random_accesses(dut) -> None:
-    async for bench in rounds(dut, 8):
-        model, items = CoalescerModel(bench.geometry), accesses(bench, 200)
-        driver, updates = StreamDriver(bench, "accesses"), StreamMonitor(bench, "updates")
+@rounds(8)
+async def random_accesses(bench: Bench) -> None:
+    model, items = CoalescerModel(bench.geometry), accesses(bench, 200)
+    driver, updates = StreamDriver(bench, "accesses"), StreamMonitor(bench, "updates")
 
-        def compare() -> None:
-            taken = None
-            if bench.get("accesses.valid") and bench.get("accesses.ready"):
-                taken = Update(**bench.get("accesses.payload"))
-            assert bench.get("accesses.ready") == model.ready
-            assert bench.get("updates.valid") == bool(model.waiting)
-            assert bench.get("busy") == (model.held is not None or bool(model.waiting))
-            if model.waiting:
-                assert bench.get("updates.payload") == model.waiting[0]._asdict()
-            model.cycle(taken, bench.get("updates.ready"))
+    def compare() -> None:
+        taken = None
+        if bench.get("accesses.valid") and bench.get("accesses.ready"):
+            taken = Update(**bench.get("accesses.payload"))
+        assert bench.get("accesses.ready") == model.ready
+        assert bench.get("updates.valid") == bool(model.waiting)
+        assert bench.get("busy") == (model.held is not None or bool(model.waiting))
+        if model.waiting:
+            assert bench.get("updates.payload") == model.waiting[0]._asdict()
+        model.cycle(taken, bench.get("updates.ready"))
 
-        CycleMonitor(bench, compare)
-        driver.send_all(items)
-        if await bench.run(lambda: driver.idle and model.held is None and not model.waiting, 20_000):
-            assert totals(Update(**item) for item in updates.items) == totals(Update(**item) for item in items)
-            assert len(updates.items) < len(items), "nothing was merged"
+    CycleMonitor(bench, compare)
+    driver.send_all(items)
+    if await bench.run(lambda: driver.idle and model.held is None and not model.waiting, 20_000):
+        assert totals(Update(**item) for item in updates.items) == totals(Update(**item) for item in items)
+        assert len(updates.items) < len(items), "nothing was merged"

@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator
 
-import cocotb
-
 from rtl.registers import ERRORS
 from sim_models.reference.dispatch_window import DispatchWindowModel
 
@@ -79,41 +77,39 @@ def workgroups(bench: Bench, count: int, wrong: float) -> Iterator[dict]:
         yield {"wg": wg, "tiles": rng.choice((0, 1, 1 << t.wf_bits, (2 << t.wf_bits) - 1))}
 
 
-@cocotb.test()
-async def random_workgroups(dut) -> None:
-    async for bench in rounds(dut, 12):
-        rng, t = bench.rng, bench.geometry.tracker
-        window = rng.choice((1, 3, t.window_slots, (2 << t.wg_bits) - 1))
-        shift = rng.randrange(min(window, t.window_slots))
-        model = DispatchWindowModel(t, window, shift, enable_downstream=rng.random() < 0.5)
-        for name in ("window", "shift", "enable_downstream"):
-            bench.set(name, int(getattr(model, name)))
-        wrong, count = rng.choice((0.0, 0.05)), min(100, 1 << t.wg_bits)
-        environment = Environment(bench, model, wrong)
-        environment.downstream_end = count + shift
-        driver = StreamDriver(bench, "dispatch")
-        PulseMonitor(bench, "error", lambda error, e=environment: e.errors.check(
-            {"code": error["code"], "wg": error["details"]["wg"]}))
-        for _ in range(3):  # kernels; all but the last are cut short
-            driver.send_all(workgroups(bench, count, wrong))
-            await bench.cycle(t.window_slots + rng.randint(1, 100))
-            driver.reset()
-            await environment.restart()
+@rounds(12)
+async def random_workgroups(bench: Bench) -> None:
+    rng, t = bench.rng, bench.geometry.tracker
+    window = rng.choice((1, 3, t.window_slots, (2 << t.wg_bits) - 1))
+    shift = rng.randrange(min(window, t.window_slots))
+    model = DispatchWindowModel(t, window, shift, enable_downstream=rng.random() < 0.5)
+    for name in ("window", "shift", "enable_downstream"):
+        bench.set(name, int(getattr(model, name)))
+    wrong, count = rng.choice((0.0, 0.05)), min(100, 1 << t.wg_bits)
+    environment = Environment(bench, model, wrong)
+    environment.downstream_end = count + shift
+    driver = StreamDriver(bench, "dispatch")
+    PulseMonitor(bench, "error", lambda error, e=environment: e.errors.check(
+        {"code": error["code"], "wg": error["details"]["wg"]}))
+    for _ in range(3):  # kernels; all but the last are cut short
         driver.send_all(workgroups(bench, count, wrong))
-        environment.wrong /= 2
-        if await bench.run(lambda: driver.idle and not model.left, 20_000, settle=count + 8):
-            environment.wrong = 0
-            await bench.cycle(4)
-            environment.errors.check_empty()
-            assert model.head == count == bench.get("head") and not bench.get("busy")
-            assert wrong or not environment.errors.matched
+        await bench.cycle(t.window_slots + rng.randint(1, 100))
+        driver.reset()
+        await environment.restart()
+    driver.send_all(workgroups(bench, count, wrong))
+    environment.wrong /= 2
+    if await bench.run(lambda: driver.idle and not model.left, 20_000, settle=count + 8):
+        environment.wrong = 0
+        await bench.cycle(4)
+        environment.errors.check_empty()
+        assert model.head == count == bench.get("head") and not bench.get("busy")
+        assert wrong or not environment.errors.matched
 
 
-@cocotb.test()
-async def one_workgroup_per_cycle(dut) -> None:
-    async for bench in rounds(dut, 1):
-        t = bench.geometry.tracker
-        bench.set("window", t.window_slots)
-        driver, count = StreamDriver(bench, "dispatch", never()), min(100, 1 << t.wg_bits)
-        driver.send_all({"wg": wg, "tiles": 0} for wg in range(count))
-        await bench.until(lambda: driver.idle, t.window_slots + (count if t.window_slots >= 4 else 4 * count) + 8)
+@rounds(1)
+async def one_workgroup_per_cycle(bench: Bench) -> None:
+    t = bench.geometry.tracker
+    bench.set("window", t.window_slots)
+    driver, count = StreamDriver(bench, "dispatch", never()), min(100, 1 << t.wg_bits)
+    driver.send_all({"wg": wg, "tiles": 0} for wg in range(count))
+    await bench.until(lambda: driver.idle, t.window_slots + (count if t.window_slots >= 4 else 4 * count) + 8)

@@ -1,7 +1,5 @@
 """DmaTable against its model: tiles in any order inside the window, complete blocks out in order of completion."""
 
-import cocotb
-
 from sim_models.reference.dma_table import DmaTableModel, Trigger
 
 from .bench import Bench, rounds
@@ -28,26 +26,25 @@ def make_tiles(bench: Bench, per_region: list[int], workgroups: int) -> list[Tri
     return order
 
 
-@cocotb.test()
-async def random_tiles(dut) -> None:
-    async for bench in rounds(dut, 8):
-        allowed = [0, *(1 << bit for bit in range(bench.geometry.tracker.wf_bits + 1))]
-        per_region = [bench.rng.choice(allowed) for _ in range(bench.geometry.dma.regions)]
-        for region, tiles in enumerate(per_region):
-            bench.set(f"descriptors[{region}]", {"tiles_per_block": tiles, "kind": 2})
-        model, commands = DmaTableModel(bench.geometry), Scoreboard("commands")
+@rounds(8)
+async def random_tiles(bench: Bench) -> None:
+    allowed = [0, *(1 << bit for bit in range(bench.geometry.tracker.wf_bits + 1))]
+    per_region = [bench.rng.choice(allowed) for _ in range(bench.geometry.dma.regions)]
+    for region, tiles in enumerate(per_region):
+        bench.set(f"descriptors[{region}]", {"tiles_per_block": tiles, "kind": 2})
+    model, commands = DmaTableModel(bench.geometry), Scoreboard("commands")
 
-        def accepted(item: dict) -> None:
-            command = model.accept(Trigger(**item), per_region[item["region"]])
-            if command:
-                commands.expect(command)
+    def accepted(item: dict) -> None:
+        command = model.accept(Trigger(**item), per_region[item["region"]])
+        if command:
+            commands.expect(command)
 
-        triggers = StreamDriver(bench, "triggers", on_accept=accepted)
-        StreamMonitor(bench, "commands", commands.check)
-        triggers.send_all(tile._asdict() for tile in make_tiles(bench, per_region, 60))
-        if await bench.run(lambda: triggers.idle and commands.empty, 20_000):
-            assert not model.incomplete() and not bench.get("busy") and not bench.get("ready_level")
-            assert 0 < bench.get("ready_high_water") <= bench.geometry.dma.ready_commands
-            bench.set("clear_high_water", 1)
-            await bench.cycle(2)
-            assert not bench.get("ready_high_water")
+    triggers = StreamDriver(bench, "triggers", on_accept=accepted)
+    StreamMonitor(bench, "commands", commands.check)
+    triggers.send_all(tile._asdict() for tile in make_tiles(bench, per_region, 60))
+    if await bench.run(lambda: triggers.idle and commands.empty, 20_000):
+        assert not model.incomplete() and not bench.get("busy") and not bench.get("ready_level")
+        assert 0 < bench.get("ready_high_water") <= bench.geometry.dma.ready_commands
+        bench.set("clear_high_water", 1)
+        await bench.cycle(2)
+        assert not bench.get("ready_high_water")

@@ -1,10 +1,8 @@
 """Egress against its model: lines become packets addressed for their destination, or errors."""
 
-import cocotb
-
 from sim_models.reference.egress import Packet, translate
 
-from .bench import rounds
+from .bench import Bench, rounds
 from .drivers import StreamDriver
 from .monitors import CycleMonitor, PulseMonitor, StreamMonitor
 from .scoreboard import Scoreboard
@@ -12,34 +10,33 @@ from .scoreboard import Scoreboard
 _FITTING = {1: 0, 2: 2}  # region kind -> source
 
 
-@cocotb.test()
-async def random_lines(dut) -> None:
-    async for bench in rounds(dut, 8):
-        rng, g = bench.rng, bench.geometry
-        layout = bench["descriptors[0]"]
-        descriptors = [layout.unpack(rng.getrandbits(layout.width)) | {"kind": rng.choice((0, 1, 1, 2, 2, 3)),
-                                                                       "op": rng.choice((1, 2))}
-                       for _ in range(g.dma.regions)]
-        for region, descriptor in enumerate(descriptors):
-            bench.set(f"descriptors[{region}]", descriptor)
-        packets, errors = Scoreboard("packets"), Scoreboard("errors")
+@rounds(8)
+async def random_lines(bench: Bench) -> None:
+    rng, g = bench.rng, bench.geometry
+    layout = bench["descriptors[0]"]
+    descriptors = [layout.unpack(rng.getrandbits(layout.width)) | {"kind": rng.choice((0, 1, 1, 2, 2, 3)),
+                                                                   "op": rng.choice((1, 2))}
+                   for _ in range(g.dma.regions)]
+    for region, descriptor in enumerate(descriptors):
+        bench.set(f"descriptors[{region}]", descriptor)
+    packets, errors = Scoreboard("packets"), Scoreboard("errors")
 
-        def accepted(line: dict) -> None:
-            result = translate(line, descriptors[line["region"]], g)
-            (packets if isinstance(result, Packet) else errors).expect(result)
+    def accepted(line: dict) -> None:
+        result = translate(line, descriptors[line["region"]], g)
+        (packets if isinstance(result, Packet) else errors).expect(result)
 
-        def busy() -> None:
-            assert bench.get("busy") == (not packets.empty or not errors.empty)
+    def busy() -> None:
+        assert bench.get("busy") == (not packets.empty or not errors.empty)
 
-        CycleMonitor(bench, busy)
-        lines = StreamDriver(bench, "line", on_accept=accepted)
-        StreamMonitor(bench, "packet", packets.check)
-        PulseMonitor(bench, "error", lambda error: errors.check({"code": error["code"], **error["details"]}))
-        for _ in range(300):
-            region = rng.randrange(g.dma.regions)
-            source = _FITTING.get(descriptors[region]["kind"], 0) if rng.random() < 0.8 else rng.randrange(3)
-            lines.send({"address": rng.getrandbits(g.tracker.address_bits), "bytes": rng.randint(1, 64),
-                        "op": rng.randrange(3), "source": source, "region": region,
-                        "wf": rng.getrandbits(g.tracker.wf_bits), "wg": rng.getrandbits(g.tracker.wg_bits)})
-        if await bench.run(lambda: lines.idle and packets.empty and errors.empty, 20_000):
-            assert packets.matched + errors.matched == 300
+    CycleMonitor(bench, busy)
+    lines = StreamDriver(bench, "line", on_accept=accepted)
+    StreamMonitor(bench, "packet", packets.check)
+    PulseMonitor(bench, "error", lambda error: errors.check({"code": error["code"], **error["details"]}))
+    for _ in range(300):
+        region = rng.randrange(g.dma.regions)
+        source = _FITTING.get(descriptors[region]["kind"], 0) if rng.random() < 0.8 else rng.randrange(3)
+        lines.send({"address": rng.getrandbits(g.tracker.address_bits), "bytes": rng.randint(1, 64),
+                    "op": rng.randrange(3), "source": source, "region": region,
+                    "wf": rng.getrandbits(g.tracker.wf_bits), "wg": rng.getrandbits(g.tracker.wg_bits)})
+    if await bench.run(lambda: lines.idle and packets.empty and errors.empty, 20_000):
+        assert packets.matched + errors.matched == 300

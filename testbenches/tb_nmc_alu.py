@@ -2,11 +2,9 @@
 
 import random
 
-import cocotb
-
 from sim_models.reference.nmc_alu import FORMATS, AluDtype, AluOp, Operands, combine, width
 
-from .bench import rounds
+from .bench import Bench, rounds
 from .drivers import StreamDriver
 from .monitors import StreamMonitor
 from .scoreboard import Scoreboard
@@ -26,17 +24,16 @@ def element(rng: random.Random, dtype: AluDtype) -> int:
     return sign | max(0, boundary + rng.choice((-1, 0, 1, (1 << fraction_bits) - 1)) % (1 << width(dtype) - 1))
 
 
-@cocotb.test()
-async def random_columns(dut) -> None:
-    async for bench in rounds(dut, 10):
-        bits = bench["result.payload"].width
-        results = Scoreboard("results")
-        operands = StreamDriver(bench, "operands", on_accept=lambda item: results.expect(
-            {"column": combine(Operands(item["old"], item["new"], AluOp(item["op"]), AluDtype(item["dtype"])),
-                               bits // 8)}))
-        StreamMonitor(bench, "result", results.check)
-        for _ in range(400):
-            dtype = bench.rng.choice(list(AluDtype))
-            old, new = (sum(element(bench.rng, dtype) << at for at in range(0, bits, width(dtype))) for _ in range(2))
-            operands.send({"old": old, "new": new, "op": int(bench.rng.random() < 0.2), "dtype": int(dtype)})
-        await bench.run(lambda: operands.idle and results.empty, 20_000)
+@rounds(10)
+async def random_columns(bench: Bench) -> None:
+    bits = bench["result.payload"].width
+    results = Scoreboard("results")
+    operands = StreamDriver(bench, "operands", on_accept=lambda item: results.expect(
+        {"column": combine(Operands(item["old"], item["new"], AluOp(item["op"]), AluDtype(item["dtype"])),
+                           bits // 8)}))
+    StreamMonitor(bench, "result", results.check)
+    for _ in range(400):
+        dtype = bench.rng.choice(list(AluDtype))
+        old, new = (sum(element(bench.rng, dtype) << at for at in range(0, bits, width(dtype))) for _ in range(2))
+        operands.send({"old": old, "new": new, "op": int(bench.rng.random() < 0.2), "dtype": int(dtype)})
+    await bench.run(lambda: operands.idle and results.empty, 20_000)

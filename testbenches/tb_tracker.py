@@ -1,7 +1,5 @@
 """TrackerBank against its model: random tiles on few sets, errors, a full set, resets in flight."""
 
-import cocotb
-
 from rtl.registers import ERRORS
 from sim_models.reference.coalescer import Update
 from sim_models.reference.tracker import TrackerModel
@@ -21,8 +19,8 @@ class Tracker:
         self.bench, self.geometry = bench, bench.geometry.tracker
         largest = (1 << self.geometry.count_bits) - 1
         # Region 1 is not tracked, 2 has no threshold, 3 the largest; from 4 on short tiles.
-        self.thresholds = [None, None, 0, largest, *(min(largest, 40 * r) for r in range(1, bench.geometry.dma.regions))]
-        del self.thresholds[bench.geometry.dma.regions:]
+        short = (min(largest, 40 * tiles) for tiles in range(1, bench.geometry.dma.regions - 3))
+        self.thresholds = [None, None, 0, largest, *short]
         for region, threshold in enumerate(self.thresholds):
             bench.set(f"thresholds[{region}]", threshold or 0)
             bench.set(f"tracked[{region}]", threshold is not None)
@@ -35,6 +33,8 @@ class Tracker:
     def accepted(self, item: dict) -> None:
         outcome = self.model.apply(Update(**item))
         self.blocked += outcome.blocked
+        self.bench.reach(outcome.error or "no error")
+        self.bench.reach("full set", self.model.occupied >= self.geometry.ways)
         if outcome.trigger:
             self.triggers.expect(outcome.trigger)
         if outcome.error:
@@ -75,46 +75,43 @@ class Tracker:
         return items
 
 
-@cocotb.test()
-async def random_updates(dut) -> None:
-    async for bench in rounds(dut, 12):
-        tracker = Tracker(bench)
-        tracker.updates.send_all(tracker.traffic(300))
-        if await bench.run(lambda: tracker.updates.idle and tracker.triggers.empty, 10_000):
-            tracker.triggers.check_empty()
-            tracker.errors.check_empty()
-            assert tracker.triggers.matched > 20 and tracker.errors.matched > 5
-            assert not tracker.blocked
-            assert bench.get("occupied") == tracker.model.occupied and not bench.get("busy")
+@rounds(12, cover=("REGION_UNCONFIGURED", "THRESHOLD_EXCEEDED", "full set"))
+async def random_updates(bench: Bench) -> None:
+    tracker = Tracker(bench)
+    tracker.updates.send_all(tracker.traffic(300))
+    if await bench.run(lambda: tracker.updates.idle and tracker.triggers.empty, 10_000):
+        tracker.triggers.check_empty()
+        tracker.errors.check_empty()
+        assert tracker.triggers.matched > 20 and tracker.errors.matched > 5
+        assert not tracker.blocked
+        assert bench.get("occupied") == tracker.model.occupied and not bench.get("busy")
 
 
-@cocotb.test()
-async def back_to_back_updates_of_one_entry(dut) -> None:
-    async for bench in rounds(dut, 1):
-        cycles: list[int] = []
-        tracker = Tracker(bench)
-        tracker.updates.pause = tracker.output.pause = never()
-        CycleMonitor(bench, lambda: cycles.append(tracker.updates.accepted))
-        region, wg = len(tracker.thresholds) - 1, bench.rng.getrandbits(tracker.geometry.wg_bits)
-        items = [tracker.update(wg, 1, region, 1) for _ in range(3 * tracker.thresholds[region])]
-        tracker.updates.send_all(items)
-        await bench.run(lambda: tracker.updates.idle and tracker.triggers.empty, 5_000)
-        assert tracker.triggers.matched == 3
-        assert sum(0 < accepted < len(items) for accepted in cycles) == len(items) - 1, "not one per cycle"
+@rounds(1)
+async def back_to_back_updates_of_one_entry(bench: Bench) -> None:
+    cycles: list[int] = []
+    tracker = Tracker(bench)
+    tracker.updates.pause = tracker.output.pause = never()
+    CycleMonitor(bench, lambda: cycles.append(tracker.updates.accepted))
+    region, wg = len(tracker.thresholds) - 1, bench.rng.getrandbits(tracker.geometry.wg_bits)
+    items = [tracker.update(wg, 1, region, 1) for _ in range(3 * tracker.thresholds[region])]
+    tracker.updates.send_all(items)
+    await bench.run(lambda: tracker.updates.idle and tracker.triggers.empty, 5_000)
+    assert tracker.triggers.matched == 3
+    assert sum(0 < accepted < len(items) for accepted in cycles) == len(items) - 1, "not one per cycle"
 
 
-@cocotb.test()
-async def an_update_without_a_free_way_waits(dut) -> None:
-    async for bench in rounds(dut, 3):
-        tracker = Tracker(bench)
-        t = tracker.geometry
-        tracker.updates.send_all(tracker.update(t.sets * n, 0, 3, 1) for n in range(t.ways))
-        tracker.updates.send(tracker.update(t.sets * t.ways, 1, 4, tracker.thresholds[4]))  # complete: needs no way
-        tracker.updates.send(tracker.update(t.sets * (t.ways + 1), 1, 3, 1))
-        if not await bench.run(lambda: tracker.blocked and tracker.triggers.empty, 2_000):
-            continue
-        for _ in range(100):
-            assert bench.get("stalled_full") and bench.get("busy") and not bench.get("updates.ready")
-            assert bench.get("occupied") == t.ways
-            await bench.cycle()
-        assert tracker.triggers.matched == 1
+@rounds(3)
+async def an_update_without_a_free_way_waits(bench: Bench) -> None:
+    tracker = Tracker(bench)
+    t = tracker.geometry
+    tracker.updates.send_all(tracker.update(t.sets * n, 0, 3, 1) for n in range(t.ways))
+    tracker.updates.send(tracker.update(t.sets * t.ways, 1, 4, tracker.thresholds[4]))  # complete: needs no way
+    tracker.updates.send(tracker.update(t.sets * (t.ways + 1), 1, 3, 1))
+    if not await bench.run(lambda: tracker.blocked and tracker.triggers.empty, 2_000):
+        return
+    for _ in range(100):
+        assert bench.get("stalled_full") and bench.get("busy") and not bench.get("updates.ready")
+        assert bench.get("occupied") == t.ways
+        await bench.cycle()
+    assert tracker.triggers.matched == 1
