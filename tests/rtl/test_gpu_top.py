@@ -287,22 +287,27 @@ def test_a_tiles_life(idle, seed):
 
 
 def test_blocks_that_wait_for_an_engine(seed):
-    """All wavefronts of a workgroup complete at about the same time; each block is read once."""
+    """All tiles of two workgroups complete at about the same time; each block is read once."""
     gpu = programmed(seed=seed, memory_cycles=3)
-    tiles = [BASE + wf * COLUMNS * PITCH for wf in range(8)]
-    gpu.dispatch(0, tiles=len(tiles))
-    for wf, first in enumerate(tiles):
+    tiles = {(wg, wf): BASE + (wg * 8 + wf) * COLUMNS * PITCH for wg in range(2) for wf in range(8)}
+    for wg in range(2):
+        gpu.dispatch(wg, tiles=8)
+    for (wg, wf), first in tiles.items():
         for address, size in lines(first):
-            gpu.access("inbound", address, size, source=REMOTE, region=EVENT_REGION, wf=wf)
-            gpu.access("compute", address, size, source=LOCAL, region=DMA_REGION, wf=wf)
-    gpu.run(600)
+            gpu.access("inbound", address, size, source=REMOTE, region=EVENT_REGION, wf=wf, wg=wg)
+        for address, size in list(lines(first))[1:]:
+            gpu.access("compute", address, size, source=LOCAL, region=DMA_REGION, wf=wf, wg=wg)
+    gpu.run(500)
+    for (wg, wf), first in tiles.items():  # what was missing, of all of them
+        gpu.access("compute", *next(lines(first)), source=LOCAL, region=DMA_REGION, wf=wf, wg=wg)
+    gpu.run(500)
     reads = [command for command in gpu.dram if command["op"] == READ]
-    assert outline(reads, "address", "bytes", "wf") == Counter(
-        (address, size, wf) for wf, first in enumerate(tiles) for address, size in lines(first))
+    assert outline(reads, "address", "bytes", "wf", "wg") == Counter(
+        (address, size, wf, wg) for (wg, wf), first in tiles.items() for address, size in lines(first))
     counted = gpu.counters()
-    assert counted["triggers"] == counted["commands"] == 8 and counted["lines"] == 96
-    assert 1 < counted["ready_high_water"] <= 8
-    assert gpu.get("head") == 1 and not gpu.busy() and gpu.error() is None
+    assert counted["triggers"] == counted["commands"] == 16 and counted["lines"] == 16 * 12
+    assert 1 < counted["ready_high_water"] <= 16
+    assert gpu.get("head") == 2 and not gpu.busy() and gpu.error() is None
 
 
 def test_reset_in_flight(seed):
