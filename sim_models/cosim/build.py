@@ -16,13 +16,14 @@ from .cache import cached, digest
 from .clock_enable import write_registers_in_place
 from .library import Library
 from .ports import PortMap
-from .toolchain import Toolchain, find_toolchain, run_all
+from .toolchain import Toolchain, ToolchainError, find_toolchain, run_all
 from .verilog import generate_verilog
 from .wrapper import previous_clock, wrapper
 
 _RTL = Path(rtl.__file__).parent
 _SHARED_OBJECT = "library.so"
 _SELF_TEST_CYCLES = 2000
+_SELF_TEST_SECONDS = 100
 _UNIT_BYTES = 300_000
 
 VERILATOR_FLAGS = ("--cc", "-O3", "-Wno-fatal", "--x-assign", "fast", "--x-initial", "fast", "--no-assert",
@@ -138,7 +139,10 @@ def _passes_self_test(shared_object: Path) -> bool:
     program = ("import ctypes, sys\n"
                "sys.exit(ctypes.CDLL(sys.argv[1]).t3_self_test(ctypes.c_int64(int(sys.argv[2]))) != 0)")
     command = [sys.executable, "-c", program, str(shared_object), str(_SELF_TEST_CYCLES)]
-    return subprocess.run(command, check=False).returncode == 0
+    try:
+        return subprocess.run(command, check=False, timeout=_SELF_TEST_SECONDS).returncode == 0
+    except subprocess.TimeoutExpired:
+        raise ToolchainError(f"The compiled design hangs: its self test took over {_SELF_TEST_SECONDS} s.") from None
 
 
 def include_flags(tools: Toolchain) -> list[str]:

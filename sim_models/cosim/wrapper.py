@@ -39,9 +39,16 @@ struct Simulation {{
     std::unique_ptr<V{top}> top;
 
     Simulation(std::uint64_t* in_, std::uint64_t* out_) : in(in_), out(out_) {{ power_on(); }}
+    ~Simulation() {{ power_off(); }}
+
+    // The model's destructor looks for its context in the thread's, which is that of the newest instance.
+    void power_off() {{
+        if (context) Verilated::threadContextp(context.get());
+        top.reset();
+    }}
 
     void power_on() {{
-        top.reset();
+        power_off();
         context = std::make_unique<VerilatedContext>();
         top = std::make_unique<V{top}>(context.get(), "");
         std::memset(in, 0, input_words * sizeof *in);
