@@ -148,8 +148,8 @@ def test_tables_never_cut_a_number(width):
 
 def test_bench_table_and_json(monkeypatch, capsys):
     def run_bench(machine, engines, cycles, progress, seed):
-        assert (machine.name, engines, cycles, seed) == ("t3-table1", BenchResult.ENGINES, 200_000, 0)
-        return BenchResult({"lockstep": 200e3, "bare": 300e3, "amaranth": 50.0}, {"bare": 200_000},
+        assert (machine.name, engines, cycles, seed) == ("t3-table1", BenchResult.ENGINES, 20_000, 0)
+        return BenchResult({"lockstep": 200e3, "bare": 300e3, "amaranth": 50.0}, {"bare": 20_000},
                            {"cocotb": "no simulator"})
     replace_module(monkeypatch, "sim_models.bench", run_bench=run_bench)
     assert cli.main(["bench"]) == 0
