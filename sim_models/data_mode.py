@@ -6,6 +6,11 @@ at that moment; whenever DRAM performs a read for DMA, what memory holds at that
 trigger that comes too early, a read that overtakes a write, a line lost, sent twice or sent to the wrong place leaves
 other bits in some element, or another number of accesses to it. Both are compared for every element of every device.
 
+The DRAM model performs requests for one line in the order in which they came, so behind it no read overtakes a write.
+The hardware promises more: while a read is in the DRAM queue, no tracked write to its line is (rtl/order_guard.py).
+With `overtaking_reads` a DMA read finds what memory held when it *entered* the queue, as behind a controller that lets
+it pass every write there.
+
 Memory starts as -0.0, the identity of IEEE addition (+0.0 would turn a first -0.0 into +0.0): the first op-and-store of
 an element leaves its operand, bit for bit.
 """
@@ -19,6 +24,7 @@ import numpy as np
 
 from . import bits, lockstep, simulation
 from .cosim.gpu import amaranth_gpu, compiled_gpu, gpu_library, model_ports
+from .cosim.library import Library
 from .cosim.nmc_alu import COLUMN_BYTES, compiled_alu
 from .fused import FusedRun, Policy, SimulationError
 from .jit import compiled, inlined
@@ -64,6 +70,7 @@ class DataState(NamedTuple):
     base: np.ndarray  # int64 [device]: address of element 0
     upstream: np.ndarray  # int64 [device]
     start: np.ndarray  # int64 [device]: cycle of the first dispatch
+    overtaking_reads: bool
     fault: np.ndarray  # int64 [4]: number, access, device, offset of the first
     additions: np.ndarray  # int64 [1]: columns through the ALU
     alu: AluPorts
@@ -121,8 +128,9 @@ def perform(b, data, alu_step, alu, alu_in, alu_out, d, lo, hi):
     for i in range(at, at + count):
         data.tally[access, d, i] += np.uint8(1)
     if op == bits.READ:
-        for i in range(at, at + count):
-            data.fetched[d, i] = data.memory[d, i]
+        if not data.overtaking_reads:
+            for i in range(at, at + count):
+                data.fetched[d, i] = data.memory[d, i]
         return 0
     origin = d if source == bits.LOCAL else data.upstream[d]
     if source == bits.DMA and data.tally[DMA_READ, origin, at] == 0:
@@ -135,10 +143,24 @@ def perform(b, data, alu_step, alu, alu_in, alu_out, d, lo, hi):
     return 0
 
 
+@compiled
+def overtake(b, data, d, lo, hi):
+    """A request enters the DRAM queue: a DMA read gets its data now."""
+    first = (bits.address_of(lo, b) - data.base[d]) >> 1
+    count = bits.get(lo, hi, b.bytes, b.op - b.bytes) >> 1
+    if (bits.get(lo, hi, b.op, 2) == bits.READ and bits.get(lo, hi, b.source, 2) == bits.DMA
+            and first >= 0 and first + count <= data.memory.shape[1]):
+        for i in range(first, first + count):
+            data.fetched[d, i] = data.memory[d, i]
+
+
 @inlined
-def data_cycle(s, data, alu_step, alu, alu_in, alu_out, d):
+def data_cycle(s, data, alu_step, alu, alu_in, alu_out, d, inp, out):
     """Everything that DRAM performed for device d in this cycle; each of its channels performs at most one request."""
+    p = s.ports
     for c in range(s.m.channels):
+        if data.overtaking_reads and inp[p.dram_ready[c]] and out[p.dram_valid[c]]:
+            overtake(s.b, data, d, out[p.dram[c]], out[p.dram[c] + 1])
         row = d * s.m.channels + c
         if s.mem.retired[row] and data.fault[0] == 0:
             data.fault[0] = perform(s.b, data, alu_step, alu, alu_in, alu_out, d, s.mem.retired_lo[row],
@@ -154,13 +176,22 @@ def data_lockstep(s, data, step, devices, handles, inputs, outputs, alu_step, al
             if now == data.start[d]:  # a late device had nothing to dispatch before
                 s.gemm.next_wg[d] = 0
             lockstep.fused_cycle(s, d, inputs[d], outputs[d], now)
-            data_cycle(s, data, alu_step, alu, alu_in, alu_out, d)
+            data_cycle(s, data, alu_step, alu, alu_in, alu_out, d, inputs[d], outputs[d])
             step(handles[d])
         now += 1
         state = lockstep.outcome(s, now)
         if state != lockstep.RUNNING or data.fault[0]:
             return now, state
     return now, lockstep.RUNNING
+
+
+@dataclass(frozen=True)
+class Variation:
+    """What data mode varies besides `simulation.Options`."""
+
+    stagger_cycles: int = 0  #: devices begin at random cycles up to this one
+    overtaking_reads: bool = False  #: see above
+    scale: float = 1.0  #: multiplies A: beyond about 1000 sums overflow to infinity
 
 
 @dataclass(frozen=True)
@@ -248,11 +279,11 @@ class DataRun(FusedRun):
     """N GPUs in a ring with real numbers. `products` may be replaced before `run`."""
 
     def __init__(self, machine: Machine, workload: Workload, policy: Policy,
-                 options: simulation.Options = simulation.Options(), *, simulator: str = "compiled",
-                 stagger_cycles: int = 0, scale: float = 1.0) -> None:
+                 options: simulation.Options = simulation.Options(), *, variation: Variation = Variation(),
+                 simulator: str = "compiled", library: Library | None = None) -> None:
         geometry, devices = machine.geometry(), workload.tp
         if simulator == "compiled":
-            library = gpu_library(geometry)
+            library = library or gpu_library(geometry)
             backends = [compiled_gpu(library) for _ in range(devices)]
             self._step, self._handles = library.step, tuple(backend.handle for backend in backends)
         else:
@@ -260,14 +291,14 @@ class DataRun(FusedRun):
             self._step, self._handles = _STEP(self._step_in_python), tuple(range(devices))
         super().__init__(machine, workload, backends, model_ports(backends[0].ports, geometry), policy, mirrored=False,
                          options=options)
-        self.products = Products.of(self.tiling, workload.k, options.seed, scale)
+        self.products = Products.of(self.tiling, workload.k, options.seed, variation.scale)
         self._alu = compiled_alu()
-        self.data = self._make_data(options.seed, stagger_cycles)
-        # Ragged chunks have different numbers of tiles. The loop knows one number: `_batch` looks at the others.
+        self.data = self._make_data(options.seed, variation)
+        # Ragged chunks have different numbers of tiles. The loop knows one number: `advance` looks at the others.
         self._expected_events = self._final_tiles()
         self.sim = self.sim._replace(expected_events=int(self._expected_events.min()))
 
-    def _make_data(self, seed: int, stagger_cycles: int) -> DataState:
+    def _make_data(self, seed: int, variation: Variation) -> DataState:
         ports, devices = self._alu.ports, self.tiling.devices
         operands, result = ports.inputs["operands.payload"], ports.outputs["result.payload"]
         # ADD and FP16 are the zeros of the other fields.
@@ -276,14 +307,16 @@ class DataRun(FusedRun):
                          operands.offset + operands.fields["old"].lsb // 64,
                          operands.offset + operands.fields["new"].lsb // 64,
                          ports.outputs["result.valid"].offset, result.offset + result.fields["column"].lsb // 64)
-        start = np.random.default_rng(seed).integers(0, stagger_cycles + 1, devices)
+        start = np.random.default_rng(seed).integers(0, variation.stagger_cycles + 1, devices)
         self.sim.gemm.next_wg[start > 0] = self.sim.shape.workgroups
         product = np.ascontiguousarray(self.products.product.reshape(devices, -1))
         return DataState(
             product=product, memory=np.full_like(product, NEGATIVE_ZERO), fetched=np.zeros_like(product),
             tally=np.zeros((len(ACCESSES), *product.shape), np.uint8),
             base=np.array([space.base for space in self.spaces]), upstream=(np.arange(devices) + 1) % devices,
-            start=start.astype(np.int64), fault=np.zeros(4, np.int64), additions=np.zeros(1, np.int64), alu=words)
+            start=start.astype(np.int64),
+            overtaking_reads=variation.overtaking_reads, fault=np.zeros(4, np.int64),
+            additions=np.zeros(1, np.int64), alu=words)
 
     def _final_tiles(self) -> np.ndarray:
         """Events that each device is to raise; int64[device]."""
@@ -291,7 +324,8 @@ class DataRun(FusedRun):
         return np.array([sum(tiling.wf_tiles(int(t)) for t, p in zip(*tiling.order(d)[:2]) if p == tiling.devices - 1)
                          for d in range(tiling.devices)])
 
-    def _batch(self, cycles: int) -> int:
+    def advance(self, cycles: int) -> int:
+        """As `FusedRun.advance`. Raises SimulationError at the first access that cannot be."""
         alu, data = self._alu, self.data
         alu_words = alu.inputs.view(np.int64), alu.outputs.view(np.int64)
         padding = -len(self.backends) % _DEVICE_SLOTS
@@ -361,15 +395,14 @@ def _number(value: np.uint16) -> str:
 
 
 def run_data_mode(machine: Machine, workload: Workload, policy: Policy = Policy(),
-                  options: simulation.Options = simulation.Options(), *, simulator: str = "compiled",
-                  stagger_cycles: int = 0, scale: float = 1.0,
+                  options: simulation.Options = simulation.Options(), variation: Variation = Variation(), *,
+                  simulator: str = "compiled",
                   progress: Callable[[float], None] = lambda fraction: None) -> DataResult:
     """Run and check one ring of `workload.tp` GPUs. Raises SimulationError, which says what is wrong first and where.
 
-    `simulator`: "compiled", or "amaranth" for Amaranth's own. `stagger_cycles`: devices start at random cycles up to
-    this one. `scale` multiplies A: beyond about 1000 sums overflow to infinity.
+    `simulator`: "compiled", or "amaranth" for Amaranth's own. Everything random comes from `options.seed`.
     """
-    run = DataRun(machine, workload, policy, options, simulator=simulator, stagger_cycles=stagger_cycles, scale=scale)
+    run = DataRun(machine, workload, policy, options, variation=variation, simulator=simulator)
     try:
         run.run(progress)
         return run.result()

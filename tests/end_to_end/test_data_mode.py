@@ -5,9 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from amaranth.hdl import Signal
 
+from rtl.gpu_top import GpuTop
+from rtl.order_guard import OrderGuard
 from sim_models import address_space, data_mode
-from sim_models.data_mode import DataRun, Products, reduction, run_data_mode
+from sim_models.cosim.build import build_component
+from sim_models.data_mode import DataRun, Products, Variation, reduction, run_data_mode
 from sim_models.fused import Policy, SimulationError
 from sim_models.machine import Machine, load_machine
 from sim_models.simulation import Options, make_tiling
@@ -60,7 +64,8 @@ def blocks(tiles: int) -> dict:
 ])
 def test_every_element_equals_numpy(name, shape, devices, changes, seed):
     workload = gemm_workload(shape, devices)
-    result = run_data_mode(machine(name, **changes), workload, Policy("mca"), chaos(seed), stagger_cycles=1000)
+    result = run_data_mode(machine(name, **changes), workload, Policy("mca"), chaos(seed),
+                           Variation(stagger_cycles=1000, overtaking_reads=True))
     assert result.elements == workload.m * workload.n
     # Each element is added to twice on all devices but the first of its ring; a column has 16 of them at most.
     assert result.columns_added >= result.elements * 2 * (devices - 1) // 16
@@ -108,14 +113,14 @@ def random_case(seed: int) -> tuple:
     # A threshold of 0 needs a starvation limit: it lets no communication pass that the producer may be waiting for.
     policy = Policy(pick(*POLICIES), pick("auto", None, 0 if starvation else 1, 3, 10))
     options = chaos(seed, pick(0.0, 0.05, 0.5), pick(0, 20, 1000))
-    return described, workload, policy, options, pick(0, 100, 5000)
+    return described, workload, policy, options, Variation(pick(0, 100, 5000), pick(False, True))
 
 
 @pytest.mark.parametrize("number", range(24))
 def test_random_rings(number, seed):
-    described, workload, policy, options, stagger = random_case(1000 * seed + number)
-    print(described.name, workload, policy, options, described.gpu, described.link, described.dma, described.arbiter)
-    run_data_mode(described, workload, policy, options, stagger_cycles=stagger)
+    case = random_case(1000 * seed + number)
+    print(*case, sep="\n")
+    run_data_mode(*case)
 
 
 def test_one_compiled_loop_serves_all_rings():
@@ -133,7 +138,8 @@ def test_same_seed_same_run():
 
 @pytest.mark.parametrize("scale, expected", [(4000.0, "overflow"), (2e-7, "subnormal")])
 def test_numbers_at_the_ends_of_fp16(scale, expected):
-    result = run_data_mode(machine("ring_tiny"), gemm_workload("64x64x64", 4), options=chaos(1), scale=scale)
+    result = run_data_mode(machine("ring_tiny"), gemm_workload("64x64x64", 4), options=chaos(1),
+                           variation=Variation(scale=scale))
     values = result.reduced.view(np.float16)
     if expected == "overflow":
         assert np.isinf(values).any() and np.isnan(values).any()
@@ -193,6 +199,23 @@ def test_an_early_trigger_is_noticed(monkeypatch):
     """With half the threshold a tile is sent on when half of its updates have come."""
     monkeypatch.setattr(address_space, "UPDATES_PER_ELEMENT", 1)
     broken("completed|triggers|the hardware reports|numpy|saw 2 times|nothing moved", tiny_run())
+
+
+def test_a_read_that_overtakes_a_write_is_noticed(monkeypatch):
+    """Without the order guard, behind a DRAM controller that lets reads pass."""
+    described = machine("ring_small")
+    elaborate = OrderGuard.elaborate
+
+    def never_blocks(guard, platform):
+        blocked, guard.blocked = guard.blocked, Signal()  # what is left undriven stays 0
+        m = elaborate(guard, platform)
+        guard.blocked = blocked
+        return m
+    monkeypatch.setattr(OrderGuard, "elaborate", never_blocks)
+    library = build_component(lambda: GpuTop(described.geometry()), "gpu_top")
+    run = DataRun(described, gemm_workload("130x100x16", 3), Policy("compute_first"), chaos(5),
+                  variation=Variation(overtaking_reads=True), library=library)
+    broken("numpy's reduction", run)
 
 
 def test_a_wrong_workgroup_offset_is_noticed(monkeypatch):
