@@ -20,8 +20,9 @@ run: setup  ## t3 run: one fused sub-layer on the RTL (options: make run ARGS="-
 test: setup  ## every test (a part of them: make test PYTEST_ARGS="tests/rtl -x")
 	$(python) -m pytest $(PYTEST_ARGS)
 
-cocotb: setup  ## the cocotb testbenches alone
-	$(python) -m pytest -n auto --dist loadfile tests/cocotb
+cocotb: setup  ## cocotb testbenches; options: BLOCK=tracker SEED=7 WAVES=1 SIM=icarus GEOMETRY=least LENGTH=10 TEST=name
+	@$(python) -m testbenches.run $(BLOCK) $(if $(SEED),--seed $(SEED)) $(if $(WAVES),--waves) $(if $(SIM),--sim $(SIM)) \
+		$(if $(GEOMETRY),--geometry $(GEOMETRY)) $(if $(LENGTH),--length $(LENGTH)) $(if $(TEST),--test $(TEST))
 
 alu-exhaustive: setup  ## every one of the 2^32 fp16 operand pairs of the near-memory ALU (minutes)
 	$(python) -m sim_models.alu_exhaustive

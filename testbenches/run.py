@@ -12,7 +12,8 @@ from sim_models.errors import Failure
 
 from .geometries import GEOMETRIES
 
-_RUNS = Path(__file__).resolve().parents[1] / "build" / "cocotb"
+ROOT = Path(__file__).resolve().parents[1]
+_RUNS = ROOT / "build" / "cocotb"
 
 
 def repeat_command(block: str, geometry: str, seed: int, simulator: str, length: int) -> str:

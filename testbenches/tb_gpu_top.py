@@ -1,0 +1,284 @@
+"""GpuTop in the middle of a fused kernel: programmed through APB by the driver, dispatched, updated, drained.
+
+Around it are a DRAM per channel, an upstream neighbour that updates workgroups inside the window, a downstream one that
+takes packets, and compute units. Checked: each tile triggers exactly once; DMA reads are exactly the tile's lines, each
+once and after the line's last update; every line leaves as the right packet; counters agree; no error.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from rtl.registers import COUNTERS, POLICIES, register_map
+from sim_models.driver import Driver
+from sim_models.reference.egress import Packet, translate
+from sim_models.reference.line_router import channel_of_line
+from sim_models.reference.memory_channel import is_tracked
+
+from .bench import Bench, rounds
+from .dram import Dram
+from .drivers import ApbDriver, StreamDriver
+from .monitors import StreamMonitor
+from .scoreboard import Scoreboard
+
+READ, STORE, UPDATE = range(3)
+LOCAL, REMOTE, DMA = range(3)
+NO_REGION, DMA_REGION, EVENT_REGION, REMOTE_REGION = range(4)
+UPDATES = 2  # per element: the local one and one from upstream
+
+
+class Piece(NamedTuple):
+    """Part of a tile within one line."""
+
+    address: int
+    bytes: int
+
+
+class Kernel:
+    """The shapes of one random kernel: which region each workgroup is in, and where its tiles are."""
+
+    def __init__(self, bench: Bench) -> None:
+        rng, t = bench.rng, bench.geometry.tracker
+        self.tiles = 1 << min(t.wf_bits, t.ways.bit_length() - 1)
+        self.per_block = 1 << rng.randint(0, self.tiles.bit_length() - 1)
+        self.workgroups = min(24, 1 << t.wg_bits)
+        self.regions = [rng.choice((DMA_REGION, DMA_REGION, EVENT_REGION, REMOTE_REGION))
+                        for _ in range(self.workgroups)]
+        self.row_bytes, self.columns = rng.choice((64, 96, 128)), rng.choice((1, 2))  # of one tile
+        self.pitch = 8 * self.row_bytes + 64 * rng.randrange(3)
+
+    def base(self, region: int) -> int:
+        return region << 20
+
+    def pieces(self, wg: int, wf: int) -> Iterator[Piece]:
+        """Tiles of a workgroup lie side by side, eight workgroups share columns."""
+        first = ((wg // 8) * self.tiles + wf) * self.columns
+        for column in range(first, first + self.columns):
+            start = self.base(self.regions[wg]) + column * self.pitch + wg % 8 * self.row_bytes
+            end = start + self.row_bytes
+            while start < end:
+                behind = min(end, (start // 64 + 1) * 64)
+                yield Piece(start, behind - start)
+                start = behind
+
+    def tracked(self) -> list[tuple[int, int]]:
+        return [(wg, wf) for wg, region in enumerate(self.regions) if region != REMOTE_REGION
+                for wf in range(self.tiles)]
+
+
+class Gpu:
+    """The top with its surroundings, running one kernel."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench, self.geometry, self.bus = bench, bench.geometry, ApbDriver(bench, "apb.")
+        self.driver, self.registers = Driver(bench.geometry), register_map(bench.geometry)
+        channels = range(bench.geometry.channel.channels)
+        self.compute = [StreamDriver(bench, f"compute[{c}]", on_accept=self._sent) for c in channels]
+        self.inbound = [StreamDriver(bench, f"inbound[{c}]", on_accept=self._sent) for c in channels]
+        self.drams = [Dram(bench, f"[{c}]", lambda command, c=c: self._command(c, command), self._performed)
+                      for c in channels]
+        self.packets = [Scoreboard(name) for name in bench.elements("packets")]
+        self.outbound = [StreamDriver(bench, name, on_accept=lambda line, lane=lane: self._outbound(lane, line))
+                         for lane, name in enumerate(bench.elements("outbound"))]
+        for scoreboard, name in zip(self.packets, bench.elements("packets")):
+            StreamMonitor(bench, name, scoreboard.check)
+        self.dispatch = StreamDriver(bench, "dispatch", on_accept=self._dispatched)
+        StreamMonitor(bench, "events", self._event)
+        self.kernel: Kernel | None = None
+        self.window = self.upstream = self.downstream_head = self.downstream_end = 0
+        bench.add(self)
+
+    async def program(self, kernel: Kernel) -> None:
+        """As before a kernel: regions, arbitration, window, restart."""
+        rng, driver = self.bench.rng, self.driver
+        self.kernel = None
+        there = {"device": 1, "address_offset": rng.choice((0, 1 << 24, -64)), "wg_offset": rng.randrange(-3, 4)}
+
+        def limits(region: int) -> dict[str, int]:
+            return {"base": kernel.base(region), "limit": kernel.base(region + 1)}
+
+        self.window = rng.randint(1, driver.largest_window(kernel.tiles))
+        shift = rng.choice((None, rng.randrange(self.window)))
+        # Without any limit, communication would wait for a producer that waits for communication.
+        threshold = rng.choice(("auto", None, 0, 3))
+        await self.bus.write_all([
+            *driver.dma_map(DMA_REGION, **limits(DMA_REGION), **there, destination_region=5,
+                            row_bytes=kernel.row_bytes, columns=kernel.columns * kernel.per_block,
+                            pitch_bytes=kernel.pitch, updates_per_element=UPDATES, tiles_per_block=kernel.per_block),
+            *driver.event_map(EVENT_REGION, **limits(EVENT_REGION),
+                              tile_bytes=kernel.row_bytes * kernel.columns, updates_per_element=UPDATES),
+            *driver.remote_map(REMOTE_REGION, **limits(REMOTE_REGION), **there, destination_region=6,
+                               operation=rng.choice(("store", "update"))),
+            *driver.policy(rng.choice(list(POLICIES)), threshold),
+            *driver.starvation_limit(rng.choice((1, 50)) if threshold == 0 else rng.choice((None, 1, 50))),
+            *driver.clear_counters(), *driver.clear_error(),
+            *driver.window(kernel.tiles, workgroups=self.window, shift=shift), *driver.restart()])
+        self.descriptors = {
+            region: there | {"address_offset": there["address_offset"], "kind": kind, "destination_region": target,
+                             "op": UPDATE if region == DMA_REGION else await self._operation(region)}
+            for region, kind, target in ((DMA_REGION, 2, 5), (REMOTE_REGION, 1, 6))}
+        self.downstream_head, self.downstream_end = 0, kernel.workgroups + (shift or 0)
+        self.kernel, self.upstream = kernel, 0
+        self.expected: Counter[tuple] = Counter()  # requests on their way to the DRAM
+        self.updated: Counter[int] = Counter()  # address -> updates performed
+        self.reads = {(piece, wg, wf): 0 for wg, wf in kernel.tracked() if kernel.regions[wg] == DMA_REGION
+                      for piece in kernel.pieces(wg, wf)}
+        self.events = {(wg, wf): 0 for wg, wf in kernel.tracked() if kernel.regions[wg] == EVENT_REGION}
+        self.dispatch.send_all({"wg": wg, "tiles": 0 if region == REMOTE_REGION else kernel.tiles}
+                               for wg, region in enumerate(kernel.regions))
+
+    async def _operation(self, region: int) -> int:
+        word = await self.bus.read(self.registers.region_offset(region) + self.registers["REGION_KIND"].offset)
+        return self.driver.decode("REGION_KIND", word)["op"]
+
+    def _request(self, piece: Piece, wg: int, wf: int, op: int, source: int) -> dict:
+        return {"address": piece.address, "bytes": piece.bytes, "op": op, "source": source,
+                "region": self.kernel.regions[wg], "wf": wf, "wg": wg}
+
+    def _to(self, drivers: list[StreamDriver], request: dict) -> None:
+        drivers[channel_of_line(request["address"], self.geometry)].send(request)
+
+    def _dispatched(self, item: dict) -> None:
+        """The workgroup starts: its stores, and some ordinary traffic, in random order."""
+        rng, wg = self.bench.rng, item["wg"]
+        stores = [self._request(piece, wg, wf, UPDATE, LOCAL) for wf in range(self.kernel.tiles)
+                  for piece in self.kernel.pieces(wg, wf)]
+        rng.shuffle(stores)
+        for store in stores:
+            if store["region"] == REMOTE_REGION:
+                rng.choice(self.outbound).send(store)
+                continue
+            self._to(self.compute, store)
+            if rng.random() < 0.3:
+                self._to(self.compute, {"address": rng.getrandbits(16), "bytes": 64, "op": rng.choice((READ, STORE)),
+                                        "source": LOCAL, "region": NO_REGION, "wf": 0, "wg": 0})
+
+    def drive(self) -> None:
+        """The neighbours move; the producer ends when its stores have been taken."""
+        bench, rng = self.bench, self.bench.rng
+        if self.kernel is None:
+            return
+        kernel = self.kernel
+        open_end = min(kernel.workgroups, bench.get("head") + self.window)
+        if self.upstream < open_end and rng.random() < 0.2:
+            wg, self.upstream = self.upstream, self.upstream + 1
+            updates = [self._request(piece, wg, wf, UPDATE, rng.choice((REMOTE, DMA)))
+                       for wf in range(kernel.tiles) for piece in kernel.pieces(wg, wf)]
+            for update in rng.sample(updates, len(updates)) if kernel.regions[wg] != REMOTE_REGION else ():
+                self._to(self.inbound, update)
+        if rng.random() < 0.2 and self.downstream_head < self.downstream_end:
+            self.downstream_head += 1
+        bench.set("downstream_head", self.downstream_head)
+        bench.set("producer_active", int(not self.dispatch.idle or not all(driver.idle for driver in self.compute)))
+
+    def sample(self) -> None:
+        pass
+
+    def reset(self) -> None:
+        pass
+
+    def _sent(self, request: dict) -> None:
+        self.expected[*request.values()] += 1
+
+    def _command(self, channel: int, command: dict) -> None:
+        request = command["request"]
+        assert channel_of_line(request["address"], self.geometry) == channel
+        key = tuple(request[name] for name in ("address", "bytes", "op", "source", "region", "wf", "wg"))
+        if request["op"] == READ and request["source"] == DMA:
+            piece = Piece(request["address"], request["bytes"])
+            read = piece, request["wg"], request["wf"]
+            assert read in self.reads, f"{request} is no line of a tile"
+            assert self.updated[piece.address] == UPDATES, f"{request} was read before its last update"
+            self.reads[read] += 1
+        else:
+            assert self.expected[key] > 0, f"{request} was never sent"
+            self.expected[key] -= 1
+
+    def _performed(self, command: dict) -> None:
+        request = command["request"]
+        if is_tracked(request):
+            self.updated[request["address"]] += 1
+        elif request["source"] == DMA:
+            self.bench.rng.choice(self.outbound).send(request)
+
+    def _outbound(self, lane: int, line: dict) -> None:
+        packet = translate(line, self.descriptors[line["region"]], self.geometry)
+        assert isinstance(packet, Packet)
+        self.packets[lane].expect(packet)
+
+    def _event(self, event: dict) -> None:
+        tile = event["wg"], event["wf"]
+        assert event["address"] == min(self.kernel.pieces(*tile)).address and event["region"] == EVENT_REGION
+        self.events[tile] += 1
+
+    def finished(self) -> bool:
+        """Everything that must happen once has happened, and all is quiet."""
+        return (all(driver.idle for driver in (*self.compute, *self.inbound, *self.outbound, self.dispatch))
+                and all(self.reads.values()) and all(self.events.values()) and all(dram.idle for dram in self.drams)
+                and all(lane.empty for lane in self.packets) and not any(self.expected.values())
+                and self.bench.get("head") == self.kernel.workgroups)
+
+    async def check(self) -> None:
+        assert set(self.reads.values()) <= {1}, "a line was read twice"
+        assert set(self.events.values()) <= {1}, "a tile raised two events"
+        assert await self.first_error() is None
+        status = self.driver.decode("STATUS", await self.bus.read(self.registers["STATUS"].offset))
+        assert not [name for name, value in status.items() if value and name not in ("drain", "monitor_done")], status
+        counts = {name: await self.bus.read(self.registers[f"COUNT_{name.upper()}"].offset) for name, _ in COUNTERS}
+        dma_tiles = sum(self.kernel.regions[wg] == DMA_REGION for wg, _ in self.kernel.tracked())
+        assert counts["triggers"] == len(self.kernel.tracked())
+        assert counts["commands"] == dma_tiles // self.kernel.per_block
+        assert counts["lines"] == len(self.reads)
+        accesses = sum(len(list(self.kernel.pieces(*tile))) for tile in self.kernel.tracked()) * UPDATES
+        assert counts["updates"] == accesses - counts["coalesced"], counts
+        assert counts["set_full_stall"] == 0, "the window keeps every set free"
+        for name in ("coalesced", "guard_stall"):
+            self.bench.reach(name, bool(counts[name]))
+
+    async def first_error(self) -> dict | None:
+        words = {register.offset: await self.bus.read(register.offset) for register in self.registers.fixed
+                 if register.name.startswith("ERROR")}
+        return self.driver.first_error(words.__getitem__)
+
+
+@rounds(6, cover=("coalesced", "guard_stall"))
+async def fused_kernels(bench: Bench) -> None:
+    gpu = Gpu(bench)
+    for _ in range(2):  # configuration and counters of the first must not reach into the second
+        await gpu.program(Kernel(bench))
+        start = sum(lane.matched for lane in gpu.packets)
+        if not await bench.run(gpu.finished, 60_000):
+            return
+        await gpu.check()
+        packets = await gpu.bus.read(gpu.registers["COUNT_PACKETS"].offset)
+        assert packets == sum(lane.matched for lane in gpu.packets) - start
+
+
+@rounds(4, cover=("threshold_exceeded", "region_unconfigured"))
+async def a_wrong_update_is_told(bench: Bench) -> None:
+    gpu = Gpu(bench)
+    await gpu.program(Kernel(bench))
+    gpu.dispatch.reset()
+    gpu.upstream = gpu.kernel.workgroups  # nobody else sends
+    code = bench.rng.choice(("threshold_exceeded", "region_unconfigured"))
+    if code == "region_unconfigured":
+        await gpu.bus.write_all(gpu.driver.unmap(EVENT_REGION))
+    count = 1 if code == "region_unconfigured" else 2 * gpu.kernel.row_bytes * gpu.kernel.columns // 60 + 1
+    request = {"address": 0x40, "bytes": 60, "op": UPDATE, "source": LOCAL, "region": EVENT_REGION, "wf": 1, "wg": 2}
+    for _ in range(count):
+        gpu._to(gpu.compute, request)
+    await bench.until(lambda: all(driver.idle for driver in gpu.compute), 5_000)
+    await bench.cycle(200)
+    error = await gpu.first_error()
+    bench.reach(code)
+    assert error == {"code": code, "wg": 2, "wf": 1, "region": EVENT_REGION, "address": 0x40}
+    await gpu.bus.write_all(gpu.driver.clear_error())
+    assert await gpu.first_error() is None
+
+
+@rounds(1)
+async def the_hardware_says_what_it_is(bench: Bench) -> None:
+    gpu = Gpu(bench)
+    words = {register.offset: await gpu.bus.read(register.offset) for register in gpu.registers.fixed
+             if register.access == "ro"}
+    gpu.driver.check_identity(words.__getitem__)

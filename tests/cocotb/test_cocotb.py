@@ -1,0 +1,108 @@
+"""Every block's cocotb testbench, on small geometries; a broken design fails it; a failure says how to repeat it.
+
+More seeds, geometries and simulators: `make cocotb`.
+"""
+
+import re
+import shutil
+
+import pytest
+from amaranth import Module
+from amaranth.lib import wiring
+
+from rtl.blocks import BLOCKS
+from rtl.layouts import Op
+from sim_models.cosim.cocotb_run import CocotbFailure
+from sim_models.cosim.testbench import run_testbench
+from sim_models.cosim.verilog import generate_verilog
+from testbenches import run
+from testbenches.geometries import GEOMETRIES
+
+SMALL = GEOMETRIES["small"]
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_small(block, seed, tmp_path):
+    assert run_testbench(block, SMALL, tmp_path, seed=seed) >= 1
+
+
+@pytest.mark.parametrize("block", ["tracker", "memory_channel", "dispatch_window", "update_network", "gpu_top"])
+def test_one_of_everything(block, seed, tmp_path):
+    """One set of one way, one bank, one channel, one engine."""
+    run_testbench(block, GEOMETRIES["least"], tmp_path, seed=seed)
+
+
+@pytest.mark.parametrize("block", ["tracker", "gpu_top"])
+def test_icarus(block, seed, tmp_path):
+    if not shutil.which("iverilog"):
+        pytest.skip("Icarus Verilog is not installed")
+    run_testbench(block, SMALL, tmp_path, seed=seed, simulator="icarus")
+
+
+def test_every_block_has_a_testbench():
+    files = {path.stem.removeprefix("tb_") for path in (run.ROOT / "testbenches").glob("tb_*.py")}
+    assert files == BLOCKS.keys() | {"replay"}
+
+
+class Broken(wiring.Component):
+    """A block in which `wrong(m, inner, outer)` overrules connections, named by the port's path."""
+
+    def __init__(self, block: str, wrong) -> None:
+        self._inner, self._wrong = BLOCKS[block](SMALL), wrong
+        super().__init__(self._inner.signature)
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        m.submodules.inner = inner = self._inner
+        wiring.connect(m, wiring.flipped(self), inner)
+        self._wrong(m, inner, self)
+        return m
+
+
+def threshold_off_by_one(m, inner, outer):
+    m.d.comb += inner.thresholds[4].eq(outer.thresholds[4] + 1)
+
+
+def update_lost_under_back_pressure(m, inner, outer):
+    with m.If(outer.triggers.valid & ~outer.triggers.ready):
+        m.d.comb += outer.updates.ready.eq(1)
+
+
+def retired_when_granted(m, inner, outer):
+    """The order guard no longer covers the time a write spends in the DRAM queue."""
+    command = outer.dram.payload
+    m.d.comb += [
+        inner.retirement.valid.eq(outer.dram.valid & outer.dram.ready & (command.request.region != 0)
+                                  & (command.request.op != Op.READ)),
+        inner.retirement.bucket.eq(command.bucket),
+    ]
+
+
+@pytest.mark.parametrize(("block", "wrong", "message"), [
+    ("tracker", threshold_off_by_one, "triggers(, item|:)|errors(, item|:)"),
+    ("tracker", update_lost_under_back_pressure, "triggers(, item|:)|errors(, item|:)"),
+    ("memory_channel", retired_when_granted, "passed a tracked write"),
+], ids=lambda value: getattr(value, "__name__", None))
+def test_a_broken_design_is_caught(block, wrong, message, seed, tmp_path):
+    design = generate_verilog(Broken(block, wrong), block)
+    with pytest.raises(CocotbFailure, match=message):
+        run_testbench(block, SMALL, tmp_path, design=design, seed=seed)
+
+
+def test_a_failure_prints_the_command_that_repeats_it(monkeypatch, capsys, tmp_path):
+    """A testbench with another geometry than its design."""
+    monkeypatch.setattr(run, "_RUNS", tmp_path)
+    real = run.run_testbench
+    design = generate_verilog(BLOCKS["trigger_merge"](SMALL), "trigger_merge")
+    monkeypatch.setattr(run, "run_testbench", lambda *args, **options: real(*args, **options, design=design))
+    assert run.main(["trigger_merge", "--geometry", "one_way", "--seed", "7"]) == 1
+    told = capsys.readouterr().out
+    assert "trigger_merge: FAILED with seed 7" in told
+    assert "Repeat with: make cocotb BLOCK=trigger_merge SEED=7 GEOMETRY=one_way" in told
+    assert re.search(r"^\w*Error: ", told, re.MULTILINE)
+
+
+def test_an_unknown_block_is_refused(capsys):
+    with pytest.raises(SystemExit):
+        run.main(["trackr"])
+    assert "there is no block 'trackr'; the blocks are coalescer, " in capsys.readouterr().err
