@@ -294,9 +294,6 @@ class DataRun(FusedRun):
         self.products = Products.of(self.tiling, workload.k, options.seed, variation.scale)
         self._alu = compiled_alu()
         self.data = self._make_data(options.seed, variation)
-        # Ragged chunks have different numbers of tiles. The loop knows one number: `advance` looks at the others.
-        self._expected_events = self._final_tiles()
-        self.sim = self.sim._replace(expected_events=int(self._expected_events.min()))
 
     def _make_data(self, seed: int, variation: Variation) -> DataState:
         ports, devices = self._alu.ports, self.tiling.devices
@@ -318,12 +315,6 @@ class DataRun(FusedRun):
             overtaking_reads=variation.overtaking_reads, fault=np.zeros(4, np.int64),
             additions=np.zeros(1, np.int64), alu=words)
 
-    def _final_tiles(self) -> np.ndarray:
-        """Events that each device is to raise; int64[device]."""
-        tiling = self.tiling
-        return np.array([sum(tiling.wf_tiles(int(t)) for t, p in zip(*tiling.order(d)[:2]) if p == tiling.devices - 1)
-                         for d in range(tiling.devices)])
-
     def advance(self, cycles: int) -> int:
         """As `FusedRun.advance`. Raises SimulationError at the first access that cannot be."""
         alu, data = self._alu, self.data
@@ -339,8 +330,6 @@ class DataRun(FusedRun):
         if number:
             raise SimulationError(f"device {device}: {ACCESSES[access]} {FAULTS[number]}, at {self._place(offset)}, "
                                   f"cycle {self.now}")
-        if state == lockstep.DONE and (self.sim.control.event_count < self._expected_events).any():
-            return lockstep.STUCK if lockstep.stuck(self.sim, self.now) else lockstep.RUNNING
         return state
 
     def _step_in_python(self, device: int) -> None:

@@ -169,7 +169,7 @@ class FusedRun:
             rows = slice(d * channels, (d + 1) * channels)
             parts.append(
                 f"device {space.device}: {g.finished[d]} of {self.sim.shape.workgroups} workgroups finished, "
-                f"{self.sim.control.event_count[d]} of {self.sim.expected_events} final tiles, window head "
+                f"{self.sim.control.event_count[d]} of {self.sim.expected_events[d]} final tiles, window head "
                 f"{self._outputs[d][self.sim.ports.head]}, queued: {self.sim.compute.count[rows].sum()} compute, "
                 f"{self.sim.inbound.count[rows].sum()} arriving, {self.sim.hbm.occupancy[rows].sum()} in DRAM, "
                 f"{self.sim.stores_out.count[d] + self.sim.mem.dma_returns.count[d]} leaving, "

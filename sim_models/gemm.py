@@ -75,7 +75,7 @@ class GemmState(NamedTuple):
     wg: np.ndarray
     loading: np.ndarray  # step whose loads are under way, -1 none
     position: np.ndarray  # columns of the operands (of the tile, when storing) already sent
-    line: np.ndarray  # lines of the next column already sent
+    line: np.ndarray  # lines of the next column already sent; 0 between columns
     refused: np.ndarray  # row of the memory channel that had no room for the last load, -1 none
     outstanding: np.ndarray  # lines not yet back
     ready_time: np.ndarray  # float: data of the loading step usable
@@ -296,7 +296,7 @@ def start(g, shape, d, u, wg, now):
 def gemm_cycle(g, shape, plan, llc, compute, outbound, outbound_limit, m, b, d, now):
     """Serve every compute unit that is due. `outbound` takes stores to remote-mapped tiles."""
     units = g.state.shape[1]
-    g.budget[d] = min(g.budget[d] + shape.llc_lines_per_cycle, 2 * shape.llc_lines_per_cycle)
+    g.budget[d] = min(g.budget[d] + shape.llc_lines_per_cycle, max(1.0, 2 * shape.llc_lines_per_cycle))
     first = g.first_unit[d]
     g.first_unit[d] = first + 1 if first + 1 < units else 0
     for i in range(units):
@@ -416,13 +416,18 @@ def store_tile(g, shape, plan, llc, compute, outbound, outbound_limit, m, b, d, 
 
 @compiled
 def store_column(g, shape, plan, llc, compute, outbound, outbound_limit, m, b, d, u, wg, wf, address, lines, now):
-    """Lines of one column of a wavefront tile to the cache, the link or memory; False: no room, nothing was sent."""
+    """Lines of one column of a wavefront tile to the cache, the link or memory; False: no room for (all of) them now.
+
+    The cache takes line by line, the others all or nothing.
+    """
     last_bytes = plan.rows[d, wg] * 2 - (lines - 1) * 64
     if shape.cached_output:
-        for line in range(0, lines, shape.line_bytes // 64):
-            if g.budget[d] < 1.0 or not write_cached(llc, compute, m, b, d, address + line * 64, shape):
-                return False  # what was written stays written: a repeated store hits
+        while g.line[d, u] < lines:
+            if g.budget[d] < 1.0 or not write_cached(llc, compute, m, b, d, address + g.line[d, u] * 64, shape):
+                return False
+            g.line[d, u] += shape.line_bytes // 64
             g.budget[d] -= 1.0
+        g.line[d, u] = 0
         return True
     narrow = 1 if plan.columns[d, wg] - wf * shape.wf_columns < shape.wf_columns else 0
     region = plan.region[d, wg, narrow]

@@ -37,6 +37,7 @@ class Mirror(NamedTuple):
     """Line ranks of mirrored mode; groups are (slice, position) in execution order."""
 
     group: np.ndarray  # int64 [workgroup]
+    sender: np.ndarray  # int64 [workgroup id at the downstream device]: this device's id of the same tile, -1 none
     rank: np.ndarray  # int64 [workgroup, wavefront]: rank of the wavefront tile's first line in its group
     base: np.ndarray  # int64 [workgroup, wavefront]: address of its first line
     rows: np.ndarray  # int64 [workgroup]
@@ -83,7 +84,11 @@ def make_mirror(tiling: Tiling, device: int, c_base: int) -> Mirror:
                 list_wf.append(wf)
                 lines[group[q]] += columns * per_column
     start.append(len(list_rank))
-    return Mirror(group, rank, base, tiling.rows[tiles].astype(np.int64), np.array(start), np.array(list_rank),
+    sender = np.full(count + max(tiling.wg_offset(device, s) for s in range(tiling.slices)), -1)
+    for q in range(count):
+        if positions[q] < tiling.devices - 1:
+            sender[q + tiling.wg_offset(device, int(slices[q]))] = q
+    return Mirror(group, sender, rank, base, tiling.rows[tiles].astype(np.int64), np.array(start), np.array(list_rank),
                   np.array(list_wg), np.array(list_wf), lines, tiling.pitch_bytes)
 
 
@@ -108,9 +113,9 @@ def send(link, shape, d, now, byte_count, delay, lo, hi):
 
 
 @inlined
-def send_mirrored(link, shape, mirror, b, event_region, wg_offset, now, byte_count, lo, hi):
+def send_mirrored(link, shape, mirror, b, event_region, now, byte_count, lo, hi):
     """Send a packet as the upstream neighbour would at this moment: next position's lines of the same rank."""
-    wg = (bits.get(lo, hi, b.wg, b.wg_bits) - wg_offset) & ((1 << b.wg_bits) - 1)
+    wg = mirror.sender[bits.get(lo, hi, b.wg, b.wg_bits)]
     wf = bits.get(lo, hi, b.wf, b.wf_bits)
     offset = bits.address_of(lo, b) - mirror.base[wg, wf]
     per_column = -(-mirror.rows[wg] * 2 // 64)

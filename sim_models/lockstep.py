@@ -91,12 +91,11 @@ class Sim(NamedTuple):
     mirrored: bool
     mirror: links.Mirror
     event_region: np.ndarray  # int64 [workgroup, wavefront]: region under which a tile's arrivals are tracked
-    wg_offset: int
     ring: ring_kernel.RingState
     ring_shape: ring_kernel.RingShape
     phase: int  # memory.GEMM, REDUCE_SCATTER, ALL_GATHER
     fill_cycles: int
-    expected_events: int
+    expected_events: np.ndarray  # int64 [device]: final tiles
     control: Control
     ports: Ports
 
@@ -167,8 +166,7 @@ def egress_cycle(s, d, inp, out, now):
                 if s.control.rs_start[d] < 0:
                     s.control.rs_start[d] = now
                 if s.mirrored:
-                    links.send_mirrored(s.link, s.link_shape, s.mirror, s.b, s.event_region, s.wg_offset, now, size,
-                                        lo, hi)
+                    links.send_mirrored(s.link, s.link_shape, s.mirror, s.b, s.event_region, now, size, lo, hi)
                 else:
                     delay = draw(s.control) % (s.control.chaos[2] + 1) if s.control.chaos[2] else 0
                     links.send(s.link, s.link_shape, d, now, size, delay, lo, hi)
@@ -287,7 +285,7 @@ def finished(s):
     """Whether all that was to happen has happened and nothing is under way any more."""
     for d in range(len(s.control.downstream)):
         if s.phase == memory.GEMM:
-            if s.gemm.finished[d] < s.shape.workgroups or s.control.event_count[d] < s.expected_events:
+            if s.gemm.finished[d] < s.shape.workgroups or s.control.event_count[d] < s.expected_events[d]:
                 return False
             if s.shape.cached_output and s.control.flushed[d] < s.llc.tag.shape[1]:
                 return False

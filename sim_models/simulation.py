@@ -135,8 +135,10 @@ def make_sim(machine: Machine, workload: Workload, tiling: Tiling, *, phase: int
         downstream=np.array([spaces[d].downstream if not mirrored else d for d in range(devices)]),
         fetched=np.zeros((1, 1), np.uint16), blocked_cycles=np.zeros(devices, np.int64),
         flushed=np.zeros(devices, np.int64))
-    expected = 0 if not spaces else sum(
-        tiling.wf_tiles(int(t)) for t, p in zip(*tiling.order(device)[:2]) if p == tiling.devices - 1)
+    expected = np.zeros(devices, np.int64)
+    for d, space in enumerate(spaces):
+        tiles, positions, _ = tiling.order(space.device)
+        expected[d] = sum(tiling.wf_tiles(int(t)) for t, p in zip(tiles, positions) if p == tiling.devices - 1)
     return lockstep.Sim(
         b=bits.request_bits(geometry), m=memory_map(geometry.channel), hbm=make_hbm(machine.dram, devices * channels),
         mem=memory.make_memory(devices, channels, machine.dram.queue_entries),
@@ -147,6 +149,6 @@ def make_sim(machine: Machine, workload: Workload, tiling: Tiling, *, phase: int
         stores_out=queues.timed_queue(devices, machine.link.egress_buffer_bytes // 64 + 1),
         store_limit=machine.link.egress_buffer_bytes // 64, link=links.make_link(devices, link), link_shape=link,
         mirrored=mirrored, mirror=mirror, event_region=event_region,
-        wg_offset=tiling.wg_offset(device, 0), ring=ring_kernel.make_ring(devices, ring), ring_shape=ring, phase=phase,
+        ring=ring_kernel.make_ring(devices, ring), ring_shape=ring, phase=phase,
         fill_cycles=round(machine.llc.fill_latency_ns * machine.memory_clock_ghz), expected_events=expected,
         control=control, ports=ports)

@@ -95,6 +95,7 @@ class Bench:
         self.length: int = run["length"]
         #: cocotb seeds Python's generator before every test, from its seed and the test's name
         self.rng = random.Random(random.getrandbits(64))
+        self.number = 0  #: of this round
         self.cut: int | None = None  #: cycles after which a reset comes, see `rounds`
         self.reached: Counter[str] = Counter()
         self.now = 0  #: cycles since the test began
@@ -191,7 +192,7 @@ def rounds(count: int, cover: tuple[str, ...] = ()) -> Callable:
             number, length = 0, 1
             while number < count * length:
                 bench = Bench(dut)
-                bench.reached, length = reached, bench.length
+                bench.reached, bench.number, length = reached, number, bench.length
                 bench.cut = bench.rng.randint(1, 150) if number % 2 else None
                 await bench.reset()
                 await body(bench)

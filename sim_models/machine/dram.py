@@ -66,7 +66,7 @@ class Dram(BaseModel):
     refresh_stagger: bool = True  #: spread the channels' refreshes over the interval
     # address map, most significant field first
     address_fields: tuple[AddressField, ...] = ("row", "bank", "column_high", "bank_group", "column_low")
-    column_low_bits: Annotated[int, Field(ge=0, le=16)] = 3  #: width of "column_low"
+    column_low_bits: Annotated[int, Field(ge=0, le=16)] = 1  #: width of "column_low"
     bank_hash: bool = True  #: exclusive-or of row and column bits into bank group and bank
     # controller
     scheduler: Literal["fr_fcfs", "dramsim3"] = "fr_fcfs"

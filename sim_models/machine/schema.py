@@ -89,7 +89,7 @@ class Tracker(Section):
     sets: Count
     ways: Count
     banks: Count
-    wg_bits: Count
+    wg_bits: Annotated[int, Field(ge=16, le=24)]  #: at least the 16 bits of the tag that ordinary reads carry there
     count_bits: Count
 
 

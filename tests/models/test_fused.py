@@ -137,12 +137,10 @@ def test_a_whole_ring(small, shape, devices, hold_back, seed):
         assert traffic(run, device)["rs_write"] == received
 
 
-@pytest.mark.xfail(strict=True, raises=SimulationError, reason="every device is taken to have device 0's final tiles")
 def test_a_whole_ring_of_ragged_chunks(small):
     fused(small, "1000x1064x64", 4, mirrored=False).run()
 
 
-@pytest.mark.xfail(strict=True, raises=SimulationError, reason="the mirror knows the workgroup offset of slice 0 only")
 def test_slices_of_different_size(small):
     run = fused(small, "1024x1408x64", 4)
     assert len({run.tiling.wg_offset(0, s) for s in range(run.tiling.slices)}) > 1

@@ -106,7 +106,6 @@ def test_the_caches_bandwidth_is_kept(machine):
     assert looked_up / 300 <= sim.gemm.finish_time[0] <= 1.1 * looked_up / 300
 
 
-@pytest.mark.xfail(strict=True, reason="a store takes its column's lines from one cycle's budget, and starts over")
 def test_a_cache_slower_than_a_column_per_cycle(machine):
     gemm_run(variant(machine, llc={"bandwidth_bytes_per_ns": 96.0}), "512x512x64")
 
@@ -132,8 +131,3 @@ def test_every_cycle_of_every_unit_is_accounted_for(machine, shape):
     assert spent["load"] > 0 and spent["store_memory"] > 0
     assert spent["blocked"] == spent["store_link"] == 0, "an unfused kernel has neither window nor link"
     assert sim.gemm.finished[0] == tiles
-
-
-@pytest.mark.xfail(strict=True, reason="miss registers travel in the workgroup field of ordinary reads")
-def test_short_workgroup_ids(machine):
-    gemm_run(variant(machine, tracker={"wg_bits": 12}), "512x512x64")

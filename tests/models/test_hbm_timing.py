@@ -162,12 +162,12 @@ def column_cycles(dram: Dram, requests: list[tuple[int, int]]) -> list[int]:
 
 
 def test_ccdwl_follows_updates_only():
-    """Two columns per request; lines 4 apart would share a bank group without the hash."""
+    """Two columns per request; lines 16 apart share a bank group without the hash."""
     dram = DEFAULT.model_copy(update={"bank_hash": False})
-    read, store, update = (np.diff(column_cycles(dram, [(0, op), (4, op)])).tolist() for op in (READ, STORE, UPDATE))
+    read, store, update = (np.diff(column_cycles(dram, [(0, op), (16, op)])).tolist() for op in (READ, STORE, UPDATE))
     assert (read, store, update) == ([2] * 3, [2] * 3, [4] * 3)
     everything = dram.model_copy(update={"ccdwl_applies_to": "write"})
-    assert np.diff(column_cycles(everything, [(0, STORE), (4, STORE)])).tolist() == [4] * 3
+    assert np.diff(column_cycles(everything, [(0, STORE), (16, STORE)])).tolist() == [4] * 3
 
 
 def test_idle_latency():

@@ -162,3 +162,10 @@ def test_unreadable(write, tmp_path):
     assert "not the name of a machine" in one_line(write("extends = 3\n"))
     assert "is neither a file nor" in one_line(write('extends = "gone.toml"\n'))
     assert "is missing" in one_line(write(""))
+
+
+def test_workgroup_ids_must_hold_a_read_tag(tmp_path):
+    path = tmp_path / "short.toml"
+    path.write_text('extends = "t3-table1"\nname = "short ids"\n\n[tracker]\nwg_bits = 12\n')
+    with pytest.raises(MachineError, match=r"wg_bits.*16"):
+        load_machine(path)

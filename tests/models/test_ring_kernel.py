@@ -114,8 +114,3 @@ def test_a_kernel_starts_when_it_is_launched(machine):
         assert lockstep.baseline(sim, 0, 1_000_000)[1] == lockstep.DONE
         ends.append(int(sim.ring.step_end[0, 0]))
     assert 4900 < ends[1] - ends[0] < 5100
-
-
-@pytest.mark.xfail(strict=True, reason="line numbers travel in the workgroup field of ordinary reads")
-def test_short_workgroup_ids(machine):
-    collective_run(variant(machine, tracker={"wg_bits": 12}), "1024x1024x64", 4, "reduce-scatter")
