@@ -6,7 +6,6 @@ Words are int64 (numba mixes int64 and uint64 into floats); bits above the struc
 
 from typing import NamedTuple
 
-
 from rtl.geometry import Geometry
 
 from .jit import inlined

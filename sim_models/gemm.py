@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from . import bits, llc as cache, queues
+from . import bits, queues
+from . import llc as cache
 from .address_space import AddressSpace
 from .jit import compiled, inlined
 from .memory_map import channel_of
@@ -134,9 +135,12 @@ def make_state(devices: int, units: int) -> GemmState:
 
     def each(dtype=np.int64):
         return np.zeros(devices, dtype)
-    return GemmState(table(IDLE), table(), table(), table(-1), table(-1), table(), table(), table(-1), table(), table(0, np.float64), table(),
-                     table(), table(-1, np.float64), table(0, np.float64), np.zeros((devices, len(STATES)), np.int64),
-                     each(), each(), each(), each(), each(np.float64))
+    return GemmState(
+        state=table(IDLE), since=table(), wake=table(), wg=table(-1), loading=table(-1), position=table(), line=table(),
+        refused=table(-1), outstanding=table(), ready_time=table(0, np.float64), loaded=table(), computed=table(),
+        compute_end=table(-1, np.float64), port_free=table(0, np.float64),
+        accounted=np.zeros((devices, len(STATES)), np.int64), next_wg=each(), finished=each(), finish_time=each(),
+        first_unit=each(), budget=each(np.float64))
 
 
 @inlined

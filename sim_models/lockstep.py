@@ -9,7 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from . import bits, gemm as gemms, link as links, memory, queues, ring_kernel
+from . import bits, memory, queues, ring_kernel
+from . import gemm as gemms
+from . import link as links
 from .hbm import HbmState
 from .jit import compiled, inlined
 from .llc import Llc

@@ -2,8 +2,8 @@
 
 Compute units are watched in both runs: each cycle of each unit is launch, compute, waiting for loads, waiting for
 stores, waiting for the Tracker's window, or without work. The mean over units adds up to the GEMM's time, so the
-differences between the fused and the isolated run add up to the GEMM's slowdown. What follows the GEMM is the tail of the
-reduce-scatter and the all-gather. The parts sum to total - isolated GEMM.
+differences between the fused and the isolated run add up to the GEMM's slowdown. What follows the GEMM is the tail of
+the reduce-scatter and the all-gather. The parts sum to total - isolated GEMM.
 
 Waiting for loads is split by whose requests DRAM served while GEMM reads waited in its queues, as far as they are more
 than in the isolated run. That is an attribution by count: it does not weigh bus turnarounds or row conflicts.

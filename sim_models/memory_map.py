@@ -2,7 +2,6 @@
 
 from typing import NamedTuple
 
-
 from rtl.geometry import ChannelGeometry
 
 from .jit import inlined

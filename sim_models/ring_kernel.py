@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from . import bits, link as links, queues
+from . import bits, queues
+from . import link as links
 from .jit import inlined
 from .memory_map import channel_of
 

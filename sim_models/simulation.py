@@ -6,7 +6,9 @@ import numpy as np
 
 from rtl.geometry import Geometry
 
-from . import bits, gemm as gemms, link as links, lockstep, memory, queues, ring_kernel
+from . import bits, lockstep, memory, queues, ring_kernel
+from . import gemm as gemms
+from . import link as links
 from .address_space import AddressSpace
 from .hbm import make_hbm
 from .llc import make_llc

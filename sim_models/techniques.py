@@ -141,7 +141,8 @@ def _fused(name: str, workload: Workload, machine: Machine, isolated: Isolated, 
             fused_finish=finish, fused_units=run.sim.gemm.accounted[0], fused_waited=run.sim.mem.waited[0],
             end=end, gather=gather, units=run.sim.gemm.state.shape[1])
         details = {
-            "rtl_counters": counters, "chosen_threshold": threshold, "producer_mean_occupancy": occupancy, "slices": run.tiling.slices,
+            "rtl_counters": counters, "chosen_threshold": threshold, "producer_mean_occupancy": occupancy,
+            "slices": run.tiling.slices,
             "largest_wg_offset": run.tiling.max_wg_offset(run.spaces[0].device),
             "window_blocked_cycles": int(run.sim.control.blocked_cycles[0]),
         }

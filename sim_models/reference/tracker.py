@@ -10,7 +10,6 @@ from rtl.geometry import TrackerGeometry
 
 from .coalescer import Update
 
-
 LOCAL = 0  #: `rtl.layouts.Source`
 
 

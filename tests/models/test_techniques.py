@@ -1,0 +1,66 @@
+"""Whole techniques on a small layer: parts that must sum up, closed forms, ideals, and bad requests."""
+
+import numpy as np
+import pytest
+
+from sim_models import gemm, losses, memory
+from sim_models.machine import load_machine
+from sim_models.results import TECHNIQUES
+from sim_models.techniques import run_sublayer
+from sim_models.workloads import gemm_workload
+
+N = 4
+
+
+@pytest.fixture(scope="module")
+def result():
+    return run_sublayer(gemm_workload("2048x1024x512", N), load_machine(), tuple(TECHNIQUES), lambda *_: None, 0)
+
+
+def test_losses_sum_to_the_time_beyond_the_gemm_alone(result):
+    alone = result.baseline.gemm_ns
+    for name, one in result.techniques.items():
+        assert sum(one.loss_ns.values()) == pytest.approx(one.total_ns - alone, abs=1e-6), name
+
+
+def test_traffic_is_the_closed_form_in_chunks(result):
+    chunk = 2048 * 1024 * 2 // N
+    sequential, fused = result.techniques["sequential"].dram, result.techniques["t3"].dram
+    assert sequential["rs_read"] == (2 * N - 1) * chunk
+    assert sequential["gemm_write"] + sequential["rs_write"] == 2 * N * chunk
+    assert fused["rs_read"] == (N - 2) * chunk
+    assert fused["gemm_write"] + fused["rs_write"] == (2 * N - 2) * chunk
+    for one in result.techniques.values():
+        assert one.dram["ag_read"] == one.dram["ag_write"] == (N - 1) * chunk
+
+
+def test_fused_runs_lie_between_ideal_and_sequential(result):
+    times = {name: one.total_ns for name, one in result.techniques.items()}
+    assert times["ideal-rs-nmc"] <= times["ideal-overlap"] < times["sequential"]
+    for name in ("t3", "t3-mca"):
+        assert times["ideal-rs-nmc"] * 0.98 < times[name] < times["sequential"]
+        assert result.techniques[name].rtl_in_loop and result.techniques[name].mc_cycles > 0
+
+
+def test_hardware_counters_are_the_layer(result):
+    tiles = 16 * 8 * 8  # 128x128 tiles of eight wavefronts
+    for name in ("t3", "t3-mca"):
+        counters = result.techniques[name].details["rtl_counters"]
+        assert counters["triggers"] == tiles * (N - 1) // N
+        assert counters["commands"] == tiles * (N - 2) // N
+        assert counters["lines"] == counters["commands"] * 64
+        assert counters["set_full_stall"] == 0
+
+
+def test_attribution_sums_whatever_the_counts(rng):
+    for _ in range(100):
+        states, purposes = len(gemm.STATES), len(memory.PURPOSES)
+        units = int(rng.integers(1, 100))
+        alone, fused = rng.integers(0, 10**6, (2, states))
+        alone_cycles, finish = (int(x) for x in rng.integers(10**5, 10**7, 2))
+        loss = losses.attribute(
+            alone_cycles=alone_cycles, alone_units=alone, alone_waited=rng.integers(0, 1000, purposes),
+            fused_finish=finish, fused_units=fused, fused_waited=rng.integers(0, 1000, purposes),
+            end=finish + 1000, gather=500, units=units)
+        assert sum(loss.values()) == pytest.approx(finish + 1500 - alone_cycles)
+        assert np.isfinite(list(loss.values())).all()
