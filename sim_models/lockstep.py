@@ -68,7 +68,6 @@ class Control(NamedTuple):
     random: np.ndarray  # uint64 [1]
     chaos: np.ndarray  # int64 [3]: probability (of 2^16) that a handshake is held back, largest extra link delay
     downstream: np.ndarray  # device that this one sends to
-    fetched: np.ndarray  # uint16 [device, element]: data read for sending (data mode), else empty
     blocked_cycles: np.ndarray  # int64 [device]: cycles in which a free compute unit waited for the window
     flushed: np.ndarray  # int64 [device]: cache sets written back after the kernel
 

@@ -98,7 +98,6 @@ class Options:
     seed: int = 0
     hold_back: float = 0.0  #: probability that a handshake is held back for a cycle (random tests)
     link_jitter_cycles: int = 0  #: largest extra link delay (random tests)
-    data_mode: bool = False
 
 
 NO_PORTS = lockstep.Ports(*([np.zeros(1, np.int64)] * 10 + [0] * 6 + [np.zeros(1, np.int64)] * 7 + [0] * 6))
@@ -135,7 +134,7 @@ def make_sim(machine: Machine, workload: Workload, tiling: Tiling, *, phase: int
         random=np.array([(options.seed * 2 + 1) & (2**64 - 1)], np.uint64),
         chaos=np.array([int(options.hold_back * 65536), int(options.hold_back * 65536), options.link_jitter_cycles]),
         downstream=np.array([spaces[d].downstream if not mirrored else d for d in range(devices)]),
-        fetched=np.zeros((1, 1), np.uint16), blocked_cycles=np.zeros(devices, np.int64),
+        blocked_cycles=np.zeros(devices, np.int64),
         flushed=np.zeros(devices, np.int64))
     expected = np.zeros(devices, np.int64)
     for d, space in enumerate(spaces):

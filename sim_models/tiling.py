@@ -146,7 +146,8 @@ def slices_needed(m: int, n: int, devices: int, tile_m: int, tile_n: int, wavefr
     """Fewest slices with which a chunk, one and a half stages and the Tracker's window fit together.
 
     A tile that the upstream neighbour has sent waits one chunk's time for the local one; the workgroups in flight need
-    room beside it. Half a stage more lets early compute units run ahead of late ones.
+    room beside it. Half a stage more lets early compute units run ahead of late ones. A device whose own chunk is the
+    ragged one may have more workgroups, but never as many as the window.
     """
     room = window_wgs - concurrent_wgs - concurrent_wgs // 2
     if room < 1:
@@ -155,6 +156,7 @@ def slices_needed(m: int, n: int, devices: int, tile_m: int, tile_n: int, wavefr
     slices = 1
     while True:
         tiling = Tiling(m, n, devices, tile_m, tile_n, wavefronts, slices)
-        if tiling.max_wg_offset(0) <= room or tiles < 2 * devices * (slices + 1):
+        fits = tiling.max_wg_offset(0) <= room and max(map(tiling.max_wg_offset, range(devices))) < window_wgs
+        if fits or tiles < 2 * devices * (slices + 1):
             return slices
         slices += 1

@@ -64,6 +64,7 @@ async def random_traffic(bench: Bench) -> None:
     channel, policy = Channel(bench), list(POLICIES)[bench.number // 2 % 3]
     channel.configure(policy)
     bench.reach(policy)
+    channel.dram.fill = bench.number == 0
     for name, driver in channel.drivers.items():
         driver.send_all(traffic(bench, name, 100))
     for _ in range(bench.rng.randrange(4)):  # the configuration changes while it works

@@ -119,7 +119,7 @@ class Arbiter(Section):
 
     starvation_limit_cycles: Annotated[int, Field(ge=0, le=65535)]  #: 0: never
     #: DRAM queue occupancy from which communication is held back: "auto" lets the hardware choose, "none" never does.
-    threshold: Literal["auto", "none"] | Annotated[int, Field(strict=True, ge=0, le=126)]
+    threshold: Literal["auto", "none"] | Annotated[int, Field(strict=True, ge=1, le=126)]
     #: Means of the producer's DRAM queue occupancy, in quarters of an entry, below which the threshold is
     #: none, 30 and 10; 5 from the last one on.
     monitor_breakpoints: Annotated[
@@ -164,6 +164,9 @@ class Machine(Section):
         if updates >= 1 << geometry.tracker.count_bits:
             raise ValueError(f"[tracker] count_bits = {self.tracker.count_bits} cannot count the {updates} bytes that "
                              f"a wavefront tile of {self.gpu.wavefront_tile_bytes} bytes receives in a ring")
+        if self.link.egress_buffer_bytes < self.gpu.tile_m * ELEMENT_BYTES:
+            raise ValueError(f"[link] egress_buffer_bytes = {self.link.egress_buffer_bytes} does not hold the "
+                             f"{self.gpu.tile_m * ELEMENT_BYTES} bytes of one tile column")
         if self.dma.tiles_per_block > self.gpu.wavefronts_per_workgroup:
             raise ValueError(f"[dma] tiles_per_block = {self.dma.tiles_per_block} is more than [gpu] "
                              f"wavefronts_per_workgroup = {self.gpu.wavefronts_per_workgroup}")
