@@ -121,9 +121,13 @@ def test_slices_are_the_fewest_that_fit(m, n, devices, window, concurrent):
     slices = slices_needed(m, n, devices, 128, 128, 8, window, concurrent)
     cut = Tiling(m, n, devices, slices=slices)
     finest = cut.tiles < 2 * devices * (slices + 1)
-    assert cut.max_wg_offset(0) <= room or finest
+
+    def fits(tiling):
+        return (tiling.max_wg_offset(0) <= room
+                and max(tiling.max_wg_offset(device) for device in range(devices)) < window)
+    assert fits(cut) or finest
     if slices > 1:
-        assert Tiling(m, n, devices, slices=slices - 1).max_wg_offset(0) > room
+        assert not fits(Tiling(m, n, devices, slices=slices - 1))
 
 
 @pytest.mark.parametrize("change, words", [
