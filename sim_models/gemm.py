@@ -17,6 +17,7 @@ from . import llc as cache
 from .address_space import AddressSpace
 from .jit import compiled, inlined
 from .memory_map import channel_of
+from .records import record_fields
 from .tiling import REMOTE, Tiling
 
 # What a compute unit is doing; time is accounted for under these.
@@ -72,7 +73,7 @@ class GemmState(NamedTuple):
 
     state: np.ndarray
     since: np.ndarray
-    wake: np.ndarray  # memory cycle of the next service
+    wake: np.ndarray  # memory cycle of the next service, NEVER without a workgroup
     wg: np.ndarray
     loading: np.ndarray  # step whose loads are under way, -1 none
     position: np.ndarray  # columns of the operands (of the tile, when storing) already sent
@@ -130,17 +131,20 @@ def make_plan(tiling: Tiling, spaces: list[AddressSpace], c_base: int = 0) -> Ge
 
 
 def make_state(devices: int, units: int) -> GemmState:
-    def table(value=0, dtype=np.int64):
-        return np.full((devices, units), value, dtype)
+    whole = ("state", "since", "wake", "wg", "loading", "position", "line", "refused", "outstanding", "loaded",
+             "computed")
+    real = ("ready_time", "compute_end", "port_free")
+    names = [name for name in GemmState._fields if name in whole + real and name != "wake"]
+    tables = dict(zip(names, record_fields((devices, units), [(name, np.float64 if name in real else np.int64)
+                                                              for name in names])))
+    tables["wake"] = np.full((devices, units), NEVER)  # apart: all units' are looked at in every cycle
+    for name in ("wg", "loading", "refused", "compute_end"):
+        tables[name][:] = -1
 
     def each(dtype=np.int64):
         return np.zeros(devices, dtype)
-    return GemmState(
-        state=table(IDLE), since=table(), wake=table(), wg=table(-1), loading=table(-1), position=table(), line=table(),
-        refused=table(-1), outstanding=table(), ready_time=table(0, np.float64), loaded=table(), computed=table(),
-        compute_end=table(-1, np.float64), port_free=table(0, np.float64),
-        accounted=np.zeros((devices, len(STATES)), np.int64), next_wg=each(), finished=each(), finish_time=each(),
-        first_unit=each(), budget=each(np.float64))
+    return GemmState(**tables, accounted=np.zeros((devices, len(STATES)), np.int64), next_wg=each(), finished=each(),
+                     finish_time=each(), first_unit=each(), budget=each(np.float64))
 
 
 @inlined
@@ -235,7 +239,7 @@ def write_cached(llc, compute, m, b, d, address, shape):
     return True
 
 
-@inlined
+@compiled
 def fill(g, llc, d, register, now, shape):
     """One DRAM read of a miss came back; wakes the compute units when the line is complete."""
     llc.miss_left[d, register] -= 1
@@ -307,11 +311,11 @@ def gemm_cycle(g, shape, plan, llc, compute, outbound, outbound_limit, m, b, d, 
         u = first + i
         if u >= units:
             u -= units
-        if g.wake[d, u] <= now and g.state[d, u] > BLOCKED:
+        if g.wake[d, u] <= now:
             serve(g, shape, plan, llc, compute, outbound, outbound_limit, m, b, d, u, now)
 
 
-@inlined
+@compiled
 def serve(g, shape, plan, llc, compute, outbound, outbound_limit, m, b, d, u, now):
     wg = g.wg[d, u]
     if g.state[d, u] == LAUNCH:
@@ -387,7 +391,7 @@ def serve(g, shape, plan, llc, compute, outbound, outbound_limit, m, b, d, u, no
     g.wake[d, u] = wake
 
 
-@inlined
+@compiled
 def store_tile(g, shape, plan, llc, compute, outbound, outbound_limit, m, b, d, u, now):
     """Write the tile: wavefronts side by side, column by column.
 
@@ -413,6 +417,7 @@ def store_tile(g, shape, plan, llc, compute, outbound, outbound_limit, m, b, d, 
         g.position[d, u] += 1
         g.port_free[d, u] = max(g.port_free[d, u], now - 1.0) + shape.port_store_cycles * lines
     enter(g, d, u, IDLE, now)
+    g.wake[d, u] = NEVER
     g.wg[d, u] = -1
     g.finished[d] += 1
     g.finish_time[d] = now

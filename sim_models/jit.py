@@ -10,5 +10,5 @@ from numba import njit
 
 compiled = njit(cache=True, _nrt=False)
 
-#: For what is called every cycle: a call would copy every array descriptor of the tuples that it passes.
+#: For small functions: a call passes the descriptor of every array among its arguments.
 inlined = njit(cache=True, _nrt=False, forceinline=True)

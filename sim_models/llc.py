@@ -10,9 +10,11 @@ from typing import NamedTuple
 import numpy as np
 
 from .jit import compiled, inlined
+from .records import record_fields
 
 HIT, PENDING, BLOCKED = 0, 1, 2  #: what a lookup found; BLOCKED: try again later, nothing was changed
 MISS_REGISTERS = 16384
+NO_WAY = np.int64(1) << np.int64(60)
 
 
 class Llc(NamedTuple):
@@ -38,10 +40,12 @@ def make_llc(devices: int, size_bytes: int, line_bytes: int, ways: int, compute_
     if sets < 1 or sets & (sets - 1):
         raise ValueError(f"llc: {size_bytes} bytes in {ways} ways of {line_bytes} bytes make {sets} sets; "
                          "a power of two is needed")
-    shape = (devices, sets, ways)
+    tag, stamp, pending, dirty = record_fields((devices, sets), [
+        ("tag", np.int32, (ways,)), ("stamp", np.int32, (ways,)), ("pending", np.int16, (ways,)),
+        ("dirty", np.uint8, (ways,))])
+    tag[:] = pending[:] = -1
     return Llc(
-        np.full(shape, -1, np.int32), np.zeros(shape, np.int32), np.zeros(shape, np.uint8),
-        np.full(shape, -1, np.int16), np.zeros(devices, np.int64),
+        tag, stamp, dirty, pending, np.zeros(devices, np.int64),
         np.zeros((devices, MISS_REGISTERS), np.int32), np.zeros((devices, MISS_REGISTERS), np.int32),
         np.zeros((devices, MISS_REGISTERS), np.int32),
         np.zeros((devices, MISS_REGISTERS, (compute_units + 63) // 64), np.uint64),
@@ -69,11 +73,11 @@ def find(llc, d, line):
 @compiled
 def victim(llc, d, s):
     """Least recently used way of a set that is not being filled, -1 if there is none."""
-    best = -1
-    for way in range(llc.tag.shape[2]):
-        if llc.pending[d, s, way] < 0 and (best < 0 or llc.stamp[d, s, way] < llc.stamp[d, s, best]):
-            best = way
-    return best
+    best = NO_WAY
+    for way in range(llc.tag.shape[2]):  # without a branch that depends on the data
+        age = np.int64(llc.stamp[d, s, way]) << 8 | way
+        best = min(best, age if llc.pending[d, s, way] < 0 else NO_WAY)
+    return best & 255 if best < NO_WAY else -1
 
 
 @inlined

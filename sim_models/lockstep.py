@@ -12,6 +12,7 @@ import numpy as np
 from . import bits, memory, queues, ring_kernel
 from . import gemm as gemms
 from . import link as links
+from .by_reference import by_reference
 from .hbm import HbmState
 from .jit import compiled, inlined
 from .llc import Llc
@@ -152,7 +153,7 @@ def offer(s, queue, row, inp, out, valid, payload, ready):
         inp[valid] = 0
 
 
-@inlined
+@compiled
 def egress_cycle(s, d, inp, out, now):
     """Lines for the link into the egress lanes, packets from them onto the link."""
     p = s.ports
@@ -197,7 +198,7 @@ def offer_timed(queue, d, inp, out, valid, payload, ready):
     queues.pop_timed(queue, d)
 
 
-@inlined
+@compiled
 def deliver(s, source, target, now):
     """Packets that have arrived go to the memory channels of their device, in order."""
     flight = s.link.flight
@@ -228,7 +229,7 @@ def fills_cycle(s, d, now):
         queues.pop_timed(fills, d)
 
 
-@inlined
+@compiled
 def dispatch_cycle(s, d, inp, out, now):
     """Next workgroup to a free compute unit, if the hardware's window lets it start."""
     p = s.ports
@@ -250,9 +251,10 @@ def dispatch_cycle(s, d, inp, out, now):
                 gemms.enter(s.gemm, d, unit, gemms.BLOCKED, now)
 
 
-@inlined
+@compiled
 def fused_cycle(s, d, inp, out, now):
     """Everything of device d in memory cycle `now` except the RTL's clock edge. `out` is what the RTL shows now."""
+    s = by_reference(s)
     p = s.ports
     channels_cycle(s, d, inp, out, now)
     fills_cycle(s, d, now)
@@ -306,17 +308,21 @@ def stuck(s, now):
     """Whether nothing has moved for IDLE_LIMIT cycles."""
     total = 0
     for d in range(len(s.control.downstream)):
-        total += s.mem.total_bytes[d].sum() + s.link.sent_bytes[d] + s.control.event_count[d] + s.gemm.computed[d].sum()
-        total += s.gemm.next_wg[d] + s.gemm.loaded[d].sum()
+        total += s.link.sent_bytes[d] + s.control.event_count[d] + s.gemm.next_wg[d]
+        for purpose in range(s.mem.total_bytes.shape[1]):
+            total += s.mem.total_bytes[d, purpose]
+        for u in range(s.gemm.state.shape[1]):
+            total += s.gemm.computed[d, u] + s.gemm.loaded[d, u]
     if total != s.control.progress[0]:
         s.control.progress[0] = total
         s.control.progress[1] = now
     return now - s.control.progress[1] > IDLE_LIMIT
 
 
-@inlined
+@compiled
 def outcome(s, now):
     """RUNNING, DONE or STUCK; looked at every 64 cycles at most."""
+    s = by_reference(s)
     if now & 63 == 0:
         if finished(s):
             return DONE
@@ -328,6 +334,7 @@ def outcome(s, now):
 @compiled
 def lockstep(s, step, handles, inputs, outputs, now, cycles):
     """At most `cycles` memory cycles of all devices with compiled RTL; (next cycle, outcome)."""
+    s = by_reference(s)
     end = now + cycles
     while now < end:
         for d in range(len(handles)):
@@ -343,6 +350,7 @@ def lockstep(s, step, handles, inputs, outputs, now, cycles):
 @compiled
 def baseline(s, now, cycles):
     """The same models without RTL: an unfused GEMM (every device alike: device 0), or a collective kernel."""
+    s = by_reference(s)
     end = now + cycles
     while now < end:
         memory.direct_cycle(s.mem, s.hbm, s.compute, s.inbound, s.b, s.m, 0, now, s.phase, s.fill_cycles)

@@ -11,6 +11,7 @@ from . import bits, queues
 from .hbm import hbm_enqueue, hbm_step
 from .jit import inlined
 from .memory_map import local_line
+from .records import record_fields
 
 PURPOSES = ("gemm_read", "gemm_write", "rs_read", "rs_write", "ag_read", "ag_write")
 GEMM, REDUCE_SCATTER, ALL_GATHER = 0, 1, 2  #: which kernel owns the local stream
@@ -23,7 +24,7 @@ class MemoryState(NamedTuple):
     lo: np.ndarray
     hi: np.ndarray
     bucket: np.ndarray
-    before: np.ndarray  # int64 [row, entry, purpose]: requests served on this channel when this one came
+    before: np.ndarray  # int64 [row, entry, one of WAITS]: requests served on this channel when this one came
     free: np.ndarray  # stack of free entries
     free_count: np.ndarray
     served: np.ndarray  # int64 [row, purpose]: requests served so far
@@ -40,9 +41,10 @@ class MemoryState(NamedTuple):
 
 def make_memory(devices: int, channels: int, entries: int) -> MemoryState:
     rows = devices * channels
+    waiting = record_fields((rows, entries), [("lo", np.int64), ("hi", np.int64), ("bucket", np.int64),
+                                              ("before", np.int64, (len(WAITS),))])
     return MemoryState(
-        np.zeros((rows, entries), np.int64), np.zeros((rows, entries), np.int64), np.zeros((rows, entries), np.int64),
-        np.zeros((rows, entries, len(PURPOSES)), np.int64),
+        *waiting,
         np.tile(np.arange(entries), (rows, 1)), np.full(rows, entries, np.int64),
         np.zeros((rows, len(PURPOSES)), np.int64), np.zeros((devices, len(PURPOSES)), np.int64),
         np.zeros((devices, len(PURPOSES)), np.int64),
@@ -59,7 +61,7 @@ def dram_accept(mem, hbm, b, m, row, now, lo, hi, bucket):
     mem.lo[row, entry] = lo
     mem.hi[row, entry] = hi
     mem.bucket[row, entry] = bucket
-    for purpose in range(4):
+    for purpose in range(len(WAITS)):
         mem.before[row, entry, purpose] = mem.served[row, purpose]
     hbm_enqueue(hbm, row, now, local_line(bits.address_of(lo, b), m), bits.get(lo, hi, b.op, 2), entry)
 
@@ -90,7 +92,7 @@ def dram_cycle(mem, hbm, b, d, row, now, phase, fill_cycles):
     if op == bits.READ:
         if source == bits.LOCAL:
             if phase == GEMM:
-                for other in range(4):
+                for other in range(len(WAITS)):
                     mem.waited[d, other] += mem.served[row, other] - mem.before[row, entry, other]
             queues.push_at(mem.fills, d, now + hbm.read_data_cycles + fill_cycles, bits.get(lo, hi, b.wg, b.wg_bits), 0)
         else:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .jit import inlined
+from .records import record_fields
 
 DEPTH = 64  #: requests that fit between a GPU and one memory channel, per stream
 MASK = DEPTH - 1
@@ -33,15 +34,15 @@ class TimedQueue(NamedTuple):
 
 
 def request_queue(rows: int) -> RequestQueue:
-    return RequestQueue(np.zeros((rows, DEPTH), np.int64), np.zeros((rows, DEPTH), np.int64),
-                        np.zeros(rows, np.int64), np.zeros(rows, np.int64))
+    return RequestQueue(*record_fields((rows, DEPTH), [("lo", np.int64), ("hi", np.int64)]),
+                        *record_fields(rows, [("head", np.int64), ("count", np.int64)]))
 
 
 def timed_queue(rows: int, capacity: int) -> TimedQueue:
     """`capacity` is rounded up to a power of two."""
     capacity = 1 << (capacity - 1).bit_length()
-    return TimedQueue(np.zeros((rows, capacity), np.int64), np.zeros((rows, capacity), np.int64),
-                      np.zeros((rows, capacity), np.int64), np.zeros(rows, np.int64), np.zeros(rows, np.int64))
+    return TimedQueue(*record_fields((rows, capacity), [("lo", np.int64), ("hi", np.int64), ("time", np.int64)]),
+                      *record_fields(rows, [("head", np.int64), ("count", np.int64)]))
 
 
 @inlined

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sim_models.jit import compiled
+from sim_models.jit import inlined
 from sim_models.machine.dram import Dram
 
 
@@ -42,13 +42,13 @@ def field_places(dram: Dram) -> dict[str, FieldPlace]:
     return places
 
 
-@compiled
+@inlined
 def row_of(config, line):
     """Row within its bank. Lines beyond the channel's capacity wrap around."""
     return (line >> config.row_shift) & config.row_mask
 
 
-@compiled
+@inlined
 def bank_of(config, line):
     """Bank number, bank group in the high bits: bank_group * banks_per_group + bank."""
     bank = (line >> config.bank_shift) & config.bank_mask

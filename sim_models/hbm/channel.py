@@ -2,12 +2,12 @@
 
 from sim_models.hbm import fr_fcfs
 from sim_models.hbm.address import bank_of, row_of
-from sim_models.jit import compiled
+from sim_models.jit import inlined
 
 READ, STORE, UPDATE = 0, 1, 2  #: request operations; UPDATE is op-and-store by the near-memory ALU
 
 
-@compiled
+@inlined
 def hbm_enqueue(state, channel, cycle, local_line, op, token):
     """Queue one 64-byte request of `channel`.
 
@@ -20,7 +20,7 @@ def hbm_enqueue(state, channel, cycle, local_line, op, token):
                     local_line, op, token)
 
 
-@compiled
+@inlined
 def hbm_step(state, channel, cycle):
     """Issue at most one row and one column command; cycles must not go backwards.
 

@@ -11,11 +11,28 @@ the other kind for its line joins that one's list (and is served in the other ki
 its order.
 """
 
-from sim_models.hbm.bits import item, lowest_bit, put
-from sim_models.hbm.state import ACT, NEVER, NOWHERE, PRE, RD, REF, WR
+from sim_models.hbm.bits import SCAN, item, lowest_bit, oldest_ready, put
+from sim_models.hbm.state import (
+    ACT,
+    AGE,
+    COLUMNS_LEFT,
+    FIELDS,
+    LANES,
+    LINE,
+    NEVER,
+    NEXT,
+    NOWHERE,
+    OP,
+    PRE,
+    PREVIOUS,
+    RD,
+    REF,
+    ROW,
+    TOKEN,
+    WR,
+)
 from sim_models.hbm.timing import (
     activate,
-    activate_ready,
     all_closed_ready,
     channel_activate_ready,
     log_command,
@@ -27,17 +44,20 @@ from sim_models.hbm.timing import (
     write_column,
     write_ready,
 )
-from sim_models.jit import compiled
+from sim_models.jit import compiled, inlined
 
 READS, WRITES = 0, 1
+PREPARE = 8  #: rows are opened for writes when so many are missing for a drain
 
 
-@compiled
+@inlined
 def _set_hit(channel, side, banks, bank, entry):
     """Make `entry` (or none) the next request of `side` that the open row of `bank` serves."""
     bit = 1 << bank
     put(channel, "hit", side * banks + bank, entry)
-    foreign = entry >= 0 and (item(channel, "op", entry) != 0) != (side == WRITES)
+    put(channel, "hit_order", side * LANES + bank,
+        item(channel, "entries", entry * FIELDS + AGE) * LANES + bank if entry >= 0 else NEVER)
+    foreign = entry >= 0 and (item(channel, "entries", entry * FIELDS + OP) != 0) != (side == WRITES)
     if side == READS:
         channel.hit_read = channel.hit_read | bit if entry >= 0 else channel.hit_read & ~bit
         channel.foreign = channel.foreign | bit if foreign else channel.foreign & ~bit
@@ -46,11 +66,11 @@ def _set_hit(channel, side, banks, bank, entry):
         channel.foreign = channel.foreign | bit << 32 if foreign else channel.foreign & ~(bit << 32)
 
 
-@compiled
+@inlined
 def _find_hit(channel, entry, row):
     """First entry from `entry` on, in age order, for `row`."""
-    while entry >= 0 and item(channel, "row", entry) != row:
-        entry = item(channel, "next", entry)
+    while entry >= 0 and item(channel, "entries", entry * FIELDS + ROW) != row:
+        entry = item(channel, "entries", entry * FIELDS + NEXT)
     return entry
 
 
@@ -59,31 +79,33 @@ def enqueue(config, channel, cycle, row, bank, line, op, token):
     """Append one request; the caller has checked that there is room."""
     banks = config.banks
     entry = channel.free
-    channel.free = item(channel, "next", entry)
+    channel.free = item(channel, "entries", entry * FIELDS + NEXT)
     side = WRITES if op else READS
     other = item(channel, "head", (1 - side) * banks + bank)
     while other >= 0:
-        if item(channel, "line", other) == line:
+        if item(channel, "entries", other * FIELDS + LINE) == line:
             side = 1 - side
             break
-        other = item(channel, "next", other)
+        other = item(channel, "entries", other * FIELDS + NEXT)
     place = side * banks + bank
     last = item(channel, "tail", place)
-    put(channel, "next", entry, NOWHERE)
-    put(channel, "previous", entry, last)
-    put(channel, "row", entry, row)
-    put(channel, "line", entry, line)
-    put(channel, "op", entry, op)
-    put(channel, "token", entry, token)
-    put(channel, "columns_left", entry, config.columns_per_request)
-    put(channel, "entry_age", entry, channel.age)
-    channel.age += 1
+    put(channel, "entries", entry * FIELDS + NEXT, NOWHERE)
+    put(channel, "entries", entry * FIELDS + PREVIOUS, last)
+    put(channel, "entries", entry * FIELDS + ROW, row)
+    put(channel, "entries", entry * FIELDS + LINE, line)
+    put(channel, "entries", entry * FIELDS + OP, op)
+    put(channel, "entries", entry * FIELDS + TOKEN, token)
+    put(channel, "entries", entry * FIELDS + COLUMNS_LEFT, config.columns_per_request)
+    age = channel.age
+    channel.age = age + 1
+    put(channel, "entries", entry * FIELDS + AGE, age)
     put(channel, "tail", place, entry)
     channel.occupancy += 1
     if last >= 0:
-        put(channel, "next", last, entry)
+        put(channel, "entries", last * FIELDS + NEXT, entry)
     else:
         put(channel, "head", place, entry)
+        put(channel, "head_order", side * LANES + bank, age * LANES + bank)
         if side == READS:
             channel.pending_read |= 1 << bank
         else:
@@ -98,26 +120,28 @@ def enqueue(config, channel, cycle, row, bank, line, op, token):
         below_limit = last < 0 or item(channel, "hits_served", bank) < config.row_hit_limit
         if item(channel, "open_row", bank) == row and below_limit:
             _set_hit(channel, side, banks, bank, entry)
-        else:
+        elif last < 0:  # one more bank that wants a row
             channel.row_next = cycle
     channel.column_next = min(channel.column_next, cycle)
-    if side == WRITES:
+    if side == WRITES and channel.writes + PREPARE == config.write_high:
         channel.row_next = cycle
     channel.next_cycle = min(channel.next_cycle, cycle)
 
 
-@compiled
+@inlined
 def _finish(config, channel, side, bank, entry):
     """Take a served request out of its list; returns its token."""
     banks = config.banks
     place = side * banks + bank
-    before, after = item(channel, "previous", entry), item(channel, "next", entry)
+    before, after = item(channel, "entries", entry * FIELDS + PREVIOUS), item(channel, "entries", entry * FIELDS + NEXT)
     if before >= 0:
-        put(channel, "next", before, after)
+        put(channel, "entries", before * FIELDS + NEXT, after)
     else:
         put(channel, "head", place, after)
+        put(channel, "head_order", side * LANES + bank,
+            item(channel, "entries", after * FIELDS + AGE) * LANES + bank if after >= 0 else NEVER)
     if after >= 0:
-        put(channel, "previous", after, before)
+        put(channel, "entries", after * FIELDS + PREVIOUS, before)
     else:
         put(channel, "tail", place, before)
     if before < 0 and after < 0:
@@ -125,7 +149,7 @@ def _finish(config, channel, side, bank, entry):
             channel.pending_read &= ~(1 << bank)
         else:
             channel.pending_write &= ~(1 << bank)
-    put(channel, "next", entry, channel.free)
+    put(channel, "entries", entry * FIELDS + NEXT, channel.free)
     channel.free = entry
     channel.occupancy -= 1
     if side == READS:
@@ -138,15 +162,15 @@ def _finish(config, channel, side, bank, entry):
     served = item(channel, "hits_served", bank) + 1
     put(channel, "hits_served", bank, served)
     head = item(channel, "head", place)
-    if served >= config.row_hit_limit and head >= 0 and item(channel, "row", head) != row:
+    if served >= config.row_hit_limit and head >= 0 and item(channel, "entries", head * FIELDS + ROW) != row:
         hit = NOWHERE
     else:
         hit = _find_hit(channel, after, row)
     _set_hit(channel, side, banks, bank, hit)
-    return item(channel, "token", entry)
+    return item(channel, "entries", entry * FIELDS + TOKEN)
 
 
-@compiled
+@inlined
 def _choose_direction(config, channel, cycle):
     """READS or WRITES for this cycle; begins and ends drains."""
     if channel.draining and (channel.drain_left <= 0 or channel.writes == 0):
@@ -169,55 +193,58 @@ def _choose_direction(config, channel, cycle):
     return READS
 
 
-@compiled
+@inlined
 def _choose_column(config, channel, cycle, side):
     """(bank of the oldest row hit that may go now or -1, earliest cycle of one otherwise)."""
-    best, best_age, earliest = -1, NEVER, NEVER
-    banks = config.banks
     if side == READS:
-        candidates, foreign, ready_from = channel.hit_read, channel.foreign & 0xFFFFFFFF, channel.read_ready
+        hits, foreign, ready_from = channel.hit_read, channel.foreign & 0xFFFFFFFF, channel.read_ready
     else:
-        candidates, foreign, ready_from = channel.hit_write, channel.foreign >> 32, channel.write_ready
-    if foreign == 0 and ready_from > cycle:
-        return -1, (ready_from if candidates else NEVER)
-    while candidates:
-        bank = lowest_bit(candidates)
-        candidates &= candidates - 1
+        hits, foreign, ready_from = channel.hit_write, channel.foreign >> 32, channel.write_ready
+    if foreign:
+        return _choose_mixed_column(config, channel, cycle, side, hits, foreign)
+    if ready_from > cycle:
+        return -1, (ready_from if hits else NEVER)
+    best = earliest = NEVER
+    for first in range(0, config.banks, SCAN):
+        place = side * LANES + first
+        oldest, ready = oldest_ready(channel, "hit_order", place, "column_ready", place, "column_ready", place, 0,
+                                     hits >> first, cycle)
+        best, earliest = min(best, oldest), min(earliest, ready)
+    return (best & (LANES - 1) if best < NEVER else -1), earliest
+
+
+@compiled
+def _choose_mixed_column(config, channel, cycle, side, hits, foreign):
+    """The same where some hits of a read list are writes or the reverse."""
+    best, earliest = NEVER, NEVER
+    while hits:
+        bank = lowest_bit(hits)
+        hits &= hits - 1
         reads = (side == READS) != (foreign >> bank & 1 == 1)
         ready = read_ready(config, channel, bank) if reads else write_ready(config, channel, bank)
         if ready <= cycle:
-            age = item(channel, "entry_age", item(channel, "hit", side * banks + bank))
-            if age < best_age:
-                best, best_age = bank, age
+            best = min(best, item(channel, "hit_order", side * LANES + bank))
         else:
             earliest = min(earliest, ready)
-    return best, earliest
+    return (best & (LANES - 1) if best < NEVER else -1), earliest
 
 
 @compiled
 def _choose_row(config, channel, cycle, side, candidates, earliest):
     """(bank of the oldest request that an ACT or PRE helps now or -1, no later than the cycle of one otherwise)."""
-    best, best_age = -1, NEVER
-    banks = config.banks
     is_open = channel.open
     gate = channel_activate_ready(config, channel)
     if gate > cycle and candidates & ~is_open:
         earliest = min(earliest, gate)
         candidates &= is_open
-    while candidates:
-        bank = lowest_bit(candidates)
-        candidates &= candidates - 1
-        if is_open >> bank & 1:
-            ready = item(channel, "bank_pre_ready", bank)
-        else:
-            ready = activate_ready(config, channel, bank)
-        if ready <= cycle:
-            age = item(channel, "entry_age", item(channel, "head", side * banks + bank))
-            if age < best_age:
-                best, best_age = bank, age
-        else:
-            earliest = min(earliest, ready)
-    return best, earliest
+    if candidates == 0:
+        return -1, earliest
+    best = NEVER
+    for first in range(0, config.banks, SCAN):
+        oldest, ready = oldest_ready(channel, "head_order", side * LANES + first, "bank_act_ready", first,
+                                     "bank_pre_ready", first, is_open >> first, candidates >> first, cycle)
+        best, earliest = min(best, oldest), min(earliest, ready)
+    return (best & (LANES - 1) if best < NEVER else -1), earliest
 
 
 @compiled
@@ -263,16 +290,16 @@ def step(config, channel, cycle):
         bank, earliest = _choose_column(config, channel, cycle, side)
         if bank >= 0:
             entry = item(channel, "hit", side * banks + bank)
-            op = item(channel, "op", entry)
+            op = item(channel, "entries", entry * FIELDS + OP)
             if op == 0:
                 read_column(config, channel, cycle, bank)
             else:
                 write_column(config, channel, cycle, bank, op == 2)
                 channel.write_waits_since = cycle
             if channel.log_entries:
-                log_command(channel, cycle, WR if op else RD, bank, item(channel, "line", entry))
-            left = item(channel, "columns_left", entry) - 1
-            put(channel, "columns_left", entry, left)
+                log_command(channel, cycle, WR if op else RD, bank, item(channel, "entries", entry * FIELDS + LINE))
+            left = item(channel, "entries", entry * FIELDS + COLUMNS_LEFT) - 1
+            put(channel, "entries", entry * FIELDS + COLUMNS_LEFT, left)
             if left == 0:
                 token = _finish(config, channel, side, bank, entry)
                 if item(channel, "hit", side * banks + bank) < 0:
@@ -286,7 +313,7 @@ def step(config, channel, cycle):
             wanted, hits, others, other_hits = (channel.pending_read, channel.hit_read, channel.pending_write,
                                                 channel.hit_write)
             # A row opened for writes too early would only be in the way of reads.
-            prepare = channel.writes + 8 >= config.write_high or channel.reads == 0
+            prepare = channel.writes + PREPARE >= config.write_high or channel.reads == 0
         else:
             wanted, hits, others, other_hits = (channel.pending_write, channel.hit_write, channel.pending_read,
                                                 channel.hit_read)
@@ -304,7 +331,7 @@ def step(config, channel, cycle):
                 if channel.log_entries:
                     log_command(channel, cycle, PRE, bank, 0)
             else:
-                row = item(channel, "row", item(channel, "head", helped * banks + bank))
+                row = item(channel, "entries", item(channel, "head", helped * banks + bank) * FIELDS + ROW)
                 activate(config, channel, cycle, bank, row)
                 _set_hit(channel, READS, banks, bank, _find_hit(channel, item(channel, "head", bank), row))
                 _set_hit(channel, WRITES, banks, bank, _find_hit(channel, item(channel, "head", banks + bank), row))

@@ -8,9 +8,13 @@ import numpy as np
 
 from sim_models.hbm.address import field_places
 from sim_models.machine.dram import Dram
+from sim_models.records import aligned_zeros
 
 NEVER = 1 << 62  #: a cycle that does not come
 NOWHERE = -1  #: no queue entry, no row
+NEXT, PREVIOUS, ROW, LINE, OP, TOKEN, COLUMNS_LEFT, AGE = range(8)  #: of a queue entry
+FIELDS = 8
+LANES = 32  #: places for banks in the tables that are scanned, so that a scan has no end to look for
 
 LOG_ENTRIES = 1 << 15  #: commands that one channel's log keeps
 COMMANDS = ("ACT", "PRE", "RD", "WR", "REF")
@@ -30,7 +34,7 @@ CONFIG_DTYPE = np.dtype([(name, np.int64) for name in _CONFIG_FIELDS])
 
 
 def _channel_dtype(dram: Dram, log: bool) -> np.dtype:
-    banks, groups, entries = dram.banks, dram.bank_groups, dram.queue_entries
+    banks, entries = dram.banks, dram.queue_entries
     scalars = (
         "next_cycle", "occupancy",
         # lower bounds of the next column and row command, direction served last, write drain
@@ -47,15 +51,18 @@ def _channel_dtype(dram: Dram, log: bool) -> np.dtype:
         "log_entries", "log_length",
     )
     tables = (
-        ("act_times", 4), ("group_read_ready", groups), ("group_write_ready", groups), ("group_act_ready", groups),
-        ("open_row", banks), ("hits_served", banks), ("bank_read_ready", banks), ("bank_write_ready", banks),
-        ("bank_act_ready", banks), ("bank_pre_ready", banks),
+        ("act_times", 4), ("open_row", banks), ("hits_served", banks),
+        # timing per bank, with what its bank group asks for: RD then WR; ACT (of an open bank too); PRE
+        ("column_ready", 2 * LANES), ("bank_act_ready", LANES), ("bank_pre_ready", LANES),
         ("head", 2 * banks), ("tail", 2 * banks), ("hit", 2 * banks),
-        ("next", entries), ("previous", entries), ("row", entries), ("line", entries), ("op", entries),
-        ("token", entries), ("columns_left", entries), ("entry_age", entries),
+        # age * LANES + bank of the head and of the hit of each list, NEVER if there is none
+        ("head_order", 2 * LANES), ("hit_order", 2 * LANES),
         ("log", 4 * LOG_ENTRIES if log else 1),
     )
-    return np.dtype([(name, np.int64) for name in scalars] + [(name, np.int64, (size,)) for name, size in tables])
+    fields = [("entries", np.int64, (entries * FIELDS,))]  # first: an entry fills one line of the host's cache
+    fields += [(name, np.int64) for name in scalars] + [(name, np.int64, (size,)) for name, size in tables]
+    words = sum(int(np.prod(field[2])) if len(field) > 2 else 1 for field in fields)
+    return np.dtype([*fields, ("padding", np.int64, (-words % 8,))])
 
 
 class HbmState(NamedTuple):
@@ -116,10 +123,11 @@ def make_hbm(dram: Dram, channels: int, log: bool = False) -> HbmState:
     """
     if channels < 1:
         raise ValueError(f"channels = {channels}: at least one is needed")
-    state = np.zeros(channels, _channel_dtype(dram, log))
+    state = aligned_zeros(channels, _channel_dtype(dram, log))
     for name in ("open_row", "head", "tail", "hit"):
         state[name] = NOWHERE
-    state["next"] = np.append(np.arange(1, dram.queue_entries), NOWHERE)
+    state["head_order"] = state["hit_order"] = NEVER
+    state["entries"][:, NEXT::FIELDS] = np.append(np.arange(1, dram.queue_entries), NOWHERE)
     state["act_times"] = -NEVER
     state["log_entries"] = LOG_ENTRIES if log else 0
     state["column_next"] = state["row_next"] = NEVER

@@ -1,12 +1,13 @@
 """What each DRAM command does to the earliest cycles of later ones.
 
-`config` and `channel` are records (`state.py`); `group` = bank >> config.bank_bits. Distances that depend on the bank,
-the bank group or the channel are kept at that level; the largest of the three counts.
+`config` and `channel` are records (`state.py`). What a command asks of its bank group is noted at each bank of the
+group, so that the controller can look at all banks at once; what it asks of the channel is kept there. The later one
+counts.
 """
 
 from sim_models.hbm.bits import item, put
-from sim_models.hbm.state import NEVER, NOWHERE
-from sim_models.jit import compiled
+from sim_models.hbm.state import LANES, NEVER, NOWHERE
+from sim_models.jit import compiled, inlined
 
 
 @compiled
@@ -21,53 +22,57 @@ def log_command(channel, cycle, command, bank, detail):
         channel.log_length = place + 1
 
 
-@compiled
+@inlined
 def channel_activate_ready(config, channel):
     """Earliest ACT of any bank: tRRD_S and the window of four."""
     return max(channel.act_ready, item(channel, "act_times", channel.act_index) + config.act_window)
 
 
-@compiled
+@inlined
 def activate_ready(config, channel, bank):
     """Earliest ACT of a closed bank."""
-    return max(max(item(channel, "bank_act_ready", bank), item(channel, "group_act_ready", bank >> config.bank_bits)),
-               channel_activate_ready(config, channel))
+    return max(item(channel, "bank_act_ready", bank), channel_activate_ready(config, channel))
 
 
-@compiled
+@inlined
 def read_ready(config, channel, bank):
     """Earliest RD of an open row."""
-    return max(max(item(channel, "bank_read_ready", bank), item(channel, "group_read_ready", bank >> config.bank_bits)),
-               channel.read_ready)
+    return max(item(channel, "column_ready", bank), channel.read_ready)
 
 
-@compiled
+@inlined
 def write_ready(config, channel, bank):
     """Earliest WR of an open row."""
-    group = bank >> config.bank_bits
-    return max(max(item(channel, "bank_write_ready", bank), item(channel, "group_write_ready", group)),
-               channel.write_ready)
+    return max(item(channel, "column_ready", LANES + bank), channel.write_ready)
 
 
-@compiled
+@inlined
+def _hold_group(config, channel, table, first, bank, cycle):
+    """Nothing of a kind before `cycle` in the bank group of `bank`."""
+    place = first + (bank >> config.bank_bits << config.bank_bits)
+    for i in range(place, place + (1 << config.bank_bits)):
+        put(channel, table, i, max(item(channel, table, i), cycle))
+
+
+@inlined
 def activate(config, channel, cycle, bank, row):
     """ACT."""
-    group = bank >> config.bank_bits
     channel.open |= 1 << bank
     put(channel, "open_row", bank, row)
     put(channel, "hits_served", bank, 0)
-    put(channel, "bank_read_ready", bank, cycle + config.act_to_read)
-    put(channel, "bank_write_ready", bank, cycle + config.act_to_write)
+    put(channel, "column_ready", bank, max(item(channel, "column_ready", bank), cycle + config.act_to_read))
+    put(channel, "column_ready", LANES + bank,
+        max(item(channel, "column_ready", LANES + bank), cycle + config.act_to_write))
     put(channel, "bank_pre_ready", bank, cycle + config.act_to_pre)
     put(channel, "bank_act_ready", bank, cycle + config.act_to_act)
-    put(channel, "group_act_ready", group, cycle + config.act_to_act_l)
+    _hold_group(config, channel, "bank_act_ready", 0, bank, cycle + config.act_to_act_l)
     channel.act_ready = cycle + config.act_to_act_s
     put(channel, "act_times", channel.act_index, cycle)
     channel.act_index = (channel.act_index + 1) & 3
     channel.activates += 1
 
 
-@compiled
+@inlined
 def precharge(config, channel, cycle, bank):
     """PRE of one bank."""
     channel.open &= ~(1 << bank)
@@ -77,27 +82,25 @@ def precharge(config, channel, cycle, bank):
     channel.precharges += 1
 
 
-@compiled
+@inlined
 def read_column(config, channel, cycle, bank):
     """RD."""
-    group = bank >> config.bank_bits
     channel.read_ready = cycle + config.read_to_read_s
     channel.write_ready = max(channel.write_ready, cycle + config.read_to_write)
-    put(channel, "group_read_ready", group, cycle + config.read_to_read_l)
+    _hold_group(config, channel, "column_ready", 0, bank, cycle + config.read_to_read_l)
     put(channel, "bank_pre_ready", bank, max(item(channel, "bank_pre_ready", bank), cycle + config.read_to_pre))
     channel.columns_read += 1
     channel.busy_cycles += config.burst
 
 
-@compiled
+@inlined
 def write_column(config, channel, cycle, bank, update):
     """WR; `update` = op-and-store, whose read-modify-write holds the bank group for longer."""
-    group = bank >> config.bank_bits
     channel.write_ready = cycle + config.write_to_write_s
     channel.read_ready = max(channel.read_ready, cycle + config.write_to_read_s)
-    put(channel, "group_write_ready", group, cycle + (config.update_to_write_l if update else config.store_to_write_l))
-    put(channel, "group_read_ready", group,
-        max(item(channel, "group_read_ready", group), cycle + config.write_to_read_l))
+    _hold_group(config, channel, "column_ready", LANES, bank,
+                cycle + (config.update_to_write_l if update else config.store_to_write_l))
+    _hold_group(config, channel, "column_ready", 0, bank, cycle + config.write_to_read_l)
     put(channel, "bank_pre_ready", bank, max(item(channel, "bank_pre_ready", bank), cycle + config.write_to_pre))
     channel.columns_written += 1
     channel.busy_cycles += config.burst

@@ -1,0 +1,187 @@
+"""Passing a run's state between compiled functions as one pointer.
+
+numba passes a tuple by value: hundreds of array descriptors copied by every call, and as many values to carry through
+every pass of its compiler. `by_reference(state)` lays a named tuple (of named tuples) down once, in the caller's
+stack frame, and gives a pointer to it that is read like the tuple itself. It is valid until the caller returns.
+Arrays in it are read and written by element, have `shape` and `len`, and unlike numba's take no negative index.
+"""
+
+import hashlib
+import operator
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.core.imputils import lower_builtin, lower_getattr, lower_getattr_generic
+from numba.core.typing.templates import AbstractTemplate, AttributeTemplate, infer_global, signature
+from numba.extending import infer_getattr, intrinsic, models, register_model
+
+
+class Reference(types.Type):
+    """Pointer to a named tuple that does not change."""
+
+    def __init__(self, target: types.BaseNamedTuple) -> None:
+        self.dtype = target
+        # numba names functions after their arguments' types; the whole tuple's name has thousands of characters.
+        digest = hashlib.sha256(target.name.encode()).hexdigest()[:16]
+        super().__init__(name=f"Reference({target.instance_class.__name__}, {digest})")
+
+    @property
+    def key(self):
+        return self.dtype
+
+    def field(self, name: str) -> tuple[int, types.Type]:
+        """Index of a field and its type when it is read."""
+        index = self.dtype.fields.index(name)
+        target = self.dtype.types[index]
+        if isinstance(target, types.BaseNamedTuple):
+            return index, Reference(target)
+        return index, Table(target) if isinstance(target, types.Array) else target
+
+
+class Table(types.Type):
+    """Pointer to the descriptor of an array."""
+
+    def __init__(self, array: types.Array) -> None:
+        self.dtype = array  # what the pointer points at
+        super().__init__(name=f"Table({array.dtype}, {array.ndim}, {array.layout})")
+
+    @property
+    def key(self):
+        return self.dtype
+
+
+register_model(Reference)(models.PointerModel)
+register_model(Table)(models.PointerModel)
+
+
+def _constant(builder, pointer):
+    """Load what stays the same whatever is stored elsewhere, and tell LLVM so."""
+    load = builder.load(pointer)
+    load.set_metadata("invariant.load", builder.module.add_metadata([]))
+    return load
+
+
+@infer_getattr
+class _ReferenceAttributes(AttributeTemplate):
+    key = Reference
+
+    def generic_resolve(self, reference, name):
+        if name in reference.dtype.fields:
+            return reference.field(name)[1]
+
+
+@lower_getattr_generic(Reference)
+def _get_field(context, builder, reference, value, name):
+    index, kind = reference.field(name)
+    pointer = cgutils.gep_inbounds(builder, value, 0, index)
+    if isinstance(kind, (Reference, Table)):
+        return pointer
+    return context.data_model_manager[kind].from_data(builder, _constant(builder, pointer))
+
+
+def _member(context, builder, table, value, name):
+    """Pointer to a member of the array's descriptor."""
+    model = context.data_model_manager[table.dtype]
+    return cgutils.gep_inbounds(builder, value, 0, model.get_field_position(name))
+
+
+@infer_getattr
+class _TableAttributes(AttributeTemplate):
+    key = Table
+
+    def resolve_shape(self, table):
+        return types.UniTuple(types.intp, table.dtype.ndim)
+
+
+@lower_getattr(Table, "shape")
+def _get_shape(context, builder, table, value):
+    shape = _member(context, builder, table, value, "shape")
+    return context.make_tuple(builder, types.UniTuple(types.intp, table.dtype.ndim),
+                              [_constant(builder, cgutils.gep_inbounds(builder, shape, 0, i))
+                               for i in range(table.dtype.ndim)])
+
+
+@infer_global(len)
+class _TableLength(AbstractTemplate):
+    def generic(self, args, kws):
+        if isinstance(args[0], Table):
+            return signature(types.intp, *args)
+
+
+@lower_builtin(len, Table)
+def _length(context, builder, sig, args):
+    return _constant(builder, cgutils.gep_inbounds(
+        builder, _member(context, builder, sig.args[0], args[0], "shape"), 0, 0))
+
+
+def _index_type(table, index):
+    """The type to which an element's index is converted, None if it is not an element's."""
+    indices = tuple(index) if isinstance(index, types.BaseTuple) else (index,)
+    if len(indices) != table.dtype.ndim or not all(isinstance(i, types.Integer) for i in indices):
+        return None
+    return types.UniTuple(types.intp, len(indices)) if isinstance(index, types.BaseTuple) else types.intp
+
+
+@infer_global(operator.getitem)
+class _TableGet(AbstractTemplate):
+    def generic(self, args, kws):
+        if isinstance(args[0], Table) and (index := _index_type(*args)) is not None:
+            return signature(args[0].dtype.dtype, args[0], index)
+
+
+@infer_global(operator.setitem)
+class _TableSet(AbstractTemplate):
+    def generic(self, args, kws):
+        if isinstance(args[0], Table) and (index := _index_type(*args[:2])) is not None:
+            return signature(types.none, args[0], index, args[0].dtype.dtype)
+
+
+def _element(context, builder, sig, args):
+    """Pointer to an element."""
+    table, array = sig.args[0], sig.args[0].dtype
+    indices = cgutils.unpack_tuple(builder, args[1]) if isinstance(sig.args[1], types.BaseTuple) else [args[1]]
+    strides = _member(context, builder, table, args[0], "strides")
+    element = context.get_data_type(array.dtype)
+    offset = ir.Constant(ir.IntType(64), 0)
+    for i, index in enumerate(indices):
+        if array.layout == "C" and i == len(indices) - 1:
+            stride = ir.Constant(ir.IntType(64), context.get_abi_sizeof(element))
+        else:
+            stride = _constant(builder, cgutils.gep_inbounds(builder, strides, 0, i))
+        offset = builder.add(offset, builder.mul(index, stride, flags=["nsw"]), flags=["nsw"])
+    data = _constant(builder, _member(context, builder, table, args[0], "data"))
+    return builder.bitcast(cgutils.pointer_add(builder, data, offset), element.as_pointer())
+
+
+@lower_builtin(operator.getitem, Table, types.Any)
+def _get(context, builder, sig, args):
+    pointer = _element(context, builder, sig, args)
+    if isinstance(sig.return_type, types.Record):
+        return pointer
+    return context.unpack_value(builder, sig.return_type, pointer)
+
+
+@lower_builtin(operator.setitem, Table, types.Any, types.Any)
+def _set(context, builder, sig, args):
+    context.pack_value(builder, sig.args[2], args[2], _element(context, builder, sig, args))
+    return context.get_dummy_value()
+
+
+@intrinsic
+def by_reference(typing_context, state):
+    """A reference to a named tuple; a reference is itself."""
+    if isinstance(state, Reference):
+        return state(state), lambda context, builder, signature, arguments: arguments[0]
+    if not isinstance(state, types.BaseNamedTuple):
+        return None
+
+    def emit(context, builder, signature, arguments):
+        kind = signature.args[0]
+        pointer = cgutils.alloca_once(builder, context.get_data_type(kind))
+        context.pack_value(builder, kind, arguments[0], pointer)
+        # Through an empty instruction, so that no load of the constant fields can move in front of the stores.
+        identity = ir.FunctionType(pointer.type, [pointer.type])
+        return builder.asm(identity, "", "=r,0,~{memory}", [pointer], True)
+
+    return Reference(state)(state), emit

@@ -1,0 +1,28 @@
+"""Arrays whose fields lie together in memory, for the models' state.
+
+What a cycle does with one queue entry or one compute unit should touch one cache line of the host: the compiled RTL
+walks over most of its caches every cycle, so the models' data are rarely near.
+"""
+
+import numpy as np
+
+HOST_LINE = 64
+
+
+def aligned_zeros(shape: tuple[int, ...] | int, dtype: np.dtype) -> np.ndarray:
+    """As np.zeros, at the beginning of a cache line."""
+    size = int(np.prod(shape)) * dtype.itemsize
+    memory = np.zeros(size + HOST_LINE, np.uint8)
+    start = -memory.ctypes.data % HOST_LINE
+    return memory[start:start + size].view(dtype).reshape(shape)
+
+
+def record_fields(shape: tuple[int, ...] | int, fields: list[tuple]) -> list[np.ndarray]:
+    """One array per field (name, type[, shape]): views of one array of records, each in as few lines as possible."""
+    packed = np.dtype(fields)
+    size = packed.itemsize
+    size = 1 << (size - 1).bit_length() if size < HOST_LINE else -(-size // HOST_LINE) * HOST_LINE
+    padded = np.dtype({"names": packed.names, "formats": [packed[name] for name in packed.names],
+                       "offsets": [packed.fields[name][1] for name in packed.names], "itemsize": size})
+    array = aligned_zeros(shape, padded)
+    return [array[name] for name in packed.names]
