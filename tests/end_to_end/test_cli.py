@@ -383,7 +383,9 @@ def driver(body: str) -> list[str]:
 def test_ctrl_c_ends_at_once(tmp_path):
     target = tmp_path / "run.json"
     process = subprocess.Popen([*driver("print('started', flush=True); time.sleep(60)"), "run", "--json", str(target)],
-                               cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                               cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               # A shell's background job ignores the signal, and so would its children.
+                               preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
     assert process.stdout.readline() == "started\n"
     process.send_signal(signal.SIGINT)
     began = time.monotonic()
