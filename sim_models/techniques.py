@@ -85,6 +85,7 @@ def run_sublayer(workload: Workload, machine: Machine, techniques: Sequence[str]
 
     Raises SimulationError, ToolchainError, and what machine and tiling refuse.
     """
+    simulation.make_tiling(machine, workload)  # refuse before the work
     library = None
     if any(name in POLICIES for name in techniques):
         from .cosim.gpu import gpu_library
