@@ -19,8 +19,7 @@ from .llc import Llc
 from .memory_map import MemoryMap, channel_of
 
 IDLE_LIMIT = 200_000  #: cycles without any progress after which a run is declared stuck
-RUNNING, DONE, STUCK, PAUSED = range(4)
-GEMM_KERNEL, RING_KERNEL = 0, 1
+RUNNING, DONE, STUCK = range(3)
 
 
 class Ports(NamedTuple):

@@ -14,7 +14,7 @@ from .hbm import make_hbm
 from .llc import make_llc
 from .machine import Machine
 from .memory_map import memory_map
-from .tiling import Tiling, slices_needed
+from .tiling import EVENT, Tiling, slices_needed
 from .workloads import Workload
 
 _ALIGN = 1 << 20
@@ -124,7 +124,7 @@ def make_sim(machine: Machine, workload: Workload, tiling: Tiling, *, phase: int
             for wf in range(tiling.wavefronts):
                 columns = tiling.wf_tile_columns(tile, wf)
                 if columns:
-                    event_region[q, wf] = spaces[0].region(2, 0, int(tiling.rows[tile]), columns, True)
+                    event_region[q, wf] = spaces[0].region(EVENT, 0, int(tiling.rows[tile]), columns, True)
     head_latency = link.latency_cycles + 1
     control = lockstep.Control(
         heads=np.zeros((devices, head_latency), np.int64),
