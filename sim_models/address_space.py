@@ -54,7 +54,7 @@ class AddressSpace:
         if region not in self.regions:
             if len(self.regions) + 1 >= self.geometry.dma.regions:
                 raise DriverError(f"regions={self.geometry.dma.regions} are too few for the shapes and chunk sizes of "
-                                  f"a {self.tiling.m}x{self.tiling.n} output over {self.tiling.devices} devices; "
+                                  f"a {self.tiling.n}x{self.tiling.m} output over {self.tiling.devices} devices; "
                                   "a larger power of two up to 64 is needed in [dma] regions")
             self.regions.append(region)
         return self.regions.index(region) + 1

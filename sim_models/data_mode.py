@@ -375,8 +375,8 @@ class DataRun(FusedRun):
             backend.close()
 
     def _place(self, offset: int) -> str:
-        return (f"row {offset % self.tiling.pitch_bytes // self.tiling.element_bytes}, column "
-                f"{offset // self.tiling.pitch_bytes}")
+        return (f"row {offset // self.tiling.pitch_bytes}, column "
+                f"{offset % self.tiling.pitch_bytes // self.tiling.element_bytes}")
 
 
 def _number(value: np.uint16) -> str:

@@ -2,7 +2,8 @@
 
 Each workgroup computes one macro-tile on one compute unit: launch, a double-buffered loop over K whose loads go
 through the last-level cache, then its tile written in a burst. A late load stalls the workgroup; that is how
-contention slows the GEMM. Operands are stored with M (A) and N (B) contiguous.
+contention slows the GEMM. Rows, columns, A and B are the BLAS library's (sim_models/tiling.py): A holds the weights,
+kept along K forward and along its rows backward, B the activations, always kept along K.
 
 Known simplifications: one workgroup per compute unit slot, loads and stores leave at the compute unit's port rate,
 a ragged tile costs the time of a whole one (as a kernel with predicated lanes does).
@@ -36,8 +37,9 @@ class GemmShape(NamedTuple):
     k: int
     a_base: int
     a_pitch: int
+    a_along_k: bool  # consecutive elements of K are contiguous; else those of a tile's rows
     b_base: int
-    b_pitch: int
+    b_pitch: int  # B's columns: consecutive elements of K are contiguous
     c_pitch: int
     wavefronts: int
     wf_columns: int
@@ -46,11 +48,11 @@ class GemmShape(NamedTuple):
     line_bytes: int
     line_shift: int
     cycles_per_k: float  # matrix units, one element of K
-    launch_cycles: float
+    prologue_cycles: float
+    epilogue_cycles: float
     hit_cycles: float
-    port_line_cycles: float  # one cache line through the compute unit's port
-    port_store_cycles: float  # one 64-byte store
-    llc_lines_per_cycle: float
+    port_byte_cycles: float  # one byte through the compute unit's port
+    llc_bytes_per_cycle: float
     cached_output: bool  # the sequential baseline's stores go to the cache
     store_op: int
 
@@ -90,7 +92,7 @@ class GemmState(NamedTuple):
     finished: np.ndarray  # int64 [device]: workgroups done
     finish_time: np.ndarray  # int64 [device]
     first_unit: np.ndarray  # int64 [device]: round-robin over units
-    budget: np.ndarray  # float [device]: cache lines that may still be looked up this cycle
+    budget: np.ndarray  # float [device]: bytes that the cache may still move this cycle
 
 
 LOCAL_ONLY = -1
@@ -156,13 +158,26 @@ def enter(g, d, u, state, now):
 
 
 @inlined
-def load_address(shape, plan, d, wg, step, column, depth):
-    """(first address, lines) of a step's `column`-th contiguous run: first A's `depth` columns, then B's rows."""
-    if column < depth:
-        return (shape.a_base + (step * shape.block_k + column) * shape.a_pitch + plan.m0[d, wg] * 2,
-                (plan.rows[d, wg] * 2 + shape.line_bytes - 1) >> shape.line_shift)
-    return (shape.b_base + (step * shape.block_k + column - depth) * shape.b_pitch + plan.n0[d, wg] * 2,
-            (plan.columns[d, wg] * 2 + shape.line_bytes - 1) >> shape.line_shift)
+def runs_of_a(shape, rows, depth):
+    """Contiguous pieces of A in one step's block."""
+    return rows if shape.a_along_k else depth
+
+
+@inlined
+def load_run(shape, plan, d, wg, step, run, depth):
+    """(address, bytes) of the `run`-th contiguous piece of a step's blocks: first A's, then B's columns."""
+    k = step * shape.block_k
+    runs = runs_of_a(shape, plan.rows[d, wg], depth)
+    if run >= runs:
+        address = shape.b_base + (plan.n0[d, wg] + run - runs) * shape.b_pitch + k * 2
+        size = depth * 2
+    elif shape.a_along_k:
+        address = shape.a_base + (plan.m0[d, wg] + run) * shape.a_pitch + k * 2
+        size = depth * 2
+    else:
+        address = shape.a_base + (k + run) * shape.a_pitch + plan.m0[d, wg] * 2
+        size = plan.rows[d, wg] * 2
+    return address, size
 
 
 @inlined
@@ -295,7 +310,7 @@ def start(g, shape, d, u, wg, now):
     """Give a workgroup to a compute unit."""
     enter(g, d, u, LAUNCH, now)
     g.wg[d, u] = wg
-    g.ready_time[d, u] = now + shape.launch_cycles
+    g.ready_time[d, u] = now + shape.prologue_cycles
     g.wake[d, u] = np.int64(np.ceil(g.ready_time[d, u]))
     g.next_wg[d] = wg + 1
 
@@ -304,7 +319,7 @@ def start(g, shape, d, u, wg, now):
 def gemm_cycle(g, shape, plan, llc, compute, outbound, outbound_limit, m, b, d, now):
     """Serve every compute unit that is due. `outbound` takes stores to remote-mapped tiles."""
     units = g.state.shape[1]
-    g.budget[d] = min(g.budget[d] + shape.llc_lines_per_cycle, max(1.0, 2 * shape.llc_lines_per_cycle))
+    g.budget[d] = min(g.budget[d] + shape.llc_bytes_per_cycle, shape.llc_bytes_per_cycle)
     first = g.first_unit[d]
     g.first_unit[d] = first + 1 if first + 1 < units else 0
     for i in range(units):
@@ -351,18 +366,19 @@ def serve(g, shape, plan, llc, compute, outbound, outbound_limit, m, b, d, u, no
     if g.loading[d, u] >= 0:
         step = g.loading[d, u]
         depth = min(shape.block_k, shape.k - step * shape.block_k)
-        total = 2 * depth
+        total = runs_of_a(shape, plan.rows[d, wg], depth) + plan.columns[d, wg]
         while g.position[d, u] < total and g.port_free[d, u] <= now:
-            if g.budget[d] < 1.0:
+            if g.budget[d] <= 0.0:
                 break
-            address, lines = load_address(shape, plan, d, wg, step, g.position[d, u], depth)
+            address, size = load_run(shape, plan, d, wg, step, g.position[d, u], depth)
             if read_line(g, llc, compute, m, b, d, u, address + (g.line[d, u] << shape.line_shift),
                          shape) == cache.BLOCKED:
                 g.port_free[d, u] = now + REPLAY_CYCLES
                 break
-            g.budget[d] -= 1.0
+            lines = ((address + size - 1) >> shape.line_shift) - (address >> shape.line_shift) + 1
+            g.budget[d] -= size / lines
             g.line[d, u] += 1
-            g.port_free[d, u] = max(g.port_free[d, u], now - 1.0) + shape.port_line_cycles
+            g.port_free[d, u] = max(g.port_free[d, u], now - 1.0) + shape.port_byte_cycles * size / lines
             if g.line[d, u] == lines:
                 g.line[d, u] = 0
                 g.position[d, u] += 1
@@ -382,6 +398,8 @@ def serve(g, shape, plan, llc, compute, outbound, outbound_limit, m, b, d, u, no
             # If the data were there in time the matrix units go on at once, to a fraction of a cycle.
             depth = min(shape.block_k, shape.k - g.computed[d, u] * shape.block_k)
             g.compute_end[d, u] = start_time + shape.cycles_per_k * depth
+            if g.computed[d, u] == shape.steps - 1:
+                g.compute_end[d, u] += shape.epilogue_cycles
             if g.state[d, u] != COMPUTE:
                 enter(g, d, u, COMPUTE, now)
         elif g.state[d, u] != LOAD:
@@ -415,7 +433,7 @@ def store_tile(g, shape, plan, llc, compute, outbound, outbound_limit, m, b, d, 
             g.wake[d, u] = now + REPLAY_CYCLES
             return
         g.position[d, u] += 1
-        g.port_free[d, u] = max(g.port_free[d, u], now - 1.0) + shape.port_store_cycles * lines
+        g.port_free[d, u] = max(g.port_free[d, u], now - 1.0) + shape.port_byte_cycles * 64 * lines
     enter(g, d, u, IDLE, now)
     g.wake[d, u] = NEVER
     g.wg[d, u] = -1
@@ -432,10 +450,10 @@ def store_column(g, shape, plan, llc, compute, outbound, outbound_limit, m, b, d
     last_bytes = plan.rows[d, wg] * 2 - (lines - 1) * 64
     if shape.cached_output:
         while g.line[d, u] < lines:
-            if g.budget[d] < 1.0 or not write_cached(llc, compute, m, b, d, address + g.line[d, u] * 64, shape):
+            if g.budget[d] <= 0.0 or not write_cached(llc, compute, m, b, d, address + g.line[d, u] * 64, shape):
                 return False
             g.line[d, u] += shape.line_bytes // 64
-            g.budget[d] -= 1.0
+            g.budget[d] -= shape.line_bytes
         g.line[d, u] = 0
         return True
     narrow = 1 if plan.columns[d, wg] - wf * shape.wf_columns < shape.wf_columns else 0

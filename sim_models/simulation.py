@@ -26,7 +26,10 @@ def _up(value: int, unit: int = _ALIGN) -> int:
 
 @dataclass(frozen=True)
 class Addresses:
-    """Where one GPU keeps its matrices, in bytes. The same on every device but for the output."""
+    """Where one GPU keeps its matrices, in bytes. The same on every device but for the output.
+
+    To the BLAS library A holds the weights and B the activations.
+    """
 
     a: int
     a_pitch: int
@@ -37,20 +40,22 @@ class Addresses:
 
     @classmethod
     def of(cls, workload: Workload, tiling: Tiling) -> "Addresses":
-        a_pitch, b_pitch = _up(workload.m * 2, 256), _up(workload.n * 2, 256)
-        b = _up(a_pitch * workload.k)
-        c = b + _up(b_pitch * workload.k)
+        along_k, along_m = workload.k * 2, workload.n * 2
+        a_pitch, a_lines = (along_k, workload.n) if workload.weights_transposed else (along_m, workload.k)
+        a_pitch, b_pitch = _up(a_pitch, 256), _up(along_k, 256)
+        b = _up(a_pitch * a_lines)
+        c = b + _up(b_pitch * workload.m)
         copies = c + _up(tiling.output_bytes) + workload.tp * _ALIGN
         return cls(0, a_pitch, b, b_pitch, c, copies)
 
 
 def make_tiling(machine: Machine, workload: Workload) -> Tiling:
-    """Tiles, chunks and, for the machine's Tracker, slices."""
+    """Tiles, chunks and, for the machine's Tracker, slices. C[M, N], kept by rows, is N x M to the BLAS library."""
     gpu, tracker = machine.gpu, machine.geometry().tracker
     window = tracker.sets * (tracker.ways // min(tracker.ways, gpu.wavefronts_per_workgroup))
-    slices = slices_needed(workload.m, workload.n, workload.tp, gpu.tile_m, gpu.tile_n, gpu.wavefronts_per_workgroup,
+    slices = slices_needed(workload.n, workload.m, workload.tp, gpu.tile_m, gpu.tile_n, gpu.wavefronts_per_workgroup,
                            window, gpu.compute_units * gpu.workgroups_per_cu)
-    return Tiling(workload.m, workload.n, workload.tp, gpu.tile_m, gpu.tile_n, gpu.wavefronts_per_workgroup, slices)
+    return Tiling(workload.n, workload.m, workload.tp, gpu.tile_m, gpu.tile_n, gpu.wavefronts_per_workgroup, slices)
 
 
 def gemm_shape(machine: Machine, workload: Workload, tiling: Tiling, fused: bool) -> gemms.GemmShape:
@@ -60,14 +65,12 @@ def gemm_shape(machine: Machine, workload: Workload, tiling: Tiling, fused: bool
     flop_per_k = 2 * gpu.tile_m * gpu.tile_n * gpu.workgroups_per_cu
     return gemms.GemmShape(
         workgroups=tiling.tiles, steps=-(-workload.k // gpu.block_k), block_k=gpu.block_k, k=workload.k,
-        a_base=at.a, a_pitch=at.a_pitch, b_base=at.b, b_pitch=at.b_pitch, c_pitch=tiling.pitch_bytes,
+        a_base=at.a, a_pitch=at.a_pitch, a_along_k=workload.weights_transposed, b_base=at.b, b_pitch=at.b_pitch, c_pitch=tiling.pitch_bytes,
         wavefronts=tiling.wavefronts, wf_columns=tiling.wf_columns, tile_m=gpu.tile_m, tile_n=gpu.tile_n,
         line_bytes=llc.line_bytes, line_shift=(llc.line_bytes - 1).bit_length(),
         cycles_per_k=flop_per_k / gpu.matrix_flop_per_cycle_per_cu / gpu.matrix_efficiency / gpu.clock_ghz * clock,
-        launch_cycles=gpu.workgroup_launch_ns * clock, hit_cycles=llc.hit_latency_ns * clock,
-        port_line_cycles=llc.line_bytes / gpu.cu_bytes_per_ns * clock,
-        port_store_cycles=64 / gpu.cu_bytes_per_ns * clock,
-        llc_lines_per_cycle=llc.bandwidth_bytes_per_ns / llc.line_bytes / clock,
+        prologue_cycles=gpu.prologue_ns * clock, epilogue_cycles=gpu.epilogue_ns * clock, hit_cycles=llc.hit_latency_ns * clock,
+        port_byte_cycles=clock / gpu.cu_bytes_per_ns, llc_bytes_per_cycle=llc.bandwidth_bytes_per_ns / clock,
         cached_output=not fused, store_op=bits.UPDATE if fused else bits.STORE)
 
 

@@ -22,9 +22,11 @@ class TilingError(ValueError):
 
 @dataclass(frozen=True)
 class Tiling:
-    """An M x N output in column-major order (M contiguous), on `devices` ring neighbours.
+    """An m x n output in column-major order (m contiguous), on `devices` ring neighbours.
 
-    Tile t covers rows (t % tile_rows)*tile_m and columns (t // tile_rows)*tile_n: M fastest, the BLAS order.
+    This is the BLAS library's view. A framework keeps C[M, N] by rows, so to the library m = N and n = M.
+    Tile t covers rows (t % tile_rows)*tile_m and columns (t // tile_rows)*tile_n: m fastest, the order in which
+    CUTLASS and cuBLAS number workgroups.
     """
 
     m: int
@@ -47,7 +49,8 @@ class Tiling:
         if self.tile_m * self.element_bytes % 64:
             raise TilingError(f"tile_m={self.tile_m} must make columns of whole 64-byte lines")
         if self.tiles < self.devices * self.slices:
-            raise TilingError(f"{self.m}x{self.n} has {self.tiles} tiles, fewer than devices={self.devices} chunks")
+            raise TilingError(f"an output of {self.tiles} tiles of {self.tile_m}x{self.tile_n} is too small: devices="
+                              f"{self.devices} chunks need a tile each")
 
     @property
     def tile_rows(self) -> int:

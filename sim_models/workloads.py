@@ -82,6 +82,11 @@ class Workload:
         return (self.m + self.n) * self.k * ELEMENT_BYTES
 
     @property
+    def weights_transposed(self) -> bool:
+        """Whether the weights lie along K in memory: forward, where Y = X W^T, but not backward, where dX = dY W."""
+        return self.sublayer not in ("fc1", "ip")
+
+    @property
     def title(self) -> str:
         """For people: `T-NLG FC-2, TP=8`."""
         if self.model not in MODELS:

@@ -35,7 +35,8 @@ class Gpu(Section):
     tile_n: Count  #: columns of C per workgroup
     block_k: Count  #: depth of one double-buffered load of A and B
     wavefronts_per_workgroup: Count
-    workgroup_launch_ns: NotNegative
+    prologue_ns: NotNegative  #: of a workgroup, before its first load
+    epilogue_ns: NotNegative  #: between its last multiply-add and its first store
     cu_bytes_per_ns: Positive  #: port between a CU's L1 and the last-level cache, each direction
 
     @model_validator(mode="after")
