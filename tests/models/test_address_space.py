@@ -147,4 +147,4 @@ def test_too_few_regions_are_refused_in_one_line():
     with pytest.raises(DriverError) as error:
         map_everything(tiling, Geometry(dma=DmaGeometry(regions=4)), 1)
     message = str(error.value)
-    assert "regions=4" in message and "1000x1064" in message and "[dma] regions" in message and "\n" not in message
+    assert "regions=4" in message and "1064x1000" in message and "[dma] regions" in message and "\n" not in message

@@ -37,7 +37,7 @@ def test_table_1():
     assert (machine.gpu.compute_units, machine.gpu.clock_ghz) == (80, 1.4)
     assert machine.gpu.peak_flop_per_ns == pytest.approx(114.7e3, rel=1e-3)
     assert machine.llc.size_bytes == 16 << 20
-    assert machine.llc.bandwidth_bytes_per_ns == pytest.approx(64 * 64 * 1.4)
+    assert machine.llc.bandwidth_bytes_per_ns == pytest.approx(64 * 32 * 1.4)
     assert (machine.link.bandwidth_gb_per_s, machine.link.latency_ns) == (75.0, 500.0)
     assert machine.memory_clock_ghz == 1.0
     assert (machine.dram.bank_groups, machine.dram.ccdwl_cycles) == (4, 4)
@@ -48,7 +48,7 @@ def test_table_1():
 def test_default_geometry_is_the_hardware_s_default():
     machine = load_machine()
     assert machine.geometry() == Geometry()
-    assert machine.gpu.wavefront_tile_bytes == 4096
+    assert machine.gpu.wavefront_tile_bytes == 8192
 
 
 def test_every_number_of_the_default_has_its_source():
@@ -117,7 +117,7 @@ def test_refuses_to_extend_itself(write):
     ("[gpu]\ncompute_units = 80.5", "[gpu] compute_units = 80.5: input should be a valid integer"),
     ("[gpu]\ncompute_units = true", "[gpu] compute_units = True"),
     ("[gpu]\nmatrix_efficiency = 86.0", "[gpu] matrix_efficiency = 86.0: input should be less than or equal to 1"),
-    ("[gpu]\nwavefronts_per_workgroup = 7", "[gpu] tile_n = 128 does not split evenly"),
+    ("[gpu]\nwavefronts_per_workgroup = 7", "[gpu] tile_n = 256 does not split evenly"),
     ("[gpu]\ntile_m = 100", "[gpu] tile_m = 100"),
     ("[gpu]\ntile_n = 1280", "[tracker] count_bits = 16 cannot count"),
     ("[llc]\nways = 24", "[llc] size_bytes = 16777216 is not a whole number of sets"),
