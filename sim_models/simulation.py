@@ -65,11 +65,13 @@ def gemm_shape(machine: Machine, workload: Workload, tiling: Tiling, fused: bool
     flop_per_k = 2 * gpu.tile_m * gpu.tile_n * gpu.workgroups_per_cu
     return gemms.GemmShape(
         workgroups=tiling.tiles, steps=-(-workload.k // gpu.block_k), block_k=gpu.block_k, k=workload.k,
-        a_base=at.a, a_pitch=at.a_pitch, a_along_k=workload.weights_transposed, b_base=at.b, b_pitch=at.b_pitch, c_pitch=tiling.pitch_bytes,
+        a_base=at.a, a_pitch=at.a_pitch, a_along_k=workload.weights_transposed, b_base=at.b, b_pitch=at.b_pitch,
+        c_pitch=tiling.pitch_bytes,
         wavefronts=tiling.wavefronts, wf_columns=tiling.wf_columns, tile_m=gpu.tile_m, tile_n=gpu.tile_n,
         line_bytes=llc.line_bytes, line_shift=(llc.line_bytes - 1).bit_length(),
         cycles_per_k=flop_per_k / gpu.matrix_flop_per_cycle_per_cu / gpu.matrix_efficiency / gpu.clock_ghz * clock,
-        prologue_cycles=gpu.prologue_ns * clock, epilogue_cycles=gpu.epilogue_ns * clock, hit_cycles=llc.hit_latency_ns * clock,
+        prologue_cycles=gpu.prologue_ns * clock, epilogue_cycles=gpu.epilogue_ns * clock,
+        hit_cycles=llc.hit_latency_ns * clock,
         port_byte_cycles=clock / gpu.cu_bytes_per_ns, llc_bytes_per_cycle=llc.bandwidth_bytes_per_ns / clock,
         cached_output=not fused, store_op=bits.UPDATE if fused else bits.STORE)
 
