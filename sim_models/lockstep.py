@@ -2,7 +2,7 @@
 
 `fused_cycle` lets the models of a device see the RTL's (registered) outputs, act on them, and set its inputs for this
 cycle; then the RTL takes its clock edge. `lockstep` does both in compiled code; another backend calls `fused_cycle`
-from Python and steps itself. `baseline` runs the same models without RTL.
+from Python and steps itself. `baseline` runs the GEMM's models without RTL.
 """
 
 from typing import NamedTuple
@@ -224,7 +224,7 @@ def fills_cycle(s, d, now):
         if s.phase == memory.GEMM:
             gemms.fill(s.gemm, s.llc, d, tag, now, s.shape)
         else:
-            ring_kernel.ring_returned(s.ring, d, tag, now)
+            ring_kernel.ring_returned(s.ring, s.ring_shape, d, tag, now)
         queues.pop_timed(fills, d)
 
 
@@ -278,7 +278,7 @@ def fused_cycle(s, d, inp, out, now):
         inp[p.dispatch_valid] = 0
         inp[p.producer_active] = 0
         inp[p.event_ready] = 1
-        ring_kernel.ring_cycle(s.ring, s.ring_shape, s.link, s.link_shape, s.compute, s.inbound, s.m, s.b, d, now)
+        ring_kernel.ring_cycle(s.ring, s.ring_shape, s.link, s.link_shape, s.compute, s.m, s.b, d, now)
     deliver(s, d, s.control.downstream[d], now)
 
 
@@ -348,24 +348,20 @@ def lockstep(s, step, handles, inputs, outputs, now, cycles):
 
 @compiled
 def baseline(s, now, cycles):
-    """The same models without RTL: an unfused GEMM (every device alike: device 0), or a collective kernel."""
+    """An unfused GEMM without RTL, on the same models: device 0, every device is alike."""
     s = by_reference(s)
     end = now + cycles
     while now < end:
         memory.direct_cycle(s.mem, s.hbm, s.compute, s.inbound, s.b, s.m, 0, now, s.phase, s.fill_cycles)
         fills_cycle(s, 0, now)
-        if s.phase == memory.GEMM:
-            wg = s.gemm.next_wg[0]
-            if wg < s.shape.workgroups:
-                u = gemms.waiting_unit(s.gemm, 0)
-                if u >= 0:
-                    gemms.start(s.gemm, s.shape, 0, u, wg, now)
-            gemms.gemm_cycle(s.gemm, s.shape, s.plan, s.llc, s.compute, s.stores_out, s.store_limit, s.m, s.b, 0, now)
-            if s.gemm.finished[0] == s.shape.workgroups:  # the collective reads what the cache still holds
-                s.control.flushed[0] = gemms.flush(s.llc, s.compute, s.m, s.b, 0, s.control.flushed[0], s.shape)
-        else:
-            ring_kernel.ring_cycle(s.ring, s.ring_shape, s.link, s.link_shape, s.compute, s.inbound, s.m, s.b, 0, now)
-            deliver(s, 0, 0, now)
+        wg = s.gemm.next_wg[0]
+        if wg < s.shape.workgroups:
+            u = gemms.waiting_unit(s.gemm, 0)
+            if u >= 0:
+                gemms.start(s.gemm, s.shape, 0, u, wg, now)
+        gemms.gemm_cycle(s.gemm, s.shape, s.plan, s.llc, s.compute, s.stores_out, s.store_limit, s.m, s.b, 0, now)
+        if s.gemm.finished[0] == s.shape.workgroups:  # the collective reads what the cache still holds
+            s.control.flushed[0] = gemms.flush(s.llc, s.compute, s.m, s.b, 0, s.control.flushed[0], s.shape)
         now += 1
         state = outcome(s, now)
         if state != RUNNING:

@@ -85,15 +85,7 @@ def link_shape(machine: Machine) -> links.LinkShape:
 def ring_shape(machine: Machine, workload: Workload, tiling: Tiling, collective: str) -> ring_kernel.RingShape:
     """`collective`: reduce-scatter, reduce-scatter-nmc, all-gather."""
     at = Addresses.of(workload, tiling)
-    chunk_bytes = -(-workload.output_bytes // workload.tp)
-    scatter = collective == "reduce-scatter"
-    return ring_kernel.RingShape(
-        devices=workload.tp, chunk_lines=-(-chunk_bytes // 64), chunk_bytes=chunk_bytes, data_base=at.c,
-        copy_base=at.copies, two_reads=scatter, last_pass=scatter,
-        arrival_op=bits.UPDATE if collective == "reduce-scatter-nmc" else bits.STORE,
-        outstanding_lines=min(ring_kernel.PENDING // 2,
-                              machine.gpu.compute_units * machine.collective.outstanding_lines_per_cu),
-        lines_per_cycle=max(1, round(machine.gpu.compute_units * machine.gpu.cu_bytes_per_ns / 64)))
+    return ring_kernel.make_shape(machine, workload.output_bytes, workload.tp, collective, at.c, at.copies)
 
 
 @dataclass

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from . import collectives, lockstep, losses, memory, simulation
 from . import gemm as gemms
-from . import lockstep, losses, memory, simulation
 from .fused import BATCH_CYCLES, FusedRun, Policy, SimulationError
 from .machine import Machine
 from .results import DRAM_STREAMS, RunResult, TechniqueResult, collect_versions
@@ -28,8 +28,8 @@ class Kernel:
     cycles: int
     host_seconds: float
     dram: dict[str, int]
-    unit_cycles: np.ndarray  #: per gemm state, all units
-    waited: np.ndarray
+    unit_cycles: np.ndarray | None = None  #: of a GEMM: per state, all units
+    waited: np.ndarray | None = None
 
 
 @dataclass
@@ -49,24 +49,23 @@ class Isolated:
         return self._done[name]
 
     def _simulate(self, name: str) -> Kernel:
+        if name != "gemm":
+            ran = collectives.run_collective(
+                self.machine, self.workload.output_bytes, self.workload.tp, name,
+                progress=lambda fraction: self.progress(self.label, fraction))
+            return Kernel(ran.ns, ran.cycles, ran.host_seconds, ran.dram)
         started, clock = time.perf_counter(), self.machine.memory_clock_ghz
         tiling = simulation.make_tiling(self.machine, self.workload)
-        phase = {"gemm": memory.GEMM, "all-gather": memory.ALL_GATHER}.get(name, memory.REDUCE_SCATTER)
-        sim = simulation.make_sim(self.machine, self.workload, tiling, phase=phase,
-                                  collective="all-gather" if name == "gemm" else name)
-        launch = 0 if name == "gemm" else round(self.machine.collective.kernel_launch_ns * clock)
+        sim = simulation.make_sim(self.machine, self.workload, tiling, phase=memory.GEMM)
         now, state = 0, lockstep.RUNNING
         while state == lockstep.RUNNING:
             now, state = lockstep.baseline(sim, now, BATCH_CYCLES)
-            done = (sim.gemm.finished[0] / sim.shape.workgroups if name == "gemm"
-                    else sim.ring.step[0] / self.workload.tp)
-            self.progress(self.label, min(0.99, float(done)))
+            self.progress(self.label, min(0.99, float(sim.gemm.finished[0] / sim.shape.workgroups)))
         if state == lockstep.STUCK:
-            raise SimulationError(f"the isolated {name} did not move for {lockstep.IDLE_LIMIT} cycles")
+            raise SimulationError(f"the isolated gemm did not move for {lockstep.IDLE_LIMIT} cycles")
         gemms.settle(sim.gemm, 0, now)
-        # Write-backs of what the cache still holds after a GEMM overlap with the launch of the next kernel.
-        cycles = int(sim.gemm.finish_time[0]) if name == "gemm" else now + launch
-        return Kernel(cycles / clock, now, time.perf_counter() - started, traffic(sim),
+        # Write-backs of what the cache still holds overlap with the launch of the next kernel.
+        return Kernel(int(sim.gemm.finish_time[0]) / clock, now, time.perf_counter() - started, traffic(sim),
                       sim.gemm.accounted[0].copy(), sim.mem.waited[0].copy())
 
 

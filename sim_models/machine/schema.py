@@ -137,7 +137,8 @@ class Collective(Section):
     """Collectives that run as kernels on the CUs: the sequential baseline, and the all-gather."""
 
     kernel_launch_ns: NotNegative
-    outstanding_lines_per_cu: Count  #: 64-byte loads that one CU's copy or reduce kernel keeps in flight
+    workgroups_per_cu: Annotated[int, Field(ge=1, le=64)]  #: of the copy or reduce kernel, resident at once
+    workgroup_bytes: Annotated[int, Field(ge=64, le=65536, multiple_of=64)]  #: of the result, per workgroup
 
 
 class Machine(Section):
@@ -168,6 +169,9 @@ class Machine(Section):
         if self.link.egress_buffer_bytes < self.gpu.tile_m * ELEMENT_BYTES:
             raise ValueError(f"[link] egress_buffer_bytes = {self.link.egress_buffer_bytes} does not hold the "
                              f"{self.gpu.tile_m * ELEMENT_BYTES} bytes of one tile column")
+        if self.gpu.compute_units * self.collective.workgroups_per_cu > 1 << 16:
+            raise ValueError(f"[collective] workgroups_per_cu = {self.collective.workgroups_per_cu} on [gpu] "
+                             f"compute_units = {self.gpu.compute_units} are more than 65536 workgroups at once")
         if self.dma.tiles_per_block > self.gpu.wavefronts_per_workgroup:
             raise ValueError(f"[dma] tiles_per_block = {self.dma.tiles_per_block} is more than [gpu] "
                              f"wavefronts_per_workgroup = {self.gpu.wavefronts_per_workgroup}")

@@ -1,57 +1,67 @@
-"""Ring collectives as kernels: bytes by the closed form, time by the link."""
+"""Ring collectives as kernels: bytes by the closed form, time by the link or by the compute units."""
 
 import numpy as np
 import pytest
 
-from sim_models import lockstep, simulation
-from sim_models.machine import load_machine
-from sim_models.memory import ALL_GATHER, PURPOSES, REDUCE_SCATTER
-from sim_models.workloads import gemm_workload
-from tests.models.variants import run_kernel, variant
+from sim_models import collectives
+from sim_models.machine import Machine, MachineError, load_machine
+from sim_models.memory import PURPOSES
+from sim_models.ring_kernel import KINDS
+from tests.models.variants import variant
 
-KERNELS = {"reduce-scatter": REDUCE_SCATTER, "reduce-scatter-nmc": REDUCE_SCATTER, "all-gather": ALL_GATHER}
 PREFIX = {"reduce-scatter": "rs", "reduce-scatter-nmc": "rs", "all-gather": "ag"}
-OUTPUT = "4096x2048x64"  #: 16 MB: long steps, so that the memory's latency is below a percent
+ARRAY = 16 << 20  #: long steps, so that the memory's latency is below a percent
 
 
-def kernels():
-    return pytest.mark.parametrize("collective", KERNELS)
+def kinds():
+    return pytest.mark.parametrize("kind", KINDS)
 
 
 @pytest.fixture(scope="module")
-def machine():
+def machine() -> Machine:
     return load_machine()
 
 
-def collective_run(machine, shape, devices, collective):
-    workload = gemm_workload(shape, devices)
-    sim, now = run_kernel(machine, workload, phase=KERNELS[collective], collective=collective)
-    return sim, now, -(-workload.output_bytes // devices)
+def run(machine: Machine, size_bytes: int, devices: int, kind: str, **options):
+    """(state, cycles) at the end of a collective."""
+    sim = collectives.collective_sim(machine, size_bytes, devices, kind, **options)
+    now, complete = collectives.advance(sim, 0, 10_000_000)
+    assert complete
+    return sim, now
 
 
-def traffic(sim) -> dict[str, int]:
-    return {name: int(total) for name, total in zip(PURPOSES, sim.mem.total_bytes[0]) if total}
+def traffic(sim, device: int = 0) -> dict[str, int]:
+    return {name: int(total) for name, total in zip(PURPOSES, sim.mem.total_bytes[device]) if total}
 
 
-def chunks(collective: str, n: int) -> tuple[int, int]:
+def chunks(kind: str, n: int) -> tuple[int, int]:
     """Chunks read and written: one copy is read first, then two per step and in the last pass (T3 paper, figure 10)."""
-    return (2 * n - 1, n) if collective == "reduce-scatter" else (n - 1, n - 1)
+    return (2 * n - 1, n) if kind == "reduce-scatter" else (n - 1, n - 1)
 
 
-@kernels()
+def local_rate(machine: Machine) -> float:
+    """Bytes of result per ns that one compute unit can reduce, from an idle memory: places over a workgroup's time.
+
+    Its loads of two copies leave through the port, memory answers, its stores leave and are acknowledged.
+    """
+    kernel, dram = machine.collective, machine.dram
+    port = kernel.workgroup_bytes / machine.gpu.cu_bytes_per_ns
+    memory = machine.llc.hit_latency_ns + machine.llc.fill_latency_ns + dram.trcdrd_cycles + dram.cl_cycles
+    return kernel.workgroups_per_cu * kernel.workgroup_bytes / (3 * port + memory + machine.llc.hit_latency_ns)
+
+
+@kinds()
 @pytest.mark.parametrize("devices", [2, 3, 8])
-def test_bytes_and_time(machine, collective, devices):
-    sim, now, chunk = collective_run(machine, OUTPUT, devices, collective)
-    reads, writes = chunks(collective, devices)
-    prefix = PREFIX[collective]
-    assert traffic(sim) == {f"{prefix}_read": reads * chunk, f"{prefix}_write": writes * chunk}
+def test_bytes_and_time(machine, kind, devices):
+    sim, now = run(machine, ARRAY, devices, kind)
+    chunk = -(-ARRAY // devices)
+    reads, writes = chunks(kind, devices)
+    assert traffic(sim) == {f"{PREFIX[kind]}_read": reads * chunk, f"{PREFIX[kind]}_write": writes * chunk}
     assert sim.link.sent_bytes[0] == (devices - 1) * chunk
 
-    bandwidth, latency = machine.link.bandwidth_gb_per_s / machine.memory_clock_ghz, machine.link.latency_ns
-    steps = (devices - 1) * (chunk / bandwidth + latency)
-    exchanged = int(sim.ring.step_end[0, devices - 2])
-    assert steps <= exchanged <= 1.01 * steps
-    if collective == "reduce-scatter":
+    exchanged, closed = int(sim.ring.step_end[0, devices - 2]), collectives.ring_time_ns(machine, ARRAY, devices)
+    assert closed <= exchanged <= 1.015 * closed
+    if kind == "reduce-scatter":
         last = int(sim.ring.step_end[0, devices - 1]) - exchanged
         least = 3 * chunk / (machine.dram.channels * machine.dram.column_bytes)
         assert least <= last <= 1.5 * least + 1000
@@ -60,26 +70,28 @@ def test_bytes_and_time(machine, collective, devices):
         assert exchanged <= now <= exchanged + 500
 
 
-@kernels()
+@kinds()
 @pytest.mark.parametrize("devices", [3, 5])
-def test_ragged_chunks(machine, collective, devices):
-    """A chunk that ends within a line."""
-    sim, _, chunk = collective_run(machine, "1001x333x64", devices, collective)
+@pytest.mark.parametrize("mirrored", [True, False])
+def test_ragged_chunks(machine, kind, devices, mirrored):
+    """A chunk that ends within a line and within a workgroup."""
+    size = 666_667
+    sim, _ = run(machine, size, devices, kind, mirrored=mirrored)
+    chunk = -(-size // devices)
     assert chunk % 64
-    reads, writes = chunks(collective, devices)
-    assert list(traffic(sim).values()) == [reads * chunk, writes * chunk]
+    reads, writes = chunks(kind, devices)
+    for device in range(1 if mirrored else devices):
+        assert list(traffic(sim, device).values()) == [reads * chunk, writes * chunk]
 
 
-@kernels()
-def test_the_link_never_exceeds_its_bandwidth(machine, collective):
-    workload, window = gemm_workload("2048x512x64", 4), 256
-    sim = simulation.make_sim(machine, workload, simulation.make_tiling(machine, workload), phase=KERNELS[collective],
-                              collective=collective)
-    now, state, arrived = 0, lockstep.RUNNING, [0]
-    while state == lockstep.RUNNING:
-        now, state = lockstep.baseline(sim, now, window)
+@kinds()
+def test_the_link_never_exceeds_its_bandwidth(machine, kind):
+    window = 256
+    sim = collectives.collective_sim(machine, 2 << 20, 4, kind)
+    now, complete, arrived = 0, False, [0]
+    while not complete:
+        now, complete = collectives.advance(sim, now, window)
         arrived.append(int(sim.link.arrived[0]) * 64)
-    assert state == lockstep.DONE
     bandwidth = machine.link.bandwidth_gb_per_s / machine.memory_clock_ghz
     most = max(np.diff(arrived))
     assert 0.95 * bandwidth * window < most <= bandwidth * window + 64
@@ -87,30 +99,73 @@ def test_the_link_never_exceeds_its_bandwidth(machine, collective):
     assert sim.link.busy_cycles[0] == pytest.approx(sim.link.sent_bytes[0] / bandwidth)
 
 
-@kernels()
-def test_a_step_waits_for_the_one_before(machine, collective):
-    sim, _, chunk = collective_run(machine, "1024x512x64", 4, collective)
+@kinds()
+def test_a_step_waits_for_the_one_before(machine, kind):
+    size = 1 << 20
+    sim, _ = run(machine, size, 4, kind)
     ends = sim.ring.step_end[0, :3].astype(float)
-    least = chunk / (machine.link.bandwidth_gb_per_s / machine.memory_clock_ghz) + machine.link.latency_ns
+    least = size / 4 / (machine.link.bandwidth_gb_per_s / machine.memory_clock_ghz) + machine.link.latency_ns
     assert (np.diff(ends, prepend=0) >= least).all()
 
 
-def test_few_loads_in_flight_make_the_kernel_slow(machine):
-    """Then the latency of memory counts, not the link."""
-    slow = variant(machine, gpu={"compute_units": 4}, collective={"outstanding_lines_per_cu": 1})
-    sim, _, chunk = collective_run(slow, "1024x512x64", 4, "all-gather")
-    round_trips = 3 * chunk / 64 / 4
-    assert sim.ring.step_end[0, 2] >= round_trips * slow.llc.fill_latency_ns
-    assert traffic(sim) == {"ag_read": 3 * chunk, "ag_write": 3 * chunk}
+def test_no_more_loads_in_flight_than_resident_workgroups_hold(machine):
+    places, lines, units = 3, 4, 5
+    kernel = {"workgroups_per_cu": places, "workgroup_bytes": lines * 64}
+    sim = collectives.collective_sim(variant(machine, gpu={"compute_units": units}, collective=kernel), 1 << 20, 3,
+                                     "reduce-scatter-nmc")
+    now, complete, most = 0, False, 0
+    while not complete:
+        now, complete = collectives.advance(sim, now, 1)
+        most = max(most, int(sim.ring.reading.sum()))
+    assert most == places * lines * units
+
+
+@pytest.mark.parametrize("compute_units", [1, 2, 4])
+def test_few_compute_units_are_bound_by_latency(machine, compute_units):
+    """Then the last pass goes at the rate of places over a workgroup's time, whatever DRAM could do."""
+    few = collectives.with_compute_units(machine, compute_units)
+    size = 2 << 20
+    sim, _ = run(few, size, 2, "reduce-scatter")
+    last = int(sim.ring.step_end[0, 1] - sim.ring.step_end[0, 0])
+    assert size / 2 / last == pytest.approx(compute_units * local_rate(machine), rel=0.15)
+
+
+def test_loads_and_stores_share_the_port(machine):
+    narrow = variant(machine, gpu={"compute_units": 4, "cu_bytes_per_ns": 4.0})
+    size = 1 << 20
+    sim, _ = run(narrow, size, 2, "reduce-scatter")
+    first, last = sim.ring.step_end[0, 0], sim.ring.step_end[0, 1] - sim.ring.step_end[0, 0]
+    per_unit = size / 2 / 4
+    assert 2 * per_unit / 4.0 <= first <= 1.1 * 2 * per_unit / 4.0 + 1500  # a load and a store per line
+    assert 3 * per_unit / 4.0 <= last <= 1.1 * 3 * per_unit / 4.0 + 1500
 
 
 def test_a_kernel_starts_when_it_is_launched(machine):
-    workload = gemm_workload("512x512x64", 2)
-    tiling = simulation.make_tiling(machine, workload)
     ends = []
     for start in (0, 5000):
-        sim = simulation.make_sim(machine, workload, tiling, phase=ALL_GATHER)
+        sim = collectives.collective_sim(machine, 1 << 19, 2, "all-gather")
         sim.ring.start_time[:] = start
-        assert lockstep.baseline(sim, 0, 1_000_000)[1] == lockstep.DONE
+        assert collectives.advance(sim, 0, 1_000_000)[1]
         ends.append(int(sim.ring.step_end[0, 0]))
     assert 4900 < ends[1] - ends[0] < 5100
+
+
+def test_a_device_that_starts_late_holds_the_ring(machine):
+    """All GPUs: the neighbours wait for its chunks, one step after the other."""
+    late = 20_000
+    for kind in KINDS:
+        together, _ = run(machine, 1 << 20, 4, kind, mirrored=False)
+        sim = collectives.collective_sim(machine, 1 << 20, 4, kind, mirrored=False)
+        sim.ring.start_time[2] = late
+        assert collectives.advance(sim, 0, 10_000_000)[1]
+        delay = sim.ring.step_end[:, :3] - together.ring.step_end[:, :3]
+        for device in range(4):
+            for step in range(3):
+                # Device 2 is late, and whoever has been reached by its lateness: one neighbour further every step.
+                behind = (device - 2) % 4 <= step + 1
+                assert (delay[device, step] > 0.8 * late) == behind, (kind, device, step, delay)
+
+
+def test_more_workgroups_than_requests_can_name(machine):
+    with pytest.raises((ValueError, MachineError), match="more than 65536 workgroups"):
+        variant(machine, gpu={"compute_units": 2048}, collective={"workgroups_per_cu": 64})

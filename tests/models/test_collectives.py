@@ -1,0 +1,78 @@
+"""Collectives alone: one GPU for all against all GPUs, fewer compute units, and what is refused."""
+
+import pytest
+
+from sim_models import collectives
+from sim_models.errors import BadInput
+from sim_models.machine import load_machine
+from sim_models.ring_kernel import KINDS
+from sim_models.workloads import gemm_workload
+from tests.models.variants import run_kernel
+
+MB = 1_000_000
+
+
+@pytest.fixture(scope="module")
+def machine():
+    return load_machine()
+
+
+@pytest.mark.parametrize("devices", [2, 4, 5])
+def test_mirrored_against_all_gpus(machine, devices):
+    rows = collectives.reduce_scatter_sizes(machine, [1 * MB, 6 * MB], devices)
+    assert [row.size_bytes for row in rows] == [1 * MB, 6 * MB]
+    for row in rows:
+        assert row.mirrored_ns == pytest.approx(row.all_gpus_ns, rel=0.01)
+        assert row.closed_form_ns == (devices - 1) * (row.size_bytes / devices / 75 + 500)
+        assert row.closed_form_ns + machine.collective.kernel_launch_ns < row.mirrored_ns
+    assert rows[0].mirrored_ns < rows[1].mirrored_ns / 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_gpu_moves_the_same_bytes(machine, kind):
+    one = collectives.run_collective(machine, 1 * MB, 4, kind)
+    every = collectives.run_collective(machine, 1 * MB, 4, kind, mirrored=False)
+    assert one.dram == every.dram
+    assert one.ns == pytest.approx(every.ns, rel=0.01)
+
+
+def test_near_memory_compute_saves_the_last_pass_only(machine):
+    plain = collectives.run_collective(machine, 8 * MB, 4, "reduce-scatter")
+    near = collectives.run_collective(machine, 8 * MB, 4, "reduce-scatter-nmc")
+    assert near.exchange_ns == pytest.approx(plain.exchange_ns, rel=0.01)
+    least = 3 * 2 * MB / (machine.dram.channels * machine.dram.column_bytes)
+    assert least < plain.ns - near.ns
+
+
+@pytest.mark.parametrize("kind", ["reduce-scatter", "all-gather"])
+def test_fewer_compute_units_take_longer(machine, kind):
+    workload = gemm_workload("2048x1024x64", 4)
+    times = {units: collectives.collective_time(machine, workload, kind, units) for units in (2, 4, 8, 16)}
+    everything = collectives.collective_time(machine, workload, kind)
+    assert times[2] > 1.4 * times[4] > 1.4 * times[8]
+    assert times[8] > 0.99 * times[16] > 0.98 * everything  # the link is the limit
+    assert everything == collectives.collective_time(machine, workload, kind, machine.gpu.compute_units)
+
+
+@pytest.mark.parametrize("units", [72, 64, 16, 8])
+def test_a_gemm_runs_on_fewer_compute_units(machine, units):
+    """Eight stages on 8 units, one on 64 and more, of this many tiles."""
+    few = collectives.with_compute_units(machine, units)
+    sim, _ = run_kernel(few, "1024x1024x256", phase=0)
+    assert sim.gemm.finished[0] == 64 and sim.gemm.state.shape[1] == units
+    tile = sim.shape.cycles_per_k * 256
+    stages = -(-64 // units)
+    assert stages * tile < sim.gemm.finish_time[0] < stages * (tile + 6000)
+
+
+@pytest.mark.parametrize("call", [
+    lambda m: collectives.with_compute_units(m, 0),
+    lambda m: collectives.run_collective(m, 1 * MB, 1, "all-gather"),
+    lambda m: collectives.run_collective(m, 1 * MB, 65, "all-gather"),
+    lambda m: collectives.run_collective(m, 3, 4, "all-gather"),
+    lambda m: collectives.run_collective(m, 1 * MB, 4, "all-reduce"),
+])
+def test_what_cannot_run_is_refused_in_one_line(machine, call):
+    with pytest.raises(BadInput) as refused:
+        call(machine)
+    assert "\n" not in str(refused.value)
