@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from rtl.geometry import Geometry
 
 from .driver import Driver, DriverError, Write
-from .tiling import DMA, EVENT, REMOTE, Tiling
+from .tiling import DMA, EVENT, REMOTE, STAGED, Tiling
 
 UPDATES_PER_ELEMENT = 2  #: ring reduce-scatter: the local and the arriving one (T3 paper, section 4.2.1)
 
@@ -63,7 +63,7 @@ class AddressSpace:
         """Region id of a wavefront tile; `whole_blocks`: its workgroup fills DMA blocks of `tiles_per_block`."""
         if kind == EVENT:
             return self._number(Region(EVENT, rows, columns))
-        blocks = self.tiles_per_block if kind == DMA and whole_blocks else 1
+        blocks = self.tiles_per_block if kind in (DMA, STAGED) and whole_blocks else 1
         return self._number(Region(kind, rows, columns, self.tiling.wg_offset(self.device, slice_index), blocks))
 
     def program(self, driver: Driver) -> list[Write]:
@@ -86,5 +86,6 @@ class AddressSpace:
                 writes += driver.dma_map(
                     number, **to, row_bytes=region.rows * self.tiling.element_bytes,
                     columns=region.columns * region.tiles_per_block, pitch_bytes=self.tiling.pitch_bytes,
-                    updates_per_element=UPDATES_PER_ELEMENT, tiles_per_block=region.tiles_per_block)
+                    updates_per_element=1 if region.kind == STAGED else UPDATES_PER_ELEMENT,
+                    tiles_per_block=region.tiles_per_block)
         return writes

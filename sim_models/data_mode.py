@@ -259,12 +259,15 @@ def reduction(tiling: Tiling, product: np.ndarray) -> tuple[np.ndarray, np.ndarr
                     own = product[(d, *part)].view(np.float16)
                     if position == 0:
                         total = own
-                        continue
-                    with np.errstate(over="ignore", invalid="ignore"):
-                        total = total + own
+                        if not tiling.staged:
+                            continue
+                    else:
+                        with np.errstate(over="ignore", invalid="ignore"):
+                            total = total + own
+                        arrival = bits.REMOTE if position == 1 and not tiling.staged else bits.DMA
+                        tally[(arrival, d, *part)] = 1
                     memory[(d, *part)] = canonical(total)
                     tally[(bits.LOCAL, d, *part)] = 1
-                    tally[(bits.REMOTE if position == 1 else bits.DMA, d, *part)] = 1
                     tally[(DMA_READ, d, *part)] = position < devices - 1
                 owner[part] = d
     return memory, tally, owner

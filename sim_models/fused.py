@@ -11,7 +11,7 @@ from .apb import ApbMaster
 from .driver import Driver
 from .errors import Failure
 from .machine import Machine
-from .tiling import Tiling
+from .tiling import REMOTE, Tiling
 from .workloads import Workload
 
 BATCH_CYCLES = 50_000  #: between looks at progress and at Ctrl-C
@@ -46,7 +46,7 @@ class FusedRun:
                  mirrored: bool = True, options: simulation.Options = simulation.Options(), device: int = 0) -> None:
         self.machine, self.workload, self.policy, self.backends = machine, workload, policy, backends
         self.geometry = machine.geometry()
-        self.tiling: Tiling = simulation.make_tiling(machine, workload)
+        self.tiling: Tiling = simulation.make_tiling(machine, workload, options.stage_first_chunk)
         if not mirrored and len(backends) != workload.tp:
             raise ValueError(f"{len(backends)} RTL instances for {workload.tp} devices")
         base = simulation.Addresses.of(workload, self.tiling).c
@@ -152,7 +152,8 @@ class FusedRun:
                 q, wf = np.argwhere(control.events[d] != final)[0]
                 raise SimulationError(f"device {space.device}: tile of workgroup {q}, wavefront {wf} completed "
                                       f"{control.events[d, q, wf]} times instead of {final[q, wf]}")
-            tracked = sum(self.tiling.wf_tiles(int(t)) for t, p in zip(tiles, positions) if p > 0)
+            tracked = sum(self.tiling.wf_tiles(int(t)) for t, p in zip(tiles, positions)
+                          if self.tiling.kind(p) != REMOTE)
             counted = self.counters(d)
             if counted["triggers"] != tracked:
                 raise SimulationError(f"device {space.device}: {counted['triggers']} triggers for {tracked} tiles")

@@ -64,7 +64,7 @@ class GemmPlan(NamedTuple):
     n0: np.ndarray
     rows: np.ndarray
     columns: np.ndarray
-    kind: np.ndarray  # tiling.REMOTE, DMA, EVENT; LOCAL_ONLY for an unfused kernel
+    kind: np.ndarray  # tiling.REMOTE, DMA, EVENT, STAGED; LOCAL_ONLY for an unfused kernel
     tiles: np.ndarray  # wavefront tiles that the Tracker follows
     c_base: np.ndarray  # address of the tile's first element
     region: np.ndarray  # int64 [device, workgroup, 2]: region of a full and of a narrow wavefront tile
@@ -126,7 +126,7 @@ def make_plan(tiling: Tiling, spaces: list[AddressSpace], c_base: int = 0) -> Ge
                     region[q, 0] = space.region(kind, s, r, tiling.wf_columns, whole)
                 if columns[q] % tiling.wf_columns:
                     region[q, 1] = space.region(kind, s, r, int(columns[q] % tiling.wf_columns), whole)
-        tracked = np.where((kinds == LOCAL_ONLY) | (kinds == 0), 0, wf_tiles)
+        tracked = np.where((kinds == LOCAL_ONLY) | (kinds == REMOTE), 0, wf_tiles)
         base = c_base + n0 * tiling.pitch_bytes + m0 * tiling.element_bytes
         plans.append((m0, n0, rows, columns, kinds, tracked, base, region))
     return GemmPlan(*(np.ascontiguousarray(np.stack(column).astype(np.int64)) for column in zip(*plans)))

@@ -49,13 +49,14 @@ class Addresses:
         return cls(0, a_pitch, b, b_pitch, c, copies)
 
 
-def make_tiling(machine: Machine, workload: Workload) -> Tiling:
+def make_tiling(machine: Machine, workload: Workload, staged: bool = False) -> Tiling:
     """Tiles, chunks and, for the machine's Tracker, slices. C[M, N], kept by rows, is N x M to the BLAS library."""
     gpu, tracker = machine.gpu, machine.geometry().tracker
     window = tracker.sets * (tracker.ways // min(tracker.ways, gpu.wavefronts_per_workgroup))
     slices = slices_needed(workload.n, workload.m, workload.tp, gpu.tile_m, gpu.tile_n, gpu.wavefronts_per_workgroup,
                            window, gpu.compute_units * gpu.workgroups_per_cu)
-    return Tiling(workload.n, workload.m, workload.tp, gpu.tile_m, gpu.tile_n, gpu.wavefronts_per_workgroup, slices)
+    return Tiling(workload.n, workload.m, workload.tp, gpu.tile_m, gpu.tile_n, gpu.wavefronts_per_workgroup, slices,
+                  staged=staged)
 
 
 def gemm_shape(machine: Machine, workload: Workload, tiling: Tiling, fused: bool) -> gemms.GemmShape:
@@ -93,6 +94,7 @@ class Options:
     """What a run varies besides machine and workload."""
 
     seed: int = 0
+    stage_first_chunk: bool = False  #: into local memory and on by DMA, so that no store waits for the link
     hold_back: float = 0.0  #: probability that a handshake is held back for a cycle (random tests)
     link_jitter_cycles: int = 0  #: largest extra link delay (random tests)
 

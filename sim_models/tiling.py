@@ -13,7 +13,9 @@ from functools import cached_property
 
 import numpy as np
 
-REMOTE, DMA, EVENT = 0, 1, 2  #: what a ring position does with a tile: send while storing, DMA on, keep
+#: What a ring position does with a tile: send while storing, DMA on when the neighbour's share is in, keep; DMA on what
+#: is one's own alone (instead of the first).
+REMOTE, DMA, EVENT, STAGED = range(4)
 
 
 class TilingError(ValueError):
@@ -37,6 +39,7 @@ class Tiling:
     wavefronts: int = 8
     slices: int = 1
     element_bytes: int = 2
+    staged: bool = False  #: the first chunk goes through local memory
 
     def __post_init__(self) -> None:
         for name in ("m", "n", "tile_m", "tile_n", "wavefronts", "slices"):
@@ -133,7 +136,9 @@ class Tiling:
         return max(self.wg_offset(device, s) for s in range(self.slices))
 
     def kind(self, position: int) -> int:
-        return REMOTE if position == 0 else EVENT if position == self.devices - 1 else DMA
+        if position == 0:
+            return STAGED if self.staged else REMOTE
+        return EVENT if position == self.devices - 1 else DMA
 
     def wf_tile_columns(self, tile: int, wf: int) -> int:
         """Columns that wavefront `wf` of a tile writes (0: none)."""

@@ -73,6 +73,22 @@ def test_every_element_equals_numpy(name, shape, devices, changes, seed):
     assert result.packets >= result.elements * (devices - 1) // 32
 
 
+@pytest.mark.parametrize("name, shape, devices, changes", [
+    ("ring_small", "200x300x70", 3, blocks(4)),
+    ("ring_tiny", "67x90x32", 3, SLOW_LINK),
+    ("ring_wide", "449x161x96", 4, {}),
+    ("ring_tiny", "60x100x32", 2, {}),
+])
+def test_a_staged_first_chunk_equals_numpy(name, shape, devices, changes, seed):
+    """Kept in local memory and sent by DMA; every tile of every device is tracked, so every element is added to."""
+    options = dataclasses.replace(chaos(seed), stage_first_chunk=True)
+    workload = gemm_workload(shape, devices)
+    result = run_data_mode(machine(name, **changes), workload, Policy("mca"), options,
+                           Variation(stagger_cycles=1000, overtaking_reads=True))
+    assert result.elements == workload.m * workload.n
+    assert result.columns_added >= result.elements * (2 * devices - 1) // 16
+
+
 def fits(described: Machine, workload) -> bool:
     """Whether there is a tile for each device, and a device's largest chunk is smaller than the dispatch window."""
     try:

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from sim_models import address_space, lockstep, simulation
+from sim_models import address_space, gemm, lockstep, simulation
 from sim_models.cosim.gpu import compiled_gpu, gpu_library, model_ports
 from sim_models.driver import Driver, DriverError
 from sim_models.fused import FusedRun, Policy, SimulationError
@@ -105,6 +105,17 @@ def test_other_shapes_run_to_the_end(machine, shape, devices):
     run = fused(machine, shape, devices)
     run.run()
     check_exact(run)
+
+
+def test_a_staged_first_chunk_costs_a_write_and_a_read_of_it(machine):
+    run = fused(machine, "1024x1024x64", options=simulation.Options(stage_first_chunk=True))
+    run.run()
+    n, total, counted = run.tiling.devices, traffic(run), run.counters()
+    assert total["gemm_write"] == output_bytes(run, 0, range(n))
+    assert total["rs_read"] == output_bytes(run, 0, range(n - 1))
+    assert total["rs_write"] == output_bytes(run, 0, range(1, n))
+    assert counted["triggers"] == wf_tiles(run, 0, range(n)) and counted["commands"] == wf_tiles(run, 0, range(n - 1))
+    assert run.sim.gemm.accounted[0, gemm.STATES.index("store_link")] == 0
 
 
 @pytest.mark.parametrize("tiles_per_block", [2, 8])
