@@ -3,10 +3,11 @@
 import re
 
 from amaranth import Value
-from amaranth.back import verilog
+from amaranth.back.verilog import _convert_rtlil_text
 from amaranth.hdl import Shape
 from amaranth.lib import data, wiring
 
+from .hierarchy import rtlil_modules
 from .ports import RESET, Field, Port, PortMap, words_for
 
 CLOCK = "clk"
@@ -19,7 +20,8 @@ class PortError(ValueError):
 def generate_verilog(component: wiring.Component, name: str) -> tuple[str, PortMap]:
     """Convert a component into one Verilog text with top module `name`, without source paths: the same component
     gives the same text on every machine. The component can be elaborated only once, so pass a fresh one."""
-    text = verilog.convert(component, name=name, emit_src=False, strip_internal_attrs=True)
+    modules, _ = rtlil_modules(component, name)
+    text = _convert_rtlil_text(modules, strip_internal_attrs=True)
     return text, port_map(component, name, text)
 
 

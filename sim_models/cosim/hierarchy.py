@@ -1,0 +1,114 @@
+"""A component as a set of modules, each written once however often it is instantiated.
+
+Amaranth writes a module per instance, named by its place and with whatever ports its nets suggest. Here every component
+of the hierarchy becomes a module of its own, with the ports of its signature and the name of its class; equal ones
+are one module. A top of 32 channels is then a fourteenth of the text.
+"""
+
+import json
+import re
+from collections import Counter
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from amaranth import ClockSignal, Fragment, Instance, ResetSignal, Value
+from amaranth.back import rtlil
+from amaranth.hdl._ir import PortDirection
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+
+_PLACEHOLDER = "\0"  #: stands for a module's name until its text is known to be new
+
+
+@dataclass(frozen=True)
+class Hierarchy:
+    """Which module instantiates which."""
+
+    top: str
+    instances: dict[str, dict[str, str]]  #: module: {name of the instance: its module}
+
+    def count(self, module: str | None = None) -> Counter[str]:
+        """How often each module exists below `module` (the top), itself included."""
+        module = module or self.top
+        total = Counter([module])
+        for child in self.instances[module].values():
+            total += self.count(child)
+        return total
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=1)
+
+    @classmethod
+    def load(cls, path: Path) -> "Hierarchy":
+        return cls(**json.loads(path.read_text()))
+
+
+def module_name(component: wiring.Component) -> str:
+    """Its class in the style of Verilog: `LineRouter` is `line_router`."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(component).__name__).lower()
+
+
+def signature_ports(component: wiring.Component) -> dict[str, tuple[Value, PortDirection]]:
+    """`compute[3].payload` is port `compute__3__payload`; members without bits have none."""
+    ports = {}
+    for path, member, value in component.signature.flatten(component):
+        if len(Value.cast(value)):
+            direction = PortDirection.Input if member.flow == wiring.In else PortDirection.Output
+            ports["__".join(map(str, path))] = (Value.cast(value), direction)
+    return ports
+
+
+def rtlil_modules(component: wiring.Component, name: str) -> tuple[str, Hierarchy]:
+    """RTLIL of a fresh component and of all below it; `name` becomes its module's."""
+    writer = _Writer(name)
+    writer.add(Fragment.get(component, None), component, name)
+    return "\n".join(writer.texts), Hierarchy(name, writer.instances)
+
+
+class _Writer:
+    def __init__(self, reserved: str) -> None:
+        self._reserved = reserved
+        self.texts: list[str] = []  #: children before their parents
+        self.instances: dict[str, dict[str, str]] = {}
+        self._names: dict[str, str] = {}  #: text with a placeholder: module
+        self._clocks: dict[str, list[str]] = {}  #: module: those of clk and rst that it has
+
+    def add(self, fragment: Fragment, component: wiring.Component, name: str | None = None) -> str:
+        """The module of an elaborated component, written if it is new."""
+        children = self._replace_components(fragment)
+        text, _ = rtlil.convert_fragment(fragment, signature_ports(component), _PLACEHOLDER, emit_src=False)
+        if text in self._names and name is None:
+            return self._names[text]
+        name = name or self._free_name(module_name(component))
+        self._names[text] = name
+        self._clocks[name] = re.findall(r"^  wire width 1 input \d+ +\\(clk|rst)$", text, re.MULTILINE)
+        self.instances[name] = children
+        # What is no component (a queue of Amaranth's library) is a module behind a dot.
+        text = re.sub(rf"\\{_PLACEHOLDER}[.\w]*", lambda found: found[0].replace(".", "__"), text)
+        self.texts.append(text.replace(_PLACEHOLDER, name))
+        return name
+
+    def _free_name(self, wanted: str) -> str:
+        name, number = wanted, 1
+        while name in self.instances or name == self._reserved:
+            number += 1
+            name = f"{wanted}_{number}"
+        return name
+
+    def _replace_components(self, fragment: Fragment) -> dict[str, str]:
+        """Put an instance in the place of every component directly below; gives their modules."""
+        children = {}
+        for index, (inner, name, location) in enumerate(fragment.subfragments):
+            component = next((origin for origin in inner.origins or ()
+                              if isinstance(origin, wiring.Component) and not isinstance(origin, Memory)), None)
+            if component is None:
+                children |= {f"{name}.{child}": module for child, module in self._replace_components(inner).items()}
+                continue
+            module = self.add(inner, component)
+            connections = [("i" if direction is PortDirection.Input else "o", port, value)
+                           for port, (value, direction) in signature_ports(component).items()]
+            connections += [("i", port, ClockSignal() if port == "clk" else ResetSignal())
+                            for port in self._clocks[module]]
+            fragment.subfragments[index] = (Instance(module, *connections), name, location)
+            children[name or f"U{index}"] = module
+        return children
