@@ -74,14 +74,20 @@ class AddressGenerator(wiring.Component):
             "base", "limit", "row_bytes", "columns", "pitch_bytes", "tiles_per_block")}))
 
         # Behind it the line with the verdict of the range check, then the output register.
-        line, line_valid, line_inside, line_code = Signal(request(g)), Signal(), Signal(), Signal(ErrorCode)
-        output, output_valid = Signal(request(g)), Signal()
+        line = Signal(request(g))
+        line_valid = Signal()
+        line_inside = Signal()
+        line_code = Signal(ErrorCode)
+        output = Signal(request(g))
+        output_valid = Signal()
 
         output_free = ~output_valid | self.lines.ready
         leaves = line_valid & (~line_inside | (self.allow & output_free))
         room = Signal(7)
         count = Signal(7)
-        last_of_row, advance, finish = Signal(), Signal(), Signal()
+        last_of_row = Signal()
+        advance = Signal()
+        finish = Signal()
         last_byte = Signal(6)  # a line crosses no 64-byte boundary: the upper bits of its last byte are the cursor's
         upper, limit_upper = cursor[6:address_bits], block.limit[6:]
         m.d.comb += [

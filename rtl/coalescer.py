@@ -57,7 +57,9 @@ class Coalescer(wiring.Component):
             return Cat(item.wg, item.wf, item.region)
 
         total = Signal(len(held.amount) + 1)
-        accept, joins, expired = Signal(), Signal(), Signal()
+        accept = Signal()
+        joins = Signal()
+        expired = Signal()
         m.d.comb += [
             # A held update that could not move aside would have to depend on the access, hence on `valid`.
             self.accesses.ready.eq(~held_valid | queue.input.ready),

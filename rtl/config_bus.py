@@ -100,7 +100,7 @@ class ConfigBus(wiring.Component):
         registers = self._map
         latched = Signal(error_report(self._geometry))
         levels = self._config_registers(m)
-        pulses = {"restart": self.restart, "clear_counters": self.clear_counters, "clear_error": Signal()}
+        pulses = {"restart": self.restart, "clear_counters": self.clear_counters, "clear_error": Signal(name="clear_error")}
 
         # Address decoding: bit 10 and up is zero for the fixed registers, whose word is paddr[2:10].
         aligned = self.paddr[:2] == 0

@@ -101,10 +101,12 @@ class DispatchWindow(wiring.Component):
         # Dispatch. The limit is a cycle old, which only makes it smaller; after a restart the sweep lets it catch up.
         following = Signal(self._wg_bits + 1)  # the workgroup that must come next
         limit = Signal(signed(self._wg_bits + 3))
-        here, there = Signal.like(limit), Signal.like(limit)
+        here = Signal.like(limit)
+        there = Signal.like(limit)
         window = Signal(self._wg_bits + 1)
         downstream_head = Signal(self._wg_bits + 1)
-        accept, in_order = Signal(), Signal()
+        accept = Signal()
+        in_order = Signal()
         m.d.comb += [
             window.eq(Mux(self.window > self._slots, self._slots, self.window)),
             here.eq(self.head + window),

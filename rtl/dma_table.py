@@ -65,7 +65,8 @@ class DmaTable(wiring.Component):
         read = self.blocks.read_port(transparent_for=(write,))
 
         # First stage: the counter is read. Second: counted, and written back or sent on.
-        tile, valid = Signal(trigger(g)), Signal()
+        tile = Signal(trigger(g))
+        valid = Signal()
         tiles = Signal(t.wf_bits + 1)
         index = Signal(range(max(2, self.blocks.depth)))
         incoming = self.triggers.payload

@@ -48,11 +48,14 @@ class Egress(wiring.Component):
         entry = Array(self.descriptors)[head.region]
 
         # Second stage: the line with what its region says. Third: the packet.
-        line, valid, fits = Signal(request(g)), Signal(), Signal()
+        line = Signal(request(g))
+        valid = Signal()
+        fits = Signal()
         layout = descriptor(g)
         route = Signal(data.StructLayout({name: layout[name].shape for name in (
             "op", "device", "destination_region", "wg_offset", "address_offset")}))
-        output, output_valid = Signal(packet(g)), Signal()
+        output = Signal(packet(g))
+        output_valid = Signal()
 
         output_free = ~output_valid | self.packet.ready
         leaves = ~valid | ~fits | output_free

@@ -124,8 +124,10 @@ class FpAdder(wiring.Component):
         # 1: compare magnitudes, swap so that the larger comes first.
         b_magnitude, b_sign, b_special = unpack(self.b, "b")
         a_unpacked, a_sign_unpacked, a_special_unpacked = unpack(self.a, "a")
-        a_magnitude, a_sign = Signal(fields), Signal()
-        a_special, b_adds_special = Signal(), Signal()
+        a_magnitude = Signal(fields)
+        a_sign = Signal()
+        a_special = Signal()
+        b_adds_special = Signal()
         m.d.comb += [
             a_magnitude.eq(Mux(self.keep_b, 0, a_unpacked)),
             a_sign.eq(Mux(self.keep_b, b_sign, a_sign_unpacked)),
@@ -135,8 +137,11 @@ class FpAdder(wiring.Component):
         a_exponent, b_exponent = a_magnitude[fraction_bits:], b_magnitude[fraction_bits:]
         a_fraction, b_fraction = a_magnitude[:fraction_bits], b_magnitude[:fraction_bits]
         a_normal, b_normal = a_exponent.any(), b_exponent.any()
-        a_weight, b_weight = Signal(exponent_bits), Signal(exponent_bits)  # a subnormal weighs like exponent 1
-        swap, opposite, cancels = Signal(), Signal(), Signal()
+        a_weight = Signal(exponent_bits)  # a subnormal weighs like exponent 1
+        b_weight = Signal(exponent_bits)
+        swap = Signal()
+        opposite = Signal()
+        cancels = Signal()
         distance = Signal(exponent_bits)
         a_nan = a_special & a_fraction.any()
         b_nan = b_adds_special & b_fraction.any()
@@ -249,7 +254,8 @@ class FpAdder(wiring.Component):
                                 Const((1 << (precision - f.precision)) - 1, precision)))
         choice = Signal(1 + precision)
         fraction = Signal(fraction_bits + 1)
-        exponent_kept, exponent_raised = Signal(exponent_bits + 1), Signal(exponent_bits + 1)
+        exponent_kept = Signal(exponent_bits + 1)
+        exponent_raised = Signal(exponent_bits + 1)
         m.d.comb += [
             choice.eq(self._select(m, format4, "rounding", rounding)),
             fraction.eq((normal4[wide - precision:-1] | choice[1:precision]) + choice[0]),

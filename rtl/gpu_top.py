@@ -113,7 +113,8 @@ class GpuTop(wiring.Component):
         """Memory channels, and the monitor that chooses their arbiters' threshold."""
         g, config = self._geometry, self._bus.config
         m.submodules.monitor = self._monitor = monitor = IntensityMonitor(g)
-        threshold, drain = Signal(7), Signal()
+        threshold = Signal(7)
+        drain = Signal()
         m.d.sync += [
             threshold.eq(Mux(config.auto_threshold, monitor.threshold, config.threshold)),
             drain.eq(~self.producer_active),
@@ -176,7 +177,9 @@ class GpuTop(wiring.Component):
         wiring.connect(m, wiring.flipped(self.dispatch), window.dispatch)
         merged = self._merge.merged
         kind = Array(entry.kind.as_value() for entry in self._bus.descriptors)[merged.payload.region]
-        to_table, to_events, taken = Signal(), Signal(), Signal()
+        to_table = Signal()
+        to_events = Signal()
+        taken = Signal()
         report = Signal(error_report(g))
         m.d.comb += [
             to_table.eq(kind == RegionKind.DMA.value),

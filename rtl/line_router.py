@@ -58,7 +58,9 @@ class LineRouter(wiring.Component):
         occupied = Signal(channels)
         for c, port in enumerate(self.channels):
             line = Signal(request(g), name=f"line{c}")
-            requests, grants, later = Signal(engines), Signal(engines), Signal(engines)
+            requests = Signal(engines)
+            grants = Signal(engines)
+            later = Signal(engines)
             m.d.comb += [
                 requests.eq(Cat(asks[c] for asks in wanted)),
                 port.valid.eq(occupied[c]),

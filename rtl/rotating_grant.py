@@ -13,7 +13,10 @@ def rotating_grant(m, requests, granted):
     if width == 1:
         return Const(1, 1)
     first = Signal(width)  # those behind the last one granted
-    preferred, behind_preferred, behind_any, may_go = (Signal(width) for _ in range(4))
+    preferred = Signal(width)
+    behind_preferred = Signal(width)
+    behind_any = Signal(width)
+    may_go = Signal(width)
     m.d.comb += [
         preferred.eq(requests & first),
         behind_preferred.eq(~(preferred ^ (preferred - 1))),  # bits above the lowest 1; none if there is no 1
@@ -27,7 +30,8 @@ def rotating_grant(m, requests, granted):
 
 def join(m, requests, payloads, sink):
     """Feeds the stream `sink` from the requesters in turn; returns one bit each: a request would go now."""
-    wanted, may_go = Signal(len(requests)), Signal(len(requests))
+    wanted = Signal(len(requests))
+    may_go = Signal(len(requests))
     m.d.comb += [
         wanted.eq(Cat(requests)),
         sink.valid.eq(wanted.any()),

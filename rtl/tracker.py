@@ -97,7 +97,8 @@ class TrackerBank(wiring.Component):
 
         sweep = Signal(range(tracker.sets_per_bank + 1))
         sweeping = Signal(init=1)
-        accept, done = Signal(), Signal()
+        accept = Signal()
+        done = Signal()
 
         # Stage 0: read the row, look up the region.
         new = self.updates.payload
@@ -108,7 +109,9 @@ class TrackerBank(wiring.Component):
                 with m.Case(i):
                     m.d.comb += [threshold.eq(self.thresholds[i]), tracked.eq(self.tracked[i])]
 
-        valid, refused, over = Signal(), Signal(), Signal()
+        valid = Signal()
+        refused = Signal()
+        over = Signal()
         current = Signal(self.updates.payload.shape(), reset_less=True)
         room = Signal(tracker.count_bits)  # threshold - amount: a count above it exceeds the threshold
         m.d.comb += [
@@ -129,14 +132,19 @@ class TrackerBank(wiring.Component):
             m.d.comb += [port.addr.eq(new.wg[tracker.bank_bits:tracker.set_bits]), port.en.eq(accept)]
 
         # Stage 1: find the entry in the row or in the last write, which the row may not contain yet.
-        index, last_index = Signal(index_bits), Signal(index_bits)
+        index = Signal(index_bits)
+        last_index = Signal(index_bits)
         tag = Cat(current.wf, current.wg[tracker.set_bits:])
         last_way = Signal(tracker.ways)  # one-hot; 0: nothing written since reset
         last_tag = Signal(self._tag_layout, reset_less=True)
         last_entry = Signal(self._entry_layout, reset_less=True)
         recent = Signal(tracker.ways)
-        match, used, free = Signal(tracker.ways), Signal(tracker.ways), Signal(tracker.ways)
-        hit_recent, hit, full = Signal(), Signal(), Signal()
+        match = Signal(tracker.ways)
+        used = Signal(tracker.ways)
+        free = Signal(tracker.ways)
+        hit_recent = Signal()
+        hit = Signal()
+        full = Signal()
         m.d.comb += [
             index.eq(current.wg[tracker.bank_bits:tracker.set_bits]),
             recent.eq(Mux(last_index == index, last_way, 0)),
@@ -157,7 +165,10 @@ class TrackerBank(wiring.Component):
         count = Signal(tracker.count_bits)
         region = Signal.like(current.region)
         address = Signal(tracker.address_bits)
-        complete, exceeds, closes, waits = Signal(), Signal(), Signal(), Signal()
+        complete = Signal()
+        exceeds = Signal()
+        closes = Signal()
+        waits = Signal()
         m.d.comb += [
             count.eq(Mux(hit, stored.count, 0)),
             region.eq(Mux(hit & (current.source != Source.LOCAL), stored.region, current.region)),

@@ -23,8 +23,10 @@ class TwoEntryQueue(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        front, back = (Signal(self._shape, reset_less=True) for _ in range(2))  # count only when valid
-        front_valid, back_valid = Signal(), Signal()
+        front = Signal(self._shape, reset_less=True)  # count only when valid
+        back = Signal(self._shape, reset_less=True)
+        front_valid = Signal()
+        back_valid = Signal()
         m.d.comb += [
             self.input.ready.eq(~back_valid),
             self.output.valid.eq(front_valid),

@@ -24,10 +24,3 @@ def readable_verilog(block: str, geometry: Geometry) -> tuple[str, PortMap]:
     text, ports = component_verilog(lambda: BLOCKS[block](geometry), block, (block, geometry))
     return _VERSION_COMMENT.sub("", _DUMMY.sub("", write_registers_in_place(text))).lstrip("\n"), ports
 
-
-def describe(block: str) -> str:
-    """The first line of the block's docstring."""
-    made = BLOCKS[block]
-    if not isinstance(made, type):  # a lambda that adds an argument
-        made = type(made(Geometry()))
-    return (made.__doc__ or "").strip().splitlines()[0]
