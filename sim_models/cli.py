@@ -13,6 +13,7 @@ from typer.exceptions import Abort, Exit, TyperException
 
 from sim_models.commands.bench import bench
 from sim_models.commands.hbm_replay import hbm_replay
+from sim_models.commands.reproduce import reproduce
 from sim_models.commands.run import run
 
 app = typer.Typer(
@@ -20,6 +21,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="T3's Track & Trigger hardware as real RTL, co-simulated with models of the GPUs around it.")
 app.command("run")(run)
+app.command("reproduce")(reproduce)
 app.command("bench")(bench)
 app.command("hbm-replay")(hbm_replay)
 

@@ -83,11 +83,12 @@ class FusedRun:
         for backend in self.backends:  # memories are cleared before the first dispatch
             backend.step(2 * self.geometry.tracker.window_slots)
 
-    def run(self, progress: Callable[[float], None] = lambda fraction: None) -> None:
-        """Run the fused kernel to its end. Raises SimulationError with a diagnosis."""
+    def run(self, progress: Callable[[float], None] = lambda fraction: None, batch_cycles: int = BATCH_CYCLES) -> None:
+        """Run the fused kernel to its end; `progress` is called every `batch_cycles`. Raises SimulationError with a
+        diagnosis."""
         total = self.sim.shape.workgroups * len(self.backends)
         while True:
-            state = self.advance(BATCH_CYCLES)
+            state = self.advance(batch_cycles)
             progress(min(0.99, self.sim.gemm.finished.sum() / total))
             if state == lockstep.DONE:
                 break

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 from rich import box
 from rich.console import Console
@@ -195,6 +196,20 @@ def print_bench(result: BenchResult, console: Console) -> None:
             console.print(f"{engine}: {result.notes.get(engine, 'not run')}")
     if result.lockstep_over_bare is not None:
         console.print(f"lockstep over bare C++ loop: {result.lockstep_over_bare:.2f}")
+
+
+def print_campaign(summary: dict[str, dict[str, dict]], page: Path, console: Console) -> None:
+    """What `t3 reproduce` found beside the paper's numbers, and where the report is."""
+    def cell(value: float | None, sign: str = "") -> str:
+        return NOTHING if value is None else f"{value:{sign},.2f}"
+
+    rows = [(f"{figure} {entry['title']}", cell(entry["ours"]), cell(entry["paper"]), cell(entry["difference"], "+"),
+             entry["unit"], {True: "met", False: "missed", None: ""}[entry["met"]])
+            for figure, entries in summary.items() for entry in entries.values() if entry["section"]]
+    if rows:
+        console.print(_table("Ours beside the paper's", "quantity", ("ours", "paper", "difference", "unit", "target"),
+                             rows))
+    console.print(f"Report: {page}", soft_wrap=True)
 
 
 def print_pairs(title: str, pairs: Iterable[tuple[str, object]], console: Console) -> None:

@@ -182,10 +182,16 @@ def write_json(payload: dict[str, Any], target: str) -> None:
     if path.exists() and not path.is_file():  # a pipe or a device must not be replaced by a file
         path.write_text(text, encoding="utf-8")
         return
+    write_whole(path, text)
+
+
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Write a file that others see complete or not at all. Its folder must exist."""
+    data = content.encode("utf-8") if isinstance(content, str) else content
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
         mask = os.umask(0)
         os.umask(mask)
         os.chmod(temporary, 0o666 & ~mask)  # mkstemp's 0600 would surprise

@@ -1,0 +1,59 @@
+"""`t3 reproduce`: the paper's evaluation, ours beside the paper's."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sim_models.commands.options import JsonOption, MachineOption, SeedOption, whole_number
+from sim_models.errors import BadInput, Failure
+
+
+def reproduce(
+    out: Annotated[Path, typer.Option(
+        metavar="DIR", help="Folder for report.html, plots/, results.json; an interrupted run resumes there.")],
+    only: Annotated[str | None, typer.Option(
+        metavar="A,B,...", help="Figures and tables to reproduce: figure16, figure18, ...; all if not given.")] = None,
+    jobs: Annotated[int | None, typer.Option(
+        metavar="N", parser=whole_number, help="Simulations at once; as many as cores if not given.")] = None,
+    machine: MachineOption = "t3-table1",
+    json: JsonOption = None,
+    seed: SeedOption = 0,
+) -> None:
+    """Reproduce the paper's figures and tables with RTL in the loop."""
+    from sim_models.machine import load_machine
+    from sim_models.reproduce.campaign import check_out
+    from sim_models.reproduce.figure import paper_setup
+    from sim_models.reproduce.registry import chosen
+    from sim_models.results import check_json_target, write_json
+
+    if jobs is None:
+        jobs = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if not 1 <= jobs <= 1024:
+        raise BadInput(f"--jobs {jobs} is not possible: 1 to 1024")
+    figures = chosen(only)
+    check_json_target(json)
+    described = load_machine(machine)
+    check_out(out)
+
+    from sim_models.report import output_console, print_campaign
+    from sim_models.reproduce import campaign
+    from sim_models.reproduce.progress import show_progress
+
+    with show_progress() as monitor:
+        try:
+            done = campaign.reproduce(figures, paper_setup(described, seed), out, jobs, monitor)
+        except KeyboardInterrupt:
+            print(f"t3: what is finished is kept: the same command with --out {out} goes on from there",
+                  file=sys.stderr)
+            raise
+    if json is not None:
+        write_json(done.results, json)
+    if json != "-":
+        print_campaign(done.results["summary"], out / "report.html", output_console())
+    if done.outcome.failures:
+        first = next(iter(done.outcome.failures.values()))
+        raise Failure(f"{len(done.outcome.failures)} simulations failed, see {out / 'failures.log'}; "
+                      f"{first.label}: {first.message}")

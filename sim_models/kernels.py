@@ -1,0 +1,197 @@
+"""The kernels that every technique is made of, simulated one at a time: a GEMM or a collective alone on the GPU, or a
+GEMM fused with its reduce-scatter on the RTL.
+
+Times in memory cycles, sizes in bytes. What comes out depends on machine, workload, kernel and seed only.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cache
+
+import numpy as np
+
+from rtl.geometry import Geometry
+
+from . import gemm as gemms
+from . import lockstep, memory, simulation
+from .fused import BATCH_CYCLES, FusedRun, Policy, SimulationError
+from .machine import Machine
+from .workloads import Workload
+
+Progress = Callable[[float], None]
+
+GEMM, REDUCE_SCATTER, REDUCE_SCATTER_NMC, ALL_GATHER = "gemm", "reduce-scatter", "reduce-scatter-nmc", "all-gather"
+COLLECTIVES = {REDUCE_SCATTER: memory.REDUCE_SCATTER, REDUCE_SCATTER_NMC: memory.REDUCE_SCATTER,
+               ALL_GATHER: memory.ALL_GATHER}
+_FUSED = "fused-"
+_MOST_WINDOWS = 8192
+
+
+def fused_kernel(policy: str) -> str:
+    """Name of the fused kernel under an arbitration policy of the RTL."""
+    return _FUSED + policy
+
+
+def is_fused(kernel: str) -> bool:
+    return kernel.startswith(_FUSED)
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """DRAM bytes of one GPU over time: [window][purpose], purposes as in `memory.PURPOSES`."""
+
+    window_cycles: int
+    windows: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class IsolatedKernel:
+    """A kernel alone on the whole GPU."""
+
+    cycles: int  #: its time, launch included
+    simulated_cycles: int
+    dram: dict[str, int]
+    unit_cycles: tuple[int, ...]  #: per gemm state, all units
+    waited: tuple[int, ...]  #: requests served while GEMM reads waited, per purpose
+    traffic: Traffic | None = None
+    host_seconds: float = field(default=0.0, compare=False)
+
+
+@dataclass(frozen=True)
+class FusedKernel:
+    """GEMM and reduce-scatter fused on the RTL, then the all-gather through the same arbiters."""
+
+    gemm_cycles: int  #: until the last workgroup has finished
+    fused_cycles: int  #: until the last tile is reduced
+    gather_cycles: int
+    rs_start: int  #: cycle of the first packet
+    dram: dict[str, int]
+    unit_cycles: tuple[int, ...]
+    waited: tuple[int, ...]
+    units: int  #: workgroups that the GPU runs at once
+    details: dict  #: the RTL's counters and what the hardware chose
+    traffic: Traffic | None = None  #: of the fused part
+    host_seconds: float = field(default=0.0, compare=False)
+
+    @property
+    def cycles(self) -> int:
+        return self.fused_cycles + self.gather_cycles
+
+
+Kernel = IsolatedKernel | FusedKernel
+
+
+class Recorder:
+    """Bytes by purpose in windows of time: the differences of the totals at the windows' ends. Bounded: when full,
+    neighbours are joined and windows twice as long."""
+
+    def __init__(self, window_cycles: int) -> None:
+        self.window_cycles = window_cycles
+        self._ends = [0]
+        self._totals = [np.zeros(len(memory.PURPOSES), np.int64)]
+
+    def look(self, now: int, totals: np.ndarray) -> None:
+        """At the end of a window, or of the run; `totals` int64[purpose]."""
+        if now >= self._ends[-1] + self.window_cycles:
+            self._append(now, totals)
+
+    def finish(self, now: int, totals: np.ndarray) -> Traffic:
+        if now > self._ends[-1]:
+            self._append(now, totals)
+        return Traffic(self.window_cycles, tuple(map(tuple, np.diff(self._totals, axis=0).tolist())))
+
+    def _append(self, now: int, totals: np.ndarray) -> None:
+        self._ends.append(now)
+        self._totals.append(totals.copy())
+        if len(self._ends) > _MOST_WINDOWS:
+            self._ends, self._totals = self._ends[::2], self._totals[::2]
+            self.window_cycles *= 2
+
+
+def simulate(kernel: str, machine: Machine, workload: Workload, progress: Progress = lambda fraction: None,
+             seed: int = 0, window_cycles: int = 0) -> Kernel:
+    """Run one kernel to its end. With `window_cycles`, its traffic is recorded in windows of that length.
+
+    Raises SimulationError, ToolchainError, and what machine and tiling refuse.
+    """
+    started = time.perf_counter()
+    recorder = Recorder(window_cycles) if window_cycles else None
+    if is_fused(kernel):
+        result = _fused(kernel.removeprefix(_FUSED), machine, workload, progress, seed, recorder)
+    else:
+        result = _isolated(kernel, machine, workload, progress, recorder)
+    return replace(result, host_seconds=time.perf_counter() - started)
+
+
+def _batch(recorder: Recorder | None) -> int:
+    return recorder.window_cycles if recorder else BATCH_CYCLES
+
+
+def _isolated(name: str, machine: Machine, workload: Workload, progress: Progress,
+              recorder: Recorder | None) -> IsolatedKernel:
+    if name in COLLECTIVES:
+        workload = replace(workload, k=1)  # a collective knows the output only
+    tiling = simulation.make_tiling(machine, workload)
+    sim = simulation.make_sim(machine, workload, tiling, phase=COLLECTIVES.get(name, memory.GEMM),
+                              collective=name if name in COLLECTIVES else ALL_GATHER)
+    launch = round(machine.collective.kernel_launch_ns * machine.memory_clock_ghz) if name in COLLECTIVES else 0
+    now, state = 0, lockstep.RUNNING
+    while state == lockstep.RUNNING:
+        now, state = lockstep.baseline(sim, now, _batch(recorder))
+        if recorder:
+            recorder.look(now, sim.mem.total_bytes[0])
+        done = sim.ring.step[0] / workload.tp if name in COLLECTIVES else sim.gemm.finished[0] / sim.shape.workgroups
+        progress(min(0.99, float(done)))
+    if state == lockstep.STUCK:
+        raise SimulationError(f"the isolated {name} did not move for {lockstep.IDLE_LIMIT} cycles")
+    gemms.settle(sim.gemm, 0, now)
+    return IsolatedKernel(
+        # Write-backs of what the cache still holds after a GEMM overlap with the launch of the next kernel.
+        cycles=now + launch if name in COLLECTIVES else int(sim.gemm.finish_time[0]), simulated_cycles=now,
+        dram=_dram(sim), unit_cycles=tuple(sim.gemm.accounted[0].tolist()), waited=tuple(sim.mem.waited[0].tolist()),
+        traffic=recorder.finish(now, sim.mem.total_bytes[0]) if recorder else None)
+
+
+@cache
+def rtl_library(geometry: Geometry):
+    """The compiled RTL of this geometry, built if it is not cached. Raises ToolchainError."""
+    from .cosim.gpu import gpu_library
+    return gpu_library(geometry)
+
+
+def _fused(policy: str, machine: Machine, workload: Workload, progress: Progress, seed: int,
+           recorder: Recorder | None) -> FusedKernel:
+    from .cosim.gpu import compiled_gpu, model_ports
+    simulation.make_tiling(machine, workload)  # refuse before the work
+    library = rtl_library(machine.geometry())
+    with compiled_gpu(library) as backend:
+        backend.reset()
+        run = FusedRun(machine, workload, [backend], model_ports(library.ports, machine.geometry()),
+                       Policy.of(policy, machine), options=simulation.Options(seed=seed))
+
+        def after_batch(fraction: float) -> None:
+            if recorder:
+                recorder.look(run.now, run.sim.mem.total_bytes[0])
+            progress(0.7 * fraction)
+
+        run.run(after_batch, _batch(recorder))
+        end = run.now
+        record = recorder.finish(end, run.sim.mem.total_bytes[0]) if recorder else None
+        gemms.settle(run.sim.gemm, 0, end)
+        threshold, occupancy = run.chosen_threshold()
+        details = {"rtl_counters": run.counters(), "chosen_threshold": threshold, "producer_mean_occupancy": occupancy,
+                   "slices": run.tiling.slices,
+                   "largest_wg_offset": int(run.tiling.max_wg_offset(run.spaces[0].device)),
+                   "window_blocked_cycles": int(run.sim.control.blocked_cycles[0])}
+        gather = run.all_gather(lambda fraction: progress(0.7 + 0.3 * fraction))
+        return FusedKernel(
+            gemm_cycles=int(run.sim.gemm.finish_time[0]), fused_cycles=end, gather_cycles=gather,
+            rs_start=max(0, int(run.sim.control.rs_start[0])), dram=_dram(run.sim),
+            unit_cycles=tuple(run.sim.gemm.accounted[0].tolist()), waited=tuple(run.sim.mem.waited[0].tolist()),
+            units=run.sim.gemm.state.shape[1], details=details, traffic=record)
+
+
+def _dram(sim: lockstep.Sim, device: int = 0) -> dict[str, int]:
+    """Bytes at one GPU's DRAM by purpose."""
+    return {name: int(count) for name, count in zip(memory.PURPOSES, sim.mem.total_bytes[device])}

@@ -1,0 +1,104 @@
+"""What a figure is: the tasks that it needs, and a function from their results to numbers, tables and plots."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sim_models.kernels import Kernel
+from sim_models.machine import Machine
+from sim_models.reproduce.tasks import KernelTask, kernel_task
+from sim_models.results import RunResult
+from sim_models.techniques import kernels_of, technique_result
+from sim_models.workloads import SUBLAYERS, Workload, transformer_workload
+
+Results = Mapping[KernelTask, Kernel]
+
+#: The paper's, in the order of its figure 16.
+TECHNIQUES = ("sequential", "t3", "t3-mca", "ideal-overlap", "ideal-rs-nmc")
+TECHNIQUE_TITLES = {"sequential": "sequential", "t3": "T3", "t3-mca": "T3-MCA", "ideal-overlap": "ideal overlap",
+                    "ideal-rs-nmc": "ideal, RS with NMC"}
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What the evaluation runs over."""
+
+    machine: Machine
+    small: tuple[Workload, ...]  #: figures 15, 16, 18
+    seed: int = 0
+
+    def task(self, kernel: str, workload: Workload, machine: Machine | None = None, **options: Any) -> KernelTask:
+        return kernel_task(kernel, machine or self.machine, workload, self.seed, **options)
+
+
+def paper_setup(machine: Machine, seed: int = 0) -> Setup:
+    """The cases of table 2."""
+    small = tuple(transformer_workload(model, sublayer, tp)
+                  for model in ("mega-gpt-2", "t-nlg") for tp in (8, 16) for sublayer in SUBLAYERS)
+    return Setup(machine, small, seed)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Text cells; the first column is a label."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+
+
+@dataclass
+class Findings:
+    """What came out of a figure."""
+
+    text: str  #: two sentences
+    cases: list[dict[str, Any]] = field(default_factory=list)  #: of `results.json`
+    ours: dict[str, float] = field(default_factory=dict)  #: quantities of its summary
+    tables: list[Table] = field(default_factory=list)
+    plots: dict[str, Callable[[], Any]] = field(default_factory=dict)  #: name: draws a matplotlib figure
+
+
+@dataclass(frozen=True)
+class Figure:
+    """`tasks` names what must be run, `evaluate` is a pure function of its results."""
+
+    name: str  #: for `--only`
+    title: str
+    tasks: Callable[[Setup], Iterable[KernelTask]]
+    evaluate: Callable[[Setup, Results], Findings]
+
+
+def layer_tasks(setup: Setup, workload: Workload, techniques: Iterable[str] = TECHNIQUES,
+                machine: Machine | None = None) -> list[KernelTask]:
+    """Kernels of one layer under these techniques."""
+    return [setup.task(kernel, workload, machine) for name in techniques for kernel in kernels_of(name)]
+
+
+def layer_result(setup: Setup, results: Results, workload: Workload, techniques: Iterable[str] = TECHNIQUES,
+                 machine: Machine | None = None) -> RunResult:
+    """The layer under these techniques, from the kernels' results."""
+    machine = machine or setup.machine
+    done = {kernel: results[setup.task(kernel, workload, machine)]
+            for name in techniques for kernel in kernels_of(name)}
+    return RunResult(workload, machine, setup.seed, {}, {
+        name: technique_result(name, done, machine.memory_clock_ghz) for name in techniques})
+
+
+def case(figure: str, run: RunResult, **more: Any) -> dict[str, Any]:
+    """One entry of `cases`: everything about a layer but what depends on the host."""
+    workload, base, mca = run.workload, run.baseline, run.techniques["t3-mca"]
+    techniques = {}
+    for name, one in run.techniques.items():
+        techniques[name] = replace(one, host_seconds=0.0).to_json()
+        del techniques[name]["host_seconds"]
+    writes = [one.dram["gemm_write"] + one.dram["rs_write"] for one in (base, mca)]
+    return {
+        "figure": figure, "model": workload.model, "sublayer": workload.sublayer, "tp": workload.tp,
+        "M": workload.m, "N": workload.n, "K": workload.k, "title": workload.title,
+        "speedup": run.speedup, "overlap_efficiency": run.overlap_efficiency,
+        "dram_change": sum(mca.dram.values()) / sum(base.dram.values()) - 1,
+        "gemm_read_ratio": base.dram["gemm_read"] / max(1, mca.dram["gemm_read"]),
+        "rs_read_ratio": base.dram["rs_read"] / max(1, mca.dram["rs_read"]),
+        "write_ratio": writes[0] / max(1, writes[1]),
+        "chosen_threshold": mca.details["chosen_threshold"],
+        "techniques": techniques, **more}

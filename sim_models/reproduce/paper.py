@@ -1,0 +1,105 @@
+"""The numbers of the T3 paper's text, with their sections, and how close ours have to come.
+
+The figures' bars are not in the text: what no sentence names has no number here.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Target:
+    """One number. Met if ours is within `tolerance` of it, or inside the bounds, whichever are given."""
+
+    title: str
+    unit: str  #: "%", "x", "points" of percent
+    paper: float | None  #: None: the text has a statement but no number
+    where: str
+    tolerance: float | None = None  #: in the unit
+    at_least: float | None = None
+    at_most: float | None = None
+
+    @property
+    def wanted(self) -> str:
+        """The condition, for people."""
+        parts = [f"± {self.tolerance:g}" if self.tolerance is not None else "",
+                 f"at least {self.at_least:g}" if self.at_least is not None else "",
+                 f"at most {self.at_most:g}" if self.at_most is not None else ""]
+        return ", ".join(filter(None, parts))
+
+    def missed_by(self, ours: float) -> float | None:
+        """Distance to what would be enough, 0 if the target is met, None without a condition."""
+        if not self.wanted:
+            return None
+        distances = [0.0]
+        if self.tolerance is not None:
+            distances.append(abs(ours - self.paper) - self.tolerance)
+        if self.at_least is not None:
+            distances.append(self.at_least - ours)
+        if self.at_most is not None:
+            distances.append(ours - self.at_most)
+        return max(distances)
+
+
+def _speedup(title: str, paper: float, where: str, tolerance: float) -> Target:
+    return Target(title, "%", paper, where, tolerance)
+
+
+_GEOMEAN, _MAXIMUM = 3, 5  # points; the task's tolerances
+
+TARGETS: dict[str, dict[str, Target]] = {
+    "figure16": {
+        "ideal_overlap_geomean_percent": _speedup("ideal overlap, geomean speedup", 35, "6.1.1", _GEOMEAN),
+        "ideal_overlap_max_percent": _speedup("ideal overlap, largest speedup", 50, "6.1.1", _MAXIMUM),
+        "t3_geomean_percent": _speedup("T3, geomean speedup", 20, "6.1.2", _GEOMEAN),
+        "t3_max_percent": _speedup("T3, largest speedup", 39, "6.1.2", _MAXIMUM),
+        "t3_mca_geomean_percent": _speedup("T3-MCA, geomean speedup", 30, "6.1.3", _GEOMEAN),
+        "t3_mca_max_percent": _speedup("T3-MCA, largest speedup", 47, "6.1.3", _MAXIMUM),
+        "t3_mca_below_ideal_points": Target("T3-MCA below ideal overlap, geomeans", "points", 5, "6.1.3", at_most=7),
+        "t3_mca_over_t3_geomean_percent": Target("T3-MCA over T3, geomean", "%", 13, "6.1.3"),
+        "t3_mca_over_t3_max_percent": Target("T3-MCA over T3, largest", "%", 29, "6.1.3"),
+        "smallest_ideal_percent": _speedup("ideal overlap, smallest layer (Mega-GPT-2 OP, TP 16)", 15, "6.1.1", 3),
+        "balanced_ideal_percent": _speedup("ideal overlap, T-NLG FC-1, TP 16", 50, "6.1.1", 3),
+        "rs_nmc_faster_tp8_percent": _speedup("reduce-scatter faster by NMC alone, TP 8", 7, "6.1.1", 1),
+        "rs_nmc_faster_tp16_percent": _speedup("reduce-scatter faster by NMC alone, TP 16", 3, "6.1.1", 1),
+        "ideal_rs_nmc_over_ideal_max_percent": Target("ideal with NMC over ideal overlap, largest", "%", 4, "6.1.1"),
+    },
+    "figure18": {
+        "dram_change_mean_percent": Target("DRAM traffic, mean change", "%", -22, "6.2", 4),
+        "dram_change_max_percent": Target("DRAM traffic, largest change", "%", -36, "6.2", 4),
+        "rs_read_ratio_tp8": Target("RS reads, sequential over T3-MCA, TP 8", "x", 2.5, "6.2", 0.025),
+        "rs_read_ratio_tp16": Target("RS reads, TP 16", "x", 2.2, "6.2", 0.022),
+        "write_ratio_tp8": Target("GEMM and RS writes, TP 8", "x", 1.14, "6.2", 0.0114),
+        "write_ratio_tp16": Target("GEMM and RS writes, TP 16", "x", 1.07, "6.2", 0.0107),
+        "gemm_read_ratio_tp8": Target("GEMM reads, TP 8, geomean", "x", 1.2, "6.2", 0.12),
+        "gemm_read_ratio_tp16": Target("GEMM reads, TP 16, geomean", "x", 2.0, "6.2", 0.2),
+        "rs_read_ratio_geomean": Target("RS reads, geomean", "x", 2.4, "6.2"),
+        "write_ratio_geomean": Target("GEMM and RS writes, geomean", "x", 1.10, "6.2"),
+        "gemm_read_ratio_geomean": Target("GEMM reads, geomean", "x", 1.56, "6.2"),
+    },
+}
+
+
+def compare(figure: str, ours: dict[str, float]) -> dict[str, dict[str, Any]]:
+    """Ours beside the paper's, as `results.json` holds it. A quantity that the paper does not have stands alone."""
+    return {name: _entry(TARGETS.get(figure, {}).get(name), name, value) for name, value in ours.items()}
+
+
+def _entry(target: Target | None, name: str, ours: float) -> dict[str, Any]:
+    if target is None:
+        target = Target(name.replace("_", " "), "", None, "")
+    missed = target.missed_by(ours)
+    return {"ours": ours, "paper": target.paper, "difference": None if target.paper is None else ours - target.paper,
+            "unit": target.unit, "title": target.title, "section": target.where, "wanted": target.wanted,
+            "met": None if missed is None else missed <= 0, "missed_by": missed}
+
+
+def geomean(values) -> float:
+    values = list(values)
+    return math.exp(sum(map(math.log, values)) / len(values))
+
+
+def percent(factor: float) -> float:
+    """A speedup as the paper gives it: 1.3 is 30 %."""
+    return 100 * (factor - 1)

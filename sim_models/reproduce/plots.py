@@ -1,0 +1,71 @@
+"""How plots look: one palette that colour-blind readers can tell apart, thin frames, the page's type sizes."""
+
+import io
+import re
+from collections.abc import Callable
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")  # no window, whatever the machine has
+
+from matplotlib import pyplot as plt
+
+WIDTH_INCHES = 9.6  #: of the report's column
+
+# Okabe and Ito's palette.
+BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, RED, PURPLE = (
+    "#000000", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7")
+GREY, LIGHT = "#8A8A8A", "#C8C8C8"
+
+TECHNIQUE_COLOURS = {"sequential": BLACK, "t3": ORANGE, "t3-mca": BLUE, "t3-mca+": GREEN,
+                     "ideal-overlap": LIGHT, "ideal-rs-nmc": GREY}
+#: By who moved the bytes; writes are hatched.
+STREAM_STYLES = {
+    "gemm_read": ("GEMM reads", BLUE, ""), "gemm_write": ("GEMM writes", SKY, "////"),
+    "rs_read": ("RS reads", RED, ""), "rs_write": ("RS writes", ORANGE, "////"),
+    "ag_read": ("AG reads", GREY, ""), "ag_write": ("AG writes", LIGHT, "////")}
+
+_STYLE = {
+    "font.family": "sans-serif", "font.size": 9, "axes.titlesize": 10, "axes.labelsize": 9, "legend.fontsize": 8.5,
+    "axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": 0.7, "axes.axisbelow": True,
+    "axes.grid": True, "axes.grid.axis": "y", "grid.color": "#E4E4E4", "grid.linewidth": 0.7,
+    "xtick.major.width": 0.7, "ytick.major.width": 0.7, "legend.frameon": False, "hatch.linewidth": 0.5,
+    "figure.dpi": 100, "savefig.dpi": 150, "svg.hashsalt": "t3"}
+
+
+def figure(height_inches: float, rows: int = 1, columns: int = 1, **options: Any):
+    """A matplotlib figure of the report's width and its axes."""
+    return plt.subplots(rows, columns, figsize=(WIDTH_INCHES, height_inches), layout="constrained", **options)
+
+
+def render(name: str, draw: Callable[[], Any]) -> tuple[str, bytes]:
+    """SVG to be put into a page, and PNG. The same figure gives the same bytes."""
+    with plt.rc_context(_STYLE):
+        drawn = draw()
+        svg, png = io.StringIO(), io.BytesIO()
+        drawn.savefig(svg, format="svg", metadata={"Date": None})
+        drawn.savefig(png, format="png")
+        plt.close(drawn)
+    return _for_page(name, svg.getvalue()), png.getvalue()
+
+
+def _for_page(name: str, svg: str) -> str:
+    """Without the file's head, and with ids of its own: a page has several plots."""
+    svg = svg[svg.index("<svg"):]
+    svg = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', svg)
+    svg = re.sub(r'href="#([^"]+)"', rf'href="#{name}-\1"', svg)
+    return re.sub(r"url\(#([^)]+)\)", rf"url(#{name}-\1)", svg)
+
+
+def grouped_bars(axes, groups: list[str], series: dict[str, list[float]], colours: dict[str, str],
+                 titles: dict[str, str], baseline: float = 0.0) -> None:
+    """Bars side by side, one group after the other, growing from `baseline`."""
+    width = 0.84 / len(series)
+    for place, (name, values) in enumerate(series.items()):
+        x = [group - 0.42 + (place + 0.5) * width for group in range(len(groups))]
+        axes.bar(x, [value - baseline for value in values], width * 0.92, bottom=baseline, color=colours[name],
+                 label=titles[name])
+    axes.set_xticks(range(len(groups)), groups)
+    axes.set_xlim(-0.6, len(groups) - 0.4)
+    axes.tick_params(axis="x", length=0)

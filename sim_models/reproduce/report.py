@@ -1,0 +1,48 @@
+"""The campaign as one page: self-contained HTML, made to be read and printed."""
+
+from typing import Any
+
+import jinja2
+
+from sim_models.reproduce.campaign import Campaign
+
+
+def render_report(campaign: Campaign) -> str:
+    environment = jinja2.Environment(loader=jinja2.PackageLoader("sim_models.reproduce", "."), autoescape=True,
+                                     undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters.update(number=number, difference=difference, verdict=verdict)
+    judged = [entry for chapter in campaign.chapters for entry in chapter.summary.values() if entry["met"] is not None]
+    return environment.get_template("report.html.j2").render(
+        campaign=campaign, chapters=campaign.chapters, host=campaign.host, machine=campaign.setup.machine,
+        provenance=campaign.provenance, judged=len(judged), met=sum(entry["met"] for entry in judged),
+        missed=sorted((entry for entry in judged if not entry["met"]), key=lambda entry: -entry["missed_by"]),
+        parameters=_parameters(campaign.provenance["machine"]))
+
+
+def number(value: float | None, unit: str, sign: str = "") -> str:
+    """A quantity with its unit, to the digits that mean something."""
+    if value is None:
+        return "–"
+    digits = 2 if unit == "x" else 1
+    text = {"x": "×", "": ""}.get(unit, f" {unit}")
+    return f"{value:{sign}.{digits}f}{text}".replace("-", "−")
+
+
+def difference(entry: dict[str, Any]) -> str:
+    """Percentages differ by points."""
+    unit = "points" if entry["unit"] == "%" else entry["unit"]
+    return number(entry["difference"], unit, "+")
+
+
+def verdict(entry: dict[str, Any]) -> str:
+    if entry["met"] is None:
+        return ""
+    unit = "points" if entry["unit"] == "%" else entry["unit"]
+    return "met" if entry["met"] else f"missed by {number(entry['missed_by'], unit)}"
+
+
+def _parameters(machine: dict[str, Any]) -> list[tuple[str, list[tuple[str, Any]]]]:
+    """Sections of the machine file and their keys."""
+    top = [(key, value) for key, value in machine.items() if not isinstance(value, dict)]
+    return [("", top), *((name, list(section.items())) for name, section in machine.items()
+                         if isinstance(section, dict))]

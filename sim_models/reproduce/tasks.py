@@ -1,0 +1,158 @@
+"""The unit of work: one kernel on one machine and layer. Figures that need the same kernel share it."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import Any, Protocol
+
+from rtl.geometry import Geometry
+from sim_models import kernels
+from sim_models.machine import Machine
+from sim_models.reproduce.sources import source_digest
+from sim_models.workloads import Workload
+
+#: Speeds of one core of a laptop, to tell long tasks from short ones and how much is left.
+BASELINE_CYCLES_PER_SECOND = 500_000
+FUSED_CYCLES_PER_SECOND = 110_000
+BUILD_SECONDS = 60.0
+
+
+class Task(Protocol):
+    """What the runner runs, in a process of its own."""
+
+    @property
+    def key(self) -> str:
+        """Of the result: a function of everything that it depends on; also a file's name."""
+
+    @property
+    def label(self) -> str:
+        """For people, in one line."""
+
+    @property
+    def seconds(self) -> float:
+        """A guess at its run time."""
+
+    @property
+    def requires(self) -> "tuple[Task, ...]":
+        """What must have been done before."""
+
+    def run(self, progress: Callable[[float], None]) -> Any:
+        """The result; raises errors of ours for what cannot be done."""
+
+
+@dataclass(frozen=True)
+class BuildTask:
+    """The RTL of one geometry, compiled into the build cache. Has no result of its own."""
+
+    geometry: Geometry
+
+    @cached_property
+    def key(self) -> str:
+        return f"build-{_digest(repr(self.geometry))}"
+
+    @property
+    def label(self) -> str:
+        tracker = self.geometry.tracker
+        return f"build of the RTL, Tracker {tracker.sets} x {tracker.ways}"
+
+    seconds = BUILD_SECONDS
+    requires = ()
+
+    def run(self, progress: Callable[[float], None]) -> None:
+        kernels.rtl_library(self.geometry)
+
+
+@dataclass(frozen=True)
+class WarmUpTask:
+    """Small layers through every kind of loop: compiles the loops, and the RTL of `machine` if it is wanted, once
+    rather than in every worker."""
+
+    machine: Machine
+    rtl: bool
+    key = "warm-up"
+    requires = ()
+
+    @property
+    def label(self) -> str:
+        return "compiling the models" + (" and the RTL" if self.rtl else "")
+
+    @property
+    def seconds(self) -> float:
+        return BUILD_SECONDS if self.rtl else BUILD_SECONDS / 4
+
+    def run(self, progress: Callable[[float], None]) -> None:
+        gpu = self.machine.gpu
+        small = Workload("custom", "gemm", 2, 2 * gpu.tile_m, 2 * gpu.tile_n, gpu.block_k)
+        for kernel in (kernels.GEMM, kernels.ALL_GATHER, *([kernels.fused_kernel("round_robin")] if self.rtl else [])):
+            kernels.simulate(kernel, self.machine, small)
+
+
+@dataclass(frozen=True)
+class KernelTask:
+    """One kernel simulation; make it with `kernel_task`, which forgets the names that change nothing."""
+
+    kernel: str
+    machine: Machine
+    workload: Workload
+    seed: int = 0
+    window_cycles: int = 0  #: of recorded traffic; 0: none
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """Everything that was asked for, as JSON."""
+        return {"kernel": self.kernel, "workload": asdict(self.workload), "seed": self.seed,
+                "window_cycles": self.window_cycles, "machine": self.machine.model_dump(mode="json")}
+
+    @cached_property
+    def key(self) -> str:
+        shape = self.workload
+        name = f"{self.kernel}-{shape.m}x{shape.n}x{shape.k}-{shape.tp}"
+        asked = json.dumps(self.description, sort_keys=True)
+        return f"{name}-{_digest(asked, source_digest(kernels.is_fused(self.kernel)))}"
+
+    @property
+    def label(self) -> str:
+        shape = self.workload
+        size = f"{shape.m}x{shape.n}" + (f"x{shape.k}" if self.kernel not in kernels.COLLECTIVES else "")
+        return f"{self.kernel} {size} on {shape.tp} GPUs"
+
+    @property
+    def seconds(self) -> float:
+        g, r = gemm_ns(self.machine, self.workload), ring_ns(self.machine, self.workload)
+        clock = self.machine.memory_clock_ghz
+        if kernels.is_fused(self.kernel):
+            return (max(g, r) + r) * clock / FUSED_CYCLES_PER_SECOND
+        return (r if self.kernel in kernels.COLLECTIVES else g) * clock / BASELINE_CYCLES_PER_SECOND
+
+    @property
+    def requires(self) -> tuple[BuildTask, ...]:
+        return (BuildTask(self.machine.geometry()),) if kernels.is_fused(self.kernel) else ()
+
+    def run(self, progress: Callable[[float], None]) -> kernels.Kernel:
+        return kernels.simulate(self.kernel, self.machine, self.workload, progress, self.seed, self.window_cycles)
+
+
+def kernel_task(kernel: str, machine: Machine, workload: Workload, seed: int = 0,
+                window_cycles: int = 0) -> KernelTask:
+    """The task of one kernel, the same for all that give the same result: a sub-layer's name does not change its GEMM,
+    and the depth of the GEMM does not change a collective."""
+    k = 1 if kernel in kernels.COLLECTIVES else workload.k
+    return KernelTask(kernel, machine.model_copy(update={"name": "-"}),
+                      replace(workload, model="custom", sublayer="gemm", k=k), seed, window_cycles)
+
+
+def ring_ns(machine: Machine, workload: Workload) -> float:
+    """Closed form of a link-bound ring reduce-scatter or all-gather: devices - 1 steps of a chunk and a latency."""
+    chunk = workload.output_bytes / workload.tp
+    return (workload.tp - 1) * (chunk / machine.link.bandwidth_gb_per_s + machine.link.latency_ns)
+
+
+def gemm_ns(machine: Machine, workload: Workload) -> float:
+    """An estimate: sustained rate, and a fixed cost per tile worth 180 steps of K."""
+    return workload.flop * (1 + 180 / workload.k) / (machine.gpu.peak_flop_per_ns * machine.gpu.matrix_efficiency)
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:20]
