@@ -88,7 +88,7 @@ class _Pool:
             except BaseException:
                 for worker in set(multiprocessing.active_children()) - others:
                     worker.terminate()
-                pool.shutdown(wait=False, cancel_futures=True)
+                pool.shutdown(cancel_futures=True)
                 raise
 
     def _feed(self, pool: ProcessPoolExecutor, news, tasks: list[Task], first: Task | None, count: int) -> None:

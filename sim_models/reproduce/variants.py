@@ -1,0 +1,14 @@
+"""Machines that differ from a given one in a few parameters."""
+
+from typing import Any
+
+from sim_models.machine import Machine
+
+
+def variant(machine: Machine, changes: dict[str, Any]) -> Machine:
+    """`machine` with, for example, {"gpu.compute_units": 160}. Raises ValueError for what cannot be."""
+    content = machine.model_dump()
+    for key, value in changes.items():
+        section, name = key.split(".")
+        content[section][name] = value
+    return Machine.model_validate(content)

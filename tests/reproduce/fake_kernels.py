@@ -1,0 +1,87 @@
+"""Results by closed forms instead of simulation: what figures, runner and report are tested with."""
+
+import time
+from dataclasses import dataclass, field
+
+from sim_models import kernels
+from sim_models.errors import Failure
+from sim_models.gemm import STATES
+from sim_models.kernels import FusedKernel, IsolatedKernel, Kernel, Traffic
+from sim_models.memory import PURPOSES
+from sim_models.reproduce.tasks import KernelTask, gemm_ns, ring_ns
+
+SLOWDOWN = {"round_robin": 1.1, "mca": 1.02}
+
+
+def _dram(**chunks: float) -> dict[str, int]:
+    return {purpose: int(chunks.get(purpose, 0)) for purpose in PURPOSES}
+
+
+def _traffic(task: KernelTask, cycles: int, dram: dict[str, int]) -> Traffic | None:
+    if not task.window_cycles:
+        return None
+    count = max(1, cycles // task.window_cycles)
+    return Traffic(task.window_cycles, tuple(tuple(total // count for total in dram.values()) for _ in range(count)))
+
+
+def fake_kernel(task: KernelTask) -> Kernel:
+    """Times of the rate law and the link-bound ring, traffic in chunks (one GEMM read of the output's size)."""
+    workload, n = task.workload, task.workload.tp
+    chunk = workload.output_bytes // n
+    g, r = round(gemm_ns(task.machine, workload)), round(ring_ns(task.machine, workload))
+    units = task.machine.gpu.compute_units
+    busy = tuple(g * units if name == "compute" else 0 for name in STATES)
+    waited = (0,) * len(PURPOSES)
+    if kernels.is_fused(task.kernel):
+        gemm = round(g * SLOWDOWN[task.kernel.removeprefix("fused-")])
+        end = max(gemm, r)
+        dram = _dram(gemm_read=n * chunk / 2, gemm_write=(n - 1) * chunk, rs_read=(n - 2) * chunk,
+                     rs_write=(n - 1) * chunk, ag_read=(n - 1) * chunk, ag_write=(n - 1) * chunk)
+        return FusedKernel(gemm, end, r, 100, dram, busy, waited, units,
+                           {"chosen_threshold": 30, "producer_mean_occupancy": 12.5, "rtl_counters": {"triggers": 1},
+                            "slices": 1, "largest_wg_offset": 1, "window_blocked_cycles": 0},
+                           _traffic(task, end, dram), host_seconds=2.0)
+    dram = {
+        kernels.GEMM: _dram(gemm_read=n * chunk, gemm_write=n * chunk),
+        kernels.REDUCE_SCATTER: _dram(rs_read=(2 * n - 1) * chunk, rs_write=n * chunk),
+        kernels.REDUCE_SCATTER_NMC: _dram(rs_read=(n - 1) * chunk, rs_write=(n - 1) * chunk),
+        kernels.ALL_GATHER: _dram(ag_read=(n - 1) * chunk, ag_write=(n - 1) * chunk),
+    }[task.kernel]
+    cycles = {kernels.GEMM: g, kernels.REDUCE_SCATTER: round(r * (1 + 0.47 / (n - 1)))}.get(task.kernel, r)
+    return IsolatedKernel(cycles, cycles, dram, busy, waited, _traffic(task, cycles, dram), host_seconds=1.0)
+
+
+def fake_results(tasks) -> dict[KernelTask, Kernel]:
+    return {task: fake_kernel(task) for task in tasks}
+
+
+@dataclass(frozen=True)
+class FakeTask:
+    """Stands for a kernel task: takes its time, then gives a result that depends on its name, fails or dies."""
+
+    name: str
+    seconds: float = 1.0
+    requires: tuple = ()
+    fails: str = ""
+    sleep: float = 0.0
+    description: dict = field(default_factory=dict, hash=False, compare=False)
+
+    @property
+    def key(self) -> str:
+        return f"fake-{self.name}"
+
+    @property
+    def label(self) -> str:
+        return f"task {self.name}"
+
+    def run(self, progress) -> IsolatedKernel:
+        progress(0.5)
+        time.sleep(self.sleep)
+        if self.fails == "die":
+            import os
+            os._exit(9)
+        if self.fails == "bug":
+            raise ZeroDivisionError("in the model")
+        if self.fails:
+            raise Failure(self.fails)
+        return IsolatedKernel(sum(self.name.encode()), 1, {"gemm_read": 1}, (1,), (2,), host_seconds=time.time())

@@ -1,0 +1,106 @@
+"""The pool of processes: each task once, resumable, the same results for any number of jobs, failures in one line."""
+
+import multiprocessing
+
+import pytest
+from fake_kernels import FakeTask
+
+from sim_models.errors import Failure
+from sim_models.kernels import IsolatedKernel, Traffic
+from sim_models.reproduce.runner import Monitor, run_tasks
+from sim_models.reproduce.store import Store
+
+
+class Watch(Monitor):
+    """Remembers what it was told; interrupts after so many tasks."""
+
+    def __init__(self, interrupt_after: int | None = None) -> None:
+        self.order, self.failures, self.progress, self.kept, self.limit = [], [], [], None, interrupt_after
+
+    def start(self, seconds, tasks, kept):
+        self.kept, self.work = kept, seconds
+
+    def advance(self, seconds, running):
+        self.progress.append(seconds)
+
+    def finished(self, label, done, tasks):
+        self.order.append(label)
+        if len(self.order) == self.limit:
+            raise KeyboardInterrupt
+
+    def failed(self, failure):
+        self.failures.append(failure)
+
+
+def test_longest_first_each_once_and_what_it_needs_before(tmp_path):
+    need = FakeTask("need", 0.5)
+    tasks = [FakeTask("short", 1.0), FakeTask("long", 3.0), FakeTask("after", 2.8, requires=(need,)),
+             FakeTask("short", 1.0)]
+    watch = Watch()
+    outcome = run_tasks(tasks, Store(tmp_path), 1, watch, first=FakeTask("first", 0.1))
+    # `need` starts a chain of 3.3 seconds
+    assert watch.order == [f"task {name}" for name in ("first", "need", "long", "after", "short")]
+    assert len(outcome.results) == 3 and not outcome.failures
+    assert watch.progress == sorted(watch.progress) and watch.progress[-1] == pytest.approx(watch.work)
+
+
+def test_results_do_not_depend_on_jobs(tmp_path):
+    tasks = [FakeTask(name, index) for index, name in enumerate("abcdef")]
+    one, two = (run_tasks(tasks, Store(tmp_path / str(jobs)), jobs, Watch()) for jobs in (1, 2))
+    assert one.results == two.results and len(one.results) == 6
+    assert one.results[tasks[0]] == IsolatedKernel(97, 1, {"gemm_read": 1}, (1,), (2,))
+
+
+def test_an_interrupted_run_resumes(tmp_path):
+    tasks = [FakeTask(name, 5 - index) for index, name in enumerate("abcd")]
+    store = Store(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        run_tasks(tasks, store, 1, Watch(interrupt_after=2))
+    assert not multiprocessing.active_children()
+    kept = {path.stem for path in tmp_path.iterdir()}
+    assert {"fake-a", "fake-b"} <= kept and not any(name.startswith(".") for name in kept)
+    watch = Watch()
+    outcome = run_tasks(tasks, store, 1, watch)
+    assert watch.kept >= 2 and len(watch.order) + watch.kept == 4 and len(outcome.results) == 4
+    again = Watch()
+    assert run_tasks(tasks, store, 1, again).results == outcome.results and again.order == []
+
+
+def test_an_interrupt_does_not_wait_for_a_long_task(tmp_path):
+    tasks = [FakeTask("quick", 1), FakeTask("endless", 2, sleep=600)]
+    with pytest.raises(KeyboardInterrupt):
+        run_tasks(tasks, Store(tmp_path), 2, Watch(interrupt_after=1))
+    assert not multiprocessing.active_children()
+
+
+def test_a_failure_is_one_line_and_spares_the_others(tmp_path):
+    broken = FakeTask("broken", 3, fails="no  such\nthing")
+    tasks = [broken, FakeTask("good", 1), FakeTask("bug", 2, fails="bug"), FakeTask("waits", 1, requires=(broken,))]
+    watch = Watch()
+    outcome = run_tasks(tasks, Store(tmp_path), 1, watch)
+    messages = {one.label: one.message for one in watch.failures}
+    assert messages == {"task broken": "no such thing", "task bug": "ZeroDivisionError: in the model",
+                        "task waits": "needs the task broken, which failed"}
+    assert [task.name for task in outcome.results] == ["good"]
+    assert "ZeroDivisionError" in outcome.failures["fake-bug"].traceback
+
+
+def test_what_must_come_first_must_work(tmp_path):
+    with pytest.raises(Failure, match="^task first: no compiler$"):
+        run_tasks([FakeTask("a")], Store(tmp_path), 1, Watch(), first=FakeTask("first", fails="no compiler"))
+
+
+def test_a_killed_worker_is_named(tmp_path):
+    with pytest.raises(Failure, match="killed .* one of: task dies"):
+        run_tasks([FakeTask("dies", fails="die")], Store(tmp_path), 1, Watch())
+
+
+def test_store_gives_back_what_it_was_given_or_nothing(tmp_path):
+    store, task = Store(tmp_path), FakeTask("x")
+    assert store.load(task) is None
+    result = IsolatedKernel(7, 8, {"gemm_read": 9}, (1, 2), (3,), Traffic(10, ((1, 2), (3, 4))), host_seconds=0.1)
+    store.save(task, result)
+    assert store.load(task) == result and store.load(task).host_seconds == 0.1
+    for damage in ("", "{", "{}", '{"result": {"cycles": 1}, "host_seconds": 1}'):
+        (tmp_path / "fake-x.json").write_text(damage)
+        assert store.load(task) is None

@@ -1,0 +1,86 @@
+"""Tasks: what shares a result and what does not, and traffic recorded over time."""
+
+import numpy as np
+import pytest
+
+from sim_models import kernels, simulation
+from sim_models.machine import load_machine
+from sim_models.reproduce.sources import source_files
+from sim_models.reproduce.tasks import kernel_task
+from sim_models.reproduce.variants import variant
+from sim_models.workloads import SUBLAYERS, Workload, transformer_workload
+
+MACHINE = load_machine()
+FC1, FC2 = transformer_workload("t-nlg", "fc1", 8), transformer_workload("t-nlg", "fc2", 8)
+OP = transformer_workload("t-nlg", "op", 8)
+
+
+def test_names_do_not_matter():
+    assert kernel_task(kernels.GEMM, MACHINE, FC1).key == kernel_task(kernels.GEMM, MACHINE, FC2).key
+    renamed = MACHINE.model_copy(update={"name": "other"})
+    assert kernel_task(kernels.GEMM, renamed, FC1) == kernel_task(kernels.GEMM, MACHINE, FC1)
+    # as long as a sub-layer's name does not enter the models
+    for sublayer in SUBLAYERS:
+        named = transformer_workload("t-nlg", sublayer, 8)
+        plain = kernel_task(kernels.GEMM, MACHINE, named).workload
+        for fused in (True, False):
+            assert [simulation.gemm_shape(MACHINE, one, simulation.make_tiling(MACHINE, one), fused)
+                    for one in (named, plain)].count(
+                simulation.gemm_shape(MACHINE, plain, simulation.make_tiling(MACHINE, plain), fused)) == 2
+
+
+def test_collectives_know_the_output_only():
+    for kernel in kernels.COLLECTIVES:
+        assert kernel_task(kernel, MACHINE, OP).key == kernel_task(kernel, MACHINE, FC2).key
+    assert kernel_task(kernels.GEMM, MACHINE, OP).key != kernel_task(kernels.GEMM, MACHINE, FC2).key
+
+
+def test_everything_that_matters_is_in_the_key():
+    variants = [kernel_task(kernels.GEMM, MACHINE, FC2), kernel_task("fused-mca", MACHINE, FC2),
+                kernel_task("fused-round_robin", MACHINE, FC2), kernel_task("fused-mca", MACHINE, FC2, seed=1),
+                kernel_task("fused-mca", MACHINE, FC2, window_cycles=1000),
+                kernel_task("fused-mca", variant(MACHINE, {"arbiter.threshold": 5}), FC2),
+                kernel_task("fused-mca", MACHINE, transformer_workload("t-nlg", "fc2", 16))]
+    assert len({task.key for task in variants}) == len(variants)
+
+
+def test_sources_are_those_that_run():
+    names = {path.name for path in source_files(rtl=True)}
+    assert {"kernels.py", "lockstep.py", "fr_fcfs.py", "tracker.py", "build.py"} <= names
+    assert not {"report.py", "campaign.py", "cli.py"} & names
+    without = {path.name for path in source_files(rtl=False)}
+    assert "lockstep.py" in without and "tracker.py" not in without
+
+
+def test_long_kernels_are_known():
+    assert kernel_task("fused-mca", MACHINE, FC2).seconds > 5 * kernel_task(kernels.GEMM, MACHINE, FC2).seconds
+
+
+def test_a_variant_is_checked():
+    assert variant(MACHINE, {"gpu.compute_units": 160, "llc.ways": 8}).gpu.compute_units == 160
+    with pytest.raises(ValueError):
+        variant(MACHINE, {"gpu.compute_units": 0})
+
+
+def test_recording_changes_nothing_and_adds_up():
+    machine = load_machine("tests/data/machines/ring_small.toml")
+    workload = Workload("custom", "gemm", 2, 256, 128, 64)
+    for kernel in (kernels.GEMM, kernels.REDUCE_SCATTER):
+        plain, recorded = (kernels.simulate(kernel, machine, workload, window_cycles=window) for window in (0, 100))
+        assert (plain.cycles, plain.dram, plain.unit_cycles) == (recorded.cycles, recorded.dram, recorded.unit_cycles)
+        assert plain.traffic is None
+        assert tuple(np.sum(recorded.traffic.windows, axis=0)) == tuple(plain.dram.values())
+        assert len(recorded.traffic.windows) == -(-plain.simulated_cycles // 100)
+
+
+def test_a_recorder_is_bounded(monkeypatch):
+    monkeypatch.setattr(kernels, "_MOST_WINDOWS", 8)
+    recorder = kernels.Recorder(10)
+    totals = np.zeros(6, np.int64)
+    for now in range(10, 1000, 10):
+        totals[0] += 3
+        recorder.look(now, totals)
+    traffic = recorder.finish(995, totals + 1)
+    assert len(traffic.windows) <= 9 and traffic.window_cycles == 160
+    assert np.sum(traffic.windows, axis=0).tolist() == [99 * 3 + 1, 1, 1, 1, 1, 1]
+    assert traffic.windows[0][0] == 48
