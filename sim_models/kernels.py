@@ -1,7 +1,7 @@
 """The kernels that every technique is made of, simulated one at a time: a GEMM or a collective alone on the GPU, or a
 GEMM fused with its reduce-scatter on the RTL.
 
-Times in memory cycles, sizes in bytes. What comes out depends on machine, workload, kernel and seed only.
+Sizes in bytes. What comes out depends on machine, workload, kernel and seed only.
 """
 
 import time
@@ -13,8 +13,8 @@ import numpy as np
 
 from rtl.geometry import Geometry
 
+from . import collectives, lockstep, memory, simulation
 from . import gemm as gemms
-from . import lockstep, memory, simulation
 from .fused import BATCH_CYCLES, FusedRun, Policy, SimulationError
 from .machine import Machine
 from .workloads import Workload
@@ -22,8 +22,7 @@ from .workloads import Workload
 Progress = Callable[[float], None]
 
 GEMM, REDUCE_SCATTER, REDUCE_SCATTER_NMC, ALL_GATHER = "gemm", "reduce-scatter", "reduce-scatter-nmc", "all-gather"
-COLLECTIVES = {REDUCE_SCATTER: memory.REDUCE_SCATTER, REDUCE_SCATTER_NMC: memory.REDUCE_SCATTER,
-               ALL_GATHER: memory.ALL_GATHER}
+COLLECTIVES = (REDUCE_SCATTER, REDUCE_SCATTER_NMC, ALL_GATHER)
 _FUSED = "fused-"
 _MOST_WINDOWS = 8192
 
@@ -49,18 +48,19 @@ class Traffic:
 class IsolatedKernel:
     """A kernel alone on the whole GPU."""
 
-    cycles: int  #: its time, launch included
+    ns: float  #: launch included
     simulated_cycles: int
     dram: dict[str, int]
-    unit_cycles: tuple[int, ...]  #: per gemm state, all units
-    waited: tuple[int, ...]  #: requests served while GEMM reads waited, per purpose
+    unit_cycles: tuple[int, ...] = ()  #: of a GEMM: per state, all units
+    waited: tuple[int, ...] = ()  #: of a GEMM: requests served while its reads waited, per purpose
+    exchange_ns: float = 0.0  #: of a collective: the steps in which data are sent
     traffic: Traffic | None = None
     host_seconds: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True)
 class FusedKernel:
-    """GEMM and reduce-scatter fused on the RTL, then the all-gather through the same arbiters."""
+    """GEMM and reduce-scatter fused on the RTL, then the all-gather through the same arbiters; memory cycles."""
 
     gemm_cycles: int  #: until the last workgroup has finished
     fused_cycles: int  #: until the last tile is reduced
@@ -110,17 +110,22 @@ class Recorder:
 
 
 def simulate(kernel: str, machine: Machine, workload: Workload, progress: Progress = lambda fraction: None,
-             seed: int = 0, window_cycles: int = 0) -> Kernel:
-    """Run one kernel to its end. With `window_cycles`, its traffic is recorded in windows of that length.
+             seed: int = 0, mirrored: bool = True, window_cycles: int = 0) -> Kernel:
+    """Run one kernel to its end.
 
-    Raises SimulationError, ToolchainError, and what machine and tiling refuse.
+    A collective runs on one GPU that stands for all (`mirrored`) or on all of them; the others are always mirrored.
+    With `window_cycles`, the traffic of a GEMM or a fused kernel is recorded in windows of that length. Raises
+    SimulationError, ToolchainError, and what machine and tiling refuse.
     """
     started = time.perf_counter()
     recorder = Recorder(window_cycles) if window_cycles else None
-    if is_fused(kernel):
-        result = _fused(kernel.removeprefix(_FUSED), machine, workload, progress, seed, recorder)
+    if kernel in COLLECTIVES:
+        ran = collectives.run_collective(machine, workload.output_bytes, workload.tp, kernel, mirrored, progress)
+        result = IsolatedKernel(ran.ns, ran.cycles, ran.dram, exchange_ns=ran.exchange_ns)
+    elif kernel == GEMM:
+        result = _gemm(machine, workload, progress, recorder)
     else:
-        result = _isolated(kernel, machine, workload, progress, recorder)
+        result = _fused(kernel.removeprefix(_FUSED), machine, workload, progress, seed, recorder)
     return replace(result, host_seconds=time.perf_counter() - started)
 
 
@@ -128,28 +133,21 @@ def _batch(recorder: Recorder | None) -> int:
     return recorder.window_cycles if recorder else BATCH_CYCLES
 
 
-def _isolated(name: str, machine: Machine, workload: Workload, progress: Progress,
-              recorder: Recorder | None) -> IsolatedKernel:
-    if name in COLLECTIVES:
-        workload = replace(workload, k=1)  # a collective knows the output only
-    tiling = simulation.make_tiling(machine, workload)
-    sim = simulation.make_sim(machine, workload, tiling, phase=COLLECTIVES.get(name, memory.GEMM),
-                              collective=name if name in COLLECTIVES else ALL_GATHER)
-    launch = round(machine.collective.kernel_launch_ns * machine.memory_clock_ghz) if name in COLLECTIVES else 0
+def _gemm(machine: Machine, workload: Workload, progress: Progress, recorder: Recorder | None) -> IsolatedKernel:
+    sim = simulation.make_sim(machine, workload, simulation.make_tiling(machine, workload), phase=memory.GEMM)
     now, state = 0, lockstep.RUNNING
     while state == lockstep.RUNNING:
         now, state = lockstep.baseline(sim, now, _batch(recorder))
         if recorder:
             recorder.look(now, sim.mem.total_bytes[0])
-        done = sim.ring.step[0] / workload.tp if name in COLLECTIVES else sim.gemm.finished[0] / sim.shape.workgroups
-        progress(min(0.99, float(done)))
+        progress(min(0.99, float(sim.gemm.finished[0] / sim.shape.workgroups)))
     if state == lockstep.STUCK:
-        raise SimulationError(f"the isolated {name} did not move for {lockstep.IDLE_LIMIT} cycles")
+        raise SimulationError(f"the isolated gemm did not move for {lockstep.IDLE_LIMIT} cycles")
     gemms.settle(sim.gemm, 0, now)
     return IsolatedKernel(
-        # Write-backs of what the cache still holds after a GEMM overlap with the launch of the next kernel.
-        cycles=now + launch if name in COLLECTIVES else int(sim.gemm.finish_time[0]), simulated_cycles=now,
-        dram=_dram(sim), unit_cycles=tuple(sim.gemm.accounted[0].tolist()), waited=tuple(sim.mem.waited[0].tolist()),
+        # Write-backs of what the cache still holds overlap with the launch of the next kernel.
+        ns=int(sim.gemm.finish_time[0]) / machine.memory_clock_ghz, simulated_cycles=now, dram=_dram(sim),
+        unit_cycles=tuple(sim.gemm.accounted[0].tolist()), waited=tuple(sim.mem.waited[0].tolist()),
         traffic=recorder.finish(now, sim.mem.total_bytes[0]) if recorder else None)
 
 

@@ -26,15 +26,14 @@ def kernels_of(technique: str) -> tuple[str, ...]:
 
 
 def technique_result(technique: str, done: Mapping[str, Kernel], clock_ghz: float) -> TechniqueResult:
-    """A technique from its kernels; `clock_ghz` is the memory clock, in whose cycles they are."""
+    """A technique from its kernels on a machine with this memory clock."""
     parts = [done[name] for name in kernels_of(technique)]
-    return (_fused if technique in POLICIES else _in_turn)(technique, *parts, clock_ghz)
+    return _fused(technique, *parts, clock_ghz) if technique in POLICIES else _in_turn(technique, *parts)
 
 
-def _in_turn(name: str, gemm: IsolatedKernel, scatter: IsolatedKernel, gather: IsolatedKernel,
-             clock: float) -> TechniqueResult:
+def _in_turn(name: str, gemm: IsolatedKernel, scatter: IsolatedKernel, gather: IsolatedKernel) -> TechniqueResult:
     """The baseline, and the ideals (which are arithmetic on isolated times)."""
-    g, r, a = (kernel.cycles / clock for kernel in (gemm, scatter, gather))
+    g, r, a = gemm.ns, scatter.ns, gather.ns
     simulated = (gemm, scatter, gather) if name == BASELINE else ()
     if name == BASELINE:
         total, loss = g + r + a, {"reduce_scatter": r, "all_gather": a}
@@ -49,7 +48,7 @@ def _in_turn(name: str, gemm: IsolatedKernel, scatter: IsolatedKernel, gather: I
 
 def _fused(name: str, alone: IsolatedKernel, fused: FusedKernel, clock: float) -> TechniqueResult:
     loss = losses.attribute(
-        alone_cycles=alone.cycles, alone_units=np.array(alone.unit_cycles), alone_waited=np.array(alone.waited),
+        alone_cycles=alone.ns * clock, alone_units=np.array(alone.unit_cycles), alone_waited=np.array(alone.waited),
         fused_finish=fused.gemm_cycles, fused_units=np.array(fused.unit_cycles), fused_waited=np.array(fused.waited),
         end=fused.fused_cycles, gather=fused.gather_cycles, units=fused.units)
     return TechniqueResult(

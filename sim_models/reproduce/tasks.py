@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from rtl.geometry import Geometry
 from sim_models import kernels
+from sim_models.collectives import ring_time_ns
 from sim_models.machine import Machine
 from sim_models.reproduce.sources import source_digest
 from sim_models.workloads import Workload
@@ -97,13 +98,15 @@ class KernelTask:
     machine: Machine
     workload: Workload
     seed: int = 0
+    mirrored: bool = True
     window_cycles: int = 0  #: of recorded traffic; 0: none
 
     @property
     def description(self) -> dict[str, Any]:
         """Everything that was asked for, as JSON."""
         return {"kernel": self.kernel, "workload": asdict(self.workload), "seed": self.seed,
-                "window_cycles": self.window_cycles, "machine": self.machine.model_dump(mode="json")}
+                "mirrored": self.mirrored, "window_cycles": self.window_cycles,
+                "machine": self.machine.model_dump(mode="json")}
 
     @cached_property
     def key(self) -> str:
@@ -124,29 +127,32 @@ class KernelTask:
         clock = self.machine.memory_clock_ghz
         if kernels.is_fused(self.kernel):
             return (max(g, r) + r) * clock / FUSED_CYCLES_PER_SECOND
-        return (r if self.kernel in kernels.COLLECTIVES else g) * clock / BASELINE_CYCLES_PER_SECOND
+        gpus = 1 if self.mirrored else self.workload.tp
+        return (gpus * r if self.kernel in kernels.COLLECTIVES else g) * clock / BASELINE_CYCLES_PER_SECOND
 
     @property
     def requires(self) -> tuple[BuildTask, ...]:
         return (BuildTask(self.machine.geometry()),) if kernels.is_fused(self.kernel) else ()
 
     def run(self, progress: Callable[[float], None]) -> kernels.Kernel:
-        return kernels.simulate(self.kernel, self.machine, self.workload, progress, self.seed, self.window_cycles)
+        return kernels.simulate(self.kernel, self.machine, self.workload, progress, self.seed, self.mirrored,
+                                self.window_cycles)
 
 
-def kernel_task(kernel: str, machine: Machine, workload: Workload, seed: int = 0,
+def kernel_task(kernel: str, machine: Machine, workload: Workload, seed: int = 0, mirrored: bool = True,
                 window_cycles: int = 0) -> KernelTask:
-    """The task of one kernel, the same for all that give the same result: a sub-layer's name does not change its GEMM,
-    and the depth of the GEMM does not change a collective."""
-    k = 1 if kernel in kernels.COLLECTIVES else workload.k
+    """The task of one kernel, the same for all that give the same result: of a sub-layer's name only the layout of its
+    weights matters, and the depth of the GEMM does not change a collective."""
+    sublayer, k = "gemm" if workload.weights_transposed else "ip", workload.k
+    if kernel in kernels.COLLECTIVES:
+        sublayer, k = "gemm", 1
     return KernelTask(kernel, machine.model_copy(update={"name": "-"}),
-                      replace(workload, model="custom", sublayer="gemm", k=k), seed, window_cycles)
+                      replace(workload, model="custom", sublayer=sublayer, k=k), seed, mirrored, window_cycles)
 
 
 def ring_ns(machine: Machine, workload: Workload) -> float:
-    """Closed form of a link-bound ring reduce-scatter or all-gather: devices - 1 steps of a chunk and a latency."""
-    chunk = workload.output_bytes / workload.tp
-    return (workload.tp - 1) * (chunk / machine.link.bandwidth_gb_per_s + machine.link.latency_ns)
+    """Closed form of a link-bound ring reduce-scatter or all-gather."""
+    return ring_time_ns(machine, workload.output_bytes, workload.tp)
 
 
 def gemm_ns(machine: Machine, workload: Workload) -> float:

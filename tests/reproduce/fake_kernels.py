@@ -48,7 +48,8 @@ def fake_kernel(task: KernelTask) -> Kernel:
         kernels.ALL_GATHER: _dram(ag_read=(n - 1) * chunk, ag_write=(n - 1) * chunk),
     }[task.kernel]
     cycles = {kernels.GEMM: g, kernels.REDUCE_SCATTER: round(r * (1 + 0.47 / (n - 1)))}.get(task.kernel, r)
-    return IsolatedKernel(cycles, cycles, dram, busy, waited, _traffic(task, cycles, dram), host_seconds=1.0)
+    return IsolatedKernel(float(cycles), cycles, dram, busy, waited, float(r), _traffic(task, cycles, dram),
+                          host_seconds=1.0)
 
 
 def fake_results(tasks) -> dict[KernelTask, Kernel]:
@@ -84,4 +85,4 @@ class FakeTask:
             raise ZeroDivisionError("in the model")
         if self.fails:
             raise Failure(self.fails)
-        return IsolatedKernel(sum(self.name.encode()), 1, {"gemm_read": 1}, (1,), (2,), host_seconds=time.time())
+        return IsolatedKernel(float(sum(self.name.encode())), 1, {"gemm_read": 1}, (1,), (2,), host_seconds=time.time())

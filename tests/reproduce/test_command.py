@@ -1,0 +1,79 @@
+"""`t3 reproduce` as its users meet it, and one whole small campaign."""
+
+import json
+from pathlib import Path
+
+import pytest
+from fake_kernels import fake_results
+
+from sim_models import cli
+from sim_models.machine import load_machine
+from sim_models.reproduce import campaign
+from sim_models.reproduce.figure import Setup
+from sim_models.reproduce.registry import FIGURES
+from sim_models.reproduce.runner import Monitor, Outcome, TaskFailure
+from sim_models.workloads import Workload
+
+
+@pytest.mark.parametrize(("arguments", "words"), [
+    (("--only", "figure99"), ["--only 'figure99'", "figure16"]),
+    (("--only", ""), ["--only ''"]),
+    (("--jobs", "0"), ["--jobs 0", "1 to 1024"]),
+    (("--jobs", "two"), ["two", "not a whole number"]),
+    (("--machine", "nowhere.toml"), ["nowhere.toml"]),
+    (("--json", "/nowhere/x.json"), ["/nowhere"]),
+])
+def test_bad_input_is_one_line(arguments, words, tmp_path, capsys):
+    assert cli.main(["reproduce", "--out", str(tmp_path / "out"), *arguments]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == "" and printed.err.count("\n") == 1
+    assert all(word in printed.err for word in words)
+    assert not (tmp_path / "out").exists()
+
+
+def test_out_must_be_a_folder(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert cli.main(["reproduce", "--out", str(tmp_path / "file")]) == 2
+    assert "is not a folder" in capsys.readouterr().err
+    assert cli.main(["reproduce"]) == 2
+    assert "--out" in capsys.readouterr().err
+
+
+def test_prints_numbers_and_where_the_report_is(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(campaign, "run_tasks", lambda tasks, *_: Outcome(results=fake_results(tasks)))
+    assert cli.main(["reproduce", "--only", "figure18, figure16", "--out", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert "T3-MCA, geomean speedup" in printed and "30.00" in printed and str(tmp_path / "report.html") in printed
+    assert cli.main(["reproduce", "--only", "figure16", "--out", str(tmp_path), "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out)["summary"].keys() == {"figure16"}
+
+
+def test_failures_end_with_one_line_and_code_1(tmp_path, capsys, monkeypatch):
+    failed = {"key": TaskFailure("gemm 1x1x1 on 2 GPUs", "it did not move", "")}
+    monkeypatch.setattr(campaign, "run_tasks", lambda *_: Outcome(failures=failed))
+    assert cli.main(["reproduce", "--only", "figure16", "--out", str(tmp_path)]) == 1
+    error = capsys.readouterr().err
+    assert "1 simulations failed" in error and "gemm 1x1x1 on 2 GPUs: it did not move" in error
+
+
+def test_an_interrupt_tells_how_to_go_on(tmp_path, capsys, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+    monkeypatch.setattr(campaign, "run_tasks", interrupted)
+    assert cli.main(["reproduce", "--only", "figure16", "--out", str(tmp_path)]) == cli.INTERRUPTED
+    assert f"--out {tmp_path} goes on" in capsys.readouterr().err
+
+
+def test_a_small_campaign_is_the_same_for_any_number_of_jobs(tmp_path):
+    """Real kernels, RTL included, on a small machine."""
+    machine = load_machine(Path(__file__).parents[1] / "data" / "machines" / "ring_small.toml")
+    setup = Setup(machine, (Workload("custom", "gemm", 2, 128, 256, 64), Workload("custom", "ip", 4, 128, 256, 32)))
+    figures = [FIGURES["figure16"], FIGURES["figure18"]]
+    done = [campaign.reproduce(figures, setup, tmp_path / str(jobs), jobs, Monitor()) for jobs in (1, 2)]
+    for one in done:
+        assert not one.outcome.failures and one.outcome.kept == 0
+    files = [(tmp_path / str(jobs) / "results.json").read_bytes() for jobs in (1, 2)]
+    assert files[0] == files[1]
+    again = campaign.reproduce(figures, setup, tmp_path / "1", 2, Monitor())
+    assert again.outcome.kept == len(again.outcome.results)
+    assert (tmp_path / "1" / "results.json").read_bytes() == files[0]

@@ -1,0 +1,172 @@
+"""Figures from hand-made kernels, whose numbers are known, and the files that are written."""
+
+import html
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+from fake_kernels import fake_kernel, fake_results
+
+from sim_models.machine import load_machine
+from sim_models.reproduce import campaign
+from sim_models.reproduce.figure import paper_setup
+from sim_models.reproduce.paper import TARGETS, Target, compare
+from sim_models.reproduce.registry import FIGURES
+from sim_models.reproduce.runner import Monitor, Outcome, TaskFailure
+
+SETUP = paper_setup(load_machine())
+
+
+def evaluate(name: str, results=None):
+    figure = FIGURES[name]
+    findings = figure.evaluate(SETUP, results or fake_results(figure.tasks(SETUP)))
+    return findings, compare(name, findings.ours)
+
+
+def test_figure16_is_the_arithmetic_of_its_kernels():
+    findings, summary = evaluate("figure16")
+    assert len(findings.cases) == 16
+    # the rate law of the fakes has the paper's ideals
+    assert summary["ideal_overlap_geomean_percent"]["ours"] == pytest.approx(35.7, abs=0.1)
+    assert summary["ideal_overlap_geomean_percent"]["difference"] == pytest.approx(0.7, abs=0.1)
+    assert summary["ideal_overlap_geomean_percent"]["met"]
+    one = next(case for case in findings.cases if (case["model"], case["sublayer"], case["tp"]) == ("t-nlg", "fc1", 16))
+    g, r, a = (one["techniques"]["sequential"][key] for key in ("gemm_ns", "rs_ns", "ag_ns"))
+    assert one["speedup"]["ideal-overlap"] == pytest.approx((g + r + a) / (max(g, r) + a))
+    assert one["speedup"]["t3"] == pytest.approx((g + r + a) / (max(1.1 * g, a) + a), rel=1e-4)
+    assert summary["rs_nmc_faster_tp8_percent"]["ours"] == pytest.approx(47 / 7, abs=0.01)
+    assert summary["t3_geomean_percent"]["met"] is False and summary["t3_geomean_percent"]["missed_by"] > 5
+
+
+def test_figure18_counts_chunks():
+    findings, summary = evaluate("figure18")
+    assert summary["rs_read_ratio_tp8"]["ours"] == pytest.approx(15 / 6, rel=1e-6)
+    assert summary["rs_read_ratio_tp16"]["ours"] == pytest.approx(31 / 14, rel=1e-6)
+    assert summary["write_ratio_tp8"]["ours"] == pytest.approx(16 / 14, rel=1e-6)
+    assert summary["gemm_read_ratio_geomean"]["ours"] == pytest.approx(2)
+    eight = next(case for case in findings.cases if case["tp"] == 8)
+    assert eight["dram_change"] == pytest.approx((4 + 5 * 8 - 6) / (8 + 6 * 8 - 3) - 1, rel=1e-6)
+
+
+def test_figure15_shares():
+    findings, _ = evaluate("figure15")
+    shares = [1 - case["techniques"]["sequential"]["gemm_ns"] / case["techniques"]["sequential"]["total_ns"]
+              for case in findings.cases]
+    assert findings.ours["communication_share_max_percent"] == pytest.approx(100 * max(shares))
+
+
+@pytest.mark.parametrize(("target", "ours", "missed"), [
+    (Target("", "%", 10, "", tolerance=3), 12.9, 0), (Target("", "%", 10, "", tolerance=3), 6, 1),
+    (Target("", "%", None, "", at_most=7), 8.5, 1.5), (Target("", "%", None, "", at_least=0), -2, 2),
+    (Target("", "%", 10, ""), 99, None)])
+def test_targets(target, ours, missed):
+    assert target.missed_by(ours) == (None if missed is None else pytest.approx(missed))
+
+
+def test_every_target_is_of_a_figure_and_met_or_missed_by_one_of_its_quantities():
+    for name, targets in TARGETS.items():
+        findings, _ = evaluate(name)
+        assert set(targets) <= set(findings.ours), name
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_figures_are_pure_and_need_no_more_than_their_tasks(name):
+    tasks = list(FIGURES[name].tasks(SETUP))
+    results = fake_results(tasks)
+    one, other = (FIGURES[name].evaluate(SETUP, dict(results)) for _ in range(2))
+    assert (one.cases, one.ours, one.tables, one.text) == (other.cases, other.ours, other.tables, other.text)
+    json.dumps([one.cases, one.ours], allow_nan=False)
+    for table in one.tables:
+        assert table.rows and all(len(row) == len(table.columns) for row in table.rows), table.title
+    lost = {task.key for task in tasks[:1]}
+    with pytest.raises(KeyError):
+        FIGURES[name].evaluate(SETUP, {task: kernel for task, kernel in results.items() if task.key not in lost})
+
+
+# the files
+
+class Page(HTMLParser):
+    """What a reader would see: ids, headings, drawings, and what would be loaded from elsewhere."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.ids, self.links, self.foreign, self.drawings = [], [], [], 0
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        given = dict(attributes)
+        self.ids += [given["id"]] if "id" in given else []
+        self.drawings += tag == "svg"
+        for name in ("src", "href", "xlink:href"):
+            if given.get(name, "#").startswith("#"):
+                self.links += [given[name][1:]] if name in given else []
+            else:
+                self.foreign.append(given[name])
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """All figures of the paper's cases, from the fakes."""
+    out = tmp_path_factory.mktemp("reproduce")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(campaign, "run_tasks", lambda tasks, *_: Outcome(results=fake_results(tasks), seconds=3.0))
+        done = campaign.reproduce(list(FIGURES.values()), SETUP, out, 2, Monitor())
+    return out, done
+
+
+def test_report_shows_every_figure_and_loads_nothing(written):
+    out, done = written
+    text = (out / "report.html").read_text()
+    page = Page(text)
+    assert set(FIGURES) <= set(page.ids)
+    assert len(page.ids) == len(set(page.ids)) and set(page.links) <= set(page.ids)
+    assert page.foreign == [] and not re.search(r"@import|url\((?!#)", text)
+    assert page.drawings == sum(len(chapter.plots) for chapter in done.chapters) > 0
+    for chapter in done.chapters:
+        assert html.escape(chapter.figure.title) in text
+        for name in chapter.plots:
+            assert (out / "plots" / f"{name}.svg").read_text().startswith("<?xml")
+            assert (out / "plots" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_results_json_keeps_its_keys(written):
+    content = json.loads((written[0] / "results.json").read_text())
+    assert {"cases", "summary", "machine", "versions", "commit", "seed"} <= content.keys()
+    layers = [case for case in content["cases"] if case["figure"] == "figure16"]
+    assert len(layers) == 16
+    for case in layers:
+        assert {"figure", "model", "sublayer", "tp", "speedup", "dram_change", "gemm_read_ratio"} <= case.keys()
+        assert {"t3", "t3-mca", "ideal-overlap", "ideal-rs-nmc"} <= case["speedup"].keys()
+    for quantities in content["summary"].values():
+        for entry in quantities.values():
+            assert {"ours", "paper", "difference"} <= entry.keys()
+            assert entry["difference"] == (None if entry["paper"] is None else entry["ours"] - entry["paper"])
+    assert "host_seconds" not in json.dumps(content)
+
+
+def test_what_failed_is_said_and_the_rest_is_shown(tmp_path, monkeypatch):
+    lost = next(task for task in FIGURES["figure16"].tasks(SETUP) if task.kernel == "fused-mca")
+    results = fake_results(task for figure in FIGURES.values() for task in figure.tasks(SETUP))
+    del results[lost]
+    outcome = Outcome(results=results, failures={lost.key: TaskFailure(lost.label, "nothing <moved>", "Traceback")})
+    monkeypatch.setattr(campaign, "run_tasks", lambda *_: outcome)
+    done = campaign.reproduce(list(FIGURES.values()), SETUP, tmp_path, 1, Monitor())
+    problems = {chapter.figure.name: chapter.problem for chapter in done.chapters}
+    assert "nothing <moved>" in problems["figure16"] and lost.label in problems["figure16"]
+    assert "nothing &lt;moved&gt;" in (tmp_path / "report.html").read_text()
+    assert "Traceback" in (tmp_path / "failures.log").read_text()
+    assert "figure16" not in done.results["summary"] and "figure16" in done.results["incomplete"]
+
+
+def test_host_times_are_kept_apart(tmp_path, monkeypatch):
+    contents = []
+    for jobs, slower in ((1, 0.0), (2, 5.0)):
+        results = {task: replace(fake_kernel(task), host_seconds=slower)
+                   for task in FIGURES["figure16"].tasks(SETUP)}
+        monkeypatch.setattr(campaign, "run_tasks",
+                            lambda *_, results=results, slower=slower: Outcome(results=results, seconds=slower))
+        campaign.reproduce([FIGURES["figure16"]], SETUP, tmp_path / str(jobs), jobs, Monitor())
+        contents.append((tmp_path / str(jobs) / "results.json").read_bytes())
+    assert contents[0] == contents[1]
