@@ -100,7 +100,8 @@ class ConfigBus(wiring.Component):
         registers = self._map
         latched = Signal(error_report(self._geometry))
         levels = self._config_registers(m)
-        pulses = {"restart": self.restart, "clear_counters": self.clear_counters, "clear_error": Signal(name="clear_error")}
+        clear_error = Signal()
+        pulses = {"restart": self.restart, "clear_counters": self.clear_counters, "clear_error": clear_error}
 
         # Address decoding: bit 10 and up is zero for the fixed registers, whose word is paddr[2:10].
         aligned = self.paddr[:2] == 0
@@ -150,9 +151,9 @@ class ConfigBus(wiring.Component):
 
         found, winner = _lowest([(report.valid, index) for index, report in enumerate(self.reports)])
         m.d.comb += self.error.eq(latched.valid)
-        with m.If(pulses["clear_error"]):
+        with m.If(clear_error):
             m.d.sync += latched.eq(0)
-        with m.If(found & (~latched.valid | pulses["clear_error"])):
+        with m.If(found & (~latched.valid | clear_error)):
             m.d.sync += latched.eq(Array(report.as_value() for report in self.reports)[winner])
         return m
 

@@ -221,21 +221,3 @@ def register_map(geometry: Geometry) -> RegisterMap:
         *_halves("LIMIT", 0x28, "rw", t.address_bits, "first byte behind the mapped source range"),
     ]
     return RegisterMap(tuple(sorted(fixed, key=lambda r: r.offset)), tuple(region), d.regions)
-
-
-def markdown(geometry: Geometry) -> str:
-    """The register map as Markdown tables."""
-    registers = register_map(geometry)
-    lines = []
-    for title, group in (("Registers", registers.fixed),
-                         (f"Region descriptor r, at {REGION_BASE:#05x} + r * {REGION_STRIDE:#04x}", registers.region)):
-        lines += [f"### {title}", "", "| offset | register | access | bits | field | reset | meaning |",
-                  "|---|---|---|---|---|---|---|"]
-        for register in group:
-            for f in register.fields:
-                if f.width:
-                    bits = f"{f.lsb + f.width - 1}:{f.lsb}" if f.width > 1 else f"{f.lsb}"
-                    lines.append(f"| {register.offset:#05x} | {register.name} | {register.access} | {bits} | {f.name} "
-                                 f"| {f.reset:#x} | {f.description} |")
-        lines.append("")
-    return "\n".join(lines)

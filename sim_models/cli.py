@@ -11,10 +11,13 @@ from collections.abc import Sequence
 import typer
 from typer.exceptions import Abort, Exit, TyperException
 
+from sim_models.commands.area import area
 from sim_models.commands.bench import bench
 from sim_models.commands.hbm_replay import hbm_replay
+from sim_models.commands.registers import registers
 from sim_models.commands.reproduce import reproduce
 from sim_models.commands.run import run
+from sim_models.commands.verilog import verilog
 
 app = typer.Typer(
     name="t3", add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich",
@@ -24,6 +27,9 @@ app.command("run")(run)
 app.command("reproduce")(reproduce)
 app.command("bench")(bench)
 app.command("hbm-replay")(hbm_replay)
+app.command("verilog")(verilog)
+app.command("registers")(registers)
+app.command("area")(area)
 
 INTERRUPTED = 130  #: what shells give for SIGINT
 

@@ -217,3 +217,8 @@ def print_pairs(title: str, pairs: Iterable[tuple[str, object]], console: Consol
     console.print(_table(title, "quantity", ("value",), (
         (_words(name), f"{value:,}" if isinstance(value, int) else
          f"{value:,.3f}" if isinstance(value, float) else str(value)) for name, value in pairs)))
+
+
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], console: Console) -> None:
+    """Any table; the first column has the names."""
+    console.print(_table(title, columns[0], columns[1:], rows))

@@ -27,3 +27,5 @@ MachineOption = Annotated[str, typer.Option(
     "--machine", metavar="NAME|FILE", help="A machine by name, or a TOML file.")]
 SeedOption = Annotated[int, typer.Option(
     "--seed", metavar="N", parser=natural_number, help="Seed of whatever is random.")]
+GeometryOption = Annotated[str | None, typer.Option(
+    "--geometry", "-g", metavar="SIZE=N,...", help="Sizes that differ from the machine's: ways=4,channels=8.")]

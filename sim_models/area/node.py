@@ -1,0 +1,52 @@
+"""What the figures would be on a modern node: an estimate, with its formulas.
+
+The node is 7 nm as the ASAP7 kit has it (Clark et al., ASAP7: a 7-nm finFET predictive process design kit,
+Microelectronics Journal 53, 2016): contacted poly pitch 54 nm, metal pitch 36 nm, cells of 7.5 tracks, fin pitch 27 nm,
+drawn gate 21 nm. A NAND2 is three poly pitches wide; an SRAM bit is two by ten fin pitches.
+
+Delay: an inverter that drives four takes 500 ps per micrometre of gate length in the slow corner (Ho, Mai, Horowitz,
+The future of wires, Proc. IEEE 89(4), 2001). Wires and clock skew take a third of the cycle, so a cycle is 1.5 times
+what the gates need.
+"""
+
+from dataclasses import dataclass
+
+POLY_PITCH_UM, CELL_HEIGHT_UM = 0.054, 7.5 * 0.036
+FIN_PITCH_UM = 0.027
+GATE_LENGTH_UM = 0.021
+FO4_PS_PER_UM = 500
+WIRES_AND_SKEW = 1.5
+UTILISATION = 0.7  #: of placed rows
+ARRAY_EFFICIENCY = 0.4  #: bits over all of a small memory's area
+
+
+@dataclass(frozen=True)
+class Node:
+    """7 nm."""
+
+    name: str = "7 nm (ASAP7)"
+
+    @property
+    def gate_um2(self) -> float:
+        """Of a NAND2, with the row's unused places."""
+        return 3 * POLY_PITCH_UM * CELL_HEIGHT_UM / UTILISATION
+
+    @property
+    def bit_um2(self) -> float:
+        return 2 * POLY_PITCH_UM * 10 * FIN_PITCH_UM / ARRAY_EFFICIENCY
+
+    @property
+    def gate_delay_ps(self) -> float:
+        return FO4_PS_PER_UM * GATE_LENGTH_UM
+
+    def area_um2(self, gate_equivalents: float, memory_bits: int) -> float:
+        return gate_equivalents * self.gate_um2 + memory_bits * self.bit_um2
+
+    def clock_ghz(self, period: float) -> float | None:
+        """Of a cycle of `period` gate delays."""
+        return 1e3 / (period * self.gate_delay_ps * WIRES_AND_SKEW) if period else None
+
+    def to_json(self, gate_equivalents: float, memory_bits: int, period: float) -> dict:
+        clock = self.clock_ghz(period)
+        return {"node": self.name, "area_um2": round(self.area_um2(gate_equivalents, memory_bits), 1),
+                "clock_ghz": round(clock, 3) if clock else None}

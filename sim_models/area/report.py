@@ -1,0 +1,129 @@
+"""Areas as tables for people, and as the page `docs/area.md`."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+
+from rich.console import Console
+
+from rtl.geometry import Geometry
+from sim_models.report import NOTHING, print_table
+
+from . import fpga as ecp5
+from .liberty import Library
+from .measure import BlockArea
+from .node import ARRAY_EFFICIENCY, FO4_PS_PER_UM, GATE_LENGTH_UM, UTILISATION, WIRES_AND_SKEW, Node
+from .sweep import Sweep
+from .synthesis import GATED_BITS, SMALL_WORDS
+from .timing import MEMORY_GATE_DELAYS_PER_DOUBLING
+
+PAPER_BYTES = 19 * 1024  #: "19 KB" (T3 paper, section 4.2.1)
+
+Rows = Iterable[Sequence[str]]
+Section = tuple[str, tuple[str, ...], list[tuple[str, ...]]]
+
+
+def sections(blocks: dict[str, BlockArea], geometry: Geometry, library: Library, node: Node) -> list[Section]:
+    """(title, columns, rows), for a terminal as for Markdown."""
+    found = [_silicon(blocks, node), _paths(blocks)]
+    if any(one.fpga for one in blocks.values()):
+        found.append(_fpga(blocks))
+    if "tracker" in blocks:
+        found.append(_storage(geometry))
+    found += [_parts(one) for one in blocks.values() if one.parts]
+    return found
+
+
+def _silicon(blocks: dict[str, BlockArea], node: Node) -> Section:
+    return ("Silicon", ("block", "memory bits", "flip-flops", "gate equivalents", "of which logic", "logic depth",
+                        "cycle", "area µm²", "clock GHz"), [
+        (name, f"{one.memory_bits:,}", f"{one.flip_flops:,}", f"{one.gate_equivalents:,.0f}",
+         f"{one.logic_gate_equivalents:,.0f}", f"{one.logic_depth:.1f}", f"{one.period:.1f}",
+         f"{node.area_um2(one.gate_equivalents, one.memory_bits):,.0f}",
+         f"{node.clock_ghz(one.period):.2f}" if one.period else NOTHING)
+        for name, one in blocks.items()])
+
+
+def _paths(blocks: dict[str, BlockArea]) -> Section:
+    return ("Longest paths", ("block", "gate delays", "cells", "from", "to"), [
+        (name, f"{one.logic_depth:.1f}", str(one.timing.path.levels), one.timing.path.start, one.timing.path.end)
+        for name, one in blocks.items()])
+
+
+def _fpga(blocks: dict[str, BlockArea]) -> Section:
+    return (f"FPGA: {ecp5.DEVICE}", ("block", "LUTs", "flip-flops", "block RAMs", "Fmax MHz", "remark"), [
+        (name, f"{one.fpga.luts:,}", f"{one.fpga.flip_flops:,}", f"{one.fpga.block_rams:,}",
+         f"{one.fpga.fmax_mhz:.1f}" if one.fpga.fmax_mhz else NOTHING,
+         "; ".join(filter(None, (one.fpga.note, "" if one.fpga.fits else "larger than the device"))))
+        for name, one in blocks.items() if one.fpga])
+
+
+def _storage(geometry: Geometry) -> Section:
+    """The Tracker's entries by field, all banks, against the paper's 19 KB."""
+    tracker = geometry.tracker
+    entries = tracker.sets * tracker.ways
+    fields = {"valid": 1, "tag (wg_msb, wf_id)": tracker.tag_bits, "smallest address": tracker.address_bits,
+              "byte count": tracker.count_bits}
+    rows = [(name, str(bits), f"{entries * bits:,}", f"{entries * bits / 8:,.0f}") for name, bits in fields.items()]
+    paper = sum(fields.values())
+    rows.append((f"the paper's fields (19 KB are {PAPER_BYTES:,} bytes)", str(paper), f"{entries * paper:,}",
+                 f"{entries * paper / 8:,.0f}"))
+    region = geometry.dma.region_bits
+    rows.append(("region (ours)", str(region), f"{entries * region:,}", f"{entries * region / 8:,.0f}"))
+    total = paper + region
+    rows.append(("all", str(total), f"{entries * total:,}", f"{entries * total / 8:,.0f}"))
+    return ("The Tracker's storage, all banks", ("field", "bits of an entry", "bits", "bytes"), rows)
+
+
+def _parts(block: BlockArea) -> Section:
+    rows = [(name, str(count), f"{area:,.0f}", f"{count * area:,.0f}") for name, (count, area) in block.parts.items()]
+    rows.sort(key=lambda row: -float(row[3].replace(",", "")))
+    return (f"Parts of {block.name}", ("module", "instances", "gate equivalents of one", "of all"), rows)
+
+
+def remarks(library: Library, node: Node) -> list[str]:
+    """What the figures mean."""
+    delay = library.gate_delay[0]
+    return [
+        (f"Library: {library.name}. One gate equivalent is the area of {library.nand2.name}; one gate delay is "
+         f"{1e3 * delay:.0f} ps here, an inverter ({library.inverter.name}) that drives four of its kind (FO4)."),
+        (f"Memories count as bits, not as gates; only those under {SMALL_WORDS} words are flip-flops. Registers "
+         f"of {GATED_BITS} bits and more with one enable have a gated clock."),
+        ("Logic depth: the longest path from a register's, memory's or port's output to the next one's input, without "
+         f"wires. A memory read without clock is part of it, at {MEMORY_GATE_DELAYS_PER_DOUBLING} gate delays per "
+         "doubling of its words. Cycle: the same with flip-flop delay, set-up time and the access time of clocked "
+         "memories."),
+        (f"Area and clock: an estimate for {node.name}: {node.gate_um2:.4f} µm² per gate equivalent (rows "
+         f"{UTILISATION:.0%} full), {node.bit_um2:.4f} µm² per memory bit (array efficiency {ARRAY_EFFICIENCY:.0%}); a "
+         f"gate delay of {FO4_PS_PER_UM} ps/µm x {GATE_LENGTH_UM} µm = {node.gate_delay_ps:.1f} ps, a cycle of "
+         f"{WIRES_AND_SKEW} x its gate delays, for wires and skew. Sources: `sim_models/area/node.py`."),
+    ]
+
+
+def print_areas(blocks: dict[str, BlockArea], geometry: Geometry, library: Library, console: Console) -> None:
+    node = Node()
+    for title, columns, rows in sections(blocks, geometry, library, node):
+        print_table(title, columns, rows, console)
+    for remark in remarks(library, node):
+        console.print(remark, style="dim")
+
+
+def print_sweeps(sweeps: Sequence[Sweep], console: Console) -> None:
+    for one in sweeps:
+        columns = (one.size, *(f"{name}\n{figure}" for name in one.blocks
+                               for figure in ("gate equivalents", "memory bits", "logic depth")))
+        print_table(f"Sweep of {one.size}", columns, [
+            (str(value), *(cell for results in one.blocks.values() for cell in (
+                f"{results[place].gate_equivalents:,.0f}", f"{results[place].memory_bits:,}",
+                f"{results[place].logic_depth:.1f}"))) for place, value in enumerate(one.values)], console)
+
+
+def markdown(blocks: dict[str, BlockArea], geometry: Geometry, library: Library, command: str) -> str:
+    """The page."""
+    node = Node()
+    sizes = ", ".join(f"{name} {value}" for part in asdict(geometry).values() for name, value in part.items())
+    lines = ["# Area and timing", "", f"Printed by `{command}`.", "", f"Geometry: {sizes}.", ""]
+    lines += [f"- {remark}" for remark in remarks(library, node)] + [""]
+    for title, columns, rows in sections(blocks, geometry, library, node):
+        lines += [f"## {title}", "", "| " + " | ".join(columns) + " |", "|---" + "|--:" * (len(columns) - 1) + "|"]
+        lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows] + [""]
+    return "\n".join(lines)

@@ -1,0 +1,74 @@
+"""Blocks over the values of one size, as figures and as a plot."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rtl.geometry import Geometry
+from sim_models.errors import BadInput
+from sim_models.geometry_option import changed
+
+from .liberty import Library
+from .measure import BlockArea, measure
+
+
+@dataclass(frozen=True)
+class Sweep:
+    size: str
+    values: tuple[int, ...]
+    blocks: dict[str, tuple[BlockArea, ...]]  #: one result per value
+
+    def to_json(self) -> dict:
+        return {"size": self.size, "values": list(self.values),
+                "blocks": {name: {"gate_equivalents": [round(one.gate_equivalents, 1) for one in results],
+                                  "memory_bits": [one.memory_bits for one in results],
+                                  "logic_depth": [round(one.logic_depth, 2) for one in results]}
+                           for name, results in self.blocks.items()}}
+
+
+def sweep(blocks: Sequence[str], geometry: Geometry, size: str, values: Sequence[int], library: Library,
+          progress: Callable[[str, float], None] = lambda name, fraction: None) -> Sweep:
+    """Raises GeometryError, before any work, if one of the values cannot be."""
+    geometries = [changed(geometry, {size: value}) for value in values]
+    results: dict[str, list[BlockArea]] = {block: [] for block in blocks}
+    for place, each in enumerate(geometries):
+        for block in blocks:
+            results[block].append(measure(block, each, library, fpga=False))
+        progress(f"{size}", (place + 1) / len(geometries))
+    return Sweep(size, tuple(values), {block: tuple(found) for block, found in results.items()})
+
+
+def check_plot(path: str) -> Path:
+    """Raises BadInput."""
+    target = Path(path)
+    if target.suffix not in (".svg", ".png", ".pdf"):
+        raise BadInput(f"--plot {path!r}: the name has to end in .svg, .png or .pdf")
+    if not target.resolve().parent.is_dir():
+        raise BadInput(f"--plot {path!r}: folder {str(target.resolve().parent)!r} does not exist")
+    return target
+
+
+def plot(sweeps: Sequence[Sweep], path: Path) -> None:
+    """Area above, logic depth below; a column per size."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    matplotlib.rcParams["svg.hashsalt"] = "t3"  # the same figures give the same file
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(2, len(sweeps), figsize=(1 + 3 * len(sweeps), 5.5), squeeze=False, sharex="col",
+                                   layout="constrained")
+    for column, one in enumerate(sweeps):
+        for name, results in one.blocks.items():
+            axes[0][column].plot(one.values, [result.gate_equivalents / 1e3 for result in results], "o-", label=name)
+            axes[1][column].plot(one.values, [result.logic_depth for result in results], "o-", label=name)
+        axes[1][column].set_xlabel(one.size)
+        axes[1][column].set_xscale("log", base=2)
+        axes[1][column].set_xticks(one.values, [str(value) for value in one.values], minor=False)
+        axes[0][column].set_ylim(bottom=0)
+        axes[1][column].set_ylim(bottom=0)
+    axes[0][0].set_ylabel("area (thousand gate equivalents)")
+    axes[1][0].set_ylabel("logic depth (gate delays)")
+    axes[0][0].legend()
+    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+    pyplot.close(figure)

@@ -1,0 +1,179 @@
+"""From a module's Verilog to a netlist of library cells, flip-flops and memories."""
+
+import json
+import re
+import shutil
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from sim_models.cosim.cache import cached, digest
+
+from . import yosys
+from .liberty import Library
+
+SMALL_WORDS = 8  #: a memory of fewer words is made of flip-flops, as no memory generator would make it
+TARGET_GATE_DELAYS = 30  #: what the mapper sizes its gates for
+
+#: Registers of as many bits with one enable get a gated clock, as in every flow for silicon, rather than a multiplexer
+#: per bit. OSU018 has no clock gate (and its latch has no area), so a flip-flop and a NAND2 with inverter stand for it.
+GATED_BITS = 8
+CLOCK_GATE = "clock_gate"
+
+#: How logic is mapped, the small first: Yosys's own script for the library, whose restructuring turns long carry trees
+#: into chains, or one that keeps the trees. A block takes the first that meets the target.
+EFFORTS = {
+    "area": "",
+    "speed": "strash; ifraig; scorr; dch -f; map -B 0.9 -D {target}; topo; buffer -c; topo; upsize; dnsize",
+}
+
+_MODULE = re.compile(r"^module (\S+?) ?\(.*?^endmodule\n", re.MULTILINE | re.DOTALL)
+_INSTANCE = re.compile(r"^  (\w+) (\\\S+ |\w+) \(\n", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What stays a memory."""
+
+    name: str
+    words: int
+    width: int  #: bits
+    read_ports: int
+    write_ports: int
+    clocked: bool  #: the read address is registered, as in an SRAM; otherwise it is a register file
+
+    @property
+    def bits(self) -> int:
+        return self.words * self.width
+
+
+@dataclass(frozen=True)
+class Netlist:
+    """A module mapped to a library, flat but for `black_boxes`; Yosys's JSON of one module."""
+
+    name: str
+    module: dict
+    library: Library
+
+    @cached_property
+    def cells(self) -> dict[str, int]:
+        """Type: number, of everything in it."""
+        found: dict[str, int] = {}
+        for cell in self.module["cells"].values():
+            found[cell["type"]] = found.get(cell["type"], 0) + 1
+        return found
+
+    @cached_property
+    def memories(self) -> tuple[Memory, ...]:
+        found = []
+        for name, cell in self.module["cells"].items():
+            if cell["type"] == "$mem_v2":
+                value = {key: int(bits, 2) for key, bits in cell["parameters"].items()
+                         if key not in ("MEMID", "INIT") and set(bits) <= {"0", "1"}}
+                found.append(Memory(name.lstrip("\\"), value["SIZE"], value["WIDTH"], value["RD_PORTS"],
+                                    value["WR_PORTS"], bool(value["RD_CLK_ENABLE"])))
+        return tuple(sorted(found, key=lambda memory: memory.name))
+
+    @property
+    def flip_flops(self) -> int:
+        return sum(count for name, count in self.cells.items()
+                   if name in self.library.cells and self.library.cells[name].clock)
+
+    def gate_equivalents(self, flip_flops: bool = True) -> float:
+        """Area of the mapped cells in NAND2 gates of the same library; memories and black boxes count nothing."""
+        known = self.library.cells
+        total = sum(known[name].area * count for name, count in self.cells.items()
+                    if name in known and (flip_flops or not known[name].clock))
+        gate = self.library.flip_flop.area + self.library.nand2.area + self.library.inverter.area
+        return (total + gate * self.clock_gates) / self.library.nand2.area
+
+    @property
+    def clock_gates(self) -> int:
+        return self.cells.get(CLOCK_GATE, 0)
+
+
+def modules(text: str) -> dict[str, str]:
+    """Name: text, of every module of a Verilog file."""
+    return {found[1].lstrip("\\"): found[0] for found in _MODULE.finditer(text)}
+
+
+def instances(text: str, known: dict[str, str]) -> dict[str, str]:
+    """Name: module, of the instances in one module's text."""
+    return {name.strip(" \\"): module for module, name in _INSTANCE.findall(text) if module in known}
+
+
+def with_children(known: dict[str, str], name: str) -> str:
+    """The text of a module and of all below it, each once."""
+    wanted, waiting = [], [name]
+    while waiting:
+        module = waiting.pop()
+        if module not in wanted:
+            wanted.append(module)
+            waiting += instances(known[module], known).values()
+    return "\n".join(known[module] for module in sorted(wanted))
+
+
+def synthesise(text: str, top: str, library: Library, black_boxes: tuple[str, ...] = (),
+               effort: str = "area") -> Netlist:
+    """Map `top` to the library; from the cache if nothing changed."""
+    target = round(1000 * TARGET_GATE_DELAYS * library.gate_delay[0])
+    commands = EFFORTS[effort].format(target=target)
+    mapping = f"abc -liberty library.lib -D {target} -constr abc.constr{' -script abc.script' if commands else ''}"
+    boxes = f"blackbox {' '.join(black_boxes)}\n" if black_boxes else ""
+    # Initial values are dropped: silicon has none, what must start defined has a reset. `share` and `fsm` are Yosys's
+    # default optimisations; memories are kept until they are known to be small.
+    script = f"""read_verilog design.v
+{boxes}hierarchy -top {top}
+proc -norom
+flatten
+opt_expr
+opt_clean
+opt -nodffe -nosdff
+fsm
+opt
+wreduce
+peepopt
+opt_clean
+alumacc
+share
+opt
+memory -nomap
+opt_clean
+select -set small t:$mem_v2 r:SIZE<{SMALL_WORDS} %i
+memory_map @small
+opt -fast -full
+opt -full
+techmap -map +/choices/sklansky.v
+techmap
+opt -fast
+setattr -unset init w:*
+dfflegalize -cell $_DFF_P_ x -cell $_DFFE_PP_ x
+clockgate -pos {CLOCK_GATE} enable:clock:gated -min_net_size {GATED_BITS}
+dfflegalize -cell $_DFF_P_ x
+dfflibmap -liberty library.lib
+opt_clean
+{mapping}
+opt_clean -purge
+write_json netlist.json
+"""
+    constraints = (f"set_driving_cell {library.inverter.name}\n"
+                   f"set_load {4 * next(iter(library.inverter.loads.values())):.4f} [all_outputs]\n")
+    liberty = library.path.read_text(encoding="utf-8", errors="replace")
+
+    def make(folder: Path) -> None:
+        work = folder / "work"
+        work.mkdir()
+        (work / "design.v").write_text(text)
+        (work / "library.lib").write_text(liberty)
+        (work / "abc.constr").write_text(constraints)
+        (work / "abc.script").write_text(commands.replace("; ", "\n") + "\n")
+        yosys.run_yosys(script, work)
+        module = json.loads((work / "netlist.json").read_text())["modules"][top]
+        for cell in module["cells"].values():
+            cell.pop("attributes", None)
+        (folder / "netlist.json").write_text(json.dumps(module))
+        shutil.rmtree(work)
+
+    key = digest(text, top, script, commands, constraints, liberty, yosys.version("yosys"))
+    entry = cached(f"netlist-{key}", make)
+    return Netlist(top, json.loads((entry / "netlist.json").read_text()), library)

@@ -1,0 +1,257 @@
+"""Static timing of mapped netlists: the longest path between registers, by the library's own delay tables.
+
+Wires cost nothing, the clock is ideal, and a block's ports are taken for registers of its neighbours. Rising and
+falling edges are followed apart, transition times with them.
+"""
+
+import math
+from collections import deque
+from dataclasses import dataclass
+
+from .liberty import Cell
+from .synthesis import CLOCK_GATE, Netlist
+
+#: Reading a memory takes this many gate delays for each doubling of its words: decoder, word line, bit line, sense
+#: amplifier. Amrutur and Horowitz (Speed and power scaling of SRAMs, JSSC 35(2), 2000) find 1.2 per doubling of a
+#: large one's size; small ones have relatively more around them.
+MEMORY_GATE_DELAYS_PER_DOUBLING = 2
+
+RISE, FALL = 0, 1
+
+
+@dataclass(frozen=True)
+class Path:
+    """The longest path, from where to where."""
+
+    start: str
+    end: str
+    gates: tuple[str, ...]  #: types of the cells on the way
+
+    @property
+    def levels(self) -> int:
+        return len(self.gates)
+
+
+@dataclass(frozen=True)
+class Timing:
+    """In ns of the library."""
+
+    logic_ns: float  #: from a register's output (or memory's, or input) to the next register's input
+    path: Path  #: of logic_ns
+    period_ns: float  #: with the flip-flop's delay and set-up time, and the access time of a memory that is read
+    period_path: Path
+
+
+@dataclass
+class _Gate:
+    type: str
+    inputs: dict[str, int]
+    outputs: dict[str, int]
+    cell: Cell | None  #: None: a memory read without a clock
+    delay_ns: float = 0.0  #: of such a read
+
+
+class Graph:
+    """Nets and gates of a netlist and of those that it instantiates."""
+
+    def __init__(self, top: Netlist, parts: dict[str, Netlist]) -> None:
+        self.library = top.library
+        self.gates: list[_Gate] = []
+        self.registers: list[tuple[_Gate, str]] = []  #: flip-flop, its name
+        self.memory_reads: list[tuple[int, float]] = []  #: net that a clocked read drives, access time
+        self.ends: dict[int, str] = {}  #: nets that a memory or an output takes: by name
+        self._parts = parts
+        self._names: dict[int, str] = {}
+        self._same: dict[int, int] = {}
+        self._count = 0
+        nets: dict[int, int] = {}
+        self._place(top, nets, "")
+        self.inputs = [self.net(nets[bit]) for port in top.module["ports"].values() if port["direction"] == "input"
+                       for bit in port["bits"] if bit in nets]
+        for name, port in top.module["ports"].items():
+            if port["direction"] == "output":
+                self.ends |= {nets[bit]: f"output {name}" for bit in port["bits"] if bit in nets}
+        self.outputs = {self.net(nets[bit]) for port in top.module["ports"].values() if port["direction"] == "output"
+                        for bit in port["bits"] if bit in nets}
+        self.ends = {self.net(net): name for net, name in self.ends.items()}
+
+    def net(self, number: int) -> int:
+        while number in self._same:
+            number = self._same[number]
+        return number
+
+    def name(self, number: int) -> str:
+        return self._names.get(number, "?")
+
+    def _place(self, netlist: Netlist, nets: dict[int, int], prefix: str) -> None:
+        def at(bit: int | str) -> int:
+            """Constants are nets that nobody drives."""
+            if bit not in nets or isinstance(bit, str):
+                self._count += 1
+                if isinstance(bit, str):
+                    return self._count
+                nets[bit] = self._count
+            return nets[bit]
+
+        for name, entry in netlist.module["netnames"].items():
+            if not entry.get("hide_name"):
+                for index, bit in enumerate(entry["bits"]):
+                    if isinstance(bit, int):
+                        label = prefix + name + (f"[{index}]" if len(entry["bits"]) > 1 else "")
+                        number = at(bit)
+                        if number not in self._names or len(label) < len(self._names[number]):
+                            self._names[number] = label
+        for name, cell in netlist.module["cells"].items():
+            pins = cell["connections"]
+            if cell["type"] == "$mem_v2":
+                self._memory(name, cell, at, prefix)
+            elif cell["type"] == CLOCK_GATE:
+                self.ends[at(pins["enable"][0])] = f"clock gate {prefix}{name}"
+            elif cell["type"] in self._parts:
+                part = self._parts[cell["type"]]
+                inner: dict[int, int] = {}
+                for port, bits in pins.items():
+                    for outside, inside in zip(bits, part.module["ports"][port]["bits"]):
+                        if isinstance(inside, int):
+                            if inside in inner:
+                                self._join(inner[inside], at(outside))
+                            else:
+                                inner[inside] = at(outside)
+                self._place(part, inner, f"{prefix}{name}.")
+            elif cell["type"] in self.library.cells:
+                known = self.library.cells[cell["type"]]
+                gate = _Gate(cell["type"], {pin: at(pins[pin][0]) for pin in known.loads if pin in pins},
+                             {pin: at(pins[pin][0]) for pin in known.arcs if pins.get(pin)}, known)
+                if known.clock:
+                    self.registers.append((gate, prefix + name))
+                else:
+                    self.gates.append(gate)
+
+    def _join(self, one: int, other: int) -> None:
+        one, other = self.net(one), self.net(other)
+        if one != other:
+            self._same[other] = one
+
+    def _memory(self, name: str, cell: dict, at, prefix: str) -> None:
+        pins, value = cell["connections"], cell["parameters"]
+        words, ports, width, address_bits = (int(value[key], 2) for key in ("SIZE", "RD_PORTS", "WIDTH", "ABITS"))
+        access = MEMORY_GATE_DELAYS_PER_DOUBLING * math.log2(max(2, words)) * self.library.gate_delay[0]
+        label = f"memory {prefix}{name}"
+        for pin in ("WR_EN", "WR_ADDR", "WR_DATA"):
+            self.ends |= {at(bit): label for bit in pins[pin] if isinstance(bit, int)}
+        clocked = value["RD_CLK_ENABLE"][::-1]
+        for port in range(ports):
+            address = pins["RD_ADDR"][port * address_bits:(port + 1) * address_bits]
+            data = pins["RD_DATA"][port * width:(port + 1) * width]
+            outputs = {str(i): at(bit) for i, bit in enumerate(data) if isinstance(bit, int)}
+            if clocked[port] == "1":
+                self.ends |= {at(bit): label for bit in (*address, pins["RD_EN"][port]) if isinstance(bit, int)}
+                self.memory_reads += [(net, access) for net in outputs.values()]
+            else:
+                inputs = {str(i): at(bit) for i, bit in enumerate(address) if isinstance(bit, int)}
+                self.gates.append(_Gate("memory read", inputs, outputs, None, access))
+
+
+def analyse(top: Netlist, parts: dict[str, Netlist] | None = None) -> Timing:
+    """The longest paths of a netlist; `parts` are the netlists of the modules that it instantiates."""
+    graph = Graph(top, parts or {})
+    logic_ns, path = _longest(graph, registers=False)
+    period_ns, period_path = _longest(graph, registers=True)
+    return Timing(logic_ns, path, period_ns, period_path)
+
+
+def _longest(graph: Graph, registers: bool) -> tuple[float, Path]:
+    """With `registers` their delays and set-up times and the access times of memories count."""
+    library, net = graph.library, graph.net
+    delay, slew = library.gate_delay
+    output_load = 4 * next(iter(library.inverter.loads.values()))
+    loads: dict[int, float] = dict.fromkeys(graph.outputs, output_load)
+    takers: dict[int, list[_Gate]] = {}
+    waiting: dict[int, int] = {}
+    for gate in graph.gates:
+        waiting[id(gate)] = 0
+        for pin, number in gate.inputs.items():
+            number = net(number)
+            loads[number] = loads.get(number, 0.0) + (gate.cell.loads[pin] if gate.cell else library.inverter.loads[
+                next(iter(library.inverter.loads))])
+            takers.setdefault(number, []).append(gate)
+            waiting[id(gate)] += 1
+    ends = dict(graph.ends)
+    for gate, _ in graph.registers:
+        for pin, number in gate.inputs.items():
+            if pin != gate.cell.clock:
+                loads[net(number)] = loads.get(net(number), 0.0) + gate.cell.loads[pin]
+                ends.setdefault(net(number), graph.name(net(next(iter(gate.outputs.values())))))
+
+    # Per net: arrival and transition time of its rise and fall, and (gate, net, edge) that it came from.
+    arrival: dict[int, list[tuple[float, float]]] = {}
+    origin: dict[tuple[int, int], tuple[_Gate, int, int]] = {}
+    for number in graph.inputs:
+        arrival[number] = [(2 * delay if registers else 0.0, slew)] * 2
+    for number, access in graph.memory_reads:
+        arrival[net(number)] = [(access if registers else 0.0, slew)] * 2
+    for gate, _ in graph.registers:
+        for pin, number in gate.outputs.items():
+            number = net(number)
+            arrival[number] = [(0.0, slew)] * 2
+            if registers:
+                arc, load = gate.cell.arcs[pin][0], loads.get(number, 0.0)
+                arrival[number] = [(arc.rise.at(load, slew), arc.rise_slew.at(load, slew)),
+                                   (arc.fall.at(load, slew), arc.fall_slew.at(load, slew))]
+
+    known = deque(number for number in set(takers) if number in arrival)
+    driven = {net(number) for gate in graph.gates for number in gate.outputs.values()}
+    known.extend(number for number in set(takers) if number not in arrival and number not in driven)  # constants
+    while known:
+        for gate in takers.get(known.popleft(), ()):
+            waiting[id(gate)] -= 1
+            if waiting[id(gate)] == 0:
+                _propagate(gate, net, loads, arrival, origin, slew)
+                known.extend(dict.fromkeys(net(number) for number in gate.outputs.values()))
+
+    longest, where = 0.0, None
+    setup = library.flip_flop.setup_ns if registers else 0.0
+    for number in ends:
+        for edge, (time, _) in enumerate(arrival.get(number, ())):
+            if time + setup > longest:
+                longest, where = time + setup, (number, edge)
+    if where is None:
+        return 0.0, Path("", "", ())
+    end, gates = where[0], []
+    number, edge = where
+    while (number, edge) in origin:
+        gate, number, edge = origin[number, edge]
+        gates.append(gate.type)
+    return longest, Path(graph.name(number), ends[end], tuple(reversed(gates)))
+
+
+def _propagate(gate: _Gate, net, loads, arrival, origin, slew: float) -> None:
+    """The latest rise and fall of each of a gate's outputs."""
+    for pin, output in gate.outputs.items():
+        output = net(output)
+        best: list[tuple[float, float] | None] = [None, None]
+        for edge, time, after, source in _arrivals(gate, pin, loads.get(output, 0.0), net, arrival, slew):
+            known = best[edge]
+            if known is None or time > known[0]:
+                best[edge] = (time, after)
+                origin[output, edge] = (gate, *source)
+        if any(best):
+            arrival[output] = [edge or (0.0, slew) for edge in best]
+
+
+def _arrivals(gate: _Gate, pin: str, load: float, net, arrival, slew: float):
+    """(edge, time, transition time, (net and edge that cause it)) of every way through the gate to `pin`."""
+    if gate.cell is None:
+        for number in map(net, gate.inputs.values()):
+            for edge, (time, _) in enumerate(arrival.get(number, ())):
+                yield edge, time + gate.delay_ns, slew, (number, edge)
+        return
+    for arc in gate.cell.arcs[pin]:
+        if arc.source not in gate.inputs:
+            continue
+        number = net(gate.inputs[arc.source])
+        for edge, (time, before) in enumerate(arrival.get(number, ())):
+            if arc.inverting is not (edge == RISE):  # the output rises
+                yield RISE, time + arc.rise.at(load, before), arc.rise_slew.at(load, before), (number, edge)
+            if arc.inverting is not (edge == FALL):
+                yield FALL, time + arc.fall.at(load, before), arc.fall_slew.at(load, before), (number, edge)

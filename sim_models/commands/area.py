@@ -1,0 +1,99 @@
+"""`t3 area`: what the blocks cost in silicon and on an FPGA, and how fast they can run."""
+
+from typing import Annotated
+
+import typer
+
+from sim_models.commands.options import GeometryOption, JsonOption, MachineOption
+from sim_models.errors import BadInput
+
+
+def area(
+    block: Annotated[str, typer.Argument(metavar="[BLOCK,...|all]", help="Blocks, or all.")] = "all",
+    geometry: GeometryOption = None,
+    machine: MachineOption = "t3-table1",
+    sweep: Annotated[list[str] | None, typer.Option(
+        "--sweep", metavar="SIZE=N,N,...", help="Values of one size; may be given for several sizes.")] = None,
+    plot: Annotated[str | None, typer.Option(metavar="FILE", help="The sweep as a plot: .svg, .png or .pdf.")] = None,
+    fpga: Annotated[bool, typer.Option("--fpga/--no-fpga", help="Place and route on an ECP5, too.")] = True,
+    library: Annotated[str | None, typer.Option(
+        metavar="FILE", help="Standard cells in Liberty format, instead of OSU018.")] = None,
+    markdown: Annotated[str | None, typer.Option(metavar="FILE", help="The tables as a page.")] = None,
+    record: Annotated[bool, typer.Option(
+        "--record", help="Measure the simulation's speed, too, and append to docs/history.jsonl.")] = False,
+    compare: Annotated[bool, typer.Option("--compare", help="Changes since the last recorded commit.")] = False,
+    json: JsonOption = None,
+) -> None:
+    """Memory bits, flip-flops, gate equivalents, logic depth, clock; FPGA resources and Fmax."""
+    from pathlib import Path
+
+    from sim_models.area import yosys
+    from sim_models.area.liberty import find_library, load_library
+    from sim_models.geometry_option import changed, parse_sizes, parse_sweep
+    from sim_models.machine import load_machine
+    from sim_models.results import check_json_target, write_json
+    from sim_models.verilog.write import chosen_blocks
+
+    check_json_target(json)
+    check_json_target(markdown)
+    blocks = tuple(dict.fromkeys(name for part in block.split(",") for name in chosen_blocks(part.strip())))
+    sizes = changed(load_machine(machine).geometry(), parse_sizes(geometry))
+    swept = [parse_sweep(text) for text in sweep or ()]
+    for size, values in swept:
+        for value in values:
+            changed(sizes, {size: value})
+    if plot is not None and not swept:
+        raise BadInput("--plot needs --sweep")
+    if swept and (record or compare or markdown):
+        raise BadInput("--sweep goes with --plot and --json only")
+
+    from sim_models.area.sweep import check_plot
+
+    target = check_plot(plot) if plot is not None else None
+    cells = load_library(find_library(library))
+    for tool in ("yosys", "nextpnr-ecp5") if fpga and not swept else ("yosys",):
+        yosys.version(tool)
+
+    from sim_models.area import history, report
+    from sim_models.area.measure import measure
+    from sim_models.area.node import Node
+    from sim_models.area.sweep import plot as draw
+    from sim_models.area.sweep import sweep as run_sweep
+    from sim_models.report import output_console, progress_bar
+
+    if swept:
+        with progress_bar([size for size, _ in swept]) as progress:
+            sweeps = [run_sweep(blocks, sizes, size, values, cells, progress) for size, values in swept]
+        if target is not None:
+            draw(sweeps, target)
+        if json is not None:
+            write_json({"library": cells.name, "sweeps": [one.to_json() for one in sweeps]}, json)
+        if json != "-":
+            report.print_sweeps(sweeps, output_console())
+        return
+
+    with progress_bar(blocks) as progress:
+        results = {name: measure(name, sizes, cells, fpga=fpga, progress=progress) for name in blocks}
+    if markdown is not None:
+        options = "" if fpga else " --no-fpga"
+        options += f" --geometry {geometry}" if geometry else ""
+        text = report.markdown(results, sizes, cells, f"t3 area {block}{options} --markdown FILE")
+        Path(markdown).write_text(text, encoding="utf-8")
+    if record:
+        from sim_models.bench import run_bench
+
+        speed = run_bench(load_machine(machine), engines=("lockstep",), cycles=20_000).cycles_per_second
+        history.append(history.entry(results, cells.name, speed.get("lockstep")))
+    if json is not None:
+        node = Node()
+        write_json({"library": {"name": cells.name, "gate_delay_ps": round(1e3 * cells.gate_delay[0], 2),
+                                "nand2": cells.nand2.name, "nand2_area": cells.nand2.area},
+                    "blocks": {name: one.to_json(node) for name, one in results.items()}}, json)
+    if json == "-":
+        return
+    if compare:
+        known = history.read()
+        lines = history.changes(known[-1], history.entry(results, cells.name, None)) if known else []
+        print("\n".join(lines) if lines else "nothing changed" if known else "nothing recorded")
+        return
+    report.print_areas(results, sizes, cells, output_console())

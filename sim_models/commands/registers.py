@@ -1,0 +1,30 @@
+"""`t3 registers`: the register map of the configuration bus."""
+
+from typing import Annotated
+
+import typer
+
+from sim_models.commands.options import GeometryOption, JsonOption, MachineOption
+from sim_models.errors import BadInput
+
+
+def registers(
+    form: Annotated[str, typer.Option("--format", metavar="markdown|html|c", help="What to print.")] = "markdown",
+    geometry: GeometryOption = None,
+    machine: MachineOption = "t3-table1",
+    json: JsonOption = None,
+) -> None:
+    """Print the register map: as Markdown, as an HTML page, or as a C header."""
+    from sim_models.geometry_option import changed, parse_sizes
+    from sim_models.machine import load_machine
+    from sim_models.register_map import FORMATS, to_json
+    from sim_models.results import check_json_target, write_json
+
+    if form not in FORMATS:
+        raise BadInput(f"--format {form!r} is unknown: allowed are {', '.join(FORMATS)}")
+    check_json_target(json)
+    sizes = changed(load_machine(machine).geometry(), parse_sizes(geometry))
+    if json is not None:
+        write_json(to_json(sizes), json)
+    if json != "-":
+        print(FORMATS[form][0](sizes), end="")

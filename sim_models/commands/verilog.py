@@ -1,0 +1,43 @@
+"""`t3 verilog`: the blocks as files for other tools."""
+
+from typing import Annotated
+
+import typer
+
+from sim_models.commands.options import GeometryOption, JsonOption, MachineOption
+
+
+def verilog(
+    block: Annotated[str, typer.Argument(metavar="[BLOCK|all]", help="A block, or all.")] = "all",
+    out: Annotated[str, typer.Option("--out", metavar="DIR", help="Folder for the files; made if need be.")] = "",
+    geometry: GeometryOption = None,
+    machine: MachineOption = "t3-table1",
+    check: Annotated[bool, typer.Option("--check", help="Lint with Verilator, read with Yosys and Icarus.")] = False,
+    json: JsonOption = None,
+) -> None:
+    """Write Verilog, ports and parameters as JSON, a FuseSoC core, lint waivers and the register map."""
+    from pathlib import Path
+
+    from sim_models.errors import BadInput
+    from sim_models.geometry_option import changed, parse_sizes
+    from sim_models.machine import load_machine
+    from sim_models.results import check_json_target, write_json
+    from sim_models.verilog.write import chosen_blocks, write_verilog
+
+    if not out:
+        raise BadInput("--out DIR is needed: the folder for the files")
+    check_json_target(json)
+    blocks = chosen_blocks(block)
+    sizes = changed(load_machine(machine).geometry(), parse_sizes(geometry))
+
+    from sim_models.report import output_console, print_pairs, progress_bar
+
+    with progress_bar(blocks) as progress:
+        verdicts = write_verilog(blocks, sizes, Path(out), check, progress)
+    files = {name: f"{name}.v" for name in blocks}
+    if json is not None:
+        write_json({"folder": str(Path(out).resolve()), "files": files, "checks": verdicts}, json)
+    if json != "-":
+        told = {name: ", ".join(f"{tool} {words}" for tool, words in verdicts[name].items()) if check else file
+                for name, file in files.items()}
+        print_pairs(f"Verilog in {out}", told.items(), output_console())
