@@ -9,7 +9,7 @@ python := $(VENV)/bin/python
 stamp  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help run test cocotb alu-exhaustive lint clean setup prerequisites
+.PHONY: help run test cocotb alu-exhaustive library lint clean setup prerequisites
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,6 +26,9 @@ cocotb: setup  ## cocotb testbenches; options: BLOCK=tracker SEED=7 WAVES=1 SIM=
 
 alu-exhaustive: setup  ## every one of the 2^32 fp16 operand pairs of the near-memory ALU (minutes)
 	$(python) -m sim_models.alu_exhaustive
+
+library:  ## standard cells for `t3 area`: Debian's OSU018 (GPL, so not part of this project), into build/library
+	@mkdir -p build/library && cd build/library && apt-get download qflow-tech-osu018 && dpkg-deb -x qflow-tech-osu018_*.deb .
 
 lint: setup  ## ruff
 	$(python) -m ruff check .

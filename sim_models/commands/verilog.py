@@ -30,7 +30,7 @@ def verilog(
     blocks = chosen_blocks(block)
     sizes = changed(load_machine(machine).geometry(), parse_sizes(geometry))
 
-    from sim_models.report import output_console, print_pairs, progress_bar
+    from sim_models.report import output_console, print_table, progress_bar
 
     with progress_bar(blocks) as progress:
         verdicts = write_verilog(blocks, sizes, Path(out), check, progress)
@@ -38,6 +38,6 @@ def verilog(
     if json is not None:
         write_json({"folder": str(Path(out).resolve()), "files": files, "checks": verdicts}, json)
     if json != "-":
-        told = {name: ", ".join(f"{tool} {words}" for tool, words in verdicts[name].items()) if check else file
-                for name, file in files.items()}
-        print_pairs(f"Verilog in {out}", told.items(), output_console())
+        tools = tuple(next(iter(verdicts.values()))) if check else ()
+        print_table(f"Verilog in {out}", ("block", "file", *tools),
+                    [(name, file, *verdicts.get(name, {}).values()) for name, file in files.items()], output_console())
