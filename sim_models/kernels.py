@@ -1,11 +1,12 @@
-"""The kernels that every technique is made of, simulated one at a time: a GEMM or a collective alone on the GPU, or a
-GEMM fused with its reduce-scatter on the RTL.
+"""The kernels that every technique is made of, simulated one at a time: a GEMM or a collective alone on the GPU, a GEMM
+fused with its reduce-scatter on the RTL, or the all-gather after it, through the same RTL.
 
 Sizes in bytes. What comes out depends on machine, workload, kernel and seed only.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
 
@@ -23,17 +24,32 @@ Progress = Callable[[float], None]
 
 GEMM, REDUCE_SCATTER, REDUCE_SCATTER_NMC, ALL_GATHER = "gemm", "reduce-scatter", "reduce-scatter-nmc", "all-gather"
 COLLECTIVES = (REDUCE_SCATTER, REDUCE_SCATTER_NMC, ALL_GATHER)
-_FUSED = "fused-"
+_FUSED, _GATHER, _STAGED = "fused-", "gather-", "-staged"
 _MOST_WINDOWS = 8192
 
 
-def fused_kernel(policy: str) -> str:
-    """Name of the fused kernel under an arbitration policy of the RTL."""
-    return _FUSED + policy
+def fused_kernel(policy: str, staged: bool = False) -> str:
+    """Name of the fused kernel under an arbitration policy of the RTL; `staged`: its first chunk goes through local
+    memory where that pays (`staging_pays`)."""
+    return _FUSED + policy + (_STAGED if staged else "")
+
+
+def gather_kernel(policy: str) -> str:
+    """Name of the all-gather that follows a fused kernel, through the RTL's arbiters."""
+    return _GATHER + policy
 
 
 def is_fused(kernel: str) -> bool:
     return kernel.startswith(_FUSED)
+
+
+def is_collective(kernel: str) -> bool:
+    """Whether the output's size alone decides, not the GEMM's depth."""
+    return kernel in COLLECTIVES or kernel.startswith(_GATHER)
+
+
+def needs_rtl(kernel: str) -> bool:
+    return kernel.startswith((_FUSED, _GATHER))
 
 
 @dataclass(frozen=True)
@@ -60,23 +76,18 @@ class IsolatedKernel:
 
 @dataclass(frozen=True)
 class FusedKernel:
-    """GEMM and reduce-scatter fused on the RTL, then the all-gather through the same arbiters; memory cycles."""
+    """GEMM and reduce-scatter fused on the RTL; memory cycles."""
 
     gemm_cycles: int  #: until the last workgroup has finished
-    fused_cycles: int  #: until the last tile is reduced
-    gather_cycles: int
+    cycles: int  #: until the last tile is reduced
     rs_start: int  #: cycle of the first packet
     dram: dict[str, int]
     unit_cycles: tuple[int, ...]
     waited: tuple[int, ...]
     units: int  #: workgroups that the GPU runs at once
     details: dict  #: the RTL's counters and what the hardware chose
-    traffic: Traffic | None = None  #: of the fused part
+    traffic: Traffic | None = None
     host_seconds: float = field(default=0.0, compare=False)
-
-    @property
-    def cycles(self) -> int:
-        return self.fused_cycles + self.gather_cycles
 
 
 Kernel = IsolatedKernel | FusedKernel
@@ -124,8 +135,10 @@ def simulate(kernel: str, machine: Machine, workload: Workload, progress: Progre
         result = IsolatedKernel(ran.ns, ran.cycles, ran.dram, exchange_ns=ran.exchange_ns)
     elif kernel == GEMM:
         result = _gemm(machine, workload, progress, recorder)
-    else:
+    elif is_fused(kernel):
         result = _fused(kernel.removeprefix(_FUSED), machine, workload, progress, seed, recorder)
+    else:
+        result = _gather(kernel.removeprefix(_GATHER), machine, workload, progress)
     return replace(result, host_seconds=time.perf_counter() - started)
 
 
@@ -158,36 +171,57 @@ def rtl_library(geometry: Geometry):
     return gpu_library(geometry)
 
 
-def _fused(policy: str, machine: Machine, workload: Workload, progress: Progress, seed: int,
-           recorder: Recorder | None) -> FusedKernel:
+def staging_pays(machine: Machine, workload: Workload) -> bool:
+    """Whether the first chunk is better staged in local memory: if the GEMM, computing without a stall, outlasts a
+    link-bound ring. Then what its stores to the link cost the units counts; else the ring's early start does."""
+    tiling = simulation.make_tiling(machine, workload)
+    shape, gpu = simulation.gemm_shape(machine, workload, tiling, fused=True), machine.gpu
+    stages = -(-tiling.tiles // (gpu.compute_units * gpu.workgroups_per_cu))
+    compute = stages * (shape.prologue_cycles + shape.k * shape.cycles_per_k + shape.epilogue_cycles)
+    return compute / machine.memory_clock_ghz > collectives.ring_time_ns(machine, workload.output_bytes, workload.tp)
+
+
+@contextmanager
+def _fused_run(policy: str, machine: Machine, workload: Workload, options: simulation.Options) -> Iterator[FusedRun]:
+    """One mirrored GPU, programmed and ready."""
     from .cosim.gpu import compiled_gpu, model_ports
     simulation.make_tiling(machine, workload)  # refuse before the work
     library = rtl_library(machine.geometry())
     with compiled_gpu(library) as backend:
         backend.reset()
-        run = FusedRun(machine, workload, [backend], model_ports(library.ports, machine.geometry()),
-                       Policy.of(policy, machine), options=simulation.Options(seed=seed))
+        yield FusedRun(machine, workload, [backend], model_ports(library.ports, machine.geometry()),
+                       Policy.of(policy, machine), options=options)
+
+
+def _fused(kernel: str, machine: Machine, workload: Workload, progress: Progress, seed: int,
+           recorder: Recorder | None) -> FusedKernel:
+    staged = kernel.endswith(_STAGED) and staging_pays(machine, workload)
+    with _fused_run(kernel.removesuffix(_STAGED), machine, workload, simulation.Options(seed, staged)) as run:
 
         def after_batch(fraction: float) -> None:
             if recorder:
                 recorder.look(run.now, run.sim.mem.total_bytes[0])
-            progress(0.7 * fraction)
+            progress(fraction)
 
         run.run(after_batch, _batch(recorder))
-        end = run.now
-        record = recorder.finish(end, run.sim.mem.total_bytes[0]) if recorder else None
-        gemms.settle(run.sim.gemm, 0, end)
+        gemms.settle(run.sim.gemm, 0, run.now)
         threshold, occupancy = run.chosen_threshold()
         details = {"rtl_counters": run.counters(), "chosen_threshold": threshold, "producer_mean_occupancy": occupancy,
-                   "slices": run.tiling.slices,
+                   "slices": run.tiling.slices, "staged_first_chunk": staged,
                    "largest_wg_offset": int(run.tiling.max_wg_offset(run.spaces[0].device)),
                    "window_blocked_cycles": int(run.sim.control.blocked_cycles[0])}
-        gather = run.all_gather(lambda fraction: progress(0.7 + 0.3 * fraction))
         return FusedKernel(
-            gemm_cycles=int(run.sim.gemm.finish_time[0]), fused_cycles=end, gather_cycles=gather,
+            gemm_cycles=int(run.sim.gemm.finish_time[0]), cycles=run.now,
             rs_start=max(0, int(run.sim.control.rs_start[0])), dram=_dram(run.sim),
             unit_cycles=tuple(run.sim.gemm.accounted[0].tolist()), waited=tuple(run.sim.mem.waited[0].tolist()),
-            units=run.sim.gemm.state.shape[1], details=details, traffic=record)
+            units=run.sim.gemm.state.shape[1], details=details,
+            traffic=recorder.finish(run.now, run.sim.mem.total_bytes[0]) if recorder else None)
+
+
+def _gather(policy: str, machine: Machine, workload: Workload, progress: Progress) -> IsolatedKernel:
+    with _fused_run(policy, machine, workload, simulation.Options()) as run:
+        cycles = run.all_gather(progress)
+        return IsolatedKernel(cycles / machine.memory_clock_ghz, cycles, _dram(run.sim))
 
 
 def _dram(sim: lockstep.Sim, device: int = 0) -> dict[str, int]:

@@ -13,22 +13,31 @@ from .workloads import Workload
 
 Progress = Callable[[str, float], None]
 
-#: Arbitration of the fused techniques.
-POLICIES = {"t3": "round_robin", "t3-mca": "mca"}
+
+@dataclass(frozen=True)
+class Fusion:
+    """How a technique fuses GEMM and reduce-scatter."""
+
+    policy: str  #: the arbiters'
+    staged: bool = False  #: the first chunk goes through local memory where that pays
+
+
+FUSIONS = {"t3": Fusion("round_robin"), "t3-mca": Fusion("mca"), "t3-mca+": Fusion("mca", staged=True)}
 BUILD = "build the RTL"
 
 
 def kernels_of(technique: str) -> tuple[str, ...]:
     """Names of the kernels that a technique's result is made of."""
-    if technique in POLICIES:
-        return GEMM, kernels.fused_kernel(POLICIES[technique])
+    fusion = FUSIONS.get(technique)
+    if fusion:
+        return GEMM, kernels.fused_kernel(fusion.policy, fusion.staged), kernels.gather_kernel(fusion.policy)
     return GEMM, REDUCE_SCATTER_NMC if technique == "ideal-rs-nmc" else REDUCE_SCATTER, ALL_GATHER
 
 
 def technique_result(technique: str, done: Mapping[str, Kernel], clock_ghz: float) -> TechniqueResult:
     """A technique from its kernels on a machine with this memory clock."""
     parts = [done[name] for name in kernels_of(technique)]
-    return _fused(technique, *parts, clock_ghz) if technique in POLICIES else _in_turn(technique, *parts)
+    return _fused(technique, *parts, clock_ghz) if technique in FUSIONS else _in_turn(technique, *parts)
 
 
 def _in_turn(name: str, gemm: IsolatedKernel, scatter: IsolatedKernel, gather: IsolatedKernel) -> TechniqueResult:
@@ -46,15 +55,18 @@ def _in_turn(name: str, gemm: IsolatedKernel, scatter: IsolatedKernel, gather: I
         host_seconds=sum(kernel.host_seconds for kernel in simulated), loss_ns=loss)
 
 
-def _fused(name: str, alone: IsolatedKernel, fused: FusedKernel, clock: float) -> TechniqueResult:
+def _fused(name: str, alone: IsolatedKernel, fused: FusedKernel, gather: IsolatedKernel,
+           clock: float) -> TechniqueResult:
     loss = losses.attribute(
         alone_cycles=alone.ns * clock, alone_units=np.array(alone.unit_cycles), alone_waited=np.array(alone.waited),
         fused_finish=fused.gemm_cycles, fused_units=np.array(fused.unit_cycles), fused_waited=np.array(fused.waited),
-        end=fused.fused_cycles, gather=fused.gather_cycles, units=fused.units)
+        end=fused.cycles, gather=gather.ns * clock, units=fused.units)
     return TechniqueResult(
-        name=name, total_ns=fused.cycles / clock, gemm_ns=fused.gemm_cycles / clock,
-        rs_ns=(fused.fused_cycles - fused.rs_start) / clock, ag_ns=fused.gather_cycles / clock, dram=fused.dram,
-        mc_cycles=fused.cycles, rtl_in_loop=True, host_seconds=fused.host_seconds,
+        name=name, total_ns=fused.cycles / clock + gather.ns, gemm_ns=fused.gemm_cycles / clock,
+        rs_ns=(fused.cycles - fused.rs_start) / clock, ag_ns=gather.ns,
+        dram={stream: fused.dram[stream] + gather.dram[stream] for stream in DRAM_STREAMS},
+        mc_cycles=fused.cycles + gather.simulated_cycles, rtl_in_loop=True,
+        host_seconds=fused.host_seconds + gather.host_seconds,
         loss_ns={cause: cycles / clock for cause, cycles in loss.items()}, details=fused.details)
 
 
@@ -89,7 +101,7 @@ def run_sublayer(workload: Workload, machine: Machine, techniques: Sequence[str]
     Raises SimulationError, ToolchainError, and what machine and tiling refuse.
     """
     simulation.make_tiling(machine, workload)  # refuse before the work
-    if any(name in POLICIES for name in techniques):
+    if any(name in FUSIONS for name in techniques):
         progress(BUILD, 0.0)
         kernels.rtl_library(machine.geometry())
         progress(BUILD, 1.0)

@@ -8,7 +8,7 @@ from sim_models.commands.options import JsonOption, MachineOption, SeedOption, w
 from sim_models.errors import BadInput
 
 #: `results.TECHNIQUES`, written out so that `--help` need not import it.
-DEFAULT_TECHNIQUES = ("sequential", "t3", "t3-mca", "ideal-overlap", "ideal-rs-nmc")
+DEFAULT_TECHNIQUES = ("sequential", "t3", "t3-mca", "t3-mca+", "ideal-overlap", "ideal-rs-nmc")
 
 
 def run(

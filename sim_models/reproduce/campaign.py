@@ -71,7 +71,7 @@ def reproduce(figures: Sequence[Figure], setup: Setup, out: Path, jobs: int, mon
 
     tasks: dict[Figure, list[KernelTask]] = {figure: list(figure.tasks(setup)) for figure in figures}
     needed = [task for wanted in tasks.values() for task in wanted]
-    warm_up = WarmUpTask(setup.machine, any(kernels.is_fused(task.kernel) for task in needed))
+    warm_up = WarmUpTask(setup.machine, any(kernels.needs_rtl(task.kernel) for task in needed))
     outcome = run_tasks(needed, Store(out / "cache"), jobs, monitor, warm_up)
     chapters = [_evaluate(figure, wanted, setup, outcome) for figure, wanted in tasks.items()]
     campaign = Campaign(setup, chapters, outcome, jobs, _provenance(setup))

@@ -113,26 +113,26 @@ class KernelTask:
         shape = self.workload
         name = f"{self.kernel}-{shape.m}x{shape.n}x{shape.k}-{shape.tp}"
         asked = json.dumps(self.description, sort_keys=True)
-        return f"{name}-{_digest(asked, source_digest(kernels.is_fused(self.kernel)))}"
+        return f"{name}-{_digest(asked, source_digest(kernels.needs_rtl(self.kernel)))}"
 
     @property
     def label(self) -> str:
         shape = self.workload
-        size = f"{shape.m}x{shape.n}" + (f"x{shape.k}" if self.kernel not in kernels.COLLECTIVES else "")
+        size = f"{shape.m}x{shape.n}" + (f"x{shape.k}" if not kernels.is_collective(self.kernel) else "")
         return f"{self.kernel} {size} on {shape.tp} GPUs"
 
     @property
     def seconds(self) -> float:
         g, r = gemm_ns(self.machine, self.workload), ring_ns(self.machine, self.workload)
         clock = self.machine.memory_clock_ghz
-        if kernels.is_fused(self.kernel):
-            return (max(g, r) + r) * clock / FUSED_CYCLES_PER_SECOND
+        if kernels.needs_rtl(self.kernel):
+            return (max(g, r) if kernels.is_fused(self.kernel) else r) * clock / FUSED_CYCLES_PER_SECOND
         gpus = 1 if self.mirrored else self.workload.tp
         return (gpus * r if self.kernel in kernels.COLLECTIVES else g) * clock / BASELINE_CYCLES_PER_SECOND
 
     @property
     def requires(self) -> tuple[BuildTask, ...]:
-        return (BuildTask(self.machine.geometry()),) if kernels.is_fused(self.kernel) else ()
+        return (BuildTask(self.machine.geometry()),) if kernels.needs_rtl(self.kernel) else ()
 
     def run(self, progress: Callable[[float], None]) -> kernels.Kernel:
         return kernels.simulate(self.kernel, self.machine, self.workload, progress, self.seed, self.mirrored,
@@ -144,7 +144,7 @@ def kernel_task(kernel: str, machine: Machine, workload: Workload, seed: int = 0
     """The task of one kernel, the same for all that give the same result: of a sub-layer's name only the layout of its
     weights matters, and the depth of the GEMM does not change a collective."""
     sublayer, k = "gemm" if workload.weights_transposed else "ip", workload.k
-    if kernel in kernels.COLLECTIVES:
+    if kernels.is_collective(kernel):
         sublayer, k = "gemm", 1
     return KernelTask(kernel, machine.model_copy(update={"name": "-"}),
                       replace(workload, model="custom", sublayer=sublayer, k=k), seed, mirrored, window_cycles)

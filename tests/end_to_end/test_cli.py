@@ -71,7 +71,7 @@ def test_run_without_arguments(calls, capsys):
     (workload, machine, techniques, seed), = calls
     assert (workload.m, workload.n, workload.k, workload.tp) == (8192, 4256, 2128, 8)
     assert machine.name == "t3-table1"
-    assert techniques == ("sequential", "t3", "t3-mca", "ideal-overlap", "ideal-rs-nmc") == tuple(TECHNIQUES)
+    assert techniques == ("sequential", "t3", "t3-mca", "t3-mca+", "ideal-overlap", "ideal-rs-nmc") == tuple(TECHNIQUES)
     assert seed == 0
     printed = capsys.readouterr()
     assert "T-NLG FC-2, TP=8: M=8192 N=4256 K=2128, fp16, 8 GPUs" in printed.out

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from sim_models import gemm, losses, memory
+from sim_models import gemm, kernels, losses, memory
 from sim_models.machine import load_machine
 from sim_models.results import TECHNIQUES
 from sim_models.techniques import run_sublayer
-from sim_models.workloads import gemm_workload
+from sim_models.workloads import gemm_workload, paper_workloads
 
 N = 4
 
@@ -37,7 +37,7 @@ def test_traffic_is_the_closed_form_in_chunks(result):
 def test_fused_runs_lie_between_ideal_and_sequential(result):
     times = {name: one.total_ns for name, one in result.techniques.items()}
     assert times["ideal-rs-nmc"] <= times["ideal-overlap"] < times["sequential"]
-    for name in ("t3", "t3-mca"):
+    for name in ("t3", "t3-mca", "t3-mca+"):
         assert times["ideal-rs-nmc"] * 0.98 < times[name] < times["sequential"]
         assert result.techniques[name].rtl_in_loop and result.techniques[name].mc_cycles > 0
 
@@ -50,6 +50,20 @@ def test_hardware_counters_are_the_layer(result):
         assert counters["commands"] == tiles * (N - 2) // N
         assert counters["lines"] == counters["commands"] * 128
         assert counters["set_full_stall"] == 0
+
+
+def test_the_first_chunk_is_staged_where_the_gemm_outlasts_the_ring():
+    machine = load_machine()
+    staged = {(w.model, w.sublayer, w.tp) for w in paper_workloads() if kernels.staging_pays(machine, w)}
+    assert ("t-nlg", "fc2", 8) in staged and ("t-nlg", "op", 8) not in staged and ("t-nlg", "fc2", 16) not in staged
+    shape = gemm_workload("2048x1024x2048", N)
+    name = kernels.fused_kernel("mca", staged=True)
+    assert kernels.staging_pays(machine, shape)
+    run = kernels.simulate(name, machine, shape)
+    assert run.details["staged_first_chunk"]
+    chunk = shape.output_bytes // N
+    assert (run.dram["gemm_write"], run.dram["rs_read"], run.dram["rs_write"]) == (N * chunk, (N - 1) * chunk,
+                                                                                    (N - 1) * chunk)
 
 
 def test_attribution_sums_whatever_the_counts(seed):

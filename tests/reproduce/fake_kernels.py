@@ -33,11 +33,11 @@ def fake_kernel(task: KernelTask) -> Kernel:
     busy = tuple(g * units if name == "compute" else 0 for name in STATES)
     waited = (0,) * len(PURPOSES)
     if kernels.is_fused(task.kernel):
-        gemm = round(g * SLOWDOWN[task.kernel.removeprefix("fused-")])
+        gemm = round(g * SLOWDOWN[task.kernel.removeprefix("fused-").removesuffix("-staged")])
         end = max(gemm, r)
         dram = _dram(gemm_read=n * chunk / 2, gemm_write=(n - 1) * chunk, rs_read=(n - 2) * chunk,
-                     rs_write=(n - 1) * chunk, ag_read=(n - 1) * chunk, ag_write=(n - 1) * chunk)
-        return FusedKernel(gemm, end, r, 100, dram, busy, waited, units,
+                     rs_write=(n - 1) * chunk)
+        return FusedKernel(gemm, end, 100, dram, busy, waited, units,
                            {"chosen_threshold": 30, "producer_mean_occupancy": 12.5, "rtl_counters": {"triggers": 1},
                             "slices": 1, "largest_wg_offset": 1, "window_blocked_cycles": 0},
                            _traffic(task, end, dram), host_seconds=2.0)
@@ -46,7 +46,7 @@ def fake_kernel(task: KernelTask) -> Kernel:
         kernels.REDUCE_SCATTER: _dram(rs_read=(2 * n - 1) * chunk, rs_write=n * chunk),
         kernels.REDUCE_SCATTER_NMC: _dram(rs_read=(n - 1) * chunk, rs_write=(n - 1) * chunk),
         kernels.ALL_GATHER: _dram(ag_read=(n - 1) * chunk, ag_write=(n - 1) * chunk),
-    }[task.kernel]
+    }["all-gather" if task.kernel.startswith("gather-") else task.kernel]
     cycles = {kernels.GEMM: g, kernels.REDUCE_SCATTER: round(r * (1 + 0.47 / (n - 1)))}.get(task.kernel, r)
     return IsolatedKernel(float(cycles), cycles, dram, busy, waited, float(r), _traffic(task, cycles, dram),
                           host_seconds=1.0)
