@@ -116,16 +116,35 @@ def enqueue(config, channel, cycle, row, bank, line, op, token):
         if channel.writes == 0:
             channel.write_waits_since = cycle
         channel.writes += 1
+    wake = NEVER
     if item(channel, "hit", place) < 0:
         below_limit = last < 0 or item(channel, "hits_served", bank) < config.row_hit_limit
         if item(channel, "open_row", bank) == row and below_limit:
             _set_hit(channel, side, banks, bank, entry)
+            if side == channel.direction:
+                wake = max(item(channel, "column_ready", (LANES if op else 0) + bank), cycle)
+                channel.column_next = min(channel.column_next, wake)
         elif last < 0:  # one more bank that wants a row
-            channel.row_next = cycle
-    channel.column_next = min(channel.column_next, cycle)
+            channel.row_next = wake = cycle
     if side == WRITES and channel.writes + PREPARE == config.write_high:
-        channel.row_next = cycle
-    channel.next_cycle = min(channel.next_cycle, cycle)
+        channel.row_next = wake = cycle
+    channel.next_cycle = min(channel.next_cycle, min(wake, max(_next_turn(config, channel), cycle)))
+
+
+@inlined
+def _next_turn(config, channel):
+    """Earliest cycle in which `_choose_direction` may decide otherwise than last, if no more requests come or go."""
+    if channel.draining:
+        return 0 if channel.drain_left <= 0 else NEVER
+    if channel.writes == 0:
+        return 0 if channel.direction == WRITES else NEVER
+    if channel.reads == 0:
+        return 0 if channel.direction == READS else NEVER
+    if channel.direction == WRITES:
+        return 0
+    if channel.read_quota > 0:
+        return NEVER
+    return 0 if channel.writes >= config.write_high else channel.write_waits_since + config.write_wait_limit
 
 
 @inlined
@@ -229,6 +248,18 @@ def _choose_mixed_column(config, channel, cycle, side, hits, foreign):
     return (best & (LANES - 1) if best < NEVER else -1), earliest
 
 
+@inlined
+def _next_column(config, channel, cycle, side, bank):
+    """No later than the next column command of `side` after one of `bank` in `cycle`."""
+    hits = channel.hit_read if side == READS else channel.hit_write
+    group = ((1 << (1 << config.bank_bits)) - 1) << (bank >> config.bank_bits << config.bank_bits)
+    if hits & ~group or channel.foreign:
+        return cycle + 1
+    if hits == 0:
+        return NEVER
+    return item(channel, "column_ready", side * LANES + bank)
+
+
 @compiled
 def _choose_row(config, channel, cycle, side, candidates, earliest):
     """(bank of the oldest request that an ACT or PRE helps now or -1, no later than the cycle of one otherwise)."""
@@ -304,7 +335,7 @@ def step(config, channel, cycle):
                 token = _finish(config, channel, side, bank, entry)
                 if item(channel, "hit", side * banks + bank) < 0:
                     channel.row_next = cycle
-            channel.column_next = cycle + 1
+            channel.column_next = _next_column(config, channel, cycle, side, bank)
         else:
             channel.column_next = earliest
 
@@ -335,7 +366,8 @@ def step(config, channel, cycle):
                 activate(config, channel, cycle, bank, row)
                 _set_hit(channel, READS, banks, bank, _find_hit(channel, item(channel, "head", bank), row))
                 _set_hit(channel, WRITES, banks, bank, _find_hit(channel, item(channel, "head", banks + bank), row))
-                channel.column_next = min(channel.column_next, cycle + 1)
+                channel.column_next = min(channel.column_next,
+                                          cycle + max(1, min(config.act_to_read, config.act_to_write)))
                 if channel.log_entries:
                     log_command(channel, cycle, ACT, bank, row)
             channel.row_next = cycle + 1
@@ -343,8 +375,5 @@ def step(config, channel, cycle):
             channel.row_next = earliest
 
     following = min(min(channel.column_next, channel.row_next), channel.refresh_due)
-    if channel.writes and channel.reads and not channel.draining:
-        # a drain may begin by the clock alone
-        following = min(following, channel.write_waits_since + config.write_wait_limit)
-    channel.next_cycle = max(following, cycle + 1)
+    channel.next_cycle = max(min(following, _next_turn(config, channel)), cycle + 1)
     return token
