@@ -1,4 +1,4 @@
-"""`t3 hbm-replay`: the DRAM model alone on a request trace."""
+"""`t3 hbm-replay`: the DRAM model alone on a request trace, or against other simulators on recorded ones."""
 
 from typing import Annotated
 
@@ -9,13 +9,17 @@ from sim_models.errors import BadInput
 
 
 def hbm_replay(
-    trace: Annotated[str, typer.Argument(
-        metavar="TRACE", help="Lines `0xADDRESS READ|WRITE CYCLE`: byte address, operation, earliest cycle.")],
+    trace: Annotated[str | None, typer.Argument(
+        metavar="TRACE", help="Lines `0xADDRESS READ|WRITE CYCLE`: byte address, operation, earliest cycle; or the "
+        "name of a recorded workload, such as seq_rd.")] = None,
     machine: Annotated[str, typer.Option(
         "--machine", metavar="NAME|FILE", help="A machine by name, or a TOML file; its first channel is replayed.",
     )] = "hbm2-reference",
-    config: Annotated[str, typer.Option(
-        metavar="NAME", help="A variation of the machine's timing and address map, for example ccdwl4.")] = "base",
+    config: Annotated[str | None, typer.Option(
+        metavar="NAME", help="A variation of the machine's timing and address map, for example ccdwl4; base (with "
+        "--all: every one) if not given.")] = None,
+    every: Annotated[bool, typer.Option(
+        "--all", help="Replay every recorded workload and compare with DRAMsim3 and Ramulator 2.")] = False,
     json: JsonOption = None,
 ) -> None:
     """Replay a request trace on one DRAM channel and count what it took."""
@@ -24,20 +28,47 @@ def hbm_replay(
     from sim_models.machine import load_machine
     from sim_models.results import check_json_target, write_json
 
-    if not Path(trace).is_file():
-        raise BadInput(f"trace {trace!r} is not a file")
+    if every == (trace is not None):
+        raise BadInput("one of TRACE and --all is needed" if trace is None else
+                       f"TRACE {trace!r} and --all do not go together")
+    recorded_name = trace is not None and not Path(trace).is_file()
+    if recorded_name:
+        from sim_models.hbm import recorded
+
+        if trace not in recorded.workloads():
+            raise BadInput(f"trace {trace!r} is neither a file nor one of the recorded workloads "
+                           f"{', '.join(recorded.workloads())}")
     check_json_target(json)
     described = load_machine(machine)
 
     from sim_models.hbm.configurations import CONFIGS
-    from sim_models.hbm.replay import replay
-    from sim_models.hbm.trace import read_trace
     from sim_models.report import output_console, print_pairs, progress_bar
 
-    if config not in CONFIGS:
+    if config is not None and config not in CONFIGS:
         raise BadInput(f"--config {config!r} is unknown: allowed are {', '.join(CONFIGS)}")
+
+    if every:
+        from sim_models.hbm.report import print_validation
+        from sim_models.hbm.validation import validate, validate_micro, verdicts
+
+        configs = CONFIGS if config is None else [config]
+        with progress_bar(["replay"]) as progress:
+            rows = validate(described.dram, configs, progress=lambda share: progress("replay", share))
+        micro = validate_micro(described.dram, configs)
+        found = verdicts(rows, micro)
+        if json is not None:
+            write_json({"rows": [row.to_json() for row in rows], "micro": [row.to_json() for row in micro],
+                        "verdicts": [one.to_json() for one in found]}, json)
+        if json != "-":
+            print_validation(rows, micro, found, output_console())
+        return
+
+    from sim_models.hbm.replay import replay
+    from sim_models.hbm.trace import read_trace
+
+    config = config or "base"
     try:
-        requests = read_trace(Path(trace))
+        requests = recorded.trace(trace, config) if recorded_name else read_trace(Path(trace))
     except BadInput:
         raise
     except (ValueError, OverflowError) as error:  # no text, or numbers that no address can have

@@ -70,7 +70,7 @@ def replay_trace(trace: Trace, dram: Dram, progress: Callable[[int], None] | Non
     reference = dram.scheduler == "dramsim3"
     front, mates = dramsim3.make_front(dram), np.full(n, -1, np.int64)
     config, channel = state.config[0], state.channels[0]
-    begin = time.perf_counter()
+    begin = time.process_time()
     i, cycle, end = 0, 0, 0
     while True:
         stop = min(i + CHUNK_REQUESTS, n)
@@ -86,7 +86,7 @@ def replay_trace(trace: Trace, dram: Dram, progress: Callable[[int], None] | Non
             break
     if reference:
         end = int(front["end"][0])
-    return Replayed(accepted, done, end, time.perf_counter() - begin, state)
+    return Replayed(accepted, done, end, time.process_time() - begin, state)
 
 
 def warm_up(dram: Dram) -> None:
@@ -108,10 +108,15 @@ class ReplayResult:
     refreshes: int
     reads: int  #: served by DRAM
     writes: int
-    host_seconds: float  #: without compilation
+    host_seconds: float  #: processor time without compilation
+
+    @property
+    def requests_per_second(self) -> float:
+        """Of the host's processor time."""
+        return self.requests / self.host_seconds if self.host_seconds > 0 else 0.0
 
     def to_json(self) -> dict[str, float]:
-        return asdict(self)
+        return {**asdict(self), "requests_per_second": self.requests_per_second}
 
 
 def replay(trace: Trace | Path | str, dram: Dram, config: str = "base",

@@ -1,7 +1,7 @@
-"""The request traces named in workloads.json (same folder).
+"""The request traces named in workloads.json.
 
 Every random number comes from SplitMix64 written out below (not from numpy's generators), so the traces are the same
-bytes for ever; expected.json has their SHA-256.
+bytes for ever; results.json has their SHA-256.
 
 Geometry: 1 channel, 4 bank groups x 4 banks, 32768 rows, 32 columns of 64 B per row (2 KiB page), 1 GiB. MAP is the
 address map, most significant field first: "ro_bg_ba_co" or "ro_ba_co_bg" (bank group on the lowest bits).

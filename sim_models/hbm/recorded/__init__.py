@@ -1,0 +1,78 @@
+"""What two public cycle-level simulators made of this project's own request traces.
+
+DRAMsim3 (commit 29817593) and Ramulator 2.1 (commit c5b1c3a4), with the timings of the machine `hbm2-reference` and the
+variants of `configurations.CONFIGS`. The traces come from `traces.py` (its own random numbers, so the bytes never
+change).
+
+| file | content |
+|---|---|
+| `workloads.json` | one line per trace: name, kind, parameters |
+| `results.json` | SHA-256 of each trace; per workload and variant the counts of DRAMsim3 and of three Ramulators |
+| `micro.json` | request lists [R or W, bank group, bank, row, column, earliest cycle], the cycle of every command |
+
+The Ramulators are two schedulers (FRFCFS, RowHit) and two depths of the queue (32, 128). DRAMsim3's run of
+`conflict_wr` was stopped 1000 cycles after its last request was accepted, with 20 writes not yet done.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from sim_models.hbm.recorded import traces
+from sim_models.hbm.trace import Trace
+
+_FOLDER = Path(__file__).parent
+
+
+def _load(name: str) -> Any:
+    return json.loads((_FOLDER / name).read_text(encoding="utf-8"))
+
+
+@cache
+def workloads() -> dict[str, dict[str, Any]]:
+    """Name -> line of workloads.json."""
+    return {line["name"]: line for line in _load("workloads.json")}
+
+
+@cache
+def results() -> list[dict[str, Any]]:
+    """Lines of results.json: workload, config, DRAMsim3 and Ramulator2 (three of it, by name)."""
+    return _load("results.json")["results"]
+
+
+@cache
+def hashes() -> dict[str, str]:
+    """SHA-256 of each trace's file: by workload, or workload@map where the addresses depend on the map."""
+    return _load("results.json")["trace_sha256"]
+
+
+@cache
+def micro_cases() -> list[dict[str, Any]]:
+    """Cases of micro.json. Ramulator's front end takes one cycle, DRAMsim3's two."""
+    return _load("micro.json")
+
+
+def map_of(config: str) -> str:
+    """Address map of a configuration, as `traces` calls it."""
+    return "ro_ba_co_bg" if config.endswith("_bgil") else "ro_bg_ba_co"
+
+
+@cache
+def _trace(workload: str, address_map: str) -> Trace:
+    return Trace.of(*traces.trace(workloads()[workload], address_map))
+
+
+def trace(workload: str, config: str = "base") -> Trace:
+    """The trace of a workload, with the addresses of a configuration's map."""
+    mapped = workloads()[workload]["kind"] in traces.MAPPED
+    return _trace(workload, map_of(config) if mapped else map_of("base"))
+
+
+def sha256(workload: str, config: str = "base") -> str:
+    """Of the trace's file."""
+    text = traces.text(*traces.trace(workloads()[workload], map_of(config)))
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,39 @@
+"""`t3 hbm-replay --all` and by name."""
+
+import json
+
+import pytest
+
+from sim_models import cli
+
+
+def test_all_of_a_configuration(tmp_path, capsys):
+    target = tmp_path / "validation.json"
+    assert cli.main(["hbm-replay", "--all", "--config", "ccdwl4", "--json", str(target)]) == 0
+    printed = capsys.readouterr().out
+    assert "…" not in printed and max(map(len, printed.splitlines())) <= 120
+    for word in ("Bound by timing", "Loads below", "Bound by scheduling", "Micro cases", "gemm_2to1_paced", "Verdict"):
+        assert word in printed
+    payload = json.loads(target.read_text())
+    assert {row["config"] for row in payload["rows"]} == {"ccdwl4"} and len(payload["micro"]) == 9
+    assert all(one["met"] for one in payload["verdicts"] if "speed" not in one["target"])
+    assert {row["difference"] for row in payload["rows"] if row["workload"] != "conflict_wr"} == {0.0}
+
+
+def test_a_recorded_workload_by_name(capsys):
+    assert cli.main(["hbm-replay", "hits_1bg_rd", "--config", "ccdl4_bgil", "--json", "-"]) == 0
+    payload = json.loads(capsys.readouterr().out)
+    assert (payload["cycles"], payload["activates"]) == (431928, 444)
+    assert payload["requests_per_second"] == pytest.approx(100_000 / payload["host_seconds"])
+
+
+@pytest.mark.parametrize(("arguments", "words"), [
+    (["seq_rd", "--all"], "'seq_rd' and --all do not go together"),
+    (["seq"], "neither a file nor one of the recorded workloads seq_rd, seq_wr"),
+    (["--all", "--machine", "t3-table1"], "recorded results are for"),
+    (["--all", "--config", "ddr5"], "'ddr5' is unknown"),
+])
+def test_bad_input(capsys, arguments, words):
+    assert cli.main(["hbm-replay", *arguments]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == "" and words in printed.err and printed.err.count("\n") == 1
