@@ -39,6 +39,6 @@ def _decode(fields: dict, host_seconds: float) -> Kernel:
         traffic = Traffic(traffic["window_cycles"], tuple(map(tuple, traffic["windows"])))
     for name in ("unit_cycles", "waited"):
         fields[name] = tuple(fields[name])
-    kind = FusedKernel if "fused_cycles" in fields else IsolatedKernel
+    kind = FusedKernel if "gemm_cycles" in fields else IsolatedKernel
     return kind(**fields, traffic=traffic, host_seconds=host_seconds)
 

@@ -3,12 +3,16 @@
 import multiprocessing
 
 import pytest
-from fake_kernels import FakeTask
+from fake_kernels import FakeTask, fake_kernel
 
+from sim_models import kernels
 from sim_models.errors import Failure
 from sim_models.kernels import IsolatedKernel, Traffic
+from sim_models.machine import load_machine
 from sim_models.reproduce.runner import Monitor, run_tasks
 from sim_models.reproduce.store import Store
+from sim_models.reproduce.tasks import kernel_task
+from sim_models.workloads import gemm_workload
 
 
 class Watch(Monitor):
@@ -93,6 +97,15 @@ def test_what_must_come_first_must_work(tmp_path):
 def test_a_killed_worker_is_named(tmp_path):
     with pytest.raises(Failure, match="killed .* one of: task dies"):
         run_tasks([FakeTask("dies", fails="die")], Store(tmp_path), 1, Watch())
+
+
+@pytest.mark.parametrize("kernel", [kernels.GEMM, kernels.REDUCE_SCATTER, kernels.gather_kernel("mca"),
+                                    kernels.fused_kernel("mca", staged=True)])
+def test_every_kind_of_result_is_given_back(tmp_path, kernel):
+    store = Store(tmp_path)
+    task = kernel_task(kernel, load_machine(), gemm_workload("2048x1024x64", 4), window_cycles=100)
+    store.save(task, fake_kernel(task))
+    assert store.load(task) == fake_kernel(task)
 
 
 def test_store_gives_back_what_it_was_given_or_nothing(tmp_path):
