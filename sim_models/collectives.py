@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from . import bits, memory, queues, ring_kernel
+from . import bits, memory, queues, ring_kernel, simulation
 from . import link as links
 from .by_reference import by_reference
 from .errors import BadInput, Failure
@@ -78,8 +78,7 @@ def collective_sim(machine: Machine, size_bytes: int, devices: int, kind: str, m
     simulated, channels = 1 if mirrored else devices, geometry.channel.channels
     copy_base = -(-size_bytes // (1 << 20)) + devices << 20
     shape = ring_kernel.make_shape(machine, size_bytes, devices, kind, 0, copy_base, mirrored)
-    link_shape = links.LinkShape(machine.link.bandwidth_gb_per_s / clock, round(machine.link.latency_ns * clock),
-                                 float(machine.link.egress_buffer_bytes))
+    link_shape = simulation.link_shape(machine)
     return CollectiveSim(
         b=bits.request_bits(geometry), m=memory_map(geometry.channel),
         hbm=make_hbm(machine.dram, simulated * channels),

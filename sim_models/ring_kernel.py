@@ -5,9 +5,9 @@ and what arrives is written to memory; the next step starts when this one's data
 near-memory compute reads two copies per step from the second on and needs a last pass (two reads, one write). With
 it, arriving data are op-and-store updates and one read per step suffices (figure 10b).
 
-A step is element-wise: each workgroup loads its part of the chunk (of both copies, if it reduces), waits for all of it,
-stores the result, and makes room for the next workgroup when its stores are acknowledged. So a compute unit has no
-more in flight than its resident threads can hold, and pays the memory's latency once per workgroup.
+A step is element-wise: each workgroup computes its addresses, loads its part of the chunk (of both copies, if it
+reduces), waits for all of it, stores the result, and makes room for the next one when its stores are acknowledged. So a
+compute unit has no more in flight than its resident threads can hold, and pays the memory's latency once per workgroup.
 """
 
 from typing import NamedTuple
@@ -44,6 +44,7 @@ class RingShape(NamedTuple):
     workgroup_lines: int  # of the result
     port_line_cycles: float  # a 64-byte load or store through the compute unit's port
     hit_cycles: int  # from the cache to the compute unit and back
+    overhead_cycles: int  # of a workgroup's own instructions
     link_retry_cycles: int  # a store that found the link's buffer full tries again after this long
 
 
@@ -82,7 +83,8 @@ def make_shape(machine: Machine, size_bytes: int, devices: int, kind: str, data_
         compute_units=gpu.compute_units, places=kernel.workgroups_per_cu,
         workgroup_lines=kernel.workgroup_bytes // 64, port_line_cycles=64 / gpu.cu_bytes_per_ns * clock,
         hit_cycles=round(machine.llc.hit_latency_ns * clock),
-        link_retry_cycles=max(1, min(16, int(buffer_cycles / 4))))
+        overhead_cycles=round(kernel.workgroup_overhead_ns * clock),
+        link_retry_cycles=max(1, min(64, int(buffer_cycles / 8))))
 
 
 def make_ring(devices: int, shape: RingShape) -> RingState:
@@ -169,7 +171,7 @@ def serve(ring, shape, link, link_shape, compute, m, b, d, u, now):
             ring.lines[d, u, p] = lines
             ring.position[d, u, p] = 0
             ring.reading[d, u, p] = reads * lines
-            ring.ready[d, u, p] = now
+            ring.ready[d, u, p] = now + shape.overhead_cycles
         if ring.doing[d, u, p] == WAIT:
             continue
         if ring.ready[d, u, p] <= now:

@@ -83,10 +83,10 @@ def link_shape(machine: Machine) -> links.LinkShape:
                            float(machine.link.egress_buffer_bytes))
 
 
-def ring_shape(machine: Machine, workload: Workload, tiling: Tiling, collective: str) -> ring_kernel.RingShape:
-    """`collective`: reduce-scatter, reduce-scatter-nmc, all-gather."""
+def ring_shape(machine: Machine, workload: Workload, tiling: Tiling) -> ring_kernel.RingShape:
+    """The all-gather of the GEMM's output that follows a fused kernel."""
     at = Addresses.of(workload, tiling)
-    return ring_kernel.make_shape(machine, workload.output_bytes, workload.tp, collective, at.c, at.copies)
+    return ring_kernel.make_shape(machine, workload.output_bytes, workload.tp, "all-gather", at.c, at.copies)
 
 
 @dataclass
@@ -102,7 +102,7 @@ class Options:
 NO_PORTS = lockstep.Ports(*([np.zeros(1, np.int64)] * 10 + [0] * 6 + [np.zeros(1, np.int64)] * 7 + [0] * 6))
 
 
-def make_sim(machine: Machine, workload: Workload, tiling: Tiling, *, phase: int, collective: str = "all-gather",
+def make_sim(machine: Machine, workload: Workload, tiling: Tiling, *, phase: int,
              spaces: list[AddressSpace] = (), mirrored: bool = True, ports: lockstep.Ports = NO_PORTS,
              options: Options = Options()) -> lockstep.Sim:
     """State at cycle 0 of one kernel. `spaces`: one per simulated device of a fused run, else empty."""
@@ -112,7 +112,7 @@ def make_sim(machine: Machine, workload: Workload, tiling: Tiling, *, phase: int
     at = Addresses.of(workload, tiling)
     fused = bool(spaces)
     shape = gemm_shape(machine, workload, tiling, fused)
-    ring = ring_shape(machine, workload, tiling, collective)
+    ring = ring_shape(machine, workload, tiling)
     link = link_shape(machine)
     units = machine.gpu.compute_units * machine.gpu.workgroups_per_cu
     device = spaces[0].device if spaces else 0

@@ -139,6 +139,7 @@ class Collective(Section):
     kernel_launch_ns: NotNegative
     workgroups_per_cu: Annotated[int, Field(ge=1, le=64)]  #: of the copy or reduce kernel, resident at once
     workgroup_bytes: Annotated[int, Field(ge=64, le=65536, multiple_of=64)]  #: of the result, per workgroup
+    workgroup_overhead_ns: NotNegative  #: a workgroup's own instructions, before its loads and after them
 
 
 class Machine(Section):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sim_models import collectives
+from sim_models import collectives, memory
 from sim_models.errors import BadInput
 from sim_models.machine import load_machine
 from sim_models.ring_kernel import KINDS
@@ -56,12 +56,12 @@ def test_fewer_compute_units_take_longer(machine, kind):
 
 @pytest.mark.parametrize("units", [72, 64, 16, 8])
 def test_a_gemm_runs_on_fewer_compute_units(machine, units):
-    """Eight stages on 8 units, one on 64 and more, of this many tiles."""
+    """All tiles, in as many stages as the units need for them."""
     few = collectives.with_compute_units(machine, units)
-    sim, _ = run_kernel(few, "1024x1024x256", phase=0)
-    assert sim.gemm.finished[0] == 64 and sim.gemm.state.shape[1] == units
-    tile = sim.shape.cycles_per_k * 256
-    stages = -(-64 // units)
+    sim, _ = run_kernel(few, "2048x1024x256", phase=memory.GEMM)
+    tiles = 2048 * 1024 // (machine.gpu.tile_m * machine.gpu.tile_n)
+    assert sim.gemm.finished[0] == tiles and sim.gemm.state.shape[1] == units
+    tile, stages = sim.shape.cycles_per_k * 256, -(-tiles // units)
     assert stages * tile < sim.gemm.finish_time[0] < stages * (tile + 6000)
 
 

@@ -42,12 +42,14 @@ def chunks(kind: str, n: int) -> tuple[int, int]:
 def local_rate(machine: Machine) -> float:
     """Bytes of result per ns that one compute unit can reduce, from an idle memory: places over a workgroup's time.
 
-    Its loads of two copies leave through the port, memory answers, its stores leave and are acknowledged.
+    Its own instructions, its loads of two copies leave through the port, memory answers, its stores leave and are
+    acknowledged.
     """
     kernel, dram = machine.collective, machine.dram
     port = kernel.workgroup_bytes / machine.gpu.cu_bytes_per_ns
     memory = machine.llc.hit_latency_ns + machine.llc.fill_latency_ns + dram.trcdrd_cycles + dram.cl_cycles
-    return kernel.workgroups_per_cu * kernel.workgroup_bytes / (3 * port + memory + machine.llc.hit_latency_ns)
+    return kernel.workgroups_per_cu * kernel.workgroup_bytes / (
+        kernel.workgroup_overhead_ns + 3 * port + memory + machine.llc.hit_latency_ns)
 
 
 @kinds()

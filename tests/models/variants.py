@@ -21,7 +21,7 @@ def small_machine(machine: Machine) -> Machine:
 
 
 def run_kernel(machine: Machine, workload: Workload | str, devices: int = 4, **kernel) -> tuple[lockstep.Sim, int]:
-    """One kernel without RTL, to its end; (state, cycles). `kernel`: phase, collective."""
+    """One kernel without RTL, to its end; (state, cycles). `kernel`: phase."""
     if isinstance(workload, str):
         workload = gemm_workload(workload, devices)
     sim = simulation.make_sim(machine, workload, simulation.make_tiling(machine, workload), **kernel)
