@@ -1,6 +1,6 @@
 """Keeps DMA reads behind the tracked writes that a reordering DRAM queue still holds."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -9,19 +9,19 @@ from .geometry import Geometry
 
 
 def bucket_of(address, geometry: Geometry) -> Value:
-    """Bucket of a line: its number within the channel, folded with XOR.
+    """Bucket of a line: the number of its block (`interleave_bytes`) within the channel, folded with XOR.
 
-    The lowest channel-wide field of the block number is left out: on one channel it follows from the others
-    (the address map XORs the fields), and folding it in could cancel them.
+    Lines of one block share a bucket: a wavefront stores them one after the other, and apart they would take four
+    buckets in which other reads are held up. The lowest channel-wide field of the block number is left out: on one
+    channel it follows from the others (the address map XORs the fields), and folding it in could cancel them.
     """
     channel = geometry.channel
-    line_bits = (channel.request_bytes - 1).bit_length()
     block_bits = (channel.interleave_bytes - 1).bit_length()
     width = (channel.guard_buckets - 1).bit_length()
     if not width:
         return Const(0, 1)
     address = Value.cast(address)
-    folded = Cat(address[line_bits:block_bits], address[block_bits + channel.channel_bits:])
+    folded = address[block_bits + channel.channel_bits:]
     while len(folded) > width:
         half = width
         while 2 * half < len(folded):
@@ -31,7 +31,7 @@ def bucket_of(address, geometry: Geometry) -> Value:
 
 
 class OrderGuard(wiring.Component):
-    """Counts, per bucket of lines, the tracked writes granted but not yet retired by the DRAM.
+    """Counts, per bucket of blocks, the tracked writes granted but not yet retired by the DRAM.
 
     A trigger fires when a tile's last access was committed to the DRAM queue (T3 paper, section 4.2.2); the read
     it causes must not overtake that write in the queue. A read waits while its bucket holds a write; other

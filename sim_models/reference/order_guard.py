@@ -4,14 +4,12 @@ from rtl.geometry import Geometry
 
 
 def bucket_of(address: int, geometry: Geometry) -> int:
-    """Bucket of a line: its number within the channel, in fields as wide as a bucket number, XORed."""
+    """Bucket of a line: the number of its block within the channel, in fields as wide as a bucket number, XORed."""
     channel = geometry.channel
-    lines_per_block = channel.interleave_bytes // channel.request_bytes
-    block, offset = divmod(address, channel.interleave_bytes)
-    line = block // channel.channels * lines_per_block + offset // channel.request_bytes
+    block = address // channel.interleave_bytes // channel.channels
     bucket = 0
-    while line and channel.guard_buckets > 1:
-        line, field = divmod(line, channel.guard_buckets)
+    while block and channel.guard_buckets > 1:
+        block, field = divmod(block, channel.guard_buckets)
         bucket ^= field
     return bucket
 

@@ -84,7 +84,7 @@ def test_blocks_from_the_write_to_the_cycle_after_the_retirement(write, retired,
     dut = OrderGuard(geometry)
     simulator = Simulator(dut)
     simulator.add_clock(1e-9)
-    line, alias, other = 0x1000_0040, 0x1000_0040 + 3, 0x1000_0080
+    line, alias, other = 0x1000_0040, 0x1000_00C3, 0x1000_2040  # the same block; the next one of the channel
 
     async def run(ctx):
         await ctx.tick().until(dut.ready)
