@@ -151,6 +151,9 @@ class GpuTop(wiring.Component):
         m.submodules.merge = self._merge = merge = TriggerMerge(g)
         for channel, port in zip(self._memory, network.updates):
             wiring.connect(m, channel.updates, port)
+        tracked = [Signal(name=f"tracked_{region}") for region in range(g.dma.regions)]
+        m.d.comb += [there.eq((entry.kind == RegionKind.DMA) | (entry.kind == RegionKind.EVENT))
+                     for there, entry in zip(tracked, self._bus.descriptors)]
         self._banks = []
         for b in range(g.tracker.banks):
             bank = TrackerBank(g)
@@ -162,7 +165,7 @@ class GpuTop(wiring.Component):
             for region, entry in enumerate(self._bus.descriptors):
                 m.d.comb += [
                     bank.thresholds[region].eq(entry.threshold),
-                    bank.tracked[region].eq((entry.kind == RegionKind.DMA) | (entry.kind == RegionKind.EVENT)),
+                    bank.tracked[region].eq(tracked[region]),
                 ]
         self._counts["updates"] = _count(port.valid & port.ready for port in network.banks)
 

@@ -16,6 +16,7 @@ from .cache import cached, digest
 from .clock_enable import write_registers_in_place
 from .library import Library
 from .ports import PortMap
+from .shared_modules import share_modules
 from .toolchain import Toolchain, ToolchainError, find_toolchain, run_all
 from .verilog import generate_verilog
 from .wrapper import previous_clock, wrapper
@@ -27,7 +28,7 @@ _SELF_TEST_SECONDS = 100
 _UNIT_BYTES = 300_000
 
 VERILATOR_FLAGS = ("--cc", "-O3", "-Wno-fatal", "--x-assign", "fast", "--x-initial", "fast", "--no-assert",
-                   "--no-timing", "--output-split", "5000", "--output-split-cfuncs", "500")
+                   "--no-timing", "-fno-dfg-scoped", "--output-split", "5000", "--output-split-cfuncs", "500")
 #: For the code that every cycle runs.
 FAST_FLAGS = ("-O2",)
 #: Verilator puts what runs once (initial values, first settling) into files of their own.
@@ -71,7 +72,7 @@ def build(text: str, ports: PortMap, fast_flags: Sequence[str] = FAST_FLAGS,
           verilator_flags: Sequence[str] = VERILATOR_FLAGS) -> Library:
     """Compile Verilog into a library, or open the cached one. Raises ToolchainError."""
     tools = find_toolchain()
-    text = write_registers_in_place(text)
+    text = share_modules(write_registers_in_place(text))
     sources = [wrapper(ports, one_evaluation) for one_evaluation in (True, False)]
     key = digest(text, ports.to_json(), *sources, *tools.identity, *verilator_flags, *fast_flags, *SLOW_FLAGS,
                  *COMMON_FLAGS)

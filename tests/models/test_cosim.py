@@ -16,13 +16,15 @@ from numba import njit
 
 from rtl import layouts
 from rtl.geometry import ChannelGeometry, Geometry
+from rtl.two_entry_queue import TwoEntryQueue
 from sim_models.cosim import build as build_module
-from sim_models.cosim import cache, lanes, toolchain
+from sim_models.cosim import cache, lanes, shared_modules, toolchain
 from sim_models.cosim.amaranth_backend import AmaranthBackend, pack, unpack
 from sim_models.cosim.build import build, build_component
 from sim_models.cosim.clock_enable import write_registers_in_place
 from sim_models.cosim.compiled import CompiledBackend
 from sim_models.cosim.ports import Lane, PortMap
+from sim_models.cosim.shared_modules import share_modules
 from sim_models.cosim.stimulus import checksum, random_stimulus
 from sim_models.cosim.toolchain import ToolchainError
 from sim_models.cosim.verilog import PortError, generate_verilog, port_map
@@ -77,6 +79,45 @@ class Add(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         m.d.comb += self.sum.eq(self.a + self.b)
+        return m
+
+
+class Adder(wiring.Component):
+    """Adds `step` to what comes through a queue, and counts it by its two lowest bits."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__({"input": In(stream.Signature(70)), "output": Out(stream.Signature(70)), "level": Out(3)})
+        self._step = step
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        m.submodules.queue = queue = TwoEntryQueue(70)
+        m.submodules.counts = counts = memory.Memory(shape=3, depth=4, init=[])
+        write, read = counts.write_port(), counts.read_port(domain="comb")
+        wiring.connect(m, wiring.flipped(self.input), queue.input)
+        m.d.comb += [
+            self.output.valid.eq(queue.output.valid), self.output.payload.eq(queue.output.payload + self._step),
+            queue.output.ready.eq(self.output.ready),
+            read.addr.eq(queue.output.payload), write.addr.eq(read.addr), write.data.eq(read.data + self._step),
+            write.en.eq(self.output.valid & self.output.ready), self.level.eq(read.data),
+        ]
+        return m
+
+
+class Adders(wiring.Component):
+    """Three equal adders, and one that adds something else."""
+
+    def __init__(self) -> None:
+        super().__init__({"inputs": In(stream.Signature(70)).array(4), "outputs": Out(stream.Signature(70)).array(4),
+                          "levels": Out(3).array(4)})
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        for number, step in enumerate((1, 1, 2, 1)):
+            m.submodules[f"adder_{number}"] = adder = Adder(step)
+            wiring.connect(m, wiring.flipped(self.inputs[number]), adder.input)
+            wiring.connect(m, adder.output, wiring.flipped(self.outputs[number]))
+            m.d.comb += self.levels[number].eq(adder.level)
         return m
 
 
@@ -317,7 +358,7 @@ def test_a_build_is_not_repeated(widths, monkeypatch):
     monkeypatch.setattr(build_module, "_compile", lambda *_: pytest.fail("built again"))
     text, ports = generate_verilog(Widths(), "widths")
     assert build(text, ports).path == widths.path
-    assert (widths.path.parent / "design.v").read_text() == write_registers_in_place(text) != text
+    assert (widths.path.parent / "design.v").read_text() == share_modules(write_registers_in_place(text)) != text
     for other in ({"text": text + "// other"}, {"fast_flags": ["-O1"]}, {"verilator_flags": ["--cc"]}):
         with pytest.raises(pytest.fail.Exception, match="built again"):
             build(**{"text": text, "ports": ports, **other})
@@ -392,6 +433,18 @@ endmodule
 """
     used_elsewhere = head + register + process + "  assign out = \\$5 ;\nendmodule\n"
     assert write_registers_in_place(used_elsewhere) == used_elsewhere
+
+
+def test_large_modules_with_several_instances_are_kept_whole(monkeypatch, seed):
+    text, ports = generate_verilog(Adders(), "adders")
+    assert text.count("\nmodule ") == 4 and share_modules(text) == text  # all are small
+    monkeypatch.setattr(shared_modules, "_LARGE_LINES", 1)
+    kept = {module.split("(")[0] for module in share_modules(text).split("\nmodule ") if "no_inline_module" in module}
+    assert kept == {"adder", "two_entry_queue"}
+    with CompiledBackend(build(text, ports)) as compiled, AmaranthBackend(Adders(), ports) as amaranth:
+        assert "no_inline_module" in (compiled.library.path.parent / "design.v").read_text()
+        stimulus = random_stimulus(ports, 300, seed=seed, reset_probability=0.02)
+        np.testing.assert_array_equal(compiled.run(stimulus), amaranth.run(stimulus))
 
 
 def test_full_clock_gives_the_same_trace(private_cache, monkeypatch, widths):
