@@ -252,8 +252,7 @@ def _choose_mixed_column(config, channel, cycle, side, hits, foreign):
 def _next_column(config, channel, cycle, side, bank):
     """No later than the next column command of `side` after one of `bank` in `cycle`."""
     hits = channel.hit_read if side == READS else channel.hit_write
-    group = ((1 << (1 << config.bank_bits)) - 1) << (bank >> config.bank_bits << config.bank_bits)
-    if hits & ~group or channel.foreign:
+    if hits & ~(config.group_banks << (bank >> config.bank_bits << config.bank_bits)) or channel.foreign:
         return cycle + 1
     if hits == 0:
         return NEVER
@@ -375,5 +374,7 @@ def step(config, channel, cycle):
             channel.row_next = earliest
 
     following = min(min(channel.column_next, channel.row_next), channel.refresh_due)
-    channel.next_cycle = max(min(following, _next_turn(config, channel)), cycle + 1)
+    if following > cycle + 1:
+        following = min(following, _next_turn(config, channel))
+    channel.next_cycle = max(following, cycle + 1)
     return token

@@ -21,7 +21,7 @@ COMMANDS = ("ACT", "PRE", "RD", "WR", "REF")
 ACT, PRE, RD, WR, REF = range(len(COMMANDS))
 
 _CONFIG_FIELDS = (
-    "banks", "groups", "bank_bits", "entries", "columns_per_request", "burst", "scheduler",
+    "banks", "groups", "bank_bits", "group_banks", "entries", "columns_per_request", "burst", "scheduler",
     "row_shift", "row_mask", "bank_shift", "bank_mask", "group_shift", "group_mask", "column_shift", "column_mask",
     "bank_hash",
     "act_to_read", "act_to_write", "act_to_act", "act_to_act_s", "act_to_act_l", "act_to_pre", "act_window",
@@ -91,6 +91,7 @@ def _config_record(dram: Dram) -> np.ndarray:
 
     values = {
         "banks": dram.banks, "groups": dram.bank_groups, "bank_bits": (dram.banks_per_group - 1).bit_length(),
+        "group_banks": (1 << dram.banks_per_group) - 1,
         "entries": dram.queue_entries, "columns_per_request": dram.columns_per_request, "burst": dram.burst_cycles,
         "scheduler": {"fr_fcfs": 0, "dramsim3": 1}[dram.scheduler],
         "row_shift": places["row"].shift, "row_mask": mask("row"),
