@@ -1,0 +1,71 @@
+"""A property of a block, how it is proved, and the broken designs that it must catch."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import rtl
+import rtl.blocks
+from amaranth.lib import wiring
+from rtl.geometry import Geometry
+
+from ..geometries import GEOMETRIES
+from .broken import Broken
+from .solver import Verdict, check
+from .spec import Spec
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "build" / "formal"
+
+
+@dataclass(frozen=True)
+class Property:
+    """`specify(spec, geometry)` makes the claims about `spec.design`.
+
+    Proved by k-induction with k = `depth`, for runs of any length. With `bounded` only the first `depth` cycles after
+    any reset are covered; `reason` says why, and why the geometry is not the default, if it is not.
+    """
+
+    name: str
+    block: str
+    statement: str
+    specify: Callable[[Spec, Geometry], None]
+    broken: tuple[Broken, ...]
+    geometry: str | Geometry = "default"
+    depth: int = 2
+    bounded: bool = False
+    reason: str = ""
+    broken_geometry: str | Geometry = "small"
+    broken_depth: int = 20
+    build: Callable[[ModuleType, Geometry], wiring.Component] | None = None
+    timeout_s: int = 600
+    quick: bool = False  #: part of `make test`
+
+    def spec(self, *, package: ModuleType = rtl, geometry: str | Geometry | None = None,
+             only: str | None = None) -> Spec:
+        """The design of `package`, which is `rtl` or a broken copy, with this property's statements."""
+        shape = geometry or self.geometry
+        shape = GEOMETRIES[shape] if isinstance(shape, str) else shape
+        build = self.build or (lambda package, geometry: package.blocks.BLOCKS[self.block](geometry))
+        spec = Spec(build(package, shape), only=only)
+        self.specify(spec, shape)
+        return spec
+
+    @property
+    def slug(self) -> str:
+        return "".join(c if c.isalnum() else "_" for c in f"{self.block}-{self.name}")
+
+    def prove(self) -> tuple[list[str], Verdict]:
+        """The claims' names, and whether all of them hold."""
+        spec = self.spec()
+        return sorted(spec.claims), check(spec.rtlil(), FOLDER / self.slug, mode="bmc" if self.bounded else "prove",
+                                        depth=self.depth, timeout_s=self.timeout_s)
+
+    def catch(self, broken: Broken) -> Verdict:
+        """Looks for a run of the broken design that violates the claim; must be `fail`."""
+        with broken.load() as package:
+            design = self.spec(package=package, geometry=self.broken_geometry, only=broken.claim).rtlil()
+        number = self.broken.index(broken)
+        return check(design, FOLDER / f"{self.slug}-broken-{number}", mode="bmc", depth=self.broken_depth,
+                     timeout_s=self.timeout_s)

@@ -1,0 +1,42 @@
+"""The rule of every stream: what was offered stays until it is taken."""
+
+from amaranth.hdl import Value
+
+from .broken import Broken
+from .property import Property
+from .spec import Spec, implies, streams
+
+CLAIM = "valid and payload hold until ready"
+
+#: Block -> a mistake in what feeds one of its output streams.
+_MISTAKES = {
+    "coalescer": ("two_entry_queue.py", "with m.If(~front_valid | self.output.ready):", "with m.If(1):"),
+    "update_network": ("two_entry_queue.py", "with m.If(~front_valid | self.output.ready):", "with m.If(1):"),
+    "tracker": ("two_entry_queue.py", "with m.If(~front_valid | self.output.ready):", "with m.If(1):"),
+    "trigger_merge": ("two_entry_queue.py", "with m.If(~front_valid | self.output.ready):", "with m.If(1):"),
+    "dma_table": ("dma_table.py", "ready.r_en.eq(self.commands.ready)", "ready.r_en.eq(1)"),
+    "address_generator": ("address_generator.py", "output_free = ~output_valid | self.lines.ready",
+                          "output_free = 1"),
+    "line_router": ("line_router.py", "with m.If(~occupied[c] | port.ready):", "with m.If(1):"),
+    "egress": ("egress.py", "output_free = ~output_valid | self.packet.ready", "output_free = 1"),
+    "memory_channel": ("memory_channel.py", "arbiter.ready.eq((~command_valid | self.dram.ready) & guard.ready)",
+                       "arbiter.ready.eq(guard.ready)"),
+    "nmc_alu": ("nmc_alu.py", "move.eq(~self.result.valid | self.result.ready)", "move.eq(1)"),
+    "gpu_top": ("memory_channel.py", "arbiter.ready.eq((~command_valid | self.dram.ready) & guard.ready)",
+                "arbiter.ready.eq(guard.ready)"),
+}
+
+
+def hold(spec: Spec, _) -> None:
+    """Nothing is assumed about the inputs, not even that their streams keep to the rule."""
+    for _, port in streams(spec.design):
+        refused = spec.past(port.valid & ~port.ready)
+        before = spec.past(port.payload)
+        spec.claim(CLAIM, implies(refused, port.valid & (Value.cast(port.payload) == Value.cast(before))))
+
+
+def properties() -> list[Property]:
+    return [Property("streams hold", block, f"every output stream: {CLAIM}", hold,
+                     (Broken("output moves on while it is refused", CLAIM, *_MISTAKES[block]),),
+                     broken_geometry="least", broken_depth=25, quick=block != "gpu_top")
+            for block in _MISTAKES]
