@@ -1,12 +1,14 @@
 """Every property, and what a run of one yields."""
 
-from . import arbiter, streams, tracker
+from . import arbiter, conservation, forward_progress, streams, tracker
 from .property import Property
 from .solver import ENGINE
 
 PROPERTIES: list[Property] = [
     *tracker.properties(),
     *arbiter.properties(),
+    *forward_progress.properties(),
+    *conservation.properties(),
     *streams.properties(),
 ]
 

@@ -43,8 +43,10 @@ def main(arguments: list[str] | None = None) -> int:
                 console.print(f"{item.block}: {item.name}: {failure}", style="red")
                 return 1
         told = results[-1]
-        if not told["ok"]:
-            console.print(f"{item.block}: {item.name}: FAILED: {told['why']}", style="red", highlight=False)
+        caught = sum(broken["caught"] for broken in told["broken"])
+        console.print(f"{item.block}: {item.name}: " + (
+            f"holds ({told['seconds']:.1f} s), fails on {caught} of {caught} broken designs" if told["ok"]
+            else f"[red]FAILED[/red]: {told['why']}"), highlight=False, soft_wrap=True)
     console.print(_table(results))
     options.json.parent.mkdir(parents=True, exist_ok=True)
     options.json.write_text(json.dumps({"properties": results}, indent=1) + "\n", encoding="utf-8")

@@ -61,6 +61,13 @@ class Spec:
         """The local variable `name` of `block.elaborate`, the design's own without a block."""
         return self._locals[id(block or self.design)][name]
 
+    def submodules(self) -> dict:
+        """Name -> component, one level below the design."""
+        return {name: fragment.origins[0] for fragment, name, _ in self._fragment.subfragments if fragment.origins}
+
+    def submodule(self, name: str):
+        return self.submodules()[name]
+
     def peek(self, memory, address):
         """What `memory`, an `amaranth.lib.memory.Memory` of the design, holds at `address` at the start of a cycle."""
         def search(fragment):
@@ -159,3 +166,7 @@ def streams(design: wiring.Component, *, output: bool = True) -> list:
 
 def implies(condition, consequence) -> Value:
     return ~Value.cast(condition).any() | Value.cast(consequence).any()
+
+
+def at_most_one(bits) -> Value:
+    return (bits & (bits - 1)) == 0

@@ -1,0 +1,102 @@
+"""Blocks that carry payloads between streams lose none, make none up, and send each where it belongs."""
+
+from collections.abc import Callable
+
+from amaranth.hdl import Cat, Signal, Value
+
+from rtl.address_map import channel_of_value
+from rtl.geometry import Geometry
+
+from .broken import Broken
+from .property import Property
+from .spec import Spec, at_most_one, implies, streams
+
+ONCE = "what leaves came in, and leaves once"
+WHERE = "each leaves where it belongs"
+EMPTY = "none is inside when the block is idle"
+
+
+def queued(spec: Spec, name: str, output: int | None = None) -> list[tuple]:
+    """(valid, content, number of the output) of the two places in the `TwoEntryQueue` that is submodule `name`."""
+    queue = spec.submodule(name)
+    front, back = (spec.inside(f"{place}_valid", queue) for place in ("front", "back"))
+    spec.invariant(implies(back, front))
+    return [(front, spec.inside("front", queue), output), (back, spec.inside("back", queue), output)]
+
+
+def carries(destination: Callable, places: Callable):
+    """One arbitrary payload is followed, which is inside at most once: the blocks look at nothing but where a payload
+    belongs, so that a copy can always be told from others by bits that mean nothing to them.
+
+    `destination(payload, geometry)` is the number of the output that a payload belongs to. `places(spec, geometry)`
+    lists (valid, content, number of the output or None if that is not decided) of every place that one can be in.
+    """
+    def specify(spec: Spec, geometry: Geometry) -> None:
+        m = spec.m
+        sources, sinks = streams(spec.design, output=False), streams(spec.design)
+        watched = spec.any_constant(sources[0][1].payload.shape())
+        belongs = Signal(range(max(2, len(sinks))))
+        m.d.comb += belongs.eq(destination(watched, geometry))
+
+        def here(valid, content):
+            return valid & (Value.cast(content) == Value.cast(watched))
+
+        present = places(spec, geometry)
+        arrivals = Signal(len(sources))
+        offers, leaves = Signal(len(sinks)), Signal()
+        inside = Signal()
+        m.d.comb += [
+            arrivals.eq(Cat(here(port.valid & port.ready, port.payload) for _, port in sources)),
+            offers.eq(Cat(here(port.valid, port.payload) for _, port in sinks)),
+            leaves.eq(Cat(offer & port.ready for offer, (_, port) in zip(offers, sinks)).any()),
+        ]
+        m.d.sync += inside.eq((inside & ~leaves) | arrivals.any())
+        spec.assume(at_most_one(Cat(arrivals, inside)))
+        spec.claim(ONCE, at_most_one(offers) & implies(offers.any(), inside))
+        for number, (_, port) in enumerate(sinks if len(sinks) > 1 else []):
+            spec.claim(WHERE, implies(here(port.valid, port.payload), belongs == number))
+        idle = ~spec.design.busy if hasattr(spec.design, "busy") else ~sinks[0][1].valid
+        spec.claim(EMPTY, implies(idle, inside == 0))
+
+        copies = Signal(len(present))
+        m.d.comb += copies.eq(Cat(here(valid, content) for valid, content, _ in present))
+        spec.invariant(at_most_one(copies) & (inside == copies.any()))
+        for valid, content, output in present:
+            if output is not None:
+                spec.invariant(implies(here(valid, content), belongs == output))
+    return specify
+
+
+def _network(spec: Spec, geometry: Geometry) -> list[tuple]:
+    groups = sum(name.startswith("group_") for name in spec.submodules())
+    return [place for group in range(groups) for place in queued(spec, f"group_{group}")] + \
+        [place for bank in range(geometry.tracker.banks) for place in queued(spec, f"bank_{bank}", bank)]
+
+
+def _router(spec: Spec, geometry: Geometry) -> list[tuple]:
+    return [place for engine in range(geometry.dma.engines) for place in queued(spec, f"queue{engine}")] + \
+        [(port.valid, port.payload, number) for number, (_, port) in enumerate(streams(spec.design))]
+
+
+def properties() -> list[Property]:
+    lost = ("two_entry_queue.py", "self.input.ready.eq(~back_valid)", "self.input.ready.eq(1)")
+    twice = ("two_entry_queue.py", "front_valid.eq(back_valid | self.input.valid), back_valid.eq(0)",
+             "front_valid.eq(back_valid | self.input.valid)")
+    statement = "every payload leaves once, at the output it belongs to; none is inside when idle"
+
+    def one(block, destination, places, wrong, lost=lost, twice=twice):
+        return Property("conservation", block, statement, carries(destination, places), (
+            Broken("an entry is overwritten", EMPTY, *lost),
+            Broken("an entry stays after it left", ONCE, *twice),
+            *(Broken(what, WHERE, *change) for what, *change in wrong)), quick=block == "trigger_merge")
+
+    return [
+        one("update_network", lambda update, g: update.wg[:g.tracker.bank_bits], _network,
+            [("a head goes to the bank beside its own", "update_network.py", "[:self._bank_bits] == bank",
+              "[:self._bank_bits] == (bank ^ 1)")]),
+        one("line_router", lambda line, g: channel_of_value(line.address, g), _router,
+            [("the channel is that of the neighbouring line", "line_router.py",
+              "channel_of_value(queue.output.payload.address, g)", "channel_of_value(queue.output.payload.address, g) ^ 1")]),
+        one("trigger_merge", lambda trigger, g: 0, lambda spec, _: queued(spec, "queue", 0),
+            []),
+    ]
