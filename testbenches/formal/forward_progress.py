@@ -11,13 +11,13 @@ What is left out are the places where the hardware holds things back for want of
 claim that it never happens: a way of the Tracker, the queue of ready commands, the window. With the first two, nothing
 that has been dispatched can be held up for ever: every trigger is taken, so every update is, so every
 arrival is. So what remains is a state in which everything dispatched has been done and no window opens; the third claim
-says that there is none. One tile per workgroup; workgroup w of a device becomes w + shift of the next; the shifts, the
-window and the number of workgroups are arbitrary constants.
+says that there is none. One tile per workgroup; workgroup w of a device becomes w + shift of the next; the window, the
+number of workgroups and the shifts are arbitrary constants; a shift is at least 1 and less than the window.
 """
 
 from types import ModuleType
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 
 from rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
@@ -33,7 +33,7 @@ ROOM = "a trigger finds room: commands that wait are never more than the window'
 OPENS = "when all that was dispatched is done, a window opens or all have finished"
 LEGAL = "the window sees no error"
 
-SMALL = Geometry(TrackerGeometry(sets=2, ways=1, banks=1, wg_bits=3, wf_bits=1, address_bits=32),
+SMALL = Geometry(TrackerGeometry(sets=4, ways=1, banks=1, wg_bits=4, wf_bits=1, address_bits=32),
                  dma=DmaGeometry(regions=2))
 
 
@@ -65,7 +65,7 @@ def progress(spec: Spec, geometry: Geometry) -> None:
     spec.assume((window >= 1) & (window <= tracker.sets * tracker.ways) & (workgroups <= count))
     shifts = [spec.any_constant(index) for _ in windows]
     for shift in shifts:
-        spec.assume(shift < window)
+        spec.assume((shift >= 1) & (shift < window))
 
     def vector():
         return Signal(count)
@@ -77,16 +77,14 @@ def progress(spec: Spec, geometry: Geometry) -> None:
         return bits
 
     def some(able):
-        """One of the workgroups of `able`, or none: a one-hot vector."""
+        """One of the workgroups of `able` or none: as a one-hot vector, and its number."""
         pick, step = spec.any_sequence(tracker.wg_bits), vector()
-        m.d.comb += step.eq(able & (1 << pick) & Mux(spec.any_sequence(1), count_mask, 0))
+        m.d.comb += step.eq(Mux(spec.any_sequence(1), able & (1 << pick), 0))
         return step, pick
 
-    count_mask = Const(2**count - 1, count)
     stored, arrived, fired, sent = ([vector() for _ in windows] for _ in range(4))
     goes_on, tracked, complete, coming = ([vector() for _ in windows] for _ in range(4))
     unsent, unstored, quiet_here = [vector() for _ in windows], [vector() for _ in windows], []
-    following = [spec.inside("following", w) for w in windows]
     dispatched = [Signal(index) for _ in windows]
     for d, w in enumerate(windows):
         up, down = (d - 1) % devices, (d + 1) % devices
@@ -142,10 +140,10 @@ def progress(spec: Spec, geometry: Geometry) -> None:
         m.d.sync += quiet.eq(0)
     with m.Elif(quiet != QUIET):
         m.d.sync += quiet.eq(quiet + 1)
+    spec.invariant(quiet <= QUIET)
     finished = Cat(count_ == workgroups for count_ in dispatched).all()
     spec.claim(OPENS, implies((quiet == QUIET) & Cat(quiet_here).all() & ~finished,
                               Cat(w.dispatch.ready for w in windows).any()))
-    del following
 
 
 def _invariants(spec: Spec, geometry: Geometry, w, of: dict) -> None:
@@ -172,7 +170,6 @@ def _invariants(spec: Spec, geometry: Geometry, w, of: dict) -> None:
     spec.invariant(limit + of["shift"] <= of["head_down"] + of["window"])
     spec.invariant((inner("downstream_head") <= of["seen"]) & (of["seen"] <= of["head_down"]))
 
-    everything = of["stored"] | of["arrived"] | of["fired"] | of["sent"]
     spec.invariant(implies(sweeping, (dispatched == 0) & (of["stored"] == 0) & (of["fired"] == 0)
                            & ~completed.valid & (sweep < slots)))
     spec.invariant((of["fired"] & ~(of["stored"] & of["arrived"] & of["tracked"])) == 0)
@@ -180,7 +177,6 @@ def _invariants(spec: Spec, geometry: Geometry, w, of: dict) -> None:
     spec.invariant((~of["tracked"] & of["goes_on"] & of["stored"] & ~of["sent"]) == 0)
     spec.invariant((of["arrived"] & ~(of["sent_up"] << of["shift_up"])) == 0)
     spec.invariant(implies(completed.valid, (of["fired"] & (1 << completed.wg)) != 0))
-    del everything
     for q in range(count):
         row, owner = q % slots, q // slots
         here = (head <= q) & (following > q)
@@ -216,8 +212,9 @@ def properties() -> list[Property]:
         broken("the neighbour's window is ignored", ROOM, *ignored),
         broken("the last workgroup of the window never starts", OPENS,
                "there.eq(downstream_head + window - self.shift)", "there.eq(downstream_head + window - self.shift - 1)"),
-        broken("a completion is counted twice", LEGAL, "progress_write.data.count.eq(count + 1)",
+        broken("a completion is counted twice", OPENS, "progress_write.data.count.eq(count + 1)",
                "progress_write.data.count.eq(count + 2)"),
+        broken("a completion of the head is refused", LEGAL, "completed.wg >= self.head", "completed.wg > self.head"),
     )
     return [Property(
         f"forward progress, {devices} GPUs", "dispatch_window",
