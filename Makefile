@@ -9,7 +9,7 @@ python := $(VENV)/bin/python
 stamp  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help run test cocotb alu-exhaustive library lint clean setup prerequisites
+.PHONY: help run test cocotb formal alu-exhaustive library lint clean setup prerequisites
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,6 +23,9 @@ test: setup  ## every test (a part of them: make test PYTEST_ARGS="tests/rtl -x"
 cocotb: setup  ## cocotb testbenches; options: BLOCK=tracker SEED=7 WAVES=1 SIM=icarus GEOMETRY=least LENGTH=10 TEST=name
 	@$(python) -m testbenches.run $(BLOCK) $(if $(SEED),--seed $(SEED)) $(if $(WAVES),--waves) $(if $(SIM),--sim $(SIM)) \
 		$(if $(GEOMETRY),--geometry $(GEOMETRY)) $(if $(LENGTH),--length $(LENGTH)) $(if $(TEST),--test $(TEST))
+
+formal: setup  ## proofs of the RTL, and the broken designs that they must catch; options: BLOCK=tracker PROPERTY=counts
+	@$(python) -m testbenches.formal.run $(BLOCK) $(if $(PROPERTY),--property "$(PROPERTY)")
 
 alu-exhaustive: setup  ## every one of the 2^32 fp16 operand pairs of the near-memory ALU (minutes)
 	$(python) -m sim_models.alu_exhaustive

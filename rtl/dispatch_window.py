@@ -14,7 +14,9 @@ class DispatchWindow(wiring.Component):
 
     The Tracker is indexed by the id modulo its sets (T3 paper, section 4.2.1), so workgroups
     [head, head + window) have ways of their own if window <= sets x (ways // tiles per workgroup), which
-    software programs. `head` is the oldest workgroup that is not finished: not started, or with tiles
+    software programs. It also keeps window x tiles per workgroup <= ready_commands: so many commands can wait
+    in the DMA table, and a trigger that found no place there would hold up arrivals, all around the ring.
+    `head` is the oldest workgroup that is not finished: not started, or with tiles
     that have not triggered. Workgroup q may start if
 
         q < head + window  and  q < downstream_head + window - shift  (if `enable_downstream`)

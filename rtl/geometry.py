@@ -142,7 +142,7 @@ class DmaGeometry:
     regions: int = 16  #: address-space mappings; region 0 means "not mapped by T3"
     device_bits: int = 6
     engines: int = 4  #: one 64-byte line per cycle each
-    ready_commands: int = 1024  #: complete blocks that wait for an engine
+    ready_commands: int = 2048  #: complete blocks that wait for an engine; see DispatchWindow
     outstanding_lines: int = 2048  #: lines read but not yet on the link, all engines together
     egress_lanes: int = 2  #: 64-byte packets towards the link per cycle
 

@@ -171,10 +171,15 @@ class Driver:
     # Dispatch window
 
     def largest_window(self, tiles_per_workgroup: int) -> int:
-        """Workgroups that may be open at once without ever filling a set of the Tracker."""
-        tracker = self.geometry.tracker
-        _whole("tiles_per_workgroup", tiles_per_workgroup, 1, min(tracker.ways, 1 << tracker.wf_bits))
-        return min(tracker.sets * (tracker.ways // tiles_per_workgroup), tracker.window_slots, 1 << tracker.wg_bits)
+        """Workgroups that may be open at once without ever filling a set of the Tracker or the queue of DMA commands.
+
+        A trigger that waits for the latter holds up arrivals, whose link then cannot take what would empty it: all
+        GPUs of a ring may end up waiting for each other.
+        """
+        tracker, commands = self.geometry.tracker, self.geometry.dma.ready_commands
+        _whole("tiles_per_workgroup", tiles_per_workgroup, 1, min(tracker.ways, 1 << tracker.wf_bits, commands))
+        return min(tracker.sets * (tracker.ways // tiles_per_workgroup), commands // tiles_per_workgroup,
+                   tracker.window_slots, 1 << tracker.wg_bits)
 
     def window(self, tiles_per_workgroup: int, *, workgroups: int | None = None,
                shift: int | None = None) -> list[Write]:

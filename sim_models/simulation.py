@@ -10,6 +10,7 @@ from . import bits, lockstep, memory, queues, ring_kernel
 from . import gemm as gemms
 from . import link as links
 from .address_space import AddressSpace
+from .driver import Driver
 from .hbm import make_hbm
 from .llc import make_llc
 from .machine import Machine
@@ -51,8 +52,8 @@ class Addresses:
 
 def make_tiling(machine: Machine, workload: Workload, staged: bool = False) -> Tiling:
     """Tiles, chunks and, for the machine's Tracker, slices. C[M, N], kept by rows, is N x M to the BLAS library."""
-    gpu, tracker = machine.gpu, machine.geometry().tracker
-    window = tracker.sets * (tracker.ways // min(tracker.ways, gpu.wavefronts_per_workgroup))
+    gpu, geometry = machine.gpu, machine.geometry()
+    window = Driver(geometry).largest_window(min(geometry.tracker.ways, gpu.wavefronts_per_workgroup))
     slices = slices_needed(workload.n, workload.m, workload.tp, gpu.tile_m, gpu.tile_n, gpu.wavefronts_per_workgroup,
                            window, gpu.compute_units * gpu.workgroups_per_cu)
     return Tiling(workload.n, workload.m, workload.tp, gpu.tile_m, gpu.tile_n, gpu.wavefronts_per_workgroup, slices,

@@ -9,7 +9,8 @@ from .property import Property
 from .spec import Spec, implies
 
 #: Opportunities (cycles in which communication could go) that a policy may still give to compute after communication
-#: has waited for the starvation limit, or since the producer has ended. None: it may wait for ever. A policy that is not named here must give none.
+#: has waited for the starvation limit, or since the producer has ended. None: it may wait for ever. A policy that is
+#: not named here must give none.
 PASSED_OVER = {
     "round_robin": 1,  # it alternates, whatever the limit
     "compute_first": None,  # the paper's "insufficient" alternative

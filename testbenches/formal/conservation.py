@@ -25,8 +25,8 @@ def queued(spec: Spec, name: str, output: int | None = None) -> list[tuple]:
 
 
 def carries(destination: Callable, places: Callable):
-    """One arbitrary payload is followed, which is inside at most once: the blocks look at nothing but where a payload
-    belongs, so that a copy can always be told from others by bits that mean nothing to them.
+    """One arbitrary payload is followed. Bit 0 of the address means nothing to these blocks: it marks that payload,
+    and no other has it while the marked one is inside.
 
     `destination(payload, geometry)` is the number of the output that a payload belongs to. `places(spec, geometry)`
     lists (valid, content, number of the output or None if that is not decided) of every place that one can be in.
@@ -39,7 +39,10 @@ def carries(destination: Callable, places: Callable):
         m.d.comb += belongs.eq(destination(watched, geometry))
 
         def here(valid, content):
-            return valid & (Value.cast(content) == Value.cast(watched))
+            return valid & content.address[0]
+
+        def same(content):
+            return Value.cast(content) == Value.cast(watched)
 
         present = places(spec, geometry)
         arrivals = Signal(len(sources))
@@ -52,7 +55,11 @@ def carries(destination: Callable, places: Callable):
         ]
         m.d.sync += inside.eq((inside & ~leaves) | arrivals.any())
         spec.assume(at_most_one(Cat(arrivals, inside)))
+        for _, port in sources:
+            spec.assume(implies(here(port.valid, port.payload), same(port.payload)))
         spec.claim(ONCE, at_most_one(offers) & implies(offers.any(), inside))
+        for _, port in sinks:
+            spec.claim(ONCE, implies(here(port.valid, port.payload), same(port.payload)))
         for number, (_, port) in enumerate(sinks if len(sinks) > 1 else []):
             spec.claim(WHERE, implies(here(port.valid, port.payload), belongs == number))
         idle = ~spec.design.busy if hasattr(spec.design, "busy") else ~sinks[0][1].valid
@@ -62,6 +69,7 @@ def carries(destination: Callable, places: Callable):
         m.d.comb += copies.eq(Cat(here(valid, content) for valid, content, _ in present))
         spec.invariant(at_most_one(copies) & (inside == copies.any()))
         for valid, content, output in present:
+            spec.invariant(implies(here(valid, content), same(content)))
             if output is not None:
                 spec.invariant(implies(here(valid, content), belongs == output))
     return specify
@@ -96,7 +104,8 @@ def properties() -> list[Property]:
               "[:self._bank_bits] == (bank ^ 1)")]),
         one("line_router", lambda line, g: channel_of_value(line.address, g), _router,
             [("the channel is that of the neighbouring line", "line_router.py",
-              "channel_of_value(queue.output.payload.address, g)", "channel_of_value(queue.output.payload.address, g) ^ 1")]),
+              "channel_of_value(queue.output.payload.address, g)",
+              "channel_of_value(queue.output.payload.address, g) ^ 1")]),
         one("trigger_merge", lambda trigger, g: 0, lambda spec, _: queued(spec, "queue", 0),
             []),
     ]

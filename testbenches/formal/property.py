@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
+from amaranth.lib import wiring
+
 import rtl
 import rtl.blocks
-from amaranth.lib import wiring
 from rtl.geometry import Geometry
 
 from ..geometries import GEOMETRIES

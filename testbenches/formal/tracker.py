@@ -1,7 +1,6 @@
 """The Tracker bank counts one arbitrary tile exactly."""
 
 from amaranth.hdl import Cat, Mux, Signal, Value
-from amaranth.lib import data
 
 from rtl.geometry import Geometry
 from rtl.layouts import ErrorCode, Source, trigger
@@ -222,13 +221,15 @@ def properties() -> list[Property]:
                    "complete.eq(~over & (count >= room))"),
             broken("the last write is not forwarded: an update back to back is lost", comes,
                    "recent.eq(Mux(last_index == index, last_way, 0))", "recent.eq(0)"),
-            broken("an entry that fired is not freed", none_twice, "next_tag.valid.eq(~closes)", "next_tag.valid.eq(1)"),
+            broken("an entry that fired is not freed", none_twice, "next_tag.valid.eq(~closes)",
+                   "next_tag.valid.eq(1)"),
             broken("an update counts twice when the trigger queue is full", none_twice,
                    "with m.If(done & ~refused):", "with m.If(valid & ~waits & ~refused):"),
             broken("the first address, not the smallest", names, "hit & (stored.address < current.address)", "hit"),
             broken("the local update's region is forgotten", names,
                    "hit & (current.source != Source.LOCAL), stored.region", "hit, stored.region"),
-            broken("an update beyond the threshold is silent", errors, "self.error.valid.eq(done & (refused | exceeds))",
+            broken("an update beyond the threshold is silent", errors,
+                   "self.error.valid.eq(done & (refused | exceeds))",
                    "self.error.valid.eq(done & refused)"),
             broken("every error is an unconfigured region", "an error names its cause",
                    "Mux(refused, ErrorCode.REGION_UNCONFIGURED, ErrorCode.THRESHOLD_EXCEEDED)",

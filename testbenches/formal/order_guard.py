@@ -1,0 +1,66 @@
+"""The order guard: a read never passes a tracked write to its line."""
+
+from amaranth.hdl import Signal
+
+from rtl.geometry import Geometry
+from rtl.order_guard import bucket_of
+
+from .broken import Broken
+from .property import Property
+from .spec import Spec, implies
+
+BLOCKED = "a read of a line with a write outstanding is blocked"
+FREE = "a read whose bucket has no write outstanding goes"
+
+
+def order(spec: Spec, geometry: Geometry) -> None:
+    """The writes to one arbitrary bucket that are granted and not retired, and a read of any line.
+
+    Assumed, as the block's text says: a retirement is of a write that is outstanding; no write or retirement while
+    the counters are being cleared; no more writes outstanding than the counters can tell apart.
+    """
+    m, guard = spec.m, spec.design
+    line = spec.any_constant(geometry.tracker.address_bits)
+    bucket = Signal.like(guard.write_bucket)
+    outstanding = Signal(geometry.channel.occupancy_bits + 2)
+    writes, retires = Signal(), Signal()
+    m.d.comb += [
+        bucket.eq(bucket_of(line, geometry)),
+        writes.eq(guard.write & (bucket_of(guard.write_address, geometry) == bucket)),
+        retires.eq(guard.retired & (guard.retired_bucket == bucket)),
+    ]
+    m.d.sync += outstanding.eq(outstanding + writes - retires)
+    spec.assume(implies(~guard.ready, ~guard.write & ~guard.retired))
+    spec.assume(implies(retires, (outstanding != 0) | writes))
+    most = 2**(geometry.channel.occupancy_bits + 1) - 1
+    spec.assume(implies(outstanding == most, ~writes))
+    spec.assume(guard.retired_bucket < geometry.channel.guard_buckets)
+
+    reads = bucket_of(guard.query, geometry) == bucket
+    spec.claim(BLOCKED, implies(guard.ready & (guard.query == line) & ((outstanding != 0) | writes), guard.blocked))
+    spec.claim(FREE, implies(guard.ready & reads & (outstanding == 0) & ~writes, ~guard.blocked))
+    spec.claim("the bucket that comes back is the line's", implies(
+        guard.write & (guard.write_address == line), guard.write_bucket == bucket))
+
+    granted, retired = (spec.peek(memory, bucket) for memory in (guard._granted, guard._retired))
+    sweep = spec.inside("sweep")
+    spec.invariant(outstanding <= most)
+    spec.invariant(implies(guard.ready, (granted - retired)[:len(granted)] == outstanding))
+    spec.invariant(implies(~guard.ready, outstanding == 0))
+    spec.invariant(implies(~guard.ready & (bucket < sweep), (granted == 0) & (retired == 0)))
+    spec.invariant(sweep <= geometry.channel.guard_buckets)
+
+
+def properties() -> list[Property]:
+    def broken(what, claim, old, new):
+        return Broken(what, claim, "order_guard.py", old, new)
+
+    return [Property("order", "order_guard", "a read never passes a tracked write to its line", order, (
+        broken("a write counts from the next cycle on", BLOCKED,
+               "            | (self.write & (self.write_bucket == query_bucket)))", "            )"),
+        broken("the bucket of the write is not folded", "the bucket that comes back is the line's",
+               "self.write_bucket.eq(bucket_of(self.write_address, self._geometry))",
+               "self.write_bucket.eq(self.write_address[6:])"),
+        broken("counters are not cleared after a reset", FREE, "write.en.eq(event | ~self.ready)",
+               "write.en.eq(event)"),
+    ), quick=True)]

@@ -1,0 +1,88 @@
+"""Proofs that take seconds; all of them: `make formal`."""
+
+import inspect
+import re
+
+import pytest
+
+from rtl.blocks import BLOCKS
+from testbenches.formal import run
+from testbenches.formal.broken import Broken
+from testbenches.formal.campaign import PROPERTIES, prove
+from testbenches.formal.property import Property
+from testbenches.formal.spec import streams
+from testbenches.geometries import GEOMETRIES
+
+QUICK = [item for item in PROPERTIES if item.quick]
+
+
+def name(item: Property) -> str:
+    return f"{item.block}: {item.name}"
+
+
+@pytest.mark.parametrize("item", QUICK, ids=name)
+def test_property_holds_and_can_fail(item):
+    """A quick proof, and the first broken design that it must catch; the others: `make formal`."""
+    told = prove(item, broken=item.broken[:1])
+    assert told["ok"], told["why"]
+
+
+@pytest.mark.parametrize("item", PROPERTIES, ids=name)
+def test_every_claim_has_a_broken_design(item):
+    assert {broken.claim for broken in item.broken} == item.spec(geometry=item.broken_geometry, only="none").claims
+
+
+@pytest.mark.parametrize("broken", {(b.file, b.old, b.new): b for item in PROPERTIES for b in item.broken}.values(),
+                         ids=lambda broken: broken.what)
+def test_broken_design_still_applies(broken):
+    """Its line is in the RTL once, and the changed package elaborates as Python."""
+    with broken.load() as package:
+        assert package.blocks.BLOCKS.keys() == BLOCKS.keys()
+
+
+def test_every_block_with_an_output_stream_has_a_stream_proof():
+    with_streams = {block for block, make in BLOCKS.items() if streams(make(GEOMETRIES["least"]))}
+    assert {item.block for item in PROPERTIES if item.name == "streams hold"} == with_streams
+
+
+def test_a_proof_says_why_it_is_smaller():
+    assert not [name(item) for item in PROPERTIES
+                if (item.bounded or item.geometry != "default") and not item.reason]
+
+
+def test_a_property_that_a_broken_design_passes_fails_the_run(monkeypatch, capsys, tmp_path):
+    arbiter = next(item for item in PROPERTIES if item.block == "arbiter")
+    harmless = Broken("nothing is broken", arbiter.broken[0].claim, "arbiter/mca.py", "below = Signal()",
+                      "below = Signal(1)")
+    hollow = Property("hollow", "arbiter", "", arbiter.specify, (harmless, *arbiter.broken[1:]), broken_depth=4)
+    monkeypatch.setattr(run, "PROPERTIES", [hollow])
+    assert run.main(["--json", str(tmp_path / "formal.json")]) == 1
+    assert "not caught: nothing is broken" in capsys.readouterr().out
+
+
+def test_a_property_that_does_not_hold_fails_the_run(monkeypatch, capsys, tmp_path):
+    def never_both(spec, _):
+        spec.claim("compute is never granted", ~spec.design.grant_compute)
+
+    wrong = Property("wrong", "arbiter", "", never_both, ())
+    monkeypatch.setattr(run, "PROPERTIES", [wrong])
+    assert run.main(["--json", str(tmp_path / "formal.json")]) == 1
+    told = capsys.readouterr().out
+    assert "FAILED" in told and "no broken design shows" in told
+
+
+def test_a_changed_line_is_missed():
+    with pytest.raises(ValueError, match=re.escape("rtl/tracker.py has 'no such line' 0 times")), \
+            Broken("gone", "", "tracker.py", "no such line", "").load():
+        pass
+
+
+def test_an_unknown_block_is_refused(capsys):
+    with pytest.raises(SystemExit):
+        run.main(["trackr"])
+    assert "there is no proof about 'trackr'" in capsys.readouterr().err
+
+
+def test_specifications_explain_themselves():
+    assert not [name(item) for item in PROPERTIES if not item.statement]
+    assert not [item.specify for item in PROPERTIES if not inspect.getdoc(item.specify) and item.name != "waiting"]
