@@ -1,6 +1,6 @@
 """Every property, and what a run of one yields."""
 
-from . import address_generator, arbiter, conservation, dma_table, forward_progress, order_guard, streams, tracker
+from . import address_generator, arbiter, coalescer, conservation, dma_table, forward_progress, order_guard, streams, tracker
 from .broken import Broken
 from .property import Property
 from .solver import ENGINE
@@ -12,6 +12,7 @@ PROPERTIES: list[Property] = [
     *order_guard.properties(),
     *dma_table.properties(),
     *address_generator.properties(),
+    *coalescer.properties(),
     *conservation.properties(),
     *streams.properties(),
 ]
