@@ -1,6 +1,16 @@
 """Every property, and what a run of one yields."""
 
-from . import address_generator, arbiter, coalescer, conservation, dma_table, forward_progress, order_guard, streams, tracker
+from . import (
+    address_generator,
+    arbiter,
+    coalescer,
+    conservation,
+    dma_table,
+    forward_progress,
+    order_guard,
+    streams,
+    tracker,
+)
 from .broken import Broken
 from .property import Property
 from .solver import ENGINE
