@@ -58,7 +58,7 @@ def properties() -> list[Property]:
         return Broken(what, claim, "coalescer.py", old, new)
 
     return [Property("bytes", "coalescer", "bytes are neither lost nor made up, nor held back for long", bytes_kept, (
-        broken("another tile's bytes are added", PAID, 
+        broken("another tile's bytes are added", PAID,
                "Cat(item.wg, item.wf, item.region)", "Cat(item.wg, item.region)"),
         broken("the sum overflows", EMPTY, "(key(held) == key(access)) & ~total[-1]", "(key(held) == key(access))"),
         broken("the held update never expires", SOON, "held_valid & ~joins & (accept | expired)",
