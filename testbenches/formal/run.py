@@ -45,7 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
         told = results[-1]
         caught = sum(broken["caught"] for broken in told["broken"])
         console.print(f"{item.block}: {item.name}: " + (
-            f"holds ({told['seconds']:.1f} s), fails on {caught} of {caught} broken designs" if told["ok"]
+            f"holds ({told['seconds']:.1f} s), fails on {caught} of {len(told['broken'])} broken designs" if told["ok"]
             else f"[red]FAILED[/red]: {told['why']}"), highlight=False, soft_wrap=True)
     console.print(_table(results))
     options.json.parent.mkdir(parents=True, exist_ok=True)

@@ -26,7 +26,7 @@ _MISTAKES = {
                 "arbiter.ready.eq(guard.ready)"),
 }
 
-_SLOW = {"update_network", "line_router", "memory_channel", "nmc_alu", "gpu_top"}  # for `make test`
+_QUICK = {"coalescer", "tracker", "address_generator", "egress"}  # for `make test`
 
 
 def hold(spec: Spec, _) -> None:
@@ -40,5 +40,5 @@ def hold(spec: Spec, _) -> None:
 def properties() -> list[Property]:
     return [Property("streams hold", block, f"every output stream: {CLAIM}", hold,
                      (Broken("output moves on while it is refused", CLAIM, *_MISTAKES[block]),),
-                     broken_geometry="least", broken_depth=25, quick=block not in _SLOW, timeout_s=1800)
+                     broken_geometry="least", broken_depth=25, quick=block in _QUICK, timeout_s=1800)
             for block in _MISTAKES]
