@@ -13,10 +13,12 @@ from typer.exceptions import Abort, Exit, TyperException
 
 from sim_models.commands.area import area
 from sim_models.commands.bench import bench
+from sim_models.commands.explain import explain
 from sim_models.commands.hbm_replay import hbm_replay
 from sim_models.commands.registers import registers
 from sim_models.commands.reproduce import reproduce
 from sim_models.commands.run import run
+from sim_models.commands.trace import trace
 from sim_models.commands.verilog import verilog
 
 app = typer.Typer(
@@ -24,6 +26,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="T3's Track & Trigger hardware as real RTL, co-simulated with models of the GPUs around it.")
 app.command("run")(run)
+app.command("trace")(trace)
+app.command("explain")(explain)
 app.command("reproduce")(reproduce)
 app.command("bench")(bench)
 app.command("hbm-replay")(hbm_replay)

@@ -1,0 +1,63 @@
+"""`t3 explain`: why a tile fired or did not, why an arbiter granted what it did."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sim_models.commands.options import JsonOption, natural_number
+from sim_models.errors import BadInput
+
+
+def explain(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A trace that `t3 trace` wrote.")],
+    wg: Annotated[int | None, typer.Option(metavar="W", parser=natural_number, help="Workgroup of a tile.")] = None,
+    wf: Annotated[int | None, typer.Option(metavar="F", parser=natural_number, help="Its wavefront.")] = None,
+    channel: Annotated[int | None, typer.Option(
+        metavar="C", parser=natural_number, help="Instead of a tile: a channel, at --cycle.")] = None,
+    cycle: Annotated[int | None, typer.Option(metavar="T", parser=natural_number, help="Memory cycle.")] = None,
+    device: Annotated[int, typer.Option(metavar="D", parser=natural_number, help="GPU of a --every-gpu trace.")] = 0,
+    json: JsonOption = None,
+) -> None:
+    """Tell the life of a tile, or a channel's decision; without options, what did not fire and what it waits for."""
+    from sim_models.results import check_json_target, write_json
+    from sim_models.trace.explain import explain_channel, explain_run, explain_tile
+    from sim_models.trace.store import Trace
+
+    tile, decision = (wg is not None or wf is not None), (channel is not None or cycle is not None)
+    if tile and decision:
+        raise BadInput("--wg and --wf explain a tile, --channel and --cycle a decision: give one pair")
+    if tile and (wg is None or wf is None):
+        raise BadInput("a tile needs both --wg and --wf")
+    if decision and (channel is None or cycle is None):
+        raise BadInput("a decision needs both --channel and --cycle")
+    check_json_target(json)
+    recorded = Trace.load(folder)
+    if tile:
+        answer = explain_tile(recorded, wg, wf, device)
+    elif decision:
+        answer = explain_channel(recorded, channel, cycle, device)
+    else:
+        answer = explain_run(recorded)
+    if json is not None:
+        write_json(answer.to_json(), json)
+    if json == "-":
+        return
+
+    from rich.table import Table
+
+    from sim_models.report import output_console
+
+    console = output_console()
+    console.print(answer.subject, style="bold", highlight=False)
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(justify="right", style="cyan", no_wrap=True)
+    table.add_column()
+    for when, text in answer.steps:
+        table.add_row(f"{when:,}" if when is not None else "", text)
+    if answer.steps:
+        console.print(table, highlight=False)
+    for line in answer.verdict:
+        console.print(line, style="bold", highlight=False)
+    for line in answer.caveats:
+        console.print(line, style="dim", highlight=False)

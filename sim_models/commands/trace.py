@@ -1,0 +1,107 @@
+"""`t3 trace`: run a fused kernel and record what happens in it."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sim_models.commands.options import JsonOption, MachineOption, SeedOption, natural_number, whole_number
+from sim_models.errors import BadInput
+
+TECHNIQUES = ("t3", "t3-mca", "t3-mca+")  #: `techniques.FUSIONS`
+BUGS = ("threshold", "neighbour", "starvation")  #: `trace.bugs.BUGS`
+
+
+def trace(
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the trace; made if it is not there.")],
+    model: Annotated[str | None, typer.Option(metavar="MODEL", help="As `t3 run`.")] = None,
+    sublayer: Annotated[str | None, typer.Option(metavar="SUBLAYER", help="As `t3 run`.")] = None,
+    tp: Annotated[int | None, typer.Option(metavar="N", parser=whole_number, help="As `t3 run`.")] = None,
+    gemm: Annotated[str | None, typer.Option(metavar="MxNxK", help="As `t3 run`; needs --devices.")] = None,
+    devices: Annotated[int | None, typer.Option(metavar="N", parser=whole_number, help="GPUs for --gemm.")] = None,
+    technique: Annotated[str, typer.Option(metavar="NAME", help=f"One of {', '.join(TECHNIQUES)}.")] = "t3-mca",
+    every_gpu: Annotated[bool, typer.Option(
+        "--every-gpu", help="An RTL instance per GPU, instead of one that stands for all.")] = False,
+    first: Annotated[int, typer.Option(
+        "--from", metavar="CYCLE", parser=natural_number, help="First memory cycle to record.")] = 0,
+    until: Annotated[int | None, typer.Option(
+        "--until", metavar="CYCLE", parser=natural_number,
+        help="Stop before this cycle; without it the run goes to its end.")] = None,
+    kind: Annotated[str | None, typer.Option(
+        metavar="A,B,...", help="Kinds of event to record (docs/debugging.md lists them); all if not given.")] = None,
+    channel: Annotated[str | None, typer.Option(
+        metavar="N,A-B,...", help="Channels whose requests and decisions to record; all if not given.")] = None,
+    wg: Annotated[str | None, typer.Option(
+        metavar="N,A-B,...", help="Workgroups whose events to record; all if not given.")] = None,
+    limit: Annotated[int, typer.Option(
+        metavar="N", parser=natural_number, help="Events to keep at most: 50 bytes each in memory.")] = 5_000_000,
+    compare: Annotated[bool, typer.Option(
+        "--compare", help="Run the same cycles without recording too: nothing may differ; prints the cost.")] = False,
+    bug: Annotated[str | None, typer.Option(
+        metavar="NAME", help=f"Plant a bug to practise on: {', '.join(BUGS)} (docs/debugging.md).")] = None,
+    machine: MachineOption = "t3-table1",
+    json: JsonOption = None,
+    seed: SeedOption = 0,
+) -> None:
+    """Record a fused kernel from inside the lockstep loop, for `t3 explain` and `t3 step`."""
+    from sim_models.commands.run import _workload
+    from sim_models.machine import load_machine
+    from sim_models.results import check_json_target, write_json
+
+    for option, value, allowed in (("--technique", technique, TECHNIQUES), ("--bug", bug, BUGS)):
+        if value is not None and value not in allowed:
+            raise BadInput(f"{option} {value!r} is unknown: allowed are {', '.join(allowed)}")
+    if compare and bug:
+        raise BadInput(f"--compare does not go with --bug {bug}: the ordinary run has no bug")
+    if limit == 0:
+        raise BadInput("--limit 0 would record nothing: at least 1 is needed")
+    workload = _workload(model, sublayer, tp, gemm, devices)
+    check_json_target(json)
+    described = load_machine(machine)
+
+    from dataclasses import asdict
+
+    from sim_models.report import output_console, progress_bar
+    from sim_models.trace.record import Filter, record
+    from sim_models.trace.schema import NAMES
+
+    kinds = None
+    if kind is not None:
+        unknown = [name for name in kind.split(",") if name.strip() not in NAMES]
+        if unknown:
+            raise BadInput(f"--kind {unknown[0]!r} is unknown: allowed are {', '.join(NAMES)}")
+        kinds = frozenset(NAMES[name.strip()] for name in kind.split(","))
+    wanted = Filter(first, until, kinds, _numbers("--channel", channel), _numbers("--wg", wg), limit)
+    with progress_bar([technique]) as progress:
+        result = record(described, workload, technique, out, wanted, mirrored=not every_gpu, seed=seed, bug=bug,
+                        compare=compare, progress=lambda fraction: progress(technique, fraction))
+    summary = asdict(result) | {"slowdown": result.slowdown}
+    if json is not None:
+        write_json(summary, json)
+    if json != "-":
+        console = output_console()
+        rate = result.cycles_recorded / result.seconds_recorded if result.seconds_recorded else 0
+        console.print(f"{out}: {result.events:,} events of {result.cycles_recorded:,} cycles, {rate:,.0f} cycles/s "
+                      f"while recording; the run: {result.outcome} at cycle {result.cycles:,}", highlight=False)
+        if result.dropped:
+            console.print(f"The limit of {limit:,} events was reached and {result.dropped:,} or more are missing: "
+                          "record a shorter window or fewer kinds, or raise --limit", highlight=False)
+        if result.slowdown is not None:
+            console.print(f"Without recording the same cycles took {result.seconds_untraced:.2f} s instead of "
+                          f"{result.seconds_recorded:.2f} s: recording costs a factor of {result.slowdown:.2f}. "
+                          "Both runs gave the same state.", highlight=False)
+        if result.problem:
+            console.print(f"The run {result.outcome}: {result.problem}", highlight=False)
+
+
+def _numbers(option: str, text: str | None) -> frozenset[int] | None:
+    """`3,8-11` is {3, 8, 9, 10, 11}."""
+    if text is None:
+        return None
+    found: set[int] = set()
+    for part in text.split(","):
+        low, dash, high = part.strip().partition("-")
+        if not low.isdecimal() or (dash and not high.isdecimal()) or (dash and int(high) < int(low)):
+            raise BadInput(f"{option} {part.strip()!r} is no number or range such as 8-11")
+        found.update(range(int(low), int(high or low) + 1))
+    return frozenset(found)

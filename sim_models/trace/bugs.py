@@ -1,0 +1,53 @@
+"""Bugs to practise on: each is what a driver might program wrongly, written over a run's right settings.
+
+docs/debugging.md finds them from their symptoms.
+"""
+
+from collections.abc import Callable
+
+from ..address_space import UPDATES_PER_ELEMENT
+from ..errors import BadInput
+from ..fused import FusedRun
+from ..tiling import DMA
+
+
+def _first_dma_region(run: FusedRun, index: int) -> tuple[int, object]:
+    regions = run.spaces[index].regions
+    for number, region in enumerate(regions, start=1):
+        if region.kind == DMA:
+            return number, region
+    raise BadInput("--bug: this run has no DMA region (two devices?), so there is nothing to break")
+
+
+def _write(run: FusedRun, index: int, writes) -> None:
+    for offset, value in writes:
+        run.masters[index].write(offset, value)
+
+
+def _threshold(run: FusedRun) -> None:
+    """A DMA region's threshold is one byte too high: its tiles never fire."""
+    number, region = _first_dma_region(run, 0)
+    tile = region.rows * region.columns * run.tiling.element_bytes
+    _write(run, 0, [run.driver._region_write(number, "REGION_THRESHOLD", threshold=tile * UPDATES_PER_ELEMENT + 1)])
+
+
+def _neighbour(run: FusedRun) -> None:
+    """A DMA region sends its tiles under the workgroup that follows theirs at the neighbour."""
+    number, region = _first_dma_region(run, 0)
+    _write(run, 0, [run.driver._region_write(number, "REGION_TILE", tiles_per_block=region.tiles_per_block,
+                                             wg_offset=region.wg_offset + 1)])
+
+
+def _starvation(run: FusedRun) -> None:
+    """The arbiters never let communication pass while the producer runs."""
+    for index in range(len(run.masters)):
+        _write(run, index, run.driver.policy("mca", 0) + run.driver.starvation_limit(None))
+
+
+BUGS: dict[str, Callable[[FusedRun], None]] = {
+    "threshold": _threshold, "neighbour": _neighbour, "starvation": _starvation}
+
+
+def plant(name: str, run: FusedRun) -> None:
+    """Break a run that is programmed and has not started."""
+    BUGS[name](run)

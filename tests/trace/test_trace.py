@@ -1,0 +1,202 @@
+"""Recorded runs: every event that must be there is, nothing changes by looking, and the answers name the cause."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sim_models import cli
+from sim_models.machine import load_machine
+from sim_models.trace import explain
+from sim_models.trace.record import Filter, record
+from sim_models.trace.schema import COMPLETE, MEANINGS, NO_STREAM, Kind, Reason, conditions
+from sim_models.trace.store import Trace
+from sim_models.workloads import gemm_workload
+
+MACHINE = Path(__file__).parents[1] / "data" / "machines" / "ring_small.toml"
+SHAPE, DEVICES = "256x256x64", 4
+
+
+def make(folder: Path, bug: str | None = None, wanted: Filter = Filter(), **options) -> Trace:
+    record(load_machine(str(MACHINE)), gemm_workload(SHAPE, DEVICES), "t3-mca", folder, wanted, mirrored=False, bug=bug,
+           **options)
+    return Trace.load(folder)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Trace:
+    return make(tmp_path_factory.mktemp("whole"), compare=True)  # compare: a difference raises
+
+
+@pytest.fixture(scope="module", params=["threshold", "neighbour"])
+def broken(request, tmp_path_factory) -> Trace:
+    return make(tmp_path_factory.mktemp(request.param), request.param)
+
+
+def of(trace: Trace, kind: Kind, device: int | None = None) -> np.ndarray:
+    e = trace.events
+    return e[(e["kind"] == kind) & ((e["device"] == device) if device is not None else True)]
+
+
+def test_recording_changes_nothing_and_says_what_it_costs(whole):
+    recorded = whole.run["recorded"]
+    assert recorded["outcome"] == "done" and recorded["dropped"] == 0 and whole.run["errors"] == [None] * DEVICES
+    assert recorded["seconds_untraced"] > 0
+
+
+@pytest.mark.parametrize("device", range(DEVICES))
+def test_events_agree_with_the_hardwares_own_counters(whole, device):
+    counted = whole.run["counters"][device]
+    assert len(of(whole, Kind.UPDATE, device)) == counted["updates"] == len(of(whole, Kind.REPORT, device))
+    assert len(of(whole, Kind.TRIGGER, device)) == counted["triggers"]
+    assert len(of(whole, Kind.ISSUE, device)) == counted["commands"] == len(of(whole, Kind.READY, device))
+    assert len(of(whole, Kind.WALKED, device)) == counted["commands"]
+    assert len(of(whole, Kind.LINE, device)) == counted["lines"]
+    assert len(of(whole, Kind.PACKET, device)) == counted["packets"]
+    assert of(whole, Kind.READY, device)["a"].max() + 1 >= counted["ready_high_water"]
+
+
+def test_every_request_is_entered_granted_and_served_once(whole):
+    """All three see the same requests on each channel, in this order."""
+    channels = whole.run["geometry"]["channels"]
+    for device, channel in ((device, channel) for device in range(DEVICES) for channel in range(channels)):
+        e = whole.events[(whole.events["device"] == device) & (whole.events["unit"] == channel)]
+        granted = e[(e["kind"] == Kind.DECIDE) & (e["stream"] != NO_STREAM)]
+        for stream in (0, 1):
+            went_in = e[(e["kind"] == Kind.ENTER) & (e["stream"] == stream)]
+            went_on = granted[granted["stream"] == stream]
+            assert (went_in["address"] == went_on["address"]).all() and (went_in["cycle"] < went_on["cycle"]).all()
+        assert sorted(granted["address"]) == sorted(e["address"][e["kind"] == Kind.SERVE])
+
+
+def test_counts_add_up_to_the_threshold(whole):
+    updates = of(whole, Kind.UPDATE, 1)
+    for wg, wf in ((8, 0), (20, 1), (31, 3)):
+        mine = updates[(updates["wg"] == wg) & (updates["wf"] == wf)]
+        assert (np.cumsum(mine["amount"]) == mine["a"]).all() and mine["a"][-1] == mine["b"][-1]
+        assert (mine["flags"] & COMPLETE != 0).tolist() == [False] * (len(mine) - 1) + [True]
+
+
+def test_reasons_fit_what_the_arbiter_saw(whole):
+    decisions = of(whole, Kind.DECIDE)
+    seen = {Reason(int(r)) for r in np.unique(decisions["reason"])}
+    assert {Reason.ALONE, Reason.COMPUTE_FIRST, Reason.DRAIN, Reason.OUTPUT_BUSY, Reason.GUARD} <= seen
+    for e in decisions[::97]:
+        saw, reason = conditions(int(e["flags"])), Reason(int(e["reason"]))
+        assert (e["stream"] != NO_STREAM) == (saw["grant_compute"] or saw["grant_communication"])
+        assert not (reason is Reason.STARVED and e["c"] < whole.run["starvation_limit"])
+        assert not (reason is Reason.OUTPUT_BUSY and saw["ready"])
+        assert not (reason is Reason.DRAIN and not saw["drain"])
+
+
+def test_a_packet_takes_the_links_latency(whole):
+    sent, arrived = of(whole, Kind.PACKET, 1), of(whole, Kind.ARRIVE, 0)
+    assert (sent["address"] == arrived["address"]).all(), "the link keeps the order"
+    assert (arrived["cycle"] - sent["cycle"] >= whole.run["link_latency_cycles"]).all()
+
+
+def test_filters(tmp_path, whole):
+    wanted = Filter(3000, 6000, frozenset({Kind.UPDATE, Kind.DECIDE}), frozenset({2}), frozenset({9, 17}))
+    few = make(tmp_path, wanted=wanted)
+    e, every = few.events, whole.events
+    expected = every[(every["cycle"] >= 3000) & (every["cycle"] < 6000) & np.isin(every["wg"], [9, 17])
+                     & ((every["kind"] == Kind.UPDATE) | ((every["kind"] == Kind.DECIDE) & (every["unit"] == 2)))]
+    assert len(expected) > 20
+    assert (e[e["kind"] != Kind.WAITING] == expected).all()
+
+
+def test_the_limit_bounds_a_trace_and_says_from_when(tmp_path, whole):
+    few = make(tmp_path, wanted=Filter(limit=1000))
+    assert len(few.events) == 1000 and few.run["recorded"]["dropped"] > 0
+    assert (few.events == whole.events[:1000]).all()
+    assert few.window[1] == whole.events["cycle"][1000]
+    assert any("limit" in line for line in explain.explain_tile(few, 20, 1, 1).caveats)
+
+
+def test_the_life_of_a_tile(whole):
+    answer = explain.explain_tile(whole, 20, 1, 1)
+    told = [text for _, text in answer.steps]
+    cycles = [cycle for cycle, _ in answer.steps]
+    assert cycles == sorted(cycles)
+    order = ["starts on compute unit", "allocated in way", "complete: it fires", "trigger leaves", "its command waits",
+             "takes the command", "onto the link to device 0", "arrived at device 0", "device 0's Tracker"]
+    places = [next(i for i, text in enumerate(told) if part in text) for part in order]
+    assert places == sorted(places)
+    assert "brought the count to the threshold of 2,048 bytes" in answer.verdict[0]
+
+
+def test_a_decision_is_explained(whole):
+    grants = of(whole, Kind.DECIDE, 2)
+    for reason, words in ((Reason.DRAIN, "producer has ended"), (Reason.COMPUTE_FIRST, "compute goes first")):
+        e = grants[grants["reason"] == reason][3]
+        answer = explain.explain_channel(whole, int(e["unit"]), int(e["cycle"]), 2)
+        assert answer.verdict[0].startswith("Granted") and words in answer.verdict[0]
+        assert f"{int(e['address']):#x}" in answer.verdict[0]
+    refused = grants[(grants["reason"] == Reason.GUARD)][0]
+    answer = explain.explain_channel(whole, int(refused["unit"]), int(refused["cycle"]), 2)
+    assert "waits for a write of its bucket" in answer.verdict[0]
+
+
+def test_a_planted_bug_is_found(broken):
+    bug = broken.run["bug"]
+    assert broken.run["recorded"]["outcome"] == "stuck"
+    if bug == "threshold":
+        answer = explain.explain_tile(broken, 8, 0, 0)
+        assert "2,048 of 2,049 bytes" in answer.verdict[0] and "programmed wrongly" in answer.verdict[1]
+        victim = explain.explain_tile(broken, 16, 0, 3)
+        assert "It has not fired there" in " ".join(victim.verdict) and "--wg 8 --wf 0 --device 0" in victim.verdict[1]
+    else:
+        victim = explain.explain_tile(broken, 16, 0, 3)
+        assert "Missing from upstream (device 0): 1,024 bytes" in victim.verdict[1]
+        answer = explain.explain_tile(broken, 8, 0, 0)
+        assert any("wrong tile: workgroup 17 of device 3" in line and "which is workgroup 16 there" in line
+                   for line in answer.verdict)
+
+
+def test_starved_communication_shows(tmp_path, whole):
+    starved = make(tmp_path, "starvation")
+    assert starved.run["recorded"]["cycles_of_run"] > whole.run["recorded"]["cycles_of_run"]
+    longest = of(starved, Kind.DECIDE)["c"].max()
+    assert longest > 2 * of(whole, Kind.DECIDE)["c"].max()
+    decisions = of(starved, Kind.DECIDE)
+    e = decisions[decisions["reason"] == Reason.OCCUPANCY][0]
+    answer = explain.explain_channel(starved, int(e["unit"]), int(e["cycle"]), int(e["device"]))
+    assert "not below the threshold" in answer.verdict[0] and "threshold 0" in answer.steps[-1][1]
+
+
+def test_every_kind_is_described_and_most_occur(whole):
+    assert set(MEANINGS) == set(Kind)
+    rare = {Kind.BLOCKED, Kind.FULL, Kind.WAITING}
+    assert {Kind(int(k)) for k in np.unique(whole.events["kind"])} >= set(Kind) - rare
+
+
+def run_cli(capsys, *arguments) -> tuple[int, str]:
+    code = cli.main([str(argument) for argument in arguments])
+    captured = capsys.readouterr()
+    return code, captured.out + captured.err
+
+
+def test_commands(tmp_path, capsys, whole):
+    options = ["--gemm", SHAPE, "--devices", DEVICES, "--machine", MACHINE]
+    code, out = run_cli(capsys, "trace", *options, "--until", 500, "--out", tmp_path / "a", "--json", "-")
+    assert code == 0 and json.loads(out[:out.rindex("}") + 1])["outcome"] == "window"
+    code, out = run_cli(capsys, "explain", "--wg", 20, "--wf", 1, "--device", 1, whole.folder)
+    assert code == 0 and "complete: it fires" in out
+    code, out = run_cli(capsys, "explain", whole.folder)
+    assert code == 0 and "96 tiles fired, 0 open" in out
+
+
+@pytest.mark.parametrize("arguments, words", [
+    (["explain", "{}", "--wg", "3"], "needs both --wg and --wf"),
+    (["explain", "{}", "--wg", "32", "--wf", "0"], "this run has 0 to 31"),
+    (["explain", "{}", "--wg", "3", "--wf", "4"], "a workgroup has 0 to 3"),
+    (["explain", "{}", "--channel", "1", "--cycle", "99999999"], "not in the recording"),
+    (["explain", "/nowhere", "--wg", "3", "--wf", "0"], "holds no trace"),
+    (["trace", "--gemm", SHAPE, "--devices", "4", "--out", "x", "--kind", "updates"], "--kind 'updates' is unknown"),
+    (["trace", "--gemm", SHAPE, "--devices", "4", "--out", "x", "--channel", "9-3"], "no number or range"),
+    (["trace", "--gemm", SHAPE, "--devices", "4", "--out", "x", "--technique", "sequential"], "is unknown"),
+])
+def test_bad_input_is_one_line(capsys, whole, arguments, words):
+    code, out = run_cli(capsys, *(argument.format(whole.folder) for argument in arguments))
+    assert code == 2 and words in " ".join(out.split()) and len(out.strip().splitlines()) == 1
