@@ -1,5 +1,6 @@
 """What a figure is: the tasks that it needs, and a function from their results to numbers, tables and plots."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -7,16 +8,17 @@ from typing import Any
 from sim_models.kernels import Kernel
 from sim_models.machine import Machine
 from sim_models.reproduce.tasks import KernelTask, kernel_task
+from sim_models.results import TECHNIQUES as KNOWN_TECHNIQUES
 from sim_models.results import RunResult
 from sim_models.techniques import kernels_of, technique_result
 from sim_models.workloads import SUBLAYERS, Workload, transformer_workload
 
 Results = Mapping[KernelTask, Kernel]
 
-#: The paper's in the order of its figure 16, and ours.
-TECHNIQUES = ("sequential", "t3", "t3-mca", "t3-mca+", "ideal-overlap", "ideal-rs-nmc")
 TECHNIQUE_TITLES = {"sequential": "sequential", "t3": "T3", "t3-mca": "T3-MCA", "t3-mca+": "T3-MCA+",
                     "ideal-overlap": "ideal overlap", "ideal-rs-nmc": "ideal, RS with NMC"}
+#: What there is, in the order of the paper's figure 16.
+TECHNIQUES = tuple(name for name in TECHNIQUE_TITLES if name in KNOWN_TECHNIQUES)
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,11 @@ class Setup:
     """What the evaluation runs over."""
 
     machine: Machine
-    small: tuple[Workload, ...]  #: figures 15, 16, 18
+    small: tuple[Workload, ...]  #: figures 6, 15, 16, 18, 20 and the thresholds
+    large: tuple[Workload, ...]  #: section 6.4 and figure 20
+    timed: Workload  #: figure 17
+    varied: Workload  #: the layer of the sensitivity plots
+    arrays: tuple[Workload, ...]  #: whose outputs are figure 14's arrays
     seed: int = 0
 
     def task(self, kernel: str, workload: Workload, machine: Machine | None = None, **options: Any) -> KernelTask:
@@ -33,9 +39,16 @@ class Setup:
 
 def paper_setup(machine: Machine, seed: int = 0) -> Setup:
     """The cases of table 2."""
-    small = tuple(transformer_workload(model, sublayer, tp)
-                  for model in ("mega-gpt-2", "t-nlg") for tp in (8, 16) for sublayer in SUBLAYERS)
-    return Setup(machine, small, seed)
+    def layers(models: tuple[str, ...], degrees: tuple[int, ...]) -> tuple[Workload, ...]:
+        return tuple(transformer_workload(model, sublayer, tp)
+                     for model in models for tp in degrees for sublayer in SUBLAYERS)
+
+    return Setup(
+        machine, small=layers(("mega-gpt-2", "t-nlg"), (8, 16)), large=layers(("gpt-3", "palm", "mt-nlg"), (32,)),
+        timed=replace(transformer_workload("t-nlg", "fc2", 8), m=4096),  # "SLB = 4K"
+        varied=transformer_workload("t-nlg", "fc2", 16),
+        arrays=tuple(Workload("custom", "gemm", 4, size * 500, 1000, 1) for size in (6, 12, 24, 48, 96, 192)),  # MB
+        seed=seed)
 
 
 @dataclass(frozen=True)
@@ -66,6 +79,11 @@ class Figure:
     title: str
     tasks: Callable[[Setup], Iterable[KernelTask]]
     evaluate: Callable[[Setup, Results], Findings]
+
+    @property
+    def short(self) -> str:
+        """For a list of links: `figure 16`."""
+        return re.sub(r"(?<=[a-z])(?=\d)", " ", self.name.replace("tp32", "TP 32"))
 
 
 def layer_tasks(setup: Setup, workload: Workload, techniques: Iterable[str] = TECHNIQUES,

@@ -1,43 +1,24 @@
 """Figures 15 and 16: how the time of a sub-layer divides, and what each technique gains (section 6.1)."""
 
-from itertools import groupby
-
 from sim_models.reproduce import plots
-from sim_models.reproduce.figure import (
-    TECHNIQUE_TITLES,
-    TECHNIQUES,
-    Figure,
-    Findings,
-    Results,
-    Setup,
-    Table,
-    case,
-    layer_result,
-    layer_tasks,
+from sim_models.reproduce.figure import Figure, Findings, Results, Setup, Table, case
+from sim_models.reproduce.layers import (
+    FASTER,
+    draw_speedups,
+    key_of,
+    name_groups,
+    runs_of,
+    short_title,
+    speedup_table,
+    tasks_of,
 )
-from sim_models.reproduce.paper import TARGETS, geomean, percent
+from sim_models.reproduce.paper import geomean, percent
+from sim_models.reproduce.tasks import KernelTask
 from sim_models.results import RunResult
-from sim_models.workloads import MODELS, Workload
-
-FASTER = tuple(name for name in TECHNIQUES if name != "sequential")
-_SUBLAYER_TITLES = {"op": "OP", "fc1": "FC-1", "fc2": "FC-2", "ip": "IP"}
 
 
-def short_title(workload: Workload) -> str:
-    return _SUBLAYER_TITLES.get(workload.sublayer, f"{workload.m}x{workload.n}x{workload.k}")
-
-
-def group_title(workload: Workload) -> str:
-    model = MODELS.get(workload.model)
-    return f"{model.title if model else 'GEMM'}, TP {workload.tp}"
-
-
-def runs_of(setup: Setup, results: Results) -> list[RunResult]:
-    return [layer_result(setup, results, workload) for workload in setup.small]
-
-
-def small_tasks(setup: Setup):
-    return [task for workload in setup.small for task in layer_tasks(setup, workload)]
+def small_tasks(setup: Setup) -> list[KernelTask]:
+    return tasks_of(setup, setup.small)
 
 
 def _gains(runs: list[RunResult]) -> dict[str, float]:
@@ -45,10 +26,14 @@ def _gains(runs: list[RunResult]) -> dict[str, float]:
     speedup = {name: [run.speedup[name] for run in runs] for name in FASTER}
     over_t3 = [mca / t3 for mca, t3 in zip(speedup["t3-mca"], speedup["t3"])]
     ours = {}
-    for name in ("ideal-overlap", "t3", "t3-mca"):
-        key = name.replace("-", "_")
-        ours[f"{key}_geomean_percent"] = percent(geomean(speedup[name]))
-        ours[f"{key}_max_percent"] = percent(max(speedup[name]))
+    for name in FASTER:
+        if name != "ideal-rs-nmc":
+            key = key_of(name)
+            ours[f"{key}_geomean_percent"] = percent(geomean(speedup[name]))
+            ours[f"{key}_max_percent"] = percent(max(speedup[name]))
+    if "t3-mca+" in FASTER:
+        ideal, mca, plus = (ours[f"{key_of(name)}_geomean_percent"] for name in ("ideal-overlap", "t3-mca", "t3-mca+"))
+        ours["t3_mca_plus_closes_percent"] = 100 * (plus - mca) / (ideal - mca) if ideal > mca else 100.0
     ours["t3_mca_below_ideal_points"] = ours["ideal_overlap_geomean_percent"] - ours["t3_mca_geomean_percent"]
     ours["t3_mca_over_t3_geomean_percent"] = percent(geomean(over_t3))
     ours["t3_mca_over_t3_max_percent"] = percent(max(over_t3))
@@ -67,11 +52,8 @@ def _gains(runs: list[RunResult]) -> dict[str, float]:
 
 
 def evaluate_figure16(setup: Setup, results: Results) -> Findings:
-    runs = runs_of(setup, results)
+    runs = runs_of(setup, results, setup.small)
     ours = _gains(runs)
-    rows = [(run.workload.title, *(f"{run.speedup[name]:.3f}" for name in FASTER),
-             f"{run.overlap_efficiency['t3-mca']:.0%}") for run in runs]
-    rows.append(("geomean", *(f"{geomean(run.speedup[name] for run in runs):.3f}" for name in FASTER), ""))
     best = max(runs, key=lambda run: run.speedup["t3-mca"])
     return Findings(
         text=f"T3-MCA makes the {len(runs)} sub-layers {ours['t3_mca_geomean_percent']:.1f} % faster on geometric "
@@ -79,56 +61,24 @@ def evaluate_figure16(setup: Setup, results: Results) -> Findings:
              f"{ours['ideal_overlap_geomean_percent']:.1f} %. The all-gather, about as long as the reduce-scatter, "
              "stays exposed in all of them, so no speedup can exceed 1.5 by much.",
         cases=[case("figure16", run) for run in runs], ours=ours,
-        tables=[Table("Speedup over sequential", ("sub-layer", *(TECHNIQUE_TITLES[name] for name in FASTER),
-                                                  "RS hidden by T3-MCA"), rows)],
-        plots={"figure16": lambda: _draw_speedups(runs)})
-
-
-def _draw_speedups(runs: list[RunResult]):
-    drawn, axes = plots.figure(3.6)
-    series = {name: [run.speedup[name] for run in runs] + [geomean(run.speedup[name] for run in runs)]
-              for name in FASTER}
-    plots.grouped_bars(axes, [short_title(run.workload) for run in runs] + ["geomean"], series,
-                       plots.TECHNIQUE_COLOURS, TECHNIQUE_TITLES, baseline=1.0)
-    last, width = len(runs), 0.84 / len(FASTER)
-    for place, name in enumerate(FASTER):
-        target = TARGETS["figure16"].get(f"{name.replace('-', '_')}_geomean_percent")
-        if target:
-            left = last - 0.42 + place * width
-            axes.plot([left, left + width], [1 + target.paper / 100] * 2, color=plots.RED, linewidth=2,
-                      label="paper's geomean" if place == 0 else None)
-    name_groups(axes, runs)
-    axes.set_ylabel("speedup over sequential")
-    axes.set_ylim(1.0, 1.55)
-    axes.legend(loc="upper center", ncols=6, bbox_to_anchor=(0.5, 1.13))
-    return drawn
-
-
-def name_groups(axes, runs: list[RunResult]) -> None:
-    """Model and TP below the sub-layers' names, a line between the groups."""
-    first = 0
-    for title, members in groupby(group_title(run.workload) for run in runs):
-        count = len(list(members))
-        axes.text(first + (count - 1) / 2, -0.11, title, transform=axes.get_xaxis_transform(), ha="center", va="top",
-                  fontsize=8.5)
-        first += count
-        axes.axvline(first - 0.5, color="#999999", linewidth=0.6)
+        tables=[speedup_table(runs)],
+        plots={"figure16": lambda: draw_speedups("figure16", runs)})
 
 
 def evaluate_figure15(setup: Setup, results: Results) -> Findings:
-    runs = runs_of(setup, results)
+    runs = runs_of(setup, results, setup.small)
     rows, shares = [], []
     for run in runs:
         base = run.baseline
         shares.append(1 - base.gemm_ns / base.total_ns)
         rows.append((run.workload.title, *(f"{ns / 1e3:,.1f}" for ns in (base.gemm_ns, base.rs_ns, base.ag_ns,
                                                                          base.total_ns)),
-                     f"{base.gemm_ns / base.total_ns:.0%}", f"{base.gemm_ns / base.rs_ns:.2f}",
+                     f"{100 * base.gemm_ns / base.total_ns:.0f} %", f"{base.gemm_ns / base.rs_ns:.2f}",
                      f"{run.workload.flop / base.gemm_ns / 1e3:.1f}"))
     return Findings(
-        text=f"Communication takes {min(shares):.0%} to {max(shares):.0%} of a sub-layer that runs its kernels one "
-             "after the other. Where GEMM and reduce-scatter take the same time (GEMM over RS = 1), overlap has most "
-             "to hide.",
+        text=f"Communication takes {100 * min(shares):.0f} to {100 * max(shares):.0f} % of a sub-layer that runs its "
+             "kernels one after the other. Where GEMM and reduce-scatter take the same time (GEMM over RS = 1), "
+             "overlap has most to hide.",
         ours={"communication_share_min_percent": 100 * min(shares),
               "communication_share_max_percent": 100 * max(shares)},
         cases=[case("figure15", run) for run in runs],
@@ -149,7 +99,7 @@ def _draw_shares(runs: list[RunResult]):
     axes.set_xticks(range(len(runs)), [short_title(run.workload) for run in runs])
     axes.set_xlim(-0.6, len(runs) - 0.4)
     axes.tick_params(axis="x", length=0)
-    name_groups(axes, runs)
+    name_groups(axes, [run.workload for run in runs])
     axes.set_ylabel("share of the time (%)")
     axes.legend(loc="upper center", ncols=3, bbox_to_anchor=(0.5, 1.14))
     return drawn

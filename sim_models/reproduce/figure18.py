@@ -2,7 +2,8 @@
 
 from sim_models.reproduce import plots
 from sim_models.reproduce.figure import Figure, Findings, Results, Setup, Table, case
-from sim_models.reproduce.figure15_16 import name_groups, runs_of, short_title, small_tasks
+from sim_models.reproduce.figure15_16 import small_tasks
+from sim_models.reproduce.layers import name_groups, runs_of, short_title
 from sim_models.reproduce.paper import geomean
 from sim_models.results import DRAM_STREAMS, RunResult
 
@@ -10,7 +11,7 @@ _RATIOS = ("rs_read_ratio", "write_ratio", "gemm_read_ratio")
 
 
 def evaluate(setup: Setup, results: Results) -> Findings:
-    runs = runs_of(setup, results)
+    runs = runs_of(setup, results, setup.small)
     cases = [case("figure18", run) for run in runs]
     changes = [100 * one["dram_change"] for one in cases]
     ours = {"dram_change_mean_percent": sum(changes) / len(changes), "dram_change_max_percent": min(changes)}
@@ -24,7 +25,7 @@ def evaluate(setup: Setup, results: Results) -> Findings:
         rows.append((run.workload.title, *(f"{base[stream] / 1e6:,.0f} → {mca[stream] / 1e6:,.0f}"
                                            for stream in DRAM_STREAMS[:4]),
                      f"{(mca['ag_read'] + mca['ag_write']) / 1e6:,.0f}", f"{one['gemm_read_ratio']:.2f}",
-                     f"{one['rs_read_ratio']:.2f}", f"{one['write_ratio']:.3f}", f"{one['dram_change']:+.1%}"))
+                     f"{one['rs_read_ratio']:.2f}", f"{one['write_ratio']:.3f}", f"{100 * one['dram_change']:+.1f} %"))
     return Findings(
         text=f"With T3-MCA a sub-layer moves {-ours['dram_change_mean_percent']:.1f} % fewer bytes to and from DRAM "
              f"on average, {-ours['dram_change_max_percent']:.1f} % at most. Near-memory reduction takes away reads of "
@@ -50,7 +51,7 @@ def _draw(runs: list[RunResult]):
     axes.set_xticks(range(len(runs)), [short_title(run.workload) for run in runs])
     axes.set_xlim(-0.6, len(runs) - 0.4)
     axes.tick_params(axis="x", length=0)
-    name_groups(axes, runs)
+    name_groups(axes, [run.workload for run in runs])
     axes.set_ylabel("DRAM bytes (% of sequential)")
     axes.set_title("left bar: sequential, right bar: T3-MCA", fontsize=8.5, loc="left", pad=16)
     axes.legend(loc="upper right", ncols=6, bbox_to_anchor=(1.0, 1.13), columnspacing=1.2, handlelength=1.4)

@@ -49,6 +49,19 @@ def _speedup(title: str, paper: float, where: str, tolerance: float) -> Target:
 _GEOMEAN, _MAXIMUM = 3, 5  # points; the task's tolerances
 
 TARGETS: dict[str, dict[str, Target]] = {
+    "figure6": {
+        "all_reduce_slower_72_8_percent": Target("all-reduce slower on 8 of 80 CUs, geomean", "%", 41, "3.2.1", 10),
+        "all_reduce_slower_64_16_percent": Target("all-reduce slower on 16 of 80 CUs", "%", 7, "3.2.1", 5),
+        "gemm_slower_64_16_percent": Target("GEMM slower on 64 of 80 CUs", "%", 21, "3.2.1", 5),
+        "potential_72_8": Target("potential of an overlap, 72-8", "x", 1.18, "3.2.1", 0.15),
+        "potential_64_16": Target("potential, 64-16", "x", 1.49, "3.2.1", 0.15),
+        "potential_ideal": Target("potential, nothing shared", "x", 1.67, "3.2.1", 0.15),
+    },
+    "figure14": {
+        # The paper's 6 % is against hardware; the closed form stands for it here.
+        "exchange_error_geomean_percent": Target("error of the ring's steps, geomean", "%", 6, "5.1.1", at_most=6),
+        "mirrored_error_max_percent": Target("one GPU for all against all of them", "%", None, "5.1.1", at_most=1),
+    },
     "figure16": {
         "ideal_overlap_geomean_percent": _speedup("ideal overlap, geomean speedup", 35, "6.1.1", _GEOMEAN),
         "ideal_overlap_max_percent": _speedup("ideal overlap, largest speedup", 50, "6.1.1", _MAXIMUM),
@@ -59,6 +72,9 @@ TARGETS: dict[str, dict[str, Target]] = {
         "t3_mca_below_ideal_points": Target("T3-MCA below ideal overlap, geomeans", "points", 5, "6.1.3", at_most=7),
         "t3_mca_over_t3_geomean_percent": Target("T3-MCA over T3, geomean", "%", 13, "6.1.3"),
         "t3_mca_over_t3_max_percent": Target("T3-MCA over T3, largest", "%", 29, "6.1.3"),
+        "t3_mca_plus_geomean_percent": Target("T3-MCA+, geomean speedup", "%", None, "beyond"),
+        "t3_mca_plus_closes_percent": Target("T3-MCA+ closes of T3-MCA's gap to ideal overlap", "%", None, "beyond",
+                                             at_least=50),
         "smallest_ideal_percent": _speedup("ideal overlap, smallest layer (Mega-GPT-2 OP, TP 16)", 15, "6.1.1", 3),
         "balanced_ideal_percent": _speedup("ideal overlap, T-NLG FC-1, TP 16", 50, "6.1.1", 3),
         "rs_nmc_faster_tp8_percent": _speedup("reduce-scatter faster by NMC alone, TP 8", 7, "6.1.1", 1),
@@ -77,6 +93,14 @@ TARGETS: dict[str, dict[str, Target]] = {
         "rs_read_ratio_geomean": Target("RS reads, geomean", "x", 2.4, "6.2"),
         "write_ratio_geomean": Target("GEMM and RS writes, geomean", "x", 1.10, "6.2"),
         "gemm_read_ratio_geomean": Target("GEMM reads, geomean", "x", 1.56, "6.2"),
+    },
+    "tp32": {
+        "t3_mca_geomean_percent": _speedup("T3-MCA, geomean speedup", 29, "6.4", _GEOMEAN),
+        "t3_mca_max_percent": _speedup("T3-MCA, largest speedup", 35, "6.4", _MAXIMUM),
+    },
+    "figure20": {
+        "fc2_t3_mca_gain_points": Target("T3-MCA on FC-2 gains", "points", None, "7.5", at_least=0),
+        "op_t3_mca_gain_points": Target("T3-MCA on OP gains", "points", None, "7.5", at_most=0),
     },
 }
 

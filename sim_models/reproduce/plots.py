@@ -12,6 +12,7 @@ matplotlib.use("Agg")  # no window, whatever the machine has
 from matplotlib import pyplot as plt
 
 WIDTH_INCHES = 9.6  #: of the report's column
+GROUP_WIDTH = 0.84  #: of bars side by side, where groups are 1 apart
 
 # Okabe and Ito's palette.
 BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, RED, PURPLE = (
@@ -34,9 +35,9 @@ _STYLE = {
     "figure.dpi": 100, "savefig.dpi": 150, "svg.hashsalt": "t3"}
 
 
-def figure(height_inches: float, rows: int = 1, columns: int = 1, **options: Any):
-    """A matplotlib figure of the report's width and its axes."""
-    return plt.subplots(rows, columns, figsize=(WIDTH_INCHES, height_inches), layout="constrained", **options)
+def figure(height_inches: float, rows: int = 1, columns: int = 1, width: float = 1.0, **options: Any):
+    """A matplotlib figure of the report's width, or of a part of it, and its axes."""
+    return plt.subplots(rows, columns, figsize=(width * WIDTH_INCHES, height_inches), layout="constrained", **options)
 
 
 def render(name: str, draw: Callable[[], Any]) -> tuple[str, bytes]:
@@ -61,9 +62,9 @@ def _for_page(name: str, svg: str) -> str:
 def grouped_bars(axes, groups: list[str], series: dict[str, list[float]], colours: dict[str, str],
                  titles: dict[str, str], baseline: float = 0.0) -> None:
     """Bars side by side, one group after the other, growing from `baseline`."""
-    width = 0.84 / len(series)
+    width = GROUP_WIDTH / len(series)
     for place, (name, values) in enumerate(series.items()):
-        x = [group - 0.42 + (place + 0.5) * width for group in range(len(groups))]
+        x = [group - GROUP_WIDTH / 2 + (place + 0.5) * width for group in range(len(groups))]
         axes.bar(x, [value - baseline for value in values], width * 0.92, bottom=baseline, color=colours[name],
                  label=titles[name])
     axes.set_xticks(range(len(groups)), groups)

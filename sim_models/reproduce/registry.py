@@ -2,10 +2,18 @@
 
 from sim_models.errors import BadInput
 from sim_models.reproduce.figure import Figure
+from sim_models.reproduce.figure06 import FIGURE06
+from sim_models.reproduce.figure14 import FIGURE14
 from sim_models.reproduce.figure15_16 import FIGURE15, FIGURE16
+from sim_models.reproduce.figure17 import FIGURE17
 from sim_models.reproduce.figure18 import FIGURE18
+from sim_models.reproduce.figure20 import FIGURE20
+from sim_models.reproduce.sensitivity import SENSITIVITY
+from sim_models.reproduce.table_tp32 import TABLE_TP32
+from sim_models.reproduce.thresholds import THRESHOLDS
 
-FIGURES: dict[str, Figure] = {figure.name: figure for figure in (FIGURE15, FIGURE16, FIGURE18)}
+FIGURES: dict[str, Figure] = {figure.name: figure for figure in (
+    FIGURE06, FIGURE14, FIGURE15, FIGURE16, FIGURE17, FIGURE18, TABLE_TP32, FIGURE20, THRESHOLDS, SENSITIVITY)}
 
 
 def chosen(only: str | None) -> list[Figure]:

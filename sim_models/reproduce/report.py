@@ -1,5 +1,6 @@
 """The campaign as one page: self-contained HTML, made to be read and printed."""
 
+import re
 from typing import Any
 
 import jinja2
@@ -10,7 +11,7 @@ from sim_models.reproduce.campaign import Campaign
 def render_report(campaign: Campaign) -> str:
     environment = jinja2.Environment(loader=jinja2.PackageLoader("sim_models.reproduce", "."), autoescape=True,
                                      undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters.update(number=number, difference=difference, verdict=verdict)
+    environment.filters.update(number=number, difference=difference, verdict=verdict, minus=minus)
     judged = [entry for chapter in campaign.chapters for entry in chapter.summary.values() if entry["met"] is not None]
     return environment.get_template("report.html.j2").render(
         campaign=campaign, chapters=campaign.chapters, host=campaign.host, machine=campaign.setup.machine,
@@ -25,7 +26,12 @@ def number(value: float | None, unit: str, sign: str = "") -> str:
         return "–"
     digits = 2 if unit == "x" else 1
     text = {"x": "×", "": ""}.get(unit, f" {unit}")
-    return f"{value:{sign}.{digits}f}{text}".replace("-", "−")
+    return minus(f"{value:{sign}.{digits}f}{text}")
+
+
+def minus(text: str) -> str:
+    """With a minus, where a hyphen stands before a number."""
+    return re.sub(r"(?<!\w)-(?=\d)", "−", text)
 
 
 def difference(entry: dict[str, Any]) -> str:

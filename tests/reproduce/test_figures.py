@@ -11,7 +11,7 @@ from fake_kernels import fake_kernel, fake_results
 
 from sim_models.machine import load_machine
 from sim_models.reproduce import campaign
-from sim_models.reproduce.figure import paper_setup
+from sim_models.reproduce.figure import TECHNIQUES, paper_setup
 from sim_models.reproduce.paper import TARGETS, Target, compare
 from sim_models.reproduce.registry import FIGURES
 from sim_models.reproduce.runner import Monitor, Outcome, TaskFailure
@@ -68,7 +68,8 @@ def test_targets(target, ours, missed):
 def test_every_target_is_of_a_figure_and_met_or_missed_by_one_of_its_quantities():
     for name, targets in TARGETS.items():
         findings, _ = evaluate(name)
-        assert set(targets) <= set(findings.ours), name
+        there = {key for key in targets if "t3-mca+" in TECHNIQUES or "plus" not in key}
+        assert there <= set(findings.ours), name
 
 
 @pytest.mark.parametrize("name", FIGURES)
@@ -100,6 +101,8 @@ class Page(HTMLParser):
         self.ids += [given["id"]] if "id" in given else []
         self.drawings += tag == "svg"
         for name in ("src", "href", "xlink:href"):
+            if given.get(name, "").startswith("data:image/png;base64,"):
+                continue
             if given.get(name, "#").startswith("#"):
                 self.links += [given[name][1:]] if name in given else []
             else:
@@ -148,11 +151,12 @@ def test_results_json_keeps_its_keys(written):
 
 def test_what_failed_is_said_and_the_rest_is_shown(tmp_path, monkeypatch):
     lost = next(task for task in FIGURES["figure16"].tasks(SETUP) if task.kernel == "fused-mca")
-    results = fake_results(task for figure in FIGURES.values() for task in figure.tasks(SETUP))
+    figures = [FIGURES["figure14"], FIGURES["figure16"]]
+    results = fake_results(task for figure in figures for task in figure.tasks(SETUP))
     del results[lost]
     outcome = Outcome(results=results, failures={lost.key: TaskFailure(lost.label, "nothing <moved>", "Traceback")})
     monkeypatch.setattr(campaign, "run_tasks", lambda *_: outcome)
-    done = campaign.reproduce(list(FIGURES.values()), SETUP, tmp_path, 1, Monitor())
+    done = campaign.reproduce(figures, SETUP, tmp_path, 1, Monitor())
     problems = {chapter.figure.name: chapter.problem for chapter in done.chapters}
     assert "nothing <moved>" in problems["figure16"] and lost.label in problems["figure16"]
     assert "nothing &lt;moved&gt;" in (tmp_path / "report.html").read_text()
