@@ -60,7 +60,7 @@ def evaluate(setup: Setup, results: Results) -> Findings:
                       ("kernel", "GEMM ends", "all ends", "GEMM reads", "GEMM writes", "RS reads", "RS writes",
                        "peak"), rows)],
         plots={"figure17": lambda: _draw(rates, ends, 0.0, 1.0),
-               "figure17-zoom": lambda: _draw(rates, ends, *_ZOOM)})
+               **({"figure17-zoom": lambda: _draw(rates, ends, *_ZOOM)} if len(alone) > _MOST_SHAPES else {})})
 
 
 def _rates(kernel: Kernel, clock_ghz: float) -> tuple[np.ndarray, np.ndarray]:
