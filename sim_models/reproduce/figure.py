@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sim_models.kernels import Kernel
+from sim_models.kernels import Kernel, needs_rtl
 from sim_models.machine import Machine
 from sim_models.reproduce.tasks import KernelTask, kernel_task
 from sim_models.results import TECHNIQUES as KNOWN_TECHNIQUES
@@ -17,6 +17,8 @@ Results = Mapping[KernelTask, Kernel]
 
 TECHNIQUE_TITLES = {"sequential": "sequential", "t3": "T3", "t3-mca": "T3-MCA", "t3-mca+": "T3-MCA+",
                     "ideal-overlap": "ideal overlap", "ideal-rs-nmc": "ideal, RS with NMC"}
+#: Sections of the machine file that describe the RTL and nothing else.
+RTL_SECTIONS = ("tracker", "dma", "arbiter")
 #: What there is, in the order of the paper's figure 16.
 TECHNIQUES = tuple(name for name in TECHNIQUE_TITLES if name in KNOWN_TECHNIQUES)
 
@@ -34,7 +36,14 @@ class Setup:
     seed: int = 0
 
     def task(self, kernel: str, workload: Workload, machine: Machine | None = None, **options: Any) -> KernelTask:
-        return kernel_task(kernel, machine or self.machine, workload, self.seed, **options)
+        """A kernel on this machine or on a variant of it. Without RTL in the loop, a kernel does not see the RTL's
+        parameters: variants that differ in nothing else share it."""
+        if machine is None or not needs_rtl(kernel) and self._differs_in_rtl_only(machine):
+            machine = self.machine
+        return kernel_task(kernel, machine, workload, self.seed, **options)
+
+    def _differs_in_rtl_only(self, machine: Machine) -> bool:
+        return machine.model_copy(update={name: getattr(self.machine, name) for name in RTL_SECTIONS}) == self.machine
 
 
 def paper_setup(machine: Machine, seed: int = 0) -> Setup:

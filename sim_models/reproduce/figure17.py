@@ -9,11 +9,11 @@ from sim_models.reproduce import plots
 from sim_models.reproduce.figure import Figure, Findings, Results, Setup, Table
 from sim_models.reproduce.paper import percent
 from sim_models.reproduce.tasks import KernelTask
-from sim_models.techniques import POLICIES
+from sim_models.techniques import FUSIONS
 
 WINDOW_NS = 1000
-_KERNELS = {"GEMM alone": kernels.GEMM, "T3": kernels.fused_kernel(POLICIES["t3"]),
-            "T3-MCA": kernels.fused_kernel(POLICIES["t3-mca"])}
+_KERNELS = {"GEMM alone": kernels.GEMM, "T3": kernels.fused_kernel(FUSIONS["t3"].policy),
+            "T3-MCA": kernels.fused_kernel(FUSIONS["t3-mca"].policy)}
 _STREAMS = PURPOSES[:4]  # the all-gather comes later
 _ZOOM = (0.35, 0.5)  # of the time
 _MOST_SHAPES = 300  # windows drawn as shapes: more are finer than a screen and make a large file

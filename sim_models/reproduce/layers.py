@@ -56,7 +56,7 @@ def draw_speedups(figure: str, runs: list[RunResult]):
     label = "the paper's geomean"
     for place, name in enumerate(FASTER):
         target = TARGETS[figure].get(f"{key_of(name)}_geomean_percent")
-        if target:
+        if target and target.paper is not None:
             left = last - plots.GROUP_WIDTH / 2 + place * width
             axes.plot([left, left + width], [1 + target.paper / 100] * 2, color=plots.RED, linewidth=2, label=label)
             label = None

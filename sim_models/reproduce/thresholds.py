@@ -1,6 +1,7 @@
 """The occupancy thresholds of T3-MCA: what the hardware chose, and what each would have given (section 6.1.3)."""
 
-from sim_models import kernels
+from collections.abc import Sequence
+
 from sim_models.machine import Machine
 from sim_models.reproduce import plots
 from sim_models.reproduce.figure import Figure, Findings, Results, Setup, Table, layer_result, layer_tasks
@@ -8,12 +9,11 @@ from sim_models.reproduce.layers import name_groups, short_title
 from sim_models.reproduce.paper import geomean, percent
 from sim_models.reproduce.tasks import KernelTask
 from sim_models.reproduce.variants import variant
-from sim_models.results import BASELINE, RunResult
-from sim_models.techniques import POLICIES
+from sim_models.results import BASELINE
+from sim_models.workloads import Workload
 
 CHOICES = (5, 10, 30, "none")
 _NONE = 127  #: how the hardware writes "none"
-_TECHNIQUES = (BASELINE, "t3-mca")
 _MARKERS = {"5": ("v", plots.ORANGE), "10": ("s", plots.GREEN), "30": ("D", plots.BLUE), "none": ("^", plots.PURPLE)}
 
 
@@ -22,25 +22,19 @@ def _machines(setup: Setup) -> dict[str, Machine]:
 
 
 def tasks(setup: Setup) -> list[KernelTask]:
-    fused = kernels.fused_kernel(POLICIES["t3-mca"])
-    wanted = [task for layer in setup.small for task in layer_tasks(setup, layer, _TECHNIQUES)]
-    return wanted + [setup.task(fused, layer, machine) for machine in _machines(setup).values()
-                     for layer in setup.small]
+    return [task for layer in setup.small for machine in _machines(setup).values()
+            for task in layer_tasks(setup, layer, (BASELINE, "t3-mca"), machine)]
 
 
 def evaluate(setup: Setup, results: Results) -> Findings:
-    fused = kernels.fused_kernel(POLICIES["t3-mca"])
-    clock = setup.machine.memory_clock_ghz
     cases, rows = [], []
-    runs: list[RunResult] = []
     for layer in setup.small:
-        run = layer_result(setup, results, layer, (BASELINE,))
-        done = {name: results[setup.task(fused, layer, machine)] for name, machine in _machines(setup).items()}
-        speedup = {name: run.baseline.total_ns * clock / kernel.cycles for name, kernel in done.items()}
-        details = done["auto"].details
+        runs = {name: layer_result(setup, results, layer, (BASELINE, "t3-mca"), machine)
+                for name, machine in _machines(setup).items()}
+        speedup = {name: run.speedup["t3-mca"] for name, run in runs.items()}
+        details = runs["auto"].techniques["t3-mca"].details
         chose = "none" if details["chosen_threshold"] == _NONE else str(details["chosen_threshold"])
         best = max(map(str, CHOICES), key=speedup.__getitem__)
-        runs.append(run)
         cases.append({"figure": "thresholds", "model": layer.model, "sublayer": layer.sublayer, "tp": layer.tp,
                       "M": layer.m, "N": layer.n, "K": layer.k, "chosen_threshold": chose, "best_threshold": best,
                       "producer_mean_occupancy": details["producer_mean_occupancy"], "speedup": speedup})
@@ -61,10 +55,10 @@ def evaluate(setup: Setup, results: Results) -> Findings:
               **{f"fixed_{name}_geomean_percent": percent(means[name]) for name in map(str, CHOICES)}},
         tables=[Table("T3-MCA's speedup over sequential by threshold",
                       ("sub-layer", "GEMM's mean queue", "chosen", "auto", *map(str, CHOICES), "best"), rows)],
-        plots={"thresholds": lambda: _draw(cases, [run.workload for run in runs])})
+        plots={"thresholds": lambda: _draw(cases, setup.small)})
 
 
-def _draw(cases: list[dict], workloads):
+def _draw(cases: list[dict], workloads: Sequence[Workload]):
     drawn, axes = plots.figure(3.4)
     for place, (name, (marker, colour)) in enumerate(_MARKERS.items()):
         x = [group + (place - 1.5) * 0.17 for group in range(len(cases))]

@@ -1,18 +1,21 @@
 """Tasks: what shares a result and what does not, and traffic recorded over time."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from sim_models import kernels, simulation
 from sim_models.machine import load_machine
+from sim_models.reproduce.figure import paper_setup
 from sim_models.reproduce.sources import source_files
 from sim_models.reproduce.tasks import kernel_task
 from sim_models.reproduce.variants import variant
 from sim_models.workloads import SUBLAYERS, Workload, gemm_workload, transformer_workload
 
 MACHINE = load_machine()
+RING_SMALL = Path(__file__).parents[1] / "data" / "machines" / "ring_small.toml"
 FC2 = transformer_workload("t-nlg", "fc2", 8)
 OP = transformer_workload("t-nlg", "op", 8)
 
@@ -62,6 +65,23 @@ def test_long_kernels_are_known():
     assert kernel_task("fused-mca", MACHINE, FC2).seconds > 4 * kernel_task(kernels.GEMM, MACHINE, FC2).seconds
 
 
+def test_kernels_without_rtl_are_shared_by_variants_of_the_rtl():
+    setup = paper_setup(MACHINE)
+    for changes in ({"arbiter.threshold": 5}, {"tracker.ways": 16, "dma.tiles_per_block": 2}):
+        other = variant(MACHINE, changes)
+        assert setup.task(kernels.GEMM, FC2, other) == setup.task(kernels.GEMM, FC2)
+        assert setup.task("fused-mca", FC2, other) != setup.task("fused-mca", FC2)
+        assert setup.task("gather-mca", FC2, other) != setup.task("gather-mca", FC2)
+    assert setup.task(kernels.GEMM, FC2, variant(MACHINE, {"llc.ways": 8})) != setup.task(kernels.GEMM, FC2)
+    # because they come out the same
+    small = load_machine(RING_SMALL)
+    changed = variant(small, {"arbiter.threshold": 5, "arbiter.starvation_limit_cycles": 7, "tracker.ways": 4,
+                              "tracker.sets": 64, "dma.engines": 1, "dma.tiles_per_block": 2})
+    workload = Workload("custom", "gemm", 2, 256, 128, 64)
+    for kernel in (kernels.GEMM, *kernels.COLLECTIVES):
+        assert kernels.simulate(kernel, small, workload) == kernels.simulate(kernel, changed, workload)
+
+
 def test_a_variant_is_checked():
     assert variant(MACHINE, {"gpu.compute_units": 160, "llc.ways": 8}).gpu.compute_units == 160
     with pytest.raises(ValueError):
@@ -69,7 +89,7 @@ def test_a_variant_is_checked():
 
 
 def test_recording_changes_nothing_and_adds_up():
-    machine = load_machine("tests/data/machines/ring_small.toml")
+    machine = load_machine(RING_SMALL)
     workload = Workload("custom", "gemm", 2, 256, 128, 64)
     plain, recorded = (kernels.simulate(kernels.GEMM, machine, workload, window_cycles=window) for window in (0, 100))
     assert plain.traffic is None
