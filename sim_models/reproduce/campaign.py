@@ -9,13 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sim_models import kernels
 from sim_models.errors import BadInput
 from sim_models.reproduce.figure import Figure, Findings, Setup
-from sim_models.reproduce.paper import compare
+from sim_models.reproduce.paper import TARGETS, compare
 from sim_models.reproduce.runner import Monitor, Outcome, run_tasks
 from sim_models.reproduce.store import Store
-from sim_models.reproduce.tasks import KernelTask, WarmUpTask
+from sim_models.reproduce.tasks import Task, WarmUpTask
 from sim_models.results import collect_versions, json_text, write_whole
 
 _PROJECT = Path(__file__).resolve().parents[2]
@@ -59,9 +58,9 @@ class Campaign:
             "jobs": self.jobs, "cores": os.cpu_count(), "processor": _processor(),
             "finished": time.strftime("%Y-%m-%d %H:%M:%S %z"), "wall_seconds": self.outcome.seconds,
             "simulations": len(self.outcome.results), "kept": self.outcome.kept,
-            "core_seconds": sum(kernel.host_seconds for _, kernel in used),
-            "tasks": {task.key: {"label": task.label, "seconds": kernel.host_seconds}
-                      for task, kernel in sorted(used, key=lambda item: item[0].key)}}
+            "core_seconds": sum(result.host_seconds for _, result in used),
+            "tasks": {task.key: {"label": task.label, "seconds": result.host_seconds}
+                      for task, result in sorted(used, key=lambda item: item[0].key)}}
 
 
 def reproduce(figures: Sequence[Figure], setup: Setup, out: Path, jobs: int, monitor: Monitor) -> Campaign:
@@ -69,9 +68,9 @@ def reproduce(figures: Sequence[Figure], setup: Setup, out: Path, jobs: int, mon
     `out`/failures.log; figures that do not need it are complete. Raises what `run_tasks` raises."""
     from sim_models.reproduce.report import render_report
 
-    tasks: dict[Figure, list[KernelTask]] = {figure: list(figure.tasks(setup)) for figure in figures}
+    tasks: dict[Figure, list[Task]] = {figure: list(figure.tasks(setup)) for figure in figures}
     needed = [task for wanted in tasks.values() for task in wanted]
-    warm_up = WarmUpTask(setup.machine, any(kernels.needs_rtl(task.kernel) for task in needed))
+    warm_up = WarmUpTask(setup.machine, any(task.needs_rtl for task in needed))
     outcome = run_tasks(needed, Store(out / "cache"), jobs, monitor, warm_up)
     chapters = [_evaluate(figure, wanted, setup, outcome) for figure, wanted in tasks.items()]
     campaign = Campaign(setup, chapters, outcome, jobs, _provenance(setup))
@@ -91,7 +90,7 @@ def reproduce(figures: Sequence[Figure], setup: Setup, out: Path, jobs: int, mon
     return campaign
 
 
-def _evaluate(figure: Figure, tasks: list[KernelTask], setup: Setup, outcome: Outcome) -> Chapter:
+def _evaluate(figure: Figure, tasks: list[Task], setup: Setup, outcome: Outcome) -> Chapter:
     from sim_models.reproduce.plots import render
 
     lost = {task.key: task for task in tasks if task not in outcome.results}
@@ -100,7 +99,7 @@ def _evaluate(figure: Figure, tasks: list[KernelTask], setup: Setup, outcome: Ou
         reason = outcome.failures[key].message if key in outcome.failures else "its result cannot be read"
         return Chapter(figure, problem=f"{len(lost)} of the simulations that it needs failed; {task.label}: {reason}")
     findings = figure.evaluate(setup, outcome.results)
-    return Chapter(figure, findings, compare(figure.name, findings.ours),
+    return Chapter(figure, findings, compare({**TARGETS.get(figure.name, {}), **findings.targets}, findings.ours),
                    plots={name: render(name, draw) for name, draw in findings.plots.items()})
 
 

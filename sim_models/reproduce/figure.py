@@ -5,15 +5,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sim_models.kernels import Kernel, needs_rtl
+from sim_models.kernels import needs_rtl
 from sim_models.machine import Machine
-from sim_models.reproduce.tasks import KernelTask, kernel_task
+from sim_models.reproduce.paper import Target
+from sim_models.reproduce.tasks import KernelTask, Task, kernel_task
 from sim_models.results import TECHNIQUES as KNOWN_TECHNIQUES
 from sim_models.results import RunResult
 from sim_models.techniques import kernels_of, technique_result
 from sim_models.workloads import SUBLAYERS, Workload, transformer_workload
 
-Results = Mapping[KernelTask, Kernel]
+Results = Mapping[Task, Any]
 
 TECHNIQUE_TITLES = {"sequential": "sequential", "t3": "T3", "t3-mca": "T3-MCA", "t3-mca+": "T3-MCA+",
                     "ideal-overlap": "ideal overlap", "ideal-rs-nmc": "ideal, RS with NMC"}
@@ -67,6 +68,7 @@ class Table:
     title: str
     columns: tuple[str, ...]
     rows: list[tuple[str, ...]]
+    folded: bool = False  #: shown when asked for
 
 
 @dataclass
@@ -76,6 +78,7 @@ class Findings:
     text: str  #: two sentences
     cases: list[dict[str, Any]] = field(default_factory=list)  #: of `results.json`
     ours: dict[str, float] = field(default_factory=dict)  #: quantities of its summary
+    targets: dict[str, Target] = field(default_factory=dict)  #: of quantities that are not the paper's
     tables: list[Table] = field(default_factory=list)
     plots: dict[str, Callable[[], Any]] = field(default_factory=dict)  #: name: draws a matplotlib figure
 
@@ -86,7 +89,7 @@ class Figure:
 
     name: str  #: for `--only`
     title: str
-    tasks: Callable[[Setup], Iterable[KernelTask]]
+    tasks: Callable[[Setup], Iterable[Task]]
     evaluate: Callable[[Setup, Results], Findings]
 
     @property

@@ -105,9 +105,9 @@ TARGETS: dict[str, dict[str, Target]] = {
 }
 
 
-def compare(figure: str, ours: dict[str, float]) -> dict[str, dict[str, Any]]:
+def compare(targets: dict[str, Target], ours: dict[str, float]) -> dict[str, dict[str, Any]]:
     """Ours beside the paper's, as `results.json` holds it. A quantity that the paper does not have stands alone."""
-    return {name: _entry(TARGETS.get(figure, {}).get(name), name, value) for name, value in ours.items()}
+    return {name: _entry(targets.get(name), name, value) for name, value in ours.items()}
 
 
 def _entry(target: Target | None, name: str, ours: float) -> dict[str, Any]:

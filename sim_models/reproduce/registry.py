@@ -9,11 +9,13 @@ from sim_models.reproduce.figure17 import FIGURE17
 from sim_models.reproduce.figure18 import FIGURE18
 from sim_models.reproduce.figure20 import FIGURE20
 from sim_models.reproduce.sensitivity import SENSITIVITY
+from sim_models.reproduce.table_hbm import TABLE_HBM
 from sim_models.reproduce.table_tp32 import TABLE_TP32
 from sim_models.reproduce.thresholds import THRESHOLDS
 
 FIGURES: dict[str, Figure] = {figure.name: figure for figure in (
-    FIGURE06, FIGURE14, FIGURE15, FIGURE16, FIGURE17, FIGURE18, TABLE_TP32, FIGURE20, THRESHOLDS, SENSITIVITY)}
+    FIGURE06, FIGURE14, FIGURE15, FIGURE16, FIGURE17, FIGURE18, TABLE_TP32, FIGURE20, THRESHOLDS, SENSITIVITY,
+    TABLE_HBM)}
 
 
 def chosen(only: str | None) -> list[Figure]:

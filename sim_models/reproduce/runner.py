@@ -15,7 +15,7 @@ from typing import Any
 
 from sim_models.errors import Failure
 from sim_models.reproduce.store import Store
-from sim_models.reproduce.tasks import KernelTask, Task
+from sim_models.reproduce.tasks import Task
 
 _LOOK_SECONDS = 0.2
 
@@ -45,13 +45,13 @@ class TaskFailure:
 
 @dataclass
 class Outcome:
-    results: dict[KernelTask, Any] = field(default_factory=dict)
+    results: dict[Task, Any] = field(default_factory=dict)
     failures: dict[str, TaskFailure] = field(default_factory=dict)  #: by the task's key
     kept: int = 0  #: results that were there already
     seconds: float = 0.0  #: of this run
 
 
-def run_tasks(tasks: Iterable[KernelTask], store: Store, jobs: int, monitor: Monitor,
+def run_tasks(tasks: Iterable[Task], store: Store, jobs: int, monitor: Monitor,
               first: Task | None = None) -> Outcome:
     """Results of all tasks that could be done. `first` is done before any of them, if any is to be done at all.
 

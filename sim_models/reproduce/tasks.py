@@ -39,8 +39,20 @@ class Task(Protocol):
     def requires(self) -> "tuple[Task, ...]":
         """What must have been done before."""
 
+    @property
+    def needs_rtl(self) -> bool:
+        """Whether the RTL is in its loop."""
+
+    @property
+    def result_type(self) -> Any:
+        """Type of the result: a dataclass or a union of dataclasses, with a field `host_seconds`."""
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """Everything that was asked for, as JSON; stored beside the result."""
+
     def run(self, progress: Callable[[float], None]) -> Any:
-        """The result; raises errors of ours for what cannot be done."""
+        """The result, or None if what it does is not kept as one; raises errors of ours for what cannot be done."""
 
 
 @dataclass(frozen=True)
@@ -102,8 +114,15 @@ class KernelTask:
     window_cycles: int = 0  #: of recorded traffic; 0: none
 
     @property
+    def needs_rtl(self) -> bool:
+        return kernels.needs_rtl(self.kernel)
+
+    @property
+    def result_type(self) -> type:
+        return kernels.FusedKernel if kernels.is_fused(self.kernel) else kernels.IsolatedKernel
+
+    @property
     def description(self) -> dict[str, Any]:
-        """Everything that was asked for, as JSON."""
         return {"kernel": self.kernel, "workload": asdict(self.workload), "seed": self.seed,
                 "mirrored": self.mirrored, "window_cycles": self.window_cycles,
                 "machine": self.machine.model_dump(mode="json")}
@@ -113,7 +132,7 @@ class KernelTask:
         shape = self.workload
         name = f"{self.kernel}-{shape.m}x{shape.n}x{shape.k}-{shape.tp}"
         asked = json.dumps(self.description, sort_keys=True)
-        return f"{name}-{_digest(asked, source_digest(kernels.needs_rtl(self.kernel)))}"
+        return f"{name}-{_digest(asked, source_digest('sim_models.kernels', rtl=self.needs_rtl))}"
 
     @property
     def label(self) -> str:
@@ -125,14 +144,14 @@ class KernelTask:
     def seconds(self) -> float:
         g, r = gemm_ns(self.machine, self.workload), ring_ns(self.machine, self.workload)
         clock = self.machine.memory_clock_ghz
-        if kernels.needs_rtl(self.kernel):
+        if self.needs_rtl:
             return (max(g, r) if kernels.is_fused(self.kernel) else r) * clock / FUSED_CYCLES_PER_SECOND
         gpus = 1 if self.mirrored else self.workload.tp
         return (gpus * r if self.kernel in kernels.COLLECTIVES else g) * clock / BASELINE_CYCLES_PER_SECOND
 
     @property
     def requires(self) -> tuple[BuildTask, ...]:
-        return (BuildTask(self.machine.geometry()),) if kernels.needs_rtl(self.kernel) else ()
+        return (BuildTask(self.machine.geometry()),) if self.needs_rtl else ()
 
     def run(self, progress: Callable[[float], None]) -> kernels.Kernel:
         return kernels.simulate(self.kernel, self.machine, self.workload, progress, self.seed, self.mirrored,
