@@ -44,7 +44,8 @@ class Setup:
         return kernel_task(kernel, machine, workload, self.seed, **options)
 
     def _differs_in_rtl_only(self, machine: Machine) -> bool:
-        return machine.model_copy(update={name: getattr(self.machine, name) for name in RTL_SECTIONS}) == self.machine
+        return machine.model_copy(update={name: getattr(self.machine, name)
+                                          for name in ("name", *RTL_SECTIONS)}) == self.machine
 
 
 def paper_setup(machine: Machine, seed: int = 0) -> Setup:

@@ -45,10 +45,10 @@ def evaluate(setup: Setup, results: Results) -> Findings:
                      *(f"{kernel.dram[stream] / 1e6:,.0f}" for stream in _STREAMS),
                      f"{rate.sum(axis=1).max():,.0f}"))
     return Findings(
-        text=f"{setup.timed.title} with {setup.timed.m // 1024}K tokens. The GEMM alone reads, then writes in bursts: "
-             f"in {100 * np.mean(writing):.0f} % of its windows of {WINDOW_NS / 1000:g} µs there are more writes than "
-             "reads. Fused, the reduce-scatter's traffic fills what the GEMM leaves, and the GEMM takes "
-             f"{slower['T3']:.1f} % longer under round robin (T3), {slower['T3-MCA']:.1f} % under T3-MCA.",
+        text=f"{setup.timed.title} with {setup.timed.m // 1024}K tokens, in windows of {WINDOW_NS / 1000:g} µs; in "
+             f"{100 * np.mean(writing):.0f} % of those of the GEMM alone there are more writes than reads. Beside the "
+             f"reduce-scatter the GEMM takes {slower['T3']:.1f} % longer under round robin (T3) and "
+             f"{slower['T3-MCA']:.1f} % longer under T3-MCA.",
         ours={"gemm_slower_t3_percent": slower["T3"], "gemm_slower_t3_mca_percent": slower["T3-MCA"],
               "gemm_write_windows_percent": 100 * float(np.mean(writing))},
         cases=[{"figure": "figure17", "kernel": _KERNELS[title], "model": setup.timed.model,

@@ -1,5 +1,7 @@
 """The figures and tables that can be reproduced, in the order of the report."""
 
+import re
+
 from sim_models.errors import BadInput
 from sim_models.reproduce.figure import Figure
 from sim_models.reproduce.figure06 import FIGURE06
@@ -22,7 +24,7 @@ def chosen(only: str | None) -> list[Figure]:
     """Figures by name, all of them without names, in the report's order. Raises `BadInput`."""
     if only is None:
         return list(FIGURES.values())
-    names = {name.strip() for name in only.split(",")}
+    names = {re.sub(r"(?<=^figure)0+", "", name.strip()) for name in only.split(",")}
     for name in sorted(names):
         if name not in FIGURES:
             raise BadInput(f"--only {name!r} is unknown: allowed are {', '.join(FIGURES)}")

@@ -33,11 +33,19 @@ class Parameter:
     values: tuple[Any, ...]
     scale: float = 1.0  #: from the machine file's unit to the plot's
 
-    def machines(self, setup: Setup) -> dict[Any, Machine]:
+    def own(self, setup: Setup) -> Any:
         section, name = self.key.split(".")
-        own = getattr(getattr(setup.machine, section), name)
-        return {value: setup.machine if value == own else variant(setup.machine, {self.key: value})
-                for value in sorted({own, *self.values})}
+        return getattr(getattr(setup.machine, section), name)
+
+    def machines(self, setup: Setup) -> dict[Any, Machine]:
+        """By value; those that this machine cannot have are left out."""
+        found = {}
+        for value in sorted({self.own(setup), *self.values}):
+            try:
+                found[value] = variant(setup.machine, {self.key: value})
+            except ValueError:
+                continue
+        return found
 
     def shown(self, value: Any) -> str:
         """For an axis or a table."""
@@ -45,7 +53,7 @@ class Parameter:
 
 
 PARAMETERS = (
-    Parameter("tracker.ways", "Tracker ways", (4, 8, 16)),
+    Parameter("tracker.ways", "Tracker ways", (8, 16, 32)),  # fewer than a workgroup's wavefronts cannot work
     Parameter("tracker.sets", "Tracker sets", (128, 256, 512)),
     Parameter("dma.tiles_per_block", "wavefront tiles per DMA block", (1, 2, 4, 8)),
     Parameter("link.bandwidth_gb_per_s", "link bandwidth, each way (GB/s)", (37.5, 50.0, 75.0, 100.0, 150.0)),
@@ -99,9 +107,7 @@ def _draw(setup: Setup, parameter: Parameter, runs: dict[Any, RunResult]):
         colour = plots.GREY if name == "ideal-overlap" else plots.TECHNIQUE_COLOURS[name]
         axes.plot(places, [run.speedup[name] for run in runs.values()], marker=marker, linestyle=line, color=colour,
                   markersize=4.5, linewidth=1.4, label=TECHNIQUE_TITLES[name])
-    section, key = parameter.key.split(".")
-    own = list(runs).index(getattr(getattr(setup.machine, section), key))
-    axes.axvline(own, color=plots.BLACK, linewidth=0.8, linestyle=":")
+    axes.axvline(list(runs).index(parameter.own(setup)), color=plots.BLACK, linewidth=0.8, linestyle=":")
     axes.set_xticks(places, [parameter.shown(value) for value in runs])
     axes.set_xlabel(parameter.title)
     axes.set_ylabel("speedup")

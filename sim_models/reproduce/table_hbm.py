@@ -76,7 +76,7 @@ def evaluate(setup: Setup, results: Results) -> Findings:
              "commands in the same cycles as DRAMsim3. Where timing decides, ours ends when DRAMsim3 does; where "
              "scheduling decides, simulators of equal timing differ among themselves.",
         ours={_key(one): float(one.worst) for one in steady},
-        targets={_key(one): Target(f"DRAM model: {one.target}", one.unit if one.unit == "%" else "", None, "HBM",
+        targets={_key(one): Target(one.target, one.unit if one.unit == "%" else "", None, "–",
                                    at_most=one.limit) for one in steady},
         cases=[{"figure": "hbm", **_without_speed(row)} for row in rows],
         tables=[_verdict_table(found), *(_table(group, [row for row in rows if row.group == group]) for group in GROUPS

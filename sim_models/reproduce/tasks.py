@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -112,6 +112,7 @@ class KernelTask:
     seed: int = 0
     mirrored: bool = True
     window_cycles: int = 0  #: of recorded traffic; 0: none
+    machine_name: str = field(default="", compare=False)  #: for people
 
     @property
     def needs_rtl(self) -> bool:
@@ -138,7 +139,8 @@ class KernelTask:
     def label(self) -> str:
         shape = self.workload
         size = f"{shape.m}x{shape.n}" + (f"x{shape.k}" if not kernels.is_collective(self.kernel) else "")
-        return f"{self.kernel} {size} on {shape.tp} GPUs"
+        every = "" if self.mirrored else "all "
+        return f"{self.kernel} {size} on {every}{shape.tp} GPUs, {self.machine_name}"
 
     @property
     def seconds(self) -> float:
@@ -166,7 +168,8 @@ def kernel_task(kernel: str, machine: Machine, workload: Workload, seed: int = 0
     if kernels.is_collective(kernel):
         sublayer, k = "gemm", 1
     return KernelTask(kernel, machine.model_copy(update={"name": "-"}),
-                      replace(workload, model="custom", sublayer=sublayer, k=k), seed, mirrored, window_cycles)
+                      replace(workload, model="custom", sublayer=sublayer, k=k), seed, mirrored, window_cycles,
+                      machine.name)
 
 
 def ring_ns(machine: Machine, workload: Workload) -> float:

@@ -6,9 +6,11 @@ from sim_models.machine import Machine
 
 
 def variant(machine: Machine, changes: dict[str, Any]) -> Machine:
-    """`machine` with, for example, {"gpu.compute_units": 160}. Raises ValueError for what cannot be."""
+    """`machine` with, for example, {"gpu.compute_units": 160}; its name tells. Raises ValueError for what cannot be."""
     content = machine.model_dump()
     for key, value in changes.items():
         section, name = key.split(".")
-        content[section][name] = value
+        if content[section][name] != value:
+            content[section][name] = value
+            content["name"] = f"{content['name']}, {name}={value}"[:80]
     return Machine.model_validate(content)
