@@ -12,7 +12,7 @@ from sim_models.memory import PURPOSES
 from sim_models.reproduce.table_hbm import HbmResult, HbmTask
 from sim_models.reproduce.tasks import KernelTask, gemm_ns, ring_ns
 
-SLOWDOWN = {"round_robin": 1.1, "mca": 1.02}
+SLOWDOWN = {"round_robin": 1.1, "mca": 1.02, "ring_aware": 1.01}
 
 
 def _dram(**chunks: float) -> dict[str, int]:
