@@ -18,6 +18,7 @@ from .line_router import LineRouter
 from .memory_channel import MemoryChannel
 from .nmc_alu import NmcAlu
 from .order_guard import OrderGuard
+from .ring_monitor import RingMonitor
 from .tracker import TrackerBank
 from .trigger_merge import TriggerMerge
 from .update_network import UpdateNetwork
@@ -37,6 +38,7 @@ BLOCKS: dict[str, Callable[[Geometry], wiring.Component]] = {
     "order_guard": OrderGuard,
     "memory_channel": MemoryChannel,
     "intensity_monitor": IntensityMonitor,
+    "ring_monitor": RingMonitor,
     "nmc_alu": lambda _: NmcAlu(column_bytes=8),
     "gpu_top": GpuTop,
 }

@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 from .address_generator import AddressGenerator
 from .apb import apb_signature
 from .config_bus import ConfigBus
+from .counting import ones
 from .dispatch_window import DispatchWindow
 from .dma_table import DmaTable
 from .egress import Egress
@@ -27,18 +28,11 @@ from .layouts import (
 from .line_router import LineRouter
 from .memory_channel import MemoryChannel
 from .registers import register_map
+from .ring_monitor import RingMonitor
 from .tracker import TrackerBank
 from .trigger_merge import TriggerMerge
 from .two_entry_queue import TwoEntryQueue
 from .update_network import UpdateNetwork
-
-
-def _count(bits):
-    """Number of ones, as a balanced tree."""
-    bits = list(bits)
-    while len(bits) > 1:
-        bits = [bits[i] + bits[i + 1] if i + 1 < len(bits) else bits[i] for i in range(0, len(bits), 2)]
-    return bits[0]
 
 
 class GpuTop(wiring.Component):
@@ -110,9 +104,10 @@ class GpuTop(wiring.Component):
         m.d.comb += [there.eq(here) for there, here in zip(block.descriptors, self._bus.descriptors)]
 
     def _channels(self, m):
-        """Memory channels, and the monitor that chooses their arbiters' threshold."""
+        """Memory channels, and the monitors that their arbiters go by."""
         g, config = self._geometry, self._bus.config
         m.submodules.monitor = self._monitor = monitor = IntensityMonitor(g)
+        m.submodules.ring_monitor = self._ring_monitor = ring_monitor = RingMonitor(g)
         threshold = Signal(7)
         drain = Signal()
         m.d.sync += [
@@ -134,6 +129,7 @@ class GpuTop(wiring.Component):
                 channel.threshold.eq(threshold),
                 channel.starvation_limit.eq(config.starvation_limit),
                 channel.drain.eq(drain),
+                channel.ring_late.eq(ring_monitor.late),
                 monitor.occupancy[c].eq(self.occupancy[c]),
             ]
         m.d.comb += [
@@ -141,6 +137,8 @@ class GpuTop(wiring.Component):
             monitor.producer_active.eq(self.producer_active),
             monitor.communication_seen.eq(Cat(channel.communication_waiting for channel in self._memory).any()),
             *(monitor.breakpoints[i].eq(config[f"breakpoint{i}"]) for i in range(3)),
+            ring_monitor.stage.eq(config.stage),
+            ring_monitor.restart.eq(self._bus.restart),
         ]
         self._drain = drain
 
@@ -167,7 +165,7 @@ class GpuTop(wiring.Component):
                     bank.thresholds[region].eq(entry.threshold),
                     bank.tracked[region].eq(tracked[region]),
                 ]
-        self._counts["updates"] = _count(port.valid & port.ready for port in network.banks)
+        self._counts["updates"] = ones(port.valid & port.ready for port in network.banks)
 
     def _router(self, m):
         """A complete tile frees its place in the window and goes to the DMA table or out as an event."""
@@ -206,6 +204,8 @@ class GpuTop(wiring.Component):
             report.code.eq(ErrorCode.REGION_UNCONFIGURED),
             report.details.eq(merged.payload),
             table.clear_high_water.eq(self._bus.clear_counters),
+            self._ring_monitor.pending.eq(table.ready_level != 0),
+            self._ring_monitor.started.eq(self.dispatch.valid & self.dispatch.ready),
         ]
         self._reports += [window.error, report]
         self._counts["triggers"] = taken
@@ -248,7 +248,7 @@ class GpuTop(wiring.Component):
         with m.If(commands.valid & commands.ready):
             m.d.sync += first.eq(Mux(first == g.dma.engines - 1, 0, first + 1))
         self._counts["commands"] = commands.valid & commands.ready
-        self._counts["lines"] = _count(engine.issued for engine in self._generators)
+        self._counts["lines"] = ones(engine.issued for engine in self._generators)
 
     def _egress(self, m):
         """Lines for the link, addressed for their destination."""
@@ -266,17 +266,17 @@ class GpuTop(wiring.Component):
             leaves = self.packets[index].valid & self.packets[index].ready
             left.append(leaves)
             dma_left.append(leaves & (self.packets[index].payload.source == Source.DMA))
-        self._counts["packets"] = _count(left)
-        m.d.sync += self._outstanding.eq(self._outstanding + self._counts["lines"] - _count(dma_left))
+        self._counts["packets"] = ones(left)
+        m.d.sync += self._outstanding.eq(self._outstanding + self._counts["lines"] - ones(dma_left))
 
     def _status(self, m):
         """Error reports, counters and the bus."""
         bus = self._bus
         m.d.comb += [there.eq(here) for there, here in zip(bus.reports, self._reports, strict=True)]
         self._counts |= {
-            "guard_stall": _count(channel.guard_stall for channel in self._memory),
-            "coalesced": _count(channel.merged for channel in self._memory),
-            "set_full_stall": _count(bank.stalled_full for bank in self._banks),
+            "guard_stall": ones(channel.guard_stall for channel in self._memory),
+            "coalesced": ones(channel.merged for channel in self._memory),
+            "set_full_stall": ones(bank.stalled_full for bank in self._banks),
         }
         for name, amount in self._counts.items():
             # The increment is registered: a long sum and a long carry do not meet in one cycle.

@@ -40,7 +40,7 @@ class MemoryChannel(wiring.Component):
         Due once for each tracked write (op not READ, region not 0) taken from `dram`.
     updates : Out(stream of update)
         In the order of the grants, coalesced.
-    policy : In(2), threshold : In(7), starvation_limit : In(16), drain : In(1)
+    policy : In(2), threshold : In(7), starvation_limit : In(16), drain : In(1), ring_late : In(1)
         See `Arbiter`.
     grant_compute, grant_communication : Out(1)
         Grant in this cycle. Depends on `dram.ready` and `occupancy`.
@@ -70,6 +70,7 @@ class MemoryChannel(wiring.Component):
             "threshold": In(THRESHOLD_BITS),
             "starvation_limit": In(STARVATION_BITS),
             "drain": In(1),
+            "ring_late": In(1),
             "grant_compute": Out(1),
             "grant_communication": Out(1),
             "starved": Out(1),
@@ -127,6 +128,7 @@ class MemoryChannel(wiring.Component):
             arbiter.threshold.eq(self.threshold),
             arbiter.starvation_limit.eq(self.starvation_limit),
             arbiter.drain.eq(self.drain),
+            arbiter.ring_late.eq(self.ring_late),
             arbiter.compute_valid.eq(compute.valid & (access_ready | ~compute_tracked)),
             arbiter.communication_valid.eq(inbound_able | dma_able),
             arbiter.communication_waiting.eq(self.communication_waiting),

@@ -15,7 +15,7 @@ REGION_BASE = 0x400  #: descriptor of region 0
 REGION_STRIDE = 0x40
 
 #: What the coded fields may hold. `rtl.layouts` has the same codes as Amaranth enums; a test compares the two.
-POLICIES = {"round_robin": 0, "compute_first": 1, "mca": 2}
+POLICIES = {"round_robin": 0, "compute_first": 1, "mca": 2, "ring_aware": 3}
 REGION_KINDS = {"none": 0, "remote": 1, "dma": 2, "event": 3}
 OPERATIONS = {"store": 1, "update": 2}
 ERRORS = {"none": 0, "region_unconfigured": 1, "threshold_exceeded": 2, "dispatch_order": 3,
@@ -163,7 +163,7 @@ def register_map(geometry: Geometry) -> RegisterMap:
             Field("clear_error", 2, 1, "forget the first error"),
             Field("clear_counters", 3, 1, "all counters to zero"))),
         Register("POLICY", 0x014, "rw", (
-            Field("policy", 0, 2, "arbiter: 0 round robin, 1 compute first, 2 MCA", POLICIES["mca"]),
+            Field("policy", 0, 2, "arbiter: 0 round robin, 1 compute first, 2 MCA, 3 ring-aware", POLICIES["mca"]),
             Field("auto_threshold", 4, 1, "1: MCA's threshold comes from the intensity monitor", 1))),
         Register("THRESHOLD", 0x018, "rw", (
             Field("threshold", 0, 7, "occupancy at which MCA holds communication back (auto_threshold 0); 127: none",
@@ -196,6 +196,9 @@ def register_map(geometry: Geometry) -> RegisterMap:
             Field("error_wf", 0, t.wf_bits, "its wavefront"),
             Field("error_region", 8, d.region_bits, "its region"))),
         Register("ERROR_WG", 0x048, "ro", (Field("error_wg", 0, t.wg_bits, "its workgroup"),)),
+        Register("STAGE", 0x04C, "rw", (
+            Field("stage", 0, window_bits, "workgroups that run at once: what the ring must get through in the time of "
+                  "as many more", safe_window(geometry)),)),
         *_halves("ERROR_ADDRESS", 0x050, "ro", t.address_bits, "its address"),
         *(Register(f"COUNT_{name.upper()}", 0x080 + 4 * i, "ro", (Field(f"count_{name}", 0, 32, text),))
           for i, (name, text) in enumerate(COUNTERS)),

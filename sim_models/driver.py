@@ -151,10 +151,15 @@ class Driver:
         return [self._write("THRESHOLD", threshold=value), self._write("POLICY", policy=code, auto_threshold=auto)]
 
     def starvation_limit(self, cycles: int | None) -> list[Write]:
-        """MCA serves communication first after it waited this long; None: never."""
+        """MCA and ring-aware serve communication first after it waited this long; None: never."""
         if cycles is not None:
             _whole("cycles", cycles, 1, self.registers["STARVATION_LIMIT"].field("starvation_limit").mask)
         return [self._write("STARVATION_LIMIT", starvation_limit=cycles or 0)]
+
+    def stage(self, workgroups: int) -> list[Write]:
+        """Workgroups that the GPU runs at once: by them ring-aware arbitration tells whether the ring is late."""
+        _whole("workgroups", workgroups, 1, self.registers["STAGE"].field("stage").mask)
+        return [self._write("STAGE", stage=workgroups)]
 
     def monitor(self, none_below: float, thirty_below: float, ten_below: float) -> list[Write]:
         """Mean occupancies (DRAM queue entries, in steps of 1/4) between MCA's thresholds none, 30, 10 and 5."""

@@ -22,7 +22,7 @@ TECHNIQUES = {
     "sequential": "GEMM, then reduce-scatter, then all-gather, each alone on the whole GPU",
     "t3": "GEMM and reduce-scatter fused, round-robin arbitration; then the all-gather",
     "t3-mca": "the same with the communication-aware arbiter",
-    "t3-mca+": "the same, the first chunk through local memory where the GEMM outlasts the ring",
+    "t3-mca+": "ring-aware arbitration; the first chunk through local memory where the GEMM outlasts the ring",
     "ideal-overlap": "max(GEMM, reduce-scatter) + all-gather, from isolated times",
     "ideal-rs-nmc": "the same with the reduce-scatter of near-memory reduction",
 }

@@ -22,7 +22,7 @@ class Fusion:
     staged: bool = False  #: the first chunk goes through local memory where that pays
 
 
-FUSIONS = {"t3": Fusion("round_robin"), "t3-mca": Fusion("mca"), "t3-mca+": Fusion("mca", staged=True)}
+FUSIONS = {"t3": Fusion("round_robin"), "t3-mca": Fusion("mca"), "t3-mca+": Fusion("ring_aware", staged=True)}
 BUILD = "build the RTL"
 
 

@@ -5,20 +5,22 @@ from sim_models.reference.arbiter import ArbiterModel, Decision
 
 from .bench import Bench, rounds
 
-_POLICIES = (*POLICIES.values(), 3)  # 3 acts as the first
+_LISTENING = ("mca", "ring_aware")  # to the starvation limit
 
 
 @rounds(30, cover=("no grant", "compute", "communication", "starved"))
 async def random_traffic(bench: Bench) -> None:
     rng, model, most = bench.rng, ArbiterModel(), bench.geometry.channel.queue_entries + 1
-    config = {"policy": rng.choice(_POLICIES), "threshold": rng.choice((0, 1, 5, 10, 30, NO_THRESHOLD)),
+    config = {"policy": rng.choice(list(POLICIES.values())), "threshold": rng.choice((0, 1, 5, 10, 30, NO_THRESHOLD)),
               "starvation_limit": rng.choice((0, 1, 2, 7, 30)), "drain": int(rng.random() < 0.2)}
     busy, talk, go = (rng.choice((0.1, 0.5, 0.95)) for _ in range(3))
+    idle = rng.choice((0, 0.5, 1))
     for _ in range(bench.cut or 200):
         near = config["threshold"] + rng.randrange(-2, 3)
         waiting = int(rng.random() < talk)
         inputs = config | {
             "compute_valid": int(rng.random() < busy), "communication_waiting": waiting,
+            "ring_late": int(rng.random() < idle),
             "communication_valid": int(waiting and rng.random() < 0.8), "ready": int(rng.random() < go),
             "occupancy": min(max(near if rng.random() < 0.7 else rng.randrange(128), 0), most)}
         for name, value in inputs.items():
@@ -33,10 +35,11 @@ async def random_traffic(bench: Bench) -> None:
         bench.reach("starved", decision.starved)
 
 
-@rounds(4)
+@rounds(8)
 async def starvation_ends_exactly_at_the_limit(bench: Bench) -> None:
     limit = (1, 2, 20, 100)[bench.number % 4]
-    for name, value in (("policy", POLICIES["mca"]), ("starvation_limit", limit), ("compute_valid", 1),
+    policy = POLICIES[_LISTENING[bench.number // 4 % 2]]
+    for name, value in (("policy", policy), ("starvation_limit", limit), ("compute_valid", 1),
                         ("communication_valid", 1), ("communication_waiting", 1), ("ready", 1)):
         bench.set(name, value)
     for cycle in range(3 * (limit + 1)):  # and again after each grant

@@ -40,6 +40,7 @@ class Channel:
     def configure(self, policy: str) -> None:
         rng = self.bench.rng
         for name, value in (("policy", POLICIES[policy]), ("drain", int(rng.random() < 0.1)),
+                            ("ring_late", rng.randrange(2)),
                             ("threshold", rng.choice((0, 3, 10, NO_THRESHOLD))), ("starvation_limit", 40)):
             self.bench.set(name, value)
 
@@ -61,7 +62,7 @@ class Channel:
 
 @rounds(12, cover=(*POLICIES, "guard stall", "merged", "starved", "full DRAM queue"))
 async def random_traffic(bench: Bench) -> None:
-    channel, policy = Channel(bench), list(POLICIES)[bench.number // 2 % 3]
+    channel, policy = Channel(bench), list(POLICIES)[bench.number // 2 % len(POLICIES)]
     channel.configure(policy)
     bench.reach(policy)
     channel.dram.fill = bench.number == 0

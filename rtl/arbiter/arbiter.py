@@ -8,6 +8,7 @@ from ..geometry import Geometry
 from .compute_first import ComputeFirst
 from .mca import Mca
 from .policy import THRESHOLD_BITS
+from .ring_aware import RingAware
 from .round_robin import RoundRobin
 
 POLICY_BITS = 2
@@ -18,6 +19,7 @@ POLICIES = {
     "round_robin": RoundRobin,
     "compute_first": ComputeFirst,
     "mca": Mca,
+    "ring_aware": RingAware,
 }
 
 
@@ -27,18 +29,20 @@ class Arbiter(wiring.Component):
     The starvation counter counts cycles in which communication waits without a grant, whatever the
     reason (compute, a full DRAM queue, the order guard); a grant clears it. `starved` rises when the count
     has reached the limit: with limit t, a request that waits since cycle 0 is refused in cycle t - 1 and
-    goes first in cycle t. The count saturates at 65535. Only MCA listens to it.
+    goes first in cycle t. The count saturates at 65535. MCA and ring-aware listen to it.
 
     Members
     -------
     policy : In(2)
-        Position in `POLICIES`; a value without a policy acts as 0.
+        Position in `POLICIES`.
     threshold : In(7)
         Entries of the DRAM queue, 127: none.
     starvation_limit : In(16)
         Cycles; 0: never starved.
     drain : In(1)
         The producer kernel has ended.
+    ring_late : In(1)
+        The ring is behind the GEMM.
     compute_valid, communication_valid : In(1)
         A request of this stream could be taken, the output aside.
     communication_waiting : In(1)
@@ -60,6 +64,7 @@ class Arbiter(wiring.Component):
             "threshold": In(THRESHOLD_BITS),
             "starvation_limit": In(STARVATION_BITS),
             "drain": In(1),
+            "ring_late": In(1),
             "compute_valid": In(1),
             "communication_valid": In(1),
             "communication_waiting": In(1),
@@ -85,6 +90,7 @@ class Arbiter(wiring.Component):
                 policy.last_communication.eq(last_communication),
                 policy.occupancy.eq(self.occupancy),
                 policy.threshold.eq(self.threshold),
+                policy.ring_late.eq(self.ring_late),
                 policy.starved.eq(self.starved),
                 policy.drain.eq(self.drain),
             ]

@@ -26,6 +26,8 @@ class Policy(wiring.Component):
         Entries of the DRAM queue in use, the request on its way there included.
     threshold : In(7)
         Entries; 127 is no limit.
+    ring_late : In(1)
+        The ring is behind the GEMM.
     starved : In(1)
         Communication has waited for the starvation limit.
     drain : In(1)
@@ -40,6 +42,7 @@ class Policy(wiring.Component):
             "last_communication": In(1),
             "occupancy": In(geometry.channel.occupancy_bits + 1),
             "threshold": In(THRESHOLD_BITS),
+            "ring_late": In(1),
             "starved": In(1),
             "drain": In(1),
             "grant_compute": Out(1),

@@ -116,7 +116,7 @@ class Dma(Section):
 
 
 class Arbiter(Section):
-    """The communication-aware arbiter, MCA (T3 paper, section 4.5)."""
+    """The communication-aware arbiter, MCA (T3 paper, section 4.5); its limits hold for the ring-aware one too."""
 
     starvation_limit_cycles: Annotated[int, Field(ge=0, le=65535)]  #: 0: never
     #: DRAM queue occupancy from which communication is held back: "auto" lets the hardware choose, "none" never does.

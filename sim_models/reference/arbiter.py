@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-ROUND_ROBIN, COMPUTE_FIRST, MCA = range(3)
+ROUND_ROBIN, COMPUTE_FIRST, MCA, RING_AWARE = range(4)
 THRESHOLD_NONE = 127
 WAITED_MAX = 65535
 
@@ -22,13 +22,14 @@ class ArbiterModel:
         self.waited = 0  #: cycles that communication has waited since its last grant
         self.last = "communication"
 
-    def step(self, *, policy: int, threshold: int, starvation_limit: int, drain: int, compute_valid: int,
-             communication_valid: int, communication_waiting: int, ready: int, occupancy: int) -> Decision:
+    def step(self, *, policy: int, threshold: int, starvation_limit: int, drain: int, ring_late: int,
+             compute_valid: int, communication_valid: int, communication_waiting: int, ready: int,
+             occupancy: int) -> Decision:
         starved = starvation_limit > 0 and self.waited >= starvation_limit
         winner = None
         if ready:
             winner = self._choose(policy, bool(compute_valid), bool(communication_valid), occupancy, threshold,
-                                  starved, bool(drain))
+                                  starved, bool(drain), bool(ring_late))
         if winner is not None:
             self.last = winner
         if winner == "communication":
@@ -37,7 +38,9 @@ class ArbiterModel:
             self.waited = min(self.waited + 1, WAITED_MAX)
         return Decision(int(winner == "compute"), int(winner == "communication"), int(starved))
 
-    def _choose(self, policy, compute, communication, occupancy, threshold, starved, drain) -> str | None:
+    def _choose(self, policy, compute, communication, occupancy, threshold, starved, drain, ring_late) -> str | None:
+        if policy == RING_AWARE and not (ring_late and not starved and not drain):
+            policy = MCA
         if policy == MCA:
             if communication and (starved or drain):
                 return "communication"

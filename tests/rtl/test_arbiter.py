@@ -12,8 +12,8 @@ from sim_models.reference import arbiter as reference
 from sim_models.reference.arbiter import ArbiterModel
 
 CODE = {name: code for code, name in enumerate(POLICIES)}
-IDLE = {"policy": 0, "threshold": THRESHOLD_NONE, "starvation_limit": 0, "drain": 0, "compute_valid": 0,
-        "communication_valid": 0, "communication_waiting": 0, "ready": 1, "occupancy": 0}
+IDLE = {"policy": 0, "threshold": THRESHOLD_NONE, "starvation_limit": 0, "drain": 0, "ring_late": 0,
+        "compute_valid": 0, "communication_valid": 0, "communication_waiting": 0, "ready": 1, "occupancy": 0}
 
 
 def simulate(testbench, geometry=None):
@@ -39,8 +39,8 @@ def simulate(testbench, geometry=None):
 
 
 def test_codes_are_those_of_the_model():
-    assert list(POLICIES) == ["round_robin", "compute_first", "mca"]
-    assert [reference.ROUND_ROBIN, reference.COMPUTE_FIRST, reference.MCA] == list(range(3))
+    assert list(POLICIES) == ["round_robin", "compute_first", "mca", "ring_aware"]
+    assert [reference.ROUND_ROBIN, reference.COMPUTE_FIRST, reference.MCA, reference.RING_AWARE] == list(range(4))
     assert reference.THRESHOLD_NONE == THRESHOLD_NONE
 
 
@@ -63,10 +63,12 @@ def test_random_traffic_matches_the_model(policy, queue_entries, seed):
                     "drain": int(rng.random() < 0.2),
                 }
                 busy, talk, go = (rng.choice((0.1, 0.5, 0.95)) for _ in range(3))
+                idle = rng.choice((0, 0.5, 1))
             near = config["threshold"] + rng.randrange(-2, 3)
             waiting = int(rng.random() < talk)
             inputs = {
                 **config,
+                "ring_late": int(rng.random() < idle),
                 "compute_valid": int(rng.random() < busy),
                 "communication_waiting": waiting,
                 "communication_valid": int(waiting and rng.random() < 0.8),
@@ -92,9 +94,10 @@ def test_random_traffic_matches_the_model(policy, queue_entries, seed):
 
 @pytest.mark.parametrize("limit", [1, 2, 20, 300])
 @pytest.mark.parametrize("held_by", ["compute", "threshold"])
-def test_starvation_exactly_at_the_limit(limit, held_by):
+@pytest.mark.parametrize("policy", ["mca", "ring_aware"])
+def test_starvation_exactly_at_the_limit(limit, held_by, policy):
     async def testbench(ctx, step, reset):
-        wait = {"policy": CODE["mca"], "starvation_limit": limit, "communication_valid": 1, "communication_waiting": 1,
+        wait = {"policy": CODE[policy], "starvation_limit": limit, "communication_valid": 1, "communication_waiting": 1,
                 "compute_valid": int(held_by == "compute"), "threshold": 5, "occupancy": 5}
         for _ in range(3):  # and again after each grant
             for cycle in range(limit):
@@ -129,10 +132,11 @@ def test_limit_zero_never_starves_and_the_count_saturates():
     simulate(testbench)
 
 
+@pytest.mark.parametrize("policy", ["mca", "ring_aware"])
 @pytest.mark.parametrize("threshold", [0, 1, 5, 10, 30, 126])
-def test_threshold_exactly_at_its_border(threshold):
+def test_threshold_exactly_at_its_border(threshold, policy):
     async def testbench(ctx, step, reset):
-        ask = {"policy": CODE["mca"], "communication_valid": 1, "threshold": threshold}
+        ask = {"policy": CODE[policy], "communication_valid": 1, "threshold": threshold}
         assert (await step(**ask, occupancy=threshold)).grant_communication == 0
         if threshold:
             assert (await step(**ask, occupancy=threshold - 1)).grant_communication == 1
@@ -151,13 +155,26 @@ def test_without_a_threshold_any_occupancy_will_do():
     simulate(testbench, Geometry(channel=ChannelGeometry(queue_entries=127)))
 
 
-def test_drain_puts_communication_first():
+@pytest.mark.parametrize("policy", ["mca", "ring_aware"])
+def test_drain_puts_communication_first(policy):
     async def testbench(ctx, step, reset):
         both = {"compute_valid": 1, "communication_valid": 1, "communication_waiting": 1, "threshold": 0}
         for _ in range(4):
-            assert await step(policy=CODE["mca"], drain=1, **both) == (0, 1, 0)
-        assert await step(policy=CODE["mca"], drain=1, compute_valid=1) == (1, 0, 0)
-        assert await step(policy=CODE["mca"], drain=0, **both) == (1, 0, 0)
+            assert await step(policy=CODE[policy], drain=1, **both) == (0, 1, 0)
+        assert await step(policy=CODE[policy], drain=1, compute_valid=1) == (1, 0, 0)
+        assert await step(policy=CODE[policy], drain=0, **both) == (1, 0, 0)
+
+    simulate(testbench)
+
+
+def test_an_idle_link_gives_communication_every_other_turn():
+    async def testbench(ctx, step, reset):
+        both = {"policy": CODE["ring_aware"], "compute_valid": 1, "communication_valid": 1, "occupancy": 9}
+        assert [(await step(**both))[:2] for _ in range(3)] == [(1, 0)] * 3
+        assert [(await step(**both, ring_late=1, threshold=5))[:2] for _ in range(4)] == [(0, 1), (1, 0)] * 2
+        assert [(await step(**both))[:2] for _ in range(3)] == [(1, 0)] * 3
+        alone = {**both, "compute_valid": 0, "threshold": 5}
+        assert [(await step(**alone, ring_late=idle))[:2] for idle in (1, 1, 0)] == [(0, 1), (0, 1), (0, 0)]
 
     simulate(testbench)
 

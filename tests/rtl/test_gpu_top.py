@@ -487,6 +487,33 @@ def test_the_arbiters_threshold_and_the_drain():
     assert outline(gpu.dram, "communication") == {(0,): 12, (1,): 12} and "drain" in gpu.status()
 
 
+def test_ring_aware_arbitration_lets_a_late_ring_go():
+    gpu, tiles, stage = programmed(), 24, 7
+    gpu.program([
+        *gpu.driver.policy("ring_aware", 0), *gpu.driver.stage(stage), *gpu.driver.window(1, shift=None),
+        *gpu.driver.dma_map(DMA_REGION, base=BASE, limit=LIMIT, device=PEER, destination_region=THERE, row_bytes=ROW,
+                            columns=COLUMNS, pitch_bytes=PITCH, updates_per_element=1)])
+    gpu.put("producer_active", 1)
+    for wg in range(tiles):
+        gpu.dispatch(wg, tiles=1)
+        for address, size in lines(BASE + COLUMNS * PITCH * wg):
+            gpu.access("compute", address, size, region=DMA_REGION, wg=wg)
+    gpu.run(500)
+    for wg in range(tiles, tiles + stage):
+        gpu.dispatch(wg, tiles=1)
+    gpu.run(200)
+    assert not gpu.waiting["dispatch"] and len(gpu.dram) == 12 * tiles, "threshold 0 holds the DMA reads back"
+    gpu.dispatch(tiles + stage, tiles=1)
+    gpu.run(200)
+    late = len(gpu.dram) - 12 * tiles
+    assert late > 12, "more workgroups than a stage have started meanwhile: the ring is late"
+    gpu.run(2000)
+    assert 12 * tiles + late <= len(gpu.dram) < 24 * tiles, "in time again, as soon as no command waits"
+    gpu.put("producer_active", 0)
+    gpu.run(500)
+    assert len(gpu.dram) == 24 * tiles
+
+
 @pytest.mark.parametrize("occupancy, chosen", [(1, 127), (7, 127), (9, 30), (24, 30), (26, 10), (39, 10), (60, 5)])
 def test_the_monitor_chooses_the_threshold(occupancy, chosen):
     gpu = programmed()

@@ -30,7 +30,7 @@ class Bench:
         self.ctx, self.dut, self.reset, self.geometry = ctx, dut, reset, geometry
         self.cycle = 0
         self.order = []  # (cycle, stream) of the commands shown
-        self.configure(policy=0, threshold=THRESHOLD_NONE, starvation_limit=0, drain=0)
+        self.configure(policy=0, threshold=THRESHOLD_NONE, starvation_limit=0, drain=0, ring_late=0)
         self._start()
 
     def _start(self):
@@ -138,6 +138,7 @@ def traffic(rng, stream, count):
     (2, ChannelGeometry(), "mca"),
     (3, ChannelGeometry(guard_buckets=1, dma_fifo=1, queue_entries=4), "compute_first"),
     (4, ChannelGeometry(guard_buckets=256, dma_fifo=5, channels=1, queue_entries=127), "mca"),
+    (6, ChannelGeometry(), "ring_aware"),
     (5, ChannelGeometry(guard_buckets=4, dma_fifo=64, coalescer_timeout_cycles=1), "round_robin"),
 ])
 def test_random_traffic(seed, channel, policy):
@@ -159,6 +160,7 @@ def test_random_traffic(seed, channel, policy):
                     rates = {name: rng.choice((0.05, 0.5, 1.0)) for name in (*bench.offers, "dram", "updates", "leave",
                                                                              "retire")}
                     bench.configure(policy=list(POLICIES).index(policy), drain=int(rng.random() < 0.1),
+                                    ring_late=rng.randrange(2),
                                     threshold=rng.choice((0, 3, 10, THRESHOLD_NONE)), starvation_limit=40)
                 if round_ == 1 and bench.model.shown > count:
                     break  # reset in flight
