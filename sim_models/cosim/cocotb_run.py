@@ -34,6 +34,9 @@ _VERILATOR_FLAGS = ("--cc", "--vpi", "-O3", "-Wno-fatal", "--no-timing", "--pref
 #: functions.
 _FLAGS = tuple(flag for flag in COMMON_FLAGS
                if flag not in ("-DVL_TIME_CONTEXT", "-DVM_TRACE=0", "-fvisibility=hidden"))
+#: Yosys makes every `always @*` run at time 0 by a register that is initialised then. In SystemVerilog, which cocotb's
+#: runner asks for, that happens before the first event, and a block whose inputs never change would leave X.
+_ICARUS_LANGUAGE = "-g2005"
 _RUNTIME = ("verilated", "verilated_threads", "verilated_vpi")
 _WAVES_RUNTIME = ("verilated_vcd_c",)
 
@@ -58,7 +61,7 @@ def build_simulation(text: str, ports: PortMap, simulator: str = "verilator", wa
         raise ValueError(f"simulator={simulator!r} is not one of verilator, icarus")
     if simulator == "icarus" and not shutil.which("iverilog"):
         raise ToolchainError("Icarus Verilog is missing: run `sudo apt install iverilog`, or use Verilator.")
-    versions = [importlib.metadata.version("cocotb"), str(cocotb_tools.config.libs_dir), str(waves)]
+    versions = [importlib.metadata.version("cocotb"), str(cocotb_tools.config.libs_dir), str(waves), _ICARUS_LANGUAGE]
 
     def make_verilator(folder: Path) -> None:
         (folder / "design.v").write_text(text)
@@ -67,7 +70,8 @@ def build_simulation(text: str, ports: PortMap, simulator: str = "verilator", wa
     def make_icarus(folder: Path) -> None:
         (folder / "design.v").write_text(text)
         get_runner("icarus").build(sources=[folder / "design.v"], hdl_toplevel=ports.top, build_dir=folder,
-                                   timescale=("1ns", "1ps"), waves=waves, log_file=folder / "build.log")
+                                   build_args=[_ICARUS_LANGUAGE], timescale=("1ns", "1ps"), waves=waves,
+                                   log_file=folder / "build.log")
 
     if simulator == "icarus":
         return Simulation(ports.top, cached("icarus-" + digest(text, *versions), make_icarus), simulator, waves)

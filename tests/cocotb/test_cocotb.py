@@ -32,7 +32,7 @@ def test_one_of_everything(block, seed, tmp_path):
     run_testbench(block, GEOMETRIES["least"], tmp_path, seed=seed)
 
 
-@pytest.mark.parametrize("block", ["tracker", "gpu_top"])
+@pytest.mark.parametrize("block", ["tracker", "dispatch_window", "gpu_top"])
 def test_icarus(block, seed, tmp_path):
     if not shutil.which("iverilog"):
         pytest.skip("Icarus Verilog is not installed")
