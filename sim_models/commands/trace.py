@@ -37,6 +37,8 @@ def trace(
         metavar="N", parser=natural_number, help="Events to keep at most: 50 bytes each in memory.")] = 5_000_000,
     compare: Annotated[bool, typer.Option(
         "--compare", help="Run the same cycles without recording too: nothing may differ; prints the cost.")] = False,
+    timeline: Annotated[bool, typer.Option(
+        "--timeline", help="Write DIR/timeline.pftrace too, for ui.perfetto.dev.")] = False,
     bug: Annotated[str | None, typer.Option(
         metavar="NAME", help=f"Plant a bug to practise on: {', '.join(BUGS)} (docs/debugging.md).")] = None,
     machine: MachineOption = "t3-table1",
@@ -75,6 +77,11 @@ def trace(
     with progress_bar([technique]) as progress:
         result = record(described, workload, technique, out, wanted, mirrored=not every_gpu, seed=seed, bug=bug,
                         compare=compare, progress=lambda fraction: progress(technique, fraction))
+    if timeline:
+        from sim_models.trace.store import Trace
+        from sim_models.trace.timeline import FILE, write_timeline
+
+        write_timeline(Trace.load(out), out / FILE)
     summary = asdict(result) | {"slowdown": result.slowdown}
     if json is not None:
         write_json(summary, json)

@@ -117,6 +117,17 @@ class Tile:
         return sent[self.holds(sent["address"], self.base + bases["downstream"] - bases["own"])]
 
 
+def packet_source(trace: Trace, device: int, packet) -> int | None:
+    """Workgroup of `device` whose tile a packet's address lies in, whatever workgroup it names; None: of no tile."""
+    bases, plan = trace.run["bases"][device], trace.plan
+    offset = int(packet["address"]) - bases["downstream"]
+    column, row = offset // trace.run["pitch_bytes"], offset % trace.run["pitch_bytes"] // 2
+    inside = ((plan["n0"][device] <= column) & (column < plan["n0"][device] + plan["columns"][device])
+              & (plan["m0"][device] <= row) & (row < plan["m0"][device] + plan["rows"][device]))
+    found = np.flatnonzero(inside)
+    return int(found[0]) if len(found) else None
+
+
 _OF_WORKGROUP = [int(Kind.DISPATCH), int(Kind.STAGE), int(Kind.BLOCKED)]
 
 

@@ -61,7 +61,7 @@ class Recorded:
     events: int
     dropped: int  #: events beyond the limit
     cycles_recorded: int
-    seconds_recorded: float
+    seconds_recorded: float  #: processor time, in which other programs of the host do not show
     seconds_untraced: float | None = None  #: the same cycles on the ordinary RTL without recording, if measured
 
     @property
@@ -118,9 +118,9 @@ class RecordedRun(FusedRun):
             else:
                 if not self.cycles_recorded:
                     look(self.sim, self._recorder)
-                started, before = time.perf_counter(), self.now
+                started, before = time.process_time(), self.now
                 state = self._record(min(end, last) - self.now)
-                self.seconds_recorded += time.perf_counter() - started
+                self.seconds_recorded += time.process_time() - started
                 self.cycles_recorded += self.now - before
         return state
 
@@ -287,13 +287,13 @@ def _compare(run: RecordedRun, technique: str, seed: int) -> float:
         run.sim.mirrored,
         _options(technique, run.machine, run.workload, seed),
     )
-    plain.advance(0)
+    lockstep.lockstep(plain.sim, library.step, tuple(b.handle for b in backends), plain._inputs, plain._outputs, 0, 0)
     while plain.now < run._wanted.first and plain.advance(run._wanted.first - plain.now) == lockstep.RUNNING:
         pass
-    started, end = time.perf_counter(), run._wanted.first + run.cycles_recorded
+    started, end = time.process_time(), run._wanted.first + run.cycles_recorded
     while plain.now < end and plain.advance(end - plain.now) == lockstep.RUNNING:
         pass
-    seconds = time.perf_counter() - started
+    seconds = time.process_time() - started
     while plain.now < run.now and plain.advance(run.now - plain.now) == lockstep.RUNNING:
         pass
     both = range(len(backends))

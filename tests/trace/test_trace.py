@@ -1,27 +1,16 @@
 """Recorded runs: every event that must be there is, nothing changes by looking, and the answers name the cause."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from sim_models import cli
-from sim_models.machine import load_machine
 from sim_models.trace import explain
-from sim_models.trace.record import Filter, record
+from sim_models.trace.record import Filter
 from sim_models.trace.schema import COMPLETE, MEANINGS, NO_STREAM, Kind, Reason, conditions
 from sim_models.trace.store import Trace
-from sim_models.workloads import gemm_workload
-
-MACHINE = Path(__file__).parents[1] / "data" / "machines" / "ring_small.toml"
-SHAPE, DEVICES = "256x256x64", 4
-
-
-def make(folder: Path, bug: str | None = None, wanted: Filter = Filter(), **options) -> Trace:
-    record(load_machine(str(MACHINE)), gemm_workload(SHAPE, DEVICES), "t3-mca", folder, wanted, mirrored=False, bug=bug,
-           **options)
-    return Trace.load(folder)
+from tests.trace.recorded import DEVICES, MACHINE, SHAPE, make
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,189 @@
+"""A trace as a Perfetto timeline: what units, engines and the link do as tracks, queues as counters, and an arrow from
+each tile's trigger over its DMA command and its first packet to its arrival.
+
+Opens in https://ui.perfetto.dev. Times are in ns; one process per GPU.
+"""
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket, TrackDescriptor, TrackEvent
+from perfetto.trace_builder.proto_builder import StreamingTraceProtoBuilder
+
+from ..gemm import STATES
+from .explain import packet_source
+from .schema import ALLOCATED, COMPLETE, EXCEEDS, Kind
+from .store import Trace
+
+FILE = "timeline.pftrace"
+_SEQUENCE = 1
+_IDLE = STATES.index("idle")
+
+
+class _Writer:
+    """Packets in any order; Perfetto sorts them by time."""
+
+    def __init__(self, file, clock_ghz: float) -> None:
+        self._builder = StreamingTraceProtoBuilder(file)
+        self._ns = 1 / clock_ghz
+        self._uuids = itertools.count(1)
+
+    def track(self, name: str, parent: int | None = None, pid: int | None = None, unit: str | None = None) -> int:
+        """A process (`pid`), a counter (`unit`) or an ordinary track."""
+        packet = TracePacket()
+        described: TrackDescriptor = packet.track_descriptor
+        described.uuid = next(self._uuids)
+        described.name = name
+        if parent is not None:
+            described.parent_uuid = parent
+        if pid is not None:
+            described.process.pid, described.process.process_name = pid, name
+            described.ClearField("name")
+        if unit is not None:
+            described.counter.unit_name = unit
+        self._builder.write_packet(packet)
+        return described.uuid
+
+    def event(self, cycle: float, track: int, kind: int, name: str = "", value: int | None = None,
+              flow: int | None = None, last: bool = False, **notes: int) -> None:
+        """`flow`: arrow through all events of that number, up to the `last`."""
+        packet = TracePacket()
+        packet.timestamp = round(cycle * self._ns)
+        packet.trusted_packet_sequence_id = _SEQUENCE
+        event = packet.track_event
+        event.type, event.track_uuid = kind, track
+        if name:
+            event.name = name
+        if value is not None:
+            event.counter_value = value
+        if flow is not None:
+            (event.terminating_flow_ids if last else event.flow_ids).append(flow)
+        for key, number in notes.items():
+            note = event.debug_annotations.add()
+            note.name, note.int_value = key, int(number)
+        self._builder.write_packet(packet)
+
+    def slice(self, first: float, end: float, track: int, name: str, flow: int | None = None, **notes: int) -> None:
+        self.event(first, track, TrackEvent.TYPE_SLICE_BEGIN, name, flow=flow, **notes)
+        self.event(end, track, TrackEvent.TYPE_SLICE_END)
+
+    def instant(self, cycle: float, track: int, name: str, flow: int | None = None, last: bool = False,
+                **notes: int) -> None:
+        self.event(cycle, track, TrackEvent.TYPE_INSTANT, name, flow=flow, last=last, **notes)
+
+    def counter(self, cycle: float, track: int, value: int) -> None:
+        self.event(cycle, track, TrackEvent.TYPE_COUNTER, value=value)
+
+
+def write_timeline(trace: Trace, path: Path) -> Path:
+    """Write the Perfetto trace of all that was recorded; gives the file."""
+    with path.open("wb") as file:
+        out = _Writer(file, trace.run["clock_ghz"])
+        gpus = [out.track(f"GPU {trace.run['ring_devices'][d]}", pid=d + 1) for d in range(trace.devices)]
+        links = [out.track("link", gpu) for gpu in gpus]
+        arrivals = [out.track("arrivals", gpu) for gpu in gpus]
+        for device, gpu in enumerate(gpus):
+            e = trace.events[trace.events["device"] == device]
+            _units(out, gpu, e, trace)
+            _tracker(out, gpu, device, e)
+            _dma(out, gpu, device, e, trace)
+            _channels(out, gpu, e)
+            _link(out, gpu, links, arrivals, device, e, trace)
+    return path
+
+
+def flow_of(device: int, wg: int, wf: int) -> int:
+    """Number of a tile's arrow."""
+    return (device + 1) << 32 | int(wg) << 8 | int(wf)
+
+
+def _units(out: _Writer, gpu: int, e: np.ndarray, trace: Trace) -> None:
+    """Slices of what each compute unit does; none while it is idle."""
+    stages = e[e["kind"] == Kind.STAGE]
+    end = trace.run["recorded"]["until"]
+    for unit in np.unique(stages["unit"]):
+        track = out.track(f"compute unit {unit}", gpu)
+        mine = stages[stages["unit"] == unit]
+        for now, until in zip(mine, [*mine["cycle"][1:], end]):
+            if now["b"] != _IDLE:
+                out.slice(now["cycle"], until, track, STATES[now["b"]].replace("_", " "), workgroup=now["wg"])
+
+
+def _tracker(out: _Writer, gpu: int, device: int, e: np.ndarray) -> None:
+    """Open tiles, and an instant per trigger, where the tile's arrow begins."""
+    updates = e[e["kind"] == Kind.UPDATE]
+    flags = updates["flags"]
+    change = ((flags & ALLOCATED) != 0).astype(int)
+    change -= ((flags & (COMPLETE | EXCEEDS)) != 0) & (updates["c"] >= 0)
+    counter = out.track("open tiles in the Tracker", gpu, unit="tiles")
+    for update, total in zip(updates[change != 0], np.cumsum(change)[change != 0]):
+        out.counter(update["cycle"], counter, int(total))
+    track = out.track("triggers", gpu)
+    for t in e[e["kind"] == Kind.TRIGGER]:
+        flow = flow_of(device, t["wg"], t["wf"]) if t["a"] else None
+        out.instant(t["cycle"], track, f"wg {t['wg']} wf {t['wf']}", flow, region=t["region"], to_dma=t["a"])
+
+
+def _dma(out: _Writer, gpu: int, device: int, e: np.ndarray, trace: Trace) -> None:
+    """Commands that wait, and a slice per command on its engine."""
+    waiting = out.track("DMA commands waiting", gpu, unit="commands")
+    for c in e[(e["kind"] == Kind.READY) | (e["kind"] == Kind.ISSUE)]:
+        out.counter(c["cycle"], waiting, int(c["a"]) + (1 if c["kind"] == Kind.READY else -1))
+    end = trace.run["recorded"]["until"]
+    for engine in range(trace.run["geometry"]["engines"]):
+        track = out.track(f"DMA engine {engine}", gpu)
+        of_engine = e[e["unit"] == engine]
+        issued, walked = (of_engine[of_engine["kind"] == kind] for kind in (Kind.ISSUE, Kind.WALKED))
+        # An engine queues two commands and walks them in order.
+        late = np.searchsorted(walked["cycle"], issued["cycle"][0], "right") if len(issued) else 0
+        ends = walked["cycle"][late:]
+        free = 0
+        for i, command in enumerate(issued):
+            until = int(ends[i]) if i < len(ends) else end
+            first = max(int(command["cycle"]), free)
+            out.slice(first, max(first, until), track, f"wg {command['wg']} wf {command['wf']}",
+                      flow_of(device, command["wg"], command["wf"]), region=command["region"], taken=command["cycle"])
+            free = max(first, until)
+
+
+def _channels(out: _Writer, gpu: int, e: np.ndarray) -> None:
+    """Requests in each channel's DRAM queue, where the arbiter saw them change."""
+    decisions = e[e["kind"] == Kind.DECIDE]
+    for channel in np.unique(decisions["unit"]):
+        track = out.track(f"DRAM queue of channel {channel}", gpu, unit="requests")
+        mine = decisions[decisions["unit"] == channel]
+        changed = np.flatnonzero(np.diff(mine["a"], prepend=-1))
+        for d in mine[changed]:
+            out.counter(d["cycle"], track, int(d["a"]))
+
+
+def _link(out: _Writer, gpu: int, links: list[int], arrivals: list[int], device: int, e: np.ndarray,
+          trace: Trace) -> None:
+    """How far the link is behind, and each tile's first packet and first arrival, where its arrow ends."""
+    backlog = out.track("link backlog", gpu, unit="cycles")
+    packets = e[e["kind"] == Kind.PACKET]
+    for p in packets[np.flatnonzero(np.diff(packets["b"], prepend=-1))]:
+        out.counter(p["cycle"], backlog, int(p["b"]))
+    target = trace.run["downstream"][device]
+    arrived = trace.events[(trace.events["kind"] == Kind.ARRIVE) & (trace.events["device"] == target)]
+    for p in _first_of_each_tile(packets):
+        source = packet_source(trace, device, p)
+        flow = flow_of(device, source, p["wf"]) if source is not None and p["source"] == 2 else None
+        name = f"wg {p['wg']} wf {p['wf']} of GPU {p['a']}"
+        out.instant(p["cycle"], links[device], name, flow, bytes=p["amount"])
+        if trace.run["mirrored"]:
+            continue
+        same = arrived[arrived["address"] == p["address"]]
+        if len(same):
+            out.instant(same["cycle"][0], arrivals[target], f"wg {p['wg']} wf {p['wf']}", flow, last=True,
+                        channel=same["unit"][0])
+    if trace.run["mirrored"]:
+        for a in _first_of_each_tile(arrived):
+            out.instant(a["cycle"], arrivals[device], f"wg {a['wg']} wf {a['wf']}", channel=a["unit"])
+
+
+def _first_of_each_tile(events: np.ndarray) -> Iterator[np.void]:
+    key = events["wg"].astype(np.int64) << 8 | events["wf"]
+    return iter(events[np.sort(np.unique(key, return_index=True)[1])])

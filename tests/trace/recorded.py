@@ -1,0 +1,22 @@
+"""Small recorded runs for the tests."""
+
+from pathlib import Path
+
+from sim_models.machine import load_machine
+from sim_models.trace.record import Filter, record
+from sim_models.trace.store import Trace
+from sim_models.workloads import gemm_workload
+
+MACHINE = Path(__file__).parents[1] / "data" / "machines" / "ring_small.toml"
+SHAPE, DEVICES = "256x256x64", 4
+
+
+def make(folder: Path, bug: str | None = None, wanted: Filter = Filter(), **options) -> Trace:
+    """A ring of four GPUs, all of it recorded."""
+    record(load_machine(str(MACHINE)), gemm_workload(SHAPE, DEVICES), "t3-mca", folder, wanted, mirrored=False, bug=bug,
+           **options)
+    return Trace.load(folder)
+
+
+def ring(tmp_path_factory) -> Trace:
+    return make(tmp_path_factory.mktemp("ring"))
