@@ -18,6 +18,7 @@ from sim_models.commands.hbm_replay import hbm_replay
 from sim_models.commands.registers import registers
 from sim_models.commands.reproduce import reproduce
 from sim_models.commands.run import run
+from sim_models.commands.step import step
 from sim_models.commands.trace import trace
 from sim_models.commands.verilog import verilog
 
@@ -28,6 +29,7 @@ app = typer.Typer(
 app.command("run")(run)
 app.command("trace")(trace)
 app.command("explain")(explain)
+app.command("step")(step)
 app.command("reproduce")(reproduce)
 app.command("bench")(bench)
 app.command("hbm-replay")(hbm_replay)

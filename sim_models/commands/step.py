@@ -1,0 +1,36 @@
+"""`t3 step`: a trace in the terminal, cycle by cycle."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sim_models.commands.options import natural_number
+from sim_models.errors import BadInput
+
+
+def step(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A trace that `t3 trace` wrote.")],
+    device: Annotated[int, typer.Option(metavar="D", parser=natural_number, help="GPU of a --every-gpu trace.")] = 0,
+    cycle: Annotated[int | None, typer.Option(metavar="T", parser=natural_number, help="Where to begin.")] = None,
+    until: Annotated[str, typer.Option(
+        "--break", metavar="CONDITION", help='Such as "set 17 full" or "count of wg 37 wf 2 reaches 96".')] = "",
+) -> None:
+    """Step through a trace, forwards and backwards: Tracker, arbiters, queues, DMA table."""
+    from sim_models.trace.replay import Replay
+    from sim_models.trace.store import Trace
+
+    recorded = Trace.load(folder)
+    replay = Replay(recorded, device)
+    if until:
+        found = replay.find(until, cycle if cycle is not None else replay.first - 1)
+        if found is None:
+            raise BadInput(f"--break {until!r}: that does not happen in the recording (or not after --cycle)")
+        cycle = found
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise BadInput("t3 step needs a terminal; `t3 explain` answers without one")
+
+    from sim_models.trace.stepper import Stepper
+
+    Stepper(recorded, device, cycle, until).run()

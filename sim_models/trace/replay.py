@@ -1,0 +1,192 @@
+"""What stood where in any cycle of a trace, and when a condition comes true. Backwards is as quick as forwards."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import BadInput
+from .schema import ALLOCATED, COMPLETE, EXCEEDS, NAMES, NO_STREAM, REFUSED, STREAMS, Kind, conditions
+from .store import Trace
+
+CONDITION_HELP = ("set 17 full", "count of wg 37 wf 2 reaches 96", "wg 37 wf 2 fires", "channel 3 grants dma",
+                  "channel 3 queue reaches 60", "channel 3 starved", "commands reach 4", "kind trigger", "wg 37")
+
+
+@dataclass(frozen=True)
+class Channel:
+    """One channel's arbiter as it was last seen deciding."""
+
+    decision: np.void  #: DECIDE event
+    entered: tuple[int, int]  #: compute and inbound requests inside the front end
+
+
+class Replay:
+    """One device of a trace."""
+
+    def __init__(self, trace: Trace, device: int = 0) -> None:
+        if not 0 <= device < trace.devices:
+            raise BadInput(f"--device {device} is not in this trace: it has 0 to {trace.devices - 1}")
+        self.trace, self.device = trace, device
+        e = trace.events
+        self.events = e[(e["device"] == device) & (e["kind"] != Kind.WAITING)]
+        self.cycles = self.events["cycle"]
+        self._kinds = {kind: np.flatnonzero(self.events["kind"] == kind) for kind in Kind}
+        self.updates = self.of(Kind.UPDATE)
+        key = self.updates["wg"].astype(np.int64) << 8 | self.updates["wf"]
+        order = np.lexsort((np.arange(len(key)), key))
+        #: cycle in which the same tile's next update comes
+        self._superseded = np.full(len(key), np.iinfo(np.int64).max)
+        same = key[order][1:] == key[order][:-1]
+        self._superseded[order[:-1][same]] = self.updates["cycle"][order[1:][same]]
+        self._closed = (self.updates["flags"] & (COMPLETE | EXCEEDS | REFUSED)) != 0
+
+    def of(self, kind: Kind) -> np.ndarray:
+        return self.events[self._kinds[kind]]
+
+    @property
+    def first(self) -> int:
+        return self.trace.window[0]
+
+    @property
+    def last(self) -> int:
+        return max(self.first, self.trace.window[1] - 1)
+
+    def at(self, cycle: int) -> np.ndarray:
+        """Events of a cycle."""
+        return self.events[np.searchsorted(self.cycles, cycle):np.searchsorted(self.cycles, cycle, "right")]
+
+    def _until(self, kind: Kind, cycle: int) -> np.ndarray:
+        events = self.of(kind)
+        return events[:np.searchsorted(events["cycle"], cycle, "right")]
+
+    def open_tiles(self, cycle: int) -> np.ndarray:
+        """Last UPDATE of each tile that the Tracker holds at the end of a cycle, in the order of sets and ways."""
+        held = self.updates[(self.updates["cycle"] <= cycle) & (self._superseded > cycle) & ~self._closed]
+        return held[np.lexsort((held["c"], held["wg"] % self.trace.run["geometry"]["sets"]))]
+
+    def channel(self, number: int, cycle: int) -> Channel | None:
+        """None if it has not decided anything yet."""
+        decided = self._until(Kind.DECIDE, cycle)
+        decided = decided[decided["unit"] == number]
+        if not len(decided):
+            return None
+        entered = self._until(Kind.ENTER, cycle)
+        entered = entered[entered["unit"] == number]
+        inside = [max(0, int((entered["stream"] == s).sum() - (decided["stream"] == s).sum())) for s in (0, 1)]
+        return Channel(decided[-1], (inside[0], inside[1]))
+
+    def commands(self, cycle: int) -> np.ndarray:
+        """READY events of the DMA commands that no engine has taken, oldest first."""
+        ready, issued = self._until(Kind.READY, cycle), self._until(Kind.ISSUE, cycle)
+        before = int(self.of(Kind.READY)["a"][0]) if len(self.of(Kind.READY)) else 0
+        return ready[max(0, len(issued) - (before if self.first else 0)):]
+
+    def engines(self, cycle: int) -> list[np.void | None]:
+        """The command (ISSUE) that each engine walks, None: idle."""
+        found = []
+        issued, walked = self._until(Kind.ISSUE, cycle), self._until(Kind.WALKED, cycle)
+        for engine in range(self.trace.run["geometry"]["engines"]):
+            mine, done = issued[issued["unit"] == engine], int((walked["unit"] == engine).sum())
+            found.append(mine[done] if done < len(mine) else None)
+        return found
+
+    def units(self, cycle: int) -> np.ndarray:
+        """The last STAGE of each compute unit that has done anything."""
+        stages = self._until(Kind.STAGE, cycle)
+        _, latest = np.unique(stages["unit"][::-1], return_index=True)
+        return stages[len(stages) - 1 - latest]
+
+    # Moving
+
+    def next_event(self, cycle: int, forwards: bool = True, kind: Kind | None = None) -> int | None:
+        """The nearest other cycle with an event (of a kind); None: there is none."""
+        cycles = self.cycles if kind is None else self.of(kind)["cycle"]
+        return _nearest(cycles, cycle, forwards)
+
+    def find(self, condition: str, cycle: int, forwards: bool = True) -> int | None:
+        """The nearest other cycle in which a condition comes true. Raises BadInput for what is no condition."""
+        return _nearest(self._true_at(condition), cycle, forwards)
+
+    def _true_at(self, condition: str) -> np.ndarray:
+        text = " ".join(condition.lower().split())
+        for pattern, cycles in _CONDITIONS:
+            match = re.fullmatch(pattern, text)
+            if match:
+                return cycles(self, *(int(g) if g is not None and g.isdecimal() else g for g in match.groups()))
+        raise BadInput(f"{condition!r} is no condition; such are: {'; '.join(CONDITION_HELP)}")
+
+    def _set_full(self, number: int) -> np.ndarray:
+        sets, ways = (self.trace.run["geometry"][name] for name in ("sets", "ways"))
+        mine = self.updates[(self.updates["wg"] % sets == number) & (self.updates["c"] >= 0)]
+        change = ((mine["flags"] & ALLOCATED) != 0).astype(int) - ((mine["flags"] & (COMPLETE | EXCEEDS)) != 0)
+        full = np.cumsum(change) >= ways
+        waits = self.of(Kind.FULL)
+        return np.sort(np.concatenate([mine["cycle"][_rises(full)], waits["cycle"][waits["wg"] % sets == number]]))
+
+    def _count(self, wg: int, wf: int, count: int) -> np.ndarray:
+        mine = self.updates[(self.updates["wg"] == wg) & (self.updates["wf"] == wf)]
+        return mine["cycle"][(mine["a"] >= count) & (mine["a"] - mine["amount"] < count)]
+
+    def _fires(self, wg: int, wf: int | None) -> np.ndarray:
+        mine = self.updates[(self.updates["wg"] == wg) & ((self.updates["flags"] & COMPLETE) != 0)]
+        return mine["cycle"][(mine["wf"] == wf) if wf is not None else slice(None)]
+
+    def _decisions(self, channel: int) -> np.ndarray:
+        decided = self.of(Kind.DECIDE)
+        return decided[decided["unit"] == channel]
+
+    def _grants(self, channel: int, stream: str) -> np.ndarray:
+        decided = self._decisions(channel)
+        wanted = NO_STREAM if stream == "nothing" else STREAMS.index(stream)
+        return decided["cycle"][decided["stream"] == wanted]
+
+    def _queue(self, channel: int, length: int) -> np.ndarray:
+        decided = self._decisions(channel)
+        return decided["cycle"][_rises(decided["a"] >= length)]
+
+    def _starved(self, channel: int) -> np.ndarray:
+        decided = self._decisions(channel)
+        return decided["cycle"][_rises(np.array([conditions(int(f))["starved"] for f in decided["flags"]], bool))]
+
+    def _commands(self, length: int) -> np.ndarray:
+        ready = self.of(Kind.READY)
+        return ready["cycle"][_rises(ready["a"] + 1 >= length)]
+
+    def _kind(self, name: str, wg: int | None) -> np.ndarray:
+        if name not in NAMES:
+            raise BadInput(f"kind {name!r} is unknown: allowed are {', '.join(NAMES)}")
+        events = self.of(NAMES[name])
+        return events["cycle"][(events["wg"] == wg) if wg is not None else slice(None)]
+
+    def _tile(self, wg: int, wf: int | None) -> np.ndarray:
+        mine = self.events[self.events["wg"] == wg]
+        return mine["cycle"][(mine["wf"] == wf) if wf is not None else slice(None)]
+
+
+def _rises(true: np.ndarray) -> np.ndarray:
+    """Where a truth value becomes true."""
+    return true & ~np.concatenate([[False], true[:-1]])[:len(true)]
+
+
+def _nearest(cycles: np.ndarray, cycle: int, forwards: bool) -> int | None:
+    """Of sorted cycles the nearest other one."""
+    if forwards:
+        at = int(np.searchsorted(cycles, cycle, "right"))
+        return int(cycles[at]) if at < len(cycles) else None
+    at = int(np.searchsorted(cycles, cycle, "left")) - 1
+    return int(cycles[at]) if at >= 0 else None
+
+
+_CONDITIONS: tuple[tuple[str, Callable], ...] = (
+    (r"set (\d+) (?:is )?full", Replay._set_full),
+    (r"count (?:of )?wg (\d+) wf (\d+) reaches (\d+)", Replay._count),
+    (r"wg (\d+)(?: wf (\d+))? fires", Replay._fires),
+    (r"channel (\d+) grants (compute|inbound|dma|nothing)", Replay._grants),
+    (r"channel (\d+) queue reaches (\d+)", Replay._queue),
+    (r"channel (\d+) (?:is )?starved", Replay._starved),
+    (r"commands reach (\d+)", Replay._commands),
+    (r"kind (\w+)(?: of wg (\d+))?", Replay._kind),
+    (r"wg (\d+)(?: wf (\d+))?", Replay._tile),
+)

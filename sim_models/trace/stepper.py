@@ -1,0 +1,242 @@
+"""The terminal program of `t3 step`: a trace, cycle by cycle, forwards and backwards."""
+
+import numpy as np
+from rich.table import Table
+from rich.text import Text
+from textual.app import App, ComposeResult
+from textual.binding import Binding
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.widgets import Footer, Input, Static
+
+from ..errors import BadInput
+from ..gemm import STATES
+from .replay import CONDITION_HELP, Replay
+from .schema import NO_STREAM, REASONS, STREAMS, Kind, Reason, conditions
+from .store import Trace
+from .words import describe, owner
+
+_BAR = 12  #: characters
+_MOST_SETS = 256
+
+
+class Stepper(App):
+    """Keys are in the footer; `b` and `/` ask for a condition (`replay.CONDITION_HELP`) or a cycle."""
+
+    TITLE = "t3 step"
+    AUTO_FOCUS = None  # keys are commands until something is asked
+    ENABLE_COMMAND_PALETTE = False
+    CSS = """
+    #where { height: 1; background: $primary; color: $text; padding: 0 1; }
+    #message { height: 1; padding: 0 1; color: $warning; }
+    .panel { border: round $primary; padding: 0 1; }
+    #events { height: 2fr; } #arbiters { height: 3fr; } #tracker { height: 1fr; } #dma { height: auto; }
+    #ask { display: none; dock: bottom; }
+    """
+    BINDINGS = [
+        Binding("right", "event(1)", "next", priority=False), Binding("left", "event(-1)", "previous"),
+        Binding("full_stop", "cycle(1)", "+1 cycle", key_display="."),
+        Binding("comma", "cycle(-1)", "-1 cycle", key_display=","),
+        Binding("k", "kind", "kind"), Binding("n", "of_kind(1)", "next of kind"),
+        Binding("p", "of_kind(-1)", "previous of kind"),
+        Binding("b", "ask('break')", "break"), Binding("c", "search(1)", "continue"),
+        Binding("r", "search(-1)", "reverse"), Binding("slash", "ask('search')", "search", key_display="/"),
+        Binding("g", "ask('cycle')", "go"), Binding("home", "end(-1)", "first", show=False),
+        Binding("end", "end(1)", "last", show=False), Binding("d", "device", "device"), Binding("q", "quit", "quit"),
+        Binding("escape", "cancel", show=False),
+    ]
+
+    def __init__(self, trace: Trace, device: int = 0, cycle: int | None = None, condition: str = "") -> None:
+        super().__init__()
+        self.trace = trace
+        self.replay = Replay(trace, device)
+        self.cycle = self.replay.first if cycle is None else min(max(cycle, self.replay.first), self.replay.last)
+        self.kind = Kind.TRIGGER
+        self.condition = condition  #: what `c` and `r` run to
+        self.message = "" if condition else "b sets a break condition, such as: " + CONDITION_HELP[0]
+        self._asked = ""
+
+    def compose(self) -> ComposeResult:
+        yield Static(id="where")
+        yield Static(id="message")
+        with Horizontal():
+            with Vertical():
+                yield self._panel("events", "this cycle")
+                yield self._panel("arbiters", "arbiters")
+            with Vertical():
+                yield self._panel("tracker", "Tracker")
+                yield self._panel("dma", "DMA, link, compute units")
+        yield Input(id="ask")
+        yield Footer()
+
+    @staticmethod
+    def _panel(name: str, title: str) -> VerticalScroll:
+        panel = VerticalScroll(Static(id=f"{name}-text"), id=name, classes="panel")
+        panel.border_title = title
+        return panel
+
+    def on_mount(self) -> None:
+        self.show()
+
+    # Moving
+
+    def go(self, cycle: int | None, missing: str) -> None:
+        if cycle is None:
+            self.message = missing
+        else:
+            self.cycle, self.message = min(max(cycle, self.replay.first), self.replay.last), ""
+        self.show()
+
+    def action_event(self, direction: int) -> None:
+        self.go(self.replay.next_event(self.cycle, direction > 0), "no more events that way")
+
+    def action_cycle(self, step: int) -> None:
+        self.go(self.cycle + step, "")
+
+    def action_of_kind(self, direction: int) -> None:
+        name = self.kind.name.lower()
+        self.go(self.replay.next_event(self.cycle, direction > 0, self.kind), f"no more {name} events that way")
+
+    def action_end(self, direction: int) -> None:
+        self.go(self.replay.last if direction > 0 else self.replay.first, "")
+
+    def action_kind(self) -> None:
+        kinds = [kind for kind in Kind if len(self.replay.of(kind))]
+        if kinds:
+            after = [kind for kind in kinds if kind > self.kind]
+            self.kind = (after or kinds)[0]
+        self.message = f"n and p go to {self.kind.name.lower()} events"
+        self.show()
+
+    def action_device(self) -> None:
+        self.replay = Replay(self.trace, (self.replay.device + 1) % self.trace.devices)
+        self.show()
+
+    def action_search(self, direction: int) -> None:
+        if not self.condition:
+            self.message = "no break condition: press b and type one"
+            self.show()
+            return
+        try:
+            found = self.replay.find(self.condition, self.cycle, direction > 0)
+        except BadInput as error:
+            self.message = str(error)
+            self.show()
+            return
+        self.go(found, f"{self.condition}: not {'after' if direction > 0 else 'before'} cycle {self.cycle:,}")
+        if found is not None:
+            self.message = f"{self.condition}: here"
+            self.show()
+
+    # Asking
+
+    def action_ask(self, what: str) -> None:
+        self._asked = what
+        ask = self.query_one("#ask", Input)
+        ask.placeholder = {"break": "break when: " + "; ".join(CONDITION_HELP), "cycle": "cycle",
+                           "search": "search forwards: wg 37 wf 2; kind trigger; or a condition"}[what]
+        ask.value = self.condition if what == "break" else ""
+        ask.display = True
+        ask.focus()
+
+    def action_cancel(self) -> None:
+        self.query_one("#ask", Input).display = False
+        self.set_focus(None)
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        self.action_cancel()
+        text = event.value.strip()
+        if self._asked == "cycle":
+            digits = text.replace(",", "")
+            self.go(int(digits) if digits.isdecimal() else None, f"{text!r} is no cycle")
+        elif text:
+            self.condition = text
+            self.action_search(1)
+
+    # Showing
+
+    def show(self) -> None:
+        run, replay = self.trace.run, self.replay
+        gpu = run["ring_devices"][replay.device]
+        where = (f"cycle {self.cycle:,} of {replay.first:,} to {replay.last:,}   GPU {gpu}   "
+                 f"{run['workload']['title']}, {run['technique']}   n/p: {self.kind.name.lower()}"
+                 + (f"   break: {self.condition}" if self.condition else ""))
+        self.query_one("#where", Static).update(Text(where))
+        self.query_one("#message", Static).update(Text(self.message))
+        for name, text in (("events", self._events()), ("arbiters", self._arbiters()), ("tracker", self._tracker()),
+                           ("dma", self._dma())):
+            self.query_one(f"#{name}-text", Static).update(text)
+
+    def _events(self) -> Table:
+        table = _table("kind", "what")
+        for e in self.replay.at(self.cycle):
+            kind = Kind(int(e["kind"]))
+            table.add_row(kind.name.lower(), Text(describe(e), style="bold" if kind == self.kind else ""))
+        return table
+
+    def _arbiters(self) -> Table:
+        table = _table("ch", "DRAM queue", "limit", "waited", "comp", "inb", "last decision")
+        entries = self.trace.run["geometry"]["queue_entries"]
+        for number in range(self.trace.run["geometry"]["channels"]):
+            channel = self.replay.channel(number, self.cycle)
+            if channel is None:
+                continue
+            d = channel.decision
+            saw, fresh = conditions(int(d["flags"])), d["cycle"] == self.cycle
+            waited = int(d["c"]) + (0 if d["stream"] != NO_STREAM or not saw["communication_waiting"]
+                                    else self.cycle - int(d["cycle"]))
+            granted = "–" if d["stream"] == NO_STREAM else STREAMS[d["stream"]]
+            text = f"{granted}: {REASONS[Reason(int(d['reason']))]}"
+            text += "" if fresh else f" ({self.cycle - int(d['cycle'])} cycles ago)"
+            table.add_row(str(number), _bar(int(d["a"]), entries), "none" if d["b"] == 127 else str(d["b"]),
+                          str(waited), *map(str, channel.entered), Text(text, style="bold" if fresh else "dim"))
+        return table
+
+    def _tracker(self) -> Table:
+        table = _table("set", "way", "tile", "bytes counted", "region")
+        geometry = self.trace.run["geometry"]
+        held = self.replay.open_tiles(self.cycle)
+        sets = held["wg"] % geometry["sets"]
+        moved = {(int(e["wg"]), int(e["wf"])) for e in self.replay.at(self.cycle) if e["kind"] == Kind.UPDATE}
+        before = -1
+        for number, e in list(zip(sets, held))[:_MOST_SETS]:
+            used = int((sets == number).sum())
+            label = f"{number} ({used}/{geometry['ways']})" if number != before else ""
+            before = number
+            style = "bold" if (int(e["wg"]), int(e["wf"])) in moved else ""
+            table.add_row(Text(label, style="red" if used == geometry["ways"] else ""), str(e["c"]),
+                          Text(f"wg {e['wg']} wf {e['wf']}", style=style), _bar(int(e["a"]), int(e["b"])),
+                          str(e["region"]))
+        if not len(held):
+            table.add_row("", "", "no open tile", "", "")
+        return table
+
+    def _dma(self) -> Table:
+        table = _table("", "")
+        waiting = self.replay.commands(self.cycle)
+        first = ", ".join(f"wg {c['wg']} wf {c['wf']}" for c in waiting[:6])
+        table.add_row("commands waiting", f"{len(waiting)}" + (f": {first}" + (" ..." if len(waiting) > 6 else "")
+                                                              if len(waiting) else ""))
+        for number, command in enumerate(self.replay.engines(self.cycle)):
+            table.add_row(f"engine {number}", "idle" if command is None else
+                          f"{owner(command)}, taken in cycle {int(command['cycle']):,}")
+        packets = self.replay.of(Kind.PACKET)
+        sent = packets[packets["cycle"] <= self.cycle]
+        flying = sent[sent["cycle"] + sent["b"] + self.trace.run["link_latency_cycles"] > self.cycle]
+        table.add_row("link", f"{len(flying)} packets under way, {len(sent):,} sent")
+        states = self.replay.units(self.cycle)["b"]
+        told = ", ".join(f"{n} {STATES[s].replace('_', ' ')}" for s, n in zip(*np.unique(states, return_counts=True)))
+        table.add_row("compute units", told or "nothing yet")
+        return table
+
+
+def _table(*headings: str) -> Table:
+    table = Table(box=None, pad_edge=False, show_header=any(headings), header_style="cyan", expand=True)
+    for heading in headings:
+        table.add_column(heading)
+    return table
+
+
+def _bar(value: int, limit: int) -> Text:
+    """`███░░░ 1,024/2,048`"""
+    full = min(_BAR, _BAR * value // max(1, limit))
+    return Text("█" * full + "░" * (_BAR - full) + f" {value:,}/{limit:,}", style="red" if value >= limit else "")

@@ -1,0 +1,160 @@
+"""Stepping through a trace: the state of any cycle, conditions, and the terminal program driven by its keys."""
+
+import asyncio
+
+import pytest
+
+from sim_models import cli
+from sim_models.errors import BadInput
+from sim_models.trace.replay import CONDITION_HELP, Replay
+from sim_models.trace.schema import COMPLETE, NO_STREAM, Kind
+from sim_models.trace.stepper import Stepper
+from sim_models.trace.words import describe
+from tests.trace.recorded import ring
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory):
+    return ring(tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def replay(trace):
+    return Replay(trace, 1)
+
+
+def test_open_tiles_are_those_a_plain_count_gives(replay, rng):
+    """A dictionary filled event by event, compared at random cycles."""
+    cycles = sorted(rng.randrange(replay.first, replay.last) for _ in range(40))
+    held, at = {}, 0
+    for cycle in cycles:
+        while at < len(replay.updates) and replay.updates["cycle"][at] <= cycle:
+            e = replay.updates[at]
+            tile = int(e["wg"]), int(e["wf"])
+            if e["flags"] & COMPLETE:
+                held.pop(tile, None)
+            else:
+                held[tile] = int(e["a"])
+            at += 1
+        shown = {(int(e["wg"]), int(e["wf"])): int(e["a"]) for e in replay.open_tiles(cycle)}
+        assert shown == held
+    assert len(replay.open_tiles(cycles[20])) > 0
+
+
+def test_nothing_is_left_at_the_end(replay):
+    assert len(replay.open_tiles(replay.last)) == len(replay.commands(replay.last)) == 0
+    assert replay.engines(replay.last) == [None] * 2
+    channel = replay.channel(0, replay.last)
+    assert channel.decision["stream"] == NO_STREAM and channel.entered == (0, 0)
+
+
+def test_waiting_commands_are_what_the_hardware_counted(replay):
+    for e in replay.of(Kind.READY):
+        before = len(replay.commands(int(e["cycle"]) - 1))
+        issued = (replay.of(Kind.ISSUE)["cycle"] == e["cycle"]).sum()
+        assert len(replay.commands(int(e["cycle"]))) == before + 1 - issued
+
+
+def test_moving_forwards_and_backwards_meets_the_same_cycles(replay):
+    forwards, cycle = [], replay.first - 1
+    while (cycle := replay.next_event(cycle, kind=Kind.TRIGGER)) is not None:
+        forwards.append(cycle)
+    backwards, cycle = [], replay.last + 1
+    while (cycle := replay.next_event(cycle, False, Kind.TRIGGER)) is not None:
+        backwards.append(cycle)
+    assert forwards == backwards[::-1] == sorted(set(replay.of(Kind.TRIGGER)["cycle"].tolist()))
+
+
+def test_conditions_come_true_where_the_events_say(replay):
+    found = replay.find("count of wg 20 wf 1 reaches 1000", 0)
+    mine = [e for e in replay.at(found) if e["kind"] == Kind.UPDATE and (e["wg"], e["wf"]) == (20, 1)]
+    assert mine[0]["a"] >= 1000 > mine[0]["a"] - mine[0]["amount"]
+    fires = replay.find("wg 20 wf 1 fires", found)
+    assert fires > found and replay.find("wg 20 wf 1 fires", fires) is None
+    assert replay.find("wg 20 wf 1 fires", replay.last, forwards=False) == fires
+    granted = replay.find("channel 2 grants dma", 0)
+    assert replay.channel(2, granted).decision["stream"] == 2
+    busy = replay.find("channel 2 queue reaches 9", 0)
+    assert replay.channel(2, busy).decision["a"] >= 9
+    assert len(replay.commands(replay.find("commands reach 3", 0))) >= 3
+    assert replay.find("kind trigger of wg 20", 0) in replay.of(Kind.TRIGGER)["cycle"]
+
+
+def test_a_set_is_full_when_its_ways_are_used(replay):
+    """Sets of this run never fill by themselves: four of eight ways. A narrower Tracker is pretended."""
+    geometry = replay.trace.run["geometry"] | {"ways": 4}
+    pretended = Replay(type(replay.trace)(replay.trace.folder, replay.trace.run | {"geometry": geometry}), 1)
+    assert replay.find("set 4 full", 0) is None
+    cycle = pretended.find("set 4 full", 0)
+    tiles = pretended.open_tiles(cycle)
+    assert (tiles["wg"] % geometry["sets"] == 4).sum() == 4
+    assert (pretended.open_tiles(cycle - 1)["wg"] % geometry["sets"] == 4).sum() == 3
+
+
+@pytest.mark.parametrize("text", ["set full", "wg", "channel 1 grants", "", "kind"])
+def test_what_is_no_condition_is_refused_with_examples(replay, text):
+    with pytest.raises(BadInput, match="is no condition; such are: set 17 full"):
+        replay.find(text, 0)
+
+
+@pytest.mark.parametrize("text", CONDITION_HELP)
+def test_every_example_is_understood(replay, text):
+    replay.find(text, 0)
+
+
+def test_every_event_has_words(replay):
+    for kind in Kind:
+        for e in replay.of(kind)[:3]:
+            assert "<" not in describe(e) and len(describe(e)) > 10
+
+
+def drive(trace, keys: list[str], size=(160, 45)) -> tuple[Stepper, str]:
+    """The program after these keys, and its screen as SVG."""
+    async def go():
+        app = Stepper(trace, 1, 6000)
+        async with app.run_test(size=size) as pilot:
+            for key in keys:
+                await pilot.press(*([{" ": "space"}.get(c, c) for c in key[1:]] if key.startswith("'") else [key]))
+            await pilot.pause()
+            return app, app.export_screenshot()
+    return asyncio.run(go())
+
+
+def test_keys_break_and_go_back(trace, replay):
+    app, screen = drive(trace, ["b", "'count of wg 20 wf 1 reaches 2000", "enter"])
+    reached = replay.find("count of wg 20 wf 1 reaches 2000", 6000)
+    assert app.cycle == reached and "here" in app.message
+    for words in ("arbiters", "Tracker", "engine", "wg&#160;20&#160;wf&#160;1"):
+        assert words in screen
+    app, _ = drive(trace, ["b", "'count of wg 20 wf 1 reaches 2000", "enter", "full_stop", "full_stop", "r"])
+    assert app.cycle == reached
+
+
+def test_keys_move(trace, replay):
+    app, _ = drive(trace, ["right", "full_stop", "comma", "left"])
+    assert app.cycle == replay.next_event(replay.next_event(6000), False)
+    app, _ = drive(trace, ["n", "n", "p"])
+    assert app.cycle == replay.next_event(6000, kind=Kind.TRIGGER)
+    app, screen = drive(trace, ["g", "'7000", "enter", "d", "k"])
+    assert app.cycle == 7000 and app.replay.device == 2 and "GPU&#160;2" in screen and app.kind == Kind.READY
+    app, _ = drive(trace, ["b", "'set full", "enter"])
+    assert "is no condition" in app.message and app.cycle == 6000
+
+
+def test_the_screen_shows_the_state(trace, replay):
+    _, screen = drive(trace, ["b", "'wg 20 wf 1 fires", "enter"], size=(200, 60))
+    text = screen.replace("&#160;", " ")
+    cycle = replay.find("wg 20 wf 1 fires", 6000)
+    assert f"cycle {cycle:,} of 0 to" in text and "FIRES" in text
+    tile = replay.open_tiles(cycle)[0]
+    assert f"wg {tile['wg']} wf {tile['wf']}" in text and f"{tile['a']:,}/{tile['b']:,}" in text
+    assert f"{(replay.of(Kind.PACKET)['cycle'] <= cycle).sum():,} sent" in text
+
+
+def test_the_command_refuses_what_it_cannot_do(trace, capsys):
+    def run(*arguments):
+        code = cli.main(["step", str(trace.folder), *arguments])
+        return code, capsys.readouterr().err
+    assert run() == (2, "t3: error: t3 step needs a terminal; `t3 explain` answers without one\n")
+    assert "that does not happen" in run("--break", "set 4 full")[1]
+    assert "has 0 to 3" in run("--device", "4")[1]
