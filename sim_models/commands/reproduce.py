@@ -42,13 +42,12 @@ def reproduce(
     from sim_models.reproduce import campaign
     from sim_models.reproduce.progress import show_progress
 
-    with show_progress() as monitor:
-        try:
+    try:
+        with show_progress() as monitor:
             done = campaign.reproduce(figures, paper_setup(described, seed), out, jobs, monitor)
-        except KeyboardInterrupt:
-            print(f"t3: what is finished is kept: the same command with --out {out} goes on from there",
-                  file=sys.stderr)
-            raise
+    except KeyboardInterrupt:
+        print(f"t3: what is finished is kept: the same command with --out {out} goes on from there", file=sys.stderr)
+        raise
     if json is not None:
         write_json(done.results, json)
     if json != "-":
