@@ -20,7 +20,8 @@ class RingAware(Policy):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        allowed, first = Signal(), Signal()
+        allowed = Signal()
+        first = Signal()
         m.d.comb += [
             allowed.eq(self.ring_late | (self.threshold == THRESHOLD_NONE) | (self.occupancy < self.threshold)),
             first.eq(self.starved | self.drain | (self.ring_late & ~self.last_communication)),
