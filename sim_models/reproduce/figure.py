@@ -93,10 +93,11 @@ class Figure:
     tasks: Callable[[Setup], Iterable[Task]]
     evaluate: Callable[[Setup, Results], Findings]
 
+    short: str = ""  #: for a list of links, if not the name
+
     @property
-    def short(self) -> str:
-        """For a list of links: `figure 16`."""
-        return re.sub(r"(?<=[a-z])(?=\d)", " ", self.name.replace("tp32", "TP 32"))
+    def link(self) -> str:
+        return self.short or re.sub(r"(?<=[a-z])(?=\d)", " ", self.name)
 
 
 def layer_tasks(setup: Setup, workload: Workload, techniques: Iterable[str] = TECHNIQUES,

@@ -26,7 +26,7 @@ def number(value: float | None, unit: str, sign: str = "") -> str:
         return "–"
     digits = 2 if unit == "x" else 1
     text = {"x": "×", "": ""}.get(unit, f" {unit}")
-    return minus(f"{value:{sign}.{digits}f}{text}")
+    return minus(f"{round(value, digits) + 0.0:{sign}.{digits}f}{text}")  # + 0.0: no negative zero
 
 
 def minus(text: str) -> str:

@@ -154,4 +154,4 @@ def _draw(rows: list[ValidationRow]):
 
 
 TABLE_HBM = Figure("hbm", "The DRAM model against DRAMsim3 and Ramulator 2",
-                   lambda setup: [HbmTask(config) for config in CONFIGS], evaluate)
+                   lambda setup: [HbmTask(config) for config in CONFIGS], evaluate, short="DRAM model")
