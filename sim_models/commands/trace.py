@@ -39,6 +39,8 @@ def trace(
         "--compare", help="Run the same cycles without recording too: nothing may differ; prints the cost.")] = False,
     timeline: Annotated[bool, typer.Option(
         "--timeline", help="Write DIR/timeline.pftrace too, for ui.perfetto.dev.")] = False,
+    waves: Annotated[bool, typer.Option(
+        "--waves", help="Write DIR/waves.vcd of the window too, with save files for GTKWave and Surfer.")] = False,
     bug: Annotated[str | None, typer.Option(
         metavar="NAME", help=f"Plant a bug to practise on: {', '.join(BUGS)} (docs/debugging.md).")] = None,
     machine: MachineOption = "t3-table1",
@@ -55,6 +57,8 @@ def trace(
             raise BadInput(f"{option} {value!r} is unknown: allowed are {', '.join(allowed)}")
     if compare and bug:
         raise BadInput(f"--compare does not go with --bug {bug}: the ordinary run has no bug")
+    if compare and waves:
+        raise BadInput("--compare does not go with --waves, which stops after every cycle")
     if limit == 0:
         raise BadInput("--limit 0 would record nothing: at least 1 is needed")
     workload = _workload(model, sublayer, tp, gemm, devices)
@@ -76,7 +80,7 @@ def trace(
     wanted = Filter(first, until, kinds, _numbers("--channel", channel), _numbers("--wg", wg), limit)
     with progress_bar([technique]) as progress:
         result = record(described, workload, technique, out, wanted, mirrored=not every_gpu, seed=seed, bug=bug,
-                        compare=compare, progress=lambda fraction: progress(technique, fraction))
+                        compare=compare, with_waves=waves, progress=lambda fraction: progress(technique, fraction))
     if timeline:
         from sim_models.trace.store import Trace
         from sim_models.trace.timeline import FILE, write_timeline

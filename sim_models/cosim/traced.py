@@ -55,6 +55,7 @@ def groups(g: Geometry) -> dict[str, list[Slot]]:
             f"{at}.compute_queue.output__valid", f"{at}.inbound_queue.output__valid", f"{at}.dma_queue.output__valid",
             f"{at}.access_ready", f"{at}.take_dma", f"{at}.dma_able", f"{at}.inbound_able", f"{at}.guard.ready",
             f"({at}.dram__valid & ~{at}.dram__ready)", f"({at}.updates__valid & {at}.updates__ready)",
+            f"{arbiter}.ring_late",
         ]
         found[f"channel[{c}]"] = [
             Slot(0, 2, f"{arbiter}.policy"), *(Slot(2 + i, 1, bit) for i, bit in enumerate(bits)),

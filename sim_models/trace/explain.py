@@ -16,6 +16,7 @@ from .schema import (
     EXCEEDS,
     NO_STREAM,
     OPS,
+    POLICIES,
     QUEUES,
     REASONS,
     REFUSED,
@@ -291,7 +292,7 @@ def _verdict(tile: Tile, answer: Answer) -> bool:
         answer.verdict.append(
             f"The hardware's threshold is {tile.threshold:,} bytes, but {tile.region['updates_per_element']} updates "
             f"of a tile of {tile.region['rows']} x {tile.region['columns']} elements are {tile.wanted_bytes:,}: region "
-            f"{tile.region_number} is programmed wrongly, and all of its tiles wait for ever."
+            f"{tile.region_number} is programmed wrongly, and tiles that its updates should complete wait for ever."
         )
     if count >= tile.wanted_bytes:
         return False
@@ -569,15 +570,17 @@ def explain_channel(trace: Trace, channel: int, cycle: int, device: int = 0) -> 
     for stream, name in enumerate(STREAMS):
         answer.steps.append((cycle, f"{name:8} " + _offer(mine, stream, cycle, saw)))
     threshold = "none" if now["b"] == 127 else str(now["b"])
-    policy = ("round_robin", "compute_first", "mca", "round_robin")[int(now["flags"]) & 3]
+    policy = POLICIES[int(now["flags"]) & 3]
     limit = trace.run["starvation_limit"]
+    heeded = limit and policy in ("mca", "ring_aware")
+    in_force = "" if saw["starved"] or waited <= limit else ", NOT in force in the hardware"
     answer.steps.append(
         (
             cycle,
             f"policy {policy}, {now['a']} requests in or on the way to the DRAM queue of "
             f"{trace.run['geometry']['queue_entries']} (threshold {threshold}), communication has waited "
             f"{waited} cycles"
-            + (f" (starvation limit {limit})" if limit else "")
+            + (f" (starvation limit {limit}{in_force})" if heeded else "")
             + (", the producer has ended" if saw["drain"] else ""),
         )
     )
@@ -605,7 +608,7 @@ def _anything(mine: np.ndarray, cycle: int) -> bool:
 
 def _held(saw: dict[str, bool], now) -> str:
     if saw["communication_able"]:
-        return REASONS[Reason.COMPUTE_FIRST] + "." if not now["reason"] == Reason.TURN else REASONS[Reason.TURN] + "."
+        return REASONS[Reason(int(now["reason"]))] + "."
     if saw["dma_there"] and not saw["dma_able"]:
         return REASONS[Reason.GUARD] + "."
     return REASONS[Reason.COALESCER] + "."

@@ -20,7 +20,7 @@ from ..results import collect_versions
 from ..techniques import FUSIONS
 from ..tiling import DMA, EVENT, REMOTE, STAGED
 from ..workloads import Workload
-from . import bugs, store
+from . import bugs, store, waves
 from .recorder import look, make_recorder, recorded_lockstep
 from .schema import EVENT as EVENT_DTYPE
 from .schema import NO_STREAM, Kind
@@ -83,6 +83,7 @@ class RecordedRun(FusedRun):
         mirrored: bool = True,
         seed: int = 0,
         bug: str | None = None,
+        with_waves: bool = False,
     ) -> None:
         geometry = machine.geometry()
         library = traced_gpu_library(geometry)
@@ -104,7 +105,10 @@ class RecordedRun(FusedRun):
         self._recorder = make_recorder(
             self.sim, probes(library.ports, geometry), wanted.kinds, wanted.channels, wanted.wgs, sent
         )
+        self.waves: list[waves.Waves] = []
         self._record(0)  # compiles, if need be
+        if with_waves:
+            self.waves = [waves.Waves(library.ports, geometry, d, space.device) for d, space in enumerate(self.spaces)]
         self.seconds_recorded, self.cycles_recorded = 0.0, 0
 
     def advance(self, cycles: int) -> int:
@@ -126,6 +130,8 @@ class RecordedRun(FusedRun):
 
     def _record(self, cycles: int) -> int:
         recorder = self._recorder
+        if self.waves:
+            cycles, before, cycle = min(1, cycles), [outputs.copy() for outputs in self._outputs], self.now
         self.now, state = recorded_lockstep(
             self.sim,
             recorder,
@@ -143,6 +149,8 @@ class RecordedRun(FusedRun):
             )
         self._writer.write(recorder.events[: recorder.count[0]])
         recorder.count[0] = 0
+        for d, device in enumerate(self.waves):
+            device.sample(cycle, self._inputs[d], before[d], self._outputs[d], self.sim)
         return state
 
     def to_the_end(self, progress: Progress) -> tuple[str, str | None]:
@@ -245,6 +253,7 @@ def record(
     seed: int = 0,
     bug: str | None = None,
     compare: bool = False,
+    with_waves: bool = False,
     progress: Progress = lambda fraction: None,
 ) -> Recorded:
     """Run a technique's fused kernel to its end, or to that of the window, and write the trace into `folder`.
@@ -254,11 +263,13 @@ def record(
     """
     tiling = simulation.make_tiling(machine, workload)
     wanted.check(machine.geometry().channel.channels, tiling.tiles)
+    if with_waves:
+        waves.check_window(wanted.first, wanted.end)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / store.RUN).unlink(missing_ok=True)  # an interrupted recording is no trace
     writer = store.EventWriter(folder, wanted.limit)
     try:
-        run = RecordedRun(machine, workload, technique, wanted, writer, mirrored, seed, bug)
+        run = RecordedRun(machine, workload, technique, wanted, writer, mirrored, seed, bug, with_waves)
         outcome, problem = run.to_the_end(progress)
         writer.write(run.waiting())
     finally:
@@ -268,6 +279,8 @@ def record(
         outcome, problem, run.now, writer.written, writer.dropped, run.cycles_recorded, run.seconds_recorded, seconds
     )
     store.write_run(folder, _describe(run, technique, seed, bug, result), _plan(run))
+    if with_waves:
+        waves.write_waves(folder, run.waves, machine.memory_clock_ghz)
     run.close()
     return result
 

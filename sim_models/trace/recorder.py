@@ -21,8 +21,9 @@ NONE = 255  #: no wavefront
 (DISPATCH, STAGE, BLOCKED, ENTER, DECIDE, DRAM, SERVE, REPORT, UPDATE, FULL, TRIGGER, READY, ISSUE, LINE, WALKED,
  PACKET, ARRIVE, COMPLETION, WAITING) = (int(kind) for kind in Kind)
 (R_IDLE, R_ALONE, R_TURN, R_COMPUTE_FIRST, R_BELOW, R_NO_THRESHOLD, R_STARVED, R_DRAIN, R_OUTPUT_BUSY, R_GUARD,
- R_COALESCER, R_OCCUPANCY, R_CLEARING) = (int(reason) for reason in Reason)
-MCA, COMPUTE_FIRST = 2, 1  # rtl.arbiter.POLICIES
+ R_COALESCER, R_OCCUPANCY, R_CLEARING, R_RING_LATE) = (int(reason) for reason in Reason)
+COMPUTE_FIRST, MCA, RING_AWARE = 1, 2, 3  # schema.POLICIES
+CONDITION_BITS = (1 << 22) - 1
 THRESHOLD_NONE = 127
 
 
@@ -223,23 +224,27 @@ def reason_of(word, occupancy, threshold):
     """(stream, reason) of an arbiter's word; bits as in `schema.CONDITIONS`, from bit 2."""
     policy = word & 3
     compute, communication = condition(word, 3), condition(word, 4)
-    starved, drain = condition(word, 9), condition(word, 2)
+    starved, drain, ring_late = condition(word, 9), condition(word, 2), policy == RING_AWARE and condition(word, 21)
     stream = NO_STREAM
     if condition(word, 7):
         stream = 0
         if not communication:
             reason = R_ALONE
-        elif policy == MCA or policy == COMPUTE_FIRST:
+        elif ring_late:
+            reason = R_RING_LATE
+        elif policy == RING_AWARE or policy == MCA or policy == COMPUTE_FIRST:
             reason = R_COMPUTE_FIRST
         else:
             reason = R_TURN
     elif condition(word, 8):
         stream = 2 if condition(word, 15) else 1
-        if policy == MCA and starved:
+        if policy >= MCA and starved:
             reason = R_STARVED
-        elif policy == MCA and drain:
+        elif policy >= MCA and drain:
             reason = R_DRAIN
-        elif policy == MCA:
+        elif ring_late:
+            reason = R_RING_LATE if compute else R_ALONE
+        elif policy >= MCA:
             reason = R_NO_THRESHOLD if threshold == THRESHOLD_NONE else R_BELOW
         else:
             reason = R_TURN if compute else R_ALONE
@@ -271,12 +276,13 @@ def observe_rtl(b, r, channels, d, out, dram, now):
         if r.kinds[DECIDE]:
             occupancy, threshold = (word >> 24) & 255, (word >> 32) & 127
             stream, reason = reason_of(word, occupancy, threshold)
+            # All but the starvation counter and what is no business of the arbiter's.
             seen = 0 if reason == R_IDLE else word & ((np.int64(1) << 40) - 1) & ~(np.int64(1) << 20)
             if stream != NO_STREAM:
                 decision(b, r, now, d, c, word, out[dram[c]], out[dram[c] + 1], stream, reason)
             elif seen != r.decision[row] and r.all_wgs:
                 put(r, DECIDE, now, d, c, -1, NONE, 0, 0, 0, NO_STREAM, reason, 0, 0, occupancy, threshold,
-                    (word >> 40) & 65535, word & 0xFFFFF)
+                    (word >> 40) & 65535, word & CONDITION_BITS)
             r.decision[row] = seen
         if condition(word, 20) and r.kinds[REPORT]:
             at = p.channel[c] + 1
@@ -323,7 +329,7 @@ def decision(b, r, now, d, c, word, lo, hi, stream, reason):
     put(r, DECIDE, now, d, c, wg, bits.get(lo, hi, b.wf, b.wf_bits) if region else np.int64(NONE), region,
         bits.get(lo, hi, b.source, 2), bits.get(lo, hi, b.op, 2), stream, reason, bits.address_of(lo, b),
         bits.get(lo, hi, b.bytes, b.op - b.bytes), (word >> 24) & 255, (word >> 32) & 127, (word >> 40) & 65535,
-        word & 0xFFFFF)
+        word & CONDITION_BITS)
 
 
 @compiled

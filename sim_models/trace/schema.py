@@ -109,6 +109,7 @@ class Reason(IntEnum):
     COALESCER = 10
     OCCUPANCY = 11
     CLEARING = 12
+    RING_LATE = 13
 
 
 REASONS = {
@@ -125,12 +126,15 @@ REASONS = {
     Reason.COALESCER: "a tracked access finds the coalescer blocked by the Tracker",
     Reason.OCCUPANCY: "the DRAM queue is not below the threshold",
     Reason.CLEARING: "the order guard is being cleared after reset",
+    Reason.RING_LATE: "the ring is behind the GEMM: the streams take turns",
 }
 
 #: Bits of a DECIDE event's flags, from bit 2; bits 0 and 1 are the policy.
 CONDITIONS = ("drain", "compute_able", "communication_able", "communication_waiting", "ready", "grant_compute",
-              "grant_communication", "starved", "last_communication", "compute_there", "inbound_there", "dma_there",
-              "access_ready", "take_dma", "dma_able", "inbound_able", "guard_ready", "output_busy")
+              "grant_communication", "starved", "last_communication", "compute_there", "inbound_there",
+              "dma_there", "access_ready", "take_dma", "dma_able", "inbound_able", "guard_ready",
+              "output_busy", "update_reported", "ring_late")
+POLICIES = ("round_robin", "compute_first", "mca", "ring_aware")  #: rtl.arbiter.POLICIES
 ALLOCATED, COMPLETE, EXCEEDS, REFUSED = 1, 2, 4, 8  #: flags of an UPDATE event
 UPDATE_FLAGS = {ALLOCATED: "allocated", COMPLETE: "complete", EXCEEDS: "exceeds the threshold",
                 REFUSED: "region is not tracked"}

@@ -11,10 +11,11 @@ MACHINE = Path(__file__).parents[1] / "data" / "machines" / "ring_small.toml"
 SHAPE, DEVICES = "256x256x64", 4
 
 
-def make(folder: Path, bug: str | None = None, wanted: Filter = Filter(), **options) -> Trace:
+def make(folder: Path, bug: str | None = None, wanted: Filter = Filter(), technique: str = "t3-mca",
+         **options) -> Trace:
     """A ring of four GPUs, all of it recorded."""
-    record(load_machine(str(MACHINE)), gemm_workload(SHAPE, DEVICES), "t3-mca", folder, wanted, mirrored=False, bug=bug,
-           **options)
+    record(load_machine(str(MACHINE)), gemm_workload(SHAPE, DEVICES), technique, folder, wanted, mirrored=False,
+           bug=bug, **options)
     return Trace.load(folder)
 
 

@@ -1,6 +1,7 @@
 """Recorded runs: every event that must be there is, nothing changes by looking, and the answers name the cause."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from sim_models import cli
 from sim_models.trace import explain
 from sim_models.trace.record import Filter
+from sim_models.trace.replay import CONDITION_HELP
 from sim_models.trace.schema import COMPLETE, MEANINGS, NO_STREAM, Kind, Reason, conditions
 from sim_models.trace.store import Trace
 from tests.trace.recorded import DEVICES, MACHINE, SHAPE, make
@@ -77,6 +79,21 @@ def test_reasons_fit_what_the_arbiter_saw(whole):
         assert not (reason is Reason.STARVED and e["c"] < whole.run["starvation_limit"])
         assert not (reason is Reason.OUTPUT_BUSY and saw["ready"])
         assert not (reason is Reason.DRAIN and not saw["drain"])
+
+
+@pytest.mark.parametrize("technique, policy", [("t3", 0), ("t3-mca+", 3)])
+def test_reasons_of_the_other_policies(tmp_path, technique, policy):
+    """What each reason says must hold in the words that the arbiter saw."""
+    trace = make(tmp_path, wanted=Filter(kinds=frozenset({Kind.DECIDE})), technique=technique)
+    decisions = of(trace, Kind.DECIDE)
+    assert set(np.unique(decisions["flags"] & 3)) <= {policy, 0} and (decisions["flags"] & 3 == policy).any()
+    seen = {Reason(int(r)) for r in np.unique(decisions["reason"])}
+    assert Reason.TURN in seen if policy == 0 else seen & {Reason.RING_LATE, Reason.COMPUTE_FIRST}
+    for e in decisions[::31]:
+        saw, reason = conditions(int(e["flags"])), Reason(int(e["reason"]))
+        assert not (reason is Reason.RING_LATE and not saw["ring_late"])
+        assert not (reason is Reason.COMPUTE_FIRST and saw["ring_late"])
+        assert not (reason is Reason.TURN and policy)
 
 
 def test_a_packet_takes_the_links_latency(whole):
@@ -152,10 +169,18 @@ def test_starved_communication_shows(tmp_path, whole):
     e = decisions[decisions["reason"] == Reason.OCCUPANCY][0]
     answer = explain.explain_channel(starved, int(e["unit"]), int(e["cycle"]), int(e["device"]))
     assert "not below the threshold" in answer.verdict[0] and "threshold 0" in answer.steps[-1][1]
+    longest = decisions[decisions["reason"] == Reason.OCCUPANCY]
+    e = longest[np.argmax(longest["c"])]
+    answer = explain.explain_channel(starved, int(e["unit"]), int(e["cycle"]), int(e["device"]))
+    assert "NOT in force" in answer.steps[-1][1]
 
 
 def test_every_kind_is_described_and_most_occur(whole):
     assert set(MEANINGS) == set(Kind)
+    document = (Path(__file__).parents[2] / "docs" / "debugging.md").read_text()
+    for kind, meaning in MEANINGS.items():
+        assert f"| `{kind.name.lower()}` | {meaning.text} | {'RTL' if meaning.rtl else 'models'} |" in document
+    assert all(f"- `{condition}`" in document for condition in CONDITION_HELP)
     rare = {Kind.BLOCKED, Kind.FULL, Kind.WAITING}
     assert {Kind(int(k)) for k in np.unique(whole.events["kind"])} >= set(Kind) - rare
 

@@ -1,0 +1,167 @@
+"""Waveforms of a window: the RTL's ports, the inner signals that the traced top shows, and the models' state beside
+them, as VCD, with save files that open them grouped and named in GTKWave and in Surfer.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from vcd import VCDWriter
+from vcd.gtkw import GTKWSave
+
+from .. import lockstep
+from ..cosim.ports import Port, PortMap
+from ..cosim.traced import PREFIX, groups
+from ..errors import BadInput
+from ..gemm import STATES
+
+MOST_CYCLES = 20_000  #: of one recording: every signal is kept for every cycle
+VCD, GTKW, SURFER = "waves.vcd", "waves.gtkw", "waves.sucl"
+
+
+@dataclass(frozen=True)
+class Signal:
+    """One trace of a wave viewer and where its bits lie in a sample's words."""
+
+    scope: str
+    name: str
+    bit: int
+    width: int
+
+    @property
+    def path(self) -> str:
+        return f"{self.scope}.{self.name}"
+
+
+def _identifier(text: str) -> str:
+    """`channel[3].arbiter` is `channel_3.arbiter` to a viewer."""
+    return re.sub(r"\[(\d+)\]", r"_\1", text)
+
+
+def _port_signals(port: Port, scope: str, first_word: int) -> Iterator[Signal]:
+    owner, _, name = port.name.rpartition(".")
+    place = f"{scope}.{_identifier(owner)}" if owner else scope
+    leaves = {leaf: field for leaf, field in port.fields.items()
+              if not any(other.startswith(leaf + ".") for other in port.fields)}
+    for leaf, field in (leaves or {"": None}).items():
+        bit, width = ((first_word + port.offset) * 64, port.width) if field is None else (
+            (first_word + port.offset) * 64 + field.lsb, field.width)
+        yield Signal(place, _identifier(name + ("_" + leaf.replace(".", "_") if leaf else "")), bit, width)
+
+
+class Waves:
+    """Samples of one device, one row of words per cycle: inputs, outputs, inner signals, models."""
+
+    def __init__(self, ports: PortMap, geometry, device: int, gpu: int) -> None:
+        self.device = device
+        scope = f"gpu_{gpu}"
+        plain = [port for port in ports.outputs.values() if not port.name.startswith(PREFIX)]
+        self._plain_words = sum(port.words for port in plain)
+        traced_at = ports.input_words
+        self.signals = [signal for port in ports.inputs.values() for signal in _port_signals(port, scope, 0)]
+        self.signals += [signal for port in plain for signal in _port_signals(port, scope, ports.input_words)]
+        for name, slots in groups(geometry).items():
+            at = (traced_at + ports.port(PREFIX + name).offset) * 64
+            for slot in slots:
+                path = re.sub(r"[()\\ ]|gpu\.", "", slot.expression)
+                owner, _, leaf = path.rpartition(".")
+                if "&" in slot.expression:  # a handshake is named after its valid
+                    owner, _, leaf = path.split("&")[0].rpartition(".")
+                    leaf = leaf.replace("__valid", "") + "_moves"
+                self.signals.append(Signal(f"{scope}.inside.{owner or 'top'}", leaf, at + slot.lsb, slot.width))
+        self._model_word = ports.input_words + ports.output_words
+        self._models = [(f"{scope}.models.channel_{c}", name) for c in range(geometry.channel.channels)
+                        for name in ("dram_queue", "compute_queue", "inbound_queue")]
+        self._models += [(f"{scope}.models", name) for name in (
+            "link_flight", "stores_for_link", "dma_data_for_link", "next_workgroup", "workgroups_finished",
+            *(f"units_{state}" for state in STATES))]
+        self.signals += [Signal(place, name, (self._model_word + i) * 64, 32)
+                         for i, (place, name) in enumerate(self._models)]
+        self.first: int | None = None
+        self._rows: list[np.ndarray] = []
+
+    def sample(self, now: int, inputs: np.ndarray, before: np.ndarray, behind: np.ndarray, sim: lockstep.Sim) -> None:
+        """Cycle `now`: its inputs, the outputs that it showed, and behind its edge what the inner signals were."""
+        if self.first is None:
+            self.first = now
+        outputs = behind.copy()
+        outputs[:self._plain_words] = before[:self._plain_words]
+        d, rows = self.device, slice(self.device * sim.m.channels, (self.device + 1) * sim.m.channels)
+        queues = np.stack([sim.hbm.occupancy[rows], sim.compute.count[rows], sim.inbound.count[rows]], 1).ravel()
+        states = np.bincount(sim.gemm.state[d], minlength=len(STATES))
+        rest = [sim.link.flight.count[d], sim.stores_out.count[d], sim.mem.dma_returns.count[d], sim.gemm.next_wg[d],
+                sim.gemm.finished[d]]
+        self._rows.append(np.concatenate([inputs, outputs, queues, rest, states]).astype(np.int64))
+
+    @property
+    def rows(self) -> np.ndarray:
+        return np.array(self._rows).view(np.uint64)
+
+
+def _values(rows: np.ndarray, signal: Signal) -> np.ndarray | list[int]:
+    """Of one signal, all cycles."""
+    word, low = divmod(signal.bit, 64)
+    if low + signal.width <= 64:
+        return (rows[:, word] >> np.uint64(low)) & np.uint64((1 << signal.width) - 1)
+    words = -(-(low + signal.width) // 64)
+    return [(sum(int(row[word + i]) << 64 * i for i in range(words)) >> low) & ((1 << signal.width) - 1)
+            for row in rows]
+
+
+def check_window(first: int, end: int | None) -> None:
+    if end is None or end - first > MOST_CYCLES:
+        raise BadInput("--waves keeps every signal of every cycle: with --from and --until give a window of at most "
+                       f"{MOST_CYCLES:,} cycles")
+
+
+def write_waves(folder: Path, devices: list[Waves], clock_ghz: float) -> None:
+    """`waves.vcd`, `waves.gtkw` and `waves.sucl`; one time unit is one memory cycle."""
+    with (folder / VCD).open("w") as file, VCDWriter(
+            file, timescale="1 ns", comment=f"time is in memory cycles ({clock_ghz} GHz)", init_timestamp=0) as writer:
+        changes = []
+        for waves in devices:
+            rows = waves.rows
+            for signal in waves.signals:
+                variable = writer.register_var(signal.scope, signal.name, "wire", size=signal.width)
+                values = _values(rows, signal)
+                last = None
+                for i, value in enumerate(values):
+                    if value != last:
+                        changes.append((waves.first + i, len(changes), variable, int(value)))
+                        last = value
+        for cycle, _, variable, value in sorted(changes, key=lambda change: change[:2]):
+            writer.change(variable, cycle, value)
+    _save_files(folder, devices)
+
+
+def _chosen(devices: list[Waves]) -> Iterator[tuple[str, list[Signal]]]:
+    """Groups to begin with: what one asks of a run, before the hundreds of other signals."""
+    for waves in devices:
+        gpu = waves.signals[0].scope.split(".")[0]
+        by_scope: dict[str, list[Signal]] = {}
+        for signal in waves.signals:
+            by_scope.setdefault(signal.scope, []).append(signal)
+        yield f"{gpu}: models", by_scope[f"{gpu}.models"]
+        for scope, signals in by_scope.items():
+            inside = re.fullmatch(rf"{gpu}\.inside\.(tracker_\d+|merge|table|channel_0\.arbiter|engine_\d+)", scope)
+            if inside:
+                yield f"{gpu}: {inside[1]}", signals
+
+
+def _save_files(folder: Path, devices: list[Waves]) -> None:
+    first = devices[0].first
+    with (folder / GTKW).open("w") as file:
+        save = GTKWSave(file)
+        save.dumpfile(VCD)
+        save.timestart(first)
+        for title, signals in _chosen(devices):
+            with save.group(title, closed=len(signals) > 12):
+                for signal in signals:
+                    bits = f"[{signal.width - 1}:0]" if signal.width > 1 else ""
+                    save.trace(signal.path + bits, datafmt="dec" if signal.width <= 32 else "hex")
+    lines = []
+    for title, signals in _chosen(devices):
+        lines += [f"divider_add {title}", *(f"variable_add {signal.path}" for signal in signals)]
+    (folder / SURFER).write_text("\n".join(lines) + "\n")
