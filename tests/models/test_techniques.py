@@ -8,6 +8,7 @@ from sim_models.machine import load_machine
 from sim_models.results import TECHNIQUES
 from sim_models.techniques import run_sublayer
 from sim_models.workloads import gemm_workload, paper_workloads
+from tests.models.variants import variant
 
 N = 4
 
@@ -50,6 +51,24 @@ def test_hardware_counters_are_the_layer(result):
         assert counters["commands"] == tiles * (N - 2) // N
         assert counters["lines"] == counters["commands"] * 128
         assert counters["set_full_stall"] == 0
+
+
+@pytest.mark.parametrize("shape, bound_by_ring", [("2048x1024x512", True), ("2048x2048x2048", False)])
+def test_t3_takes_the_longer_of_gemm_and_ring_and_its_fill_if_memory_never_delays(shape, bound_by_ring):
+    """A ring starts when the GEMM's first stage is done; behind a longer GEMM one chunk is left at most."""
+    instant = dict.fromkeys(("trrd_s", "trrd_l", "tras", "trp", "trcdrd", "trcdwr", "tccd_l", "ccdwl", "twtr_s",
+                             "twtr_l", "twr", "trtp", "trfc"), 1) | {"trc": 2, "tfaw": 4}
+    machine = variant(load_machine(), dram={"column_bytes": 64} | {f"{k}_cycles": v for k, v in instant.items()})
+    workload = gemm_workload(shape, N)
+    result = run_sublayer(workload, machine, ("sequential", "t3"), lambda *_: None, 0)
+    alone, fused = result.baseline, result.techniques["t3"]
+    chunk_ns = workload.output_bytes / N / machine.link.bandwidth_gb_per_s
+    ring_ns = (N - 1) * chunk_ns
+    tiles = workload.n // machine.gpu.tile_m * workload.m // machine.gpu.tile_n
+    stage_ns = alone.gemm_ns / -(-tiles // machine.gpu.compute_units)
+    assert (ring_ns > alone.gemm_ns) == bound_by_ring
+    fill_ns = fused.total_ns - alone.ag_ns - max(ring_ns, alone.gemm_ns)
+    assert 0 < fill_ns < (stage_ns if bound_by_ring else chunk_ns)
 
 
 def test_the_first_chunk_is_staged_where_the_gemm_outlasts_the_ring():
