@@ -1,6 +1,6 @@
 """Address part of one DMA engine: the lines of a 2-D block."""
 
-from amaranth.hdl import Array, C, Cat, Module, Mux, Signal
+from amaranth.hdl import Array, C, Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -65,13 +65,15 @@ class AddressGenerator(wiring.Component):
         walking = Signal()
         unusable = Signal()  # no line comes of this command; it passes through once, as an error
         cursor = Signal(address_bits + 1)
+        room = Signal(7)  # bytes from the cursor to the next boundary
         next_column = Signal(address_bits + 1)
         row_left = Signal(layout["row_bytes"].width)
         columns_left = Signal(column_bits)
         tile_sum = Signal(column_bits + 1)  # column * tiles_per_block modulo columns
         ids = Signal(data.StructLayout({"wf": g.tracker.wf_bits, "wg": g.tracker.wg_bits, "region": g.dma.region_bits}))
         block = Signal(data.StructLayout({name: layout[name].width for name in (
-            "base", "limit", "row_bytes", "columns", "pitch_bytes", "tiles_per_block")}))
+            "base", "limit", "row_bytes", "pitch_bytes", "tiles_per_block")}))
+        last_sum = Signal(signed(column_bits + 2))  # columns - tiles_per_block: from here on tile_sum wraps
 
         # Behind it the line with the verdict of the range check, then the output register.
         line = Signal(request(g))
@@ -83,7 +85,6 @@ class AddressGenerator(wiring.Component):
 
         output_free = ~output_valid | self.lines.ready
         leaves = line_valid & (~line_inside | (self.allow & output_free))
-        room = Signal(7)
         count = Signal(7)
         last_of_row = Signal()
         advance = Signal()
@@ -91,7 +92,6 @@ class AddressGenerator(wiring.Component):
         last_byte = Signal(6)  # a line crosses no 64-byte boundary: the upper bits of its last byte are the cursor's
         upper, limit_upper = cursor[6:address_bits], block.limit[6:]
         m.d.comb += [
-            room.eq(64 - cursor[:6]),
             last_of_row.eq(row_left <= room),
             count.eq(Mux(last_of_row, row_left, room)),
             last_byte.eq(cursor[:6] + count - 1),
@@ -117,24 +117,26 @@ class AddressGenerator(wiring.Component):
             ]
             with m.If(last_of_row):
                 behind = Signal(address_bits + 1)
-                tiles = Signal(column_bits + 2)
+                beyond = Signal(signed(column_bits + 3))
                 m.d.comb += [
                     behind.eq(next_column[:-1] + block.pitch_bytes),
-                    tiles.eq(tile_sum + block.tiles_per_block),
+                    beyond.eq(tile_sum - last_sum),
                 ]
                 m.d.sync += [
                     cursor.eq(next_column),
+                    room.eq(64 - next_column[:6]),
                     next_column.eq(Cat(behind[:-1], behind[-1] | next_column[-1])),
                     row_left.eq(block.row_bytes),
                     columns_left.eq(columns_left - 1),
-                    tile_sum.eq(tiles),
+                    tile_sum.eq(tile_sum + block.tiles_per_block),
                 ]
-                with m.If(tiles >= block.columns):  # the next column is the next tile's first
-                    m.d.sync += [tile_sum.eq(tiles - block.columns), ids.wf.eq(ids.wf + 1)]
+                with m.If(beyond >= 0):  # the next column is the next tile's first
+                    m.d.sync += [tile_sum.eq(beyond), ids.wf.eq(ids.wf + 1)]
             with m.Else():
                 boundary = Signal(address_bits - 5)
                 m.d.comb += boundary.eq(upper + 1)
                 m.d.sync += [
+                    room.eq(64),
                     cursor.eq(Cat(C(0, 6), boundary[:-1], boundary[-1] | cursor[-1])),
                     row_left.eq(row_left - room),
                 ]
@@ -146,10 +148,12 @@ class AddressGenerator(wiring.Component):
                 m.d.sync += [
                     unusable.eq((entry.kind != RegionKind.DMA) | (entry.row_bytes == 0) | (entry.columns == 0)),
                     cursor.eq(command.address),
+                    room.eq(64 - command.address[:6]),
                     next_column.eq(command.address + entry.pitch_bytes),
                     row_left.eq(entry.row_bytes),
                     columns_left.eq(entry.columns),
                     tile_sum.eq(0),
+                    last_sum.eq(entry.columns - entry.tiles_per_block),
                     *(ids[name].eq(command[name]) for name, _ in ids.shape()),
                     *(block[name].eq(getattr(entry, name)) for name, _ in block.shape()),
                 ]

@@ -100,19 +100,20 @@ class DispatchWindow(wiring.Component):
         with m.Elif(sweeping):
             m.d.sync += [sweep.eq(sweep + 1), sweeping.eq(sweep != self._slots - 1)]
 
-        # Dispatch. The limit is a cycle old, which only makes it smaller; after a restart the sweep lets it catch up.
+        # Dispatch. The limit and what was programmed are a cycle or two old, which only makes it smaller; after a
+        # restart the sweep lets it catch up.
         following = Signal(self._wg_bits + 1)  # the workgroup that must come next
         limit = Signal(signed(self._wg_bits + 3))
         here = Signal.like(limit)
         there = Signal.like(limit)
         window = Signal(self._wg_bits + 1)
+        lead = Signal(signed(self._wg_bits + 2))
         downstream_head = Signal(self._wg_bits + 1)
         accept = Signal()
         in_order = Signal()
         m.d.comb += [
-            window.eq(Mux(self.window > self._slots, self._slots, self.window)),
             here.eq(self.head + window),
-            there.eq(downstream_head + window - self.shift),
+            there.eq(downstream_head + lead),
             self.dispatch.ready.eq(~sweeping & (following < limit)),
             accept.eq(self.dispatch.valid & self.dispatch.ready),
             in_order.eq(self.dispatch.payload.wg == following),
@@ -121,6 +122,8 @@ class DispatchWindow(wiring.Component):
             tiles_write.en.eq(accept & in_order),
         ]
         m.d.sync += [
+            window.eq(Mux(self.window > self._slots, self._slots, self.window)),
+            lead.eq(window - self.shift),
             downstream_head.eq(self.downstream_head),
             limit.eq(Mux(self.enable_downstream & (there < here), there, here)),
         ]

@@ -272,9 +272,11 @@ class GpuTop(wiring.Component):
     def _status(self, m):
         """Error reports, counters and the bus."""
         bus = self._bus
+        stalled = Signal(len(self._memory))  # the guard's answer comes late in the cycle: counted in the next one
+        m.d.sync += stalled.eq(Cat(channel.guard_stall for channel in self._memory))
         m.d.comb += [there.eq(here) for there, here in zip(bus.reports, self._reports, strict=True)]
         self._counts |= {
-            "guard_stall": ones(channel.guard_stall for channel in self._memory),
+            "guard_stall": ones(stalled),
             "coalesced": ones(channel.merged for channel in self._memory),
             "set_full_stall": ones(bank.stalled_full for bank in self._banks),
         }

@@ -8,7 +8,7 @@ from .arbiter import POLICY_BITS, STARVATION_BITS, THRESHOLD_BITS, Arbiter
 from .coalescer import Coalescer
 from .geometry import Geometry
 from .layouts import Op, dram_command, request, retirement, update
-from .order_guard import OrderGuard
+from .order_guard import OrderGuard, bucket_of
 from .pointer_queue import PointerQueue
 
 
@@ -89,7 +89,8 @@ class MemoryChannel(wiring.Component):
         layout = request(self._geometry)
         m.submodules.compute_queue = compute_queue = PointerQueue(layout, 2)
         m.submodules.inbound_queue = inbound_queue = PointerQueue(layout, 2)
-        m.submodules.dma_queue = dma_queue = PointerQueue(layout, self._geometry.channel.dma_fifo)
+        m.submodules.dma_queue = dma_queue = PointerQueue(
+            layout, self._geometry.channel.dma_fifo, digest=lambda read: bucket_of(read.address, self._geometry))
         wiring.connect(m, wiring.flipped(self.compute), compute_queue.input)
         wiring.connect(m, wiring.flipped(self.inbound), inbound_queue.input)
         wiring.connect(m, wiring.flipped(self.dma), dma_queue.input)
@@ -114,7 +115,7 @@ class MemoryChannel(wiring.Component):
             compute_tracked.eq(is_tracked(compute.payload)),
             inbound_tracked.eq(is_tracked(inbound.payload)),
             inbound_able.eq(inbound.valid & (access_ready | ~inbound_tracked)),
-            guard.query.eq(dma.payload.address),
+            guard.query.eq(dma_queue.head_digest),
             dma_able.eq(dma.valid & ~guard.blocked),
             self.guard_stall.eq(dma.valid & guard.blocked & guard.ready),
             self.communication_waiting.eq(inbound.valid | dma.valid),

@@ -44,8 +44,8 @@ class OrderGuard(wiring.Component):
 
     Members
     -------
-    query : In(address_bits)
-        Line of the read that wants to go.
+    query : In(bucket bits)
+        Bucket (`bucket_of`) of the line that a read wants.
     blocked : Out(1)
         It has to wait. Function of `query`, `write`, `write_address` and registers.
     write : In(1)
@@ -66,7 +66,7 @@ class OrderGuard(wiring.Component):
         address_bits = geometry.tracker.address_bits
         bucket_bits = (buckets - 1).bit_length() or 1
         super().__init__({
-            "query": In(address_bits),
+            "query": In(bucket_bits),
             "blocked": Out(1),
             "write": In(1),
             "write_address": In(address_bits),
@@ -95,16 +95,12 @@ class OrderGuard(wiring.Component):
         with m.If(~self.ready):
             m.d.sync += sweep.eq(sweep + 1)
 
-        query_bucket = Signal.like(self.write_bucket)
-        m.d.comb += [
-            query_bucket.eq(bucket_of(self.query, self._geometry)),
-            self.write_bucket.eq(bucket_of(self.write_address, self._geometry)),
-        ]
+        m.d.comb += self.write_bucket.eq(bucket_of(self.write_address, self._geometry))
         for memory, event, bucket in ((self._granted, self.write, self.write_bucket),
                                       (self._retired, self.retired, self.retired_bucket)):
             write, count, query = self._ports[memory]
             m.d.comb += [
-                query.addr.eq(query_bucket),
+                query.addr.eq(self.query),
                 count.addr.eq(bucket),
                 write.en.eq(event | ~self.ready),
                 write.addr.eq(Mux(self.ready, bucket, sweep)),
@@ -112,5 +108,5 @@ class OrderGuard(wiring.Component):
             ]
         m.d.comb += self.blocked.eq(
             (self._ports[self._granted][2].data != self._ports[self._retired][2].data)
-            | (self.write & (self.write_bucket == query_bucket)))
+            | (self.write & (self.write_bucket == self.query)))
         return m

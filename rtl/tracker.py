@@ -88,12 +88,14 @@ class TrackerBank(wiring.Component):
 
         tag_reads, tag_writes, entry_reads, entry_writes = [], [], [], []
         for way in ways:
-            m.submodules[f"tags_{way}"] = tags = self.tags[way]
-            m.submodules[f"entries_{way}"] = entries = self.entries[way]
-            tag_reads.append(tags.read_port())
-            tag_writes.append(tags.write_port())
-            entry_reads.append(entries.read_port())
-            entry_writes.append(entries.write_port())
+            m.submodules[f"tags_{way}"] = self.tags[way]
+            m.submodules[f"entries_{way}"] = self.entries[way]
+            tag_read, tag_write = self.tags[way].read_port(), self.tags[way].write_port()
+            entry_read, entry_write = self.entries[way].read_port(), self.entries[way].write_port()
+            tag_reads.append(tag_read)
+            tag_writes.append(tag_write)
+            entry_reads.append(entry_read)
+            entry_writes.append(entry_write)
 
         sweep = Signal(range(tracker.sets_per_bank + 1))
         sweeping = Signal(init=1)
@@ -114,6 +116,7 @@ class TrackerBank(wiring.Component):
         over = Signal()
         current = Signal(self.updates.payload.shape(), reset_less=True)
         room = Signal(tracker.count_bits)  # threshold - amount: a count above it exceeds the threshold
+        suffices = Signal()  # reaches or exceeds the threshold by itself
         m.d.comb += [
             self.updates.ready.eq(~sweeping & (~valid | done)),
             accept.eq(self.updates.valid & self.updates.ready),
@@ -124,6 +127,7 @@ class TrackerBank(wiring.Component):
                 current.eq(new),
                 refused.eq(~tracked | (threshold == 0)),
                 over.eq(new.amount > threshold),
+                suffices.eq(new.amount >= threshold),
                 room.eq(threshold - new.amount),
             ]
         with m.Elif(done):
@@ -131,10 +135,15 @@ class TrackerBank(wiring.Component):
         for port in tag_reads + entry_reads:
             m.d.comb += [port.addr.eq(new.wg[tracker.bank_bits:tracker.set_bits]), port.en.eq(accept)]
 
-        # Stage 1: find the entry in the row or in the last write, which the row may not contain yet.
+        # Stage 1: find the entry in the row or in the last write, which the row may not contain yet. Whether that is of
+        # the same set and tag is compared in stage 0, with the update in stage 1 in case it writes now.
         index = Signal(index_bits)
         last_index = Signal(index_bits)
-        tag = Cat(current.wf, current.wg[tracker.set_bits:])
+        tag = Signal(tracker.tag_bits)
+        new_index = Signal(index_bits)
+        new_tag = Signal(tracker.tag_bits)
+        same_index = Signal()
+        same_tag = Signal()
         last_way = Signal(tracker.ways)  # one-hot; 0: nothing written since reset
         last_tag = Signal(self._tag_layout, reset_less=True)
         last_entry = Signal(self._entry_layout, reset_less=True)
@@ -147,9 +156,12 @@ class TrackerBank(wiring.Component):
         full = Signal()
         m.d.comb += [
             index.eq(current.wg[tracker.bank_bits:tracker.set_bits]),
-            recent.eq(Mux(last_index == index, last_way, 0)),
+            tag.eq(Cat(current.wf, current.wg[tracker.set_bits:])),
+            new_index.eq(new.wg[tracker.bank_bits:tracker.set_bits]),
+            new_tag.eq(Cat(new.wf, new.wg[tracker.set_bits:])),
+            recent.eq(Mux(same_index, last_way, 0)),
             used.eq(Cat(Mux(recent[way], last_tag.valid, tag_reads[way].data.valid) for way in ways)),
-            hit_recent.eq(recent.any() & last_tag.valid & (last_tag.tag == tag)),
+            hit_recent.eq(recent.any() & last_tag.valid & same_tag),
             match.eq(Cat(Mux(recent[way], hit_recent,
                              tag_reads[way].data.valid & (tag_reads[way].data.tag == tag)) for way in ways)),
             free.eq(~used & (used + 1)),  # lowest free way
@@ -176,7 +188,7 @@ class TrackerBank(wiring.Component):
             exceeds.eq(over | (count > room)),
             complete.eq(~over & (count == room)),
             closes.eq(exceeds | complete),
-            waits.eq(full & ~hit & ~closes & ~refused),
+            waits.eq(full & ~hit & ~suffices & ~refused),
             done.eq(valid & queue.input.ready & ~waits),
             queue.input.valid.eq(done & complete & ~refused),
             queue.input.payload.address.eq(address),
@@ -199,12 +211,19 @@ class TrackerBank(wiring.Component):
         with m.If(done & ~refused):
             with m.If(hit):
                 m.d.comb += write.eq(match)
-            with m.Elif(~closes):
+            with m.Elif(~suffices):
                 m.d.comb += write.eq(free)
         with m.If(write.any()):
             m.d.sync += [last_index.eq(index), last_way.eq(write), last_tag.eq(next_tag), last_entry.eq(next_entry)]
-        with m.If(write.any() & (closes | ~hit)):
-            m.d.sync += self.occupied.eq(Mux(closes, self.occupied - 1, self.occupied + 1))
+        with m.If(accept):
+            m.d.sync += [
+                same_index.eq(Mux(write.any(), new_index == index, new_index == last_index)),
+                same_tag.eq(Mux(write.any(), new_tag == tag, new_tag == last_tag.tag)),
+            ]
+        with m.If(write.any() & ~hit):
+            m.d.sync += self.occupied.eq(self.occupied + 1)
+        with m.Elif(write.any() & closes):
+            m.d.sync += self.occupied.eq(self.occupied - 1)
         for way in ways:
             m.d.comb += [
                 tag_writes[way].addr.eq(Mux(sweeping, sweep, index)),

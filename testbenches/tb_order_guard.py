@@ -22,7 +22,7 @@ async def random_writes(bench: Bench) -> None:
         retired = None
         if in_flight and rng.random() < retire_rate:
             retired = in_flight.pop(rng.randrange(len(in_flight)))
-        for name, value in (("query", query), ("write", write), ("write_address", address),
+        for name, value in (("query", bucket_of(query, g)), ("write", write), ("write_address", address),
                             ("retired", retired is not None), ("retired_bucket", retired or 0)):
             bench.set(name, int(value))
         await bench.settle()

@@ -119,6 +119,8 @@ def lines(spec: Spec, geometry: Geometry) -> None:
                            & same(spec.inside("next_column"), next_base)
                            & (spec.inside("row_left") == block.row_bytes - then.byte)
                            & (spec.inside("columns_left") == block.columns - then.column)))
+    spec.invariant(implies(walks, (spec.inside("room") == 64 - spec.inside("cursor")[:6])
+                           & (spec.inside("last_sum") == block.columns - block.tiles_per_block)))
     spec.invariant(implies(walks & usable & named, (ids.wf == then.wf)
                            & (spec.inside("tile_sum") == then.products + block.columns - then.bound)))
     for name, _ in walked.shape():

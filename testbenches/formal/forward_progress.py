@@ -169,6 +169,8 @@ def _invariants(spec: Spec, geometry: Geometry, w, of: dict) -> None:
     spec.invariant(following <= head + of["window"])
     spec.invariant(following + of["shift"] <= of["head_down"] + of["window"])
     limit = inner("limit")
+    spec.invariant(inner("window") <= of["window"])
+    spec.invariant(inner("lead") + of["shift"] <= of["window"])
     spec.invariant(limit <= head + of["window"])
     spec.invariant(limit + of["shift"] <= of["head_down"] + of["window"])
     spec.invariant((inner("downstream_head") <= of["seen"]) & (of["seen"] <= of["head_down"]))
@@ -214,8 +216,7 @@ def properties() -> list[Property]:
         broken("the neighbour's window is ignored", WAY, *ignored),
         broken("the neighbour's window is ignored", ROOM, *ignored),
         broken("the last workgroup of the window never starts", OPENS,
-               "there.eq(downstream_head + window - self.shift)",
-               "there.eq(downstream_head + window - self.shift - 1)"),
+               "there.eq(downstream_head + lead)", "there.eq(downstream_head + lead - 1)"),
         broken("a completion is counted twice", OPENS, "progress_write.data.count.eq(count + 1)",
                "progress_write.data.count.eq(count + 2)"),
         broken("a completion of the head is refused", LEGAL, "completed.wg >= self.head", "completed.wg > self.head"),

@@ -36,8 +36,8 @@ def order(spec: Spec, geometry: Geometry) -> None:
     spec.assume(implies(outstanding == most, ~writes))
     spec.assume(guard.retired_bucket < geometry.channel.guard_buckets)
 
-    reads = bucket_of(guard.query, geometry) == bucket
-    spec.claim(BLOCKED, implies(guard.ready & (guard.query == line) & ((outstanding != 0) | writes), guard.blocked))
+    reads = guard.query == bucket
+    spec.claim(BLOCKED, implies(guard.ready & reads & ((outstanding != 0) | writes), guard.blocked))
     spec.claim(FREE, implies(guard.ready & reads & (outstanding == 0) & ~writes, ~guard.blocked))
     spec.claim("the bucket that comes back is the line's", implies(
         guard.write & (guard.write_address == line), guard.write_bucket == bucket))
@@ -57,7 +57,7 @@ def properties() -> list[Property]:
 
     return [Property("order", "order_guard", "a read never passes a tracked write to its line", order, (
         broken("a write counts from the next cycle on", BLOCKED,
-               "            | (self.write & (self.write_bucket == query_bucket)))", "            )"),
+               "            | (self.write & (self.write_bucket == self.query)))", "            )"),
         broken("the bucket of the write is not folded", "the bucket that comes back is the line's",
                "self.write_bucket.eq(bucket_of(self.write_address, self._geometry))",
                "self.write_bucket.eq(self.write_address[6:])"),

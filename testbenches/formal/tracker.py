@@ -153,6 +153,11 @@ def _pipeline(spec: Spec, geometry: Geometry, golden: dict) -> None:
         spec.invariant(implies(here & ~same & rows[way].valid,
                                Value.cast(entry_reads[way].data) == Value.cast(entries[way])))
 
+    # What the first stage has compared for the second.
+    spec.invariant(implies(valid, (inner("same_index") == (inner("last_index") == inner("index")))
+                           & (inner("same_tag") == (last_tag.tag == inner("tag")))
+                           & (inner("suffices") == (inner("over") | (inner("room") == 0)))))
+
     # The second stage's verdict.
     after = before["total"] + current.amount
     spec.invariant(implies(second, (inner("refused") == judged["refused"])
@@ -220,7 +225,7 @@ def properties() -> list[Property]:
             broken("fires beyond the threshold, too", none_twice, "complete.eq(~over & (count == room))",
                    "complete.eq(~over & (count >= room))"),
             broken("the last write is not forwarded: an update back to back is lost", comes,
-                   "recent.eq(Mux(last_index == index, last_way, 0))", "recent.eq(0)"),
+                   "recent.eq(Mux(same_index, last_way, 0))", "recent.eq(0)"),
             broken("an entry that fired is not freed", none_twice, "next_tag.valid.eq(~closes)",
                    "next_tag.valid.eq(1)"),
             broken("an update counts twice when the trigger queue is full", none_twice,
@@ -236,7 +241,7 @@ def properties() -> list[Property]:
                    "ErrorCode.REGION_UNCONFIGURED"),
             broken("a full set holds up an update of a tile that is open",
                    "an update waits for a way only if every way holds another tile that is open",
-                   "waits.eq(full & ~hit & ~closes & ~refused)", "waits.eq(full & ~closes & ~refused)"),
+                   "waits.eq(full & ~hit & ~suffices & ~refused)", "waits.eq(full & ~suffices & ~refused)"),
             broken("an entry beyond its threshold stays", "a tile has a way if and only if it is open",
                    "closes.eq(exceeds | complete)", "closes.eq(complete)"),
         ), depth=2, broken_geometry="least", broken_depth=14, quick=True)]

@@ -59,7 +59,7 @@ def test_random_writes_and_retirements_match_the_model(channel, seed):
             if in_flight and rng.random() < retire_rate:
                 in_flight.rotate(rng.randrange(len(in_flight)))  # a DRAM scheduler reorders
                 retired = in_flight.popleft()
-            ctx.set(dut.query, query)
+            ctx.set(dut.query, bucket_of(query, geometry))
             ctx.set(dut.write, write)
             ctx.set(dut.write_address, address)
             ctx.set(dut.retired, retired is not None)
@@ -94,7 +94,7 @@ def test_blocks_from_the_write_to_the_cycle_after_the_retirement(write, retired,
             ctx.set(dut.retired, cycle == retired)
             ctx.set(dut.retired_bucket, bucket_of(line, geometry))
             for query, hit in ((line, True), (alias, True), (other, False)):
-                ctx.set(dut.query, query)
+                ctx.set(dut.query, bucket_of(query, geometry))
                 assert ctx.get(dut.blocked) == (hit and write <= cycle < free_after), f"cycle {cycle}, {query:#x}"
             await ctx.tick()
 
