@@ -165,7 +165,9 @@ class GpuTop(wiring.Component):
                     bank.thresholds[region].eq(entry.threshold),
                     bank.tracked[region].eq(tracked[region]),
                 ]
-        self._counts["updates"] = ones(port.valid & port.ready for port in network.banks)
+        accepted = Signal(g.tracker.banks)  # known late in a cycle, counted in the next one
+        m.d.sync += accepted.eq(Cat(port.valid & port.ready for port in network.banks))
+        self._counts["updates"] = ones(accepted)
 
     def _router(self, m):
         """A complete tile frees its place in the window and goes to the DMA table or out as an event."""
@@ -218,9 +220,11 @@ class GpuTop(wiring.Component):
             wiring.connect(m, port, channel.dma)
         self._generators = []
         # Lines read and not yet on the link: an engine never asks for data that have no place to go.
+        # Those issued in the cycle before are not yet added.
         self._outstanding = Signal(range(g.dma.outstanding_lines + g.dma.engines + 1))
+        self._just_issued = Signal(range(g.dma.engines + 1))
         allow = Signal()
-        m.d.sync += allow.eq(self._outstanding + 2 * g.dma.engines <= g.dma.outstanding_lines)
+        m.d.sync += allow.eq(self._outstanding + self._just_issued + 2 * g.dma.engines <= g.dma.outstanding_lines)
         for e in range(g.dma.engines):
             engine = AddressGenerator(g)
             m.submodules[f"engine_{e}"] = engine
@@ -267,17 +271,24 @@ class GpuTop(wiring.Component):
             left.append(leaves)
             dma_left.append(leaves & (self.packets[index].payload.source == Source.DMA))
         self._counts["packets"] = ones(left)
-        m.d.sync += self._outstanding.eq(self._outstanding + self._counts["lines"] - ones(dma_left))
+        m.d.sync += [
+            self._just_issued.eq(self._counts["lines"]),
+            self._outstanding.eq(self._outstanding + self._just_issued - ones(dma_left)),
+        ]
 
     def _status(self, m):
         """Error reports, counters and the bus."""
         bus = self._bus
-        stalled = Signal(len(self._memory))  # the guard's answer comes late in the cycle: counted in the next one
-        m.d.sync += stalled.eq(Cat(channel.guard_stall for channel in self._memory))
+        stalled = Signal(len(self._memory))  # what channels know late in a cycle is counted in the next one
+        merged = Signal(len(self._memory))
+        m.d.sync += [
+            stalled.eq(Cat(channel.guard_stall for channel in self._memory)),
+            merged.eq(Cat(channel.merged for channel in self._memory)),
+        ]
         m.d.comb += [there.eq(here) for there, here in zip(bus.reports, self._reports, strict=True)]
         self._counts |= {
             "guard_stall": ones(stalled),
-            "coalesced": ones(channel.merged for channel in self._memory),
+            "coalesced": ones(merged),
             "set_full_stall": ones(bank.stalled_full for bank in self._banks),
         }
         for name, amount in self._counts.items():

@@ -1,0 +1,237 @@
+"""`t3 area`: the library, the netlist, the longest path, against what can be computed by hand."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from rtl.geometry import Geometry
+from sim_models.area import history, liberty
+from sim_models.area.fpga import count, place_and_route
+from sim_models.area.liberty import find_library, load_library, parse, truth_table
+from sim_models.area.measure import COMPOSED, measure
+from sim_models.area.node import Node
+from sim_models.area.sweep import plot, sweep
+from sim_models.area.synthesis import instances, modules, synthesise, with_children
+from sim_models.area.timing import MEMORY_GATE_DELAYS_PER_DOUBLING, analyse
+from sim_models.cli import main
+from sim_models.cosim.designs import readable_verilog
+from sim_models.errors import BadInput, Failure
+from testbenches.geometries import GEOMETRIES
+
+CELLS = Path(__file__).with_name("cells.lib")
+LEAST = GEOMETRIES["least"]
+
+
+@pytest.fixture(scope="module")
+def library():
+    return load_library(CELLS)
+
+
+def verilog(body: str, ports: str = "input clk, input a, input b, output y") -> str:
+    return f"module top({ports});\n{body}\nendmodule\n"
+
+
+# The library
+
+
+def test_cells_and_tables(library):
+    assert (library.nand2.name, library.inverter.name, library.flip_flop.name) == ("NAND2", "INV", "DFF")
+    assert library.flip_flop.setup_ns == 0.5
+    arc = library.inverter.arcs["Y"][0]
+    assert arc.rise.at(0.5, 0.3) == pytest.approx(1.5) and arc.rise.at(2, 0) == pytest.approx(3)
+    # Four inputs of 0.01 pF: rise 1.04, fall 1.14.
+    assert library.gate_delay[0] == pytest.approx(1.09)
+
+
+@pytest.mark.parametrize(("function", "truth"), [
+    ("(!(A B))", (1, 1, 1, 0)), ("!(A&B)", (1, 1, 1, 0)), ("(!A) | (!B)", (1, 1, 1, 0)), ("!A+!B", (1, 1, 1, 0)),
+    ("A^B", (0, 1, 1, 0)), ("A * !B", (0, 1, 0, 0)), ("B", (0, 0, 1, 1)),
+])
+def test_functions_however_written(function, truth):
+    assert truth_table(function, ("A", "B")) == tuple(map(bool, truth))
+
+
+def test_functions_of_another_kind():
+    assert truth_table("IQ", ("A", "B")) is None and truth_table("__import__('os')", ("A",)) is None
+
+
+@pytest.mark.parametrize("text", ["", "cell (A) { }", "library (x) { cell (A) {", "library (x) { ; ) }", "library"])
+def test_no_library(text, tmp_path):
+    (tmp_path / "x.lib").write_text(text)
+    with pytest.raises(BadInput, match="not a Liberty file"):
+        load_library(tmp_path / "x.lib")
+
+
+def test_comments_strings_and_lists():
+    group = parse('library (x) { /* a; b */ unit (1, pf); key : "v w"; t (n) { values ("1, 2", \\\n "3"); } }')
+    assert group.attributes == {"unit": ["1", "pf"], "key": ["v w"]}
+    assert group.groups[0].numbers("values") == [1, 2, 3]
+
+
+def test_missing_library_is_one_line(monkeypatch):
+    monkeypatch.delenv("T3_LIBERTY", raising=False)
+    monkeypatch.setattr(liberty, "PLACES", ())
+    with pytest.raises(Failure, match="make library"):
+        find_library()
+    with pytest.raises(BadInput, match="not a file"):
+        find_library("no-such-file.lib")
+
+
+# Netlists
+
+
+def test_counts_by_hand(library):
+    netlist = synthesise(verilog("reg q; always @(posedge clk) q <= ~(a & b); assign y = q;"), "top", library)
+    assert netlist.cells == {"NAND2": 1, "DFF": 1}
+    assert netlist.flip_flops == 1 and netlist.gate_equivalents() == 5 and netlist.gate_equivalents(False) == 1
+
+
+def test_memories_are_memories_unless_small(library):
+    def memory(words: int):
+        text = verilog(f"reg [3:0] m [0:{words - 1}]; reg [3:0] q;\n"
+                       "always @(posedge clk) begin if (w) m[a] <= d; q <= m[a]; end assign y = q;",
+                       "input clk, input w, input [3:0] a, input [3:0] d, output [3:0] y")
+        return synthesise(text, "top", library)
+
+    large = memory(16)
+    assert [(one.words, one.width, one.bits, one.clocked) for one in large.memories] == [(16, 4, 64, True)]
+    assert large.flip_flops == 0
+    small = memory(4)
+    assert not small.memories and small.flip_flops == 4 * 4 + 4
+
+
+def test_wide_registers_get_a_gated_clock(library):
+    text = verilog("reg [15:0] q; always @(posedge clk) if (e) q <= d; assign y = q;",
+                   "input clk, input e, input [15:0] d, output [15:0] y")
+    netlist = synthesise(text, "top", library)
+    assert (netlist.flip_flops, netlist.clock_gates) == (16, 1)
+    assert netlist.gate_equivalents() == (16 * 16 + (16 + 4 + 2)) / 4  # no multiplexers
+
+
+def test_unused_parts_of_a_file_do_not_count():
+    text, _ = readable_verilog("memory_channel", LEAST)
+    known = modules(text)
+    assert {"arbiter", "coalescer"} <= set(instances(known["memory_channel"], known).values())
+    below = modules(with_children(known, "arbiter"))
+    assert "mca" in below and not {"coalescer", "memory_channel"} & below.keys()
+
+
+# Timing
+
+
+def test_longest_path_by_hand(library):
+    # Yosys may not move the inverter, for its output is a port, too: q -> INV -> NAND2 -> p.
+    text = verilog("reg p, q; wire n = ~q; assign port_n = n;\nalways @(posedge clk) begin q <= a; p <= ~(n & b); end "
+                   "assign port_p = p;", "input clk, input a, input b, output port_n, output port_p")
+    timing = analyse(synthesise(text, "top", library))
+    # INV drives the port (4 x 0.01) and the NAND2 (0.01): rise 1.05, fall 1.15; NAND2 drives the flip-flop: 0.31.
+    assert timing.path.gates == ("INV", "NAND2")
+    assert timing.logic_ns == pytest.approx(1.15 + 0.31)
+    assert timing.path.start == "q" and timing.path.end == "port_p"
+    # Ports count as registers, whose delay is two gate delays; q's is 0.41.
+    assert timing.period_ns == pytest.approx(max(0.41 + 1.15 + 0.31, 2 * 1.09 + 0.31) + 0.5)
+
+
+def test_memory_access_is_part_of_a_cycle(library):
+    text = verilog("reg [3:0] m [0:15]; reg [3:0] q;\n"
+                   "always @(posedge clk) begin if (w) m[a] <= d; q <= m[a]; end assign y = ~q;",
+                   "input clk, input w, input [3:0] a, input [3:0] d, output [3:0] y")
+    timing = analyse(synthesise(text, "top", library))
+    access = MEMORY_GATE_DELAYS_PER_DOUBLING * math.log2(16) * library.gate_delay[0]
+    assert timing.path.gates == ("INV",) and timing.logic_ns == pytest.approx(1.14)
+    assert timing.period_ns == pytest.approx(access + 1.14 + 0.5)
+
+
+def test_longer_chains_take_longer(library):
+    def depth(bits):
+        text = verilog("reg q; always @(posedge clk) q <= ^a; assign y = q;",
+                       f"input clk, input [{bits - 1}:0] a, output y")
+        return analyse(synthesise(text, "top", library))
+    assert depth(4).logic_ns < depth(16).logic_ns < depth(64).logic_ns
+
+
+# Blocks
+
+
+def test_tracker_storage_is_what_the_geometry_says(library):
+    block = measure("tracker", Geometry(), library, fpga=False)
+    tracker = Geometry().tracker
+    regions = tracker.sets * tracker.ways * Geometry().dma.region_bits
+    assert block.memory_bits * tracker.banks == tracker.storage_bits + regions
+    answer = block.to_json(Node())
+    assert {"memory_bits", "flip_flops", "gate_equivalents", "logic_depth", "fpga"} <= answer.keys()
+
+
+def test_top_is_the_sum_of_its_parts(library):
+    top = measure(COMPOSED, LEAST, library, fpga=False)
+    assert top.parts["memory_channel"][0] == LEAST.channel.channels
+    assert top.gate_equivalents == pytest.approx(sum(number * area for number, area in top.parts.values()))
+    alone = measure("memory_channel", LEAST, library, fpga=False)
+    assert top.parts["memory_channel"][1] == pytest.approx(alone.gate_equivalents)
+    assert top.logic_depth >= 1
+
+
+def test_fpga_of_a_small_block(library):
+    text, _ = readable_verilog("arbiter", LEAST)
+    placed, mapped = place_and_route(text, "arbiter"), count(text, "arbiter")
+    assert (placed.luts, placed.flip_flops) == (mapped.luts, mapped.flip_flops)
+    assert placed.flip_flops >= 17 and 20 < placed.fmax_mhz < 1000 and placed.fits
+
+
+def test_sweep_and_its_plot(library, tmp_path):
+    done = sweep(["coalescer"], LEAST, "count_bits", [8, 16], library)
+    assert done.to_json()["values"] == [8, 16]
+    plot([done], tmp_path / "a.svg")
+    plot([done], tmp_path / "b.svg")
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+
+
+# The command
+
+
+def test_command(capsys, tmp_path):
+    assert main(["area", "arbiter", "--library", str(CELLS), "--no-fpga", "--json", "-",
+                 "--markdown", str(tmp_path / "area.md")]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["library"]["nand2"] == "NAND2" and answer["blocks"]["arbiter"]["gate_equivalents"] > 50
+    assert "| arbiter |" in (tmp_path / "area.md").read_text()
+
+
+@pytest.mark.parametrize(("arguments", "words"), [
+    (["area", "nope"], "block 'nope' is unknown"),
+    (["area", "tracker", "-g", "sets=3"], "sets=3 is impossible"),
+    (["area", "tracker", "--sweep", "ways"], "--sweep 'ways'"),
+    (["area", "tracker", "--sweep", "ways=0,2"], "ways=0 is impossible"),
+    (["area", "tracker", "--plot", "x.svg"], "--plot needs --sweep"),
+    (["area", "tracker", "--sweep", "ways=2", "--plot", "x.doc"], "has to end in"),
+    (["area", "tracker", "--library", "nope.lib"], "library 'nope.lib' is not a file"),
+    (["area", "tracker", "--json", "no/such/folder/x.json"], "does not exist"),
+])
+def test_bad_input_is_one_line(arguments, words, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert words in error and error.count("\n") == 1 and not list(tmp_path.iterdir())
+
+
+def test_history(tmp_path, library):
+    file = tmp_path / "history.jsonl"
+    block = measure("arbiter", LEAST, library, fpga=False)
+    first = history.entry({"arbiter": block}, "by_hand", 1000.0)
+    history.append({**first, "commit": "a"}, file)
+    history.append({**first, "commit": "b", "cycles_per_second": 1100}, file)
+    history.append({**first, "commit": "b", "cycles_per_second": 1200}, file)
+    old, new = history.read(file)
+    assert history.changes(old, new) == ["lockstep: 1,000 -> 1,200 cycles/s (+20.0%)"]
+    file.write_text("{")
+    with pytest.raises(BadInput, match="not a history"):
+        history.read(file)
+
+
+@pytest.mark.skipif(not any(place.is_file() for place in liberty.PLACES), reason="OSU018 is not installed")
+def test_osu018_is_read():
+    cells = load_library(find_library())
+    assert (cells.nand2.name, cells.nand2.area, cells.flip_flop.name) == ("NAND2X1", 24, "DFFPOSX1")
+    assert 0.06 < cells.gate_delay[0] < 0.15  # of 180 nm
