@@ -73,6 +73,35 @@ def test_ports_and_parameters_beside_the_verilog():
     assert sum(bits["width"] for bits in fields.values()) == ports["updates__payload"]["width"]
 
 
+@pytest.mark.skipif(not shutil.which("iverilog"), reason="Icarus Verilog is not installed")
+@pytest.mark.parametrize("language", ["-g2005", "-g2012"])
+def test_every_output_is_known_after_reset(language, tmp_path):
+    """Those too that no change of an input has ever caused to be computed."""
+    ports = json.loads(block_files("dispatch_window", SMALL)["dispatch_window.json"])["ports"]
+    write_verilog(["dispatch_window"], SMALL, tmp_path)
+    inputs = [port["name"] for port in ports if port["direction"] == "input"]
+    outputs = [port for port in ports if port["direction"] == "output"]
+    check = "\n".join(f'    if (^{port["name"]} === 1\'bx) $display("{port["name"]} is unknown");' for port in outputs)
+    wires = "\n".join(f"  wire [{port['width'] - 1}:0] {port['name']};" for port in outputs)
+    pins = ", ".join([*(f".{name}({name if name in ('clk', 'rst') else 0})" for name in inputs),
+                      *(f".{port['name']}({port['name']})" for port in outputs)])
+    (tmp_path / "bench.v").write_text(f"""module bench;
+  reg clk = 0, rst = 0;
+{wires}
+  dispatch_window dut ({pins});
+  initial begin
+    repeat (50) #5 clk = ~clk;
+{check}
+    $display("looked");
+  end
+endmodule
+""")
+    subprocess.run(["iverilog", language, "-o", "bench", "bench.v", "dispatch_window.v"], cwd=tmp_path, check=True,
+                   timeout=60)
+    told = subprocess.run(["vvp", "bench"], cwd=tmp_path, text=True, capture_output=True, timeout=60)
+    assert told.stdout.split() == ["looked"]
+
+
 @pytest.mark.skipif(not shutil.which("fusesoc"), reason="FuseSoC is not installed")
 def test_fusesoc_finds_the_core(tmp_path):
     write_verilog(["tracker"], SMALL, tmp_path)
