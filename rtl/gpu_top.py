@@ -201,13 +201,15 @@ class GpuTop(wiring.Component):
             window.downstream_head.eq(self.downstream_head),
             window.restart.eq(self._bus.restart),
             self.head.eq(window.head),
-            # The region was tracked when the tile was allocated and is not any more.
-            report.valid.eq(taken & ~to_table & ~to_events),
             report.code.eq(ErrorCode.REGION_UNCONFIGURED),
-            report.details.eq(merged.payload),
             table.clear_high_water.eq(self._bus.clear_counters),
             self._ring_monitor.pending.eq(table.ready_level != 0),
             self._ring_monitor.started.eq(self.dispatch.valid & self.dispatch.ready),
+        ]
+        # The region was tracked when the tile was allocated and is not any more.
+        m.d.sync += [
+            report.valid.eq(taken & ~to_table & ~to_events),
+            report.details.eq(merged.payload),
         ]
         self._reports += [window.error, report]
         self._counts["triggers"] = taken

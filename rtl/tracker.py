@@ -51,7 +51,7 @@ class TrackerBank(wiring.Component):
     stalled_full : Out(1)
         An update waited in the previous cycle because its set has no free way.
     occupied : Out(unsigned)
-        Valid entries, 0 to sets_per_bank x ways.
+        Valid entries, 0 to sets_per_bank x ways; a cycle late.
     """
 
     def __init__(self, geometry: Geometry):
@@ -220,10 +220,11 @@ class TrackerBank(wiring.Component):
                 same_index.eq(Mux(write.any(), new_index == index, new_index == last_index)),
                 same_tag.eq(Mux(write.any(), new_tag == tag, new_tag == last_tag.tag)),
             ]
-        with m.If(write.any() & ~hit):
-            m.d.sync += self.occupied.eq(self.occupied + 1)
-        with m.Elif(write.any() & closes):
-            m.d.sync += self.occupied.eq(self.occupied - 1)
+        opened = Signal()
+        freed = Signal()
+        m.d.sync += [opened.eq(write.any() & ~hit), freed.eq(write.any() & hit & closes)]
+        with m.If(opened | freed):
+            m.d.sync += self.occupied.eq(Mux(freed, self.occupied - 1, self.occupied + 1))
         for way in ways:
             m.d.comb += [
                 tag_writes[way].addr.eq(Mux(sweeping, sweep, index)),

@@ -138,7 +138,7 @@ def test_occupied_counts_valid_entries():
         rng = random.Random(2)
         for update in updates:
             await send(ctx, bank.dut.updates, [update._asdict()], rng)
-            await ctx.tick().repeat(2)
+            await ctx.tick().repeat(3)
             bank.model.apply(update)
             assert ctx.get(bank.dut.occupied) == bank.model.occupied
 
