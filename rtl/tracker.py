@@ -136,22 +136,22 @@ class TrackerBank(wiring.Component):
             m.d.comb += [port.addr.eq(new.wg[tracker.bank_bits:tracker.set_bits]), port.en.eq(accept)]
 
         # Stage 1: find the entry in the row or in the last write, which the row may not contain yet. Whether that is of
-        # the same set and tag is compared in stage 0, with the update in stage 1 in case it writes now.
+        # the same set, and of the same tile, is compared in stage 0, with the update in stage 1 in case it writes now.
         index = Signal(index_bits)
         last_index = Signal(index_bits)
         tag = Signal(tracker.tag_bits)
         new_index = Signal(index_bits)
         new_tag = Signal(tracker.tag_bits)
-        same_index = Signal()
-        same_tag = Signal()
+        same_set = Signal()
+        hit_recent = Signal()
         last_way = Signal(tracker.ways)  # one-hot; 0: nothing written since reset
         last_tag = Signal(self._tag_layout, reset_less=True)
         last_entry = Signal(self._entry_layout, reset_less=True)
         recent = Signal(tracker.ways)
+        in_row = Signal(tracker.ways)
         match = Signal(tracker.ways)
         used = Signal(tracker.ways)
         free = Signal(tracker.ways)
-        hit_recent = Signal()
         hit = Signal()
         full = Signal()
         m.d.comb += [
@@ -159,19 +159,18 @@ class TrackerBank(wiring.Component):
             tag.eq(Cat(current.wf, current.wg[tracker.set_bits:])),
             new_index.eq(new.wg[tracker.bank_bits:tracker.set_bits]),
             new_tag.eq(Cat(new.wf, new.wg[tracker.set_bits:])),
-            recent.eq(Mux(same_index, last_way, 0)),
+            recent.eq(Mux(same_set, last_way, 0)),
             used.eq(Cat(Mux(recent[way], last_tag.valid, tag_reads[way].data.valid) for way in ways)),
-            hit_recent.eq(recent.any() & last_tag.valid & same_tag),
-            match.eq(Cat(Mux(recent[way], hit_recent,
-                             tag_reads[way].data.valid & (tag_reads[way].data.tag == tag)) for way in ways)),
+            in_row.eq(Cat(tag_reads[way].data.valid & (tag_reads[way].data.tag == tag) & ~recent[way] for way in ways)),
+            match.eq(in_row | Mux(hit_recent, last_way, 0)),
             free.eq(~used & (used + 1)),  # lowest free way
-            hit.eq(match.any()),
+            hit.eq(hit_recent | in_row.any()),
             full.eq(used.all()),
         ]
         stored = Signal(self._entry_layout)
         found = Const(0)
         for way in ways:
-            found = found | Mux(match[way], entry_reads[way].data.as_value(), 0)
+            found = found | Mux(in_row[way], entry_reads[way].data.as_value(), 0)
         m.d.comb += stored.eq(Mux(hit_recent, last_entry.as_value(), found))
 
         count = Signal(tracker.count_bits)
@@ -182,7 +181,7 @@ class TrackerBank(wiring.Component):
         closes = Signal()
         waits = Signal()
         m.d.comb += [
-            count.eq(Mux(hit, stored.count, 0)),
+            count.eq(stored.count),  # 0 without a hit
             region.eq(Mux(hit & (current.source != Source.LOCAL), stored.region, current.region)),
             address.eq(Mux(hit & (stored.address < current.address), stored.address, current.address)),
             exceeds.eq(over | (count > room)),
@@ -198,31 +197,31 @@ class TrackerBank(wiring.Component):
             self.busy.eq(sweeping | valid | queue.output.valid),
         ]
 
-        write = Signal(tracker.ways)
+        writes = Signal()
+        write = Signal(tracker.ways)  # one-hot
         next_tag = Signal(self._tag_layout)
         next_entry = Signal(self._entry_layout)
         m.d.comb += [
+            writes.eq(done & ~refused & (hit | ~suffices)),
+            write.eq(Mux(writes, Mux(hit, match, free), 0)),
             next_tag.valid.eq(~closes),
             next_tag.tag.eq(tag),
             next_entry.address.eq(address),
             next_entry.region.eq(region),
             next_entry.count.eq(count + current.amount),
         ]
-        with m.If(done & ~refused):
-            with m.If(hit):
-                m.d.comb += write.eq(match)
-            with m.Elif(~suffices):
-                m.d.comb += write.eq(free)
-        with m.If(write.any()):
+        with m.If(writes):
             m.d.sync += [last_index.eq(index), last_way.eq(write), last_tag.eq(next_tag), last_entry.eq(next_entry)]
         with m.If(accept):
             m.d.sync += [
-                same_index.eq(Mux(write.any(), new_index == index, new_index == last_index)),
-                same_tag.eq(Mux(write.any(), new_tag == tag, new_tag == last_tag.tag)),
+                same_set.eq(Mux(writes, new_index == index, new_index == last_index)),
+                hit_recent.eq(Mux(writes, (new_index == index) & (new_tag == tag) & ~closes,
+                                  (new_index == last_index) & (new_tag == last_tag.tag) & last_tag.valid
+                                  & last_way.any())),
             ]
         opened = Signal()
         freed = Signal()
-        m.d.sync += [opened.eq(write.any() & ~hit), freed.eq(write.any() & hit & closes)]
+        m.d.sync += [opened.eq(writes & ~hit), freed.eq(writes & hit & closes)]
         with m.If(opened | freed):
             m.d.sync += self.occupied.eq(Mux(freed, self.occupied - 1, self.occupied + 1))
         for way in ways:

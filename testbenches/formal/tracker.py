@@ -154,8 +154,11 @@ def _pipeline(spec: Spec, geometry: Geometry, golden: dict) -> None:
                                Value.cast(entry_reads[way].data) == Value.cast(entries[way])))
 
     # What the first stage has compared for the second.
-    spec.invariant(implies(valid, (inner("same_index") == (inner("last_index") == inner("index")))
-                           & (inner("same_tag") == (last_tag.tag == inner("tag")))
+    same_set = Signal()
+    m.d.comb += same_set.eq(inner("last_index") == inner("index"))
+    spec.invariant(implies(valid, (inner("same_set") == same_set)
+                           & (inner("hit_recent") == (same_set & last_way.any() & last_tag.valid
+                                                      & (last_tag.tag == inner("tag"))))
                            & (inner("suffices") == (inner("over") | (inner("room") == 0)))))
 
     # The second stage's verdict.
@@ -225,11 +228,11 @@ def properties() -> list[Property]:
             broken("fires beyond the threshold, too", none_twice, "complete.eq(~over & (count == room))",
                    "complete.eq(~over & (count >= room))"),
             broken("the last write is not forwarded: an update back to back is lost", comes,
-                   "recent.eq(Mux(same_index, last_way, 0))", "recent.eq(0)"),
+                   "recent.eq(Mux(same_set, last_way, 0))", "recent.eq(0)"),
             broken("an entry that fired is not freed", none_twice, "next_tag.valid.eq(~closes)",
                    "next_tag.valid.eq(1)"),
             broken("an update counts twice when the trigger queue is full", none_twice,
-                   "with m.If(done & ~refused):", "with m.If(valid & ~waits & ~refused):"),
+                   "writes.eq(done & ~refused &", "writes.eq(valid & ~waits & ~refused &"),
             broken("the first address, not the smallest", names, "hit & (stored.address < current.address)", "hit"),
             broken("the local update's region is forgotten", names,
                    "hit & (current.source != Source.LOCAL), stored.region", "hit, stored.region"),
