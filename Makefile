@@ -9,7 +9,7 @@ python := $(VENV)/bin/python
 stamp  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help run test cocotb formal alu-exhaustive library lint clean setup prerequisites
+.PHONY: help run test cocotb formal soak alu-exhaustive library lint clean setup prerequisites
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,6 +26,10 @@ cocotb: setup  ## cocotb testbenches; options: BLOCK=tracker SEED=7 WAVES=1 SIM=
 
 formal: setup  ## proofs of the RTL, and the broken designs that they must catch; options: BLOCK=tracker PROPERTY=counts
 	@$(python) -m testbenches.formal.run $(BLOCK) $(if $(PROPERTY),--property "$(PROPERTY)")
+
+soak: setup  ## whole rings drawn at random, every bit checked; options: MINUTES=10 SEED=N CASES=N
+	@$(python) -m testbenches.soak $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) \
+		$(if $(CASES),--cases $(CASES))
 
 alu-exhaustive: setup  ## every one of the 2^32 fp16 operand pairs of the near-memory ALU (minutes)
 	$(python) -m sim_models.alu_exhaustive

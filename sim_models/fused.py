@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rtl.registers import STATUS_BITS
+
 from . import lockstep, memory, simulation
 from .address_space import AddressSpace
 from .apb import ApbMaster
@@ -14,7 +16,10 @@ from .machine import Machine
 from .tiling import REMOTE, Tiling
 from .workloads import Workload
 
+#: Levels of STATUS that are 0 when a kernel has ended well.
+_AT_WORK = ("tracker_busy", "tracker_occupied", "dma_table_busy", "engines_busy", "egress_busy", "channels_busy")
 BATCH_CYCLES = 50_000  #: between looks at progress and at Ctrl-C
+_TOLD_TILES = 3  #: missing tiles that a diagnosis names, per device
 _BASE_SKEW = 1 << 20  #: outputs of neighbours lie at different addresses, so that address offsets are exercised
 
 
@@ -143,18 +148,22 @@ class FusedRun:
         """Self-checks at the end of the fused kernel; see docs/models.md."""
         control = self.sim.control
         for d, space in enumerate(self.spaces):
+            if self._lost_packets(d):
+                raise SimulationError(f"device {space.device}: {self.sim.link.flight.count[d]} packets on the link"
+                                      f"{self._lost_packets(d)}")
+        for d, space in enumerate(self.spaces):
             error = self.driver.first_error(self.masters[d].read)
             if error:
                 raise SimulationError(f"device {space.device}: the hardware reports {error}")
-            tiles, positions, _ = self.tiling.order(space.device)
-            final = np.zeros_like(control.events[d])
-            for q, (tile, position) in enumerate(zip(tiles, positions)):
-                if position == self.tiling.devices - 1:
-                    final[q, :self.tiling.wf_tiles(int(tile))] = 1
+            busy = self._busy(d)
+            if busy:  # a tile that fired got bytes twice, or bytes of another
+                raise SimulationError(f"device {space.device}: not idle at the end: {busy}")
+            final = self._final_tiles(d)
             if (control.events[d] != final).any():
                 q, wf = np.argwhere(control.events[d] != final)[0]
                 raise SimulationError(f"device {space.device}: tile of workgroup {q}, wavefront {wf} completed "
-                                      f"{control.events[d, q, wf]} times instead of {final[q, wf]}")
+                                      f"{control.events[d, q, wf]} times instead of {int(final[q, wf])}")
+            tiles, positions, _ = self.tiling.order(space.device)
             tracked = sum(self.tiling.wf_tiles(int(t)) for t, p in zip(tiles, positions)
                           if self.tiling.kind(p) != REMOTE)
             counted = self.counters(d)
@@ -173,9 +182,38 @@ class FusedRun:
             rows = slice(d * channels, (d + 1) * channels)
             parts.append(
                 f"device {space.device}: {g.finished[d]} of {self.sim.shape.workgroups} workgroups finished, "
-                f"{self.sim.control.event_count[d]} of {self.sim.expected_events[d]} final tiles, window head "
+                f"{self.sim.control.event_count[d]} of {self.sim.expected_events[d]} final tiles"
+                f"{self._missing_tiles(d)}, window head "
                 f"{self._outputs[d][self.sim.ports.head]}, queued: {self.sim.compute.count[rows].sum()} compute, "
                 f"{self.sim.inbound.count[rows].sum()} arriving, {self.sim.hbm.occupancy[rows].sum()} in DRAM, "
                 f"{self.sim.stores_out.count[d] + self.sim.mem.dma_returns.count[d]} leaving, "
-                f"{self.sim.link.flight.count[d]} on the link, error {error}")
+                f"{self.sim.link.flight.count[d]} on the link{self._lost_packets(d)}, "
+                f"{self._busy(d) or 'hardware idle'}, error {error}")
         return "; ".join(parts)
+
+    def _busy(self, d: int) -> str:
+        """What device d's hardware still has inside, in the words of its STATUS register; "" if nothing."""
+        status = self.driver.decode("STATUS", self.masters[d].read(self.driver.registers["STATUS"].offset))
+        return ", ".join(text for name, text in STATUS_BITS if name in _AT_WORK and status[name])
+
+    def _final_tiles(self, d: int) -> np.ndarray:
+        """bool[workgroup, wavefront]: tiles whose reduction ends on simulated device d."""
+        tiles, positions, _ = self.tiling.order(self.spaces[d].device)
+        final = np.zeros(self.sim.control.events[d].shape, bool)
+        for q, (tile, position) in enumerate(zip(tiles, positions)):
+            if position == self.tiling.devices - 1:
+                final[q, :self.tiling.wf_tiles(int(tile))] = True
+        return final
+
+    def _missing_tiles(self, d: int) -> str:
+        missing = np.argwhere(self._final_tiles(d) & (self.sim.control.events[d] == 0))
+        told = ", ".join(f"workgroup {wg} wavefront {wf}" for wg, wf in missing[:_TOLD_TILES])
+        more = f" and {len(missing) - _TOLD_TILES} more" if len(missing) > _TOLD_TILES else ""
+        return f" (missing {told}{more})" if told else ""
+
+    def _lost_packets(self, d: int) -> str:
+        """What the link of device d lost or made up; every device has its own unless mirrored."""
+        link, to = self.sim.link, self.sim.control.downstream[d]
+        lost = 0 if self.sim.mirrored else link.sent_packets[d] - link.flight.count[d] - link.arrived[to]
+        what = f"{lost} lost" if lost > 0 else f"{-lost} more than were sent"
+        return f" and {what} on it to device {self.spaces[to].device}" if lost else ""

@@ -1,7 +1,6 @@
 """Rings of GPUs with real numbers: whatever the timing, every device ends with numpy's bits."""
 
 import dataclasses
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,22 +12,10 @@ from sim_models import address_space, data_mode
 from sim_models.cosim.build import build_component
 from sim_models.data_mode import DataRun, Products, Variation, reduction, run_data_mode
 from sim_models.fused import Policy, SimulationError
-from sim_models.machine import Machine, load_machine
-from sim_models.simulation import Options, make_tiling
-from sim_models.tiling import Tiling, TilingError
+from sim_models.simulation import Options
+from sim_models.tiling import Tiling
 from sim_models.workloads import gemm_workload
-
-MACHINES = Path(__file__).parents[1] / "data" / "machines"
-POLICIES = ("round_robin", "compute_first", "mca")
-
-
-def machine(name: str, **changes) -> Machine:
-    """A machine of tests/data/machines with keys changed: `link={"latency_ns": 1.0}`."""
-    content = load_machine(MACHINES / f"{name}.toml").model_dump()
-    for section, keys in changes.items():
-        assert keys.keys() <= content[section].keys()
-        content[section] |= keys
-    return Machine.model_validate(content)
+from testbenches.soak import draw, machine
 
 
 def chaos(seed: int, hold_back: float = 0.1, jitter: int = 200) -> Options:
@@ -89,54 +76,11 @@ def test_a_staged_first_chunk_equals_numpy(name, shape, devices, changes, seed):
     assert result.columns_added >= result.elements * (2 * devices - 1) // 16
 
 
-def fits(described: Machine, workload) -> bool:
-    """Whether there is a tile for each device, and a device's largest chunk is smaller than the dispatch window."""
-    try:
-        tiling = make_tiling(described, workload)
-    except TilingError:
-        return False
-    tracker = described.tracker
-    return (max(tiling.max_wg_offset(d) for d in range(tiling.devices))
-            < tracker.sets * (tracker.ways // tiling.wavefronts))
-
-
-def random_case(seed: int) -> tuple:
-    """Arguments of a run: anything that has to work."""
-    random = np.random.default_rng(seed)
-
-    def pick(*values):
-        return values[random.integers(len(values))]
-    name = pick("ring_small", "ring_tiny", "ring_wide")
-    devices = pick(2, 3, 4, 8)
-    described = machine(name)
-    gpu = described.gpu
-    tile_m = pick(gpu.tile_m, 32, 96)
-    per_block = [2**i for i in range(4) if gpu.wavefronts_per_workgroup % 2**i == 0]
-    starvation = pick(0, 1, 16, 400)
-    buffer = pick(tile_m * 2, 1024, 65536)
-    described = machine(
-        name,
-        gpu={"tile_m": tile_m, "compute_units": int(random.integers(1, 9)), "block_k": pick(16, 64)},
-        link={"bandwidth_gb_per_s": pick(1.0, 8.0, 30.0, 200.0), "latency_ns": pick(0.0, 30.0, 700.0),
-              "egress_buffer_bytes": max(buffer, tile_m * 2)},
-        dma={"tiles_per_block": int(random.choice(per_block))},
-        arbiter={"starvation_limit_cycles": starvation})
-    while True:
-        m, n, k = (random.integers(1, limit) for limit in (6 * tile_m, 9 * gpu.tile_n, 100))
-        workload = gemm_workload(f"{m}x{n}x{k}", devices)
-        if fits(described, workload):
-            break
-    # A threshold of 0 needs a starvation limit: it lets no communication pass that the producer may be waiting for.
-    policy = Policy(pick(*POLICIES), pick("auto", None, 0 if starvation else 1, 3, 10))
-    options = chaos(seed, pick(0.0, 0.05, 0.5), pick(0, 20, 1000))
-    return described, workload, policy, options, Variation(pick(0, 100, 5000), pick(False, True))
-
-
 @pytest.mark.parametrize("number", range(24))
 def test_random_rings(number, seed):
-    case = random_case(1000 * seed + number)
-    print(*case, sep="\n")
-    run_data_mode(*case)
+    case = draw(1000 * seed + number)
+    print(case)
+    case.run()
 
 
 def test_one_compiled_loop_serves_all_rings():

@@ -42,7 +42,7 @@ def test_readme_names_every_command():
 
 def test_make_help_names_every_target():
     told = subprocess.run(["make", "-s", "help"], cwd=ROOT, text=True, capture_output=True, timeout=30).stdout
-    for target in ("run", "test", "cocotb", "alu-exhaustive", "lint", "clean"):
+    for target in ("run", "test", "cocotb", "soak", "alu-exhaustive", "lint", "clean"):
         assert f"make {target} " in told
 
 

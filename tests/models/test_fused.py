@@ -199,8 +199,11 @@ def test_a_run_that_stops_says_where(machine, monkeypatch):
     monkeypatch.setattr(address_space, "UPDATES_PER_ELEMENT", 3)
     run = fused(machine, "1024x1024x64")
     message = failure(run)
-    assert re.match(r"nothing moved for \d+ cycles: device 0: 64 of 64 workgroups finished, 0 of 128 final tiles, "
-                    r"window head 16, queued: 0 compute, 0 arriving, 0 in DRAM, 0 leaving, 0 on the link, error None$",
+    assert re.match(r"nothing moved for \d+ cycles: device 0: 64 of 64 workgroups finished, 0 of 128 final tiles "
+                    r"\(missing workgroup 48 wavefront 0, workgroup 48 wavefront 1, workgroup 48 wavefront 2 "
+                    r"and 125 more\), "
+                    r"window head 16, queued: 0 compute, 0 arriving, 0 in DRAM, 0 leaving, 0 on the link, "
+                    r"at least one tile is partly updated, error None$",
                     message), message
     assert run.now >= lockstep.IDLE_LIMIT
 

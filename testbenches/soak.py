@@ -1,0 +1,196 @@
+"""Whole rings of GPUs drawn at random, each checked bit for bit: `make soak MINUTES=10`.
+
+A case is drawn from one number: geometry (a pool, so that few designs are compiled), machine, GEMM, number of GPUs,
+policy, staging of the first chunk, held-back handshakes, link delays, late starts, a DRAM controller that lets reads
+pass. Data mode (`sim_models.data_mode`) decides: every element of every GPU's memory, and how often it was accessed.
+"""
+
+import random
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from itertools import count, islice
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from rich.console import Console
+
+from rtl.registers import POLICIES
+from sim_models.data_mode import DataResult, Variation, run_data_mode
+from sim_models.errors import Failure
+from sim_models.fused import Policy
+from sim_models.machine import Machine, load_machine
+from sim_models.results import write_json
+from sim_models.simulation import Options, make_tiling
+from sim_models.tiling import TilingError
+from sim_models.workloads import Workload, gemm_workload
+
+ROOT = Path(__file__).resolve().parents[1]
+MACHINES = ROOT / "tests" / "data" / "machines"
+POOL = tuple(sorted(path.stem for path in MACHINES.glob("ring_*.toml")))  #: a geometry each
+_TELL_SECONDS = 30
+REPORT = ROOT / "build" / "reports" / "soak.json"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One ring; `seed` alone says all the rest."""
+
+    seed: int
+    pool: str  #: the machine's geometry, of POOL
+    machine: Machine
+    workload: Workload
+    policy: Policy
+    options: Options
+    variation: Variation
+
+    def run(self) -> DataResult:
+        """Raises what `run_data_mode` does."""
+        return run_data_mode(self.machine, self.workload, self.policy, self.options, self.variation)
+
+    @property
+    def repeat_command(self) -> str:
+        return f"make soak SEED={self.seed} CASES=1"
+
+    def __str__(self) -> str:
+        w, m = self.workload, self.machine
+        return (f"case {self.seed}: {self.pool}, {w.tp} GPUs, {w.m}x{w.n}x{w.k}, {self.policy}, {self.options}, "
+                f"{self.variation}, gpu {m.gpu.tile_m}x{m.gpu.tile_n}, {m.gpu.compute_units} CUs, block_k "
+                f"{m.gpu.block_k}, link {m.link.bandwidth_gb_per_s} GB/s {m.link.latency_ns} ns "
+                f"{m.link.egress_buffer_bytes} B, {m.dma.tiles_per_block} tiles per block, starvation limit "
+                f"{m.arbiter.starvation_limit_cycles}")
+
+
+def machine(name: str, **changes: dict) -> Machine:
+    """A machine of tests/data/machines with keys changed: `link={"latency_ns": 1.0}`."""
+    content = load_machine(MACHINES / f"{name}.toml").model_dump()
+    for section, keys in changes.items():
+        assert keys.keys() <= content[section].keys()
+        content[section] |= keys
+    return Machine.model_validate(content)
+
+
+def fits(described: Machine, workload: Workload, staged: bool) -> bool:
+    """Whether there is a tile for each device, and a device's largest chunk is smaller than the dispatch window."""
+    try:
+        tiling = make_tiling(described, workload, staged)
+    except TilingError:
+        return False
+    tracker = described.tracker
+    return (max(tiling.max_wg_offset(d) for d in range(tiling.devices))
+            < tracker.sets * (tracker.ways // tiling.wavefronts))
+
+
+def draw(seed: int) -> Case:
+    """Anything that has to work."""
+    rng = np.random.default_rng(seed)
+
+    def pick(*values):
+        return values[rng.integers(len(values))]
+    pool, devices = pick(*POOL), pick(2, 3, 4, 8)
+    gpu = machine(pool).gpu
+    tile_m = pick(gpu.tile_m, 32, 96)
+    starvation = pick(0, 1, 16, 400)
+    described = machine(
+        pool,
+        gpu={"tile_m": tile_m, "compute_units": int(rng.integers(1, 9)), "block_k": pick(16, 64)},
+        link={"bandwidth_gb_per_s": pick(1.0, 8.0, 30.0, 200.0), "latency_ns": pick(0.0, 30.0, 700.0),
+              "egress_buffer_bytes": max(pick(tile_m * 2, 1024, 65536), tile_m * 2)},
+        dma={"tiles_per_block": pick(*(2**i for i in range(4) if gpu.wavefronts_per_workgroup % 2**i == 0))},
+        arbiter={"starvation_limit_cycles": starvation})
+    staged = pick(False, True)
+    while True:
+        m, n, k = (rng.integers(1, limit) for limit in (6 * tile_m, 9 * gpu.tile_n, 100))
+        workload = gemm_workload(f"{m}x{n}x{k}", devices)
+        if fits(described, workload, staged):
+            break
+    # A threshold of 0 needs a starvation limit: it lets no communication pass that the producer may be waiting for.
+    policy = Policy(pick(*POLICIES), pick("auto", None, 0 if starvation else 1, 3, 10))
+    options = Options(seed=seed, stage_first_chunk=staged, hold_back=pick(0.0, 0.05, 0.5),
+                      link_jitter_cycles=pick(0, 20, 1000))
+    return Case(seed, pool, described, workload, policy, options,
+                Variation(stagger_cycles=pick(0, 100, 5000), overtaking_reads=pick(False, True)))
+
+
+@dataclass
+class Tally:
+    """What a campaign has done so far."""
+
+    cases: int = 0  #: that ended, well or not
+    elements: int = 0  #: reduced and compared
+    cycles: int = 0  #: memory cycles of whole rings
+    drawn: dict[str, Counter] = field(default_factory=lambda: {
+        name: Counter() for name in ("geometry", "policy", "devices", "stage_first_chunk")})
+    failures: list[dict[str, str | int]] = field(default_factory=list)
+    interrupted: bool = False
+
+    def note(self, case: Case) -> None:
+        for name, value in (("geometry", case.pool), ("policy", case.policy.name), ("devices", case.workload.tp),
+                            ("stage_first_chunk", case.options.stage_first_chunk)):
+            self.drawn[name][str(value)] += 1
+
+
+def soak(cases: Iterable[Case], tell: Callable[[str], None], until: float = float("inf")) -> Tally:
+    """Run cases one after the other, as long as `time.monotonic()` is below `until`; a failure does not end it, Ctrl-C
+    does. `tell` gets a line for each failure, and one every half minute."""
+    tally, told = Tally(), time.monotonic()
+    try:
+        for case in cases:
+            try:
+                result = case.run()
+            except Exception as error:  # whatever it is: a case that was drawn has to work
+                what = str(error) if isinstance(error, Failure) else traceback.format_exc()
+                tally.failures.append({"seed": case.seed, "case": str(case), "error": what,
+                                       "repeat": case.repeat_command})
+                tell(f"FAILED: {case}\n{what}\nRepeat with: {case.repeat_command}")
+            else:
+                tally.elements += result.elements
+                tally.cycles += result.cycles
+            tally.cases += 1
+            tally.note(case)
+            if time.monotonic() > told + _TELL_SECONDS:
+                told = time.monotonic()
+                tell(f"{tally.cases} rings, {len(tally.failures)} failed, last seed {case.seed}")
+            if time.monotonic() >= until:
+                break
+    except KeyboardInterrupt:
+        tally.interrupted = True
+    return tally
+
+
+def draws(first_seed: int) -> Iterator[Case]:
+    return map(draw, count(first_seed))
+
+
+def main(
+    minutes: Annotated[float, typer.Option(min=0.01, help="how long; the last case is finished")] = 10.0,
+    cases: Annotated[int | None, typer.Option(min=1, help="at most so many cases")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="of the first case, the others count up; drawn without it")]
+    = None,
+) -> None:
+    """Run rings of GPUs drawn at random and compare every bit with numpy."""
+    console = Console(highlight=False, soft_wrap=True)
+    first = random.SystemRandom().randrange(1 << 40) if seed is None else seed
+    start = time.monotonic()
+    console.print(f"first seed {first}", markup=False)
+    tally = soak(islice(draws(first), cases), lambda line: console.print(line, markup=False), start + 60 * minutes)
+    seconds = time.monotonic() - start
+    REPORT.parent.mkdir(parents=True, exist_ok=True)
+    write_json({"first_seed": first, "seconds": round(seconds, 1), **asdict(tally)}, str(REPORT))
+    console.print(f"{tally.cases} rings run (seeds {first} to {first + tally.cases - 1}), "
+                  f"{len(tally.failures)} failed: {tally.elements:,} elements equal numpy's, {tally.cycles:,} cycles, "
+                  f"{seconds:.0f} s{', interrupted' if tally.interrupted else ''}; {REPORT.relative_to(ROOT)}",
+                  markup=False)
+    if tally.failures:
+        sys.exit(1)
+    if tally.interrupted:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,99 @@
+"""The random campaign: what it draws, what it does about a failure and about Ctrl-C."""
+
+import dataclasses
+import json
+import time
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from rtl.registers import POLICIES
+from sim_models import data_mode
+from sim_models.fused import SimulationError
+from testbenches import soak
+
+
+def cases(*outcomes):
+    """Cases that end like this instead of being run."""
+    class Fake:
+        seed, pool, repeat_command = 7, "ring_tiny", "make soak SEED=7 CASES=1"
+        policy, workload, options = (soak.draw(7).policy, soak.draw(7).workload, soak.draw(7).options)
+
+        def __init__(self, outcome):
+            self.outcome = outcome
+
+        def run(self):
+            if isinstance(self.outcome, BaseException):
+                raise self.outcome
+            return self.outcome
+    return map(Fake, outcomes)
+
+
+DONE = data_mode.DataResult(2, 100, 1, 10, 1, 1, 1, 0, 0, None)
+
+
+def test_a_seed_is_a_case_and_every_choice_is_drawn():
+    drawn = [soak.draw(seed) for seed in range(100)]
+    assert drawn[5] == soak.draw(5)
+    assert {case.policy.name for case in drawn} == set(POLICIES)
+    assert {case.pool for case in drawn} == set(soak.POOL) and len(soak.POOL) > 2
+    assert {case.options.stage_first_chunk for case in drawn} == {False, True}
+    assert {case.workload.tp for case in drawn} == {2, 3, 4, 8}
+    # Few designs are compiled, whatever is drawn.
+    assert len({case.machine.geometry() for case in drawn}) == len(soak.POOL)
+
+
+def test_a_failure_is_told_with_its_command_and_does_not_end_it():
+    told = []
+    tally = soak.soak(cases(DONE, SimulationError("device 1: wrong"), ValueError("a fault"), DONE), told.append)
+    assert (tally.cases, tally.elements, tally.cycles) == (4, 20, 200)
+    assert [failure["seed"] for failure in tally.failures] == [7, 7]
+    assert tally.failures[0]["error"] == "device 1: wrong" and "Traceback" in tally.failures[1]["error"]
+    assert all("make soak SEED=7 CASES=1" in line for line in told) and len(told) == 2
+
+
+def test_ctrl_c_and_time_end_it_with_the_count():
+    tally = soak.soak(cases(DONE, KeyboardInterrupt(), DONE), lambda line: None)
+    assert tally.interrupted and tally.cases == 1 and not tally.failures
+    assert soak.soak(cases(DONE, DONE), lambda line: None, until=time.monotonic()).cases == 1
+
+
+def run(arguments, monkeypatch, tmp_path):
+    monkeypatch.setattr(soak, "ROOT", tmp_path)
+    monkeypatch.setattr(soak, "REPORT", tmp_path / "reports" / "soak.json")
+    app = typer.Typer()
+    app.command()(soak.main)
+    result = CliRunner().invoke(app, arguments)
+    return result, json.loads((tmp_path / "reports" / "soak.json").read_text())
+
+
+def test_command_runs_rings_and_reports_them(monkeypatch, tmp_path, seed):
+    result, report = run(["--cases", "2", "--seed", str(seed)], monkeypatch, tmp_path)
+    assert result.exit_code == 0, result.output
+    assert f"2 rings run (seeds {seed} to {seed + 1}), 0 failed" in result.output
+    assert report["cases"] == 2 and report["first_seed"] == seed and report["elements"] > 0
+    assert sum(report["drawn"]["policy"].values()) == 2
+
+
+@pytest.mark.parametrize(("outcome", "code", "words"), [
+    (SimulationError("device 1: wrong"), 1, "1 failed"), (KeyboardInterrupt(), 130, "interrupted")])
+def test_exit_codes(outcome, code, words, monkeypatch, tmp_path):
+    monkeypatch.setattr(soak, "draws", lambda first: cases(DONE, outcome))
+    result, report = run(["--seed", "7"], monkeypatch, tmp_path)
+    assert result.exit_code == code and words in result.output
+    assert report["interrupted"] == (code == 130)
+
+
+def test_a_wrong_bit_is_a_failure(monkeypatch):
+    """The campaign sees what data mode sees."""
+    case = soak.draw(11)
+    products = data_mode.Products.of
+
+    def another(*arguments):
+        made = products(*arguments)
+        made.memory[0, 0, 0] ^= 1
+        return dataclasses.replace(made)
+    monkeypatch.setattr(data_mode.Products, "of", another)
+    tally = soak.soak([case], lambda line: None)
+    assert len(tally.failures) == 1 and "numpy's reduction in the ring's order gives" in tally.failures[0]["error"]
