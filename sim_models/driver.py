@@ -140,21 +140,24 @@ class Driver:
 
     # Arbitration (section 4.5)
 
-    def policy(self, name: str, threshold="auto") -> list[Write]:
-        """Arbitration policy; for MCA the occupancy threshold: a number, None (no threshold), or "auto"."""
+    def policy(self, name: str, threshold="auto", starvation_limit: int | None = None) -> list[Write]:
+        """Arbitration policy; for MCA and ring-aware, too, the occupancy threshold (a number, None: no threshold, or
+        "auto") and the cycles after which waiting communication goes first (None: never)."""
         code = _choice("policy", name, POLICIES)
         auto = threshold == "auto"
         if not auto and threshold is not None:
             _check(type(threshold) is int and 0 <= threshold < NO_THRESHOLD, "threshold", threshold,
                    f'"auto", None or a whole number from 0 to {NO_THRESHOLD - 1} is allowed')
+        if starvation_limit is not None:
+            _whole("starvation_limit", starvation_limit, 1,
+                   self.registers["STARVATION_LIMIT"].field("starvation_limit").mask)
+        # No queue holds fewer than 0 requests: communication would wait for the producer, which may wait for it.
+        _check(threshold != 0 or starvation_limit is not None or name not in ("mca", "ring_aware"), "threshold",
+               threshold, f"policy={name!r} without a starvation_limit needs at least 1, or the ring may stop")
         value = NO_THRESHOLD if auto or threshold is None else threshold
-        return [self._write("THRESHOLD", threshold=value), self._write("POLICY", policy=code, auto_threshold=auto)]
-
-    def starvation_limit(self, cycles: int | None) -> list[Write]:
-        """MCA and ring-aware serve communication first after it waited this long; None: never."""
-        if cycles is not None:
-            _whole("cycles", cycles, 1, self.registers["STARVATION_LIMIT"].field("starvation_limit").mask)
-        return [self._write("STARVATION_LIMIT", starvation_limit=cycles or 0)]
+        return [self._write("THRESHOLD", threshold=value),
+                self._write("STARVATION_LIMIT", starvation_limit=starvation_limit or 0),
+                self._write("POLICY", policy=code, auto_threshold=auto)]
 
     def stage(self, workgroups: int) -> list[Write]:
         """Workgroups that the GPU runs at once: by them ring-aware arbitration tells whether the ring is late."""

@@ -77,8 +77,8 @@ class FusedRun:
         for space, master in zip(self.spaces, self.masters):
             self.driver.check_identity(master.read)
             writes = space.program(self.driver)
-            writes += self.driver.policy(self.policy.name, self.policy.threshold)
-            writes += self.driver.starvation_limit(arbiter.starvation_limit_cycles or None)
+            writes += self.driver.policy(self.policy.name, self.policy.threshold,
+                                         arbiter.starvation_limit_cycles or None)
             units = self.machine.gpu.compute_units * self.machine.gpu.workgroups_per_cu
             writes += self.driver.stage(min(units, tiling.tiles))
             writes += self.driver.monitor(*(quarters / 4 for quarters in arbiter.monitor_breakpoints))

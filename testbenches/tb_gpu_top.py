@@ -109,8 +109,8 @@ class Gpu:
                               tile_bytes=kernel.row_bytes * kernel.columns, updates_per_element=UPDATES),
             *driver.remote_map(REMOTE_REGION, **limits(REMOTE_REGION), **there, destination_region=6,
                                operation=rng.choice(("store", "update"))),
-            *driver.policy(rng.choice(list(POLICIES)), threshold),
-            *driver.starvation_limit(rng.choice((1, 50)) if threshold == 0 else rng.choice((None, 1, 50))),
+            *driver.policy(rng.choice(list(POLICIES)), threshold,
+                           rng.choice((1, 50) if threshold == 0 else (None, 1, 50))),
             *driver.clear_counters(), *driver.clear_error(),
             *driver.window(kernel.tiles, workgroups=self.window, shift=shift), *driver.restart()])
         self.descriptors = {

@@ -41,7 +41,7 @@ def _neighbour(run: FusedRun) -> None:
 def _starvation(run: FusedRun) -> None:
     """The arbiters never let communication pass while the producer runs."""
     for index in range(len(run.masters)):
-        _write(run, index, run.driver.policy("mca", 0) + run.driver.starvation_limit(None))
+        _write(run, index, [*run.driver.policy("mca", 1), run.driver._write("THRESHOLD", threshold=0)])
 
 
 BUGS: dict[str, Callable[[FusedRun], None]] = {

@@ -57,18 +57,18 @@ def test_the_kind_is_cleared_first_and_written_last():
 @pytest.mark.parametrize("threshold,stored,auto", [("auto", 127, 1), (None, 127, 0), (0, 0, 0), (30, 30, 0)])
 @pytest.mark.parametrize("name,code", [("round_robin", 0), ("compute_first", 1), ("mca", 2), ("ring_aware", 3)])
 def test_policy(name, code, threshold, stored, auto):
-    model = applied(Driver(GEOMETRY).policy(name, threshold))
+    model = applied(Driver(GEOMETRY).policy(name, threshold, starvation_limit=500))
+    assert model.value("starvation_limit") == 500
     assert (model.value("policy"), model.value("threshold"), model.value("auto_threshold")) == (code, stored, auto)
 
 
 def test_other_settings():
     driver = Driver(GEOMETRY)
-    model = applied(driver.starvation_limit(500), driver.stage(80), driver.monitor(1.25, 10, 63.75),
-                    driver.window(8, shift=12))
-    assert (model.value("starvation_limit"), model.value("stage")) == (500, 80)
+    model = applied(driver.stage(80), driver.monitor(1.25, 10, 63.75), driver.window(8, shift=12))
+    assert model.value("stage") == 80
     assert [model.value(f"breakpoint{i}") for i in range(3)] == [5, 40, 255]
     assert [model.value(name) for name in ("window", "shift", "enable_downstream")] == [256, 12, 1]
-    model = applied(driver.starvation_limit(None), driver.window(8, workgroups=3))
+    model = applied(driver.policy("compute_first", 0), driver.window(8, workgroups=3))
     assert [model.value(n) for n in ("starvation_limit", "window", "shift", "enable_downstream")] == [0, 3, 0, 0]
     control = [applied() and writes for writes in (driver.restart(), driver.clear_error(), driver.clear_counters())]
     assert [ConfigBusModel(GEOMETRY).write(*writes[0]) for writes in control] == [
@@ -131,7 +131,9 @@ def test_impossible_mappings(call, changes, text):
 @pytest.mark.parametrize("call,text", [
     (lambda d: d.policy("fifo"), "policy='fifo' .* one of round_robin, compute_first, mca, ring_aware "),
     (lambda d: d.policy("mca", 127), "threshold=127 .* from 0 to 126 "),
-    (lambda d: d.starvation_limit(0), "cycles=0 .* from 1 to 65535 "),
+    (lambda d: d.policy("mca", 1, 0), "starvation_limit=0 .* from 1 to 65535 "),
+    (lambda d: d.policy("mca", 0), "threshold=0 .* policy='mca' without a starvation_limit needs at least 1, or the "),
+    (lambda d: d.policy("ring_aware", 0), "threshold=0 .* policy='ring_aware' without a starvation_limit "),
     (lambda d: d.stage(0), "workgroups=0 .* from 1 to "),
     (lambda d: d.monitor(1, 2, 64), "ten_below=64 "),
     (lambda d: d.monitor(0.1, 2, 3), "none_below=0.1 "),

@@ -490,7 +490,8 @@ def test_the_arbiters_threshold_and_the_drain():
 def test_ring_aware_arbitration_lets_a_late_ring_go():
     gpu, tiles, stage = programmed(), 24, 7
     gpu.program([
-        *gpu.driver.policy("ring_aware", 0), *gpu.driver.stage(stage), *gpu.driver.window(1, shift=None),
+        *gpu.driver.policy("ring_aware", 0, starvation_limit=65535), *gpu.driver.stage(stage),
+        *gpu.driver.window(1, shift=None),
         *gpu.driver.dma_map(DMA_REGION, base=BASE, limit=LIMIT, device=PEER, destination_region=THERE, row_bytes=ROW,
                             columns=COLUMNS, pitch_bytes=PITCH, updates_per_element=1)])
     gpu.put("producer_active", 1)
