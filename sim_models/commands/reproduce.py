@@ -24,8 +24,8 @@ def reproduce(
 ) -> None:
     """Reproduce the paper's figures and tables with RTL in the loop."""
     from sim_models.machine import load_machine
-    from sim_models.reproduce.campaign import check_out
     from sim_models.reproduce.figure import paper_setup
+    from sim_models.reproduce.pipeline import check_out
     from sim_models.reproduce.registry import chosen
     from sim_models.results import check_json_target, write_json
 
@@ -39,12 +39,12 @@ def reproduce(
     check_out(out)
 
     from sim_models.report import output_console, print_campaign
-    from sim_models.reproduce import campaign
+    from sim_models.reproduce import pipeline
     from sim_models.reproduce.progress import show_progress
 
     try:
         with show_progress() as monitor:
-            done = campaign.reproduce(figures, paper_setup(described, seed), out, jobs, monitor)
+            done = pipeline.reproduce(figures, paper_setup(described, seed), out, jobs, monitor)
     except KeyboardInterrupt:
         print(f"t3: what is finished is kept: the same command with --out {out} goes on from there", file=sys.stderr)
         raise

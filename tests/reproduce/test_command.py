@@ -8,7 +8,7 @@ from fake_kernels import fake_results
 
 from sim_models import cli
 from sim_models.machine import load_machine
-from sim_models.reproduce import campaign
+from sim_models.reproduce import pipeline
 from sim_models.reproduce.figure import Setup
 from sim_models.reproduce.registry import FIGURES
 from sim_models.reproduce.runner import Monitor, Outcome, TaskFailure
@@ -40,7 +40,7 @@ def test_out_must_be_a_folder(tmp_path, capsys):
 
 
 def test_prints_numbers_and_where_the_report_is(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(campaign, "run_tasks", lambda tasks, *_: Outcome(results=fake_results(tasks)))
+    monkeypatch.setattr(pipeline, "run_tasks", lambda tasks, *_: Outcome(results=fake_results(tasks)))
     assert cli.main(["reproduce", "--only", "figure18, figure016", "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
     assert "T3-MCA, geomean speedup" in printed and "30.00" in printed and str(tmp_path / "report.html") in printed
@@ -50,7 +50,7 @@ def test_prints_numbers_and_where_the_report_is(tmp_path, capsys, monkeypatch):
 
 def test_failures_end_with_one_line_and_code_1(tmp_path, capsys, monkeypatch):
     failed = {"key": TaskFailure("gemm 1x1x1 on 2 GPUs", "it did not move", "")}
-    monkeypatch.setattr(campaign, "run_tasks", lambda *_: Outcome(failures=failed))
+    monkeypatch.setattr(pipeline, "run_tasks", lambda *_: Outcome(failures=failed))
     assert cli.main(["reproduce", "--only", "figure16", "--out", str(tmp_path)]) == 1
     error = capsys.readouterr().err
     assert "1 simulations failed" in error and "gemm 1x1x1 on 2 GPUs: it did not move" in error
@@ -59,7 +59,7 @@ def test_failures_end_with_one_line_and_code_1(tmp_path, capsys, monkeypatch):
 def test_an_interrupt_tells_how_to_go_on(tmp_path, capsys, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
-    monkeypatch.setattr(campaign, "run_tasks", interrupted)
+    monkeypatch.setattr(pipeline, "run_tasks", interrupted)
     assert cli.main(["reproduce", "--only", "figure16", "--out", str(tmp_path)]) == cli.INTERRUPTED
     assert f"--out {tmp_path} goes on" in capsys.readouterr().err
 
@@ -70,11 +70,11 @@ def test_a_small_campaign_is_the_same_for_any_number_of_jobs(tmp_path):
     forward, backward = Workload("custom", "gemm", 2, 128, 256, 64), Workload("custom", "ip", 4, 128, 256, 32)
     setup = Setup(machine, small=(forward, backward), large=(), timed=forward, varied=forward, arrays=(backward,))
     figures = [FIGURES[name] for name in ("figure14", "figure16", "figure17", "figure18")]
-    done = [campaign.reproduce(figures, setup, tmp_path / str(jobs), jobs, Monitor()) for jobs in (1, 2)]
+    done = [pipeline.reproduce(figures, setup, tmp_path / str(jobs), jobs, Monitor()) for jobs in (1, 2)]
     for one in done:
         assert not one.outcome.failures and one.outcome.kept == 0
     files = [(tmp_path / str(jobs) / "results.json").read_bytes() for jobs in (1, 2)]
     assert files[0] == files[1]
-    again = campaign.reproduce(figures, setup, tmp_path / "1", 2, Monitor())
+    again = pipeline.reproduce(figures, setup, tmp_path / "1", 2, Monitor())
     assert again.outcome.kept == len(again.outcome.results)
     assert (tmp_path / "1" / "results.json").read_bytes() == files[0]

@@ -10,7 +10,7 @@ import pytest
 from fake_kernels import fake_kernel, fake_results
 
 from sim_models.machine import load_machine
-from sim_models.reproduce import campaign
+from sim_models.reproduce import pipeline
 from sim_models.reproduce.figure import TECHNIQUES, paper_setup
 from sim_models.reproduce.paper import TARGETS, Target, compare
 from sim_models.reproduce.registry import FIGURES
@@ -114,8 +114,8 @@ def written(tmp_path_factory):
     """All figures of the paper's cases, from the fakes."""
     out = tmp_path_factory.mktemp("reproduce")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(campaign, "run_tasks", lambda tasks, *_: Outcome(results=fake_results(tasks), seconds=3.0))
-        done = campaign.reproduce(list(FIGURES.values()), SETUP, out, 2, Monitor())
+        patch.setattr(pipeline, "run_tasks", lambda tasks, *_: Outcome(results=fake_results(tasks), seconds=3.0))
+        done = pipeline.reproduce(list(FIGURES.values()), SETUP, out, 2, Monitor())
     return out, done
 
 
@@ -155,8 +155,8 @@ def test_what_failed_is_said_and_the_rest_is_shown(tmp_path, monkeypatch):
     results = fake_results(task for figure in figures for task in figure.tasks(SETUP))
     del results[lost]
     outcome = Outcome(results=results, failures={lost.key: TaskFailure(lost.label, "nothing <moved>", "Traceback")})
-    monkeypatch.setattr(campaign, "run_tasks", lambda *_: outcome)
-    done = campaign.reproduce(figures, SETUP, tmp_path, 1, Monitor())
+    monkeypatch.setattr(pipeline, "run_tasks", lambda *_: outcome)
+    done = pipeline.reproduce(figures, SETUP, tmp_path, 1, Monitor())
     problems = {chapter.figure.name: chapter.problem for chapter in done.chapters}
     assert "nothing <moved>" in problems["figure16"] and lost.label in problems["figure16"]
     assert "nothing &lt;moved&gt;" in (tmp_path / "report.html").read_text()
@@ -169,8 +169,8 @@ def test_host_times_are_kept_apart(tmp_path, monkeypatch):
     for jobs, slower in ((1, 0.0), (2, 5.0)):
         results = {task: replace(fake_kernel(task), host_seconds=slower)
                    for task in FIGURES["figure16"].tasks(SETUP)}
-        monkeypatch.setattr(campaign, "run_tasks",
+        monkeypatch.setattr(pipeline, "run_tasks",
                             lambda *_, results=results, slower=slower: Outcome(results=results, seconds=slower))
-        campaign.reproduce([FIGURES["figure16"]], SETUP, tmp_path / str(jobs), jobs, Monitor())
+        pipeline.reproduce([FIGURES["figure16"]], SETUP, tmp_path / str(jobs), jobs, Monitor())
         contents.append((tmp_path / str(jobs) / "results.json").read_bytes())
     assert contents[0] == contents[1]

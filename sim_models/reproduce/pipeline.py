@@ -1,0 +1,85 @@
+"""Runs what the chosen figures need, evaluates them, and writes report, plots and results into one folder."""
+
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from sim_models.errors import BadInput
+from sim_models.reproduce.campaign import Campaign, Chapter
+from sim_models.reproduce.figure import Figure, Setup
+from sim_models.reproduce.paper import TARGETS, compare
+from sim_models.reproduce.report import render_report
+from sim_models.reproduce.runner import Monitor, Outcome, run_tasks
+from sim_models.reproduce.store import Store
+from sim_models.reproduce.tasks import Task, WarmUpTask
+from sim_models.results import collect_versions, json_text, write_whole
+
+_PROJECT = Path(__file__).resolve().parents[2]
+
+
+def reproduce(figures: Sequence[Figure], setup: Setup, out: Path, jobs: int, monitor: Monitor) -> Campaign:
+    """Simulate what is missing in `out`/cache, then write the report. What failed is in the campaign's outcome and in
+    `out`/failures.log; figures that do not need it are complete. Raises what `run_tasks` raises."""
+    tasks: dict[Figure, list[Task]] = {figure: list(figure.tasks(setup)) for figure in figures}
+    needed = [task for wanted in tasks.values() for task in wanted]
+    warm_up = WarmUpTask(setup.machine, any(task.needs_rtl for task in needed))
+    outcome = run_tasks(needed, Store(out / "cache"), jobs, monitor, warm_up)
+    chapters = [_evaluate(figure, wanted, setup, outcome) for figure, wanted in tasks.items()]
+    campaign = Campaign(setup, chapters, outcome, jobs, _provenance(setup))
+    (out / "plots").mkdir(parents=True, exist_ok=True)
+    for chapter in chapters:
+        for name, (svg, png) in chapter.plots.items():
+            write_whole(out / "plots" / f"{name}.svg", '<?xml version="1.0" encoding="utf-8"?>\n' + svg)
+            write_whole(out / "plots" / f"{name}.png", png)
+    write_whole(out / "results.json", json_text(campaign.results))
+    write_whole(out / "host.json", json_text(campaign.host))
+    write_whole(out / "report.html", render_report(campaign))
+    log = out / "failures.log"
+    log.unlink(missing_ok=True)
+    if outcome.failures:
+        write_whole(log, "\n".join(f"{one.label} ({key}): {one.message}\n{one.traceback}"
+                                   for key, one in outcome.failures.items()))
+    return campaign
+
+
+def _evaluate(figure: Figure, tasks: list[Task], setup: Setup, outcome: Outcome) -> Chapter:
+    from sim_models.reproduce.plots import render
+
+    lost = {task.key: task for task in tasks if task not in outcome.results}
+    if lost:
+        key, task = next(iter(lost.items()))
+        reason = outcome.failures[key].message if key in outcome.failures else "its result cannot be read"
+        return Chapter(figure, problem=f"{len(lost)} of the simulations that it needs failed; {task.label}: {reason}")
+    findings = figure.evaluate(setup, outcome.results)
+    return Chapter(figure, findings, compare({**TARGETS.get(figure.name, {}), **findings.targets}, findings.ours),
+                   plots={name: render(name, draw) for name, draw in findings.plots.items()})
+
+
+def check_out(out: Path) -> None:
+    """Refuses, before hours of work, a folder that cannot be written. Raises `BadInput`."""
+    if out.exists() and not out.is_dir():
+        raise BadInput(f"--out {str(out)!r} is not a folder")
+    try:
+        (out / "cache").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"--out {str(out)!r} cannot be made: {error.strerror}") from None
+    if not os.access(out, os.W_OK) or not os.access(out / "cache", os.W_OK):
+        raise BadInput(f"--out {str(out)!r} cannot be written: permission denied")
+
+
+def _provenance(setup: Setup) -> dict[str, Any]:
+    return {"machine": setup.machine.model_dump(mode="json"), "seed": setup.seed, "versions": collect_versions(),
+            "commit": _commit()}
+
+
+def _commit() -> str:
+    """Of the sources, if they are a git work tree; "+" if files were changed."""
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", "-C", _PROJECT, *arguments], check=True, capture_output=True, text=True,
+                              timeout=20).stdout.strip()
+    try:
+        return git("rev-parse", "--short=12", "HEAD") + ("+" if git("status", "--porcelain", "-uno") else "")
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
