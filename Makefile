@@ -9,7 +9,7 @@ python := $(VENV)/bin/python
 stamp  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help run test cocotb formal soak alu-exhaustive library lint clean setup prerequisites
+.PHONY: help run test cocotb formal soak mutate alu-exhaustive library lint clean setup prerequisites
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ formal: setup  ## proofs of the RTL, and the broken designs that they must catch
 soak: setup  ## whole rings drawn at random, every bit checked; options: MINUTES=10 SEED=N CASES=N
 	@$(python) -m testbenches.soak $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) \
 		$(if $(CASES),--cases $(CASES))
+
+mutate: setup  ## breaks the netlist in many places and sees what notices; options: BLOCK=tracker COUNT=100 SEED=2
+	@$(python) -m testbenches.mutation.run $(BLOCK) $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED))
 
 alu-exhaustive: setup  ## every one of the 2^32 fp16 operand pairs of the near-memory ALU (minutes)
 	$(python) -m sim_models.alu_exhaustive

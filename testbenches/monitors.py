@@ -74,3 +74,32 @@ class CycleMonitor:
 
     def reset(self) -> None:
         pass
+
+
+class TurnMonitor:
+    """Input streams that share a way take turns: while one waits, no other goes twice."""
+
+    def __init__(self, bench: Bench, names: list[str]) -> None:
+        self._ports = [(bench[f"{name}.valid"], bench[f"{name}.ready"]) for name in names]
+        self._names = names
+        self._passed: list[set[int]] = [set() for _ in names]  # those that went since each began to wait
+        bench.add(self)
+
+    def drive(self) -> None:
+        pass
+
+    def sample(self) -> None:
+        ready = [ready.read_bits() for _, ready in self._ports]
+        asks = [valid.read_bits() for valid, _ in self._ports]
+        goes = {number for number, (asked, taken) in enumerate(zip(asks, ready)) if asked and taken}
+        for number, passed in enumerate(self._passed):
+            if number in goes or not asks[number]:
+                passed.clear()
+                continue
+            twice = goes & passed
+            assert not twice, f"{self._names[number]} waits while {self._names[min(twice)]} goes twice"
+            passed |= goes
+
+    def reset(self) -> None:
+        for passed in self._passed:
+            passed.clear()

@@ -15,6 +15,10 @@ class Scoreboard:
     def empty(self) -> bool:
         return not self._expected
 
+    @property
+    def left(self) -> int:
+        return len(self._expected)
+
     def expect(self, item) -> None:
         """A dict, or a NamedTuple with the fields' names."""
         self._expected.append(_as_dict(item))

@@ -17,7 +17,15 @@ def random_descriptor(bench: Bench) -> dict:
         "tiles_per_block": tiles, "columns": tiles * rng.choice((1, 1, 2, 3)) if tiles < 16 else tiles,
         "row_bytes": row_bytes, "pitch_bytes": rng.choice((0, 64, 333, 4096, rng.getrandbits(32))), "base": base,
         "limit": min(base + rng.choice((1000, 1 << 20, 1 << 36)), (1 << t.address_bits) - 1)}
-    if rng.random() < 0.2:
+    fate = rng.random()
+    if fate < 0.1:  # many columns
+        chosen |= {"columns": rng.randrange(tiles, 1 << 10), "row_bytes": rng.randint(1, 70)}
+    elif fate < 0.2:  # long ones
+        chosen |= {"columns": tiles, "row_bytes": rng.randrange(1, 1 << 13)}
+    if rng.random() < 0.5:  # the block's end is near the region's
+        chosen["limit"] = min(base + chosen["pitch_bytes"] * (chosen["columns"] - 1) + chosen["row_bytes"]
+                              + rng.randint(-70, 70), (1 << t.address_bits) - 1)
+    if rng.random() < 0.15:
         chosen |= rng.choice(({"kind": 0}, {"kind": 1}, {"kind": 3}, {"row_bytes": 0}, {"columns": 0}))
     return chosen
 
@@ -53,7 +61,7 @@ async def random_blocks(bench: Bench) -> None:
     commands = StreamDriver(bench, "command", on_accept=accepted)
     StreamMonitor(bench, "lines", lines.check)
     PulseMonitor(bench, "error", lambda error: errors.check({"code": error["code"], **error["details"]}))
-    for _ in range(15):
+    for _ in range(10):
         region = rng.randrange(len(descriptors))
         around = rng.choice((descriptors[region]["base"], descriptors[region]["base"], descriptors[region]["limit"],
                              1 << t.address_bits))

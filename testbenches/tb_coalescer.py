@@ -10,11 +10,15 @@ from .monitors import CycleMonitor, StreamMonitor
 def accesses(bench, count: int) -> list[dict]:
     """Runs of the same key, so that merging, overflow and key changes all happen."""
     rng, items, most = bench.rng, [], (1 << bench.geometry.channel.amount_bits) - 1
+    t, key = bench.geometry.tracker, {"wg": 0, "wf": 0, "region": 0}
     while len(items) < count:
-        key = {"wg": rng.randrange(3), "wf": rng.randrange(2), "region": rng.randrange(1, 3)}
+        # Another key by one field, often by one bit.
+        field, bits = rng.choice((("wg", t.wg_bits), ("wf", t.wf_bits), ("region", bench.geometry.dma.region_bits)))
+        key = key | {field: rng.choice((key[field] ^ 1 << rng.randrange(bits), rng.getrandbits(bits)))}
+        base = rng.getrandbits(t.address_bits)
         for _ in range(rng.choice((1, 2, 5, 60))):
-            items.append({"address": rng.getrandbits(bench.geometry.tracker.address_bits), **key,
-                          "amount": rng.choice((1, 32, 64, 64, most)), "source": rng.randrange(3)})
+            items.append({"address": base ^ rng.getrandbits(t.address_bits) >> rng.randrange(t.address_bits), **key,
+                          "amount": rng.choice((1, 32, 64, rng.randint(1, most), most)), "source": rng.randrange(3)})
     return items
 
 

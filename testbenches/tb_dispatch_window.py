@@ -49,7 +49,11 @@ class Environment:
             name = model.completed(completion["wg"])
             self.unexpected = (name, completion["wg"]) if name else None
         if wrong:
-            self.errors.expect({"code": ERRORS[wrong[0].lower()], "wg": wrong[1]})
+            self._expect(wrong)
+
+    def _expect(self, wrong: tuple[str, int]) -> None:
+        name, wg = wrong
+        self.errors.expect({"code": ERRORS[name.lower()], "details": {"address": 0, "region": 0, "wf": 0, "wg": wg}})
 
     def reset(self) -> None:
         pass
@@ -63,7 +67,7 @@ class Environment:
         self.bench.set("restart", 0)
         self.errors.reset()
         if self.unexpected:  # of the cycle before: still reported
-            self.errors.expect({"code": ERRORS[self.unexpected[0].lower()], "wg": self.unexpected[1]})
+            self._expect(self.unexpected)
         self.unexpected = None
         self.model.restart()
         self.model.downstream_head = 0
@@ -74,23 +78,22 @@ def workgroups(bench: Bench, count: int, wrong: float) -> Iterator[dict]:
     for wg in range(count):
         if rng.random() < wrong:  # another than the next
             yield {"wg": (wg + rng.choice((-1, 1))) % (1 << t.wg_bits), "tiles": 1}
-        yield {"wg": wg, "tiles": rng.choice((0, 1, 1 << t.wf_bits, (2 << t.wf_bits) - 1))}
+        yield {"wg": wg, "tiles": rng.choice((0, 1, 1 << t.wf_bits, rng.randrange(2 << t.wf_bits)))}
 
 
 @rounds(12)
 async def random_workgroups(bench: Bench) -> None:
     rng, t = bench.rng, bench.geometry.tracker
     window = rng.choice((1, 3, t.window_slots, (2 << t.wg_bits) - 1))
-    shift = rng.randrange(min(window, t.window_slots))
+    shift = rng.choice((rng.randrange(min(window, t.window_slots)), rng.randrange(1 << t.wg_bits)))
     model = DispatchWindowModel(t, window, shift, enable_downstream=rng.random() < 0.5)
     for name in ("window", "shift", "enable_downstream"):
         bench.set(name, int(getattr(model, name)))
-    wrong, count = rng.choice((0.0, 0.05)), min(100, 1 << t.wg_bits)
+    wrong, count = rng.choice((0.0, 0.05)), min(rng.choice((100, 300)), 1 << t.wg_bits)
     environment = Environment(bench, model, wrong)
     environment.downstream_end = count + shift
     driver = StreamDriver(bench, "dispatch")
-    PulseMonitor(bench, "error", lambda error, e=environment: e.errors.check(
-        {"code": error["code"], "wg": error["details"]["wg"]}))
+    PulseMonitor(bench, "error", environment.errors.check)
     for _ in range(3):  # kernels; all but the last are cut short
         driver.send_all(workgroups(bench, count, wrong))
         await bench.cycle(t.window_slots + rng.randint(1, 100))

@@ -4,14 +4,15 @@ from sim_models.reference.dma_table import DmaTableModel, Trigger
 
 from .bench import Bench, rounds
 from .drivers import StreamDriver
-from .monitors import StreamMonitor
+from .monitors import CycleMonitor, StreamMonitor
 from .scoreboard import Scoreboard
 
 
 def make_tiles(bench: Bench, per_region: list[int], workgroups: int) -> list[Trigger]:
     """As the dispatch window lets tiles come: at most `window_slots` workgroups open, any order inside."""
     rng, t = bench.rng, bench.geometry.tracker
-    waiting, open_tiles, order = list(range(workgroups)), {}, []
+    first = rng.randrange(1 << t.wg_bits)
+    waiting, open_tiles, order = list(range(first, first + workgroups)), {}, []
     while waiting or open_tiles:
         while waiting and waiting[0] < min(open_tiles, default=waiting[0]) + t.window_slots:
             wg, region = waiting.pop(0), rng.randrange(1, len(per_region))
@@ -39,6 +40,21 @@ async def random_tiles(bench: Bench) -> None:
         if command:
             commands.expect(command)
 
+    most = 0
+
+    def compare() -> None:
+        """Of the accepted tiles one may be in the pipeline."""
+        nonlocal most
+        level, complete = bench.get("ready_level"), commands.left
+        assert complete - 1 <= level <= complete, f"{level} commands wait, {complete} blocks are complete"
+        assert bench.get("busy") or not complete
+        assert bench.get("ready_high_water") == most
+        most = max(most, level)
+
+    for cycle in range(bench.geometry.tracker.window_slots << (bench.geometry.tracker.wf_bits - 1)):
+        assert bench.get("busy") and not bench.get("triggers.ready"), f"cycle {cycle} of the sweep"
+        await bench.cycle()
+    CycleMonitor(bench, compare)
     triggers = StreamDriver(bench, "triggers", on_accept=accepted)
     StreamMonitor(bench, "commands", commands.check)
     triggers.send_all(tile._asdict() for tile in make_tiles(bench, per_region, 60))
@@ -46,5 +62,7 @@ async def random_tiles(bench: Bench) -> None:
         assert not model.incomplete() and not bench.get("busy") and not bench.get("ready_level")
         assert 0 < bench.get("ready_high_water") <= bench.geometry.dma.ready_commands
         bench.set("clear_high_water", 1)
-        await bench.cycle(2)
+        await bench.cycle()
+        most = 0
+        await bench.cycle()
         assert not bench.get("ready_high_water")

@@ -4,25 +4,51 @@ from sim_models.reference.line_router import LineRouterModel
 
 from .bench import Bench, rounds
 from .drivers import StreamDriver
-from .monitors import StreamMonitor
+from .monitors import CycleMonitor, StreamMonitor
+from .pauses import never
+
+
+def line(bench: Bench, engine: int, address: int) -> dict:
+    """Every bit at random that does not say where it comes from and goes to."""
+    rng, g = bench.rng, bench.geometry
+    return {"address": address, "bytes": rng.randrange(128), "op": rng.randrange(4), "source": rng.randrange(4),
+            "region": rng.randrange(g.dma.regions), "wf": engine % (1 << g.tracker.wf_bits),
+            "wg": rng.getrandbits(g.tracker.wg_bits)}
 
 
 @rounds(8)
 async def random_lines(bench: Bench) -> None:
     rng, g, model = bench.rng, bench.geometry, LineRouterModel(bench.geometry)
+    CycleMonitor(bench, lambda: check_busy(bench, model))
     engines = [StreamDriver(bench, name, on_accept=lambda line, e=e: model.accept(e, line))
                for e, name in enumerate(bench.elements("lines"))]
 
     def leave(line: dict, channel: int) -> None:
-        assert model.leave(channel, line) == line["wf"]
+        assert model.leave(channel, line) % (1 << g.tracker.wf_bits) == line["wf"]
 
     channels = [StreamMonitor(bench, name, on_item=lambda line, c=c: leave(line, c))
                 for c, name in enumerate(bench.elements("channels"))]
     bits = rng.choice((8, 12, g.tracker.address_bits))  # 8: all lines for few channels
     for engine, driver in enumerate(engines):
-        driver.send_all({"address": rng.getrandbits(bits), "bytes": rng.randint(1, 64), "op": 0, "source": 2,
-                         "region": rng.randrange(g.dma.regions), "wf": engine, "wg": n % (1 << g.tracker.wg_bits)}
-                        for n in range(100))
+        driver.send_all(line(bench, engine, rng.getrandbits(bits)) for _ in range(100))
     if await bench.run(lambda: all(driver.idle for driver in engines) and not model.inside(), 20_000):
         assert sum(len(channel.items) for channel in channels) == 100 * len(engines)
-        assert not bench.get("busy")
+
+
+def check_busy(bench: Bench, model: LineRouterModel) -> None:
+    assert bench.get("busy") == bool(model.inside())
+
+
+@rounds(2)
+async def engines_take_turns_at_one_channel(bench: Bench) -> None:
+    """Then the channel takes a line in every cycle, each engine's every so many."""
+    count, served = 40, []
+    engines = [StreamDriver(bench, name, never()) for name in bench.elements("lines")]
+    for name in bench.elements("channels"):
+        StreamMonitor(bench, name, lambda item: served.append(item["wf"]), never())
+    for engine, driver in enumerate(engines):
+        driver.send_all(line(bench, engine, bench.rng.randrange(64)) for _ in range(count))
+    if bench.cut is None:
+        await bench.until(lambda: len(served) == count * len(engines), count * len(engines) + 4)
+        turns = [served[start:start + len(engines)] for start in range(0, len(served), len(engines))]
+        assert all(sorted(turn) == list(range(len(engines))) for turn in turns[1:-1]), served

@@ -18,13 +18,19 @@ class Tracker:
         self.blocked = 0  # updates that found their set full
         self.bench, self.geometry = bench, bench.geometry.tracker
         largest = (1 << self.geometry.count_bits) - 1
-        # Region 1 is not tracked, 2 has no threshold, 3 the largest; from 4 on short tiles.
-        short = (min(largest, 40 * tiles) for tiles in range(1, bench.geometry.dma.regions - 3))
+        # One of kind 1 is not tracked, 2 has no threshold, 3 the largest; from 4 on short tiles.
+        short = (min(largest, bench.rng.randrange(40 * tiles, 40 * tiles + 40))
+                 for tiles in range(1, bench.geometry.dma.regions - 3))
         self.thresholds = [None, None, 0, largest, *short]
-        for region, threshold in enumerate(self.thresholds):
-            bench.set(f"thresholds[{region}]", threshold or 0)
-            bench.set(f"tracked[{region}]", threshold is not None)
-        self.model = TrackerModel(self.geometry, self.thresholds)
+        others = range(1, len(self.thresholds))
+        self.regions = [0, *bench.rng.sample(others, len(others))]  #: of each kind
+        table = [None] * len(self.thresholds)
+        for region, threshold in zip(self.regions, self.thresholds):
+            table[region] = threshold
+            unused = bench.rng.randrange(largest)
+            bench.set(f"thresholds[{region}]", unused if threshold is None else threshold)
+            bench.set(f"tracked[{region}]", threshold is not None if region else bench.rng.getrandbits(1))
+        self.model = TrackerModel(self.geometry, table)
         self.triggers, self.errors = Scoreboard("triggers"), Scoreboard("errors")
         self.updates = StreamDriver(bench, "updates", on_accept=self.accepted)
         self.output = StreamMonitor(bench, "triggers", self.triggers.check)
@@ -41,9 +47,9 @@ class Tracker:
             details = {name: item[name] for name in ("address", "region", "wf", "wg")}
             self.errors.expect({"code": ERRORS[outcome.error.lower()], "details": details})
 
-    def update(self, wg: int, wf: int, region: int, amount: int) -> dict:
+    def update(self, wg: int, wf: int, kind: int, amount: int) -> dict:
         return {"address": self.bench.rng.getrandbits(self.geometry.address_bits), "amount": amount,
-                "source": self.bench.rng.randrange(3), "region": region, "wf": wf, "wg": wg}
+                "source": self.bench.rng.randrange(3), "region": self.regions[kind], "wf": wf, "wg": wg}
 
     def traffic(self, count: int) -> list[dict]:
         """Updates that never find a full set; most tiles end at their threshold, some beyond it."""
@@ -56,22 +62,22 @@ class Tracker:
             row, tiles = rng.choice(list(rows.items()))
             wf, wg = rng.randrange(1 << t.wf_bits), row + t.sets * rng.randrange(1 << (t.wg_bits - t.set_bits))
             if len(tiles) == t.ways or (tiles and rng.random() < 0.6):
-                (wg, wf), (region, left) = rng.choice(list(tiles.items()))
+                (wg, wf), (kind, left) = rng.choice(list(tiles.items()))
             elif (wg, wf) in tiles:
                 continue
             else:
-                region = rng.randrange(3, len(self.thresholds))
-                left = self.thresholds[region]
+                kind = rng.randrange(3, len(self.thresholds))
+                left = self.thresholds[kind]
             fate = rng.random()
             if fate < 0.05:
                 items.append(self.update(wg, wf, rng.randrange(3), 1))
                 continue
             excess = rng.randrange(1, 3) if fate < 0.15 else 0
             amount = min(most, left + excess if fate < 0.5 else rng.randint(1, left))
-            tiles[wg, wf] = region, left - amount
+            tiles[wg, wf] = kind, left - amount
             if left <= amount:
                 del tiles[wg, wf]
-            items.append(self.update(wg, wf, region, amount))
+            items.append(self.update(wg, wf, kind, amount))
         return items
 
 
@@ -93,8 +99,8 @@ async def back_to_back_updates_of_one_entry(bench: Bench) -> None:
     tracker = Tracker(bench)
     tracker.updates.pause = tracker.output.pause = never()
     CycleMonitor(bench, lambda: cycles.append(tracker.updates.accepted))
-    region, wg = len(tracker.thresholds) - 1, bench.rng.getrandbits(tracker.geometry.wg_bits)
-    items = [tracker.update(wg, 1, region, 1) for _ in range(3 * tracker.thresholds[region])]
+    kind, wg = len(tracker.thresholds) - 1, bench.rng.getrandbits(tracker.geometry.wg_bits)
+    items = [tracker.update(wg, 1, kind, 1) for _ in range(3 * tracker.thresholds[kind])]
     tracker.updates.send_all(items)
     await bench.run(lambda: tracker.updates.idle and tracker.triggers.empty, 5_000)
     assert tracker.triggers.matched == 3

@@ -1,25 +1,55 @@
-"""TriggerMerge: every trigger once, each bank's in its order."""
+"""TriggerMerge: every trigger once, each bank's in its order, at full rate and in turn."""
 
 from sim_models.reference.trigger_merge import MergeModel
 
 from .bench import Bench, rounds
 from .drivers import StreamDriver
-from .monitors import StreamMonitor
+from .monitors import StreamMonitor, TurnMonitor
+from .pauses import never
+
+
+class Merge:
+    """The block between its drivers and monitor; the low bits of a trigger's address are the bank's number."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.names = bench.elements("triggers")
+        self.model, self._bench = MergeModel(len(self.names)), bench
+        self.drivers = [StreamDriver(bench, name, on_accept=lambda item, b=b: self.model.accepted(b, item))
+                        for b, name in enumerate(self.names)]
+        self.merged = StreamMonitor(bench, "merged", on_item=self._deliver)
+        TurnMonitor(bench, self.names)
+
+    def _deliver(self, item: dict) -> None:
+        assert self.model.delivered(item) == item["address"] % len(self.names)
+
+    def send(self, count: int) -> None:
+        """To every bank, every other bit at random."""
+        rng, g = self._bench.rng, self._bench.geometry
+        addresses = (1 << g.tracker.address_bits) // len(self.names)
+        for bank, driver in enumerate(self.drivers):
+            driver.send_all({"address": rng.randrange(addresses) * len(self.names) + bank,
+                             "region": rng.randrange(g.dma.regions), "wf": rng.getrandbits(g.tracker.wf_bits),
+                             "wg": rng.getrandbits(g.tracker.wg_bits)} for _ in range(count))
+
+    @property
+    def idle(self) -> bool:
+        return all(driver.idle for driver in self.drivers) and not self.model.waiting
 
 
 @rounds(8)
 async def random_triggers(bench: Bench) -> None:
-    names = bench.elements("triggers")
-    model, t = MergeModel(len(names)), bench.geometry.tracker
-    drivers = [StreamDriver(bench, name, on_accept=lambda item, b=b: model.accepted(b, item))
-               for b, name in enumerate(names)]
+    merge = Merge(bench)
+    merge.send(100)
+    if await bench.run(lambda: merge.idle, 20_000):
+        assert len(merge.merged.items) == 100 * len(merge.names)
+        assert all(bench.get(f"{name}.ready") for name in merge.names), "ready waits for valid"
 
-    def deliver(item: dict) -> None:
-        assert model.delivered(item) == item["address"] % len(names)
 
-    merged = StreamMonitor(bench, "merged", on_item=deliver)
-    for bank, driver in enumerate(drivers):
-        driver.send_all({"address": n * len(names) + bank, "region": n % bench.geometry.dma.regions,
-                         "wf": n % (1 << t.wf_bits), "wg": bench.rng.getrandbits(t.wg_bits)} for n in range(100))
-    if await bench.run(lambda: all(driver.idle for driver in drivers) and not model.waiting, 20_000):
-        assert len(merged.items) == 100 * len(names)
+@rounds(2)
+async def one_trigger_per_cycle(bench: Bench) -> None:
+    merge = Merge(bench)
+    for stream in (*merge.drivers, merge.merged):
+        stream.pause = never()
+    merge.send(60)
+    if bench.cut is None:
+        await bench.until(lambda: merge.idle, 60 * len(merge.names) + 2)

@@ -53,7 +53,11 @@ class Spec:
             self._fragment = Fragment.get(self.design, None)
         finally:
             sys.setprofile(previous)
-        self.m.submodules.dut = _Elaborated(self._fragment)
+        self.m.submodules.dut = self._hardware()
+
+    def _hardware(self) -> Elaboratable:
+        """What drives the design's outputs."""
+        return _Elaborated(self._fragment)
 
     # What a specification reads.
 

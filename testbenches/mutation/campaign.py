@@ -1,0 +1,140 @@
+"""What becomes of a block's mutants: caught by the testbench, proved equivalent, caught by a proof, or survivors.
+
+Each answer is kept in a file as it comes: a campaign that was interrupted goes on where it was.
+"""
+
+import json
+import os
+import time
+import tomllib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+
+from rtl.geometry import Geometry
+from sim_models.cosim.cache import digest
+
+from ..geometries import GEOMETRIES
+from .equivalence import compare
+from .model import Mutant, make_model
+from .proofs import prove
+from .simulate import simulate
+
+ROOT = Path(__file__).resolve().parents[2]
+_FOLDER = ROOT / "build" / "mutation"
+_HARMLESS = Path(__file__).with_name("harmless.toml")
+GEOMETRY = "small"
+
+#: What the testbench is given: one seed for all mutants; for those that pass it, other seeds and longer runs.
+_FIRST_SEEDS, _FIRST_LENGTH = (1,), 1
+_MORE_SEEDS, _MORE_LENGTH = (2, 3, 4), 3
+_EQUIVALENCE_S, _PROOF_S = 20, 30
+
+
+@dataclass(frozen=True)
+class Fate:
+    """`what`: test, proof, equivalent, or survivor."""
+
+    block: str
+    mutant: Mutant
+    what: str
+    by: str  #: the test or claim that failed; of a survivor, why it cannot matter, if harmless.toml says so
+    how: str  #: the failure's first line
+
+    def to_json(self) -> dict:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Harmless:
+    block: str
+    text: str
+    why: str
+    signal: str = ""  #: without the bit
+    modes: tuple[str, ...] = ()
+
+    def covers(self, block: str, mutant: Mutant) -> bool:
+        return (self.block == block and self.text == mutant.text
+                and self.signal in ("", mutant.signal.partition("[")[0])
+                and (not self.modes or mutant.mode in self.modes))
+
+
+@cache
+def harmless() -> list[Harmless]:
+    entries = tomllib.loads(_HARMLESS.read_text(encoding="utf-8")).get("mutant", [])
+    return [Harmless(**{key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()})
+            for entry in entries]
+
+
+@cache
+def _sources() -> str:
+    """What decides whether a mutant is caught, besides the netlist."""
+    files = sorted([*(ROOT / "testbenches").rglob("*.py"), *(ROOT / "sim_models" / "reference").glob("*.py")])
+    return digest(*(path.read_text(encoding="utf-8") for path in files))
+
+
+def fates(block: str, count: int, seed: int, step: Callable[[str, int, int], None],
+          geometry: Geometry = GEOMETRIES[GEOMETRY]) -> list[Fate]:
+    """Calls `step(what is done, mutants that have their answer, mutants)`."""
+    step("building", 0, count)
+    model = make_model(block, geometry, count, seed)
+    folder = _FOLDER / f"{block}-{digest(model.key, repr(geometry), _sources())}"
+    found: dict[int, Fate] = {}
+
+    def left() -> list[Mutant]:
+        return [mutant for mutant in model.mutants if mutant.number not in found]
+
+    def test(name: str, seeds: tuple[int, ...], length: int) -> None:
+        numbers = [mutant.number for mutant in left()]
+        with ThreadPoolExecutor(1) as pool:
+            running = pool.submit(simulate, model, geometry, numbers, seeds, length, folder / name)
+            while not running.done():
+                time.sleep(0.2)
+                answered = sum((folder / name / f"{number}.json").exists() for number in numbers)
+                step(name, len(found) + answered, len(model.mutants))
+        for mutant in left():
+            told = running.result()[mutant.number]
+            if told["test"]:
+                found[mutant.number] = Fate(block, mutant, "test", told["test"], told["how"])
+
+    def each(name: str, ask: Callable[[Mutant], Fate | None]) -> None:
+        (folder / name).mkdir(parents=True, exist_ok=True)
+
+        def answer(mutant: Mutant) -> Fate | None:
+            kept = folder / name / f"{mutant.number}.json"
+            if not kept.exists():
+                fate = ask(mutant)
+                kept.write_text(json.dumps(fate and [fate.what, fate.by, fate.how]))
+            told = json.loads(kept.read_text())
+            return told and Fate(block, mutant, *told)
+
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            for done, fate in enumerate(pool.map(answer, left()), start=1):
+                step(name, len(found) + done, len(model.mutants))
+                if fate:
+                    found[fate.mutant.number] = fate
+
+    def equivalent(mutant: Mutant) -> Fate | None:
+        told = compare(model, mutant, _EQUIVALENCE_S)
+        return Fate(block, mutant, "equivalent", "", "") if told.verdict == "equal" else None
+
+    def proved(mutant: Mutant) -> Fate | None:
+        claim = prove(model, geometry, mutant, folder / "proofs", _PROOF_S)
+        return Fate(block, mutant, "proof", claim, "") if claim else None
+
+    test("tests", _FIRST_SEEDS, _FIRST_LENGTH)
+    each("equivalence", equivalent)
+    test("longer tests", _MORE_SEEDS, _MORE_LENGTH)
+    each("proofs", proved)
+    for mutant in left():
+        why = next((entry.why for entry in harmless() if entry.covers(block, mutant)), "")
+        found[mutant.number] = Fate(block, mutant, "survivor", why, "")
+    return [found[mutant.number] for mutant in model.mutants]
+
+
+def share(fates: list[Fate]) -> float:
+    """Of the mutants that are not proved equivalent, those caught."""
+    counted = [fate for fate in fates if fate.what != "equivalent"]
+    return sum(fate.what != "survivor" for fate in counted) / len(counted) if counted else 1.0

@@ -1,0 +1,121 @@
+"""Is a mutant the same machine? Both netlists side by side, from their initial state and with equal inputs in every
+cycle, resets included: property-directed reachability (ABC's `pdr`, inside PyPI's Yosys) either proves that no output
+ever differs, for runs of any length, or finds a run in which one does."""
+
+import re
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from amaranth.asserts import Initial
+from amaranth.back import rtlil
+from amaranth.hdl import Cat, Const, Instance, Module, Signal
+from amaranth.hdl._ir import PortDirection
+
+from sim_models.area.yosys import run_yosys
+
+from .model import SELECT, SELECT_BITS, Model, Mutant
+
+_SCRIPT = """\
+read_rtlil original.il
+rename {block} original
+read_rtlil mutated.il
+rename {block} mutated
+setattr -mod -unset top *
+read_rtlil both.il
+hierarchy -top both
+flatten
+setattr -unset init w:*
+memory_map
+setundef -undriven -init -zero
+opt -full
+async2sync
+dffunmap
+formalff -clk2ff
+opt -fast
+simplemap
+techmap
+opt -fast
+aigmap
+opt_clean
+setundef -undriven -zero
+write_aiger -zinit -miter both.aig
+design -reset
+read_rtlil any.il
+abc -script prove.abc
+"""
+#: ABC needs a design to work on, and gets it back.
+_ANY = """\
+module \\any
+  wire input 1 \\a
+  wire output 2 \\b
+  cell $_NOT_ \\n
+    connect \\A \\a
+    connect \\Y \\b
+  end
+end
+"""
+#: Equal registers are merged first, which proves most; what is left is searched.
+_PROVE = """\
+backup
+read_aiger both.aig
+scorr
+write_aiger merged.aig
+dprove
+write_status merged.txt
+read_aiger merged.aig
+pdr -T {seconds}
+write_status searched.txt
+restore
+"""
+_MEANING = {"snl_UNSAT": "equal", "snl_SAT": "differs"}
+_PORT = re.compile(r"^  wire (?:width (\d+) )?(input|output) \d+ \\(\S+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    verdict: str  #: equal, differs, or unknown when the time was up
+    cycles: int  #: of the run found in which an output differs, or until the proof closed
+
+
+def compare(model: Model, mutant: Mutant, seconds: int) -> Comparison:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for file in ("original.il", "mutated.il"):
+            shutil.copy(model.folder / file, folder)
+        (folder / "both.il").write_text(_both((folder / "original.il").read_text(), mutant.number))
+        (folder / "any.il").write_text(_ANY)
+        (folder / "prove.abc").write_text(_PROVE.format(seconds=seconds))
+        run_yosys(_SCRIPT.format(block=model.block), folder)
+        told = [(folder / f"{file}.txt").read_text().split() for file in ("merged", "searched")]
+        verdicts = {_MEANING.get(words[0], "unknown"): int(words[1]) for words in told}
+        verdict = next((word for word in _MEANING.values() if word in verdicts), "unknown")
+        return Comparison(verdict, verdicts.get(verdict, 0))
+
+
+def _both(original: str, number: int) -> str:
+    """A module with the block and its mutant. In the first cycle both are reset; `differ` counts from the second."""
+    m, ports = Module(), {}
+    differ, reset = Signal(), Signal()
+    sides = {"original": {}, "mutated": {"i_" + SELECT: Const(number, SELECT_BITS)}}
+    unequal = []
+    for width, direction, name in _PORT.findall(original):
+        if name == "rst":
+            ports[name] = (reset, PortDirection.Input)
+            for side in sides.values():
+                side["i_rst"] = reset | Initial()
+        elif direction == "input":
+            value = Signal(int(width or 1))
+            ports[name] = (value, PortDirection.Input)
+            for side in sides.values():
+                side["i_" + name] = value
+        else:
+            for side in sides.values():
+                side["o_" + name] = Signal(int(width or 1))
+            unequal.append(sides["original"]["o_" + name] != sides["mutated"]["o_" + name])
+    for name, side in sides.items():
+        m.submodules[name] = Instance(name, **side)
+    m.d.comb += differ.eq(Cat(unequal).any() & ~Initial())
+    ports["differ"] = (differ, PortDirection.Output)
+    return rtlil.convert(m, name="both", ports=ports, emit_src=False)

@@ -1,0 +1,71 @@
+"""A block's properties against its mutants: is there a run from reset that violates a claim?"""
+
+import shutil
+from pathlib import Path
+
+from amaranth.hdl import Const, Elaboratable, Fragment, Instance, Value
+from amaranth.lib import data, wiring
+
+from rtl.blocks import BLOCKS
+from rtl.geometry import Geometry
+from sim_models.cosim.cache import digest
+
+from ..formal.campaign import PROPERTIES
+from ..formal.property import Property
+from ..formal.solver import check
+from ..formal.spec import Spec
+from .model import SELECT, SELECT_BITS, Model, Mutant
+
+
+class _OfNetlist(Spec):
+    """The same statements about a netlist: its ports are the design's, and what a specification reads from inside the
+    design is free. Only claims can be asserted of it, for only they are about ports."""
+
+    def __init__(self, design: wiring.Component, number: int, name: str, claim: str) -> None:
+        self._number, self._name = number, name
+        super().__init__(design, only=claim)
+
+    def _hardware(self) -> Elaboratable:
+        ports = {}
+        for path, member, value in self.design.signature.flatten(self.design):
+            if len(Value.cast(value)):
+                ports[("o_" if member.flow == wiring.Out else "i_") + "__".join(map(str, path))] = Value.cast(value)
+        ports |= {f"i_{name}": signal for name, signal in (("clk", self._sync.clk), ("rst", self._sync.rst))}
+        return Instance(self._name, **ports, **{f"i_{SELECT}": Const(self._number, SELECT_BITS)})
+
+    def inside(self, name: str, block: wiring.Component | None = None):
+        found = super().inside(name, block)
+        return self.any_sequence(found.shape()) if isinstance(found, Value | data.View) else found
+
+    def peek(self, memory, address):
+        return self.any_sequence(memory.shape)
+
+
+def prove(model: Model, geometry: Geometry, mutant: Mutant, folder: Path, seconds: int) -> str | None:
+    """The first claim that a run of the mutant violates. A claim counts if the block without a mutant keeps it in runs
+    of the same length. `folder` keeps what the solver said."""
+    for item in PROPERTIES:
+        if item.block != model.block or item.build is not None:
+            continue
+        names = _OfNetlist(BLOCKS[model.block](geometry), 0, model.block, "")
+        item.specify(names, geometry)
+        Fragment.get(names.m, None)  # it is used: Amaranth warns of what is not
+        for claim in sorted(names.claims):
+            if all(_verdict(model, geometry, item, claim, number, folder, seconds) == verdict
+                   for number, verdict in ((mutant.number, "fail"), (0, "pass"))):
+                return f"{item.name}: {claim}"
+    return None
+
+
+def _verdict(model: Model, geometry: Geometry, item: Property, claim: str, number: int, folder: Path,
+             seconds: int) -> str:
+    name = f"{item.slug}-{digest(claim)}-{number}"
+    kept = folder / f"{name}.txt"
+    if not kept.exists():
+        spec = _OfNetlist(BLOCKS[model.block](geometry), number, model.block, claim)
+        item.specify(spec, geometry)
+        design = spec.rtlil() + (model.folder / "whole.il").read_text()
+        verdict = check(design, folder / name, mode="bmc", depth=item.broken_depth, timeout_s=seconds)
+        shutil.rmtree(folder / name)
+        kept.write_text(verdict.status)
+    return kept.read_text()

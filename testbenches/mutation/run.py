@@ -1,0 +1,108 @@
+"""Runs the mutation campaign: `python -m testbenches.mutation.run tracker --count 100`; `make mutate` calls this."""
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from rtl.blocks import BLOCKS
+from sim_models.errors import Failure
+
+from .campaign import GEOMETRY, ROOT, Fate, fates, share
+
+REPORT = ROOT / "build" / "reports" / "mutation.json"
+TARGET = 0.98
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit code: 0 if in every block at least the target's share is caught, and each survivor is explained."""
+    parser = argparse.ArgumentParser(prog="python -m testbenches.mutation.run", description=__doc__.split(":")[0] + ".")
+    parser.add_argument("blocks", nargs="*", metavar="block", help=f"all without it; {', '.join(BLOCKS)}")
+    parser.add_argument("--count", type=int, default=60, help="mutants per block (60)")
+    parser.add_argument("--seed", type=int, default=1, help="which places are changed (1)")
+    parser.add_argument("--json", type=Path, default=REPORT, metavar="FILE", help=f"default: {REPORT}")
+    options = parser.parse_args(arguments)
+    unknown = [block for block in options.blocks if block not in BLOCKS]
+    if unknown or not 1 <= options.count < 1 << 16:
+        parser.error(f"there is no block {unknown[0]!r}; the blocks are {', '.join(BLOCKS)}" if unknown
+                     else "--count must be from 1 to 65535")
+    blocks, results, seconds = options.blocks or list(BLOCKS), {}, {}
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    console = Console(stderr=True)
+    start = time.monotonic()
+    try:
+        with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+            task = progress.add_task("", total=options.count * len(blocks))
+            for index, block in enumerate(blocks):
+                def step(what: str, done: int, mutants: int, block=block, index=index) -> None:
+                    progress.update(task, description=f"{block}: {what}", completed=options.count * (
+                        index + done / max(1, mutants)))
+
+                begun = time.monotonic()
+                results[block] = fates(block, options.count, options.seed, step)
+                seconds[block] = time.monotonic() - begun
+                console.print(_line(block, results[block], seconds[block]), highlight=False)
+    except KeyboardInterrupt:
+        console.print("interrupted; the same command goes on from here")
+        return 130
+    except Failure as failure:
+        console.print(f"{block}: {failure}", style="red", highlight=False)
+        return 1
+    total_s = time.monotonic() - start
+    _print(results, seconds, total_s)
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    options.json.write_text(json.dumps({
+        "geometry": GEOMETRY, "seed": options.seed, "seconds": round(total_s, 1),
+        "blocks": {block: _counts(told) | {"share": share(told), "seconds": round(seconds[block], 1)}
+                   for block, told in results.items()},
+        "mutants": [fate.to_json() for told in results.values() for fate in told]}, indent=1) + "\n", encoding="utf-8")
+    short = [block for block, told in results.items() if share(told) < TARGET]
+    unexplained = [fate for told in results.values() for fate in told if fate.what == "survivor" and not fate.by]
+    print(f"{sum(map(len, results.values()))} mutants in {total_s:.0f} s; written to {options.json}")
+    if short:
+        print(f"under {TARGET:.0%}: {', '.join(short)}")
+    if unexplained:
+        print(f"{len(unexplained)} survivors without a word in testbenches/mutation/harmless.toml")
+    return 1 if short or unexplained else 0
+
+
+def _counts(told: list[Fate]) -> dict[str, int]:
+    return {"mutants": len(told)} | {what: sum(fate.what == what for fate in told)
+                                     for what in ("test", "proof", "equivalent", "survivor")}
+
+
+def _line(block: str, told: list[Fate], seconds: float) -> str:
+    counts = _counts(told)
+    return (f"{block}: {counts['test'] + counts['proof']} of {counts['mutants'] - counts['equivalent']} caught, "
+            f"{counts['equivalent']} equivalent, {seconds:.0f} s")
+
+
+def _print(results: dict[str, list[Fate]], seconds: dict[str, float], total_s: float) -> None:
+    console = Console()
+    table = Table(title=f"Mutation (netlists at geometry {GEOMETRY!r})", title_justify="left", box=box.SIMPLE_HEAD)
+    table.add_column("block")
+    for heading in ("mutants", "by tests", "by proofs", "equivalent", "survive", "caught", "s"):
+        table.add_column(heading, justify="right")
+    for block, told in results.items():
+        table.add_row(block, *(str(value) for value in _counts(told).values()), f"{share(told):.1%}",
+                      f"{seconds[block]:.0f}")
+    everything = [fate for told in results.values() for fate in told]
+    table.add_section()
+    table.add_row("all", *(str(value) for value in _counts(everything).values()), f"{share(everything):.1%}",
+                  f"{total_s:.0f}")
+    console.print(table)
+    for fate in everything:
+        if fate.what == "survivor":
+            mutant = fate.mutant
+            console.print(f"survives: {fate.block} {mutant.place} (mutant {mutant.number})\n    {mutant.text}\n    "
+                          + (fate.by or "not explained"), highlight=False, markup=False, soft_wrap=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,106 @@
+"""The parts of `make mutate` on small blocks: mutants that must be caught, and one that is the same machine."""
+
+from dataclasses import replace
+
+import pytest
+
+from rtl.blocks import BLOCKS
+from sim_models.cosim.cocotb_run import CocotbFailure
+from testbenches.geometries import GEOMETRIES
+from testbenches.mutation import campaign, run
+from testbenches.mutation.campaign import Fate, Harmless, share
+from testbenches.mutation.equivalence import compare
+from testbenches.mutation.model import make_model
+from testbenches.mutation.proofs import prove
+from testbenches.mutation.simulate import simulate
+
+SMALL = GEOMETRIES["small"]
+
+
+@pytest.fixture(scope="module")
+def arbiter():
+    return make_model("arbiter", SMALL, 30, seed=1)
+
+
+def grant(model):
+    """A mutant that inverts, or keeps at 1, a grant."""
+    return next(mutant for mutant in model.mutants if mutant.signal.startswith("grant_") and mutant.mode != "const0")
+
+
+def test_mutants_say_where_they_are(arbiter):
+    assert len(arbiter.mutants) > 25
+    assert [mutant.number for mutant in arbiter.mutants] == list(range(1, len(arbiter.mutants) + 1))
+    named = [mutant for mutant in arbiter.mutants if mutant.file]
+    assert len(named) > 15 and all(mutant.text for mutant in named)
+    assert all(mutant.file.startswith("rtl/") for mutant in named)
+
+
+def test_a_composed_block_is_mutated_in_its_own_cells():
+    model = make_model("memory_channel", SMALL, 20, seed=1)
+    assert {mutant.file for mutant in model.mutants} <= {"", "rtl/memory_channel.py", "rtl/pointer_queue.py"}
+
+
+def test_the_testbench_catches_a_wrong_grant(arbiter, tmp_path):
+    wrong = grant(arbiter)
+    told = simulate(arbiter, SMALL, [wrong.number], [1], 1, tmp_path)[wrong.number]
+    assert told["test"] == "random_traffic" and told["how"].startswith("AssertionError")
+    (tmp_path / f"{wrong.number}.json").write_text('{"test": "kept"}')
+    assert simulate(arbiter, SMALL, [wrong.number], [1], 1, tmp_path)[wrong.number]["test"] == "kept"
+
+
+def test_a_testbench_that_fails_without_a_mutant_says_nothing(arbiter, tmp_path):
+    """Another geometry than the netlist's."""
+    with pytest.raises(CocotbFailure):
+        simulate(arbiter, GEOMETRIES["wide"], [1], [1], 1, tmp_path)
+
+
+def test_a_mutant_is_told_from_the_block(arbiter):
+    assert compare(arbiter, replace(arbiter.mutants[0], number=0), 20).verdict == "equal"
+    assert compare(arbiter, grant(arbiter), 20).verdict == "differs"
+
+
+def test_a_proof_catches_a_wrong_grant(arbiter, tmp_path):
+    assert "grant" in prove(arbiter, SMALL, grant(arbiter), tmp_path, 60)
+
+
+def fate(what, mutant=None, by=""):
+    return Fate("arbiter", mutant, what, by, "")
+
+
+def test_equivalent_mutants_do_not_count():
+    assert share([fate("test"), fate("proof"), fate("equivalent"), fate("survivor")]) == 2 / 3
+    assert share([fate("equivalent")]) == 1
+
+
+def test_a_survivor_fails_the_run_until_it_is_explained(arbiter, monkeypatch, capsys, tmp_path):
+    told = [fate("test", arbiter.mutants[0])] * 60 + [fate("survivor", arbiter.mutants[1])]
+    monkeypatch.setattr(run, "fates", lambda *_: told)
+    assert run.main(["arbiter", "--json", str(tmp_path / "report.json")]) == 1
+    assert "1 survivors without a word" in capsys.readouterr().out
+    told[-1] = fate("survivor", arbiter.mutants[1], "nobody can see it")
+    assert run.main(["arbiter", "--json", str(tmp_path / "report.json")]) == 0
+    assert "nobody can see it" in capsys.readouterr().out
+    told += told[-1:]
+    assert run.main(["arbiter", "--json", str(tmp_path / "report.json")]) == 1
+    assert "under 98%: arbiter" in capsys.readouterr().out
+
+
+def test_an_explanation_covers_what_it_names(arbiter):
+    mutant = replace(arbiter.mutants[0], signal="held[3]", mode="inv", text="held = Signal()")
+    assert Harmless("arbiter", "held = Signal()", "because").covers("arbiter", mutant)
+    assert Harmless("arbiter", "held = Signal()", "because", "held", ("inv",)).covers("arbiter", mutant)
+    assert not Harmless("arbiter", "held = Signal()", "because", "hel").covers("arbiter", mutant)
+    assert not Harmless("arbiter", "held = Signal()", "because", "held", ("const0",)).covers("arbiter", mutant)
+    assert not Harmless("tracker", "held = Signal()", "because").covers("arbiter", mutant)
+
+
+def test_explanations_name_lines_that_exist():
+    sources = "\n".join(path.read_text() for path in (campaign.ROOT / "rtl").rglob("*.py"))
+    assert not [entry for entry in campaign.harmless() if entry.block not in BLOCKS or entry.text not in sources]
+    assert all(entry.why for entry in campaign.harmless())
+
+
+def test_an_unknown_block_is_refused(capsys):
+    with pytest.raises(SystemExit):
+        run.main(["trackr"])
+    assert "there is no block 'trackr'" in capsys.readouterr().err
