@@ -85,7 +85,7 @@ def workgroups(bench: Bench, count: int, wrong: float) -> Iterator[dict]:
 async def random_workgroups(bench: Bench) -> None:
     rng, t = bench.rng, bench.geometry.tracker
     window = rng.choice((1, 3, t.window_slots, (2 << t.wg_bits) - 1))
-    shift = rng.choice((rng.randrange(min(window, t.window_slots)), rng.randrange(1 << t.wg_bits)))
+    shift = rng.choice((rng.randrange(min(window, t.window_slots)), rng.randrange(min(256, 1 << t.wg_bits))))
     model = DispatchWindowModel(t, window, shift, enable_downstream=rng.random() < 0.5)
     for name in ("window", "shift", "enable_downstream"):
         bench.set(name, int(getattr(model, name)))

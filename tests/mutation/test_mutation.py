@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from amaranth.hdl import Fragment
 
 from rtl.blocks import BLOCKS
 from sim_models.cosim.cocotb_run import CocotbFailure
@@ -10,7 +11,7 @@ from testbenches.geometries import GEOMETRIES
 from testbenches.mutation import campaign, run
 from testbenches.mutation.campaign import Fate, Harmless, share
 from testbenches.mutation.equivalence import compare
-from testbenches.mutation.model import make_model
+from testbenches.mutation.model import blocks_inside, make_model
 from testbenches.mutation.proofs import prove
 from testbenches.mutation.simulate import simulate
 
@@ -35,9 +36,9 @@ def test_mutants_say_where_they_are(arbiter):
     assert all(mutant.file.startswith("rtl/") for mutant in named)
 
 
-def test_a_composed_block_is_mutated_in_its_own_cells():
-    model = make_model("memory_channel", SMALL, 20, seed=1)
-    assert {mutant.file for mutant in model.mutants} <= {"", "rtl/memory_channel.py", "rtl/pointer_queue.py"}
+def test_blocks_in_a_block_are_left_out():
+    fragment = Fragment.get(BLOCKS["memory_channel"](SMALL), None)
+    assert set(blocks_inside(fragment, ("top",))) == {"top.arbiter", "top.guard", "top.coalescer"}
 
 
 def test_the_testbench_catches_a_wrong_grant(arbiter, tmp_path):
