@@ -3,7 +3,8 @@
 In the first half of a cycle the clock is low: inputs change, and combinational outputs settle. Then everybody samples,
 and the clock rises. No testbench depends on the order of events within one instant, so all simulators agree.
 
-The folder named by $T3_BENCH holds `ports.json` (a PortMap) and `run.json` (geometry and length).
+The folder named by $T3_BENCH holds `ports.json` (a PortMap) and `run.json` (geometry, length, and of which test and
+round all ports are recorded).
 """
 
 import json
@@ -20,7 +21,7 @@ from cocotb.triggers import Timer
 from rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, TrackerGeometry
 from sim_models.cosim.ports import RESET, Port, PortMap
 
-from . import pauses
+from . import failure, pauses
 
 _HALF_PERIOD_PS = 500  # the 1 GHz memory clock
 
@@ -87,9 +88,11 @@ class Bench:
     """Everything between a testbench and its design. Starts with all inputs 0, in reset."""
 
     def __init__(self, dut) -> None:
-        folder = Path(os.environ["T3_BENCH"])
+        self.folder = folder = Path(os.environ["T3_BENCH"])
         run = json.loads((folder / "run.json").read_text())
         ports = PortMap.load(folder / "ports.json")
+        self._ports, self._recorded = ports, run["record"]
+        self.samples: failure.Samples | None = None  #: of a round whose failure is to be explained
         self.geometry = Geometry(TrackerGeometry(**run["geometry"]["tracker"]),
                                  ChannelGeometry(**run["geometry"]["channel"]), DmaGeometry(**run["geometry"]["dma"]))
         self.length: int = run["length"]
@@ -99,8 +102,9 @@ class Bench:
         self.cut: int | None = None  #: cycles after which a reset comes, see `rounds`
         self.reached: Counter[str] = Counter()
         self.now = 0  #: cycles since the test began
+        self.moved: int | None = None  #: cycle in which an item last moved through a stream
         self._signals = {port.name: Signal(port, getattr(dut, port.verilog)) for port in ports}
-        self._clock = getattr(dut, ports.clock)
+        self._clock, self._low = getattr(dut, ports.clock), False
         self._agents: list[Agent] = []
         for name in ports.inputs:
             self[name].write(0)
@@ -132,6 +136,12 @@ class Bench:
         """Note that a point of the test's coverage was reached."""
         self.reached[point] += happened
 
+    def record(self, test: str) -> None:
+        """Keep what the ports show, if it is this round of this test that failed before."""
+        wanted = self._recorded
+        if wanted and (wanted["test"], wanted["round"]) == (test, self.number):
+            self.samples = failure.Samples(self, self._ports, wanted["end"])
+
     async def reset(self, cycles: int = 1) -> None:
         """Reset the design, whatever it is doing."""
         for agent in self._agents:
@@ -147,7 +157,7 @@ class Bench:
         if drive:
             for agent in self._agents:
                 agent.drive()
-        self._clock.value = 0
+        self._low, self._clock.value = True, 0
         await Timer(_HALF_PERIOD_PS, "ps")
 
     async def edge(self, sample: bool = True) -> None:
@@ -155,8 +165,18 @@ class Bench:
         if sample:
             for agent in self._agents:
                 agent.sample()
-        self._clock.value = 1
+        await self.finish_cycle()
+
+    async def finish_cycle(self) -> None:
+        """The clock rises, unless it has."""
+        if not self._low:
+            return
+        if self.samples:
+            self.samples.before_edge()
+        self._low, self._clock.value = False, 1
         await Timer(_HALF_PERIOD_PS, "ps")
+        if self.samples:
+            self.samples.behind_edge()
         self.now += 1
 
     async def cycle(self, count: int = 1) -> None:
@@ -194,8 +214,13 @@ def rounds(count: int, cover: tuple[str, ...] = ()) -> Callable:
                 bench = Bench(dut)
                 bench.reached, bench.number, length = reached, number, bench.length
                 bench.cut = bench.rng.randint(1, 150) if number % 2 else None
-                await bench.reset()
-                await body(bench)
+                bench.record(body.__name__)
+                try:
+                    await bench.reset()
+                    await body(bench)
+                except Exception as error:
+                    await failure.keep(bench, body.__name__, error)
+                    raise
                 number += 1
             missing = [point for point in cover if not reached[point]]
             assert not missing, f"never reached: {missing}"

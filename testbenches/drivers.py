@@ -45,6 +45,7 @@ class StreamDriver:
             return
         item, self.offered = self.offered, None
         self.accepted += 1
+        self._bench.moved = self._bench.now
         if self._on_accept:
             self._on_accept(item)
 

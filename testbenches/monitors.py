@@ -12,7 +12,7 @@ class StreamMonitor:
                  pause: Iterator[bool] | None = None) -> None:
         self._valid, self._payload = bench[f"{name}.valid"], bench[f"{name}.payload"]
         self._ready = bench[f"{name}.ready"]
-        self._name, self._on_item = name, on_item
+        self._bench, self._name, self._on_item = bench, name, on_item
         self.pause = pause or bench.pause()
         self.items: list[dict] = []
         self._held: int | None = None
@@ -31,6 +31,7 @@ class StreamMonitor:
         self._held = bits
         if self._taking:
             self._held = None
+            self._bench.moved = self._bench.now
             self.items.append(self._payload.unpack(bits))
             if self._on_item:
                 self._on_item(self.items[-1])

@@ -3,6 +3,14 @@
 from collections import deque
 
 
+class MismatchError(AssertionError):
+    """Something else came than was expected; `item` is what came, or did not."""
+
+    def __init__(self, message: str, item: dict) -> None:
+        super().__init__(message)
+        self.item = item
+
+
 class Scoreboard:
     """Items that must come in this order, all of them and no others."""
 
@@ -25,16 +33,20 @@ class Scoreboard:
 
     def check(self, item) -> None:
         item = _as_dict(item)
-        assert self._expected, f"{self._name}: {item} was not expected"
+        if not self._expected:
+            raise MismatchError(f"{self._name}: {item} was not expected", item)
         expected = self._expected.popleft()
-        assert item == expected, f"{self._name}, item {self.matched}: expected {expected}, got {item}"
+        if item != expected:
+            raise MismatchError(f"{self._name}, item {self.matched}: expected {expected}, got {item}", expected)
         self.matched += 1
 
     def reset(self) -> None:
         self._expected.clear()
 
     def check_empty(self) -> None:
-        assert not self._expected, f"{self._name}: {len(self._expected)} never came, first {self._expected[0]}"
+        if self._expected:
+            first = self._expected[0]
+            raise MismatchError(f"{self._name}: {len(self._expected)} never came, first {first}", first)
 
 
 def _as_dict(item) -> dict:

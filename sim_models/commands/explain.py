@@ -21,7 +21,9 @@ def explain(
 ) -> None:
     """Tell the life of a tile, or a channel's decision; without options, what did not fire and what it waits for."""
     from sim_models.results import check_json_target, write_json
-    from sim_models.trace.explain import explain_channel, explain_run, explain_tile
+    from sim_models.trace.explain_channel import explain_channel
+    from sim_models.trace.explain_run import explain_run
+    from sim_models.trace.explain_tile import explain_tile
     from sim_models.trace.store import Trace
 
     tile, decision = (wg is not None or wf is not None), (channel is not None or cycle is not None)

@@ -9,6 +9,7 @@ from sim_models.commands.options import JsonOption, MachineOption, SeedOption, n
 from sim_models.errors import BadInput
 
 TECHNIQUES = ("t3", "t3-mca", "t3-mca+")  #: `techniques.FUSIONS`
+POLICIES = ("round_robin", "compute_first", "mca", "ring_aware")  #: `rtl.registers.POLICIES`
 BUGS = ("threshold", "neighbour", "starvation")  #: `trace.bugs.BUGS`
 
 
@@ -20,6 +21,8 @@ def trace(
     gemm: Annotated[str | None, typer.Option(metavar="MxNxK", help="As `t3 run`; needs --devices.")] = None,
     devices: Annotated[int | None, typer.Option(metavar="N", parser=whole_number, help="GPUs for --gemm.")] = None,
     technique: Annotated[str, typer.Option(metavar="NAME", help=f"One of {', '.join(TECHNIQUES)}.")] = "t3-mca",
+    policy: Annotated[str | None, typer.Option(
+        metavar="NAME", help=f"The arbiters' policy, if not the technique's: {', '.join(POLICIES)}.")] = None,
     every_gpu: Annotated[bool, typer.Option(
         "--every-gpu", help="An RTL instance per GPU, instead of one that stands for all.")] = False,
     first: Annotated[int, typer.Option(
@@ -52,7 +55,8 @@ def trace(
     from sim_models.machine import load_machine
     from sim_models.results import check_json_target, write_json
 
-    for option, value, allowed in (("--technique", technique, TECHNIQUES), ("--bug", bug, BUGS)):
+    for option, value, allowed in (("--technique", technique, TECHNIQUES), ("--bug", bug, BUGS),
+                                   ("--policy", policy, POLICIES)):
         if value is not None and value not in allowed:
             raise BadInput(f"{option} {value!r} is unknown: allowed are {', '.join(allowed)}")
     if compare and bug:
@@ -68,7 +72,7 @@ def trace(
     from dataclasses import asdict
 
     from sim_models.report import output_console, progress_bar
-    from sim_models.trace.record import Filter, record
+    from sim_models.trace.record import Filter, Setup, record
     from sim_models.trace.schema import NAMES
 
     kinds = None
@@ -78,14 +82,15 @@ def trace(
             raise BadInput(f"--kind {unknown[0]!r} is unknown: allowed are {', '.join(NAMES)}")
         kinds = frozenset(NAMES[name.strip()] for name in kind.split(","))
     wanted = Filter(first, until, kinds, _numbers("--channel", channel), _numbers("--wg", wg), limit)
+    setup = Setup(described, workload, technique, not every_gpu, seed, bug, policy)
     with progress_bar([technique]) as progress:
-        result = record(described, workload, technique, out, wanted, mirrored=not every_gpu, seed=seed, bug=bug,
-                        compare=compare, with_waves=waves, progress=lambda fraction: progress(technique, fraction))
+        result = record(setup, out, wanted, compare=compare, with_waves=waves,
+                        progress=lambda fraction: progress(technique, fraction))
     if timeline:
         from sim_models.trace.store import Trace
-        from sim_models.trace.timeline import FILE, write_timeline
+        from sim_models.trace.timeline import write_timeline
 
-        write_timeline(Trace.load(out), out / FILE)
+        write_timeline(Trace.load(out))
     summary = asdict(result) | {"slowdown": result.slowdown}
     if json is not None:
         write_json(summary, json)
@@ -103,6 +108,8 @@ def trace(
                           "Both runs gave the same state.", highlight=False)
         if result.problem:
             console.print(f"The run {result.outcome}: {result.problem}", highlight=False)
+    if result.outcome == "interrupted":
+        raise KeyboardInterrupt
 
 
 def _numbers(option: str, text: str | None) -> frozenset[int] | None:

@@ -1,7 +1,8 @@
 """Runs a block's cocotb testbench, `testbenches/tb_<block>.py`."""
 
 import json
-from dataclasses import asdict
+import re
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rtl.blocks import BLOCKS
@@ -11,27 +12,55 @@ from .build import component_verilog
 from .cocotb_run import CocotbFailure, build_simulation, run_cocotb
 from .ports import PortMap
 
+FAILURE = "failure.json"  #: `testbenches.failure` writes it
+
 
 def block_verilog(block: str, geometry: Geometry) -> tuple[str, PortMap]:
     """The block's Verilog, with its name as the top module's."""
     return component_verilog(lambda: BLOCKS[block](geometry), block, (block, geometry))
 
 
-def run_testbench(block: str, geometry: Geometry, folder: Path, *, design: tuple[str, PortMap] | None = None,
-                  seed: int = 1, simulator: str = "verilator", waves: bool = False, testcase: str | None = None,
-                  length: int = 1, timeout_s: int = 600) -> int:
-    """The number of tests that passed; a failure's message has the assertion. `design`: another Verilog than the
-    block's own, say a broken one. `length` multiplies the rounds of random traffic."""
-    text, ports = design or block_verilog(block, geometry)
-    simulation = build_simulation(text, ports, simulator, waves)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "ports.json").write_text(ports.to_json())
-    (folder / "run.json").write_text(json.dumps({"geometry": asdict(geometry), "length": length}))
+Design = tuple[str, PortMap]  #: Verilog and its ports
+
+
+@dataclass(frozen=True)
+class Testbench:
+    """A block's testbench on one geometry, with one stimulus."""
+
+    block: str
+    geometry: Geometry
+    seed: int = 1
+    simulator: str = "verilator"
+    length: int = 1  #: multiplies the rounds of random traffic
+    timeout_s: int = 600
+
+    def run(self, design: Design, folder: Path, *, waves: bool = False, testcase: str | None = None,
+            record: dict | None = None) -> int:
+        """The number of tests that passed; raises CocotbFailure. `record`: the test and round whose ports to keep."""
+        text, ports = design
+        simulation = build_simulation(text, ports, self.simulator, waves)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "ports.json").write_text(ports.to_json())
+        (folder / "run.json").write_text(json.dumps({"geometry": asdict(self.geometry), "length": self.length,
+                                                     "record": record}))
+        return run_cocotb(simulation, f"testbenches.tb_{self.block}", folder, self.seed, testcase,
+                          {"T3_BENCH": str(folder.resolve())}, self.timeout_s)
+
+
+def run_testbench(block: str, geometry: Geometry, folder: Path, *, design: Design | None = None, seed: int = 1,
+                  simulator: str = "verilator", waves: bool = False, testcase: str | None = None, length: int = 1,
+                  timeout_s: int = 600) -> int:
+    """The number of tests that passed; a failure's message has the assertion, and the commands that show what happened.
+    `design`: another Verilog than the block's own, say a broken one."""
+    design = design or block_verilog(block, geometry)
+    testbench = Testbench(block, geometry, seed, simulator, length, timeout_s)
+    (folder / FAILURE).unlink(missing_ok=True)
     try:
-        return run_cocotb(simulation, f"testbenches.tb_{block}", folder, seed, testcase,
-                          {"T3_BENCH": str(folder.resolve())}, timeout_s)
+        return testbench.run(design, folder, waves=waves, testcase=testcase)
     except CocotbFailure as failure:
         log = folder / "cocotb.log"
         lines = log.read_text(errors="replace").splitlines() if log.exists() else []
-        told = [line.strip() for line in lines if "Error" in line][:4]
-        raise CocotbFailure("\n".join([str(failure), *told])) from None
+        told = [found[1] for line in lines if (found := re.match(r"\s*(?:[\w.]+\.)?(\w+Error: .*)", line))][:4]
+        from ..trace.testbench import explain_failure
+
+        raise CocotbFailure("\n".join([str(failure), *told, *explain_failure(testbench, design, folder)])) from None

@@ -1,4 +1,4 @@
-"""The per-GPU top with its inner signals as further outputs, for recording what it does.
+"""A design with inner signals as further outputs, for recording what it does: the per-GPU top, or a block alone.
 
 The hardware is the same Verilog, untouched, inside a module that copies signals from within into registers at every
 clock edge. So after a step the outputs named `trace.*` tell what happened in the cycle that the step ended, decided
@@ -23,7 +23,7 @@ from .gpu import NAME
 from .library import Library
 from .ports import Port, PortMap
 
-TRACED = f"{NAME}_traced"
+INSTANCE = "inner"  #: of the design inside the module
 PREFIX = "trace."
 
 
@@ -33,58 +33,92 @@ class Slot:
 
     lsb: int
     width: int
-    expression: str  #: Verilog, names relative to the instance `gpu`
+    expression: str  #: Verilog
 
 
 def _struct(lsb: int, layout: data.Layout, expression: str) -> Slot:
     return Slot(lsb, layout.size, expression)
 
 
-def groups(g: Geometry) -> dict[str, list[Slot]]:
-    """Name of each trace output and what lies where in it. The recorder (sim_models/trace/recorder.py) reads them at
-    these places."""
-    found = {}
-    occupancy, count, ways = g.channel.occupancy_bits + 1, g.tracker.count_bits, g.tracker.ways
-    address = g.tracker.address_bits
-    for c in range(g.channel.channels):
-        at, arbiter = f"gpu.channel_{c}", f"gpu.channel_{c}.arbiter"
-        bits = [
-            f"{arbiter}.drain", f"{arbiter}.compute_valid", f"{arbiter}.communication_valid",
-            f"{arbiter}.communication_waiting", f"{arbiter}.ready", f"{arbiter}.grant_compute",
-            f"{arbiter}.grant_communication", f"{arbiter}.starved", f"{arbiter}.last_communication",
-            f"{at}.compute_queue.output__valid", f"{at}.inbound_queue.output__valid", f"{at}.dma_queue.output__valid",
-            f"{at}.access_ready", f"{at}.take_dma", f"{at}.dma_able", f"{at}.inbound_able", f"{at}.guard.ready",
-            f"({at}.dram__valid & ~{at}.dram__ready)", f"({at}.updates__valid & {at}.updates__ready)",
-            f"{arbiter}.ring_late",
-        ]
-        found[f"channel[{c}]"] = [
-            Slot(0, 2, f"{arbiter}.policy"), *(Slot(2 + i, 1, bit) for i, bit in enumerate(bits)),
-            Slot(24, occupancy, f"{arbiter}.occupancy"), Slot(32, 7, f"{arbiter}.threshold"),
-            Slot(40, 16, f"{arbiter}.waited"), _struct(64, update(g), f"{at}.updates__payload")]
-    for b in range(g.tracker.banks):
-        at = f"gpu.tracker_{b}"
-        bits = ["done", "waits", "valid", "hit", "complete", "exceeds", "refused"]
-        occupied = (g.tracker.sets_per_bank * ways).bit_length()
-        found[f"bank[{b}]"] = [
-            *(Slot(i, 1, f"{at}.{bit}") for i, bit in enumerate(bits)),
-            Slot(8, occupied, f"{at}.occupied"), Slot(32, g.dma.region_bits, f"{at}.region"),
-            Slot(64, count, f"{at}.count"), Slot(96, count, f"{at}.room"), Slot(128, ways, f"{at}.write"),
-            Slot(192, address, f"{at}.address"), _struct(256, update(g), f"{at}.current")]
-    found["merge"] = [Slot(0, 1, "gpu.merge.merged__valid"), Slot(1, 1, "gpu.merge.merged__ready"),
-                      Slot(2, 1, "gpu.to_table"), _struct(64, trigger(g), "gpu.merge.merged__payload")]
-    table = r"gpu.\table "  # a keyword, hence escaped
+Groups = dict[str, list[Slot]]  #: name of each trace output and what lies where in it
+
+
+def groups(g: Geometry) -> Groups:
+    """Of the top. The recorder (sim_models/trace/rtl_events.py) reads them at these places."""
+    inside = f"{INSTANCE}."
+    found = {f"channel[{c}]": _channel(g, f"{inside}channel_{c}") for c in range(g.channel.channels)}
+    found |= {f"bank[{b}]": _bank(g, f"{inside}tracker_{b}") for b in range(g.tracker.banks)}
+    found["merge"] = _triggers(g, f"{inside}merge.merged", f"{inside}to_table")
+    table = rf"{inside}\table "  # a keyword, hence escaped
     level = g.dma.ready_commands.bit_length()
     found["table"] = [Slot(0, 1, f"({table}.w_en & {table}.w_rdy)"), Slot(8, level, f"{table}.ready_level"),
                       _struct(64, trigger(g), f"{table}.w_data"),
                       _struct(192, trigger(g), f"{table}.commands__payload")]
-    for e in range(g.dma.engines):
-        at = f"gpu.engine_{e}"
-        ids = g.tracker.wf_bits + g.tracker.wg_bits + g.dma.region_bits
-        found[f"engine[{e}]"] = [
-            Slot(0, 1, f"({at}.command__valid & {at}.command__ready)"), Slot(1, 1, f"{at}.finish"),
+    found |= {f"engine[{e}]": _engine(g, f"{inside}engine_{e}") for e in range(g.dma.engines)}
+    ring, count = f"{inside}ring_monitor", g.tracker.wg_bits + 1
+    found["ring"] = [Slot(0, 1, f"{ring}.late"), Slot(64, count, f"{ring}.since_idle"),
+                     Slot(128, count, f"{ring}.stage")]
+    return found
+
+
+def groups_of_block(block: str, g: Geometry) -> Groups | None:
+    """The same of a block on its own; None where a trace has nothing to say about it."""
+    if block == "gpu_top":
+        return groups(g)
+    if block == "memory_channel":
+        return {"channel[0]": _channel(g, INSTANCE)}
+    if block == "tracker":
+        return {"bank[0]": _bank(g, INSTANCE), "merge": _triggers(g, f"{INSTANCE}.triggers", "2'd2")}
+    if block == "arbiter":
+        return {"channel[0]": _arbiter(INSTANCE)}
+    return None
+
+
+def _decision(arbiter: str, surroundings: list[str]) -> list[Slot]:
+    """Bits as in `sim_models.trace.schema.CONDITIONS`, of which `surroundings` are those outside the arbiter."""
+    own = ["drain", "compute_valid", "communication_valid", "communication_waiting", "ready", "grant_compute",
+           "grant_communication", "starved", "last_communication"]
+    bits = [*(f"{arbiter}.{name}" for name in own), *surroundings, f"{arbiter}.ring_late"]
+    return [Slot(0, 2, f"{arbiter}.policy"), *(Slot(2 + i, 1, bit) for i, bit in enumerate(bits)),
+            Slot(24, 8, f"{arbiter}.occupancy"), Slot(32, 7, f"{arbiter}.threshold"),
+            Slot(40, 16, f"{arbiter}.waited"), Slot(192, 16, f"{arbiter}.starvation_limit")]
+
+
+def _channel(g: Geometry, at: str) -> list[Slot]:
+    there = [f"{at}.{queue}_queue.output__valid" for queue in ("compute", "inbound", "dma")]
+    state = [f"{at}.{name}" for name in ("access_ready", "take_dma", "dma_able", "inbound_able", "guard.ready")]
+    return [*_decision(f"{at}.arbiter", [*there, *state, f"({at}.dram__valid & ~{at}.dram__ready)",
+                                         f"({at}.updates__valid & {at}.updates__ready)"]),
+            _struct(64, update(g), f"{at}.updates__payload")]
+
+
+def _arbiter(at: str) -> list[Slot]:
+    """Alone it does not know inbound from DMA requests: all communication counts as inbound."""
+    there = [f"{at}.compute_valid", f"{at}.communication_waiting", "1'b0"]
+    state = ["1'b1", "1'b0", "1'b0", f"{at}.communication_valid", "1'b1", f"~{at}.ready", "1'b0"]
+    return [*_decision(at, there + state), Slot(64, 128, "128'd0")]  # no request to show
+
+
+def _bank(g: Geometry, at: str) -> list[Slot]:
+    bits = ["done", "waits", "valid", "hit", "complete", "exceeds", "refused"]
+    count, occupied = g.tracker.count_bits, (g.tracker.sets_per_bank * g.tracker.ways).bit_length()
+    return [*(Slot(i, 1, f"{at}.{bit}") for i, bit in enumerate(bits)),
+            Slot(8, occupied, f"{at}.occupied"), Slot(32, g.dma.region_bits, f"{at}.region"),
+            Slot(64, count, f"{at}.count"), Slot(96, count, f"{at}.room"), Slot(128, g.tracker.ways, f"{at}.write"),
+            Slot(192, g.tracker.address_bits, f"{at}.address"), _struct(256, update(g), f"{at}.current")]
+
+
+def _triggers(g: Geometry, stream: str, where: str) -> list[Slot]:
+    """`where`: 0 out as an event, 1 to the DMA table, 2 not known."""
+    return [Slot(0, 1, f"{stream}__valid"), Slot(1, 1, f"{stream}__ready"), Slot(2, 2, where),
+            _struct(64, trigger(g), f"{stream}__payload")]
+
+
+def _engine(g: Geometry, at: str) -> list[Slot]:
+    ids = g.tracker.wf_bits + g.tracker.wg_bits + g.dma.region_bits
+    return [Slot(0, 1, f"({at}.command__valid & {at}.command__ready)"), Slot(1, 1, f"{at}.finish"),
             Slot(2, 1, f"{at}.unusable"), Slot(3, 1, f"{at}.issued"), Slot(8, ids, f"{at}.ids"),
             _struct(64, request(g), f"{at}.line")]
-    return found
 
 
 class StructBits(NamedTuple):
@@ -100,13 +134,15 @@ class StructBits(NamedTuple):
 
 
 class Probes(NamedTuple):
-    """First words of the trace outputs, and how their structs are laid out; arguments of the recorder."""
+    """First words of the trace outputs, -1 where there is none, and how their structs are laid out; arguments of the
+    recorder."""
 
     channel: np.ndarray
     bank: np.ndarray
     merge: int
     table: int
     engine: np.ndarray
+    ring: int
     update: StructBits
     trigger: StructBits
     address_bits: int
@@ -122,37 +158,36 @@ def _bits(layout: data.StructLayout) -> StructBits:
 
 def probes(ports: PortMap, g: Geometry) -> Probes:
     def word(name: str) -> int:
-        return ports.port(PREFIX + name).offset
+        return ports.outputs[PREFIX + name].offset if PREFIX + name in ports.outputs else -1
 
-    def words(name: str, count: int) -> np.ndarray:
-        return np.array([word(f"{name}[{i}]") for i in range(count)], np.int64)
-    return Probes(words("channel", g.channel.channels), words("bank", g.tracker.banks), word("merge"), word("table"),
-                  words("engine", g.dma.engines), _bits(update(g)), _bits(trigger(g)), g.tracker.address_bits,
-                  (1 << g.tracker.count_bits) - 1)
+    def words(name: str) -> np.ndarray:
+        return np.array([port.offset for port in ports.outputs.values() if port.name.startswith(f"{PREFIX}{name}[")],
+                        np.int64)
+    return Probes(words("channel"), words("bank"), word("merge"), word("table"), words("engine"), word("ring"),
+                  _bits(update(g)), _bits(trigger(g)), g.tracker.address_bits, (1 << g.tracker.count_bits) - 1)
 
 
-def traced_verilog(g: Geometry) -> tuple[str, PortMap]:
-    """Verilog of the top inside the module that shows its inner signals, and that module's ports."""
-    text, ports = component_verilog(partial(GpuTop, g), NAME, g)
+def show(text: str, ports: PortMap, contents: Groups) -> tuple[str, PortMap]:
+    """Verilog of a design inside a module that shows some of its inner signals, and that module's ports."""
     found, offset = {}, ports.output_words
-    for name, slots in groups(g).items():
+    for name, slots in contents.items():
         width = max(slot.lsb + slot.width for slot in slots)
         verilog = PREFIX.replace(".", "__") + name.replace("[", "__").replace("]", "")
         found[PREFIX + name] = Port(PREFIX + name, verilog, width, offset)
         offset += found[PREFIX + name].words
-    traced = PortMap(TRACED, ports.inputs, ports.outputs | found, ports.clock)
-    return "\n".join([text, *_module(ports, found.values(), groups(g).values())]) + "\n", traced
+    traced = PortMap(f"{ports.top}_traced", ports.inputs, ports.outputs | found, ports.clock)
+    return "\n".join([text, *_module(traced.top, ports, found.values(), contents.values())]) + "\n", traced
 
 
-def _module(ports: PortMap, added: Iterable[Port], contents: Iterable[list[Slot]]) -> list[str]:
+def _module(top: str, ports: PortMap, added: Iterable[Port], contents: Iterable[list[Slot]]) -> list[str]:
     def declare(direction: str, port: Port) -> str:
         return f"  {direction} [{port.width - 1}:0] {port.verilog}"
-    lines = [f"module {TRACED}(", f"  input {ports.clock},"]
+    lines = [f"module {top}(", f"  input {ports.clock},"]
     lines.append(",\n".join([*(declare("input", port) for port in ports.inputs.values()),
                              *(declare("output", port) for port in ports.outputs.values()),
                              *(declare("output reg", port) for port in added)]) + ");")
     names = [ports.clock, *(port.verilog for port in ports)]
-    lines.append(f"  {NAME} gpu({', '.join(f'.{name}({name})' for name in names)});")
+    lines.append(f"  {ports.top} {INSTANCE}({', '.join(f'.{name}({name})' for name in names)});")
     lines.append(f"  always @(posedge {ports.clock}) begin")
     for port, slots in zip(added, contents):
         lines.append(f"    {port.verilog} <= 0;")
@@ -160,7 +195,11 @@ def _module(ports: PortMap, added: Iterable[Port], contents: Iterable[list[Slot]
     return [*lines, "  end", "endmodule"]
 
 
+def traced_verilog(g: Geometry) -> tuple[str, PortMap]:
+    """The top that shows its inner signals."""
+    return show(*component_verilog(partial(GpuTop, g), NAME, g), groups(g))
+
+
 def traced_gpu_library(g: Geometry) -> Library:
     """The compiled top that shows its inner signals; from the cache if its sources have not changed."""
     return build(*traced_verilog(g))
-

@@ -33,6 +33,8 @@ def _threshold(run: FusedRun) -> None:
 
 def _neighbour(run: FusedRun) -> None:
     """A DMA region sends its tiles under the workgroup that follows theirs at the neighbour."""
+    if run.sim.mirrored:
+        raise BadInput("--bug neighbour needs --every-gpu: one GPU that stands for all has no neighbour")
     number, region = _first_dma_region(run, 0)
     _write(run, 0, [run.driver._region_write(number, "REGION_TILE", tiles_per_block=region.tiles_per_block,
                                              wg_offset=region.wg_offset + 1)])

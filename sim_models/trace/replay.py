@@ -11,7 +11,8 @@ from .schema import ALLOCATED, COMPLETE, EXCEEDS, NAMES, NO_STREAM, REFUSED, STR
 from .store import Trace
 
 CONDITION_HELP = ("set 17 full", "count of wg 37 wf 2 reaches 96", "wg 37 wf 2 fires", "channel 3 grants dma",
-                  "channel 3 queue reaches 60", "channel 3 starved", "commands reach 4", "kind trigger", "wg 37")
+                  "channel 3 queue reaches 60", "channel 3 starved", "commands reach 4", "kind trigger", "wg 37",
+                  "address 0x305000")
 
 
 @dataclass(frozen=True)
@@ -26,13 +27,17 @@ class Replay:
     """One device of a trace."""
 
     def __init__(self, trace: Trace, device: int = 0) -> None:
-        if not 0 <= device < trace.devices:
-            raise BadInput(f"--device {device} is not in this trace: it has 0 to {trace.devices - 1}")
+        trace.check_device(device)
         self.trace, self.device = trace, device
+        self.sets, self.ways = trace.run["geometry"]["sets"], trace.run["geometry"]["ways"]
         e = trace.events
         self.events = e[(e["device"] == device) & (e["kind"] != Kind.WAITING)]
         self.cycles = self.events["cycle"]
-        self._kinds = {kind: np.flatnonzero(self.events["kind"] == kind) for kind in Kind}
+        self._kinds = {kind: self.events[self.events["kind"] == kind] for kind in Kind}
+        decided, entered = self.of(Kind.DECIDE), self.of(Kind.ENTER)
+        channels = range(trace.run["geometry"]["channels"])
+        self._decided = {c: decided[decided["unit"] == c] for c in channels}
+        self._entered = {c: entered[entered["unit"] == c] for c in channels}
         self.updates = self.of(Kind.UPDATE)
         key = self.updates["wg"].astype(np.int64) << 8 | self.updates["wf"]
         order = np.lexsort((np.arange(len(key)), key))
@@ -43,7 +48,7 @@ class Replay:
         self._closed = (self.updates["flags"] & (COMPLETE | EXCEEDS | REFUSED)) != 0
 
     def of(self, kind: Kind) -> np.ndarray:
-        return self.events[self._kinds[kind]]
+        return self._kinds[kind]
 
     @property
     def first(self) -> int:
@@ -64,16 +69,14 @@ class Replay:
     def open_tiles(self, cycle: int) -> np.ndarray:
         """Last UPDATE of each tile that the Tracker holds at the end of a cycle, in the order of sets and ways."""
         held = self.updates[(self.updates["cycle"] <= cycle) & (self._superseded > cycle) & ~self._closed]
-        return held[np.lexsort((held["c"], held["wg"] % self.trace.run["geometry"]["sets"]))]
+        return held[np.lexsort((held["c"], held["wg"] % self.sets))]
 
     def channel(self, number: int, cycle: int) -> Channel | None:
         """None if it has not decided anything yet."""
-        decided = self._until(Kind.DECIDE, cycle)
-        decided = decided[decided["unit"] == number]
+        decided, entered = (side[number][:np.searchsorted(side[number]["cycle"], cycle, "right")]
+                            for side in (self._decided, self._entered))
         if not len(decided):
             return None
-        entered = self._until(Kind.ENTER, cycle)
-        entered = entered[entered["unit"] == number]
         inside = [max(0, int((entered["stream"] == s).sum() - (decided["stream"] == s).sum())) for s in (0, 1)]
         return Channel(decided[-1], (inside[0], inside[1]))
 
@@ -118,12 +121,11 @@ class Replay:
         raise BadInput(f"{condition!r} is no condition; such are: {'; '.join(CONDITION_HELP)}")
 
     def _set_full(self, number: int) -> np.ndarray:
-        sets, ways = (self.trace.run["geometry"][name] for name in ("sets", "ways"))
-        mine = self.updates[(self.updates["wg"] % sets == number) & (self.updates["c"] >= 0)]
+        mine = self.updates[(self.updates["wg"] % self.sets == number) & (self.updates["c"] >= 0)]
         change = ((mine["flags"] & ALLOCATED) != 0).astype(int) - ((mine["flags"] & (COMPLETE | EXCEEDS)) != 0)
-        full = np.cumsum(change) >= ways
+        full = np.cumsum(change) >= self.ways
         waits = self.of(Kind.FULL)
-        return np.sort(np.concatenate([mine["cycle"][_rises(full)], waits["cycle"][waits["wg"] % sets == number]]))
+        return np.sort(np.concatenate([mine["cycle"][_rises(full)], waits["cycle"][waits["wg"] % self.sets == number]]))
 
     def _count(self, wg: int, wf: int, count: int) -> np.ndarray:
         mine = self.updates[(self.updates["wg"] == wg) & (self.updates["wf"] == wf)]
@@ -134,8 +136,9 @@ class Replay:
         return mine["cycle"][(mine["wf"] == wf) if wf is not None else slice(None)]
 
     def _decisions(self, channel: int) -> np.ndarray:
-        decided = self.of(Kind.DECIDE)
-        return decided[decided["unit"] == channel]
+        if channel not in self._decided:
+            raise BadInput(f"channel {channel} does not exist: this trace has 0 to {len(self._decided) - 1}")
+        return self._decided[channel]
 
     def _grants(self, channel: int, stream: str) -> np.ndarray:
         decided = self._decisions(channel)
@@ -159,6 +162,9 @@ class Replay:
             raise BadInput(f"kind {name!r} is unknown: allowed are {', '.join(NAMES)}")
         events = self.of(NAMES[name])
         return events["cycle"][(events["wg"] == wg) if wg is not None else slice(None)]
+
+    def _address(self, address: str) -> np.ndarray:
+        return self.cycles[self.events["address"] == int(address, 16)]
 
     def _tile(self, wg: int, wf: int | None) -> np.ndarray:
         mine = self.events[self.events["wg"] == wg]
@@ -189,4 +195,5 @@ _CONDITIONS: tuple[tuple[str, Callable], ...] = (
     (r"commands reach (\d+)", Replay._commands),
     (r"kind (\w+)(?: of wg (\d+))?", Replay._kind),
     (r"wg (\d+)(?: wf (\d+))?", Replay._tile),
+    (r"address (0x[0-9a-f]{1,16})", Replay._address),
 )

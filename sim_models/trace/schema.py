@@ -38,6 +38,7 @@ class Kind(IntEnum):
     ARRIVE = 17
     EVENT = 18
     WAITING = 19
+    LATE = 20
 
 
 @dataclass(frozen=True)
@@ -54,27 +55,29 @@ class Meaning:
 
 
 MEANINGS = {
-    Kind.DISPATCH: Meaning("a workgroup starts", "compute unit", "tiles that the Tracker will follow", rtl=False),
+    Kind.DISPATCH: Meaning("a workgroup starts", "compute unit", "tiles that the Tracker will follow; -1: the unit is "
+                           "not known", rtl=False),
     Kind.STAGE: Meaning("a compute unit does something else", "compute unit", "what it did", "what it does now",
                         rtl=False),
     Kind.BLOCKED: Meaning("the dispatch window holds a workgroup back from here on", "", "window head",
                           "window head of the device downstream"),
-    Kind.ENTER: Meaning("a request enters a channel's front end", "channel",
-                        b="requests behind it in the model's queue"),
+    Kind.ENTER: Meaning("a request enters a channel's front end", "channel"),
     Kind.DECIDE: Meaning("the arbiter grants a request, or why it holds one changes", "channel",
-                         "DRAM queue entries, the one on its way included", "MCA's threshold, 127: none",
+                         "DRAM queue entries, the one on its way included", "threshold, 127: none",
                          "starvation counter, cycles", "CONDITIONS"),
+    Kind.LATE: Meaning("the ring falls behind the GEMM, or is no longer behind", "", "1: behind",
+                       "workgroups started since no command waited", "workgroups of a stage"),
     Kind.DRAM: Meaning("a row command of the DRAM", "channel", "bank, -1: all", "row", rtl=False),
     Kind.SERVE: Meaning("the DRAM has performed a request", "channel", "DRAM queue entries left", rtl=False),
     Kind.REPORT: Meaning("an update leaves a channel's coalescer for the Tracker", "channel"),
     Kind.UPDATE: Meaning("a Tracker bank counts an update", "bank", "count after it, bytes", "threshold, bytes",
-                         "way, -1: none needed", "UPDATE_FLAGS"),
+                         "way, -1: none needed", "ALLOCATED | COMPLETE | EXCEEDS | REFUSED"),
     Kind.FULL: Meaning("an update waits from here on: its set has no free way", "bank"),
-    Kind.TRIGGER: Meaning("a complete tile leaves the Tracker", "", "1: to the DMA table, 0: out as an event"),
+    Kind.TRIGGER: Meaning("a complete tile leaves the Tracker", "", "TRIGGERS_GO"),
     Kind.READY: Meaning("a DMA block is complete and its command waits", "", "commands that waited before it"),
     Kind.ISSUE: Meaning("a DMA engine takes a command", "engine", "commands that waited, this one included"),
     Kind.LINE: Meaning("a DMA engine asks for a line", "engine"),
-    Kind.WALKED: Meaning("a DMA engine has asked for the last line of a command", "engine"),
+    Kind.WALKED: Meaning("a DMA engine has walked to the last line of a command", "engine"),
     Kind.PACKET: Meaning("a packet goes onto the link; ids and address are the destination's", "lane",
                          "destination device", "cycles until it is on the link"),
     Kind.ARRIVE: Meaning("a packet has come over the link and joins a channel's inbound queue", "channel",
@@ -86,11 +89,15 @@ MEANINGS = {
 
 NAMES = {kind.name.lower(): kind for kind in Kind}
 OPS = ("read", "store", "update")
+READ = OPS.index("read")
 SOURCES = ("local", "remote", "dma")
 STREAMS = ("compute", "inbound", "dma")
-NO_STREAM = 255
+NO_STREAM = NO_WAVEFRONT = 255
+THRESHOLD_NONE = 127  #: of a DECIDE event's b
+TRIGGERS_GO = ("out as an event", "to the DMA table", "out of the bank")
 DRAM_OPS = ("", "activate", "precharge", "refresh")
 QUEUES = ("compute queue", "inbound queue", "link", "stores for the link", "DMA data for the link", "DRAM queue")
+CHANNEL_QUEUES = ("compute queue", "inbound queue", "DRAM queue")  #: of which every channel has one
 
 
 class Reason(IntEnum):
@@ -110,6 +117,7 @@ class Reason(IntEnum):
     OCCUPANCY = 11
     CLEARING = 12
     RING_LATE = 13
+    WRONG = 14
 
 
 REASONS = {
@@ -127,6 +135,7 @@ REASONS = {
     Reason.OCCUPANCY: "the DRAM queue is not below the threshold",
     Reason.CLEARING: "the order guard is being cleared after reset",
     Reason.RING_LATE: "the ring is behind the GEMM: the streams take turns",
+    Reason.WRONG: "no reason: by its policy the arbiter should have decided otherwise",
 }
 
 #: Bits of a DECIDE event's flags, from bit 2; bits 0 and 1 are the policy.
@@ -136,8 +145,7 @@ CONDITIONS = ("drain", "compute_able", "communication_able", "communication_wait
               "output_busy", "update_reported", "ring_late")
 POLICIES = ("round_robin", "compute_first", "mca", "ring_aware")  #: rtl.arbiter.POLICIES
 ALLOCATED, COMPLETE, EXCEEDS, REFUSED = 1, 2, 4, 8  #: flags of an UPDATE event
-UPDATE_FLAGS = {ALLOCATED: "allocated", COMPLETE: "complete", EXCEEDS: "exceeds the threshold",
-                REFUSED: "region is not tracked"}
+UPDATE_MARKS = {ALLOCATED: "allocated", COMPLETE: "FIRES", EXCEEDS: "EXCEEDS", REFUSED: "REFUSED"}
 
 
 def conditions(flags: int) -> dict[str, bool]:

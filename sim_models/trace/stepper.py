@@ -6,7 +6,7 @@ from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal, Vertical, VerticalScroll
-from textual.widgets import Footer, Input, Static
+from textual.widgets import Input, Static
 
 from ..errors import BadInput
 from ..gemm import STATES
@@ -17,32 +17,33 @@ from .words import describe, owner
 
 _BAR = 12  #: characters
 _MOST_SETS = 256
+_NARROW = 120  #: columns; a narrower terminal shows one panel at a time beside the events
+_PANELS = ("arbiters", "tracker", "dma")
+_KEYS = (("←→", "event"), (". ,", "cycle"), ("k", "kind"), ("n p", "of kind"), ("b", "break"),
+         ("c r", "run, back"), ("/", "search"), ("g", "go to"), ("d", "GPU"), ("tab", "panel"),
+         ("?", "conditions"), ("q", "quit"))
 
 
 class Stepper(App):
-    """Keys are in the footer; `b` and `/` ask for a condition (`replay.CONDITION_HELP`) or a cycle."""
+    """Keys are in the last line; `b` and `/` ask for a condition (`replay.CONDITION_HELP`) or a cycle."""
 
     TITLE = "t3 step"
     AUTO_FOCUS = None  # keys are commands until something is asked
     ENABLE_COMMAND_PALETTE = False
     CSS = """
     #where { height: 1; background: $primary; color: $text; padding: 0 1; }
-    #message { height: 1; padding: 0 1; color: $warning; }
+    #message { height: auto; max-height: 3; padding: 0 1; color: $warning; }
+    #keys { height: auto; dock: bottom; background: $panel; padding: 0 1; }
     .panel { border: round $primary; padding: 0 1; }
     #events { height: 2fr; } #arbiters { height: 3fr; } #tracker { height: 1fr; } #dma { height: auto; }
     #ask { display: none; dock: bottom; }
+    .narrow Horizontal { layout: vertical; } .narrow .panel { height: 1fr; } .narrow #events { height: 8; }
     """
     BINDINGS = [
-        Binding("right", "event(1)", "next", priority=False), Binding("left", "event(-1)", "previous"),
-        Binding("full_stop", "cycle(1)", "+1 cycle", key_display="."),
-        Binding("comma", "cycle(-1)", "-1 cycle", key_display=","),
-        Binding("k", "kind", "kind"), Binding("n", "of_kind(1)", "next of kind"),
-        Binding("p", "of_kind(-1)", "previous of kind"),
-        Binding("b", "ask('break')", "break"), Binding("c", "search(1)", "continue"),
-        Binding("r", "search(-1)", "reverse"), Binding("slash", "ask('search')", "search", key_display="/"),
-        Binding("g", "ask('cycle')", "go"), Binding("home", "end(-1)", "first", show=False),
-        Binding("end", "end(1)", "last", show=False), Binding("d", "device", "device"), Binding("q", "quit", "quit"),
-        Binding("escape", "cancel", show=False),
+        ("right", "event(1)"), ("left", "event(-1)"), ("full_stop", "cycle(1)"), ("comma", "cycle(-1)"), ("k", "kind"),
+        ("n", "of_kind(1)"), ("p", "of_kind(-1)"), ("b", "ask('break')"), ("c", "search(1)"), ("r", "search(-1)"),
+        ("slash", "ask('search')"), ("g", "ask('cycle')"), ("home", "end(-1)"), ("end", "end(1)"), ("d", "device"),
+        Binding("tab", "panel", priority=True), ("question_mark", "help"), ("q", "quit"), ("escape", "cancel"),
     ]
 
     def __init__(self, trace: Trace, device: int = 0, cycle: int | None = None, condition: str = "") -> None:
@@ -52,7 +53,8 @@ class Stepper(App):
         self.cycle = self.replay.first if cycle is None else min(max(cycle, self.replay.first), self.replay.last)
         self.kind = Kind.TRIGGER
         self.condition = condition  #: what `c` and `r` run to
-        self.message = "" if condition else "b sets a break condition, such as: " + CONDITION_HELP[0]
+        self.message = "" if condition else f"b sets a break condition, such as: {CONDITION_HELP[0]}"
+        self.panel = 0  #: of `_PANELS`, in a narrow terminal
         self._asked = ""
 
     def compose(self) -> ComposeResult:
@@ -66,7 +68,8 @@ class Stepper(App):
                 yield self._panel("tracker", "Tracker")
                 yield self._panel("dma", "DMA, link, compute units")
         yield Input(id="ask")
-        yield Footer()
+        yield Static(Text("  ").join(Text.assemble((key.replace(" ", "\u00a0"), "bold"), "\u00a0",
+                                                   does.replace(" ", "\u00a0")) for key, does in _KEYS), id="keys")
 
     @staticmethod
     def _panel(name: str, title: str) -> VerticalScroll:
@@ -75,6 +78,29 @@ class Stepper(App):
         return panel
 
     def on_mount(self) -> None:
+        self.show()
+
+    def on_resize(self) -> None:
+        self.arrange()
+
+    def arrange(self) -> None:
+        """All panels, or of a narrow terminal the events and one more."""
+        narrow = self.size.width < _NARROW
+        self.set_class(narrow, "narrow")
+        for column in self.query(Vertical):
+            panels = list(column.query(".panel"))
+            for panel in panels:
+                panel.display = not narrow or panel.id in ("events", _PANELS[self.panel])
+            shown = [panel.id for panel in panels if panel.display]
+            column.display = bool(shown)
+            column.styles.height = "auto" if narrow and shown == ["events"] else "1fr"
+
+    def action_panel(self) -> None:
+        self.panel = (self.panel + 1) % len(_PANELS)
+        self.arrange()
+
+    def action_help(self) -> None:
+        self.message = "conditions: " + "; ".join(CONDITION_HELP)
         self.show()
 
     # Moving
@@ -133,7 +159,7 @@ class Stepper(App):
         self._asked = what
         ask = self.query_one("#ask", Input)
         ask.placeholder = {"break": "break when: " + "; ".join(CONDITION_HELP), "cycle": "cycle",
-                           "search": "search forwards: wg 37 wf 2; kind trigger; or a condition"}[what]
+                           "search": "search: wg 37 wf 2; kind trigger; address 0x305000; any condition"}[what]
         ask.value = self.condition if what == "break" else ""
         ask.display = True
         ask.focus()
@@ -157,10 +183,10 @@ class Stepper(App):
     def show(self) -> None:
         run, replay = self.trace.run, self.replay
         gpu = run["ring_devices"][replay.device]
-        where = (f"cycle {self.cycle:,} of {replay.first:,} to {replay.last:,}   GPU {gpu}   "
-                 f"{run['workload']['title']}, {run['technique']}   n/p: {self.kind.name.lower()}"
-                 + (f"   break: {self.condition}" if self.condition else ""))
-        self.query_one("#where", Static).update(Text(where))
+        where = [f"cycle {self.cycle:,} of {replay.first:,} to {replay.last:,}", f"GPU {gpu}",
+                 f"n/p: {self.kind.name.lower()}", *([f"break: {self.condition}"] if self.condition else []),
+                 self.trace.title]
+        self.query_one("#where", Static).update(Text("   ".join(where), no_wrap=True, overflow="ellipsis"))
         self.query_one("#message", Static).update(Text(self.message))
         for name, text in (("events", self._events()), ("arbiters", self._arbiters()), ("tracker", self._tracker()),
                            ("dma", self._dma())):
@@ -231,8 +257,9 @@ class Stepper(App):
 
 def _table(*headings: str) -> Table:
     table = Table(box=None, pad_edge=False, show_header=any(headings), header_style="cyan", expand=True)
-    for heading in headings:
-        table.add_column(heading)
+    for heading in headings[:-1]:
+        table.add_column(heading, no_wrap=True)
+    table.add_column(headings[-1], no_wrap=True, ratio=1)  # takes what the others leave
     return table
 
 

@@ -1,6 +1,7 @@
 """A trace on disk: `events.parquet` (schema.EVENT), `plan.npz` (what each workgroup does), `trace.json` (the run)."""
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,22 +11,34 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..errors import BadInput
+from .output_map import OutputMap
 from .schema import EVENT, MEANINGS
 
 EVENTS, PLAN, RUN = "events.parquet", "plan.npz", "trace.json"
-VERSION = 1
+TIMELINE = "timeline.pftrace"
+WAVES, GTKWAVE, SURFER = "waves.vcd", "waves.gtkw", "waves.sucl"
+DERIVED = (TIMELINE, WAVES, GTKWAVE, SURFER)
+VERSION = 2
 _ARROW = pa.schema([(name, pa.from_numpy_dtype(EVENT[name])) for name in EVENT.names],
                    metadata={"t3.kinds": json.dumps({int(kind): kind.name.lower() for kind in MEANINGS})})
 
 
-class EventWriter:
-    """Appends events to a Parquet file until `limit`, after which they are counted only."""
+class TraceWriter:
+    """Writes a trace into a folder. With `commit` all of it is there, and what an older trace left is not; without,
+    the folder is as it was."""
 
     def __init__(self, folder: Path, limit: int) -> None:
-        self._writer = pq.ParquetWriter(folder / EVENTS, _ARROW, compression="zstd")
-        self._limit = limit
+        """`limit`: events beyond it are only counted."""
+        self._folder, self._limit = folder, limit
+        self._made = not folder.exists()
         self.written = self.dropped = 0
         self.complete_until: int | None = None  #: first cycle of which events may be missing
+
+    def __enter__(self) -> "TraceWriter":
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._events = pq.ParquetWriter(self._part(EVENTS), _ARROW, compression="lz4", use_dictionary=False,
+                                        write_statistics=False)  # a third of the usual settings' time
+        return self
 
     def write(self, events: np.ndarray) -> None:
         """EVENT[n], later than all before."""
@@ -34,7 +47,7 @@ class EventWriter:
             self.complete_until = int(events["cycle"][len(kept)])
         self.dropped += len(events) - len(kept)
         if len(kept):
-            self._writer.write_table(pa.table({name: np.ascontiguousarray(kept[name]) for name in EVENT.names},
+            self._events.write_table(pa.table({name: np.ascontiguousarray(kept[name]) for name in EVENT.names},
                                               schema=_ARROW))
             self.written += len(kept)
 
@@ -42,13 +55,31 @@ class EventWriter:
     def full(self) -> bool:
         return self.written >= self._limit
 
-    def close(self) -> None:
-        self._writer.close()
+    def commit(self, run: dict, plan: dict[str, np.ndarray] | None = None) -> None:
+        self._events.close()
+        for name in (RUN, PLAN, *DERIVED):
+            (self._folder / name).unlink(missing_ok=True)
+        if plan is not None:
+            with self._part(PLAN).open("wb") as file:
+                np.savez_compressed(file, **plan)
+        self._part(RUN).write_text(json.dumps({"version": VERSION, **run}, indent=1) + "\n")
+        for name in (EVENTS, PLAN, RUN):  # the last makes it a trace
+            if self._part(name).exists():
+                self._part(name).replace(self._folder / name)
 
+    def __exit__(self, kind, error, traceback) -> None:
+        if kind is None:
+            return
+        with suppress(OSError):  # a full disk does not take the end of the file either
+            self._events.close()
+        for name in (EVENTS, PLAN, RUN):
+            self._part(name).unlink(missing_ok=True)
+        if self._made:
+            with suppress(OSError):
+                self._folder.rmdir()
 
-def write_run(folder: Path, run: dict, plan: dict[str, np.ndarray]) -> None:
-    np.savez_compressed(folder / PLAN, **plan)
-    (folder / RUN).write_text(json.dumps({"version": VERSION, **run}, indent=1) + "\n")
+    def _part(self, name: str) -> Path:
+        return self._folder / f"{name}.part"
 
 
 @dataclass(frozen=True)
@@ -84,22 +115,30 @@ class Trace:
         return events
 
     @cached_property
-    def plan(self) -> dict[str, np.ndarray]:
-        """[device, workgroup]: kind, position, slice, tile, m0, n0, rows, columns, tiles, and region [.., .., 2]."""
+    def map(self) -> OutputMap | None:
+        """What each workgroup computes; None for a testbench, which has no output."""
+        if not (self.folder / PLAN).exists():
+            return None
         try:
             with np.load(self.folder / PLAN) as arrays:
-                return dict(arrays)
+                return OutputMap(self.run, dict(arrays))
         except (OSError, ValueError) as error:
             raise BadInput(f"{self.folder / PLAN} cannot be read: {error}") from None
+
+    @property
+    def title(self) -> str:
+        return self.run["title"]
 
     @property
     def devices(self) -> int:
         """Devices that were simulated; one in mirrored mode."""
         return self.run["simulated_devices"]
 
-    def regions(self, device: int) -> list[dict]:
-        """Regions of a simulated device; number n is entry n - 1."""
-        return self.run["regions"][device]
+    def check_device(self, device: int) -> None:
+        """Raises BadInput if it was not simulated."""
+        if not 0 <= device < self.devices:
+            told = " (one GPU stands for all: record with --every-gpu)" if self.run["mirrored"] else ""
+            raise BadInput(f"--device {device} is not in this trace: it has 0 to {self.devices - 1}{told}")
 
     @property
     def window(self) -> tuple[int, int]:

@@ -13,11 +13,9 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket, Track
 from perfetto.trace_builder.proto_builder import StreamingTraceProtoBuilder
 
 from ..gemm import STATES
-from .explain import packet_source
 from .schema import ALLOCATED, COMPLETE, EXCEEDS, Kind
-from .store import Trace
+from .store import TIMELINE, Trace
 
-FILE = "timeline.pftrace"
 _SEQUENCE = 1
 _IDLE = STATES.index("idle")
 
@@ -77,8 +75,9 @@ class _Writer:
         self.event(cycle, track, TrackEvent.TYPE_COUNTER, value=value)
 
 
-def write_timeline(trace: Trace, path: Path) -> Path:
-    """Write the Perfetto trace of all that was recorded; gives the file."""
+def write_timeline(trace: Trace) -> Path:
+    """Write the Perfetto trace of all that was recorded, beside it; gives the file."""
+    path = trace.folder / TIMELINE
     with path.open("wb") as file:
         out = _Writer(file, trace.run["clock_ghz"])
         gpus = [out.track(f"GPU {trace.run['ring_devices'][d]}", pid=d + 1) for d in range(trace.devices)]
@@ -122,7 +121,7 @@ def _tracker(out: _Writer, gpu: int, device: int, e: np.ndarray) -> None:
         out.counter(update["cycle"], counter, int(total))
     track = out.track("triggers", gpu)
     for t in e[e["kind"] == Kind.TRIGGER]:
-        flow = flow_of(device, t["wg"], t["wf"]) if t["a"] else None
+        flow = flow_of(device, t["wg"], t["wf"]) if t["a"] == 1 else None
         out.instant(t["cycle"], track, f"wg {t['wg']} wf {t['wf']}", flow, region=t["region"], to_dma=t["a"])
 
 
@@ -169,7 +168,7 @@ def _link(out: _Writer, gpu: int, links: list[int], arrivals: list[int], device:
     target = trace.run["downstream"][device]
     arrived = trace.events[(trace.events["kind"] == Kind.ARRIVE) & (trace.events["device"] == target)]
     for p in _first_of_each_tile(packets):
-        source = packet_source(trace, device, p)
+        source = trace.map.wg_at(device, int(p["address"]))
         flow = flow_of(device, source, p["wf"]) if source is not None and p["source"] == 2 else None
         name = f"wg {p['wg']} wf {p['wf']} of GPU {p['a']}"
         out.instant(p["cycle"], links[device], name, flow, bytes=p["amount"])

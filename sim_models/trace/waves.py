@@ -13,12 +13,12 @@ from vcd.gtkw import GTKWSave
 
 from .. import lockstep
 from ..cosim.ports import Port, PortMap
-from ..cosim.traced import PREFIX, groups
+from ..cosim.traced import INSTANCE, PREFIX, groups
 from ..errors import BadInput
 from ..gemm import STATES
+from .store import GTKWAVE, SURFER, WAVES
 
 MOST_CYCLES = 20_000  #: of one recording: every signal is kept for every cycle
-VCD, GTKW, SURFER = "waves.vcd", "waves.gtkw", "waves.sucl"
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Waves:
 
     def __init__(self, ports: PortMap, geometry, device: int, gpu: int) -> None:
         self.device = device
-        scope = f"gpu_{gpu}"
+        self.scope = scope = f"gpu_{gpu}"
         plain = [port for port in ports.outputs.values() if not port.name.startswith(PREFIX)]
         self._plain_words = sum(port.words for port in plain)
         traced_at = ports.input_words
@@ -65,7 +65,7 @@ class Waves:
         for name, slots in groups(geometry).items():
             at = (traced_at + ports.port(PREFIX + name).offset) * 64
             for slot in slots:
-                path = re.sub(r"[()\\ ]|gpu\.", "", slot.expression)
+                path = re.sub(rf"[()\\ ]|{INSTANCE}\.", "", slot.expression)
                 owner, _, leaf = path.rpartition(".")
                 if "&" in slot.expression:  # a handshake is named after its valid
                     owner, _, leaf = path.split("&")[0].rpartition(".")
@@ -118,7 +118,7 @@ def check_window(first: int, end: int | None) -> None:
 
 def write_waves(folder: Path, devices: list[Waves], clock_ghz: float) -> None:
     """`waves.vcd`, `waves.gtkw` and `waves.sucl`; one time unit is one memory cycle."""
-    with (folder / VCD).open("w") as file, VCDWriter(
+    with (folder / WAVES).open("w") as file, VCDWriter(
             file, timescale="1 ns", comment=f"time is in memory cycles ({clock_ghz} GHz)", init_timestamp=0) as writer:
         changes = []
         for waves in devices:
@@ -139,7 +139,7 @@ def write_waves(folder: Path, devices: list[Waves], clock_ghz: float) -> None:
 def _chosen(devices: list[Waves]) -> Iterator[tuple[str, list[Signal]]]:
     """Groups to begin with: what one asks of a run, before the hundreds of other signals."""
     for waves in devices:
-        gpu = waves.signals[0].scope.split(".")[0]
+        gpu = waves.scope
         by_scope: dict[str, list[Signal]] = {}
         for signal in waves.signals:
             by_scope.setdefault(signal.scope, []).append(signal)
@@ -152,16 +152,23 @@ def _chosen(devices: list[Waves]) -> Iterator[tuple[str, list[Signal]]]:
 
 def _save_files(folder: Path, devices: list[Waves]) -> None:
     first = devices[0].first
-    with (folder / GTKW).open("w") as file:
+    with (folder / GTKWAVE).open("w") as file:
         save = GTKWSave(file)
-        save.dumpfile(VCD)
+        save.dumpfile(WAVES)
         save.timestart(first)
         for title, signals in _chosen(devices):
             with save.group(title, closed=len(signals) > 12):
                 for signal in signals:
                     bits = f"[{signal.width - 1}:0]" if signal.width > 1 else ""
                     save.trace(signal.path + bits, datafmt="dec" if signal.width <= 32 else "hex")
-    lines = []
-    for title, signals in _chosen(devices):
-        lines += [f"divider_add {title}", *(f"variable_add {signal.path}" for signal in signals)]
-    (folder / SURFER).write_text("\n".join(lines) + "\n")
+    (folder / SURFER).write_text("".join(f"{line}\n" for line in _surfer_commands(devices)))
+
+
+def _surfer_commands(devices: list[Waves]) -> Iterator[str]:
+    """Surfer's language adds a whole scope as a group of that name; what follows `divider_add` is a single word."""
+    for waves in devices:
+        yield f"divider_add {waves.scope}"
+        for _, signals in _chosen([waves]):
+            yield "item_unfocus"  # else the next group would go into this one
+            yield f"scope_add_as_group {signals[0].scope}"
+    yield "zoom_fit"

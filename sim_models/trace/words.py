@@ -1,79 +1,96 @@
-"""An event in one line of words."""
+"""An event, and what it is about, in words."""
+
+from collections.abc import Callable
 
 from ..gemm import STATES
-from .schema import (
-    ALLOCATED,
-    COMPLETE,
-    DRAM_OPS,
-    EXCEEDS,
-    NO_STREAM,
-    OPS,
-    QUEUES,
-    REASONS,
-    REFUSED,
-    SOURCES,
-    STREAMS,
-    Kind,
-    Reason,
-)
+from . import schema
+from .schema import NO_STREAM, NO_WAVEFRONT, Kind, Reason
+
+FROM = {"local": "this GPU's own stores", "remote": "the upstream GPU's stores", "dma": "the upstream GPU's DMA"}
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 packet`, `2,000 packets`"""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def joined(parts: list[str]) -> str:
+    """`a`, `a and b`, `a, b and c`"""
+    return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
 
 
 def owner(e) -> str:
     """`wg 37 wf 2`; empty for an access without workgroup."""
     if e["wg"] < 0:
         return ""
-    return f"wg {e['wg']}" + (f" wf {e['wf']}" if e["wf"] != 255 else "")
+    return f"wg {e['wg']}" + (f" wf {e['wf']}" if e["wf"] != NO_WAVEFRONT else "")
 
 
 def access(e) -> str:
-    """`update of 64 B at 0x1040, wg 37 wf 2`."""
-    text = f"{OPS[e['op']]} of {e['amount']} B at {int(e['address']):#x}"
+    """`update of 64 B at 0x1040, wg 37 wf 2`; an arbiter alone does not see requests"""
+    if not e["amount"]:
+        return "a request"
+    text = f"{schema.OPS[e['op']]} of {e['amount']} B at {int(e['address']):#x}"
     return f"{text}, {owner(e)}" if owner(e) else text
+
+
+def reason(e) -> str:
+    """Why a DECIDE event went as it did."""
+    return schema.REASONS[Reason(int(e["reason"]))]
+
+
+def state(code: int) -> str:
+    """What a compute unit does."""
+    return STATES[code].replace("_", " ")
+
+
+def place(e) -> str:
+    """Where a WAITING event's request was: `inbound queue of channel 3`."""
+    queue = schema.QUEUES[e["b"]]
+    return f"{queue} of channel {e['unit']}" if queue in schema.CHANNEL_QUEUES else queue
+
+
+def _decision(e) -> str:
+    granted = "nothing" if e["stream"] == NO_STREAM else f"{schema.STREAMS[e['stream']]}: {access(e)}"
+    return f"channel {e['unit']} grants {granted} ({reason(e)})"
+
+
+def _row_command(e) -> str:
+    bank = "" if e["a"] < 0 else f" bank {e['a']}" + (f" row {e['b']}" if e["b"] >= 0 else "")
+    return f"channel {e['unit']} {schema.DRAM_OPS[e['op']]}{bank}"
+
+
+def _update(e) -> str:
+    marks = [word for bit, word in schema.UPDATE_MARKS.items() if int(e["flags"]) & bit]
+    return (f"bank {e['unit']}: {owner(e)} + {e['amount']} B {schema.SOURCES[e['source']]} = {e['a']}/{e['b']}"
+            + "".join(f", {mark}" for mark in marks))
+
+
+_DESCRIBE: dict[Kind, Callable[[object], str]] = {
+    Kind.DISPATCH: lambda e: f"{owner(e)} starts" + (f" on compute unit {e['unit']}" if e["a"] >= 0 else ""),
+    Kind.STAGE: lambda e: f"unit {e['unit']}, {owner(e)}: {state(e['a'])} -> {state(e['b'])}",
+    Kind.BLOCKED: lambda e: f"the window holds {owner(e)} back: heads {e['a']} here, {e['b']} downstream",
+    Kind.ENTER: lambda e: f"channel {e['unit']} {schema.STREAMS[e['stream']]}: {access(e)}",
+    Kind.DECIDE: _decision,
+    Kind.LATE: lambda e: (f"the ring is {'behind' if e['a'] else 'no longer behind'}: {e['b']} workgroups started "
+                          f"since no command waited, a stage has {e['c']}"),
+    Kind.DRAM: _row_command,
+    Kind.SERVE: lambda e: f"channel {e['unit']} has done: {access(e)}",
+    Kind.REPORT: lambda e: f"channel {e['unit']} reports {e['amount']} B for {owner(e)}",
+    Kind.UPDATE: _update,
+    Kind.FULL: lambda e: f"bank {e['unit']}: {owner(e)} waits, its set is full",
+    Kind.TRIGGER: lambda e: f"trigger of {owner(e)} {schema.TRIGGERS_GO[e['a']]}",
+    Kind.READY: lambda e: f"DMA command of {owner(e)} ready behind {e['a']}",
+    Kind.ISSUE: lambda e: f"engine {e['unit']} takes the command of {owner(e)}",
+    Kind.LINE: lambda e: f"engine {e['unit']} asks for {int(e['address']):#x}, {owner(e)}",
+    Kind.WALKED: lambda e: f"engine {e['unit']} has walked to the last line of {owner(e)}",
+    Kind.PACKET: lambda e: f"lane {e['unit']}: {access(e)} of device {e['a']}",
+    Kind.ARRIVE: lambda e: f"arrives for channel {e['unit']}: {access(e)}",
+    Kind.EVENT: lambda e: f"final tile {owner(e)} announced",
+    Kind.WAITING: lambda e: f"at the end in the {place(e)}, behind {e['a']}: {access(e)}",
+}
 
 
 def describe(e) -> str:
     """What an event says; device and cycle are left to the reader's column headings."""
-    kind, tile = Kind(int(e["kind"])), owner(e)
-    if kind == Kind.DISPATCH:
-        return f"{tile} starts on compute unit {e['unit']}"
-    if kind == Kind.STAGE:
-        return f"unit {e['unit']}, {tile}: {STATES[e['a']]} -> {STATES[e['b']]}".replace("_", " ")
-    if kind == Kind.BLOCKED:
-        return f"the window holds {tile} back: heads {e['a']} here, {e['b']} downstream"
-    if kind == Kind.ENTER:
-        return f"channel {e['unit']} {STREAMS[e['stream']]}: {access(e)}"
-    if kind == Kind.DECIDE:
-        granted = f"grants {STREAMS[e['stream']]}: {access(e)}" if e["stream"] != NO_STREAM else "grants nothing"
-        return f"channel {e['unit']} {granted} ({REASONS[Reason(int(e['reason']))]})"
-    if kind == Kind.DRAM:
-        place = "" if e["a"] < 0 else f" bank {e['a']}" + (f" row {e['b']}" if e["b"] >= 0 else "")
-        return f"channel {e['unit']} {DRAM_OPS[e['op']]}{place}"
-    if kind == Kind.SERVE:
-        return f"channel {e['unit']} has done: {access(e)}"
-    if kind == Kind.REPORT:
-        return f"channel {e['unit']} reports {e['amount']} B for {tile}"
-    if kind == Kind.UPDATE:
-        flags = int(e["flags"])
-        marks = [word for bit, word in ((ALLOCATED, "allocated"), (COMPLETE, "FIRES"), (EXCEEDS, "EXCEEDS"),
-                                        (REFUSED, "REFUSED")) if flags & bit]
-        return (f"bank {e['unit']}: {tile} + {e['amount']} B {SOURCES[e['source']]} = {e['a']}/{e['b']}"
-                + (f", {', '.join(marks)}" if marks else ""))
-    if kind == Kind.FULL:
-        return f"bank {e['unit']}: {tile} waits, its set is full"
-    if kind == Kind.TRIGGER:
-        return f"trigger of {tile} " + ("to the DMA table" if e["a"] else "out as an event")
-    if kind == Kind.READY:
-        return f"DMA command of {tile} ready behind {e['a']}"
-    if kind == Kind.ISSUE:
-        return f"engine {e['unit']} takes the command of {tile}"
-    if kind == Kind.LINE:
-        return f"engine {e['unit']} asks for {int(e['address']):#x}, {tile}"
-    if kind == Kind.WALKED:
-        return f"engine {e['unit']} has asked for all of {tile}"
-    if kind == Kind.PACKET:
-        return f"lane {e['unit']}: {access(e)} of device {e['a']}"
-    if kind == Kind.ARRIVE:
-        return f"arrives for channel {e['unit']}: {access(e)}"
-    if kind == Kind.EVENT:
-        return f"final tile {tile} announced"
-    return f"at the end in the {QUEUES[e['b']]} of unit {e['unit']}, behind {e['a']}: {access(e)}"
+    return _DESCRIBE[Kind(int(e["kind"]))](e)

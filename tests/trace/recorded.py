@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from sim_models.machine import load_machine
-from sim_models.trace.record import Filter, record
+from sim_models.trace.record import Filter, Setup, record
 from sim_models.trace.store import Trace
 from sim_models.workloads import gemm_workload
 
@@ -12,10 +12,11 @@ SHAPE, DEVICES = "256x256x64", 4
 
 
 def make(folder: Path, bug: str | None = None, wanted: Filter = Filter(), technique: str = "t3-mca",
-         **options) -> Trace:
+         policy: str | None = None, mirrored: bool = False, **options) -> Trace:
     """A ring of four GPUs, all of it recorded."""
-    record(load_machine(str(MACHINE)), gemm_workload(SHAPE, DEVICES), technique, folder, wanted, mirrored=False,
-           bug=bug, **options)
+    workload = gemm_workload(SHAPE, DEVICES)
+    setup = Setup(load_machine(str(MACHINE)), workload, technique, mirrored, bug=bug, policy=policy)
+    record(setup, folder, wanted, **options)
     return Trace.load(folder)
 
 

@@ -1,7 +1,6 @@
-"""The Perfetto timeline, read back with Perfetto's own messages; its trace processor where that is installed."""
+"""The Perfetto timeline, read back with Perfetto's own messages and queried in its own trace processor."""
 
-import os
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 import numpy as np
 import pytest
@@ -9,8 +8,9 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as PerfettoT
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TrackEvent
 
 from sim_models.trace.schema import Kind
-from sim_models.trace.timeline import FILE, flow_of, write_timeline
+from sim_models.trace.timeline import flow_of, write_timeline
 from tests.trace.recorded import ring
+from tests.trace.trace_processor import TraceProcessor
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,7 @@ def trace(tmp_path_factory):
 @pytest.fixture(scope="module")
 def packets(trace):
     read = PerfettoTrace()
-    read.ParseFromString(write_timeline(trace, trace.folder / FILE).read_bytes())
+    read.ParseFromString(write_timeline(trace).read_bytes())
     return read.packet
 
 
@@ -68,14 +68,31 @@ def test_counters_are_what_was_recorded(packets, tracks, trace):
     assert len(values) == len(e) and min(values) == values[-1] == 0
 
 
-@pytest.mark.skipif("TRACE_PROCESSOR" not in os.environ,
-                    reason="set TRACE_PROCESSOR to Perfetto's trace_processor_shell")
-def test_the_trace_processor_agrees(trace, packets):
-    from perfetto.trace_processor import TraceProcessor, TraceProcessorConfig
+@pytest.fixture(scope="module")
+def processor(trace):
+    return TraceProcessor(write_timeline(trace))
 
-    with TraceProcessor(trace=str(trace.folder / FILE),
-                        config=TraceProcessorConfig(bin_path=os.environ["TRACE_PROCESSOR"])) as processor:
-        errors = list(processor.query("select name, value from stats where severity = 'error' and value > 0"))
-        assert not errors
-        arrows = next(iter(processor.query("select count(*) as n from flow"))).n
-        assert arrows >= 3 * len([p for p in packets if p.track_event.terminating_flow_ids])
+
+def test_the_trace_processor_takes_all_of_it(processor, trace):
+    """No error, no lost data; nothing ends before it begins."""
+    assert not processor.query("select name from stats where severity in ('error', 'data_loss') and value > 0")
+    assert processor.query("select count(*) as n from slice where dur < 0")[0].n == 0
+    events = trace.events[trace.events["kind"] == Kind.ISSUE]
+    on_engines = processor.query("select count(*) as n from slice join track on track.id = slice.track_id "
+                                 "where track.name like 'DMA engine %'")
+    assert on_engines[0].n == len(events)
+
+
+def test_the_trace_processor_sees_arrows_from_trigger_to_arrival(processor, trace):
+    """Of each DMA command: trigger to engine to link to the arrival at the neighbour, which is never earlier."""
+    arrows = processor.query(
+        "select first.name as begins, second.name as ends, s.ts as at, t.ts as till from flow "
+        "join slice s on s.id = flow.slice_out join slice t on t.id = flow.slice_in "
+        "join track first on first.id = s.track_id join track second on second.id = t.track_id")
+    commands = len(trace.events[trace.events["kind"] == Kind.ISSUE])
+    legs = Counter((arrow.begins.rstrip(" 01"), arrow.ends.rstrip(" 01")) for arrow in arrows)
+    assert legs == {("triggers", "DMA engine"): commands, ("DMA engine", "link"): commands,
+                    ("link", "arrivals"): commands}
+    assert all(arrow.till >= arrow.at for arrow in arrows)
+    latency = trace.run["link_latency_cycles"]
+    assert min(arrow.till - arrow.at for arrow in arrows if arrow.begins == "link") >= latency

@@ -4,7 +4,7 @@ import pytest
 from vcd.reader import TokenKind, tokenize
 
 from sim_models.errors import BadInput
-from sim_models.trace import waves
+from sim_models.trace import store
 from sim_models.trace.record import Filter
 from sim_models.trace.schema import COMPLETE, Kind
 from tests.trace.recorded import make
@@ -21,7 +21,7 @@ def trace(tmp_path_factory):
 def signals(trace) -> dict[str, list[tuple[int, int]]]:
     """Path: its changes (cycle, value)."""
     names, found, scope, now = {}, {}, [], 0
-    with (trace.folder / waves.VCD).open("rb") as file:
+    with (trace.folder / store.WAVES).open("rb") as file:
         for token in tokenize(file):
             if token.kind is TokenKind.SCOPE:
                 scope.append(token.scope.ident)
@@ -62,11 +62,13 @@ def test_waves_agree_with_events(trace, signals):
 
 
 def test_save_files_name_signals_that_exist(trace, signals):
-    save = (trace.folder / waves.GTKW).read_text()
+    save = (trace.folder / store.GTKWAVE).read_text()
     named = {line.split("[")[0] for line in save.splitlines() if line.startswith("gpu_")}
     assert named <= set(signals) and "gpu_0.inside.tracker_1.count" in named and "-gpu_0: models" in save
-    commands = [line.split(" ", 1) for line in (trace.folder / waves.SURFER).read_text().splitlines()]
-    assert {path for command, path in commands if command == "variable_add"} == named
+    scopes = {path.rpartition(".")[0] for path in named}
+    commands = [line.split() for line in (trace.folder / store.SURFER).read_text().splitlines()]
+    assert {words[1] for words in commands if words[0] == "scope_add_as_group"} == scopes
+    assert all(len(words) <= 2 for words in commands), "Surfer drops a command with more words"
 
 
 def test_a_long_window_is_refused(tmp_path):

@@ -1,0 +1,53 @@
+"""What `t3 explain` answers, whatever the question was."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from .store import Trace
+
+
+@dataclass
+class Answer:
+    """What is known, in order of time, and what follows from it."""
+
+    subject: str
+    steps: list[tuple[int | None, str]] = field(default_factory=list)  #: (cycle, what happened)
+    verdict: list[str] = field(default_factory=list)
+    caveats: list[str] = field(default_factory=list)
+
+    def tell(self, cycle: int | None, text: str) -> None:
+        self.steps.append((None if cycle is None else int(cycle), text))
+
+    def conclude(self, *lines: str) -> None:
+        self.verdict += filter(None, lines)
+
+    def in_order(self) -> "Answer":
+        """With its steps sorted by time; those without a cycle first."""
+        self.steps.sort(key=lambda step: -1 if step[0] is None else step[0])
+        return self
+
+    def to_json(self) -> dict:
+        return {
+            "subject": self.subject,
+            "steps": [{"cycle": cycle, "text": text} for cycle, text in self.steps],
+            "verdict": self.verdict,
+            "caveats": self.caveats,
+        }
+
+
+def caveats(trace: Trace, wg: int | None = None) -> Iterable[str]:
+    """What the trace cannot know, because of its window, its limit or its filters."""
+    first, last = trace.window
+    recorded, chosen = trace.run["recorded"], trace.run["filter"]
+    if first > 0:
+        yield f"The recording starts at cycle {first:,}; what happened before is not known."
+    if recorded["dropped"]:
+        yield f"The recording reached its limit: events from cycle {last:,} on are missing."
+    elif recorded["outcome"] in ("window", "interrupted") or last < recorded["cycles_of_run"]:
+        yield f"The recording ends at cycle {last:,}, before the run did."
+    if chosen["kinds"] is not None:
+        yield f"Only these kinds were recorded: {', '.join(chosen['kinds'])}."
+    if chosen["channels"] is not None:
+        yield f"Requests were recorded on these channels only: {', '.join(map(str, chosen['channels']))}."
+    if wg is not None and chosen["wgs"] is not None and wg not in chosen["wgs"]:
+        yield f"Workgroup {wg} is not among those recorded ({', '.join(map(str, chosen['wgs'][:20]))})."

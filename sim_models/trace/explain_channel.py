@@ -1,0 +1,126 @@
+"""Why a channel's arbiter granted this request in a cycle and not that one, under whichever policy."""
+
+import numpy as np
+
+from ..errors import BadInput
+from .answer import Answer
+from .schema import NO_STREAM, POLICIES, REASONS, STREAMS, THRESHOLD_NONE, Kind, Reason, conditions
+from .store import Trace
+from .words import access, plural, reason
+
+COMPUTE, INBOUND, DMA = range(3)
+_LISTENING = ("mca", "ring_aware")  #: to threshold, starvation limit and drain
+
+
+def explain_channel(trace: Trace, channel: int, cycle: int, device: int = 0) -> Answer:
+    """Raises BadInput if there is no such channel, or if the trace does not hold all that it did."""
+    _check(trace, channel, cycle, device)
+    e = trace.events
+    mine = e[(e["device"] == device) & (e["unit"] == channel)]
+    decisions = mine[mine["kind"] == Kind.DECIDE]
+    answer = Answer(f"device {trace.run['ring_devices'][device]}, channel {channel}, cycle {cycle:,}")
+    index = int(np.searchsorted(decisions["cycle"], cycle, "right")) - 1
+    if index < 0:
+        answer.conclude("Nothing has been decided on this channel since the recording began.")
+        return answer
+    now = decisions[index]
+    saw, fresh = conditions(int(now["flags"])), int(now["cycle"]) == cycle
+    if now["stream"] != NO_STREAM and not fresh:  # a decision that stands is recorded when it changes
+        answer.conclude("Nothing was granted: no stream had a request.")
+        return answer
+    offers = {stream: _head(mine, stream, cycle) for stream in range(len(STREAMS)) if saw[f"{STREAMS[stream]}_there"]}
+    for stream, name in enumerate(STREAMS):
+        answer.tell(cycle, f"{name:8} {_offer(offers, stream)}")
+    answer.tell(cycle, _state(trace, now, saw, cycle))
+    if saw["ring_late"] and POLICIES[int(now["flags"]) & 3] == "ring_aware":
+        answer.tell(cycle, _lateness(trace, device, cycle))
+    if now["stream"] == NO_STREAM:
+        since = "" if fresh else f" (since cycle {int(now['cycle']):,})"
+        answer.conclude(f"Nothing was granted: {reason(now)}{since}.")
+    else:
+        answer.conclude(f"Granted: {STREAMS[now['stream']]}, {access(now)}. Why: {reason(now)}.")
+    why = {stream: _why_not(stream, now, saw) for stream in offers if stream != now["stream"]}
+    answer.conclude(*(f"Not {STREAMS[stream]}: {text}." for stream, text in why.items()
+                      if now["stream"] != NO_STREAM or text != reason(now)))
+    return answer
+
+
+def _check(trace: Trace, channel: int, cycle: int, device: int) -> None:
+    trace.check_device(device)
+    channels, chosen = trace.run["geometry"]["channels"], trace.run["filter"]
+    if not 0 <= channel < channels:
+        raise BadInput(f"--channel {channel} does not exist: this run has 0 to {channels - 1}")
+    first, last = trace.window
+    if not first <= cycle < last:
+        raise BadInput(f"--cycle {cycle} is not in the recording, which has {first} to {last - 1}")
+    if (chosen["kinds"] is not None and "decide" not in chosen["kinds"] or chosen["wgs"] is not None
+            or chosen["channels"] is not None and channel not in chosen["channels"]):
+        raise BadInput(f"this trace does not hold every decision of channel {channel}: record it without --wg, and "
+                       "with --kind decide,enter if with --kind")
+
+
+def _state(trace: Trace, now, saw: dict[str, bool], cycle: int) -> str:
+    """What the policy goes by."""
+    policy, entries = POLICIES[int(now["flags"]) & 3], trace.run["geometry"]["queue_entries"]
+    text = f"policy {policy}, {plural(now['a'], 'request')} in or on the way to the DRAM queue of {entries}"
+    if policy in _LISTENING:
+        threshold = "none" if now["b"] == THRESHOLD_NONE else str(now["b"])
+        waits = now["stream"] == NO_STREAM and saw["communication_waiting"]
+        waited, limit = int(now["c"]) + (cycle - int(now["cycle"]) if waits else 0), trace.run["starvation_limit"]
+        text += (f" (threshold {threshold}), communication has waited {plural(waited, 'cycle')} (starvation limit "
+                 f"{limit or 'none'}), the producer {'has ended' if saw['drain'] else 'runs'}")
+    elif policy == "round_robin":
+        text += f", the last grant went to {'communication' if saw['last_communication'] else 'compute'}"
+    return text
+
+
+def _lateness(trace: Trace, device: int, cycle: int) -> str:
+    e = trace.events
+    late = e[(e["kind"] == Kind.LATE) & (e["device"] == device) & (e["cycle"] <= cycle)]
+    if not len(late):
+        return "the ring is behind the GEMM since before the recording"
+    return (f"the ring is behind the GEMM since cycle {int(late['cycle'][-1]):,}: more workgroups ({late['b'][-1]}) "
+            f"had started since a command last did not wait than a stage has ({late['c'][-1]})")
+
+
+def _offer(offers: dict, stream: int) -> str:
+    if stream not in offers:
+        return "has nothing"
+    if offers[stream] is not None:
+        return f"offers {access(offers[stream])}"
+    return "offers a request that the recording does not name"
+
+
+def _why_not(stream: int, now, saw: dict[str, bool]) -> str:
+    """Why a stream that has a request was not granted."""
+    able = {COMPUTE: saw["compute_able"], INBOUND: saw["inbound_able"], DMA: saw["dma_able"]}[stream]
+    policy, rival = POLICIES[int(now["flags"]) & 3], now["stream"]
+    if not able:
+        why = REASONS[Reason.GUARD if stream == DMA else Reason.COALESCER]
+    elif rival == NO_STREAM:
+        why = reason(now)
+    elif COMPUTE not in (stream, rival):
+        why = "inbound and DMA requests take turns, and this stream went last"
+    elif policy == "round_robin":
+        why = "round robin: this stream went last"
+    elif policy == "ring_aware" and saw["ring_late"]:
+        why = "the ring is behind the GEMM: the streams take turns, and this one went last"
+    elif stream == COMPUTE:
+        why = reason(now)
+    elif policy == "compute_first":
+        why = "compute goes first"
+    else:
+        why = "compute goes first while communication is not starved and the producer runs"
+    return why
+
+
+def _head(mine: np.ndarray, stream: int, cycle: int):
+    """Oldest request of a stream that has entered and not been granted before `cycle`; None: not known."""
+    granted = mine[(mine["kind"] == Kind.DECIDE) & (mine["stream"] == stream)]
+    later = granted[granted["cycle"] >= cycle]
+    if len(later):  # streams keep their order: the next to be granted is the oldest
+        return later[0]
+    entered = mine[(mine["kind"] == Kind.ENTER) & (mine["stream"] == stream) & (mine["cycle"] < cycle)]
+    last = np.flatnonzero(entered["address"] == granted["address"][-1]) if len(granted) else []
+    behind = entered[last[-1] + 1:] if len(last) else entered if not len(granted) else entered[:0]
+    return behind[0] if len(behind) else None

@@ -1,0 +1,62 @@
+"""How a recorded run stands: what fired, what has not, and how long communication had to wait."""
+
+from collections import Counter
+
+import numpy as np
+
+from .answer import Answer, caveats
+from .schema import COMPLETE, EXCEEDS, NO_STREAM, REASONS, REFUSED, STREAMS, Kind, Reason
+from .store import Trace
+from .words import owner, plural
+
+_SHOWN = 5  #: tiles of a kind
+_REASONS = 3
+
+
+def explain_run(trace: Trace) -> Answer:
+    recorded = trace.run["recorded"]
+    answer = Answer(f"{trace.title}: {recorded['outcome']} at cycle {recorded['cycles_of_run']:,}",
+                    caveats=list(caveats(trace)))
+    answer.conclude(recorded["problem"])
+    e = trace.events
+    for device in range(trace.devices):
+        mine = e[e["device"] == device]
+        _tiles(trace, device, mine[mine["kind"] == Kind.UPDATE], answer)
+        _arbiters(mine[mine["kind"] == Kind.DECIDE], answer)
+    return answer
+
+
+def _tiles(trace: Trace, device: int, updates: np.ndarray, answer: Answer) -> None:
+    key = updates["wg"].astype(np.int64) << 8 | updates["wf"]
+    fired = np.unique(key[(updates["flags"] & COMPLETE) != 0])
+    wrong = np.unique(key[(updates["flags"] & (EXCEEDS | REFUSED)) != 0])
+    last = dict(zip(key.tolist(), updates))
+    still_open = [tile for tile, e in last.items() if not e["flags"] & (COMPLETE | EXCEEDS | REFUSED)]
+    text = (f"device {trace.run['ring_devices'][device]}: {plural(len(fired), 'tile')} fired, {len(still_open)} open "
+            f"in the Tracker, {len(wrong)} wrong")
+    final = trace.run.get("final_tiles")
+    if final:
+        text += f"; {final['come'][device]} of {final['expected'][device]} final tiles have come"
+    answer.tell(None, text)
+    for tile in wrong[:_SHOWN]:
+        e = last[tile]
+        what = ("not tracked" if e["flags"] & REFUSED else f"went past its threshold of {e['b']:,} bytes")
+        answer.tell(None, f"  {owner(e)}: {what} at cycle {int(e['cycle']):,}")
+    for tile in sorted(still_open)[:_SHOWN]:
+        e = last[tile]
+        answer.tell(None, f"  {owner(e)}: {e['a']:,} of {e['b']:,} bytes since cycle {int(e['cycle']):,}")
+    if len(still_open) > _SHOWN:
+        answer.tell(None, f"  and {len(still_open) - _SHOWN} more")
+
+
+def _arbiters(decisions: np.ndarray, answer: Answer) -> None:
+    if not len(decisions):
+        return
+    granted = decisions[decisions["stream"] != NO_STREAM]
+    held = decisions[(decisions["stream"] == NO_STREAM) & (decisions["reason"] != Reason.IDLE)]
+    counts = ", ".join(f"{(granted['stream'] == stream).sum():,} {name}" for stream, name in enumerate(STREAMS))
+    answer.tell(None, f"  the arbiters granted {counts} requests")
+    for code, count in Counter(held["reason"].tolist()).most_common(_REASONS):
+        answer.tell(None, f"  {plural(count, 'time')} they held all back: {REASONS[Reason(code)]}")
+    longest = int(decisions["c"].max())
+    answer.tell(None, f"  longest that communication waited at an arbiter: {plural(longest, 'cycle')}")

@@ -1,0 +1,107 @@
+"""Which workgroup computes which tile of the output, and whose updates go where; from a run's plan."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+
+class TileId(NamedTuple):
+    """A wavefront tile: simulated device, workgroup, wavefront."""
+
+    device: int
+    wg: int
+    wf: int
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a wavefront tile lies in its device's output, and the region that it is programmed with."""
+
+    position: int  #: in the ring
+    row: int
+    rows: int
+    column: int
+    columns: int  #: 0: the wavefront has none of a ragged tile
+    base: int  #: address of its first element
+    pitch_bytes: int
+    number: int  #: of the region, 0: none
+    region: dict | None  #: as `record` describes it
+
+    def holds(self, addresses: np.ndarray, base: int | None = None) -> np.ndarray:
+        """Which addresses lie in the tile, were it at `base`."""
+        offset = addresses.astype(np.int64) - (self.base if base is None else base)
+        column, within = offset // self.pitch_bytes, offset % self.pitch_bytes
+        return (column >= 0) & (column < self.columns) & (within < 2 * self.rows)
+
+
+class OutputMap:
+    """`run` as in trace.json; `plan`: what each workgroup does, [device, workgroup] (see `record`)."""
+
+    def __init__(self, run: dict, plan: dict[str, np.ndarray]) -> None:
+        self._run, self._plan = run, plan
+
+    def place(self, tile: TileId) -> Place:
+        run, plan, at = self._run, self._plan, tile[:2]
+        width, pitch = run["wf_columns"], run["pitch_bytes"]
+        columns = int(np.clip(plan["columns"][at] - tile.wf * width, 0, width))
+        number = int(plan["region"][at][int(columns < width)])
+        return Place(int(plan["position"][at]), int(plan["m0"][at]), int(plan["rows"][at]),
+                     int(plan["n0"][at]) + tile.wf * width, columns, int(plan["c_base"][at]) + tile.wf * width * pitch,
+                     pitch, number, run["regions"][tile.device][number - 1] if number else None)
+
+    def output_tile(self, device: int, wg: int) -> int:
+        """Number of the output tile that a workgroup computes."""
+        return int(self._plan["tile"][device, wg])
+
+    def feeds(self, tile: TileId) -> list[TileId]:
+        """The tiles that its data updates: the same tile at the neighbour. In mirrored mode, where one device stands
+        for all, those of its next ring position that its lines become (`sim_models.link.send_mirrored`)."""
+        if self.place(tile).position == self._run["devices"] - 1:
+            return []
+        if self._run["mirrored"]:
+            return [other for other in self._of_group(tile, 1) if self._overlap(tile, other)]
+        return self._same_tile(tile, self._run["downstream"][tile.device])
+
+    def fed_by(self, tile: TileId) -> list[TileId]:
+        """The tiles whose data updates it; as `feeds`."""
+        if self.place(tile).position == 0:
+            return []
+        if self._run["mirrored"]:
+            return [other for other in self._of_group(tile, -1) if self._overlap(other, tile)]
+        return self._same_tile(tile, self._run["downstream"].index(tile.device))
+
+    def wg_at(self, device: int, address: int) -> int | None:
+        """Workgroup of a device whose output an address of its downstream neighbour's output is; None: no one's."""
+        plan, run = self._plan, self._run
+        offset = address - run["bases"][device]["downstream"]
+        column, row = offset // run["pitch_bytes"], offset % run["pitch_bytes"] // 2
+        inside = ((plan["n0"][device] <= column) & (column < plan["n0"][device] + plan["columns"][device])
+                  & (plan["m0"][device] <= row) & (row < plan["m0"][device] + plan["rows"][device]))
+        found = np.flatnonzero(inside)
+        return int(found[0]) if len(found) else None
+
+    def _same_tile(self, tile: TileId, device: int) -> list[TileId]:
+        wgs = np.flatnonzero(self._plan["tile"][device] == self.output_tile(tile.device, tile.wg))
+        return [TileId(device, int(wg), tile.wf) for wg in wgs]
+
+    def _of_group(self, tile: TileId, step: int) -> Iterator[TileId]:
+        """Tiles of the next or previous ring position of the same slice."""
+        group = self._plan["group"]
+        for wg in np.flatnonzero(group == group[tile.wg] + step):
+            for wf in range(self._run["wavefronts"]):
+                other = TileId(tile.device, int(wg), wf)
+                if self.place(other).columns:
+                    yield other
+
+    def _lines(self, tile: TileId) -> tuple[int, int]:
+        """First and behind the last of a tile's lines, counted through its group."""
+        place, first = self.place(tile), int(self._plan["rank"][tile.wg, tile.wf])
+        return first, first + place.columns * -(-place.rows * 2 // 64)
+
+    def _overlap(self, sender: TileId, receiver: TileId) -> bool:
+        lines, group = self._plan["lines"], int(self._plan["group"][sender.wg])
+        sent, there = (line * int(lines[group + 1]) // int(lines[group]) for line in self._lines(sender))
+        first, behind = self._lines(receiver)
+        return max(sent, first) < min(there, behind)

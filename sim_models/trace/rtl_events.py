@@ -1,0 +1,234 @@
+"""What the RTL did in a cycle, as events: the handshakes of its ports, and its traced inner signals.
+
+The same functions serve the lockstep loop and the samples of a testbench.
+"""
+
+import numpy as np
+
+from .. import bits
+from .. import gemm as gemms
+from ..by_reference import by_reference
+from ..jit import compiled, inlined
+from .recorder import put, put_request, wanted
+from .schema import (
+    ALLOCATED,
+    COMPLETE,
+    EXCEEDS,
+    NO_STREAM,
+    NO_WAVEFRONT,
+    POLICIES,
+    REFUSED,
+    THRESHOLD_NONE,
+    Kind,
+    Reason,
+)
+
+(BLOCKED, ENTER, DECIDE, REPORT, UPDATE, FULL, TRIGGER, READY, ISSUE, LINE, WALKED, PACKET, COMPLETION, LATE) = (
+    int(kind) for kind in (Kind.BLOCKED, Kind.ENTER, Kind.DECIDE, Kind.REPORT, Kind.UPDATE, Kind.FULL, Kind.TRIGGER,
+                           Kind.READY, Kind.ISSUE, Kind.LINE, Kind.WALKED, Kind.PACKET, Kind.EVENT, Kind.LATE))
+(R_IDLE, R_ALONE, R_TURN, R_COMPUTE_FIRST, R_BELOW, R_NO_THRESHOLD, R_STARVED, R_DRAIN, R_OUTPUT_BUSY, R_GUARD,
+ R_COALESCER, R_OCCUPANCY, R_CLEARING, R_RING_LATE, R_WRONG) = (int(reason) for reason in Reason)
+COMPUTE_FIRST, MCA, RING_AWARE = (POLICIES.index(name) for name in ("compute_first", "mca", "ring_aware"))
+CONDITION_BITS = (1 << 22) - 1
+
+
+@compiled
+def observe_ports(p, b, r, d, inp, out, backlog, now):
+    """Before the clock edge: what moves through the ports. `backlog`: cycles until a packet is on the link."""
+    p = by_reference(p)
+    r = by_reference(r)
+    if r.kinds[ENTER]:
+        for c in range(len(r.channels)):
+            if r.channels[c]:
+                if inp[p.compute_valid[c]] and out[p.compute_ready[c]]:
+                    put_request(b, r, ENTER, now, d, c, inp[p.compute[c]], inp[p.compute[c] + 1], 0, 0, -1, -1, -1, 0)
+                if inp[p.inbound_valid[c]] and out[p.inbound_ready[c]]:
+                    put_request(b, r, ENTER, now, d, c, inp[p.inbound[c]], inp[p.inbound[c] + 1], 1, 0, -1, -1, -1, 0)
+    for lane in range(len(p.packet)):
+        if r.kinds[PACKET] and out[p.packet_valid[lane]] and inp[p.packet_ready[lane]]:
+            lo, hi = out[p.packet[lane]], out[p.packet[lane] + 1]
+            put_request(b, r, PACKET, now, d, lane, lo, hi, NO_STREAM, 0, bits.get(lo, hi, b.device, b.device_bits),
+                        backlog, -1, 0)
+    if r.kinds[COMPLETION] and out[p.event_valid] and inp[p.event_ready]:
+        lo, hi = out[p.event], out[p.event + 1]
+        wg = bits.get(lo, hi, p.event_wg_lsb, b.wg_bits)
+        if wanted(r, COMPLETION, wg):
+            put(r, COMPLETION, now, d, 0, wg, bits.get(lo, hi, p.event_wf_lsb, b.wf_bits), 0, 0, 0, NO_STREAM, 0,
+                bits.get(lo, hi, 0, b.address_bits), 0, -1, -1, -1, 0)
+    blocked = 1 if inp[p.dispatch_valid] and not out[p.dispatch_ready] else 0
+    wg = inp[p.dispatch] & ((np.int64(1) << b.wg_bits) - 1)
+    if blocked and not r.blocked[d] and wanted(r, BLOCKED, wg):
+        put(r, BLOCKED, now, d, 0, wg, NO_WAVEFRONT, 0, 0, 0, NO_STREAM, 0, 0, 0, out[p.head], inp[p.downstream_head],
+            -1, 0)
+    r.blocked[d] = blocked
+
+
+@inlined
+def condition(word, bit):
+    return (word >> bit) & 1
+
+
+@inlined
+def reason_of(word, occupancy, threshold):
+    """(stream, reason) of an arbiter's word; bits as in `schema.CONDITIONS`, from bit 2."""
+    policy = word & 3
+    compute, communication = condition(word, 3), condition(word, 4)
+    starved, drain, ring_late = condition(word, 9), condition(word, 2), policy == RING_AWARE and condition(word, 21)
+    allowed = policy < MCA or ring_late or threshold == THRESHOLD_NONE or occupancy < threshold
+    stream = NO_STREAM
+    if condition(word, 7):
+        stream = 0
+        if not communication:
+            reason = R_ALONE
+        elif policy >= MCA and (starved or drain):
+            reason = R_WRONG
+        elif ring_late:
+            reason = R_RING_LATE
+        elif policy == RING_AWARE or policy == MCA or policy == COMPUTE_FIRST:
+            reason = R_COMPUTE_FIRST
+        else:
+            reason = R_TURN
+    elif condition(word, 8):
+        stream = 2 if condition(word, 15) else 1
+        if policy >= MCA and starved:
+            reason = R_STARVED
+        elif policy >= MCA and drain:
+            reason = R_DRAIN
+        elif ring_late:
+            reason = R_RING_LATE if compute else R_ALONE
+        elif policy >= MCA:
+            reason = R_NO_THRESHOLD if threshold == THRESHOLD_NONE else R_BELOW
+        else:
+            reason = R_TURN if compute else R_ALONE
+    elif not (condition(word, 11) or condition(word, 12) or condition(word, 13)):
+        reason = R_IDLE
+    elif not condition(word, 18):
+        reason = R_CLEARING
+    elif not condition(word, 6):
+        reason = R_OUTPUT_BUSY
+    elif compute or (communication and (allowed or starved or drain)):
+        reason = R_WRONG
+    elif communication:
+        reason = R_OCCUPANCY
+    elif condition(word, 13) and not condition(word, 16):
+        reason = R_GUARD
+    else:
+        reason = R_COALESCER
+    return stream, reason
+
+
+@compiled
+def observe_rtl(b, r, d, out, dram, now):
+    """Behind the clock edge: what the RTL decided in cycle `now`. `dram`: first words of the DRAM commands."""
+    r = by_reference(r)
+    p = r.probes
+    for c in range(len(p.channel)):
+        if not r.channels[c]:
+            continue
+        word = out[p.channel[c]]
+        row = d * len(p.channel) + c
+        if r.kinds[DECIDE]:
+            occupancy, threshold = (word >> 24) & 255, (word >> 32) & 127
+            stream, reason = reason_of(word, occupancy, threshold)
+            # All but the starvation counter and what is no business of the arbiter's.
+            seen = 0 if reason == R_IDLE else word & ((np.int64(1) << 40) - 1) & ~(np.int64(1) << 20)
+            if stream != NO_STREAM:
+                hi = out[dram[c] + 1] & ((1 << (b.dram_communication - 64)) - 1)
+                put_request(b, r, DECIDE, now, d, c, out[dram[c]], hi, stream, reason, occupancy, threshold,
+                            (word >> 40) & 65535, word & CONDITION_BITS)
+            elif seen != r.decision[row] and r.all_wgs:
+                put(r, DECIDE, now, d, c, -1, NO_WAVEFRONT, 0, 0, 0, NO_STREAM, reason, 0, 0, occupancy, threshold,
+                    (word >> 40) & 65535, word & CONDITION_BITS)
+            r.decision[row] = seen
+        if condition(word, 20) and r.kinds[REPORT]:
+            at = p.channel[c] + 1
+            lo, hi, f = out[at], out[at + 1], p.update
+            wg = bits.get(lo, hi, f.wg, b.wg_bits)
+            if wanted(r, REPORT, wg):
+                put(r, REPORT, now, d, c, wg, bits.get(lo, hi, f.wf, b.wf_bits),
+                    bits.get(lo, hi, f.region, b.region_bits), bits.get(lo, hi, f.source, 2), 0, NO_STREAM, 0,
+                    bits.get(lo, hi, f.address, p.address_bits), bits.get(lo, hi, f.amount, f.amount_bits), -1, -1, -1,
+                    0)
+    for bank in range(len(p.bank)):
+        if out[p.bank[bank]] & 3:
+            observe_bank(b, r, d, bank, out, now)
+        else:
+            r.waits[d, bank] = 0
+    if p.merge >= 0 and out[p.merge] & 3 == 3:
+        observe_tile(b, r, TRIGGER, now, d, 0, out[p.merge + 1], out[p.merge + 2], (out[p.merge] >> 2) & 3)
+    if p.table >= 0:
+        observe_dma(b, r, d, out, now)
+    if p.ring >= 0 and out[p.ring] != r.late[d]:
+        r.late[d] = out[p.ring]
+        if r.kinds[LATE] and r.all_wgs:
+            put(r, LATE, now, d, 0, -1, NO_WAVEFRONT, 0, 0, 0, NO_STREAM, 0, 0, 0, out[p.ring], out[p.ring + 1],
+                out[p.ring + 2], 0)
+
+
+@compiled
+def observe_dma(b, r, d, out, now):
+    """The command table and the engines."""
+    r = by_reference(r)
+    p = r.probes
+    level = (out[p.table] >> 8) & 0xFFFF
+    if out[p.table] & 1:
+        observe_tile(b, r, READY, now, d, 0, out[p.table + 1], out[p.table + 2], level)
+    for e in range(len(p.engine)):
+        word = out[p.engine[e]]
+        if word & 1:
+            observe_tile(b, r, ISSUE, now, d, e, out[p.table + 3], out[p.table + 4], level)
+        if condition(word, 3) and r.kinds[LINE]:
+            put_request(b, r, LINE, now, d, e, out[p.engine[e] + 1], out[p.engine[e] + 2], NO_STREAM, 0, -1, -1, -1, 0)
+        if condition(word, 1):
+            ids = word >> 8
+            wg = (ids >> b.wf_bits) & ((1 << b.wg_bits) - 1)
+            if wanted(r, WALKED, wg):
+                put(r, WALKED, now, d, e, wg, ids & ((1 << b.wf_bits) - 1),
+                    (ids >> (b.wf_bits + b.wg_bits)) & ((1 << b.region_bits) - 1), 0, 0, NO_STREAM, 0, 0, 0, -1, -1, -1,
+                    0)
+
+
+@compiled
+def observe_bank(b, r, d, bank, out, now):
+    """A Tracker bank's second stage: an update is counted, or waits for a way."""
+    r = by_reference(r)
+    p = r.probes
+    at = p.bank[bank]
+    word, f = out[at], p.update
+    lo, hi = out[at + 4], out[at + 5]
+    wg, wf = bits.get(lo, hi, f.wg, b.wg_bits), bits.get(lo, hi, f.wf, b.wf_bits)
+    source, amount = bits.get(lo, hi, f.source, 2), bits.get(lo, hi, f.amount, f.amount_bits)
+    region = (word >> 32) & 255
+    if condition(word, 1):
+        if not r.waits[d, bank] and wanted(r, FULL, wg):
+            put(r, FULL, now, d, bank, wg, wf, region, source, 0, NO_STREAM, 0,
+                bits.get(lo, hi, f.address, p.address_bits), amount, -1, -1, -1, 0)
+        r.waits[d, bank] = 1
+        return
+    r.waits[d, bank] = 0
+    if not wanted(r, UPDATE, wg):
+        return
+    count, room = out[at + 1] & 0xFFFFFFFF, (out[at + 1] >> 32) & 0xFFFFFFFF
+    written = np.uint64(out[at + 2])
+    way = np.int64(gemms.bit_number(written)) if written else np.int64(-1)
+    flags = 0
+    if written and not condition(word, 3):
+        flags |= ALLOCATED
+    if condition(word, 4):
+        flags |= COMPLETE
+    if condition(word, 5):
+        flags |= EXCEEDS
+    if condition(word, 6):
+        flags |= REFUSED
+    put(r, UPDATE, now, d, bank, wg, wf, region, source, 0, NO_STREAM, 0, out[at + 3], amount, count + amount,
+        (room + amount) & p.count_mask, way, flags)
+
+
+@compiled
+def observe_tile(b, r, kind, now, d, unit, lo, hi, a):
+    r = by_reference(r)
+    f = r.probes.trigger
+    wg = bits.get(lo, hi, f.wg, b.wg_bits)
+    if wanted(r, kind, wg):
+        put(r, kind, now, d, unit, wg, bits.get(lo, hi, f.wf, b.wf_bits), bits.get(lo, hi, f.region, b.region_bits), 0,
+            0, NO_STREAM, 0, bits.get(lo, hi, f.address, r.probes.address_bits), 0, a, -1, -1, 0)

@@ -1,0 +1,108 @@
+"""A failed cocotb test as a trace: the same events, from the same signals, as of a run in the lockstep loop.
+
+The testbench runs again, with the same stimulus, on the design that shows its inner signals, and keeps what all ports
+show in the round that failed (`testbenches/failure.py`).
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from rtl.geometry import Geometry
+
+from .. import bits, simulation
+from ..by_reference import by_reference
+from ..cosim.cocotb_run import CocotbFailure
+from ..cosim.gpu import model_ports
+from ..cosim.ports import PortMap
+from ..cosim.testbench import FAILURE, Design, Testbench
+from ..cosim.toolchain import ToolchainError
+from ..cosim.traced import Probes, groups_of_block, probes, show
+from ..jit import compiled
+from ..results import collect_versions
+from .describe import geometry_of
+from .recorder import CAPACITY, make_recorder, put, wanted
+from .rtl_events import observe_ports, observe_rtl
+from .schema import NO_STREAM, NO_WAVEFRONT, Kind
+from .store import TraceWriter
+
+_SAMPLES = "samples.npz"  #: of `testbenches.failure`
+_DISPATCH = int(Kind.DISPATCH)
+
+
+def explain_failure(testbench: Testbench, design: Design, folder: Path) -> list[str]:
+    """Lines that name the commands which show what happened; none where a trace has nothing to say."""
+    shown = groups_of_block(testbench.block, testbench.geometry)
+    if shown is None or not (folder / FAILURE).exists():
+        return []
+    failure = json.loads((folder / FAILURE).read_text())
+    again, out = folder / "again", folder / "trace"
+    traced = show(*design, shown)
+    (again / _SAMPLES).unlink(missing_ok=True)
+    try:
+        testbench.run(traced, again, testcase=failure["test"],
+                      record={name: failure[name] for name in ("test", "round", "end")})
+    except CocotbFailure:
+        pass  # as before
+    except ToolchainError as error:  # a design from elsewhere may lack what is to be shown
+        return [f"No trace: {str(error).splitlines()[0]}"]
+    if not (again / _SAMPLES).exists():
+        return ["No trace: the failure did not come again."]
+    _write(testbench, failure, traced[1], again / _SAMPLES, out)
+    tile, cycle = failure["tile"], failure["cycle"]
+    questions = [f"t3 explain --wg {tile['wg']} --wf {tile['wf']}"] if tile else []
+    questions += [f"t3 explain --channel 0 --cycle {cycle}"] if testbench.block in ("arbiter", "memory_channel") else []
+    return ["What happened:", *(f"  {question} {out}" for question in (
+        *questions, "t3 explain", f"t3 step --cycle {cycle}"))]
+
+
+def _write(testbench: Testbench, failure: dict, ports: PortMap, samples: Path, out: Path) -> None:
+    g = testbench.geometry
+    with np.load(samples) as arrays:
+        inputs, before, behind = (arrays[name].view(np.int64) for name in ("inputs", "before", "behind"))
+        first = int(arrays["first"])
+    p, end = probes(ports, g), first + len(inputs)
+    with TraceWriter(out, limit=1 << 62) as writer:
+        _record(writer, testbench.block, g, ports, p, inputs, before, behind, first)
+        window = {"from": first, "until": end, "complete_until": end, "cycles_of_run": failure["cycle"],
+                  "outcome": "failed", "problem": failure["problem"], "events": writer.written, "dropped": 0}
+        writer.commit({
+            "title": f"testbench {testbench.block}, {failure['test']}, round {failure['round']}, seed {testbench.seed}",
+            "simulated_devices": 1, "mirrored": False, "ring_devices": [0], "downstream": [0], "clock_ghz": 1.0,
+            "starvation_limit": int(behind[-1, p.channel[0] + 3]) if len(p.channel) else 0,
+            "link_latency_cycles": 0, "geometry": geometry_of(g), "workgroups": 1 << g.tracker.wg_bits,
+            "wavefronts": 1 << g.tracker.wf_bits, "filter": {"kinds": None, "channels": None, "wgs": None},
+            "recorded": window, "versions": collect_versions()})
+
+
+def _record(writer: TraceWriter, block: str, g: Geometry, ports: PortMap, p: Probes, inputs: np.ndarray,
+            before: np.ndarray, behind: np.ndarray, first: int) -> None:
+    b, top = bits.request_bits(g), block == "gpu_top"
+    recorder = make_recorder(b, 1, len(p.channel), 1, p)
+    at = model_ports(ports, g) if top else simulation.NO_PORTS
+    # A granted request is in the register behind the arbiter; an arbiter alone has none, and shows zeros.
+    dram = (at.dram if top else np.array([ports.port("dram.payload").offset]) if block == "memory_channel"
+            else p.channel + 1)
+    batch = CAPACITY // (8 * len(p.channel) + 8 * len(p.bank) + 8 * len(p.engine) + 64)
+    for start in range(0, len(inputs), batch):
+        part = slice(start, start + batch)
+        _observe(at, b, recorder, top, inputs[part], before[part], behind[part], dram, first + start)
+        writer.write(recorder.events[:recorder.count[0]])
+        recorder.count[0] = 0
+
+
+@compiled
+def _observe(p, b, r, top, inputs, before, behind, dram, first):
+    """`top`: the design has the ports of the top."""
+    p = by_reference(p)
+    b = by_reference(b)
+    r = by_reference(r)
+    for i in range(len(inputs)):
+        now = first + i
+        if top:
+            observe_ports(p, b, r, 0, inputs[i], before[i], 0, now)
+            wg = inputs[i, p.dispatch] & ((np.int64(1) << b.wg_bits) - 1)
+            if inputs[i, p.dispatch_valid] and before[i, p.dispatch_ready] and wanted(r, _DISPATCH, wg):
+                put(r, _DISPATCH, now, 0, 0, wg, NO_WAVEFRONT, 0, 0, 0, NO_STREAM, 0, 0, 0, -1, -1, -1, 0)
+        observe_rtl(b, r, 0, behind[i], dram, now)

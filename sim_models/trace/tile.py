@@ -1,0 +1,77 @@
+"""One wavefront tile of a trace: its events, and its place in the output where the run has a map of it."""
+
+import numpy as np
+
+from ..errors import BadInput
+from .output_map import Place, TileId
+from .schema import COMPLETE, EXCEEDS, SOURCES, Kind
+from .store import Trace
+
+_OF_WORKGROUP = (Kind.DISPATCH, Kind.STAGE, Kind.BLOCKED)  #: kinds without a wavefront
+
+
+class Tile:
+    """Raises BadInput if the run has no such tile."""
+
+    def __init__(self, trace: Trace, wg: int, wf: int, device: int = 0) -> None:
+        trace.check_device(device)
+        for option, value, count, what in (("--wg", wg, trace.run["workgroups"], "this run"),
+                                           ("--wf", wf, trace.run["wavefronts"], "a workgroup")):
+            if not 0 <= value < count:
+                raise BadInput(f"{option} {value} does not exist: {what} has 0 to {count - 1}")
+        self.trace, self.wg, self.wf, self.device = trace, wg, wf, device
+        self.id = TileId(device, wg, wf)
+        self.place: Place | None = trace.map.place(self.id) if trace.map else None
+        e = trace.events
+        self.of_workgroup = e[(e["device"] == device) & (e["wg"] == wg)]
+        self.events = self.of_workgroup[(self.of_workgroup["wf"] == wf)
+                                        | np.isin(self.of_workgroup["kind"], _OF_WORKGROUP)]
+
+    @classmethod
+    def of_id(cls, trace: Trace, tile: TileId) -> "Tile":
+        return cls(trace, tile.wg, tile.wf, tile.device)
+
+    def of(self, kind: Kind) -> np.ndarray:
+        return self.events[self.events["kind"] == kind]
+
+    @property
+    def role(self) -> str:
+        """`remote`, `dma` or `event`, as its region's kind; `unknown` where nothing tells."""
+        if self.place:
+            return self.place.region["kind"] if self.place.region else "unknown"
+        triggers = self.of(Kind.TRIGGER)
+        return ("event", "dma", "unknown")[triggers["a"][-1]] if len(triggers) else "unknown"
+
+    @property
+    def bytes(self) -> int:
+        """Of one update of the whole tile."""
+        return self.place.region["tile_bytes"]
+
+    @property
+    def wanted_bytes(self) -> int:
+        """That should complete it."""
+        return self.bytes * self.place.region["updates_per_element"]
+
+    @property
+    def fired(self) -> bool:
+        return bool((self.of(Kind.UPDATE)["flags"] & COMPLETE).any())
+
+    @property
+    def exceeded(self) -> bool:
+        return bool((self.of(Kind.UPDATE)["flags"] & EXCEEDS).any())
+
+    def counted(self) -> dict[str, int]:
+        """Bytes by source of what was counted since it was last complete before its last update."""
+        updates = self.of(Kind.UPDATE)
+        ends = np.flatnonzero(updates["flags"][:-1] & (COMPLETE | EXCEEDS))
+        totals: dict[str, int] = {}
+        for e in updates[ends[-1] + 1 if len(ends) else 0:]:
+            name = SOURCES[e["source"]]
+            totals[name] = totals.get(name, 0) + int(e["amount"])
+        return totals
+
+    def packets(self) -> np.ndarray:
+        """Its data on the link, known by their addresses: a wrong workgroup id does not hide them."""
+        e, bases = self.trace.events, self.trace.run["bases"][self.device]
+        sent = e[(e["kind"] == Kind.PACKET) & (e["device"] == self.device)]
+        return sent[self.place.holds(sent["address"], self.place.base + bases["downstream"] - bases["own"])]

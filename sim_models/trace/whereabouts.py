@@ -1,0 +1,74 @@
+"""Where the requests of a tile that has not fired are: in which queue, behind what."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from .replay import Replay
+from .schema import NO_STREAM, READ, Kind
+from .tile import Tile
+from .words import access, owner, place, plural, reason
+
+
+def whereabouts(tile: Tile) -> Iterator[str]:
+    """In the order in which an update passes: models' queues, arbiters, coalescers, the way to the Tracker."""
+    yield from _in_queues(tile)
+    yield from _at_arbiters(tile)
+    yield from _on_the_way_to_the_tracker(tile)
+    yield from _at_a_full_set(tile)
+
+
+def _in_queues(tile: Tile) -> Iterator[str]:
+    """What was in the models' queues when the recording ended."""
+    e = tile.trace.events
+    waiting = e[e["kind"] == Kind.WAITING]
+    mine = waiting[(waiting["wg"] == tile.wg) & (waiting["wf"] == tile.wf)]
+    for device, queue, unit in np.unique(mine[["device", "b", "unit"]]):
+        there = waiting[(waiting["device"] == device) & (waiting["b"] == queue) & (waiting["unit"] == unit)]
+        here = there[(there["wg"] == tile.wg) & (there["wf"] == tile.wf)]
+        ahead = there[there["a"] < here["a"].min()]
+        behind = f", behind {plural(len(ahead), 'other')}, the first of them {access(ahead[0])}" if len(ahead) else ""
+        yield (f"At the end {plural(len(here), 'request')} of it ({int(here['amount'].sum()):,} bytes) waited in the "
+               f"{place(here[0])} of device {tile.trace.run['ring_devices'][device]}{behind}.")
+
+
+def _at_arbiters(tile: Tile) -> Iterator[str]:
+    """What has entered a channel's front end and was not granted."""
+    writes = tile.events[tile.events["op"] != READ]
+    entered = writes[writes["kind"] == Kind.ENTER]
+    granted = _granted(writes)
+    e = tile.trace.events
+    decisions = e[(e["kind"] == Kind.DECIDE) & (e["device"] == tile.device)]
+    for channel in np.unique(entered["unit"]):
+        held = int((entered["unit"] == channel).sum() - (granted["unit"] == channel).sum())
+        if held > 0:
+            last = decisions[decisions["unit"] == channel]
+            why = f": {reason(last[-1])}" if len(last) else ""
+            yield f"{plural(held, 'request')} of it waited at the arbiter of channel {channel}{why}."
+
+
+def _on_the_way_to_the_tracker(tile: Tile) -> Iterator[str]:
+    if any(tile.trace.run["filter"][name] is not None for name in ("kinds", "channels")):
+        return
+    granted = int(_granted(tile.events[tile.events["op"] != READ])["amount"].sum())
+    reported, counted = (int(tile.of(kind)["amount"].sum()) for kind in (Kind.REPORT, Kind.UPDATE))
+    if granted > reported:
+        yield f"{granted - reported:,} bytes were granted and not yet reported: in a coalescer."
+    if reported > counted:
+        yield (f"{reported - counted:,} bytes were reported and not yet counted: in the update network or a bank's "
+               "queue.")
+
+
+def _at_a_full_set(tile: Tile) -> Iterator[str]:
+    full, updates = tile.of(Kind.FULL), tile.of(Kind.UPDATE)
+    if not len(full) or (len(updates) and updates["cycle"][-1] >= full["cycle"][-1]):
+        return
+    replay = Replay(tile.trace, tile.device)
+    number = tile.wg % replay.sets
+    held = [owner(e) for e in replay.open_tiles(replay.last) if e["wg"] % replay.sets == number]
+    yield (f"Since cycle {int(full['cycle'][-1]):,} an update of it waits in bank {full['unit'][-1]} for a way of set "
+           f"{number}" + (f", which {', '.join(held)} hold" if held else "") + ".")
+
+
+def _granted(events: np.ndarray) -> np.ndarray:
+    return events[(events["kind"] == Kind.DECIDE) & (events["stream"] != NO_STREAM)]

@@ -1,0 +1,40 @@
+"""docs/debugging.md: its commands, run in its order, print what it says."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from sim_models import cli
+
+ROOT = Path(__file__).parents[2]
+GUIDE = (ROOT / "docs" / "debugging.md").read_text()
+
+
+def commands() -> list[tuple[str, list[str]]]:
+    """Each command of the guide, and the passages that must appear in its output one after the other."""
+    found = []
+    for block in re.findall(r"```console\n(.*?)```", GUIDE, re.DOTALL):
+        for command in block.split("$ t3 ")[1:]:
+            line, _, shown = command.partition("\n")
+            found.append((line, [" ".join(passage.split()) for passage in re.split(r"^\.\.\.$", shown, flags=re.M)]))
+    return found
+
+
+def test_the_guide_has_commands():
+    assert [line.split()[0] for line, _ in commands()].count("trace") == 4 and len(commands()) > 10
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> str:
+    return str(tmp_path_factory.mktemp("guide"))
+
+
+@pytest.mark.parametrize(("line", "passages"), commands(), ids=lambda value: value if isinstance(value, str) else "")
+def test_it_prints_what_it_says(line, passages, folder, capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    assert cli.main([word.replace("build/", f"{folder}/") for word in line.split()]) == 0
+    printed = " ".join(capsys.readouterr().out.replace(f"{folder}/", "build/").split())
+    for passage in passages:
+        assert passage in printed
+        printed = printed[printed.index(passage) + len(passage):]

@@ -1,0 +1,73 @@
+"""A cocotb test that fails leaves a trace, in the events of every other, and names the commands that read it."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from sim_models import cli
+from sim_models.cosim.cocotb_run import CocotbFailure
+from sim_models.cosim.testbench import block_verilog, run_testbench
+from sim_models.trace.schema import COMPLETE, Kind
+from sim_models.trace.store import Trace
+from testbenches.geometries import GEOMETRIES
+
+SMALL = GEOMETRIES["small"]
+
+#: What is broken in the Verilog of a block: this line's right side gets that in front.
+BROKEN = {
+    "tracker": (r"assign complete = (.*);", "(hit & current[0]) | (\\1)", "MismatchError: "),
+    "arbiter": (r"assign grant_communication = (.*);", "~(starved & compute_valid) & (\\1)", "AssertionError: cycle"),
+    "gpu_top": (r"assign complete = (.*);", "(occupied != 3) & (\\1)", "nothing more happens"),
+}
+
+
+@pytest.fixture(scope="module", params=BROKEN)
+def failed(request, tmp_path_factory) -> tuple[str, str, Trace]:
+    block = request.param
+    what, instead, message = BROKEN[block]
+    text, ports = block_verilog(block, SMALL)
+    broken, count = re.subn(what, lambda found: found[0].replace(found[1], found.expand(instead)), text)
+    assert count
+    folder = tmp_path_factory.mktemp(block)
+    with pytest.raises(CocotbFailure, match=message) as failure:
+        run_testbench(block, SMALL, folder, design=(broken, ports), seed=3)
+    return block, str(failure.value), Trace.load(folder / "trace")
+
+
+def test_the_failure_names_commands_that_work(failed, capsys):
+    block, told, trace = failed
+    commands = re.findall(r"^  t3 (.*)$", told, re.M)
+    assert [line for line in commands if line.startswith("step --cycle")] and f"explain {trace.folder}" in commands
+    for line in commands:
+        if line.startswith("explain"):
+            assert cli.main(line.split()) == 0
+    printed = capsys.readouterr().out
+    assert f"testbench {block}, " in printed and "failed at cycle" in printed
+    expected = {"tracker": "complete: it fires", "gpu_top": "of 384 bytes since",
+                "arbiter": "Nothing was granted: no reason: by its policy"}
+    assert expected[block] in " ".join(printed.split())
+
+
+def test_the_trace_shows_the_fault(failed):
+    block, _, trace = failed
+    e, last = trace.events, trace.window[1] - 1
+    updates = e[e["kind"] == Kind.UPDATE]
+    if block == "tracker":
+        early = updates[(updates["flags"] & COMPLETE != 0) & (updates["a"] < updates["b"])]
+        assert len(early) and last - early["cycle"][-1] < 20
+    elif block == "arbiter":
+        assert (e["kind"] == Kind.DECIDE).any() and last in e["cycle"]
+    else:
+        stuck = updates[(updates["flags"] & COMPLETE == 0) & (updates["a"] == updates["b"])]
+        assert len(stuck) and {Kind.DISPATCH, Kind.ENTER, Kind.DECIDE, Kind.REPORT, Kind.TRIGGER} <= {
+            Kind(kind) for kind in e["kind"]}
+
+
+def test_a_design_without_those_signals_has_no_trace(tmp_path):
+    """The failure is told all the same."""
+    text, ports = block_verilog("arbiter", SMALL)
+    broken = text.replace("waited", "counted").replace("assign starved =", "assign starved = ~")
+    with pytest.raises(CocotbFailure, match="AssertionError: cycle [^\\n]*\\n[^T]*No trace: "):
+        run_testbench("arbiter", SMALL, tmp_path, design=(broken, ports), seed=3)
+    assert not Path(tmp_path / "trace").exists()
