@@ -40,8 +40,7 @@ def explain_channel(trace: Trace, channel: int, cycle: int, device: int = 0) -> 
     else:
         answer.conclude(f"Granted: {STREAMS[now['stream']]}, {access(now)}. Why: {reason(now)}.")
     why = {stream: _why_not(stream, now, saw) for stream in offers if stream != now["stream"]}
-    answer.conclude(*(f"Not {STREAMS[stream]}: {text}." for stream, text in why.items()
-                      if now["stream"] != NO_STREAM or text != reason(now)))
+    answer.conclude(*(f"Not {STREAMS[stream]}: {text}." for stream, text in why.items() if text != reason(now)))
     return answer
 
 
@@ -97,7 +96,7 @@ def _why_not(stream: int, now, saw: dict[str, bool]) -> str:
     policy, rival = POLICIES[int(now["flags"]) & 3], now["stream"]
     if not able:
         why = REASONS[Reason.GUARD if stream == DMA else Reason.COALESCER]
-    elif rival == NO_STREAM:
+    elif rival == NO_STREAM or now["reason"] == Reason.WRONG:
         why = reason(now)
     elif COMPUTE not in (stream, rival):
         why = "inbound and DMA requests take turns, and this stream went last"

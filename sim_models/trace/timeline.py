@@ -1,7 +1,7 @@
 """A trace as a Perfetto timeline: what units, engines and the link do as tracks, queues as counters, and an arrow from
 each tile's trigger over its DMA command and its first packet to its arrival.
 
-Opens in https://ui.perfetto.dev. Times are in ns; one process per GPU.
+Opens in https://ui.perfetto.dev. Times are in ns; one group of tracks per GPU.
 """
 
 import itertools
@@ -28,17 +28,16 @@ class _Writer:
         self._ns = 1 / clock_ghz
         self._uuids = itertools.count(1)
 
-    def track(self, name: str, parent: int | None = None, pid: int | None = None, unit: str | None = None) -> int:
-        """A process (`pid`), a counter (`unit`) or an ordinary track."""
+    def track(self, name: str, parent: int | None = None, unit: str | None = None) -> int:
+        """A counter (`unit`) or an ordinary track; the viewer shows them in the order in which they are made."""
         packet = TracePacket()
         described: TrackDescriptor = packet.track_descriptor
         described.uuid = next(self._uuids)
         described.name = name
+        described.child_ordering = TrackDescriptor.EXPLICIT
+        described.sibling_order_rank = described.uuid
         if parent is not None:
             described.parent_uuid = parent
-        if pid is not None:
-            described.process.pid, described.process.process_name = pid, name
-            described.ClearField("name")
         if unit is not None:
             described.counter.unit_name = unit
         self._builder.write_packet(packet)
@@ -80,7 +79,8 @@ def write_timeline(trace: Trace) -> Path:
     path = trace.folder / TIMELINE
     with path.open("wb") as file:
         out = _Writer(file, trace.run["clock_ghz"])
-        gpus = [out.track(f"GPU {trace.run['ring_devices'][d]}", pid=d + 1) for d in range(trace.devices)]
+        run = out.track(trace.title)
+        gpus = [out.track(f"GPU {device}", run) for device in trace.run["ring_devices"]]
         links = [out.track("link", gpu) for gpu in gpus]
         arrivals = [out.track("arrivals", gpu) for gpu in gpus]
         for device, gpu in enumerate(gpus):
