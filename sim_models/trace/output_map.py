@@ -1,6 +1,5 @@
 """Which workgroup computes which tile of the output, and whose updates go where; from a run's plan."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -41,6 +40,7 @@ class OutputMap:
 
     def __init__(self, run: dict, plan: dict[str, np.ndarray]) -> None:
         self._run, self._plan = run, plan
+        self._groups: dict[int, list[TileId]] = {}  #: tiles of a ring position of a slice
 
     def place(self, tile: TileId) -> Place:
         run, plan, at = self._run, self._plan, tile[:2]
@@ -61,7 +61,7 @@ class OutputMap:
         if self.place(tile).position == self._run["devices"] - 1:
             return []
         if self._run["mirrored"]:
-            return [other for other in self._of_group(tile, 1) if self._overlap(tile, other)]
+            return [other for other in self._beside(tile, 1) if self._overlap(tile, other)]
         return self._same_tile(tile, self._run["downstream"][tile.device])
 
     def fed_by(self, tile: TileId) -> list[TileId]:
@@ -69,7 +69,7 @@ class OutputMap:
         if self.place(tile).position == 0:
             return []
         if self._run["mirrored"]:
-            return [other for other in self._of_group(tile, -1) if self._overlap(other, tile)]
+            return [other for other in self._beside(tile, -1) if self._overlap(other, tile)]
         return self._same_tile(tile, self._run["downstream"].index(tile.device))
 
     def wg_at(self, device: int, address: int) -> int | None:
@@ -86,14 +86,14 @@ class OutputMap:
         wgs = np.flatnonzero(self._plan["tile"][device] == self.output_tile(tile.device, tile.wg))
         return [TileId(device, int(wg), tile.wf) for wg in wgs]
 
-    def _of_group(self, tile: TileId, step: int) -> Iterator[TileId]:
+    def _beside(self, tile: TileId, step: int) -> list[TileId]:
         """Tiles of the next or previous ring position of the same slice."""
-        group = self._plan["group"]
-        for wg in np.flatnonzero(group == group[tile.wg] + step):
-            for wf in range(self._run["wavefronts"]):
-                other = TileId(tile.device, int(wg), wf)
-                if self.place(other).columns:
-                    yield other
+        group = int(self._plan["group"][tile.wg]) + step
+        if group not in self._groups:
+            tiles = (TileId(tile.device, int(wg), wf) for wg in np.flatnonzero(self._plan["group"] == group)
+                     for wf in range(self._run["wavefronts"]))
+            self._groups[group] = [other for other in tiles if self.place(other).columns]
+        return self._groups[group]
 
     def _lines(self, tile: TileId) -> tuple[int, int]:
         """First and behind the last of a tile's lines, counted through its group."""

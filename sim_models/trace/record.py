@@ -158,9 +158,9 @@ class RecordedRun(FusedRun):
         while end is None or self.now < end:
             try:
                 state = self.advance(BATCH_CYCLES if end is None else min(BATCH_CYCLES, end - self.now))
+                progress(min(0.99, self.sim.gemm.finished.sum() / total))
             except KeyboardInterrupt:
                 return "interrupted", None
-            progress(min(0.99, self.sim.gemm.finished.sum() / total))
             if state == lockstep.STUCK:
                 return "stuck", f"nothing moved for {lockstep.IDLE_LIMIT} cycles: {self.diagnosis()}"
             if state == lockstep.DONE:
@@ -233,7 +233,8 @@ def record(setup: Setup, folder: Path, wanted: Filter = Filter(), *, compare: bo
         result = Recorded(outcome, problem, run.now, writer.written, writer.dropped, run.cycles_recorded,
                           run.seconds_recorded, _compare(run, setup) if compare and outcome != "interrupted" else None)
         end = wanted.first + run.cycles_recorded
-        window = {"from": wanted.first, "until": end, "complete_until": writer.complete_until or end,
+        complete = end if writer.complete_until is None else writer.complete_until
+        window = {"from": wanted.first, "until": end, "complete_until": complete,
                   "cycles_of_run": result.cycles, "outcome": outcome, "problem": problem, "events": result.events,
                   "dropped": result.dropped, "seconds_recorded": result.seconds_recorded,
                   "seconds_untraced": result.seconds_untraced}

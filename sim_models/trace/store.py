@@ -1,10 +1,12 @@
 """A trace on disk: `events.parquet` (schema.EVENT), `plan.npz` (what each workgroup does), `trace.json` (the run)."""
 
 import json
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +25,23 @@ _ARROW = pa.schema([(name, pa.from_numpy_dtype(EVENT[name])) for name in EVENT.n
                    metadata={"t3.kinds": json.dumps({int(kind): kind.name.lower() for kind in MEANINGS})})
 
 
+@contextmanager
+def whole_file(path: Path, mode: str = "w") -> Iterator[IO]:
+    """A file that is there once all of it is."""
+    part = _part(path)
+    try:
+        with part.open(mode) as file:
+            yield file
+        part.replace(path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def _part(path: Path) -> Path:
+    return path.with_name(f"{path.name}.part")
+
+
 class TraceWriter:
     """Writes a trace into a folder. With `commit` all of it is there, and what an older trace left is not; without,
     the folder is as it was."""
@@ -36,7 +55,7 @@ class TraceWriter:
 
     def __enter__(self) -> "TraceWriter":
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._events = pq.ParquetWriter(self._part(EVENTS), _ARROW, compression="lz4", use_dictionary=False,
+        self._events = pq.ParquetWriter(_part(self._folder / EVENTS), _ARROW, compression="lz4", use_dictionary=False,
                                         write_statistics=False)  # a third of the usual settings' time
         return self
 
@@ -57,29 +76,29 @@ class TraceWriter:
 
     def commit(self, run: dict, plan: dict[str, np.ndarray] | None = None) -> None:
         self._events.close()
+        if plan is not None:
+            with _part(self._folder / PLAN).open("wb") as file:
+                np.savez_compressed(file, **plan)
+        _part(self._folder / RUN).write_text(json.dumps({"version": VERSION, **run}, indent=1) + "\n")
         for name in (RUN, PLAN, *DERIVED):
             (self._folder / name).unlink(missing_ok=True)
-        if plan is not None:
-            with self._part(PLAN).open("wb") as file:
-                np.savez_compressed(file, **plan)
-        self._part(RUN).write_text(json.dumps({"version": VERSION, **run}, indent=1) + "\n")
-        for name in (EVENTS, PLAN, RUN):  # the last makes it a trace
-            if self._part(name).exists():
-                self._part(name).replace(self._folder / name)
+        for path in self._parts():  # the last makes it a trace
+            path.replace(path.with_suffix(""))
 
     def __exit__(self, kind, error, traceback) -> None:
         if kind is None:
             return
         with suppress(OSError):  # a full disk does not take the end of the file either
             self._events.close()
-        for name in (EVENTS, PLAN, RUN):
-            self._part(name).unlink(missing_ok=True)
+        for path in self._parts():
+            path.unlink()
         if self._made:
             with suppress(OSError):
                 self._folder.rmdir()
 
-    def _part(self, name: str) -> Path:
-        return self._folder / f"{name}.part"
+    def _parts(self) -> list[Path]:
+        parts = [_part(self._folder / name) for name in (EVENTS, PLAN, RUN)]
+        return [path for path in parts if path.exists()]
 
 
 @dataclass(frozen=True)
@@ -95,7 +114,8 @@ class Trace:
             run = json.loads((folder / RUN).read_text())
             version = run["version"]
         except FileNotFoundError:
-            raise BadInput(f"{folder} holds no trace: `t3 trace --out {folder}` writes one") from None
+            told = "a recording that did not finish" if _part(folder / EVENTS).exists() else "no trace"
+            raise BadInput(f"{folder} holds {told}: `t3 trace --out {folder}` writes one") from None
         except (ValueError, KeyError, TypeError):
             raise BadInput(f"{folder / RUN} is no description of a trace") from None
         if version != VERSION:

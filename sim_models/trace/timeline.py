@@ -13,11 +13,13 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket, Track
 from perfetto.trace_builder.proto_builder import StreamingTraceProtoBuilder
 
 from ..gemm import STATES
-from .schema import ALLOCATED, COMPLETE, EXCEEDS, Kind
-from .store import TIMELINE, Trace
+from .output_map import TileId
+from .schema import ALLOCATED, COMPLETE, EXCEEDS, SOURCES, Kind
+from .store import TIMELINE, Trace, whole_file
 
 _SEQUENCE = 1
 _IDLE = STATES.index("idle")
+_FROM_DMA = SOURCES.index("dma")
 
 
 class _Writer:
@@ -77,7 +79,7 @@ class _Writer:
 def write_timeline(trace: Trace) -> Path:
     """Write the Perfetto trace of all that was recorded, beside it; gives the file."""
     path = trace.folder / TIMELINE
-    with path.open("wb") as file:
+    with whole_file(path, "wb") as file:
         out = _Writer(file, trace.run["clock_ghz"])
         run = out.track(trace.title)
         gpus = [out.track(f"GPU {device}", run) for device in trace.run["ring_devices"]]
@@ -169,18 +171,23 @@ def _link(out: _Writer, gpu: int, links: list[int], arrivals: list[int], device:
     arrived = trace.events[(trace.events["kind"] == Kind.ARRIVE) & (trace.events["device"] == target)]
     for p in _first_of_each_tile(packets):
         source = trace.map.wg_at(device, int(p["address"]))
-        flow = flow_of(device, source, p["wf"]) if source is not None and p["source"] == 2 else None
-        name = f"wg {p['wg']} wf {p['wf']} of GPU {p['a']}"
-        out.instant(p["cycle"], links[device], name, flow, bytes=p["amount"])
-        if trace.run["mirrored"]:
-            continue
-        same = arrived[arrived["address"] == p["address"]]
-        if len(same):
-            out.instant(same["cycle"][0], arrivals[target], f"wg {p['wg']} wf {p['wf']}", flow, last=True,
-                        channel=same["unit"][0])
-    if trace.run["mirrored"]:
-        for a in _first_of_each_tile(arrived):
-            out.instant(a["cycle"], arrivals[device], f"wg {a['wg']} wf {a['wf']}", channel=a["unit"])
+        flow = flow_of(device, source, p["wf"]) if source is not None and p["source"] == _FROM_DMA else None
+        out.instant(p["cycle"], links[device], f"wg {p['wg']} wf {p['wf']} of GPU {p['a']}", flow, bytes=p["amount"])
+        a = _arrival(trace, device, source, p, arrived)
+        if a is not None:
+            out.instant(a["cycle"], arrivals[target], f"wg {a['wg']} wf {a['wf']}", flow, last=True, channel=a["unit"])
+
+
+def _arrival(trace: Trace, device: int, source: int | None, packet, arrived: np.ndarray):
+    """The packet's; in mirrored mode the first of the tile that its tile feeds; None: not recorded."""
+    if not trace.run["mirrored"]:
+        same = arrived[arrived["address"] == packet["address"]]
+        return same[0] if len(same) else None
+    for fed in trace.map.feeds(TileId(device, source, int(packet["wf"]))) if source is not None else ():
+        later = arrived[(arrived["wg"] == fed.wg) & (arrived["wf"] == fed.wf) & (arrived["cycle"] >= packet["cycle"])]
+        if len(later):
+            return later[0]
+    return None
 
 
 def _first_of_each_tile(events: np.ndarray) -> Iterator[np.void]:

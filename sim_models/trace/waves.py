@@ -2,6 +2,7 @@
 them, as VCD, with save files that open them grouped and named in GTKWave and in Surfer.
 """
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,8 +17,9 @@ from ..cosim.ports import Port, PortMap
 from ..cosim.traced import INSTANCE, PREFIX, groups
 from ..errors import BadInput
 from ..gemm import STATES
-from .store import GTKWAVE, SURFER, WAVES
+from .store import GTKWAVE, SURFER, WAVES, whole_file
 
+_PIXELS, _PIXELS_PER_CYCLE = 1000, 200  #: of a viewer's window; of GTKWave at zoom 0
 MOST_CYCLES = 20_000  #: of one recording: every signal is kept for every cycle
 
 
@@ -100,14 +102,15 @@ class Waves:
         return np.array(self._rows).view(np.uint64)
 
 
-def _values(rows: np.ndarray, signal: Signal) -> np.ndarray | list[int]:
-    """Of one signal, all cycles."""
+def _values(rows: np.ndarray, signal: Signal) -> np.ndarray:
+    """Of one signal, all cycles; wider than a word as Python's integers."""
     word, low = divmod(signal.bit, 64)
+    mask = (1 << signal.width) - 1
     if low + signal.width <= 64:
-        return (rows[:, word] >> np.uint64(low)) & np.uint64((1 << signal.width) - 1)
+        return (rows[:, word] >> np.uint64(low)) & np.uint64(mask)
     words = -(-(low + signal.width) // 64)
-    return [(sum(int(row[word + i]) << 64 * i for i in range(words)) >> low) & ((1 << signal.width) - 1)
-            for row in rows]
+    whole = sum(rows[:, word + i].astype(object) << 64 * i for i in range(words))
+    return (whole >> low) & mask
 
 
 def check_window(first: int, end: int | None) -> None:
@@ -118,21 +121,22 @@ def check_window(first: int, end: int | None) -> None:
 
 def write_waves(folder: Path, devices: list[Waves], clock_ghz: float) -> None:
     """`waves.vcd`, `waves.gtkw` and `waves.sucl`; one time unit is one memory cycle."""
-    with (folder / WAVES).open("w") as file, VCDWriter(
-            file, timescale="1 ns", comment=f"time is in memory cycles ({clock_ghz} GHz)", init_timestamp=0) as writer:
-        changes = []
+    with whole_file(folder / WAVES) as file, VCDWriter(
+            file, timescale="1 ns", comment=f"time is in memory cycles ({clock_ghz} GHz)",
+            init_timestamp=devices[0].first) as writer:
+        variables, values, cycles, owners = [], [], [], []
         for waves in devices:
             rows = waves.rows
             for signal in waves.signals:
-                variable = writer.register_var(signal.scope, signal.name, "wire", size=signal.width)
-                values = _values(rows, signal)
-                last = None
-                for i, value in enumerate(values):
-                    if value != last:
-                        changes.append((waves.first + i, len(changes), variable, int(value)))
-                        last = value
-        for cycle, _, variable, value in sorted(changes, key=lambda change: change[:2]):
-            writer.change(variable, cycle, value)
+                of_signal = _values(rows, signal)
+                changed = np.flatnonzero([True, *(of_signal[1:] != of_signal[:-1])])
+                owners.append(np.full(len(changed), len(variables)))
+                cycles.append(changed + waves.first)
+                values.append(iter(of_signal[changed].tolist()))
+                variables.append(writer.register_var(signal.scope, signal.name, "wire", size=signal.width))
+        cycles, owners = np.concatenate(cycles), np.concatenate(owners)
+        for at in np.argsort(cycles, kind="stable"):
+            writer.change(variables[owners[at]], int(cycles[at]), next(values[owners[at]]))
     _save_files(folder, devices)
 
 
@@ -152,16 +156,18 @@ def _chosen(devices: list[Waves]) -> Iterator[tuple[str, list[Signal]]]:
 
 def _save_files(folder: Path, devices: list[Waves]) -> None:
     first = devices[0].first
-    with (folder / GTKWAVE).open("w") as file:
+    with whole_file(folder / GTKWAVE) as file:
         save = GTKWSave(file)
-        save.dumpfile(WAVES)
+        save.dumpfile(str((folder / WAVES).resolve()))  # GTKWave would look for another from its own folder
         save.timestart(first)
+        save.zoom_markers(-math.log2(len(devices[0].rows) * _PIXELS_PER_CYCLE / _PIXELS))
         for title, signals in _chosen(devices):
             with save.group(title, closed=len(signals) > 12):
                 for signal in signals:
                     bits = f"[{signal.width - 1}:0]" if signal.width > 1 else ""
                     save.trace(signal.path + bits, datafmt="dec" if signal.width <= 32 else "hex")
-    (folder / SURFER).write_text("".join(f"{line}\n" for line in _surfer_commands(devices)))
+    with whole_file(folder / SURFER) as file:
+        file.writelines(f"{line}\n" for line in _surfer_commands(devices))
 
 
 def _surfer_commands(devices: list[Waves]) -> Iterator[str]:

@@ -1,0 +1,98 @@
+"""The folder of a trace: all of it or nothing, whatever ends a recording."""
+
+import resource
+import shutil
+
+import pytest
+
+from sim_models import cli
+from sim_models.errors import BadInput
+from sim_models.trace.record import Filter
+from sim_models.trace.schema import Kind
+from sim_models.trace.store import EVENTS, PLAN, RUN, WAVES, Trace
+from tests.trace.recorded import make
+
+SHORT = Filter(end=300)
+
+
+@pytest.fixture(scope="module")
+def short(tmp_path_factory) -> Trace:
+    return make(tmp_path_factory.mktemp("short"), wanted=SHORT)
+
+
+def refused(capsys, *arguments) -> str:
+    """The one line with which a command refuses."""
+    assert cli.main([str(argument) for argument in arguments]) == 2
+    captured = capsys.readouterr()
+    assert not captured.out and len(captured.err.splitlines()) == 1
+    return captured.err
+
+
+def test_a_full_disk_leaves_what_was_there(short, tmp_path):
+    """A limit on the size of files stands for a disk's end."""
+    kept = shutil.copytree(short.folder, tmp_path / "kept")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for folder in (tmp_path / "new", kept):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
+        try:
+            with pytest.raises(OSError, match="too large"):
+                make(folder)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not (tmp_path / "new").exists()
+    assert {path.name for path in kept.iterdir()} == {EVENTS, PLAN, RUN}
+    assert (Trace.load(kept).events == short.events).all()
+
+
+def test_an_interrupted_recording_is_one_until_then(tmp_path):
+    def interrupt(fraction):
+        raise KeyboardInterrupt
+    trace = make(tmp_path, "threshold", progress=interrupt)
+    recorded = trace.run["recorded"]
+    assert recorded["outcome"] == "interrupted" and recorded["cycles_of_run"] == trace.window[1] == 50_000
+    assert (trace.events["kind"] == Kind.TRIGGER).sum() > 100
+
+
+def test_a_new_recording_takes_the_place_of_an_old_one(tmp_path):
+    make(tmp_path, wanted=Filter(100, 200), with_waves=True)
+    assert (tmp_path / WAVES).exists()
+    trace = make(tmp_path, wanted=Filter(100, 150))
+    assert trace.window == (100, 150) and not (tmp_path / WAVES).exists()
+
+
+def test_nothing_is_left_of_what_was_refused(tmp_path):
+    with pytest.raises(BadInput, match="needs --every-gpu"):
+        make(tmp_path / "a", "neighbour", mirrored=True)
+    with pytest.raises(BadInput, match="--wg 40 does not exist: this run has 0 to 31"):
+        make(tmp_path / "b", wanted=Filter(wgs=frozenset({3, 40})))
+    with pytest.raises(BadInput, match="--until 5 is not after --from 9"):
+        make(tmp_path / "c", wanted=Filter(9, 5))
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_no_trace_is_told_in_a_line(short, tmp_path, capsys):
+    assert "holds no trace" in refused(capsys, "explain", tmp_path / "nowhere")
+    (tmp_path / f"{EVENTS}.part").touch()
+    assert "holds a recording that did not finish" in refused(capsys, "explain", tmp_path)
+    broken = shutil.copytree(short.folder, tmp_path / "broken")
+    (broken / EVENTS).write_bytes((broken / EVENTS).read_bytes()[:5000])
+    assert f"{EVENTS} cannot be read" in refused(capsys, "explain", broken)
+    (broken / RUN).write_text("{}")
+    assert "is no description of a trace" in refused(capsys, "step", broken)
+
+
+def test_what_the_trace_does_not_hold_is_told_in_a_line(short, capsys):
+    folder = short.folder
+    assert "it has 0 to 3" in refused(capsys, "explain", folder, "--wg", 1, "--wf", 0, "--device", 4)
+    assert "which has 0 to 299" in refused(capsys, "explain", folder, "--channel", 1, "--cycle", 300)
+    assert "channel 99 does not exist" in refused(capsys, "step", folder, "--break", "channel 99 starved")
+    assert "is no condition" in refused(capsys, "step", folder, "--break", "set full")
+    assert "that does not happen" in refused(capsys, "step", folder, "--break", "wg 31 fires")
+
+
+def test_a_tile_that_was_never_seen(short, capsys):
+    """Its workgroup comes after the window."""
+    assert cli.main(["explain", "--wg", "30", "--wf", "2", str(short.folder)]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "It has not fired: 0 of 2,048 bytes are counted (no update)." in told
+    assert "Its workgroup has not started." in told and "The recording ends at cycle 300, before the run did." in told
