@@ -122,7 +122,7 @@ class Reason(IntEnum):
 
 REASONS = {
     Reason.IDLE: "nothing waits",
-    Reason.ALONE: "no other stream has a request that can go",
+    Reason.ALONE: "the other side has no request that can go",
     Reason.TURN: "round robin: the other stream went last",
     Reason.COMPUTE_FIRST: "compute goes first",
     Reason.BELOW: "compute is empty and the DRAM queue is below the threshold",

@@ -11,7 +11,7 @@ from sim_models.trace.explain_channel import explain_channel
 from sim_models.trace.explain_tile import explain_tile
 from sim_models.trace.record import Filter
 from sim_models.trace.replay import CONDITION_HELP
-from sim_models.trace.schema import COMPLETE, MEANINGS, NO_STREAM, Kind, Reason, conditions
+from sim_models.trace.schema import COMPLETE, MEANINGS, NO_STREAM, POLICIES, STREAMS, Kind, Reason, conditions
 from sim_models.trace.store import Trace
 from tests.trace.recorded import DEVICES, MACHINE, SHAPE, make
 
@@ -77,19 +77,31 @@ def test_reasons_fit_what_the_arbiter_saw(whole):
         assert not (reason is Reason.DRAIN and not saw["drain"])
 
 
-@pytest.mark.parametrize("technique, policy", [("t3", 0), ("t3-mca+", 3)])
-def test_reasons_of_the_other_policies(tmp_path, technique, policy):
-    """What each reason says must hold in the words that the arbiter saw."""
-    trace = make(tmp_path, wanted=Filter(kinds=frozenset({Kind.DECIDE})), technique=technique)
-    decisions = of(trace, Kind.DECIDE)
-    assert set(np.unique(decisions["flags"] & 3)) <= {policy, 0} and (decisions["flags"] & 3 == policy).any()
+@pytest.mark.parametrize("technique, policy", [("t3", "round_robin"), ("t3", "compute_first"), ("t3-mca", "mca"),
+                                               ("t3-mca+", "ring_aware")])
+def test_reasons_of_every_policy(tmp_path, technique, policy):
+    """What each reason says must hold in the words that the arbiter saw, and every stream that waits is told why."""
+    trace = make(tmp_path, wanted=Filter(2000, 9000), technique=technique, policy=policy)
+    decisions, code = of(trace, Kind.DECIDE), POLICIES.index(policy)
+    assert set(np.unique(decisions["flags"] & 3)) == {code}
     seen = {Reason(int(r)) for r in np.unique(decisions["reason"])}
-    assert Reason.TURN in seen if policy == 0 else seen & {Reason.RING_LATE, Reason.COMPUTE_FIRST}
-    for e in decisions[::31]:
+    expected = {"round_robin": Reason.TURN, "ring_aware": Reason.RING_LATE}.get(policy, Reason.COMPUTE_FIRST)
+    assert expected in seen and Reason.WRONG not in seen
+    for e in decisions[::97]:
         saw, reason = conditions(int(e["flags"])), Reason(int(e["reason"]))
         assert not (reason is Reason.RING_LATE and not saw["ring_late"])
-        assert not (reason is Reason.COMPUTE_FIRST and saw["ring_late"])
-        assert not (reason is Reason.TURN and policy)
+        assert not (reason is Reason.COMPUTE_FIRST and saw["ring_late"] and policy == "ring_aware")
+        assert not (reason is Reason.TURN and policy != "round_robin")
+        answer = explain_channel(trace, int(e["unit"]), int(e["cycle"]), int(e["device"]))
+        offered = [text.split()[0] for _, text in answer.steps if " offers " in text]
+        assert offered == [name for name in STREAMS if saw[f"{name}_there"]]
+        told = " ".join(answer.verdict)
+        if e["stream"] != NO_STREAM:
+            assert told.startswith(f"Granted: {STREAMS[e['stream']]}, ")
+        if reason is Reason.RING_LATE:
+            assert "the ring is behind the GEMM since cycle" in answer.steps[-1][1]
+        if policy in ("mca", "ring_aware") and e["stream"] == 0 and saw["communication_able"] and not saw["ring_late"]:
+            assert "compute goes first while communication is not starved" in told
 
 
 def test_a_packet_takes_the_links_latency(whole):
