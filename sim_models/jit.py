@@ -10,5 +10,8 @@ from numba import njit
 
 compiled = njit(cache=True, _nrt=False)
 
+#: Lets other threads run Python meanwhile.
+unlocked = njit(cache=True, _nrt=False, nogil=True)
+
 #: For small functions: a call passes the descriptor of every array among its arguments.
 inlined = njit(cache=True, _nrt=False, forceinline=True)

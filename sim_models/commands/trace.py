@@ -91,7 +91,7 @@ def trace(
         from sim_models.trace.timeline import write_timeline
 
         write_timeline(Trace.load(out))
-    summary = asdict(result) | {"slowdown": result.slowdown}
+    summary = asdict(result) | {"slowdown": result.slowdown, "slowdown_on_one_core": result.slowdown_on_one_core}
     if json is not None:
         write_json(summary, json)
     if json != "-":
@@ -104,8 +104,10 @@ def trace(
                           "record a shorter window or fewer kinds, or raise --limit", highlight=False)
         if result.slowdown is not None:
             console.print(f"Without recording the same cycles took {result.seconds_untraced:.2f} s instead of "
-                          f"{result.seconds_recorded:.2f} s: recording costs a factor of {result.slowdown:.2f}. "
-                          "Both runs gave the same state.", highlight=False)
+                          f"{result.seconds_recorded:.2f} s and, on another core, {result.seconds_writing:.2f} s of "
+                          f"writing: recording costs a factor of {result.slowdown:.2f}, on one core of "
+                          f"{result.slowdown_on_one_core:.2f}. Both runs gave the same state. "
+                          f"Peak memory: {result.peak_memory_mb:.0f} MB.", highlight=False)
         if result.problem:
             console.print(f"The run {result.outcome}: {result.problem}", highlight=False)
     if result.outcome == "interrupted":

@@ -5,7 +5,7 @@ import numpy as np
 from .. import bits, lockstep
 from .. import gemm as gemms
 from ..by_reference import by_reference
-from ..jit import compiled, inlined
+from ..jit import compiled, inlined, unlocked
 from ..queues import DEPTH
 from .recorder import put, put_request, wanted
 from .rtl_events import observe_ports, observe_rtl
@@ -83,7 +83,7 @@ def arrivals(s, r, d, now):
     r.flight_head[d] = at
 
 
-@compiled
+@unlocked
 def recorded_lockstep(s, r, step, handles, inputs, outputs, now, cycles):
     """As `lockstep.lockstep`, with events; ends early when the buffer might not hold another cycle's."""
     s = by_reference(s)

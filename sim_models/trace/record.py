@@ -1,5 +1,6 @@
 """A fused run that records what happens in a window of it."""
 
+import resource
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -92,13 +93,21 @@ class Recorded:
     events: int
     dropped: int  #: events beyond the limit
     cycles_recorded: int
-    seconds_recorded: float  #: processor time, in which other programs of the host do not show
+    seconds_recorded: float  #: processor time, in which other programs of the host do not show, of the recording loop
+    seconds_writing: float  #: and of the thread beside it, which writes
     seconds_untraced: float | None = None  #: the same cycles on the ordinary RTL without recording, if measured
+
+    peak_memory_mb: float = 0.0  #: of the process, at the end of the recording
 
     @property
     def slowdown(self) -> float | None:
-        """Recording's time over that without; None if it was not measured."""
+        """The loop's time over that without recording; None if it was not measured."""
         return self.seconds_recorded / self.seconds_untraced if self.seconds_untraced else None
+
+    @property
+    def slowdown_on_one_core(self) -> float | None:
+        """The same with the writing added."""
+        return (self.seconds_recorded + self.seconds_writing) / self.seconds_untraced if self.seconds_untraced else None
 
 
 class RecordedRun(FusedRun):
@@ -112,6 +121,7 @@ class RecordedRun(FusedRun):
         self.wanted, self._writer = wanted, writer
         self._recorder = make_recorder(self.sim.b, devices, self.sim.m.channels, units, probes(library.ports,
                                        self.geometry), wanted.kinds, wanted.channels, wanted.wgs, sent)
+        self._other = self._recorder._replace(events=np.zeros_like(self._recorder.events))  # the writer reads one
         self.waves: list[waves.Waves] = []
         self._record(0)  # compiles, if need be
         if with_waves:
@@ -130,9 +140,9 @@ class RecordedRun(FusedRun):
             else:
                 if not self.cycles_recorded:
                     look(self.sim, self._recorder)
-                started, before = time.process_time(), self.now
+                started, before = time.thread_time(), self.now
                 state = self._record(min(end, last) - self.now)
-                self.seconds_recorded += time.process_time() - started
+                self.seconds_recorded += time.thread_time() - started
                 self.cycles_recorded += self.now - before
         return state
 
@@ -148,6 +158,7 @@ class RecordedRun(FusedRun):
                           "events are missing")
         self._writer.write(recorder.events[:recorder.count[0]])
         recorder.count[0] = 0
+        self._recorder, self._other = self._other, recorder
         for d, device in enumerate(self.waves):
             device.sample(cycle, self._inputs[d], before[d], self._outputs[d], self.sim)
         return state
@@ -231,13 +242,15 @@ def record(setup: Setup, folder: Path, wanted: Filter = Filter(), *, compare: bo
         outcome, problem = run.to_the_end(progress)
         writer.write(run.waiting())
         result = Recorded(outcome, problem, run.now, writer.written, writer.dropped, run.cycles_recorded,
-                          run.seconds_recorded, _compare(run, setup) if compare and outcome != "interrupted" else None)
+                          run.seconds_recorded, writer.seconds,
+                          peak_memory_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+                          seconds_untraced=_compare(run, setup) if compare and outcome != "interrupted" else None)
         end = wanted.first + run.cycles_recorded
         complete = end if writer.complete_until is None else writer.complete_until
         window = {"from": wanted.first, "until": end, "complete_until": complete,
                   "cycles_of_run": result.cycles, "outcome": outcome, "problem": problem, "events": result.events,
                   "dropped": result.dropped, "seconds_recorded": result.seconds_recorded,
-                  "seconds_untraced": result.seconds_untraced}
+                  "seconds_writing": result.seconds_writing, "seconds_untraced": result.seconds_untraced}
         described = describe_run(run, setup.technique, setup.seed)
         writer.commit(described | {"bug": setup.bug, "filter": wanted.to_json(), "recorded": window,
                                    "versions": collect_versions()}, plan_of(run))
@@ -258,9 +271,9 @@ def _compare(run: RecordedRun, setup: Setup) -> float:
         while plain.now < cycle and plain.advance(cycle - plain.now) == lockstep.RUNNING:
             pass
     advance_to(run.wanted.first)
-    started = time.process_time()
+    started = time.thread_time()
     advance_to(run.wanted.first + run.cycles_recorded)
-    seconds = time.process_time() - started
+    seconds = time.thread_time() - started
     advance_to(run.now)
     pairs = [
         (plain.now, run.now),

@@ -1,7 +1,9 @@
 """A trace on disk: `events.parquet` (schema.EVENT), `plan.npz` (what each workgroup does), `trace.json` (the run)."""
 
 import json
+import time
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -43,14 +45,17 @@ def _part(path: Path) -> Path:
 
 
 class TraceWriter:
-    """Writes a trace into a folder. With `commit` all of it is there, and what an older trace left is not; without,
-    the folder is as it was."""
+    """Writes a trace into a folder, in a thread of its own. With `commit` all of it is there, and what an older trace
+    left is not; without, the folder is as it was."""
 
     def __init__(self, folder: Path, limit: int) -> None:
         """`limit`: events beyond it are only counted."""
         self._folder, self._limit = folder, limit
         self._made = not folder.exists()
         self.written = self.dropped = 0
+        self.seconds = 0.0  #: processor time of the thread
+        self._thread = ThreadPoolExecutor(1)
+        self._pending: Future | None = None
         self.complete_until: int | None = None  #: first cycle of which events may be missing
 
     def __enter__(self) -> "TraceWriter":
@@ -60,21 +65,34 @@ class TraceWriter:
         return self
 
     def write(self, events: np.ndarray) -> None:
-        """EVENT[n], later than all before."""
+        """EVENT[n], later than all before; they may be read until the next call."""
         kept = events[:self._limit - self.written]
         if len(kept) < len(events) and self.complete_until is None:
             self.complete_until = int(events["cycle"][len(kept)])
         self.dropped += len(events) - len(kept)
         if len(kept):
-            self._events.write_table(pa.table({name: np.ascontiguousarray(kept[name]) for name in EVENT.names},
-                                              schema=_ARROW))
+            self._finish()
+            self._pending = self._thread.submit(self._append, kept)
             self.written += len(kept)
+
+    def _append(self, events: np.ndarray) -> None:
+        started = time.thread_time()
+        self._events.write_table(pa.table({name: np.ascontiguousarray(events[name]) for name in EVENT.names},
+                                          schema=_ARROW))
+        self.seconds += time.thread_time() - started
+
+    def _finish(self) -> None:
+        """Raises what the thread met."""
+        pending, self._pending = self._pending, None
+        if pending:
+            pending.result()
 
     @property
     def full(self) -> bool:
         return self.written >= self._limit
 
     def commit(self, run: dict, plan: dict[str, np.ndarray] | None = None) -> None:
+        self._finish()
         self._events.close()
         if plan is not None:
             with _part(self._folder / PLAN).open("wb") as file:
@@ -86,6 +104,7 @@ class TraceWriter:
             path.replace(path.with_suffix(""))
 
     def __exit__(self, kind, error, traceback) -> None:
+        self._thread.shutdown()
         if kind is None:
             return
         with suppress(OSError):  # a full disk does not take the end of the file either

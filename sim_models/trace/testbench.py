@@ -88,7 +88,7 @@ def _record(writer: TraceWriter, block: str, g: Geometry, ports: PortMap, p: Pro
     for start in range(0, len(inputs), batch):
         part = slice(start, start + batch)
         _observe(at, b, recorder, top, inputs[part], before[part], behind[part], dram, first + start)
-        writer.write(recorder.events[:recorder.count[0]])
+        writer.write(recorder.events[:recorder.count[0]].copy())
         recorder.count[0] = 0
 
 
