@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from .arbiter.policy import THRESHOLD_BITS, THRESHOLD_NONE
 from .geometry import Geometry
 
-SAMPLE_BITS = 24  #: sampling stops after 2**24 - 1 cycles (17 ms at 1 GHz)
+SAMPLE_BITS = 24  #: sampling stops after 2**24 cycles (17 ms at 1 GHz)
 BREAKPOINT_BITS = 8  #: quarters of a queue entry
 THRESHOLDS = (THRESHOLD_NONE, 30, 10, 5)  #: entries, by rising memory intensity (T3 paper, section 6.1.3)
 
@@ -63,38 +63,44 @@ class IntensityMonitor(wiring.Component):
         dividing = Signal()
         turn = Signal(range(channel.channels))
         sample = Signal(channel.occupancy_bits)
-        samples = Signal(SAMPLE_BITS)
+        pending = Signal(channel.occupancy_bits)  # the sample before, not yet added
+        samples = Signal(SAMPLE_BITS + 1)
         # The sum while watching; while dividing, remainder above and quotient below.
         work = Signal(SAMPLE_BITS + 1 + mean_bits)
         shifted = Signal.like(work)
+        difference = Signal(SAMPLE_BITS + 2)
         fits = Signal()
         quotient_bits_left = Signal(range(mean_bits))
         m.d.comb += [
             sample.eq(Array(self.occupancy[i] for i in range(channel.channels))[turn]),
             shifted.eq(work << 1),
-            fits.eq(shifted[mean_bits:] >= samples),
+            difference.eq(shifted[mean_bits:] - samples),
+            fits.eq(~difference[-1]),
             self.mean.eq(Mux(self.done, work[:mean_bits], 0)),
         ]
 
+        total = Signal.like(work)
+        m.d.comb += total.eq(work + pending)
         with m.If(watching):
+            m.d.sync += [work.eq(total), pending.eq(0)]
             with m.If(self.communication_seen):
                 # The quotient has mean_bits: 4 * sum < samples << mean_bits.
                 m.d.sync += [
                     watching.eq(0),
                     dividing.eq(samples != 0),
                     self.done.eq(samples == 0),
-                    work.eq(work << 2),
+                    work.eq(total << 2),
                     quotient_bits_left.eq(mean_bits - 1),
                 ]
-            with m.Elif(self.producer_active & ~samples.all()):
+            with m.Elif(self.producer_active & ~samples[-1]):
                 m.d.sync += [
-                    work.eq(work + sample),
+                    pending.eq(sample),
                     samples.eq(samples + 1),
                     turn.eq(Mux(turn == channel.channels - 1, 0, turn + 1)),
                 ]
         with m.If(dividing):
             m.d.sync += [
-                work.eq(Cat(fits, shifted[1:mean_bits], shifted[mean_bits:] - Mux(fits, samples, 0))),
+                work.eq(Cat(fits, shifted[1:mean_bits], Mux(fits, difference[:-1], shifted[mean_bits:]))),
                 quotient_bits_left.eq(quotient_bits_left - 1),
             ]
             with m.If(quotient_bits_left == 0):
@@ -105,6 +111,7 @@ class IntensityMonitor(wiring.Component):
                 dividing.eq(0),
                 self.done.eq(0),
                 work.eq(0),
+                pending.eq(0),
                 samples.eq(0),
                 turn.eq(0),
             ]

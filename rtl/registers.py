@@ -132,7 +132,8 @@ class RegisterMap:
 
 
 def safe_window(geometry: Geometry) -> int:
-    """Workgroups that may be open at once if each has as many wavefront tiles as there are ids (at least one each).
+    """Workgroups that may be open at once if each has as many wavefront tiles as there are ids, or as ways if those
+    are fewer: a workgroup of more tiles than ways never fits.
 
     The reset value of WINDOW; a driver that knows the kernel's tiles per workgroup may allow more.
     """

@@ -3,7 +3,7 @@
 from rtl.geometry import Geometry
 
 THRESHOLD_NONE = 127
-SAMPLES_MAX = 2**24 - 1
+SAMPLES_MAX = 2**24
 
 
 class IntensityMonitorModel:
