@@ -79,11 +79,10 @@ targets:
   lint:
     <<: *default
     filesets: [waivers, rtl]
-    default_tool: verilator
-    tools:
-      verilator:
-        mode: lint-only
-        verilator_options: [-Wall]
+    flow: lint
+    flow_options:
+      tool: verilator
+      verilator_options: [-Wall]
 """
 
 

@@ -1,9 +1,11 @@
 """`t3 verilog` and `t3 registers`: files that other tools take, and the same ones on every run."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
+import sys
 
 import pytest
 
@@ -11,6 +13,7 @@ from rtl.geometry import Geometry, GeometryError
 from rtl.registers import register_map
 from sim_models.cli import main
 from sim_models.cosim.designs import block_names, readable_verilog
+from sim_models.cosim.toolchain import find_toolchain
 from sim_models.errors import BadInput, Failure
 from sim_models.geometry_option import SIZES, changed, parse_sizes, parse_sweep
 from sim_models.register_map import to_c, to_html, to_json, to_markdown
@@ -102,12 +105,30 @@ endmodule
     assert told.stdout.split() == ["looked"]
 
 
-@pytest.mark.skipif(not shutil.which("fusesoc"), reason="FuseSoC is not installed")
-def test_fusesoc_finds_the_core(tmp_path):
-    write_verilog(["tracker"], SMALL, tmp_path)
-    told = subprocess.run(["fusesoc", "--cores-root", ".", "core", "show", "t3sim:t3:tracker"], cwd=tmp_path, text=True,
-                          capture_output=True, timeout=60)
-    assert told.returncode == 0 and "lint" in told.stdout, told.stderr
+def fusesoc(folder, *arguments):
+    tools = find_toolchain()
+    verilator = tools.verilator_root / "bin"
+    environment = {**os.environ, "HOME": str(folder), "XDG_CONFIG_HOME": str(folder), "XDG_DATA_HOME": str(folder),
+                   "VERILATOR_ROOT": str(tools.verilator_root), "PATH": f"{verilator}:{os.environ['PATH']}"}
+    return subprocess.run([sys.executable, "-m", "fusesoc.main", "--cores-root", ".", *arguments], cwd=folder,
+                          text=True, capture_output=True, timeout=120, env=environment)
+
+
+def test_fusesoc_takes_every_core(tmp_path):
+    write_verilog(block_names(), SMALL, tmp_path)
+    told = fusesoc(tmp_path, "core", "list")
+    assert set(re.findall(r"t3sim:t3:(\w+)", told.stdout)) == set(block_names()), told.stderr
+    shown = fusesoc(tmp_path, "core", "show", "t3sim:t3:gpu_top")
+    assert shown.returncode == 0 and "lint" in shown.stdout, shown.stderr
+
+
+def test_fusesoc_lints_and_sees_what_is_wrong(tmp_path):
+    write_verilog(["coalescer"], SMALL, tmp_path)
+    clean = fusesoc(tmp_path, "run", "--target", "lint", "t3sim:t3:coalescer")
+    assert clean.returncode == 0, clean.stderr
+    source = tmp_path / "coalescer.v"
+    source.write_text(source.read_text().replace("endmodule", "assign busy = undeclared;\nendmodule", 1))
+    assert fusesoc(tmp_path, "run", "--target", "lint", "t3sim:t3:coalescer").returncode != 0
 
 
 @pytest.mark.parametrize(("arguments", "words"), [
@@ -167,8 +188,6 @@ def test_register_map_has_every_field_in_every_form(tmp_path):
 
 
 def test_c_header_compiles(tmp_path):
-    from sim_models.cosim.toolchain import find_toolchain
-
     (tmp_path / "t3_registers.h").write_text(to_c(Geometry()))
     kind = register_map(Geometry())["REGION_KIND"].offset + register_map(Geometry()).region_offset(2)
     (tmp_path / "test.cpp").write_text('#include "t3_registers.h"\n'
