@@ -163,6 +163,9 @@ class Machine(Section):
             raise ValueError(f"[dram] channels = {self.dram.channels} and [channels] count = {self.channels.count} "
                              "must agree")
         geometry = self.geometry()
+        if self.tracker.ways < self.gpu.wavefronts_per_workgroup:
+            raise ValueError(f"[tracker] ways = {self.tracker.ways}: a workgroup of [gpu] wavefronts_per_workgroup = "
+                             f"{self.gpu.wavefronts_per_workgroup} needs as many in its set, or it could never start")
         updates = 2 * self.gpu.wavefront_tile_bytes
         if updates >= 1 << geometry.tracker.count_bits:
             raise ValueError(f"[tracker] count_bits = {self.tracker.count_bits} cannot count the {updates} bytes that "

@@ -123,6 +123,7 @@ def test_refuses_to_extend_itself(write):
     ("[llc]\nways = 24", "[llc] size_bytes = 16777216 is not a whole number of sets"),
     ("[tracker]\nsets = 200", "sets=200 is impossible: a power of two is needed"),
     ("[tracker]\nbanks = 512", "banks=512 is impossible: at most sets=256"),
+    ("[tracker]\nways = 4", "[tracker] ways = 4: a workgroup of [gpu] wavefronts_per_workgroup = 8 needs as many"),
     ("[channels]\ncount = 16", "[dram] channels = 32 and [channels] count = 16 must agree"),
     ("[channels]\ninterleave_bytes = 32", "interleave_bytes=32 is impossible"),
     ("[dma]\ntiles_per_block = 16", "[dma] tiles_per_block = 16 is more than"),
