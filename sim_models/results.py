@@ -159,17 +159,17 @@ def json_text(payload: dict[str, Any]) -> str:
     return json.dumps(_plain(payload), indent=2, allow_nan=False) + "\n"
 
 
-def check_json_target(target: str | None) -> None:
+def check_json_target(target: str | None, option: str = "--json") -> None:
     """Refuses, before minutes of work, a file that cannot be written. Raises `BadInput`."""
     if target is None or target == "-":
         return
     path = Path(target)
     if not target or path.is_dir():
-        raise BadInput(f"--json {target!r} is not a file name")
+        raise BadInput(f"{option} {target!r} is not a file name")
     if not path.resolve().parent.is_dir():
-        raise BadInput(f"--json {target!r}: folder {str(path.resolve().parent)!r} does not exist")
+        raise BadInput(f"{option} {target!r}: folder {str(path.resolve().parent)!r} does not exist")
     if not os.access(path if path.exists() and not path.is_file() else path.resolve().parent, os.W_OK):
-        raise BadInput(f"--json {target!r} cannot be written: permission denied")
+        raise BadInput(f"{option} {target!r} cannot be written: permission denied")
 
 
 def write_json(payload: dict[str, Any], target: str) -> None:

@@ -5,28 +5,41 @@ import subprocess
 from pathlib import Path
 
 from sim_models.errors import BadInput
+from sim_models.results import write_whole
 
 from .measure import BlockArea
 
 FILE = Path(__file__).resolve().parents[2] / "docs" / "history.jsonl"
 SPEED = "cycles_per_second"  #: of the lockstep, as `t3 bench` measures it
 
-_UNITS = {"gate_equivalents": "GE", "logic_depth": "gate delays", "fmax_mhz": "MHz", SPEED: "cycles/s"}
+_UNITS = {"memory_bits": "memory bits", "flip_flops": "flip-flops", "gate_equivalents": "gate equivalents",
+          "logic_depth": "gate delays", "luts": "LUTs", "fmax_mhz": "MHz", SPEED: "cycles/s"}
 
 
-def entry(blocks: dict[str, BlockArea], library: str, cycles_per_second: float | None) -> dict:
-    """Of the commit that is checked out, `-dirty` if the work tree differs."""
+def entry(blocks: dict[str, BlockArea], library: str | None, cycles_per_second: float | None) -> dict:
+    """Of the commit that is checked out, `-dirty` if the work tree differs. What was not measured is absent."""
     told = subprocess.run(["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"], cwd=FILE.parent,
                           capture_output=True, text=True, check=False)
-    return {"commit": told.stdout.strip() or "unknown", "library": library,
-            "blocks": {name: {"gate_equivalents": round(one.gate_equivalents), "logic_depth": round(one.logic_depth, 1),
-                              "fmax_mhz": round(one.fpga.fmax_mhz, 1) if one.fpga and one.fpga.fmax_mhz else None}
-                       for name, one in blocks.items()},
-            SPEED: round(cycles_per_second) if cycles_per_second else None}
+    new = {"commit": told.stdout.strip() or "unknown", "library": library,
+           "blocks": {name: _figures(one) for name, one in blocks.items()}}
+    return new | ({SPEED: round(cycles_per_second)} if cycles_per_second else {})
 
 
-def read(path: Path = FILE) -> list[dict]:
+def _figures(block: BlockArea) -> dict[str, float]:
+    figures = {"memory_bits": block.memory_bits, "flip_flops": block.flip_flops}
+    if block.silicon:
+        figures |= {"gate_equivalents": round(block.silicon.gate_equivalents),
+                    "logic_depth": round(block.silicon.logic_depth, 1)}
+    if block.fpga:
+        figures["luts"] = block.fpga.luts
+        if block.fpga.fmax_mhz:
+            figures["fmax_mhz"] = round(block.fpga.fmax_mhz, 1)
+    return figures
+
+
+def read(path: Path | None = None) -> list[dict]:
     """Oldest first. Raises BadInput."""
+    path = path or FILE
     if not path.exists():
         return []
     try:
@@ -35,16 +48,27 @@ def read(path: Path = FILE) -> list[dict]:
         raise BadInput(f"{path} is not a history: {error}") from None
 
 
-def append(new: dict, path: Path = FILE) -> None:
+def append(new: dict, path: Path | None = None) -> None:
     """A second entry of a commit takes the first one's place."""
+    path = path or FILE
     kept = [old for old in read(path) if old["commit"] != new["commit"]]
-    path.write_text("".join(json.dumps(item) + "\n" for item in [*kept, new]), encoding="utf-8")
+    write_whole(path, "".join(json.dumps(item) + "\n" for item in [*kept, new]))
 
 
 def changes(old: dict, new: dict) -> list[str]:
-    """What differs, a line per figure; figures that one of them lacks are left out."""
+    """What differs, a line per figure. Figures that one of them lacks are left out, and so are those of a
+    standard-cell library if they have different ones."""
+    by_library = {"gate_equivalents", "logic_depth"} if old["library"] != new["library"] else set()
     pairs = [(name, key, value, old["blocks"].get(name, {}).get(key))
-             for name, figures in new["blocks"].items() for key, value in figures.items()]
+             for name, figures in new["blocks"].items() for key, value in figures.items() if key not in by_library]
     pairs.append(("lockstep", SPEED, new.get(SPEED), old.get(SPEED)))
     return [f"{name}: {before:,} -> {now:,} {_UNITS[key]} ({now / before - 1:+.1%})"
             for name, key, now, before in pairs if before and now is not None and now != before]
+
+
+def report(known: list[dict], new: dict) -> list[str]:
+    """What is new since the last known entry, in lines."""
+    if not known:
+        return ["nothing is recorded yet"]
+    last = known[-1]
+    return [f"{new['commit']} against {last['commit']}:", *(changes(last, new) or ["nothing changed"])]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from sim_models.errors import BadInput, Failure
+from sim_models.errors import BadInput
 
 #: Debian's package qflow-tech-osu018: Oklahoma State University's cells for TSMC 180 nm. It is under the GPL and so not
 #: part of this project; `make library` fetches it into `build/`.
@@ -195,8 +195,12 @@ def truth_table(function: str, pins: tuple[str, ...]) -> tuple[bool, ...] | None
                  for row in range(2 ** len(pins)))
 
 
-def find_library(named: str | None = None) -> Path:
-    """The file that is named, else `$T3_LIBERTY`, else OSU018 where it is installed. Raises BadInput or Failure."""
+NO_LIBRARY = ("no standard-cell library: run `make library` (fetches OSU018 from Debian), "
+              "or name a Liberty file with --library or $T3_LIBERTY")
+
+
+def find_library(named: str | None = None) -> Path | None:
+    """The file that is named, else `$T3_LIBERTY`, else OSU018 where it is installed. Raises BadInput."""
     named = named or os.environ.get("T3_LIBERTY")
     if named:
         if not Path(named).is_file():
@@ -205,8 +209,7 @@ def find_library(named: str | None = None) -> Path:
     for place in PLACES:
         if place.is_file():
             return place
-    raise Failure("no standard-cell library: run `make library` (fetches OSU018 from Debian), "
-                  "or name a Liberty file with --library or $T3_LIBERTY")
+    return None
 
 
 def load_library(path: Path) -> Library:

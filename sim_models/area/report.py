@@ -10,11 +10,13 @@ from sim_models.report import NOTHING, print_table
 
 from . import fpga as ecp5
 from .liberty import Library
-from .measure import BlockArea
+from .measure import BlockArea, Silicon
 from .node import ARRAY_EFFICIENCY, FO4_PS_PER_UM, GATE_LENGTH_UM, UTILISATION, WIRES_AND_SKEW, Node
 from .sweep import Sweep
-from .synthesis import GATED_BITS, SMALL_WORDS
+from .synthesis import GATED_BITS, SMALL_WORDS, TARGET_GATE_DELAYS
 from .timing import MEMORY_GATE_DELAYS_PER_DOUBLING
+
+MOST_GATE_EQUIVALENTS = {"tracker": 8_000, "gpu_top": 400_000}  #: targets; the former is one bank
 
 PAPER_BYTES = 19 * 1024  #: "19 KB" (T3 paper, section 4.2.1)
 
@@ -22,9 +24,14 @@ Rows = Iterable[Sequence[str]]
 Section = tuple[str, tuple[str, ...], list[tuple[str, ...]]]
 
 
-def sections(blocks: dict[str, BlockArea], geometry: Geometry, library: Library, node: Node) -> list[Section]:
+def sections(blocks: dict[str, BlockArea], geometry: Geometry, node: Node) -> list[Section]:
     """(title, columns, rows), for a terminal as for Markdown."""
-    found = [_silicon(blocks, node), _paths(blocks)]
+    found = [_silicon(blocks, node)]
+    made = {name: one.silicon for name, one in blocks.items() if one.silicon}
+    if made:
+        found.append(_paths(made))
+    if made and geometry == Geometry():
+        found.append(_targets(made))
     if any(one.fpga for one in blocks.values()):
         found.append(_fpga(blocks))
     if "tracker" in blocks:
@@ -34,19 +41,32 @@ def sections(blocks: dict[str, BlockArea], geometry: Geometry, library: Library,
 
 
 def _silicon(blocks: dict[str, BlockArea], node: Node) -> Section:
+    def mapped(one: BlockArea) -> tuple[str, ...]:
+        made = one.silicon
+        if made is None:
+            return (NOTHING,) * 6
+        return (f"{made.gate_equivalents:,.0f}", f"{made.logic_gate_equivalents:,.0f}", f"{made.logic_depth:.1f}",
+                f"{made.period:.1f}", f"{node.area_um2(made.gate_equivalents, one.memory_bits):,.0f}",
+                f"{node.clock_ghz(made.period):.2f}" if made.period else NOTHING)
+
     return ("Silicon", ("block", "memory bits", "flip-flops", "gate equivalents", "of which logic", "logic depth",
-                        "cycle", "area µm²", "clock GHz"), [
-        (name, f"{one.memory_bits:,}", f"{one.flip_flops:,}", f"{one.gate_equivalents:,.0f}",
-         f"{one.logic_gate_equivalents:,.0f}", f"{one.logic_depth:.1f}", f"{one.period:.1f}",
-         f"{node.area_um2(one.gate_equivalents, one.memory_bits):,.0f}",
-         f"{node.clock_ghz(one.period):.2f}" if one.period else NOTHING)
-        for name, one in blocks.items()])
+                        "cycle", "area µm²", "clock GHz"),
+            [(name, f"{one.memory_bits:,}", f"{one.flip_flops:,}", *mapped(one)) for name, one in blocks.items()])
 
 
-def _paths(blocks: dict[str, BlockArea]) -> Section:
+def _paths(made: dict[str, Silicon]) -> Section:
     return ("Longest paths", ("block", "gate delays", "cells", "from", "to"), [
         (name, f"{one.logic_depth:.1f}", str(one.timing.path.levels), one.timing.path.start, one.timing.path.end)
-        for name, one in blocks.items()])
+        for name, one in made.items()])
+
+
+def _targets(made: dict[str, Silicon]) -> Section:
+    """Of the default geometry."""
+    deepest = max(made, key=lambda name: made[name].logic_depth)
+    rows = [("gate delays of the longest path", f"{TARGET_GATE_DELAYS}", f"{made[deepest].logic_depth:.1f}", deepest)]
+    rows += [("gate equivalents without memories", f"{most:,}", f"{made[name].gate_equivalents:,.0f}", name)
+             for name, most in MOST_GATE_EQUIVALENTS.items() if name in made]
+    return ("Targets", ("what", "at most", "found", "in"), rows)
 
 
 def _fpga(blocks: dict[str, BlockArea]) -> Section:
@@ -75,19 +95,23 @@ def _storage(geometry: Geometry) -> Section:
 
 
 def _parts(block: BlockArea) -> Section:
-    rows = [(name, str(count), f"{area:,.0f}", f"{count * area:,.0f}") for name, (count, area) in block.parts.items()]
-    rows.sort(key=lambda row: -float(row[3].replace(",", "")))
-    return (f"Parts of {block.name}", ("module", "instances", "gate equivalents of one", "of all"), rows)
+    largest_first = sorted(block.parts.items(), key=lambda item: -item[1].count * item[1].gate_equivalents)
+    return (f"Parts of {block.name}", ("module", "instances", "gate equivalents of one", "of all"), [
+        (name, str(part.count), f"{part.gate_equivalents:,.0f}", f"{part.count * part.gate_equivalents:,.0f}")
+        for name, part in largest_first])
 
 
-def remarks(library: Library, node: Node) -> list[str]:
+def remarks(library: Library | None, node: Node) -> list[str]:
     """What the figures mean."""
-    delay = library.gate_delay[0]
+    memories = (f"Memories count as bits, not as gates; only those under {SMALL_WORDS} words are flip-flops. Registers "
+                f"of {GATED_BITS} bits and more with one enable have a gated clock.")
+    if library is None:
+        return [memories]
     return [
         (f"Library: {library.name}. One gate equivalent is the area of {library.nand2.name}; one gate delay is "
-         f"{1e3 * delay:.0f} ps here, an inverter ({library.inverter.name}) that drives four of its kind (FO4)."),
-        (f"Memories count as bits, not as gates; only those under {SMALL_WORDS} words are flip-flops. Registers "
-         f"of {GATED_BITS} bits and more with one enable have a gated clock."),
+         f"{1e3 * library.gate_delay[0]:.0f} ps here, an inverter ({library.inverter.name}) that drives four of its "
+         "kind (FO4)."),
+        memories,
         ("Logic depth: the longest path from a register's, memory's or port's output to the next one's input, without "
          f"wires. A memory read without clock is part of it, at {MEMORY_GATE_DELAYS_PER_DOUBLING} gate delays per "
          "doubling of its words. Cycle: the same with flip-flop delay, set-up time and the access time of clocked "
@@ -99,31 +123,48 @@ def remarks(library: Library, node: Node) -> list[str]:
     ]
 
 
-def print_areas(blocks: dict[str, BlockArea], geometry: Geometry, library: Library, console: Console) -> None:
+def print_areas(blocks: dict[str, BlockArea], geometry: Geometry, library: Library | None, console: Console) -> None:
     node = Node()
-    for title, columns, rows in sections(blocks, geometry, library, node):
+    for title, columns, rows in sections(blocks, geometry, node):
         print_table(title, columns, rows, console)
     for remark in remarks(library, node):
         console.print(remark, style="dim")
 
 
+def _swept(one: Sweep) -> Section:
+    columns = (one.size, *(f"{name}\n{figure}" for name in one.blocks
+                           for figure in ("gate equivalents", "memory bits", "logic depth")))
+    return (f"Sweep of {one.size}", columns, [
+        (str(value), *(cell for results in one.blocks.values() for cell in (
+            f"{results[place].silicon.gate_equivalents:,.0f}", f"{results[place].memory_bits:,}",
+            f"{results[place].silicon.logic_depth:.1f}"))) for place, value in enumerate(one.values)])
+
+
 def print_sweeps(sweeps: Sequence[Sweep], console: Console) -> None:
-    for one in sweeps:
-        columns = (one.size, *(f"{name}\n{figure}" for name in one.blocks
-                               for figure in ("gate equivalents", "memory bits", "logic depth")))
-        print_table(f"Sweep of {one.size}", columns, [
-            (str(value), *(cell for results in one.blocks.values() for cell in (
-                f"{results[place].gate_equivalents:,.0f}", f"{results[place].memory_bits:,}",
-                f"{results[place].logic_depth:.1f}"))) for place, value in enumerate(one.values)], console)
+    for title, columns, rows in map(_swept, sweeps):
+        print_table(title, columns, rows, console)
 
 
 def markdown(blocks: dict[str, BlockArea], geometry: Geometry, library: Library, command: str) -> str:
     """The page."""
     node = Node()
+    return _page("Area and timing", command, geometry, remarks(library, node), sections(blocks, geometry, node))
+
+
+def sweeps_markdown(sweeps: Sequence[Sweep], geometry: Geometry, library: Library, command: str, plot: str) -> str:
+    """The page of a sweep; `plot` is the picture's file, or empty."""
+    picture = [f"![area and logic depth over {', '.join(one.size for one in sweeps)}]({plot})"] if plot else []
+    return _page("Area and timing over sizes", command, geometry, remarks(library, Node())[:3] + picture,
+                 list(map(_swept, sweeps)))
+
+
+def _page(title: str, command: str, geometry: Geometry, notes: list[str], found: list[Section]) -> str:
     sizes = ", ".join(f"{name} {value}" for part in asdict(geometry).values() for name, value in part.items())
-    lines = ["# Area and timing", "", f"Printed by `{command}`.", "", f"Geometry: {sizes}.", ""]
-    lines += [f"- {remark}" for remark in remarks(library, node)] + [""]
-    for title, columns, rows in sections(blocks, geometry, library, node):
-        lines += [f"## {title}", "", "| " + " | ".join(columns) + " |", "|---" + "|--:" * (len(columns) - 1) + "|"]
-        lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows] + [""]
+    lines = [f"# {title}", "", f"Printed by `{command}`.", "", f"Geometry: {sizes}.", ""]
+    lines += [note if note.startswith("!") else f"- {note}" for note in notes] + [""]
+    for heading, columns, rows in found:
+        lines += [f"## {heading}", "",
+                  "| " + " | ".join(column.replace("\n", " ") for column in columns) + " |",
+                  "|---" + "|--:" * (len(columns) - 1) + "|",
+                  *("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows), ""]
     return "\n".join(lines)

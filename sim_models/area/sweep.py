@@ -7,6 +7,7 @@ from pathlib import Path
 from rtl.geometry import Geometry
 from sim_models.errors import BadInput
 from sim_models.geometry_option import changed
+from sim_models.results import check_json_target, write_whole
 
 from .liberty import Library
 from .measure import BlockArea, measure
@@ -20,9 +21,9 @@ class Sweep:
 
     def to_json(self) -> dict:
         return {"size": self.size, "values": list(self.values),
-                "blocks": {name: {"gate_equivalents": [round(one.gate_equivalents, 1) for one in results],
+                "blocks": {name: {"gate_equivalents": [round(one.silicon.gate_equivalents, 1) for one in results],
                                   "memory_bits": [one.memory_bits for one in results],
-                                  "logic_depth": [round(one.logic_depth, 2) for one in results]}
+                                  "logic_depth": [round(one.silicon.logic_depth, 2) for one in results]}
                            for name, results in self.blocks.items()}}
 
 
@@ -43,13 +44,14 @@ def check_plot(path: str) -> Path:
     target = Path(path)
     if target.suffix not in (".svg", ".png", ".pdf"):
         raise BadInput(f"--plot {path!r}: the name has to end in .svg, .png or .pdf")
-    if not target.resolve().parent.is_dir():
-        raise BadInput(f"--plot {path!r}: folder {str(target.resolve().parent)!r} does not exist")
+    check_json_target(path, "--plot")
     return target
 
 
 def plot(sweeps: Sequence[Sweep], path: Path) -> None:
     """Area above, logic depth below; a column per size."""
+    import io
+
     import matplotlib
 
     matplotlib.use("Agg")
@@ -60,8 +62,9 @@ def plot(sweeps: Sequence[Sweep], path: Path) -> None:
                                    layout="constrained")
     for column, one in enumerate(sweeps):
         for name, results in one.blocks.items():
-            axes[0][column].plot(one.values, [result.gate_equivalents / 1e3 for result in results], "o-", label=name)
-            axes[1][column].plot(one.values, [result.logic_depth for result in results], "o-", label=name)
+            made = [result.silicon for result in results]
+            axes[0][column].plot(one.values, [each.gate_equivalents / 1e3 for each in made], "o-", label=name)
+            axes[1][column].plot(one.values, [each.logic_depth for each in made], "o-", label=name)
         axes[1][column].set_xlabel(one.size)
         axes[1][column].set_xscale("log", base=2)
         axes[1][column].set_xticks(one.values, [str(value) for value in one.values], minor=False)
@@ -70,5 +73,7 @@ def plot(sweeps: Sequence[Sweep], path: Path) -> None:
     axes[0][0].set_ylabel("area (thousand gate equivalents)")
     axes[1][0].set_ylabel("logic depth (gate delays)")
     axes[0][0].legend()
-    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+    image = io.BytesIO()
+    figure.savefig(image, format=path.suffix[1:], metadata={"Date": None} if path.suffix == ".svg" else None)
     pyplot.close(figure)
+    write_whole(path, image.getvalue())

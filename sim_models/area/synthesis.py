@@ -19,12 +19,15 @@ TARGET_GATE_DELAYS = 30  #: what the mapper sizes its gates for
 #: per bit. OSU018 has no clock gate (and its latch has no area), so a flip-flop and a NAND2 with inverter stand for it.
 GATED_BITS = 8
 CLOCK_GATE = "clock_gate"
+FLIP_FLOP = "$_DFF_P_"  #: Yosys's own
 
 #: How logic is mapped, the small first: Yosys's own script for the library, whose restructuring turns long carry trees
-#: into chains, or one that keeps the trees. A block takes the first that meets the target.
+#: into chains, or ones that keep the trees. A block takes the first that meets the target.
+_SIZED = "; dch -f; map -B 0.9 -D {target}; topo; buffer -c; topo; upsize; dnsize"
 EFFORTS = {
     "area": "",
-    "speed": "strash; ifraig; scorr; dch -f; map -B 0.9 -D {target}; topo; buffer -c; topo; upsize; dnsize",
+    "balanced": "strash; &get -n; &syn2; &put" + _SIZED,
+    "speed": "strash; ifraig; scorr" + _SIZED,
 }
 
 _MODULE = re.compile(r"^module (\S+?) ?\(.*?^endmodule\n", re.MULTILINE | re.DOTALL)
@@ -53,7 +56,7 @@ class Netlist:
 
     name: str
     module: dict
-    library: Library
+    library: Library | None  #: None: not mapped to one, Yosys's own gates
 
     @cached_property
     def cells(self) -> dict[str, int]:
@@ -76,8 +79,9 @@ class Netlist:
 
     @property
     def flip_flops(self) -> int:
+        known = self.library.cells if self.library else {}
         return sum(count for name, count in self.cells.items()
-                   if name in self.library.cells and self.library.cells[name].clock)
+                   if name == FLIP_FLOP or (name in known and known[name].clock))
 
     def gate_equivalents(self, flip_flops: bool = True) -> float:
         """Area of the mapped cells in NAND2 gates of the same library; memories and black boxes count nothing."""
@@ -113,12 +117,25 @@ def with_children(known: dict[str, str], name: str) -> str:
     return "\n".join(known[module] for module in sorted(wanted))
 
 
-def synthesise(text: str, top: str, library: Library, black_boxes: tuple[str, ...] = (),
-               effort: str = "area") -> Netlist:
-    """Map `top` to the library; from the cache if nothing changed."""
+def _mapping(library: Library, effort: str) -> tuple[str, dict[str, str]]:
+    """What maps to the library: lines of the script, and the files that they need."""
     target = round(1000 * TARGET_GATE_DELAYS * library.gate_delay[0])
     commands = EFFORTS[effort].format(target=target)
-    mapping = f"abc -liberty library.lib -D {target} -constr abc.constr{' -script abc.script' if commands else ''}"
+    lines = ("dfflibmap -liberty library.lib\nopt_clean\n"
+             f"abc -liberty library.lib -D {target} -constr abc.constr{' -script abc.script' if commands else ''}\n")
+    return lines, {
+        "abc.script": commands,
+        "abc.constr": f"set_driving_cell {library.inverter.name}\n"
+                      f"set_load {4 * next(iter(library.inverter.loads.values())):.4f} [all_outputs]\n",
+        "library.lib": library.path.read_text(encoding="utf-8", errors="replace"),
+    }
+
+
+def synthesise(text: str, top: str, library: Library | None, black_boxes: tuple[str, ...] = (),
+               effort: str = "area") -> Netlist:
+    """Map `top` to the library; from the cache if nothing changed. Without one, flip-flops and memories are final and
+    the gates are Yosys's own."""
+    mapping, files = _mapping(library, effort) if library else ("", {})
     boxes = f"blackbox {' '.join(black_boxes)}\n" if black_boxes else ""
     # Initial values are dropped: silicon has none, what must start defined has a reset. `share` and `fsm` are Yosys's
     # default optimisations; memories are kept until they are known to be small.
@@ -130,43 +147,35 @@ opt_expr
 opt_clean
 opt -nodffe -nosdff
 fsm
-opt
+opt -nosdff
 wreduce
 peepopt
 opt_clean
 alumacc
 share
-opt
+opt -nosdff
 memory -nomap
 opt_clean
 select -set small t:$mem_v2 r:SIZE<{SMALL_WORDS} %i
 memory_map @small
-opt -fast -full
-opt -full
+opt -fast -full -nosdff
+opt -full -nosdff
 techmap -map +/choices/sklansky.v
 techmap
-opt -fast
+opt -fast -nosdff
 setattr -unset init w:*
 dfflegalize -cell $_DFF_P_ x -cell $_DFFE_PP_ x
 clockgate -pos {CLOCK_GATE} enable:clock:gated -min_net_size {GATED_BITS}
 dfflegalize -cell $_DFF_P_ x
-dfflibmap -liberty library.lib
-opt_clean
-{mapping}
-opt_clean -purge
+{mapping}opt_clean -purge
 write_json netlist.json
 """
-    constraints = (f"set_driving_cell {library.inverter.name}\n"
-                   f"set_load {4 * next(iter(library.inverter.loads.values())):.4f} [all_outputs]\n")
-    liberty = library.path.read_text(encoding="utf-8", errors="replace")
 
     def make(folder: Path) -> None:
         work = folder / "work"
         work.mkdir()
-        (work / "design.v").write_text(text)
-        (work / "library.lib").write_text(liberty)
-        (work / "abc.constr").write_text(constraints)
-        (work / "abc.script").write_text(commands.replace("; ", "\n") + "\n")
+        for name, content in {"design.v": text, **files}.items():
+            (work / name).write_text(content)
         yosys.run_yosys(script, work)
         module = json.loads((work / "netlist.json").read_text())["modules"][top]
         for cell in module["cells"].values():
@@ -174,6 +183,6 @@ write_json netlist.json
         (folder / "netlist.json").write_text(json.dumps(module))
         shutil.rmtree(work)
 
-    key = digest(text, top, script, commands, constraints, liberty, yosys.version("yosys"))
+    key = digest(text, top, script, *files.values(), yosys.version("yosys"))
     entry = cached(f"netlist-{key}", make)
     return Netlist(top, json.loads((entry / "netlist.json").read_text()), library)

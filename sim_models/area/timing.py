@@ -1,12 +1,14 @@
 """Static timing of mapped netlists: the longest path between registers, by the library's own delay tables.
 
-Wires cost nothing, the clock is ideal, and a block's ports are taken for registers of its neighbours. Rising and
-falling edges are followed apart, transition times with them.
+Wires cost nothing, clock and reset are ideal, and a block's other ports are taken for registers of its neighbours.
+Rising and falling edges are followed apart, transition times with them.
 """
 
 import math
 from collections import deque
 from dataclasses import dataclass
+
+from sim_models.cosim.ports import RESET
 
 from .liberty import Cell
 from .synthesis import CLOCK_GATE, Netlist
@@ -51,6 +53,11 @@ class _Gate:
     delay_ns: float = 0.0  #: of such a read
 
 
+def _rank(label: str) -> tuple[bool, int]:
+    """Of a net's names the least is shown: the source's before the generator's, a short one before a long one."""
+    return "$" in label, len(label)
+
+
 class Graph:
     """Nets and gates of a netlist and of those that it instantiates."""
 
@@ -66,8 +73,8 @@ class Graph:
         self._count = 0
         nets: dict[int, int] = {}
         self._place(top, nets, "")
-        self.inputs = [self.net(nets[bit]) for port in top.module["ports"].values() if port["direction"] == "input"
-                       for bit in port["bits"] if bit in nets]
+        self.inputs = [self.net(nets[bit]) for name, port in top.module["ports"].items()
+                       if port["direction"] == "input" and name != RESET for bit in port["bits"] if bit in nets]
         for name, port in top.module["ports"].items():
             if port["direction"] == "output":
                 self.ends |= {nets[bit]: f"output {name}" for bit in port["bits"] if bit in nets}
@@ -99,7 +106,7 @@ class Graph:
                     if isinstance(bit, int):
                         label = prefix + name + (f"[{index}]" if len(entry["bits"]) > 1 else "")
                         number = at(bit)
-                        if number not in self._names or len(label) < len(self._names[number]):
+                        if number not in self._names or _rank(label) < _rank(self._names[number]):
                             self._names[number] = label
         for name, cell in netlist.module["cells"].items():
             pins = cell["connections"]

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from sim_models.commands.options import GeometryOption, JsonOption, MachineOption
-from sim_models.errors import BadInput
+from sim_models.errors import BadInput, Failure
 
 
 def area(
@@ -19,38 +19,43 @@ def area(
     library: Annotated[str | None, typer.Option(
         metavar="FILE", help="Standard cells in Liberty format, instead of OSU018.")] = None,
     markdown: Annotated[str | None, typer.Option(metavar="FILE", help="The tables as a page.")] = None,
+    compare: Annotated[bool, typer.Option(
+        "--compare", help="Only what differs from the last entry of docs/history.jsonl.")] = False,
     record: Annotated[bool, typer.Option(
-        "--record", help="Measure the simulation's speed, too, and append to docs/history.jsonl.")] = False,
-    compare: Annotated[bool, typer.Option("--compare", help="Changes since the last recorded commit.")] = False,
+        "--record", help="The same, and append an entry, with the simulation's speed.")] = False,
     json: JsonOption = None,
 ) -> None:
     """Memory bits, flip-flops, gate equivalents, logic depth, clock; FPGA resources and Fmax."""
+    import os
+    import sys
     from pathlib import Path
 
     from sim_models.area import yosys
-    from sim_models.area.liberty import find_library, load_library
+    from sim_models.area.liberty import NO_LIBRARY, find_library, load_library
+    from sim_models.area.sweep import check_plot
     from sim_models.geometry_option import changed, parse_sizes, parse_sweep
     from sim_models.machine import load_machine
-    from sim_models.results import check_json_target, write_json
+    from sim_models.results import check_json_target, write_json, write_whole
     from sim_models.verilog.write import chosen_blocks
 
     check_json_target(json)
-    check_json_target(markdown)
+    check_json_target(markdown, "--markdown")
     blocks = tuple(dict.fromkeys(name for part in block.split(",") for name in chosen_blocks(part.strip())))
-    sizes = changed(load_machine(machine).geometry(), parse_sizes(geometry))
+    described = load_machine(machine)
+    sizes = changed(described.geometry(), parse_sizes(geometry))
     swept = [parse_sweep(text) for text in sweep or ()]
     for size, values in swept:
         for value in values:
             changed(sizes, {size: value})
     if plot is not None and not swept:
         raise BadInput("--plot needs --sweep")
-    if swept and (record or compare or markdown):
-        raise BadInput("--sweep goes with --plot and --json only")
-
-    from sim_models.area.sweep import check_plot
-
+    if swept and (record or compare):
+        raise BadInput("--sweep goes with --plot, --markdown and --json only")
     target = check_plot(plot) if plot is not None else None
-    cells = load_library(find_library(library))
+    found = find_library(library)
+    cells = load_library(found) if found else None
+    if cells is None and (swept or markdown is not None or record):
+        raise Failure(NO_LIBRARY)
     for tool in ("yosys", "nextpnr-ecp5") if fpga and not swept else ("yosys",):
         yosys.version(tool)
 
@@ -61,39 +66,46 @@ def area(
     from sim_models.area.sweep import sweep as run_sweep
     from sim_models.report import output_console, progress_bar
 
+    options = [*([f"--geometry {geometry}"] if geometry else []), f"--markdown {markdown}",
+               *([f"--plot {plot}"] if plot else [])]
     if swept:
         with progress_bar([size for size, _ in swept]) as progress:
             sweeps = [run_sweep(blocks, sizes, size, values, cells, progress) for size, values in swept]
         if target is not None:
             draw(sweeps, target)
+        if markdown is not None:
+            command = " ".join(["t3 area", block, *(f"--sweep {text}" for text in sweep), *options])
+            picture = os.path.relpath(target, Path(markdown).parent) if target else ""
+            write_whole(Path(markdown), report.sweeps_markdown(sweeps, sizes, cells, command, picture))
         if json is not None:
             write_json({"library": cells.name, "sweeps": [one.to_json() for one in sweeps]}, json)
         if json != "-":
             report.print_sweeps(sweeps, output_console())
         return
 
-    with progress_bar(blocks) as progress:
+    if cells is None:
+        print(f"t3: only memories, flip-flops and the FPGA: {NO_LIBRARY}", file=sys.stderr)
+    speed = None
+    with progress_bar((*blocks, "lockstep") if record else blocks) as progress:
         results = {name: measure(name, sizes, cells, fpga=fpga, progress=progress) for name in blocks}
-    if markdown is not None:
-        options = "" if fpga else " --no-fpga"
-        options += f" --geometry {geometry}" if geometry else ""
-        text = report.markdown(results, sizes, cells, f"t3 area {block}{options} --markdown FILE")
-        Path(markdown).write_text(text, encoding="utf-8")
-    if record:
-        from sim_models.bench import run_bench
+        if record:
+            from sim_models.bench import run_bench
 
-        speed = run_bench(load_machine(machine), engines=("lockstep",), cycles=20_000).cycles_per_second
-        history.append(history.entry(results, cells.name, speed.get("lockstep")))
+            speed = run_bench(described, ("lockstep",), 20_000, progress).cycles_per_second["lockstep"]
+    if markdown is not None:
+        command = " ".join(["t3 area", block, *(() if fpga else ("--no-fpga",)), *options])
+        write_whole(Path(markdown), report.markdown(results, sizes, cells, command))
     if json is not None:
         node = Node()
         write_json({"library": {"name": cells.name, "gate_delay_ps": round(1e3 * cells.gate_delay[0], 2),
-                                "nand2": cells.nand2.name, "nand2_area": cells.nand2.area},
+                                "nand2": cells.nand2.name, "nand2_area": cells.nand2.area} if cells else None,
                     "blocks": {name: one.to_json(node) for name, one in results.items()}}, json)
-    if json == "-":
-        return
-    if compare:
+    if record or compare:
         known = history.read()
-        lines = history.changes(known[-1], history.entry(results, cells.name, None)) if known else []
-        print("\n".join(lines) if lines else "nothing changed" if known else "nothing recorded")
-        return
-    report.print_areas(results, sizes, cells, output_console())
+        new = history.entry(results, cells.name if cells else None, speed)
+        if json != "-":
+            print("\n".join(history.report(known, new)))
+        if record:
+            history.append(new)
+    elif json != "-":
+        report.print_areas(results, sizes, cells, output_console())

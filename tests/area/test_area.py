@@ -1,13 +1,15 @@
 """`t3 area`: the library, the netlist, the longest path, against what can be computed by hand."""
 
+import errno
 import json
 import math
+import os
 from pathlib import Path
 
 import pytest
 
 from rtl.geometry import Geometry
-from sim_models.area import history, liberty
+from sim_models.area import history, liberty, yosys
 from sim_models.area.fpga import count, place_and_route
 from sim_models.area.liberty import find_library, load_library, parse, truth_table
 from sim_models.area.measure import COMPOSED, measure
@@ -17,7 +19,7 @@ from sim_models.area.synthesis import instances, modules, synthesise, with_child
 from sim_models.area.timing import MEMORY_GATE_DELAYS_PER_DOUBLING, analyse
 from sim_models.cli import main
 from sim_models.cosim.designs import readable_verilog
-from sim_models.errors import BadInput, Failure
+from sim_models.errors import BadInput
 from testbenches.geometries import GEOMETRIES
 
 CELLS = Path(__file__).with_name("cells.lib")
@@ -70,11 +72,16 @@ def test_comments_strings_and_lists():
     assert group.groups[0].numbers("values") == [1, 2, 3]
 
 
-def test_missing_library_is_one_line(monkeypatch):
+@pytest.fixture
+def no_library(monkeypatch):
     monkeypatch.delenv("T3_LIBERTY", raising=False)
     monkeypatch.setattr(liberty, "PLACES", ())
-    with pytest.raises(Failure, match="make library"):
-        find_library()
+
+
+def test_where_the_library_is(no_library, monkeypatch):
+    assert find_library() is None and find_library(str(CELLS)) == CELLS
+    monkeypatch.setenv("T3_LIBERTY", str(CELLS))
+    assert find_library() == CELLS
     with pytest.raises(BadInput, match="not a file"):
         find_library("no-such-file.lib")
 
@@ -86,6 +93,13 @@ def test_counts_by_hand(library):
     netlist = synthesise(verilog("reg q; always @(posedge clk) q <= ~(a & b); assign y = q;"), "top", library)
     assert netlist.cells == {"NAND2": 1, "DFF": 1}
     assert netlist.flip_flops == 1 and netlist.gate_equivalents() == 5 and netlist.gate_equivalents(False) == 1
+
+
+def test_registers_are_the_same_without_a_library(library):
+    text, _ = readable_verilog("memory_channel", LEAST)
+    mapped, plain = (synthesise(text, "memory_channel", cells) for cells in (library, None))
+    assert plain.flip_flops == mapped.flip_flops > 100
+    assert (plain.memories, plain.clock_gates) == (mapped.memories, mapped.clock_gates)
 
 
 def test_memories_are_memories_unless_small(library):
@@ -108,6 +122,15 @@ def test_wide_registers_get_a_gated_clock(library):
     netlist = synthesise(text, "top", library)
     assert (netlist.flip_flops, netlist.clock_gates) == (16, 1)
     assert netlist.gate_equivalents() == (16 * 16 + (16 + 4 + 2)) / 4  # no multiplexers
+
+
+def test_a_reset_does_not_cost_the_gated_clock(library):
+    text = verilog("reg [15:0] q; always @(posedge clk) begin if (e) q <= d; if (rst) q <= 0; end assign y = q;",
+                   "input clk, input rst, input e, input [15:0] d, output [15:0] y")
+    netlist = synthesise(text, "top", library)
+    assert (netlist.flip_flops, netlist.clock_gates) == (16, 1)
+    assert netlist.gate_equivalents(flip_flops=False) < 16 * 2.5 + 10  # an AND for each bit, an OR for the enable
+    assert analyse(netlist).path.start != "rst"
 
 
 def test_unused_parts_of_a_file_do_not_count():
@@ -166,11 +189,14 @@ def test_tracker_storage_is_what_the_geometry_says(library):
 
 def test_top_is_the_sum_of_its_parts(library):
     top = measure(COMPOSED, LEAST, library, fpga=False)
-    assert top.parts["memory_channel"][0] == LEAST.channel.channels
-    assert top.gate_equivalents == pytest.approx(sum(number * area for number, area in top.parts.values()))
+    assert top.parts["memory_channel"].count == LEAST.channel.channels
+    assert top.silicon.gate_equivalents == pytest.approx(
+        sum(part.count * part.gate_equivalents for part in top.parts.values()))
     alone = measure("memory_channel", LEAST, library, fpga=False)
-    assert top.parts["memory_channel"][1] == pytest.approx(alone.gate_equivalents)
-    assert top.logic_depth >= 1
+    assert top.parts["memory_channel"].gate_equivalents == pytest.approx(alone.silicon.gate_equivalents)
+    assert top.silicon.logic_depth >= 1
+    plain = measure(COMPOSED, LEAST, None, fpga=False)
+    assert plain.silicon is None and plain.flip_flops == top.flip_flops and plain.memories == top.memories
 
 
 def test_fpga_of_a_small_block(library):
@@ -199,6 +225,49 @@ def test_command(capsys, tmp_path):
     assert "| arbiter |" in (tmp_path / "area.md").read_text()
 
 
+def test_without_a_library_the_rest_is_given(no_library, capsys):
+    assert main(["area", "arbiter", "-g", "channels=2", "--json", "-"]) == 0
+    told = capsys.readouterr()
+    arbiter = json.loads(told.out)["blocks"]["arbiter"]
+    assert arbiter["flip_flops"] >= 17 and arbiter["fpga"]["fmax_mhz"] > 20 and "gate_equivalents" not in arbiter
+    assert sum("make library" in line for line in told.err.splitlines()) == 1
+    assert main(["area", "arbiter", "--no-fpga"]) == 0
+    assert "arbiter" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("needs", [["--sweep", "ways=2"], ["--markdown", "x.md"], ["--record"]])
+def test_what_cannot_be_without_a_library(needs, no_library, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["area", "arbiter", *needs]) == 1
+    error = capsys.readouterr().err
+    assert "make library" in error and error.count("\n") == 1 and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("tool", ["yosys", "nextpnr-ecp5"])
+def test_a_missing_tool_is_one_line(tool, capsys, monkeypatch):
+    module = yosys._TOOLS[tool][0]
+    found = yosys.importlib.util.find_spec
+    monkeypatch.setattr(yosys.importlib.util, "find_spec", lambda name: None if name == module else found(name))
+    assert main(["area", "arbiter", "--library", str(CELLS)]) == 1
+    error = capsys.readouterr().err
+    assert f"{tool} is missing: run `pip install" in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize("option", ["--json", "--markdown", "--plot"])
+def test_no_space_left(option, capsys, tmp_path, monkeypatch):
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target))
+
+    target = tmp_path / "out.svg"
+    target.write_text("before")
+    monkeypatch.setattr("sim_models.results.os.replace", full)
+    sweep = ["--sweep", "count_bits=8"] if option == "--plot" else []
+    assert main(["area", "coalescer", "--library", str(CELLS), "--no-fpga", *sweep, option, str(target)]) == 1
+    error = capsys.readouterr().err.splitlines()
+    assert "No space left on device" in error[-1] and target.read_text() == "before"
+    assert [path.name for path in tmp_path.iterdir()] == ["out.svg"]
+
+
 @pytest.mark.parametrize(("arguments", "words"), [
     (["area", "nope"], "block 'nope' is unknown"),
     (["area", "tracker", "-g", "sets=3"], "sets=3 is impossible"),
@@ -208,6 +277,9 @@ def test_command(capsys, tmp_path):
     (["area", "tracker", "--sweep", "ways=2", "--plot", "x.doc"], "has to end in"),
     (["area", "tracker", "--library", "nope.lib"], "library 'nope.lib' is not a file"),
     (["area", "tracker", "--json", "no/such/folder/x.json"], "does not exist"),
+    (["area", "tracker", "--markdown", "no/such/folder/x.md"], "--markdown 'no/such/folder/x.md': folder"),
+    (["area", "tracker", "--sweep", "ways=2", "--plot", "no/x.svg"], "--plot 'no/x.svg': folder"),
+    (["area", "tracker", "--sweep", "ways=2", "--compare"], "--sweep goes with"),
 ])
 def test_bad_input_is_one_line(arguments, words, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -220,14 +292,39 @@ def test_history(tmp_path, library):
     file = tmp_path / "history.jsonl"
     block = measure("arbiter", LEAST, library, fpga=False)
     first = history.entry({"arbiter": block}, "by_hand", 1000.0)
+    assert history.report([], first) == ["nothing is recorded yet"]
     history.append({**first, "commit": "a"}, file)
     history.append({**first, "commit": "b", "cycles_per_second": 1100}, file)
     history.append({**first, "commit": "b", "cycles_per_second": 1200}, file)
     old, new = history.read(file)
     assert history.changes(old, new) == ["lockstep: 1,000 -> 1,200 cycles/s (+20.0%)"]
+    assert history.report([old], new)[0] == "b against a:" and history.report([old], old)[1:] == ["nothing changed"]
     file.write_text("{")
     with pytest.raises(BadInput, match="not a history"):
         history.read(file)
+
+
+def test_what_is_not_comparable_is_not_compared(library):
+    figures = {"flip_flops": 10, "gate_equivalents": 100}
+    old = {"commit": "a", "library": "x", "blocks": {"arbiter": figures}}
+    new = {"commit": "b", "library": "y", "blocks": {"arbiter": {key: 2 * value for key, value in figures.items()},
+                                                     "coalescer": figures}}
+    assert history.changes(old, new) == ["arbiter: 10 -> 20 flip-flops (+100.0%)"]
+    assert history.changes(old, {**new, "library": "x"})[1] == "arbiter: 100 -> 200 gate equivalents (+100.0%)"
+
+
+def test_record_and_compare(tmp_path, monkeypatch, capsys):
+    class Speed:
+        cycles_per_second = {"lockstep": 5000.0}
+
+    monkeypatch.setattr(history, "FILE", tmp_path / "history.jsonl")
+    monkeypatch.setattr("sim_models.bench.run_bench", lambda *arguments: Speed)
+    options = ["area", "arbiter", "--library", str(CELLS), "--no-fpga"]
+    assert main([*options, "--compare"]) == 0 and capsys.readouterr().out == "nothing is recorded yet\n"
+    assert main([*options, "--record"]) == 0
+    (entry,) = history.read()
+    assert entry["library"] == "by_hand" and entry["cycles_per_second"] == 5000
+    assert main([*options, "--compare"]) == 0 and "nothing changed" in capsys.readouterr().out
 
 
 @pytest.mark.skipif(not any(place.is_file() for place in liberty.PLACES), reason="OSU018 is not installed")
