@@ -9,21 +9,22 @@ The arithmetic exists twice, for numbers and for hardware; a test holds the two 
 from .geometry import Geometry
 
 
-def fold_channel(address: int, interleave_bits: int, channel_bits: int, address_bits: int) -> int:
-    """Channel of `address` from plain numbers only, so that it may be compiled with `numba.njit`."""
+def fold_channel(block: int, channel_bits: int) -> int:
+    """Channel of a block number. Plain numbers only, for the models compile it with numba."""
+    if channel_bits == 0:
+        return 0
     channel = 0
-    if channel_bits > 0:
-        for shift in range(interleave_bits, address_bits, channel_bits):
-            width = min(channel_bits, address_bits - shift)
-            channel ^= (address >> shift) & ((1 << width) - 1)
-    return channel
+    while block:
+        channel ^= block
+        block >>= channel_bits
+    return channel & ((1 << channel_bits) - 1)
 
 
 def channel_of(address: int, geometry: Geometry) -> int:
     """Channel of the byte at `address`, a Python integer; bits beyond the address width are ignored."""
     channel = geometry.channel
-    return fold_channel(address, channel.interleave_bytes.bit_length() - 1, channel.channel_bits,
-                        geometry.tracker.address_bits)
+    inside = address & ((1 << geometry.tracker.address_bits) - 1)
+    return fold_channel(inside // channel.interleave_bytes, channel.channel_bits)
 
 
 def channel_of_value(address, geometry: Geometry):

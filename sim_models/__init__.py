@@ -10,7 +10,7 @@ def _numba_cache() -> str:
     those of the functions that it calls."""
     package = Path(__file__).parent
     sources = hashlib.sha256()
-    for path in sorted(package.rglob("*.py")):
+    for path in sorted([*package.rglob("*.py"), *(package.parent / "rtl").rglob("*.py")]):
         text = path.read_bytes()
         if b"import compiled" in text or b"numba" in text:
             sources.update(text)

@@ -1,10 +1,13 @@
-"""From an address to its memory channel and the line within it. The RTL's address_map.py is the same function."""
+"""From an address to its memory channel, by the hardware's own fold, and to the line within it."""
 
 from typing import NamedTuple
 
+from rtl.address_map import fold_channel
 from rtl.geometry import ChannelGeometry
 
 from .jit import inlined
+
+_fold = inlined(fold_channel)
 
 
 class MemoryMap(NamedTuple):
@@ -19,18 +22,9 @@ def memory_map(g: ChannelGeometry) -> MemoryMap:
 
 @inlined
 def channel_of(address, m):
-    """Channel of an address: all channel-wide fields of the block number, exclusive-or.
-
-    The fold spreads strides of any power of two (a column-major output's leading dimension is one) over all channels.
-    """
-    if m.channel_bits == 0:
-        return 0
-    block = address >> m.interleave_shift
-    channel = 0
-    while block:
-        channel ^= block
-        block >>= m.channel_bits
-    return channel & (m.channels - 1)
+    """Channel of an address. The fold spreads strides of any power of two (a column-major output's leading dimension
+    is one) over all channels."""
+    return _fold(address >> m.interleave_shift, m.channel_bits)
 
 
 @inlined

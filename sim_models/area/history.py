@@ -1,6 +1,9 @@
 """Area, depth, Fmax and simulation speed by commit, in a file of one JSON object per line."""
 
 import json
+import os
+import platform
+import re
 import subprocess
 from pathlib import Path
 
@@ -22,7 +25,16 @@ def entry(blocks: dict[str, BlockArea], library: str | None, cycles_per_second: 
                           capture_output=True, text=True, check=False)
     new = {"commit": told.stdout.strip() or "unknown", "library": library,
            "blocks": {name: _figures(one) for name, one in blocks.items()}}
-    return new | ({SPEED: round(cycles_per_second)} if cycles_per_second else {})
+    return new | ({SPEED: round(cycles_per_second), "host": _host()} if cycles_per_second else {})
+
+
+def _host() -> str:
+    """What the speed was measured on."""
+    try:
+        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
+    except OSError:
+        found = None
+    return f"{found[1] if found else platform.machine()}, {os.cpu_count()} CPUs"
 
 
 def _figures(block: BlockArea) -> dict[str, float]:
@@ -57,11 +69,12 @@ def append(new: dict, path: Path | None = None) -> None:
 
 def changes(old: dict, new: dict) -> list[str]:
     """What differs, a line per figure. Figures that one of them lacks are left out, and so are those of a
-    standard-cell library if they have different ones."""
+    standard-cell library if they have different ones, and the speed of different hosts."""
     by_library = {"gate_equivalents", "logic_depth"} if old["library"] != new["library"] else set()
     pairs = [(name, key, value, old["blocks"].get(name, {}).get(key))
              for name, figures in new["blocks"].items() for key, value in figures.items() if key not in by_library]
-    pairs.append(("lockstep", SPEED, new.get(SPEED), old.get(SPEED)))
+    if old.get("host") == new.get("host"):
+        pairs.append(("lockstep", SPEED, new.get(SPEED), old.get(SPEED)))
     return [f"{name}: {before:,} -> {now:,} {_UNITS[key]} ({now / before - 1:+.1%})"
             for name, key, now, before in pairs if before and now is not None and now != before]
 
@@ -71,4 +84,7 @@ def report(known: list[dict], new: dict) -> list[str]:
     if not known:
         return ["nothing is recorded yet"]
     last = known[-1]
-    return [f"{new['commit']} against {last['commit']}:", *(changes(last, new) or ["nothing changed"])]
+    lines = [f"{new['commit']} against {last['commit']}:", *(changes(last, new) or ["nothing changed"])]
+    if SPEED in new and last.get("host") != new["host"]:
+        lines.append(f"lockstep: {new[SPEED]:,} cycles/s here; the last entry was made on another host")
+    return lines

@@ -9,6 +9,7 @@ from rtl.geometry import Geometry
 from sim_models.report import NOTHING, print_table
 
 from . import fpga as ecp5
+from . import yosys
 from .liberty import Library
 from .measure import BlockArea, Silicon
 from .node import ARRAY_EFFICIENCY, FO4_PS_PER_UM, GATE_LENGTH_UM, UTILISATION, WIRES_AND_SKEW, Node
@@ -35,7 +36,7 @@ def sections(blocks: dict[str, BlockArea], geometry: Geometry, node: Node) -> li
     if any(one.fpga for one in blocks.values()):
         found.append(_fpga(blocks))
     if "tracker" in blocks:
-        found.append(_storage(geometry))
+        found.append(storage(geometry))
     found += [_parts(one) for one in blocks.values() if one.parts]
     return found
 
@@ -77,7 +78,7 @@ def _fpga(blocks: dict[str, BlockArea]) -> Section:
         for name, one in blocks.items() if one.fpga])
 
 
-def _storage(geometry: Geometry) -> Section:
+def storage(geometry: Geometry) -> Section:
     """The Tracker's entries by field, all banks, against the paper's 19 KB."""
     tracker = geometry.tracker
     entries = tracker.sets * tracker.ways
@@ -103,11 +104,13 @@ def _parts(block: BlockArea) -> Section:
 
 def remarks(library: Library | None, node: Node) -> list[str]:
     """What the figures mean."""
+    tools = f"Tools, as PyPI has them: {yosys.versions()}."
     memories = (f"Memories count as bits, not as gates; only those under {SMALL_WORDS} words are flip-flops. Registers "
                 f"of {GATED_BITS} bits and more with one enable have a gated clock.")
     if library is None:
-        return [memories]
+        return [tools, memories]
     return [
+        tools,
         (f"Library: {library.name}. One gate equivalent is the area of {library.nand2.name}; one gate delay is "
          f"{1e3 * library.gate_delay[0]:.0f} ps here, an inverter ({library.inverter.name}) that drives four of its "
          "kind (FO4)."),
@@ -154,7 +157,7 @@ def markdown(blocks: dict[str, BlockArea], geometry: Geometry, library: Library,
 def sweeps_markdown(sweeps: Sequence[Sweep], geometry: Geometry, library: Library, command: str, plot: str) -> str:
     """The page of a sweep; `plot` is the picture's file, or empty."""
     picture = [f"![area and logic depth over {', '.join(one.size for one in sweeps)}]({plot})"] if plot else []
-    return _page("Area and timing over sizes", command, geometry, remarks(library, Node())[:3] + picture,
+    return _page("Area and timing over sizes", command, geometry, remarks(library, Node())[:4] + picture,
                  list(map(_swept, sweeps)))
 
 

@@ -23,6 +23,12 @@ def version(tool: str) -> str:
     return importlib.metadata.version(package)
 
 
+def versions() -> str:
+    """Of the tools that are there, in words."""
+    there = [tool for tool, (module, _, _) in _TOOLS.items() if importlib.util.find_spec(module)]
+    return ", ".join(f"{tool} {version(tool)}" for tool in there)
+
+
 def run(tool: str, arguments: list[str], folder: Path) -> str:
     """Standard error and output of a run in `folder`. Raises Failure."""
     version(tool)

@@ -20,9 +20,10 @@ def area(
         metavar="FILE", help="Standard cells in Liberty format, instead of OSU018.")] = None,
     markdown: Annotated[str | None, typer.Option(metavar="FILE", help="The tables as a page.")] = None,
     compare: Annotated[bool, typer.Option(
-        "--compare", help="Only what differs from the last entry of docs/history.jsonl.")] = False,
+        "--compare", help="Only what differs from the last entry of docs/history.jsonl; the simulation's speed, "
+                          "too.")] = False,
     record: Annotated[bool, typer.Option(
-        "--record", help="The same, and append an entry, with the simulation's speed.")] = False,
+        "--record", help="The same, and append an entry.")] = False,
     json: JsonOption = None,
 ) -> None:
     """Memory bits, flip-flops, gate equivalents, logic depth, clock; FPGA resources and Fmax."""
@@ -86,9 +87,9 @@ def area(
     if cells is None:
         print(f"t3: only memories, flip-flops and the FPGA: {NO_LIBRARY}", file=sys.stderr)
     speed = None
-    with progress_bar((*blocks, "lockstep") if record else blocks) as progress:
+    with progress_bar((*blocks, "lockstep") if record or compare else blocks) as progress:
         results = {name: measure(name, sizes, cells, fpga=fpga, progress=progress) for name in blocks}
-        if record:
+        if record or compare:
             from sim_models.bench import run_bench
 
             speed = run_bench(described, ("lockstep",), 20_000, progress).cycles_per_second["lockstep"]

@@ -14,14 +14,16 @@ from sim_models.area.fpga import count, place_and_route
 from sim_models.area.liberty import find_library, load_library, parse, truth_table
 from sim_models.area.measure import COMPOSED, measure
 from sim_models.area.node import Node
+from sim_models.area.report import markdown, storage
 from sim_models.area.sweep import plot, sweep
 from sim_models.area.synthesis import instances, modules, synthesise, with_children
 from sim_models.area.timing import MEMORY_GATE_DELAYS_PER_DOUBLING, analyse
 from sim_models.cli import main
-from sim_models.cosim.designs import readable_verilog
+from sim_models.cosim.designs import block_names, readable_verilog
 from sim_models.errors import BadInput
 from testbenches.geometries import GEOMETRIES
 
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 CELLS = Path(__file__).with_name("cells.lib")
 LEAST = GEOMETRIES["least"]
 
@@ -214,6 +216,42 @@ def test_sweep_and_its_plot(library, tmp_path):
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
 
 
+# The page
+
+
+def tables(page: str) -> dict[str, list[list[str]]]:
+    """Heading: rows of its table, the columns' names first."""
+    found = {}
+    for part in page.split("\n## ")[1:]:
+        lines = [line for line in part.splitlines() if line.startswith("|") and not line.startswith("|---")]
+        found[part.splitlines()[0]] = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+    return found
+
+
+def test_the_page_in_docs_is_what_the_command_prints(library):
+    """As far as that takes seconds: every table, every block, and the arbiter's figures if the tools are the same."""
+    page = (DOCS / "area.md").read_text(encoding="utf-8")
+    osu018 = find_library()
+    arbiter = measure("arbiter", Geometry(), load_library(osu018) if osu018 else library)
+    fresh = tables(markdown({"arbiter": arbiter}, Geometry(), library, "t3 area arbiter"))
+    known = tables(page)
+    assert fresh.keys() <= known.keys()
+    for heading in set(fresh) - {"Targets"}:
+        assert known[heading][0] == fresh[heading][0] and {row[0] for row in known[heading][1:]} == set(block_names())
+    assert known["The Tracker's storage, all banks"][1:] == [list(row) for row in storage(Geometry())[2]]
+    if yosys.versions() in page:
+        assert all(fresh[heading][1] in known[heading] for heading in fresh if heading.startswith("FPGA") or (
+            osu018 and heading != "Targets"))
+
+
+def test_targets_are_met():
+    """By the page."""
+    rows = tables((DOCS / "area.md").read_text(encoding="utf-8"))["Targets"][1:]
+    assert len(rows) == 3
+    for what, most, found, _ in rows:
+        assert float(found.replace(",", "")) <= float(most.replace(",", "")), what
+
+
 # The command
 
 
@@ -299,6 +337,7 @@ def test_history(tmp_path, library):
     old, new = history.read(file)
     assert history.changes(old, new) == ["lockstep: 1,000 -> 1,200 cycles/s (+20.0%)"]
     assert history.report([old], new)[0] == "b against a:" and history.report([old], old)[1:] == ["nothing changed"]
+    assert "1,200 cycles/s here" in history.report([{**old, "host": "another"}], new)[-1]
     file.write_text("{")
     with pytest.raises(BadInput, match="not a history"):
         history.read(file)

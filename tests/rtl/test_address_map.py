@@ -6,7 +6,7 @@ import pytest
 from amaranth.hdl import Module, Signal
 from amaranth.sim import Simulator
 
-from rtl.address_map import channel_of, channel_of_value, fold_channel
+from rtl.address_map import channel_of, channel_of_value
 from rtl.geometry import ChannelGeometry, Geometry, TrackerGeometry
 
 GEOMETRIES = [
@@ -57,10 +57,3 @@ def test_interleave_unit_stays_on_one_channel():
     geometry = Geometry()
     assert len({channel_of(0x12345600 + i, geometry) for i in range(256)}) == 1
     assert channel_of(0x12345600, geometry) != channel_of(0x12345700, geometry)
-
-
-def test_compiles_with_numba():
-    njit = pytest.importorskip("numba").njit
-    compiled = njit(fold_channel)
-    for address in (0, 0x1234567, (1 << 47) + 0xABCDEF00):
-        assert compiled(address, 8, 5, 48) == channel_of(address, Geometry())
