@@ -11,6 +11,7 @@ from sim_models.results import check_json_target, write_whole
 
 from .liberty import Library
 from .measure import BlockArea, measure
+from .synthesis import TARGET_GATE_DELAYS
 
 
 @dataclass(frozen=True)
@@ -58,21 +59,27 @@ def plot(sweeps: Sequence[Sweep], path: Path) -> None:
     matplotlib.rcParams["svg.hashsalt"] = "t3"  # the same figures give the same file
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(2, len(sweeps), figsize=(1 + 3 * len(sweeps), 5.5), squeeze=False, sharex="col",
-                                   layout="constrained")
+    figure, axes = pyplot.subplots(2, len(sweeps), figsize=(1 + 2.6 * len(sweeps), 5.5), squeeze=False, sharex="col",
+                                   sharey="row", layout="constrained")
     for column, one in enumerate(sweeps):
+        area, depth = axes[0][column], axes[1][column]
         for name, results in one.blocks.items():
             made = [result.silicon for result in results]
-            axes[0][column].plot(one.values, [each.gate_equivalents / 1e3 for each in made], "o-", label=name)
-            axes[1][column].plot(one.values, [each.logic_depth for each in made], "o-", label=name)
-        axes[1][column].set_xlabel(one.size)
-        axes[1][column].set_xscale("log", base=2)
-        axes[1][column].set_xticks(one.values, [str(value) for value in one.values], minor=False)
-        axes[0][column].set_ylim(bottom=0)
-        axes[1][column].set_ylim(bottom=0)
-    axes[0][0].set_ylabel("area (thousand gate equivalents)")
+            area.plot(one.values, [each.gate_equivalents for each in made], "o-", label=name)
+            depth.plot(one.values, [each.logic_depth for each in made], "o-", label=name)
+        depth.axhline(TARGET_GATE_DELAYS, color="grey", linestyle="--", linewidth=1)
+        depth.set_xlabel(one.size)
+        depth.set_xscale("log", base=2)
+        depth.set_xticks(one.values, [str(value) for value in one.values], minor=False)
+        depth.set_ylim(bottom=0)
+        area.set_yscale("log")
+        area.yaxis.set_major_formatter("{x:,.0f}")
+        for axis in (area, depth):
+            axis.grid(alpha=0.3)
+    axes[0][0].set_ylabel("area (gate equivalents)")
     axes[1][0].set_ylabel("logic depth (gate delays)")
-    axes[0][0].legend()
+    names, labels = axes[0][0].get_legend_handles_labels()
+    figure.legend(names, labels, loc="outside upper center", ncols=len(labels))
     image = io.BytesIO()
     figure.savefig(image, format=path.suffix[1:], metadata={"Date": None} if path.suffix == ".svg" else None)
     pyplot.close(figure)
