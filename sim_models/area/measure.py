@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 from rtl.geometry import Geometry
 from sim_models.cosim.designs import readable_verilog
+from sim_models.errors import Failure
 
 from . import fpga as ecp5
 from .liberty import Library
@@ -108,7 +109,12 @@ def _mapped(text: str, top: str, library: Library | None,
         return synthesise(text, top, None, tuple(parts or ())), None
     best = None
     for effort in EFFORTS:
-        netlist = synthesise(text, top, library, tuple(parts or ()), effort)
+        try:
+            netlist = synthesise(text, top, library, tuple(parts or ()), effort)
+        except Failure:  # ABC needs a buffer among the cells to size with
+            if best is None:
+                raise
+            continue
         timing = analyse(netlist, parts)
         if best is None or timing.logic_ns < best[1].logic_ns:
             best = netlist, timing

@@ -135,12 +135,10 @@ def print_areas(blocks: dict[str, BlockArea], geometry: Geometry, library: Libra
 
 
 def _swept(one: Sweep) -> Section:
-    columns = (one.size, *(f"{name}\n{figure}" for name in one.blocks
-                           for figure in ("gate equivalents", "memory bits", "logic depth")))
-    return (f"Sweep of {one.size}", columns, [
-        (str(value), *(cell for results in one.blocks.values() for cell in (
-            f"{results[place].silicon.gate_equivalents:,.0f}", f"{results[place].memory_bits:,}",
-            f"{results[place].silicon.logic_depth:.1f}"))) for place, value in enumerate(one.values)])
+    return (f"Sweep of {one.size}", ("block", one.size, "gate equivalents", "memory bits", "logic depth"), [
+        (name, str(value), f"{each.silicon.gate_equivalents:,.0f}", f"{each.memory_bits:,}",
+         f"{each.silicon.logic_depth:.1f}")
+        for name, results in one.blocks.items() for value, each in zip(one.values, results, strict=True)])
 
 
 def print_sweeps(sweeps: Sequence[Sweep], console: Console) -> None:
@@ -167,7 +165,7 @@ def _page(title: str, command: str, geometry: Geometry, notes: list[str], found:
     lines += [note if note.startswith("!") else f"- {note}" for note in notes] + [""]
     for heading, columns, rows in found:
         lines += [f"## {heading}", "",
-                  "| " + " | ".join(column.replace("\n", " ") for column in columns) + " |",
+                  "| " + " | ".join(columns) + " |",
                   "|---" + "|--:" * (len(columns) - 1) + "|",
                   *("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows), ""]
     return "\n".join(lines)
