@@ -42,7 +42,7 @@ def place_and_route(text: str, top: str) -> Fpga:
     folder = _mapped(text, top, ())
     cells = _cells(folder, "")
     if not cells.fits:
-        return _cells(folder, "does not fit")
+        return _cells(folder, "")
     mapped = (folder / "mapped.json").read_text()
 
     def make(result: Path) -> None:

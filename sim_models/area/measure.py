@@ -146,7 +146,7 @@ def _compose(block: str, text: str, library: Library | None, fpga: bool, progres
         pieces = [(ecp5.count(with_children(known, kind), kind), counts[kind]) for kind in kinds]
         pieces.append((ecp5.count(text, block, tuple(kinds)), 1))
         placed = ecp5.Fpga(*(sum(getattr(piece, name) * count for piece, count in pieces)
-                             for name in ("luts", "flip_flops", "block_rams")), None, "sum of its parts, not placed")
+                             for name in ("luts", "flip_flops", "block_rams")), None, "sum of its parts")
     memories = tuple(replace(memory, name=f"{name}.{memory.name}")
                      for name, kind in sorted(children.items()) for memory in parts[kind].memories)
     progress(block, 1.0)

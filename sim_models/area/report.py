@@ -50,15 +50,15 @@ def _silicon(blocks: dict[str, BlockArea], node: Node) -> Section:
                 f"{made.period:.1f}", f"{node.area_um2(made.gate_equivalents, one.memory_bits):,.0f}",
                 f"{node.clock_ghz(made.period):.2f}" if made.period else NOTHING)
 
-    return ("Silicon", ("block", "memory bits", "flip-flops", "gate equivalents", "of which logic", "logic depth",
-                        "cycle", "area µm²", "clock GHz"),
+    return ("Silicon", ("block", "memory\nbits", "flip-\nflops", "gate\nequivalents", "of which\nlogic",
+                        "logic\ndepth", "cycle", "area\nµm²", "clock\nGHz"),
             [(name, f"{one.memory_bits:,}", f"{one.flip_flops:,}", *mapped(one)) for name, one in blocks.items()])
 
 
 def _paths(made: dict[str, Silicon]) -> Section:
-    return ("Longest paths", ("block", "gate delays", "cells", "from", "to"), [
-        (name, f"{one.logic_depth:.1f}", str(one.timing.path.levels), one.timing.path.start, one.timing.path.end)
-        for name, one in made.items()])
+    return ("Longest paths", ("block: from → to", "gate\ndelays", "cells"), [
+        (f"{name}: {one.timing.path.start} → {one.timing.path.end}", f"{one.logic_depth:.1f}",
+         str(one.timing.path.levels)) for name, one in made.items()])
 
 
 def _targets(made: dict[str, Silicon]) -> Section:
@@ -71,10 +71,10 @@ def _targets(made: dict[str, Silicon]) -> Section:
 
 
 def _fpga(blocks: dict[str, BlockArea]) -> Section:
-    return (f"FPGA: {ecp5.DEVICE}", ("block", "LUTs", "flip-flops", "block RAMs", "Fmax MHz", "remark"), [
+    return (f"FPGA: {ecp5.DEVICE}", ("block", "LUTs", "flip-\nflops", "block\nRAMs", "Fmax\nMHz", "remark"), [
         (name, f"{one.fpga.luts:,}", f"{one.fpga.flip_flops:,}", f"{one.fpga.block_rams:,}",
          f"{one.fpga.fmax_mhz:.1f}" if one.fpga.fmax_mhz else NOTHING,
-         "; ".join(filter(None, (one.fpga.note, "" if one.fpga.fits else "larger than the device"))))
+         "; ".join(filter(None, (one.fpga.note, "" if one.fpga.fits else "too large"))))
         for name, one in blocks.items() if one.fpga])
 
 
@@ -97,7 +97,7 @@ def storage(geometry: Geometry) -> Section:
 
 def _parts(block: BlockArea) -> Section:
     largest_first = sorted(block.parts.items(), key=lambda item: -item[1].count * item[1].gate_equivalents)
-    return (f"Parts of {block.name}", ("module", "instances", "gate equivalents of one", "of all"), [
+    return (f"Parts of {block.name}", ("module", "instances", "gate equivalents\nof one", "of all"), [
         (name, str(part.count), f"{part.gate_equivalents:,.0f}", f"{part.count * part.gate_equivalents:,.0f}")
         for name, part in largest_first])
 
@@ -165,7 +165,7 @@ def _page(title: str, command: str, geometry: Geometry, notes: list[str], found:
     lines += [note if note.startswith("!") else f"- {note}" for note in notes] + [""]
     for heading, columns, rows in found:
         lines += [f"## {heading}", "",
-                  "| " + " | ".join(columns) + " |",
+                  "| " + " | ".join(name.replace("-\n", "-").replace("\n", " ") for name in columns) + " |",
                   "|---" + "|--:" * (len(columns) - 1) + "|",
                   *("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows), ""]
     return "\n".join(lines)

@@ -1,11 +1,13 @@
 """`t3 verilog` and `t3 registers`: files that other tools take, and the same ones on every run."""
 
+import errno
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -163,6 +165,30 @@ def test_nothing_is_left_when_a_tool_complains(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+def test_no_space_left(tmp_path, monkeypatch, capsys):
+    real = Path.write_text
+
+    def full(path, *arguments, **options):
+        if path.name == "coalescer.core":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        return real(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "write_text", full)
+    assert main(["verilog", "coalescer", "--out", str(tmp_path / "out")]) == 1
+    error = capsys.readouterr().err.splitlines()
+    assert "No space left on device" in error[-1] and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("function", ["find_toolchain", "run_yosys"])
+def test_a_missing_tool_is_one_line(function, tmp_path, monkeypatch, capsys):
+    def missing(*arguments):
+        raise Failure("it is missing: run `pip install it`")
+
+    monkeypatch.setattr(f"sim_models.verilog.lint.{function}", missing)
+    assert main(["verilog", "coalescer", "--check", "--out", str(tmp_path / "out")]) == 1
+    assert "it is missing" in capsys.readouterr().err.splitlines()[-1] and not list(tmp_path.iterdir())
+
+
 def test_sizes_by_name():
     assert {"sets", "channels", "engines"} <= set(SIZES)
     geometry = changed(Geometry(), parse_sizes("ways=4, channels=8"))
@@ -198,7 +224,5 @@ def test_c_header_compiles(tmp_path):
 
 
 def test_the_page_in_docs_is_this_one():
-    from pathlib import Path
-
     page = Path(__file__).resolve().parents[2] / "docs" / "registers.md"
     assert page.read_text(encoding="utf-8") == to_markdown(Geometry())
