@@ -154,15 +154,16 @@ def markdown(blocks: dict[str, BlockArea], geometry: Geometry, library: Library,
 
 def sweeps_markdown(sweeps: Sequence[Sweep], geometry: Geometry, library: Library, command: str, plot: str) -> str:
     """The page of a sweep; `plot` is the picture's file, or empty."""
-    picture = [f"![area and logic depth over {', '.join(one.size for one in sweeps)}]({plot})"] if plot else []
-    return _page("Area and timing over sizes", command, geometry, remarks(library, Node())[:4] + picture,
-                 list(map(_swept, sweeps)))
+    picture = [f"![area and logic depth over {', '.join(one.size for one in sweeps)}]({plot})", ""] if plot else []
+    return _page("Area and timing over sizes", command, geometry, remarks(library, Node())[:4],
+                 list(map(_swept, sweeps)), picture)
 
 
-def _page(title: str, command: str, geometry: Geometry, notes: list[str], found: list[Section]) -> str:
+def _page(title: str, command: str, geometry: Geometry, notes: list[str], found: list[Section],
+          picture: Sequence[str] = ()) -> str:
     sizes = ", ".join(f"{name} {value}" for part in asdict(geometry).values() for name, value in part.items())
     lines = [f"# {title}", "", f"Printed by `{command}`.", "", f"Geometry: {sizes}.", ""]
-    lines += [note if note.startswith("!") else f"- {note}" for note in notes] + [""]
+    lines += [f"- {note}" for note in notes] + ["", *picture]
     for heading, columns, rows in found:
         lines += [f"## {heading}", "",
                   "| " + " | ".join(name.replace("-\n", "-").replace("\n", " ") for name in columns) + " |",

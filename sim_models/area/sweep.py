@@ -56,7 +56,7 @@ def plot(sweeps: Sequence[Sweep], path: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
-    matplotlib.rcParams["svg.hashsalt"] = "t3"  # the same figures give the same file
+    matplotlib.rcParams |= {"svg.hashsalt": "t3", "svg.fonttype": "none"}  # the same figures give the same file
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(2, len(sweeps), figsize=(1 + 2.6 * len(sweeps), 5.5), squeeze=False, sharex="col",
