@@ -57,7 +57,7 @@ def plot(sweeps: Sequence[Sweep], path: Path) -> None:
 
     matplotlib.use("Agg")
     matplotlib.rcParams |= {"svg.hashsalt": "t3", "svg.fonttype": "none"}  # the same figures give the same file
-    from matplotlib import pyplot
+    from matplotlib import pyplot, ticker
 
     figure, axes = pyplot.subplots(2, len(sweeps), figsize=(1 + 2.6 * len(sweeps), 5.5), squeeze=False, sharex="col",
                                    sharey="row", layout="constrained")
@@ -71,11 +71,13 @@ def plot(sweeps: Sequence[Sweep], path: Path) -> None:
         depth.set_xlabel(one.size)
         depth.set_xscale("log", base=2)
         depth.set_xticks(one.values, [str(value) for value in one.values], minor=False)
-        depth.set_ylim(bottom=0)
         area.set_yscale("log")
+        area.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
         area.yaxis.set_major_formatter("{x:,.0f}")
+        area.yaxis.set_minor_locator(ticker.NullLocator())
         for axis in (area, depth):
             axis.grid(alpha=0.3)
+    axes[1][0].set_ylim(bottom=0)
     axes[0][0].set_ylabel("area (gate equivalents)")
     axes[1][0].set_ylabel("logic depth (gate delays)")
     names, labels = axes[0][0].get_legend_handles_labels()
