@@ -208,6 +208,9 @@ def rounds(count: int, cover: tuple[str, ...] = ()) -> Callable:
     """
     def decorate(body: Callable[[Bench], Awaitable[None]]) -> Callable:
         async def test(dut) -> None:
+            from .coverage.cross import Recorder
+
+            recorder = Recorder(body.__module__.rpartition(".tb_")[2], body.__name__)
             reached: Counter[str] = Counter()
             number, length = 0, 1
             while number < count * length:
@@ -215,6 +218,7 @@ def rounds(count: int, cover: tuple[str, ...] = ()) -> Callable:
                 bench.reached, bench.number, length = reached, number, bench.length
                 bench.cut = bench.rng.randint(1, 150) if number % 2 else None
                 bench.record(body.__name__)
+                recorder.attach(bench)
                 try:
                     await bench.reset()
                     await body(bench)
@@ -222,6 +226,7 @@ def rounds(count: int, cover: tuple[str, ...] = ()) -> Callable:
                     await failure.keep(bench, body.__name__, error)
                     raise
                 number += 1
+            recorder.save()
             missing = [point for point in cover if not reached[point]]
             assert not missing, f"never reached: {missing}"
 

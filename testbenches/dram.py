@@ -18,7 +18,7 @@ class Dram:
         self._entries = bench.geometry.channel.queue_entries
         self.queue: list[dict] = []  #: commands that wait
         self.pending: list[int] = []  #: buckets of tracked writes that are performed and not yet reported
-        self.fill = False  #: nothing leaves until the queue was full once
+        self.fill = 0  #: nothing leaves until the queue was full for so many cycles
         self._leaves, self._retires = bench.pause(), bench.pause()
         self._commands = StreamMonitor(bench, f"dram{index}", self._accept)
         self._pattern, self._commands.pause = self._commands.pause, self._full()
@@ -46,7 +46,8 @@ class Dram:
         if self.pending and not next(self._retires):
             self.retired = self.pending.pop(rng.randrange(len(self.pending)))
         self._retirement.write({"valid": self.retired is not None, "bucket": self.retired or 0})
-        self.fill = self.fill and len(self.queue) < self._entries
+        if self.fill and len(self.queue) >= self._entries:
+            self.fill -= 1
         if self.queue and not self.fill and len(self.pending) < self._entries and not next(self._leaves):
             command = self.queue.pop(rng.randrange(len(self.queue)))
             if is_tracked(command["request"]):

@@ -14,6 +14,8 @@ def accesses(bench, count: int) -> list[dict]:
     while len(items) < count:
         # Another key by one field, often by one bit.
         field, bits = rng.choice((("wg", t.wg_bits), ("wf", t.wf_bits), ("region", bench.geometry.dma.region_bits)))
+        if rng.random() < 0.2:  # by several
+            key = {"wg": key["wg"] ^ 1, "wf": rng.getrandbits(t.wf_bits), "region": key["region"] ^ 1}
         key = key | {field: rng.choice((key[field] ^ 1 << rng.randrange(bits), rng.getrandbits(bits)))}
         base = rng.getrandbits(t.address_bits)
         for _ in range(rng.choice((1, 2, 5, 60))):

@@ -95,10 +95,12 @@ async def random_workgroups(bench: Bench) -> None:
     driver = StreamDriver(bench, "dispatch")
     PulseMonitor(bench, "error", environment.errors.check)
     for _ in range(3):  # kernels; all but the last are cut short
+        await bench.cycle(rng.randrange(4))
         driver.send_all(workgroups(bench, count, wrong))
         await bench.cycle(t.window_slots + rng.randint(1, 100))
         driver.reset()
         await environment.restart()
+    await bench.cycle(rng.randrange(4))
     driver.send_all(workgroups(bench, count, wrong))
     environment.wrong /= 2
     if await bench.run(lambda: driver.idle and not model.left, 20_000, settle=count + 8):

@@ -1,24 +1,29 @@
 """MemoryChannel against its scoreboard: order, nothing lost, DMA reads behind tracked writes, every policy."""
 
 from rtl.registers import NO_THRESHOLD, POLICIES
-from sim_models.reference.memory_channel import READ, MemoryChannelModel
+from sim_models.reference.arbiter import ArbiterModel
+from sim_models.reference.memory_channel import READ, MemoryChannelModel, is_tracked
 
 from .bench import Bench, rounds
 from .dram import Dram
 from .drivers import StreamDriver
 from .monitors import CycleMonitor, StreamMonitor
+from .pauses import never
 
+_ARBITER_INPUTS = ("policy", "threshold", "starvation_limit", "drain", "ring_late", "compute_valid",
+                   "communication_valid", "occupancy", "ready")
 _SOURCES = {"compute": (0,), "inbound": (1, 2), "dma": (2,)}
 
 
-def traffic(bench: Bench, stream: str, count: int) -> list[dict]:
-    """Few lines, so that DMA reads meet writes; runs of the same tile, so that accesses merge."""
+def traffic(bench: Bench, stream: str, count: int, first: int = 0) -> list[dict]:
+    """Few lines from address `first` on, so that DMA reads meet writes; runs of the same tile, so that accesses
+    merge."""
     rng, items = bench.rng, []
     while len(items) < count:
         tile = {"wg": rng.randrange(4), "wf": rng.randrange(2), "region": rng.randrange(3)}
         for _ in range(rng.choice((1, 1, 2, 6))):
             reads = stream == "dma" or (stream == "compute" and rng.random() < 0.3)
-            items.append({"address": 64 * rng.randrange(24), "bytes": rng.choice((4, 32, 64)),
+            items.append({"address": first + 64 * rng.randrange(24), "bytes": rng.choice((4, 32, 64)),
                           "op": READ if reads else rng.choice((1, 2)), "source": rng.choice(_SOURCES[stream]), **tile})
     return items[:count]
 
@@ -35,19 +40,22 @@ class Channel:
         self.dram = Dram(bench)
         self.updates = StreamMonitor(bench, "updates", lambda item: setattr(self, "update", item))
         self._held = False
+        self.merged = 0
         CycleMonitor(bench, self._cycle)
 
     def configure(self, policy: str) -> None:
         rng = self.bench.rng
         for name, value in (("policy", POLICIES[policy]), ("drain", int(rng.random() < 0.1)),
                             ("ring_late", rng.randrange(2)),
-                            ("threshold", rng.choice((0, 3, 10, NO_THRESHOLD))), ("starvation_limit", 40)):
+                            ("threshold", rng.choice((0, 3, 10, NO_THRESHOLD))),
+                            ("starvation_limit", rng.choice((1, 40)))):
             self.bench.set(name, value)
 
     def _cycle(self) -> None:
         get = self.bench.get
         shown = get("dram.payload") if get("dram.valid") and not self._held else None
         self._held = bool(get("dram.valid")) and not get("dram.ready")
+        self.merged += get("merged")
         for name in ("guard_stall", "merged", "starved"):
             self.bench.reach(name.replace("_", " "), get(name))
         self.bench.reach("full DRAM queue", get("occupancy") == self.bench.geometry.channel.queue_entries)
@@ -60,14 +68,16 @@ class Channel:
                 and not self.model.accesses and self.dram.idle and not self.bench.get("busy"))
 
 
-@rounds(12, cover=(*POLICIES, "guard stall", "merged", "starved", "full DRAM queue"))
+@rounds(16, cover=(*POLICIES, "guard stall", "merged", "starved", "full DRAM queue"))
 async def random_traffic(bench: Bench) -> None:
     channel, policy = Channel(bench), list(POLICIES)[bench.number // 2 % len(POLICIES)]
     channel.configure(policy)
     bench.reach(policy)
-    channel.dram.fill = bench.number == 0
+    channel.dram.fill = 0 if bench.number % 4 == 2 else 60
+    first = bench.rng.getrandbits(bench.geometry.tracker.address_bits - 12) << 11
+    sent = {name: traffic(bench, name, 100, first) for name in channel.drivers}
     for name, driver in channel.drivers.items():
-        driver.send_all(traffic(bench, name, 100))
+        driver.send_all(sent[name])
     for _ in range(bench.rng.randrange(4)):  # the configuration changes while it works
         await bench.cycle(bench.rng.randint(1, 100))
         channel.configure(policy)
@@ -76,3 +86,46 @@ async def random_traffic(bench: Bench) -> None:
     if await bench.run(lambda: channel.idle, 20_000):
         channel.model.check_empty()
         assert channel.model.shown == 300
+        tracked = sum(is_tracked(item) for items in sent.values() for item in items)
+        assert channel.merged == tracked - len(channel.updates.items)
+
+
+@rounds(16)
+async def the_arbiter_decides(bench: Bench) -> None:
+    """Untracked traffic that never pauses: then the ports say all that the arbiter sees. Inbound and DMA alternate."""
+    rng, arbiter, most = bench.rng, ArbiterModel(), bench.geometry.channel.queue_entries
+    streams = (("compute", "inbound"), ("compute", "dma"), ("inbound", "dma"), ("compute", "inbound", "dma"))[
+        bench.number // 2 % 4]
+    for name in streams:
+        driver = StreamDriver(bench, name, never())
+        driver.send_all(item | {"region": 0} for item in traffic(bench, name, 1000))
+    for name in set(_SOURCES) - set(streams):
+        StreamDriver(bench, name)
+    for _ in range(bench.geometry.channel.guard_buckets):  # the queues fill while the guard is cleared
+        await bench.settle()
+        arbiter.step(**dict.fromkeys(_ARBITER_INPUTS, 0), communication_waiting=bench.get("communication_waiting"))
+        await bench.edge()
+    both, last = {"inbound", "dma"} <= set(streams), None
+    for cycle in range(bench.cut or 200):
+        if cycle % 25 == 0:
+            config = {"policy": rng.choice(list(POLICIES.values())),
+                      "threshold": rng.choice((rng.randrange(most + 2), NO_THRESHOLD)),
+                      "starvation_limit": rng.choice((0, 1, 1 << rng.randrange(16))), "drain": rng.getrandbits(1)}
+        inputs = config | {"ring_late": rng.getrandbits(1)}
+        occupancy = rng.randrange(most + 1)
+        for name, value in (*inputs.items(), ("occupancy", occupancy), ("dram.ready", rng.getrandbits(1))):
+            bench.set(name, value)
+        await bench.settle()
+        assert bench.get("communication_waiting") and bench.get("updates.valid") == 0
+        command = bench.get("dram.valid")
+        decision = arbiter.step(**inputs, compute_valid=int("compute" in streams), communication_valid=1,
+                                communication_waiting=1, occupancy=occupancy + command,
+                                ready=int(not command or bench.get("dram.ready")))
+        assert decision == tuple(bench.get(name) for name in decision._fields), f"cycle {bench.now}: {inputs}"
+        if both and command and bench.get("dram.ready"):
+            shown = bench.get("dram.payload")
+            if shown["communication"]:
+                reads = shown["request"]["op"] == READ
+                assert reads != last, "inbound and DMA do not take turns"
+                last = reads
+        await bench.edge()

@@ -11,15 +11,17 @@ from .scoreboard import Scoreboard
 
 
 def element(rng: random.Random, dtype: AluDtype) -> int:
-    """A third each: any bits, near 1, next to a boundary of the format."""
+    """A quarter each: any bits, near 1, next to a boundary of the format, zero, subnormal, infinite or no number."""
     exponent_bits, fraction_bits = FORMATS[dtype]
     sign, fraction = rng.getrandbits(1) << (width(dtype) - 1), rng.getrandbits(fraction_bits)
     top = (1 << exponent_bits) - 1
-    kind = rng.randrange(3)
+    kind = rng.randrange(4)
     if kind == 0:
         return rng.getrandbits(width(dtype))
     if kind == 1:
         return sign | (top // 2 - rng.randrange(4)) << fraction_bits | fraction
+    if kind == 2:
+        return sign | rng.choice((0, fraction, top << fraction_bits, top << fraction_bits | fraction))
     boundary = rng.choice((0, 1, top // 2, top - 1, top)) << fraction_bits
     return sign | max(0, boundary + rng.choice((-1, 0, 1, (1 << fraction_bits) - 1)) % (1 << width(dtype) - 1))
 

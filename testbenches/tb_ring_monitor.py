@@ -5,13 +5,12 @@ from sim_models.reference.ring_monitor import RingMonitorModel
 from .bench import Bench, rounds
 
 
-@rounds(20, cover=("late", "in time", "restart"))
-async def random_rings(bench: Bench) -> None:
+async def run(bench: Bench, cycles: int, stage: int, idle: float, starts: float, restarts: float) -> None:
+    """Shares of cycles in which no tile waits, a workgroup starts, a kernel starts."""
     rng, model = bench.rng, RingMonitorModel()
-    stage, idle = rng.choice((0, 1, 5, 40)), rng.choice((0.001, 0.01, 0.2))
-    for _ in range(bench.cut or 300):
-        inputs = {"pending": int(rng.random() > idle), "started": int(rng.random() < 0.5), "stage": stage,
-                  "restart": int(rng.random() < 0.002)}
+    for _ in range(cycles):
+        inputs = {"pending": int(rng.random() >= idle), "started": int(rng.random() < starts), "stage": stage,
+                  "restart": int(rng.random() < restarts)}
         for name, value in inputs.items():
             bench.set(name, value)
         await bench.settle()
@@ -20,3 +19,18 @@ async def random_rings(bench: Bench) -> None:
         await bench.edge()
         bench.reach("late" if late else "in time")
         bench.reach("restart", inputs["restart"])
+
+
+@rounds(20, cover=("late", "in time", "restart"))
+async def random_rings(bench: Bench) -> None:
+    rng = bench.rng
+    await run(bench, bench.cut or 300, rng.choice((0, 1, 5, 40)), rng.choice((0.001, 0.01, 0.2, 0.5)), 0.5,
+              rng.choice((0.002, 0.05)))
+
+
+@rounds(4)
+async def as_many_workgroups_as_can_be_counted(bench: Bench) -> None:
+    """And more: the count stays at its largest value, so that of stages that large no ring is late."""
+    most = (1 << bench["stage"].width) - 1
+    stage = (bench.rng.randrange(most), most - 1, most // 2, 0)[bench.number % 4]
+    await run(bench, min(most, 1 << 10) + 40, stage, 0, 1, 0)

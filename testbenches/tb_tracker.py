@@ -68,6 +68,11 @@ class Tracker:
             else:
                 kind = rng.randrange(3, len(self.thresholds))
                 left = self.thresholds[kind]
+            if not tiles and rng.random() < 0.3:  # complete, wrong, too large, in any order: none needs a way
+                for _ in range(4):
+                    kind = rng.choice((1, 4, 5))
+                    items.append(self.update(wg, wf, kind, (self.thresholds[kind] or 1) + (rng.random() < 0.2)))
+                continue
             fate = rng.random()
             if fate < 0.05:
                 items.append(self.update(wg, wf, rng.randrange(3), 1))
@@ -113,6 +118,7 @@ async def an_update_without_a_free_way_waits(bench: Bench) -> None:
     t = tracker.geometry
     tracker.updates.send_all(tracker.update(t.sets * n, 0, 3, 1) for n in range(t.ways))
     tracker.updates.send(tracker.update(t.sets * t.ways, 1, 4, tracker.thresholds[4]))  # complete: needs no way
+    tracker.updates.send(tracker.update(t.sets * t.ways, 1, 4, tracker.thresholds[4] + 1))  # nor does an error
     tracker.updates.send(tracker.update(t.sets * (t.ways + 1), 1, 3, 1))
     if not await bench.run(lambda: tracker.blocked and tracker.triggers.empty, 2_000):
         return

@@ -1,0 +1,1 @@
+"""Functional coverage: which situations the testbenches have been in. `points` lists them; `make coverage` reports."""

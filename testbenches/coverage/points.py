@@ -1,0 +1,493 @@
+"""The coverage points of every block, from the test plan: one declaration per group, with what tells its points."""
+
+from collections.abc import Callable, Iterable
+
+from rtl.geometry import Geometry
+from rtl.registers import ERRORS, OPERATIONS, POLICIES, REGION_KINDS, register_map
+from sim_models.reference.line_router import channel_of_line
+from sim_models.reference.memory_channel import is_tracked
+from sim_models.reference.nmc_alu import FORMATS, AluDtype, AluOp, Operands, combine, width
+
+from ..bench import Bench
+from ..geometries import GEOMETRIES
+from .cross import Cross, Point
+
+#: The points are those of this geometry.
+GEOMETRY = "small"
+SMALL: Geometry = GEOMETRIES[GEOMETRY]
+#: Signals inside a block that its crosses read, besides its ports; the port whose fields a signal has, if it has any.
+INSIDE = {
+    "coalescer": {"held_valid": ""},
+    "tracker": dict.fromkeys(("match", "used", "hit", "valid", "done", "refused", "complete", "closes"), "")
+    | {"current": "updates.payload"},
+}
+
+SOURCES = ("local", "remote", "dma")
+_POLICY_NAMES = tuple(POLICIES)
+_KIND_NAMES = tuple(REGION_KINDS)
+_ERROR_NAMES = {code: name for name, code in ERRORS.items()}
+
+
+def moves(bench: Bench, stream: str) -> bool:
+    return bool(bench.get(f"{stream}.valid") and bench.get(f"{stream}.ready"))
+
+
+def numbers(count: int) -> tuple[str, ...]:
+    return tuple(map(str, range(count)))
+
+
+def fill(level: int, most: int) -> str:
+    return "empty" if not level else "full" if level >= most else "some"
+
+
+FILL = ("empty", "some", "full")
+
+
+# arbiter
+
+def arbiter_requests(bench: Bench) -> Callable[[], Iterable[Point]]:
+    def watch():
+        get = bench.get
+        waiting = "held back" if get("communication_waiting") else "none"
+        communication = "ready" if get("communication_valid") else waiting
+        yield (_POLICY_NAMES[get("policy")], "waiting" if get("compute_valid") else "none", communication,
+               "free" if get("ready") else "full")
+    return watch
+
+
+def arbiter_grants(bench: Bench) -> Callable[[], Iterable[Point]]:
+    def watch():
+        get = bench.get
+        grant = "compute" if get("grant_compute") else "communication" if get("grant_communication") else "nobody"
+        reasons = [name for name in ("starved", "drain", "ring_late") if get(name)] or ["none"]
+        for reason in reasons:
+            yield _POLICY_NAMES[get("policy")], reason, grant
+    return watch
+
+
+# memory_channel
+
+class Inside:
+    """How many requests of each stream are in the channel."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench, self.count = bench, dict.fromkeys(("compute", "inbound", "dma"), 0)
+
+    def cycle(self) -> None:
+        for stream in self.count:
+            self.count[stream] += moves(self._bench, stream)
+        if moves(self._bench, "dram"):
+            command = self._bench.get("dram.payload")
+            own = "dma" if command["request"]["op"] == 0 and command["communication"] else "inbound"
+            self.count[own if command["communication"] else "compute"] -= 1
+
+
+def channel_queues(bench: Bench) -> Callable[[], Iterable[Point]]:
+    inside = Inside(bench)
+
+    def watch():
+        for stream, count in inside.count.items():
+            state = "full" if not bench.get(f"{stream}.ready") else "some" if count else "empty"
+            yield _POLICY_NAMES[bench.get("policy")], stream, state
+        inside.cycle()
+    return watch
+
+
+def channel_dram(bench: Bench) -> Callable[[], Iterable[Point]]:
+    def watch():
+        goes = "compute" if bench.get("grant_compute") else "communication" if bench.get("grant_communication") else "-"
+        yield (_POLICY_NAMES[bench.get("policy")], fill(bench.get("occupancy"), SMALL.channel.queue_entries), goes)
+    return watch
+
+
+def channel_requests(bench: Bench) -> Callable[[], Iterable[Point]]:
+    def watch():
+        for stream in ("compute", "inbound", "dma"):
+            if moves(bench, stream):
+                request = bench.get(f"{stream}.payload")
+                kind = "read" if request["op"] == 0 else "tracked write" if is_tracked(request) else "untracked write"
+                blocked = bench.get("updates.valid") and not bench.get("updates.ready")
+                yield stream, kind, "blocked" if blocked else "free"
+    return watch
+
+
+# order_guard
+
+def guard_queries(bench: Bench) -> Callable[[], Iterable[Point]]:
+    def watch():
+        if bench.get("ready"):
+            query, bucket = bench.get("query"), bench.get("write_bucket")
+            written = bench.get("write") and bucket == query
+            retired = bench.get("retired") and bench.get("retired_bucket") == query
+            yield ("blocked" if bench.get("blocked") else "free", "its bucket is written" if written else "not written",
+                   "its bucket retires" if retired else "not retired")
+    return watch
+
+
+# coalescer
+
+def coalescer_joins(bench: Bench) -> Callable[[], Iterable[Point]]:
+    held: dict = {}
+
+    def watch():
+        nonlocal held
+        if moves(bench, "accesses"):
+            access = bench.get("accesses.payload")
+            room = "blocked" if bench.get("updates.valid") and not bench.get("updates.ready") else "free"
+            if not bench.get("held_valid"):
+                yield "first", room
+            elif bench.get("merged"):
+                yield "joins", room
+            else:
+                other = [name for name in ("wg", "wf", "region") if access[name] != held[name]]
+                yield f"other {other[0]}" if len(other) == 1 else "others" if other else "too large", room
+            held = access
+    return watch
+
+
+# tracker
+
+def tracker_updates(bench: Bench, tell: Callable[[str, str], Iterable[Point]]) -> Callable[[], Iterable[Point]]:
+    """`tell(outcome, "hit" or "miss")` for every update that counts, in the cycle that decides about it."""
+    def watch():
+        if bench.get("done") and not bench.get("refused"):
+            outcome = "completes" if bench.get("complete") else "exceeds" if bench.get("closes") else "counts"
+            yield from tell(outcome, "hit" if bench.get("hit") else "miss")
+    return watch
+
+
+def tracker_ways(bench: Bench) -> Callable[[], Iterable[Point]]:
+    def tell(outcome: str, found: str) -> Iterable[Point]:
+        used = bench.get("used")
+        if found == "hit":
+            yield str(bench.get("match").bit_length() - 1), outcome
+        elif outcome == "counts":
+            yield str((~used & (used + 1)).bit_length() - 1), "allocated"
+    return tracker_updates(bench, tell)
+
+
+def tracker_sets(bench: Bench) -> Callable[[], Iterable[Point]]:
+    return tracker_updates(bench, lambda outcome, found: [
+        (fill(bench.get("used").bit_count(), SMALL.tracker.ways), found, outcome)])
+
+
+def tracker_follows(bench: Bench) -> Callable[[], Iterable[Point]]:
+    before: dict | None = None
+    outcome_before = ""
+
+    def watch():
+        nonlocal before, outcome_before
+        if bench.get("done"):
+            current = {name: bench.get("current")[name] for name in ("wg", "wf")}
+            outcome = ("refused" if bench.get("refused") else "closes" if bench.get("closes") else "counts")
+            if before is not None:
+                same_set = not (current["wg"] ^ before["wg"]) % SMALL.tracker.sets
+                same = "tile" if current == before else "set" if same_set else "neither"
+                yield same, outcome_before, outcome
+            before, outcome_before = current, outcome
+        elif not bench.get("valid"):
+            before = None
+    return watch
+
+
+def tracker_sources(bench: Bench) -> Callable[[], Iterable[Point]]:
+    return tracker_updates(bench, lambda _, found: [(SOURCES[bench.get("current")["source"]], found)])
+
+
+# Errors of every block that reports some
+
+def errors(bench: Bench) -> Callable[[], Iterable[Point]]:
+    def watch():
+        error = bench.get("error")
+        if error["valid"]:
+            yield (_ERROR_NAMES[error["code"]],)
+    return watch
+
+
+def error_cross(block: str, *names: str) -> Cross:
+    return Cross(block, "errors", {"error": names}, errors)
+
+
+# nmc_alu
+
+CLASSES = ("zero", "subnormal", "normal", "infinity", "nan")
+SIGNED = tuple(f"{sign}{name}" for name in CLASSES[:-1] for sign in "+-") + ("nan",)
+
+
+def classify(value: int, dtype: AluDtype) -> str:
+    exponent_bits, fraction_bits = FORMATS[dtype]
+    exponent, fraction = value >> fraction_bits & (1 << exponent_bits) - 1, value & (1 << fraction_bits) - 1
+    sign = "-" if value >> width(dtype) - 1 else "+"
+    if exponent == (1 << exponent_bits) - 1:
+        return "nan" if fraction else f"{sign}infinity"
+    if not exponent:
+        return f"{sign}subnormal" if fraction else f"{sign}zero"
+    return f"{sign}normal"
+
+
+def elements(column: int, dtype: AluDtype, bits: int) -> list[int]:
+    return [column >> at & (1 << width(dtype)) - 1 for at in range(0, bits, width(dtype))]
+
+
+def alu_operands(bench: Bench) -> Callable[[], Iterable[Point]]:
+    bits = bench["result.payload"].width
+
+    def watch():
+        if moves(bench, "operands"):
+            item = bench.get("operands.payload")
+            dtype = AluDtype(item["dtype"])
+            if AluOp(item["op"]) is AluOp.ADD:
+                for old, new in zip(elements(item["old"], dtype, bits), elements(item["new"], dtype, bits)):
+                    yield dtype.name.lower(), classify(old, dtype), classify(new, dtype)
+    return watch
+
+
+def alu_results(bench: Bench) -> Callable[[], Iterable[Point]]:
+    bits = bench["result.payload"].width
+
+    def watch():
+        if moves(bench, "operands"):
+            item = bench.get("operands.payload")
+            dtype, op = AluDtype(item["dtype"]), AluOp(item["op"])
+            column = combine(Operands(item["old"], item["new"], op, dtype), bits // 8)
+            for result in elements(column, dtype, bits):
+                yield op.name.lower(), dtype.name.lower(), classify(result, dtype).lstrip("+-")
+    return watch
+
+
+# dispatch_window
+
+def window_states(bench: Bench) -> Callable[[], Iterable[Point]]:
+    def watch():
+        get = bench.get
+        state = "open" if get("dispatch.ready") else "closed"
+        asked = "asked" if get("dispatch.valid") else "idle"
+        done = "a tile completes" if get("completion")["valid"] else "none completes"
+        yield state, asked, done, "both GPUs" if get("enable_downstream") else "this GPU"
+    return watch
+
+
+def window_workgroups(bench: Bench) -> Callable[[], Iterable[Point]]:
+    most = (2 << SMALL.tracker.wf_bits) - 1
+
+    def watch():
+        if moves(bench, "dispatch"):
+            tiles = bench.get("dispatch.payload")["tiles"]
+            size = "none" if not tiles else "one" if tiles == 1 else "as many as fit" if tiles == most else "several"
+            yield size, "first" if not bench.get("head") else "later"
+    return watch
+
+
+# dma_table
+
+def table_tiles(bench: Bench) -> Callable[[], Iterable[Point]]:
+    def watch():
+        if moves(bench, "triggers"):
+            tiles = bench.get(f"descriptors[{bench.get('triggers.payload')['region']}]")["tiles_per_block"]
+            yield str(tiles), fill(bench.get("ready_level"), SMALL.dma.ready_commands)
+    return watch
+
+
+def table_queue(bench: Bench) -> Callable[[], Iterable[Point]]:
+    def watch():
+        arrives = "a tile waits" if bench.get("triggers.valid") else "none waits"
+        yield (fill(bench.get("ready_level"), SMALL.dma.ready_commands), arrives,
+               "taken" if bench.get("commands.ready") else "engines busy")
+    return watch
+
+
+# address_generator
+
+def generator_lines(bench: Bench) -> Callable[[], Iterable[Point]]:
+    def watch():
+        if moves(bench, "lines"):
+            line = bench.get("lines.payload")
+            yield ("at a boundary" if line["address"] % 64 == 0 else "inside",
+                   "at a boundary" if (line["address"] + line["bytes"]) % 64 == 0 else "inside")
+    return watch
+
+
+def generator_commands(bench: Bench) -> Callable[[], Iterable[Point]]:
+    def watch():
+        if moves(bench, "command"):
+            entry = bench.get(f"descriptors[{bench.get('command.payload')['region']}]")
+            usable = entry["row_bytes"] and entry["columns"]
+            size = "one line" if entry["row_bytes"] <= 64 else "several lines"
+            yield _KIND_NAMES[entry["kind"]], size if usable else "nothing"
+    return watch
+
+
+def generator_credit(bench: Bench) -> Callable[[], Iterable[Point]]:
+    def watch():
+        yield ("allowed" if bench.get("allow") else "not allowed", "busy" if bench.get("busy") else "idle",
+               "line waits" if bench.get("lines.valid") and not bench.get("lines.ready") else "no line waits")
+    return watch
+
+
+# egress
+
+def egress_lines(bench: Bench) -> Callable[[], Iterable[Point]]:
+    def watch():
+        if moves(bench, "line"):
+            line = bench.get("line.payload")
+            kind = _KIND_NAMES[bench.get(f"descriptors[{line['region']}]")["kind"]]
+            yield kind, SOURCES[line["source"]]
+    return watch
+
+
+def egress_packets(bench: Bench) -> Callable[[], Iterable[Point]]:
+    names = {code: name for name, code in OPERATIONS.items()}
+
+    def watch():
+        if moves(bench, "packet"):
+            packet = bench.get("packet.payload")
+            yield names[packet["op"]], SOURCES[packet["source"]]
+    return watch
+
+
+# config_bus
+
+def bus_transfers(bench: Bench) -> Callable[[], Iterable[Point]]:
+    access = {offset: register.access for offset, register, _ in register_map(SMALL).all_registers()}
+
+    def watch():
+        get = bench.get
+        if get("psel") and get("penable") and get("pready"):
+            offset = get("paddr")
+            kind = access.get(offset, "no register" if offset % 4 == 0 else "unaligned")
+            yield "write" if get("pwrite") else "read", kind, "refused" if get("pslverr") else "done"
+    return watch
+
+
+def bus_errors(bench: Bench) -> Callable[[], Iterable[Point]]:
+    def watch():
+        valid = sum(bench.get(name)["valid"] for name in bench.elements("reports"))
+        if valid:
+            yield "one" if valid == 1 else "several", "latched before" if bench.get("error") else "first"
+    return watch
+
+
+# Streams that share a way
+
+def crossbar(sources: str, sinks: str, target: Callable[[dict], int]):
+    """Source x sink, with the others asking for the same sink or not."""
+    def watching(bench: Bench) -> Callable[[], Iterable[Point]]:
+        names = bench.elements(sources)
+
+        def watch():
+            offered = {number: target(bench.get(f"{name}.payload")) for number, name in enumerate(names)
+                       if bench.get(f"{name}.valid")}
+            for number, sink in offered.items():
+                contest = "contested" if list(offered.values()).count(sink) > 1 else "alone"
+                yield (str(number), str(sink), contest,
+                       "goes" if bench.get(f"{names[number]}.ready") else "waits")
+        return watch
+    return watching
+
+
+def shared(block: str, sources: str, count: int, sinks: str, sink_count: int, target: Callable[[dict], int]) -> Cross:
+    return Cross(block, "who wants what", {
+        "source": numbers(count), "sink": numbers(sink_count), "others": ("alone", "contested"),
+        "outcome": ("goes", "waits")}, crossbar(sources, sinks, target))
+
+
+# Monitors
+
+def monitor_choices(bench: Bench) -> Callable[[], Iterable[Point]]:
+    def watch():
+        if bench.get("done"):
+            threshold = bench.get("threshold")
+            yield ("none" if threshold == 127 else str(threshold),)
+    return watch
+
+
+def ring_states(bench: Bench) -> Callable[[], Iterable[Point]]:
+    def watch():
+        get = bench.get
+        yield ("late" if get("late") else "in time", "waits" if get("pending") else "nothing waits",
+               "starts" if get("started") else "-", "restart" if get("restart") else "-")
+    return watch
+
+
+_ALU_FORMATS = tuple(dtype.name.lower() for dtype in AluDtype)
+
+CROSSES: list[Cross] = [
+    Cross("arbiter", "every policy in every state of the queues", {
+        "policy": _POLICY_NAMES, "compute": ("none", "waiting"), "communication": ("none", "held back", "ready"),
+        "output": ("free", "full")}, arbiter_requests),
+    Cross("arbiter", "who goes, and under which signal", {
+        "policy": _POLICY_NAMES, "signal": ("none", "starved", "drain", "ring_late"),
+        "goes": ("nobody", "compute", "communication")}, arbiter_grants),
+    Cross("memory_channel", "every policy, with every queue empty and full", {
+        "policy": _POLICY_NAMES, "stream": ("compute", "inbound", "dma"), "queue": FILL}, channel_queues),
+    Cross("memory_channel", "who goes into which DRAM queue", {
+        "policy": _POLICY_NAMES, "DRAM queue": FILL, "goes": ("-", "compute", "communication")}, channel_dram),
+    Cross("memory_channel", "every kind of request, with the Tracker free and blocked", {
+        "stream": ("compute", "inbound", "dma"), "request": ("read", "tracked write", "untracked write"),
+        "updates": ("free", "blocked")}, channel_requests,
+        {("inbound", "read", "*"): "a peer only writes", ("dma", "tracked write", "*"): "the DMA engine only reads",
+         ("dma", "untracked write", "*"): "the DMA engine only reads"}),
+    Cross("order_guard", "a read against writes and retirements of its bucket", {
+        "read": ("free", "blocked"), "write": ("its bucket is written", "not written"),
+        "retirement": ("its bucket retires", "not retired")}, guard_queries,
+        {("free", "its bucket is written", "*"): "the write blocks it",
+         ("free", "*", "its bucket retires"): "what retires was outstanding, and blocks until the next cycle"}),
+    Cross("coalescer", "why an access joins or does not", {
+        "access": ("first", "joins", "other wg", "other wf", "other region", "others", "too large"),
+        "output": ("free", "blocked")}, coalescer_joins),
+    Cross("tracker", "every way", {
+        "way": numbers(SMALL.tracker.ways), "event": ("allocated", "counts", "completes", "exceeds")}, tracker_ways),
+    Cross("tracker", "updates of empty and full sets", {
+        "set": FILL, "entry": ("hit", "miss"), "update": ("counts", "completes", "exceeds")}, tracker_sets,
+        {("empty", "hit", "*"): "nothing is there to hit", ("full", "miss", "counts"): "it waits for a way"}),
+    Cross("tracker", "one update after another", {
+        "same": ("tile", "set", "neither"), "before": ("counts", "closes", "refused"),
+        "update": ("counts", "closes", "refused")}, tracker_follows),
+    Cross("tracker", "every source", {"source": SOURCES, "entry": ("hit", "miss")}, tracker_sources),
+    error_cross("tracker", "region_unconfigured", "threshold_exceeded"),
+    error_cross("dispatch_window", "dispatch_order", "completion_unexpected"),
+    error_cross("address_generator", "region_unconfigured", "address_out_of_range"),
+    error_cross("egress", "region_unconfigured"),
+    Cross("dispatch_window", "window, dispatcher and completions", {
+        "window": ("open", "closed"), "dispatcher": ("asked", "idle"),
+        "completions": ("a tile completes", "none completes"), "limit": ("this GPU", "both GPUs")}, window_states),
+    Cross("dispatch_window", "sizes of workgroups", {
+        "tiles": ("none", "one", "several", "as many as fit"), "workgroup": ("first", "later")}, window_workgroups),
+    Cross("dma_table", "every size of block, with the queue empty and full", {
+        "tiles per block": tuple(str(size) for size in (0, *(1 << bit for bit in range(SMALL.tracker.wf_bits + 1)))),
+        "queue": FILL}, table_tiles),
+    Cross("dma_table", "triggers and engines", {
+        "queue": FILL, "trigger": ("a tile waits", "none waits"), "engines": ("taken", "engines busy")}, table_queue),
+    Cross("address_generator", "where lines begin and end", {
+        "begin": ("at a boundary", "inside"), "end": ("at a boundary", "inside")}, generator_lines),
+    Cross("address_generator", "every kind of region and shape of block", {
+        "kind": _KIND_NAMES, "row": ("nothing", "one line", "several lines")}, generator_commands),
+    Cross("address_generator", "credits", {
+        "credit": ("allowed", "not allowed"), "engine": ("busy", "idle"),
+        "output": ("line waits", "no line waits")}, generator_credit,
+        {("*", "idle", "line waits"): "a waiting line makes it busy"}),
+    Cross("egress", "every source to every kind of region", {"kind": _KIND_NAMES, "source": SOURCES}, egress_lines),
+    Cross("egress", "packets", {"operation": tuple(OPERATIONS), "source": SOURCES[1:]}, egress_packets),
+    Cross("config_bus", "every kind of access", {
+        "transfer": ("read", "write"), "register": ("rw", "ro", "w1", "no register", "unaligned"),
+        "answer": ("done", "refused")}, bus_transfers,
+        {("read", "rw", "refused"): "legal", ("read", "ro", "refused"): "legal", ("read", "w1", "refused"): "legal",
+         ("write", "rw", "refused"): "legal", ("write", "w1", "refused"): "legal",
+         ("write", "ro", "done"): "illegal", ("*", "no register", "done"): "illegal",
+         ("*", "unaligned", "done"): "illegal"}),
+    Cross("config_bus", "reports of errors", {
+        "reporters": ("one", "several"), "error": ("first", "latched before")}, bus_errors),
+    shared("update_network", "updates", SMALL.channel.channels, "banks", SMALL.tracker.banks,
+           lambda update: update["wg"] % SMALL.tracker.banks),
+    shared("trigger_merge", "triggers", SMALL.tracker.banks, "merged", 1, lambda _: 0),
+    shared("line_router", "lines", SMALL.dma.engines, "channels", SMALL.channel.channels,
+           lambda line: channel_of_line(line["address"], SMALL)),
+    Cross("intensity_monitor", "every threshold", {"threshold": ("none", "30", "10", "5")}, monitor_choices),
+    Cross("ring_monitor", "every reason to be late", {
+        "verdict": ("late", "in time"), "tiles": ("waits", "nothing waits"), "dispatcher": ("starts", "-"),
+        "kernel": ("restart", "-")}, ring_states),
+    Cross("nmc_alu", "every class of operand with every other", {
+        "format": _ALU_FORMATS, "old": SIGNED, "new": SIGNED}, alu_operands),
+    Cross("nmc_alu", "every class of result", {
+        "operation": tuple(op.name.lower() for op in AluOp), "format": _ALU_FORMATS, "result": CLASSES}, alu_results),
+]
