@@ -61,6 +61,7 @@ class Environment:
     async def restart(self) -> None:
         """A new kernel on all devices."""
         self.bench.set("restart", 1)
+        self.bench.set("downstream_head", 0)
         self.bench.set("completion", {"valid": 0})
         await self.bench.settle(drive=False)
         await self.bench.edge(sample=False)

@@ -29,7 +29,7 @@ GEOMETRY = "small"
 
 #: What the testbench is given: one seed for all mutants; for those that pass it, other seeds and longer runs.
 _FIRST_SEEDS, _FIRST_LENGTH = (1,), 1
-_MORE_SEEDS, _MORE_LENGTH = (2, 3, 4), 3
+_MORE_SEEDS, _MORE_LENGTH = (2, 3), 2
 _EQUIVALENCE_S, _PROOF_S = 20, 30
 
 
