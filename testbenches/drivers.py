@@ -15,7 +15,7 @@ class StreamDriver:
         self._bench = bench
         self._valid, self._payload = bench[f"{name}.valid"], bench[f"{name}.payload"]
         self._ready = bench[f"{name}.ready"]
-        self._on_accept = on_accept
+        self.on_accept = on_accept
         self.pause = pause or bench.pause()
         self.waiting: deque[dict] = deque()
         self.offered: dict | None = None
@@ -46,8 +46,8 @@ class StreamDriver:
         item, self.offered = self.offered, None
         self.accepted += 1
         self._bench.moved = self._bench.now
-        if self._on_accept:
-            self._on_accept(item)
+        if self.on_accept:
+            self.on_accept(item)
 
     def reset(self) -> None:
         self.waiting.clear()

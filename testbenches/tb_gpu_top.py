@@ -23,7 +23,8 @@ from .scoreboard import Scoreboard
 
 READ, STORE, UPDATE = range(3)
 LOCAL, REMOTE, DMA = range(3)
-NO_REGION, DMA_REGION, EVENT_REGION, REMOTE_REGION = range(4)
+NO_REGION = 0
+_REQUEST = ("address", "bytes", "op", "source", "region", "wf", "wg")
 UPDATES = 2  # per element: the local one and one from upstream
 
 
@@ -42,13 +43,14 @@ class Kernel:
         self.tiles = 1 << min(t.wf_bits, t.ways.bit_length() - 1)
         self.per_block = 1 << rng.randint(0, self.tiles.bit_length() - 1)
         self.workgroups = min(24, 1 << t.wg_bits)
-        self.regions = [rng.choice((DMA_REGION, DMA_REGION, EVENT_REGION, REMOTE_REGION))
-                        for _ in range(self.workgroups)]
+        self.dma, self.event, self.remote = rng.sample(range(1, bench.geometry.dma.regions), 3)  #: regions
+        self.regions = [rng.choice((self.dma, self.dma, self.event, self.remote)) for _ in range(self.workgroups)]
+        self._first = rng.sample(range(1 << t.address_bits - 21), 8)
         self.row_bytes, self.columns = rng.choice((64, 96, 128)), rng.choice((1, 2))  # of one tile
         self.pitch = 8 * self.row_bytes + 64 * rng.randrange(3)
 
     def base(self, region: int) -> int:
-        return region << 20
+        return self._first[region % 8] << 20
 
     def pieces(self, wg: int, wf: int) -> Iterator[Piece]:
         """Tiles of a workgroup lie side by side, eight workgroups share columns."""
@@ -62,7 +64,7 @@ class Kernel:
                 start = behind
 
     def tracked(self) -> list[tuple[int, int]]:
-        return [(wg, wf) for wg, region in enumerate(self.regions) if region != REMOTE_REGION
+        return [(wg, wf) for wg, region in enumerate(self.regions) if region != self.remote
                 for wf in range(self.tiles)]
 
 
@@ -90,24 +92,28 @@ class Gpu:
 
     async def program(self, kernel: Kernel) -> None:
         """As before a kernel: regions, arbitration, window, restart."""
-        rng, driver = self.bench.rng, self.driver
+        rng, driver, t = self.bench.rng, self.driver, self.geometry.tracker
         self.kernel = None
-        there = {"device": 1, "address_offset": rng.choice((0, 1 << 24, -64)), "wg_offset": rng.randrange(-3, 4)}
+        there = {"device": rng.getrandbits(self.geometry.dma.device_bits),
+                 "address_offset": rng.choice((0, 64 * rng.randrange(1 << t.address_bits - 6), -64)),
+                 "wg_offset": rng.choice((rng.randrange(-3, 4), rng.randrange(1 << t.wg_bits)))}
 
         def limits(region: int) -> dict[str, int]:
-            return {"base": kernel.base(region), "limit": kernel.base(region + 1)}
+            return {"base": kernel.base(region), "limit": kernel.base(region) + (1 << 20)}
+
+        targets = [rng.randrange(1, self.geometry.dma.regions) for _ in range(2)]
 
         self.window = rng.randint(1, driver.largest_window(kernel.tiles))
         shift = rng.choice((None, rng.randrange(self.window)))
         # Without any limit, communication would wait for a producer that waits for communication.
         threshold = rng.choice(("auto", None, 0, 3))
         await self.bus.write_all([
-            *driver.dma_map(DMA_REGION, **limits(DMA_REGION), **there, destination_region=5,
+            *driver.dma_map(kernel.dma, **limits(kernel.dma), **there, destination_region=targets[0],
                             row_bytes=kernel.row_bytes, columns=kernel.columns * kernel.per_block,
                             pitch_bytes=kernel.pitch, updates_per_element=UPDATES, tiles_per_block=kernel.per_block),
-            *driver.event_map(EVENT_REGION, **limits(EVENT_REGION),
+            *driver.event_map(kernel.event, **limits(kernel.event),
                               tile_bytes=kernel.row_bytes * kernel.columns, updates_per_element=UPDATES),
-            *driver.remote_map(REMOTE_REGION, **limits(REMOTE_REGION), **there, destination_region=6,
+            *driver.remote_map(kernel.remote, **limits(kernel.remote), **there, destination_region=targets[1],
                                operation=rng.choice(("store", "update"))),
             *driver.policy(rng.choice(list(POLICIES)), threshold,
                            rng.choice((1, 50) if threshold == 0 else (None, 1, 50))),
@@ -115,16 +121,16 @@ class Gpu:
             *driver.window(kernel.tiles, workgroups=self.window, shift=shift), *driver.restart()])
         self.descriptors = {
             region: there | {"address_offset": there["address_offset"], "kind": kind, "destination_region": target,
-                             "op": UPDATE if region == DMA_REGION else await self._operation(region)}
-            for region, kind, target in ((DMA_REGION, 2, 5), (REMOTE_REGION, 1, 6))}
+                             "op": UPDATE if region == kernel.dma else await self._operation(region)}
+            for region, kind, target in ((kernel.dma, 2, targets[0]), (kernel.remote, 1, targets[1]))}
         self.downstream_head, self.downstream_end = 0, kernel.workgroups + (shift or 0)
         self.kernel, self.upstream = kernel, 0
         self.expected: Counter[tuple] = Counter()  # requests on their way to the DRAM
         self.updated: Counter[int] = Counter()  # address -> updates performed
-        self.reads = {(piece, wg, wf): 0 for wg, wf in kernel.tracked() if kernel.regions[wg] == DMA_REGION
+        self.reads = {(piece, wg, wf): 0 for wg, wf in kernel.tracked() if kernel.regions[wg] == kernel.dma
                       for piece in kernel.pieces(wg, wf)}
-        self.events = {(wg, wf): 0 for wg, wf in kernel.tracked() if kernel.regions[wg] == EVENT_REGION}
-        self.dispatch.send_all({"wg": wg, "tiles": 0 if region == REMOTE_REGION else kernel.tiles}
+        self.events = {(wg, wf): 0 for wg, wf in kernel.tracked() if kernel.regions[wg] == kernel.event}
+        self.dispatch.send_all({"wg": wg, "tiles": 0 if region == kernel.remote else kernel.tiles}
                                for wg, region in enumerate(kernel.regions))
 
     async def _operation(self, region: int) -> int:
@@ -145,7 +151,7 @@ class Gpu:
                   for piece in self.kernel.pieces(wg, wf)]
         rng.shuffle(stores)
         for store in stores:
-            if store["region"] == REMOTE_REGION:
+            if store["region"] == self.kernel.remote:
                 rng.choice(self.outbound).send(store)
                 continue
             self._to(self.compute, store)
@@ -164,7 +170,7 @@ class Gpu:
             wg, self.upstream = self.upstream, self.upstream + 1
             updates = [self._request(piece, wg, wf, UPDATE, rng.choice((REMOTE, DMA)))
                        for wf in range(kernel.tiles) for piece in kernel.pieces(wg, wf)]
-            for update in rng.sample(updates, len(updates)) if kernel.regions[wg] != REMOTE_REGION else ():
+            for update in rng.sample(updates, len(updates)) if kernel.regions[wg] != self.kernel.remote else ():
                 self._to(self.inbound, update)
         if rng.random() < 0.2 and self.downstream_head < self.downstream_end:
             self.downstream_head += 1
@@ -208,7 +214,7 @@ class Gpu:
 
     def _event(self, event: dict) -> None:
         tile = event["wg"], event["wf"]
-        assert event["address"] == min(self.kernel.pieces(*tile)).address and event["region"] == EVENT_REGION
+        assert event["address"] == min(self.kernel.pieces(*tile)).address and event["region"] == self.kernel.event
         self.events[tile] += 1
 
     def finished(self) -> bool:
@@ -223,9 +229,9 @@ class Gpu:
         assert set(self.events.values()) <= {1}, "a tile raised two events"
         assert await self.first_error() is None
         status = self.driver.decode("STATUS", await self.bus.read(self.registers["STATUS"].offset))
-        assert not [name for name, value in status.items() if value and name not in ("drain", "monitor_done")], status
+        assert not [name for name, value in status.items() if value != (name in ("drain", "monitor_done"))], status
         counts = {name: await self.bus.read(self.registers[f"COUNT_{name.upper()}"].offset) for name, _ in COUNTERS}
-        dma_tiles = sum(self.kernel.regions[wg] == DMA_REGION for wg, _ in self.kernel.tracked())
+        dma_tiles = sum(self.kernel.regions[wg] == self.kernel.dma for wg, _ in self.kernel.tracked())
         assert counts["triggers"] == len(self.kernel.tracked())
         assert counts["commands"] == dma_tiles // self.kernel.per_block
         assert counts["lines"] == len(self.reads)
@@ -262,18 +268,60 @@ async def a_wrong_update_is_told(bench: Bench) -> None:
     gpu.upstream = gpu.kernel.workgroups  # nobody else sends
     code = ("threshold_exceeded", "region_unconfigured")[bench.number % 2]
     if code == "region_unconfigured":
-        await gpu.bus.write_all(gpu.driver.unmap(EVENT_REGION))
+        await gpu.bus.write_all(gpu.driver.unmap(gpu.kernel.event))
     count = 1 if code == "region_unconfigured" else 2 * gpu.kernel.row_bytes * gpu.kernel.columns // 60 + 1
-    request = {"address": 0x40, "bytes": 60, "op": UPDATE, "source": LOCAL, "region": EVENT_REGION, "wf": 1, "wg": 2}
+    request = {"address": 0x40, "bytes": 60, "op": UPDATE, "source": LOCAL, "region": gpu.kernel.event, "wf": 1,
+               "wg": 2}
     for _ in range(count):
         gpu._to(gpu.compute, request)
     await bench.until(lambda: all(driver.idle for driver in gpu.compute), 5_000)
     await bench.cycle(200)
     error = await gpu.first_error()
     bench.reach(code)
-    assert error == {"code": code, "wg": 2, "wf": 1, "region": EVENT_REGION, "address": 0x40}
+    assert error == {"code": code, "wg": 2, "wf": 1, "region": gpu.kernel.event, "address": 0x40}
     await gpu.bus.write_all(gpu.driver.clear_error())
     assert await gpu.first_error() is None
+
+
+async def told_once(gpu: Gpu, **error) -> None:
+    """The first error is this one, with zeros where it says nothing; cleared, there is none."""
+    await gpu.bench.cycle(40)
+    expected = {"code": error.pop("code"), "wg": 0, "wf": 0, "region": 0, "address": 0} | error
+    assert await gpu.first_error() == expected
+    await gpu.bus.write_all(gpu.driver.clear_error())
+    assert await gpu.first_error() is None
+
+
+@rounds(6)
+async def every_reporter_is_heard(bench: Bench) -> None:
+    """With addresses and ids of any value."""
+    gpu, rng, t = Gpu(bench), bench.rng, bench.geometry.tracker
+    await gpu.program(Kernel(bench))
+    gpu.dispatch.reset()
+    kernel, gpu.kernel = gpu.kernel, None  # nobody else moves
+
+    def tile(region: int) -> dict:
+        return {"address": rng.getrandbits(t.address_bits), "region": region, "wf": rng.getrandbits(t.wf_bits),
+                "wg": rng.getrandbits(t.wg_bits)}
+
+    for lane in gpu.outbound:
+        line, lane.on_accept = tile(kernel.event), None
+        lane.send(line | {"bytes": 64, "op": STORE, "source": LOCAL})
+        await bench.until(lambda lane=lane: lane.idle, 1_000)
+        await told_once(gpu, code="region_unconfigured", **line)
+    for _ in range(3):
+        update = tile(rng.choice(sorted(set(range(1, bench.geometry.dma.regions)) - {kernel.dma, kernel.event})))
+        request = update | {"bytes": 64, "op": UPDATE, "source": REMOTE}
+        gpu.expected[tuple(request[name] for name in _REQUEST)] += 1
+        gpu._to(gpu.inbound, {name: request[name] for name in _REQUEST})
+        await bench.until(lambda: all(driver.idle for driver in gpu.inbound), 1_000)
+        await told_once(gpu, code="region_unconfigured", **update)
+    # Nothing was dispatched, so 0 must be first.
+    wg = rng.randrange(1, 1 << t.wg_bits)
+    gpu.dispatch.on_accept = None
+    gpu.dispatch.send({"wg": wg, "tiles": 1})
+    await bench.until(lambda: gpu.dispatch.idle, 1_000)
+    await told_once(gpu, code="dispatch_order", wg=wg)
 
 
 @rounds(1)
@@ -282,3 +330,6 @@ async def the_hardware_says_what_it_is(bench: Bench) -> None:
     words = {register.offset: await gpu.bus.read(register.offset) for register in gpu.registers.fixed
              if register.access == "ro"}
     gpu.driver.check_identity(words.__getitem__)
+    offsets = {offset for offset, _, _ in gpu.registers.all_registers()}
+    for offset in set(range(0, 1 << gpu.registers.address_bits, 256)) - offsets:
+        assert await gpu.bus.transfer(offset) == (1, 0), f"register {offset:#05x} does not exist"

@@ -24,8 +24,8 @@ async def run(bench: Bench, cycles: int, stage: int, idle: float, starts: float,
 @rounds(20, cover=("late", "in time", "restart"))
 async def random_rings(bench: Bench) -> None:
     rng, most = bench.rng, (1 << bench["stage"].width) - 1
-    await run(bench, bench.cut or 300, min(rng.choice((0, 1, 5, 40)), most - 1), rng.choice((0.001, 0.01, 0.2, 0.5)), 0.5,
-              rng.choice((0.002, 0.05)))
+    await run(bench, bench.cut or 300, min(rng.choice((0, 1, 5, 40)), most - 1),
+              rng.choice((0.001, 0.01, 0.2, 0.5)), 0.5, rng.choice((0.002, 0.05)))
 
 
 @rounds(4)

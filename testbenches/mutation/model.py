@@ -103,8 +103,10 @@ def make_model(block: str, geometry: Geometry, count: int, seed: int) -> Model:
     """`count` mutants, or as many as there are, drawn evenly over the block's own lines, signals and cells."""
     component = BLOCKS[block](geometry)
     fragment = Fragment.get(component, None)
-    inside = blocks_inside(fragment, (block,))
     design, _ = rtlil.convert_fragment(fragment, signature_ports(component), block)
+    # A submodule with the name of a signal has a number behind its own.
+    inside = [re.search(rf"^module \\({re.escape(name)}(?:\$\d+)?)$", design, re.MULTILINE)[1]
+              for name in blocks_inside(fragment, (block,))]
     prepare = _LIST.format(block=block, count=count, seed=seed,
                            keep="\n".join(f"setattr -mod -set keep_hierarchy 1 {name}" for name in inside))
     apply = _APPLY.format(apart=f"expose -evert {block}\ndelete {' '.join(inside)}" if inside else "")
