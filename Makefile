@@ -9,7 +9,7 @@ python := $(VENV)/bin/python
 stamp  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help run test cocotb formal soak mutate alu-exhaustive library lint clean setup prerequisites
+.PHONY: help run test cocotb formal soak mutate coverage alu-exhaustive library lint clean setup prerequisites
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +33,11 @@ soak: setup  ## whole rings drawn at random, every bit checked; options: MINUTES
 
 mutate: setup  ## breaks the netlist in many places and sees what notices; options: BLOCK=tracker COUNT=100 SEED=2
 	@$(python) -m testbenches.mutation.run $(BLOCK) $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED))
+
+coverage: setup  ## which situations the testbenches reached, and lines and branches of the Python under all tests
+	@$(python) -m testbenches.coverage.run
+	$(python) -m pytest $(PYTEST_ARGS) --cov --cov-report=json:build/reports/coverage-python.json -q
+	@$(python) -m testbenches.coverage.python build/reports/coverage-python.json
 
 alu-exhaustive: setup  ## every one of the 2^32 fp16 operand pairs of the near-memory ALU (minutes)
 	$(python) -m sim_models.alu_exhaustive
