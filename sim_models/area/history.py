@@ -19,22 +19,22 @@ _UNITS = {"memory_bits": "memory bits", "flip_flops": "flip-flops", "gate_equiva
           "logic_depth": "gate delays", "luts": "LUTs", "fmax_mhz": "MHz", SPEED: "cycles/s"}
 
 
-def entry(blocks: dict[str, BlockArea], library: str | None, cycles_per_second: float | None) -> dict:
+def entry(blocks: dict[str, BlockArea], library: str | None) -> dict:
     """Of the commit that is checked out, `-dirty` if the work tree differs. What was not measured is absent."""
     told = subprocess.run(["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"], cwd=FILE.parent,
                           capture_output=True, text=True, check=False)
-    new = {"commit": told.stdout.strip() or "unknown", "library": library,
-           "blocks": {name: _figures(one) for name, one in blocks.items()}}
-    return new | ({SPEED: round(cycles_per_second), "host": _host()} if cycles_per_second else {})
+    return {"commit": told.stdout.strip() or "unknown", "library": library,
+            "blocks": {name: _figures(one) for name, one in blocks.items()}}
 
 
-def _host() -> str:
-    """What the speed was measured on."""
+def speed(cycles_per_second: float) -> dict:
+    """What an entry has besides, where the simulation was measured, too."""
     try:
         found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
     except OSError:
         found = None
-    return f"{found[1] if found else platform.machine()}, {os.cpu_count()} CPUs"
+    return {SPEED: round(cycles_per_second),
+            "host": f"{found[1] if found else platform.machine()}, {os.cpu_count()} CPUs"}
 
 
 def _figures(block: BlockArea) -> dict[str, float]:
@@ -68,23 +68,20 @@ def append(new: dict, path: Path | None = None) -> None:
 
 
 def changes(old: dict, new: dict) -> list[str]:
-    """What differs, a line per figure. Figures that one of them lacks are left out, and so are those of a
-    standard-cell library if they have different ones, and the speed of different hosts."""
+    """What differs in the blocks, a line per figure. Figures that one of them lacks are left out, and so are those of a
+    standard-cell library if they have different ones."""
     by_library = {"gate_equivalents", "logic_depth"} if old["library"] != new["library"] else set()
     pairs = [(name, key, value, old["blocks"].get(name, {}).get(key))
              for name, figures in new["blocks"].items() for key, value in figures.items() if key not in by_library]
-    if old.get("host") == new.get("host"):
-        pairs.append(("lockstep", SPEED, new.get(SPEED), old.get(SPEED)))
-    return [f"{name}: {before:,} -> {now:,} {_UNITS[key]} ({now / before - 1:+.1%})"
-            for name, key, now, before in pairs if before and now is not None and now != before]
+    return [_change(name, key, before, now) for name, key, now, before in pairs if before and now != before]
 
 
-def report(known: list[dict], new: dict) -> list[str]:
-    """What is new since the last known entry, in lines."""
-    if not known:
-        return ["nothing is recorded yet"]
-    last = known[-1]
-    lines = [f"{new['commit']} against {last['commit']}:", *(changes(last, new) or ["nothing changed"])]
-    if SPEED in new and last.get("host") != new["host"]:
-        lines.append(f"lockstep: {new[SPEED]:,} cycles/s here; the last entry was made on another host")
-    return lines
+def speed_change(old: dict, new: dict) -> str:
+    """In one line; speeds of two hosts are not compared."""
+    if SPEED not in old or old["host"] != new["host"]:
+        return f"lockstep: {new[SPEED]:,} {_UNITS[SPEED]}; the last entry has none of this host"
+    return _change("lockstep", SPEED, old[SPEED], new[SPEED])
+
+
+def _change(name: str, key: str, before: float, now: float) -> str:
+    return f"{name}: {before:,} -> {now:,} {_UNITS[key]} ({now / before - 1:+.1%})"

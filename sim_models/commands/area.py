@@ -86,13 +86,8 @@ def area(
 
     if cells is None:
         print(f"t3: only memories, flip-flops and the FPGA: {NO_LIBRARY}", file=sys.stderr)
-    speed = None
-    with progress_bar((*blocks, "lockstep") if record or compare else blocks) as progress:
+    with progress_bar(blocks) as progress:
         results = {name: measure(name, sizes, cells, fpga=fpga, progress=progress) for name in blocks}
-        if record or compare:
-            from sim_models.bench import run_bench
-
-            speed = run_bench(described, ("lockstep",), 20_000, progress).cycles_per_second["lockstep"]
     if markdown is not None:
         command = " ".join(["t3 area", block, *(() if fpga else ("--no-fpga",)), *options])
         write_whole(Path(markdown), report.markdown(results, sizes, cells, command))
@@ -101,12 +96,26 @@ def area(
         write_json({"library": {"name": cells.name, "gate_delay_ps": round(1e3 * cells.gate_delay[0], 2),
                                 "nand2": cells.nand2.name, "nand2_area": cells.nand2.area} if cells else None,
                     "blocks": {name: one.to_json(node) for name, one in results.items()}}, json)
-    if record or compare:
-        known = history.read()
-        new = history.entry(results, cells.name if cells else None, speed)
+    if not (record or compare):
         if json != "-":
-            print("\n".join(history.report(known, new)))
-        if record:
-            history.append(new)
-    elif json != "-":
-        report.print_areas(results, sizes, cells, output_console())
+            report.print_areas(results, sizes, cells, output_console())
+        return
+
+    from sim_models.bench import run_bench
+
+    def tell(line: str) -> None:
+        if json != "-":
+            print(line, flush=True)
+
+    last = (history.read() or [None])[-1]
+    new = history.entry(results, cells.name if cells else None)
+    tell(f"{new['commit']} against {last['commit']}:" if last else "nothing is recorded yet")
+    for line in (history.changes(last, new) or ["nothing changed"]) if last else ():
+        tell(line)
+    with progress_bar(("lockstep",)) as progress:
+        measured = run_bench(described, ("lockstep",), 20_000, progress)
+    new |= history.speed(measured.cycles_per_second["lockstep"])
+    if last:
+        tell(history.speed_change(last, new))
+    if record:
+        history.append(new)
