@@ -40,7 +40,8 @@ def caveats(trace: Trace, wg: int | None = None) -> Iterable[str]:
     first, last = trace.window
     recorded, chosen = trace.run["recorded"], trace.run["filter"]
     if first > 0:
-        yield f"The recording starts at cycle {first:,}; what happened before is not known."
+        yield (f"The recording starts at cycle {first:,}; of what happened before, only updates of tiles that were "
+               "open then are known.")
     if recorded["dropped"]:
         yield f"The recording reached its limit: events from cycle {last:,} on are missing."
     elif recorded["outcome"] in ("window", "interrupted") or last < recorded["cycles_of_run"]:

@@ -23,8 +23,8 @@ from ..workloads import Workload
 from . import bugs, store, waves
 from .describe import describe_run, plan_of
 from .model_events import recorded_lockstep
-from .recorder import look, make_recorder
-from .schema import EVENT, NO_STREAM, NO_WAVEFRONT, QUEUES, Kind
+from .recorder import Recorder, look, make_recorder
+from .schema import COMPLETE, EVENT, EXCEEDS, NO_STREAM, NO_WAVEFRONT, QUEUES, REFUSED, Kind
 
 Progress = Callable[[float], None]
 DEFAULT_LIMIT = 5_000_000
@@ -111,16 +111,19 @@ class Recorded:
 
 
 class RecordedRun(FusedRun):
-    """A `FusedRun` on the RTL that shows its inner signals, writing events as it goes."""
+    """A `FusedRun` on the RTL that shows its inner signals, writing events as it goes. Of what happens before the
+    window the updates of tiles are kept that are open when it begins."""
 
     def record(self, library: Library, wanted: Filter, writer: store.TraceWriter, with_waves: bool) -> None:
-        """From the first cycle of the window on."""
+        """What to do from now on."""
         offsets = {self.tiling.wg_offset(space.device, s) for space in self.spaces for s in range(self.tiling.slices)}
         sent = None if wanted.wgs is None else {wg + offset for wg in wanted.wgs for offset in {0, *offsets}}
         devices, units = self.sim.gemm.state.shape
         self.wanted, self._writer = wanted, writer
-        self._recorder = make_recorder(self.sim.b, devices, self.sim.m.channels, units, probes(library.ports,
-                                       self.geometry), wanted.kinds, wanted.channels, wanted.wgs, sent)
+        shape = self.sim.b, devices, self.sim.m.channels, units, probes(library.ports, self.geometry)
+        self._recorder = make_recorder(*shape, wanted.kinds, wanted.channels, wanted.wgs, sent)
+        updates = {Kind.UPDATE} if wanted.kinds is None else {Kind.UPDATE} & wanted.kinds
+        self._earlier, self._open = make_recorder(*shape, updates, wgs=wanted.wgs), np.zeros(0, EVENT)
         self._other = self._recorder._replace(events=np.zeros_like(self._recorder.events))  # the writer reads one
         self.waves: list[waves.Waves] = []
         self._record(0)  # compiles, if need be
@@ -134,12 +137,14 @@ class RecordedRun(FusedRun):
         last = end if self.wanted.end is None else self.wanted.end
         while self.now < end and state == lockstep.RUNNING:
             if self.now < self.wanted.first:
-                state = super().advance(min(end, self.wanted.first) - self.now)
+                state = self._step(self._earlier, min(end, self.wanted.first) - self.now)
+                self._open = _of_open_tiles(np.concatenate([self._open, self._taken(self._earlier)]))
             elif self.now >= last or self._writer.full:
                 state = super().advance(end - self.now)
             else:
                 if not self.cycles_recorded:
                     look(self.sim, self._recorder)
+                    self._writer.write(self._open)
                 started, before = time.thread_time(), self.now
                 state = self._record(min(end, last) - self.now)
                 self.seconds_recorded += time.thread_time() - started
@@ -147,21 +152,29 @@ class RecordedRun(FusedRun):
         return state
 
     def _record(self, cycles: int) -> int:
-        recorder = self._recorder
         if self.waves:
             cycles, before, cycle = min(1, cycles), [outputs.copy() for outputs in self._outputs], self.now
-        self.now, state = recorded_lockstep(
-            self.sim, recorder, self.backends[0].library.step, tuple(backend.handle for backend in self.backends),
-            self._inputs, self._outputs, self.now, cycles)
-        if recorder.count[1]:
-            raise Failure(f"the recorder's buffer was too small for a cycle before {self.now}: {recorder.count[1]} "
-                          "events are missing")
-        self._writer.write(recorder.events[:recorder.count[0]])
-        recorder.count[0] = 0
-        self._recorder, self._other = self._other, recorder
+        state = self._step(self._recorder, cycles)
+        self._writer.write(self._taken(self._recorder))
+        self._recorder, self._other = self._other, self._recorder
         for d, device in enumerate(self.waves):
             device.sample(cycle, self._inputs[d], before[d], self._outputs[d], self.sim)
         return state
+
+    def _step(self, recorder: Recorder, cycles: int) -> int:
+        self.now, state = recorded_lockstep(
+            self.sim, recorder, self.backends[0].library.step, tuple(backend.handle for backend in self.backends),
+            self._inputs, self._outputs, self.now, cycles)
+        return state
+
+    def _taken(self, recorder: Recorder) -> np.ndarray:
+        """The events in the buffer, which is empty then."""
+        if recorder.count[1]:
+            raise Failure(f"the recorder's buffer was too small for a cycle before {self.now}: {recorder.count[1]} "
+                          "events are missing")
+        events = recorder.events[:recorder.count[0]]
+        recorder.count[0] = 0
+        return events
 
     def to_the_end(self, progress: Progress) -> tuple[str, str | None]:
         """(outcome, problem) as in `Recorded`."""
@@ -203,6 +216,16 @@ class RecordedRun(FusedRun):
     def close(self) -> None:
         for backend in self.backends:
             backend.close()
+
+
+def _of_open_tiles(updates: np.ndarray) -> np.ndarray:
+    """The UPDATE events since each tile was last complete."""
+    key = updates["device"].astype(np.int64) << 40 | updates["wg"].astype(np.int64) << 8 | updates["wf"]
+    _, tile = np.unique(key, return_inverse=True)
+    closed = np.flatnonzero(updates["flags"] & (COMPLETE | EXCEEDS | REFUSED))
+    last = np.full(len(updates), -1)
+    np.maximum.at(last, tile[closed], closed)
+    return updates[np.arange(len(updates)) > last[tile]]
 
 
 def _waiting(b: bits.RequestBits, now: int, queue: str, device: int, unit: int, position: int, lo, hi) -> tuple:

@@ -59,8 +59,8 @@ def make_recorder(b: bits.RequestBits, devices: int, channels: int, units: int, 
 
 
 def look(sim: lockstep.Sim, r: Recorder) -> None:
-    """Remember the models' state, so that the first recorded cycle shows changes only."""
-    r.state[:], r.wg[:] = sim.gemm.state, sim.gemm.wg
+    """Remember the models' state, so that the first recorded cycle shows changes only, and what each busy unit does."""
+    r.state[:], r.wg[:] = np.where(sim.gemm.wg >= 0, -1, sim.gemm.state), sim.gemm.wg
     r.flight_head[:] = sim.link.flight.head
     r.open_banks[:], r.refreshes[:] = sim.hbm.channels["open"], sim.hbm.channels["refreshes"]
     r.decision[:], r.waits[:], r.blocked[:], r.late[:] = -1, 0, 0, 0

@@ -31,14 +31,15 @@ class Replay:
         self.trace, self.device = trace, device
         self.sets, self.ways = trace.run["geometry"]["sets"], trace.run["geometry"]["ways"]
         e = trace.events
-        self.events = e[(e["device"] == device) & (e["kind"] != Kind.WAITING)]
+        mine = e[(e["device"] == device) & (e["kind"] != Kind.WAITING)]
+        self.events = mine[mine["cycle"] >= self.first]
         self.cycles = self.events["cycle"]
         self._kinds = {kind: self.events[self.events["kind"] == kind] for kind in Kind}
         decided, entered = self.of(Kind.DECIDE), self.of(Kind.ENTER)
         channels = range(trace.run["geometry"]["channels"])
         self._decided = {c: decided[decided["unit"] == c] for c in channels}
         self._entered = {c: entered[entered["unit"] == c] for c in channels}
-        self.updates = self.of(Kind.UPDATE)
+        self.updates = mine[mine["kind"] == Kind.UPDATE]  # with those before of tiles that were open
         key = self.updates["wg"].astype(np.int64) << 8 | self.updates["wf"]
         order = np.lexsort((np.arange(len(key)), key))
         #: cycle in which the same tile's next update comes
@@ -80,11 +81,13 @@ class Replay:
         inside = [max(0, int((entered["stream"] == s).sum() - (decided["stream"] == s).sum())) for s in (0, 1)]
         return Channel(decided[-1], (inside[0], inside[1]))
 
-    def commands(self, cycle: int) -> np.ndarray:
-        """READY events of the DMA commands that no engine has taken, oldest first."""
+    def commands(self, cycle: int) -> tuple[int, np.ndarray]:
+        """How many DMA commands wait for an engine, and the READY events of those that came since the recording began,
+        oldest first."""
         ready, issued = self._until(Kind.READY, cycle), self._until(Kind.ISSUE, cycle)
-        before = int(self.of(Kind.READY)["a"][0]) if len(self.of(Kind.READY)) else 0
-        return ready[max(0, len(issued) - (before if self.first else 0)):]
+        both = self.events[(self.events["kind"] == Kind.READY) | (self.events["kind"] == Kind.ISSUE)]
+        before = int(both["a"][0]) if len(both) else 0
+        return before + len(ready) - len(issued), ready[max(0, len(issued) - before):]
 
     def engines(self, cycle: int) -> list[np.void | None]:
         """The command (ISSUE) that each engine walks, None: idle."""
@@ -110,7 +113,8 @@ class Replay:
 
     def find(self, condition: str, cycle: int, forwards: bool = True) -> int | None:
         """The nearest other cycle in which a condition comes true. Raises BadInput for what is no condition."""
-        return _nearest(self._true_at(condition), cycle, forwards)
+        true_at = self._true_at(condition)
+        return _nearest(true_at[true_at >= self.first], cycle, forwards)
 
     def _true_at(self, condition: str) -> np.ndarray:
         text = " ".join(condition.lower().split())

@@ -57,8 +57,8 @@ class Meaning:
 MEANINGS = {
     Kind.DISPATCH: Meaning("a workgroup starts", "compute unit", "tiles that the Tracker will follow; -1: the unit is "
                            "not known", rtl=False),
-    Kind.STAGE: Meaning("a compute unit does something else", "compute unit", "what it did", "what it does now",
-                        rtl=False),
+    Kind.STAGE: Meaning("a compute unit does something else", "compute unit",
+                        "what it did, -1: was not recorded", "what it does now", rtl=False),
     Kind.BLOCKED: Meaning("the dispatch window holds a workgroup back from here on", "", "window head",
                           "window head of the device downstream"),
     Kind.ENTER: Meaning("a request enters a channel's front end", "channel"),

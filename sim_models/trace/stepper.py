@@ -194,7 +194,8 @@ class Stepper(App):
 
     def _events(self) -> Table:
         table = _table("kind", "what")
-        for e in self.replay.at(self.cycle):
+        events = self.replay.at(self.cycle)
+        for e in events[np.argsort(events["kind"] != self.kind, kind="stable")]:
             kind = Kind(int(e["kind"]))
             table.add_row(kind.name.lower(), Text(describe(e), style="bold" if kind == self.kind else ""))
         return table
@@ -221,8 +222,10 @@ class Stepper(App):
         table = _table("set", "way", "tile", "bytes counted", "region")
         geometry = self.trace.run["geometry"]
         held = self.replay.open_tiles(self.cycle)
-        sets = held["wg"] % geometry["sets"]
         moved = {(int(e["wg"]), int(e["wf"])) for e in self.replay.at(self.cycle) if e["kind"] == Kind.UPDATE}
+        sets = held["wg"] % geometry["sets"]
+        order = np.argsort(~np.isin(sets, [wg % geometry["sets"] for wg, _ in moved]), kind="stable")
+        held, sets = held[order], sets[order]  # sets of this cycle's updates first
         before = -1
         for number, e in list(zip(sets, held))[:_MOST_SETS]:
             used = int((sets == number).sum())
@@ -238,12 +241,12 @@ class Stepper(App):
 
     def _dma(self) -> Table:
         table = _table("", "")
-        waiting = self.replay.commands(self.cycle)
-        first = ", ".join(f"wg {c['wg']} wf {c['wf']}" for c in waiting[:6])
-        table.add_row("commands waiting", f"{len(waiting)}" + (f": {first}" + (" ..." if len(waiting) > 6 else "")
-                                                              if len(waiting) else ""))
+        count, known = self.replay.commands(self.cycle)
+        last = ", ".join(owner(c) for c in known[::-1][:6])
+        table.add_row("commands waiting", f"{count}" + (f", the last came from {last}" if last else ""))
+        none = "none taken since the recording began" if self.replay.first else "idle"
         for number, command in enumerate(self.replay.engines(self.cycle)):
-            table.add_row(f"engine {number}", "idle" if command is None else
+            table.add_row(f"engine {number}", none if command is None else
                           f"{owner(command)}, taken in cycle {int(command['cycle']):,}")
         packets = self.replay.of(Kind.PACKET)
         sent = packets[packets["cycle"] <= self.cycle]

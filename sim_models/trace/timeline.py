@@ -88,7 +88,7 @@ def write_timeline(trace: Trace) -> Path:
         for device, gpu in enumerate(gpus):
             e = trace.events[trace.events["device"] == device]
             _units(out, gpu, e, trace)
-            _tracker(out, gpu, device, e)
+            _tracker(out, gpu, device, e, trace.window[0])
             _dma(out, gpu, device, e, trace)
             _channels(out, gpu, e)
             _link(out, gpu, links, arrivals, device, e, trace)
@@ -112,15 +112,17 @@ def _units(out: _Writer, gpu: int, e: np.ndarray, trace: Trace) -> None:
                 out.slice(now["cycle"], until, track, STATES[now["b"]].replace("_", " "), workgroup=now["wg"])
 
 
-def _tracker(out: _Writer, gpu: int, device: int, e: np.ndarray) -> None:
+def _tracker(out: _Writer, gpu: int, device: int, e: np.ndarray, first: int) -> None:
     """Open tiles, and an instant per trigger, where the tile's arrow begins."""
     updates = e[e["kind"] == Kind.UPDATE]
     flags = updates["flags"]
     change = ((flags & ALLOCATED) != 0).astype(int)
     change -= ((flags & (COMPLETE | EXCEEDS)) != 0) & (updates["c"] >= 0)
     counter = out.track("open tiles in the Tracker", gpu, unit="tiles")
+    out.counter(first, counter, int(change[updates["cycle"] < first].sum()))
     for update, total in zip(updates[change != 0], np.cumsum(change)[change != 0]):
-        out.counter(update["cycle"], counter, int(total))
+        if update["cycle"] >= first:
+            out.counter(update["cycle"], counter, int(total))
     track = out.track("triggers", gpu)
     for t in e[e["kind"] == Kind.TRIGGER]:
         flow = flow_of(device, t["wg"], t["wf"]) if t["a"] == 1 else None

@@ -40,8 +40,8 @@ def reason(e) -> str:
 
 
 def state(code: int) -> str:
-    """What a compute unit does."""
-    return STATES[code].replace("_", " ")
+    """What a compute unit does; -1 is what it did before the recording."""
+    return STATES[code].replace("_", " ") if code >= 0 else "?"
 
 
 def place(e) -> str:

@@ -42,7 +42,7 @@ def test_open_tiles_are_those_a_plain_count_gives(replay, rng):
 
 
 def test_nothing_is_left_at_the_end(replay):
-    assert len(replay.open_tiles(replay.last)) == len(replay.commands(replay.last)) == 0
+    assert len(replay.open_tiles(replay.last)) == replay.commands(replay.last)[0] == 0
     assert replay.engines(replay.last) == [None] * 2
     channel = replay.channel(0, replay.last)
     assert channel.decision["stream"] == NO_STREAM and channel.entered == (0, 0)
@@ -50,9 +50,9 @@ def test_nothing_is_left_at_the_end(replay):
 
 def test_waiting_commands_are_what_the_hardware_counted(replay):
     for e in replay.of(Kind.READY):
-        before = len(replay.commands(int(e["cycle"]) - 1))
+        before, _ = replay.commands(int(e["cycle"]) - 1)
         issued = (replay.of(Kind.ISSUE)["cycle"] == e["cycle"]).sum()
-        assert len(replay.commands(int(e["cycle"]))) == before + 1 - issued
+        assert replay.commands(int(e["cycle"]))[0] == before + 1 - issued
 
 
 def test_moving_forwards_and_backwards_meets_the_same_cycles(replay):
@@ -76,7 +76,7 @@ def test_conditions_come_true_where_the_events_say(replay):
     assert replay.channel(2, granted).decision["stream"] == 2
     busy = replay.find("channel 2 queue reaches 9", 0)
     assert replay.channel(2, busy).decision["a"] >= 9
-    assert len(replay.commands(replay.find("commands reach 3", 0))) >= 3
+    assert replay.commands(replay.find("commands reach 3", 0))[0] >= 3
     assert replay.find("kind trigger of wg 20", 0) in replay.of(Kind.TRIGGER)["cycle"]
 
 
