@@ -72,8 +72,9 @@ def trace(
     from dataclasses import asdict
 
     from sim_models.report import output_console, progress_bar
-    from sim_models.trace.record import Filter, Setup, record
+    from sim_models.trace.record import record
     from sim_models.trace.schema import NAMES
+    from sim_models.trace.setup import Filter, Setup
 
     kinds = None
     if kind is not None:

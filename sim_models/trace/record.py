@@ -8,79 +8,22 @@ from pathlib import Path
 
 import numpy as np
 
-from .. import bits, lockstep, simulation
-from ..cosim.compiled import CompiledBackend
-from ..cosim.gpu import model_ports
+from .. import lockstep, simulation
 from ..cosim.library import Library
 from ..cosim.traced import probes, traced_gpu_library
 from ..errors import BadInput, Failure
-from ..fused import BATCH_CYCLES, FusedRun, Policy, SimulationError
-from ..kernels import rtl_library, staging_pays
-from ..machine import Machine
+from ..fused import BATCH_CYCLES, FusedRun, SimulationError
+from ..kernels import rtl_library
 from ..results import collect_versions
-from ..techniques import FUSIONS
-from ..workloads import Workload
-from . import bugs, store, waves
+from . import store, waves
 from .describe import describe_run, plan_of
 from .model_events import recorded_lockstep
 from .recorder import Recorder, look, make_recorder
-from .schema import COMPLETE, EVENT, EXCEEDS, NO_STREAM, NO_WAVEFRONT, QUEUES, REFUSED, Kind
+from .schema import COMPLETE, EVENT, EXCEEDS, REFUSED, Kind
+from .setup import Filter, Setup
+from .waiting import waiting
 
 Progress = Callable[[float], None]
-DEFAULT_LIMIT = 5_000_000
-
-
-@dataclass(frozen=True)
-class Filter:
-    """What is recorded; None: all."""
-
-    first: int = 0  #: cycles
-    end: int | None = None
-    kinds: frozenset[Kind] | None = None
-    channels: frozenset[int] | None = None
-    wgs: frozenset[int] | None = None
-    limit: int = DEFAULT_LIMIT  #: events
-
-    def check(self, channels: int, workgroups: int) -> None:
-        if self.end is not None and self.end <= self.first:
-            raise BadInput(f"--until {self.end} is not after --from {self.first}")
-        for option, chosen, size in (("--channel", self.channels, channels), ("--wg", self.wgs, workgroups)):
-            for value in sorted(chosen or ()):
-                if not 0 <= value < size:
-                    raise BadInput(f"{option} {value} does not exist: this run has 0 to {size - 1}")
-
-    def to_json(self) -> dict:
-        return {
-            "kinds": sorted(kind.name.lower() for kind in self.kinds) if self.kinds is not None else None,
-            "channels": sorted(self.channels) if self.channels is not None else None,
-            "wgs": sorted(self.wgs) if self.wgs is not None else None,
-        }
-
-
-@dataclass(frozen=True)
-class Setup:
-    """Which run is recorded."""
-
-    machine: Machine
-    workload: Workload
-    technique: str
-    mirrored: bool = True  #: one GPU stands for all
-    seed: int = 0
-    bug: str | None = None  #: of `bugs.BUGS`
-    policy: str | None = None  #: the arbiters', None: the technique's
-
-    def fused_run(self, kind: type[FusedRun], library: Library, *more) -> FusedRun:
-        """Programmed and at cycle 0, on a compiled top."""
-        backends = [CompiledBackend(library) for _ in range(1 if self.mirrored else self.workload.tp)]
-        for backend in backends:
-            backend.reset()
-        fusion = FUSIONS[self.technique]
-        run = kind(self.machine, self.workload, backends, model_ports(library.ports, self.machine.geometry()),
-                   Policy.of(self.policy or fusion.policy, self.machine), self.mirrored,
-                   simulation.Options(self.seed, fusion.staged and staging_pays(self.machine, self.workload)), *more)
-        if self.bug:
-            bugs.plant(self.bug, run)
-        return run
 
 
 @dataclass(frozen=True)
@@ -195,24 +138,6 @@ class RecordedRun(FusedRun):
                 return "done", None
         return "window", None
 
-    def waiting(self) -> np.ndarray:
-        """EVENT[n] of kind WAITING: every request that is in a model's queue now, oldest first per queue."""
-        sim, channels = self.sim, self.sim.m.channels
-        rings = {"compute queue": sim.compute, "inbound queue": sim.inbound, "link": sim.link.flight,
-                 "stores for the link": sim.stores_out, "DMA data for the link": sim.mem.dma_returns}
-        found = []
-        for name, queue in rings.items():
-            per_device = len(queue.count) // len(self.spaces)
-            for row in np.flatnonzero(queue.count):
-                held = (queue.head[row] + np.arange(queue.count[row])) % queue.lo.shape[1]
-                found += [_waiting(sim.b, self.now, name, *divmod(row, per_device), i, queue.lo[row, at],
-                                   queue.hi[row, at]) for i, at in enumerate(held)]
-        for row in range(len(sim.mem.free)):
-            held = set(range(sim.mem.free.shape[1])) - set(sim.mem.free[row, :sim.mem.free_count[row]].tolist())
-            found += [_waiting(sim.b, self.now, "DRAM queue", *divmod(row, channels), i, sim.mem.lo[row, entry],
-                               sim.mem.hi[row, entry]) for i, entry in enumerate(sorted(held))]
-        return np.array(found, EVENT)
-
     def close(self) -> None:
         for backend in self.backends:
             backend.close()
@@ -226,22 +151,6 @@ def _of_open_tiles(updates: np.ndarray) -> np.ndarray:
     last = np.full(len(updates), -1)
     np.maximum.at(last, tile[closed], closed)
     return updates[np.arange(len(updates)) > last[tile]]
-
-
-def _waiting(b: bits.RequestBits, now: int, queue: str, device: int, unit: int, position: int, lo, hi) -> tuple:
-    value = (int(hi) & (1 << 64) - 1) << 64 | int(lo) & (1 << 64) - 1
-
-    def field(lsb, width):
-        return value >> lsb & (1 << width) - 1
-
-    region = field(b.region, b.region_bits)
-    event = {
-        "cycle": now, "kind": Kind.WAITING, "device": device, "unit": unit, "a": position, "b": QUEUES.index(queue),
-        "c": -1, "flags": 0, "stream": NO_STREAM, "reason": 0, "region": region, "address": field(0, b.address_bits),
-        "amount": field(b.bytes, b.op - b.bytes), "source": field(b.source, 2), "op": field(b.op, 2),
-        "wg": field(b.wg, b.wg_bits) if region else -1, "wf": field(b.wf, b.wf_bits) if region else NO_WAVEFRONT,
-    }
-    return tuple(event[name] for name in EVENT.names)
 
 
 def record(setup: Setup, folder: Path, wanted: Filter = Filter(), *, compare: bool = False, with_waves: bool = False,
@@ -263,7 +172,7 @@ def record(setup: Setup, folder: Path, wanted: Filter = Filter(), *, compare: bo
     with store.TraceWriter(folder, wanted.limit) as writer:
         run.record(library, wanted, writer, with_waves)
         outcome, problem = run.to_the_end(progress)
-        writer.write(run.waiting())
+        writer.write(waiting(run.sim, run.now))
         result = Recorded(outcome, problem, run.now, writer.written, writer.dropped, run.cycles_recorded,
                           run.seconds_recorded, writer.seconds,
                           peak_memory_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from sim_models.machine import load_machine
-from sim_models.trace.record import Filter, Setup, record
+from sim_models.trace.record import record
+from sim_models.trace.setup import Filter, Setup
 from sim_models.trace.store import Trace
 from sim_models.workloads import gemm_workload
 

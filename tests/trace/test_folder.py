@@ -7,8 +7,8 @@ import pytest
 
 from sim_models import cli
 from sim_models.errors import BadInput
-from sim_models.trace.record import Filter
 from sim_models.trace.schema import Kind
+from sim_models.trace.setup import Filter
 from sim_models.trace.store import EVENTS, PLAN, RUN, WAVES, Trace
 from tests.trace.recorded import make
 

@@ -9,9 +9,9 @@ import pytest
 from sim_models import cli
 from sim_models.trace.explain_channel import explain_channel
 from sim_models.trace.explain_tile import explain_tile
-from sim_models.trace.record import Filter
 from sim_models.trace.replay import CONDITION_HELP, Replay
 from sim_models.trace.schema import COMPLETE, MEANINGS, NO_STREAM, POLICIES, STREAMS, Kind, Reason, conditions
+from sim_models.trace.setup import Filter
 from sim_models.trace.store import Trace
 from tests.trace.recorded import DEVICES, MACHINE, SHAPE, make
 

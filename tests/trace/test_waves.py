@@ -5,8 +5,8 @@ from vcd.reader import TokenKind, tokenize
 
 from sim_models.errors import BadInput
 from sim_models.trace import store
-from sim_models.trace.record import Filter
 from sim_models.trace.schema import COMPLETE, Kind
+from sim_models.trace.setup import Filter
 from tests.trace.recorded import make
 
 FIRST, END = 2400, 3400

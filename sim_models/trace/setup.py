@@ -1,0 +1,71 @@
+"""Which run `t3 trace` records, and what of it."""
+
+from dataclasses import dataclass
+
+from .. import simulation
+from ..cosim.compiled import CompiledBackend
+from ..cosim.gpu import model_ports
+from ..cosim.library import Library
+from ..errors import BadInput
+from ..fused import FusedRun, Policy
+from ..kernels import staging_pays
+from ..machine import Machine
+from ..techniques import FUSIONS
+from ..workloads import Workload
+from . import bugs
+from .schema import Kind
+
+DEFAULT_LIMIT = 5_000_000
+
+
+@dataclass(frozen=True)
+class Filter:
+    """What is recorded; None: all."""
+
+    first: int = 0  #: cycles
+    end: int | None = None
+    kinds: frozenset[Kind] | None = None
+    channels: frozenset[int] | None = None
+    wgs: frozenset[int] | None = None
+    limit: int = DEFAULT_LIMIT  #: events
+
+    def check(self, channels: int, workgroups: int) -> None:
+        if self.end is not None and self.end <= self.first:
+            raise BadInput(f"--until {self.end} is not after --from {self.first}")
+        for option, chosen, size in (("--channel", self.channels, channels), ("--wg", self.wgs, workgroups)):
+            for value in sorted(chosen or ()):
+                if not 0 <= value < size:
+                    raise BadInput(f"{option} {value} does not exist: this run has 0 to {size - 1}")
+
+    def to_json(self) -> dict:
+        return {
+            "kinds": sorted(kind.name.lower() for kind in self.kinds) if self.kinds is not None else None,
+            "channels": sorted(self.channels) if self.channels is not None else None,
+            "wgs": sorted(self.wgs) if self.wgs is not None else None,
+        }
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Which run is recorded."""
+
+    machine: Machine
+    workload: Workload
+    technique: str
+    mirrored: bool = True  #: one GPU stands for all
+    seed: int = 0
+    bug: str | None = None  #: of `bugs.BUGS`
+    policy: str | None = None  #: the arbiters', None: the technique's
+
+    def fused_run(self, kind: type[FusedRun], library: Library, *more) -> FusedRun:
+        """Programmed and at cycle 0, on a compiled top."""
+        backends = [CompiledBackend(library) for _ in range(1 if self.mirrored else self.workload.tp)]
+        for backend in backends:
+            backend.reset()
+        fusion = FUSIONS[self.technique]
+        run = kind(self.machine, self.workload, backends, model_ports(library.ports, self.machine.geometry()),
+                   Policy.of(self.policy or fusion.policy, self.machine), self.mirrored,
+                   simulation.Options(self.seed, fusion.staged and staging_pays(self.machine, self.workload)), *more)
+        if self.bug:
+            bugs.plant(self.bug, run)
+        return run

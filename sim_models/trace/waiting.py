@@ -1,0 +1,41 @@
+"""Where every request is when a recording ends."""
+
+import numpy as np
+
+from .. import bits, lockstep
+from .schema import EVENT, NO_STREAM, NO_WAVEFRONT, QUEUES, Kind
+
+
+def waiting(sim: lockstep.Sim, now: int) -> np.ndarray:
+    """EVENT[n] of kind WAITING: every request that is in a model's queue, oldest first per queue."""
+    channels, devices = sim.m.channels, len(sim.control.downstream)
+    rings = {"compute queue": sim.compute, "inbound queue": sim.inbound, "link": sim.link.flight,
+             "stores for the link": sim.stores_out, "DMA data for the link": sim.mem.dma_returns}
+    found = []
+    for name, queue in rings.items():
+        per_device = len(queue.count) // devices
+        for row in np.flatnonzero(queue.count):
+            held = (queue.head[row] + np.arange(queue.count[row])) % queue.lo.shape[1]
+            found += [_waiting(sim.b, now, name, *divmod(row, per_device), i, queue.lo[row, at],
+                               queue.hi[row, at]) for i, at in enumerate(held)]
+    for row in range(len(sim.mem.free)):
+        held = set(range(sim.mem.free.shape[1])) - set(sim.mem.free[row, :sim.mem.free_count[row]].tolist())
+        found += [_waiting(sim.b, now, "DRAM queue", *divmod(row, channels), i, sim.mem.lo[row, entry],
+                           sim.mem.hi[row, entry]) for i, entry in enumerate(sorted(held))]
+    return np.array(found, EVENT)
+
+
+def _waiting(b: bits.RequestBits, now: int, queue: str, device: int, unit: int, position: int, lo, hi) -> tuple:
+    value = (int(hi) & (1 << 64) - 1) << 64 | int(lo) & (1 << 64) - 1
+
+    def field(lsb, width):
+        return value >> lsb & (1 << width) - 1
+
+    region = field(b.region, b.region_bits)
+    event = {
+        "cycle": now, "kind": Kind.WAITING, "device": device, "unit": unit, "a": position, "b": QUEUES.index(queue),
+        "c": -1, "flags": 0, "stream": NO_STREAM, "reason": 0, "region": region, "address": field(0, b.address_bits),
+        "amount": field(b.bytes, b.op - b.bytes), "source": field(b.source, 2), "op": field(b.op, 2),
+        "wg": field(b.wg, b.wg_bits) if region else -1, "wf": field(b.wf, b.wf_bits) if region else NO_WAVEFRONT,
+    }
+    return tuple(event[name] for name in EVENT.names)
