@@ -178,9 +178,11 @@ def _workgroup_now(tile: Tile) -> str:
                 f"Its workgroup is on compute unit {unit}, state: {state(now)}, since cycle {since:,}.")
     if len(tile.of(Kind.BLOCKED)):
         return "Its workgroup has not started: the dispatch window holds it back."
-    if tile.trace.window[0] == 0 and tile.trace.run["filter"]["kinds"] is None:
-        return "Its workgroup has not started."
-    return "What its workgroup does is not recorded."
+    if tile.trace.run["filter"]["kinds"] is not None:
+        return "What its workgroup does is not recorded."
+    # A window begins with what each compute unit does.
+    return ("Its workgroup had ended before the recording began." if tile.counted().get("local") else
+            "Its workgroup has not started.")
 
 
 def _sender(tile: Tile, sender_id: TileId) -> str:

@@ -5,9 +5,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from .replay import Replay
-from .schema import NO_STREAM, READ, Kind
+from .schema import NO_STREAM, QUEUES, READ, Kind
 from .tile import Tile
 from .words import access, owner, place, plural, reason
+
+_DRAM_QUEUE = QUEUES.index("DRAM queue")
 
 
 def whereabouts(tile: Tile) -> Iterator[str]:
@@ -19,17 +21,20 @@ def whereabouts(tile: Tile) -> Iterator[str]:
 
 
 def _in_queues(tile: Tile) -> Iterator[str]:
-    """What was in the models' queues when the recording ended."""
+    """What was in the models' queues when the recording ended. A write in a DRAM queue has been counted already."""
     e = tile.trace.events
-    waiting = e[e["kind"] == Kind.WAITING]
+    waiting = e[(e["kind"] == Kind.WAITING) & ((e["b"] != _DRAM_QUEUE) | (e["op"] == READ))]
     mine = waiting[(waiting["wg"] == tile.wg) & (waiting["wf"] == tile.wf)]
-    for device, queue, unit in np.unique(mine[["device", "b", "unit"]]):
-        there = waiting[(waiting["device"] == device) & (waiting["b"] == queue) & (waiting["unit"] == unit)]
-        here = there[(there["wg"] == tile.wg) & (there["wf"] == tile.wf)]
-        ahead = there[there["a"] < here["a"].min()]
+    for device, queue in np.unique(mine[["device", "b"]]):
+        here = mine[(mine["device"] == device) & (mine["b"] == queue)]
+        units, counts = np.unique(here["unit"], return_counts=True)
+        last = here[here["unit"] == units[np.argmax(counts)]]
+        ahead = waiting[(waiting["device"] == device) & (waiting["b"] == queue) & (waiting["unit"] == last["unit"][0])
+                        & (waiting["a"] < last["a"].min())]
+        most = f" of {len(units)} channels, {len(last)} of them in the" if len(units) > 1 else " in the"
         behind = f", behind {plural(len(ahead), 'other')}, the first of them {access(ahead[0])}" if len(ahead) else ""
-        yield (f"At the end {plural(len(here), 'request')} of it ({int(here['amount'].sum()):,} bytes) waited in the "
-               f"{place(here[0])} of device {tile.trace.run['ring_devices'][device]}{behind}.")
+        yield (f"At the end {plural(len(here), 'request')} of it ({int(here['amount'].sum()):,} bytes) waited{most} "
+               f"{place(last[0])} of device {tile.trace.run['ring_devices'][device]}{behind}.")
 
 
 def _at_arbiters(tile: Tile) -> Iterator[str]:
