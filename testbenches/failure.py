@@ -63,10 +63,9 @@ async def keep(bench, test: str, error: Exception) -> None:
         bench.samples.save(folder / SAMPLES)
     if (folder / FAILURE).exists():
         return
-    item = getattr(error, "item", {})
-    item = item.get("details", item)
-    tile = {name: item[name] for name in ("wg", "wf")} if {"wg", "wf"} <= item.keys() else None
+    items = [item.get("details", item) for item in getattr(error, "items", ())]
+    tiles = [(item["wg"], item["wf"]) for item in items if {"wg", "wf"} <= item.keys()]
     text = (str(error).splitlines() or [type(error).__name__])[0]
     end = cycle + 1 if bench.moved is None else min(cycle, bench.moved + _SILENCE_CYCLES) + 1
     (folder / FAILURE).write_text(json.dumps({
-        "test": test, "round": bench.number, "cycle": cycle, "end": end, "problem": text, "tile": tile}))
+        "test": test, "round": bench.number, "cycle": cycle, "end": end, "problem": text, "tiles": tiles}))

@@ -4,11 +4,11 @@ from collections import deque
 
 
 class MismatchError(AssertionError):
-    """Something else came than was expected; `item` is what came, or did not."""
+    """Something else came than was expected; `items` are what came and what did not."""
 
-    def __init__(self, message: str, item: dict) -> None:
+    def __init__(self, message: str, *items: dict) -> None:
         super().__init__(message)
-        self.item = item
+        self.items = items
 
 
 class Scoreboard:
@@ -37,7 +37,7 @@ class Scoreboard:
             raise MismatchError(f"{self._name}: {item} was not expected", item)
         expected = self._expected.popleft()
         if item != expected:
-            raise MismatchError(f"{self._name}, item {self.matched}: expected {expected}, got {item}", expected)
+            raise MismatchError(f"{self._name}, item {self.matched}: expected {expected}, got {item}", item, expected)
         self.matched += 1
 
     def reset(self) -> None:

@@ -50,8 +50,8 @@ def explain_failure(testbench: Testbench, design: Design, folder: Path) -> list[
     if not (again / _SAMPLES).exists():
         return ["No trace: the failure did not come again."]
     _write(testbench, failure, traced[1], again / _SAMPLES, out)
-    tile, cycle = failure["tile"], failure["cycle"]
-    questions = [f"t3 explain --wg {tile['wg']} --wf {tile['wf']}"] if tile else []
+    tiles, cycle = dict.fromkeys(map(tuple, failure["tiles"])), failure["cycle"]
+    questions = [f"t3 explain --wg {wg} --wf {wf}" for wg, wf in tiles]
     questions += [f"t3 explain --channel 0 --cycle {cycle}"] if testbench.block in ("arbiter", "memory_channel") else []
     return ["What happened:", *(f"  {question} {out}" for question in (
         *questions, "t3 explain", f"t3 step --cycle {cycle}"))]
