@@ -1,6 +1,7 @@
 """Is a mutant the same machine? Both netlists side by side, from their initial state and with equal inputs in every
 cycle, resets included: property-directed reachability (ABC's `pdr`, inside PyPI's Yosys) either proves that no output
-ever differs, for runs of any length, or finds a run in which one does."""
+ever differs while it counts, for runs of any length, or finds a run in which one does. A payload counts while its
+stream is valid, an error's details with its `valid`, an APB answer with `pready`."""
 
 import re
 import shutil
@@ -10,10 +11,11 @@ from pathlib import Path
 
 from amaranth.asserts import Initial
 from amaranth.back import rtlil
-from amaranth.hdl import Cat, Const, Instance, Module, Signal
+from amaranth.hdl import Cat, Const, Instance, Module, Signal, Value
 from amaranth.hdl._ir import PortDirection
 
 from sim_models.area.yosys import run_yosys
+from sim_models.cosim.ports import PortMap
 
 from .model import SELECT, SELECT_BITS, Model, Mutant
 
@@ -81,7 +83,7 @@ def compare(model: Model, mutant: Mutant, seconds: int) -> Comparison:
         folder = Path(name)
         for file in ("original.il", "mutated.il"):
             shutil.copy(model.folder / file, folder)
-        (folder / "both.il").write_text(_both((folder / "original.il").read_text(), mutant.number))
+        (folder / "both.il").write_text(_both((folder / "original.il").read_text(), model.ports, mutant.number))
         (folder / "any.il").write_text(_ANY)
         (folder / "prove.abc").write_text(_PROVE.format(seconds=seconds))
         run_yosys(_SCRIPT.format(block=model.block), folder)
@@ -97,28 +99,43 @@ def _never(aiger: bytes) -> bool:
     return lines[-2] == b"0"
 
 
-def _both(original: str, number: int) -> str:
+def _both(original: str, ports: PortMap, number: int) -> str:
     """A module with the block and its mutant. In the first cycle both are reset; `differ` counts from the second."""
-    m, ports = Module(), {}
+    m, outside = Module(), {}
     differ, reset = Signal(), Signal()
     sides = {"original": {}, "mutated": {"i_" + SELECT: Const(number, SELECT_BITS)}}
-    unequal = []
+    outputs = []
     for width, direction, name in _PORT.findall(original):
         if name == "rst":
-            ports[name] = (reset, PortDirection.Input)
+            outside[name] = (reset, PortDirection.Input)
             for side in sides.values():
                 side["i_rst"] = reset | Initial()
         elif direction == "input":
             value = Signal(int(width or 1))
-            ports[name] = (value, PortDirection.Input)
+            outside[name] = (value, PortDirection.Input)
             for side in sides.values():
                 side["i_" + name] = value
         else:
+            outputs.append(name)
             for side in sides.values():
                 side["o_" + name] = Signal(int(width or 1))
-            unequal.append(sides["original"]["o_" + name] != sides["mutated"]["o_" + name])
     for name, side in sides.items():
         m.submodules[name] = Instance(name, **side)
+    here, there = ({name: side["o_" + name] for name in outputs} for side in sides.values())
+    unequal = [(here[name] != there[name]) & (_counts(name, here, ports) | _counts(name, there, ports))
+               for name in outputs]
     m.d.comb += differ.eq(Cat(unequal).any() & ~Initial())
-    ports["differ"] = (differ, PortDirection.Output)
-    return rtlil.convert(m, name="both", ports=ports, emit_src=False)
+    outside["differ"] = (differ, PortDirection.Output)
+    return rtlil.convert(m, name="both", ports=outside, emit_src=False)
+
+
+def _counts(name: str, outputs: dict[str, Signal], ports: PortMap) -> Value:
+    """Whether anybody may look at an output now: by the rules of streams, reports and APB, not always."""
+    if name.endswith("__payload"):
+        return outputs.get(name.removesuffix("payload") + "valid", Const(1))
+    if name in ("prdata", "pslverr"):
+        return outputs["pready"]
+    port = next((port for port in ports.outputs.values() if port.verilog == name), None)
+    if port and "valid" in port.fields:
+        return outputs[name][port.fields["valid"].lsb]
+    return Const(1)
