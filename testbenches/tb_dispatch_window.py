@@ -22,6 +22,8 @@ class Environment:
         self.errors = Scoreboard("errors")
         self.unexpected: tuple[str, int] | None = None
         self.downstream_end = 0
+        self._settled: tuple[int, int] = (0, 0)  # what decides about the next workgroup
+        self._settled_cycles = self._cycles = 0  # for so long; since a reset or restart
         bench.add(self)
 
     def drive(self) -> None:
@@ -40,6 +42,12 @@ class Environment:
         assert get("head") <= model.head, "the head leads"
         if get("dispatch.ready"):
             assert model.following < model.limit, "ready beyond the limit"
+        decides = (model.limit, model.following)
+        same = decides == self._settled and get("head") == model.head
+        self._settled, self._settled_cycles = decides, self._settled_cycles + 1 if same else 0
+        self._cycles += 1
+        if self._settled_cycles > 4 and self._cycles > self.bench.geometry.tracker.window_slots + 4:
+            assert get("dispatch.ready") == (model.following < model.limit), "another limit than the window's"
         wrong, self.unexpected = self.unexpected, None  # a completion is judged a cycle later
         completion, item = get("completion"), get("dispatch.payload")
         if get("dispatch.valid") and get("dispatch.ready"):
@@ -70,6 +78,7 @@ class Environment:
         if self.unexpected:  # of the cycle before: still reported
             self._expect(self.unexpected)
         self.unexpected = None
+        self._cycles = 0
         self.model.restart()
         self.model.downstream_head = 0
 

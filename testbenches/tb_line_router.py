@@ -39,15 +39,15 @@ def check_busy(bench: Bench, model: LineRouterModel) -> None:
     assert bench.get("busy") == bool(model.inside())
 
 
-@rounds(2)
+@rounds(8)
 async def engines_take_turns_at_one_channel(bench: Bench) -> None:
     """Then the channel takes a line in every cycle, each engine's every so many."""
-    count, served = 40, []
+    count, served, block = 40, [], bench.rng.getrandbits(12) << 12 | bench.number // 2 << 8
     engines = [StreamDriver(bench, name, never()) for name in bench.elements("lines")]
     for name in bench.elements("channels"):
         StreamMonitor(bench, name, lambda item: served.append(item["wf"]), never())
     for engine, driver in enumerate(engines):
-        driver.send_all(line(bench, engine, bench.rng.randrange(64)) for _ in range(count))
+        driver.send_all(line(bench, engine, block + bench.rng.randrange(64)) for _ in range(count))
     if bench.cut is None:
         await bench.until(lambda: len(served) == count * len(engines), count * len(engines) + 4)
         turns = [served[start:start + len(engines)] for start in range(0, len(served), len(engines))]
