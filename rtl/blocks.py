@@ -16,6 +16,7 @@ from .gpu_top import GpuTop
 from .intensity_monitor import IntensityMonitor
 from .line_router import LineRouter
 from .memory_channel import MemoryChannel
+from .memory_codec import MemoryCodec
 from .nmc_alu import NmcAlu
 from .order_guard import OrderGuard
 from .ring_monitor import RingMonitor
@@ -27,6 +28,9 @@ BLOCKS: dict[str, Callable[[Geometry], wiring.Component]] = {
     "coalescer": Coalescer,
     "update_network": UpdateNetwork,
     "tracker": TrackerBank,
+    "memory_codec": lambda geometry: MemoryCodec(
+        "secded" if geometry.tracker.protection == "none" else geometry.tracker.protection,
+        geometry.tracker.tag_bits + 1),
     "trigger_merge": TriggerMerge,
     "dispatch_window": DispatchWindow,
     "dma_table": DmaTable,

@@ -5,8 +5,8 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from .geometry import Geometry, GeometryError
-from .layouts import descriptor, error_report
-from .registers import COUNTERS, REGION_STRIDE, STATUS_BITS, register_map
+from .layouts import descriptor, error_report, fault_report
+from .registers import FAULTS, REGION_STRIDE, STATUS_BITS, counters, register_map
 
 
 def config_layout(g: Geometry) -> data.StructLayout:
@@ -19,8 +19,8 @@ def status_layout() -> data.StructLayout:
     return data.StructLayout({name: 1 for name, _ in STATUS_BITS})
 
 
-def counters_layout() -> data.StructLayout:
-    return data.StructLayout({name: 32 for name, _ in COUNTERS})
+def counters_layout(g: Geometry) -> data.StructLayout:
+    return data.StructLayout({name: 32 for name, _ in counters(g)})
 
 
 def _lowest(candidates):
@@ -63,7 +63,10 @@ class ConfigBus(wiring.Component):
         Level: an error is latched.
     reports : In(error_report(geometry)).array(reporters)
     status : In(status_layout())
-    counters : In(counters_layout())
+    faults : In(fault_report(geometry)).array(banks)
+        Only with a protected Tracker. The first is latched like the first error; an uncorrectable one takes the place
+        of one that was corrected.
+    counters : In(counters_layout(geometry))
         Values of 32 bits, kept by the blocks that count.
     chosen_threshold, monitor_mean : In
         7 and 16 bits, from the intensity monitor.
@@ -74,6 +77,8 @@ class ConfigBus(wiring.Component):
             raise GeometryError(f"reporters={reporters!r} is impossible: at least 1 is needed")
         self._geometry = geometry
         self._map = register_map(geometry)
+        faults = {} if geometry.tracker.protection == "none" else {
+            "faults": In(fault_report(geometry)).array(geometry.tracker.banks)}
         super().__init__({
             "paddr": In(self._map.address_bits),
             "psel": In(1),
@@ -89,8 +94,9 @@ class ConfigBus(wiring.Component):
             "descriptors": Out(descriptor(geometry)).array(geometry.dma.regions),
             "error": Out(1),
             "reports": In(error_report(geometry)).array(reporters),
+            **faults,
             "status": In(status_layout()),
-            "counters": In(counters_layout()),
+            "counters": In(counters_layout(geometry)),
             "chosen_threshold": In(7),
             "monitor_mean": In(16),
         })
@@ -98,9 +104,13 @@ class ConfigBus(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         registers = self._map
-        latched = Signal(error_report(self._geometry))
         levels = self._config_registers(m)
         clear_error = Signal()
+        error = self._first(m, self.reports, clear_error)
+        fault = None
+        if self._geometry.tracker.protection != "none":
+            fault = self._first(m, self.faults, clear_error, lambda new, old: new.uncorrectable & ~old.uncorrectable)
+        live = self._read_only(error, fault)
         pulses = {"restart": self.restart, "clear_counters": self.clear_counters, "clear_error": clear_error}
 
         # Address decoding: bit 10 and up is zero for the fixed registers, whose word is paddr[2:10].
@@ -133,7 +143,7 @@ class ConfigBus(wiring.Component):
                                 with m.If(self.pwrite):
                                     m.d.sync += [levels[f.name].eq(self.pwdata[f.lsb:]) for f in register.fields]
                             else:
-                                m.d.sync += self.prdata.eq(self._word(register, self._read_only(latched)))
+                                m.d.sync += self.prdata.eq(self._word(register, live))
             with m.Elif(region_space):
                 m.d.sync += self.prdata.eq(self._region_word(m, region))
                 with m.Switch(self.paddr[2:stride_bits]):
@@ -149,13 +159,21 @@ class ConfigBus(wiring.Component):
                                     m.d.sync += [fields[f.name].eq(self.pwdata[f.lsb:])
                                                  for f in register.fields if f.width]
 
-        found, winner = _lowest([(report.valid, index) for index, report in enumerate(self.reports)])
-        m.d.comb += self.error.eq(latched.valid)
-        with m.If(clear_error):
-            m.d.sync += latched.eq(0)
-        with m.If(found & (~latched.valid | clear_error)):
-            m.d.sync += latched.eq(Array(report.as_value() for report in self.reports)[winner])
+        m.d.comb += self.error.eq(error.valid)
         return m
+
+    @staticmethod
+    def _first(m, reports, clear, outranks=lambda new, old: 0):
+        """The first report since the clearing, or a later one that outranks it."""
+        latched = Signal(reports[0].shape())
+        chosen = Signal(reports[0].shape())
+        found, winner = _lowest([(report.valid, index) for index, report in enumerate(reports)])
+        m.d.comb += chosen.eq(Array(report.as_value() for report in reports)[winner])
+        with m.If(clear):
+            m.d.sync += latched.eq(0)
+        with m.If(found & (~latched.valid | clear | outranks(chosen, latched))):
+            m.d.sync += latched.eq(chosen)
+        return latched
 
     def _config_registers(self, m):
         """Field name -> its level in `config`, after giving each its reset value."""
@@ -167,10 +185,14 @@ class ConfigBus(wiring.Component):
                     m.d.comb += self.config[f.name].eq(levels[f.name])
         return levels
 
-    def _read_only(self, latched):
+    def _read_only(self, latched, fault):
         """Field name -> value of every read-only field that is not a constant."""
         values = {name: self.status[name] for name, _ in STATUS_BITS}
-        values |= {f"count_{name}": self.counters[name] for name, _ in COUNTERS}
+        values |= {f"count_{name}": self.counters[name] for name, _ in counters(self._geometry)}
+        if fault is not None:
+            kind = Mux(fault.uncorrectable, FAULTS["uncorrectable"], FAULTS["corrected"])
+            values |= {"fault_set": fault.set, "fault_in_entry": fault.in_entry, "fault_way": fault.way,
+                       "fault_kind": Mux(fault.valid, kind, FAULTS["none"])}
         return values | {
             "error": latched.valid,
             "error_code": latched.code.as_value(),

@@ -5,6 +5,8 @@ Plain Python on purpose: the models and the testbenches read these sizes without
 
 from dataclasses import dataclass, field, fields
 
+from .check_bits import PROTECTIONS
+
 
 class GeometryError(ValueError):
     """A geometry that cannot be built. The message names the field, its value and what is allowed."""
@@ -42,6 +44,7 @@ class TrackerGeometry:
     wf_bits: int = 3  #: wavefront id, up to eight wavefronts per workgroup
     address_bits: int = 48  #: virtual address
     count_bits: int = 16  #: bytes counted towards the threshold
+    protection: str = "none"  #: of the memories: "parity" detects a flipped bit, "secded" corrects it and detects two
 
     def __post_init__(self) -> None:
         _require_integers(self)
@@ -54,6 +57,7 @@ class TrackerGeometry:
                  f"more than log2(sets)={self.set_bits}, at most 24")
         _require(32 <= self.address_bits <= 64, "address_bits", self.address_bits, "32 to 64")
         _require(8 <= self.count_bits <= 32, "count_bits", self.count_bits, "8 to 32")
+        _require(self.protection in PROTECTIONS, "protection", self.protection, f"one of {', '.join(PROTECTIONS)}")
 
     @property
     def set_bits(self) -> int:

@@ -61,6 +61,8 @@ class GpuTop(wiring.Component):
         Complete tiles of event regions.
     producer_active : In(1)
         The producer kernel runs.
+    irq : Out(1)
+        Level: an error is latched; CONTROL.clear_error ends it.
     apb : In(APB)
         Configuration and status (rtl/registers.py).
     """
@@ -82,6 +84,7 @@ class GpuTop(wiring.Component):
             "downstream_head": In(index),
             "events": Out(stream.Signature(trigger(geometry))),
             "producer_active": In(1),
+            "irq": Out(1),
             "apb": In(apb_signature(register_map(geometry).address_bits)),
         })
 
@@ -160,6 +163,8 @@ class GpuTop(wiring.Component):
             wiring.connect(m, network.banks[b], bank.updates)
             wiring.connect(m, bank.triggers, merge.triggers[b])
             self._reports.append(bank.error)
+            if g.tracker.protection != "none":
+                m.d.comb += self._bus.faults[b].eq(bank.fault)
             for region, entry in enumerate(self._bus.descriptors):
                 m.d.comb += [
                     bank.thresholds[region].eq(entry.threshold),
@@ -168,6 +173,10 @@ class GpuTop(wiring.Component):
         accepted = Signal(g.tracker.banks)  # known late in a cycle, counted in the next one
         m.d.sync += accepted.eq(Cat(port.valid & port.ready for port in network.banks))
         self._counts["updates"] = ones(accepted)
+        if g.tracker.protection != "none":
+            faults = self._bus.faults
+            self._counts["tracker_corrected"] = ones(fault.valid & ~fault.uncorrectable for fault in faults)
+            self._counts["tracker_uncorrectable"] = ones(fault.valid & fault.uncorrectable for fault in faults)
 
     def _router(self, m):
         """A complete tile frees its place in the window and goes to the DMA table or out as an event."""
@@ -319,6 +328,7 @@ class GpuTop(wiring.Component):
         ]
         apb = self.apb
         m.d.comb += [
+            self.irq.eq(bus.error),
             bus.paddr.eq(apb.paddr), bus.psel.eq(apb.psel), bus.penable.eq(apb.penable), bus.pwrite.eq(apb.pwrite),
             bus.pwdata.eq(apb.pwdata),
             apb.prdata.eq(bus.prdata), apb.pready.eq(bus.pready), apb.pslverr.eq(bus.pslverr),

@@ -5,7 +5,7 @@ Every function takes the geometry and returns an `amaranth.lib.data.StructLayout
 
 from amaranth.lib import data, enum
 
-from .geometry import Geometry
+from .geometry import Geometry, bits_for
 
 
 class Op(enum.Enum, shape=2):
@@ -143,8 +143,20 @@ class ErrorCode(enum.Enum, shape=4):
     DISPATCH_ORDER = 3  #: the dispatcher skipped or repeated a workgroup
     ADDRESS_OUT_OF_RANGE = 4  #: a DMA address outside the mapped region; the line was not sent
     COMPLETION_UNEXPECTED = 5  #: a tile completed for a workgroup that has none left
+    TRACKER_MEMORY = 6  #: flipped bits in the Tracker that cannot be corrected; the update may not have counted
 
 
 def error_report(g: Geometry) -> data.StructLayout:
     """One block's error output: `valid` is a pulse, the rest counts only with it."""
     return data.StructLayout({"valid": 1, "code": ErrorCode, "details": error(g)})
+
+
+def fault_report(g: Geometry) -> data.StructLayout:
+    """A Tracker memory's flipped bits: `valid` is a pulse, the rest counts only with it."""
+    return data.StructLayout({
+        "valid": 1,
+        "uncorrectable": 1,  # otherwise corrected
+        "in_entry": 1,  # 0: in a tag
+        "way": bits_for(g.tracker.ways),
+        "set": g.tracker.set_bits,
+    })

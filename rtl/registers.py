@@ -6,7 +6,8 @@ registers, `_LO` first.
 
 from dataclasses import dataclass
 
-from .geometry import Geometry
+from .check_bits import PROTECTIONS
+from .geometry import Geometry, bits_for
 
 IDENTITY = 0x54335454  #: "T3TT"
 VERSION = 0x0001_0000  #: major in the upper half, minor in the lower
@@ -19,7 +20,8 @@ POLICIES = {"round_robin": 0, "compute_first": 1, "mca": 2, "ring_aware": 3}
 REGION_KINDS = {"none": 0, "remote": 1, "dma": 2, "event": 3}
 OPERATIONS = {"store": 1, "update": 2}
 ERRORS = {"none": 0, "region_unconfigured": 1, "threshold_exceeded": 2, "dispatch_order": 3,
-          "address_out_of_range": 4, "completion_unexpected": 5}
+          "address_out_of_range": 4, "completion_unexpected": 5, "tracker_memory": 6}
+FAULTS = {"none": 0, "corrected": 1, "uncorrectable": 2}  #: TRACKER_FAULT.kind
 NO_THRESHOLD = 127  #: an occupancy that no DRAM queue reaches: communication is never held back
 
 #: Blocks that report themselves busy, and other levels, in the order of their STATUS bits.
@@ -46,6 +48,12 @@ COUNTERS = (
     ("coalesced", "tracked accesses that joined another one on their way to the Tracker"),
     ("set_full_stall", "cycles, summed over banks, in which an update waited for a free way"),
     ("ready_high_water", "largest number of ready commands that waited for an engine"),
+)
+
+#: Further ones, of a Tracker with protected memories.
+PROTECTION_COUNTERS = (
+    ("tracker_corrected", "tags of a row, or entries, that an update met with a flipped bit and that were corrected"),
+    ("tracker_uncorrectable", "the same, of bits that could only be detected"),
 )
 
 
@@ -131,6 +139,11 @@ class RegisterMap:
                 yield self.region_offset(region) + register.offset, register, region
 
 
+def counters(geometry: Geometry) -> tuple[tuple[str, str], ...]:
+    """(name, description) of every counter, in the order of their registers."""
+    return COUNTERS + (() if geometry.tracker.protection == "none" else PROTECTION_COUNTERS)
+
+
 def safe_window(geometry: Geometry) -> int:
     """Workgroups that may be open at once if each has as many wavefront tiles as there are ids, or as ways if those
     are fewer: a workgroup of more tiles than ways never fits.
@@ -153,7 +166,9 @@ def register_map(geometry: Geometry) -> RegisterMap:
             Field("set_bits", 0, 8, "log2 of the Tracker's sets", t.set_bits),
             Field("ways", 8, 8, "ways per set", t.ways),
             Field("bank_bits", 16, 8, "log2 of the Tracker's banks", t.bank_bits),
-            Field("channel_bits", 24, 8, "log2 of the memory channels", c.channel_bits))),
+            Field("channel_bits", 24, 6, "log2 of the memory channels", c.channel_bits),
+            Field("protection", 30, 2, "of the Tracker's memories: 0 none, 1 parity, 2 SECDED",
+                  PROTECTIONS.index(t.protection)))),
         Register("GEOMETRY1", 0x00C, "ro", (
             Field("regions", 0, 8, "region descriptors", d.regions),
             Field("engines", 8, 8, "DMA engines", d.engines),
@@ -202,8 +217,14 @@ def register_map(geometry: Geometry) -> RegisterMap:
                   "as many more", safe_window(geometry)),)),
         *_halves("ERROR_ADDRESS", 0x050, "ro", t.address_bits, "its address"),
         *(Register(f"COUNT_{name.upper()}", 0x080 + 4 * i, "ro", (Field(f"count_{name}", 0, 32, text),))
-          for i, (name, text) in enumerate(COUNTERS)),
+          for i, (name, text) in enumerate(counters(geometry))),
     ]
+    if t.protection != "none":
+        fixed.append(Register("TRACKER_FAULT", 0x058, "ro", (
+            Field("fault_set", 0, t.set_bits, "set of the Tracker's first flipped bit; cleared by clear_error"),
+            Field("fault_in_entry", 23, 1, "1: in the entry; 0: in its tag"),
+            Field("fault_way", 24, bits_for(t.ways), "its way, the lowest of several"),
+            Field("fault_kind", 30, 2, "0 none; 1 corrected; 2 uncorrectable, which replaces a corrected one"))))
     region = [
         Register("REGION_KIND", 0x00, "rw", (
             Field("kind", 0, 2, "0 none, 1 remote, 2 DMA, 3 event; written last, it makes the region live"),

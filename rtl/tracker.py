@@ -6,8 +6,11 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
 
+from .check_bits import check_bits
+from .corrected_row import CorrectedRow
 from .geometry import Geometry
-from .layouts import ErrorCode, Source, error_report, trigger, update
+from .layouts import ErrorCode, Source, error_report, fault_report, trigger, update
+from .memory_codec import MemoryCodec
 from .two_entry_queue import TwoEntryQueue
 
 
@@ -30,6 +33,11 @@ class TrackerBank(wiring.Component):
     untracked or with so small a threshold that it needs no way). DispatchWindow makes sure that this
     cannot happen. An update that reaches the threshold by itself never needs a way.
 
+    Protected memories (`TrackerGeometry.protection`) keep words with check bits, and add a stage in
+    front: the row is read while the update waits in a register, then searched by CorrectedRow. A tile
+    whose entry or tag cannot be corrected never fires: its updates are swallowed or open another entry.
+    Either is an error, and such a tag's way is lost until reset.
+
     After reset a sweep of `sets_per_bank` cycles clears the tags; no update is accepted meanwhile. The
     region table is read when an update is accepted and must be stable while tiles are open.
 
@@ -46,6 +54,9 @@ class TrackerBank(wiring.Component):
     error : Out(error_report)
         REGION_UNCONFIGURED: region not tracked or threshold 0; the update is swallowed.
         THRESHOLD_EXCEEDED: the entry is freed without a trigger.
+        TRACKER_MEMORY: bits have flipped and cannot be corrected; which, says `fault`.
+    fault : Out(fault_report)
+        Only with protected memories: flipped bits, when an update meets them.
     busy : Out(1)
         The sweep is running, or an update or trigger is inside.
     stalled_full : Out(1)
@@ -56,12 +67,14 @@ class TrackerBank(wiring.Component):
 
     def __init__(self, geometry: Geometry):
         tracker = geometry.tracker
+        self._protected = tracker.protection != "none"
         super().__init__({
             "updates": In(stream.Signature(update(geometry))),
             "triggers": Out(stream.Signature(trigger(geometry))),
             "thresholds": In(tracker.count_bits).array(geometry.dma.regions),
             "tracked": In(1).array(geometry.dma.regions),
             "error": Out(error_report(geometry)),
+            **({"fault": Out(fault_report(geometry))} if self._protected else {}),
             "busy": Out(1),
             "stalled_full": Out(1),
             "occupied": Out(bits_for(tracker.sets_per_bank * tracker.ways)),
@@ -73,10 +86,16 @@ class TrackerBank(wiring.Component):
             "count": tracker.count_bits,
             "region": geometry.dma.region_bits,
         })
-        #: One per way; row = set. `tags` is cleared by the sweep, an entry counts only with a valid tag.
         depth = max(2, tracker.sets_per_bank)  # a zero-bit address does not survive in Verilog
-        self.tags = [Memory(shape=self._tag_layout, depth=depth, init=[]) for _ in range(tracker.ways)]
-        self.entries = [Memory(shape=self._entry_layout, depth=depth, init=[]) for _ in range(tracker.ways)]
+
+        def memories(layout):
+            """One per way; row = set. With protection words of a MemoryCodec."""
+            word = layout.size + check_bits(tracker.protection, layout.size)
+            shape = word if self._protected else layout
+            return [Memory(shape=shape, depth=depth, init=[]) for _ in range(tracker.ways)]
+
+        #: `tags` is cleared by the sweep, an entry counts only with a valid tag.
+        self.tags, self.entries = memories(self._tag_layout), memories(self._entry_layout)
 
     def elaborate(self, platform):
         m = Module()
@@ -102,8 +121,27 @@ class TrackerBank(wiring.Component):
         accept = Signal()
         done = Signal()
 
-        # Stage 0: read the row, look up the region.
-        new = self.updates.payload
+        # Stage 0: read the row (with protection: one stage earlier), look up the region.
+        valid = Signal()
+        if self._protected:
+            fetch = Signal()  # a row is read
+            fetched = Signal()  # an update waits in `ahead` beside its row
+            new = ahead = Signal(self.updates.payload.shape(), reset_less=True)
+            m.d.comb += [
+                self.updates.ready.eq(~sweeping & (~fetched | accept)),
+                fetch.eq(self.updates.valid & self.updates.ready),
+                accept.eq(fetched & (~valid | done)),
+            ]
+            with m.If(fetch):
+                m.d.sync += [fetched.eq(1), ahead.eq(self.updates.payload)]
+            with m.Elif(accept):
+                m.d.sync += fetched.eq(0)
+        else:
+            new, fetch = self.updates.payload, accept
+            m.d.comb += [
+                self.updates.ready.eq(~sweeping & (~valid | done)),
+                accept.eq(self.updates.valid & self.updates.ready),
+            ]
         threshold = Signal(tracker.count_bits)
         tracked = Signal()
         with m.Switch(new.region):
@@ -111,16 +149,11 @@ class TrackerBank(wiring.Component):
                 with m.Case(i):
                     m.d.comb += [threshold.eq(self.thresholds[i]), tracked.eq(self.tracked[i])]
 
-        valid = Signal()
         refused = Signal()
         over = Signal()
         current = Signal(self.updates.payload.shape(), reset_less=True)
         room = Signal(tracker.count_bits)  # threshold - amount: a count above it exceeds the threshold
         suffices = Signal()  # reaches or exceeds the threshold by itself
-        m.d.comb += [
-            self.updates.ready.eq(~sweeping & (~valid | done)),
-            accept.eq(self.updates.valid & self.updates.ready),
-        ]
         with m.If(accept):
             m.d.sync += [
                 valid.eq(1),
@@ -133,7 +166,7 @@ class TrackerBank(wiring.Component):
         with m.Elif(done):
             m.d.sync += valid.eq(0)
         for port in tag_reads + entry_reads:
-            m.d.comb += [port.addr.eq(new.wg[tracker.bank_bits:tracker.set_bits]), port.en.eq(accept)]
+            m.d.comb += [port.addr.eq(self.updates.payload.wg[tracker.bank_bits:tracker.set_bits]), port.en.eq(fetch)]
 
         # Stage 1: find the entry in the row or in the last write, which the row may not contain yet. Whether that is of
         # the same set, and of the same tile, is compared in stage 0, with the update in stage 1 in case it writes now.
@@ -154,14 +187,21 @@ class TrackerBank(wiring.Component):
         free = Signal(tracker.ways)
         hit = Signal()
         full = Signal()
+        if self._protected:
+            m.submodules.row = row = CorrectedRow(tracker.protection, tracker.ways, self._tag_layout,
+                                                  self._entry_layout)
+            row_used, row_match = row.used, row.match
+        else:  # what the row says, which may be older than the last write
+            row_used = [port.data.valid for port in tag_reads]
+            row_match = [port.data.valid & (port.data.tag == tag) for port in tag_reads]
         m.d.comb += [
             index.eq(current.wg[tracker.bank_bits:tracker.set_bits]),
             tag.eq(Cat(current.wf, current.wg[tracker.set_bits:])),
             new_index.eq(new.wg[tracker.bank_bits:tracker.set_bits]),
             new_tag.eq(Cat(new.wf, new.wg[tracker.set_bits:])),
             recent.eq(Mux(same_set, last_way, 0)),
-            used.eq(Cat(Mux(recent[way], last_tag.valid, tag_reads[way].data.valid) for way in ways)),
-            in_row.eq(Cat(tag_reads[way].data.valid & (tag_reads[way].data.tag == tag) & ~recent[way] for way in ways)),
+            used.eq(Cat(Mux(recent[way], last_tag.valid, row_used[way]) for way in ways)),
+            in_row.eq(Cat(row_match[way] & ~recent[way] for way in ways)),
             match.eq(in_row | Mux(hit_recent, last_way, 0)),
             free.eq(~used & (used + 1)),  # lowest free way
             hit.eq(hit_recent | in_row.any()),
@@ -169,8 +209,20 @@ class TrackerBank(wiring.Component):
         ]
         stored = Signal(self._entry_layout)
         found = Const(0)
-        for way in ways:
-            found = found | Mux(in_row[way], entry_reads[way].data.as_value(), 0)
+        if self._protected:
+            for way in ways:
+                m.d.comb += [row.tags[way].eq(tag_reads[way].data), row.entries[way].eq(entry_reads[way].data)]
+            m.d.comb += [
+                row.tag.eq(new_tag), row.take.eq(accept), row.needed.eq(valid & in_row.any()),
+                row.last_way.eq(Mux(new_index == last_index, last_way, 0)),
+                row.last_tag.eq(last_tag), row.last_entry.eq(last_entry),
+            ]
+            m.d.sync += self.fault.set.eq(current.wg[:tracker.set_bits])
+            m.d.sync += [self.fault[name].eq(row.fault[name]) for name, _ in row.fault.shape()]
+            found = Mux(in_row.any(), row.entry.as_value(), 0)
+        else:
+            for way in ways:
+                found = found | Mux(in_row[way], entry_reads[way].data.as_value(), 0)
         m.d.comb += stored.eq(Mux(hit_recent, last_entry.as_value(), found))
 
         count = Signal(tracker.count_bits)
@@ -180,6 +232,14 @@ class TrackerBank(wiring.Component):
         exceeds = Signal()
         closes = Signal()
         waits = Signal()
+        able = valid & queue.input.ready & ~waits
+        dropped = refused  # not counted
+        wrong = done & (refused | exceeds)
+        inside = sweeping | valid | queue.output.valid
+        if self._protected:
+            able, dropped, inside = able & ~row.flawed, refused | row.lost, inside | fetched
+            hurt = row.fault.valid & row.fault.uncorrectable
+            wrong = (done & (refused | (exceeds & ~row.lost))) | hurt
         m.d.comb += [
             count.eq(stored.count),  # 0 without a hit
             region.eq(Mux(hit & (current.source != Source.LOCAL), stored.region, current.region)),
@@ -188,13 +248,13 @@ class TrackerBank(wiring.Component):
             complete.eq(~over & (count == room)),
             closes.eq(exceeds | complete),
             waits.eq(full & ~hit & ~suffices & ~refused),
-            done.eq(valid & queue.input.ready & ~waits),
-            queue.input.valid.eq(done & complete & ~refused),
+            done.eq(able),
+            queue.input.valid.eq(done & complete & ~dropped),
             queue.input.payload.address.eq(address),
             queue.input.payload.region.eq(region),
             queue.input.payload.wf.eq(current.wf),
             queue.input.payload.wg.eq(current.wg),
-            self.busy.eq(sweeping | valid | queue.output.valid),
+            self.busy.eq(inside),
         ]
 
         writes = Signal()
@@ -202,7 +262,7 @@ class TrackerBank(wiring.Component):
         next_tag = Signal(self._tag_layout)
         next_entry = Signal(self._entry_layout)
         m.d.comb += [
-            writes.eq(done & ~refused & (hit | ~suffices)),
+            writes.eq(done & ~dropped & (hit | ~suffices)),
             write.eq(Mux(writes, Mux(hit, match, free), 0)),
             next_tag.valid.eq(~closes),
             next_tag.tag.eq(tag),
@@ -224,21 +284,27 @@ class TrackerBank(wiring.Component):
         m.d.sync += [opened.eq(writes & ~hit), freed.eq(writes & hit & closes)]
         with m.If(opened | freed):
             m.d.sync += self.occupied.eq(Mux(freed, self.occupied - 1, self.occupied + 1))
+        tag_word, entry_word = next_tag.as_value(), next_entry.as_value()
+        if self._protected:
+            m.submodules.tag_codec = tag_codec = MemoryCodec(tracker.protection, len(tag_word))
+            m.submodules.entry_codec = entry_codec = MemoryCodec(tracker.protection, len(entry_word))
+            m.d.comb += [tag_codec.data.eq(tag_word), entry_codec.data.eq(entry_word)]
+            tag_word, entry_word = tag_codec.word, entry_codec.word
         for way in ways:
             m.d.comb += [
                 tag_writes[way].addr.eq(Mux(sweeping, sweep, index)),
-                tag_writes[way].data.eq(Mux(sweeping, 0, next_tag.as_value())),
+                tag_writes[way].data.eq(Mux(sweeping, 0, tag_word)),
                 tag_writes[way].en.eq(sweeping | write[way]),
                 entry_writes[way].addr.eq(index),
-                entry_writes[way].data.eq(next_entry),
+                entry_writes[way].data.eq(entry_word),
                 entry_writes[way].en.eq(write[way]),
             ]
 
         m.d.sync += [
             self.stalled_full.eq(valid & waits),
-            self.error.valid.eq(done & (refused | exceeds)),
+            self.error.valid.eq(wrong),
         ]
-        with m.If(done & (refused | exceeds)):
+        with m.If(wrong):
             m.d.sync += [
                 self.error.code.eq(Mux(refused, ErrorCode.REGION_UNCONFIGURED, ErrorCode.THRESHOLD_EXCEEDED)),
                 self.error.details.address.eq(current.address),
@@ -246,6 +312,9 @@ class TrackerBank(wiring.Component):
                 self.error.details.wf.eq(current.wf),
                 self.error.details.wg.eq(current.wg),
             ]
+            if self._protected:
+                with m.If(hurt):
+                    m.d.sync += self.error.code.eq(ErrorCode.TRACKER_MEMORY)
         with m.If(sweeping):
             m.d.sync += [sweep.eq(sweep + 1), sweeping.eq(sweep != tracker.sets_per_bank - 1)]
         return m

@@ -14,7 +14,7 @@ that names the field, its value and what is allowed. Sizes are in bytes.
 from typing import NamedTuple
 
 from rtl.geometry import Geometry
-from rtl.registers import ERRORS, IDENTITY, NO_THRESHOLD, OPERATIONS, POLICIES, REGION_KINDS, register_map
+from rtl.registers import ERRORS, FAULTS, IDENTITY, NO_THRESHOLD, OPERATIONS, POLICIES, REGION_KINDS, register_map
 
 
 class DriverError(ValueError):
@@ -222,7 +222,8 @@ class Driver:
         return {field.name: field.decode(word) for field in self.registers[name].fields}
 
     def first_error(self, read) -> dict | None:
-        """The latched error as {code, wg, wf, region, address}, or None; `read(offset)` reads a register."""
+        """The latched error as {code, wg, wf, region, address} and `tracker_fault`, or None; `read(offset)` reads a
+        register."""
         def fields(name):
             return self.decode(name, read(self.registers[name].offset))
 
@@ -233,7 +234,18 @@ class Driver:
         tile = fields("ERROR_TILE")
         address = fields("ERROR_ADDRESS_LO")["error_address_lo"] | fields("ERROR_ADDRESS_HI")["error_address_hi"] << 32
         return {"code": names.get(code, str(code)), "wg": fields("ERROR_WG")["error_wg"], "wf": tile["error_wf"],
-                "region": tile["error_region"], "address": address}
+                "region": tile["error_region"], "address": address, **self.tracker_fault(read)}
+
+    def tracker_fault(self, read) -> dict:
+        """Where the Tracker's first flipped bits were, or the first that could not be corrected, as {kind, set, way,
+        memory}; empty without any, or if the Tracker is not protected."""
+        if self.geometry.tracker.protection == "none":
+            return {}
+        found = self.decode("TRACKER_FAULT", read(self.registers["TRACKER_FAULT"].offset))
+        kind = next(name for name, code in FAULTS.items() if code == found["fault_kind"])
+        return {} if kind == "none" else {
+            "kind": kind, "set": found["fault_set"], "way": found["fault_way"],
+            "memory": "entry" if found["fault_in_entry"] else "tag"}
 
     def check_identity(self, read) -> None:
         """Refuses hardware that is not T3, or has another geometry; `read(offset)` reads a register."""

@@ -99,6 +99,7 @@ class FusedRun:
             progress(min(0.99, self.sim.gemm.finished.sum() / total))
             if state == lockstep.DONE:
                 break
+            self._raise_errors()
             if state == lockstep.STUCK:
                 raise SimulationError(f"nothing moved for {lockstep.IDLE_LIMIT} cycles: {self.diagnosis()}")
         self.check()
@@ -151,10 +152,8 @@ class FusedRun:
             if self._lost_packets(d):
                 raise SimulationError(f"device {space.device}: {self.sim.link.flight.count[d]} packets on the link"
                                       f"{self._lost_packets(d)}")
+        self._raise_errors()
         for d, space in enumerate(self.spaces):
-            error = self.driver.first_error(self.masters[d].read)
-            if error:
-                raise SimulationError(f"device {space.device}: the hardware reports {error}")
             busy = self._busy(d)
             if busy:  # a tile that fired got bytes twice, or bytes of another
                 raise SimulationError(f"device {space.device}: not idle at the end: {busy}")
@@ -172,6 +171,12 @@ class FusedRun:
             if counted["packets"] != self.sim.link.sent_packets[d] and not self.sim.mirrored:
                 raise SimulationError(f"device {space.device}: {counted['packets']} packets left, "
                                       f"{self.sim.link.sent_packets[d]} were sent")
+
+    def _raise_errors(self) -> None:
+        for space, backend, master in zip(self.spaces, self.backends, self.masters):
+            if backend.outputs[backend.ports.outputs["irq"].offset]:
+                raise SimulationError(f"device {space.device}: the hardware reports "
+                                      f"{self.driver.first_error(master.read)}")
 
     def diagnosis(self) -> str:
         """What waits where, in one line."""

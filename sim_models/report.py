@@ -156,6 +156,8 @@ def _hardware(result: RunResult) -> Table:
             "DRAM queue of the GEMM alone, mean": f"{details['producer_mean_occupancy']:.2f}",
             "threshold chosen": "none" if details["chosen_threshold"] == 127 else str(details["chosen_threshold"]),
         }
+        if "tracker_corrected" in counters:
+            values["Tracker words corrected"] = f"{counters['tracker_corrected']:,}"
         if result.baseline is not None:
             base = result.baseline.dram
             values["RS reads, sequential over it"] = f"{base['rs_read'] / max(1, one.dram['rs_read']):.3f}"

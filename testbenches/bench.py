@@ -104,7 +104,8 @@ class Bench:
         self.now = 0  #: cycles since the test began
         self.moved: int | None = None  #: cycle in which an item last moved through a stream
         self._signals = {port.name: Signal(port, getattr(dut, port.verilog)) for port in ports}
-        self._clock, self._low = getattr(dut, ports.clock), False
+        self._clock = getattr(dut, ports.clock) if ports.clock else None  # a combinational block has none
+        self._low = False
         self._agents: list[Agent] = []
         for name in ports.inputs:
             self[name].write(0)
@@ -146,6 +147,8 @@ class Bench:
         """Reset the design, whatever it is doing."""
         for agent in self._agents:
             agent.reset()
+        if self._clock is None:
+            return
         self.set(RESET, 1)
         for _ in range(cycles):
             await self.settle(drive=False)
@@ -157,7 +160,7 @@ class Bench:
         if drive:
             for agent in self._agents:
                 agent.drive()
-        self._low, self._clock.value = True, 0
+        self._drive_clock(0)
         await Timer(_HALF_PERIOD_PS, "ps")
 
     async def edge(self, sample: bool = True) -> None:
@@ -167,13 +170,18 @@ class Bench:
                 agent.sample()
         await self.finish_cycle()
 
+    def _drive_clock(self, level: int) -> None:
+        self._low = not level
+        if self._clock is not None:
+            self._clock.value = level
+
     async def finish_cycle(self) -> None:
         """The clock rises, unless it has."""
         if not self._low:
             return
         if self.samples:
             self.samples.before_edge()
-        self._low, self._clock.value = False, 1
+        self._drive_clock(1)
         await Timer(_HALF_PERIOD_PS, "ps")
         if self.samples:
             self.samples.behind_edge()

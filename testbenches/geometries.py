@@ -21,5 +21,11 @@ GEOMETRIES = {
         TrackerGeometry(sets=32, ways=5, banks=4, wg_bits=24, wf_bits=6, address_bits=64, count_bits=32),
         ChannelGeometry(channels=4, interleave_bytes=4096, queue_entries=127, guard_buckets=256),
         DmaGeometry(device_bits=10)),
+    #: as small, with a Tracker that corrects flipped bits
+    "protected": Geometry(
+        TrackerGeometry(sets=8, ways=4, banks=2, wg_bits=8, wf_bits=2, address_bits=32, count_bits=10,
+                        protection="secded"),
+        ChannelGeometry(channels=2, guard_buckets=8, queue_entries=12, dma_fifo=2, coalescer_timeout_cycles=4),
+        DmaGeometry(regions=8, engines=2, ready_commands=4, outstanding_lines=16)),
     "default": Geometry(),
 }

@@ -1,6 +1,6 @@
 """ConfigBus against its model: random transfers, legal or not, live values, the first error, resets."""
 
-from rtl.registers import COUNTERS, STATUS_BITS, register_map
+from rtl.registers import STATUS_BITS, counters, register_map
 from sim_models.reference.config_bus import ConfigBusModel, ErrorReport
 
 from .bench import Bench, rounds
@@ -47,7 +47,7 @@ async def random_transfers(bench: Bench) -> None:
     check_levels(bench, model)  # reset values
     for step in range(150):
         status = {name: rng.getrandbits(1) for name, _ in STATUS_BITS}
-        counts = {name: rng.getrandbits(32) for name, _ in COUNTERS}
+        counts = {name: rng.getrandbits(32) for name, _ in counters(bench.geometry)}
         live = {"chosen_threshold": rng.getrandbits(7), "monitor_mean": rng.getrandbits(16)}
         for name, value in (("status", status), ("counters", counts), *live.items()):
             bench.set(name, value)

@@ -5,6 +5,7 @@ from dataclasses import asdict
 
 from rich.console import Console
 
+from rtl.check_bits import check_bits
 from rtl.geometry import Geometry
 from sim_models.report import NOTHING, print_table
 
@@ -90,7 +91,12 @@ def storage(geometry: Geometry) -> Section:
                  f"{entries * paper / 8:,.0f}"))
     region = geometry.dma.region_bits
     rows.append(("region (ours)", str(region), f"{entries * region:,}", f"{entries * region / 8:,.0f}"))
-    total = paper + region
+    check = (check_bits(tracker.protection, 1 + tracker.tag_bits)
+             + check_bits(tracker.protection, tracker.address_bits + tracker.count_bits + region))
+    if check:
+        rows.append((f"check bits ({tracker.protection})", str(check), f"{entries * check:,}",
+                     f"{entries * check / 8:,.0f}"))
+    total = paper + region + check
     rows.append(("all", str(total), f"{entries * total:,}", f"{entries * total / 8:,.0f}"))
     return ("The Tracker's storage, all banks", ("field", "bits of an entry", "bits", "bytes"), rows)
 

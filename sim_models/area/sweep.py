@@ -17,7 +17,7 @@ from .synthesis import TARGET_GATE_DELAYS
 @dataclass(frozen=True)
 class Sweep:
     size: str
-    values: tuple[int, ...]
+    values: tuple[int | str, ...]
     blocks: dict[str, tuple[BlockArea, ...]]  #: one result per value
 
     def to_json(self) -> dict:
@@ -28,7 +28,7 @@ class Sweep:
                            for name, results in self.blocks.items()}}
 
 
-def sweep(blocks: Sequence[str], geometry: Geometry, size: str, values: Sequence[int], library: Library,
+def sweep(blocks: Sequence[str], geometry: Geometry, size: str, values: Sequence[int | str], library: Library,
           progress: Callable[[str, float], None] = lambda name, fraction: None) -> Sweep:
     """Raises GeometryError, before any work, if one of the values cannot be."""
     geometries = [changed(geometry, {size: value}) for value in values]

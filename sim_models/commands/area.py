@@ -50,6 +50,8 @@ def area(
             changed(sizes, {size: value})
     if plot is not None and not swept:
         raise BadInput("--plot needs --sweep")
+    if plot is not None and any(isinstance(value, str) for _, values in swept for value in values):
+        raise BadInput("--plot needs sizes that are numbers")
     if swept and (record or compare):
         raise BadInput("--sweep goes with --plot, --markdown and --json only")
     target = check_plot(plot) if plot is not None else None

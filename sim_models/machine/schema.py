@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
+from rtl.check_bits import PROTECTIONS
 from rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, GeometryError, TrackerGeometry, bits_for
 from sim_models.errors import BadInput
 from sim_models.machine.dram import Dram
@@ -92,6 +93,7 @@ class Tracker(Section):
     banks: Count
     wg_bits: Annotated[int, Field(ge=16, le=24)]  #: at least the 16 bits of the tag that ordinary reads carry there
     count_bits: Count
+    protection: Literal[PROTECTIONS]  #: of its memories
 
 
 class Channels(Section):
@@ -187,6 +189,7 @@ class Machine(Section):
             tracker=TrackerGeometry(
                 sets=self.tracker.sets, ways=self.tracker.ways, banks=self.tracker.banks,
                 wg_bits=self.tracker.wg_bits, count_bits=self.tracker.count_bits,
+                protection=self.tracker.protection,
                 wf_bits=bits_for(self.gpu.wavefronts_per_workgroup)),
             channel=ChannelGeometry(
                 channels=self.channels.count, interleave_bytes=self.channels.interleave_bytes,

@@ -7,7 +7,7 @@ the monitor's values are passed to `read` as they are in the cycle of the access
 from typing import NamedTuple
 
 from rtl.geometry import Geometry
-from rtl.registers import register_map
+from rtl.registers import FAULTS, register_map
 
 
 class ErrorReport(NamedTuple):
@@ -18,6 +18,15 @@ class ErrorReport(NamedTuple):
     region: int
     wf: int
     wg: int
+
+
+class FaultReport(NamedTuple):
+    """Flipped bits in the Tracker, as in `rtl.layouts.fault_report`."""
+
+    uncorrectable: int
+    in_entry: int
+    way: int
+    set: int
 
 
 class ConfigBusModel:
@@ -31,7 +40,7 @@ class ConfigBusModel:
     def reset(self) -> None:
         self.fields = {(region, f.name): f.reset for register, region in self._registers.values()
                        if register.access == "rw" for f in register.fields}
-        self.first_error = None
+        self.first_error = self.first_fault = None
 
     def value(self, name: str, region: int | None = None) -> int:
         """A stored field; the halves of a 64-bit quantity are `name_lo` and `name_hi`."""
@@ -52,7 +61,7 @@ class ConfigBusModel:
         if register.access == "w1":
             pulses = {f.name for f in register.fields if f.decode(value)}
             if "clear_error" in pulses:
-                self.first_error = None
+                self.first_error = self.first_fault = None
             return False, pulses
         for f in register.fields:
             self.fields[region, f.name] = f.decode(value)
@@ -67,6 +76,10 @@ class ConfigBusModel:
         known = {"error": self.first_error is not None, "error_code": error.code, "error_wf": error.wf,
                  "error_region": error.region, "error_wg": error.wg, "error_address_lo": error.address & 0xFFFFFFFF,
                  "error_address_hi": error.address >> 32, **(live or {})}
+        if self.first_fault:
+            fault = self.first_fault
+            known |= {"fault_set": fault.set, "fault_way": fault.way, "fault_in_entry": fault.in_entry,
+                      "fault_kind": FAULTS["uncorrectable" if fault.uncorrectable else "corrected"]}
         word = 0
         if register.access != "w1":
             for f in register.fields:
@@ -78,3 +91,9 @@ class ConfigBusModel:
         for report in reports:
             if report is not None and self.first_error is None:
                 self.first_error = report
+
+    def report_faults(self, reports: list) -> None:
+        """Flipped bits found in one cycle, one `FaultReport` or None per bank; the first of them counts."""
+        fault = next(filter(None, reports), None)
+        if fault and (not self.first_fault or fault.uncorrectable > self.first_fault.uncorrectable):
+            self.first_fault = fault

@@ -7,6 +7,7 @@ from . import (
     conservation,
     dma_table,
     forward_progress,
+    memory_codec,
     order_guard,
     streams,
     tracker,
@@ -17,6 +18,7 @@ from .solver import ENGINE
 
 PROPERTIES: list[Property] = [
     *tracker.properties(),
+    *memory_codec.properties(),
     *arbiter.properties(),
     *forward_progress.properties(),
     *order_guard.properties(),

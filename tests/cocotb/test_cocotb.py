@@ -32,6 +32,12 @@ def test_one_of_everything(block, seed, tmp_path):
     run_testbench(block, GEOMETRIES["least"], tmp_path, seed=seed)
 
 
+@pytest.mark.parametrize("block", ["tracker", "config_bus"])
+def test_protected(block, seed, tmp_path):
+    """A Tracker with check bits."""
+    run_testbench(block, GEOMETRIES["protected"], tmp_path, seed=seed)
+
+
 @pytest.mark.parametrize("block", ["tracker", "dispatch_window", "gpu_top"])
 def test_icarus(block, seed, tmp_path):
     if not shutil.which("iverilog"):

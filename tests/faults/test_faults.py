@@ -1,10 +1,14 @@
 """Faults around the hardware in a ring of real numbers: what is lost or doubled is told, with device, workgroup and
 wavefront; what is only late changes the time, never a bit."""
 
+import random
 import re
 
 import pytest
+from flippable import FlippableTop
 
+from rtl.check_bits import check_bits
+from sim_models.cosim.build import build_component
 from sim_models.data_mode import DataRun
 from sim_models.fused import Policy, SimulationError
 from sim_models.simulation import Options
@@ -151,3 +155,65 @@ def test_a_dma_engine_that_never_answers_is_missed(run):
     message = told(run)
     silent = [d for d in range(DEVICES) if incomplete(run, d)]
     assert silent and all(tile(message, d) in incomplete(run, d) for d in silent)
+
+
+# Bits that flip in the Tracker
+
+PROTECTED = machine("ring_tiny", tracker={"protection": "secded"})
+_SIZES = PROTECTED.geometry().tracker
+WORD_BITS = [bits + check_bits("secded", bits) for bits in (
+    1 + _SIZES.tag_bits, _SIZES.address_bits + _SIZES.count_bits + PROTECTED.geometry().dma.region_bits)]  #: tag, entry
+
+
+@pytest.fixture(scope="module")
+def library():
+    return build_component(lambda: FlippableTop(PROTECTED.geometry()), "gpu_top")
+
+
+@pytest.fixture
+def flippable(library):
+    made = DataRun(PROTECTED, gemm_workload("40x70x32", DEVICES), Policy("mca"), Options(seed=5), library=library)
+    yield made
+    made.close()
+
+
+def flip(run: DataRun, device: int, way: int, row: int, in_entry: int, bits: list[int]) -> None:
+    """In the cycle that comes."""
+    backend = run.backends[device]
+
+    def put(mask, row=0, way=0, in_entry=0):
+        for name, value in (("flip_mask", mask), ("flip_row", row), ("flip_way", way), ("flip_in_entry", in_entry)):
+            port = backend.ports.inputs[name]
+            for word in range(port.words):
+                backend.inputs[port.offset + word] = value >> 64 * word & (1 << 64) - 1
+    put(sum(1 << bit for bit in bits), row, way, in_entry)
+    run.advance(1)
+    put(0)
+
+
+def test_a_bit_of_every_word_of_every_tracker_flips_and_no_bit_of_the_result_does(flippable, seed):
+    rng, t = random.Random(seed), _SIZES
+    words = [(device, way, row, in_entry) for device in range(DEVICES) for way in range(t.ways)
+             for row in range(t.sets_per_bank) for in_entry in (0, 1)]
+    rng.shuffle(words)
+    for word in words:
+        flippable.advance(20)
+        flip(flippable, *word, [rng.randrange(WORD_BITS[word[3]])])
+    flippable.run()
+    corrected = [flippable.counters(d)["tracker_corrected"] for d in range(DEVICES)]
+    assert sum(corrected) > 10
+    found = flippable.driver.tracker_fault(flippable.masters[0].read)
+    assert found["kind"] == "corrected" and found["memory"] in ("tag", "entry")
+
+
+def test_two_bits_of_an_entry_that_flip_are_told_at_once_with_their_place(flippable, seed):
+    """Every entry that is open on one GPU is hit: one of them is the next to be updated."""
+    rng, t = random.Random(seed), _SIZES
+    until(flippable, lambda: flippable.sim.link.arrived[RECEIVER] > 20)
+    for way in range(t.ways):
+        for row in range(t.sets_per_bank):
+            flip(flippable, RECEIVER, way, row, 1, rng.sample(range(WORD_BITS[1]), 2))
+    message = told(flippable)
+    assert re.match(rf"device {RECEIVER}: the hardware reports {{'code': 'tracker_memory', 'wg': \d+, .*"
+                    r"'kind': 'uncorrectable', 'set': \d, 'way': [01], 'memory': 'entry'}$", message), message
+    assert flippable.now < 100_000, "it does not wait until nothing moves any more"

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 OURS = {"rtl", "sim_models", "testbenches", "tests"}
 
 #: The plain facts of the hardware that models may read: no Amaranth objects needed to use them.
-PLAIN_RTL = {"rtl.geometry", "rtl.registers", "rtl.address_map"}
+PLAIN_RTL = {"rtl.geometry", "rtl.registers", "rtl.address_map", "rtl.check_bits"}
 
 #: Files of rtl/ that hold no block.
 NO_BLOCK = {"rtl/geometry.py", "rtl/layouts.py", "rtl/registers.py", "rtl/blocks.py"}
@@ -25,6 +25,7 @@ CHECKED_THROUGH = {
     "arbiter/mca": "arbiter",
     "arbiter/arbiter": "arbiter",
     "fp_adder": "nmc_alu",
+    "corrected_row": "tracker",
     "pointer_queue": "memory_channel",
     "two_entry_queue": "coalescer",
 }

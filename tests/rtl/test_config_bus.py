@@ -10,15 +10,16 @@ from amaranth.sim import Simulator
 from rtl import layouts, registers
 from rtl.config_bus import ConfigBus
 from rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, GeometryError, TrackerGeometry
-from rtl.registers import COUNTERS, STATUS_BITS, register_map
-from sim_models.reference.config_bus import ConfigBusModel, ErrorReport
+from rtl.registers import STATUS_BITS, counters, register_map
+from sim_models.reference.config_bus import ConfigBusModel, ErrorReport, FaultReport
 
 GEOMETRIES = {
     "default": Geometry(),
     "smallest": Geometry(tracker=TrackerGeometry(sets=1, ways=1, banks=1, wg_bits=1, wf_bits=1, address_bits=32,
-                                                 count_bits=8),
+                                                 count_bits=8, protection="parity"),
                          channel=ChannelGeometry(channels=1), dma=DmaGeometry(regions=2, engines=1, egress_lanes=1)),
-    "widest": Geometry(tracker=TrackerGeometry(wg_bits=24, wf_bits=6, address_bits=64, count_bits=32),
+    "widest": Geometry(tracker=TrackerGeometry(wg_bits=24, wf_bits=6, address_bits=64, count_bits=32,
+                                               protection="secded"),
                        dma=DmaGeometry(regions=64, device_bits=10)),
 }
 
@@ -76,7 +77,7 @@ def test_random_transfers(name):
     async def testbench(ctx):
         for step in range(500):
             live = {field: rng.getrandbits(1) for field, _ in STATUS_BITS}
-            counts = {field: rng.getrandbits(32) for field, _ in COUNTERS}
+            counts = {field: rng.getrandbits(32) for field, _ in counters(geometry)}
             ctx.set(dut.status, live)
             ctx.set(dut.counters, counts)
             live |= {f"count_{field}": value for field, value in counts.items()}
@@ -192,6 +193,37 @@ def test_first_error_is_latched(reporters):
                 assert ctx.get(dut.error) == 0
 
     bench.run(testbench)
+
+
+@pytest.mark.parametrize("name", ["smallest", "widest"])
+def test_the_first_fault_of_the_tracker_is_latched_and_the_first_uncorrectable_one(name):
+    geometry = GEOMETRIES[name]
+    bench, model, rng = Bench(geometry), ConfigBusModel(geometry), random.Random(name)
+    dut, layout = bench.dut, layouts.fault_report(geometry)
+    offset, kinds = bench.map["TRACKER_FAULT"].offset, set()
+
+    async def testbench(ctx):
+        for _ in range(200):
+            drawn = [FaultReport(int(rng.random() < 0.2), **{
+                field: rng.getrandbits(layout[field].width) for field in ("in_entry", "way", "set")})
+                if rng.random() < 0.2 else None for _ in dut.faults]
+            model.report_faults(drawn)
+            for port, item in zip(dut.faults, drawn):
+                ctx.set(port, {"valid": 1, **item._asdict()} if item else {})
+            await ctx.tick()
+            for port in dut.faults:
+                ctx.set(port, {})
+            assert await bench.transfer(ctx, offset) == model.read(offset)
+            assert ctx.get(dut.error) == 0, "an error is what a block reports as one"
+            kinds.add((model.first_fault.uncorrectable + 1) if model.first_fault else 0)
+            if rng.random() < 0.2:
+                model.write(0x010, 0b0100)
+                await bench.transfer(ctx, 0x010, 0b0100)
+                assert await bench.transfer(ctx, offset) == (0, 0)
+
+    bench.run(testbench)
+    assert kinds == {0, *registers.FAULTS.values()}
+    assert "TRACKER_FAULT" not in [register.name for register in register_map(Geometry()).fixed]
 
 
 def layout_widths(layout):

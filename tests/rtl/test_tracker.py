@@ -5,10 +5,12 @@ import random
 import pytest
 from stream_bench import StreamBench, as_dict, send
 
+from rtl.check_bits import PROTECTIONS
 from rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, TrackerGeometry
 from rtl.layouts import ErrorCode
 from rtl.tracker import TrackerBank
 from sim_models.reference.coalescer import Update
+from sim_models.reference.memory_codec import MemoryCodecModel
 from sim_models.reference.tracker import TrackerModel
 
 GEOMETRIES = {
@@ -21,6 +23,8 @@ GEOMETRIES = {
                              dma=DmaGeometry(regions=2)),
     "wide_amount": Geometry(tracker=TrackerGeometry(sets=4, ways=8, banks=2, count_bits=32),
                             channel=ChannelGeometry(interleave_bytes=4096)),
+    "secded": Geometry(tracker=TrackerGeometry(sets=16, ways=3, banks=4, protection="secded")),
+    "parity": Geometry(tracker=TrackerGeometry(sets=1, ways=3, banks=1, wg_bits=4, wf_bits=2, protection="parity")),
 }
 
 
@@ -39,7 +43,10 @@ class Bank:
             self.thresholds[7] = limit
         self.model = TrackerModel(geometry.tracker, self.thresholds)
         self.errors = []
+        self.faults = []
         self.bench.process(self._watch)
+        if geometry.tracker.protection != "none":
+            self.bench.process(self._watch_faults)
 
     async def _watch(self, ctx):
         for region, threshold in enumerate(self.thresholds):
@@ -49,6 +56,20 @@ class Bank:
             _, _, error = await ctx.tick().sample(self.dut.error)
             if error.valid:
                 self.errors.append(as_dict(error))
+
+    async def _watch_faults(self, ctx):
+        while True:
+            _, _, fault = await ctx.tick().sample(self.dut.fault)
+            if fault.valid:
+                self.faults.append(as_dict(fault))
+
+    def words(self):
+        """Every word of the protected memories with its codec: (memory name, way, row, word, codec)."""
+        for name, layout in (("tags", self.dut._tag_layout), ("entries", self.dut._entry_layout)):
+            codec = MemoryCodecModel(self.geometry.tracker.protection, layout.size)
+            for way, memory in enumerate(getattr(self.dut, name)):
+                for row in range(self.geometry.tracker.sets_per_bank):
+                    yield name, way, row, memory.data[row], codec
 
     def update(self, rng, wg, wf, region, amount) -> Update:
         return Update(rng.getrandbits(self.geometry.tracker.address_bits), amount, rng.randrange(3), region, wf, wg)
@@ -116,8 +137,9 @@ def test_random_updates(name, idle_in, idle_out):
     assert bank.errors == errors
 
 
-def test_back_to_back_updates_of_one_entry_take_one_cycle_each():
-    bank = Bank(GEOMETRIES["paper"], seed=1)
+@pytest.mark.parametrize("protection", PROTECTIONS)
+def test_back_to_back_updates_of_one_entry_take_one_cycle_each(protection):
+    bank = Bank(Geometry(TrackerGeometry(protection=protection)), seed=1)
     rng = random.Random(1)
     updates = [bank.update(rng, wg=0, wf=3, region=10, amount=4) for _ in range(100)] * 2
     bank.bench.source(bank.dut.updates, [update._asdict() for update in updates])
@@ -125,7 +147,7 @@ def test_back_to_back_updates_of_one_entry_take_one_cycle_each():
     triggers, _ = bank.expect(updates)
     assert len(triggers) == 2
     sweep = bank.geometry.tracker.sets_per_bank
-    bank.bench.run(until=lambda: len(taken) == 2, cycles=sweep + 200 + 6)
+    bank.bench.run(until=lambda: len(taken) == 2, cycles=sweep + 200 + 7)
     assert taken == triggers and not bank.errors
 
 
@@ -146,7 +168,7 @@ def test_occupied_counts_valid_entries():
     bank.bench.run(cycles=3000)
 
 
-@pytest.mark.parametrize("name", ["one_way", "one_set"])
+@pytest.mark.parametrize("name", ["one_way", "one_set", "parity", "secded"])
 def test_an_update_without_a_free_way_waits_and_is_not_lost(name):
     bank = Bank(GEOMETRIES[name], seed=3)
     rng = random.Random(3)
@@ -161,7 +183,8 @@ def test_an_update_without_a_free_way_waits_and_is_not_lost(name):
     async def drive(ctx):
         await send(ctx, dut.updates, [update._asdict() for update in (*fill, whole, late)], rng)
         await ctx.tick().repeat(10)
-        assert ctx.get(dut.stalled_full) and ctx.get(dut.busy) and not ctx.get(dut.updates.ready)
+        assert ctx.get(dut.stalled_full) and ctx.get(dut.busy)
+        assert ctx.get(dut.updates.ready) == (tracker.protection != "none"), "room for one more behind it"
         assert ctx.get(dut.occupied) == tracker.ways
         assert taken == triggers  # a tile that is complete in one update needs no way
         await bank.bench.pulse_reset(ctx)
@@ -174,8 +197,9 @@ def test_an_update_without_a_free_way_waits_and_is_not_lost(name):
 
 
 @pytest.mark.parametrize("at", range(40, 52))
-def test_reset_in_flight_forgets_everything(at):
-    bank = Bank(GEOMETRIES["odd_ways"], seed=at)
+@pytest.mark.parametrize("name", ["odd_ways", "secded"])
+def test_reset_in_flight_forgets_everything(name, at):
+    bank = Bank(GEOMETRIES[name], seed=at)
     rng = random.Random(at)
     before = list(bank.traffic(rng, 40))
     after = list(bank.traffic(rng, 40))
@@ -195,3 +219,108 @@ def test_reset_in_flight_forgets_everything(at):
     bank.bench.process(drive, background=False)
     bank.bench.run(until=lambda: len(taken) >= len(triggers), cycles=1000, settle=10)
     assert taken == triggers and bank.errors == errors
+
+
+# Protected memories
+
+SECDED = GEOMETRIES["secded"]
+
+
+@pytest.mark.parametrize("idle_in, idle_out", [(0.0, 0.0), (0.3, 0.5)])
+def test_single_flips_anywhere_at_any_time_change_nothing(idle_in, idle_out, seed):
+    """One bit of any word, check bits too, flips at random cycles, as long as the word has no other flip."""
+    bank = Bank(SECDED, seed)
+    updates = list(bank.traffic(bank.bench.random, 400, exact=False))
+    bank.bench.source(bank.dut.updates, [update._asdict() for update in updates], idle_in)
+    taken = bank.bench.sink(bank.dut.triggers, idle_out)
+    triggers, errors = bank.expect(updates)
+    rng, words = random.Random(seed), list(bank.words())
+
+    async def flip(ctx):
+        while True:
+            await ctx.tick()
+            *_, word, codec = rng.choice(words)
+            value = ctx.get(word)
+            if codec.encode(value & ((1 << codec.data_bits) - 1)) == value:
+                ctx.set(word, value ^ 1 << rng.randrange(codec.word_bits))
+
+    bank.bench.process(flip)
+    bank.bench.run(until=lambda: len(taken) >= len(triggers), cycles=8000, settle=10)
+    assert taken == triggers and bank.errors == errors
+    assert {fault["in_entry"] for fault in bank.faults} == {0, 1}
+    assert not any(fault["uncorrectable"] for fault in bank.faults)
+
+
+@pytest.mark.parametrize("memory", ["tags", "entries"])
+@pytest.mark.parametrize("protection, flips", [("secded", 2), ("parity", 1)])
+def test_what_cannot_be_corrected_is_told_and_never_fires(protection, flips, memory, seed):
+    """Of two open tiles in one set one is hit. It does not fire, whatever comes; the other does."""
+    rng = random.Random(seed)
+    for _ in range(6):
+        bank = Bank(Geometry(TrackerGeometry(sets=8, ways=3, banks=2, protection=protection)), rng.random(), bank=1)
+        first, second = (bank.update(rng, wg=5, wf=wf, region=1, amount=20) for wf in (2, 6))
+        taken = bank.bench.sink(bank.dut.triggers)
+        triggers, _ = bank.expect([first, second, second])
+        stored = [word for word in bank.words() if word[0] == memory]
+
+        async def drive(ctx, bank=bank, first=first, second=second, stored=stored):
+            await send(ctx, bank.dut.updates, [first._asdict(), second._asdict()], rng)
+            await ctx.tick().repeat(5)
+            # Updates took the ways in order.
+            (_, way, row, word, codec), = [one for one in stored if one[1:3] == (0, 5 >> 1)]
+            for bit in rng.sample(range(codec.word_bits), flips):
+                ctx.set(word, ctx.get(word) ^ 1 << bit)
+            await send(ctx, bank.dut.updates, [first._asdict(), second._asdict()], rng)
+
+        bank.bench.process(drive, background=False)
+        bank.bench.run(cycles=200, settle=12)
+        assert taken == triggers
+        assert {"valid": 1, "uncorrectable": 1, "in_entry": int(memory == "entries"), "way": 0, "set": 5} in bank.faults
+        details = {name: getattr(first, name) for name in ("address", "region", "wf", "wg")}
+        assert bank.errors[0] == {"valid": 1, "code": ErrorCode.TRACKER_MEMORY.value, "details": details}
+        assert {error["code"] for error in bank.errors} == {ErrorCode.TRACKER_MEMORY.value}
+
+
+def test_a_row_whose_tags_are_lost_is_told_even_if_the_update_waits_for_good():
+    bank = Bank(Geometry(TrackerGeometry(sets=8, ways=1, banks=2, protection="parity")), seed=1)
+    rng = random.Random(1)
+    (_, _, _, word, _), = [one for one in bank.words() if one[0] == "tags" and one[2] == 0]
+
+    async def drive(ctx):
+        await ctx.tick().repeat(8)
+        ctx.set(word, 1)
+        await send(ctx, bank.dut.updates, [bank.update(rng, wg=0, wf=0, region=1, amount=1)._asdict()], rng)
+        await ctx.tick().repeat(20)
+        assert ctx.get(bank.dut.stalled_full) and ctx.get(bank.dut.occupied) == 0
+
+    bank.bench.process(drive, background=False)
+    bank.bench.run(cycles=100)
+    assert [error["code"] for error in bank.errors] == [ErrorCode.TRACKER_MEMORY.value]
+
+
+@pytest.mark.parametrize("protection, flip, cycles", [
+    ("none", False, 2), ("parity", False, 3), ("secded", False, 3), ("secded", True, 5)])
+def test_cycles_from_an_update_to_its_trigger(protection, flip, cycles):
+    """Protection adds a stage; an entry that has to be corrected takes two cycles more."""
+    bank = Bank(Geometry(TrackerGeometry(sets=8, ways=2, banks=2, protection=protection)), seed=1)
+    rng, dut, seen = random.Random(1), bank.dut, []
+
+    async def drive(ctx):
+        await send(ctx, dut.updates, [bank.update(rng, wg=0, wf=0, region=1, amount=39)._asdict()], rng)
+        # The last write is at hand without its memory, so another one follows.
+        await send(ctx, dut.updates, [bank.update(rng, wg=2, wf=0, region=1, amount=1)._asdict()], rng)
+        await ctx.tick().repeat(5)
+        if flip:
+            word = dut.entries[0].data[0]
+            ctx.set(word, ctx.get(word) ^ 1)
+        await send(ctx, dut.updates, [bank.update(rng, wg=0, wf=0, region=1, amount=1)._asdict()], rng)
+        passed = 1
+        while not ctx.get(dut.triggers.valid):
+            await ctx.tick()
+            passed += 1
+        seen.append(passed)
+
+    bank.bench.process(drive, background=False)
+    bank.bench.run(cycles=100)
+    assert seen == [cycles]
+    assert [fault["uncorrectable"] for fault in bank.faults] == [0] * flip

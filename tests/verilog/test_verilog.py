@@ -26,8 +26,8 @@ from testbenches.geometries import GEOMETRIES
 SMALL = GEOMETRIES["small"]
 
 
-@pytest.mark.parametrize("geometry", ["small", "least"])
-@pytest.mark.parametrize("block", block_names())
+@pytest.mark.parametrize("block, geometry", [
+    *((block, geometry) for block in block_names() for geometry in ("small", "least")), ("tracker", "protected")])
 def test_every_block_is_clean_in_all_tools(block, geometry, tmp_path):
     verdicts = write_verilog([block], GEOMETRIES[geometry], tmp_path, checked=True)
     assert set(verdicts[block]) == {"verilator", "yosys", "icarus"}
@@ -191,8 +191,9 @@ def test_a_missing_tool_is_one_line(function, tmp_path, monkeypatch, capsys):
 
 def test_sizes_by_name():
     assert {"sets", "channels", "engines"} <= set(SIZES)
-    geometry = changed(Geometry(), parse_sizes("ways=4, channels=8"))
+    geometry = changed(Geometry(), parse_sizes("ways=4, channels=8, protection=secded"))
     assert (geometry.tracker.ways, geometry.channel.channels, geometry.dma) == (4, 8, Geometry().dma)
+    assert geometry.tracker.protection == "secded"
     assert parse_sweep("ways=2,4,4,8") == ("ways", [2, 4, 8])
     with pytest.raises(GeometryError):
         changed(Geometry(), {"sets": 3})

@@ -1,0 +1,25 @@
+"""MemoryCodec against its model: words as they were written, with one bit flipped, with two, and anything."""
+
+from sim_models.reference.memory_codec import MemoryCodecModel
+
+from .bench import Bench, rounds
+
+
+@rounds(4, cover=("right", "corrected", "uncorrectable"))
+async def random_words(bench: Bench) -> None:
+    rng, tracker = bench.rng, bench.geometry.tracker
+    protection = "secded" if tracker.protection == "none" else tracker.protection
+    model = MemoryCodecModel(protection, tracker.tag_bits + 1)
+    for number in range(300):
+        data = rng.getrandbits(model.data_bits)
+        bench.set("data", data)
+        await bench.settle()
+        word = bench.get("word")
+        assert word == model.encode(data), f"{data:#x}"
+        for _ in range(number % 4):
+            word ^= 1 << rng.randrange(model.word_bits)
+        bench.set("stored", word)
+        await bench.settle()
+        found = tuple(bench.get(name) for name in ("found", "corrected", "uncorrectable"))
+        assert found == model.decode(word), f"stored {word:#x}"
+        bench.reach("corrected" if found[1] else "uncorrectable" if found[2] else "right")
