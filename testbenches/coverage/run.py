@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 from rich import box
 from rich.console import Console
@@ -43,12 +44,12 @@ def main(arguments: list[str] | None = None) -> int:
     counts = _RUNS / "counts"
     shutil.rmtree(counts, ignore_errors=True)
     counts.mkdir(parents=True)
-    os.environ[FOLDER] = str(counts)
     failed = False
     for block in dict.fromkeys(cross.block for cross in chosen):
         try:
-            run_testbench(block, SMALL, _RUNS / block, design=_with_inside(block), seed=options.seed,
-                          length=options.length)
+            with patch.dict(os.environ, {FOLDER: str(counts)}):  # for the testbench, and for no later one
+                run_testbench(block, SMALL, _RUNS / block, design=_with_inside(block), seed=options.seed,
+                              length=options.length)
         except Failure as failure:
             print(f"{block}: {failure}", file=sys.stderr)
             failed = True
