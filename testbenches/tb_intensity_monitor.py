@@ -48,13 +48,17 @@ async def random_phases(bench: Bench) -> None:
 
 
 @rounds(1)
-async def a_long_phase(bench: Bench) -> None:
-    """The sum needs most of its bits."""
-    model, channel = IntensityMonitorModel(bench.geometry), bench.geometry.channel
-    full = [channel.queue_entries] * channel.channels
-    await step(bench, model, full, restart=1)
-    for _ in range((1 << 20) // channel.queue_entries + 10):
-        await step(bench, model, full, producer_active=1)
-    while not bench.get("done"):
-        await step(bench, model, full, communication_seen=1)
-    assert bench.get("mean") == model.mean == 4 * channel.queue_entries
+async def long_phases(bench: Bench) -> None:
+    """Sums and remainders need most of their bits; a round number of samples is not none."""
+    rng, channel = bench.rng, bench.geometry.channel
+    for samples in (1 << 12, 1 << 17):
+        model = IntensityMonitorModel(bench.geometry)
+        full = [channel.queue_entries] * channel.channels
+        await step(bench, model, full, restart=1)
+        for _ in range(samples // 4):
+            occupancy = [rng.choice((channel.queue_entries, channel.queue_entries - 1)) for _ in full]
+            for _ in range(4):
+                await step(bench, model, occupancy, producer_active=1)
+        while not bench.get("done"):
+            await step(bench, model, full, communication_seen=1)
+        assert bench.get("mean") == model.mean

@@ -36,6 +36,11 @@ async def random_columns(bench: Bench) -> None:
     StreamMonitor(bench, "result", results.check)
     for _ in range(400):
         dtype = bench.rng.choice(list(AluDtype))
-        old, new = (sum(element(bench.rng, dtype) << at for at in range(0, bits, width(dtype))) for _ in range(2))
+        old = new = 0
+        for at in range(0, bits, width(dtype)):
+            one, other = element(bench.rng, dtype), element(bench.rng, dtype)
+            if bench.rng.random() < 0.1:  # nearly the opposite
+                other = one ^ 1 << width(dtype) - 1 ^ bench.rng.randrange(4)
+            old, new = old | one << at, new | other << at
         operands.send({"old": old, "new": new, "op": int(bench.rng.random() < 0.2), "dtype": int(dtype)})
     await bench.run(lambda: operands.idle and results.empty, 20_000)
