@@ -1,6 +1,5 @@
 """Runs testbenches: `python -m testbenches.run tracker --seed 7 --waves --sim icarus`; `make cocotb` calls this."""
 
-import argparse
 import random
 import shutil
 import sys
@@ -10,6 +9,7 @@ from pathlib import Path
 from sim_models.cosim.testbench import BLOCKS, run_testbench
 from sim_models.errors import Failure
 
+from .command_line import block_parser, chosen_blocks
 from .geometries import GEOMETRIES
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -26,8 +26,7 @@ def repeat_command(block: str, geometry: str, seed: int, simulator: str, length:
 
 def main(arguments: list[str] | None = None) -> int:
     """Exit code: 0 if all passed."""
-    parser = argparse.ArgumentParser(prog="python -m testbenches.run", description=__doc__.split(":")[0] + ".")
-    parser.add_argument("blocks", nargs="*", metavar="block", help=f"all without it; {', '.join(BLOCKS)}")
+    parser = block_parser("testbenches.run", __doc__, BLOCKS)
     parser.add_argument("--seed", type=int, help="of the random stimulus; drawn without it")
     parser.add_argument("--geometry", choices=GEOMETRIES, default="small")
     parser.add_argument("--sim", choices=("verilator", "icarus"), default="verilator")
@@ -35,13 +34,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--test", help="one test of the testbench")
     parser.add_argument("--waves", action="store_true", help="write dump.vcd (Icarus: .fst)")
     options = parser.parse_args(arguments)
-    unknown = [block for block in options.blocks if block not in BLOCKS]
-    if unknown or options.length < 1:
-        parser.error(f"there is no block {unknown[0]!r}; the blocks are {', '.join(BLOCKS)}" if unknown
-                     else "--length must be at least 1")
+    blocks = chosen_blocks(parser, options, BLOCKS)
+    if options.length < 1:
+        parser.error("--length must be at least 1")
     seed = random.SystemRandom().randrange(1 << 31) if options.seed is None else options.seed
     failed = 0
-    for block in options.blocks or BLOCKS:
+    for block in blocks:
         folder = _RUNS / f"{block}-{options.geometry}-{options.sim}"
         shutil.rmtree(folder, ignore_errors=True)
         start = time.monotonic()

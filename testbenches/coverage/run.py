@@ -1,6 +1,5 @@
 """Runs the testbenches and reports which coverage points they reached: `make coverage` calls this."""
 
-import argparse
 import json
 import os
 import re
@@ -19,6 +18,7 @@ from sim_models.cosim.ports import Port, PortMap
 from sim_models.cosim.testbench import block_verilog, run_testbench
 from sim_models.errors import Failure
 
+from ..command_line import block_parser, chosen_blocks
 from .cross import FOLDER, Cross, Point, merge
 from .points import CROSSES, GEOMETRY, INSIDE, SMALL
 
@@ -30,17 +30,14 @@ _RUNS = ROOT / "build" / "coverage"
 def main(arguments: list[str] | None = None) -> int:
     """Exit code: 0 if every point was reached."""
     blocks = list(dict.fromkeys(cross.block for cross in CROSSES))
-    parser = argparse.ArgumentParser(prog="python -m testbenches.coverage.run", description=__doc__.split(":")[0] + ".")
-    parser.add_argument("blocks", nargs="*", metavar="block", help=f"all without it; {', '.join(blocks)}")
+    parser = block_parser("testbenches.coverage.run", __doc__, blocks, REPORT)
     parser.add_argument("--seed", type=int, default=1, help="of the random stimulus (1)")
     parser.add_argument("--length", type=int, default=3, help="multiplies the rounds of random traffic (3)")
-    parser.add_argument("--json", type=Path, default=REPORT, metavar="FILE", help=f"default: {REPORT}")
     options = parser.parse_args(arguments)
-    unknown = [block for block in options.blocks if block not in blocks]
-    if unknown or options.length < 1:
-        parser.error(f"there are no points for {unknown[0]!r}; the blocks are {', '.join(blocks)}" if unknown
-                     else "--length must be at least 1")
-    chosen = [cross for cross in CROSSES if cross.block in (options.blocks or blocks)]
+    wanted = chosen_blocks(parser, options, blocks, "no point of")
+    if options.length < 1:
+        parser.error("--length must be at least 1")
+    chosen = [cross for cross in CROSSES if cross.block in wanted]
     counts = _RUNS / "counts"
     shutil.rmtree(counts, ignore_errors=True)
     counts.mkdir(parents=True)

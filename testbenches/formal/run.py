@@ -1,6 +1,5 @@
 """Runs the proofs: `python -m testbenches.formal.run tracker`; `make formal` calls this."""
 
-import argparse
 import json
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ from rich.table import Table
 
 from sim_models.errors import Failure
 
+from ..command_line import block_parser, chosen_blocks
 from .campaign import PROPERTIES, prove
 from .solver import ENGINE
 
@@ -20,15 +20,11 @@ REPORT = Path(__file__).resolve().parents[2] / "build" / "reports" / "formal.jso
 def main(arguments: list[str] | None = None) -> int:
     """Exit code: 0 if every property holds and every broken design was caught."""
     blocks = list(dict.fromkeys(item.block for item in PROPERTIES))
-    parser = argparse.ArgumentParser(prog="python -m testbenches.formal.run", description=__doc__.split(":")[0] + ".")
-    parser.add_argument("blocks", nargs="*", metavar="block", help=f"all without it; {', '.join(blocks)}")
+    parser = block_parser("testbenches.formal.run", __doc__, blocks, REPORT)
     parser.add_argument("--property", help="only properties with this in their name")
-    parser.add_argument("--json", type=Path, default=REPORT, metavar="FILE", help=f"default: {REPORT}")
     options = parser.parse_args(arguments)
-    unknown = [block for block in options.blocks if block not in blocks]
-    if unknown:
-        parser.error(f"there is no proof about {unknown[0]!r}; the blocks are {', '.join(blocks)}")
-    chosen = [item for item in PROPERTIES if item.block in (options.blocks or blocks)
+    wanted = chosen_blocks(parser, options, blocks, "no proof about")
+    chosen = [item for item in PROPERTIES if item.block in wanted
               and (options.property or "") in item.name]
     if not chosen:
         parser.error(f"no property has {options.property!r} in its name")

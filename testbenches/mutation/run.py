@@ -1,10 +1,8 @@
 """Runs the mutation campaign: `python -m testbenches.mutation.run tracker --count 100`; `make mutate` calls this."""
 
-import argparse
 import json
 import sys
 import time
-from pathlib import Path
 
 from rich import box
 from rich.console import Console
@@ -14,6 +12,7 @@ from rich.table import Table
 from rtl.blocks import BLOCKS
 from sim_models.errors import Failure
 
+from ..command_line import block_parser, chosen_blocks
 from .campaign import GEOMETRY, ROOT, Fate, fates, share
 
 REPORT = ROOT / "build" / "reports" / "mutation.json"
@@ -22,17 +21,14 @@ TARGET = 0.98
 
 def main(arguments: list[str] | None = None) -> int:
     """Exit code: 0 if in every block at least the target's share is caught, and each survivor is explained."""
-    parser = argparse.ArgumentParser(prog="python -m testbenches.mutation.run", description=__doc__.split(":")[0] + ".")
-    parser.add_argument("blocks", nargs="*", metavar="block", help=f"all without it; {', '.join(BLOCKS)}")
+    parser = block_parser("testbenches.mutation.run", __doc__, BLOCKS, REPORT)
     parser.add_argument("--count", type=int, default=60, help="mutants per block (60)")
     parser.add_argument("--seed", type=int, default=1, help="which places are changed (1)")
-    parser.add_argument("--json", type=Path, default=REPORT, metavar="FILE", help=f"default: {REPORT}")
     options = parser.parse_args(arguments)
-    unknown = [block for block in options.blocks if block not in BLOCKS]
-    if unknown or not 1 <= options.count < 1 << 16:
-        parser.error(f"there is no block {unknown[0]!r}; the blocks are {', '.join(BLOCKS)}" if unknown
-                     else "--count must be from 1 to 65535")
-    blocks, results, seconds = options.blocks or list(BLOCKS), {}, {}
+    blocks = chosen_blocks(parser, options, BLOCKS)
+    if not 1 <= options.count < 1 << 16:
+        parser.error("--count must be from 1 to 65535")
+    results, seconds = {}, {}
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     console = Console(stderr=True)
     start = time.monotonic()

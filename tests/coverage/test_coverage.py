@@ -68,7 +68,7 @@ def test_a_point_that_is_not_reached_fails_the_run_and_is_listed(monkeypatch, ca
 def test_an_unknown_block_is_refused(capsys):
     with pytest.raises(SystemExit):
         run.main(["trackr"])
-    assert "there are no points for 'trackr'" in capsys.readouterr().err
+    assert "there is no point of 'trackr'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("value", "name"), [
