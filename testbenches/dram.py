@@ -19,7 +19,7 @@ class Dram:
         self.queue: list[dict] = []  #: commands that wait
         self.pending: list[int] = []  #: buckets of tracked writes that are performed and not yet reported
         self.fill = 0  #: nothing leaves until the queue was full for so many cycles
-        self._leaves, self._retires = bench.pause(), bench.pause()
+        self._leaves, self.retires = bench.pause(), bench.pause()
         self._commands = StreamMonitor(bench, f"dram{index}", self._accept)
         self._pattern, self._commands.pause = self._commands.pause, self._full()
         self.retired: int | None = None  #: bucket reported in this cycle
@@ -43,7 +43,7 @@ class Dram:
         rng = self._bench.rng
         self._occupancy.write(len(self.queue))
         self.retired = None
-        if self.pending and not next(self._retires):
+        if self.pending and not next(self.retires):
             self.retired = self.pending.pop(rng.randrange(len(self.pending)))
         self._retirement.write({"valid": self.retired is not None, "bucket": self.retired or 0})
         if self.fill and len(self.queue) >= self._entries:

@@ -9,12 +9,15 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from rtl.registers import COUNTERS, POLICIES, register_map
+from rtl.registers import COUNTERS, NO_THRESHOLD, POLICIES, REGION_KINDS, register_map
 from sim_models.driver import Driver
+from sim_models.reference.address_generator import LineError, expand
 from sim_models.reference.egress import Packet, translate
 from sim_models.reference.line_router import channel_of_line
 from sim_models.reference.memory_channel import is_tracked
 
+from . import pauses
+from .bare_gpu import BareGpu
 from .bench import Bench, rounds
 from .dram import Dram
 from .drivers import ApbDriver, StreamDriver
@@ -243,7 +246,7 @@ class Gpu:
 
     async def first_error(self) -> dict | None:
         words = {register.offset: await self.bus.read(register.offset) for register in self.registers.fixed
-                 if register.name.startswith("ERROR")}
+                 if register.name.startswith(("ERROR", "TRACKER_FAULT"))}
         return self.driver.first_error(words.__getitem__)
 
 
@@ -333,3 +336,260 @@ async def the_hardware_says_what_it_is(bench: Bench) -> None:
     offsets = {offset for offset, _, _ in gpu.registers.all_registers()}
     for offset in set(range(0, 1 << gpu.registers.address_bits, 256)) - offsets:
         assert await gpu.bus.transfer(offset) == (1, 0), f"register {offset:#05x} does not exist"
+
+
+def random_descriptor(gpu: BareGpu, kind: str) -> dict:
+    """Every field of any value; a block has up to about a hundred lines in its region, and any number outside."""
+    rng, t, d = gpu.bench.rng, gpu.geometry.tracker, gpu.geometry.dma
+    columns = rng.getrandbits(rng.randint(1, 10)) or 1
+    tiles = 1 << rng.randint(0, min(t.wf_bits, columns.bit_length() - 1))
+    base = rng.getrandbits(t.address_bits) >> 1
+    return gpu.descriptor(
+        kind=REGION_KINDS[kind], op=rng.choice((STORE, UPDATE)), device=rng.getrandbits(d.device_bits),
+        destination_region=rng.getrandbits(d.region_bits), tiles_per_block=tiles, columns=columns // tiles * tiles,
+        threshold=rng.randrange(1, 1 << min(10, t.count_bits)), wg_offset=rng.getrandbits(t.wg_bits),
+        address_offset=rng.getrandbits(t.address_bits), base=base, limit=base + rng.randrange(64, 1 << 12),
+        row_bytes=min((1 << 13) - 1, rng.randrange(1, 1 << 14) // columns + 1),
+        pitch_bytes=rng.getrandbits(rng.randint(1, 32)))
+
+
+@rounds(8)
+async def every_region_goes_its_way(bench: Bench) -> None:
+    """A block of each region, all descriptors random. Workgroups are dispatched in every second round only."""
+    gpu, rng, t = BareGpu(bench), bench.rng, bench.geometry.tracker
+    kinds = rng.choices(("dma", "dma", "event", "remote"), k=bench.geometry.dma.regions)
+    regions = {region: random_descriptor(gpu, kind) for region, kind in zip(range(bench.geometry.dma.regions), kinds)}
+    for region in rng.sample(list(regions), len(regions)):
+        await gpu.map(region, regions[region])
+    commands, packets, events, first, blocks = Counter(), Counter(), [], 0, 0
+    for region, descriptor in regions.items():
+        if not region and descriptor["kind"] != REGION_KINDS["remote"]:
+            continue  # nothing of it is tracked
+        tiles = descriptor["tiles_per_block"] if descriptor["kind"] == REGION_KINDS["dma"] else 1
+        skipped = rng.randrange(min(64, 1 << t.wg_bits) // len(regions))
+        wg = first + skipped if bench.number % 2 else rng.getrandbits(t.wg_bits)
+        wf = rng.randrange(1 << t.wf_bits) // tiles * tiles
+        address = descriptor["base"] + rng.choice((0, rng.randrange(64)))
+        expected: list = []
+        if descriptor["kind"] == REGION_KINDS["remote"]:
+            expected = [gpu.request(rng.getrandbits(t.address_bits), region, rng.getrandbits(t.wg_bits),
+                                    rng.getrandbits(t.wf_bits), bytes=rng.randint(1, 64)) for _ in range(8)]
+            for line in expected:
+                rng.choice(gpu.outbound).send(line)
+            if region:
+                update = gpu.request(address, region, wg, wf, source=REMOTE)
+                commands[*update.values(), 1] += 1
+                gpu.send([update])
+        else:
+            if bench.number % 2:
+                gpu.dispatch.send(*({"wg": skip, "tiles": 0} for skip in range(first, wg)), {"wg": wg, "tiles": tiles})
+                first = wg + 1
+                await gpu.quiet()
+            addresses = []
+            for tile in rng.sample(range(tiles), tiles):
+                left, updates = descriptor["threshold"], []
+                while left:
+                    updates.append(gpu.request(
+                        min((1 << t.address_bits) - 1, address + rng.randrange(1 << rng.randint(1, 12))), region, wg,
+                        wf + tile, bytes=rng.randint(1, min(left, 64)), source=rng.choice((LOCAL, REMOTE, DMA))))
+                    left -= updates[-1]["bytes"]
+                addresses.append(min(update["address"] for update in updates))
+                commands.update((*update.values(), int(update["source"] != LOCAL)) for update in updates)
+                gpu.send(updates)
+                await gpu.quiet()
+            trigger = {"address": min(addresses), "region": region, "wf": wf, "wg": wg}
+            if descriptor["kind"] == REGION_KINDS["event"]:
+                events.append(trigger)
+            else:
+                blocks += 1
+                expected = [line if isinstance(line, LineError) else line._asdict()
+                            for line in expand(trigger, descriptor, bench.geometry)]
+        await gpu.quiet()
+        while "engines_busy" in await gpu.status():  # lines outside the region leave no trace
+            await gpu.quiet()
+        lines = [line for line in expected if isinstance(line, dict)]
+        errors = [item._asdict() | {"code": "address_out_of_range"} for item in expected if isinstance(item, LineError)]
+        commands.update((*line.values(), 1) for line in lines if line["op"] == READ)
+        packets.update(tuple(translate(line, descriptor, bench.geometry)) for line in lines)
+        if region and descriptor["kind"] == REGION_KINDS["remote"]:
+            errors = [{"code": "region_unconfigured", "address": address, "region": region, "wf": wf, "wg": wg}]
+        elif region and not bench.number % 2:
+            errors = [{"code": "completion_unexpected", "wg": wg, "wf": 0, "region": 0, "address": 0}]
+        assert await gpu.first_error() == (errors[0] if errors else None)
+        assert Counter((*command["request"].values(), command["communication"]) for command in gpu.commands) == commands
+        assert Counter(tuple(packet.values()) for packet in gpu.packets) == packets
+        assert gpu.events.items == events
+    assert await gpu.read("COUNT_COMMANDS") == blocks and await gpu.read("COUNT_LINES") == len(gpu.reads)
+    assert await gpu.read("COUNT_PACKETS") == len(gpu.packets) and await gpu.status() == {"drain"}
+
+
+def repeated_line(gpu: BareGpu) -> dict:
+    """A region of tiles of one update of a line each, that DMA reads sixteen times."""
+    return gpu.descriptor(kind=REGION_KINDS["dma"], op=UPDATE, tiles_per_block=1, threshold=64, row_bytes=64,
+                          columns=16)
+
+
+@rounds(2)
+async def a_gpu_that_stands_still(bench: Bench) -> None:
+    """Who waits says so, and cycles of waiting are counted one by one."""
+    gpu, geometry = BareGpu(bench), bench.geometry
+    await gpu.map(1, repeated_line(gpu))
+    channels, engines = geometry.channel.channels, geometry.dma.engines
+    for dram in gpu.drams:
+        dram.retires = pauses.always()
+    taken = 3 * engines  # one is worked on, two wait in the engine
+    blocks = taken + geometry.dma.ready_commands
+    for wg in range(blocks):  # of one after the other, so that the engines have taken what they can
+        gpu.dispatch.send({"wg": wg, "tiles": 1})
+        gpu.send([gpu.request(gpu.address_in(wg % channels), 1, wg)])
+        await bench.cycle(60)
+    assert await gpu.rate("COUNT_GUARD_STALL") == min(channels, engines) and not gpu.reads
+    assert await gpu.read("COUNT_READY_HIGH_WATER") == geometry.dma.ready_commands
+    assert await gpu.status() == {"dma_table_busy", "engines_busy", "channels_busy", "drain"}
+    assert (await gpu.read("COUNT_TRIGGERS"), await gpu.read("COUNT_COMMANDS")) == (blocks, taken)
+    for lane in gpu.lanes:
+        lane.pause = pauses.always()
+    for dram in gpu.drams:
+        dram.retires = pauses.never()
+    await bench.cycle(300)
+    assert await gpu.status() >= {"dma_table_busy", "engines_busy", "egress_busy"} and not gpu.packets
+    most = geometry.dma.outstanding_lines
+    assert max(1, most - 2 * engines + 1) <= len(gpu.reads) <= most
+    for lane in gpu.lanes:
+        lane.pause = pauses.never()
+    await bench.until(lambda: len(gpu.packets) >= 16 * blocks, 10_000)
+    await gpu.quiet()
+    assert len(gpu.packets) == await gpu.read("COUNT_LINES") == 16 * blocks and await gpu.status() == {"drain"}
+    assert await gpu.rate("COUNT_GUARD_STALL") == 0
+
+
+@rounds(2)
+async def full_sets(bench: Bench) -> None:
+    """In each bank one tile more than a set has ways."""
+    gpu, t = BareGpu(bench), bench.geometry.tracker
+    await gpu.map(2, gpu.descriptor(kind=REGION_KINDS["event"], threshold=128))
+    for bank in range(t.banks):
+        assert await gpu.rate("COUNT_SET_FULL_STALL") == bank
+        gpu.send([gpu.request(64 * number, 2, bank + t.sets * number, wf=0) for number in range(t.ways)])
+        await gpu.quiet()
+        gpu.send([gpu.request(0, 2, bank + t.sets * t.ways)])
+        await gpu.quiet()
+    assert await gpu.rate("COUNT_SET_FULL_STALL") == t.banks
+    assert {"tracker_busy", "tracker_occupied"} <= await gpu.status()
+    assert await gpu.read("COUNT_UPDATES") == t.banks * (t.ways + 1)
+
+
+@rounds(2)
+async def a_region_that_goes_while_its_tiles_wait(bench: Bench) -> None:
+    """Nobody takes events: two wait, and the third meets a region that is no longer there."""
+    gpu, t = BareGpu(bench), bench.geometry.tracker
+    region = bench.rng.randrange(1, bench.geometry.dma.regions)
+    await gpu.map(region, gpu.descriptor(kind=REGION_KINDS["event"], threshold=64))
+    gpu.events.pause = pauses.always()
+    tiles = [gpu.request(bench.rng.getrandbits(t.address_bits), region, wg, bench.rng.getrandbits(t.wf_bits))
+             for wg in bench.rng.sample(range(1 << t.wg_bits), 3)]
+    for tile in tiles:
+        gpu.send([tile])
+        await gpu.quiet()
+    await gpu.first_error()  # nothing was dispatched
+    await gpu.bus.write_all(gpu.driver.unmap(region))
+    await bench.cycle(10)
+    gone = {name: tiles[2][name] for name in ("address", "region", "wf", "wg")}
+    assert await gpu.first_error() == gone | {"code": "region_unconfigured"}
+    gpu.events.pause = pauses.never()
+    await gpu.quiet()
+    assert gpu.events.items == [{name: tile[name] for name in gone} for tile in tiles[:2]]
+
+
+def set_occupancy(bench: Bench, entries: list[int]) -> None:
+    for name, value in zip(bench.elements("occupancy"), entries):
+        bench.set(name, value)
+
+
+@rounds(16)
+async def the_monitor_decides_over_communication(bench: Bench) -> None:
+    """Its mean is that of all channels, and its threshold, or the register's, holds exactly the arbiters back."""
+    rng, channel, gpu = bench.rng, bench.geometry.channel, BareGpu(bench, drams=False)
+    entries = [rng.randrange(min(40, channel.queue_entries) + 1) for _ in range(channel.channels)]
+    mean = 4 * sum(entries) / channel.channels
+    below = bench.number % 4  # breakpoints that are not above the mean
+    marks = [max(0, round(mean) + (-1 if index < below else 1) * (1 << rng.randint(1, 6))) for index in range(3)]
+    auto = bench.number // 4 % 2
+    register = rng.randrange(1, channel.queue_entries + 1)
+    await gpu.write("MONITOR", **{f"breakpoint{index}": mark for index, mark in enumerate(marks)})
+    await gpu.write("THRESHOLD", threshold=register)
+    await gpu.write("POLICY", policy=POLICIES["mca"], auto_threshold=auto)
+    bench.set("producer_active", 1)
+    set_occupancy(bench, entries)
+    await gpu.bus.write_all(gpu.driver.restart())
+    await bench.cycle(64 * channel.channels)
+    assert await gpu.status() == set() and await gpu.read("CHOSEN_THRESHOLD") == NO_THRESHOLD
+    asking = rng.randrange(channel.channels)
+    set_occupancy(bench, [channel.queue_entries] * channel.channels)
+    gpu.send([gpu.request(gpu.address_in(asking), 0, 0, op=STORE, source=REMOTE)])
+    await bench.cycle(100)
+    assert "monitor_done" in await gpu.status()
+    found, chosen = await gpu.read("MONITOR_MEAN"), await gpu.read("CHOSEN_THRESHOLD")
+    assert abs(found - mean) < 2
+    assert chosen == (NO_THRESHOLD, 30, 10, 5)[below]
+    threshold = chosen if auto else register
+    if threshold <= channel.queue_entries:
+        set_occupancy(bench, [threshold] * channel.channels)
+        await bench.cycle(40)
+        gone = len(gpu.commands)
+        gpu.send([gpu.request(gpu.address_in(c), 0, 0, op=STORE, source=REMOTE) for c in range(channel.channels)])
+        await bench.cycle(40)
+        assert len(gpu.commands) == gone, "at the threshold"
+        set_occupancy(bench, [threshold - 1] * channel.channels)
+    await bench.cycle(60)
+    assert gpu.commands and await gpu.status() == {"monitor_done"}
+
+
+@rounds(4)
+async def a_late_ring_goes_first(bench: Bench) -> None:
+    """With threshold 0 ring-aware arbitration holds DMA reads back while commands wait, until more workgroups than a
+    stage has have started."""
+    gpu, rng, geometry = BareGpu(bench), bench.rng, bench.geometry
+    region = rng.randrange(1, geometry.dma.regions)
+    tiles = 3 * geometry.dma.engines + 1  # one command more than engines take
+    stage = rng.randint(1, min(60, (1 << geometry.tracker.wg_bits) - tiles - 1))
+    await gpu.map(region, repeated_line(gpu))
+    await gpu.bus.write_all(gpu.driver.policy("ring_aware", 0, starvation_limit=(1 << 16) - 1))
+    await gpu.bus.write_all(gpu.driver.stage(stage))
+    bench.set("producer_active", 1)
+    for wg in range(tiles):
+        gpu.dispatch.send({"wg": wg, "tiles": 1})
+        gpu.send([gpu.request(gpu.address_in(wg % geometry.channel.channels), region, wg)])
+        await bench.cycle(60)
+    following = tiles
+    for started, late in ((stage, False), (1, True)):
+        gpu.dispatch.send(*({"wg": wg, "tiles": 0} for wg in range(following, following + started)))
+        following += started
+        await bench.until(lambda: gpu.dispatch.idle, 2_000)
+        await bench.cycle(40)
+        assert bool(gpu.reads) == late
+    assert bench.get("head") == following
+    bench.set("producer_active", 0)
+    await bench.until(lambda: len(gpu.packets) >= 16 * tiles, 10_000)
+    await gpu.quiet()
+    assert len(gpu.reads) == len(gpu.packets) == 16 * tiles and await gpu.first_error() is None
+
+
+@rounds(1)
+async def the_neighbours_window_counts(bench: Bench) -> None:
+    """Every bit of its head is looked at."""
+    gpu, t = BareGpu(bench), bench.geometry.tracker
+    window = min(t.window_slots, 1 << t.wg_bits)
+    shift = bench.rng.randrange(window)
+    await gpu.write("WINDOW", window=window)
+    await gpu.write("SHIFT", shift=shift)
+    await gpu.write("WINDOW_CONTROL", enable_downstream=1)
+    last = min(1 << t.wg_bits, 600)
+    gpu.dispatch.send(*({"wg": wg, "tiles": 0} for wg in range(last)))
+    there = 0
+    while not gpu.dispatch.idle:
+        bench.set("downstream_head", there)
+        await bench.cycle(4 * window + 20)
+        assert bench.get("head") == min(last, there + window - shift)
+        assert ("dispatch_blocked" in await gpu.status()) != gpu.dispatch.idle
+        there += bench.rng.randint(1, 2 * (window - shift))

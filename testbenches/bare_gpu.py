@@ -1,0 +1,120 @@
+"""GpuTop without a kernel: a test sends what goes in, and what comes out is kept."""
+
+from collections.abc import Iterable
+
+from rtl.registers import register_map
+from sim_models.driver import Driver, Write
+from sim_models.reference.line_router import channel_of_line
+
+from . import pauses
+from .bench import Bench
+from .dram import Dram
+from .drivers import ApbDriver, StreamDriver
+from .monitors import StreamMonitor
+
+READ, STORE, UPDATE = range(3)
+LOCAL, REMOTE, DMA = range(3)
+
+
+class BareGpu:
+    """With a DRAM per channel, or DRAMs that take everything and whose occupancy the test sets, and with a link that
+    what DMA has read leaves for, on any lane."""
+
+    def __init__(self, bench: Bench, drams: bool = True) -> None:
+        self.bench, self.geometry, self.bus = bench, bench.geometry, ApbDriver(bench, "apb.")
+        self.driver, self.registers = Driver(bench.geometry), register_map(bench.geometry)
+        channels = range(bench.geometry.channel.channels)
+        self.compute = [StreamDriver(bench, f"compute[{c}]") for c in channels]
+        self.inbound = [StreamDriver(bench, f"inbound[{c}]") for c in channels]
+        self.outbound = [StreamDriver(bench, name) for name in bench.elements("outbound")]
+        self.dispatch = StreamDriver(bench, "dispatch")
+        self.commands: list[dict] = []  #: of all DRAMs
+        self.drams = [Dram(bench, f"[{c}]", self.commands.append, self._performed) for c in channels if drams]
+        for name in () if drams else bench.elements("dram"):
+            StreamMonitor(bench, name, self.commands.append)
+        self.lanes = [StreamMonitor(bench, name) for name in bench.elements("packets")]
+        self.events = StreamMonitor(bench, "events")
+        for stream in (*self.compute, *self.inbound, *self.outbound, self.dispatch, *self.lanes, self.events):
+            stream.pause = pauses.share(bench.rng, 0.2)
+
+    def _performed(self, command: dict) -> None:
+        request = command["request"]
+        if (request["op"], request["source"]) == (READ, DMA):
+            self.bench.rng.choice(self.outbound).send(request)
+
+    @property
+    def packets(self) -> list[dict]:
+        return [packet for lane in self.lanes for packet in lane.items]
+
+    @property
+    def reads(self) -> list[dict]:
+        """DMA's."""
+        requests = [command["request"] for command in self.commands]
+        return [request for request in requests if (request["op"], request["source"]) == (READ, DMA)]
+
+    def descriptor(self, **fields: int) -> dict:
+        """All fields that are not named are 0, but nothing is out of range."""
+        names = {field.name for register in self.registers.region for field in register.fields}
+        whole = {name.removesuffix("_lo").removesuffix("_hi"): 0 for name in names}
+        return whole | {"limit": (1 << self.geometry.tracker.address_bits) - 1} | fields
+
+    async def map(self, region: int, descriptor: dict) -> None:
+        values = dict(descriptor)
+        for name in ("address_offset", "base", "limit"):
+            values |= {f"{name}_lo": values[name], f"{name}_hi": values[name] >> 32}
+        await self.bus.write_all(
+            Write(self.registers.region_offset(region) + register.offset,
+                  sum(field.encode(values[field.name]) for field in register.fields))
+            for register in self.registers.region)
+
+    async def write(self, name: str, **fields: int) -> None:
+        register = self.registers[name]
+        await self.bus.write_all([Write(register.offset, sum(register.field(field).encode(value)
+                                                             for field, value in fields.items()))])
+
+    async def read(self, name: str) -> int:
+        return await self.bus.read(self.registers[name].offset)
+
+    async def status(self) -> set[str]:
+        """Names of the bits that are 1."""
+        return {name for name, value in self.driver.decode("STATUS", await self.read("STATUS")).items() if value}
+
+    async def first_error(self) -> dict | None:
+        """The fields of `rtl.layouts.error` and the code's name; forgotten behind this call."""
+        words = {register.offset: await self.bus.read(register.offset) for register in self.registers.fixed
+                 if register.name.startswith(("ERROR", "TRACKER_FAULT"))}
+        error = self.driver.first_error(words.__getitem__)
+        assert self.bench.get("irq") == (error is not None)
+        await self.bus.write_all(self.driver.clear_error())
+        return error
+
+    def request(self, address: int, region: int, wg: int, wf: int = 0, **fields: int) -> dict:
+        """An update of a line, unless told otherwise."""
+        return {"address": address, "bytes": 64, "op": UPDATE, "source": LOCAL, "region": region, "wf": wf,
+                "wg": wg} | fields
+
+    def send(self, requests: Iterable[dict]) -> None:
+        for request in requests:
+            side = self.compute if request["source"] == LOCAL else self.inbound
+            side[channel_of_line(request["address"], self.geometry)].send(request)
+
+    def address_in(self, channel: int) -> int:
+        """A random line's."""
+        while True:
+            address = self.bench.rng.getrandbits(self.geometry.tracker.address_bits - 7) * 64
+            if channel_of_line(address, self.geometry) == channel:
+                return address
+
+    async def quiet(self, limit: int = 20_000, cycles: int = 40) -> None:
+        """Until nothing more goes in, and for so many cycles nothing came out."""
+        drivers = (*self.compute, *self.inbound, *self.outbound, self.dispatch, *self.drams)
+        start = self.bench.now
+        await self.bench.until(lambda: all(driver.idle for driver in drivers) and
+                               self.bench.now - max(start, self.bench.moved or 0) > cycles, limit)
+
+    async def rate(self, counter: str) -> float:
+        """What a counter counts per cycle while nothing else changes."""
+        first, start = await self.read(counter), self.bench.now
+        await self.bench.cycle(self.bench.rng.randrange(50, 80))
+        last, end = await self.read(counter), self.bench.now
+        return (last - first) / (end - start)
