@@ -54,10 +54,11 @@ class Harmless:
     why: str
     signal: str = ""  #: without the bit
     modes: tuple[str, ...] = ()
+    port: str = ""  #: of the cell, with the bit
 
     def covers(self, block: str, mutant: Mutant) -> bool:
         return (self.block == block and self.text == mutant.text
-                and self.signal in ("", mutant.signal.partition("[")[0])
+                and self.signal in ("", mutant.signal.partition("[")[0]) and self.port in ("", mutant.port)
                 and (not self.modes or mutant.mode in self.modes))
 
 

@@ -92,6 +92,7 @@ def test_an_explanation_covers_what_it_names(arbiter):
     assert Harmless("arbiter", "held = Signal()", "because", "held", ("inv",)).covers("arbiter", mutant)
     assert not Harmless("arbiter", "held = Signal()", "because", "hel").covers("arbiter", mutant)
     assert not Harmless("arbiter", "held = Signal()", "because", "held", ("const0",)).covers("arbiter", mutant)
+    assert not Harmless("arbiter", "held = Signal()", "because", port=mutant.port + "x").covers("arbiter", mutant)
     assert not Harmless("tracker", "held = Signal()", "because").covers("arbiter", mutant)
 
 
