@@ -22,4 +22,5 @@ async def random_words(bench: Bench) -> None:
         await bench.settle()
         found = tuple(bench.get(name) for name in ("found", "corrected", "uncorrectable"))
         assert found == model.decode(word), f"stored {word:#x}"
+        assert bench.get("wrong") == (found[1] or found[2]), f"stored {word:#x}"
         bench.reach("corrected" if found[1] else "uncorrectable" if found[2] else "right")
