@@ -27,7 +27,9 @@ class Bench:
 
     def decode(self, word) -> Judged:
         self._ctx.set(self.dut.stored, word)
-        return Judged(*(self._ctx.get(port) for port in (self.dut.found, self.dut.corrected, self.dut.uncorrectable)))
+        judged = Judged(*(self._ctx.get(port) for port in (self.dut.found, self.dut.corrected, self.dut.uncorrectable)))
+        assert self._ctx.get(self.dut.wrong) == (judged.corrected or judged.uncorrectable)
+        return judged
 
     def run(self, test) -> None:
         async def bench(ctx):
