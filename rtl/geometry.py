@@ -105,6 +105,7 @@ class ChannelGeometry:
     guard_buckets: int = 64  #: counters per channel that order DMA reads behind queued updates
     dma_fifo: int = 32  #: DMA reads that may wait at one channel
     coalescer_timeout_cycles: int = 16  #: an update is held back at most this long for a neighbour
+    sample_bits: int = 24  #: MCA's threshold comes from at most 2**sample_bits cycles: 17 ms at 1 GHz
 
     def __post_init__(self) -> None:
         _require_integers(self)
@@ -119,6 +120,7 @@ class ChannelGeometry:
         _require(1 <= self.dma_fifo <= 64, "dma_fifo", self.dma_fifo, "1 to 64")
         _require(1 <= self.coalescer_timeout_cycles <= 255, "coalescer_timeout_cycles",
                  self.coalescer_timeout_cycles, "1 to 255")
+        _require(1 <= self.sample_bits <= 32, "sample_bits", self.sample_bits, "1 to 32")
 
     @property
     def channel_bits(self) -> int:

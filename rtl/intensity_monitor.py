@@ -7,7 +7,6 @@ from amaranth.lib.wiring import In, Out
 from .arbiter.policy import THRESHOLD_BITS, THRESHOLD_NONE
 from .geometry import Geometry
 
-SAMPLE_BITS = 24  #: sampling stops after 2**24 cycles (17 ms at 1 GHz)
 BREAKPOINT_BITS = 8  #: quarters of a queue entry
 THRESHOLDS = (THRESHOLD_NONE, 30, 10, 5)  #: entries, by rising memory intensity (T3 paper, section 6.1.3)
 
@@ -16,8 +15,8 @@ class IntensityMonitor(wiring.Component):
     """Picks the threshold from the mean DRAM queue occupancy of the isolated phase (T3 paper, section 4.5).
 
     The phase runs from `restart` until the first communication request. In each of its cycles with the producer
-    active, one channel's occupancy is added up, the channels taking turns. Then
-    mean = floor(4 * sum / samples), in quarters of an entry, is divided out exactly, one quotient bit per
+    active, one channel's occupancy is added up, the channels taking turns; after 2**sample_bits of them no more
+    are. Then mean = floor(4 * sum / samples), in quarters of an entry, is divided out exactly, one quotient bit per
     cycle; `done` rises with it. mean < breakpoints[0]: no threshold; < [1]: 30; < [2]: 10; else 5.
     Breakpoints are expected to rise. A phase without any sample has mean 0. Before `done`, and after a reset
     without a restart, there is no threshold.
@@ -64,11 +63,11 @@ class IntensityMonitor(wiring.Component):
         turn = Signal(range(channel.channels))
         sample = Signal(channel.occupancy_bits)
         pending = Signal(channel.occupancy_bits)  # the sample before, not yet added
-        samples = Signal(SAMPLE_BITS + 1)
+        samples = Signal(channel.sample_bits + 1)
         # The sum while watching; while dividing, remainder above and quotient below.
-        work = Signal(SAMPLE_BITS + 1 + mean_bits)
+        work = Signal(len(samples) + mean_bits)
         shifted = Signal.like(work)
-        difference = Signal(SAMPLE_BITS + 2)
+        difference = Signal(len(samples) + 1)
         fits = Signal()
         quotient_bits_left = Signal(range(mean_bits))
         m.d.comb += [

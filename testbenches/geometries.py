@@ -5,12 +5,14 @@ from rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, TrackerGeometry
 GEOMETRIES = {
     "small": Geometry(
         TrackerGeometry(sets=8, ways=4, banks=2, wg_bits=8, wf_bits=2, address_bits=32, count_bits=10),
-        ChannelGeometry(channels=2, guard_buckets=8, queue_entries=12, dma_fifo=2, coalescer_timeout_cycles=4),
+        ChannelGeometry(channels=2, guard_buckets=8, queue_entries=12, dma_fifo=2, coalescer_timeout_cycles=4,
+                        sample_bits=8),
         DmaGeometry(regions=8, engines=2, ready_commands=4, outstanding_lines=16)),
     #: one set of one way, one bank, one channel, one of everything
     "least": Geometry(
         TrackerGeometry(sets=1, ways=1, banks=1, wg_bits=4, wf_bits=1, address_bits=32, count_bits=10),
-        ChannelGeometry(channels=1, guard_buckets=1, queue_entries=4, dma_fifo=1, coalescer_timeout_cycles=1),
+        ChannelGeometry(channels=1, guard_buckets=1, queue_entries=4, dma_fifo=1, coalescer_timeout_cycles=1,
+                        sample_bits=1),
         DmaGeometry(regions=8, engines=1, ready_commands=2, outstanding_lines=2, egress_lanes=1)),
     "one_way": Geometry(
         TrackerGeometry(sets=16, ways=1, banks=4, wg_bits=8, wf_bits=3, count_bits=16),
@@ -25,7 +27,8 @@ GEOMETRIES = {
     "protected": Geometry(
         TrackerGeometry(sets=8, ways=4, banks=2, wg_bits=8, wf_bits=2, address_bits=32, count_bits=10,
                         protection="secded"),
-        ChannelGeometry(channels=2, guard_buckets=8, queue_entries=12, dma_fifo=2, coalescer_timeout_cycles=4),
+        ChannelGeometry(channels=2, guard_buckets=8, queue_entries=12, dma_fifo=2, coalescer_timeout_cycles=4,
+                        sample_bits=8),
         DmaGeometry(regions=8, engines=2, ready_commands=4, outstanding_lines=16)),
     "default": Geometry(),
 }

@@ -25,7 +25,7 @@ async def random_phases(bench: Bench) -> None:
         await step(bench, model, [most] * channel.channels, restart=1, producer_active=1)
         low = rng.randrange(most + 1)
         high = rng.randrange(low, most + 1)
-        for _ in range(rng.choice((0, 1 << rng.randrange(8), rng.randrange(60)))):
+        for _ in range(rng.choice((0, 1 << rng.randrange(9), rng.randrange(60), rng.randrange(400)))):
             await step(bench, model, [rng.randint(low, high) for _ in range(channel.channels)],
                        producer_active=int(rng.random() < 0.7))
             assert not bench.get("done") and bench.get("threshold") == NO_THRESHOLD and bench.get("mean") == 0
@@ -49,16 +49,18 @@ async def random_phases(bench: Bench) -> None:
 
 @rounds(1)
 async def long_phases(bench: Bench) -> None:
-    """Sums and remainders need most of their bits; a round number of samples is not none."""
+    """Sums and remainders need most of their bits; a round number of samples is not none; at some time it is enough."""
     rng, channel = bench.rng, bench.geometry.channel
-    for samples in (1 << 12, 1 << 17):
+    most = 1 << min(channel.sample_bits, 12)
+    for cycles in (most // 2, most - 1, most, most + 40):
         model = IntensityMonitorModel(bench.geometry)
         full = [channel.queue_entries] * channel.channels
         await step(bench, model, full, restart=1)
-        for _ in range(samples // 4):
+        for start in range(0, cycles, 4):
             occupancy = [rng.choice((channel.queue_entries, channel.queue_entries - 1)) for _ in full]
-            for _ in range(4):
+            for _ in range(min(4, cycles - start)):
                 await step(bench, model, occupancy, producer_active=1)
         while not bench.get("done"):
             await step(bench, model, full, communication_seen=1)
         assert bench.get("mean") == model.mean
+    assert model.samples == min(most + 40, 1 << channel.sample_bits)

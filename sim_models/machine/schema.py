@@ -104,6 +104,7 @@ class Channels(Section):
     guard_buckets: Count
     dma_fifo: Count
     coalescer_timeout_cycles: Count
+    sample_bits: Count
 
 
 class Dma(Section):
@@ -194,7 +195,8 @@ class Machine(Section):
             channel=ChannelGeometry(
                 channels=self.channels.count, interleave_bytes=self.channels.interleave_bytes,
                 queue_entries=self.dram.queue_entries, guard_buckets=self.channels.guard_buckets,
-                dma_fifo=self.channels.dma_fifo, coalescer_timeout_cycles=self.channels.coalescer_timeout_cycles),
+                dma_fifo=self.channels.dma_fifo, coalescer_timeout_cycles=self.channels.coalescer_timeout_cycles,
+                sample_bits=self.channels.sample_bits),
             dma=DmaGeometry(
                 regions=self.dma.regions, engines=self.dma.engines, ready_commands=self.dma.ready_commands,
                 outstanding_lines=self.dma.outstanding_lines, egress_lanes=self.dma.egress_lanes))

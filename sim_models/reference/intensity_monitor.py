@@ -3,7 +3,6 @@
 from rtl.geometry import Geometry
 
 THRESHOLD_NONE = 127
-SAMPLES_MAX = 2**24
 
 
 class IntensityMonitorModel:
@@ -11,6 +10,7 @@ class IntensityMonitorModel:
 
     def __init__(self, geometry: Geometry) -> None:
         self._channels = geometry.channel.channels
+        self._samples_most = 1 << geometry.channel.sample_bits
         self._forget(watching=False)
 
     def _forget(self, watching: bool) -> None:
@@ -23,7 +23,7 @@ class IntensityMonitorModel:
         if self.watching and communication_seen:
             self.watching = False
             self.ended = True
-        elif self.watching and producer_active and self.samples < SAMPLES_MAX:
+        elif self.watching and producer_active and self.samples < self._samples_most:
             self.total += occupancy[self.samples % self._channels]
             self.samples += 1
         if restart:

@@ -82,9 +82,9 @@ def _line(block: str, told: list[Fate], seconds: float) -> str:
 def _print(results: dict[str, list[Fate]], seconds: dict[str, float], total_s: float) -> None:
     console = Console()
     table = Table(title=f"Mutation (netlists at geometry {GEOMETRY!r})", title_justify="left", box=box.SIMPLE_HEAD)
-    table.add_column("block")
-    for heading in ("mutants", "by tests", "by proofs", "equivalent", "survive", "caught", "s"):
-        table.add_column(heading, justify="right")
+    table.add_column("block", no_wrap=True)
+    for heading in ("mutants", "tests", "proofs", "equal", "survive", "caught", "s"):
+        table.add_column(heading, justify="right", no_wrap=True)
     for block, told in results.items():
         table.add_row(block, *(str(value) for value in _counts(told).values()), f"{share(told):.1%}",
                       f"{seconds[block]:.0f}")

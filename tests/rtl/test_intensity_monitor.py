@@ -11,9 +11,9 @@ from rtl.intensity_monitor import IntensityMonitor
 from sim_models.reference.intensity_monitor import IntensityMonitorModel
 
 
-def simulate(channels, queue_entries, testbench):
+def simulate(channels, queue_entries, testbench, **sizes):
     """Runs `testbench(ctx, dut, step, reset)`; `step` is one cycle of the device and of the model it returns."""
-    geometry = Geometry(channel=ChannelGeometry(channels=channels, queue_entries=queue_entries))
+    geometry = Geometry(channel=ChannelGeometry(channels=channels, queue_entries=queue_entries, **sizes))
     dut, reset = IntensityMonitor(geometry), Signal()
     simulator = Simulator(ResetInserter(reset)(dut))
     simulator.add_clock(1e-9)
@@ -131,3 +131,20 @@ def test_idle_without_a_restart_and_after_a_reset():
                 assert not ctx.get(dut.done) and ctx.get(dut.threshold) == 127
 
     simulate(1, 64, testbench)
+
+
+@pytest.mark.parametrize("sample_bits", (1, 4))
+def test_sampling_stops_when_it_is_enough(sample_bits):
+    async def testbench(ctx, dut, step, reset):
+        for port in dut.breakpoints:
+            ctx.set(port, 255)
+        await step(restart=1)
+        for _ in range(1 << sample_bits):
+            await step([7], producer_active=1)
+        for _ in range(50):
+            await step([64], producer_active=1)
+        await step(communication_seen=1)
+        await settle(ctx, dut, step)
+        assert ctx.get(dut.mean) == 4 * 7
+
+    simulate(1, 64, testbench, sample_bits=sample_bits)
