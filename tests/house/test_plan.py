@@ -42,9 +42,16 @@ def rows(text: str, columns: int = 4) -> list[tuple[str, list[str]]]:
     return found
 
 
+def stray_rows(text: str) -> list[str]:
+    """Rows behind an empty line: no table has them, neither on the page nor for `rows`."""
+    lines = ["", *text.splitlines(), ""]
+    return [row for above, row, below in zip(lines, lines[1:], lines[2:])
+            if row.startswith("|") and not above.startswith("|") and not re.fullmatch(r"[|: -]+", below)]
+
+
 def complaints(text: str) -> list[str]:
     """What is wrong with a plan, one line each."""
-    told = []
+    told = [f"no table around {row}" for row in stray_rows(text)]
     for heading, cells in rows(text):
         where = f"{heading}: {cells[0]}"
         if len(cells) != 4 or not all(cells):
@@ -82,6 +89,7 @@ def test_every_block_is_planned(block):
     ("| a | b | c | `testbenches/tb_tracker.py::Tracker` |", "there is no testbenches/tb_tracker.py::Tracker"),
     ("| a | b | c | later |", "'later' is no list of tests"),
     ("| a | b | `tests/rtl/test_tracker.py::test_random_updates` |", "are needed"),
+    ("\n| a | b | c | `tests/rtl/test_tracker.py::test_random_updates` |", "no table around | a | b | c |"),
 ])
 def test_a_wrong_plan_is_told(row, told):
     found = complaints(f"### tracker\n\n| feature | stimulus | check | tests |\n|---|---|---|---|\n{row}\n")
