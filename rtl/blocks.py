@@ -8,12 +8,14 @@ from .address_generator import AddressGenerator
 from .arbiter import Arbiter
 from .coalescer import Coalescer
 from .config_bus import ConfigBus
+from .corrected_row import CorrectedRow
 from .dispatch_window import DispatchWindow
 from .dma_table import DmaTable
 from .egress import Egress
 from .geometry import Geometry
 from .gpu_top import GpuTop
 from .intensity_monitor import IntensityMonitor
+from .layouts import tracker_entry, tracker_tag
 from .line_router import LineRouter
 from .memory_channel import MemoryChannel
 from .memory_codec import MemoryCodec
@@ -24,13 +26,19 @@ from .tracker import TrackerBank
 from .trigger_merge import TriggerMerge
 from .update_network import UpdateNetwork
 
+
+def _protection(geometry: Geometry) -> str:
+    """Of blocks that an unprotected Tracker does not have."""
+    return "secded" if geometry.tracker.protection == "none" else geometry.tracker.protection
+
+
 BLOCKS: dict[str, Callable[[Geometry], wiring.Component]] = {
     "coalescer": Coalescer,
     "update_network": UpdateNetwork,
     "tracker": TrackerBank,
-    "memory_codec": lambda geometry: MemoryCodec(
-        "secded" if geometry.tracker.protection == "none" else geometry.tracker.protection,
-        geometry.tracker.tag_bits + 1),
+    "memory_codec": lambda geometry: MemoryCodec(_protection(geometry), tracker_tag(geometry).size),
+    "corrected_row": lambda geometry: CorrectedRow(
+        _protection(geometry), geometry.tracker.ways, tracker_tag(geometry), tracker_entry(geometry)),
     "trigger_merge": TriggerMerge,
     "dispatch_window": DispatchWindow,
     "dma_table": DmaTable,

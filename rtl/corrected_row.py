@@ -31,7 +31,7 @@ class CorrectedRow(wiring.Component):
     last_way : In(ways)
         One-hot: the way of the last write, if that was to this row. The row may be older.
     last_tag : In(tag_layout), last_entry : In(entry_layout)
-        The last write.
+        The last write, whichever row it was to.
     take : In(1)
         The search is over; the outputs are registers that show its result from the next cycle on.
     used, match : Out(ways)

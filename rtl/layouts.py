@@ -82,6 +82,20 @@ def trigger(g: Geometry) -> data.StructLayout:
     })
 
 
+def tracker_tag(g: Geometry) -> data.StructLayout:
+    """What the Tracker keeps to find an entry by: the tag is the workgroup id's upper bits and the wavefront id."""
+    return data.StructLayout({"valid": 1, "tag": g.tracker.tag_bits})
+
+
+def tracker_entry(g: Geometry) -> data.StructLayout:
+    """What the Tracker keeps of an open tile."""
+    return data.StructLayout({
+        "address": g.tracker.address_bits,  # smallest address seen
+        "count": g.tracker.count_bits,  # bytes
+        "region": g.dma.region_bits,
+    })
+
+
 def packet(g: Geometry) -> data.StructLayout:
     """One line on its way to another GPU; address, region and ids are the destination's."""
     return data.StructLayout({

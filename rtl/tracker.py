@@ -1,7 +1,7 @@
 """One bank of the Tracker: counts the bytes of wavefront tiles and fires when a tile is complete."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
@@ -9,7 +9,16 @@ from amaranth.utils import bits_for
 from .check_bits import check_bits
 from .corrected_row import CorrectedRow
 from .geometry import Geometry
-from .layouts import ErrorCode, Source, error_report, fault_report, trigger, update
+from .layouts import (
+    ErrorCode,
+    Source,
+    error_report,
+    fault_report,
+    tracker_entry,
+    tracker_tag,
+    trigger,
+    update,
+)
 from .memory_codec import MemoryCodec
 from .two_entry_queue import TwoEntryQueue
 
@@ -80,12 +89,7 @@ class TrackerBank(wiring.Component):
             "occupied": Out(bits_for(tracker.sets_per_bank * tracker.ways)),
         })
         self._geometry = geometry
-        self._tag_layout = data.StructLayout({"valid": 1, "tag": tracker.tag_bits})
-        self._entry_layout = data.StructLayout({
-            "address": tracker.address_bits,
-            "count": tracker.count_bits,
-            "region": geometry.dma.region_bits,
-        })
+        self._tag_layout, self._entry_layout = tracker_tag(geometry), tracker_entry(geometry)
         depth = max(2, tracker.sets_per_bank)  # a zero-bit address does not survive in Verilog
 
         def memories(layout):

@@ -209,10 +209,12 @@ class Bench:
         return True
 
 
-def rounds(count: int, cover: tuple[str, ...] = ()) -> Callable:
+def rounds(count: int, cover: tuple[str, ...] = (),
+           given: Callable[[Geometry], bool] = lambda geometry: True) -> Callable:
     """Makes a cocotb test of an `async def body(bench)`: called in each of `count` rounds, with a bench after a reset.
     Of every second round no more than the beginning is run (see `run`), so that the next reset meets traffic. The
-    points named in `cover` must be reached in some round, by `bench.reach`.
+    points named in `cover` must be reached in some round, by `bench.reach`. The test has nothing to do with a geometry
+    that is not as `given` says.
     """
     def decorate(body: Callable[[Bench], Awaitable[None]]) -> Callable:
         async def test(dut) -> None:
@@ -223,6 +225,8 @@ def rounds(count: int, cover: tuple[str, ...] = ()) -> Callable:
             number, length = 0, 1
             while number < count * length:
                 bench = Bench(dut)
+                if not given(bench.geometry):
+                    return
                 bench.reached, bench.number, length = reached, number, bench.length
                 bench.cut = bench.rng.randint(1, 150) if number % 2 else None
                 bench.record(body.__name__)

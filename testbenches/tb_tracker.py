@@ -1,14 +1,16 @@
-"""TrackerBank against its model: random tiles on few sets, errors, a full set, resets in flight."""
+"""TrackerBank against its model: random tiles on few sets, errors, a full set, resets in flight; bits that flip in
+protected memories."""
 
 from rtl.registers import ERRORS
 from sim_models.reference.coalescer import Update
-from sim_models.reference.tracker import TrackerModel
+from sim_models.reference.tracker import TrackerModel, Trigger
 
 from .bench import Bench, rounds
 from .drivers import StreamDriver
+from .flips import Faults, Flips, HurtRow, Place, corrects, protected
 from .monitors import CycleMonitor, PulseMonitor, StreamMonitor
 from .pauses import never
-from .scoreboard import Scoreboard
+from .scoreboard import MismatchError, Scoreboard
 
 
 class Tracker:
@@ -33,8 +35,14 @@ class Tracker:
         self.model = TrackerModel(self.geometry, table)
         self.triggers, self.errors = Scoreboard("triggers"), Scoreboard("errors")
         self.updates = StreamDriver(bench, "updates", on_accept=self.accepted)
-        self.output = StreamMonitor(bench, "triggers", self.triggers.check)
-        PulseMonitor(bench, "error", self.errors.check)
+        self.output = StreamMonitor(bench, "triggers", self.fired)
+        PulseMonitor(bench, "error", self.told)
+
+    def fired(self, trigger: dict) -> None:
+        self.triggers.check(trigger)
+
+    def told(self, error: dict) -> None:
+        self.errors.check(error)
 
     def accepted(self, item: dict) -> None:
         outcome = self.model.apply(Update(**item))
@@ -44,8 +52,11 @@ class Tracker:
         if outcome.trigger:
             self.triggers.expect(outcome.trigger)
         if outcome.error:
-            details = {name: item[name] for name in ("address", "region", "wf", "wg")}
-            self.errors.expect({"code": ERRORS[outcome.error.lower()], "details": details})
+            self.expect_error(outcome.error, item)
+
+    def expect_error(self, name: str, item: dict) -> None:
+        details = {name: item[name] for name in ("address", "region", "wf", "wg")}
+        self.errors.expect({"code": ERRORS[name.lower()], "details": details})
 
     def update(self, wg: int, wf: int, kind: int, amount: int) -> dict:
         return {"address": self.bench.rng.getrandbits(self.geometry.address_bits), "amount": amount,
@@ -86,9 +97,7 @@ class Tracker:
         return items
 
 
-@rounds(12, cover=("REGION_UNCONFIGURED", "THRESHOLD_EXCEEDED", "full set"))
-async def random_updates(bench: Bench) -> None:
-    tracker = Tracker(bench)
+async def _random_updates(bench: Bench, tracker: Tracker) -> None:
     tracker.updates.send_all(tracker.traffic(300))
     if await bench.run(lambda: tracker.updates.idle and tracker.triggers.empty, 10_000):
         tracker.triggers.check_empty()
@@ -96,6 +105,11 @@ async def random_updates(bench: Bench) -> None:
         assert tracker.triggers.matched > 20 and tracker.errors.matched > 5
         assert not tracker.blocked
         assert bench.get("occupied") == tracker.model.occupied and not bench.get("busy")
+
+
+@rounds(12, cover=("REGION_UNCONFIGURED", "THRESHOLD_EXCEEDED", "full set"))
+async def random_updates(bench: Bench) -> None:
+    await _random_updates(bench, Tracker(bench))
 
 
 @rounds(1)
@@ -129,3 +143,153 @@ async def an_update_without_a_free_way_waits(bench: Bench) -> None:
         assert bench.get("occupied") == t.ways
         await bench.cycle()
     assert tracker.triggers.matched == 1
+
+
+# Protected memories
+
+
+@rounds(12, cover=("a tag is corrected", "an entry is corrected"), given=corrects)
+async def a_flip_of_any_word_changes_nothing(bench: Bench) -> None:
+    """At any time, again and again, but always of the word's same bit."""
+    tracker, flips, pause = Tracker(bench), Flips(bench), bench.pause()
+    bits = {place: flips.mask(place, 1) for place in flips.places}
+    faults = Faults(bench, flips)
+    flips.choose = lambda: None if next(pause) else bench.rng.choice(list(bits.items()))
+    await _random_updates(bench, tracker)
+    assert not any(fault["uncorrectable"] for fault in faults.told)
+
+
+@rounds(24, cover=("a tag is lost", "an entry is lost", "no fault"), given=protected)
+async def every_flip_is_told_with_its_place(bench: Bench) -> None:
+    """Updates of one row, each when the bank is idle: faults, errors, triggers and ways, one by one."""
+    rng, t, tracker, flips = bench.rng, bench.geometry.tracker, Tracker(bench), Flips(bench)
+    tracker.updates.on_accept = None
+    most, faults = 2 if t.protection == "secded" else 1, Faults(bench, flips)
+    own = rng.randrange(t.sets)
+    row, opened_elsewhere = HurtRow(t.ways, most - 1), 0
+    names = [(own + t.sets * high, wf) for high in range(1 << (t.wg_bits - t.set_bits)) for wf in range(1 << t.wf_bits)]
+    tiles = {tile: rng.randrange(4, len(tracker.thresholds)) for tile in rng.sample(names, t.ways + 2)}
+    entries: dict[int, tuple[int, int]] = {}  # address and count, by way
+
+    async def send(item: dict) -> None:
+        tracker.updates.send(item)
+        await bench.until(lambda: tracker.updates.idle and not bench.get("busy"), 500)
+        await bench.cycle(3)
+
+    async def update(tile: tuple[int, int]) -> None:
+        met, threshold = row.meet(tile), tracker.thresholds[tiles[tile]]
+        if met.way is None:
+            return  # it would wait for good
+        address, count = (1 << t.address_bits, 0) if met.opened else entries[met.way]
+        amount = threshold - count if count and rng.random() < 0.2 else 1
+        item = tracker.update(*tile, tiles[tile], amount)
+        address, count = min(address, item["address"]), count + amount
+        for fault in met.faults:
+            if fault["uncorrectable"]:
+                tracker.expect_error("TRACKER_MEMORY", item)
+        if count == threshold and not met.lost:
+            tracker.triggers.expect(Trigger(address, *(item[name] for name in ("region", "wf", "wg"))))
+        before = len(faults.told)
+        await send(item)
+        assert faults.told[before:] == [fault | {"set": own} for fault in met.faults]
+        tracker.errors.check_empty()
+        tracker.triggers.check_empty()
+        bench.reach("no fault", not met.faults)
+        if not met.lost:
+            row.write(met.way, None if count == threshold else tile)
+            entries[met.way] = address, count
+
+    await bench.until(lambda: bench.get("updates.ready"), 100)
+    for _ in range(40):
+        place = Place(rng.randrange(2), rng.randrange(t.ways), own // t.banks)
+        chance = rng.random()
+        if chance < 0.4 and place[:2] not in row.flips:
+            row.flips[place[:2]] = count = rng.randint(1, most)
+            await flips.flip(place, flips.mask(place, count))
+        elif chance < 0.5 and t.sets_per_bank > 1:
+            await send(tracker.update((own + t.banks) % t.sets, 0, 3, 1))
+            row.recent, opened_elsewhere = None, 1
+        else:
+            await update(rng.choice(list(tiles)))
+        assert bench.get("occupied") == sum(tile is not None for tile in row.tiles) + opened_elsewhere
+
+
+class OnceEach(Tracker):
+    """Every tile comes once. Of the triggers that are due in their order, some may not come; nothing else may."""
+
+    def __init__(self, bench: Bench) -> None:
+        super().__init__(bench)
+        self.missing: list[dict] = []
+        self.lost: list[dict] = []  #: what errors have told
+        self._due: list[dict] = []
+
+    def accepted(self, item: dict) -> None:
+        outcome = self.model.apply(Update(**item))
+        assert not outcome.blocked
+        if outcome.trigger:
+            self._due.append(outcome.trigger._asdict())
+
+    def fired(self, trigger: dict) -> None:
+        if trigger not in self._due:
+            raise MismatchError(f"triggers: {trigger} was not expected", trigger)
+        at = self._due.index(trigger)
+        self.missing += self._due[:at]
+        del self._due[:at + 1]
+
+    def told(self, error: dict) -> None:
+        if error["code"] != ERRORS["tracker_memory"]:
+            raise MismatchError(f"errors: {error} was not expected", error["details"])
+        self.lost.append(error["details"])
+
+    def end(self) -> None:
+        self.missing += self._due
+
+    def traffic(self, count: int) -> list[dict]:
+        """So few tiles are open at a time that a row keeps a way free for one that is lost and one that begins anew."""
+        t, rng, items = self.geometry, self.bench.rng, []
+        names = [(wg, wf) for wg in range(rng.randrange(t.banks), 1 << t.wg_bits, t.banks)
+                 for wf in range(1 << t.wf_bits)]
+        rng.shuffle(names)
+        rows: dict[int, list[list]] = {wg % t.sets: [] for wg, _ in names}  # tile, kind, bytes that are left
+        while len(items) < count or any(rows.values()):
+            if names and len(items) < count:
+                tile = names.pop()
+                if len(rows[tile[0] % t.sets]) < max(1, t.ways - 2):
+                    kind = rng.randrange(4, len(self.thresholds))
+                    rows[tile[0] % t.sets].append([tile, kind, self.thresholds[kind]])
+            if not any(rows.values()):
+                continue
+            row = rng.choice([row for row in rows.values() if row])
+            one = rng.choice(row)
+            tile, kind, left = one
+            amount = left if rng.random() < 0.2 else rng.randint(1, left)
+            one[2] -= amount
+            if not one[2]:
+                row.remove(one)
+            items.append(self.update(*tile, kind, amount))
+        return items
+
+
+@rounds(32, cover=("a tag is lost", "an entry is lost", "a tile never fires"),
+        given=lambda geometry: protected(geometry) and geometry.tracker.ways > 2)
+async def a_word_that_is_lost_never_fires(bench: Bench) -> None:
+    """While random updates run, more bits flip than can be corrected, in at most one word of each row."""
+    rng, t, tracker, flips = bench.rng, bench.geometry.tracker, OnceEach(bench), Flips(bench)
+    faults, rows = Faults(bench, flips), rng.sample(range(t.sets_per_bank), t.sets_per_bank)
+
+    def flip() -> tuple[Place, int] | None:
+        if not rows or rng.random() > 0.02:
+            return None
+        place = Place(rng.randrange(2), rng.randrange(t.ways - 2), rows.pop())  # the ways that are taken first
+        return place, flips.mask(place, 2 if t.protection == "secded" else 1)
+
+    flips.choose = flip
+    tracker.updates.send_all(tracker.traffic(200))
+    if not await bench.run(lambda: tracker.updates.idle and not bench.get("busy"), 10_000):
+        return
+    tracker.end()
+    assert all(fault["uncorrectable"] for fault in faults.told) and len(tracker.lost) == len(faults.told)
+    told = {details["wg"] % t.sets for details in tracker.lost}
+    assert told == {fault["set"] for fault in faults.told} >= {trigger["wg"] % t.sets for trigger in tracker.missing}
+    assert len(tracker.missing) <= len(flips.flipped)
+    bench.reach("a tile never fires", bool(tracker.missing))

@@ -5,19 +5,31 @@ import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from amaranth.lib import wiring
+
 from rtl.blocks import BLOCKS
 from rtl.geometry import Geometry
 
+from . import flippable
 from .build import component_verilog
 from .cocotb_run import CocotbFailure, build_simulation, run_cocotb
+from .flippable import FlippableBank
 from .ports import PortMap
 
+_FLIPPABLE = Path(flippable.__file__).read_text(encoding="utf-8")
 FAILURE = "failure.json"  #: `testbenches.failure` writes it
 
 
+def design_under_test(block: str, geometry: Geometry) -> wiring.Component:
+    """The block; a Tracker bank with protected memories has ports through which bits of them flip."""
+    if block == "tracker" and geometry.tracker.protection != "none":
+        return FlippableBank(geometry)
+    return BLOCKS[block](geometry)
+
+
 def block_verilog(block: str, geometry: Geometry) -> tuple[str, PortMap]:
-    """The block's Verilog, with its name as the top module's."""
-    return component_verilog(lambda: BLOCKS[block](geometry), block, (block, geometry))
+    """The Verilog of what the block's testbench runs on, with the block's name as the top module's."""
+    return component_verilog(lambda: design_under_test(block, geometry), block, (block, geometry, _FLIPPABLE))
 
 
 Design = tuple[str, PortMap]  #: Verilog and its ports

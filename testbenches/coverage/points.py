@@ -194,6 +194,30 @@ def tracker_sources(bench: Bench) -> Callable[[], Iterable[Point]]:
     return tracker_updates(bench, lambda _, found: [(SOURCES[bench.get("current")["source"]], found)])
 
 
+# corrected_row
+
+def row_faults(bench: Bench) -> Callable[[], Iterable[Point]]:
+    def watch():
+        fault = bench.get("fault")
+        if fault["valid"]:
+            yield ("entry" if fault["in_entry"] else "tag", "lost" if fault["uncorrectable"] else "corrected",
+                   str(fault["way"]))
+    return watch
+
+
+def row_searches(bench: Bench) -> Callable[[], Iterable[Point]]:
+    last_way: int | None = None  # of the search that ended in the cycle before
+
+    def watch():
+        nonlocal last_way
+        if last_way is not None:
+            match, fault = bench.get("match"), bench.get("fault")
+            tile = "nowhere" if not match else "in the last write" if match & last_way else "in the row"
+            yield tile, ("lost" if fault["uncorrectable"] else "corrected") if fault["valid"] else "right"
+        last_way = bench.get("last_way") if bench.get("take") else None
+    return watch
+
+
 # Errors of every block that reports some
 
 def errors(bench: Bench) -> Callable[[], Iterable[Point]]:
@@ -445,6 +469,10 @@ CROSSES: list[Cross] = [
         "update": ("counts", "closes", "refused")}, tracker_follows),
     Cross("tracker", "every source", {"source": SOURCES, "entry": ("hit", "miss")}, tracker_sources),
     error_cross("tracker", "region_unconfigured", "threshold_exceeded"),
+    Cross("corrected_row", "every word, corrected and lost", {
+        "word": ("tag", "entry"), "flips": ("corrected", "lost"), "way": numbers(SMALL.tracker.ways)}, row_faults),
+    Cross("corrected_row", "where the tile is, and what became of the tags", {
+        "tile": ("nowhere", "in the row", "in the last write"), "tags": ("right", "corrected", "lost")}, row_searches),
     error_cross("dispatch_window", "dispatch_order", "completion_unexpected"),
     error_cross("address_generator", "region_unconfigured", "address_out_of_range"),
     error_cross("egress", "region_unconfigured"),

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
-from rtl.geometry import Geometry
+from rtl.blocks import BLOCKS
 from sim_models.cosim.cache import digest
 
 from ..geometries import GEOMETRIES
@@ -25,7 +25,9 @@ from .simulate import simulate
 ROOT = Path(__file__).resolve().parents[2]
 _FOLDER = ROOT / "build" / "mutation"
 _HARMLESS = Path(__file__).with_name("harmless.toml")
-GEOMETRY = "small"
+
+#: Each row of the campaign: a block, and the geometry of its netlist. What protection adds is seen with it.
+ROWS = {block: (block, "small") for block in BLOCKS} | {"tracker_protected": ("tracker", "protected")}
 
 #: What the testbench is given: one seed for all mutants; for those that pass it, other seeds and longer runs.
 _FIRST_SEEDS, _FIRST_LENGTH = (1,), 1
@@ -37,7 +39,7 @@ _EQUIVALENCE_S, _PROOF_S = 20, 30
 class Fate:
     """`what`: test, proof, equivalent, or survivor."""
 
-    block: str
+    block: str  #: the row's name
     mutant: Mutant
     what: str
     by: str  #: the test or claim that failed; of a survivor, why it cannot matter, if harmless.toml says so
@@ -76,12 +78,12 @@ def _sources() -> str:
     return digest(*(path.read_text(encoding="utf-8") for path in files))
 
 
-def fates(block: str, count: int, seed: int, step: Callable[[str, int, int], None],
-          geometry: Geometry = GEOMETRIES[GEOMETRY]) -> list[Fate]:
+def fates(row: str, count: int, seed: int, step: Callable[[str, int, int], None]) -> list[Fate]:
     """Calls `step(what is done, mutants that have their answer, mutants)`."""
     step("building", 0, count)
+    block, geometry = ROWS[row][0], GEOMETRIES[ROWS[row][1]]
     model = make_model(block, geometry, count, seed)
-    folder = _FOLDER / f"{block}-{digest(model.key, repr(geometry), _sources())}"
+    folder = _FOLDER / f"{row}-{digest(model.key, repr(geometry), _sources())}"
     found: dict[int, Fate] = {}
 
     def left() -> list[Mutant]:
@@ -98,7 +100,7 @@ def fates(block: str, count: int, seed: int, step: Callable[[str, int, int], Non
         for mutant in left():
             told = running.result()[mutant.number]
             if told["test"]:
-                found[mutant.number] = Fate(block, mutant, "test", told["test"], told["how"])
+                found[mutant.number] = Fate(row, mutant, "test", told["test"], told["how"])
 
     def each(name: str, ask: Callable[[Mutant], Fate | None]) -> None:
         (folder / name).mkdir(parents=True, exist_ok=True)
@@ -109,7 +111,7 @@ def fates(block: str, count: int, seed: int, step: Callable[[str, int, int], Non
                 fate = ask(mutant)
                 kept.write_text(json.dumps(fate and [fate.what, fate.by, fate.how]))
             told = json.loads(kept.read_text())
-            return told and Fate(block, mutant, *told)
+            return told and Fate(row, mutant, *told)
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             for done, fate in enumerate(pool.map(answer, left()), start=1):
@@ -119,19 +121,19 @@ def fates(block: str, count: int, seed: int, step: Callable[[str, int, int], Non
 
     def equivalent(mutant: Mutant) -> Fate | None:
         told = compare(model, mutant, _EQUIVALENCE_S)
-        return Fate(block, mutant, "equivalent", "", "") if told.verdict == "equal" else None
+        return Fate(row, mutant, "equivalent", "", "") if told.verdict == "equal" else None
 
     def proved(mutant: Mutant) -> Fate | None:
         claim = prove(model, geometry, mutant, folder / "proofs", _PROOF_S)
-        return Fate(block, mutant, "proof", claim, "") if claim else None
+        return Fate(row, mutant, "proof", claim, "") if claim else None
 
     test("tests", _FIRST_SEEDS, _FIRST_LENGTH)
     each("equivalence", equivalent)
     test("longer tests", _MORE_SEEDS, _MORE_LENGTH)
     each("proofs", proved)
     for mutant in left():
-        why = next((entry.why for entry in harmless() if entry.covers(block, mutant)), "")
-        found[mutant.number] = Fate(block, mutant, "survivor", why, "")
+        why = next((entry.why for entry in harmless() if entry.covers(row, mutant)), "")
+        found[mutant.number] = Fate(row, mutant, "survivor", why, "")
     return [found[mutant.number] for mutant in model.mutants]
 
 

@@ -9,18 +9,18 @@ from amaranth.hdl import Fragment
 from amaranth.lib import wiring
 
 import rtl.blocks
-from rtl.blocks import BLOCKS
 from rtl.geometry import Geometry
 from sim_models.area.yosys import run_yosys, version
 from sim_models.cosim.cache import cached, digest
 from sim_models.cosim.hierarchy import signature_ports
 from sim_models.cosim.ports import Port, PortMap
-from sim_models.cosim.testbench import block_verilog
+from sim_models.cosim.testbench import block_verilog, design_under_test
 
 SELECT = "mutant"  #: the input
 SELECT_BITS = 16
 _ROOT = Path(__file__).resolve().parents[2]
 
+#: What a testbench flips bits with (`sim_models.cosim.flippable`) is no part of the block.
 _LIST = """\
 read_rtlil design.il
 hierarchy -top {block}
@@ -30,7 +30,7 @@ flatten
 opt_expr
 opt_clean
 write_rtlil netlist.il
-select -set places {block}/c:* {block}/t:$meminit* %d
+select -set places {block}/c:* {block}/t:$meminit* %d {block}/i:flip_* %co* %d {block}/a:src=*flippable.py* %d
 mutate -list {count} -seed {seed} -module {block} -o places.txt @places
 """
 _APPLY = """\
@@ -101,7 +101,7 @@ def blocks_inside(fragment: Fragment, path: tuple[str, ...]) -> list[str]:
 
 def make_model(block: str, geometry: Geometry, count: int, seed: int) -> Model:
     """`count` mutants, or as many as there are, drawn evenly over the block's own lines, signals and cells."""
-    component = BLOCKS[block](geometry)
+    component = design_under_test(block, geometry)
     fragment = Fragment.get(component, None)
     design, _ = rtlil.convert_fragment(fragment, signature_ports(component), block)
     # A submodule with the name of a signal has a number behind its own.

@@ -19,10 +19,11 @@ from .model import SELECT, SELECT_BITS, Model, Mutant
 
 class _OfNetlist(Spec):
     """The same statements about a netlist: its ports are the design's, and what a specification reads from inside the
-    design is free. Only claims can be asserted of it, for only they are about ports."""
+    design is free. Only claims can be asserted of it, for only they are about ports. Inputs that only its testbench
+    knows are 0."""
 
-    def __init__(self, design: wiring.Component, number: int, name: str, claim: str) -> None:
-        self._number, self._name = number, name
+    def __init__(self, design: wiring.Component, model: Model, number: int, claim: str) -> None:
+        self._number, self._model = number, model
         super().__init__(design, only=claim)
 
     def _hardware(self) -> Elaboratable:
@@ -31,7 +32,8 @@ class _OfNetlist(Spec):
             if len(Value.cast(value)):
                 ports[("o_" if member.flow == wiring.Out else "i_") + "__".join(map(str, path))] = Value.cast(value)
         ports |= {f"i_{name}": signal for name, signal in (("clk", self._sync.clk), ("rst", self._sync.rst))}
-        return Instance(self._name, **ports, **{f"i_{SELECT}": Const(self._number, SELECT_BITS)})
+        further = {f"i_{port.verilog}": Const(0, port.width) for port in self._model.ports.inputs.values()}
+        return Instance(self._model.block, **further | ports, **{f"i_{SELECT}": Const(self._number, SELECT_BITS)})
 
     def inside(self, name: str, block: wiring.Component | None = None):
         found = super().inside(name, block)
@@ -47,7 +49,7 @@ def prove(model: Model, geometry: Geometry, mutant: Mutant, folder: Path, second
     for item in PROPERTIES:
         if item.block != model.block or item.build is not None:
             continue
-        names = _OfNetlist(BLOCKS[model.block](geometry), 0, model.block, "")
+        names = _OfNetlist(BLOCKS[model.block](geometry), model, 0, "")
         item.specify(names, geometry)
         Fragment.get(names.m, None)  # it is used: Amaranth warns of what is not
         for claim in sorted(names.claims):
@@ -62,7 +64,7 @@ def _verdict(model: Model, geometry: Geometry, item: Property, claim: str, numbe
     name = f"{item.slug}-{digest(claim)}-{number}"
     kept = folder / f"{name}.txt"
     if not kept.exists():
-        spec = _OfNetlist(BLOCKS[model.block](geometry), number, model.block, claim)
+        spec = _OfNetlist(BLOCKS[model.block](geometry), model, number, claim)
         item.specify(spec, geometry)
         design = spec.rtlil() + (model.folder / "whole.il").read_text()
         verdict = check(design, folder / name, mode="bmc", depth=item.broken_depth, timeout_s=seconds)

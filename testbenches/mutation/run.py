@@ -9,11 +9,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from rtl.blocks import BLOCKS
 from sim_models.errors import Failure
 
 from ..command_line import block_parser, chosen_blocks
-from .campaign import GEOMETRY, ROOT, Fate, fates, share
+from .campaign import ROOT, ROWS, Fate, fates, share
 
 REPORT = ROOT / "build" / "reports" / "mutation.json"
 TARGET = 0.98
@@ -21,11 +20,11 @@ TARGET = 0.98
 
 def main(arguments: list[str] | None = None) -> int:
     """Exit code: 0 if in every block at least the target's share is caught, and each survivor is explained."""
-    parser = block_parser("testbenches.mutation.run", __doc__, BLOCKS, REPORT)
+    parser = block_parser("testbenches.mutation.run", __doc__, ROWS, REPORT)
     parser.add_argument("--count", type=int, default=60, help="mutants per block (60)")
     parser.add_argument("--seed", type=int, default=1, help="which places are changed (1)")
     options = parser.parse_args(arguments)
-    blocks = chosen_blocks(parser, options, BLOCKS)
+    blocks = chosen_blocks(parser, options, ROWS)
     if not 1 <= options.count < 1 << 16:
         parser.error("--count must be from 1 to 65535")
     results, seconds = {}, {}
@@ -54,9 +53,9 @@ def main(arguments: list[str] | None = None) -> int:
     _print(results, seconds, total_s)
     options.json.parent.mkdir(parents=True, exist_ok=True)
     options.json.write_text(json.dumps({
-        "geometry": GEOMETRY, "seed": options.seed, "seconds": round(total_s, 1),
-        "blocks": {block: _counts(told) | {"share": share(told), "seconds": round(seconds[block], 1)}
-                   for block, told in results.items()},
+        "seed": options.seed, "seconds": round(total_s, 1),
+        "blocks": {block: {"geometry": ROWS[block][1]} | _counts(told) | {
+            "share": share(told), "seconds": round(seconds[block], 1)} for block, told in results.items()},
         "mutants": [fate.to_json() for told in results.values() for fate in told]}, indent=1) + "\n", encoding="utf-8")
     short = [block for block, told in results.items() if share(told) < TARGET]
     unexplained = [fate for told in results.values() for fate in told if fate.what == "survivor" and not fate.by]
@@ -81,16 +80,17 @@ def _line(block: str, told: list[Fate], seconds: float) -> str:
 
 def _print(results: dict[str, list[Fate]], seconds: dict[str, float], total_s: float) -> None:
     console = Console()
-    table = Table(title=f"Mutation (netlists at geometry {GEOMETRY!r})", title_justify="left", box=box.SIMPLE_HEAD)
-    table.add_column("block", no_wrap=True)
+    table = Table(title="Mutation", title_justify="left", box=box.SIMPLE_HEAD)
+    for heading in ("block", "geometry"):
+        table.add_column(heading, no_wrap=True)
     for heading in ("mutants", "tests", "proofs", "equal", "survive", "caught", "s"):
         table.add_column(heading, justify="right", no_wrap=True)
     for block, told in results.items():
-        table.add_row(block, *(str(value) for value in _counts(told).values()), f"{share(told):.1%}",
+        table.add_row(block, ROWS[block][1], *(str(value) for value in _counts(told).values()), f"{share(told):.1%}",
                       f"{seconds[block]:.0f}")
     everything = [fate for told in results.values() for fate in told]
     table.add_section()
-    table.add_row("all", *(str(value) for value in _counts(everything).values()), f"{share(everything):.1%}",
+    table.add_row("all", "", *(str(value) for value in _counts(everything).values()), f"{share(everything):.1%}",
                   f"{total_s:.0f}")
     console.print(table)
     for fate in everything:

@@ -5,6 +5,7 @@ More seeds, geometries and simulators: `make cocotb`.
 
 import re
 import shutil
+from dataclasses import replace
 
 import pytest
 from amaranth import Module
@@ -32,10 +33,13 @@ def test_one_of_everything(block, seed, tmp_path):
     run_testbench(block, GEOMETRIES["least"], tmp_path, seed=seed)
 
 
-@pytest.mark.parametrize("block", ["tracker", "config_bus"])
-def test_protected(block, seed, tmp_path):
-    """A Tracker with check bits."""
-    run_testbench(block, GEOMETRIES["protected"], tmp_path, seed=seed)
+@pytest.mark.parametrize("protection", ["secded", "parity"])
+@pytest.mark.parametrize("block", ["tracker", "corrected_row", "config_bus"])
+def test_protected(block, protection, seed, tmp_path):
+    """A Tracker with check bits; its testbench flips bits of the memories."""
+    geometry = GEOMETRIES["protected"]
+    geometry = replace(geometry, tracker=replace(geometry.tracker, protection=protection))
+    run_testbench(block, geometry, tmp_path, seed=seed)
 
 
 @pytest.mark.parametrize("block", ["tracker", "dispatch_window", "gpu_top"])

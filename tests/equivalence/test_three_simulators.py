@@ -1,9 +1,12 @@
 """One stimulus, three simulators, one trace: Amaranth's simulator, cocotb and the compiled RTL."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from rtl.address_generator import AddressGenerator
+from rtl.blocks import BLOCKS as BY_NAME
 from rtl.coalescer import Coalescer
 from rtl.config_bus import ConfigBus
 from rtl.dispatch_window import DispatchWindow
@@ -30,10 +33,14 @@ SMALL = Geometry(
     TrackerGeometry(sets=4, ways=2, banks=2, wg_bits=4, wf_bits=1, address_bits=32, count_bits=12),
     ChannelGeometry(channels=4, guard_buckets=4, coalescer_timeout_cycles=3),
     DmaGeometry(regions=4, ready_commands=4, outstanding_lines=8))
+PROTECTED = replace(SMALL, tracker=replace(SMALL.tracker, protection="secded"))
 
 BLOCKS = {block.__name__: lambda block=block: block(SMALL) for block in (
     AddressGenerator, Coalescer, ConfigBus, DispatchWindow, DmaTable, Egress, GpuTop, IntensityMonitor, LineRouter,
-    MemoryChannel, TrackerBank, TriggerMerge, UpdateNetwork)} | {"NmcAlu": lambda: NmcAlu(column_bytes=8)}
+    MemoryChannel, TrackerBank, TriggerMerge, UpdateNetwork)} | {
+        "NmcAlu": lambda: NmcAlu(column_bytes=8),
+        "CorrectedRow": lambda: BY_NAME["corrected_row"](PROTECTED),
+        "ProtectedTrackerBank": lambda: TrackerBank(PROTECTED)}
 
 
 def sparse_stimulus(ports, cycles, seed):

@@ -1,45 +1,14 @@
-"""The top with a way into the Tracker's memories: bits of any word flip in one cycle, in the compiled RTL, too."""
+"""The top with a way into the memories of its Tracker's bank 0."""
 
 from unittest.mock import patch
 
-from amaranth.hdl import Module, Value
-from amaranth.lib import wiring
-from amaranth.lib.wiring import In
+from amaranth.hdl import Module
 
 from rtl.gpu_top import GpuTop
-from rtl.tracker import TrackerBank
-
-PORTS = {"flip_mask": In(128), "flip_row": In(8), "flip_way": In(6), "flip_in_entry": In(1)}
-
-
-class Flips(wiring.Component):
-    """Further ports: `flip_mask` (0: none) is applied to way `flip_way`, row `flip_row`, of the tags or the entries."""
-
-    def __init__(self, members) -> None:
-        super().__init__({**members, **PORTS})
-
-
-class FlippableBank(TrackerBank, Flips):
-    def elaborate(self, platform) -> Module:
-        m = super().elaborate(platform)
-        for in_entry, memories in enumerate((self.tags, self.entries)):
-            for way, memory in enumerate(memories):
-                written, = memory.write_ports
-                read, write = memory.read_port(domain="comb"), memory.write_port()
-                m.d.comb += [
-                    read.addr.eq(self.flip_row),
-                    write.addr.eq(self.flip_row),
-                    Value.cast(write.data).eq(Value.cast(read.data) ^ self.flip_mask),
-                    # What is being written stays as it is: it must not be lost.
-                    write.en.eq((self.flip_mask != 0) & (self.flip_way == way) & (self.flip_in_entry == in_entry)
-                                & ~written.en),
-                ]
-        return m
+from sim_models.cosim.flippable import PORTS, FlippableBank, Flips
 
 
 class FlippableTop(GpuTop, Flips):
-    """Flips in bank 0."""
-
     def elaborate(self, platform) -> Module:
         with patch("rtl.gpu_top.TrackerBank", FlippableBank):
             m = super().elaborate(platform)

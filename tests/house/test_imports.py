@@ -25,7 +25,6 @@ CHECKED_THROUGH = {
     "arbiter/mca": "arbiter",
     "arbiter/arbiter": "arbiter",
     "fp_adder": "nmc_alu",
-    "corrected_row": "tracker",
     "pointer_queue": "memory_channel",
     "two_entry_queue": "coalescer",
 }

@@ -1,0 +1,128 @@
+"""The row of a protected Tracker bank against its cycle-exact model, and what each flip costs."""
+
+import random
+from collections import Counter
+
+import pytest
+from amaranth.hdl import ResetInserter, Signal
+from amaranth.sim import Simulator
+
+from rtl.corrected_row import CorrectedRow
+from rtl.geometry import Geometry, TrackerGeometry
+from rtl.layouts import tracker_entry, tracker_tag
+from sim_models.reference.corrected_row import CorrectedRowModel, Fault, Row, Shown
+from testbenches.rows import Rows
+
+TRACKERS = {
+    "paper": TrackerGeometry(),
+    "one_way": TrackerGeometry(sets=4, ways=1, banks=1),
+    "odd_ways": TrackerGeometry(sets=4, ways=5, banks=1, wg_bits=4, wf_bits=1, address_bits=32, count_bits=8),
+}
+
+
+class Bench:
+    """`cycle` in Amaranth's simulator, each compared with the model."""
+
+    def __init__(self, protection, tracker):
+        geometry = Geometry(tracker)
+        tag, entry = tracker_tag(geometry), tracker_entry(geometry)
+        self.dut = CorrectedRow(protection, tracker.ways, tag, entry)
+        self._sizes = protection, tracker.ways, tag["tag"].width, entry.size
+        self._reset = Signal()
+        self.new_model()
+        self.told = Counter()
+
+    def new_model(self):
+        self.model = CorrectedRowModel(*self._sizes)
+
+    async def cycle(self, row, tag, take, needed) -> Shown:
+        ctx, dut = self._ctx, self.dut
+        for way in range(self.model.ways):
+            ctx.set(dut.tags[way], row.tags[way])
+            ctx.set(dut.entries[way], row.entries[way])
+        for port, value in ((dut.tag, tag), (dut.last_way, row.last_way), (dut.last_tag.as_value(), row.last_tag),
+                            (dut.last_entry.as_value(), row.last_entry), (dut.take, take), (dut.needed, needed)):
+            ctx.set(port, value)
+        fault = ctx.get(dut.fault)
+        told = Fault(fault.uncorrectable, fault.in_entry, fault.way) if fault.valid else None
+        shown = Shown(ctx.get(dut.used), ctx.get(dut.match), ctx.get(dut.entry.as_value()), ctx.get(dut.flawed),
+                      ctx.get(dut.lost), told)
+        assert shown == self.model.show(needed)
+        self.told[told and told[:2]] += 1
+        await ctx.tick()
+        self.model.tick(needed, row if take else None, tag)
+        return shown
+
+    async def reset(self):
+        self._ctx.set(self._reset, 1)
+        await self._ctx.tick()
+        self._ctx.set(self._reset, 0)
+        self.new_model()
+
+    def run(self, test):
+        async def bench(ctx):
+            self._ctx = ctx
+            await test()
+        simulator = Simulator(ResetInserter(self._reset)(self.dut))
+        simulator.add_clock(1e-9)
+        simulator.add_testbench(bench)
+        simulator.run()
+
+
+@pytest.mark.parametrize("protection", ["parity", "secded"])
+@pytest.mark.parametrize("name", TRACKERS)
+def test_random_rows_match_the_model(name, protection, seed):
+    bench, rng = Bench(protection, TRACKERS[name]), random.Random(seed)
+    rows = Rows(rng, bench.model, protection == "secded")
+
+    async def test():
+        for _ in range(3):
+            needed = False
+            for _ in range(300):
+                row, tag = rows.search()
+                flawed = bench.model.show(needed).flawed
+                take = not flawed and rng.random() < 0.6
+                await bench.cycle(row, tag, take, needed)
+                if take:
+                    needed = bool(bench.model.show(False).match) and rng.random() < 0.8
+                elif not flawed:
+                    needed = needed and rng.random() < 0.5
+            await bench.reset()
+
+    bench.run(test)
+    lost = {(1, 0), (1, 1)}
+    assert bench.told.keys() - {None} == (lost if protection == "parity" else lost | {(0, 0), (0, 1)})
+
+
+@pytest.mark.parametrize("flips, lost", [((), 0), ((7,), 0), ((7, 11), 1)])
+def test_an_entry_with_flipped_bits_stands_there_two_cycles_later(flips, lost, seed):
+    bench, rng = Bench("secded", TRACKERS["odd_ways"]), random.Random(seed)
+    model = bench.model
+    entry = rng.getrandbits(model.entry_codec.data_bits)
+    read = model.entry_codec.encode(entry) ^ sum(1 << bit for bit in flips)
+    row = Row([model.tag_codec.encode(way << 1 | 1) for way in range(5)], [0, 0, 0, read, 0], 0, 0, 0)
+
+    async def test():
+        await bench.cycle(row, tag=3, take=True, needed=False)
+        shown = [await bench.cycle(row, tag=0, take=False, needed=True) for _ in range(4)]
+        assert [one.flawed for one in shown] == ([1, 1, 0, 0] if flips else [0] * 4)
+        assert [one.fault for one in shown] == [None, Fault(lost, 1, 3) if flips else None, None, None]
+        assert [one.lost for one in shown] == [0, 0, lost, lost]
+        assert (shown[-1].entry == entry) == (not lost)
+
+    bench.run(test)
+
+
+def test_a_tag_that_is_lost_is_used_and_matches_nothing():
+    bench = Bench("secded", TRACKERS["odd_ways"])
+    right = [bench.model.tag_codec.encode(way << 1 | 1) for way in range(5)]
+    row = Row([right[0], right[1] ^ 0b11, right[2] ^ 0b10, right[3], bench.model.tag_codec.encode(0)], [0] * 5, 0, 0, 0)
+
+    async def test():
+        for tag, match in ((1, 0), (2, 0b100), (3, 0b1000)):
+            await bench.cycle(row, tag, take=True, needed=False)
+            shown = await bench.cycle(row, tag, take=False, needed=False)
+            assert (shown.used, shown.match) == (0b1111, match)
+            assert shown.fault == Fault(1, 0, 1), "the one that is lost is told first"
+
+    bench.run(test)
