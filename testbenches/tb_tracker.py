@@ -3,7 +3,7 @@ protected memories."""
 
 from rtl.registers import ERRORS
 from sim_models.reference.coalescer import Update
-from sim_models.reference.tracker import TrackerModel, Trigger
+from sim_models.reference.tracker import LOCAL, TrackerModel, Trigger
 
 from .bench import Bench, rounds
 from .drivers import StreamDriver
@@ -20,10 +20,11 @@ class Tracker:
         self.blocked = 0  # updates that found their set full
         self.bench, self.geometry = bench, bench.geometry.tracker
         largest = (1 << self.geometry.count_bits) - 1
-        # One of kind 1 is not tracked, 2 has no threshold, 3 the largest; from 4 on short tiles.
-        short = (min(largest, bench.rng.randrange(40 * tiles, 40 * tiles + 40))
-                 for tiles in range(1, bench.geometry.dma.regions - 3))
-        self.thresholds = [None, None, 0, largest, *short]
+        # One of kind 1 is not tracked, 2 has no threshold, 3 the largest; from 4 on short tiles, of the last two alike.
+        short = [min(largest, bench.rng.randrange(40 * tiles, 40 * tiles + 40))
+                 for tiles in range(1, bench.geometry.dma.regions - 4)]
+        self.thresholds = [None, None, 0, largest, *short, short[-1]]
+        self._near = bench.rng.getrandbits(self.geometry.address_bits)
         others = range(1, len(self.thresholds))
         self.regions = [0, *bench.rng.sample(others, len(others))]  #: of each kind
         table = [None] * len(self.thresholds)
@@ -59,8 +60,12 @@ class Tracker:
         self.errors.expect({"code": ERRORS[name.lower()], "details": details})
 
     def update(self, wg: int, wf: int, kind: int, amount: int) -> dict:
-        return {"address": self.bench.rng.getrandbits(self.geometry.address_bits), "amount": amount,
-                "source": self.bench.rng.randrange(3), "region": self.regions[kind], "wf": wf, "wg": wg}
+        """Of the kind's region, or another one with its threshold; many addresses differ in few bits."""
+        rng, bits = self.bench.rng, self.geometry.address_bits
+        region = rng.choice([region for region, threshold in zip(self.regions, self.thresholds)
+                             if threshold and threshold == self.thresholds[kind]] or [self.regions[kind]])
+        address = rng.getrandbits(bits) if rng.random() < 0.5 else self._near ^ 1 << rng.randrange(bits)
+        return {"address": address, "amount": amount, "source": rng.randrange(3), "region": region, "wf": wf, "wg": wg}
 
     def traffic(self, count: int) -> list[dict]:
         """Updates that never find a full set; most tiles end at their threshold, some beyond it."""
@@ -169,7 +174,8 @@ async def every_flip_is_told_with_its_place(bench: Bench) -> None:
     row, opened_elsewhere = HurtRow(t.ways, most - 1), 0
     names = [(own + t.sets * high, wf) for high in range(1 << (t.wg_bits - t.set_bits)) for wf in range(1 << t.wf_bits)]
     tiles = {tile: rng.randrange(4, len(tracker.thresholds)) for tile in rng.sample(names, t.ways + 2)}
-    entries: dict[int, tuple[int, int]] = {}  # address and count, by way
+    entries: dict[int, Trigger] = {}  # as they would fire now, by way
+    counts: dict[int, int] = {}  # by way
 
     async def send(item: dict) -> None:
         tracker.updates.send(item)
@@ -180,24 +186,29 @@ async def every_flip_is_told_with_its_place(bench: Bench) -> None:
         met, threshold = row.meet(tile), tracker.thresholds[tiles[tile]]
         if met.way is None:
             return  # it would wait for good
-        address, count = (1 << t.address_bits, 0) if met.opened else entries[met.way]
+        count = 0 if met.opened else counts[met.way]
         amount = threshold - count if count and rng.random() < 0.2 else 1
         item = tracker.update(*tile, tiles[tile], amount)
-        address, count = min(address, item["address"]), count + amount
+        fires = Trigger(*(item[name] for name in Trigger._fields))
+        if not met.opened:
+            before = entries[met.way]
+            fires = fires._replace(address=min(before.address, fires.address),
+                                   region=fires.region if item["source"] == LOCAL else before.region)
         for fault in met.faults:
             if fault["uncorrectable"]:
                 tracker.expect_error("TRACKER_MEMORY", item)
-        if count == threshold and not met.lost:
-            tracker.triggers.expect(Trigger(address, *(item[name] for name in ("region", "wf", "wg"))))
-        before = len(faults.told)
+        full = count + amount == threshold
+        if full and not met.lost:
+            tracker.triggers.expect(fires)
+        faults.told.clear()
         await send(item)
-        assert faults.told[before:] == [fault | {"set": own} for fault in met.faults]
+        assert faults.told == [fault | {"set": own} for fault in met.faults]
         tracker.errors.check_empty()
         tracker.triggers.check_empty()
         bench.reach("no fault", not met.faults)
         if not met.lost:
-            row.write(met.way, None if count == threshold else tile)
-            entries[met.way] = address, count
+            row.write(met.way, None if full else tile)
+            entries[met.way], counts[met.way] = fires, count + amount
 
     await bench.until(lambda: bench.get("updates.ready"), 100)
     for _ in range(40):

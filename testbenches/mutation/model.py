@@ -30,7 +30,7 @@ flatten
 opt_expr
 opt_clean
 write_rtlil netlist.il
-select -set places {block}/c:* {block}/t:$meminit* %d {block}/i:flip_* %co* %d {block}/a:src=*flippable.py* %d
+select -set places {block}/c:* {block}/t:$meminit* %d {block}/i:flip_* %co* %d
 mutate -list {count} -seed {seed} -module {block} -o places.txt @places
 """
 _APPLY = """\

@@ -14,6 +14,7 @@ from ..formal.campaign import PROPERTIES
 from ..formal.property import Property
 from ..formal.solver import check
 from ..formal.spec import Spec
+from ..geometries import GEOMETRIES
 from .model import SELECT, SELECT_BITS, Model, Mutant
 
 
@@ -47,7 +48,7 @@ def prove(model: Model, geometry: Geometry, mutant: Mutant, folder: Path, second
     """The first claim that a run of the mutant violates. A claim counts if the block without a mutant keeps it in runs
     of the same length. `folder` keeps what the solver said."""
     for item in PROPERTIES:
-        if item.block != model.block or item.build is not None:
+        if not _speaks_of(item, model.block, geometry):
             continue
         names = _OfNetlist(BLOCKS[model.block](geometry), model, 0, "")
         item.specify(names, geometry)
@@ -57,6 +58,12 @@ def prove(model: Model, geometry: Geometry, mutant: Mutant, folder: Path, second
                    for number, verdict in ((mutant.number, "fail"), (0, "pass"))):
                 return f"{item.name}: {claim}"
     return None
+
+
+def _speaks_of(item: Property, block: str, geometry: Geometry) -> bool:
+    """What a specification reads inside a Tracker is not there with another protection."""
+    shape = GEOMETRIES[item.geometry] if isinstance(item.geometry, str) else item.geometry
+    return item.block == block and item.build is None and shape.tracker.protection == geometry.tracker.protection
 
 
 def _verdict(model: Model, geometry: Geometry, item: Property, claim: str, number: int, folder: Path,
