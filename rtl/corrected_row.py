@@ -88,7 +88,8 @@ class CorrectedRow(wiring.Component):
         word = Signal(len(codec.stored))
         right = Signal()  # the entry is corrected, or never was in a memory
         new = Signal()  # the first cycle of a result
-        tags_corrected, tags_lost = Signal(self._ways), Signal(self._ways)
+        tags_corrected = Signal(self._ways)
+        tags_lost = Signal(self._ways)
         repair = Signal()
         in_tags = tags_corrected | tags_lost
         m.d.sync += new.eq(self.take)

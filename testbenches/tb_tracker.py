@@ -96,9 +96,13 @@ class Tracker:
             excess = rng.randrange(1, 3) if fate < 0.15 else 0
             amount = min(most, left + excess if fate < 0.5 else rng.randint(1, left))
             tiles[wg, wf] = kind, left - amount
-            if left <= amount:
-                del tiles[wg, wf]
             items.append(self.update(wg, wf, kind, amount))
+            if left > amount:
+                continue
+            del tiles[wg, wf]
+            if rng.random() < 0.3:  # at once the next one of that name
+                tiles[wg, wf] = kind, self.thresholds[kind] - 1
+                items.append(self.update(wg, wf, kind, 1))
         return items
 
 

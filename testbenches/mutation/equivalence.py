@@ -69,7 +69,7 @@ write_status status.txt
 restore
 """
 _MEANING = {"snl_UNSAT": "equal", "snl_SAT": "differs"}
-_PORT = re.compile(r"^  wire (?:width (\d+) )?(input|output) \d+ \\(\S+)$", re.MULTILINE)
+PORT = re.compile(r"^  wire (?:width (\d+) )?(input|output) \d+ \\(\S+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def _both(original: str, ports: PortMap, number: int) -> str:
     differ, reset = Signal(), Signal()
     sides = {"original": {}, "mutated": {"i_" + SELECT: Const(number, SELECT_BITS)}}
     outputs = []
-    for width, direction, name in _PORT.findall(original):
+    for width, direction, name in PORT.findall(original):
         if name == "rst":
             outside[name] = (reset, PortDirection.Input)
             for side in sides.values():

@@ -109,7 +109,7 @@ def make_model(block: str, geometry: Geometry, count: int, seed: int) -> Model:
               for name in blocks_inside(fragment, (block,))]
     prepare = _LIST.format(block=block, count=count, seed=seed,
                            keep="\n".join(f"setattr -mod -set keep_hierarchy 1 {name}" for name in inside))
-    apply = _APPLY.format(apart=f"expose -evert {block}\ndelete {' '.join(inside)}" if inside else "")
+    apply = _APPLY.format(apart=f"expose -evert {block}/c:*\ndelete {' '.join(inside)}" if inside else "")
     key = digest(design, prepare, apply, _CLOCK.pattern, str(SELECT_BITS), version("yosys"))
 
     def make(folder: Path) -> None:

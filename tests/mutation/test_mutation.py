@@ -10,7 +10,7 @@ from sim_models.cosim.cocotb_run import CocotbFailure
 from testbenches.geometries import GEOMETRIES
 from testbenches.mutation import campaign, run
 from testbenches.mutation.campaign import Fate, Harmless, share
-from testbenches.mutation.equivalence import compare
+from testbenches.mutation.equivalence import PORT, compare
 from testbenches.mutation.model import blocks_inside, make_model
 from testbenches.mutation.proofs import prove
 from testbenches.mutation.simulate import simulate
@@ -39,6 +39,21 @@ def test_mutants_say_where_they_are(arbiter):
 def test_blocks_in_a_block_are_left_out():
     fragment = Fragment.get(BLOCKS["memory_channel"](SMALL), None)
     assert set(blocks_inside(fragment, ("top",))) == {"top.arbiter", "top.guard", "top.coalescer"}
+
+
+def test_only_ports_and_what_blocks_inside_are_given_is_compared():
+    model = make_model("memory_channel", SMALL, 1, seed=1)
+    netlist = (model.folder / "original.il").read_text()
+    compared = {name for _, direction, name in PORT.findall(netlist) if direction == "output"}
+    own = {port.verilog for port in model.ports.outputs.values()}
+    assert own < compared
+    assert {name.split(".")[0] for name in compared - own} == {"arbiter", "guard", "coalescer"}
+
+
+def test_what_flips_the_bits_of_a_protected_tracker_is_not_mutated():
+    model = make_model("tracker", GEOMETRIES["protected"], 400, seed=1)
+    assert len(model.mutants) > 300 and {"flip_mask", "flip_row"} <= model.ports.inputs.keys()
+    assert "flip" not in (model.folder / "mutants.ys").read_text()
 
 
 def test_the_testbench_catches_a_wrong_grant(arbiter, tmp_path):
