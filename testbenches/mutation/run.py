@@ -81,16 +81,15 @@ def _line(block: str, told: list[Fate], seconds: float) -> str:
 def _print(results: dict[str, list[Fate]], seconds: dict[str, float], total_s: float) -> None:
     console = Console()
     table = Table(title="Mutation", title_justify="left", box=box.SIMPLE_HEAD)
-    for heading in ("block", "geometry"):
-        table.add_column(heading, no_wrap=True)
+    table.add_column("block", no_wrap=True)
     for heading in ("mutants", "tests", "proofs", "equal", "survive", "caught", "s"):
         table.add_column(heading, justify="right", no_wrap=True)
     for block, told in results.items():
-        table.add_row(block, ROWS[block][1], *(str(value) for value in _counts(told).values()), f"{share(told):.1%}",
+        table.add_row(block, *(str(value) for value in _counts(told).values()), f"{share(told):.1%}",
                       f"{seconds[block]:.0f}")
     everything = [fate for told in results.values() for fate in told]
     table.add_section()
-    table.add_row("all", "", *(str(value) for value in _counts(everything).values()), f"{share(everything):.1%}",
+    table.add_row("all", *(str(value) for value in _counts(everything).values()), f"{share(everything):.1%}",
                   f"{total_s:.0f}")
     console.print(table)
     for fate in everything:
