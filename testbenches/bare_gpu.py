@@ -1,6 +1,6 @@
 """GpuTop without a kernel: a test sends what goes in, and what comes out is kept."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from rtl.registers import register_map
 from sim_models.driver import Driver, Write
@@ -108,9 +108,13 @@ class BareGpu:
     async def quiet(self, limit: int = 20_000, cycles: int = 40) -> None:
         """Until nothing more goes in, and for so many cycles nothing came out."""
         drivers = (*self.compute, *self.inbound, *self.outbound, self.dispatch, *self.drams)
+        await self.still(cycles, limit, lambda: all(driver.idle for driver in drivers))
+
+    async def still(self, cycles: int, limit: int = 20_000, condition: Callable[[], bool] = lambda: True) -> None:
+        """Until nothing moved through any stream for so many cycles, whoever waits, and the condition holds."""
         start = self.bench.now
-        await self.bench.until(lambda: all(driver.idle for driver in drivers) and
-                               self.bench.now - max(start, self.bench.moved or 0) > cycles, limit)
+        await self.bench.until(lambda: condition() and self.bench.now - max(start, self.bench.moved or 0) > cycles,
+                               limit)
 
     async def rate(self, counter: str) -> float:
         """What a counter counts per cycle while nothing else changes."""

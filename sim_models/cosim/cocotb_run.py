@@ -24,12 +24,13 @@ from .backend import checked_stimulus
 from .build import COMMON_FLAGS, FAST_FLAGS, SLOW_FLAGS, include_flags, runtime_objects, units
 from .cache import cached, digest
 from .ports import PortMap
+from .shared_modules import share_modules
 from .toolchain import Toolchain, ToolchainError, find_toolchain, run_all
 
 ROOT = Path(__file__).resolve().parents[2]
 _REPLAY = "testbenches.tb_replay"
-_VERILATOR_FLAGS = ("--cc", "--vpi", "-O3", "-Wno-fatal", "--no-timing", "--prefix", "Vtop", "--timescale", "1ns/1ps",
-                    "--output-split", "5000")
+_VERILATOR_FLAGS = ("--cc", "--vpi", "-O3", "-Wno-fatal", "--no-timing", "-fno-dfg-scoped", "--prefix", "Vtop",
+                    "--timescale", "1ns/1ps", "--output-split", "5000")
 #: cocotb's main tells the time through a hook that VL_TIME_CONTEXT would switch off; its library calls the simulator's
 #: functions.
 _FLAGS = tuple(flag for flag in COMMON_FLAGS
@@ -76,6 +77,7 @@ def build_simulation(text: str, ports: PortMap, simulator: str = "verilator", wa
     if simulator == "icarus":
         return Simulation(ports.top, cached("icarus-" + digest(text, *versions), make_icarus), simulator, waves)
     tools = find_toolchain()
+    text = share_modules(text)
     key = digest(text, ports.to_json(), *tools.identity, *_FLAGS, *FAST_FLAGS, *_VERILATOR_FLAGS, *versions)
     return Simulation(ports.top, cached(f"cocotb-{key}", make_verilator), simulator, waves)
 

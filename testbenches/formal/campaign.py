@@ -5,6 +5,7 @@ from . import (
     arbiter,
     coalescer,
     conservation,
+    counters,
     dma_table,
     forward_progress,
     memory_codec,
@@ -26,6 +27,7 @@ PROPERTIES: list[Property] = [
     *address_generator.properties(),
     *coalescer.properties(),
     *conservation.properties(),
+    *counters.properties(),
     *streams.properties(),
 ]
 

@@ -1,0 +1,80 @@
+"""The performance counters count every event by one, over all their bits.
+
+In simulation a counter's high bits are out of reach; here it may hold anything. Claims are about the ports of the
+blocks in the top: what these do in a cycle, and what the bus gets to show.
+"""
+
+from amaranth.hdl import Mux, Signal, Value
+
+from rtl.geometry import Geometry
+from rtl.registers import counters
+
+from .broken import Broken
+from .property import Property
+from .spec import Spec
+
+BY_ONE = "a counter is what it was and one for each event"
+
+#: Counter -> cycles from an event to the counter; see GpuTop for why those with 3 are late.
+_DELAYS = {"updates": 3, "triggers": 2, "commands": 2, "lines": 2, "packets": 2, "guard_stall": 3, "coalesced": 3,
+           "set_full_stall": 2, "tracker_corrected": 2, "tracker_uncorrectable": 2}
+
+
+def _events(spec: Spec, geometry: Geometry) -> dict[str, list]:
+    """Counter -> bits that are 1 in a cycle with an event."""
+    top, parts = spec.design, spec.submodules()
+    channels = [parts[f"channel_{number}"] for number in range(geometry.channel.channels)]
+    banks = [parts[f"tracker_{number}"] for number in range(geometry.tracker.banks)]
+    engines = [parts[f"engine_{number}"] for number in range(geometry.dma.engines)]
+
+    def moves(port):
+        return port.valid & port.ready
+
+    events = {
+        "updates": [moves(bank.updates) for bank in banks],
+        "triggers": [moves(parts["merge"].merged)],
+        "commands": [moves(engine.command) for engine in engines],
+        "lines": [engine.issued for engine in engines],
+        "packets": [moves(port) for port in top.packets],
+        "guard_stall": [channel.guard_stall for channel in channels],
+        "coalesced": [channel.merged for channel in channels],
+        "set_full_stall": [bank.stalled_full for bank in banks],
+    }
+    if geometry.tracker.protection != "none":
+        events |= {
+            "tracker_corrected": [bank.fault.valid & ~bank.fault.uncorrectable for bank in banks],
+            "tracker_uncorrectable": [bank.fault.valid & bank.fault.uncorrectable for bank in banks],
+        }
+    return events
+
+
+def count(spec: Spec, geometry: Geometry) -> None:
+    """Nothing is assumed."""
+    m, bus = spec.m, spec.submodule("bus")
+    cleared = spec.past(bus.clear_counters)
+    events = _events(spec, geometry)
+    assert events.keys() == {name for name, _ in counters(geometry)} - {"ready_high_water"}
+    for name, bits in events.items():
+        happened = Signal(8)
+        m.d.comb += happened.eq(sum(Value.cast(bit) for bit in bits))
+        for _ in range(_DELAYS[name]):
+            happened = spec.past(happened)
+        counter = bus.counters[name]
+        spec.claim(BY_ONE, counter == Mux(cleared, 0, spec.past(counter) + happened)[:32])
+
+
+def properties() -> list[Property]:
+    def broken(what, old, new):
+        return Broken(what, BY_ONE, "gpu_top.py", old, new)
+
+    return [Property(
+        "counters", "gpu_top", "every counter of events counts each by one, modulo 2^32", count, (
+            broken("a carry is lost", "total.eq(total + step)", "total.eq((total + step)[:1])"),
+            broken("clearing adds", "m.d.sync += total.eq(0)", "m.d.sync += total.eq(step + 1)"),
+            broken("an update that waits counts in every cycle",
+                   "Cat(port.valid & port.ready for port in network.banks)",
+                   "Cat(port.valid for port in network.banks)"),
+        ), geometry="protected", reason="it has every counter, and the geometry changes how many blocks feed one only",
+        broken_geometry="least", broken_depth=25, depth=4,
+        # An own `build` keeps it from mutation, whose netlist has no blocks inside with ports.
+        build=lambda package, geometry: package.gpu_top.GpuTop(geometry))]

@@ -1,0 +1,246 @@
+"""GpuTop in the middle of a fused kernel: programmed through APB by the driver, dispatched, updated, drained.
+
+Around it are a DRAM per channel, an upstream neighbour that updates workgroups inside the window, a downstream one that
+takes packets, and compute units. Checked: each tile triggers exactly once; DMA reads are exactly the tile's lines, each
+once and after the line's last update; every line leaves as the right packet; counters agree; no error.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from rtl.registers import COUNTERS, POLICIES, register_map
+from sim_models.driver import Driver
+from sim_models.reference.egress import Packet, translate
+from sim_models.reference.line_router import channel_of_line
+from sim_models.reference.memory_channel import is_tracked
+
+from .bare_gpu import DMA, LOCAL, READ, REMOTE, STORE, UPDATE
+from .bench import Bench
+from .dram import Dram
+from .drivers import ApbDriver, StreamDriver
+from .monitors import StreamMonitor
+from .scoreboard import Scoreboard
+
+NO_REGION = 0
+REQUEST = ("address", "bytes", "op", "source", "region", "wf", "wg")  #: as in `rtl.layouts.request`
+UPDATES = 2  # per element: the local one and one from upstream
+
+
+class Piece(NamedTuple):
+    """Part of a tile within one line."""
+
+    address: int
+    bytes: int
+
+
+class Kernel:
+    """The shapes of one random kernel: which region each workgroup is in, and where its tiles are."""
+
+    def __init__(self, bench: Bench) -> None:
+        rng, t = bench.rng, bench.geometry.tracker
+        self.tiles = 1 << min(t.wf_bits, t.ways.bit_length() - 1)
+        self.per_block = 1 << rng.randint(0, self.tiles.bit_length() - 1)
+        self.workgroups = min(24, 1 << t.wg_bits)
+        self.dma, self.event, self.remote = rng.sample(range(1, bench.geometry.dma.regions), 3)  #: regions
+        self.regions = [rng.choice((self.dma, self.dma, self.event, self.remote)) for _ in range(self.workgroups)]
+        self._first = rng.sample(range(1 << t.address_bits - 21), 8)
+        self.row_bytes, self.columns = rng.choice((64, 96, 128)), rng.choice((1, 2))  # of one tile
+        self.pitch = 8 * self.row_bytes + 64 * rng.randrange(3)
+
+    def base(self, region: int) -> int:
+        return self._first[region % 8] << 20
+
+    def pieces(self, wg: int, wf: int) -> Iterator[Piece]:
+        """Tiles of a workgroup lie side by side, eight workgroups share columns."""
+        first = ((wg // 8) * self.tiles + wf) * self.columns
+        for column in range(first, first + self.columns):
+            start = self.base(self.regions[wg]) + column * self.pitch + wg % 8 * self.row_bytes
+            end = start + self.row_bytes
+            while start < end:
+                behind = min(end, (start // 64 + 1) * 64)
+                yield Piece(start, behind - start)
+                start = behind
+
+    def tracked(self) -> list[tuple[int, int]]:
+        return [(wg, wf) for wg, region in enumerate(self.regions) if region != self.remote
+                for wf in range(self.tiles)]
+
+
+class FusedGpu:
+    """The top with its surroundings, running one kernel."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench, self.geometry, self.bus = bench, bench.geometry, ApbDriver(bench, "apb.")
+        self.driver, self.registers = Driver(bench.geometry), register_map(bench.geometry)
+        channels = range(bench.geometry.channel.channels)
+        self.compute = [StreamDriver(bench, f"compute[{c}]", on_accept=self._sent) for c in channels]
+        self.inbound = [StreamDriver(bench, f"inbound[{c}]", on_accept=self._sent) for c in channels]
+        self.drams = [Dram(bench, f"[{c}]", lambda command, c=c: self._command(c, command), self._performed)
+                      for c in channels]
+        self.packets = [Scoreboard(name) for name in bench.elements("packets")]
+        self.outbound = [StreamDriver(bench, name, on_accept=lambda line, lane=lane: self._outbound(lane, line))
+                         for lane, name in enumerate(bench.elements("outbound"))]
+        for scoreboard, name in zip(self.packets, bench.elements("packets")):
+            StreamMonitor(bench, name, scoreboard.check)
+        self.dispatch = StreamDriver(bench, "dispatch", on_accept=self._dispatched)
+        StreamMonitor(bench, "events", self._event)
+        self.kernel: Kernel | None = None
+        self.window = self.upstream = self.downstream_head = self.downstream_end = 0
+        bench.add(self)
+
+    async def program(self, kernel: Kernel) -> None:
+        """As before a kernel: regions, arbitration, window, restart."""
+        rng, driver, t = self.bench.rng, self.driver, self.geometry.tracker
+        self.kernel = None
+        there = {"device": rng.getrandbits(self.geometry.dma.device_bits),
+                 "address_offset": rng.choice((0, 64 * rng.randrange(1 << t.address_bits - 6), -64)),
+                 "wg_offset": rng.choice((rng.randrange(-3, 4), rng.randrange(1 << t.wg_bits)))}
+
+        def limits(region: int) -> dict[str, int]:
+            return {"base": kernel.base(region), "limit": kernel.base(region) + (1 << 20)}
+
+        targets = [rng.randrange(1, self.geometry.dma.regions) for _ in range(2)]
+
+        self.window = rng.randint(1, driver.largest_window(kernel.tiles))
+        shift = rng.choice((None, rng.randrange(self.window)))
+        # Without any limit, communication would wait for a producer that waits for communication.
+        threshold = rng.choice(("auto", None, 0, 3))
+        await self.bus.write_all([
+            *driver.dma_map(kernel.dma, **limits(kernel.dma), **there, destination_region=targets[0],
+                            row_bytes=kernel.row_bytes, columns=kernel.columns * kernel.per_block,
+                            pitch_bytes=kernel.pitch, updates_per_element=UPDATES, tiles_per_block=kernel.per_block),
+            *driver.event_map(kernel.event, **limits(kernel.event),
+                              tile_bytes=kernel.row_bytes * kernel.columns, updates_per_element=UPDATES),
+            *driver.remote_map(kernel.remote, **limits(kernel.remote), **there, destination_region=targets[1],
+                               operation=rng.choice(("store", "update"))),
+            *driver.policy(rng.choice(list(POLICIES)), threshold,
+                           rng.choice((1, 50) if threshold == 0 else (None, 1, 50))),
+            *driver.clear_counters(), *driver.clear_error(),
+            *driver.window(kernel.tiles, workgroups=self.window, shift=shift), *driver.restart()])
+        self.descriptors = {
+            region: there | {"address_offset": there["address_offset"], "kind": kind, "destination_region": target,
+                             "op": UPDATE if region == kernel.dma else await self._operation(region)}
+            for region, kind, target in ((kernel.dma, 2, targets[0]), (kernel.remote, 1, targets[1]))}
+        self.downstream_head, self.downstream_end = 0, kernel.workgroups + (shift or 0)
+        self.kernel, self.upstream = kernel, 0
+        self.expected: Counter[tuple] = Counter()  # requests on their way to the DRAM
+        self.updated: Counter[int] = Counter()  # address -> updates performed
+        self.reads = {(piece, wg, wf): 0 for wg, wf in kernel.tracked() if kernel.regions[wg] == kernel.dma
+                      for piece in kernel.pieces(wg, wf)}
+        self.events = {(wg, wf): 0 for wg, wf in kernel.tracked() if kernel.regions[wg] == kernel.event}
+        self.dispatch.send_all({"wg": wg, "tiles": 0 if region == kernel.remote else kernel.tiles}
+                               for wg, region in enumerate(kernel.regions))
+
+    async def _operation(self, region: int) -> int:
+        word = await self.bus.read(self.registers.region_offset(region) + self.registers["REGION_KIND"].offset)
+        return self.driver.decode("REGION_KIND", word)["op"]
+
+    def _request(self, piece: Piece, wg: int, wf: int, op: int, source: int) -> dict:
+        return {"address": piece.address, "bytes": piece.bytes, "op": op, "source": source,
+                "region": self.kernel.regions[wg], "wf": wf, "wg": wg}
+
+    def to(self, drivers: list[StreamDriver], request: dict) -> None:
+        drivers[channel_of_line(request["address"], self.geometry)].send(request)
+
+    def _dispatched(self, item: dict) -> None:
+        """The workgroup starts: its stores, and some ordinary traffic, in random order."""
+        rng, wg = self.bench.rng, item["wg"]
+        stores = [self._request(piece, wg, wf, UPDATE, LOCAL) for wf in range(self.kernel.tiles)
+                  for piece in self.kernel.pieces(wg, wf)]
+        rng.shuffle(stores)
+        for store in stores:
+            if store["region"] == self.kernel.remote:
+                rng.choice(self.outbound).send(store)
+                continue
+            self.to(self.compute, store)
+            if rng.random() < 0.3:
+                self.to(self.compute, {"address": rng.getrandbits(16), "bytes": 64, "op": rng.choice((READ, STORE)),
+                                        "source": LOCAL, "region": NO_REGION, "wf": 0, "wg": 0})
+
+    def drive(self) -> None:
+        """The neighbours move; the producer ends when its stores have been taken."""
+        bench, rng = self.bench, self.bench.rng
+        if self.kernel is None:
+            return
+        kernel = self.kernel
+        open_end = min(kernel.workgroups, bench.get("head") + self.window)
+        if self.upstream < open_end and rng.random() < 0.2:
+            wg, self.upstream = self.upstream, self.upstream + 1
+            updates = [self._request(piece, wg, wf, UPDATE, rng.choice((REMOTE, DMA)))
+                       for wf in range(kernel.tiles) for piece in kernel.pieces(wg, wf)]
+            for update in rng.sample(updates, len(updates)) if kernel.regions[wg] != self.kernel.remote else ():
+                self.to(self.inbound, update)
+        if rng.random() < 0.2 and self.downstream_head < self.downstream_end:
+            self.downstream_head += 1
+        bench.set("downstream_head", self.downstream_head)
+        bench.set("producer_active", int(not self.dispatch.idle or not all(driver.idle for driver in self.compute)))
+
+    def sample(self) -> None:
+        pass
+
+    def reset(self) -> None:
+        pass
+
+    def _sent(self, request: dict) -> None:
+        self.expected[*request.values()] += 1
+
+    def _command(self, channel: int, command: dict) -> None:
+        request = command["request"]
+        assert channel_of_line(request["address"], self.geometry) == channel
+        key = tuple(request[name] for name in REQUEST)
+        if request["op"] == READ and request["source"] == DMA:
+            piece = Piece(request["address"], request["bytes"])
+            read = piece, request["wg"], request["wf"]
+            assert read in self.reads, f"{request} is no line of a tile"
+            assert self.updated[piece.address] == UPDATES, f"{request} was read before its last update"
+            self.reads[read] += 1
+        else:
+            assert self.expected[key] > 0, f"{request} was never sent"
+            self.expected[key] -= 1
+
+    def _performed(self, command: dict) -> None:
+        request = command["request"]
+        if is_tracked(request):
+            self.updated[request["address"]] += 1
+        elif request["source"] == DMA:
+            self.bench.rng.choice(self.outbound).send(request)
+
+    def _outbound(self, lane: int, line: dict) -> None:
+        packet = translate(line, self.descriptors[line["region"]], self.geometry)
+        assert isinstance(packet, Packet)
+        self.packets[lane].expect(packet)
+
+    def _event(self, event: dict) -> None:
+        tile = event["wg"], event["wf"]
+        assert event["address"] == min(self.kernel.pieces(*tile)).address and event["region"] == self.kernel.event
+        self.events[tile] += 1
+
+    def finished(self) -> bool:
+        """Everything that must happen once has happened, and all is quiet."""
+        return (all(driver.idle for driver in (*self.compute, *self.inbound, *self.outbound, self.dispatch))
+                and all(self.reads.values()) and all(self.events.values()) and all(dram.idle for dram in self.drams)
+                and all(lane.empty for lane in self.packets) and not any(self.expected.values())
+                and self.bench.get("head") == self.kernel.workgroups)
+
+    async def check(self) -> None:
+        assert set(self.reads.values()) <= {1}, "a line was read twice"
+        assert set(self.events.values()) <= {1}, "a tile raised two events"
+        assert await self.first_error() is None
+        status = self.driver.decode("STATUS", await self.bus.read(self.registers["STATUS"].offset))
+        assert not [name for name, value in status.items() if value != (name in ("drain", "monitor_done"))], status
+        counts = {name: await self.bus.read(self.registers[f"COUNT_{name.upper()}"].offset) for name, _ in COUNTERS}
+        dma_tiles = sum(self.kernel.regions[wg] == self.kernel.dma for wg, _ in self.kernel.tracked())
+        assert counts["triggers"] == len(self.kernel.tracked())
+        assert counts["commands"] == dma_tiles // self.kernel.per_block
+        assert counts["lines"] == len(self.reads)
+        accesses = sum(len(list(self.kernel.pieces(*tile))) for tile in self.kernel.tracked()) * UPDATES
+        assert counts["updates"] == accesses - counts["coalesced"], counts
+        assert counts["set_full_stall"] == 0, "the window keeps every set free"
+        for name in ("coalesced", "guard_stall"):
+            self.bench.reach(name, bool(counts[name]))
+
+    async def first_error(self) -> dict | None:
+        words = {register.offset: await self.bus.read(register.offset) for register in self.registers.fixed
+                 if register.name.startswith(("ERROR", "TRACKER_FAULT"))}
+        return self.driver.first_error(words.__getitem__)
