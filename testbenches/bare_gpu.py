@@ -110,6 +110,23 @@ class BareGpu:
         drivers = (*self.compute, *self.inbound, *self.outbound, self.dispatch, *self.drams)
         await self.still(cycles, limit, lambda: all(driver.idle for driver in drivers))
 
+    async def drained(self) -> None:
+        """`quiet`, and nothing but incomplete tiles and blocks is left inside. `quiet` alone waits neither for a DRAM
+        that pauses for long nor for the DMA table, which clears its counters first."""
+        await self.quiet()
+        for _ in range(100):
+            if not any(name.endswith("_busy") for name in await self.status()):
+                return
+            await self.quiet()
+        raise AssertionError(f"never idle: {await self.status()}")
+
+    async def counted(self, counter: str, least: int, limit: int = 20_000) -> None:
+        """Until a counter has come so far."""
+        start = self.bench.now
+        while await self.read(counter) < least:
+            assert self.bench.now - start < limit, f"{counter} does not reach {least} within {limit} cycles"
+            await self.bench.cycle(10)
+
     async def still(self, cycles: int, limit: int = 20_000, condition: Callable[[], bool] = lambda: True) -> None:
         """Until nothing moved through any stream for so many cycles, whoever waits, and the condition holds."""
         start = self.bench.now
