@@ -10,6 +10,7 @@ from . import (
     forward_progress,
     memory_codec,
     order_guard,
+    protected_tracker,
     streams,
     tracker,
 )
@@ -19,6 +20,7 @@ from .solver import ENGINE
 
 PROPERTIES: list[Property] = [
     *tracker.properties(),
+    *protected_tracker.properties(),
     *memory_codec.properties(),
     *arbiter.properties(),
     *forward_progress.properties(),
