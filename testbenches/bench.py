@@ -88,13 +88,12 @@ class Bench:
     """Everything between a testbench and its design. Starts with all inputs 0, in reset."""
 
     def __init__(self, dut) -> None:
-        self.folder = folder = Path(os.environ["T3_BENCH"])
+        self.folder = folder = _folder()
         run = json.loads((folder / "run.json").read_text())
         ports = PortMap.load(folder / "ports.json")
         self._ports, self._recorded = ports, run["record"]
         self.samples: failure.Samples | None = None  #: of a round whose failure is to be explained
-        self.geometry = Geometry(TrackerGeometry(**run["geometry"]["tracker"]),
-                                 ChannelGeometry(**run["geometry"]["channel"]), DmaGeometry(**run["geometry"]["dma"]))
+        self.geometry = _geometry(run)
         self.length: int = run["length"]
         #: cocotb seeds Python's generator before every test, from its seed and the test's name
         self.rng = random.Random(random.getrandbits(64))
@@ -213,8 +212,8 @@ def rounds(count: int, cover: tuple[str, ...] = (),
            given: Callable[[Geometry], bool] = lambda geometry: True) -> Callable:
     """Makes a cocotb test of an `async def body(bench)`: called in each of `count` rounds, with a bench after a reset.
     Of every second round no more than the beginning is run (see `run`), so that the next reset meets traffic. The
-    points named in `cover` must be reached in some round, by `bench.reach`. The test has nothing to do with a geometry
-    that is not as `given` says.
+    points named in `cover` must be reached in some round, by `bench.reach`. With a geometry that is not as `given` says
+    the test is skipped.
     """
     def decorate(body: Callable[[Bench], Awaitable[None]]) -> Callable:
         async def test(dut) -> None:
@@ -225,8 +224,6 @@ def rounds(count: int, cover: tuple[str, ...] = (),
             number, length = 0, 1
             while number < count * length:
                 bench = Bench(dut)
-                if not given(bench.geometry):
-                    return
                 bench.reached, bench.number, length = reached, number, bench.length
                 bench.cut = bench.rng.randint(1, 150) if number % 2 else None
                 bench.record(body.__name__)
@@ -244,9 +241,18 @@ def rounds(count: int, cover: tuple[str, ...] = (),
 
         test.__name__, test.__qualname__, test.__doc__ = body.__name__, body.__qualname__, body.__doc__
         test.__module__ = body.__module__
-        return cocotb.test()(test)
+        return cocotb.test(skip=not given(_geometry(json.loads((_folder() / "run.json").read_text()))))(test)
 
     return decorate
+
+
+def _folder() -> Path:
+    return Path(os.environ["T3_BENCH"])
+
+
+def _geometry(run: dict) -> Geometry:
+    tracker, channel, dma = (run["geometry"][name] for name in ("tracker", "channel", "dma"))
+    return Geometry(TrackerGeometry(**tracker), ChannelGeometry(**channel), DmaGeometry(**dma))
 
 
 def _path(name: str) -> tuple[str, ...]:

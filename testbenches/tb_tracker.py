@@ -73,6 +73,8 @@ class Tracker:
         most = (1 << self.bench.geometry.channel.amount_bits) - 1
         bank = rng.randrange(t.banks)
         rows = {bank + t.banks * n: {} for n in range(min(3, t.sets_per_bank))}
+        kinds = range(3, len(self.thresholds))  # one that takes many updates is rare, or it would hold a row's only way
+        weights = [min(1, 2 * most / self.thresholds[kind]) for kind in kinds]
         items: list[dict] = []
         while len(items) < count:
             row, tiles = rng.choice(list(rows.items()))
@@ -82,7 +84,7 @@ class Tracker:
             elif (wg, wf) in tiles:
                 continue
             else:
-                kind = rng.randrange(3, len(self.thresholds))
+                kind, = rng.choices(kinds, weights)
                 left = self.thresholds[kind]
             if not tiles and rng.random() < 0.3:  # complete, wrong, too large, in any order: none needs a way
                 for _ in range(4):

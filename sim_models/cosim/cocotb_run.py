@@ -85,8 +85,8 @@ def build_simulation(text: str, ports: PortMap, simulator: str = "verilator", wa
 def run_cocotb(simulation: Simulation, test_module: str, folder: Path, seed: int = 1, testcase: str | None = None,
                environment: Mapping[str, str] | None = None, timeout_s: int = 600) -> int:
     """Run the tests of a module, e.g. `testbenches.tb_tracker`, in `folder`, where `cocotb.log`, `results.xml` and
-    waveforms will be. Gives the number of tests that ran; raises CocotbFailure if one failed, none ran, no results
-    were left or the time was up.
+    waveforms will be. Gives the number of tests that ran, without those skipped; raises CocotbFailure if one failed,
+    none ran, no results were left or the time was up.
     """
     folder = Path(folder).resolve()
     folder.mkdir(parents=True, exist_ok=True)
@@ -114,6 +114,7 @@ def run_cocotb(simulation: Simulation, test_module: str, folder: Path, seed: int
         tests, failures = get_results(results)
     except (RuntimeError, ElementTree.ParseError):
         raise CocotbFailure(f"{test_module} on {simulation.top} left no results: see {log}.") from None
+    tests -= sum(int(suite.get("skipped", 0)) for suite in ElementTree.parse(results).iter("testsuite"))
     if failures or not tests:
         raise CocotbFailure(f"{failures} of {tests} tests of {test_module} on {simulation.top} failed: see {log}.")
     return tests
