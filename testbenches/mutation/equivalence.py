@@ -17,6 +17,8 @@ from amaranth.hdl._ir import PortDirection
 from sim_models.area.yosys import run_yosys
 from sim_models.cosim.ports import PortMap
 
+from .aiger import Circuit
+from .guarded import ANY, never, with_guards
 from .model import SELECT, SELECT_BITS, Model, Mutant
 
 _SCRIPT = """\
@@ -42,21 +44,10 @@ opt -fast
 aigmap
 opt_clean
 setundef -undriven -zero
-write_aiger -zinit -miter both.aig
+write_aiger -zinit -miter -symbols both.aig
 design -reset
 read_rtlil any.il
 abc -script prove.abc
-"""
-#: ABC needs a design to work on, and gets it back.
-_ANY = """\
-module \\any
-  wire input 1 \\a
-  wire output 2 \\b
-  cell $_NOT_ \\n
-    connect \\A \\a
-    connect \\Y \\b
-  end
-end
 """
 #: Equal registers are merged first, which often leaves nothing; the rest is searched.
 _PROVE = """\
@@ -84,19 +75,16 @@ def compare(model: Model, mutant: Mutant, seconds: int) -> Comparison:
         for file in ("original.il", "mutated.il"):
             shutil.copy(model.folder / file, folder)
         (folder / "both.il").write_text(_both((folder / "original.il").read_text(), model.ports, mutant.number))
-        (folder / "any.il").write_text(_ANY)
+        (folder / "any.il").write_text(ANY)
         (folder / "prove.abc").write_text(_PROVE.format(seconds=seconds))
         run_yosys(_SCRIPT.format(block=model.block), folder)
-        if _never((folder / "merged.aig").read_bytes()):
+        if Circuit.read((folder / "merged.aig").read_bytes()).outputs[0] == 0:
             return Comparison("equal", 0)
         word, cycles, *_ = (folder / "status.txt").read_text().split()
-        return Comparison(_MEANING.get(word, "unknown"), int(cycles))
-
-
-def _never(aiger: bytes) -> bool:
-    """Whether the one output of an AIGER file is the constant 0: it follows a line per latch."""
-    lines = aiger.split(b"\n", int(aiger.split()[3]) + 2)
-    return lines[-2] == b"0"
+        verdict = _MEANING.get(word, "unknown")
+        if verdict == "unknown" and never(with_guards(Circuit.read((folder / "both.aig").read_bytes())), folder):
+            verdict = "equal"
+        return Comparison(verdict, int(cycles))
 
 
 def _both(original: str, ports: PortMap, number: int) -> str:

@@ -1,6 +1,6 @@
 """A block's properties against its mutants: is there a run from reset that violates a claim?"""
 
-import shutil
+import tempfile
 from pathlib import Path
 
 from amaranth.hdl import Const, Elaboratable, Fragment, Instance, Value
@@ -74,7 +74,9 @@ def _verdict(model: Model, geometry: Geometry, item: Property, claim: str, numbe
         spec = _OfNetlist(BLOCKS[model.block](geometry), model, number, claim)
         item.specify(spec, geometry)
         design = spec.rtlil() + (model.folder / "whole.il").read_text()
-        verdict = check(design, folder / name, mode="bmc", depth=item.broken_depth, timeout_s=seconds)
-        shutil.rmtree(folder / name)
+        # A folder of its own: two mutants may ask for the unchanged block's verdict at the same time.
+        with tempfile.TemporaryDirectory() as work:
+            verdict = check(design, Path(work) / name, mode="bmc", depth=item.broken_depth, timeout_s=seconds)
+        folder.mkdir(parents=True, exist_ok=True)
         kept.write_text(verdict.status)
     return kept.read_text()
