@@ -39,8 +39,9 @@ async def random_columns(bench: Bench) -> None:
         old = new = 0
         for at in range(0, bits, width(dtype)):
             one, other = element(bench.rng, dtype), element(bench.rng, dtype)
-            if bench.rng.random() < 0.1:  # nearly the opposite
-                other = one ^ 1 << width(dtype) - 1 ^ bench.rng.randrange(4)
+            if bench.rng.random() < 0.25:  # nearly the opposite: some of the leading bits cancel
+                cancel = bench.rng.randint(0, FORMATS[dtype][1])
+                other = one ^ 1 << width(dtype) - 1 ^ bench.rng.getrandbits(cancel + 1)
             old, new = old | one << at, new | other << at
         operands.send({"old": old, "new": new, "op": int(bench.rng.random() < 0.2), "dtype": int(dtype)})
     await bench.run(lambda: operands.idle and results.empty, 20_000)

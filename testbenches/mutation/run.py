@@ -82,7 +82,7 @@ def _print(results: dict[str, list[Fate]], seconds: dict[str, float], total_s: f
     console = Console()
     table = Table(title="Mutation", title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("block", no_wrap=True)
-    for heading in ("mutants", "tests", "proofs", "equal", "survive", "caught", "s"):
+    for heading in ("mutants", "tests", "proofs", "equal", "left", "caught", "s"):
         table.add_column(heading, justify="right", no_wrap=True)
     for block, told in results.items():
         table.add_row(block, *(str(value) for value in _counts(told).values()), f"{share(told):.1%}",
