@@ -14,6 +14,7 @@ from .geometries import GEOMETRIES
 
 ROOT = Path(__file__).resolve().parents[1]
 _RUNS = ROOT / "build" / "cocotb"
+_HALF_AN_HOUR_S = 1800
 
 
 def repeat_command(block: str, geometry: str, seed: int, simulator: str, length: int) -> str:
@@ -45,7 +46,8 @@ def main(arguments: list[str] | None = None) -> int:
         start = time.monotonic()
         try:
             tests = run_testbench(block, GEOMETRIES[options.geometry], folder, seed=seed, simulator=options.sim,
-                                  waves=options.waves, testcase=options.test, length=options.length)
+                                  waves=options.waves, testcase=options.test, length=options.length,
+                                  timeout_s=_HALF_AN_HOUR_S * options.length)
         except Failure as failure:
             failed += 1
             print(f"{block}: FAILED with seed {seed}\n{failure}\nRepeat with: "
