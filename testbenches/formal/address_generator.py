@@ -148,4 +148,4 @@ def properties() -> list[Property]:
         broken("the last column is not walked", ALL, "last_of_row & (columns_left == 1)",
                "last_of_row & (columns_left <= 2)"),
         broken("a line is lost when the output is full", LEAVES, "self.allow & output_free", "self.allow"),
-    ), depth=1, broken_geometry="least", broken_depth=12)]
+    ), depth=1, broken_geometry="least", broken_depth=12, timeout_s=3600)]
