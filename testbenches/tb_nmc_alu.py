@@ -34,7 +34,7 @@ async def random_columns(bench: Bench) -> None:
         {"column": combine(Operands(item["old"], item["new"], AluOp(item["op"]), AluDtype(item["dtype"])),
                            bits // 8)}))
     StreamMonitor(bench, "result", results.check)
-    for _ in range(400):
+    for _ in range(1000):
         dtype = bench.rng.choice(list(AluDtype))
         old = new = 0
         for at in range(0, bits, width(dtype)):
