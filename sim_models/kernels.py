@@ -14,9 +14,10 @@ import numpy as np
 
 from rtl.geometry import Geometry
 
-from . import collectives, lockstep, memory, simulation
 from . import gemm as gemms
+from . import lockstep, memory, simulation
 from .fused import BATCH_CYCLES, FusedRun, Policy, SimulationError
+from .isolated_collectives import ring_time_ns, run_collective
 from .machine import Machine
 from .workloads import Workload
 
@@ -131,7 +132,7 @@ def simulate(kernel: str, machine: Machine, workload: Workload, progress: Progre
     started = time.perf_counter()
     recorder = Recorder(window_cycles) if window_cycles else None
     if kernel in COLLECTIVES:
-        ran = collectives.run_collective(machine, workload.output_bytes, workload.tp, kernel, mirrored, progress)
+        ran = run_collective(machine, workload.output_bytes, workload.tp, kernel, mirrored, progress)
         result = IsolatedKernel(ran.ns, ran.cycles, ran.dram, exchange_ns=ran.exchange_ns)
     elif kernel == GEMM:
         result = _gemm(machine, workload, progress, recorder)
@@ -178,7 +179,7 @@ def staging_pays(machine: Machine, workload: Workload) -> bool:
     shape, gpu = simulation.gemm_shape(machine, workload, tiling, fused=True), machine.gpu
     stages = -(-tiling.tiles // (gpu.compute_units * gpu.workgroups_per_cu))
     compute = stages * (shape.prologue_cycles + shape.k * shape.cycles_per_k + shape.epilogue_cycles)
-    return compute / machine.memory_clock_ghz > collectives.ring_time_ns(machine, workload.output_bytes, workload.tp)
+    return compute / machine.memory_clock_ghz > ring_time_ns(machine, workload.output_bytes, workload.tp)
 
 
 @contextmanager

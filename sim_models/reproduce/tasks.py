@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from rtl.geometry import Geometry
 from sim_models import kernels
-from sim_models.collectives import ring_time_ns
+from sim_models.isolated_collectives import ring_time_ns
 from sim_models.machine import Machine
 from sim_models.reproduce.sources import source_digest
 from sim_models.workloads import Workload

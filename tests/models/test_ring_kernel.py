@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sim_models import collectives
+from sim_models import isolated_collectives as collectives
 from sim_models.machine import Machine, MachineError, load_machine
 from sim_models.memory import PURPOSES
 from sim_models.ring_kernel import KINDS

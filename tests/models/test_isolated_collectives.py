@@ -2,7 +2,8 @@
 
 import pytest
 
-from sim_models import collectives, memory
+from sim_models import isolated_collectives as collectives
+from sim_models import memory
 from sim_models.errors import BadInput
 from sim_models.machine import load_machine
 from sim_models.ring_kernel import KINDS

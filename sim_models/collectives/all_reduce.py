@@ -1,0 +1,18 @@
+"""All-reduce: a reduce-scatter and an all-gather with one root for each chunk."""
+
+from .program import Program, all_ranks
+
+
+def all_reduce(scatter: Program, gather: Program) -> Program:
+    """Join the two trees of each chunk: what has reached its owner in `scatter` is what `gather` passes on.
+
+    A copy overwrites a rank's own partial sum, so it waits until that has left; the way to the owner and back sees to
+    it, because everything that is gathered was reduced before.
+    """
+    offset = len(scatter.transfers)
+    after_sum = (transfer._replace(after=(*scatter.arrivals.get((transfer.source, transfer.chunk), ()),
+                                          *(offset + before for before in transfer.after)))
+                 for transfer in gather.transfers)
+    everybody = all_ranks(scatter.ranks)
+    return Program(scatter.ranks, scatter.chunks, (*scatter.transfers, *after_sum), scatter.start,
+                   {key: everybody for key in gather.goal})

@@ -1,0 +1,14 @@
+"""All-to-all: a chunk for each pair of ranks (experts: T3 paper, section 7.2)."""
+
+from .program import Op, Program, in_turn
+
+
+def all_to_all(ranks: int) -> Program:
+    """Build the direct all-to-all: chunk s * ranks + d, made by rank s, goes to rank d; (s, s) stays."""
+    made = {(source, source * ranks + destination): frozenset({source})
+            for source in range(ranks) for destination in range(ranks)}
+    received = {(destination, source * ranks + destination): frozenset({source})
+                for source in range(ranks) for destination in range(ranks)}
+    return Program(ranks, ranks * ranks, in_turn((rank * ranks + (rank + hop) % ranks, rank, (rank + hop) % ranks,
+                                                  Op.COPY) for rank in range(ranks) for hop in range(1, ranks)),
+                   start=made, goal=received)

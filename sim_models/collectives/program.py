@@ -1,0 +1,192 @@
+"""A collective: transfers of chunks between ranks, and the check that they bring everything where it must be.
+
+For each chunk a reduce-scatter is a tree that leads to its owner, an all-gather a tree that leads away from it; an
+all-reduce is the two with one root, and an all-to-all has one edge for each chunk. A collective of another kind is a
+function `ranks -> Program`, in a file of its own.
+"""
+
+import enum
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
+from typing import NamedTuple
+
+#: Ranks whose contributions a chunk at some rank contains.
+Contributions = frozenset[int]
+
+
+class CollectiveError(ValueError):
+    """A program that does not do what it claims; the message names the first transfer or chunk that is wrong."""
+
+
+class Op(enum.Enum):
+    """What a transfer does to the chunk at its destination."""
+
+    ADD = "add"  #: it is added to what is there
+    COPY = "copy"  #: it is what is there from then on
+
+
+class Transfer(NamedTuple):
+    """One chunk goes from one rank to another, once the transfers `after` (indices) have arrived at its source."""
+
+    chunk: int
+    source: int
+    destination: int
+    op: Op
+    after: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        return f"chunk {self.chunk} from {self.source} to {self.destination} ({self.op.value})"
+
+
+@dataclass(frozen=True)
+class Program:
+    """A collective over `ranks` ranks.
+
+    `start` and `goal` give, for each (rank, chunk) where there is something, whose contributions it contains. Ranks
+    outside `goal` may end with anything.
+    """
+
+    ranks: int
+    chunks: int
+    transfers: tuple[Transfer, ...]
+    start: dict[tuple[int, int], Contributions]
+    goal: dict[tuple[int, int], Contributions]
+
+    @cached_property
+    def arrivals(self) -> dict[tuple[int, int], tuple[int, ...]]:
+        """Transfers (indices) that arrive at each (rank, chunk)."""
+        return self._group(lambda transfer: transfer.destination)
+
+    @cached_property
+    def departures(self) -> dict[tuple[int, int], tuple[int, ...]]:
+        """Transfers (indices) that leave each (rank, chunk)."""
+        return self._group(lambda transfer: transfer.source)
+
+    def _group(self, rank_of: Callable[[Transfer], int]) -> dict[tuple[int, int], tuple[int, ...]]:
+        groups = defaultdict(list)
+        for index, transfer in enumerate(self.transfers):
+            groups[rank_of(transfer), transfer.chunk].append(index)
+        return {key: tuple(found) for key, found in groups.items()}
+
+    @cached_property
+    def levels(self) -> tuple[int, ...]:
+        """Length of the longest chain of transfers before each one. Raises CollectiveError if they wait in a circle."""
+        levels = [0] * len(self.transfers)
+        waiting = TopologicalSorter({index: transfer.after for index, transfer in enumerate(self.transfers)})
+        try:
+            for index in waiting.static_order():
+                levels[index] = 1 + max((levels[before] for before in self.transfers[index].after), default=-1)
+        except CycleError as error:
+            raise CollectiveError(f"{self.transfers[error.args[1][0]]} waits for itself through others") from None
+        return tuple(levels)
+
+    def level(self, rank: int, chunk: int) -> int:
+        """Length of the longest chain of transfers that brings contributions to a chunk at a rank."""
+        return max((self.levels[index] + 1 for index in self.arrivals.get((rank, chunk), ())), default=0)
+
+    def check(self) -> None:
+        """Follow whose contributions each rank holds and compare with the goal, for every order that `after` allows.
+
+        Raises CollectiveError if contributions are missing, counted twice, sent before they are there, or depend on
+        which of two transfers happens to be first.
+        """
+        self._check_form()
+        self._check_order()
+        holds = dict(self.start)
+        for index in sorted(range(len(self.transfers)), key=self.levels.__getitem__):
+            transfer = self.transfers[index]
+            sent = holds.get((transfer.source, transfer.chunk))
+            if not sent:
+                raise CollectiveError(f"{transfer}: there is nothing to send")
+            to = transfer.destination, transfer.chunk
+            there = holds.get(to, frozenset()) if transfer.op is Op.ADD else frozenset()
+            if twice := sent & there:
+                raise CollectiveError(f"{transfer}: the contribution of rank {min(twice)} is counted twice")
+            holds[to] = sent | there
+        for (rank, chunk), wanted in self.goal.items():
+            found = holds.get((rank, chunk), frozenset())
+            if found != wanted:
+                raise CollectiveError(f"chunk {chunk} at rank {rank} ends with contributions of {sorted(found)} "
+                                      f"instead of {sorted(wanted)}")
+
+    def _check_form(self) -> None:
+        for transfer in self.transfers:
+            if not (0 <= transfer.source < self.ranks and 0 <= transfer.destination < self.ranks
+                    and 0 <= transfer.chunk < self.chunks):
+                raise CollectiveError(f"{transfer}: there are ranks 0 to {self.ranks - 1} and chunks 0 to "
+                                      f"{self.chunks - 1}")
+            if transfer.source == transfer.destination:
+                raise CollectiveError(f"{transfer}: a rank sends to itself")
+            for before in transfer.after:
+                if not 0 <= before < len(self.transfers) or self.transfers[before].destination != transfer.source:
+                    raise CollectiveError(f"{transfer} waits for transfer {before}, which does not arrive at "
+                                          f"{transfer.source}")
+
+    def _check_order(self) -> None:
+        """Whether every two transfers that touch one chunk at one rank, and do not commute, have an order."""
+        for key, arriving in self.arrivals.items():
+            for index in arriving:
+                others = [*self.departures.get(key, ()),
+                          *(other for other in arriving if other < index and not self._commute(index, other))]
+                for other in others:
+                    if other not in self._before(index) and index not in self._before(other):
+                        raise CollectiveError(f"{self.transfers[index]} and {self.transfers[other]} have no order")
+
+    def _commute(self, one: int, other: int) -> bool:
+        return self.transfers[one].op is Op.ADD and self.transfers[other].op is Op.ADD
+
+    def _before(self, index: int) -> frozenset[int]:
+        """All transfers that have arrived when this one starts."""
+        if index not in self._ancestors:
+            found, front = set(), set(self.transfers[index].after)
+            while front:
+                found |= front
+                front = {before for one in front for before in self.transfers[one].after} - found
+            self._ancestors[index] = frozenset(found)
+        return self._ancestors[index]
+
+    @cached_property
+    def _ancestors(self) -> dict[int, frozenset[int]]:
+        return {}
+
+    def invariant_under_shift(self) -> bool:
+        """Whether the program stays the same if every rank, and its chunk with it, is renamed to the next one."""
+        return self.chunks == self.ranks and self._renamed(1) == self._renamed(0)
+
+    def _renamed(self, step: int) -> set[tuple]:
+        """The transfers with what they wait for, ranks and chunks renamed to those `step` further."""
+        names = [tuple((value + step) % self.ranks for value in transfer[:3]) + (transfer.op,)
+                 for transfer in self.transfers]
+        return {(name, frozenset(names[before] for before in transfer.after))
+                for name, transfer in zip(names, self.transfers)}
+
+
+def all_ranks(ranks: int) -> Contributions:
+    """Contributions of every rank."""
+    return frozenset(range(ranks))
+
+
+def reduce_scatter_ends(ranks: int) -> dict[str, dict[tuple[int, int], Contributions]]:
+    """`start` and `goal` of a reduce-scatter: everybody has a part of every chunk; chunk c ends summed at rank c."""
+    return {"start": {(rank, chunk): frozenset({rank}) for rank in range(ranks) for chunk in range(ranks)},
+            "goal": {(chunk, chunk): all_ranks(ranks) for chunk in range(ranks)}}
+
+
+def all_gather_ends(ranks: int) -> dict[str, dict[tuple[int, int], Contributions]]:
+    """`start` and `goal` of an all-gather: rank c has chunk c; everybody ends with every chunk."""
+    return {"start": {(chunk, chunk): frozenset({chunk}) for chunk in range(ranks)},
+            "goal": {(rank, chunk): frozenset({chunk}) for rank in range(ranks) for chunk in range(ranks)}}
+
+
+def in_turn(transfers: Iterable[tuple[int, int, int, Op]]) -> tuple[Transfer, ...]:
+    """Transfers (chunk, source, destination, op) given in an order; each waits for the earlier arrivals of its chunk at
+    its source."""
+    done: list[Transfer] = []
+    arrived: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for chunk, source, destination, op in transfers:
+        arrived[destination, chunk].append(len(done))
+        done.append(Transfer(chunk, source, destination, op, tuple(arrived[source, chunk])))
+    return tuple(done)

@@ -1,0 +1,25 @@
+"""Ring collectives: for each chunk a path through all ranks, to its owner or away from it."""
+
+from collections.abc import Iterator
+
+from .program import Op, Program, all_gather_ends, in_turn, reduce_scatter_ends
+
+
+def reduce_scatter(ranks: int, step: int = -1) -> Program:
+    """Build the ring reduce-scatter in which rank r sends to r + step (T3 paper, figure 7: r - 1).
+
+    Chunk c starts at the owner's next rank and gathers the others' contributions on the way around to rank c.
+    """
+    return Program(ranks, ranks, in_turn(_path(ranks, step, 1, Op.ADD)), **reduce_scatter_ends(ranks))
+
+
+def all_gather(ranks: int, step: int = -1) -> Program:
+    """Build the ring all-gather in which rank r sends to r + step: chunk c starts at rank c and is passed on."""
+    return Program(ranks, ranks, in_turn(_path(ranks, step, 0, Op.COPY)), **all_gather_ends(ranks))
+
+
+def _path(ranks: int, step: int, first: int, op: Op) -> Iterator[tuple[int, int, int, Op]]:
+    """Every chunk's hops; its first one starts `first` steps from rank c."""
+    for hop in range(first, first + ranks - 1):
+        for chunk in range(ranks):
+            yield chunk, (chunk + step * hop) % ranks, (chunk + step * (hop + 1)) % ranks, op

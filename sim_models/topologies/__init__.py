@@ -1,0 +1,6 @@
+"""Topologies as data: nodes, directed links, and which neighbour is next on the way to a node."""
+
+from .ring import ring
+from .topology import Link, Topology, TopologyError
+
+__all__ = ["Link", "Topology", "TopologyError", "ring"]

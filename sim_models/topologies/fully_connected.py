@@ -1,0 +1,9 @@
+"""Every GPU has a link to every other."""
+
+from .topology import Link, Topology
+
+
+def fully_connected(nodes: int) -> Topology:
+    """Build a full mesh; a node's links are in the order of the distance from it."""
+    return Topology("full", nodes, tuple(Link(node, (node + step) % nodes) for node in range(nodes)
+                                         for step in range(1, nodes)))

@@ -1,0 +1,68 @@
+"""Nodes and the directed links between them."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+
+class TopologyError(ValueError):
+    """Nodes that cannot reach each other, or links that lead nowhere; the message names them."""
+
+
+class Link(NamedTuple):
+    """One direction of a cable."""
+
+    source: int
+    destination: int
+
+
+@dataclass(frozen=True)
+class Topology:
+    """`nodes` GPUs and their links. All links are alike until a machine says otherwise."""
+
+    name: str
+    nodes: int
+    links: tuple[Link, ...]
+
+    def __post_init__(self) -> None:
+        for link in self.links:
+            if not (0 <= link.source < self.nodes and 0 <= link.destination < self.nodes) or (
+                    link.source == link.destination):
+                raise TopologyError(f"{self.name}: a link from {link.source} to {link.destination} is impossible with "
+                                    f"nodes 0 to {self.nodes - 1}")
+
+    @cached_property
+    def neighbours(self) -> tuple[tuple[int, ...], ...]:
+        """Nodes that each node has a link to, in the order of the links."""
+        return tuple(tuple(dict.fromkeys(link.destination for link in self.links if link.source == node))
+                     for node in range(self.nodes))
+
+    def next_hop(self, node: int, destination: int) -> int:
+        """Neighbour that is next on a shortest way; of several the one whose link is named first. Raises
+        TopologyError."""
+        distance = self._distances(destination)
+        reaching = [neighbour for neighbour in self.neighbours[node] if neighbour in distance]
+        if node == destination or not reaching:
+            raise TopologyError(f"{self.name}: no way leads from {node} to {destination}")
+        return min(reaching, key=distance.__getitem__)
+
+    def _distances(self, destination: int) -> dict[int, int]:
+        """Links on the shortest way from each node that has one."""
+        if destination not in self._known:
+            distance, front = {destination: 0}, [destination]
+            for node in front:
+                for link in self.links:
+                    if link.destination == node and link.source not in distance:
+                        distance[link.source] = distance[node] + 1
+                        front.append(link.source)
+            self._known[destination] = distance
+        return self._known[destination]
+
+    @cached_property
+    def _known(self) -> dict[int, dict[int, int]]:
+        return {}
+
+    def invariant_under_shift(self) -> bool:
+        """Whether the topology is the same if every node is renamed to the next one."""
+        return {((link.source + 1) % self.nodes, (link.destination + 1) % self.nodes) for link in self.links} == {
+            (link.source, link.destination) for link in self.links}

@@ -1,0 +1,93 @@
+"""Collectives bring every contribution where it must be, for any number of ranks; broken ones are found."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sim_models.collectives import CollectiveError, Op, Program, Transfer, direct, ring
+from sim_models.collectives.all_reduce import all_reduce
+from sim_models.collectives.all_to_all import all_to_all
+
+COLLECTIVES = {
+    "ring reduce-scatter": ring.reduce_scatter, "ring all-gather": ring.all_gather,
+    "other way around": lambda ranks: ring.reduce_scatter(ranks, step=1),
+    "direct reduce-scatter": direct.reduce_scatter, "direct all-gather": direct.all_gather,
+    "all-to-all": all_to_all,
+    "ring all-reduce": lambda ranks: all_reduce(ring.reduce_scatter(ranks), ring.all_gather(ranks)),
+    "direct all-reduce": lambda ranks: all_reduce(direct.reduce_scatter(ranks), direct.all_gather(ranks)),
+}
+#: Transfers of a chunk, all of them together.
+TRANSFERS = {"all-to-all": lambda n: n * (n - 1), "ring all-reduce": lambda n: 2 * n * (n - 1),
+             "direct all-reduce": lambda n: 2 * n * (n - 1)}
+
+
+@pytest.mark.parametrize("name", COLLECTIVES)
+@settings(max_examples=8, deadline=None)
+@given(ranks=st.integers(2, 64))
+def test_every_rank_ends_with_what_it_must(name, ranks):
+    program = COLLECTIVES[name](ranks)
+    program.check()
+    assert len(program.transfers) == TRANSFERS.get(name, lambda n: n * (n - 1))(ranks)
+    assert program.invariant_under_shift() == (name != "all-to-all")
+
+
+@settings(max_examples=30, deadline=None)
+@given(ranks=st.integers(2, 64), chunk=st.integers(0, 63))
+def test_a_ring_is_a_path_and_a_star_has_one_level(ranks, chunk):
+    chunk %= ranks
+    path, star = ring.reduce_scatter(ranks), direct.reduce_scatter(ranks)
+    assert [path.level((chunk - 1 - hop) % ranks, chunk) for hop in range(ranks)] == list(range(ranks))
+    assert {star.level(rank, chunk) for rank in range(ranks)} == {0, 1}
+    assert [star.level(rank, chunk) for rank in range(ranks)].index(1) == chunk
+    away = ring.all_gather(ranks)
+    assert [away.level((chunk - hop) % ranks, chunk) for hop in range(ranks)] == list(range(ranks))
+
+
+@settings(max_examples=60, deadline=None)
+@given(name=st.sampled_from(sorted(COLLECTIVES)), ranks=st.integers(2, 9), data=st.data())
+def test_a_lost_transfer_is_found(name, ranks, data):
+    program = COLLECTIVES[name](ranks)
+    lost = data.draw(st.integers(0, len(program.transfers) - 1))
+    kept = [transfer for index, transfer in enumerate(program.transfers) if index != lost]
+    moved = [transfer._replace(after=tuple(before - (before > lost) for before in transfer.after if before != lost))
+             for transfer in kept]
+    with pytest.raises(CollectiveError):
+        replace(program, transfers=tuple(moved)).check()
+
+
+@settings(max_examples=60, deadline=None)
+@given(name=st.sampled_from(["ring reduce-scatter", "ring all-gather", "ring all-reduce", "direct all-reduce"]),
+       ranks=st.integers(3, 9), data=st.data())
+def test_a_transfer_that_does_not_wait_is_found(name, ranks, data):
+    program = COLLECTIVES[name](ranks)
+    waiting = [index for index, transfer in enumerate(program.transfers) if transfer.after]
+    hasty = data.draw(st.sampled_from(waiting))
+    transfers = list(program.transfers)
+    transfers[hasty] = transfers[hasty]._replace(after=())
+    with pytest.raises(CollectiveError, match="no order|nothing to send"):
+        replace(program, transfers=tuple(transfers)).check()
+
+
+def test_contributions_are_counted_once():
+    program = direct.reduce_scatter(3)
+    with pytest.raises(CollectiveError, match=r"the contribution of rank \d is counted twice"):
+        replace(program, transfers=(*program.transfers, program.transfers[0])).check()
+
+
+def test_a_circle_is_found():
+    program = Program(2, 1, (Transfer(0, 0, 1, Op.ADD, (1,)), Transfer(0, 1, 0, Op.ADD, (0,))), {}, {})
+    with pytest.raises(CollectiveError, match="chunk 0 from 0 to 1 .* waits for itself"):
+        program.check()
+
+
+@pytest.mark.parametrize(("transfer", "words"), [
+    (Transfer(0, 0, 3, Op.ADD), "ranks 0 to 2"), (Transfer(3, 0, 1, Op.ADD), "chunks 0 to 2"),
+    (Transfer(0, 1, 1, Op.ADD), "sends to itself"), (Transfer(0, 0, 1, Op.ADD, (0,)), "does not arrive at 0"),
+])
+def test_impossible_transfers_are_refused(transfer, words):
+    program = ring.reduce_scatter(3)
+    with pytest.raises(CollectiveError, match=words) as error:
+        replace(program, transfers=(*program.transfers, transfer)).check()
+    assert "\n" not in str(error.value)
