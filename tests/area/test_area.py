@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rtl.geometry import Geometry
+from sim_models import yowasp
 from sim_models.area import history, liberty, yosys
 from sim_models.area.fpga import count, place_and_route
 from sim_models.area.liberty import find_library, load_library, parse, truth_table
@@ -282,9 +283,9 @@ def test_what_cannot_be_without_a_library(needs, no_library, capsys, tmp_path, m
     assert "make library" in error and error.count("\n") == 1 and not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("tool", ["yosys", "nextpnr-ecp5"])
+@pytest.mark.parametrize("tool", yosys.TOOLS)
 def test_a_missing_tool_is_one_line(tool, capsys, monkeypatch):
-    module = yosys._TOOLS[tool][0]
+    module = yowasp.module(tool)
     found = yosys.importlib.util.find_spec
     monkeypatch.setattr(yosys.importlib.util, "find_spec", lambda name: None if name == module else found(name))
     assert main(["area", "arbiter", "--library", str(CELLS)]) == 1
