@@ -14,6 +14,7 @@ from typer.exceptions import Abort, Exit, TyperException
 from sim_models.commands.area import area
 from sim_models.commands.bench import bench
 from sim_models.commands.compare import compare
+from sim_models.commands.end_to_end import end_to_end
 from sim_models.commands.explain import explain
 from sim_models.commands.hbm_replay import hbm_replay
 from sim_models.commands.registers import registers
@@ -33,6 +34,7 @@ app.command("explain")(explain)
 app.command("step")(step)
 app.command("reproduce")(reproduce)
 app.command("compare")(compare)
+app.command("end-to-end")(end_to_end)
 app.command("bench")(bench)
 app.command("hbm-replay")(hbm_replay)
 app.command("verilog")(verilog)

@@ -221,6 +221,7 @@ def print_pairs(title: str, pairs: Iterable[tuple[str, object]], console: Consol
          f"{value:,.3f}" if isinstance(value, float) else str(value)) for name, value in pairs)))
 
 
-def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], console: Console) -> None:
-    """Any table; the first column has the names."""
-    console.print(_table(title, columns[0], columns[1:], rows))
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], console: Console,
+                total: Sequence[str] | None = None) -> None:
+    """Any table; the first column has the names, `total` is set apart."""
+    console.print(_table(title, columns[0], columns[1:], rows, total))

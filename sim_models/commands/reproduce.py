@@ -1,4 +1,4 @@
-"""`t3 reproduce`: the paper's evaluation, ours beside the paper's."""
+"""`t3 reproduce`: the papers' evaluations, ours beside theirs."""
 
 import os
 import sys
@@ -16,13 +16,15 @@ def reproduce(
         metavar="DIR", help="Folder for report.html, plots/, results.json; an interrupted run resumes there.")],
     only: Annotated[str | None, typer.Option(
         metavar="A,B,...", help="Figures and tables to reproduce: figure16, figure18, ...; all if not given.")] = None,
+    paper: Annotated[str | None, typer.Option(
+        metavar="t3|amped|all", help="Whose evaluation; T3's if not given.")] = None,
     jobs: Annotated[int | None, typer.Option(
         metavar="N", parser=whole_number, help="Simulations at once; as many as cores if not given.")] = None,
     machine: MachineOption = "t3-table1",
     json: JsonOption = None,
     seed: SeedOption = 0,
 ) -> None:
-    """Reproduce the paper's figures and tables with RTL in the loop."""
+    """Reproduce the papers' figures and tables, T3's with RTL in the loop."""
     from sim_models.machine import load_machine
     from sim_models.reproduce.figure import paper_setup
     from sim_models.reproduce.pipeline import check_out
@@ -33,7 +35,7 @@ def reproduce(
         jobs = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if not 1 <= jobs <= 1024:
         raise BadInput(f"--jobs {jobs} is not possible: 1 to 1024")
-    figures = chosen(only)
+    figures = chosen(only, paper)
     check_json_target(json)
     described = load_machine(machine)
     check_out(out)

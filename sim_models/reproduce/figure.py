@@ -16,6 +16,10 @@ from sim_models.workloads import SUBLAYERS, Workload, transformer_workload
 
 Results = Mapping[Task, Any]
 
+#: The papers whose evaluations are reproduced.
+PAPERS = {"t3": "T3: Transparent Tracking & Triggering for Fine-grained Overlap of Compute & Collectives (ASPLOS 2024)",
+          "amped": "AMPeD: An Analytical Model for Performance in Distributed Training of Transformers (ISPASS 2023)"}
+
 TECHNIQUE_TITLES = {"sequential": "sequential", "t3": "T3", "t3-mca": "T3-MCA", "t3-mca+": "T3-MCA+",
                     "ideal-overlap": "ideal overlap", "ideal-rs-nmc": "ideal, RS with NMC"}
 #: Sections of the machine file that describe the RTL and nothing else.
@@ -94,6 +98,7 @@ class Figure:
     evaluate: Callable[[Setup, Results], Findings]
 
     short: str = ""  #: for a list of links, if not the name
+    paper: str = "t3"  #: whose evaluation it is part of, a key of `PAPERS`
 
     @property
     def link(self) -> str:

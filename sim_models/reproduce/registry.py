@@ -3,12 +3,17 @@
 import re
 
 from sim_models.errors import BadInput
-from sim_models.reproduce.figure import Figure
+from sim_models.reproduce.amped.case_studies import CASE_1, CASE_2, CASE_3
+from sim_models.reproduce.amped.measured import MEGATRON, SINGLE_NODE
+from sim_models.reproduce.amped.tables import TABLE_2, TABLE_3
+from sim_models.reproduce.figure import PAPERS, Figure
+from sim_models.reproduce.figure04 import FIGURE04
 from sim_models.reproduce.figure06 import FIGURE06
 from sim_models.reproduce.figure14 import FIGURE14
 from sim_models.reproduce.figure15_16 import FIGURE15, FIGURE16
 from sim_models.reproduce.figure17 import FIGURE17
 from sim_models.reproduce.figure18 import FIGURE18
+from sim_models.reproduce.figure19 import FIGURE19
 from sim_models.reproduce.figure20 import FIGURE20
 from sim_models.reproduce.sensitivity import SENSITIVITY
 from sim_models.reproduce.table_hbm import TABLE_HBM
@@ -16,14 +21,19 @@ from sim_models.reproduce.table_tp32 import TABLE_TP32
 from sim_models.reproduce.thresholds import THRESHOLDS
 
 FIGURES: dict[str, Figure] = {figure.name: figure for figure in (
-    FIGURE06, FIGURE14, FIGURE15, FIGURE16, FIGURE17, FIGURE18, TABLE_TP32, FIGURE20, THRESHOLDS, SENSITIVITY,
-    TABLE_HBM)}
+    FIGURE04, FIGURE06, FIGURE14, FIGURE15, FIGURE16, FIGURE17, FIGURE18, FIGURE19, TABLE_TP32, FIGURE20, THRESHOLDS,
+    SENSITIVITY, TABLE_HBM,
+    TABLE_2, TABLE_3, CASE_1, CASE_2, CASE_3, MEGATRON, SINGLE_NODE)}
 
 
-def chosen(only: str | None) -> list[Figure]:
-    """Figures by name, all of them without names, in the report's order. Raises `BadInput`."""
+def chosen(only: str | None, paper: str | None = None) -> list[Figure]:
+    """Return figures by name, or all of a paper (T3's without one), in the report's order. Raises `BadInput`."""
+    if paper is not None and paper not in (*PAPERS, "all"):
+        raise BadInput(f"--paper {paper[:40]!r} is unknown: allowed are {', '.join(PAPERS)}, all")
     if only is None:
-        return list(FIGURES.values())
+        return [figure for figure in FIGURES.values() if paper == "all" or figure.paper == (paper or "t3")]
+    if paper is not None:
+        raise BadInput(f"--paper {paper} does not go with --only {only[:40]}, which names figures of any paper")
     names = {re.sub(r"(?<=^figure)0+", "", name.strip()) for name in only.split(",")}
     for name in sorted(names):
         if name not in FIGURES:

@@ -6,6 +6,7 @@ from typing import Any
 import jinja2
 
 from sim_models.reproduce.campaign import Campaign
+from sim_models.reproduce.figure import PAPERS
 
 
 def render_report(campaign: Campaign) -> str:
@@ -14,6 +15,8 @@ def render_report(campaign: Campaign) -> str:
     environment.filters.update(number=number, difference=difference, verdict=verdict, minus=minus)
     judged = [entry for chapter in campaign.chapters for entry in chapter.summary.values() if entry["met"] is not None]
     return environment.get_template("report.html.j2").render(
+        papers={name: title for name, title in PAPERS.items()
+                if any(chapter.figure.paper == name for chapter in campaign.chapters)},
         campaign=campaign, chapters=campaign.chapters, host=campaign.host, machine=campaign.setup.machine,
         provenance=campaign.provenance, judged=len(judged), met=sum(entry["met"] for entry in judged),
         missed=sorted((entry for entry in judged if not entry["met"]), key=lambda entry: -entry["missed_by"]),

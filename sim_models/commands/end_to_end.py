@@ -1,0 +1,103 @@
+"""`t3 end-to-end`: a training iteration, prompt or decoding step of a Transformer on a cluster, in closed form."""
+
+from typing import Annotated
+
+import typer
+
+from sim_models.commands.options import JsonOption, SeedOption, whole_number
+from sim_models.errors import BadInput
+
+_TOP = 10
+
+
+def end_to_end(
+    model: Annotated[str, typer.Option(
+        metavar="NAME|FILE", help="A Transformer by name (megatron-145b, t-nlg, ...), or a Hugging Face config.json.")],
+    gpus: Annotated[int, typer.Option(metavar="N", parser=whole_number, help="GPUs in all.")],
+    sequence: Annotated[int, typer.Option(
+        metavar="S", parser=whole_number, help="Tokens per sequence; when decoding, tokens in the context.")] = 2048,
+    global_batch: Annotated[int, typer.Option(
+        metavar="B", parser=whole_number, help="Sequences per iteration.")] = 512,
+    machine: Annotated[str, typer.Option(
+        metavar="NAME|FILE", help="a100-nvlink, a100-40gb, h100-nvlink, mi210, t3-table1, or a TOML file of a cluster.",
+    )] = "a100-nvlink",
+    mapping: Annotated[str | None, typer.Option(
+        metavar="tp=8,pp=4,...", help="Also dp, micro, interleave, sp, zero, ep; the fastest that fits if not given.",
+    )] = None,
+    recompute: Annotated[str | None, typer.Option(
+        metavar="full|selective|none", help="What the backward pass computes again; none if not given.")] = None,
+    phase: Annotated[str, typer.Option(metavar="training|prompt|decode", help="What is timed.")] = "training",
+    technique: Annotated[str, typer.Option(
+        metavar="NAME", help="How a GEMM and its all-reduce run: sequential, or a technique of `t3 run`, whose layer "
+        "times are then simulated on the machine's cycle level.")] = "sequential",
+    kernels: Annotated[str, typer.Option(
+        metavar="megatron|flash|unfused", help="Which element-wise steps are fused.")] = "megatron",
+    search: Annotated[bool, typer.Option("--search", help="Rank all mappings that fit.")] = False,
+    tokens: Annotated[float, typer.Option(metavar="N", help="Length of the training, for its days.")] = 300e9,
+    ignore_memory: Annotated[bool, typer.Option(
+        "--ignore-memory", help="Time a mapping although it does not fit.")] = False,
+    plot: Annotated[str | None, typer.Option(
+        metavar="FILE", help="With --search: time, memory and energy of the mappings, as SVG or PNG.")] = None,
+    json: JsonOption = None,
+    seed: SeedOption = 0,
+) -> None:
+    """Time, memory and energy of a training iteration or an inference, with their parts and ranges."""
+    from sim_models.end_to_end.cluster import load_cluster
+    from sim_models.end_to_end.evaluate import PHASES, estimate
+    from sim_models.end_to_end.layer import IMPLEMENTATIONS
+    from sim_models.end_to_end.mapping import RECOMPUTE, check_mapping, parse_mapping
+    from sim_models.end_to_end.training import Job
+    from sim_models.end_to_end.transformer import load_transformer
+    from sim_models.report import output_console, progress_bar
+    from sim_models.results import TECHNIQUES, check_json_target, write_json
+
+    for option, value, allowed in (("--phase", phase, PHASES), ("--technique", technique, TECHNIQUES),
+                                   ("--kernels", kernels, IMPLEMENTATIONS),
+                                   ("--recompute", recompute or "none", RECOMPUTE)):
+        if value not in allowed:
+            raise BadInput(f"{option} {value[:40]!r} is unknown: allowed are {', '.join(allowed)}")
+    for option, value, highest in (("--gpus", gpus, 1 << 20), ("--sequence", sequence, 1 << 24),
+                                   ("--global-batch", global_batch, 1 << 24)):
+        if not 1 <= value <= highest:
+            raise BadInput(f"{option} {value} is not possible: 1 to {highest}")
+    if not 1 <= tokens <= 1e18:
+        raise BadInput(f"--tokens {tokens:g} is not possible: 1 to 1e18")
+    for option, given in (("--mapping", mapping is not None), ("--phase", phase != "training"),
+                          ("--technique", technique != "sequential"), ("--recompute", recompute is not None)):
+        if search and given:
+            raise BadInput(f"{option} does not go with --search, which tries all mappings of a training")
+    if plot is not None and not search:
+        raise BadInput(f"--plot {plot[:40]!r} goes with --search only")
+    check_json_target(json)
+    check_json_target(plot, "--plot")
+    if plot is not None and not plot.endswith((".svg", ".png")):
+        raise BadInput(f"--plot {plot[:40]!r} must end in .svg or .png")
+    described, cluster = load_transformer(model), load_cluster(machine)
+    job = Job(described, sequence, global_batch, IMPLEMENTATIONS[kernels])
+
+    from sim_models.end_to_end import show
+    from sim_models.end_to_end.search import search as search_mappings
+
+    if search:
+        ranking = search_mappings(cluster, job, gpus)
+        if plot is not None:
+            show.write_plot(ranking, cluster, job, plot)
+        if json is not None:
+            write_json(show.ranking_json(ranking, cluster, job, gpus), json)
+        if json != "-":
+            show.print_ranking(ranking, cluster, job, gpus, _TOP, output_console())
+        return
+    if mapping is None and phase == "training" and recompute is None:
+        chosen = search_mappings(cluster, job, gpus).mappings.at(0)
+    elif mapping is None:
+        raise BadInput("--phase and --recompute need a --mapping: tp=8,pp=4,dp=2,micro=1")
+    else:
+        chosen = parse_mapping(mapping, recompute or "none")
+    check_mapping(chosen, described, gpus, global_batch)
+    with progress_bar(() if technique == "sequential" else (technique,)) as progress:
+        found = estimate(cluster, job, chosen, phase, technique, seed, not ignore_memory, progress)
+    if json is not None:
+        write_json(found.to_json() | ({"training_days": found.training_days(tokens)} if phase == "training" else {}),
+                   json)
+    if json != "-":
+        show.print_estimate(found, tokens, output_console())

@@ -1,0 +1,136 @@
+"""The cluster of the closed form: an accelerator, its node, two levels of network. TOML, with a source per number."""
+
+from importlib import resources
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from sim_models.errors import BadInput
+from sim_models.machine import Machine
+from sim_models.machine.section import Count, NotNegative, Positive, Section, Share
+
+#: Clusters that come with the package, by the name of their file in clusters/.
+PRESETS = ("a100-nvlink", "a100-40gb", "h100-nvlink", "mi210")
+
+#: What the cycle level's machine files have no word for, when one of them is used here.
+_NODE_OF_A_MACHINE = "t3-table1"
+
+
+class ClusterError(BadInput):
+    """A cluster that cannot be read. The message names the file, the key and what is allowed."""
+
+
+class Accelerator(Section):
+    """One GPU: matrix units, memory, launches, power."""
+
+    peak_tflop_per_s: Positive  #: dense, 16-bit operands
+    cores: Count  #: that run one output tile each
+    tile_m: Count
+    tile_n: Count
+    matrix_efficiency: Share  #: of the peak, in the main loop of a GEMM
+    tile_overhead_k: NotNegative  #: prologue and epilogue of a tile, in steps of the loop over K
+    memory_gb: Positive
+    memory_gb_per_s: Positive
+    memory_efficiency: Share  #: of the peak, for kernels that only move data
+    kernel_ns: NotNegative  #: start and drain of a kernel on the device
+    host_ns_per_kernel: NotNegative  #: what the host spends per kernel; it limits small layers
+    busy_watts: Positive
+    idle_watts: NotNegative  #: while it waits in a bubble or for the network
+
+
+class Network(Section):
+    """One level of the network, per GPU and direction."""
+
+    bandwidth_gb_per_s: Positive
+    efficiency: Share  #: of the bandwidth, for large messages
+    step_ns: NotNegative  #: latency of one step of a collective, software included
+
+    @property
+    def bytes_per_ns(self) -> float:
+        return self.bandwidth_gb_per_s * self.efficiency
+
+
+class Uncertainty(Section):
+    """Half-widths of the ranges from which inputs are drawn, relative to their values."""
+
+    matrix_efficiency: NotNegative
+    memory_efficiency: NotNegative
+    network_efficiency: NotNegative
+    host_ns_per_kernel: NotNegative
+
+
+class Cluster(Section):
+    """Any number of equal nodes."""
+
+    name: str
+    gpus_per_node: Count
+    iteration_ns: NotNegative  #: of an iteration, besides everything that is modelled: input, loss scaling, logging
+    cycle_machine: str | None  #: machine of the cycle level with these GPUs; null if there is none
+    accelerator: Accelerator
+    intra: Network
+    inter: Network
+    uncertainty: Uncertainty
+
+
+def load_cluster(name_or_path: str) -> Cluster:
+    """Return a cluster by the name of a preset, from a TOML file, or made of a machine of the cycle level.
+
+    Raises `ClusterError`, or `MachineError` for a machine file that is at fault.
+    """
+    import tomllib
+
+    if name_or_path == _NODE_OF_A_MACHINE:
+        from sim_models.machine import load_machine
+
+        return of_machine(load_machine(name_or_path))
+    try:
+        if name_or_path in PRESETS:
+            text = resources.files(__package__).joinpath("clusters", f"{name_or_path}.toml").read_text("utf-8")
+        else:
+            text = Path(name_or_path).read_text("utf-8")
+        return Cluster.model_validate({"cycle_machine": None, **tomllib.loads(text)})
+    except FileNotFoundError:
+        allowed = ", ".join((*PRESETS, _NODE_OF_A_MACHINE))
+        raise ClusterError(f"--machine {_short(name_or_path)} is neither a cluster file nor one of {allowed}") from None
+    except (OSError, ValueError) as error:
+        raise ClusterError(f"--machine {_short(name_or_path)}: {_reason(error)}") from None
+
+
+def of_machine(machine: Machine) -> Cluster:
+    """Return the cluster that has this machine of the cycle level as its GPU, all of them in one ring.
+
+    The main loop's efficiency, the tile and the ports are the machine file's; a tile's overhead in steps of K is its
+    prologue, epilogue and the burst of its stores at an equal share of the memory's bandwidth, over one step's time.
+    """
+    gpu = machine.gpu
+    step_ns = 2 * gpu.tile_m * gpu.tile_n / (gpu.matrix_flop_per_cycle_per_cu * gpu.clock_ghz * gpu.matrix_efficiency)
+    memory_gb_per_s = machine.dram.peak_bytes_per_cycle * machine.dram.channels * machine.memory_clock_ghz
+    store_ns = 2 * gpu.tile_m * gpu.tile_n * gpu.compute_units / memory_gb_per_s
+    return Cluster(
+        name=machine.name, gpus_per_node=1024, iteration_ns=0.0, cycle_machine=machine.name,
+        accelerator=Accelerator(
+            peak_tflop_per_s=gpu.peak_flop_per_ns / 1e3, cores=gpu.compute_units, tile_m=gpu.tile_m, tile_n=gpu.tile_n,
+            matrix_efficiency=gpu.matrix_efficiency,
+            tile_overhead_k=(gpu.prologue_ns + gpu.epilogue_ns + store_ns) / step_ns,
+            memory_gb=64.0, memory_gb_per_s=memory_gb_per_s, memory_efficiency=0.8,
+            kernel_ns=machine.collective.kernel_launch_ns, host_ns_per_kernel=0.0, busy_watts=300.0, idle_watts=90.0),
+        intra=Network(bandwidth_gb_per_s=machine.link.bandwidth_gb_per_s, efficiency=1.0,
+                      step_ns=machine.link.latency_ns),
+        inter=Network(bandwidth_gb_per_s=machine.link.bandwidth_gb_per_s, efficiency=1.0,
+                      step_ns=machine.link.latency_ns),
+        uncertainty=Uncertainty(matrix_efficiency=0.05, memory_efficiency=0.1, network_efficiency=0.05,
+                                host_ns_per_kernel=0.0))
+
+
+def _short(value: str) -> str:
+    return repr(value if len(value) <= 60 else value[:57] + "...")
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        fault = error.errors(include_url=False)[0]
+        place = ".".join(map(str, fault["loc"]))
+        return f"{place} = {_short(str(fault.get('input')))}: {fault['msg'][0].lower()}{fault['msg'][1:]}"
+    if isinstance(error, OSError):
+        return f"it cannot be read: {error.strerror}"
+    return str(error)

@@ -1,0 +1,85 @@
+"""Inference: the prompt phase, one forward pass over all its tokens, and decoding, one token per sequence and step."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sim_models.end_to_end import layer as layers
+from sim_models.end_to_end.cluster import Cluster
+from sim_models.end_to_end.communication import all_to_all_ns, group_all_reduce_ns, send_ns
+from sim_models.end_to_end.mapping import Mapping
+from sim_models.end_to_end.memory import WEIGHT_BYTES, weights_per_gpu
+from sim_models.end_to_end.operators import ELEMENT_BYTES, ceil_div, gemm_ns, move_ns
+from sim_models.end_to_end.training import Job, Overlap, sliced_gemms
+
+#: Keys of the breakdown, which adds up to the time of the phase.
+PARTS = ("gemm", "attention", "elementwise", "host", "head", "tp", "ep", "pp")
+
+
+@dataclass(frozen=True)
+class Inference:
+    """Time of the prompt, or of one decoded token of every sequence."""
+
+    breakdown_ns: dict[str, np.ndarray]
+    memory_bytes: np.ndarray  #: of one GPU: weights, keys and values
+    flop: np.ndarray  #: of all GPUs
+    gpus: np.ndarray
+    energy_joules: np.ndarray
+
+    @property
+    def iteration_ns(self):
+        return sum(self.breakdown_ns.values())
+
+    @property
+    def tflops_per_gpu(self):
+        return self.flop / self.gpus / self.iteration_ns / 1e3
+
+
+def prompt(cluster: Cluster, job: Job, mapping: Mapping, overlap: Overlap | None = None) -> Inference:
+    """Return the prompt phase of `global_batch` sequences: the time until the first token. Replicas share the batch;
+    pipeline stages work one after the other."""
+    sequences = ceil_div(job.global_batch, mapping.dp)
+    ahead = layers.forward(cluster.accelerator, job.model, job.kernels, sequences, job.sequence, mapping.tp,
+                           mapping.sp, "prompt")
+    return _phase(cluster, job, mapping, ahead, sequences, job.sequence, overlap)
+
+
+def decode(cluster: Cluster, job: Job, mapping: Mapping, overlap: Overlap | None = None) -> Inference:
+    """Return one step of decoding with `sequence` tokens in the context: weights, keys and values are read once."""
+    gpu, model = cluster.accelerator, job.model
+    sequences = ceil_div(job.global_batch, mapping.dp)
+    ahead = layers.forward(gpu, model, job.kernels, sequences, 1, mapping.tp, mapping.sp, "prompt")
+    share = ceil_div(model.heads, mapping.tp) / model.heads if job.kernels.heads_split else 1
+    context = 2 * ELEMENT_BYTES * sequences * job.sequence * model.kv_width * share
+    ahead = layers.LayerTimes(ahead.gemms, ahead.attention + move_ns(gpu, context), ahead.elementwise,
+                              ahead.kernels + 1)
+    return _phase(cluster, job, mapping, ahead, sequences, 1, overlap)
+
+
+def _phase(cluster: Cluster, job: Job, m: Mapping, ahead: layers.LayerTimes, sequences, length, overlap) -> Inference:
+    gpu, model = cluster.accelerator, job.model
+    moved = ELEMENT_BYTES * sequences * length * model.hidden
+    one = group_all_reduce_ns(cluster, moved, m.tp, 1)
+    tp = 2 * one
+    if overlap is not None:
+        tp = tp - sum(gemm + one - overlap(name, gemm, one)
+                      for name, gemm in sliced_gemms(ahead, ahead)["forward"].items())
+    ep = 0.0
+    if model.experts > 1:
+        ep = 2 * all_to_all_ns(cluster, moved * model.experts_per_token / m.tp, m.ep, m.tp)
+    device = ahead.total + tp + ep
+    parts = {"gemm": ahead.gemm, "attention": ahead.attention, "elementwise": ahead.elementwise, "tp": tp, "ep": ep,
+             "host": np.maximum(0.0, ahead.kernels * gpu.host_ns_per_kernel - device)}
+    parts = {name: ns * model.layers for name, ns in parts.items()}
+    parts["head"] = gemm_ns(gpu, sequences, ceil_div(model.vocabulary, m.tp), model.hidden)  # of the last tokens only
+    parts["pp"] = (m.pp - 1) * send_ns(cluster, moved / m.tp, m.tp * m.dp)
+    parts = {name: np.asarray(parts[name], float) + np.zeros(np.shape(m.tp)) for name in PARTS}
+    cache = 2 * ELEMENT_BYTES * sequences * job.sequence * model.kv_width * model.layers / m.pp / m.tp
+    memory = WEIGHT_BYTES * weights_per_gpu(model, m) + cache
+    active = model.attention_weights + min(model.experts, model.experts_per_token) * model.expert_weights
+    flop = job.global_batch * (length * model.layers * (2 * active + 4 * job.sequence * model.hidden)
+                               + 2 * model.hidden * model.vocabulary)
+    total = sum(parts.values())
+    waiting = parts["tp"] + parts["ep"] + parts["pp"] + parts["host"] + (total - parts["pp"]) * (1 - 1 / m.pp)
+    energy = m.gpus * ((total - waiting) * gpu.busy_watts + waiting * gpu.idle_watts) * 1e-9
+    return Inference(parts, memory, flop + np.zeros(np.shape(m.tp)), m.gpus, energy)

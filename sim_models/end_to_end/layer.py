@@ -1,0 +1,150 @@
+"""One Transformer layer on one GPU: its kernels, forward and backward, by what they compute and what they move.
+
+GEMMs are counted by their shapes, everything else by the kernels of an implementation and the bytes that they move.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sim_models.end_to_end.cluster import Accelerator
+from sim_models.end_to_end.operators import ELEMENT_BYTES, ceil_div, gemm_ns, move_ns
+from sim_models.end_to_end.transformer import Transformer
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel besides the GEMMs. `passes` count how often it reads or writes its tensor; a dropout's mask has half of
+    an element's bytes."""
+
+    name: str
+    tensor: str  #: "tokens" x hidden, replicated by tensor parallelism; "widened" by the feed-forward part; "heads":
+    #: queries, keys and values; "scores": the attention matrices of all heads
+    forward: float  #: passes in training
+    backward: float
+    prompt: float | None = None  #: passes in inference, if not `forward`: there is no dropout
+
+    def passes(self, direction: str) -> float:
+        if direction == "prompt" and self.prompt is not None:
+            return self.prompt
+        return self.backward if direction == "backward" else self.forward
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """Kernels of a layer: which element-wise steps are fused with which."""
+
+    title: str
+    kernels: tuple[Kernel, ...]
+    heads_split: bool = True  #: whether tensor parallelism splits the heads of the attention
+    score_repeats: float = 2.0  #: GEMMs of the scores in the backward pass, relative to the forward pass
+
+
+_AROUND = (
+    Kernel("norm", "tokens", 2, 3), Kernel("norm", "tokens", 2, 3),
+    Kernel("bias gradient", "tokens", 0, 1), Kernel("bias gradient", "tokens", 0, 1),
+    Kernel("bias and GeLU", "widened", 2, 3), Kernel("bias gradient", "widened", 0, 1),
+    Kernel("transpose of the heads", "heads", 2, 2), Kernel("bias gradient", "heads", 0, 1))
+_FUSED_RESIDUAL = (Kernel("bias, dropout, residual", "tokens", 3.5, 2.5, prompt=3),) * 2
+
+#: Megatron-LM (arXiv 2104.04473, section 4.2).
+MEGATRON = Implementation("fused as in Megatron-LM", (
+    *_AROUND, *_FUSED_RESIDUAL, Kernel("scale, mask, softmax", "scores", 2, 3),
+    Kernel("dropout", "scores", 2.5, 2.5, prompt=0)))
+
+#: Attention in one kernel that never writes the scores, and computes them again in the backward pass.
+FLASH = Implementation("fused attention", (*_AROUND, *_FUSED_RESIDUAL), score_repeats=2.5)
+
+#: BERT of MLPerf training v1.1 in PyTorch, without its optional fused attention (mlcommons/training_results_v1.1):
+#: every step is a kernel of its own, and T3's projection to many GPUs does not split the attention (T3 paper, section
+#: 6.3: "non-sliced attention operations").
+UNFUSED = Implementation("every step a kernel of its own", (
+    *_AROUND, *(Kernel("dropout", "tokens", 2.5, 2.5, prompt=0), Kernel("residual", "tokens", 3, 3)) * 2,
+    Kernel("scale", "scores", 2, 2), Kernel("mask", "scores", 2, 0), Kernel("softmax", "scores", 2, 3),
+    Kernel("dropout", "scores", 2.5, 2.5, prompt=0)), heads_split=False)
+
+IMPLEMENTATIONS = {"megatron": MEGATRON, "flash": FLASH, "unfused": UNFUSED}
+
+#: GEMMs of a layer, by name: those after which tensor parallelism reduces are "op" and "fc2" forward, their like
+#: backward "fc1" and "qkv" (T3 paper, section 2.4).
+GEMMS = ("qkv", "op", "fc1", "fc2")
+
+
+@dataclass(frozen=True)
+class LayerTimes:
+    """Time of one micro-batch in one layer on one GPU, ns, by kind of kernel; `kernels` that the host launches."""
+
+    gemms: dict[str, np.ndarray]  #: by name
+    attention: np.ndarray  #: scores, softmax and their product with the values
+    elementwise: np.ndarray
+    kernels: int
+
+    @property
+    def gemm(self):
+        return sum(self.gemms.values())
+
+    @property
+    def total(self):
+        return self.gemm + self.attention + self.elementwise
+
+
+def gemm_shapes(model: Transformer, tokens, tp) -> dict[str, tuple]:
+    """Return (m, n, k, count) of each forward GEMM of one GPU."""
+    tokens_per_expert = tokens * model.experts_per_token / min(model.experts, model.experts_per_token)
+    wide = model.feed_forward * (2 if model.gated else 1)
+    active = min(model.experts, model.experts_per_token)
+    return {
+        "qkv": (tokens, ceil_div(model.hidden + 2 * model.kv_width, tp), model.hidden, 1),
+        "op": (tokens, model.hidden, ceil_div(model.hidden, tp), 1),
+        "fc1": (tokens_per_expert, ceil_div(wide, tp), model.hidden, active),
+        "fc2": (tokens_per_expert, model.hidden, ceil_div(model.feed_forward, tp), active),
+    }
+
+
+def forward(gpu: Accelerator, model: Transformer, kernels: Implementation, sequences, length, tp, sp=0,
+            direction: str = "forward") -> LayerTimes:
+    """Return the forward pass of `sequences` of `length` tokens; `direction` "prompt" leaves the dropouts out.
+
+    `sp`: 1 where sequence parallelism splits what tensor parallelism replicates.
+    """
+    gemms = {name: gemm_ns(gpu, *shape) for name, shape in gemm_shapes(model, sequences * length, tp).items()}
+    scores = _score_gemms_ns(gpu, model, kernels, sequences, length, tp)
+    return _with_kernels(gpu, model, kernels, direction, gemms, scores, 2, sequences, length, tp, sp)
+
+
+def backward(gpu: Accelerator, model: Transformer, kernels: Implementation, sequences, length, tp, sp=0) -> LayerTimes:
+    """Return the backward pass: two GEMMs for each forward one, for its input's and its weights' gradient."""
+    gemms = {}
+    for name, (m, n, k, count) in gemm_shapes(model, sequences * length, tp).items():
+        gemms[name] = gemm_ns(gpu, m, k, n, count) + gemm_ns(gpu, n, k, m, count)
+    scores = kernels.score_repeats * _score_gemms_ns(gpu, model, kernels, sequences, length, tp)
+    return _with_kernels(gpu, model, kernels, "backward", gemms, scores, 4, sequences, length, tp, sp)
+
+
+def _heads(model, kernels, tp):
+    """Heads of one GPU."""
+    return ceil_div(model.heads, tp) if kernels.heads_split else model.heads
+
+
+def _score_gemms_ns(gpu, model, kernels, sequences, length, tp):
+    """Queries times keys, and scores times values, of this GPU's heads."""
+    count, width = sequences * _heads(model, kernels, tp), model.hidden // model.heads
+    return gemm_ns(gpu, length, length, width, count) + gemm_ns(gpu, length, width, length, count)
+
+
+def _with_kernels(gpu, model, kernels, direction, gemms, score_gemms, score_kernels, sequences, length, tp,
+                  sp) -> LayerTimes:
+    tokens = ELEMENT_BYTES * sequences * length * model.hidden
+    wide = model.feed_forward / model.hidden * (2 if model.gated else 1) * min(model.experts, model.experts_per_token)
+    sizes = {
+        "tokens": tokens / np.where(sp, tp, 1), "widened": tokens * wide / tp,
+        "heads": tokens * (model.hidden + 2 * model.kv_width) / model.hidden / tp,
+        "scores": ELEMENT_BYTES * sequences * _heads(model, kernels, tp) * length * length,
+    }
+    moved = {"scores": 0.0, "rest": 0.0}
+    launched = score_kernels + len(gemms) * (2 if direction == "backward" else 1)
+    for kernel in kernels.kernels:
+        if passes := kernel.passes(direction):
+            moved["scores" if kernel.tensor == "scores" else "rest"] += move_ns(gpu, passes * sizes[kernel.tensor])
+            launched += 1
+    return LayerTimes(gemms, score_gemms + moved["scores"], moved["rest"], launched)

@@ -1,0 +1,106 @@
+"""Estimates and rankings for people: tables, JSON and the plot of a search."""
+
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from sim_models.end_to_end.cluster import Cluster
+from sim_models.end_to_end.evaluate import Estimate
+from sim_models.end_to_end.mapping import RECOMPUTE
+from sim_models.end_to_end.search import Ranking
+from sim_models.end_to_end.training import Job
+from sim_models.report import print_table
+from sim_models.results import write_whole
+
+#: Parts of a breakdown, for people.
+TITLES = {
+    "gemm": "GEMMs", "attention": "attention", "elementwise": "element-wise kernels", "recompute": "recomputation",
+    "host": "waiting for the host", "head": "logits and embedding", "tp": "tensor parallelism", "ep": "experts",
+    "pp": "pipeline messages", "bubble": "pipeline bubbles", "dp": "gradients", "update": "weight update",
+    "other": "everything else",
+}
+
+
+def print_estimate(found: Estimate, tokens: float, console: Console) -> None:
+    """Print one estimate: where the time goes, then the totals."""
+    job, result, total = found.job, found.result, found.iteration_ns
+    console.print(f"[bold]{job.model.name}[/bold], {found.phase}: {found.mapping.gpus} GPUs, {found.mapping}, "
+                  f"recomputation {RECOMPUTE[found.mapping.recompute]}; {job.global_batch} sequences of "
+                  f"{job.sequence} tokens; machine {found.cluster.name}; {found.technique}; seed {found.seed}")
+    console.print()
+    rows = [(TITLES[name], f"{float(ns) / 1e6:,.2f}", f"{float(ns) / total:.1%}")
+            for name, ns in result.breakdown_ns.items() if float(ns)]
+    print_table("Where the time goes", ("part", "ms", "share"), rows, console,
+                ("sum", f"{total / 1e6:,.2f}", "100.0%"))
+    low, high = found.range_ns
+    totals = [("time", f"{total / 1e6:,.2f} ms"),
+              ("range over the inputs' uncertainty", f"{low / 1e6:,.2f} to {high / 1e6:,.2f} ms"),
+              ("TFLOP/s per GPU", f"{float(result.tflops_per_gpu):,.1f}"),
+              ("memory per GPU", f"{float(result.memory_bytes) / 1e9:,.1f} GB"),
+              ("energy", f"{float(result.energy_joules) / 1e3:,.2f} kJ")]
+    if found.phase == "training":
+        totals.append((f"training on {tokens:.3g} tokens", f"{found.training_days(tokens):,.1f} days"))
+    totals += [(f"speedup of {name}, simulated", f"{value:.3f}") for name, value in found.layer_speedups.items()]
+    print_table("In all", ("what", "value"), totals, console)
+
+
+def ranking_json(ranking: Ranking, cluster: Cluster, job: Job, gpus: int, most: int = 1000) -> dict[str, Any]:
+    """Return the fastest `most` mappings and the Pareto front, as `--json` writes them."""
+    wanted = [i for i in range(len(ranking.pareto)) if i < most or ranking.pareto[i]]
+    return {"model": vars(job.model), "machine": cluster.model_dump(mode="json"), "gpus": gpus,
+            "sequence": job.sequence, "global_batch": job.global_batch, "tried": ranking.tried,
+            "seconds": ranking.seconds, "fit": len(ranking.pareto), "mappings": [_entry(ranking, i) for i in wanted]}
+
+
+def _entry(ranking: Ranking, index: int) -> dict[str, Any]:
+    one, results = ranking.mappings.at(index), ranking.results
+    return {"mapping": str(one), "recompute": RECOMPUTE[one.recompute], "iteration_ns": results.iteration_ns[index],
+            "tflops_per_gpu": results.tflops_per_gpu[index], "memory_bytes": results.memory_bytes[index],
+            "energy_joules": results.energy_joules[index], "pareto": bool(ranking.pareto[index]),
+            "breakdown_ns": {name: ns[index] for name, ns in results.breakdown_ns.items()}}
+
+
+def print_ranking(ranking: Ranking, cluster: Cluster, job: Job, gpus: int, most: int, console: Console) -> None:
+    """Print the fastest mappings; * marks those that none beats in time, memory and energy together."""
+    rows = []
+    for index in range(min(most, len(ranking.pareto))):
+        entry = _entry(ranking, index)
+        rows.append((f"{'* ' if entry['pareto'] else ''}{entry['mapping']} {entry['recompute']}",
+                     f"{entry['iteration_ns'] / 1e6:,.1f}", f"{entry['tflops_per_gpu']:.1f}",
+                     f"{entry['memory_bytes'] / 1e9:.1f}", f"{entry['energy_joules'] / 1e3:,.1f}"))
+    console.print(f"[bold]{job.model.name}[/bold] on {gpus} GPUs of {cluster.name}: {job.global_batch} sequences of "
+                  f"{job.sequence} tokens")
+    console.print()
+    print_table("Fastest mappings, with what is computed again", ("mapping", "ms", "TFLOP/s\nper GPU", "memory\nGB",
+                                                                  "energy\nkJ"), rows, console)
+    console.print(f"{len(ranking.pareto):,} of {ranking.tried:,} mappings fit into {cluster.accelerator.memory_gb:g} "
+                  f"GB; {ranking.pareto.sum()} (*) are on the front of time, memory and energy; "
+                  f"{ranking.tried / ranking.seconds:,.0f} mappings per second.")
+
+
+def write_plot(ranking: Ranking, cluster: Cluster, job: Job, target: str) -> None:
+    """Write a plot of time against memory, coloured by energy, with the front; `target` ends in .svg or .png."""
+    from sim_models.reproduce import plots
+
+    svg, png = plots.render("search", lambda: _draw(ranking, cluster, job))
+    write_whole(Path(target).resolve(), svg if target.endswith(".svg") else png)
+
+
+def _draw(ranking: Ranking, cluster: Cluster, job: Job):
+    from sim_models.reproduce import plots
+
+    drawn, axes = plots.figure(3.8)
+    time_s, memory_gb = ranking.results.iteration_ns / 1e9, ranking.results.memory_bytes / 1e9
+    points = axes.scatter(memory_gb, time_s, 6, ranking.results.energy_joules / 1e3, cmap="viridis", alpha=0.7,
+                          linewidths=0)
+    front = ranking.pareto
+    axes.scatter(memory_gb[front], time_s[front], 24, facecolors="none", edgecolors=plots.RED, linewidths=1.1,
+                 label="none is better in time, memory and energy")
+    axes.set_yscale("log")
+    axes.set_xlabel("memory per GPU (GB)")
+    axes.set_ylabel("time of an iteration (s)")
+    axes.set_title(f"{job.model.name} on {cluster.name}: {len(front):,} mappings that fit", loc="left")
+    axes.legend(loc="upper right")
+    drawn.colorbar(points, ax=axes, label="energy of an iteration (kJ)")
+    return drawn

@@ -1,0 +1,32 @@
+"""The range of a result over the stated uncertainty of a cluster's inputs: seeded samples, drawn evenly."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from sim_models.end_to_end.cluster import Cluster
+
+SAMPLES = 200
+
+
+def samples(cluster: Cluster, seed: int, count: int = SAMPLES):
+    """Yield clusters whose uncertain inputs are drawn from their ranges; shares stay at most 1."""
+    random, half = np.random.default_rng(seed), cluster.uncertainty
+    for _ in range(count):
+        matrix, memory, network, host = 1 + random.uniform(-1, 1, 4) * (
+            half.matrix_efficiency, half.memory_efficiency, half.network_efficiency, half.host_ns_per_kernel)
+        gpu = cluster.accelerator
+        yield cluster.model_copy(update={
+            "accelerator": gpu.model_copy(update={
+                "matrix_efficiency": min(1.0, gpu.matrix_efficiency * matrix),
+                "memory_efficiency": min(1.0, gpu.memory_efficiency * memory),
+                "host_ns_per_kernel": gpu.host_ns_per_kernel * host}),
+            **{level: getattr(cluster, level).model_copy(update={
+                "efficiency": min(1.0, getattr(cluster, level).efficiency * network)}) for level in ("intra", "inter")},
+        })
+
+
+def spread(cluster: Cluster, seed: int, evaluate: Callable[[Cluster], float]) -> tuple[float, float]:
+    """Return the 5th and 95th percentile of `evaluate` over the samples."""
+    values = [float(evaluate(sample)) for sample in samples(cluster, seed)]
+    return float(np.percentile(values, 5)), float(np.percentile(values, 95))
