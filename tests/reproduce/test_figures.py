@@ -81,6 +81,8 @@ def test_figures_are_pure_and_need_no_more_than_their_tasks(name):
     json.dumps([one.cases, one.ours], allow_nan=False)
     for table in one.tables:
         assert table.rows and all(len(row) == len(table.columns) for row in table.rows), table.title
+    if not tasks:  # a closed form
+        return
     lost = {task.key for task in tasks[:1]}
     with pytest.raises(KeyError):
         FIGURES[name].evaluate(SETUP, {task: kernel for task, kernel in results.items() if task.key not in lost})
