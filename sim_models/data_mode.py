@@ -29,7 +29,7 @@ from .cosim.nmc_alu import COLUMN_BYTES, compiled_alu
 from .fused import FusedRun, Policy, SimulationError
 from .jit import compiled, inlined
 from .machine import Machine
-from .tiling import Tiling
+from .schedule import Action, Schedule, ScheduleError
 from .workloads import Workload
 
 NEGATIVE_ZERO = 0x8000
@@ -212,7 +212,7 @@ class DataResult:
 
 @dataclass(frozen=True)
 class Products:
-    """Each device's partial product and, from the ring's order, what every memory must hold in the end.
+    """Each device's partial product and, from the schedule, what every memory must hold in the end.
 
     All are uint16[device, N, pitch] bits; what lies beyond row M is never written.
     """
@@ -223,52 +223,52 @@ class Products:
     owner: np.ndarray  #: int64[N, pitch]: device that has the reduced element, -1 beyond row M
 
     @classmethod
-    def of(cls, tiling: Tiling, k: int, seed: int, scale: float = 1.0) -> "Products":
+    def of(cls, schedule: Schedule, k: int, seed: int, scale: float = 1.0) -> "Products":
         """From random matrices; `scale` multiplies A."""
-        random = np.random.default_rng(seed)
-        shape = tiling.devices, tiling.n, tiling.pitch_bytes // tiling.element_bytes
+        random, tiling = np.random.default_rng(seed), schedule.tiling
+        shape = schedule.devices, tiling.n, tiling.pitch_bytes // tiling.element_bytes
         product = np.full(shape, NEGATIVE_ZERO, np.uint16)
-        for d in range(tiling.devices):
+        for d in range(schedule.devices):
             a = (random.standard_normal((tiling.m, k)) * scale).astype(np.float16)
             b = random.standard_normal((k, tiling.n)).astype(np.float16)
             with np.errstate(over="ignore"):
                 partial = (a.astype(np.float32) @ b.astype(np.float32)).astype(np.float16)
             product[d, :, :tiling.m] = partial.T.view(np.uint16)
-        return cls(product, *reduction(tiling, product))
+        return cls(product, *reduction(schedule, product))
 
 
-def reduction(tiling: Tiling, product: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """numpy's ring reduce-scatter: (memory, tally, owner) as in `Products`.
+def reduction(schedule: Schedule, product: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Follow the schedule in numpy: (memory, tally, owner) as in `Products`.
 
-    The device at ring position 0 of a chunk sends its product. Each further one adds its own to what arrives, in fp16,
-    keeps the sum and, unless it is the last, sends it on.
+    A device adds its own product to what arrives, in fp16, keeps the sum and, if its role has a route, sends it on. A
+    sum of two does not depend on their order; one of more does, and is refused with a ScheduleError.
     """
-    devices = tiling.devices
+    tiling = schedule.tiling
     memory = np.full_like(product, NEGATIVE_ZERO)
     tally = np.zeros((len(ACCESSES), *product.shape), np.uint8)
     owner = np.full(product.shape[1:], -1)
-    for s in range(tiling.slices):
-        for chunk in range(devices):
-            for tile in tiling.chunk(s, chunk):
-                m0 = tile % tiling.tile_rows * tiling.tile_m
-                n0 = tile // tiling.tile_rows * tiling.tile_n
-                part = slice(n0, n0 + int(tiling.columns[tile])), slice(m0, m0 + int(tiling.rows[tile]))
-                total = None
-                for position in range(devices):
-                    d = (chunk - 1 - position) % devices
-                    own = product[(d, *part)].view(np.float16)
-                    if position == 0:
-                        total = own
-                        if not tiling.staged:
-                            continue
-                    else:
-                        with np.errstate(over="ignore", invalid="ignore"):
-                            total = total + own
-                        arrival = bits.REMOTE if position == 1 and not tiling.staged else bits.DMA
-                        tally[(arrival, d, *part)] = 1
-                    memory[(d, *part)] = canonical(total)
-                    tally[(bits.LOCAL, d, *part)] = 1
-                    tally[(DMA_READ, d, *part)] = position < devices - 1
+    shares = sorted(((device, share) for device in range(schedule.devices) for share in schedule.shares(device)),
+                    key=lambda one: one[1].role.level)
+    sent: dict[tuple[int, int], np.ndarray] = {}  # what leaves a device of a tile
+    for d, share in shares:
+        role = share.role
+        if role.updates > 2:
+            raise ScheduleError(f"device {d}: chunk {role.chunk} is a sum of {role.updates}, whose order is not known")
+        for tile in share.tiles:
+            m0, n0 = tiling.first_row[tile], tiling.first_column[tile]
+            part = slice(n0, n0 + tiling.columns[tile]), slice(m0, m0 + tiling.rows[tile])
+            total = product[(d, *part)].view(np.float16)
+            for source in role.fed_by:
+                with np.errstate(over="ignore", invalid="ignore"):
+                    total = sent[source.device, tile] + total
+                stored = Action.SEND_STORES in schedule.roles[source.device][source.role].actions
+                tally[(bits.REMOTE if stored else bits.DMA, d, *part)] += 1
+            sent[d, tile] = total
+            if Action.STORE in role.actions:
+                memory[(d, *part)] = canonical(total)
+                tally[(bits.LOCAL, d, *part)] = 1
+            tally[(DMA_READ, d, *part)] = Action.SEND_DMA in role.actions
+            if Action.EVENT in role.actions:
                 owner[part] = d
     return memory, tally, owner
 
@@ -294,12 +294,12 @@ class DataRun(FusedRun):
             self._step, self._handles = _STEP(self._step_in_python), tuple(range(devices))
         super().__init__(machine, workload, backends, model_ports(backends[0].ports, geometry), policy, mirrored=False,
                          options=options)
-        self.products = Products.of(self.tiling, workload.k, options.seed, variation.scale)
+        self.products = Products.of(self.schedule, workload.k, options.seed, variation.scale)
         self._alu = compiled_alu()
         self.data = self._make_data(options.seed, variation)
 
     def _make_data(self, seed: int, variation: Variation) -> DataState:
-        ports, devices = self._alu.ports, self.tiling.devices
+        ports, devices = self._alu.ports, self.schedule.devices
         operands, result = ports.inputs["operands.payload"], ports.outputs["result.payload"]
         # ADD and FP16 are the zeros of the other fields.
         self._alu.inputs[ports.inputs["result.ready"].offset] = 1
@@ -313,7 +313,8 @@ class DataRun(FusedRun):
         return DataState(
             product=product, memory=np.full_like(product, NEGATIVE_ZERO), fetched=np.zeros_like(product),
             tally=np.zeros((len(ACCESSES), *product.shape), np.uint8),
-            base=np.array([space.base for space in self.spaces]), upstream=(np.arange(devices) + 1) % devices,
+            base=np.array([space.base for space in self.spaces]),
+            upstream=np.array([self.schedule.feeder(d) for d in range(devices)]),
             start=start.astype(np.int64),
             overtaking_reads=variation.overtaking_reads, fault=np.zeros(4, np.int64),
             additions=np.zeros(1, np.int64), alu=words)
@@ -357,19 +358,19 @@ class DataRun(FusedRun):
         wrong = np.argwhere(memory != self.products.memory)
         for d, n, m in wrong[:1]:
             got, wanted = memory[d, n, m], self.products.memory[d, n, m]
-            raise SimulationError(f"device {d}: row {m}, column {n} is {_number(got)}, numpy's reduction in the ring's "
-                                  f"order gives {_number(wanted)} ({len(wrong)} such elements)")
+            raise SimulationError(f"device {d}: row {m}, column {n} is {_number(got)}, numpy's reduction in the "
+                                  f"schedule's order gives {_number(wanted)} ({len(wrong)} such elements)")
 
     def result(self) -> DataResult:
         """After `run`."""
         owner = self.products.owner[:, :self.tiling.m]
         memory = self.data.memory.reshape(self.products.memory.shape)[:, :, :self.tiling.m]
-        counters = [self.counters(d) for d in range(self.tiling.devices)]
+        counters = [self.counters(d) for d in range(self.schedule.devices)]
 
         def total(name: str) -> int:
             return sum(one[name] for one in counters)
         return DataResult(
-            self.tiling.devices, self.now, self.tiling.slices, owner.size, int(self.data.additions[0]),
+            self.schedule.devices, self.now, self.schedule.policy.slices, owner.size, int(self.data.additions[0]),
             total("triggers"), total("packets"), int(self.sim.control.blocked_cycles.sum()), total("guard_stall"),
             np.take_along_axis(memory, owner[None], axis=0)[0])
 

@@ -8,12 +8,12 @@ import numpy as np
 from rtl.registers import STATUS_BITS
 
 from . import lockstep, memory, simulation
-from .address_space import AddressSpace
 from .apb import ApbMaster
 from .driver import Driver
 from .errors import Failure
 from .machine import Machine
-from .tiling import REMOTE, Tiling
+from .mechanisms.track_trigger import map_output
+from .schedule import Action
 from .workloads import Workload
 
 #: Levels of STATUS that are 0 when a kernel has ended well.
@@ -51,19 +51,16 @@ class FusedRun:
                  mirrored: bool = True, options: simulation.Options = simulation.Options(), device: int = 0) -> None:
         self.machine, self.workload, self.policy, self.backends = machine, workload, policy, backends
         self.geometry = machine.geometry()
-        self.tiling: Tiling = simulation.make_tiling(machine, workload, options.stage_first_chunk)
+        self.schedule = simulation.make_schedule(machine, workload, options)
+        self.tiling = self.schedule.tiling
         if not mirrored and len(backends) != workload.tp:
             raise ValueError(f"{len(backends)} RTL instances for {workload.tp} devices")
-        base = simulation.Addresses.of(workload, self.tiling).c
-        devices = [device] if mirrored else range(workload.tp)
-        skew = 0 if mirrored else _BASE_SKEW
-
-        def base_of(d: int) -> int:
-            return base + d % workload.tp * skew
-        self.spaces = [AddressSpace(self.geometry, self.tiling, d, base_of(d), base_of(d - 1),
-                                    machine.dma.tiles_per_block) for d in devices]
-        self.sim = simulation.make_sim(machine, workload, self.tiling, phase=memory.GEMM, spaces=self.spaces,
-                                       mirrored=mirrored, ports=ports, options=options)
+        first = simulation.Addresses.of(workload, self.tiling).c
+        bases = [first + (0 if mirrored else d * _BASE_SKEW) for d in range(workload.tp)]
+        self.spaces = [map_output(self.schedule, d, bases, self.geometry, machine.dma.tiles_per_block)
+                       for d in ([device] if mirrored else range(workload.tp))]
+        self.sim = simulation.make_sim(machine, workload, phase=memory.GEMM, spaces=self.spaces, mirrored=mirrored,
+                                       ports=ports, options=options)
         self.now = 0
         self.masters = [ApbMaster(backend) for backend in backends]
         self.driver = Driver(self.geometry)
@@ -83,7 +80,7 @@ class FusedRun:
             writes += self.driver.stage(min(units, tiling.tiles))
             writes += self.driver.monitor(*(quarters / 4 for quarters in arbiter.monitor_breakpoints))
             writes += self.driver.window(min(tiling.wavefronts, self.geometry.tracker.ways),
-                                         shift=tiling.max_wg_offset(space.device))
+                                         shift=self.schedule.slack_of(space.device))
             writes += self.driver.clear_error() + self.driver.clear_counters() + self.driver.restart()
             for offset, value in writes:
                 master.write(offset, value)
@@ -108,7 +105,7 @@ class FusedRun:
         """The all-gather that follows, through the same arbiters; returns its cycles."""
         first = self.now
         launch = round(self.machine.collective.kernel_launch_ns * self.machine.memory_clock_ghz)
-        fresh = simulation.make_sim(self.machine, self.workload, self.tiling, phase=memory.ALL_GATHER)
+        fresh = simulation.make_sim(self.machine, self.workload, phase=memory.ALL_GATHER)
         fresh.ring.start_time[:] = first + launch
         self.sim = self.sim._replace(phase=memory.ALL_GATHER, ring=fresh.ring, ring_shape=fresh.ring_shape,
                                      link=fresh.link)
@@ -162,9 +159,7 @@ class FusedRun:
                 q, wf = np.argwhere(control.events[d] != final)[0]
                 raise SimulationError(f"device {space.device}: tile of workgroup {q}, wavefront {wf} completed "
                                       f"{control.events[d, q, wf]} times instead of {int(final[q, wf])}")
-            tiles, positions, _ = self.tiling.order(space.device)
-            tracked = sum(self.tiling.wf_tiles(int(t)) for t, p in zip(tiles, positions)
-                          if self.tiling.kind(p) != REMOTE)
+            tracked = self.schedule.tracked_wf_tiles(space.device)
             counted = self.counters(d)
             if counted["triggers"] != tracked:
                 raise SimulationError(f"device {space.device}: {counted['triggers']} triggers for {tracked} tiles")
@@ -203,11 +198,10 @@ class FusedRun:
 
     def _final_tiles(self, d: int) -> np.ndarray:
         """bool[workgroup, wavefront]: tiles whose reduction ends on simulated device d."""
-        tiles, positions, _ = self.tiling.order(self.spaces[d].device)
+        rows = self.schedule.rows(self.spaces[d].device)
         final = np.zeros(self.sim.control.events[d].shape, bool)
-        for q, (tile, position) in enumerate(zip(tiles, positions)):
-            if position == self.tiling.devices - 1:
-                final[q, :self.tiling.wf_tiles(int(tile))] = True
+        ends = rows.actions & Action.EVENT != 0
+        final[rows.id[ends]] = self.tiling.wf_widths[rows.tile[ends]] > 0
         return final
 
     def _missing_tiles(self, d: int) -> str:

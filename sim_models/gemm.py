@@ -2,7 +2,7 @@
 
 Each workgroup computes one macro-tile on one compute unit: launch, a double-buffered loop over K whose loads go
 through the last-level cache, then its tile written in a burst. A late load stalls the workgroup; that is how
-contention slows the GEMM. Rows, columns, A and B are the BLAS library's (sim_models/tiling.py): A holds the weights,
+contention slows the GEMM. Rows, columns, A and B are the BLAS library's (operators/tiling.py): A holds the weights,
 kept along K forward and along its rows backward, B the activations, always kept along K.
 
 Known simplifications: one workgroup per compute unit slot, loads and stores leave at the compute unit's port rate,
@@ -15,11 +15,9 @@ import numpy as np
 
 from . import bits, queues
 from . import llc as cache
-from .address_space import AddressSpace
 from .jit import compiled, inlined
 from .memory_map import channel_of
 from .records import record_fields
-from .tiling import REMOTE, Tiling
 
 # What a compute unit is doing; time is accounted for under these.
 IDLE, BLOCKED, LAUNCH, LOAD, COMPUTE, STORE_MEMORY, STORE_LINK = range(7)
@@ -58,16 +56,17 @@ class GemmShape(NamedTuple):
 
 
 class GemmPlan(NamedTuple):
-    """What each workgroup does, [device, workgroup] in execution order."""
+    """What each workgroup does, int64 [device, workgroup] in order of execution."""
 
-    m0: np.ndarray  # int64 first row, first column, rows, columns of the tile
+    m0: np.ndarray  # first row, first column, rows, columns of the tile
     n0: np.ndarray
     rows: np.ndarray
     columns: np.ndarray
-    kind: np.ndarray  # tiling.REMOTE, DMA, EVENT, STAGED; LOCAL_ONLY for an unfused kernel
-    tiles: np.ndarray  # wavefront tiles that the Tracker follows
     c_base: np.ndarray  # address of the tile's first element
-    region: np.ndarray  # int64 [device, workgroup, 2]: region of a full and of a narrow wavefront tile
+    id: np.ndarray  # under which its stores are counted
+    remote: np.ndarray  # 1: its stores leave for a neighbour, 0: they go to this device's memory
+    tiles: np.ndarray  # wavefront tiles that the Tracker follows
+    region: np.ndarray  # [device, workgroup, 2]: region of a full and of a narrow wavefront tile
 
 
 class GemmState(NamedTuple):
@@ -93,43 +92,6 @@ class GemmState(NamedTuple):
     finish_time: np.ndarray  # int64 [device]
     first_unit: np.ndarray  # int64 [device]: round-robin over units
     budget: np.ndarray  # float [device]: bytes that the cache may still move this cycle
-
-
-LOCAL_ONLY = -1
-
-
-def make_plan(tiling: Tiling, spaces: list[AddressSpace], c_base: int = 0) -> GemmPlan:
-    """Execution plan of each device, whose output is mapped by an address space each.
-
-    Without spaces: one unfused kernel, workgroups in tile order, output at `c_base` in ordinary memory.
-    """
-    plans = []
-    for space in spaces or [None]:
-        if space is None:
-            tiles = np.arange(tiling.tiles)
-            kinds = np.full(tiling.tiles, LOCAL_ONLY)
-            slices = np.zeros(tiling.tiles, np.int64)
-        else:
-            c_base = space.base
-            tiles, positions, slices = tiling.order(space.device)
-            kinds = np.array([tiling.kind(p) for p in positions])
-        m0 = tiles % tiling.tile_rows * tiling.tile_m
-        n0 = tiles // tiling.tile_rows * tiling.tile_n
-        rows, columns = tiling.rows[tiles], tiling.columns[tiles]
-        region = np.zeros((len(tiles), 2), np.int64)
-        wf_tiles = -(-columns // tiling.wf_columns)
-        if space is not None:
-            for q in range(len(tiles)):
-                kind, s, r = int(kinds[q]), int(slices[q]), int(rows[q])
-                whole = columns[q] % (tiling.wf_columns * space.tiles_per_block) == 0
-                if columns[q] >= tiling.wf_columns:
-                    region[q, 0] = space.region(kind, s, r, tiling.wf_columns, whole)
-                if columns[q] % tiling.wf_columns:
-                    region[q, 1] = space.region(kind, s, r, int(columns[q] % tiling.wf_columns), whole)
-        tracked = np.where((kinds == LOCAL_ONLY) | (kinds == REMOTE), 0, wf_tiles)
-        base = c_base + n0 * tiling.pitch_bytes + m0 * tiling.element_bytes
-        plans.append((m0, n0, rows, columns, kinds, tracked, base, region))
-    return GemmPlan(*(np.ascontiguousarray(np.stack(column).astype(np.int64)) for column in zip(*plans)))
 
 
 def make_state(devices: int, units: int) -> GemmState:
@@ -458,14 +420,14 @@ def store_column(g, shape, plan, llc, compute, outbound, outbound_limit, m, b, d
         return True
     narrow = 1 if plan.columns[d, wg] - wf * shape.wf_columns < shape.wf_columns else 0
     region = plan.region[d, wg, narrow]
-    if plan.kind[d, wg] == REMOTE:
+    if plan.remote[d, wg]:
         if outbound.count[d] + lines > outbound_limit:
             if g.state[d, u] != STORE_LINK:
                 enter(g, d, u, STORE_LINK, now)
             return False
         for line in range(lines):
             lo, hi = bits.pack(b, address + line * 64, 64 if line < lines - 1 else last_bytes, shape.store_op,
-                               bits.LOCAL, region, wf, wg)
+                               bits.LOCAL, region, wf, plan.id[d, wg])
             queues.push_at(outbound, d, now, lo, hi)
         return True
     for line in range(lines):  # room everywhere first: a column may cross into another channel
@@ -473,7 +435,7 @@ def store_column(g, shape, plan, llc, compute, outbound, outbound_limit, m, b, d
             return False
     for line in range(lines):
         lo, hi = bits.pack(b, address + line * 64, 64 if line < lines - 1 else last_bytes, shape.store_op, bits.LOCAL,
-                           region, wf, wg)
+                           region, wf, plan.id[d, wg])
         queues.push(compute, d * m.channels + channel_of(address + line * 64, m), lo, hi)
     return True
 

@@ -148,7 +148,7 @@ def _batch(recorder: Recorder | None) -> int:
 
 
 def _gemm(machine: Machine, workload: Workload, progress: Progress, recorder: Recorder | None) -> IsolatedKernel:
-    sim = simulation.make_sim(machine, workload, simulation.make_tiling(machine, workload), phase=memory.GEMM)
+    sim = simulation.make_sim(machine, workload, phase=memory.GEMM)
     now, state = 0, lockstep.RUNNING
     while state == lockstep.RUNNING:
         now, state = lockstep.baseline(sim, now, _batch(recorder))
@@ -186,7 +186,7 @@ def staging_pays(machine: Machine, workload: Workload) -> bool:
 def _fused_run(policy: str, machine: Machine, workload: Workload, options: simulation.Options) -> Iterator[FusedRun]:
     """One mirrored GPU, programmed and ready."""
     from .cosim.gpu import compiled_gpu, model_ports
-    simulation.make_tiling(machine, workload)  # refuse before the work
+    simulation.make_schedule(machine, workload)  # refuse before the work
     library = rtl_library(machine.geometry())
     with compiled_gpu(library) as backend:
         backend.reset()
@@ -208,8 +208,8 @@ def _fused(kernel: str, machine: Machine, workload: Workload, progress: Progress
         gemms.settle(run.sim.gemm, 0, run.now)
         threshold, occupancy = run.chosen_threshold()
         details = {"rtl_counters": run.counters(), "chosen_threshold": threshold, "producer_mean_occupancy": occupancy,
-                   "slices": run.tiling.slices, "staged_first_chunk": staged,
-                   "largest_wg_offset": int(run.tiling.max_wg_offset(run.spaces[0].device)),
+                   "slices": run.schedule.policy.slices, "staged_first_chunk": staged,
+                   "largest_wg_offset": run.schedule.slack_of(run.spaces[0].device),
                    "window_blocked_cycles": int(run.sim.control.blocked_cycles[0])}
         return FusedKernel(
             gemm_cycles=int(run.sim.gemm.finish_time[0]), cycles=run.now,

@@ -17,6 +17,7 @@ from .hbm import HbmState
 from .jit import compiled, inlined
 from .llc import Llc
 from .memory_map import MemoryMap, channel_of
+from .schedule.mirror import Mirror
 
 IDLE_LIMIT = 200_000  #: cycles without any progress after which a run is declared stuck
 RUNNING, DONE, STUCK = range(3)
@@ -60,7 +61,7 @@ class Control(NamedTuple):
     """What the loop itself keeps; [device] unless said otherwise."""
 
     heads: np.ndarray  # int64 [device, latency]: the device's window head of past cycles
-    events: np.ndarray  # int32 [device, workgroup, wavefront]: times that a final tile's event came
+    events: np.ndarray  # int32 [device, id, wavefront]: times that a tile's event came
     event_count: np.ndarray
     rs_end: np.ndarray  # cycle of the last event
     rs_start: np.ndarray  # cycle of the first packet
@@ -90,8 +91,7 @@ class Sim(NamedTuple):
     link: links.LinkState
     link_shape: links.LinkShape
     mirrored: bool
-    mirror: links.Mirror
-    event_region: np.ndarray  # int64 [workgroup, wavefront]: region under which a tile's arrivals are tracked
+    mirror: Mirror
     ring: ring_kernel.RingState
     ring_shape: ring_kernel.RingShape
     phase: int  # memory.GEMM, REDUCE_SCATTER, ALL_GATHER
@@ -167,7 +167,7 @@ def egress_cycle(s, d, inp, out, now):
                 if s.control.rs_start[d] < 0:
                     s.control.rs_start[d] = now
                 if s.mirrored:
-                    links.send_mirrored(s.link, s.link_shape, s.mirror, s.b, s.event_region, now, size, lo, hi)
+                    links.send_mirrored(s.link, s.link_shape, s.mirror, s.b, now, size, lo, hi)
                 else:
                     delay = draw(s.control) % (s.control.chaos[2] + 1) if s.control.chaos[2] else 0
                     links.send(s.link, s.link_shape, d, now, size, delay, lo, hi)

@@ -1,21 +1,25 @@
 """Builds the state of a run from a machine and a workload: one kernel after another, with or without RTL."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from rtl.geometry import Geometry
 
-from . import bits, lockstep, memory, queues, ring_kernel
+from . import bits, collectives, lockstep, memory, queues, ring_kernel, topologies
 from . import gemm as gemms
 from . import link as links
-from .address_space import AddressSpace
+from .collectives import ring
 from .driver import Driver
 from .hbm import make_hbm
 from .llc import make_llc
 from .machine import Machine
+from .mechanisms.track_trigger import AddressSpace, fused_plan, plain_plan
 from .memory_map import memory_map
-from .tiling import EVENT, Tiling, slices_needed
+from .operators.tiling import Tiling
+from .schedule import Action, Policy, Schedule, sliced_schedule
+from .schedule.mirror import NO_MIRROR, make_mirror
 from .workloads import Workload
 
 _ALIGN = 1 << 20
@@ -50,14 +54,34 @@ class Addresses:
         return cls(0, a_pitch, b, b_pitch, c, copies)
 
 
-def make_tiling(machine: Machine, workload: Workload, staged: bool = False) -> Tiling:
-    """Tiles, chunks and, for the machine's Tracker, slices. C[M, N], kept by rows, is N x M to the BLAS library."""
+@dataclass
+class Options:
+    """What a run varies besides machine and workload."""
+
+    seed: int = 0
+    stage_first_chunk: bool = False  #: into local memory and on by DMA, so that no store waits for the link
+    hold_back: float = 0.0  #: probability that a handshake is held back for a cycle (random tests)
+    link_jitter_cycles: int = 0  #: largest extra link delay (random tests)
+    collective: Callable[[int], collectives.Program] = ring.reduce_scatter  #: of so many ranks
+    topology: Callable[[int], topologies.Topology] = topologies.ring  #: of so many nodes
+
+
+def make_tiling(machine: Machine, workload: Workload) -> Tiling:
+    """Cut the output into tiles. C[M, N], kept by rows, is N x M to the BLAS library."""
+    gpu = machine.gpu
+    return Tiling(workload.n, workload.m, gpu.tile_m, gpu.tile_n, gpu.wavefronts_per_workgroup)
+
+
+def make_schedule(machine: Machine, workload: Workload, options: Options = Options()) -> Schedule:
+    """Schedule the layer's collective, in as many slices as the machine's Tracker needs.
+
+    Raises ScheduleError, TilingError and DriverError.
+    """
     gpu, geometry = machine.gpu, machine.geometry()
     window = Driver(geometry).largest_window(min(geometry.tracker.ways, gpu.wavefronts_per_workgroup))
-    slices = slices_needed(workload.n, workload.m, workload.tp, gpu.tile_m, gpu.tile_n, gpu.wavefronts_per_workgroup,
-                           window, gpu.compute_units * gpu.workgroups_per_cu)
-    return Tiling(workload.n, workload.m, workload.tp, gpu.tile_m, gpu.tile_n, gpu.wavefronts_per_workgroup, slices,
-                  staged=staged)
+    return sliced_schedule(make_tiling(machine, workload), options.collective(workload.tp),
+                           options.topology(workload.tp), Policy(staged=options.stage_first_chunk), window,
+                           gpu.compute_units * gpu.workgroups_per_cu)
 
 
 def gemm_shape(machine: Machine, workload: Workload, tiling: Tiling, fused: bool) -> gemms.GemmShape:
@@ -90,41 +114,23 @@ def ring_shape(machine: Machine, workload: Workload, tiling: Tiling) -> ring_ker
     return ring_kernel.make_shape(machine, workload.output_bytes, workload.tp, "all-gather", at.c, at.copies)
 
 
-@dataclass
-class Options:
-    """What a run varies besides machine and workload."""
-
-    seed: int = 0
-    stage_first_chunk: bool = False  #: into local memory and on by DMA, so that no store waits for the link
-    hold_back: float = 0.0  #: probability that a handshake is held back for a cycle (random tests)
-    link_jitter_cycles: int = 0  #: largest extra link delay (random tests)
-
-
 NO_PORTS = lockstep.Ports(*([np.zeros(1, np.int64)] * 10 + [0] * 6 + [np.zeros(1, np.int64)] * 7 + [0] * 6))
 
 
-def make_sim(machine: Machine, workload: Workload, tiling: Tiling, *, phase: int,
-             spaces: list[AddressSpace] = (), mirrored: bool = True, ports: lockstep.Ports = NO_PORTS,
-             options: Options = Options()) -> lockstep.Sim:
+def make_sim(machine: Machine, workload: Workload, *, phase: int, spaces: list[AddressSpace] = (),
+             mirrored: bool = True, ports: lockstep.Ports = NO_PORTS, options: Options = Options()) -> lockstep.Sim:
     """State at cycle 0 of one kernel. `spaces`: one per simulated device of a fused run, else empty."""
     geometry: Geometry = machine.geometry()
     devices = max(1, len(spaces))
     channels = geometry.channel.channels
+    tiling = make_tiling(machine, workload)
     at = Addresses.of(workload, tiling)
-    fused = bool(spaces)
-    shape = gemm_shape(machine, workload, tiling, fused)
-    ring = ring_shape(machine, workload, tiling)
+    shape = gemm_shape(machine, workload, tiling, fused=bool(spaces))
+    gather = ring_shape(machine, workload, tiling)
     link = link_shape(machine)
     units = machine.gpu.compute_units * machine.gpu.workgroups_per_cu
-    device = spaces[0].device if spaces else 0
-    mirror = links.make_mirror(tiling, device, spaces[0].base if spaces else at.c)
-    event_region = np.zeros((tiling.tiles, tiling.wavefronts), np.int64)
-    if spaces:
-        for q, tile in enumerate(tiling.order(device)[0]):
-            for wf in range(tiling.wavefronts):
-                columns = tiling.wf_tile_columns(tile, wf)
-                if columns:
-                    event_region[q, wf] = spaces[0].region(EVENT, 0, int(tiling.rows[tile]), columns, True)
+    mirror = make_mirror(spaces[0].schedule, spaces[0].device, spaces[0].base, spaces[0].table.arrivals) \
+        if spaces and mirrored else NO_MIRROR
     head_latency = link.latency_cycles + 1
     control = lockstep.Control(
         heads=np.zeros((devices, head_latency), np.int64),
@@ -133,23 +139,21 @@ def make_sim(machine: Machine, workload: Workload, tiling: Tiling, *, phase: int
         rs_start=np.full(devices, -1, np.int64), progress=np.zeros(2, np.int64),
         random=np.array([(options.seed * 2 + 1) & (2**64 - 1)], np.uint64),
         chaos=np.array([int(options.hold_back * 65536), int(options.hold_back * 65536), options.link_jitter_cycles]),
-        downstream=np.array([spaces[d].downstream if not mirrored else d for d in range(devices)]),
+        downstream=np.array([0] if mirrored or not spaces else [space.peer for space in spaces]),
         blocked_cycles=np.zeros(devices, np.int64),
         flushed=np.zeros(devices, np.int64))
     expected = np.zeros(devices, np.int64)
     for d, space in enumerate(spaces):
-        tiles, positions, _ = tiling.order(space.device)
-        expected[d] = sum(tiling.wf_tiles(int(t)) for t, p in zip(tiles, positions) if p == tiling.devices - 1)
+        expected[d] = space.schedule.wf_tiles(space.device, Action.EVENT)
     return lockstep.Sim(
         b=bits.request_bits(geometry), m=memory_map(geometry.channel), hbm=make_hbm(machine.dram, devices * channels),
         mem=memory.make_memory(devices, channels, machine.dram.queue_entries),
         compute=queues.request_queue(devices * channels), inbound=queues.request_queue(devices * channels),
         llc=make_llc(devices, machine.llc.size_bytes, machine.llc.line_bytes, machine.llc.ways, units),
         gemm=gemms.make_state(devices, units), shape=shape,
-        plan=gemms.make_plan(tiling, list(spaces), at.c),
+        plan=fused_plan(spaces) if spaces else plain_plan(tiling, at.c),
         stores_out=queues.timed_queue(devices, machine.link.egress_buffer_bytes // 64 + 1),
         store_limit=machine.link.egress_buffer_bytes // 64, link=links.make_link(devices, link), link_shape=link,
-        mirrored=mirrored, mirror=mirror, event_region=event_region,
-        ring=ring_kernel.make_ring(devices, ring), ring_shape=ring, phase=phase,
+        mirrored=mirrored, mirror=mirror, ring=ring_kernel.make_ring(devices, gather), ring_shape=gather, phase=phase,
         fill_cycles=round(machine.llc.fill_latency_ns * machine.memory_clock_ghz), expected_events=expected,
         control=control, ports=ports)

@@ -100,7 +100,7 @@ def run_sublayer(workload: Workload, machine: Machine, techniques: Sequence[str]
 
     Raises SimulationError, ToolchainError, and what machine and tiling refuse.
     """
-    simulation.make_tiling(machine, workload)  # refuse before the work
+    simulation.make_schedule(machine, workload)  # refuse before the work
     if any(name in FUSIONS for name in techniques):
         progress(BUILD, 0.0)
         kernels.rtl_library(machine.geometry())

@@ -25,9 +25,9 @@ from sim_models.data_mode import DataResult, Variation, run_data_mode
 from sim_models.errors import Failure
 from sim_models.fused import Policy
 from sim_models.machine import Machine, load_machine
+from sim_models.operators.tiling import TilingError
 from sim_models.results import write_json
-from sim_models.simulation import Options, make_tiling
-from sim_models.tiling import TilingError
+from sim_models.simulation import Options, make_schedule
 from sim_models.workloads import Workload, gemm_workload
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -76,14 +76,13 @@ def machine(name: str, **changes: dict) -> Machine:
 
 
 def fits(described: Machine, workload: Workload, staged: bool) -> bool:
-    """Whether there is a tile for each device, and a device's largest chunk is smaller than the dispatch window."""
+    """Whether there is a tile for each device, and a schedule whose slack is smaller than the dispatch window."""
     try:
-        tiling = make_tiling(described, workload, staged)
+        schedule = make_schedule(described, workload, Options(stage_first_chunk=staged))
     except TilingError:
         return False
     tracker = described.tracker
-    return (max(tiling.max_wg_offset(d) for d in range(tiling.devices))
-            < tracker.sets * (tracker.ways // tiling.wavefronts))
+    return schedule.slack < tracker.sets * (tracker.ways // schedule.tiling.wavefronts)
 
 
 def draw(seed: int) -> Case:

@@ -5,16 +5,16 @@ docs/debugging.md finds them from their symptoms.
 
 from collections.abc import Callable
 
-from ..address_space import UPDATES_PER_ELEMENT
 from ..errors import BadInput
 from ..fused import FusedRun
-from ..tiling import DMA
+from ..schedule import Action
+from ..schedule.regions import Region
 
 
-def _first_dma_region(run: FusedRun, index: int) -> tuple[int, object]:
+def _first_dma_region(run: FusedRun, index: int) -> tuple[int, Region]:
     regions = run.spaces[index].regions
     for number, region in enumerate(regions, start=1):
-        if region.kind == DMA:
+        if Action.SEND_DMA in region.actions and region.updates > 1:
             return number, region
     raise BadInput("--bug: this run has no DMA region (two devices?), so there is nothing to break")
 
@@ -28,7 +28,7 @@ def _threshold(run: FusedRun) -> None:
     """A DMA region's threshold is one byte too high: its tiles never fire."""
     number, region = _first_dma_region(run, 0)
     tile = region.rows * region.columns * run.tiling.element_bytes
-    _write(run, 0, [run.driver._region_write(number, "REGION_THRESHOLD", threshold=tile * UPDATES_PER_ELEMENT + 1)])
+    _write(run, 0, [run.driver._region_write(number, "REGION_THRESHOLD", threshold=tile * region.updates + 1)])
 
 
 def _neighbour(run: FusedRun) -> None:

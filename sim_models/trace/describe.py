@@ -2,21 +2,24 @@
 
 import numpy as np
 
-from ..address_space import UPDATES_PER_ELEMENT, AddressSpace, Region
 from ..fused import FusedRun
-from ..tiling import DMA, EVENT, REMOTE, STAGED
+from ..mechanisms.track_trigger import AddressSpace
+from ..schedule import Action
+from ..schedule.regions import Region
 
-_KINDS = {REMOTE: "remote", DMA: "dma", EVENT: "event", STAGED: "dma"}
+#: What `t3 explain` calls a region by.
+_KINDS = {Action.SEND_STORES: "remote", Action.SEND_DMA: "dma", Action.EVENT: "event"}
 
 
 def plan_of(run: FusedRun) -> dict[str, np.ndarray]:
     """What each workgroup does, [device, workgroup]; in mirrored mode also how its lines become the next position's
-    (`link.Mirror`): group [workgroup], rank [workgroup, wavefront], lines [group]."""
-    orders = [run.tiling.order(space.device) for space in run.spaces]
-    tables = {name: np.stack([order[i] for order in orders]) for i, name in enumerate(("tile", "position"))}
+    (`schedule.mirror`): group [workgroup], rank [workgroup, wavefront], lines [group]."""
+    rows = [run.schedule.rows(space.device) for space in run.spaces]
+    tables = {name: np.stack([getattr(one, field) for one in rows])
+              for name, field in (("tile", "tile"), ("position", "level"))}
     tables |= {name: getattr(run.sim.plan, name) for name in ("m0", "n0", "rows", "columns", "region", "c_base")}
     if run.sim.mirrored:
-        tables |= {name: getattr(run.sim.mirror, name) for name in ("group", "rank", "lines")}
+        tables |= {name: getattr(run.sim.mirror, name) for name in ("group", "rank", "lines", "becomes")}
     return tables
 
 
@@ -37,7 +40,8 @@ def describe_run(run: FusedRun, technique: str, seed: int) -> dict:
         "geometry": geometry_of(g) | {"compute_units": sim.gemm.state.shape[1]},
         "workgroups": sim.shape.workgroups, "wavefronts": run.tiling.wavefronts,
         "wf_columns": run.tiling.wf_columns, "pitch_bytes": run.tiling.pitch_bytes,
-        "bases": [{"own": space.base, "downstream": space.downstream_base} for space in run.spaces],
+        "bases": [{"own": space.base, "downstream": space.peer_base} for space in run.spaces],
+        "peers": [space.peer for space in run.spaces],
         "regions": [[_region(run, space, region) for region in space.regions] for space in run.spaces],
         "final_tiles": {"come": sim.control.event_count.tolist(), "expected": sim.expected_events.tolist()},
         "errors": [run.driver.first_error(master.read) for master in run.masters],
@@ -54,9 +58,10 @@ def geometry_of(g) -> dict[str, int]:
 def _region(run: FusedRun, space: AddressSpace, region: Region) -> dict:
     """A region as the driver programmed it."""
     return {
-        "kind": _KINDS[region.kind], "rows": region.rows, "columns": region.columns,
+        "kind": next(name for action, name in _KINDS.items() if action in region.actions),
+        "rows": region.rows, "columns": region.columns,
         "tile_bytes": region.rows * region.columns * run.tiling.element_bytes,
-        "updates_per_element": {REMOTE: 0, STAGED: 1}.get(region.kind, UPDATES_PER_ELEMENT),
-        "wg_offset": region.wg_offset, "tiles_per_block": region.tiles_per_block,
-        "to_device": None if region.kind == EVENT else space.downstream,
+        "updates_per_element": region.updates, "wg_offset": region.id_offset,
+        "tiles_per_block": region.tiles_per_block,
+        "to_device": None if Action.EVENT in region.actions else space.peer,
     }

@@ -247,7 +247,7 @@ def _journey(tile: Tile, packets: np.ndarray, answer: Answer) -> None:
     answer.tell(packets["cycle"][-1],
                 f"{plural(len(packets), 'packet')} ({int(packets['amount'].sum()):,} bytes) onto the link to device "
                 f"{packets['a'][-1]}, as workgroup {named} there, the first at cycle {int(packets['cycle'][0]):,}")
-    downstream = (trace.run["ring_devices"][tile.device] - 1) % trace.run["devices"]
+    downstream = trace.run["peers"][tile.device]
     wrong = packets[packets["a"] != downstream]
     if len(wrong):
         answer.conclude(f"{plural(len(wrong), 'packet')} named device {wrong['a'][0]}, but the link leads to device "

@@ -18,7 +18,7 @@ class TileId(NamedTuple):
 class Place:
     """Where a wavefront tile lies in its device's output, and the region that it is programmed with."""
 
-    position: int  #: in the ring
+    position: int  #: transfers before it, at most: its level in the schedule
     row: int
     rows: int
     column: int
@@ -40,7 +40,7 @@ class OutputMap:
 
     def __init__(self, run: dict, plan: dict[str, np.ndarray]) -> None:
         self._run, self._plan = run, plan
-        self._groups: dict[int, list[TileId]] = {}  #: tiles of a ring position of a slice
+        self._groups: dict[int, list[TileId]] = {}  #: tiles of each share
 
     def place(self, tile: TileId) -> Place:
         run, plan, at = self._run, self._plan, tile[:2]
@@ -57,11 +57,13 @@ class OutputMap:
 
     def feeds(self, tile: TileId) -> list[TileId]:
         """The tiles that its data updates: the same tile at the neighbour. In mirrored mode, where one device stands
-        for all, those of its next ring position that its lines become (`sim_models.link.send_mirrored`)."""
-        if self.place(tile).position == self._run["devices"] - 1:
+        for all, those that its lines become (`sim_models.schedule.mirror`)."""
+        region = self.place(tile).region
+        if not region or region["to_device"] is None:
             return []
         if self._run["mirrored"]:
-            return [other for other in self._beside(tile, 1) if self._overlap(tile, other)]
+            becomes = int(self._plan["becomes"][self._plan["group"][tile.wg]])
+            return [other for other in self._tiles_of(becomes, tile.device) if self._overlap(tile, other)]
         return self._same_tile(tile, self._run["downstream"][tile.device])
 
     def fed_by(self, tile: TileId) -> list[TileId]:
@@ -69,7 +71,8 @@ class OutputMap:
         if self.place(tile).position == 0:
             return []
         if self._run["mirrored"]:
-            return [other for other in self._beside(tile, -1) if self._overlap(other, tile)]
+            (before,) = np.flatnonzero(self._plan["becomes"] == self._plan["group"][tile.wg])
+            return [other for other in self._tiles_of(int(before), tile.device) if self._overlap(other, tile)]
         return self._same_tile(tile, self._run["downstream"].index(tile.device))
 
     def wg_at(self, device: int, address: int) -> int | None:
@@ -86,22 +89,22 @@ class OutputMap:
         wgs = np.flatnonzero(self._plan["tile"][device] == self.output_tile(tile.device, tile.wg))
         return [TileId(device, int(wg), tile.wf) for wg in wgs]
 
-    def _beside(self, tile: TileId, step: int) -> list[TileId]:
-        """Tiles of the next or previous ring position of the same slice."""
-        group = int(self._plan["group"][tile.wg]) + step
+    def _tiles_of(self, group: int, device: int) -> list[TileId]:
+        """Tiles of one of the device's shares."""
         if group not in self._groups:
-            tiles = (TileId(tile.device, int(wg), wf) for wg in np.flatnonzero(self._plan["group"] == group)
+            tiles = (TileId(device, int(wg), wf) for wg in np.flatnonzero(self._plan["group"] == group)
                      for wf in range(self._run["wavefronts"]))
             self._groups[group] = [other for other in tiles if self.place(other).columns]
         return self._groups[group]
 
     def _lines(self, tile: TileId) -> tuple[int, int]:
-        """First and behind the last of a tile's lines, counted through its group."""
+        """First and one past the last of a tile's lines, counted through its group."""
         place, first = self.place(tile), int(self._plan["rank"][tile.wg, tile.wf])
         return first, first + place.columns * -(-place.rows * 2 // 64)
 
     def _overlap(self, sender: TileId, receiver: TileId) -> bool:
-        lines, group = self._plan["lines"], int(self._plan["group"][sender.wg])
-        sent, there = (line * int(lines[group + 1]) // int(lines[group]) for line in self._lines(sender))
+        lines, group = self._plan["lines"], self._plan["group"]
+        of_sender, of_receiver = int(lines[group[sender.wg]]), int(lines[group[receiver.wg]])
+        sent, there = (line * of_receiver // of_sender for line in self._lines(sender))
         first, behind = self._lines(receiver)
         return max(sent, first) < min(there, behind)

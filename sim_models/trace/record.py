@@ -59,8 +59,8 @@ class RecordedRun(FusedRun):
 
     def record(self, library: Library, wanted: Filter, writer: store.TraceWriter, with_waves: bool) -> None:
         """What to do from now on."""
-        offsets = {self.tiling.wg_offset(space.device, s) for space in self.spaces for s in range(self.tiling.slices)}
-        sent = None if wanted.wgs is None else {wg + offset for wg in wanted.wgs for offset in {0, *offsets}}
+        offsets = {0, *(region.id_offset for space in self.spaces for region in space.regions)}
+        sent = None if wanted.wgs is None else {wg + offset for wg in wanted.wgs for offset in offsets}
         devices, units = self.sim.gemm.state.shape
         self.wanted, self._writer = wanted, writer
         shape = self.sim.b, devices, self.sim.m.channels, units, probes(library.ports, self.geometry)
@@ -161,7 +161,8 @@ def record(setup: Setup, folder: Path, wanted: Filter = Filter(), *, compare: bo
     that gets stuck or fails its self-checks is recorded too: that is what traces are for; one that Ctrl-C ends is
     recorded until then. Raises BadInput, Failure and OSError, which leave the folder as it was.
     """
-    tiling, geometry = simulation.make_tiling(setup.machine, setup.workload), setup.machine.geometry()
+    tiling = simulation.make_schedule(setup.machine, setup.workload).tiling  # refuses what cannot run
+    geometry = setup.machine.geometry()
     wanted.check(geometry.channel.channels, tiling.tiles)
     if with_waves:
         waves.check_window(wanted.first, wanted.end)

@@ -8,12 +8,15 @@ from amaranth.hdl import Signal
 
 from rtl.gpu_top import GpuTop
 from rtl.order_guard import OrderGuard
-from sim_models import address_space, data_mode
+from sim_models import data_mode, topologies
+from sim_models.collectives import ring
 from sim_models.cosim.build import build_component
 from sim_models.data_mode import DataRun, Products, Variation, reduction, run_data_mode
+from sim_models.driver import Driver
 from sim_models.fused import Policy, SimulationError
+from sim_models.operators.tiling import Tiling
+from sim_models.schedule import Schedule
 from sim_models.simulation import Options
-from sim_models.tiling import Tiling
 from sim_models.workloads import gemm_workload
 from testbenches.soak import draw, machine
 
@@ -119,9 +122,9 @@ def test_links_slower_than_the_gemm_back_everything_up():
 
 def test_reduction_follows_the_ring():
     """Chunk 0 starts on the last device and goes down to its owner, device 0; fp16 addition is not associative."""
-    tiling = Tiling(64, 96, 3, tile_m=32, tile_n=16, wavefronts=2)
-    product = Products.of(tiling, 64, seed=1).product
-    memory, tally, owner = reduction(tiling, product)
+    schedule = Schedule(Tiling(64, 96, tile_m=32, tile_n=16, wavefronts=2), ring.reduce_scatter(3), topologies.ring(3))
+    product = Products.of(schedule, 64, seed=1).product
+    memory, tally, owner = reduction(schedule, product)
     p = product[:, 0, 0].view(np.float16)
     assert owner[0, 0] == 0
     assert memory[0, 0, 0] == ((p[2] + p[1]) + p[0]).view(np.uint16)
@@ -157,7 +160,12 @@ def tiny_run(devices: int = 3, **changes) -> DataRun:
 
 def test_an_early_trigger_is_noticed(monkeypatch):
     """With half the threshold a tile is sent on when half of its updates have come."""
-    monkeypatch.setattr(address_space, "UPDATES_PER_ELEMENT", 1)
+    for name in ("event_map", "dma_map"):
+        original = getattr(Driver, name)
+
+        def hasty(driver, region, original=original, **mapping):
+            return original(driver, region, **{**mapping, "updates_per_element": 1})
+        monkeypatch.setattr(Driver, name, hasty)
     broken("completed|triggers|the hardware reports|numpy|saw 2 times|nothing moved", tiny_run())
 
 
@@ -179,24 +187,24 @@ def test_a_read_that_overtakes_a_write_is_noticed(monkeypatch):
 
 
 def test_a_wrong_workgroup_offset_is_noticed(monkeypatch):
-    monkeypatch.setattr(Tiling, "wg_offset", lambda self, device, s: len(self.chunk(s, device)) + 1)
+    offset = Schedule.id_offset
+    monkeypatch.setattr(Schedule, "id_offset", lambda self, device, share: offset(self, device, share) + 1)
     broken("nothing moved|the hardware reports|completed", tiny_run())
 
 
 def test_another_order_of_addition_is_noticed():
     run = tiny_run()
     forward = run.products
-    memory = reduction(run.tiling, np.roll(forward.product, 1, axis=0))[0]
+    memory = reduction(run.schedule, np.roll(forward.product, 1, axis=0))[0]
     run.products = dataclasses.replace(forward, memory=memory)
-    broken("numpy's reduction in the ring's order gives", run)
+    broken("numpy's reduction in the schedule's order gives", run)
 
 
 @pytest.mark.parametrize("where", ["memory", "product"])
 def test_one_wrong_bit_is_noticed(where):
     run = tiny_run()
-    tile = run.tiling.chunk(0, 1)[0]  # device 1 owns it, device 0 begins it
-    element = int(tile // run.tiling.tile_rows * run.tiling.tile_n * run.tiling.pitch_bytes // 2
-                  + tile % run.tiling.tile_rows * run.tiling.tile_m)
+    tile = run.schedule.chunk(0, 1)[0]  # device 1 owns it, device 0 begins it
+    element = run.tiling.offsets[tile] // 2
     if where == "memory":
         run.data.memory[1, element] = 0x4C00
     else:

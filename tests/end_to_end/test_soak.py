@@ -96,4 +96,4 @@ def test_a_wrong_bit_is_a_failure(monkeypatch):
         return dataclasses.replace(made)
     monkeypatch.setattr(data_mode.Products, "of", another)
     tally = soak.soak([case], lambda line: None)
-    assert len(tally.failures) == 1 and "numpy's reduction in the ring's order gives" in tally.failures[0]["error"]
+    assert len(tally.failures) == 1 and "numpy's reduction in the schedule's order gives" in tally.failures[0]["error"]

@@ -4,6 +4,7 @@ wavefront; what is only late changes the time, never a bit."""
 import random
 import re
 
+import numpy as np
 import pytest
 from flippable import FlippableTop
 
@@ -11,6 +12,7 @@ from rtl.check_bits import check_bits
 from sim_models.cosim.build import build_component
 from sim_models.data_mode import DataRun
 from sim_models.fused import Policy, SimulationError
+from sim_models.schedule import Action
 from sim_models.simulation import Options
 from sim_models.workloads import gemm_workload
 from testbenches.soak import machine
@@ -61,15 +63,15 @@ def incomplete(run: DataRun, device: int) -> set[tuple[int, int]]:
     """Final tiles of a device that memory says are not complete."""
     shape = run.products.memory.shape
     wrong = (run.data.memory.reshape(shape) != run.products.memory)[device]
-    tiles, positions, _ = run.tiling.order(device)
+    rows, tiling = run.schedule.rows(device), run.tiling
     found = set()
-    for q, (number, position) in enumerate(zip(tiles, positions)):
-        m0 = number % run.tiling.tile_rows * run.tiling.tile_m
-        n0 = number // run.tiling.tile_rows * run.tiling.tile_n
-        for wf in range(run.tiling.wf_tiles(int(number))):
-            first = n0 + wf * run.tiling.wf_columns
-            if position == DEVICES - 1 and wrong[first:first + run.tiling.wf_columns, m0:m0 + run.tiling.tile_m].any():
-                found.add((q, wf))
+    for row in np.flatnonzero(rows.actions & Action.EVENT):
+        tile = rows.tile[row]
+        m0, n0 = tiling.first_row[tile], tiling.first_column[tile]
+        for wf in range(tiling.wf_tiles[tile]):
+            first = n0 + wf * tiling.wf_columns
+            if wrong[first:first + tiling.wf_columns, m0:m0 + tiling.tile_m].any():
+                found.add((int(rows.id[row]), wf))
     return found
 
 

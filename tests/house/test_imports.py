@@ -89,6 +89,35 @@ def test_testbenches_know_no_amaranth_objects():
     assert not offences("testbenches", allowed)
 
 
+#: What rooms of sim_models may import of ours. Operators know no devices, collectives and topologies neither bytes nor
+#: cycles; only the schedule sees all three.
+ROOMS = {
+    "collectives": {"collectives"}, "topologies": {"topologies"}, "operators": {"operators"},
+    "schedule": {"schedule", "collectives", "topologies", "operators"},
+}
+
+#: State and verbs of one resource each: they know neither matrices nor roles.
+FABRIC = {"link", "queues", "llc", "memory", "memory_map", "hbm"}
+
+
+def room(module: str) -> str:
+    return module.split(".")[1] if module.startswith("sim_models.") else module
+
+
+@pytest.mark.parametrize("name", ROOMS)
+def test_rooms_know_only_what_they_may(name):
+    def allowed(path, module):
+        return top(module) not in OURS or (top(module) == "sim_models" and room(module) in ROOMS[name])
+    assert files(f"sim_models/{name}") and not offences(f"sim_models/{name}", allowed)
+
+
+def test_the_fabric_knows_no_matrices_and_no_roles():
+    def allowed(path, module):
+        inside = path.relative_to(ROOT / "sim_models").parts[0].removesuffix(".py")
+        return inside not in FABRIC or room(module) not in {*ROOMS, "mechanisms", "driver"}
+    assert not offences("sim_models", allowed)
+
+
 @pytest.mark.parametrize("folder", ["rtl", "sim_models", "testbenches"])
 def test_nothing_imports_tests(folder):
     assert not offences(folder, lambda path, module: top(module) != "tests")

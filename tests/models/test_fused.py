@@ -5,11 +5,12 @@ import re
 import numpy as np
 import pytest
 
-from sim_models import address_space, gemm, lockstep, simulation
+from sim_models import gemm, lockstep, simulation
 from sim_models.cosim.gpu import compiled_gpu, gpu_library, model_ports
 from sim_models.driver import Driver, DriverError
 from sim_models.fused import FusedRun, Policy, SimulationError
 from sim_models.machine import load_machine
+from sim_models.mechanisms import track_trigger
 from sim_models.memory import PURPOSES
 from sim_models.workloads import gemm_workload
 from tests.models.variants import small_machine, variant
@@ -43,19 +44,19 @@ def traffic(run: FusedRun, device: int = 0) -> dict[str, int]:
 
 def output_bytes(run: FusedRun, device: int, positions) -> int:
     """Output of a device's tiles at these ring positions."""
-    tiles, at, _ = run.tiling.order(device)
-    chosen = tiles[np.isin(at, list(positions))]
+    rows = run.schedule.rows(device)
+    chosen = rows.tile[np.isin(rows.level, list(positions))]
     return int((run.tiling.rows[chosen] * run.tiling.columns[chosen]).sum()) * 2
 
 
 def wf_tiles(run: FusedRun, device: int, positions) -> int:
-    tiles, at, _ = run.tiling.order(device)
-    return sum(run.tiling.wf_tiles(int(tile)) for tile in tiles[np.isin(at, list(positions))])
+    rows = run.schedule.rows(device)
+    return int(run.tiling.wf_tiles[rows.tile[np.isin(rows.level, list(positions))]].sum())
 
 
 def check_exact(run: FusedRun, device: int = 0, index: int = 0) -> None:
     """Bytes, triggers and packets that follow from the shape alone."""
-    n = run.tiling.devices
+    n = run.schedule.devices
     total, counted = traffic(run, index), run.counters(index)
     assert total["rs_read"] == output_bytes(run, device, range(1, n - 1))
     assert total["gemm_write"] == total["rs_write"] == output_bytes(run, device, range(1, n))
@@ -64,8 +65,8 @@ def check_exact(run: FusedRun, device: int = 0, index: int = 0) -> None:
     assert run.sim.control.event_count[index] == wf_tiles(run, device, [n - 1])
     assert run.sim.link.sent_bytes[index] >= output_bytes(run, device, range(n - 1))
     assert run.driver.first_error(run.masters[index].read) is None
-    tiles, positions, _ = run.tiling.order(device)
-    tracked = tiles[positions > 0]
+    rows = run.schedule.rows(device)
+    tracked = rows.tile[rows.level > 0]
     lines = int((-(-run.tiling.rows[tracked] * 2 // 64) * run.tiling.columns[tracked]).sum())
     assert counted["updates"] + counted["coalesced"] == 2 * lines, "each line from here and from the ring"
     assert counted["set_full_stall"] == 0, "the window keeps the Tracker from ever being full"
@@ -110,7 +111,7 @@ def test_other_shapes_run_to_the_end(machine, shape, devices):
 def test_a_staged_first_chunk_costs_a_write_and_a_read_of_it(machine):
     run = fused(machine, "1024x1024x64", options=simulation.Options(stage_first_chunk=True))
     run.run()
-    n, total, counted = run.tiling.devices, traffic(run), run.counters()
+    n, total, counted = run.schedule.devices, traffic(run), run.counters()
     assert total["gemm_write"] == output_bytes(run, 0, range(n))
     assert total["rs_read"] == output_bytes(run, 0, range(n - 1))
     assert total["rs_write"] == output_bytes(run, 0, range(1, n))
@@ -128,7 +129,7 @@ def test_blocks_of_several_tiles(machine, tiles_per_block):
 @pytest.mark.parametrize("policy", ["round_robin", "mca"])
 def test_a_small_tracker_only_takes_longer(small, policy):
     run = fused(small, "1024x1024x64", policy=policy)
-    assert run.tiling.slices > 1
+    assert run.schedule.policy.slices > 1
     run.run()
     check_exact(run)
     assert run.sim.control.blocked_cycles[0] > 0, "the window held the dispatcher back"
@@ -155,7 +156,7 @@ def test_a_whole_ring_of_ragged_chunks(small):
 
 def test_slices_of_different_size(small):
     run = fused(small, "1024x1408x64", 4)
-    assert len({run.tiling.wg_offset(0, s) for s in range(run.tiling.slices)}) > 1
+    assert len({len(run.schedule.chunk(s, 0)) for s in range(run.schedule.policy.slices)}) > 1
     run.run()
 
 
@@ -194,9 +195,19 @@ def failure(run: FusedRun) -> str:
     return message
 
 
+def thresholds_for(monkeypatch, updates: int) -> None:
+    """A driver that programs every tracked region for another number of updates."""
+    for name in ("event_map", "dma_map"):
+        original = getattr(Driver, name)
+
+        def wrong(driver, region, original=original, **mapping):
+            return original(driver, region, **{**mapping, "updates_per_element": updates})
+        monkeypatch.setattr(Driver, name, wrong)
+
+
 def test_a_run_that_stops_says_where(machine, monkeypatch):
     """With a threshold that no tile reaches nothing is ever sent on."""
-    monkeypatch.setattr(address_space, "UPDATES_PER_ELEMENT", 3)
+    thresholds_for(monkeypatch, 3)
     run = fused(machine, "1024x1024x64")
     message = failure(run)
     assert re.match(r"nothing moved for \d+ cycles: device 0: 64 of 64 workgroups finished, 0 of 128 final tiles "
@@ -209,13 +220,13 @@ def test_a_run_that_stops_says_where(machine, monkeypatch):
 
 
 def test_too_low_a_threshold_is_reported_by_the_hardware(machine, monkeypatch):
-    monkeypatch.setattr(address_space, "UPDATES_PER_ELEMENT", 1)
+    thresholds_for(monkeypatch, 1)
     assert "the hardware reports {'code': 'threshold_exceeded'" in failure(fused(machine, "1024x1024x64"))
 
 
 def test_an_unmapped_region_is_reported_by_the_hardware(machine, monkeypatch):
-    program = address_space.AddressSpace.program
-    monkeypatch.setattr(address_space.AddressSpace, "program",
+    program = track_trigger.AddressSpace.program
+    monkeypatch.setattr(track_trigger.AddressSpace, "program",
                         lambda self, driver: program(self, driver) + driver.unmap(1))
     message = failure(fused(machine, "1024x1024x64"))
     assert "region_unconfigured" in message and "'region': 1" in message and "device 0" in message

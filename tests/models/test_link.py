@@ -12,7 +12,12 @@ from hypothesis import strategies as st
 from rtl.geometry import Geometry
 from sim_models import bits
 from sim_models import link as links
-from sim_models.tiling import Tiling
+from sim_models.collectives import ring
+from sim_models.operators.tiling import Tiling
+from sim_models.schedule import Action, Policy, Schedule, ScheduleError
+from sim_models.schedule.mirror import make_mirror
+from sim_models.topologies import Link, Topology
+from sim_models.topologies import ring as ring_topology
 
 B = bits.request_bits(Geometry())
 BASE = 3 << 20
@@ -76,35 +81,41 @@ def test_a_sender_that_never_waits_gets_the_bandwidth():
     assert 64 * len(received) == pytest.approx(75.0 * 4000, abs=1024 + 128)
 
 
+def scheduled(m: int, n: int, devices: int, slices: int = 1, wavefronts: int = 4, tile_m: int = 64, tile_n: int = 32,
+              topology=ring_topology) -> Schedule:
+    return Schedule(Tiling(m, n, tile_m, tile_n, wavefronts), ring.reduce_scatter(devices), topology(devices),
+                    Policy(slices))
+
+
 def lines_of(tiling: Tiling, tile: int, wf: int):
     """(address, bytes) of the lines of a wavefront tile, in the order of a DMA engine."""
     row, column = tile % tiling.tile_rows * tiling.tile_m, tile // tiling.tile_rows * tiling.tile_n
     size = int(tiling.rows[tile]) * 2
-    for c in range(tiling.wf_tile_columns(tile, wf)):
+    for c in range(tiling.wf_widths[tile, wf]):
         start = BASE + (column + wf * tiling.wf_columns + c) * tiling.pitch_bytes + row * 2
         for first in range(0, size, 64):
             yield start + first, min(64, size - first)
 
 
-def check_mirror(tiling: Tiling, device: int) -> None:
-    """Lines of positions 0 to N-2 go out; those of positions 1 to N-1 arrive, each once and under its own ids."""
-    shape = links.LinkShape(75.0, 500, 65536.0)
-    link, mirror = links.make_link(1, shape), links.make_mirror(tiling, device, BASE)
-    tiles, positions, slices = tiling.order(device)
-    region = np.arange(tiling.tiles * tiling.wavefronts).reshape(tiling.tiles, tiling.wavefronts) % 7 + 1
+def check_mirror(schedule: Schedule, device: int) -> None:
+    """What is sent goes out; what has a local share beside it arrives, each line once and under its own ids."""
+    shape, tiling, rows = links.LinkShape(75.0, 500, 65536.0), schedule.tiling, schedule.rows(device)
+    arrivals_of = np.stack([np.arange(len(rows.tile)) % 7 + 1, np.arange(len(rows.tile)) % 5 + 8], axis=1)
+    link, mirror = links.make_link(1, shape), make_mirror(schedule, device, BASE, arrivals_of)
     lines_out = 0
     expected, arrived = Counter(), Counter()
-    for q, (tile, position, s) in enumerate(zip(tiles, positions, slices)):
-        for wf in range(tiling.wf_tiles(int(tile))):
-            op, source = (bits.UPDATE, bits.DMA) if position else (bits.STORE, bits.REMOTE)
+    for row, tile in enumerate(rows.tile):
+        first, last = rows.level[row] == 0, rows.actions[row] & Action.EVENT
+        for wf in range(tiling.wf_tiles[tile]):
+            op, source = (bits.STORE, bits.REMOTE) if first else (bits.UPDATE, bits.DMA)
+            region = int(arrivals_of[row, int(tiling.wf_widths[tile, wf] < tiling.wf_columns)])
             for address, size in lines_of(tiling, int(tile), wf):
-                if position:
-                    expected[address, size, int(region[q, wf]), wf, q] += 1
-                if position == tiling.devices - 1:
+                if not first:
+                    expected[address, size, region, wf, int(rows.id[row])] += 1
+                if last:
                     continue
-                there = q + tiling.wg_offset(device, int(s))  # as the egress lane translates it
-                lo, hi = bits.pack(B, address, size, op, source, 0, wf, there)
-                links.send_mirrored(link, shape, mirror, B, region, 0, size, lo, hi)
+                lo, hi = bits.pack(B, address, size, op, source, 0, wf, int(rows.to_id[row]))  # as the egress lane does
+                links.send_mirrored(link, shape, mirror, B, 0, size, lo, hi)
                 lines_out += 1
                 for _, lo, hi in arrivals(link):
                     assert bits.get(lo, hi, B.op, 2) == op and bits.get(lo, hi, B.source, 2) == source
@@ -115,32 +126,32 @@ def check_mirror(tiling: Tiling, device: int) -> None:
     assert link.sent_bytes[0] >= sum(size for _, size, *_ in expected)
 
 
-def same_offsets(tiling: Tiling, device: int) -> bool:
-    return len({tiling.wg_offset(device, s) for s in range(tiling.slices)}) == 1
-
-
 @settings(max_examples=25, deadline=None)
 @given(m=st.integers(1, 220), n=st.integers(1, 130), devices=st.integers(2, 5), slices=st.integers(1, 2),
        wavefronts=st.sampled_from([1, 4, 8]), data=st.data())
 def test_every_line_of_the_neighbour_arrives_once(m, n, devices, slices, wavefronts, data):
     assume(-(-m // 32) * -(-n // 16) >= devices * slices)
-    tiling = Tiling(m, n, devices, tile_m=32, tile_n=16, wavefronts=wavefronts, slices=slices)
-    device = data.draw(st.integers(0, devices - 1))
-    assume(same_offsets(tiling, device))
-    check_mirror(tiling, device)
+    check_mirror(scheduled(m, n, devices, slices, wavefronts, tile_m=32, tile_n=16),
+                 data.draw(st.integers(0, devices - 1)))
 
 
-@pytest.mark.parametrize("tiling", [
-    Tiling(256, 256, 4, tile_m=64, tile_n=32, wavefronts=4),  # even
-    Tiling(256, 128, 2, tile_m=64, tile_n=32, wavefronts=4),  # no DMA position
-    Tiling(250, 131, 4, tile_m=64, tile_n=32, wavefronts=4),  # positions of different line counts
-    Tiling(256, 256, 4, tile_m=64, tile_n=32, wavefronts=4, slices=2),
+@pytest.mark.parametrize("schedule", [
+    scheduled(256, 256, 4),  # even
+    scheduled(256, 128, 2),  # no DMA position
+    scheduled(250, 131, 4),  # positions of different line counts
+    scheduled(256, 256, 4, slices=2),
 ], ids=["even", "two devices", "ragged", "slices"])
-def test_mirror_of_known_shapes(tiling):
-    check_mirror(tiling, 0)
+def test_mirror_of_known_shapes(schedule):
+    check_mirror(schedule, 0)
 
 
 def test_mirror_of_slices_of_different_size():
-    tiling = Tiling(256, 11 * 32, 4, tile_m=64, tile_n=32, wavefronts=4, slices=3)
-    assert not same_offsets(tiling, 0)
-    check_mirror(tiling, 0)
+    schedule = scheduled(256, 11 * 32, 4, slices=3)
+    assert len({len(schedule.chunk(s, 0)) for s in range(3)}) > 1
+    check_mirror(schedule, 0)
+
+
+def test_no_mirror_where_devices_differ():
+    chord = Topology("chord", 4, (*ring_topology(4).links, Link(0, 2)))
+    with pytest.raises(ScheduleError, match="one GPU cannot stand for all: .*every GPU must be simulated"):
+        make_mirror(scheduled(256, 256, 4, topology=lambda devices: chord), 0, BASE, np.ones((16, 2), np.int64))

@@ -23,7 +23,7 @@ class Cache:
         machine = variant(load_machine(), llc={"size_bytes": LINE * WAYS * SETS, "ways": WAYS, "line_bytes": LINE},
                           gpu={"compute_units": UNITS})
         workload = gemm_workload("512x512x64", 2)
-        self.s = simulation.make_sim(machine, workload, simulation.make_tiling(machine, workload), phase=memory.GEMM)
+        self.s = simulation.make_sim(machine, workload, phase=memory.GEMM)
 
     def set_of(self, line: int) -> int:
         return int(cache.find(self.s.llc, 0, line)[0])

@@ -24,7 +24,7 @@ def run_kernel(machine: Machine, workload: Workload | str, devices: int = 4, **k
     """One kernel without RTL, to its end; (state, cycles). `kernel`: phase."""
     if isinstance(workload, str):
         workload = gemm_workload(workload, devices)
-    sim = simulation.make_sim(machine, workload, simulation.make_tiling(machine, workload), **kernel)
+    sim = simulation.make_sim(machine, workload, **kernel)
     now, state = lockstep.baseline(sim, 0, 10_000_000)
     assert state == lockstep.DONE
     return sim, now

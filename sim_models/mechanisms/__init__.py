@@ -1,0 +1,1 @@
+"""Mechanisms: who performs a schedule's transfers on a machine, and what that takes."""

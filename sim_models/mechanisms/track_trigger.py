@@ -1,0 +1,108 @@
+"""Track & Trigger: a schedule as register writes and as the compute units' work, device by device."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rtl.geometry import Geometry
+
+from ..driver import Driver, Write
+from ..gemm import GemmPlan
+from ..operators.tiling import Tiling
+from ..schedule import Action, Schedule, ScheduleError
+from ..schedule.regions import Region, RegionTable, arrival_region, plan_regions
+from ..schedule.schedule import NO_ID
+
+
+@dataclass(frozen=True)
+class AddressSpace:
+    """One device's output and its neighbour's: where they are, and the regions of this one."""
+
+    schedule: Schedule
+    device: int
+    peer: int  #: device that this one sends to
+    base: int  #: first byte of this device's output
+    peer_base: int
+    table: RegionTable
+
+    @property
+    def regions(self) -> tuple[Region, ...]:
+        return self.table.regions
+
+    def program(self, driver: Driver) -> list[Write]:
+        """List the `remote_map` and `dma_map` calls of the T3 paper's figure 12, for all regions."""
+        tiling, writes = self.schedule.tiling, []
+        limit = self.base + tiling.output_bytes
+        for number, region in enumerate(self.regions, start=1):
+            if Action.EVENT in region.actions:
+                writes += driver.event_map(
+                    number, base=self.base, limit=limit, tile_bytes=region.rows * region.columns * tiling.element_bytes,
+                    updates_per_element=region.updates)
+                continue
+            to = {"base": self.base, "limit": limit, "device": self.peer,
+                  "destination_region": self.destination(region),
+                  "address_offset": self.peer_base - self.base, "wg_offset": region.id_offset}
+            if Action.SEND_STORES in region.actions:
+                writes += driver.remote_map(number, **to)
+            else:
+                writes += driver.dma_map(
+                    number, **to, row_bytes=region.rows * tiling.element_bytes,
+                    columns=region.columns * region.tiles_per_block, pitch_bytes=tiling.pitch_bytes,
+                    updates_per_element=region.updates, tiles_per_block=region.tiles_per_block)
+        return writes
+
+    def destination(self, region: Region) -> int:
+        """Number of the peer's region under which what leaves a region arrives."""
+        (updates,) = {role.updates for role in self.schedule.roles[self.peer] if role.fed_by}
+        return self.table.number(arrival_region(region.rows, region.columns, updates))
+
+
+def map_output(schedule: Schedule, device: int, bases: Sequence[int], geometry: Geometry,
+               tiles_per_block: int) -> AddressSpace:
+    """Plan a device's address space; `bases`: of every device's output, in bytes.
+
+    Raises ScheduleError for what this hardware cannot do.
+    """
+    for share in schedule.shares(device):
+        role = share.role
+        if Action.EVENT in role.actions and role.routes:
+            raise ScheduleError(f"device {device}: chunk {role.chunk} is announced and goes on: this hardware does one")
+        if not role.contributes:
+            raise ScheduleError(f"device {device}: chunk {role.chunk} arrives without a workgroup of its own: this "
+                                "hardware opens no tile for it")
+        if role.updates and role.actions & (Action.EVENT | Action.SEND_DMA) == 0:
+            raise ScheduleError(f"device {device}: chunk {role.chunk} is tracked for nothing")
+    if len({role.updates for roles in schedule.roles for role in roles if role.fed_by}) > 1:
+        raise ScheduleError("arrivals complete tiles of different numbers of updates: a sender cannot name the region")
+    if not schedule.is_causal():
+        raise ScheduleError("a tile goes on under an id that is not larger than its own: GPUs could wait in a circle")
+    peer = schedule.peer(device)
+    table = plan_regions(schedule, device, tiles_per_block, geometry.dma.regions)
+    return AddressSpace(schedule, device, peer, bases[device], bases[peer], table)
+
+
+def fused_plan(spaces: Sequence[AddressSpace]) -> GemmPlan:
+    """Build the compute units' work under a schedule, [device, workgroup]: stores go where a tile's region says."""
+    plans = []
+    for space in spaces:
+        rows, tiling = space.schedule.rows(space.device), space.schedule.tiling
+        names = np.where(rows.id == NO_ID, rows.to_id, rows.id)  # without one of its own, a tile goes by its peer's
+        tracked = np.where(rows.updates, tiling.wf_tiles[rows.tile], 0)
+        plans.append((*_places(tiling, rows.tile, space.base), names, rows.actions & Action.SEND_STORES != 0, tracked,
+                      space.table.own))
+    return GemmPlan(*(np.ascontiguousarray(np.stack(column).astype(np.int64)) for column in zip(*plans)))
+
+
+def plain_plan(tiling: Tiling, base: int) -> GemmPlan:
+    """Build the work of one unfused kernel: tile after tile, its output at `base` in ordinary memory."""
+    tiles = np.arange(tiling.tiles)
+    none = np.zeros(len(tiles), np.int64)
+    plan = (*_places(tiling, tiles, base), tiles, none, none, np.zeros((len(tiles), 2), np.int64))
+    return GemmPlan(*(np.ascontiguousarray(column[None].astype(np.int64)) for column in plan))
+
+
+def _places(tiling: Tiling, tiles: np.ndarray, base: int) -> tuple[np.ndarray, ...]:
+    """First row and column, rows and columns, and address of tiles."""
+    return (tiling.first_row[tiles], tiling.first_column[tiles], tiling.rows[tiles], tiling.columns[tiles],
+            base + tiling.offsets[tiles])

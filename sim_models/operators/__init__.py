@@ -1,0 +1,1 @@
+"""Operators: what a kernel computes and stores, as arrays. They know no devices' roles."""

@@ -1,0 +1,120 @@
+"""How a GEMM's output is cut into macro-tiles and wavefront tiles.
+
+Plain Python and numpy. Which device computes which tile when, and what becomes of it, is no matter of the operator's:
+that is in the schedule (`sim_models.schedule`).
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+
+class TilingError(ValueError):
+    """A GEMM that cannot be cut this way; the message names the value and what is allowed."""
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """An m x n output in column-major order (m contiguous).
+
+    This is the BLAS library's view. A framework keeps C[M, N] by rows, so to the library m = N and n = M.
+    Tile t covers rows (t % tile_rows)*tile_m and columns (t // tile_rows)*tile_n: m fastest, the order in which
+    CUTLASS and cuBLAS number workgroups.
+    """
+
+    m: int
+    n: int
+    tile_m: int = 128
+    tile_n: int = 128
+    wavefronts: int = 8
+    element_bytes: int = 2
+
+    def __post_init__(self) -> None:
+        for name in ("m", "n", "tile_m", "tile_n", "wavefronts"):
+            if getattr(self, name) < 1:
+                raise TilingError(f"{name}={getattr(self, name)} must be at least 1")
+        if self.tile_n % self.wavefronts:
+            raise TilingError(f"tile_n={self.tile_n} must be a multiple of wavefronts={self.wavefronts}")
+        if self.tile_m * self.element_bytes % 64:
+            raise TilingError(f"tile_m={self.tile_m} must make columns of whole 64-byte lines")
+
+    @property
+    def tile_rows(self) -> int:
+        return -(-self.m // self.tile_m)
+
+    @property
+    def tile_columns(self) -> int:
+        return -(-self.n // self.tile_n)
+
+    @property
+    def tiles(self) -> int:
+        return self.tile_rows * self.tile_columns
+
+    @property
+    def wf_columns(self) -> int:
+        """Columns of one wavefront tile."""
+        return self.tile_n // self.wavefronts
+
+    @property
+    def pitch_bytes(self) -> int:
+        """Leading dimension of the output in bytes; columns start on 64-byte lines."""
+        return -(-self.m * self.element_bytes // 64) * 64
+
+    @property
+    def output_bytes(self) -> int:
+        return self.pitch_bytes * self.n
+
+    @cached_property
+    def first_row(self) -> np.ndarray:
+        """First row of each tile, int64[tiles]."""
+        return np.arange(self.tiles) % self.tile_rows * self.tile_m
+
+    @cached_property
+    def first_column(self) -> np.ndarray:
+        """First column of each tile, int64[tiles]."""
+        return np.arange(self.tiles) // self.tile_rows * self.tile_n
+
+    @cached_property
+    def rows(self) -> np.ndarray:
+        """Rows of each tile, int64[tiles]."""
+        return np.minimum(self.tile_m, self.m - self.first_row)
+
+    @cached_property
+    def columns(self) -> np.ndarray:
+        """Columns of each tile, int64[tiles]."""
+        return np.minimum(self.tile_n, self.n - self.first_column)
+
+    @cached_property
+    def wf_widths(self) -> np.ndarray:
+        """Columns that each wavefront of a tile writes (0: none), int64[tiles, wavefronts]."""
+        return np.clip(self.columns[:, None] - np.arange(self.wavefronts) * self.wf_columns, 0, self.wf_columns)
+
+    @cached_property
+    def wf_tiles(self) -> np.ndarray:
+        """Wavefront tiles of each tile that are not empty, int64[tiles]."""
+        return (self.wf_widths > 0).sum(axis=1)
+
+    @cached_property
+    def offsets(self) -> np.ndarray:
+        """Bytes from the output's first element to that of each tile, int64[tiles]."""
+        return self.first_column * self.pitch_bytes + self.first_row * self.element_bytes
+
+    def cut(self, parts: int) -> np.ndarray:
+        """Cut the tiles into parts of consecutive ones, each of at least one, balanced by elements.
+
+        Returns the first tile of each part and one past the last, int64[parts + 1]. Raises TilingError.
+        """
+        if self.tiles < parts:
+            raise TilingError(f"an output of {self.tiles} tiles of {self.tile_m}x{self.tile_n} is too small: {parts} "
+                              "chunks need a tile each")
+        elements = np.concatenate([[0], np.cumsum(self.rows * self.columns)])
+        wanted = elements[-1] * np.arange(parts + 1) / parts
+        edges = np.searchsorted(elements, wanted)
+        before = np.maximum(edges - 1, 0)
+        edges = np.where(wanted - elements[before] < elements[edges] - wanted, before, edges)
+        for part in range(1, parts):
+            edges[part] = max(edges[part], edges[part - 1] + 1)
+        for part in range(parts - 1, 0, -1):
+            edges[part] = min(edges[part], edges[part + 1] - 1)
+        return edges

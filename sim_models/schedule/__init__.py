@@ -1,0 +1,11 @@
+"""The schedule: what every device does with every tile, computed once from operator, collective and topology.
+
+Everything that depends on a device's role is read off from it: register writes, the compute units' plan, mirroring,
+data mode's sums, self-checks, traces.
+"""
+
+from .roles import Action, Ids, Policy, Role, ScheduleError, roles_of
+from .schedule import Schedule, Share
+from .slices import sliced_schedule
+
+__all__ = ["Action", "Ids", "Policy", "Role", "Schedule", "ScheduleError", "Share", "roles_of", "sliced_schedule"]

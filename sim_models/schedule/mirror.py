@@ -1,0 +1,75 @@
+"""Mirrored mode: one GPU's traffic as that of the neighbour that feeds it (T3 paper, section 5.1.1: all behave alike).
+
+What this GPU sends of a share stands for what its upstream neighbour sends at the same moment, which is data of the
+next rank's chunk. The k-th line of the one becomes the k-th line of the other (in proportion, where a ragged edge makes
+their line counts differ).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .roles import ScheduleError
+from .schedule import NO_ID, Schedule
+
+LINE_BYTES = 64
+
+
+class Mirror(NamedTuple):
+    """Line ranks of mirrored mode, by row of `Schedule.rows`; groups are the device's shares."""
+
+    group: np.ndarray  # int64 [row]
+    sender: np.ndarray  # int64 [id at the downstream device]: this device's row of the same tile, -1 none
+    rank: np.ndarray  # int64 [row, wavefront]: rank of the wavefront tile's first line in its group
+    base: np.ndarray  # int64 [row, wavefront]: address of its first line
+    region: np.ndarray  # int64 [row, wavefront]: under which its arrivals are tracked
+    rows: np.ndarray  # int64 [row]: rows of the tile
+    id: np.ndarray  # int64 [row]
+    becomes: np.ndarray  # int64 [group]: group whose data arrive when this one's are sent, -1 none
+    list_start: np.ndarray  # int64 [group + 1]: first entry of each group in the lists below
+    list_rank: np.ndarray
+    list_row: np.ndarray
+    list_wf: np.ndarray
+    lines: np.ndarray  # int64 [group]
+    pitch: int
+
+
+#: What stands in a run that is not mirrored.
+NO_MIRROR = Mirror(*(np.zeros((1,) * (2 if name in ("rank", "base", "region") else 1), np.int64)
+                     for name in Mirror._fields[:-1]), pitch=0)
+
+
+def make_mirror(schedule: Schedule, device: int, base: int, arrivals: np.ndarray) -> Mirror:
+    """Build the tables for one device whose output is at `base`; `arrivals` as in `RegionTable`.
+
+    Raises ScheduleError if it cannot stand for all.
+    """
+    if not schedule.is_symmetric():
+        raise ScheduleError("one GPU cannot stand for all: renaming every rank to the next one changes the collective "
+                            "or the topology; every GPU must be simulated")
+    tiling, rows = schedule.tiling, schedule.rows(device)
+    widths = tiling.wf_widths[rows.tile]
+    lines = widths * -(-tiling.rows[rows.tile] * tiling.element_bytes // LINE_BYTES)[:, None]
+    total = np.append(0, np.cumsum(lines))  # lines before each wavefront tile, and all
+    starts = np.searchsorted(rows.share, np.arange(rows.share[-1] + 2))  # first row of each share, and the end
+    first = total[starts * tiling.wavefronts]
+    rank = total[:-1].reshape(lines.shape) - first[rows.share][:, None]
+    wf_offsets = np.arange(tiling.wavefronts) * tiling.wf_columns * tiling.pitch_bytes
+    region = np.where(widths == tiling.wf_columns, arrivals[:, :1], np.where(widths > 0, arrivals[:, 1:], 0))
+    row, wf = np.nonzero(lines)
+    goes = np.flatnonzero(rows.to_id != NO_ID)
+    sender = np.full(rows.to_id.max() + 1, -1)
+    sender[rows.to_id[goes]] = goes
+    return Mirror(
+        group=rows.share, sender=sender, rank=rank, base=base + tiling.offsets[rows.tile][:, None] + wf_offsets,
+        region=region, rows=tiling.rows[rows.tile], id=rows.id, becomes=_becomes(schedule, device),
+        list_start=np.searchsorted(rows.share[row], np.arange(len(starts))), list_rank=rank[row, wf], list_row=row,
+        list_wf=wf, lines=np.diff(first), pitch=tiling.pitch_bytes)
+
+
+def _becomes(schedule: Schedule, device: int) -> np.ndarray:
+    """Group of each group's counterpart: its chunk renamed by as many ranks as lie between this device and its peer."""
+    shares = list(schedule.shares(device))
+    group = {(share.slice_index, share.role.chunk): index for index, share in enumerate(shares)}
+    return np.array([group[share.slice_index, (share.role.chunk + device - share.role.routes[0].device)
+                           % schedule.devices] if share.role.routes else -1 for share in shares])

@@ -1,0 +1,85 @@
+"""Regions of a device's output: one for each treatment of one shape of wavefront tile. Planned first, then frozen.
+
+All arrivals are tracked under the receiver's event region of their shape, which has the same number on every device;
+the receiver's own store then gives the tile its region, so a sender need not know its neighbour's map (rtl/tracker.py).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .roles import Action, ScheduleError
+from .schedule import Schedule, Share
+
+
+@dataclass(frozen=True)
+class Region:
+    """One kind of treatment; `rows` and `columns` are those of one wavefront tile."""
+
+    actions: Action
+    rows: int
+    columns: int
+    updates: int  #: of each element that complete a tile; 0: not tracked
+    id_offset: int = 0  #: from an id here to that of the same tile where it goes
+    tiles_per_block: int = 1  #: wavefront tiles that DMA sends together
+
+
+@dataclass(frozen=True)
+class RegionTable:
+    """One device's regions, numbered from 1, and which one each of its tiles has.
+
+    Tables are int64[row of `Schedule.rows`, 2]: of a wavefront tile of full width, and of the tile's narrow one. 0: it
+    has none.
+    """
+
+    regions: tuple[Region, ...]
+    own: np.ndarray
+    arrivals: np.ndarray  #: under which arrivals are tracked
+
+    def number(self, region: Region) -> int:
+        """Find a region's number. Raises ValueError if the table has no such region."""
+        return self.regions.index(region) + 1
+
+
+def plan_regions(schedule: Schedule, device: int, tiles_per_block: int, capacity: int) -> RegionTable:
+    """Number the regions that a device needs, those of arrivals first. Raises ScheduleError beyond `capacity`."""
+    tiling, numbers = schedule.tiling, {}
+    rows, shares = schedule.rows(device), list(schedule.shares(device))
+    heights = sorted(set(tiling.rows.tolist()), reverse=True)
+    widths = sorted(set(tiling.wf_widths.ravel().tolist()) - {0}, reverse=True)
+    received = sorted({role.updates for roles in schedule.roles for role in roles if role.fed_by})
+    for updates in received:  # the same on every device, so that neighbours agree on the numbers
+        for height in heights:
+            for width in widths:
+                numbers.setdefault(arrival_region(height, width, updates), len(numbers) + 1)
+    own, arrivals = np.zeros((len(rows.tile), 2), np.int64), np.zeros((len(rows.tile), 2), np.int64)
+    for row, (tile, index) in enumerate(zip(rows.tile.tolist(), rows.share.tolist())):
+        share, height, columns = shares[index], int(tiling.rows[tile]), int(tiling.columns[tile])
+        whole = columns % (tiling.wf_columns * tiles_per_block) == 0
+        full, narrow = tiling.wf_columns, columns % tiling.wf_columns
+        for kind, width in ((0, full if columns >= full else 0), (1, narrow)):
+            if not width:
+                continue
+            if share.role.actions:
+                region = _own_region(schedule, device, share, height, width, tiles_per_block if whole else 1)
+                own[row, kind] = numbers.setdefault(region, len(numbers) + 1)
+            if share.role.fed_by:
+                arrivals[row, kind] = numbers[arrival_region(height, width, share.role.updates)]
+    if len(numbers) >= capacity:
+        raise ScheduleError(f"regions={capacity} are too few for the shapes and chunk sizes of a {tiling.n}x{tiling.m} "
+                            f"output over {schedule.devices} devices; a larger power of two up to 64 is needed in "
+                            "[dma] regions")
+    return RegionTable(tuple(numbers), own, arrivals)
+
+
+def arrival_region(rows: int, columns: int, updates: int) -> Region:
+    """Describe the region under which arrivals of one shape are tracked; the tile's own store decides the rest."""
+    return Region(Action.STORE | Action.EVENT, rows, columns, updates)
+
+
+def _own_region(schedule: Schedule, device: int, share: Share, rows: int, columns: int, blocks: int) -> Region:
+    role = share.role
+    if not role.routes:
+        return Region(role.actions, rows, columns, role.updates)
+    by_dma = Action.SEND_DMA in role.actions
+    return Region(role.actions, rows, columns, role.updates, schedule.id_offset(device, share), blocks if by_dma else 1)

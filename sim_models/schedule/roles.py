@@ -1,0 +1,121 @@
+"""What each device does with each chunk of a collective, whatever the chunk's size."""
+
+import enum
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ..collectives import Op, Program
+
+
+class ScheduleError(ValueError):
+    """A collective that cannot run this way; the message names what does not fit."""
+
+
+class Action(enum.IntFlag):
+    """What becomes of a tile at a device; several may apply."""
+
+    STORE = 1  #: compute units store it in this device's memory
+    SEND_STORES = 2  #: compute units store it in other devices' memories, as they make it
+    SEND_DMA = 4  #: when it is complete, DMA sends it on
+    EVENT = 8  #: when it is complete, that is announced
+
+
+class Ids(enum.Enum):
+    """Which tiles get an id, and so a place in the dispatch window."""
+
+    TOUCHED = "touched"  #: every tile that the device stores, here or elsewhere, or receives
+    TRACKED = "tracked"  #: those that its Tracker counts
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What collective and topology leave open."""
+
+    slices: int = 1  #: the output is cut into so many, each goes through the collective by itself, one after the other
+    staged: bool = False  #: what a device sends of its own alone goes through its memory and by DMA
+    ids: Ids = Ids.TOUCHED
+
+
+class Route(NamedTuple):
+    """Where a role's tiles go."""
+
+    device: int
+    role: int  #: there
+
+
+@dataclass(frozen=True)
+class Role:
+    """What a device does with a chunk. An all-reduce gives it two: until the chunk is summed, and the sum's copy."""
+
+    chunk: int
+    level: int  #: length of the longest chain of transfers that leads here
+    contributes: bool  #: the device's compute units make a part of it
+    updates: int  #: of each element that the Tracker waits for, the device's own included; 0: it is not tracked
+    actions: Action
+    routes: tuple[Route, ...]
+    fed_by: tuple[Route, ...]  #: devices, and their roles, whose data arrive here
+
+    @property
+    def tracked(self) -> bool:
+        return self.updates > 0
+
+
+#: A role's key in a program: device, chunk, and whether it is the copy of a sum.
+_Key = tuple[int, int, bool]
+
+
+def roles_of(program: Program, staged: bool = False) -> tuple[tuple[Role, ...], ...]:
+    """Derive each device's roles, in its order of execution.
+
+    What needs nobody else comes first, then what needs one transfer, and so on; chunks of one level begin with that of
+    the next rank, so that devices do not all send to the same one. Ring reduce-scatter: every device starts one chunk
+    after its downstream neighbour (T3 paper, section 4.4).
+    """
+    arrivals: dict[_Key, list[int]] = defaultdict(list)
+    departures: dict[_Key, list[int]] = defaultdict(list)
+    for index in range(len(program.transfers)):
+        arrivals[_arrives_as(program, index)].append(index)
+        departures[_leaves_as(program, index)].append(index)
+    levels = {key: max((program.levels[index] + 1 for index in arrivals.get(key, ())), default=0)
+              for key in {*arrivals, *departures, *((*key, False) for key in program.start)}}
+
+    def turn(key: _Key) -> tuple:
+        device, chunk, _ = key
+        return levels[key], (chunk - device - 1) % program.ranks, chunk
+    order = [sorted((key for key in levels if key[0] == device), key=turn) for device in range(program.ranks)]
+    number = {key: index for keys in order for index, key in enumerate(keys)}
+
+    def route(key: _Key) -> Route:
+        return Route(key[0], number[key])
+
+    def role(key: _Key) -> Role:
+        device, chunk, copied = key
+        contributes = not copied and (device, chunk) in program.start
+        arriving, leaving = arrivals.get(key, ()), departures.get(key, ())
+        wanted_here = (device, chunk) in program.goal and (copied or (device, chunk, True) not in levels)
+        tracked = bool(arriving) or (staged and bool(leaving))
+        actions = Action(0)
+        if contributes and (tracked or wanted_here):
+            actions |= Action.STORE
+        if leaving:
+            actions |= Action.SEND_DMA if tracked else Action.SEND_STORES
+        if wanted_here and tracked:
+            actions |= Action.EVENT
+        return Role(chunk, levels[key], contributes, (len(arriving) + contributes) * tracked, actions,
+                    tuple(route(_arrives_as(program, index)) for index in leaving),
+                    tuple(route(_leaves_as(program, index)) for index in arriving))
+    return tuple(tuple(map(role, keys)) for keys in order)
+
+
+def _arrives_as(program: Program, index: int) -> _Key:
+    transfer = program.transfers[index]
+    copied = transfer.op is Op.COPY
+    return transfer.destination, transfer.chunk, copied
+
+
+def _leaves_as(program: Program, index: int) -> _Key:
+    """The role whose data a transfer takes: a copy's, if it waited for one."""
+    transfer = program.transfers[index]
+    copied = any(program.transfers[before].op is Op.COPY for before in transfer.after)
+    return transfer.source, transfer.chunk, copied

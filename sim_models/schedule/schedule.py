@@ -1,0 +1,213 @@
+"""Roles and tiles put together: ids, routes from id to id, and how far devices may be apart."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from ..collectives import Program
+from ..operators.tiling import Tiling
+from ..topologies import Topology
+from .roles import Action, Ids, Policy, Role, Route, ScheduleError, roles_of
+
+NO_ID = -1
+NO_DEVICE = -1
+_FAR = np.iinfo(np.int64).max
+
+
+class Share(NamedTuple):
+    """A device's part in one slice of a chunk: consecutive tiles that it treats alike."""
+
+    role: Role
+    slice_index: int
+    tiles: range
+    first_id: int  #: of the first tile, the others follow; NO_ID: they have none
+
+
+class Rows(NamedTuple):
+    """A device's tiles in its order of execution, int64[row] each."""
+
+    tile: np.ndarray
+    id: np.ndarray  # NO_ID: none
+    share: np.ndarray  # index of `Schedule.shares`
+    level: np.ndarray
+    slice_index: np.ndarray
+    contributes: np.ndarray  # bool: a workgroup of this device makes a part of it
+    updates: np.ndarray
+    actions: np.ndarray
+    to_device: np.ndarray  # first route's, NO_DEVICE: none
+    to_id: np.ndarray  # id there, NO_ID: none
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A collective over the tiles of an operator's output, device by device.
+
+    Two rules let windows of ids work (docs/hardware.md, question 2): a tile that goes on has a smaller id than the one
+    that it becomes part of (`is_causal`), and what a device touches early is never more than `slack` ids ahead of what
+    it touches late. `tiling` is the whole output's; a slice of a chunk is a range of its tiles.
+    """
+
+    tiling: Tiling
+    program: Program
+    topology: Topology
+    policy: Policy = Policy()
+
+    def __post_init__(self) -> None:
+        if self.program.ranks != self.topology.nodes:
+            raise ScheduleError(f"{self.program.ranks} ranks do not fit {self.topology.nodes} nodes of topology "
+                                f"{self.topology.name!r}")
+        for transfer in self.program.transfers:
+            if transfer.destination not in self.topology.neighbours[transfer.source]:
+                raise ScheduleError(f"{transfer}: topology {self.topology.name!r} has no link for it")
+        self.tiling.cut(self.policy.slices * self.program.chunks)  # refuses an output that is too small
+
+    @property
+    def devices(self) -> int:
+        return self.program.ranks
+
+    @cached_property
+    def roles(self) -> tuple[tuple[Role, ...], ...]:
+        """Each device's, in its order of execution."""
+        return roles_of(self.program, self.policy.staged)
+
+    @cached_property
+    def _edges(self) -> np.ndarray:
+        return self.tiling.cut(self.policy.slices * self.program.chunks)
+
+    @cached_property
+    def _lengths(self) -> np.ndarray:
+        """Tiles of each chunk, int64[slice, chunk]."""
+        return np.diff(self._edges).reshape(self.policy.slices, self.program.chunks)
+
+    def chunk(self, slice_index: int, chunk: int) -> range:
+        """Tiles of a slice of a chunk."""
+        part = slice_index * self.program.chunks + chunk
+        return range(int(self._edges[part]), int(self._edges[part + 1]))
+
+    def _own_lengths(self, device: int) -> np.ndarray:
+        return self._lengths[:, [role.chunk for role in self.roles[device]]]
+
+    def first_ids(self, device: int) -> np.ndarray:
+        """Id of the first tile of each of a device's roles, int64[slice, role]; NO_ID: it has none."""
+        if device not in self._known_ids:
+            lengths = self._own_lengths(device)
+            numbered = np.array([self.policy.ids is Ids.TOUCHED or role.tracked for role in self.roles[device]])
+            counted = np.where(numbered, lengths, 0).ravel()
+            first = (np.cumsum(counted) - counted).reshape(lengths.shape)
+            self._known_ids[device] = np.where(numbered, first, NO_ID)
+        return self._known_ids[device]
+
+    @cached_property
+    def _known_ids(self) -> dict[int, np.ndarray]:
+        return {}
+
+    def shares(self, device: int) -> Iterator[Share]:
+        """What a device does, in its order of execution."""
+        first = self.first_ids(device)
+        for slice_index in range(self.policy.slices):
+            for index, role in enumerate(self.roles[device]):
+                yield Share(role, slice_index, self.chunk(slice_index, role.chunk), int(first[slice_index, index]))
+
+    def rows(self, device: int) -> Rows:
+        """What a device does, tile by tile."""
+        shares = list(self.shares(device))
+        lengths = [len(share.tiles) for share in shares]
+        index = np.repeat(np.arange(len(shares)), lengths)
+        place = np.arange(len(index)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+
+        def each(values, dtype=np.int64) -> np.ndarray:
+            return np.array(values, dtype)[index]
+
+        def ids(first: list[int]) -> np.ndarray:
+            return np.where(each(first) == NO_ID, NO_ID, each(first) + place)
+        routes = [share.role.routes[0] if share.role.routes else None for share in shares]
+        return Rows(
+            tile=each([share.tiles.start for share in shares]) + place, id=ids([share.first_id for share in shares]),
+            share=index, level=each([share.role.level for share in shares]),
+            slice_index=each([share.slice_index for share in shares]),
+            contributes=each([share.role.contributes for share in shares], bool),
+            updates=each([share.role.updates for share in shares]),
+            actions=each([int(share.role.actions) for share in shares]),
+            to_device=each([route.device if route else NO_DEVICE for route in routes]),
+            to_id=ids([self._first_id(route, share.slice_index) if route else NO_ID
+                       for share, route in zip(shares, routes)]))
+
+    def _first_id(self, route: Route, slice_index: int) -> int:
+        return int(self.first_ids(route.device)[slice_index, route.role])
+
+    def id_offset(self, device: int, share: Share) -> int:
+        """Compute what to add to an id of a share for that of the same tile where its first route leads.
+
+        A share without ids goes by those of the other device: nothing is to be added.
+        """
+        first = share.first_id
+        return 0 if first == NO_ID else self._first_id(share.role.routes[0], share.slice_index) - first
+
+    def slack_of(self, device: int) -> int:
+        """Compute by how many ids what a device touches early may be ahead of what it touches late.
+
+        Over all tiles x and y of which y comes no later than x: the largest id that y has anywhere minus the smallest
+        of x. Ring: the tiles of the chunk with which the next device begins.
+        """
+        lengths = self._own_lengths(device).ravel()
+        own = self.first_ids(device).ravel()
+        touched = [own]
+        for number in range(max(len(role.routes) for role in self.roles[device])):
+            touched.append(np.full(own.shape, NO_ID))
+            for index, role in enumerate(self.roles[device]):
+                if number < len(role.routes):
+                    to, there = role.routes[number]
+                    touched[-1][index::len(self.roles[device])] = self.first_ids(to)[:, there]
+        ids = np.stack(touched)
+        smallest, largest = np.where(ids == NO_ID, _FAR, ids).min(axis=0), ids.max(axis=0)
+        touches = largest != NO_ID
+        smallest, largest, lengths = smallest[touches], largest[touches], lengths[touches]
+        ahead = np.maximum.accumulate(largest + lengths - 1)[:-1] - smallest[1:]
+        return int(max((largest - smallest).max(initial=0), ahead.max(initial=0)))
+
+    @cached_property
+    def slack(self) -> int:
+        """Compute the slack of the device that has the largest."""
+        return max(map(self.slack_of, range(self.devices)))
+
+    def is_causal(self) -> bool:
+        """Whether everything that is tracked and goes on has a smaller id than the tile that it becomes part of."""
+        return all(self._first_id(route, share.slice_index) > share.first_id
+                   for device in range(self.devices) for share in self.shares(device) if share.role.tracked
+                   for route in share.role.routes)
+
+    def peer(self, device: int) -> int:
+        """Find the one device that a device sends to. Raises ScheduleError if there are none or several."""
+        peers = {route.device for role in self.roles[device] for route in role.routes}
+        if len(peers) != 1:
+            raise ScheduleError(f"device {device} sends to {len(peers)} others ({', '.join(map(str, sorted(peers)))}): "
+                                "this hardware has one window and one link for one of them")
+        return peers.pop()
+
+    def feeder(self, device: int) -> int:
+        """Find the one device from which a device receives. Raises ScheduleError if there are none or several."""
+        feeders = {route.device for role in self.roles[device] for route in role.fed_by}
+        if len(feeders) != 1:
+            raise ScheduleError(f"device {device} receives from {len(feeders)} others: this hardware has one link")
+        return feeders.pop()
+
+    def is_symmetric(self) -> bool:
+        """Whether one device can stand for all: nothing changes if every rank is renamed to the next one.
+
+        Chunks of a ragged output differ by some tiles all the same; a mirrored run neglects that.
+        """
+        return self.program.invariant_under_shift() and self.topology.invariant_under_shift()
+
+    def wf_tiles(self, device: int, action: Action) -> int:
+        """Count a device's wavefront tiles of which this becomes."""
+        rows = self.rows(device)
+        return int(self.tiling.wf_tiles[rows.tile[rows.actions & action != 0]].sum())
+
+    def tracked_wf_tiles(self, device: int) -> int:
+        """Count the wavefront tiles that a device's Tracker completes."""
+        rows = self.rows(device)
+        return int(self.tiling.wf_tiles[rows.tile[rows.updates > 0]].sum())
+

@@ -1,0 +1,157 @@
+"""Every tile's region, as programmed, says where the tile goes: the same one at the next device."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from rtl.geometry import DmaGeometry, Geometry
+from rtl.registers import OPERATIONS, REGION_KINDS, REGION_STRIDE
+from sim_models.collectives import direct, ring
+from sim_models.driver import Driver
+from sim_models.machine import load_machine
+from sim_models.mechanisms.track_trigger import fused_plan, map_output
+from sim_models.operators.tiling import Tiling
+from sim_models.schedule import Action, Ids, Policy, Schedule, ScheduleError
+from sim_models.simulation import make_schedule
+from sim_models.topologies import ring as ring_topology
+from sim_models.topologies.fully_connected import fully_connected
+from sim_models.workloads import paper_workloads
+
+GEOMETRY = Geometry(dma=DmaGeometry(regions=64))
+SKEW = 3 << 20  #: between the devices' outputs
+
+
+def decode(driver: Driver, writes) -> list[dict[str, int]]:
+    """The region descriptors after these writes, fields by name."""
+    memory = {}
+    kind = driver.registers["REGION_KIND"].offset
+    for offset, value in writes:
+        dead = (offset - kind) % REGION_STRIDE == 0 and memory.get(offset) == 0  # taken out of use while it is changed
+        assert offset not in memory or dead, "no region is written over another"
+        memory[offset] = value
+    tables = []
+    for region in range(driver.geometry.dma.regions):
+        fields = {}
+        for register in driver.registers.region:
+            word = memory.get(driver.registers.region_offset(region) + register.offset)
+            if word is not None:
+                fields |= {field.name: field.decode(word) for field in register.fields}
+        for name in ("base", "limit", "address_offset"):
+            if f"{name}_lo" in fields:
+                fields[name] = fields.pop(f"{name}_lo") | fields.pop(f"{name}_hi") << 32
+        tables.append(fields)
+    return tables
+
+
+def scheduled(m: int, n: int, devices: int, slices: int = 1, **policy) -> Schedule:
+    return Schedule(Tiling(m, n), ring.reduce_scatter(devices), ring_topology(devices), Policy(slices, **policy))
+
+
+def map_everything(schedule: Schedule, geometry: Geometry, blocks: int, devices=None):
+    bases = [(device + 1) * SKEW for device in range(schedule.devices)]
+    return [map_output(schedule, device, bases, geometry, blocks) for device in devices or range(schedule.devices)]
+
+
+def check(schedule: Schedule, geometry: Geometry, blocks: int) -> None:
+    """Each region as the registers say it, against what the schedule wants of each wavefront tile."""
+    driver, tiling = Driver(geometry), schedule.tiling
+    spaces = map_everything(schedule, geometry, blocks)
+    tables = [decode(driver, space.program(driver)) for space in spaces]
+    kinds = {Action.SEND_STORES: "remote", Action.SEND_DMA: "dma", Action.EVENT: "event"}
+    for device, space in enumerate(spaces):
+        assert not tables[device][0] and space.peer == schedule.peer(device)
+        rows, plan = schedule.rows(device), fused_plan([space])
+        for row, tile in enumerate(rows.tile):
+            for wf in range(tiling.wf_tiles[tile]):
+                columns, height = int(tiling.wf_widths[tile, wf]), int(tiling.rows[tile])
+                entry = tables[device][plan.region[0, row, int(columns < tiling.wf_columns)]]
+                (kind,) = (name for action, name in kinds.items() if rows.actions[row] & action)
+                assert entry["kind"] == REGION_KINDS[kind]
+                first = space.base + int(tiling.offsets[tile]) + wf * tiling.wf_columns * tiling.pitch_bytes
+                last = first + (columns - 1) * tiling.pitch_bytes + height * 2
+                assert entry["base"] <= first and last <= entry["limit"]
+                assert entry["threshold"] == rows.updates[row] * height * columns * 2, "bytes of all updates"
+                if kind == "event":
+                    continue
+                assert entry["op"] == OPERATIONS["update"] and entry["device"] == space.peer
+                there = (plan.id[0, row] + entry["wg_offset"]) % (1 << geometry.tracker.wg_bits)
+                assert there == rows.to_id[row], "the same tile's id there"
+                target = (first + entry["address_offset"]) % (1 << geometry.tracker.address_bits)
+                assert target == first - space.base + spaces[space.peer].base
+                arrival = tables[space.peer][entry["destination_region"]]
+                assert arrival["kind"] == REGION_KINDS["event"]
+                assert arrival["threshold"] == 2 * (height * columns * 2), "from here and from there"
+                if kind == "dma":
+                    assert entry["row_bytes"] == height * 2 and entry["pitch_bytes"] == tiling.pitch_bytes
+                    assert entry["columns"] == columns * entry["tiles_per_block"]
+                    whole = tiling.columns[tile] % (tiling.wf_columns * blocks) == 0
+                    assert entry["tiles_per_block"] == (blocks if whole else 1)
+
+
+@settings(max_examples=40, deadline=None)
+@given(m=st.integers(1, 900), n=st.integers(1, 900), devices=st.integers(2, 6), slices=st.integers(1, 3),
+       blocks=st.sampled_from([1, 2, 8]), staged=st.booleans())
+def test_any_shape(m, n, devices, slices, blocks, staged):
+    assume(-(-m // 128) * -(-n // 128) >= devices * slices)
+    check(scheduled(m, n, devices, slices, staged=staged), GEOMETRY, blocks)
+
+
+@pytest.mark.parametrize("m, n, devices, slices, blocks", [
+    (1024, 1024, 4, 1, 1),  # even
+    (1024, 1024, 2, 1, 8),  # no DMA position
+    (1000, 1064, 4, 2, 1),  # ragged both ways, narrow wavefront tiles
+    (1000, 1064, 3, 1, 4),  # blocks of several tiles where they fit
+])
+def test_known_shapes(m, n, devices, slices, blocks):
+    check(scheduled(m, n, devices, slices), GEOMETRY, blocks)
+    check(scheduled(m, n, devices, ids=Ids.TRACKED), GEOMETRY, blocks)
+
+
+def test_the_papers_workloads_fit_the_papers_machine():
+    machine = load_machine()
+    for w in {(w.m, w.n, w.tp): w for w in paper_workloads()}.values():
+        schedule = make_schedule(machine, w)
+        ends = (0, schedule.devices - 1)  # the last device's own chunk has the narrow tiles
+        for space in map_everything(schedule, machine.geometry(), machine.dma.tiles_per_block, ends):
+            assert 3 <= len(space.regions) < machine.geometry().dma.regions
+            space.program(Driver(machine.geometry()))
+
+
+def test_neighbours_number_arrivals_alike():
+    spaces = map_everything(scheduled(1000, 1064, 4), GEOMETRY, 1)
+    shared = sum(Action.EVENT in region.actions for region in spaces[0].regions)
+    for space in spaces:
+        assert space.table.arrivals.max() <= shared and space.regions[:shared] == spaces[0].regions[:shared]
+        assert not any(Action.EVENT in region.actions for region in space.regions[shared:])
+
+
+def test_regions_are_planned_before_anything_is_programmed():
+    """Nothing that reads a table may add to it."""
+    (space,) = map_everything(scheduled(1000, 1064, 4), GEOMETRY, 1, [1])
+    before = space.regions
+    space.program(Driver(GEOMETRY))
+    fused_plan([space])
+    assert space.regions is before and isinstance(before, tuple)
+    with pytest.raises(ValueError, match="not in tuple"):
+        space.table.number(replace(before[0], rows=77))
+
+
+def test_too_few_regions_are_refused_in_one_line():
+    with pytest.raises(ScheduleError) as error:
+        map_everything(scheduled(1000, 1064, 4), Geometry(dma=DmaGeometry(regions=4)), 1)
+    message = str(error.value)
+    assert "regions=4" in message and "1064x1000" in message and "[dma] regions" in message and "\n" not in message
+
+
+@pytest.mark.parametrize(("program", "topology", "policy", "words"), [
+    (direct.reduce_scatter, fully_connected, Policy(), "device 0 sends to 3 others"),
+    (ring.all_gather, ring_topology, Policy(staged=True), "announced and goes on"),
+    (ring.reduce_scatter, ring_topology, Policy(2, ids=Ids.TRACKED), "id that is not larger"),
+])
+def test_what_this_hardware_cannot_do_is_refused_in_one_line(program, topology, policy, words):
+    schedule = Schedule(Tiling(32, 16 * 11, 32, 16, 4), program(4), topology(4), policy)
+    with pytest.raises(ScheduleError, match=words) as error:
+        map_everything(schedule, GEOMETRY, 1)
+    assert "\n" not in str(error.value)

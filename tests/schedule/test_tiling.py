@@ -1,0 +1,85 @@
+"""Cutting a GEMM's output: parts partition the tiles and are balanced, wavefront tiles fill them."""
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from sim_models.machine import load_machine
+from sim_models.operators.tiling import Tiling, TilingError
+from sim_models.simulation import make_tiling
+from sim_models.workloads import paper_workloads
+
+
+@st.composite
+def tilings(draw) -> Tiling:
+    wavefronts = draw(st.sampled_from([1, 2, 4, 8]))
+    tiling = Tiling(draw(st.integers(1, 1500)), draw(st.integers(1, 1500)), draw(st.sampled_from([32, 64, 128, 256])),
+                    wavefronts * draw(st.integers(1, 16)), wavefronts)
+    assume(tiling.tiles <= 2000)
+    return tiling
+
+
+def check_cut(tiling: Tiling, parts: int) -> None:
+    """Parts partition the tiles, each has some, and their edges are nearest to the ideal ones."""
+    edges = tiling.cut(parts)
+    assert edges[0] == 0 and edges[-1] == tiling.tiles and (np.diff(edges) > 0).all()
+    elements = tiling.rows * tiling.columns
+    assert elements.sum() == tiling.m * tiling.n
+    ideal = tiling.m * tiling.n / parts
+    if ideal >= 2 * elements.max():  # else whole tiles cannot come near
+        before = np.concatenate([[0], np.cumsum(elements)])[edges]
+        assert np.abs(before - ideal * np.arange(parts + 1)).max() <= elements.max() / 2 + 1e-6
+
+
+def check_wavefronts(tiling: Tiling) -> None:
+    assert (tiling.wf_widths.sum(axis=1) == tiling.columns).all() and tiling.wf_widths.max() <= tiling.wf_columns
+    assert (np.diff(tiling.wf_widths, axis=1) <= 0).all(), "the first wavefronts of a tile have its columns"
+    assert ((tiling.wf_widths > 0).sum(axis=1) == tiling.wf_tiles).all()
+    assert tiling.pitch_bytes % 64 == 0
+    assert tiling.m * tiling.element_bytes <= tiling.pitch_bytes < tiling.m * tiling.element_bytes + 64
+    assert tiling.output_bytes == tiling.pitch_bytes * tiling.n
+
+
+@settings(max_examples=150, deadline=None)
+@given(tilings(), st.integers(1, 40))
+def test_any_tiling(tiling, parts):
+    assume(parts <= tiling.tiles)
+    check_cut(tiling, parts)
+    check_wavefronts(tiling)
+
+
+@pytest.mark.parametrize("workload", {(w.m, w.n, w.tp): w for w in paper_workloads()}.values(), ids=lambda w: w.title)
+def test_the_papers_tilings(workload):
+    tiling = make_tiling(load_machine(), workload)
+    check_cut(tiling, workload.tp)
+    check_wavefronts(tiling)
+    elements = np.add.reduceat(tiling.rows * tiling.columns, tiling.cut(workload.tp)[:-1])
+    assert elements.max() - elements.min() <= tiling.tile_m * tiling.tile_n, "chunks differ by raggedness alone"
+
+
+def test_every_element_is_in_one_tile():
+    tiling = Tiling(300, 200, 128, 64, 4)
+    seen = np.zeros((200, tiling.pitch_bytes // 2), int)
+    for tile in range(tiling.tiles):
+        m0, n0 = tiling.first_row[tile], tiling.first_column[tile]
+        assert tiling.offsets[tile] == (n0 * tiling.pitch_bytes // 2 + m0) * 2
+        seen[n0:n0 + tiling.columns[tile], m0:m0 + tiling.rows[tile]] += 1
+    assert (seen[:, :300] == 1).all() and not seen[:, 300:].any()
+
+
+@pytest.mark.parametrize("change, words", [
+    ({"m": 0}, "m=0"), ({"n": -1}, "n=-1"), ({"tile_m": 0}, "tile_m=0"), ({"tile_n": 0}, "tile_n=0"),
+    ({"wavefronts": 0}, "wavefronts=0"),
+    ({"tile_n": 100}, "tile_n=100 must be a multiple of wavefronts=8"),
+    ({"tile_m": 48}, "tile_m=48 must make columns of whole 64-byte lines"),
+])
+def test_impossible_values_are_refused_in_one_line(change, words):
+    with pytest.raises(TilingError) as error:
+        Tiling(**{"m": 2048, "n": 1024, **change})
+    assert words in str(error.value) and "\n" not in str(error.value)
+
+
+def test_too_many_parts_are_refused_in_one_line():
+    with pytest.raises(TilingError, match="output of 128 tiles of 128x128 is too small: 129 chunks need a tile each"):
+        Tiling(2048, 1024).cut(129)
