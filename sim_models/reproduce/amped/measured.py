@@ -1,12 +1,15 @@
 """Measured training iterations beside the closed form: Megatron-LM at scale, and 720 runs on one node."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from sim_models.end_to_end.cluster import load_cluster
+from sim_models.end_to_end.cluster import Cluster, load_cluster
 from sim_models.end_to_end.mapping import FULL, SELECTIVE, Mapping
 from sim_models.end_to_end.measured import rows
 from sim_models.end_to_end.training import Job, train
 from sim_models.end_to_end.transformer import PRESETS, Transformer
+from sim_models.end_to_end.uncertainty import spread
 from sim_models.reproduce import plots
 from sim_models.reproduce.figure import Figure, Findings, Results, Setup, Table
 from sim_models.reproduce.paper import Target
@@ -17,24 +20,50 @@ CALIBRATED_ON_ONE_NODE = {"gpus": "4", "global_batch": "64", "micro_batch": "1",
                           "tp": "1", "dp": "4"}
 
 
-def megatron_errors() -> list[tuple[str, str, float, float]]:
-    """Return (model, recomputation, measured seconds, ours) of each published run."""
+@dataclass(frozen=True)
+class Compared:
+    """A published run beside ours, in seconds."""
+
+    model: str
+    recomputation: str
+    measured: float
+    ours: float
+    low: float  #: 5th percentile over the uncertainty of the inputs
+    high: float  #: 95th
+
+    @property
+    def error(self) -> float:
+        """Relative, in percent."""
+        return 100 * (self.ours / self.measured - 1)
+
+    @property
+    def calibrated(self) -> bool:
+        return (self.model, self.recomputation) == CALIBRATED
+
+
+def megatron_runs(seed: int = 0) -> list[Compared]:
+    """Return every published run of Megatron-LM beside ours."""
     cluster, found = load_cluster("a100-nvlink"), []
     for row in rows("megatron"):
         job = Job(PRESETS[row["model"]], 2048, int(row["global_batch"]))
         for name, sp, recompute in (("full", 0, FULL), ("selective", 1, SELECTIVE)):
             mapping = Mapping(tp=int(row["tp"]), pp=int(row["pp"]), micro=int(row["micro"]),
                               interleave=int(row["interleave"]), sp=sp, recompute=recompute)
-            found.append((row["model"], name, float(row[f"{name}_s"]),
-                          float(train(cluster, job, mapping).iteration_ns) / 1e9))
+
+            def seconds(sample: Cluster, job: Job = job, mapping: Mapping = mapping) -> float:
+                return float(train(sample, job, mapping).iteration_ns) / 1e9
+
+            found.append(Compared(row["model"], name, float(row[f"{name}_s"]), seconds(cluster),
+                                  *spread(cluster, seed, seconds)))
     return found
 
 
 def evaluate_megatron(setup: Setup, results: Results) -> Findings:
-    found = megatron_errors()
-    errors = [100 * (ours / measured - 1) for model, name, measured, ours in found if (model, name) != CALIBRATED]
-    table = [(model, name, f"{measured:.2f}", f"{ours:.2f}", f"{100 * (ours / measured - 1):+.1f} %",
-              "calibration" if (model, name) == CALIBRATED else "") for model, name, measured, ours in found]
+    found = megatron_runs(setup.seed)
+    errors = [one.error for one in found if not one.calibrated]
+    table = [(one.model, one.recomputation, f"{one.measured:.2f}", f"{one.ours:.2f}",
+              f"{one.low:.2f} to {one.high:.2f}", f"{one.error:+.1f} %", "calibration" if one.calibrated else "")
+             for one in found]
     mean, worst = float(np.mean(np.abs(errors))), float(np.max(np.abs(errors)))
     return Findings(
         text=f"From one machine file the closed form meets Megatron-LM's published iterations with a mean error of "
@@ -42,7 +71,23 @@ def evaluate_megatron(setup: Setup, results: Results) -> Findings:
         ours={"mean_error_percent": mean, "worst_error_percent": worst},
         targets={"mean_error_percent": Target("Megatron 22B to 1T, mean error", "%", 3.65, "Calculon", at_most=4),
                  "worst_error_percent": Target("Megatron 22B to 1T, largest error", "%", 8.87, "Calculon", at_most=9)},
-        tables=[Table("Iteration time (s)", ("model", "recomputation", "measured", "ours", "error", ""), table)])
+        tables=[Table("Iteration time (s)",
+                      ("model", "recomputation", "measured", "ours", "range", "error", ""), table)],
+        plots={"megatron": lambda: _draw(found)})
+
+
+def _draw(found: list[Compared]):
+    drawn, axes = plots.figure(3.0)
+    places = range(len(found))
+    axes.errorbar(places, [one.ours / one.measured for one in found], capsize=4, fmt="o", color=plots.BLUE, yerr=[
+        [(one.ours - one.low) / one.measured for one in found],
+        [(one.high - one.ours) / one.measured for one in found]], label="ours, with its range over uncertain inputs")
+    axes.axhline(1, color=plots.RED, linewidth=1, label="measured")
+    axes.set_xticks(places, [f"{one.model.removeprefix('megatron-').upper()}\n{one.recomputation}" for one in found])
+    axes.set_ylim(0.8, 1.2)
+    axes.set_ylabel("predicted over measured time")
+    axes.legend(loc="upper right", ncols=3)
+    return drawn
 
 
 def single_node_errors() -> tuple[list[dict[str, str]], np.ndarray]:
