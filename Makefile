@@ -48,7 +48,7 @@ library:  ## standard cells for `t3 area`: Debian's OSU018 (GPL, so not part of 
 lint: setup  ## ruff
 	$(python) -m ruff check .
 
-clean:  ## remove builds, caches and .venv
+clean:  ## remove what was made in this folder; `t3 cache --clear` empties the cache that all share
 	rm -rf build .venv sim_build *.egg-info .pytest_cache .hypothesis .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

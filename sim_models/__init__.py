@@ -1,8 +1,11 @@
 """Models of everything around the hardware: memory, links, workloads, and the driver."""
 
+import contextlib
 import hashlib
 import os
 from pathlib import Path
+
+from sim_models.user_cache import cache_folder
 
 
 def _numba_cache() -> str:
@@ -14,8 +17,10 @@ def _numba_cache() -> str:
         text = path.read_bytes()
         if b"import compiled" in text or b"numba" in text:
             sources.update(text)
-    root = os.environ.get("T3_CACHE") or package.parent / "build"
-    return str(Path(root) / "numba" / sources.hexdigest()[:16])
+    folder = cache_folder() / f"loops-{sources.hexdigest()[:16]}"
+    with contextlib.suppress(OSError):
+        os.utime(folder)  # in use: the others go first when room is short
+    return str(folder)
 
 
 os.environ.setdefault("NUMBA_CACHE_DIR", _numba_cache())

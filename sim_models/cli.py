@@ -4,15 +4,18 @@ turns whatever ends a command early into one line and an exit code:
 0 done; 1 the work failed (no compiler, a self-check); 2 bad input; 130 interrupted.
 """
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import Abort, Exit, TyperException
 
 from sim_models.commands.area import area
 from sim_models.commands.bench import bench
+from sim_models.commands.cache import cache
 from sim_models.commands.compare import compare
 from sim_models.commands.end_to_end import end_to_end
 from sim_models.commands.explain import explain
@@ -23,28 +26,45 @@ from sim_models.commands.run import run
 from sim_models.commands.step import step
 from sim_models.commands.trace import trace
 from sim_models.commands.verilog import verilog
+from sim_models.errors import shortened
+
+_COMMANDS = {"run": run, "trace": trace, "explain": explain, "step": step, "reproduce": reproduce,
+             "compare": compare, "end-to-end": end_to_end, "bench": bench, "hbm-replay": hbm_replay, "verilog": verilog,
+             "registers": registers, "area": area, "cache": cache}
+
+
+def _quiet_flags(parameters: list) -> list:
+    """The parameters, with nothing behind a flag where the help of an option names its value."""
+    for parameter in parameters:
+        if getattr(parameter, "is_bool_flag", False):
+            parameter.metavar = ""
+    return parameters
+
+
+class _Command(TyperCommand):
+    def get_params(self, ctx):
+        return _quiet_flags(super().get_params(ctx))
+
+
+class _Group(TyperGroup):
+    def get_params(self, ctx):
+        return _quiet_flags(super().get_params(ctx))
+
 
 app = typer.Typer(
-    name="t3", add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich",
+    name="t3", cls=_Group, pretty_exceptions_enable=False, rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
     help="T3's Track & Trigger hardware as real RTL, co-simulated with models of the GPUs around it.")
-app.command("run")(run)
-app.command("trace")(trace)
-app.command("explain")(explain)
-app.command("step")(step)
-app.command("reproduce")(reproduce)
-app.command("compare")(compare)
-app.command("end-to-end")(end_to_end)
-app.command("bench")(bench)
-app.command("hbm-replay")(hbm_replay)
-app.command("verilog")(verilog)
-app.command("registers")(registers)
-app.command("area")(area)
+for _name, _function in _COMMANDS.items():
+    app.command(_name, cls=_Command)(_function)
 
 INTERRUPTED = 130  #: what shells give for SIGINT
 
 #: Exceptions of these packages are messages for the user; all others are faults of the program.
 _OWN_PACKAGES = ("sim_models", "rtl", "testbenches")
+
+#: What the system answers to a name that cannot be a file's: bad input, where a full disk is not.
+_NO_PATH = {errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.ELOOP}
 
 
 def _print_version(wanted: bool) -> None:
@@ -63,11 +83,8 @@ def _options(
 
 
 def _complain(message: str) -> None:
-    """One line, whatever the message was."""
-    line = " ".join(message.split()).rstrip(".")
-    if len(line) > 1000:
-        line = line[:1000] + " ..."
-    print(f"t3: error: {line}", file=sys.stderr)
+    """One line, whatever the message was, in which no value pushes out what is allowed."""
+    print(f"t3: error: {shortened(' '.join(message.split()).rstrip('.'))}", file=sys.stderr)
 
 
 def _usage_message(error: TyperException) -> str:
@@ -109,7 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2 if isinstance(error, ValueError) else 1
     except OSError as error:
         _complain(f"{error.filename}: {error.strerror}" if error.filename else str(error))
-        return 1
+        return 2 if error.errno in _NO_PATH else 1
 
 
 if __name__ == "__main__":

@@ -1,5 +1,14 @@
 """The two ways in which a command ends early. The command line prints one line for each, without a traceback."""
 
+import difflib
+import re
+import reprlib
+from collections.abc import Iterable
+
+_LONGEST_WORD = 100  #: letters of a name or a value that a message repeats whole
+
+_LONG = re.compile(rf"'[^']{{{_LONGEST_WORD},}}'|\"[^\"]{{{_LONGEST_WORD},}}\"|\S{{{_LONGEST_WORD},}}")
+
 
 class BadInput(ValueError):
     """What the user asked for cannot be. The message names the option or key, its value, and what is allowed."""
@@ -7,3 +16,27 @@ class BadInput(ValueError):
 
 class Failure(RuntimeError):
     """The input was fine, but the work could not be done (a missing compiler, a failed self-check)."""
+
+
+def shortened(message: str) -> str:
+    """The message with the middle of every very long word or quotation left out."""
+    return _LONG.sub(lambda found: f"{found[0][:40]}...{found[0][-20:]} ({len(found[0]):,} characters)", message)
+
+
+_repr = reprlib.Repr()
+_repr.maxstring = _repr.maxother = _repr.maxlong = 60
+
+
+def shown(value: object) -> str:
+    """The value as a message repeats it: like `repr`, but never long."""
+    return _repr.repr(value)
+
+
+def choices(value: str, allowed: Iterable[str]) -> str:
+    """What is allowed instead of `value`, for a message: everything, or of a long list what comes close to it."""
+    allowed = list(allowed)
+    every = ", ".join(allowed)
+    if len(every) <= 130:
+        return every
+    some = difflib.get_close_matches(value, allowed, n=3) or allowed[:8]
+    return f"{', '.join(some)} and {len(allowed) - len(some)} more"

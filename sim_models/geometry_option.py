@@ -3,7 +3,7 @@
 from dataclasses import fields, replace
 
 from rtl.geometry import Geometry
-from sim_models.errors import BadInput
+from sim_models.errors import BadInput, choices
 
 _FIELDS = [(part, size) for part in fields(Geometry()) for size in fields(getattr(Geometry(), part.name))]
 #: Size: the part of the geometry that it belongs to. The names are unique over all parts.
@@ -15,29 +15,38 @@ def changed(geometry: Geometry, sizes: dict[str, int | str]) -> Geometry:
     """Raises GeometryError or BadInput."""
     parts: dict[str, dict[str, int | str]] = {}
     for name, value in sizes.items():
-        if name not in SIZES:
-            raise BadInput(f"{name!r} is no size of the hardware: allowed are {', '.join(SIZES)}")
+        _check_size("geometry", name)
         parts.setdefault(SIZES[name], {})[name] = value
     return replace(geometry, **{part: replace(getattr(geometry, part), **values) for part, values in parts.items()})
 
 
 def parse_sizes(text: str | None) -> dict[str, int | str]:
-    """`ways=4,protection=secded`. Raises BadInput."""
-    sizes = {}
-    for item in filter(None, (text or "").split(",")):
-        name, _, value = item.partition("=")
-        sizes[name.strip()] = _value(name.strip(), value.strip())
+    """`ways=4,protection=secded`; None: no changes. Raises BadInput."""
+    sizes: dict[str, int | str] = {}
+    for item in text.split(",") if text is not None else ():
+        name, equals, value = (part.strip() for part in item.partition("="))
+        if not equals:
+            raise BadInput(f"--geometry {item!r}: a size and its value are needed, for example ways=4")
+        if name in sizes:
+            raise BadInput(f"--geometry {name}={value}: {name} is {sizes[name]} already, and can be given once only")
+        _check_size("--geometry", name)
+        sizes[name] = _value(name, value)
     return sizes
 
 
 def parse_sweep(text: str) -> tuple[str, list[int | str]]:
     """`ways=2,4,8,16`. Raises BadInput."""
     name, equals, values = text.partition("=")
-    if not equals or name.strip() not in SIZES:
-        raise BadInput(f"--sweep {text!r}: a size and its values are needed, for example ways=2,4,8,16; "
-                       f"sizes are {', '.join(SIZES)}")
+    if not equals:
+        raise BadInput(f"--sweep {text!r}: a size and its values are needed, for example ways=2,4,8,16")
+    _check_size("--sweep", name.strip())
     swept = [_value(name.strip(), value.strip()) for value in values.split(",")]
     return name.strip(), list(dict.fromkeys(swept))
+
+
+def _check_size(option: str, name: str) -> None:
+    if name not in SIZES:
+        raise BadInput(f"{option} {name!r} is no size of the hardware: allowed are {choices(name, SIZES)}")
 
 
 def _value(name: str, value: str) -> int | str:

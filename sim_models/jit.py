@@ -6,12 +6,38 @@ numba's cache does not notice a change in a function that a cached one calls; si
 one cache per version of the sources.
 """
 
-from numba import njit
+import contextlib
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 
-compiled = njit(cache=True, _nrt=False)
+from numba import njit
+from numba.core.caching import FunctionCache
+
+from .user_cache import may_be_written
+
+
+class _Cache(FunctionCache):
+    """numba's, but a disk that takes no more costs the next start its compilation, not this run its result."""
+
+    def save_overload(self, sig, data):
+        with contextlib.suppress(OSError):
+            super().save_overload(sig, data)
+
+
+def _kept(function: Callable, **options) -> Callable:
+    dispatcher = njit(_nrt=False, **options)(function)
+    if may_be_written(Path(os.environ["NUMBA_CACHE_DIR"])):
+        with contextlib.suppress(RuntimeError):  # no folder takes files
+            dispatcher._cache = _Cache(dispatcher.py_func)
+    return dispatcher
+
+
+compiled = _kept
 
 #: Lets other threads run Python meanwhile.
-unlocked = njit(cache=True, _nrt=False, nogil=True)
+unlocked = partial(_kept, nogil=True)
 
 #: For small functions: a call passes the descriptor of every array among its arguments.
-inlined = njit(cache=True, _nrt=False, forceinline=True)
+inlined = partial(_kept, forceinline=True)

@@ -1,18 +1,24 @@
 """Results as tables for people. Numbers are never cut off."""
 
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.measure import Measurement
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.segment import Segment
 from rich.table import Table
 
 from sim_models.results import BASELINE, DRAM_STREAMS, BenchResult, RunResult
 
 NOTHING = "–"  #: in a cell that has no number
+
+SILENCE_SECONDS = 20.0  #: without a terminal, a line at least as often
 
 PIPE_WIDTH = 120  #: columns when standard output is no terminal
 
@@ -26,17 +32,24 @@ def output_console() -> Console:
 
 @contextmanager
 def progress_bar(names: Iterable[str]) -> Iterator[ProgressCallback]:
-    """A bar per name on standard error; without a terminal there, one line when each is done.
+    """A bar per name on standard error; without a terminal there, one line when each is done, and now and then between.
 
     The callback may be called as often as is convenient, and with names that were not announced."""
     console = Console(stderr=True)
     if not console.is_terminal:
         finished: set[str] = set()
+        told = time.monotonic()
 
         def log(name: str, fraction: float) -> None:
+            nonlocal told
             if fraction >= 1 and name not in finished:
                 finished.add(name)
                 print(f"t3: {name} done", file=sys.stderr, flush=True)
+            elif fraction < 1 and time.monotonic() - told > SILENCE_SECONDS:
+                print(f"t3: {name} {fraction:.0%}", file=sys.stderr, flush=True)
+            else:
+                return
+            told = time.monotonic()
 
         yield log
         return
@@ -80,25 +93,57 @@ def print_run(result: RunResult, console: Console) -> None:
     console.print(_speed(result))
 
 
+@dataclass(frozen=True)
+class _Table:
+    """Text to the left, numbers to the right. Where room is short, the first column folds and headings break where
+    they say so; where that is not enough, the columns are spread over several tables, each with its rows' names."""
+
+    title: str
+    first: str
+    columns: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+    total: tuple[str, ...] | None = None
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        left, unlimited = list(range(1, len(self.columns) + 1)), options.update(width=10_000)
+        while left:
+            count = next((count for count in range(len(left), 1, -1) if options.max_width >=
+                          Measurement.get(console, unlimited, self._part(left[:count])).minimum), 1)
+            part, left = self._part(left[:count], self.title if len(left) == len(self.columns) else None), left[count:]
+            for line in console.render_lines(part, options, pad=False):
+                yield from _without_blanks(line)
+                yield Segment.line()
+
+    def _part(self, places: list[int], title: str | None = None) -> Table:
+        """The table with some of its columns."""
+        table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD,
+                      pad_edge=False, padding=(0, 1, 0, 0))
+        everything = [*self.rows, self.total] if self.total else self.rows
+        longest_word = max((len(word) for row in everything for word in row[0].split()), default=1)
+        table.add_column(self.first, min_width=max(len(self.first), longest_word))
+        for place in places:
+            column = self.columns[place - 1]
+            widest = max(map(len, (*column.split("\n"), *(row[place] for row in everything))))
+            table.add_column(column, justify="right", no_wrap=True, min_width=widest)
+        for row in self.rows:
+            table.add_row(row[0], *(row[place] for place in places))
+        if self.total:
+            table.add_section()
+            table.add_row(self.total[0], *(self.total[place] for place in places))
+        return table
+
+
+def _without_blanks(line: list[Segment]) -> list[Segment]:
+    """A rendered line up to its last letter: what fills the width only is in the way in a pipe."""
+    line = list(line)
+    while line and not line[-1].text.strip():
+        line.pop()
+    return [*line[:-1], Segment(line[-1].text.rstrip(), line[-1].style)] if line else []
+
+
 def _table(title: str, first: str, columns: Iterable[str], rows: Iterable[Sequence[str]],
-           total: Sequence[str] | None = None) -> Table:
-    """Text to the left, numbers to the right. Where room is short, only the first column folds;
-    headings break where they say so."""
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD,
-                  pad_edge=False, padding=(0, 1, 0, 0))
-    rows = [tuple(row) for row in rows]
-    everything = [*rows, total] if total else rows
-    longest_word = max((len(word) for row in everything for word in row[0].split()), default=1)
-    table.add_column(first, min_width=max(len(first), longest_word))
-    for place, column in enumerate(columns, 1):
-        widest = max(map(len, (*column.split("\n"), *(row[place] for row in everything))))
-        table.add_column(column, justify="right", no_wrap=True, min_width=widest)
-    for row in rows:
-        table.add_row(*row)
-    if total:
-        table.add_section()
-        table.add_row(*total)
-    return table
+           total: Sequence[str] | None = None) -> _Table:
+    return _Table(title, first, tuple(columns), [tuple(row) for row in rows], tuple(total) if total else None)
 
 
 def _microseconds(ns: float) -> str:

@@ -6,6 +6,8 @@ import os
 import platform
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -181,17 +183,28 @@ def write_json(payload: dict[str, Any], target: str) -> None:
         return
     path = Path(target).resolve()
     if path.exists() and not path.is_file():  # a pipe or a device must not be replaced by a file
-        path.write_text(text, encoding="utf-8")
+        with _named(path):
+            path.write_text(text, encoding="utf-8")
         return
     write_whole(path, text)
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Errors of the system name the file that was to be written: those of a full disk name none by themselves."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
     """Write a file that others see complete or not at all. Its folder must exist."""
     data = content.encode("utf-8") if isinstance(content, str) else content
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    with _named(path):
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
     try:
-        with os.fdopen(descriptor, "wb") as file:
+        with _named(path), os.fdopen(descriptor, "wb") as file:
             file.write(data)
         mask = os.umask(0)
         os.umask(mask)

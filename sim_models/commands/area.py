@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from sim_models.commands.options import GeometryOption, JsonOption, MachineOption
+from sim_models.commands.options import GeometryOption, JsonOption, MachineOption, file_name
 from sim_models.errors import BadInput, Failure
 
 
@@ -14,11 +14,13 @@ def area(
     machine: MachineOption = "t3-table1",
     sweep: Annotated[list[str] | None, typer.Option(
         "--sweep", metavar="SIZE=N,N,...", help="Values of one size; may be given for several sizes.")] = None,
-    plot: Annotated[str | None, typer.Option(metavar="FILE", help="The sweep as a plot: .svg, .png or .pdf.")] = None,
+    plot: Annotated[str | None, typer.Option(
+        metavar="FILE", parser=file_name, help="The sweep as a plot: .svg, .png or .pdf.")] = None,
     fpga: Annotated[bool, typer.Option("--fpga/--no-fpga", help="Place and route on an ECP5, too.")] = True,
     library: Annotated[str | None, typer.Option(
-        metavar="FILE", help="Standard cells in Liberty format, instead of OSU018.")] = None,
-    markdown: Annotated[str | None, typer.Option(metavar="FILE", help="The tables as a page.")] = None,
+        metavar="FILE", parser=file_name, help="Standard cells in Liberty format, instead of OSU018.")] = None,
+    markdown: Annotated[str | None, typer.Option(
+        metavar="FILE", parser=file_name, help="The tables as a page.")] = None,
     compare: Annotated[bool, typer.Option(
         "--compare", help="Only what differs from the last entry of docs/history.jsonl; the simulation's speed, "
                           "too.")] = False,

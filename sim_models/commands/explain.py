@@ -5,12 +5,13 @@ from typing import Annotated
 
 import typer
 
-from sim_models.commands.options import JsonOption, natural_number
+from sim_models.commands.options import JsonOption, folder_name, natural_number
 from sim_models.errors import BadInput
 
 
 def explain(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A trace that `t3 trace` wrote.")],
+    folder: Annotated[Path, typer.Argument(
+        metavar="DIR", parser=folder_name, help="A trace that `t3 trace` wrote.")],
     wg: Annotated[int | None, typer.Option(metavar="W", parser=natural_number, help="Workgroup of a tile.")] = None,
     wf: Annotated[int | None, typer.Option(metavar="F", parser=natural_number, help="Its wavefront.")] = None,
     channel: Annotated[int | None, typer.Option(

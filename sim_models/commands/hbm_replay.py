@@ -4,16 +4,18 @@ from typing import Annotated
 
 import typer
 
-from sim_models.commands.options import JsonOption
-from sim_models.errors import BadInput
+from sim_models.commands.options import JsonOption, file_name
+from sim_models.errors import BadInput, choices
 
 
 def hbm_replay(
     trace: Annotated[str | None, typer.Argument(
-        metavar="TRACE", help="Lines `0xADDRESS READ|WRITE CYCLE`: byte address, operation, earliest cycle; or the "
+        metavar="TRACE", parser=file_name,
+        help="Lines `0xADDRESS READ|WRITE CYCLE`: byte address, operation, earliest cycle; or the "
         "name of a recorded workload, such as seq_rd.")] = None,
     machine: Annotated[str, typer.Option(
-        "--machine", metavar="NAME|FILE", help="A machine by name, or a TOML file; its first channel is replayed.",
+        "--machine", metavar="NAME|FILE", parser=file_name,
+        help="A machine by name, or a TOML file; its first channel is replayed.",
     )] = "hbm2-reference",
     config: Annotated[str | None, typer.Option(
         metavar="NAME", help="A variation of the machine's timing and address map, for example ccdwl4; base (with "
@@ -37,7 +39,7 @@ def hbm_replay(
 
         if trace not in recorded.workloads():
             raise BadInput(f"trace {trace!r} is neither a file nor one of the recorded workloads "
-                           f"{', '.join(recorded.workloads())}")
+                           f"{choices(trace, recorded.workloads())}")
     check_json_target(json)
     described = load_machine(machine)
 

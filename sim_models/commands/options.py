@@ -1,5 +1,7 @@
 """Options that several commands share."""
 
+import os
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -21,10 +23,28 @@ def natural_number(text: str | int) -> int:
     return number
 
 
+def file_name(text: str) -> str:
+    """Parser of a file's or a folder's name: what no file can be called is refused before any work."""
+    if not text.strip():
+        raise typer.BadParameter(f"{text!r} is empty: a name is needed")
+    if "\0" in text or any(len(os.fsencode(part)) > 255 for part in text.split("/")) or len(os.fsencode(text)) > 4095:
+        raise typer.BadParameter(f"{text!r} cannot be a name: at most 255 bytes between slashes are allowed")
+    return text
+
+
+def folder_name(text: str | Path) -> Path:
+    """The same for a folder, as a path: no file, and an empty name is not the current folder."""
+    path = Path(file_name(str(text)))
+    if path.exists() and not path.is_dir():
+        raise typer.BadParameter(f"{str(path)!r} is a file: a folder is needed")
+    return path
+
+
 JsonOption = Annotated[str | None, typer.Option(
-    "--json", metavar="FILE", help="Write the results as JSON to FILE; - for standard output, and nothing else there.")]
+    "--json", metavar="FILE", parser=file_name,
+    help="Write the results as JSON to FILE; - for standard output, and nothing else there.")]
 MachineOption = Annotated[str, typer.Option(
-    "--machine", metavar="NAME|FILE", help="A machine by name, or a TOML file.")]
+    "--machine", metavar="NAME|FILE", parser=file_name, help="A machine by name, or a TOML file.")]
 SeedOption = Annotated[int, typer.Option(
     "--seed", metavar="N", parser=natural_number, help="Seed of whatever is random.")]
 GeometryOption = Annotated[str | None, typer.Option(

@@ -7,13 +7,14 @@ from typing import Annotated
 
 import typer
 
-from sim_models.commands.options import JsonOption, MachineOption, SeedOption, whole_number
+from sim_models.commands.options import JsonOption, MachineOption, SeedOption, folder_name, whole_number
 from sim_models.errors import BadInput, Failure
 
 
 def reproduce(
     out: Annotated[Path, typer.Option(
-        metavar="DIR", help="Folder for report.html, plots/, results.json; an interrupted run resumes there.")],
+        metavar="DIR", parser=folder_name,
+        help="Folder for report.html, plots/, results.json; an interrupted run resumes there.")],
     only: Annotated[str | None, typer.Option(
         metavar="A,B,...", help="Figures and tables to reproduce: figure16, figure18, ...; all if not given.")] = None,
     paper: Annotated[str | None, typer.Option(

@@ -1,5 +1,6 @@
 """`t3 run`: one fused sub-layer on the RTL, against the sequential baseline and the ideals."""
 
+import sys
 from typing import Annotated
 
 import typer
@@ -27,6 +28,8 @@ def run(
         metavar="A,B,...", show_default=False,
         help=f"Of {', '.join(DEFAULT_TECHNIQUES)}; all if not given.")] = ",".join(DEFAULT_TECHNIQUES),
     machine: MachineOption = "t3-table1",
+    insist: Annotated[bool, typer.Option(
+        "--insist", help="Run what would take more than a day, or more memory than there is, too.")] = False,
     json: JsonOption = None,
     seed: SeedOption = 0,
 ) -> None:
@@ -39,9 +42,14 @@ def run(
     check_json_target(json)
     described = load_machine(machine)
 
+    from sim_models.estimate import check, estimate
     from sim_models.report import output_console, print_run, progress_bar
-    from sim_models.techniques import run_sublayer
+    from sim_models.techniques import kernels_of, run_sublayer
 
+    expected = estimate(described, workload, [kernel for name in names for kernel in kernels_of(name)])
+    if not insist:
+        check(expected, workload)
+    print(f"t3: estimated: {expected}", file=sys.stderr, flush=True)
     with progress_bar(names) as progress:
         result = run_sublayer(workload, described, names, progress, seed)
     if json is not None:

@@ -6,12 +6,13 @@ from typing import Annotated
 
 import typer
 
-from sim_models.commands.options import natural_number
+from sim_models.commands.options import folder_name, natural_number
 from sim_models.errors import BadInput
 
 
 def step(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A trace that `t3 trace` wrote.")],
+    folder: Annotated[Path, typer.Argument(
+        metavar="DIR", parser=folder_name, help="A trace that `t3 trace` wrote.")],
     device: Annotated[int, typer.Option(metavar="D", parser=natural_number, help="GPU of a --every-gpu trace.")] = 0,
     cycle: Annotated[int | None, typer.Option(metavar="T", parser=natural_number, help="Where to begin.")] = None,
     until: Annotated[str, typer.Option(

@@ -5,8 +5,15 @@ from typing import Annotated
 
 import typer
 
-from sim_models.commands.options import JsonOption, MachineOption, SeedOption, natural_number, whole_number
-from sim_models.errors import BadInput
+from sim_models.commands.options import (
+    JsonOption,
+    MachineOption,
+    SeedOption,
+    folder_name,
+    natural_number,
+    whole_number,
+)
+from sim_models.errors import BadInput, choices
 
 TECHNIQUES = ("t3", "t3-mca", "t3-mca+")  #: `techniques.FUSIONS`
 POLICIES = ("round_robin", "compute_first", "mca", "ring_aware")  #: `rtl.registers.POLICIES`
@@ -14,7 +21,8 @@ BUGS = ("threshold", "neighbour", "starvation")  #: `trace.bugs.BUGS`
 
 
 def trace(
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the trace; made if it is not there.")],
+    out: Annotated[Path, typer.Option(
+        "--out", metavar="DIR", parser=folder_name, help="Folder for the trace; made if it is not there.")],
     model: Annotated[str | None, typer.Option(metavar="MODEL", help="As `t3 run`.")] = None,
     sublayer: Annotated[str | None, typer.Option(metavar="SUBLAYER", help="As `t3 run`.")] = None,
     tp: Annotated[int | None, typer.Option(metavar="N", parser=whole_number, help="As `t3 run`.")] = None,
@@ -80,7 +88,7 @@ def trace(
     if kind is not None:
         unknown = [name for name in kind.split(",") if name.strip() not in NAMES]
         if unknown:
-            raise BadInput(f"--kind {unknown[0]!r} is unknown: allowed are {', '.join(NAMES)}")
+            raise BadInput(f"--kind {unknown[0]!r} is unknown: allowed are {choices(unknown[0], NAMES)}")
         kinds = frozenset(NAMES[name.strip()] for name in kind.split(","))
     wanted = Filter(first, until, kinds, _numbers("--channel", channel), _numbers("--wg", wg), limit)
     setup = Setup(described, workload, technique, not every_gpu, seed, bug, policy)

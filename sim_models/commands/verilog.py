@@ -1,30 +1,30 @@
 """`t3 verilog`: the blocks as files for other tools."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from sim_models.commands.options import GeometryOption, JsonOption, MachineOption
+from sim_models.commands.options import GeometryOption, JsonOption, MachineOption, folder_name
 
 
 def verilog(
     block: Annotated[str, typer.Argument(metavar="[BLOCK|all]", help="A block, or all.")] = "all",
-    out: Annotated[str, typer.Option("--out", metavar="DIR", help="Folder for the files; made if need be.")] = "",
+    out: Annotated[Path | None, typer.Option(
+        "--out", metavar="DIR", parser=folder_name, help="Folder for the files; made if need be.")] = None,
     geometry: GeometryOption = None,
     machine: MachineOption = "t3-table1",
     check: Annotated[bool, typer.Option("--check", help="Lint with Verilator, read with Yosys and Icarus.")] = False,
     json: JsonOption = None,
 ) -> None:
     """Write Verilog, ports and parameters as JSON, a FuseSoC core, lint waivers and the register map."""
-    from pathlib import Path
-
     from sim_models.errors import BadInput
     from sim_models.geometry_option import changed, parse_sizes
     from sim_models.machine import load_machine
     from sim_models.results import check_json_target, write_json
     from sim_models.verilog.write import chosen_blocks, write_verilog
 
-    if not out:
+    if out is None:
         raise BadInput("--out DIR is needed: the folder for the files")
     check_json_target(json)
     blocks = chosen_blocks(block)
@@ -33,10 +33,10 @@ def verilog(
     from sim_models.report import output_console, print_table, progress_bar
 
     with progress_bar(blocks) as progress:
-        verdicts = write_verilog(blocks, sizes, Path(out), check, progress)
+        verdicts = write_verilog(blocks, sizes, out, check, progress)
     files = {name: f"{name}.v" for name in blocks}
     if json is not None:
-        write_json({"folder": str(Path(out).resolve()), "files": files, "checks": verdicts}, json)
+        write_json({"folder": str(out.resolve()), "files": files, "checks": verdicts}, json)
     if json != "-":
         tools = tuple(next(iter(verdicts.values()))) if check else ()
         print_table(f"Verilog in {out}", ("block", "file", *tools),

@@ -74,8 +74,8 @@ def build(text: str, ports: PortMap, fast_flags: Sequence[str] = FAST_FLAGS,
     tools = find_toolchain()
     text = share_modules(write_registers_in_place(text))
     sources = [wrapper(ports, one_evaluation) for one_evaluation in (True, False)]
-    key = digest(text, ports.to_json(), *sources, *tools.identity, *verilator_flags, *fast_flags, *SLOW_FLAGS,
-                 *COMMON_FLAGS)
+    key = "library-" + digest(text, ports.to_json(), *sources, *tools.identity, *verilator_flags, *fast_flags,
+                              *SLOW_FLAGS, *COMMON_FLAGS)
 
     def make(folder: Path) -> None:
         (folder / "design.v").write_text(text)

@@ -1,7 +1,8 @@
 """Folders that are built once and kept: complete or absent, whoever builds, stops or kills.
 
 An entry `<key>/` is made as `<key>.partial/`, on which the builder holds a lock, and renamed when it is complete. What
-a killed builder left is cleared by the next one. A manifest of digests tells a damaged entry.
+a killed builder left is cleared by the next one. A manifest of digests tells a damaged entry. When an entry was last
+asked for is the time of its folder; the oldest go when the cache is larger than its limit.
 """
 
 import contextlib
@@ -10,17 +11,18 @@ import hashlib
 import json
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-_PROJECT = Path(__file__).resolve().parents[2]
+from ..errors import BadInput, Failure
+from ..user_cache import cache_folder, stand_in, takes_files
+
 _MANIFEST = "manifest.json"
-
-
-def cache_folder() -> Path:
-    """$T3_CACHE, or build/cosim at the project's root."""
-    named = os.environ.get("T3_CACHE")
-    return Path(named).expanduser().resolve() if named else _PROJECT / "build" / "cosim"
+_PARTIAL = ".partial"
+LIMIT_GB = 5.0  #: unless $T3_CACHE_GB says otherwise
+_IN_USE_SECONDS = 3600  #: what was asked for in the last hour stays, whatever the limit
 
 
 def digest(*parts: str) -> str:
@@ -32,10 +34,26 @@ def digest(*parts: str) -> str:
 
 
 def cached(key: str, make: Callable[[Path], None]) -> Path:
-    """The folder of entry `key`, filled by `make(folder)` if it is not there whole."""
-    entry = cache_folder() / key
+    """Give the folder of entry `key`, filled by `make(folder)` if it is not there whole.
+
+    A cache that cannot be written, or that is on a full disk, is replaced by a temporary one (`user_cache.stand_in`).
+    """
+    folder = cache_folder()
+    try:
+        entry = _entry(folder, key, make)
+    except (OSError, Failure):
+        if takes_files(folder):
+            raise
+        entry = _entry(stand_in(folder), key, make)
+    with contextlib.suppress(OSError):  # of a read-only cache nothing is removed either
+        os.utime(entry)
+    return entry
+
+
+def _entry(root: Path, key: str, make: Callable[[Path], None]) -> Path:
+    entry = root / key
     while not _is_whole(entry):
-        with _exclusive(entry.with_name(f"{key}.partial")) as folder:
+        with _exclusive(entry.with_name(key + _PARTIAL)) as folder:
             if _is_whole(entry):
                 folder.rmdir()
                 break
@@ -45,7 +63,73 @@ def cached(key: str, make: Callable[[Path], None]) -> Path:
             (folder / _MANIFEST).write_text(json.dumps(manifest, indent=1))
             shutil.rmtree(entry, ignore_errors=True)
             os.replace(folder, entry)
+        evict(root, limit_bytes(), keep=entry)
     return entry
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Something that the cache keeps."""
+
+    path: Path
+    size_bytes: int
+    used: float  #: when it was last asked for, in seconds since 1970
+
+    @property
+    def kind(self) -> str:
+        """What it is: the first word of its name."""
+        return self.path.name.partition("-")[0]
+
+
+def entries(root: Path) -> list[Entry]:
+    """List what the cache keeps, least recently used first. What vanishes meanwhile is left out."""
+    found = []
+    for path in root.iterdir() if root.is_dir() else ():
+        with contextlib.suppress(OSError):
+            size = sum(file.lstat().st_size for file in path.rglob("*") if not file.is_dir())
+            found.append(Entry(path, size, path.stat().st_mtime))
+    return sorted(found, key=lambda entry: entry.used)
+
+
+def limit_bytes() -> int:
+    """Give the size to which the cache is kept: $T3_CACHE_GB, or 5 GB. Raises BadInput."""
+    text = os.environ.get("T3_CACHE_GB") or str(LIMIT_GB)
+    try:
+        limit = float(text)
+    except ValueError:
+        limit = -1.0
+    if not 0 <= limit < 1e6:
+        raise BadInput(f"T3_CACHE_GB={text!r} is not a size of the cache in GB: a number from 0 on is allowed")
+    return int(limit * 1e9)
+
+
+def evict(root: Path, limit: int, keep: Path | None = None, in_use_seconds: float = _IN_USE_SECONDS) -> list[Entry]:
+    """Remove the least recently used entries until at most `limit` bytes are left; give what was removed.
+
+    What was used in the last `in_use_seconds`, what is being built, and `keep` stay.
+    """
+    kept = entries(root)
+    total, removed = sum(entry.size_bytes for entry in kept), []
+    for entry in kept:
+        if total <= limit or time.time() - entry.used < in_use_seconds:
+            break
+        if entry.path != keep and _remove(entry.path):
+            removed.append(entry)
+            total -= entry.size_bytes
+    return removed
+
+
+def _remove(folder: Path) -> bool:
+    """Remove an entry, or what a killed builder left; False if somebody builds there."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder)
+            return True
+        finally:
+            os.close(descriptor)
+    return False
 
 
 @contextlib.contextmanager

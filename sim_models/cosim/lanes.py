@@ -3,6 +3,7 @@
 import numpy as np
 from numba import njit
 
+from ..jit import compiled
 from .ports import WORD_BITS
 
 _ALL_ONES = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
@@ -16,7 +17,7 @@ def _place(lane, index):
     return start // WORD_BITS, shift, shift + lane.width
 
 
-@njit(cache=True)
+@compiled
 def read(words, lane, index):
     """Element `index` of the lane as int64. Fields wider than 63 bits do not fit."""
     word, first, end = _place(lane, index)
@@ -26,7 +27,7 @@ def read(words, lane, index):
     return np.int64(value & (_ALL_ONES >> np.uint64(WORD_BITS - lane.width)))
 
 
-@njit(cache=True)
+@compiled
 def write(words, lane, index, value):
     """Set element `index` of the lane; bits above its width are dropped, other fields stay."""
     word, first, end = _place(lane, index)

@@ -10,6 +10,8 @@ import numpy as np
 from sim_models.errors import BadInput
 from sim_models.machine.dram import REQUEST_BYTES
 
+LAST_CYCLE = 1_000_000_000  #: a second at 1 GHz
+
 
 class Trace(NamedTuple):
     """Requests in the order in which they are offered."""
@@ -26,6 +28,8 @@ class Trace(NamedTuple):
             raise ValueError(f"trace: lengths differ: {trace.lines.shape}, {trace.ops.shape}, {trace.cycles.shape}")
         if trace.lines.size and (trace.lines.min() < 0 or trace.cycles.min() < 0):
             raise ValueError("trace: addresses and cycles must not be negative")
+        if trace.cycles.size and trace.cycles.max() > LAST_CYCLE:
+            raise ValueError(f"trace: cycle {trace.cycles.max()} is too late: 0 to {LAST_CYCLE} is allowed")
         if trace.ops.size and not np.isin(trace.ops, (0, 1)).all():
             raise ValueError("trace: operations are 0 (read) and 1 (write)")
         return trace

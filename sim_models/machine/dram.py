@@ -7,22 +7,24 @@ a property here and nowhere else.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import model_validator
 
-Cycles = Annotated[int, Field(ge=0, le=1 << 20)]
-Count = Annotated[int, Field(ge=1, le=1 << 20)]
+from sim_models.machine.section import Section, whole
+
+Cycles = whole(0, 1024)  #: one distance between commands: ten times HBM2's longest at 10 GHz
 AddressField = Literal["row", "bank", "bank_group", "column", "column_high", "column_low"]
 
 REQUEST_BYTES = 64  #: one memory request
 
 
-def _is_power_of_two(value: int) -> bool:
+def is_power_of_two(value: int) -> bool:
+    """Tell whether exactly one bit is set."""
     return value > 0 and value & (value - 1) == 0
 
 
-class Dram(BaseModel):
+class Dram(Section):
     """One machine's DRAM channels.
 
     The defaults are the 1 GHz timings of the public V100 configuration of GPGPU-Sim (SM7_QV100), which the T3 paper
@@ -31,16 +33,14 @@ class Dram(BaseModel):
     cycles is JEDEC's 16 ns and adds nothing to four times tRRD, so the default behaves as that configuration does.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
     # organisation
-    channels: Count = 32  #: per GPU
-    bank_groups: Count = 4
-    banks_per_group: Count = 4
-    rows_per_bank: Count = 16384
-    row_bytes: Count = 2048
-    column_bytes: Count = 32  #: bytes of one column command
-    burst_cycles: Annotated[int, Field(ge=1, le=16)] = 1  #: data bus cycles of one column command
+    channels: whole(1, 64) = 32  #: per GPU
+    bank_groups: whole(1, 32) = 4
+    banks_per_group: whole(1, 32) = 4
+    rows_per_bank: whole(1 << 10, 1 << 20) = 16384  #: JEDEC: 2^13 to 2^16 in DRAMs of 8 to 32 Gbit
+    row_bytes: whole(REQUEST_BYTES, 1 << 14) = 2048  #: JEDEC: 1 to 8 KB
+    column_bytes: whole(8, REQUEST_BYTES) = 32  #: bytes of one column command
+    burst_cycles: whole(1, 16) = 1  #: data bus cycles of one column command
     # timing
     cl_cycles: Cycles = 14  #: read command to data
     cwl_cycles: Cycles = 2  #: write command to data
@@ -61,24 +61,24 @@ class Dram(BaseModel):
     twr_cycles: Cycles = 12  #: end of write data to precharge
     trtp_cycles: Cycles = 4  #: read to precharge
     trtrs_cycles: Cycles = 2  #: idle data bus cycles between read and write data
-    trfc_cycles: Cycles = 260  #: refresh to activate
-    trefi_cycles: Cycles = 3900  #: refresh interval; 0 = no refresh
+    trfc_cycles: whole(0, 1 << 13) = 260  #: refresh to activate
+    trefi_cycles: whole(0, 1 << 17) = 3900  #: refresh interval; 0 = no refresh
     refresh_stagger: bool = True  #: spread the channels' refreshes over the interval
     # address map, most significant field first
     address_fields: tuple[AddressField, ...] = ("row", "bank", "column_high", "bank_group", "column_low")
-    column_low_bits: Annotated[int, Field(ge=0, le=16)] = 1  #: width of "column_low"
+    column_low_bits: whole(0, 16) = 1  #: width of "column_low"
     bank_hash: bool = True  #: exclusive-or of row and column bits into bank group and bank
     # controller
     scheduler: Literal["fr_fcfs", "dramsim3"] = "fr_fcfs"
-    queue_entries: Annotated[int, Field(ge=4, le=127)] = 64  #: fr_fcfs: unified queue of requests
-    write_high_watermark: Annotated[int, Field(ge=1, le=127)] = 32  #: fr_fcfs: queued writes that start a drain
-    write_low_watermark: Annotated[int, Field(ge=0, le=126)] = 8  #: fr_fcfs: what such a drain may leave behind
-    write_wait_limit_cycles: Cycles = 256  #: fr_fcfs: a queued write waits no longer than this for a drain
-    row_hit_limit: Count = 32  #: requests served from an open row before an older conflict closes it
-    read_queue_entries: Annotated[int, Field(ge=1, le=256)] = 32  #: dramsim3
-    write_buffer_entries: Annotated[int, Field(ge=1, le=256)] = 32  #: dramsim3
-    command_queue_entries_per_bank: Annotated[int, Field(ge=1, le=64)] = 8  #: dramsim3
-    write_drain_minimum: Annotated[int, Field(ge=0, le=256)] = 8  #: dramsim3: an idle controller drains above this
+    queue_entries: whole(4, 127) = 64  #: fr_fcfs: unified queue of requests
+    write_high_watermark: whole(1, 127) = 32  #: fr_fcfs: queued writes that start a drain
+    write_low_watermark: whole(0, 126) = 8  #: fr_fcfs: what such a drain may leave behind
+    write_wait_limit_cycles: whole(0, 1 << 16) = 256  #: fr_fcfs: a queued write waits no longer than this for a drain
+    row_hit_limit: whole(1, 1 << 12) = 32  #: requests served from an open row before an older conflict closes it
+    read_queue_entries: whole(1, 256) = 32  #: dramsim3
+    write_buffer_entries: whole(1, 256) = 32  #: dramsim3
+    command_queue_entries_per_bank: whole(1, 64) = 8  #: dramsim3
+    write_drain_minimum: whole(0, 256) = 8  #: dramsim3: an idle controller drains above this
 
     @model_validator(mode="before")
     @classmethod
@@ -91,14 +91,10 @@ class Dram(BaseModel):
     @model_validator(mode="after")
     def _check(self) -> Dram:
         for name in ("bank_groups", "banks_per_group", "rows_per_bank", "row_bytes", "column_bytes"):
-            if not _is_power_of_two(getattr(self, name)):
+            if not is_power_of_two(getattr(self, name)):
                 raise ValueError(f"{name} = {getattr(self, name)}: a power of two is needed")
         if self.banks > 32:
             raise ValueError(f"bank_groups x banks_per_group = {self.banks}: at most 32 banks are supported")
-        if not 8 <= self.column_bytes <= REQUEST_BYTES:
-            raise ValueError(f"column_bytes = {self.column_bytes}: 8 to {REQUEST_BYTES}")
-        if self.row_bytes < REQUEST_BYTES:
-            raise ValueError(f"row_bytes = {self.row_bytes}: at least one request of {REQUEST_BYTES} bytes")
         if self.trc_cycles < self.tras_cycles + self.trp_cycles:
             raise ValueError(f"trc_cycles = {self.trc_cycles}: less than tras_cycles + trp_cycles = "
                              f"{self.tras_cycles + self.trp_cycles}")

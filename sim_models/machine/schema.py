@@ -1,23 +1,29 @@
 """The machine file: its sections and keys, and the loader that refuses what does not fit in one line."""
 
 import difflib
+import os
+import re
 import tomllib
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
+from pydantic.fields import FieldInfo
 
 from rtl.check_bits import PROTECTIONS
 from rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, GeometryError, TrackerGeometry, bits_for
-from sim_models.errors import BadInput
-from sim_models.machine.dram import Dram
-from sim_models.machine.section import Count, NotNegative, Positive, Section, Share
+from sim_models.errors import BadInput, choices, shown
+from sim_models.machine.dram import Dram, is_power_of_two
+from sim_models.machine.section import Section, Wait, real, whole
 from sim_models.workloads import ELEMENT_BYTES
 
 #: Machines that come with the package: name, file beside this one.
 PRESETS = {"t3-table1": "default.toml", "hbm2-reference": "hbm2_reference.toml"}
 DEFAULT = "t3-table1"
+_LONGEST_STEP_CYCLES = 100_000  #: half of `lockstep.IDLE_LIMIT`
+_LONGEST_CHAIN = 16  #: machines that extend one another
+_LARGEST_FILE = 1 << 20  #: bytes
 
 
 class MachineError(BadInput):
@@ -27,18 +33,18 @@ class MachineError(BadInput):
 class Gpu(Section):
     """Compute units and the tiled GEMM kernel that runs on them."""
 
-    compute_units: Count
-    clock_ghz: Positive
-    matrix_flop_per_cycle_per_cu: Count
-    matrix_efficiency: Share  #: of the peak, in the main loop
-    workgroups_per_cu: Count  #: resident at once
-    tile_m: Count  #: rows of C per workgroup
-    tile_n: Count  #: columns of C per workgroup
-    block_k: Count  #: depth of one double-buffered load of A and B
-    wavefronts_per_workgroup: Count
-    prologue_ns: NotNegative  #: of a workgroup, before its first load
-    epilogue_ns: NotNegative  #: between its last multiply-add and its first store
-    cu_bytes_per_ns: Positive  #: port between a CU's L1 and the last-level cache, each direction
+    compute_units: whole(1, 1024)  #: MI300X, the largest of its time, has 304
+    clock_ghz: real(0.1, 10)
+    matrix_flop_per_cycle_per_cu: whole(1, 1 << 17)  #: H100: 4096 in fp16
+    matrix_efficiency: real(0.01, 1)  #: of the peak, in the main loop
+    workgroups_per_cu: whole(1, 64)  #: resident at once; as many wavefronts as a CU of AMD or NVIDIA schedules
+    tile_m: whole(32, 1024)  #: rows of C per workgroup; a column is whole 64-byte requests; CUTLASS: at most 256
+    tile_n: whole(1, 1024)  #: columns of C per workgroup
+    block_k: whole(1, 1024)  #: depth of one double-buffered load of A and B; CUTLASS: 16 to 128
+    wavefronts_per_workgroup: whole(1, 64)  #: a workgroup of 1024 threads has 32
+    prologue_ns: Wait  #: of a workgroup, before its first load
+    epilogue_ns: Wait  #: between its last multiply-add and its first store
+    cu_bytes_per_ns: real(0.1, 10_000)  #: port between a CU's L1 and the last-level cache, each direction
 
     @model_validator(mode="after")
     def _tile_splits_into_wavefronts(self) -> "Gpu":
@@ -62,66 +68,72 @@ class Gpu(Section):
 class Llc(Section):
     """The last-level cache (L2)."""
 
-    size_bytes: Count
-    line_bytes: Count
-    ways: Count
-    hit_latency_ns: NotNegative  #: from a CU's load to its data
-    fill_latency_ns: NotNegative  #: what a miss adds besides the DRAM's own time
-    bandwidth_bytes_per_ns: Positive  #: all banks together
+    size_bytes: whole(1 << 10, 1 << 30)  #: MI300X: 256 MB
+    line_bytes: whole(64, 1024)  #: whole 64-byte requests
+    ways: whole(1, 64)
+    hit_latency_ns: Wait  #: from a CU's load to its data
+    fill_latency_ns: Wait  #: what a miss adds besides the DRAM's own time
+    bandwidth_bytes_per_ns: real(1, 1_000_000)  #: all banks together
 
     @model_validator(mode="after")
     def _whole_sets(self) -> "Llc":
         if self.size_bytes % (self.line_bytes * self.ways):
             raise ValueError(f"size_bytes = {self.size_bytes} is not a whole number of sets of ways = {self.ways} "
                              f"lines of line_bytes = {self.line_bytes}")
+        if not is_power_of_two(self.line_bytes):
+            raise ValueError(f"line_bytes = {self.line_bytes}: a power of two is needed")
+        sets = self.size_bytes // (self.line_bytes * self.ways)
+        if not is_power_of_two(sets):
+            raise ValueError(f"size_bytes = {self.size_bytes} makes {sets} sets of ways = {self.ways} lines of "
+                             f"line_bytes = {self.line_bytes}: a power of two is needed")
         return self
 
 
 class Link(Section):
     """The ring's link to the next GPU, in one direction."""
 
-    bandwidth_gb_per_s: Positive  #: 1e9 bytes per second, which is bytes per ns
-    latency_ns: NotNegative
-    egress_buffer_bytes: Annotated[int, Field(ge=64, le=1 << 30)]  #: what may wait to leave
+    bandwidth_gb_per_s: real(0.1, 10_000)  #: 1e9 bytes per second, which is bytes per ns; from Ethernet to NVLink x 10
+    latency_ns: Wait
+    egress_buffer_bytes: whole(64, 1 << 26)  #: what may wait to leave
 
 
 class Tracker(Section):
     """Sizes of the Tracker (T3 paper, section 4.2.1)."""
 
-    sets: Count
-    ways: Count
-    banks: Count
-    wg_bits: Annotated[int, Field(ge=16, le=24)]  #: at least the 16 bits of the tag that ordinary reads carry there
-    count_bits: Count
+    sets: whole(1, 1 << 16)
+    ways: whole(1, 64)
+    banks: whole(1, 256)
+    wg_bits: whole(16, 24)  #: at least the 16 bits of the tag that ordinary reads carry there
+    count_bits: whole(8, 32)
     protection: Literal[PROTECTIONS]  #: of its memories
 
 
 class Channels(Section):
     """Memory channels and their controllers."""
 
-    count: Count
-    interleave_bytes: Count
-    guard_buckets: Count
-    dma_fifo: Count
-    coalescer_timeout_cycles: Count
-    sample_bits: Count
+    count: whole(1, 64)
+    interleave_bytes: whole(64, 1 << 16)  #: at most some rows: beyond it a tile lies on one channel
+    guard_buckets: whole(1, 256)
+    dma_fifo: whole(1, 64)
+    coalescer_timeout_cycles: whole(1, 255)
+    sample_bits: whole(1, 32)
 
 
 class Dma(Section):
     """The DMA command table and its engines (T3 paper, section 4.2.2)."""
 
-    engines: Count
-    regions: Count
-    ready_commands: Count
-    outstanding_lines: Count
-    egress_lanes: Count
-    tiles_per_block: Annotated[int, Field(ge=1, le=64)]  #: wavefront tiles that one DMA command moves
+    engines: whole(1, 8)
+    regions: whole(2, 64)
+    ready_commands: whole(2, 4096)
+    outstanding_lines: whole(1, 65535)
+    egress_lanes: whole(1, 4)
+    tiles_per_block: whole(1, 64)  #: wavefront tiles that one DMA command moves
 
 
 class Arbiter(Section):
     """The communication-aware arbiter, MCA (T3 paper, section 4.5); its limits hold for the ring-aware one too."""
 
-    starvation_limit_cycles: Annotated[int, Field(ge=0, le=65535)]  #: 0: never
+    starvation_limit_cycles: whole(0, 65535)  #: 0: never
     #: DRAM queue occupancy from which communication is held back: "auto" lets the hardware choose, "none" never does.
     threshold: Literal["auto", "none"] | Annotated[int, Field(strict=True, ge=1, le=126)]
     #: Means of the producer's DRAM queue occupancy, in quarters of an entry, below which the threshold is
@@ -139,17 +151,17 @@ class Arbiter(Section):
 class Collective(Section):
     """Collectives that run as kernels on the CUs: the sequential baseline, and the all-gather."""
 
-    kernel_launch_ns: NotNegative
-    workgroups_per_cu: Annotated[int, Field(ge=1, le=64)]  #: of the copy or reduce kernel, resident at once
+    kernel_launch_ns: Wait
+    workgroups_per_cu: whole(1, 64)  #: of the copy or reduce kernel, resident at once
     workgroup_bytes: Annotated[int, Field(ge=64, le=65536, multiple_of=64)]  #: of the result, per workgroup
-    workgroup_overhead_ns: NotNegative  #: a workgroup's own instructions, before its loads and after them
+    workgroup_overhead_ns: Wait  #: a workgroup's own instructions, before its loads and after them
 
 
 class Machine(Section):
     """One GPU of the ring, all of them alike."""
 
     name: Annotated[str, Field(min_length=1, max_length=80)]
-    memory_clock_ghz: Positive  #: the clock of memory controllers and Track & Trigger hardware
+    memory_clock_ghz: real(0.1, 10)  #: the clock of memory controllers and Track & Trigger hardware
     gpu: Gpu
     llc: Llc
     link: Link
@@ -169,6 +181,10 @@ class Machine(Section):
         if self.tracker.ways < self.gpu.wavefronts_per_workgroup:
             raise ValueError(f"[tracker] ways = {self.tracker.ways}: a workgroup of [gpu] wavefronts_per_workgroup = "
                              f"{self.gpu.wavefronts_per_workgroup} needs as many in its set, or it could never start")
+        if self.dma.ready_commands < self.gpu.wavefronts_per_workgroup:
+            raise ValueError(f"[dma] ready_commands = {self.dma.ready_commands}: a workgroup of [gpu] "
+                             f"wavefronts_per_workgroup = {self.gpu.wavefronts_per_workgroup} may make as many, or it "
+                             "could never start")
         updates = 2 * self.gpu.wavefront_tile_bytes
         if updates >= 1 << geometry.tracker.count_bits:
             raise ValueError(f"[tracker] count_bits = {self.tracker.count_bits} cannot count the {updates} bytes that "
@@ -182,6 +198,21 @@ class Machine(Section):
         if self.dma.tiles_per_block > self.gpu.wavefronts_per_workgroup:
             raise ValueError(f"[dma] tiles_per_block = {self.dma.tiles_per_block} is more than [gpu] "
                              f"wavefronts_per_workgroup = {self.gpu.wavefronts_per_workgroup}")
+        return self
+
+    @model_validator(mode="after")
+    def _keeps_moving(self) -> "Machine":
+        """A compute unit must do something often enough that its run is not taken for one that stands still."""
+        gpu, residents = self.gpu, self.gpu.workgroups_per_cu
+        flop = 2 * gpu.tile_m * gpu.tile_n * gpu.block_k * residents
+        moved = max((gpu.tile_m + gpu.tile_n) * gpu.block_k, gpu.tile_m * gpu.tile_n) * ELEMENT_BYTES * residents
+        for key, ns in (("matrix_flop_per_cycle_per_cu", flop / (gpu.matrix_flop_per_cycle_per_cu *
+                                                                 gpu.matrix_efficiency * gpu.clock_ghz)),
+                        ("cu_bytes_per_ns", moved / gpu.cu_bytes_per_ns)):
+            if ns * self.memory_clock_ghz > _LONGEST_STEP_CYCLES:
+                raise ValueError(f"[gpu] {key} = {getattr(gpu, key)}: a step of block_k = {gpu.block_k} takes "
+                                 f"{ns * self.memory_clock_ghz:,.0f} memory cycles, more than "
+                                 f"{_LONGEST_STEP_CYCLES:,}")
         return self
 
     def geometry(self) -> Geometry:
@@ -212,36 +243,46 @@ def load_machine(name_or_path: str | Path = DEFAULT) -> Machine:
         return Machine.model_validate(content)
     except ValidationError as error:
         raise MachineError(f"{where}: {_explain(error)}") from None
-    except GeometryError as error:
-        raise MachineError(f"{where}: {error}") from None
 
 
 def _read(name: str, seen: tuple[str, ...]) -> tuple[str, dict[str, Any]]:
     """File name to show and merged content."""
-    if name in seen:
-        raise MachineError(f"machine {name!r} extends itself: {' -> '.join((*seen, name))}")
+    identity = name if name in PRESETS else os.path.realpath(name)  # a circle may lead through folders and links
+    if identity in seen:
+        raise MachineError(f"machine {shown(name)} extends itself")
+    if len(seen) == _LONGEST_CHAIN:
+        raise MachineError(f"extends = {shown(name)}: at most {_LONGEST_CHAIN} machines may extend one another")
+    content = _parsed(name)
+    base_name = content.pop("extends", None)
+    if base_name is None:
+        return name, content
+    if not isinstance(base_name, str) or not base_name or "\0" in base_name:
+        raise MachineError(f"{name}: extends = {shown(base_name)} is not the name of a machine")
+    if base_name not in PRESETS:  # a file named by a file is looked for beside it
+        base_name = str(Path(name).parent / base_name)
+    _, base = _read(base_name, (*seen, identity))
+    return name, _merge(base, content)
+
+
+def _parsed(name: str) -> dict[str, Any]:
     try:
         if name in PRESETS:
             raw = resources.files(__package__).joinpath(PRESETS[name]).read_bytes()
         else:
-            raw = Path(name).read_bytes()
+            with open(name, "rb") as file:
+                raw = file.read(_LARGEST_FILE + 1)
     except FileNotFoundError:
-        raise MachineError(f"machine {name!r} is neither a file nor one of {', '.join(sorted(PRESETS))}") from None
+        raise MachineError(f"machine {shown(name)} is neither a file nor one of {', '.join(sorted(PRESETS))}") from None
     except OSError as error:
-        raise MachineError(f"machine file {name!r} cannot be read: {error.strerror}") from None
+        raise MachineError(f"machine file {shown(name)} cannot be read: {error.strerror}") from None
+    if len(raw) > _LARGEST_FILE:
+        raise MachineError(f"{name}: not a machine file: longer than {_LARGEST_FILE} bytes")
     try:
-        content = tomllib.loads(raw.decode("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return tomllib.loads(raw.decode("utf-8"))
+    except RecursionError:
+        raise MachineError(f"{name}: not a machine file: nested too deeply") from None
+    except ValueError as error:  # TOML's, UTF-8's, or a number of thousands of digits
         raise MachineError(f"{name}: not a TOML file: {error}") from None
-    base_name = content.pop("extends", None)
-    if base_name is None:
-        return name, content
-    if not isinstance(base_name, str):
-        raise MachineError(f"{name}: extends = {base_name!r} is not the name of a machine")
-    if base_name not in PRESETS:  # a file named by a file is looked for beside it
-        base_name = str(Path(name).parent / base_name)
-    _, base = _read(base_name, (*seen, name))
-    return name, _merge(base, content)
 
 
 def _merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
@@ -255,13 +296,38 @@ def _merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 def _explain(error: ValidationError) -> str:
     """The one fault to name: an unknown key before the missing one that it was meant to be."""
     order = {"extra_forbidden": 0, "missing": 2}
-    faults = sorted(error.errors(include_url=False), key=lambda fault: order.get(fault["type"], 1))
-    more = f" ({len(faults) - 1} more of this kind or others)" if len(faults) > 1 else ""
-    return _explain_one(faults[0]) + more
+    places: dict[tuple, list[dict[str, Any]]] = {}  # what may be of several types has a fault for each
+    for fault in sorted(error.errors(include_url=False), key=lambda fault: order.get(fault["type"], 1)):
+        places.setdefault(_place(fault["loc"]), []).append(fault)
+    (place, faults), *others = places.items()
+    more = f" ({len(others)} more of this kind or others)" if others else ""
+    return _explain_one(place, faults) + more
 
 
-def _explain_one(fault: dict[str, Any]) -> str:
-    *sections, key = fault["loc"] or ("",)
+def _place(loc: tuple[str | int, ...]) -> tuple[str | int, ...]:
+    """Sections, key and place in a list, without the names of types that pydantic tried."""
+    keys = next((length for length in range(1, len(loc)) if _field(loc[:length]) and not _is_section(loc[:length])),
+                len(loc))
+    return loc[:keys] + tuple(part for part in loc[keys:] if isinstance(part, int))
+
+
+def _field(where: tuple[str | int, ...]) -> FieldInfo | None:
+    """The key of the schema at this place."""
+    model: Any = Machine
+    for section in where[:-1]:
+        field = getattr(model, "model_fields", {}).get(section)
+        model = field.annotation if field else None
+    return getattr(model, "model_fields", {}).get(where[-1])
+
+
+def _is_section(where: tuple[str | int, ...]) -> bool:
+    field = _field(where)
+    return field is not None and hasattr(field.annotation, "model_fields")
+
+
+def _explain_one(where: tuple[str | int, ...], faults: list[dict[str, Any]]) -> str:
+    fault = faults[0]
+    *sections, key = where or ("",)
     if sections and isinstance(key, int):  # an element of a list: name the list
         sections, key = sections[:-1], f"{sections[-1]}[{key}]"
     place = f"[{'.'.join(map(str, sections))}] " if sections else ""
@@ -269,17 +335,41 @@ def _explain_one(fault: dict[str, Any]) -> str:
         case "extra_forbidden":
             allowed = _allowed_keys(sections)
             close = _closest(str(key), allowed)
-            return f"{place}{key} is unknown; " + (f"did you mean {close}?" if close else
-                                                   f"allowed are {', '.join(sorted(allowed))}")
+            return f"{place}{_key(key)} is unknown; " + (f"did you mean {close}?" if close else
+                                                         f"allowed are {choices(str(key), sorted(allowed))}")
         case "missing":
             return f"{place}{key} is missing (a file with `extends = \"{DEFAULT}\"` needs only what differs)"
         case "value_error":
-            place = f"[{'.'.join(map(str, fault['loc']))}] " if fault["loc"] else ""
-            return place + str(fault["ctx"]["error"])
+            error = fault["ctx"]["error"]
+            if isinstance(error, GeometryError):
+                return f"{_section_of(str(error).partition('=')[0])}{error}"
+            return (f"[{'.'.join(map(str, where))}] " if where else "") + str(error)
         case "model_type":
-            return f"{place}{key} = {fault['input']!r} must be a section, [{key}]"
+            return f"{place}{key} = {shown(fault['input'])} must be a section, [{key}]"
+        case "greater_than_equal" | "less_than_equal" if len(faults) == 1 and (limits := _limits(where)):
+            return f"{place}{key} = {shown(fault['input'])}: {limits} is allowed"
         case _:
-            return f"{place}{key} = {fault['input']!r}: {fault['msg'][0].lower()}{fault['msg'][1:]}"
+            allowed = " or ".join(dict.fromkeys(f"{one['msg'][0].lower()}{one['msg'][1:]}" for one in faults))
+            return f"{place}{key} = {shown(fault['input'])}: {allowed}"
+
+
+def _limits(where: tuple[str | int, ...]) -> str:
+    """Both limits of a number, in words; empty if the place is no key that has them."""
+    field = _field(where)
+    limits = {name: value for item in (field.metadata if field else ())
+              for name in ("ge", "le") if (value := getattr(item, name, None)) is not None}
+    return f"{limits['ge']} to {limits['le']}" if len(limits) == 2 else ""
+
+
+def _key(key: str | int) -> str:
+    """A key as a message repeats it: one that no machine file would have is quoted and shortened."""
+    return str(key) if re.fullmatch(r"\w{1,60}", str(key)) else shown(key)
+
+
+def _section_of(size: str) -> str:
+    """The section whose key a size of the geometry comes from, in brackets; empty for one that no key sets."""
+    return next((f"[{name}] " for name, field in Machine.model_fields.items()
+                 if size in getattr(field.annotation, "model_fields", ())), "")
 
 
 def _allowed_keys(sections: list[str]) -> list[str]:

@@ -12,7 +12,18 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
-Count = Annotated[int, Field(ge=1, le=1 << 40)]
-Positive = Annotated[float, Field(gt=0, le=1e12)]
-NotNegative = Annotated[float, Field(ge=0, le=1e12)]
-Share = Annotated[float, Field(gt=0, le=1)]
+
+
+def whole(low: int, high: int) -> type[int]:
+    """Type of a whole number, both limits included."""
+    return Annotated[int, Field(ge=low, le=high)]
+
+
+def real(low: float, high: float) -> type[float]:
+    """Type of a number, both limits included."""
+    return Annotated[float, Field(ge=low, le=high)]
+
+
+#: One wait: a hundred times a network's across a data centre, and short enough that at the fastest memory clock no run
+#: takes it for a standstill (`lockstep.IDLE_LIMIT`).
+Wait = real(0, 10_000)

@@ -2,7 +2,7 @@
 
 import re
 
-from sim_models.errors import BadInput
+from sim_models.errors import BadInput, choices
 from sim_models.reproduce.amped.case_studies import CASE_1, CASE_2, CASE_3
 from sim_models.reproduce.amped.measured import MEGATRON, SINGLE_NODE
 from sim_models.reproduce.amped.tables import TABLE_2, TABLE_3
@@ -37,5 +37,5 @@ def chosen(only: str | None, paper: str | None = None) -> list[Figure]:
     names = {re.sub(r"(?<=^figure)0+", "", name.strip()) for name in only.split(",")}
     for name in sorted(names):
         if name not in FIGURES:
-            raise BadInput(f"--only {name!r} is unknown: allowed are {', '.join(FIGURES)}")
+            raise BadInput(f"--only {name!r} is unknown: allowed are {choices(name, FIGURES)}")
     return [figure for name, figure in FIGURES.items() if name in names]

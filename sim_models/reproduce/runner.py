@@ -4,7 +4,10 @@ Workers put results into the store themselves; what a figure sees was read from 
 """
 
 import multiprocessing
+import multiprocessing.connection
+import os
 import signal
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable
@@ -16,6 +19,7 @@ from typing import Any
 from sim_models.errors import Failure
 from sim_models.reproduce.store import Store
 from sim_models.reproduce.tasks import Task
+from sim_models.user_cache import cache_folder, stand_in, takes_files
 
 _LOOK_SECONDS = 0.2
 
@@ -79,6 +83,8 @@ class _Pool:
     def run(self, tasks: list[Task], first: Task | None) -> None:
         everything = [*([first] if first else []), *tasks]
         self.monitor.start(sum(task.seconds for task in everything), len(everything), self.outcome.kept)
+        if not takes_files(folder := cache_folder()):
+            stand_in(folder)  # one for all workers
         others = set(multiprocessing.active_children())
         context = multiprocessing.get_context("spawn")  # a fork would take compiled code's threads and locks along
         news = context.SimpleQueue()
@@ -157,7 +163,14 @@ _tell: Callable[[tuple[str, float]], None] = lambda news: None  # noqa: E731
 def _enter_worker(news) -> None:
     global _tell
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+    threading.Thread(target=_end_with_the_parent, daemon=True).start()
     _tell = news.put
+
+
+def _end_with_the_parent() -> None:
+    """A parent that is killed says nothing; without this, its workers would wait for the next task for good."""
+    multiprocessing.connection.wait([multiprocessing.parent_process().sentinel])
+    os._exit(1)
 
 
 def _work(task: Task, store: Store) -> tuple[str, str] | None:

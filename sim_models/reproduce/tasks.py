@@ -9,14 +9,11 @@ from typing import Any, Protocol
 
 from rtl.geometry import Geometry
 from sim_models import kernels
-from sim_models.isolated_collectives import ring_time_ns
+from sim_models.estimate import kernel_seconds
 from sim_models.machine import Machine
 from sim_models.reproduce.sources import source_digest
 from sim_models.workloads import Workload
 
-#: Speeds of one core of a laptop, to tell long tasks from short ones and how much is left.
-BASELINE_CYCLES_PER_SECOND = 500_000
-FUSED_CYCLES_PER_SECOND = 110_000
 BUILD_SECONDS = 60.0
 
 
@@ -139,17 +136,14 @@ class KernelTask:
     def label(self) -> str:
         shape = self.workload
         size = f"{shape.m}x{shape.n}" + (f"x{shape.k}" if not kernels.is_collective(self.kernel) else "")
+        if not (shape.weights_transposed or kernels.is_collective(self.kernel)):
+            size += " backward"
         every = "" if self.mirrored else "all "
         return f"{self.kernel} {size} on {every}{shape.tp} GPUs, {self.machine_name}"
 
     @property
     def seconds(self) -> float:
-        g, r = gemm_ns(self.machine, self.workload), ring_ns(self.machine, self.workload)
-        clock = self.machine.memory_clock_ghz
-        if self.needs_rtl:
-            return (max(g, r) if kernels.is_fused(self.kernel) else r) * clock / FUSED_CYCLES_PER_SECOND
-        gpus = 1 if self.mirrored else self.workload.tp
-        return (gpus * r if self.kernel in kernels.COLLECTIVES else g) * clock / BASELINE_CYCLES_PER_SECOND
+        return kernel_seconds(self.kernel, self.machine, self.workload, self.mirrored)
 
     @property
     def requires(self) -> tuple[BuildTask, ...]:
@@ -170,16 +164,6 @@ def kernel_task(kernel: str, machine: Machine, workload: Workload, seed: int = 0
     return KernelTask(kernel, machine.model_copy(update={"name": "-"}),
                       replace(workload, model="custom", sublayer=sublayer, k=k), seed, mirrored, window_cycles,
                       machine.name)
-
-
-def ring_ns(machine: Machine, workload: Workload) -> float:
-    """Closed form of a link-bound ring reduce-scatter or all-gather."""
-    return ring_time_ns(machine, workload.output_bytes, workload.tp)
-
-
-def gemm_ns(machine: Machine, workload: Workload) -> float:
-    """An estimate: sustained rate, and a fixed cost per tile worth 180 steps of K."""
-    return workload.flop * (1 + 180 / workload.k) / (machine.gpu.peak_flop_per_ns * machine.gpu.matrix_efficiency)
 
 
 def _digest(*parts: str) -> str:

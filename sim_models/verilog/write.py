@@ -12,7 +12,7 @@ from pathlib import Path
 from rtl.geometry import Geometry
 from sim_models.cosim.designs import block_names, readable_verilog
 from sim_models.cosim.ports import PortMap
-from sim_models.errors import BadInput
+from sim_models.errors import BadInput, choices
 from sim_models.register_map import FORMATS
 
 from .lint import check, waiver_file
@@ -28,7 +28,7 @@ def chosen_blocks(name: str) -> tuple[str, ...]:
     if name == "all":
         return block_names()
     if name not in block_names():
-        raise BadInput(f"block {name!r} is unknown: allowed are all, {', '.join(block_names())}")
+        raise BadInput(f"block {name!r} is unknown: allowed are {choices(name, ('all', *block_names()))}")
     return (name,)
 
 

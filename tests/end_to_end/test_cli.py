@@ -17,7 +17,7 @@ from fake_run import fake_result
 from rich.console import Console
 
 from rtl.geometry import GeometryError
-from sim_models import cli
+from sim_models import cli, report
 from sim_models.commands import run as run_command
 from sim_models.errors import Failure
 from sim_models.machine import load_machine
@@ -43,6 +43,11 @@ def replace_module(monkeypatch, name: str, **content) -> None:
     monkeypatch.setitem(sys.modules, name, module)
 
 
+def replace_techniques(monkeypatch, run_sublayer) -> None:
+    replace_module(monkeypatch, "sim_models.techniques", run_sublayer=run_sublayer,
+                   kernels_of=lambda technique: ("gemm", "all-gather"))
+
+
 @pytest.fixture
 def calls(monkeypatch):
     """`run_sublayer` that returns at once; the list of what it was asked."""
@@ -55,7 +60,7 @@ def calls(monkeypatch):
             progress(name, 1.0)
         return fake_result(workload, machine, techniques, seed)
 
-    replace_module(monkeypatch, "sim_models.techniques", run_sublayer=run_sublayer)
+    replace_techniques(monkeypatch, run_sublayer)
     return asked
 
 
@@ -80,6 +85,35 @@ def test_run_without_arguments(calls, capsys):
     for number in ("3,265.4", "1.255", "94.6%", "1,376.5", "130.7", "146.8", "2,602,100", "118,817"):
         assert number in printed.out
     assert "t3: t3-mca done" in printed.err
+
+
+def test_what_it_will_take_is_said_before(monkeypatch, capsys):
+    def run_sublayer(workload, machine, techniques, progress, seed):
+        said = capsys.readouterr()
+        assert said.out == ""
+        assert re.fullmatch(r"t3: estimated: about \d+ (s|min) and \d\.\d GB of memory for [\d,]+ cycles\n", said.err)
+        return fake_result(workload, machine, techniques, seed)
+    replace_techniques(monkeypatch, run_sublayer)
+    assert cli.main(["run", "--technique", "t3"]) == 0
+
+
+def test_what_cannot_end_is_refused(calls, capsys):
+    began = time.monotonic()
+    impossible = ["run", "--gemm", "1048576x1048576x1048576", "--devices", "8"]
+    assert cli.main(impossible) == 2
+    assert time.monotonic() - began < 10 and not calls
+    line = capsys.readouterr().err
+    assert re.fullmatch(r"t3: error: a GEMM of 1048576x1048576x1048576 would take about [\d,]+ days and [\d,.]+ GB "
+                        r"of memory for [\d,]+ cycles \(estimated\): .*; --insist runs it all the same\n", line)
+    assert cli.main([*impossible, "--insist"]) == 0 and len(calls) == 1
+
+
+def test_a_long_technique_says_how_far_it_is(monkeypatch, capsys):
+    monkeypatch.setattr(report, "SILENCE_SECONDS", 0.0)
+    with report.progress_bar(["t3"]) as progress:
+        for fraction in (0.25, 0.5, 1.0):
+            progress("t3", fraction)
+    assert capsys.readouterr().err == "t3: t3 25%\nt3: t3 50%\nt3: t3 done\n"
 
 
 def test_default_techniques_are_all():
@@ -133,14 +167,17 @@ def test_without_the_baseline(calls, capsys):
     assert "add sequential" in out
 
 
-@pytest.mark.parametrize("width", [80, 100, 200])
-def test_tables_never_cut_a_number(width):
+@pytest.mark.parametrize("width", [30, 40, 50, 60, 80, 100, 200])
+def test_tables_never_cut_a_number_or_a_name(width):
     result = fake_result(transformer_workload(), load_machine())
     console = Console(width=width, record=True, file=open(os.devnull, "w"), highlight=False)
     print_run(result, console)
     text = console.export_text()
     assert "…" not in text and max(map(len, text.splitlines())) <= width
-    for one in result.techniques.values():
+    assert width < 80 or not re.search(r" +$", text, re.MULTILINE)
+    rows = [line.split() for line in text.splitlines() if re.search(r" [\d–]", line)]
+    for name, one in result.techniques.items():
+        assert sum(row[0] == name for row in rows) >= 3  # once in each table of techniques, or in each of its parts
         assert f"{one.total_ns / 1e3:,.1f}" in text
         assert f"{sum(one.loss_ns.values()) / 1e3:,.1f}" in text
         assert f"{sum(one.dram.values()) / 1e6:,.1f}" in text
@@ -166,6 +203,24 @@ def test_bench_without_the_lockstep():
     print_bench(BenchResult({"bare": 1.0}), console)
     assert "lockstep: not run" in console.export_text()
     assert BenchResult({"bare": 1.0}).to_json()["lockstep_over_bare"] is None
+
+
+def test_completion_works(tmp_path):
+    env = {**os.environ, "HOME": str(tmp_path), "SHELL": "/bin/bash"}
+    script = subprocess.run([sys.executable, "-m", "sim_models.cli", "--show-completion", "bash"], cwd=ROOT, env=env,
+                            text=True, capture_output=True, timeout=60)
+    assert script.returncode == 0 and "_t3_completion()" in script.stdout, script.stderr
+    answer = subprocess.run([sys.executable, "-m", "sim_models.cli"], cwd=ROOT, text=True, capture_output=True,
+                            env={**env, "_T3_COMPLETE": "complete_bash", "COMP_WORDS": "t3 re", "COMP_CWORD": "1"},
+                            timeout=60)
+    assert set(answer.stdout.split()) == {"reproduce", "registers"}
+
+
+@pytest.mark.parametrize("command", [(), ("trace",), ("area",)])
+def test_help_of_a_flag_names_no_value(command, capsys):
+    assert cli.main([*command, "--help"]) == 0
+    told = capsys.readouterr().out
+    assert "--help" in told and not re.search("bool", told, re.IGNORECASE)
 
 
 def test_help_names_every_command_and_is_instant():
@@ -304,17 +359,17 @@ def test_bad_machine_file(calls, tmp_path, capsys):
 def test_run_that_fails(monkeypatch, tmp_path, capsys, error, code, line):
     def run_sublayer(*_):
         raise error
-    replace_module(monkeypatch, "sim_models.techniques", run_sublayer=run_sublayer)
+    replace_techniques(monkeypatch, run_sublayer)
     assert cli.main(["run", "--json", str(tmp_path / "run.json")]) == code
     printed = capsys.readouterr()
-    assert (printed.out, printed.err) == ("", line)
+    assert (printed.out, printed.err.partition("cycles\n")[2]) == ("", line)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_fault_of_the_program_is_not_hidden(monkeypatch):
     def run_sublayer(*_):
         raise ValueError("a bug")
-    replace_module(monkeypatch, "sim_models.techniques", run_sublayer=run_sublayer)
+    replace_techniques(monkeypatch, run_sublayer)
     with pytest.raises(ValueError, match="a bug"):
         cli.main(["run"])
 
@@ -370,6 +425,7 @@ def run_sublayer(workload, machine, techniques, progress, seed):
     {body}
     return fake_result(workload, machine, techniques, seed)
 module.run_sublayer = run_sublayer
+module.kernels_of = lambda technique: ("gemm",)
 sys.modules["sim_models.techniques"] = module
 from sim_models.cli import main
 sys.exit(main())
@@ -391,7 +447,7 @@ def test_ctrl_c_ends_at_once(tmp_path):
     began = time.monotonic()
     out, err = process.communicate(timeout=30)
     assert time.monotonic() - began < 5
-    assert (process.returncode, out, err) == (130, "", "t3: interrupted\n")
+    assert (process.returncode, out, err.splitlines()[1:]) == (130, "", ["t3: interrupted"])
     assert list(tmp_path.iterdir()) == []
 
 

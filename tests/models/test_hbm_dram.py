@@ -33,7 +33,7 @@ def test_derived_distances_of_the_default():
     ({"write_low_watermark": 40}, "must be below write_high_watermark"),
     ({"write_high_watermark": 100}, "more than queue_entries"),
     ({"cwl_cycles": 30}, "write data would meet read data"),
-    ({"column_bytes": 128}, "column_bytes = 128"),
+    ({"column_bytes": 128}, "less than or equal to 64"),
     ({"scheduler": "dramsim3"}, "one column command of 64 bytes"),
     ({"address_fields": ("row", "bank")}, "are needed"),
     ({"address_fields": ("row", "bank", "bank", "bank_group", "column")}, "named twice"),

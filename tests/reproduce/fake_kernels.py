@@ -5,12 +5,13 @@ from dataclasses import dataclass, field, replace
 
 from sim_models import kernels
 from sim_models.errors import Failure
+from sim_models.estimate import gemm_ns, ring_ns
 from sim_models.gemm import STATES
 from sim_models.hbm.validation import GROUPS, MicroRow, Outcome, ValidationRow
 from sim_models.kernels import FusedKernel, IsolatedKernel, Kernel, Traffic
 from sim_models.memory import PURPOSES
 from sim_models.reproduce.table_hbm import HbmResult, HbmTask
-from sim_models.reproduce.tasks import KernelTask, gemm_ns, ring_ns
+from sim_models.reproduce.tasks import KernelTask
 
 SLOWDOWN = {"round_robin": 1.1, "mca": 1.02, "ring_aware": 1.01}
 

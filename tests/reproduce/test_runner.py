@@ -1,6 +1,13 @@
 """The pool of processes: each task once, resumable, the same results for any number of jobs, failures in one line."""
 
 import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
 
 import pytest
 from fake_kernels import FakeTask, fake_kernel
@@ -9,6 +16,8 @@ from sim_models import kernels
 from sim_models.errors import Failure
 from sim_models.kernels import IsolatedKernel, Traffic
 from sim_models.machine import load_machine
+from sim_models.reproduce.figure import paper_setup
+from sim_models.reproduce.registry import FIGURES
 from sim_models.reproduce.runner import Monitor, run_tasks
 from sim_models.reproduce.store import Store
 from sim_models.reproduce.tasks import kernel_task
@@ -118,3 +127,50 @@ def test_store_gives_back_what_it_was_given_or_nothing(tmp_path):
     for damage in ("", "{", "{}", '{"result": {"ns": 1}, "host_seconds": 1}'):
         (tmp_path / "fake-x.json").write_text(damage)
         assert store.load(task) is None
+
+
+def test_workers_end_with_a_parent_that_is_killed(tmp_path):
+    program = tmp_path / "campaign.py"
+    program.write_text(textwrap.dedent(f"""
+        import sys
+        sys.path.insert(0, {str(Path(__file__).parent)!r})
+        from fake_kernels import FakeTask
+        from sim_models.reproduce.runner import Monitor, run_tasks
+        from sim_models.reproduce.store import Store
+        from pathlib import Path
+
+        class Tell(Monitor):
+            def finished(self, label, done, tasks):
+                print("finished", flush=True)
+
+        if __name__ == "__main__":
+            run_tasks([FakeTask("quick", 2), FakeTask("long", 1, sleep=600)], Store(Path({str(tmp_path)!r})), 2, Tell())
+    """))
+    root = Path(__file__).resolve().parents[2]
+    parent = subprocess.Popen([sys.executable, str(program)], stdout=subprocess.PIPE, text=True,
+                              env={**os.environ, "PYTHONPATH": str(root)})
+    assert parent.stdout.readline() == "finished\n"
+    workers = [int(pid) for pid in Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()]
+    assert len(workers) >= 2
+    parent.kill()
+    parent.wait()
+    deadline = time.monotonic() + 20
+    while (left := [pid for pid in workers if _runs(pid)]) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert not left
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_no_two_tasks_have_the_same_label():
+    setup = paper_setup(load_machine())
+    tasks = {task.key: task for figure in FIGURES.values() for task in figure.tasks(setup)}
+    labels = [task.label for task in tasks.values()]
+    assert len(labels) > 100 and len(set(labels)) == len(labels)

@@ -1,0 +1,50 @@
+"""`t3 cache`: what is kept to make the next start fast, and how to be rid of it."""
+
+from typing import Annotated
+
+import typer
+
+from sim_models.commands.options import JsonOption
+
+#: First words of the entries' names.
+_KINDS = {"library": "RTL, compiled", "verilog": "Verilog of a component", "runtime": "Verilator's run-time library",
+          "loops": "loops of the models, compiled", "cocotb": "simulations for cocotb (Verilator)",
+          "icarus": "simulations for cocotb (Icarus)", "mutants": "mutants of a netlist",
+          "netlist": "netlists of standard cells", "ecp5": "netlists of an FPGA"}
+
+
+def cache(
+    clear: Annotated[bool, typer.Option("--clear", help="Remove everything that nobody is building.")] = False,
+    json: JsonOption = None,
+) -> None:
+    """Show what is kept in the user's cache folder, or empty it. $T3_CACHE names another folder, $T3_CACHE_GB the size
+    above which the least recently used goes."""
+    import time
+
+    from sim_models.cosim.cache import entries, evict, limit_bytes
+    from sim_models.report import output_console, print_table
+    from sim_models.results import check_json_target, write_json
+    from sim_models.user_cache import cache_folder
+
+    check_json_target(json)
+    folder, limit = cache_folder(), limit_bytes()
+    removed = evict(folder, 0, in_use_seconds=-float("inf")) if clear else []
+    kept = entries(folder)
+    if json is not None:
+        write_json({"folder": str(folder), "limit_bytes": limit, "removed": [entry.path.name for entry in removed],
+                    "entries": [{"name": entry.path.name, "bytes": entry.size_bytes, "used": entry.used}
+                                for entry in kept]}, json)
+    if json == "-":
+        return
+    if clear:
+        print(f"removed {len(removed)} entries, {sum(entry.size_bytes for entry in removed) / 1e6:,.1f} MB")
+    rows = []
+    for kind in dict.fromkeys([*_KINDS, *(entry.kind for entry in kept)]):
+        if found := [entry for entry in kept if entry.kind == kind]:
+            last = time.strftime("%Y-%m-%d %H:%M", time.localtime(max(entry.used for entry in found)))
+            rows.append((_KINDS.get(kind, kind), f"{len(found):,}",
+                         f"{sum(entry.size_bytes for entry in found) / 1e6:,.1f}", last))
+    total = sum(entry.size_bytes for entry in kept)
+    print(f"{folder}: {total / 1e6:,.1f} MB of at most {limit / 1e6:,.0f}")
+    if rows:
+        print_table("", ("what", "entries", "MB", "last used"), rows, output_console())

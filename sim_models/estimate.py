@@ -1,0 +1,88 @@
+"""How long a run will take and what memory it needs, before it starts: cycles by the rate laws, times measured speeds.
+
+An estimate, to tell seconds from years: within a factor of a few on another host.
+"""
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from . import kernels
+from .isolated_collectives import ring_time_ns
+from .errors import BadInput
+from .machine import Machine
+from .workloads import Workload
+
+#: Memory cycles per second of one core of a laptop, for the default machine.
+BASELINE_CYCLES_PER_SECOND = 500_000
+FUSED_CYCLES_PER_SECOND = 110_000
+
+#: Measured with tracemalloc on outputs of 2,048 and 8,192 tiles of eight wavefronts, and a process' own.
+_BYTES_PER_TILE = 700
+_SETUP_SECONDS_PER_TILE = 2e-4
+_BASE_BYTES = 400_000_000
+
+LONGEST_SECONDS = 86_400.0
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Of a run on one core."""
+
+    cycles: float
+    seconds: float
+    memory_bytes: float
+
+    def __str__(self) -> str:
+        return (f"about {_duration(self.seconds)} and {self.memory_bytes / 1e9:,.1f} GB of memory for "
+                f"{self.cycles:,.0f} cycles")
+
+
+def estimate(machine: Machine, workload: Workload, names: Iterable[str]) -> Estimate:
+    """Estimate a run of these kernels, one after the other, each once."""
+    names = list(dict.fromkeys(names))
+    tiles = -(-workload.m // machine.gpu.tile_n) * -(-workload.n // machine.gpu.tile_m)
+    setup = _SETUP_SECONDS_PER_TILE * tiles * sum(not kernels.is_collective(name) for name in names)
+    return Estimate(
+        cycles=sum(kernel_cycles(name, machine, workload) for name in names),
+        seconds=setup + sum(kernel_seconds(name, machine, workload) for name in names),
+        memory_bytes=_BASE_BYTES + _BYTES_PER_TILE * tiles + 4 * machine.llc.size_bytes / machine.llc.line_bytes)
+
+
+def kernel_cycles(name: str, machine: Machine, workload: Workload) -> float:
+    """Estimate the memory cycles of a kernel."""
+    gemm, ring = gemm_ns(machine, workload), ring_ns(machine, workload)
+    ns = max(gemm, ring) if kernels.is_fused(name) else ring if kernels.is_collective(name) else gemm
+    return ns * machine.memory_clock_ghz
+
+
+def kernel_seconds(name: str, machine: Machine, workload: Workload, mirrored: bool = True) -> float:
+    """Estimate a core's time for a kernel; a collective that is not `mirrored` simulates every GPU."""
+    speed = FUSED_CYCLES_PER_SECOND if kernels.needs_rtl(name) else BASELINE_CYCLES_PER_SECOND
+    gpus = workload.tp if name in kernels.COLLECTIVES and not mirrored else 1
+    return gpus * kernel_cycles(name, machine, workload) / speed
+
+
+def ring_ns(machine: Machine, workload: Workload) -> float:
+    """Closed form of a link-bound ring reduce-scatter or all-gather."""
+    return ring_time_ns(machine, workload.output_bytes, workload.tp)
+
+
+def gemm_ns(machine: Machine, workload: Workload) -> float:
+    """An estimate: sustained rate, and a fixed cost per tile worth 180 steps of K."""
+    return workload.flop * (1 + 180 / workload.k) / (machine.gpu.peak_flop_per_ns * machine.gpu.matrix_efficiency)
+
+
+def check(found: Estimate, workload: Workload) -> None:
+    """Refuse what takes more than a day, or more memory than this host has. Raises BadInput."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if found.seconds > LONGEST_SECONDS or found.memory_bytes > memory:
+        raise BadInput(f"a GEMM of {workload.m}x{workload.n}x{workload.k} would take {found} (estimated): up to a day "
+                       f"and this host's {memory / 1e9:,.0f} GB are allowed; --insist runs it all the same")
+
+
+def _duration(seconds: float) -> str:
+    for unit, length in (("years", 365 * 86_400), ("days", 86_400), ("hours", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:,.0f} {unit}"
+    return f"{max(1.0, seconds):.0f} s"

@@ -1,0 +1,122 @@
+"""Every option of every command with every kind of wrong value: one line that names the option or the value, exit code
+2, nothing left behind. The options are read from the commands themselves, so that a new one is met here too."""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+import typer
+
+from sim_models import cli
+
+LONGEST_LINE = 260  # with the list of what is allowed instead
+LONG = "x" * 5000
+
+#: What a command needs besides the option that is wrong.
+_BESIDES = {"reproduce": ["--out", "made"], "trace": ["--out", "made"], "verilog": ["--out", "made"],
+            "explain": ["nothing-here"], "step": ["nothing-here"], "hbm-replay": ["seq_rd"], "area": ["arbiter"]}
+
+_NO_NUMBER = ("", "nan", "inf", "1.5", "1e3", "0x10", "one", LONG, "9" * 5000, "\udcff", "-" + "9" * 5000)
+_NO_NAME = ("", "nan", "-1", "no-such-name", LONG, "a,b", ",", "\udcff", "\x1b[31m")
+_NO_FILE = ("", " ", LONG, "x " * 3000, "no/such/folder/file", "folder", "file/inside", "a/" * 5000 + "b")
+
+#: Values that no option with this metavar takes.
+_WRONG = {
+    "N": _NO_NUMBER, "CYCLE": _NO_NUMBER, "W": _NO_NUMBER, "F": _NO_NUMBER, "C": _NO_NUMBER, "T": _NO_NUMBER,
+    "D": _NO_NUMBER, "FILE": _NO_FILE, "MODEL": _NO_NAME, "SUBLAYER": _NO_NAME, "A,B,...": _NO_NAME, "NAME": _NO_NAME,
+    "MxNxK": (*_NO_NAME, "0x0x0", "1x1", "1x1x1x1", "-1x1x1", "9999999999x1x1", "1.5x1x1"),
+    "NAME|FILE": ("", "nan", "no-such-machine", LONG, "folder", "binary", "file/inside", "\udcff"),
+    "SIZE=N,...": (*_NO_NAME, "ways", "ways=", "ways=x", "ways=0", "ways=-1", "ways=1e3", "ways=4,ways=8",
+                   "ways=4,ways=4", "ways=4,", "=4", "ways=" + "9" * 5000, LONG + "=4", "ways==4"),
+    "SIZE=N,N,...": (*_NO_NAME, "ways", "ways=", "ways=x", "ways=2,", "ways=0", "=2", LONG + "=2",
+                     "ways=" + "2," * 5000),
+    "markdown|html|c": _NO_NAME,
+    "DIR": ("", " ", LONG, "a/" * 5000 + "b", "file", "file/inside"),
+    "TRACE": ("", LONG, "folder", "binary", "no-such-trace", "a/" * 5000 + "b"),
+    "[BLOCK,...|all]": _NO_NAME, "[BLOCK|all]": _NO_NAME,
+}
+
+#: What these take as they are told on their own pages, by what the trace holds.
+_ELSEWHERE = {("trace", "--channel"), ("trace", "--wg"), ("step", "--break")}
+
+
+def parameters():
+    """(command, the words before the value, what the value is) of every option and argument that takes one."""
+    for name, command in typer.main.get_command(cli.app).commands.items():
+        for parameter in command.params:
+            if getattr(parameter, "is_flag", False):
+                continue
+            option = parameter.opts[0] if parameter.opts[0].startswith("-") else ""
+            if (name, option) not in _ELSEWHERE:
+                yield name, option, parameter.metavar
+
+
+def cases():
+    for name, option, metavar in parameters():
+        yield from ((name, option, value) for value in _WRONG.get(metavar, ()))
+
+
+def identity(value: str) -> str:
+    return ascii(value)[1:-1] if len(value) < 30 else f"{ascii(value[:6])[1:-1]}-long"
+
+
+def test_every_option_has_wrong_values():
+    assert {metavar for _, _, metavar in parameters()} == set(_WRONG)
+
+
+@pytest.mark.parametrize(("command", "option", "value"), [*cases()], ids=identity)
+def test_wrong_value(command, option, value, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("file").write_text("x")
+    Path("binary").write_bytes(b"\xff\xfe\x00")
+    Path("folder").mkdir()
+    before = sorted(os.listdir())
+    besides = _BESIDES.get(command, [])
+    if option == "--out" or not option:
+        besides = ["--out", "made"] if command == "verilog" and not option else []
+    if (command, option) == ("run", "--gemm") or (command, option) == ("trace", "--gemm"):
+        besides = [*besides, "--devices", "2"]
+    if option == "--devices":
+        besides = [*besides, "--gemm", "256x256x64"]
+    if (command, option) == ("area", "--plot"):
+        besides = [*besides, "--sweep", "ways=2,4"]
+    words = [f"{option}={value}"] if option.startswith("--") else [option, value] if option else ["--", value]
+    assert cli.main([command, *besides, *words]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    line = printed.err
+    assert re.fullmatch(r"t3: error: [^\n]+\n", line) and len(line) <= LONGEST_LINE, line
+    told = value.strip().partition("=")[0][:6]
+    assert not told.isprintable() or told.lower() in line or option.lstrip("-") in line.lower(), line
+    assert sorted(os.listdir()) == before
+
+
+@pytest.mark.parametrize("words", [
+    [LONG], ["--" + LONG], ["run", LONG], ["run", "--" + LONG], ["run", "--json"], ["run", "--tp", "2", "--tp"],
+    ["reproduce"], ["trace"], ["verilog"], ["explain"], ["run", "\udcff"],
+    ["explain", "file"], ["explain", "folder"], ["explain", "no-such-folder"], ["step", "file"], ["step", "folder"],
+    ["hbm-replay", "seq_rd", "--all"],
+])
+def test_wrong_words(words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("file").write_text("x")
+    Path("folder").mkdir()
+    assert cli.main(words) == 2
+    printed = capsys.readouterr()
+    assert printed.out == "" and re.fullmatch(r"t3: error: [^\n]+\n", printed.err) and len(printed.err) <= LONGEST_LINE
+    assert sorted(os.listdir()) == ["file", "folder"]
+
+
+@pytest.mark.parametrize("cycle", ["1000000000000000000", "9" * 5000, "-5", "soon"])
+def test_request_trace_that_never_ends(cycle, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("one.trace").write_text(f"0x0 READ {cycle}\n")
+    assert cli.main(["hbm-replay", "one.trace"]) == 2
+    line = capsys.readouterr().err
+    assert line.count("\n") == 1 and "one.trace" in line and len(line) <= LONGEST_LINE
+
+
+def test_json_that_the_disk_does_not_take(capsys):
+    assert cli.main(["registers", "--json", "/dev/full"]) == 1
+    assert capsys.readouterr().err == "t3: error: /dev/full: No space left on device\n"

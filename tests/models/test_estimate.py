@@ -1,0 +1,42 @@
+"""What a run will take, estimated before it: near what was measured, and what cannot end is told from what can."""
+
+import pytest
+
+from sim_models import kernels
+from sim_models.errors import BadInput
+from sim_models.estimate import LONGEST_SECONDS, Estimate, check, estimate
+from sim_models.machine import load_machine
+from sim_models.techniques import kernels_of
+from sim_models.workloads import gemm_workload, paper_workloads, transformer_workload
+
+#: Memory cycles of the README's run of T-NLG FC-2 on eight GPUs.
+_MEASURED = {"sequential": 3_322_880, "t3": 2_518_848, "t3-mca": 2_518_784}
+
+
+@pytest.mark.parametrize("technique", _MEASURED)
+def test_near_what_a_run_takes(technique):
+    names = [name for name in kernels_of(technique) if technique == "sequential" or name != kernels.GEMM]
+    found = estimate(load_machine(), transformer_workload(), names)
+    assert found.cycles == pytest.approx(_MEASURED[technique], rel=0.1)
+    assert 1 < found.seconds < 100 and 1e8 < found.memory_bytes < 1e9
+
+
+def test_every_case_of_the_paper_may_be_run():
+    for workload in paper_workloads():
+        check(estimate(load_machine(), workload, kernels_of("t3-mca+")), workload)
+
+
+def test_grows_with_what_is_asked():
+    machine = load_machine()
+    small, large = (estimate(machine, gemm_workload(shape, 8), kernels_of("t3")) for shape in
+                    ("4096x4096x1024", "16384x16384x1024"))
+    assert large.cycles == pytest.approx(16 * small.cycles, rel=0.1)
+    assert large.seconds > 10 * small.seconds and large.memory_bytes > small.memory_bytes
+    twice = estimate(machine, gemm_workload("4096x4096x1024", 8), [*kernels_of("t3"), *kernels_of("t3")])
+    assert twice == small  # each kernel is simulated once
+
+
+@pytest.mark.parametrize(("seconds", "memory_bytes"), [(2 * LONGEST_SECONDS, 1e9), (1.0, 1e18), (1e30, 1e30)])
+def test_what_cannot_end_is_refused(seconds, memory_bytes):
+    with pytest.raises(BadInput, match=r"--insist"):
+        check(Estimate(1e6, seconds, memory_bytes), transformer_workload())

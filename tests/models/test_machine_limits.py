@@ -1,0 +1,149 @@
+"""Every key of a machine file with every kind of value: refused in one line that names the key, the value and what is
+allowed, or accepted; and what is accepted runs to its end."""
+
+import os
+
+import pytest
+
+from sim_models import kernels
+from sim_models.errors import shortened
+from sim_models.machine import Machine, MachineError, load_machine
+from sim_models.machine.section import Section
+from sim_models.workloads import gemm_workload
+
+LONGEST_LINE = 200
+
+#: Sections of the RTL's geometry: each other size is other hardware, which would have to be compiled first.
+_HARDWARE = ("tracker", "channels", "dma")
+
+_WRONG = {"negative": "-1", "NaN": "nan", "infinite": "inf", "huge": str(2**40), "beyond a float": "1e400",
+          "digits": "1" + "0" * 4000, "more digits": "1" + "0" * 5000, "boolean": "true", "empty": "''",
+          "long": "'" + "x" * 5000 + "'", "list": "[]", "long list": "[" + "1, " * 5000 + "]", "section": "{}",
+          "date": "2024-04-27"}
+
+
+def keys(section: type[Section] = Machine, path: tuple[str, ...] = ()):
+    for name, field in section.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Section):
+            yield from keys(field.annotation, (*path, name))
+        else:
+            yield ".".join((*path, name)), field
+
+
+FIELDS = dict(keys())
+NUMBERS = {key: field for key, field in FIELDS.items() if field.annotation in (int, float)}
+
+
+def text_of(key: str, value: str) -> str:
+    *section, name = key.split(".")
+    return 'extends = "t3-table1"\n' + "".join(f"[{part}]\n" for part in section) + f"{name} = {value}\n"
+
+
+@pytest.fixture
+def load(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def load_text(text: str | bytes) -> Machine:
+        (tmp_path / "m.toml").write_bytes(text if isinstance(text, bytes) else text.encode())
+        return load_machine("m.toml")
+    return load_text
+
+
+def refusal(load, text: str | bytes) -> str:
+    with pytest.raises(MachineError) as caught:
+        load(text)
+    line = shortened(str(caught.value))
+    assert "\n" not in line and len(line) <= LONGEST_LINE, line
+    assert os.listdir() == ["m.toml"]
+    return line
+
+
+@pytest.mark.parametrize("kind", _WRONG)
+@pytest.mark.parametrize("key", FIELDS)
+def test_wrong_value(load, key, kind):
+    takes_bool, takes_text = FIELDS[key].annotation is bool, key == "name"
+    if kind == "boolean" and takes_bool:
+        pytest.skip("a lawful value")
+    line = refusal(load, text_of(key, _WRONG[kind]))
+    if kind not in ("digits", "more digits"):
+        assert key.split(".")[-1] in line, line
+    assert takes_text or "=" in line or "not a TOML file" in line
+
+
+def test_every_number_has_limits():
+    for key, field in NUMBERS.items():
+        bounds = {name for item in field.metadata for name in ("ge", "le") if getattr(item, name, None) is not None}
+        assert bounds == {"ge", "le"}, key
+
+
+def limits():
+    for key, field in NUMBERS.items():
+        for bound in ("ge", "le"):
+            yield key, next(value for item in field.metadata if (value := getattr(item, bound, None)) is not None)
+
+
+@pytest.mark.parametrize(("key", "value"), [*limits()])
+def test_what_is_accepted_runs(load, key, value):
+    """Or is refused because of another key: the line names both."""
+    try:
+        machine = load(text_of(key, str(value)))
+    except MachineError:
+        assert key.split(".")[-1] in refusal(load, text_of(key, str(value)))
+        return
+    assert type(value) is NUMBERS[key].annotation or NUMBERS[key].annotation is float
+    workload = gemm_workload("256x256x64", 2)
+    if machine.gpu.tile_m > 256 or machine.gpu.tile_n > 256:
+        workload = gemm_workload("2048x2048x64", 2)
+    kernel = [kernels.GEMM, kernels.ALL_GATHER]
+    if key.split(".")[0] not in _HARDWARE and machine.geometry() == load_machine().geometry():
+        kernel.append(kernels.fused_kernel("mca"))
+    for name in kernel:
+        stream = "ag_write" if name == kernels.ALL_GATHER else "gemm_write"
+        assert kernels.simulate(name, machine, workload).dram[stream] > 0
+
+
+@pytest.mark.parametrize(("text", "words"), [
+    (b"\xff\xfe", ["m.toml", "not a TOML file"]),
+    (b"\x00" * (2 << 20), ["m.toml", "longer than"]),
+    (b"a = " + b"[" * 50000, ["m.toml", "nested too deeply"]),
+    (b'name = "a"\nname = "b"\n', ["m.toml", "not a TOML file", "line 2"]),
+    (b'extends = "m.toml"\n', ["'m.toml'", "extends itself"]),
+    (b'extends = "./../' + b"%s" + b'/m.toml"\n', ["extends itself"]),
+    (b'extends = ""\n', ["extends = ''"]),
+    (b'extends = "a\\u0000b"\n', ["extends = 'a\\x00b'"]),
+    (b'extends = "' + b"x" * 5000 + b'"\n', ["cannot be read", "too long"]),
+    (b'extends = "' + b"x/" * 5000 + b'"\n', ["cannot be read", "too long"]),
+    (b'extends = "."\n', ["cannot be read", "directory"]),
+    (b'extends = ["t3-table1"]\n', ["extends = ['t3-table1']"]),
+    (b'extends = "t3-table1"\n' + b"x" * 5000 + b" = 1\n", ["is unknown", "allowed are"]),
+    (b'extends = "t3-table1"\n' + b"x." * 5000 + b"x = 1\n", ["x is unknown"]),
+    (b'extends = "t3-table1"\n"two words" = 1\n', ["'two words' is unknown"]),
+    (b'extends = "t3-table1"\n[dma]\nready_commands = 4\n', ["[dma] ready_commands = 4", "= 8"]),
+    (b'extends = "t3-table1"\n[arbiter]\nthreshold = 127\n', ["[arbiter] threshold = 127", "'auto' or 'none'", "126"]),
+    (b'extends = "t3-table1"\n[arbiter]\nthreshold = "' + b"x" * 5000 + b'"\n', ["[arbiter] threshold", "'auto'"]),
+    (b'extends = "t3-table1"\n[llc]\nways = 8\nline_bytes = 96\nsize_bytes = 786432\n', ["line_bytes = 96", "power"]),
+    (b'extends = "t3-table1"\n[llc]\nsize_bytes = 12582912\n', ["[llc] size_bytes = 12582912", "power of two"]),
+    (b'extends = "t3-table1"\n[tracker]\nsets = 200\n', ["[tracker] sets=200", "power of two"]),
+])
+def test_wrong_file(load, text, words):
+    line = refusal(load, text % os.getcwd().rpartition("/")[2].encode() if b"%s" in text else text)
+    for word in words:
+        assert word in line
+
+
+def test_machines_that_extend_one_another_for_ever(load, tmp_path):
+    """In a circle through folders, and in a line that is too long: neither ends in a traceback."""
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "b.toml").write_text('extends = "../a.toml"\n')
+    (tmp_path / "a.toml").write_text('extends = "deep/b.toml"\n')
+    (tmp_path / "deep" / "link").symlink_to(tmp_path)
+    (tmp_path / "c.toml").write_text('extends = "deep/link/c.toml"\n')
+    for name in ("a.toml", "c.toml"):
+        with pytest.raises(MachineError, match="extends itself"):
+            load_machine(name)
+    for number in range(1200):
+        (tmp_path / f"{number}.toml").write_text(f'extends = "{number + 1}.toml"\n')
+    (tmp_path / "1200.toml").write_text('extends = "t3-table1"\n')
+    with pytest.raises(MachineError, match="at most 16 machines"):
+        load_machine("0.toml")
+    assert load_machine("1190.toml") == load_machine()

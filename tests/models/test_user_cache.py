@@ -1,0 +1,151 @@
+"""The cache: where it is, what goes when it grows, and that nothing needs it to work."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from sim_models import cli
+from sim_models.cosim import cache
+from sim_models.errors import BadInput
+from sim_models.user_cache import cache_folder
+
+ROOT = Path(__file__).resolve().parents[2]
+HOUR = 3600
+
+#: Builds an entry and compiles a loop; prints where the entry is.
+_PROGRAM = """
+import numpy as np
+from sim_models.cosim.cache import cached
+from sim_models.jit import compiled
+
+@compiled
+def double(x):
+    return 2 * x
+
+assert double(np.int64(21)) == 42
+folder = cached("key", lambda folder: (folder / "file").write_bytes(bytes(100_000)))
+assert (folder / "file").stat().st_size == 100_000
+print(folder, flush=True)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setenv("T3_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("T3_CACHE_GB", raising=False)
+    return tmp_path / "cache"
+
+
+def make(key: str, size: int, age_hours: float) -> Path:
+    entry = cache.cached(key, lambda folder: (folder / "file").write_bytes(bytes(size)))
+    used = time.time() - age_hours * HOUR
+    os.utime(entry, (used, used))
+    return entry
+
+
+def names(folder: Path) -> list[str]:
+    return [entry.path.name for entry in cache.entries(folder)]
+
+
+def test_is_the_users_wherever_the_package_lies(monkeypatch, tmp_path):
+    monkeypatch.delenv("T3_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / "t3sim"
+    monkeypatch.setenv("T3_CACHE", str(tmp_path / "named"))
+    assert cache_folder() == tmp_path / "named"
+    program = "import os, sim_models; print(os.environ['NUMBA_CACHE_DIR'])"
+    env = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
+    told = subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=env, text=True, capture_output=True,
+                          timeout=60)
+    assert Path(told.stdout.strip()).parent == tmp_path / "named"
+
+
+def test_least_recently_used_goes_first(folder, monkeypatch):
+    for key, age in (("oldest", 5), ("older", 4), ("old", 3)):
+        make(key, 400_000, age)
+    cache.cached("oldest", lambda folder: pytest.fail("built again"))  # used: now the youngest
+    monkeypatch.setenv("T3_CACHE_GB", "0.001")
+    cache.cached("new", lambda folder: (folder / "file").write_bytes(bytes(400_000)))
+    assert sorted(names(folder)) == ["new", "oldest"]
+
+
+def test_what_is_in_use_or_being_built_stays(folder):
+    make("young", 10, 0.5)
+    make("old", 10, 2)
+    program = ("import sys, time; from sim_models.cosim.cache import cached\n"
+               "def make(folder):\n    print('building', flush=True); time.sleep(60)\n"
+               "cached('partial', make)")
+    builder = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert builder.stdout.readline() == "building\n"
+    os.utime(folder / "partial.partial", (0, 0))
+    assert [entry.path.name for entry in cache.evict(folder, 0)] == ["old"]
+    assert sorted(names(folder)) == ["partial.partial", "young"]
+    builder.kill()
+    builder.wait()
+    assert [entry.path.name for entry in cache.evict(folder, 0)] == ["partial.partial"]
+
+
+def test_command_shows_and_empties(folder, capsys):
+    make("library-1", 2_000_000, 2)
+    make("library-2", 1_000_000, 0)
+    make("netlist-1", 500_000, 3)
+    assert cli.main(["cache"]) == 0
+    told = capsys.readouterr().out
+    assert str(folder) in told.replace("\n", "")
+    assert "RTL, compiled" in told and "3.0" in told and "netlists of standard cells" in told
+    assert cli.main(["cache", "--json", "-"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [entry["name"] for entry in told["entries"]] == ["netlist-1", "library-1", "library-2"]
+    assert told["entries"][1]["bytes"] >= 2_000_000 and told["limit_bytes"] == 5_000_000_000
+    assert cli.main(["cache", "--clear"]) == 0
+    assert "removed 3 entries, 3.5 MB" in capsys.readouterr().out and names(folder) == []
+
+
+@pytest.mark.parametrize("size", ["much", "-1", "nan", "inf", "1e400", "x" * 5000])
+def test_a_limit_that_is_none(folder, monkeypatch, size, capsys):
+    monkeypatch.setenv("T3_CACHE_GB", size)
+    with pytest.raises(BadInput, match="T3_CACHE_GB"):
+        cache.limit_bytes()
+    assert cli.main(["cache"]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and "T3_CACHE_GB" in error and len(error) < 200
+
+
+def run_with_cache(folder: Path, mount: str = "") -> subprocess.CompletedProcess:
+    (folder.parent / "program.py").write_text(_PROGRAM)
+    command = [sys.executable, str(folder.parent / "program.py")]
+    if mount:
+        folder.mkdir()
+        script = f'mount -t tmpfs -o {mount} none "$0" && exec "$@"'
+        command = ["unshare", "-rm", "sh", "-c", script, str(folder), *command]
+    env = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
+    return subprocess.run(command, cwd=ROOT, text=True, capture_output=True, timeout=200,
+                          env={**env, "T3_CACHE": str(folder), "PYTHONPATH": str(ROOT)})
+
+
+@pytest.mark.parametrize("mount", ["size=16k", "ro", ""], ids=["full", "read-only", "no folder"])
+def test_nothing_needs_the_cache(tmp_path, mount):
+    if mount and subprocess.run(["unshare", "-rm", "mount", "-t", "tmpfs", "none", "/mnt"], check=False,
+                                capture_output=True).returncode:
+        pytest.skip("no file systems may be mounted here")
+    folder = tmp_path / "cache"
+    if not mount:
+        folder.write_text("a file")
+    done = run_with_cache(folder, mount)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == (f"t3: the cache {folder} takes no files (read-only or full): what is built now is not "
+                           "kept\n")
+    assert not Path(done.stdout.strip()).parent.exists()  # the temporary one is gone
+
+
+def test_a_failed_build_is_no_reason_for_another_cache(folder):
+    def make(_):
+        raise OSError(2, "No such file or directory", "input")
+    with pytest.raises(OSError, match="input"):
+        cache.cached("key", make)
+    assert cache_folder() == folder
