@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from . import kernels
-from .isolated_collectives import ring_time_ns
 from .errors import BadInput
+from .isolated_collectives import ring_time_ns
 from .machine import Machine
 from .workloads import Workload
 

@@ -24,6 +24,12 @@ def real(low: float, high: float) -> type[float]:
     return Annotated[float, Field(ge=low, le=high)]
 
 
+# For closed forms, which no value makes slow. What is simulated needs limits of its own.
+Count = whole(1, 1 << 40)
+Positive = Annotated[float, Field(gt=0, le=1e12)]
+NotNegative = real(0, 1e12)
+Share = Annotated[float, Field(gt=0, le=1)]
+
 #: One wait: a hundred times a network's across a data centre, and short enough that at the fastest memory clock no run
 #: takes it for a standstill (`lockstep.IDLE_LIMIT`).
 Wait = real(0, 10_000)
