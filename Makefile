@@ -20,9 +20,10 @@ run: setup  ## t3 run: one fused sub-layer on the RTL (options: make run ARGS="-
 test: setup  ## every test (a part of them: make test PYTEST_ARGS="tests/rtl -x")
 	$(python) -m pytest $(PYTEST_ARGS)
 
-cocotb: setup  ## cocotb testbenches; options: BLOCK=tracker SEED=7 WAVES=1 SIM=icarus GEOMETRY=least LENGTH=10 TEST=name
+cocotb: setup  ## cocotb testbenches; options: BLOCK=tracker SEED=7 WAVES=1 SIM=icarus GEOMETRY=least LENGTH=10 ROUNDS=1 TEST=name
 	@$(python) -m testbenches.run $(BLOCK) $(if $(SEED),--seed $(SEED)) $(if $(WAVES),--waves) $(if $(SIM),--sim $(SIM)) \
-		$(if $(GEOMETRY),--geometry $(GEOMETRY)) $(if $(LENGTH),--length $(LENGTH)) $(if $(TEST),--test $(TEST))
+		$(if $(GEOMETRY),--geometry $(GEOMETRY)) $(if $(LENGTH),--length $(LENGTH)) $(if $(ROUNDS),--rounds $(ROUNDS)) \
+		$(if $(TEST),--test $(TEST))
 
 formal: setup  ## proofs of the RTL, and the broken designs that they must catch; options: BLOCK=tracker PROPERTY=counts
 	@$(python) -m testbenches.formal.run $(BLOCK) $(if $(PROPERTY),--property "$(PROPERTY)")

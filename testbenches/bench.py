@@ -3,8 +3,8 @@
 In the first half of a cycle the clock is low: inputs change, and combinational outputs settle. Then everybody samples,
 and the clock rises. No testbench depends on the order of events within one instant, so all simulators agree.
 
-The folder named by $T3_BENCH holds `ports.json` (a PortMap) and `run.json` (geometry, length, and of which test and
-round all ports are recorded).
+The folder named by $T3_BENCH holds `ports.json` (a PortMap) and `run.json` (geometry, length, rounds, and of which test
+and round all ports are recorded).
 """
 
 import json
@@ -95,6 +95,7 @@ class Bench:
         self.samples: failure.Samples | None = None  #: of a round whose failure is to be explained
         self.geometry = _geometry(run)
         self.length: int = run["length"]
+        self.rounds: int | None = run["rounds"]  #: fewer than a test asks for
         #: cocotb seeds Python's generator before every test, from its seed and the test's name
         self.rng = random.Random(random.getrandbits(64))
         self.number = 0  #: of this round
@@ -191,19 +192,22 @@ class Bench:
             await self.settle()
             await self.edge()
 
-    async def until(self, condition: Callable[[], bool], limit: int) -> None:
-        """Cycles until the condition holds; more than `limit` is an error."""
+    async def until(self, condition: Callable[[], bool], limit: int, patience: int | None = None) -> None:
+        """Cycles until the condition holds; more than `limit` is an error, and more than `patience` in which nothing
+        moves through any stream."""
         start = self.now
         while not condition():
             assert self.now - start < limit, f"nothing more happens after {limit} cycles"
+            still = self.now - max(start, self.moved or 0)
+            assert patience is None or still < patience, f"nothing has moved for {patience} cycles"
             await self.cycle()
 
-    async def run(self, done: Callable[[], bool], limit: int, settle: int = 8) -> bool:
+    async def run(self, done: Callable[[], bool], limit: int, settle: int = 8, patience: int | None = None) -> bool:
         """`until` and `settle` cycles more; False if this round is one that a reset cuts short."""
         if self.cut is not None:
             await self.cycle(self.cut)
             return False
-        await self.until(done, limit)
+        await self.until(done, limit, patience)
         await self.cycle(settle)
         return True
 
@@ -212,7 +216,7 @@ def rounds(count: int, cover: tuple[str, ...] = (),
            given: Callable[[Geometry], bool] = lambda geometry: True) -> Callable:
     """Makes a cocotb test of an `async def body(bench)`: called in each of `count` rounds, with a bench after a reset.
     Of every second round no more than the beginning is run (see `run`), so that the next reset meets traffic. The
-    points named in `cover` must be reached in some round, by `bench.reach`. With a geometry that is not as `given` says
+    points named in `cover` must be reached in some round, by `bench.reach`, unless fewer rounds are asked for. With a geometry that is not as `given` says
     the test is skipped.
     """
     def decorate(body: Callable[[Bench], Awaitable[None]]) -> Callable:
@@ -221,10 +225,10 @@ def rounds(count: int, cover: tuple[str, ...] = (),
 
             recorder = Recorder(body.__module__.rpartition(".tb_")[2], body.__name__)
             reached: Counter[str] = Counter()
-            number, length = 0, 1
-            while number < count * length:
+            number, last = 0, 1
+            while number < last:
                 bench = Bench(dut)
-                bench.reached, bench.number, length = reached, number, bench.length
+                bench.reached, bench.number, last = reached, number, bench.rounds or count * bench.length
                 bench.cut = bench.rng.randint(1, 150) if number % 2 else None
                 bench.record(body.__name__)
                 recorder.attach(bench)
@@ -236,7 +240,7 @@ def rounds(count: int, cover: tuple[str, ...] = (),
                     raise
                 number += 1
             recorder.save()
-            missing = [point for point in cover if not reached[point]]
+            missing = [point for point in cover if not reached[point] and not bench.rounds]
             assert not missing, f"never reached: {missing}"
 
         test.__name__, test.__qualname__, test.__doc__ = body.__name__, body.__qualname__, body.__doc__

@@ -21,7 +21,7 @@ class Dram:
         self.fill = 0  #: nothing leaves until the queue was full for so many cycles
         self._leaves, self.retires = bench.pause(), bench.pause()
         self._commands = StreamMonitor(bench, f"dram{index}", self._accept)
-        self._pattern, self._commands.pause = self._commands.pause, self._full()
+        self.takes, self._commands.pause = self._commands.pause, self._full()
         self.retired: int | None = None  #: bucket reported in this cycle
         bench.add(self)
 
@@ -31,7 +31,7 @@ class Dram:
 
     def _full(self):
         while True:
-            yield next(self._pattern) or len(self.queue) >= self._entries
+            yield next(self.takes) or len(self.queue) >= self._entries
 
     def _accept(self, command: dict) -> None:
         self.queue.append(command)

@@ -32,12 +32,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--geometry", choices=GEOMETRIES, default="small")
     parser.add_argument("--sim", choices=("verilator", "icarus"), default="verilator")
     parser.add_argument("--length", type=int, default=1, help="multiplies the rounds of random traffic")
+    parser.add_argument("--rounds", type=int, help="of each test, rather than as many as it asks for")
     parser.add_argument("--test", help="one test of the testbench")
     parser.add_argument("--waves", action="store_true", help="write dump.vcd (Icarus: .fst)")
     options = parser.parse_args(arguments)
     blocks = chosen_blocks(parser, options, BLOCKS)
     if options.length < 1:
         parser.error("--length must be at least 1")
+    if options.rounds is not None and options.rounds < 1:
+        parser.error("--rounds must be at least 1")
     seed = random.SystemRandom().randrange(1 << 31) if options.seed is None else options.seed
     failed = 0
     for block in blocks:
@@ -46,7 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
         start = time.monotonic()
         try:
             tests = run_testbench(block, GEOMETRIES[options.geometry], folder, seed=seed, simulator=options.sim,
-                                  waves=options.waves, testcase=options.test, length=options.length,
+                                  waves=options.waves, testcase=options.test, length=options.length, rounds=options.rounds,
                                   timeout_s=_HALF_AN_HOUR_S * options.length)
         except Failure as failure:
             failed += 1

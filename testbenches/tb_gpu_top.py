@@ -9,11 +9,13 @@ from collections import Counter
 from rtl.registers import NO_THRESHOLD, POLICIES, REGION_KINDS
 from sim_models.reference.address_generator import LineError, expand
 from sim_models.reference.egress import translate
+from sim_models.reference.intensity_monitor import IntensityMonitorModel
 
 from . import pauses
 from .bare_gpu import DMA, LOCAL, READ, REMOTE, STORE, UPDATE, BareGpu
 from .bench import Bench, rounds
 from .fused_gpu import REQUEST, FusedGpu, Kernel
+from .monitors import CycleMonitor
 
 TAKEN_PER_ENGINE = 3  #: commands: one is worked on, two wait in the engine
 
@@ -23,7 +25,7 @@ async def fused_kernels(bench: Bench) -> None:
     for _ in range(2):  # configuration and counters of the first must not reach into the second
         await gpu.program(Kernel(bench))
         start = sum(lane.matched for lane in gpu.packets)
-        if not await bench.run(gpu.finished, 60_000):
+        if not await bench.run(gpu.finished, 60_000, patience=3_000):
             return
         await gpu.check()
         packets = await gpu.bus.read(gpu.registers["COUNT_PACKETS"].offset)
@@ -114,8 +116,9 @@ def random_descriptor(gpu: BareGpu, kind: str) -> dict:
     return gpu.descriptor(
         kind=REGION_KINDS[kind], op=rng.choice((STORE, UPDATE)), device=rng.getrandbits(d.device_bits),
         destination_region=rng.getrandbits(d.region_bits), tiles_per_block=tiles, columns=columns // tiles * tiles,
-        threshold=rng.randrange(1, 1 << min(10, t.count_bits)), wg_offset=rng.getrandbits(t.wg_bits),
-        address_offset=rng.getrandbits(t.address_bits), base=base, limit=base + rng.randrange(64, 1 << 12),
+        threshold=rng.randrange(1, 1 << min(rng.choice((10, 10, 10, 12)), t.count_bits)),
+        wg_offset=rng.getrandbits(t.wg_bits), address_offset=rng.getrandbits(t.address_bits), base=base,
+        limit=base + rng.randrange(64, 1 << 12),
         row_bytes=min((1 << 13) - 1, rng.randrange(1, 1 << 14) // columns + 1),
         pitch_bytes=rng.getrandbits(rng.randint(1, 32)))
 
@@ -315,30 +318,39 @@ def set_occupancy(bench: Bench, entries: list[int]) -> None:
 async def the_monitor_decides_over_communication(bench: Bench) -> None:
     """Its mean is that of all channels, and its threshold, or the register's, holds exactly the arbiters back."""
     rng, channel, gpu = bench.rng, bench.geometry.channel, BareGpu(bench, drams=False)
-    entries = [rng.randrange(min(40, channel.queue_entries) + 1) for _ in range(channel.channels)]
-    mean = 4 * sum(entries) / channel.channels
+    entries = [[rng.randrange(min(40, channel.queue_entries) + 1) for _ in range(channel.channels)]
+               for _ in range(rng.randint(1, 300))]
+    model = IntensityMonitorModel(bench.geometry)
+    model.step(restart=1, producer_active=0, communication_seen=0, occupancy=entries[0])
+    for occupancy in entries:
+        model.step(restart=0, producer_active=1, communication_seen=0, occupancy=occupancy)
+    model.step(restart=0, producer_active=0, communication_seen=1, occupancy=entries[0])
     below = bench.number % 4  # breakpoints that are not above the mean
-    marks = [max(0, round(mean) + (-1 if index < below else 1) * (1 << rng.randint(1, 6))) for index in range(3)]
+    marks = [max(0, model.mean + (0 if index < below else 1) + (-1 if index < below else 1) * rng.choice((0, 1, 20)))
+             for index in range(3)]
     auto = bench.number // 4 % 2
     register = rng.randrange(1, channel.queue_entries + 1)
-    await gpu.write("MONITOR", **{f"breakpoint{index}": mark for index, mark in enumerate(marks)})
+    await gpu.write("MONITOR", **{f"breakpoint{index}": min(255, mark) for index, mark in enumerate(marks)})
     await gpu.write("THRESHOLD", threshold=register)
     await gpu.write("POLICY", policy=POLICIES["mca"], auto_threshold=auto)
-    bench.set("producer_active", 1)
-    set_occupancy(bench, entries)
-    await gpu.bus.write_all(gpu.driver.restart())
-    # Long enough that it does not matter that queues are full when communication comes.
-    await bench.cycle(max(64 * channel.channels, 16 * channel.queue_entries))
-    clearing = {"dma_table_busy"}
-    assert await gpu.status() <= clearing and await gpu.read("CHOSEN_THRESHOLD") == NO_THRESHOLD
-    asking = rng.randrange(channel.channels)
     set_occupancy(bench, [channel.queue_entries] * channel.channels)
+    await gpu.bus.write_all(gpu.driver.restart())
+    clearing = {"dma_table_busy"}
+    bench.set("producer_active", 1)
+    for occupancy in entries:
+        set_occupancy(bench, occupancy)
+        await bench.cycle()
+    bench.set("producer_active", 0)
+    set_occupancy(bench, [channel.queue_entries] * channel.channels)
+    assert await gpu.status() <= clearing | {"drain"} and await gpu.read("CHOSEN_THRESHOLD") == NO_THRESHOLD
+    asking = rng.randrange(channel.channels)
     gpu.send([gpu.request(gpu.address_in(asking), 0, 0, op=STORE, source=REMOTE)])
     await bench.cycle(100)
     assert "monitor_done" in await gpu.status()
     found, chosen = await gpu.read("MONITOR_MEAN"), await gpu.read("CHOSEN_THRESHOLD")
-    assert abs(found - mean) < 2
+    assert found == model.mean
     assert chosen == (NO_THRESHOLD, 30, 10, 5)[below]
+    bench.set("producer_active", 1)
     threshold = chosen if auto else register
     if threshold != NO_THRESHOLD and threshold <= channel.queue_entries:
         set_occupancy(bench, [threshold] * channel.channels)
@@ -350,6 +362,48 @@ async def the_monitor_decides_over_communication(bench: Bench) -> None:
         set_occupancy(bench, [threshold - 1] * channel.channels)
     await bench.cycle(60)
     assert gpu.commands and await gpu.status() - clearing == {"monitor_done"}
+
+
+@rounds(2)
+async def every_arbiter_is_programmed(bench: Bench) -> None:
+    """Under a threshold that lets nothing go, a store waits in every channel exactly as long as the limit says."""
+    rng, channel, gpu = bench.rng, bench.geometry.channel, BareGpu(bench, drams=False)
+    accepted: dict[int, int] = {}
+    seen: dict[int, int] = {}
+    for c, stream in enumerate(gpu.inbound):
+        stream.on_accept = lambda _, c=c: accepted.setdefault(c, bench.now)
+
+    def look() -> None:
+        for c in range(channel.channels):
+            if bench.get(f"dram[{c}].valid"):
+                seen.setdefault(c, bench.now)
+
+    CycleMonitor(bench, look)
+    await gpu.write("POLICY", policy=POLICIES["mca"], auto_threshold=0)
+    await gpu.write("THRESHOLD", threshold=0)
+    bench.set("producer_active", 1)
+    waits = {}
+    for limit in (1, rng.randint(40, 90)):
+        accepted.clear()
+        seen.clear()
+        for upper in (1 << 15, 0):
+            await gpu.write("STARVATION_LIMIT", starvation_limit=upper | limit)
+            if upper:  # far away, for every channel
+                gpu.send([gpu.request(gpu.address_in(c), 0, 0, op=STORE, source=REMOTE)
+                          for c in range(channel.channels)])
+                await bench.until(lambda: len(accepted) == channel.channels, 2_000)
+                await bench.cycle(100)
+                assert not seen
+        await bench.until(lambda: len(seen) == channel.channels, 100)
+        await gpu.quiet()
+        accepted.clear()
+        seen.clear()
+        gpu.send([gpu.request(gpu.address_in(c), 0, 0, op=STORE, source=REMOTE) for c in range(channel.channels)])
+        await bench.until(lambda: len(seen) == channel.channels, 2_000)
+        waits[limit] = {seen[c] - accepted[c] for c in seen}
+        await gpu.quiet()
+    (_, (first,)), (limit, (wait,)) = waits.items()
+    assert wait - first == limit - 1
 
 
 @rounds(4)
@@ -366,13 +420,28 @@ async def a_late_ring_goes_first(bench: Bench) -> None:
     bench.set("producer_active", 1)
     for wg in range(tiles):
         await complete_one(gpu, region, wg, wg % geometry.channel.channels)
-    following = tiles
+    await gpu.still(300)
+    following, reading = tiles, min(geometry.dma.engines, geometry.channel.channels)
+    for dram in gpu.drams:
+        dram.takes = pauses.never()
+    if bench.number % 2:  # what started before a restart does not count
+        gpu.dispatch.send_all({"wg": wg, "tiles": 0} for wg in range(tiles, tiles + stage))
+        await bench.until(lambda: gpu.dispatch.idle, 2_000)
+        await gpu.bus.write_all(gpu.driver.restart())
+        following = 0
     for started, late in ((stage, False), (1, True)):
         gpu.dispatch.send(*({"wg": wg, "tiles": 0} for wg in range(following, following + started)))
         following += started
         await bench.until(lambda: gpu.dispatch.idle, 2_000)
-        await bench.cycle(40)
-        assert bool(gpu.reads) == late
+        if late:  # from one cycle to the next every channel in which a read waits lets it go
+            await bench.cycle(3)
+            assert len(gpu.reads) == reading
+        else:
+            await bench.cycle(300)
+            assert not gpu.reads
+        await gpu.still(100)
+        # In time again as soon as no command waits any more.
+        assert await gpu.read("COUNT_COMMANDS") == tiles - 1 + late
     assert bench.get("head") == following
     bench.set("producer_active", 0)
     lines = tiles * lines_of_a_block(gpu)
@@ -399,3 +468,8 @@ async def the_neighbours_window_counts(bench: Bench) -> None:
         assert bench.get("head") == min(last, there + window - shift)
         assert ("dispatch_blocked" in await gpu.status()) != gpu.dispatch.idle
         there += bench.rng.randint(1, 2 * (window - shift))
+    for bit in range(t.wg_bits + 1):
+        bench.set("downstream_head", 1 << bit)
+        await gpu.bus.write_all(gpu.driver.restart())
+        gpu.dispatch.send_all({"wg": wg, "tiles": 0} for wg in range(min(window - shift + 1, 1 << t.wg_bits)))
+        await bench.until(lambda: gpu.dispatch.idle, 8 * window + 100)

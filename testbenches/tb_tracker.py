@@ -72,7 +72,8 @@ class Tracker:
         t, rng = self.geometry, self.bench.rng
         most = (1 << self.bench.geometry.channel.amount_bits) - 1
         bank = rng.randrange(t.banks)
-        rows = {bank + t.banks * n: {} for n in range(min(3, t.sets_per_bank))}
+        near = range(min(3, t.sets_per_bank - 1))
+        rows = {bank + t.banks * n: {} for n in (*near, t.sets_per_bank - 1)}
         kinds = range(3, len(self.thresholds))  # one that takes many updates is rare, or it would hold a row's only way
         weights = [min(1, 2 * most / self.thresholds[kind]) for kind in kinds]
         items: list[dict] = []
@@ -145,6 +146,8 @@ async def an_update_without_a_free_way_waits(bench: Bench) -> None:
     tracker.updates.send_all(tracker.update(t.sets * n, 0, 3, 1) for n in range(t.ways))
     tracker.updates.send(tracker.update(t.sets * t.ways, 1, 4, tracker.thresholds[4]))  # complete: needs no way
     tracker.updates.send(tracker.update(t.sets * t.ways, 1, 4, tracker.thresholds[4] + 1))  # nor does an error
+    for kind in range(3):  # nor what is refused
+        tracker.updates.send(tracker.update(t.sets * t.ways, 1, kind, 1))
     tracker.updates.send(tracker.update(t.sets * (t.ways + 1), 1, 3, 1))
     if not await bench.run(lambda: tracker.blocked and tracker.triggers.empty, 2_000):
         return
@@ -153,7 +156,7 @@ async def an_update_without_a_free_way_waits(bench: Bench) -> None:
         assert bench.get("updates.ready") == (t.protection != "none"), "room for one more behind it"
         assert bench.get("occupied") == t.ways
         await bench.cycle()
-    assert tracker.triggers.matched == 1
+    assert (tracker.triggers.matched, tracker.errors.matched) == (1, 4)
 
 
 # Protected memories

@@ -45,6 +45,7 @@ class Testbench:
     simulator: str = "verilator"
     length: int = 1  #: multiplies the rounds of random traffic
     timeout_s: int = 600
+    rounds: int | None = None  #: of each test, if fewer than it asks for
 
     def run(self, design: Design, folder: Path, *, waves: bool = False, testcase: str | None = None,
             record: dict | None = None) -> int:
@@ -54,18 +55,18 @@ class Testbench:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "ports.json").write_text(ports.to_json())
         (folder / "run.json").write_text(json.dumps({"geometry": asdict(self.geometry), "length": self.length,
-                                                     "record": record}))
+                                                     "rounds": self.rounds, "record": record}))
         return run_cocotb(simulation, f"testbenches.tb_{self.block}", folder, self.seed, testcase,
                           {"T3_BENCH": str(folder.resolve())}, self.timeout_s)
 
 
 def run_testbench(block: str, geometry: Geometry, folder: Path, *, design: Design | None = None, seed: int = 1,
                   simulator: str = "verilator", waves: bool = False, testcase: str | None = None, length: int = 1,
-                  timeout_s: int = 600) -> int:
+                  timeout_s: int = 600, rounds: int | None = None) -> int:
     """The number of tests that passed; a failure's message has the assertion, and the commands that show what happened.
     `design`: another Verilog than the block's own, say a broken one."""
     design = design or block_verilog(block, geometry)
-    testbench = Testbench(block, geometry, seed, simulator, length, timeout_s)
+    testbench = Testbench(block, geometry, seed, simulator, length, timeout_s, rounds)
     (folder / FAILURE).unlink(missing_ok=True)
     try:
         return testbench.run(design, folder, waves=waves, testcase=testcase)

@@ -29,7 +29,7 @@ def simulate(model: Model, geometry: Geometry, numbers: Sequence[int], seeds: Se
         simulation = build_simulation(model.verilog, model.mutated_ports)
         (folder / "ports.json").write_text(model.ports.to_json())
         (folder / "run.json").write_text(json.dumps({"geometry": asdict(geometry), "length": length,
-                                                     "record": None}))
+                                                     "rounds": None, "record": None}))
         (folder / "job.json").write_text(json.dumps({
             "testbench": f"testbenches.tb_{model.block}", "mutants": left, "seeds": list(seeds),
             "processes": os.cpu_count()}))

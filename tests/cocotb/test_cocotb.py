@@ -33,6 +33,11 @@ def test_one_of_everything(block, seed, tmp_path):
     run_testbench(block, GEOMETRIES["least"], tmp_path, seed=seed)
 
 
+def test_several_of_everything(seed, tmp_path):
+    """The wired top with four channels, banks and engines and three lanes: each is meant, not only the first."""
+    run_testbench("gpu_top", GEOMETRIES["several"], tmp_path, seed=seed)
+
+
 @pytest.mark.parametrize("protection", ["secded", "parity"])
 @pytest.mark.parametrize("block", ["tracker", "corrected_row", "config_bus"])
 def test_protected(block, protection, seed, tmp_path):

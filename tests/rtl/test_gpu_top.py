@@ -135,7 +135,7 @@ class Gpu:
         if name == "events":
             self.events.append(item)
         elif name.startswith("packets"):
-            self.packets.append(item)
+            self.packets.append(item | {"lane": int(name[8:-1])})
         else:
             c = int(name[5:-1])
             request = {leaf.removeprefix("request."): value for leaf, value in item.items()}
@@ -261,7 +261,8 @@ def play_a_tile(gpu: Gpu, wg: int = 0) -> None:
     gpu.access("compute", address, size, region=EVENT_REGION, wf=1, wg=wg)
     gpu.run(400)
     sent = gpu.packets[packets:]
-    assert outline(sent, "address", "bytes") == Counter((a + OFFSET, size) for a, size in lines(BASE))
+    assert outline(sent, "address", "bytes", "lane") == Counter(
+        (read["address"] + OFFSET, read["bytes"], number % LANES) for number, read in enumerate(reads))
     assert outline(sent, "op", "source", "region", "wf", "wg", "device") == {
         (UPDATE, DMA, THERE, 0, wg + WG_OFFSET, PEER): len(sent)}
     assert gpu.events[events:] == [{"address": stays, "region": EVENT_REGION, "wf": 1, "wg": wg}]

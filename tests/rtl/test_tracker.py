@@ -40,7 +40,8 @@ class Bank:
         self.thresholds = [None if region in (0, 5) else min(limit, 40 * region) for region in range(regions)]
         if regions > 6:
             self.thresholds[6] = 0
-            self.thresholds[7] = limit
+            most = (1 << geometry.channel.amount_bits) - 1
+            self.thresholds[7] = min(limit, 30 * most)  # some dozen updates, up to the counter's upper bits
         self.model = TrackerModel(geometry.tracker, self.thresholds)
         self.errors = []
         self.faults = []
@@ -78,8 +79,9 @@ class Bank:
         """Updates that never find a full set; `exact`: tiles mostly end at their threshold."""
         tracker = self.geometry.tracker
         most = (1 << self.geometry.channel.amount_bits) - 1
-        good = [region for region, threshold in enumerate(self.thresholds) if threshold and threshold < most]
-        rows = [self.bank + tracker.banks * n for n in range(min(3, tracker.sets_per_bank))]
+        good = [region for region, threshold in enumerate(self.thresholds) if threshold]
+        near = range(min(3, tracker.sets_per_bank - 1))
+        rows = [self.bank + tracker.banks * n for n in (*near, tracker.sets_per_bank - 1)]
         open_tiles = {row: {} for row in rows}
         while count:
             row = rng.choice(rows)
@@ -98,7 +100,9 @@ class Bank:
                 yield self.update(rng, wg, wf, rng.choice((0, 5, 6)) if self.geometry.dma.regions > 6 else 0, 1)
                 count -= 1
                 continue
-            if not exact and fate < 0.15:
+            if left > most:
+                amount = rng.randint(most - 40, most)
+            elif not exact and fate < 0.15:
                 amount = min(most, left + rng.randrange(1, 3))
             else:
                 amount = rng.randint(1, left) if fate < 0.7 else left
@@ -175,25 +179,26 @@ def test_an_update_without_a_free_way_waits_and_is_not_lost(name):
     dut, tracker = bank.dut, bank.geometry.tracker
     fill = [bank.update(rng, wg=tracker.sets * n, wf=0, region=1, amount=1) for n in range(tracker.ways)]
     whole = bank.update(rng, wg=tracker.sets * tracker.ways, wf=1, region=1, amount=40)
+    unknown = bank.update(rng, wg=tracker.sets * tracker.ways, wf=1, region=5, amount=40)
     late = bank.update(rng, wg=tracker.sets * (tracker.ways + 1), wf=1, region=2, amount=7)
     taken = bank.bench.sink(dut.triggers)
-    triggers, _ = bank.expect([*fill, whole])
+    triggers, errors = bank.expect([*fill, whole, unknown])
     assert bank.model.apply(late).blocked
 
     async def drive(ctx):
-        await send(ctx, dut.updates, [update._asdict() for update in (*fill, whole, late)], rng)
+        await send(ctx, dut.updates, [update._asdict() for update in (*fill, whole, unknown, late)], rng)
         await ctx.tick().repeat(10)
         assert ctx.get(dut.stalled_full) and ctx.get(dut.busy)
         assert ctx.get(dut.updates.ready) == (tracker.protection != "none"), "room for one more behind it"
         assert ctx.get(dut.occupied) == tracker.ways
         assert taken == triggers  # a tile that is complete in one update needs no way
+        assert len(errors) == 1 and bank.errors == errors  # nor does an update that is refused
         await bank.bench.pulse_reset(ctx)
         await ctx.tick().repeat(tracker.sets_per_bank)
         assert not ctx.get(dut.stalled_full) and ctx.get(dut.updates.ready) and not ctx.get(dut.occupied)
 
     bank.bench.process(drive, background=False)
     bank.bench.run(cycles=300)
-    assert not bank.errors
 
 
 @pytest.mark.parametrize("at", range(40, 52))

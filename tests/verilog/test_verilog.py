@@ -30,8 +30,12 @@ SMALL = GEOMETRIES["small"]
     *((block, geometry) for block in block_names() for geometry in ("small", "least")), ("tracker", "protected")])
 def test_every_block_is_clean_in_all_tools(block, geometry, tmp_path):
     verdicts = write_verilog([block], GEOMETRIES[geometry], tmp_path, checked=True)
-    assert set(verdicts[block]) == {"verilator", "yosys", "icarus"}
+    verdict = verdicts[block]
+    assert (verdict["verilator"], verdict["yosys"]) == ("clean", "accepted")
     assert {f"{block}.v", f"{block}.json", f"{block}.core", "t3.vlt"} <= {path.name for path in tmp_path.iterdir()}
+    if not shutil.which("iverilog"):
+        pytest.skip("Icarus Verilog is not installed: clean in Verilator and Yosys, but not tried there")
+    assert verdict["icarus"] == "accepted"
 
 
 def test_lint_sees_what_is_wrong(tmp_path):
