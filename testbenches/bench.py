@@ -216,8 +216,8 @@ def rounds(count: int, cover: tuple[str, ...] = (),
            given: Callable[[Geometry], bool] = lambda geometry: True) -> Callable:
     """Makes a cocotb test of an `async def body(bench)`: called in each of `count` rounds, with a bench after a reset.
     Of every second round no more than the beginning is run (see `run`), so that the next reset meets traffic. The
-    points named in `cover` must be reached in some round, by `bench.reach`, unless fewer rounds are asked for. With a geometry that is not as `given` says
-    the test is skipped.
+    points named in `cover` must be reached in some round, by `bench.reach`, unless fewer rounds are asked for. With a
+    geometry that is not as `given` says the test is skipped.
     """
     def decorate(body: Callable[[Bench], Awaitable[None]]) -> Callable:
         async def test(dut) -> None:

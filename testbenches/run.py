@@ -49,8 +49,8 @@ def main(arguments: list[str] | None = None) -> int:
         start = time.monotonic()
         try:
             tests = run_testbench(block, GEOMETRIES[options.geometry], folder, seed=seed, simulator=options.sim,
-                                  waves=options.waves, testcase=options.test, length=options.length, rounds=options.rounds,
-                                  timeout_s=_HALF_AN_HOUR_S * options.length)
+                                  waves=options.waves, testcase=options.test, length=options.length,
+                                  timeout_s=_HALF_AN_HOUR_S * options.length, rounds=options.rounds)
         except Failure as failure:
             failed += 1
             print(f"{block}: FAILED with seed {seed}\n{failure}\nRepeat with: "
