@@ -32,8 +32,9 @@ soak: setup  ## whole rings drawn at random, every bit checked; options: MINUTES
 	@$(python) -m testbenches.soak $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) \
 		$(if $(CASES),--cases $(CASES))
 
-mutate: setup  ## breaks the netlist in many places and sees what notices; options: BLOCK=tracker COUNT=100 SEED=2
-	@$(python) -m testbenches.mutation.run $(BLOCK) $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED))
+mutate: setup  ## breaks netlist or source and sees what notices; options: SOURCE=1 BLOCK=tracker COUNT=100 SEED=2 GEOMETRY=wide
+	@$(python) -m testbenches.mutation.run $(BLOCK) $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED)) \
+		$(if $(SOURCE),--source) $(if $(GEOMETRY),--geometry $(GEOMETRY))
 
 coverage: setup  ## which situations the testbenches reached, and lines and branches of the Python under all tests
 	@$(python) -m testbenches.coverage.run
@@ -49,7 +50,7 @@ library:  ## standard cells for `t3 area`: Debian's OSU018 (GPL, so not part of 
 lint: setup  ## ruff
 	$(python) -m ruff check .
 
-clean:  ## remove what was made in this folder; `t3 cache --clear` empties the cache that all share
+clean:  ## remove builds, caches and .venv
 	rm -rf build .venv sim_build *.egg-info .pytest_cache .hypothesis .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -1,1 +1,1 @@
-"""Would the tests notice a bug? `make mutate` breaks the netlist of every block in many places and looks."""
+"""Would the tests notice a bug? `make mutate` breaks the netlist, or the source, of every block in many places."""

@@ -1,4 +1,5 @@
-"""What becomes of a block's mutants: caught by the testbench, proved equivalent, caught by a proof, or survivors.
+"""What becomes of a block's mutants: caught by the testbench, proved equivalent, caught by a proof or a unit test, or
+survivors.
 
 Each answer is kept in a file as it comes: a campaign that was interrupted goes on where it was.
 """
@@ -21,13 +22,17 @@ from .equivalence import compare
 from .model import Mutant, make_model
 from .proofs import prove
 from .simulate import simulate
+from .source.model import make_source_model
+from .source.unit import unit_test
 
 ROOT = Path(__file__).resolve().parents[2]
 _FOLDER = ROOT / "build" / "mutation"
 _HARMLESS = Path(__file__).with_name("harmless.toml")
 
-#: Each row of the campaign: a block, and the geometry of its netlist. What protection adds is seen with it.
+#: Each row: a block, and the geometry of its netlist. What protection adds is seen with it.
 ROWS = {block: (block, "small") for block in BLOCKS} | {"tracker_protected": ("tracker", "protected")}
+#: Mistakes in the source are looked for where there are several of everything.
+SOURCE_ROWS = {block: (block, "several") for block in BLOCKS} | {"tracker_protected": ("tracker", "protected")}
 
 #: What the testbench is given: one seed for all mutants; for those that pass it, other seeds and longer runs.
 _FIRST_SEEDS, _FIRST_LENGTH = (1,), 1
@@ -37,7 +42,7 @@ _EQUIVALENCE_S, _PROOF_S = 20, 30
 
 @dataclass(frozen=True)
 class Fate:
-    """`what`: test, proof, equivalent, or survivor."""
+    """`what`: test (the testbench), unit (a test of tests/rtl), proof, equivalent, or survivor."""
 
     block: str  #: the row's name
     mutant: Mutant
@@ -78,11 +83,14 @@ def _sources() -> str:
     return digest(*(path.read_text(encoding="utf-8") for path in files))
 
 
-def fates(row: str, count: int, seed: int, step: Callable[[str, int, int], None]) -> list[Fate]:
-    """Calls `step(what is done, mutants that have their answer, mutants)`."""
+def fates(row: str, count: int, seed: int, step: Callable[[str, int, int], None], source: bool = False,
+          geometry_name: str | None = None) -> list[Fate]:
+    """Calls `step(what is done, mutants that have their answer, mutants)`. `source`: mistakes in the source rather than
+    in the netlist."""
     step("building", 0, count)
-    block, geometry = ROWS[row][0], GEOMETRIES[ROWS[row][1]]
-    model = make_model(block, geometry, count, seed)
+    block, usual = (SOURCE_ROWS if source else ROWS)[row]
+    geometry = GEOMETRIES[geometry_name or usual]
+    model = (make_source_model if source else make_model)(block, geometry, count, seed)
     folder = _FOLDER / f"{row}-{digest(model.key, repr(geometry), _sources())}"
     found: dict[int, Fate] = {}
 
@@ -127,10 +135,17 @@ def fates(row: str, count: int, seed: int, step: Callable[[str, int, int], None]
         claim = prove(model, geometry, mutant, folder / "proofs", _PROOF_S)
         return Fate(row, mutant, "proof", claim, "") if claim else None
 
+    def noticed(mutant: Mutant) -> Fate | None:
+        told = unit_test(block, mutant)
+        return Fate(row, mutant, "unit", *told) if told else None
+
     test("tests", _FIRST_SEEDS, _FIRST_LENGTH)
     each("equivalence", equivalent)
     test("longer tests", _MORE_SEEDS, _MORE_LENGTH)
-    each("proofs", proved)
+    if source:
+        each("unit tests", noticed)
+    else:
+        each("proofs", proved)
     for mutant in left():
         why = next((entry.why for entry in harmless() if entry.covers(row, mutant)), "")
         found[mutant.number] = Fate(row, mutant, "survivor", why, "")

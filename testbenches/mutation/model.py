@@ -52,19 +52,20 @@ _PLACE = re.compile(r"(rtl/[\w/]+\.py):(\d+)")
 
 @dataclass(frozen=True)
 class Mutant:
-    """One bit of one cell's port, changed."""
+    """One bit of one cell's port changed, or one mistake in the source."""
 
     number: int  #: value of the input that switches it on, from 1
-    mode: str  #: inv, const0, const1, cnot0, cnot1: inverted, stuck, or inverted while another bit is 0 or 1
+    mode: str  #: inv, const0, const1, cnot0, cnot1: inverted, stuck, or inverted while another bit is 0 or 1; words
     signal: str  #: the named signal at that place, with the bit; empty if none is there
     port: str  #: the changed port of its cell, with the bit
     file: str  #: in the source; empty if the netlist does not say
     line: int
     text: str  #: of that line
+    column: int = 0  #: of a mistake in the source
 
     @property
     def place(self) -> str:
-        return f"{self.file}:{self.line} {self.signal or self.port} {self.mode}"
+        return " ".join(filter(None, (f"{self.file}:{self.line}", self.signal or self.port, self.mode)))
 
 
 @dataclass(frozen=True)
@@ -99,17 +100,23 @@ def blocks_inside(fragment: Fragment, path: tuple[str, ...]) -> list[str]:
     return found
 
 
+def keep_apart(block: str, design: str, fragment: Fragment) -> tuple[str, str]:
+    """Commands for Yosys: that the blocks inside stay modules, and that they are cut out."""
+    # A submodule with the name of a signal has a number behind its own.
+    inside = [re.search(rf"^module \\({re.escape(name)}(?:\$\d+)?)$", design, re.MULTILINE)[1]
+              for name in blocks_inside(fragment, (block,))]
+    return ("\n".join(f"setattr -mod -set keep_hierarchy 1 {name}" for name in inside),
+            f"expose -evert {block}/c:*\ndelete {' '.join(inside)}" if inside else "")
+
+
 def make_model(block: str, geometry: Geometry, count: int, seed: int) -> Model:
     """`count` mutants, or as many as there are, drawn evenly over the block's own lines, signals and cells."""
     component = design_under_test(block, geometry)
     fragment = Fragment.get(component, None)
     design, _ = rtlil.convert_fragment(fragment, signature_ports(component), block)
-    # A submodule with the name of a signal has a number behind its own.
-    inside = [re.search(rf"^module \\({re.escape(name)}(?:\$\d+)?)$", design, re.MULTILINE)[1]
-              for name in blocks_inside(fragment, (block,))]
-    prepare = _LIST.format(block=block, count=count, seed=seed,
-                           keep="\n".join(f"setattr -mod -set keep_hierarchy 1 {name}" for name in inside))
-    apply = _APPLY.format(apart=f"expose -evert {block}/c:*\ndelete {' '.join(inside)}" if inside else "")
+    keep, apart = keep_apart(block, design, fragment)
+    prepare = _LIST.format(block=block, count=count, seed=seed, keep=keep)
+    apply = _APPLY.format(apart=apart)
     key = digest(design, prepare, apply, _CLOCK.pattern, str(SELECT_BITS), version("yosys"))
 
     def make(folder: Path) -> None:
@@ -137,6 +144,9 @@ def _mutant(number: int, command: str) -> Mutant:
     # The innermost line comes last; that of a library has no place in rtl/.
     places = _PLACE.findall(command)
     file, line = (places[-1][0], int(places[-1][1])) if places else ("", 0)
-    text = (_ROOT / file).read_text(encoding="utf-8").splitlines()[line - 1].strip() if file else ""
     return Mutant(number, found["mode"], f"{wire}[{found['wirebit']}]" if wire else "",
-                  f"{found['port']}[{found['portbit']}]", file, line, text)
+                  f"{found['port']}[{found['portbit']}]", file, line, source_line(file, line) if file else "")
+
+
+def source_line(file: str, line: int) -> str:
+    return (_ROOT / file).read_text(encoding="utf-8").splitlines()[line - 1].strip()

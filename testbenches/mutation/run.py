@@ -12,7 +12,8 @@ from rich.table import Table
 from sim_models.errors import Failure
 
 from ..command_line import block_parser, chosen_blocks
-from .campaign import ROOT, ROWS, Fate, fates, share
+from ..geometries import GEOMETRIES
+from .campaign import ROOT, ROWS, SOURCE_ROWS, Fate, fates, share
 
 REPORT = ROOT / "build" / "reports" / "mutation.json"
 TARGET = 0.98
@@ -23,8 +24,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser = block_parser("testbenches.mutation.run", __doc__, ROWS, REPORT)
     parser.add_argument("--count", type=int, default=60, help="mutants per block (60)")
     parser.add_argument("--seed", type=int, default=1, help="which places are changed (1)")
+    parser.add_argument("--source", action="store_true", help="mistakes in the source rather than in the netlist")
+    parser.add_argument("--geometry", choices=GEOMETRIES, help="another than the row's own")
     options = parser.parse_args(arguments)
     blocks = chosen_blocks(parser, options, ROWS)
+    rows = SOURCE_ROWS if options.source else ROWS
     if not 1 <= options.count < 1 << 16:
         parser.error("--count must be from 1 to 65535")
     results, seconds = {}, {}
@@ -40,7 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
                         index + done / max(1, mutants)))
 
                 begun = time.monotonic()
-                results[block] = fates(block, options.count, options.seed, step)
+                results[block] = fates(block, options.count, options.seed, step, options.source, options.geometry)
                 seconds[block] = time.monotonic() - begun
                 console.print(_line(block, results[block], seconds[block]), highlight=False)
     except KeyboardInterrupt:
@@ -53,8 +57,8 @@ def main(arguments: list[str] | None = None) -> int:
     _print(results, seconds, total_s)
     options.json.parent.mkdir(parents=True, exist_ok=True)
     options.json.write_text(json.dumps({
-        "seed": options.seed, "seconds": round(total_s, 1),
-        "blocks": {block: {"geometry": ROWS[block][1]} | _counts(told) | {
+        "seed": options.seed, "of": "source" if options.source else "netlist", "seconds": round(total_s, 1),
+        "blocks": {block: {"geometry": options.geometry or rows[block][1]} | _counts(told) | {
             "share": share(told), "seconds": round(seconds[block], 1)} for block, told in results.items()},
         "mutants": [fate.to_json() for told in results.values() for fate in told]}, indent=1) + "\n", encoding="utf-8")
     short = [block for block, told in results.items() if share(told) < TARGET]
@@ -69,12 +73,13 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _counts(told: list[Fate]) -> dict[str, int]:
     return {"mutants": len(told)} | {what: sum(fate.what == what for fate in told)
-                                     for what in ("test", "proof", "equivalent", "survivor")}
+                                     for what in ("test", "unit", "proof", "equivalent", "survivor")}
 
 
 def _line(block: str, told: list[Fate], seconds: float) -> str:
     counts = _counts(told)
-    return (f"{block}: {counts['test'] + counts['proof']} of {counts['mutants'] - counts['equivalent']} caught, "
+    caught = counts["test"] + counts["unit"] + counts["proof"]
+    return (f"{block}: {caught} of {counts['mutants'] - counts['equivalent']} caught, "
             f"{counts['equivalent']} equivalent, {seconds:.0f} s")
 
 
@@ -82,7 +87,7 @@ def _print(results: dict[str, list[Fate]], seconds: dict[str, float], total_s: f
     console = Console()
     table = Table(title="Mutation", title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("block", no_wrap=True)
-    for heading in ("mutants", "tests", "proofs", "equal", "left", "caught", "s"):
+    for heading in ("mutants", "tests", "unit", "proofs", "equal", "left", "caught", "s"):
         table.add_column(heading, justify="right", no_wrap=True)
     for block, told in results.items():
         table.add_row(block, *(str(value) for value in _counts(told).values()), f"{share(told):.1%}",

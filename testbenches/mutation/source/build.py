@@ -1,0 +1,60 @@
+"""Writes a block with mistakes in its source as RTLIL: `python -m testbenches.mutation.source.build JOB FOLDER`, in a
+process of its own, for the sources must not have been imported before they can be changed.
+
+JOB has `block`, `geometry`, `files`, `count` and `seed`. The folder gets `changed.il`, and `changes.json` with the
+mistakes in the order of their numbers.
+"""
+
+import json
+import random
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from amaranth.back import rtlil
+from amaranth.hdl import Fragment, Signal
+from amaranth.hdl._ir import PortDirection
+
+from .changes import SELECT_BITS, Change, Changes
+from .rewrite import import_with
+
+SELECT = "mutant"
+
+
+def _rtlil(block: str, geometry: dict, changes: Changes, select: Signal | None) -> str:
+    from sim_models.cosim.hierarchy import signature_ports
+    from sim_models.cosim.testbench import design_under_test
+
+    changes.forget()
+    component = design_under_test(block, geometry)
+    ports = signature_ports(component)
+    if select is not None:
+        ports[SELECT] = select, PortDirection.Input
+    return rtlil.convert_fragment(Fragment.get(component, None), ports, block)[0]
+
+
+def main() -> None:
+    job, folder = json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2])
+    select, numbers, found = Signal(SELECT_BITS, name=SELECT), {}, {}
+
+    def wanted(change: Change) -> int | None:
+        return numbers.get(change) if numbers else found.setdefault(change)
+
+    changes = Changes(wanted, select, job["clocked"])
+    import_with(changes, job["files"])
+    from rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, TrackerGeometry
+
+    parts = job["geometry"]
+    geometry = Geometry(TrackerGeometry(**parts["tracker"]), ChannelGeometry(**parts["channel"]),
+                        DmaGeometry(**parts["dma"]))
+    _rtlil(job["block"], geometry, changes, None)
+    chosen = list(found)
+    if job["count"] < len(chosen):
+        chosen = sorted(random.Random(job["seed"]).sample(chosen, job["count"]), key=chosen.index)
+    numbers |= {change: number for number, change in enumerate(chosen, start=1)}
+    (folder / "changed.il").write_text(_rtlil(job["block"], geometry, changes, select))
+    (folder / "changes.json").write_text(json.dumps({"all": len(found), "chosen": list(map(asdict, chosen))}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""Reads a file of `rtl/` so that every place at which a mistake can be made asks `Changes` what it is to be."""
+
+import ast
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from .changes import Changes
+
+ROOT = Path(__file__).resolve().parents[3]
+CHANGES = "_changes"  #: the name under which a file that was read so knows them
+_OPERATORS = {ast.Add: "+", ast.Sub: "-", ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^", ast.Lt: "<", ast.LtE: "<=",
+              ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
+
+
+class _Rewriter(ast.NodeTransformer):
+    def __init__(self, file: str, text: str) -> None:
+        self._file, self._text = file, text
+
+    def _ask(self, node: ast.AST, method: str, *arguments: ast.expr) -> ast.expr:
+        """The call `_changes.method((file, line, column), *arguments)`."""
+        place = ast.Tuple([ast.Constant(part) for part in (self._file, node.lineno, node.col_offset)], ast.Load())
+        call = ast.Call(ast.Attribute(ast.Name(CHANGES, ast.Load()), method, ast.Load()), [place, *arguments], [])
+        return ast.fix_missing_locations(ast.copy_location(call, node))
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
+        """`m.d.sync += statements`"""
+        target = node.target
+        domains = isinstance(target, ast.Attribute) and target.value
+        if not (isinstance(domains, ast.Attribute) and domains.attr == "d" and isinstance(node.op, ast.Add)):
+            return self.generic_visit(node)
+        add = self._ask(node, "add", domains.value, ast.Constant(target.attr), self.visit(node.value))
+        return ast.copy_location(ast.Expr(add), node)
+
+    def visit_For(self, node: ast.For) -> ast.AST:
+        self.generic_visit(node)
+        node.iter = self._loop(node, node.iter)
+        return node
+
+    def visit_comprehension(self, node: ast.comprehension) -> ast.AST:
+        self.generic_visit(node)
+        node.iter = self._loop(node.iter, node.iter)
+        return node
+
+    def _loop(self, node: ast.AST, iterable: ast.expr) -> ast.expr:
+        over = " ".join((ast.get_source_segment(self._text, iterable) or "").split())
+        return self._ask(node, "loop", ast.Constant(over), iterable)
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        function = node.func
+        name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+        if name == "eq" and len(node.args) == 1:  # what is assigned to stays as it is
+            return self._ask(node, "assign", function.value, self.visit(node.args[0]))
+        self.generic_visit(node)
+        if name in ("If", "Elif"):
+            node.args = [self._ask(node, "condition", *node.args)]
+        elif name == "Mux":
+            return self._ask(node, "choice", *node.args)
+        elif name in ("any", "all") and not node.args:
+            return self._ask(node, "reduction", ast.Constant(name), function.value)
+        elif name == "connect" and len(node.args) == 3:
+            return self._ask(node, "connect", *node.args)
+        return node
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        return self._operation(node, node.op, node.left, node.right)
+
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
+        if len(node.ops) == 1:
+            return self._operation(node, node.ops[0], node.left, node.comparators[0])
+        return self.generic_visit(node)
+
+    def _operation(self, node: ast.expr, operator: ast.AST, left: ast.expr, right: ast.expr) -> ast.AST:
+        self.generic_visit(node)
+        if isinstance(node, ast.BinOp):
+            left, right = node.left, node.right
+        else:
+            left, right = node.left, node.comparators[0]
+        sign = _OPERATORS.get(type(operator))
+        return self._ask(node, "operation", ast.Constant(sign), left, right) if sign else node
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
+        self.generic_visit(node)
+        return self._ask(node, "inversion", node.operand) if isinstance(node.op, ast.Invert) else node
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        self.generic_visit(node)
+        if not isinstance(node.ctx, ast.Load):
+            return node
+        key = node.slice
+        if isinstance(key, ast.Slice):
+            ends = [end or ast.Constant(None) for end in (key.lower, key.upper, key.step)]
+            key = ast.Call(ast.Name("slice", ast.Load()), ends, [])
+        return self._ask(node, "part", node.value, key)
+
+
+def rewritten(text: str, file: str) -> ast.Module:
+    """To be run with `CHANGES` among its names."""
+    return _Rewriter(file, text).visit(ast.parse(text))
+
+
+class _Loader(importlib.machinery.SourceFileLoader):
+    def __init__(self, name: str, path: str, changes: Changes) -> None:
+        super().__init__(name, path)
+        self._changes = changes
+
+    def get_code(self, fullname: str):
+        text = Path(self.path).read_text(encoding="utf-8")
+        return compile(rewritten(text, Path(self.path).relative_to(ROOT).as_posix()), self.path, "exec")
+
+    def exec_module(self, module) -> None:
+        vars(module)[CHANGES] = self._changes
+        super().exec_module(module)
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    def __init__(self, files: dict[str, Path], changes: Changes) -> None:
+        self._files, self._changes = files, changes
+
+    def find_spec(self, fullname, path, target=None):
+        file = self._files.get(fullname)
+        return file and importlib.util.spec_from_file_location(
+            fullname, file, loader=_Loader(fullname, str(file), self._changes))
+
+
+def import_with(changes: Changes, files: Iterable[str]) -> None:
+    """From now on these files, `rtl/tracker.py`, are imported with changes. None may have been imported before."""
+    modules = {file.removesuffix(".py").replace("/", "."): ROOT / file for file in files}
+    early = modules.keys() & sys.modules.keys()
+    assert not early, f"already imported: {sorted(early)}"
+    sys.meta_path.insert(0, _Finder(modules, changes))
