@@ -17,6 +17,7 @@ from sim_models.commands.area import area
 from sim_models.commands.bench import bench
 from sim_models.commands.cache import cache
 from sim_models.commands.compare import compare
+from sim_models.commands.dma import dma
 from sim_models.commands.end_to_end import end_to_end
 from sim_models.commands.explain import explain
 from sim_models.commands.hbm_replay import hbm_replay
@@ -29,8 +30,8 @@ from sim_models.commands.verilog import verilog
 from sim_models.errors import shortened
 
 _COMMANDS = {"run": run, "trace": trace, "explain": explain, "step": step, "reproduce": reproduce,
-             "compare": compare, "end-to-end": end_to_end, "bench": bench, "hbm-replay": hbm_replay, "verilog": verilog,
-             "registers": registers, "area": area, "cache": cache}
+             "compare": compare, "dma": dma, "end-to-end": end_to_end, "bench": bench, "hbm-replay": hbm_replay,
+             "verilog": verilog, "registers": registers, "area": area, "cache": cache}
 
 
 def _quiet_flags(parameters: list) -> list:

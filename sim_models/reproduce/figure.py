@@ -18,6 +18,7 @@ Results = Mapping[Task, Any]
 
 #: The papers whose evaluations are reproduced.
 PAPERS = {"t3": "T3: Transparent Tracking & Triggering for Fine-grained Overlap of Compute & Collectives (ASPLOS 2024)",
+          "dma": "DMA Collectives for Efficient ML Communication Offloads",
           "amped": "AMPeD: An Analytical Model for Performance in Distributed Training of Transformers (ISPASS 2023)"}
 
 TECHNIQUE_TITLES = {"sequential": "sequential", "t3": "T3", "t3-mca": "T3-MCA", "t3-mca+": "T3-MCA+",

@@ -6,6 +6,7 @@ from sim_models.errors import BadInput, choices
 from sim_models.reproduce.amped.case_studies import CASE_1, CASE_2, CASE_3
 from sim_models.reproduce.amped.measured import MEGATRON, SINGLE_NODE
 from sim_models.reproduce.amped.tables import TABLE_2, TABLE_3
+from sim_models.reproduce.dma.figures import ALL_GATHER, ALL_TO_ALL, COPY
 from sim_models.reproduce.figure import PAPERS, Figure
 from sim_models.reproduce.figure04 import FIGURE04
 from sim_models.reproduce.figure06 import FIGURE06
@@ -24,7 +25,8 @@ from sim_models.reproduce.thresholds import THRESHOLDS
 FIGURES: dict[str, Figure] = {figure.name: figure for figure in (
     FIGURE04, FIGURE06, FIGURE14, FIGURE15, FIGURE16, FIGURE17, FIGURE18, FIGURE19, TABLE_TP32, FIGURE20, THRESHOLDS,
     SENSITIVITY, TABLE_HBM, LEVELS,
-    TABLE_2, TABLE_3, CASE_1, CASE_2, CASE_3, MEGATRON, SINGLE_NODE)}
+    TABLE_2, TABLE_3, CASE_1, CASE_2, CASE_3, MEGATRON, SINGLE_NODE,
+    COPY, ALL_GATHER, ALL_TO_ALL)}
 
 
 def chosen(only: str | None, paper: str | None = None) -> list[Figure]:

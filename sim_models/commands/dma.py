@@ -1,0 +1,98 @@
+"""`t3 dma`: collectives by DMA engines beside kernels on compute units, over sizes."""
+
+import re
+from typing import Annotated
+
+import typer
+
+from sim_models.commands.options import JsonOption
+from sim_models.errors import BadInput
+
+#: Of each run, for `--json`.
+_REPORTED = ("ns", "phases_ns", "commands", "engines", "syncs", "read_bytes", "link_bytes")
+
+_UNITS = {"": 0, "K": 10, "M": 20, "G": 30}
+
+
+def dma(
+    collective: Annotated[str, typer.Option(
+        metavar="ag|a2a|rs", help="All-gather, all-to-all, reduce-scatter.")] = "ag",
+    sizes: Annotated[str, typer.Option(
+        metavar="SIZE[:SIZE]", help="Bytes of the whole array: 1K:1G doubles from 1 KB to 1 GB.")] = "1K:1G",
+    variant: Annotated[str | None, typer.Option(
+        metavar="A,B,...", help="pcpy, bcst (ag), swap (a2a), b2b; with prelaunch each also behind a poll.")] = None,
+    machine: Annotated[str, typer.Option("--machine", metavar="NAME|FILE", help="mi300x, or a TOML file.")] = "mi300x",
+    json: JsonOption = None,
+) -> None:
+    """Time DMA collectives on the event level: phases, commands, engines and traffic."""
+    from sim_models.flow.commands import COLLECTIVES, POSSIBLE
+    from sim_models.flow.dma import PHASES, kernel_collective_ns, run_collective
+    from sim_models.flow.node import load_node
+    from sim_models.report import output_console, print_table
+    from sim_models.results import check_json_target, write_json
+
+    if collective not in COLLECTIVES:
+        raise BadInput(f"--collective {collective[:40]!r} is unknown: allowed are {', '.join(COLLECTIVES)}")
+    wanted = _sizes(sizes)
+    names = [name.strip() for name in variant.split(",")] if variant is not None else [*POSSIBLE[collective],
+                                                                                       "prelaunch"]
+    for name in names:
+        if name not in (*POSSIBLE[collective], "prelaunch"):
+            raise BadInput(f"--variant {name[:40]!r} is not possible for {collective}: allowed are "
+                           f"{', '.join(POSSIBLE[collective])}, prelaunch")
+    variants = list(dict.fromkeys(name for name in names if name != "prelaunch")) or list(POSSIBLE[collective])
+    check_json_target(json)
+    node = load_node(machine)
+
+    runs: dict[str, dict[int, object]] = {}
+    for name in variants:
+        starts = {"host": name} | ({"poll": f"prelaunch-{name}"} if "prelaunch" in names else {})
+        for initiator, title in starts.items():
+            runs[title] = {size: run_collective(node, collective, name, size, initiator) for size in wanted}
+    kernel = {size: kernel_collective_ns(node, size) for size in wanted}
+    if json is not None:
+        details = {title: {size: {name: getattr(run, name) for name in _REPORTED} for size, run in by_size.items()}
+                   for title, by_size in runs.items()}
+        write_json({"collective": collective, "machine": node.model_dump(mode="json"), "kernel_ns": kernel,
+                    "variants": details}, json)
+    if json == "-":
+        return
+    console = output_console()
+    rows = []
+    for size in wanted:
+        times = {title: by_size[size].ns for title, by_size in runs.items()}
+        best = min(times, key=times.get)
+        rows.append((_shown(size), f"{kernel[size] / 1e3:,.1f}", *(f"{ns / 1e3:,.1f}" for ns in times.values()), best))
+    print_table(f"{COLLECTIVES[collective].capitalize()} on {node.gpus} GPUs of {node.name} (µs)",
+                ("size", "kernels", *(title.replace("-", "-\n") for title in runs), "fastest\nby DMA"), rows, console)
+    first, last = wanted[0], wanted[-1]
+    print_table("What is commanded, and the phases of the engine that ends last (µs)",
+                ("variant", "commands", "engines", "syncs", *(f"{phase}\n{_shown(size)}" for size in (first, last)
+                                                             for phase in PHASES)),
+                [(title, f"{by_size[first].commands}", f"{by_size[first].engines}", f"{by_size[first].syncs}",
+                  *(f"{by_size[size].phases_ns[phase] / 1e3:,.1f}" for size in (first, last) for phase in PHASES))
+                 for title, by_size in runs.items()], console)
+
+
+def _sizes(text: str) -> list[int]:
+    """Sizes from the first to the last, each twice the one before."""
+    bounds = []
+    for part in text.split(":"):
+        found = re.fullmatch(r"(\d{1,12})([KMG]?)", part.strip(), re.ASCII)
+        size = int(found[1]) << _UNITS[found[2]] if found else 0
+        if not 1024 <= size <= 1 << 40:
+            raise BadInput(f"--sizes {part[:40]!r} is not possible: 1K to 1024G, as in 1K:1G")
+        bounds.append(size)
+    if len(bounds) > 2 or bounds[0] > bounds[-1]:
+        raise BadInput(f"--sizes {text[:40]!r} is not SIZE or SIZE:SIZE, the smaller first")
+    sizes = [bounds[0]]
+    while sizes[-1] * 2 <= bounds[-1]:
+        sizes.append(sizes[-1] * 2)
+    return sizes
+
+
+def _shown(size: int) -> str:
+    for unit, bits in (("GB", 30), ("MB", 20), ("KB", 10)):
+        if size >> bits and not size % (1 << bits):
+            return f"{size >> bits} {unit}"
+    return f"{size} B"

@@ -1,0 +1,120 @@
+"""Collectives by DMA engines: a host that fills queues and rings doorbells, engines that copy, signals at the end."""
+
+from dataclasses import dataclass, field
+
+import simpy
+
+from .commands import Command, Queue, plan
+from .fabric import Fabric
+from .node import Node
+
+#: What starts the copies: commands and doorbells of the host; or a flag that engines poll, commands being there already
+#: ("prelaunch").
+INITIATORS = ("host", "poll")
+
+
+#: Phases of an offload, in their order (paper, figure 5).
+PHASES = ("control", "schedule", "copy", "sync")
+
+
+@dataclass(frozen=True)
+class DmaRun:
+    """A collective, or a single copy, by DMA engines."""
+
+    ns: float
+    phases_ns: dict[str, float]  #: of the engine that ends last; they add up to `ns`
+    commands: int
+    engines: int
+    syncs: int
+    read_bytes: float  #: at all sources
+    link_bytes: float
+    spans: tuple[tuple[int, str, float, float], ...] = field(repr=False)  #: queue, phase, start, end
+
+
+def run_collective(node: Node, collective: str, variant: str, size_bytes: float, initiator: str = "host") -> DmaRun:
+    """Run a collective in which each pair of GPUs exchanges `size_bytes`/gpus. Raises `BadInput`."""
+    return run_queues(node, plan(collective, variant, node.gpus), size_bytes / node.gpus, initiator,
+                      adds=collective == "rs")
+
+
+def run_queues(node: Node, queues: list[Queue], chunk_bytes: float, initiator: str = "host",
+               adds: bool = False) -> DmaRun:
+    """Run queues of commands, each of a chunk. With `adds`, memory adds what arrives."""
+    env = simpy.Environment()
+    fabric = Fabric(env, _capacity(node, queues))
+    spans: list[tuple[int, str, float, float]] = []
+    signals = simpy.Store(env)
+    read = 0.0
+
+    def host():
+        for number, queue in enumerate(queues):
+            if initiator == "host":
+                yield env.timeout(node.host.command_ns * (len(queue.commands) + 1) + node.host.doorbell_ns)
+            else:
+                yield env.timeout(node.host.trigger_ns)
+            spans.append((number, "control", 0.0, env.now))
+            env.process(engine(number, queue))
+        for _ in queues:
+            yield signals.get()
+            yield env.timeout(node.host.observe_ns)
+
+    def engine(number: int, queue: Queue):
+        start = env.now
+        yield env.timeout(node.engine.fetch_ns if initiator == "host" else node.engine.poll_ns)
+        spans.append((number, "schedule", start, env.now))
+        start, flows = env.now, []
+        for place, command in enumerate(queue.commands):
+            if place:
+                yield env.timeout(node.engine.next_copy_ns)
+            flows.append(env.process(copy(number, command)))
+        yield env.all_of(flows)
+        spans.append((number, "copy", start, env.now))
+        start = env.now
+        yield env.timeout(node.engine.sync_ns)
+        spans.append((number, "sync", start, env.now))
+        yield signals.put(number)
+
+    def copy(number: int, command: Command):
+        nonlocal read
+        yield env.timeout(node.engine.copy_ns)
+        uses = {("memory", command.source): 1.0, ("engine", number): float(len(command.destinations))}
+        read += chunk_bytes * (2 if command.swap else 1)
+        for to in command.destinations:
+            uses["link", command.source, to] = 1.0
+            uses["memory", to] = 2.0 if adds else 1.0  # an addition in memory takes a column twice
+        if command.swap:
+            to = command.destinations[0]
+            uses |= {("link", to, command.source): 1.0, ("engine", number): 2.0, ("memory", command.source): 2.0,
+                     ("memory", to): 2.0}
+        yield fabric.move(chunk_bytes, uses)
+
+    env.process(host())
+    env.run()
+    end = float(env.now)
+    return DmaRun(
+        end, _phases(spans, end), commands=sum(len(queue.commands) for queue in queues), engines=len(queues),
+        syncs=len(queues), read_bytes=read, spans=tuple(spans),
+        link_bytes=sum(size for name, size in fabric.moved.items() if name[0] == "link"))
+
+
+def _capacity(node: Node, queues: list[Queue]) -> dict[tuple, float]:
+    link = node.link.bandwidth_gb_per_s * node.link.engine_efficiency
+    capacity: dict[tuple, float] = {("link", a, b): link for a in range(node.gpus) for b in range(node.gpus)
+                                    if a != b}
+    capacity |= {("memory", gpu): node.memory.bandwidth_gb_per_s for gpu in range(node.gpus)}
+    return capacity | {("engine", number): node.engine.bandwidth_gb_per_s for number in range(len(queues))}
+
+
+def _phases(spans, end: float) -> dict[str, float]:
+    """Durations of the phases of the queue that ends last; what the host then waits for is part of sync."""
+    last = max((span for span in spans if span[1] == "sync"), key=lambda span: span[3])[0]
+    phases = {name: float(stop - start) for number, name, start, stop in spans if number == last}
+    phases["sync"] += end - sum(phases.values())
+    return phases
+
+
+def kernel_collective_ns(node: Node, size_bytes: float) -> float:
+    """Return the time of the same exchange by kernels on compute units: the best protocol of the library."""
+    link = node.link.bandwidth_gb_per_s * node.link.kernel_efficiency
+    return min(one.base_ns + one.hop_ns + size_bytes / node.gpus / (link * one.efficiency)
+               for one in (node.kernel.ll, node.kernel.ll128, node.kernel.simple))
