@@ -29,8 +29,8 @@ def evaluate_figure6(setup: Setup, results: Results) -> Findings:
             ours["not_copying_2m_percent"] = 100 - shares["copy"]
     return Findings(
         text=f"A single copy of 4 KB spends {ours['not_copying_4k_percent']:.0f} % of its time not copying, one of 2 "
-             f"MB {ours['not_copying_2m_percent']:.0f} %. Three of its constants were derived from these statements: what "
-             "is tested by them are the other figures.",
+             f"MB {ours['not_copying_2m_percent']:.0f} %. Three of its constants were derived from these statements: "
+             "what is tested by them are the other figures.",
         ours=ours, targets={
             "not_copying_4k_percent": Target("not copying, 4 KB", "%", 60, "3.3", 5),
             "not_copying_2m_percent": Target("not copying, 2 MB", "%", None, "3.3", at_most=20),
