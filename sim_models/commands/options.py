@@ -36,7 +36,7 @@ def folder_name(text: str | Path) -> Path:
     """The same for a folder, as a path: no file, and an empty name is not the current folder."""
     path = Path(file_name(str(text)))
     if path.exists() and not path.is_dir():
-        raise typer.BadParameter(f"{str(path)!r} is a file: a folder is needed")
+        raise typer.BadParameter(f"{str(path)!r} is not a folder")
     return path
 
 

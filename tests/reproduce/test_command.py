@@ -16,7 +16,7 @@ from sim_models.workloads import Workload
 
 
 @pytest.mark.parametrize(("arguments", "words"), [
-    (("--only", "figure99"), ["--only 'figure99'", "figure16"]),
+    (("--only", "figure99"), ["--only 'figure99'", "figure6", "more"]),
     (("--only", ""), ["--only ''"]),
     (("--jobs", "0"), ["--jobs 0", "1 to 1024"]),
     (("--jobs", "two"), ["two", "not a whole number"]),
