@@ -7,9 +7,12 @@ import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+import numpy as np
+
 from . import bits, memory, queues, ring_kernel, simulation
 from . import link as links
 from .by_reference import by_reference
+from .collectives import ring
 from .errors import BadInput, Failure
 from .hbm import HbmState, make_hbm
 from .jit import compiled
@@ -34,6 +37,7 @@ class CollectiveSim(NamedTuple):
     link_shape: links.LinkShape
     ring: ring_kernel.RingState
     ring_shape: ring_kernel.RingShape
+    downstream: np.ndarray  # int64 [device]: that it sends to
     phase: int
     fill_cycles: int
 
@@ -77,7 +81,9 @@ def collective_sim(machine: Machine, size_bytes: int, devices: int, kind: str, m
     geometry, clock = machine.geometry(), machine.memory_clock_ghz
     simulated, channels = 1 if mirrored else devices, geometry.channel.channels
     copy_base = -(-size_bytes // (1 << 20)) + devices << 20
-    shape = ring_kernel.make_shape(machine, size_bytes, devices, kind, 0, copy_base, mirrored)
+    shape = ring_kernel.make_shape(machine, size_bytes, devices, kind, 0, copy_base)
+    program = ring.all_gather(devices, step=1) if kind == "all-gather" else ring.reduce_scatter(devices, step=1)
+    steps = ring_kernel.plan_steps(program, mirrored)
     link_shape = simulation.link_shape(machine)
     return CollectiveSim(
         b=bits.request_bits(geometry), m=memory_map(geometry.channel),
@@ -85,7 +91,7 @@ def collective_sim(machine: Machine, size_bytes: int, devices: int, kind: str, m
         mem=memory.make_memory(simulated, channels, machine.dram.queue_entries),
         compute=queues.request_queue(simulated * channels), inbound=queues.request_queue(simulated * channels),
         link=links.make_link(simulated, link_shape), link_shape=link_shape,
-        ring=ring_kernel.make_ring(simulated, shape), ring_shape=shape,
+        ring=ring_kernel.make_ring(shape, steps), ring_shape=shape, downstream=np.array(steps.downstream),
         phase=memory.ALL_GATHER if kind == "all-gather" else memory.REDUCE_SCATTER,
         fill_cycles=round(machine.llc.fill_latency_ns * clock))
 
@@ -103,7 +109,7 @@ def advance(s, now, cycles):
                 ring_kernel.ring_returned(s.ring, s.ring_shape, d, fills.lo[d, fills.head[d]], now)
                 queues.pop_timed(fills, d)
             ring_kernel.ring_cycle(s.ring, s.ring_shape, s.link, s.link_shape, s.compute, s.m, s.b, d, now)
-            deliver(s, d, d + 1 if d + 1 < devices else 0, now)
+            deliver(s, d, s.downstream[d], now)
         now += 1
         if now & 63 == 0 and done(s):
             return now, True

@@ -1,7 +1,8 @@
 """Ring collectives as kernels on the compute units: the sequential baselines, and the all-gather after a fused run.
 
-Step by step, as in the T3 paper's figures 3 and 10. In a step every device reads what it sends, the link carries it,
-and what arrives is written to memory; the next step starts when this one's data have arrived. Reduce-scatter without
+Step by step, as in the T3 paper's figures 3 and 10. In a step every device reads the chunk that the schedule has it
+send, the link carries it, and what arrives is written to memory; the next step starts when this one's data have
+arrived. Reduce-scatter without
 near-memory compute reads two copies per step from the second on and needs a last pass (two reads, one write). With
 it, arriving data are op-and-store updates and one read per step suffices (figure 10b).
 
@@ -16,10 +17,12 @@ import numpy as np
 
 from . import bits, queues
 from . import link as links
+from .collectives import Program
 from .jit import compiled, inlined
 from .machine import Machine
 from .memory_map import channel_of
 from .records import record_fields
+from .schedule import roles_of
 
 KINDS = ("reduce-scatter", "reduce-scatter-nmc", "all-gather")
 NEVER = np.int64(1) << np.int64(60)
@@ -31,7 +34,6 @@ class RingShape(NamedTuple):
     """Scalars; addresses in bytes, all chunks line-aligned, times in memory cycles."""
 
     devices: int
-    mirrored: bool  # one device is simulated; what it sends is what it receives, of the neighbouring chunk
     chunk_lines: int
     chunk_bytes: int
     data_base: int
@@ -49,8 +51,10 @@ class RingShape(NamedTuple):
 
 
 class RingState(NamedTuple):
-    """[device], [device, unit] and [device, unit, place]."""
+    """[device], [device, step], [device, unit] and [device, unit, place]."""
 
+    sends: np.ndarray  # int64 [device, step]: chunk that it sends, in the last step the one that stays
+    lands: np.ndarray  # int64 [device, step]: chunk that its stores at the neighbour are of; differs if mirrored
     step: np.ndarray  # int64: 0 first step ... devices-1 last pass, devices: done
     next_line: np.ndarray  # first line of the chunk that no workgroup has
     left: np.ndarray  # lines whose workgroups have not ended
@@ -69,15 +73,15 @@ class RingState(NamedTuple):
     ready: np.ndarray  # cycle from which it may go on
 
 
-def make_shape(machine: Machine, size_bytes: int, devices: int, kind: str, data_base: int, copy_base: int,
-               mirrored: bool = True) -> RingShape:
+def make_shape(machine: Machine, size_bytes: int, devices: int, kind: str, data_base: int,
+               copy_base: int) -> RingShape:
     """A ring over `devices` GPUs on an array of `size_bytes`; `kind` is one of `KINDS`, bases are byte addresses."""
     clock, gpu, kernel = machine.memory_clock_ghz, machine.gpu, machine.collective
     chunk_bytes = -(-size_bytes // devices)
     scatter = kind == "reduce-scatter"
     buffer_cycles = machine.link.egress_buffer_bytes / machine.link.bandwidth_gb_per_s * clock
     return RingShape(
-        devices=devices, mirrored=mirrored, chunk_lines=-(-chunk_bytes // 64), chunk_bytes=chunk_bytes,
+        devices=devices, chunk_lines=-(-chunk_bytes // 64), chunk_bytes=chunk_bytes,
         data_base=data_base, copy_base=copy_base, two_reads=scatter, last_pass=scatter,
         arrival_op=bits.UPDATE if kind == "reduce-scatter-nmc" else bits.STORE,
         compute_units=gpu.compute_units, places=kernel.workgroups_per_cu,
@@ -87,15 +91,41 @@ def make_shape(machine: Machine, size_bytes: int, devices: int, kind: str, data_
         link_retry_cycles=max(1, min(64, int(buffer_cycles / 8))))
 
 
-def make_ring(devices: int, shape: RingShape) -> RingState:
+class Steps(NamedTuple):
+    """Which chunk goes where in each step, of the simulated devices."""
+
+    sends: np.ndarray  # int64 [device, step]
+    lands: np.ndarray  # int64 [device, step]
+    downstream: list[int]  # device, among the simulated ones, that each sends to
+
+
+def plan_steps(program: Program, mirrored: bool) -> Steps:
+    """Read the steps off a ring collective; the first simulated device is the rank that begins with chunk 0.
+
+    Mirrored, one device stands for all: what it sends lands with it as what the rank that feeds it sends just then.
+    """
+    roles = roles_of(program)
+    chunks = np.array([[role.chunk for role in own] for own in roles])
+    feeders = [own[-1].fed_by[0].device for own in roles]
+    first = int(np.flatnonzero(chunks[:, 0] == 0)[0])
+    if mirrored:
+        return Steps(chunks[[first]], chunks[[feeders[first]]], [0])
+    ranks = [(first + index) % program.ranks for index in range(program.ranks)]
+    return Steps(chunks[ranks], chunks[ranks], [ranks.index(roles[rank][0].routes[0].device) for rank in ranks])
+
+
+def make_ring(shape: RingShape, steps: Steps) -> RingState:
+    devices = len(steps.sends)
+
     def each():
         return np.zeros(devices, np.int64)
     left = np.full(devices, shape.chunk_lines)
     units = (devices, shape.compute_units)
     places = record_fields((*units, shape.places),
                            [(name, np.int64) for name in ("doing", "line", "lines", "position", "reading", "ready")])
-    return RingState(each(), each(), left, each(), np.zeros((devices, shape.devices + 1), np.int64), each(), each(),
-                     np.zeros(units, np.int64), np.zeros(units), np.zeros(units, np.int64), *places)
+    return RingState(steps.sends, steps.lands, each(), each(), left, each(),
+                     np.zeros((devices, shape.devices + 1), np.int64), each(), each(), np.zeros(units, np.int64),
+                     np.zeros(units), np.zeros(units, np.int64), *places)
 
 
 @inlined
@@ -204,8 +234,7 @@ def load(ring, shape, compute, m, b, d, u, p, step):
     lines, position = ring.lines[d, u, p], ring.position[d, u, p]
     second = position >= lines
     line = ring.line[d, u, p] + (position - lines if second else position)
-    chunk = (d - step + shape.devices) % shape.devices
-    address = (shape.copy_base if second else shape.data_base) + (chunk * shape.chunk_lines + line) * 64
+    address = (shape.copy_base if second else shape.data_base) + (ring.sends[d, step] * shape.chunk_lines + line) * 64
     row = d * m.channels + channel_of(address, m)
     if queues.room(compute, row) < 1:
         return REPLAY_CYCLES
@@ -222,9 +251,9 @@ def load(ring, shape, compute, m, b, d, u, p, step):
 def store(ring, shape, link, link_shape, compute, m, b, d, u, p, step, now):
     """Send a workgroup's next store, in the last pass to memory, else to the neighbour; returns as `load`."""
     line = ring.line[d, u, p] + ring.position[d, u, p]
-    chunk, size = (d - step + shape.devices) % shape.devices, line_bytes(shape, line)
+    size = line_bytes(shape, line)
     if step == shape.devices - 1:
-        address = shape.data_base + (chunk * shape.chunk_lines + line) * 64
+        address = shape.data_base + (ring.sends[d, step] * shape.chunk_lines + line) * 64
         row = d * m.channels + channel_of(address, m)
         if queues.room(compute, row) < 1:
             return REPLAY_CYCLES
@@ -233,11 +262,9 @@ def store(ring, shape, link, link_shape, compute, m, b, d, u, p, step, now):
     else:
         if not links.can_send(link, link_shape, d, now):
             return shape.link_retry_cycles
-        if shape.mirrored:
-            chunk = (chunk - 1 + shape.devices) % shape.devices
         base = shape.copy_base if shape.two_reads else shape.data_base
-        lo, hi = bits.pack(b, base + (chunk * shape.chunk_lines + line) * 64, size, shape.arrival_op, bits.REMOTE,
-                           0, 0, 0)
+        address = base + (ring.lands[d, step] * shape.chunk_lines + line) * 64
+        lo, hi = bits.pack(b, address, size, shape.arrival_op, bits.REMOTE, 0, 0, 0)
         links.send(link, link_shape, d, now, size, 0, lo, hi)
     ring.position[d, u, p] += 1
     if ring.position[d, u, p] == ring.lines[d, u, p]:

@@ -108,6 +108,11 @@ def link_shape(machine: Machine) -> links.LinkShape:
                            float(machine.link.egress_buffer_bytes))
 
 
+def gather_steps(ranks: int) -> ring_kernel.Steps:
+    """Read off the steps of the all-gather that follows a fused kernel, on one GPU that stands for all."""
+    return ring_kernel.plan_steps(ring.all_gather(ranks, step=1), mirrored=True)
+
+
 def ring_shape(machine: Machine, workload: Workload, tiling: Tiling) -> ring_kernel.RingShape:
     """The all-gather of the GEMM's output that follows a fused kernel."""
     at = Addresses.of(workload, tiling)
@@ -154,6 +159,7 @@ def make_sim(machine: Machine, workload: Workload, *, phase: int, spaces: list[A
         plan=fused_plan(spaces) if spaces else plain_plan(tiling, at.c),
         stores_out=queues.timed_queue(devices, machine.link.egress_buffer_bytes // 64 + 1),
         store_limit=machine.link.egress_buffer_bytes // 64, link=links.make_link(devices, link), link_shape=link,
-        mirrored=mirrored, mirror=mirror, ring=ring_kernel.make_ring(devices, gather), ring_shape=gather, phase=phase,
+        mirrored=mirrored, mirror=mirror, ring=ring_kernel.make_ring(gather, gather_steps(workload.tp)),
+        ring_shape=gather, phase=phase,
         fill_cycles=round(machine.llc.fill_latency_ns * machine.memory_clock_ghz), expected_events=expected,
         control=control, ports=ports)

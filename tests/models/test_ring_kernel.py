@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from sim_models import isolated_collectives as collectives
+from sim_models import ring_kernel
+from sim_models.collectives import ring
 from sim_models.machine import Machine, MachineError, load_machine
 from sim_models.memory import PURPOSES
 from sim_models.ring_kernel import KINDS
@@ -189,3 +191,17 @@ def test_a_device_that_starts_late_holds_the_ring(machine):
 def test_more_workgroups_than_requests_can_name(machine):
     with pytest.raises((ValueError, MachineError), match="more than 65536 workgroups"):
         variant(machine, gpu={"compute_units": 2048}, collective={"workgroups_per_cu": 64})
+
+
+@pytest.mark.parametrize("devices", [2, 3, 8])
+def test_steps_are_those_of_the_papers_figures(devices):
+    """Device d sends chunk d, then d-1 and so on to device d+1; mirrored, that lands as what device d-1 sends."""
+    for program in (ring.reduce_scatter(devices, step=1), ring.all_gather(devices, step=1)):
+        steps = ring_kernel.plan_steps(program, mirrored=False)
+        wanted = np.array([[(d - step) % devices for step in range(devices)] for d in range(devices)])
+        np.testing.assert_array_equal(steps.sends, wanted)
+        np.testing.assert_array_equal(steps.lands, wanted)
+        assert steps.downstream == [(d + 1) % devices for d in range(devices)]
+        mirrored = ring_kernel.plan_steps(program, mirrored=True)
+        np.testing.assert_array_equal(mirrored.sends, wanted[:1])
+        np.testing.assert_array_equal(mirrored.lands, wanted[-1:])
