@@ -190,20 +190,22 @@ class Driver:
                    tracker.window_slots, 1 << tracker.wg_bits)
 
     def window(self, tiles_per_workgroup: int, *, workgroups: int | None = None,
-               shift: int | None = None) -> list[Write]:
+               slack: int | None = None) -> list[Write]:
         """Dispatch window: the largest that is safe, or fewer `workgroups`.
 
-        `shift` is the number of workgroups by which the downstream device runs behind (the largest `wg_offset`);
-        None: there is no downstream device.
+        `slack` is the schedule's: by how many ids the downstream device may run behind, and no `wg_offset` is larger.
+        It must be below the window, or all devices could wait for each other. None: there is no downstream device.
         """
         largest = self.largest_window(tiles_per_workgroup)
         if workgroups is None:
             workgroups = largest
         _whole("workgroups", workgroups, 1, largest)
-        if shift is not None:
-            _whole("shift", shift, 0, workgroups - 1)
-        return [self._write("WINDOW", window=workgroups), self._write("SHIFT", shift=shift or 0),
-                self._write("WINDOW_CONTROL", enable_downstream=shift is not None)]
+        if slack is not None:
+            _check(type(slack) is int and 0 <= slack < workgroups, "slack", slack,
+                   f"0 to {workgroups - 1}, less than the dispatch window, is allowed; more slices or a larger Tracker "
+                   "are needed")
+        return [self._write("WINDOW", window=workgroups), self._write("SHIFT", shift=slack or 0),
+                self._write("WINDOW_CONTROL", enable_downstream=slack is not None)]
 
     # Control and status
 

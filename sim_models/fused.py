@@ -80,7 +80,7 @@ class FusedRun:
             writes += self.driver.stage(min(units, tiling.tiles))
             writes += self.driver.monitor(*(quarters / 4 for quarters in arbiter.monitor_breakpoints))
             writes += self.driver.window(min(tiling.wavefronts, self.geometry.tracker.ways),
-                                         shift=self.schedule.slack_of(space.device))
+                                         slack=self.schedule.slack_of(space.device))
             writes += self.driver.clear_error() + self.driver.clear_counters() + self.driver.restart()
             for offset, value in writes:
                 master.write(offset, value)

@@ -103,7 +103,7 @@ class FusedGpu:
         targets = [rng.randrange(1, self.geometry.dma.regions) for _ in range(2)]
 
         self.window = rng.randint(1, driver.largest_window(kernel.tiles))
-        shift = rng.choice((None, rng.randrange(self.window)))
+        slack = rng.choice((None, rng.randrange(self.window)))
         # Without any limit, communication would wait for a producer that waits for communication.
         threshold = rng.choice(("auto", None, 0, 3))
         await self.bus.write_all([
@@ -117,12 +117,12 @@ class FusedGpu:
             *driver.policy(rng.choice(list(POLICIES)), threshold,
                            rng.choice((1, 50) if threshold == 0 else (None, 1, 50))),
             *driver.clear_counters(), *driver.clear_error(),
-            *driver.window(kernel.tiles, workgroups=self.window, shift=shift), *driver.restart()])
+            *driver.window(kernel.tiles, workgroups=self.window, slack=slack), *driver.restart()])
         self.descriptors = {
             region: there | {"address_offset": there["address_offset"], "kind": kind, "destination_region": target,
                              "op": UPDATE if region == kernel.dma else await self._operation(region)}
             for region, kind, target in ((kernel.dma, 2, targets[0]), (kernel.remote, 1, targets[1]))}
-        self.downstream_head, self.downstream_end = 0, kernel.workgroups + (shift or 0)
+        self.downstream_head, self.downstream_end = 0, kernel.workgroups + (slack or 0)
         self.kernel, self.upstream = kernel, 0
         self.expected: Counter[tuple] = Counter()  # requests on their way to the DRAM
         self.updated: Counter[int] = Counter()  # address -> updates performed

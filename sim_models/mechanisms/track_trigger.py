@@ -10,9 +10,8 @@ from rtl.geometry import Geometry
 from ..driver import Driver, Write
 from ..gemm import GemmPlan
 from ..operators.tiling import Tiling
-from ..schedule import Action, Schedule, ScheduleError
+from ..schedule import Action, Ids, Schedule, ScheduleError
 from ..schedule.regions import Region, RegionTable, arrival_region, plan_regions
-from ..schedule.schedule import NO_ID
 
 
 @dataclass(frozen=True)
@@ -64,8 +63,13 @@ def map_output(schedule: Schedule, device: int, bases: Sequence[int], geometry: 
 
     Raises ScheduleError for what this hardware cannot do.
     """
+    if schedule.policy.ids is not Ids.TOUCHED:
+        raise ScheduleError("tiles that are not tracked have no ids: this hardware dispatches in the order of ids")
     for share in schedule.shares(device):
         role = share.role
+        if role.routes and schedule.id_offset(device, share) < 0:
+            raise ScheduleError(f"device {device}: chunk {role.chunk} goes on under smaller ids: this hardware's "
+                                "window has no limit for them")
         if Action.EVENT in role.actions and role.routes:
             raise ScheduleError(f"device {device}: chunk {role.chunk} is announced and goes on: this hardware does one")
         if not role.contributes:
@@ -87,9 +91,8 @@ def fused_plan(spaces: Sequence[AddressSpace]) -> GemmPlan:
     plans = []
     for space in spaces:
         rows, tiling = space.schedule.rows(space.device), space.schedule.tiling
-        names = np.where(rows.id == NO_ID, rows.to_id, rows.id)  # without one of its own, a tile goes by its peer's
         tracked = np.where(rows.updates, tiling.wf_tiles[rows.tile], 0)
-        plans.append((*_places(tiling, rows.tile, space.base), names, rows.actions & Action.SEND_STORES != 0, tracked,
+        plans.append((*_places(tiling, rows.tile, space.base), rows.id, rows.actions & Action.SEND_STORES != 0, tracked,
                       space.table.own))
     return GemmPlan(*(np.ascontiguousarray(np.stack(column).astype(np.int64)) for column in zip(*plans)))
 

@@ -139,12 +139,8 @@ class Schedule:
         return int(self.first_ids(route.device)[slice_index, route.role])
 
     def id_offset(self, device: int, share: Share) -> int:
-        """Compute what to add to an id of a share for that of the same tile where its first route leads.
-
-        A share without ids goes by those of the other device: nothing is to be added.
-        """
-        first = share.first_id
-        return 0 if first == NO_ID else self._first_id(share.role.routes[0], share.slice_index) - first
+        """Compute what to add to an id of a share for that of the same tile where its first route leads."""
+        return self._first_id(share.role.routes[0], share.slice_index) - share.first_id
 
     def slack_of(self, device: int) -> int:
         """Compute by how many ids what a device touches early may be ahead of what it touches late.

@@ -64,7 +64,7 @@ def test_policy(name, code, threshold, stored, auto):
 
 def test_other_settings():
     driver = Driver(GEOMETRY)
-    model = applied(driver.stage(80), driver.monitor(1.25, 10, 63.75), driver.window(8, shift=12))
+    model = applied(driver.stage(80), driver.monitor(1.25, 10, 63.75), driver.window(8, slack=12))
     assert model.value("stage") == 80
     assert [model.value(f"breakpoint{i}") for i in range(3)] == [5, 40, 255]
     assert [model.value(name) for name in ("window", "shift", "enable_downstream")] == [256, 12, 1]
@@ -140,7 +140,7 @@ def test_impossible_mappings(call, changes, text):
     (lambda d: d.monitor(3, 2, 4), "ten_below=4 .* none_below <= thirty_below "),
     (lambda d: d.window(9), "tiles_per_workgroup=9 .* from 1 to 8 "),
     (lambda d: d.window(8, workgroups=257), "workgroups=257 .* from 1 to 256 "),
-    (lambda d: d.window(8, workgroups=8, shift=8), "shift=8 .* from 0 to 7 "),
+    (lambda d: d.window(8, workgroups=8, slack=8), "slack=8 .* 0 to 7, less than the dispatch window"),
 ])
 def test_impossible_settings(call, text):
     with pytest.raises(DriverError, match=text):

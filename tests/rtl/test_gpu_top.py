@@ -170,7 +170,7 @@ def mappings(driver: Driver) -> list:
         *driver.event_map(EVENT_REGION, base=BASE, limit=LIMIT, tile_bytes=ROW * COLUMNS, updates_per_element=2),
         *driver.dma_map(DMA_REGION, **there, row_bytes=ROW, columns=COLUMNS, pitch_bytes=PITCH, updates_per_element=2),
         *driver.remote_map(REMOTE_REGION, **there, operation="store"),
-        *driver.policy("round_robin"), *driver.window(2, shift=None),
+        *driver.policy("round_robin"), *driver.window(2, slack=None),
     ]
 
 
@@ -459,7 +459,7 @@ def test_the_window_holds_the_dispatcher_back():
 
 def test_the_neighbours_window_counts():
     gpu = programmed()
-    gpu.program(gpu.driver.window(2, workgroups=8, shift=5))
+    gpu.program(gpu.driver.window(2, workgroups=8, slack=5))
     for wg in range(8):
         gpu.dispatch(wg, tiles=1)
     gpu.run(50)
@@ -492,7 +492,7 @@ def test_ring_aware_arbitration_lets_a_late_ring_go():
     gpu, tiles, stage = programmed(), 24, 7
     gpu.program([
         *gpu.driver.policy("ring_aware", 0, starvation_limit=65535), *gpu.driver.stage(stage),
-        *gpu.driver.window(1, shift=None),
+        *gpu.driver.window(1, slack=None),
         *gpu.driver.dma_map(DMA_REGION, base=BASE, limit=LIMIT, device=PEER, destination_region=THERE, row_bytes=ROW,
                             columns=COLUMNS, pitch_bytes=PITCH, updates_per_element=1)])
     gpu.put("producer_active", 1)
