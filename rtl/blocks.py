@@ -5,7 +5,7 @@ from collections.abc import Callable
 from amaranth.lib import wiring
 
 from .address_generator import AddressGenerator
-from .arbiter import Arbiter
+from .arbiter.arbiter import Arbiter
 from .coalescer import Coalescer
 from .config_bus import ConfigBus
 from .corrected_row import CorrectedRow

@@ -4,7 +4,9 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .arbiter import POLICY_BITS, STARVATION_BITS, THRESHOLD_BITS, Arbiter
+from .arbiter.arbiter import STARVATION_BITS, Arbiter
+from .arbiter.policies import POLICY_BITS
+from .arbiter.policy import THRESHOLD_BITS
 from .coalescer import Coalescer
 from .geometry import Geometry
 from .layouts import Op, dram_command, request, retirement, update
@@ -40,7 +42,7 @@ class MemoryChannel(wiring.Component):
         Due once for each tracked write (op not READ, region not 0) taken from `dram`.
     updates : Out(stream of update)
         In the order of the grants, coalesced.
-    policy : In(2), threshold : In(7), starvation_limit : In(16), drain : In(1), ring_late : In(1)
+    policy : In(POLICY_BITS), threshold : In(7), starvation_limit : In(16), drain : In(1), ring_late : In(1)
         See `Arbiter`.
     grant_compute, grant_communication : Out(1)
         Grant in this cycle. Depends on `dram.ready` and `occupancy`.

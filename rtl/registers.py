@@ -6,6 +6,7 @@ registers, `_LO` first.
 
 from dataclasses import dataclass
 
+from . import arbiter
 from .check_bits import PROTECTIONS
 from .geometry import Geometry, bits_for
 
@@ -15,14 +16,15 @@ VERSION = 0x0001_0000  #: major in the upper half, minor in the lower
 REGION_BASE = 0x400  #: descriptor of region 0
 REGION_STRIDE = 0x40
 
+POLICIES = {policy.name: policy.code for policy in arbiter.POLICIES.values()}  #: codes of `rtl.arbiter.POLICIES`
+
 #: What the coded fields may hold. `rtl.layouts` has the same codes as Amaranth enums; a test compares the two.
-POLICIES = {"round_robin": 0, "compute_first": 1, "mca": 2, "ring_aware": 3}
 REGION_KINDS = {"none": 0, "remote": 1, "dma": 2, "event": 3}
 OPERATIONS = {"store": 1, "update": 2}
 ERRORS = {"none": 0, "region_unconfigured": 1, "threshold_exceeded": 2, "dispatch_order": 3,
           "address_out_of_range": 4, "completion_unexpected": 5, "tracker_memory": 6}
 FAULTS = {"none": 0, "corrected": 1, "uncorrectable": 2}  #: TRACKER_FAULT.kind
-NO_THRESHOLD = 127  #: an occupancy that no DRAM queue reaches: communication is never held back
+NO_THRESHOLD = arbiter.THRESHOLD_NONE  #: an occupancy that no DRAM queue reaches: communication is never held back
 
 #: Blocks that report themselves busy, and other levels, in the order of their STATUS bits.
 STATUS_BITS = (
@@ -179,7 +181,8 @@ def register_map(geometry: Geometry) -> RegisterMap:
             Field("clear_error", 2, 1, "forget the first error"),
             Field("clear_counters", 3, 1, "all counters to zero"))),
         Register("POLICY", 0x014, "rw", (
-            Field("policy", 0, 2, "arbiter: 0 round robin, 1 compute first, 2 MCA, 3 ring-aware", POLICIES["mca"]),
+            Field("policy", 0, arbiter.POLICY_BITS, "arbiter: " + ", ".join(
+                f"{policy.code} {policy.title}" for policy in arbiter.POLICIES.values()), POLICIES["mca"]),
             Field("auto_threshold", 4, 1, "1: MCA's threshold comes from the intensity monitor", 1))),
         Register("THRESHOLD", 0x018, "rw", (
             Field("threshold", 0, 7, "occupancy at which MCA holds communication back (auto_threshold 0); 127: none",

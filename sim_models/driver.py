@@ -13,6 +13,7 @@ that names the field, its value and what is allowed. Sizes are in bytes.
 
 from typing import NamedTuple
 
+from rtl import arbiter
 from rtl.geometry import Geometry
 from rtl.registers import ERRORS, FAULTS, IDENTITY, NO_THRESHOLD, OPERATIONS, POLICIES, REGION_KINDS, register_map
 
@@ -152,7 +153,7 @@ class Driver:
             _whole("starvation_limit", starvation_limit, 1,
                    self.registers["STARVATION_LIMIT"].field("starvation_limit").mask)
         # No queue holds fewer than 0 requests: communication would wait for the producer, which may wait for it.
-        _check(threshold != 0 or starvation_limit is not None or name not in ("mca", "ring_aware"), "threshold",
+        _check(threshold != 0 or starvation_limit is not None or not arbiter.POLICIES[name].has_threshold, "threshold",
                threshold, f"policy={name!r} without a starvation_limit needs at least 1, or the ring may stop")
         value = NO_THRESHOLD if auto or threshold is None else threshold
         return [self._write("THRESHOLD", threshold=value),

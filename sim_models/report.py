@@ -80,7 +80,8 @@ def print_run(result: RunResult, console: Console) -> None:
     """Time, traffic, losses and simulation speed of one `t3 run`."""
     workload = result.workload
     console.print(f"[bold]{workload.title}[/bold]: M={workload.m} N={workload.n} K={workload.k}, fp16, "
-                  f"{workload.tp} GPUs; machine {result.machine.name}; seed {result.seed}")
+                  f"{workload.tp} GPUs; machine {result.machine.name}; seed {result.seed}"
+                  + (f"; t3 under the policy {result.policy}" if result.policy else ""))
     console.print()
     console.print(_times(result))
     if result.baseline is None:

@@ -76,6 +76,7 @@ class RunResult:
     seed: int
     versions: dict[str, str]
     techniques: dict[str, TechniqueResult]  #: in the order in which they were asked for
+    policy: str | None = None  #: the arbiters' in technique t3, None: the technique's own
 
     @property
     def baseline(self) -> TechniqueResult | None:
@@ -106,6 +107,7 @@ class RunResult:
             "seed": self.seed,
             "versions": dict(self.versions),
             "techniques": {name: one.to_json() for name, one in self.techniques.items()},
+            "policy": self.policy,
             "speedup": self.speedup,
             "overlap_efficiency": self.overlap_efficiency,
         }

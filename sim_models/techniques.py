@@ -26,17 +26,23 @@ FUSIONS = {"t3": Fusion("round_robin"), "t3-mca": Fusion("mca"), "t3-mca+": Fusi
 BUILD = "build the RTL"
 
 
-def kernels_of(technique: str) -> tuple[str, ...]:
-    """Names of the kernels that a technique's result is made of."""
-    fusion = FUSIONS.get(technique)
+def fusions(policy: str | None = None) -> Mapping[str, Fusion]:
+    """How each technique fuses; with `policy`, `t3` under that arbitration policy instead of its own."""
+    return FUSIONS if policy is None else FUSIONS | {"t3": Fusion(policy)}
+
+
+def kernels_of(technique: str, policy: str | None = None) -> tuple[str, ...]:
+    """Names of the kernels that a technique's result is made of; `policy` as for `fusions`."""
+    fusion = fusions(policy).get(technique)
     if fusion:
         return GEMM, kernels.fused_kernel(fusion.policy, fusion.staged), kernels.gather_kernel(fusion.policy)
     return GEMM, REDUCE_SCATTER_NMC if technique == "ideal-rs-nmc" else REDUCE_SCATTER, ALL_GATHER
 
 
-def technique_result(technique: str, done: Mapping[str, Kernel], clock_ghz: float) -> TechniqueResult:
-    """A technique from its kernels on a machine with this memory clock."""
-    parts = [done[name] for name in kernels_of(technique)]
+def technique_result(technique: str, done: Mapping[str, Kernel], clock_ghz: float,
+                     policy: str | None = None) -> TechniqueResult:
+    """Make up a technique from its kernels on a machine with this memory clock; `policy` as for `fusions`."""
+    parts = [done[name] for name in kernels_of(technique, policy)]
     return _fused(technique, *parts, clock_ghz) if technique in FUSIONS else _in_turn(technique, *parts)
 
 
@@ -95,9 +101,10 @@ class _Simulated(Mapping):
 
 
 def run_sublayer(workload: Workload, machine: Machine, techniques: Sequence[str], progress: Progress,
-                 seed: int = 0) -> RunResult:
+                 seed: int = 0, policy: str | None = None) -> RunResult:
     """Simulate `workload` under each technique, fused ones with RTL in the loop at every cycle.
 
+    `policy`: the arbitration of technique `t3`, a name of `rtl.arbiter.POLICIES`; None: its own.
     Raises SimulationError, ToolchainError, and what machine and tiling refuse.
     """
     simulation.make_schedule(machine, workload)  # refuse before the work
@@ -108,6 +115,7 @@ def run_sublayer(workload: Workload, machine: Machine, techniques: Sequence[str]
     simulated, results = _Simulated(machine, workload, progress, seed), {}
     for name in techniques:
         simulated.label = name
-        results[name] = technique_result(name, simulated, machine.memory_clock_ghz)
+        results[name] = technique_result(name, simulated, machine.memory_clock_ghz, policy)
         progress(name, 1.0)
-    return RunResult(workload=workload, machine=machine, seed=seed, versions=collect_versions(), techniques=results)
+    return RunResult(workload=workload, machine=machine, seed=seed, versions=collect_versions(), techniques=results,
+                     policy=policy)

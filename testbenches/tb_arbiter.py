@@ -1,11 +1,12 @@
 """Arbiter against its cycle-exact model: every policy, near every limit, with resets in between."""
 
+from rtl import arbiter
 from rtl.registers import NO_THRESHOLD, POLICIES
 from sim_models.reference.arbiter import ArbiterModel, Decision
 
 from .bench import Bench, rounds
 
-_LISTENING = ("mca", "ring_aware")  # to the starvation limit
+_LISTENING = [policy.code for policy in arbiter.POLICIES.values() if policy.ends_starvation]
 
 
 @rounds(30, cover=("no grant", "compute", "communication", "starved"))
@@ -40,7 +41,7 @@ async def random_traffic(bench: Bench) -> None:
 @rounds(9)
 async def starvation_ends_exactly_at_the_limit(bench: Bench) -> None:
     limit = (1, 2, 20, 100)[bench.number % 4] if bench.number % 9 < 8 else 33_000
-    policy = POLICIES[_LISTENING[bench.number // 4 % 2]]
+    policy = _LISTENING[bench.number // 4 % len(_LISTENING)]
     for name, value in (("policy", policy), ("starvation_limit", limit), ("compute_valid", 1),
                         ("communication_valid", 1), ("communication_waiting", 1), ("ready", 1)):
         bench.set(name, value)

@@ -1,13 +1,13 @@
-"""Arbitration between the compute and the communication stream of a memory channel."""
+"""Arbitration between the compute and the communication stream of a memory channel.
 
-from .arbiter import POLICIES, POLICY_BITS, STARVATION_BITS, Arbiter
-from .compute_first import ComputeFirst
-from .mca import Mca
-from .policy import THRESHOLD_BITS, THRESHOLD_NONE, Policy
-from .ring_aware import RingAware
-from .round_robin import RoundRobin
+Importing the package needs no Amaranth: what a policy is called, sees and decides are plain facts that models, tools
+and documentation read. The hardware is `rtl.arbiter.arbiter.Arbiter`.
+"""
+
+from .policies import POLICIES, POLICY_BITS
+from .policy import COMMUNICATION, COMPUTE, THRESHOLD_BITS, THRESHOLD_NONE, Policy, Reason, View
 
 __all__ = [
-    "POLICIES", "POLICY_BITS", "STARVATION_BITS", "THRESHOLD_BITS", "THRESHOLD_NONE",
-    "Arbiter", "ComputeFirst", "RingAware", "Mca", "Policy", "RoundRobin",
+    "COMMUNICATION", "COMPUTE", "POLICIES", "POLICY_BITS", "THRESHOLD_BITS", "THRESHOLD_NONE",
+    "Policy", "Reason", "View",
 ]

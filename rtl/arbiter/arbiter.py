@@ -5,22 +5,10 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from ..geometry import Geometry
-from .compute_first import ComputeFirst
-from .mca import Mca
-from .policy import THRESHOLD_BITS
-from .ring_aware import RingAware
-from .round_robin import RoundRobin
+from .policies import POLICIES, POLICY_BITS
+from .policy import THRESHOLD_BITS, View
 
-POLICY_BITS = 2
 STARVATION_BITS = 16
-
-#: Register value = position. A new policy is a file in this folder and a line here.
-POLICIES = {
-    "round_robin": RoundRobin,
-    "compute_first": ComputeFirst,
-    "mca": Mca,
-    "ring_aware": RingAware,
-}
 
 
 class Arbiter(wiring.Component):
@@ -29,12 +17,12 @@ class Arbiter(wiring.Component):
     The starvation counter counts cycles in which communication waits without a grant, whatever the
     reason (compute, a full DRAM queue, the order guard); a grant clears it. `starved` rises when the count
     has reached the limit: with limit t, a request that waits since cycle 0 is refused in cycle t - 1 and
-    goes first in cycle t. The count saturates at 65535. MCA and ring-aware listen to it.
+    has priority in cycle t. The count saturates at 65535. Which policies go by it is in their records.
 
     Members
     -------
-    policy : In(2)
-        Position in `POLICIES`.
+    policy : In(POLICY_BITS)
+        Code of a policy in `POLICIES`; one that no policy has is taken for 0.
     threshold : In(7)
         Entries of the DRAM queue, 127: none.
     starvation_limit : In(16)
@@ -57,7 +45,6 @@ class Arbiter(wiring.Component):
     """
 
     def __init__(self, geometry: Geometry) -> None:
-        assert len(POLICIES) <= 2**POLICY_BITS
         self._geometry = geometry
         super().__init__({
             "policy": In(POLICY_BITS),
@@ -81,20 +68,18 @@ class Arbiter(wiring.Component):
         waited = Signal(STARVATION_BITS)
         m.d.comb += self.starved.eq((self.starvation_limit != 0) & (waited >= self.starvation_limit))
 
-        policies = [policy(self._geometry) for policy in POLICIES.values()]
-        for name, policy in zip(POLICIES, policies, strict=True):
-            m.submodules[name] = policy
-            m.d.comb += [
-                policy.compute_valid.eq(self.compute_valid & self.ready),
-                policy.communication_valid.eq(self.communication_valid & self.ready),
-                policy.last_communication.eq(last_communication),
-                policy.occupancy.eq(self.occupancy),
-                policy.threshold.eq(self.threshold),
-                policy.ring_late.eq(self.ring_late),
-                policy.starved.eq(self.starved),
-                policy.drain.eq(self.drain),
-            ]
-        grants = [policy.grant_compute | policy.grant_communication << 1 for policy in policies]
+        compute, communication = Signal(), Signal()
+        m.d.comb += [
+            compute.eq(self.compute_valid & self.ready),
+            communication.eq(self.communication_valid & self.ready),
+        ]
+        view = View(compute, communication, last_communication, self.occupancy, self.threshold, self.ring_late,
+                    self.starved, self.drain)
+        grants = []
+        for policy in POLICIES.values():
+            decided = Signal(2, name=policy.name)
+            m.d.comb += [bit.eq(granted) for bit, granted in zip(decided, policy.grants(view), strict=True)]
+            grants.append(decided)
         grant = grants[0]
         for code, candidate in enumerate(grants[1:], start=1):
             grant = Mux(self.policy == code, candidate, grant)

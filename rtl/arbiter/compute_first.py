@@ -1,22 +1,21 @@
 """Strict priority for compute."""
 
-from amaranth.hdl import Module
+from .policy import ALONE, COMMUNICATION, COMPUTE, Decision, Policy, View
+from .policy import COMPUTE_FIRST as FIRST
 
-from .policy import Policy
+
+def grants(view: View):
+    return view.compute_valid, view.communication_valid & ~view.compute_valid
 
 
-class ComputeFirst(Policy):
-    """Communication goes only when compute is empty: the paper's "insufficient" alternative (section 4.5).
+def decide(view: View) -> Decision:
+    if view.compute_valid:
+        return COMPUTE, FIRST if view.communication_valid else ALONE
+    return COMMUNICATION, ALONE
 
-    Members
-    -------
-    Those of `Policy`. Occupancy, threshold, starvation and drain have no influence.
-    """
 
-    def elaborate(self, platform) -> Module:
-        m = Module()
-        m.d.comb += [
-            self.grant_compute.eq(self.compute_valid),
-            self.grant_communication.eq(self.communication_valid & ~self.compute_valid),
-        ]
-        return m
+COMPUTE_FIRST = Policy(
+    code=1, name="compute_first", title="compute first",
+    description="Communication goes only when compute is empty: the paper's \"insufficient\" alternative (T3 paper, "
+                "section 4.5).",
+    goes_by=(), reasons=(ALONE, FIRST), grants=grants, decide=decide)

@@ -1,28 +1,40 @@
 """Communication-aware arbitration: "T3-MCA"."""
 
-from amaranth.hdl import Module, Signal
+from .policy import ALONE, COMMUNICATION, COMPUTE, THRESHOLD_NONE, Decision, Policy, Reason, View
 
-from .policy import THRESHOLD_NONE, Policy
+_STARVED = Reason("communication has waited for the starvation limit")
+_DRAIN = Reason("the producer has ended: communication goes first")
+_COMPUTE_FIRST = Reason("compute goes first",
+                        loser="compute goes first while communication is not starved and the producer runs")
+_NO_THRESHOLD = Reason("compute is empty and no threshold is set")
+_BELOW = Reason("compute is empty and the DRAM queue is below the threshold")
+_OCCUPANCY = Reason("the DRAM queue is not below the threshold")
 
 
-class Mca(Policy):
-    """Compute first; communication while the DRAM queue is short (T3 paper, section 4.5).
+def grants(view: View):
+    below = (view.threshold == THRESHOLD_NONE) | (view.occupancy < view.threshold)
+    communication = view.communication_valid & (view.starved | view.drain | (~view.compute_valid & below))
+    return view.compute_valid & ~communication, communication
 
-    Communication goes if compute is empty and the occupancy is below the threshold. When it is starved,
-    or when the producer has ended (`drain`), it goes first and the threshold does not count.
 
-    Members
-    -------
-    Those of `Policy`.
-    """
+def decide(view: View) -> Decision:
+    if view.communication_valid and view.starved:
+        return COMMUNICATION, _STARVED
+    if view.communication_valid and view.drain:
+        return COMMUNICATION, _DRAIN
+    if view.compute_valid:
+        return COMPUTE, _COMPUTE_FIRST if view.communication_valid else ALONE
+    if view.threshold == THRESHOLD_NONE:
+        return COMMUNICATION, _NO_THRESHOLD
+    if view.occupancy < view.threshold:
+        return COMMUNICATION, _BELOW
+    return None, _OCCUPANCY
 
-    def elaborate(self, platform) -> Module:
-        m = Module()
-        below = Signal()
-        m.d.comb += [
-            below.eq((self.threshold == THRESHOLD_NONE) | (self.occupancy < self.threshold)),
-            self.grant_communication.eq(
-                self.communication_valid & (self.starved | self.drain | (~self.compute_valid & below))),
-            self.grant_compute.eq(self.compute_valid & ~self.grant_communication),
-        ]
-        return m
+
+MCA = Policy(
+    code=2, name="mca", title="MCA",
+    description="Compute first; communication if compute is empty and the DRAM queue is below the threshold. When "
+                "communication is starved, or when the producer has ended, it has priority and the threshold does not "
+                "count (T3 paper, section 4.5).",
+    goes_by=("occupancy", "threshold", "starved", "drain"),
+    reasons=(ALONE, _STARVED, _DRAIN, _COMPUTE_FIRST, _NO_THRESHOLD, _BELOW, _OCCUPANCY), grants=grants, decide=decide)

@@ -1,50 +1,74 @@
-"""What an arbitration policy sees and decides."""
+"""What an arbitration policy is: what it sees, what it grants in hardware and why, and what it is called."""
 
-from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
-
-from ..geometry import Geometry
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 THRESHOLD_BITS = 7  #: entries of the DRAM queue
 THRESHOLD_NONE = 127  #: communication is never held back by the occupancy
 
+COMPUTE, COMMUNICATION = "compute", "communication"
 
-class Policy(wiring.Component):
-    """One way to share a channel between the compute and the communication stream (T3 paper, section 4.5).
 
-    A policy is a function of the members below. It sees a request only in cycles in which it could be
-    taken, so whatever it grants happens, provided that the arbiter is set to this policy.
-    It grants at most one stream, and only one that requests.
+class View(NamedTuple):
+    """What a policy sees in a cycle: Amaranth values in hardware, whole numbers in the model.
 
-    Members
-    -------
-    compute_valid, communication_valid : In(1)
-        The stream has a request that can be taken now.
-    last_communication : In(1)
-        The arbiter's last grant, under whichever policy, went to communication.
-    occupancy : In(occupancy_bits + 1)
-        Entries of the DRAM queue in use, the request on its way there included.
-    threshold : In(7)
-        Entries; 127 is no limit.
-    ring_late : In(1)
-        The ring is behind the GEMM.
-    starved : In(1)
-        Communication has waited for the starvation limit.
-    drain : In(1)
-        The producer kernel has ended.
-    grant_compute, grant_communication : Out(1)
+    It sees a request only in cycles in which it could be taken, so whatever it grants happens, provided that the
+    arbiter is set to this policy.
     """
 
-    def __init__(self, geometry: Geometry) -> None:
-        super().__init__({
-            "compute_valid": In(1),
-            "communication_valid": In(1),
-            "last_communication": In(1),
-            "occupancy": In(geometry.channel.occupancy_bits + 1),
-            "threshold": In(THRESHOLD_BITS),
-            "ring_late": In(1),
-            "starved": In(1),
-            "drain": In(1),
-            "grant_compute": Out(1),
-            "grant_communication": Out(1),
-        })
+    compute_valid: Any  #: compute has a request that can be taken now
+    communication_valid: Any  #: communication has a request that can be taken now
+    last_communication: Any  #: the arbiter's last grant, under whichever policy, went to communication
+    occupancy: Any  #: entries of the DRAM queue in use, the request on its way there included
+    threshold: Any  #: entries of the DRAM queue; `THRESHOLD_NONE` is no limit
+    ring_late: Any  #: the ring is behind the GEMM
+    starved: Any  #: communication has waited for the starvation limit
+    drain: Any  #: the producer kernel has ended
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a stream was granted, or why none was."""
+
+    text: str
+    loser: str = ""  #: why the other stream was not, where that takes other words
+
+
+ALONE = Reason("the other side has no request that can go")
+COMPUTE_FIRST = Reason("compute goes first")
+Decision = tuple[str | None, Reason]  #: `COMPUTE`, `COMMUNICATION` or None: nothing is granted; and why
+
+
+@dataclass(frozen=True)
+class Policy:
+    """One way to share a channel between the compute and the communication stream (T3 paper, section 4.5).
+
+    `grants` and `decide` say the same twice, once in gates and once in plain Python; every test of the arbiter compares
+    the two. Both are functions of the view alone.
+    """
+
+    code: int  #: value of the policy register
+    name: str
+    title: str  #: for people
+    description: str
+    goes_by: tuple[str, ...]  #: members of `View`, besides the requests, that can change its decision
+    reasons: tuple[Reason, ...]  #: all that `decide` gives
+    grants: Callable[[View], tuple[Any, Any]]  #: hardware: (grant compute, grant communication), at most one of them
+    decide: Callable[[View], Decision]  #: model; called when at least one stream has a request that can be taken
+
+    def __post_init__(self) -> None:
+        unknown = set(self.goes_by) - set(View._fields)
+        if unknown:
+            raise ValueError(f"policy {self.name!r} goes by {sorted(unknown)[0]!r}, which a policy does not see: "
+                             f"allowed are {', '.join(View._fields)}")
+
+    @property
+    def has_threshold(self) -> bool:
+        """Whether the occupancy threshold can hold communication back."""
+        return "threshold" in self.goes_by
+
+    @property
+    def ends_starvation(self) -> bool:
+        """Whether communication that has waited for the starvation limit has priority."""
+        return "starved" in self.goes_by

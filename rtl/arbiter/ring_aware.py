@@ -1,31 +1,30 @@
 """Arbitration by who is late, the GEMM or the ring: that of "T3-MCA+"."""
 
-from amaranth.hdl import Module, Signal
+from . import mca
+from .policy import ALONE, COMMUNICATION, COMPUTE, THRESHOLD_NONE, Decision, Policy, Reason, View
 
-from .policy import THRESHOLD_NONE, Policy
+_LATE = Reason("the ring is behind the GEMM: the streams take turns",
+               loser="the ring is behind the GEMM: the streams take turns, and this one went last")
 
 
-class RingAware(Policy):
-    """Turns while the ring is behind the GEMM, compute first while it is not.
+def grants(view: View):
+    allowed = view.ring_late | (view.threshold == THRESHOLD_NONE) | (view.occupancy < view.threshold)
+    first = view.starved | view.drain | (view.ring_late & ~view.last_communication)
+    communication = view.communication_valid & (first | (~view.compute_valid & allowed))
+    return view.compute_valid & ~communication, communication
 
-    Of GEMM and ring the one that is behind decides when the fused kernel ends, so it must not wait for the other.
-    While the ring keeps up, everything is as under `Mca`: compute first, communication below the threshold,
-    communication first when it is starved or the producer has ended. While it is behind, the streams alternate
-    as under `RoundRobin`, whatever the threshold.
 
-    Members
-    -------
-    Those of `Policy`.
-    """
+def decide(view: View) -> Decision:
+    if not view.ring_late or (view.communication_valid and (view.starved or view.drain)):
+        return mca.decide(view)
+    if view.compute_valid and view.communication_valid:
+        return (COMPUTE if view.last_communication else COMMUNICATION), _LATE
+    return (COMPUTE if view.compute_valid else COMMUNICATION), ALONE
 
-    def elaborate(self, platform) -> Module:
-        m = Module()
-        allowed = Signal()
-        first = Signal()
-        m.d.comb += [
-            allowed.eq(self.ring_late | (self.threshold == THRESHOLD_NONE) | (self.occupancy < self.threshold)),
-            first.eq(self.starved | self.drain | (self.ring_late & ~self.last_communication)),
-            self.grant_communication.eq(self.communication_valid & (first | (~self.compute_valid & allowed))),
-            self.grant_compute.eq(self.compute_valid & ~self.grant_communication),
-        ]
-        return m
+
+RING_AWARE = Policy(
+    code=3, name="ring_aware", title="ring-aware",
+    description="Turns while the ring is behind the GEMM, MCA while it is not: of the two the one that is behind "
+                "decides when the fused kernel ends, so it must not wait for the other.",
+    goes_by=(*mca.MCA.goes_by, "ring_late", "last_communication"), reasons=(*mca.MCA.reasons, _LATE),
+    grants=grants, decide=decide)

@@ -1,22 +1,22 @@
-"""Round-robin with fall-back: the arbitration of "T3" without MCA."""
+"""Round robin with fall-back: the arbitration of "T3" without MCA."""
 
-from amaranth.hdl import Module
+from .policy import ALONE, COMMUNICATION, COMPUTE, Decision, Policy, Reason, View
 
-from .policy import Policy
+_TURN = Reason("round robin: the other stream went last", loser="round robin: this stream went last")
 
 
-class RoundRobin(Policy):
-    """The streams alternate; if one is empty the other goes (T3 paper, section 4.5).
+def grants(view: View):
+    return (view.compute_valid & (view.last_communication | ~view.communication_valid),
+            view.communication_valid & ~(view.last_communication & view.compute_valid))
 
-    Members
-    -------
-    Those of `Policy`. Occupancy, threshold, starvation and drain have no influence.
-    """
 
-    def elaborate(self, platform) -> Module:
-        m = Module()
-        m.d.comb += [
-            self.grant_compute.eq(self.compute_valid & (self.last_communication | ~self.communication_valid)),
-            self.grant_communication.eq(self.communication_valid & ~(self.last_communication & self.compute_valid)),
-        ]
-        return m
+def decide(view: View) -> Decision:
+    if view.compute_valid and view.communication_valid:
+        return (COMPUTE if view.last_communication else COMMUNICATION), _TURN
+    return (COMPUTE if view.compute_valid else COMMUNICATION), ALONE
+
+
+ROUND_ROBIN = Policy(
+    code=0, name="round_robin", title="round robin",
+    description="The streams alternate; if one is empty the other has the channel (T3 paper, section 4.5).",
+    goes_by=("last_communication",), reasons=(ALONE, _TURN), grants=grants, decide=decide)

@@ -5,8 +5,9 @@ from typing import Annotated
 
 import typer
 
+from rtl.arbiter import POLICIES
 from sim_models.commands.options import JsonOption, MachineOption, SeedOption, whole_number
-from sim_models.errors import BadInput
+from sim_models.errors import BadInput, choices
 
 #: `results.TECHNIQUES`, written out so that `--help` need not import it.
 DEFAULT_TECHNIQUES = ("sequential", "t3", "t3-mca", "t3-mca+", "ideal-overlap", "ideal-rs-nmc")
@@ -27,6 +28,8 @@ def run(
     technique: Annotated[str, typer.Option(
         metavar="A,B,...", show_default=False,
         help=f"Of {', '.join(DEFAULT_TECHNIQUES)}; all if not given.")] = ",".join(DEFAULT_TECHNIQUES),
+    policy: Annotated[str | None, typer.Option(
+        metavar="NAME", help=f"The arbiters' policy in technique t3: {', '.join(POLICIES)}.")] = None,
     machine: MachineOption = "t3-table1",
     insist: Annotated[bool, typer.Option(
         "--insist", help="Run what would take more than a day, or more memory than there is, too.")] = False,
@@ -39,6 +42,9 @@ def run(
 
     workload = _workload(model, sublayer, tp, gemm, devices)
     names = _techniques(technique)
+    check_policy(policy)
+    if policy is not None and "t3" not in names:
+        raise BadInput(f"--policy {policy} is for technique t3, which --technique {technique} does not name")
     check_json_target(json)
     described = load_machine(machine)
 
@@ -51,11 +57,17 @@ def run(
         check(expected, workload)
     print(f"t3: estimated: {expected}", file=sys.stderr, flush=True)
     with progress_bar(names) as progress:
-        result = run_sublayer(workload, described, names, progress, seed)
+        result = run_sublayer(workload, described, names, progress, seed, policy)
     if json is not None:
         write_json(result.to_json(), json)
     if json != "-":
         print_run(result, output_console())
+
+
+def check_policy(name: str | None) -> None:
+    """Raise BadInput for a policy that the hardware does not have; None is the technique's own."""
+    if name is not None and name not in POLICIES:
+        raise BadInput(f"--policy {name!r} is unknown: allowed are {choices(name, POLICIES)}")
 
 
 def _workload(model, sublayer, tp, gemm, devices):

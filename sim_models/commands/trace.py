@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from rtl.arbiter import POLICIES
 from sim_models.commands.options import (
     JsonOption,
     MachineOption,
@@ -16,7 +17,6 @@ from sim_models.commands.options import (
 from sim_models.errors import BadInput, choices
 
 TECHNIQUES = ("t3", "t3-mca", "t3-mca+")  #: `techniques.FUSIONS`
-POLICIES = ("round_robin", "compute_first", "mca", "ring_aware")  #: `rtl.registers.POLICIES`
 BUGS = ("threshold", "neighbour", "starvation")  #: `trace.bugs.BUGS`
 
 
@@ -59,14 +59,14 @@ def trace(
     seed: SeedOption = 0,
 ) -> None:
     """Record a fused kernel from inside the lockstep loop, for `t3 explain` and `t3 step`."""
-    from sim_models.commands.run import _workload
+    from sim_models.commands.run import _workload, check_policy
     from sim_models.machine import load_machine
     from sim_models.results import check_json_target, write_json
 
-    for option, value, allowed in (("--technique", technique, TECHNIQUES), ("--bug", bug, BUGS),
-                                   ("--policy", policy, POLICIES)):
+    for option, value, allowed in (("--technique", technique, TECHNIQUES), ("--bug", bug, BUGS)):
         if value is not None and value not in allowed:
             raise BadInput(f"{option} {value!r} is unknown: allowed are {', '.join(allowed)}")
+    check_policy(policy)
     if compare and bug:
         raise BadInput(f"--compare does not go with --bug {bug}: the ordinary run has no bug")
     if compare and waves:

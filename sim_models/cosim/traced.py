@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from amaranth.lib import data
 
+from rtl.arbiter import POLICY_BITS
 from rtl.geometry import Geometry
 from rtl.gpu_top import GpuTop
 from rtl.layouts import request, trigger, update
@@ -75,13 +76,14 @@ def groups_of_block(block: str, g: Geometry) -> Groups | None:
 
 
 def _decision(arbiter: str, surroundings: list[str]) -> list[Slot]:
-    """Bits as in `sim_models.trace.schema.CONDITIONS`, of which `surroundings` are those outside the arbiter."""
+    """Lowest bits as in `sim_models.trace.schema.CONDITIONS`, of which `surroundings` are those outside the arbiter."""
     own = ["drain", "compute_valid", "communication_valid", "communication_waiting", "ready", "grant_compute",
            "grant_communication", "starved", "last_communication"]
     bits = [*(f"{arbiter}.{name}" for name in own), *surroundings, f"{arbiter}.ring_late"]
-    return [Slot(0, 2, f"{arbiter}.policy"), *(Slot(2 + i, 1, bit) for i, bit in enumerate(bits)),
+    return [*(Slot(i, 1, bit) for i, bit in enumerate(bits)),
             Slot(24, 8, f"{arbiter}.occupancy"), Slot(32, 7, f"{arbiter}.threshold"),
-            Slot(40, 16, f"{arbiter}.waited"), Slot(192, 16, f"{arbiter}.starvation_limit")]
+            Slot(40, 16, f"{arbiter}.waited"), Slot(56, POLICY_BITS, f"{arbiter}.policy"),
+            Slot(192, 16, f"{arbiter}.starvation_limit")]
 
 
 def _channel(g: Geometry, at: str) -> list[Slot]:

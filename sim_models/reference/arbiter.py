@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-ROUND_ROBIN, COMPUTE_FIRST, MCA, RING_AWARE = range(4)
-THRESHOLD_NONE = 127
+from rtl.arbiter import POLICIES, View
+
 WAITED_MAX = 65535
 
 
@@ -16,7 +16,10 @@ class Decision(NamedTuple):
 
 
 class ArbiterModel:
-    """Call `step` once per cycle with the inputs of that cycle; it returns the outputs of the same cycle."""
+    """Call `step` once per cycle with the inputs of that cycle; it returns the outputs of the same cycle.
+
+    What a policy decides is in its record, in plain Python beside its gates; here is the state that they share.
+    """
 
     def __init__(self) -> None:
         self.waited = 0  #: cycles that communication has waited since its last grant
@@ -27,9 +30,10 @@ class ArbiterModel:
              occupancy: int) -> Decision:
         starved = starvation_limit > 0 and self.waited >= starvation_limit
         winner = None
-        if ready:
-            winner = self._choose(policy, bool(compute_valid), bool(communication_valid), occupancy, threshold,
-                                  starved, bool(drain), bool(ring_late))
+        if ready and (compute_valid or communication_valid):
+            decide = list(POLICIES.values())[policy if policy < len(POLICIES) else 0].decide
+            winner, _ = decide(View(compute_valid, communication_valid, self.last == "communication", occupancy,
+                                    threshold, ring_late, starved, drain))
         if winner is not None:
             self.last = winner
         if winner == "communication":
@@ -37,22 +41,3 @@ class ArbiterModel:
         elif communication_waiting:
             self.waited = min(self.waited + 1, WAITED_MAX)
         return Decision(int(winner == "compute"), int(winner == "communication"), int(starved))
-
-    def _choose(self, policy, compute, communication, occupancy, threshold, starved, drain, ring_late) -> str | None:
-        if policy == RING_AWARE and not (ring_late and not starved and not drain):
-            policy = MCA
-        if policy == MCA:
-            if communication and (starved or drain):
-                return "communication"
-            if compute:
-                return "compute"
-            if communication and (threshold == THRESHOLD_NONE or occupancy < threshold):
-                return "communication"
-            return None
-        if compute and communication:
-            if policy == COMPUTE_FIRST:
-                return "compute"
-            return "communication" if self.last == "compute" else "compute"
-        if compute:
-            return "compute"
-        return "communication" if communication else None

@@ -4,12 +4,21 @@ import numpy as np
 
 from ..errors import BadInput
 from .answer import Answer
-from .schema import NO_STREAM, POLICIES, REASONS, STREAMS, THRESHOLD_NONE, Kind, Reason, conditions
+from .schema import (
+    NO_STREAM,
+    POLICY_REASONS,
+    REASONS,
+    STREAMS,
+    THRESHOLD_NONE,
+    Kind,
+    Reason,
+    conditions,
+    policy_of,
+)
 from .store import Trace
 from .words import access, plural, reason
 
 COMPUTE, INBOUND, DMA = range(3)
-_LISTENING = ("mca", "ring_aware")  #: to threshold, starvation limit and drain
 
 
 def explain_channel(trace: Trace, channel: int, cycle: int, device: int = 0) -> Answer:
@@ -32,7 +41,7 @@ def explain_channel(trace: Trace, channel: int, cycle: int, device: int = 0) -> 
     for stream, name in enumerate(STREAMS):
         answer.tell(cycle, f"{name:8} {_offer(offers, stream)}")
     answer.tell(cycle, _state(trace, now, saw, cycle))
-    if saw["ring_late"] and POLICIES[int(now["flags"]) & 3] == "ring_aware":
+    if saw["ring_late"] and "ring_late" in policy_of(int(now["flags"])).goes_by:
         answer.tell(cycle, _lateness(trace, device, cycle))
     if now["stream"] == NO_STREAM:
         since = "" if fresh else f" (since cycle {int(now['cycle']):,})"
@@ -60,17 +69,19 @@ def _check(trace: Trace, channel: int, cycle: int, device: int) -> None:
 
 def _state(trace: Trace, now, saw: dict[str, bool], cycle: int) -> str:
     """What the policy goes by."""
-    policy, entries = POLICIES[int(now["flags"]) & 3], trace.run["geometry"]["queue_entries"]
-    text = f"policy {policy}, {plural(now['a'], 'request')} in or on the way to the DRAM queue of {entries}"
-    if policy in _LISTENING:
-        threshold = "none" if now["b"] == THRESHOLD_NONE else str(now["b"])
+    policy, entries = policy_of(int(now["flags"])), trace.run["geometry"]["queue_entries"]
+    parts = [f"policy {policy.name}, {plural(now['a'], 'request')} in or on the way to the DRAM queue of {entries}"]
+    if policy.has_threshold:
+        parts[0] += f" (threshold {'none' if now['b'] == THRESHOLD_NONE else now['b']})"
+    if policy.ends_starvation:
         waits = now["stream"] == NO_STREAM and saw["communication_waiting"]
         waited, limit = int(now["c"]) + (cycle - int(now["cycle"]) if waits else 0), trace.run["starvation_limit"]
-        text += (f" (threshold {threshold}), communication has waited {plural(waited, 'cycle')} (starvation limit "
-                 f"{limit or 'none'}), the producer {'has ended' if saw['drain'] else 'runs'}")
-    elif policy == "round_robin":
-        text += f", the last grant went to {'communication' if saw['last_communication'] else 'compute'}"
-    return text
+        parts.append(f"communication has waited {plural(waited, 'cycle')} (starvation limit {limit or 'none'})")
+    if "drain" in policy.goes_by:
+        parts.append(f"the producer {'has ended' if saw['drain'] else 'runs'}")
+    if "last_communication" in policy.goes_by:
+        parts.append(f"the last grant went to {'communication' if saw['last_communication'] else 'compute'}")
+    return ", ".join(parts)
 
 
 def _lateness(trace: Trace, device: int, cycle: int) -> str:
@@ -93,23 +104,16 @@ def _offer(offers: dict, stream: int) -> str:
 def _why_not(stream: int, now, saw: dict[str, bool]) -> str:
     """Why a stream that has a request was not granted."""
     able = {COMPUTE: saw["compute_able"], INBOUND: saw["inbound_able"], DMA: saw["dma_able"]}[stream]
-    policy, rival = POLICIES[int(now["flags"]) & 3], now["stream"]
+    rival = now["stream"]
     if not able:
         why = REASONS[Reason.GUARD if stream == DMA else Reason.COALESCER]
     elif rival == NO_STREAM or now["reason"] == Reason.WRONG:
         why = reason(now)
     elif COMPUTE not in (stream, rival):
         why = "inbound and DMA requests take turns, and this stream went last"
-    elif policy == "round_robin":
-        why = "round robin: this stream went last"
-    elif policy == "ring_aware" and saw["ring_late"]:
-        why = "the ring is behind the GEMM: the streams take turns, and this one went last"
-    elif stream == COMPUTE:
-        why = reason(now)
-    elif policy == "compute_first":
-        why = "compute goes first"
     else:
-        why = "compute goes first while communication is not starved and the producer runs"
+        _, chosen = POLICY_REASONS[int(now["reason"])]
+        why = chosen.loser or chosen.text
     return why
 
 

@@ -57,6 +57,6 @@ def _arbiters(decisions: np.ndarray, answer: Answer) -> None:
     counts = ", ".join(f"{(granted['stream'] == stream).sum():,} {name}" for stream, name in enumerate(STREAMS))
     answer.tell(None, f"  the arbiters granted {counts} requests")
     for code, count in Counter(held["reason"].tolist()).most_common(_REASONS):
-        answer.tell(None, f"  {plural(count, 'time')} they held all back: {REASONS[Reason(code)]}")
+        answer.tell(None, f"  {plural(count, 'time')} they held all back: {REASONS[code]}")
     longest = int(decisions["c"].max())
     answer.tell(None, f"  longest that communication waited at an arbiter: {plural(longest, 'cycle')}")

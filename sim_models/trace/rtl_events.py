@@ -13,12 +13,12 @@ from .recorder import put, put_request, wanted
 from .schema import (
     ALLOCATED,
     COMPLETE,
+    CONDITIONS,
     EXCEEDS,
     NO_STREAM,
     NO_WAVEFRONT,
-    POLICIES,
+    POLICY_AT,
     REFUSED,
-    THRESHOLD_NONE,
     Kind,
     Reason,
 )
@@ -26,10 +26,17 @@ from .schema import (
 (BLOCKED, ENTER, DECIDE, REPORT, UPDATE, FULL, TRIGGER, READY, ISSUE, LINE, WALKED, PACKET, COMPLETION, LATE) = (
     int(kind) for kind in (Kind.BLOCKED, Kind.ENTER, Kind.DECIDE, Kind.REPORT, Kind.UPDATE, Kind.FULL, Kind.TRIGGER,
                            Kind.READY, Kind.ISSUE, Kind.LINE, Kind.WALKED, Kind.PACKET, Kind.EVENT, Kind.LATE))
-(R_IDLE, R_ALONE, R_TURN, R_COMPUTE_FIRST, R_BELOW, R_NO_THRESHOLD, R_STARVED, R_DRAIN, R_OUTPUT_BUSY, R_GUARD,
- R_COALESCER, R_OCCUPANCY, R_CLEARING, R_RING_LATE, R_WRONG) = (int(reason) for reason in Reason)
-COMPUTE_FIRST, MCA, RING_AWARE = (POLICIES.index(name) for name in ("compute_first", "mca", "ring_aware"))
-CONDITION_BITS = (1 << 22) - 1
+IDLE, OUTPUT_BUSY, GUARD, COALESCER, CLEARING, DECIDED = (int(reason) for reason in (
+    Reason.IDLE, Reason.OUTPUT_BUSY, Reason.GUARD, Reason.COALESCER, Reason.CLEARING, Reason.DECIDED))
+#: Bits of an arbiter's word, as `cosim.traced` lays it out.
+(COMPUTE_ABLE, COMMUNICATION_ABLE, READY_FOR_IT, GRANT_COMPUTE, GRANT_COMMUNICATION, COMPUTE_THERE, INBOUND_THERE,
+ DMA_THERE, TAKE_DMA, DMA_ABLE, GUARD_READY, UPDATE_REPORTED) = (CONDITIONS.index(name) for name in (
+    "compute_able", "communication_able", "ready", "grant_compute", "grant_communication", "compute_there",
+    "inbound_there", "dma_there", "take_dma", "dma_able", "guard_ready", "update_reported"))
+CONDITION_BITS = (1 << len(CONDITIONS)) - 1
+OCCUPANCY_LSB, THRESHOLD_LSB, WAITED_LSB, POLICY_LSB = 24, 32, 40, 56
+#: All that says why, but for the starvation counter and what is no business of the arbiter's.
+SEEN_BITS = ((1 << WAITED_LSB) - 1) & ~(1 << UPDATE_REPORTED) | 15 << POLICY_LSB
 
 
 @compiled
@@ -69,51 +76,22 @@ def condition(word, bit):
 
 
 @inlined
-def reason_of(word, occupancy, threshold):
-    """(stream, reason) of an arbiter's word; bits as in `schema.CONDITIONS`, from bit 2."""
-    policy = word & 3
-    compute, communication = condition(word, 3), condition(word, 4)
-    starved, drain, ring_late = condition(word, 9), condition(word, 2), policy == RING_AWARE and condition(word, 21)
-    allowed = policy < MCA or ring_late or threshold == THRESHOLD_NONE or occupancy < threshold
-    stream = NO_STREAM
-    if condition(word, 7):
+def reason_of(word):
+    """(stream, reason) of an arbiter's word; DECIDED is what its policy chose."""
+    compute, communication = condition(word, COMPUTE_ABLE), condition(word, COMMUNICATION_ABLE)
+    stream, reason = NO_STREAM, DECIDED
+    if condition(word, GRANT_COMPUTE):
         stream = 0
-        if not communication:
-            reason = R_ALONE
-        elif policy >= MCA and (starved or drain):
-            reason = R_WRONG
-        elif ring_late:
-            reason = R_RING_LATE
-        elif policy == RING_AWARE or policy == MCA or policy == COMPUTE_FIRST:
-            reason = R_COMPUTE_FIRST
-        else:
-            reason = R_TURN
-    elif condition(word, 8):
-        stream = 2 if condition(word, 15) else 1
-        if policy >= MCA and starved:
-            reason = R_STARVED
-        elif policy >= MCA and drain:
-            reason = R_DRAIN
-        elif ring_late:
-            reason = R_RING_LATE if compute else R_ALONE
-        elif policy >= MCA:
-            reason = R_NO_THRESHOLD if threshold == THRESHOLD_NONE else R_BELOW
-        else:
-            reason = R_TURN if compute else R_ALONE
-    elif not (condition(word, 11) or condition(word, 12) or condition(word, 13)):
-        reason = R_IDLE
-    elif not condition(word, 18):
-        reason = R_CLEARING
-    elif not condition(word, 6):
-        reason = R_OUTPUT_BUSY
-    elif compute or (communication and (allowed or starved or drain)):
-        reason = R_WRONG
-    elif communication:
-        reason = R_OCCUPANCY
-    elif condition(word, 13) and not condition(word, 16):
-        reason = R_GUARD
-    else:
-        reason = R_COALESCER
+    elif condition(word, GRANT_COMMUNICATION):
+        stream = 2 if condition(word, TAKE_DMA) else 1
+    elif not (condition(word, COMPUTE_THERE) or condition(word, INBOUND_THERE) or condition(word, DMA_THERE)):
+        reason = IDLE
+    elif not condition(word, GUARD_READY):
+        reason = CLEARING
+    elif not condition(word, READY_FOR_IT):
+        reason = OUTPUT_BUSY
+    elif not compute and not communication:
+        reason = GUARD if condition(word, DMA_THERE) and not condition(word, DMA_ABLE) else COALESCER
     return stream, reason
 
 
@@ -128,19 +106,20 @@ def observe_rtl(b, r, d, out, dram, now):
         word = out[p.channel[c]]
         row = d * len(p.channel) + c
         if r.kinds[DECIDE]:
-            occupancy, threshold = (word >> 24) & 255, (word >> 32) & 127
-            stream, reason = reason_of(word, occupancy, threshold)
-            # All but the starvation counter and what is no business of the arbiter's.
-            seen = 0 if reason == R_IDLE else word & ((np.int64(1) << 40) - 1) & ~(np.int64(1) << 20)
+            occupancy, threshold = (word >> OCCUPANCY_LSB) & 255, (word >> THRESHOLD_LSB) & 127
+            waited = (word >> WAITED_LSB) & 65535
+            flags = (word & CONDITION_BITS) | ((word >> POLICY_LSB) & 15) << POLICY_AT
+            stream, reason = reason_of(word)
+            seen = 0 if reason == IDLE else word & SEEN_BITS
             if stream != NO_STREAM:
                 hi = out[dram[c] + 1] & ((1 << (b.dram_communication - 64)) - 1)
                 put_request(b, r, DECIDE, now, d, c, out[dram[c]], hi, stream, reason, occupancy, threshold,
-                            (word >> 40) & 65535, word & CONDITION_BITS)
+                            waited, flags)
             elif seen != r.decision[row] and r.all_wgs:
                 put(r, DECIDE, now, d, c, -1, NO_WAVEFRONT, 0, 0, 0, NO_STREAM, reason, 0, 0, occupancy, threshold,
-                    (word >> 40) & 65535, word & CONDITION_BITS)
+                    waited, flags)
             r.decision[row] = seen
-        if condition(word, 20) and r.kinds[REPORT]:
+        if condition(word, UPDATE_REPORTED) and r.kinds[REPORT]:
             at = p.channel[c] + 1
             lo, hi, f = out[at], out[at + 1], p.update
             wg = bits.get(lo, hi, f.wg, b.wg_bits)

@@ -9,6 +9,8 @@ from enum import IntEnum
 
 import numpy as np
 
+from rtl import arbiter
+
 EVENT = np.dtype([
     ("cycle", np.int64), ("address", np.uint64),
     ("wg", np.int32), ("amount", np.int32),  # workgroup; bytes
@@ -64,7 +66,7 @@ MEANINGS = {
     Kind.ENTER: Meaning("a request enters a channel's front end", "channel"),
     Kind.DECIDE: Meaning("the arbiter grants a request, or why it holds one changes", "channel",
                          "DRAM queue entries, the one on its way included", "threshold, 127: none",
-                         "starvation counter, cycles", "CONDITIONS"),
+                         "starvation counter, cycles", "CONDITIONS, and the policy's code from bit 24"),
     Kind.LATE: Meaning("the ring falls behind the GEMM, or is no longer behind", "", "1: behind",
                        "workgroups started since no command waited", "workgroups of a stage"),
     Kind.DRAM: Meaning("a row command of the DRAM", "channel", "bank, -1: all", "row", rtl=False),
@@ -93,7 +95,7 @@ READ = OPS.index("read")
 SOURCES = ("local", "remote", "dma")
 STREAMS = ("compute", "inbound", "dma")
 NO_STREAM = NO_WAVEFRONT = 255
-THRESHOLD_NONE = 127  #: of a DECIDE event's b
+THRESHOLD_NONE = arbiter.THRESHOLD_NONE  #: of a DECIDE event's b
 TRIGGERS_GO = ("out as an event", "to the DMA table", "out of the bank")
 DRAM_OPS = ("", "activate", "precharge", "refresh")
 QUEUES = ("compute queue", "inbound queue", "link", "stores for the link", "DMA data for the link", "DRAM queue")
@@ -101,53 +103,50 @@ CHANNEL_QUEUES = ("compute queue", "inbound queue", "DRAM queue")  #: of which e
 
 
 class Reason(IntEnum):
-    """Why the arbiter granted a stream or, with stream 255, none."""
+    """Why the arbiter granted a stream or, with stream 255, none, where that is not its policy's choice.
+
+    What a policy chose has a code from `FIRST_POLICY_REASON` on, in the order of `rtl.arbiter.POLICIES`.
+    """
 
     IDLE = 0
-    ALONE = 1
-    TURN = 2
-    COMPUTE_FIRST = 3
-    BELOW = 4
-    NO_THRESHOLD = 5
-    STARVED = 6
-    DRAIN = 7
-    OUTPUT_BUSY = 8
-    GUARD = 9
-    COALESCER = 10
-    OCCUPANCY = 11
-    CLEARING = 12
-    RING_LATE = 13
-    WRONG = 14
+    OUTPUT_BUSY = 1
+    GUARD = 2
+    COALESCER = 3
+    CLEARING = 4
+    WRONG = 5
+    DECIDED = 6  #: only until the events are written (`decisions.give_reasons`)
 
 
+FIRST_POLICY_REASON = 16
+POLICIES = tuple(arbiter.POLICIES.values())  #: by code
+#: (code of the policy, its reason) by code of a DECIDE event.
+POLICY_REASONS = dict(enumerate(((policy.code, reason) for policy in POLICIES for reason in policy.reasons),
+                                FIRST_POLICY_REASON))
 REASONS = {
     Reason.IDLE: "nothing waits",
-    Reason.ALONE: "the other side has no request that can go",
-    Reason.TURN: "round robin: the other stream went last",
-    Reason.COMPUTE_FIRST: "compute goes first",
-    Reason.BELOW: "compute is empty and the DRAM queue is below the threshold",
-    Reason.NO_THRESHOLD: "compute is empty and no threshold is set",
-    Reason.STARVED: "communication has waited for the starvation limit",
-    Reason.DRAIN: "the producer has ended: communication goes first",
     Reason.OUTPUT_BUSY: "the DRAM queue is full",
     Reason.GUARD: "the DMA read waits for a write of its bucket that the DRAM queue still holds",
     Reason.COALESCER: "a tracked access finds the coalescer blocked by the Tracker",
-    Reason.OCCUPANCY: "the DRAM queue is not below the threshold",
     Reason.CLEARING: "the order guard is being cleared after reset",
-    Reason.RING_LATE: "the ring is behind the GEMM: the streams take turns",
     Reason.WRONG: "no reason: by its policy the arbiter should have decided otherwise",
+    **{code: reason.text for code, (_, reason) in POLICY_REASONS.items()},
 }
 
-#: Bits of a DECIDE event's flags, from bit 2; bits 0 and 1 are the policy.
+#: Bits of a DECIDE event's flags.
 CONDITIONS = ("drain", "compute_able", "communication_able", "communication_waiting", "ready", "grant_compute",
               "grant_communication", "starved", "last_communication", "compute_there", "inbound_there",
               "dma_there", "access_ready", "take_dma", "dma_able", "inbound_able", "guard_ready",
               "output_busy", "update_reported", "ring_late")
-POLICIES = ("round_robin", "compute_first", "mca", "ring_aware")  #: rtl.arbiter.POLICIES
+POLICY_AT = 24  #: lowest bit of the policy's code in a DECIDE event's flags
 ALLOCATED, COMPLETE, EXCEEDS, REFUSED = 1, 2, 4, 8  #: flags of an UPDATE event
 UPDATE_MARKS = {ALLOCATED: "allocated", COMPLETE: "FIRES", EXCEEDS: "EXCEEDS", REFUSED: "REFUSED"}
 
 
 def conditions(flags: int) -> dict[str, bool]:
     """What a DECIDE event's arbiter saw."""
-    return {name: bool(flags >> (2 + bit) & 1) for bit, name in enumerate(CONDITIONS)}
+    return {name: bool(flags >> bit & 1) for bit, name in enumerate(CONDITIONS)}
+
+
+def policy_of(flags: int) -> arbiter.Policy:
+    """The policy under which a DECIDE event's arbiter decided."""
+    return POLICIES[flags >> POLICY_AT]

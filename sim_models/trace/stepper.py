@@ -11,9 +11,9 @@ from textual.widgets import Input, Static
 from ..errors import BadInput
 from ..gemm import STATES
 from .replay import CONDITION_HELP, Replay
-from .schema import NO_STREAM, REASONS, STREAMS, Kind, Reason, conditions
+from .schema import NO_STREAM, STREAMS, Kind, conditions
 from .store import Trace
-from .words import describe, owner
+from .words import describe, owner, reason
 
 _BAR = 12  #: characters
 _MOST_SETS = 256
@@ -212,7 +212,7 @@ class Stepper(App):
             waited = int(d["c"]) + (0 if d["stream"] != NO_STREAM or not saw["communication_waiting"]
                                     else self.cycle - int(d["cycle"]))
             granted = "–" if d["stream"] == NO_STREAM else STREAMS[d["stream"]]
-            text = f"{granted}: {REASONS[Reason(int(d['reason']))]}"
+            text = f"{granted}: {reason(d)}"
             text += "" if fresh else f" ({self.cycle - int(d['cycle'])} cycles ago)"
             table.add_row(str(number), _bar(int(d["a"]), entries), "none" if d["b"] == 127 else str(d["b"]),
                           str(waited), *map(str, channel.entered), Text(text, style="bold" if fresh else "dim"))

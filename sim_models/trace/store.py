@@ -15,14 +15,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..errors import BadInput
+from .decisions import give_reasons
 from .output_map import OutputMap
-from .schema import EVENT, MEANINGS
+from .schema import EVENT, MEANINGS, POLICIES
 
 EVENTS, PLAN, RUN = "events.parquet", "plan.npz", "trace.json"
 TIMELINE = "timeline.pftrace"
 WAVES, GTKWAVE, SURFER = "waves.vcd", "waves.gtkw", "waves.sucl"
 DERIVED = (TIMELINE, WAVES, GTKWAVE, SURFER)
-VERSION = 2
+VERSION = 3
+#: What the codes of policies and reasons stand for.
+_REASONS = {policy.name: [reason.text for reason in policy.reasons] for policy in POLICIES}
 _ARROW = pa.schema([(name, pa.from_numpy_dtype(EVENT[name])) for name in EVENT.names],
                    metadata={"t3.kinds": json.dumps({int(kind): kind.name.lower() for kind in MEANINGS})})
 
@@ -77,6 +80,7 @@ class TraceWriter:
 
     def _append(self, events: np.ndarray) -> None:
         started = time.thread_time()
+        give_reasons(events)
         self._events.write_table(pa.table({name: np.ascontiguousarray(events[name]) for name in EVENT.names},
                                           schema=_ARROW))
         self.seconds += time.thread_time() - started
@@ -97,7 +101,8 @@ class TraceWriter:
         if plan is not None:
             with _part(self._folder / PLAN).open("wb") as file:
                 np.savez_compressed(file, **plan)
-        _part(self._folder / RUN).write_text(json.dumps({"version": VERSION, **run}, indent=1) + "\n")
+        described = {"version": VERSION, "policies": _REASONS, **run}
+        _part(self._folder / RUN).write_text(json.dumps(described, indent=1) + "\n")
         for name in (RUN, PLAN, *DERIVED):
             (self._folder / name).unlink(missing_ok=True)
         for path in self._parts():  # the last makes it a trace
@@ -138,7 +143,14 @@ class Trace:
         except (ValueError, KeyError, TypeError):
             raise BadInput(f"{folder / RUN} is no description of a trace") from None
         if version != VERSION:
-            raise BadInput(f"{folder / RUN} has version {version}; this program reads version {VERSION}")
+            by = run.get("versions", {}).get("t3sim", "another version")
+            raise BadInput(f"{folder} was recorded by t3sim {by} as a trace of version {version}, and this program "
+                           f"reads version {VERSION}: record it again, or read it with the t3sim that wrote it")
+        recorded = run.get("policies", {})
+        others = [name for name in {**recorded, **_REASONS} if recorded.get(name) != _REASONS.get(name)]
+        if others:
+            raise BadInput(f"{folder} was recorded with another set of arbitration policies than this program's "
+                           f"({', '.join(others)}): record it again, or read it with the t3sim that wrote it")
         return cls(folder, run)
 
     @cached_property

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from ..gemm import STATES
 from . import schema
-from .schema import NO_STREAM, NO_WAVEFRONT, Kind, Reason
+from .schema import NO_STREAM, NO_WAVEFRONT, Kind
 
 FROM = {"local": "this GPU's own stores", "remote": "the upstream GPU's stores", "dma": "the upstream GPU's DMA"}
 
@@ -36,7 +36,7 @@ def access(e) -> str:
 
 def reason(e) -> str:
     """Why a DECIDE event went as it did."""
-    return schema.REASONS[Reason(int(e["reason"]))]
+    return schema.REASONS[int(e["reason"])]
 
 
 def state(code: int) -> str:

@@ -2,7 +2,8 @@
 
 from amaranth.hdl import Mux, Signal
 
-import rtl.arbiter
+from rtl.arbiter import POLICIES
+from rtl.arbiter.arbiter import STARVATION_BITS
 
 from .broken import Broken
 from .property import Property
@@ -32,11 +33,11 @@ def waiting(code: int, passed_over: int):
     """Bounds on waiting under policy number `code`."""
     def specify(spec: Spec, _) -> None:
         m, a = spec.m, spec.design
-        limit = spec.any_constant(rtl.arbiter.STARVATION_BITS)
+        limit = spec.any_constant(STARVATION_BITS)
         spec.connect(a.policy, code)
         spec.connect(a.starvation_limit, limit)
         # The oldest request that waits: since when, and how often compute went past it when it could have gone.
-        waited = Signal(rtl.arbiter.STARVATION_BITS + 1)
+        waited = Signal(STARVATION_BITS + 1)
         passed, passed_in_drain = Signal(2), Signal(2)
         spec.assume(implies(a.communication_valid, a.communication_waiting))
         opportunity = a.communication_valid & a.ready
@@ -65,7 +66,7 @@ _LISTENING = (
     Broken("the waiting time stands still", "goes at the limit", "arbiter/arbiter.py",
            "waited.eq(waited + 1)", "waited.eq(waited)"),
     Broken("the policy is not told of the drain", "goes in the drain", "arbiter/arbiter.py",
-           "policy.drain.eq(self.drain)", "policy.drain.eq(0)"),
+           "self.starved, self.drain", "self.starved, 0"),
 )
 
 #: For policies that take turns.
@@ -79,15 +80,15 @@ def properties() -> list[Property]:
         "grants", "arbiter", "at most one grant, never to an empty queue or into a full one; drain empties",
         grants,
         (Broken("MCA grants compute beside a starved communication", "at most one grant", "arbiter/mca.py",
-                "self.compute_valid & ~self.grant_communication", "self.compute_valid"),
+                "view.compute_valid & ~communication", "view.compute_valid"),
          Broken("round robin takes its turn without a request", "no grant to an empty queue",
-                "arbiter/round_robin.py", "self.communication_valid & ~(", "~("),
+                "arbiter/round_robin.py", "view.communication_valid & ~(", "~("),
          Broken("policies do not see a full output", "no grant when the output is full", "arbiter/arbiter.py",
                 "self.compute_valid & self.ready", "self.compute_valid"),
          Broken("MCA's threshold counts in the drain", "drain empties communication", "arbiter/mca.py",
-                "self.starved | self.drain |", "self.starved |")),
+                "view.starved | view.drain |", "view.starved |")),
         quick=True)]
-    for code, name in enumerate(rtl.arbiter.POLICIES):
+    for code, name in enumerate(POLICIES):
         bound = PASSED_OVER.get(name, 0)
         if bound is None:
             continue

@@ -53,8 +53,8 @@ def calls(monkeypatch):
     """`run_sublayer` that returns at once; the list of what it was asked."""
     asked = []
 
-    def run_sublayer(workload, machine, techniques, progress, seed):
-        asked.append((workload, machine, tuple(techniques), seed))
+    def run_sublayer(workload, machine, techniques, progress, seed, policy):
+        asked.append((workload, machine, tuple(techniques), seed, *([policy] if policy else [])))
         for name in techniques:
             progress(name, 0.5)
             progress(name, 1.0)
@@ -130,6 +130,16 @@ def test_options_reach_the_run(calls, tmp_path, capsys):
     assert described.link.bandwidth_gb_per_s == 10
     assert (techniques, seed) == (("t3", "sequential"), 7)
     assert "machine slow link; seed 7" in capsys.readouterr().out
+
+
+def test_a_policy_reaches_the_run(calls, capsys):
+    assert cli.main(["run", "--technique", "sequential,t3", "--policy", "compute_first"]) == 0
+    assert calls[0][-1] == "compute_first"
+    assert cli.main(["run", "--technique", "t3-mca", "--policy", "mca"]) == 2
+    assert "--policy mca is for technique t3, which --technique t3-mca does not name" in capsys.readouterr().err
+    assert cli.main(["run", "--policy", "fifo"]) == 2
+    assert "--policy 'fifo' is unknown: allowed are round_robin, compute_first, mca, ring_aware" in (
+        capsys.readouterr().err)
 
 
 def test_gemm(calls, capsys):
@@ -421,7 +431,7 @@ import sys, time, types
 sys.path.insert(0, {tests!r})
 from fake_run import fake_result
 module = types.ModuleType("sim_models.techniques")
-def run_sublayer(workload, machine, techniques, progress, seed):
+def run_sublayer(workload, machine, techniques, progress, seed, policy):
     {body}
     return fake_result(workload, machine, techniques, seed)
 module.run_sublayer = run_sublayer

@@ -57,8 +57,8 @@ def test_a_proof_says_why_it_is_smaller():
 
 def test_a_property_that_a_broken_design_passes_fails_the_run(monkeypatch, capsys, tmp_path):
     arbiter = next(item for item in PROPERTIES if item.block == "arbiter")
-    harmless = Broken("nothing is broken", arbiter.broken[0].claim, "arbiter/mca.py", "below = Signal()",
-                      "below = Signal(1)")
+    harmless = Broken("nothing is broken", arbiter.broken[0].claim, "arbiter/mca.py", "def grants(view: View):",
+                      "def grants(view):")
     hollow = Property("hollow", "arbiter", "", arbiter.specify, (harmless, *arbiter.broken[1:]), broken_depth=4)
     monkeypatch.setattr(run, "PROPERTIES", [hollow])
     assert run.main(["--json", str(tmp_path / "formal.json")]) == 1

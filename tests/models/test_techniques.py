@@ -98,3 +98,14 @@ def test_attribution_sums_whatever_the_counts(seed):
             end=finish + 1000, gather=500, units=units)
         assert sum(loss.values()) == pytest.approx(finish + 1500 - alone_cycles)
         assert np.isfinite(list(loss.values())).all()
+
+
+def test_any_policy_runs_as_t3(result):
+    """Under its own the result is t3's, cycle for cycle; under another it is not."""
+    workload = gemm_workload("2048x1024x512", N)
+    own, other = (run_sublayer(workload, load_machine(), ("t3",), lambda *_: None, 0, policy)
+                  for policy in ("round_robin", "compute_first"))
+    assert own.techniques["t3"].total_ns == result.techniques["t3"].total_ns != other.techniques["t3"].total_ns
+    assert (own.to_json()["policy"], other.policy, result.policy) == ("round_robin", "compute_first", None)
+    losses = other.techniques["t3"].loss_ns
+    assert sum(losses.values()) == pytest.approx(other.techniques["t3"].total_ns - result.baseline.gemm_ns, abs=1e-6)

@@ -1,12 +1,17 @@
 """Arbiter against its cycle-exact model, and each limit exactly at its border."""
 
 import random
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
 
 import pytest
 from amaranth.hdl import ResetInserter, Signal
 from amaranth.sim import Simulator
 
-from rtl.arbiter import POLICIES, THRESHOLD_NONE, Arbiter
+from rtl.arbiter import POLICIES, THRESHOLD_NONE, Policy, View
+from rtl.arbiter.arbiter import Arbiter
+from rtl.arbiter.policies import table
 from rtl.geometry import ChannelGeometry, Geometry
 from sim_models.reference import arbiter as reference
 from sim_models.reference.arbiter import ArbiterModel
@@ -38,10 +43,40 @@ def simulate(testbench, geometry=None):
     simulator.run()
 
 
-def test_codes_are_those_of_the_model():
-    assert list(POLICIES) == ["round_robin", "compute_first", "mca", "ring_aware"]
-    assert [reference.ROUND_ROBIN, reference.COMPUTE_FIRST, reference.MCA, reference.RING_AWARE] == list(range(4))
-    assert reference.THRESHOLD_NONE == THRESHOLD_NONE
+def test_codes_are_fixed():
+    """Drivers hold them."""
+    assert [(policy.name, policy.code) for policy in POLICIES.values()] == [
+        ("round_robin", 0), ("compute_first", 1), ("mca", 2), ("ring_aware", 3)]
+
+
+def test_a_table_with_a_mistake_is_refused():
+    mca, turns = POLICIES["mca"], POLICIES["round_robin"]
+    with pytest.raises(ValueError, match="policy 'mca' has code 2: at its place it needs 1"):
+        table((turns, mca))
+    with pytest.raises(ValueError, match="2 policies of 1 names"):
+        table((turns, replace(turns, code=1)))
+    with pytest.raises(ValueError, match="17 policies of 17 names: allowed are 16"):
+        table([replace(turns, code=code, name=f"p{code}") for code in range(17)])
+    with pytest.raises(ValueError, match="policy 'mca' goes by 'weather', which a policy does not see: allowed are"):
+        replace(mca, goes_by=("weather",))
+
+
+def views() -> Iterator[View]:
+    """Everything that a policy may see, with occupancies and thresholds on both sides of each other."""
+    bit = (0, 1)
+    for compute, communication in ((0, 1), (1, 0), (1, 1)):
+        for rest in product(bit, (0, 1, 5, 6), (0, 1, 5, THRESHOLD_NONE), bit, bit, bit):
+            yield View(compute, communication, *rest)
+
+
+@pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
+def test_a_policy_gives_the_reasons_and_goes_by_the_signals_that_its_record_names(policy: Policy):
+    given = {policy.decide(view)[1] for view in views()}
+    assert given == set(policy.reasons) and all(reason.text for reason in given)
+    moved = {name for view in views() for name in View._fields[2:]
+             for other in (0, 1, 5, 6, THRESHOLD_NONE)[:2 if name not in ("occupancy", "threshold") else None]
+             if policy.decide(view)[0] != policy.decide(view._replace(**{name: other}))[0]}
+    assert moved == set(policy.goes_by)
 
 
 @pytest.mark.parametrize("policy", [*POLICIES, "changing"])
@@ -57,7 +92,7 @@ def test_random_traffic_matches_the_model(policy, queue_entries, seed):
         for cycle in range(1500):
             if cycle % 50 == 0:
                 config = {
-                    "policy": rng.randrange(4) if policy == "changing" else CODE[policy],
+                    "policy": rng.randrange(len(POLICIES)) if policy == "changing" else CODE[policy],
                     "threshold": rng.choice((0, 1, 5, 10, 30, THRESHOLD_NONE)),
                     "starvation_limit": rng.choice((0, 1, 2, 7, 30)),
                     "drain": int(rng.random() < 0.2),

@@ -7,13 +7,29 @@ import numpy as np
 import pytest
 
 from sim_models import cli
+from sim_models.trace.decisions import give_reasons
 from sim_models.trace.explain_channel import explain_channel
 from sim_models.trace.explain_tile import explain_tile
 from sim_models.trace.replay import CONDITION_HELP, Replay
-from sim_models.trace.schema import COMPLETE, MEANINGS, NO_STREAM, POLICIES, STREAMS, Kind, Reason, conditions
+from sim_models.trace.schema import (
+    COMPLETE,
+    CONDITIONS,
+    MEANINGS,
+    NO_STREAM,
+    REASONS,
+    STREAMS,
+    Kind,
+    Reason,
+    conditions,
+    policy_of,
+)
 from sim_models.trace.setup import Filter
 from sim_models.trace.store import Trace
 from tests.trace.recorded import DEVICES, MACHINE, SHAPE, make
+
+ALONE, COMPUTE_FIRST = "the other side has no request that can go", "compute goes first"
+DRAIN, STARVED = "the producer has ended: communication goes first", "communication has waited for the starvation limit"
+TURN, RING_LATE = "round robin: the other stream went last", "the ring is behind the GEMM: the streams take turns"
 
 
 @pytest.fixture(scope="module")
@@ -67,14 +83,14 @@ def test_counts_add_up_to_the_threshold(whole):
 
 def test_reasons_fit_what_the_arbiter_saw(whole):
     decisions = of(whole, Kind.DECIDE)
-    seen = {Reason(int(r)) for r in np.unique(decisions["reason"])}
-    assert {Reason.ALONE, Reason.COMPUTE_FIRST, Reason.DRAIN, Reason.OUTPUT_BUSY, Reason.GUARD} <= seen
+    seen = {REASONS[int(r)] for r in np.unique(decisions["reason"])}
+    assert {ALONE, COMPUTE_FIRST, DRAIN, REASONS[Reason.OUTPUT_BUSY], REASONS[Reason.GUARD]} <= seen
     for e in decisions[::97]:
-        saw, reason = conditions(int(e["flags"])), Reason(int(e["reason"]))
+        saw, reason = conditions(int(e["flags"])), REASONS[int(e["reason"])]
         assert (e["stream"] != NO_STREAM) == (saw["grant_compute"] or saw["grant_communication"])
-        assert not (reason is Reason.STARVED and e["c"] < whole.run["starvation_limit"])
-        assert not (reason is Reason.OUTPUT_BUSY and saw["ready"])
-        assert not (reason is Reason.DRAIN and not saw["drain"])
+        assert not (reason == STARVED and e["c"] < whole.run["starvation_limit"])
+        assert not (reason == REASONS[Reason.OUTPUT_BUSY] and saw["ready"])
+        assert not (reason == DRAIN and not saw["drain"])
 
 
 @pytest.mark.parametrize("technique, policy", [("t3", "round_robin"), ("t3", "compute_first"), ("t3-mca", "mca"),
@@ -82,26 +98,41 @@ def test_reasons_fit_what_the_arbiter_saw(whole):
 def test_reasons_of_every_policy(tmp_path, technique, policy):
     """What each reason says must hold in the words that the arbiter saw, and every stream that waits is told why."""
     trace = make(tmp_path, wanted=Filter(2000, 9000), technique=technique, policy=policy)
-    decisions, code = of(trace, Kind.DECIDE), POLICIES.index(policy)
-    assert set(np.unique(decisions["flags"] & 3)) == {code}
-    seen = {Reason(int(r)) for r in np.unique(decisions["reason"])}
-    expected = {"round_robin": Reason.TURN, "ring_aware": Reason.RING_LATE}.get(policy, Reason.COMPUTE_FIRST)
-    assert expected in seen and Reason.WRONG not in seen
+    decisions = of(trace, Kind.DECIDE)
+    assert {policy_of(int(flags)).name for flags in np.unique(decisions["flags"])} == {policy}
+    seen = {REASONS[int(r)] for r in np.unique(decisions["reason"])}
+    expected = {"round_robin": TURN, "ring_aware": RING_LATE}.get(policy, COMPUTE_FIRST)
+    assert expected in seen and REASONS[Reason.WRONG] not in seen
     for e in decisions[::97]:
-        saw, reason = conditions(int(e["flags"])), Reason(int(e["reason"]))
-        assert not (reason is Reason.RING_LATE and not saw["ring_late"])
-        assert not (reason is Reason.COMPUTE_FIRST and saw["ring_late"] and policy == "ring_aware")
-        assert not (reason is Reason.TURN and policy != "round_robin")
+        saw, reason = conditions(int(e["flags"])), REASONS[int(e["reason"])]
+        assert not (reason == RING_LATE and not saw["ring_late"])
+        assert not (reason == COMPUTE_FIRST and saw["ring_late"] and policy == "ring_aware")
+        assert not (reason == TURN and policy != "round_robin")
         answer = explain_channel(trace, int(e["unit"]), int(e["cycle"]), int(e["device"]))
         offered = [text.split()[0] for _, text in answer.steps if " offers " in text]
         assert offered == [name for name in STREAMS if saw[f"{name}_there"]]
         told = " ".join(answer.verdict)
         if e["stream"] != NO_STREAM:
             assert told.startswith(f"Granted: {STREAMS[e['stream']]}, ")
-        if reason is Reason.RING_LATE:
+        if reason == RING_LATE:
             assert "the ring is behind the GEMM since cycle" in answer.steps[-1][1]
         if policy in ("mca", "ring_aware") and e["stream"] == 0 and saw["communication_able"] and not saw["ring_late"]:
             assert "compute goes first while communication is not starved" in told
+
+
+def test_a_grant_against_the_policy_is_noticed(whole):
+    """A decision of the RTL's is replaced by the opposite one."""
+    events = of(whole, Kind.DECIDE).copy()
+    both = (1 << CONDITIONS.index("compute_able")) | (1 << CONDITIONS.index("communication_able"))
+    swap = (1 << CONDITIONS.index("grant_compute")) | (1 << CONDITIONS.index("grant_communication"))
+    chosen = events[(events["flags"] & both == both) & (events["stream"] != NO_STREAM)]
+    kept, chosen["reason"] = chosen["reason"].copy(), Reason.DECIDED
+    give_reasons(chosen)
+    assert len(chosen) > 100 and (chosen["reason"] == kept).all()
+    chosen["flags"] ^= swap
+    chosen["reason"] = Reason.DECIDED
+    give_reasons(chosen)
+    assert set(chosen["reason"].tolist()) == {Reason.WRONG}
 
 
 def test_a_packet_takes_the_links_latency(whole):
@@ -161,8 +192,8 @@ def test_the_life_of_a_tile(whole):
 
 def test_a_decision_is_explained(whole):
     grants = of(whole, Kind.DECIDE, 2)
-    for reason, words in ((Reason.DRAIN, "producer has ended"), (Reason.COMPUTE_FIRST, "compute goes first")):
-        e = grants[grants["reason"] == reason][3]
+    for reason, words in ((DRAIN, "producer has ended"), (COMPUTE_FIRST, "compute goes first")):
+        e = [e for e in grants if REASONS[int(e["reason"])] == reason][3]
         answer = explain_channel(whole, int(e["unit"]), int(e["cycle"]), 2)
         assert answer.verdict[0].startswith("Granted") and words in answer.verdict[0]
         assert f"{int(e['address']):#x}" in answer.verdict[0]
