@@ -105,7 +105,9 @@ def test_any_policy_runs_as_t3(result):
     workload = gemm_workload("2048x1024x512", N)
     own, other = (run_sublayer(workload, load_machine(), ("t3",), lambda *_: None, 0, policy)
                   for policy in ("round_robin", "compute_first"))
-    assert own.techniques["t3"].total_ns == result.techniques["t3"].total_ns != other.techniques["t3"].total_ns
+    gemm_ns = [one.techniques["t3"].gemm_ns for one in (own, result, other)]  # the ring is the bottleneck, not the GEMM
+    assert gemm_ns[0] == gemm_ns[1] != gemm_ns[2]
+    assert own.techniques["t3"].total_ns == result.techniques["t3"].total_ns
     assert (own.to_json()["policy"], other.policy, result.policy) == ("round_robin", "compute_first", None)
     losses = other.techniques["t3"].loss_ns
     assert sum(losses.values()) == pytest.approx(other.techniques["t3"].total_ns - result.baseline.gemm_ns, abs=1e-6)
