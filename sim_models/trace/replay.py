@@ -47,6 +47,7 @@ class Replay:
         same = key[order][1:] == key[order][:-1]
         self._superseded[order[:-1][same]] = self.updates["cycle"][order[1:][same]]
         self._closed = (self.updates["flags"] & (COMPLETE | EXCEEDS | REFUSED)) != 0
+        self._found: tuple[str, np.ndarray] | None = None  #: the last condition, and the events that make it true
 
     def of(self, kind: Kind) -> np.ndarray:
         return self._kinds[kind]
@@ -113,15 +114,25 @@ class Replay:
 
     def find(self, condition: str, cycle: int, forwards: bool = True) -> int | None:
         """The nearest other cycle in which a condition comes true. Raises BadInput for what is no condition."""
-        true_at = self._true_at(condition)
-        return _nearest(true_at[true_at >= self.first], cycle, forwards)
+        return _nearest(self._fulfilling(condition)["cycle"], cycle, forwards)
 
-    def _true_at(self, condition: str) -> np.ndarray:
+    def fulfilling(self, condition: str, cycle: int) -> np.ndarray:
+        """The events of a cycle that make a condition come true. Raises BadInput for what is no condition."""
+        events = self._fulfilling(condition)
+        return events[events["cycle"] == cycle]
+
+    def _fulfilling(self, condition: str) -> np.ndarray:
         text = " ".join(condition.lower().split())
-        for pattern, cycles in _CONDITIONS:
+        if self._found is None or self._found[0] != text:
+            self._found = text, self._search(text, condition)
+        return self._found[1]
+
+    def _search(self, text: str, condition: str) -> np.ndarray:
+        for pattern, search in _CONDITIONS:
             match = re.fullmatch(pattern, text)
             if match:
-                return cycles(self, *(int(g) if g is not None and g.isdecimal() else g for g in match.groups()))
+                events = search(self, *(int(g) if g is not None and g.isdecimal() else g for g in match.groups()))
+                return events[events["cycle"] >= self.first]
         raise BadInput(f"{condition!r} is no condition; such are: {'; '.join(CONDITION_HELP)}")
 
     def _set_full(self, number: int) -> np.ndarray:
@@ -129,15 +140,16 @@ class Replay:
         change = ((mine["flags"] & ALLOCATED) != 0).astype(int) - ((mine["flags"] & (COMPLETE | EXCEEDS)) != 0)
         full = np.cumsum(change) >= self.ways
         waits = self.of(Kind.FULL)
-        return np.sort(np.concatenate([mine["cycle"][_rises(full)], waits["cycle"][waits["wg"] % self.sets == number]]))
+        both = np.concatenate([mine[_rises(full)], waits[waits["wg"] % self.sets == number]])
+        return both[np.argsort(both["cycle"], kind="stable")]
 
     def _count(self, wg: int, wf: int, count: int) -> np.ndarray:
         mine = self.updates[(self.updates["wg"] == wg) & (self.updates["wf"] == wf)]
-        return mine["cycle"][(mine["a"] >= count) & (mine["a"] - mine["amount"] < count)]
+        return mine[(mine["a"] >= count) & (mine["a"] - mine["amount"] < count)]
 
     def _fires(self, wg: int, wf: int | None) -> np.ndarray:
         mine = self.updates[(self.updates["wg"] == wg) & ((self.updates["flags"] & COMPLETE) != 0)]
-        return mine["cycle"][(mine["wf"] == wf) if wf is not None else slice(None)]
+        return mine[(mine["wf"] == wf) if wf is not None else slice(None)]
 
     def _decisions(self, channel: int) -> np.ndarray:
         if channel not in self._decided:
@@ -147,32 +159,32 @@ class Replay:
     def _grants(self, channel: int, stream: str) -> np.ndarray:
         decided = self._decisions(channel)
         wanted = NO_STREAM if stream == "nothing" else STREAMS.index(stream)
-        return decided["cycle"][decided["stream"] == wanted]
+        return decided[decided["stream"] == wanted]
 
     def _queue(self, channel: int, length: int) -> np.ndarray:
         decided = self._decisions(channel)
-        return decided["cycle"][_rises(decided["a"] >= length)]
+        return decided[_rises(decided["a"] >= length)]
 
     def _starved(self, channel: int) -> np.ndarray:
         decided = self._decisions(channel)
-        return decided["cycle"][_rises(np.array([conditions(int(f))["starved"] for f in decided["flags"]], bool))]
+        return decided[_rises(np.array([conditions(int(f))["starved"] for f in decided["flags"]], bool))]
 
     def _commands(self, length: int) -> np.ndarray:
         ready = self.of(Kind.READY)
-        return ready["cycle"][_rises(ready["a"] + 1 >= length)]
+        return ready[_rises(ready["a"] + 1 >= length)]
 
     def _kind(self, name: str, wg: int | None) -> np.ndarray:
         if name not in NAMES:
             raise BadInput(f"kind {name!r} is unknown: allowed are {', '.join(NAMES)}")
         events = self.of(NAMES[name])
-        return events["cycle"][(events["wg"] == wg) if wg is not None else slice(None)]
+        return events[(events["wg"] == wg) if wg is not None else slice(None)]
 
     def _address(self, address: str) -> np.ndarray:
-        return self.cycles[self.events["address"] == int(address, 16)]
+        return self.events[self.events["address"] == int(address, 16)]
 
     def _tile(self, wg: int, wf: int | None) -> np.ndarray:
         mine = self.events[self.events["wg"] == wg]
-        return mine["cycle"][(mine["wf"] == wf) if wf is not None else slice(None)]
+        return mine[(mine["wf"] == wf) if wf is not None else slice(None)]
 
 
 def _rises(true: np.ndarray) -> np.ndarray:

@@ -3,6 +3,7 @@
 import numpy as np
 from rich.table import Table
 from rich.text import Text
+from textual import events
 from textual.app import App, ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal, Vertical, VerticalScroll
@@ -11,14 +12,15 @@ from textual.widgets import Input, Static
 from ..errors import BadInput
 from ..gemm import STATES
 from .replay import CONDITION_HELP, Replay
-from .schema import NO_STREAM, STREAMS, Kind, conditions
+from .schema import COMPLETE, EXCEEDS, NO_STREAM, REFUSED, STREAMS, THRESHOLD_NONE, UPDATE_MARKS, Kind, conditions
 from .store import Trace
 from .words import describe, owner, reason
 
-_BAR = 12  #: characters
+_BAR = 5  #: characters
 _MOST_SETS = 256
 _NARROW = 120  #: columns; a narrower terminal shows one panel at a time beside the events
 _PANELS = ("arbiters", "tracker", "dma")
+_MARK = "►"  #: what made the break condition come true
 _KEYS = (("←→", "event"), (". ,", "cycle"), ("k", "kind"), ("n p", "of kind"), ("b", "break"),
          ("c r", "run, back"), ("/", "search"), ("g", "go to"), ("d", "GPU"), ("tab", "panel"),
          ("?", "conditions"), ("q", "quit"))
@@ -32,18 +34,22 @@ class Stepper(App):
     ENABLE_COMMAND_PALETTE = False
     CSS = """
     #where { height: 1; background: $primary; color: $text; padding: 0 1; }
-    #message { height: auto; max-height: 3; padding: 0 1; color: $warning; }
-    #keys { height: auto; dock: bottom; background: $panel; padding: 0 1; }
-    .panel { border: round $primary; padding: 0 1; }
-    #events { height: 2fr; } #arbiters { height: 3fr; } #tracker { height: 1fr; } #dma { height: auto; }
-    #ask { display: none; dock: bottom; }
-    .narrow Horizontal { layout: vertical; } .narrow .panel { height: 1fr; } .narrow #events { height: 8; }
+    #message { height: auto; max-height: 4; padding: 0 1; color: $warning; }
+    #foot { height: auto; dock: bottom; }
+    #keys { height: auto; background: $panel; padding: 0 1; }
+    #asking { height: 1; display: none; padding: 0 1; }
+    #asking Static { width: auto; text-style: bold; } #ask { width: 1fr; height: 1; border: none; padding: 0; }
+    .panel { border: round $primary; padding: 0 1; height: 1fr; }
+    #above { height: 1fr; } #dma { height: auto; }
+    .narrow #above { layout: vertical; } .narrow #events { height: 8; } .narrow #dma { height: 1fr; }
+    .narrow .alone { height: 8; }
     """
     BINDINGS = [
         ("right", "event(1)"), ("left", "event(-1)"), ("full_stop", "cycle(1)"), ("comma", "cycle(-1)"), ("k", "kind"),
         ("n", "of_kind(1)"), ("p", "of_kind(-1)"), ("b", "ask('break')"), ("c", "search(1)"), ("r", "search(-1)"),
         ("slash", "ask('search')"), ("g", "ask('cycle')"), ("home", "end(-1)"), ("end", "end(1)"), ("d", "device"),
         Binding("tab", "panel", priority=True), ("question_mark", "help"), ("q", "quit"), ("escape", "cancel"),
+        Binding("ctrl+c", "quit", priority=True),
     ]
 
     def __init__(self, trace: Trace, device: int = 0, cycle: int | None = None, condition: str = "") -> None:
@@ -60,16 +66,17 @@ class Stepper(App):
     def compose(self) -> ComposeResult:
         yield Static(id="where")
         yield Static(id="message")
-        with Horizontal():
-            with Vertical():
-                yield self._panel("events", "this cycle")
-                yield self._panel("arbiters", "arbiters")
-            with Vertical():
-                yield self._panel("tracker", "Tracker")
-                yield self._panel("dma", "DMA, link, compute units")
-        yield Input(id="ask")
-        yield Static(Text("  ").join(Text.assemble((key.replace(" ", "\u00a0"), "bold"), "\u00a0",
-                                                   does.replace(" ", "\u00a0")) for key, does in _KEYS), id="keys")
+        with Horizontal(id="above"):
+            yield self._panel("events", "this cycle")
+            yield self._panel("tracker", "Tracker")
+        yield self._panel("arbiters", "arbiters")
+        yield self._panel("dma", "DMA, link, compute units")
+        with Vertical(id="foot"):
+            with Horizontal(id="asking"):
+                yield Static(id="question")
+                yield Input(id="ask")
+            yield Static(Text("  ").join(Text.assemble((key.replace(" ", "\u00a0"), "bold"), "\u00a0",
+                                                       does.replace(" ", "\u00a0")) for key, does in _KEYS), id="keys")
 
     @staticmethod
     def _panel(name: str, title: str) -> VerticalScroll:
@@ -80,24 +87,20 @@ class Stepper(App):
     def on_mount(self) -> None:
         self.show()
 
-    def on_resize(self) -> None:
-        self.arrange()
+    def on_resize(self, event: events.Resize) -> None:
+        self.arrange(event.size.width)  # the program's own size is still that of before
 
-    def arrange(self) -> None:
-        """All panels, or of a narrow terminal the events and one more."""
-        narrow = self.size.width < _NARROW
+    def arrange(self, width: int) -> None:
+        """Show all panels, or in a narrow terminal the events and one more."""
+        narrow = width < _NARROW
         self.set_class(narrow, "narrow")
-        for column in self.query(Vertical):
-            panels = list(column.query(".panel"))
-            for panel in panels:
-                panel.display = not narrow or panel.id in ("events", _PANELS[self.panel])
-            shown = [panel.id for panel in panels if panel.display]
-            column.display = bool(shown)
-            column.styles.height = "auto" if narrow and shown == ["events"] else "1fr"
+        for name in _PANELS:
+            self.query_one(f"#{name}").display = not narrow or name == _PANELS[self.panel]
+        self.query_one("#above").set_class(_PANELS[self.panel] != "tracker", "alone")
 
     def action_panel(self) -> None:
         self.panel = (self.panel + 1) % len(_PANELS)
-        self.arrange()
+        self.arrange(self.size.width)
 
     def action_help(self) -> None:
         self.message = "conditions: " + "; ".join(CONDITION_HELP)
@@ -157,16 +160,22 @@ class Stepper(App):
 
     def action_ask(self, what: str) -> None:
         self._asked = what
+        question, self.message = {
+            "break": ("break when: ", "such as: " + "; ".join(CONDITION_HELP)),
+            "search": ("search: ", "such as: wg 37 wf 2; kind trigger; address 0x305000; any break condition"),
+            "cycle": ("go to cycle: ", "")}[what]
+        self.query_one("#question", Static).update(question)
         ask = self.query_one("#ask", Input)
-        ask.placeholder = {"break": "break when: " + "; ".join(CONDITION_HELP), "cycle": "cycle",
-                           "search": "search: wg 37 wf 2; kind trigger; address 0x305000; any condition"}[what]
         ask.value = self.condition if what == "break" else ""
-        ask.display = True
+        self.query_one("#asking").display = True
         ask.focus()
+        self.show()
 
     def action_cancel(self) -> None:
-        self.query_one("#ask", Input).display = False
+        self.query_one("#asking").display = False
+        self.message = ""
         self.set_focus(None)
+        self.show()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         self.action_cancel()
@@ -192,51 +201,66 @@ class Stepper(App):
                            ("dma", self._dma())):
             self.query_one(f"#{name}-text", Static).update(text)
 
+    def _marked(self) -> np.ndarray:
+        """The events of this cycle that make the break condition come true."""
+        try:
+            return self.replay.fulfilling(self.condition, self.cycle)
+        except BadInput:  # none is set, or it was mistyped
+            return self.replay.events[:0]
+
     def _events(self) -> Table:
-        table = _table("kind", "what")
-        events = self.replay.at(self.cycle)
-        for e in events[np.argsort(events["kind"] != self.kind, kind="stable")]:
-            kind = Kind(int(e["kind"]))
-            table.add_row(kind.name.lower(), Text(describe(e), style="bold" if kind == self.kind else ""))
+        table = _table("", "kind", "what")
+        events, marked = self.replay.at(self.cycle), self._marked()
+        is_marked = np.isin(events, marked)
+        for i in np.lexsort((events["kind"] != self.kind, ~is_marked)):
+            kind = Kind(int(events["kind"][i]))
+            style = "bold reverse" if is_marked[i] else "bold" if kind == self.kind else ""
+            table.add_row(_MARK if is_marked[i] else "", kind.name.lower(), Text(describe(events[i]), style=style))
         return table
 
     def _arbiters(self) -> Table:
-        table = _table("ch", "DRAM queue", "limit", "waited", "comp", "inb", "last decision")
-        entries = self.trace.run["geometry"]["queue_entries"]
+        table = _table("", "ch", "DRAM queue", "limit", "waited", "comp", "inb", "ago", "last decision")
+        entries, marked = self.trace.run["geometry"]["queue_entries"], self._marked()
+        channels = set(marked["unit"][marked["kind"] == Kind.DECIDE].tolist())
         for number in range(self.trace.run["geometry"]["channels"]):
             channel = self.replay.channel(number, self.cycle)
             if channel is None:
                 continue
             d = channel.decision
-            saw, fresh = conditions(int(d["flags"])), d["cycle"] == self.cycle
-            waited = int(d["c"]) + (0 if d["stream"] != NO_STREAM or not saw["communication_waiting"]
-                                    else self.cycle - int(d["cycle"]))
+            saw, ago = conditions(int(d["flags"])), self.cycle - int(d["cycle"])
+            waited = int(d["c"]) + (0 if d["stream"] != NO_STREAM or not saw["communication_waiting"] else ago)
             granted = "–" if d["stream"] == NO_STREAM else STREAMS[d["stream"]]
-            text = f"{granted}: {reason(d)}"
-            text += "" if fresh else f" ({self.cycle - int(d['cycle'])} cycles ago)"
-            table.add_row(str(number), _bar(int(d["a"]), entries), "none" if d["b"] == 127 else str(d["b"]),
-                          str(waited), *map(str, channel.entered), Text(text, style="bold" if fresh else "dim"))
+            table.add_row(_MARK if number in channels else "", str(number), _bar(int(d["a"]), entries),
+                          "none" if d["b"] == THRESHOLD_NONE else str(d["b"]), str(waited),
+                          *map(str, channel.entered), f"{ago:,}" if ago else "",
+                          Text(f"{granted}: {reason(d)}", style="dim" if ago else "bold"))
         return table
 
     def _tracker(self) -> Table:
-        table = _table("set", "way", "tile", "bytes counted", "region")
-        geometry = self.trace.run["geometry"]
-        held = self.replay.open_tiles(self.cycle)
-        moved = {(int(e["wg"]), int(e["wf"])) for e in self.replay.at(self.cycle) if e["kind"] == Kind.UPDATE}
+        table = _table("", "set", "way", "tile", "bytes counted", "region")
+        geometry, marked = self.trace.run["geometry"], self._marked()
+        held, now = self.replay.open_tiles(self.cycle), self.replay.at(self.cycle)
+        updates = now[now["kind"] == Kind.UPDATE]
+        gone = updates[(updates["flags"] & (COMPLETE | EXCEEDS | REFUSED)) != 0]  # in this cycle
+        moved = {(int(e["wg"]), int(e["wf"])) for e in updates}
+        because = {(int(e["wg"]), int(e["wf"])) for e in marked[marked["kind"] == Kind.UPDATE]}
         sets = held["wg"] % geometry["sets"]
         order = np.argsort(~np.isin(sets, [wg % geometry["sets"] for wg, _ in moved]), kind="stable")
-        held, sets = held[order], sets[order]  # sets of this cycle's updates first
+        held = held[order]  # sets of this cycle's updates first
         before = -1
-        for number, e in list(zip(sets, held))[:_MOST_SETS]:
+        for e in [*gone, *held[:_MOST_SETS]]:
+            tile, number = (int(e["wg"]), int(e["wf"])), int(e["wg"]) % geometry["sets"]
             used = int((sets == number).sum())
             label = f"{number} ({used}/{geometry['ways']})" if number != before else ""
             before = number
-            style = "bold" if (int(e["wg"]), int(e["wf"])) in moved else ""
-            table.add_row(Text(label, style="red" if used == geometry["ways"] else ""), str(e["c"]),
-                          Text(f"wg {e['wg']} wf {e['wf']}", style=style), _bar(int(e["a"]), int(e["b"])),
+            left = next((word for bit, word in UPDATE_MARKS.items() if int(e["flags"]) & bit
+                         and bit & (COMPLETE | EXCEEDS | REFUSED)), "")
+            table.add_row(_MARK if tile in because else "",
+                          Text(label, style="red" if used == geometry["ways"] else ""), left or str(e["c"]),
+                          Text(owner(e), style="bold" if tile in moved else ""), _bar(int(e["a"]), int(e["b"])),
                           str(e["region"]))
-        if not len(held):
-            table.add_row("", "", "no open tile", "", "")
+        if not len(held) and not len(gone):
+            table.add_row("", "", "", "no open tile", "", "")
         return table
 
     def _dma(self) -> Table:
@@ -259,14 +283,15 @@ class Stepper(App):
 
 
 def _table(*headings: str) -> Table:
-    table = Table(box=None, pad_edge=False, show_header=any(headings), header_style="cyan", expand=True)
+    table = Table(box=None, pad_edge=False, show_header=any(headings), header_style="cyan", expand=True,
+                  padding=(0, 1, 0, 0))
     for heading in headings[:-1]:
         table.add_column(heading, no_wrap=True)
-    table.add_column(headings[-1], no_wrap=True, ratio=1)  # takes what the others leave
+    table.add_column(headings[-1], ratio=1)  # takes what the others leave, in as many lines as it needs
     return table
 
 
 def _bar(value: int, limit: int) -> Text:
-    """`███░░░ 1,024/2,048`"""
+    """`███░░ 1,024/2,048`"""
     full = min(_BAR, _BAR * value // max(1, limit))
     return Text("█" * full + "░" * (_BAR - full) + f" {value:,}/{limit:,}", style="red" if value >= limit else "")

@@ -1,15 +1,18 @@
 """Stepping through a trace: the state of any cycle, conditions, and the terminal program driven by its keys."""
 
 import asyncio
+import html
+import re
 
 import pytest
 
 from sim_models import cli
 from sim_models.errors import BadInput
+from sim_models.trace import schema
 from sim_models.trace.replay import CONDITION_HELP, Replay
-from sim_models.trace.schema import COMPLETE, NO_STREAM, Kind
+from sim_models.trace.schema import COMPLETE, NO_STREAM, Kind, Reason
 from sim_models.trace.stepper import Stepper
-from sim_models.trace.words import describe
+from sim_models.trace.words import describe, reason
 from tests.trace.recorded import ring
 
 
@@ -108,16 +111,82 @@ def test_every_event_has_words(replay):
             assert "<" not in describe(e) and len(describe(e)) > 10
 
 
-def drive(trace, keys: list[str], size=(160, 45)) -> tuple[Stepper, str]:
-    """The program after these keys, and its screen as SVG."""
+def drive(trace, keys: list[str], size=(160, 45), then=None) -> tuple[Stepper, str]:
+    """The program after these keys, and its screen as SVG; `then`: the terminal's size from then on."""
     async def go():
         app = Stepper(trace, 1, 6000)
         async with app.run_test(size=size) as pilot:
             for key in keys:
                 await pilot.press(*([{" ": "space"}.get(c, c) for c in key[1:]] if key.startswith("'") else [key]))
+            if then:
+                await pilot.resize_terminal(*then)
             await pilot.pause()
             return app, app.export_screenshot()
     return asyncio.run(go())
+
+
+def lines(screen: str) -> list[str]:
+    """A screenshot's lines as text, every character in its column."""
+    rows: dict[float, list[tuple[int, str]]] = {}
+    for x, y, text in re.findall(r'<text[^>]*? x="([\d.]+)" y="([\d.]+)"[^>]*>(.*?)</text>', screen):
+        rows.setdefault(float(y), []).append((round(float(x) / 12.2), html.unescape(text).replace("\xa0", " ")))
+    found = []
+    for y in sorted(rows):
+        line = ""
+        for column, text in sorted(rows[y]):
+            line = line.ljust(column) + text
+        found.append(line)
+    return found
+
+
+SIZES = [(80, 24), (120, 40)]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(("key", "question"), [("b", "break when: "), ("slash", "search: "), ("g", "go to cycle: ")])
+def test_what_is_typed_can_be_read(trace, size, key, question):
+    _, screen = drive(trace, [key, "'wg 2"], size)
+    assert f"{question}wg 2" in "\n".join(lines(screen))
+    assert any("quit" in line for line in lines(screen)[-2:])
+
+
+@pytest.mark.parametrize(("size", "then"), [((120, 40), (80, 24)), ((80, 24), (120, 40))])
+def test_a_resized_terminal_shows_what_one_of_that_size_does(trace, size, then):
+    assert lines(drive(trace, [], size, then)[1]) == lines(drive(trace, [], then)[1])
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_whole_reason_of_each_decision_can_be_read(trace, replay, size):
+    cycle = replay.find("channel 2 grants nothing", 6000)
+    while reason(replay.channel(2, cycle).decision) != schema.REASONS[Reason.GUARD]:  # the longest reason
+        cycle = replay.find("channel 2 grants nothing", cycle)
+    _, screen = drive(trace, ["g", f"'{cycle}", "enter", *(["tab", "tab", "tab"] if size[0] < 100 else [])], size)
+    shown = lines(screen)
+    top = next(i for i, line in enumerate(shown) if "arbiters" in line)
+    left = shown[top + 1].index("last decision")
+    told = " ".join(" ".join(line[left:] for line in shown[top:]).replace("│", " ").split())
+    words = "–: " + schema.REASONS[Reason.GUARD]
+    assert words in told, told
+
+
+def test_what_fulfilled_the_condition_is_marked(trace):
+    def marked(condition: str) -> list[str]:
+        _, screen = drive(trace, ["b", f"'{condition}", "enter"], (120, 40))
+        return [line[line.index("►"):] for line in lines(screen) if "►" in line]
+    update = marked("wg 20 wf 1 fires")
+    assert len(update) == 1 and "update" in update[0] and "wg 20 wf 1 + " in update[0]
+    assert "2,048/2,048 3" in update[0]
+    assert re.search(r"► +4 \(\d/8\) +FIRES +wg 20 wf 1", update[0].replace("│", " "))  # in the Tracker's panel
+    assert "wg 20 wf 1" in marked("count of wg 20 wf 1 reaches 1000")[0]
+    both = marked("channel 2 grants dma")
+    assert "channel 2 grants dma" in both[0] and re.search("► +2 .* dma: ", both[1])
+    assert not marked("")
+
+
+@pytest.mark.parametrize("keys", [[], ["b", "'wg"]])
+def test_ctrl_c_quits(trace, keys):
+    assert drive(trace, keys)[0].return_code is None
+    assert drive(trace, [*keys, "ctrl+c"])[0].return_code == 0
 
 
 def test_keys_break_and_go_back(trace, replay):
