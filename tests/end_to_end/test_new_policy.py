@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sim_models.cosim.cache import cache_folder
+from sim_models.user_cache import cache_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 MACHINE = ROOT / "tests" / "data" / "machines" / "ring_small.toml"
