@@ -19,7 +19,7 @@ _UNITS = {"memory_bits": "memory bits", "flip_flops": "flip-flops", "gate_equiva
           "logic_depth": "gate delays", "luts": "LUTs", "fmax_mhz": "MHz", SPEED: "cycles/s"}
 
 
-def entry(blocks: dict[str, BlockArea], library: str | None) -> dict:
+def entry(blocks: dict[str, BlockArea], library: str) -> dict:
     """Of the commit that is checked out, `-dirty` if the work tree differs. What was not measured is absent."""
     told = subprocess.run(["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"], cwd=FILE.parent,
                           capture_output=True, text=True, check=False)
@@ -38,10 +38,9 @@ def speed(cycles_per_second: float) -> dict:
 
 
 def _figures(block: BlockArea) -> dict[str, float]:
-    figures = {"memory_bits": block.memory_bits, "flip_flops": block.flip_flops}
-    if block.silicon:
-        figures |= {"gate_equivalents": round(block.silicon.gate_equivalents),
-                    "logic_depth": round(block.silicon.logic_depth, 1)}
+    figures = {"memory_bits": block.memory_bits, "flip_flops": block.flip_flops,
+               "gate_equivalents": round(block.silicon.gate_equivalents),
+               "logic_depth": round(block.silicon.logic_depth, 1)}
     if block.fpga:
         figures["luts"] = block.fpga.luts
         if block.fpga.fmax_mhz:

@@ -3,7 +3,6 @@
 PyPI's reader of the format is GPL and brings a computer algebra system; what is needed here is little.
 """
 
-import os
 import re
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -12,11 +11,6 @@ from functools import cached_property
 from pathlib import Path
 
 from sim_models.errors import BadInput
-
-#: Debian's package qflow-tech-osu018: Oklahoma State University's cells for TSMC 180 nm. It is under the GPL and so not
-#: part of this project; `make library` fetches it into `build/`.
-OSU018 = Path("usr/share/qflow/tech/osu018/osu018_stdcells.lib")
-PLACES = (Path("/") / OSU018, Path(__file__).resolve().parents[2] / "build" / "library" / OSU018)
 
 _TOKEN = re.compile(r'/\*.*?\*/|\\\n|\s+|"([^"]*)"|([\w.+\-\[\]!*&|^\']+)|([(){}:;,])', re.DOTALL)
 
@@ -144,7 +138,8 @@ class Cell:
 @dataclass(frozen=True)
 class Library:
     name: str
-    path: Path
+    source: str  #: where it is from, for messages
+    text: str  #: in the Liberty format
     cells: dict[str, Cell]
 
     def _smallest(self, what: str, *truth: bool) -> Cell:
@@ -153,7 +148,7 @@ class Library:
                  if cell.clock is None and len(cell.arcs) == 1 and 2 ** len(cell.loads) == len(truth)
                  and all(truth_table(cell.functions[pin], tuple(cell.loads)) == truth for pin in cell.arcs)]
         if not found:
-            raise BadInput(f"library {self.path} has no {what}")
+            raise BadInput(f"library {self.source} has no {what}")
         return min(found, key=lambda cell: cell.area)
 
     @cached_property
@@ -170,7 +165,7 @@ class Library:
         """The smallest one that samples at a rising clock and has neither set nor reset."""
         found = [cell for cell in self.cells.values() if cell.clock and len(cell.loads) == 2]
         if not found:
-            raise BadInput(f"library {self.path} has no D flip-flop")
+            raise BadInput(f"library {self.source} has no D flip-flop")
         return min(found, key=lambda cell: cell.area)
 
     @cached_property
@@ -195,33 +190,24 @@ def truth_table(function: str, pins: tuple[str, ...]) -> tuple[bool, ...] | None
                  for row in range(2 ** len(pins)))
 
 
-NO_LIBRARY = ("no standard-cell library: run `make library` (fetches OSU018 from Debian), "
-              "or name a Liberty file with --library or $T3_LIBERTY")
-
-
-def find_library(named: str | None = None) -> Path | None:
-    """The file that is named, else `$T3_LIBERTY`, else OSU018 where it is installed. Raises BadInput."""
-    named = named or os.environ.get("T3_LIBERTY")
-    if named:
-        if not Path(named).is_file():
-            raise BadInput(f"library {named!r} is not a file")
-        return Path(named).resolve()
-    for place in PLACES:
-        if place.is_file():
-            return place
-    return None
-
-
 def load_library(path: Path) -> Library:
-    """Raises BadInput."""
+    """Read a Liberty file. Raises BadInput."""
     try:
-        library = parse(path.read_text(encoding="utf-8", errors="replace"))
+        return load_library_text(path.read_text(encoding="utf-8", errors="replace"), str(path))
+    except OSError as error:
+        raise BadInput(f"library {str(path)!r} cannot be read: {error.strerror}") from None
+
+
+def load_library_text(text: str, source: str) -> Library:
+    """Parse the text of a Liberty file; `source` is what messages call it. Raises BadInput."""
+    try:
+        library = parse(text)
         slews_first = {template.arguments[0]: template.get("variable_1").startswith("input_net")
                        for template in library.all("lu_table_template")}
         cells = [_cell(group, slews_first) for group in library.all("cell")]
     except (ValueError, KeyError, IndexError) as error:
-        raise BadInput(f"{path} is not a Liberty file that can be read: {error}") from None
-    return Library(library.arguments[0], path, {cell.name: cell for cell in cells})
+        raise BadInput(f"{source} is not a Liberty file that can be read: {error}") from None
+    return Library(library.arguments[0], source, text, {cell.name: cell for cell in cells})
 
 
 def _table(timing: Group, name: str, slews_first: dict[str, bool]) -> Table | None:

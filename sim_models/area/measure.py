@@ -65,7 +65,7 @@ class BlockArea:
     memories: tuple[Memory, ...]
     flip_flops: int
     clock_gates: int
-    silicon: Silicon | None  #: None: there is no library
+    silicon: Silicon
     fpga: ecp5.Fpga | None  #: None: not asked for
     parts: dict[str, Part] = field(default_factory=dict)  #: by module
 
@@ -79,13 +79,13 @@ class BlockArea:
             "memories": [asdict(memory) for memory in self.memories],
             "flip_flops": self.flip_flops,
             "clock_gates": self.clock_gates,
-            **(self.silicon.to_json(node, self.memory_bits) if self.silicon else {}),
+            **self.silicon.to_json(node, self.memory_bits),
             "fpga": self.fpga.to_json() if self.fpga else {},
             "parts": {name: asdict(part) for name, part in self.parts.items()},
         }
 
 
-def measure(block: str, geometry: Geometry, library: Library | None, *, fpga: bool = True,
+def measure(block: str, geometry: Geometry, library: Library, *, fpga: bool = True,
             progress: Progress = lambda name, fraction: None) -> BlockArea:
     """Everything about one block that can be had."""
     text, _ = readable_verilog(block, geometry)
@@ -94,19 +94,17 @@ def measure(block: str, geometry: Geometry, library: Library | None, *, fpga: bo
     netlist, timing = _mapped(text, block, library)
     progress(block, 0.5)
     silicon = Silicon(netlist.gate_equivalents(), netlist.gate_equivalents(flip_flops=False), library.gate_delay[0],
-                      timing) if library else None
+                      timing)
     result = BlockArea(block, netlist.memories, netlist.flip_flops, netlist.clock_gates, silicon,
                        ecp5.place_and_route(text, block) if fpga else None)
     progress(block, 1.0)
     return result
 
 
-def _mapped(text: str, top: str, library: Library | None,
-            parts: dict[str, Netlist] | None = None) -> tuple[Netlist, Timing | None]:
+def _mapped(text: str, top: str, library: Library,
+            parts: dict[str, Netlist] | None = None) -> tuple[Netlist, Timing]:
     """With the first effort that meets the target, or the one that comes closest. What is in `parts` is mapped
     already; the paths through it count."""
-    if library is None:
-        return synthesise(text, top, None, tuple(parts or ())), None
     best = None
     for effort in EFFORTS:
         try:
@@ -123,7 +121,7 @@ def _mapped(text: str, top: str, library: Library | None,
     return best
 
 
-def _compose(block: str, text: str, library: Library | None, fpga: bool, progress: Progress) -> BlockArea:
+def _compose(block: str, text: str, library: Library, fpga: bool, progress: Progress) -> BlockArea:
     known = modules(text)
     children = instances(known[block], known)
     kinds = sorted(set(children.values()))
@@ -134,13 +132,11 @@ def _compose(block: str, text: str, library: Library | None, fpga: bool, progres
     glue, timing = _mapped(text, block, library, parts)
     counts = {kind: sum(module == kind for module in children.values()) for kind in kinds}
     everything = [(glue, 1), *((parts[kind], counts[kind]) for kind in kinds)]
-    silicon, shares = None, {}
-    if library:
-        silicon = Silicon(sum(netlist.gate_equivalents() * count for netlist, count in everything),
-                          sum(netlist.gate_equivalents(flip_flops=False) * count for netlist, count in everything),
-                          library.gate_delay[0], timing)
-        shares = {kind: Part(counts[kind], parts[kind].gate_equivalents()) for kind in kinds}
-        shares["wiring, counters"] = Part(1, glue.gate_equivalents())
+    silicon = Silicon(sum(netlist.gate_equivalents() * count for netlist, count in everything),
+                      sum(netlist.gate_equivalents(flip_flops=False) * count for netlist, count in everything),
+                      library.gate_delay[0], timing)
+    shares = {kind: Part(counts[kind], parts[kind].gate_equivalents()) for kind in kinds}
+    shares["wiring, counters"] = Part(1, glue.gate_equivalents())
     placed = None
     if fpga:
         pieces = [(ecp5.count(with_children(known, kind), kind), counts[kind]) for kind in kinds]

@@ -28,11 +28,9 @@ Section = tuple[str, tuple[str, ...], list[tuple[str, ...]]]
 
 def sections(blocks: dict[str, BlockArea], geometry: Geometry, node: Node) -> list[Section]:
     """(title, columns, rows), for a terminal as for Markdown."""
-    found = [_silicon(blocks, node)]
-    made = {name: one.silicon for name, one in blocks.items() if one.silicon}
-    if made:
-        found.append(_paths(made))
-    if made and geometry == Geometry():
+    made = {name: one.silicon for name, one in blocks.items()}
+    found = [_silicon(blocks, node), _paths(made)]
+    if geometry == Geometry():
         found.append(_targets(made))
     if any(one.fpga for one in blocks.values()):
         found.append(_fpga(blocks))
@@ -45,8 +43,6 @@ def sections(blocks: dict[str, BlockArea], geometry: Geometry, node: Node) -> li
 def _silicon(blocks: dict[str, BlockArea], node: Node) -> Section:
     def mapped(one: BlockArea) -> tuple[str, ...]:
         made = one.silicon
-        if made is None:
-            return (NOTHING,) * 6
         return (f"{made.gate_equivalents:,.0f}", f"{made.logic_gate_equivalents:,.0f}", f"{made.logic_depth:.1f}",
                 f"{made.period:.1f}", f"{node.area_um2(made.gate_equivalents, one.memory_bits):,.0f}",
                 f"{node.clock_ghz(made.period):.2f}" if made.period else NOTHING)
@@ -108,19 +104,15 @@ def _parts(block: BlockArea) -> Section:
         for name, part in largest_first])
 
 
-def remarks(library: Library | None, node: Node) -> list[str]:
+def remarks(library: Library, node: Node) -> list[str]:
     """What the figures mean."""
-    tools = f"Tools, as PyPI has them: {yosys.versions()}."
-    memories = (f"Memories count as bits, not as gates; only those under {SMALL_WORDS} words are flip-flops. Registers "
-                f"of {GATED_BITS} bits and more with one enable have a gated clock.")
-    if library is None:
-        return [tools, memories]
     return [
-        tools,
+        f"Tools, as PyPI has them: {yosys.versions()}.",
         (f"Library: {library.name}. One gate equivalent is the area of {library.nand2.name}; one gate delay is "
          f"{1e3 * library.gate_delay[0]:.0f} ps here, an inverter ({library.inverter.name}) that drives four of its "
          "kind (FO4)."),
-        memories,
+        (f"Memories count as bits, not as gates; only those under {SMALL_WORDS} words are flip-flops. Registers "
+         f"of {GATED_BITS} bits and more with one enable have a gated clock."),
         ("Logic depth: the longest path from a register's, memory's or port's output to the next one's input, without "
          f"wires. A memory read without clock is part of it, at {MEMORY_GATE_DELAYS_PER_DOUBLING} gate delays per "
          "doubling of its words. Cycle: the same with flip-flop delay, set-up time and the access time of clocked "
@@ -132,9 +124,28 @@ def remarks(library: Library | None, node: Node) -> list[str]:
     ]
 
 
-def print_areas(blocks: dict[str, BlockArea], geometry: Geometry, library: Library | None, console: Console) -> None:
+def beside(blocks: dict[str, BlockArea], library: Library, others: dict[str, BlockArea], other: Library) -> Section:
+    """The blocks in two libraries, and the ratio of the second to the first."""
+    rows = []
+    for name, one in blocks.items():
+        ours, theirs = one.silicon, others[name].silicon
+        rows.append((name, f"{ours.gate_equivalents:,.0f}", f"{theirs.gate_equivalents:,.0f}",
+                     _ratio(theirs.gate_equivalents, ours.gate_equivalents), f"{ours.logic_depth:.1f}",
+                     f"{theirs.logic_depth:.1f}", _ratio(theirs.logic_depth, ours.logic_depth),
+                     f"{ours.period:.1f}", f"{theirs.period:.1f}", _ratio(theirs.period, ours.period)))
+    return (f"Library {other.name} beside {library.name}",
+            ("block", *(heading for quantity in ("gate\nequivalents", "logic\ndepth", "cycle")
+                        for heading in (quantity, other.name, "ratio"))), rows)
+
+
+def _ratio(value: float, reference: float) -> str:
+    return f"{value / reference:.2f}" if reference else NOTHING
+
+
+def print_areas(blocks: dict[str, BlockArea], geometry: Geometry, library: Library, console: Console,
+                more: Sequence[Section] = ()) -> None:
     node = Node()
-    for title, columns, rows in sections(blocks, geometry, node):
+    for title, columns, rows in [*sections(blocks, geometry, node), *more]:
         print_table(title, columns, rows, console)
     for remark in remarks(library, node):
         console.print(remark, style="dim")
@@ -152,10 +163,12 @@ def print_sweeps(sweeps: Sequence[Sweep], console: Console) -> None:
         print_table(title, columns, rows, console)
 
 
-def markdown(blocks: dict[str, BlockArea], geometry: Geometry, library: Library, command: str) -> str:
+def markdown(blocks: dict[str, BlockArea], geometry: Geometry, library: Library, command: str,
+             more: Sequence[Section] = ()) -> str:
     """The page."""
     node = Node()
-    return _page("Area and timing", command, geometry, remarks(library, node), sections(blocks, geometry, node))
+    return _page("Area and timing", command, geometry, remarks(library, node),
+                 [*sections(blocks, geometry, node), *more])
 
 
 def sweeps_markdown(sweeps: Sequence[Sweep], geometry: Geometry, library: Library, command: str, plot: str) -> str:

@@ -19,7 +19,6 @@ TARGET_GATE_DELAYS = 30  #: what the mapper sizes its gates for
 #: per bit. OSU018 has no clock gate (and its latch has no area), so a flip-flop and a NAND2 with inverter stand for it.
 GATED_BITS = 8
 CLOCK_GATE = "clock_gate"
-FLIP_FLOP = "$_DFF_P_"  #: Yosys's own
 
 #: How logic is mapped, the small first: Yosys's own script for the library, whose restructuring turns long carry trees
 #: into chains, or ones that keep the trees. A block takes the first that meets the target.
@@ -56,7 +55,7 @@ class Netlist:
 
     name: str
     module: dict
-    library: Library | None  #: None: not mapped to one, Yosys's own gates
+    library: Library
 
     @cached_property
     def cells(self) -> dict[str, int]:
@@ -79,9 +78,8 @@ class Netlist:
 
     @property
     def flip_flops(self) -> int:
-        known = self.library.cells if self.library else {}
-        return sum(count for name, count in self.cells.items()
-                   if name == FLIP_FLOP or (name in known and known[name].clock))
+        known = self.library.cells
+        return sum(count for name, count in self.cells.items() if name in known and known[name].clock)
 
     def gate_equivalents(self, flip_flops: bool = True) -> float:
         """Area of the mapped cells in NAND2 gates of the same library; memories and black boxes count nothing."""
@@ -127,15 +125,14 @@ def _mapping(library: Library, effort: str) -> tuple[str, dict[str, str]]:
         "abc.script": commands,
         "abc.constr": f"set_driving_cell {library.inverter.name}\n"
                       f"set_load {4 * next(iter(library.inverter.loads.values())):.4f} [all_outputs]\n",
-        "library.lib": library.path.read_text(encoding="utf-8", errors="replace"),
+        "library.lib": library.text,
     }
 
 
-def synthesise(text: str, top: str, library: Library | None, black_boxes: tuple[str, ...] = (),
+def synthesise(text: str, top: str, library: Library, black_boxes: tuple[str, ...] = (),
                effort: str = "area") -> Netlist:
-    """Map `top` to the library; from the cache if nothing changed. Without one, flip-flops and memories are final and
-    the gates are Yosys's own."""
-    mapping, files = _mapping(library, effort) if library else ("", {})
+    """Map `top` to the library; from the cache if nothing changed."""
+    mapping, files = _mapping(library, effort)
     boxes = f"blackbox {' '.join(black_boxes)}\n" if black_boxes else ""
     # Initial values are dropped: silicon has none, what must start defined has a reset. `share` and `fsm` are Yosys's
     # default optimisations; memories are kept until they are known to be small.

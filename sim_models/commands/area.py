@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from sim_models.commands.options import GeometryOption, JsonOption, MachineOption, file_name
-from sim_models.errors import BadInput, Failure
+from sim_models.errors import BadInput
 
 
 def area(
@@ -18,7 +18,10 @@ def area(
         metavar="FILE", parser=file_name, help="The sweep as a plot: .svg, .png or .pdf.")] = None,
     fpga: Annotated[bool, typer.Option("--fpga/--no-fpga", help="Place and route on an ECP5, too.")] = True,
     library: Annotated[str | None, typer.Option(
-        metavar="FILE", parser=file_name, help="Standard cells in Liberty format, instead of OSU018.")] = None,
+        metavar="FILE", parser=file_name, help="Standard cells: embedded, osu018 (after `make library`), or a file "
+        "in Liberty format. If not given, $T3_LIBERTY, else osu018 where it is installed, else embedded.")] = None,
+    beside: Annotated[str | None, typer.Option(
+        metavar="FILE", parser=file_name, help="A second library, compared block by block.")] = None,
     markdown: Annotated[str | None, typer.Option(
         metavar="FILE", parser=file_name, help="The tables as a page.")] = None,
     compare: Annotated[bool, typer.Option(
@@ -30,11 +33,10 @@ def area(
 ) -> None:
     """Memory bits, flip-flops, gate equivalents, logic depth, clock; FPGA resources and Fmax."""
     import os
-    import sys
     from pathlib import Path
 
     from sim_models.area import yosys
-    from sim_models.area.liberty import NO_LIBRARY, find_library, load_library
+    from sim_models.area.libraries import find_library
     from sim_models.area.sweep import check_plot
     from sim_models.geometry_option import changed, parse_sizes, parse_sweep
     from sim_models.machine import load_machine
@@ -56,11 +58,11 @@ def area(
         raise BadInput("--plot needs sizes that are numbers")
     if swept and (record or compare):
         raise BadInput("--sweep goes with --plot, --markdown and --json only")
+    if swept and beside is not None:
+        raise BadInput(f"--beside {beside} does not go with --sweep")
     target = check_plot(plot) if plot is not None else None
-    found = find_library(library)
-    cells = load_library(found) if found else None
-    if cells is None and (swept or markdown is not None or record):
-        raise Failure(NO_LIBRARY)
+    cells = find_library(library)
+    second = find_library(beside) if beside is not None else None
     for tool in ("yosys", "nextpnr-ecp5") if fpga and not swept else ("yosys",):
         yosys.version(tool)
 
@@ -88,21 +90,26 @@ def area(
             report.print_sweeps(sweeps, output_console())
         return
 
-    if cells is None:
-        print(f"t3: only memories, flip-flops and the FPGA: {NO_LIBRARY}", file=sys.stderr)
     with progress_bar(blocks) as progress:
         results = {name: measure(name, sizes, cells, fpga=fpga, progress=progress) for name in blocks}
+    more = []
+    if second is not None:
+        with progress_bar(blocks) as progress:
+            others = {name: measure(name, sizes, second, fpga=False, progress=progress) for name in blocks}
+        more.append(report.beside(results, cells, others, second))
     if markdown is not None:
-        command = " ".join(["t3 area", block, *(() if fpga else ("--no-fpga",)), *options])
-        write_whole(Path(markdown), report.markdown(results, sizes, cells, command))
+        command = " ".join(["t3 area", block, *(() if fpga else ("--no-fpga",)),
+                            *(("--library", library) if library else ()), *(("--beside", beside) if beside else ()),
+                            *options])
+        write_whole(Path(markdown), report.markdown(results, sizes, cells, command, more))
     if json is not None:
         node = Node()
         write_json({"library": {"name": cells.name, "gate_delay_ps": round(1e3 * cells.gate_delay[0], 2),
-                                "nand2": cells.nand2.name, "nand2_area": cells.nand2.area} if cells else None,
+                                "nand2": cells.nand2.name, "nand2_area": cells.nand2.area},
                     "blocks": {name: one.to_json(node) for name, one in results.items()}}, json)
     if not (record or compare):
         if json != "-":
-            report.print_areas(results, sizes, cells, output_console())
+            report.print_areas(results, sizes, cells, output_console(), more)
         return
 
     from sim_models.bench import run_bench
@@ -112,7 +119,7 @@ def area(
             print(line, flush=True)
 
     last = (history.read() or [None])[-1]
-    new = history.entry(results, cells.name if cells else None)
+    new = history.entry(results, cells.name)
     tell(f"{new['commit']} against {last['commit']}:" if last else "nothing is recorded yet")
     for line in (history.changes(last, new) or ["nothing changed"]) if last else ():
         tell(line)

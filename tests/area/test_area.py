@@ -10,9 +10,11 @@ import pytest
 
 from rtl.geometry import Geometry
 from sim_models import yowasp
-from sim_models.area import history, liberty, yosys
+from sim_models.area import history, libraries, yosys
+from sim_models.area.embedded import CLOCK_TO_OUTPUT_TAU, GATES, TAU_NS, UNIT_PF, embedded_library
 from sim_models.area.fpga import count, place_and_route
-from sim_models.area.liberty import find_library, load_library, parse, truth_table
+from sim_models.area.liberty import load_library, parse, truth_table
+from sim_models.area.libraries import find_library
 from sim_models.area.measure import COMPOSED, measure
 from sim_models.area.node import Node
 from sim_models.area.report import markdown, storage
@@ -76,17 +78,74 @@ def test_comments_strings_and_lists():
 
 
 @pytest.fixture
-def no_library(monkeypatch):
+def nothing_installed(monkeypatch):
     monkeypatch.delenv("T3_LIBERTY", raising=False)
-    monkeypatch.setattr(liberty, "PLACES", ())
+    monkeypatch.setattr(libraries, "PLACES", ())
 
 
-def test_where_the_library_is(no_library, monkeypatch):
-    assert find_library() is None and find_library(str(CELLS)) == CELLS
-    monkeypatch.setenv("T3_LIBERTY", str(CELLS))
-    assert find_library() == CELLS
-    with pytest.raises(BadInput, match="not a file"):
+def test_where_the_library_is(nothing_installed, monkeypatch, tmp_path):
+    assert find_library().name == "embedded" and find_library(str(CELLS)).name == "by_hand"
+    with pytest.raises(BadInput, match="not installed: run `make library`"):
+        find_library("osu018")
+    monkeypatch.setattr(libraries, "PLACES", (tmp_path / "none.lib", CELLS))
+    assert find_library().name == find_library("osu018").name == "by_hand"
+    assert find_library("embedded").name == "embedded"
+    monkeypatch.setenv("T3_LIBERTY", "embedded")
+    assert find_library().name == "embedded"
+    with pytest.raises(BadInput, match="not a file: allowed are embedded, osu018 and Liberty files"):
         find_library("no-such-file.lib")
+
+
+# The embedded library
+
+
+def tau(cell, pin: str, load: float) -> float:
+    """Delay from `pin`, in tau, where the output drives `load` inputs of the smallest inverter."""
+    (arcs,) = cell.arcs.values()
+    (arc,) = (arc for arc in arcs if arc.source == pin)
+    assert arc.rise.at(load * UNIT_PF, 0) == arc.fall.at(load * UNIT_PF, 1)
+    return arc.rise.at(load * UNIT_PF, 0.5) / TAU_NS
+
+
+@pytest.mark.parametrize(("cell", "pin", "parasitic", "effort"), [
+    ("INVX1", "A", 1, 1), ("NAND2X1", "B", 2, 4 / 3), ("NAND3X1", "C", 3, 5 / 3), ("NAND4X1", "A", 4, 2),
+    ("NOR2X1", "A", 2, 5 / 3), ("NOR3X1", "B", 3, 7 / 3), ("AOI21X1", "A", 7 / 3, 2), ("AOI21X1", "C", 7 / 3, 5 / 3),
+    ("AOI22X1", "D", 4, 2),
+])
+def test_efforts_are_the_book_s(cell, pin, parasitic, effort):
+    """A gate that drives h of its own kind takes g h + p (Logical Effort, tables 1.1 and 1.2)."""
+    found = embedded_library().cells[cell]
+    assert found.loads[pin] / UNIT_PF == pytest.approx(effort)
+    for h in (1, 4, 10):
+        assert tau(found, pin, h * found.loads[pin] / UNIT_PF) == pytest.approx(effort * h + parasitic)
+    twice = embedded_library().cells[cell.replace("X1", "X2")]
+    assert tau(twice, pin, 8) == pytest.approx(tau(found, pin, 4))
+    assert twice.loads[pin] == pytest.approx(2 * found.loads[pin])
+
+
+def test_embedded_library_is_whole():
+    cells = embedded_library()
+    assert (cells.nand2.name, cells.nand2.area, cells.inverter.area, cells.flip_flop.area) == ("NAND2X1", 3, 2, 12)
+    assert cells.gate_delay[0] == pytest.approx(5 * TAU_NS) == pytest.approx(0.5 * 0.18)  # FO4
+    assert 2 < (cells.flip_flop.setup_ns + CLOCK_TO_OUTPUT_TAU * TAU_NS) / cells.gate_delay[0] < 6
+    for gate in GATES:
+        found = cells.cells[gate.name]
+        table = truth_table(found.functions["Y"], tuple(found.loads))
+        assert table is not None and True in table and False in table
+        for place, (pin, arc) in enumerate(zip(gate.pins, found.arcs["Y"])):  # the sense is that of the function
+            rising = {table[row | 1 << place] - table[row & ~(1 << place)] for row in range(len(table))}
+            assert pin.sense == ("non_unate" if {1, -1} <= rising else
+                                 "negative_unate" if -1 in rising else "positive_unate")
+            assert arc.inverting == {"negative_unate": True, "positive_unate": False}.get(pin.sense)
+
+
+@pytest.mark.skipif(not any(place.is_file() for place in libraries.PLACES), reason="OSU018 is not installed")
+@pytest.mark.parametrize("block", ["arbiter", "coalescer", "ring_monitor"])
+def test_embedded_library_is_near_a_real_one(block):
+    ours, real = (measure(block, Geometry(), find_library(name), fpga=False).silicon for name in ("embedded", "osu018"))
+    assert ours.gate_equivalents == pytest.approx(real.gate_equivalents, rel=0.15)
+    assert ours.logic_depth == pytest.approx(real.logic_depth, rel=0.3)
+    assert ours.period == pytest.approx(real.period, rel=0.3)
 
 
 # Netlists
@@ -98,11 +157,11 @@ def test_counts_by_hand(library):
     assert netlist.flip_flops == 1 and netlist.gate_equivalents() == 5 and netlist.gate_equivalents(False) == 1
 
 
-def test_registers_are_the_same_without_a_library(library):
+def test_registers_are_the_same_in_every_library(library):
     text, _ = readable_verilog("memory_channel", LEAST)
-    mapped, plain = (synthesise(text, "memory_channel", cells) for cells in (library, None))
-    assert plain.flip_flops == mapped.flip_flops > 100
-    assert (plain.memories, plain.clock_gates) == (mapped.memories, mapped.clock_gates)
+    one, other = (synthesise(text, "memory_channel", cells) for cells in (library, embedded_library()))
+    assert one.flip_flops == other.flip_flops > 100
+    assert (one.memories, one.clock_gates) == (other.memories, other.clock_gates)
 
 
 def test_memories_are_memories_unless_small(library):
@@ -198,8 +257,6 @@ def test_top_is_the_sum_of_its_parts(library):
     alone = measure("memory_channel", LEAST, library, fpga=False)
     assert top.parts["memory_channel"].gate_equivalents == pytest.approx(alone.silicon.gate_equivalents)
     assert top.silicon.logic_depth >= 1
-    plain = measure(COMPOSED, LEAST, None, fpga=False)
-    assert plain.silicon is None and plain.flip_flops == top.flip_flops and plain.memories == top.memories
 
 
 def test_fpga_of_a_small_block(library):
@@ -232,11 +289,13 @@ def tables(page: str) -> dict[str, list[list[str]]]:
 def test_the_page_in_docs_is_what_the_command_prints(library):
     """As far as that takes seconds: every table, every block, and the arbiter's figures if the tools are the same."""
     page = (DOCS / "area.md").read_text(encoding="utf-8")
-    osu018 = find_library()
-    arbiter = measure("arbiter", Geometry(), load_library(osu018) if osu018 else library)
+    osu018 = any(place.is_file() for place in libraries.PLACES)
+    arbiter = measure("arbiter", Geometry(), find_library("osu018") if osu018 else library)
     fresh = tables(markdown({"arbiter": arbiter}, Geometry(), library, "t3 area arbiter"))
     known = tables(page)
     assert fresh.keys() <= known.keys()
+    beside = known["Library embedded beside osu018_stdcells"]
+    assert {row[0] for row in beside[1:]} == set(block_names())
     for heading in set(fresh) - {"Targets"}:
         assert known[heading][0] == fresh[heading][0] and {row[0].split(":")[0] for row in known[heading][1:]} == set(
             block_names())
@@ -265,22 +324,26 @@ def test_command(capsys, tmp_path):
     assert "| arbiter |" in (tmp_path / "area.md").read_text()
 
 
-def test_without_a_library_the_rest_is_given(no_library, capsys):
-    assert main(["area", "arbiter", "-g", "channels=2", "--json", "-"]) == 0
-    told = capsys.readouterr()
-    arbiter = json.loads(told.out)["blocks"]["arbiter"]
-    assert arbiter["flip_flops"] >= 17 and arbiter["fpga"]["fmax_mhz"] > 20 and "gate_equivalents" not in arbiter
-    assert sum("make library" in line for line in told.err.splitlines()) == 1
+def test_nothing_need_be_installed(nothing_installed, capsys):
+    assert main(["area", "arbiter", "--no-fpga", "--json", "-"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    arbiter = answer["blocks"]["arbiter"]
+    assert answer["library"]["name"] == "embedded"
+    assert arbiter["flip_flops"] >= 17 and 100 < arbiter["gate_equivalents"] < 600 and 10 < arbiter["logic_depth"] < 30
+    assert arbiter["estimate"]["area_um2"] > 5 and 1 < arbiter["estimate"]["clock_ghz"] < 5
     assert main(["area", "arbiter", "--no-fpga"]) == 0
-    assert "arbiter" in capsys.readouterr().out
+    row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith(" arbiter "))
+    assert len(row.split()) == 9 and "–" not in row
 
 
-@pytest.mark.parametrize("needs", [["--sweep", "ways=2"], ["--markdown", "x.md"], ["--record"]])
-def test_what_cannot_be_without_a_library(needs, no_library, capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert main(["area", "arbiter", *needs]) == 1
-    error = capsys.readouterr().err
-    assert "make library" in error and error.count("\n") == 1 and not list(tmp_path.iterdir())
+def test_two_libraries_side_by_side(nothing_installed, capsys, tmp_path):
+    page = tmp_path / "area.md"
+    assert main(["area", "arbiter", "--no-fpga", "--library", str(CELLS), "--beside", "embedded",
+                 "--markdown", str(page)]) == 0
+    assert "Library embedded beside by_hand" in capsys.readouterr().out
+    (name, first, second, ratio, *_), = tables(page.read_text())["Library embedded beside by_hand"][1:]
+    assert name == "arbiter" and float(ratio) == pytest.approx(float(second) / float(first), abs=0.01)
+    assert "--beside embedded" in page.read_text()
 
 
 @pytest.mark.parametrize("tool", yosys.TOOLS)
@@ -370,8 +433,8 @@ def test_record_and_compare(tmp_path, monkeypatch, capsys):
     assert told[1:] == ["nothing changed", "lockstep: 5,000 -> 5,000 cycles/s (+0.0%)"]
 
 
-@pytest.mark.skipif(not any(place.is_file() for place in liberty.PLACES), reason="OSU018 is not installed")
+@pytest.mark.skipif(not any(place.is_file() for place in libraries.PLACES), reason="OSU018 is not installed")
 def test_osu018_is_read():
-    cells = load_library(find_library())
+    cells = find_library("osu018")
     assert (cells.nand2.name, cells.nand2.area, cells.flip_flop.name) == ("NAND2X1", 24, "DFFPOSX1")
     assert 0.06 < cells.gate_delay[0] < 0.15  # of 180 nm

@@ -1,0 +1,35 @@
+"""Which standard cells a block is mapped to: the project's own, a real library by name, or any Liberty file."""
+
+import os
+from pathlib import Path
+
+from sim_models.errors import BadInput
+
+from .embedded import NAME as EMBEDDED
+from .embedded import embedded_library
+from .liberty import Library, load_library
+
+OSU018 = "osu018"
+
+#: Debian's package qflow-tech-osu018: Oklahoma State University's cells for TSMC 180 nm. It is under the GPL and so not
+#: part of this project; `make library` fetches it into `build/`.
+_OSU018_FILE = Path("usr/share/qflow/tech/osu018/osu018_stdcells.lib")
+PLACES = (Path("/") / _OSU018_FILE, Path(__file__).resolve().parents[2] / "build" / "library" / _OSU018_FILE)
+
+
+def find_library(named: str | None = None) -> Library:
+    """Give the library that is named, else that of `$T3_LIBERTY`, else OSU018 where it is installed, else the embedded
+    one. Raises BadInput."""
+    named = named or os.environ.get("T3_LIBERTY")
+    if named == EMBEDDED:
+        return embedded_library()
+    installed = next((place for place in PLACES if place.is_file()), None)
+    if named == OSU018:
+        if installed is None:
+            raise BadInput(f"library {named!r} is not installed: run `make library`, which fetches it from Debian")
+        return load_library(installed)
+    if named:
+        if not Path(named).is_file():
+            raise BadInput(f"library {named!r} is not a file: allowed are {EMBEDDED}, {OSU018} and Liberty files")
+        return load_library(Path(named).resolve())
+    return load_library(installed) if installed else embedded_library()
