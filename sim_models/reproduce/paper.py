@@ -23,7 +23,7 @@ class Target:
     @property
     def wanted(self) -> str:
         """The condition, for people."""
-        parts = [f"± {self.tolerance:g}" if self.tolerance is not None else "",
+        parts = [f"± {self.tolerance:.2g}" if self.tolerance is not None else "",
                  f"at least {self.at_least:g}" if self.at_least is not None else "",
                  f"at most {self.at_most:g}" if self.at_most is not None else ""]
         return ", ".join(filter(None, parts))

@@ -8,6 +8,7 @@ from typing import Any
 
 from sim_models.errors import BadInput
 from sim_models.reproduce.campaign import Campaign, Chapter
+from sim_models.reproduce.csv_tables import FOLDER, csv_tables
 from sim_models.reproduce.figure import Figure, Setup
 from sim_models.reproduce.paper import TARGETS, compare
 from sim_models.reproduce.report import render_report
@@ -33,6 +34,9 @@ def reproduce(figures: Sequence[Figure], setup: Setup, out: Path, jobs: int, mon
         for name, (svg, png) in chapter.plots.items():
             write_whole(out / "plots" / f"{name}.svg", '<?xml version="1.0" encoding="utf-8"?>\n' + svg)
             write_whole(out / "plots" / f"{name}.png", png)
+    (out / FOLDER).mkdir(exist_ok=True)
+    for name, text in csv_tables(campaign).items():
+        write_whole(out / FOLDER / name, text)
     write_whole(out / "results.json", json_text(campaign.results))
     write_whole(out / "host.json", json_text(campaign.host))
     write_whole(out / "report.html", render_report(campaign))

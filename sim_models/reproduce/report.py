@@ -6,18 +6,21 @@ from typing import Any
 import jinja2
 
 from sim_models.reproduce.campaign import Campaign
+from sim_models.reproduce.csv_tables import FOLDER, SUMMARY, file_name
 from sim_models.reproduce.figure import PAPERS
 
 
 def render_report(campaign: Campaign) -> str:
     environment = jinja2.Environment(loader=jinja2.PackageLoader("sim_models.reproduce", "."), autoescape=True,
                                      undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters.update(number=number, difference=difference, verdict=verdict, minus=minus)
+    environment.filters.update(number=number, difference=difference, verdict=verdict, minus=minus,
+                               csv_file=lambda table, figure: f"{FOLDER}/{file_name(figure, table.title)}")
     judged = [entry for chapter in campaign.chapters for entry in chapter.summary.values() if entry["met"] is not None]
     return environment.get_template("report.html.j2").render(
         papers={name: title for name, title in PAPERS.items()
                 if any(chapter.figure.paper == name for chapter in campaign.chapters)},
-        campaign=campaign, chapters=campaign.chapters, host=campaign.host, machine=campaign.setup.machine,
+        summary_csv=f"{FOLDER}/{SUMMARY}", campaign=campaign, chapters=campaign.chapters, host=campaign.host,
+        machine=campaign.setup.machine,
         provenance=campaign.provenance, judged=len(judged), met=sum(entry["met"] for entry in judged),
         missed=sorted((entry for entry in judged if not entry["met"]), key=lambda entry: -entry["missed_by"]),
         parameters=_parameters(campaign.provenance["machine"]))

@@ -1,5 +1,6 @@
 """Figures from hand-made kernels, whose numbers are known, and the files that are written."""
 
+import csv
 import html
 import json
 import re
@@ -11,6 +12,7 @@ from fake_kernels import fake_kernel, fake_results
 
 from sim_models.machine import load_machine
 from sim_models.reproduce import pipeline
+from sim_models.reproduce.csv_tables import file_name
 from sim_models.reproduce.figure import TECHNIQUES, paper_setup
 from sim_models.reproduce.paper import TARGETS, Target, compare
 from sim_models.reproduce.registry import FIGURES
@@ -127,13 +129,52 @@ def test_report_shows_every_figure_and_loads_nothing(written):
     page = Page(text)
     assert set(FIGURES) <= set(page.ids)
     assert len(page.ids) == len(set(page.ids)) and set(page.links) <= set(page.ids)
-    assert page.foreign == [] and not re.search(r"@import|url\((?!#)", text)
+    assert all((out / link).is_file() for link in page.foreign) and not re.search(r"@import|url\((?!#)", text)
     assert page.drawings == sum(len(chapter.plots) for chapter in done.chapters) > 0
     for chapter in done.chapters:
         assert chapter.figure.title in html.unescape(text)
         for name in chapter.plots:
             assert (out / "plots" / f"{name}.svg").read_text().startswith("<?xml")
             assert (out / "plots" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_every_table_is_a_csv_file_beside_the_page(written):
+    out, campaign = written
+    page = (out / "report.html").read_text()
+    tables = [(chapter.figure.name, table) for chapter in campaign.chapters for table in chapter.findings.tables]
+    linked = re.findall(r'href="(tables/[^"]+\.csv)"', page)
+    assert len(linked) == len(set(linked)) == len(tables) + 1  # and the summary
+    assert {path.name for path in (out / "tables").iterdir()} == {name.removeprefix("tables/") for name in linked}
+    for figure, table in tables:
+        with (out / "tables" / file_name(figure, table.title)).open(newline="") as file:
+            head, *rows = csv.reader(file)
+        assert tuple(head) == table.columns
+        assert [[cell.replace(",", "") for cell in row] for row in rows] == [
+            [cell.replace(",", "") for cell in row] for row in table.rows]
+        assert not any(re.fullmatch(r"[\d,.]*\d,\d{3}[.\d]*", cell) for row in rows for cell in row)
+    with (out / "tables" / "summary.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    entries = [entry for chapter in campaign.chapters for entry in chapter.summary.values() if entry["section"]]
+    assert [float(row["ours"]) for row in rows] == [entry["ours"] for entry in entries]
+
+
+def test_report_fits_a_telephone_and_the_night(written):
+    page = (written[0] / "report.html").read_text()
+    dark = page.split("@media screen and (prefers-color-scheme: dark)")[1].split("</style>")[0]
+    used = set(re.findall(r"var\((--\w+)\)", page))
+    assert used and used == set(re.findall(r"(--\w+):", dark))  # every colour has its counterpart
+    body = page.split("</style>")[1]
+    assert not re.search(r"style=\"[^\"]*color", re.sub(r"<svg.*?</svg>", "", body, flags=re.DOTALL))
+    rows = re.findall(r"<tr><td>.*?</tr>", body.split('class="summary"')[1].split("</table>")[0], re.DOTALL)
+    assert rows and all(re.findall(r'data-label="(\w+)"', row) == ["ours", "paper", "difference", "target"]
+                        for row in rows)  # where the columns' heads have no room
+
+
+def test_targets_are_shown_to_the_digits_that_mean_something():
+    for quantities in TARGETS.values():
+        for target in quantities.values():
+            for number in re.findall(r"[\d.]+", target.wanted):
+                assert len(number.replace(".", "").lstrip("0")) <= 2, target.wanted
 
 
 def test_results_json_keeps_its_keys(written):

@@ -1,0 +1,43 @@
+"""The report's tables as CSV files, for spreadsheets and scripts."""
+
+import csv
+import io
+import re
+
+from sim_models.reproduce.campaign import Campaign
+
+FOLDER = "tables"  #: beside the page
+SUMMARY = "summary.csv"
+_SUMMARY_COLUMNS = ("figure", "quantity", "ours", "paper", "difference", "unit", "target", "met", "section")
+
+
+def file_name(figure: str, title: str) -> str:
+    """Name the file of a figure's table."""
+    return f"{figure}-{re.sub(r'[^a-z0-9]+', '-', title.lower()).strip('-')[:80]}.csv"
+
+
+def csv_tables(campaign: Campaign) -> dict[str, str]:
+    """Write every table of the page, and the summary with all its digits: file name to text."""
+    chapters = campaign.chapters
+    files = {SUMMARY: _text(_SUMMARY_COLUMNS, [
+        (chapter.figure.name, entry["title"], entry["ours"], entry["paper"], entry["difference"], entry["unit"],
+         entry["wanted"], entry["met"], entry["section"])
+        for chapter in chapters for entry in chapter.summary.values() if entry["section"]])}
+    for chapter in chapters:
+        for table in chapter.findings.tables if chapter.findings else ():
+            files[file_name(chapter.figure.name, table.title)] = _text(table.columns, [
+                [_plain(cell) for cell in row] for row in table.rows])
+    return files
+
+
+def _plain(cell: str) -> str:
+    """A number without the commas between its thousands."""
+    return cell.replace(",", "") if re.fullmatch(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?", cell) else cell
+
+
+def _text(columns, rows) -> str:
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
+    return text.getvalue()
