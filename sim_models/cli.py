@@ -123,7 +123,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, RuntimeError) as error:
         if not _is_ours(error):
             raise
-        _complain(str(error))
+        gpus = getattr(error, "gpus", ())
+        _complain(str(error).partition(":")[0] if gpus else str(error))
+        if gpus:
+            from sim_models.report import print_gpus
+
+            print_gpus(gpus)
         return 2 if isinstance(error, ValueError) else 1
     except OSError as error:
         _complain(f"{error.filename}: {error.strerror}" if error.filename else str(error))

@@ -1,6 +1,6 @@
 """A fused GEMM and reduce-scatter on real RTL: one instance per simulated GPU, in lockstep with the models."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +24,12 @@ _BASE_SKEW = 1 << 20  #: outputs of neighbours lie at different addresses, so th
 
 
 class SimulationError(Failure):
-    """A run that broke a rule or came to a stop; the message says which and where."""
+    """A run that broke a rule or came to a stop; the message says which and where. `gpus`: what waits where, by GPU, if
+    it stands still (`FusedRun.waits`)."""
+
+    def __init__(self, message: str, gpus: Sequence[Mapping[str, str]] = ()) -> None:
+        super().__init__(message)
+        self.gpus = gpus
 
 
 @dataclass
@@ -98,7 +103,8 @@ class FusedRun:
                 break
             self._raise_errors()
             if state == lockstep.STUCK:
-                raise SimulationError(f"nothing moved for {lockstep.IDLE_LIMIT} cycles: {self.diagnosis()}")
+                raise SimulationError(f"nothing moved for {lockstep.IDLE_LIMIT} cycles: {self.diagnosis()}",
+                                      self.waits())
         self.check()
 
     def all_gather(self, progress: Callable[[float], None] = lambda fraction: None) -> int:
@@ -173,22 +179,37 @@ class FusedRun:
                 raise SimulationError(f"device {space.device}: the hardware reports "
                                       f"{self.driver.first_error(master.read)}")
 
-    def diagnosis(self) -> str:
-        """What waits where, in one line."""
-        parts = []
+    def waits(self) -> list[dict[str, str]]:
+        """What waits where, by GPU: heading and value."""
+        rows = []
         for d, space in enumerate(self.spaces):
-            g, error = self.sim.gemm, self.driver.first_error(self.masters[d].read)
-            channels = self.sim.m.channels
-            rows = slice(d * channels, (d + 1) * channels)
-            parts.append(
-                f"device {space.device}: {g.finished[d]} of {self.sim.shape.workgroups} workgroups finished, "
-                f"{self.sim.control.event_count[d]} of {self.sim.expected_events[d]} final tiles"
-                f"{self._missing_tiles(d)}, window head "
-                f"{self._outputs[d][self.sim.ports.head]}, queued: {self.sim.compute.count[rows].sum()} compute, "
-                f"{self.sim.inbound.count[rows].sum()} arriving, {self.sim.hbm.occupancy[rows].sum()} in DRAM, "
-                f"{self.sim.stores_out.count[d] + self.sim.mem.dma_returns.count[d]} leaving, "
-                f"{self.sim.link.flight.count[d]} on the link{self._lost_packets(d)}, "
-                f"{self._busy(d) or 'hardware idle'}, error {error}")
+            sim, channels = self.sim, self.sim.m.channels
+            of = slice(d * channels, (d + 1) * channels)
+            rows.append({
+                "device": str(space.device),
+                "workgroups finished": f"{sim.gemm.finished[d]} of {sim.shape.workgroups}",
+                "final tiles": f"{sim.control.event_count[d]} of {sim.expected_events[d]}",
+                "missing": self._missing_tiles(d).strip(" ()").removeprefix("missing ") or "none",
+                "window head": str(self._outputs[d][sim.ports.head]),
+                "compute": str(sim.compute.count[of].sum()), "arriving": str(sim.inbound.count[of].sum()),
+                "in DRAM": str(sim.hbm.occupancy[of].sum()),
+                "leaving": str(sim.stores_out.count[d] + sim.mem.dma_returns.count[d]),
+                "on the link": str(sim.link.flight.count[d]),
+                "lost": self._lost_packets(d).removeprefix(" and ") or "none",
+                "hardware": self._busy(d) or "hardware idle",
+                "error": str(self.driver.first_error(self.masters[d].read))})
+        return rows
+
+    def diagnosis(self) -> str:
+        """The same in one line."""
+        parts = []
+        for d, row in enumerate(self.waits()):
+            queued = ", ".join(f"{row[name]} {name}"
+                               for name in ("compute", "arriving", "in DRAM", "leaving", "on the link"))
+            parts.append(f"device {row['device']}: {row['workgroups finished']} workgroups finished, "
+                         f"{row['final tiles']} final tiles{self._missing_tiles(d)}, "
+                         f"window head {row['window head']}, queued: {queued}"
+                         f"{self._lost_packets(d)}, {row['hardware']}, error {row['error']}")
         return "; ".join(parts)
 
     def _busy(self, d: int) -> str:

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -271,3 +271,11 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
                 total: Sequence[str] | None = None) -> None:
     """Any table; the first column has the names, `total` is set apart."""
     console.print(_table(title, columns[0], columns[1:], rows, total))
+
+
+def print_gpus(gpus: Sequence[Mapping[str, str]]) -> None:
+    """What each GPU of a run that stands still waits for, on standard error: a column per GPU."""
+    console = Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else PIPE_WIDTH)
+    first, *others = gpus[0]
+    console.print(_table("What waits, by GPU", first, (gpu[first] for gpu in gpus),
+                         ((name, *(gpu[name] for gpu in gpus)) for name in others)))

@@ -124,28 +124,27 @@ def remarks(library: Library, node: Node) -> list[str]:
     ]
 
 
-def beside(blocks: dict[str, BlockArea], library: Library, others: dict[str, BlockArea], other: Library) -> Section:
+def beside(pairs: dict[str, Sequence[BlockArea]], library: Library, other: Library) -> Section:
     """The blocks in two libraries, and the ratio of the second to the first."""
     rows = []
-    for name, one in blocks.items():
-        ours, theirs = one.silicon, others[name].silicon
-        rows.append((name, f"{ours.gate_equivalents:,.0f}", f"{theirs.gate_equivalents:,.0f}",
-                     _ratio(theirs.gate_equivalents, ours.gate_equivalents), f"{ours.logic_depth:.1f}",
-                     f"{theirs.logic_depth:.1f}", _ratio(theirs.logic_depth, ours.logic_depth),
-                     f"{ours.period:.1f}", f"{theirs.period:.1f}", _ratio(theirs.period, ours.period)))
+    for name, (one, two) in pairs.items():
+        cells = [name]
+        for quantity, digits in (("gate_equivalents", 0), ("logic_depth", 1), ("period", 1)):
+            first, second = (getattr(each.silicon, quantity) for each in (one, two))
+            cells += [f"{first:,.{digits}f}", f"{second:,.{digits}f}", f"{second / first:.2f}" if first else NOTHING]
+        rows.append(tuple(cells))
     return (f"Library {other.name} beside {library.name}",
             ("block", *(heading for quantity in ("gate\nequivalents", "logic\ndepth", "cycle")
                         for heading in (quantity, other.name, "ratio"))), rows)
 
 
-def _ratio(value: float, reference: float) -> str:
-    return f"{value / reference:.2f}" if reference else NOTHING
+def print_beside(section: Section, console: Console) -> None:
+    print_table(*section, console)
 
 
-def print_areas(blocks: dict[str, BlockArea], geometry: Geometry, library: Library, console: Console,
-                more: Sequence[Section] = ()) -> None:
+def print_areas(blocks: dict[str, BlockArea], geometry: Geometry, library: Library, console: Console) -> None:
     node = Node()
-    for title, columns, rows in [*sections(blocks, geometry, node), *more]:
+    for title, columns, rows in sections(blocks, geometry, node):
         print_table(title, columns, rows, console)
     for remark in remarks(library, node):
         console.print(remark, style="dim")
@@ -163,12 +162,15 @@ def print_sweeps(sweeps: Sequence[Sweep], console: Console) -> None:
         print_table(title, columns, rows, console)
 
 
-def markdown(blocks: dict[str, BlockArea], geometry: Geometry, library: Library, command: str,
-             more: Sequence[Section] = ()) -> str:
+def markdown(blocks: dict[str, BlockArea], geometry: Geometry, library: Library, command: str) -> str:
     """The page."""
     node = Node()
-    return _page("Area and timing", command, geometry, remarks(library, node),
-                 [*sections(blocks, geometry, node), *more])
+    return _page("Area and timing", command, geometry, remarks(library, node), sections(blocks, geometry, node))
+
+
+def beside_markdown(section: Section, geometry: Geometry, library: Library, command: str) -> str:
+    """The page of two libraries."""
+    return _page("Area in two libraries", command, geometry, remarks(library, Node())[:4], [section])
 
 
 def sweeps_markdown(sweeps: Sequence[Sweep], geometry: Geometry, library: Library, command: str, plot: str) -> str:

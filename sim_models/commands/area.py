@@ -58,8 +58,8 @@ def area(
         raise BadInput("--plot needs sizes that are numbers")
     if swept and (record or compare):
         raise BadInput("--sweep goes with --plot, --markdown and --json only")
-    if swept and beside is not None:
-        raise BadInput(f"--beside {beside} does not go with --sweep")
+    if beside is not None and (swept or record or compare):
+        raise BadInput(f"--beside {beside} goes with --library, --markdown and --json only")
     target = check_plot(plot) if plot is not None else None
     cells = find_library(library)
     second = find_library(beside) if beside is not None else None
@@ -90,18 +90,28 @@ def area(
             report.print_sweeps(sweeps, output_console())
         return
 
-    with progress_bar(blocks) as progress:
-        results = {name: measure(name, sizes, cells, fpga=fpga, progress=progress) for name in blocks}
-    more = []
     if second is not None:
         with progress_bar(blocks) as progress:
-            others = {name: measure(name, sizes, second, fpga=False, progress=progress) for name in blocks}
-        more.append(report.beside(results, cells, others, second))
+            pairs = {name: [measure(name, sizes, each, fpga=False, progress=progress) for each in (cells, second)]
+                     for name in blocks}
+        section = report.beside(pairs, cells, second)
+        if markdown is not None:
+            command = " ".join(["t3 area", block, *(("--library", library) if library else ()), "--beside", beside,
+                                *options])
+            write_whole(Path(markdown), report.beside_markdown(section, sizes, cells, command))
+        if json is not None:
+            write_json({each.name: {name: pair[place].to_json(Node()) for name, pair in pairs.items()}
+                        for place, each in enumerate((cells, second))}, json)
+        if json != "-":
+            report.print_beside(section, output_console())
+        return
+
+    with progress_bar(blocks) as progress:
+        results = {name: measure(name, sizes, cells, fpga=fpga, progress=progress) for name in blocks}
     if markdown is not None:
         command = " ".join(["t3 area", block, *(() if fpga else ("--no-fpga",)),
-                            *(("--library", library) if library else ()), *(("--beside", beside) if beside else ()),
-                            *options])
-        write_whole(Path(markdown), report.markdown(results, sizes, cells, command, more))
+                            *(("--library", library) if library else ()), *options])
+        write_whole(Path(markdown), report.markdown(results, sizes, cells, command))
     if json is not None:
         node = Node()
         write_json({"library": {"name": cells.name, "gate_delay_ps": round(1e3 * cells.gate_delay[0], 2),
@@ -109,7 +119,7 @@ def area(
                     "blocks": {name: one.to_json(node) for name, one in results.items()}}, json)
     if not (record or compare):
         if json != "-":
-            report.print_areas(results, sizes, cells, output_console(), more)
+            report.print_areas(results, sizes, cells, output_console())
         return
 
     from sim_models.bench import run_bench

@@ -376,6 +376,23 @@ def test_run_that_fails(monkeypatch, tmp_path, capsys, error, code, line):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_run_that_stands_still_is_a_table_of_gpus(monkeypatch, capsys):
+    from sim_models.fused import SimulationError
+
+    gpus = [{"device": str(device), "workgroups finished": f"{device} of 64", "missing": "workgroup 48 wavefront 0",
+             "hardware": "at least one tile is partly updated", "error": "None"} for device in range(8)]
+
+    def run_sublayer(*_):
+        raise SimulationError("nothing moved for 200000 cycles: device 0: 0 of 64 and much more", gpus)
+    replace_techniques(monkeypatch, run_sublayer)
+    assert cli.main(["run"]) == 1
+    printed = capsys.readouterr()
+    assert printed.out == "" and printed.err.count("nothing moved for 200000 cycles\n") == 1
+    table = printed.err.partition("What waits, by GPU\n")[2]
+    assert "device 0:" not in printed.err and max(map(len, table.splitlines())) <= report.PIPE_WIDTH
+    assert all(f"{device} of 64" in table for device in range(8)) and table.count("partly") == 8
+
+
 def test_a_fault_of_the_program_is_not_hidden(monkeypatch):
     def run_sublayer(*_):
         raise ValueError("a bug")
