@@ -7,7 +7,7 @@ from rtl.geometry import Geometry
 from rtl.layouts import Op, RegionKind, Source, descriptor, trigger
 
 from .broken import Broken
-from .property import Property
+from .property import Property, Search
 from .spec import Spec, at_most_one, implies
 
 EXACT = "each line is the next of the block, and of no other"
@@ -148,4 +148,4 @@ def properties() -> list[Property]:
         broken("the last column is not walked", ALL, "last_of_row & (columns_left == 1)",
                "last_of_row & (columns_left <= 2)"),
         broken("a line is lost when the output is full", LEAVES, "self.allow & output_free", "self.allow"),
-    ), depth=1, broken_geometry="least", broken_depth=12, timeout_s=3600)]
+    ), depth=1, searches=(Search("least", 12), Search("default", 14)), timeout_s=3600)]

@@ -1,5 +1,7 @@
 """Every property, and what a run of one yields."""
 
+from rtl.geometry import Geometry
+
 from . import (
     address_generator,
     arbiter,
@@ -7,21 +9,25 @@ from . import (
     conservation,
     counters,
     dma_table,
+    egress,
     forward_progress,
+    memory_channel,
     memory_codec,
     order_guard,
     protected_tracker,
+    ring_monitor,
     streams,
     tracker,
 )
 from .broken import Broken
-from .property import Property
+from .property import Property, Search
 from .solver import ENGINE
 
 PROPERTIES: list[Property] = [
     *tracker.properties(),
     *protected_tracker.properties(),
     *memory_codec.properties(),
+    *memory_channel.properties(),
     *arbiter.properties(),
     *forward_progress.properties(),
     *order_guard.properties(),
@@ -29,27 +35,35 @@ PROPERTIES: list[Property] = [
     *address_generator.properties(),
     *coalescer.properties(),
     *conservation.properties(),
+    *egress.properties(),
+    *ring_monitor.properties(),
     *counters.properties(),
     *streams.properties(),
 ]
 
 
-def prove(item: Property, broken: tuple[Broken, ...] | None = None) -> dict:
-    """The property on the design, and its claims on the designs that must violate them: all, or only `broken`."""
+def prove(item: Property, broken: tuple[Broken, ...] | None = None, searches: tuple[Search, ...] | None = None) -> dict:
+    """The property on the design, and its claims on the designs that must violate them: all, or only those given."""
     claims, verdict = item.prove()
     caught_on = []
-    for design in item.broken if broken is None else broken:
-        caught = item.catch(design)
-        caught_on.append({"what": design.what, "claim": design.claim, "caught": caught.status == "fail",
-                          "status": caught.status, "seconds": round(caught.seconds, 2)})
+    for search in item.searches if searches is None else searches:
+        for design in item.broken if broken is None else broken:
+            caught = item.catch(design, search)
+            caught_on.append({"what": design.what, "claim": design.claim, "geometry": _name(search.geometry),
+                              "caught": caught.status == "fail", "status": caught.status,
+                              "seconds": round(caught.seconds, 2)})
     problems = [] if verdict.status == "pass" else [f"{verdict.status}; see {verdict.folder}"]
-    problems += [f"not caught: {told['what']} ({told['claim']})" for told in caught_on if not told["caught"]]
+    problems += [f"not caught on {told['geometry']}: {told['what']} ({told['claim']}): {told['status']}"
+                 for told in caught_on if not told["caught"]]
     unshown = set(claims) - {design.claim for design in item.broken}
     problems += [f"no broken design shows that '{claim}' can fail" for claim in sorted(unshown)]
     return {
         "block": item.block, "property": item.name, "statement": item.statement,
-        "claims": claims,
-        "geometry": item.geometry if isinstance(item.geometry, str) else "own", "reason": item.reason,
+        "claims": claims, "geometry": _name(item.geometry), "reason": item.reason, "unsearched": item.unsearched,
         "bounded": item.bounded, "depth": item.depth, "engine": ENGINE, "verdict": verdict.status,
         "seconds": round(verdict.seconds, 2), "broken": caught_on, "ok": not problems, "why": "; ".join(problems),
     }
+
+
+def _name(geometry: str | Geometry) -> str:
+    return geometry if isinstance(geometry, str) else "own"

@@ -5,7 +5,7 @@ from amaranth.hdl import Cat, Mux, Signal
 from rtl.geometry import Geometry
 
 from .broken import Broken
-from .property import Property
+from .property import Property, Search
 from .spec import Spec, implies
 
 PAID = "bytes that leave for a tile came in for it"
@@ -63,4 +63,4 @@ def properties() -> list[Property]:
         broken("the sum overflows", EMPTY, "(key(held) == key(access)) & ~total[-1]", "(key(held) == key(access))"),
         broken("the held update never expires", SOON, "held_valid & ~joins & (accept | expired)",
                "held_valid & ~joins & accept"),
-    ), quick=True)]
+    ), quick=True, searches=(Search("small"), Search("default", 26)))]

@@ -8,7 +8,7 @@ from rtl.address_map import channel_of_value
 from rtl.geometry import Geometry
 
 from .broken import Broken
-from .property import Property
+from .property import Property, Search
 from .spec import Spec, at_most_one, implies, streams
 
 ONCE = "what leaves came in, and leaves once"
@@ -96,7 +96,8 @@ def properties() -> list[Property]:
         return Property("conservation", block, statement, carries(destination, places), (
             Broken("an entry is overwritten", EMPTY, *lost),
             Broken("an entry stays after it left", ONCE, *twice),
-            *(Broken(what, WHERE, *change) for what, *change in wrong)), quick=block == "trigger_merge")
+            *(Broken(what, WHERE, *change) for what, *change in wrong)),
+            searches=(Search("small"), Search("default", 8)), quick=block == "trigger_merge")
 
     return [
         one("update_network", lambda update, g: update.wg[:g.tracker.bank_bits], _network,

@@ -6,7 +6,7 @@ from rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
 from rtl.layouts import trigger
 
 from .broken import Broken
-from .property import Property
+from .property import Property, Search
 from .spec import Spec, implies
 
 COMPLETE = "a command comes only for a complete block, once"
@@ -14,6 +14,9 @@ COMES = "the command of a complete block comes"
 #: for the broken designs: two counters, two regions
 TINY = Geometry(TrackerGeometry(sets=1, ways=2, banks=1, wg_bits=2, wf_bits=2, address_bits=32),
                 dma=DmaGeometry(regions=2, ready_commands=2))
+
+#: Why broken designs are not looked for on the default geometry.
+CLEARING = "the default's counters are cleared for 1,024 cycles after a reset"
 
 PAYLOAD = "a command names the block's first wavefront, its smallest address, its workgroup and region"
 
@@ -135,4 +138,5 @@ def properties() -> list[Property]:
                "read.data.count == tiles - 2"),
         broken("the address of the last tile, not the smallest", PAYLOAD,
                "single | (read.data.count == 0) | (tile.address < read.data.address)", "1"),
-    ), quick=True, broken_geometry=TINY, broken_depth=14)]
+    ), quick=True, searches=(Search(TINY, 14), Search("small", 32, skip=16)),
+        unsearched=CLEARING)]

@@ -23,7 +23,7 @@ from amaranth.lib import wiring
 from rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
 
 from .broken import Broken
-from .property import Property
+from .property import Property, Search
 from .spec import Spec, implies
 
 QUIET = 4  #: cycles after which a window has made of its inputs what it can
@@ -225,6 +225,6 @@ def properties() -> list[Property]:
         f"forward progress, {devices} GPUs", "dispatch_window",
         "no reachable state in which every stream waits for another", progress, mistakes,
         build=lambda package, geometry, devices=devices: Ring(package, geometry, devices),
-        geometry=SMALL, broken_geometry=SMALL, broken_depth=24, depth=QUIET + 2,
+        geometry=SMALL, searches=(Search(SMALL, 24),), depth=QUIET + 2,
         reason="sets and workgroups are few: the state has a bit for each workgroup of each GPU", quick=devices == 2)
             for devices in (2, 3)]

@@ -5,7 +5,7 @@ from amaranth.hdl import Mux, Signal
 from rtl.geometry import Geometry
 
 from .broken import Broken
-from .property import Property
+from .property import Property, Search
 from .spec import Spec, implies
 
 RIGHT = "a word as it was written is found, and nothing is reported"
@@ -65,13 +65,13 @@ def properties() -> list[Property]:
     corrects = "any word with one bit flipped, check bits included, is corrected, with two it is reported: "
     return [
         Property("secded, a tag", "memory_codec", f"{corrects}the width of a tag", secded, broken_secded, depth=1,
-                 broken_depth=2, build=build("secded", _tag), quick=True),
+                 searches=(Search("default", 2),), build=build("secded", _tag), quick=True),
         Property("secded, an entry", "memory_codec", f"{corrects}the width of an entry", secded, broken_secded, depth=1,
-                 broken_depth=2, build=build("secded", _entry), timeout_s=3600),
+                 searches=(Search("default", 2),), build=build("secded", _entry), timeout_s=3600),
         Property("parity, a tag", "memory_codec", "any word with one bit flipped, the check bit included, is reported",
                  parity, (
                      inverted,
                      Broken("half of the word is not checked", NOTICED, "check_bits.py", "return (1,) * data_bits",
                             "return (1, 0) * (data_bits // 2)"),
-                 ), depth=1, broken_depth=2, build=build("parity", _tag), quick=True),
+                 ), depth=1, searches=(Search("default", 2),), build=build("parity", _tag), quick=True),
     ]

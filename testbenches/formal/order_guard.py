@@ -6,7 +6,7 @@ from rtl.geometry import Geometry
 from rtl.order_guard import bucket_of
 
 from .broken import Broken
-from .property import Property
+from .property import Property, Search
 from .spec import Spec, implies
 
 BLOCKED = "a read of a line with a write outstanding is blocked"
@@ -63,4 +63,4 @@ def properties() -> list[Property]:
                "self.write_bucket.eq(self.write_address[6:])"),
         broken("counters are not cleared after a reset", FREE, "write.en.eq(event | ~self.ready)",
                "write.en.eq(event)"),
-    ), quick=True)]
+    ), quick=True, searches=(Search("small"), Search("default", 70, skip=63)))]

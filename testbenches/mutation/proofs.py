@@ -76,7 +76,7 @@ def _verdict(model: Model, geometry: Geometry, item: Property, claim: str, numbe
         design = spec.rtlil() + (model.folder / "whole.il").read_text()
         # A folder of its own: two mutants may ask for the unchanged block's verdict at the same time.
         with tempfile.TemporaryDirectory() as work:
-            verdict = check(design, Path(work) / name, mode="bmc", depth=item.broken_depth, timeout_s=seconds)
+            verdict = check(design, Path(work) / name, mode="bmc", depth=item.searches[0].depth, timeout_s=seconds)
         folder.mkdir(parents=True, exist_ok=True)
         kept.write_text(verdict.status)
     return kept.read_text()

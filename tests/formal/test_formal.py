@@ -9,7 +9,7 @@ from rtl.blocks import BLOCKS
 from testbenches.formal import run
 from testbenches.formal.broken import Broken
 from testbenches.formal.campaign import PROPERTIES, prove
-from testbenches.formal.property import Property
+from testbenches.formal.property import Property, Search
 from testbenches.formal.spec import streams
 from testbenches.geometries import GEOMETRIES
 
@@ -22,14 +22,14 @@ def name(item: Property) -> str:
 
 @pytest.mark.parametrize("item", QUICK, ids=name)
 def test_property_holds_and_can_fail(item):
-    """A quick proof, and the first broken design that it must catch; the others: `make formal`."""
-    told = prove(item, broken=item.broken[:1])
+    """A quick proof, and the first broken design that it must catch; the others, and elsewhere: `make formal`."""
+    told = prove(item, broken=item.broken[:1], searches=item.searches[:1])
     assert told["ok"], told["why"]
 
 
 @pytest.mark.parametrize("item", PROPERTIES, ids=name)
 def test_every_claim_has_a_broken_design(item):
-    spec = item.spec(geometry=item.broken_geometry)
+    spec = item.spec(geometry=item.searches[0].geometry)
     Fragment.get(spec.m, None)  # it is used: Amaranth warns of what is not
     assert {broken.claim for broken in item.broken} == spec.claims
 
@@ -55,14 +55,20 @@ def test_a_proof_says_why_it_is_smaller():
                 if (item.bounded or item.geometry != "default") and not item.reason]
 
 
+def test_broken_designs_fail_on_the_geometry_that_is_proved_or_it_says_why_not():
+    assert not [name(item) for item in PROPERTIES
+                if (item.geometry in [search.geometry for search in item.searches]) == bool(item.unsearched)]
+
+
 def test_a_property_that_a_broken_design_passes_fails_the_run(monkeypatch, capsys, tmp_path):
     arbiter = next(item for item in PROPERTIES if item.block == "arbiter")
     harmless = Broken("nothing is broken", arbiter.broken[0].claim, "arbiter/mca.py", "def grants(view: View):",
                       "def grants(view):")
-    hollow = Property("hollow", "arbiter", "", arbiter.specify, (harmless, *arbiter.broken[1:]), broken_depth=4)
+    hollow = Property("hollow", "arbiter", "", arbiter.specify, (harmless, *arbiter.broken[1:]),
+                      searches=(Search("small", 4),))
     monkeypatch.setattr(run, "PROPERTIES", [hollow])
     assert run.main(["--json", str(tmp_path / "formal.json")]) == 1
-    assert "not caught: nothing is broken" in capsys.readouterr().out
+    assert "not caught on small: nothing is broken" in capsys.readouterr().out
 
 
 def test_a_property_that_does_not_hold_fails_the_run(monkeypatch, capsys, tmp_path):

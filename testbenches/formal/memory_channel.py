@@ -1,0 +1,146 @@
+"""A memory channel loses no request, and lets no DMA read pass a tracked write."""
+
+from amaranth.hdl import Cat, Signal, Value
+
+from rtl.geometry import Geometry
+from rtl.layouts import Op
+from rtl.order_guard import bucket_of
+
+from .broken import Broken
+from .places import entries, place_of
+from .property import Property, Search
+from .spec import Spec, at_most_one, implies, is_value
+
+ONCE = "what goes to DRAM came in, unchanged, and goes once"
+STREAM = "it says whether it is the communication stream's"
+EMPTY = "nothing is inside when the channel is idle"
+BEHIND = "a DMA read goes to DRAM only when no tracked write of its bucket is outstanding there"
+NAMED = "a tracked write goes to DRAM with its bucket"
+
+_QUEUES = ("compute_queue", "inbound_queue", "dma_queue")
+
+
+def is_tracked(item) -> Value:
+    return ~is_value(item.op, Op.READ) & (item.region != 0)
+
+
+def requests(spec: Spec, geometry: Geometry) -> None:
+    """One arbitrary request is followed. Bit 0 of an address means nothing to a channel: it marks that request.
+
+    Assumed: no other request has the mark while the followed one is inside.
+    """
+    m, channel = spec.m, spec.design
+    sources = (channel.compute, channel.inbound, channel.dma)
+    watched = spec.any_constant(channel.compute.payload.shape())
+    inside, communication = Signal(), Signal()
+    dram = channel.dram
+
+    def here(valid, item):
+        return valid & item.address[0]
+
+    def same(item):
+        return Value.cast(item) == Value.cast(watched)
+
+    arrivals, leaves = Signal(3), Signal()
+    m.d.comb += [arrivals.eq(Cat(here(port.valid & port.ready, port.payload) for port in sources)),
+                 leaves.eq(here(dram.valid & dram.ready, dram.payload.request))]
+    m.d.sync += inside.eq((inside & ~leaves) | arrivals.any())
+    with m.If(arrivals.any()):
+        m.d.sync += communication.eq(~arrivals[0])
+    spec.assume(at_most_one(Cat(arrivals, inside)))
+    for port in sources:
+        spec.assume(implies(here(port.valid, port.payload), same(port.payload)))
+    shown = here(dram.valid, dram.payload.request)
+    spec.claim(ONCE, implies(shown, inside & same(dram.payload.request)))
+    spec.claim(STREAM, implies(shown, dram.payload.communication == communication))
+    spec.claim(EMPTY, implies(~channel.busy, inside == 0))
+
+    held = [[(here(valid, item), item) for valid, item in entries(spec, spec.inside(name))] for name in _QUEUES]
+    held.append([(here(spec.inside("command_valid"), spec.inside("command")), spec.inside("command"))])
+    for places, of_stream in zip(held, (~communication, communication, communication, 1)):
+        for present, item in places:
+            spec.invariant(implies(present, same(item) & of_stream))
+    present = Cat(present for places in held for present, _ in places)
+    spec.invariant(at_most_one(present) & (inside == present.any()))
+    spec.invariant(implies(held[-1][0][0], spec.inside("command_communication") == communication))
+
+
+def order(spec: Spec, geometry: Geometry) -> None:
+    """The tracked writes of one arbitrary bucket that DRAM has taken and not retired.
+
+    Assumed: what arrives from the link writes, DMA requests read; a retirement is of a write that is outstanding; DRAM
+    holds no more of them than the guard can count.
+    """
+    m, channel = spec.m, spec.design
+    bucket = spec.any_constant((geometry.channel.guard_buckets - 1).bit_length() or 1)
+    spec.assume(bucket < geometry.channel.guard_buckets)
+    spec.assume(implies(channel.inbound.valid, ~is_value(channel.inbound.payload.op, Op.READ)))
+    spec.assume(implies(channel.dma.valid, is_value(channel.dma.payload.op, Op.READ)))
+    dram, retired = channel.dram, channel.retirement
+    request = dram.payload.request
+    outstanding, taken, retires = Signal(geometry.channel.occupancy_bits + 2), Signal(), Signal()
+    m.d.comb += [
+        taken.eq(dram.valid & dram.ready & is_tracked(request) & (dram.payload.bucket == bucket)),
+        retires.eq(retired.valid & (retired.bucket == bucket)),
+    ]
+    m.d.sync += outstanding.eq(outstanding + taken - retires)
+    spec.assume(implies(retires, outstanding != 0))
+    spec.assume(retired.bucket < geometry.channel.guard_buckets)
+    most = 2**(geometry.channel.occupancy_bits + 1) - 2  # beside the one on its way
+    spec.assume(implies(outstanding == most, ~taken))
+    reads = dram.valid & dram.payload.communication & is_value(request.op, Op.READ)
+    spec.claim(BEHIND, implies(reads & (bucket_of(request.address, geometry) == bucket), outstanding == 0))
+    spec.claim(NAMED, implies(dram.valid & is_tracked(request),
+                              dram.payload.bucket == bucket_of(request.address, geometry)))
+
+    guard, queue = spec.inside("guard"), spec.inside("dma_queue")
+    command, valid, new = spec.inside("command"), spec.inside("command_valid"), spec.inside("command_new")
+    granted, done = (spec.peek(memory, bucket) for memory in (guard._granted, guard._retired))
+    sweep, of_bucket = spec.inside("sweep", guard), Signal()
+    m.d.comb += of_bucket.eq(bucket_of(command.address, geometry) == bucket)
+    spec.invariant(sweep <= geometry.channel.guard_buckets)
+    spec.invariant(implies(~guard.ready, (outstanding == 0) & ~valid & ~new))
+    spec.invariant(implies(~guard.ready & (bucket < sweep), (granted == 0) & (done == 0)))
+    spec.invariant(outstanding <= most)
+    spec.invariant(implies(new, valid & is_tracked(command)))
+    spec.invariant(implies(guard.ready, (granted - done + (new & of_bucket))[:len(granted)]
+                           == outstanding + (valid & is_tracked(command) & of_bucket)))
+    for name, reading in (("inbound_queue", False), ("dma_queue", True)):
+        for present, item in entries(spec, spec.inside(name)):
+            spec.invariant(implies(present, is_value(item.op, Op.READ) == reading))
+    read, level = spec.inside("read", queue), spec.inside("level", queue)
+    for place in range(queue._depth):
+        item = spec.peek(queue._memory, place_of(read, place))
+        digest = spec.peek(queue._digests, place_of(read, place))
+        spec.invariant(implies(level > place, digest == bucket_of(item.address, geometry)))
+        if place == 0:
+            spec.invariant(implies(level > 0, queue.head_digest == bucket_of(item.address, geometry)))
+    spec.invariant(implies(valid & spec.inside("command_communication") & is_value(command.op, Op.READ) & of_bucket,
+                           outstanding == 0))
+
+
+def properties() -> list[Property]:
+    def broken(what, claim, old, new):
+        return Broken(what, claim, "memory_channel.py", old, new)
+
+    where = {"geometry": "small", "searches": (Search("small", 18),), "depth": 1,
+             "reason": "every place of every queue is named: two DMA reads wait at a channel, not 32"}
+    return [
+        Property("requests", "memory_channel", f"{ONCE}; {STREAM}", requests, (
+            broken("a request is lost while DRAM is busy", EMPTY,
+                   "arbiter.ready.eq((~command_valid | self.dram.ready) & guard.ready)",
+                   "arbiter.ready.eq(guard.ready)"),
+            broken("a request goes twice", ONCE, "command_valid.eq(granted | (command_valid & ~self.dram.ready))",
+                   "command_valid.eq(granted | command_valid)"),
+            broken("DMA reads count as compute's", STREAM, "command_communication.eq(arbiter.grant_communication)",
+                   "command_communication.eq(inbound.ready)"),
+        ), **where),
+        Property("order", "memory_channel", BEHIND, order, (
+            broken("the guard is not asked", BEHIND, "dma_able.eq(dma.valid & ~guard.blocked)",
+                   "dma_able.eq(dma.valid)"),
+            broken("the guard does not know of compute's writes", BEHIND, "command_new.eq(tracked)",
+                   "command_new.eq(inbound.ready & inbound_tracked)"),
+            broken("retirements come back without a bucket", NAMED, "self.dram.payload.bucket.eq(guard.write_bucket)",
+                   "self.dram.payload.bucket.eq(0)"),
+        ), **where),
+    ]

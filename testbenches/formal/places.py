@@ -1,0 +1,24 @@
+"""Where a payload can wait inside the project's queues."""
+
+from amaranth.hdl import Value
+
+from .spec import Spec, implies
+
+
+def entries(spec: Spec, queue) -> list[tuple]:
+    """List (valid, content) of the places of a `PointerQueue`, the oldest first."""
+    level, read = spec.inside("level", queue), spec.inside("read", queue)
+    spec.invariant(level <= queue._depth)
+    return [(level > place, spec.peek(queue._memory, place_of(read, place))) for place in range(queue._depth)]
+
+
+def place_of(read, offset: int) -> Value:
+    """Address in a `PointerQueue`'s memory of the entry that is `offset` places behind the oldest."""
+    return (read + offset)[:max(1, len(read) - 1)]
+
+
+def two(spec: Spec, queue) -> list[tuple]:
+    """List (valid, content) of the places of a `TwoEntryQueue`, the oldest first."""
+    front, back = (spec.inside(f"{place}_valid", queue) for place in ("front", "back"))
+    spec.invariant(implies(back, front))
+    return [(front, spec.inside("front", queue)), (back, spec.inside("back", queue))]
