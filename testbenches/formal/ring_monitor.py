@@ -8,7 +8,7 @@ from .broken import Broken
 from .property import Property
 from .spec import Spec
 
-LATE = "late if and only if more workgroups than a stage started since a command last waited for nobody"
+LATE = "late if and only if more workgroups than a stage have started since no command waited"
 
 
 def late(spec: Spec, geometry: Geometry) -> None:
