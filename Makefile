@@ -41,8 +41,8 @@ coverage: setup  ## which situations the testbenches reached, and lines and bran
 	$(python) -m pytest $(PYTEST_ARGS) --cov --cov-report=json:build/reports/coverage-python.json -q
 	@$(python) -m testbenches.coverage.python build/reports/coverage-python.json
 
-alu-exhaustive: setup  ## every one of the 2^32 fp16 operand pairs of the near-memory ALU (minutes)
-	$(python) -m sim_models.alu_exhaustive
+alu-exhaustive: setup  ## every one of the 2^32 operand pairs of the near-memory ALU in fp16 (minutes); options: DTYPE=bf16
+	$(python) -m sim_models.alu_exhaustive $(if $(DTYPE),--dtype $(DTYPE))
 
 library:  ## standard cells for `t3 area`: Debian's OSU018 (GPL, so not part of this project), into build/library
 	@mkdir -p build/library && cd build/library && apt-get download qflow-tech-osu018 && dpkg-deb -x qflow-tech-osu018_*.deb .
