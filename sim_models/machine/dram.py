@@ -138,7 +138,7 @@ class Dram(Section):
             inside = (self.columns_per_request - 1).bit_length()
             if not inside <= self.column_low_bits <= self.column_bits:
                 raise ValueError(f"column_low_bits = {self.column_low_bits}: {inside} (one request) to "
-                                 f"{self.column_bits} (one row)")
+                                 f"{self.column_bits} (one row of row_bytes = {self.row_bytes})")
 
     @property
     def banks(self) -> int:

@@ -188,7 +188,8 @@ class Machine(Section):
         updates = 2 * self.gpu.wavefront_tile_bytes
         if updates >= 1 << geometry.tracker.count_bits:
             raise ValueError(f"[tracker] count_bits = {self.tracker.count_bits} cannot count the {updates} bytes that "
-                             f"a wavefront tile of {self.gpu.wavefront_tile_bytes} bytes receives in a ring")
+                             f"a wavefront tile of {self.gpu.wavefront_tile_bytes} bytes receives in a ring (tile_m x "
+                             "tile_n over wavefronts_per_workgroup)")
         if self.link.egress_buffer_bytes < self.gpu.tile_m * ELEMENT_BYTES:
             raise ValueError(f"[link] egress_buffer_bytes = {self.link.egress_buffer_bytes} does not hold the "
                              f"{self.gpu.tile_m * ELEMENT_BYTES} bytes of one tile column")
@@ -206,13 +207,15 @@ class Machine(Section):
         gpu, residents = self.gpu, self.gpu.workgroups_per_cu
         flop = 2 * gpu.tile_m * gpu.tile_n * gpu.block_k * residents
         moved = max((gpu.tile_m + gpu.tile_n) * gpu.block_k, gpu.tile_m * gpu.tile_n) * ELEMENT_BYTES * residents
-        for key, ns in (("matrix_flop_per_cycle_per_cu", flop / (gpu.matrix_flop_per_cycle_per_cu *
-                                                                 gpu.matrix_efficiency * gpu.clock_ghz)),
-                        ("cu_bytes_per_ns", moved / gpu.cu_bytes_per_ns)):
-            if ns * self.memory_clock_ghz > _LONGEST_STEP_CYCLES:
-                raise ValueError(f"[gpu] {key} = {getattr(gpu, key)}: a step of block_k = {gpu.block_k} takes "
-                                 f"{ns * self.memory_clock_ghz:,.0f} memory cycles, more than "
-                                 f"{_LONGEST_STEP_CYCLES:,}")
+        matrix = gpu.matrix_flop_per_cycle_per_cu, gpu.matrix_efficiency
+        rates = {"matrix_flop_per_cycle_per_cu = {}, matrix_efficiency = {}".format(*matrix):
+                 flop / (matrix[0] * matrix[1] * gpu.clock_ghz),
+                 f"cu_bytes_per_ns = {gpu.cu_bytes_per_ns}": moved / gpu.cu_bytes_per_ns}
+        for rate, ns in rates.items():
+            cycles = ns * self.memory_clock_ghz
+            if cycles > _LONGEST_STEP_CYCLES:
+                raise ValueError(f"[gpu] {rate}: a step of block_k = {gpu.block_k}, workgroups_per_cu = {residents} "
+                                 f"takes {cycles:.1g} memory cycles, more than {_LONGEST_STEP_CYCLES}")
         return self
 
     def geometry(self) -> Geometry:
