@@ -4,7 +4,7 @@ A GPU is reduced to what its window can see. Requests for tiles come in the sche
 id that its tile touches, here and where it goes, is inside the window of the GPU that has it. What is admitted may
 finish at any time: updates arrive in an order drawn at random. A complete tile is sent on once it is admitted here,
 too: without a workgroup (all-gather) it may be complete before, and where it goes its id may be outside the window.
-The hardware's counterpart, for a ring, is proved in testbenches/formal/forward_progress.py.
+The hardware's counterpart, for GPUs in a ring, is proved in testbenches/formal/forward_progress.py.
 """
 
 import random
