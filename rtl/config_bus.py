@@ -5,7 +5,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from .geometry import Geometry, GeometryError
-from .layouts import descriptor, error_report, fault_report
+from .layouts import Op, RegionKind, descriptor, error_report, fault_report
 from .registers import FAULTS, REGION_STRIDE, STATUS_BITS, counters, register_map
 
 
@@ -36,8 +36,8 @@ class ConfigBus(wiring.Component):
     """Registers of one GPU behind an APB3 slave (T3 paper, section 4.4: what `remote_map` and `dma_map` program).
 
     The map is `rtl.registers.register_map`. Every transfer has one wait state and every output is a register. A write
-    takes effect in the cycle in which `pready` is high. `pslverr` answers an unmapped or misaligned address, and a
-    write to a read-only register, which then changes nothing.
+    takes effect in the cycle in which `pready` is high. `pslverr` answers an unmapped or misaligned address, a write to
+    a read-only register, and one that maps a region with an operation that is not store or update; it changes nothing.
 
     The first error stays latched, whatever follows, until CONTROL.clear_error. Of two in one cycle the reporter with
     the lower index wins; an error in the cycle of the clearing is latched.
@@ -126,6 +126,11 @@ class ConfigBus(wiring.Component):
             region_space.eq(aligned & (block >= first_region) & (block < first_region + registers.regions)),
         ]
 
+        # A region is mapped by the write of its kind, which also names the operation that its packets leave with.
+        kind, op = (registers["REGION_KIND"].field(name).decode(self.pwdata) for name in ("kind", "op"))
+        unlawful = Signal()
+        m.d.comb += unlawful.eq((kind != RegionKind.NONE.value) & (op != Op.STORE.value) & (op != Op.UPDATE.value))
+
         access = self.psel & self.penable & ~self.pready
         m.d.sync += [self.pready.eq(access), *(pulse.eq(0) for pulse in pulses.values())]
         with m.If(access):
@@ -149,15 +154,17 @@ class ConfigBus(wiring.Component):
                 with m.Switch(self.paddr[2:stride_bits]):
                     for register in registers.region:
                         with m.Case(register.offset >> 2):
-                            m.d.sync += self.pslverr.eq(0)
+                            m.d.sync += self.pslverr.eq(
+                                self.pwrite & unlawful if register.name == "REGION_KIND" else 0)
                 for index in range(registers.regions):
                     with m.If(self.pwrite & (region == index)):
                         with m.Switch(self.paddr[2:stride_bits]):
                             for register in registers.region:
                                 with m.Case(register.offset >> 2):
                                     fields = self._region_fields(self.descriptors[index])
-                                    m.d.sync += [fields[f.name].eq(self.pwdata[f.lsb:])
-                                                 for f in register.fields if f.width]
+                                    with m.If(~unlawful if register.name == "REGION_KIND" else 1):
+                                        m.d.sync += [fields[f.name].eq(self.pwdata[f.lsb:])
+                                                     for f in register.fields if f.width]
 
         m.d.comb += self.error.eq(error.valid)
         return m

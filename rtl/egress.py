@@ -27,6 +27,8 @@ class Egress(wiring.Component):
     busy : Out(1)
         Level: a line is inside.
     error : Out(error_report)
+    refused_dma : Out(1)
+        Pulse, with `error`: the line that is refused is data that the DMA engine read.
     """
 
     def __init__(self, geometry: Geometry):
@@ -37,6 +39,7 @@ class Egress(wiring.Component):
             "packet": Out(stream.Signature(packet(geometry))),
             "busy": Out(1),
             "error": Out(error_report(geometry)),
+            "refused_dma": Out(1),
         })
 
     def elaborate(self, platform):
@@ -87,6 +90,7 @@ class Egress(wiring.Component):
             self.packet.payload.eq(output),
             self.busy.eq(lines.output.valid | valid | output_valid),
             self.error.valid.eq(valid & ~fits),
+            self.refused_dma.eq(self.error.valid & (line.source == Source.DMA)),
             self.error.code.eq(ErrorCode.REGION_UNCONFIGURED),
             *(self.error.details[name].eq(line[name]) for name in ("address", "region", "wf", "wg")),
         ]

@@ -230,7 +230,8 @@ class GpuTop(wiring.Component):
         for port, channel in zip(lines.channels, self._memory):
             wiring.connect(m, port, channel.dma)
         self._generators = []
-        # Lines read and not yet on the link: an engine never asks for data that have no place to go.
+        # Lines read that neither left on the link nor were refused: an engine never asks for data that have no place to
+        # go.
         # Those issued in the cycle before are not yet added.
         self._outstanding = Signal(range(g.dma.outstanding_lines + g.dma.engines + 1))
         self._just_issued = Signal(range(g.dma.engines + 1))
@@ -269,7 +270,7 @@ class GpuTop(wiring.Component):
         """Lines for the link, addressed for their destination."""
         g = self._geometry
         self._lanes = []
-        left, dma_left = [], []
+        left, dma_gone = [], []
         for index in range(g.dma.egress_lanes):
             lane = Egress(g)
             m.submodules[f"egress_{index}"] = lane
@@ -280,11 +281,11 @@ class GpuTop(wiring.Component):
             wiring.connect(m, lane.packet, wiring.flipped(self.packets[index]))
             leaves = self.packets[index].valid & self.packets[index].ready
             left.append(leaves)
-            dma_left.append(leaves & (self.packets[index].payload.source == Source.DMA))
+            dma_gone += [leaves & (self.packets[index].payload.source == Source.DMA), lane.refused_dma]
         self._counts["packets"] = ones(left)
         m.d.sync += [
             self._just_issued.eq(self._counts["lines"]),
-            self._outstanding.eq(self._outstanding + self._just_issued - ones(dma_left)),
+            self._outstanding.eq(self._outstanding + self._just_issued - ones(dma_gone)),
         ]
 
     def _status(self, m):

@@ -231,7 +231,7 @@ def register_map(geometry: Geometry) -> RegisterMap:
     region = [
         Register("REGION_KIND", 0x00, "rw", (
             Field("kind", 0, 2, "0 none, 1 remote, 2 DMA, 3 event; written last, it makes the region live"),
-            Field("op", 4, 2, "operation at the destination: 1 store, 2 update"),
+            Field("op", 4, 2, "operation at the destination: 1 store, 2 update; others are refused, unless kind is 0"),
             Field("destination_region", 8, d.region_bits, "region at the destination"),
             Field("device", 16, d.device_bits, "destination device"))),
         Register("REGION_TILE", 0x04, "rw", (

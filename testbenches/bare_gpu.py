@@ -53,10 +53,10 @@ class BareGpu:
         return [request for request in requests if (request["op"], request["source"]) == (READ, DMA)]
 
     def descriptor(self, **fields: int) -> dict:
-        """All fields that are not named are 0, but nothing is out of range."""
+        """All fields that are not named are 0, but nothing is out of range, and the operation is a store."""
         names = {field.name for register in self.registers.region for field in register.fields}
         whole = {name.removesuffix("_lo").removesuffix("_hi"): 0 for name in names}
-        return whole | {"limit": (1 << self.geometry.tracker.address_bits) - 1} | fields
+        return whole | {"limit": (1 << self.geometry.tracker.address_bits) - 1, "op": STORE} | fields
 
     async def map(self, region: int, descriptor: dict) -> None:
         values = dict(descriptor)

@@ -1,6 +1,6 @@
 """Egress against its model: lines become packets addressed for their destination, or errors."""
 
-from sim_models.reference.egress import Packet, translate
+from sim_models.reference.egress import SOURCE_DMA, Packet, translate
 
 from .bench import Bench, rounds
 from .drivers import StreamDriver
@@ -20,18 +20,26 @@ async def random_lines(bench: Bench) -> None:
     for region, descriptor in enumerate(descriptors):
         bench.set(f"descriptors[{region}]", descriptor)
     packets, errors = Scoreboard("packets"), Scoreboard("errors")
+    refused: list[int] = []  # sources of the lines that errors are due for
 
     def accepted(line: dict) -> None:
         result = translate(line, descriptors[line["region"]], g)
         (packets if isinstance(result, Packet) else errors).expect(result)
+        if not isinstance(result, Packet):
+            refused.append(line["source"])
+
+    def told(error: dict) -> None:
+        errors.check({"code": error["code"], **error["details"]})
+        assert bench.get("refused_dma") == (refused.pop(0) == SOURCE_DMA)
 
     def busy() -> None:
+        assert bench.get("error")["valid"] or not bench.get("refused_dma")
         assert bench.get("busy") == (not packets.empty or not errors.empty)
 
     CycleMonitor(bench, busy)
     lines = StreamDriver(bench, "line", on_accept=accepted)
     StreamMonitor(bench, "packet", packets.check)
-    PulseMonitor(bench, "error", lambda error: errors.check({"code": error["code"], **error["details"]}))
+    PulseMonitor(bench, "error", told)
     for _ in range(300):
         region = rng.randrange(g.dma.regions)
         source = _FITTING.get(descriptors[region]["kind"], 0) if rng.random() < 0.8 else rng.randrange(3)

@@ -7,7 +7,7 @@ the monitor's values are passed to `read` as they are in the cycle of the access
 from typing import NamedTuple
 
 from rtl.geometry import Geometry
-from rtl.registers import FAULTS, register_map
+from rtl.registers import FAULTS, OPERATIONS, REGION_KINDS, register_map
 
 
 class ErrorReport(NamedTuple):
@@ -58,6 +58,9 @@ class ConfigBusModel:
         if offset not in self._registers or self._registers[offset][0].access == "ro":
             return True, set()
         register, region = self._registers[offset]
+        if register.name == "REGION_KIND" and register.field("kind").decode(value) != REGION_KINDS["none"] \
+                and register.field("op").decode(value) not in OPERATIONS.values():
+            return True, set()
         if register.access == "w1":
             pulses = {f.name for f in register.fields if f.decode(value)}
             if "clear_error" in pulses:

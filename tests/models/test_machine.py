@@ -126,6 +126,7 @@ def test_refuses_to_extend_itself(write):
     ("[tracker]\nways = 4", "[tracker] ways = 4: a workgroup of [gpu] wavefronts_per_workgroup = 8 needs as many"),
     ("[channels]\ncount = 16", "[dram] channels = 32 and [channels] count = 16 must agree"),
     ("[channels]\ninterleave_bytes = 32", "[channels] interleave_bytes = 32: 64 to 65536 is allowed"),
+    ("[dma]\noutstanding_lines = 7", "outstanding_lines=7 is impossible: 2 x engines=8 to 65535"),
     ("[dma]\ntiles_per_block = 16", "[dma] tiles_per_block = 16 is more than"),
     ("[arbiter]\nmonitor_breakpoints = [1, 2]", "[arbiter] monitor_breakpoints"),
     ("[arbiter]\nmonitor_breakpoints = [3, 2, 1]", "must rise"),

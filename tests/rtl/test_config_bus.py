@@ -110,6 +110,8 @@ def test_every_register_is_stored_and_read_back():
         for offset, register, _ in bench.map.all_registers():
             if register.access == "rw":
                 value = rng.getrandbits(32)
+                if register.name == "REGION_KIND":
+                    value = value & ~register.field("op").encode(3) | register.field("op").encode(rng.choice((1, 2)))
                 model.write(offset, value)
                 assert (await bench.transfer(ctx, offset, value))[0] == 0
         check_levels(ctx, bench.dut, model)
@@ -134,6 +136,25 @@ def test_illegal_transfers_change_nothing():
             error, value = await bench.transfer(ctx, offset)
             assert error == (offset not in mapped) and (offset in mapped or value == 0), hex(offset)
         check_levels(ctx, bench.dut, model)
+
+    bench.run(testbench)
+
+
+@pytest.mark.parametrize("op", range(4))
+@pytest.mark.parametrize("kind", range(4))
+def test_a_region_is_mapped_only_with_an_operation_that_writes(kind, op):
+    geometry = Geometry(dma=DmaGeometry(regions=2))
+    bench = Bench(geometry)
+    before, after = ({"kind": kind, "op": op, "destination_region": region, "device": 5} for kind, op, region in (
+        (3, 1, 0), (kind, op, 1)))
+    refused = kind != 0 and op not in (1, 2)
+
+    async def testbench(ctx):
+        for values, error in ((before, 0), (after, refused)):
+            word = sum(bench.map["REGION_KIND"].field(name).encode(value) for name, value in values.items())
+            assert (await bench.transfer(ctx, bench.map.region_offset(1), word))[0] == error
+        for name, value in (before if refused else after).items():
+            assert ctx.get(Value.cast(getattr(bench.dut.descriptors[1], name))) == value, name
 
     bench.run(testbench)
 

@@ -41,15 +41,17 @@ class Bench(StreamBench):
         self.dut = Egress(geometry)
         super().__init__(self.dut, seed)
         self.errors = []
+        self.refused_dma = 0
 
         async def watch(ctx):
             for port, values in zip(self.dut.descriptors, descriptors):
                 ctx.set(port, values | {"kind": RegionKind(values["kind"]), "op": Op(values["op"])})
             inside = 0
             while True:
-                _, _, reset, error, busy, entered, left = await ctx.tick().sample(
+                _, _, reset, error, busy, entered, left, refused = await ctx.tick().sample(
                     self.reset, self.dut.error, self.dut.busy, self.dut.line.valid & self.dut.line.ready,
-                    self.dut.packet.valid & self.dut.packet.ready)
+                    self.dut.packet.valid & self.dut.packet.ready, self.dut.refused_dma)
+                self.refused_dma += refused and not reset
                 assert busy == (inside > 0)
                 inside = 0 if reset else inside + entered - left - error.valid
                 if error.valid and not reset:
@@ -79,6 +81,8 @@ def test_random_lines(name, seed, idle, pause):
     bench.run(until=lambda: len(packets) >= len(expected) and len(bench.errors) >= len(errors), settle=10)
     assert packets == expected
     assert bench.errors == errors
+    assert bench.refused_dma == sum(line["source"] == Source.DMA for line in lines) - sum(
+        packet["source"] == Source.DMA.value for packet in expected)
 
 
 @pytest.mark.parametrize("kind", list(RegionKind))

@@ -201,10 +201,28 @@ def test_registers_read_back(rng):
                  if register.access == "rw"]
     written = {}
     for offset, register in rng.sample(registers, len(registers)):
-        written[offset] = value = rng.getrandbits(32) & sum(field.encode(field.mask) for field in register.fields)
+        value = rng.getrandbits(32) & sum(field.encode(field.mask) for field in register.fields)
+        if register.name == "REGION_KIND":
+            value = value & ~register.field("op").encode(3) | register.field("op").encode(rng.choice((STORE, UPDATE)))
+        written[offset] = value
         gpu.bus.write(offset, value)
     for offset, register in registers:
         assert gpu.bus.read(offset) == written[offset], register.name
+
+
+@pytest.mark.parametrize("op", [READ, 3])
+def test_no_packet_leaves_with_an_operation_that_does_not_write(op):
+    gpu = programmed()
+    kind = gpu.driver.registers["REGION_KIND"]
+    offset = gpu.driver.registers.region_offset(REMOTE_REGION) + kind.offset
+    gpu.program(gpu.driver.unmap(REMOTE_REGION))
+    with pytest.raises(BusError, match="refused"):
+        gpu.bus.write(offset, kind.field("kind").encode(1) | kind.field("op").encode(op))
+    assert gpu.bus.read(offset) == 0
+    gpu.waiting["outbound[0]"].append({"address": BASE, "bytes": 64, "op": UPDATE, "source": LOCAL,
+                                       "region": REMOTE_REGION, "wf": 1, "wg": 2})
+    gpu.run(20)
+    assert not gpu.packets and gpu.error()["code"] == "region_unconfigured"
 
 
 @pytest.mark.parametrize("offset, write", [(0x00C, True), (0x0F8, False), (0x3FC, True)])
@@ -438,6 +456,28 @@ def test_a_line_that_must_not_leave(source, region, lane):
     gpu.run(20)
     assert not gpu.packets
     assert gpu.error() == {"code": "region_unconfigured", "wg": 2, "wf": 1, "region": region, "address": BASE}
+
+
+def test_refused_lines_of_dma_do_not_hold_the_next_ones_up():
+    """A region is unmapped while its data are on the way, again and again: the engines go on asking for lines."""
+    gpu = programmed()
+    tiles = 2 * GEOMETRY.dma.outstanding_lines // 12 + 2
+    mapping, unmapping = mappings(gpu.driver), gpu.driver.unmap(DMA_REGION)
+    for wg in range(tiles):
+        gpu.program(mapping)
+        gpu.dispatch(wg, tiles=1)
+        for side, region, source in (("compute", DMA_REGION, LOCAL), ("inbound", EVENT_REGION, REMOTE)):
+            for address, size in lines():
+                gpu.access(side, address, size, region=region, source=source, wg=wg)
+        gpu.run(200)
+        reads = [command for command in gpu.dram if command["op"] == READ]
+        assert len(reads) == 12 * (wg + 1), f"workgroup {wg} of {tiles}"
+        gpu.program(unmapping)
+        for number, read in enumerate(reads[-12:]):
+            gpu.waiting[f"outbound[{number % LANES}]"].append(
+                {name: read[name] for name in ("address", "bytes", "op", "source", "region", "wf", "wg")})
+        gpu.run(50)
+    assert not gpu.packets and gpu.error()["code"] == "region_unconfigured" and not gpu.busy()
 
 
 # Windows and arbitration
