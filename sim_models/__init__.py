@@ -15,7 +15,7 @@ def _numba_cache() -> str:
     sources = hashlib.sha256()
     for path in sorted([*package.rglob("*.py"), *(package.parent / "rtl").rglob("*.py")]):
         text = path.read_bytes()
-        if b"import compiled" in text or b"numba" in text:
+        if b"jit import" in text or b"numba" in text:
             sources.update(text)
     folder = cache_folder() / f"loops-{sources.hexdigest()[:16]}"
     with contextlib.suppress(OSError):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from rtl.geometry import Geometry
 
-from .jit import inlined
+from .compiled.jit import inlined
 
 READ, STORE, UPDATE = 0, 1, 2  #: layouts.Op
 LOCAL, REMOTE, DMA = 0, 1, 2  #: layouts.Source
@@ -82,6 +82,12 @@ def pack(b, address, byte_count, op, source, region, wf, wg):
     hi = (high(byte_count, b.bytes) | high(op, b.op) | high(source, b.source) | high(region, b.region)
           | high(wf, b.wf) | high(wg, b.wg))
     return lo, hi
+
+
+@inlined
+def request_of(hi, b):
+    """High word of a request, from that of a packet or of a DRAM command: both begin with one."""
+    return hi & ((1 << (b.device - 64)) - 1)
 
 
 @inlined

@@ -15,19 +15,20 @@ Memory starts as -0.0, the identity of IEEE addition (+0.0 would turn a first -0
 an element leaves its operand, bit for bit.
 """
 
-import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from . import bits, lockstep, simulation
+from . import bits, simulation
+from .compiled.jit import compiled
+from .compiled.words import words_at
 from .cosim.gpu import amaranth_gpu, compiled_gpu, gpu_library, model_ports
 from .cosim.library import Library
 from .cosim.nmc_alu import COLUMN_BYTES, compiled_alu
+from .engine.observers import Observer
 from .fused import FusedRun, Policy, SimulationError
-from .jit import compiled, inlined
 from .machine import Machine
 from .schedule import Action, Schedule, ScheduleError
 from .workloads import Workload
@@ -35,8 +36,6 @@ from .workloads import Workload
 NEGATIVE_ZERO = 0x8000
 QUIET_NAN = 0x7E00  #: the ALU's only NaN
 COLUMN = COLUMN_BYTES // 2  #: elements of one DRAM column
-#: Compiled loops are given this many devices (or a multiple), so that one version serves all ring sizes.
-_DEVICE_SLOTS = 8
 
 # How an element was accessed: sources of op-and-stores, as in bits.py, then the read of the DMA engine.
 ACCESSES = ("local op-and-store", "op-and-store by a peer's store", "op-and-store by a peer's DMA", "DMA read")
@@ -44,36 +43,40 @@ DMA_READ = 3
 FAULTS = {1: "outside the output", 2: "that is a plain store", 3: "of what the upstream device has not read",
           4: "without an answer from the near-memory ALU"}
 OUTSIDE, PLAIN_STORE, NOT_READ, ALU_SILENT = FAULTS
-INTERRUPTED = 5  #: the simulator in Python raised an exception
-
-#: As a compiled library's `step`, so that one version of the loop serves both simulators.
-_STEP = ctypes.CFUNCTYPE(None, ctypes.c_size_t)
 
 
-class AluPorts(NamedTuple):
-    """Word offsets in the near-memory ALU's input and output arrays."""
+class Alu(NamedTuple):
+    """The near-memory ALU's RTL: word offsets in its input and output arrays, and how it is stepped."""
 
     valid: int
     old: int
     new: int
     result_valid: int
     result: int
+    step: object  # C function of the handle
+    handle: int
+    inputs: np.ndarray
+    outputs: np.ndarray
 
 
-class DataState(NamedTuple):
-    """fp16 numbers as bits; [device, element], column-major with the output's pitch."""
+class Ledger(NamedTuple):
+    """fp16 numbers as bits, [device, element], column-major with the output's pitch; and what was done to them."""
 
     product: np.ndarray  # uint16
     memory: np.ndarray  # uint16
     fetched: np.ndarray  # uint16: what a DMA read found
     tally: np.ndarray  # uint8 [access, device, element]: how often it happened
     base: np.ndarray  # int64 [device]: address of element 0
-    upstream: np.ndarray  # int64 [device]
-    start: np.ndarray  # int64 [device]: cycle of the first dispatch
     overtaking_reads: bool
-    fault: np.ndarray  # int64 [4]: number, access, device, offset of the first
+    fault: np.ndarray  # int64 [device, 4]: its first: number, access, offset, cycle
     additions: np.ndarray  # int64 [1]: columns through the ALU
-    alu: AluPorts
+    alu: Alu
+
+    def before_edge(self, sim, device, now):
+        account(self, sim, device, now)
+
+    def after_edge(self, sim, device, now):
+        pass
 
 
 @compiled
@@ -89,28 +92,28 @@ def load_column(words, first, source, d, at, count):
 
 
 @compiled
-def add_column(data, alu_step, alu, alu_in, alu_out, d, at, count, operand, operand_device):
+def add_column(data, d, at, count, operand, operand_device):
     """One op-and-store of a column through the RTL; False: no result came."""
-    p = data.alu
-    load_column(alu_in, p.old, data.memory, d, at, count)
-    load_column(alu_in, p.new, operand, operand_device, at, count)
-    alu_in[p.valid] = 1
-    alu_step(alu)
-    alu_in[p.valid] = 0
+    alu = data.alu
+    load_column(alu.inputs, alu.old, data.memory, d, at, count)
+    load_column(alu.inputs, alu.new, operand, operand_device, at, count)
+    alu.inputs[alu.valid] = 1
+    alu.step(alu.handle)
+    alu.inputs[alu.valid] = 0
     for _ in range(16):
-        if alu_out[p.result_valid]:
+        if alu.outputs[alu.result_valid]:
             break
-        alu_step(alu)
+        alu.step(alu.handle)
     else:
         return False
     for i in range(count):
-        data.memory[d, at + i] = np.uint16((alu_out[p.result + (i >> 2)] >> (16 * (i & 3))) & 0xFFFF)
+        data.memory[d, at + i] = np.uint16((alu.outputs[alu.result + (i >> 2)] >> (16 * (i & 3))) & 0xFFFF)
     data.additions[0] += 1
     return True
 
 
 @compiled
-def perform(b, data, alu_step, alu, alu_in, alu_out, d, lo, hi):
+def perform(data, b, upstream, d, lo, hi):
     """What the request that DRAM performs now does to the numbers. Returns 0 or a fault."""
     op = bits.get(lo, hi, b.op, 2)
     source = bits.get(lo, hi, b.source, 2)
@@ -118,7 +121,7 @@ def perform(b, data, alu_step, alu, alu_in, alu_out, d, lo, hi):
         return 0  # an operand of the GEMM
     access = DMA_READ if op == bits.READ else source
     offset = bits.address_of(lo, b) - data.base[d]
-    data.fault[1], data.fault[2], data.fault[3] = access, d, offset
+    data.fault[d, 1], data.fault[d, 2] = access, offset
     at = offset >> 1
     count = bits.get(lo, hi, b.bytes, b.op - b.bytes) >> 1
     if offset < 0 or at + count > data.memory.shape[1]:
@@ -132,19 +135,18 @@ def perform(b, data, alu_step, alu, alu_in, alu_out, d, lo, hi):
             for i in range(at, at + count):
                 data.fetched[d, i] = data.memory[d, i]
         return 0
-    origin = d if source == bits.LOCAL else data.upstream[d]
+    origin = d if source == bits.LOCAL else upstream
     if source == bits.DMA and data.tally[DMA_READ, origin, at] == 0:
         return NOT_READ
     operand = data.fetched if source == bits.DMA else data.product
     for first in range(0, count, COLUMN):
-        if not add_column(data, alu_step, alu, alu_in, alu_out, d, at + first, min(COLUMN, count - first), operand,
-                          origin):
+        if not add_column(data, d, at + first, min(COLUMN, count - first), operand, origin):
             return ALU_SILENT
     return 0
 
 
 @compiled
-def overtake(b, data, d, lo, hi):
+def overtake(data, b, d, lo, hi):
     """A request enters the DRAM queue: a DMA read gets its data now."""
     first = (bits.address_of(lo, b) - data.base[d]) >> 1
     count = bits.get(lo, hi, b.bytes, b.op - b.bytes) >> 1
@@ -154,42 +156,27 @@ def overtake(b, data, d, lo, hi):
             data.fetched[d, i] = data.memory[d, i]
 
 
-@inlined
-def data_cycle(s, data, alu_step, alu, alu_in, alu_out, d, inp, out):
-    """Everything that DRAM performed for device d in this cycle; each of its channels performs at most one request."""
-    p = s.ports
-    for c in range(s.m.channels):
-        if data.overtaking_reads and inp[p.dram_ready[c]] and out[p.dram_valid[c]]:
-            overtake(s.b, data, d, out[p.dram[c]], out[p.dram[c] + 1])
-        row = d * s.m.channels + c
-        if s.mem.retired[row] and data.fault[0] == 0:
-            data.fault[0] = perform(s.b, data, alu_step, alu, alu_in, alu_out, d, s.mem.retired_lo[row],
-                                    s.mem.retired_hi[row])
-
-
 @compiled
-def data_lockstep(s, data, step, devices, handles, inputs, outputs, alu_step, alu, alu_in, alu_out, now, cycles):
-    """`lockstep.lockstep` with numbers; the tuples may be longer than `devices`."""
-    end = now + cycles
-    while now < end:
-        for d in range(devices):
-            if now == data.start[d]:  # a late device had nothing to dispatch before
-                s.gemm.next_wg[d] = 0
-            lockstep.fused_cycle(s, d, inputs[d], outputs[d], now)
-            data_cycle(s, data, alu_step, alu, alu_in, alu_out, d, inputs[d], outputs[d])
-            step(handles[d])
-        now += 1
-        state = lockstep.outcome(s, now)
-        if state != lockstep.RUNNING or data.fault[0]:
-            return now, state
-    return now, lockstep.RUNNING
+def account(data, sim, d, now):
+    """Everything that DRAM performed for device d in this cycle; each of its channels performs at most one request."""
+    ports = sim.hardware.ports
+    inputs, outputs = words_at(sim.hardware.inputs[d]), words_at(sim.hardware.outputs[d])
+    for c in range(sim.m.channels):
+        if data.overtaking_reads and inputs[ports.dram_ready[c]] and outputs[ports.dram_valid[c]]:
+            overtake(data, sim.b, d, outputs[ports.dram[c]], outputs[ports.dram[c] + 1])
+        row = d * sim.m.channels + c
+        if sim.mem.retired[row] and data.fault[d, 0] == 0:
+            data.fault[d, 0] = perform(data, sim.b, sim.control.upstream[d], d, sim.mem.retired_lo[row],
+                                       sim.mem.retired_hi[row])
+            if data.fault[d, 0]:
+                data.fault[d, 3] = now
+                sim.control.halt[0] = 1
 
 
 @dataclass(frozen=True)
 class Variation:
     """What data mode varies besides `simulation.Options`."""
 
-    stagger_cycles: int = 0  #: devices begin at random cycles up to this one
     overtaking_reads: bool = False  #: see above
     scale: float = 1.0  #: multiplies A: beyond about 1000 sums overflow to infinity
 
@@ -278,75 +265,44 @@ def canonical(values: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(values), np.uint16(QUIET_NAN), values.view(np.uint16))
 
 
-class DataRun(FusedRun):
-    """N GPUs in a ring with real numbers. `products` may be replaced before `run`."""
+class DataLedger(Observer):
+    """Real numbers behind a run in which every GPU is simulated. `products` may be replaced before the run."""
 
-    def __init__(self, machine: Machine, workload: Workload, policy: Policy,
-                 options: simulation.Options = simulation.Options(), *, variation: Variation = Variation(),
-                 simulator: str = "compiled", library: Library | None = None) -> None:
-        geometry, devices = machine.geometry(), workload.tp
-        if simulator == "compiled":
-            library = library or gpu_library(geometry)
-            backends = [compiled_gpu(library) for _ in range(devices)]
-            self._step, self._handles = library.step, tuple(backend.handle for backend in backends)
-        else:
-            backends = [amaranth_gpu(geometry) for _ in range(devices)]
-            self._step, self._handles = _STEP(self._step_in_python), tuple(range(devices))
-        super().__init__(machine, workload, backends, model_ports(backends[0].ports, geometry), policy, mirrored=False,
-                         options=options)
-        self.products = Products.of(self.schedule, workload.k, options.seed, variation.scale)
+    def __init__(self, run: FusedRun, seed: int, variation: Variation = Variation()) -> None:
+        self._run = run
+        self.products = Products.of(run.schedule, run.workload.k, seed, variation.scale)
         self._alu = compiled_alu()
-        self.data = self._make_data(options.seed, variation)
-
-    def _make_data(self, seed: int, variation: Variation) -> DataState:
-        ports, devices = self._alu.ports, self.schedule.devices
-        operands, result = ports.inputs["operands.payload"], ports.outputs["result.payload"]
-        # ADD and FP16 are the zeros of the other fields.
-        self._alu.inputs[ports.inputs["result.ready"].offset] = 1
-        words = AluPorts(ports.inputs["operands.valid"].offset,
-                         operands.offset + operands.fields["old"].lsb // 64,
-                         operands.offset + operands.fields["new"].lsb // 64,
-                         ports.outputs["result.valid"].offset, result.offset + result.fields["column"].lsb // 64)
-        start = np.random.default_rng(seed).integers(0, variation.stagger_cycles + 1, devices)
-        self.sim.gemm.next_wg[start > 0] = self.sim.shape.workgroups
-        product = np.ascontiguousarray(self.products.product.reshape(devices, -1))
-        return DataState(
+        product = np.ascontiguousarray(self.products.product.reshape(run.schedule.devices, -1))
+        self.data = Ledger(
             product=product, memory=np.full_like(product, NEGATIVE_ZERO), fetched=np.zeros_like(product),
             tally=np.zeros((len(ACCESSES), *product.shape), np.uint8),
-            base=np.array([space.base for space in self.spaces]),
-            upstream=np.array([self.schedule.feeder(d) for d in range(devices)]),
-            start=start.astype(np.int64),
-            overtaking_reads=variation.overtaking_reads, fault=np.zeros(4, np.int64),
-            additions=np.zeros(1, np.int64), alu=words)
+            base=np.array([space.base for space in run.spaces]), overtaking_reads=variation.overtaking_reads,
+            fault=np.zeros((run.schedule.devices, 4), np.int64), additions=np.zeros(1, np.int64), alu=self._make_alu())
 
-    def advance(self, cycles: int) -> int:
-        """As `FusedRun.advance`. Raises SimulationError at the first access that cannot be."""
-        alu, data = self._alu, self.data
-        alu_words = alu.inputs.view(np.int64), alu.outputs.view(np.int64)
-        padding = -len(self.backends) % _DEVICE_SLOTS
-        unused = (alu_words[0],) * padding
-        self.now, state = data_lockstep(
-            self.sim, data, self._step, len(self.backends), self._handles + (0,) * padding, self._inputs + unused,
-            self._outputs + unused, alu.library.step, alu.handle, *alu_words, self.now, cycles)
-        number, access, device, offset = data.fault
-        if number == INTERRUPTED:
-            raise self._exception
-        if number:
+    def _make_alu(self) -> Alu:
+        alu, ports = self._alu, self._alu.ports
+        operands, result = ports.inputs["operands.payload"], ports.outputs["result.payload"]
+        # ADD and FP16 are the zeros of the other fields.
+        alu.inputs[ports.inputs["result.ready"].offset] = 1
+        return Alu(ports.inputs["operands.valid"].offset, operands.offset + operands.fields["old"].lsb // 64,
+                   operands.offset + operands.fields["new"].lsb // 64, ports.outputs["result.valid"].offset,
+                   result.offset + result.fields["column"].lsb // 64, alu.library.step, alu.handle,
+                   alu.inputs.view(np.int64), alu.outputs.view(np.int64))
+
+    def before(self, now: int, end: int) -> tuple[Ledger, int]:
+        return self.data, end
+
+    def after(self, now: int) -> None:
+        """Raises SimulationError at the first access that cannot be."""
+        faults = [(int(cycle), device, number, access, offset)
+                  for device, (number, access, offset, cycle) in enumerate(self.data.fault) if number]
+        if faults:
+            cycle, device, number, access, offset = min(faults)
             raise SimulationError(f"device {device}: {ACCESSES[access]} {FAULTS[number]}, at {self._place(offset)}, "
-                                  f"cycle {self.now}")
-        return state
-
-    def _step_in_python(self, device: int) -> None:
-        """Clock edge of a backend that is no compiled library, called from the compiled loop."""
-        try:
-            self.backends[device].step()
-        except BaseException as exception:  # Ctrl-C too: nothing can be raised through compiled code
-            self._exception = exception
-            self.data.fault[0] = INTERRUPTED
+                                  f"cycle {cycle}")
 
     def check(self) -> None:
-        """The self-checks of a fused run, then every element of every device."""
-        super().check()
+        """Compare every element of every device. Raises SimulationError."""
         shape = self.products.memory.shape
         wrong = np.argwhere(self.data.tally.reshape(len(ACCESSES), *shape) != self.products.tally)
         for access, d, n, m in wrong[:1]:
@@ -362,42 +318,61 @@ class DataRun(FusedRun):
                                   f"schedule's order gives {_number(wanted)} ({len(wrong)} such elements)")
 
     def result(self) -> DataResult:
-        """After `run`."""
-        owner = self.products.owner[:, :self.tiling.m]
-        memory = self.data.memory.reshape(self.products.memory.shape)[:, :, :self.tiling.m]
-        counters = [self.counters(d) for d in range(self.schedule.devices)]
+        """After the run."""
+        run = self._run
+        owner = self.products.owner[:, :run.tiling.m]
+        memory = self.data.memory.reshape(self.products.memory.shape)[:, :, :run.tiling.m]
+        counters = [run.counters(d) for d in range(run.schedule.devices)]
 
         def total(name: str) -> int:
             return sum(one[name] for one in counters)
         return DataResult(
-            self.schedule.devices, self.now, self.schedule.policy.slices, owner.size, int(self.data.additions[0]),
-            total("triggers"), total("packets"), int(self.sim.control.blocked_cycles.sum()), total("guard_stall"),
+            run.schedule.devices, run.now, run.schedule.policy.slices, owner.size, int(self.data.additions[0]),
+            total("triggers"), total("packets"), int(run.sim.control.blocked_cycles.sum()), total("guard_stall"),
             np.take_along_axis(memory, owner[None], axis=0)[0])
 
     def close(self) -> None:
-        for backend in (*self.backends, self._alu):
-            backend.close()
+        self._alu.close()
 
     def _place(self, offset: int) -> str:
-        return (f"row {offset // self.tiling.pitch_bytes}, column "
-                f"{offset % self.tiling.pitch_bytes // self.tiling.element_bytes}")
+        return (f"row {offset // self._run.tiling.pitch_bytes}, column "
+                f"{offset % self._run.tiling.pitch_bytes // self._run.tiling.element_bytes}")
 
 
 def _number(value: np.uint16) -> str:
     return f"0x{value:04x} ({np.array(value, np.uint16).view(np.float16)})"
 
 
+def data_run(machine: Machine, workload: Workload, policy: Policy = Policy(),
+             options: simulation.Options = simulation.Options(), variation: Variation = Variation(), *,
+             simulator: str = "compiled", library: Library | None = None) -> tuple[FusedRun, DataLedger]:
+    """A ring of `workload.tp` GPUs, each with its own RTL, and the ledger that observes it.
+
+    `simulator`: "compiled", or "amaranth" for Amaranth's own; `library`: another compiled top. Everything random comes
+    from `options.seed`.
+    """
+    geometry = machine.geometry()
+    if simulator == "compiled":
+        library = library or gpu_library(geometry)
+        backends = [compiled_gpu(library) for _ in range(workload.tp)]
+    else:
+        backends = [amaranth_gpu(geometry) for _ in range(workload.tp)]
+    run = FusedRun(machine, workload, backends, model_ports(backends[0].ports, geometry), policy, mirrored=False,
+                   options=options)
+    ledger = DataLedger(run, options.seed, variation)
+    run.observers.append(ledger)
+    return run, ledger
+
+
 def run_data_mode(machine: Machine, workload: Workload, policy: Policy = Policy(),
                   options: simulation.Options = simulation.Options(), variation: Variation = Variation(), *,
                   simulator: str = "compiled",
                   progress: Callable[[float], None] = lambda fraction: None) -> DataResult:
-    """Run and check one ring of `workload.tp` GPUs. Raises SimulationError, which says what is wrong first and where.
-
-    `simulator`: "compiled", or "amaranth" for Amaranth's own. Everything random comes from `options.seed`.
-    """
-    run = DataRun(machine, workload, policy, options, variation=variation, simulator=simulator)
+    """Run and check one ring of `workload.tp` GPUs; arguments as for `data_run`. Raises SimulationError, which names
+    what is wrong first and where."""
+    run, ledger = data_run(machine, workload, policy, options, variation, simulator=simulator)
     try:
         run.run(progress)
-        return run.result()
+        return ledger.result()
     finally:
         run.close()

@@ -7,10 +7,15 @@ import numpy as np
 
 from rtl.registers import STATUS_BITS
 
-from . import lockstep, memory, simulation
+from . import memory, simulation
 from .apb import ApbMaster
 from .driver import Driver
+from .engine.end import DONE, IDLE_LIMIT, RUNNING, STUCK
+from .engine.hardware import make_hardware
+from .engine.loop import Lockstep
+from .engine.ports import Ports
 from .errors import Failure
+from .link import make_link
 from .machine import Machine
 from .mechanisms.track_trigger import map_output
 from .schedule import Action
@@ -46,13 +51,13 @@ class Policy:
         return cls(name, None if threshold == "none" else threshold)
 
 
-class FusedRun:
+class FusedRun(Lockstep):
     """N GPUs in a ring (or one, mirrored), programmed through their buses and run to the end.
 
     `backends` are the RTL instances, all compiled or all on Amaranth's simulator.
     """
 
-    def __init__(self, machine: Machine, workload: Workload, backends: list, ports: lockstep.Ports, policy: Policy,
+    def __init__(self, machine: Machine, workload: Workload, backends: list, ports: Ports, policy: Policy,
                  mirrored: bool = True, options: simulation.Options = simulation.Options(), device: int = 0) -> None:
         self.machine, self.workload, self.policy, self.backends = machine, workload, policy, backends
         self.geometry = machine.geometry()
@@ -64,13 +69,13 @@ class FusedRun:
         bases = [first + (0 if mirrored else d * _BASE_SKEW) for d in range(workload.tp)]
         self.spaces = [map_output(self.schedule, d, bases, self.geometry, machine.dma.tiles_per_block)
                        for d in ([device] if mirrored else range(workload.tp))]
-        self.sim = simulation.make_sim(machine, workload, phase=memory.GEMM, spaces=self.spaces, mirrored=mirrored,
-                                       ports=ports, options=options)
-        self.now = 0
+        hardware, python = make_hardware(backends, ports)
+        super().__init__(simulation.make_sim(machine, workload, spaces=self.spaces, mirrored=mirrored,
+                                             hardware=hardware, options=options))
+        if python:
+            self.observers.append(python)
         self.masters = [ApbMaster(backend) for backend in backends]
         self.driver = Driver(self.geometry)
-        self._inputs = tuple(backend.inputs.view(np.int64) for backend in backends)
-        self._outputs = tuple(backend.outputs.view(np.int64) for backend in backends)
         self._program()
 
     def _program(self) -> None:
@@ -95,48 +100,29 @@ class FusedRun:
     def run(self, progress: Callable[[float], None] = lambda fraction: None, batch_cycles: int = BATCH_CYCLES) -> None:
         """Run the fused kernel to its end; `progress` is called every `batch_cycles`. Raises SimulationError with a
         diagnosis."""
-        total = self.sim.shape.workgroups * len(self.backends)
+        total = self.sim.kernel.shape.workgroups * len(self.backends)
         while True:
             state = self.advance(batch_cycles)
-            progress(min(0.99, self.sim.gemm.finished.sum() / total))
-            if state == lockstep.DONE:
+            progress(min(0.99, self.sim.kernel.state.finished.sum() / total))
+            if state == DONE:
                 break
             self._raise_errors()
-            if state == lockstep.STUCK:
-                raise SimulationError(f"nothing moved for {lockstep.IDLE_LIMIT} cycles: {self.diagnosis()}",
-                                      self.waits())
+            if state == STUCK:
+                raise SimulationError(f"nothing moved for {IDLE_LIMIT} cycles: {self.diagnosis()}", self.waits())
         self.check()
 
     def all_gather(self, progress: Callable[[float], None] = lambda fraction: None) -> int:
         """The all-gather that follows, through the same arbiters; returns its cycles."""
         first = self.now
         launch = round(self.machine.collective.kernel_launch_ns * self.machine.memory_clock_ghz)
-        fresh = simulation.make_sim(self.machine, self.workload, phase=memory.ALL_GATHER)
-        fresh.ring.start_time[:] = first + launch
-        self.sim = self.sim._replace(phase=memory.ALL_GATHER, ring=fresh.ring, ring_shape=fresh.ring_shape,
-                                     link=fresh.link)
-        while (state := self.advance(BATCH_CYCLES)) == lockstep.RUNNING:
-            progress(min(0.99, float(self.sim.ring.step[0]) / self.workload.tp))
-        if state == lockstep.STUCK:
-            raise SimulationError(f"the all-gather did not move for {lockstep.IDLE_LIMIT} cycles")
+        kernel = simulation.all_gather(self.machine, self.workload, self.tiling, first + launch)
+        self.sim = self.sim._replace(phase=memory.ALL_GATHER, kernel=kernel,
+                                     link=make_link(len(self.backends), self.sim.link_shape))
+        while (state := self.advance(BATCH_CYCLES)) == RUNNING:
+            progress(min(0.99, float(kernel.state.step[0]) / self.workload.tp))
+        if state == STUCK:
+            raise SimulationError(f"the all-gather did not move for {IDLE_LIMIT} cycles")
         return self.now - first
-
-    def advance(self, cycles: int) -> int:
-        """At most so many memory cycles; `lockstep.RUNNING`, `DONE` or `STUCK`."""
-        if hasattr(self.backends[0], "handle"):
-            handles = tuple(backend.handle for backend in self.backends)
-            self.now, state = lockstep.lockstep(self.sim, self.backends[0].library.step, handles, self._inputs,
-                                                self._outputs, self.now, cycles)
-            return state
-        for _ in range(cycles):
-            for d, backend in enumerate(self.backends):
-                lockstep.fused_cycle(self.sim, d, self._inputs[d], self._outputs[d], self.now)
-                backend.step()
-            self.now += 1
-            state = lockstep.outcome(self.sim, self.now)
-            if state != lockstep.RUNNING:
-                break
-        return state
 
     def counters(self, device: int = 0) -> dict[str, int]:
         """The RTL's counters, read through its bus."""
@@ -173,6 +159,14 @@ class FusedRun:
                 raise SimulationError(f"device {space.device}: {counted['packets']} packets left, "
                                       f"{self.sim.link.sent_packets[d]} were sent")
 
+        for observer in self.observers:
+            observer.check()
+
+    def close(self) -> None:
+        """Free the hardware and what observers hold."""
+        for held in (*self.backends, *self.observers):
+            held.close()
+
     def _raise_errors(self) -> None:
         for space, backend, master in zip(self.spaces, self.backends, self.masters):
             if backend.outputs[backend.ports.outputs["irq"].offset]:
@@ -187,10 +181,10 @@ class FusedRun:
             of = slice(d * channels, (d + 1) * channels)
             rows.append({
                 "device": str(space.device),
-                "workgroups finished": f"{sim.gemm.finished[d]} of {sim.shape.workgroups}",
+                "workgroups finished": f"{sim.kernel.state.finished[d]} of {sim.kernel.shape.workgroups}",
                 "final tiles": f"{sim.control.event_count[d]} of {sim.expected_events[d]}",
                 "missing": self._missing_tiles(d).strip(" ()").removeprefix("missing ") or "none",
-                "window head": str(self._outputs[d][sim.ports.head]),
+                "window head": str(self.backends[d].outputs[sim.hardware.ports.head]),
                 "compute": str(sim.compute.count[of].sum()), "arriving": str(sim.inbound.count[of].sum()),
                 "in DRAM": str(sim.hbm.occupancy[of].sum()),
                 "leaving": str(sim.stores_out.count[d] + sim.mem.dma_returns.count[d]),

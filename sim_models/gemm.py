@@ -15,9 +15,10 @@ import numpy as np
 
 from . import bits, queues
 from . import llc as cache
-from .jit import compiled, inlined
+from .compiled.jit import compiled, inlined
+from .compiled.records import record_fields
+from .engine.hardware import may_start, nothing_to_start, show_producer
 from .memory_map import channel_of
-from .records import record_fields
 
 # What a compute unit is doing; time is accounted for under these.
 IDLE, BLOCKED, LAUNCH, LOAD, COMPUTE, STORE_MEMORY, STORE_LINK = range(7)
@@ -92,6 +93,7 @@ class GemmState(NamedTuple):
     finish_time: np.ndarray  # int64 [device]
     first_unit: np.ndarray  # int64 [device]: round-robin over units
     budget: np.ndarray  # float [device]: bytes that the cache may still move this cycle
+    flushed: np.ndarray  # int64 [device]: cache sets written back after the kernel
 
 
 def make_state(devices: int, units: int) -> GemmState:
@@ -108,7 +110,7 @@ def make_state(devices: int, units: int) -> GemmState:
     def each(dtype=np.int64):
         return np.zeros(devices, dtype)
     return GemmState(**tables, accounted=np.zeros((devices, len(STATES)), np.int64), next_wg=each(), finished=each(),
-                     finish_time=each(), first_unit=each(), budget=each(np.float64))
+                     finish_time=each(), first_unit=each(), budget=each(np.float64), flushed=each())
 
 
 @inlined
@@ -460,3 +462,53 @@ def settle(g, d, now):
     """Account for the time up to now, for reading the totals."""
     for u in range(g.state.shape[1]):
         enter(g, d, u, g.state[d, u], now)
+
+
+class Gemm(NamedTuple):
+    """The kernel as an agent (engine/agents.py)."""
+
+    state: GemmState
+    shape: GemmShape
+    plan: GemmPlan
+
+    def cycle(self, sim, device, now):
+        dispatch(self, sim, device, now)
+        gemm_cycle(self.state, self.shape, self.plan, sim.llc, sim.compute, sim.stores_out, sim.store_limit, sim.m,
+                   sim.b, device, now)
+        finished = self.state.finished[device] == self.shape.workgroups
+        show_producer(sim.hardware, device, not finished)
+        if finished and self.shape.cached_output:  # the collective reads what the cache still holds
+            self.state.flushed[device] = flush(sim.llc, sim.compute, sim.m, sim.b, device, self.state.flushed[device],
+                                               self.shape)
+
+    def returned(self, sim, device, tag, now):
+        fill(self.state, sim.llc, device, tag, now, self.shape)
+
+    def done(self, sim, device):
+        return (self.state.finished[device] == self.shape.workgroups
+                and sim.control.event_count[device] >= sim.expected_events[device]
+                and (not self.shape.cached_output or self.state.flushed[device] == sim.llc.tag.shape[1]))
+
+    def progress(self, device):
+        total = self.state.next_wg[device]
+        for unit in range(self.state.state.shape[1]):
+            total += self.state.computed[device, unit] + self.state.loaded[device, unit]
+        return total
+
+
+@compiled
+def dispatch(kernel, sim, device, now):
+    """Give the next workgroup to a free compute unit, if the hardware's window lets it start."""
+    g, workgroup = kernel.state, kernel.state.next_wg[device]
+    unit = -1
+    if workgroup < kernel.shape.workgroups and now >= sim.control.start[device]:
+        unit = waiting_unit(g, device)
+    if unit < 0:
+        nothing_to_start(sim.hardware, device)
+    elif may_start(sim.hardware, device, workgroup, kernel.plan.tiles[device, workgroup]):
+        start(g, kernel.shape, device, unit, workgroup, now)
+    else:
+        sim.control.blocked_cycles[device] += 1
+        for other in range(g.state.shape[1]):
+            if g.state[device, other] == IDLE:
+                enter(g, device, other, BLOCKED, now)

@@ -15,7 +15,10 @@ import numpy as np
 from rtl.geometry import Geometry
 
 from . import gemm as gemms
-from . import lockstep, memory, simulation
+from . import memory, simulation
+from .engine.end import IDLE_LIMIT, RUNNING, STUCK
+from .engine.loop import Lockstep
+from .engine.state import Sim
 from .fused import BATCH_CYCLES, FusedRun, Policy, SimulationError
 from .isolated_collectives import ring_time_ns, run_collective
 from .machine import Machine
@@ -148,21 +151,21 @@ def _batch(recorder: Recorder | None) -> int:
 
 
 def _gemm(machine: Machine, workload: Workload, progress: Progress, recorder: Recorder | None) -> IsolatedKernel:
-    sim = simulation.make_sim(machine, workload, phase=memory.GEMM)
-    now, state = 0, lockstep.RUNNING
-    while state == lockstep.RUNNING:
-        now, state = lockstep.baseline(sim, now, _batch(recorder))
+    run = Lockstep(simulation.make_sim(machine, workload))
+    units, state = run.sim.kernel.state, RUNNING
+    while state == RUNNING:
+        state = run.advance(_batch(recorder))
         if recorder:
-            recorder.look(now, sim.mem.total_bytes[0])
-        progress(min(0.99, float(sim.gemm.finished[0] / sim.shape.workgroups)))
-    if state == lockstep.STUCK:
-        raise SimulationError(f"the isolated gemm did not move for {lockstep.IDLE_LIMIT} cycles")
-    gemms.settle(sim.gemm, 0, now)
+            recorder.look(run.now, run.sim.mem.total_bytes[0])
+        progress(min(0.99, float(units.finished[0] / run.sim.kernel.shape.workgroups)))
+    if state == STUCK:
+        raise SimulationError(f"the isolated gemm did not move for {IDLE_LIMIT} cycles")
+    gemms.settle(units, 0, run.now)
     return IsolatedKernel(
         # Write-backs of what the cache still holds overlap with the launch of the next kernel.
-        ns=int(sim.gemm.finish_time[0]) / machine.memory_clock_ghz, simulated_cycles=now, dram=_dram(sim),
-        unit_cycles=tuple(sim.gemm.accounted[0].tolist()), waited=tuple(sim.mem.waited[0].tolist()),
-        traffic=recorder.finish(now, sim.mem.total_bytes[0]) if recorder else None)
+        ns=int(units.finish_time[0]) / machine.memory_clock_ghz, simulated_cycles=run.now, dram=_dram(run.sim),
+        unit_cycles=tuple(units.accounted[0].tolist()), waited=tuple(run.sim.mem.waited[0].tolist()),
+        traffic=recorder.finish(run.now, run.sim.mem.total_bytes[0]) if recorder else None)
 
 
 @cache
@@ -205,17 +208,18 @@ def _fused(kernel: str, machine: Machine, workload: Workload, progress: Progress
             progress(fraction)
 
         run.run(after_batch, _batch(recorder))
-        gemms.settle(run.sim.gemm, 0, run.now)
+        units = run.sim.kernel.state
+        gemms.settle(units, 0, run.now)
         threshold, occupancy = run.chosen_threshold()
         details = {"rtl_counters": run.counters(), "chosen_threshold": threshold, "producer_mean_occupancy": occupancy,
                    "slices": run.schedule.policy.slices, "staged_first_chunk": staged,
                    "largest_wg_offset": run.schedule.slack_of(run.spaces[0].device),
                    "window_blocked_cycles": int(run.sim.control.blocked_cycles[0])}
         return FusedKernel(
-            gemm_cycles=int(run.sim.gemm.finish_time[0]), cycles=run.now,
+            gemm_cycles=int(units.finish_time[0]), cycles=run.now,
             rs_start=max(0, int(run.sim.control.rs_start[0])), dram=_dram(run.sim),
-            unit_cycles=tuple(run.sim.gemm.accounted[0].tolist()), waited=tuple(run.sim.mem.waited[0].tolist()),
-            units=run.sim.gemm.state.shape[1], details=details,
+            unit_cycles=tuple(units.accounted[0].tolist()), waited=tuple(run.sim.mem.waited[0].tolist()),
+            units=units.state.shape[1], details=details,
             traffic=recorder.finish(run.now, run.sim.mem.total_bytes[0]) if recorder else None)
 
 
@@ -225,6 +229,6 @@ def _gather(policy: str, machine: Machine, workload: Workload, progress: Progres
         return IsolatedKernel(cycles / machine.memory_clock_ghz, cycles, _dram(run.sim))
 
 
-def _dram(sim: lockstep.Sim, device: int = 0) -> dict[str, int]:
+def _dram(sim: Sim, device: int = 0) -> dict[str, int]:
     """Bytes at one GPU's DRAM by purpose."""
     return {name: int(count) for name, count in zip(memory.PURPOSES, sim.mem.total_bytes[device])}

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from . import bits, queues
-from .jit import inlined
+from .compiled.jit import inlined
 
 
 class LinkShape(NamedTuple):

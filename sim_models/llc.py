@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .jit import compiled, inlined
-from .records import record_fields
+from .compiled.jit import compiled, inlined
+from .compiled.records import record_fields
 
 HIT, PENDING, BLOCKED = 0, 1, 2  #: what a lookup found; BLOCKED: try again later, nothing was changed
 MISS_REGISTERS = 16384

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from . import bits, queues
+from .compiled.jit import inlined
+from .compiled.records import record_fields
 from .hbm import hbm_enqueue, hbm_step
-from .jit import inlined
 from .memory_map import local_line
-from .records import record_fields
 
 PURPOSES = ("gemm_read", "gemm_write", "rs_read", "rs_write", "ag_read", "ag_write")
 GEMM, REDUCE_SCATTER, ALL_GATHER = 0, 1, 2  #: which kernel owns the local stream

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .jit import inlined
-from .records import record_fields
+from .compiled.jit import inlined
+from .compiled.records import record_fields
 
 DEPTH = 64  #: requests that fit between a GPU and one memory channel, per stream
 MASK = DEPTH - 1

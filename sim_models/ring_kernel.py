@@ -18,10 +18,11 @@ import numpy as np
 from . import bits, queues
 from . import link as links
 from .collectives import Program
-from .jit import compiled, inlined
+from .compiled.jit import compiled, inlined
+from .compiled.records import record_fields
+from .engine.hardware import nothing_to_start, show_producer
 from .machine import Machine
 from .memory_map import channel_of
-from .records import record_fields
 from .schedule import roles_of
 
 KINDS = ("reduce-scatter", "reduce-scatter-nmc", "all-gather")
@@ -114,7 +115,7 @@ def plan_steps(program: Program, mirrored: bool) -> Steps:
     return Steps(chunks[ranks], chunks[ranks], [ranks.index(roles[rank][0].routes[0].device) for rank in ranks])
 
 
-def make_ring(shape: RingShape, steps: Steps) -> RingState:
+def make_ring(shape: RingShape, steps: Steps, start_cycle: int = 0) -> RingState:
     devices = len(steps.sends)
 
     def each():
@@ -123,7 +124,7 @@ def make_ring(shape: RingShape, steps: Steps) -> RingState:
     units = (devices, shape.compute_units)
     places = record_fields((*units, shape.places),
                            [(name, np.int64) for name in ("doing", "line", "lines", "position", "reading", "ready")])
-    return RingState(steps.sends, steps.lands, each(), each(), left, each(),
+    return RingState(steps.sends, steps.lands, each(), each(), left, np.full(devices, start_cycle),
                      np.zeros((devices, shape.devices + 1), np.int64), each(), each(), np.zeros(units, np.int64),
                      np.zeros(units), np.zeros(units, np.int64), *places)
 
@@ -271,3 +272,24 @@ def store(ring, shape, link, link_shape, compute, m, b, d, u, p, step, now):
         ring.doing[d, u, p] = ACKNOWLEDGE
         ring.ready[d, u, p] = now + shape.hit_cycles
     return 0
+
+
+class CopyKernel(NamedTuple):
+    """The kernel as an agent (engine/agents.py)."""
+
+    state: RingState
+    shape: RingShape
+
+    def cycle(self, sim, device, now):
+        nothing_to_start(sim.hardware, device)
+        show_producer(sim.hardware, device, 0)
+        ring_cycle(self.state, self.shape, sim.link, sim.link_shape, sim.compute, sim.m, sim.b, device, now)
+
+    def returned(self, sim, device, tag, now):
+        ring_returned(self.state, self.shape, device, tag, now)
+
+    def done(self, sim, device):
+        return self.state.step[device] == self.shape.devices
+
+    def progress(self, device):
+        return self.state.step[device]

@@ -1,19 +1,24 @@
 """Builds the state of a run from a machine and a workload: one kernel after another, with or without RTL."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from rtl.geometry import Geometry
 
-from . import bits, collectives, lockstep, memory, queues, ring_kernel, topologies
+from . import bits, collectives, memory, queues, ring_kernel, topologies
 from . import gemm as gemms
 from . import link as links
 from .collectives import ring
 from .driver import Driver
+from .engine.chaos import make_chaos
+from .engine.hardware import Hardware
+from .engine.loop import LOOK
+from .engine.state import Control, Sim
+from .errors import BadInput
 from .hbm import make_hbm
-from .llc import make_llc
+from .llc import Llc, make_llc
 from .machine import Machine
 from .mechanisms.track_trigger import AddressSpace, fused_plan, plain_plan
 from .memory_map import memory_map
@@ -62,6 +67,7 @@ class Options:
     stage_first_chunk: bool = False  #: into local memory and on by DMA, so that no store waits for the link
     hold_back: float = 0.0  #: probability that a handshake is held back for a cycle (random tests)
     link_jitter_cycles: int = 0  #: largest extra link delay (random tests)
+    start_cycles: tuple[int, ...] = ()  #: of each simulated GPU, before which no workgroup starts; empty: all at once
     collective: Callable[[int], collectives.Program] = ring.reduce_scatter  #: of so many ranks
     topology: Callable[[int], topologies.Topology] = topologies.ring  #: of so many nodes
 
@@ -108,58 +114,68 @@ def link_shape(machine: Machine) -> links.LinkShape:
                            float(machine.link.egress_buffer_bytes))
 
 
-def gather_steps(ranks: int) -> ring_kernel.Steps:
-    """Read off the steps of the all-gather that follows a fused kernel, on one GPU that stands for all."""
-    return ring_kernel.plan_steps(ring.all_gather(ranks, step=1), mirrored=True)
-
-
-def ring_shape(machine: Machine, workload: Workload, tiling: Tiling) -> ring_kernel.RingShape:
-    """The all-gather of the GEMM's output that follows a fused kernel."""
+def all_gather(machine: Machine, workload: Workload, tiling: Tiling, start_cycle: int) -> ring_kernel.CopyKernel:
+    """The all-gather of the GEMM's output on one GPU that stands for all; it begins in cycle `start_cycle`."""
     at = Addresses.of(workload, tiling)
-    return ring_kernel.make_shape(machine, workload.output_bytes, workload.tp, "all-gather", at.c, at.copies)
+    shape = ring_kernel.make_shape(machine, workload.output_bytes, workload.tp, "all-gather", at.c, at.copies)
+    steps = ring_kernel.plan_steps(ring.all_gather(workload.tp, step=1), mirrored=True)
+    return ring_kernel.CopyKernel(ring_kernel.make_ring(shape, steps, start_cycle), shape)
 
 
-NO_PORTS = lockstep.Ports(*([np.zeros(1, np.int64)] * 10 + [0] * 6 + [np.zeros(1, np.int64)] * 7 + [0] * 6))
+def late_starts(devices: int, latest_cycle: int, seed: int) -> tuple[int, ...]:
+    """Draw `Options.start_cycles` from 0 to `latest_cycle`."""
+    return tuple(np.random.default_rng(seed).integers(0, latest_cycle + 1, devices).tolist())
 
 
-def make_sim(machine: Machine, workload: Workload, *, phase: int, spaces: list[AddressSpace] = (),
-             mirrored: bool = True, ports: lockstep.Ports = NO_PORTS, options: Options = Options()) -> lockstep.Sim:
-    """State at cycle 0 of one kernel. `spaces`: one per simulated device of a fused run, else empty."""
+def machine_state(machine: Machine, devices: int, kernel: tuple, phase: int, downstream: Sequence[int],
+                  llc: Llc | None = None) -> Sim:
+    """State at cycle 0 of simulated GPUs without hardware that run a kernel (an agent, `engine.agents`)."""
     geometry: Geometry = machine.geometry()
-    devices = max(1, len(spaces))
-    channels = geometry.channel.channels
-    tiling = make_tiling(machine, workload)
-    at = Addresses.of(workload, tiling)
-    shape = gemm_shape(machine, workload, tiling, fused=bool(spaces))
-    gather = ring_shape(machine, workload, tiling)
-    link = link_shape(machine)
-    units = machine.gpu.compute_units * machine.gpu.workgroups_per_cu
-    mirror = make_mirror(spaces[0].schedule, spaces[0].device, spaces[0].base, spaces[0].table.arrivals) \
-        if spaces and mirrored else NO_MIRROR
-    head_latency = link.latency_cycles + 1
-    control = lockstep.Control(
-        heads=np.zeros((devices, head_latency), np.int64),
-        events=np.zeros((devices, tiling.tiles, tiling.wavefronts), np.int32),
-        event_count=np.zeros(devices, np.int64), rs_end=np.zeros(devices, np.int64),
-        rs_start=np.full(devices, -1, np.int64), progress=np.zeros(2, np.int64),
-        random=np.array([(options.seed * 2 + 1) & (2**64 - 1)], np.uint64),
-        chaos=np.array([int(options.hold_back * 65536), int(options.hold_back * 65536), options.link_jitter_cycles]),
-        downstream=np.array([0] if mirrored or not spaces else [space.peer for space in spaces]),
-        blocked_cycles=np.zeros(devices, np.int64),
-        flushed=np.zeros(devices, np.int64))
-    expected = np.zeros(devices, np.int64)
-    for d, space in enumerate(spaces):
-        expected[d] = space.schedule.wf_tiles(space.device, Action.EVENT)
-    return lockstep.Sim(
+    channels, link = geometry.channel.channels, link_shape(machine)
+    upstream = np.zeros(devices, np.int64)
+    upstream[list(downstream)] = np.arange(devices)
+
+    def each() -> np.ndarray:
+        return np.zeros(devices, np.int64)
+    control = Control(
+        heads=np.zeros((devices, link.latency_cycles + LOOK), np.int64), events=np.zeros((devices, 1, 1), np.int32),
+        event_count=each(), rs_end=each(), rs_start=np.full(devices, -1, np.int64), progress=np.zeros(2, np.int64),
+        downstream=np.array(downstream, np.int64), upstream=upstream, start=each(), blocked_cycles=each(),
+        halt=np.zeros(1, np.int64))
+    return Sim(
         b=bits.request_bits(geometry), m=memory_map(geometry.channel), hbm=make_hbm(machine.dram, devices * channels),
         mem=memory.make_memory(devices, channels, machine.dram.queue_entries),
-        compute=queues.request_queue(devices * channels), inbound=queues.request_queue(devices * channels),
-        llc=make_llc(devices, machine.llc.size_bytes, machine.llc.line_bytes, machine.llc.ways, units),
-        gemm=gemms.make_state(devices, units), shape=shape,
-        plan=fused_plan(spaces) if spaces else plain_plan(tiling, at.c),
+        compute=queues.request_queue(devices * channels), inbound=queues.request_queue(devices * channels), llc=llc,
         stores_out=queues.timed_queue(devices, machine.link.egress_buffer_bytes // 64 + 1),
         store_limit=machine.link.egress_buffer_bytes // 64, link=links.make_link(devices, link), link_shape=link,
-        mirrored=mirrored, mirror=mirror, ring=ring_kernel.make_ring(gather, gather_steps(workload.tp)),
-        ring_shape=gather, phase=phase,
-        fill_cycles=round(machine.llc.fill_latency_ns * machine.memory_clock_ghz), expected_events=expected,
-        control=control, ports=ports)
+        mirrored=False, mirror=NO_MIRROR, phase=phase,
+        fill_cycles=round(machine.llc.fill_latency_ns * machine.memory_clock_ghz), expected_events=each(),
+        control=control, chaos=make_chaos(devices, 0, 0.0, 0), kernel=kernel, hardware=None)
+
+
+def make_sim(machine: Machine, workload: Workload, *, spaces: Sequence[AddressSpace] = (),
+             mirrored: bool = True, hardware: Hardware | None = None, options: Options = Options()) -> Sim:
+    """State at cycle 0 of a GEMM. `spaces`: one per simulated device of a fused run, else empty. Raises BadInput."""
+    devices, fused = max(1, len(spaces)), bool(spaces)
+    starts = options.start_cycles or (0,) * devices
+    if len(starts) != devices or min(starts) < 0:
+        raise BadInput(f"start_cycles={starts} is not possible: {devices} numbers of at least 0 are needed, one for "
+                       "each simulated GPU")
+    tiling = make_tiling(machine, workload)
+    units = machine.gpu.compute_units * machine.gpu.workgroups_per_cu
+    kernel = gemms.Gemm(gemms.make_state(devices, units), gemm_shape(machine, workload, tiling, fused),
+                        fused_plan(spaces) if fused else plain_plan(tiling, Addresses.of(workload, tiling).c))
+    sim = machine_state(machine, devices, kernel, memory.GEMM,
+                        range(devices) if mirrored else [space.peer for space in spaces],
+                        make_llc(devices, machine.llc.size_bytes, machine.llc.line_bytes, machine.llc.ways, units))
+    sim.control.start[:] = starts
+    if not fused:
+        return sim
+    for d, space in enumerate(spaces):
+        sim.expected_events[d] = space.schedule.wf_tiles(space.device, Action.EVENT)
+    mirror = make_mirror(spaces[0].schedule, spaces[0].device, spaces[0].base,
+                         spaces[0].table.arrivals) if mirrored else NO_MIRROR
+    return sim._replace(
+        control=sim.control._replace(events=np.zeros((devices, tiling.tiles, tiling.wavefronts), np.int32)),
+        mirrored=mirrored, mirror=mirror, hardware=hardware,
+        chaos=make_chaos(devices, options.seed, options.hold_back, options.link_jitter_cycles))

@@ -27,7 +27,7 @@ from sim_models.fused import Policy
 from sim_models.machine import Machine, load_machine
 from sim_models.operators.tiling import TilingError
 from sim_models.results import write_json
-from sim_models.simulation import Options, make_schedule
+from sim_models.simulation import Options, late_starts, make_schedule
 from sim_models.workloads import Workload, gemm_workload
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -111,9 +111,10 @@ def draw(seed: int) -> Case:
     # A threshold of 0 needs a starvation limit: it lets no communication pass that the producer may be waiting for.
     policy = Policy(pick(*POLICIES), pick("auto", None, 0 if starvation else 1, 3, 10))
     options = Options(seed=seed, stage_first_chunk=staged, hold_back=pick(0.0, 0.05, 0.5),
-                      link_jitter_cycles=pick(0, 20, 1000))
+                      link_jitter_cycles=pick(0, 20, 1000),
+                      start_cycles=late_starts(devices, pick(0, 100, 5000), seed))
     return Case(seed, pool, described, workload, policy, options,
-                Variation(stagger_cycles=pick(0, 100, 5000), overtaking_reads=pick(False, True)))
+                Variation(overtaking_reads=pick(False, True)))
 
 
 @dataclass

@@ -24,6 +24,8 @@ class AmaranthBackend:
     elaborated here. `vcd` names a file for waveforms, complete after `close`.
     """
 
+    library = None
+
     def __init__(self, component: wiring.Component, ports: PortMap, vcd: Path | None = None) -> None:
         self.ports = ports
         self.inputs = np.zeros(max(1, ports.input_words), np.uint64)

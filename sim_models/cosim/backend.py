@@ -4,6 +4,7 @@ from typing import Protocol
 
 import numpy as np
 
+from .library import Library
 from .ports import PortMap
 
 
@@ -18,6 +19,7 @@ class Backend(Protocol):
     ports: PortMap
     inputs: np.ndarray
     outputs: np.ndarray
+    library: Library | None  #: the compiled design that a compiled loop can step; None: it is stepped from Python
 
     def reset(self) -> None:
         """Back to the state after power-on, all inputs 0. For a reset in flight drive the input `rst`."""

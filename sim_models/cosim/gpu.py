@@ -8,7 +8,7 @@ import numpy as np
 from rtl.geometry import Geometry
 from rtl.gpu_top import GpuTop
 
-from ..lockstep import Ports
+from ..engine.ports import Ports
 from .amaranth_backend import AmaranthBackend
 from .bench import benchmark
 from .build import build_component, component_verilog

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sim_models.jit import inlined
+from sim_models.compiled.jit import inlined
 from sim_models.machine.dram import Dram
 
 

@@ -6,9 +6,9 @@ import time
 
 import numpy as np
 
+from sim_models.compiled.jit import compiled
 from sim_models.hbm.channel import hbm_enqueue, hbm_step
 from sim_models.hbm.state import HbmState, make_hbm
-from sim_models.jit import compiled
 from sim_models.machine.dram import Dram
 
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from sim_models.compiled.jit import compiled
 from sim_models.hbm.address import bank_of, row_of
 from sim_models.hbm.bits import item, lowest_bit, put
 from sim_models.hbm.state import ACT, NEVER, NOWHERE, PRE, RD, REF, WR
@@ -37,7 +38,6 @@ from sim_models.hbm.timing import (
     write_column,
     write_ready,
 )
-from sim_models.jit import compiled
 from sim_models.machine.dram import Dram
 
 BUCKETS = 256  #: of the hash table over pending lines

@@ -11,6 +11,7 @@ the other kind for its line joins that one's list (and is served in the other ki
 its order.
 """
 
+from sim_models.compiled.jit import compiled, inlined
 from sim_models.hbm.bits import SCAN, item, lowest_bit, oldest_ready, put
 from sim_models.hbm.state import (
     ACT,
@@ -44,7 +45,6 @@ from sim_models.hbm.timing import (
     write_column,
     write_ready,
 )
-from sim_models.jit import compiled, inlined
 
 READS, WRITES = 0, 1
 PREPARE = 8  #: rows are opened for writes when so many are missing for a drain

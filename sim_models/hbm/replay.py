@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sim_models.compiled.jit import compiled
 from sim_models.hbm import dramsim3
 from sim_models.hbm.channel import hbm_enqueue, hbm_step
 from sim_models.hbm.configurations import CONFIGS, configured
 from sim_models.hbm.state import HbmState, make_hbm
 from sim_models.hbm.trace import Trace, read_trace
-from sim_models.jit import compiled
 from sim_models.machine.dram import Dram
 
 __all__ = ["CONFIGS", "ReplayResult", "Replayed", "replay", "replay_trace"]

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sim_models.compiled.records import aligned_zeros
 from sim_models.hbm.address import field_places
 from sim_models.machine.dram import Dram
-from sim_models.records import aligned_zeros
 
 NEVER = 1 << 62  #: a cycle that does not come
 NOWHERE = -1  #: no queue entry, no row

@@ -5,9 +5,9 @@ group, so that the controller can look at all banks at once; what it asks of the
 counts.
 """
 
+from sim_models.compiled.jit import compiled, inlined
 from sim_models.hbm.bits import item, put
 from sim_models.hbm.state import LANES, NEVER, NOWHERE
-from sim_models.jit import compiled, inlined
 
 
 @compiled

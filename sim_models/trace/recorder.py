@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .. import bits, lockstep
-from ..by_reference import by_reference
+from .. import bits
+from ..compiled.by_reference import by_reference
+from ..compiled.jit import compiled, inlined
 from ..cosim.traced import Probes
-from ..jit import compiled, inlined
+from ..engine.state import Sim
 from .schema import EVENT, NO_WAVEFRONT, Kind
 
 CAPACITY = 1 << 18  #: events between two looks of Python's
@@ -31,7 +32,7 @@ class Recorder(NamedTuple):
     probes: Probes
     state: np.ndarray  # int64 [device, unit]: compute units
     wg: np.ndarray
-    flight_head: np.ndarray  # int64 [device]
+    flight_head: np.ndarray  # int64 [device]: of the link that it receives from
     decision: np.ndarray  # int64 [row]
     waits: np.ndarray  # int64 [device, bank]
     blocked: np.ndarray  # int64 [device]
@@ -58,10 +59,11 @@ def make_recorder(b: bits.RequestBits, devices: int, channels: int, units: int, 
         np.zeros(devices, np.int64), np.zeros(devices, np.int64), np.zeros(rows, np.int64), np.zeros(rows, np.int64))
 
 
-def look(sim: lockstep.Sim, r: Recorder) -> None:
+def look(sim: Sim, r: Recorder) -> None:
     """Remember the models' state, so that the first recorded cycle shows changes only, and what each busy unit does."""
-    r.state[:], r.wg[:] = np.where(sim.gemm.wg >= 0, -1, sim.gemm.state), sim.gemm.wg
-    r.flight_head[:] = sim.link.flight.head
+    units = sim.kernel.state
+    r.state[:], r.wg[:] = np.where(units.wg >= 0, -1, units.state), units.wg
+    r.flight_head[:] = sim.link.flight.head[sim.control.upstream]
     r.open_banks[:], r.refreshes[:] = sim.hbm.channels["open"], sim.hbm.channels["refreshes"]
     r.decision[:], r.waits[:], r.blocked[:], r.late[:] = -1, 0, 0, 0
 

@@ -7,8 +7,8 @@ import numpy as np
 
 from .. import bits
 from .. import gemm as gemms
-from ..by_reference import by_reference
-from ..jit import compiled, inlined
+from ..compiled.by_reference import by_reference
+from ..compiled.jit import compiled, inlined
 from .recorder import put, put_request, wanted
 from .schema import (
     ALLOCATED,
@@ -112,7 +112,7 @@ def observe_rtl(b, r, d, out, dram, now):
             stream, reason = reason_of(word)
             seen = 0 if reason == IDLE else word & SEEN_BITS
             if stream != NO_STREAM:
-                hi = out[dram[c] + 1] & ((1 << (b.dram_communication - 64)) - 1)
+                hi = bits.request_of(out[dram[c] + 1], b)
                 put_request(b, r, DECIDE, now, d, c, out[dram[c]], hi, stream, reason, occupancy, threshold,
                             waited, flags)
             elif seen != r.decision[row] and r.all_wgs:

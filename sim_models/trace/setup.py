@@ -56,16 +56,18 @@ class Setup:
     seed: int = 0
     bug: str | None = None  #: of `bugs.BUGS`
     policy: str | None = None  #: the arbiters', None: the technique's
+    start_cycles: tuple[int, ...] = ()  #: see `simulation.Options`
 
-    def fused_run(self, kind: type[FusedRun], library: Library, *more) -> FusedRun:
+    def fused_run(self, library: Library) -> FusedRun:
         """Programmed and at cycle 0, on a compiled top."""
         backends = [CompiledBackend(library) for _ in range(1 if self.mirrored else self.workload.tp)]
         for backend in backends:
             backend.reset()
         fusion = FUSIONS[self.technique]
-        run = kind(self.machine, self.workload, backends, model_ports(library.ports, self.machine.geometry()),
-                   Policy.of(self.policy or fusion.policy, self.machine), self.mirrored,
-                   simulation.Options(self.seed, fusion.staged and staging_pays(self.machine, self.workload)), *more)
+        options = simulation.Options(self.seed, fusion.staged and staging_pays(self.machine, self.workload),
+                                     start_cycles=self.start_cycles)
+        run = FusedRun(self.machine, self.workload, backends, model_ports(library.ports, self.machine.geometry()),
+                       Policy.of(self.policy or fusion.policy, self.machine), self.mirrored, options)
         if self.bug:
             bugs.plant(self.bug, run)
         return run

@@ -11,15 +11,15 @@ import numpy as np
 
 from rtl.geometry import Geometry
 
-from .. import bits, simulation
-from ..by_reference import by_reference
+from .. import bits
+from ..compiled.by_reference import by_reference
+from ..compiled.jit import compiled
 from ..cosim.cocotb_run import CocotbFailure
 from ..cosim.gpu import model_ports
 from ..cosim.ports import PortMap
 from ..cosim.testbench import FAILURE, Design, Testbench
 from ..cosim.toolchain import ToolchainError
 from ..cosim.traced import Probes, groups_of_block, probes, show
-from ..jit import compiled
 from ..results import collect_versions
 from .describe import geometry_of
 from .recorder import CAPACITY, make_recorder, put, wanted
@@ -80,27 +80,27 @@ def _record(writer: TraceWriter, block: str, g: Geometry, ports: PortMap, p: Pro
             before: np.ndarray, behind: np.ndarray, first: int) -> None:
     b, top = bits.request_bits(g), block == "gpu_top"
     recorder = make_recorder(b, 1, len(p.channel), 1, p)
-    at = model_ports(ports, g) if top else simulation.NO_PORTS
+    at = model_ports(ports, g) if top else None
     # A granted request is in the register behind the arbiter; an arbiter alone has none, and shows zeros.
     dram = (at.dram if top else np.array([ports.port("dram.payload").offset]) if block == "memory_channel"
             else p.channel + 1)
     batch = CAPACITY // (8 * len(p.channel) + 8 * len(p.bank) + 8 * len(p.engine) + 64)
     for start in range(0, len(inputs), batch):
         part = slice(start, start + batch)
-        _observe(at, b, recorder, top, inputs[part], before[part], behind[part], dram, first + start)
+        _observe(at, b, recorder, inputs[part], before[part], behind[part], dram, first + start)
         writer.write(recorder.events[:recorder.count[0]].copy())
         recorder.count[0] = 0
 
 
 @compiled
-def _observe(p, b, r, top, inputs, before, behind, dram, first):
-    """`top`: the design has the ports of the top."""
-    p = by_reference(p)
+def _observe(top, b, r, inputs, before, behind, dram, first):
+    """`top`: where the ports of the top are; None: the design is another one."""
     b = by_reference(b)
     r = by_reference(r)
+    p = by_reference(top)
     for i in range(len(inputs)):
         now = first + i
-        if top:
+        if top is not None:
             observe_ports(p, b, r, 0, inputs[i], before[i], 0, now)
             wg = inputs[i, p.dispatch] & ((np.int64(1) << b.wg_bits) - 1)
             if inputs[i, p.dispatch_valid] and before[i, p.dispatch_ready] and wanted(r, _DISPATCH, wg):

@@ -2,11 +2,12 @@
 
 import numpy as np
 
-from .. import bits, lockstep
+from .. import bits
+from ..engine.state import Sim
 from .schema import EVENT, NO_STREAM, NO_WAVEFRONT, QUEUES, Kind
 
 
-def waiting(sim: lockstep.Sim, now: int) -> np.ndarray:
+def waiting(sim: Sim, now: int) -> np.ndarray:
     """EVENT[n] of kind WAITING: every request that is in a model's queue, oldest first per queue."""
     channels, devices = sim.m.channels, len(sim.control.downstream)
     rings = {"compute queue": sim.compute, "inbound queue": sim.inbound, "link": sim.link.flight,

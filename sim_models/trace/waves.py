@@ -12,9 +12,9 @@ import numpy as np
 from vcd import VCDWriter
 from vcd.gtkw import GTKWSave
 
-from .. import lockstep
 from ..cosim.ports import Port, PortMap
 from ..cosim.traced import INSTANCE, PREFIX, groups
+from ..engine.state import Sim
 from ..errors import BadInput
 from ..gemm import STATES
 from .store import GTKWAVE, SURFER, WAVES, whole_file
@@ -84,7 +84,7 @@ class Waves:
         self.first: int | None = None
         self._rows: list[np.ndarray] = []
 
-    def sample(self, now: int, inputs: np.ndarray, before: np.ndarray, behind: np.ndarray, sim: lockstep.Sim) -> None:
+    def sample(self, now: int, inputs: np.ndarray, before: np.ndarray, behind: np.ndarray, sim: Sim) -> None:
         """Cycle `now`: its inputs, the outputs that it showed, and behind its edge what the inner signals were."""
         if self.first is None:
             self.first = now
@@ -92,9 +92,10 @@ class Waves:
         outputs[:self._plain_words] = before[:self._plain_words]
         d, rows = self.device, slice(self.device * sim.m.channels, (self.device + 1) * sim.m.channels)
         queues = np.stack([sim.hbm.occupancy[rows], sim.compute.count[rows], sim.inbound.count[rows]], 1).ravel()
-        states = np.bincount(sim.gemm.state[d], minlength=len(STATES))
-        rest = [sim.link.flight.count[d], sim.stores_out.count[d], sim.mem.dma_returns.count[d], sim.gemm.next_wg[d],
-                sim.gemm.finished[d]]
+        units = sim.kernel.state
+        states = np.bincount(units.state[d], minlength=len(STATES))
+        rest = [sim.link.flight.count[d], sim.stores_out.count[d], sim.mem.dma_returns.count[d], units.next_wg[d],
+                units.finished[d]]
         self._rows.append(np.concatenate([inputs, outputs, queues, rest, states]).astype(np.int64))
 
     @property

@@ -11,12 +11,13 @@ from rtl.order_guard import OrderGuard
 from sim_models import data_mode, topologies
 from sim_models.collectives import ring
 from sim_models.cosim.build import build_component
-from sim_models.data_mode import DataRun, Products, Variation, reduction, run_data_mode
+from sim_models.data_mode import DataLedger, Ledger, Products, Variation, data_run, reduction, run_data_mode
 from sim_models.driver import Driver
-from sim_models.fused import Policy, SimulationError
+from sim_models.engine import loop
+from sim_models.fused import FusedRun, Policy, SimulationError
 from sim_models.operators.tiling import Tiling
 from sim_models.schedule import Schedule
-from sim_models.simulation import Options
+from sim_models.simulation import Options, late_starts
 from sim_models.workloads import gemm_workload
 from testbenches.soak import draw, machine
 
@@ -54,8 +55,9 @@ def blocks(tiles: int) -> dict:
 ])
 def test_every_element_equals_numpy(name, shape, devices, changes, seed):
     workload = gemm_workload(shape, devices)
-    result = run_data_mode(machine(name, **changes), workload, Policy("mca"), chaos(seed),
-                           Variation(stagger_cycles=1000, overtaking_reads=True))
+    options = dataclasses.replace(chaos(seed), start_cycles=late_starts(devices, 1000, seed))
+    result = run_data_mode(machine(name, **changes), workload, Policy("mca"), options,
+                           Variation(overtaking_reads=True))
     assert result.elements == workload.m * workload.n
     # Each element is added to twice on all devices but the first of its ring; a column has 16 of them at most.
     assert result.columns_added >= result.elements * 2 * (devices - 1) // 16
@@ -71,10 +73,11 @@ def test_every_element_equals_numpy(name, shape, devices, changes, seed):
 ])
 def test_a_staged_first_chunk_equals_numpy(name, shape, devices, changes, seed):
     """Kept in local memory and sent by DMA; every tile of every device is tracked, so every element is added to."""
-    options = dataclasses.replace(chaos(seed), stage_first_chunk=True)
+    options = dataclasses.replace(chaos(seed), stage_first_chunk=True,
+                                  start_cycles=late_starts(devices, 1000, seed))
     workload = gemm_workload(shape, devices)
     result = run_data_mode(machine(name, **changes), workload, Policy("mca"), options,
-                           Variation(stagger_cycles=1000, overtaking_reads=True))
+                           Variation(overtaking_reads=True))
     assert result.elements == workload.m * workload.n
     assert result.columns_added >= result.elements * (2 * devices - 1) // 16
 
@@ -89,7 +92,8 @@ def test_random_rings(number, seed):
 def test_one_compiled_loop_serves_all_rings():
     for name, devices in (("ring_small", 2), ("ring_tiny", 3), ("ring_wide", 8)):
         run_data_mode(machine(name), gemm_workload("128x128x8", devices))
-    assert len(data_mode.data_lockstep.signatures) == 1
+    watched = [observers for _, observers, *_ in loop.advance.signatures]
+    assert sum(getattr(kind, "instance_class", None) is Ledger for kind in watched) == 1
 
 
 def test_same_seed_same_run():
@@ -148,14 +152,14 @@ def test_minus_zero_is_the_identity():
 TINY = "40x70x32"
 
 
-def broken(match: str, run: DataRun) -> None:
+def broken(match: str, run: FusedRun) -> None:
     with pytest.raises(SimulationError, match=match):
         run.run()
     run.close()
 
 
-def tiny_run(devices: int = 3, **changes) -> DataRun:
-    return DataRun(machine("ring_tiny", **changes), gemm_workload(TINY, devices), Policy(), chaos(5))
+def tiny_run(devices: int = 3, **changes) -> tuple[FusedRun, DataLedger]:
+    return data_run(machine("ring_tiny", **changes), gemm_workload(TINY, devices), Policy(), chaos(5))
 
 
 def test_an_early_trigger_is_noticed(monkeypatch):
@@ -166,7 +170,7 @@ def test_an_early_trigger_is_noticed(monkeypatch):
         def hasty(driver, region, original=original, **mapping):
             return original(driver, region, **{**mapping, "updates_per_element": 1})
         monkeypatch.setattr(Driver, name, hasty)
-    broken("completed|triggers|the hardware reports|numpy|saw 2 times|nothing moved", tiny_run())
+    broken("completed|triggers|the hardware reports|numpy|saw 2 times|nothing moved", tiny_run()[0])
 
 
 def test_a_read_that_overtakes_a_write_is_noticed(monkeypatch):
@@ -181,46 +185,46 @@ def test_a_read_that_overtakes_a_write_is_noticed(monkeypatch):
         return m
     monkeypatch.setattr(OrderGuard, "elaborate", never_blocks)
     library = build_component(lambda: GpuTop(described.geometry()), "gpu_top")
-    run = DataRun(described, gemm_workload("100x130x16", 3), Policy("compute_first"), chaos(0),
-                  variation=Variation(overtaking_reads=True), library=library)
+    run, _ = data_run(described, gemm_workload("100x130x16", 3), Policy("compute_first"), chaos(0),
+                      Variation(overtaking_reads=True), library=library)
     broken("numpy's reduction", run)
 
 
 def test_a_wrong_workgroup_offset_is_noticed(monkeypatch):
     offset = Schedule.id_offset
     monkeypatch.setattr(Schedule, "id_offset", lambda self, device, share: offset(self, device, share) + 1)
-    broken("nothing moved|the hardware reports|completed", tiny_run())
+    broken("nothing moved|the hardware reports|completed", tiny_run()[0])
 
 
 def test_another_order_of_addition_is_noticed():
-    run = tiny_run()
-    forward = run.products
+    run, ledger = tiny_run()
+    forward = ledger.products
     memory = reduction(run.schedule, np.roll(forward.product, 1, axis=0))[0]
-    run.products = dataclasses.replace(forward, memory=memory)
+    ledger.products = dataclasses.replace(forward, memory=memory)
     broken("numpy's reduction in the schedule's order gives", run)
 
 
 @pytest.mark.parametrize("where", ["memory", "product"])
 def test_one_wrong_bit_is_noticed(where):
-    run = tiny_run()
+    run, ledger = tiny_run()
     tile = run.schedule.chunk(0, 1)[0]  # device 1 owns it, device 0 begins it
     element = run.tiling.offsets[tile] // 2
     if where == "memory":
-        run.data.memory[1, element] = 0x4C00
+        ledger.data.memory[1, element] = 0x4C00
     else:
-        run.data.product[0, element] ^= 0x2000
+        ledger.data.product[0, element] ^= 0x2000
     broken(r"device \d: row \d+, column \d+ is 0x", run)
 
 
 def test_a_line_counted_twice_is_noticed():
-    run = tiny_run()
-    run.data.tally[data_mode.DMA_READ, 0, 0] += 1
+    run, ledger = tiny_run()
+    ledger.data.tally[data_mode.DMA_READ, 0, 0] += 1
     broken("device 0: row 0, column 0 saw 2 times DMA read instead of 1|saw 1 times DMA read instead of 0", run)
 
 
 def test_an_address_outside_the_output_is_noticed():
-    run = tiny_run()
-    run.data.base[1] += 1 << 20
+    run, ledger = tiny_run()
+    ledger.data.base[1] += 1 << 20
     broken("device 1: .* outside the output", run)
 
 

@@ -10,8 +10,8 @@ from flippable import FlippableTop
 
 from rtl.check_bits import check_bits
 from sim_models.cosim.build import build_component
-from sim_models.data_mode import DataRun
-from sim_models.fused import Policy, SimulationError
+from sim_models.data_mode import DataLedger, data_run
+from sim_models.fused import FusedRun, Policy, SimulationError
 from sim_models.schedule import Action
 from sim_models.simulation import Options
 from sim_models.workloads import gemm_workload
@@ -23,30 +23,30 @@ SENDER, RECEIVER = 1, 0
 
 @pytest.fixture
 def run():
-    made = DataRun(machine("ring_tiny"), gemm_workload("40x70x32", DEVICES), Policy("mca"), Options(seed=5))
+    made, _ = data_run(machine("ring_tiny"), gemm_workload("40x70x32", DEVICES), Policy("mca"), Options(seed=5))
     yield made
     made.close()
 
 
 def fault_free_cycles() -> int:
-    made = DataRun(machine("ring_tiny"), gemm_workload("40x70x32", DEVICES), Policy("mca"), Options(seed=5))
+    made, _ = data_run(machine("ring_tiny"), gemm_workload("40x70x32", DEVICES), Policy("mca"), Options(seed=5))
     made.run()
     made.close()
     return made.now
 
 
-def until(run: DataRun, condition) -> None:
+def until(run: FusedRun, condition) -> None:
     """Go on cycle by cycle: the fault meets what has just come."""
     while not condition():
         run.advance(1)
         assert run.now < 100_000, "there was nothing to disturb"
 
 
-def flying(run: DataRun) -> int:
+def flying(run: FusedRun) -> int:
     return int(run.sim.link.flight.count[SENDER])
 
 
-def told(run: DataRun) -> str:
+def told(run: FusedRun) -> str:
     with pytest.raises(SimulationError) as error:
         run.run()
     return str(error.value)
@@ -59,10 +59,11 @@ def tile(message: str, device: int) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-def incomplete(run: DataRun, device: int) -> set[tuple[int, int]]:
+def incomplete(run: FusedRun, device: int) -> set[tuple[int, int]]:
     """Final tiles of a device that memory says are not complete."""
-    shape = run.products.memory.shape
-    wrong = (run.data.memory.reshape(shape) != run.products.memory)[device]
+    ledger = next(observer for observer in run.observers if isinstance(observer, DataLedger))
+    shape = ledger.products.memory.shape
+    wrong = (ledger.data.memory.reshape(shape) != ledger.products.memory)[device]
     rows, tiling = run.schedule.rows(device), run.tiling
     found = set()
     for row in np.flatnonzero(rows.actions & Action.EVENT):
@@ -122,12 +123,12 @@ def test_late_packets_only_cost_time(run):
 
 def test_a_gpu_that_stops_for_a_while_only_costs_time(run):
     """No workgroup starts on it, and nothing leaves it, for 5000 cycles."""
-    until(run, lambda: run.sim.gemm.next_wg[SENDER] > 2)
-    start, following = run.now, int(run.sim.gemm.next_wg[SENDER])
-    run.sim.gemm.next_wg[SENDER] = run.sim.shape.workgroups
+    until(run, lambda: run.sim.kernel.state.next_wg[SENDER] > 2)
+    start, following = run.now, int(run.sim.kernel.state.next_wg[SENDER])
+    run.sim.kernel.state.next_wg[SENDER] = run.sim.kernel.shape.workgroups
     run.sim.link.free_time[SENDER] = start + 5000
     run.advance(5000)
-    run.sim.gemm.next_wg[SENDER] = following
+    run.sim.kernel.state.next_wg[SENDER] = following
     run.run()
     assert run.now > max(start + 5000, fault_free_cycles())
 
@@ -172,12 +173,12 @@ def library():
 
 @pytest.fixture
 def flippable(library):
-    made = DataRun(PROTECTED, gemm_workload("40x70x32", DEVICES), Policy("mca"), Options(seed=5), library=library)
+    made, _ = data_run(PROTECTED, gemm_workload("40x70x32", DEVICES), Policy("mca"), Options(seed=5), library=library)
     yield made
     made.close()
 
 
-def flip(run: DataRun, device: int, way: int, row: int, in_entry: int, bits: list[int]) -> None:
+def flip(run: FusedRun, device: int, way: int, row: int, in_entry: int, bits: list[int]) -> None:
     """In the cycle that comes."""
     backend = run.backends[device]
 

@@ -5,9 +5,10 @@ import re
 import numpy as np
 import pytest
 
-from sim_models import gemm, lockstep, simulation
+from sim_models import gemm, simulation
 from sim_models.cosim.gpu import compiled_gpu, gpu_library, model_ports
 from sim_models.driver import Driver, DriverError
+from sim_models.engine.end import IDLE_LIMIT
 from sim_models.fused import FusedRun, Policy, SimulationError
 from sim_models.machine import load_machine
 from sim_models.mechanisms import track_trigger
@@ -116,7 +117,7 @@ def test_a_staged_first_chunk_costs_a_write_and_a_read_of_it(machine):
     assert total["rs_read"] == output_bytes(run, 0, range(n - 1))
     assert total["rs_write"] == output_bytes(run, 0, range(1, n))
     assert counted["triggers"] == wf_tiles(run, 0, range(n)) and counted["commands"] == wf_tiles(run, 0, range(n - 1))
-    assert run.sim.gemm.accounted[0, gemm.STATES.index("store_link")] == 0
+    assert run.sim.kernel.state.accounted[0, gemm.STATES.index("store_link")] == 0
 
 
 @pytest.mark.parametrize("tiles_per_block", [2, 8])
@@ -216,7 +217,7 @@ def test_a_run_that_stops_says_where(machine, monkeypatch):
                     r"window head 16, queued: 0 compute, 0 arriving, 0 in DRAM, 0 leaving, 0 on the link, "
                     r"at least one tile is partly updated, error None$",
                     message), message
-    assert run.now >= lockstep.IDLE_LIMIT
+    assert run.now >= IDLE_LIMIT
 
 
 def test_too_low_a_threshold_is_reported_by_the_hardware(machine, monkeypatch):

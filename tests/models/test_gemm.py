@@ -18,7 +18,7 @@ def machine():
 
 
 def gemm_run(machine, shape):
-    sim, now = run_kernel(machine, shape, phase=memory.GEMM)
+    sim, now = run_kernel(machine, shape)
     total = dict(zip(memory.PURPOSES, (int(n) for n in sim.mem.total_bytes[0])))
     return sim, now, total.pop("gemm_read"), total.pop("gemm_write"), sum(total.values())
 
@@ -82,7 +82,7 @@ def test_a_small_cache_reads_again_but_writes_once(machine, shape, size):
 def test_time_is_above_every_bound(machine, shape):
     w = gemm_workload(shape, 4)
     sim, now, read, written, _ = gemm_run(machine, shape)
-    kernel = int(sim.gemm.finish_time[0])
+    kernel = int(sim.kernel.state.finish_time[0])
     assert compute_time(machine, w) <= kernel <= now
     peak = machine.dram.channels * machine.dram.column_bytes
     assert now >= (read + written) / peak
@@ -97,7 +97,7 @@ def test_a_memory_that_keeps_up_leaves_the_compute_time(machine):
     shape = "4096x1280x512"  # two whole stages
     sim, *_ = gemm_run(slow, shape)
     wanted = compute_time(slow, gemm_workload(shape, 4))
-    kernel = int(sim.gemm.finish_time[0])
+    kernel = int(sim.kernel.state.finish_time[0])
     gpu = slow.gpu
     first_block = (128 + 256) * gpu.block_k * 2 / gpu.cu_bytes_per_ns
     tile = 128 * 256 * 2 / gpu.cu_bytes_per_ns
@@ -107,7 +107,7 @@ def test_a_memory_that_keeps_up_leaves_the_compute_time(machine):
     for key in ("prologue_ns", "epilogue_ns"):
         longer = variant(slow, gpu={key: getattr(slow.gpu, key) + 20000.0})
         sim, *_ = gemm_run(longer, shape)
-        assert int(sim.gemm.finish_time[0]) == pytest.approx(kernel + 2 * 20000, rel=0.005)
+        assert int(sim.kernel.state.finish_time[0]) == pytest.approx(kernel + 2 * 20000, rel=0.005)
 
 
 def test_the_caches_bandwidth_is_kept(machine):
@@ -115,7 +115,7 @@ def test_the_caches_bandwidth_is_kept(machine):
     narrow = variant(machine, llc={"bandwidth_bytes_per_ns": 300.0})
     sim, *_ = gemm_run(narrow, "1024x1024x256")
     looked_up = 32 * w.k * 2 * (128 + 256) + w.m * w.n * 2  # blocks of A and B per tile; the output
-    assert looked_up / 300 <= sim.gemm.finish_time[0] <= 1.1 * looked_up / 300 + 3000
+    assert looked_up / 300 <= sim.kernel.state.finish_time[0] <= 1.1 * looked_up / 300 + 3000
 
 
 def test_a_cache_slower_than_a_column_per_cycle(machine):
@@ -127,14 +127,14 @@ def test_the_ports_bandwidth_is_kept(machine):
     narrow = variant(machine, gpu={"cu_bytes_per_ns": 4.0})
     sim, *_ = gemm_run(narrow, "1024x1024x256")
     through_one = (2 * (128 + 256) * w.k + 128 * 256 * 2) / 4
-    assert through_one <= sim.gemm.finish_time[0] <= 1.1 * through_one + 1000
+    assert through_one <= sim.kernel.state.finish_time[0] <= 1.1 * through_one + 1000
 
 
 @pytest.mark.parametrize("shape", ["2048x1024x256", "300x200x64"])
 def test_every_cycle_of_every_unit_is_accounted_for(machine, shape):
     sim, now, *_ = gemm_run(machine, shape)
-    gemms.settle(sim.gemm, 0, now)
-    spent = dict(zip(gemms.STATES, (int(n) for n in sim.gemm.accounted[0])))
+    gemms.settle(sim.kernel.state, 0, now)
+    spent = dict(zip(gemms.STATES, (int(n) for n in sim.kernel.state.accounted[0])))
     assert sum(spent.values()) == now * machine.gpu.compute_units
     w = gemm_workload(shape, 4)
     tiles = -(-w.m // 256) * -(-w.n // 128)
@@ -142,4 +142,4 @@ def test_every_cycle_of_every_unit_is_accounted_for(machine, shape):
     assert spent["compute"] == pytest.approx(computing, rel=0.01)
     assert spent["load"] > 0 and spent["store_memory"] > 0
     assert spent["blocked"] == spent["store_link"] == 0, "an unfused kernel has neither window nor link"
-    assert sim.gemm.finished[0] == tiles
+    assert sim.kernel.state.finished[0] == tiles

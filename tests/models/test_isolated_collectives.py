@@ -3,7 +3,6 @@
 import pytest
 
 from sim_models import isolated_collectives as collectives
-from sim_models import memory
 from sim_models.errors import BadInput
 from sim_models.machine import load_machine
 from sim_models.ring_kernel import KINDS
@@ -59,11 +58,11 @@ def test_fewer_compute_units_take_longer(machine, kind):
 def test_a_gemm_runs_on_fewer_compute_units(machine, units):
     """All tiles, in as many stages as the units need for them."""
     few = collectives.with_compute_units(machine, units)
-    sim, _ = run_kernel(few, "2048x1024x256", phase=memory.GEMM)
+    sim, _ = run_kernel(few, "2048x1024x256")
     tiles = 2048 * 1024 // (machine.gpu.tile_m * machine.gpu.tile_n)
-    assert sim.gemm.finished[0] == tiles and sim.gemm.state.shape[1] == units
-    tile, stages = sim.shape.cycles_per_k * 256, -(-tiles // units)
-    assert stages * tile < sim.gemm.finish_time[0] < stages * (tile + 6000)
+    assert sim.kernel.state.finished[0] == tiles and sim.kernel.state.state.shape[1] == units
+    tile, stages = sim.kernel.shape.cycles_per_k * 256, -(-tiles // units)
+    assert stages * tile < sim.kernel.state.finish_time[0] < stages * (tile + 6000)
 
 
 @pytest.mark.parametrize("call", [

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from sim_models import bits, memory, queues, simulation
+from sim_models import bits, queues, simulation
 from sim_models import gemm as gemms
 from sim_models import llc as cache
 from sim_models.machine import load_machine
@@ -23,28 +23,28 @@ class Cache:
         machine = variant(load_machine(), llc={"size_bytes": LINE * WAYS * SETS, "ways": WAYS, "line_bytes": LINE},
                           gpu={"compute_units": UNITS})
         workload = gemm_workload("512x512x64", 2)
-        self.s = simulation.make_sim(machine, workload, phase=memory.GEMM)
+        self.s = simulation.make_sim(machine, workload)
 
     def set_of(self, line: int) -> int:
         return int(cache.find(self.s.llc, 0, line)[0])
 
     def load(self, unit: int, line: int) -> int:
         s = self.s
-        return gemms.read_line(s.gemm, s.llc, s.compute, s.m, s.b, 0, unit, line * LINE, s.shape)
+        return gemms.read_line(s.kernel.state, s.llc, s.compute, s.m, s.b, 0, unit, line * LINE, s.kernel.shape)
 
     def store(self, line: int) -> bool:
         s = self.s
-        return gemms.write_cached(s.llc, s.compute, s.m, s.b, 0, line * LINE, s.shape)
+        return gemms.write_cached(s.llc, s.compute, s.m, s.b, 0, line * LINE, s.kernel.shape)
 
     def data_back(self, tag: int, now: int) -> None:
-        gemms.fill(self.s.gemm, self.s.llc, 0, tag, now, self.s.shape)
+        gemms.fill(self.s.kernel.state, self.s.llc, 0, tag, now, self.s.kernel.shape)
 
     def flush(self, cursor: int) -> int:
         s = self.s
-        return gemms.flush(s.llc, s.compute, s.m, s.b, 0, cursor, s.shape)
+        return gemms.flush(s.llc, s.compute, s.m, s.b, 0, cursor, s.kernel.shape)
 
     def waiting(self, unit: int) -> int:
-        return int(self.s.gemm.outstanding[0, unit])
+        return int(self.s.kernel.state.outstanding[0, unit])
 
     def requests(self) -> tuple[Counter, list[int]]:
         """Takes what was sent to memory: (line, op) of each whole line, and a tag per read."""

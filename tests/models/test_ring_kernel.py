@@ -6,6 +6,8 @@ import pytest
 from sim_models import isolated_collectives as collectives
 from sim_models import ring_kernel
 from sim_models.collectives import ring
+from sim_models.engine.end import DONE, RUNNING
+from sim_models.engine.loop import Lockstep
 from sim_models.machine import Machine, MachineError, load_machine
 from sim_models.memory import PURPOSES
 from sim_models.ring_kernel import KINDS
@@ -27,9 +29,14 @@ def machine() -> Machine:
 def run(machine: Machine, size_bytes: int, devices: int, kind: str, **options):
     """(state, cycles) at the end of a collective."""
     sim = collectives.collective_sim(machine, size_bytes, devices, kind, **options)
-    now, complete = collectives.advance(sim, 0, 10_000_000)
-    assert complete
-    return sim, now
+    return sim, to_the_end(sim)
+
+
+def to_the_end(sim) -> int:
+    """The cycles that it takes."""
+    going = Lockstep(sim)
+    assert going.advance(10_000_000) == DONE
+    return going.now
 
 
 def traffic(sim, device: int = 0) -> dict[str, int]:
@@ -63,10 +70,11 @@ def test_bytes_and_time(machine, kind, devices):
     assert traffic(sim) == {f"{PREFIX[kind]}_read": reads * chunk, f"{PREFIX[kind]}_write": writes * chunk}
     assert sim.link.sent_bytes[0] == (devices - 1) * chunk
 
-    exchanged, closed = int(sim.ring.step_end[0, devices - 2]), collectives.ring_time_ns(machine, ARRAY, devices)
+    step_end = sim.kernel.state.step_end
+    exchanged, closed = int(step_end[0, devices - 2]), collectives.ring_time_ns(machine, ARRAY, devices)
     assert closed <= exchanged <= 1.015 * closed
     if kind == "reduce-scatter":
-        last = int(sim.ring.step_end[0, devices - 1]) - exchanged
+        last = int(step_end[0, devices - 1]) - exchanged
         least = 3 * chunk / (machine.dram.channels * machine.dram.column_bytes)
         assert least <= last <= 1.5 * least + 1000
         assert exchanged + last <= now <= exchanged + last + 500
@@ -92,14 +100,13 @@ def test_ragged_chunks(machine, kind, devices, mirrored):
 def test_the_link_never_exceeds_its_bandwidth(machine, kind):
     window = 256
     sim = collectives.collective_sim(machine, 2 << 20, 4, kind)
-    now, complete, arrived = 0, False, [0]
-    while not complete:
-        now, complete = collectives.advance(sim, now, window)
+    going, arrived = Lockstep(sim), [0]
+    while going.advance(window) == RUNNING:
         arrived.append(int(sim.link.arrived[0]) * 64)
     bandwidth = machine.link.bandwidth_gb_per_s / machine.memory_clock_ghz
     most = max(np.diff(arrived))
     assert 0.95 * bandwidth * window < most <= bandwidth * window + 64
-    assert sim.link.sent_bytes[0] <= bandwidth * now
+    assert sim.link.sent_bytes[0] <= bandwidth * going.now
     assert sim.link.busy_cycles[0] == pytest.approx(sim.link.sent_bytes[0] / bandwidth)
 
 
@@ -109,10 +116,10 @@ def test_what_arrives_in_a_step_is_read_in_the_next(machine, kind, mirrored):
     """Device d first reads its chunk d, then what its neighbour d - 1 sent: chunk d - 1."""
     devices, size = 4, 1 << 20
     sim = collectives.collective_sim(machine, size, devices, kind, mirrored=mirrored)
-    collectives.advance(sim, 0, 2000)
-    shape, flight = sim.ring_shape, sim.link.flight
+    Lockstep(sim).advance(2000)
+    shape, flight = sim.kernel.shape, sim.link.flight
     base = shape.copy_base if kind == "reduce-scatter" else shape.data_base
-    for sender in range(len(sim.ring.step)):
+    for sender in range(len(sim.kernel.state.step)):
         receiver = 0 if mirrored else (sender + 1) % devices
         waiting = flight.head[sender] + np.arange(flight.count[sender])
         addresses = flight.lo[sender, waiting % flight.lo.shape[1]] & ((1 << sim.b.address_bits) - 1)
@@ -124,7 +131,7 @@ def test_what_arrives_in_a_step_is_read_in_the_next(machine, kind, mirrored):
 def test_a_step_waits_for_the_one_before(machine, kind):
     size = 1 << 20
     sim, _ = run(machine, size, 4, kind)
-    ends = sim.ring.step_end[0, :3].astype(float)
+    ends = sim.kernel.state.step_end[0, :3].astype(float)
     least = size / 4 / (machine.link.bandwidth_gb_per_s / machine.memory_clock_ghz) + machine.link.latency_ns
     assert (np.diff(ends, prepend=0) >= least).all()
 
@@ -134,10 +141,9 @@ def test_no_more_loads_in_flight_than_resident_workgroups_hold(machine):
     kernel = {"workgroups_per_cu": places, "workgroup_bytes": lines * 64}
     sim = collectives.collective_sim(variant(machine, gpu={"compute_units": units}, collective=kernel), 1 << 20, 3,
                                      "reduce-scatter-nmc")
-    now, complete, most = 0, False, 0
-    while not complete:
-        now, complete = collectives.advance(sim, now, 1)
-        most = max(most, int(sim.ring.reading.sum()))
+    going, most = Lockstep(sim), 0
+    while going.advance(1) == RUNNING:
+        most = max(most, int(sim.kernel.state.reading.sum()))
     assert most == places * lines * units
 
 
@@ -148,7 +154,7 @@ def test_few_workgroups_are_bound_by_latency(machine, compute_units, places):
     few = variant(machine, gpu={"compute_units": compute_units}, collective={"workgroups_per_cu": places})
     size = 1 << 19
     sim, _ = run(few, size, 2, "reduce-scatter")
-    last = int(sim.ring.step_end[0, 1] - sim.ring.step_end[0, 0])
+    last = int(sim.kernel.state.step_end[0, 1] - sim.kernel.state.step_end[0, 0])
     assert size / 2 / last == pytest.approx(compute_units * local_rate(few), rel=0.12)
 
 
@@ -156,7 +162,7 @@ def test_loads_and_stores_share_the_port(machine):
     narrow = variant(machine, gpu={"compute_units": 4, "cu_bytes_per_ns": 4.0})
     size = 1 << 20
     sim, _ = run(narrow, size, 2, "reduce-scatter")
-    first, last = sim.ring.step_end[0, 0], sim.ring.step_end[0, 1] - sim.ring.step_end[0, 0]
+    first, last = sim.kernel.state.step_end[0, 0], sim.kernel.state.step_end[0, 1] - sim.kernel.state.step_end[0, 0]
     per_unit = size / 2 / 4
     assert 2 * per_unit / 4.0 <= first <= 1.1 * 2 * per_unit / 4.0 + 1500  # a load and a store per line
     assert 3 * per_unit / 4.0 <= last <= 1.1 * 3 * per_unit / 4.0 + 1500
@@ -166,9 +172,9 @@ def test_a_kernel_starts_when_it_is_launched(machine):
     ends = []
     for start in (0, 5000):
         sim = collectives.collective_sim(machine, 1 << 19, 2, "all-gather")
-        sim.ring.start_time[:] = start
-        assert collectives.advance(sim, 0, 1_000_000)[1]
-        ends.append(int(sim.ring.step_end[0, 0]))
+        sim.kernel.state.start_time[:] = start
+        to_the_end(sim)
+        ends.append(int(sim.kernel.state.step_end[0, 0]))
     assert 4900 < ends[1] - ends[0] < 5100
 
 
@@ -178,9 +184,9 @@ def test_a_device_that_starts_late_holds_the_ring(machine):
     for kind in KINDS:
         together, _ = run(machine, 1 << 20, 4, kind, mirrored=False)
         sim = collectives.collective_sim(machine, 1 << 20, 4, kind, mirrored=False)
-        sim.ring.start_time[2] = late
-        assert collectives.advance(sim, 0, 10_000_000)[1]
-        delay = sim.ring.step_end[:, :3] - together.ring.step_end[:, :3]
+        sim.kernel.state.start_time[2] = late
+        to_the_end(sim)
+        delay = sim.kernel.state.step_end[:, :3] - together.kernel.state.step_end[:, :3]
         for device in range(4):
             for step in range(3):
                 # Device 2 is late, and whoever has been reached by its lateness: one neighbour further every step.

@@ -1,6 +1,9 @@
 """Machines and kernels that the models' tests share."""
 
-from sim_models import lockstep, simulation
+from sim_models import simulation
+from sim_models.engine.end import DONE
+from sim_models.engine.loop import Lockstep
+from sim_models.engine.state import Sim
 from sim_models.machine import Machine
 from sim_models.workloads import Workload, gemm_workload
 
@@ -20,11 +23,10 @@ def small_machine(machine: Machine) -> Machine:
                    tracker={"sets": 16, "banks": 2})
 
 
-def run_kernel(machine: Machine, workload: Workload | str, devices: int = 4, **kernel) -> tuple[lockstep.Sim, int]:
-    """One kernel without RTL, to its end; (state, cycles). `kernel`: phase."""
+def run_kernel(machine: Machine, workload: Workload | str, devices: int = 4) -> tuple[Sim, int]:
+    """A GEMM without RTL, to its end; (state, cycles)."""
     if isinstance(workload, str):
         workload = gemm_workload(workload, devices)
-    sim = simulation.make_sim(machine, workload, **kernel)
-    now, state = lockstep.baseline(sim, 0, 10_000_000)
-    assert state == lockstep.DONE
-    return sim, now
+    run = Lockstep(simulation.make_sim(machine, workload))
+    assert run.advance(10_000_000) == DONE
+    return run.sim, run.now

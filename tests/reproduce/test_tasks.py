@@ -55,10 +55,10 @@ def test_everything_that_matters_is_in_the_key():
 
 def test_sources_are_those_that_run():
     names = {path.name for path in source_files("sim_models.kernels", rtl=True)}
-    assert {"kernels.py", "lockstep.py", "fr_fcfs.py", "tracker.py", "build.py"} <= names
+    assert {"kernels.py", "loop.py", "fr_fcfs.py", "tracker.py", "build.py"} <= names
     assert not {"report.py", "campaign.py", "pipeline.py", "cli.py"} & names
     without = {path.name for path in source_files("sim_models.kernels")}
-    assert "lockstep.py" in without and "tracker.py" not in without
+    assert "loop.py" in without and "tracker.py" not in without
 
 
 def test_long_kernels_are_known():

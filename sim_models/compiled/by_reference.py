@@ -170,8 +170,8 @@ def _set(context, builder, sig, args):
 
 @intrinsic
 def by_reference(typing_context, state):
-    """A reference to a named tuple; a reference is itself."""
-    if isinstance(state, Reference):
+    """A reference to a named tuple; a reference is itself, and so is None."""
+    if isinstance(state, (Reference, types.NoneType)):
         return state(state), lambda context, builder, signature, arguments: arguments[0]
     if not isinstance(state, types.BaseNamedTuple):
         return None

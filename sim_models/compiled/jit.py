@@ -15,7 +15,7 @@ from pathlib import Path
 from numba import njit
 from numba.core.caching import FunctionCache
 
-from .user_cache import may_be_written
+from ..user_cache import may_be_written
 
 
 class _Cache(FunctionCache):

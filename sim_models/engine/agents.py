@@ -1,0 +1,25 @@
+"""What a kernel that runs on a GPU is to the loop: an agent, a named tuple with these methods (see `by_type`)."""
+
+from ..compiled.by_type import by_type
+
+
+@by_type
+def cycle(agent, sim, device, now):
+    """Act in cycle `now`."""
+
+
+@by_type
+def returned(agent, sim, device, tag, now):
+    """Take a read that came back; `tag` is what it was sent with."""
+
+
+@by_type
+def done(agent, sim, device):
+    """Whether it has done all that it was to do."""
+    return True
+
+
+@by_type
+def progress(agent, device):
+    """A number that changes as long as it gets on."""
+    return 0

@@ -1,0 +1,46 @@
+"""When a run is over: all has happened, or nothing moves any more."""
+
+from ..compiled.jit import compiled
+from .agents import done, progress
+
+IDLE_LIMIT = 200_000  #: cycles without any progress after which a run is declared stuck
+RUNNING, DONE, STUCK = range(3)
+_LOOK_STUCK = 1 << 14  #: cycles between two looks at whether anything moves
+
+
+@compiled
+def finished(sim):
+    """Whether all that was to happen has happened and nothing is under way any more."""
+    for device in range(len(sim.control.downstream)):
+        if not done(sim.kernel, sim, device):
+            return False
+        if (sim.link.flight.count[device] or sim.stores_out.count[device] or sim.mem.dma_returns.count[device]
+                or sim.mem.fills.count[device]):
+            return False
+        for channel in range(sim.m.channels):
+            row = device * sim.m.channels + channel
+            if sim.hbm.occupancy[row] or sim.compute.count[row] or sim.inbound.count[row]:
+                return False
+    return True
+
+
+@compiled
+def stuck(sim, now):
+    """Whether nothing has moved for IDLE_LIMIT cycles."""
+    total = 0
+    for device in range(len(sim.control.downstream)):
+        total += sim.link.sent_bytes[device] + sim.control.event_count[device] + progress(sim.kernel, device)
+        for purpose in range(sim.mem.total_bytes.shape[1]):
+            total += sim.mem.total_bytes[device, purpose]
+    if total != sim.control.progress[0]:
+        sim.control.progress[0] = total
+        sim.control.progress[1] = now
+    return now - sim.control.progress[1] > IDLE_LIMIT
+
+
+@compiled
+def outcome(sim, now):
+    """RUNNING, DONE or STUCK."""
+    if finished(sim):
+        return DONE
+    return STUCK if now % _LOOK_STUCK == 0 and stuck(sim, now) else RUNNING

@@ -1,0 +1,231 @@
+"""The RTL beside the models: what a GPU's models put into its ports and take from them in a cycle.
+
+Every function has a hardware or None as its first argument; its body is what a GPU without Track & Trigger does. All
+outputs of the RTL are functions of registers, so models see in cycle n what it showed after the edge of cycle n-1.
+"""
+
+import ctypes
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from .. import bits, memory, queues
+from .. import link as links
+from ..compiled.by_type import by_type
+from ..compiled.jit import compiled, inlined
+from ..compiled.words import words_at
+from ..cosim.backend import Backend
+from .chaos import extra_delay, held_back
+from .observers import Observer
+from .ports import Ports
+
+#: Type of a compiled library's `step`; Python's is given the same, so that one version of the loop serves both.
+_STEP = ctypes.CFUNCTYPE(None, ctypes.c_size_t)
+
+
+@by_type
+def memory_cycle(hardware, sim, device, now):
+    """Memory channels of a GPU: its DRAM for a cycle, then the heads of both streams to it. Without arbiters they take
+    turns."""
+    memory.direct_cycle(sim.mem, sim.hbm, sim.compute, sim.inbound, sim.b, sim.m, device, now, sim.phase,
+                        sim.fill_cycles)
+
+
+@by_type
+def egress_cycle(hardware, sim, device, now):
+    """Lines for the link into the egress lanes, packets from them onto the link."""
+
+
+@by_type
+def may_start(hardware, device, workgroup, tiles):
+    """Ask for a workgroup that updates `tiles` wavefront tiles: whether it may start in this cycle."""
+    return True
+
+
+@by_type
+def nothing_to_start(hardware, device):
+    """Ask for no workgroup in this cycle."""
+
+
+@by_type
+def show_producer(hardware, device, active):
+    """Tell the monitors whether a producer's kernel runs."""
+
+
+@by_type
+def side_signals(hardware, sim, device, now):
+    """The window's head from the neighbour, a link's latency old, and the events of final tiles."""
+
+
+@by_type
+def clock_edge(hardware, device):
+    """Let the RTL take its clock edge."""
+
+
+class Hardware(NamedTuple):
+    """One RTL instance per simulated GPU."""
+
+    ports: Ports
+    step: object  # C function of a handle
+    handle: np.ndarray  # int64 [device]
+    inputs: np.ndarray  # int64 [device]: address of the instance's input words
+    outputs: np.ndarray
+
+    def memory_cycle(self, sim, device, now):
+        _memory_cycle(self, sim, words_at(self.inputs[device]), words_at(self.outputs[device]), device, now)
+
+    def egress_cycle(self, sim, device, now):
+        _egress_cycle(self.ports, sim, words_at(self.inputs[device]), words_at(self.outputs[device]), device, now)
+
+    def may_start(self, device, workgroup, tiles):
+        ports, inputs = self.ports, words_at(self.inputs[device])
+        inputs[ports.dispatch_valid] = 1
+        inputs[ports.dispatch] = workgroup | (tiles << ports.tiles_lsb)
+        return words_at(self.outputs[device])[ports.dispatch_ready] != 0
+
+    def nothing_to_start(self, device):
+        words_at(self.inputs[device])[self.ports.dispatch_valid] = 0
+
+    def show_producer(self, device, active):
+        words_at(self.inputs[device])[self.ports.producer_active] = active
+
+    def side_signals(self, sim, device, now):
+        ports, control = self.ports, sim.control
+        inputs, outputs = words_at(self.inputs[device]), words_at(self.outputs[device])
+        kept = control.heads.shape[1]
+        control.heads[device, now % kept] = outputs[ports.head]
+        inputs[ports.downstream_head] = control.heads[control.downstream[device],
+                                                      (now + kept - sim.link_shape.latency_cycles) % kept]
+        ready = 0 if held_back(sim.chaos, device) else 1
+        inputs[ports.event_ready] = ready
+        if ready and outputs[ports.event_valid]:
+            lo, hi = outputs[ports.event], outputs[ports.event + 1]
+            workgroup = bits.get(lo, hi, ports.event_wg_lsb, sim.b.wg_bits)
+            wavefront = bits.get(lo, hi, ports.event_wf_lsb, sim.b.wf_bits)
+            control.events[device, workgroup, wavefront] += 1
+            control.event_count[device] += 1
+            control.rs_end[device] = now
+
+    def clock_edge(self, device):
+        self.step(self.handle[device])
+
+
+@compiled
+def _memory_cycle(hardware, sim, inputs, outputs, device, now):
+    ports = hardware.ports
+    for channel in range(sim.m.channels):
+        row = device * sim.m.channels + channel
+        occupancy = sim.hbm.occupancy[row]
+        bucket = memory.dram_cycle(sim.mem, sim.hbm, sim.b, device, row, now, sim.phase, sim.fill_cycles)
+        inputs[ports.retirement[channel]] = 0 if bucket < 0 else 1 | (bucket << 1)
+        inputs[ports.occupancy[channel]] = occupancy
+        ready = occupancy < sim.hbm.queue_entries and not held_back(sim.chaos, device)
+        inputs[ports.dram_ready[channel]] = ready
+        if ready and outputs[ports.dram_valid[channel]]:
+            at = ports.dram[channel]
+            lo, hi = outputs[at], outputs[at + 1]
+            bucket = bits.get(lo, hi, sim.b.dram_bucket, sim.b.bucket_bits)
+            memory.dram_accept(sim.mem, sim.hbm, sim.b, sim.m, row, now, lo, bits.request_of(hi, sim.b), bucket)
+        _offer(sim.compute, row, inputs, outputs, ports.compute_valid[channel], ports.compute[channel],
+               ports.compute_ready[channel])
+        _offer(sim.inbound, row, inputs, outputs, ports.inbound_valid[channel], ports.inbound[channel],
+               ports.inbound_ready[channel])
+
+
+@inlined
+def _offer(queue, row, inputs, outputs, valid, payload, ready):
+    """Head of a queue to a stream of the RTL; it leaves the queue if the RTL takes it in this cycle."""
+    if queue.count[row] > 0:
+        at = queue.head[row]
+        inputs[valid] = 1
+        inputs[payload] = queue.lo[row, at]
+        inputs[payload + 1] = queue.hi[row, at]
+        if outputs[ready]:
+            queues.pop(queue, row)
+    else:
+        inputs[valid] = 0
+
+
+@compiled
+def _egress_cycle(ports, sim, inputs, outputs, device, now):
+    for lane in range(len(ports.outbound)):
+        if outputs[ports.packet_valid[lane]]:
+            at = ports.packet[lane]
+            accepted = links.can_send(sim.link, sim.link_shape, device, now) and not held_back(sim.chaos, device)
+            inputs[ports.packet_ready[lane]] = accepted
+            if accepted:
+                _send(sim, device, outputs[at], outputs[at + 1], now)
+        else:
+            inputs[ports.packet_ready[lane]] = 0
+        returns, stores = sim.mem.dma_returns, sim.stores_out
+        from_dma = returns.count[device] > 0 and returns.time[device, returns.head[device]] <= now
+        from_units = stores.count[device] > 0
+        valid, payload, ready = ports.outbound_valid[lane], ports.outbound[lane], ports.outbound_ready[lane]
+        if from_dma and (not from_units or (now + lane) & 1):
+            _offer_timed(returns, device, inputs, outputs, valid, payload, ready)
+        elif from_units:
+            _offer_timed(stores, device, inputs, outputs, valid, payload, ready)
+        else:
+            inputs[valid] = 0
+
+
+@inlined
+def _send(sim, device, lo, hi, now):
+    """A packet onto the link."""
+    size = bits.get(lo, hi, sim.b.bytes, sim.b.op - sim.b.bytes)
+    if sim.control.rs_start[device] < 0:
+        sim.control.rs_start[device] = now
+    if sim.mirrored:
+        links.send_mirrored(sim.link, sim.link_shape, sim.mirror, sim.b, now, size, lo, hi)
+    else:
+        links.send(sim.link, sim.link_shape, device, now, size, extra_delay(sim.chaos, device), lo, hi)
+
+
+@inlined
+def _offer_timed(queue, device, inputs, outputs, valid, payload, ready):
+    """Offer only when it will be taken: the source may change from cycle to cycle, a held offer must not."""
+    if not outputs[ready]:
+        inputs[valid] = 0
+        return
+    at = queue.head[device]
+    inputs[valid] = 1
+    inputs[payload] = queue.lo[device, at]
+    inputs[payload + 1] = queue.hi[device, at]
+    queues.pop_timed(queue, device)
+
+
+class StepsInPython(Observer):
+    """Clock edges of backends that are no compiled library, called from the compiled loop.
+
+    Nothing can be raised through compiled code: what a backend raises (Ctrl-C too) ends the loop and is raised then.
+    """
+
+    def __init__(self, backends: Sequence[Backend]) -> None:
+        self._backends = backends
+        self._raised: BaseException | None = None
+        self.function = _STEP(self._step)
+
+    def _step(self, device: int) -> None:
+        if self._raised is None:
+            try:
+                self._backends[device].step()
+            except BaseException as error:
+                self._raised = error
+
+    def after(self, now: int) -> None:
+        if self._raised is not None:
+            raise self._raised
+
+
+def make_hardware(backends: Sequence[Backend], ports: Ports) -> tuple[Hardware, StepsInPython | None]:
+    """Backends of one kind as the loop sees them; if they are stepped in Python, also the observer that does it."""
+    library = backends[0].library
+    python = StepsInPython(backends) if library is None else None
+
+    def addresses(arrays: Sequence[np.ndarray]) -> np.ndarray:
+        return np.array([array.ctypes.data for array in arrays], np.int64)
+    handles = range(len(backends)) if python else [backend.handle for backend in backends]
+    return Hardware(ports, python.function if python else library.step, np.array(handles, np.int64),
+                    addresses([backend.inputs for backend in backends]),
+                    addresses([backend.outputs for backend in backends])), python

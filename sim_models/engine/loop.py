@@ -1,0 +1,110 @@
+"""The loop: every run of every kernel, with RTL or without, watched or not.
+
+Links take time, so a GPU can be stepped by itself for up to a link's latency: nothing that another one does meanwhile
+reaches it sooner. Results do not depend on how far it goes alone.
+"""
+
+from ..bits import address_of, request_of
+from ..compiled.by_reference import by_reference
+from ..compiled.jit import compiled, inlined, unlocked
+from ..memory_map import channel_of
+from ..queues import pop_timed, push, room
+from . import agents
+from .end import RUNNING, outcome
+from .hardware import clock_edge, egress_cycle, memory_cycle, side_signals
+from .observers import Observer, after_edge, before_edge, together
+from .state import Sim
+
+LOOK = 64  #: cycles between two looks at whether a run has ended, and the most that a GPU is stepped alone
+
+
+@inlined
+def reads_return(sim, device, now):
+    """Reads of the kernel that are back."""
+    fills = sim.mem.fills
+    while fills.count[device] > 0 and fills.time[device, fills.head[device]] <= now:
+        agents.returned(sim.kernel, sim, device, fills.lo[device, fills.head[device]], now)
+        pop_timed(fills, device)
+
+
+@compiled
+def deliver(sim, device, now):
+    """Packets that have arrived at a GPU go to its memory channels, in order."""
+    flight, source = sim.link.flight, sim.control.upstream[device]
+    while flight.count[source] > 0:
+        at = flight.head[source]
+        if flight.time[source, at] > now:
+            return
+        lo, hi = flight.lo[source, at], request_of(flight.hi[source, at], sim.b)
+        row = device * sim.m.channels + channel_of(address_of(lo, sim.b), sim.m)
+        if room(sim.inbound, row) < 1:
+            return
+        push(sim.inbound, row, lo, hi)
+        sim.link.arrived[device] += 1
+        pop_timed(flight, source)
+
+
+@compiled
+def models_cycle(sim, device, now):
+    """Everything of a GPU in cycle `now` except its hardware's clock edge."""
+    memory_cycle(sim.hardware, sim, device, now)
+    reads_return(sim, device, now)
+    egress_cycle(sim.hardware, sim, device, now)
+    agents.cycle(sim.kernel, sim, device, now)
+    side_signals(sim.hardware, sim, device, now)
+    deliver(sim, device, now)
+
+
+@compiled
+def step_alone(sim, watching, device, now, end):
+    """Step one GPU from cycle `now` to `end`, at most a link's latency."""
+    for cycle in range(now, end):
+        models_cycle(sim, device, cycle)
+        before_edge(watching, sim, device, cycle)
+        clock_edge(sim.hardware, device)
+        after_edge(watching, sim, device, cycle)
+
+
+@unlocked
+def advance(state, observers, now, cycles, alone):
+    """At most `cycles` memory cycles of all GPUs, each stepped by itself for up to `alone`; (next cycle, outcome)."""
+    sim, watching = by_reference(state), by_reference(observers)
+    end = now + cycles
+    while now < end:
+        until = min(end, now + alone, (now // LOOK + 1) * LOOK)
+        for device in range(len(sim.control.downstream)):
+            step_alone(sim, watching, device, now, until)
+        now = until
+        if now % LOOK == 0:
+            reached = outcome(sim, now)
+            if reached != RUNNING:
+                return now, reached
+        if sim.control.halt[0]:
+            break
+    return now, RUNNING
+
+
+class Lockstep:
+    """A run: its state, its cycle, and whoever watches it."""
+
+    def __init__(self, sim: Sim) -> None:
+        self.sim = sim
+        self.now = 0
+        self.observers: list[Observer] = []
+
+    def advance(self, cycles: int) -> int:
+        """At most so many memory cycles; `end.RUNNING`, `DONE` or `STUCK`. With 0 the loop is only compiled."""
+        end = self.now + cycles
+        while True:
+            states, until = [], end
+            for observer in self.observers:
+                state, until = observer.before(self.now, until)
+                states.append(state)
+            alone = 1 if any(observer.interleaved for observer in self.observers) else LOOK
+            self.sim.control.halt[0] = 0
+            self.now, reached = advance(self.sim, together(states), self.now, until - self.now,
+                                        max(1, min(alone, self.sim.link_shape.latency_cycles)))
+            for observer in self.observers:
+                observer.after(self.now)
+            if reached != RUNNING or self.now >= end:
+                return reached

@@ -1,0 +1,39 @@
+"""Where the RTL's ports lie in its input and output words."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Ports(NamedTuple):
+    """Word offsets of the RTL's ports in its input and output arrays; arrays are per channel or per lane."""
+
+    compute_valid: np.ndarray
+    compute: np.ndarray
+    inbound_valid: np.ndarray
+    inbound: np.ndarray
+    dram_ready: np.ndarray
+    occupancy: np.ndarray
+    retirement: np.ndarray  # valid is bit 0, bucket above
+    outbound_valid: np.ndarray
+    outbound: np.ndarray
+    packet_ready: np.ndarray
+    dispatch_valid: int
+    dispatch: int
+    tiles_lsb: int
+    downstream_head: int
+    event_ready: int
+    producer_active: int
+    compute_ready: np.ndarray  # outputs from here on
+    inbound_ready: np.ndarray
+    dram_valid: np.ndarray
+    dram: np.ndarray
+    outbound_ready: np.ndarray
+    packet_valid: np.ndarray
+    packet: np.ndarray
+    dispatch_ready: int
+    head: int
+    event_valid: int
+    event: int
+    event_wf_lsb: int
+    event_wg_lsb: int

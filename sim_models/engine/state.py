@@ -1,0 +1,55 @@
+"""All state of a run: resources of the simulated GPUs, the kernel that runs on them, and their hardware."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .. import bits, memory, queues
+from .. import link as links
+from ..hbm import HbmState
+from ..llc import Llc
+from ..memory_map import MemoryMap
+from ..schedule.mirror import Mirror
+from .chaos import Chaos
+from .hardware import Hardware
+
+
+class Control(NamedTuple):
+    """What the loop itself keeps; [device] unless said otherwise."""
+
+    heads: np.ndarray  # int64 [device, cycles]: the device's window head of past cycles, a ring buffer
+    events: np.ndarray  # int32 [device, id, wavefront]: times that a tile's event came
+    event_count: np.ndarray
+    rs_end: np.ndarray  # cycle of the last event
+    rs_start: np.ndarray  # cycle of the first packet
+    progress: np.ndarray  # int64 [2]: a sum that grows with progress, cycle at which it last grew
+    downstream: np.ndarray  # device that this one sends to
+    upstream: np.ndarray  # device that this one receives from
+    start: np.ndarray  # first cycle in which a workgroup may start
+    blocked_cycles: np.ndarray  # int64 [device]: cycles in which a free compute unit waited for the window
+    halt: np.ndarray  # int64 [1]: set by an observer that cannot go on
+
+
+class Sim(NamedTuple):
+    """State of the simulated GPUs; arrays per GPU, or per memory channel of each."""
+
+    b: bits.RequestBits
+    m: MemoryMap
+    hbm: HbmState
+    mem: memory.MemoryState
+    compute: queues.RequestQueue
+    inbound: queues.RequestQueue
+    llc: Llc | None  # None: the kernel's loads do not go through it
+    stores_out: queues.TimedQueue  # stores to remote-mapped tiles
+    store_limit: int
+    link: links.LinkState
+    link_shape: links.LinkShape
+    mirrored: bool
+    mirror: Mirror
+    phase: int  # memory.GEMM, REDUCE_SCATTER, ALL_GATHER
+    fill_cycles: int
+    expected_events: np.ndarray  # int64 [device]: final tiles
+    control: Control
+    chaos: Chaos
+    kernel: tuple  # named: an agent, see agents.py
+    hardware: Hardware | None  # None: a memory without arbiters, no window, no link of its own

@@ -1,0 +1,119 @@
+"""An observer that records what happens in a window of a run, on RTL that shows its inner signals."""
+
+import time
+from typing import NamedTuple
+
+import numpy as np
+
+from ..compiled.words import words_at
+from ..cosim.library import Library
+from ..cosim.traced import probes
+from ..engine.observers import Observer
+from ..errors import Failure
+from ..fused import FusedRun
+from . import waves
+from .model_events import observe_models
+from .recorder import Recorder, look, make_recorder
+from .rtl_events import observe_ports, observe_rtl
+from .schema import COMPLETE, EVENT, EXCEEDS, REFUSED, Kind
+from .setup import Filter
+from .store import TraceWriter
+
+_PER_CHANNEL = 72  #: events that one channel of a GPU causes in a cycle at most: a mirrored packet may become several
+_OTHERS = 64  #: and what belongs to no channel and no compute unit
+
+
+class Recording(NamedTuple):
+    """A recorder as the loop calls it."""
+
+    recorder: Recorder
+
+    def before_edge(self, sim, device, now):
+        backlog = max(0, int(sim.link.free_time[device]) - now)
+        observe_ports(sim.hardware.ports, sim.b, self.recorder, device, words_at(sim.hardware.inputs[device]),
+                      words_at(sim.hardware.outputs[device]), backlog, now)
+        observe_models(sim, self.recorder, device, now)
+
+    def after_edge(self, sim, device, now):
+        observe_rtl(sim.b, self.recorder, device, words_at(sim.hardware.outputs[device]), sim.hardware.ports.dram, now)
+        devices, units = sim.kernel.state.state.shape
+        most = devices * (_PER_CHANNEL * sim.m.channels + 2 * units + _OTHERS)
+        if self.recorder.count[0] + most >= len(self.recorder.events):
+            sim.control.halt[0] = 1  # another cycle's might not fit
+
+
+class TraceRecording(Observer):
+    """Writes a run's events as it goes. Of what happens before the window the updates of tiles are kept that are open
+    when it begins.
+
+    The run's hardware is instances of `library`, the top that shows its inner signals. Attach it with `observers`.
+    """
+
+    interleaved = True  # events are written in the order of cycles
+
+    def __init__(self, run: FusedRun, library: Library, wanted: Filter, writer: TraceWriter,
+                 with_waves: bool = False) -> None:
+        self._run, self.wanted, self._writer = run, wanted, writer
+        sim = run.sim
+        offsets = {0, *(region.id_offset for space in run.spaces for region in space.regions)}
+        sent = None if wanted.wgs is None else {wg + offset for wg in wanted.wgs for offset in offsets}
+        devices, units = sim.kernel.state.state.shape
+        shape = sim.b, devices, sim.m.channels, units, probes(library.ports, run.geometry)
+        self._recorder = make_recorder(*shape, wanted.kinds, wanted.channels, wanted.wgs, sent)
+        updates = {Kind.UPDATE} if wanted.kinds is None else {Kind.UPDATE} & wanted.kinds
+        self._earlier, self._open = make_recorder(*shape, updates, wgs=wanted.wgs), np.zeros(0, EVENT)
+        self._other = self._recorder._replace(events=np.zeros_like(self._recorder.events))  # the writer reads one
+        self.waves = [waves.Waves(library.ports, run.geometry, d, space.device)
+                      for d, space in enumerate(run.spaces)] if with_waves else []
+        self._using: Recorder | None = None
+        self._from, self._started = 0, 0.0
+        self.seconds_recorded, self.cycles_recorded = 0.0, 0
+
+    def before(self, now: int, end: int) -> tuple[Recording | None, int]:
+        last = end if self.wanted.end is None else min(end, self.wanted.end)
+        self._using, self._from = self._recorder, now
+        if now < self.wanted.first:
+            self._using, last = self._earlier, min(end, self.wanted.first)
+        elif now < end and (now >= last or self._writer.full):
+            self._using = None
+            return None, end
+        elif now < end and not self.cycles_recorded:
+            look(self._run.sim, self._recorder)
+            self._writer.write(self._open)
+        if self.waves and self._using is self._recorder:
+            last = min(now + 1, last)
+            self._shown = [backend.outputs.copy() for backend in self._run.backends]
+        self._started = time.thread_time()
+        return Recording(self._using), last
+
+    def after(self, now: int) -> None:
+        if self._using is self._earlier:
+            self._open = _of_open_tiles(np.concatenate([self._open, self._taken()]))
+        elif self._using is not None and now > self._from:
+            self._writer.write(self._taken())
+            self._recorder, self._other = self._other, self._recorder
+            for device, shown, backend in zip(self.waves, getattr(self, "_shown", ()), self._run.backends):
+                device.sample(self._from, backend.inputs.view(np.int64), shown.view(np.int64),
+                              backend.outputs.view(np.int64), self._run.sim)
+            self.seconds_recorded += time.thread_time() - self._started
+            self.cycles_recorded += now - self._from
+
+    def _taken(self) -> np.ndarray:
+        """The events in the buffer, which is empty then."""
+        recorder = self._using
+        if recorder.count[1]:
+            raise Failure(f"the recorder's buffer was too small for a cycle before {self._run.now}: "
+                          f"{recorder.count[1]} events are missing")
+        events = recorder.events[:recorder.count[0]]
+        recorder.count[0] = 0
+        return events
+
+
+def _of_open_tiles(updates: np.ndarray) -> np.ndarray:
+    """The UPDATE events since each tile was last complete."""
+    key = updates["device"].astype(np.int64) << 40 | updates["wg"].astype(np.int64) << 8 | updates["wf"]
+    _, tile = np.unique(key, return_inverse=True)
+    closed = np.flatnonzero(updates["flags"] & (COMPLETE | EXCEEDS | REFUSED))
+    last = np.full(len(updates), -1)
+    np.maximum.at(last, tile[closed], closed)
+    return updates[np.arange(len(updates)) > last[tile]]
