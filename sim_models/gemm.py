@@ -18,6 +18,7 @@ from . import llc as cache
 from .compiled.jit import compiled, inlined
 from .compiled.records import record_fields
 from .engine.hardware import may_start, nothing_to_start, show_producer
+from .hbm.bits import lowest_bit
 from .memory_map import channel_of
 
 # What a compute unit is doing; time is accounted for under these.
@@ -145,119 +146,34 @@ def load_run(shape, plan, d, wg, step, run, depth):
 
 
 @inlined
-def read_line(g, llc, compute, m, b, d, u, address, shape):
+def read_line(sim, device, unit, address):
     """One cache line for a compute unit: hit, wait for a line in flight, or miss to DRAM."""
-    requests = shape.line_bytes >> 6
-    if g.refused[d, u] >= 0:
-        if queues.room(compute, g.refused[d, u]) < requests:
-            return cache.BLOCKED
-        g.refused[d, u] = -1
-    line = address >> shape.line_shift
-    llc.lookups[d] += 1
-    s, way = cache.find(llc, d, line)
-    if way >= 0:
-        cache.touch(llc, d, s, way)
-        if llc.pending[d, s, way] < 0:
-            return cache.HIT
-        if cache.wait_for(llc, d, s, way, u):
-            g.outstanding[d, u] += 1
-        return cache.PENDING
-    way = make_room(llc, compute, m, b, d, s, shape)
-    if way < 0 or llc.free_count[d] == 0:
+    g, refused = sim.kernel.state, sim.kernel.state.refused[device, unit]
+    if refused >= 0 and queues.room(sim.compute, refused) < sim.llc.line_requests:
         return cache.BLOCKED
-    start = line << shape.line_shift
-    row = d * m.channels + channel_of(start, m)
-    if queues.room(compute, row) < requests:
-        g.refused[d, u] = row
-        return cache.BLOCKED
-    register = cache.allocate_miss(llc, d, s, way, line, requests)
-    cache.touch(llc, d, s, way)
-    cache.wait_for(llc, d, s, way, u)
-    g.outstanding[d, u] += 1
-    for i in range(requests):  # an ordinary read has no workgroup: the field carries the miss register
-        lo, hi = bits.pack(b, start + i * 64, 64, bits.READ, bits.LOCAL, 0, 0, register)
-        queues.push(compute, row, lo, hi)
-    return cache.PENDING
+    found, row = cache.load(sim, device, address >> sim.llc.line_shift, unit)
+    g.refused[device, unit] = row
+    if found == cache.WAITING:
+        g.outstanding[device, unit] += 1
+    return found
 
 
 @compiled
-def make_room(llc, compute, m, b, d, s, shape):
-    """A way of set s that may be overwritten, its dirty data sent to DRAM; -1: not now."""
-    way = cache.victim(llc, d, s)
-    if way < 0 or not llc.dirty[d, s, way]:
-        return way
-    row = d * m.channels + channel_of(np.int64(llc.tag[d, s, way]) << shape.line_shift, m)
-    if queues.room(compute, row) < 2 * (shape.line_bytes // 64):  # the miss that follows may go to the same channel
-        return -1
-    write_back(llc, compute, m, b, d, s, way, row, shape)
-    return way
-
-
-@compiled
-def write_back(llc, compute, m, b, d, s, way, row, shape):
-    """Send a dirty line to its channel, which has room."""
-    start = np.int64(llc.tag[d, s, way]) << shape.line_shift
-    for i in range(shape.line_bytes // 64):
-        lo, hi = bits.pack(b, start + i * 64, 64, bits.STORE, bits.LOCAL, 0, 0, 0)
-        queues.push(compute, row, lo, hi)
-    llc.dirty[d, s, way] = 0
-
-
-@compiled
-def write_cached(llc, compute, m, b, d, address, shape):
-    """A store of the sequential baseline, into the cache; False: not now."""
-    line = address >> shape.line_shift
-    s, way = cache.find(llc, d, line)
-    if way < 0:
-        way = make_room(llc, compute, m, b, d, s, shape)
-        if way < 0:
-            return False
-        llc.tag[d, s, way] = line
-    llc.dirty[d, s, way] = 1
-    cache.touch(llc, d, s, way)
-    return True
-
-
-@compiled
-def fill(g, llc, d, register, now, shape):
+def fill(sim, device, register, now):
     """One DRAM read of a miss came back; wakes the compute units when the line is complete."""
-    llc.miss_left[d, register] -= 1
-    if llc.miss_left[d, register]:
+    g, llc = sim.kernel.state, sim.llc
+    if not cache.fill(llc, device, register):
         return
     for word in range(llc.waiters.shape[2]):
-        waiting = llc.waiters[d, register, word]
+        waiting = np.int64(llc.waiters[device, register, word])
         while waiting:
-            lowest = waiting & (~waiting + np.uint64(1))
-            waiting ^= lowest
-            u = word * 64 + bit_number(lowest)
-            g.outstanding[d, u] -= 1
-            if g.outstanding[d, u] == 0:
-                g.ready_time[d, u] = max(g.ready_time[d, u], now + shape.hit_cycles)
-                g.wake[d, u] = min(g.wake[d, u], np.int64(np.ceil(g.ready_time[d, u])))
-    cache.release_miss(llc, d, register)
-
-
-@inlined
-def bit_number(one_bit):
-    n = 0
-    if one_bit >> np.uint64(32):
-        one_bit >>= np.uint64(32)
-        n += 32
-    if one_bit >> np.uint64(16):
-        one_bit >>= np.uint64(16)
-        n += 16
-    if one_bit >> np.uint64(8):
-        one_bit >>= np.uint64(8)
-        n += 8
-    if one_bit >> np.uint64(4):
-        one_bit >>= np.uint64(4)
-        n += 4
-    if one_bit >> np.uint64(2):
-        one_bit >>= np.uint64(2)
-        n += 2
-    if one_bit >> np.uint64(1):
-        n += 1
-    return n
+            unit = word * 64 + lowest_bit(waiting)
+            waiting &= waiting - 1
+            g.outstanding[device, unit] -= 1
+            if g.outstanding[device, unit] == 0:
+                g.ready_time[device, unit] = max(g.ready_time[device, unit], now + sim.kernel.shape.hit_cycles)
+                g.wake[device, unit] = min(g.wake[device, unit], np.int64(np.ceil(g.ready_time[device, unit])))
+    cache.release_miss(llc, device, register)
 
 
 @inlined
@@ -280,8 +196,9 @@ def start(g, shape, d, u, wg, now):
 
 
 @inlined
-def gemm_cycle(g, shape, plan, llc, compute, outbound, outbound_limit, m, b, d, now):
-    """Serve every compute unit that is due. `outbound` takes stores to remote-mapped tiles."""
+def gemm_cycle(sim, d, now):
+    """Serve every compute unit that is due."""
+    g, shape = sim.kernel.state, sim.kernel.shape
     units = g.state.shape[1]
     g.budget[d] = min(g.budget[d] + shape.llc_bytes_per_cycle, shape.llc_bytes_per_cycle)
     first = g.first_unit[d]
@@ -291,11 +208,13 @@ def gemm_cycle(g, shape, plan, llc, compute, outbound, outbound_limit, m, b, d, 
         if u >= units:
             u -= units
         if g.wake[d, u] <= now:
-            serve(g, shape, plan, llc, compute, outbound, outbound_limit, m, b, d, u, now)
+            serve(sim, d, u, now)
 
 
 @compiled
-def serve(g, shape, plan, llc, compute, outbound, outbound_limit, m, b, d, u, now):
+def serve(sim, d, u, now):
+    """Let a compute unit go on."""
+    g, shape, plan = sim.kernel.state, sim.kernel.shape, sim.kernel.plan
     wg = g.wg[d, u]
     if g.state[d, u] == LAUNCH:
         g.loading[d, u] = -1
@@ -309,7 +228,7 @@ def serve(g, shape, plan, llc, compute, outbound, outbound_limit, m, b, d, u, no
         g.port_free[d, u] = now
         enter(g, d, u, LOAD, now)
     if g.state[d, u] >= STORE_MEMORY:
-        store_tile(g, shape, plan, llc, compute, outbound, outbound_limit, m, b, d, u, now)
+        store_tile(sim, d, u, now)
         return
     start_time = float(now)
     if g.compute_end[d, u] >= 0 and now >= g.compute_end[d, u]:
@@ -320,7 +239,7 @@ def serve(g, shape, plan, llc, compute, outbound, outbound_limit, m, b, d, u, no
         if g.computed[d, u] == shape.steps:
             g.position[d, u] = 0
             enter(g, d, u, STORE_MEMORY, now)
-            store_tile(g, shape, plan, llc, compute, outbound, outbound_limit, m, b, d, u, now)
+            store_tile(sim, d, u, now)
             return
     wake = NEVER
     if g.loading[d, u] < 0 and g.loaded[d, u] < shape.steps and g.loaded[d, u] - g.computed[d, u] < 2:
@@ -335,8 +254,7 @@ def serve(g, shape, plan, llc, compute, outbound, outbound_limit, m, b, d, u, no
             if g.budget[d] <= 0.0:
                 break
             address, size = load_run(shape, plan, d, wg, step, g.position[d, u], depth)
-            if read_line(g, llc, compute, m, b, d, u, address + (g.line[d, u] << shape.line_shift),
-                         shape) == cache.BLOCKED:
+            if read_line(sim, d, u, address + (g.line[d, u] << shape.line_shift)) == cache.BLOCKED:
                 g.port_free[d, u] = now + REPLAY_CYCLES
                 break
             lines = ((address + size - 1) >> shape.line_shift) - (address >> shape.line_shift) + 1
@@ -374,11 +292,12 @@ def serve(g, shape, plan, llc, compute, outbound, outbound_limit, m, b, d, u, no
 
 
 @compiled
-def store_tile(g, shape, plan, llc, compute, outbound, outbound_limit, m, b, d, u, now):
+def store_tile(sim, d, u, now):
     """Write the tile: wavefronts side by side, column by column.
 
     One store instruction of a wavefront is one column of its tile: contiguous lines, which the crossbar keeps together.
     """
+    g, shape, plan = sim.kernel.state, sim.kernel.shape, sim.kernel.plan
     wg = g.wg[d, u]
     lines = -(-plan.rows[d, wg] * 2 // 64)
     total = shape.wf_columns * shape.wavefronts
@@ -392,8 +311,7 @@ def store_tile(g, shape, plan, llc, compute, outbound, outbound_limit, m, b, d, 
             g.wake[d, u] = max(now + 1, np.int64(np.ceil(g.port_free[d, u])))
             return
         address = plan.c_base[d, wg] + (wf * shape.wf_columns + column) * shape.c_pitch
-        if not store_column(g, shape, plan, llc, compute, outbound, outbound_limit, m, b, d, u, wg, wf, address, lines,
-                            now):
+        if not store_column(sim, d, u, wf, address, now):
             g.wake[d, u] = now + REPLAY_CYCLES
             return
         g.position[d, u] += 1
@@ -406,15 +324,18 @@ def store_tile(g, shape, plan, llc, compute, outbound, outbound_limit, m, b, d, 
 
 
 @compiled
-def store_column(g, shape, plan, llc, compute, outbound, outbound_limit, m, b, d, u, wg, wf, address, lines, now):
+def store_column(sim, d, u, wf, address, now):
     """Lines of one column of a wavefront tile to the cache, the link or memory; False: no room for (all of) them now.
 
     The cache takes line by line, the others all or nothing.
     """
+    g, shape, plan, m, b = sim.kernel.state, sim.kernel.shape, sim.kernel.plan, sim.m, sim.b
+    wg = g.wg[d, u]
+    lines = -(-plan.rows[d, wg] * 2 // 64)
     last_bytes = plan.rows[d, wg] * 2 - (lines - 1) * 64
     if shape.cached_output:
         while g.line[d, u] < lines:
-            if g.budget[d] <= 0.0 or not write_cached(llc, compute, m, b, d, address + g.line[d, u] * 64, shape):
+            if g.budget[d] <= 0.0 or not cache.store(sim, d, (address + g.line[d, u] * 64) >> shape.line_shift):
                 return False
             g.line[d, u] += shape.line_bytes // 64
             g.budget[d] -= shape.line_bytes
@@ -423,38 +344,23 @@ def store_column(g, shape, plan, llc, compute, outbound, outbound_limit, m, b, d
     narrow = 1 if plan.columns[d, wg] - wf * shape.wf_columns < shape.wf_columns else 0
     region = plan.region[d, wg, narrow]
     if plan.remote[d, wg]:
-        if outbound.count[d] + lines > outbound_limit:
+        if sim.stores_out.count[d] + lines > sim.store_limit:
             if g.state[d, u] != STORE_LINK:
                 enter(g, d, u, STORE_LINK, now)
             return False
         for line in range(lines):
             lo, hi = bits.pack(b, address + line * 64, 64 if line < lines - 1 else last_bytes, shape.store_op,
                                bits.LOCAL, region, wf, plan.id[d, wg])
-            queues.push_at(outbound, d, now, lo, hi)
+            queues.push_at(sim.stores_out, d, now, lo, hi)
         return True
     for line in range(lines):  # room everywhere first: a column may cross into another channel
-        if queues.room(compute, d * m.channels + channel_of(address + line * 64, m)) < lines:
+        if queues.room(sim.compute, d * m.channels + channel_of(address + line * 64, m)) < lines:
             return False
     for line in range(lines):
         lo, hi = bits.pack(b, address + line * 64, 64 if line < lines - 1 else last_bytes, shape.store_op, bits.LOCAL,
                            region, wf, plan.id[d, wg])
-        queues.push(compute, d * m.channels + channel_of(address + line * 64, m), lo, hi)
+        queues.push(sim.compute, d * m.channels + channel_of(address + line * 64, m), lo, hi)
     return True
-
-
-@compiled
-def flush(llc, compute, m, b, d, cursor, shape):
-    """Write dirty lines back, set by set from `cursor`, as far as the queues take them; returns the next cursor."""
-    sets = llc.tag.shape[1]
-    while cursor < sets:
-        for way in range(llc.tag.shape[2]):
-            if llc.dirty[d, cursor, way]:
-                row = d * m.channels + channel_of(np.int64(llc.tag[d, cursor, way]) << shape.line_shift, m)
-                if queues.room(compute, row) < shape.line_bytes // 64:
-                    return cursor
-                write_back(llc, compute, m, b, d, cursor, way, row, shape)
-        cursor += 1
-    return cursor
 
 
 @compiled
@@ -473,16 +379,14 @@ class Gemm(NamedTuple):
 
     def cycle(self, sim, device, now):
         dispatch(self, sim, device, now)
-        gemm_cycle(self.state, self.shape, self.plan, sim.llc, sim.compute, sim.stores_out, sim.store_limit, sim.m,
-                   sim.b, device, now)
+        gemm_cycle(sim, device, now)
         finished = self.state.finished[device] == self.shape.workgroups
         show_producer(sim.hardware, device, not finished)
         if finished and self.shape.cached_output:  # the collective reads what the cache still holds
-            self.state.flushed[device] = flush(sim.llc, sim.compute, sim.m, sim.b, device, self.state.flushed[device],
-                                               self.shape)
+            self.state.flushed[device] = cache.flush(sim, device, self.state.flushed[device])
 
     def returned(self, sim, device, tag, now):
-        fill(self.state, sim.llc, device, tag, now, self.shape)
+        fill(sim, device, tag, now)
 
     def done(self, sim, device):
         return (self.state.finished[device] == self.shape.workgroups

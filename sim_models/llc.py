@@ -1,7 +1,8 @@
 """Last-level cache: the unit that turns the GEMM's tile loads into DRAM reads.
 
 Set-associative, LRU, write-back, write-allocate without fetch (a GEMM writes whole lines), with miss-status registers
-that merge the loads of all compute units for a line in flight. Its bandwidth is accounted for by the caller.
+that merge the loads of all compute units for a line in flight. What it reads and writes back goes to the memory
+channels' queues. Its bandwidth is accounted for by the caller.
 Known simplification: one set index for all banks (no bank conflicts), uniform latency.
 """
 
@@ -9,10 +10,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from . import bits, queues
 from .compiled.jit import compiled, inlined
 from .compiled.records import record_fields
+from .memory_map import channel_of
 
-HIT, PENDING, BLOCKED = 0, 1, 2  #: what a lookup found; BLOCKED: try again later, nothing was changed
+#: What a load found: its data, a line in flight for which the unit waits now, one for which it waited already.
+#: BLOCKED: try again later, nothing was changed.
+HIT, WAITING, KNOWN, BLOCKED = range(4)
 MISS_REGISTERS = 16384
 NO_WAY = np.int64(1) << np.int64(60)
 
@@ -33,6 +38,9 @@ class Llc(NamedTuple):
     free_count: np.ndarray  # int64 [device]
     lookups: np.ndarray  # int64 [device]
     misses: np.ndarray  # int64 [device]
+    line_bytes: int
+    line_shift: int
+    line_requests: int  # memory requests of a line
 
 
 def make_llc(devices: int, size_bytes: int, line_bytes: int, ways: int, compute_units: int) -> Llc:
@@ -50,7 +58,8 @@ def make_llc(devices: int, size_bytes: int, line_bytes: int, ways: int, compute_
         np.zeros((devices, MISS_REGISTERS), np.int32),
         np.zeros((devices, MISS_REGISTERS, (compute_units + 63) // 64), np.uint64),
         np.tile(np.arange(MISS_REGISTERS, dtype=np.int32), (devices, 1)),
-        np.full(devices, MISS_REGISTERS, np.int64), np.zeros(devices, np.int64), np.zeros(devices, np.int64))
+        np.full(devices, MISS_REGISTERS, np.int64), np.zeros(devices, np.int64), np.zeros(devices, np.int64),
+        line_bytes, (line_bytes - 1).bit_length(), line_bytes // queues.REQUEST_BYTES)
 
 
 @inlined
@@ -119,3 +128,96 @@ def release_miss(llc, d, register):
     llc.pending[d, llc.miss_set[d, register], llc.miss_way[d, register]] = -1
     llc.free[d, llc.free_count[d]] = register
     llc.free_count[d] += 1
+
+
+@inlined
+def load(sim, device, line, unit):
+    """A line for a compute unit: (what was found, row of the memory channel that had no room or -1)."""
+    llc = sim.llc
+    llc.lookups[device] += 1
+    s, way = find(llc, device, line)
+    if way >= 0:
+        touch(llc, device, s, way)
+        if llc.pending[device, s, way] < 0:
+            return HIT, -1
+        return WAITING if wait_for(llc, device, s, way, unit) else KNOWN, -1
+    way = make_room(sim, device, s)
+    if way < 0 or llc.free_count[device] == 0:
+        return BLOCKED, -1
+    start = line << llc.line_shift
+    row = device * sim.m.channels + channel_of(start, sim.m)
+    if queues.room(sim.compute, row) < llc.line_requests:
+        return BLOCKED, row
+    register = allocate_miss(llc, device, s, way, line, llc.line_requests)
+    touch(llc, device, s, way)
+    wait_for(llc, device, s, way, unit)
+    for i in range(llc.line_requests):  # an ordinary read has no workgroup: the field carries the miss register
+        lo, hi = bits.pack(sim.b, start + i * queues.REQUEST_BYTES, queues.REQUEST_BYTES, bits.READ, bits.LOCAL, 0, 0,
+                           register)
+        queues.push(sim.compute, row, lo, hi)
+    return WAITING, -1
+
+
+@compiled
+def store(sim, device, line):
+    """A whole line into the cache; False: not now."""
+    llc = sim.llc
+    s, way = find(llc, device, line)
+    if way < 0:
+        way = make_room(sim, device, s)
+        if way < 0:
+            return False
+        llc.tag[device, s, way] = line
+    llc.dirty[device, s, way] = 1
+    touch(llc, device, s, way)
+    return True
+
+
+@inlined
+def fill(llc, device, register):
+    """Take one request of a miss back from DRAM; whether its line is complete. Its waiters are known until the caller
+    releases it."""
+    llc.miss_left[device, register] -= 1
+    return llc.miss_left[device, register] == 0
+
+
+@compiled
+def make_room(sim, device, s):
+    """A way of set s that may be overwritten, its dirty data sent to DRAM; -1: not now."""
+    llc = sim.llc
+    way = victim(llc, device, s)
+    if way < 0 or not llc.dirty[device, s, way]:
+        return way
+    row = device * sim.m.channels + channel_of(np.int64(llc.tag[device, s, way]) << llc.line_shift, sim.m)
+    if queues.room(sim.compute, row) < 2 * llc.line_requests:  # the miss that follows may go to the same channel
+        return -1
+    write_back(sim, device, s, way, row)
+    return way
+
+
+@compiled
+def write_back(sim, device, s, way, row):
+    """Send a dirty line to its channel, which has room."""
+    llc = sim.llc
+    start = np.int64(llc.tag[device, s, way]) << llc.line_shift
+    for i in range(llc.line_requests):
+        lo, hi = bits.pack(sim.b, start + i * queues.REQUEST_BYTES, queues.REQUEST_BYTES, bits.STORE, bits.LOCAL, 0, 0,
+                           0)
+        queues.push(sim.compute, row, lo, hi)
+    llc.dirty[device, s, way] = 0
+
+
+@compiled
+def flush(sim, device, cursor):
+    """Write dirty lines back, set by set from `cursor`, as far as the queues take them; returns the next cursor."""
+    llc = sim.llc
+    while cursor < llc.tag.shape[1]:
+        for way in range(llc.tag.shape[2]):
+            if llc.dirty[device, cursor, way]:
+                row = device * sim.m.channels + channel_of(np.int64(llc.tag[device, cursor, way]) << llc.line_shift,
+                                                           sim.m)
+                if queues.room(sim.compute, row) < llc.line_requests:
+                    return cursor
+                write_back(sim, device, cursor, way, row)
+        cursor += 1
+    return cursor

@@ -3,9 +3,9 @@
 import numpy as np
 
 from .. import bits
-from .. import gemm as gemms
 from ..compiled.by_reference import by_reference
 from ..compiled.jit import compiled, inlined
+from ..hbm.bits import lowest_bit
 from ..memory_map import channel_of
 from .recorder import put, put_request, wanted
 from .schema import NO_STREAM, NO_WAVEFRONT, Kind
@@ -42,7 +42,7 @@ def row_commands(s, r, d, c, row, now):
         put(r, DRAM, now, d, c, -1, NO_WAVEFRONT, 0, 0, REFRESH, NO_STREAM, 0, 0, 0, -1, -1, -1, 0)
         r.refreshes[row] = channel.refreshes
     elif changed:
-        bank = gemms.bit_number(np.uint64(changed & -changed))
+        bank = lowest_bit(np.int64(changed))
         opened = (channel.open >> bank) & 1
         put(r, DRAM, now, d, c, -1, NO_WAVEFRONT, 0, 0, ACTIVATE if opened else PRECHARGE, NO_STREAM, 0, 0, 0, bank,
             channel.open_row[bank] if opened else -1, -1, 0)

@@ -6,9 +6,9 @@ The same functions serve the lockstep loop and the samples of a testbench.
 import numpy as np
 
 from .. import bits
-from .. import gemm as gemms
 from ..compiled.by_reference import by_reference
 from ..compiled.jit import compiled, inlined
+from ..hbm.bits import lowest_bit
 from .recorder import put, put_request, wanted
 from .schema import (
     ALLOCATED,
@@ -189,7 +189,7 @@ def observe_bank(b, r, d, bank, out, now):
         return
     count, room = out[at + 1] & 0xFFFFFFFF, (out[at + 1] >> 32) & 0xFFFFFFFF
     written = np.uint64(out[at + 2])
-    way = np.int64(gemms.bit_number(written)) if written else np.int64(-1)
+    way = lowest_bit(np.int64(written)) if written else np.int64(-1)
     flags = 0
     if written and not condition(word, 3):
         flags |= ALLOCATED

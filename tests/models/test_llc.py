@@ -8,12 +8,20 @@ import pytest
 from sim_models import bits, queues, simulation
 from sim_models import gemm as gemms
 from sim_models import llc as cache
+from sim_models.compiled.by_reference import by_reference
+from sim_models.compiled.jit import compiled
 from sim_models.machine import load_machine
 from sim_models.memory_map import channel_of
 from sim_models.workloads import gemm_workload
 from tests.models.variants import variant
 
 LINE, WAYS, SETS, UNITS = 128, 4, 16, 70
+
+
+@compiled
+def _load(sim, unit, address):
+    sim = by_reference(sim)
+    return gemms.read_line(sim, 0, unit, address)
 
 
 class Cache:
@@ -29,19 +37,16 @@ class Cache:
         return int(cache.find(self.s.llc, 0, line)[0])
 
     def load(self, unit: int, line: int) -> int:
-        s = self.s
-        return gemms.read_line(s.kernel.state, s.llc, s.compute, s.m, s.b, 0, unit, line * LINE, s.kernel.shape)
+        return _load(self.s, unit, line * LINE)
 
     def store(self, line: int) -> bool:
-        s = self.s
-        return gemms.write_cached(s.llc, s.compute, s.m, s.b, 0, line * LINE, s.kernel.shape)
+        return cache.store(self.s, 0, line)
 
     def data_back(self, tag: int, now: int) -> None:
-        gemms.fill(self.s.kernel.state, self.s.llc, 0, tag, now, self.s.kernel.shape)
+        gemms.fill(self.s, 0, tag, now)
 
     def flush(self, cursor: int) -> int:
-        s = self.s
-        return gemms.flush(s.llc, s.compute, s.m, s.b, 0, cursor, s.kernel.shape)
+        return cache.flush(self.s, 0, cursor)
 
     def waiting(self, unit: int) -> int:
         return int(self.s.kernel.state.outstanding[0, unit])
@@ -105,9 +110,11 @@ class LruModel:
             self.counts["hit"] += 1
             return cache.HIT
         self.counts["pending" if entry[2] else "miss"] += 1
-        self.units[unit] += unit not in entry[2]
+        if unit in entry[2]:
+            return cache.KNOWN
+        self.units[unit] += 1
         entry[2].add(unit)
-        return cache.PENDING
+        return cache.WAITING
 
     def store(self, line) -> bool:
         ways, entry = self.find(line)
@@ -182,7 +189,7 @@ def test_a_load_without_room_in_its_channel_changes_nothing():
     assert real.waiting(0) == len(lines) == queues.DEPTH // 2
     sent, tags = real.requests()
     assert sent == Counter({(line, bits.READ): 1 for line in lines}) and len(set(tags)) == len(lines)
-    assert real.load(0, line) == cache.PENDING
+    assert real.load(0, line) == cache.WAITING
     assert real.requests()[0] == Counter({(line, bits.READ): 1})
 
 
