@@ -7,9 +7,9 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from . import kernels
 from .errors import BadInput
 from .isolated_collectives import ring_time_ns
+from .kernels import Kernel
 from .machine import Machine
 from .workloads import Workload
 
@@ -38,29 +38,29 @@ class Estimate:
                 f"{self.cycles:,.0f} cycles")
 
 
-def estimate(machine: Machine, workload: Workload, names: Iterable[str]) -> Estimate:
+def estimate(machine: Machine, workload: Workload, asked: Iterable[Kernel]) -> Estimate:
     """Estimate a run of these kernels, one after the other, each once."""
-    names = list(dict.fromkeys(names))
+    each = list(dict.fromkeys(asked))
     tiles = -(-workload.m // machine.gpu.tile_n) * -(-workload.n // machine.gpu.tile_m)
-    setup = _SETUP_SECONDS_PER_TILE * tiles * sum(not kernels.is_collective(name) for name in names)
+    setup = _SETUP_SECONDS_PER_TILE * tiles * sum(kernel.uses_depth for kernel in each)
     return Estimate(
-        cycles=sum(kernel_cycles(name, machine, workload) for name in names),
-        seconds=setup + sum(kernel_seconds(name, machine, workload) for name in names),
+        cycles=sum(kernel_cycles(kernel, machine, workload) for kernel in each),
+        seconds=setup + sum(kernel_seconds(kernel, machine, workload) for kernel in each),
         memory_bytes=_BASE_BYTES + _BYTES_PER_TILE * tiles + 4 * machine.llc.size_bytes / machine.llc.line_bytes)
 
 
-def kernel_cycles(name: str, machine: Machine, workload: Workload) -> float:
+def kernel_cycles(kernel: Kernel, machine: Machine, workload: Workload) -> float:
     """Estimate the memory cycles of a kernel."""
     gemm, ring = gemm_ns(machine, workload), ring_ns(machine, workload)
-    ns = max(gemm, ring) if kernels.is_fused(name) else ring if kernels.is_collective(name) else gemm
+    ns = ring if not kernel.uses_depth else max(gemm, ring) if kernel.needs_rtl else gemm
     return ns * machine.memory_clock_ghz
 
 
-def kernel_seconds(name: str, machine: Machine, workload: Workload, mirrored: bool = True) -> float:
+def kernel_seconds(kernel: Kernel, machine: Machine, workload: Workload, mirrored: bool = True) -> float:
     """Estimate a core's time for a kernel; a collective that is not `mirrored` simulates every GPU."""
-    speed = FUSED_CYCLES_PER_SECOND if kernels.needs_rtl(name) else BASELINE_CYCLES_PER_SECOND
-    gpus = workload.tp if name in kernels.COLLECTIVES and not mirrored else 1
-    return gpus * kernel_cycles(name, machine, workload) / speed
+    speed = FUSED_CYCLES_PER_SECOND if kernel.needs_rtl else BASELINE_CYCLES_PER_SECOND
+    gpus = 1 if mirrored else workload.tp
+    return gpus * kernel_cycles(kernel, machine, workload) / speed
 
 
 def ring_ns(machine: Machine, workload: Workload) -> float:

@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
+from typing import Protocol
 
 import numpy as np
 
 from rtl.geometry import Geometry
 
 from . import gemm as gemms
-from . import memory, simulation
+from . import memory, ring_kernel, simulation
 from .engine.end import IDLE_LIMIT, RUNNING, STUCK
 from .engine.loop import Lockstep
 from .engine.state import Sim
@@ -26,34 +27,7 @@ from .workloads import Workload
 
 Progress = Callable[[float], None]
 
-GEMM, REDUCE_SCATTER, REDUCE_SCATTER_NMC, ALL_GATHER = "gemm", "reduce-scatter", "reduce-scatter-nmc", "all-gather"
-COLLECTIVES = (REDUCE_SCATTER, REDUCE_SCATTER_NMC, ALL_GATHER)
-_FUSED, _GATHER, _STAGED = "fused-", "gather-", "-staged"
 _MOST_WINDOWS = 8192
-
-
-def fused_kernel(policy: str, staged: bool = False) -> str:
-    """Name of the fused kernel under an arbitration policy of the RTL; `staged`: its first chunk goes through local
-    memory where that pays (`staging_pays`)."""
-    return _FUSED + policy + (_STAGED if staged else "")
-
-
-def gather_kernel(policy: str) -> str:
-    """Name of the all-gather that follows a fused kernel, through the RTL's arbiters."""
-    return _GATHER + policy
-
-
-def is_fused(kernel: str) -> bool:
-    return kernel.startswith(_FUSED)
-
-
-def is_collective(kernel: str) -> bool:
-    """Whether the output's size alone decides, not the GEMM's depth."""
-    return kernel in COLLECTIVES or kernel.startswith(_GATHER)
-
-
-def needs_rtl(kernel: str) -> bool:
-    return kernel.startswith((_FUSED, _GATHER))
 
 
 @dataclass(frozen=True)
@@ -94,7 +68,7 @@ class FusedKernel:
     host_seconds: float = field(default=0.0, compare=False)
 
 
-Kernel = IsolatedKernel | FusedKernel
+KernelResult = IsolatedKernel | FusedKernel
 
 
 class Recorder:
@@ -124,25 +98,105 @@ class Recorder:
             self.window_cycles *= 2
 
 
-def simulate(kernel: str, machine: Machine, workload: Workload, progress: Progress = lambda fraction: None,
-             seed: int = 0, mirrored: bool = True, window_cycles: int = 0) -> Kernel:
-    """Run one kernel to its end.
+@dataclass(frozen=True)
+class Run:
+    """What a kernel is simulated on, and how."""
 
-    A collective runs on one GPU that stands for all (`mirrored`) or on all of them; the others are always mirrored.
-    With `window_cycles`, the traffic of a GEMM or a fused kernel is recorded in windows of that length. Raises
-    SimulationError, ToolchainError, and what machine and tiling refuse.
-    """
+    machine: Machine
+    workload: Workload
+    progress: Progress = lambda fraction: None
+    seed: int = 0
+    mirrored: bool = True  #: of a collective: one GPU stands for all; the others are always mirrored
+    window_cycles: int = 0  #: of recorded traffic (a GEMM's or a fused kernel's); 0: none
+
+
+class Kernel(Protocol):
+    """What can be simulated: a frozen dataclass of what tells one kernel from another. A new one is one class."""
+
+    needs_rtl: bool
+    uses_depth: bool  #: whether its result depends on the GEMM's depth; else the output's size decides alone
+    result_type: type[KernelResult]
+
+    @property
+    def name(self) -> str:
+        """For people and for the names of files; nothing is read from it."""
+
+    def run(self, run: Run) -> KernelResult:
+        """Simulate it to its end. Raises SimulationError, ToolchainError, and what machine and tiling refuse."""
+
+
+@dataclass(frozen=True)
+class GemmAlone:
+    """The GEMM alone on the whole GPU."""
+
+    needs_rtl, uses_depth, result_type, name = False, True, IsolatedKernel, "gemm"
+
+    def run(self, run: Run) -> IsolatedKernel:
+        return _gemm(run)
+
+
+@dataclass(frozen=True)
+class CollectiveAlone:
+    """A ring collective on the GEMM's output, alone on the whole GPU."""
+
+    kind: str  #: of `ring_kernel.KINDS`
+
+    needs_rtl, uses_depth, result_type = False, False, IsolatedKernel
+
+    @property
+    def name(self) -> str:
+        return self.kind
+
+    def run(self, run: Run) -> IsolatedKernel:
+        ran = run_collective(run.machine, run.workload.output_bytes, run.workload.tp, self.kind, run.mirrored,
+                             run.progress)
+        return IsolatedKernel(ran.ns, ran.cycles, ran.dram, exchange_ns=ran.exchange_ns)
+
+
+@dataclass(frozen=True)
+class FusedGemm:
+    """The GEMM fused with its reduce-scatter on the RTL."""
+
+    policy: str  #: the arbiters'
+    staged: bool = False  #: the first chunk goes through local memory where that pays (`staging_pays`)
+
+    needs_rtl, uses_depth, result_type = True, True, FusedKernel
+
+    @property
+    def name(self) -> str:
+        return f"fused-{self.policy}{'-staged' if self.staged else ''}"
+
+    def run(self, run: Run) -> FusedKernel:
+        return _fused(self, run)
+
+
+@dataclass(frozen=True)
+class GatherAfter:
+    """The all-gather that follows a fused kernel, through the RTL's arbiters."""
+
+    policy: str
+
+    needs_rtl, uses_depth, result_type = True, False, IsolatedKernel
+
+    @property
+    def name(self) -> str:
+        return f"gather-{self.policy}"
+
+    def run(self, run: Run) -> IsolatedKernel:
+        with _fused_run(self.policy, run, simulation.Options()) as fused:
+            cycles = fused.all_gather(run.progress)
+            return IsolatedKernel(cycles / run.machine.memory_clock_ghz, cycles, _dram(fused.sim))
+
+
+GEMM = GemmAlone()
+REDUCE_SCATTER, REDUCE_SCATTER_NMC, ALL_GATHER = COLLECTIVES = tuple(map(CollectiveAlone, ring_kernel.KINDS))
+
+
+def simulate(kernel: Kernel, machine: Machine, workload: Workload, progress: Progress = lambda fraction: None,
+             seed: int = 0, mirrored: bool = True, window_cycles: int = 0) -> KernelResult:
+    """Run one kernel to its end; arguments as in `Run`, errors as of `Kernel.run`."""
     started = time.perf_counter()
-    recorder = Recorder(window_cycles) if window_cycles else None
-    if kernel in COLLECTIVES:
-        ran = run_collective(machine, workload.output_bytes, workload.tp, kernel, mirrored, progress)
-        result = IsolatedKernel(ran.ns, ran.cycles, ran.dram, exchange_ns=ran.exchange_ns)
-    elif kernel == GEMM:
-        result = _gemm(machine, workload, progress, recorder)
-    elif is_fused(kernel):
-        result = _fused(kernel.removeprefix(_FUSED), machine, workload, progress, seed, recorder)
-    else:
-        result = _gather(kernel.removeprefix(_GATHER), machine, workload, progress)
+    result = kernel.run(Run(machine, workload, progress, seed, mirrored, window_cycles))
     return replace(result, host_seconds=time.perf_counter() - started)
 
 
@@ -150,14 +204,16 @@ def _batch(recorder: Recorder | None) -> int:
     return recorder.window_cycles if recorder else BATCH_CYCLES
 
 
-def _gemm(machine: Machine, workload: Workload, progress: Progress, recorder: Recorder | None) -> IsolatedKernel:
+def _gemm(asked: Run) -> IsolatedKernel:
+    machine, workload = asked.machine, asked.workload
+    recorder = Recorder(asked.window_cycles) if asked.window_cycles else None
     run = Lockstep(simulation.make_sim(machine, workload))
     units, state = run.sim.kernel.state, RUNNING
     while state == RUNNING:
         state = run.advance(_batch(recorder))
         if recorder:
             recorder.look(run.now, run.sim.mem.total_bytes[0])
-        progress(min(0.99, float(units.finished[0] / run.sim.kernel.shape.workgroups)))
+        asked.progress(min(0.99, float(units.finished[0] / run.sim.kernel.shape.workgroups)))
     if state == STUCK:
         raise SimulationError(f"the isolated gemm did not move for {IDLE_LIMIT} cycles")
     gemms.settle(units, 0, run.now)
@@ -186,9 +242,10 @@ def staging_pays(machine: Machine, workload: Workload) -> bool:
 
 
 @contextmanager
-def _fused_run(policy: str, machine: Machine, workload: Workload, options: simulation.Options) -> Iterator[FusedRun]:
+def _fused_run(policy: str, asked: Run, options: simulation.Options) -> Iterator[FusedRun]:
     """One mirrored GPU, programmed and ready."""
     from .cosim.gpu import compiled_gpu, model_ports
+    machine, workload = asked.machine, asked.workload
     simulation.make_schedule(machine, workload)  # refuse before the work
     library = rtl_library(machine.geometry())
     with compiled_gpu(library) as backend:
@@ -197,15 +254,15 @@ def _fused_run(policy: str, machine: Machine, workload: Workload, options: simul
                        Policy.of(policy, machine), options=options)
 
 
-def _fused(kernel: str, machine: Machine, workload: Workload, progress: Progress, seed: int,
-           recorder: Recorder | None) -> FusedKernel:
-    staged = kernel.endswith(_STAGED) and staging_pays(machine, workload)
-    with _fused_run(kernel.removesuffix(_STAGED), machine, workload, simulation.Options(seed, staged)) as run:
+def _fused(kernel: FusedGemm, asked: Run) -> FusedKernel:
+    recorder = Recorder(asked.window_cycles) if asked.window_cycles else None
+    staged = kernel.staged and staging_pays(asked.machine, asked.workload)
+    with _fused_run(kernel.policy, asked, simulation.Options(asked.seed, staged)) as run:
 
         def after_batch(fraction: float) -> None:
             if recorder:
                 recorder.look(run.now, run.sim.mem.total_bytes[0])
-            progress(fraction)
+            asked.progress(fraction)
 
         run.run(after_batch, _batch(recorder))
         units = run.sim.kernel.state
@@ -221,12 +278,6 @@ def _fused(kernel: str, machine: Machine, workload: Workload, progress: Progress
             unit_cycles=tuple(units.accounted[0].tolist()), waited=tuple(run.sim.mem.waited[0].tolist()),
             units=units.state.shape[1], details=details,
             traffic=recorder.finish(run.now, run.sim.mem.total_bytes[0]) if recorder else None)
-
-
-def _gather(policy: str, machine: Machine, workload: Workload, progress: Progress) -> IsolatedKernel:
-    with _fused_run(policy, machine, workload, simulation.Options()) as run:
-        cycles = run.all_gather(progress)
-        return IsolatedKernel(cycles / machine.memory_clock_ghz, cycles, _dram(run.sim))
 
 
 def _dram(sim: Sim, device: int = 0) -> dict[str, int]:

@@ -6,43 +6,49 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from . import kernels, losses, simulation
-from .kernels import ALL_GATHER, GEMM, REDUCE_SCATTER, REDUCE_SCATTER_NMC, FusedKernel, IsolatedKernel, Kernel
+from .kernels import (
+    ALL_GATHER,
+    GEMM,
+    REDUCE_SCATTER,
+    REDUCE_SCATTER_NMC,
+    FusedGemm,
+    FusedKernel,
+    GatherAfter,
+    IsolatedKernel,
+    Kernel,
+    KernelResult,
+)
 from .machine import Machine
-from .results import BASELINE, DRAM_STREAMS, RunResult, TechniqueResult, collect_versions
+from .results import BASELINE, RunResult, TechniqueResult, collect_versions
 from .workloads import Workload
 
 Progress = Callable[[str, float], None]
 
 
-@dataclass(frozen=True)
-class Fusion:
-    """How a technique fuses GEMM and reduce-scatter."""
-
-    policy: str  #: the arbiters'
-    staged: bool = False  #: the first chunk goes through local memory where that pays
-
-
-FUSIONS = {"t3": Fusion("round_robin"), "t3-mca": Fusion("mca"), "t3-mca+": Fusion("ring_aware", staged=True)}
+#: The techniques that fuse GEMM and reduce-scatter, and how.
+FUSIONS = {"t3": FusedGemm("round_robin"), "t3-mca": FusedGemm("mca"),
+           "t3-mca+": FusedGemm("ring_aware", staged=True)}
 BUILD = "build the RTL"
 
 
-def fusions(policy: str | None = None) -> Mapping[str, Fusion]:
+def fusions(policy: str | None = None) -> Mapping[str, FusedGemm]:
     """How each technique fuses; with `policy`, `t3` under that arbitration policy instead of its own."""
-    return FUSIONS if policy is None else FUSIONS | {"t3": Fusion(policy)}
+    return FUSIONS if policy is None else FUSIONS | {"t3": FusedGemm(policy)}
 
 
-def kernels_of(technique: str, policy: str | None = None) -> tuple[str, ...]:
-    """Names of the kernels that a technique's result is made of; `policy` as for `fusions`."""
+def kernels_of(technique: str, policy: str | None = None) -> tuple[Kernel, Kernel, Kernel]:
+    """List the kernels that a technique's result is made of: the GEMM alone, and what scatters and gathers; `policy` as
+    for `fusions`."""
     fusion = fusions(policy).get(technique)
     if fusion:
-        return GEMM, kernels.fused_kernel(fusion.policy, fusion.staged), kernels.gather_kernel(fusion.policy)
+        return GEMM, fusion, GatherAfter(fusion.policy)
     return GEMM, REDUCE_SCATTER_NMC if technique == "ideal-rs-nmc" else REDUCE_SCATTER, ALL_GATHER
 
 
-def technique_result(technique: str, done: Mapping[str, Kernel], clock_ghz: float,
+def technique_result(technique: str, done: Mapping[Kernel, KernelResult], clock_ghz: float,
                      policy: str | None = None) -> TechniqueResult:
     """Make up a technique from its kernels on a machine with this memory clock; `policy` as for `fusions`."""
-    parts = [done[name] for name in kernels_of(technique, policy)]
+    parts = [done[kernel] for kernel in kernels_of(technique, policy)]
     return _fused(technique, *parts, clock_ghz) if technique in FUSIONS else _in_turn(technique, *parts)
 
 
@@ -55,8 +61,8 @@ def _in_turn(name: str, gemm: IsolatedKernel, scatter: IsolatedKernel, gather: I
     else:
         total, loss = max(g, r) + a, {"link_tail": max(0.0, r - g), "all_gather": a}
     return TechniqueResult(
-        name=name, total_ns=total, gemm_ns=g, rs_ns=r, ag_ns=a,
-        dram={stream: sum(kernel.dram[stream] for kernel in (gemm, scatter, gather)) for stream in DRAM_STREAMS},
+        name=name, total_ns=total, phases_ns={"gemm": g, "reduce-scatter": r, "all-gather": a},
+        streams_bytes=_summed(gemm, scatter, gather),
         mc_cycles=sum(kernel.simulated_cycles for kernel in simulated), rtl_in_loop=False,
         host_seconds=sum(kernel.host_seconds for kernel in simulated), loss_ns=loss)
 
@@ -68,12 +74,19 @@ def _fused(name: str, alone: IsolatedKernel, fused: FusedKernel, gather: Isolate
         fused_finish=fused.gemm_cycles, fused_units=np.array(fused.unit_cycles), fused_waited=np.array(fused.waited),
         end=fused.cycles, gather=gather.ns * clock, units=fused.units)
     return TechniqueResult(
-        name=name, total_ns=fused.cycles / clock + gather.ns, gemm_ns=fused.gemm_cycles / clock,
-        rs_ns=(fused.cycles - fused.rs_start) / clock, ag_ns=gather.ns,
-        dram={stream: fused.dram[stream] + gather.dram[stream] for stream in DRAM_STREAMS},
+        name=name, total_ns=fused.cycles / clock + gather.ns,
+        phases_ns={"gemm": fused.gemm_cycles / clock, "reduce-scatter": (fused.cycles - fused.rs_start) / clock,
+                   "all-gather": gather.ns},
+        streams_bytes=_summed(fused, gather),
         mc_cycles=fused.cycles + gather.simulated_cycles, rtl_in_loop=True,
         host_seconds=fused.host_seconds + gather.host_seconds,
         loss_ns={cause: cycles / clock for cause, cycles in loss.items()}, details=fused.details)
+
+
+def _summed(*parts: KernelResult) -> dict[str, int]:
+    """Bytes at one GPU's DRAM by stream."""
+    return {stream: sum(part.dram.get(stream, 0) for part in parts)
+            for stream in dict.fromkeys(stream for part in parts for stream in part.dram)}
 
 
 @dataclass
@@ -85,13 +98,13 @@ class _Simulated(Mapping):
     progress: Progress
     seed: int
     label: str = ""  #: of the technique for which it is asked
-    _done: dict[str, Kernel] = field(default_factory=dict)
+    _done: dict[Kernel, KernelResult] = field(default_factory=dict)
 
-    def __getitem__(self, name: str) -> Kernel:
-        if name not in self._done:
-            self._done[name] = kernels.simulate(name, self.machine, self.workload,
-                                                lambda fraction: self.progress(self.label, fraction), self.seed)
-        return self._done[name]
+    def __getitem__(self, kernel: Kernel) -> KernelResult:
+        if kernel not in self._done:
+            self._done[kernel] = kernels.simulate(kernel, self.machine, self.workload,
+                                                  lambda fraction: self.progress(self.label, fraction), self.seed)
+        return self._done[kernel]
 
     def __iter__(self):
         return iter(self._done)

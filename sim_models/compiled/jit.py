@@ -1,7 +1,7 @@
 """How the models' inner loops are compiled.
 
 Without reference counting: no kernel allocates, and passing the tuples of arrays that hold a run's state would
-otherwise count references on every array of every call (a factor of twenty, measured on `lockstep.baseline`).
+otherwise count references on every array of every call (a factor of twenty, measured on a GEMM without RTL).
 numba's cache does not notice a change in a function that a cached one calls; sim_models/__init__.py therefore keeps
 one cache per version of the sources.
 """

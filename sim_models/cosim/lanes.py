@@ -3,7 +3,7 @@
 import numpy as np
 from numba import njit
 
-from ..jit import compiled
+from ..compiled.jit import compiled
 from .ports import WORD_BITS
 
 _ALL_ONES = np.uint64(0xFFFF_FFFF_FFFF_FFFF)

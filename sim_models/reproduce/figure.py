@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sim_models.kernels import needs_rtl
+from sim_models.kernels import Kernel
 from sim_models.machine import Machine
 from sim_models.reproduce.paper import Target
 from sim_models.reproduce.tasks import KernelTask, Task, kernel_task
@@ -41,10 +41,10 @@ class Setup:
     arrays: tuple[Workload, ...]  #: whose outputs are figure 14's arrays
     seed: int = 0
 
-    def task(self, kernel: str, workload: Workload, machine: Machine | None = None, **options: Any) -> KernelTask:
+    def task(self, kernel: Kernel, workload: Workload, machine: Machine | None = None, **options: Any) -> KernelTask:
         """A kernel on this machine or on a variant of it. Without RTL in the loop, a kernel does not see the RTL's
         parameters: variants that differ in nothing else share it."""
-        if machine is None or not needs_rtl(kernel) and self._differs_in_rtl_only(machine):
+        if machine is None or not kernel.needs_rtl and self._differs_in_rtl_only(machine):
             machine = self.machine
         return kernel_task(kernel, machine, workload, self.seed, **options)
 

@@ -22,9 +22,9 @@ def _parts(setup: Setup, layer: Workload) -> dict[str, tuple[KernelTask, tuple[K
     """Split: (GEMM, (reduce-scatter, all-gather)); "ideal" has all units for both."""
     units = setup.machine.gpu.compute_units
 
-    def on(share: float, *names: str) -> tuple[KernelTask, ...]:
+    def on(share: float, *parts: kernels.Kernel) -> tuple[KernelTask, ...]:
         machine = variant(setup.machine, {"gpu.compute_units": max(1, round(share * units))})
-        return tuple(setup.task(name, layer, machine) for name in names)
+        return tuple(setup.task(part, layer, machine) for part in parts)
 
     return {split: (on(compute, kernels.GEMM)[0], on(communication, kernels.REDUCE_SCATTER, kernels.ALL_GATHER))
             for split, (compute, communication) in {"ideal": (1, 1), **_SHARES}.items()}

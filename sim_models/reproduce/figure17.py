@@ -3,7 +3,7 @@
 import numpy as np
 
 from sim_models import kernels
-from sim_models.kernels import Kernel
+from sim_models.kernels import KernelResult
 from sim_models.memory import PURPOSES
 from sim_models.reproduce import plots
 from sim_models.reproduce.figure import Figure, Findings, Results, Setup, Table
@@ -12,8 +12,8 @@ from sim_models.reproduce.tasks import KernelTask
 from sim_models.techniques import FUSIONS
 
 WINDOW_NS = 1000
-_KERNELS = {"GEMM alone": kernels.GEMM, "T3": kernels.fused_kernel(FUSIONS["t3"].policy),
-            "T3-MCA": kernels.fused_kernel(FUSIONS["t3-mca"].policy)}
+_KERNELS = {"GEMM alone": kernels.GEMM, "T3": FUSIONS["t3"],
+            "T3-MCA": FUSIONS["t3-mca"]}
 _STREAMS = PURPOSES[:4]  # the all-gather comes later
 _ZOOM = (0.35, 0.5)  # of the time
 _MOST_SHAPES = 300  # windows drawn as shapes: more are finer than a screen and make a large file
@@ -24,7 +24,7 @@ def _tasks(setup: Setup) -> dict[str, KernelTask]:
     return {title: setup.task(kernel, setup.timed, window_cycles=window) for title, kernel in _KERNELS.items()}
 
 
-def _end_ns(kernel: Kernel, clock_ghz: float) -> float:
+def _end_ns(kernel: KernelResult, clock_ghz: float) -> float:
     """When the GEMM's last workgroup has finished."""
     return kernel.ns if isinstance(kernel, kernels.IsolatedKernel) else kernel.gemm_cycles / clock_ghz
 
@@ -51,7 +51,7 @@ def evaluate(setup: Setup, results: Results) -> Findings:
              f"{slower['T3-MCA']:.1f} % longer under T3-MCA.",
         ours={"gemm_slower_t3_percent": slower["T3"], "gemm_slower_t3_mca_percent": slower["T3-MCA"],
               "gemm_write_windows_percent": 100 * float(np.mean(writing))},
-        cases=[{"figure": "figure17", "kernel": _KERNELS[title], "model": setup.timed.model,
+        cases=[{"figure": "figure17", "kernel": _KERNELS[title].name, "model": setup.timed.model,
                 "sublayer": setup.timed.sublayer, "tp": setup.timed.tp, "M": setup.timed.m, "N": setup.timed.n,
                 "K": setup.timed.k, "gemm_ns": ends[title], "dram": done[title].dram,
                 "window_ns": done[title].traffic.window_cycles / clock, "purposes": list(PURPOSES),
@@ -63,7 +63,7 @@ def evaluate(setup: Setup, results: Results) -> Findings:
                **({"figure17-zoom": lambda: _draw(rates, ends, *_ZOOM)} if len(alone) > _MOST_SHAPES else {})})
 
 
-def _rates(kernel: Kernel, clock_ghz: float) -> tuple[np.ndarray, np.ndarray]:
+def _rates(kernel: KernelResult, clock_ghz: float) -> tuple[np.ndarray, np.ndarray]:
     """Ends of the windows in ns [window + 1] and GB/s [window, purpose]."""
     width = kernel.traffic.window_cycles / clock_ghz
     windows = np.array(kernel.traffic.windows, float)

@@ -95,7 +95,7 @@ class WarmUpTask:
     def run(self, progress: Callable[[float], None]) -> None:
         gpu = self.machine.gpu
         small = Workload("custom", "gemm", 2, 2 * gpu.tile_m, 2 * gpu.tile_n, gpu.block_k)
-        for kernel in (kernels.GEMM, kernels.ALL_GATHER, *([kernels.fused_kernel("round_robin")] if self.rtl else [])):
+        for kernel in (kernels.GEMM, kernels.ALL_GATHER, *([kernels.FusedGemm("round_robin")] if self.rtl else [])):
             kernels.simulate(kernel, self.machine, small)
 
 
@@ -103,7 +103,7 @@ class WarmUpTask:
 class KernelTask:
     """One kernel simulation; make it with `kernel_task`, which forgets the names that change nothing."""
 
-    kernel: str
+    kernel: kernels.Kernel
     machine: Machine
     workload: Workload
     seed: int = 0
@@ -113,33 +113,33 @@ class KernelTask:
 
     @property
     def needs_rtl(self) -> bool:
-        return kernels.needs_rtl(self.kernel)
+        return self.kernel.needs_rtl
 
     @property
     def result_type(self) -> type:
-        return kernels.FusedKernel if kernels.is_fused(self.kernel) else kernels.IsolatedKernel
+        return self.kernel.result_type
 
     @property
     def description(self) -> dict[str, Any]:
-        return {"kernel": self.kernel, "workload": asdict(self.workload), "seed": self.seed,
+        return {"kernel": self.kernel.name, "workload": asdict(self.workload), "seed": self.seed,
                 "mirrored": self.mirrored, "window_cycles": self.window_cycles,
                 "machine": self.machine.model_dump(mode="json")}
 
     @cached_property
     def key(self) -> str:
         shape = self.workload
-        name = f"{self.kernel}-{shape.m}x{shape.n}x{shape.k}-{shape.tp}"
+        name = f"{self.kernel.name}-{shape.m}x{shape.n}x{shape.k}-{shape.tp}"
         asked = json.dumps(self.description, sort_keys=True)
         return f"{name}-{_digest(asked, source_digest('sim_models.kernels', rtl=self.needs_rtl))}"
 
     @property
     def label(self) -> str:
         shape = self.workload
-        size = f"{shape.m}x{shape.n}" + (f"x{shape.k}" if not kernels.is_collective(self.kernel) else "")
-        if not (shape.weights_transposed or kernels.is_collective(self.kernel)):
+        size = f"{shape.m}x{shape.n}" + (f"x{shape.k}" if self.kernel.uses_depth else "")
+        if self.kernel.uses_depth and not shape.weights_transposed:
             size += " backward"
         every = "" if self.mirrored else "all "
-        return f"{self.kernel} {size} on {every}{shape.tp} GPUs, {self.machine_name}"
+        return f"{self.kernel.name} {size} on {every}{shape.tp} GPUs, {self.machine_name}"
 
     @property
     def seconds(self) -> float:
@@ -149,17 +149,17 @@ class KernelTask:
     def requires(self) -> tuple[BuildTask, ...]:
         return (BuildTask(self.machine.geometry()),) if self.needs_rtl else ()
 
-    def run(self, progress: Callable[[float], None]) -> kernels.Kernel:
+    def run(self, progress: Callable[[float], None]) -> kernels.KernelResult:
         return kernels.simulate(self.kernel, self.machine, self.workload, progress, self.seed, self.mirrored,
                                 self.window_cycles)
 
 
-def kernel_task(kernel: str, machine: Machine, workload: Workload, seed: int = 0, mirrored: bool = True,
+def kernel_task(kernel: kernels.Kernel, machine: Machine, workload: Workload, seed: int = 0, mirrored: bool = True,
                 window_cycles: int = 0) -> KernelTask:
     """The task of one kernel, the same for all that give the same result: of a sub-layer's name only the layout of its
     weights matters, and the depth of the GEMM does not change a collective."""
     sublayer, k = "gemm" if workload.weights_transposed else "ip", workload.k
-    if kernels.is_collective(kernel):
+    if not kernel.uses_depth:
         sublayer, k = "gemm", 1
     return KernelTask(kernel, machine.model_copy(update={"name": "-"}),
                       replace(workload, model="custom", sublayer=sublayer, k=k), seed, mirrored, window_cycles,

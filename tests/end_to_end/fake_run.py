@@ -11,7 +11,7 @@ def _technique(name: str, total_us: float, gemm_us: float, rs_us: float, chunks:
                cycles: int, seconds: float, loss: dict[str, float]) -> TechniqueResult:
     gemm_write, rs_read, rs_write = (count * _CHUNK for count in chunks)
     return TechniqueResult(
-        name, total_us * 1e3, gemm_us * 1e3, rs_us * 1e3, 817_000.0,
+        name, total_us * 1e3, {"gemm": gemm_us * 1e3, "reduce-scatter": rs_us * 1e3, "all-gather": 817_000.0},
         {"gemm_read": gemm_read, "gemm_write": gemm_write, "rs_read": rs_read, "rs_write": rs_write,
          "ag_read": 7 * _CHUNK, "ag_write": 7 * _CHUNK},
         cycles, name.startswith("t3"), seconds, {cause: us * 1e3 for cause, us in loss.items()})

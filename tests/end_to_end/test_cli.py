@@ -301,8 +301,17 @@ def test_result_without_techniques():
 
 
 def test_dram_streams_are_checked():
-    with pytest.raises(ValueError, match="ag_read"):
-        TechniqueResult("t3", 1.0, 1.0, 1.0, 1.0, {"gemm_read": 1}, 1, True, 1.0, {})
+    with pytest.raises(ValueError, match="'gemm': a name ends in _read or _write"):
+        TechniqueResult("t3", 1.0, {"gemm": 1.0}, {"gemm": 1}, 1, True, 1.0, {})
+
+
+def test_phases_and_streams_have_names_and_the_older_keys_follow_from_them():
+    one = TechniqueResult("own", 9.0, {"gemm": 5.0, "all-to-all": 4.0}, {"gemm_read": 7, "a2a_write": 3}, 1, True, 1.0,
+                          {}).to_json()
+    assert one["phases_ns"] == {"gemm": 5.0, "all-to-all": 4.0}
+    assert one["streams_bytes"] == {"gemm_read": 7, "a2a_write": 3}
+    assert (one["gemm_ns"], one["rs_ns"], one["ag_ns"]) == (5.0, 0.0, 0.0)
+    assert one["dram"] == {stream: 7 if stream == "gemm_read" else 0 for stream in DRAM_STREAMS}
 
 
 def test_json_of_numpy_and_of_what_is_no_number():

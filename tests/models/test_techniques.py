@@ -76,7 +76,7 @@ def test_the_first_chunk_is_staged_where_the_gemm_outlasts_the_ring():
     staged = {(w.model, w.sublayer, w.tp) for w in paper_workloads() if kernels.staging_pays(machine, w)}
     assert ("t-nlg", "fc2", 8) in staged and ("t-nlg", "op", 8) not in staged and ("t-nlg", "fc2", 16) not in staged
     shape = gemm_workload("2048x1024x2048", N)
-    name = kernels.fused_kernel("mca", staged=True)
+    name = kernels.FusedGemm("mca", staged=True)
     assert kernels.staging_pays(machine, shape)
     run = kernels.simulate(name, machine, shape)
     assert run.details["staged_first_chunk"]

@@ -21,7 +21,7 @@ HOUR = 3600
 _PROGRAM = """
 import numpy as np
 from sim_models.cosim.cache import cached
-from sim_models.jit import compiled
+from sim_models.compiled.jit import compiled
 
 @compiled
 def double(x):

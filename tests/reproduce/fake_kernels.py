@@ -8,7 +8,7 @@ from sim_models.errors import Failure
 from sim_models.estimate import gemm_ns, ring_ns
 from sim_models.gemm import STATES
 from sim_models.hbm.validation import GROUPS, MicroRow, Outcome, ValidationRow
-from sim_models.kernels import FusedKernel, IsolatedKernel, Kernel, Traffic
+from sim_models.kernels import FusedGemm, FusedKernel, IsolatedKernel, KernelResult, Traffic
 from sim_models.memory import PURPOSES
 from sim_models.reproduce.table_hbm import HbmResult, HbmTask
 from sim_models.reproduce.tasks import KernelTask
@@ -27,7 +27,7 @@ def _traffic(task: KernelTask, cycles: int, dram: dict[str, int]) -> Traffic | N
     return Traffic(task.window_cycles, tuple(tuple(total // count for total in dram.values()) for _ in range(count)))
 
 
-def fake_kernel(task: KernelTask) -> Kernel:
+def fake_kernel(task: KernelTask) -> KernelResult:
     """Times of the rate law and the link-bound ring, traffic in chunks (one GEMM read of the output's size)."""
     workload, n = task.workload, task.workload.tp
     chunk = workload.output_bytes // n
@@ -35,8 +35,8 @@ def fake_kernel(task: KernelTask) -> Kernel:
     units = task.machine.gpu.compute_units
     busy = tuple(g * units if name == "compute" else 0 for name in STATES)
     waited = (0,) * len(PURPOSES)
-    if kernels.is_fused(task.kernel):
-        gemm = round(g * SLOWDOWN[task.kernel.removeprefix("fused-").removesuffix("-staged")])
+    if isinstance(task.kernel, FusedGemm):
+        gemm = round(g * SLOWDOWN[task.kernel.policy])
         end = max(gemm, r)
         dram = _dram(gemm_read=n * chunk / 2, gemm_write=(n - 1) * chunk, rs_read=(n - 2) * chunk,
                      rs_write=(n - 1) * chunk)
@@ -49,7 +49,7 @@ def fake_kernel(task: KernelTask) -> Kernel:
         kernels.REDUCE_SCATTER: _dram(rs_read=(2 * n - 1) * chunk, rs_write=n * chunk),
         kernels.REDUCE_SCATTER_NMC: _dram(rs_read=(n - 1) * chunk, rs_write=(n - 1) * chunk),
         kernels.ALL_GATHER: _dram(ag_read=(n - 1) * chunk, ag_write=(n - 1) * chunk),
-    }["all-gather" if task.kernel.startswith("gather-") else task.kernel]
+    }[kernels.ALL_GATHER if isinstance(task.kernel, kernels.GatherAfter) else task.kernel]
     cycles = {kernels.GEMM: g, kernels.REDUCE_SCATTER: round(r * (1 + 0.47 / (n - 1)))}.get(task.kernel, r)
     return IsolatedKernel(float(cycles), cycles, dram, busy, waited, float(r), _traffic(task, cycles, dram),
                           host_seconds=1.0)

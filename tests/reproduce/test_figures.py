@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 import pytest
 from fake_kernels import fake_kernel, fake_results
 
+from sim_models.kernels import FusedGemm
 from sim_models.machine import load_machine
 from sim_models.reproduce import pipeline
 from sim_models.reproduce.csv_tables import file_name
@@ -193,7 +194,7 @@ def test_results_json_keeps_its_keys(written):
 
 
 def test_what_failed_is_said_and_the_rest_is_shown(tmp_path, monkeypatch):
-    lost = next(task for task in FIGURES["figure16"].tasks(SETUP) if task.kernel == "fused-mca")
+    lost = next(task for task in FIGURES["figure16"].tasks(SETUP) if task.kernel == FusedGemm("mca"))
     figures = [FIGURES["figure14"], FIGURES["figure16"]]
     results = fake_results(task for figure in figures for task in figure.tasks(SETUP))
     del results[lost]

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from sim_models import kernels, simulation
+from sim_models.kernels import FusedGemm, GatherAfter
 from sim_models.machine import load_machine
 from sim_models.reproduce.figure import paper_setup
 from sim_models.reproduce.sources import source_files
@@ -42,14 +43,16 @@ def test_collectives_know_the_output_only():
 
 
 def test_everything_that_matters_is_in_the_key():
-    variants = [kernel_task(kernels.GEMM, MACHINE, FC2), kernel_task("fused-mca", MACHINE, FC2),
-                kernel_task("fused-round_robin", MACHINE, FC2), kernel_task("fused-mca", MACHINE, FC2, seed=1),
-                kernel_task("fused-mca", MACHINE, FC2, window_cycles=1000),
+    mca = FusedGemm("mca")
+    variants = [kernel_task(kernels.GEMM, MACHINE, FC2), kernel_task(mca, MACHINE, FC2),
+                kernel_task(FusedGemm("round_robin"), MACHINE, FC2),
+                kernel_task(FusedGemm("mca", staged=True), MACHINE, FC2), kernel_task(mca, MACHINE, FC2, seed=1),
+                kernel_task(mca, MACHINE, FC2, window_cycles=1000),
                 kernel_task(kernels.GEMM, MACHINE, transformer_workload("t-nlg", "fc1", 8)),
                 kernel_task(kernels.ALL_GATHER, MACHINE, FC2),
                 kernel_task(kernels.ALL_GATHER, MACHINE, FC2, mirrored=False),
-                kernel_task("fused-mca", variant(MACHINE, {"arbiter.threshold": 5}), FC2),
-                kernel_task("fused-mca", MACHINE, transformer_workload("t-nlg", "fc2", 16))]
+                kernel_task(mca, variant(MACHINE, {"arbiter.threshold": 5}), FC2),
+                kernel_task(mca, MACHINE, transformer_workload("t-nlg", "fc2", 16))]
     assert len({task.key for task in variants}) == len(variants)
 
 
@@ -62,7 +65,7 @@ def test_sources_are_those_that_run():
 
 
 def test_long_kernels_are_known():
-    assert kernel_task("fused-mca", MACHINE, FC2).seconds > 4 * kernel_task(kernels.GEMM, MACHINE, FC2).seconds
+    assert kernel_task(FusedGemm("mca"), MACHINE, FC2).seconds > 4 * kernel_task(kernels.GEMM, MACHINE, FC2).seconds
 
 
 def test_kernels_without_rtl_are_shared_by_variants_of_the_rtl():
@@ -70,8 +73,8 @@ def test_kernels_without_rtl_are_shared_by_variants_of_the_rtl():
     for changes in ({"arbiter.threshold": 5}, {"tracker.ways": 16, "dma.tiles_per_block": 2}):
         other = variant(MACHINE, changes)
         assert setup.task(kernels.GEMM, FC2, other) == setup.task(kernels.GEMM, FC2)
-        assert setup.task("fused-mca", FC2, other) != setup.task("fused-mca", FC2)
-        assert setup.task("gather-mca", FC2, other) != setup.task("gather-mca", FC2)
+        assert setup.task(FusedGemm("mca"), FC2, other) != setup.task(FusedGemm("mca"), FC2)
+        assert setup.task(GatherAfter("mca"), FC2, other) != setup.task(GatherAfter("mca"), FC2)
     assert setup.task(kernels.GEMM, FC2, variant(MACHINE, {"llc.ways": 8})) != setup.task(kernels.GEMM, FC2)
     # because they come out the same
     small = load_machine(RING_SMALL)
