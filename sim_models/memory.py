@@ -15,7 +15,7 @@ from .memory_map import local_line
 
 PURPOSES = ("gemm_read", "gemm_write", "rs_read", "rs_write", "ag_read", "ag_write")
 GEMM, REDUCE_SCATTER, ALL_GATHER = 0, 1, 2  #: which kernel owns the local stream
-WAITS = ("gemm", "gemm_write", "rs_read", "rs_write")  #: whose requests were served before a GEMM read
+WAITS = PURPOSES[:4]  #: whose requests were served before a GEMM read
 
 
 class MemoryState(NamedTuple):
@@ -39,18 +39,25 @@ class MemoryState(NamedTuple):
     turn: np.ndarray  # int64 [row]: stream served last (baseline without RTL)
 
 
-def make_memory(devices: int, channels: int, entries: int) -> MemoryState:
+def make_memory(devices: int, channels: int, entries: int, latency_cycles: int, dma_lines: int) -> MemoryState:
+    """State of every device's memory side.
+
+    `entries`: of a channel's DRAM queue; `latency_cycles`: longest time from DRAM's read to its data's return;
+    `dma_lines`: that the DMA engines may have read and not yet sent.
+    """
     rows = devices * channels
     waiting = record_fields((rows, entries), [("lo", np.int64), ("hi", np.int64), ("bucket", np.int64),
                                               ("before", np.int64, (len(WAITS),))])
+    def each(count: int, *more: int) -> np.ndarray:
+        return np.zeros((count, *more), np.int64)
+    lo, hi, bucket, before = waiting
     return MemoryState(
-        *waiting,
-        np.tile(np.arange(entries), (rows, 1)), np.full(rows, entries, np.int64),
-        np.zeros((rows, len(PURPOSES)), np.int64), np.zeros((devices, len(PURPOSES)), np.int64),
-        np.zeros((devices, len(PURPOSES)), np.int64),
-        queues.timed_queue(devices, 16384), queues.timed_queue(devices, 16384),
-        np.zeros(devices, np.int64), np.zeros(rows, np.int64), np.zeros(rows, np.int64), np.zeros(rows, np.int64),
-        np.zeros(rows, np.int64))
+        lo=lo, hi=hi, bucket=bucket, before=before, free=np.tile(np.arange(entries), (rows, 1)),
+        free_count=np.full(rows, entries, np.int64), served=each(rows, len(PURPOSES)),
+        total_bytes=each(devices, len(PURPOSES)), waited=each(devices, len(PURPOSES)),
+        fills=queues.timed_queue(devices, channels * (latency_cycles + 1)),  # a channel reads at most once per cycle
+        dma_returns=queues.timed_queue(devices, dma_lines), tracked_retired=each(devices), retired_lo=each(rows),
+        retired_hi=each(rows), retired=each(rows), turn=each(rows))
 
 
 @inlined

@@ -67,6 +67,9 @@ def room(q, row):
 
 @inlined
 def push_at(q, row, time, lo, hi):
+    """Add a request at the end. Raises OverflowError if there is no room: what pushes has to be bounded."""
+    if q.count[row] >= q.lo.shape[1]:
+        raise OverflowError("a queue of requests is full that was thought to hold all that can be under way")
     at = (q.head[row] + q.count[row]) & (q.lo.shape[1] - 1)
     q.lo[row, at] = lo
     q.hi[row, at] = hi

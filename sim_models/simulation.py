@@ -132,6 +132,7 @@ def machine_state(machine: Machine, devices: int, kernel: tuple, phase: int, dow
     """State at cycle 0 of simulated GPUs without hardware that run a kernel (an agent, `engine.agents`)."""
     geometry: Geometry = machine.geometry()
     channels, link = geometry.channel.channels, link_shape(machine)
+    fill_cycles = round(machine.llc.fill_latency_ns * machine.memory_clock_ghz)
     upstream = np.zeros(devices, np.int64)
     upstream[list(downstream)] = np.arange(devices)
 
@@ -144,12 +145,13 @@ def machine_state(machine: Machine, devices: int, kernel: tuple, phase: int, dow
         halt=np.zeros(1, np.int64))
     return Sim(
         b=bits.request_bits(geometry), m=memory_map(geometry.channel), hbm=make_hbm(machine.dram, devices * channels),
-        mem=memory.make_memory(devices, channels, machine.dram.queue_entries),
+        mem=memory.make_memory(devices, channels, machine.dram.queue_entries,
+                               machine.dram.read_data_cycles + fill_cycles, geometry.dma.outstanding_lines),
         compute=queues.request_queue(devices * channels), inbound=queues.request_queue(devices * channels), llc=llc,
         stores_out=queues.timed_queue(devices, machine.link.egress_buffer_bytes // 64 + 1),
         store_limit=machine.link.egress_buffer_bytes // 64, link=links.make_link(devices, link), link_shape=link,
         mirrored=False, mirror=NO_MIRROR, phase=phase,
-        fill_cycles=round(machine.llc.fill_latency_ns * machine.memory_clock_ghz), expected_events=each(),
+        fill_cycles=fill_cycles, expected_events=each(),
         control=control, chaos=make_chaos(devices, 0, 0.0, 0), kernel=kernel, hardware=None)
 
 
