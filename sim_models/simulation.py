@@ -1,7 +1,7 @@
 """Builds the state of a run from a machine and a workload: one kernel after another, with or without RTL."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -68,8 +68,9 @@ class Options:
     hold_back: float = 0.0  #: probability that a handshake is held back for a cycle (random tests)
     link_jitter_cycles: int = 0  #: largest extra link delay (random tests)
     start_cycles: tuple[int, ...] = ()  #: of each simulated GPU, before which no workgroup starts; empty: all at once
-    collective: Callable[[int], collectives.Program] = ring.reduce_scatter  #: of so many ranks
-    topology: Callable[[int], topologies.Topology] = topologies.ring  #: of so many nodes
+    #: Of so many ranks, and of so many nodes.
+    collective: Callable[[int], collectives.Program] = field(default=ring.reduce_scatter, repr=False)
+    topology: Callable[[int], topologies.Topology] = field(default=topologies.ring, repr=False)
 
 
 def make_tiling(machine: Machine, workload: Workload) -> Tiling:

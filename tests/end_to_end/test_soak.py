@@ -36,6 +36,7 @@ DONE = data_mode.DataResult(2, 100, 1, 10, 1, 1, 1, 0, 0, None)
 def test_a_seed_is_a_case_and_every_choice_is_drawn():
     drawn = [soak.draw(seed) for seed in range(100)]
     assert drawn[5] == soak.draw(5)
+    assert " at 0x" not in str(drawn[5]), "what a case says is the same in every process"
     assert {case.policy.name for case in drawn} == set(POLICIES)
     assert {case.pool for case in drawn} == set(soak.POOL) and len(soak.POOL) > 2
     assert {case.options.stage_first_chunk for case in drawn} == {False, True}
