@@ -11,7 +11,7 @@ from .check_bits import PROTECTIONS
 from .geometry import Geometry, bits_for
 
 IDENTITY = 0x54335454  #: "T3TT"
-VERSION = 0x0001_0000  #: major in the upper half, minor in the lower
+VERSION = 0x0001_0001  #: major in the upper half, minor in the lower
 
 REGION_BASE = 0x400  #: descriptor of region 0
 REGION_STRIDE = 0x40
@@ -202,6 +202,20 @@ def register_map(geometry: Geometry) -> RegisterMap:
             Field("wf_bits", 8, 8, "width of a wavefront id", t.wf_bits),
             Field("address_bits", 16, 8, "width of an address", t.address_bits),
             Field("count_bits", 24, 8, "width of a threshold", t.count_bits))),
+        Register("GEOMETRY3", 0x060, "ro", (
+            Field("ready_commands", 0, 16, "DMA commands that may wait for an engine", d.ready_commands),
+            Field("outstanding_lines", 16, 16, "lines read and not yet on the link, at most", d.outstanding_lines))),
+        Register("GEOMETRY4", 0x064, "ro", (
+            Field("device_bits", 0, 4, "width of a device number", d.device_bits),
+            Field("interleave_log2", 4, 5, "log2 of the consecutive bytes that stay on a channel",
+                  bits_for(c.interleave_bytes)),
+            Field("guard_log2", 9, 4, "log2 of the order guard's buckets", (c.guard_buckets - 1).bit_length()),
+            Field("dma_fifo", 13, 7, "DMA reads that may wait at a channel", c.dma_fifo),
+            Field("request_bytes", 20, 8, "bytes of a line", c.request_bytes))),
+        Register("GEOMETRY5", 0x068, "ro", (
+            Field("coalescer_timeout_cycles", 0, 8, "cycles for which an update is held back for a neighbour",
+                  c.coalescer_timeout_cycles),
+            Field("sample_bits", 8, 6, "log2 of the samples that MCA's threshold rests on, at most", c.sample_bits))),
         Register("WINDOW", 0x030, "rw", (
             Field("window", 0, window_bits, "workgroups that may be open at once", safe_window(geometry)),)),
         Register("SHIFT", 0x034, "rw", (

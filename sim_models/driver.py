@@ -252,7 +252,8 @@ class Driver:
 
     def check_identity(self, read) -> None:
         """Refuses hardware that is not T3, or has another geometry; `read(offset)` reads a register."""
-        for name in ("ID", "GEOMETRY0", "GEOMETRY1", "GEOMETRY2"):
+        for name in ("ID", *(register.name for register in self.registers.fixed
+                             if register.name.startswith("GEOMETRY"))):
             found, expected = read(self.registers[name].offset), self.registers[name].reset
             if name == "ID":
                 _check(found == expected, name, f"{found:#010x}", f"{IDENTITY:#010x} is allowed")

@@ -1,8 +1,10 @@
 """The driver's calls give the descriptors and settings they promise, and refuse the impossible in one line."""
 
+from dataclasses import fields, replace
+
 import pytest
 
-from rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
+from rtl.geometry import DmaGeometry, Geometry, GeometryError, TrackerGeometry
 from rtl.registers import register_map
 from sim_models.driver import Driver, DriverError
 from sim_models.reference.config_bus import ConfigBusModel, ErrorReport
@@ -162,3 +164,26 @@ def test_first_error_and_identity_are_read_back():
         Driver(Geometry(dma=DmaGeometry(regions=8))).check_identity(read)
     with pytest.raises(DriverError, match="ID='0x00000000' .* 0x54335454 "):
         driver.check_identity(lambda offset: 0)
+
+
+def other_geometries():
+    """One for every field of a geometry, with only that changed."""
+    for part in fields(Geometry):
+        sizes = getattr(GEOMETRY, part.name)
+        for field in fields(sizes):
+            value = getattr(sizes, field.name)
+            for other in ("secded",) if isinstance(value, str) else (2 * value, value // 2, value + 1, value - 1):
+                try:
+                    changed = replace(GEOMETRY, **{part.name: replace(sizes, **{field.name: other})})
+                except GeometryError:
+                    continue
+                yield pytest.param(changed, id=f"{field.name}={other}")
+                break
+            else:
+                assert field.name == "request_bytes", f"{field.name} has no other value"
+
+
+@pytest.mark.parametrize("other", list(other_geometries()))
+def test_hardware_of_another_size_is_refused_whatever_size_it_is(other):
+    with pytest.raises(DriverError, match=r"^\w+=\d+ is not possible: this driver was made for \d+$"):
+        Driver(GEOMETRY).check_identity(lambda offset: ConfigBusModel(other).read(offset)[1])
