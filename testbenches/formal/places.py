@@ -2,7 +2,7 @@
 
 from amaranth.hdl import Value
 
-from .spec import Spec, implies
+from .spec import Spec
 
 
 def entries(spec: Spec, queue) -> list[tuple]:
@@ -15,10 +15,3 @@ def entries(spec: Spec, queue) -> list[tuple]:
 def place_of(read, offset: int) -> Value:
     """Address in a `PointerQueue`'s memory of the entry that is `offset` places behind the oldest."""
     return (read + offset)[:max(1, len(read) - 1)]
-
-
-def two(spec: Spec, queue) -> list[tuple]:
-    """List (valid, content) of the places of a `TwoEntryQueue`, the oldest first."""
-    front, back = (spec.inside(f"{place}_valid", queue) for place in ("front", "back"))
-    spec.invariant(implies(back, front))
-    return [(front, spec.inside("front", queue)), (back, spec.inside("back", queue))]

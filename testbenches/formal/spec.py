@@ -90,17 +90,6 @@ class Spec:
         """The design's input signals and views."""
         return [port for _, member, port in self.design.signature.flatten(self.design) if member.flow == In]
 
-    def within(self, block: wiring.Component) -> "Spec":
-        """Statements about a block inside: what a specification of its own assumes or claims is an invariant here."""
-        def search(fragment):
-            if fragment.origins and fragment.origins[0] is block:
-                return fragment
-            return next(filter(None, (search(sub) for sub, _, _ in fragment.subfragments)), None)
-
-        inner = object.__new__(_Within)
-        inner.__dict__.update(self.__dict__, design=block, _fragment=search(self._fragment))
-        return inner
-
     # What a specification says.
 
     def any_constant(self, shape):
@@ -155,18 +144,6 @@ class Spec:
         self.m.d.comb += Assume(rst == Initial())
         ports = [port for port in map(Value.cast, self.inputs()) if id(port) not in self._connected]
         return rtlil.convert(_Elaborated(Fragment.get(self.m, None)), ports=[self._sync.clk, rst, *ports])
-
-
-class _Within(Spec):
-    """A block's own specification as part of a larger one: nothing is assumed, everything is an invariant."""
-
-    def assume(self, condition) -> None:
-        if self._only is None:
-            self._assert(condition)
-
-    def claim(self, name: str, condition) -> None:
-        if self._only is None:
-            self._assert(condition)
 
 
 def streams(design: wiring.Component, *, output: bool = True) -> list:

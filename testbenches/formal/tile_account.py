@@ -38,17 +38,16 @@ class TileAccount:
     """A golden account of one arbitrary tile (workgroup, wavefront), in the order of acceptance, and claims from it.
 
     Each update is judged by the region table of the cycle that accepted it. `stages` is the number of updates that
-    the bank can hold in front of its queue. Assumed: every update is for a workgroup of this bank. `tile` is the
-    (workgroup, wavefront) if it is another specification's.
+    the bank can hold in front of its queue. Assumed: every update is for a workgroup of this bank.
     """
 
-    def __init__(self, spec: Spec, geometry: Geometry, *, stages: int, tile: tuple | None = None) -> None:
+    def __init__(self, spec: Spec, geometry: Geometry, *, stages: int) -> None:
         tracker = geometry.tracker
         self._spec, self._geometry, self._stages = spec, geometry, stages
-        self.wg, self.wf = tile or (spec.any_constant(tracker.wg_bits), spec.any_constant(tracker.wf_bits))
+        self.wg, self.wf = spec.any_constant(tracker.wg_bits), spec.any_constant(tracker.wf_bits)
         self.tag = Cat(self.wf, self.wg[tracker.set_bits:])
         self.row = self.wg[tracker.bank_bits:tracker.set_bits]
-        self._in_bank(spec.assume, spec.design.updates.valid, spec.design.updates.payload)
+        self._in_bank(spec.assume, 1, spec.design.updates.payload)
         self._count()
         self._triggers()
         self._errors()
@@ -117,7 +116,7 @@ class TileAccount:
         """They leave in order, a cycle after the last stage. Bit i of `causes`: the i-th is an unconfigured region."""
         spec, m, bank = self._spec, self._spec.m, self._spec.design
         most = self._stages + 1
-        self.due_errors, self._causes = errors, causes = Signal(range(most + 1)), Signal(most)
+        self._due_errors, self._causes = errors, causes = Signal(range(most + 1)), Signal(most)
         self._reported = reported = Signal()
         bad, left = Signal(), Signal(range(most + 1))
         m.d.comb += [
@@ -209,7 +208,7 @@ class TileAccount:
             bad = step.here & (step.judged["refused"] | step.judged["exceeded"])
             spec.invariant(implies(bad, (self._causes >> passed)[0] == step.judged["refused"]))
             passed = passed + bad
-        spec.invariant(self.due_errors == passed)
+        spec.invariant(self._due_errors == passed)
 
     def of_this_bank(self, present, item) -> None:
         """Every update in a stage is, as those that come in are."""

@@ -7,7 +7,7 @@ from rtl.geometry import Geometry, TrackerGeometry
 from .broken import Broken
 from .property import Property, Search
 from .spec import Spec, implies
-from .tile_account import CAUSE, ERRORS, HOLDS, NAMES, NONE_TWICE, WAITS, Step, TileAccount
+from .tile_account import CAUSE, ERRORS, HOLDS, NAMES, NONE_TWICE, WAITS, TileAccount
 
 #: The paper's whole Tracker in one bank: every row of it is one of this memory's.
 ONE_BANK = Geometry(tracker=TrackerGeometry(sets=256, ways=8, banks=1))
@@ -17,13 +17,8 @@ COMES = "a trigger that is due comes, in the second cycle at the latest if nothi
 
 def counts(spec: Spec, geometry: Geometry) -> None:
     """The region table may change in every cycle: each update is judged by the table of the cycle that accepted it."""
-    counted(spec, geometry)
-
-
-def counted(spec: Spec, geometry: Geometry, tile: tuple | None = None) -> tuple[TileAccount, Step]:
-    """The account of an arbitrary tile, or of `tile`, tied to the bank; and the update in the bank's second stage."""
     bank, tracker = spec.design, geometry.tracker
-    account = TileAccount(spec, geometry, stages=1, tile=tile)
+    account = TileAccount(spec, geometry, stages=1)
     spec.claim(COMES, implies(spec.past(account.due != account.leaves), bank.triggers.valid))
 
     valid, current = spec.inside("valid"), spec.inside("current")
@@ -47,7 +42,6 @@ def counted(spec: Spec, geometry: Geometry, tile: tuple | None = None) -> tuple[
         spec.invariant(implies(here & ~same, Value.cast(tag_read.data) == Value.cast(rows[way])))
         spec.invariant(implies(here & ~same & rows[way].valid,
                                Value.cast(entry_read.data) == Value.cast(entries[way])))
-    return account, second
 
 
 def properties() -> list[Property]:
