@@ -12,6 +12,11 @@ from tests.models.variants import run_kernel
 MB = 1_000_000
 
 
+def refresh_ns(machine) -> float:
+    """Time of a DRAM refresh, which the slowest of several GPUs may meet in its last pass and one GPU may not."""
+    return machine.dram.trfc_cycles / machine.memory_clock_ghz
+
+
 @pytest.fixture(scope="module")
 def machine():
     return load_machine()
@@ -22,7 +27,7 @@ def test_mirrored_against_all_gpus(machine, devices):
     rows = collectives.reduce_scatter_sizes(machine, [1 * MB, 6 * MB], devices)
     assert [row.size_bytes for row in rows] == [1 * MB, 6 * MB]
     for row in rows:
-        assert row.mirrored_ns == pytest.approx(row.all_gpus_ns, rel=0.01)
+        assert row.mirrored_ns == pytest.approx(row.all_gpus_ns, rel=0.01, abs=refresh_ns(machine))
         assert row.closed_form_ns == (devices - 1) * (row.size_bytes / devices / 75 + 500)
         assert row.closed_form_ns + machine.collective.kernel_launch_ns < row.mirrored_ns
     assert rows[0].mirrored_ns < rows[1].mirrored_ns / 3
@@ -33,7 +38,7 @@ def test_every_gpu_moves_the_same_bytes(machine, kind):
     one = collectives.run_collective(machine, 1 * MB, 4, kind)
     every = collectives.run_collective(machine, 1 * MB, 4, kind, mirrored=False)
     assert one.dram == every.dram
-    assert one.ns == pytest.approx(every.ns, rel=0.01)
+    assert one.ns == pytest.approx(every.ns, rel=0.01, abs=refresh_ns(machine))
 
 
 def test_near_memory_compute_saves_the_last_pass_only(machine):
