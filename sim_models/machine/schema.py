@@ -21,7 +21,7 @@ from sim_models.workloads import ELEMENT_BYTES
 #: Machines that come with the package: name, file beside this one.
 PRESETS = {"t3-table1": "default.toml", "hbm2-reference": "hbm2_reference.toml"}
 DEFAULT = "t3-table1"
-_LONGEST_STEP_CYCLES = 100_000  #: half of `lockstep.IDLE_LIMIT`
+_LONGEST_STEP_CYCLES = 100_000  #: half of `engine.end.IDLE_LIMIT`
 _LONGEST_CHAIN = 16  #: machines that extend one another
 _LARGEST_FILE = 1 << 20  #: bytes
 
@@ -193,9 +193,6 @@ class Machine(Section):
         if self.link.egress_buffer_bytes < self.gpu.tile_m * ELEMENT_BYTES:
             raise ValueError(f"[link] egress_buffer_bytes = {self.link.egress_buffer_bytes} does not hold the "
                              f"{self.gpu.tile_m * ELEMENT_BYTES} bytes of one tile column")
-        if self.gpu.compute_units * self.collective.workgroups_per_cu > 1 << 16:
-            raise ValueError(f"[collective] workgroups_per_cu = {self.collective.workgroups_per_cu} on [gpu] "
-                             f"compute_units = {self.gpu.compute_units} are more than 65536 workgroups at once")
         if self.dma.tiles_per_block > self.gpu.wavefronts_per_workgroup:
             raise ValueError(f"[dma] tiles_per_block = {self.dma.tiles_per_block} is more than [gpu] "
                              f"wavefronts_per_workgroup = {self.gpu.wavefronts_per_workgroup}")

@@ -31,5 +31,5 @@ NotNegative = real(0, 1e12)
 Share = Annotated[float, Field(gt=0, le=1)]
 
 #: One wait: a hundred times a network's across a data centre, and short enough that at the fastest memory clock no run
-#: takes it for a standstill (`lockstep.IDLE_LIMIT`).
+#: takes it for a standstill (`engine.end.IDLE_LIMIT`).
 Wait = real(0, 10_000)

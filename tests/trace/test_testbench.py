@@ -19,7 +19,7 @@ SMALL = GEOMETRIES["small"]
 BROKEN = {
     "tracker": (r"assign complete = (.*);", "(hit & current[0]) | (\\1)", "MismatchError: "),
     "arbiter": (r"assign grant_communication = (.*);", "~(starved & compute_valid) & (\\1)", "AssertionError: cycle"),
-    "gpu_top": (r"assign complete = (.*);", "(occupied != 3) & (\\1)", "nothing more happens"),
+    "gpu_top": (r"assign complete = (.*);", "(occupied != 3) & (\\1)", "nothing has moved"),
 }
 
 
