@@ -32,6 +32,14 @@ def _lowest(candidates):
     return low | high, Mux(low, low_index, high_index)
 
 
+def _several(bits):
+    """(any, more than one) of `bits`, as a tree."""
+    if len(bits) == 1:
+        return bits[0], C(0, 1)
+    (low, lows), (high, highs) = _several(bits[:len(bits) // 2]), _several(bits[len(bits) // 2:])
+    return low | high, lows | highs | (low & high)
+
+
 class ConfigBus(wiring.Component):
     """Registers of one GPU behind an APB3 slave (T3 paper, section 4.4: what `remote_map` and `dma_map` program).
 
@@ -40,7 +48,8 @@ class ConfigBus(wiring.Component):
     a read-only register, and one that maps a region with an operation that is not store or update; it changes nothing.
 
     The first error stays latched, whatever follows, until CONTROL.clear_error. Of two in one cycle the reporter with
-    the lower index wins; an error in the cycle of the clearing is latched.
+    the lower index wins, and STATUS.error_overflow says that there was another, as of any that comes later; an error in
+    the cycle of the clearing is latched. STATUS.error shows an error a cycle before `error` does.
 
     Parameters
     ----------
@@ -55,8 +64,8 @@ class ConfigBus(wiring.Component):
     prdata, pready, pslverr : Out
         APB response.
     config : Out(config_layout(geometry))
-        Levels: policy, auto_threshold, threshold, starvation_limit, breakpoint0..2, window, shift, enable_downstream.
-    restart, clear_counters : Out(1)
+        Levels: every field of a register that can be written.
+    soft_reset, restart, clear_counters : Out(1)
         Pulses of one cycle.
     descriptors : Out(descriptor(geometry)).array(regions)
     error : Out(1)
@@ -89,6 +98,7 @@ class ConfigBus(wiring.Component):
             "pready": Out(1),
             "pslverr": Out(1),
             "config": Out(config_layout(geometry)),
+            "soft_reset": Out(1),
             "restart": Out(1),
             "clear_counters": Out(1),
             "descriptors": Out(descriptor(geometry)).array(geometry.dma.regions),
@@ -107,11 +117,14 @@ class ConfigBus(wiring.Component):
         levels = self._config_registers(m)
         clear_error = Signal()
         error = self._first(m, self.reports, clear_error)
+        overflow = self._overflow(m, error, clear_error)
         fault = None
         if self._geometry.tracker.protection != "none":
             fault = self._first(m, self.faults, clear_error, lambda new, old: new.uncorrectable & ~old.uncorrectable)
-        live = self._read_only(error, fault)
-        pulses = {"restart": self.restart, "clear_counters": self.clear_counters, "clear_error": clear_error}
+        live = self._read_only(error, fault) | {
+            "error": error.valid | Cat(report.valid for report in self.reports).any(), "error_overflow": overflow}
+        pulses = {"soft_reset": self.soft_reset, "restart": self.restart, "clear_counters": self.clear_counters,
+                  "clear_error": clear_error}
 
         # Address decoding: bit 10 and up is zero for the fixed registers, whose word is paddr[2:10].
         aligned = self.paddr[:2] == 0
@@ -182,6 +195,16 @@ class ConfigBus(wiring.Component):
             m.d.sync += latched.eq(chosen)
         return latched
 
+    def _overflow(self, m, error, clear):
+        """Whether an error was reported besides the one that is latched."""
+        overflow = Signal()
+        reported, several = _several([report.valid for report in self.reports])
+        with m.If(clear):
+            m.d.sync += overflow.eq(several)
+        with m.Elif(several | (error.valid & reported)):
+            m.d.sync += overflow.eq(1)
+        return overflow
+
     def _config_registers(self, m):
         """Field name -> its level in `config`, after giving each its reset value."""
         levels = {}
@@ -201,7 +224,6 @@ class ConfigBus(wiring.Component):
             values |= {"fault_set": fault.set, "fault_in_entry": fault.in_entry, "fault_way": fault.way,
                        "fault_kind": Mux(fault.valid, kind, FAULTS["none"])}
         return values | {
-            "error": latched.valid,
             "error_code": latched.code.as_value(),
             "error_wf": latched.details.wf,
             "error_region": latched.details.region,

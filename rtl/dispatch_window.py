@@ -6,7 +6,8 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from .geometry import Geometry
-from .layouts import ErrorCode, dispatch, error_report
+from .layouts import ErrorCode, dispatch, error_report, trigger
+from .registers import EPOCH_BITS
 
 
 class DispatchWindow(wiring.Component):
@@ -21,7 +22,8 @@ class DispatchWindow(wiring.Component):
 
         q < head + window  and  q < downstream_head + window - shift  (if `enable_downstream`)
 
-    because its remote stores and its DMA become updates of workgroup q + shift downstream.
+    because its remote stores and its DMA become updates of workgroup q + shift downstream. While that device is in
+    another kernel (`epoch`), or its restart is still on the link, nothing starts: no head of the past is taken for new.
 
     A memory of `window_slots` rows (id modulo that) holds each workgroup's tiles, another its completed
     tiles together with the workgroup they belong to, so that starting a workgroup need not clear
@@ -32,17 +34,20 @@ class DispatchWindow(wiring.Component):
     -------
     dispatch : In(stream(dispatch))
         Workgroups 0, 1, 2, ... in order, up to 2^wg_bits of them between restarts.
-    completion : In({valid, wg})
-        Pulse: one tile of the workgroup triggered.
+    completion : In({valid, address, region, wf, wg})
+        Pulse: this tile triggered. All but `wg` is for the error report.
     window, shift, downstream_head : In(wg_bits + 1)
         Workgroups. A window of more than `window_slots` counts as that; 0 stops dispatch.
     enable_downstream : In(1)
     restart : In(1)
         Pulse: new kernel, head and the next workgroup are 0. `dispatch` waits for `window_slots` cycles.
-        Everybody in the ring must have restarted before the first workgroup is dispatched.
+    next_epoch : In(EPOCH_BITS)
+        Number of the kernel that a restart begins: the same on all devices, another than of the kernels before it.
+    epoch : Out(EPOCH_BITS), downstream_epoch : In(EPOCH_BITS)
+        Number of the kernel to which the head belongs, here and downstream; 0 after a reset.
     head : Out(wg_bits + 1)
     busy : Out(1)
-        Started workgroups are not finished, or the memory is being cleared.
+        Started workgroups are not finished, a completion is being counted, or the memory is being cleared.
     error : Out(error_report)
         DISPATCH_ORDER: not the next workgroup; accepted and ignored. COMPLETION_UNEXPECTED: of a
         workgroup that has not started or has no tile left; ignored. In the same cycle the
@@ -53,12 +58,15 @@ class DispatchWindow(wiring.Component):
         wg_bits = geometry.tracker.wg_bits
         super().__init__({
             "dispatch": In(stream.Signature(dispatch(geometry))),
-            "completion": In(data.StructLayout({"valid": 1, "wg": wg_bits})),
+            "completion": In(data.StructLayout({"valid": 1} | trigger(geometry).members)),
             "window": In(wg_bits + 1),
             "shift": In(wg_bits + 1),
             "downstream_head": In(wg_bits + 1),
             "enable_downstream": In(1),
             "restart": In(1),
+            "next_epoch": In(EPOCH_BITS),
+            "epoch": Out(EPOCH_BITS),
+            "downstream_epoch": In(EPOCH_BITS),
             "head": Out(wg_bits + 1),
             "busy": Out(1),
             "error": Out(error_report(geometry)),
@@ -109,6 +117,7 @@ class DispatchWindow(wiring.Component):
         window = Signal(self._wg_bits + 1)
         lead = Signal(signed(self._wg_bits + 2))
         downstream_head = Signal(self._wg_bits + 1)
+        same_kernel = Signal(init=1)
         accept = Signal()
         in_order = Signal()
         m.d.comb += [
@@ -125,10 +134,13 @@ class DispatchWindow(wiring.Component):
             window.eq(Mux(self.window > self._slots, self._slots, self.window)),
             lead.eq(window - self.shift),
             downstream_head.eq(self.downstream_head),
-            limit.eq(Mux(self.enable_downstream & (there < here), there, here)),
+            same_kernel.eq(self.downstream_epoch == self.epoch),
+            limit.eq(Mux(self.enable_downstream, Mux(same_kernel, Mux(there < here, there, here), 0), here)),
         ]
         with m.If(accept & in_order):
             m.d.sync += following.eq(following + 1)
+
+        completed = Signal.like(self.completion)
 
         # Head. Its rows are read every cycle, one cycle ahead.
         next_head = Signal(self._wg_bits + 1)
@@ -139,12 +151,11 @@ class DispatchWindow(wiring.Component):
             next_head.eq(self.head + finished),
             head_tiles.addr.eq(slot(next_head)),
             head_progress.addr.eq(slot(next_head)),
-            self.busy.eq(sweeping | (self.head != following)),
+            self.busy.eq(sweeping | (self.head != following) | completed.valid),
         ]
         m.d.sync += self.head.eq(next_head)
 
         # Completions: read, then count in the next cycle.
-        completed = Signal.like(self.completion)
         count = Signal(self._count_bits)
         expected = Signal()
         m.d.sync += completed.eq(self.completion)
@@ -167,15 +178,17 @@ class DispatchWindow(wiring.Component):
             m.d.sync += [
                 self.error.valid.eq(1),
                 self.error.code.eq(ErrorCode.COMPLETION_UNEXPECTED),
-                self.error.details.wg.eq(completed.wg),
+                *(self.error.details[name].eq(completed[name]) for name, _ in self.error.details.shape()),
             ]
         with m.If(accept & ~in_order):
             m.d.sync += [
                 self.error.valid.eq(1),
                 self.error.code.eq(ErrorCode.DISPATCH_ORDER),
+                self.error.details.eq(0),
                 self.error.details.wg.eq(self.dispatch.payload.wg),
             ]
 
         with m.If(self.restart):
-            m.d.sync += [following.eq(0), self.head.eq(0), completed.valid.eq(0)]
+            m.d.sync += [following.eq(0), self.head.eq(0), completed.valid.eq(0), self.epoch.eq(self.next_epoch),
+                         same_kernel.eq(0), limit.eq(0)]
         return m

@@ -17,18 +17,21 @@ class Egress(wiring.Component):
     widths; device, region and operation are the region's; bytes and wavefront stay. A line whose source does not fit
     its region's kind is reported and swallowed. One line per cycle, in order; both sides are registers.
 
+    While `forget` is 1 no further line becomes a packet: each is swallowed without an error.
+
     Members
     -------
     line : In(stream(request))
         `address` and ids of the source; `op` is ignored.
     descriptors : In(descriptor).array(regions)
+    forget : In(1)
     packet : Out(stream(packet))
         `source` is REMOTE for a store, DMA for DMA data.
     busy : Out(1)
         Level: a line is inside.
     error : Out(error_report)
     refused_dma : Out(1)
-        Pulse, with `error`: the line that is refused is data that the DMA engine read.
+        Pulse: a line that is refused or forgotten is data that the DMA engine read.
     """
 
     def __init__(self, geometry: Geometry):
@@ -36,6 +39,7 @@ class Egress(wiring.Component):
         super().__init__({
             "line": In(stream.Signature(request(geometry))),
             "descriptors": In(descriptor(geometry)).array(geometry.dma.regions),
+            "forget": In(1),
             "packet": Out(stream.Signature(packet(geometry))),
             "busy": Out(1),
             "error": Out(error_report(geometry)),
@@ -54,6 +58,7 @@ class Egress(wiring.Component):
         line = Signal(request(g))
         valid = Signal()
         fits = Signal()
+        forgotten = Signal()
         layout = descriptor(g)
         route = Signal(data.StructLayout({name: layout[name].shape for name in (
             "op", "device", "destination_region", "wg_offset", "address_offset")}))
@@ -68,8 +73,10 @@ class Egress(wiring.Component):
             with m.If(lines.output.valid):
                 m.d.sync += [
                     line.eq(head),
-                    fits.eq(((head.source == Source.LOCAL) & (entry.kind == RegionKind.REMOTE))
-                            | ((head.source == Source.DMA) & (entry.kind == RegionKind.DMA))),
+                    fits.eq(~self.forget & (
+                        ((head.source == Source.LOCAL) & (entry.kind == RegionKind.REMOTE))
+                        | ((head.source == Source.DMA) & (entry.kind == RegionKind.DMA)))),
+                    forgotten.eq(self.forget),
                     *(route[name].eq(getattr(entry, name)) for name, _ in route.shape()),
                 ]
         with m.If(output_free):
@@ -89,8 +96,8 @@ class Egress(wiring.Component):
             self.packet.valid.eq(output_valid),
             self.packet.payload.eq(output),
             self.busy.eq(lines.output.valid | valid | output_valid),
-            self.error.valid.eq(valid & ~fits),
-            self.refused_dma.eq(self.error.valid & (line.source == Source.DMA)),
+            self.error.valid.eq(valid & ~fits & ~forgotten),
+            self.refused_dma.eq(valid & ~fits & (line.source == Source.DMA)),
             self.error.code.eq(ErrorCode.REGION_UNCONFIGURED),
             *(self.error.details[name].eq(line[name]) for name in ("address", "region", "wf", "wg")),
         ]

@@ -27,8 +27,9 @@ from .layouts import (
 )
 from .line_router import LineRouter
 from .memory_channel import MemoryChannel
-from .registers import register_map
+from .registers import EPOCH_BITS, register_map
 from .ring_monitor import RingMonitor
+from .soft_reset import SoftReset
 from .tracker import TrackerBank
 from .trigger_merge import TriggerMerge
 from .two_entry_queue import TwoEntryQueue
@@ -55,8 +56,8 @@ class GpuTop(wiring.Component):
         Towards the link.
     dispatch : In(stream(dispatch))
         Workgroups that want to start, in order.
-    head : Out(wg_bits + 1), downstream_head : In(wg_bits + 1)
-        Dispatch windows of this GPU, and of the one it sends to.
+    head : Out(wg_bits + 1), epoch : Out(EPOCH_BITS), downstream_head, downstream_epoch : In
+        Dispatch windows of this GPU, and of the one it sends to; epoch and head travel together.
     events : Out(stream(trigger))
         Complete tiles of event regions.
     producer_active : In(1)
@@ -81,7 +82,9 @@ class GpuTop(wiring.Component):
             "packets": Out(stream.Signature(packet(geometry))).array(lanes),
             "dispatch": In(stream.Signature(dispatch(geometry))),
             "head": Out(index),
+            "epoch": Out(EPOCH_BITS),
             "downstream_head": In(index),
+            "downstream_epoch": In(EPOCH_BITS),
             "events": Out(stream.Signature(trigger(geometry))),
             "producer_active": In(1),
             "irq": Out(1),
@@ -95,13 +98,21 @@ class GpuTop(wiring.Component):
         self._counts = {}
         reporters = g.tracker.banks + 1 + 1 + g.dma.engines + g.dma.egress_lanes
         m.submodules.bus = self._bus = ConfigBus(g, reporters=reporters)
+        self._stopped = Signal()  # from a soft reset to the restart that follows
+        self._clear = Signal()
         self._channels(m)
         self._tracker(m)
         self._router(m)
         self._engines(m)
         self._egress(m)
+        self._soft_reset(m)
         self._status(m)
         return m
+
+    def _add(self, m, name, block):
+        """A block that a soft reset clears."""
+        m.submodules[name] = SoftReset(block, self._clear)
+        return block
 
     def _descriptors(self, m, block):
         m.d.comb += [there.eq(here) for there, here in zip(block.descriptors, self._bus.descriptors)]
@@ -109,13 +120,14 @@ class GpuTop(wiring.Component):
     def _channels(self, m):
         """Memory channels, and the monitors that their arbiters go by."""
         g, config = self._geometry, self._bus.config
-        m.submodules.monitor = self._monitor = monitor = IntensityMonitor(g)
-        m.submodules.ring_monitor = self._ring_monitor = ring_monitor = RingMonitor(g)
+        self._monitor = monitor = self._add(m, "monitor", IntensityMonitor(g))
+        self._ring_monitor = ring_monitor = self._add(m, "ring_monitor", RingMonitor(g))
         threshold = Signal(7)
         drain = Signal()
         m.d.sync += [
-            threshold.eq(Mux(config.auto_threshold, monitor.threshold, config.threshold)),
-            drain.eq(~self.producer_active),
+            # An empty DRAM queue always lets communication in: the producer may be waiting for it.
+            threshold.eq(Mux(config.auto_threshold, monitor.threshold, config.threshold | (config.threshold == 0))),
+            drain.eq(~self.producer_active | self._stopped),
         ]
         self._memory = []
         for c in range(g.channel.channels):
@@ -133,12 +145,14 @@ class GpuTop(wiring.Component):
                 channel.starvation_limit.eq(config.starvation_limit),
                 channel.drain.eq(drain),
                 channel.ring_late.eq(ring_monitor.late),
+                channel.forget.eq(self._stopped),
                 monitor.occupancy[c].eq(self.occupancy[c]),
             ]
         m.d.comb += [
             monitor.restart.eq(self._bus.restart),
             monitor.producer_active.eq(self.producer_active),
             monitor.communication_seen.eq(Cat(channel.communication_waiting for channel in self._memory).any()),
+            monitor.least.eq(config.least_samples),
             *(monitor.breakpoints[i].eq(config[f"breakpoint{i}"]) for i in range(3)),
             ring_monitor.stage.eq(config.stage),
             ring_monitor.restart.eq(self._bus.restart),
@@ -148,8 +162,8 @@ class GpuTop(wiring.Component):
     def _tracker(self, m):
         """Updates from the channels to the Tracker's banks, and their triggers into one stream."""
         g = self._geometry
-        m.submodules.network = self._network = network = UpdateNetwork(g)
-        m.submodules.merge = self._merge = merge = TriggerMerge(g)
+        self._network = network = self._add(m, "network", UpdateNetwork(g))
+        self._merge = merge = self._add(m, "merge", TriggerMerge(g))
         for channel, port in zip(self._memory, network.updates):
             wiring.connect(m, channel.updates, port)
         tracked = [Signal(name=f"tracked_{region}") for region in range(g.dma.regions)]
@@ -157,8 +171,7 @@ class GpuTop(wiring.Component):
                      for there, entry in zip(tracked, self._bus.descriptors)]
         self._banks = []
         for b in range(g.tracker.banks):
-            bank = TrackerBank(g)
-            m.submodules[f"tracker_{b}"] = bank
+            bank = self._add(m, f"tracker_{b}", TrackerBank(g))
             self._banks.append(bank)
             wiring.connect(m, network.banks[b], bank.updates)
             wiring.connect(m, bank.triggers, merge.triggers[b])
@@ -181,12 +194,11 @@ class GpuTop(wiring.Component):
     def _router(self, m):
         """A complete tile frees its place in the window and goes to the DMA table or out as an event."""
         g, config = self._geometry, self._bus.config
-        m.submodules.window = self._window = window = DispatchWindow(g)
-        m.submodules.table = self._table = table = DmaTable(g)
-        m.submodules.event_queue = events = TwoEntryQueue(trigger(g))
+        self._window = window = self._add(m, "window", DispatchWindow(g))
+        self._table = table = self._add(m, "table", DmaTable(g))
+        events = self._add(m, "event_queue", TwoEntryQueue(trigger(g)))
         self._descriptors(m, table)
         wiring.connect(m, events.output, wiring.flipped(self.events))
-        wiring.connect(m, wiring.flipped(self.dispatch), window.dispatch)
         merged = self._merge.merged
         kind = Array(entry.kind.as_value() for entry in self._bus.descriptors)[merged.payload.region]
         to_table = Signal()
@@ -194,6 +206,9 @@ class GpuTop(wiring.Component):
         taken = Signal()
         report = Signal(error_report(g))
         m.d.comb += [
+            window.dispatch.payload.eq(self.dispatch.payload),
+            window.dispatch.valid.eq(self.dispatch.valid & ~self._stopped),
+            self.dispatch.ready.eq(window.dispatch.ready & ~self._stopped),
             to_table.eq(kind == RegionKind.DMA.value),
             to_events.eq(kind == RegionKind.EVENT.value),
             table.triggers.payload.eq(merged.payload),
@@ -203,12 +218,15 @@ class GpuTop(wiring.Component):
             merged.ready.eq(Mux(to_table, table.triggers.ready, ~to_events | events.input.ready)),
             taken.eq(merged.valid & merged.ready),
             window.completion.valid.eq(taken),
-            window.completion.wg.eq(merged.payload.wg),
+            *(window.completion[name].eq(merged.payload[name]) for name, _ in merged.payload.shape()),
             window.window.eq(config.window),
             window.shift.eq(config.shift),
             window.enable_downstream.eq(config.enable_downstream),
             window.downstream_head.eq(self.downstream_head),
             window.restart.eq(self._bus.restart),
+            window.next_epoch.eq(config.epoch),
+            window.downstream_epoch.eq(self.downstream_epoch),
+            self.epoch.eq(window.epoch),
             self.head.eq(window.head),
             report.code.eq(ErrorCode.REGION_UNCONFIGURED),
             table.clear_high_water.eq(self._bus.clear_counters),
@@ -236,10 +254,10 @@ class GpuTop(wiring.Component):
         self._outstanding = Signal(range(g.dma.outstanding_lines + g.dma.engines + 1))
         self._just_issued = Signal(range(g.dma.engines + 1))
         allow = Signal()
-        m.d.sync += allow.eq(self._outstanding + self._just_issued + 2 * g.dma.engines <= g.dma.outstanding_lines)
+        m.d.sync += allow.eq(
+            ~self._stopped & (self._outstanding + self._just_issued + 2 * g.dma.engines <= g.dma.outstanding_lines))
         for e in range(g.dma.engines):
-            engine = AddressGenerator(g)
-            m.submodules[f"engine_{e}"] = engine
+            engine = self._add(m, f"engine_{e}", AddressGenerator(g))
             self._generators.append(engine)
             self._descriptors(m, engine)
             self._reports.append(engine.error)
@@ -276,6 +294,7 @@ class GpuTop(wiring.Component):
             m.submodules[f"egress_{index}"] = lane
             self._lanes.append(lane)
             self._descriptors(m, lane)
+            m.d.comb += lane.forget.eq(self._stopped)
             self._reports.append(lane.error)
             wiring.connect(m, wiring.flipped(self.outbound[index]), lane.line)
             wiring.connect(m, lane.packet, wiring.flipped(self.packets[index]))
@@ -283,10 +302,40 @@ class GpuTop(wiring.Component):
             left.append(leaves)
             dma_gone += [leaves & (self.packets[index].payload.source == Source.DMA), lane.refused_dma]
         self._counts["packets"] = ones(left)
+        self._awaits_data = (self._outstanding != 0) | (self._just_issued != 0)
         m.d.sync += [
             self._just_issued.eq(self._counts["lines"]),
             self._outstanding.eq(self._outstanding + self._just_issued - ones(dma_gone)),
         ]
+
+    def _soft_reset(self, m):
+        """Lets what is under way come to its end without being tracked or sent, then clears all that tracks and sends.
+
+        Nothing that was accepted is taken back, and nothing new starts, until a restart. What was asked of DRAM comes
+        back and is swallowed, tracked writes are performed and forgotten. When for `quiet_cycles` nothing of that has
+        happened (packets of a neighbour that was reset later may still be on the link), everything is cleared at once.
+        """
+        bus, config = self._bus, self._bus.config
+        cleared = Signal()
+        moving = Signal()
+        quiet = Signal.like(config.quiet_cycles)
+        self._reset_done = Signal()
+        swept = ~(Cat(bank.busy for bank in self._banks).any() | self._table.busy | self._window.busy)
+        m.d.sync += [
+            moving.eq(Cat(channel.tracked_waiting for channel in self._memory).any() | self._awaits_data
+                      | Cat(lane.busy for lane in self._lanes).any()),
+            self._clear.eq(0),
+            self._reset_done.eq(self._stopped & cleared & ~self._clear & swept),
+        ]
+        with m.If(bus.soft_reset):
+            m.d.sync += [self._stopped.eq(1), cleared.eq(0), quiet.eq(0)]
+        with m.Elif(self._stopped & ~cleared):
+            m.d.sync += quiet.eq(Mux(moving, 0, quiet + 1))
+            # Never sooner than what is issued or read in this cycle is seen to move.
+            with m.If(~moving & (quiet == (config.quiet_cycles | 15))):
+                m.d.sync += [cleared.eq(1), self._clear.eq(1)]
+        with m.Elif(self._reset_done & bus.restart):
+            m.d.sync += self._stopped.eq(0)
 
     def _status(self, m):
         """Error reports, counters and the bus."""
@@ -302,6 +351,7 @@ class GpuTop(wiring.Component):
             "guard_stall": ones(stalled),
             "coalesced": ones(merged),
             "set_full_stall": ones(bank.stalled_full for bank in self._banks),
+            "errors": ones(report.valid for report in self._reports),
         }
         for name, amount in self._counts.items():
             # The increment is registered: a long sum and a long carry do not meet in one cycle.
@@ -326,6 +376,12 @@ class GpuTop(wiring.Component):
             status.dispatch_blocked.eq(self.dispatch.valid & ~self.dispatch.ready),
             status.drain.eq(self._drain),
             status.monitor_done.eq(self._monitor.done),
+            status.merge_busy.eq(self._merge.merged.valid),
+            status.events_busy.eq(self.events.valid),
+            status.window_open.eq(self._window.busy),
+            status.reads_outstanding.eq(self._awaits_data),
+            status.resetting.eq(self._stopped & ~self._reset_done),
+            status.reset_done.eq(self._reset_done),
         ]
         apb = self.apb
         m.d.comb += [

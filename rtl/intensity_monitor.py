@@ -8,15 +8,19 @@ from .arbiter.policy import THRESHOLD_BITS, THRESHOLD_NONE
 from .geometry import Geometry
 
 BREAKPOINT_BITS = 8  #: quarters of a queue entry
+LEAST_BITS, LEAST_UNIT = 8, 64  #: samples of a phase, at least
 THRESHOLDS = (THRESHOLD_NONE, 30, 10, 5)  #: entries, by rising memory intensity (T3 paper, section 6.1.3)
 
 
 class IntensityMonitor(wiring.Component):
     """Picks the threshold from the mean DRAM queue occupancy of the isolated phase (T3 paper, section 4.5).
 
-    The phase runs from `restart` until the first communication request. In each of its cycles with the producer
-    active, one channel's occupancy is added up, the channels taking turns; after 2**sample_bits of them no more
-    are. Then mean = floor(4 * sum / samples), in quarters of an entry, is divided out exactly, one quotient bit per
+    The phase runs from `restart` until the first communication request, but not before `least` samples, unless the
+    producer has ended: what a neighbour sends that started earlier must not leave the choice to a few samples. In each
+    cycle with the producer active, one channel's occupancy is added up, the channels taking turns; after
+    2**sample_bits of them no more are.
+
+    Then mean = floor(4 * sum / samples), in quarters of an entry, is divided out exactly, one quotient bit per
     cycle; `done` rises with it. mean < breakpoints[0]: no threshold; < [1]: 30; < [2]: 10; else 5.
     Breakpoints are expected to rise. A phase without any sample has mean 0. Before `done`, and after a reset
     without a restart, there is no threshold.
@@ -27,7 +31,9 @@ class IntensityMonitor(wiring.Component):
         A new kernel: forget, and watch from the next cycle on.
     producer_active : In(1)
     communication_seen : In(1)
-        A communication request is waiting anywhere. Ends the phase; that cycle is no sample.
+        A communication request is waiting anywhere. The cycle that ends the phase is no sample.
+    least : In(8)
+        Units of 64 samples.
     occupancy : In(occupancy_bits).array(channels)
         Entries.
     breakpoints : In(8).array(3)
@@ -46,6 +52,7 @@ class IntensityMonitor(wiring.Component):
             "restart": In(1),
             "producer_active": In(1),
             "communication_seen": In(1),
+            "least": In(LEAST_BITS),
             "occupancy": In(channel.occupancy_bits).array(channel.channels),
             "breakpoints": In(BREAKPOINT_BITS).array(3),
             "threshold": Out(THRESHOLD_BITS),
@@ -62,6 +69,8 @@ class IntensityMonitor(wiring.Component):
         dividing = Signal()
         turn = Signal(range(channel.channels))
         sample = Signal(channel.occupancy_bits)
+        seen = Signal()  # communication, in this phase
+        ends = Signal()
         pending = Signal(channel.occupancy_bits)  # the sample before, not yet added
         samples = Signal(channel.sample_bits + 1)
         # The sum while watching; while dividing, remainder above and quotient below.
@@ -79,10 +88,15 @@ class IntensityMonitor(wiring.Component):
         ]
 
         total = Signal.like(work)
-        m.d.comb += total.eq(work + pending)
+        enough = samples[-1] | (samples >> (LEAST_UNIT.bit_length() - 1) >= self.least)
+        over = (samples != 0) & ~self.producer_active
+        m.d.comb += [
+            total.eq(work + pending),
+            ends.eq((seen | self.communication_seen) & (enough | over)),
+        ]
         with m.If(watching):
-            m.d.sync += [work.eq(total), pending.eq(0)]
-            with m.If(self.communication_seen):
+            m.d.sync += [work.eq(total), pending.eq(0), seen.eq(seen | self.communication_seen)]
+            with m.If(ends):
                 # The quotient has mean_bits: 4 * sum < samples << mean_bits.
                 m.d.sync += [
                     watching.eq(0),
@@ -107,6 +121,7 @@ class IntensityMonitor(wiring.Component):
         with m.If(self.restart):
             m.d.sync += [
                 watching.eq(1),
+                seen.eq(0),
                 dividing.eq(0),
                 self.done.eq(0),
                 work.eq(0),

@@ -12,6 +12,7 @@ from .geometry import Geometry
 from .layouts import Op, dram_command, request, retirement, update
 from .order_guard import OrderGuard, bucket_of
 from .pointer_queue import PointerQueue
+from .soft_reset import SoftReset
 
 
 def is_tracked(access) -> Signal:
@@ -31,6 +32,9 @@ class MemoryChannel(wiring.Component):
     A request is on `dram` two cycles after it was accepted, if nothing holds it back. For `guard_buckets` cycles
     after reset requests are queued but none is granted. The DRAM queue must be reset with the channel.
 
+    While `forget` is 1 tracked writes are performed, but the Tracker does not hear of them, nor of those on their way
+    to it. Nothing else is lost, and the order guard goes on counting what the DRAM queue holds.
+
     Members
     -------
     compute, inbound, dma : In(stream of request)
@@ -44,6 +48,9 @@ class MemoryChannel(wiring.Component):
         In the order of the grants, coalesced.
     policy : In(POLICY_BITS), threshold : In(7), starvation_limit : In(16), drain : In(1), ring_late : In(1)
         See `Arbiter`.
+    forget : In(1)
+    tracked_waiting : Out(1)
+        A tracked write is the next of its queue. Function of registers.
     grant_compute, grant_communication : Out(1)
         Grant in this cycle. Depends on `dram.ready` and `occupancy`.
     starved : Out(1)
@@ -73,6 +80,8 @@ class MemoryChannel(wiring.Component):
             "starvation_limit": In(STARVATION_BITS),
             "drain": In(1),
             "ring_late": In(1),
+            "forget": In(1),
+            "tracked_waiting": Out(1),
             "grant_compute": Out(1),
             "grant_communication": Out(1),
             "starved": Out(1),
@@ -86,7 +95,8 @@ class MemoryChannel(wiring.Component):
         m = Module()
         m.submodules.arbiter = arbiter = Arbiter(self._geometry)
         m.submodules.guard = guard = OrderGuard(self._geometry)
-        m.submodules.coalescer = coalescer = Coalescer(self._geometry)
+        coalescer = Coalescer(self._geometry)
+        m.submodules.coalescer = SoftReset(coalescer, self.forget)
 
         layout = request(self._geometry)
         m.submodules.compute_queue = compute_queue = PointerQueue(layout, 2)
@@ -121,6 +131,7 @@ class MemoryChannel(wiring.Component):
             dma_able.eq(dma.valid & ~guard.blocked),
             self.guard_stall.eq(dma.valid & guard.blocked & guard.ready),
             self.communication_waiting.eq(inbound.valid | dma.valid),
+            self.tracked_waiting.eq((compute.valid & compute_tracked) | (inbound.valid & inbound_tracked)),
         ]
 
         last_dma = Signal(init=1)  # inbound has the first turn
@@ -177,7 +188,7 @@ class MemoryChannel(wiring.Component):
         m.d.sync += [
             command_valid.eq(granted | (command_valid & ~self.dram.ready)),
             command_new.eq(tracked),
-            access_valid.eq(tracked | (access_valid & ~coalescer.accesses.ready)),
+            access_valid.eq(~self.forget & (tracked | (access_valid & ~coalescer.accesses.ready))),
         ]
         m.d.comb += [
             self.dram.valid.eq(command_valid),

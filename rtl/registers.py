@@ -13,6 +13,8 @@ from .geometry import Geometry, bits_for
 IDENTITY = 0x54335454  #: "T3TT"
 VERSION = 0x0001_0001  #: major in the upper half, minor in the lower
 
+EPOCH_BITS = 8  #: kernels that a window tells apart
+
 REGION_BASE = 0x400  #: descriptor of region 0
 REGION_STRIDE = 0x40
 
@@ -37,6 +39,12 @@ STATUS_BITS = (
     ("dispatch_blocked", "the dispatcher waits for the window to move"),
     ("drain", "the producer kernel has ended; communication drains"),
     ("monitor_done", "the intensity monitor has chosen a threshold"),
+    ("merge_busy", "a trigger waits for the DMA table or the event stream"),
+    ("events_busy", "an event waits to be taken"),
+    ("window_open", "workgroups have started and are not finished, or the window's memory is being cleared"),
+    ("reads_outstanding", "data that DMA has asked for have not left yet"),
+    ("resetting", "a soft reset is not done yet"),
+    ("reset_done", "a soft reset is done: nothing is tracked or sent until a restart"),
 )
 
 #: 32-bit counters, modulo 2**32, cleared by CONTROL.clear_counters.
@@ -50,6 +58,7 @@ COUNTERS = (
     ("coalesced", "tracked accesses that joined another one on their way to the Tracker"),
     ("set_full_stall", "cycles, summed over banks, in which an update waited for a free way"),
     ("ready_high_water", "largest number of ready commands that waited for an engine"),
+    ("errors", "errors that blocks have reported, latched or not"),
 )
 
 #: Further ones, of a Tracker with protected memories.
@@ -177,6 +186,7 @@ def register_map(geometry: Geometry) -> RegisterMap:
             Field("egress_lanes", 16, 8, "egress lanes", d.egress_lanes),
             Field("queue_entries", 24, 8, "DRAM queue entries per channel", c.queue_entries))),
         Register("CONTROL", 0x010, "w1", (
+            Field("soft_reset", 0, 1, "let what is under way end, forget all that was tracked, wait for a restart"),
             Field("restart", 1, 1, "a new kernel: workgroups count from 0, the monitor measures again"),
             Field("clear_error", 2, 1, "forget the first error"),
             Field("clear_counters", 3, 1, "all counters to zero"))),
@@ -185,14 +195,15 @@ def register_map(geometry: Geometry) -> RegisterMap:
                 f"{policy.code} {policy.title}" for policy in arbiter.POLICIES.values()), POLICIES["mca"]),
             Field("auto_threshold", 4, 1, "1: MCA's threshold comes from the intensity monitor", 1))),
         Register("THRESHOLD", 0x018, "rw", (
-            Field("threshold", 0, 7, "occupancy at which MCA holds communication back (auto_threshold 0); 127: none",
-                  NO_THRESHOLD),)),
+            Field("threshold", 0, 7, "occupancy at which MCA holds communication back (auto_threshold 0); 0 counts as "
+                  "1; 127: none", NO_THRESHOLD),)),
         Register("STARVATION_LIMIT", 0x01C, "rw", (
             Field("starvation_limit", 0, 16, "cycles after which waiting communication goes first; 0: never"),)),
         Register("MONITOR", 0x020, "rw", (
             Field("breakpoint0", 0, 8, "mean occupancy, in quarter entries, below which there is no threshold", 16),
             Field("breakpoint1", 8, 8, "below this mean: threshold 30", 64),
-            Field("breakpoint2", 16, 8, "below this mean: threshold 10; from it on: 5", 128))),
+            Field("breakpoint2", 16, 8, "below this mean: threshold 10; from it on: 5", 128),
+            Field("least_samples", 24, 8, "samples, in units of 64, before communication ends the measurement", 64))),
         Register("CHOSEN_THRESHOLD", 0x024, "ro", (
             Field("chosen_threshold", 0, 7, "the intensity monitor's choice; 127: none"),)),
         Register("MONITOR_MEAN", 0x028, "ro", (
@@ -223,7 +234,8 @@ def register_map(geometry: Geometry) -> RegisterMap:
         Register("WINDOW_CONTROL", 0x038, "rw", (
             Field("enable_downstream", 0, 1, "1: the downstream device's window counts too"),)),
         Register("STATUS", 0x03C, "ro", status + (
-            Field("error", 31, 1, "an error is latched"),)),
+            Field("error_overflow", 30, 1, "another error has come since the one that is latched"),
+            Field("error", 31, 1, "an error is latched"))),
         Register("ERROR_CODE", 0x040, "ro", (Field("error_code", 0, 4, "the first error; 0: none"),)),
         Register("ERROR_TILE", 0x044, "ro", (
             Field("error_wf", 0, t.wf_bits, "its wavefront"),
@@ -232,6 +244,12 @@ def register_map(geometry: Geometry) -> RegisterMap:
         Register("STAGE", 0x04C, "rw", (
             Field("stage", 0, window_bits, "workgroups that run at once: what the ring must get through in the time of "
                   "as many more", safe_window(geometry)),)),
+        Register("RESET_QUIET", 0x06C, "rw", (
+            Field("quiet_cycles", 0, 16, "cycles without an arrival, at least 16, after which a soft reset clears: "
+                  "more than the link takes", 1024),)),
+        Register("EPOCH", 0x070, "rw", (
+            Field("epoch", 0, EPOCH_BITS, "number of the kernel that the next restart begins, the same on all devices: "
+                  "workgroups start when the downstream device has restarted, too"),)),
         *_halves("ERROR_ADDRESS", 0x050, "ro", t.address_bits, "its address"),
         *(Register(f"COUNT_{name.upper()}", 0x080 + 4 * i, "ro", (Field(f"count_{name}", 0, 32, text),))
           for i, (name, text) in enumerate(counters(geometry))),

@@ -13,7 +13,6 @@ that names the field, its value and what is allowed. Sizes are in bytes.
 
 from typing import NamedTuple
 
-from rtl import arbiter
 from rtl.geometry import Geometry
 from rtl.registers import ERRORS, FAULTS, IDENTITY, NO_THRESHOLD, OPERATIONS, POLICIES, REGION_KINDS, register_map
 
@@ -143,18 +142,16 @@ class Driver:
 
     def policy(self, name: str, threshold="auto", starvation_limit: int | None = None) -> list[Write]:
         """Arbitration policy; for MCA and ring-aware, too, the occupancy threshold (a number, None: no threshold, or
-        "auto") and the cycles after which waiting communication goes first (None: never)."""
+        "auto") and the cycles after which waiting communication goes first (None: never). The hardware takes a
+        threshold of 0 for 1, without which communication might wait for a producer that waits for it."""
         code = _choice("policy", name, POLICIES)
         auto = threshold == "auto"
         if not auto and threshold is not None:
-            _check(type(threshold) is int and 0 <= threshold < NO_THRESHOLD, "threshold", threshold,
-                   f'"auto", None or a whole number from 0 to {NO_THRESHOLD - 1} is allowed')
+            _check(type(threshold) is int and 1 <= threshold < NO_THRESHOLD, "threshold", threshold,
+                   f'"auto", None or a whole number from 1 to {NO_THRESHOLD - 1} is allowed')
         if starvation_limit is not None:
             _whole("starvation_limit", starvation_limit, 1,
                    self.registers["STARVATION_LIMIT"].field("starvation_limit").mask)
-        # No queue holds fewer than 0 requests: communication would wait for the producer, which may wait for it.
-        _check(threshold != 0 or starvation_limit is not None or not arbiter.POLICIES[name].has_threshold, "threshold",
-               threshold, f"policy={name!r} without a starvation_limit needs at least 1, or the ring may stop")
         value = NO_THRESHOLD if auto or threshold is None else threshold
         return [self._write("THRESHOLD", threshold=value),
                 self._write("STARVATION_LIMIT", starvation_limit=starvation_limit or 0),
@@ -165,8 +162,10 @@ class Driver:
         _whole("workgroups", workgroups, 1, self.registers["STAGE"].field("stage").mask)
         return [self._write("STAGE", stage=workgroups)]
 
-    def monitor(self, none_below: float, thirty_below: float, ten_below: float) -> list[Write]:
-        """Mean occupancies (DRAM queue entries, in steps of 1/4) between MCA's thresholds none, 30, 10 and 5."""
+    def monitor(self, none_below: float, thirty_below: float, ten_below: float,
+                least_samples: int = 4096) -> list[Write]:
+        """Mean occupancies (DRAM queue entries, in steps of 1/4) between MCA's thresholds none, 30, 10 and 5, and the
+        samples (one per cycle of the producer) without which no arrival ends the measurement."""
         quarters = {}
         for index, (name, entries) in enumerate((("none_below", none_below), ("thirty_below", thirty_below),
                                                  ("ten_below", ten_below))):
@@ -175,7 +174,9 @@ class Driver:
             quarters[f"breakpoint{index}"] = int(entries * 4)
         _check(none_below <= thirty_below <= ten_below, "ten_below", ten_below,
                "none_below <= thirty_below <= ten_below is allowed")
-        return [self._write("MONITOR", **quarters)]
+        _check(isinstance(least_samples, int) and 0 <= least_samples < 1 << 14 and not least_samples % 64,
+               "least_samples", least_samples, "a multiple of 64 from 0 to 16320 is allowed")
+        return [self._write("MONITOR", **quarters, least_samples=least_samples // 64)]
 
     # Dispatch window
 
@@ -210,15 +211,35 @@ class Driver:
 
     # Control and status
 
-    def restart(self) -> list[Write]:
-        """A new kernel starts: workgroups count from 0 again and the intensity monitor measures again."""
-        return [self._write("CONTROL", restart=1)]
+    def soft_reset(self, quiet_cycles: int) -> list[Write]:
+        """Forget all that is tracked, and send nothing more, until a restart; configuration, counters and errors stay.
+
+        Arrivals are written to memory meanwhile. A device is `reset_done` when its own traffic has ended and for
+        `quiet_cycles` nothing arrived, which must be more than the link takes. Reset all devices before the first of
+        them restarts.
+        """
+        _whole("quiet_cycles", quiet_cycles, 1, self.registers["RESET_QUIET"].field("quiet_cycles").mask)
+        return [self._write("RESET_QUIET", quiet_cycles=quiet_cycles), self._write("CONTROL", soft_reset=1)]
+
+    def restart(self, kernel: int = 0) -> list[Write]:
+        """A new kernel starts: workgroups count from 0 again and the intensity monitor measures again.
+
+        `kernel` is its number, the same on all devices and another than that of the kernel before: a workgroup starts
+        when the device downstream is in the same kernel. After a reset the hardware is in kernel 0.
+        """
+        _whole("kernel", kernel, 0, (1 << 31) - 1)
+        return [self._write("EPOCH", epoch=kernel), self._write("CONTROL", restart=1)]
 
     def clear_error(self) -> list[Write]:
         return [self._write("CONTROL", clear_error=1)]
 
     def clear_counters(self) -> list[Write]:
         return [self._write("CONTROL", clear_counters=1)]
+
+    def status(self, read) -> set[str]:
+        """Names of the STATUS bits that are 1; `read(offset)` reads a register."""
+        register = self.registers["STATUS"]
+        return {name for name, value in self.decode("STATUS", read(register.offset)).items() if value}
 
     def decode(self, name: str, word: int) -> dict[str, int]:
         """The fields of a register that was read as `word`."""

@@ -9,7 +9,7 @@ from rtl.registers import STATUS_BITS
 
 from . import memory, simulation
 from .apb import ApbMaster
-from .driver import Driver
+from .driver import Driver, Write
 from .engine.end import DONE, IDLE_LIMIT, RUNNING, STUCK
 from .engine.hardware import make_hardware
 from .engine.loop import Lockstep
@@ -22,7 +22,9 @@ from .schedule import Action
 from .workloads import Workload
 
 #: Levels of STATUS that are 0 when a kernel has ended well.
-_AT_WORK = ("tracker_busy", "tracker_occupied", "dma_table_busy", "engines_busy", "egress_busy", "channels_busy")
+_AT_WORK = ("tracker_busy", "tracker_occupied", "dma_table_busy", "engines_busy", "egress_busy", "channels_busy",
+            "merge_busy", "events_busy", "window_open", "reads_outstanding")
+_PATIENCE_CYCLES = 1_000_000  #: for a reset, which clears memories row by row
 BATCH_CYCLES = 50_000  #: between looks at progress and at Ctrl-C
 _TOLD_TILES = 3  #: missing tiles that a diagnosis names, per device
 _BASE_SKEW = 1 << 20  #: outputs of neighbours lie at different addresses, so that address offsets are exercised
@@ -81,8 +83,11 @@ class FusedRun(Lockstep):
     def _program(self) -> None:
         """What a driver does before the kernel starts."""
         arbiter, tiling = self.machine.arbiter, self.tiling
-        for space, master in zip(self.spaces, self.masters):
+        for master in self.masters:
             self.driver.check_identity(master.read)
+            self._write(master, self.driver.soft_reset(quiet_cycles=1))  # the links are empty
+        self._wait("a soft reset", lambda status: "reset_done" in status)
+        for space, master in zip(self.spaces, self.masters):
             writes = space.program(self.driver)
             writes += self.driver.policy(self.policy.name, self.policy.threshold,
                                          arbiter.starvation_limit_cycles or None)
@@ -92,10 +97,22 @@ class FusedRun(Lockstep):
             writes += self.driver.window(min(tiling.wavefronts, self.geometry.tracker.ways),
                                          slack=self.schedule.slack_of(space.device))
             writes += self.driver.clear_error() + self.driver.clear_counters() + self.driver.restart()
-            for offset, value in writes:
-                master.write(offset, value)
-        for backend in self.backends:  # memories are cleared before the first dispatch
-            backend.step(2 * self.geometry.tracker.window_slots)
+            self._write(master, writes)
+        self._wait("a restart", lambda status: not status & {"resetting", "reset_done", *_AT_WORK})
+
+    @staticmethod
+    def _write(master: ApbMaster, writes: list[Write]) -> None:
+        for offset, value in writes:
+            master.write(offset, value)
+
+    def _wait(self, what: str, done: Callable[[set[str]], bool]) -> None:
+        """Look at every device's STATUS until it is as `done` says."""
+        for space, master in zip(self.spaces, self.masters):
+            first = master.cycles
+            while not done(status := self.driver.status(master.read)):
+                if master.cycles - first > _PATIENCE_CYCLES:
+                    raise SimulationError(f"device {space.device}: {what} is not over after {_PATIENCE_CYCLES} cycles: "
+                                          f"{', '.join(sorted(status))}")
 
     def run(self, progress: Callable[[float], None] = lambda fraction: None, batch_cycles: int = BATCH_CYCLES) -> None:
         """Run the fused kernel to its end; `progress` is called every `batch_cycles`. Raises SimulationError with a
@@ -208,8 +225,8 @@ class FusedRun(Lockstep):
 
     def _busy(self, d: int) -> str:
         """What device d's hardware still has inside, in the words of its STATUS register; "" if nothing."""
-        status = self.driver.decode("STATUS", self.masters[d].read(self.driver.registers["STATUS"].offset))
-        return ", ".join(text for name, text in STATUS_BITS if name in _AT_WORK and status[name])
+        status = self.driver.status(self.masters[d].read)
+        return ", ".join(text for name, text in STATUS_BITS if name in _AT_WORK and name in status)
 
     def _final_tiles(self, d: int) -> np.ndarray:
         """bool[workgroup, wavefront]: tiles whose reduction ends on simulated device d."""

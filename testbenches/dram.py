@@ -18,6 +18,7 @@ class Dram:
         self._entries = bench.geometry.channel.queue_entries
         self.queue: list[dict] = []  #: commands that wait
         self.pending: list[int] = []  #: buckets of tracked writes that are performed and not yet reported
+        self.least = 0  #: occupancy that is shown though the queue is shorter
         self.fill = 0  #: nothing leaves until the queue was full for so many cycles
         self._leaves, self.retires = bench.pause(), bench.pause()
         self._commands = StreamMonitor(bench, f"dram{index}", self._accept)
@@ -41,7 +42,7 @@ class Dram:
     def drive(self) -> None:
         # A command that leaves counts until the next cycle; the guard counts no further than one queue.
         rng = self._bench.rng
-        self._occupancy.write(len(self.queue))
+        self._occupancy.write(max(self.least, len(self.queue)))
         self.retired = None
         if self.pending and not next(self.retires):
             self.retired = self.pending.pop(rng.randrange(len(self.pending)))

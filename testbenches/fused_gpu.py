@@ -20,6 +20,7 @@ from .bench import Bench
 from .dram import Dram
 from .drivers import ApbDriver, StreamDriver
 from .monitors import StreamMonitor
+from .pauses import never
 from .scoreboard import Scoreboard
 
 NO_REGION = 0
@@ -84,7 +85,8 @@ class FusedGpu:
         for scoreboard, name in zip(self.packets, bench.elements("packets")):
             StreamMonitor(bench, name, scoreboard.check)
         self.dispatch = StreamDriver(bench, "dispatch", on_accept=self._dispatched)
-        StreamMonitor(bench, "events", self._event)
+        self._events = StreamMonitor(bench, "events", self._event)
+        self._kernels = 0
         self.kernel: Kernel | None = None
         self.window = self.upstream = self.downstream_head = self.downstream_end = 0
         bench.add(self)
@@ -104,8 +106,6 @@ class FusedGpu:
 
         self.window = rng.randint(1, driver.largest_window(kernel.tiles))
         slack = rng.choice((None, rng.randrange(self.window)))
-        # Without any limit, communication would wait for a producer that waits for communication.
-        threshold = rng.choice(("auto", None, 0, 3))
         await self.bus.write_all([
             *driver.dma_map(kernel.dma, **limits(kernel.dma), **there, destination_region=targets[0],
                             row_bytes=kernel.row_bytes, columns=kernel.columns * kernel.per_block,
@@ -114,10 +114,11 @@ class FusedGpu:
                               tile_bytes=kernel.row_bytes * kernel.columns, updates_per_element=UPDATES),
             *driver.remote_map(kernel.remote, **limits(kernel.remote), **there, destination_region=targets[1],
                                operation=rng.choice(("store", "update"))),
-            *driver.policy(rng.choice(list(POLICIES)), threshold,
-                           rng.choice((1, 50) if threshold == 0 else (None, 1, 50))),
+            *driver.policy(rng.choice(list(POLICIES)), rng.choice(("auto", None, 1, 3)), rng.choice((None, 1, 50))),
             *driver.clear_counters(), *driver.clear_error(),
-            *driver.window(kernel.tiles, workgroups=self.window, slack=slack), *driver.restart()])
+            *driver.window(kernel.tiles, workgroups=self.window, slack=slack), *driver.restart(self._kernels)])
+        self.bench.set("downstream_epoch", self._kernels)
+        self._kernels += 1
         self.descriptors = {
             region: there | {"address_offset": there["address_offset"], "kind": kind, "destination_region": target,
                              "op": UPDATE if region == kernel.dma else await self._operation(region)}
@@ -131,6 +132,18 @@ class FusedGpu:
         self.events = {(wg, wf): 0 for wg, wf in kernel.tracked() if kernel.regions[wg] == kernel.event}
         self.dispatch.send_all({"wg": wg, "tiles": 0 if region == kernel.remote else kernel.tiles}
                                for wg, region in enumerate(kernel.regions))
+
+    def abort(self) -> None:
+        """Nothing more starts, here or upstream; what was stored or sent is still to come."""
+        self.dispatch.reset()
+        self.upstream = self.kernel.workgroups
+        self._events.pause = never()  # what is offered when the hardware is cleared is withdrawn
+
+    @property
+    def quiet(self) -> bool:
+        """What was stored, sent or read is in memory or has come back."""
+        return (all(driver.idle for driver in (*self.compute, *self.inbound, *self.outbound))
+                and all(dram.idle for dram in self.drams) and not any(self.expected.values()))
 
     async def _operation(self, region: int) -> int:
         word = await self.bus.read(self.registers.region_offset(region) + self.registers["REGION_KIND"].offset)

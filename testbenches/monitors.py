@@ -36,6 +36,10 @@ class StreamMonitor:
             if self._on_item:
                 self._on_item(self.items[-1])
 
+    def withdrawn(self) -> None:
+        """What the design offers need not be there in the next cycle."""
+        self._held = None
+
     def reset(self) -> None:
         self._held = None
         self.items.clear()

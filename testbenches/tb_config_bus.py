@@ -37,7 +37,7 @@ async def random_transfers(bench: Bench) -> None:
     rng, model, bus = bench.rng, ConfigBusModel(bench.geometry), ApbDriver(bench)
     registers = register_map(bench.geometry)
     offsets = [offset for offset, _, _ in registers.all_registers()]
-    pulses = {"restart": 0, "clear_counters": 0}
+    pulses = {"soft_reset": 0, "restart": 0, "clear_counters": 0}
     expected = dict(pulses)
 
     def count() -> None:

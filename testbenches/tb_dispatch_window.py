@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from rtl.registers import ERRORS
+from rtl.registers import EPOCH_BITS, ERRORS
 from sim_models.reference.dispatch_window import DispatchWindowModel
 
 from .bench import Bench, rounds
@@ -20,7 +20,7 @@ class Environment:
         self.bench, self.model, self.wrong = bench, model, wrong
         self.pause = bench.pause()
         self.errors = Scoreboard("errors")
-        self.unexpected: tuple[str, int] | None = None
+        self.unexpected: tuple[str, dict] | None = None
         self.downstream_end = 0
         self._settled: tuple[int, int] = (0, 0)  # what decides about the next workgroup
         self._settled_cycles = self._cycles = 0  # for so long; since a reset or restart
@@ -32,14 +32,20 @@ class Environment:
         wg = (min(left) if rng.random() < 0.5 else rng.choice(left)) if left else 0
         if rng.random() < self.wrong:
             valid, wg = True, rng.getrandbits(self.bench.geometry.tracker.wg_bits)
-        self.bench.set("completion", {"valid": valid, "wg": wg})
-        if rng.random() < 0.3 and self.model.downstream_head < self.downstream_end:
-            self.model.downstream_head += 1
-        self.bench.set("downstream_head", self.model.downstream_head)
+        signal = self.bench["completion"]
+        signal.write(signal.unpack(rng.getrandbits(signal.width)) | {"valid": int(valid), "wg": wg})
+        model = self.model
+        if model.downstream_epoch != model.epoch and rng.random() < 0.02:  # its restart has arrived
+            model.downstream_epoch, model.downstream_head = model.epoch, 0
+        elif rng.random() < 0.3 and model.downstream_head < self.downstream_end:
+            model.downstream_head += 1
+        self.bench.set("downstream_head", model.downstream_head)
+        self.bench.set("downstream_epoch", model.downstream_epoch)
 
     def sample(self) -> None:
         get, model = self.bench.get, self.model
         assert get("head") <= model.head, "the head leads"
+        assert get("epoch") == model.epoch
         if get("dispatch.ready"):
             assert model.following < model.limit, "ready beyond the limit"
         decides = (model.limit, model.following)
@@ -52,35 +58,38 @@ class Environment:
         completion, item = get("completion"), get("dispatch.payload")
         if get("dispatch.valid") and get("dispatch.ready"):
             name = model.dispatched(item["wg"], item["tiles"])
-            wrong = (name, item["wg"]) if name else wrong  # of two in one cycle, that of the dispatch is shown
+            of_dispatch = {"address": 0, "region": 0, "wf": 0, "wg": item["wg"]}
+            wrong = (name, of_dispatch) if name else wrong  # of two in one cycle, that of the dispatch is shown
         if completion["valid"]:
             name = model.completed(completion["wg"])
-            self.unexpected = (name, completion["wg"]) if name else None
+            details = {field: value for field, value in completion.items() if field != "valid"}
+            self.unexpected = (name, details) if name else None
         if wrong:
             self._expect(wrong)
 
-    def _expect(self, wrong: tuple[str, int]) -> None:
-        name, wg = wrong
-        self.errors.expect({"code": ERRORS[name.lower()], "details": {"address": 0, "region": 0, "wf": 0, "wg": wg}})
+    def _expect(self, wrong: tuple[str, dict]) -> None:
+        name, details = wrong
+        self.errors.expect({"code": ERRORS[name.lower()], "details": details})
 
     def reset(self) -> None:
         pass
 
     async def restart(self) -> None:
-        """A new kernel on all devices."""
+        """A new kernel here, of which the neighbour hears later."""
+        epoch = self.model.epoch ^ 1 << self.bench.rng.randrange(EPOCH_BITS)
         self.bench.set("restart", 1)
-        self.bench.set("downstream_head", 0)
+        self.bench.set("next_epoch", epoch)
         self.bench.set("completion", {"valid": 0})
         await self.bench.settle(drive=False)
         await self.bench.edge(sample=False)
         self.bench.set("restart", 0)
+        self.bench.set("next_epoch", self.bench.rng.getrandbits(EPOCH_BITS))
         self.errors.reset()
         if self.unexpected:  # of the cycle before: still reported
             self._expect(self.unexpected)
         self.unexpected = None
         self._cycles = 0
-        self.model.restart()
-        self.model.downstream_head = 0
+        self.model.restart(epoch)
 
 
 def workgroups(bench: Bench, count: int, wrong: float) -> Iterator[dict]:

@@ -32,6 +32,32 @@ async def fused_kernels(bench: Bench) -> None:
         assert packets == sum(lane.matched for lane in gpu.packets) - start
 
 
+@rounds(6, cover=("partly updated", "reads outstanding"))
+async def a_kernel_after_an_aborted_one(bench: Bench) -> None:
+    """A soft reset cuts a kernel short: its arrivals and the data of its reads are still to come, and the next kernel,
+    another one, is as on new hardware."""
+    gpu = FusedGpu(bench)
+    await gpu.program(Kernel(bench))
+    await bench.cycle(bench.rng.randrange(40, 1500))
+    before = gpu.driver.decode("STATUS", await gpu.bus.read(gpu.registers["STATUS"].offset))
+    bench.reach("partly updated", bool(before["tracker_occupied"]))
+    bench.reach("reads outstanding", bool(before["reads_outstanding"]))
+    gpu.abort()
+    await gpu.bus.write_all(gpu.driver.soft_reset(bench.rng.randrange(500, 1000)))
+    bits = {name: 1 << field.lsb for field in gpu.registers["STATUS"].fields if (name := field.name) in (
+        "reset_done", "resetting")}
+    start = bench.now
+    while not (status := await gpu.bus.read(gpu.registers["STATUS"].offset)) & bits["reset_done"]:
+        assert status & bits["resetting"] and bench.now - start < 20_000, "a soft reset that is never done"
+    assert gpu.quiet
+    for lane in gpu.packets:  # what follows was swallowed
+        lane.reset()
+    await bench.cycle(50)
+    await gpu.program(Kernel(bench))
+    if await bench.run(gpu.finished, 60_000):
+        await gpu.check()
+
+
 @rounds(4, cover=("threshold_exceeded", "region_unconfigured"))
 async def a_wrong_update_is_told(bench: Bench) -> None:
     gpu = FusedGpu(bench)
@@ -156,7 +182,8 @@ async def every_region_goes_its_way(bench: Bench) -> None:
                 first = wg + 1
                 await gpu.drained()
             addresses = []
-            for tile in rng.sample(range(tiles), tiles):
+            order = rng.sample(range(tiles), tiles)
+            for tile in order:
                 left, updates = descriptor["threshold"], []
                 while left:
                     updates.append(gpu.request(
@@ -182,7 +209,7 @@ async def every_region_goes_its_way(bench: Bench) -> None:
         if region and descriptor["kind"] == REGION_KINDS["remote"]:
             errors = [{"code": "region_unconfigured", "address": address, "region": region, "wf": wf, "wg": wg}]
         elif region and not bench.number % 2:
-            errors = [{"code": "completion_unexpected", "wg": wg, "wf": 0, "region": 0, "address": 0}]
+            errors = [{"code": "completion_unexpected"} | trigger | {"wf": wf + order[0], "address": addresses[0]}]
         assert await gpu.first_error() == (errors[0] if errors else None)
         assert Counter((*command["request"].values(), command["communication"]) for command in gpu.commands) == commands
         assert Counter(tuple(packet.values()) for packet in gpu.packets) == packets
@@ -225,7 +252,7 @@ async def a_gpu_that_stands_still(bench: Bench) -> None:
         await complete_one(gpu, 1, wg, wg % channels)
     assert await gpu.rate("COUNT_GUARD_STALL") == min(channels, engines) and not gpu.reads
     assert await gpu.read("COUNT_READY_HIGH_WATER") == waiting
-    assert await gpu.status() == {"dma_table_busy", "engines_busy", "channels_busy", "drain"}
+    assert await gpu.status() == {"dma_table_busy", "engines_busy", "channels_busy", "reads_outstanding", "drain"}
     assert (await gpu.read("COUNT_TRIGGERS"), await gpu.read("COUNT_COMMANDS")) == (taken + waiting, taken)
     for lane in gpu.lanes:
         lane.pause = pauses.always()
@@ -329,7 +356,7 @@ async def the_monitor_decides_over_communication(bench: Bench) -> None:
     marks = [max(0, model.mean + (0 if index < below else 1) + (-1 if index < below else 1) * rng.choice((0, 1, 20)))
              for index in range(3)]
     auto = bench.number // 4 % 2
-    register = rng.randrange(1, channel.queue_entries + 1)
+    register = rng.choice((0, rng.randrange(1, channel.queue_entries + 1)))
     await gpu.write("MONITOR", **{f"breakpoint{index}": min(255, mark) for index, mark in enumerate(marks)})
     await gpu.write("THRESHOLD", threshold=register)
     await gpu.write("POLICY", policy=POLICIES["mca"], auto_threshold=auto)
@@ -342,7 +369,7 @@ async def the_monitor_decides_over_communication(bench: Bench) -> None:
         await bench.cycle()
     bench.set("producer_active", 0)
     set_occupancy(bench, [channel.queue_entries] * channel.channels)
-    assert await gpu.status() <= clearing | {"drain"} and await gpu.read("CHOSEN_THRESHOLD") == NO_THRESHOLD
+    assert await gpu.status() <= clearing | {"drain", "window_open"} and await gpu.read("CHOSEN_THRESHOLD") == NO_THRESHOLD
     asking = rng.randrange(channel.channels)
     gpu.send([gpu.request(gpu.address_in(asking), 0, 0, op=STORE, source=REMOTE)])
     await bench.cycle(100)
@@ -351,7 +378,7 @@ async def the_monitor_decides_over_communication(bench: Bench) -> None:
     assert found == model.mean
     assert chosen == (NO_THRESHOLD, 30, 10, 5)[below]
     bench.set("producer_active", 1)
-    threshold = chosen if auto else register
+    threshold = chosen if auto else max(1, register)
     if threshold != NO_THRESHOLD and threshold <= channel.queue_entries:
         set_occupancy(bench, [threshold] * channel.channels)
         await bench.cycle(40)
@@ -380,7 +407,8 @@ async def every_arbiter_is_programmed(bench: Bench) -> None:
 
     CycleMonitor(bench, look)
     await gpu.write("POLICY", policy=POLICIES["mca"], auto_threshold=0)
-    await gpu.write("THRESHOLD", threshold=0)
+    await gpu.write("THRESHOLD", threshold=1)
+    set_occupancy(bench, [1] * channel.channels)
     bench.set("producer_active", 1)
     waits = {}
     for limit in (1, rng.randint(40, 90)):
@@ -408,16 +436,18 @@ async def every_arbiter_is_programmed(bench: Bench) -> None:
 
 @rounds(4)
 async def a_late_ring_goes_first(bench: Bench) -> None:
-    """With threshold 0 ring-aware arbitration holds DMA reads back while commands wait, until more workgroups than a
-    stage has have started."""
+    """While the DRAM queues hold as many requests as the threshold, ring-aware arbitration holds DMA reads back, until
+    more workgroups than a stage has have started."""
     gpu, rng, geometry = BareGpu(bench), bench.rng, bench.geometry
     region = rng.randrange(1, geometry.dma.regions)
     tiles = TAKEN_PER_ENGINE * geometry.dma.engines + 1  # one command more than engines take
     stage = rng.randint(1, min(60, (1 << geometry.tracker.wg_bits) - tiles - 1))
     await gpu.map(region, repeated_line(gpu))
-    await gpu.bus.write_all(gpu.driver.policy("ring_aware", 0, starvation_limit=(1 << 16) - 1))
+    await gpu.bus.write_all(gpu.driver.policy("ring_aware", 1, starvation_limit=(1 << 16) - 1))
     await gpu.bus.write_all(gpu.driver.stage(stage))
     bench.set("producer_active", 1)
+    for dram in gpu.drams:
+        dram.least = 1
     for wg in range(tiles):
         await complete_one(gpu, region, wg, wg % geometry.channel.channels)
     await gpu.still(300)

@@ -8,9 +8,10 @@ from .bench import Bench, rounds
 
 async def step(bench: Bench, model: IntensityMonitorModel, occupancy: list[int], **inputs: int) -> None:
     inputs = {"restart": 0, "producer_active": 0, "communication_seen": 0, **inputs}
+    least = inputs.pop("least", 0)
     for name, value in (*inputs.items(), *zip(bench.elements("occupancy"), occupancy)):
         bench.set(name, value)
-    model.step(occupancy=occupancy, **inputs)
+    model.step(occupancy=occupancy, least=least, **inputs)
     await bench.cycle()
 
 
@@ -45,6 +46,28 @@ async def random_phases(bench: Bench) -> None:
         occupancy = [rng.randint(0, most) for _ in range(channel.channels)]
         await step(bench, model, occupancy, producer_active=rng.getrandbits(1), communication_seen=rng.getrandbits(1))
     bench.reach(f"threshold {model.threshold(marks)}")
+
+
+@rounds(12, cover=("early", "later", "with the producer"))
+async def a_phase_has_enough_samples_whoever_sends_when(bench: Bench) -> None:
+    """Communication comes at any time and goes again; the producer pauses, and ends."""
+    rng, channel, model = bench.rng, bench.geometry.channel, IntensityMonitorModel(bench.geometry)
+    least, last = rng.choice((0, 1, 1, 3)), rng.randrange(400)
+    bench.set("least", least)
+    occupancy = [rng.randint(0, channel.queue_entries) for _ in range(channel.channels)]
+    asks, rests = rng.choice((0.3, 0.01)), rng.choice((0, 0.01))
+    await step(bench, model, occupancy, restart=1)
+    for cycle in range(bench.cut or 600):
+        await step(bench, model, occupancy, least=least, communication_seen=int(rng.random() < asks),
+                   producer_active=int(cycle < last and rng.random() >= rests))
+        if model.ended:
+            break
+        assert not bench.get("done") and bench.get("threshold") == NO_THRESHOLD
+    if bench.cut or not model.ended:
+        return
+    await bench.cycle(bench["mean"].width + 1)
+    assert bench.get("done") and bench.get("mean") == model.mean
+    bench.reach("early" if not least else "later" if model.samples >= 64 * least else "with the producer")
 
 
 @rounds(1)

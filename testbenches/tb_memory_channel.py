@@ -59,7 +59,9 @@ class Channel:
         for name in ("guard_stall", "merged", "starved"):
             self.bench.reach(name.replace("_", " "), get(name))
         self.bench.reach("full DRAM queue", get("occupancy") == self.bench.geometry.channel.queue_entries)
-        self.model.cycle(self.accepted, shown, self.update, self.dram.retired)
+        self.model.cycle(self.accepted, shown, self.update, self.dram.retired, bool(get("forget")))
+        if get("forget"):
+            self.updates.withdrawn()
         self.accepted, self.update = {}, None
 
     @property
@@ -88,6 +90,43 @@ async def random_traffic(bench: Bench) -> None:
         assert channel.model.shown == 300
         tracked = sum(is_tracked(item) for items in sent.values() for item in items)
         assert channel.merged == tracked - len(channel.updates.items)
+
+
+@rounds(8, cover=("forgotten", "reported"))
+async def what_is_forgotten_is_performed_and_not_reported(bench: Bench) -> None:
+    """`forget` comes and goes under traffic; nothing but updates is lost, and reads stay behind the writes."""
+    channel, rng = Channel(bench), bench.rng
+    channel.configure(rng.choice(list(POLICIES)))
+    sent = {name: traffic(bench, name, 100) for name in channel.drivers}
+    for name, driver in channel.drivers.items():
+        driver.send_all(sent[name])
+    bench.set("drain", 1)
+    for _ in range(rng.randrange(1, 6) if bench.cut is None else 0):
+        bench.set("forget", int(rng.random() < 0.5))
+        await bench.cycle(rng.choice((1, 2, rng.randint(3, 80))))
+    bench.set("forget", 0)
+    if await bench.run(lambda: channel.idle, 20_000):
+        channel.model.check_empty()
+        assert channel.model.shown == 300 and not bench.get("tracked_waiting")
+        written = sum(item["bytes"] for items in sent.values() for item in items if is_tracked(item))
+        reported = sum(update["amount"] for update in channel.updates.items)
+        bench.reach("forgotten" if reported < written else "reported")
+
+
+@rounds(4)
+async def a_tracked_write_shows_while_it_is_next(bench: Bench) -> None:
+    """A DRAM that takes nothing: the second of two commands stays in its queue."""
+    for name in ("compute", "inbound"):
+        tracked = bench.rng.random() < 0.5
+        first, second = ({"address": 0, "bytes": 64, "op": 1, "source": 0, "region": region, "wf": 0, "wg": 0}
+                         for region in (0, int(tracked)))
+        driver = StreamDriver(bench, name, never())
+        driver.send(first)
+        await bench.cycle(bench.geometry.channel.guard_buckets + 8)
+        driver.send(second)
+        await bench.cycle(4)
+        assert bench.get("tracked_waiting") == tracked
+        await bench.reset()
 
 
 @rounds(16)

@@ -9,6 +9,8 @@ import json
 import re
 from collections import Counter
 from dataclasses import asdict, dataclass
+from functools import reduce
+from operator import or_
 from pathlib import Path
 
 from amaranth import ClockSignal, Fragment, Instance, ResetSignal, Value
@@ -16,6 +18,8 @@ from amaranth.back import rtlil
 from amaranth.hdl._ir import PortDirection
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
+
+from rtl.soft_reset import SoftReset
 
 _PLACEHOLDER = "\0"  #: stands for a module's name until its text is known to be new
 
@@ -61,8 +65,15 @@ def signature_ports(component: wiring.Component) -> dict[str, tuple[Value, PortD
 def rtlil_modules(component: wiring.Component, name: str) -> tuple[str, Hierarchy]:
     """RTLIL of a fresh component and of all below it; `name` becomes its module's."""
     writer = _Writer(name)
-    writer.add(Fragment.get(component, None), component, name)
+    writer.add(Fragment.get(component, _Platform()), component, name)
     return "\n".join(writer.texts), Hierarchy(name, writer.instances)
+
+
+class _Platform:
+    """Leaves a soft reset to the instance's reset pin."""
+
+    def get_soft_reset(self, reset: SoftReset) -> wiring.Component:
+        return reset.component
 
 
 class _Writer:
@@ -107,8 +118,9 @@ class _Writer:
             module = self.add(inner, component)
             connections = [("i" if direction is PortDirection.Input else "o", port, value)
                            for port, (value, direction) in signature_ports(component).items()]
-            connections += [("i", port, ClockSignal() if port == "clk" else ResetSignal())
-                            for port in self._clocks[module]]
+            soft = (origin.by for origin in inner.origins if isinstance(origin, SoftReset))
+            pins = {"clk": ClockSignal(), "rst": reduce(or_, soft, ResetSignal())}
+            connections += [("i", port, pins[port]) for port in self._clocks[module]]
             fragment.subfragments[index] = (Instance(module, *connections), name, location)
             children[name or f"U{index}"] = module
         return children

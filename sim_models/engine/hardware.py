@@ -94,9 +94,10 @@ class Hardware(NamedTuple):
         ports, control = self.ports, sim.control
         inputs, outputs = words_at(self.inputs[device]), words_at(self.outputs[device])
         kept = control.heads.shape[1]
-        control.heads[device, now % kept] = outputs[ports.head]
-        inputs[ports.downstream_head] = control.heads[control.downstream[device],
-                                                      (now + kept - sim.link_shape.latency_cycles) % kept]
+        control.heads[device, now % kept] = outputs[ports.head] | outputs[ports.epoch] << 32
+        head = control.heads[control.downstream[device], (now + kept - sim.link_shape.latency_cycles) % kept]
+        inputs[ports.downstream_head] = head & 0xFFFFFFFF
+        inputs[ports.downstream_epoch] = head >> 32
         ready = 0 if held_back(sim.chaos, device) else 1
         inputs[ports.event_ready] = ready
         if ready and outputs[ports.event_valid]:

@@ -22,6 +22,7 @@ class Ports(NamedTuple):
     dispatch: int
     tiles_lsb: int
     downstream_head: int
+    downstream_epoch: int
     event_ready: int
     producer_active: int
     compute_ready: np.ndarray  # outputs from here on
@@ -33,6 +34,7 @@ class Ports(NamedTuple):
     packet: np.ndarray
     dispatch_ready: int
     head: int
+    epoch: int
     event_valid: int
     event: int
     event_wf_lsb: int

@@ -17,7 +17,7 @@ from .hardware import Hardware
 class Control(NamedTuple):
     """What the loop itself keeps; [device] unless said otherwise."""
 
-    heads: np.ndarray  # int64 [device, cycles]: the device's window head of past cycles, a ring buffer
+    heads: np.ndarray  # int64 [device, cycles]: the device's window head of past cycles, its epoch from bit 32 on
     events: np.ndarray  # int32 [device, id, wavefront]: times that a tile's event came
     event_count: np.ndarray
     rs_end: np.ndarray  # cycle of the last event

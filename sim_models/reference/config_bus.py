@@ -41,6 +41,7 @@ class ConfigBusModel:
         self.fields = {(region, f.name): f.reset for register, region in self._registers.values()
                        if register.access == "rw" for f in register.fields}
         self.first_error = self.first_fault = None
+        self.overflow = False  #: an error was reported besides the first
 
     def value(self, name: str, region: int | None = None) -> int:
         """A stored field; the halves of a 64-bit quantity are `name_lo` and `name_hi`."""
@@ -65,6 +66,7 @@ class ConfigBusModel:
             pulses = {f.name for f in register.fields if f.decode(value)}
             if "clear_error" in pulses:
                 self.first_error = self.first_fault = None
+                self.overflow = False
             return False, pulses
         for f in register.fields:
             self.fields[region, f.name] = f.decode(value)
@@ -76,9 +78,10 @@ class ConfigBusModel:
             return True, 0
         register, region = self._registers[offset]
         error = self.first_error or ErrorReport(0, 0, 0, 0, 0)
-        known = {"error": self.first_error is not None, "error_code": error.code, "error_wf": error.wf,
-                 "error_region": error.region, "error_wg": error.wg, "error_address_lo": error.address & 0xFFFFFFFF,
-                 "error_address_hi": error.address >> 32, **(live or {})}
+        known = {"error": self.first_error is not None, "error_overflow": self.overflow, "error_code": error.code,
+                 "error_wf": error.wf, "error_region": error.region, "error_wg": error.wg,
+                 "error_address_lo": error.address & 0xFFFFFFFF, "error_address_hi": error.address >> 32,
+                 **(live or {})}
         if self.first_fault:
             fault = self.first_fault
             known |= {"fault_set": fault.set, "fault_way": fault.way, "fault_in_entry": fault.in_entry,
@@ -91,9 +94,9 @@ class ConfigBusModel:
 
     def report(self, reports: list) -> None:
         """Errors of one cycle, one `ErrorReport` or None per reporter."""
-        for report in reports:
-            if report is not None and self.first_error is None:
-                self.first_error = report
+        for report in filter(None, reports):
+            self.overflow |= self.first_error is not None
+            self.first_error = self.first_error or report
 
     def report_faults(self, reports: list) -> None:
         """Flipped bits found in one cycle, one `FaultReport` or None per bank; the first of them counts."""

@@ -17,6 +17,8 @@ class DispatchWindowModel:
     shift: int = 0
     enable_downstream: bool = False
     downstream_head: int = 0
+    epoch: int = 0
+    downstream_epoch: int = 0
     head: int = 0
     following: int = 0  #: the workgroup that must come next
     left: dict[int, int] = field(default_factory=dict)  #: workgroup -> tiles that have not completed
@@ -26,9 +28,12 @@ class DispatchWindowModel:
         """Workgroups below it may start."""
         window = min(self.window, self.geometry.window_slots)
         here = self.head + window
+        if self.enable_downstream and self.downstream_epoch != self.epoch:
+            return 0
         return min(here, self.downstream_head + window - self.shift) if self.enable_downstream else here
 
-    def restart(self) -> None:
+    def restart(self, epoch: int = 0) -> None:
+        self.epoch = epoch
         self.head = self.following = 0
         self.left.clear()
 

@@ -15,13 +15,17 @@ class IntensityMonitorModel:
 
     def _forget(self, watching: bool) -> None:
         self.watching = watching
+        self.seen = False
         self.ended = False
         self.total = 0
         self.samples = 0
 
-    def step(self, *, restart: int, producer_active: int, communication_seen: int, occupancy: list[int]) -> None:
-        if self.watching and communication_seen:
-            self.watching = False
+    def step(self, *, restart: int, producer_active: int, communication_seen: int, occupancy: list[int],
+             least: int = 0) -> None:
+        self.seen = bool(self.watching and (self.seen or communication_seen))
+        enough = self.samples >= min(64 * least, self._samples_most)
+        if self.seen and (enough or (self.samples and not producer_active)):
+            self.watching = self.seen = False
             self.ended = True
         elif self.watching and producer_active and self.samples < self._samples_most:
             self.total += occupancy[self.samples % self._channels]

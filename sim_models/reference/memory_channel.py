@@ -38,17 +38,18 @@ class MemoryChannelModel:
         self._geometry = geometry
         self._guard = OrderGuardModel(geometry)
         self._retiring = None
+        self._forgot = False  #: in the cycle before
         self.queued = {stream: deque() for stream in STREAMS}
         self.accesses = deque()  #: tracked writes shown on `dram` and not yet reported
         self.shown = 0
 
     def cycle(self, accepted: dict | None = None, shown: dict | None = None, update: dict | None = None,
-              retired: int | None = None) -> str | None:
+              retired: int | None = None, forget: bool = False) -> str | None:
         """One cycle; returns the stream of the command shown.
 
         accepted: {stream: request} transfers at the inputs. shown: the command on `dram` in the first cycle in
         which it is there (a command behind a transfer counts as new). update: transfer on `updates`.
-        retired: bucket of `retirement`.
+        retired: bucket of `retirement`. forget: what is on its way to the Tracker is lost.
         """
         stream = self._show(shown) if shown is not None else None
         # A read shown now was granted a cycle ago, when only retirements before that cycle were known.
@@ -58,6 +59,9 @@ class MemoryChannelModel:
             self._report(update)
         for name, request in (accepted or {}).items():
             self.queued[name].append(request)
+        if forget:
+            self.accesses.clear()
+        self._forgot = forget
         return stream
 
     def _show(self, command: dict) -> str:
@@ -78,7 +82,8 @@ class MemoryChannelModel:
             _check(not self._guard.blocked(address), f"{request} passed a tracked write of its bucket")
         if is_tracked(request):
             self._guard.tick(write_address=address)
-            self.accesses.append(request)
+            if not self._forgot:  # when it was granted
+                self.accesses.append(request)
         return stream
 
     def _report(self, update: dict) -> None:

@@ -56,7 +56,7 @@ def test_the_kind_is_cleared_first_and_written_last():
     assert applied(writes, driver.unmap(2)).value("kind", 2) == 0
 
 
-@pytest.mark.parametrize("threshold,stored,auto", [("auto", 127, 1), (None, 127, 0), (0, 0, 0), (30, 30, 0)])
+@pytest.mark.parametrize("threshold,stored,auto", [("auto", 127, 1), (None, 127, 0), (1, 1, 0), (30, 30, 0)])
 @pytest.mark.parametrize("name,code", [("round_robin", 0), ("compute_first", 1), ("mca", 2), ("ring_aware", 3)])
 def test_policy(name, code, threshold, stored, auto):
     model = applied(Driver(GEOMETRY).policy(name, threshold, starvation_limit=500))
@@ -67,14 +67,17 @@ def test_policy(name, code, threshold, stored, auto):
 def test_other_settings():
     driver = Driver(GEOMETRY)
     model = applied(driver.stage(80), driver.monitor(1.25, 10, 63.75), driver.window(8, slack=12))
-    assert model.value("stage") == 80
+    assert model.value("stage") == 80 and model.value("least_samples") == 64
     assert [model.value(f"breakpoint{i}") for i in range(3)] == [5, 40, 255]
     assert [model.value(name) for name in ("window", "shift", "enable_downstream")] == [256, 12, 1]
-    model = applied(driver.policy("compute_first", 0), driver.window(8, workgroups=3))
+    model = applied(driver.policy("compute_first", 1), driver.window(8, workgroups=3))
     assert [model.value(n) for n in ("starvation_limit", "window", "shift", "enable_downstream")] == [0, 3, 0, 0]
-    control = [applied() and writes for writes in (driver.restart(), driver.clear_error(), driver.clear_counters())]
-    assert [ConfigBusModel(GEOMETRY).write(*writes[0]) for writes in control] == [
-        (False, {"restart"}), (False, {"clear_error"}), (False, {"clear_counters"})]
+    control = [applied() and writes for writes in (driver.restart(), driver.clear_error(), driver.clear_counters(),
+                                                   driver.soft_reset(9))]
+    assert [ConfigBusModel(GEOMETRY).write(*writes[-1]) for writes in control] == [
+        (False, {"restart"}), (False, {"clear_error"}), (False, {"clear_counters"}), (False, {"soft_reset"})]
+    assert applied(driver.restart(kernel=3), driver.soft_reset(500)).value("epoch") == 3
+    assert applied(driver.soft_reset(500)).value("quiet_cycles") == 500
 
 
 @pytest.mark.parametrize("sets,ways,wf_bits,tiles,largest", [
@@ -132,10 +135,12 @@ def test_impossible_mappings(call, changes, text):
 
 @pytest.mark.parametrize("call,text", [
     (lambda d: d.policy("fifo"), "policy='fifo' .* one of round_robin, compute_first, mca, ring_aware "),
-    (lambda d: d.policy("mca", 127), "threshold=127 .* from 0 to 126 "),
+    (lambda d: d.policy("mca", 127), "threshold=127 .* from 1 to 126 "),
     (lambda d: d.policy("mca", 1, 0), "starvation_limit=0 .* from 1 to 65535 "),
-    (lambda d: d.policy("mca", 0), "threshold=0 .* policy='mca' without a starvation_limit needs at least 1, or the "),
-    (lambda d: d.policy("ring_aware", 0), "threshold=0 .* policy='ring_aware' without a starvation_limit "),
+    (lambda d: d.monitor(1, 2, 3, least_samples=100), "least_samples=100 .* multiple of 64 from 0 to 16320 "),
+    (lambda d: d.soft_reset(0), "quiet_cycles=0 .* from 1 to 65535 "),
+    (lambda d: d.restart(-1), "kernel=-1 .* from 0 to "),
+    (lambda d: d.policy("ring_aware", 0), "threshold=0 .* from 1 to 126 "),
     (lambda d: d.stage(0), "workgroups=0 .* from 1 to "),
     (lambda d: d.monitor(1, 2, 64), "ten_below=64 "),
     (lambda d: d.monitor(0.1, 2, 3), "none_below=0.1 "),

@@ -123,6 +123,33 @@ def test_downstream_holds_back(shift):
     assert len(test.started) == 60 and not test.errors
 
 
+@pytest.mark.parametrize("name", GEOMETRIES)
+def test_a_head_of_the_kernel_before_lets_nothing_start(name):
+    """The neighbour restarts later, and its head is late on the link: the sweep has long ended."""
+    test = Window(name, seed=1, window=2, enable_downstream=True)
+    dut = test.dut
+
+    async def drive(ctx):
+        ctx.set(dut.downstream_head, 32)  # of the kernel before
+        ctx.set(dut.next_epoch, 1)
+        ctx.set(dut.restart, 1)
+        await ctx.tick()
+        ctx.set(dut.restart, 0)
+        assert ctx.get(dut.epoch) == 1 and ctx.get(dut.head) == 0
+        ctx.set(dut.dispatch.valid, 1)
+        for _ in range(2 * test.tracker.window_slots + 20):
+            await ctx.tick()
+            assert not ctx.get(dut.dispatch.ready)
+        ctx.set(dut.dispatch.valid, 0)
+        ctx.set(dut.downstream_epoch, 1)
+        ctx.set(dut.downstream_head, 0)
+        await ctx.tick().repeat(4)
+        assert ctx.get(dut.dispatch.ready)
+
+    test.bench.process(drive, background=False)
+    test.bench.run(cycles=2000)
+
+
 def test_full_rate():
     test = Window("paper", seed=1, window=256)
     test.bench.source(test.dut.dispatch, [{"wg": wg, "tiles": 0} for wg in range(600)])

@@ -48,11 +48,12 @@ class Bench(StreamBench):
                 ctx.set(port, values | {"kind": RegionKind(values["kind"]), "op": Op(values["op"])})
             inside = 0
             while True:
-                _, _, reset, error, busy, entered, left, refused = await ctx.tick().sample(
-                    self.reset, self.dut.error, self.dut.busy, self.dut.line.valid & self.dut.line.ready,
-                    self.dut.packet.valid & self.dut.packet.ready, self.dut.refused_dma)
+                _, _, reset, error, busy, entered, left, refused, forget = await ctx.tick().sample(
+                    self.reset, self.dut.error, self.dut.busy,
+                    self.dut.line.valid & self.dut.line.ready & ~self.dut.forget,
+                    self.dut.packet.valid & self.dut.packet.ready, self.dut.refused_dma, self.dut.forget)
                 self.refused_dma += refused and not reset
-                assert busy == (inside > 0)
+                assert forget or busy == (inside > 0)
                 inside = 0 if reset else inside + entered - left - error.valid
                 if error.valid and not reset:
                     self.errors.append(LineError(error.code.value, **as_dict(error.details)))
@@ -111,6 +112,30 @@ def test_full_rate(share_of_errors):
     bench.run(until=lambda: len(times) >= (50 if share_of_errors else 100))
     assert accepted[-1] - accepted[0] == 99
     assert times[-1] - times[0] == (98 if share_of_errors else 99)
+
+
+@pytest.mark.parametrize("source", [Source.LOCAL, Source.DMA, Source.REMOTE])
+def test_what_comes_while_it_is_to_forget_vanishes_and_what_was_inside_leaves(source):
+    geometry = GEOMETRIES["default"]
+    kind = {Source.LOCAL: 1, Source.DMA: 2}.get(source, 1)
+    descriptor = dict.fromkeys((name for name, _ in descriptor_layout(geometry)), 0) | {"kind": kind, "op": 1}
+    bench = Bench(geometry, [descriptor] * geometry.dma.regions, 1)
+    fitting = Source.LOCAL if kind == 1 else Source.DMA
+    dut, packets = bench.dut, bench.sink(bench.dut.packet, idle=0.5)
+
+    async def drive(ctx):
+        for number in range(40):
+            ctx.set(dut.forget, 10 <= number < 30)
+            ctx.set(dut.line.payload, dict(address=number, bytes=64, op=Op.STORE, region=1, wf=0, wg=0,
+                                           source=source if 10 <= number < 30 else fitting))
+            ctx.set(dut.line.valid, 1)
+            await ctx.tick().until(dut.line.ready)
+            ctx.set(dut.line.valid, 0)
+            await ctx.tick().repeat(20)
+
+    bench.process(drive, background=False)
+    bench.run(cycles=2000, settle=20)
+    assert [packet["address"] for packet in packets] == [*range(10), *range(30, 40)] and not bench.errors
 
 
 @pytest.mark.parametrize("moment", range(1, 6))

@@ -97,6 +97,25 @@ def test_breakpoints_exactly_at_the_border(below, threshold, above):
     simulate(1, 64, testbench)
 
 
+@pytest.mark.parametrize("least, cycles, producer_ends", [
+    (0, 1, False), (1, 64, False), (3, 192, False), (3, 50, True)])
+def test_an_early_arrival_ends_the_phase_when_there_are_enough_samples_or_the_producer_ends(
+        least, cycles, producer_ends):
+    async def testbench(ctx, dut, step, reset):
+        ctx.set(dut.least, least)
+        await step(restart=1)
+        await step(communication_seen=1)  # of a neighbour that started earlier than the producer
+        for cycle in range(cycles):
+            assert not ctx.get(dut.done) or not least
+            await step([20], producer_active=1, communication_seen=int(cycle == 3))
+        await step(producer_active=int(not producer_ends))
+        for _ in range(len(dut.mean) + 1):
+            await step(producer_active=1)
+        assert ctx.get(dut.done) and ctx.get(dut.mean) == (80 if least else 0)
+
+    simulate(1, 64, testbench)
+
+
 def test_each_channel_has_its_turn_and_idle_cycles_are_no_samples():
     async def testbench(ctx, dut, step, reset):
         for port in dut.breakpoints:
