@@ -8,6 +8,7 @@ from pathlib import Path
 
 from sim_models.cosim.testbench import BLOCKS, run_testbench
 from sim_models.errors import Failure
+from sim_models.trace.testbench import explain_failure
 
 from .command_line import block_parser, chosen_blocks
 from .geometries import GEOMETRIES
@@ -50,7 +51,8 @@ def main(arguments: list[str] | None = None) -> int:
         try:
             tests = run_testbench(block, GEOMETRIES[options.geometry], folder, seed=seed, simulator=options.sim,
                                   waves=options.waves, testcase=options.test, length=options.length,
-                                  timeout_s=_HALF_AN_HOUR_S * options.length, rounds=options.rounds)
+                                  timeout_s=_HALF_AN_HOUR_S * options.length, rounds=options.rounds,
+                                  explain=explain_failure)
         except Failure as failure:
             failed += 1
             print(f"{block}: FAILED with seed {seed}\n{failure}\nRepeat with: "

@@ -80,6 +80,7 @@ def trace(
     from dataclasses import asdict
 
     from sim_models.report import output_console, progress_bar
+    from sim_models.simulation import make_tiling
     from sim_models.trace.record import record
     from sim_models.trace.schema import NAMES
     from sim_models.trace.setup import Filter, Setup
@@ -90,7 +91,9 @@ def trace(
         if unknown:
             raise BadInput(f"--kind {unknown[0]!r} is unknown: allowed are {choices(unknown[0], NAMES)}")
         kinds = frozenset(NAMES[name.strip()] for name in kind.split(","))
-    wanted = Filter(first, until, kinds, _numbers("--channel", channel), _numbers("--wg", wg), limit)
+    channels, workgroups = described.geometry().channel.channels, make_tiling(described, workload).tiles
+    wanted = Filter(first, until, kinds, _numbers("--channel", channel, channels), _numbers("--wg", wg, workgroups),
+                    limit)
     setup = Setup(described, workload, technique, not every_gpu, seed, bug, policy)
     with progress_bar([technique]) as progress:
         result = record(setup, out, wanted, compare=compare, with_waves=waves,
@@ -121,10 +124,12 @@ def trace(
             console.print(f"The run {result.outcome}: {result.problem}", highlight=False)
     if result.outcome == "interrupted":
         raise KeyboardInterrupt
+    if result.outcome in ("stuck", "failed"):  # recorded all the same
+        raise typer.Exit(1)
 
 
-def _numbers(option: str, text: str | None) -> frozenset[int] | None:
-    """`3,8-11` is {3, 8, 9, 10, 11}."""
+def _numbers(option: str, text: str | None, size: int) -> frozenset[int] | None:
+    """Read numbers below `size`: `3,8-11` is {3, 8, 9, 10, 11}."""
     if text is None:
         return None
     found: set[int] = set()
@@ -132,5 +137,7 @@ def _numbers(option: str, text: str | None) -> frozenset[int] | None:
         low, dash, high = part.strip().partition("-")
         if not low.isdecimal() or (dash and not high.isdecimal()) or (dash and int(high) < int(low)):
             raise BadInput(f"{option} {part.strip()!r} is no number or range such as 8-11")
+        if max(int(low), int(high or low)) >= size:
+            raise BadInput(f"{option} {part.strip()!r} does not exist: this run has 0 to {size - 1}")
         found.update(range(int(low), int(high or low) + 1))
     return frozenset(found)

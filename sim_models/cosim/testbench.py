@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -60,11 +61,18 @@ class Testbench:
                           {"T3_BENCH": str(folder.resolve())}, self.timeout_s)
 
 
+#: Lines about a failure that the testbench has left in a folder (`sim_models.trace.testbench.explain_failure`).
+Explain = Callable[[Testbench, Design, Path], list[str]]
+
+
 def run_testbench(block: str, geometry: Geometry, folder: Path, *, design: Design | None = None, seed: int = 1,
                   simulator: str = "verilator", waves: bool = False, testcase: str | None = None, length: int = 1,
-                  timeout_s: int = 600, rounds: int | None = None) -> int:
-    """The number of tests that passed; a failure's message has the assertion, and the commands that show what happened.
-    `design`: another Verilog than the block's own, say a broken one."""
+                  timeout_s: int = 600, rounds: int | None = None, explain: Explain | None = None) -> int:
+    """Run a block's testbench; returns the number of tests that passed.
+
+    `design`: another Verilog than the block's own, say a broken one. A failure's message has the assertion and what
+    `explain` adds to it.
+    """
     design = design or block_verilog(block, geometry)
     testbench = Testbench(block, geometry, seed, simulator, length, timeout_s, rounds)
     (folder / FAILURE).unlink(missing_ok=True)
@@ -74,6 +82,5 @@ def run_testbench(block: str, geometry: Geometry, folder: Path, *, design: Desig
         log = folder / "cocotb.log"
         lines = log.read_text(errors="replace").splitlines() if log.exists() else []
         told = [found[1] for line in lines if (found := re.match(r"\s*(?:[\w.]+\.)?(\w+Error: .*)", line))][:4]
-        from ..trace.testbench import explain_failure
-
-        raise CocotbFailure("\n".join([str(failure), *told, *explain_failure(testbench, design, folder)])) from None
+        more = explain(testbench, design, folder) if explain else []
+        raise CocotbFailure("\n".join([str(failure), *told, *more])) from None

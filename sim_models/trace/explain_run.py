@@ -7,6 +7,7 @@ import numpy as np
 from .answer import Answer, caveats
 from .schema import COMPLETE, EXCEEDS, NO_STREAM, REASONS, REFUSED, STREAMS, Kind, Reason
 from .store import Trace
+from .tile import missed
 from .words import owner, plural
 
 _SHOWN = 5  #: tiles of a kind
@@ -38,6 +39,10 @@ def _tiles(trace: Trace, device: int, updates: np.ndarray, answer: Answer) -> No
     if final:
         text += f"; {final['come'][device]} of {final['expected'][device]} final tiles have come"
     answer.tell(None, text)
+    late = {(int(e["wg"]), int(e["wf"])): e for e in missed(updates)[::-1]}
+    for e in list(late.values())[:_SHOWN]:
+        answer.tell(None, f"  {owner(e)}: at its threshold of {e['b']:,} bytes in cycle {int(e['cycle']):,}, and the "
+                          "Tracker did not fire")
     for tile in wrong[:_SHOWN]:
         e = last[tile]
         what = ("not tracked" if e["flags"] & REFUSED else f"went past its threshold of {e['b']:,} bytes")

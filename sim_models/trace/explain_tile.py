@@ -107,6 +107,8 @@ def _update(tile: Tile, e) -> str:
         text = f"allocated in way {e['c']} of set {tile.wg % tile.trace.run['geometry']['sets']}: {text}"
     if flags & COMPLETE:
         text += ", complete: it fires"
+    elif e["a"] == e["b"]:
+        text += ", the threshold, and it does NOT fire"
     if flags & EXCEEDS:
         text += ", ABOVE the threshold: an error, the entry is freed without a trigger"
     return text
@@ -120,7 +122,13 @@ def _verdict(tile: Tile, answer: Answer) -> None:
         return
     totals = tile.counted()
     told = ", ".join(f"{amount:,} bytes from {FROM[name]}" for name, amount in totals.items()) or "no update"
-    if tile.fired:
+    if len(tile.missed):
+        _missed(tile, answer)
+    elif tile.fired and (early := updates[((updates["flags"] & COMPLETE) != 0) & (updates["a"] != updates["b"])]).size:
+        e = early[-1]
+        answer.conclude(f"It fired at cycle {int(e['cycle']):,} with {e['a']:,} of {e['b']:,} bytes counted ({told}): "
+                        "the Tracker is at fault, whatever was sent.")
+    elif tile.fired:
         e = updates[(updates["flags"] & COMPLETE) != 0][-1]
         answer.conclude(f"It fired at cycle {int(e['cycle']):,}: the update of {e['amount']} bytes from "
                         f"{FROM[SOURCES[e['source']]]} brought the count to the threshold of {e['b']:,} bytes "
@@ -130,6 +138,17 @@ def _verdict(tile: Tile, answer: Answer) -> None:
                         "belongs to it.", *_intruders(tile))
     else:
         _not_fired(tile, totals, told, answer)
+
+
+def _missed(tile: Tile, answer: Answer) -> None:
+    """The Tracker saw the threshold and did not fire; what came later is not to blame."""
+    e = tile.missed[0]
+    answer.conclude(f"It was at its threshold of {e['b']:,} bytes in cycle {int(e['cycle']):,}, and the Tracker did "
+                    f"not fire: bank {e['unit']} is at fault, not what was sent.")
+    later = tile.of(Kind.UPDATE)
+    over = later[((later["flags"] & EXCEEDS) != 0) & (later["cycle"] > e["cycle"])]
+    if len(over):
+        answer.conclude(f"That an update in cycle {int(over['cycle'][0]):,} went past the threshold follows from it.")
 
 
 def _not_fired(tile: Tile, totals: dict[str, int], told: str, answer: Answer) -> None:

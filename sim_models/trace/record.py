@@ -93,6 +93,9 @@ def record(setup: Setup, folder: Path, wanted: Filter = Filter(), *, compare: bo
         run.observers.append(recording)
         run.advance(0)  # compiles, if need be
         outcome, problem = _to_the_end(run, wanted.end, progress)
+        if not recording.cycles_recorded and outcome != "interrupted":
+            raise BadInput(f"--from {wanted.first} is past the end of the run: {outcome} at cycle {run.now}"
+                           + (f", {problem}" if problem else ""))
         writer.write(waiting(run.sim, run.now))
         result = Recorded(outcome, problem, run.now, writer.written, writer.dropped, recording.cycles_recorded,
                           recording.seconds_recorded, writer.seconds,

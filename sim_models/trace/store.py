@@ -1,7 +1,10 @@
 """A trace on disk: `events.parquet` (schema.EVENT), `plan.npz` (what each workgroup does), `trace.json` (the run)."""
 
+import errno
 import json
+import os
 import time
+import zlib
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -9,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import IO
+from zipfile import BadZipFile
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +27,7 @@ EVENTS, PLAN, RUN = "events.parquet", "plan.npz", "trace.json"
 TIMELINE = "timeline.pftrace"
 WAVES, GTKWAVE, SURFER = "waves.vcd", "waves.gtkw", "waves.sucl"
 DERIVED = (TIMELINE, WAVES, GTKWAVE, SURFER)
-VERSION = 3
+VERSION = 4
 #: What the codes of policies and reasons stand for.
 _REASONS = {policy.name: [reason.text for reason in policy.reasons] for policy in POLICIES}
 _ARROW = pa.schema([(name, pa.from_numpy_dtype(EVENT[name])) for name in EVENT.names],
@@ -35,12 +39,24 @@ def whole_file(path: Path, mode: str = "w") -> Iterator[IO]:
     """A file that is there once all of it is."""
     part = _part(path)
     try:
-        with part.open(mode) as file:
+        with _named(part), part.open(mode) as file:
             yield file
         part.replace(path)
     except BaseException:
         part.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Give an error of the disk the name of the file; Arrow and a full buffer leave it out."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        number = error.errno or errno.EIO
+        raise OSError(number, os.strerror(number), str(path)) from error
 
 
 def _part(path: Path) -> Path:
@@ -54,7 +70,7 @@ class TraceWriter:
     def __init__(self, folder: Path, limit: int) -> None:
         """`limit`: events beyond it are only counted."""
         self._folder, self._limit = folder, limit
-        self._made = not folder.exists()
+        self._made = [path for path in (folder, *folder.parents) if not path.exists()]  #: the innermost first
         self.written = self.dropped = 0
         self.seconds = 0.0  #: processor time of the thread
         self._thread = ThreadPoolExecutor(1)
@@ -62,9 +78,15 @@ class TraceWriter:
         self.complete_until: int | None = None  #: first cycle of which events may be missing
 
     def __enter__(self) -> "TraceWriter":
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self._events = pq.ParquetWriter(_part(self._folder / EVENTS), _ARROW, compression="lz4", use_dictionary=False,
-                                        write_statistics=False)  # a third of the usual settings' time
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with _named(_part(self._folder / EVENTS)):
+                self._events = pq.ParquetWriter(_part(self._folder / EVENTS), _ARROW, compression="lz4",
+                                                use_dictionary=False,
+                                                write_statistics=False)  # a third of the usual settings' time
+        except BaseException:
+            self._clear()
+            raise
         return self
 
     def write(self, events: np.ndarray) -> None:
@@ -81,8 +103,9 @@ class TraceWriter:
     def _append(self, events: np.ndarray) -> None:
         started = time.thread_time()
         give_reasons(events)
-        self._events.write_table(pa.table({name: np.ascontiguousarray(events[name]) for name in EVENT.names},
-                                          schema=_ARROW))
+        with _named(_part(self._folder / EVENTS)):
+            self._events.write_table(pa.table({name: np.ascontiguousarray(events[name]) for name in EVENT.names},
+                                              schema=_ARROW))
         self.seconds += time.thread_time() - started
 
     def _finish(self) -> None:
@@ -97,12 +120,14 @@ class TraceWriter:
 
     def commit(self, run: dict, plan: dict[str, np.ndarray] | None = None) -> None:
         self._finish()
-        self._events.close()
+        with _named(_part(self._folder / EVENTS)):
+            self._events.close()
         if plan is not None:
-            with _part(self._folder / PLAN).open("wb") as file:
+            with _named(_part(self._folder / PLAN)), _part(self._folder / PLAN).open("wb") as file:
                 np.savez_compressed(file, **plan)
-        described = {"version": VERSION, "policies": _REASONS, **run}
-        _part(self._folder / RUN).write_text(json.dumps(described, indent=1) + "\n")
+        described = {"version": VERSION, "policies": _REASONS, "has_plan": plan is not None, **run}
+        with _named(_part(self._folder / RUN)):
+            _part(self._folder / RUN).write_text(json.dumps(described, indent=1) + "\n")
         for name in (RUN, PLAN, *DERIVED):
             (self._folder / name).unlink(missing_ok=True)
         for path in self._parts():  # the last makes it a trace
@@ -112,13 +137,17 @@ class TraceWriter:
         self._thread.shutdown()
         if kind is None:
             return
-        with suppress(OSError):  # a full disk does not take the end of the file either
+        with suppress(Exception):  # a full disk does not take the end of the file either
             self._events.close()
+        self._clear()
+
+    def _clear(self) -> None:
+        """Leave the disk as it was."""
         for path in self._parts():
             path.unlink()
-        if self._made:
-            with suppress(OSError):
-                self._folder.rmdir()
+        with suppress(OSError):
+            for folder in self._made:
+                folder.rmdir()
 
     def _parts(self) -> list[Path]:
         parts = [_part(self._folder / name) for name in (EVENTS, PLAN, RUN)]
@@ -137,9 +166,11 @@ class Trace:
         try:
             run = json.loads((folder / RUN).read_text())
             version = run["version"]
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             told = "a recording that did not finish" if _part(folder / EVENTS).exists() else "no trace"
             raise BadInput(f"{folder} holds {told}: `t3 trace --out {folder}` writes one") from None
+        except OSError as error:
+            raise BadInput(f"{folder / RUN} cannot be read: {error.strerror}") from None
         except (ValueError, KeyError, TypeError):
             raise BadInput(f"{folder / RUN} is no description of a trace") from None
         if version != VERSION:
@@ -168,13 +199,16 @@ class Trace:
     @cached_property
     def map(self) -> OutputMap | None:
         """What each workgroup computes; None for a testbench, which has no output."""
-        if not (self.folder / PLAN).exists():
+        if not self.run["has_plan"]:
             return None
         try:
             with np.load(self.folder / PLAN) as arrays:
                 return OutputMap(self.run, dict(arrays))
-        except (OSError, ValueError) as error:
-            raise BadInput(f"{self.folder / PLAN} cannot be read: {error}") from None
+        except FileNotFoundError:
+            raise BadInput(f"{self.folder / PLAN} is missing: without it the trace does not say what a workgroup "
+                           "computes; record it again") from None
+        except (OSError, ValueError, KeyError, EOFError, BadZipFile, zlib.error) as error:
+            raise BadInput(f"{self.folder / PLAN} cannot be read: {error}; record it again") from None
 
     @property
     def title(self) -> str:

@@ -4,10 +4,15 @@ import numpy as np
 
 from ..errors import BadInput
 from .output_map import Place, TileId
-from .schema import COMPLETE, EXCEEDS, SOURCES, Kind
+from .schema import COMPLETE, EXCEEDS, REFUSED, SOURCES, Kind
 from .store import Trace
 
 _OF_WORKGROUP = (Kind.DISPATCH, Kind.STAGE, Kind.BLOCKED)  #: kinds without a wavefront
+
+
+def missed(updates: np.ndarray) -> np.ndarray:
+    """Those of UPDATE events that reach their threshold and do not complete their tile: the Tracker is at fault."""
+    return updates[(updates["a"] == updates["b"]) & ((updates["flags"] & (COMPLETE | REFUSED)) == 0)]
 
 
 class Tile:
@@ -59,6 +64,11 @@ class Tile:
     @property
     def exceeded(self) -> bool:
         return bool((self.of(Kind.UPDATE)["flags"] & EXCEEDS).any())
+
+    @property
+    def missed(self) -> np.ndarray:
+        """Updates that brought the count to the threshold, upon which the Tracker did not fire."""
+        return missed(self.of(Kind.UPDATE))
 
     def counted(self) -> dict[str, int]:
         """Bytes by source of what was counted since it was last complete before its last update."""

@@ -1,5 +1,6 @@
 """The folder of a trace: all of it or nothing, whatever ends a recording."""
 
+import json
 import resource
 import shutil
 
@@ -10,9 +11,10 @@ from sim_models.errors import BadInput
 from sim_models.trace.schema import Kind
 from sim_models.trace.setup import Filter
 from sim_models.trace.store import EVENTS, PLAN, RUN, WAVES, Trace
-from tests.trace.recorded import make
+from tests.trace.recorded import DEVICES, MACHINE, SHAPE, make
 
 SHORT = Filter(end=300)
+RING = ("--gemm", SHAPE, "--devices", DEVICES, "--machine", MACHINE, "--every-gpu")
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +46,56 @@ def test_a_full_disk_leaves_what_was_there(short, tmp_path):
     assert (Trace.load(kept).events == short.events).all()
 
 
+@pytest.mark.parametrize("most", [0, 50, 30_000])
+def test_a_disk_that_is_full_from_the_start_is_left_as_it_was(tmp_path, capsys, most):
+    """The one line names the file; no folder remains, nor any above it that was made."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, limits[1]))
+    try:
+        with pytest.raises(OSError, match="too large") as error:
+            make(tmp_path / "a" / "b", wanted=SHORT)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert str(error.value.filename).startswith(str(tmp_path / "a" / "b"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_window_past_the_end_is_refused(tmp_path, capsys):
+    told = refused(capsys, "trace", *RING, "--from", 50_000_000, "--out", tmp_path / "a")
+    assert "--from 50000000 is past the end of the run: done at cycle 12672" in told and not list(tmp_path.iterdir())
+
+
+def test_a_range_without_end_is_refused_at_once(tmp_path, capsys):
+    told = refused(capsys, "trace", *RING, "--wg", "0-1000000000000", "--out", tmp_path / "a")
+    assert "--wg '0-1000000000000' does not exist: this run has 0 to 31" in told
+    assert "this run has 0 to 3" in refused(capsys, "trace", *RING, "--channel", "99", "--out", tmp_path / "a")
+
+
+def test_a_run_that_sticks_is_recorded_and_ends_with_exit_code_1(tmp_path, capsys):
+    assert cli.main([str(word) for word in ("trace", *RING, "--bug", "threshold", "--kind", "trigger", "--out",
+                                            tmp_path)]) == 1
+    assert "The run stuck: nothing moved" in capsys.readouterr().out and Trace.load(tmp_path).events.size
+
+
+def test_a_damaged_plan_is_told_in_a_line(short, tmp_path, capsys):
+    damaged = shutil.copytree(short.folder, tmp_path / "damaged")
+    for size in (0, 100, 1000):
+        (damaged / PLAN).write_bytes((short.folder / PLAN).read_bytes()[:size])
+        assert f"{PLAN} cannot be read: " in refused(capsys, "explain", damaged, "--wg", 1, "--wf", 0)
+    (damaged / PLAN).unlink()
+    assert f"{PLAN} is missing" in refused(capsys, "explain", damaged, "--wg", 1, "--wf", 0)
+
+
+def test_what_another_version_recorded_is_told_in_a_line(short, tmp_path, capsys):
+    other = shutil.copytree(short.folder, tmp_path / "other")
+    run = json.loads((other / RUN).read_text())
+    (other / RUN).write_text(json.dumps(run | {"version": 2, "versions": {"t3sim": "0.0.9"}}))
+    told = refused(capsys, "explain", other)
+    assert "was recorded by t3sim 0.0.9 as a trace of version 2, and this program reads version" in told
+    (other / RUN).write_text(json.dumps(run | {"policies": run["policies"] | {"fifo": ["the oldest first"]}}))
+    assert "another set of arbitration policies than this program's (fifo)" in refused(capsys, "step", other)
+
+
 def test_an_interrupted_recording_is_one_until_then(tmp_path):
     def interrupt(fraction):
         raise KeyboardInterrupt
@@ -72,6 +124,8 @@ def test_nothing_is_left_of_what_was_refused(tmp_path):
 
 def test_what_is_no_trace_is_told_in_a_line(short, tmp_path, capsys):
     assert "holds no trace" in refused(capsys, "explain", tmp_path / "nowhere")
+    (tmp_path / "plain").touch()
+    assert "is not a folder" in refused(capsys, "explain", tmp_path / "plain")
     (tmp_path / f"{EVENTS}.part").touch()
     assert "holds a recording that did not finish" in refused(capsys, "explain", tmp_path)
     broken = shutil.copytree(short.folder, tmp_path / "broken")

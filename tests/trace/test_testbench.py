@@ -9,8 +9,9 @@ from sim_models import cli
 from sim_models.cosim.cocotb_run import CocotbFailure
 from sim_models.cosim.testbench import block_verilog, run_testbench
 from sim_models.trace.explain_tile import explain_tile
-from sim_models.trace.schema import COMPLETE, Kind
+from sim_models.trace.schema import COMPLETE, REFUSED, Kind
 from sim_models.trace.store import Trace
+from sim_models.trace.testbench import explain_failure
 from testbenches.geometries import GEOMETRIES
 
 SMALL = GEOMETRIES["small"]
@@ -32,7 +33,7 @@ def failed(request, tmp_path_factory) -> tuple[str, str, Trace]:
     assert count
     folder = tmp_path_factory.mktemp(block)
     with pytest.raises(CocotbFailure, match=message) as failure:
-        run_testbench(block, SMALL, folder, design=(broken, ports), seed=3)
+        run_testbench(block, SMALL, folder, design=(broken, ports), seed=3, explain=explain_failure)
     return block, str(failure.value), Trace.load(folder / "trace")
 
 
@@ -67,10 +68,29 @@ def test_the_trace_shows_the_fault(failed):
             Kind(kind) for kind in e["kind"]}
 
 
+def test_a_tracker_that_does_not_fire_is_blamed_and_not_what_was_sent(tmp_path, capsys):
+    """Its comparison is off by 64 bytes, so counts go through their thresholds."""
+    text, ports = block_verilog("tracker", SMALL)
+    broken, count = re.subn(r"(stored\[\d+:\d+\]) == room;", r"(\1 + 10'd64) == room;", text)
+    assert count == 1
+    with pytest.raises(CocotbFailure):
+        run_testbench("tracker", SMALL, tmp_path, design=(broken, ports), seed=3, explain=explain_failure)
+    trace = Trace.load(tmp_path / "trace")
+    updates = trace.events[trace.events["kind"] == Kind.UPDATE]
+    at_threshold = updates[(updates["a"] == updates["b"]) & (updates["flags"] & (COMPLETE | REFUSED) == 0)][0]
+    wg, wf, cycle = int(at_threshold["wg"]), int(at_threshold["wf"]), int(at_threshold["cycle"])
+    blame = f"at its threshold of {int(at_threshold['b']):,} bytes in cycle {cycle:,}, and the Tracker did not fire"
+    for arguments in (["--wg", str(wg), "--wf", str(wf)], []):
+        assert cli.main(["explain", *arguments, str(trace.folder)]) == 0
+        told = " ".join(capsys.readouterr().out.split())
+        assert blame in told and "more was sent" not in told
+    assert "not what was sent" in explain_tile(trace, wg, wf).verdict[0]
+
+
 def test_a_design_without_those_signals_has_no_trace(tmp_path):
     """The failure is told all the same."""
     text, ports = block_verilog("arbiter", SMALL)
     broken = text.replace("waited", "counted").replace("assign starved =", "assign starved = ~")
     with pytest.raises(CocotbFailure, match="AssertionError: cycle [^\\n]*\\n[^T]*No trace: "):
-        run_testbench("arbiter", SMALL, tmp_path, design=(broken, ports), seed=3)
+        run_testbench("arbiter", SMALL, tmp_path, design=(broken, ports), seed=3, explain=explain_failure)
     assert not Path(tmp_path / "trace").exists()
