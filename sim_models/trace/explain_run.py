@@ -39,7 +39,9 @@ def _tiles(trace: Trace, device: int, updates: np.ndarray, answer: Answer) -> No
     if final:
         text += f"; {final['come'][device]} of {final['expected'][device]} final tiles have come"
     answer.tell(None, text)
-    late = {(int(e["wg"]), int(e["wf"])): e for e in missed(updates)[::-1]}
+    late: dict[tuple[int, int], np.void] = {}  #: the first of each tile
+    for e in missed(updates):
+        late.setdefault((int(e["wg"]), int(e["wf"])), e)
     for e in list(late.values())[:_SHOWN]:
         answer.tell(None, f"  {owner(e)}: at its threshold of {e['b']:,} bytes in cycle {int(e['cycle']):,}, and the "
                           "Tracker did not fire")
