@@ -37,7 +37,7 @@ def _neighbour(run: FusedRun) -> None:
         raise BadInput("--bug neighbour needs --every-gpu: one GPU that stands for all has no neighbour")
     number, region = _first_dma_region(run, 0)
     _write(run, 0, [run.driver._region_write(number, "REGION_TILE", tiles_per_block=region.tiles_per_block,
-                                             wg_offset=region.wg_offset + 1)])
+                                             wg_offset=region.id_offset + 1)])
 
 
 def _starvation(run: FusedRun) -> None:
