@@ -108,8 +108,7 @@ def draw(seed: int) -> Case:
         workload = gemm_workload(f"{m}x{n}x{k}", devices)
         if fits(described, workload, staged):
             break
-    # A threshold of 0 needs a starvation limit: it lets no communication pass that the producer may be waiting for.
-    policy = Policy(pick(*POLICIES), pick("auto", None, 0 if starvation else 1, 3, 10))
+    policy = Policy(pick(*POLICIES), pick("auto", None, 1, 3, 10))
     options = Options(seed=seed, stage_first_chunk=staged, hold_back=pick(0.0, 0.05, 0.5),
                       link_jitter_cycles=pick(0, 20, 1000),
                       start_cycles=late_starts(devices, pick(0, 100, 5000), seed))

@@ -68,7 +68,8 @@ class Arbiter(wiring.Component):
         waited = Signal(STARVATION_BITS)
         m.d.comb += self.starved.eq((self.starvation_limit != 0) & (waited >= self.starvation_limit))
 
-        compute, communication = Signal(), Signal()
+        compute = Signal()
+        communication = Signal()
         m.d.comb += [
             compute.eq(self.compute_valid & self.ready),
             communication.eq(self.communication_valid & self.ready),

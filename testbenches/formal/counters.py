@@ -17,7 +17,7 @@ BY_ONE = "a counter is what it was and one for each event"
 
 #: Counter -> cycles from an event to the counter; see GpuTop for why those with 3 are late.
 _DELAYS = {"updates": 3, "triggers": 2, "commands": 2, "lines": 2, "packets": 2, "guard_stall": 3, "coalesced": 3,
-           "set_full_stall": 2, "tracker_corrected": 2, "tracker_uncorrectable": 2}
+           "set_full_stall": 2, "errors": 2, "tracker_corrected": 2, "tracker_uncorrectable": 2}
 
 
 def _events(spec: Spec, geometry: Geometry) -> dict[str, list]:
@@ -39,6 +39,7 @@ def _events(spec: Spec, geometry: Geometry) -> dict[str, list]:
         "guard_stall": [channel.guard_stall for channel in channels],
         "coalesced": [channel.merged for channel in channels],
         "set_full_stall": [bank.stalled_full for bank in banks],
+        "errors": [report.valid for report in parts["bus"].reports],
     }
     if geometry.tracker.protection != "none":
         events |= {

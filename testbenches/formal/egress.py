@@ -41,8 +41,9 @@ class _Due:
 
 
 def lines(spec: Spec, geometry: Geometry) -> None:
-    """Assumed: the region table does not change while the lane works."""
+    """Assumed: the region table does not change while the lane works, and no soft reset makes it forget lines."""
     m, lane = spec.m, spec.design
+    spec.assume(~lane.forget)
     for entry in lane.descriptors:
         spec.hold(entry)
 
@@ -93,6 +94,7 @@ def lines(spec: Spec, geometry: Geometry) -> None:
     valid, held, route = spec.inside("valid"), spec.inside("line"), spec.inside("route")
     spec.invariant(implies(waiting[1][0], waiting[0][0]))
     spec.invariant(implies(valid, spec.inside("fits") == fits(held)))
+    spec.invariant(implies(valid, ~spec.inside("forgotten")))
     output = spec.inside("output")
     inside = [(valid, held), *waiting]
     routed = Cat(Value.cast(route[name]) == Value.cast(rule[name]) for name, _ in route.shape()).all()
@@ -111,7 +113,7 @@ def properties() -> list[Property]:
         broken("a packet keeps its workgroup", TRANSLATED, "line.wg + route.wg_offset", "line.wg"),
         broken("a packet leaves twice", TRANSLATED, "output_valid.eq(valid & fits)",
                "output_valid.eq((valid & fits) | output_valid)"),
-        broken("a line that does not fit is silent", EMPTY, "self.error.valid.eq(valid & ~fits)",
+        broken("a line that does not fit is silent", EMPTY, "self.error.valid.eq(valid & ~fits & ~forgotten)",
                "self.error.valid.eq(0)"),
         broken("data of a DMA read leave from a remote-mapped region", REPORTED,
                "(head.source == Source.DMA) & (entry.kind == RegionKind.DMA)", "(head.source == Source.DMA)"),

@@ -67,7 +67,8 @@ class Spec:
 
     def submodules(self) -> dict:
         """Name -> component, one level below the design."""
-        return {name: fragment.origins[0] for fragment, name, _ in self._fragment.subfragments if fragment.origins}
+        found = {name: fragment.origins[0] for fragment, name, _ in self._fragment.subfragments if fragment.origins}
+        return {name: getattr(part, "component", part) for name, part in found.items()}  # a SoftReset's own
 
     def submodule(self, name: str):
         return self.submodules()[name]

@@ -20,6 +20,7 @@ from rtl.geometry import GeometryError
 from sim_models import cli, report
 from sim_models.commands import run as run_command
 from sim_models.errors import Failure
+from sim_models.kernels import ALL_GATHER, GEMM
 from sim_models.machine import load_machine
 from sim_models.report import print_bench, print_run
 from sim_models.results import (
@@ -45,7 +46,7 @@ def replace_module(monkeypatch, name: str, **content) -> None:
 
 def replace_techniques(monkeypatch, run_sublayer) -> None:
     replace_module(monkeypatch, "sim_models.techniques", run_sublayer=run_sublayer,
-                   kernels_of=lambda technique: ("gemm", "all-gather"))
+                   kernels_of=lambda technique, policy=None: (GEMM, ALL_GATHER))
 
 
 @pytest.fixture
@@ -88,7 +89,7 @@ def test_run_without_arguments(calls, capsys):
 
 
 def test_what_it_will_take_is_said_before(monkeypatch, capsys):
-    def run_sublayer(workload, machine, techniques, progress, seed):
+    def run_sublayer(workload, machine, techniques, progress, seed, policy):
         said = capsys.readouterr()
         assert said.out == ""
         assert re.fullmatch(r"t3: estimated: about \d+ (s|min) and \d\.\d GB of memory for [\d,]+ cycles\n", said.err)
@@ -216,7 +217,8 @@ def test_bench_without_the_lockstep():
 
 
 def test_completion_works(tmp_path):
-    env = {**os.environ, "HOME": str(tmp_path), "SHELL": "/bin/bash"}
+    env = {**os.environ, "HOME": str(tmp_path), "SHELL": "/bin/bash",
+           "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}  # whatever shell runs the tests
     script = subprocess.run([sys.executable, "-m", "sim_models.cli", "--show-completion", "bash"], cwd=ROOT, env=env,
                             text=True, capture_output=True, timeout=60)
     assert script.returncode == 0 and "_t3_completion()" in script.stdout, script.stderr
@@ -461,7 +463,7 @@ def run_sublayer(workload, machine, techniques, progress, seed, policy):
     {body}
     return fake_result(workload, machine, techniques, seed)
 module.run_sublayer = run_sublayer
-module.kernels_of = lambda technique: ("gemm",)
+module.kernels_of = lambda technique, policy=None: ()
 sys.modules["sim_models.techniques"] = module
 from sim_models.cli import main
 sys.exit(main())
