@@ -369,7 +369,8 @@ async def the_monitor_decides_over_communication(bench: Bench) -> None:
         await bench.cycle()
     bench.set("producer_active", 0)
     set_occupancy(bench, [channel.queue_entries] * channel.channels)
-    assert await gpu.status() <= clearing | {"drain", "window_open"} and await gpu.read("CHOSEN_THRESHOLD") == NO_THRESHOLD
+    assert await gpu.status() <= clearing | {"drain", "window_open"}
+    assert await gpu.read("CHOSEN_THRESHOLD") == NO_THRESHOLD
     asking = rng.randrange(channel.channels)
     gpu.send([gpu.request(gpu.address_in(asking), 0, 0, op=STORE, source=REMOTE)])
     await bench.cycle(100)

@@ -177,7 +177,7 @@ def test_what_fulfilled_the_condition_is_marked(trace):
     assert len(update) == 1 and "update" in update[0] and "wg 20 wf 1 + " in update[0]
     assert "2,048/2,048 3" in update[0]
     assert re.search(r"► +4 \(\d/8\) +FIRES +wg 20 wf 1", update[0].replace("│", " "))  # in the Tracker's panel
-    assert "wg 20 wf 1" in marked("count of wg 20 wf 1 reaches 1000")[0]
+    assert "wg 20 wf 1" in marked("count of wg 20 wf 1 reaches 2000")[0]
     both = marked("channel 2 grants dma")
     assert "channel 2 grants dma" in both[0] and re.search("► +2 .* dma: ", both[1])
     assert not marked("")
