@@ -1,6 +1,6 @@
 """A collective on the event level: the same program and topology as on the cycle level, its transfers as flows."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 
 import simpy
@@ -9,6 +9,9 @@ from ..collectives import Op, Program
 from ..machine import Machine
 from ..topologies import Topology
 from .fabric import Fabric
+
+#: A transfer as it happened: chunk, source, destination, start, end (ns).
+Step = tuple[int, int, int, float, float]
 
 
 @dataclass(frozen=True)
@@ -54,58 +57,125 @@ class CollectiveRun:
     """Times in ns, from the launch of the kernel."""
 
     ns: float
-    steps: tuple[tuple[int, int, int, float, float], ...]  #: of each transfer: chunk, source, destination, start, end
+    steps: tuple[Step, ...]
     link_bytes: float
     memory_bytes: float  #: of all devices
+    busiest_link: float  #: share of the time in which it carries bytes, as if at its full rate
 
 
 def run_program(program: Program, topology: Topology, chunk_bytes: Callable[[int], float], costs: KernelCosts,
                 near_memory: bool = False) -> CollectiveRun:
-    """Run a collective with kernels on compute units.
+    """Run a collective alone, as `Network.start` does."""
+    network = Network(simpy.Environment(), topology, costs)
+    steps = network.env.run(network.start(program, chunk_bytes, near_memory))
+    ns, moved = network.env.now + costs.launch_ns + costs.step_ns, network.fabric.moved
+    links = [size for name, size in moved.items() if name[0] == "link"]
+    return CollectiveRun(ns, steps, sum(links), sum(size for name, size in moved.items() if name[0] == "memory"),
+                         max(links, default=0.0) / (costs.link_bytes_per_ns * ns))
 
-    A copy reads its chunk and writes it at the other end. A chunk to which others add is read there and here and
-    written on the way, as kernels do it; with `near_memory` addition memory adds what arrives. The last addition at an
-    owner is a pass of its own: two reads and a write.
-    """
-    env = simpy.Environment()
-    capacity = {("link", link.source, link.destination): costs.link_bytes_per_ns for link in topology.links}
-    capacity |= {("memory", node): costs.memory_bytes_per_ns for node in range(topology.nodes)}
-    fabric = Fabric(env, capacity)
-    arrived = [env.event() for _ in program.transfers]
-    steps: list[tuple[int, int, int, float, float]] = []
-    last_additions = {key: found for key, found in program.arrivals.items()
-                      if key in program.goal and program.transfers[found[-1]].op is Op.ADD
-                      and key not in program.departures}
 
-    def transfer(index: int):
-        one = program.transfers[index]
-        yield env.all_of([arrived[before] for before in one.after])
-        start, size = env.now, chunk_bytes(one.chunk)
-        yield env.timeout(costs.step_ns)
-        forwards = bool(one.after) and one.op is Op.ADD and not near_memory
-        uses = {("memory", one.source): 2.0 if forwards else 1.0, ("memory", one.destination): 1.0}
-        node = one.source
-        while node != one.destination:
-            following = topology.next_hop(node, one.destination)
-            uses["link", node, following] = 1.0
-            node = following
-        yield fabric.move(size, uses)
-        yield env.timeout(costs.link_ns * (len(uses) - 2))
-        steps.append((one.chunk, one.source, one.destination, start, env.now))
-        arrived[index].succeed()
+class Network:
+    """A topology's links and its nodes' memories, over which collectives run, one or several at a time."""
 
-    def addition(key: tuple[int, int], indices: tuple[int, ...]):
-        yield env.all_of([arrived[index] for index in indices])
-        yield env.timeout(costs.step_ns)
-        yield fabric.move(chunk_bytes(key[1]), {("memory", key[0]): 2.0 + len(indices)})
-        yield env.timeout(costs.last_writes_ns)
+    def __init__(self, env: simpy.Environment, topology: Topology, costs: KernelCosts,
+                 also: Mapping[Hashable, float] | None = None) -> None:
+        """`also`: further resources, bytes per ns."""
+        self.env, self.topology, self.costs = env, topology, costs
+        self.fabric = Fabric(env, {
+            **{("link", link.source, link.destination): costs.link_bytes_per_ns for link in topology.links},
+            **{("memory", node): costs.memory_bytes_per_ns for node in range(topology.nodes)}, **(also or {})})
+        self._routes: dict[tuple[int, int], dict[Hashable, float]] = {}
 
-    for index in range(len(program.transfers)):
-        env.process(transfer(index))
-    for key, indices in () if near_memory else last_additions.items():
-        env.process(addition(key, indices))
-    env.run()
-    moved = fabric.moved
-    return CollectiveRun(env.now + costs.launch_ns + costs.step_ns, tuple(steps),
-                         sum(size for name, size in moved.items() if name[0] == "link"),
-                         sum(size for name, size in moved.items() if name[0] == "memory"))
+    def start(self, program: Program, chunk_bytes: Callable[[int], float], near_memory: bool = False,
+              also: Callable[[int, int], Mapping[Hashable, float]] = lambda source, destination: {}) -> simpy.Event:
+        """Start a collective of kernels on compute units and return the event of its end, whose value are its steps.
+
+        A copy reads its chunk and writes it at the other end. A chunk to which others add is read there and here and
+        written on the way, as kernels do it; with `near_memory` addition memory adds what arrives. The last addition at
+        an owner is a pass of its own: two reads and a write. Chunks that set out between the same two ranks at the same
+        moment are one message. `also(source, destination)`: what a message uses besides links and memories.
+        """
+        return _Play(self, program, chunk_bytes, near_memory, also).end
+
+    def route(self, source: int, destination: int) -> dict[Hashable, float]:
+        """Return the links on the way, as resources that a flow uses once."""
+        if (source, destination) not in self._routes:
+            links, node = {}, source
+            while node != destination:
+                following = self.topology.next_hop(node, destination)
+                links["link", node, following] = 1.0
+                node = following
+            self._routes[source, destination] = links
+        return self._routes[source, destination]
+
+
+class _Play:
+    """One collective under way."""
+
+    def __init__(self, network: Network, program: Program, chunk_bytes, near_memory: bool, also) -> None:
+        self.network, self.env, self.program, self.chunk_bytes = network, network.env, program, chunk_bytes
+        self.near_memory, self.also, self.end = near_memory, also, network.env.event()
+        self.steps: list[Step] = []
+        self.waits = [len(one.after) for one in program.transfers]
+        self.followers: list[list[int]] = [[] for _ in program.transfers]
+        for index, one in enumerate(program.transfers):
+            for before in one.after:
+                self.followers[before].append(index)
+        self.last_additions = {} if near_memory else {
+            key: found for key, found in program.arrivals.items() if key in program.goal
+            and program.transfers[found[-1]].op is Op.ADD and key not in program.departures}
+        self.added_at = {index: key for key, found in self.last_additions.items() for index in found}
+        self.missing = {key: len(found) for key, found in self.last_additions.items()}
+        self.unfinished = len(program.transfers) + len(self.last_additions)
+        self.leaving: dict[tuple[int, int, bool], list[int]] = {}  # at this moment, by the ends of the message
+        for index, one in enumerate(program.transfers):
+            if not one.after:
+                self._leave(index)
+        if not self.unfinished:
+            self.end.succeed(())
+
+    def _leave(self, index: int) -> None:
+        one = self.program.transfers[index]
+        key = one.source, one.destination, bool(one.after) and one.op is Op.ADD and not self.near_memory
+        if key not in self.leaving:
+            self.leaving[key] = []
+            self.env.process(self._message(*key))
+        self.leaving[key].append(index)
+
+    def _message(self, source: int, destination: int, forwards: bool):
+        network, costs, start = self.network, self.network.costs, self.env.now
+        yield self.env.timeout(0)
+        indices = self.leaving.pop((source, destination, forwards))
+        chunks = [self.program.transfers[index].chunk for index in indices]
+        yield self.env.timeout(costs.step_ns)
+        links = network.route(source, destination)
+        yield network.fabric.move(sum(map(self.chunk_bytes, chunks)), {
+            ("memory", source): 2.0 if forwards else 1.0, ("memory", destination): 1.0, **links,
+            **self.also(source, destination)})
+        yield self.env.timeout(costs.link_ns * len(links))
+        self.steps += [(chunk, source, destination, start, self.env.now) for chunk in chunks]
+        for index in indices:
+            self._arrive(index)
+
+    def _arrive(self, index: int) -> None:
+        for following in self.followers[index]:
+            self.waits[following] -= 1
+            if not self.waits[following]:
+                self._leave(following)
+        if (key := self.added_at.get(index)) is not None:
+            self.missing[key] -= 1
+            if not self.missing[key]:
+                self.env.process(self._last_addition(key))
+        self._finish_one()
+
+    def _last_addition(self, key: tuple[int, int]):
+        rank, chunk = key
+        yield self.env.timeout(self.network.costs.step_ns)
+        yield self.network.fabric.move(self.chunk_bytes(chunk), {("memory", rank): 2.0 + len(self.last_additions[key])})
+        yield self.env.timeout(self.network.costs.last_writes_ns)
+        self._finish_one()
+
+    def _finish_one(self) -> None:
+        self.unfinished -= 1
+        if not self.unfinished:
+            self.end.succeed(tuple(self.steps))

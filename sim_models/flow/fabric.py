@@ -23,11 +23,12 @@ class Fabric:
         self._index = {name: place for place, name in enumerate(bytes_per_ns)}
         self._capacity = np.array(list(bytes_per_ns.values()), float)
         self.moved = dict.fromkeys(bytes_per_ns, 0.0)
-        self._left: dict[int, float] = {}  # bytes of each flow under way
-        self._uses: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-        self._done: dict[int, simpy.Event] = {}
-        self._rates: dict[int, float] = {}
-        self._next, self._since, self._round = 0, 0.0, 0
+        self._done: list[simpy.Event] = []  # of each flow under way
+        self._left, self._rates = np.empty(0), np.empty(0)  # bytes, bytes per ns
+        # Which flow takes which resource how often: one entry each.
+        self._flow, self._resource, self._weight = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
+        self._new: list[tuple[float, Mapping[Hashable, float], simpy.Event]] = []
+        self._since, self._round = 0.0, 0
         self._changing = False
 
     def move(self, size_bytes: float, uses: Mapping[Hashable, float]) -> simpy.Event:
@@ -37,10 +38,7 @@ class Fabric:
             self.moved[name] += weight * size_bytes
         if size_bytes <= 0:
             return done.succeed()
-        key, self._next = self._next, self._next + 1
-        self._left[key], self._done[key] = float(size_bytes), done
-        places = np.array([self._index[name] for name in uses], np.int64)
-        self._uses[key] = places, np.array(list(uses.values()), float)
+        self._new.append((float(size_bytes), uses, done))
         self._change()
         return done
 
@@ -55,15 +53,28 @@ class Fabric:
         self._changing = False
         self._account()
         self._round += 1
-        keys = list(self._left)
-        if not keys:
+        self._admit()
+        flows = len(self._done)
+        if not flows:
             return
-        flow = np.repeat(np.arange(len(keys)), [len(self._uses[key][0]) for key in keys])
-        rates = fair_rates(self._capacity, flow, np.concatenate([self._uses[key][0] for key in keys]),
-                           np.concatenate([self._uses[key][1] for key in keys]), len(keys))
-        self._rates = dict(zip(keys, rates))
-        wait = min(self._left[key] / self._rates[key] for key in keys)
-        self.env.process(self._finish(wait, self._round))
+        self._rates = fair_rates(self._capacity, self._flow, self._resource, self._weight, flows)
+        self.env.process(self._finish(float(np.min(self._left / self._rates)), self._round))
+
+    def _admit(self) -> None:
+        """What started at this moment joins the flows under way."""
+        if not self._new:
+            return
+        first, sizes = len(self._done), [size for size, _, _ in self._new]
+        self._left = np.concatenate([self._left, sizes])
+        self._rates = np.concatenate([self._rates, np.zeros(len(sizes))])
+        self._flow = np.concatenate([self._flow, np.repeat(np.arange(first, first + len(sizes)),
+                                                           [len(uses) for _, uses, _ in self._new])])
+        self._resource = np.concatenate([self._resource, np.array(
+            [self._index[name] for _, uses, _ in self._new for name in uses], np.int64)])
+        self._weight = np.concatenate([self._weight, np.array(
+            [weight for _, uses, _ in self._new for weight in uses.values()], float)])
+        self._done += [done for _, _, done in self._new]
+        self._new = []
 
     def _finish(self, wait: float, round_: int):
         yield self.env.timeout(wait)
@@ -71,12 +82,19 @@ class Fabric:
             return  # rates have changed since
         self._account()
         # Flows that would end within rounding of now end together.
-        for key in [key for key, left in self._left.items() if left <= _ROUNDING + 1e-9 * self._rates[key] * wait]:
-            del self._left[key], self._uses[key], self._rates[key]
-            self._done.pop(key).succeed()
+        ended = self._left <= _ROUNDING + 1e-9 * self._rates * wait
+        kept = ~ended
+        for flow in np.flatnonzero(ended):
+            self._done[flow].succeed()
+        self._done = [self._done[flow] for flow in np.flatnonzero(kept)]
+        number = np.cumsum(kept) - 1  # of a flow that stays, from now on
+        stays = kept[self._flow]
+        self._flow = number[self._flow[stays]]
+        self._resource, self._weight = self._resource[stays], self._weight[stays]
+        self._left, self._rates = self._left[kept], self._rates[kept]
         self._change()
 
     def _account(self) -> None:
         elapsed, self._since = self.env.now - self._since, self.env.now
-        for key, rate in self._rates.items():
-            self._left[key] -= rate * elapsed
+        with np.errstate(invalid="ignore"):  # a flow over nothing is infinitely fast
+            self._left = np.maximum(self._left - self._rates * elapsed, 0.0) if elapsed else self._left

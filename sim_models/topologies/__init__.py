@@ -2,5 +2,6 @@
 
 from .ring import ring
 from .topology import Link, Topology, TopologyError
+from .torus import torus
 
-__all__ = ["Link", "Topology", "TopologyError", "ring"]
+__all__ = ["Link", "Topology", "TopologyError", "ring", "torus"]

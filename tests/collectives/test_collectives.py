@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim_models.collectives import CollectiveError, Op, Program, Transfer, direct, ring
+from sim_models.collectives import CollectiveError, Op, Program, Transfer, direct, ring, torus
 from sim_models.collectives.all_reduce import all_reduce
 from sim_models.collectives.all_to_all import all_to_all
+from sim_models.collectives.together import together
 
 COLLECTIVES = {
     "ring reduce-scatter": ring.reduce_scatter, "ring all-gather": ring.all_gather,
@@ -31,6 +32,40 @@ def test_every_rank_ends_with_what_it_must(name, ranks):
     program.check()
     assert len(program.transfers) == TRANSFERS.get(name, lambda n: n * (n - 1))(ranks)
     assert program.invariant_under_shift() == (name != "all-to-all")
+
+
+@settings(max_examples=12, deadline=None)
+@given(rows=st.integers(1, 8), columns=st.integers(1, 8), step=st.sampled_from([-1, 1]), columns_first=st.booleans())
+def test_a_torus_brings_every_rank_what_it_must(rows, columns, step, columns_first):
+    ranks = rows * columns
+    scatter, gather = (build(rows, columns, step, columns_first) for build in (torus.reduce_scatter, torus.all_gather))
+    exchange = torus.all_to_all(rows, columns, columns_first)
+    for program in (scatter, gather, all_reduce(scatter, gather), exchange):
+        program.check()
+    assert len(scatter.transfers) == len(gather.transfers) == ranks * (ranks - 1)
+    # A chunk that leaves its row and its column has two messages.
+    assert len(exchange.transfers) == ranks * ((rows - 1) + (columns - 1) + 2 * (rows - 1) * (columns - 1))
+    both = together([all_reduce(torus.reduce_scatter(rows, columns, way, columns_first),
+                                torus.all_gather(rows, columns, way, columns_first)) for way in (-1, 1)])
+    both.check()
+    assert both.chunks == 2 * ranks
+
+
+@settings(max_examples=20, deadline=None)
+@given(rows=st.integers(2, 5), columns=st.integers(2, 5), columns_first=st.booleans(), data=st.data())
+def test_a_torus_goes_one_dimension_after_the_other(rows, columns, columns_first, data):
+    """A chunk has gathered its row's parts before it moves along a column, or the other way around."""
+    program = torus.reduce_scatter(rows, columns, columns_first=columns_first)
+    chunk = data.draw(st.integers(0, rows * columns - 1))
+    along_column = [(program.levels[index], one.source // columns != one.destination // columns)
+                    for index, one in enumerate(program.transfers) if one.chunk == chunk]
+    length = (rows if columns_first else columns) - 1
+    assert all((level < length) == (column == columns_first) for level, column in along_column)
+
+
+def test_programs_side_by_side_need_the_same_ranks():
+    with pytest.raises(CollectiveError, match="the same ranks and chunks"):
+        together([ring.all_gather(3), ring.all_gather(4)])
 
 
 @settings(max_examples=30, deadline=None)

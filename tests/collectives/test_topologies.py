@@ -1,10 +1,12 @@
 """Topologies: links lead somewhere, and next hops reach every node on a shortest way."""
 
+from collections import Counter
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim_models.topologies import Link, Topology, TopologyError, ring
+from sim_models.topologies import Link, Topology, TopologyError, ring, torus
 from sim_models.topologies.fully_connected import fully_connected
 
 
@@ -24,6 +26,49 @@ def test_shortest_ways(nodes, data):
     assert hops(ring(nodes), source, destination) == min(around, nodes - around)
     assert hops(fully_connected(nodes), source, destination) == 1
     assert ring(nodes).invariant_under_shift() and fully_connected(nodes).invariant_under_shift()
+
+
+@settings(max_examples=25, deadline=None)
+@given(rows=st.integers(1, 9), columns=st.integers(1, 9), data=st.data())
+def test_a_torus_is_walked_along_the_row_and_then_along_the_column(rows, columns, data):
+    nodes = rows * columns
+    source, destination = (data.draw(st.integers(0, nodes - 1)) for _ in range(2))
+    one, node, walked = torus(rows, columns), source, []
+    while node != destination:
+        following = one.next_hop(node, destination)
+        assert Link(node, following) in one.links
+        walked.append("row" if node // columns == following // columns else "column")
+        node = following
+    across, down = (abs(destination % columns - source % columns), abs(destination // columns - source // columns))
+    assert walked == ["row"] * min(across, columns - across) + ["column"] * min(down, rows - down)
+
+
+@pytest.mark.parametrize(("rows", "columns", "links"), [(8, 16, 512), (3, 3, 36), (2, 4, 24), (1, 5, 10), (2, 2, 8),
+                                                        (1, 1, 0)])
+def test_a_torus_has_four_links_per_node_unless_a_ring_is_short(rows, columns, links):
+    one = torus(rows, columns)
+    assert (one.nodes, len(one.links), len(set(one.links))) == (rows * columns, links, links)
+
+
+def test_no_direction_of_a_torus_carries_more_than_another():
+    """All pairs, each once: a link of a ring of n carries n * n / 8 messages per node of the other ring."""
+    one, carried = torus(4, 8), Counter()
+    for source in range(32):
+        for destination in range(32):
+            node = source
+            while node != destination:
+                carried[node, one.next_hop(node, destination)] += 1
+                node = one.next_hop(node, destination)
+    assert {carried[link] for link in one.links if link.source // 8 == link.destination // 8} == {4 * 8 * 8 // 8}
+    assert {carried[link] for link in one.links if link.source // 8 != link.destination // 8} == {8 * 4 * 4 // 8}
+
+
+@pytest.mark.parametrize("ends", [(0, 0), (0, 6), (-1, 0), (6, 0)])
+def test_a_torus_has_no_way_to_what_it_lacks(ends):
+    with pytest.raises(TopologyError, match=f"torus: no way leads from {ends[0]} to {ends[1]}"):
+        torus(2, 3).next_hop(*ends)
+    with pytest.raises(TopologyError, match="0 rows and 3 columns are impossible"):
+        torus(0, 3)
 
 
 def test_one_way_and_chords():
