@@ -38,14 +38,14 @@ class Estimate:
                 f"{self.cycles:,.0f} cycles")
 
 
-def estimate(machine: Machine, workload: Workload, asked: Iterable[Kernel]) -> Estimate:
-    """Estimate a run of these kernels, one after the other, each once."""
+def estimate(machine: Machine, workload: Workload, asked: Iterable[Kernel], mirrored: bool = True) -> Estimate:
+    """Estimate a run of these kernels, one after the other, each once; what is not `mirrored` simulates every GPU."""
     each = list(dict.fromkeys(asked))
     tiles = -(-workload.m // machine.gpu.tile_n) * -(-workload.n // machine.gpu.tile_m)
     setup = _SETUP_SECONDS_PER_TILE * tiles * sum(kernel.uses_depth for kernel in each)
     return Estimate(
         cycles=sum(kernel_cycles(kernel, machine, workload) for kernel in each),
-        seconds=setup + sum(kernel_seconds(kernel, machine, workload) for kernel in each),
+        seconds=setup + sum(kernel_seconds(kernel, machine, workload, mirrored) for kernel in each),
         memory_bytes=_BASE_BYTES + _BYTES_PER_TILE * tiles + 4 * machine.llc.size_bytes / machine.llc.line_bytes)
 
 
@@ -57,7 +57,7 @@ def kernel_cycles(kernel: Kernel, machine: Machine, workload: Workload) -> float
 
 
 def kernel_seconds(kernel: Kernel, machine: Machine, workload: Workload, mirrored: bool = True) -> float:
-    """Estimate a core's time for a kernel; a collective that is not `mirrored` simulates every GPU."""
+    """Estimate a core's time for a kernel; what is not `mirrored` simulates every GPU."""
     speed = FUSED_CYCLES_PER_SECOND if kernel.needs_rtl else BASELINE_CYCLES_PER_SECOND
     gpus = 1 if mirrored else workload.tp
     return gpus * kernel_cycles(kernel, machine, workload) / speed

@@ -35,8 +35,9 @@ def file_name(text: str) -> str:
 def folder_name(text: str | Path) -> Path:
     """The same for a folder, as a path: no file, and an empty name is not the current folder."""
     path = Path(file_name(str(text)))
-    if path.exists() and not path.is_dir():
-        raise typer.BadParameter(f"{str(path)!r} is not a folder")
+    there = next(folder for folder in (path, *path.parents) if folder.exists())  # "." or "/" at the latest
+    if not there.is_dir():
+        raise typer.BadParameter(f"{str(there)!r} is not a folder")
     return path
 
 

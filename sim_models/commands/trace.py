@@ -1,5 +1,6 @@
 """`t3 trace`: run a fused kernel and record what happens in it."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -48,6 +49,8 @@ def trace(
         metavar="N", parser=natural_number, help="Events to keep at most: 50 bytes each in memory.")] = 5_000_000,
     compare: Annotated[bool, typer.Option(
         "--compare", help="Run the same cycles without recording too: nothing may differ; prints the cost.")] = False,
+    index: Annotated[bool, typer.Option(
+        "--index", help="Only say where in the whole run something happens: cycles to choose a window from.")] = False,
     timeline: Annotated[bool, typer.Option(
         "--timeline", help="Write DIR/timeline.pftrace too, for ui.perfetto.dev.")] = False,
     waves: Annotated[bool, typer.Option(
@@ -55,6 +58,8 @@ def trace(
     bug: Annotated[str | None, typer.Option(
         metavar="NAME", help=f"Plant a bug to practise on: {', '.join(BUGS)} (docs/debugging.md).")] = None,
     machine: MachineOption = "t3-table1",
+    insist: Annotated[bool, typer.Option(
+        "--insist", help="Record what would take more than a day, or more memory than there is, too.")] = False,
     json: JsonOption = None,
     seed: SeedOption = 0,
 ) -> None:
@@ -71,19 +76,27 @@ def trace(
         raise BadInput(f"--compare does not go with --bug {bug}: the ordinary run has no bug")
     if compare and waves:
         raise BadInput("--compare does not go with --waves, which stops after every cycle")
+    if index:
+        for option, given in (("--kind", kind), ("--channel", channel), ("--wg", wg), ("--from", first),
+                              ("--until", until), ("--waves", waves), ("--timeline", timeline)):
+            if given:
+                raise BadInput(f"{option} does not go with --index, which looks at the whole run")
     if limit == 0:
         raise BadInput("--limit 0 would record nothing: at least 1 is needed")
     workload = _workload(model, sublayer, tp, gemm, devices)
     check_json_target(json)
     described = load_machine(machine)
 
-    from dataclasses import asdict
+    from dataclasses import asdict, replace
 
-    from sim_models.report import output_console, progress_bar
+    from sim_models.estimate import check, estimate
+    from sim_models.report import output_console, print_gpus, print_table, progress_bar
     from sim_models.simulation import make_tiling
     from sim_models.trace.record import record
+    from sim_models.trace.run_index import KINDS, places
     from sim_models.trace.schema import NAMES
     from sim_models.trace.setup import Filter, Setup
+    from sim_models.trace.store import Trace
 
     kinds = None
     if kind is not None:
@@ -94,16 +107,25 @@ def trace(
     channels, workgroups = described.geometry().channel.channels, make_tiling(described, workload).tiles
     wanted = Filter(first, until, kinds, _numbers("--channel", channel, channels), _numbers("--wg", wg, workgroups),
                     limit)
+    if index:
+        wanted = replace(wanted, kinds=KINDS)
     setup = Setup(described, workload, technique, not every_gpu, seed, bug, policy)
+    if until is None:
+        expected = estimate(described, workload, [setup.kernel], not every_gpu)
+        if not insist:
+            check(expected, workload)
+        print(f"t3: estimated: {expected}", file=sys.stderr, flush=True)
     with progress_bar([technique]) as progress:
         result = record(setup, out, wanted, compare=compare, with_waves=waves,
                         progress=lambda fraction: progress(technique, fraction))
     if timeline:
-        from sim_models.trace.store import Trace
         from sim_models.trace.timeline import write_timeline
 
         write_timeline(Trace.load(out))
     summary = asdict(result) | {"slowdown": result.slowdown, "slowdown_on_one_core": result.slowdown_on_one_core}
+    found = places(Trace.load(out)) if index else []
+    if index:
+        summary["places"] = [place.to_json() for place in found]
     if json is not None:
         write_json(summary, json)
     if json != "-":
@@ -120,8 +142,16 @@ def trace(
                           f"writing: recording costs a factor of {result.slowdown:.2f}, on one core of "
                           f"{result.slowdown_on_one_core:.2f}. Both runs gave the same state. "
                           f"Peak memory: {result.peak_memory_mb:.0f} MB.", highlight=False)
+        if index:
+            print_table("Where to look", ("what", "device", "cycle", "lasts", "tile", "--from", "--until"), (
+                (place.what, str(place.device), f"{place.cycle:,}",
+                 "" if place.lasted_cycles is None else f"{place.lasted_cycles:,}", place.detail,
+                 *map(str, place.window)) for place in found), console)
         if result.problem:
-            console.print(f"The run {result.outcome}: {result.problem}", highlight=False)
+            problem = result.problem.partition(":")[0] if result.gpus else result.problem
+            console.print(f"The run {result.outcome}: {problem}", highlight=False)
+        if result.gpus:
+            print_gpus(result.gpus)
     if result.outcome == "interrupted":
         raise KeyboardInterrupt
     if result.outcome in ("stuck", "failed"):  # recorded all the same

@@ -18,6 +18,7 @@ from ..results import collect_versions
 from . import store, waves
 from .describe import describe_run, plan_of
 from .recording import TraceRecording
+from .run_index import FirstArrivals
 from .setup import Filter, Setup
 from .waiting import waiting
 
@@ -30,6 +31,7 @@ class Recorded:
 
     outcome: str  #: done; stuck; failed: a self-check; window: its end was reached; interrupted
     problem: str | None  #: one line, if it was stuck or failed
+    gpus: list[dict[str, str]]  #: what waits where, by GPU, if it was stuck
     cycles: int  #: that the run took
     events: int
     dropped: int  #: events beyond the limit
@@ -51,24 +53,24 @@ class Recorded:
         return (self.seconds_recorded + self.seconds_writing) / self.seconds_untraced if self.seconds_untraced else None
 
 
-def _to_the_end(run: FusedRun, end: int | None, progress: Progress) -> tuple[str, str | None]:
-    """(outcome, problem) as in `Recorded`."""
+def _to_the_end(run: FusedRun, end: int | None, progress: Progress) -> tuple[str, str | None, list[dict[str, str]]]:
+    """(outcome, problem, gpus) as in `Recorded`."""
     units, total = run.sim.kernel.state, run.sim.kernel.shape.workgroups * len(run.backends)
     while end is None or run.now < end:
         try:
             state = run.advance(BATCH_CYCLES if end is None else min(BATCH_CYCLES, end - run.now))
             progress(min(0.99, units.finished.sum() / total))
         except KeyboardInterrupt:
-            return "interrupted", None
+            return "interrupted", None, []
         if state == STUCK:
-            return "stuck", f"nothing moved for {IDLE_LIMIT} cycles: {run.diagnosis()}"
+            return "stuck", f"nothing moved for {IDLE_LIMIT} cycles: {run.diagnosis()}", run.waits()
         if state == DONE:
             try:
                 run.check()
             except SimulationError as error:
-                return "failed", str(error)
-            return "done", None
-    return "window", None
+                return "failed", str(error), []
+            return "done", None, []
+    return "window", None, []
 
 
 def record(setup: Setup, folder: Path, wanted: Filter = Filter(), *, compare: bool = False, with_waves: bool = False,
@@ -90,14 +92,15 @@ def record(setup: Setup, folder: Path, wanted: Filter = Filter(), *, compare: bo
     run = setup.fused_run(library)
     with store.TraceWriter(folder, wanted.limit) as writer:
         recording = TraceRecording(run, library, wanted, writer, with_waves)
-        run.observers.append(recording)
+        arrivals = FirstArrivals(len(run.backends))
+        run.observers += [recording, arrivals]
         run.advance(0)  # compiles, if need be
-        outcome, problem = _to_the_end(run, wanted.end, progress)
+        outcome, problem, gpus = _to_the_end(run, wanted.end, progress)
         if not recording.cycles_recorded and outcome != "interrupted":
             raise BadInput(f"--from {wanted.first} is past the end of the run: {outcome} at cycle {run.now}"
                            + (f", {problem}" if problem else ""))
         writer.write(waiting(run.sim, run.now))
-        result = Recorded(outcome, problem, run.now, writer.written, writer.dropped, recording.cycles_recorded,
+        result = Recorded(outcome, problem, gpus, run.now, writer.written, writer.dropped, recording.cycles_recorded,
                           recording.seconds_recorded, writer.seconds,
                           peak_memory_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
                           seconds_untraced=(_compare(run, recording, setup) if compare and outcome != "interrupted"
@@ -105,11 +108,13 @@ def record(setup: Setup, folder: Path, wanted: Filter = Filter(), *, compare: bo
         end = wanted.first + recording.cycles_recorded
         complete = end if writer.complete_until is None else writer.complete_until
         window = {"from": wanted.first, "until": end, "complete_until": complete,
-                  "cycles_of_run": result.cycles, "outcome": outcome, "problem": problem, "events": result.events,
+                  "cycles_of_run": result.cycles, "outcome": outcome, "problem": problem, "gpus": gpus,
+                  "events": result.events,
                   "dropped": result.dropped, "seconds_recorded": result.seconds_recorded,
                   "seconds_writing": result.seconds_writing, "seconds_untraced": result.seconds_untraced}
         described = describe_run(run, setup.technique, setup.seed)
         writer.commit(described | {"bug": setup.bug, "filter": wanted.to_json(), "recorded": window,
+                                   "first_arrivals": arrivals.cycles.tolist(),
                                    "versions": collect_versions()}, plan_of(run))
     if with_waves:
         waves.write_waves(folder, recording.waves, setup.machine.memory_clock_ghz)

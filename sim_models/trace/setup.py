@@ -1,6 +1,6 @@
 """Which run `t3 trace` records, and what of it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .. import simulation
 from ..cosim.compiled import CompiledBackend
@@ -8,7 +8,7 @@ from ..cosim.gpu import model_ports
 from ..cosim.library import Library
 from ..errors import BadInput
 from ..fused import FusedRun, Policy
-from ..kernels import staging_pays
+from ..kernels import FusedGemm, staging_pays
 from ..machine import Machine
 from ..techniques import FUSIONS
 from ..workloads import Workload
@@ -58,16 +58,22 @@ class Setup:
     policy: str | None = None  #: the arbiters', None: the technique's
     start_cycles: tuple[int, ...] = ()  #: see `simulation.Options`
 
+    @property
+    def kernel(self) -> FusedGemm:
+        """What is recorded, as `t3 run` names it."""
+        fusion = FUSIONS[self.technique]
+        return fusion if self.policy is None else replace(fusion, policy=self.policy)
+
     def fused_run(self, library: Library) -> FusedRun:
         """Programmed and at cycle 0, on a compiled top."""
         backends = [CompiledBackend(library) for _ in range(1 if self.mirrored else self.workload.tp)]
         for backend in backends:
             backend.reset()
-        fusion = FUSIONS[self.technique]
+        fusion = self.kernel
         options = simulation.Options(self.seed, fusion.staged and staging_pays(self.machine, self.workload),
                                      start_cycles=self.start_cycles)
         run = FusedRun(self.machine, self.workload, backends, model_ports(library.ports, self.machine.geometry()),
-                       Policy.of(self.policy or fusion.policy, self.machine), self.mirrored, options)
+                       Policy.of(fusion.policy, self.machine), self.mirrored, options)
         if self.bug:
             bugs.plant(self.bug, run)
         return run

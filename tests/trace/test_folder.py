@@ -61,7 +61,9 @@ def test_a_disk_that_is_full_from_the_start_is_left_as_it_was(tmp_path, capsys, 
 
 
 def test_a_window_past_the_end_is_refused(tmp_path, capsys):
-    told = refused(capsys, "trace", *RING, "--from", 50_000_000, "--out", tmp_path / "a")
+    assert cli.main([str(word) for word in ("trace", *RING, "--from", 50_000_000, "--out", tmp_path / "a")]) == 2
+    estimated, told = capsys.readouterr().err.splitlines()
+    assert estimated.startswith("t3: estimated: ")
     assert "--from 50000000 is past the end of the run: done at cycle " in told and not list(tmp_path.iterdir())
 
 
@@ -74,7 +76,24 @@ def test_a_range_without_end_is_refused_at_once(tmp_path, capsys):
 def test_a_run_that_sticks_is_recorded_and_ends_with_exit_code_1(tmp_path, capsys):
     assert cli.main([str(word) for word in ("trace", *RING, "--bug", "threshold", "--kind", "trigger", "--out",
                                             tmp_path)]) == 1
-    assert "The run stuck: nothing moved" in capsys.readouterr().out and Trace.load(tmp_path).events.size
+    told = capsys.readouterr()
+    assert "The run stuck: nothing moved for 200000 cycles\n" in told.out and Trace.load(tmp_path).events.size
+    assert "What waits, by GPU" in told.err and "window head" in told.err, "a table, not a paragraph"
+
+
+def test_the_index_looks_at_a_whole_run(tmp_path, capsys):
+    assert cli.main([str(word) for word in ("trace", *RING, "--index", "--json", "-", "--out", tmp_path / "a")]) == 0
+    found = json.loads(capsys.readouterr().out)
+    first = next(place for place in found["places"] if place["what"] == "first trigger")
+    assert first["from"] < first["cycle"] < first["until"] <= found["cycles"]
+    assert Trace.load(tmp_path / "a").window == (0, found["cycles"])
+    told = refused(capsys, "trace", *RING, "--index", "--from", "5", "--out", tmp_path / "b")
+    assert "--from does not go with --index" in told and not (tmp_path / "b").exists()
+
+
+def test_a_recording_that_would_take_years_is_refused(tmp_path, capsys):
+    told = refused(capsys, "trace", "--gemm", "1048576x1048576x1048576", "--devices", "4", "--out", tmp_path / "a")
+    assert "years" in told and "--insist" in told and not (tmp_path / "a").exists()
 
 
 def test_a_damaged_plan_is_told_in_a_line(short, tmp_path, capsys):

@@ -11,6 +11,7 @@ from sim_models.trace.decisions import give_reasons
 from sim_models.trace.explain_channel import explain_channel
 from sim_models.trace.explain_tile import explain_tile
 from sim_models.trace.replay import CONDITION_HELP, Replay
+from sim_models.trace.run_index import places
 from sim_models.trace.schema import (
     COMPLETE,
     CONDITIONS,
@@ -58,6 +59,31 @@ def test_events_agree_with_the_hardwares_own_counters(whole, device):
     assert len(of(whole, Kind.LINE, device)) == counted["lines"]
     assert len(of(whole, Kind.PACKET, device)) == counted["packets"]
     assert of(whole, Kind.READY, device)["a"].max() + 1 >= counted["ready_high_water"]
+
+
+@pytest.mark.parametrize("device", range(DEVICES))
+def test_the_index_agrees_with_the_events(whole, device):
+    found = {place.what: place for place in places(whole) if place.device == device and place.lasted_cycles is None}
+    for what, kind, at in (("first arrival over the link", Kind.ARRIVE, 0), ("first trigger", Kind.TRIGGER, 0),
+                           ("last trigger", Kind.TRIGGER, -1), ("last final tile", Kind.EVENT, -1)):
+        assert found[what].cycle == of(whole, kind, device)["cycle"][at], what
+    units, started = whole.run["geometry"]["compute_units"], of(whole, Kind.DISPATCH, device)
+    assert sum(what.startswith("stage") for what in found) == (len(started) - 1) // units
+    assert found["stage 1 begins"].cycle == started["cycle"][units]
+
+
+def test_the_longest_waits_of_the_index(whole):
+    for place in places(whole):
+        if place.what == "a DMA command waits for an engine":
+            wg, wf = (int(word) for word in place.detail.split()[1::2])
+            issued = of(whole, Kind.ISSUE, place.device)
+            issued = issued[(issued["wg"] == wg) & (issued["wf"] == wf)]
+            assert place.cycle + place.lasted_cycles in issued["cycle"]
+    longest = max(place.lasted_cycles for place in places(whole) if place.what == "a DMA command waits for an engine")
+    ready, issued = of(whole, Kind.READY), of(whole, Kind.ISSUE)
+    names = ["device", "wg", "wf"]
+    ready, issued = np.sort(ready, order=names), np.sort(issued, order=names)
+    assert (ready[names] == issued[names]).all() and longest == (issued["cycle"] - ready["cycle"]).max()
 
 
 def test_every_request_is_entered_granted_and_served_once(whole):
