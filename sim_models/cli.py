@@ -16,6 +16,7 @@ from typer.exceptions import Abort, Exit, TyperException
 from sim_models.commands.area import area
 from sim_models.commands.bench import bench
 from sim_models.commands.cache import cache
+from sim_models.commands.collective import collective
 from sim_models.commands.compare import compare
 from sim_models.commands.dma import dma
 from sim_models.commands.end_to_end import end_to_end
@@ -30,8 +31,8 @@ from sim_models.commands.verilog import verilog
 from sim_models.errors import shortened
 
 _COMMANDS = {"run": run, "trace": trace, "explain": explain, "step": step, "reproduce": reproduce,
-             "compare": compare, "dma": dma, "end-to-end": end_to_end, "bench": bench, "hbm-replay": hbm_replay,
-             "verilog": verilog, "registers": registers, "area": area, "cache": cache}
+             "compare": compare, "collective": collective, "dma": dma, "end-to-end": end_to_end, "bench": bench,
+             "hbm-replay": hbm_replay, "verilog": verilog, "registers": registers, "area": area, "cache": cache}
 
 
 def _quiet_flags(parameters: list) -> list:

@@ -4,7 +4,9 @@ Rank number = row * columns + column, as in the topology. With `columns_first` t
 with another dimension first, or the other way around their rings, use other links: `together` runs them side by side.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 
 from .program import Op, Program, all_gather_ends, in_turn, reduce_scatter_ends
 
@@ -21,9 +23,20 @@ def reduce_scatter(rows: int, columns: int, step: int = -1, columns_first: bool 
 
 def all_gather(rows: int, columns: int, step: int = -1, columns_first: bool = False) -> Program:
     """Build the all-gather, which takes the reduce-scatter's way back: along the owner's column, then along all
-    rows."""
+    rows, for which a rank waits until it has everything of its column."""
     ranks = rows * columns
-    return Program(ranks, ranks, in_turn(_away(rows, columns, step, columns_first)), **all_gather_ends(ranks))
+    program = Program(ranks, ranks, in_turn(_away(rows, columns, step, columns_first)), **all_gather_ends(ranks))
+    first = (columns if columns_first else rows) - 1  # steps of the first dimension, `ranks` transfers each
+    gathered = defaultdict(tuple)
+    for index in range(first * ranks):
+        gathered[program.transfers[index].destination] += (index,)
+    turning = range(first * ranks, len(program.transfers))
+    transfers = list(program.transfers)
+    for index in turning:
+        one = transfers[index]
+        if all(before < first * ranks for before in one.after):
+            transfers[index] = one._replace(after=gathered[one.source])
+    return replace(program, transfers=tuple(transfers))
 
 
 def all_to_all(rows: int, columns: int, columns_first: bool = False) -> Program:

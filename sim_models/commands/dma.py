@@ -1,17 +1,14 @@
 """`t3 dma`: collectives by DMA engines beside kernels on compute units, over sizes."""
 
-import re
 from typing import Annotated
 
 import typer
 
-from sim_models.commands.options import JsonOption
+from sim_models.commands.options import JsonOption, shown_size, size_range
 from sim_models.errors import BadInput
 
 #: Of each run, for `--json`.
 _REPORTED = ("ns", "phases_ns", "commands", "engines", "syncs", "read_bytes", "link_bytes")
-
-_UNITS = {"": 0, "K": 10, "M": 20, "G": 30}
 
 
 def dma(
@@ -33,7 +30,7 @@ def dma(
 
     if collective not in COLLECTIVES:
         raise BadInput(f"--collective {collective[:40]!r} is unknown: allowed are {', '.join(COLLECTIVES)}")
-    wanted = _sizes(sizes)
+    wanted = size_range(sizes)
     names = [name.strip() for name in variant.split(",")] if variant is not None else [*POSSIBLE[collective],
                                                                                        "prelaunch"]
     for name in names:
@@ -62,37 +59,14 @@ def dma(
     for size in wanted:
         times = {title: by_size[size].ns for title, by_size in runs.items()}
         best = min(times, key=times.get)
-        rows.append((_shown(size), f"{kernel[size] / 1e3:,.1f}", *(f"{ns / 1e3:,.1f}" for ns in times.values()), best))
+        rows.append((shown_size(size), f"{kernel[size] / 1e3:,.1f}", *(f"{ns / 1e3:,.1f}" for ns in times.values()),
+                     best))
     print_table(f"{COLLECTIVES[collective].capitalize()} on {node.gpus} GPUs of {node.name} (µs)",
                 ("size", "kernels", *(title.replace("-", "-\n") for title in runs), "fastest\nby DMA"), rows, console)
     first, last = wanted[0], wanted[-1]
     print_table("What is commanded, and the phases of the engine that ends last (µs)",
-                ("variant", "commands", "engines", "syncs", *(f"{phase}\n{_shown(size)}" for size in (first, last)
-                                                             for phase in PHASES)),
+                ("variant", "commands", "engines", "syncs", *(f"{phase}\n{shown_size(size)}"
+                                                              for size in (first, last) for phase in PHASES)),
                 [(title, f"{by_size[first].commands}", f"{by_size[first].engines}", f"{by_size[first].syncs}",
                   *(f"{by_size[size].phases_ns[phase] / 1e3:,.1f}" for size in (first, last) for phase in PHASES))
                  for title, by_size in runs.items()], console)
-
-
-def _sizes(text: str) -> list[int]:
-    """Sizes from the first to the last, each twice the one before."""
-    bounds = []
-    for part in text.split(":"):
-        found = re.fullmatch(r"(\d{1,12})([KMG]?)", part.strip(), re.ASCII)
-        size = int(found[1]) << _UNITS[found[2]] if found else 0
-        if not 1024 <= size <= 1 << 40:
-            raise BadInput(f"--sizes {part[:40]!r} is not possible: 1K to 1024G, as in 1K:1G")
-        bounds.append(size)
-    if len(bounds) > 2 or bounds[0] > bounds[-1]:
-        raise BadInput(f"--sizes {text[:40]!r} is not SIZE or SIZE:SIZE, the smaller first")
-    sizes = [bounds[0]]
-    while sizes[-1] * 2 <= bounds[-1]:
-        sizes.append(sizes[-1] * 2)
-    return sizes
-
-
-def _shown(size: int) -> str:
-    for unit, bits in (("GB", 30), ("MB", 20), ("KB", 10)):
-        if size >> bits and not size % (1 << bits):
-            return f"{size >> bits} {unit}"
-    return f"{size} B"

@@ -1,10 +1,13 @@
 """Options that several commands share."""
 
 import os
+import re
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from sim_models.errors import BadInput
 
 
 def whole_number(text: str | int) -> int:
@@ -39,6 +42,34 @@ def folder_name(text: str | Path) -> Path:
     if not there.is_dir():
         raise typer.BadParameter(f"{str(there)!r} is not a folder")
     return path
+
+
+_SIZE_UNITS = {"": 0, "K": 10, "M": 20, "G": 30}
+
+
+def size_range(text: str) -> list[int]:
+    """Bytes that `--sizes` means: 64K, or 1K:1G, which doubles from the first to the last. Raises BadInput."""
+    bounds = []
+    for part in text.split(":"):
+        found = re.fullmatch(r"(\d{1,12})([KMG]?)", part.strip(), re.ASCII)
+        size = int(found[1]) << _SIZE_UNITS[found[2]] if found else 0
+        if not 1024 <= size <= 1 << 40:
+            raise BadInput(f"--sizes {part[:40]!r} is not possible: 1K to 1024G, as in 1K:1G")
+        bounds.append(size)
+    if len(bounds) > 2 or bounds[0] > bounds[-1]:
+        raise BadInput(f"--sizes {text[:40]!r} is not SIZE or SIZE:SIZE, the smaller first")
+    sizes = [bounds[0]]
+    while sizes[-1] * 2 <= bounds[-1]:
+        sizes.append(sizes[-1] * 2)
+    return sizes
+
+
+def shown_size(size: int) -> str:
+    """The same for people: 64 KB."""
+    for unit, bits in (("GB", 30), ("MB", 20), ("KB", 10)):
+        if size >> bits and not size % (1 << bits):
+            return f"{size >> bits} {unit}"
+    return f"{size} B"
 
 
 JsonOption = Annotated[str | None, typer.Option(

@@ -1,12 +1,11 @@
 """The cluster of the closed form: an accelerator, its node, two levels of network. TOML, with a source per number."""
 
 from importlib import resources
-from pathlib import Path
-
-from pydantic import ValidationError
 
 from sim_models.errors import BadInput
 from sim_models.machine import Machine
+from sim_models.machine.accelerator import Accelerator
+from sim_models.machine.presets import load_preset
 from sim_models.machine.section import Count, NotNegative, Positive, Section, Share
 
 #: Clusters that come with the package, by the name of their file in clusters/.
@@ -18,24 +17,6 @@ _NODE_OF_A_MACHINE = "t3-table1"
 
 class ClusterError(BadInput):
     """A cluster that cannot be read. The message names the file, the key and what is allowed."""
-
-
-class Accelerator(Section):
-    """One GPU: matrix units, memory, launches, power."""
-
-    peak_tflop_per_s: Positive  #: dense, 16-bit operands
-    cores: Count  #: that run one output tile each
-    tile_m: Count
-    tile_n: Count
-    matrix_efficiency: Share  #: of the peak, in the main loop of a GEMM
-    tile_overhead_k: NotNegative  #: prologue and epilogue of a tile, in steps of the loop over K
-    memory_gb: Positive
-    memory_gb_per_s: Positive
-    memory_efficiency: Share  #: of the peak, for kernels that only move data
-    kernel_ns: NotNegative  #: start and drain of a kernel on the device
-    host_ns_per_kernel: NotNegative  #: what the host spends per kernel; it limits small layers
-    busy_watts: Positive
-    idle_watts: NotNegative  #: while it waits in a bubble or for the network
 
 
 class Network(Section):
@@ -77,23 +58,12 @@ def load_cluster(name_or_path: str) -> Cluster:
 
     Raises `ClusterError`, or `MachineError` for a machine file that is at fault.
     """
-    import tomllib
-
     if name_or_path == _NODE_OF_A_MACHINE:
         from sim_models.machine import load_machine
 
         return of_machine(load_machine(name_or_path))
-    try:
-        if name_or_path in PRESETS:
-            text = resources.files(__package__).joinpath("clusters", f"{name_or_path}.toml").read_text("utf-8")
-        else:
-            text = Path(name_or_path).read_text("utf-8")
-        return Cluster.model_validate({"cycle_machine": None, **tomllib.loads(text)})
-    except FileNotFoundError:
-        allowed = ", ".join((*PRESETS, _NODE_OF_A_MACHINE))
-        raise ClusterError(f"--machine {_short(name_or_path)} is neither a cluster file nor one of {allowed}") from None
-    except (OSError, ValueError) as error:
-        raise ClusterError(f"--machine {_short(name_or_path)}: {_reason(error)}") from None
+    return load_preset(Cluster, name_or_path, resources.files(__package__).joinpath("clusters"), PRESETS,
+                       (_NODE_OF_A_MACHINE,), ClusterError, {"cycle_machine": None})
 
 
 def of_machine(machine: Machine) -> Cluster:
@@ -120,17 +90,3 @@ def of_machine(machine: Machine) -> Cluster:
                       step_ns=machine.link.latency_ns),
         uncertainty=Uncertainty(matrix_efficiency=0.05, memory_efficiency=0.1, network_efficiency=0.05,
                                 host_ns_per_kernel=0.0))
-
-
-def _short(value: str) -> str:
-    return repr(value if len(value) <= 60 else value[:57] + "...")
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, ValidationError):
-        fault = error.errors(include_url=False)[0]
-        place = ".".join(map(str, fault["loc"]))
-        return f"{place} = {_short(str(fault.get('input')))}: {fault['msg'][0].lower()}{fault['msg'][1:]}"
-    if isinstance(error, OSError):
-        return f"it cannot be read: {error.strerror}"
-    return str(error)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import simpy
 
 from ..collectives import Op, Program
@@ -64,9 +65,12 @@ class CollectiveRun:
 
 
 def run_program(program: Program, topology: Topology, chunk_bytes: Callable[[int], float], costs: KernelCosts,
-                near_memory: bool = False) -> CollectiveRun:
-    """Run a collective alone, as `Network.start` does."""
+                near_memory: bool = False, watch: Callable[[float, np.ndarray], None] | None = None) -> CollectiveRun:
+    """Run a collective alone, as `Network.start` does. `watch` is told the rates of the links, in the topology's order,
+    whenever they change."""
     network = Network(simpy.Environment(), topology, costs)
+    if watch is not None:
+        network.fabric.watch = lambda now, rates: watch(now, rates[:len(topology.links)])
     steps = network.env.run(network.start(program, chunk_bytes, near_memory))
     ns, moved = network.env.now + costs.launch_ns + costs.step_ns, network.fabric.moved
     links = [size for name, size in moved.items() if name[0] == "link"]
@@ -92,8 +96,8 @@ class Network:
 
         A copy reads its chunk and writes it at the other end. A chunk to which others add is read there and here and
         written on the way, as kernels do it; with `near_memory` addition memory adds what arrives. The last addition at
-        an owner is a pass of its own: two reads and a write. Chunks that set out between the same two ranks at the same
-        moment are one message. `also(source, destination)`: what a message uses besides links and memories.
+        an owner is a pass of its own: two reads and a write. Chunks that wait for the same arrival and go to the same
+        rank are one message. `also(source, destination)`: what a message uses besides links and memories.
         """
         return _Play(self, program, chunk_bytes, near_memory, also).end
 
@@ -127,25 +131,27 @@ class _Play:
         self.added_at = {index: key for key, found in self.last_additions.items() for index in found}
         self.missing = {key: len(found) for key, found in self.last_additions.items()}
         self.unfinished = len(program.transfers) + len(self.last_additions)
-        self.leaving: dict[tuple[int, int, bool], list[int]] = {}  # at this moment, by the ends of the message
+        self.leaving: dict[tuple[int, int, bool, int], list[int]] = {}  # at this moment; as `_message` takes it
+        self.messages = 0
         for index, one in enumerate(program.transfers):
             if not one.after:
-                self._leave(index)
+                self._leave(index, 0)
         if not self.unfinished:
             self.end.succeed(())
 
-    def _leave(self, index: int) -> None:
+    def _leave(self, index: int, after: int) -> None:
+        """`after`: number of the message that was waited for last."""
         one = self.program.transfers[index]
-        key = one.source, one.destination, bool(one.after) and one.op is Op.ADD and not self.near_memory
+        key = one.source, one.destination, bool(one.after) and one.op is Op.ADD and not self.near_memory, after
         if key not in self.leaving:
             self.leaving[key] = []
             self.env.process(self._message(*key))
         self.leaving[key].append(index)
 
-    def _message(self, source: int, destination: int, forwards: bool):
+    def _message(self, source: int, destination: int, forwards: bool, after: int):
         network, costs, start = self.network, self.network.costs, self.env.now
         yield self.env.timeout(0)
-        indices = self.leaving.pop((source, destination, forwards))
+        indices = self.leaving.pop((source, destination, forwards, after))
         chunks = [self.program.transfers[index].chunk for index in indices]
         yield self.env.timeout(costs.step_ns)
         links = network.route(source, destination)
@@ -154,14 +160,15 @@ class _Play:
             **self.also(source, destination)})
         yield self.env.timeout(costs.link_ns * len(links))
         self.steps += [(chunk, source, destination, start, self.env.now) for chunk in chunks]
+        self.messages += 1
         for index in indices:
-            self._arrive(index)
+            self._arrive(index, self.messages)
 
-    def _arrive(self, index: int) -> None:
+    def _arrive(self, index: int, message: int) -> None:
         for following in self.followers[index]:
             self.waits[following] -= 1
             if not self.waits[following]:
-                self._leave(following)
+                self._leave(following, message)
         if (key := self.added_at.get(index)) is not None:
             self.missing[key] -= 1
             if not self.missing[key]:

@@ -1,12 +1,11 @@
 """A node of GPUs with DMA engines: TOML, with a source per number."""
 
 from importlib import resources
-from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from ..errors import BadInput
+from ..machine.presets import load_preset
 from ..machine.section import NotNegative, Positive, Section, Share
 
 #: Nodes that come with the package.
@@ -78,22 +77,4 @@ class Node(Section):
 
 def load_node(name_or_path: str) -> Node:
     """Return a node by the name of a preset, or from a TOML file. Raises `BadInput` with the key that is at fault."""
-    import tomllib
-
-    shown = repr(name_or_path if len(name_or_path) <= 60 else name_or_path[:57] + "...")
-    try:
-        if name_or_path in PRESETS:
-            text = resources.files(__package__).joinpath("nodes", f"{name_or_path}.toml").read_text("utf-8")
-        else:
-            text = Path(name_or_path).read_text("utf-8")
-        return Node.model_validate(tomllib.loads(text))
-    except FileNotFoundError:
-        raise BadInput(f"--machine {shown} is neither a file nor one of {', '.join(PRESETS)}") from None
-    except ValidationError as error:
-        fault = error.errors(include_url=False)[0]
-        raise BadInput(f"--machine {shown}: {'.'.join(map(str, fault['loc']))} = {str(fault.get('input'))[:40]}: "
-                       f"{fault['msg'][0].lower()}{fault['msg'][1:]}") from None
-    except OSError as error:
-        raise BadInput(f"--machine {shown} cannot be read: {error.strerror}") from None
-    except ValueError as error:
-        raise BadInput(f"--machine {shown} is not TOML: {str(error)[:80]}") from None
+    return load_preset(Node, name_or_path, resources.files(__package__).joinpath("nodes"), PRESETS)

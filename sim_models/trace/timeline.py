@@ -4,83 +4,26 @@ each tile's trigger over its DMA command and its first packet to its arrival.
 Opens in https://ui.perfetto.dev. Times are in ns; one group of tracks per GPU.
 """
 
-import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket, TrackDescriptor, TrackEvent
-from perfetto.trace_builder.proto_builder import StreamingTraceProtoBuilder
 
 from ..gemm import STATES
 from .output_map import TileId
+from .perfetto_writer import TimelineWriter
 from .schema import ALLOCATED, COMPLETE, EXCEEDS, SOURCES, Kind
 from .store import TIMELINE, Trace, whole_file
 
-_SEQUENCE = 1
 _IDLE = STATES.index("idle")
 _FROM_DMA = SOURCES.index("dma")
-
-
-class _Writer:
-    """Packets in any order; Perfetto sorts them by time."""
-
-    def __init__(self, file, clock_ghz: float) -> None:
-        self._builder = StreamingTraceProtoBuilder(file)
-        self._ns = 1 / clock_ghz
-        self._uuids = itertools.count(1)
-
-    def track(self, name: str, parent: int | None = None, unit: str | None = None) -> int:
-        """A counter (`unit`) or an ordinary track; the viewer shows them in the order in which they are made."""
-        packet = TracePacket()
-        described: TrackDescriptor = packet.track_descriptor
-        described.uuid = next(self._uuids)
-        described.name = name
-        described.child_ordering = TrackDescriptor.EXPLICIT
-        described.sibling_order_rank = described.uuid
-        if parent is not None:
-            described.parent_uuid = parent
-        if unit is not None:
-            described.counter.unit_name = unit
-        self._builder.write_packet(packet)
-        return described.uuid
-
-    def event(self, cycle: float, track: int, kind: int, name: str = "", value: int | None = None,
-              flow: int | None = None, last: bool = False, **notes: int) -> None:
-        """`flow`: arrow through all events of that number, up to the `last`."""
-        packet = TracePacket()
-        packet.timestamp = round(cycle * self._ns)
-        packet.trusted_packet_sequence_id = _SEQUENCE
-        event = packet.track_event
-        event.type, event.track_uuid = kind, track
-        if name:
-            event.name = name
-        if value is not None:
-            event.counter_value = value
-        if flow is not None:
-            (event.terminating_flow_ids if last else event.flow_ids).append(flow)
-        for key, number in notes.items():
-            note = event.debug_annotations.add()
-            note.name, note.int_value = key, int(number)
-        self._builder.write_packet(packet)
-
-    def slice(self, first: float, end: float, track: int, name: str, flow: int | None = None, **notes: int) -> None:
-        self.event(first, track, TrackEvent.TYPE_SLICE_BEGIN, name, flow=flow, **notes)
-        self.event(end, track, TrackEvent.TYPE_SLICE_END)
-
-    def instant(self, cycle: float, track: int, name: str, flow: int | None = None, last: bool = False,
-                **notes: int) -> None:
-        self.event(cycle, track, TrackEvent.TYPE_INSTANT, name, flow=flow, last=last, **notes)
-
-    def counter(self, cycle: float, track: int, value: int) -> None:
-        self.event(cycle, track, TrackEvent.TYPE_COUNTER, value=value)
 
 
 def write_timeline(trace: Trace) -> Path:
     """Write the Perfetto trace of all that was recorded, beside it; gives the file."""
     path = trace.folder / TIMELINE
     with whole_file(path, "wb") as file:
-        out = _Writer(file, trace.run["clock_ghz"])
+        out = TimelineWriter(file, 1 / trace.run["clock_ghz"])
         run = out.track(trace.title)
         gpus = [out.track(f"GPU {device}", run) for device in trace.run["ring_devices"]]
         links = [out.track("link", gpu) for gpu in gpus]
@@ -100,7 +43,7 @@ def flow_of(device: int, wg: int, wf: int) -> int:
     return (device + 1) << 32 | int(wg) << 8 | int(wf)
 
 
-def _units(out: _Writer, gpu: int, e: np.ndarray, trace: Trace) -> None:
+def _units(out: TimelineWriter, gpu: int, e: np.ndarray, trace: Trace) -> None:
     """Slices of what each compute unit does; none while it is idle."""
     stages = e[e["kind"] == Kind.STAGE]
     end = trace.run["recorded"]["until"]
@@ -112,7 +55,7 @@ def _units(out: _Writer, gpu: int, e: np.ndarray, trace: Trace) -> None:
                 out.slice(now["cycle"], until, track, STATES[now["b"]].replace("_", " "), workgroup=now["wg"])
 
 
-def _tracker(out: _Writer, gpu: int, device: int, e: np.ndarray, first: int) -> None:
+def _tracker(out: TimelineWriter, gpu: int, device: int, e: np.ndarray, first: int) -> None:
     """Open tiles, and an instant per trigger, where the tile's arrow begins."""
     updates = e[e["kind"] == Kind.UPDATE]
     flags = updates["flags"]
@@ -129,7 +72,7 @@ def _tracker(out: _Writer, gpu: int, device: int, e: np.ndarray, first: int) -> 
         out.instant(t["cycle"], track, f"wg {t['wg']} wf {t['wf']}", flow, region=t["region"], to_dma=t["a"])
 
 
-def _dma(out: _Writer, gpu: int, device: int, e: np.ndarray, trace: Trace) -> None:
+def _dma(out: TimelineWriter, gpu: int, device: int, e: np.ndarray, trace: Trace) -> None:
     """Commands that wait, and a slice per command on its engine."""
     waiting = out.track("DMA commands waiting", gpu, unit="commands")
     for c in e[(e["kind"] == Kind.READY) | (e["kind"] == Kind.ISSUE)]:
@@ -151,7 +94,7 @@ def _dma(out: _Writer, gpu: int, device: int, e: np.ndarray, trace: Trace) -> No
             free = max(first, until)
 
 
-def _channels(out: _Writer, gpu: int, e: np.ndarray) -> None:
+def _channels(out: TimelineWriter, gpu: int, e: np.ndarray) -> None:
     """Requests in each channel's DRAM queue, where the arbiter saw them change."""
     decisions = e[e["kind"] == Kind.DECIDE]
     for channel in np.unique(decisions["unit"]):
@@ -162,7 +105,7 @@ def _channels(out: _Writer, gpu: int, e: np.ndarray) -> None:
             out.counter(d["cycle"], track, int(d["a"]))
 
 
-def _link(out: _Writer, gpu: int, links: list[int], arrivals: list[int], device: int, e: np.ndarray,
+def _link(out: TimelineWriter, gpu: int, links: list[int], arrivals: list[int], device: int, e: np.ndarray,
           trace: Trace) -> None:
     """How far the link is behind, and each tile's first packet and first arrival, where its arrow ends."""
     backlog = out.track("link backlog", gpu, unit="cycles")

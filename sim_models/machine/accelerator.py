@@ -1,0 +1,21 @@
+"""One GPU as closed forms and the event level see it."""
+
+from sim_models.machine.section import Count, NotNegative, Positive, Section, Share
+
+
+class Accelerator(Section):
+    """One GPU: matrix units, memory, launches, power."""
+
+    peak_tflop_per_s: Positive  #: dense, operands of the workload's width: 16 bits if nothing else is said
+    cores: Count  #: that run one output tile each
+    tile_m: Count
+    tile_n: Count
+    matrix_efficiency: Share  #: of the peak, in the main loop of a GEMM
+    tile_overhead_k: NotNegative  #: prologue and epilogue of a tile, in steps of the loop over K
+    memory_gb: Positive
+    memory_gb_per_s: Positive
+    memory_efficiency: Share  #: of the peak, for kernels that only move data
+    kernel_ns: NotNegative  #: start and drain of a kernel on the device
+    host_ns_per_kernel: NotNegative  #: what the host spends per kernel; it limits small layers
+    busy_watts: Positive
+    idle_watts: NotNegative  #: while it waits in a bubble or for the network

@@ -1,0 +1,40 @@
+"""Descriptions of one file: a preset that comes with the package, or a TOML file of the same keys."""
+
+import tomllib
+from collections.abc import Sequence
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from sim_models.errors import BadInput
+from sim_models.machine.section import Section
+
+_Described = TypeVar("_Described", bound=Section)
+
+
+def load_preset(kind: type[_Described], name_or_path: str, folder: Traversable, presets: Sequence[str],
+                others: Sequence[str] = (), error: type[BadInput] = BadInput,
+                defaults: dict[str, Any] | None = None) -> _Described:
+    """Return the description of that name in `folder`, or of that file.
+
+    `others`: names that `--machine` takes besides. Raises `error` with the file, the key, its value and what is
+    allowed.
+    """
+    shown = repr(name_or_path if len(name_or_path) <= 60 else name_or_path[:57] + "...")
+    try:
+        source = folder.joinpath(f"{name_or_path}.toml") if name_or_path in presets else Path(name_or_path)
+        return kind.model_validate({**(defaults or {}), **tomllib.loads(source.read_text("utf-8"))})
+    except FileNotFoundError:
+        raise error(f"--machine {shown} is neither a file nor one of {', '.join((*presets, *others))}") from None
+    except ValidationError as refused:
+        fault = refused.errors(include_url=False)[0]
+        raise error(f"--machine {shown}: {'.'.join(map(str, fault['loc']))} = {str(fault.get('input'))[:40]}: "
+                    f"{fault['msg'][0].lower()}{fault['msg'][1:]}") from None
+    except OSError as refused:
+        raise error(f"--machine {shown} cannot be read: {refused.strerror}") from None
+    except RecursionError:
+        raise error(f"--machine {shown} is not TOML: it is nested too deeply") from None
+    except ValueError as refused:
+        raise error(f"--machine {shown} is not TOML: {str(refused)[:80]}") from None
