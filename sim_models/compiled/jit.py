@@ -8,11 +8,12 @@ one cache per version of the sources.
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 from numba import njit
+from numba.core import event
 from numba.core.caching import FunctionCache
 
 from ..user_cache import may_be_written
@@ -32,6 +33,14 @@ def _kept(function: Callable, **options) -> Callable:
         with contextlib.suppress(RuntimeError):  # no folder takes files
             dispatcher._cache = _Cache(dispatcher.py_func)
     return dispatcher
+
+
+@contextlib.contextmanager
+def compile_times() -> Iterator[list[float]]:
+    """The seconds of every compilation within, as they end; none for what the cache has."""
+    seconds: list[float] = []
+    with event.install_timer("numba:compile", seconds.append):
+        yield seconds
 
 
 compiled = _kept

@@ -1,7 +1,10 @@
 """Whole techniques on a small layer: parts that must sum up, closed forms, ideals, and bad requests."""
 
+import time
+
 import numpy as np
 import pytest
+from numba import njit
 
 from sim_models import gemm, kernels, losses, memory
 from sim_models.machine import load_machine
@@ -111,3 +114,17 @@ def test_any_policy_runs_as_t3(result):
     assert (own.to_json()["policy"], other.policy, result.policy) == ("round_robin", "compute_first", None)
     losses = other.techniques["t3"].loss_ns
     assert sum(losses.values()) == pytest.approx(other.techniques["t3"].total_ns - result.baseline.gemm_ns, abs=1e-6)
+
+
+def test_compilation_is_no_simulation():
+    """What a first run compiles must not make its cycles per second look slow."""
+    class Compiles:
+        def run(self, _):
+            compiled_now = njit(lambda values: np.sort(values).sum())  # without a cache: every time
+            started = time.perf_counter()
+            compiled_now(np.arange(3))
+            self.seconds = time.perf_counter() - started
+            return kernels.IsolatedKernel(1.0, 1, {})
+    kernel = Compiles()
+    measured = kernels.simulate(kernel, load_machine(), gemm_workload("256x256x64", N)).host_seconds
+    assert 0 <= measured < 0.5 * kernel.seconds
