@@ -1,10 +1,11 @@
 """Data mode: the fused GEMM and reduce-scatter with real numbers, every GPU with its own RTL.
 
-Each device has its own fp16 matrices A (M x K) and B (K x N). Its partial product, rounded to fp16, is what its stores
-carry. Whenever DRAM performs an op-and-store, the RTL's near-memory ALU adds the arriving columns to what memory holds
-at that moment; whenever DRAM performs a read for DMA, what memory holds at that moment is what the link carries. So a
-trigger that comes too early, a read that overtakes a write, a line lost, sent twice or sent to the wrong place leaves
-other bits in some element, or another number of accesses to it. Both are compared for every element of every device.
+Each device has its own matrices A (M x K) and B (K x N) in the workload's format (fp16, bf16, fp32). Its partial
+product, rounded to that format, is what its stores carry. Whenever DRAM performs an op-and-store, the RTL's near-memory
+ALU adds the arriving columns to what memory holds at that moment; whenever DRAM performs a read for DMA, what memory
+holds at that moment is what the link carries. So a trigger that comes too early, a read that overtakes a write, a line
+lost, sent twice or sent to the wrong place leaves other bits in some element, or another number of accesses to it. Both
+are compared for every element of every device.
 
 The DRAM model performs requests for one line in the order in which they came, so behind it no read overtakes a write.
 The hardware promises more: while a read is in the DRAM queue, no tracked write to its line is (rtl/order_guard.py).
@@ -26,16 +27,13 @@ from .compiled.jit import compiled
 from .compiled.words import words_at
 from .cosim.gpu import amaranth_gpu, compiled_gpu, gpu_library, model_ports
 from .cosim.library import Library
-from .cosim.nmc_alu import COLUMN_BYTES, compiled_alu
+from .cosim.nmc_alu import COLUMN_BYTES, DTYPES, compiled_alu
 from .engine.observers import Observer
+from .formats import FP16, Format
 from .fused import FusedRun, Policy, SimulationError
 from .machine import Machine
 from .schedule import Action, Schedule, ScheduleError
 from .workloads import Workload
-
-NEGATIVE_ZERO = 0x8000
-QUIET_NAN = 0x7E00  #: the ALU's only NaN
-COLUMN = COLUMN_BYTES // 2  #: elements of one DRAM column
 
 # How an element was accessed: sources of op-and-stores, as in bits.py, then the read of the DMA engine.
 ACCESSES = ("local op-and-store", "op-and-store by a peer's store", "op-and-store by a peer's DMA", "DMA read")
@@ -60,11 +58,15 @@ class Alu(NamedTuple):
 
 
 class Ledger(NamedTuple):
-    """fp16 numbers as bits, [device, element], column-major with the output's pitch; and what was done to them."""
+    """Numbers as bits, [device, element], column-major with the output's pitch; and what was done to them.
 
-    product: np.ndarray  # uint16
-    memory: np.ndarray  # uint16
-    fetched: np.ndarray  # uint16: what a DMA read found
+    uint32 whatever the format, so that one compiled loop serves all."""
+
+    product: np.ndarray  # uint32
+    memory: np.ndarray  # uint32
+    fetched: np.ndarray  # uint32: what a DMA read found
+    shift: int  # log2 of an element's bytes
+    negative_zero: int
     tally: np.ndarray  # uint8 [access, device, element]: how often it happened
     base: np.ndarray  # int64 [device]: address of element 0
     overtaking_reads: bool
@@ -80,14 +82,15 @@ class Ledger(NamedTuple):
 
 
 @compiled
-def load_column(words, first, source, d, at, count):
+def load_column(data, words, first, source, d, at, count):
     """Put `count` elements from `at` on into an ALU operand; the others are -0.0."""
-    for word in range(COLUMN // 4):
+    per_word, width = 8 >> data.shift, 8 << data.shift
+    for word in range(COLUMN_BYTES // 8):
         value = np.int64(0)
-        for e in range(4):
-            i = word * 4 + e
-            element = np.int64(source[d, at + i]) if i < count else np.int64(NEGATIVE_ZERO)
-            value |= element << (16 * e)
+        for e in range(per_word):
+            i = word * per_word + e
+            element = np.int64(source[d, at + i]) if i < count else np.int64(data.negative_zero)
+            value |= element << (width * e)
         words[first + word] = value
 
 
@@ -95,8 +98,8 @@ def load_column(words, first, source, d, at, count):
 def add_column(data, d, at, count, operand, operand_device):
     """One op-and-store of a column through the RTL; False: no result came."""
     alu = data.alu
-    load_column(alu.inputs, alu.old, data.memory, d, at, count)
-    load_column(alu.inputs, alu.new, operand, operand_device, at, count)
+    load_column(data, alu.inputs, alu.old, data.memory, d, at, count)
+    load_column(data, alu.inputs, alu.new, operand, operand_device, at, count)
     alu.inputs[alu.valid] = 1
     alu.step(alu.handle)
     alu.inputs[alu.valid] = 0
@@ -106,8 +109,10 @@ def add_column(data, d, at, count, operand, operand_device):
         alu.step(alu.handle)
     else:
         return False
+    per_word, width = 8 >> data.shift, 8 << data.shift
     for i in range(count):
-        data.memory[d, at + i] = np.uint16((alu.outputs[alu.result + (i >> 2)] >> (16 * (i & 3))) & 0xFFFF)
+        word = alu.outputs[alu.result + i // per_word]
+        data.memory[d, at + i] = np.uint32((word >> (width * (i % per_word))) & ((1 << width) - 1))
     data.additions[0] += 1
     return True
 
@@ -122,8 +127,8 @@ def perform(data, b, upstream, d, lo, hi):
     access = DMA_READ if op == bits.READ else source
     offset = bits.address_of(lo, b) - data.base[d]
     data.fault[d, 1], data.fault[d, 2] = access, offset
-    at = offset >> 1
-    count = bits.get(lo, hi, b.bytes, b.op - b.bytes) >> 1
+    at = offset >> data.shift
+    count = bits.get(lo, hi, b.bytes, b.op - b.bytes) >> data.shift
     if offset < 0 or at + count > data.memory.shape[1]:
         return OUTSIDE
     if op == bits.STORE:
@@ -139,8 +144,9 @@ def perform(data, b, upstream, d, lo, hi):
     if source == bits.DMA and data.tally[DMA_READ, origin, at] == 0:
         return NOT_READ
     operand = data.fetched if source == bits.DMA else data.product
-    for first in range(0, count, COLUMN):
-        if not add_column(data, d, at + first, min(COLUMN, count - first), operand, origin):
+    column = COLUMN_BYTES >> data.shift
+    for first in range(0, count, column):
+        if not add_column(data, d, at + first, min(column, count - first), operand, origin):
             return ALU_SILENT
     return 0
 
@@ -148,8 +154,8 @@ def perform(data, b, upstream, d, lo, hi):
 @compiled
 def overtake(data, b, d, lo, hi):
     """A request enters the DRAM queue: a DMA read gets its data now."""
-    first = (bits.address_of(lo, b) - data.base[d]) >> 1
-    count = bits.get(lo, hi, b.bytes, b.op - b.bytes) >> 1
+    first = (bits.address_of(lo, b) - data.base[d]) >> data.shift
+    count = bits.get(lo, hi, b.bytes, b.op - b.bytes) >> data.shift
     if (bits.get(lo, hi, b.op, 2) == bits.READ and bits.get(lo, hi, b.source, 2) == bits.DMA
             and first >= 0 and first + count <= data.memory.shape[1]):
         for i in range(first, first + count):
@@ -178,7 +184,7 @@ class Variation:
     """What data mode varies besides `simulation.Options`."""
 
     overtaking_reads: bool = False  #: see above
-    scale: float = 1.0  #: multiplies A: beyond about 1000 sums overflow to infinity
+    scale: float = 1.0  #: multiplies A: in fp16, beyond about 1000 sums overflow to infinity
 
 
 @dataclass(frozen=True)
@@ -194,14 +200,14 @@ class DataResult:
     packets: int
     blocked_cycles: int  #: in which a free compute unit waited for the dispatch window, all devices
     guard_stalls: int  #: channel cycles in which a DMA read waited for a write
-    reduced: np.ndarray  #: uint16[N, M], the owners' chunks put together
+    reduced: np.ndarray  #: bits[N, M], the owners' chunks put together
 
 
 @dataclass(frozen=True)
 class Products:
     """Each device's partial product and, from the schedule, what every memory must hold in the end.
 
-    All are uint16[device, N, pitch] bits; what lies beyond row M is never written.
+    Both are [device, N, pitch], bits of the format; what lies beyond row M is never written.
     """
 
     product: np.ndarray
@@ -210,28 +216,31 @@ class Products:
     owner: np.ndarray  #: int64[N, pitch]: device that has the reduced element, -1 beyond row M
 
     @classmethod
-    def of(cls, schedule: Schedule, k: int, seed: int, scale: float = 1.0) -> "Products":
+    def of(cls, schedule: Schedule, k: int, seed: int, scale: float = 1.0, number: Format = FP16) -> "Products":
         """From random matrices; `scale` multiplies A."""
         random, tiling = np.random.default_rng(seed), schedule.tiling
         shape = schedule.devices, tiling.n, tiling.pitch_bytes // tiling.element_bytes
-        product = np.full(shape, NEGATIVE_ZERO, np.uint16)
+        product = np.full(shape, number.negative_zero, number.bits)
+
+        def matrix(rows: int, columns: int, scale: float = 1.0) -> np.ndarray:
+            values = random.standard_normal((rows, columns)) * scale
+            return number.value(number.rounded(values.astype(np.float32)))
         for d in range(schedule.devices):
-            a = (random.standard_normal((tiling.m, k)) * scale).astype(np.float16)
-            b = random.standard_normal((k, tiling.n)).astype(np.float16)
-            with np.errstate(over="ignore"):
-                partial = (a.astype(np.float32) @ b.astype(np.float32)).astype(np.float16)
-            product[d, :, :tiling.m] = partial.T.view(np.uint16)
-        return cls(product, *reduction(schedule, product))
+            with np.errstate(over="ignore", invalid="ignore"):
+                partial = matrix(tiling.m, k, scale) @ matrix(k, tiling.n)
+            product[d, :, :tiling.m] = number.rounded(partial).T
+        return cls(product, *reduction(schedule, product, number))
 
 
-def reduction(schedule: Schedule, product: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def reduction(schedule: Schedule, product: np.ndarray,
+              number: Format = FP16) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Follow the schedule in numpy: (memory, tally, owner) as in `Products`.
 
-    A device adds its own product to what arrives, in fp16, keeps the sum and, if its role has a route, sends it on. A
-    sum of two does not depend on their order; one of more does, and is refused with a ScheduleError.
+    A device adds its own product to what arrives, in its format, keeps the sum and, if its role has a route, sends it
+    on. A sum of two does not depend on their order; one of more does, and is refused with a ScheduleError.
     """
     tiling = schedule.tiling
-    memory = np.full_like(product, NEGATIVE_ZERO)
+    memory = np.full_like(product, number.negative_zero)
     tally = np.zeros((len(ACCESSES), *product.shape), np.uint8)
     owner = np.full(product.shape[1:], -1)
     shares = sorted(((device, share) for device in range(schedule.devices) for share in schedule.shares(device)),
@@ -244,15 +253,14 @@ def reduction(schedule: Schedule, product: np.ndarray) -> tuple[np.ndarray, np.n
         for tile in share.tiles:
             m0, n0 = tiling.first_row[tile], tiling.first_column[tile]
             part = slice(n0, n0 + tiling.columns[tile]), slice(m0, m0 + tiling.rows[tile])
-            total = product[(d, *part)].view(np.float16)
+            total = product[(d, *part)]
             for source in role.fed_by:
-                with np.errstate(over="ignore", invalid="ignore"):
-                    total = sent[source.device, tile] + total
+                total = number.add(sent[source.device, tile], total)
                 stored = Action.SEND_STORES in schedule.roles[source.device][source.role].actions
                 tally[(bits.REMOTE if stored else bits.DMA, d, *part)] += 1
             sent[d, tile] = total
             if Action.STORE in role.actions:
-                memory[(d, *part)] = canonical(total)
+                memory[(d, *part)] = total
                 tally[(bits.LOCAL, d, *part)] = 1
             tally[(DMA_READ, d, *part)] = Action.SEND_DMA in role.actions
             if Action.EVENT in role.actions:
@@ -260,21 +268,18 @@ def reduction(schedule: Schedule, product: np.ndarray) -> tuple[np.ndarray, np.n
     return memory, tally, owner
 
 
-def canonical(values: np.ndarray) -> np.ndarray:
-    """fp16 numbers as bits, with the ALU's one NaN for all of numpy's."""
-    return np.where(np.isnan(values), np.uint16(QUIET_NAN), values.view(np.uint16))
-
-
 class DataLedger(Observer):
     """Real numbers behind a run in which every GPU is simulated. `products` may be replaced before the run."""
 
     def __init__(self, run: FusedRun, seed: int, variation: Variation = Variation()) -> None:
         self._run = run
-        self.products = Products.of(run.schedule, run.workload.k, seed, variation.scale)
+        self._format = number = run.workload.format
+        self.products = Products.of(run.schedule, run.workload.k, seed, variation.scale, number)
         self._alu = compiled_alu()
-        product = np.ascontiguousarray(self.products.product.reshape(run.schedule.devices, -1))
+        product = self.products.product.reshape(run.schedule.devices, -1).astype(np.uint32)
         self.data = Ledger(
-            product=product, memory=np.full_like(product, NEGATIVE_ZERO), fetched=np.zeros_like(product),
+            product=product, memory=np.full_like(product, number.negative_zero), fetched=np.zeros_like(product),
+            shift=number.bytes.bit_length() - 1, negative_zero=number.negative_zero,
             tally=np.zeros((len(ACCESSES), *product.shape), np.uint8),
             base=np.array([space.base for space in run.spaces]), overtaking_reads=variation.overtaking_reads,
             fault=np.zeros((run.schedule.devices, 4), np.int64), additions=np.zeros(1, np.int64), alu=self._make_alu())
@@ -282,7 +287,8 @@ class DataLedger(Observer):
     def _make_alu(self) -> Alu:
         alu, ports = self._alu, self._alu.ports
         operands, result = ports.inputs["operands.payload"], ports.outputs["result.payload"]
-        # ADD and FP16 are the zeros of the other fields.
+        dtype = operands.fields["dtype"].lsb  # the other field, op, is 0: ADD
+        alu.inputs[operands.offset + dtype // 64] = DTYPES[self._format.name] << dtype % 64
         alu.inputs[ports.inputs["result.ready"].offset] = 1
         return Alu(ports.inputs["operands.valid"].offset, operands.offset + operands.fields["old"].lsb // 64,
                    operands.offset + operands.fields["new"].lsb // 64, ports.outputs["result.valid"].offset,
@@ -314,8 +320,8 @@ class DataLedger(Observer):
         wrong = np.argwhere(memory != self.products.memory)
         for d, n, m in wrong[:1]:
             got, wanted = memory[d, n, m], self.products.memory[d, n, m]
-            raise SimulationError(f"device {d}: row {m}, column {n} is {_number(got)}, numpy's reduction in the "
-                                  f"schedule's order gives {_number(wanted)} ({len(wrong)} such elements)")
+            raise SimulationError(f"device {d}: row {m}, column {n} is {self._number(got)}, numpy's reduction in the "
+                                  f"schedule's order gives {self._number(wanted)} ({len(wrong)} such elements)")
 
     def result(self) -> DataResult:
         """After the run."""
@@ -329,7 +335,7 @@ class DataLedger(Observer):
         return DataResult(
             run.schedule.devices, run.now, run.schedule.policy.slices, owner.size, int(self.data.additions[0]),
             total("triggers"), total("packets"), int(run.sim.control.blocked_cycles.sum()), total("guard_stall"),
-            np.take_along_axis(memory, owner[None], axis=0)[0])
+            np.take_along_axis(memory, owner[None], axis=0)[0].astype(self._format.bits))
 
     def close(self) -> None:
         self._alu.close()
@@ -338,9 +344,9 @@ class DataLedger(Observer):
         return (f"row {offset // self._run.tiling.pitch_bytes}, column "
                 f"{offset % self._run.tiling.pitch_bytes // self._run.tiling.element_bytes}")
 
-
-def _number(value: np.uint16) -> str:
-    return f"0x{value:04x} ({np.array(value, np.uint16).view(np.float16)})"
+    def _number(self, bits: int) -> str:
+        number = self._format
+        return f"0x{bits:0{2 * number.bytes}x} ({number.value(np.array([bits], number.bits))[0]})"
 
 
 def data_run(machine: Machine, workload: Workload, policy: Policy = Policy(),

@@ -45,6 +45,7 @@ class GemmShape(NamedTuple):
     wf_columns: int
     tile_m: int
     tile_n: int
+    element_bytes: int
     line_bytes: int
     line_shift: int
     cycles_per_k: float  # matrix units, one element of K
@@ -134,14 +135,14 @@ def load_run(shape, plan, d, wg, step, run, depth):
     k = step * shape.block_k
     runs = runs_of_a(shape, plan.rows[d, wg], depth)
     if run >= runs:
-        address = shape.b_base + (plan.n0[d, wg] + run - runs) * shape.b_pitch + k * 2
-        size = depth * 2
+        address = shape.b_base + (plan.n0[d, wg] + run - runs) * shape.b_pitch + k * shape.element_bytes
+        size = depth * shape.element_bytes
     elif shape.a_along_k:
-        address = shape.a_base + (plan.m0[d, wg] + run) * shape.a_pitch + k * 2
-        size = depth * 2
+        address = shape.a_base + (plan.m0[d, wg] + run) * shape.a_pitch + k * shape.element_bytes
+        size = depth * shape.element_bytes
     else:
-        address = shape.a_base + (k + run) * shape.a_pitch + plan.m0[d, wg] * 2
-        size = plan.rows[d, wg] * 2
+        address = shape.a_base + (k + run) * shape.a_pitch + plan.m0[d, wg] * shape.element_bytes
+        size = plan.rows[d, wg] * shape.element_bytes
     return address, size
 
 
@@ -299,7 +300,7 @@ def store_tile(sim, d, u, now):
     """
     g, shape, plan = sim.kernel.state, sim.kernel.shape, sim.kernel.plan
     wg = g.wg[d, u]
-    lines = -(-plan.rows[d, wg] * 2 // 64)
+    lines = -(-plan.rows[d, wg] * shape.element_bytes // 64)
     total = shape.wf_columns * shape.wavefronts
     while g.position[d, u] < total:
         column = g.position[d, u] // shape.wavefronts
@@ -331,8 +332,8 @@ def store_column(sim, d, u, wf, address, now):
     """
     g, shape, plan, m, b = sim.kernel.state, sim.kernel.shape, sim.kernel.plan, sim.m, sim.b
     wg = g.wg[d, u]
-    lines = -(-plan.rows[d, wg] * 2 // 64)
-    last_bytes = plan.rows[d, wg] * 2 - (lines - 1) * 64
+    lines = -(-plan.rows[d, wg] * shape.element_bytes // 64)
+    last_bytes = plan.rows[d, wg] * shape.element_bytes - (lines - 1) * 64
     if shape.cached_output:
         while g.line[d, u] < lines:
             if g.budget[d] <= 0.0 or not cache.store(sim, d, (address + g.line[d, u] * 64) >> shape.line_shift):

@@ -64,7 +64,7 @@ def send_mirrored(link, shape, mirror, b, now, byte_count, lo, hi):
     row = mirror.sender[bits.get(lo, hi, b.wg, b.wg_bits)]
     wf = bits.get(lo, hi, b.wf, b.wf_bits)
     offset = bits.address_of(lo, b) - mirror.base[row, wf]
-    per_column = -(-mirror.rows[row] * 2 // 64)
+    per_column = -(-mirror.column_bytes[row] // 64)
     group = mirror.group[row]
     becomes = mirror.becomes[group]
     rank = mirror.rank[row, wf] + offset // mirror.pitch * per_column + offset % mirror.pitch // 64
@@ -88,8 +88,8 @@ def send_mirrored(link, shape, mirror, b, now, byte_count, lo, hi):
                 end = middle
         to_row, to_wf = mirror.list_row[at], mirror.list_wf[at]
         within = target - mirror.list_rank[at]
-        per = -(-mirror.rows[to_row] * 2 // 64)
+        per = -(-mirror.column_bytes[to_row] // 64)
         address = mirror.base[to_row, to_wf] + within // per * mirror.pitch + within % per * 64
-        size = min(64, mirror.rows[to_row] * 2 - within % per * 64)
+        size = min(64, mirror.column_bytes[to_row] - within % per * 64)
         new_lo, new_hi = bits.pack(b, address, size, op, source, mirror.region[to_row, to_wf], to_wf, mirror.id[to_row])
         send(link, shape, 0, now, size, 0, new_lo, new_hi)

@@ -22,7 +22,7 @@ from .llc import Llc, make_llc
 from .machine import Machine
 from .mechanisms.track_trigger import AddressSpace, fused_plan, plain_plan
 from .memory_map import memory_map
-from .operators.tiling import Tiling
+from .operators.tiling import Tiling, TilingError
 from .schedule import Action, Policy, Schedule, sliced_schedule
 from .schedule.mirror import NO_MIRROR, make_mirror
 from .workloads import Workload
@@ -50,7 +50,7 @@ class Addresses:
 
     @classmethod
     def of(cls, workload: Workload, tiling: Tiling) -> "Addresses":
-        along_k, along_m = workload.k * 2, workload.n * 2
+        along_k, along_m = workload.k * workload.format.bytes, workload.n * workload.format.bytes
         a_pitch, a_lines = (along_k, workload.n) if workload.weights_transposed else (along_m, workload.k)
         a_pitch, b_pitch = _up(a_pitch, 256), _up(along_k, 256)
         b = _up(a_pitch * a_lines)
@@ -74,9 +74,12 @@ class Options:
 
 
 def make_tiling(machine: Machine, workload: Workload) -> Tiling:
-    """Cut the output into tiles. C[M, N], kept by rows, is N x M to the BLAS library."""
-    gpu = machine.gpu
-    return Tiling(workload.n, workload.m, gpu.tile_m, gpu.tile_n, gpu.wavefronts_per_workgroup)
+    """Cut the output into tiles. C[M, N], kept by rows, is N x M to the BLAS library. Raises TilingError."""
+    gpu, element_bytes = machine.gpu, workload.format.bytes
+    if machine.link.egress_buffer_bytes < gpu.tile_m * element_bytes:
+        raise TilingError(f"[link] egress_buffer_bytes = {machine.link.egress_buffer_bytes} does not hold the "
+                          f"{gpu.tile_m * element_bytes} bytes of one tile column in {workload.dtype}")
+    return Tiling(workload.n, workload.m, gpu.tile_m, gpu.tile_n, gpu.wavefronts_per_workgroup, element_bytes)
 
 
 def make_schedule(machine: Machine, workload: Workload, options: Options = Options()) -> Schedule:
@@ -101,7 +104,7 @@ def gemm_shape(machine: Machine, workload: Workload, tiling: Tiling, fused: bool
         a_base=at.a, a_pitch=at.a_pitch, a_along_k=workload.weights_transposed, b_base=at.b, b_pitch=at.b_pitch,
         c_pitch=tiling.pitch_bytes,
         wavefronts=tiling.wavefronts, wf_columns=tiling.wf_columns, tile_m=gpu.tile_m, tile_n=gpu.tile_n,
-        line_bytes=llc.line_bytes, line_shift=(llc.line_bytes - 1).bit_length(),
+        element_bytes=tiling.element_bytes, line_bytes=llc.line_bytes, line_shift=(llc.line_bytes - 1).bit_length(),
         cycles_per_k=flop_per_k / gpu.matrix_flop_per_cycle_per_cu / gpu.matrix_efficiency / gpu.clock_ghz * clock,
         prologue_cycles=gpu.prologue_ns * clock, epilogue_cycles=gpu.epilogue_ns * clock,
         hit_cycles=llc.hit_latency_ns * clock,

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sim_models.errors import BadInput
+from sim_models.formats import FORMATS, Format
 
-ELEMENT_BYTES = 2  #: fp16 throughout (T3 paper, section 5.2)
 DEVICES = range(2, 65)  #: ring sizes that can be run
 LARGEST_EXTENT = 1 << 20
 
@@ -48,7 +48,7 @@ _SUBLAYER_TITLES = {"op": "OP", "fc1": "FC-1", "fc2": "FC-2", "ip": "IP"}
 
 @dataclass(frozen=True)
 class Workload:
-    """One GEMM per device, C[M, N] = A[M, K] x B[K, N] in fp16, whose C is then reduced over `tp` devices."""
+    """One GEMM per device, C[M, N] = A[M, K] x B[K, N], whose C is then reduced over `tp` devices."""
 
     model: str
     sublayer: str
@@ -56,8 +56,11 @@ class Workload:
     m: int  #: rows of C: tokens
     n: int  #: columns of C
     k: int  #: per device
+    dtype: str = "fp16"  #: of FORMATS; fp16 throughout in the T3 paper (section 5.2)
 
     def __post_init__(self) -> None:
+        if self.dtype not in FORMATS:
+            raise WorkloadError(f"{self.dtype!r} is no format of elements: allowed are {', '.join(FORMATS)}")
         if type(self.tp) is not int or self.tp not in DEVICES:
             raise WorkloadError(f"{self.tp!r} devices cannot form the ring: "
                                 f"allowed are {DEVICES.start} to {DEVICES.stop - 1}")
@@ -67,6 +70,11 @@ class Workload:
                 raise WorkloadError(f"{name.upper()}={extent!r} is no GEMM extent: allowed are 1 to {LARGEST_EXTENT}")
 
     @property
+    def format(self) -> Format:
+        """Of every element of A, B and C."""
+        return FORMATS[self.dtype]
+
+    @property
     def flop(self) -> int:
         """Floating-point operations of one device's GEMM."""
         return 2 * self.m * self.n * self.k
@@ -74,12 +82,12 @@ class Workload:
     @property
     def output_bytes(self) -> int:
         """The array that is reduced. A ring chunk is this over `tp`, give or take the raggedness of tiles."""
-        return self.m * self.n * ELEMENT_BYTES
+        return self.m * self.n * self.format.bytes
 
     @property
     def input_bytes(self) -> int:
         """A and B of one device, each once."""
-        return (self.m + self.n) * self.k * ELEMENT_BYTES
+        return (self.m + self.n) * self.k * self.format.bytes
 
     @property
     def weights_transposed(self) -> bool:
@@ -111,13 +119,13 @@ def transformer_workload(model: str = "t-nlg", sublayer: str = "fc2", tp: int = 
     return Workload(known.name, sublayer.lower(), tp, known.tokens, known.hidden, k // tp)
 
 
-def gemm_workload(shape: str, devices: int) -> Workload:
+def gemm_workload(shape: str, devices: int, dtype: str = "fp16") -> Workload:
     """A GEMM of one's own, `MxNxK` with the K of one device. Raises `WorkloadError`."""
     match = re.fullmatch(r"(\d{1,9})[xX](\d{1,9})[xX](\d{1,9})", shape.strip(), re.ASCII)
     if match is None:
         raise WorkloadError(f"GEMM shape {shape!r} is not MxNxK: three whole numbers, for example 8192x4256x2128")
     m, n, k = map(int, match.groups())
-    return Workload("custom", "gemm", devices, m, n, k)
+    return Workload("custom", "gemm", devices, m, n, k, dtype)
 
 
 def paper_workloads() -> Iterator[Workload]:

@@ -1,8 +1,9 @@
 """Whole rings of GPUs drawn at random, each checked bit for bit: `make soak MINUTES=10`.
 
-A case is drawn from one number: geometry (a pool, so that few designs are compiled), machine, GEMM, number of GPUs,
-policy, staging of the first chunk, held-back handshakes, link delays, late starts, a DRAM controller that lets reads
-pass. Data mode (`sim_models.data_mode`) decides: every element of every GPU's memory, and how often it was accessed.
+A case is drawn from one number: geometry (a pool, so that few designs are compiled), machine, GEMM and the format of
+its elements, number of GPUs, policy, staging of the first chunk, held-back handshakes, link delays, late starts, a DRAM
+controller that lets reads pass. Data mode (`sim_models.data_mode`) decides: every element of every GPU's memory,
+and how often it was accessed.
 """
 
 import random
@@ -23,6 +24,7 @@ from rich.console import Console
 from rtl.registers import POLICIES
 from sim_models.data_mode import DataResult, Variation, run_data_mode
 from sim_models.errors import Failure
+from sim_models.formats import FORMATS
 from sim_models.fused import Policy
 from sim_models.machine import Machine, load_machine
 from sim_models.operators.tiling import TilingError
@@ -59,9 +61,9 @@ class Case:
 
     def __str__(self) -> str:
         w, m = self.workload, self.machine
-        return (f"case {self.seed}: {self.pool}, {w.tp} GPUs, {w.m}x{w.n}x{w.k}, {self.policy}, {self.options}, "
-                f"{self.variation}, gpu {m.gpu.tile_m}x{m.gpu.tile_n}, {m.gpu.compute_units} CUs, block_k "
-                f"{m.gpu.block_k}, link {m.link.bandwidth_gb_per_s} GB/s {m.link.latency_ns} ns "
+        return (f"case {self.seed}: {self.pool}, {w.tp} GPUs, {w.m}x{w.n}x{w.k} {w.dtype}, {self.policy}, "
+                f"{self.options}, {self.variation}, gpu {m.gpu.tile_m}x{m.gpu.tile_n}, {m.gpu.compute_units} CUs, "
+                f"block_k {m.gpu.block_k}, link {m.link.bandwidth_gb_per_s} GB/s {m.link.latency_ns} ns "
                 f"{m.link.egress_buffer_bytes} B, {m.dma.tiles_per_block} tiles per block, starvation limit "
                 f"{m.arbiter.starvation_limit_cycles}")
 
@@ -91,21 +93,22 @@ def draw(seed: int) -> Case:
 
     def pick(*values):
         return values[rng.integers(len(values))]
-    pool, devices = pick(*POOL), pick(2, 3, 4, 8)
+    pool, devices, dtype = pick(*POOL), pick(2, 3, 4, 8), pick(*FORMATS)
     gpu = machine(pool).gpu
     tile_m = pick(gpu.tile_m, 32, 96)
     starvation = pick(0, 1, 16, 400)
+    column_bytes = tile_m * FORMATS[dtype].bytes
     described = machine(
         pool,
         gpu={"tile_m": tile_m, "compute_units": int(rng.integers(1, 9)), "block_k": pick(16, 64)},
         link={"bandwidth_gb_per_s": pick(1.0, 8.0, 30.0, 200.0), "latency_ns": pick(0.0, 30.0, 700.0),
-              "egress_buffer_bytes": max(pick(tile_m * 2, 1024, 65536), tile_m * 2)},
+              "egress_buffer_bytes": max(pick(column_bytes, 1024, 65536), column_bytes)},
         dma={"tiles_per_block": pick(*(2**i for i in range(4) if gpu.wavefronts_per_workgroup % 2**i == 0))},
         arbiter={"starvation_limit_cycles": starvation})
     staged = pick(False, True)
     while True:
         m, n, k = (rng.integers(1, limit) for limit in (6 * tile_m, 9 * gpu.tile_n, 100))
-        workload = gemm_workload(f"{m}x{n}x{k}", devices)
+        workload = gemm_workload(f"{m}x{n}x{k}", devices, dtype)
         if fits(described, workload, staged):
             break
     policy = Policy(pick(*POLICIES), pick("auto", None, 1, 3, 10))
@@ -124,13 +127,13 @@ class Tally:
     elements: int = 0  #: reduced and compared
     cycles: int = 0  #: memory cycles of whole rings
     drawn: dict[str, Counter] = field(default_factory=lambda: {
-        name: Counter() for name in ("geometry", "policy", "devices", "stage_first_chunk")})
+        name: Counter() for name in ("geometry", "policy", "devices", "dtype", "stage_first_chunk")})
     failures: list[dict[str, str | int]] = field(default_factory=list)
     interrupted: bool = False
 
     def note(self, case: Case) -> None:
         for name, value in (("geometry", case.pool), ("policy", case.policy.name), ("devices", case.workload.tp),
-                            ("stage_first_chunk", case.options.stage_first_chunk)):
+                            ("dtype", case.workload.dtype), ("stage_first_chunk", case.options.stage_first_chunk)):
             self.drawn[name][str(value)] += 1
 
 

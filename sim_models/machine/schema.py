@@ -14,9 +14,9 @@ from pydantic.fields import FieldInfo
 from rtl.check_bits import PROTECTIONS
 from rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, GeometryError, TrackerGeometry, bits_for
 from sim_models.errors import BadInput, choices, shown
+from sim_models.formats import FP16
 from sim_models.machine.dram import Dram, is_power_of_two
 from sim_models.machine.section import Section, Wait, real, whole
-from sim_models.workloads import ELEMENT_BYTES
 
 #: Machines that come with the package: name, file beside this one.
 PRESETS = {"t3-table1": "default.toml", "hbm2-reference": "hbm2_reference.toml"}
@@ -51,14 +51,14 @@ class Gpu(Section):
         if self.tile_n % self.wavefronts_per_workgroup:
             raise ValueError(f"tile_n = {self.tile_n} does not split evenly over "
                              f"wavefronts_per_workgroup = {self.wavefronts_per_workgroup}")
-        if self.tile_m * ELEMENT_BYTES % 64:
+        if self.tile_m * FP16.bytes % 64:
             raise ValueError(f"tile_m = {self.tile_m} does not make tile columns of whole 64-byte requests")
         return self
 
     @property
     def wavefront_tile_bytes(self) -> int:
         """Output of one wavefront of a full tile."""
-        return self.tile_m * self.tile_n // self.wavefronts_per_workgroup * ELEMENT_BYTES
+        return self.tile_m * self.tile_n // self.wavefronts_per_workgroup * FP16.bytes
 
     @property
     def peak_flop_per_ns(self) -> float:
@@ -190,9 +190,9 @@ class Machine(Section):
             raise ValueError(f"[tracker] count_bits = {self.tracker.count_bits} cannot count the {updates} bytes that "
                              f"a wavefront tile of {self.gpu.wavefront_tile_bytes} bytes receives in a ring (tile_m x "
                              "tile_n over wavefronts_per_workgroup)")
-        if self.link.egress_buffer_bytes < self.gpu.tile_m * ELEMENT_BYTES:
+        if self.link.egress_buffer_bytes < self.gpu.tile_m * FP16.bytes:
             raise ValueError(f"[link] egress_buffer_bytes = {self.link.egress_buffer_bytes} does not hold the "
-                             f"{self.gpu.tile_m * ELEMENT_BYTES} bytes of one tile column")
+                             f"{self.gpu.tile_m * FP16.bytes} bytes of one tile column")
         if self.dma.tiles_per_block > self.gpu.wavefronts_per_workgroup:
             raise ValueError(f"[dma] tiles_per_block = {self.dma.tiles_per_block} is more than [gpu] "
                              f"wavefronts_per_workgroup = {self.gpu.wavefronts_per_workgroup}")
@@ -203,7 +203,7 @@ class Machine(Section):
         """A compute unit must do something often enough that its run is not taken for one that stands still."""
         gpu, residents = self.gpu, self.gpu.workgroups_per_cu
         flop = 2 * gpu.tile_m * gpu.tile_n * gpu.block_k * residents
-        moved = max((gpu.tile_m + gpu.tile_n) * gpu.block_k, gpu.tile_m * gpu.tile_n) * ELEMENT_BYTES * residents
+        moved = max((gpu.tile_m + gpu.tile_n) * gpu.block_k, gpu.tile_m * gpu.tile_n) * FP16.bytes * residents
         matrix = gpu.matrix_flop_per_cycle_per_cu, gpu.matrix_efficiency
         rates = {"matrix_flop_per_cycle_per_cu = {}, matrix_efficiency = {}".format(*matrix):
                  flop / (matrix[0] * matrix[1] * gpu.clock_ghz),

@@ -23,7 +23,7 @@ class Mirror(NamedTuple):
     rank: np.ndarray  # int64 [row, wavefront]: rank of the wavefront tile's first line in its group
     base: np.ndarray  # int64 [row, wavefront]: address of its first line
     region: np.ndarray  # int64 [row, wavefront]: under which its arrivals are tracked
-    rows: np.ndarray  # int64 [row]: rows of the tile
+    column_bytes: np.ndarray  # int64 [row]: of one column of the tile
     id: np.ndarray  # int64 [row]
     becomes: np.ndarray  # int64 [group]: group whose data arrive when this one's are sent, -1 none
     list_start: np.ndarray  # int64 [group + 1]: first entry of each group in the lists below
@@ -49,7 +49,8 @@ def make_mirror(schedule: Schedule, device: int, base: int, arrivals: np.ndarray
                             "or the topology; every GPU must be simulated")
     tiling, rows = schedule.tiling, schedule.rows(device)
     widths = tiling.wf_widths[rows.tile]
-    lines = widths * -(-tiling.rows[rows.tile] * tiling.element_bytes // LINE_BYTES)[:, None]
+    column_bytes = tiling.rows[rows.tile] * tiling.element_bytes
+    lines = widths * -(-column_bytes // LINE_BYTES)[:, None]
     total = np.append(0, np.cumsum(lines))  # lines before each wavefront tile, and all
     starts = np.searchsorted(rows.share, np.arange(rows.share[-1] + 2))  # first row of each share, and the end
     first = total[starts * tiling.wavefronts]
@@ -62,7 +63,7 @@ def make_mirror(schedule: Schedule, device: int, base: int, arrivals: np.ndarray
     sender[rows.to_id[goes]] = goes
     return Mirror(
         group=rows.share, sender=sender, rank=rank, base=base + tiling.offsets[rows.tile][:, None] + wf_offsets,
-        region=region, rows=tiling.rows[rows.tile], id=rows.id, becomes=_becomes(schedule, device),
+        region=region, column_bytes=column_bytes, id=rows.id, becomes=_becomes(schedule, device),
         list_start=np.searchsorted(rows.share[row], np.arange(len(starts))), list_rank=rank[row, wf], list_row=row,
         list_wf=wf, lines=np.diff(first), pitch=tiling.pitch_bytes)
 

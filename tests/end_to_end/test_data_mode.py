@@ -14,8 +14,10 @@ from sim_models.cosim.build import build_component
 from sim_models.data_mode import DataLedger, Ledger, Products, Variation, data_run, reduction, run_data_mode
 from sim_models.driver import Driver
 from sim_models.engine import loop
+from sim_models.formats import FORMATS, FP16
 from sim_models.fused import FusedRun, Policy, SimulationError
-from sim_models.operators.tiling import Tiling
+from sim_models.machine import load_machine
+from sim_models.operators.tiling import Tiling, TilingError
 from sim_models.schedule import Schedule
 from sim_models.simulation import Options, late_starts
 from sim_models.workloads import gemm_workload
@@ -65,6 +67,37 @@ def test_every_element_equals_numpy(name, shape, devices, changes, seed):
     assert result.packets >= result.elements * (devices - 1) // 32
 
 
+@pytest.mark.parametrize("dtype, name, shape, devices, changes", [
+    ("bf16", "ring_small", "200x300x70", 3, blocks(4)),
+    ("bf16", "ring_wide", "449x161x96", 4, SLOW_LINK),
+    ("fp32", "ring_small", "200x300x70", 3, blocks(4)),  # a line holds 16 elements
+    ("fp32", "ring_tiny", "41x33x24", 8, blocks(2) | FAST_LINK),
+    ("fp32", "ring_wide", "449x161x96", 4, SLOW_LINK),
+])
+@pytest.mark.parametrize("staged", [False, True])
+def test_every_element_of_other_formats_equals_numpy(dtype, name, shape, devices, changes, staged, seed):
+    workload = gemm_workload(shape, devices, dtype)
+    options = dataclasses.replace(chaos(seed), stage_first_chunk=staged, start_cycles=late_starts(devices, 1000, seed))
+    result = run_data_mode(machine(name, **changes), workload, Policy("mca"), options,
+                           Variation(overtaking_reads=True))
+    element_bytes = {"bf16": 2, "fp32": 4}[dtype]
+    assert result.elements == workload.m * workload.n and result.reduced.itemsize == element_bytes
+    additions = 2 * devices - 1 if staged else 2 * (devices - 1)
+    assert result.columns_added >= result.elements * additions * element_bytes // 32
+    assert result.packets >= result.elements * (devices - 1) * element_bytes // 64
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_hardware_of_the_real_size(dtype, seed):
+    """256 sets of 8 ways in 8 banks, 32 channels, 4 engines: what `t3 run` simulates, with numbers."""
+    described = machine("ring_full")
+    assert described.geometry() == load_machine("t3-table1").geometry()
+    workload = gemm_workload("1100x700x32", 3, dtype)
+    result = run_data_mode(described, workload, Policy("mca"), chaos(seed), Variation(overtaking_reads=True))
+    assert result.elements == workload.m * workload.n
+    assert result.triggers > 256 * 8  # as many as the Tracker has entries
+
+
 @pytest.mark.parametrize("name, shape, devices, changes", [
     ("ring_small", "200x300x70", 3, blocks(4)),
     ("ring_tiny", "67x90x32", 3, SLOW_LINK),
@@ -89,11 +122,13 @@ def test_random_rings(number, seed):
     case.run()
 
 
-def test_one_compiled_loop_serves_all_rings():
-    for name, devices in (("ring_small", 2), ("ring_tiny", 3), ("ring_wide", 8)):
-        run_data_mode(machine(name), gemm_workload("128x128x8", devices))
-    watched = [observers for _, observers, *_ in loop.advance.signatures]
-    assert sum(getattr(kind, "instance_class", None) is Ledger for kind in watched) == 1
+def test_one_compiled_loop_serves_all_rings_with_dram_queues_of_one_depth():
+    for name, devices, dtype in (("ring_small", 2, "fp16"), ("ring_tiny", 3, "bf16"), ("ring_wide", 8, "fp32")):
+        run_data_mode(machine(name), gemm_workload("128x128x8", devices, dtype))
+    of_rings = [signature for signature in loop.advance.signatures
+                if getattr(signature[1], "instance_class", None) is Ledger]
+    of_depth = [signature for signature in of_rings if "nestedarray(int64, (128,))" in str(signature)]
+    assert len(of_depth) == 1 and len(of_rings) <= 2  # 16 entries of 8 words; and ring_full's 64
 
 
 def test_same_seed_same_run():
@@ -103,16 +138,18 @@ def test_same_seed_same_run():
     assert (first.reduced == second.reduced).all()
 
 
-@pytest.mark.parametrize("scale, expected", [(4000.0, "overflow"), (2e-7, "subnormal")])
-def test_numbers_at_the_ends_of_fp16(scale, expected):
-    result = run_data_mode(machine("ring_tiny"), gemm_workload("64x64x64", 4), options=chaos(1),
+@pytest.mark.parametrize("dtype, scale, expected", [
+    ("fp16", 4000.0, "overflow"), ("fp16", 2e-7, "subnormal"), ("bf16", 2e37, "overflow"), ("bf16", 1e-40, "subnormal"),
+    ("fp32", 2e37, "overflow"), ("fp32", 1e-40, "subnormal")])
+def test_numbers_at_the_ends_of_a_format(dtype, scale, expected):
+    result = run_data_mode(machine("ring_tiny"), gemm_workload("64x64x64", 4, dtype), options=chaos(1),
                            variation=Variation(scale=scale))
-    values = result.reduced.view(np.float16)
+    values = FORMATS[dtype].value(result.reduced)
     if expected == "overflow":
         assert np.isinf(values).any() and np.isnan(values).any()
     else:
         magnitude = np.abs(values[values != 0].astype(np.float64))
-        assert (magnitude < 2.0**-14).mean() > 0.9
+        assert (magnitude < 2.0 ** (-14 if dtype == "fp16" else -126)).mean() > 0.9
 
 
 def test_links_slower_than_the_gemm_back_everything_up():
@@ -133,18 +170,29 @@ def test_reduction_follows_the_ring():
     assert owner[0, 0] == 0
     assert memory[0, 0, 0] == ((p[2] + p[1]) + p[0]).view(np.uint16)
     assert memory[1, 0, 0] == (p[2] + p[1]).view(np.uint16)
-    assert memory[2, 0, 0] == data_mode.NEGATIVE_ZERO
+    assert memory[2, 0, 0] == FP16.negative_zero
     assert tally[:, :, 0, 0].T.tolist() == [[1, 0, 1, 0], [1, 1, 0, 1], [0, 0, 0, 0]]
     final = np.take_along_axis(memory, owner[None], axis=0)[0].view(np.float16)
     other = product.view(np.float16)
     assert (final != (other[0] + other[1]) + other[2]).mean() > 0.1
 
 
-def test_minus_zero_is_the_identity():
-    every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
-    with np.errstate(invalid="ignore"):
-        total = (every + np.array([data_mode.NEGATIVE_ZERO], np.uint16).view(np.float16)).view(np.uint16)
-    assert (total == every.view(np.uint16))[~np.isnan(every)].all()
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_minus_zero_is_the_identity(dtype):
+    number, step = FORMATS[dtype], 1 if FORMATS[dtype].bytes == 2 else 65_521
+    every = np.arange(0, 1 << (8 * number.bytes), step).astype(number.bits)
+    total = number.add(every, np.array([number.negative_zero], number.bits))
+    assert (total == every)[~np.isnan(number.value(every))].all()
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_an_element_too_wide_for_the_egress_buffer_is_refused(dtype):
+    described = machine("ring_tiny", link={"egress_buffer_bytes": 64})
+    if dtype == "fp32":
+        with pytest.raises(TilingError, match="egress_buffer_bytes = 64 does not hold the 128 bytes .* in fp32"):
+            run_data_mode(described, gemm_workload("40x70x32", 3, dtype))
+    else:
+        run_data_mode(described, gemm_workload("40x70x32", 3, dtype))
 
 
 # The checks fail when they should

@@ -41,6 +41,7 @@ def test_a_seed_is_a_case_and_every_choice_is_drawn():
     assert {case.pool for case in drawn} == set(soak.POOL) and len(soak.POOL) > 2
     assert {case.options.stage_first_chunk for case in drawn} == {False, True}
     assert {case.workload.tp for case in drawn} == {2, 3, 4, 8}
+    assert {case.workload.dtype for case in drawn} == {"fp16", "bf16", "fp32"}
     # Few designs are compiled, whatever is drawn.
     assert len({case.machine.geometry() for case in drawn}) == len(soak.POOL)
 
