@@ -36,8 +36,8 @@ mutate: setup  ## breaks netlist or source and sees what notices; options: SOURC
 	@$(python) -m testbenches.mutation.run $(BLOCK) $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED)) \
 		$(if $(SOURCE),--source) $(if $(GEOMETRY),--geometry $(GEOMETRY))
 
-coverage: setup  ## which situations the testbenches reached, and lines and branches of the Python under all tests
-	@$(python) -m testbenches.coverage.run
+coverage: setup  ## which situations the testbenches reached, and lines and branches of the Python; option: GEOMETRY=wide
+	@$(python) -m testbenches.coverage.run $(if $(GEOMETRY),--geometry $(GEOMETRY))
 	$(python) -m pytest $(PYTEST_ARGS) --cov --cov-report=json:build/reports/coverage-python.json -q
 	@$(python) -m testbenches.coverage.python build/reports/coverage-python.json
 

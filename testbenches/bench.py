@@ -223,7 +223,7 @@ def rounds(count: int, cover: tuple[str, ...] = (),
         async def test(dut) -> None:
             from .coverage.cross import Recorder
 
-            recorder = Recorder(body.__module__.rpartition(".tb_")[2], body.__name__)
+            recorder = Recorder(body.__module__.rpartition(".tb_")[2], body.__name__, _run_geometry())
             reached: Counter[str] = Counter()
             number, last = 0, 1
             while number < last:
@@ -245,13 +245,17 @@ def rounds(count: int, cover: tuple[str, ...] = (),
 
         test.__name__, test.__qualname__, test.__doc__ = body.__name__, body.__qualname__, body.__doc__
         test.__module__ = body.__module__
-        return cocotb.test(skip=not given(_geometry(json.loads((_folder() / "run.json").read_text()))))(test)
+        return cocotb.test(skip=not given(_run_geometry()))(test)
 
     return decorate
 
 
 def _folder() -> Path:
     return Path(os.environ["T3_BENCH"])
+
+
+def _run_geometry() -> Geometry:
+    return _geometry(json.loads((_folder() / "run.json").read_text()))
 
 
 def _geometry(run: dict) -> Geometry:

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rtl.geometry import Geometry
+
     from ..bench import Bench
 
 #: The folder that a run leaves its counts in; without it nothing is collected.
@@ -63,12 +65,12 @@ class Collector:
 class Recorder:
     """Collects for one cocotb test, over its rounds."""
 
-    def __init__(self, block: str, test: str) -> None:
-        from .points import CROSSES
+    def __init__(self, block: str, test: str, geometry: "Geometry") -> None:
+        from .points import crosses
 
         folder = os.environ.get(FOLDER)
         self._path = Path(folder) / f"{block}-{test}-{os.getpid()}.json" if folder else None
-        self._crosses = [cross for cross in CROSSES if cross.block == block] if folder else []
+        self._crosses = [cross for cross in crosses(geometry) if cross.block == block] if folder else []
         self._counts: list[Counter[Point]] = [Counter() for _ in self._crosses]
 
     def attach(self, bench: "Bench") -> None:

@@ -9,12 +9,8 @@ from sim_models.reference.memory_channel import is_tracked
 from sim_models.reference.nmc_alu import FORMATS, AluDtype, AluOp, Operands, combine, width
 
 from ..bench import Bench
-from ..geometries import GEOMETRIES
 from .cross import Cross, Point
 
-#: The points are those of this geometry.
-GEOMETRY = "small"
-SMALL: Geometry = GEOMETRIES[GEOMETRY]
 #: Signals inside a block that its crosses read, besides its ports; the port whose fields a signal has, if it has any.
 INSIDE = {
     "coalescer": {"held_valid": ""},
@@ -94,9 +90,11 @@ def channel_queues(bench: Bench) -> Callable[[], Iterable[Point]]:
 
 
 def channel_dram(bench: Bench) -> Callable[[], Iterable[Point]]:
+    most = bench.geometry.channel.queue_entries
+
     def watch():
         goes = "compute" if bench.get("grant_compute") else "communication" if bench.get("grant_communication") else "-"
-        yield (_POLICY_NAMES[bench.get("policy")], fill(bench.get("occupancy"), SMALL.channel.queue_entries), goes)
+        yield _POLICY_NAMES[bench.get("policy")], fill(bench.get("occupancy"), most), goes
     return watch
 
 
@@ -168,7 +166,7 @@ def tracker_ways(bench: Bench) -> Callable[[], Iterable[Point]]:
 
 def tracker_sets(bench: Bench) -> Callable[[], Iterable[Point]]:
     return tracker_updates(bench, lambda outcome, found: [
-        (fill(bench.get("used").bit_count(), SMALL.tracker.ways), found, outcome)])
+        (fill(bench.get("used").bit_count(), bench.geometry.tracker.ways), found, outcome)])
 
 
 def tracker_follows(bench: Bench) -> Callable[[], Iterable[Point]]:
@@ -181,7 +179,7 @@ def tracker_follows(bench: Bench) -> Callable[[], Iterable[Point]]:
             current = {name: bench.get("current")[name] for name in ("wg", "wf")}
             outcome = ("refused" if bench.get("refused") else "closes" if bench.get("closes") else "counts")
             if before is not None:
-                same_set = not (current["wg"] ^ before["wg"]) % SMALL.tracker.sets
+                same_set = not (current["wg"] ^ before["wg"]) % bench.geometry.tracker.sets
                 same = "tile" if current == before else "set" if same_set else "neither"
                 yield same, outcome_before, outcome
             before, outcome_before = current, outcome
@@ -292,7 +290,7 @@ def window_states(bench: Bench) -> Callable[[], Iterable[Point]]:
 
 
 def window_workgroups(bench: Bench) -> Callable[[], Iterable[Point]]:
-    most = (2 << SMALL.tracker.wf_bits) - 1
+    most = (2 << bench.geometry.tracker.wf_bits) - 1
 
     def watch():
         if moves(bench, "dispatch"):
@@ -308,14 +306,14 @@ def table_tiles(bench: Bench) -> Callable[[], Iterable[Point]]:
     def watch():
         if moves(bench, "triggers"):
             tiles = bench.get(f"descriptors[{bench.get('triggers.payload')['region']}]")["tiles_per_block"]
-            yield str(tiles), fill(bench.get("ready_level"), SMALL.dma.ready_commands)
+            yield str(tiles), fill(bench.get("ready_level"), bench.geometry.dma.ready_commands)
     return watch
 
 
 def table_queue(bench: Bench) -> Callable[[], Iterable[Point]]:
     def watch():
         arrives = "a tile waits" if bench.get("triggers.valid") else "none waits"
-        yield (fill(bench.get("ready_level"), SMALL.dma.ready_commands), arrives,
+        yield (fill(bench.get("ready_level"), bench.geometry.dma.ready_commands), arrives,
                "taken" if bench.get("commands.ready") else "engines busy")
     return watch
 
@@ -372,7 +370,7 @@ def egress_packets(bench: Bench) -> Callable[[], Iterable[Point]]:
 # config_bus
 
 def bus_transfers(bench: Bench) -> Callable[[], Iterable[Point]]:
-    access = {offset: register.access for offset, register, _ in register_map(SMALL).all_registers()}
+    access = {offset: register.access for offset, register, _ in register_map(bench.geometry).all_registers()}
 
     def watch():
         get = bench.get
@@ -435,87 +433,93 @@ def ring_states(bench: Bench) -> Callable[[], Iterable[Point]]:
 
 _ALU_FORMATS = tuple(dtype.name.lower() for dtype in AluDtype)
 
-CROSSES: list[Cross] = [
-    Cross("arbiter", "every policy in every state of the queues", {
-        "policy": _POLICY_NAMES, "compute": ("none", "waiting"), "communication": ("none", "held back", "ready"),
-        "output": ("free", "full")}, arbiter_requests),
-    Cross("arbiter", "who goes, and under which signal", {
-        "policy": _POLICY_NAMES, "signal": ("none", "starved", "drain", "ring_late"),
-        "goes": ("nobody", "compute", "communication")}, arbiter_grants),
-    Cross("memory_channel", "every policy, with every queue empty and full", {
-        "policy": _POLICY_NAMES, "stream": ("compute", "inbound", "dma"), "queue": FILL}, channel_queues),
-    Cross("memory_channel", "who goes into which DRAM queue", {
-        "policy": _POLICY_NAMES, "DRAM queue": FILL, "goes": ("-", "compute", "communication")}, channel_dram),
-    Cross("memory_channel", "every kind of request, with the Tracker free and blocked", {
-        "stream": ("compute", "inbound", "dma"), "request": ("read", "tracked write", "untracked write"),
-        "updates": ("free", "blocked")}, channel_requests,
-        {("inbound", "read", "*"): "a peer only writes", ("dma", "tracked write", "*"): "the DMA engine only reads",
-         ("dma", "untracked write", "*"): "the DMA engine only reads"}),
-    Cross("order_guard", "a read against writes and retirements of its bucket", {
-        "read": ("free", "blocked"), "write": ("its bucket is written", "not written"),
-        "retirement": ("its bucket retires", "not retired")}, guard_queries,
-        {("free", "its bucket is written", "*"): "the write blocks it",
-         ("free", "*", "its bucket retires"): "what retires was outstanding, and blocks until the next cycle"}),
-    Cross("coalescer", "why an access joins or does not", {
-        "access": ("first", "joins", "other wg", "other wf", "other region", "others", "too large"),
-        "output": ("free", "blocked")}, coalescer_joins),
-    Cross("tracker", "every way", {
-        "way": numbers(SMALL.tracker.ways), "event": ("allocated", "counts", "completes", "exceeds")}, tracker_ways),
-    Cross("tracker", "updates of empty and full sets", {
-        "set": FILL, "entry": ("hit", "miss"), "update": ("counts", "completes", "exceeds")}, tracker_sets,
-        {("empty", "hit", "*"): "nothing is there to hit", ("full", "miss", "counts"): "it waits for a way"}),
-    Cross("tracker", "one update after another", {
-        "same": ("tile", "set", "neither"), "before": ("counts", "closes", "refused"),
-        "update": ("counts", "closes", "refused")}, tracker_follows),
-    Cross("tracker", "every source", {"source": SOURCES, "entry": ("hit", "miss")}, tracker_sources),
-    error_cross("tracker", "region_unconfigured", "threshold_exceeded"),
-    Cross("corrected_row", "every word, corrected and lost", {
-        "word": ("tag", "entry"), "flips": ("corrected", "lost"), "way": numbers(SMALL.tracker.ways)}, row_faults),
-    Cross("corrected_row", "where the tile is, and what became of the tags", {
-        "tile": ("nowhere", "in the row", "in the last write"), "tags": ("right", "corrected", "lost")}, row_searches),
-    error_cross("dispatch_window", "dispatch_order", "completion_unexpected"),
-    error_cross("address_generator", "region_unconfigured", "address_out_of_range"),
-    error_cross("egress", "region_unconfigured"),
-    Cross("dispatch_window", "window, dispatcher and completions", {
-        "window": ("open", "closed"), "dispatcher": ("asked", "idle"),
-        "completions": ("a tile completes", "none completes"), "limit": ("this GPU", "both GPUs")}, window_states),
-    Cross("dispatch_window", "sizes of workgroups", {
-        "tiles": ("none", "one", "several", "as many as fit"), "workgroup": ("first", "later")}, window_workgroups),
-    Cross("dma_table", "every size of block, with the queue empty and full", {
-        "tiles per block": tuple(str(size) for size in (0, *(1 << bit for bit in range(SMALL.tracker.wf_bits + 1)))),
-        "queue": FILL}, table_tiles),
-    Cross("dma_table", "triggers and engines", {
-        "queue": FILL, "trigger": ("a tile waits", "none waits"), "engines": ("taken", "engines busy")}, table_queue),
-    Cross("address_generator", "where lines begin and end", {
-        "begin": ("at a boundary", "inside"), "end": ("at a boundary", "inside")}, generator_lines),
-    Cross("address_generator", "every kind of region and shape of block", {
-        "kind": _KIND_NAMES, "row": ("nothing", "one line", "several lines")}, generator_commands),
-    Cross("address_generator", "credits", {
-        "credit": ("allowed", "not allowed"), "engine": ("busy", "idle"),
-        "output": ("line waits", "no line waits")}, generator_credit,
-        {("*", "idle", "line waits"): "a waiting line makes it busy"}),
-    Cross("egress", "every source to every kind of region", {"kind": _KIND_NAMES, "source": SOURCES}, egress_lines),
-    Cross("egress", "packets", {"operation": tuple(OPERATIONS), "source": SOURCES[1:]}, egress_packets),
-    Cross("config_bus", "every kind of access", {
-        "transfer": ("read", "write"), "register": ("rw", "ro", "w1", "no register", "unaligned"),
-        "answer": ("done", "refused")}, bus_transfers,
-        {("read", "rw", "refused"): "legal", ("read", "ro", "refused"): "legal", ("read", "w1", "refused"): "legal",
-         ("write", "rw", "refused"): "legal", ("write", "w1", "refused"): "legal",
-         ("write", "ro", "done"): "illegal", ("*", "no register", "done"): "illegal",
-         ("*", "unaligned", "done"): "illegal"}),
-    Cross("config_bus", "reports of errors", {
-        "reporters": ("one", "several"), "error": ("first", "latched before")}, bus_errors),
-    shared("update_network", "updates", SMALL.channel.channels, "banks", SMALL.tracker.banks,
-           lambda update: update["wg"] % SMALL.tracker.banks),
-    shared("trigger_merge", "triggers", SMALL.tracker.banks, "merged", 1, lambda _: 0),
-    shared("line_router", "lines", SMALL.dma.engines, "channels", SMALL.channel.channels,
-           lambda line: channel_of_line(line["address"], SMALL)),
-    Cross("intensity_monitor", "every threshold", {"threshold": ("none", "30", "10", "5")}, monitor_choices),
-    Cross("ring_monitor", "every reason to be late", {
-        "verdict": ("late", "in time"), "tiles": ("waits", "nothing waits"), "dispatcher": ("starts", "-"),
-        "kernel": ("restart", "-")}, ring_states),
-    Cross("nmc_alu", "every class of operand with every other", {
-        "format": _ALU_FORMATS, "old": SIGNED, "new": SIGNED}, alu_operands),
-    Cross("nmc_alu", "every class of result", {
-        "operation": tuple(op.name.lower() for op in AluOp), "format": _ALU_FORMATS, "result": CLASSES}, alu_results),
-]
+def crosses(geometry: Geometry) -> list[Cross]:
+    """Every block's, of this geometry."""
+    t, channel, dma = geometry.tracker, geometry.channel, geometry.dma
+    return [
+        Cross("arbiter", "every policy in every state of the queues", {
+            "policy": _POLICY_NAMES, "compute": ("none", "waiting"), "communication": ("none", "held back", "ready"),
+            "output": ("free", "full")}, arbiter_requests),
+        Cross("arbiter", "who goes, and under which signal", {
+            "policy": _POLICY_NAMES, "signal": ("none", "starved", "drain", "ring_late"),
+            "goes": ("nobody", "compute", "communication")}, arbiter_grants),
+        Cross("memory_channel", "every policy, with every queue empty and full", {
+            "policy": _POLICY_NAMES, "stream": ("compute", "inbound", "dma"), "queue": FILL}, channel_queues),
+        Cross("memory_channel", "who goes into which DRAM queue", {
+            "policy": _POLICY_NAMES, "DRAM queue": FILL, "goes": ("-", "compute", "communication")}, channel_dram),
+        Cross("memory_channel", "every kind of request, with the Tracker free and blocked", {
+            "stream": ("compute", "inbound", "dma"), "request": ("read", "tracked write", "untracked write"),
+            "updates": ("free", "blocked")}, channel_requests,
+            {("inbound", "read", "*"): "a peer only writes", ("dma", "tracked write", "*"): "the DMA engine only reads",
+             ("dma", "untracked write", "*"): "the DMA engine only reads"}),
+        Cross("order_guard", "a read against writes and retirements of its bucket", {
+            "read": ("free", "blocked"), "write": ("its bucket is written", "not written"),
+            "retirement": ("its bucket retires", "not retired")}, guard_queries,
+            {("free", "its bucket is written", "*"): "the write blocks it",
+             ("free", "*", "its bucket retires"): "what retires was outstanding, and blocks until the next cycle"}),
+        Cross("coalescer", "why an access joins or does not", {
+            "access": ("first", "joins", "other wg", "other wf", "other region", "others", "too large"),
+            "output": ("free", "blocked")}, coalescer_joins),
+        Cross("tracker", "every way", {
+            "way": numbers(t.ways), "event": ("allocated", "counts", "completes", "exceeds")}, tracker_ways),
+        Cross("tracker", "updates of empty and full sets", {
+            "set": FILL, "entry": ("hit", "miss"), "update": ("counts", "completes", "exceeds")}, tracker_sets,
+            {("empty", "hit", "*"): "nothing is there to hit", ("full", "miss", "counts"): "it waits for a way"}),
+        Cross("tracker", "one update after another", {
+            "same": ("tile", "set", "neither"), "before": ("counts", "closes", "refused"),
+            "update": ("counts", "closes", "refused")}, tracker_follows),
+        Cross("tracker", "every source", {"source": SOURCES, "entry": ("hit", "miss")}, tracker_sources),
+        error_cross("tracker", "region_unconfigured", "threshold_exceeded"),
+        Cross("corrected_row", "every word, corrected and lost", {
+            "word": ("tag", "entry"), "flips": ("corrected", "lost"), "way": numbers(t.ways)}, row_faults),
+        Cross("corrected_row", "where the tile is, and what became of the tags", {
+            "tile": ("nowhere", "in the row", "in the last write"), "tags": ("right", "corrected", "lost")},
+              row_searches),
+        error_cross("dispatch_window", "dispatch_order", "completion_unexpected"),
+        error_cross("address_generator", "region_unconfigured", "address_out_of_range"),
+        error_cross("egress", "region_unconfigured"),
+        Cross("dispatch_window", "window, dispatcher and completions", {
+            "window": ("open", "closed"), "dispatcher": ("asked", "idle"),
+            "completions": ("a tile completes", "none completes"), "limit": ("this GPU", "both GPUs")}, window_states),
+        Cross("dispatch_window", "sizes of workgroups", {
+            "tiles": ("none", "one", "several", "as many as fit"), "workgroup": ("first", "later")}, window_workgroups),
+        Cross("dma_table", "every size of block, with the queue empty and full", {
+            "tiles per block": tuple(str(size) for size in (0, *(1 << bit for bit in range(t.wf_bits + 1)))),
+            "queue": FILL}, table_tiles),
+        Cross("dma_table", "triggers and engines", {
+            "queue": FILL, "trigger": ("a tile waits", "none waits"), "engines": ("taken", "engines busy")},
+              table_queue),
+        Cross("address_generator", "where lines begin and end", {
+            "begin": ("at a boundary", "inside"), "end": ("at a boundary", "inside")}, generator_lines),
+        Cross("address_generator", "every kind of region and shape of block", {
+            "kind": _KIND_NAMES, "row": ("nothing", "one line", "several lines")}, generator_commands),
+        Cross("address_generator", "credits", {
+            "credit": ("allowed", "not allowed"), "engine": ("busy", "idle"),
+            "output": ("line waits", "no line waits")}, generator_credit,
+            {("*", "idle", "line waits"): "a waiting line makes it busy"}),
+        Cross("egress", "every source to every kind of region", {"kind": _KIND_NAMES, "source": SOURCES}, egress_lines),
+        Cross("egress", "packets", {"operation": tuple(OPERATIONS), "source": SOURCES[1:]}, egress_packets),
+        Cross("config_bus", "every kind of access", {
+            "transfer": ("read", "write"), "register": ("rw", "ro", "w1", "no register", "unaligned"),
+            "answer": ("done", "refused")}, bus_transfers,
+            {("read", "rw", "refused"): "legal", ("read", "ro", "refused"): "legal", ("read", "w1", "refused"): "legal",
+             ("write", "rw", "refused"): "legal", ("write", "w1", "refused"): "legal",
+             ("write", "ro", "done"): "illegal", ("*", "no register", "done"): "illegal",
+             ("*", "unaligned", "done"): "illegal"}),
+        Cross("config_bus", "reports of errors", {
+            "reporters": ("one", "several"), "error": ("first", "latched before")}, bus_errors),
+        shared("update_network", "updates", channel.channels, "banks", t.banks,
+               lambda update: update["wg"] % t.banks),
+        shared("trigger_merge", "triggers", t.banks, "merged", 1, lambda _: 0),
+        shared("line_router", "lines", dma.engines, "channels", channel.channels,
+               lambda line: channel_of_line(line["address"], geometry)),
+        Cross("intensity_monitor", "every threshold", {"threshold": ("none", "30", "10", "5")}, monitor_choices),
+        Cross("ring_monitor", "every reason to be late", {
+            "verdict": ("late", "in time"), "tiles": ("waits", "nothing waits"), "dispatcher": ("starts", "-"),
+            "kernel": ("restart", "-")}, ring_states),
+        Cross("nmc_alu", "every class of operand with every other", {
+            "format": _ALU_FORMATS, "old": SIGNED, "new": SIGNED}, alu_operands),
+        Cross("nmc_alu", "every class of result", {
+            "operation": tuple(op.name.lower() for op in AluOp), "format": _ALU_FORMATS, "result": CLASSES},
+              alu_results),
+    ]

@@ -14,13 +14,15 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from rtl.geometry import Geometry
 from sim_models.cosim.ports import Port, PortMap
 from sim_models.cosim.testbench import block_verilog, run_testbench
 from sim_models.errors import Failure
 
 from ..command_line import block_parser, chosen_blocks
+from ..geometries import GEOMETRIES
 from .cross import FOLDER, Cross, Point, merge
-from .points import CROSSES, GEOMETRY, INSIDE, SMALL
+from .points import INSIDE, crosses
 
 ROOT = Path(__file__).resolve().parents[2]
 REPORT = ROOT / "build" / "reports" / "coverage.json"
@@ -29,15 +31,17 @@ _RUNS = ROOT / "build" / "coverage"
 
 def main(arguments: list[str] | None = None) -> int:
     """Exit code: 0 if every point was reached."""
-    blocks = list(dict.fromkeys(cross.block for cross in CROSSES))
+    blocks = list(dict.fromkeys(cross.block for cross in crosses(GEOMETRIES["small"])))
     parser = block_parser("testbenches.coverage.run", __doc__, blocks, REPORT)
     parser.add_argument("--seed", type=int, default=1, help="of the random stimulus (1)")
     parser.add_argument("--length", type=int, default=3, help="multiplies the rounds of random traffic (3)")
+    parser.add_argument("--geometry", choices=GEOMETRIES, default="small")
     options = parser.parse_args(arguments)
     wanted = chosen_blocks(parser, options, blocks, "no point of")
     if options.length < 1:
         parser.error("--length must be at least 1")
-    chosen = [cross for cross in CROSSES if cross.block in wanted]
+    geometry = GEOMETRIES[options.geometry]
+    chosen = [cross for cross in crosses(geometry) if cross.block in wanted]
     counts = _RUNS / "counts"
     shutil.rmtree(counts, ignore_errors=True)
     counts.mkdir(parents=True)
@@ -45,17 +49,17 @@ def main(arguments: list[str] | None = None) -> int:
     for block in dict.fromkeys(cross.block for cross in chosen):
         try:
             with patch.dict(os.environ, {FOLDER: str(counts)}):  # for the testbench, and for no later one
-                run_testbench(block, SMALL, _RUNS / block, design=_with_inside(block), seed=options.seed,
+                run_testbench(block, geometry, _RUNS / block, design=_with_inside(block, geometry), seed=options.seed,
                               length=options.length)
         except Failure as failure:
             print(f"{block}: {failure}", file=sys.stderr)
             failed = True
     merged = merge(counts)
     results = [(cross, merged.get((cross.block, cross.name), Counter())) for cross in chosen]
-    missing = _print(results)
+    missing = _print(results, options.geometry)
     options.json.parent.mkdir(parents=True, exist_ok=True)
     options.json.write_text(json.dumps({
-        "geometry": GEOMETRY, "seed": options.seed, "length": options.length, "crosses": [{
+        "geometry": options.geometry, "seed": options.seed, "length": options.length, "crosses": [{
             "block": cross.block, "name": cross.name, "axes": list(cross.axes),
             "points": [[*point, reached[point]] for point in cross.points()]} for cross, reached in results]}, indent=1)
         + "\n", encoding="utf-8")
@@ -64,9 +68,9 @@ def main(arguments: list[str] | None = None) -> int:
     return 1 if missing or failed else 0
 
 
-def _with_inside(block: str) -> tuple[str, PortMap]:
+def _with_inside(block: str, geometry: Geometry) -> tuple[str, PortMap]:
     """The block's Verilog, with the signals inside that its crosses read as ports of the testbench."""
-    text, ports = block_verilog(block, SMALL)
+    text, ports = block_verilog(block, geometry)
     body = text[text.index(f"\nmodule {block}("):]
     seen = {}
     for name, like in INSIDE.get(block, {}).items():
@@ -77,10 +81,10 @@ def _with_inside(block: str) -> tuple[str, PortMap]:
     return text, replace(ports, outputs=ports.outputs | seen)
 
 
-def _print(results: list[tuple[Cross, Counter[Point]]]) -> int:
+def _print(results: list[tuple[Cross, Counter[Point]]], geometry: str) -> int:
     """The number of points that were not reached."""
     console = Console()
-    table = Table(title=f"Functional coverage (geometry {GEOMETRY!r})", title_justify="left", box=box.SIMPLE_HEAD)
+    table = Table(title=f"Functional coverage (geometry {geometry!r})", title_justify="left", box=box.SIMPLE_HEAD)
     for heading in ("block", "points"):
         table.add_column(heading)
     for heading in ("reached", "of", "impossible"):

@@ -38,6 +38,12 @@ def test_several_of_everything(seed, tmp_path):
     run_testbench("gpu_top", GEOMETRIES["several"], tmp_path, seed=seed)
 
 
+def test_the_default_top(seed, tmp_path):
+    """The wired top at its real size: 32 channels, 8 banks of 32 sets of 8 ways, 4 engines; two kernels."""
+    run_testbench("gpu_top", GEOMETRIES["default"], tmp_path, seed=seed, testcase="fused_kernels", rounds=1,
+                  timeout_s=1800)
+
+
 @pytest.mark.parametrize("protection", ["secded", "parity"])
 @pytest.mark.parametrize("block", ["tracker", "corrected_row", "config_bus"])
 def test_protected(block, protection, seed, tmp_path):

@@ -9,8 +9,10 @@ import pytest
 from rtl.blocks import BLOCKS
 from testbenches.coverage import points, python, run
 from testbenches.coverage.cross import Collector, Cross, merge
-from testbenches.coverage.points import CROSSES, INSIDE
+from testbenches.coverage.points import INSIDE, crosses
+from testbenches.geometries import GEOMETRIES
 
+CROSSES = crosses(GEOMETRIES["small"])
 ARBITER = next(cross for cross in CROSSES if cross.block == "arbiter")
 
 
@@ -27,9 +29,10 @@ def test_what_is_impossible_is_told_why_and_excludes_something(cross):
         assert len(replace(cross, impossible={pattern: why}).points()) < len(replace(cross, impossible={}).points())
 
 
+@pytest.mark.parametrize("geometry", ["small", "wide"])
 @pytest.mark.parametrize("block", INSIDE)
-def test_signals_inside_are_there(block):
-    _, ports = run._with_inside(block)
+def test_signals_inside_are_there(block, geometry):
+    _, ports = run._with_inside(block, GEOMETRIES[geometry])
     assert INSIDE[block].keys() <= ports.outputs.keys()
 
 
@@ -52,17 +55,28 @@ def test_runs_are_merged(tmp_path):
 def test_a_point_that_is_not_reached_fails_the_run_and_is_listed(monkeypatch, capsys, tmp_path):
     monkeypatch.delenv("T3_COVERAGE", raising=False)
     monkeypatch.setattr(run, "_RUNS", tmp_path / "runs")
-    monkeypatch.setattr(run, "CROSSES", [ARBITER])
+    monkeypatch.setattr(run, "crosses", lambda geometry: [ARBITER])
     arguments = ["arbiter", "--length", "1", "--json", str(tmp_path / "coverage.json")]
     assert run.main(arguments) == 0
     assert "48 of 48 points reached" in capsys.readouterr().out
     more = replace(ARBITER, axes=ARBITER.axes | {"output": ("free", "full", "on fire")})
-    monkeypatch.setattr(run, "CROSSES", [more])
+    monkeypatch.setattr(run, "crosses", lambda geometry: [more])
     assert run.main(arguments) == 1
     told = capsys.readouterr().out
     assert "48 of 72 points reached" in told
     assert "policy: mca, compute: none, communication: none, output: on fire" in told
     assert len(json.loads((tmp_path / "coverage.json").read_text())["crosses"][0]["points"]) == 72
+
+
+def test_points_are_those_of_the_geometry(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(run, "_RUNS", tmp_path / "runs")
+    report = tmp_path / "coverage.json"
+    run.main(["trigger_merge", "--geometry", "several", "--length", "1", "--json", str(report)])
+    assert " of 16 points reached" in capsys.readouterr().out
+    told = json.loads(report.read_text())
+    assert told["geometry"] == "several"
+    reached = {point[0] for point in told["crosses"][0]["points"] if point[-1]}
+    assert reached == {"0", "1", "2", "3"}, "every bank of four"
 
 
 def test_an_unknown_block_is_refused(capsys):
