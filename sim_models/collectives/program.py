@@ -65,6 +65,21 @@ class Program:
         """Transfers (indices) that leave each (rank, chunk)."""
         return self._group(lambda transfer: transfer.source)
 
+    @cached_property
+    def followers(self) -> tuple[tuple[int, ...], ...]:
+        """Transfers (indices) that wait for each one."""
+        found: list[list[int]] = [[] for _ in self.transfers]
+        for index, transfer in enumerate(self.transfers):
+            for before in transfer.after:
+                found[before].append(index)
+        return tuple(map(tuple, found))
+
+    @cached_property
+    def last_additions(self) -> dict[tuple[int, int], tuple[int, ...]]:
+        """Transfers that are added at each (rank, chunk) where a sum ends and is not passed on."""
+        return {key: found for key, found in self.arrivals.items() if key in self.goal
+                and self.transfers[found[-1]].op is Op.ADD and key not in self.departures}
+
     def _group(self, rank_of: Callable[[Transfer], int]) -> dict[tuple[int, int], tuple[int, ...]]:
         groups = defaultdict(list)
         for index, transfer in enumerate(self.transfers):

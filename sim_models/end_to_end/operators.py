@@ -14,7 +14,7 @@ def ceil_div(value, by):
     return -(-value // by)
 
 
-def gemm_ns(gpu: Accelerator, m, n, k, count=1):
+def gemm_ns(gpu: Accelerator, m, n, k, count=1, element_bytes=ELEMENT_BYTES):
     """Return the time of `count` GEMMs m x n x k that run as one kernel.
 
     The output's tiles run on the cores in waves; a tile's loop over K goes at the sustained matrix rate and has a fixed
@@ -23,7 +23,7 @@ def gemm_ns(gpu: Accelerator, m, n, k, count=1):
     waves = ceil_div(ceil_div(m, gpu.tile_m) * ceil_div(n, gpu.tile_n) * count, gpu.cores)
     flop_per_ns_and_core = gpu.peak_tflop_per_s * 1e3 * gpu.matrix_efficiency / gpu.cores
     computing = waves * (2 * gpu.tile_m * gpu.tile_n * (k + gpu.tile_overhead_k) / flop_per_ns_and_core)
-    operands = ELEMENT_BYTES * count * (m * k + k * n + m * n)
+    operands = element_bytes * count * (m * k + k * n + m * n)
     return np.maximum(computing, _stream_ns(gpu, operands)) + gpu.kernel_ns
 
 

@@ -121,13 +121,7 @@ class _Play:
         self.near_memory, self.also, self.end = near_memory, also, network.env.event()
         self.steps: list[Step] = []
         self.waits = [len(one.after) for one in program.transfers]
-        self.followers: list[list[int]] = [[] for _ in program.transfers]
-        for index, one in enumerate(program.transfers):
-            for before in one.after:
-                self.followers[before].append(index)
-        self.last_additions = {} if near_memory else {
-            key: found for key, found in program.arrivals.items() if key in program.goal
-            and program.transfers[found[-1]].op is Op.ADD and key not in program.departures}
+        self.followers, self.last_additions = program.followers, {} if near_memory else program.last_additions
         self.added_at = {index: key for key, found in self.last_additions.items() for index in found}
         self.missing = {key: len(found) for key, found in self.last_additions.items()}
         self.unfinished = len(program.transfers) + len(self.last_additions)

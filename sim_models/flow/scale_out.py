@@ -8,7 +8,7 @@ from ..machine import PRESETS as MACHINES
 from ..machine import load_machine
 from ..machine.accelerator import Accelerator
 from ..machine.presets import load_preset
-from ..machine.section import NotNegative, Positive, Section
+from ..machine.section import Count, NotNegative, Positive, Section
 from ..topologies import Topology, named_topology
 from .collective import KernelCosts, kernel_costs
 
@@ -21,6 +21,12 @@ class Link(Section):
 
     bandwidth_gb_per_s: Positive
     latency_ns: NotNegative
+
+
+class Memory(Section):
+    """How memory is read at random."""
+
+    line_bytes: Count  #: read at once
 
 
 class Kernel(Section):
@@ -37,6 +43,7 @@ class ScaleOut(Section):
     topology: str  #: as in `named_topology`
     link: Link
     kernel: Kernel
+    memory: Memory
     accelerator: Accelerator
 
     @field_validator("topology")

@@ -18,6 +18,7 @@ Results = Mapping[Task, Any]
 
 #: The papers whose evaluations are reproduced.
 PAPERS = {"t3": "T3: Transparent Tracking & Triggering for Fine-grained Overlap of Compute & Collectives (ASPLOS 2024)",
+          "fused": "Optimizing Distributed ML Communication with Fused Computation-Collective Operations",
           "dma": "DMA Collectives for Efficient ML Communication Offloads",
           "amped": "AMPeD: An Analytical Model for Performance in Distributed Training of Transformers (ISPASS 2023)"}
 

@@ -60,7 +60,7 @@ class BuildTask:
 
     @cached_property
     def key(self) -> str:
-        return f"build-{_digest(repr(self.geometry))}"
+        return f"build-{digest(repr(self.geometry))}"
 
     @property
     def label(self) -> str:
@@ -130,7 +130,7 @@ class KernelTask:
         shape = self.workload
         name = f"{self.kernel.name}-{shape.m}x{shape.n}x{shape.k}-{shape.tp}"
         asked = json.dumps(self.description, sort_keys=True)
-        return f"{name}-{_digest(asked, source_digest('sim_models.kernels', rtl=self.needs_rtl))}"
+        return f"{name}-{digest(asked, source_digest('sim_models.kernels', rtl=self.needs_rtl))}"
 
     @property
     def label(self) -> str:
@@ -166,5 +166,6 @@ def kernel_task(kernel: kernels.Kernel, machine: Machine, workload: Workload, se
                       machine.name)
 
 
-def _digest(*parts: str) -> str:
+def digest(*parts: str) -> str:
+    """Return a short name for what depends on all parts."""
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:20]

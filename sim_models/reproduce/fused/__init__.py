@@ -1,0 +1,1 @@
+"""The evaluation of the fused computation-collective operators."""
