@@ -35,3 +35,26 @@ async def random_writes(bench: Bench) -> None:
         model.tick(address if write else None, retired)
         if write:
             in_flight.append(bucket_of(address, g))
+
+
+@rounds(2)
+async def counters_go_round(bench: Bench) -> None:
+    """One bucket has as many writes outstanding as its counters can tell apart, twice, so that they wrap around."""
+    g, model = bench.geometry, OrderGuardModel(bench.geometry)
+    await bench.until(lambda: bench.get("ready"), 2 * g.channel.guard_buckets + 2)
+    line = bench.rng.getrandbits(g.tracker.address_bits)
+    bucket = bucket_of(line, g)
+    for name, value in (("query", bucket), ("write_address", line), ("retired_bucket", bucket)):
+        bench.set(name, value)
+    most = (2 << g.channel.occupancy_bits) - 1
+    for writes, count in ((1, most), (0, most)) * 2:
+        for _ in range(count):
+            bench.set("write", writes)
+            bench.set("retired", 1 - writes)
+            await bench.settle()
+            assert bench.get("blocked") == model.blocked(line, line if writes else None)
+            await bench.edge()
+            model.tick(line if writes else None, None if writes else bucket)
+    bench.set("retired", 0)
+    await bench.settle()
+    assert not bench.get("blocked")
