@@ -2,7 +2,8 @@
 
 `training.py` is the model to use. These functions exist to reproduce the paper's case studies, so they keep its
 simplifications: one efficiency for all GEMMs, and the bubble of equation 8 with its factor 1/L, which makes the compute
-part of a bubble L times too small (`bubble_ns(..., printed=False)` is the physical form). Times in seconds.
+part of a bubble L times too small (`bubble_s(..., printed=False)` is the physical form). Times in seconds; what a
+function takes may be arrays, degrees and batches of many mappings at once.
 """
 
 from dataclasses import dataclass
@@ -59,27 +60,27 @@ GLAM = Network(8192, 64, 128, 1024, 256000, 32768, expert_layers=32, experts=64)
 class Degrees:
     """Degrees of parallelism within and between nodes."""
 
-    tp_intra: int = 1
-    tp_inter: int = 1
-    pp_intra: int = 1
-    pp_inter: int = 1
-    dp_intra: int = 1
-    dp_inter: int = 1
+    tp_intra: np.ndarray | int = 1
+    tp_inter: np.ndarray | int = 1
+    pp_intra: np.ndarray | int = 1
+    pp_inter: np.ndarray | int = 1
+    dp_intra: np.ndarray | int = 1
+    dp_inter: np.ndarray | int = 1
 
     @property
-    def tp(self) -> int:
+    def tp(self):
         return self.tp_intra * self.tp_inter
 
     @property
-    def pp(self) -> int:
+    def pp(self):
         return self.pp_intra * self.pp_inter
 
     @property
-    def dp(self) -> int:
+    def dp(self):
         return self.dp_intra * self.dp_inter
 
     @property
-    def gpus(self) -> int:
+    def gpus(self):
         return self.tp * self.pp * self.dp
 
 
@@ -92,36 +93,37 @@ class Assumptions:
     operand_bits: int = 16
     gradient_bits: int = 16
     backward: float = 3.0  #: of the forward compute: two GEMMs and the recomputation
+    zero_overhead: float = 0.0  #: M_f,DP of equation 5: what ZeRO adds to the communication, relative to it
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Seconds of one batch, by cause."""
+    """Seconds of one batch, by cause; arrays if the degrees are."""
 
-    compute: float
-    nonlinear: float
-    tensor: float
-    pipeline: float
-    experts: float
-    gradients: float
-    bubble: float
-    update: float
+    compute: np.ndarray
+    nonlinear: np.ndarray
+    tensor: np.ndarray
+    pipeline: np.ndarray
+    experts: np.ndarray
+    gradients: np.ndarray
+    bubble: np.ndarray
+    update: np.ndarray
 
     @property
-    def total(self) -> float:
+    def total(self) -> np.ndarray:
         return sum(vars(self).values())
 
     @property
-    def communication(self) -> float:
+    def communication(self) -> np.ndarray:
         return self.tensor + self.pipeline + self.experts + self.gradients
 
 
-def efficiency(assumed: Assumptions, micro_batch: float) -> float:
+def efficiency(assumed: Assumptions, micro_batch):
     """Return eff(ub) of equation 3."""
-    return max(assumed.efficiency_floor, micro_batch / (assumed.efficiency_half + micro_batch))
+    return np.maximum(assumed.efficiency_floor, micro_batch / (assumed.efficiency_half + micro_batch))
 
 
-def mac_s(device: Device, eff: float) -> float:
+def mac_s(device: Device, eff):
     """Return C_MAC, the time per MAC (equation 3)."""
     return 1 / (device.frequency_hz * device.cores * device.units_per_core * device.unit_width * eff)
 
@@ -131,7 +133,7 @@ def nonlinear_s(device: Device) -> float:
     return 1 / (device.frequency_hz * device.nonlinear_units * device.nonlinear_width)
 
 
-def forward_s(device: Device, net: Network, assumed: Assumptions, sequences: float, eff: float) -> tuple[float, float]:
+def forward_s(device: Device, net: Network, assumed: Assumptions, sequences, eff) -> tuple:
     """Return U_f of all layers (equation 2): time of the MACs, time of what is not linear; on one accelerator."""
     tokens = sequences * net.sequence
     macs = tokens * (net.dense_weights + net.expert_layers * 2 * net.hidden * net.feed_forward
@@ -141,29 +143,33 @@ def forward_s(device: Device, net: Network, assumed: Assumptions, sequences: flo
     return macs * mac_s(device, eff) * passes, nonlinear * nonlinear_s(device)
 
 
-def ring_factor(ranks: int) -> float:
+def ring_factor(ranks):
     """Return the topology factor T of an all-reduce on a ring (section IV-B)."""
     return 2 * (ranks - 1) / ranks
 
 
-def tensor_s(device: Device, net: Network, assumed: Assumptions, at: Degrees, sequences: float) -> float:
+def _two_levels_s(device: Device, size, levels) -> np.ndarray:
+    """All-reduces of `size` bytes, within the nodes and between them: (ranks, bandwidth) of each level."""
+    return sum(np.where(ranks > 1, ring_factor(ranks) * (device.latency_s * ranks + size / bandwidth), 0.0)
+               for ranks, bandwidth in levels)
+
+
+def tensor_s(device: Device, net: Network, assumed: Assumptions, at: Degrees, sequences):
     """Return M_TP of one layer, forward: within the nodes and between them (equation 6)."""
     size = 2 * sequences * net.sequence * net.hidden * assumed.operand_bits / 8
-    return sum(device.latency_s * ring_factor(ranks) * ranks + size / bandwidth * ring_factor(ranks)
-               for ranks, bandwidth in ((at.tp_intra, device.intra_bytes_per_s),
-                                        (at.tp_inter, device.inter_bytes_per_s)) if ranks > 1)
+    return _two_levels_s(device, size, ((np.asarray(at.tp_intra), device.intra_bytes_per_s),
+                                        (np.asarray(at.tp_inter), device.inter_bytes_per_s)))
 
 
-def pipeline_s(device: Device, net: Network, assumed: Assumptions, at: Degrees, sequences: float) -> float:
+def pipeline_s(device: Device, net: Network, assumed: Assumptions, at: Degrees, sequences):
     """Return M_PP of one layer, forward: the slower of the two levels (equation 7)."""
     size = sequences * net.sequence * net.hidden * assumed.operand_bits / 8
-    times = [(device.latency_s + size / bandwidth) / net.layers
-             for ranks, bandwidth in ((at.pp_intra, device.intra_bytes_per_s), (at.pp_inter, device.inter_bytes_per_s))
-             if ranks > 1]
-    return max(times, default=0.0)
+    return np.maximum(*(np.where(np.asarray(ranks) > 1, (device.latency_s + size / bandwidth) / net.layers, 0.0)
+                        for ranks, bandwidth in ((at.pp_intra, device.intra_bytes_per_s),
+                                                 (at.pp_inter, device.inter_bytes_per_s))))
 
 
-def experts_s(device: Device, net: Network, assumed: Assumptions, nodes: int, sequences: float) -> float:
+def experts_s(device: Device, net: Network, assumed: Assumptions, nodes, sequences):
     """Return M_MoE of one layer with experts, forward: two all-to-alls (equation 9)."""
     if not net.expert_layers:
         return 0.0
@@ -173,40 +179,49 @@ def experts_s(device: Device, net: Network, assumed: Assumptions, nodes: int, se
         1 / (nodes * device.intra_bytes_per_s) + factor / device.inter_bytes_per_s)
 
 
-def gradients_s(device: Device, net: Network, assumed: Assumptions, at: Degrees) -> float:
+def communication_s(assumed: Assumptions, tensor, experts, pipeline):
+    """Return M_f of one layer (equation 5), of what equations 6, 9 and 7 give."""
+    return (1 + assumed.zero_overhead) * (tensor + experts + pipeline)
+
+
+def gradients_s(device: Device, net: Network, assumed: Assumptions, at: Degrees):
     """Return M_g of all layers: within the nodes, then between them (equations 10 and 11)."""
     size = net.dense_weights / (at.tp * at.pp) * assumed.gradient_bits / 8
-    return sum(device.latency_s * ring_factor(ranks) * ranks + size / bandwidth * ring_factor(ranks)
-               for ranks, bandwidth in ((at.dp_intra, device.intra_bytes_per_s),
-                                        (at.dp_inter, device.inter_bytes_per_s)) if ranks > 1)
+    return _two_levels_s(device, size, ((np.asarray(at.dp_intra), device.intra_bytes_per_s),
+                                        (np.asarray(at.dp_inter), device.inter_bytes_per_s)))
 
 
-def bubble_s(net: Network, at: Degrees, micro_batches: float, compute: float, communication: float,
-             overlap: float = 1.0, printed: bool = True) -> float:
+def update_s(device: Device, net: Network, eff):
+    """Return U_w of all layers, on one accelerator: a MAC per weight (equation 12)."""
+    return net.dense_weights * mac_s(device, eff)
+
+
+def bubble_s(net: Network, at: Degrees, micro_batches, compute, communication, overlap: float = 1.0,
+             printed: bool = True):
     """Return W of all layers (equation 8): `compute` and `communication` of one accelerator and batch, forward and
     backward. As printed, the compute of a step is divided by the number of layers once more."""
     return overlap * (at.pp - 1) / micro_batches * (compute / (net.layers if printed else 1) + communication)
 
 
-def batch_time(device: Device, net: Network, at: Degrees, global_batch: int, assumed: Assumptions = Assumptions(),
+def batch_time(device: Device, net: Network, at: Degrees, global_batch, assumed: Assumptions = Assumptions(),
                printed: bool = True) -> Batch:
     """Return equation 1 for one batch. A micro-batch is B/(DP x PP), and there are as many as pipeline stages."""
     micro = global_batch / (at.dp * at.pp)
     eff = efficiency(assumed, micro)
     macs, nonlinear = forward_s(device, net, assumed, global_batch, eff)
     compute, nonlinear = (1 + assumed.backward) * macs / at.gpus, (1 + assumed.backward) * nonlinear / at.gpus
-    nodes = max(1, at.tp_inter * at.pp_inter * at.dp_inter)
-    tensor = 2 * net.layers * tensor_s(device, net, assumed, at, micro)
-    pipeline = 2 * net.layers * pipeline_s(device, net, assumed, at, micro)
-    experts = 2 * net.expert_layers * experts_s(device, net, assumed, nodes, micro)
+    nodes = at.tp_inter * at.pp_inter * at.dp_inter
+    tensor = 2 * net.layers * communication_s(assumed, tensor_s(device, net, assumed, at, micro), 0.0, 0.0)
+    pipeline = 2 * net.layers * communication_s(assumed, 0.0, 0.0, pipeline_s(device, net, assumed, at, micro))
+    experts = 2 * net.expert_layers * communication_s(assumed, 0.0, experts_s(device, net, assumed, nodes, micro), 0.0)
     return Batch(
         compute, nonlinear, tensor, pipeline, experts, gradients_s(device, net, assumed, at),
         bubble_s(net, at, at.pp, compute + nonlinear, tensor + pipeline + experts, printed=printed),
-        net.dense_weights * mac_s(device, eff) / at.gpus)
+        update_s(device, net, eff) / at.gpus)
 
 
-def training_days(device: Device, net: Network, at: Degrees, global_batch: int, tokens: float = 300e9,
-                  assumed: Assumptions = Assumptions(), printed: bool = True) -> float:
+def training_days(device: Device, net: Network, at: Degrees, global_batch, tokens: float = 300e9,
+                  assumed: Assumptions = Assumptions(), printed: bool = True):
     """Return the days that `tokens` take."""
     batches = tokens / (global_batch * net.sequence)
     return batches * batch_time(device, net, at, global_batch, assumed, printed).total / 86400

@@ -5,13 +5,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sim_models.end_to_end.cluster import Cluster
-from sim_models.end_to_end.inference import Inference, decode, prompt
+from sim_models.end_to_end.inference import decode, prompt
 from sim_models.end_to_end.mapping import RECOMPUTE, Mapping, MappingError
-from sim_models.end_to_end.training import Iteration, Job, train
+from sim_models.end_to_end.result import Result
+from sim_models.end_to_end.training import Job, train
 from sim_models.end_to_end.uncertainty import spread
 
 #: What is timed.
-PHASES: dict[str, Callable[..., Iteration | Inference]] = {"training": train, "prompt": prompt, "decode": decode}
+PHASES: dict[str, Callable[..., Result]] = {"training": train, "prompt": prompt, "decode": decode}
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Estimate:
     mapping: Mapping
     phase: str
     technique: str
-    result: Iteration | Inference
+    result: Result
     range_ns: tuple[float, float]  #: 5th and 95th percentile over the inputs' uncertainty
     seed: int
     layer_speedups: dict[str, float] = field(default_factory=dict)  #: of the technique, per sub-layer, simulated

@@ -1,7 +1,5 @@
 """Inference: the prompt phase, one forward pass over all its tokens, and decoding, one token per sequence and step."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from sim_models.end_to_end import layer as layers
@@ -10,32 +8,14 @@ from sim_models.end_to_end.communication import all_to_all_ns, group_all_reduce_
 from sim_models.end_to_end.mapping import Mapping
 from sim_models.end_to_end.memory import WEIGHT_BYTES, weights_per_gpu
 from sim_models.end_to_end.operators import ELEMENT_BYTES, ceil_div, gemm_ns, move_ns
+from sim_models.end_to_end.result import Result
 from sim_models.end_to_end.training import Job, Overlap, sliced_gemms
 
 #: Keys of the breakdown, which adds up to the time of the phase.
 PARTS = ("gemm", "attention", "elementwise", "host", "head", "tp", "ep", "pp")
 
 
-@dataclass(frozen=True)
-class Inference:
-    """Time of the prompt, or of one decoded token of every sequence."""
-
-    breakdown_ns: dict[str, np.ndarray]
-    memory_bytes: np.ndarray  #: of one GPU: weights, keys and values
-    flop: np.ndarray  #: of all GPUs
-    gpus: np.ndarray
-    energy_joules: np.ndarray
-
-    @property
-    def iteration_ns(self):
-        return sum(self.breakdown_ns.values())
-
-    @property
-    def tflops_per_gpu(self):
-        return self.flop / self.gpus / self.iteration_ns / 1e3
-
-
-def prompt(cluster: Cluster, job: Job, mapping: Mapping, overlap: Overlap | None = None) -> Inference:
+def prompt(cluster: Cluster, job: Job, mapping: Mapping, overlap: Overlap | None = None) -> Result:
     """Return the prompt phase of `global_batch` sequences: the time until the first token. Replicas share the batch;
     pipeline stages work one after the other."""
     sequences = ceil_div(job.global_batch, mapping.dp)
@@ -44,7 +24,7 @@ def prompt(cluster: Cluster, job: Job, mapping: Mapping, overlap: Overlap | None
     return _phase(cluster, job, mapping, ahead, sequences, job.sequence, overlap)
 
 
-def decode(cluster: Cluster, job: Job, mapping: Mapping, overlap: Overlap | None = None) -> Inference:
+def decode(cluster: Cluster, job: Job, mapping: Mapping, overlap: Overlap | None = None) -> Result:
     """Return one step of decoding with `sequence` tokens in the context: weights, keys and values are read once."""
     gpu, model = cluster.accelerator, job.model
     sequences = ceil_div(job.global_batch, mapping.dp)
@@ -56,7 +36,7 @@ def decode(cluster: Cluster, job: Job, mapping: Mapping, overlap: Overlap | None
     return _phase(cluster, job, mapping, ahead, sequences, 1, overlap)
 
 
-def _phase(cluster: Cluster, job: Job, m: Mapping, ahead: layers.LayerTimes, sequences, length, overlap) -> Inference:
+def _phase(cluster: Cluster, job: Job, m: Mapping, ahead: layers.LayerTimes, sequences, length, overlap) -> Result:
     gpu, model = cluster.accelerator, job.model
     moved = ELEMENT_BYTES * sequences * length * model.hidden
     one = group_all_reduce_ns(cluster, moved, m.tp, 1)
@@ -82,4 +62,5 @@ def _phase(cluster: Cluster, job: Job, m: Mapping, ahead: layers.LayerTimes, seq
     total = sum(parts.values())
     waiting = parts["tp"] + parts["ep"] + parts["pp"] + parts["host"] + (total - parts["pp"]) * (1 - 1 / m.pp)
     energy = m.gpus * ((total - waiting) * gpu.busy_watts + waiting * gpu.idle_watts) * 1e-9
-    return Inference(parts, memory, flop + np.zeros(np.shape(m.tp)), m.gpus, energy)
+    return Result(breakdown_ns=parts, memory_bytes=memory, flop=flop + np.zeros(np.shape(m.tp)), gpus=m.gpus,
+                  energy_joules=energy)

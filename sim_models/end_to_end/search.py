@@ -18,15 +18,15 @@ class Ranking:
     results: Iteration  #: arrays, in the same order
     pareto: np.ndarray  #: bool per mapping: no other is at least as good in all three and better in one
     tried: int
-    seconds: float  #: that the equations took for all that were tried
+    seconds: float  #: of one core, that the equations took for all that were tried
 
 
 def search(cluster: Cluster, job: Job, gpus: int) -> Ranking:
     """Return all mappings that fit, ranked by time. Raises `MappingError` if none does."""
-    started = time.perf_counter()
+    started = time.process_time()
     every = every_mapping(job.model, gpus, job.global_batch)
     results = train(cluster, job, every)
-    seconds = time.perf_counter() - started
+    seconds = time.process_time() - started
     limit = cluster.accelerator.memory_gb * 1e9
     fits = np.flatnonzero(results.memory_bytes <= limit)
     if not fits.size:
@@ -43,7 +43,7 @@ def search(cluster: Cluster, job: Job, gpus: int) -> Ranking:
 def _take(results: Iteration, order: np.ndarray) -> Iteration:
     values = {field.name: getattr(results, field.name) for field in fields(Iteration)}
     breakdown = {name: ns[order] for name, ns in values.pop("breakdown_ns").items()}
-    return Iteration(breakdown, **{name: np.broadcast_to(value, results.memory_bytes.shape)[order]
+    return Iteration(breakdown_ns=breakdown, **{name: np.broadcast_to(value, results.memory_bytes.shape)[order]
                                    for name, value in values.items()})
 
 

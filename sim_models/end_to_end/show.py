@@ -76,7 +76,7 @@ def print_ranking(ranking: Ranking, cluster: Cluster, job: Job, gpus: int, most:
                                                                   "energy\nkJ"), rows, console)
     console.print(f"{len(ranking.pareto):,} of {ranking.tried:,} mappings fit into {cluster.accelerator.memory_gb:g} "
                   f"GB; {ranking.pareto.sum()} (*) are on the front of time, memory and energy; "
-                  f"{ranking.tried / ranking.seconds:,.0f} mappings per second.")
+                  f"{ranking.tried / ranking.seconds:,.0f} mappings per second of one core.")
 
 
 def write_plot(ranking: Ranking, cluster: Cluster, job: Job, target: str) -> None:

@@ -21,6 +21,7 @@ from sim_models.end_to_end.layer import MEGATRON, Implementation, LayerTimes
 from sim_models.end_to_end.mapping import FULL, SELECTIVE, Mapping
 from sim_models.end_to_end.memory import GRADIENT_BYTES, memory_bytes, weights_per_gpu
 from sim_models.end_to_end.operators import ELEMENT_BYTES, ceil_div, gemm_ns, move_ns
+from sim_models.end_to_end.result import Result
 from sim_models.end_to_end.transformer import Transformer
 
 #: Keys of `Iteration.breakdown_ns`, in the order of the tables.
@@ -41,25 +42,11 @@ class Job:
     kernels: Implementation = MEGATRON
 
 
-@dataclass(frozen=True)
-class Iteration:
-    """Results per mapping; arrays if the mapping's fields are."""
+@dataclass(frozen=True, kw_only=True)
+class Iteration(Result):
+    """One training iteration; keys of `breakdown_ns` are `PARTS`."""
 
-    breakdown_ns: dict[str, np.ndarray]  #: keys `PARTS`, they add up to `iteration_ns`
-    memory_bytes: np.ndarray
-    flop: np.ndarray  #: executed by all GPUs, recomputation included
     model_flop: np.ndarray  #: without recomputation
-    gpus: np.ndarray
-    energy_joules: np.ndarray
-
-    @property
-    def iteration_ns(self):
-        return sum(self.breakdown_ns.values())
-
-    @property
-    def tflops_per_gpu(self):
-        """FLOP executed per second and GPU, recomputation included, as the Megatron papers count them."""
-        return self.flop / self.gpus / self.iteration_ns / 1e3
 
 
 def train(cluster: Cluster, job: Job, mapping: Mapping, overlap: Overlap | None = None) -> Iteration:
@@ -104,7 +91,9 @@ def train(cluster: Cluster, job: Job, mapping: Mapping, overlap: Overlap | None 
     total = sum(parts.values())
     waiting = parts["bubble"] + parts["pp"] + parts["dp"] + parts["tp"] + parts["ep"] + parts["host"]
     energy = m.gpus * ((total - waiting) * gpu.busy_watts + waiting * gpu.idle_watts) * 1e-9
-    return Iteration(parts, memory_bytes(model, job.kernels, m, job.sequence, steps), flop, model_flop, m.gpus, energy)
+    memory = memory_bytes(model, job.kernels, m, job.sequence, steps)
+    return Iteration(breakdown_ns=parts, memory_bytes=memory, flop=flop, model_flop=model_flop, gpus=m.gpus,
+                     energy_joules=energy)
 
 
 def _tensor_parallel_ns(cluster: Cluster, reduced, m: Mapping, ahead: LayerTimes, back: LayerTimes,

@@ -1,9 +1,21 @@
 """The closed form against published measurements, and AMPeD's equations as printed against their transcription."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from sim_models.end_to_end.amped import A100, GLAM, MEGATRON_145B, Degrees, batch_time, training_days
+from sim_models.end_to_end.amped import (
+    A100,
+    GLAM,
+    MEGATRON_145B,
+    Assumptions,
+    Degrees,
+    batch_time,
+    communication_s,
+    training_days,
+    update_s,
+)
 from sim_models.end_to_end.measured import rows
 from sim_models.machine import load_machine
 from sim_models.reproduce.amped import case_studies, measured, tables
@@ -51,6 +63,26 @@ def test_a_batch_s_parts_add_up():
     one = batch_time(A100, GLAM, Degrees(tp_intra=8, dp_inter=384), 8192)
     assert one.total == pytest.approx(sum(vars(one).values()))
     assert one.experts > 0
+
+
+def test_equations_take_arrays():
+    """Many mappings at once give what each gives by itself."""
+    several = [Degrees(tp_intra=8, dp_inter=128), Degrees(pp_intra=8, tp_inter=128), Degrees(dp_intra=8, pp_inter=128),
+               Degrees(tp_intra=8, pp_inter=64, tp_inter=2)]
+    together = Degrees(**{name: np.array([getattr(at, name) for at in several]) for name in vars(several[0])})
+    batches = np.array([4096, 8192, 16384, 16384])
+    assert training_days(A100, MEGATRON_145B, together, batches) == pytest.approx(
+        [float(training_days(A100, MEGATRON_145B, at, int(batch))) for at, batch in zip(several, batches)])
+
+
+def test_equations_5_and_12():
+    device = replace(A100, frequency_hz=1e9, cores=10, units_per_core=10, unit_width=10)
+    assert update_s(device, MEGATRON_145B, 0.5) == pytest.approx(MEGATRON_145B.dense_weights / (1e12 * 0.5))
+    assert communication_s(Assumptions(zero_overhead=0.5), 2.0, 3.0, 5.0) == 15.0
+    plain, zero = (batch_time(A100, MEGATRON_145B, Degrees(tp_intra=8, dp_inter=128), 8192, Assumptions(
+        zero_overhead=overhead)) for overhead in (0.0, 0.5))
+    assert zero.tensor == pytest.approx(1.5 * plain.tensor)
+    assert zero.compute == plain.compute
 
 
 def test_every_stated_number_is_judged():
