@@ -3,16 +3,21 @@
 from rtl.geometry import Geometry
 
 from . import (
+    accounts,
     address_generator,
     arbiter,
     coalescer,
+    config_bus,
     conservation,
     counters,
     dma_table,
     egress,
     forward_progress,
+    fp_adder,
+    intensity_monitor,
     memory_channel,
     memory_codec,
+    one_trigger,
     order_guard,
     protected_tracker,
     ring_monitor,
@@ -37,6 +42,11 @@ PROPERTIES: list[Property] = [
     *conservation.properties(),
     *egress.properties(),
     *ring_monitor.properties(),
+    *accounts.properties(),
+    *one_trigger.properties(),
+    *fp_adder.properties(),
+    *config_bus.properties(),
+    *intensity_monitor.properties(),
     *counters.properties(),
     *streams.properties(),
 ]

@@ -18,10 +18,14 @@ EMPTY = "none is inside when the block is idle"
 
 def queued(spec: Spec, name: str, output: int | None = None) -> list[tuple]:
     """(valid, content, number of the output) of the two places in the `TwoEntryQueue` that is submodule `name`."""
-    queue = spec.submodule(name)
+    return [(*place, output) for place in two_places(spec, spec.submodule(name))]
+
+
+def two_places(spec: Spec, queue) -> list[tuple]:
+    """(valid, content) of the two places in a `TwoEntryQueue`."""
     front, back = (spec.inside(f"{place}_valid", queue) for place in ("front", "back"))
     spec.invariant(implies(back, front))
-    return [(front, spec.inside("front", queue), output), (back, spec.inside("back", queue), output)]
+    return [(front, spec.inside("front", queue)), (back, spec.inside("back", queue))]
 
 
 def carries(destination: Callable, places: Callable):

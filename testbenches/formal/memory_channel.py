@@ -65,39 +65,56 @@ def requests(spec: Spec, geometry: Geometry) -> None:
     spec.invariant(implies(held[-1][0][0], spec.inside("command_communication") == communication))
 
 
-def order(spec: Spec, geometry: Geometry) -> None:
-    """The tracked writes of one arbitrary bucket that DRAM has taken and not retired.
+class Outstanding:
+    """The tracked writes of a bucket that DRAM has taken and not retired.
 
-    Assumed: what arrives from the link writes, DMA requests read; a retirement is of a write that is outstanding; DRAM
-    holds no more of them than the guard can count.
+    Needed (`given`): a retirement is of a write that is outstanding; DRAM holds no more of them than the guard can
+    count. Promised (`say`): the order.
     """
-    m, channel = spec.m, spec.design
+
+    def __init__(self, spec: Spec, dram, retired, bucket, geometry: Geometry, given, say) -> None:
+        request = dram.payload.request
+        self.count, taken, retires = Signal(geometry.channel.occupancy_bits + 2), Signal(), Signal()
+        spec.m.d.comb += [
+            taken.eq(dram.valid & dram.ready & is_tracked(request) & (dram.payload.bucket == bucket)),
+            retires.eq(retired.valid & (retired.bucket == bucket)),
+        ]
+        spec.m.d.sync += self.count.eq(self.count + taken - retires)
+        self.most = 2**(geometry.channel.occupancy_bits + 1) - 2  # beside the one on its way
+        given(implies(retires, self.count != 0))
+        given(retired.bucket < geometry.channel.guard_buckets)
+        given(implies(self.count == self.most, ~taken))
+        reads = dram.valid & dram.payload.communication & is_value(request.op, Op.READ)
+        say(BEHIND, implies(reads & (bucket_of(request.address, geometry) == bucket), self.count == 0))
+        say(NAMED, implies(dram.valid & is_tracked(request),
+                           dram.payload.bucket == bucket_of(request.address, geometry)))
+
+
+def any_bucket(spec: Spec, geometry: Geometry):
+    """An arbitrary one that stays."""
     bucket = spec.any_constant((geometry.channel.guard_buckets - 1).bit_length() or 1)
     spec.assume(bucket < geometry.channel.guard_buckets)
+    return bucket
+
+
+def assume_directions(spec: Spec, channel) -> None:
+    """What arrives from the link writes, DMA requests read."""
     spec.assume(implies(channel.inbound.valid, ~is_value(channel.inbound.payload.op, Op.READ)))
     spec.assume(implies(channel.dma.valid, is_value(channel.dma.payload.op, Op.READ)))
-    dram, retired = channel.dram, channel.retirement
-    request = dram.payload.request
-    outstanding, taken, retires = Signal(geometry.channel.occupancy_bits + 2), Signal(), Signal()
-    m.d.comb += [
-        taken.eq(dram.valid & dram.ready & is_tracked(request) & (dram.payload.bucket == bucket)),
-        retires.eq(retired.valid & (retired.bucket == bucket)),
-    ]
-    m.d.sync += outstanding.eq(outstanding + taken - retires)
-    spec.assume(implies(retires, outstanding != 0))
-    spec.assume(retired.bucket < geometry.channel.guard_buckets)
-    most = 2**(geometry.channel.occupancy_bits + 1) - 2  # beside the one on its way
-    spec.assume(implies(outstanding == most, ~taken))
-    reads = dram.valid & dram.payload.communication & is_value(request.op, Op.READ)
-    spec.claim(BEHIND, implies(reads & (bucket_of(request.address, geometry) == bucket), outstanding == 0))
-    spec.claim(NAMED, implies(dram.valid & is_tracked(request),
-                              dram.payload.bucket == bucket_of(request.address, geometry)))
+
+
+def order(spec: Spec, geometry: Geometry) -> None:
+    """One arbitrary bucket. Assumed: what `assume_directions` and `Outstanding` say."""
+    channel, bucket = spec.design, any_bucket(spec, geometry)
+    assume_directions(spec, channel)
+    writes = Outstanding(spec, channel.dram, channel.retirement, bucket, geometry, spec.assume, spec.claim)
+    outstanding, most = writes.count, writes.most
 
     guard, queue = spec.inside("guard"), spec.inside("dma_queue")
     command, valid, new = spec.inside("command"), spec.inside("command_valid"), spec.inside("command_new")
     granted, done = (spec.peek(memory, bucket) for memory in (guard._granted, guard._retired))
     sweep, of_bucket = spec.inside("sweep", guard), Signal()
-    m.d.comb += of_bucket.eq(bucket_of(command.address, geometry) == bucket)
+    spec.m.d.comb += of_bucket.eq(bucket_of(command.address, geometry) == bucket)
     spec.invariant(sweep <= geometry.channel.guard_buckets)
     spec.invariant(implies(~guard.ready, (outstanding == 0) & ~valid & ~new))
     spec.invariant(implies(~guard.ready & (bucket < sweep), (granted == 0) & (done == 0)))

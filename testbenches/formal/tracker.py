@@ -17,10 +17,14 @@ COMES = "a trigger that is due comes, in the second cycle at the latest if nothi
 
 def counts(spec: Spec, geometry: Geometry) -> None:
     """The region table may change in every cycle: each update is judged by the table of the cycle that accepted it."""
+    account = counted(spec, geometry)
+    spec.claim(COMES, implies(spec.past(account.due != account.leaves), spec.design.triggers.valid))
+
+
+def counted(spec: Spec, geometry: Geometry) -> TileAccount:
+    """An arbitrary tile's account, tied to the bank's registers and memories."""
     bank, tracker = spec.design, geometry.tracker
     account = TileAccount(spec, geometry, stages=1)
-    spec.claim(COMES, implies(spec.past(account.due != account.leaves), bank.triggers.valid))
-
     valid, current = spec.inside("valid"), spec.inside("current")
     second = account.step(valid & account.watched(current), current, loads=account.accepted)
     rows = [spec.peek(tags, account.row) for tags in bank.tags]
@@ -42,6 +46,7 @@ def counts(spec: Spec, geometry: Geometry) -> None:
         spec.invariant(implies(here & ~same, Value.cast(tag_read.data) == Value.cast(rows[way])))
         spec.invariant(implies(here & ~same & rows[way].valid,
                                Value.cast(entry_read.data) == Value.cast(entries[way])))
+    return account
 
 
 def properties() -> list[Property]:

@@ -1,0 +1,131 @@
+"""The bus keeps what is written, shows what it must, refuses the rest, and latches the first error."""
+
+from amaranth.hdl import Cat, Const, Mux, Signal, Value
+from amaranth.lib import data
+
+from rtl.geometry import Geometry
+from rtl.layouts import Op, RegionKind
+from rtl.registers import OPERATIONS, Register, register_map
+
+from .broken import Broken
+from .property import Property, Search
+from .spec import Spec, implies
+
+KEPT = "a register holds what was written last by a transfer that was not refused"
+READ = "a read gives what the register holds, or what the blocks say, in that cycle"
+ANSWERED = "a transfer has one wait state, and an error if it is refused, and only then"
+PULSED = "a command is a pulse of one cycle"
+FIRST = "the first error since the last clearing is latched"
+
+
+def _word(register: Register, values) -> Value:
+    """The register's 32 bits; `values(name)` is a field's, or None if it is a constant."""
+    bits = [Const(0, 1)] * 32
+    for part in register.fields:
+        if part.width:
+            value = values(part.name)
+            value = Const(part.reset, part.width) if value is None else Value.cast(value)
+            bits[part.lsb:part.lsb + part.width] = [value[bit] for bit in range(part.width)]
+    return Cat(bits)
+
+
+def _halved(layout: data.View, name: str) -> Value:
+    if name in layout.shape().members:
+        return Value.cast(layout[name])
+    whole = Value.cast(layout[name[:-3]])
+    return whole[:32] if name.endswith("_lo") else whole[32:]
+
+
+def registers(spec: Spec, geometry: Geometry) -> None:
+    """One arbitrary register that can be written, and all others. Nothing is assumed, not even APB's rules."""
+    m, bus, table = spec.m, spec.design, register_map(geometry)
+    access = bus.psel & bus.penable & ~bus.pready
+    writes, reads = access & bus.pwrite, access & ~bus.pwrite
+    offset = spec.any_constant(len(bus.paddr))
+
+    clears = spec.past(writes & (bus.paddr == table["CONTROL"].offset) & bus.pwdata[
+        table["CONTROL"].field("clear_error").lsb])
+    first, overflow = Signal(bus.reports[0].shape()), Signal()
+    reported = sum(report.valid for report in bus.reports)
+    with m.If(clears):
+        m.d.sync += Value.cast(first).eq(0)
+    with m.If((reported != 0) & (~first.valid | clears)):
+        for report in reversed(bus.reports):
+            with m.If(report.valid):
+                m.d.sync += first.eq(report)
+    m.d.sync += overflow.eq(Mux(clears, reported > 1, overflow | (reported > 1) | ((reported != 0) & first.valid)))
+    spec.claim(FIRST, bus.error == first.valid)
+
+    def live(name: str):
+        """A field that cannot be written, and is no constant."""
+        if name in ("error", "error_overflow"):
+            return first.valid | (reported != 0) if name == "error" else overflow
+        if name in bus.status.shape().members:
+            return bus.status[name]
+        if (counted := name.removeprefix("count_")) in bus.counters.shape().members:
+            return bus.counters[counted]
+        if name.startswith("error_"):
+            part = name.removeprefix("error_")
+            return first.code if part == "code" else _halved(first.details, part)
+        return getattr(bus, name, None)
+
+    kind, operation = (table["REGION_KIND"].field(name) for name in ("kind", "op"))
+    none = bus.pwdata[kind.lsb:kind.lsb + kind.width] == RegionKind.NONE.value
+    writing = Cat(bus.pwdata[operation.lsb:operation.lsb + operation.width] == code
+                  for code in OPERATIONS.values()).any()
+    assert {Op.STORE.value, Op.UPDATE.value} == set(OPERATIONS.values())
+    refused, shown, written, reset, mask, fixed = (Signal(32, name=name) for name in (
+        "refused", "shown", "written", "reset", "mask", "fixed"))
+    lawful, ever, is_read_only = Signal(), Signal(), Signal()
+    with m.Switch(bus.paddr):
+        for at, register, _ in table.all_registers():
+            with m.Case(at):
+                m.d.comb += refused.eq(bus.pwrite & (
+                    (register.access == "ro") | ((register.name == "REGION_KIND") & ~none & ~writing)))
+                if register.access == "ro":
+                    m.d.comb += [fixed.eq(_word(register, live)), is_read_only.eq(1)]
+        with m.Default():
+            m.d.comb += refused.eq(1)
+    with m.Switch(offset):
+        for at, register, region in table.all_registers():
+            if register.access == "rw":
+                def values(name: str, region=region):
+                    return bus.config[name] if region is None else _halved(bus.descriptors[region], name)
+                with m.Case(at):
+                    m.d.comb += [shown.eq(_word(register, values)), reset.eq(register.reset), lawful.eq(1),
+                                 mask.eq(sum(part.encode(part.mask) for part in register.fields))]
+    with m.If(writes & (bus.paddr == offset) & ~refused[0]):
+        m.d.sync += [written.eq(bus.pwdata & mask), ever.eq(1)]
+    holds = Mux(ever, written, reset)
+    spec.claim(KEPT, implies(lawful, shown == holds))
+    spec.claim(READ, implies(spec.past(reads & lawful & (bus.paddr == offset)), bus.prdata == spec.past(holds)))
+    spec.claim(READ, implies(spec.past(reads & is_read_only), bus.prdata == spec.past(fixed)))
+    spec.claim(ANSWERED, bus.pready == spec.past(access))
+    spec.claim(ANSWERED, implies(bus.pready, bus.pslverr == spec.past(refused[0])))
+    for part in table["CONTROL"].fields:
+        if part.name != "clear_error":
+            commanded = writes & (bus.paddr == table["CONTROL"].offset) & bus.pwdata[part.lsb]
+            spec.claim(PULSED, getattr(bus, part.name) == spec.past(commanded))
+
+    latched = spec.inside("error")
+    spec.invariant(Value.cast(latched) == Value.cast(first))
+    spec.invariant(spec.inside("overflow") == overflow)
+    spec.invariant(spec.inside("clear_error") == clears)
+
+
+def properties() -> list[Property]:
+    def broken(what, claim, old, new):
+        return Broken(what, claim, "config_bus.py", old, new)
+
+    return [Property("registers", "config_bus", f"{KEPT}; {READ}; {ANSWERED}; {FIRST}", registers, (
+        broken("a write that is refused is kept", KEPT,
+               'with m.If(~unlawful if register.name == "REGION_KIND" else 1):', "with m.If(1):"),
+        broken("a region reads as the one before it", READ, "m.d.comb += result.eq(Array(words)[region])",
+               "m.d.comb += result.eq(Array(words)[region - 1])"),
+        broken("unaligned addresses are taken", ANSWERED, "aligned = self.paddr[:2] == 0", "aligned = 1"),
+        broken("a command lasts", PULSED, "*(pulse.eq(0) for pulse in pulses.values())", ""),
+        broken("the last error, not the first", FIRST,
+               "with m.If(found & (~latched.valid | clear | outranks(chosen, latched))):",
+               "with m.If(found & (~latched.valid | outranks(chosen, latched))):"),
+    ), depth=1, geometry="small", searches=(Search("small", 8),), quick=True,
+        reason="a bus of 8 regions and one reporter of errors: more of them are more of the same")]

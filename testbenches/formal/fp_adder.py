@@ -1,0 +1,91 @@
+"""The floating-point adder gives the exact sum, rounded once: against a sum of integers, on formats of few bits."""
+
+from types import ModuleType
+
+from amaranth.hdl import Cat, Const, Mux, Value
+from amaranth.lib import wiring
+
+from rtl.geometry import Geometry
+
+from .broken import Broken
+from .property import Property, Search
+from .spec import Spec, implies
+
+EXACT = "a sum is the exact one, rounded once to nearest, ties to even; a NaN is the quiet one"
+KEPT = "what is kept is b, bit for bit"
+
+#: Fields as fp16, bf16 and fp32 have them: fewer exponent bits, fewer fraction bits, and most of both.
+_FORMATS = (2, 3), (3, 1), (3, 4)
+
+
+def exact_sum(a: Value, b: Value, exponent_bits: int, fraction_bits: int) -> Value:
+    """A finite number is a whole multiple of the smallest subnormal: so numbers are added as integers, and rounded
+    where the sum's first bit says."""
+    fields = exponent_bits + fraction_bits
+    infinity = Const(((1 << exponent_bits) - 1) << fraction_bits, fields)
+
+    def units(operand):
+        exponent, fraction = operand[fraction_bits:fields], operand[:fraction_bits]
+        size = Mux(exponent.any(), Cat(fraction, Const(1, 1)) << (exponent - 1)[:exponent_bits], fraction)
+        return Mux(operand[fields], -size, size)
+
+    total = units(a) + units(b)
+    negative = total < 0
+    size = abs(total)
+    rounded = size[:fraction_bits + 1]  # exact below twice the smallest normal number
+    for cut in range(1, len(size) - fraction_bits):
+        kept, half, rest = size[cut:cut + fraction_bits + 1], size[cut - 1], size[:cut - 1].any()
+        up = half & (rest | kept[0])
+        # The hidden bit adds one to the exponent, a carry one more.
+        rounded = Mux(size[cut + fraction_bits:].any(), (cut << fraction_bits) + kept + up, rounded)
+    finite = Mux(rounded >= infinity, infinity, rounded)[:fields]
+    sign = Mux(total == 0, a[fields] & b[fields], negative)
+    nan, endless = ([item[:fields] > infinity for item in (a, b)], [item[:fields] == infinity for item in (a, b)])
+    opposite = endless[0] & endless[1] & (a[fields] != b[fields])
+    quiet = Const(infinity.value | 1 << (fraction_bits - 1), fields + 1)
+    return Mux(nan[0] | nan[1] | opposite, quiet, Mux(
+        endless[0], a[:fields + 1], Mux(endless[1], b[:fields + 1], Cat(finite, sign))))
+
+
+def sums(spec: Spec, geometry: Geometry) -> None:
+    """Assumed: it moves in every cycle (that it can stand still, the streams' property says), and each format has a
+    number of its own."""
+    adder = spec.design
+    spec.assume(adder.enable)
+    spec.assume(adder.format < len(adder.formats))
+
+    def later(value) -> Value:
+        for _ in range(adder.LATENCY):
+            value = spec.past(value)
+        return value
+    moved = later(Const(1, 1))
+    for number, form in enumerate(adder.formats):
+        expected = exact_sum(adder.a[:form.width], adder.b[:form.width], form.exponent_bits, form.fraction_bits)
+        taken = moved & (later(adder.format) == number)
+        keeps = later(adder.keep_b)
+        spec.claim(EXACT, implies(taken & ~keeps, adder.result == later(expected)))
+        spec.claim(KEPT, implies(taken & keeps, adder.result == later(adder.b[:form.width])))
+
+
+def properties() -> list[Property]:
+    def build(package: ModuleType, geometry: Geometry) -> wiring.Component:
+        return package.fp_adder.FpAdder(tuple(package.fp_adder.FloatFormat(*fields) for fields in _FORMATS))
+
+    def broken(what, claim, old, new):
+        return Broken(what, claim, "fp_adder.py", old, new)
+
+    return [Property("sums", "nmc_alu", f"{EXACT}; {KEPT}", sums, (
+        broken("ties go away from zero", EXACT, "return half & (odd | rest)", "return half"),
+        broken("bits that are shifted out are forgotten", EXACT,
+               "lost.eq(sticky | (distance1[bit] & value[:step].any()))",
+               "lost.eq(distance1[bit] & value[:step].any())"),
+        broken("subnormal numbers weigh nothing", EXACT, "a_weight.eq(a_exponent | ~a_normal)",
+               "a_weight.eq(a_exponent)"),
+        broken("sums overflow into a NaN", EXACT, "fraction[fraction_bits - f.fraction_bits:-1] & ~infinite",
+               "fraction[fraction_bits - f.fraction_bits:-1] & ~infinite4"),
+        broken("infinity less infinity is infinity", EXACT,
+               "nan1.eq(a_nan | b_nan | (a_special & b_adds_special & opposite))",
+               "nan1.eq(a_nan | b_nan)"),
+        broken("what is kept overflows", KEPT, "infinite4 | (overflow & ~keep4)", "infinite4 | overflow"),
+    ), geometry="small", searches=(Search("small", 8),), depth=7, build=build,
+        reason="formats of 6, 5 and 8 bits in one lane; fp16 and bf16 are added exhaustively (`make alu-exhaustive`)")]

@@ -1,0 +1,145 @@
+"""Each tile has exactly one trigger, and what DMA reads for it is complete: the stages' accounts, wired as the top is.
+
+The top is the real one; of the blocks inside only the ports are left, with outputs that may do anything that the
+accounts of `accounts` and the order of `memory_channel` do not exclude. So a claim here is one about the wiring, for
+any blocks that keep their promises; and what those assume of each other is claimed.
+"""
+
+from types import ModuleType
+from unittest.mock import patch
+
+from amaranth.asserts import AnySeq
+from amaranth.hdl import Cat, Fragment, Module, Value
+from amaranth.lib import wiring
+from amaranth.lib.wiring import Out
+
+from rtl.geometry import Geometry
+from rtl.layouts import Op, RegionKind
+from rtl.order_guard import bucket_of
+
+from .accounts import REASON, SMALL, BankAccount, ChannelAccount, MergeAccount, NetworkAccount, Tile
+from .broken import Broken
+from .memory_channel import Outstanding, any_bucket, assume_directions
+from .property import Property, Search
+from .spec import Spec, implies, is_value
+
+ONCE = "a tile's trigger comes when all of its bytes have been written and given to DRAM, and once"
+COMES = "when nothing waits and all bytes have been written, the trigger has come"
+SEEN = "a DMA read behind the trigger goes to DRAM when that has performed each write to the tile in the read's bucket"
+FITS = "what the stages need of each other holds"
+
+_BLOCKS = ("ConfigBus", "IntensityMonitor", "RingMonitor", "MemoryChannel", "UpdateNetwork", "TriggerMerge",
+           "TrackerBank", "DispatchWindow", "DmaTable", "TwoEntryQueue", "LineRouter", "AddressGenerator", "Egress")
+
+
+def _hollow(kind: type) -> type:
+    """A block with the ports of `kind`, whose outputs may do anything."""
+    class Hollow(wiring.Component):
+        def __init__(self, *arguments, **options) -> None:
+            self._real = kind(*arguments, **options)
+            super().__init__(self._real.signature)
+
+        def elaborate(self, platform) -> Module:
+            m = Module()
+            Fragment.get(self._real, platform)  # it is used: Amaranth warns of what is not
+            for _, member, port in self.signature.flatten(self):
+                if member.flow == Out:
+                    m.d.comb += Value.cast(port).eq(AnySeq(len(Value.cast(port))))
+            return m
+
+    return Hollow
+
+
+def _wiring(package: ModuleType, geometry: Geometry) -> wiring.Component:
+    top = package.gpu_top
+
+    class Wiring(top.GpuTop):
+        def elaborate(self, platform) -> Module:
+            with patch.multiple(top, **{name: _hollow(getattr(top, name)) for name in _BLOCKS}):
+                return super().elaborate(platform)
+
+    return Wiring(geometry)
+
+
+def one_trigger(spec: Spec, geometry: Geometry) -> None:
+    """Of one arbitrary tile, and one arbitrary bucket of the order guards.
+
+    Assumed: no soft reset; the tile's writes name regions whose threshold is the tile's bytes, and no more bytes than
+    those are written; a retirement is of a write that is outstanding. What an ingress check refuses does not come to a
+    channel.
+    """
+    top, parts, tile = spec.design, spec.submodules(), Tile(spec, geometry)
+    channels = [parts[f"channel_{number}"] for number in range(geometry.channel.channels)]
+    banks = [parts[f"tracker_{number}"] for number in range(geometry.tracker.banks)]
+    network, merge, bus = parts["network"], parts["merge"], parts["bus"]
+    bucket = any_bucket(spec, geometry)
+    spec.assume(~bus.soft_reset)
+    spec.invariant(~top._stopped & ~top._clear)
+    for number, entry in enumerate(bus.descriptors):
+        tracked = Cat(is_value(entry.kind, kind) for kind in (RegionKind.DMA, RegionKind.EVENT)).any()
+        spec.assume(implies(tile.regions[number], tracked & (entry.threshold == tile.bytes)))
+
+    def promise(_, condition) -> None:
+        spec.assume(condition)
+
+    def need(condition) -> None:
+        spec.claim(FITS, condition)
+
+    stages = [ChannelAccount(spec, channel, tile, spec.assume, promise) for channel in channels]
+    spec.assume(sum(stage.came + stage.arriving for stage in stages) <= tile.bytes)
+    for channel in channels:
+        assume_directions(spec, channel)
+    inside = [Outstanding(spec, channel.dram, channel.retirement, bucket, geometry, need, promise)
+              for channel in channels]
+    outside = [Outstanding(spec, dram, retirement, bucket, geometry, spec.assume, lambda *_: None)
+               for dram, retirement in zip(top.dram, top.retirement)]
+    carried = NetworkAccount(spec, network, tile, geometry, need, promise)
+    counted = [BankAccount(spec, bank, number, tile, geometry, need, promise) for number, bank in enumerate(banks)]
+    merged = MergeAccount(spec, merge, tile, need, promise)
+
+    came, given = sum(stage.came for stage in stages), sum(stage.taken + stage.shown for stage in stages)
+    offered = merge.merged.valid & tile.has(merge.merged.payload)
+    spec.claim(ONCE, implies(offered, ~merged.went & (came == tile.bytes) & (given == tile.bytes)))
+    waits = Cat(Cat(channel.busy for channel in channels), network.busy, Cat(bank.busy for bank in banks),
+                merge.merged.valid).any()
+    spec.claim(COMES, implies(~waits & (came == tile.bytes), merged.went))
+    for stage, dram, order in zip(stages, top.dram, outside):
+        request = dram.payload.request
+        reads = (dram.valid & dram.payload.communication & is_value(request.op, Op.READ)
+                 & (bucket_of(request.address, geometry) == bucket))
+        spec.claim(SEEN, implies(reads & merged.went, (stage.taken == stage.came) & (order.count == 0)))
+
+    spec.invariant(came <= tile.bytes)
+    for stage, there in zip(stages, carried.came):
+        spec.invariant(stage.went == there)
+    for number, (bank, there) in enumerate(zip(counted, carried.went)):
+        own = tile.wg[:geometry.tracker.bank_bits] == number
+        spec.invariant(bank.came == there)
+        spec.invariant(implies(~own, (bank.came == 0) & ~bank.fired))
+        spec.invariant(implies(bank.fired, bank.came == tile.bytes))
+    spec.invariant(sum(bank.fired for bank in counted) == merged.came)
+    spec.invariant(implies(merged.went, merged.came))
+    for there, here in zip(inside, outside):
+        spec.invariant(there.count == here.count)
+
+
+def properties() -> list[Property]:
+    def broken(what, claim, old, new):
+        return Broken(what, claim, "gpu_top.py", old, new)
+
+    return [Property("one trigger", "gpu_top", f"{ONCE}; {COMES}; {SEEN}", one_trigger, (
+        broken("an update stays at the network's door", ONCE, "wiring.connect(m, channel.updates, port)",
+               "m.d.comb += [port.valid.eq(channel.updates.valid), port.payload.eq(channel.updates.payload)]"),
+        broken("a bank's trigger is gone when the merge is busy", COMES,
+               "wiring.connect(m, bank.triggers, merge.triggers[b])",
+               "m.d.comb += [merge.triggers[b].valid.eq(bank.triggers.valid), bank.triggers.ready.eq(1), "
+               "merge.triggers[b].payload.eq(bank.triggers.payload)]"),
+        broken("all channels hear of the first one's retirements", SEEN,
+               "channel.retirement.eq(self.retirement[c])", "channel.retirement.eq(self.retirement[0])"),
+        broken("all banks hear the threshold of the first region", FITS,
+               "bank.thresholds[region].eq(entry.threshold)",
+               "bank.thresholds[region].eq(self._bus.descriptors[0].threshold)"),
+        broken("each bank gets the updates of the one beside it", FITS,
+               "wiring.connect(m, network.banks[b], bank.updates)",
+               "wiring.connect(m, network.banks[(b + 1) % g.tracker.banks], bank.updates)"),
+    ), geometry=SMALL, reason=REASON, depth=1, searches=(Search(SMALL, 12),), build=_wiring)]
