@@ -117,7 +117,7 @@ class FusedRun(Lockstep):
     def run(self, progress: Callable[[float], None] = lambda fraction: None, batch_cycles: int = BATCH_CYCLES) -> None:
         """Run the fused kernel to its end; `progress` is called every `batch_cycles`. Raises SimulationError with a
         diagnosis."""
-        total = self.sim.kernel.shape.workgroups * len(self.backends)
+        total = self.sim.kernel.work.workgroups.sum()
         while True:
             state = self.advance(batch_cycles)
             progress(min(0.99, self.sim.kernel.state.finished.sum() / total))
@@ -132,11 +132,13 @@ class FusedRun(Lockstep):
         """The all-gather that follows, through the same arbiters; returns its cycles."""
         first = self.now
         launch = round(self.machine.collective.kernel_launch_ns * self.machine.memory_clock_ghz)
-        kernel = simulation.all_gather(self.machine, self.workload, self.tiling, first + launch)
+        kernel = simulation.all_gather(self.machine, self.workload, self.tiling)
+        self.sim.control.start[:] = first + launch
         self.sim = self.sim._replace(phase=memory.ALL_GATHER, kernel=kernel,
-                                     link=make_link(len(self.backends), self.sim.link_shape))
+                                     link=make_link(len(self.backends), self.sim.link_shape),
+                                     expected_events=np.zeros_like(self.sim.expected_events))
         while (state := self.advance(BATCH_CYCLES)) == RUNNING:
-            progress(min(0.99, float(kernel.state.step[0]) / self.workload.tp))
+            progress(min(0.99, float(kernel.state.phase[0]) / self.workload.tp))
         if state == STUCK:
             raise SimulationError(f"the all-gather did not move for {IDLE_LIMIT} cycles")
         return self.now - first
@@ -198,7 +200,7 @@ class FusedRun(Lockstep):
             of = slice(d * channels, (d + 1) * channels)
             rows.append({
                 "device": str(space.device),
-                "workgroups finished": f"{sim.kernel.state.finished[d]} of {sim.kernel.shape.workgroups}",
+                "workgroups finished": f"{sim.kernel.state.finished[d]} of {sim.kernel.work.workgroups[d]}",
                 "final tiles": f"{sim.control.event_count[d]} of {sim.expected_events[d]}",
                 "missing": self._missing_tiles(d).strip(" ()").removeprefix("missing ") or "none",
                 "window head": str(self.backends[d].outputs[sim.hardware.ports.head]),

@@ -7,13 +7,14 @@ import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from . import memory, ring_kernel, simulation
+from . import memory, simulation
 from .collectives import ring
 from .engine.end import IDLE_LIMIT, RUNNING, STUCK
 from .engine.loop import Lockstep
 from .engine.state import Sim
 from .errors import BadInput, Failure
 from .machine import Machine
+from .mechanisms import baseline
 from .workloads import DEVICES, Workload
 
 BATCH_CYCLES = 200_000  #: between looks at progress
@@ -49,18 +50,17 @@ def with_compute_units(machine: Machine, compute_units: int) -> Machine:
 
 def collective_sim(machine: Machine, size_bytes: int, devices: int, kind: str, mirrored: bool = True) -> Sim:
     """State at cycle 0 of a ring collective on an array of `size_bytes`; arguments as for `run_collective`."""
-    if kind not in ring_kernel.KINDS:
-        raise BadInput(f"collective {kind!r} is unknown: allowed are {', '.join(ring_kernel.KINDS)}")
+    if kind not in baseline.KINDS:
+        raise BadInput(f"collective {kind!r} is unknown: allowed are {', '.join(baseline.KINDS)}")
     if devices not in DEVICES:
         raise BadInput(f"{devices!r} devices cannot form the ring: allowed are {DEVICES.start} to {DEVICES.stop - 1}")
     if size_bytes < devices:
         raise BadInput(f"an array of {size_bytes} bytes cannot be cut into {devices} chunks")
     copy_base = -(-size_bytes // (1 << 20)) + devices << 20
-    shape = ring_kernel.make_shape(machine, size_bytes, devices, kind, 0, copy_base)
     program = ring.all_gather(devices, step=1) if kind == "all-gather" else ring.reduce_scatter(devices, step=1)
-    steps = ring_kernel.plan_steps(program, mirrored)
-    kernel = ring_kernel.CopyKernel(ring_kernel.make_ring(shape, steps), shape)
-    return simulation.machine_state(machine, len(steps.sends), kernel,
+    steps = baseline.plan_steps(program, mirrored)
+    kernel = simulation.copy_units(machine, simulation.ring_copy(machine, size_bytes, steps, kind, 0, copy_base))
+    return simulation.machine_state(machine, kernel,
                                     memory.ALL_GATHER if kind == "all-gather" else memory.REDUCE_SCATTER,
                                     steps.downstream)
 
@@ -75,10 +75,10 @@ def run_collective(machine: Machine, size_bytes: int, devices: int, kind: str, m
     started, clock = time.perf_counter(), machine.memory_clock_ghz
     run = Lockstep(collective_sim(machine, size_bytes, devices, kind, mirrored))
     while (state := run.advance(BATCH_CYCLES)) == RUNNING:
-        progress(min(0.99, float(run.sim.kernel.state.step.min()) / devices))
+        progress(min(0.99, float(run.sim.kernel.state.phase.min()) / devices))
     if state == STUCK:
         raise Failure(f"the isolated {kind} did not move for {IDLE_LIMIT} cycles")
-    exchange = int(run.sim.kernel.state.step_end[:, devices - 2].max())
+    exchange = int(run.sim.kernel.state.phase_over[:, devices - 2].max())
     return Collective(run.now / clock + machine.collective.kernel_launch_ns, exchange / clock, run.now,
                       time.perf_counter() - started,
                       {name: int(count) for name, count in zip(memory.PURPOSES, run.sim.mem.total_bytes[0])})

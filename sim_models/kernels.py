@@ -15,8 +15,8 @@ import numpy as np
 
 from rtl.geometry import Geometry
 
-from . import gemm as gemms
-from . import memory, ring_kernel, simulation
+from . import memory, simulation
+from .agents.compute_units import settle
 from .compiled.jit import compile_times
 from .engine.end import IDLE_LIMIT, RUNNING, STUCK
 from .engine.loop import Lockstep
@@ -24,6 +24,8 @@ from .engine.state import Sim
 from .fused import BATCH_CYCLES, FusedRun, Policy, SimulationError
 from .isolated_collectives import ring_time_ns, run_collective
 from .machine import Machine
+from .mechanisms.baseline import KINDS
+from .operators.kernel_table import KernelTable
 from .workloads import Workload
 
 Progress = Callable[[float], None]
@@ -104,7 +106,7 @@ class Run:
     """What a kernel is simulated on, and how."""
 
     machine: Machine
-    workload: Workload
+    workload: Workload | None  #: None: of a kernel that needs none
     progress: Progress = lambda fraction: None
     seed: int = 0
     mirrored: bool = True  #: of a collective: one GPU stands for all; the others are always mirrored
@@ -140,7 +142,7 @@ class GemmAlone:
 class CollectiveAlone:
     """A ring collective on the GEMM's output, alone on the whole GPU."""
 
-    kind: str  #: of `ring_kernel.KINDS`
+    kind: str  #: of `baseline.KINDS`
 
     needs_rtl, uses_depth, result_type = False, False, IsolatedKernel
 
@@ -190,7 +192,7 @@ class GatherAfter:
 
 
 GEMM = GemmAlone()
-REDUCE_SCATTER, REDUCE_SCATTER_NMC, ALL_GATHER = COLLECTIVES = tuple(map(CollectiveAlone, ring_kernel.KINDS))
+REDUCE_SCATTER, REDUCE_SCATTER_NMC, ALL_GATHER = COLLECTIVES = tuple(map(CollectiveAlone, KINDS))
 
 
 def simulate(kernel: Kernel, machine: Machine, workload: Workload, progress: Progress = lambda fraction: None,
@@ -209,21 +211,34 @@ def _batch(recorder: Recorder | None) -> int:
 
 
 def _gemm(asked: Run) -> IsolatedKernel:
-    machine, workload = asked.machine, asked.workload
+    return _alone("gemm", simulation.make_sim(asked.machine, asked.workload), asked)
+
+
+def run_table(table: KernelTable, machine: Machine, progress: Progress = lambda fraction: None) -> IsolatedKernel:
+    """Run a kernel of one's own alone on the whole GPU; it receives what it sends to a neighbour.
+
+    Raises KernelError and SimulationError.
+    """
+    started = time.perf_counter()
+    result = _alone("kernel", simulation.table_sim(machine, table), Run(machine, None, progress))
+    return replace(result, host_seconds=time.perf_counter() - started)
+
+
+def _alone(name: str, sim: Sim, asked: Run) -> IsolatedKernel:
     recorder = Recorder(asked.window_cycles) if asked.window_cycles else None
-    run = Lockstep(simulation.make_sim(machine, workload))
+    run, clock = Lockstep(sim), asked.machine.memory_clock_ghz
     units, state = run.sim.kernel.state, RUNNING
     while state == RUNNING:
         state = run.advance(_batch(recorder))
         if recorder:
             recorder.look(run.now, run.sim.mem.total_bytes[0])
-        asked.progress(min(0.99, float(units.finished[0] / run.sim.kernel.shape.workgroups)))
+        asked.progress(min(0.99, float(units.finished[0] / run.sim.kernel.work.workgroups[0])))
     if state == STUCK:
-        raise SimulationError(f"the isolated gemm did not move for {IDLE_LIMIT} cycles")
-    gemms.settle(units, 0, run.now)
+        raise SimulationError(f"the isolated {name} did not move for {IDLE_LIMIT} cycles")
+    settle(units, 0, run.now)
     return IsolatedKernel(
         # Write-backs of what the cache still holds overlap with the launch of the next kernel.
-        ns=int(units.finish_time[0]) / machine.memory_clock_ghz, simulated_cycles=run.now, dram=_dram(run.sim),
+        ns=int(units.finish_time[0]) / clock, simulated_cycles=run.now, dram=_dram(run.sim),
         unit_cycles=tuple(units.accounted[0].tolist()), waited=tuple(run.sim.mem.waited[0].tolist()),
         traffic=recorder.finish(run.now, run.sim.mem.total_bytes[0]) if recorder else None)
 
@@ -239,9 +254,9 @@ def staging_pays(machine: Machine, workload: Workload) -> bool:
     """Whether the first chunk is better staged in local memory: if the GEMM, computing without a stall, outlasts a
     link-bound ring. Then what its stores to the link cost the units counts; else the ring's early start does."""
     tiling = simulation.make_tiling(machine, workload)
-    shape, gpu = simulation.gemm_shape(machine, workload, tiling, fused=True), machine.gpu
+    gemm, gpu = simulation.gemm_operator(machine, workload, tiling), machine.gpu
     stages = -(-tiling.tiles // (gpu.compute_units * gpu.workgroups_per_cu))
-    compute = stages * (shape.prologue_cycles + shape.k * shape.cycles_per_k + shape.epilogue_cycles)
+    compute = stages * (gemm.launch_cycles + gemm.k * gemm.cycles_per_k * gpu.workgroups_per_cu + gemm.epilogue_cycles)
     return compute / machine.memory_clock_ghz > ring_time_ns(machine, workload.output_bytes, workload.tp)
 
 
@@ -270,7 +285,7 @@ def _fused(kernel: FusedGemm, asked: Run) -> FusedKernel:
 
         run.run(after_batch, _batch(recorder))
         units = run.sim.kernel.state
-        gemms.settle(units, 0, run.now)
+        settle(units, 0, run.now)
         threshold, occupancy = run.chosen_threshold()
         details = {"rtl_counters": run.counters(), "chosen_threshold": threshold, "producer_mean_occupancy": occupancy,
                    "slices": run.schedule.policy.slices, "staged_first_chunk": staged,

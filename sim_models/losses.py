@@ -11,8 +11,8 @@ than in the isolated run. That is an attribution by count: it does not weigh bus
 
 import numpy as np
 
-from . import gemm as gemms
 from . import memory
+from .agents.compute_units import STATES
 
 #: Waiting for loads, by whose requests were served meanwhile.
 READ_STALLS = {"gemm_read": "read_stall_by_gemm_reads", "gemm_write": "read_stall_by_gemm_writes",
@@ -23,10 +23,10 @@ def attribute(*, alone_cycles: float, alone_units: np.ndarray, alone_waited: np.
               fused_units: np.ndarray, fused_waited: np.ndarray, end: int, gather: int, units: int) -> dict[str, float]:
     """Cause -> memory cycles. `*_units`: cycles per gemm state summed over units; `*_waited`: per memory purpose."""
     states = {}
-    for name in gemms.STATES:
-        index = gemms.STATES.index(name)
+    for name in STATES:
+        index = STATES.index(name)
         states[name] = (float(fused_units[index]) - float(alone_units[index])) / units
-    busy = [name for name in gemms.STATES if name != "idle"]
+    busy = [name for name in STATES if name != "idle"]
     # Idle time is counted to the end of each run's simulation; within the GEMM it is what the other states leave.
     states["idle"] = fused_finish - alone_cycles - sum(states[name] for name in busy)
     loss = {

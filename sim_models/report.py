@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.segment import Segment
 from rich.table import Table
 
-from sim_models.results import BASELINE, DRAM_STREAMS, BenchResult, RunResult
+from sim_models.results import BASELINE, DRAM_STREAMS, BenchResult, KernelRun, RunResult
 
 NOTHING = "–"  #: in a cell that has no number
 
@@ -227,6 +227,13 @@ _ACRONYMS = {"gemm", "rs", "ag", "dram", "dma", "rtl", "nmc", "cu", "llc"}
 def _words(key: str) -> str:
     """A key for people: `gemm_read` as `GEMM read`."""
     return " ".join(word.upper() if word in _ACRONYMS else word for word in key.split("_"))
+
+
+def print_kernel(result: KernelRun, console: Console) -> None:
+    """Time and traffic of a kernel alone."""
+    rows = [("time", f"{result.kernel_ns:,.1f} ns"),
+            *((f"DRAM, {name.replace('gemm_', '')}", f"{count:,} bytes") for name, count in result.dram_bytes.items())]
+    console.print(_table(f"{result.kernel} alone, {result.machine}", "what", ("value",), rows))
 
 
 def print_bench(result: BenchResult, console: Console) -> None:

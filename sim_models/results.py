@@ -8,7 +8,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -128,6 +128,22 @@ class RunResult:
             "speedup": self.speedup,
             "overlap_efficiency": self.overlap_efficiency,
         }
+
+
+@dataclass(frozen=True)
+class KernelRun:
+    """A kernel alone on one GPU."""
+
+    kernel: str
+    machine: str
+    kernel_ns: float
+    cycles: int
+    dram_bytes: dict[str, int]
+    host_seconds: float
+    versions: dict[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
 
 
 @dataclass(frozen=True)

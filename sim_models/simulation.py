@@ -7,9 +7,9 @@ import numpy as np
 
 from rtl.geometry import Geometry
 
-from . import bits, collectives, memory, queues, ring_kernel, topologies
-from . import gemm as gemms
+from . import bits, collectives, memory, queues, topologies
 from . import link as links
+from .agents.compute_units import ComputeUnits, Rates, make_units
 from .collectives import ring
 from .driver import Driver
 from .engine.chaos import make_chaos
@@ -18,10 +18,14 @@ from .engine.loop import LOOK
 from .engine.state import Control, Sim
 from .errors import BadInput
 from .hbm import make_hbm
-from .llc import Llc, make_llc
+from .llc import make_llc
 from .machine import Machine
-from .mechanisms.track_trigger import AddressSpace, fused_plan, plain_plan
+from .mechanisms import baseline
+from .mechanisms.track_trigger import AddressSpace, fused_work
 from .memory_map import memory_map
+from .operators.copy import Copy
+from .operators.gemm import Gemm, Matrix
+from .operators.kernel_table import KernelError, KernelTable, Route, check_memory
 from .operators.tiling import Tiling, TilingError
 from .schedule import Action, Policy, Schedule, sliced_schedule
 from .schedule.mirror import NO_MIRROR, make_mirror
@@ -94,22 +98,34 @@ def make_schedule(machine: Machine, workload: Workload, options: Options = Optio
                            gpu.compute_units * gpu.workgroups_per_cu)
 
 
-def gemm_shape(machine: Machine, workload: Workload, tiling: Tiling, fused: bool) -> gemms.GemmShape:
-    """The kernel's scalars. A fused kernel's output is uncached and updates memory (T3 paper, section 4.3)."""
-    gpu, llc, at = machine.gpu, machine.llc, Addresses.of(workload, tiling)
-    clock = machine.memory_clock_ghz
-    flop_per_k = 2 * gpu.tile_m * gpu.tile_n * gpu.workgroups_per_cu
-    return gemms.GemmShape(
-        workgroups=tiling.tiles, steps=-(-workload.k // gpu.block_k), block_k=gpu.block_k, k=workload.k,
-        a_base=at.a, a_pitch=at.a_pitch, a_along_k=workload.weights_transposed, b_base=at.b, b_pitch=at.b_pitch,
-        c_pitch=tiling.pitch_bytes,
-        wavefronts=tiling.wavefronts, wf_columns=tiling.wf_columns, tile_m=gpu.tile_m, tile_n=gpu.tile_n,
-        element_bytes=tiling.element_bytes, line_bytes=llc.line_bytes, line_shift=(llc.line_bytes - 1).bit_length(),
+def gemm_operator(machine: Machine, workload: Workload, tiling: Tiling, c_base: int | None = None) -> Gemm:
+    """The GEMM at the machine's rates; its output where `Addresses` puts it if not at `c_base`."""
+    gpu, at, clock = machine.gpu, Addresses.of(workload, tiling), machine.memory_clock_ghz
+    flop_per_k = 2 * gpu.tile_m * gpu.tile_n
+    return Gemm(
+        tiling=tiling, k=workload.k, block_k=gpu.block_k, a=Matrix(at.a, at.a_pitch),
+        a_along_k=workload.weights_transposed, b=Matrix(at.b, at.b_pitch), c_base=at.c if c_base is None else c_base,
         cycles_per_k=flop_per_k / gpu.matrix_flop_per_cycle_per_cu / gpu.matrix_efficiency / gpu.clock_ghz * clock,
-        prologue_cycles=gpu.prologue_ns * clock, epilogue_cycles=gpu.epilogue_ns * clock,
-        hit_cycles=llc.hit_latency_ns * clock,
-        port_byte_cycles=clock / gpu.cu_bytes_per_ns, llc_bytes_per_cycle=llc.bandwidth_bytes_per_ns / clock,
-        cached_output=not fused, store_op=bits.UPDATE if fused else bits.STORE)
+        launch_cycles=gpu.prologue_ns * clock, epilogue_cycles=gpu.epilogue_ns * clock)
+
+
+def ring_copy(machine: Machine, size_bytes: int, steps: baseline.Steps, kind: str, data: int, copies: int) -> Copy:
+    """A ring collective on an array of `size_bytes` at address `data` at the machine's rates; `copies`: where a
+    reduce-scatter without near-memory compute receives; `kind`: of `baseline.KINDS`."""
+    kernel, clock = machine.collective, machine.memory_clock_ghz
+    chunk_bytes = -(-size_bytes // len(steps.sends[0]))
+    return Copy(baseline.passes(steps, kind, chunk_bytes, data, copies), chunk_bytes, kernel.workgroup_bytes,
+                launch_cycles=kernel.workgroup_overhead_ns * clock, end_cycles=machine.llc.hit_latency_ns * clock)
+
+
+def unit_rates(machine: Machine, places: int) -> Rates:
+    """The machine's compute units, each with so many workgroups at once."""
+    gpu, llc, clock = machine.gpu, machine.llc, machine.memory_clock_ghz
+    buffer_cycles = machine.link.egress_buffer_bytes / machine.link.bandwidth_gb_per_s * clock
+    return Rates(
+        units=gpu.compute_units, places=places, port_byte_cycles=clock / gpu.cu_bytes_per_ns,
+        hit_cycles=llc.hit_latency_ns * clock, llc_bytes_per_cycle=llc.bandwidth_bytes_per_ns / clock,
+        link_retry_cycles=max(1, min(64, int(buffer_cycles / 8))))
 
 
 def link_shape(machine: Machine) -> links.LinkShape:
@@ -118,12 +134,17 @@ def link_shape(machine: Machine) -> links.LinkShape:
                            float(machine.link.egress_buffer_bytes))
 
 
-def all_gather(machine: Machine, workload: Workload, tiling: Tiling, start_cycle: int) -> ring_kernel.CopyKernel:
-    """The all-gather of the GEMM's output on one GPU that stands for all; it begins in cycle `start_cycle`."""
+def all_gather(machine: Machine, workload: Workload, tiling: Tiling) -> ComputeUnits:
+    """The all-gather of the GEMM's output on one GPU that stands for all."""
     at = Addresses.of(workload, tiling)
-    shape = ring_kernel.make_shape(machine, workload.output_bytes, workload.tp, "all-gather", at.c, at.copies)
-    steps = ring_kernel.plan_steps(ring.all_gather(workload.tp, step=1), mirrored=True)
-    return ring_kernel.CopyKernel(ring_kernel.make_ring(shape, steps, start_cycle), shape)
+    steps = baseline.plan_steps(ring.all_gather(workload.tp, step=1), mirrored=True)
+    return copy_units(machine, ring_copy(machine, workload.output_bytes, steps, "all-gather", at.c, at.copies))
+
+
+def copy_units(machine: Machine, operator: Copy) -> ComputeUnits:
+    """Compute units at the start of a copy kernel."""
+    return make_units(unit_rates(machine, machine.collective.workgroups_per_cu),
+                      [operator.work(device) for device in range(len(operator.passes))])
 
 
 def late_starts(devices: int, latest_cycle: int, seed: int) -> tuple[int, ...]:
@@ -131,9 +152,9 @@ def late_starts(devices: int, latest_cycle: int, seed: int) -> tuple[int, ...]:
     return tuple(np.random.default_rng(seed).integers(0, latest_cycle + 1, devices).tolist())
 
 
-def machine_state(machine: Machine, devices: int, kernel: tuple, phase: int, downstream: Sequence[int],
-                  llc: Llc | None = None) -> Sim:
-    """State at cycle 0 of simulated GPUs without hardware that run a kernel (an agent, `engine.agents`)."""
+def machine_state(machine: Machine, kernel: ComputeUnits, phase: int, downstream: Sequence[int]) -> Sim:
+    """State at cycle 0 of simulated GPUs without hardware that run a kernel."""
+    devices, slots = kernel.state.state.shape
     geometry: Geometry = machine.geometry()
     channels, link = geometry.channel.channels, link_shape(machine)
     fill_cycles = round(machine.llc.fill_latency_ns * machine.memory_clock_ghz)
@@ -151,12 +172,22 @@ def machine_state(machine: Machine, devices: int, kernel: tuple, phase: int, dow
         b=bits.request_bits(geometry), m=memory_map(geometry.channel), hbm=make_hbm(machine.dram, devices * channels),
         mem=memory.make_memory(devices, channels, machine.dram.queue_entries,
                                machine.dram.read_data_cycles + fill_cycles, geometry.dma.outstanding_lines),
-        compute=queues.request_queue(devices * channels), inbound=queues.request_queue(devices * channels), llc=llc,
+        compute=queues.request_queue(devices * channels), inbound=queues.request_queue(devices * channels),
+        llc=make_llc(devices, machine.llc.size_bytes, machine.llc.line_bytes, machine.llc.ways, slots),
         stores_out=queues.timed_queue(devices, machine.link.egress_buffer_bytes // 64 + 1),
         store_limit=machine.link.egress_buffer_bytes // 64, link=links.make_link(devices, link), link_shape=link,
         mirrored=False, mirror=NO_MIRROR, phase=phase,
         fill_cycles=fill_cycles, expected_events=each(),
         control=control, chaos=make_chaos(devices, 0, 0.0, 0), kernel=kernel, hardware=None)
+
+
+def table_sim(machine: Machine, table: KernelTable) -> Sim:
+    """State at cycle 0 of one GPU that runs a kernel of one's own. Raises KernelError."""
+    check_memory(table, machine.geometry().tracker.address_bits)
+    if (table.stores["region"] != 0).any() or (table.stores["route"] == Route.MAPPED).any():
+        raise KernelError("stores: a region or a mapped address needs Track & Trigger; a kernel alone runs without it")
+    kernel = make_units(unit_rates(machine, machine.gpu.workgroups_per_cu), [table])
+    return machine_state(machine, kernel, memory.GEMM, [0])
 
 
 def make_sim(machine: Machine, workload: Workload, *, spaces: Sequence[AddressSpace] = (),
@@ -168,12 +199,10 @@ def make_sim(machine: Machine, workload: Workload, *, spaces: Sequence[AddressSp
         raise BadInput(f"start_cycles={starts} is not possible: {devices} numbers of at least 0 are needed, one for "
                        "each simulated GPU")
     tiling = make_tiling(machine, workload)
-    units = machine.gpu.compute_units * machine.gpu.workgroups_per_cu
-    kernel = gemms.Gemm(gemms.make_state(devices, units), gemm_shape(machine, workload, tiling, fused),
-                        fused_plan(spaces) if fused else plain_plan(tiling, Addresses.of(workload, tiling).c))
-    sim = machine_state(machine, devices, kernel, memory.GEMM,
-                        range(devices) if mirrored else [space.peer for space in spaces],
-                        make_llc(devices, machine.llc.size_bytes, machine.llc.line_bytes, machine.llc.ways, units))
+    work = gemm_operator(machine, workload, tiling, 0 if fused else None).work(0)
+    tables = [fused_work(work, space) for space in spaces] or [work]
+    kernel = make_units(unit_rates(machine, machine.gpu.workgroups_per_cu), tables)
+    sim = machine_state(machine, kernel, memory.GEMM, range(devices) if mirrored else [space.peer for space in spaces])
     sim.control.start[:] = starts
     if not fused:
         return sim

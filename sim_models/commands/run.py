@@ -1,16 +1,18 @@
 """`t3 run`: one fused sub-layer on the RTL, against the sequential baseline and the ideals."""
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from rtl.arbiter import POLICIES
-from sim_models.commands.options import JsonOption, MachineOption, SeedOption, whole_number
+from sim_models.commands.options import JsonOption, MachineOption, SeedOption, file_name, whole_number
 from sim_models.errors import BadInput, choices
 
 #: `results.TECHNIQUES`, written out so that `--help` need not import it.
 DEFAULT_TECHNIQUES = ("sequential", "t3", "t3-mca", "t3-mca+", "ideal-overlap", "ideal-rs-nmc")
+OPERATORS = ("gemm-rs", "gemm")
 
 
 def run(
@@ -25,6 +27,11 @@ def run(
         metavar="MxNxK", help="Instead of a model: a GEMM of one's own, K per device. Needs --devices.")] = None,
     devices: Annotated[int | None, typer.Option(
         metavar="N", parser=whole_number, help="GPUs in the ring for --gemm, 2 to 64.")] = None,
+    operator: Annotated[str, typer.Option(
+        metavar="NAME", help="gemm-rs: a GEMM with reduce-scatter and all-gather; gemm: that of --gemm alone.",
+    )] = "gemm-rs",
+    kernel: Annotated[str | None, typer.Option(
+        metavar="FILE", parser=file_name, help="A kernel of one's own alone, .npz; see docs/models.md.")] = None,
     technique: Annotated[str, typer.Option(
         metavar="A,B,...", show_default=False,
         help=f"Of {', '.join(DEFAULT_TECHNIQUES)}; all if not given.")] = ",".join(DEFAULT_TECHNIQUES),
@@ -40,6 +47,12 @@ def run(
     from sim_models.machine import load_machine
     from sim_models.results import check_json_target, write_json
 
+    if kernel is not None or operator != "gemm-rs":
+        given = {"--model": model, "--sublayer": sublayer, "--tp": tp, "--devices": devices, "--policy": policy,
+                 "--technique": None if technique == ",".join(DEFAULT_TECHNIQUES) else technique}
+        _run_alone(operator, gemm, kernel, {option: value for option, value in given.items() if value is not None},
+                   machine, insist, json)
+        return
     workload = _workload(model, sublayer, tp, gemm, devices)
     names = _techniques(technique)
     check_policy(policy)
@@ -62,6 +75,48 @@ def run(
         write_json(result.to_json(), json)
     if json != "-":
         print_run(result, output_console())
+
+
+def _run_alone(operator, gemm, kernel, others, machine, insist, json):
+    """A kernel alone on one GPU."""
+    from sim_models.machine import load_machine
+    from sim_models.operators.kernel_table import load_kernel
+    from sim_models.results import KernelRun, check_json_target, collect_versions, write_json
+    from sim_models.workloads import gemm_workload
+
+    if operator not in OPERATORS:
+        raise BadInput(f"--operator {operator!r} is unknown: allowed are {choices(operator, OPERATORS)}")
+    if kernel is not None and (operator != "gemm-rs" or gemm is not None):
+        raise BadInput(f"--kernel {kernel} is an operator of its own: neither --operator nor --gemm goes with it")
+    if kernel is None and gemm is None:
+        raise BadInput("--operator gemm needs --gemm MxNxK")
+    if others:
+        option, value = next(iter(others.items()))
+        raise BadInput(f"{option} {value} does not go with a kernel alone")
+    table = load_kernel(Path(kernel)) if kernel is not None else None
+    workload = gemm_workload(gemm, devices=2) if table is None else None  # K is that of one device
+    check_json_target(json)
+    described = load_machine(machine)
+
+    from sim_models import kernels
+    from sim_models.estimate import check, estimate
+    from sim_models.report import output_console, print_kernel, progress_bar
+
+    if workload is not None and not insist:
+        check(estimate(described, workload, [kernels.GEMM]), workload)
+    name = f"GEMM {gemm}" if table is None else Path(kernel).name
+    with progress_bar([name]) as progress:
+        found = (kernels.simulate(kernels.GEMM, described, workload, lambda fraction: progress(name, fraction))
+                 if table is None else
+                 kernels.run_table(table, described, lambda fraction: progress(name, fraction)))
+        progress(name, 1.0)
+    result = KernelRun(name, described.name, found.ns, found.simulated_cycles,
+                       {stream: count for stream, count in found.dram.items() if count}, found.host_seconds,
+                       collect_versions())
+    if json is not None:
+        write_json(result.to_json(), json)
+    if json != "-":
+        print_kernel(result, output_console())
 
 
 def check_policy(name: str | None) -> None:

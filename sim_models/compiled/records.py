@@ -19,10 +19,25 @@ def aligned_zeros(shape: tuple[int, ...] | int, dtype: np.dtype) -> np.ndarray:
 
 def record_fields(shape: tuple[int, ...] | int, fields: list[tuple]) -> list[np.ndarray]:
     """One array per field (name, type[, shape]): views of one array of records, each in as few lines as possible."""
-    packed = np.dtype(fields)
+    array = aligned_zeros(shape, _padded(np.dtype(fields)))
+    return [array[name] for name in array.dtype.names]
+
+
+def _padded(packed: np.dtype) -> np.dtype:
     size = packed.itemsize
     size = 1 << (size - 1).bit_length() if size < HOST_LINE else -(-size // HOST_LINE) * HOST_LINE
-    padded = np.dtype({"names": packed.names, "formats": [packed[name] for name in packed.names],
-                       "offsets": [packed.fields[name][1] for name in packed.names], "itemsize": size})
-    array = aligned_zeros(shape, padded)
-    return [array[name] for name in packed.names]
+    return np.dtype({"names": packed.names, "formats": [packed[name] for name in packed.names],
+                     "offsets": [packed.fields[name][1] for name in packed.names], "itemsize": size})
+
+
+def aligned_copy(array: np.ndarray) -> np.ndarray:
+    """Copy an array; records are padded so that each lies in as few lines as possible."""
+    packed = array.dtype
+    if packed.names is None:
+        copy = aligned_zeros(array.shape, packed)
+        copy[:] = array
+        return copy
+    copy = aligned_zeros(array.shape, _padded(packed))
+    for name in packed.names:
+        copy[name] = array[name]
+    return copy

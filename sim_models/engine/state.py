@@ -39,7 +39,7 @@ class Sim(NamedTuple):
     mem: memory.MemoryState
     compute: queues.RequestQueue
     inbound: queues.RequestQueue
-    llc: Llc | None  # None: the kernel's loads do not go through it
+    llc: Llc
     stores_out: queues.TimedQueue  # stores to remote-mapped tiles
     store_limit: int
     link: links.LinkState

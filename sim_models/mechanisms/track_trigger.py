@@ -1,15 +1,14 @@
 """Track & Trigger: a schedule as register writes and as the compute units' work, device by device."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from rtl.geometry import Geometry
 
 from ..driver import Driver, Write
-from ..gemm import GemmPlan
-from ..operators.tiling import Tiling
+from ..operators.kernel_table import KernelTable, Route
 from ..schedule import Action, Ids, Schedule, ScheduleError
 from ..schedule.regions import Region, RegionTable, arrival_region, plan_regions
 
@@ -86,26 +85,21 @@ def map_output(schedule: Schedule, device: int, bases: Sequence[int], geometry: 
     return AddressSpace(schedule, device, peer, bases[device], bases[peer], table)
 
 
-def fused_plan(spaces: Sequence[AddressSpace]) -> GemmPlan:
-    """Build the compute units' work under a schedule, [device, workgroup]: stores go where a tile's region says."""
-    plans = []
-    for space in spaces:
-        rows, tiling = space.schedule.rows(space.device), space.schedule.tiling
-        tracked = np.where(rows.updates, tiling.wf_tiles[rows.tile], 0)
-        plans.append((*_places(tiling, rows.tile, space.base), rows.id, rows.actions & Action.SEND_STORES != 0, tracked,
-                      space.table.own))
-    return GemmPlan(*(np.ascontiguousarray(np.stack(column).astype(np.int64)) for column in zip(*plans)))
+def fused_work(work: KernelTable, space: AddressSpace) -> KernelTable:
+    """Let a device's compute units store as its schedule says: in the order of its tiles, each where its region says.
 
-
-def plain_plan(tiling: Tiling, base: int) -> GemmPlan:
-    """Build the work of one unfused kernel: tile after tile, its output at `base` in ordinary memory."""
-    tiles = np.arange(tiling.tiles)
-    none = np.zeros(len(tiles), np.int64)
-    plan = (*_places(tiling, tiles, base), tiles, none, none, np.zeros((len(tiles), 2), np.int64))
-    return GemmPlan(*(np.ascontiguousarray(column[None].astype(np.int64)) for column in plan))
-
-
-def _places(tiling: Tiling, tiles: np.ndarray, base: int) -> tuple[np.ndarray, ...]:
-    """First row and column, rows and columns, and address of tiles."""
-    return (tiling.first_row[tiles], tiling.first_column[tiles], tiling.rows[tiles], tiling.columns[tiles],
-            base + tiling.offsets[tiles])
+    `work`: of the operator, a group per tile in the order of tiles, its output at byte 0.
+    """
+    rows, tiling = space.schedule.rows(space.device), space.schedule.tiling
+    row_of = np.zeros(tiling.tiles, np.int64)
+    row_of[rows.tile] = np.arange(len(rows.tile))
+    groups, stores = work.groups[rows.tile], work.stores.copy()
+    groups["id"] = rows.id
+    groups["tiles"] = np.where(rows.updates, tiling.wf_tiles[rows.tile], 0)
+    row = row_of[work.group_of_stores]
+    stores["base"] += space.base
+    stores["id"] = rows.id[row]
+    stores["region"] = space.table.own[row, (stores["rows"] < tiling.wf_columns).astype(int)]
+    stores["route"] = np.where(rows.actions[row] & Action.SEND_STORES, Route.MAPPED, Route.MEMORY)
+    stores["updates"] = True
+    return replace(work, groups=groups, stores=stores)

@@ -17,7 +17,11 @@ def plan_of(run: FusedRun) -> dict[str, np.ndarray]:
     rows = [run.schedule.rows(space.device) for space in run.spaces]
     tables = {name: np.stack([getattr(one, field) for one in rows])
               for name, field in (("tile", "tile"), ("position", "level"))}
-    tables |= {name: getattr(run.sim.kernel.plan, name) for name in ("m0", "n0", "rows", "columns", "region", "c_base")}
+    tables |= {name: values[tables["tile"]] for name, values in (
+        ("m0", run.tiling.first_row), ("n0", run.tiling.first_column), ("rows", run.tiling.rows),
+        ("columns", run.tiling.columns))}
+    tables["region"] = np.stack([space.table.own for space in run.spaces])
+    tables["c_base"] = run.tiling.offsets[tables["tile"]] + np.array([[space.base] for space in run.spaces])
     if run.sim.mirrored:
         tables |= {name: getattr(run.sim.mirror, name) for name in ("group", "rank", "lines", "becomes")}
     return tables
@@ -38,7 +42,7 @@ def describe_run(run: FusedRun, technique: str, seed: int) -> dict:
         "clock_ghz": run.machine.memory_clock_ghz,
         "link_latency_cycles": sim.link_shape.latency_cycles,
         "geometry": geometry_of(g) | {"compute_units": sim.kernel.state.state.shape[1]},
-        "workgroups": sim.kernel.shape.workgroups, "wavefronts": run.tiling.wavefronts,
+        "workgroups": int(sim.kernel.work.workgroups[0]), "wavefronts": run.tiling.wavefronts,
         "wf_columns": run.tiling.wf_columns, "pitch_bytes": run.tiling.pitch_bytes,
         "bases": [{"own": space.base, "downstream": space.peer_base} for space in run.spaces],
         "peers": [space.peer for space in run.spaces],

@@ -3,6 +3,7 @@
 import numpy as np
 
 from .. import bits
+from ..agents.compute_units import first_store
 from ..compiled.by_reference import by_reference
 from ..compiled.jit import compiled, inlined
 from ..hbm.bits import lowest_bit
@@ -55,8 +56,9 @@ def units_changed(s, r, d, u, now):
     r = by_reference(r)
     wg, before = s.kernel.state.wg[d, u], r.wg[d, u]
     if wg != before and wg >= 0 and wanted(r, DISPATCH, wg):
-        put(r, DISPATCH, now, d, u, wg, NO_WAVEFRONT, 0, 0, 0, NO_STREAM, 0, s.kernel.plan.c_base[d, wg], 0,
-            s.kernel.plan.tiles[d, wg], -1, -1, 0)
+        group = s.kernel.state.group[d, u]
+        put(r, DISPATCH, now, d, u, wg, NO_WAVEFRONT, 0, 0, 0, NO_STREAM, 0,
+            first_store(s.kernel, group, s.kernel.state.member[d, u]), 0, s.kernel.work.groups[group].tiles, -1, -1, 0)
     if s.kernel.state.state[d, u] != r.state[d, u] and wanted(r, STAGE, max(wg, before)):
         put(r, STAGE, now, d, u, max(wg, before), NO_WAVEFRONT, 0, 0, 0, NO_STREAM, 0, 0, 0, r.state[d, u],
             s.kernel.state.state[d, u], -1, 0)

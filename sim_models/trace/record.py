@@ -55,7 +55,7 @@ class Recorded:
 
 def _to_the_end(run: FusedRun, end: int | None, progress: Progress) -> tuple[str, str | None, list[dict[str, str]]]:
     """(outcome, problem, gpus) as in `Recorded`."""
-    units, total = run.sim.kernel.state, run.sim.kernel.shape.workgroups * len(run.backends)
+    units, total = run.sim.kernel.state, run.sim.kernel.work.workgroups.sum()
     while end is None or run.now < end:
         try:
             state = run.advance(BATCH_CYCLES if end is None else min(BATCH_CYCLES, end - run.now))

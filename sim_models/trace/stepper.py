@@ -9,8 +9,8 @@ from textual.binding import Binding
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.widgets import Input, Static
 
+from ..agents.compute_units import STATES
 from ..errors import BadInput
-from ..gemm import STATES
 from .replay import CONDITION_HELP, Replay
 from .schema import COMPLETE, EXCEEDS, NO_STREAM, REFUSED, STREAMS, THRESHOLD_NONE, UPDATE_MARKS, Kind, conditions
 from .store import Trace

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..gemm import STATES
+from ..agents.compute_units import STATES
 from .output_map import TileId
 from .perfetto_writer import TimelineWriter
 from .schema import ALLOCATED, COMPLETE, EXCEEDS, SOURCES, Kind

@@ -12,11 +12,11 @@ import numpy as np
 from vcd import VCDWriter
 from vcd.gtkw import GTKWSave
 
+from ..agents.compute_units import STATES
 from ..cosim.ports import Port, PortMap
 from ..cosim.traced import INSTANCE, PREFIX, groups
 from ..engine.state import Sim
 from ..errors import BadInput
-from ..gemm import STATES
 from .store import GTKWAVE, SURFER, WAVES, whole_file
 
 _PIXELS, _PIXELS_PER_CYCLE = 1000, 200  #: of a viewer's window; of GTKWave at zoom 0

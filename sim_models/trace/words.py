@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from ..gemm import STATES
+from ..agents.compute_units import STATES
 from . import schema
 from .schema import NO_STREAM, NO_WAVEFRONT, Kind
 

@@ -125,7 +125,7 @@ def test_a_gpu_that_stops_for_a_while_only_costs_time(run):
     """No workgroup starts on it, and nothing leaves it, for 5000 cycles."""
     until(run, lambda: run.sim.kernel.state.next_wg[SENDER] > 2)
     start, following = run.now, int(run.sim.kernel.state.next_wg[SENDER])
-    run.sim.kernel.state.next_wg[SENDER] = run.sim.kernel.shape.workgroups
+    run.sim.kernel.state.next_wg[SENDER] = run.sim.kernel.work.workgroups[SENDER]
     run.sim.link.free_time[SENDER] = start + 5000
     run.advance(5000)
     run.sim.kernel.state.next_wg[SENDER] = following

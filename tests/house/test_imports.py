@@ -90,6 +90,7 @@ def test_testbenches_know_no_amaranth_objects():
 ROOMS = {
     "collectives": {"collectives"}, "topologies": {"topologies"}, "operators": {"operators"},
     "schedule": {"schedule", "collectives", "topologies", "operators"},
+    "agents": {"agents", "engine", "compiled", "bits", "link", "llc", "queues", "memory_map", "hbm", "operators"},
 }
 
 #: State and verbs of one resource each: they know neither matrices nor roles.

@@ -5,7 +5,8 @@ import re
 import numpy as np
 import pytest
 
-from sim_models import gemm, simulation
+from sim_models import simulation
+from sim_models.agents.compute_units import STATES
 from sim_models.cosim.gpu import compiled_gpu, gpu_library, model_ports
 from sim_models.driver import Driver, DriverError
 from sim_models.engine.end import IDLE_LIMIT
@@ -117,7 +118,7 @@ def test_a_staged_first_chunk_costs_a_write_and_a_read_of_it(machine):
     assert total["rs_read"] == output_bytes(run, 0, range(n - 1))
     assert total["rs_write"] == output_bytes(run, 0, range(1, n))
     assert counted["triggers"] == wf_tiles(run, 0, range(n)) and counted["commands"] == wf_tiles(run, 0, range(n - 1))
-    assert run.sim.kernel.state.accounted[0, gemm.STATES.index("store_link")] == 0
+    assert run.sim.kernel.state.accounted[0, STATES.index("store_link")] == 0
 
 
 @pytest.mark.parametrize("tiles_per_block", [2, 8])

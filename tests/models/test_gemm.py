@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from sim_models import gemm as gemms
 from sim_models import memory
+from sim_models.agents.compute_units import STATES, settle
 from sim_models.machine import load_machine
 from sim_models.workloads import gemm_workload
 from tests.models.variants import run_kernel, variant
@@ -133,8 +133,8 @@ def test_the_ports_bandwidth_is_kept(machine):
 @pytest.mark.parametrize("shape", ["2048x1024x256", "300x200x64"])
 def test_every_cycle_of_every_unit_is_accounted_for(machine, shape):
     sim, now, *_ = gemm_run(machine, shape)
-    gemms.settle(sim.kernel.state, 0, now)
-    spent = dict(zip(gemms.STATES, (int(n) for n in sim.kernel.state.accounted[0])))
+    settle(sim.kernel.state, 0, now)
+    spent = dict(zip(STATES, (int(n) for n in sim.kernel.state.accounted[0])))
     assert sum(spent.values()) == now * machine.gpu.compute_units
     w = gemm_workload(shape, 4)
     tiles = -(-w.m // 256) * -(-w.n // 128)

@@ -5,7 +5,7 @@ import pytest
 from sim_models import isolated_collectives as collectives
 from sim_models.errors import BadInput
 from sim_models.machine import load_machine
-from sim_models.ring_kernel import KINDS
+from sim_models.mechanisms.baseline import KINDS
 from sim_models.workloads import gemm_workload
 from tests.models.variants import run_kernel
 
@@ -66,7 +66,9 @@ def test_a_gemm_runs_on_fewer_compute_units(machine, units):
     sim, _ = run_kernel(few, "2048x1024x256")
     tiles = 2048 * 1024 // (machine.gpu.tile_m * machine.gpu.tile_n)
     assert sim.kernel.state.finished[0] == tiles and sim.kernel.state.state.shape[1] == units
-    tile, stages = sim.kernel.shape.cycles_per_k * 256, -(-tiles // units)
+    gpu = machine.gpu
+    flop_per_cycle = gpu.matrix_flop_per_cycle_per_cu * gpu.matrix_efficiency * gpu.clock_ghz
+    tile, stages = 2 * gpu.tile_m * gpu.tile_n * 256 / flop_per_cycle, -(-tiles // units)
     assert stages * tile < sim.kernel.state.finish_time[0] < stages * (tile + 6000)
 
 

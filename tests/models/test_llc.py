@@ -6,8 +6,8 @@ from collections import Counter
 import pytest
 
 from sim_models import bits, queues, simulation
-from sim_models import gemm as gemms
 from sim_models import llc as cache
+from sim_models.agents import compute_units
 from sim_models.compiled.by_reference import by_reference
 from sim_models.compiled.jit import compiled
 from sim_models.machine import load_machine
@@ -21,7 +21,7 @@ LINE, WAYS, SETS, UNITS = 128, 4, 16, 70
 @compiled
 def _load(sim, unit, address):
     sim = by_reference(sim)
-    return gemms.read_line(sim, 0, unit, address)
+    return compute_units.read_line(sim, 0, unit, address)
 
 
 class Cache:
@@ -43,7 +43,7 @@ class Cache:
         return cache.store(self.s, 0, line)
 
     def data_back(self, tag: int, now: int) -> None:
-        gemms.fill(self.s, 0, tag, now)
+        compute_units.fill(self.s, 0, tag, now)
 
     def flush(self, cursor: int) -> int:
         return cache.flush(self.s, 0, cursor)

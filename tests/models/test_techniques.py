@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from numba import njit
 
-from sim_models import gemm, kernels, losses, memory
+from sim_models import kernels, losses, memory
+from sim_models.agents.compute_units import STATES
 from sim_models.machine import load_machine
 from sim_models.results import TECHNIQUES
 from sim_models.techniques import run_sublayer
@@ -91,7 +92,7 @@ def test_the_first_chunk_is_staged_where_the_gemm_outlasts_the_ring():
 def test_attribution_sums_whatever_the_counts(seed):
     rng = np.random.default_rng(seed)
     for _ in range(100):
-        states, purposes = len(gemm.STATES), len(memory.PURPOSES)
+        states, purposes = len(STATES), len(memory.PURPOSES)
         units = int(rng.integers(1, 100))
         alone, fused = rng.integers(0, 10**6, (2, states))
         alone_cycles, finish = (int(x) for x in rng.integers(10**5, 10**7, 2))

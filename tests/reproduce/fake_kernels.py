@@ -4,9 +4,9 @@ import time
 from dataclasses import dataclass, field, replace
 
 from sim_models import kernels
+from sim_models.agents.compute_units import STATES
 from sim_models.errors import Failure
 from sim_models.estimate import gemm_ns, ring_ns
-from sim_models.gemm import STATES
 from sim_models.hbm.validation import GROUPS, MicroRow, Outcome, ValidationRow
 from sim_models.kernels import FusedGemm, FusedKernel, IsolatedKernel, KernelResult, Traffic
 from sim_models.memory import PURPOSES

@@ -11,7 +11,9 @@ from rtl.registers import OPERATIONS, REGION_KINDS, REGION_STRIDE
 from sim_models.collectives import direct, ring
 from sim_models.driver import Driver
 from sim_models.machine import load_machine
-from sim_models.mechanisms.track_trigger import fused_plan, map_output
+from sim_models.mechanisms.track_trigger import fused_work, map_output
+from sim_models.operators.gemm import Gemm, Matrix
+from sim_models.operators.kernel_table import KernelTable, Route
 from sim_models.operators.tiling import Tiling
 from sim_models.schedule import Action, Ids, Policy, Schedule, ScheduleError
 from sim_models.simulation import make_schedule
@@ -54,6 +56,13 @@ def map_everything(schedule: Schedule, geometry: Geometry, blocks: int, devices=
     return [map_output(schedule, device, bases, geometry, blocks) for device in devices or range(schedule.devices)]
 
 
+def stored(space) -> KernelTable:
+    """A GEMM's work under a schedule; one step of loads, one that stores."""
+    operand = Matrix(0, 256)
+    gemm = Gemm(space.schedule.tiling, 32, 32, operand, True, operand, 0, 1.0, 0.0, 0.0)
+    return fused_work(gemm.work(space.device), space)
+
+
 def check(schedule: Schedule, geometry: Geometry, blocks: int) -> None:
     """Each region as the registers say it, against what the schedule wants of each wavefront tile."""
     driver, tiling = Driver(geometry), schedule.tiling
@@ -62,21 +71,25 @@ def check(schedule: Schedule, geometry: Geometry, blocks: int) -> None:
     kinds = {Action.SEND_STORES: "remote", Action.SEND_DMA: "dma", Action.EVENT: "event"}
     for device, space in enumerate(spaces):
         assert not tables[device][0] and space.peer == schedule.peer(device)
-        rows, plan = schedule.rows(device), fused_plan([space])
+        rows, work = schedule.rows(device), stored(space)
         for row, tile in enumerate(rows.tile):
             for wf in range(tiling.wf_tiles[tile]):
                 columns, height = int(tiling.wf_widths[tile, wf]), int(tiling.rows[tile])
-                entry = tables[device][plan.region[0, row, int(columns < tiling.wf_columns)]]
+                store = work.stores[work.steps[work.groups[row]["first_step"] + 1]["first_store"] + wf]
+                entry = tables[device][store["region"]]
                 (kind,) = (name for action, name in kinds.items() if rows.actions[row] & action)
                 assert entry["kind"] == REGION_KINDS[kind]
                 first = space.base + int(tiling.offsets[tile]) + wf * tiling.wf_columns * tiling.pitch_bytes
                 last = first + (columns - 1) * tiling.pitch_bytes + height * 2
                 assert entry["base"] <= first and last <= entry["limit"]
+                assert (store["base"], store["rows"], store["bytes"]) == (first, columns, height * 2)
+                assert (store["id"], store["wavefront"]) == (rows.id[row], wf)
+                assert store["route"] == (Route.MAPPED if kind == "remote" else Route.MEMORY)
                 assert entry["threshold"] == rows.updates[row] * height * columns * 2, "bytes of all updates"
                 if kind == "event":
                     continue
                 assert entry["op"] == OPERATIONS["update"] and entry["device"] == space.peer
-                there = (plan.id[0, row] + entry["wg_offset"]) % (1 << geometry.tracker.wg_bits)
+                there = (int(store["id"]) + entry["wg_offset"]) % (1 << geometry.tracker.wg_bits)
                 assert there == rows.to_id[row], "the same tile's id there"
                 target = (first + entry["address_offset"]) % (1 << geometry.tracker.address_bits)
                 assert target == first - space.base + spaces[space.peer].base
@@ -131,7 +144,7 @@ def test_regions_are_planned_before_anything_is_programmed():
     (space,) = map_everything(scheduled(1000, 1064, 4), GEOMETRY, 1, [1])
     before = space.regions
     space.program(Driver(GEOMETRY))
-    fused_plan([space])
+    stored(space)
     assert space.regions is before and isinstance(before, tuple)
     with pytest.raises(ValueError, match="not in tuple"):
         space.table.number(replace(before[0], rows=77))

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from sim_models import isolated_collectives as collectives
-from sim_models import ring_kernel
 from sim_models.collectives import ring
 from sim_models.engine.end import DONE, RUNNING
 from sim_models.engine.loop import Lockstep
 from sim_models.machine import Machine, load_machine
+from sim_models.mechanisms import baseline
+from sim_models.mechanisms.baseline import KINDS
 from sim_models.memory import PURPOSES
-from sim_models.ring_kernel import KINDS
 from tests.models.variants import variant
 
 PREFIX = {"reduce-scatter": "rs", "reduce-scatter-nmc": "rs", "all-gather": "ag"}
@@ -70,7 +70,7 @@ def test_bytes_and_time(machine, kind, devices):
     assert traffic(sim) == {f"{PREFIX[kind]}_read": reads * chunk, f"{PREFIX[kind]}_write": writes * chunk}
     assert sim.link.sent_bytes[0] == (devices - 1) * chunk
 
-    step_end = sim.kernel.state.step_end
+    step_end = sim.kernel.state.phase_over
     exchanged, closed = int(step_end[0, devices - 2]), collectives.ring_time_ns(machine, ARRAY, devices)
     assert closed <= exchanged <= 1.015 * closed
     if kind == "reduce-scatter":
@@ -117,9 +117,10 @@ def test_what_arrives_in_a_step_is_read_in_the_next(machine, kind, mirrored):
     devices, size = 4, 1 << 20
     sim = collectives.collective_sim(machine, size, devices, kind, mirrored=mirrored)
     Lockstep(sim).advance(2000)
-    shape, flight = sim.kernel.shape, sim.link.flight
-    base = shape.copy_base if kind == "reduce-scatter" else shape.data_base
-    for sender in range(len(sim.kernel.state.step)):
+    flight = sim.link.flight
+    copies = (1 + devices) << 20  # after the array, its copies
+    base = copies if kind == "reduce-scatter" else 0
+    for sender in range(len(sim.kernel.state.phase)):
         receiver = 0 if mirrored else (sender + 1) % devices
         waiting = flight.head[sender] + np.arange(flight.count[sender])
         addresses = flight.lo[sender, waiting % flight.lo.shape[1]] & ((1 << sim.b.address_bits) - 1)
@@ -131,7 +132,7 @@ def test_what_arrives_in_a_step_is_read_in_the_next(machine, kind, mirrored):
 def test_a_step_waits_for_the_one_before(machine, kind):
     size = 1 << 20
     sim, _ = run(machine, size, 4, kind)
-    ends = sim.kernel.state.step_end[0, :3].astype(float)
+    ends = sim.kernel.state.phase_over[0, :3].astype(float)
     least = size / 4 / (machine.link.bandwidth_gb_per_s / machine.memory_clock_ghz) + machine.link.latency_ns
     assert (np.diff(ends, prepend=0) >= least).all()
 
@@ -143,7 +144,7 @@ def test_no_more_loads_in_flight_than_resident_workgroups_hold(machine):
                                      "reduce-scatter-nmc")
     going, most = Lockstep(sim), 0
     while going.advance(1) == RUNNING:
-        most = max(most, int(sim.kernel.state.reading.sum()))
+        most = max(most, int(sim.kernel.state.outstanding.sum()))
     assert most == places * lines * units
 
 
@@ -154,7 +155,7 @@ def test_few_workgroups_are_bound_by_latency(machine, compute_units, places):
     few = variant(machine, gpu={"compute_units": compute_units}, collective={"workgroups_per_cu": places})
     size = 1 << 19
     sim, _ = run(few, size, 2, "reduce-scatter")
-    last = int(sim.kernel.state.step_end[0, 1] - sim.kernel.state.step_end[0, 0])
+    last = int(sim.kernel.state.phase_over[0, 1] - sim.kernel.state.phase_over[0, 0])
     assert size / 2 / last == pytest.approx(compute_units * local_rate(few), rel=0.12)
 
 
@@ -162,7 +163,8 @@ def test_loads_and_stores_share_the_port(machine):
     narrow = variant(machine, gpu={"compute_units": 4, "cu_bytes_per_ns": 4.0})
     size = 1 << 20
     sim, _ = run(narrow, size, 2, "reduce-scatter")
-    first, last = sim.kernel.state.step_end[0, 0], sim.kernel.state.step_end[0, 1] - sim.kernel.state.step_end[0, 0]
+    first, both = sim.kernel.state.phase_over[0, :2]
+    last = both - first
     per_unit = size / 2 / 4
     assert 2 * per_unit / 4.0 <= first <= 1.1 * 2 * per_unit / 4.0 + 1500  # a load and a store per line
     assert 3 * per_unit / 4.0 <= last <= 1.1 * 3 * per_unit / 4.0 + 1500
@@ -172,9 +174,9 @@ def test_a_kernel_starts_when_it_is_launched(machine):
     ends = []
     for start in (0, 5000):
         sim = collectives.collective_sim(machine, 1 << 19, 2, "all-gather")
-        sim.kernel.state.start_time[:] = start
+        sim.control.start[:] = start
         to_the_end(sim)
-        ends.append(int(sim.kernel.state.step_end[0, 0]))
+        ends.append(int(sim.kernel.state.phase_over[0, 0]))
     assert 4900 < ends[1] - ends[0] < 5100
 
 
@@ -184,9 +186,9 @@ def test_a_device_that_starts_late_holds_the_ring(machine):
     for kind in KINDS:
         together, _ = run(machine, 1 << 20, 4, kind, mirrored=False)
         sim = collectives.collective_sim(machine, 1 << 20, 4, kind, mirrored=False)
-        sim.kernel.state.start_time[2] = late
+        sim.control.start[2] = late
         to_the_end(sim)
-        delay = sim.kernel.state.step_end[:, :3] - together.kernel.state.step_end[:, :3]
+        delay = sim.kernel.state.phase_over[:, :3] - together.kernel.state.phase_over[:, :3]
         for device in range(4):
             for step in range(3):
                 # Device 2 is late, and whoever has been reached by its lateness: one neighbour further every step.
@@ -206,11 +208,11 @@ def test_requests_can_name_as_many_workgroups_as_a_machine_may_have(machine):
 def test_steps_are_those_of_the_papers_figures(devices):
     """Device d sends chunk d, then d-1 and so on to device d+1; mirrored, that lands as what device d-1 sends."""
     for program in (ring.reduce_scatter(devices, step=1), ring.all_gather(devices, step=1)):
-        steps = ring_kernel.plan_steps(program, mirrored=False)
+        steps = baseline.plan_steps(program, mirrored=False)
         wanted = np.array([[(d - step) % devices for step in range(devices)] for d in range(devices)])
         np.testing.assert_array_equal(steps.sends, wanted)
         np.testing.assert_array_equal(steps.lands, wanted)
         assert steps.downstream == [(d + 1) % devices for d in range(devices)]
-        mirrored = ring_kernel.plan_steps(program, mirrored=True)
+        mirrored = baseline.plan_steps(program, mirrored=True)
         np.testing.assert_array_equal(mirrored.sends, wanted[:1])
         np.testing.assert_array_equal(mirrored.lands, wanted[-1:])

@@ -1,0 +1,1 @@
+"""What acts on a GPU, cycle by cycle. Agents see arrays only."""

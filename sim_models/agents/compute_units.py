@@ -1,0 +1,696 @@
+"""A GPU's compute units: one compiled model that runs every kernel table (`operators.kernel_table`).
+
+A workgroup has a place on a unit; the places of a unit share its port, through which all loads and stores go, and its
+matrix units. A step's loads are sent while earlier steps compute, as far ahead as the kernel's buffers reach; a late
+load stalls the workgroup, which is how contention slows a kernel. After a step with stores it stores them, row by row.
+
+Workgroups of a kernel are started by a dispatcher, one per cycle, or draw their work themselves (persistent). Then a
+place is free again when the stores of its workgroup are acknowledged, and takes the next one when its unit's port is
+next free.
+
+Known simplifications: loads and stores leave at the port's rate; matrix units serve steps in the order in which their
+data are there; a workgroup that stores sends no loads.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from .. import bits, queues
+from .. import link as links
+from .. import llc as cache
+from ..compiled.jit import compiled, inlined
+from ..compiled.records import aligned_copy, record_fields
+from ..engine.hardware import may_start, nothing_to_start, show_producer
+from ..hbm.bits import lowest_bit
+from ..memory_map import channel_of
+from ..operators.kernel_table import KernelTable, Route, joined
+from ..queues import REQUEST_BYTES
+
+#: What the workgroup in a place is doing; time is accounted for under these.
+IDLE, BLOCKED, LAUNCH, LOAD, COMPUTE, STORE_MEMORY, STORE_LINK = range(7)
+STATES = ("idle", "blocked", "launch", "load", "compute", "store_memory", "store_link")
+NONE, SENDING, SENT = range(3)  #: loads of the next step
+ENDING = -1  #: step whose rows are stored: none, the workgroup waits for its stores' acknowledgement
+NEVER = np.int64(1) << np.int64(60)
+REPLAY_CYCLES = 4  #: a load or store that found a full queue tries again after this long
+REQUEST_SHIFT = (REQUEST_BYTES - 1).bit_length()
+TO_CACHE, TO_MEMORY, MAPPED = int(Route.CACHE), int(Route.MEMORY), int(Route.MAPPED)
+
+
+class Rates(NamedTuple):
+    """Of the compute units; times in memory cycles."""
+
+    units: int
+    places: int  # workgroups resident on a unit
+    port_byte_cycles: float  # one byte through a unit's port
+    hit_cycles: float  # from the cache to a unit and back
+    llc_bytes_per_cycle: float
+    link_retry_cycles: int  # a store that found the link's buffer full tries again after this long
+
+
+class Work(NamedTuple):
+    """The kernel tables of all simulated devices, and what is common to them."""
+
+    groups: np.ndarray  # records, see operators.kernel_table
+    steps: np.ndarray
+    loads: np.ndarray
+    stores: np.ndarray
+    row_lists: np.ndarray
+    first_group: np.ndarray  # int64 [device]
+    workgroups: np.ndarray  # int64 [device]
+    phase_end: np.ndarray  # int64 [device, phase]: workgroups of it and of those before
+    arrivals: np.ndarray  # int64 [device, phase]: lines that must have come before it is over
+    ahead: int
+    cached_loads: bool
+    persistent: bool
+    writes_cache: bool  # the cache is written back after the kernel
+    launch_cycles: float
+    end_cycles: float
+
+
+class UnitState(NamedTuple):
+    """[device, place of a unit] (place * units + unit), then [device, unit], then [device]."""
+
+    state: np.ndarray
+    since: np.ndarray
+    wg: np.ndarray
+    group: np.ndarray  # row of the tables
+    member: np.ndarray  # which of the group's workgroups
+    loading: np.ndarray  # NONE, SENDING, SENT
+    load_step: np.ndarray  # row of the step whose loads are under way, or come next
+    load_turn: np.ndarray  # of its repeats
+    load_block: np.ndarray
+    load_row: np.ndarray
+    load_line: np.ndarray  # lines of the row already sent
+    refused: np.ndarray  # row of the memory channel that had no room for the last load, -1 none
+    outstanding: np.ndarray  # lines not yet back
+    ready_time: np.ndarray  # float: launched, loaded, or ended
+    loaded: np.ndarray  # steps loaded
+    computed: np.ndarray  # steps computed
+    compute_step: np.ndarray
+    compute_turn: np.ndarray
+    compute_end: np.ndarray  # float, negative: not computing
+    store_step: np.ndarray  # ENDING: all is stored
+    store_turn: np.ndarray
+    store_block: np.ndarray
+    store_row: np.ndarray
+    store_line: np.ndarray
+    wake: np.ndarray  # [device, unit]: memory cycle of its next service
+    port_free: np.ndarray  # float
+    matrix_free: np.ndarray  # float
+    holder: np.ndarray  # place that uses the port first
+    accounted: np.ndarray  # int64 [device, state]: cycles of all places
+    next_wake: np.ndarray  # int64 [device]: earliest of the units' wake times
+    next_wg: np.ndarray
+    next_group: np.ndarray
+    next_member: np.ndarray
+    phase: np.ndarray
+    phase_over: np.ndarray  # int64 [device, phase]: cycle in which it was over
+    finished: np.ndarray  # workgroups done
+    finish_time: np.ndarray
+    idle: np.ndarray  # places without a workgroup
+    first_unit: np.ndarray  # round-robin over units
+    budget: np.ndarray  # float: bytes that the cache may still move this cycle
+    flushed: np.ndarray  # cache sets written back after the kernel
+
+
+_REAL = {"ready_time", "compute_end"}
+_WIDE = {"since", "wg"}
+
+
+class ComputeUnits(NamedTuple):
+    """The units with a kernel on them, as an agent (engine/agents.py)."""
+
+    state: UnitState
+    work: Work
+    rates: Rates
+
+    def cycle(self, sim, device, now):
+        if self.work.persistent:
+            nothing_to_start(sim.hardware, device)
+        else:
+            dispatch(self, sim, device, now)
+        units_cycle(self, sim, device, now)
+        over = is_over(self, device)
+        show_producer(sim.hardware, device, not over and not self.work.persistent)
+        if over and self.work.writes_cache:  # what comes next reads what the cache still holds
+            self.state.flushed[device] = cache.flush(sim, device, self.state.flushed[device])
+
+    def returned(self, sim, device, tag, now):
+        if self.work.cached_loads:
+            fill(sim, device, tag, now)
+        else:
+            data_back(self, device, tag, now)
+
+    def done(self, sim, device):
+        return (is_over(self, device) and sim.control.event_count[device] >= sim.expected_events[device]
+                and (not self.work.writes_cache or self.state.flushed[device] == sim.llc.tag.shape[1]))
+
+    def progress(self, device):
+        total = self.state.next_wg[device] + self.state.phase[device]
+        for slot in range(self.state.state.shape[1]):
+            total += self.state.computed[device, slot] + self.state.loaded[device, slot]
+        return total
+
+
+def make_units(rates: Rates, tables: Sequence[KernelTable]) -> ComputeUnits:
+    """Every device's compute units at the start of a kernel; `tables`: one per device, alike but for their rows."""
+    groups, steps, loads, stores, row_lists = map(aligned_copy, joined(tables))
+    first, lengths = tables[0], [len(table.groups) for table in tables]
+    ends = [[int(table.groups["workgroups"][table.groups["phase"] <= phase].sum())
+             for phase in range(len(first.arrivals))] for table in tables]
+    work = Work(
+        groups=groups, steps=steps, loads=loads, stores=stores, row_lists=row_lists,
+        first_group=np.cumsum([0, *lengths[:-1]]), workgroups=np.array([table.workgroups for table in tables]),
+        phase_end=np.array(ends), arrivals=np.stack([table.arrivals for table in tables]), ahead=first.ahead,
+        cached_loads=first.cached_loads, persistent=first.persistent,
+        writes_cache=bool((stores["route"] == Route.CACHE).any()), launch_cycles=float(first.launch_cycles),
+        end_cycles=float(first.end_cycles))
+    return ComputeUnits(make_state(rates, work), work, rates)
+
+
+def make_state(rates: Rates, work: Work) -> UnitState:
+    devices, phases = work.phase_end.shape
+    own = UnitState._fields[:UnitState._fields.index("wake")]
+    places = record_fields((devices, rates.units * rates.places), [
+        (name, np.float64 if name in _REAL else np.int64 if name in _WIDE else np.int32) for name in own])
+    tables = dict(zip(own, places))
+    for name in ("wg", "refused", "compute_end"):
+        tables[name][:] = -1
+    units = devices, rates.units
+
+    def each(dtype=np.int64):
+        return np.zeros(devices, dtype)
+    # A persistent kernel's units look for work when it starts; the others are woken by the dispatcher.
+    wake = 0 if work.persistent else NEVER
+    return UnitState(
+        **tables, wake=np.full(units, wake), port_free=np.zeros(units), matrix_free=np.zeros(units),
+        holder=np.zeros(units, np.int64), accounted=np.zeros((devices, len(STATES)), np.int64),
+        next_wake=np.full(devices, wake), next_wg=each(), next_group=work.first_group.copy(), next_member=each(),
+        phase=each(), phase_over=np.zeros((devices, phases), np.int64), finished=each(), finish_time=each(),
+        idle=np.full(devices, rates.units * rates.places), first_unit=each(), budget=each(np.float64), flushed=each())
+
+
+@inlined
+def is_over(kernel, device):
+    return kernel.state.phase[device] == kernel.state.phase_over.shape[1]
+
+
+@inlined
+def enter(g, device, slot, state, now):
+    """Account for the time in the old state and change to the new one."""
+    g.accounted[device, g.state[device, slot]] += now - g.since[device, slot]
+    g.since[device, slot] = now
+    g.state[device, slot] = state
+
+
+def settle(state: UnitState, device: int, now: int) -> None:
+    """Account for the time up to now, for reading the totals."""
+    np.add.at(state.accounted[device], state.state[device], now - state.since[device])
+    state.since[device] = now
+
+
+@inlined
+def first_store(kernel, group, member):
+    """Address of the first byte that a workgroup stores, 0 if it stores none."""
+    work = kernel.work
+    first = work.groups[group].first_step
+    for step in range(first, first + work.groups[group].steps):
+        if work.steps[step].stores:
+            block = work.stores[work.steps[step].first_store]
+            return block.base + member * block.workgroup_stride
+    return np.int64(0)
+
+
+# Who starts which workgroup
+
+@compiled
+def dispatch(kernel, sim, device, now):
+    """Give the next workgroup to a free place, if the hardware's window lets it start."""
+    g, work = kernel.state, kernel.work
+    slot = -1
+    if g.idle[device] > 0 and now >= sim.control.start[device] and has_work(kernel, device):
+        slot = free_place(g, device)
+    if slot < 0:
+        nothing_to_start(sim.hardware, device)
+    elif may_start(sim.hardware, device, g.next_wg[device], work.groups[g.next_group[device]].tiles):
+        start(kernel, device, slot, now)
+        wake(kernel, device, slot)
+    else:
+        sim.control.blocked_cycles[device] += 1
+        for other in range(g.state.shape[1]):
+            if g.state[device, other] == IDLE:
+                enter(g, device, other, BLOCKED, now)
+
+
+@inlined
+def has_work(kernel, device):
+    """Whether there is a workgroup that has not been started in the present phase."""
+    g = kernel.state
+    return not is_over(kernel, device) and g.next_wg[device] < kernel.work.phase_end[device, g.phase[device]]
+
+
+@inlined
+def free_place(g, device):
+    """A place without a workgroup, -1: none."""
+    for slot in range(g.state.shape[1]):
+        if g.state[device, slot] <= BLOCKED:
+            return slot
+    return -1
+
+
+@inlined
+def start(kernel, device, slot, now):
+    """Give the next workgroup to a place."""
+    g, work = kernel.state, kernel.work
+    enter(g, device, slot, LAUNCH, now)
+    group = g.next_group[device]
+    g.wg[device, slot] = g.next_wg[device]
+    g.group[device, slot] = group
+    g.member[device, slot] = g.next_member[device]
+    g.ready_time[device, slot] = now + work.launch_cycles
+    g.next_wg[device] += 1
+    g.next_member[device] += 1
+    g.idle[device] -= 1
+    if g.next_member[device] == work.groups[group].workgroups:
+        g.next_member[device] = 0
+        g.next_group[device] = group + 1
+
+
+@inlined
+def wake(kernel, device, slot):
+    """See that a unit is served when one of its places is ready."""
+    g, unit = kernel.state, slot % kernel.rates.units
+    due = np.int64(np.ceil(g.ready_time[device, slot]))
+    g.wake[device, unit] = min(g.wake[device, unit], due)
+    g.next_wake[device] = min(g.next_wake[device], due)
+
+
+@inlined
+def end(g, device, slot, now):
+    """Take the workgroup from a place."""
+    enter(g, device, slot, IDLE, now)
+    g.wg[device, slot] = -1
+    g.idle[device] += 1
+    g.finished[device] += 1
+    g.finish_time[device] = now
+
+
+# What a read brings back
+
+@compiled
+def fill(sim, device, register, now):
+    """One DRAM read of a miss came back; wakes the workgroups when the line is complete."""
+    llc = sim.llc
+    if not cache.fill(llc, device, register):
+        return
+    for word in range(llc.waiters.shape[2]):
+        waiting = np.int64(llc.waiters[device, register, word])
+        while waiting:
+            slot = word * 64 + lowest_bit(waiting)
+            waiting &= waiting - 1
+            data_back(sim.kernel, device, slot, now)
+    cache.release_miss(llc, device, register)
+
+
+@inlined
+def data_back(kernel, device, slot, now):
+    """One of the lines came for which a workgroup waits."""
+    g = kernel.state
+    g.outstanding[device, slot] -= 1
+    if g.outstanding[device, slot] == 0 and g.loading[device, slot] == SENT:
+        g.ready_time[device, slot] = max(g.ready_time[device, slot], now + kernel.rates.hit_cycles)
+        wake(kernel, device, slot)
+
+
+# One cycle
+
+@inlined
+def units_cycle(kernel, sim, device, now):
+    """Serve every compute unit that is due, and go on to the next phase."""
+    g, work, rates = kernel.state, kernel.work, kernel.rates
+    if is_over(kernel, device) or (work.persistent and now < sim.control.start[device]):
+        return
+    g.budget[device] = min(g.budget[device] + rates.llc_bytes_per_cycle, rates.llc_bytes_per_cycle)
+    due = g.next_wake[device] <= now
+    first = g.first_unit[device]
+    if due or not work.persistent:  # a dispatcher's units take turns whether one is due or not
+        g.first_unit[device] = first + 1 if first + 1 < rates.units else 0
+    if due:
+        earliest = NEVER
+        for i in range(rates.units):
+            unit = first + i
+            if unit >= rates.units:
+                unit -= rates.units
+            if g.wake[device, unit] <= now:
+                serve(sim, device, unit, now)
+            earliest = min(earliest, g.wake[device, unit])
+        g.next_wake[device] = earliest
+    phase = g.phase[device]
+    if (g.finished[device] == work.phase_end[device, phase]
+            and sim.link.arrived[device] >= work.arrivals[device, phase]):
+        g.phase_over[device, phase] = now
+        g.phase[device] = phase + 1
+        if work.persistent:
+            g.next_wake[device] = now + 1
+            for unit in range(rates.units):
+                g.wake[device, unit] = now + 1
+
+
+@compiled
+def serve(sim, device, unit, now):
+    """Let the workgroups of a unit go on, the one first that has the port."""
+    g, rates, persistent = sim.kernel.state, sim.kernel.rates, sim.kernel.work.persistent
+    first, port, due, computing = g.holder[device, unit], NEVER, NEVER, NEVER
+    for i in range(rates.places):
+        place = first + i
+        if place >= rates.places:
+            place -= rates.places
+        slot = place * rates.units + unit
+        if port == NEVER and persistent:
+            if (g.state[device, slot] >= STORE_MEMORY and g.store_step[device, slot] == ENDING
+                    and g.ready_time[device, slot] <= now):
+                end(g, device, slot, now)
+            if g.state[device, slot] == IDLE and has_work(sim.kernel, device):
+                start(sim.kernel, device, slot, now)
+        if g.state[device, slot] <= BLOCKED or waits_for_data(g, device, slot):
+            continue
+        go_on(sim, device, slot, now)
+        if port == NEVER:
+            port = use_port(sim, device, slot, now)
+            if port < NEVER:
+                g.holder[device, unit] = place
+        if g.compute_end[device, slot] >= 0:
+            computing = min(computing, np.int64(np.ceil(g.compute_end[device, slot])))
+        at, computes = next_event(sim.kernel, device, slot, now)
+        due = min(due, at)
+        if computes:
+            computing = min(computing, at)
+    # While one workgroup has the port, the others only compute.
+    g.wake[device, unit] = min(due, computing) if port == NEVER else min(port, computing)
+
+
+@inlined
+def waits_for_data(g, device, slot):
+    """Whether a workgroup has nothing to do until data come."""
+    return (g.state[device, slot] == LOAD and g.loading[device, slot] == SENT and g.outstanding[device, slot] > 0
+            and g.compute_end[device, slot] < 0)
+
+
+@inlined
+def next_event(kernel, device, slot, now):
+    """(Cycle in which a workgroup goes on that neither computes nor uses the port, whether it then computes.)"""
+    g, work = kernel.state, kernel.work
+    state = g.state[device, slot]
+    if state == IDLE:
+        return NEVER, False
+    if state == LAUNCH or state >= STORE_MEMORY:
+        return max(now + 1, np.int64(np.ceil(g.ready_time[device, slot]))), False
+    if g.loading[device, slot] == SENT:
+        if g.outstanding[device, slot] > 0:
+            return NEVER, False
+        return (max(now + 1, np.int64(np.ceil(g.ready_time[device, slot]))),
+                work.steps[g.load_step[device, slot]].compute_cycles > 0)
+    waits = g.compute_end[device, slot] < 0 and g.computed[device, slot] < g.loaded[device, slot]
+    if waits or g.loading[device, slot] == SENDING or may_load(kernel, device, slot):
+        return now + 1, waits
+    return NEVER, False
+
+
+@inlined
+def may_load(kernel, device, slot):
+    """Whether there is a step to load and a buffer for it."""
+    g, group = kernel.state, kernel.work.groups[kernel.state.group[device, slot]]
+    return (g.load_step[device, slot] < group.first_step + group.steps
+            and g.loaded[device, slot] - g.computed[device, slot] < kernel.work.ahead)
+
+
+@inlined
+def go_on(sim, device, slot, now):
+    """All of a workgroup's progress that needs no port: launch, computation, and which step is loaded."""
+    g, work, unit = sim.kernel.state, sim.kernel.work, slot % sim.kernel.rates.units
+    if g.state[device, slot] == LAUNCH:
+        if g.ready_time[device, slot] > now:
+            return
+        begin(sim.kernel, device, slot, now)
+    if g.state[device, slot] >= STORE_MEMORY:
+        return
+    start_time = float(now)
+    if g.compute_end[device, slot] >= 0 and now >= g.compute_end[device, slot]:
+        start_time = g.compute_end[device, slot]
+        g.port_free[device, unit] = max(g.port_free[device, unit], start_time)
+        g.compute_end[device, slot] = -1.0
+        if step_computed(sim.kernel, device, slot, now):
+            return
+    if g.loading[device, slot] == NONE and may_load(sim.kernel, device, slot):
+        step = work.steps[g.load_step[device, slot]]
+        g.loading[device, slot] = SENDING if step.loads > 0 else SENT
+        g.load_block[device, slot] = step.first_load
+        g.load_row[device, slot] = 0
+        g.ready_time[device, slot] = now
+    if (g.loading[device, slot] == SENT and g.outstanding[device, slot] == 0 and now >= g.ready_time[device, slot]):
+        g.loading[device, slot] = NONE
+        g.loaded[device, slot] += 1
+        g.load_turn[device, slot] += 1
+        if g.load_turn[device, slot] == work.steps[g.load_step[device, slot]].repeats:
+            g.load_turn[device, slot] = 0
+            g.load_step[device, slot] += 1
+    while g.compute_end[device, slot] < 0 and g.computed[device, slot] < g.loaded[device, slot]:
+        cycles = work.steps[g.compute_step[device, slot]].compute_cycles
+        if cycles == 0.0:
+            if step_computed(sim.kernel, device, slot, now):
+                return
+            continue
+        # If the data were there in time the matrix units go on at once, to a fraction of a cycle.
+        g.compute_end[device, slot] = max(start_time, g.matrix_free[device, unit]) + cycles
+        g.matrix_free[device, unit] = g.compute_end[device, slot]
+        if g.state[device, slot] != COMPUTE:
+            enter(g, device, slot, COMPUTE, now)
+    if g.compute_end[device, slot] < 0 and g.state[device, slot] != LOAD:
+        enter(g, device, slot, LOAD, now)
+
+
+@inlined
+def begin(kernel, device, slot, now):
+    """The launch is over."""
+    g, unit = kernel.state, slot % kernel.rates.units
+    step = kernel.work.groups[g.group[device, slot]].first_step
+    g.loading[device, slot] = NONE
+    g.load_step[device, slot] = step
+    g.load_turn[device, slot] = 0
+    g.load_line[device, slot] = 0
+    g.refused[device, slot] = -1
+    g.outstanding[device, slot] = 0
+    g.loaded[device, slot] = 0
+    g.computed[device, slot] = 0
+    g.compute_step[device, slot] = step
+    g.compute_turn[device, slot] = 0
+    g.compute_end[device, slot] = -1.0
+    if not kernel.work.persistent:
+        g.port_free[device, unit] = max(g.port_free[device, unit], float(now))
+    enter(g, device, slot, LOAD, now)
+
+
+@inlined
+def step_computed(kernel, device, slot, now):
+    """Count a step; True: the workgroup stores now."""
+    g, group = kernel.state, kernel.work.groups[kernel.state.group[device, slot]]
+    row = g.compute_step[device, slot]
+    step = kernel.work.steps[row]
+    g.store_step[device, slot] = row
+    g.store_turn[device, slot] = g.compute_turn[device, slot]
+    g.computed[device, slot] += 1
+    g.compute_turn[device, slot] += 1
+    if g.compute_turn[device, slot] == step.repeats:
+        g.compute_turn[device, slot] = 0
+        g.compute_step[device, slot] = row + 1
+    if step.stores == 0 and g.compute_step[device, slot] < group.first_step + group.steps:
+        return False
+    g.store_block[device, slot] = step.first_store
+    g.store_row[device, slot] = 0
+    g.store_line[device, slot] = 0
+    enter(g, device, slot, STORE_MEMORY, now)
+    return True
+
+
+# Loads and stores
+
+@inlined
+def use_port(sim, device, slot, now):
+    """Send what a workgroup has to send, as far as the port lets it; when it will go on, NEVER: nothing is left."""
+    g = sim.kernel.state
+    if g.state[device, slot] >= STORE_MEMORY:
+        return NEVER if g.store_step[device, slot] == ENDING else send_stores(sim, device, slot, now)
+    if g.loading[device, slot] == SENDING and g.state[device, slot] >= LOAD:
+        return send_loads(sim, device, slot, now)
+    return NEVER
+
+
+@compiled
+def send_loads(sim, device, slot, now):
+    """As `use_port`, for a step's loads."""
+    g, work, rates, unit = sim.kernel.state, sim.kernel.work, sim.kernel.rates, slot % sim.kernel.rates.units
+    step = work.steps[g.load_step[device, slot]]
+    shift = sim.llc.line_shift if work.cached_loads else REQUEST_SHIFT
+    while g.load_block[device, slot] < step.first_load + step.loads:
+        if g.port_free[device, unit] > now:
+            return max(now + 1, np.int64(np.ceil(g.port_free[device, unit])))
+        block = work.loads[g.load_block[device, slot]]
+        row = np.int64(g.load_row[device, slot])
+        if block.row_list >= 0:
+            row = work.row_lists[block.row_list + row]
+        address = (block.base + row * block.pitch + g.load_turn[device, slot] * block.step_stride
+                   + g.member[device, slot] * block.workgroup_stride)
+        line = g.load_line[device, slot]
+        if work.cached_loads:
+            if g.budget[device] <= 0.0:
+                return now + 1
+            accepted = read_line(sim, device, slot, address + (np.int64(line) << shift)) != cache.BLOCKED
+        else:
+            accepted = read_memory(sim, device, slot, address, block.bytes, line)
+        if not accepted:
+            g.port_free[device, unit] = now + REPLAY_CYCLES
+            return now + REPLAY_CYCLES
+        lines = ((address + block.bytes - 1) >> shift) - (address >> shift) + 1
+        if work.cached_loads:
+            g.budget[device] -= block.bytes / lines
+        g.port_free[device, unit] = (max(g.port_free[device, unit], now - 1.0)
+                                     + rates.port_byte_cycles * block.bytes / lines)
+        g.load_line[device, slot] = line + 1
+        if line + 1 == lines:
+            g.load_line[device, slot] = 0
+            g.load_row[device, slot] += 1
+            if g.load_row[device, slot] == block.rows:
+                g.load_row[device, slot] = 0
+                g.load_block[device, slot] += 1
+    g.loading[device, slot] = SENT
+    g.ready_time[device, slot] = g.port_free[device, unit] + rates.hit_cycles
+    return NEVER
+
+
+@inlined
+def read_line(sim, device, slot, address):
+    """One cache line for a workgroup: hit, wait for a line in flight, or miss to DRAM."""
+    g, refused = sim.kernel.state, sim.kernel.state.refused[device, slot]
+    if refused >= 0 and queues.room(sim.compute, refused) < sim.llc.line_requests:
+        return cache.BLOCKED
+    found, row = cache.load(sim, device, address >> sim.llc.line_shift, slot)
+    g.refused[device, slot] = row
+    if found == cache.WAITING:
+        g.outstanding[device, slot] += 1
+    return found
+
+
+@inlined
+def read_memory(sim, device, slot, address, size, line):
+    """The `line`-th request of a run of `size` bytes, past the cache; False: no room for it now."""
+    start = max(address, ((address >> REQUEST_SHIFT) + line) << REQUEST_SHIFT)
+    stop = min(address + size, ((start >> REQUEST_SHIFT) + 1) << REQUEST_SHIFT)
+    row = device * sim.m.channels + channel_of(start, sim.m)
+    if queues.room(sim.compute, row) < 1:
+        return False
+    lo, hi = bits.pack(sim.b, start, stop - start, bits.READ, bits.LOCAL, 0, 0, slot)
+    queues.push(sim.compute, row, lo, hi)
+    sim.kernel.state.outstanding[device, slot] += 1
+    return True
+
+
+@compiled
+def send_stores(sim, device, slot, now):
+    """As `use_port`, for a step's stores: its blocks side by side, row by row.
+
+    One row is what one store instruction of a wavefront writes: contiguous lines, which the crossbar keeps together.
+    """
+    g, work, rates, unit = sim.kernel.state, sim.kernel.work, sim.kernel.rates, slot % sim.kernel.rates.units
+    step = work.steps[g.store_step[device, slot]]
+    while next_row(g, work, step, device, slot):
+        if g.port_free[device, unit] > now:
+            return max(now + 1, np.int64(np.ceil(g.port_free[device, unit])))
+        block = work.stores[g.store_block[device, slot]]
+        address = (block.base + g.store_row[device, slot] * block.pitch
+                   + g.store_turn[device, slot] * block.step_stride + g.member[device, slot] * block.workgroup_stride)
+        lines = -(-block.bytes // REQUEST_BYTES)
+        if not store_row(sim, device, slot, block, address, lines, now):
+            retry = REPLAY_CYCLES if block.route <= MAPPED else rates.link_retry_cycles
+            if work.persistent:  # its store stays in the port
+                g.port_free[device, unit] = now + retry
+            return now + retry
+        g.store_block[device, slot] += 1
+        g.port_free[device, unit] = (max(g.port_free[device, unit], now - 1.0)
+                                     + rates.port_byte_cycles * REQUEST_BYTES * lines)
+    group = work.groups[g.group[device, slot]]
+    if g.compute_step[device, slot] < group.first_step + group.steps:
+        enter(g, device, slot, LOAD, now)
+    elif work.end_cycles == 0.0 and not work.persistent:
+        end(g, device, slot, now)
+    else:
+        g.store_step[device, slot] = ENDING
+        g.ready_time[device, slot] = now + work.end_cycles
+    return NEVER
+
+
+@inlined
+def next_row(g, work, step, device, slot):
+    """Go to the next row that is to be stored; False: there is none."""
+    behind = step.first_store + step.stores
+    tried = 0
+    while tried <= step.stores:
+        if g.store_block[device, slot] >= behind:
+            g.store_block[device, slot] = step.first_store
+            g.store_row[device, slot] += 1
+        if step.stores and g.store_row[device, slot] < work.stores[g.store_block[device, slot]].rows:
+            return True
+        g.store_block[device, slot] += 1
+        tried += 1
+    return False
+
+
+@inlined
+def store_row(sim, device, slot, block, address, lines, now):
+    """A row to the cache, to memory or to the link; False: no room for (all of) it now.
+
+    The cache takes line by line, the others all or nothing.
+    """
+    if block.route == TO_CACHE:
+        return store_cached(sim, device, slot, address, lines)
+    if block.route == TO_MEMORY:
+        for line in range(lines):  # room everywhere first: a row may cross into another channel
+            if queues.room(sim.compute, device * sim.m.channels + channel_of(address + line * REQUEST_BYTES, sim.m)) \
+                    < lines:
+                return False
+    elif block.route == MAPPED:
+        if sim.stores_out.count[device] + lines > sim.store_limit:
+            if sim.kernel.state.state[device, slot] != STORE_LINK:
+                enter(sim.kernel.state, device, slot, STORE_LINK, now)
+            return False
+    elif not links.can_send(sim.link, sim.link_shape, device, now):
+        return False
+    op = bits.UPDATE if block.updates else bits.STORE
+    source = bits.LOCAL if block.route <= MAPPED else bits.REMOTE
+    for line in range(lines):
+        at = address + line * REQUEST_BYTES
+        size = min(REQUEST_BYTES, block.bytes - line * REQUEST_BYTES)
+        lo, hi = bits.pack(sim.b, at, size, op, source, block.region, block.wavefront, block.id)
+        if block.route == TO_MEMORY:
+            queues.push(sim.compute, device * sim.m.channels + channel_of(at, sim.m), lo, hi)
+        elif block.route == MAPPED:
+            queues.push_at(sim.stores_out, device, now, lo, hi)
+        else:
+            links.send(sim.link, sim.link_shape, device, now, size, 0, lo, hi)
+    return True
+
+
+@inlined
+def store_cached(sim, device, slot, address, lines):
+    """A row's lines into the cache; False: not all of them now."""
+    g, line_requests = sim.kernel.state, sim.llc.line_requests
+    while g.store_line[device, slot] < lines:
+        at = address + g.store_line[device, slot] * REQUEST_BYTES
+        if g.budget[device] <= 0.0 or not cache.store(sim, device, at >> sim.llc.line_shift):
+            return False
+        g.store_line[device, slot] += line_requests
+        g.budget[device] -= sim.llc.line_bytes
+    g.store_line[device, slot] = 0
+    return True

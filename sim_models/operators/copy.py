@@ -1,0 +1,58 @@
+"""Copy and reduce kernels as kernel tables: arrays read, added element by element, and written, pass after pass.
+
+Each workgroup computes its addresses, loads its part of every source, waits for all of it, stores the result, and
+makes room for the next one when its stores are acknowledged. So a compute unit has no more in flight than its resident
+threads can hold, and pays the memory's latency once per workgroup.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .kernel_table import GROUP, LINE_BYTES, LOAD, STEP, STORE, STRIDED, KernelTable, Route
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One pass over arrays of one size; addresses are those of their first bytes."""
+
+    sources: tuple[int, ...]
+    destination: int
+    route: Route = Route.MEMORY
+    updates: bool = False  #: what is stored is added to what is there
+    arrivals: int = 0  #: lines that must have come over the link since the start before the next pass begins
+
+
+@dataclass(frozen=True)
+class Copy:
+    """The operator: passes of `size_bytes` each. Times in memory cycles."""
+
+    passes: Sequence[Sequence[Pass]]  #: of each device
+    size_bytes: int
+    workgroup_bytes: int  #: of the result
+    launch_cycles: float
+    end_cycles: float
+
+    def work(self, device: int) -> KernelTable:
+        """Build one device's kernel: persistent, past the cache. Each pass is one group of whole workgroups and, for
+        the rest, one workgroup more."""
+        whole, rest = divmod(self.size_bytes, self.workgroup_bytes)
+        groups, steps, loads, stores = [], [], [], []
+        for phase, one in enumerate(self.passes[device]):
+            for count, start, size in ((whole, 0, self.workgroup_bytes), (1, whole * self.workgroup_bytes, rest)):
+                if not count or not size:
+                    continue
+                pieces = [piece for piece in ((start, size // LINE_BYTES, LINE_BYTES),
+                                              (start + size // LINE_BYTES * LINE_BYTES, 1, size % LINE_BYTES))
+                          if piece[1] and piece[2]]
+                groups.append((count, len(steps), 1, phase, 0, 0))
+                steps.append((1, 0.0, len(loads), len(pieces) * len(one.sources), len(stores), len(pieces)))
+                loads += [(source + at, LINE_BYTES, rows, width, 0, self.workgroup_bytes, STRIDED)
+                          for source in one.sources for at, rows, width in pieces]
+                stores += [(one.destination + at, LINE_BYTES, rows, width, 0, self.workgroup_bytes, 0, 0, 0, one.route,
+                            one.updates) for at, rows, width in pieces]
+        return KernelTable(
+            *(np.array(rows, kind) for rows, kind in ((groups, GROUP), (steps, STEP), (loads, LOAD), (stores, STORE))),
+            arrivals=np.array([one.arrivals for one in self.passes[device]]), cached_loads=False, persistent=True,
+            launch_cycles=self.launch_cycles, end_cycles=self.end_cycles)

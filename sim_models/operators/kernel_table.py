@@ -1,0 +1,236 @@
+"""A kernel that compute units run, as data: what each workgroup loads, computes and stores, step by step.
+
+Three levels, each an array of records. A *group* is a number of workgroups that differ only in where their data lie. A
+*step* is repeated so many times, each time a stride further; its loads may be sent while earlier steps compute. *Load*
+and *store* blocks are rows of bytes at a pitch, or rows at listed places. A regular kernel is therefore small whatever
+its depth: a GEMM's loop over K is one step. Addresses, pitches and strides in bytes, times in memory cycles.
+"""
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from zipfile import BadZipFile
+
+import numpy as np
+
+#: `first_step`, `steps`: its rows of `steps`. `id`, `tiles`: first id and number of the wavefront tiles that hardware
+#: follows (0: none). `phase`: begins when all workgroups of the phase before have ended.
+GROUP = np.dtype([("workgroups", np.int64), ("first_step", np.int64), ("steps", np.int64), ("phase", np.int64),
+                  ("id", np.int64), ("tiles", np.int64)])
+STEP = np.dtype([("repeats", np.int64), ("compute_cycles", np.float64), ("first_load", np.int64), ("loads", np.int64),
+                 ("first_store", np.int64), ("stores", np.int64)])
+#: `row_list`: its first row's entry in `row_lists`, whose entries count pitches; STRIDED: row r is r pitches on.
+LOAD = np.dtype([("base", np.int64), ("pitch", np.int64), ("rows", np.int64), ("bytes", np.int64),
+                 ("step_stride", np.int64), ("workgroup_stride", np.int64), ("row_list", np.int64)])
+#: `id`, `region`, `wavefront`: under which hardware counts it, region 0: it does not. The blocks of a step are stored
+#: side by side, a row of each in turn, as wavefronts do.
+STORE = np.dtype([("base", np.int64), ("pitch", np.int64), ("rows", np.int64), ("bytes", np.int64),
+                  ("step_stride", np.int64), ("workgroup_stride", np.int64), ("id", np.int32), ("region", np.int32),
+                  ("wavefront", np.int16), ("route", np.int8), ("updates", np.int8)])
+STRIDED = -1
+LINE_BYTES = 64  #: of a memory request at most, and of a line on the link
+_MOST_ROW_BYTES = 4096  # of a store: its lines find room all at once
+
+_LARGEST = 1 << 48  # of any number, so that sums of products of a few stay whole
+
+
+class Route(enum.IntEnum):
+    """Where stores go."""
+
+    CACHE = 0
+    MEMORY = 1
+    MAPPED = 2  #: to this device's address of a neighbour's memory; hardware gives it the neighbour's
+    PEER = 3  #: to the neighbour's own address, over the link
+
+
+class KernelError(ValueError):
+    """A kernel that cannot be run; the message says where and what is allowed."""
+
+
+@dataclass(frozen=True)
+class KernelTable:
+    """One device's work. Groups run in order; a step of another group may be theirs too."""
+
+    groups: np.ndarray  #: GROUP
+    steps: np.ndarray  #: STEP
+    loads: np.ndarray  #: LOAD
+    stores: np.ndarray  #: STORE
+    row_lists: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    arrivals: np.ndarray = field(default_factory=lambda: np.zeros(1, np.int64))
+    #: int64[phase]: lines that must have come over the link since the start before the phase is over
+    ahead: int = 1  #: steps that are loaded and not yet computed at most; 1: single-buffered
+    cached_loads: bool = True  #: loads go through the last-level cache, else to memory, 64 bytes at a time
+    persistent: bool = False  #: workgroups draw their work themselves, else a dispatcher starts one per cycle
+    launch_cycles: float = 0.0  #: of each workgroup, before its first load
+    end_cycles: float = 0.0  #: from its last store to its end
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    @property
+    def workgroups(self) -> int:
+        return int(self.groups["workgroups"].sum())
+
+    @property
+    def group_of_stores(self) -> np.ndarray:
+        """Group of each store block, int64[store]; of a table whose groups have steps and stores of their own."""
+        of_steps = np.repeat(np.arange(len(self.groups)), self.groups["steps"])
+        return np.repeat(of_steps, self.steps["stores"])
+
+    def bytes_stored(self) -> int:
+        """Count the bytes that the kernel stores."""
+        per_step = _sums(self.stores["rows"] * self.stores["bytes"], self.steps["first_store"], self.steps["stores"])
+        per_group = _sums(per_step * self.steps["repeats"], self.groups["first_step"], self.groups["steps"])
+        return int((per_group * self.groups["workgroups"]).sum())
+
+    def save(self, path: Path) -> None:
+        """Write it as an .npz file."""
+        with open(path, "wb") as file:
+            np.savez(file, **{one.name: getattr(self, one.name) for one in fields(self)})
+
+
+def load_kernel(path: Path) -> KernelTable:
+    """Read a kernel from an .npz file whose arrays are the fields of `KernelTable`. Raises KernelError."""
+    known = {one.name for one in fields(KernelTable)}
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            found = {name: file[name] for name in file.files}
+    except (OSError, ValueError, BadZipFile, AttributeError) as error:
+        raise KernelError(f"{path} is no kernel: {error}") from None
+    if unknown := sorted(found.keys() - known):
+        raise KernelError(f"{path}: {unknown[0]!r} is unknown: allowed are {', '.join(sorted(known))}")
+    if missing := [name for name in ("groups", "steps", "loads", "stores") if name not in found]:
+        raise KernelError(f"{path}: {missing[0]!r} is missing")
+    for name in found.keys() & {"ahead", "cached_loads", "persistent", "launch_cycles", "end_cycles"}:
+        if found[name].shape or found[name].dtype.kind not in "biuf":
+            raise KernelError(f"{path}: {name} must be one number")
+        found[name] = found[name].item()
+    try:
+        return KernelTable(**found)
+    except KernelError as error:
+        raise KernelError(f"{path}: {error}") from None
+
+
+def rows_of(kind: np.dtype, count: int, **columns) -> np.ndarray:
+    """Build `count` records of a kind; columns that are not given are 0, load blocks strided."""
+    table = np.zeros(count, kind)
+    if kind is LOAD:
+        table["row_list"] = STRIDED
+    for name, values in columns.items():
+        table[name] = values
+    return table
+
+
+def check(table: KernelTable) -> None:
+    """Raise KernelError for what cannot be run."""
+    for name, kind in (("groups", GROUP), ("steps", STEP), ("loads", LOAD), ("stores", STORE),
+                       ("row_lists", np.dtype(np.int64)), ("arrivals", np.dtype(np.int64))):
+        array = getattr(table, name)
+        if not isinstance(array, np.ndarray) or array.ndim != 1 or array.dtype != kind:
+            raise KernelError(f"{name} must be an array of one dimension with elements "
+                              f"{', '.join(kind.names) if kind.names else 'int64'}")
+        for column in kind.names or ():
+            _within(table, name, column, -_LARGEST if "stride" in column or column == "pitch" else
+                    STRIDED if column == "row_list" else 0, _LARGEST)
+    if not len(table.groups) or not len(table.arrivals):
+        raise KernelError("a kernel needs a group of workgroups and a phase")
+    if not 1 <= table.ahead <= 64:
+        raise KernelError(f"ahead={table.ahead} is not possible: 1 to 64")
+    for name in ("launch_cycles", "end_cycles"):
+        if not 0 <= getattr(table, name) <= _LARGEST:
+            raise KernelError(f"{name}={getattr(table, name)} is not possible: 0 or more cycles")
+    _within(table, "groups", "workgroups", 1, _LARGEST)
+    _within(table, "groups", "steps", 1, _LARGEST)
+    _within(table, "groups", "phase", 0, len(table.arrivals) - 1)
+    if (np.diff(table.groups["phase"]) < 0).any():
+        raise KernelError("groups must stand in the order of their phases")
+    if len(np.unique(table.groups["phase"])) != len(table.arrivals):
+        raise KernelError(f"each of the {len(table.arrivals)} phases needs a group of workgroups")
+    _within(table, "steps", "repeats", 1, _LARGEST)
+    for name, most in (("loads", _LARGEST), ("stores", _MOST_ROW_BYTES)):
+        _within(table, name, "rows", 1, _LARGEST)
+        _within(table, name, "bytes", 1, most)
+    for column in ("base", "pitch", "step_stride", "workgroup_stride"):
+        wrong = np.flatnonzero(table.stores[column] % LINE_BYTES)
+        if len(wrong):
+            raise KernelError(f"stores[{wrong[0]}]: {column}={table.stores[column][wrong[0]]} must be a multiple of "
+                              f"{LINE_BYTES}: rows are stored from a line's first byte on")
+    _within(table, "stores", "route", 0, max(Route))
+    _within(table, "stores", "updates", 0, 1)
+    _inside(table, "groups", "first_step", "steps", "steps")
+    _inside(table, "steps", "first_load", "loads", "loads")
+    _inside(table, "steps", "first_store", "stores", "stores")
+    listed = table.loads[table.loads["row_list"] != STRIDED]
+    if len(listed) and (listed["row_list"] + listed["rows"]).max() > len(table.row_lists):
+        raise KernelError(f"loads: a list of rows ends after the {len(table.row_lists)} entries of row_lists")
+    if len(table.row_lists) and not -_LARGEST <= table.row_lists.min() <= table.row_lists.max() <= _LARGEST:
+        raise KernelError(f"row_lists: an entry is beyond {_LARGEST}")
+
+
+def check_memory(table: KernelTable, address_bits: int) -> None:
+    """Raise KernelError if a block lies outside a memory of so many address bits."""
+    members = np.zeros(len(table.steps))
+    for group in table.groups:
+        own = slice(group["first_step"], group["first_step"] + group["steps"])
+        members[own] = np.maximum(members[own], group["workgroups"] - 1)
+    for name in ("loads", "stores"):
+        blocks = getattr(table, name)
+        turn, member = np.zeros(len(blocks)), np.zeros(len(blocks))
+        for index, step in enumerate(table.steps):
+            rows = slice(step[f"first_{name[:-1]}"], step[f"first_{name[:-1]}"] + step[name])
+            turn[rows] = np.maximum(turn[rows], step["repeats"] - 1)
+            member[rows] = np.maximum(member[rows], members[index])
+        lowest = highest = blocks["base"].astype(np.float64)
+        first_row, last_row = np.zeros(len(blocks)), blocks["rows"] - 1.0
+        if name == "loads" and len(table.row_lists):
+            listed = blocks["row_list"] != STRIDED
+            first_row[listed], last_row[listed] = table.row_lists.min(), table.row_lists.max()
+        for stride, least, most in ((blocks["step_stride"], 0, turn), (blocks["workgroup_stride"], 0, member),
+                                    (blocks["pitch"], first_row, last_row)):
+            lowest = lowest + np.minimum(stride * least, stride * most)
+            highest = highest + np.maximum(stride * least, stride * most)
+        wrong = np.flatnonzero((lowest < 0) | (highest + blocks["bytes"] > 1 << address_bits))
+        if len(wrong):
+            raise KernelError(f"{name}[{wrong[0]}] reaches from byte {lowest[wrong[0]]:.0f} to "
+                              f"{highest[wrong[0]] + blocks['bytes'][wrong[0]]:.0f}: the memory has 0 to "
+                              f"{1 << address_bits}")
+
+
+def _sums(values: np.ndarray, first: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """Sum of each run of `count` values."""
+    total = np.append(0, np.cumsum(values))
+    return total[first + count] - total[first]
+
+
+def _within(table: KernelTable, name: str, column: str, least: int, most: int) -> None:
+    values = getattr(table, name)[column]
+    wrong = np.flatnonzero(~((values >= least) & (values <= most)))
+    if len(wrong):
+        raise KernelError(f"{name}[{wrong[0]}]: {column}={values[wrong[0]]} is not possible: {least} to {most}")
+
+
+def _inside(table: KernelTable, name: str, first: str, count: str, target: str) -> None:
+    rows, size = getattr(table, name), len(getattr(table, target))
+    wrong = np.flatnonzero(rows[first] + rows[count] > size)
+    if len(wrong):
+        raise KernelError(f"{name}[{wrong[0]}]: {first}={rows[first][wrong[0]]} and {count}={rows[count][wrong[0]]} "
+                          f"end after the last of {size} {target}")
+
+
+def joined(tables: Sequence[KernelTable]) -> tuple[np.ndarray, ...]:
+    """Groups, steps, loads, stores and row lists of several devices one after the other, each with indices into the
+    joined arrays."""
+    steps_before = np.cumsum([0, *(len(table.steps) for table in tables)])
+    loads_before = np.cumsum([0, *(len(table.loads) for table in tables)])
+    stores_before = np.cumsum([0, *(len(table.stores) for table in tables)])
+    lists_before = np.cumsum([0, *(len(table.row_lists) for table in tables)])
+    groups, steps, loads = ([getattr(table, name).copy() for table in tables] for name in ("groups", "steps", "loads"))
+    for device in range(len(tables)):
+        groups[device]["first_step"] += steps_before[device]
+        steps[device]["first_load"] += loads_before[device]
+        steps[device]["first_store"] += stores_before[device]
+        listed = loads[device]["row_list"] != STRIDED
+        loads[device]["row_list"][listed] += lists_before[device]
+    return (np.concatenate(groups), np.concatenate(steps), np.concatenate(loads),
+            np.concatenate([table.stores for table in tables]), np.concatenate([table.row_lists for table in tables]))

@@ -1,0 +1,128 @@
+"""Compute units on kernels made by hand: what a workgroup waits for, and what workgroups of one unit share."""
+
+import json
+
+import numpy as np
+import pytest
+
+from sim_models import cli, simulation
+from sim_models.engine.end import DONE
+from sim_models.engine.loop import Lockstep
+from sim_models.kernels import run_table
+from sim_models.machine import Machine, load_machine
+from sim_models.operators.kernel_table import GROUP, LOAD, STEP, STORE, KernelError, KernelTable, Route, rows_of
+from tests.models.variants import variant
+
+MB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def machine() -> Machine:
+    return load_machine()
+
+
+def kernel(workgroups: int, steps: list[dict], loads: list[dict], stores: list[dict] = (), **scalars) -> KernelTable:
+    """A kernel of one group; each step has the next one of `loads` (and of `stores`, from the last step back)."""
+    first = len(steps) - len(stores)
+    step_rows = np.concatenate([
+        rows_of(STEP, 1, **{"repeats": 1, "loads": int(i < len(loads)), "first_load": i if i < len(loads) else 0,
+                            "stores": int(i >= first), "first_store": max(0, i - first)} | step)
+        for i, step in enumerate(steps)])
+    return KernelTable(
+        rows_of(GROUP, 1, workgroups=workgroups, steps=len(steps)), step_rows,
+        np.concatenate([np.zeros(0, LOAD), *(rows_of(LOAD, 1, **block) for block in loads)]),
+        np.concatenate([np.zeros(0, STORE), *(rows_of(STORE, 1, **block) for block in stores)]), **scalars)
+
+
+def few(machine: Machine, units: int, places: int) -> Machine:
+    return variant(machine, gpu={"compute_units": units, "workgroups_per_cu": places})
+
+
+def test_workgroups_of_a_unit_share_its_matrix_units(machine):
+    table = kernel(4, [{"compute_cycles": 1000.0, "repeats": 3}], [])
+    assert 12_000 <= run_table(table, few(machine, 1, 1)).ns < 12_100
+    assert 12_000 <= run_table(table, few(machine, 1, 4)).ns < 12_100, "side by side on one unit is no faster"
+    assert 3000 <= run_table(table, few(machine, 4, 1)).ns < 3100
+
+
+def test_workgroups_of_a_unit_share_its_port(machine):
+    """64 KB each; whether two places of one unit or one place after the other, the port is the limit."""
+    block = {"base": 0, "pitch": 4096, "rows": 16, "bytes": 4096, "workgroup_stride": MB}
+    table = kernel(4, [{}], [block])
+    least = 4 * 65536 / machine.gpu.cu_bytes_per_ns
+    together = run_table(table, few(machine, 1, 4)).ns
+    assert least <= together < 1.1 * least + 1000
+    assert run_table(table, few(machine, 4, 1)).ns < 0.5 * together
+
+
+@pytest.mark.parametrize("ahead, overlaps", [(1, False), (2, True)])
+def test_steps_are_loaded_as_far_ahead_as_there_are_buffers(machine, ahead, overlaps):
+    steps, load, compute = 20, 8192 / machine.gpu.cu_bytes_per_ns, 300.0
+    block = {"base": 0, "pitch": 512, "rows": 16, "bytes": 512, "step_stride": 8192}
+    table = kernel(1, [{"repeats": steps, "compute_cycles": compute}], [block], ahead=ahead)
+    taken = run_table(table, machine).ns
+    trip = machine.llc.hit_latency_ns  # of each step's last line, and more on a miss
+    if overlaps:
+        assert taken < steps * (load + trip + compute)
+    else:
+        assert taken > steps * (load + trip + compute)
+
+
+def test_listed_rows_are_what_is_read(machine):
+    """Rows 7, 3, 7, 100: three lines of 128 bytes, each once."""
+    block = {"base": MB, "pitch": 128, "rows": 4, "bytes": 128, "row_list": 1}
+    table = kernel(1, [{}], [block], row_lists=np.array([999, 7, 3, 7, 100]))
+    run = Lockstep(simulation.table_sim(machine, table))
+    assert run.advance(1_000_000) == DONE
+    assert sorted(int(line) for line in run.sim.llc.tag[0].ravel() if line >= 0) == [
+        MB // 128 + row for row in (3, 7, 100)]
+    assert run.sim.mem.total_bytes[0, 0] == 3 * 128
+
+
+@pytest.mark.parametrize("route", [Route.CACHE, Route.MEMORY])
+def test_steps_in_the_middle_store_too(machine, route):
+    """Every turn of every step stores a block of its own; all of it reaches DRAM."""
+    loads = [{"base": 0, "pitch": 256, "rows": 4, "bytes": 256, "step_stride": 1024}]
+    stores = [{"base": MB + i * 65536, "pitch": 128, "rows": 4, "bytes": 128, "step_stride": 512,
+               "workgroup_stride": 8192, "route": route} for i in range(2)]
+    table = kernel(5, [{"repeats": 3, "compute_cycles": 10.0}, {"compute_cycles": 0.0}], loads, stores, ahead=2)
+    found = run_table(table, machine)
+    assert table.bytes_stored() == 5 * (3 + 1) * 512 == found.dram["gemm_write"]
+
+
+def test_a_phase_begins_when_the_one_before_is_over(machine):
+    """Two phases of 1,000 cycles, of one workgroup each, on units that could run both at once."""
+    groups = rows_of(GROUP, 2, workgroups=1, steps=1, phase=[0, 1])
+    steps = rows_of(STEP, 1, repeats=1, compute_cycles=1000.0)
+    none = np.zeros(0, LOAD), np.zeros(0, STORE)
+    for persistent in (False, True):
+        together = KernelTable(rows_of(GROUP, 1, workgroups=2, steps=1), steps, *none, persistent=persistent)
+        apart = KernelTable(groups, steps, *none, arrivals=np.zeros(2, np.int64), persistent=persistent)
+        assert 1000 <= run_table(together, machine).ns < 1100
+        assert 2000 <= run_table(apart, machine).ns < 2200
+
+
+def test_what_needs_other_hardware_is_refused(machine):
+    for column, value in (("route", Route.MAPPED), ("region", 1)):
+        table = kernel(1, [{}], [], [{"base": 0, "pitch": 64, "rows": 1, "bytes": 64, column: value}])
+        with pytest.raises(KernelError, match="needs Track & Trigger"):
+            run_table(table, machine)
+
+
+def test_a_kernel_of_ones_own_from_the_command_line(machine, tmp_path, capsys):
+    """A GEMM by its sizes and the same GEMM as a file take equally long; what cannot be is one line."""
+    assert cli.main(["run", "--operator", "gemm", "--gemm", "512x512x96", "--json", "-"]) == 0
+    by_size = json.loads(capsys.readouterr().out)
+    from sim_models.workloads import gemm_workload
+    workload = gemm_workload("512x512x96", 2)
+    simulation.gemm_operator(machine, workload, simulation.make_tiling(machine, workload)).work(0).save(
+        tmp_path / "own.npz")
+    assert cli.main(["run", "--kernel", str(tmp_path / "own.npz"), "--json", "-"]) == 0
+    by_file = json.loads(capsys.readouterr().out)
+    assert by_file["kernel_ns"] == by_size["kernel_ns"] > 0 and by_file["dram_bytes"] == by_size["dram_bytes"]
+
+    for arguments in (["--operator", "gemm"], ["--operator", "conv", "--gemm", "8x8x8"],
+                      ["--operator", "gemm", "--gemm", "512x512x96", "--devices", "4"],
+                      ["--kernel", str(tmp_path / "none.npz")], ["--kernel", "a.npz", "--operator", "gemm"]):
+        assert cli.main(["run", *arguments]) == 2
+        assert len(capsys.readouterr().err.splitlines()) == 1
