@@ -98,6 +98,8 @@ def _draw(ranking: Ranking, cluster: Cluster, job: Job):
     axes.scatter(memory_gb[front], time_s[front], 24, facecolors="none", edgecolors=plots.RED, linewidths=1.1,
                  label="none is better in time, memory and energy")
     axes.set_yscale("log")
+    for axis_part in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
+        axis_part("{x:g}")  # no powers of ten
     axes.set_xlabel("memory per GPU (GB)")
     axes.set_ylabel("time of an iteration (s)")
     axes.set_title(f"{job.model.name} on {cluster.name}: {len(front):,} mappings that fit", loc="left")
