@@ -1,88 +1,101 @@
 """Lets only so many workgroups start that the Tracker always has a way for each of their tiles."""
 
-from amaranth.hdl import Module, Mux, Signal, signed
+from amaranth.hdl import Array, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from .geometry import Geometry
 from .layouts import ErrorCode, dispatch, error_report, trigger
+from .order import may_start
 from .registers import EPOCH_BITS
+from .soft_reset import SoftReset
+from .two_entry_queue import TwoEntryQueue
 
 
 class DispatchWindow(wiring.Component):
-    """Sliding window over workgroup ids, here and at the downstream neighbour.
+    """Sliding window over tile ids, here and at each peer.
 
-    The Tracker is indexed by the id modulo its sets (T3 paper, section 4.2.1), so workgroups
+    The Tracker is indexed by the id modulo its sets (T3 paper, section 4.2.1), so ids in
     [head, head + window) have ways of their own if window <= sets x (ways // tiles per workgroup), which
     software programs. It also keeps window x tiles per workgroup <= ready_commands: so many commands can wait
     in the DMA table, and a trigger that found no place there would hold up arrivals, all around the ring.
-    `head` is the oldest workgroup that is not finished: not started, or with tiles
-    that have not triggered. Workgroup q may start if
+    `head` is the oldest id that is not finished: not opened, or with tiles that have not triggered.
 
-        q < head + window  and  q < downstream_head + window - shift  (if `enable_downstream`)
+    The dispatcher queues requests in its order, whatever their ids. The first one may go (`order.may_start`) if
 
-    because its remote stores and its DMA become updates of workgroup q + shift downstream. While that device is in
-    another kernel (`epoch`), or its restart is still on the link, nothing starts: no head of the past is taken for new.
+        id < head + window  (if it opens one)  and  there < peer's head + window  (if it reaches one)
 
-    A memory of `window_slots` rows (id modulo that) holds each workgroup's tiles, another its completed
-    tiles together with the workgroup they belong to, so that starting a workgroup need not clear
-    them and each memory has one writer. `head` advances by at most one per cycle.
-    `dispatch.ready` and `head` come from registers only.
+    because remote stores and DMA of its tile become updates there. While that peer is in another kernel (`epoch`), or
+    its restart is still on the link, nothing that reaches it goes: no head of the past is taken for new. What starts no
+    workgroup goes by itself: the id of a tile that only arrives, or a route of a workgroup that has several.
+
+    A memory of `window_slots` rows (id modulo that) holds each opened id's tiles, another its completed
+    tiles; both with the id they belong to, so that opening an id need not clear the latter and each memory has one
+    writer. `head` advances by at most one per cycle.
+    `dispatch.ready`, `grant`, `blocked` and `head` come from registers only.
 
     Members
     -------
     dispatch : In(stream(dispatch))
-        Workgroups 0, 1, 2, ... in order, up to 2^wg_bits of them between restarts.
+        Ids 0, 1, 2, ..., each opened once, in any order; up to 2^wg_bits of them between restarts.
+    grant : Out({valid, id})
+        The next request that starts a workgroup may go. A restart, here or at the peer, may withdraw it.
+    start : In(1)
+        There is room for a workgroup: one starts in every cycle with `grant.valid`.
+    blocked : Out(1)
+        The next request waits for a window.
     completion : In({valid, address, region, wf, wg})
         Pulse: this tile triggered. All but `wg` is for the error report.
-    window, shift, downstream_head : In(wg_bits + 1)
-        Workgroups. A window of more than `window_slots` counts as that; 0 stops dispatch.
-    enable_downstream : In(1)
+    window : In(wg_bits + 1)
+        Ids. A window of more than `window_slots` counts as that; 0 admits none.
     restart : In(1)
-        Pulse: new kernel, head and the next workgroup are 0. `dispatch` waits for `window_slots` cycles.
+        Pulse: new kernel, the head is 0 and no request waits, also none that is taken beside it. Nothing goes for
+        `window_slots` cycles.
     next_epoch : In(EPOCH_BITS)
         Number of the kernel that a restart begins: the same on all devices, another than of the kernels before it.
-    epoch : Out(EPOCH_BITS), downstream_epoch : In(EPOCH_BITS)
-        Number of the kernel to which the head belongs, here and downstream; 0 after a reset.
+    epoch : Out(EPOCH_BITS)
+        Number of the kernel to which the head belongs; 0 after a reset.
     head : Out(wg_bits + 1)
+    peer_heads : In(wg_bits + 1).array(peers), peer_epochs : In(EPOCH_BITS).array(peers)
+        Head and epoch of each peer.
     busy : Out(1)
-        Started workgroups are not finished, a completion is being counted, or the memory is being cleared.
+        Ids are opened and not finished, requests wait, a completion is being counted, or the memory is being cleared.
     error : Out(error_report)
-        DISPATCH_ORDER: not the next workgroup; accepted and ignored. COMPLETION_UNEXPECTED: of a
-        workgroup that has not started or has no tile left; ignored. In the same cycle the
-        former is shown.
+        ID_REUSED: the request's id was opened before; it goes as if it opened none. COMPLETION_UNEXPECTED: of an id
+        that is not open or has no tile left; ignored. In the same cycle the former is shown.
     """
 
     def __init__(self, geometry: Geometry):
         wg_bits = geometry.tracker.wg_bits
         super().__init__({
             "dispatch": In(stream.Signature(dispatch(geometry))),
+            "grant": Out(data.StructLayout({"valid": 1, "id": wg_bits})),
+            "start": In(1),
+            "blocked": Out(1),
             "completion": In(data.StructLayout({"valid": 1} | trigger(geometry).members)),
             "window": In(wg_bits + 1),
-            "shift": In(wg_bits + 1),
-            "downstream_head": In(wg_bits + 1),
-            "enable_downstream": In(1),
             "restart": In(1),
             "next_epoch": In(EPOCH_BITS),
             "epoch": Out(EPOCH_BITS),
-            "downstream_epoch": In(EPOCH_BITS),
             "head": Out(wg_bits + 1),
+            "peer_heads": In(wg_bits + 1).array(geometry.dma.peers),
+            "peer_epochs": In(EPOCH_BITS).array(geometry.dma.peers),
             "busy": Out(1),
             "error": Out(error_report(geometry)),
         })
         tracker = geometry.tracker
+        self._request = dispatch(geometry)
+        self._peers = geometry.dma.peers
         self._wg_bits = wg_bits
         self._slots = tracker.window_slots
         self._slot_bits = (self._slots - 1).bit_length()
         self._count_bits = tracker.wf_bits + 1
-        self._progress_layout = data.StructLayout({
-            "count": self._count_bits,
-            "owner": max(1, wg_bits - self._slot_bits),  # the workgroup's bits above the slot
-        })
+        owner = {"owner": max(1, wg_bits - self._slot_bits)}  # the id's bits above the slot
         depth = max(2, self._slots)  # a zero-bit address does not survive in Verilog
-        self.tiles = Memory(shape=self._count_bits, depth=depth, init=[])
-        self.progress = Memory(shape=self._progress_layout, depth=depth, init=[])
+        self.tiles = Memory(shape=data.StructLayout({"count": self._count_bits, **owner, "opened": 1}), depth=depth,
+                            init=[])
+        self.progress = Memory(shape=data.StructLayout({"count": self._count_bits, **owner}), depth=depth, init=[])
 
     def elaborate(self, platform):
         m = Module()
@@ -93,6 +106,7 @@ class DispatchWindow(wiring.Component):
         head_progress = self.progress.read_port(transparent_for=(progress_write,))
         done_tiles = self.tiles.read_port(transparent_for=(tiles_write,))
         done_progress = self.progress.read_port(transparent_for=(progress_write,))
+        first_tiles = self.tiles.read_port(transparent_for=(tiles_write,))
 
         def slot(wg):
             return wg[:self._slot_bits]
@@ -100,7 +114,10 @@ class DispatchWindow(wiring.Component):
         def owner(wg):
             return wg[self._slot_bits:self._wg_bits]
 
-        # The memory of an earlier kernel is cleared before the first dispatch.
+        def opened(row, wg):
+            return row.opened & (row.owner == owner(wg))
+
+        # The memories of an earlier kernel are cleared before the first request goes.
         sweep = Signal(range(max(2, self._slots)))
         sweeping = Signal(init=1)
         with m.If(self.restart):
@@ -108,52 +125,70 @@ class DispatchWindow(wiring.Component):
         with m.Elif(sweeping):
             m.d.sync += [sweep.eq(sweep + 1), sweeping.eq(sweep != self._slots - 1)]
 
-        # Dispatch. The limit and what was programmed are a cycle or two old, which only makes it smaller; after a
-        # restart the sweep lets it catch up.
-        following = Signal(self._wg_bits + 1)  # the workgroup that must come next
-        limit = Signal(signed(self._wg_bits + 3))
-        here = Signal.like(limit)
-        there = Signal.like(limit)
+        # Limits: one past the last id inside each window. Limits and what was programmed are a cycle or two old, which
+        # only makes them smaller; after a restart the sweep lets them catch up.
         window = Signal(self._wg_bits + 1)
-        lead = Signal(signed(self._wg_bits + 2))
-        downstream_head = Signal(self._wg_bits + 1)
-        same_kernel = Signal(init=1)
-        accept = Signal()
-        in_order = Signal()
-        m.d.comb += [
-            here.eq(self.head + window),
-            there.eq(downstream_head + lead),
-            self.dispatch.ready.eq(~sweeping & (following < limit)),
-            accept.eq(self.dispatch.valid & self.dispatch.ready),
-            in_order.eq(self.dispatch.payload.wg == following),
-            tiles_write.addr.eq(slot(self.dispatch.payload.wg)),
-            tiles_write.data.eq(self.dispatch.payload.tiles),
-            tiles_write.en.eq(accept & in_order),
-        ]
+        near = Signal(self._wg_bits + 2)
+        far = [Signal(self._wg_bits + 2, name=f"far_{peer}") for peer in range(self._peers)]
+        peer_head = [Signal(self._wg_bits + 1, name=f"peer_head_{peer}") for peer in range(self._peers)]
+        same_kernel = Signal(self._peers)
         m.d.sync += [
             window.eq(Mux(self.window > self._slots, self._slots, self.window)),
-            lead.eq(window - self.shift),
-            downstream_head.eq(self.downstream_head),
-            same_kernel.eq(self.downstream_epoch == self.epoch),
-            limit.eq(Mux(self.enable_downstream, Mux(same_kernel, Mux(there < here, there, here), 0), here)),
+            near.eq(self.head + window),
         ]
-        with m.If(accept & in_order):
-            m.d.sync += following.eq(following + 1)
+        for peer in range(self._peers):
+            m.d.sync += [
+                peer_head[peer].eq(self.peer_heads[peer]),
+                same_kernel[peer].eq(self.peer_epochs[peer] == self.epoch),
+                far[peer].eq(Mux(same_kernel[peer], peer_head[peer] + window, 0)),
+            ]
+
+        # Requests. The first one's row is read a cycle ahead.
+        queue = TwoEntryQueue(self._request, look_ahead=True)
+        m.submodules.queue = SoftReset(queue, self.restart)
+        wiring.connect(m, wiring.flipped(self.dispatch), queue.input)
+        first = queue.output.payload
+        able = Signal()
+        goes = Signal()
+        opens = Signal()
+        reused = Signal()
+        m.d.comb += [
+            able.eq(~sweeping & may_start(first.opens, first.reaches, first.id, first.there, near,
+                                          Array(far)[first.peer])),
+            self.grant.valid.eq(queue.output.valid & able & first.starts),
+            self.grant.id.eq(first.id),
+            self.blocked.eq(queue.output.valid & ~able),
+            queue.output.ready.eq(able & (self.start | ~first.starts)),
+            goes.eq(queue.output.valid & queue.output.ready),
+            reused.eq(goes & first.opens & ((first.id < self.head) | opened(first_tiles.data, first.id))),
+            opens.eq(goes & first.opens & ~reused),
+            first_tiles.addr.eq(slot(queue.following.id)),
+            tiles_write.addr.eq(Mux(sweeping, sweep, slot(first.id))),
+            tiles_write.en.eq(sweeping | opens),
+        ]
+        with m.If(~sweeping):
+            m.d.comb += [
+                tiles_write.data.count.eq(first.tiles),
+                tiles_write.data.owner.eq(owner(first.id)),
+                tiles_write.data.opened.eq(1),
+            ]
 
         completed = Signal.like(self.completion)
 
         # Head. Its rows are read every cycle, one cycle ahead.
+        total = Signal(self._wg_bits + 1)  # ids opened; as many as `head` when all of them are finished
         next_head = Signal(self._wg_bits + 1)
         finished = Signal()
         m.d.comb += [
-            finished.eq((self.head != following) & (head_tiles.data == Mux(
-                head_progress.data.owner == owner(self.head), head_progress.data.count, 0))),
+            finished.eq(~sweeping & ~self.head[-1] & opened(head_tiles.data, self.head)
+                        & (head_tiles.data.count == Mux(head_progress.data.owner == owner(self.head),
+                                                        head_progress.data.count, 0))),
             next_head.eq(self.head + finished),
             head_tiles.addr.eq(slot(next_head)),
             head_progress.addr.eq(slot(next_head)),
-            self.busy.eq(sweeping | (self.head != following) | completed.valid),
+            self.busy.eq(sweeping | (self.head != total) | completed.valid | queue.output.valid),
         ]
-        m.d.sync += self.head.eq(next_head)
+        m.d.sync += [self.head.eq(next_head), total.eq(total + opens)]
 
         # Completions: read, then count in the next cycle.
         count = Signal(self._count_bits)
@@ -163,7 +198,7 @@ class DispatchWindow(wiring.Component):
             done_tiles.addr.eq(slot(self.completion.wg)),
             done_progress.addr.eq(slot(self.completion.wg)),
             count.eq(Mux(done_progress.data.owner == owner(completed.wg), done_progress.data.count, 0)),
-            expected.eq((completed.wg >= self.head) & (completed.wg < following) & (count != done_tiles.data)),
+            expected.eq(~sweeping & opened(done_tiles.data, completed.wg) & (count != done_tiles.data.count)),
             progress_write.addr.eq(Mux(sweeping, sweep, slot(completed.wg))),
             progress_write.en.eq(sweeping | (completed.valid & expected)),
         ]
@@ -180,15 +215,15 @@ class DispatchWindow(wiring.Component):
                 self.error.code.eq(ErrorCode.COMPLETION_UNEXPECTED),
                 *(self.error.details[name].eq(completed[name]) for name, _ in self.error.details.shape()),
             ]
-        with m.If(accept & ~in_order):
+        with m.If(reused):
             m.d.sync += [
                 self.error.valid.eq(1),
-                self.error.code.eq(ErrorCode.DISPATCH_ORDER),
+                self.error.code.eq(ErrorCode.ID_REUSED),
                 self.error.details.eq(0),
-                self.error.details.wg.eq(self.dispatch.payload.wg),
+                self.error.details.wg.eq(first.id),
             ]
 
         with m.If(self.restart):
-            m.d.sync += [following.eq(0), self.head.eq(0), completed.valid.eq(0), self.epoch.eq(self.next_epoch),
-                         same_kernel.eq(0), limit.eq(0)]
+            m.d.sync += [total.eq(0), self.head.eq(0), completed.valid.eq(0), self.epoch.eq(self.next_epoch),
+                         same_kernel.eq(0), near.eq(0), *(limit.eq(0) for limit in far)]
         return m

@@ -1,7 +1,7 @@
 """One GPU's Track & Trigger hardware, wired."""
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .address_generator import AddressGenerator
@@ -54,10 +54,10 @@ class GpuTop(wiring.Component):
         Data of DMA reads (source DMA) and stores of the compute units to remote-mapped tiles (source LOCAL).
     packets : Out(stream(packet)).array(egress_lanes)
         Towards the link.
-    dispatch : In(stream(dispatch))
-        Workgroups that want to start, in order.
-    head : Out(wg_bits + 1), epoch : Out(EPOCH_BITS), downstream_head, downstream_epoch : In
-        Dispatch windows of this GPU, and of the one it sends to; epoch and head travel together.
+    dispatch : In(stream(dispatch)), grant : Out({valid, id}), start : In(1), blocked : Out(1)
+        Requests for workgroups, in order of dispatch, and which may start: see DispatchWindow.
+    head : Out(wg_bits + 1), epoch : Out(EPOCH_BITS), peer_heads, peer_epochs : In(...).array(peers)
+        Dispatch windows of this GPU, and of those it sends to; epoch and head travel together.
     events : Out(stream(trigger))
         Complete tiles of event regions.
     producer_active : In(1)
@@ -81,10 +81,13 @@ class GpuTop(wiring.Component):
             "outbound": In(stream.Signature(request(geometry))).array(lanes),
             "packets": Out(stream.Signature(packet(geometry))).array(lanes),
             "dispatch": In(stream.Signature(dispatch(geometry))),
+            "grant": Out(data.StructLayout({"valid": 1, "id": geometry.tracker.wg_bits})),
+            "start": In(1),
+            "blocked": Out(1),
             "head": Out(index),
             "epoch": Out(EPOCH_BITS),
-            "downstream_head": In(index),
-            "downstream_epoch": In(EPOCH_BITS),
+            "peer_heads": In(index).array(geometry.dma.peers),
+            "peer_epochs": In(EPOCH_BITS).array(geometry.dma.peers),
             "events": Out(stream.Signature(trigger(geometry))),
             "producer_active": In(1),
             "irq": Out(1),
@@ -219,19 +222,21 @@ class GpuTop(wiring.Component):
             taken.eq(merged.valid & merged.ready),
             window.completion.valid.eq(taken),
             *(window.completion[name].eq(merged.payload[name]) for name, _ in merged.payload.shape()),
+            self.grant.valid.eq(window.grant.valid & ~self._stopped),
+            self.grant.id.eq(window.grant.id),
+            window.start.eq(self.start & ~self._stopped),
+            self.blocked.eq(window.blocked),
             window.window.eq(config.window),
-            window.shift.eq(config.shift),
-            window.enable_downstream.eq(config.enable_downstream),
-            window.downstream_head.eq(self.downstream_head),
             window.restart.eq(self._bus.restart),
             window.next_epoch.eq(config.epoch),
-            window.downstream_epoch.eq(self.downstream_epoch),
+            *(there.eq(here) for there, here in zip(window.peer_heads, self.peer_heads)),
+            *(there.eq(here) for there, here in zip(window.peer_epochs, self.peer_epochs)),
             self.epoch.eq(window.epoch),
             self.head.eq(window.head),
             report.code.eq(ErrorCode.REGION_UNCONFIGURED),
             table.clear_high_water.eq(self._bus.clear_counters),
             self._ring_monitor.pending.eq(table.ready_level != 0),
-            self._ring_monitor.started.eq(self.dispatch.valid & self.dispatch.ready),
+            self._ring_monitor.started.eq(self.grant.valid & self.start),
         ]
         # The region was tracked when the tile was allocated and is not any more.
         m.d.sync += [
@@ -373,7 +378,7 @@ class GpuTop(wiring.Component):
             status.engines_busy.eq(Cat(engine.busy for engine in self._generators).any() | self._lines.busy),
             status.egress_busy.eq(Cat(lane.busy for lane in self._lanes).any()),
             status.channels_busy.eq(Cat(channel.busy for channel in self._memory).any()),
-            status.dispatch_blocked.eq(self.dispatch.valid & ~self.dispatch.ready),
+            status.dispatch_blocked.eq(self._window.blocked),
             status.drain.eq(self._drain),
             status.monitor_done.eq(self._monitor.done),
             status.merge_busy.eq(self._merge.merged.valid),

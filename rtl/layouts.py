@@ -42,7 +42,7 @@ def request(g: Geometry) -> data.StructLayout:
         "source": Source,
         "region": g.dma.region_bits,  # 0: not mapped by T3, never tracked
         "wf": g.tracker.wf_bits,  # wavefront id in the workgroup
-        "wg": g.tracker.wg_bits,  # workgroup id = dispatch order on the GPU whose memory this is
+        "wg": g.tracker.wg_bits,  # the tile's id on the GPU whose memory this is (sim_models/schedule)
     })
 
 
@@ -111,10 +111,19 @@ def packet(g: Geometry) -> data.StructLayout:
 
 
 def dispatch(g: Geometry) -> data.StructLayout:
-    """The dispatcher's request to start a workgroup."""
+    """The dispatcher's request: which ids a workgroup touches. Requests come in the order of dispatch, ids need not.
+
+    A tile that arrives without a workgroup of this GPU has a request that starts none; so has each further route of a
+    workgroup, before the one that starts it.
+    """
     return data.StructLayout({
-        "wg": g.tracker.wg_bits,
-        "tiles": g.tracker.wf_bits + 1,  # wavefront tiles that this GPU will track for it (0: none)
+        "id": g.tracker.wg_bits,  # of its tile here; if it opens none, only what `grant` shows
+        "tiles": g.tracker.wf_bits + 1,  # wavefront tiles that this GPU will track under the id (0: none)
+        "there": g.tracker.wg_bits + 1,  # largest id that it touches at the peer
+        "peer": bits_for(g.dma.peers),
+        "opens": 1,  # the id is this GPU's, and was not opened before
+        "reaches": 1,  # it touches ids at the peer
+        "starts": 1,  # a workgroup starts; 0: the ids are admitted, and no one is told
     })
 
 
@@ -154,7 +163,7 @@ class ErrorCode(enum.Enum, shape=4):
     NONE = 0
     REGION_UNCONFIGURED = 1  #: an update, trigger or outbound line names a region whose kind does not fit
     THRESHOLD_EXCEEDED = 2  #: a tile received more bytes than its threshold
-    DISPATCH_ORDER = 3  #: the dispatcher skipped or repeated a workgroup
+    ID_REUSED = 3  #: the dispatcher opens an id a second time
     ADDRESS_OUT_OF_RANGE = 4  #: a DMA address outside the mapped region; the line was not sent
     COMPLETION_UNEXPECTED = 5  #: a tile completed for a workgroup that has none left
     TRACKER_MEMORY = 6  #: flipped bits in the Tracker that cannot be corrected; the update may not have counted

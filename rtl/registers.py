@@ -11,7 +11,7 @@ from .check_bits import PROTECTIONS
 from .geometry import Geometry, bits_for
 
 IDENTITY = 0x54335454  #: "T3TT"
-VERSION = 0x0001_0001  #: major in the upper half, minor in the lower
+VERSION = 0x0002_0000  #: major in the upper half, minor in the lower
 
 EPOCH_BITS = 8  #: kernels that a window tells apart
 
@@ -23,7 +23,7 @@ POLICIES = {policy.name: policy.code for policy in arbiter.POLICIES.values()}  #
 #: What the coded fields may hold. `rtl.layouts` has the same codes as Amaranth enums; a test compares the two.
 REGION_KINDS = {"none": 0, "remote": 1, "dma": 2, "event": 3}
 OPERATIONS = {"store": 1, "update": 2}
-ERRORS = {"none": 0, "region_unconfigured": 1, "threshold_exceeded": 2, "dispatch_order": 3,
+ERRORS = {"none": 0, "region_unconfigured": 1, "threshold_exceeded": 2, "id_reused": 3,
           "address_out_of_range": 4, "completion_unexpected": 5, "tracker_memory": 6}
 FAULTS = {"none": 0, "corrected": 1, "uncorrectable": 2}  #: TRACKER_FAULT.kind
 NO_THRESHOLD = arbiter.THRESHOLD_NONE  #: an occupancy that no DRAM queue reaches: communication is never held back
@@ -36,12 +36,12 @@ STATUS_BITS = (
     ("engines_busy", "an address generator or the line router works on a command"),
     ("egress_busy", "a line is on its way through an egress lane"),
     ("channels_busy", "a request or an access waits in a memory channel"),
-    ("dispatch_blocked", "the dispatcher waits for the window to move"),
+    ("dispatch_blocked", "the next request for a workgroup waits for a window to move, here or at a peer"),
     ("drain", "the producer kernel has ended; communication drains"),
     ("monitor_done", "the intensity monitor has chosen a threshold"),
     ("merge_busy", "a trigger waits for the DMA table or the event stream"),
     ("events_busy", "an event waits to be taken"),
-    ("window_open", "workgroups have started and are not finished, or the window's memory is being cleared"),
+    ("window_open", "ids are open, requests wait for the window, or its memory is being cleared"),
     ("reads_outstanding", "data that DMA has asked for have not left yet"),
     ("resetting", "a soft reset is not done yet"),
     ("reset_done", "a soft reset is done: nothing is tracked or sent until a restart"),
@@ -187,7 +187,7 @@ def register_map(geometry: Geometry) -> RegisterMap:
             Field("queue_entries", 24, 8, "DRAM queue entries per channel", c.queue_entries))),
         Register("CONTROL", 0x010, "w1", (
             Field("soft_reset", 0, 1, "let what is under way end, forget all that was tracked, wait for a restart"),
-            Field("restart", 1, 1, "a new kernel: workgroups count from 0, the monitor measures again"),
+            Field("restart", 1, 1, "a new kernel: ids count from 0, the monitor measures again"),
             Field("clear_error", 2, 1, "forget the first error"),
             Field("clear_counters", 3, 1, "all counters to zero"))),
         Register("POLICY", 0x014, "rw", (
@@ -222,17 +222,14 @@ def register_map(geometry: Geometry) -> RegisterMap:
                   bits_for(c.interleave_bytes)),
             Field("guard_log2", 9, 4, "log2 of the order guard's buckets", (c.guard_buckets - 1).bit_length()),
             Field("dma_fifo", 13, 7, "DMA reads that may wait at a channel", c.dma_fifo),
-            Field("request_bytes", 20, 8, "bytes of a line", c.request_bytes))),
+            Field("request_bytes", 20, 8, "bytes of a line", c.request_bytes),
+            Field("peers", 28, 4, "GPUs whose windows a workgroup must fit into", d.peers))),
         Register("GEOMETRY5", 0x068, "ro", (
             Field("coalescer_timeout_cycles", 0, 8, "cycles for which an update is held back for a neighbour",
                   c.coalescer_timeout_cycles),
             Field("sample_bits", 8, 6, "log2 of the samples that MCA's threshold rests on, at most", c.sample_bits))),
         Register("WINDOW", 0x030, "rw", (
-            Field("window", 0, window_bits, "workgroups that may be open at once", safe_window(geometry)),)),
-        Register("SHIFT", 0x034, "rw", (
-            Field("shift", 0, window_bits, "workgroups by which the downstream device runs behind"),)),
-        Register("WINDOW_CONTROL", 0x038, "rw", (
-            Field("enable_downstream", 0, 1, "1: the downstream device's window counts too"),)),
+            Field("window", 0, window_bits, "ids that may be open at once", safe_window(geometry)),)),
         Register("STATUS", 0x03C, "ro", status + (
             Field("error_overflow", 30, 1, "another error has come since the one that is latched"),
             Field("error", 31, 1, "an error is latched"))),
@@ -249,7 +246,7 @@ def register_map(geometry: Geometry) -> RegisterMap:
                   "more than the link takes", 1024),)),
         Register("EPOCH", 0x070, "rw", (
             Field("epoch", 0, EPOCH_BITS, "number of the kernel that the next restart begins, the same on all devices: "
-                  "workgroups start when the downstream device has restarted, too"),)),
+                  "what reaches a peer starts when that has restarted, too"),)),
         *_halves("ERROR_ADDRESS", 0x050, "ro", t.address_bits, "its address"),
         *(Register(f"COUNT_{name.upper()}", 0x080 + 4 * i, "ro", (Field(f"count_{name}", 0, 32, text),))
           for i, (name, text) in enumerate(counters(geometry))),

@@ -1,6 +1,6 @@
 """A stream register that cuts every combinational path."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -12,14 +12,17 @@ class TwoEntryQueue(wiring.Component):
     -------
     input : In(stream(shape))
     output : Out(stream(shape))
+    following : Out(shape)
+        Only with `look_ahead`: what `output.payload` will be in the next cycle, if it is valid then. Known late.
     """
 
-    def __init__(self, shape):
+    def __init__(self, shape, *, look_ahead: bool = False):
         super().__init__({
             "input": In(stream.Signature(shape)),
             "output": Out(stream.Signature(shape)),
+            **({"following": Out(shape)} if look_ahead else {}),
         })
-        self._shape = shape
+        self._shape, self._look_ahead = shape, look_ahead
 
     def elaborate(self, platform):
         m = Module()
@@ -40,4 +43,7 @@ class TwoEntryQueue(wiring.Component):
                 m.d.sync += front.eq(self.input.payload)
         with m.Elif(self.input.valid & ~back_valid):
             m.d.sync += [back.eq(self.input.payload), back_valid.eq(1)]
+        if self._look_ahead:
+            m.d.comb += Value.cast(self.following).eq(
+                Mux(front_valid & ~self.output.ready, front, Mux(back_valid, back, self.input.payload)))
         return m

@@ -184,30 +184,29 @@ class Driver:
         """Workgroups that may be open at once without ever filling a set of the Tracker or the queue of DMA commands.
 
         A trigger that waits for the latter holds up arrivals, whose link then cannot take what would empty it: all
-        GPUs of a ring may end up waiting for each other.
+        GPUs of a ring may end up waiting for each other. What waits there is open in some peer's window.
         """
         tracker, commands = self.geometry.tracker, self.geometry.dma.ready_commands
-        _whole("tiles_per_workgroup", tiles_per_workgroup, 1, min(tracker.ways, 1 << tracker.wf_bits, commands))
-        return min(tracker.sets * (tracker.ways // tiles_per_workgroup), commands // tiles_per_workgroup,
+        _whole("tiles_per_workgroup", tiles_per_workgroup, 1,
+               min(tracker.ways, 1 << tracker.wf_bits, commands // self.geometry.dma.peers))
+        return min(tracker.sets * (tracker.ways // tiles_per_workgroup),
+                   commands // (tiles_per_workgroup * self.geometry.dma.peers),
                    tracker.window_slots, 1 << tracker.wg_bits)
 
-    def window(self, tiles_per_workgroup: int, *, workgroups: int | None = None,
-               slack: int | None = None) -> list[Write]:
+    def window(self, tiles_per_workgroup: int, *, workgroups: int | None = None, slack: int = 0) -> list[Write]:
         """Dispatch window: the largest that is safe, or fewer `workgroups`.
 
-        `slack` is the schedule's: by how many ids the downstream device may run behind, and no `wg_offset` is larger.
-        It must be below the window, or all devices could wait for each other. None: there is no downstream device.
+        `slack` is the schedule's: by how many ids what a device touches early may be ahead of what it touches late. It
+        must be below the window, or all devices could wait for each other.
         """
         largest = self.largest_window(tiles_per_workgroup)
         if workgroups is None:
             workgroups = largest
         _whole("workgroups", workgroups, 1, largest)
-        if slack is not None:
-            _check(type(slack) is int and 0 <= slack < workgroups, "slack", slack,
-                   f"0 to {workgroups - 1}, less than the dispatch window, is allowed; more slices or a larger Tracker "
-                   "are needed")
-        return [self._write("WINDOW", window=workgroups), self._write("SHIFT", shift=slack or 0),
-                self._write("WINDOW_CONTROL", enable_downstream=slack is not None)]
+        _check(type(slack) is int and 0 <= slack < workgroups, "slack", slack,
+               f"0 to {workgroups - 1}, less than the dispatch window, is allowed; more slices or a larger Tracker "
+               "are needed")
+        return [self._write("WINDOW", window=workgroups)]
 
     # Control and status
 
@@ -222,10 +221,10 @@ class Driver:
         return [self._write("RESET_QUIET", quiet_cycles=quiet_cycles), self._write("CONTROL", soft_reset=1)]
 
     def restart(self, kernel: int = 0) -> list[Write]:
-        """A new kernel starts: workgroups count from 0 again and the intensity monitor measures again.
+        """A new kernel starts: ids count from 0 again and the intensity monitor measures again.
 
-        `kernel` is its number, the same on all devices and another than that of the kernel before: a workgroup starts
-        when the device downstream is in the same kernel. After a reset the hardware is in kernel 0.
+        `kernel` is its number, the same on all devices and another than that of the kernel before: what touches ids of
+        a peer starts when that is in the same kernel. After a reset the hardware is in kernel 0.
         """
         _whole("kernel", kernel, 0, (1 << 31) - 1)
         return [self._write("EPOCH", epoch=kernel), self._write("CONTROL", restart=1)]

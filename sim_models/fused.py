@@ -11,13 +11,13 @@ from . import memory, simulation
 from .apb import ApbMaster
 from .driver import Driver, Write
 from .engine.end import DONE, IDLE_LIMIT, RUNNING, STUCK
-from .engine.hardware import make_hardware
+from .engine.hardware import make_hardware, offer_request
 from .engine.loop import Lockstep
 from .engine.ports import Ports
 from .errors import Failure
 from .link import make_link
 from .machine import Machine
-from .mechanisms.track_trigger import map_output
+from .mechanisms.track_trigger import dispatch_requests, map_output
 from .schedule import Action
 from .workloads import Workload
 
@@ -25,6 +25,7 @@ from .workloads import Workload
 _AT_WORK = ("tracker_busy", "tracker_occupied", "dma_table_busy", "engines_busy", "egress_busy", "channels_busy",
             "merge_busy", "events_busy", "window_open", "reads_outstanding")
 _PATIENCE_CYCLES = 1_000_000  #: for a reset, which clears memories row by row
+_REQUEST_QUEUE = 2  #: entries of the dispatch window's (rtl/two_entry_queue.py)
 BATCH_CYCLES = 50_000  #: between looks at progress and at Ctrl-C
 _TOLD_TILES = 3  #: missing tiles that a diagnosis names, per device
 _BASE_SKEW = 1 << 20  #: outputs of neighbours lie at different addresses, so that address offsets are exercised
@@ -71,7 +72,8 @@ class FusedRun(Lockstep):
         bases = [first + (0 if mirrored else d * _BASE_SKEW) for d in range(workload.tp)]
         self.spaces = [map_output(self.schedule, d, bases, self.geometry, machine.dma.tiles_per_block)
                        for d in ([device] if mirrored else range(workload.tp))]
-        hardware, python = make_hardware(backends, ports)
+        hardware, python = make_hardware(backends, ports, dispatch_requests(
+            self.spaces, backends[0].ports.port("dispatch.payload").fields))
         super().__init__(simulation.make_sim(machine, workload, spaces=self.spaces, mirrored=mirrored,
                                              hardware=hardware, options=options))
         if python:
@@ -99,6 +101,11 @@ class FusedRun(Lockstep):
             writes += self.driver.clear_error() + self.driver.clear_counters() + self.driver.restart()
             self._write(master, writes)
         self._wait("a restart", lambda status: not status & {"resetting", "reset_done", *_AT_WORK})
+        for device, backend in enumerate(self.backends):  # a dispatcher fills the queue before its kernel starts
+            for _ in range(_REQUEST_QUEUE):
+                offer_request.py_func(self.sim.hardware, device, backend.inputs.view(np.int64),
+                                      backend.outputs.view(np.int64))
+                backend.step()
 
     @staticmethod
     def _write(master: ApbMaster, writes: list[Write]) -> None:

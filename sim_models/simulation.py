@@ -27,7 +27,7 @@ from .operators.copy import Copy
 from .operators.gemm import Gemm, Matrix
 from .operators.kernel_table import KernelError, KernelTable, Route, check_memory
 from .operators.tiling import Tiling, TilingError
-from .schedule import Action, Policy, Schedule, sliced_schedule
+from .schedule import Action, Ids, Limits, Policy, Schedule, Shuffle, sliced_schedule
 from .schedule.mirror import NO_MIRROR, make_mirror
 from .workloads import Workload
 
@@ -72,6 +72,9 @@ class Options:
     hold_back: float = 0.0  #: probability that a handshake is held back for a cycle (random tests)
     link_jitter_cycles: int = 0  #: largest extra link delay (random tests)
     start_cycles: tuple[int, ...] = ()  #: of each simulated GPU, before which no workgroup starts; empty: all at once
+    ids: Ids = Ids.TOUCHED
+    limits: Limits = Limits.SHIFT
+    shuffle: Shuffle | None = None
     #: Of so many ranks, and of so many nodes.
     collective: Callable[[int], collectives.Program] = field(default=ring.reduce_scatter, repr=False)
     topology: Callable[[int], topologies.Topology] = field(default=topologies.ring, repr=False)
@@ -94,8 +97,10 @@ def make_schedule(machine: Machine, workload: Workload, options: Options = Optio
     gpu, geometry = machine.gpu, machine.geometry()
     window = Driver(geometry).largest_window(min(geometry.tracker.ways, gpu.wavefronts_per_workgroup))
     return sliced_schedule(make_tiling(machine, workload), options.collective(workload.tp),
-                           options.topology(workload.tp), Policy(staged=options.stage_first_chunk), window,
-                           gpu.compute_units * gpu.workgroups_per_cu)
+                           options.topology(workload.tp),
+                           Policy(staged=options.stage_first_chunk, ids=options.ids, limits=options.limits,
+                                  shuffle=options.shuffle),
+                           window, gpu.compute_units * gpu.workgroups_per_cu)
 
 
 def gemm_operator(machine: Machine, workload: Workload, tiling: Tiling, c_base: int | None = None) -> Gemm:

@@ -8,6 +8,7 @@ from sim_models.reference.line_router import channel_of_line
 
 from . import pauses
 from .bench import Bench
+from .dispatcher import Dispatcher
 from .dram import Dram
 from .drivers import ApbDriver, StreamDriver
 from .monitors import StreamMonitor
@@ -27,14 +28,14 @@ class BareGpu:
         self.compute = [StreamDriver(bench, f"compute[{c}]") for c in channels]
         self.inbound = [StreamDriver(bench, f"inbound[{c}]") for c in channels]
         self.outbound = [StreamDriver(bench, name) for name in bench.elements("outbound")]
-        self.dispatch = StreamDriver(bench, "dispatch")
+        self.dispatch = Dispatcher(bench, pauses=lambda: pauses.share(bench.rng, 0.2))
         self.commands: list[dict] = []  #: of all DRAMs
         self.drams = [Dram(bench, f"[{c}]", self.commands.append, self._performed) for c in channels if drams]
         for name in () if drams else bench.elements("dram"):
             StreamMonitor(bench, name, self.commands.append)
         self.lanes = [StreamMonitor(bench, name) for name in bench.elements("packets")]
         self.events = StreamMonitor(bench, "events")
-        for stream in (*self.compute, *self.inbound, *self.outbound, self.dispatch, *self.lanes, self.events):
+        for stream in (*self.compute, *self.inbound, *self.outbound, *self.lanes, self.events):
             stream.pause = pauses.share(bench.rng, 0.2)
 
     def _performed(self, command: dict) -> None:

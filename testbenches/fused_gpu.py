@@ -11,12 +11,14 @@ from typing import NamedTuple
 
 from rtl.registers import COUNTERS, POLICIES, register_map
 from sim_models.driver import Driver
+from sim_models.reference.dispatch_window import Request
 from sim_models.reference.egress import Packet, translate
 from sim_models.reference.line_router import channel_of_line
 from sim_models.reference.memory_channel import is_tracked
 
 from .bare_gpu import DMA, LOCAL, READ, REMOTE, STORE, UPDATE
 from .bench import Bench
+from .dispatcher import Dispatcher, lawful_order
 from .dram import Dram
 from .drivers import ApbDriver, StreamDriver
 from .monitors import StreamMonitor
@@ -84,11 +86,12 @@ class FusedGpu:
                          for lane, name in enumerate(bench.elements("outbound"))]
         for scoreboard, name in zip(self.packets, bench.elements("packets")):
             StreamMonitor(bench, name, scoreboard.check)
-        self.dispatch = StreamDriver(bench, "dispatch", on_accept=self._dispatched)
+        self.dispatch = Dispatcher(bench, self._started)
         self._events = StreamMonitor(bench, "events", self._event)
         self._kernels = 0
         self.kernel: Kernel | None = None
-        self.window = self.upstream = self.downstream_head = self.downstream_end = 0
+        self.window = self.upstream = self.peers_end = 0
+        self.peer_heads = [0] * bench.geometry.dma.peers
         bench.add(self)
 
     async def program(self, kernel: Kernel) -> None:
@@ -105,7 +108,6 @@ class FusedGpu:
         targets = [rng.randrange(1, self.geometry.dma.regions) for _ in range(2)]
 
         self.window = rng.randint(1, driver.largest_window(kernel.tiles))
-        slack = rng.choice((None, rng.randrange(self.window)))
         await self.bus.write_all([
             *driver.dma_map(kernel.dma, **limits(kernel.dma), **there, destination_region=targets[0],
                             row_bytes=kernel.row_bytes, columns=kernel.columns * kernel.per_block,
@@ -116,22 +118,35 @@ class FusedGpu:
                                operation=rng.choice(("store", "update"))),
             *driver.policy(rng.choice(list(POLICIES)), rng.choice(("auto", None, 1, 3)), rng.choice((None, 1, 50))),
             *driver.clear_counters(), *driver.clear_error(),
-            *driver.window(kernel.tiles, workgroups=self.window, slack=slack), *driver.restart(self._kernels)])
-        self.bench.set("downstream_epoch", self._kernels)
+            *driver.window(kernel.tiles, workgroups=self.window), *driver.restart(self._kernels)])
+        self.dispatch.reset()
+        for peer in self.bench.elements("peer_epochs"):
+            self.bench.set(peer, self._kernels)
         self._kernels += 1
         self.descriptors = {
             region: there | {"address_offset": there["address_offset"], "kind": kind, "destination_region": target,
                              "op": UPDATE if region == kernel.dma else await self._operation(region)}
             for region, kind, target in ((kernel.dma, 2, targets[0]), (kernel.remote, 1, targets[1]))}
-        self.downstream_head, self.downstream_end = 0, kernel.workgroups + (slack or 0)
+        self.peer_heads, self.peers_end = [0] * len(self.peer_heads), kernel.workgroups
         self.kernel, self.upstream = kernel, 0
         self.expected: Counter[tuple] = Counter()  # requests on their way to the DRAM
         self.updated: Counter[int] = Counter()  # address -> updates performed
         self.reads = {(piece, wg, wf): 0 for wg, wf in kernel.tracked() if kernel.regions[wg] == kernel.dma
                       for piece in kernel.pieces(wg, wf)}
         self.events = {(wg, wf): 0 for wg, wf in kernel.tracked() if kernel.regions[wg] == kernel.event}
-        self.dispatch.send_all({"wg": wg, "tiles": 0 if region == kernel.remote else kernel.tiles}
-                               for wg, region in enumerate(kernel.regions))
+        self.dispatch.send_all(self._requests())
+
+    def _requests(self) -> Iterator[Request]:
+        """In a lawful order. What a workgroup touches at peers is said ahead of it, too."""
+        rng, kernel = self.bench.rng, self.kernel
+
+        def reach(wg: int) -> dict[str, int]:
+            return {"there": max(0, wg + rng.randrange(-3, self.window)), "peer": rng.randrange(len(self.peer_heads)),
+                    "reaches": rng.randrange(2)}
+        for wg in lawful_order(rng, kernel.workgroups, self.window):
+            if rng.random() < 0.2:
+                yield Request(wg, **reach(wg), opens=0, starts=0)
+            yield Request(wg, 0 if kernel.regions[wg] == kernel.remote else kernel.tiles, **reach(wg))
 
     def abort(self) -> None:
         """Nothing more starts, here or upstream; what was stored or sent is still to come."""
@@ -156,9 +171,11 @@ class FusedGpu:
     def to(self, drivers: list[StreamDriver], request: dict) -> None:
         drivers[channel_of_line(request["address"], self.geometry)].send(request)
 
-    def _dispatched(self, item: dict) -> None:
-        """The workgroup starts: its stores, and some ordinary traffic, in random order."""
-        rng, wg = self.bench.rng, item["wg"]
+    def _started(self, request: Request) -> None:
+        """If it starts a workgroup: its stores, and some ordinary traffic, in random order."""
+        if not request.starts:
+            return
+        rng, wg = self.bench.rng, request.id
         stores = [self._request(piece, wg, wf, UPDATE, LOCAL) for wf in range(self.kernel.tiles)
                   for piece in self.kernel.pieces(wg, wf)]
         rng.shuffle(stores)
@@ -184,9 +201,9 @@ class FusedGpu:
                        for wf in range(kernel.tiles) for piece in kernel.pieces(wg, wf)]
             for update in rng.sample(updates, len(updates)) if kernel.regions[wg] != self.kernel.remote else ():
                 self.to(self.inbound, update)
-        if rng.random() < 0.2 and self.downstream_head < self.downstream_end:
-            self.downstream_head += 1
-        bench.set("downstream_head", self.downstream_head)
+        for peer, head in enumerate(self.peer_heads):
+            self.peer_heads[peer] += rng.random() < 0.2 and head < self.peers_end
+            bench.set(f"peer_heads[{peer}]", self.peer_heads[peer])
         bench.set("producer_active", int(not self.dispatch.idle or not all(driver.idle for driver in self.compute)))
 
     def sample(self) -> None:

@@ -13,7 +13,7 @@ GEOMETRIES = {
         TrackerGeometry(sets=16, ways=2, banks=4, wg_bits=8, wf_bits=2, address_bits=40, count_bits=12),
         ChannelGeometry(channels=4, guard_buckets=8, queue_entries=100, dma_fifo=2, coalescer_timeout_cycles=4,
                         sample_bits=8),
-        DmaGeometry(regions=8, engines=4, ready_commands=8, outstanding_lines=32, egress_lanes=3)),
+        DmaGeometry(regions=8, engines=4, ready_commands=8, outstanding_lines=32, egress_lanes=3, peers=3)),
     #: one set of one way, one bank, one channel, one of everything
     "least": Geometry(
         TrackerGeometry(sets=1, ways=1, banks=1, wg_bits=4, wf_bits=1, address_bits=32, count_bits=10),

@@ -1,9 +1,9 @@
 """Whole rings of GPUs drawn at random, each checked bit for bit: `make soak MINUTES=10`.
 
 A case is drawn from one number: geometry (a pool, so that few designs are compiled), machine, GEMM and the format of
-its elements, number of GPUs, policy, staging of the first chunk, held-back handshakes, link delays, late starts, a DRAM
-controller that lets reads pass. Data mode (`sim_models.data_mode`) decides: every element of every GPU's memory,
-and how often it was accessed.
+its elements, number of GPUs, policy, staging of the first chunk, which tiles have ids and in which order each GPU
+dispatches them, held-back handshakes, link delays, late starts, a DRAM controller that lets reads pass. Data mode
+(`sim_models.data_mode`) decides: every element of every GPU's memory, and how often it was accessed.
 """
 
 import random
@@ -12,7 +12,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import count, islice
 from pathlib import Path
 from typing import Annotated
@@ -29,6 +29,7 @@ from sim_models.fused import Policy
 from sim_models.machine import Machine, load_machine
 from sim_models.operators.tiling import TilingError
 from sim_models.results import write_json
+from sim_models.schedule import Ids, Limits, Shuffle
 from sim_models.simulation import Options, late_starts, make_schedule
 from sim_models.workloads import Workload, gemm_workload
 
@@ -77,14 +78,19 @@ def machine(name: str, **changes: dict) -> Machine:
     return Machine.model_validate(content)
 
 
-def fits(described: Machine, workload: Workload, staged: bool) -> bool:
-    """Whether there is a tile for each device, and a schedule whose slack is smaller than the dispatch window."""
+def window_of(described: Machine) -> int:
+    tracker = described.tracker
+    return tracker.sets * (tracker.ways // described.gpu.wavefronts_per_workgroup)
+
+
+def fits(described: Machine, workload: Workload, options: Options) -> bool:
+    """Whether there is a tile for each device, and a lawful schedule: causal, its slack smaller than the dispatch
+    window."""
     try:
-        schedule = make_schedule(described, workload, Options(stage_first_chunk=staged))
+        schedule = make_schedule(described, workload, options)
     except TilingError:
         return False
-    tracker = described.tracker
-    return schedule.slack < tracker.sets * (tracker.ways // schedule.tiling.wavefronts)
+    return schedule.slack < window_of(described) and schedule.is_causal()
 
 
 def draw(seed: int) -> Case:
@@ -106,14 +112,17 @@ def draw(seed: int) -> Case:
         dma={"tiles_per_block": pick(*(2**i for i in range(4) if gpu.wavefronts_per_workgroup % 2**i == 0))},
         arbiter={"starvation_limit_cycles": starvation})
     staged = pick(False, True)
+    ordered = Options(stage_first_chunk=staged)
+    if pick(False, True):  # an order of dispatch that is not that of the ids
+        shuffle = pick(None, Shuffle(int(rng.integers(1, max(2, window_of(described) // 2))), seed))
+        ordered = replace(ordered, ids=pick(*Ids), limits=Limits.EXACT, shuffle=shuffle)
     while True:
         m, n, k = (rng.integers(1, limit) for limit in (6 * tile_m, 9 * gpu.tile_n, 100))
         workload = gemm_workload(f"{m}x{n}x{k}", devices, dtype)
-        if fits(described, workload, staged):
+        if fits(described, workload, ordered):
             break
     policy = Policy(pick(*POLICIES), pick("auto", None, 1, 3, 10))
-    options = Options(seed=seed, stage_first_chunk=staged, hold_back=pick(0.0, 0.05, 0.5),
-                      link_jitter_cycles=pick(0, 20, 1000),
+    options = replace(ordered, seed=seed, hold_back=pick(0.0, 0.05, 0.5), link_jitter_cycles=pick(0, 20, 1000),
                       start_cycles=late_starts(devices, pick(0, 100, 5000), seed))
     return Case(seed, pool, described, workload, policy, options,
                 Variation(overtaking_reads=pick(False, True)))
@@ -127,13 +136,15 @@ class Tally:
     elements: int = 0  #: reduced and compared
     cycles: int = 0  #: memory cycles of whole rings
     drawn: dict[str, Counter] = field(default_factory=lambda: {
-        name: Counter() for name in ("geometry", "policy", "devices", "dtype", "stage_first_chunk")})
+        name: Counter() for name in ("geometry", "policy", "devices", "dtype", "stage_first_chunk", "ids", "order")})
     failures: list[dict[str, str | int]] = field(default_factory=list)
     interrupted: bool = False
 
     def note(self, case: Case) -> None:
         for name, value in (("geometry", case.pool), ("policy", case.policy.name), ("devices", case.workload.tp),
-                            ("dtype", case.workload.dtype), ("stage_first_chunk", case.options.stage_first_chunk)):
+                            ("dtype", case.workload.dtype), ("stage_first_chunk", case.options.stage_first_chunk),
+                            ("ids", case.options.ids.value),
+                            ("order", "shuffled" if case.options.shuffle else "as the ids")):
             self.drawn[name][str(value)] += 1
 
 

@@ -1,30 +1,32 @@
-"""DispatchWindow against its model: what may start, how far the head gets, a downstream neighbour, restarts, errors."""
+"""DispatchWindow against its model: what goes, how far the head gets, peers, restarts, errors."""
 
 from collections.abc import Iterator
 
 from rtl.registers import EPOCH_BITS, ERRORS
-from sim_models.reference.dispatch_window import DispatchWindowModel
+from sim_models.reference.dispatch_window import DispatchWindowModel, Request
 
 from .bench import Bench, rounds
-from .drivers import StreamDriver
+from .dispatcher import Dispatcher, lawful_order
 from .monitors import PulseMonitor
 from .pauses import never
 from .scoreboard import Scoreboard
 
 
 class Environment:
-    """Completes tiles of started workgroups in random order, the oldest often, and moves the downstream head; also
-    keeps the model and what is expected of the design."""
+    """Completes tiles of open ids in random order, the oldest often, and moves the peers' heads; also keeps the model
+    and what is expected of the design."""
 
     def __init__(self, bench: Bench, model: DispatchWindowModel, wrong: float) -> None:
         self.bench, self.model, self.wrong = bench, model, wrong
         self.pause = bench.pause()
         self.errors = Scoreboard("errors")
-        self.unexpected: tuple[str, dict] | None = None
-        self.downstream_end = 0
-        self._settled: tuple[int, int] = (0, 0)  # what decides about the next workgroup
+        self.of_request: tuple[str, dict] | None = None  #: the error of what goes in this cycle
+        self.of_completion: tuple[str, dict] | None = None  #: judged a cycle later
+        self.peer_end = 0
+        self.dispatcher = Dispatcher(bench, self._gone)
+        self._settled: tuple = ()  # what decides about the next request
         self._settled_cycles = self._cycles = 0  # for so long; since a reset or restart
-        bench.add(self)
+        bench.add(self)  # behind the dispatcher: a completion counts after what goes in the same cycle
 
     def drive(self) -> None:
         rng, left = self.bench.rng, [wg for wg, tiles in self.model.left.items() if tiles]
@@ -35,35 +37,37 @@ class Environment:
         signal = self.bench["completion"]
         signal.write(signal.unpack(rng.getrandbits(signal.width)) | {"valid": int(valid), "wg": wg})
         model = self.model
-        if model.downstream_epoch != model.epoch and rng.random() < 0.02:  # its restart has arrived
-            model.downstream_epoch, model.downstream_head = model.epoch, 0
-        elif rng.random() < 0.3 and model.downstream_head < self.downstream_end:
-            model.downstream_head += 1
-        self.bench.set("downstream_head", model.downstream_head)
-        self.bench.set("downstream_epoch", model.downstream_epoch)
+        for peer in range(len(model.peer_heads)):
+            if model.peer_epochs[peer] != model.epoch and rng.random() < 0.02:  # its restart has arrived
+                model.peer_epochs[peer], model.peer_heads[peer] = model.epoch, 0
+            elif rng.random() < 0.3 and model.peer_heads[peer] < self.peer_end:
+                model.peer_heads[peer] += 1
+            self.bench.set(f"peer_heads[{peer}]", model.peer_heads[peer])
+            self.bench.set(f"peer_epochs[{peer}]", model.peer_epochs[peer])
+
+    def _gone(self, request: Request) -> None:
+        name = self.model.goes(request)
+        if name:
+            self.of_request = name, {"address": 0, "region": 0, "wf": 0, "wg": request.id}
 
     def sample(self) -> None:
         get, model = self.bench.get, self.model
         assert get("head") <= model.head, "the head leads"
         assert get("epoch") == model.epoch
-        if get("dispatch.ready"):
-            assert model.following < model.limit, "ready beyond the limit"
-        decides = (model.limit, model.following)
+        first = self.dispatcher.inside[0] if self.dispatcher.inside else None
+        decides = (first, bool(first and model.may_go(first)))
         same = decides == self._settled and get("head") == model.head
         self._settled, self._settled_cycles = decides, self._settled_cycles + 1 if same else 0
         self._cycles += 1
-        if self._settled_cycles > 4 and self._cycles > self.bench.geometry.tracker.window_slots + 4:
-            assert get("dispatch.ready") == (model.following < model.limit), "another limit than the window's"
-        wrong, self.unexpected = self.unexpected, None  # a completion is judged a cycle later
-        completion, item = get("completion"), get("dispatch.payload")
-        if get("dispatch.valid") and get("dispatch.ready"):
-            name = model.dispatched(item["wg"], item["tiles"])
-            of_dispatch = {"address": 0, "region": 0, "wf": 0, "wg": item["wg"]}
-            wrong = (name, of_dispatch) if name else wrong  # of two in one cycle, that of the dispatch is shown
+        if first and self._settled_cycles > 4 and self._cycles > self.bench.geometry.tracker.window_slots + 4:
+            assert get("blocked") != model.may_go(first), "another limit than the windows'"
+        # Of two in one cycle, that of the request is shown.
+        wrong, self.of_request, self.of_completion = self.of_request or self.of_completion, None, None
+        completion = get("completion")
         if completion["valid"]:
             name = model.completed(completion["wg"])
             details = {field: value for field, value in completion.items() if field != "valid"}
-            self.unexpected = (name, details) if name else None
+            self.of_completion = (name, details) if name else None
         if wrong:
             self._expect(wrong)
 
@@ -75,54 +79,66 @@ class Environment:
         pass
 
     async def restart(self) -> None:
-        """A new kernel here, of which the neighbour hears later."""
+        """A new kernel here, of which the peers hear later."""
         epoch = self.model.epoch ^ 1 << self.bench.rng.randrange(EPOCH_BITS)
+        self.dispatcher.withdraw()
         self.bench.set("restart", 1)
         self.bench.set("next_epoch", epoch)
         self.bench.set("completion", {"valid": 0})
         await self.bench.settle(drive=False)
+        self.dispatcher.sample()  # what goes by itself is of the old kernel, and reported if it is wrong
         await self.bench.edge(sample=False)
         self.bench.set("restart", 0)
         self.bench.set("next_epoch", self.bench.rng.getrandbits(EPOCH_BITS))
+        self.dispatcher.reset()
         self.errors.reset()
-        if self.unexpected:  # of the cycle before: still reported
-            self._expect(self.unexpected)
-        self.unexpected = None
+        wrong, self.of_request, self.of_completion = self.of_request or self.of_completion, None, None
+        if wrong:  # of this cycle and the one before: still reported
+            self._expect(wrong)
         self._cycles = 0
         self.model.restart(epoch)
 
 
-def workgroups(bench: Bench, count: int, wrong: float) -> Iterator[dict]:
-    rng, t = bench.rng, bench.geometry.tracker
-    for wg in range(count):
-        if rng.random() < wrong:  # another than the next
-            yield {"wg": (wg + rng.choice((-1, 1))) % (1 << t.wg_bits), "tiles": 1}
-        yield {"wg": wg, "tiles": rng.choice((0, 1, 1 << t.wf_bits, rng.randrange(2 << t.wf_bits)))}
+def requests(bench: Bench, count: int, window: int, wrong: float) -> Iterator[Request]:
+    """Those of ids 0 to `count` - 1 in a lawful order, some of them ahead of others that open none, or an id again."""
+    rng, t, peers = bench.rng, bench.geometry.tracker, bench.geometry.dma.peers
+    window = max(1, min(window, t.window_slots))
+    opened = []
+
+    def of(one: int, opens: bool) -> Request:
+        tiles = rng.choice((0, 1, 1 << t.wf_bits, rng.randrange(2 << t.wf_bits)))
+        there = max(0, min(one + rng.randrange(-4, window), (2 << t.wg_bits) - 1))
+        return Request(one, tiles, there, rng.randrange(peers), int(opens), rng.randrange(2), int(rng.random() < 0.8))
+    for one in lawful_order(rng, count, window):
+        while rng.random() < 0.2:
+            yield of(rng.choice((one, rng.getrandbits(t.wg_bits))), opens=False)._replace(
+                there=rng.randrange(count + window))
+        if opened and rng.random() < wrong:
+            yield of(rng.choice((opened[-1], rng.choice(opened))), opens=True)
+        opened.append(one)
+        yield of(one, opens=True)
 
 
 @rounds(12)
-async def random_workgroups(bench: Bench) -> None:
-    rng, t = bench.rng, bench.geometry.tracker
+async def random_requests(bench: Bench) -> None:
+    rng, t, peers = bench.rng, bench.geometry.tracker, bench.geometry.dma.peers
     window = rng.choice((1, 3, t.window_slots, (2 << t.wg_bits) - 1))
-    shift = rng.choice((rng.randrange(min(window, t.window_slots)), rng.randrange(min(256, 1 << t.wg_bits))))
-    model = DispatchWindowModel(t, window, shift, enable_downstream=rng.random() < 0.5)
-    for name in ("window", "shift", "enable_downstream"):
-        bench.set(name, int(getattr(model, name)))
+    model = DispatchWindowModel(t, window, [0] * peers, [0] * peers)
+    bench.set("window", window)
     wrong, count = rng.choice((0.0, 0.05)), min(rng.choice((100, 300)), 1 << t.wg_bits)
     environment = Environment(bench, model, wrong)
-    environment.downstream_end = count + shift
-    driver = StreamDriver(bench, "dispatch")
+    environment.peer_end = min(count + t.window_slots, (2 << t.wg_bits) - 1)
+    dispatcher = environment.dispatcher
     PulseMonitor(bench, "error", environment.errors.check)
     for _ in range(3):  # kernels; all but the last are cut short
         await bench.cycle(rng.randrange(4))
-        driver.send_all(workgroups(bench, count, wrong))
+        dispatcher.send_all(requests(bench, count, window, wrong))
         await bench.cycle(t.window_slots + rng.randint(1, 100))
-        driver.reset()
         await environment.restart()
     await bench.cycle(rng.randrange(4))
-    driver.send_all(workgroups(bench, count, wrong))
+    dispatcher.send_all(requests(bench, count, window, wrong))
     environment.wrong /= 2
-    if await bench.run(lambda: driver.idle and not model.left, 20_000, settle=count + 8):
+    if await bench.run(lambda: dispatcher.idle and model.idle, 20_000, settle=count + 8):
         environment.wrong = 0
         await bench.cycle(4)
         environment.errors.check_empty()
@@ -134,6 +150,6 @@ async def random_workgroups(bench: Bench) -> None:
 async def one_workgroup_per_cycle(bench: Bench) -> None:
     t = bench.geometry.tracker
     bench.set("window", t.window_slots)
-    driver, count = StreamDriver(bench, "dispatch", never()), min(100, 1 << t.wg_bits)
-    driver.send_all({"wg": wg, "tiles": 0} for wg in range(count))
-    await bench.until(lambda: driver.idle, t.window_slots + (count if t.window_slots >= 4 else 4 * count) + 8)
+    dispatcher, count = Dispatcher(bench, pauses=never), min(100, 1 << t.wg_bits)
+    dispatcher.send_all(Request(wg) for wg in range(count))
+    await bench.until(lambda: dispatcher.idle, t.window_slots + (count if t.window_slots >= 4 else 4 * count) + 8)

@@ -8,6 +8,7 @@ from collections import Counter
 
 from rtl.registers import NO_THRESHOLD, POLICIES, REGION_KINDS
 from sim_models.reference.address_generator import LineError, expand
+from sim_models.reference.dispatch_window import Request
 from sim_models.reference.egress import translate
 from sim_models.reference.intensity_monitor import IntensityMonitorModel
 
@@ -114,12 +115,12 @@ async def every_reporter_is_heard(bench: Bench) -> None:
         gpu.to(gpu.inbound, {name: request[name] for name in REQUEST})
         await bench.until(lambda: all(driver.idle for driver in gpu.inbound), 1_000)
         await told_once(gpu, code="region_unconfigured", **update)
-    # Nothing was dispatched, so 0 must be first.
-    wg = rng.randrange(1, 1 << t.wg_bits)
-    gpu.dispatch.on_accept = None
-    gpu.dispatch.send({"wg": wg, "tiles": 1})
+    # Any id that the window has, opened twice.
+    wg = rng.randrange(gpu.window)
+    gpu.dispatch.on_go = None
+    gpu.dispatch.send(Request(wg, tiles=1), Request(wg, tiles=1))
     await bench.until(lambda: gpu.dispatch.idle, 1_000)
-    await told_once(gpu, code="dispatch_order", wg=wg)
+    await told_once(gpu, code="id_reused", wg=wg)
 
 
 @rounds(1)
@@ -178,7 +179,7 @@ async def every_region_goes_its_way(bench: Bench) -> None:
                 gpu.send([update])
         else:
             if bench.number % 2:
-                gpu.dispatch.send(*({"wg": skip, "tiles": 0} for skip in range(first, wg)), {"wg": wg, "tiles": tiles})
+                gpu.dispatch.send(*(Request(skip) for skip in range(first, wg)), Request(wg, tiles))
                 first = wg + 1
                 await gpu.drained()
             addresses = []
@@ -231,7 +232,7 @@ def repeated_line(gpu: BareGpu) -> dict:
 
 async def complete_one(gpu: BareGpu, region: int, wg: int, channel: int) -> None:
     """Workgroup `wg`, the next one, of one tile in `channel`, and time for its command to reach an engine."""
-    gpu.dispatch.send({"wg": wg, "tiles": 1})
+    gpu.dispatch.send(Request(wg, tiles=1))
     gpu.send([gpu.request(gpu.address_in(channel), region, wg)])
     await gpu.counted("COUNT_TRIGGERS", wg + 1)
     await gpu.bench.cycle(20)
@@ -456,12 +457,12 @@ async def a_late_ring_goes_first(bench: Bench) -> None:
     for dram in gpu.drams:
         dram.takes = pauses.never()
     if bench.number % 2:  # what started before a restart does not count
-        gpu.dispatch.send_all({"wg": wg, "tiles": 0} for wg in range(tiles, tiles + stage))
+        gpu.dispatch.send_all(Request(wg) for wg in range(tiles, tiles + stage))
         await bench.until(lambda: gpu.dispatch.idle, 2_000)
         await gpu.bus.write_all(gpu.driver.restart())
         following = 0
     for started, late in ((stage, False), (1, True)):
-        gpu.dispatch.send(*({"wg": wg, "tiles": 0} for wg in range(following, following + started)))
+        gpu.dispatch.send_all(Request(wg) for wg in range(following, following + started))
         following += started
         await bench.until(lambda: gpu.dispatch.idle, 2_000)
         if late:  # from one cycle to the next every channel in which a read waits lets it go
@@ -482,25 +483,32 @@ async def a_late_ring_goes_first(bench: Bench) -> None:
 
 
 @rounds(1)
-async def the_neighbours_window_counts(bench: Bench) -> None:
-    """Every bit of its head is looked at."""
-    gpu, t = BareGpu(bench), bench.geometry.tracker
+async def the_peers_windows_count(bench: Bench) -> None:
+    """Every bit of each head is looked at."""
+    gpu, t, rng = BareGpu(bench), bench.geometry.tracker, bench.rng
     window = min(t.window_slots, 1 << t.wg_bits)
-    shift = bench.rng.randrange(window)
+    shift = rng.randrange(window)
     await gpu.write("WINDOW", window=window)
-    await gpu.write("SHIFT", shift=shift)
-    await gpu.write("WINDOW_CONTROL", enable_downstream=1)
-    last = min(1 << t.wg_bits, 600)
-    gpu.dispatch.send(*({"wg": wg, "tiles": 0} for wg in range(last)))
-    there = 0
-    while not gpu.dispatch.idle:
-        bench.set("downstream_head", there)
-        await bench.cycle(4 * window + 20)
-        assert bench.get("head") == min(last, there + window - shift)
-        assert ("dispatch_blocked" in await gpu.status()) != gpu.dispatch.idle
-        there += bench.rng.randint(1, 2 * (window - shift))
-    for bit in range(t.wg_bits + 1):
-        bench.set("downstream_head", 1 << bit)
+    for peer, head in enumerate(bench.elements("peer_heads")):
         await gpu.bus.write_all(gpu.driver.restart())
-        gpu.dispatch.send_all({"wg": wg, "tiles": 0} for wg in range(min(window - shift + 1, 1 << t.wg_bits)))
-        await bench.until(lambda: gpu.dispatch.idle, 8 * window + 100)
+        gpu.dispatch.reset()
+        last = min(1 << t.wg_bits, 600)
+        gpu.dispatch.send_all(Request(wg, there=wg + shift, peer=peer, reaches=1) for wg in range(last))
+        there = 0
+        while not gpu.dispatch.idle:
+            bench.set(head, there)
+            await bench.cycle(4 * window + 20)
+            assert bench.get("head") == min(last, there + window - shift)
+            assert ("dispatch_blocked" in await gpu.status()) != gpu.dispatch.idle
+            there += rng.randint(1, 2 * (window - shift))
+        for bit in range(t.wg_bits + 1):
+            bench.set(head, 1 << bit)
+            await gpu.bus.write_all(gpu.driver.restart())
+            gpu.dispatch.reset()
+            limit = min(2 << t.wg_bits, (1 << bit) + window)  # ids there are a bit wider
+            gpu.dispatch.send(Request(0, there=limit - 1, peer=peer, reaches=1, opens=0))
+            if limit < 2 << t.wg_bits:
+                gpu.dispatch.send(Request(0, there=limit, peer=peer, reaches=1, opens=0))
+            await bench.cycle(4 * window + 20)
+            assert gpu.dispatch.waiting == (limit < 2 << t.wg_bits)
+        bench.set(head, 0)

@@ -229,13 +229,13 @@ def first_store(kernel, group, member):
 @compiled
 def dispatch(kernel, sim, device, now):
     """Give the next workgroup to a free place, if the hardware's window lets it start."""
-    g, work = kernel.state, kernel.work
+    g = kernel.state
     slot = -1
     if g.idle[device] > 0 and now >= sim.control.start[device] and has_work(kernel, device):
         slot = free_place(g, device)
     if slot < 0:
         nothing_to_start(sim.hardware, device)
-    elif may_start(sim.hardware, device, g.next_wg[device], work.groups[g.next_group[device]].tiles):
+    elif may_start(sim.hardware, device):
         start(kernel, device, slot, now)
         wake(kernel, device, slot)
     else:

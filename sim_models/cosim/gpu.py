@@ -52,14 +52,14 @@ def model_ports(ports: PortMap, geometry: Geometry) -> Ports:
         outbound_valid=each("outbound[{}].valid", lanes), outbound=each("outbound[{}].payload", lanes),
         packet_ready=each("packets[{}].ready", lanes),
         dispatch_valid=at("dispatch.valid"), dispatch=at("dispatch.payload"),
-        tiles_lsb=ports.port("dispatch.payload").fields["tiles"].lsb,
-        downstream_head=at("downstream_head"),
-        downstream_epoch=at("downstream_epoch"), event_ready=at("events.ready"), producer_active=at("producer_active"),
+        start=at("start"), peer_head=at("peer_heads[0]"), peer_epoch=at("peer_epochs[0]"),
+        event_ready=at("events.ready"), producer_active=at("producer_active"),
         compute_ready=each("compute[{}].ready", channels), inbound_ready=each("inbound[{}].ready", channels),
         dram_valid=each("dram[{}].valid", channels), dram=each("dram[{}].payload", channels),
         outbound_ready=each("outbound[{}].ready", lanes), packet_valid=each("packets[{}].valid", lanes),
         packet=each("packets[{}].payload", lanes), dispatch_ready=at("dispatch.ready"),
-        head=at("head"), epoch=at("epoch"), event_valid=at("events.valid"), event=at("events.payload"),
+        grant=at("grant"), blocked=at("blocked"), head=at("head"), epoch=at("epoch"),
+        event_valid=at("events.valid"), event=at("events.payload"),
         event_wf_lsb=event["wf"].lsb, event_wg_lsb=event["wg"].lsb)
 
 

@@ -38,14 +38,14 @@ def egress_cycle(hardware, sim, device, now):
 
 
 @by_type
-def may_start(hardware, device, workgroup, tiles):
-    """Ask for a workgroup that updates `tiles` wavefront tiles: whether it may start in this cycle."""
+def may_start(hardware, device):
+    """Say that there is room for the next workgroup: whether it starts in this cycle."""
     return True
 
 
 @by_type
 def nothing_to_start(hardware, device):
-    """Ask for no workgroup in this cycle."""
+    """Say that no workgroup can start in this cycle."""
 
 
 @by_type
@@ -55,7 +55,7 @@ def show_producer(hardware, device, active):
 
 @by_type
 def side_signals(hardware, sim, device, now):
-    """The window's head from the neighbour, a link's latency old, and the events of final tiles."""
+    """Requests for workgroups, the window's head from the neighbour, a link's latency old, events of final tiles."""
 
 
 @by_type
@@ -71,6 +71,8 @@ class Hardware(NamedTuple):
     handle: np.ndarray  # int64 [device]
     inputs: np.ndarray  # int64 [device]: address of the instance's input words
     outputs: np.ndarray
+    requests: np.ndarray  # int64 [device, request]: for workgroups, in their order, as the RTL's port has them
+    requested: np.ndarray  # int64 [device]: how many of them the RTL has taken
 
     def memory_cycle(self, sim, device, now):
         _memory_cycle(self, sim, words_at(self.inputs[device]), words_at(self.outputs[device]), device, now)
@@ -78,14 +80,12 @@ class Hardware(NamedTuple):
     def egress_cycle(self, sim, device, now):
         _egress_cycle(self.ports, sim, words_at(self.inputs[device]), words_at(self.outputs[device]), device, now)
 
-    def may_start(self, device, workgroup, tiles):
-        ports, inputs = self.ports, words_at(self.inputs[device])
-        inputs[ports.dispatch_valid] = 1
-        inputs[ports.dispatch] = workgroup | (tiles << ports.tiles_lsb)
-        return words_at(self.outputs[device])[ports.dispatch_ready] != 0
+    def may_start(self, device):
+        words_at(self.inputs[device])[self.ports.start] = 1
+        return words_at(self.outputs[device])[self.ports.grant] & 1 != 0
 
     def nothing_to_start(self, device):
-        words_at(self.inputs[device])[self.ports.dispatch_valid] = 0
+        words_at(self.inputs[device])[self.ports.start] = 0
 
     def show_producer(self, device, active):
         words_at(self.inputs[device])[self.ports.producer_active] = active
@@ -93,11 +93,12 @@ class Hardware(NamedTuple):
     def side_signals(self, sim, device, now):
         ports, control = self.ports, sim.control
         inputs, outputs = words_at(self.inputs[device]), words_at(self.outputs[device])
+        offer_request(self, device, inputs, outputs)
         kept = control.heads.shape[1]
         control.heads[device, now % kept] = outputs[ports.head] | outputs[ports.epoch] << 32
         head = control.heads[control.downstream[device], (now + kept - sim.link_shape.latency_cycles) % kept]
-        inputs[ports.downstream_head] = head & 0xFFFFFFFF
-        inputs[ports.downstream_epoch] = head >> 32
+        inputs[ports.peer_head] = head & 0xFFFFFFFF
+        inputs[ports.peer_epoch] = head >> 32
         ready = 0 if held_back(sim.chaos, device) else 1
         inputs[ports.event_ready] = ready
         if ready and outputs[ports.event_valid]:
@@ -110,6 +111,18 @@ class Hardware(NamedTuple):
 
     def clock_edge(self, device):
         self.step(self.handle[device])
+
+
+@compiled
+def offer_request(hardware, device, inputs, outputs):
+    """The next request for a workgroup to the RTL's queue; it is taken if the RTL is ready for it in this cycle."""
+    ports, requested = hardware.ports, hardware.requested[device]
+    if requested < hardware.requests.shape[1]:
+        inputs[ports.dispatch_valid] = 1
+        inputs[ports.dispatch] = hardware.requests[device, requested]
+        hardware.requested[device] += outputs[ports.dispatch_ready]
+    else:
+        inputs[ports.dispatch_valid] = 0
 
 
 @compiled
@@ -219,8 +232,12 @@ class StepsInPython(Observer):
             raise self._raised
 
 
-def make_hardware(backends: Sequence[Backend], ports: Ports) -> tuple[Hardware, StepsInPython | None]:
-    """Backends of one kind as the loop sees them; if they are stepped in Python, also the observer that does it."""
+def make_hardware(backends: Sequence[Backend], ports: Ports,
+                  requests: np.ndarray) -> tuple[Hardware, StepsInPython | None]:
+    """Backends of one kind as the loop sees them; if they are stepped in Python, also the observer that does it.
+
+    `requests`: int64[device, request], each a payload of the RTL's `dispatch`.
+    """
     library = backends[0].library
     python = StepsInPython(backends) if library is None else None
 
@@ -229,4 +246,5 @@ def make_hardware(backends: Sequence[Backend], ports: Ports) -> tuple[Hardware, 
     handles = range(len(backends)) if python else [backend.handle for backend in backends]
     return Hardware(ports, python.function if python else library.step, np.array(handles, np.int64),
                     addresses([backend.inputs for backend in backends]),
-                    addresses([backend.outputs for backend in backends])), python
+                    addresses([backend.outputs for backend in backends]), requests,
+                    np.zeros(len(backends), np.int64)), python

@@ -20,9 +20,9 @@ class Ports(NamedTuple):
     packet_ready: np.ndarray
     dispatch_valid: int
     dispatch: int
-    tiles_lsb: int
-    downstream_head: int
-    downstream_epoch: int
+    start: int
+    peer_head: int  # the first peer's: the models send to one
+    peer_epoch: int
     event_ready: int
     producer_active: int
     compute_ready: np.ndarray  # outputs from here on
@@ -33,6 +33,8 @@ class Ports(NamedTuple):
     packet_valid: np.ndarray
     packet: np.ndarray
     dispatch_ready: int
+    grant: int  # valid is bit 0, id above
+    blocked: int
     head: int
     epoch: int
     event_valid: int

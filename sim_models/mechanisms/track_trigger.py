@@ -1,15 +1,16 @@
 """Track & Trigger: a schedule as register writes and as the compute units' work, device by device."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from rtl.geometry import Geometry
 
+from ..cosim.ports import Field
 from ..driver import Driver, Write
 from ..operators.kernel_table import KernelTable, Route
-from ..schedule import Action, Ids, Schedule, ScheduleError
+from ..schedule import Action, Schedule, ScheduleError
 from ..schedule.regions import Region, RegionTable, arrival_region, plan_regions
 
 
@@ -62,13 +63,8 @@ def map_output(schedule: Schedule, device: int, bases: Sequence[int], geometry: 
 
     Raises ScheduleError for what this hardware cannot do.
     """
-    if schedule.policy.ids is not Ids.TOUCHED:
-        raise ScheduleError("tiles that are not tracked have no ids: this hardware dispatches in the order of ids")
     for share in schedule.shares(device):
         role = share.role
-        if role.routes and schedule.id_offset(device, share) < 0:
-            raise ScheduleError(f"device {device}: chunk {role.chunk} goes on under smaller ids: this hardware's "
-                                "window has no limit for them")
         if Action.EVENT in role.actions and role.routes:
             raise ScheduleError(f"device {device}: chunk {role.chunk} is announced and goes on: this hardware does one")
         if not role.contributes:
@@ -91,15 +87,28 @@ def fused_work(work: KernelTable, space: AddressSpace) -> KernelTable:
     `work`: of the operator, a group per tile in the order of tiles, its output at byte 0.
     """
     rows, tiling = space.schedule.rows(space.device), space.schedule.tiling
+    named = space.schedule.requests(space.device).id
     row_of = np.zeros(tiling.tiles, np.int64)
     row_of[rows.tile] = np.arange(len(rows.tile))
     groups, stores = work.groups[rows.tile], work.stores.copy()
-    groups["id"] = rows.id
+    groups["id"] = named
     groups["tiles"] = np.where(rows.updates, tiling.wf_tiles[rows.tile], 0)
     row = row_of[work.group_of_stores]
     stores["base"] += space.base
-    stores["id"] = rows.id[row]
+    stores["id"] = named[row]
     stores["region"] = space.table.own[row, (stores["rows"] < tiling.wf_columns).astype(int)]
     stores["route"] = np.where(rows.actions[row] & Action.SEND_STORES, Route.MAPPED, Route.MEMORY)
     stores["updates"] = True
     return replace(work, groups=groups, stores=stores)
+
+
+def dispatch_requests(spaces: Sequence[AddressSpace], fields: Mapping[str, Field]) -> np.ndarray:
+    """Pack what each device asks its dispatch window for: int64[device, request], payloads of the RTL's `dispatch`
+    with these `fields`."""
+    packed = []
+    for space in spaces:
+        rows, requests = space.schedule.rows(space.device), space.schedule.requests(space.device)
+        tiles = np.where(rows.updates, space.schedule.tiling.wf_tiles[rows.tile], 0)
+        columns = {"tiles": tiles, "peer": np.zeros_like(tiles)} | requests._asdict()
+        packed.append(sum(columns[name] << field.lsb for name, field in fields.items()))
+    return np.ascontiguousarray(np.stack(packed).astype(np.int64))

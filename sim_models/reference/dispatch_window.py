@@ -1,48 +1,59 @@
-"""Reference for `rtl.dispatch_window`, transaction-level: what may start, and how far `head` gets.
+"""Reference for `rtl.dispatch_window`, transaction-level: what may go, and how far `head` gets.
 
-The RTL's head and limit may lag behind the model's, never lead; they agree when it has settled.
+The RTL's head and limits may lag behind the model's, never lead; they agree when it has settled.
 """
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from rtl.geometry import TrackerGeometry
+from rtl.order import may_start
+
+
+class Request(NamedTuple):
+    """Fields of `rtl.layouts.dispatch`; without further ones, a workgroup of this GPU's own."""
+
+    id: int
+    tiles: int = 0
+    there: int = 0
+    peer: int = 0
+    opens: int = 1
+    reaches: int = 0
+    starts: int = 1
 
 
 @dataclass
 class DispatchWindowModel:
-    """`dispatched` and `completed` return the error's name or None."""
+    """`goes` and `completed` return the error's name or None."""
 
     geometry: TrackerGeometry
     window: int
-    shift: int = 0
-    enable_downstream: bool = False
-    downstream_head: int = 0
+    peer_heads: list[int] = field(default_factory=lambda: [0])
+    peer_epochs: list[int] = field(default_factory=lambda: [0])
     epoch: int = 0
-    downstream_epoch: int = 0
     head: int = 0
-    following: int = 0  #: the workgroup that must come next
-    left: dict[int, int] = field(default_factory=dict)  #: workgroup -> tiles that have not completed
+    left: dict[int, int] = field(default_factory=dict)  #: open id -> tiles that have not completed
 
-    @property
-    def limit(self) -> int:
-        """Workgroups below it may start."""
+    def may_go(self, request: Request) -> bool:
+        """Whether the request may be admitted now."""
         window = min(self.window, self.geometry.window_slots)
-        here = self.head + window
-        if self.enable_downstream and self.downstream_epoch != self.epoch:
-            return 0
-        return min(here, self.downstream_head + window - self.shift) if self.enable_downstream else here
+        peer = request.peer
+        far = self.peer_heads[peer] + window if self.peer_epochs[peer] == self.epoch else 0
+        return bool(may_start(request.opens, request.reaches, request.id, request.there, self.head + window, far))
 
     def restart(self, epoch: int = 0) -> None:
         self.epoch = epoch
-        self.head = self.following = 0
+        self.head = 0
         self.left.clear()
 
-    def dispatched(self, wg: int, tiles: int) -> str | None:
-        assert self.following < self.limit, f"workgroup {self.following} starts at limit {self.limit}"
-        if wg != self.following:
-            return "DISPATCH_ORDER"
-        self.left[wg] = tiles
-        self.following += 1
+    def goes(self, request: Request) -> str | None:
+        """Admit a request, which must be able to go."""
+        assert self.may_go(request), f"{request} goes outside a window, head {self.head}, peers at {self.peer_heads}"
+        if not request.opens:
+            return None
+        if request.id < self.head or request.id in self.left:
+            return "ID_REUSED"
+        self.left[request.id] = request.tiles
         self._advance()
         return None
 
@@ -52,6 +63,11 @@ class DispatchWindowModel:
         self.left[wg] -= 1
         self._advance()
         return None
+
+    @property
+    def idle(self) -> bool:
+        """Whether every id that was opened is finished."""
+        return not self.left
 
     def _advance(self) -> None:
         while self.left.get(self.head) == 0:

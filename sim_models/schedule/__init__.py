@@ -4,8 +4,9 @@ Everything that depends on a device's role is read off from it: register writes,
 data mode's sums, self-checks, traces.
 """
 
-from .roles import Action, Ids, Policy, Role, ScheduleError, roles_of
+from .roles import Action, Ids, Limits, Policy, Role, ScheduleError, Shuffle, roles_of
 from .schedule import Schedule, Share
 from .slices import sliced_schedule
 
-__all__ = ["Action", "Ids", "Policy", "Role", "Schedule", "ScheduleError", "Share", "roles_of", "sliced_schedule"]
+__all__ = ["Action", "Ids", "Limits", "Policy", "Role", "Schedule", "ScheduleError", "Share", "Shuffle", "roles_of",
+           "sliced_schedule"]

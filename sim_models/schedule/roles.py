@@ -5,6 +5,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+
 from ..collectives import Op, Program
 
 
@@ -28,6 +30,26 @@ class Ids(enum.Enum):
     TRACKED = "tracked"  #: those that its Tracker counts
 
 
+class Limits(enum.Enum):
+    """What a tile's request to the dispatch window says of the device that it goes to."""
+
+    SHIFT = "shift"  #: its id plus the slack, whether it goes on or not: the head there may be so far behind
+    EXACT = "exact"  #: the id that it becomes part of, and nothing if it stays
+
+
+@dataclass(frozen=True)
+class Shuffle:
+    """Devices that dispatch their tiles out of order, each in an order of its own."""
+
+    places: int  #: by which a tile may come earlier or later
+    seed: int = 0
+
+    def order(self, tiles: int, device: int) -> np.ndarray:
+        """Draw which tile of the schedule comes first, second, ...: int64[tiles]."""
+        random = np.random.default_rng((self.seed, device))
+        return np.argsort(np.arange(tiles) + random.integers(0, self.places + 1, tiles), kind="stable")
+
+
 @dataclass(frozen=True)
 class Policy:
     """What collective and topology leave open."""
@@ -35,6 +57,8 @@ class Policy:
     slices: int = 1  #: the output is cut into so many, each goes through the collective by itself, one after the other
     staged: bool = False  #: what a device sends of its own alone goes through its memory and by DMA
     ids: Ids = Ids.TOUCHED
+    limits: Limits = Limits.SHIFT
+    shuffle: Shuffle | None = None
 
 
 class Route(NamedTuple):

@@ -10,7 +10,7 @@ import numpy as np
 from ..collectives import Program
 from ..operators.tiling import Tiling
 from ..topologies import Topology
-from .roles import Action, Ids, Policy, Role, Route, ScheduleError, roles_of
+from .roles import Action, Ids, Limits, Policy, Role, Route, ScheduleError, roles_of
 
 NO_ID = -1
 NO_DEVICE = -1
@@ -41,6 +41,16 @@ class Rows(NamedTuple):
     to_id: np.ndarray  # id there, NO_ID: none
 
 
+class Requests(NamedTuple):
+    """What a device asks its dispatch window for, a request per row of `Rows`, int64[row] each (rtl/order.py)."""
+
+    id: np.ndarray  # without one of its own, that where it goes: what its stores name; 0: neither
+    opens: np.ndarray
+    there: np.ndarray
+    reaches: np.ndarray
+    starts: np.ndarray
+
+
 @dataclass(frozen=True)
 class Schedule:
     """A collective over the tiles of an operator's output, device by device.
@@ -63,6 +73,12 @@ class Schedule:
             if transfer.destination not in self.topology.neighbours[transfer.source]:
                 raise ScheduleError(f"{transfer}: topology {self.topology.name!r} has no link for it")
         self.tiling.cut(self.policy.slices * self.program.chunks)  # refuses an output that is too small
+        if self.policy.limits is Limits.SHIFT and not self._in_order_of_ids:
+            raise ScheduleError("one shift for all tiles needs ids in the order of dispatch: limits must be exact")
+
+    @property
+    def _in_order_of_ids(self) -> bool:
+        return self.policy.ids is Ids.TOUCHED and self.policy.shuffle is None
 
     @property
     def devices(self) -> int:
@@ -124,7 +140,7 @@ class Schedule:
         def ids(first: list[int]) -> np.ndarray:
             return np.where(each(first) == NO_ID, NO_ID, each(first) + place)
         routes = [share.role.routes[0] if share.role.routes else None for share in shares]
-        return Rows(
+        rows = Rows(
             tile=each([share.tiles.start for share in shares]) + place, id=ids([share.first_id for share in shares]),
             share=index, level=each([share.role.level for share in shares]),
             slice_index=each([share.slice_index for share in shares]),
@@ -134,12 +150,32 @@ class Schedule:
             to_device=each([route.device if route else NO_DEVICE for route in routes]),
             to_id=ids([self._first_id(route, share.slice_index) if route else NO_ID
                        for share, route in zip(shares, routes)]))
+        return rows if self.policy.shuffle is None else Rows(*(column[self.order(device)] for column in rows))
+
+    def order(self, device: int) -> np.ndarray:
+        """Compute which of a device's tiles, counted along `shares`, it dispatches first, second, ...: int64[row]."""
+        tiles = int(self._own_lengths(device).sum())
+        return np.arange(tiles) if self.policy.shuffle is None else self.policy.shuffle.order(tiles, device)
+
+    def requests(self, device: int) -> Requests:
+        """What a device asks its dispatch window for, tile by tile."""
+        rows = self.rows(device)
+        opens, goes = rows.id != NO_ID, rows.to_id != NO_ID
+        if self.policy.limits is Limits.SHIFT:
+            there, reaches = rows.id + self.slack_of(device), np.ones_like(goes)
+        else:
+            there, reaches = np.where(goes, rows.to_id, 0), goes
+        return Requests(np.where(opens, rows.id, np.where(goes, rows.to_id, 0)), opens.astype(np.int64), there,
+                        reaches.astype(np.int64), rows.contributes.astype(np.int64))
 
     def _first_id(self, route: Route, slice_index: int) -> int:
         return int(self.first_ids(route.device)[slice_index, route.role])
 
     def id_offset(self, device: int, share: Share) -> int:
-        """Compute what to add to an id of a share for that of the same tile where its first route leads."""
+        """Compute what to add to an id of a share for that of the same tile where its first route leads; 0 if it has
+        none of its own, because its stores then name that one (`Requests.id`)."""
+        if share.first_id == NO_ID:
+            return 0
         return self._first_id(share.role.routes[0], share.slice_index) - share.first_id
 
     def slack_of(self, device: int) -> int:
@@ -160,6 +196,12 @@ class Schedule:
         ids = np.stack(touched)
         smallest, largest = np.where(ids == NO_ID, _FAR, ids).min(axis=0), ids.max(axis=0)
         touches = largest != NO_ID
+        if self.policy.shuffle is not None:  # tile by tile
+            rows = np.repeat(np.arange(len(lengths)), lengths)
+            place = np.arange(len(rows)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+            order = self.order(device)[touches[rows][self.order(device)]]
+            smallest, largest = (smallest[rows] + place)[order], (largest[rows] + place)[order]
+            return int((np.maximum.accumulate(largest) - smallest).max(initial=0))
         smallest, largest, lengths = smallest[touches], largest[touches], lengths[touches]
         ahead = np.maximum.accumulate(largest + lengths - 1)[:-1] - smallest[1:]
         return int(max((largest - smallest).max(initial=0), ahead.max(initial=0)))
@@ -195,7 +237,8 @@ class Schedule:
 
         Chunks of a ragged output differ by some tiles all the same; a mirrored run neglects that.
         """
-        return self.program.invariant_under_shift() and self.topology.invariant_under_shift()
+        return (self.policy.shuffle is None and self.program.invariant_under_shift()
+                and self.topology.invariant_under_shift())
 
     def wf_tiles(self, device: int, action: Action) -> int:
         """Count a device's wavefront tiles of which this becomes."""

@@ -4,7 +4,7 @@ import numpy as np
 
 from ..fused import FusedRun
 from ..mechanisms.track_trigger import AddressSpace
-from ..schedule import Action
+from ..schedule import Action, ScheduleError
 from ..schedule.regions import Region
 
 #: What `t3 explain` calls a region by.
@@ -15,6 +15,8 @@ def plan_of(run: FusedRun) -> dict[str, np.ndarray]:
     """What each workgroup does, [device, workgroup]; in mirrored mode also how its lines become the next position's
     (`schedule.mirror`): group [workgroup], rank [workgroup, wavefront], lines [group]."""
     rows = [run.schedule.rows(space.device) for space in run.spaces]
+    if any((one.id != np.arange(len(one.id))).any() for one in rows):
+        raise ScheduleError("a trace names a workgroup by the id of its tile: ids must be the order of dispatch")
     tables = {name: np.stack([getattr(one, field) for one in rows])
               for name, field in (("tile", "tile"), ("position", "level"))}
     tables |= {name: values[tables["tile"]] for name, values in (

@@ -282,21 +282,23 @@ def alu_results(bench: Bench) -> Callable[[], Iterable[Point]]:
 def window_states(bench: Bench) -> Callable[[], Iterable[Point]]:
     def watch():
         get = bench.get
-        state = "open" if get("dispatch.ready") else "closed"
-        asked = "asked" if get("dispatch.valid") else "idle"
-        done = "a tile completes" if get("completion")["valid"] else "none completes"
-        yield state, asked, done, "both GPUs" if get("enable_downstream") else "this GPU"
+        granted = get("grant")["valid"]
+        state = "a window is closed" if get("blocked") else "no workgroup" if not granted else (
+            "one starts" if get("start") else "no room for it")
+        yield state, "a tile completes" if get("completion")["valid"] else "none completes"
     return watch
 
 
-def window_workgroups(bench: Bench) -> Callable[[], Iterable[Point]]:
+def window_requests(bench: Bench) -> Callable[[], Iterable[Point]]:
     most = (2 << bench.geometry.tracker.wf_bits) - 1
 
     def watch():
         if moves(bench, "dispatch"):
-            tiles = bench.get("dispatch.payload")["tiles"]
+            request = bench.get("dispatch.payload")
+            tiles = request["tiles"]
             size = "none" if not tiles else "one" if tiles == 1 else "as many as fit" if tiles == most else "several"
-            yield size, "first" if not bench.get("head") else "later"
+            opens, reaches, starts = (("-", name)[request[name]] for name in ("opens", "reaches", "starts"))
+            yield size, opens, reaches, starts
     return watch
 
 
@@ -475,14 +477,15 @@ def crosses(geometry: Geometry) -> list[Cross]:
         Cross("corrected_row", "where the tile is, and what became of the tags", {
             "tile": ("nowhere", "in the row", "in the last write"), "tags": ("right", "corrected", "lost")},
               row_searches),
-        error_cross("dispatch_window", "dispatch_order", "completion_unexpected"),
+        error_cross("dispatch_window", "id_reused", "completion_unexpected"),
         error_cross("address_generator", "region_unconfigured", "address_out_of_range"),
         error_cross("egress", "region_unconfigured"),
         Cross("dispatch_window", "window, dispatcher and completions", {
-            "window": ("open", "closed"), "dispatcher": ("asked", "idle"),
-            "completions": ("a tile completes", "none completes"), "limit": ("this GPU", "both GPUs")}, window_states),
-        Cross("dispatch_window", "sizes of workgroups", {
-            "tiles": ("none", "one", "several", "as many as fit"), "workgroup": ("first", "later")}, window_workgroups),
+            "next": ("a window is closed", "no workgroup", "one starts", "no room for it"),
+            "completions": ("a tile completes", "none completes")}, window_states),
+        Cross("dispatch_window", "requests", {
+            "tiles": ("none", "one", "several", "as many as fit"), "here": ("opens", "-"), "peer": ("reaches", "-"),
+            "workgroup": ("starts", "-")}, window_requests),
         Cross("dma_table", "every size of block, with the queue empty and full", {
             "tiles per block": tuple(str(size) for size in (0, *(1 << bit for bit in range(t.wf_bits + 1)))),
             "queue": FILL}, table_tiles),

@@ -9,17 +9,18 @@ from amaranth.hdl import Signal
 from rtl.gpu_top import GpuTop
 from rtl.order_guard import OrderGuard
 from sim_models import data_mode, topologies
-from sim_models.collectives import ring
+from sim_models.collectives import direct, ring
 from sim_models.cosim.build import build_component
 from sim_models.data_mode import DataLedger, Ledger, Products, Variation, data_run, reduction, run_data_mode
-from sim_models.driver import Driver
+from sim_models.driver import Driver, DriverError
 from sim_models.engine import loop
 from sim_models.formats import FORMATS, FP16
 from sim_models.fused import FusedRun, Policy, SimulationError
 from sim_models.machine import load_machine
 from sim_models.operators.tiling import Tiling, TilingError
-from sim_models.schedule import Schedule
-from sim_models.simulation import Options, late_starts
+from sim_models.schedule import Ids, Limits, Schedule, Shuffle
+from sim_models.simulation import Options, late_starts, make_schedule
+from sim_models.topologies.fully_connected import fully_connected
 from sim_models.workloads import gemm_workload
 from testbenches.soak import draw, machine
 
@@ -113,6 +114,43 @@ def test_a_staged_first_chunk_equals_numpy(name, shape, devices, changes, seed):
                            Variation(overtaking_reads=True))
     assert result.elements == workload.m * workload.n
     assert result.columns_added >= result.elements * (2 * devices - 1) // 16
+
+
+@pytest.mark.parametrize("name, shape, devices, places, staged", [
+    ("ring_small", "200x300x70", 3, 6, False),
+    ("ring_small", "514x130x64", 4, 11, True),
+    ("ring_tiny", "67x90x32", 3, 5, False),
+    ("ring_tiny", "128x64x8", 4, 3, True),
+    ("ring_wide", "449x161x96", 4, 40, False),
+    ("ring_small", "300x400x40", 2, 20, False),
+])
+@pytest.mark.parametrize("ids", Ids)
+def test_ids_that_are_not_the_order_of_dispatch(name, shape, devices, places, staged, ids, seed):
+    """Each GPU dispatches its tiles in a random order of its own, with a slack below the window. Ids in that order are
+    no longer 0, 1, 2, ..., and, if only tracked tiles have one, some workgroups have none."""
+    options = dataclasses.replace(chaos(seed), stage_first_chunk=staged, ids=ids, limits=Limits.EXACT,
+                                  shuffle=Shuffle(places, seed), start_cycles=late_starts(devices, 1000, seed))
+    workload = gemm_workload(shape, devices)
+    schedule = make_schedule(machine(name), workload, options)
+    assert any((np.diff(schedule.requests(d).id[schedule.requests(d).opens != 0]) < 0).any() for d in range(devices))
+    result = run_data_mode(machine(name), workload, Policy("mca"), options, Variation(overtaking_reads=True))
+    assert result.elements == workload.m * workload.n
+
+
+@pytest.mark.parametrize("ids", Ids)
+def test_a_direct_reduce_scatter_of_two(ids, seed):
+    """Every GPU has one peer then; own tiles come last, in an order of each GPU's own."""
+    options = dataclasses.replace(chaos(seed), ids=ids, limits=Limits.EXACT, shuffle=Shuffle(4, seed),
+                                  collective=direct.reduce_scatter, topology=fully_connected)
+    result = run_data_mode(machine("ring_small", **SLOW_LINK), gemm_workload("256x192x40", 2), Policy("mca"), options,
+                           Variation(overtaking_reads=True))
+    assert result.elements == 256 * 192
+
+
+def test_an_order_with_too_much_slack_is_refused():
+    with pytest.raises(DriverError, match="slack=.* less than the dispatch window"):
+        data_run(machine("ring_tiny"), gemm_workload("128x64x8", 4), options=Options(
+            limits=Limits.EXACT, shuffle=Shuffle(1000)))
 
 
 @pytest.mark.parametrize("number", range(24))

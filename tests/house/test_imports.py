@@ -12,10 +12,11 @@ ROOT = Path(__file__).resolve().parents[2]
 OURS = {"rtl", "sim_models", "testbenches", "tests"}
 
 #: The plain facts of the hardware that models may read: no Amaranth objects needed to use them.
-PLAIN_RTL = {"rtl.arbiter", "rtl.geometry", "rtl.registers", "rtl.address_map", "rtl.check_bits"}
+PLAIN_RTL = {"rtl.arbiter", "rtl.geometry", "rtl.registers", "rtl.address_map", "rtl.check_bits",
+             "rtl.order"}
 
 #: Files of rtl/ that hold no block.
-NO_BLOCK = {"rtl/geometry.py", "rtl/layouts.py", "rtl/registers.py", "rtl/blocks.py"}
+NO_BLOCK = {"rtl/geometry.py", "rtl/layouts.py", "rtl/registers.py", "rtl/blocks.py", "rtl/order.py"}
 
 #: Blocks whose behaviour is checked through a larger one, which names them in its model and test.
 CHECKED_THROUGH = {

@@ -253,7 +253,7 @@ def layout_widths(layout):
 
 def test_error_in_the_cycle_of_its_clearing_is_kept():
     bench = Bench(Geometry(dma=DmaGeometry(regions=2)), reporters=1)
-    dut, code = bench.dut, layouts.ErrorCode.DISPATCH_ORDER
+    dut, code = bench.dut, layouts.ErrorCode.ID_REUSED
 
     async def testbench(ctx):
         await bench.transfer(ctx, 0x010, 0b0100)
@@ -279,7 +279,7 @@ def test_reset_in_the_middle_of_a_transfer(moment):
 
     async def testbench(ctx):
         await bench.transfer(ctx, 0x420, 0x1234)
-        ctx.set(dut.reports[1], {"valid": 1, "code": layouts.ErrorCode.DISPATCH_ORDER, "details": {}})
+        ctx.set(dut.reports[1], {"valid": 1, "code": layouts.ErrorCode.ID_REUSED, "details": {}})
         await ctx.tick()
         ctx.set(dut.reports[1].valid, 0)
         ctx.set(dut.paddr, 0x030)

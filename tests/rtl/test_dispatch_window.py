@@ -1,14 +1,16 @@
-"""DispatchWindow against its model: what starts, how head advances, restarts, errors."""
+"""DispatchWindow against its model: what goes and when, how head advances, peers, restarts, errors."""
 
 import random
+from collections import deque
 
 import pytest
-from stream_bench import StreamBench, send
+from stream_bench import StreamBench, as_dict, send
 
 from rtl.dispatch_window import DispatchWindow
-from rtl.geometry import Geometry, TrackerGeometry
+from rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
 from rtl.layouts import ErrorCode
-from sim_models.reference.dispatch_window import DispatchWindowModel
+from sim_models.reference.dispatch_window import DispatchWindowModel, Request
+from testbenches.dispatcher import QUEUE, lawful_order
 
 GEOMETRIES = {
     "paper": TrackerGeometry(),
@@ -20,45 +22,59 @@ GEOMETRIES = {
 
 
 class Window:
-    """A window, its model fed from what is seen at the ports, and the errors of both."""
+    """A window, its model fed from what is seen at the ports, and the errors of both. `rooms`: probability that there
+    is room for a workgroup."""
 
-    def __init__(self, name, seed, **programmed):
-        geometry = Geometry(tracker=GEOMETRIES[name])
-        self.tracker = geometry.tracker
+    def __init__(self, name, seed, window, peers=1, rooms=1.0):
+        geometry = Geometry(tracker=GEOMETRIES[name], dma=DmaGeometry(peers=peers))
+        self.tracker, self.rooms = geometry.tracker, rooms
         self.dut = DispatchWindow(geometry)
-        self.model = DispatchWindowModel(geometry.tracker, **programmed)
+        self.model = DispatchWindowModel(geometry.tracker, window, [0] * peers, [0] * peers)
         self.bench = StreamBench(self.dut, seed)
-        self.errors, self.expected_errors, self.started = [], [], []
+        self.errors, self.expected_errors, self.started, self.queue = [], [], [], deque()
         self.bench.process(self._watch)
 
     def _note(self, code, wg):
         if code:
             self.expected_errors.append((code, wg))
 
+    def _go(self, request):
+        assert self.queue.popleft() == request
+        self._note(self.model.goes(request), request.id)
+
     async def _watch(self, ctx):
-        dut, model = self.dut, self.model
+        dut, model, rng = self.dut, self.model, random.Random(self.bench.random.random())
         ctx.set(dut.window, model.window)
-        ctx.set(dut.shift, model.shift)
-        ctx.set(dut.enable_downstream, model.enable_downstream)
+        head = None
         while True:
-            model.downstream_head = ctx.get(dut.downstream_head)
-            _, _, valid, ready, item, completion, head, error, restart, reset = await ctx.tick().sample(
-                dut.dispatch.valid, dut.dispatch.ready, dut.dispatch.payload, dut.completion, dut.head, dut.error,
-                dut.restart, self.bench.reset)
+            model.peer_heads = [ctx.get(port) for port in dut.peer_heads]
+            model.peer_epochs = [ctx.get(port) for port in dut.peer_epochs]
+            start = rng.random() < self.rooms
+            ctx.set(dut.start, start)
+            blocked = ctx.get(dut.blocked)
+            _, _, valid, ready, item, grant, completion, head, error, restart, reset = await ctx.tick().sample(
+                dut.dispatch.valid, dut.dispatch.ready, dut.dispatch.payload, dut.grant, dut.completion, dut.head,
+                dut.error, dut.restart, self.bench.reset)
             assert head <= model.head
             if error.valid:
                 self.errors.append((ErrorCode(error.code).name, error.details.wg))
             if restart or reset:
                 model.restart()
+                self.queue.clear()
                 self.started.clear()
                 continue
-            if ready:
-                assert model.following < model.limit
+            first = self.queue[0] if self.queue else None
+            if grant.valid:
+                assert first and first.starts and model.may_go(first) and grant.id == first.id and not blocked
+                if start:
+                    self._go(first)
+                    self.started.append(first.id)
+            elif first and not blocked:  # goes by itself
+                assert not first.starts
+                self._go(first)
             if valid and ready:
-                code = model.dispatched(item.wg, item.tiles)
-                self._note(code, item.wg)
-                if not code:
-                    self.started.append(item.wg)
+                self.queue.append(Request(**as_dict(item)))
+            assert len(self.queue) <= QUEUE
             if completion.valid:
                 self._note(model.completed(completion.wg), completion.wg)
 
@@ -68,7 +84,7 @@ class Window:
         ctx.set(self.dut.completion, {"valid": 0, "wg": wg})
 
     def add_completer(self, rng, idle):
-        """Completes tiles of started workgroups in random order."""
+        """Completes tiles of open ids in random order."""
 
         async def run(ctx):
             while True:
@@ -82,69 +98,136 @@ class Window:
         self.bench.process(run)
 
     def settled(self):
-        return not self.model.left
+        return self.model.idle and not self.queue
 
 
-def tiles_of(rng, tracker, count):
-    return [{"wg": wg, "tiles": rng.choice((0, 1, 1 << tracker.wf_bits, (2 << tracker.wf_bits) - 1))}
-            for wg in range(count)]
+def asks(*requests):
+    return [request._asdict() for request in requests]
+
+
+def drawn(rng, tracker, ids):
+    """Requests for these ids, whose workgroups may start or not, and some that open none."""
+    for one in ids:
+        tiles = rng.choice((0, 1, 1 << tracker.wf_bits, (2 << tracker.wf_bits) - 1))
+        yield Request(one, tiles, starts=int(rng.random() < 0.8))
+        if rng.random() < 0.2:
+            yield Request(rng.getrandbits(tracker.wg_bits), opens=0, starts=rng.randrange(2))
 
 
 @pytest.mark.parametrize("name", GEOMETRIES)
-@pytest.mark.parametrize("window, idle_in, idle_out", [(1, 0.1, 0.1), (3, 0.0, 0.0), (10**6, 0.2, 0.1)])
-def test_random_workgroups(name, window, idle_in, idle_out):
+@pytest.mark.parametrize("window, idle_in, idle_out, rooms", [
+    (1, 0.1, 0.1, 1.0), (3, 0.0, 0.0, 0.5), (10**6, 0.2, 0.1, 0.9), (4, 0.0, 0.1, 0.2)])
+@pytest.mark.parametrize("ordered", [True, False])
+def test_random_requests(name, window, idle_in, idle_out, rooms, ordered):
     tracker = GEOMETRIES[name]
-    test = Window(name, seed=window % 97, window=min(window, (2 << tracker.wg_bits) - 1))
-    count = min(150, 1 << tracker.wg_bits)
-    test.bench.source(test.dut.dispatch, tiles_of(test.bench.random, tracker, count), idle_in)
-    test.add_completer(test.bench.random, idle_out)
+    test = Window(name, seed=window % 97, window=min(window, (2 << tracker.wg_bits) - 1), rooms=rooms)
+    rng, count = test.bench.random, min(150, 1 << tracker.wg_bits)
+    ids = range(count) if ordered else lawful_order(rng, count, min(window, tracker.window_slots))
+    requests = list(drawn(rng, tracker, ids))
+    test.bench.source(test.dut.dispatch, asks(*requests), idle_in)
+    test.add_completer(rng, idle_out)
     test.bench.run(until=test.settled, cycles=9000, settle=count + 4)
-    assert test.started == list(range(count)) and test.model.head == count
+    assert test.started == [request.id for request in requests if request.starts] and test.model.head == count
     assert not test.errors and not test.expected_errors
 
 
-@pytest.mark.parametrize("shift", [0, 2, 7])
-def test_downstream_holds_back(shift):
-    test = Window("few_ways", seed=shift, window=4, shift=shift, enable_downstream=True)
+@pytest.mark.parametrize("there", [0, 2, 7])
+def test_a_peer_holds_back(there):
+    """What touches id q + `there` of the peer, which stays where it is at first."""
+    test = Window("few_ways", seed=there, window=4)
     rng = test.bench.random
-    test.bench.source(test.dut.dispatch, tiles_of(rng, test.tracker, 60))
+    test.bench.source(test.dut.dispatch, asks(*(Request(q, rng.randrange(3), q + there, reaches=1) for q in range(60))))
     test.add_completer(rng, 0.2)
 
-    async def downstream(ctx):
-        assert ctx.get(test.dut.downstream_head) == 0
+    async def peer(ctx):
         await ctx.tick().repeat(60)
-        assert len(test.started) == max(0, 4 - shift)
-        for head in range(1, 60 + shift):
-            ctx.set(test.dut.downstream_head, head)
+        assert len(test.started) == max(0, 4 - there)
+        for head in range(1, 60 + there):
+            ctx.set(test.dut.peer_heads[0], head)
             await ctx.tick().repeat(rng.randrange(1, 8))
 
-    test.bench.process(downstream)
+    test.bench.process(peer)
     test.bench.run(until=test.settled, cycles=3000, settle=70)
     assert len(test.started) == 60 and not test.errors
+
+
+def test_each_request_waits_for_its_own_peer():
+    """Of three peers one stands still: what does not reach it goes, what does waits, and all behind it."""
+    test = Window("few_ways", seed=3, window=4, peers=3)
+    dut = test.dut
+
+    async def drive(ctx):
+        for peer, head in enumerate((40, 2, 40)):
+            ctx.set(dut.peer_heads[peer], head)
+        far = [Request(q, 0, 30 + q, peer, reaches=1) for q, peer in enumerate((0, 2, 2, 0))]
+        near = [Request(4, 0, 5, 1, reaches=1), Request(5, 0, 6, 1, reaches=1), Request(6)]
+        await send(ctx, dut.dispatch, asks(*far, *near), random.Random(3))
+        await ctx.tick().repeat(20)
+        assert test.started == [0, 1, 2, 3, 4] and ctx.get(dut.blocked)
+        ctx.set(dut.peer_heads[0], 60)
+        ctx.set(dut.peer_heads[2], 60)
+        await ctx.tick().repeat(20)
+        assert test.started == [0, 1, 2, 3, 4]
+        ctx.set(dut.peer_heads[1], 3)
+        await ctx.tick().repeat(20)
+        assert test.started == list(range(7)) and not ctx.get(dut.blocked)
+
+    test.bench.process(drive, background=False)
+    test.bench.run(cycles=300)
+
+
+def test_ids_are_opened_in_any_order_and_the_head_waits_for_the_smallest():
+    test = Window("few_ways", seed=5, window=4)
+    dut = test.dut
+
+    async def drive(ctx):
+        await send(ctx, dut.dispatch, asks(Request(3, 0), Request(1, 1), Request(2, 1, starts=0), Request(4, 0),
+                                           Request(0, 1)), random.Random(5))
+        await ctx.tick().repeat(12)
+        assert test.started == [3, 1] and ctx.get(dut.head) == 0 and ctx.get(dut.blocked), "4 is outside the window"
+
+    test.bench.process(drive, background=False)
+    test.bench.run(cycles=300)
+
+    test = Window("few_ways", seed=5, window=4)
+    dut = test.dut
+
+    async def drive_lawfully(ctx):
+        await send(ctx, dut.dispatch, asks(Request(3, 0), Request(1, 1), Request(2, 1, starts=0), Request(0, 1),
+                                           Request(4, 0)), random.Random(5))
+        for wg, head in ((2, 0), (0, 1), (1, 5)):
+            await test.complete(ctx, wg)
+            await ctx.tick().repeat(10)
+            assert ctx.get(dut.head) == head
+        assert test.started == [3, 1, 0, 4] and not ctx.get(dut.busy)
+
+    test.bench.process(drive_lawfully, background=False)
+    test.bench.run(cycles=300)
+    assert not test.errors
 
 
 @pytest.mark.parametrize("name", GEOMETRIES)
 def test_a_head_of_the_kernel_before_lets_nothing_start(name):
     """The neighbour restarts later, and its head is late on the link: the sweep has long ended."""
-    test = Window(name, seed=1, window=2, enable_downstream=True)
+    test = Window(name, seed=1, window=2, rooms=0.0)
     dut = test.dut
 
     async def drive(ctx):
-        ctx.set(dut.downstream_head, 32)  # of the kernel before
+        ctx.set(dut.peer_heads[0], 32)  # of the kernel before
         ctx.set(dut.next_epoch, 1)
         ctx.set(dut.restart, 1)
         await ctx.tick()
         ctx.set(dut.restart, 0)
+        test.model.epoch = 1
         assert ctx.get(dut.epoch) == 1 and ctx.get(dut.head) == 0
-        ctx.set(dut.dispatch.valid, 1)
+        await send(ctx, dut.dispatch, asks(Request(0, reaches=1)), random.Random(1))
         for _ in range(2 * test.tracker.window_slots + 20):
             await ctx.tick()
-            assert not ctx.get(dut.dispatch.ready)
-        ctx.set(dut.dispatch.valid, 0)
-        ctx.set(dut.downstream_epoch, 1)
-        ctx.set(dut.downstream_head, 0)
+            assert not ctx.get(dut.grant.valid) and ctx.get(dut.blocked)
+        ctx.set(dut.peer_epochs[0], 1)
+        ctx.set(dut.peer_heads[0], 0)
         await ctx.tick().repeat(4)
-        assert ctx.get(dut.dispatch.ready)
+        assert ctx.get(dut.grant.valid)
 
     test.bench.process(drive, background=False)
     test.bench.run(cycles=2000)
@@ -152,7 +235,7 @@ def test_a_head_of_the_kernel_before_lets_nothing_start(name):
 
 def test_full_rate():
     test = Window("paper", seed=1, window=256)
-    test.bench.source(test.dut.dispatch, [{"wg": wg, "tiles": 0} for wg in range(600)])
+    test.bench.source(test.dut.dispatch, asks(*(Request(wg) for wg in range(600))))
     test.bench.run(cycles=256 + 600 + 8, settle=4)
     assert test.model.head == 600
 
@@ -161,15 +244,19 @@ def test_full_rate():
 def test_a_new_kernel_starts_clean(cut):
     test = Window("few_ways", seed=2, window=4)
     rng, dut = random.Random(2), test.dut
+    four = asks(*(Request(wg, 2) for wg in range(4)))
 
     async def drive(ctx):
         for _ in range(4):
-            # Slots are left with completed tiles of the same workgroups: they must not count in the next kernel.
-            await send(ctx, dut.dispatch, [{"wg": wg, "tiles": 2} for wg in range(4)], rng)
+            # Slots are left with completed tiles of the same ids: they must not count in the next kernel; nor must
+            # requests that wait, or one that is taken beside the cut.
+            await send(ctx, dut.dispatch, [*four, *asks(Request(4, 1), Request(5, 1))], rng)
             for wg in range(1, 4):
                 await test.complete(ctx, wg)
             await test.complete(ctx, 0)
             ctx.set(dut.completion, {"valid": 1, "wg": 0})  # beside the cut: belongs to the old kernel
+            ctx.set(dut.dispatch.payload, Request(1, 3)._asdict())
+            ctx.set(dut.dispatch.valid, 1)
             if cut == "reset":
                 await test.bench.pulse_reset(ctx)
             else:
@@ -177,8 +264,10 @@ def test_a_new_kernel_starts_clean(cut):
                 await ctx.tick()
                 ctx.set(dut.restart, 0)
             ctx.set(dut.completion, {"valid": 0, "wg": 0})
-            assert ctx.get(dut.head) == 0 and not ctx.get(dut.dispatch.ready)
-        await send(ctx, dut.dispatch, [{"wg": wg, "tiles": 2} for wg in range(4)], rng)
+            ctx.set(dut.dispatch.valid, 0)
+            assert ctx.get(dut.head) == 0 and not ctx.get(dut.grant.valid)
+        await send(ctx, dut.dispatch, four, rng)
+        await ctx.tick().repeat(test.tracker.window_slots + 8)
         for wg in (3, 2, 1, 0, 3, 2, 1):
             await test.complete(ctx, wg)
         await ctx.tick().repeat(8)
@@ -197,15 +286,17 @@ def test_errors_are_reported_and_ignored():
     rng, dut = random.Random(3), test.dut
 
     async def drive(ctx):
-        await send(ctx, dut.dispatch, [{"wg": 1, "tiles": 1}, {"wg": 0, "tiles": 1}, {"wg": 0, "tiles": 1},
-                                       {"wg": 1, "tiles": 2}, {"wg": 2, "tiles": 0}], rng)
+        await send(ctx, dut.dispatch, asks(Request(1, 2), Request(0, 1), Request(0, 3), Request(1, 1),
+                                           Request(2, 0)), rng)
+        await ctx.tick().repeat(8)
         for wg in (2, 3, 0, 0, 0, 1, 1, 1, 1, 1023):
             await test.complete(ctx, wg)
         await ctx.tick().repeat(6)
         assert ctx.get(dut.head) == 3
-        # Workgroups that share a slot with an open one: 1 is finished, 9 has not started.
-        await send(ctx, dut.dispatch, [{"wg": wg, "tiles": 3} for wg in range(3, 6)], rng)
-        for wg in (1, 9, 5, 4, 4, 4, 3, 3, 3, 5, 5):
+        # Ids that share a slot with an open one: 1 is finished, 9 has not been opened. 2 is finished, and opened again.
+        await send(ctx, dut.dispatch, asks(*(Request(wg, 3) for wg in (3, 4, 2, 5))), rng)
+        await ctx.tick().repeat(4)
+        for wg in (1, 9, 2, 5, 4, 4, 4, 3, 3, 3, 5, 5):
             await test.complete(ctx, wg)
         await ctx.tick().repeat(6)
         assert ctx.get(dut.head) == 6
@@ -213,11 +304,13 @@ def test_errors_are_reported_and_ignored():
     test.bench.process(drive, background=False)
     test.bench.run(cycles=200, settle=4)
     assert test.errors == test.expected_errors
-    assert [code for code, _ in test.errors] == ["DISPATCH_ORDER"] * 2 + ["COMPLETION_UNEXPECTED"] * 9
+    assert [code for code, _ in test.errors] == (
+        ["ID_REUSED"] * 2 + ["COMPLETION_UNEXPECTED"] * 7 + ["ID_REUSED"] + ["COMPLETION_UNEXPECTED"] * 3)
+    assert test.started == [1, 0, 0, 1, 2, 3, 4, 2, 5], "whose id is wrong starts all the same"
 
 
 def test_no_more_workgroups_than_ids():
     test = Window("slots_are_all_ids", seed=4, window=100)
-    test.bench.source(test.dut.dispatch, [{"wg": wg % 32, "tiles": 0} for wg in range(33)])
+    test.bench.source(test.dut.dispatch, asks(*(Request(wg % 32) for wg in range(33))))
     test.bench.run(cycles=200, settle=40)
-    assert test.model.head == 32 and test.errors == [("DISPATCH_ORDER", 0)]
+    assert test.model.head == 32 and test.errors == [("ID_REUSED", 0)]

@@ -15,6 +15,7 @@ from sim_models.cosim.compiled import CompiledBackend
 from sim_models.cosim.gpu import gpu_library
 from sim_models.driver import Driver
 from sim_models.machine import load_machine
+from sim_models.reference.dispatch_window import Request
 from tests.models.variants import small_machine
 
 GEOMETRY = small_machine(load_machine()).geometry()
@@ -44,6 +45,7 @@ class Gpu:
         streams = [f"{side}[{c}]" for side in ("compute", "inbound") for c in range(CHANNELS)]
         self.waiting = {name: deque() for name in (*streams, *(f"outbound[{i}]" for i in range(LANES)), "dispatch")}
         self.offered = set()
+        self.inside = 0  #: requests in the dispatch window's queue
         self.dram, self.packets, self.events = [], [], []
         self.in_memory = [deque() for _ in range(CHANNELS)]
         self.bus, self.driver = ApbMaster(self.backend), Driver(GEOMETRY)
@@ -102,6 +104,7 @@ class Gpu:
             self.put(f"{name}.ready", 0)
         for c in range(CHANNELS):
             self.put(f"retirement[{c}]", 0)
+        self.put("start", 0)
         self.offered.clear()
 
     def _outputs(self) -> list[str]:
@@ -115,6 +118,9 @@ class Gpu:
     def _step(self) -> None:
         while self.returning and self.returning[0][0] <= self.cycle:
             self.waiting[f"outbound[{self.random.randrange(LANES)}]"].append(self.returning.popleft()[1])
+        start = self.random.random() >= self.idle
+        self.put("start", start)
+        self.inside -= start and self.get("grant") & 1
         for name, queue in self.waiting.items():
             offer = bool(queue) and (name in self.offered or self.random.random() >= self.idle)
             self.put(f"{name}.valid", offer)
@@ -124,6 +130,7 @@ class Gpu:
                 if self.get(f"{name}.ready"):
                     queue.popleft()
                     self.offered.discard(name)
+                    self.inside += name == "dispatch"
         for name in self._outputs():
             ready = name.partition("[")[0] not in self.blocked and self.random.random() >= self.idle
             self.put(f"{name}.ready", ready)
@@ -168,8 +175,20 @@ class Gpu:
         item = {"address": address, "bytes": byte_count, "op": UPDATE, "source": LOCAL, "region": 0, "wf": 0, "wg": 0}
         self.waiting[f"{side}[{channel_of(address, GEOMETRY)}]"].append(item | ids)
 
-    def dispatch(self, wg: int, tiles: int) -> None:
-        self.waiting["dispatch"].append({"wg": wg, "tiles": tiles})
+    def dispatch(self, wg: int, tiles: int, there: int | None = None) -> None:
+        """Ask for a workgroup; `there`: an id that it touches at the peer."""
+        request = Request(wg, tiles) if there is None else Request(wg, tiles, there, reaches=1)
+        self.waiting["dispatch"].append(request._asdict())
+
+    @property
+    def held(self) -> int:
+        """Workgroups that have not started."""
+        return len(self.waiting["dispatch"]) + self.inside
+
+    def restart(self, kernel: int = 0) -> None:
+        """A new kernel. What waits in the window's queue is forgotten."""
+        self.program(self.driver.restart(kernel))
+        self.inside = 0
 
 
 def lines(first: int = BASE):
@@ -190,7 +209,7 @@ def mappings(driver: Driver) -> list:
         *driver.event_map(EVENT_REGION, base=BASE, limit=LIMIT, tile_bytes=ROW * COLUMNS, updates_per_element=2),
         *driver.dma_map(DMA_REGION, **there, row_bytes=ROW, columns=COLUMNS, pitch_bytes=PITCH, updates_per_element=2),
         *driver.remote_map(REMOTE_REGION, **there, operation="store"),
-        *driver.policy("round_robin"), *driver.window(2, slack=None),
+        *driver.policy("round_robin"), *driver.window(2),
     ]
 
 
@@ -263,7 +282,7 @@ def play_a_tile(gpu: Gpu, wg: int = 0) -> None:
     before = gpu.counters()
     gpu.dispatch(wg, tiles=2)
     gpu.run(50)
-    assert not gpu.waiting["dispatch"] and gpu.get("head") == wg
+    assert not gpu.held and gpu.get("head") == wg
 
     arriving = [(wf, address, size) for wf, first in enumerate((BASE, stays)) for address, size in lines(first)]
     gpu.random.shuffle(arriving)
@@ -376,7 +395,7 @@ def test_a_new_kernel_counts_from_zero(seed):
     gpu = programmed(seed=seed)
     for _ in range(2):
         play_a_tile(gpu)
-        gpu.program(gpu.driver.restart())
+        gpu.restart()
         gpu.run(2 * GEOMETRY.tracker.window_slots)
         assert gpu.get("head") == 0
 
@@ -417,19 +436,22 @@ def test_the_first_error_stays():
     gpu.run(60)
     expected = {"code": "region_unconfigured", "wg": 77, "wf": 3, "region": 9, "address": BASE}
     assert gpu.error() == expected and "error" in gpu.status()
-    gpu.dispatch(5, tiles=1)  # another, later
+    gpu.access("inbound", BASE, 64, region=9, wf=4, wg=78)  # another, later
     gpu.run(60)
     assert gpu.error() == expected
     gpu.program(gpu.driver.clear_error())
     assert gpu.error() is None and "error" not in gpu.status()
 
 
-def test_dispatch_out_of_order():
+def test_ids_are_opened_out_of_order_but_once():
     gpu = programmed()
-    gpu.dispatch(0, tiles=1)
+    for wg in (2, 0, 1):
+        gpu.dispatch(wg, tiles=1)
+    gpu.run(20)
+    assert not gpu.held and gpu.error() is None
     gpu.dispatch(2, tiles=1)
     gpu.run(20)
-    assert gpu.error()["code"] == "dispatch_order" and gpu.error()["wg"] == 2
+    assert gpu.error()["code"] == "id_reused" and gpu.error()["wg"] == 2
 
 
 def test_a_tile_with_too_many_bytes():
@@ -602,7 +624,7 @@ def test_a_soft_reset_forgets_a_tile_that_is_partly_updated():
     assert gpu.busy() == {"tracker_occupied", "window_open"}
     gpu.soft_reset()
     assert not gpu.busy() - {"reset_done"} and gpu.read("WINDOW") == gpu.driver.largest_window(2)
-    gpu.program(gpu.driver.restart())
+    gpu.restart()
     play_a_tile(gpu.run(2 * GEOMETRY.tracker.window_slots))
 
 
@@ -635,6 +657,7 @@ def test_a_soft_reset_in_the_middle_of_anything(seed):
         gpu.run(rng.randrange(700))
         gpu.waiting["dispatch"].clear()
         gpu.offered.discard("dispatch")
+        gpu.inside = 0
         waiting = gpu.status()
         cut.update(waiting)
         gpu.blocked = set()
@@ -676,25 +699,25 @@ def test_a_soft_reset_waits_for_the_data_of_reads_and_for_late_arrivals():
     gpu.dispatch(0, tiles=1)
     gpu.access("inbound", BASE, 64, source=DMA, region=EVENT_REGION)  # still of the old kernel
     gpu.run(100)
-    assert gpu.busy() == {"reset_done"} and len(gpu.waiting["dispatch"]) == 1
+    assert gpu.busy() == {"reset_done"} and gpu.held == 1
     assert gpu.error() is None
-    gpu.program(gpu.driver.restart())
+    gpu.restart()
     gpu.run(2 * GEOMETRY.tracker.window_slots)
-    assert not gpu.waiting["dispatch"] and gpu.busy() == {"window_open"}
+    assert not gpu.held and gpu.busy() == {"window_open"}
 
 
 def test_a_neighbours_head_of_the_kernel_before_opens_no_window():
     gpu = programmed()
     gpu.program(gpu.driver.window(2, workgroups=4, slack=1) + gpu.driver.restart(kernel=1))
-    gpu.put("downstream_head", 40)
+    gpu.put("peer_heads[0]", 40)
     for wg in range(4):
-        gpu.dispatch(wg, tiles=1)
+        gpu.dispatch(wg, tiles=1, there=wg + 1)
     gpu.run(1000)  # the sweep is over, the neighbour's restart still on the link
-    assert len(gpu.waiting["dispatch"]) == 4 and gpu.get("epoch") == 1
-    gpu.put("downstream_head", 0)
-    gpu.put("downstream_epoch", 1)
+    assert gpu.held == 4 and gpu.get("epoch") == 1
+    gpu.put("peer_heads[0]", 0)
+    gpu.put("peer_epochs[0]", 1)
     gpu.run(50)
-    assert len(gpu.waiting["dispatch"]) == 1
+    assert gpu.held == 1
 
 
 # Windows and arbitration
@@ -706,24 +729,23 @@ def test_the_window_holds_the_dispatcher_back():
     for wg in range(5):
         gpu.dispatch(wg, tiles=1)
     gpu.run(50)
-    assert len(gpu.waiting["dispatch"]) == 2
-    assert "dispatch_blocked" not in gpu.status(), "nobody asks while the bus is in use"
+    assert gpu.held == 2 and "dispatch_blocked" in gpu.status()
     for _ in range(2 * ROW * COLUMNS // 64):
         gpu.access("compute", BASE, 64, region=EVENT_REGION, wg=0)
     gpu.run(100)
-    assert gpu.get("head") == 1 and len(gpu.waiting["dispatch"]) == 1
+    assert gpu.get("head") == 1 and gpu.held == 1
 
 
 def test_the_neighbours_window_counts():
     gpu = programmed()
     gpu.program(gpu.driver.window(2, workgroups=8, slack=5))
     for wg in range(8):
-        gpu.dispatch(wg, tiles=1)
+        gpu.dispatch(wg, tiles=1, there=wg + 5)
     gpu.run(50)
-    assert len(gpu.waiting["dispatch"]) == 5, "workgroup q is q + 5 there"
-    gpu.put("downstream_head", 2)
+    assert gpu.held == 5
+    gpu.put("peer_heads[0]", 2)
     gpu.run(50)
-    assert len(gpu.waiting["dispatch"]) == 3
+    assert gpu.held == 3
 
 
 def test_the_arbiters_threshold_and_the_drain():
@@ -766,7 +788,7 @@ def test_ring_aware_arbitration_lets_a_late_ring_go():
     gpu, tiles, stage = programmed(), 24, 7
     gpu.program([
         *gpu.driver.policy("ring_aware", 1, starvation_limit=65535), *gpu.driver.stage(stage),
-        *gpu.driver.window(1, slack=None),
+        *gpu.driver.window(1),
         *gpu.driver.dma_map(DMA_REGION, base=BASE, limit=LIMIT, device=PEER, destination_region=THERE, row_bytes=ROW,
                             columns=COLUMNS, pitch_bytes=PITCH, updates_per_element=1)])
     gpu.put("producer_active", 1)
@@ -780,7 +802,7 @@ def test_ring_aware_arbitration_lets_a_late_ring_go():
     for wg in range(tiles, tiles + stage):
         gpu.dispatch(wg, tiles=1)
     gpu.run(200)
-    assert not gpu.waiting["dispatch"] and len(gpu.dram) == 12 * tiles, "the threshold holds the DMA reads back"
+    assert not gpu.held and len(gpu.dram) == 12 * tiles, "the threshold holds the DMA reads back"
     gpu.dispatch(tiles + stage, tiles=1)
     gpu.run(200)
     late = len(gpu.dram) - 12 * tiles

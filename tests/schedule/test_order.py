@@ -13,6 +13,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from rtl.order import may_start
 from sim_models.collectives import ring
 from sim_models.operators.tiling import Tiling
 from sim_models.schedule import Action, Policy, Schedule
@@ -36,7 +37,7 @@ class Gpu:
                 if own is not None:
                     self.missing[own] = share.role.updates
                     self.routes[own] = routes if Action.SEND_DMA in share.role.actions else []
-        self.requests.reverse()  # the next one is last
+        self.requests = [self.requests[row] for row in schedule.order(device)][::-1]  # the next one is last
         self.admitted: set[int] = set()
         self.touched: set[int] = set()  #: ids with an update that are not complete
         self.head = 0
@@ -60,8 +61,9 @@ class Machine:
         if not gpu.requests:
             return False
         own, routes, _ = gpu.requests[-1]
-        return (own is None or own < gpu.head + self.window) and all(
-            there < self.gpus[to].head + self.window for to, there in routes)
+        near = gpu.head + self.window
+        return all(may_start(own is not None, True, own or 0, there, near, self.gpus[to].head + self.window)
+                   for to, there in routes or [(device, -1)])
 
     def start(self, device: int) -> None:
         gpu = self.gpus[device]

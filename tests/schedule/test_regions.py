@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -9,13 +10,14 @@ from hypothesis import strategies as st
 from rtl.geometry import DmaGeometry, Geometry
 from rtl.registers import OPERATIONS, REGION_KINDS, REGION_STRIDE
 from sim_models.collectives import direct, ring
+from sim_models.cosim.ports import Field
 from sim_models.driver import Driver
 from sim_models.machine import load_machine
-from sim_models.mechanisms.track_trigger import fused_work, map_output
+from sim_models.mechanisms.track_trigger import dispatch_requests, fused_work, map_output
 from sim_models.operators.gemm import Gemm, Matrix
 from sim_models.operators.kernel_table import KernelTable, Route
 from sim_models.operators.tiling import Tiling
-from sim_models.schedule import Action, Ids, Policy, Schedule, ScheduleError
+from sim_models.schedule import Action, Ids, Limits, Policy, Schedule, ScheduleError, Shuffle
 from sim_models.simulation import make_schedule
 from sim_models.topologies import ring as ring_topology
 from sim_models.topologies.fully_connected import fully_connected
@@ -160,10 +162,43 @@ def test_too_few_regions_are_refused_in_one_line():
 @pytest.mark.parametrize(("program", "topology", "policy", "words"), [
     (direct.reduce_scatter, fully_connected, Policy(), "device 0 sends to 3 others"),
     (ring.all_gather, ring_topology, Policy(staged=True), "announced and goes on"),
-    (ring.reduce_scatter, ring_topology, Policy(ids=Ids.TRACKED), "not tracked have no ids"),
+    (lambda _: ring.all_gather(2), lambda _: ring_topology(2), Policy(), "arrives without a workgroup"),
 ])
 def test_what_this_hardware_cannot_do_is_refused_in_one_line(program, topology, policy, words):
     schedule = Schedule(Tiling(32, 16 * 11, 32, 16, 4), program(4), topology(4), policy)
     with pytest.raises(ScheduleError, match=words) as error:
         map_everything(schedule, GEOMETRY, 1)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("policy", [Policy(ids=Ids.TRACKED), Policy(shuffle=Shuffle(3))])
+def test_one_shift_for_all_tiles_needs_ids_in_the_order_of_dispatch(policy):
+    with pytest.raises(ScheduleError, match="limits must be exact"):
+        Schedule(Tiling(32, 16 * 11, 32, 16, 4), ring.reduce_scatter(4), ring_topology(4), policy)
+
+
+@pytest.mark.parametrize("policy", [Policy(), Policy(ids=Ids.TRACKED, limits=Limits.EXACT),
+                                    Policy(limits=Limits.EXACT, shuffle=Shuffle(7, seed=2))])
+def test_requests_say_what_each_tile_touches(policy):
+    """Each id is opened once; what a request names at the peer is no smaller than where the tile goes, and with one
+    shift, which every tile has, the slack beyond its own."""
+    schedule = Schedule(Tiling(32, 16 * 11, 32, 16, 4), ring.reduce_scatter(4), ring_topology(4), policy)
+    for device in range(4):
+        rows, requests = schedule.rows(device), schedule.requests(device)
+        opened = requests.id[requests.opens != 0]
+        assert sorted(opened) == list(range(len(opened))) and (requests.starts == 1).all()
+        goes = rows.to_id >= 0
+        if policy.limits is Limits.SHIFT:
+            assert (requests.there == rows.id + schedule.slack_of(device)).all() and requests.reaches.all()
+            assert (requests.there[goes] >= rows.to_id[goes]).all()
+        else:
+            assert (requests.reaches == goes).all() and (requests.there[goes] == rows.to_id[goes]).all()
+        stored_away = goes & (rows.id < 0)
+        assert (requests.id[stored_away] == rows.to_id[stored_away]).all(), "what stores to a peer names"
+    (packed,) = dispatch_requests([map_output(schedule, 0, [0] * 4, GEOMETRY, 1)], {
+        "id": Field(0, 16), "tiles": Field(16, 4), "there": Field(20, 17), "peer": Field(37, 1), "opens": Field(38, 1),
+        "reaches": Field(39, 1), "starts": Field(40, 1)})
+    rows, requests = schedule.rows(0), schedule.requests(0)
+    assert (packed & 0xFFFF == requests.id).all() and (packed >> 20 & 0x1FFFF == requests.there).all()
+    assert (packed >> 16 & 15 == np.where(rows.updates, schedule.tiling.wf_tiles[rows.tile], 0)).all()
+    assert (packed >> 37 == requests.opens << 1 | requests.reaches << 2 | requests.starts << 3).all()

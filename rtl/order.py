@@ -1,0 +1,15 @@
+"""The rule by which GPUs never wait for each other in a circle: what a request touches is inside the windows.
+
+Plain Python, of numbers or of Amaranth values: the RTL, its model, the proof and the order argument on schedules use
+the same function (docs/hardware.md, question 2).
+"""
+
+
+def may_start(opens, reaches, tile_id, there, near, far):
+    """Whether a request may be admitted: every id that it touches is inside the window of the GPU that has it.
+
+    opens, reaches: 0 or 1: it opens `tile_id` here; its tile goes on to a peer, where `there` is its largest id.
+    near, far: one past the last id inside the window here, and at that peer. Heads only advance, so with heads of the
+    past the answer is "no" for longer, never "yes" too early.
+    """
+    return ((opens == 0) | (tile_id < near)) & ((reaches == 0) | (there < far))
