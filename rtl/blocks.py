@@ -14,6 +14,7 @@ from .dma_table import DmaTable
 from .egress import Egress
 from .geometry import Geometry
 from .gpu_top import GpuTop
+from .ingress import Ingress
 from .intensity_monitor import IntensityMonitor
 from .layouts import tracker_entry, tracker_tag
 from .line_router import LineRouter
@@ -45,6 +46,7 @@ BLOCKS: dict[str, Callable[[Geometry], wiring.Component]] = {
     "address_generator": AddressGenerator,
     "line_router": LineRouter,
     "egress": Egress,
+    "ingress": Ingress,
     "config_bus": lambda geometry: ConfigBus(geometry, reporters=3),
     "arbiter": Arbiter,
     "order_guard": OrderGuard,

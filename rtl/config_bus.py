@@ -242,8 +242,8 @@ class ConfigBus(wiring.Component):
             halves |= {f"{name}_lo": value[:32], f"{name}_hi": value[32:]}
         coded = {"kind": entry.kind.as_value(), "op": entry.op.as_value()}
         return halves | coded | {name: getattr(entry, name) for name in (
-            "destination_region", "device", "tiles_per_block", "wg_offset", "threshold", "row_bytes", "columns",
-            "pitch_bytes")}
+            "destination_region", "device", "arrivals", "tiles_per_block", "wg_offset", "threshold",
+            "row_bytes", "columns", "family", "pitch_bytes")}
 
     @staticmethod
     def _word(register, values):

@@ -59,6 +59,8 @@ class DispatchWindow(wiring.Component):
     head : Out(wg_bits + 1)
     peer_heads : In(wg_bits + 1).array(peers), peer_epochs : In(EPOCH_BITS).array(peers)
         Head and epoch of each peer.
+    end : Out(wg_bits + 2)
+        First id behind the window that head and `window` make here; a cycle late.
     busy : Out(1)
         Ids are opened and not finished, requests wait, a completion is being counted, or the memory is being cleared.
     error : Out(error_report)
@@ -81,6 +83,7 @@ class DispatchWindow(wiring.Component):
             "head": Out(wg_bits + 1),
             "peer_heads": In(wg_bits + 1).array(geometry.dma.peers),
             "peer_epochs": In(EPOCH_BITS).array(geometry.dma.peers),
+            "end": Out(wg_bits + 2),
             "busy": Out(1),
             "error": Out(error_report(geometry)),
         })
@@ -136,6 +139,7 @@ class DispatchWindow(wiring.Component):
             window.eq(Mux(self.window > self._slots, self._slots, self.window)),
             near.eq(self.head + window),
         ]
+        m.d.comb += self.end.eq(near)
         for peer in range(self._peers):
             m.d.sync += [
                 peer_head[peer].eq(self.peer_heads[peer]),

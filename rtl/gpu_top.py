@@ -12,6 +12,7 @@ from .dispatch_window import DispatchWindow
 from .dma_table import DmaTable
 from .egress import Egress
 from .geometry import Geometry
+from .ingress import Ingress, groups
 from .intensity_monitor import IntensityMonitor
 from .layouts import (
     ErrorCode,
@@ -27,7 +28,7 @@ from .layouts import (
 )
 from .line_router import LineRouter
 from .memory_channel import MemoryChannel
-from .registers import EPOCH_BITS, register_map
+from .registers import ARRIVAL_RANGES, EPOCH_BITS, register_map
 from .ring_monitor import RingMonitor
 from .soft_reset import SoftReset
 from .tracker import TrackerBank
@@ -99,7 +100,7 @@ class GpuTop(wiring.Component):
         g = self._geometry
         self._reports = []
         self._counts = {}
-        reporters = g.tracker.banks + 1 + 1 + g.dma.engines + g.dma.egress_lanes
+        reporters = g.tracker.banks + 1 + 1 + g.dma.engines + g.dma.egress_lanes + len(groups(g))
         m.submodules.bus = self._bus = ConfigBus(g, reporters=reporters)
         self._stopped = Signal()  # from a soft reset to the restart that follows
         self._clear = Signal()
@@ -108,6 +109,7 @@ class GpuTop(wiring.Component):
         self._router(m)
         self._engines(m)
         self._egress(m)
+        self._ingress(m)
         self._soft_reset(m)
         self._status(m)
         return m
@@ -138,7 +140,6 @@ class GpuTop(wiring.Component):
             m.submodules[f"channel_{c}"] = channel
             self._memory.append(channel)
             wiring.connect(m, wiring.flipped(self.compute[c]), channel.compute)
-            wiring.connect(m, wiring.flipped(self.inbound[c]), channel.inbound)
             wiring.connect(m, channel.dram, wiring.flipped(self.dram[c]))
             m.d.comb += [
                 channel.occupancy.eq(self.occupancy[c]),
@@ -185,6 +186,7 @@ class GpuTop(wiring.Component):
                 m.d.comb += [
                     bank.thresholds[region].eq(entry.threshold),
                     bank.tracked[region].eq(tracked[region]),
+                    bank.families[region].eq(entry.family),
                 ]
         accepted = Signal(g.tracker.banks)  # known late in a cycle, counted in the next one
         m.d.sync += accepted.eq(Cat(port.valid & port.ready for port in network.banks))
@@ -313,6 +315,36 @@ class GpuTop(wiring.Component):
             self._outstanding.eq(self._outstanding + self._just_issued - ones(dma_gone)),
         ]
 
+    def _ingress(self, m):
+        """What arrives, to the channels unless it is refused."""
+        g, config = self._geometry, self._bus.config
+        tracked = Signal(g.dma.regions)
+        openings = [Signal(g.dma.regions, name=f"open_{i}") for i in range(ARRIVAL_RANGES)]
+        m.d.comb += tracked.eq(Cat((entry.kind == RegionKind.DMA) | (entry.kind == RegionKind.EVENT)
+                                   for entry in self._bus.descriptors))
+        m.d.sync += [opening.eq(tracked & Cat(entry.arrivals[i] for entry in self._bus.descriptors))
+                     for i, opening in enumerate(openings)]
+        refused = []
+        for index, channels in enumerate(groups(g)):
+            ingress = Ingress(g)
+            m.submodules[f"ingress_{index}"] = ingress
+            self._reports.append(ingress.error)
+            refused.append(ingress.refused)
+            for c, arriving, accepted in zip(channels, ingress.arriving, ingress.accepted):
+                wiring.connect(m, wiring.flipped(self.inbound[c]), arriving)
+                wiring.connect(m, accepted, self._memory[c].inbound)
+            for i, opening in enumerate(openings):
+                m.d.comb += [ingress.open[i].eq(opening), *(
+                    getattr(ingress, name)[i].eq(Cat(config[f"arrivals{i}_{name}_{half}"] for half in ("lo", "hi")))
+                    for name in ("base", "last"))]
+            m.d.comb += [
+                ingress.head.eq(self._window.head),
+                ingress.end.eq(self._window.end),
+                ingress.any_workgroup.eq(self._stopped),
+            ]
+        self._refused = Cat(refused)
+        self._counts["arrivals_refused"] = ones(self._refused)
+
     def _soft_reset(self, m):
         """Lets what is under way come to its end without being tracked or sent, then clears all that tracks and sends.
 
@@ -328,7 +360,7 @@ class GpuTop(wiring.Component):
         swept = ~(Cat(bank.busy for bank in self._banks).any() | self._table.busy | self._window.busy)
         m.d.sync += [
             moving.eq(Cat(channel.tracked_waiting for channel in self._memory).any() | self._awaits_data
-                      | Cat(lane.busy for lane in self._lanes).any()),
+                      | Cat(lane.busy for lane in self._lanes).any() | self._refused.any()),
             self._clear.eq(0),
             self._reset_done.eq(self._stopped & cleared & ~self._clear & swept),
         ]
@@ -347,7 +379,9 @@ class GpuTop(wiring.Component):
         bus = self._bus
         stalled = Signal(len(self._memory))  # what channels know late in a cycle is counted in the next one
         merged = Signal(len(self._memory))
+        crowded = Signal(len(self._banks))
         m.d.sync += [
+            crowded.eq(Cat(bank.refused_full for bank in self._banks)),
             stalled.eq(Cat(channel.guard_stall for channel in self._memory)),
             merged.eq(Cat(channel.merged for channel in self._memory)),
         ]
@@ -355,7 +389,7 @@ class GpuTop(wiring.Component):
         self._counts |= {
             "guard_stall": ones(stalled),
             "coalesced": ones(merged),
-            "set_full_stall": ones(bank.stalled_full for bank in self._banks),
+            "set_full": ones(crowded),
             "errors": ones(report.valid for report in self._reports),
         }
         for name, amount in self._counts.items():

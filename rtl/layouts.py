@@ -6,6 +6,7 @@ Every function takes the geometry and returns an `amaranth.lib.data.StructLayout
 from amaranth.lib import data, enum
 
 from .geometry import Geometry, bits_for
+from .registers import ARRIVAL_RANGES
 
 
 class Op(enum.Enum, shape=2):
@@ -134,6 +135,7 @@ def descriptor(g: Geometry) -> data.StructLayout:
         "kind": RegionKind,
         "op": Op,  # at the destination: STORE or UPDATE
         "device": g.dma.device_bits,  # destination device
+        "arrivals": ARRIVAL_RANGES,  # ranges into which peers may write under this region, a bit each
         "destination_region": g.dma.region_bits,  # region id at the destination
         "tiles_per_block": g.tracker.wf_bits + 1,  # wavefront tiles of one DMA block: 1, 2, 4, ...
         "threshold": g.tracker.count_bits,  # bytes per tile x updates per element
@@ -143,6 +145,7 @@ def descriptor(g: Geometry) -> data.StructLayout:
         "limit": address,  # first byte behind it
         "row_bytes": 13,  # contiguous bytes of one tile column
         "columns": 10,  # tile columns of one DMA *block*
+        "family": g.dma.region_bits,  # regions of one tile's updates have the same
         "pitch_bytes": 32,  # leading dimension
     })
 
@@ -167,6 +170,9 @@ class ErrorCode(enum.Enum, shape=4):
     ADDRESS_OUT_OF_RANGE = 4  #: a DMA address outside the mapped region; the line was not sent
     COMPLETION_UNEXPECTED = 5  #: a tile completed for a workgroup that has none left
     TRACKER_MEMORY = 6  #: flipped bits in the Tracker that cannot be corrected; the update may not have counted
+    ARRIVAL_REFUSED = 7  #: a packet that nothing here has asked for; it was neither written nor counted
+    TRACKER_FULL = 8  #: an update found its set full of other tiles, and was not counted
+    REGION_MISMATCH = 9  #: an update named a region that its tile cannot be in, and was not counted
 
 
 def error_report(g: Geometry) -> data.StructLayout:

@@ -14,6 +14,7 @@ IDENTITY = 0x54335454  #: "T3TT"
 VERSION = 0x0002_0000  #: major in the upper half, minor in the lower
 
 EPOCH_BITS = 8  #: kernels that a window tells apart
+ARRIVAL_RANGES = 2  #: ranges of memory that can be open to peers
 
 REGION_BASE = 0x400  #: descriptor of region 0
 REGION_STRIDE = 0x40
@@ -24,7 +25,8 @@ POLICIES = {policy.name: policy.code for policy in arbiter.POLICIES.values()}  #
 REGION_KINDS = {"none": 0, "remote": 1, "dma": 2, "event": 3}
 OPERATIONS = {"store": 1, "update": 2}
 ERRORS = {"none": 0, "region_unconfigured": 1, "threshold_exceeded": 2, "id_reused": 3,
-          "address_out_of_range": 4, "completion_unexpected": 5, "tracker_memory": 6}
+          "address_out_of_range": 4, "completion_unexpected": 5, "tracker_memory": 6, "arrival_refused": 7,
+          "tracker_full": 8, "region_mismatch": 9}
 FAULTS = {"none": 0, "corrected": 1, "uncorrectable": 2}  #: TRACKER_FAULT.kind
 NO_THRESHOLD = arbiter.THRESHOLD_NONE  #: an occupancy that no DRAM queue reaches: communication is never held back
 
@@ -56,9 +58,10 @@ COUNTERS = (
     ("packets", "packets that left towards the link"),
     ("guard_stall", "cycles, summed over channels, in which a DMA read waited for an older update of its address"),
     ("coalesced", "tracked accesses that joined another one on their way to the Tracker"),
-    ("set_full_stall", "cycles, summed over banks, in which an update waited for a free way"),
+    ("set_full", "updates that were refused because their set of the Tracker had no free way"),
     ("ready_high_water", "largest number of ready commands that waited for an engine"),
     ("errors", "errors that blocks have reported, latched or not"),
+    ("arrivals_refused", "packets that arrived, were not lawful and were dropped"),
 )
 
 #: Further ones, of a Tracker with protected memories.
@@ -248,6 +251,10 @@ def register_map(geometry: Geometry) -> RegisterMap:
             Field("epoch", 0, EPOCH_BITS, "number of the kernel that the next restart begins, the same on all devices: "
                   "what reaches a peer starts when that has restarted, too"),)),
         *_halves("ERROR_ADDRESS", 0x050, "ro", t.address_bits, "its address"),
+        *(register for i in range(ARRIVAL_RANGES) for register in (
+            *_halves(f"ARRIVALS{i}_BASE", 0x0C0 + 16 * i, "rw", t.address_bits,
+                     f"first byte of range {i} that peers may write, in whole lines"),
+            *_halves(f"ARRIVALS{i}_LAST", 0x0C8 + 16 * i, "rw", t.address_bits, "its last byte"))),
         *(Register(f"COUNT_{name.upper()}", 0x080 + 4 * i, "ro", (Field(f"count_{name}", 0, 32, text),))
           for i, (name, text) in enumerate(counters(geometry))),
     ]
@@ -262,7 +269,9 @@ def register_map(geometry: Geometry) -> RegisterMap:
             Field("kind", 0, 2, "0 none, 1 remote, 2 DMA, 3 event; written last, it makes the region live"),
             Field("op", 4, 2, "operation at the destination: 1 store, 2 update; others are refused, unless kind is 0"),
             Field("destination_region", 8, d.region_bits, "region at the destination"),
-            Field("device", 16, d.device_bits, "destination device"))),
+            Field("device", 16, d.device_bits, "destination device"),
+            Field("arrivals", 26, ARRIVAL_RANGES,
+                  "bit i: peers may write into range ARRIVALSi under this region, if its kind is 2 or 3"))),
         Register("REGION_TILE", 0x04, "rw", (
             Field("tiles_per_block", 0, t.wf_bits + 1, "wavefront tiles of one DMA block: a power of two"),
             Field("wg_offset", 8, t.wg_bits, "added to the workgroup id, modulo its width"))),
@@ -270,7 +279,9 @@ def register_map(geometry: Geometry) -> RegisterMap:
             Field("threshold", 0, t.count_bits, "bytes of a tile x updates per element"),)),
         Register("REGION_SHAPE", 0x0C, "rw", (
             Field("row_bytes", 0, 13, "contiguous bytes of one column of a block"),
-            Field("columns", 16, 10, "columns of a block"))),
+            Field("columns", 16, 10, "columns of a block"),
+            Field("family", 26, d.region_bits,
+                  "the same for all regions of one tile's updates: the region under which its arrivals come"))),
         Register("REGION_PITCH", 0x10, "rw", (
             Field("pitch_bytes", 0, 32, "bytes from one column to the next"),)),
         *_halves("ADDRESS_OFFSET", 0x18, "rw", t.address_bits, "added to the address, modulo its width"),

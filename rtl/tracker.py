@@ -30,17 +30,18 @@ class TrackerBank(wiring.Component):
     wavefront id. Each update adds its bytes; the one that makes the count equal to its region's
     threshold frees the entry and sends a trigger with the smallest address seen. The region is not part
     of the tag: the trigger names that of the tile's local update, whatever its place in the order, else
-    that of the first. So this GPU's own map decides what becomes of a tile, and a sender need not know it.
+    that of the first. So this GPU's own map decides what becomes of a tile, and a sender need not know it. All regions
+    of a tile's updates must be of one family, though: one whose region is of another family than the entry's is
+    refused, whatever its threshold.
 
     Two stages at one update per cycle: an accepted update reads its set's row, and in the next cycle is
     compared, added and written back. The last write is kept and overrides the row that was read beside
     it, so updates of one entry can follow each other without a gap. Memories are kept per way, narrow,
     and only the way that changes is written.
 
-    An update whose set has no free way waits and nothing is lost. It blocks the bank's pipeline, so no
-    update behind it can free a way: it then waits until reset (or until its region is programmed as
-    untracked or with so small a threshold that it needs no way). DispatchWindow makes sure that this
-    cannot happen. An update that reaches the threshold by itself never needs a way.
+    An update whose set has no free way is refused: it is an error and not counted. Updates behind it go on, for none
+    of them need be one that frees a way. DispatchWindow makes sure that this cannot happen. An update that reaches the
+    threshold by itself never needs a way.
 
     Protected memories (`TrackerGeometry.protection`) keep words with check bits, and add a stage in
     front: the row is read while the update waits in a register, then searched by CorrectedRow. A tile
@@ -60,16 +61,20 @@ class TrackerBank(wiring.Component):
         Bytes that complete a tile of the region.
     tracked : In(1).array(regions)
         The region's kind is one that is tracked. Region 0 never is.
+    families : In(region_bits).array(regions)
+        Regions with the same number are of one family: those of one kind of tile.
     error : Out(error_report)
         REGION_UNCONFIGURED: region not tracked or threshold 0; the update is swallowed.
         THRESHOLD_EXCEEDED: the entry is freed without a trigger.
+        REGION_MISMATCH: the entry's region is of another family; the update is swallowed.
+        TRACKER_FULL: every way of the set holds another tile; the update is swallowed.
         TRACKER_MEMORY: bits have flipped and cannot be corrected; which, says `fault`.
     fault : Out(fault_report)
         Only with protected memories: flipped bits, when an update meets them.
     busy : Out(1)
         The sweep is running, or an update or trigger is inside.
-    stalled_full : Out(1)
-        An update waited in the previous cycle because its set has no free way.
+    refused_full : Out(1)
+        In this cycle an update is refused because its set has no free way.
     occupied : Out(unsigned)
         Valid entries, 0 to sets_per_bank x ways; a cycle late.
     """
@@ -82,10 +87,11 @@ class TrackerBank(wiring.Component):
             "triggers": Out(stream.Signature(trigger(geometry))),
             "thresholds": In(tracker.count_bits).array(geometry.dma.regions),
             "tracked": In(1).array(geometry.dma.regions),
+            "families": In(geometry.dma.region_bits).array(geometry.dma.regions),
             "error": Out(error_report(geometry)),
             **({"fault": Out(fault_report(geometry))} if self._protected else {}),
             "busy": Out(1),
-            "stalled_full": Out(1),
+            "refused_full": Out(1),
             "occupied": Out(bits_for(tracker.sets_per_bank * tracker.ways)),
         })
         self._geometry = geometry
@@ -148,16 +154,19 @@ class TrackerBank(wiring.Component):
             ]
         threshold = Signal(tracker.count_bits)
         tracked = Signal()
+        family = Signal.like(new.region)
         with m.Switch(new.region):
             for i in range(1, self._geometry.dma.regions):
                 with m.Case(i):
-                    m.d.comb += [threshold.eq(self.thresholds[i]), tracked.eq(self.tracked[i])]
+                    m.d.comb += [threshold.eq(self.thresholds[i]), tracked.eq(self.tracked[i]),
+                                 family.eq(self.families[i])]
 
         refused = Signal()
         over = Signal()
         current = Signal(self.updates.payload.shape(), reset_less=True)
         room = Signal(tracker.count_bits)  # threshold - amount: a count above it exceeds the threshold
         suffices = Signal()  # reaches or exceeds the threshold by itself
+        kin = Signal(self._geometry.dma.regions)  # regions that the tile's entry may have
         with m.If(accept):
             m.d.sync += [
                 valid.eq(1),
@@ -166,6 +175,7 @@ class TrackerBank(wiring.Component):
                 over.eq(new.amount > threshold),
                 suffices.eq(new.amount >= threshold),
                 room.eq(threshold - new.amount),
+                kin.eq(Cat(other == family for other in self.families)),
             ]
         with m.Elif(done):
             m.d.sync += valid.eq(0)
@@ -235,15 +245,16 @@ class TrackerBank(wiring.Component):
         complete = Signal()
         exceeds = Signal()
         closes = Signal()
-        waits = Signal()
-        able = valid & queue.input.ready & ~waits
-        dropped = refused  # not counted
-        wrong = done & (refused | exceeds)
+        crowded = Signal()
+        foreign = Signal()
+        able = valid & queue.input.ready
+        dropped = refused | foreign  # not counted
+        wrong = done & (dropped | crowded | exceeds)
         inside = sweeping | valid | queue.output.valid
         if self._protected:
-            able, dropped, inside = able & ~row.flawed, refused | row.lost, inside | fetched
+            able, dropped, inside = able & ~row.flawed, dropped | row.lost, inside | fetched
             hurt = row.fault.valid & row.fault.uncorrectable
-            wrong = (done & (refused | (exceeds & ~row.lost))) | hurt
+            wrong = (done & (refused | crowded | ((foreign | exceeds) & ~row.lost))) | hurt
         m.d.comb += [
             count.eq(stored.count),  # 0 without a hit
             region.eq(Mux(hit & (current.source != Source.LOCAL), stored.region, current.region)),
@@ -251,8 +262,10 @@ class TrackerBank(wiring.Component):
             exceeds.eq(over | (count > room)),
             complete.eq(~over & (count == room)),
             closes.eq(exceeds | complete),
-            waits.eq(full & ~hit & ~suffices & ~refused),
+            foreign.eq(hit & ~refused & ~kin.bit_select(stored.region, 1)),
+            crowded.eq(full & ~hit & ~suffices & ~refused),
             done.eq(able),
+            self.refused_full.eq(done & crowded),
             queue.input.valid.eq(done & complete & ~dropped),
             queue.input.payload.address.eq(address),
             queue.input.payload.region.eq(region),
@@ -266,7 +279,7 @@ class TrackerBank(wiring.Component):
         next_tag = Signal(self._tag_layout)
         next_entry = Signal(self._entry_layout)
         m.d.comb += [
-            writes.eq(done & ~dropped & (hit | ~suffices)),
+            writes.eq(done & ~dropped & (hit | (~suffices & ~full))),
             write.eq(Mux(writes, Mux(hit, match, free), 0)),
             next_tag.valid.eq(~closes),
             next_tag.tag.eq(tag),
@@ -304,13 +317,12 @@ class TrackerBank(wiring.Component):
                 entry_writes[way].en.eq(write[way]),
             ]
 
-        m.d.sync += [
-            self.stalled_full.eq(valid & waits),
-            self.error.valid.eq(wrong),
-        ]
+        m.d.sync += self.error.valid.eq(wrong)
         with m.If(wrong):
             m.d.sync += [
-                self.error.code.eq(Mux(refused, ErrorCode.REGION_UNCONFIGURED, ErrorCode.THRESHOLD_EXCEEDED)),
+                self.error.code.eq(Mux(refused, ErrorCode.REGION_UNCONFIGURED,
+                                       Mux(crowded, ErrorCode.TRACKER_FULL, Mux(
+                                           foreign, ErrorCode.REGION_MISMATCH, ErrorCode.THRESHOLD_EXCEEDED)))),
                 self.error.details.address.eq(current.address),
                 self.error.details.region.eq(current.region),
                 self.error.details.wf.eq(current.wf),

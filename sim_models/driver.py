@@ -11,10 +11,21 @@
 that names the field, its value and what is allowed. Sizes are in bytes.
 """
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 from rtl.geometry import Geometry
-from rtl.registers import ERRORS, FAULTS, IDENTITY, NO_THRESHOLD, OPERATIONS, POLICIES, REGION_KINDS, register_map
+from rtl.registers import (
+    ARRIVAL_RANGES,
+    ERRORS,
+    FAULTS,
+    IDENTITY,
+    NO_THRESHOLD,
+    OPERATIONS,
+    POLICIES,
+    REGION_KINDS,
+    register_map,
+)
 
 
 class DriverError(ValueError):
@@ -63,12 +74,15 @@ class Driver:
 
     def dma_map(self, region: int, *, base: int, limit: int, device: int, destination_region: int, row_bytes: int,
                 columns: int, pitch_bytes: int, updates_per_element: int, tiles_per_block: int = 1,
-                operation: str = "update", address_offset: int = 0, wg_offset: int = 0) -> list[Write]:
+                operation: str = "update", address_offset: int = 0, wg_offset: int = 0,
+                arrivals: Collection[int] = (), arrival_region: int | None = None) -> list[Write]:
         """Tiles in [base, limit) are tracked; a complete block of them is sent to `device` by DMA.
 
         A block has `columns` columns of `row_bytes` contiguous bytes, `pitch_bytes` apart; its `tiles_per_block`
         wavefront tiles lie side by side, the same number of columns each. A tile is complete after
-        `updates_per_element` updates of each of its elements (ring reduce-scatter: 2).
+        `updates_per_element` updates of each of its elements (ring reduce-scatter: 2). `arrivals`: numbers of the
+        ranges of memory (`open_memory`) that peers may write under this region. `arrival_region`: under which what
+        peers add to its tiles arrives, if it is another one.
         """
         shape_bits = {f.name: f.mask for f in self.registers["REGION_SHAPE"].fields}
         _whole("row_bytes", row_bytes, 1, shape_bits["row_bytes"])
@@ -86,12 +100,31 @@ class Driver:
         _check(block <= limit - base, "limit", limit, f"at least base + {block} (one block) is allowed")
         return self._map(region, "dma", base, limit, threshold, device=device, destination_region=destination_region,
                          operation=operation, address_offset=address_offset, wg_offset=wg_offset,
-                         row_bytes=row_bytes, columns=columns, pitch_bytes=pitch_bytes, tiles_per_block=tiles_per_block)
+                         row_bytes=row_bytes, columns=columns, pitch_bytes=pitch_bytes, tiles_per_block=tiles_per_block,
+                         arrivals=arrivals, arrival_region=arrival_region)
 
-    def event_map(self, region: int, *, base: int, limit: int, tile_bytes: int,
-                  updates_per_element: int) -> list[Write]:
-        """Tiles in [base, limit) are tracked; a complete tile raises an event and goes nowhere."""
-        return self._map(region, "event", base, limit, self._threshold(tile_bytes, updates_per_element))
+    def event_map(self, region: int, *, base: int, limit: int, tile_bytes: int, updates_per_element: int,
+                  arrivals: Collection[int] = (), arrival_region: int | None = None) -> list[Write]:
+        """Tiles in [base, limit) are tracked; a complete tile raises an event and goes nowhere. `arrivals` and
+        `arrival_region` as for `dma_map`."""
+        return self._map(region, "event", base, limit, self._threshold(tile_bytes, updates_per_element),
+                         arrivals=arrivals, arrival_region=arrival_region)
+
+    def open_memory(self, number: int, *, base: int, limit: int) -> list[Write]:
+        """Peers may write the lines of [base, limit), under the regions whose `arrivals` have this range's number."""
+        _whole("number", number, 0, ARRIVAL_RANGES - 1)
+        self._range(base, limit)
+        writes = []
+        for name, value in ((f"ARRIVALS{number}_BASE", base), (f"ARRIVALS{number}_LAST", limit - 1)):
+            writes += [self._write(f"{name}_LO", **{f"{name.lower()}_lo": value}),
+                       self._write(f"{name}_HI", **{f"{name.lower()}_hi": value >> 32})]
+        return writes
+
+    def plain_arrivals(self, arrivals: Collection[int]) -> list[Write]:
+        """Peers may also write the open ranges of these numbers without being tracked, under region 0 (an all-gather by
+        the compute units); none without a number."""
+        return [self._region_write(0, "REGION_KIND", kind=REGION_KINDS["event" if arrivals else "none"],
+                                   op=OPERATIONS["store"], arrivals=self._ranges(arrivals))]
 
     def unmap(self, region: int) -> list[Write]:
         """The region is no longer mapped; an update that names it is an error."""
@@ -100,6 +133,11 @@ class Driver:
 
     def _region(self, region: int) -> None:
         _whole("region", region, 1, self.geometry.dma.regions - 1)
+
+    def _ranges(self, arrivals: Collection[int]) -> int:
+        for number in arrivals:
+            _whole("arrivals", number, 0, ARRIVAL_RANGES - 1)
+        return sum(1 << number for number in set(arrivals))
 
     def _range(self, base: int, limit: int) -> None:
         highest = (1 << self.geometry.tracker.address_bits) - 1
@@ -113,13 +151,16 @@ class Driver:
         return tile_bytes * updates_per_element
 
     def _map(self, region, kind, base, limit, threshold, *, device=0, destination_region=0, operation="store",
-             address_offset=0, wg_offset=0, row_bytes=0, columns=0, pitch_bytes=0, tiles_per_block=1) -> list[Write]:
+             address_offset=0, wg_offset=0, row_bytes=0, columns=0, pitch_bytes=0, tiles_per_block=1,
+             arrivals=(), arrival_region=None) -> list[Write]:
         tracker = self.geometry.tracker
+        family = region if arrival_region is None else arrival_region
         self._region(region)
         self._range(base, limit)
         _whole("device", device, 0, (1 << self.geometry.dma.device_bits) - 1)
         lowest = 0 if kind == "event" else 1
         _whole("destination_region", destination_region, lowest, self.geometry.dma.regions - 1)
+        _whole("arrival_region", family, 1, self.geometry.dma.regions - 1)
         for name, value, bits in (("address_offset", address_offset, tracker.address_bits),
                                   ("wg_offset", wg_offset, tracker.wg_bits)):
             _whole(name, value, 1 - (1 << bits), (1 << bits) - 1)
@@ -128,14 +169,15 @@ class Driver:
         writes += [
             self._region_write(region, "REGION_TILE", tiles_per_block=tiles_per_block, wg_offset=wg_offset),
             self._region_write(region, "REGION_THRESHOLD", threshold=threshold),
-            self._region_write(region, "REGION_SHAPE", row_bytes=row_bytes, columns=columns),
+            self._region_write(region, "REGION_SHAPE", row_bytes=row_bytes, columns=columns, family=family),
             self._region_write(region, "REGION_PITCH", pitch_bytes=pitch_bytes),
         ]
         for name, value in (("ADDRESS_OFFSET", address_offset), ("BASE", base), ("LIMIT", limit)):
             writes += [self._region_write(region, f"{name}_LO", **{f"{name.lower()}_lo": value}),
                        self._region_write(region, f"{name}_HI", **{f"{name.lower()}_hi": value >> 32})]
         writes.append(self._region_write(region, "REGION_KIND", kind=REGION_KINDS[kind], op=op,
-                                         destination_region=destination_region, device=device))
+                                         destination_region=destination_region, device=device,
+                                         arrivals=self._ranges(arrivals)))
         return writes
 
     # Arbitration (section 4.5)

@@ -27,6 +27,7 @@ _AT_WORK = ("tracker_busy", "tracker_occupied", "dma_table_busy", "engines_busy"
 _PATIENCE_CYCLES = 1_000_000  #: for a reset, which clears memories row by row
 _REQUEST_QUEUE = 2  #: entries of the dispatch window's (rtl/two_entry_queue.py)
 BATCH_CYCLES = 50_000  #: between looks at progress and at Ctrl-C
+_ALL_GATHER = 1  #: range of memory that is open to peers in it
 _TOLD_TILES = 3  #: missing tiles that a diagnosis names, per device
 _BASE_SKEW = 1 << 20  #: outputs of neighbours lie at different addresses, so that address offsets are exercised
 
@@ -137,10 +138,17 @@ class FusedRun(Lockstep):
 
     def all_gather(self, progress: Callable[[float], None] = lambda fraction: None) -> int:
         """The all-gather that follows, through the same arbiters; returns its cycles."""
-        first = self.now
+        before, first = [self.counters(d) for d in range(len(self.backends))], self.now
         launch = round(self.machine.collective.kernel_launch_ns * self.machine.memory_clock_ghz)
         kernel = simulation.all_gather(self.machine, self.workload, self.tiling)
         self.sim.control.start[:] = first + launch
+        at = simulation.Addresses.of(self.workload, self.tiling).c
+        chunk_bytes = -(-self.workload.output_bytes // self.workload.tp)
+        chunk_lines = -(-chunk_bytes // 64)
+        for master in self.masters:
+            self._write(master, self.driver.open_memory(
+                _ALL_GATHER, base=at, limit=at + self.workload.tp * chunk_lines * 64))
+            self._write(master, self.driver.plain_arrivals([_ALL_GATHER]))
         self.sim = self.sim._replace(phase=memory.ALL_GATHER, kernel=kernel,
                                      link=make_link(len(self.backends), self.sim.link_shape),
                                      expected_events=np.zeros_like(self.sim.expected_events))
@@ -148,6 +156,14 @@ class FusedRun(Lockstep):
             progress(min(0.99, float(kernel.state.phase[0]) / self.workload.tp))
         if state == STUCK:
             raise SimulationError(f"the all-gather did not move for {IDLE_LIMIT} cycles")
+        self._raise_errors()
+        for d, space in enumerate(self.spaces):
+            counted = self.counters(d)
+            changed = [f"{name} {before[d][name]:,} to {counted[name]:,}" for name in counted
+                       if counted[name] != before[d][name]]
+            if changed:
+                raise SimulationError(f"device {space.device}: an all-gather is not tracked, but the hardware counted "
+                                      f"during it: {', '.join(changed)}")
         return self.now - first
 
     def counters(self, device: int = 0) -> dict[str, int]:

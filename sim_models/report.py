@@ -197,7 +197,7 @@ def _hardware(result: RunResult) -> Table:
             "Tracker updates": f"{counters['updates']:,}",
             "accesses per update": f"{accesses / max(1, counters['updates']):.2f}",
             "channel-cycles a DMA read waited for a write": f"{counters['guard_stall']:,}",
-            "cycles an update waited for a way": f"{counters['set_full_stall']:,}",
+            "updates refused for want of a way": f"{counters['set_full']:,}",
             "cycles the window held a workgroup": f"{details['window_blocked_cycles']:,}",
             "DRAM queue of the GEMM alone, mean": f"{details['producer_mean_occupancy']:.2f}",
             "threshold chosen": "none" if details["chosen_threshold"] == 127 else str(details["chosen_threshold"]),

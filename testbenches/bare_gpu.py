@@ -54,12 +54,17 @@ class BareGpu:
         return [request for request in requests if (request["op"], request["source"]) == (READ, DMA)]
 
     def descriptor(self, **fields: int) -> dict:
-        """All fields that are not named are 0, but nothing is out of range, and the operation is a store."""
+        """All fields that are not named are 0, but nothing is out of range, peers may write under the region, and the
+        operation is a store."""
         names = {field.name for register in self.registers.region for field in register.fields}
         whole = {name.removesuffix("_lo").removesuffix("_hi"): 0 for name in names}
-        return whole | {"limit": (1 << self.geometry.tracker.address_bits) - 1, "op": STORE} | fields
+        return whole | {"limit": (1 << self.geometry.tracker.address_bits) - 1, "op": STORE,
+                        "arrivals": 1} | fields
 
     async def map(self, region: int, descriptor: dict) -> None:
+        """All memory is open to peers."""
+        await self.bus.write_all(self.driver.open_memory(
+            0, base=0, limit=(1 << self.geometry.tracker.address_bits) - 1))
         values = dict(descriptor)
         for name in ("address_offset", "base", "limit"):
             values |= {f"{name}_lo": values[name], f"{name}_hi": values[name] >> 32}

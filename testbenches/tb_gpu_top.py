@@ -6,7 +6,7 @@ in and looks at what comes out itself.
 
 from collections import Counter
 
-from rtl.registers import NO_THRESHOLD, POLICIES, REGION_KINDS
+from rtl.registers import NO_THRESHOLD, POLICIES, REGION_KINDS, safe_window
 from sim_models.reference.address_generator import LineError, expand
 from sim_models.reference.dispatch_window import Request
 from sim_models.reference.egress import translate
@@ -108,13 +108,14 @@ async def every_reporter_is_heard(bench: Bench) -> None:
         lane.send(line | {"bytes": 64, "op": STORE, "source": LOCAL})
         await bench.until(lambda lane=lane: lane.idle, 1_000)
         await told_once(gpu, code="region_unconfigured", **line)
-    for _ in range(3):
-        update = tile(rng.choice(sorted(set(range(1, bench.geometry.dma.regions)) - {kernel.dma, kernel.event})))
-        request = update | {"bytes": 64, "op": UPDATE, "source": REMOTE}
-        gpu.expected[tuple(request[name] for name in REQUEST)] += 1
-        gpu.to(gpu.inbound, {name: request[name] for name in REQUEST})
-        await bench.until(lambda: all(driver.idle for driver in gpu.inbound), 1_000)
-        await told_once(gpu, code="region_unconfigured", **update)
+    others = sorted(set(range(1, bench.geometry.dma.regions)) - {kernel.dma, kernel.event})
+    for side, source, code in ((gpu.compute, LOCAL, "region_unconfigured"), (gpu.inbound, REMOTE, "arrival_refused")):
+        for _ in range(3):
+            update = tile(rng.choice(others))
+            request = update | {"bytes": 64, "op": UPDATE, "source": source}
+            gpu.to(side, {name: request[name] for name in REQUEST})
+            await bench.until(lambda side=side: all(driver.idle for driver in side), 1_000)
+            await told_once(gpu, code=code, **update)
     # Any id that the window has, opened twice.
     wg = rng.randrange(gpu.window)
     gpu.dispatch.on_go = None
@@ -152,8 +153,10 @@ def random_descriptor(gpu: BareGpu, kind: str) -> dict:
 
 @rounds(8)
 async def every_region_goes_its_way(bench: Bench) -> None:
-    """A block of each region, all descriptors random. Workgroups are dispatched in every second round only."""
+    """A block of each region, all descriptors random. Workgroups are dispatched in every second round only; without,
+    peers update those that are in the window nevertheless."""
     gpu, rng, t = BareGpu(bench), bench.rng, bench.geometry.tracker
+    window = safe_window(bench.geometry)
     kinds = rng.choices(("dma", "dma", "event", "remote"), k=bench.geometry.dma.regions)
     regions = {region: random_descriptor(gpu, kind) for region, kind in zip(range(bench.geometry.dma.regions), kinds)}
     for region in rng.sample(list(regions), len(regions)):
@@ -174,8 +177,9 @@ async def every_region_goes_its_way(bench: Bench) -> None:
             for line in expected:
                 rng.choice(gpu.outbound).send(line)
             if region:
-                update = gpu.request(address, region, wg, wf, source=REMOTE)
-                commands[*update.values(), 1] += 1
+                local = rng.random() < 0.5
+                update = gpu.request(address, region, wg, wf, source=LOCAL if local else REMOTE)
+                commands[*update.values(), 0] += local
                 gpu.send([update])
         else:
             if bench.number % 2:
@@ -183,13 +187,14 @@ async def every_region_goes_its_way(bench: Bench) -> None:
                 first = wg + 1
                 await gpu.drained()
             addresses = []
+            sources = (LOCAL, REMOTE, DMA) if bench.number % 2 or wg < window else (LOCAL,)
             order = rng.sample(range(tiles), tiles)
             for tile in order:
                 left, updates = descriptor["threshold"], []
                 while left:
                     updates.append(gpu.request(
                         min((1 << t.address_bits) - 1, address + rng.randrange(1 << rng.randint(1, 12))), region, wg,
-                        wf + tile, bytes=rng.randint(1, min(left, 64)), source=rng.choice((LOCAL, REMOTE, DMA))))
+                        wf + tile, bytes=rng.randint(1, min(left, 64)), source=rng.choice(sources)))
                     left -= updates[-1]["bytes"]
                 addresses.append(min(update["address"] for update in updates))
                 commands.update((*update.values(), int(update["source"] != LOCAL)) for update in updates)
@@ -208,7 +213,8 @@ async def every_region_goes_its_way(bench: Bench) -> None:
         commands.update((*line.values(), 1) for line in lines if line["op"] == READ)
         packets.update(tuple(translate(line, descriptor, bench.geometry)) for line in lines)
         if region and descriptor["kind"] == REGION_KINDS["remote"]:
-            errors = [{"code": "region_unconfigured", "address": address, "region": region, "wf": wf, "wg": wg}]
+            errors = [{"code": "region_unconfigured" if local else "arrival_refused", "address": address,
+                       "region": region, "wf": wf, "wg": wg}]
         elif region and not bench.number % 2:
             errors = [{"code": "completion_unexpected"} | trigger | {"wf": wf + order[0], "address": addresses[0]}]
         assert await gpu.first_error() == (errors[0] if errors else None)
@@ -300,18 +306,26 @@ async def engines_take_commands_in_turns(bench: Bench) -> None:
 
 @rounds(2)
 async def full_sets(bench: Bench) -> None:
-    """In each bank one tile more than a set has ways."""
+    """In each bank one tile more than a set has ways: it is refused, and those that are open complete."""
     gpu, t = BareGpu(bench), bench.geometry.tracker
     await gpu.map(2, gpu.descriptor(kind=REGION_KINDS["event"], threshold=128))
     for bank in range(t.banks):
-        assert await gpu.rate("COUNT_SET_FULL_STALL") == bank
-        gpu.send([gpu.request(64 * number, 2, bank + t.sets * number, wf=0) for number in range(t.ways)])
+        fill = [gpu.request(64 * number, 2, bank + t.sets * number, wf=0) for number in range(t.ways)]
+        gpu.send(fill)
         await gpu.quiet()
-        gpu.send([gpu.request(0, 2, bank + t.sets * t.ways)])
+        assert await gpu.first_error() is None and await gpu.status() == {"tracker_occupied", "drain"}
+        late = gpu.request(0, 2, bank + t.sets * t.ways)
+        gpu.send([late])
         await gpu.quiet()
-    assert await gpu.rate("COUNT_SET_FULL_STALL") == t.banks
-    assert {"tracker_busy", "tracker_occupied"} <= await gpu.status()
-    assert await gpu.read("COUNT_UPDATES") == t.banks * (t.ways + 1)
+        assert await gpu.first_error() == {"code": "tracker_full"} | {
+            name: late[name] for name in ("address", "region", "wf", "wg")}
+        assert await gpu.read("COUNT_SET_FULL") == bank + 1
+        gpu.send(fill)
+        await gpu.drained()
+        assert len(gpu.events.items) == t.ways * (bank + 1) and await gpu.status() - {"error", "error_overflow"} == {
+            "drain"}
+        await gpu.first_error()  # nothing was dispatched
+    assert await gpu.read("COUNT_UPDATES") == t.banks * (2 * t.ways + 1)
 
 
 @rounds(2)
@@ -372,6 +386,7 @@ async def the_monitor_decides_over_communication(bench: Bench) -> None:
     set_occupancy(bench, [channel.queue_entries] * channel.channels)
     assert await gpu.status() <= clearing | {"drain", "window_open"}
     assert await gpu.read("CHOSEN_THRESHOLD") == NO_THRESHOLD
+    await gpu.map(0, gpu.descriptor(kind=REGION_KINDS["event"]))
     asking = rng.randrange(channel.channels)
     gpu.send([gpu.request(gpu.address_in(asking), 0, 0, op=STORE, source=REMOTE)])
     await bench.cycle(100)
@@ -408,6 +423,7 @@ async def every_arbiter_is_programmed(bench: Bench) -> None:
                 seen.setdefault(c, bench.now)
 
     CycleMonitor(bench, look)
+    await gpu.map(0, gpu.descriptor(kind=REGION_KINDS["event"]))
     await gpu.write("POLICY", policy=POLICIES["mca"], auto_threshold=0)
     await gpu.write("THRESHOLD", threshold=1)
     set_occupancy(bench, [1] * channel.channels)

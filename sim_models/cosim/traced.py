@@ -102,7 +102,7 @@ def _arbiter(at: str) -> list[Slot]:
 
 
 def _bank(g: Geometry, at: str) -> list[Slot]:
-    bits = ["done", "waits", "valid", "hit", "complete", "exceeds", "refused"]
+    bits = ["done", "crowded", "valid", "hit", "complete", "exceeds", "refused", "foreign"]
     count, occupied = g.tracker.count_bits, (g.tracker.sets_per_bank * g.tracker.ways).bit_length()
     return [*(Slot(i, 1, f"{at}.{bit}") for i, bit in enumerate(bits)),
             Slot(8, occupied, f"{at}.occupied"), Slot(32, g.dma.region_bits, f"{at}.region"),

@@ -13,6 +13,8 @@ from ..operators.kernel_table import KernelTable, Route
 from ..schedule import Action, Schedule, ScheduleError
 from ..schedule.regions import Region, RegionTable, arrival_region, plan_regions
 
+_OUTPUT = 0  #: range that is open to peers: a device's output
+
 
 @dataclass(frozen=True)
 class AddressSpace:
@@ -33,11 +35,14 @@ class AddressSpace:
         """List the `remote_map` and `dma_map` calls of the T3 paper's figure 12, for all regions."""
         tiling, writes = self.schedule.tiling, []
         limit = self.base + tiling.output_bytes
+        writes += driver.open_memory(_OUTPUT, base=self.base, limit=limit) + driver.plain_arrivals(())
+        received = set(self.table.arrivals.ravel().tolist())
         for number, region in enumerate(self.regions, start=1):
             if Action.EVENT in region.actions:
                 writes += driver.event_map(
                     number, base=self.base, limit=limit, tile_bytes=region.rows * region.columns * tiling.element_bytes,
-                    updates_per_element=region.updates)
+                    updates_per_element=region.updates, arrivals=[_OUTPUT] if number in received else [],
+                    arrival_region=self.arrives_under(region))
                 continue
             to = {"base": self.base, "limit": limit, "device": self.peer,
                   "destination_region": self.destination(region),
@@ -48,8 +53,14 @@ class AddressSpace:
                 writes += driver.dma_map(
                     number, **to, row_bytes=region.rows * tiling.element_bytes,
                     columns=region.columns * region.tiles_per_block, pitch_bytes=tiling.pitch_bytes,
-                    updates_per_element=region.updates, tiles_per_block=region.tiles_per_block)
+                    updates_per_element=region.updates, tiles_per_block=region.tiles_per_block,
+                    arrival_region=self.arrives_under(region))
         return writes
+
+    def arrives_under(self, region: Region) -> int:
+        """Number of the region under which what peers add to a region's tiles arrives; its own if they add nothing."""
+        arrival = arrival_region(region.rows, region.columns, region.updates)
+        return self.table.number(arrival if arrival in self.regions else region)
 
     def destination(self, region: Region) -> int:
         """Number of the peer's region under which what leaves a region arrives."""

@@ -27,15 +27,16 @@ class Outcome(NamedTuple):
 
     trigger: Trigger | None = None
     error: str | None = None  #: name of the `rtl.layouts.ErrorCode`
-    blocked: bool = False  #: no way is free: the update, and all behind it in its bank, wait
 
 
 class TrackerModel:
-    """The Tracker's sets. `thresholds[region]` is None for a region that is not tracked."""
+    """The Tracker's sets. `thresholds[region]` is None for a region that is not tracked; without `families` all regions
+    are of one family."""
 
-    def __init__(self, geometry: TrackerGeometry, thresholds: list[int | None]):
+    def __init__(self, geometry: TrackerGeometry, thresholds: list[int | None], families: list[int] | None = None):
         self._geometry = geometry
         self.thresholds = thresholds
+        self.families = families or [0] * len(thresholds)
         self._sets: list[dict[tuple[int, int], list[int]]] = [{} for _ in range(geometry.sets)]
 
     @property
@@ -51,12 +52,14 @@ class TrackerModel:
             return Outcome(error="REGION_UNCONFIGURED")
         entries = self._sets[update.wg % self._geometry.sets]
         tag = update.wg // self._geometry.sets, update.wf
+        if tag in entries and self.families[entries[tag][2]] != self.families[update.region]:
+            return Outcome(error="REGION_MISMATCH")
         address, count, region = entries.get(tag, (update.address, 0, update.region))
         address, count = min(address, update.address), count + update.amount
         if update.source == LOCAL:
             region = update.region
         if count < threshold and tag not in entries and len(entries) == self._geometry.ways:
-            return Outcome(blocked=True)
+            return Outcome(error="TRACKER_FULL")
         if count < threshold:
             entries[tag] = [address, count, region]
             return Outcome()

@@ -84,8 +84,9 @@ def _tracked(tile: Tile, answer: Answer) -> None:
         answer.tell(e["cycle"], _update(tile, e))
     sets = tile.trace.run["geometry"]["sets"]
     for e in tile.of(Kind.FULL):
-        answer.tell(e["cycle"], f"an update of {e['amount']} bytes waits in bank {e['unit']}: set {tile.wg % sets} has "
-                                "no free way")
+        foreign, full = f"region {e['region']} is not one of this tile's", f"set {tile.wg % sets} has no free way"
+        why = foreign if e["a"] == 1 else full
+        answer.tell(e["cycle"], f"bank {e['unit']} refuses an update of {e['amount']} bytes: {why}")
     for e in tile.of(Kind.TRIGGER):
         answer.tell(e["cycle"], f"the trigger leaves the Tracker, smallest address {int(e['address']):#x}, "
                                 f"{TRIGGERS_GO[e['a']]}")

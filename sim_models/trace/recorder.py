@@ -34,7 +34,6 @@ class Recorder(NamedTuple):
     wg: np.ndarray
     flight_head: np.ndarray  # int64 [device]: of the link that it receives from
     decision: np.ndarray  # int64 [row]
-    waits: np.ndarray  # int64 [device, bank]
     blocked: np.ndarray  # int64 [device]
     late: np.ndarray  # int64 [device]
     open_banks: np.ndarray  # int64 [row]
@@ -55,7 +54,7 @@ def make_recorder(b: bits.RequestBits, devices: int, channels: int, units: int, 
         np.zeros(capacity, EVENT), np.zeros(2, np.int64), chosen(kinds, 256), chosen(chosen_channels, channels),
         chosen(wgs, ids), chosen(packet_wgs, ids), wgs is None, probes,
         np.zeros((devices, units), np.int64), np.full((devices, units), -1, np.int64), np.zeros(devices, np.int64),
-        np.full(rows, -1, np.int64), np.zeros((devices, len(probes.bank)), np.int64),
+        np.full(rows, -1, np.int64),
         np.zeros(devices, np.int64), np.zeros(devices, np.int64), np.zeros(rows, np.int64), np.zeros(rows, np.int64))
 
 
@@ -65,7 +64,7 @@ def look(sim: Sim, r: Recorder) -> None:
     r.state[:], r.wg[:] = np.where(units.wg >= 0, -1, units.state), units.wg
     r.flight_head[:] = sim.link.flight.head[sim.control.upstream]
     r.open_banks[:], r.refreshes[:] = sim.hbm.channels["open"], sim.hbm.channels["refreshes"]
-    r.decision[:], r.waits[:], r.blocked[:], r.late[:] = -1, 0, 0, 0
+    r.decision[:], r.blocked[:], r.late[:] = -1, 0, 0
 
 
 @inlined

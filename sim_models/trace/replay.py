@@ -139,8 +139,9 @@ class Replay:
         mine = self.updates[(self.updates["wg"] % self.sets == number) & (self.updates["c"] >= 0)]
         change = ((mine["flags"] & ALLOCATED) != 0).astype(int) - ((mine["flags"] & (COMPLETE | EXCEEDS)) != 0)
         full = np.cumsum(change) >= self.ways
-        waits = self.of(Kind.FULL)
-        both = np.concatenate([mine[_rises(full)], waits[waits["wg"] % self.sets == number]])
+        refused = self.of(Kind.FULL)
+        theirs = (refused["wg"] % self.sets == number) & (refused["a"] != 1)
+        both = np.concatenate([mine[_rises(full)], refused[theirs]])
         return both[np.argsort(both["cycle"], kind="stable")]
 
     def _count(self, wg: int, wf: int, count: int) -> np.ndarray:

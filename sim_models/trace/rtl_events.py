@@ -129,10 +129,8 @@ def observe_rtl(b, r, d, out, dram, now):
                     bits.get(lo, hi, f.address, p.address_bits), bits.get(lo, hi, f.amount, f.amount_bits), -1, -1, -1,
                     0)
     for bank in range(len(p.bank)):
-        if out[p.bank[bank]] & 3:
+        if out[p.bank[bank]] & 1:
             observe_bank(b, r, d, bank, out, now)
-        else:
-            r.waits[d, bank] = 0
     if p.merge >= 0 and out[p.merge] & 3 == 3:
         observe_tile(b, r, TRIGGER, now, d, 0, out[p.merge + 1], out[p.merge + 2], (out[p.merge] >> 2) & 3)
     if p.table >= 0:
@@ -169,7 +167,7 @@ def observe_dma(b, r, d, out, now):
 
 @compiled
 def observe_bank(b, r, d, bank, out, now):
-    """A Tracker bank's second stage: an update is counted, or waits for a way."""
+    """A Tracker bank's second stage: an update is counted, or refused: its set is full, its region foreign."""
     r = by_reference(r)
     p = r.probes
     at = p.bank[bank]
@@ -178,13 +176,12 @@ def observe_bank(b, r, d, bank, out, now):
     wg, wf = bits.get(lo, hi, f.wg, b.wg_bits), bits.get(lo, hi, f.wf, b.wf_bits)
     source, amount = bits.get(lo, hi, f.source, 2), bits.get(lo, hi, f.amount, f.amount_bits)
     region = (word >> 32) & 255
-    if condition(word, 1):
-        if not r.waits[d, bank] and wanted(r, FULL, wg):
-            put(r, FULL, now, d, bank, wg, wf, region, source, 0, NO_STREAM, 0,
-                bits.get(lo, hi, f.address, p.address_bits), amount, -1, -1, -1, 0)
-        r.waits[d, bank] = 1
+    foreign = condition(word, 7)
+    if condition(word, 1) or foreign:
+        if wanted(r, FULL, wg):
+            put(r, FULL, now, d, bank, wg, wf, bits.get(lo, hi, f.region, b.region_bits), source, 0, NO_STREAM, 0,
+                bits.get(lo, hi, f.address, p.address_bits), amount, 1 if foreign else 0, -1, -1, 0)
         return
-    r.waits[d, bank] = 0
     if not wanted(r, UPDATE, wg):
         return
     count, room = out[at + 1] & 0xFFFFFFFF, (out[at + 1] >> 32) & 0xFFFFFFFF

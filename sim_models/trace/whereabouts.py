@@ -17,7 +17,7 @@ def whereabouts(tile: Tile) -> Iterator[str]:
     yield from _in_queues(tile)
     yield from _at_arbiters(tile)
     yield from _on_the_way_to_the_tracker(tile)
-    yield from _at_a_full_set(tile)
+    yield from _refused(tile)
 
 
 def _in_queues(tile: Tile) -> Iterator[str]:
@@ -56,7 +56,9 @@ def _on_the_way_to_the_tracker(tile: Tile) -> Iterator[str]:
     if any(tile.trace.run["filter"][name] is not None for name in ("kinds", "channels")):
         return
     granted = int(_granted(tile.events[tile.events["op"] != READ])["amount"].sum())
-    reported, counted = (int(tile.of(kind)["amount"].sum()) for kind in (Kind.REPORT, Kind.UPDATE))
+    reported, counted, refused = (
+        int(tile.of(kind)["amount"].sum()) for kind in (Kind.REPORT, Kind.UPDATE, Kind.FULL))
+    counted += refused
     if granted > reported:
         yield f"{granted - reported:,} bytes were granted and not yet reported: in a coalescer."
     if reported > counted:
@@ -64,15 +66,20 @@ def _on_the_way_to_the_tracker(tile: Tile) -> Iterator[str]:
                "queue.")
 
 
-def _at_a_full_set(tile: Tile) -> Iterator[str]:
-    full, updates = tile.of(Kind.FULL), tile.of(Kind.UPDATE)
-    if not len(full) or (len(updates) and updates["cycle"][-1] >= full["cycle"][-1]):
+def _refused(tile: Tile) -> Iterator[str]:
+    refused = tile.of(Kind.FULL)
+    full = refused[refused["a"] != 1]
+    if len(full) < len(refused):
+        yield (f"{int(refused['amount'][refused['a'] == 1].sum()):,} bytes named a region that is not the tile's: they "
+               "were refused.")
+    if not len(full):
         return
     replay = Replay(tile.trace, tile.device)
     number = tile.wg % replay.sets
-    held = [owner(e) for e in replay.open_tiles(replay.last) if e["wg"] % replay.sets == number]
-    yield (f"Since cycle {int(full['cycle'][-1]):,} an update of it waits in bank {full['unit'][-1]} for a way of set "
-           f"{number}" + (f", which {', '.join(held)} hold" if held else "") + ".")
+    at = int(full["cycle"][-1])
+    held = [owner(e) for e in replay.open_tiles(at) if e["wg"] % replay.sets == number]
+    yield (f"{int(full['amount'].sum()):,} bytes of it were refused, the last at cycle {at:,}: set {number} had no "
+           "free way" + (f", {', '.join(held)} held them" if held else "") + ".")
 
 
 def _granted(events: np.ndarray) -> np.ndarray:

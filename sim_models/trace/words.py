@@ -78,7 +78,8 @@ _DESCRIBE: dict[Kind, Callable[[object], str]] = {
     Kind.SERVE: lambda e: f"channel {e['unit']} has done: {access(e)}",
     Kind.REPORT: lambda e: f"channel {e['unit']} reports {e['amount']} B for {owner(e)}",
     Kind.UPDATE: _update,
-    Kind.FULL: lambda e: f"bank {e['unit']}: {owner(e)} waits, its set is full",
+    Kind.FULL: lambda e: f"bank {e['unit']}: an update of {owner(e)} is REFUSED, " + (
+        f"region {e['region']} is not its tile's" if e["a"] == 1 else "its set is full"),
     Kind.TRIGGER: lambda e: f"trigger of {owner(e)} {schema.TRIGGERS_GO[e['a']]}",
     Kind.READY: lambda e: f"DMA command of {owner(e)} ready behind {e['a']}",
     Kind.ISSUE: lambda e: f"engine {e['unit']} takes the command of {owner(e)}",

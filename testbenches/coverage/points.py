@@ -14,8 +14,8 @@ from .cross import Cross, Point
 #: Signals inside a block that its crosses read, besides its ports; the port whose fields a signal has, if it has any.
 INSIDE = {
     "coalescer": {"held_valid": ""},
-    "tracker": dict.fromkeys(("match", "used", "hit", "valid", "done", "refused", "complete", "closes"), "")
-    | {"current": "updates.payload"},
+    "tracker": dict.fromkeys(("match", "used", "hit", "valid", "done", "refused", "crowded", "foreign", "complete",
+                              "closes"), "") | {"current": "updates.payload"},
 }
 
 SOURCES = ("local", "remote", "dma")
@@ -145,10 +145,14 @@ def coalescer_joins(bench: Bench) -> Callable[[], Iterable[Point]]:
 
 # tracker
 
+def refuses(bench: Bench) -> bool:
+    return any(bench.get(name) for name in ("refused", "crowded", "foreign"))
+
+
 def tracker_updates(bench: Bench, tell: Callable[[str, str], Iterable[Point]]) -> Callable[[], Iterable[Point]]:
     """`tell(outcome, "hit" or "miss")` for every update that counts, in the cycle that decides about it."""
     def watch():
-        if bench.get("done") and not bench.get("refused"):
+        if bench.get("done") and not refuses(bench):
             outcome = "completes" if bench.get("complete") else "exceeds" if bench.get("closes") else "counts"
             yield from tell(outcome, "hit" if bench.get("hit") else "miss")
     return watch
@@ -177,7 +181,7 @@ def tracker_follows(bench: Bench) -> Callable[[], Iterable[Point]]:
         nonlocal before, outcome_before
         if bench.get("done"):
             current = {name: bench.get("current")[name] for name in ("wg", "wf")}
-            outcome = ("refused" if bench.get("refused") else "closes" if bench.get("closes") else "counts")
+            outcome = ("refused" if refuses(bench) else "closes" if bench.get("closes") else "counts")
             if before is not None:
                 same_set = not (current["wg"] ^ before["wg"]) % bench.geometry.tracker.sets
                 same = "tile" if current == before else "set" if same_set else "neither"
@@ -466,12 +470,13 @@ def crosses(geometry: Geometry) -> list[Cross]:
             "way": numbers(t.ways), "event": ("allocated", "counts", "completes", "exceeds")}, tracker_ways),
         Cross("tracker", "updates of empty and full sets", {
             "set": FILL, "entry": ("hit", "miss"), "update": ("counts", "completes", "exceeds")}, tracker_sets,
-            {("empty", "hit", "*"): "nothing is there to hit", ("full", "miss", "counts"): "it waits for a way"}),
+            {("empty", "hit", "*"): "nothing is there to hit", ("full", "miss", "counts"): "it is refused"}),
         Cross("tracker", "one update after another", {
             "same": ("tile", "set", "neither"), "before": ("counts", "closes", "refused"),
             "update": ("counts", "closes", "refused")}, tracker_follows),
         Cross("tracker", "every source", {"source": SOURCES, "entry": ("hit", "miss")}, tracker_sources),
-        error_cross("tracker", "region_unconfigured", "threshold_exceeded"),
+        error_cross("tracker", "region_unconfigured", "threshold_exceeded", "tracker_full",
+                    "region_mismatch"),
         Cross("corrected_row", "every word, corrected and lost", {
             "word": ("tag", "entry"), "flips": ("corrected", "lost"), "way": numbers(t.ways)}, row_faults),
         Cross("corrected_row", "where the tile is, and what became of the tags", {

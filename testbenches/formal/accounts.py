@@ -49,13 +49,14 @@ Say = Callable[[str, Value], None]
 
 
 class Tile:
-    """One arbitrary tile: the regions that its writes name, and the bytes that complete it."""
+    """One arbitrary tile: the regions that its writes name, their family, and the bytes that complete it."""
 
     def __init__(self, spec: Spec, geometry: Geometry, wg=None, wf=None) -> None:
         tracker = geometry.tracker
         self.wg = spec.any_constant(tracker.wg_bits) if wg is None else wg
         self.wf = spec.any_constant(tracker.wf_bits) if wf is None else wf
         self.regions = spec.any_constant(geometry.dma.regions)
+        self.family = spec.any_constant(geometry.dma.region_bits)
         self.bytes = spec.any_constant(tracker.count_bits)
         spec.assume((self.bytes != 0) & ~self.regions[0])
 
@@ -127,7 +128,8 @@ class NetworkAccount:
 
 
 class BankAccount:
-    """Of bank `number`. Assumed: the tile's regions are tracked, with its bytes as their threshold."""
+    """Of bank `number`. Assumed: the tile's regions are tracked, of one family, with its bytes as their threshold; its
+    set has room, as the window sees to."""
 
     def __init__(self, spec: Spec, bank, number, tile: Tile, geometry: Geometry, given: Given, say: Say) -> None:
         updates, triggers, bits = bank.updates, bank.triggers, geometry.tracker.bank_bits
@@ -136,8 +138,9 @@ class BankAccount:
         own = tile.wg[:bits] == number
         arriving = tile.amount(moves(updates), updates.payload)
         given(tile.lawful(updates.valid, updates.payload, updates.payload.amount))
-        for region, threshold in enumerate(bank.thresholds):
-            given(implies(tile.regions[region], bank.tracked[region] & (threshold == tile.bytes)))
+        for region, (threshold, family) in enumerate(zip(bank.thresholds, bank.families)):
+            given(implies(tile.regions[region],
+                          bank.tracked[region] & (threshold == tile.bytes) & (family == tile.family)))
         self.came = tile.counter(spec, arriving)
         given(self.came + arriving <= tile.bytes)
         self.fired = Signal()
@@ -275,6 +278,7 @@ def _bank(spec: Spec, geometry: Geometry) -> None:
     spec.invariant(account.came <= tile.bytes)
     spec.invariant(inner.total == Mux(complete, 0, account.came))
     spec.invariant(inner.opened == (~complete & (account.came != 0)))
+    spec.invariant(implies(inner.opened, tile.regions.bit_select(inner.region, 1)))
     spec.invariant(inner.due + account.fired == complete)
 
 

@@ -7,6 +7,7 @@ blocks in the top: what these do in a cycle, and what the bus gets to show.
 from amaranth.hdl import Mux, Signal, Value
 
 from rtl.geometry import Geometry
+from rtl.ingress import groups
 from rtl.registers import counters
 
 from .broken import Broken
@@ -17,7 +18,7 @@ BY_ONE = "a counter is what it was and one for each event"
 
 #: Counter -> cycles from an event to the counter; see GpuTop for why those with 3 are late.
 _DELAYS = {"updates": 3, "triggers": 2, "commands": 2, "lines": 2, "packets": 2, "guard_stall": 3, "coalesced": 3,
-           "set_full_stall": 2, "errors": 2, "tracker_corrected": 2, "tracker_uncorrectable": 2}
+           "set_full": 3, "errors": 2, "arrivals_refused": 2, "tracker_corrected": 2, "tracker_uncorrectable": 2}
 
 
 def _events(spec: Spec, geometry: Geometry) -> dict[str, list]:
@@ -38,8 +39,10 @@ def _events(spec: Spec, geometry: Geometry) -> dict[str, list]:
         "packets": [moves(port) for port in top.packets],
         "guard_stall": [channel.guard_stall for channel in channels],
         "coalesced": [channel.merged for channel in channels],
-        "set_full_stall": [bank.stalled_full for bank in banks],
+        "set_full": [bank.refused_full for bank in banks],
         "errors": [report.valid for report in parts["bus"].reports],
+        "arrivals_refused": [parts[f"ingress_{index}"].refused[c] for index, channels in enumerate(groups(geometry))
+                             for c in range(len(channels))],
     }
     if geometry.tracker.protection != "none":
         events |= {

@@ -28,7 +28,7 @@ COMES = "when nothing waits and all bytes have been written, the trigger has com
 SEEN = "a DMA read behind the trigger goes to DRAM when that has performed each write to the tile in the read's bucket"
 FITS = "what the stages need of each other holds"
 
-_BLOCKS = ("ConfigBus", "IntensityMonitor", "RingMonitor", "MemoryChannel", "UpdateNetwork", "TriggerMerge",
+_BLOCKS = ("ConfigBus", "Ingress", "IntensityMonitor", "RingMonitor", "MemoryChannel", "UpdateNetwork", "TriggerMerge",
            "TrackerBank", "DispatchWindow", "DmaTable", "TwoEntryQueue", "LineRouter", "AddressGenerator", "Egress")
 
 
@@ -64,9 +64,9 @@ def _wiring(package: ModuleType, geometry: Geometry) -> wiring.Component:
 def one_trigger(spec: Spec, geometry: Geometry) -> None:
     """Of one arbitrary tile, and one arbitrary bucket of the order guards.
 
-    Assumed: no soft reset; the tile's writes name regions whose threshold is the tile's bytes, and no more bytes than
-    those are written; a retirement is of a write that is outstanding. What an ingress check refuses does not come to a
-    channel.
+    Assumed: no soft reset; the tile's writes name regions of one family whose threshold is the tile's bytes, and no
+    more bytes than those are written; its set has room; a retirement is of a write that is outstanding. What an
+    ingress check refuses does not come to a channel.
     """
     top, parts, tile = spec.design, spec.submodules(), Tile(spec, geometry)
     channels = [parts[f"channel_{number}"] for number in range(geometry.channel.channels)]
@@ -77,7 +77,8 @@ def one_trigger(spec: Spec, geometry: Geometry) -> None:
     spec.invariant(~top._stopped & ~top._clear)
     for number, entry in enumerate(bus.descriptors):
         tracked = Cat(is_value(entry.kind, kind) for kind in (RegionKind.DMA, RegionKind.EVENT)).any()
-        spec.assume(implies(tile.regions[number], tracked & (entry.threshold == tile.bytes)))
+        spec.assume(implies(tile.regions[number],
+                            tracked & (entry.threshold == tile.bytes) & (entry.family == tile.family)))
 
     def promise(_, condition) -> None:
         spec.assume(condition)

@@ -2,7 +2,7 @@
 
 from types import ModuleType, SimpleNamespace
 
-from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, Value
+from amaranth.hdl import Array, Cat, Elaboratable, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 
@@ -13,13 +13,13 @@ from rtl.layouts import ErrorCode
 from .broken import Broken
 from .property import Property, Search
 from .spec import Spec, implies
-from .tile_account import CAUSE, ERRORS, HOLDS, NAMES, NONE_TWICE, WAITS, Step, TileAccount
+from .tile_account import CAUSE, ERRORS, FULL, HOLDS, NAMES, NONE_TWICE, Step, TileAccount
 
 #: Cycles from an update that completes a tile to its trigger: three, two if its entry is corrected, two if that of
 #: the update ahead is.
 LATEST = 7
 
-COMES = "a trigger that is due comes, in the seventh cycle at the latest if nothing is ahead of it that waits"
+COMES = "a trigger that is due comes, in the seventh cycle at the latest if nothing is ahead of it"
 CORRECTED = "no flipped bit is told as one that cannot be corrected"
 
 LEAST = Geometry(TrackerGeometry(sets=1, ways=2, banks=1, wg_bits=4, wf_bits=1, address_bits=32, count_bits=10,
@@ -67,14 +67,13 @@ def counts(spec: Spec, geometry: Geometry) -> None:
     m, bank = spec.m, spec.design
     for memory in bank.tags + bank.entries:
         m.d.comb += memory.flip.eq(spec.any_sequence(memory.flip.shape()))
-    table = Cat(*bank.thresholds, *bank.tracked)
+    table = Cat(*bank.thresholds, *bank.tracked, *bank.families)
     moving = spec.past(bank.busy | (bank.updates.valid & bank.updates.ready))
     spec.assume(implies(moving, table == spec.past(table)))
 
     account = TileAccount(spec, geometry, stages=2)
     waited = Signal(range(LATEST + 1))
-    m.d.sync += waited.eq(Mux((account.due != account.leaves) & ~bank.triggers.valid & ~bank.stalled_full,
-                              waited + 1, 0))
+    m.d.sync += waited.eq(Mux((account.due != account.leaves) & ~bank.triggers.valid, waited + 1, 0))
     spec.claim(COMES, implies(waited >= LATEST - 1, bank.triggers.valid))
     uncorrectable = bank.fault.valid & bank.fault.uncorrectable
     memory_error = bank.error.valid & (bank.error.code.as_value() == ErrorCode.TRACKER_MEMORY.value)
@@ -92,6 +91,10 @@ def counts(spec: Spec, geometry: Geometry) -> None:
     account.of_this_bank(valid, current)
     spec.invariant(implies(first.here, (first.judged["threshold"] == spec.inside("threshold")) & (
         first.judged["refused"] == (~spec.inside("tracked") | (spec.inside("threshold") == 0)))))
+    families = Array(bank.families)
+    foreign = families[first.before["region"]] != families[ahead.region]
+    spec.invariant(implies(first.here, first.judged["foreign"] == (
+        ~first.judged["refused"] & first.before["opened"] & foreign)))
     _memories(spec, geometry, account, first, second)
     _waits(spec, waited, first, second)
 
@@ -145,11 +148,10 @@ def _memories(spec: Spec, geometry: Geometry, account: TileAccount, first: Step,
 
 def _waits(spec: Spec, waited: Signal, first: Step, second: Step) -> None:
     """How long a trigger that is due may have waited, stage by stage."""
-    row, valid, waits = spec.inside("row"), spec.inside("valid"), spec.inside("waits")
+    row, valid = spec.inside("row"), spec.inside("valid")
     new, right = spec.inside("new", row), spec.inside("right", row)
-    left = Signal(2)  # cycles that the last stage may still need for its entry, or until it says that it waits
-    spec.m.d.comb += left.eq(Mux(valid, Mux(new, 2, waits | ~right), 0))
-    spec.invariant(implies(valid & waits & ~new, spec.design.stalled_full))
+    left = Signal(2)  # cycles that the last stage may still need for its entry
+    spec.m.d.comb += left.eq(Mux(valid, Mux(new, 2, ~right), 0))
     none = ~spec.design.triggers.valid
     complete = second.here & second.judged["reached"]
     spec.invariant(waited < LATEST)
@@ -184,9 +186,9 @@ def properties() -> list[Property]:
             broken("an update that waits for its entry is an error", ERRORS, "wrong = (done & (refused",
                    "wrong = (valid & (refused", "tracker.py"),
             broken("every error is an unconfigured region", CAUSE,
-                   "Mux(refused, ErrorCode.REGION_UNCONFIGURED, ErrorCode.THRESHOLD_EXCEEDED)",
-                   "ErrorCode.REGION_UNCONFIGURED", "tracker.py"),
-            broken("tags are compared as they were read", WAITS, "data.View(self.last_tag.shape(), tag_codec.found)",
+                   "Mux(refused, ErrorCode.REGION_UNCONFIGURED,", "Mux(1, ErrorCode.REGION_UNCONFIGURED,",
+                   "tracker.py"),
+            broken("tags are compared as they were read", FULL, "data.View(self.last_tag.shape(), tag_codec.found)",
                    "data.View(self.last_tag.shape(), tag_codec.stored[:len(tag_codec.found)])"),
             broken("a tag that was corrected matches no tile", HOLDS,
                    "self._is_wanted(read) & ~tag_codec.uncorrectable", "self._is_wanted(read) & ~tag_codec.wrong"),

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from amaranth.hdl import Cat, Mux, Signal, Value
+from amaranth.hdl import Array, Cat, Mux, Signal, Value
 
 from rtl.geometry import Geometry
 from rtl.layouts import ErrorCode, Source, trigger
@@ -11,13 +11,13 @@ from .spec import Spec, at_most_one, implies
 
 NONE_TWICE = "no trigger that is not due, none twice"
 NAMES = "a trigger names the smallest address and the local update's region"
-ERRORS = "an error is reported for an update too many or without a region, and for no other"
+ERRORS = "an error is reported for an update too many, without a region or of a foreign one, and for no other"
 CAUSE = "an error names its cause"
-WAITS = "an update waits for a way only if every way holds another tile that is open"
+FULL = "an update is refused for want of a way only if every way holds another tile that is open"
 HOLDS = "a tile has a way if and only if it is open"
 
 _BEFORE = ("opened", "total", "region", "smallest")
-_JUDGED = ("refused", "reached", "exceeded", "threshold", "address", "owner")
+_JUDGED = ("refused", "foreign", "reached", "exceeded", "threshold", "address", "owner")
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,8 @@ class TileAccount:
     """A golden account of one arbitrary tile (workgroup, wavefront), in the order of acceptance, and claims from it.
 
     Each update is judged by the region table of the cycle that accepted it. `stages` is the number of updates that
-    the bank can hold in front of its queue. Assumed: every update is for a workgroup of this bank.
+    the bank can hold in front of its queue. Assumed: every update is for a workgroup of this bank; what follows when
+    one of the tile was refused for want of a way is not looked at.
     """
 
     def __init__(self, spec: Spec, geometry: Geometry, *, stages: int) -> None:
@@ -69,22 +70,27 @@ class TileAccount:
             for number in range(1, geometry.dma.regions):
                 with m.Case(number):
                     m.d.comb += [self.threshold.eq(bank.thresholds[number]), tracked.eq(bank.tracked[number])]
-        self.accepted, self.refused, self.reached, self.exceeded = (Signal() for _ in range(4))
+        self.accepted, self.refused, self.foreign, self.reached, self.exceeded = (Signal() for _ in range(5))
         self.address, self.owner = Signal(tracker.address_bits), Signal(geometry.dma.region_bits)
         after = Signal(max(tracker.count_bits, geometry.channel.amount_bits) + 1)
         m.d.comb += [
             self.accepted.eq(bank.updates.valid & bank.updates.ready & self.watched(update)),
             self.refused.eq(~tracked | (self.threshold == 0)),
             after.eq(total + update.amount),
-            self.reached.eq(~self.refused & (after == self.threshold)),
-            self.exceeded.eq(~self.refused & (after > self.threshold)),
+            self.foreign.eq(~self.refused & opened & ~self._of_one_family(region, update.region)),
+            self.reached.eq(~self.refused & ~self.foreign & (after == self.threshold)),
+            self.exceeded.eq(~self.refused & ~self.foreign & (after > self.threshold)),
             self.address.eq(Mux(opened & (smallest < update.address), smallest, update.address)),
             self.owner.eq(Mux(opened & (update.source.as_value() != Source.LOCAL.value), region, update.region)),
         ]
-        with m.If(self.accepted & ~self.refused):
+        with m.If(self.accepted & ~self.refused & ~self.foreign):
             m.d.sync += [opened.eq(1), total.eq(after), region.eq(self.owner), smallest.eq(self.address)]
             with m.If(self.reached | self.exceeded):
                 m.d.sync += [opened.eq(0), total.eq(0)]
+
+    def _of_one_family(self, one, other) -> Value:
+        families = Array(self._spec.design.families)
+        return families[one] == families[other]
 
     def _triggers(self) -> None:
         """Those that are due and have not left; one arbitrary one of them is followed."""
@@ -113,14 +119,16 @@ class TileAccount:
                                   out.as_value() == expected.as_value()))
 
     def _errors(self) -> None:
-        """They leave in order, a cycle after the last stage. Bit i of `causes`: the i-th is an unconfigured region."""
+        """They leave in order, a cycle after the last stage. Bit i of `causes`: the i-th is an unconfigured region; of
+        `strangers`: it is a foreign one."""
         spec, m, bank = self._spec, self._spec.m, self._spec.design
         most = self._stages + 1
         self._due_errors, self._causes = errors, causes = Signal(range(most + 1)), Signal(most)
+        self._strangers = strangers = Signal(most)
         self._reported = reported = Signal()
         bad, left = Signal(), Signal(range(most + 1))
         m.d.comb += [
-            bad.eq(self.accepted & (self.refused | self.exceeded)),
+            bad.eq(self.accepted & (self.refused | self.foreign | self.exceeded)),
             reported.eq(bank.error.valid & self.watched(bank.error.details)),
             left.eq(errors - reported),
         ]
@@ -128,11 +136,14 @@ class TileAccount:
             errors.eq(left + bad),
             causes.eq(Cat(Mux(bad & (left == place), self.refused, (causes >> reported)[place])
                           for place in range(most))),
+            strangers.eq(Cat(Mux(bad & (left == place), self.foreign, (strangers >> reported)[place])
+                             for place in range(most))),
         ]
         spec.claim(ERRORS, implies(reported, errors != 0))
         spec.claim(ERRORS, implies(errors == most, reported))
         spec.claim(CAUSE, implies(reported, bank.error.code.as_value() == Mux(
-            causes[0], ErrorCode.REGION_UNCONFIGURED.value, ErrorCode.THRESHOLD_EXCEEDED.value)))
+            causes[0], ErrorCode.REGION_UNCONFIGURED.value, Mux(
+                strangers[0], ErrorCode.REGION_MISMATCH.value, ErrorCode.THRESHOLD_EXCEEDED.value))))
 
     # Invariants that tie the account to the bank.
 
@@ -166,18 +177,20 @@ class TileAccount:
 
     def _judgement(self, step: Step, later: dict[str, Value]) -> None:
         spec, here, update, before, judged = self._spec, step.here, step.update, step.before, step.judged
-        spec.invariant(implies(here, (judged["reached"] == (~judged["refused"] & (step.after == judged["threshold"])))
-                               & (judged["exceeded"] == (~judged["refused"] & (step.after > judged["threshold"])))))
+        dropped = judged["refused"] | judged["foreign"]
+        spec.invariant(implies(here, (judged["reached"] == (~dropped & (step.after == judged["threshold"])))
+                               & (judged["exceeded"] == (~dropped & (step.after > judged["threshold"])))))
+        spec.invariant(implies(here & judged["foreign"], before["opened"] & ~judged["refused"]))
         spec.invariant(implies(here, judged["address"] == Mux(
             before["opened"] & (before["smallest"] < update.address), before["smallest"], update.address)))
         spec.invariant(implies(here, judged["owner"] == Mux(
             before["opened"] & (update.source.as_value() != Source.LOCAL.value), before["region"], update.region)))
         closes = judged["reached"] | judged["exceeded"]
-        spec.invariant(implies(here & ~judged["refused"], (later["opened"] == ~closes)
+        spec.invariant(implies(here & ~dropped, (later["opened"] == ~closes)
                                & (later["total"] == Mux(closes, 0, step.after))
                                & implies(~closes, (later["smallest"] == judged["address"])
                                          & (later["region"] == judged["owner"]))))
-        spec.invariant(implies(here & judged["refused"], Cat(
+        spec.invariant(implies(here & dropped, Cat(
             later[name] == before[name] for name in _BEFORE).all()))
 
     def _places(self, steps) -> None:
@@ -205,8 +218,9 @@ class TileAccount:
         spec = self._spec
         passed = self._reported
         for step in steps:
-            bad = step.here & (step.judged["refused"] | step.judged["exceeded"])
-            spec.invariant(implies(bad, (self._causes >> passed)[0] == step.judged["refused"]))
+            bad = step.here & (step.judged["refused"] | step.judged["foreign"] | step.judged["exceeded"])
+            spec.invariant(implies(bad, ((self._causes >> passed)[0] == step.judged["refused"])
+                                   & ((self._strangers >> passed)[0] == step.judged["foreign"])))
             passed = passed + bad
         spec.invariant(self._due_errors == passed)
 
@@ -221,6 +235,8 @@ class TileAccount:
         spec.invariant(implies(step.here, (spec.inside("refused") == judged["refused"])
                                & (spec.inside("over") == (amount > judged["threshold"]))
                                & (spec.inside("room") == room)))
+        spec.invariant(implies(step.here & step.before["opened"] & ~judged["refused"],
+                               spec.inside("kin").bit_select(step.before["region"], 1) == ~judged["foreign"]))
 
     def compared(self) -> None:
         """What an earlier stage has compared for the last one: with the last write, and with the threshold."""
@@ -256,6 +272,6 @@ class TileAccount:
             same = spec.inside("last_way")[way] & (spec.inside("last_index") == self.row)
             spec.invariant(implies(same, (Value.cast(tags[way]) == Value.cast(spec.inside("last_tag")))
                                    & (Value.cast(entries[way]) == Value.cast(spec.inside("last_entry")))))
-        spec.invariant(implies(bank.stalled_full, spec.inside("valid") & spec.inside("waits")))
-        spec.claim(WAITS, implies(last.here & bank.stalled_full, every & ~holds.any() & ~last.before["opened"]))
+        spec.claim(FULL, implies(last.here & bank.refused_full, every & ~holds.any() & ~last.before["opened"]))
+        spec.assume(~spec.past(last.here & bank.refused_full))
         spec.claim(HOLDS, implies(~sweeping, holds.any() == now["opened"]))

@@ -3,16 +3,25 @@
 from amaranth.hdl import Signal, Value
 
 from rtl.geometry import Geometry, TrackerGeometry
+from rtl.layouts import ErrorCode
 
 from .broken import Broken
 from .property import Property, Search
-from .spec import Spec, implies
-from .tile_account import CAUSE, ERRORS, HOLDS, NAMES, NONE_TWICE, WAITS, TileAccount
+from .spec import Spec, implies, is_value
+from .tile_account import CAUSE, ERRORS, FULL, HOLDS, NAMES, NONE_TWICE, TileAccount
 
 #: The paper's whole Tracker in one bank: every row of it is one of this memory's.
 ONE_BANK = Geometry(tracker=TrackerGeometry(sets=256, ways=8, banks=1))
 
 COMES = "a trigger that is due comes, in the second cycle at the latest if nothing is ahead of it"
+TOLD = "an update that is refused for want of a way is an error of its own in the next cycle, and nothing else is"
+
+
+def told(spec: Spec, geometry: Geometry) -> None:
+    """Nothing is assumed."""
+    bank = spec.design
+    full = bank.error.valid & is_value(bank.error.code, ErrorCode.TRACKER_FULL)
+    spec.claim(TOLD, full == spec.past(bank.refused_full))
 
 
 def counts(spec: Spec, geometry: Geometry) -> None:
@@ -63,22 +72,33 @@ def properties() -> list[Property]:
         broken("an entry that fired is not freed", NONE_TWICE, "next_tag.valid.eq(~closes)",
                "next_tag.valid.eq(1)"),
         broken("an update counts twice when the trigger queue is full", NONE_TWICE,
-               "writes.eq(done & ~dropped &", "writes.eq(valid & ~waits & ~dropped &"),
+               "writes.eq(done & ~dropped &", "writes.eq(valid & ~dropped &"),
         broken("the first address, not the smallest", NAMES, "hit & (stored.address < current.address)", "hit"),
         broken("the local update's region is forgotten", NAMES,
                "hit & (current.source != Source.LOCAL), stored.region", "hit, stored.region"),
         broken("an update beyond the threshold is silent", ERRORS,
-               "wrong = done & (refused | exceeds)", "wrong = done & refused"),
+               "wrong = done & (dropped | crowded | exceeds)", "wrong = done & (dropped | crowded)"),
         broken("every error is an unconfigured region", CAUSE,
-               "Mux(refused, ErrorCode.REGION_UNCONFIGURED, ErrorCode.THRESHOLD_EXCEEDED)",
-               "ErrorCode.REGION_UNCONFIGURED"),
-        broken("a full set holds up an update of a tile that is open", WAITS,
-               "waits.eq(full & ~hit & ~suffices & ~refused)", "waits.eq(full & ~suffices & ~refused)"),
+               "Mux(refused, ErrorCode.REGION_UNCONFIGURED,", "Mux(1, ErrorCode.REGION_UNCONFIGURED,"),
+        broken("an update of a foreign region counts", NONE_TWICE,
+               "foreign.eq(hit & ~refused & ~kin.bit_select(stored.region, 1))", "foreign.eq(0)"),
+        broken("a foreign region is told as an excess", CAUSE, "foreign, ErrorCode.REGION_MISMATCH,",
+               "0, ErrorCode.REGION_MISMATCH,"),
+        broken("an update of an open tile is refused in a full set", FULL,
+               "crowded.eq(full & ~hit & ~suffices & ~refused)", "crowded.eq(full & ~suffices & ~refused)"),
         broken("an entry beyond its threshold stays", HOLDS, "closes.eq(exceeds | complete)",
                "closes.eq(complete)"),
     )
     least = Search("least", 14)
     return [
+        Property("told", "tracker", TOLD, told, (
+            broken("a refused update is silent", TOLD, "wrong = done & (dropped | crowded | exceeds)",
+                   "wrong = done & (dropped | exceeds)"),
+            broken("it is told as an excess", TOLD, "Mux(crowded, ErrorCode.TRACKER_FULL,",
+                   "Mux(0, ErrorCode.TRACKER_FULL,"),
+            broken("one that waits for its trigger's place is told", TOLD, "self.refused_full.eq(done & crowded)",
+                   "self.refused_full.eq(valid & crowded)"),
+        ), depth=1, searches=(least, Search("default", 46, skip=33)), quick=True),
         Property("counts", "tracker", statement, counts, wrong, depth=2,
                  searches=(least, Search("default", 46, skip=33)), quick=True),
         Property("counts, one bank of all sets", "tracker", statement, counts, wrong, depth=2, geometry=ONE_BANK,

@@ -14,6 +14,7 @@ from rtl.dma_table import DmaTable
 from rtl.egress import Egress
 from rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, TrackerGeometry
 from rtl.gpu_top import GpuTop
+from rtl.ingress import Ingress
 from rtl.intensity_monitor import IntensityMonitor
 from rtl.line_router import LineRouter
 from rtl.memory_channel import MemoryChannel
@@ -36,8 +37,8 @@ SMALL = Geometry(
 PROTECTED = replace(SMALL, tracker=replace(SMALL.tracker, protection="secded"))
 
 BLOCKS = {block.__name__: lambda block=block: block(SMALL) for block in (
-    AddressGenerator, Coalescer, ConfigBus, DispatchWindow, DmaTable, Egress, GpuTop, IntensityMonitor, LineRouter,
-    MemoryChannel, TrackerBank, TriggerMerge, UpdateNetwork)} | {
+    AddressGenerator, Coalescer, ConfigBus, DispatchWindow, DmaTable, Egress, GpuTop, Ingress, IntensityMonitor,
+    LineRouter, MemoryChannel, TrackerBank, TriggerMerge, UpdateNetwork)} | {
         "NmcAlu": lambda: NmcAlu(column_bytes=8),
         "CorrectedRow": lambda: BY_NAME["corrected_row"](PROTECTED),
         "ProtectedTrackerBank": lambda: TrackerBank(PROTECTED)}

@@ -29,11 +29,11 @@ def applied(*calls, geometry=GEOMETRY):
 
 def test_dma_map():
     model = applied(Driver(GEOMETRY).dma_map(4, **DMA, tiles_per_block=4, operation="store", address_offset=-0x4000,
-                                             wg_offset=-7))
+                                             wg_offset=-7, arrivals=[1], arrival_region=9))
     assert model.descriptor(4) == dict(
-        kind=2, op=1, device=3, destination_region=5, tiles_per_block=4, threshold=2 * 256 * 4,
+        kind=2, op=1, device=3, destination_region=5, arrivals=2, tiles_per_block=4, threshold=2 * 256 * 4,
         wg_offset=(1 << 16) - 7, address_offset=(1 << 48) - 0x4000, base=0x1_0000_0000, limit=0x1_0010_0000,
-        row_bytes=256, columns=16, pitch_bytes=8192)
+        row_bytes=256, columns=16, family=9, pitch_bytes=8192)
     assert applied().descriptor(3) == model.descriptor(3), "other regions stay as they are"
 
 
@@ -44,7 +44,30 @@ def test_remote_map_and_event_map():
     remote, event = model.descriptor(1), model.descriptor(15)
     assert (remote["kind"], remote["op"], remote["device"], remote["destination_region"]) == (1, 2, 1, 2)
     assert (remote["wg_offset"], remote["address_offset"], remote["base"], remote["limit"]) == (9, 0x80, 0x1000, 0x2000)
-    assert (event["kind"], event["threshold"], event["limit"]) == (3, 12288, 64)
+    assert (event["kind"], event["threshold"], event["limit"], event["family"]) == (3, 12288, 64, 15)
+
+
+def test_memory_is_open_to_peers_only_where_it_was_opened():
+    driver = Driver(GEOMETRY)
+    model = applied(driver.open_memory(0, base=0x1_0000_0000, limit=0x2_0000_0001),
+                    driver.open_memory(1, base=0, limit=64),
+                    driver.event_map(1, base=0, limit=64, tile_bytes=64, updates_per_element=1, arrivals=[0, 1]),
+                    driver.event_map(2, base=0, limit=64, tile_bytes=64, updates_per_element=1),
+                    driver.remote_map(3, **REMOTE), driver.plain_arrivals([1]))
+    assert [model.value("arrivals", region) for region in range(5)] == [2, 3, 0, 0, 0]
+    ranges = [[model.value(f"arrivals{i}_{name}_lo") | model.value(f"arrivals{i}_{name}_hi") << 32
+               for name in ("base", "last")] for i in range(2)]
+    assert ranges == [[0x1_0000_0000, 0x2_0000_0000], [0, 63]]
+    assert [model.value(name, 0) for name in ("kind", "op")] == [3, 1]
+    assert applied(driver.plain_arrivals([1]), driver.plain_arrivals(())).value("kind", 0) == 0
+
+
+@pytest.mark.parametrize("call", [
+    lambda driver: driver.open_memory(2, base=0, limit=64), lambda driver: driver.open_memory(0, base=64, limit=64),
+    lambda driver: driver.plain_arrivals([-1]), lambda driver: driver.dma_map(1, **DMA, arrivals=[2])])
+def test_what_cannot_be_opened_is_refused(call):
+    with pytest.raises(DriverError, match=r"^(number|limit|arrivals)=.* is not possible: "):
+        call(Driver(GEOMETRY))
 
 
 def test_the_kind_is_cleared_first_and_written_last():

@@ -54,7 +54,7 @@ def test_hardware_counters_are_the_layer(result):
         assert counters["triggers"] == tiles * (N - 1) // N
         assert counters["commands"] == tiles * (N - 2) // N
         assert counters["lines"] == counters["commands"] * 128
-        assert counters["set_full_stall"] == 0
+        assert counters["set_full"] == 0
 
 
 @pytest.mark.parametrize("shape, bound_by_ring", [("2048x1024x512", True), ("2048x2048x2048", False)])

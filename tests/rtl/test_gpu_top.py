@@ -206,8 +206,11 @@ def mappings(driver: Driver) -> list:
     there = {"base": BASE, "limit": LIMIT, "device": PEER, "destination_region": THERE, "address_offset": OFFSET,
              "wg_offset": WG_OFFSET}
     return [
-        *driver.event_map(EVENT_REGION, base=BASE, limit=LIMIT, tile_bytes=ROW * COLUMNS, updates_per_element=2),
-        *driver.dma_map(DMA_REGION, **there, row_bytes=ROW, columns=COLUMNS, pitch_bytes=PITCH, updates_per_element=2),
+        *driver.open_memory(0, base=BASE, limit=LIMIT),
+        *driver.event_map(EVENT_REGION, base=BASE, limit=LIMIT, tile_bytes=ROW * COLUMNS, updates_per_element=2,
+                          arrivals=[0]),
+        *driver.dma_map(DMA_REGION, **there, row_bytes=ROW, columns=COLUMNS, pitch_bytes=PITCH, updates_per_element=2,
+                        arrival_region=EVENT_REGION),
         *driver.remote_map(REMOTE_REGION, **there, operation="store"),
         *driver.policy("round_robin"), *driver.window(2),
     ]
@@ -330,7 +333,7 @@ def play_a_tile(gpu: Gpu, wg: int = 0) -> None:
     assert counted["updates"] + counted["coalesced"] == 48
     assert counted["triggers"] == 2 and counted["commands"] == 1
     assert counted["lines"] == counted["packets"] == 12
-    assert counted["set_full_stall"] == 0
+    assert counted["set_full"] == 0
     assert not gpu.busy() and gpu.error() is None
 
 
@@ -373,7 +376,7 @@ def test_reset_in_flight(seed):
     gpu.dispatch(0, tiles=2)
     for address, size in lines():
         gpu.access("compute", address, size, region=DMA_REGION)
-        gpu.access("inbound", address, size, region=9, wf=1)  # an error, too
+        gpu.access("inbound", address, size, source=DMA, region=9, wf=1)  # an error, too
         for distant in range(1, 9):
             gpu.access("compute", address + (distant << 20), size, op=READ)
     gpu.run(12)
@@ -415,6 +418,7 @@ def test_a_compute_units_store_leaves_for_the_peer():
 
 def test_ordinary_traffic_passes_unseen(rng):
     gpu = programmed(seed=rng.random(), idle=0.2)
+    gpu.program(gpu.driver.open_memory(1, base=0, limit=1 << 36) + gpu.driver.plain_arrivals([1]))
     wanted = Counter()
     for number in range(300):
         side, op = rng.choice([("compute", READ), ("compute", STORE), ("inbound", STORE)])
@@ -432,7 +436,7 @@ def test_ordinary_traffic_passes_unseen(rng):
 
 def test_the_first_error_stays():
     gpu = programmed()
-    gpu.access("inbound", BASE, 64, region=9, wf=3, wg=77)
+    gpu.access("compute", BASE, 64, region=9, wf=3, wg=77)
     gpu.run(60)
     expected = {"code": "region_unconfigured", "wg": 77, "wf": 3, "region": 9, "address": BASE}
     assert gpu.error() == expected and "error" in gpu.status()
@@ -441,6 +445,90 @@ def test_the_first_error_stays():
     assert gpu.error() == expected
     gpu.program(gpu.driver.clear_error())
     assert gpu.error() is None and "error" not in gpu.status()
+
+
+UNLAWFUL = {
+    "outside of what is open": {"address": BASE - 64}, "behind it": {"address": LIMIT - 63 + 64},
+    "region 0": {"region": 0}, "a region that peers do not write": {"region": DMA_REGION},
+    "a region that is not mapped": {"region": 9}, "no bytes": {"bytes": 0}, "127 bytes": {"bytes": 127},
+    "a read": {"op": READ}, "in this GPU's name": {"source": LOCAL}, "a workgroup outside the window": {"wg": 1 << 15},
+}
+
+
+@pytest.mark.parametrize("what", UNLAWFUL)
+def test_an_arrival_that_is_not_lawful_is_neither_written_nor_counted(what):
+    """A peer's packet goes nowhere, and the error says which; what is lawful arrives as ever."""
+    gpu = programmed()
+    lawful = {"address": BASE, "bytes": 64, "op": UPDATE, "source": DMA, "region": EVENT_REGION, "wf": 5, "wg": 3}
+    for number, packet in enumerate((lawful, lawful | UNLAWFUL[what], lawful)):
+        gpu.waiting[f"inbound[{channel_of(packet['address'], GEOMETRY)}]"].append(packet)
+        gpu.run(60)
+        assert len(gpu.dram) == (1, 1, 2)[number] and gpu.counters()["arrivals_refused"] == (0, 1, 1)[number]
+    packet = lawful | UNLAWFUL[what]
+    assert gpu.error() == {name: packet[name] for name in ("address", "region", "wf", "wg")} | {
+        "code": "arrival_refused"}
+    assert gpu.counters()["errors"] == 1 and gpu.counters()["updates"] == 2
+    assert gpu.busy() == {"tracker_occupied"}
+
+
+def test_refused_arrivals_of_all_channels_are_counted():
+    gpu = programmed()
+    for number in range(10 * CHANNELS):
+        gpu.access("inbound", BASE + number * GEOMETRY.channel.interleave_bytes, 64, source=REMOTE, region=2)
+    gpu.run(200)
+    assert not gpu.dram and not any(gpu.waiting.values())
+    assert gpu.counters()["arrivals_refused"] == 10 * CHANNELS and "error_overflow" in gpu.status()
+
+
+def test_eight_bytes_of_a_peer_stop_nothing():
+    """A way for each, for one of which nobody will ever send the rest: the window's tiles go on, or are told."""
+    gpu = programmed()
+    t = GEOMETRY.tracker
+    for number in range(1, t.ways + 1):  # foreign workgroups never reach the Tracker
+        gpu.access("inbound", BASE, 1, source=DMA, region=EVENT_REGION, wg=t.sets * number)
+    gpu.run(100)
+    assert gpu.counters()["arrivals_refused"] == t.ways and not gpu.busy()
+    for number in range(1, t.ways + 1):  # from here they do
+        gpu.access("compute", BASE, 1, region=EVENT_REGION, wg=t.sets * number)
+    gpu.run(100)
+    gpu.program(gpu.driver.clear_error())
+    gpu.access("compute", BASE, 64, region=EVENT_REGION)
+    gpu.access("compute", BASE, 64, region=EVENT_REGION, wg=1)
+    gpu.run(100)
+    assert gpu.error() == {"code": "tracker_full", "wg": 0, "wf": 0, "region": EVENT_REGION, "address": BASE}
+    assert gpu.counters()["set_full"] == 1 and gpu.busy() == {"tracker_occupied"} and not any(gpu.waiting.values())
+    assert gpu.counters()["updates"] == t.ways + 2
+
+
+def test_an_arrival_under_another_tiles_region_does_not_make_a_tile_fire():
+    """A region with a quarter of the threshold, as open to arrivals as the tile's own."""
+    gpu, other = programmed(), 5
+    gpu.program(gpu.driver.event_map(other, base=BASE, limit=LIMIT, tile_bytes=ROW * COLUMNS // 2,
+                                     updates_per_element=1, arrivals=[0]))
+    gpu.dispatch(0, tiles=1)
+    for address, size in list(lines())[:4]:
+        gpu.access("compute", address, size, region=DMA_REGION)
+    gpu.run(100)
+    for _ in range(4):
+        gpu.access("inbound", BASE + 4096, 64, source=DMA, region=other)
+        gpu.run(60)
+        assert gpu.error() == {"code": "region_mismatch", "wg": 0, "wf": 0, "region": other, "address": BASE + 4096}
+    assert gpu.counters()["errors"] == 4 and gpu.counters()["triggers"] == 0
+    for address, size in list(lines())[4:]:
+        gpu.access("compute", address, size, region=DMA_REGION)
+    for address, size in lines():
+        gpu.access("inbound", address, size, source=DMA, region=EVENT_REGION)
+    gpu.run(300)
+    assert outline([command for command in gpu.dram if command["op"] == READ], "address", "bytes") == Counter(lines())
+    assert gpu.get("head") == 1
+
+
+def test_a_workgroup_that_is_finished_takes_no_more_arrivals():
+    gpu = programmed()
+    play_a_tile(gpu, 0)
+    gpu.access("inbound", BASE, 64, source=DMA, region=EVENT_REGION, wg=0)
+    gpu.run(60)
+    assert gpu.error()["code"] == "arrival_refused" and not gpu.busy()
 
 
 def test_ids_are_opened_out_of_order_but_once():
@@ -526,7 +614,7 @@ def test_errors_after_the_first_are_counted_and_show():
     gpu = programmed()
     for wg in range(3):
         assert ("error_overflow" in gpu.status()) == (wg > 1)
-        gpu.access("inbound", BASE, 64, region=9, wg=wg)
+        gpu.access("compute", BASE, 64, region=9, wg=wg)
         gpu.run(60)
     assert gpu.error()["wg"] == 0 and gpu.counters()["errors"] == 3
     gpu.program(gpu.driver.clear_error())
@@ -675,6 +763,17 @@ def test_a_soft_reset_in_the_middle_of_anything(seed):
     assert {"tracker_busy", "tracker_occupied", "engines_busy", "reads_outstanding", "channels_busy"} <= set(cut), cut
 
 
+def test_a_soft_reset_waits_for_arrivals_that_are_refused():
+    gpu = programmed()
+    gpu.program(gpu.driver.soft_reset(100))
+    for _ in range(8):
+        gpu.access("inbound", BASE, 64, source=DMA, region=9)
+        gpu.run(80)
+        assert "resetting" in gpu.status()
+    gpu.run(2000)
+    assert gpu.busy() == {"reset_done"} and gpu.counters()["arrivals_refused"] == 8
+
+
 def test_a_soft_reset_waits_for_the_data_of_reads_and_for_late_arrivals():
     gpu = programmed()
     gpu.dispatch(0, tiles=1)
@@ -757,7 +856,7 @@ def test_the_arbiters_threshold_and_the_drain():
     gpu.put("producer_active", 1)
     gpu.run(10)
     for address, size in lines():
-        gpu.access("inbound", address, size, region=EVENT_REGION)
+        gpu.access("inbound", address, size, source=DMA, region=EVENT_REGION)
         gpu.access("compute", address + (1 << 20), size, op=READ)
     gpu.run(100)
     assert len(gpu.dram) == 12 and {command["communication"] for command in gpu.dram} == {0}
@@ -775,7 +874,7 @@ def test_an_empty_dram_queue_lets_communication_in_whatever_the_threshold():
     for c in range(CHANNELS):
         gpu.put(f"occupancy[{c}]", 1)
     for address, size in lines():
-        gpu.access("inbound", address, size)
+        gpu.access("inbound", address, size, source=DMA, region=EVENT_REGION)
     gpu.run(100)
     assert not gpu.dram
     for c in range(CHANNELS):
@@ -824,7 +923,7 @@ def test_the_monitor_chooses_the_threshold(occupancy, chosen):
     for cycles in (0, 1000, 2000):  # a neighbour that started earlier: too few samples for a choice
         gpu.run(cycles)
         assert "monitor_done" not in gpu.status() and gpu.read("CHOSEN_THRESHOLD") == 127
-        gpu.access("inbound", BASE, 64, op=STORE, source=REMOTE)
+        gpu.access("inbound", BASE, 64, op=STORE, source=REMOTE, region=EVENT_REGION)
         gpu.run(50)
     gpu.run(1500)
     assert "monitor_done" in gpu.status() and gpu.read("CHOSEN_THRESHOLD") == chosen

@@ -42,7 +42,8 @@ class Bank:
             self.thresholds[6] = 0
             most = (1 << geometry.channel.amount_bits) - 1
             self.thresholds[7] = min(limit, 30 * most)  # some dozen updates, up to the counter's upper bits
-        self.model = TrackerModel(geometry.tracker, self.thresholds)
+        self.families = [region // 2 for region in range(regions)]  # 2 and 3 are of one family
+        self.model = TrackerModel(geometry.tracker, self.thresholds, self.families)
         self.errors = []
         self.faults = []
         self.bench.process(self._watch)
@@ -53,6 +54,7 @@ class Bank:
         for region, threshold in enumerate(self.thresholds):
             ctx.set(self.dut.tracked[region], threshold is not None)
             ctx.set(self.dut.thresholds[region], threshold or 0)
+            ctx.set(self.dut.families[region], self.families[region])
         while True:
             _, _, error = await ctx.tick().sample(self.dut.error)
             if error.valid:
@@ -117,7 +119,6 @@ class Bank:
         triggers, errors = [], []
         for update in updates:
             outcome = self.model.apply(update)
-            assert not outcome.blocked
             if outcome.trigger:
                 triggers.append(outcome.trigger._asdict())
             if outcome.error:
@@ -173,7 +174,8 @@ def test_occupied_counts_valid_entries():
 
 
 @pytest.mark.parametrize("name", ["one_way", "one_set", "parity", "secded"])
-def test_an_update_without_a_free_way_waits_and_is_not_lost(name):
+def test_an_update_without_a_free_way_is_refused_and_told(name):
+    """What comes behind it is counted, and a way that is freed is there for the next tile."""
     bank = Bank(GEOMETRIES[name], seed=3)
     rng = random.Random(3)
     dut, tracker = bank.dut, bank.geometry.tracker
@@ -181,21 +183,46 @@ def test_an_update_without_a_free_way_waits_and_is_not_lost(name):
     whole = bank.update(rng, wg=tracker.sets * tracker.ways, wf=1, region=1, amount=40)
     unknown = bank.update(rng, wg=tracker.sets * tracker.ways, wf=1, region=5, amount=40)
     late = bank.update(rng, wg=tracker.sets * (tracker.ways + 1), wf=1, region=2, amount=7)
+    first = [whole, unknown, late, late]  # what is complete in one update needs no way, nor what is not tracked
+    second = [fill[0]._replace(amount=39), late, late._replace(amount=73)]
     taken = bank.bench.sink(dut.triggers)
-    triggers, errors = bank.expect([*fill, whole, unknown])
-    assert bank.model.apply(late).blocked
+    triggers, errors = bank.expect([*fill, *first, *second])
+    assert [error["code"] for error in errors] == [
+        ErrorCode.REGION_UNCONFIGURED.value, ErrorCode.TRACKER_FULL.value, ErrorCode.TRACKER_FULL.value]
+    assert len(triggers) == 3
 
     async def drive(ctx):
-        await send(ctx, dut.updates, [update._asdict() for update in (*fill, whole, unknown, late)], rng)
+        await send(ctx, dut.updates, [update._asdict() for update in (*fill, *first)], rng)
         await ctx.tick().repeat(10)
-        assert ctx.get(dut.stalled_full) and ctx.get(dut.busy)
-        assert ctx.get(dut.updates.ready) == (tracker.protection != "none"), "room for one more behind it"
-        assert ctx.get(dut.occupied) == tracker.ways
-        assert taken == triggers  # a tile that is complete in one update needs no way
-        assert len(errors) == 1 and bank.errors == errors  # nor does an update that is refused
-        await bank.bench.pulse_reset(ctx)
-        await ctx.tick().repeat(tracker.sets_per_bank)
-        assert not ctx.get(dut.stalled_full) and ctx.get(dut.updates.ready) and not ctx.get(dut.occupied)
+        assert ctx.get(dut.updates.ready) and not ctx.get(dut.busy) and ctx.get(dut.occupied) == tracker.ways
+        await send(ctx, dut.updates, [update._asdict() for update in second], rng)
+        await ctx.tick().repeat(10)
+        assert taken == triggers and bank.errors == errors
+        assert ctx.get(dut.occupied) == tracker.ways - 1
+
+    bank.bench.process(drive, background=False)
+    bank.bench.run(cycles=300)
+
+
+@pytest.mark.parametrize("name", ["one_way", "one_set", "parity", "secded"])
+def test_an_update_of_another_kind_of_tile_is_refused_and_told(name):
+    """Whatever its threshold, its address and who sends it; the tile goes on as if it had not come."""
+    bank = Bank(GEOMETRIES[name], seed=3)
+    rng, dut = random.Random(3), bank.dut
+    first = bank.update(rng, wg=0, wf=0, region=2, amount=30)
+    wrong = [first._replace(region=region, amount=amount, source=source, address=0)
+             for region, amount in ((1, 9), (1, 10), (1, 40), (4, 5)) for source in range(3)]
+    kin = first._replace(region=3, amount=50, source=0)
+    updates = [first, *wrong, kin, *wrong[:2], kin._replace(amount=40)]
+    taken = bank.bench.sink(dut.triggers)
+    triggers, errors = bank.expect(updates)
+    assert triggers == [{"address": first.address, "region": 3, "wf": 0, "wg": 0}]
+    assert [error["code"] for error in errors] == [ErrorCode.REGION_MISMATCH.value] * 14
+
+    async def drive(ctx):
+        await send(ctx, dut.updates, [update._asdict() for update in updates], rng)
+        await ctx.tick().repeat(10)
+        assert taken == triggers and bank.errors == errors and not ctx.get(dut.occupied)
 
     bank.bench.process(drive, background=False)
     bank.bench.run(cycles=300)
@@ -286,7 +313,7 @@ def test_what_cannot_be_corrected_is_told_and_never_fires(protection, flips, mem
         assert {error["code"] for error in bank.errors} == {ErrorCode.TRACKER_MEMORY.value}
 
 
-def test_a_row_whose_tags_are_lost_is_told_even_if_the_update_waits_for_good():
+def test_an_update_that_finds_no_way_but_a_lost_one_is_told_as_that():
     bank = Bank(Geometry(TrackerGeometry(sets=8, ways=1, banks=2, protection="parity")), seed=1)
     rng = random.Random(1)
     (_, _, _, word, _), = [one for one in bank.words() if one[0] == "tags" and one[2] == 0]
@@ -296,7 +323,7 @@ def test_a_row_whose_tags_are_lost_is_told_even_if_the_update_waits_for_good():
         ctx.set(word, 1)
         await send(ctx, bank.dut.updates, [bank.update(rng, wg=0, wf=0, region=1, amount=1)._asdict()], rng)
         await ctx.tick().repeat(20)
-        assert ctx.get(bank.dut.stalled_full) and ctx.get(bank.dut.occupied) == 0
+        assert ctx.get(bank.dut.occupied) == 0 and not ctx.get(bank.dut.busy)
 
     bank.bench.process(drive, background=False)
     bank.bench.run(cycles=100)

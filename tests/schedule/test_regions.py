@@ -72,7 +72,7 @@ def check(schedule: Schedule, geometry: Geometry, blocks: int) -> None:
     tables = [decode(driver, space.program(driver)) for space in spaces]
     kinds = {Action.SEND_STORES: "remote", Action.SEND_DMA: "dma", Action.EVENT: "event"}
     for device, space in enumerate(spaces):
-        assert not tables[device][0] and space.peer == schedule.peer(device)
+        assert not tables[device][0]["kind"] and space.peer == schedule.peer(device)
         rows, work = schedule.rows(device), stored(space)
         for row, tile in enumerate(rows.tile):
             for wf in range(tiling.wf_tiles[tile]):
@@ -88,6 +88,10 @@ def check(schedule: Schedule, geometry: Geometry, blocks: int) -> None:
                 assert (store["id"], store["wavefront"]) == (rows.id[row], wf)
                 assert store["route"] == (Route.MAPPED if kind == "remote" else Route.MEMORY)
                 assert entry["threshold"] == rows.updates[row] * height * columns * 2, "bytes of all updates"
+                under = int(space.table.arrivals[row, int(columns < tiling.wf_columns)])
+                if under:  # what arrives for the tile is let in, and joins what is stored here
+                    assert tables[device][under]["arrivals"] == 1 and tables[device][under]["family"] == entry["family"]
+                    assert tables[device][under]["threshold"] == entry["threshold"]
                 if kind == "event":
                     continue
                 assert entry["op"] == OPERATIONS["update"] and entry["device"] == space.peer

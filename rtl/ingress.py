@@ -1,0 +1,102 @@
+"""Refuses arrivals that would write where nothing was mapped, or count for a tile that cannot be open."""
+
+from amaranth.hdl import C, Cat, Module, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from .geometry import Geometry
+from .layouts import ErrorCode, Op, Source, error_report, request
+from .registers import ARRIVAL_RANGES
+
+GROUP = 4  #: memory channels whose arrivals one block checks
+
+
+def groups(geometry: Geometry) -> list[range]:
+    """The channels of each block."""
+    channels = geometry.channel.channels
+    return [range(first, min(first + GROUP, channels)) for first in range(0, channels, GROUP)]
+
+
+class Ingress(wiring.Component):
+    """Checks what arrives from the link for a group of memory channels, in the cycle in which it is offered.
+
+    An arrival is lawful if it is a store or an update of a peer's compute units or DMA engine, has 1 to `request_bytes`
+    bytes, all of them in a range that is open to its region, and names a workgroup of the dispatch window. Ranges are
+    of whole lines. The workgroup of an arrival under region 0, which is never tracked, is not looked at.
+
+    What is lawful passes without a cycle's delay. Anything else is taken from the link and goes nowhere; it is told in
+    the next cycle, of several the one with the lowest channel. Readys and payloads pass through.
+
+    Members
+    -------
+    arriving : In(stream(request)).array(channels)
+    accepted : Out(stream(request)).array(channels)
+    open : In(regions).array(ARRIVAL_RANGES)
+        Regions under which peers may write into the range.
+    base, last : In(address_bits).array(ARRIVAL_RANGES)
+        First and last byte of the range. Of both only the line counts.
+    head : In(wg_bits + 1), end : In(wg_bits + 2)
+        First workgroup of the dispatch window, and first one behind it.
+    any_workgroup : In(1)
+        Nothing is tracked at present: every workgroup will do.
+    refused : Out(channels)
+        Which channels' arrivals were refused in the cycle before.
+    error : Out(error_report)
+        ARRIVAL_REFUSED.
+    """
+
+    def __init__(self, geometry: Geometry):
+        self._geometry = geometry
+        channels = len(groups(geometry)[0])
+        tracker = geometry.tracker
+        super().__init__({
+            "arriving": In(stream.Signature(request(geometry))).array(channels),
+            "accepted": Out(stream.Signature(request(geometry))).array(channels),
+            "open": In(geometry.dma.regions).array(ARRIVAL_RANGES),
+            "base": In(tracker.address_bits).array(ARRIVAL_RANGES),
+            "last": In(tracker.address_bits).array(ARRIVAL_RANGES),
+            "head": In(tracker.wg_bits + 1),
+            "end": In(tracker.wg_bits + 2),
+            "any_workgroup": In(1),
+            "refused": Out(channels),
+            "error": Out(error_report(geometry)),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        refused = Signal.like(self.refused)
+        for c, (arriving, accepted) in enumerate(zip(self.arriving, self.accepted)):
+            lawful = Signal(name=f"lawful_{c}")
+            m.d.comb += [
+                lawful.eq(self._lawful(m, arriving.payload, c)),
+                accepted.payload.eq(arriving.payload),
+                accepted.valid.eq(arriving.valid & lawful),
+                arriving.ready.eq(accepted.ready),
+                refused[c].eq(arriving.valid & accepted.ready & ~lawful),
+            ]
+        m.d.sync += [self.refused.eq(refused), self.error.valid.eq(refused.any())]
+        for c in reversed(range(len(refused))):
+            with m.If(refused[c]):
+                m.d.sync += [self.error.details[name].eq(self.arriving[c].payload[name])
+                             for name, _ in self.error.details.shape()]
+        m.d.comb += self.error.code.eq(ErrorCode.ARRIVAL_REFUSED)
+        return m
+
+    def _lawful(self, m, packet, c):
+        line_bytes = self._geometry.channel.request_bytes
+        line_bits = (line_bytes - 1).bit_length()
+        some, writes, inside, open_here, crosses = (
+            Signal(name=f"{name}_{c}") for name in ("some", "writes", "inside", "open_here", "crosses"))
+        line = packet.address[line_bits:]
+        m.d.comb += [
+            some.eq((packet.bytes != 0) & (packet.bytes <= line_bytes)),
+            crosses.eq((packet.address[:line_bits] + packet.bytes) > line_bytes),  # its last byte is in the next line
+            writes.eq(((packet.op == Op.STORE) | (packet.op == Op.UPDATE))
+                      & ((packet.source == Source.REMOTE) | (packet.source == Source.DMA))),
+            inside.eq(Cat(regions.bit_select(packet.region, 1) & (line >= base[line_bits:])
+                          & (Cat(crosses, line) <= Cat(C(0, 1), last[line_bits:]))  # line + crosses <= last
+                          for regions, base, last in zip(self.open, self.base, self.last)).any()),
+            open_here.eq(self.any_workgroup | (packet.region == 0)
+                         | ((packet.wg >= self.head) & (packet.wg < self.end))),
+        ]
+        return some & writes & inside & open_here

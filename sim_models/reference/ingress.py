@@ -1,0 +1,33 @@
+"""Reference of `rtl.ingress`: whether one arrival is lawful."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rtl.geometry import Geometry
+from rtl.registers import OPERATIONS
+
+SOURCE_REMOTE, SOURCE_DMA = 1, 2
+
+
+class OpenRange(NamedTuple):
+    """Memory that peers may write."""
+
+    regions: frozenset[int]  #: under which they may
+    base: int  #: first byte
+    last: int  #: last byte; whole lines count
+
+
+def is_lawful(packet: dict, ranges: Sequence[OpenRange], head: int, end: int, any_workgroup: bool,
+              geometry: Geometry) -> bool:
+    """Whether `packet`, with the fields of `rtl.layouts.request`, is accepted.
+
+    Workgroups [head, end) are in the dispatch window.
+    """
+    line_bytes = geometry.channel.request_bytes
+    touched = {packet["address"] // line_bytes, (packet["address"] + packet["bytes"] - 1) // line_bytes}
+    return (packet["op"] in OPERATIONS.values() and packet["source"] in (SOURCE_REMOTE, SOURCE_DMA)
+            and 1 <= packet["bytes"] <= line_bytes
+            and any(packet["region"] in opened.regions and all(
+                opened.base // line_bytes <= line <= opened.last // line_bytes for line in touched)
+                for opened in ranges)
+            and (packet["region"] == 0 or any_workgroup or head <= packet["wg"] < end))

@@ -1,0 +1,72 @@
+"""What is lawful passes the ingress at once, and nothing else does; that is told."""
+
+from amaranth.hdl import Cat, Signal, Value
+
+from rtl.geometry import Geometry
+from rtl.layouts import ErrorCode, Op, Source
+
+from .broken import Broken
+from .property import Property
+from .spec import Spec, implies, is_value
+
+LAWFUL = "only what is lawful reaches a memory channel, unchanged"
+AT_ONCE = "what is lawful reaches it in the cycle in which it is offered"
+TOLD = "what is refused was taken, and is told once, in the next cycle, with its details"
+
+
+def checked(spec: Spec, geometry: Geometry) -> None:
+    """Addresses are compared as whole numbers, a bit wider than they are."""
+    m, ingress = spec.m, spec.design
+    line_bytes = geometry.channel.request_bytes
+
+    def line_of(address):
+        return Value.cast(address)[6:]
+
+    taken, details = [], []
+    for arriving, accepted in zip(ingress.arriving, ingress.accepted):
+        packet = arriving.payload
+        last_byte = Signal(geometry.tracker.address_bits + 1)
+        m.d.comb += last_byte.eq(packet.address + packet.bytes - 1)
+        mapped = Cat(
+            ((regions >> packet.region) & 1) & (line_of(packet.address) >= line_of(base))
+            & (last_byte[6:] <= line_of(last))
+            for regions, base, last in zip(ingress.open, ingress.base, ingress.last)).any()
+        here = (packet.region == 0) | ingress.any_workgroup | ((packet.wg >= ingress.head) & (packet.wg < ingress.end))
+        writes = is_value(packet.op, Op.STORE) | is_value(packet.op, Op.UPDATE)
+        of_a_peer = is_value(packet.source, Source.REMOTE) | is_value(packet.source, Source.DMA)
+        lawful = mapped & here & writes & of_a_peer & (packet.bytes >= 1) & (packet.bytes <= line_bytes)
+        spec.claim(LAWFUL, implies(accepted.valid, arriving.valid & lawful & (
+            Value.cast(accepted.payload) == Value.cast(packet))))
+        spec.claim(AT_ONCE, implies(arriving.valid & lawful, accepted.valid) & (arriving.ready == accepted.ready))
+        taken.append(arriving.valid & arriving.ready & ~lawful)
+        details.append(Cat(packet[name] for name, _ in ingress.error.details.shape()))
+    before, told = spec.past(Cat(taken)), ingress.error.details
+    spec.claim(TOLD, (ingress.refused == before) & (ingress.error.valid == before.any())
+               & is_value(ingress.error.code, ErrorCode.ARRIVAL_REFUSED))
+    for c, packet in enumerate(details):
+        spec.claim(TOLD, implies(before[c] & ~before[:c].any(), Value.cast(told) == spec.past(packet)))
+
+
+def properties() -> list[Property]:
+    def broken(what, claim, old, new):
+        return Broken(what, claim, "ingress.py", old, new)
+
+    return [Property("checked", "ingress", f"{LAWFUL}; {AT_ONCE}; {TOLD}", checked, (
+        broken("any operation", LAWFUL, "(packet.op == Op.STORE) | (packet.op == Op.UPDATE)", "1"),
+        broken("a peer may claim to be this GPU", LAWFUL,
+               "(packet.source == Source.REMOTE) | (packet.source == Source.DMA)", "1"),
+        broken("a packet without bytes", LAWFUL, "(packet.bytes != 0) & ", ""),
+        broken("a packet longer than a line", LAWFUL, "(packet.bytes <= line_bytes)", "1"),
+        broken("a packet that ends in the line behind the range", LAWFUL, "Cat(crosses, line) <= Cat(C(0, 1),",
+               "Cat(C(0, 1), line) <= Cat(C(0, 1),"),
+        broken("the range has no beginning", LAWFUL, "(line >= base[line_bits:])", "1"),
+        broken("the range is open to all regions", LAWFUL, "regions.bit_select(packet.region, 1)", "1"),
+        broken("one workgroup behind the window", LAWFUL, "packet.wg < self.end", "packet.wg <= self.end"),
+        broken("a finished workgroup", LAWFUL, "(packet.wg >= self.head) & ", ""),
+        broken("the range without its last line", AT_ONCE, "Cat(crosses, line) <= Cat(C(0, 1),",
+               "Cat(crosses, line) < Cat(C(0, 1),"),
+        broken("the oldest workgroup is refused", AT_ONCE, "packet.wg >= self.head", "packet.wg > self.head"),
+        broken("untracked stores need a workgroup", AT_ONCE, " | (packet.region == 0)", ""),
+        broken("what waits is told", TOLD, "arriving.valid & accepted.ready & ~lawful", "arriving.valid & ~lawful"),
+        broken("what is refused is silent", TOLD, "self.error.valid.eq(refused.any())", "self.error.valid.eq(0)"),
+    ), depth=1, quick=True)]

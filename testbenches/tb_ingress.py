@@ -1,0 +1,94 @@
+"""Ingress against its model: lawful packets pass at once, all others are taken and told."""
+
+from sim_models.reference.ingress import OpenRange, is_lawful
+
+from .bench import Bench, rounds
+
+_WAYS = ("address", "bytes", "op", "source", "region", "wg")  #: in which a packet can be made unlawful
+
+
+def random_ranges(bench: Bench) -> list[OpenRange]:
+    """Of a few lines, or of everything; each open to random regions."""
+    rng, g = bench.rng, bench.geometry
+    ranges = []
+    for _ in bench.elements("base"):
+        base = rng.getrandbits(g.tracker.address_bits)
+        last = min((1 << g.tracker.address_bits) - 1, base + rng.choice((0, 63, 64, 300, 1 << 20)))
+        if rng.random() < 0.1:
+            base, last = 0, (1 << g.tracker.address_bits) - 1
+        ranges.append(OpenRange(frozenset(region for region in range(g.dma.regions) if rng.random() < 0.5), base, last))
+    return ranges
+
+
+def random_packet(bench: Bench, ranges: list[OpenRange], head: int, end: int) -> dict:
+    """At the borders of what is open; lawful but for at most one of its fields, more often than not."""
+    rng, g = bench.rng, bench.geometry
+    top, ids = (1 << g.tracker.address_bits) - 1, (1 << g.tracker.wg_bits) - 1
+    opened = rng.choice(ranges)
+    wrong = rng.choice((None, None, *_WAYS))
+    address = rng.choice((opened.base, opened.last, rng.randint(opened.base, opened.last)))
+    if wrong == "address":
+        address = rng.choice((address + rng.randint(-130, 130), address ^ 1 << rng.randrange(g.tracker.address_bits)))
+    wg = rng.choice((head, end - 1, rng.randint(head, max(head, end - 1))))
+    if wrong == "wg":
+        wg = rng.choice((head - 1, end, wg ^ 1 << rng.randrange(g.tracker.wg_bits)))
+    return {
+        "address": min(max(address, 0), top),
+        "bytes": rng.choice((0, 65, 127, rng.randrange(128))) if wrong == "bytes" else rng.choice(
+            (1, 63, 64, rng.randint(1, 64))),
+        "op": rng.choice((0, 3)) if wrong == "op" else rng.choice((1, 2)),
+        "source": rng.choice((0, 3)) if wrong == "source" else rng.choice((1, 2)),
+        "region": rng.randrange(g.dma.regions) if wrong == "region" or not opened.regions else rng.choice(
+            sorted(opened.regions)),
+        "wf": rng.getrandbits(g.tracker.wf_bits),
+        "wg": min(max(wg, 0), ids),
+    }
+
+
+@rounds(20, cover=("passes", "refused", "several refused", "waits", "last of its region"))
+async def random_arrivals(bench: Bench) -> None:
+    rng, g = bench.rng, bench.geometry
+    names = bench.elements("arriving")
+    told: tuple[int, dict] = (0, {})  #: channels refused in the cycle before, and the first one's packet
+    ranges, head, end = random_ranges(bench), 0, 0
+    for cycle in range(bench.cut or 400):
+        if cycle % 20 == 0:
+            ranges = random_ranges(bench)
+            head = rng.choice((0, rng.randrange((1 << g.tracker.wg_bits) + 1)))
+            end = min((1 << g.tracker.wg_bits + 2) - 1, head + rng.randrange(2 * g.tracker.window_slots))
+            bench.set("head", head)
+            bench.set("end", end)
+            bench.set("any_workgroup", int(rng.random() < 0.1))
+            for i, opened in enumerate(ranges):
+                bench.set(f"open[{i}]", sum(1 << region for region in opened.regions))
+                bench.set(f"base[{i}]", opened.base)
+                bench.set(f"last[{i}]", opened.last)
+        packets, refused = [], []
+        for c, name in enumerate(names):
+            packets.append(random_packet(bench, ranges, head, end))
+            bench.set(f"{name}.payload", packets[c])
+            bench.set(f"{name}.valid", int(rng.random() < 0.6))
+            bench.set(f"accepted[{c}].ready", int(rng.random() < 0.7))
+        await bench.settle()
+        assert bench.get("refused") == told[0]
+        error = bench.get("error")
+        assert error["valid"] == (told[0] != 0)
+        if told[0]:
+            assert error["code"] == 7 and error["details"] == {
+                name: told[1][name] for name in ("address", "region", "wf", "wg")}
+        for c, (name, packet) in enumerate(zip(names, packets)):
+            offered, room = bench.get(f"{name}.valid"), bench.get(f"accepted[{c}].ready")
+            lawful = is_lawful(packet, ranges, head, end, bool(bench.get("any_workgroup")), g)
+            assert bench.get(f"{name}.ready") == room
+            assert bench.get(f"accepted[{c}].valid") == (offered and lawful), f"{packet} {ranges} [{head}, {end})"
+            if offered and lawful:
+                assert bench.get(f"accepted[{c}].payload") == packet
+            elif offered and room:
+                refused.append(c)
+            bench.reach("passes", bool(offered and lawful and room))
+            bench.reach("waits", bool(offered and not room))
+        bench.reach("refused", len(refused) == 1)
+        bench.reach("several refused", len(refused) > 1 or len(names) == 1)
+        bench.reach("last of its region", any(p["address"] + p["bytes"] - 1 == r.last for p in packets for r in ranges))
+        told = sum(1 << c for c in refused), packets[refused[0]] if refused else {}
+        await bench.edge()

@@ -1,0 +1,153 @@
+"""What is refused among arrivals, against the reference, and a packet for each reason."""
+
+import pytest
+from amaranth.sim import Simulator
+
+from rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, TrackerGeometry
+from rtl.ingress import Ingress, groups
+from rtl.layouts import ErrorCode, Op, Source
+from sim_models.reference.ingress import OpenRange, is_lawful
+
+GEOMETRIES = {
+    "default": Geometry(),
+    "narrow": Geometry(tracker=TrackerGeometry(sets=1, banks=1, wg_bits=1, wf_bits=1, address_bits=32),
+                       channel=ChannelGeometry(channels=1), dma=DmaGeometry(regions=2, engines=1, egress_lanes=1)),
+    "wide": Geometry(tracker=TrackerGeometry(wg_bits=24, wf_bits=6, address_bits=64), dma=DmaGeometry(regions=64)),
+}
+BASE, LAST = 0x4_0000, 0x4_FFFF
+HEAD, END = 20, 30
+LAWFUL = {"address": BASE, "bytes": 64, "op": Op.UPDATE, "source": Source.DMA, "region": 3, "wf": 1, "wg": 25}
+UNLAWFUL = {
+    "it is a read": {"op": Op.READ}, "its operation does not exist": {"op": 3},
+    "it says that it is of this GPU": {"source": Source.LOCAL}, "its source does not exist": {"source": 3},
+    "it has no bytes": {"bytes": 0}, "it has more than a line": {"bytes": 65}, "it has far more": {"bytes": 127},
+    "its address is below": {"address": BASE - 1, "bytes": 1}, "it begins below": {"address": BASE - 1},
+    "its address is above": {"address": LAST + 1}, "it ends above": {"address": LAST - 62},
+    "its address is far above": {"address": BASE | 1 << 47},
+    "its region is not open": {"region": 2}, "its region is not open at all": {"region": 0},
+    "its region is open for other memory": {"region": 5},
+    "its workgroup is finished": {"wg": HEAD - 1}, "its workgroup is not in the window yet": {"wg": END},
+}
+ALSO_LAWFUL = {
+    "a store": {"op": Op.STORE}, "of a compute unit": {"source": Source.REMOTE}, "a byte": {"bytes": 1},
+    "the last byte": {"address": LAST, "bytes": 1}, "the last line": {"address": LAST - 63},
+    "across two lines": {"address": BASE + 33}, "the oldest workgroup": {"wg": HEAD},
+    "the last workgroup": {"wg": END - 1}, "another range": {"address": 0, "region": 5},
+}
+
+
+def set_up(ctx, dut, opened, head, end, any_workgroup=0):
+    for regions, base, last, values in zip(dut.open, dut.base, dut.last, opened):
+        ctx.set(regions, sum(1 << region for region in values.regions))
+        ctx.set(base, values.base)
+        ctx.set(last, values.last)
+    ctx.set(dut.head, head)
+    ctx.set(dut.end, end)
+    ctx.set(dut.any_workgroup, any_workgroup)
+
+
+def offer(ctx, port, packet):
+    """Bit by bit, for a packet may have codes that no operation or source has."""
+    layout = port.payload.shape()
+    assert packet.keys() == dict(layout).keys()
+    ctx.set(port.payload.as_value(), sum(int(getattr(value, "value", value)) << layout[name].offset
+                                         for name, value in packet.items()))
+
+
+def simulate(dut, process):
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-9)
+    simulator.add_testbench(process)
+    simulator.run()
+
+
+RANGES = [OpenRange(frozenset({3, 4}), BASE, LAST), OpenRange(frozenset({5}), 0, 63)]
+
+
+def offered(change, *, any_workgroup=0, opened=RANGES):
+    """One packet in channel 2: whether it passes; and the error of the next cycle, its details or None."""
+    dut, seen = Ingress(Geometry()), {}
+
+    async def process(ctx):
+        set_up(ctx, dut, opened, HEAD, END, any_workgroup)
+        offer(ctx, dut.arriving[2], LAWFUL | change)
+        ctx.set(dut.arriving[2].valid, 1)
+        ctx.set(dut.accepted[2].ready, 1)
+        seen["taken"], seen["passes"] = ctx.get(dut.arriving[2].ready), ctx.get(dut.accepted[2].valid)
+        assert not ctx.get(dut.error.valid)
+        await ctx.tick()
+        ctx.set(dut.arriving[2].valid, 0)
+        seen["refused"], seen["error"] = ctx.get(dut.refused), None
+        if ctx.get(dut.error.valid):
+            assert ctx.get(dut.error.code) == ErrorCode.ARRIVAL_REFUSED
+            details = ctx.get(dut.error.details)
+            seen["error"] = {name: details[name] for name in ("address", "region", "wf", "wg")}
+        await ctx.tick()
+        assert not ctx.get(dut.error.valid) and not ctx.get(dut.refused), "told once"
+
+    simulate(dut, process)
+    return seen
+
+
+@pytest.mark.parametrize("why", UNLAWFUL)
+def test_what_is_not_lawful_is_taken_told_and_goes_nowhere(why):
+    packet = LAWFUL | UNLAWFUL[why]
+    assert offered(UNLAWFUL[why]) == {
+        "taken": 1, "passes": 0, "refused": 0b100, "error": {name: packet[name] for name in (
+            "address", "region", "wf", "wg")}}
+
+
+@pytest.mark.parametrize("what", ALSO_LAWFUL)
+def test_what_is_lawful_passes_at_once(what):
+    assert offered(ALSO_LAWFUL[what]) == {"taken": 1, "passes": 1, "refused": 0, "error": None}
+
+
+def test_what_is_not_tracked_may_name_any_workgroup():
+    opened = [OpenRange(frozenset({0, 3}), BASE, LAST), *RANGES[1:]]
+    assert offered({"region": 0, "wg": 7}, opened=opened)["passes"] == 1
+    assert offered({"region": 3, "wg": 7}, opened=opened)["passes"] == 0
+    assert offered({"region": 3, "wg": 7}, any_workgroup=1)["passes"] == 1
+
+
+@pytest.mark.parametrize("name", GEOMETRIES)
+def test_random_arrivals(name, rng):
+    """Every channel against the reference, at the borders of ranges and window."""
+    g = GEOMETRIES[name]
+    dut = Ingress(g)
+    assert [c for channels in groups(g) for c in channels] == list(range(g.channel.channels))
+    top, ids = (1 << g.tracker.address_bits) - 1, (1 << g.tracker.wg_bits) - 1
+    found = {True: 0, False: 0}
+
+    async def process(ctx):
+        for cycle in range(500 // len(dut.arriving)):
+            opened = []
+            for _ in dut.base:
+                base = rng.getrandbits(g.tracker.address_bits)
+                opened.append(OpenRange(frozenset(r for r in range(g.dma.regions) if rng.random() < 0.7), base,
+                                        min(top, base + rng.choice((0, 63, 64, 1000)))))
+            head = rng.randrange(ids + 2)
+            end, any_workgroup = head + rng.randrange(g.tracker.window_slots + 1), rng.random() < 0.1
+            set_up(ctx, dut, opened, head, end, any_workgroup)
+            refused = 0
+            for c, (arriving, accepted) in enumerate(zip(dut.arriving, dut.accepted)):
+                near = rng.choice(opened)
+                packet = {
+                    "address": min(top, max(0, rng.choice((near.base, near.last)) + rng.randint(-70, 70))),
+                    "bytes": rng.choice((0, 1, 64, 64, 64, 65, rng.randrange(128))),
+                    "op": rng.choice((1, 2, 1, 2, rng.randrange(4))), "source": rng.choice((1, 2, rng.randrange(4))),
+                    "region": rng.randrange(g.dma.regions), "wf": rng.getrandbits(g.tracker.wf_bits),
+                    "wg": min(ids, max(0, rng.choice((head, end - 1, head, head - 1, end))))}
+                valid, ready = rng.random() < 0.8, rng.random() < 0.8
+                offer(ctx, arriving, packet)
+                ctx.set(arriving.valid, valid)
+                ctx.set(accepted.ready, ready)
+                lawful = is_lawful(packet, opened, head, end, any_workgroup, g)
+                found[lawful] += 1
+                assert ctx.get(accepted.valid) == (valid and lawful), f"cycle {cycle}: {packet} {opened} {head} {end}"
+                assert ctx.get(arriving.ready) == ready
+                refused |= (valid and ready and not lawful) << c
+            await ctx.tick()
+            assert ctx.get(dut.refused) == refused and ctx.get(dut.error.valid) == (refused != 0)
+
+    simulate(dut, process)
+    assert min(found.values()) > 30, found
