@@ -185,7 +185,7 @@ class FusedRun(Lockstep):
                                       f"{self._lost_packets(d)}")
         self._raise_errors()
         for d, space in enumerate(self.spaces):
-            busy = self._busy(d)
+            busy = self._at_rest(d)
             if busy:  # a tile that fired got bytes twice, or bytes of another
                 raise SimulationError(f"device {space.device}: not idle at the end: {busy}")
             final = self._final_tiles(d)
@@ -247,6 +247,14 @@ class FusedRun(Lockstep):
                          f"window head {row['window head']}, queued: {queued}"
                          f"{self._lost_packets(d)}, {row['hardware']}, error {row['error']}")
         return "; ".join(parts)
+
+    def _at_rest(self, d: int) -> str:
+        """What device d still has inside after the cycles in which the window's head passes all of its ids, one in each;
+        "" if nothing."""
+        for _ in range(self.geometry.tracker.window_slots):
+            if not (busy := self._busy(d)):
+                break
+        return busy
 
     def _busy(self, d: int) -> str:
         """What device d's hardware still has inside, in the words of its STATUS register; "" if nothing."""

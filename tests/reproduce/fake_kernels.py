@@ -5,11 +5,13 @@ from dataclasses import dataclass, field, replace
 
 from sim_models import kernels
 from sim_models.agents.compute_units import STATES
+from sim_models.dlrm.training import Pass
 from sim_models.errors import Failure
 from sim_models.estimate import gemm_ns, ring_ns
 from sim_models.hbm.validation import GROUPS, MicroRow, Outcome, ValidationRow
 from sim_models.kernels import FusedGemm, FusedKernel, IsolatedKernel, KernelResult, Traffic
 from sim_models.memory import PURPOSES
+from sim_models.reproduce.fused.dlrm import PassTask
 from sim_models.reproduce.table_hbm import HbmResult, HbmTask
 from sim_models.reproduce.tasks import KernelTask
 
@@ -65,8 +67,18 @@ def fake_hbm(task: HbmTask) -> HbmResult:
     return HbmResult(rows, (MicroRow("act", task.config, 4, True, True, True),), host_seconds=3.0)
 
 
+def fake_pass(task: PassTask) -> Pass:
+    """An embedding and its all-to-all, one after the other, or the one behind the other."""
+    length = 1e6 * task.model.tables_per_gpu
+    start = 0.2 * length if task.graph.fused else length
+    return Pass(start + length, (("pooling", 0.0, length), ("all-to-all forward", start, start + length)))
+
+
+_FAKES = {HbmTask: fake_hbm, PassTask: fake_pass}
+
+
 def fake_results(tasks) -> dict:
-    return {task: fake_hbm(task) if isinstance(task, HbmTask) else fake_kernel(task) for task in tasks}
+    return {task: _FAKES.get(type(task), fake_kernel)(task) for task in tasks}
 
 
 @dataclass(frozen=True)
