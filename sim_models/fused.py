@@ -249,8 +249,8 @@ class FusedRun(Lockstep):
         return "; ".join(parts)
 
     def _at_rest(self, d: int) -> str:
-        """What device d still has inside after the cycles in which the window's head passes all of its ids, one in each;
-        "" if nothing."""
+        """What device d still has inside after the cycles in which the window's head passes all of its ids; "" if
+        nothing."""
         for _ in range(self.geometry.tracker.window_slots):
             if not (busy := self._busy(d)):
                 break

@@ -225,8 +225,8 @@ def test_a_run_that_stops_says_where(machine, monkeypatch):
                     r"\(missing workgroup 48 wavefront 0, workgroup 48 wavefront 1, workgroup 48 wavefront 2 "
                     r"and 125 more\), "
                     r"window head 16, queued: 0 compute, 0 arriving, 0 in DRAM, 0 leaving, 0 on the link, "
-                    r"at least one tile is partly updated, workgroups have started and are not finished, or the "
-                    r"window's memory is being cleared, error None$",
+                    r"at least one tile is partly updated, ids are open, requests wait for the window, or its memory "
+                    r"is being cleared, error None$",
                     message), message
     assert run.now >= IDLE_LIMIT
 
