@@ -26,11 +26,12 @@ from sim_models.commands.registers import registers
 from sim_models.commands.reproduce import reproduce
 from sim_models.commands.run import run
 from sim_models.commands.step import step
+from sim_models.commands.sweep import sweep
 from sim_models.commands.trace import trace
 from sim_models.commands.verilog import verilog
 from sim_models.errors import shortened
 
-_COMMANDS = {"run": run, "trace": trace, "explain": explain, "step": step, "reproduce": reproduce,
+_COMMANDS = {"run": run, "trace": trace, "explain": explain, "step": step, "reproduce": reproduce, "sweep": sweep,
              "compare": compare, "collective": collective, "dma": dma, "end-to-end": end_to_end, "bench": bench,
              "hbm-replay": hbm_replay, "verilog": verilog, "registers": registers, "area": area, "cache": cache}
 

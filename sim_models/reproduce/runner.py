@@ -103,7 +103,7 @@ class _Pool:
         running: dict[Any, Task] = {}
         fractions: dict[str, float] = {}
         if first:
-            running[pool.submit(_work, first, self.store)] = first
+            running[pool.submit(work, first, self.store)] = first
         while running or waiting:
             if not (first and first.key not in done):
                 self._submit(pool, waiting, running, done)
@@ -136,7 +136,7 @@ class _Pool:
                 self._fail(task, TaskFailure(task.label, f"needs the {task.requires[0].label}, which failed"))
             elif all(need.key in done for need in task.requires):
                 waiting.remove(task)
-                running[pool.submit(_work, task, self.store)] = task
+                running[pool.submit(work, task, self.store)] = task
 
     def _fail(self, task: Task, failure: TaskFailure) -> None:
         self.outcome.failures[task.key] = failure
@@ -173,8 +173,8 @@ def _end_with_the_parent() -> None:
     os._exit(1)
 
 
-def _work(task: Task, store: Store) -> tuple[str, str] | None:
-    """In a worker: run and store. None, or what went wrong: one line and a traceback."""
+def work(task: Task, store: Store) -> tuple[str, str] | None:
+    """Run a task in this process and store its result. None, or what went wrong: one line and a traceback."""
     told = 0.0
 
     def progress(fraction: float) -> None:

@@ -1,0 +1,77 @@
+"""`t3 sweep`: a command over a grid or a list of settings."""
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sim_models.commands.options import JsonOption, folder_name, whole_number
+from sim_models.errors import BadInput, Failure
+
+
+def sweep(
+    study: Annotated[str, typer.Argument(
+        metavar="STUDY", help="A TOML file, or link-bandwidth, starvation-limit, tracker-ways.")],
+    out: Annotated[Path, typer.Option(
+        metavar="DIR", parser=folder_name,
+        help="Folder for results.parquet, report.html and plots; an interrupted sweep resumes there.")],
+    jobs: Annotated[int | None, typer.Option(
+        metavar="N", parser=whole_number, help="Points at once; as many as cores if not given.")] = None,
+    shard: Annotated[str | None, typer.Option(
+        metavar="I/N", help="Only every N-th point from the I-th on: a part of a job array.")] = None,
+    scheduler: Annotated[str | None, typer.Option(
+        metavar="ADDRESS", help="A Dask cluster that shares DIR: tcp://127.0.0.1:8786, or tls://HOST:PORT.")] = None,
+    json: JsonOption = None,
+) -> None:
+    """Run a command over a grid or a list of settings, resumable, here, in job arrays or on a cluster."""
+    from sim_models.reproduce.pipeline import check_out
+    from sim_models.reproduce.progress import show_progress
+    from sim_models.results import check_json_target, write_json
+    from sim_models.sweeps.cluster import check_address
+    from sim_models.sweeps.study import load_study
+    from sim_models.sweeps.sweep import points_of
+    from sim_models.sweeps.sweep import sweep as run_sweep
+
+    if jobs is not None and scheduler is not None:
+        raise BadInput(f"--jobs {jobs} does not go with --scheduler: the cluster's workers say how many run at once")
+    if jobs is None:
+        jobs = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if not 1 <= jobs <= 1024:
+        raise BadInput(f"--jobs {jobs} is not possible: 1 to 1024")
+    part = _shard(shard)
+    if scheduler is not None:
+        check_address(scheduler)
+    described = load_study(study)
+    points_of(described)  # refuses before a folder is made
+    check_json_target(json)
+    check_out(out)
+    try:
+        with show_progress() as monitor:
+            swept = run_sweep(described, out, monitor, jobs, part, scheduler)
+    except KeyboardInterrupt:
+        print(f"t3: what is finished is kept: the same command with --out {out} goes on from there", file=sys.stderr)
+        raise
+    if json is not None:
+        write_json({"study": described.title, "points": swept.points, "done": swept.done,
+                    "kept": swept.outcome.kept, "failed": len(swept.outcome.failures)}, json)
+    if json != "-":
+        print(f"{described.title}: {swept.done} of {swept.points} points; {out / 'results.parquet'}, "
+              f"{out / 'report.html'}")
+    if swept.outcome.failures:
+        first = next(iter(swept.outcome.failures.values()))
+        raise Failure(f"{len(swept.outcome.failures)} points failed, see {out / 'failures.log'}; "
+                      f"{first.label}: {first.message}")
+
+
+def _shard(text: str | None):
+    from sim_models.sweeps.sweep import Shard
+
+    if text is None:
+        return Shard()
+    found = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", text)
+    if not found or not 1 <= int(found[1]) <= int(found[2]):
+        raise BadInput(f"--shard {text!r} is no part such as 2/8: the first number is 1 to the second")
+    return Shard(int(found[1]), int(found[2]))

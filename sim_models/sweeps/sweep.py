@@ -1,0 +1,79 @@
+"""Runs the points of a study that are not there yet, then writes its table, plots and report."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from sim_models.machine import load_machine
+from sim_models.reproduce.runner import Monitor, Outcome, run_tasks
+from sim_models.reproduce.store import Store
+from sim_models.reproduce.tasks import WarmUpTask
+from sim_models.results import write_whole
+from sim_models.sweeps.page import write_page
+from sim_models.sweeps.point import PointTask
+from sim_models.sweeps.settings import MACHINE_KEY
+from sim_models.sweeps.study import Study
+from sim_models.sweeps.table import make_table, rows_of, write_table
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Every `of`-th point from the `number`-th on; 1 of 1: all."""
+
+    number: int = 1
+    of: int = 1
+
+
+@dataclass(frozen=True)
+class Swept:
+    """How a sweep ended."""
+
+    points: int  #: of the study
+    done: int  #: of them, whoever ran them
+    outcome: Outcome
+
+
+def points_of(study: Study) -> list[PointTask]:
+    """A task per point. Raises BadInput for the first that cannot be run."""
+    tasks = [PointTask(settings, tuple(study.varied)) for settings in study.settings()]
+    for task in tasks:
+        task.settings.check()
+    return tasks
+
+
+def sweep(study: Study, out: Path, monitor: Monitor, jobs: int = 1, shard: Shard = Shard(),
+          scheduler: str | None = None) -> Swept:
+    """Run this shard's points, `jobs` at once or on a cluster, and write what is known of the whole study into `out`.
+
+    Table, plots and report are the same bytes whoever ran the points. Raises what `run_tasks` and `run_on_cluster`
+    raise; `points_of`'s BadInput comes before anything is run.
+    """
+    tasks, store = points_of(study), Store(out / "cache")
+    mine = tasks[shard.number - 1::shard.of]
+    if scheduler is not None:
+        from sim_models.sweeps.cluster import run_on_cluster
+
+        outcome = run_on_cluster(mine, store, scheduler, monitor)
+    else:
+        outcome = run_tasks(mine, store, jobs, monitor, _warm_up(mine))
+    done = [(task, result) for task in tasks
+            if (result := outcome.results.get(task) or store.load(task)) is not None]
+    rows = rows_of(done)
+    failures = sorted((one.label, one.message) for one in outcome.failures.values())
+    out.mkdir(parents=True, exist_ok=True)
+    write_table(make_table(rows, study.varied), out)
+    write_page(study, rows, failures, len(tasks), out)
+    log = out / "failures.log"
+    log.unlink(missing_ok=True)
+    if failures:
+        write_whole(log, "\n".join(f"{one.label}: {one.message}\n{one.traceback}" for one in outcome.failures.values()))
+    return Swept(len(tasks), len(done), outcome)
+
+
+def _warm_up(tasks: list[PointTask]) -> WarmUpTask | None:
+    """What the first of the points that run a kernel compiles for all of them."""
+    first = next((task for task in tasks if task.settings.command == "run"), None)
+    if first is None:
+        return None
+    with first.settings.arguments() as words:
+        named = [word.partition("=")[2] for word in words if word.startswith(f"--{MACHINE_KEY}=")]
+        return WarmUpTask(load_machine(*named), any(task.needs_rtl for task in tasks))

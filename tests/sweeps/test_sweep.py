@@ -1,0 +1,173 @@
+"""Studies: every point once, the same bytes whoever ran them, and one line for what cannot be run."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from sim_models import cli
+from sim_models.machine import load_machine
+from sim_models.sweeps.point import flat
+from sim_models.sweeps.settings import Settings
+from sim_models.sweeps.study import STUDIES, load_study
+from sim_models.sweeps.sweep import points_of
+from tests.sweeps.studies import COLLECTIVES, written
+
+MACHINE = Path(__file__).parents[1] / "data" / "machines" / "ring_small.toml"
+
+
+def t3(*words) -> int:
+    return cli.main(["sweep", *(str(word) for word in words)])
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("whole")
+    assert t3(written(folder, COLLECTIVES), "--out", folder / "out", "--jobs", 1) == 0
+    return folder / "out"
+
+
+def test_a_row_has_its_settings_and_every_number(whole):
+    rows = pq.read_table(whole / "results.parquet").to_pylist()
+    assert [(row["topology"], row["sizes"]) for row in rows] == [
+        (topology, size) for topology in ("ring:4", "full:4") for size in ("1M", "2M", "4M")]
+    assert all(row["runs.0.algorithm"] == "direct" and row["nodes"] == 4 for row in rows if row["topology"] == "full:4")
+    direct, ring = rows[3], rows[0]
+    assert 0 < direct["runs.0.collective_ns"] < ring["runs.0.collective_ns"]
+    assert not any("host" in name for name in direct), "what differs from run to run is no result"
+    assert direct["runs.0.collective_ns"] == pytest.approx(direct["runs.0.closed_form_ns"], rel=0.03)
+
+
+def test_the_page_shows_plots_and_points(whole):
+    page = (whole / "report.html").read_text()
+    assert page.count("<svg") == 1 and "6 of 6 points" in page and page.count("<tr>") == 7
+    assert (whole / "plot0.svg").exists() and (whole / "plot0.png").exists()
+
+
+@pytest.mark.parametrize("parts", [[("--jobs", 2)], [("--shard", "2/2"), ("--shard", "1/2")],
+                                   [("--shard", "3/3"), ("--jobs", 1)]])
+def test_the_same_bytes_whoever_ran_them(whole, parts, tmp_path):
+    for options in parts:
+        assert t3(written(tmp_path, COLLECTIVES), "--out", tmp_path / "out", *options) == 0
+    for name in ("results.parquet", "report.html", "plot0.png"):
+        assert (tmp_path / "out" / name).read_bytes() == (whole / name).read_bytes(), name
+
+
+def test_what_is_done_is_kept_and_only_the_rest_is_run(whole, tmp_path, capsys):
+    shutil.copytree(whole, tmp_path / "out")
+    lost = sorted((tmp_path / "out" / "cache").iterdir())[2]
+    lost.unlink()
+    assert t3(written(tmp_path, COLLECTIVES), "--out", tmp_path / "out", "--json", "-") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["points"], told["done"], told["kept"]) == (6, 6, 5) and lost.exists()
+    assert (tmp_path / "out" / "results.parquet").read_bytes() == (whole / "results.parquet").read_bytes()
+
+
+def test_a_shard_alone_writes_what_there_is(tmp_path, capsys):
+    assert t3(written(tmp_path, COLLECTIVES), "--out", tmp_path / "out", "--shard", "1/4") == 0
+    assert "2 of 6 points" in capsys.readouterr().out
+    assert pq.read_table(tmp_path / "out" / "results.parquet").num_rows == 2
+
+
+def test_a_point_that_fails_is_named_and_the_others_are_done(tmp_path, capsys):
+    study = COLLECTIVES.replace('"4M"', '"4Q"')
+    assert t3(written(tmp_path, study), "--out", tmp_path / "out") == 1
+    told = capsys.readouterr().err
+    assert re.search(r"2 points failed, see \S+failures\.log; topology = \S+, sizes = 4Q: --sizes", told)
+    assert pq.read_table(tmp_path / "out" / "results.parquet").num_rows == 4
+    assert "sizes = 4Q" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_a_fused_kernel_on_machines_that_differ(tmp_path):
+    study = f"""
+        title = "Links"
+        command = "run"
+        [options]
+        machine = "{MACHINE}"
+        gemm = "256x256x64"
+        devices = 4
+        technique = "sequential,t3"
+        [grid]
+        "machine.link.bandwidth_gb_per_s" = [15.0, 30.0]
+        """
+    assert t3(written(tmp_path, study), "--out", tmp_path / "out", "--jobs", 1) == 0
+    slow, fast = pq.read_table(tmp_path / "out" / "results.parquet").to_pylist()
+    assert cli.main(["run", "--gemm", "256x256x64", "--devices", "4", "--machine", str(MACHINE), "--technique",
+                     "sequential,t3", "--json", str(tmp_path / "alone.json")]) == 0
+    alone = json.loads((tmp_path / "alone.json").read_text())["techniques"]
+    assert fast["techniques.t3.total_ns"] == alone["t3"]["total_ns"] < slow["techniques.t3.total_ns"]
+    assert fast["techniques.sequential.gemm_ns"] == slow["techniques.sequential.gemm_ns"]
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_study_of_the_package_can_be_run(name):
+    study = load_study(name)
+    tasks = points_of(study)
+    assert len({task.key for task in tasks}) == len(tasks) > 4 and study.plots
+    for task in tasks[:2]:
+        with task.settings.arguments() as words:
+            named = next(word.partition("=")[2] for word in words if word.startswith("--machine="))
+            machine = load_machine(named)
+        for key, value in task.settings.changes.items():
+            section, name = key.split(".")
+            assert getattr(getattr(machine, section), name) == value
+
+
+def test_a_key_knows_the_numbers_behind_a_name(tmp_path):
+    file = tmp_path / "m.toml"
+    settings = Settings("run", {"machine": str(file), "tp": 8})
+    states = set()
+    for bandwidth in (75.0, 80.0):
+        file.write_text(f'extends = "t3-table1"\n[link]\nbandwidth_gb_per_s = {bandwidth}\n')
+        states.add(settings.state())
+    assert len(states) == 2
+
+
+def test_leaves_of_an_answer():
+    content = {"a": {"b": [1, {"c": 2.5}], "host_seconds": 3}, "versions": {"x": "y"}, "d": None, "e": True}
+    assert flat(content) == {"a.b.0": 1, "a.b.1.c": 2.5, "d": None, "e": True}
+
+
+@pytest.mark.parametrize("change, words", [
+    (('"ring:4", "full:4"', ""), "grid.topology is empty"),
+    (('"ring:4", "full:4"', '"ring:4", "ring:4"'), "grid.topology has a value twice"),
+    (('command = "collective"', 'command = "explode"'), "command = 'explode'"),
+    (('title = "Algorithms"', ""), "title ="),
+    (('collective = "ar"', 'colective = "ar"'), "'colective' is no option of `t3 collective`: allowed are "),
+    (('collective = "ar"', 'json = "x"'), "'json' is no option"),
+    (('x = "sizes"', 'x = "size"'), "'size', which does not vary: allowed are topology, sizes"),
+    (("[grid]", "[grid"), "is not TOML"),
+    (("[grid]", "[[points]]\ntopology = 'ring:2'\n[grid]"), "topology is in points and in grid"),
+    (("[grid]", "[machine.tracker]\nways = 8\n[grid]"), "machine.tracker.ways goes with the command run only"),
+])
+def test_a_study_that_cannot_be_run_is_refused_in_a_line(change, words, tmp_path, capsys):
+    assert change[0] in COLLECTIVES
+    assert t3(written(tmp_path, COLLECTIVES.replace(*change)), "--out", tmp_path / "out") == 2
+    told = capsys.readouterr()
+    assert words in told.err and told.err.count("\n") == 1 and not told.out and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("line, words", [
+    ('"machine.tracker.ways" = [8, 3]', "ways"), ('"machine.tracker.wayz" = [8]', "wayz is unknown"),
+    ("tp = [8, 1000]", "1000"), ('model = ["t-nlg", "t-nog"]', "t-nog"), ('policy = ["best"]', "best"),
+    ("tp = [true]", "tp"), ("jsonn = [1]", "jsonn"),
+])
+def test_a_point_that_cannot_be_run_is_refused_before_any_is(line, words, tmp_path, capsys):
+    study = f'title = "x"\ncommand = "run"\n[grid]\n{line}\n'
+    assert t3(written(tmp_path, study), "--out", tmp_path / "out") == 2
+    told = capsys.readouterr()
+    assert words in told.err and told.err.count("\n") == 1 and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("options, words", [
+    (("--shard", "0/2"), "--shard '0/2'"), (("--shard", "3/2"), "--shard '3/2'"), (("--jobs", "0"), "--jobs 0"),
+    (("--scheduler", "127.0.0.1:1"), "is no address such as"),
+    (("--scheduler", "tcp://gpu7:8786"), "use tls://gpu7:8786"),
+    (("--scheduler", "tcp://127.0.0.1:1", "--jobs", "2"), "does not go with --scheduler"),
+])
+def test_bad_options(options, words, tmp_path, capsys):
+    assert t3(written(tmp_path, COLLECTIVES), "--out", tmp_path / "out", *options) == 2
+    assert words in capsys.readouterr().err and not (tmp_path / "out").exists()
