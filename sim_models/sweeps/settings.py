@@ -59,10 +59,13 @@ class Settings:
     def check(self) -> None:
         """Refuse what cannot be run, before anything is. Raises BadInput."""
         allowed = options_of(self.command)
-        for name in self.options:
+        for name, value in self.options.items():
             if name not in allowed:
                 raise BadInput(f"{shown(name)} is no option of `t3 {self.command}`: allowed are "
                                f"{choices(name, allowed)}")
+            if isinstance(value, bool) != allowed[name]:
+                raise BadInput(f"{name} = {shown(value)}: " + ("true or false is allowed" if allowed[name] else
+                                                               "a number or a word is allowed"))
         if self.changes and self.command != "run":
             raise BadInput(f"{MACHINE_KEY}.{next(iter(self.changes))} goes with the command run only: "
                            f"for {self.command} give the machine as a file")
@@ -87,15 +90,16 @@ class Settings:
 
 
 @cache
-def options_of(command: str) -> list[str]:
-    """The options of a command that a study may set, without dashes."""
+def options_of(command: str) -> dict[str, bool]:
+    """The options of a command that a study may set, without dashes, and whether each is a flag."""
     from typer.main import get_command
 
     from sim_models.cli import app
 
     parameters = get_command(app).commands[command].params
-    return sorted(word.removeprefix("--") for parameter in parameters for word in parameter.opts
-                  if word.startswith("--") and word.removeprefix("--") not in _OWN)
+    return {word.removeprefix("--"): bool(getattr(parameter, "is_bool_flag", False))
+            for parameter in parameters for word in parameter.opts
+            if word.startswith("--") and word.removeprefix("--") not in _OWN}
 
 
 def _option(words: list[str], name: str, default: str) -> str:
