@@ -73,14 +73,14 @@ def _follow(client, missing: Sequence[PointTask], store: Store, address: str, mo
                        "workers with --nthreads 1")
     monitor.start(sum(task.seconds for task in missing), len(missing), outcome.kept)
     shared = Store(store.folder.resolve())
-    running = {client.submit(work, task, shared, key=task.key, pure=False): task for task in missing}
+    running = {client.submit(_work_once, task, shared, key=task.key, pure=False): task for task in missing}
     seconds, heard = 0.0, time.monotonic()
     while running:
         time.sleep(_LOOK_SECONDS)
-        lost = any(future.status in ("lost", "cancelled") for future in running)  # of a dead worker: for a moment
-        if client.status == "running" and not lost:
+        if client.status == "running":
             heard = time.monotonic()
-        elif time.monotonic() - heard > _LOST_SECONDS:
+        forgotten = any(future.status == "cancelled" for future in running)
+        if forgotten or time.monotonic() - heard > _LOST_SECONDS:
             raise Failure(f"the scheduler at {address} is gone: what is finished is kept")
         for future in [future for future in running if future.status in ("finished", "error")]:
             task = running.pop(future)
@@ -92,6 +92,11 @@ def _follow(client, missing: Sequence[PointTask], store: Store, address: str, mo
                 outcome.failures[task.key] = failure = TaskFailure(task.label, *problem)
                 monitor.failed(failure)
         monitor.advance(seconds, [task.label for task in running.values()])
+
+
+def _work_once(task: PointTask, store: Store) -> tuple[str, str] | None:
+    """In a worker. What a dead one had finished a moment before is asked for again, and is there."""
+    return None if store.load(task) is not None else work(task, store)
 
 
 def _ending(future) -> tuple[str, str] | None:

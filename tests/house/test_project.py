@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -90,3 +91,9 @@ def test_make_stops_before_any_work():
     assert result.returncode != 0
     assert "t3: error: missing Python 3.11" in result.stderr and "installing" not in result.stdout
     assert not (ROOT / "no-such-venv").exists()
+
+
+def test_no_two_test_files_have_one_name():
+    """A fresh clone could not collect them: pytest takes a file without a package by its name alone."""
+    names = Counter(path.name for path in (ROOT / "tests").rglob("test_*.py"))
+    assert [name for name, count in names.items() if count > 1] == []
