@@ -22,7 +22,7 @@ class Dispatcher:
                  pauses: Callable[[], Iterator[bool]] | None = None) -> None:
         pauses = pauses or bench.pause
         self._bench, self.on_go = bench, on_go
-        self._rooms, self._room = pauses(), False
+        self._rooms, self._room, self._stopped = pauses(), False, False
         self.inside: deque[Request] = deque()
         self.waiting = 0  #: requests that have not gone
         bench.add(self)  # what goes was taken in an earlier cycle: before the stream
@@ -42,7 +42,7 @@ class Dispatcher:
         self.waiting += len(self._stream.waiting) - before
 
     def drive(self) -> None:
-        self._room = not next(self._rooms)
+        self._room = not next(self._rooms) and not self._stopped
         self._bench.set("start", int(self._room))
 
     def sample(self) -> None:
@@ -64,8 +64,15 @@ class Dispatcher:
         self._bench.set("start", 0)
         self._stream.reset()
 
+    def stop(self) -> None:
+        """Offer nothing more and have no room until a reset; what is inside and starts no workgroup still goes."""
+        self._stopped = True
+        self._stream.reset()
+        self.waiting = len(self.inside)
+
     def reset(self) -> None:
         """Forget all requests: a reset, or a restart of the window."""
+        self._stopped = False
         self.inside.clear()
         self.waiting = 0
         self._stream.reset()

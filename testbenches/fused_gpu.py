@@ -153,7 +153,7 @@ class FusedGpu:
 
     def abort(self) -> None:
         """Nothing more starts, here or upstream; what was stored or sent is still to come."""
-        self.dispatch.reset()
+        self.dispatch.stop()
         self.upstream = self.kernel.workgroups
         self._events.pause = never()  # what is offered when the hardware is cleared is withdrawn
 

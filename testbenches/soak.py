@@ -12,7 +12,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import count, islice
 from pathlib import Path
 from typing import Annotated
@@ -194,7 +194,7 @@ def main(
     tally = soak(islice(draws(first), cases), lambda line: console.print(line, markup=False), start + 60 * minutes)
     seconds = time.monotonic() - start
     REPORT.parent.mkdir(parents=True, exist_ok=True)
-    write_json({"first_seed": first, "seconds": round(seconds, 1), **asdict(tally)}, str(REPORT))
+    write_json({"first_seed": first, "seconds": round(seconds, 1), **vars(tally)}, str(REPORT))
     console.print(f"{tally.cases} rings run (seeds {first} to {first + tally.cases - 1}), "
                   f"{len(tally.failures)} failed: {tally.elements:,} elements equal numpy's, {tally.cycles:,} cycles, "
                   f"{seconds:.0f} s{', interrupted' if tally.interrupted else ''}; {REPORT.relative_to(ROOT)}",

@@ -44,6 +44,7 @@ def run_on_cluster(tasks: Sequence[PointTask], store: Store, address: str, monit
     """
     try:
         from distributed import Client
+        from distributed.comm import CommClosedError
     except ImportError:
         raise Failure("--scheduler needs Dask: pip install 't3sim[cluster]'") from None
 
@@ -57,6 +58,8 @@ def run_on_cluster(tasks: Sequence[PointTask], store: Store, address: str, monit
         raise Failure(f"no scheduler answers at {address}: {str(error).splitlines()[0]}") from None
     try:
         _follow(client, missing, store, address, monitor, outcome)
+    except CommClosedError:  # while something was asked
+        raise Failure(f"the scheduler at {address} is gone: what is finished is kept") from None
     finally:
         client.close(timeout=2)
     for task in missing:

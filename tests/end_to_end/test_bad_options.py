@@ -16,7 +16,7 @@ LONG = "x" * 5000
 #: What a command needs besides the option that is wrong.
 _BESIDES = {"reproduce": ["--out", "made"], "trace": ["--out", "made"], "verilog": ["--out", "made"],
             "explain": ["nothing-here"], "step": ["nothing-here"], "hbm-replay": ["seq_rd"], "area": ["arbiter"],
-            "end-to-end": ["--model", "megatron-145b", "--gpus", "8"]}
+            "end-to-end": ["--model", "megatron-145b", "--gpus", "8"], "sweep": ["tracker-ways", "--out", "made"]}
 
 _NO_NUMBER = ("", "nan", "inf", "1.5", "1e3", "0x10", "one", LONG, "9" * 5000, "\udcff", "-" + "9" * 5000)
 _NO_NAME = ("", "nan", "-1", "no-such-name", LONG, "a,b", ",", "\udcff", "\x1b[31m")
@@ -75,7 +75,8 @@ def test_wrong_value(command, option, value, tmp_path, monkeypatch, capsys):
     before = sorted(os.listdir())
     besides = _BESIDES.get(command, [])
     if option == "--out" or not option:
-        besides = ["--out", "made"] if command == "verilog" and not option else []
+        besides = {"verilog": ["--out", "made"], "sweep": ["--out", "made"]}.get(command, []) if not option else (
+            ["tracker-ways"] if command == "sweep" else [])
     if (command, option) == ("run", "--gemm") or (command, option) == ("trace", "--gemm"):
         besides = [*besides, "--devices", "2"]
     if option == "--devices":

@@ -42,7 +42,12 @@ class PassTask:
 
     @property
     def label(self) -> str:
-        return f"DLRM pass, {'fused' if self.graph.fused else 'baseline'}, {self.model.tables_per_gpu} tables per GPU"
+        usual = asdict(Graph(self.graph.fused))
+        unusual = [f"{name}={value}" for name, value in asdict(self.graph).items() if value != usual[name]]
+        if self.link_gb_per_s is not None:
+            unusual.append(f"link_gb_per_s={self.link_gb_per_s}")
+        return ", ".join(["DLRM pass", "fused" if self.graph.fused else "baseline",
+                          f"{self.model.tables_per_gpu} tables per GPU", *unusual])
 
     @property
     def description(self) -> dict[str, Any]:
