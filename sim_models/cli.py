@@ -72,7 +72,7 @@ _NO_PATH = {errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.ELOOP}
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from sim_models.results import collect_versions
+        from sim_models.study.results import collect_versions
 
         print(f"t3sim {collect_versions()['t3sim']}")
         raise Exit
@@ -128,7 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         gpus = getattr(error, "gpus", ())
         _complain(str(error).partition(":")[0] if gpus else str(error))
         if gpus:
-            from sim_models.report import print_gpus
+            from sim_models.study.report import print_gpus
 
             print_gpus(gpus)
         return 2 if isinstance(error, ValueError) else 1

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from rtl.registers import register_map
-from sim_models.driver import Driver, Write
+from sim_models.driver.driver import Driver, Write
 from sim_models.reference.line_router import channel_of_line
 
 from . import pauses

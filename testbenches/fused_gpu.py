@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from rtl.registers import COUNTERS, POLICIES, register_map
-from sim_models.driver import Driver
+from sim_models.driver.driver import Driver
 from sim_models.reference.dispatch_window import Request
 from sim_models.reference.egress import Packet, translate
 from sim_models.reference.line_router import channel_of_line

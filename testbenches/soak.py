@@ -3,7 +3,7 @@
 A case is drawn from one number: geometry (a pool, so that few designs are compiled), machine, GEMM and the format of
 its elements, number of GPUs, policy, staging of the first chunk, which tiles have ids and in which order each GPU
 dispatches them, held-back handshakes, link delays, late starts, a DRAM controller that lets reads pass. Data mode
-(`sim_models.data_mode`) decides: every element of every GPU's memory, and how often it was accessed.
+(`sim_models.runs.data_mode`) decides: every element of every GPU's memory, and how often it was accessed.
 """
 
 import random
@@ -22,15 +22,15 @@ import typer
 from rich.console import Console
 
 from rtl.registers import POLICIES
-from sim_models.data_mode import DataResult, Variation, run_data_mode
 from sim_models.errors import Failure
 from sim_models.formats import FORMATS
-from sim_models.fused import Policy
 from sim_models.machine import Machine, load_machine
 from sim_models.operators.tiling import TilingError
-from sim_models.results import write_json
+from sim_models.runs.build import Options, late_starts, make_schedule
+from sim_models.runs.data_mode import DataResult, Variation, run_data_mode
+from sim_models.runs.fused import Policy
 from sim_models.schedule import Ids, Limits, Shuffle
-from sim_models.simulation import Options, late_starts, make_schedule
+from sim_models.study.results import write_json
 from sim_models.workloads import Workload, gemm_workload
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -17,16 +17,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .. import bits, queues
-from .. import link as links
-from .. import llc as cache
 from ..compiled.jit import compiled, inlined
 from ..compiled.records import aligned_copy, record_fields
 from ..engine.hardware import may_start, nothing_to_start, show_producer
+from ..fabric import bits, queues
+from ..fabric import llc as cache
+from ..fabric import network as links
+from ..fabric.memory_map import channel_of
+from ..fabric.queues import REQUEST_BYTES
 from ..hbm.bits import lowest_bit
-from ..memory_map import channel_of
 from ..operators.kernel_table import KernelTable, Route, joined
-from ..queues import REQUEST_BYTES
 
 #: What the workgroup in a place is doing; time is accounted for under these.
 IDLE, BLOCKED, LAUNCH, LOAD, COMPUTE, STORE_MEMORY, STORE_LINK = range(7)

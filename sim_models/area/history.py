@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 from sim_models.errors import BadInput
-from sim_models.results import write_whole
+from sim_models.study.results import write_whole
 
 from .measure import BlockArea
 

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from rtl.check_bits import check_bits
 from rtl.geometry import Geometry
-from sim_models.report import NOTHING, print_table
+from sim_models.study.report import NOTHING, print_table
 
 from . import fpga as ecp5
 from . import yosys

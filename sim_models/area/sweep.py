@@ -7,7 +7,7 @@ from pathlib import Path
 from rtl.geometry import Geometry
 from sim_models.errors import BadInput
 from sim_models.geometry_option import changed
-from sim_models.results import check_json_target, write_whole
+from sim_models.study.results import check_json_target, write_whole
 
 from .liberty import Library
 from .measure import BlockArea, measure

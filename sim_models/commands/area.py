@@ -40,7 +40,7 @@ def area(
     from sim_models.area.sweep import check_plot
     from sim_models.geometry_option import changed, parse_sizes, parse_sweep
     from sim_models.machine import load_machine
-    from sim_models.results import check_json_target, write_json, write_whole
+    from sim_models.study.results import check_json_target, write_json, write_whole
     from sim_models.verilog.write import chosen_blocks
 
     check_json_target(json)
@@ -71,7 +71,7 @@ def area(
     from sim_models.area.node import Node
     from sim_models.area.sweep import plot as draw
     from sim_models.area.sweep import sweep as run_sweep
-    from sim_models.report import output_console, progress_bar
+    from sim_models.study.report import output_console, progress_bar
 
     options = [*([f"--geometry {geometry}"] if geometry else []), f"--markdown {markdown}",
                *([f"--plot {plot}"] if plot else [])]
@@ -122,7 +122,7 @@ def area(
             report.print_areas(results, sizes, cells, output_console())
         return
 
-    from sim_models.bench import run_bench
+    from sim_models.study.bench import run_bench
 
     def tell(line: str) -> None:
         if json != "-":

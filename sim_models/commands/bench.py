@@ -20,7 +20,7 @@ def bench(
 ) -> None:
     """Measure cycles per second: lockstep, a bare C++ loop, cocotb, and Amaranth's simulator."""
     from sim_models.machine import load_machine
-    from sim_models.results import BenchResult, check_json_target, write_json
+    from sim_models.study.results import BenchResult, check_json_target, write_json
 
     engines = tuple(dict.fromkeys(name.strip() for name in engine.split(",")))
     for name in engines:
@@ -31,8 +31,8 @@ def bench(
     check_json_target(json)
     described = load_machine(machine)
 
-    from sim_models.bench import run_bench
-    from sim_models.report import output_console, print_bench, progress_bar
+    from sim_models.study.bench import run_bench
+    from sim_models.study.report import output_console, print_bench, progress_bar
 
     with progress_bar(engines) as progress:
         result = run_bench(described, engines=engines, cycles=cycles, progress=progress, seed=seed)

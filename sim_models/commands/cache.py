@@ -22,8 +22,8 @@ def cache(
     import time
 
     from sim_models.cosim.cache import entries, evict, limit_bytes
-    from sim_models.report import output_console, print_table
-    from sim_models.results import check_json_target, write_json
+    from sim_models.study.report import output_console, print_table
+    from sim_models.study.results import check_json_target, write_json
     from sim_models.user_cache import cache_folder
 
     check_json_target(json)

@@ -33,8 +33,8 @@ def collective(
     from sim_models.flow.collective import run_program
     from sim_models.flow.scale_out import load_costs
     from sim_models.flow.timeline import LinkRates, write_timeline
-    from sim_models.report import output_console, print_table
-    from sim_models.results import check_json_target, write_json
+    from sim_models.study.report import output_console, print_table
+    from sim_models.study.results import check_json_target, write_json
     from sim_models.topologies import TopologyError, named_topology
 
     wanted = size_range(sizes)

@@ -25,8 +25,8 @@ def dma(
     from sim_models.flow.commands import COLLECTIVES, POSSIBLE
     from sim_models.flow.dma import PHASES, kernel_collective_ns, run_collective
     from sim_models.flow.node import load_node
-    from sim_models.report import output_console, print_table
-    from sim_models.results import check_json_target, write_json
+    from sim_models.study.report import output_console, print_table
+    from sim_models.study.results import check_json_target, write_json
 
     if collective not in COLLECTIVES:
         raise BadInput(f"--collective {collective[:40]!r} is unknown: allowed are {', '.join(COLLECTIVES)}")

@@ -48,8 +48,8 @@ def end_to_end(
     from sim_models.end_to_end.mapping import RECOMPUTE, check_mapping, parse_mapping
     from sim_models.end_to_end.training import Job
     from sim_models.end_to_end.transformer import load_transformer
-    from sim_models.report import output_console, progress_bar
-    from sim_models.results import TECHNIQUES, check_json_target, write_json
+    from sim_models.study.report import output_console, progress_bar
+    from sim_models.study.results import TECHNIQUES, check_json_target, write_json
 
     for option, value, allowed in (("--phase", phase, PHASES), ("--technique", technique, TECHNIQUES),
                                    ("--kernels", kernels, IMPLEMENTATIONS),

@@ -21,7 +21,7 @@ def explain(
     json: JsonOption = None,
 ) -> None:
     """Tell the life of a tile, or a channel's decision; without options, what did not fire and what it waits for."""
-    from sim_models.results import check_json_target, write_json
+    from sim_models.study.results import check_json_target, write_json
     from sim_models.trace.explain_channel import explain_channel
     from sim_models.trace.explain_run import explain_run
     from sim_models.trace.explain_tile import explain_tile
@@ -49,7 +49,7 @@ def explain(
 
     from rich.table import Table
 
-    from sim_models.report import output_console
+    from sim_models.study.report import output_console
 
     console = output_console()
     console.print(answer.subject, style="bold", highlight=False)

@@ -28,7 +28,7 @@ def hbm_replay(
     from pathlib import Path
 
     from sim_models.machine import load_machine
-    from sim_models.results import check_json_target, write_json
+    from sim_models.study.results import check_json_target, write_json
 
     if every == (trace is not None):
         raise BadInput("one of TRACE and --all is needed" if trace is None else
@@ -44,7 +44,7 @@ def hbm_replay(
     described = load_machine(machine)
 
     from sim_models.hbm.configurations import CONFIGS
-    from sim_models.report import output_console, print_pairs, progress_bar
+    from sim_models.study.report import output_console, print_pairs, progress_bar
 
     if config is not None and config not in CONFIGS:
         raise BadInput(f"--config {config!r} is unknown: allowed are {', '.join(CONFIGS)}")

@@ -15,10 +15,10 @@ def registers(
     json: JsonOption = None,
 ) -> None:
     """Print the register map: as Markdown, as an HTML page, or as a C header."""
+    from sim_models.driver.register_map import FORMATS, to_json
     from sim_models.geometry_option import changed, parse_sizes
     from sim_models.machine import load_machine
-    from sim_models.register_map import FORMATS, to_json
-    from sim_models.results import check_json_target, write_json
+    from sim_models.study.results import check_json_target, write_json
 
     if form not in FORMATS:
         raise BadInput(f"--format {form!r} is unknown: allowed are {', '.join(FORMATS)}")

@@ -30,7 +30,7 @@ def reproduce(
     from sim_models.reproduce.figure import paper_setup
     from sim_models.reproduce.pipeline import check_out
     from sim_models.reproduce.registry import chosen
-    from sim_models.results import check_json_target, write_json
+    from sim_models.study.results import check_json_target, write_json
 
     if jobs is None:
         jobs = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -41,9 +41,9 @@ def reproduce(
     described = load_machine(machine)
     check_out(out)
 
-    from sim_models.report import output_console, print_campaign
     from sim_models.reproduce import pipeline
     from sim_models.reproduce.progress import show_progress
+    from sim_models.study.report import output_console, print_campaign
 
     try:
         with show_progress() as monitor:

@@ -45,7 +45,7 @@ def run(
 ) -> None:
     """Run one fused sub-layer on the RTL; without options T-NLG FC-2 at TP=8, full size."""
     from sim_models.machine import load_machine
-    from sim_models.results import check_json_target, write_json
+    from sim_models.study.results import check_json_target, write_json
 
     if kernel is not None or operator != "gemm-rs":
         given = {"--model": model, "--sublayer": sublayer, "--tp": tp, "--devices": devices, "--policy": policy,
@@ -61,9 +61,9 @@ def run(
     check_json_target(json)
     described = load_machine(machine)
 
-    from sim_models.estimate import check, estimate
-    from sim_models.report import output_console, print_run, progress_bar
-    from sim_models.techniques import kernels_of, run_sublayer
+    from sim_models.study.estimate import check, estimate
+    from sim_models.study.report import output_console, print_run, progress_bar
+    from sim_models.study.techniques import kernels_of, run_sublayer
 
     expected = estimate(described, workload, [kernel for name in names for kernel in kernels_of(name)])
     if not insist:
@@ -81,7 +81,7 @@ def _run_alone(operator, gemm, kernel, others, machine, insist, json):
     """A kernel alone on one GPU."""
     from sim_models.machine import load_machine
     from sim_models.operators.kernel_table import load_kernel
-    from sim_models.results import KernelRun, check_json_target, collect_versions, write_json
+    from sim_models.study.results import KernelRun, check_json_target, collect_versions, write_json
     from sim_models.workloads import gemm_workload
 
     if operator not in OPERATORS:
@@ -98,9 +98,9 @@ def _run_alone(operator, gemm, kernel, others, machine, insist, json):
     check_json_target(json)
     described = load_machine(machine)
 
-    from sim_models import kernels
-    from sim_models.estimate import check, estimate
-    from sim_models.report import output_console, print_kernel, progress_bar
+    from sim_models.runs import kernels
+    from sim_models.study.estimate import check, estimate
+    from sim_models.study.report import output_console, print_kernel, progress_bar
 
     if workload is not None and not insist:
         check(estimate(described, workload, [kernels.GEMM]), workload)
@@ -143,7 +143,7 @@ def _workload(model, sublayer, tp, gemm, devices):
 
 def _techniques(text):
     """Names in the order given, each once."""
-    from sim_models.results import TECHNIQUES
+    from sim_models.study.results import TECHNIQUES
 
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
     for name in names:

@@ -29,7 +29,7 @@ def sweep(
     """Run a command over a grid or a list of settings, resumable, here, in job arrays or on a cluster."""
     from sim_models.reproduce.pipeline import check_out
     from sim_models.reproduce.progress import show_progress
-    from sim_models.results import check_json_target, write_json
+    from sim_models.study.results import check_json_target, write_json
     from sim_models.sweeps.cluster import check_address
     from sim_models.sweeps.study import load_study
     from sim_models.sweeps.sweep import points_of

@@ -66,7 +66,7 @@ def trace(
     """Record a fused kernel from inside the lockstep loop, for `t3 explain` and `t3 step`."""
     from sim_models.commands.run import _workload, check_policy
     from sim_models.machine import load_machine
-    from sim_models.results import check_json_target, write_json
+    from sim_models.study.results import check_json_target, write_json
 
     for option, value, allowed in (("--technique", technique, TECHNIQUES), ("--bug", bug, BUGS)):
         if value is not None and value not in allowed:
@@ -89,9 +89,9 @@ def trace(
 
     from dataclasses import asdict, replace
 
-    from sim_models.estimate import check, estimate
-    from sim_models.report import output_console, print_gpus, print_table, progress_bar
-    from sim_models.simulation import make_tiling
+    from sim_models.runs.build import make_tiling
+    from sim_models.study.estimate import check, estimate
+    from sim_models.study.report import output_console, print_gpus, print_table, progress_bar
     from sim_models.trace.record import record
     from sim_models.trace.run_index import KINDS, places
     from sim_models.trace.schema import NAMES

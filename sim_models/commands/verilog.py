@@ -21,7 +21,7 @@ def verilog(
     from sim_models.errors import BadInput
     from sim_models.geometry_option import changed, parse_sizes
     from sim_models.machine import load_machine
-    from sim_models.results import check_json_target, write_json
+    from sim_models.study.results import check_json_target, write_json
     from sim_models.verilog.write import chosen_blocks, write_verilog
 
     if out is None:
@@ -30,7 +30,7 @@ def verilog(
     blocks = chosen_blocks(block)
     sizes = changed(load_machine(machine).geometry(), parse_sizes(geometry))
 
-    from sim_models.report import output_console, print_table, progress_bar
+    from sim_models.study.report import output_console, print_table, progress_bar
 
     with progress_bar(blocks) as progress:
         verdicts = write_verilog(blocks, sizes, out, check, progress)

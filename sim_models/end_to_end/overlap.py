@@ -8,7 +8,7 @@ from sim_models.end_to_end.mapping import Mapping
 from sim_models.end_to_end.training import Job, Overlap
 from sim_models.errors import BadInput
 from sim_models.machine import load_machine
-from sim_models.techniques import run_sublayer
+from sim_models.study.techniques import run_sublayer
 from sim_models.workloads import SUBLAYERS, Workload
 
 _BASELINE = "sequential"

@@ -10,8 +10,8 @@ from sim_models.end_to_end.evaluate import Estimate
 from sim_models.end_to_end.mapping import RECOMPUTE
 from sim_models.end_to_end.search import Ranking
 from sim_models.end_to_end.training import Job
-from sim_models.report import print_table
-from sim_models.results import write_whole
+from sim_models.study.report import print_table
+from sim_models.study.results import write_whole
 
 #: Parts of a breakdown, for people.
 TITLES = {

@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .. import bits, memory, queues
-from .. import link as links
 from ..compiled.by_type import by_type
 from ..compiled.jit import compiled, inlined
 from ..compiled.words import words_at
 from ..cosim.backend import Backend
+from ..fabric import bits, memory, queues
+from ..fabric import network as links
 from .chaos import extra_delay, held_back
 from .observers import Observer
 from .ports import Ports

@@ -4,11 +4,11 @@ Links take time, so a GPU can be stepped by itself for up to a link's latency: n
 reaches it sooner. Results do not depend on how far it goes alone.
 """
 
-from ..bits import address_of, request_of
 from ..compiled.by_reference import by_reference
 from ..compiled.jit import compiled, inlined, unlocked
-from ..memory_map import channel_of
-from ..queues import pop_timed, push, room
+from ..fabric.bits import address_of, request_of
+from ..fabric.memory_map import channel_of
+from ..fabric.queues import pop_timed, push, room
 from . import agents
 from .end import RUNNING, outcome
 from .hardware import clock_edge, egress_cycle, memory_cycle, side_signals

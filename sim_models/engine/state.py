@@ -4,11 +4,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .. import bits, memory, queues
-from .. import link as links
+from ..fabric import bits, memory, queues
+from ..fabric import network as links
+from ..fabric.llc import Llc
+from ..fabric.memory_map import MemoryMap
 from ..hbm import HbmState
-from ..llc import Llc
-from ..memory_map import MemoryMap
 from ..schedule.mirror import Mirror
 from .chaos import Chaos
 from .hardware import Hardware

@@ -8,7 +8,7 @@ import numpy as np
 from rtl.geometry import Geometry
 
 from ..cosim.ports import Field
-from ..driver import Driver, Write
+from ..driver.driver import Driver, Write
 from ..operators.kernel_table import KernelTable, Route
 from ..schedule import Action, Schedule, ScheduleError
 from ..schedule.regions import Region, RegionTable, arrival_region, plan_regions

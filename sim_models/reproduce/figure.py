@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sim_models.kernels import Kernel
 from sim_models.machine import Machine
 from sim_models.reproduce.paper import Target
 from sim_models.reproduce.tasks import KernelTask, Task, kernel_task
-from sim_models.results import TECHNIQUES as KNOWN_TECHNIQUES
-from sim_models.results import RunResult
-from sim_models.techniques import kernels_of, technique_result
+from sim_models.runs.kernels import Kernel
+from sim_models.study.results import TECHNIQUES as KNOWN_TECHNIQUES
+from sim_models.study.results import RunResult
+from sim_models.study.techniques import kernels_of, technique_result
 from sim_models.workloads import SUBLAYERS, Workload, transformer_workload
 
 Results = Mapping[Task, Any]

@@ -14,7 +14,7 @@ from sim_models.reproduce.layers import (
 )
 from sim_models.reproduce.paper import geomean, percent
 from sim_models.reproduce.tasks import KernelTask
-from sim_models.results import RunResult
+from sim_models.study.results import RunResult
 
 
 def small_tasks(setup: Setup) -> list[KernelTask]:

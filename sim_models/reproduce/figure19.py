@@ -5,7 +5,7 @@ from sim_models.reproduce.figure import TECHNIQUE_TITLES, Figure, Findings, Resu
 from sim_models.reproduce.iterations import LayerIteration, paper_iterations
 from sim_models.reproduce.layers import key_of, runs_of, tasks_of
 from sim_models.reproduce.paper import geomean, percent
-from sim_models.results import RunResult
+from sim_models.study.results import RunResult
 
 _SHOWN = ("t3", "t3-mca", "t3-mca+", "ideal-overlap")
 

@@ -6,7 +6,7 @@ from sim_models.reproduce.figure import Figure, Findings, Results, Setup, Table,
 from sim_models.reproduce.layers import group_title, short_title
 from sim_models.reproduce.paper import geomean
 from sim_models.reproduce.variants import variant
-from sim_models.results import RunResult
+from sim_models.study.results import RunResult
 from sim_models.workloads import Workload
 
 _TECHNIQUES = ("sequential", "t3-mca", "ideal-overlap")

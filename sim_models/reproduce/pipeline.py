@@ -15,7 +15,7 @@ from sim_models.reproduce.report import render_report
 from sim_models.reproduce.runner import Monitor, Outcome, run_tasks
 from sim_models.reproduce.store import Store
 from sim_models.reproduce.tasks import Task, WarmUpTask
-from sim_models.results import collect_versions, json_text, write_whole
+from sim_models.study.results import collect_versions, json_text, write_whole
 
 _PROJECT = Path(__file__).resolve().parents[2]
 

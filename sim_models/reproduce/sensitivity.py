@@ -19,7 +19,7 @@ from sim_models.reproduce.figure import (
 from sim_models.reproduce.paper import percent
 from sim_models.reproduce.tasks import KernelTask
 from sim_models.reproduce.variants import variant
-from sim_models.results import RunResult
+from sim_models.study.results import RunResult
 
 _TECHNIQUES = ("sequential", "t3", "t3-mca", "ideal-overlap")
 

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from sim_models.reproduce.tasks import Task
-from sim_models.results import write_whole
+from sim_models.study.results import write_whole
 
 _adapter = cache(TypeAdapter)
 

@@ -9,7 +9,7 @@ from sim_models.reproduce.layers import name_groups, short_title
 from sim_models.reproduce.paper import geomean, percent
 from sim_models.reproduce.tasks import KernelTask
 from sim_models.reproduce.variants import variant
-from sim_models.results import BASELINE
+from sim_models.study.results import BASELINE
 from sim_models.workloads import Workload
 
 CHOICES = (5, 10, 30, "none")

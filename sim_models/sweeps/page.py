@@ -5,7 +5,7 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader
 
-from sim_models.results import write_whole
+from sim_models.study.results import write_whole
 from sim_models.sweeps.settings import Scalar
 from sim_models.sweeps.study import Plot, Study
 

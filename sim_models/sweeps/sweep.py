@@ -7,7 +7,7 @@ from sim_models.machine import load_machine
 from sim_models.reproduce.runner import Monitor, Outcome, run_tasks
 from sim_models.reproduce.store import Store
 from sim_models.reproduce.tasks import WarmUpTask
-from sim_models.results import write_whole
+from sim_models.study.results import write_whole
 from sim_models.sweeps.page import write_page
 from sim_models.sweeps.point import PointTask
 from sim_models.sweeps.settings import MACHINE_KEY

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sim_models.results import write_whole
+from sim_models.study.results import write_whole
 from sim_models.sweeps.point import PointResult, PointTask
 from sim_models.sweeps.settings import Scalar
 

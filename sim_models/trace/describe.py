@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from ..fused import FusedRun
 from ..mechanisms.track_trigger import AddressSpace
+from ..runs.fused import FusedRun
 from ..schedule import Action, ScheduleError
 from ..schedule.regions import Region
 

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from .. import bits
 from ..agents.compute_units import first_store
 from ..compiled.by_reference import by_reference
 from ..compiled.jit import compiled, inlined
+from ..fabric import bits
+from ..fabric.memory_map import channel_of
 from ..hbm.bits import lowest_bit
-from ..memory_map import channel_of
 from .recorder import put, put_request, wanted
 from .schema import NO_STREAM, NO_WAVEFRONT, Kind
 

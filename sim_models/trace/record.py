@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from .. import simulation
 from ..cosim.traced import traced_gpu_library
 from ..engine.end import DONE, IDLE_LIMIT, RUNNING, STUCK
 from ..errors import BadInput, Failure
-from ..fused import BATCH_CYCLES, FusedRun, SimulationError
-from ..kernels import rtl_library
-from ..results import collect_versions
+from ..runs import build
+from ..runs.fused import BATCH_CYCLES, FusedRun, SimulationError
+from ..runs.kernels import rtl_library
+from ..study.results import collect_versions
 from . import store, waves
 from .describe import describe_run, plan_of
 from .recording import TraceRecording
@@ -81,7 +81,7 @@ def record(setup: Setup, folder: Path, wanted: Filter = Filter(), *, compare: bo
     that gets stuck or fails its self-checks is recorded too: that is what traces are for; one that Ctrl-C ends is
     recorded until then. Raises BadInput, Failure and OSError, which leave the folder as it was.
     """
-    tiling = simulation.make_schedule(setup.machine, setup.workload).tiling  # refuses what cannot run
+    tiling = build.make_schedule(setup.machine, setup.workload).tiling  # refuses what cannot run
     geometry = setup.machine.geometry()
     wanted.check(geometry.channel.channels, tiling.tiles)
     if with_waves:

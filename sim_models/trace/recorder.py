@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .. import bits
 from ..compiled.by_reference import by_reference
 from ..compiled.jit import compiled, inlined
 from ..cosim.traced import Probes
 from ..engine.state import Sim
+from ..fabric import bits
 from .schema import EVENT, NO_WAVEFRONT, Kind
 
 CAPACITY = 1 << 18  #: events between two looks of Python's

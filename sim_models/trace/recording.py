@@ -10,7 +10,7 @@ from ..cosim.library import Library
 from ..cosim.traced import probes
 from ..engine.observers import Observer
 from ..errors import Failure
-from ..fused import FusedRun
+from ..runs.fused import FusedRun
 from . import waves
 from .model_events import observe_models
 from .recorder import Recorder, look, make_recorder

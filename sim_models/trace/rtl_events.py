@@ -5,9 +5,9 @@ The same functions serve the lockstep loop and the samples of a testbench.
 
 import numpy as np
 
-from .. import bits
 from ..compiled.by_reference import by_reference
 from ..compiled.jit import compiled, inlined
+from ..fabric import bits
 from ..hbm.bits import lowest_bit
 from .recorder import put, put_request, wanted
 from .schema import (

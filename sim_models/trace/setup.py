@@ -2,15 +2,15 @@
 
 from dataclasses import dataclass, replace
 
-from .. import simulation
 from ..cosim.compiled import CompiledBackend
 from ..cosim.gpu import model_ports
 from ..cosim.library import Library
 from ..errors import BadInput
-from ..fused import FusedRun, Policy
-from ..kernels import FusedGemm, staging_pays
 from ..machine import Machine
-from ..techniques import FUSIONS
+from ..runs import build
+from ..runs.fused import FusedRun, Policy
+from ..runs.kernels import FusedGemm, staging_pays
+from ..study.techniques import FUSIONS
 from ..workloads import Workload
 from . import bugs
 from .schema import Kind
@@ -56,7 +56,7 @@ class Setup:
     seed: int = 0
     bug: str | None = None  #: of `bugs.BUGS`
     policy: str | None = None  #: the arbiters', None: the technique's
-    start_cycles: tuple[int, ...] = ()  #: see `simulation.Options`
+    start_cycles: tuple[int, ...] = ()  #: see `build.Options`
 
     @property
     def kernel(self) -> FusedGemm:
@@ -70,7 +70,7 @@ class Setup:
         for backend in backends:
             backend.reset()
         fusion = self.kernel
-        options = simulation.Options(self.seed, fusion.staged and staging_pays(self.machine, self.workload),
+        options = build.Options(self.seed, fusion.staged and staging_pays(self.machine, self.workload),
                                      start_cycles=self.start_cycles)
         run = FusedRun(self.machine, self.workload, backends, model_ports(library.ports, self.machine.geometry()),
                        Policy.of(fusion.policy, self.machine), self.mirrored, options)

@@ -11,7 +11,6 @@ import numpy as np
 
 from rtl.geometry import Geometry
 
-from .. import bits
 from ..compiled.by_reference import by_reference
 from ..compiled.jit import compiled
 from ..cosim.cocotb_run import CocotbFailure
@@ -20,7 +19,8 @@ from ..cosim.ports import PortMap
 from ..cosim.testbench import FAILURE, Design, Testbench
 from ..cosim.toolchain import ToolchainError
 from ..cosim.traced import Probes, groups_of_block, probes, show
-from ..results import collect_versions
+from ..fabric import bits
+from ..study.results import collect_versions
 from .describe import geometry_of
 from .recorder import CAPACITY, make_recorder, put, wanted
 from .rtl_events import observe_ports, observe_rtl

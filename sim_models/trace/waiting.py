@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from .. import bits
 from ..engine.state import Sim
+from ..fabric import bits
 from .schema import EVENT, NO_STREAM, NO_WAVEFRONT, QUEUES, Kind
 
 

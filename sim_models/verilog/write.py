@@ -12,8 +12,8 @@ from pathlib import Path
 from rtl.geometry import Geometry
 from sim_models.cosim.designs import block_names, readable_verilog
 from sim_models.cosim.ports import PortMap
+from sim_models.driver.register_map import FORMATS
 from sim_models.errors import BadInput, choices
-from sim_models.register_map import FORMATS
 
 from .lint import check, waiver_file
 

@@ -360,7 +360,7 @@ def test_no_space_left(option, capsys, tmp_path, monkeypatch):
 
     target = tmp_path / "out.svg"
     target.write_text("before")
-    monkeypatch.setattr("sim_models.results.os.replace", full)
+    monkeypatch.setattr("sim_models.study.results.os.replace", full)
     sweep = ["--sweep", "count_bits=8"] if option == "--plot" else []
     assert main(["area", "coalescer", "--library", str(CELLS), "--no-fpga", *sweep, option, str(target)]) == 1
     error = capsys.readouterr().err.splitlines()
@@ -418,7 +418,7 @@ def test_record_and_compare(tmp_path, monkeypatch, capsys):
         cycles_per_second = {"lockstep": 5000.0}
 
     monkeypatch.setattr(history, "FILE", tmp_path / "history.jsonl")
-    monkeypatch.setattr("sim_models.bench.run_bench", lambda *arguments: Speed)
+    monkeypatch.setattr("sim_models.study.bench.run_bench", lambda *arguments: Speed)
     options = ["area", "arbiter", "--library", str(CELLS), "--no-fpga"]
     assert main([*options, "--compare"]) == 0 and capsys.readouterr().out == "nothing is recorded yet\n"
     assert main([*options, "--record"]) == 0

@@ -17,13 +17,14 @@ from fake_run import fake_result
 from rich.console import Console
 
 from rtl.geometry import GeometryError
-from sim_models import cli, report
+from sim_models import cli
 from sim_models.commands import run as run_command
 from sim_models.errors import Failure
-from sim_models.kernels import ALL_GATHER, GEMM
 from sim_models.machine import load_machine
-from sim_models.report import print_bench, print_run
-from sim_models.results import (
+from sim_models.runs.kernels import ALL_GATHER, GEMM
+from sim_models.study import report
+from sim_models.study.report import print_bench, print_run
+from sim_models.study.results import (
     DRAM_STREAMS,
     TECHNIQUES,
     BenchResult,
@@ -45,7 +46,7 @@ def replace_module(monkeypatch, name: str, **content) -> None:
 
 
 def replace_techniques(monkeypatch, run_sublayer) -> None:
-    replace_module(monkeypatch, "sim_models.techniques", run_sublayer=run_sublayer,
+    replace_module(monkeypatch, "sim_models.study.techniques", run_sublayer=run_sublayer,
                    kernels_of=lambda technique, policy=None: (GEMM, ALL_GATHER))
 
 
@@ -199,7 +200,7 @@ def test_bench_table_and_json(monkeypatch, capsys):
         assert (machine.name, engines, cycles, seed) == ("t3-table1", BenchResult.ENGINES, 20_000, 0)
         return BenchResult({"lockstep": 200e3, "bare": 300e3, "amaranth": 50.0}, {"bare": 20_000},
                            {"cocotb": "no simulator"})
-    replace_module(monkeypatch, "sim_models.bench", run_bench=run_bench)
+    replace_module(monkeypatch, "sim_models.study.bench", run_bench=run_bench)
     assert cli.main(["bench"]) == 0
     out = capsys.readouterr().out
     assert "0.67x" in out and "4,000.00x" in out and "cocotb: no simulator" in out
@@ -388,7 +389,7 @@ def test_run_that_fails(monkeypatch, tmp_path, capsys, error, code, line):
 
 
 def test_a_run_that_stands_still_is_a_table_of_gpus(monkeypatch, capsys):
-    from sim_models.fused import SimulationError
+    from sim_models.runs.fused import SimulationError
 
     gpus = [{"device": str(device), "workgroups finished": f"{device} of 64", "missing": "workgroup 48 wavefront 0",
              "hardware": "at least one tile is partly updated", "error": "None"} for device in range(8)]
@@ -458,13 +459,13 @@ _DRIVER = """
 import sys, time, types
 sys.path.insert(0, {tests!r})
 from fake_run import fake_result
-module = types.ModuleType("sim_models.techniques")
+module = types.ModuleType("sim_models.study.techniques")
 def run_sublayer(workload, machine, techniques, progress, seed, policy):
     {body}
     return fake_result(workload, machine, techniques, seed)
 module.run_sublayer = run_sublayer
 module.kernels_of = lambda technique, policy=None: ()
-sys.modules["sim_models.techniques"] = module
+sys.modules["sim_models.study.techniques"] = module
 from sim_models.cli import main
 sys.exit(main())
 """

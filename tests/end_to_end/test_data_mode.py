@@ -8,18 +8,19 @@ from amaranth.hdl import Signal
 
 from rtl.gpu_top import GpuTop
 from rtl.order_guard import OrderGuard
-from sim_models import data_mode, topologies
+from sim_models import topologies
 from sim_models.collectives import direct, ring
 from sim_models.cosim.build import build_component
-from sim_models.data_mode import DataLedger, Ledger, Products, Variation, data_run, reduction, run_data_mode
-from sim_models.driver import Driver, DriverError
+from sim_models.driver.driver import Driver, DriverError
 from sim_models.engine import loop
 from sim_models.formats import FORMATS, FP16
-from sim_models.fused import FusedRun, Policy, SimulationError
 from sim_models.machine import load_machine
 from sim_models.operators.tiling import Tiling, TilingError
+from sim_models.runs import data_mode
+from sim_models.runs.build import Options, late_starts, make_schedule
+from sim_models.runs.data_mode import DataLedger, Ledger, Products, Variation, data_run, reduction, run_data_mode
+from sim_models.runs.fused import FusedRun, Policy, SimulationError
 from sim_models.schedule import Ids, Limits, Schedule, Shuffle
-from sim_models.simulation import Options, late_starts, make_schedule
 from sim_models.topologies.fully_connected import fully_connected
 from sim_models.workloads import gemm_workload
 from testbenches.soak import draw, machine

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from sim_models.data_mode import run_data_mode
-from sim_models.fused import Policy
+from sim_models.runs.build import Options
+from sim_models.runs.data_mode import run_data_mode
+from sim_models.runs.fused import Policy
 from sim_models.schedule import ScheduleError
-from sim_models.simulation import Options
 from sim_models.workloads import gemm_workload
 from testbenches.soak import machine
 

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from sim_models import bits
 from sim_models.cosim.traced import traced_gpu_library
-from sim_models.data_mode import ACCESSES, DMA_READ, data_run
 from sim_models.engine.observers import Observer
 from sim_models.errors import BadInput
-from sim_models.fused import FusedRun, Policy
-from sim_models.simulation import Options
+from sim_models.fabric import bits
+from sim_models.runs.build import Options
+from sim_models.runs.data_mode import ACCESSES, DMA_READ, data_run
+from sim_models.runs.fused import FusedRun, Policy
 from sim_models.trace.recording import TraceRecording
 from sim_models.trace.schema import Kind
 from sim_models.trace.setup import Filter

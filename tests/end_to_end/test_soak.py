@@ -9,8 +9,8 @@ import typer
 from typer.testing import CliRunner
 
 from rtl.registers import POLICIES
-from sim_models import data_mode
-from sim_models.fused import SimulationError
+from sim_models.runs import data_mode
+from sim_models.runs.fused import SimulationError
 from testbenches import soak
 
 

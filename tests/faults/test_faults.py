@@ -10,10 +10,10 @@ from flippable import FlippableTop
 
 from rtl.check_bits import check_bits
 from sim_models.cosim.build import build_component
-from sim_models.data_mode import DataLedger, data_run
-from sim_models.fused import FusedRun, Policy, SimulationError
+from sim_models.runs.build import Options
+from sim_models.runs.data_mode import DataLedger, data_run
+from sim_models.runs.fused import FusedRun, Policy, SimulationError
 from sim_models.schedule import Action
-from sim_models.simulation import Options
 from sim_models.workloads import gemm_workload
 from testbenches.soak import machine
 

@@ -6,8 +6,8 @@ import pytest
 
 from sim_models.collectives import all_to_all, direct, ring
 from sim_models.flow.collective import kernel_costs, run_program
-from sim_models.isolated_collectives import run_collective
 from sim_models.machine import load_machine
+from sim_models.runs.isolated_collectives import run_collective
 from sim_models.topologies import ring as ring_of
 from sim_models.topologies.fully_connected import fully_connected
 

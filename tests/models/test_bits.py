@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rtl import layouts
 from rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, TrackerGeometry
-from sim_models import bits
+from sim_models.fabric import bits
 
 GEOMETRIES = {
     "default": Geometry(),

@@ -5,12 +5,13 @@ import json
 import numpy as np
 import pytest
 
-from sim_models import cli, simulation
+from sim_models import cli
 from sim_models.engine.end import DONE
 from sim_models.engine.loop import Lockstep
-from sim_models.kernels import run_table
 from sim_models.machine import Machine, load_machine
 from sim_models.operators.kernel_table import GROUP, LOAD, STEP, STORE, KernelError, KernelTable, Route, rows_of
+from sim_models.runs import build
+from sim_models.runs.kernels import run_table
 from tests.models.variants import variant
 
 MB = 1 << 20
@@ -72,7 +73,7 @@ def test_listed_rows_are_what_is_read(machine):
     """Rows 7, 3, 7, 100: three lines of 128 bytes, each once."""
     block = {"base": MB, "pitch": 128, "rows": 4, "bytes": 128, "row_list": 1}
     table = kernel(1, [{}], [block], row_lists=np.array([999, 7, 3, 7, 100]))
-    run = Lockstep(simulation.table_sim(machine, table))
+    run = Lockstep(build.table_sim(machine, table))
     assert run.advance(1_000_000) == DONE
     assert sorted(int(line) for line in run.sim.llc.tag[0].ravel() if line >= 0) == [
         MB // 128 + row for row in (3, 7, 100)]
@@ -115,7 +116,7 @@ def test_a_kernel_of_ones_own_from_the_command_line(machine, tmp_path, capsys):
     by_size = json.loads(capsys.readouterr().out)
     from sim_models.workloads import gemm_workload
     workload = gemm_workload("512x512x96", 2)
-    simulation.gemm_operator(machine, workload, simulation.make_tiling(machine, workload)).work(0).save(
+    build.gemm_operator(machine, workload, build.make_tiling(machine, workload)).work(0).save(
         tmp_path / "own.npz")
     assert cli.main(["run", "--kernel", str(tmp_path / "own.npz"), "--json", "-"]) == 0
     by_file = json.loads(capsys.readouterr().out)

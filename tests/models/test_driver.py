@@ -6,7 +6,7 @@ import pytest
 
 from rtl.geometry import DmaGeometry, Geometry, GeometryError, TrackerGeometry
 from rtl.registers import register_map
-from sim_models.driver import Driver, DriverError
+from sim_models.driver.driver import Driver, DriverError
 from sim_models.reference.config_bus import ConfigBusModel, ErrorReport
 
 GEOMETRY = Geometry()

@@ -2,11 +2,11 @@
 
 import pytest
 
-from sim_models import kernels
 from sim_models.errors import BadInput
-from sim_models.estimate import LONGEST_SECONDS, Estimate, check, estimate
 from sim_models.machine import load_machine
-from sim_models.techniques import kernels_of
+from sim_models.runs import kernels
+from sim_models.study.estimate import LONGEST_SECONDS, Estimate, check, estimate
+from sim_models.study.techniques import kernels_of
 from sim_models.workloads import gemm_workload, paper_workloads, transformer_workload
 
 #: Memory cycles of the README's run of T-NLG FC-2 on eight GPUs.

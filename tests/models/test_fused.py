@@ -5,15 +5,15 @@ import re
 import numpy as np
 import pytest
 
-from sim_models import simulation
 from sim_models.agents.compute_units import STATES
 from sim_models.cosim.gpu import compiled_gpu, gpu_library, model_ports
-from sim_models.driver import Driver, DriverError
+from sim_models.driver.driver import Driver, DriverError
 from sim_models.engine.end import IDLE_LIMIT
-from sim_models.fused import FusedRun, Policy, SimulationError
+from sim_models.fabric.memory import PURPOSES
 from sim_models.machine import load_machine
 from sim_models.mechanisms import track_trigger
-from sim_models.memory import PURPOSES
+from sim_models.runs import build
+from sim_models.runs.fused import FusedRun, Policy, SimulationError
 from sim_models.workloads import gemm_workload
 from tests.models.variants import small_machine, variant
 
@@ -111,7 +111,7 @@ def test_other_shapes_run_to_the_end(machine, shape, devices):
 
 
 def test_a_staged_first_chunk_costs_a_write_and_a_read_of_it(machine):
-    run = fused(machine, "1024x1024x64", options=simulation.Options(stage_first_chunk=True))
+    run = fused(machine, "1024x1024x64", options=build.Options(stage_first_chunk=True))
     run.run()
     n, total, counted = run.schedule.devices, traffic(run), run.counters()
     assert total["gemm_write"] == output_bytes(run, 0, range(n))
@@ -141,7 +141,7 @@ def test_a_small_tracker_only_takes_longer(small, policy):
 @pytest.mark.parametrize("hold_back", [0.0, 0.3])
 def test_a_whole_ring(small, shape, devices, hold_back, seed):
     """Each device with RTL of its own; random back-pressure and link delays change the time, not what happens."""
-    options = simulation.Options(seed=seed, hold_back=hold_back, link_jitter_cycles=int(100 * hold_back))
+    options = build.Options(seed=seed, hold_back=hold_back, link_jitter_cycles=int(100 * hold_back))
     run = fused(small, shape, devices, mirrored=False, options=options)
     run.run()
     for device in range(devices):

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from sim_models import memory
 from sim_models.agents.compute_units import STATES, settle
+from sim_models.fabric import memory
 from sim_models.machine import load_machine
 from sim_models.workloads import gemm_workload
 from tests.models.variants import run_kernel, variant

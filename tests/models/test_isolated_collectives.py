@@ -2,10 +2,10 @@
 
 import pytest
 
-from sim_models import isolated_collectives as collectives
 from sim_models.errors import BadInput
 from sim_models.machine import load_machine
 from sim_models.mechanisms.baseline import KINDS
+from sim_models.runs import isolated_collectives as collectives
 from sim_models.workloads import gemm_workload
 from tests.models.variants import run_kernel
 

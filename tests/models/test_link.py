@@ -10,9 +10,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from rtl.geometry import Geometry
-from sim_models import bits
-from sim_models import link as links
 from sim_models.collectives import ring
+from sim_models.fabric import bits
+from sim_models.fabric import network as links
 from sim_models.operators.tiling import Tiling
 from sim_models.schedule import Action, Policy, Schedule, ScheduleError
 from sim_models.schedule.mirror import make_mirror

@@ -5,13 +5,14 @@ from collections import Counter
 
 import pytest
 
-from sim_models import bits, queues, simulation
-from sim_models import llc as cache
 from sim_models.agents import compute_units
 from sim_models.compiled.by_reference import by_reference
 from sim_models.compiled.jit import compiled
+from sim_models.fabric import bits, queues
+from sim_models.fabric import llc as cache
+from sim_models.fabric.memory_map import channel_of
 from sim_models.machine import load_machine
-from sim_models.memory_map import channel_of
+from sim_models.runs import build
 from sim_models.workloads import gemm_workload
 from tests.models.variants import variant
 
@@ -31,7 +32,7 @@ class Cache:
         machine = variant(load_machine(), llc={"size_bytes": LINE * WAYS * SETS, "ways": WAYS, "line_bytes": LINE},
                           gpu={"compute_units": UNITS})
         workload = gemm_workload("512x512x64", 2)
-        self.s = simulation.make_sim(machine, workload)
+        self.s = build.make_sim(machine, workload)
 
     def set_of(self, line: int) -> int:
         return int(cache.find(self.s.llc, 0, line)[0])

@@ -5,10 +5,10 @@ import os
 
 import pytest
 
-from sim_models import kernels
 from sim_models.errors import shortened
 from sim_models.machine import Machine, MachineError, load_machine
 from sim_models.machine.section import Section
+from sim_models.runs import kernels
 from sim_models.workloads import gemm_workload
 
 LONGEST_LINE = 200

@@ -2,10 +2,10 @@
 
 import pytest
 
-from sim_models import queues
 from sim_models.compiled.jit import compiled
+from sim_models.fabric import queues
 from sim_models.machine import load_machine
-from sim_models.simulation import make_sim
+from sim_models.runs.build import make_sim
 from sim_models.workloads import gemm_workload
 from tests.models.variants import variant
 

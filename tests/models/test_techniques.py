@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 from numba import njit
 
-from sim_models import kernels, losses, memory
 from sim_models.agents.compute_units import STATES
+from sim_models.fabric import memory
 from sim_models.machine import load_machine
-from sim_models.results import TECHNIQUES
-from sim_models.techniques import run_sublayer
+from sim_models.runs import kernels
+from sim_models.study import losses
+from sim_models.study.results import TECHNIQUES
+from sim_models.study.techniques import run_sublayer
 from sim_models.workloads import gemm_workload, paper_workloads
 from tests.models.variants import variant
 

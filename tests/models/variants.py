@@ -1,10 +1,10 @@
 """Machines and kernels that the models' tests share."""
 
-from sim_models import simulation
 from sim_models.engine.end import DONE
 from sim_models.engine.loop import Lockstep
 from sim_models.engine.state import Sim
 from sim_models.machine import Machine
+from sim_models.runs import build
 from sim_models.workloads import Workload, gemm_workload
 
 
@@ -27,6 +27,6 @@ def run_kernel(machine: Machine, workload: Workload | str, devices: int = 4) -> 
     """A GEMM without RTL, to its end; (state, cycles)."""
     if isinstance(workload, str):
         workload = gemm_workload(workload, devices)
-    run = Lockstep(simulation.make_sim(machine, workload))
+    run = Lockstep(build.make_sim(machine, workload))
     assert run.advance(10_000_000) == DONE
     return run.sim, run.now

@@ -10,7 +10,6 @@ from html.parser import HTMLParser
 import pytest
 from fake_kernels import fake_kernel, fake_results
 
-from sim_models.kernels import FusedGemm
 from sim_models.machine import load_machine
 from sim_models.reproduce import pipeline
 from sim_models.reproduce.csv_tables import file_name
@@ -18,6 +17,7 @@ from sim_models.reproduce.figure import TECHNIQUES, paper_setup
 from sim_models.reproduce.paper import TARGETS, Target, compare
 from sim_models.reproduce.registry import FIGURES
 from sim_models.reproduce.runner import Monitor, Outcome, TaskFailure
+from sim_models.runs.kernels import FusedGemm
 
 SETUP = paper_setup(load_machine())
 

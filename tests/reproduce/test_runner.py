@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 from fake_kernels import FakeTask, fake_kernel
 
-from sim_models import kernels
 from sim_models.errors import Failure
-from sim_models.kernels import IsolatedKernel, Traffic
 from sim_models.machine import load_machine
 from sim_models.reproduce.figure import paper_setup
 from sim_models.reproduce.registry import FIGURES
 from sim_models.reproduce.runner import Monitor, run_tasks
 from sim_models.reproduce.store import Store
 from sim_models.reproduce.tasks import kernel_task
+from sim_models.runs import kernels
+from sim_models.runs.kernels import IsolatedKernel, Traffic
 from sim_models.workloads import gemm_workload
 
 

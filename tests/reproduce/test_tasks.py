@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sim_models import kernels, simulation
-from sim_models.kernels import FusedGemm, GatherAfter
 from sim_models.machine import load_machine
 from sim_models.reproduce.figure import paper_setup
 from sim_models.reproduce.sources import source_files
 from sim_models.reproduce.tasks import kernel_task
 from sim_models.reproduce.variants import variant
+from sim_models.runs import build, kernels
+from sim_models.runs.kernels import FusedGemm, GatherAfter
 from sim_models.workloads import SUBLAYERS, Workload, gemm_workload, transformer_workload
 
 MACHINE = load_machine()
@@ -30,7 +30,7 @@ def test_names_do_not_matter():
     for sublayer in SUBLAYERS:
         named = transformer_workload("t-nlg", sublayer, 8)
         plain = kernel_task(kernels.GEMM, MACHINE, named).workload
-        one, other = (simulation.gemm_operator(MACHINE, layer, simulation.make_tiling(MACHINE, layer))
+        one, other = (build.gemm_operator(MACHINE, layer, build.make_tiling(MACHINE, layer))
                       for layer in (named, plain))
         assert one == other
 
@@ -56,10 +56,10 @@ def test_everything_that_matters_is_in_the_key():
 
 
 def test_sources_are_those_that_run():
-    names = {path.name for path in source_files("sim_models.kernels", rtl=True)}
+    names = {path.name for path in source_files("sim_models.runs.kernels", rtl=True)}
     assert {"kernels.py", "loop.py", "fr_fcfs.py", "tracker.py", "build.py"} <= names
     assert not {"report.py", "campaign.py", "pipeline.py", "cli.py"} & names
-    without = {path.name for path in source_files("sim_models.kernels")}
+    without = {path.name for path in source_files("sim_models.runs.kernels")}
     assert "loop.py" in without and "tracker.py" not in without
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from rtl.address_map import channel_of
 from rtl.layouts import Op, Source
-from sim_models.apb import ApbMaster, BusError
 from sim_models.cosim.compiled import CompiledBackend
 from sim_models.cosim.gpu import gpu_library
-from sim_models.driver import Driver
+from sim_models.driver.apb import ApbMaster, BusError
+from sim_models.driver.driver import Driver
 from sim_models.machine import load_machine
 from sim_models.reference.dispatch_window import Request
 from tests.models.variants import small_machine

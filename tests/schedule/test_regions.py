@@ -11,14 +11,14 @@ from rtl.geometry import DmaGeometry, Geometry
 from rtl.registers import OPERATIONS, REGION_KINDS, REGION_STRIDE
 from sim_models.collectives import direct, ring
 from sim_models.cosim.ports import Field
-from sim_models.driver import Driver
+from sim_models.driver.driver import Driver
 from sim_models.machine import load_machine
 from sim_models.mechanisms.track_trigger import dispatch_requests, fused_work, map_output
 from sim_models.operators.gemm import Gemm, Matrix
 from sim_models.operators.kernel_table import KernelTable, Route
 from sim_models.operators.tiling import Tiling
+from sim_models.runs.build import make_schedule
 from sim_models.schedule import Action, Ids, Limits, Policy, Schedule, ScheduleError, Shuffle
-from sim_models.simulation import make_schedule
 from sim_models.topologies import ring as ring_topology
 from sim_models.topologies.fully_connected import fully_connected
 from sim_models.workloads import paper_workloads

@@ -10,8 +10,8 @@ from sim_models.collectives.all_reduce import all_reduce
 from sim_models.collectives.all_to_all import all_to_all
 from sim_models.machine import load_machine
 from sim_models.operators.tiling import Tiling, TilingError
+from sim_models.runs.build import make_schedule
 from sim_models.schedule import Action, Ids, Limits, Policy, Schedule, ScheduleError, Shuffle, sliced_schedule
-from sim_models.simulation import make_schedule
 from sim_models.topologies import Link, Topology
 from sim_models.topologies import ring as ring_topology
 from sim_models.topologies.fully_connected import fully_connected

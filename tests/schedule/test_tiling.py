@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from sim_models.machine import load_machine
 from sim_models.operators.tiling import Tiling, TilingError
-from sim_models.simulation import make_tiling
+from sim_models.runs.build import make_tiling
 from sim_models.workloads import paper_workloads
 
 

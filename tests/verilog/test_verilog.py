@@ -16,9 +16,9 @@ from rtl.registers import register_map
 from sim_models.cli import main
 from sim_models.cosim.designs import block_names, readable_verilog
 from sim_models.cosim.toolchain import find_toolchain
+from sim_models.driver.register_map import to_c, to_html, to_json, to_markdown
 from sim_models.errors import BadInput, Failure
 from sim_models.geometry_option import SIZES, changed, parse_sizes, parse_sweep
-from sim_models.register_map import to_c, to_html, to_json, to_markdown
 from sim_models.verilog.lint import WAIVERS, check
 from sim_models.verilog.write import block_files, write_verilog
 from testbenches.geometries import GEOMETRIES

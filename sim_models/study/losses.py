@@ -11,8 +11,8 @@ than in the isolated run. That is an attribution by count: it does not weigh bus
 
 import numpy as np
 
-from . import memory
-from .agents.compute_units import STATES
+from ..agents.compute_units import STATES
+from ..fabric import memory
 
 #: Waiting for loads, by whose requests were served meanwhile.
 READ_STALLS = {"gemm_read": "read_stall_by_gemm_reads", "gemm_write": "read_stall_by_gemm_writes",

@@ -15,18 +15,19 @@ import numpy as np
 
 from rtl.geometry import Geometry
 
-from . import memory, simulation
-from .agents.compute_units import settle
-from .compiled.jit import compile_times
-from .engine.end import IDLE_LIMIT, RUNNING, STUCK
-from .engine.loop import Lockstep
-from .engine.state import Sim
+from ..agents.compute_units import settle
+from ..compiled.jit import compile_times
+from ..engine.end import IDLE_LIMIT, RUNNING, STUCK
+from ..engine.loop import Lockstep
+from ..engine.state import Sim
+from ..fabric import memory
+from ..machine import Machine
+from ..mechanisms.baseline import KINDS
+from ..operators.kernel_table import KernelTable
+from ..workloads import Workload
+from . import build
 from .fused import BATCH_CYCLES, FusedRun, Policy, SimulationError
 from .isolated_collectives import ring_time_ns, run_collective
-from .machine import Machine
-from .mechanisms.baseline import KINDS
-from .operators.kernel_table import KernelTable
-from .workloads import Workload
 
 Progress = Callable[[float], None]
 
@@ -186,7 +187,7 @@ class GatherAfter:
         return f"gather-{self.policy}"
 
     def run(self, run: Run) -> IsolatedKernel:
-        with _fused_run(self.policy, run, simulation.Options()) as fused:
+        with _fused_run(self.policy, run, build.Options()) as fused:
             cycles = fused.all_gather(run.progress)
             return IsolatedKernel(cycles / run.machine.memory_clock_ghz, cycles, _dram(fused.sim))
 
@@ -211,7 +212,7 @@ def _batch(recorder: Recorder | None) -> int:
 
 
 def _gemm(asked: Run) -> IsolatedKernel:
-    return _alone("gemm", simulation.make_sim(asked.machine, asked.workload), asked)
+    return _alone("gemm", build.make_sim(asked.machine, asked.workload), asked)
 
 
 def run_table(table: KernelTable, machine: Machine, progress: Progress = lambda fraction: None) -> IsolatedKernel:
@@ -220,7 +221,7 @@ def run_table(table: KernelTable, machine: Machine, progress: Progress = lambda 
     Raises KernelError and SimulationError.
     """
     started = time.perf_counter()
-    result = _alone("kernel", simulation.table_sim(machine, table), Run(machine, None, progress))
+    result = _alone("kernel", build.table_sim(machine, table), Run(machine, None, progress))
     return replace(result, host_seconds=time.perf_counter() - started)
 
 
@@ -246,26 +247,26 @@ def _alone(name: str, sim: Sim, asked: Run) -> IsolatedKernel:
 @cache
 def rtl_library(geometry: Geometry):
     """The compiled RTL of this geometry, built if it is not cached. Raises ToolchainError."""
-    from .cosim.gpu import gpu_library
+    from ..cosim.gpu import gpu_library
     return gpu_library(geometry)
 
 
 def staging_pays(machine: Machine, workload: Workload) -> bool:
     """Whether the first chunk is better staged in local memory: if the GEMM, computing without a stall, outlasts a
     link-bound ring. Then what its stores to the link cost the units counts; else the ring's early start does."""
-    tiling = simulation.make_tiling(machine, workload)
-    gemm, gpu = simulation.gemm_operator(machine, workload, tiling), machine.gpu
+    tiling = build.make_tiling(machine, workload)
+    gemm, gpu = build.gemm_operator(machine, workload, tiling), machine.gpu
     stages = -(-tiling.tiles // (gpu.compute_units * gpu.workgroups_per_cu))
     compute = stages * (gemm.launch_cycles + gemm.k * gemm.cycles_per_k * gpu.workgroups_per_cu + gemm.epilogue_cycles)
     return compute / machine.memory_clock_ghz > ring_time_ns(machine, workload.output_bytes, workload.tp)
 
 
 @contextmanager
-def _fused_run(policy: str, asked: Run, options: simulation.Options) -> Iterator[FusedRun]:
+def _fused_run(policy: str, asked: Run, options: build.Options) -> Iterator[FusedRun]:
     """One mirrored GPU, programmed and ready."""
-    from .cosim.gpu import compiled_gpu, model_ports
+    from ..cosim.gpu import compiled_gpu, model_ports
     machine, workload = asked.machine, asked.workload
-    simulation.make_schedule(machine, workload)  # refuse before the work
+    build.make_schedule(machine, workload)  # refuse before the work
     library = rtl_library(machine.geometry())
     with compiled_gpu(library) as backend:
         backend.reset()
@@ -276,7 +277,7 @@ def _fused_run(policy: str, asked: Run, options: simulation.Options) -> Iterator
 def _fused(kernel: FusedGemm, asked: Run) -> FusedKernel:
     recorder = Recorder(asked.window_cycles) if asked.window_cycles else None
     staged = kernel.staged and staging_pays(asked.machine, asked.workload)
-    with _fused_run(kernel.policy, asked, simulation.Options(asked.seed, staged)) as run:
+    with _fused_run(kernel.policy, asked, build.Options(asked.seed, staged)) as run:
 
         def after_batch(fraction: float) -> None:
             if recorder:

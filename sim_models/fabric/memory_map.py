@@ -5,7 +5,7 @@ from typing import NamedTuple
 from rtl.address_map import fold_channel
 from rtl.geometry import ChannelGeometry
 
-from .compiled.jit import inlined
+from ..compiled.jit import inlined
 
 _fold = inlined(fold_channel)
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..compiled.jit import inlined
 from . import bits, queues
-from .compiled.jit import inlined
 
 
 class LinkShape(NamedTuple):

@@ -7,29 +7,30 @@ import numpy as np
 
 from rtl.geometry import Geometry
 
-from . import bits, collectives, memory, queues, topologies
-from . import link as links
-from .agents.compute_units import ComputeUnits, Rates, make_units
-from .collectives import ring
-from .driver import Driver
-from .engine.chaos import make_chaos
-from .engine.hardware import Hardware
-from .engine.loop import LOOK
-from .engine.state import Control, Sim
-from .errors import BadInput
-from .hbm import make_hbm
-from .llc import make_llc
-from .machine import Machine
-from .mechanisms import baseline
-from .mechanisms.track_trigger import AddressSpace, fused_work
-from .memory_map import memory_map
-from .operators.copy import Copy
-from .operators.gemm import Gemm, Matrix
-from .operators.kernel_table import KernelError, KernelTable, Route, check_memory
-from .operators.tiling import Tiling, TilingError
-from .schedule import Action, Ids, Limits, Policy, Schedule, Shuffle, sliced_schedule
-from .schedule.mirror import NO_MIRROR, make_mirror
-from .workloads import Workload
+from .. import collectives, topologies
+from ..agents.compute_units import ComputeUnits, Rates, make_units
+from ..collectives import ring
+from ..driver.driver import Driver
+from ..engine.chaos import make_chaos
+from ..engine.hardware import Hardware
+from ..engine.loop import LOOK
+from ..engine.state import Control, Sim
+from ..errors import BadInput
+from ..fabric import bits, memory, queues
+from ..fabric import network as links
+from ..fabric.llc import make_llc
+from ..fabric.memory_map import memory_map
+from ..hbm import make_hbm
+from ..machine import Machine
+from ..mechanisms import baseline
+from ..mechanisms.track_trigger import AddressSpace, fused_work
+from ..operators.copy import Copy
+from ..operators.gemm import Gemm, Matrix
+from ..operators.kernel_table import KernelError, KernelTable, Route, check_memory
+from ..operators.tiling import Tiling, TilingError
+from ..schedule import Action, Ids, Limits, Policy, Schedule, Shuffle, sliced_schedule
+from ..schedule.mirror import NO_MIRROR, make_mirror
+from ..workloads import Workload
 
 _ALIGN = 1 << 20
 

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from . import kernels, losses, simulation
-from .kernels import (
+from ..machine import Machine
+from ..runs import build, kernels
+from ..runs.kernels import (
     ALL_GATHER,
     GEMM,
     REDUCE_SCATTER,
@@ -18,9 +19,9 @@ from .kernels import (
     Kernel,
     KernelResult,
 )
-from .machine import Machine
+from ..workloads import Workload
+from . import losses
 from .results import BASELINE, RunResult, TechniqueResult, collect_versions
-from .workloads import Workload
 
 Progress = Callable[[str, float], None]
 
@@ -120,7 +121,7 @@ def run_sublayer(workload: Workload, machine: Machine, techniques: Sequence[str]
     `policy`: the arbitration of technique `t3`, a name of `rtl.arbiter.POLICIES`; None: its own.
     Raises SimulationError, ToolchainError, and what machine and tiling refuse.
     """
-    simulation.make_schedule(machine, workload)  # refuse before the work
+    build.make_schedule(machine, workload)  # refuse before the work
     if any(name in FUSIONS for name in techniques):
         progress(BUILD, 0.0)
         kernels.rtl_library(machine.geometry())

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..compiled.jit import inlined
+from ..compiled.records import record_fields
+from ..hbm import hbm_enqueue, hbm_step
 from . import bits, queues
-from .compiled.jit import inlined
-from .compiled.records import record_fields
-from .hbm import hbm_enqueue, hbm_step
 from .memory_map import local_line
 
 PURPOSES = ("gemm_read", "gemm_write", "rs_read", "rs_write", "ag_read", "ag_write")

@@ -22,18 +22,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from . import bits, simulation
-from .compiled.jit import compiled
-from .compiled.words import words_at
-from .cosim.gpu import amaranth_gpu, compiled_gpu, gpu_library, model_ports
-from .cosim.library import Library
-from .cosim.nmc_alu import COLUMN_BYTES, DTYPES, compiled_alu
-from .engine.observers import Observer
-from .formats import FP16, Format
+from ..compiled.jit import compiled
+from ..compiled.words import words_at
+from ..cosim.gpu import amaranth_gpu, compiled_gpu, gpu_library, model_ports
+from ..cosim.library import Library
+from ..cosim.nmc_alu import COLUMN_BYTES, DTYPES, compiled_alu
+from ..engine.observers import Observer
+from ..fabric import bits
+from ..formats import FP16, Format
+from ..machine import Machine
+from ..schedule import Action, Schedule, ScheduleError
+from ..workloads import Workload
+from . import build
 from .fused import FusedRun, Policy, SimulationError
-from .machine import Machine
-from .schedule import Action, Schedule, ScheduleError
-from .workloads import Workload
 
 # How an element was accessed: sources of op-and-stores, as in bits.py, then the read of the DMA engine.
 ACCESSES = ("local op-and-store", "op-and-store by a peer's store", "op-and-store by a peer's DMA", "DMA read")
@@ -181,7 +182,7 @@ def account(data, sim, d, now):
 
 @dataclass(frozen=True)
 class Variation:
-    """What data mode varies besides `simulation.Options`."""
+    """What data mode varies besides `build.Options`."""
 
     overtaking_reads: bool = False  #: see above
     scale: float = 1.0  #: multiplies A: in fp16, beyond about 1000 sums overflow to infinity
@@ -350,7 +351,7 @@ class DataLedger(Observer):
 
 
 def data_run(machine: Machine, workload: Workload, policy: Policy = Policy(),
-             options: simulation.Options = simulation.Options(), variation: Variation = Variation(), *,
+             options: build.Options = build.Options(), variation: Variation = Variation(), *,
              simulator: str = "compiled", library: Library | None = None) -> tuple[FusedRun, DataLedger]:
     """A ring of `workload.tp` GPUs, each with its own RTL, and the ledger that observes it.
 
@@ -371,7 +372,7 @@ def data_run(machine: Machine, workload: Workload, policy: Policy = Policy(),
 
 
 def run_data_mode(machine: Machine, workload: Workload, policy: Policy = Policy(),
-                  options: simulation.Options = simulation.Options(), variation: Variation = Variation(), *,
+                  options: build.Options = build.Options(), variation: Variation = Variation(), *,
                   simulator: str = "compiled",
                   progress: Callable[[float], None] = lambda fraction: None) -> DataResult:
     """Run and check one ring of `workload.tp` GPUs; arguments as for `data_run`. Raises SimulationError, which names

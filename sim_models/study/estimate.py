@@ -7,11 +7,11 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from .errors import BadInput
-from .isolated_collectives import ring_time_ns
-from .kernels import Kernel
-from .machine import Machine
-from .workloads import Workload
+from ..errors import BadInput
+from ..machine import Machine
+from ..runs.isolated_collectives import ring_time_ns
+from ..runs.kernels import Kernel
+from ..workloads import Workload
 
 #: Memory cycles per second of one core of a laptop, for the default machine.
 BASELINE_CYCLES_PER_SECOND = 500_000

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..compiled.jit import compiled, inlined
+from ..compiled.records import record_fields
 from . import bits, queues
-from .compiled.jit import compiled, inlined
-from .compiled.records import record_fields
 from .memory_map import channel_of
 
 #: What a load found: its data, a line in flight for which the unit waits now, one for which it waited already.

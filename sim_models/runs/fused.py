@@ -7,19 +7,20 @@ import numpy as np
 
 from rtl.registers import STATUS_BITS
 
-from . import memory, simulation
-from .apb import ApbMaster
-from .driver import Driver, Write
-from .engine.end import DONE, IDLE_LIMIT, RUNNING, STUCK
-from .engine.hardware import make_hardware, offer_request
-from .engine.loop import Lockstep
-from .engine.ports import Ports
-from .errors import Failure
-from .link import make_link
-from .machine import Machine
-from .mechanisms.track_trigger import dispatch_requests, map_output
-from .schedule import Action
-from .workloads import Workload
+from ..driver.apb import ApbMaster
+from ..driver.driver import Driver, Write
+from ..engine.end import DONE, IDLE_LIMIT, RUNNING, STUCK
+from ..engine.hardware import make_hardware, offer_request
+from ..engine.loop import Lockstep
+from ..engine.ports import Ports
+from ..errors import Failure
+from ..fabric import memory
+from ..fabric.network import make_link
+from ..machine import Machine
+from ..mechanisms.track_trigger import dispatch_requests, map_output
+from ..schedule import Action
+from ..workloads import Workload
+from . import build
 
 #: Levels of STATUS that are 0 when a kernel has ended well.
 _AT_WORK = ("tracker_busy", "tracker_occupied", "dma_table_busy", "engines_busy", "egress_busy", "channels_busy",
@@ -62,20 +63,20 @@ class FusedRun(Lockstep):
     """
 
     def __init__(self, machine: Machine, workload: Workload, backends: list, ports: Ports, policy: Policy,
-                 mirrored: bool = True, options: simulation.Options = simulation.Options(), device: int = 0) -> None:
+                 mirrored: bool = True, options: build.Options = build.Options(), device: int = 0) -> None:
         self.machine, self.workload, self.policy, self.backends = machine, workload, policy, backends
         self.geometry = machine.geometry()
-        self.schedule = simulation.make_schedule(machine, workload, options)
+        self.schedule = build.make_schedule(machine, workload, options)
         self.tiling = self.schedule.tiling
         if not mirrored and len(backends) != workload.tp:
             raise ValueError(f"{len(backends)} RTL instances for {workload.tp} devices")
-        first = simulation.Addresses.of(workload, self.tiling).c
+        first = build.Addresses.of(workload, self.tiling).c
         bases = [first + (0 if mirrored else d * _BASE_SKEW) for d in range(workload.tp)]
         self.spaces = [map_output(self.schedule, d, bases, self.geometry, machine.dma.tiles_per_block)
                        for d in ([device] if mirrored else range(workload.tp))]
         hardware, python = make_hardware(backends, ports, dispatch_requests(
             self.spaces, backends[0].ports.port("dispatch.payload").fields))
-        super().__init__(simulation.make_sim(machine, workload, spaces=self.spaces, mirrored=mirrored,
+        super().__init__(build.make_sim(machine, workload, spaces=self.spaces, mirrored=mirrored,
                                              hardware=hardware, options=options))
         if python:
             self.observers.append(python)
@@ -140,9 +141,9 @@ class FusedRun(Lockstep):
         """The all-gather that follows, through the same arbiters; returns its cycles."""
         before, first = [self.counters(d) for d in range(len(self.backends))], self.now
         launch = round(self.machine.collective.kernel_launch_ns * self.machine.memory_clock_ghz)
-        kernel = simulation.all_gather(self.machine, self.workload, self.tiling)
+        kernel = build.all_gather(self.machine, self.workload, self.tiling)
         self.sim.control.start[:] = first + launch
-        at = simulation.Addresses.of(self.workload, self.tiling).c
+        at = build.Addresses.of(self.workload, self.tiling).c
         chunk_bytes = -(-self.workload.output_bytes // self.workload.tp)
         chunk_lines = -(-chunk_bytes // 64)
         for master in self.masters:

@@ -7,15 +7,16 @@ import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from . import memory, simulation
-from .collectives import ring
-from .engine.end import IDLE_LIMIT, RUNNING, STUCK
-from .engine.loop import Lockstep
-from .engine.state import Sim
-from .errors import BadInput, Failure
-from .machine import Machine
-from .mechanisms import baseline
-from .workloads import DEVICES, Workload
+from ..collectives import ring
+from ..engine.end import IDLE_LIMIT, RUNNING, STUCK
+from ..engine.loop import Lockstep
+from ..engine.state import Sim
+from ..errors import BadInput, Failure
+from ..fabric import memory
+from ..machine import Machine
+from ..mechanisms import baseline
+from ..workloads import DEVICES, Workload
+from . import build
 
 BATCH_CYCLES = 200_000  #: between looks at progress
 
@@ -59,8 +60,8 @@ def collective_sim(machine: Machine, size_bytes: int, devices: int, kind: str, m
     copy_base = -(-size_bytes // (1 << 20)) + devices << 20
     program = ring.all_gather(devices, step=1) if kind == "all-gather" else ring.reduce_scatter(devices, step=1)
     steps = baseline.plan_steps(program, mirrored)
-    kernel = simulation.copy_units(machine, simulation.ring_copy(machine, size_bytes, steps, kind, 0, copy_base))
-    return simulation.machine_state(machine, kernel,
+    kernel = build.copy_units(machine, build.ring_copy(machine, size_bytes, steps, kind, 0, copy_base))
+    return build.machine_state(machine, kernel,
                                     memory.ALL_GATHER if kind == "all-gather" else memory.REDUCE_SCATTER,
                                     steps.downstream)
 

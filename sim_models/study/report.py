@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.segment import Segment
 from rich.table import Table
 
-from sim_models.results import BASELINE, DRAM_STREAMS, BenchResult, KernelRun, RunResult
+from sim_models.study.results import BASELINE, DRAM_STREAMS, BenchResult, KernelRun, RunResult
 
 NOTHING = "–"  #: in a cell that has no number
 

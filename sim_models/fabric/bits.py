@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from rtl.geometry import Geometry
 
-from .compiled.jit import inlined
+from ..compiled.jit import inlined
 
 READ, STORE, UPDATE = 0, 1, 2  #: layouts.Op
 LOCAL, REMOTE, DMA = 0, 1, 2  #: layouts.Source

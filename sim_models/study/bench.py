@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from .fused import FusedRun, Policy
-from .machine import Machine
+from ..machine import Machine
+from ..runs.fused import FusedRun, Policy
+from ..workloads import transformer_workload
 from .results import BenchResult, collect_versions
-from .workloads import transformer_workload
 
 _REPEATS = 3
 
@@ -39,7 +39,7 @@ class _Recorder:
 def run_bench(machine: Machine, engines: Sequence[str], cycles: int, progress: Callable[[str, float], None],
               seed: int = 0) -> BenchResult:
     """Cycles per second of each engine; `seed` is not used, the stimulus is a workload's."""
-    from .cosim.gpu import benchmark_gpu, compiled_gpu, gpu_library, model_ports
+    from ..cosim.gpu import benchmark_gpu, compiled_gpu, gpu_library, model_ports
     workload = transformer_workload("t-nlg", "op", 16)
     geometry = machine.geometry()
     library = gpu_library(geometry)

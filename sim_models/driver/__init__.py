@@ -1,0 +1,1 @@
+"""A driver's calls as register writes, over the configuration bus."""

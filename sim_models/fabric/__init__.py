@@ -1,0 +1,1 @@
+"""State and verbs of one resource each: they know neither matrices nor roles."""

@@ -1,0 +1,1 @@
+"""One run from machine, schedule and mechanism: how it is built, driven and checked."""

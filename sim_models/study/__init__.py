@@ -1,0 +1,1 @@
+"""What runs are put together to: techniques, losses, results and reports. It never touches a run's state."""
