@@ -16,11 +16,10 @@ from ..geometries import GEOMETRIES
 from .campaign import ROOT, ROWS, SOURCE_ROWS, Fate, fates, share
 
 REPORT = ROOT / "build" / "reports" / "mutation.json"
-TARGET = 0.98
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit code: 0 if in every block at least the target's share is caught, and each survivor is explained."""
+    """Exit code: 0 if each survivor is explained."""
     parser = block_parser("testbenches.mutation.run", __doc__, ROWS, REPORT)
     parser.add_argument("--count", type=int, default=60, help="mutants per block (60)")
     parser.add_argument("--seed", type=int, default=1, help="which places are changed (1)")
@@ -61,19 +60,18 @@ def main(arguments: list[str] | None = None) -> int:
         "blocks": {block: {"geometry": options.geometry or rows[block][1]} | _counts(told) | {
             "share": share(told), "seconds": round(seconds[block], 1)} for block, told in results.items()},
         "mutants": [fate.to_json() for told in results.values() for fate in told]}, indent=1) + "\n", encoding="utf-8")
-    short = [block for block, told in results.items() if share(told) < TARGET]
     unexplained = [fate for told in results.values() for fate in told if fate.what == "survivor" and not fate.by]
     print(f"{sum(map(len, results.values()))} mutants in {total_s:.0f} s; written to {options.json}")
-    if short:
-        print(f"under {TARGET:.0%}: {', '.join(short)}")
     if unexplained:
         print(f"{len(unexplained)} survivors without a word in testbenches/mutation/harmless.toml")
-    return 1 if short or unexplained else 0
+    return 1 if unexplained else 0
 
 
 def _counts(told: list[Fate]) -> dict[str, int]:
     return {"mutants": len(told)} | {what: sum(fate.what == what for fate in told)
-                                     for what in ("test", "unit", "proof", "equivalent", "survivor")}
+                                     for what in ("test", "unit", "proof", "equivalent")} | {
+        "explained": sum(fate.what == "survivor" and bool(fate.by) for fate in told),
+        "unexplained": sum(fate.what == "survivor" and not fate.by for fate in told)}
 
 
 def _line(block: str, told: list[Fate], seconds: float) -> str:
@@ -87,7 +85,7 @@ def _print(results: dict[str, list[Fate]], seconds: dict[str, float], total_s: f
     console = Console()
     table = Table(title="Mutation", title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("block", no_wrap=True)
-    for heading in ("mutants", "tests", "unit", "proofs", "equal", "left", "caught", "s"):
+    for heading in ("mutants", "tests", "unit", "proofs", "equal", "explained", "left", "caught", "s"):
         table.add_column(heading, justify="right", no_wrap=True)
     for block, told in results.items():
         table.add_row(block, *(str(value) for value in _counts(told).values()), f"{share(told):.1%}",
