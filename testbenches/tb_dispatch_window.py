@@ -26,6 +26,7 @@ class Environment:
         self.dispatcher = Dispatcher(bench, self._gone)
         self._settled: tuple = ()  # what decides about the next request
         self._settled_cycles = self._cycles = 0  # for so long; since a reset or restart
+        self._owed, self._end = False, 0  # whether anything was inside, and the window's end, a cycle ago
         bench.add(self)  # behind the dispatcher: a completion counts after what goes in the same cycle
 
     def drive(self) -> None:
@@ -61,6 +62,11 @@ class Environment:
         self._cycles += 1
         if first and self._settled_cycles > 4 and self._cycles > self.bench.geometry.tracker.window_slots + 4:
             assert get("blocked") != model.may_go(first), "another limit than the windows'"
+        slots = self.bench.geometry.tracker.window_slots
+        assert get("busy") or not (self._owed or self._cycles < slots), "idle, with something inside"
+        if self._cycles > 3:
+            assert get("end") == self._end
+        self._end = get("head") + min(model.window, slots)
         # Of two in one cycle, that of the request is shown.
         wrong, self.of_request, self.of_completion = self.of_request or self.of_completion, None, None
         completion = get("completion")
@@ -70,6 +76,7 @@ class Environment:
             self.of_completion = (name, details) if name else None
         if wrong:
             self._expect(wrong)
+        self._owed = not model.idle or bool(self.dispatcher.inside) or bool(completion["valid"])
 
     def _expect(self, wrong: tuple[str, dict]) -> None:
         name, details = wrong
@@ -95,7 +102,7 @@ class Environment:
         wrong, self.of_request, self.of_completion = self.of_request or self.of_completion, None, None
         if wrong:  # of this cycle and the one before: still reported
             self._expect(wrong)
-        self._cycles = 0
+        self._cycles, self._owed = 0, False
         self.model.restart(epoch)
 
 
@@ -138,7 +145,7 @@ async def random_requests(bench: Bench) -> None:
     await bench.cycle(rng.randrange(4))
     dispatcher.send_all(requests(bench, count, window, wrong))
     environment.wrong /= 2
-    if await bench.run(lambda: dispatcher.idle and model.idle, 20_000, settle=count + 8):
+    if await bench.run(lambda: dispatcher.idle and model.idle, 60_000, settle=count + 8):
         environment.wrong = 0
         await bench.cycle(4)
         environment.errors.check_empty()

@@ -154,7 +154,7 @@ async def an_update_without_a_free_way_is_refused(bench: Bench) -> None:
     """And nothing behind it waits: the tiles that are open complete, and then there is room."""
     tracker = Tracker(bench)
     t = tracker.geometry
-    tracker.updates.send_all(tracker.update(t.sets * n, 0, 3, 1) for n in range(t.ways))
+    tracker.updates.send_all(tracker.update(t.sets * n, 0, 3 if n else 4, 1) for n in range(t.ways))
     tracker.updates.send(tracker.update(t.sets * t.ways, 1, 4, tracker.thresholds[4]))  # complete: needs no way
     tracker.updates.send(tracker.update(t.sets * t.ways, 1, 4, tracker.thresholds[4] + 1))  # nor does an error
     for kind in range(3):  # nor what is refused
@@ -164,7 +164,7 @@ async def an_update_without_a_free_way_is_refused(bench: Bench) -> None:
         return
     assert bench.get("occupied") == t.ways == tracker.model.occupied
     assert (tracker.triggers.matched, tracker.errors.matched, tracker.full) == (1, 7, 3)
-    tracker.updates.send(tracker.update(0, 0, 3, tracker.thresholds[3]))  # too much: its way is free again
+    tracker.updates.send(tracker.update(0, 0, 4, tracker.thresholds[4]))  # too much: its way is free again
     tracker.updates.send(tracker.update(t.sets * (t.ways + 1), 1, 4, 1))
     tracker.updates.send(tracker.update(t.sets * (t.ways + 1), 1, 4, tracker.thresholds[4] - 1))
     await bench.until(lambda: tracker.updates.idle and not bench.get("busy"), 2_000)

@@ -83,6 +83,8 @@ def _line(block: str, told: list[Fate], seconds: float) -> str:
 
 def _print(results: dict[str, list[Fate]], seconds: dict[str, float], total_s: float) -> None:
     console = Console()
+    if not console.is_terminal:
+        console.width = 120  # a file's lines end nowhere
     table = Table(title="Mutation", title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("block", no_wrap=True)
     for heading in ("mutants", "tests", "unit", "proofs", "equal", "explained", "left", "caught", "s"):

@@ -120,10 +120,12 @@ def simulate(testbench, geometry=None):
 
 def traffic(rng, stream, count):
     """Few lines, so that DMA reads meet writes; runs of the same tile, so that accesses merge."""
-    lines = [line * 0x40 for line in range(24)]
-    items = []
+    lines, items, tracker = [line * 0x40 for line in range(24)], [], Geometry().tracker
+    ids = {name: [first := rng.getrandbits(bits), first ^ 1 << bits - 1, rng.getrandbits(bits)] for name, bits in (
+        ("wg", tracker.wg_bits), ("wf", tracker.wf_bits), ("region", Geometry().dma.region_bits))}
+    ids["region"].append(0)
     while len(items) < count:
-        tile = {"wg": rng.randrange(4), "wf": rng.randrange(2), "region": rng.randrange(3)}
+        tile = {name: rng.choice(some) for name, some in ids.items()}
         for _ in range(rng.choice((1, 1, 2, 6))):
             op = READ if stream == "dma" else rng.choice((STORE, UPDATE))
             source = {"compute": LOCAL, "inbound": rng.choice((REMOTE, DMA)), "dma": DMA}[stream]
