@@ -1,6 +1,6 @@
-"""The range of a result over the stated uncertainty of a cluster's inputs: seeded samples, drawn evenly."""
+"""The range of a result over the stated uncertainty of its inputs: seeded samples, drawn evenly."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -28,5 +28,11 @@ def samples(cluster: Cluster, seed: int, count: int = SAMPLES):
 
 def spread(cluster: Cluster, seed: int, evaluate: Callable[[Cluster], float]) -> tuple[float, float]:
     """Return the 5th and 95th percentile of `evaluate` over the samples."""
-    values = [float(evaluate(sample)) for sample in samples(cluster, seed)]
-    return float(np.percentile(values, 5)), float(np.percentile(values, 95))
+    return ranges({"": evaluate(sample)} for sample in samples(cluster, seed))[""]
+
+
+def ranges(sampled: Iterable[dict[str, float]]) -> dict[str, tuple[float, float]]:
+    """Return the 5th and 95th percentile of each quantity over the samples."""
+    sampled = list(sampled)
+    return {name: tuple(float(np.percentile([float(one[name]) for one in sampled], percentile))
+                        for percentile in (5, 95)) for name in sampled[0]}

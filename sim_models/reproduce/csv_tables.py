@@ -8,7 +8,8 @@ from sim_models.reproduce.campaign import Campaign
 
 FOLDER = "tables"  #: beside the page
 SUMMARY = "summary.csv"
-_SUMMARY_COLUMNS = ("figure", "quantity", "ours", "paper", "difference", "unit", "target", "met", "section")
+_SUMMARY_COLUMNS = ("figure", "quantity", "ours", "from", "to", "paper", "difference", "unit", "target", "met",
+                    "section")
 
 
 def file_name(figure: str, title: str) -> str:
@@ -20,8 +21,8 @@ def csv_tables(campaign: Campaign) -> dict[str, str]:
     """Write every table of the page, and the summary with all its digits: file name to text."""
     chapters = campaign.chapters
     files = {SUMMARY: _text(_SUMMARY_COLUMNS, [
-        (chapter.figure.name, entry["title"], entry["ours"], entry["paper"], entry["difference"], entry["unit"],
-         entry["wanted"], entry["met"], entry["section"])
+        (chapter.figure.name, entry["title"], entry["ours"], *entry.get("range", ("", "")), entry["paper"],
+         entry["difference"], entry["unit"], entry["wanted"], entry["met"], entry["section"])
         for chapter in chapters for entry in chapter.summary.values() if entry["section"]])}
     for chapter in chapters:
         for table in chapter.findings.tables if chapter.findings else ():

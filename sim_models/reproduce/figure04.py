@@ -1,8 +1,10 @@
 """Figure 4: how much of an iteration is communication (section 2.4)."""
 
+from sim_models.end_to_end.cluster import Cluster
+from sim_models.end_to_end.uncertainty import ranges, samples
 from sim_models.reproduce import plots
 from sim_models.reproduce.figure import Figure, Findings, Results, Setup, Table
-from sim_models.reproduce.iterations import SPLIT, UNFUSED, LayerIteration, layer_iteration, paper_iterations
+from sim_models.reproduce.iterations import SPLIT, UNFUSED, LayerIteration, layer_iteration, mi210, paper_iterations
 
 #: "futuristic" models at TP 64: Megatron's of one trillion parameters; the paper does not describe its own.
 _FUTURE = ("megatron-1t", 64, 2048, 1024)
@@ -10,9 +12,9 @@ _GROUPS = {"mega-gpt-2": "mega_gpt_2", "t-nlg": "t_nlg", "gpt-3": "large", "palm
            "megatron-1t": "future"}
 
 
-def _iterations(kernels) -> list[LayerIteration]:
-    future = [layer_iteration(*_FUTURE, phase, kernels) for phase in ("training", "prompt")]
-    return [*paper_iterations(kernels), *future]
+def _iterations(cluster: Cluster, kernels) -> list[LayerIteration]:
+    future = [layer_iteration(cluster, *_FUTURE, phase, kernels) for phase in ("training", "prompt")]
+    return [*paper_iterations(cluster, kernels), *future]
 
 
 def _largest(iterations: list[LayerIteration]) -> dict[str, float]:
@@ -24,7 +26,8 @@ def _largest(iterations: list[LayerIteration]) -> dict[str, float]:
 
 
 def evaluate(setup: Setup, results: Results) -> Findings:
-    iterations, split = _iterations(UNFUSED), _iterations(SPLIT)
+    cluster = mi210()
+    iterations, split = _iterations(cluster, UNFUSED), _iterations(cluster, SPLIT)
     ours, with_split = _largest(iterations), _largest(split)
     rows = [(f"{one.title}, {one.phase}", f"{100 * one.communication:.0f} %", f"{100 * one.sliced:.0f} %",
              f"{100 * one.attention_ns / one.total_ns:.0f} %", f"{100 * other.communication:.0f} %")
@@ -37,6 +40,7 @@ def evaluate(setup: Setup, results: Results) -> Findings:
              f"{with_split['mega_gpt_2_communication_max_percent']:.0f} and "
              f"{with_split['t_nlg_communication_max_percent']:.0f} %: the paper's four shares lie between the two.",
         ours={**ours, **{f"{key}_split_attention": value for key, value in with_split.items()}},
+        ranges=ranges(_largest(_iterations(sample, UNFUSED)) for sample in samples(cluster, setup.seed)),
         tables=[Table("Shares of a layer's time", ("model", "all-reduce", "sliced GEMM and all-reduce", "attention",
                                                   "all-reduce if the attention is split"), rows)],
         plots={"figure4": lambda: _draw(iterations)})

@@ -1,8 +1,10 @@
 """Figure 19: what faster sub-layers make of whole iterations (sections 6.3 and 6.4)."""
 
+from sim_models.end_to_end.cluster import Cluster
+from sim_models.end_to_end.uncertainty import ranges, samples
 from sim_models.reproduce import plots
 from sim_models.reproduce.figure import TECHNIQUE_TITLES, Figure, Findings, Results, Setup, Table
-from sim_models.reproduce.iterations import LayerIteration, paper_iterations
+from sim_models.reproduce.iterations import LayerIteration, mi210, paper_iterations
 from sim_models.reproduce.layers import key_of, runs_of, tasks_of
 from sim_models.reproduce.paper import geomean, percent
 from sim_models.study.results import RunResult
@@ -19,10 +21,12 @@ def _speedups(runs: list[RunResult], iteration: LayerIteration) -> dict[str, flo
     return {name: iteration.speedup({sub: here[sub][name] for sub in iteration.sliced_ns}) for name in _SHOWN}
 
 
-def evaluate(setup: Setup, results: Results) -> Findings:
-    runs = runs_of(setup, results, (*setup.small, *setup.large))
-    found = [(one, speedups) for one in paper_iterations() if (speedups := _speedups(runs, one))]
-    large = {workload.model for workload in setup.large}
+def _found(cluster: Cluster, runs: list[RunResult]) -> list[tuple[LayerIteration, dict[str, float]]]:
+    return [(one, speedups) for one in paper_iterations(cluster) if (speedups := _speedups(runs, one))]
+
+
+def _gains(found, large: set[str]) -> dict[str, float]:
+    """Percent, by phase, size of the models and technique."""
     ours = {}
     for phase in ("training", "prompt"):
         for size, members in (("", [s for one, s in found if one.phase == phase and one.model not in large]),
@@ -30,11 +34,21 @@ def evaluate(setup: Setup, results: Results) -> Findings:
             for name in _SHOWN if members else ():
                 values, key = [speedups[name] for speedups in members], f"{size}{phase}_{key_of(name)}"
                 ours |= {f"{key}_geomean_percent": percent(geomean(values)), f"{key}_max_percent": percent(max(values))}
+    return ours
+
+
+def evaluate(setup: Setup, results: Results) -> Findings:
+    runs = runs_of(setup, results, (*setup.small, *setup.large))
+    large = {workload.model for workload in setup.large}
+    cluster = mi210()
+    found = _found(cluster, runs)
+    ours = _gains(found, large)
     return Findings(
         text=f"Whole iterations of the smaller models gain {ours['training_t3_mca_geomean_percent']:.1f} % in training "
              f"and {ours['prompt_t3_mca_geomean_percent']:.1f} % in the prompt phase with T3-MCA, each sub-layer with "
              "the speedup that was simulated for it; the shares of the sub-layers are those of figure 4.",
         ours=ours,
+        ranges=ranges(_gains(_found(sample, runs), large) for sample in samples(cluster, setup.seed)),
         tables=[Table("Speedup of whole iterations", ("model", "sliced share", *(TECHNIQUE_TITLES[name] for name in
                                                                                _SHOWN)), [
             (f"{one.title}, {one.phase}", f"{100 * one.sliced:.0f} %", *(f"{speedups[name]:.3f}" for name in _SHOWN))

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from sim_models.end_to_end import layer as layers
-from sim_models.end_to_end.cluster import load_cluster
+from sim_models.end_to_end.cluster import Cluster, load_cluster
 from sim_models.end_to_end.communication import all_reduce_ns
 from sim_models.end_to_end.layer import UNFUSED, Implementation
 from sim_models.end_to_end.operators import ELEMENT_BYTES
@@ -44,10 +44,15 @@ class LayerIteration:
         return self.total_ns / (self.total_ns - saved)
 
 
-def layer_iteration(model: str, tp: int, tokens: int, sequence: int, phase: str,
+def mi210() -> Cluster:
+    """Return the cluster of the paper's measurements."""
+    return load_cluster("mi210")
+
+
+def layer_iteration(cluster: Cluster, model: str, tp: int, tokens: int, sequence: int, phase: str,
                     kernels: Implementation = UNFUSED) -> LayerIteration:
     """Return one layer's training iteration or prompt."""
-    cluster, shape, batch = load_cluster("mi210"), PRESETS[model], tokens // sequence
+    shape, batch = PRESETS[model], tokens // sequence
     gpu = cluster.accelerator
     back = layers.backward(gpu, shape, kernels, batch, sequence, tp)
     ahead = layers.forward(gpu, shape, kernels, batch, sequence, tp, 0, "forward" if phase == "training" else "prompt")
@@ -61,9 +66,9 @@ def layer_iteration(model: str, tp: int, tokens: int, sequence: int, phase: str,
         float(sum(one_pass.attention for one_pass in passes)), one, {name: float(ns) for name, ns in chosen.items()})
 
 
-def paper_iterations(kernels: Implementation = UNFUSED) -> Iterator[LayerIteration]:
+def paper_iterations(cluster: Cluster, kernels: Implementation = UNFUSED) -> Iterator[LayerIteration]:
     """The models of table 2, each training and prompt."""
     for model in MODELS.values():
         for tp in model.tp_degrees:
             for phase in ("training", "prompt"):
-                yield layer_iteration(model.name, tp, model.tokens, model.sequence_length, phase, kernels)
+                yield layer_iteration(cluster, model.name, tp, model.tokens, model.sequence_length, phase, kernels)

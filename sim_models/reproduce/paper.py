@@ -4,7 +4,9 @@ The figures' bars are not in the text: what no sentence names has no number here
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 
@@ -127,9 +129,12 @@ TARGETS: dict[str, dict[str, Target]] = {
 }
 
 
-def compare(targets: dict[str, Target], ours: dict[str, float]) -> dict[str, dict[str, Any]]:
-    """Ours beside the paper's, as `results.json` holds it. A quantity that the paper does not have stands alone."""
-    return {name: _entry(targets.get(name), name, value) for name, value in ours.items()}
+def compare(targets: dict[str, Target], ours: dict[str, float],
+            ranges: Mapping[str, tuple[float, float]] = MappingProxyType({})) -> dict[str, dict[str, Any]]:
+    """Ours beside the paper's, as `results.json` holds it. A quantity that the paper does not have stands alone;
+    `ranges`: of ours over uncertain inputs, where there are any."""
+    return {name: _entry(targets.get(name), name, value) | ({"range": list(ranges[name])} if name in ranges else {})
+            for name, value in ours.items()}
 
 
 def _entry(target: Target | None, name: str, ours: float) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def reproduce(figures: Sequence[Figure], setup: Setup, out: Path, jobs: int, mon
 
 
 def _evaluate(figure: Figure, tasks: list[Task], setup: Setup, outcome: Outcome) -> Chapter:
-    from sim_models.reproduce.plots import render
+    from sim_models.reproduce.plots import range_bars, render
 
     lost = {task.key: task for task in tasks if task not in outcome.results}
     if lost:
@@ -57,8 +57,11 @@ def _evaluate(figure: Figure, tasks: list[Task], setup: Setup, outcome: Outcome)
         reason = outcome.failures[key].message if key in outcome.failures else "its result cannot be read"
         return Chapter(figure, problem=f"{len(lost)} of the simulations that it needs failed; {task.label}: {reason}")
     findings = figure.evaluate(setup, outcome.results)
-    return Chapter(figure, findings, compare({**TARGETS.get(figure.name, {}), **findings.targets}, findings.ours),
-                   plots={name: render(name, draw) for name, draw in findings.plots.items()})
+    summary = compare({**TARGETS.get(figure.name, {}), **findings.targets}, findings.ours, findings.ranges)
+    draws = dict(findings.plots)
+    if ranged := [entry for entry in summary.values() if "range" in entry and entry["section"]]:
+        draws[f"{figure.name}-ranges"] = lambda: range_bars(ranged)
+    return Chapter(figure, findings, summary, plots={name: render(name, draw) for name, draw in draws.items()})
 
 
 def check_out(out: Path) -> None:

@@ -70,3 +70,21 @@ def grouped_bars(axes, groups: list[str], series: dict[str, list[float]], colour
     axes.set_xticks(range(len(groups)), groups)
     axes.set_xlim(-0.6, len(groups) - 0.4)
     axes.tick_params(axis="x", length=0)
+
+
+def range_bars(entries: list[dict[str, Any]]):
+    """Quantities with their ranges over uncertain inputs, relative to the paper's; without a number there, to ours."""
+    drawn, axes = figure(0.8 + 0.28 * len(entries))
+    places = range(len(entries))
+    scales = [100 / abs(entry["paper"] or entry["ours"]) for entry in entries]
+    low, high = ([abs(entry["ours"] - entry["range"][end]) * scale for entry, scale in zip(entries, scales)]
+                 for end in (0, 1))
+    axes.errorbar([entry["ours"] * scale for entry, scale in zip(entries, scales)], places, xerr=(low, high), fmt="o",
+                  color=BLUE, capsize=3, label="ours, 5th to 95th percentile over uncertain inputs")
+    axes.axvline(100, color=RED, linewidth=1, label="the paper's")
+    axes.set_yticks(places, [entry["title"] for entry in entries])
+    axes.invert_yaxis()
+    axes.grid(axis="x")
+    axes.set_xlabel("% of the paper's number")
+    axes.legend(loc="lower center", ncols=2, bbox_to_anchor=(0.5, 1.0))
+    return drawn

@@ -19,6 +19,7 @@ def render_report(campaign: Campaign) -> str:
     return environment.get_template("report.html.j2").render(
         papers={name: title for name, title in PAPERS.items()
                 if any(chapter.figure.paper == name for chapter in campaign.chapters)},
+        ranged=any("range" in entry for chapter in campaign.chapters for entry in chapter.summary.values()),
         summary_csv=f"{FOLDER}/{SUMMARY}", campaign=campaign, chapters=campaign.chapters, host=campaign.host,
         machine=campaign.setup.machine,
         provenance=campaign.provenance, judged=len(judged), met=sum(entry["met"] for entry in judged),

@@ -258,12 +258,15 @@ def print_campaign(summary: dict[str, dict[str, dict]], page: Path, console: Con
     def cell(value: float | None, sign: str = "") -> str:
         return NOTHING if value is None else f"{value:{sign},.2f}"
 
-    rows = [(f"{figure} {entry['title']}", cell(entry["ours"]), cell(entry["paper"]), cell(entry["difference"], "+"),
-             entry["unit"], {True: "met", False: "missed", None: ""}[entry["met"]])
-            for figure, entries in summary.items() for entry in entries.values() if entry["section"]]
+    shown = [(figure, entry) for figure, entries in summary.items() for entry in entries.values() if entry["section"]]
+    ranged = any("range" in entry for _, entry in shown)
+    rows = [(f"{figure} {entry['title']}", cell(entry["ours"]),
+             *([" to ".join(map(cell, entry.get("range", ())))] if ranged else []),
+             cell(entry["paper"]), cell(entry["difference"], "+"), entry["unit"],
+             {True: "met", False: "missed", None: ""}[entry["met"]]) for figure, entry in shown]
     if rows:
-        console.print(_table("Ours beside the paper's", "quantity", ("ours", "paper", "difference", "unit", "target"),
-                             rows))
+        console.print(_table("Ours beside the paper's", "quantity", (
+            "ours", *(["its range"] if ranged else []), "paper", "difference", "unit", "target"), rows))
     console.print(f"Report: {page}", soft_wrap=True)
 
 

@@ -16,6 +16,7 @@ from sim_models.end_to_end.amped import (
     training_days,
     update_s,
 )
+from sim_models.end_to_end.cluster import load_cluster
 from sim_models.end_to_end.measured import rows
 from sim_models.machine import load_machine
 from sim_models.reproduce.amped import case_studies, measured, tables
@@ -32,7 +33,7 @@ def test_megatron_at_scale():
 
 
 def test_training_on_one_node():
-    table, errors = measured.single_node_errors()
+    table, errors = measured.single_node_errors(load_cluster("a100-40gb"))
     assert len(table) == 720
     assert np.abs(errors).mean() < 0.12
     assert np.abs(errors.mean()) < 0.05  # neither too fast nor too slow on the whole
@@ -92,6 +93,21 @@ def test_every_stated_number_is_judged():
         judged = compare(findings.targets, findings.ours)
         assert len(judged) == count + 1
         assert all(entry["met"] is not None for entry in judged.values())
+        assert set(findings.ranges) == set(judged) - {"conclusions_that_hold"}
+
+
+@pytest.mark.parametrize("evaluate", [
+    case_studies.evaluate_case1, case_studies.evaluate_case3, tables.evaluate_table2, tables.evaluate_table3,
+    measured.evaluate_megatron, measured.evaluate_single_node])
+def test_ranges_are_seeded_and_hold_the_number(evaluate, monkeypatch):
+    monkeypatch.setattr(measured, "_SAMPLES_OF_720", 6)
+    found, again = evaluate(SETUP, {}), evaluate(SETUP, {})
+    other = evaluate(replace(SETUP, seed=1), {})
+    assert found.ranges == again.ranges != other.ranges and set(found.ranges) <= set(found.ours)
+    for name, (low, high) in found.ranges.items():
+        assert low < high
+        if "error" not in name and "bias" not in name:  # of errors ours may be the smallest
+            assert low <= found.ours[name] <= high
 
 
 def test_figure_4_s_shares_are_bracketed():

@@ -90,9 +90,10 @@ def test_the_figure_is_judged():
              "bottom MLP forward", "interaction forward")
     results = {task: Pass(80e6 if task.graph.fused else 100e6, tuple((name, 0.0, 5e6) for name in names))
                for task in DLRM.tasks(setup)}
-    assert len(results) == 14 and len({task.key for task in results}) == 14
+    assert len(results) == 30 and len({task.key for task in results}) == 30
     findings = DLRM.evaluate(setup, results)
     assert findings.ours == {"dlrm_reduction_percent": pytest.approx(20)}
+    assert findings.ranges == {"dlrm_reduction_percent": (pytest.approx(20), pytest.approx(20))}
     assert compare(findings.targets, findings.ours)["dlrm_reduction_percent"]["met"]
     assert len(findings.tables[0].rows) == 3
     findings.plots["dlrm"]()
