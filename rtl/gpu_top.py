@@ -49,6 +49,8 @@ class GpuTop(wiring.Component):
     dram : Out(stream(dram_command)).array(channels)
     occupancy : In(occupancy_bits).array(channels)
         DRAM queue entries in use at the start of the cycle.
+    refused : Out(channels)
+        Which channels' arrivals were taken in the cycle before and dropped.
     retirement : In(retirement).array(channels)
         Tracked writes that DRAM performs.
     outbound : In(stream(request)).array(egress_lanes)
@@ -76,6 +78,7 @@ class GpuTop(wiring.Component):
         super().__init__({
             "compute": In(stream.Signature(request(geometry))).array(channels),
             "inbound": In(stream.Signature(request(geometry))).array(channels),
+            "refused": Out(channels),
             "dram": Out(stream.Signature(dram_command(geometry))).array(channels),
             "occupancy": In(geometry.channel.occupancy_bits).array(channels),
             "retirement": In(retirement(geometry)).array(channels),
@@ -342,8 +345,8 @@ class GpuTop(wiring.Component):
                 ingress.end.eq(self._window.end),
                 ingress.any_workgroup.eq(self._stopped),
             ]
-        self._refused = Cat(refused)
-        self._counts["arrivals_refused"] = ones(self._refused)
+        m.d.comb += self.refused.eq(Cat(refused))
+        self._counts["arrivals_refused"] = ones(self.refused)
 
     def _soft_reset(self, m):
         """Lets what is under way come to its end without being tracked or sent, then clears all that tracks and sends.
@@ -360,7 +363,7 @@ class GpuTop(wiring.Component):
         swept = ~(Cat(bank.busy for bank in self._banks).any() | self._table.busy | self._window.busy)
         m.d.sync += [
             moving.eq(Cat(channel.tracked_waiting for channel in self._memory).any() | self._awaits_data
-                      | Cat(lane.busy for lane in self._lanes).any() | self._refused.any()),
+                      | Cat(lane.busy for lane in self._lanes).any() | self.refused.any()),
             self._clear.eq(0),
             self._reset_done.eq(self._stopped & cleared & ~self._clear & swept),
         ]

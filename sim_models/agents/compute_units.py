@@ -68,6 +68,7 @@ class Work(NamedTuple):
     writes_cache: bool  # the cache is written back after the kernel
     launch_cycles: float
     end_cycles: float
+    stream: int  # under which its accesses are counted, of memory.GEMM ...
 
 
 class UnitState(NamedTuple):
@@ -136,7 +137,7 @@ class ComputeUnits(NamedTuple):
         over = is_over(self, device)
         show_producer(sim.hardware, device, not over and not self.work.persistent)
         if over and self.work.writes_cache:  # what comes next reads what the cache still holds
-            self.state.flushed[device] = cache.flush(sim, device, self.state.flushed[device])
+            self.state.flushed[device] = cache.flush(sim, device, self.state.flushed[device], self.work.stream)
 
     def returned(self, sim, device, tag, now):
         if self.work.cached_loads:
@@ -155,8 +156,9 @@ class ComputeUnits(NamedTuple):
         return total
 
 
-def make_units(rates: Rates, tables: Sequence[KernelTable]) -> ComputeUnits:
-    """Every device's compute units at the start of a kernel; `tables`: one per device, alike but for their rows."""
+def make_units(rates: Rates, tables: Sequence[KernelTable], stream: int) -> ComputeUnits:
+    """Every device's compute units at the start of a kernel; `tables`: one per device, alike but for their rows;
+    `stream`: under which its accesses are counted, of `memory.GEMM`, `REDUCE_SCATTER`, `ALL_GATHER`."""
     groups, steps, loads, stores, row_lists = map(aligned_copy, joined(tables))
     first, lengths = tables[0], [len(table.groups) for table in tables]
     ends = [[int(table.groups["workgroups"][table.groups["phase"] <= phase].sum())
@@ -167,7 +169,7 @@ def make_units(rates: Rates, tables: Sequence[KernelTable]) -> ComputeUnits:
         phase_end=np.array(ends), arrivals=np.stack([table.arrivals for table in tables]), ahead=first.ahead,
         cached_loads=first.cached_loads, persistent=first.persistent,
         writes_cache=bool((stores["route"] == Route.CACHE).any()), launch_cycles=float(first.launch_cycles),
-        end_cycles=float(first.end_cycles))
+        end_cycles=float(first.end_cycles), stream=stream)
     return ComputeUnits(make_state(rates, work), work, rates)
 
 
@@ -576,7 +578,7 @@ def read_line(sim, device, slot, address):
     g, refused = sim.kernel.state, sim.kernel.state.refused[device, slot]
     if refused >= 0 and queues.room(sim.compute, refused) < sim.llc.line_requests:
         return cache.BLOCKED
-    found, row = cache.load(sim, device, address >> sim.llc.line_shift, slot)
+    found, row = cache.load(sim, device, address >> sim.llc.line_shift, slot, sim.kernel.work.stream)
     g.refused[device, slot] = row
     if found == cache.WAITING:
         g.outstanding[device, slot] += 1
@@ -591,8 +593,8 @@ def read_memory(sim, device, slot, address, size, line):
     row = device * sim.m.channels + channel_of(start, sim.m)
     if queues.room(sim.compute, row) < 1:
         return False
-    lo, hi = bits.pack(sim.b, start, stop - start, bits.READ, bits.LOCAL, 0, 0, slot)
-    queues.push(sim.compute, row, lo, hi)
+    lo, hi = bits.pack(sim.b, start, stop - start, bits.READ, bits.LOCAL, 0, 0, 0)
+    queues.push(sim.compute, row, lo, hi, queues.tag_of(sim.kernel.work.stream, slot))
     sim.kernel.state.outstanding[device, slot] += 1
     return True
 
@@ -669,16 +671,17 @@ def store_row(sim, device, slot, block, address, lines, now):
         return False
     op = bits.UPDATE if block.updates else bits.STORE
     source = bits.LOCAL if block.route <= MAPPED else bits.REMOTE
+    tag = queues.tag_of(sim.kernel.work.stream, 0)
     for line in range(lines):
         at = address + line * REQUEST_BYTES
         size = min(REQUEST_BYTES, block.bytes - line * REQUEST_BYTES)
         lo, hi = bits.pack(sim.b, at, size, op, source, block.region, block.wavefront, block.id)
         if block.route == TO_MEMORY:
-            queues.push(sim.compute, device * sim.m.channels + channel_of(at, sim.m), lo, hi)
+            queues.push(sim.compute, device * sim.m.channels + channel_of(at, sim.m), lo, hi, tag)
         elif block.route == MAPPED:
-            queues.push_at(sim.stores_out, device, now, lo, hi)
+            queues.push_at(sim.stores_out, device, now, lo, hi, tag)
         else:
-            links.send(sim.link, sim.link_shape, device, now, size, 0, lo, hi)
+            links.send(sim.link, sim.link_shape, device, now, size, 0, lo, hi, tag)
     return True
 
 
@@ -688,7 +691,8 @@ def store_cached(sim, device, slot, address, lines):
     g, line_requests = sim.kernel.state, sim.llc.line_requests
     while g.store_line[device, slot] < lines:
         at = address + g.store_line[device, slot] * REQUEST_BYTES
-        if g.budget[device] <= 0.0 or not cache.store(sim, device, at >> sim.llc.line_shift):
+        if g.budget[device] <= 0.0 or not cache.store(
+                sim, device, at >> sim.llc.line_shift, sim.kernel.work.stream):
             return False
         g.store_line[device, slot] += line_requests
         g.budget[device] -= sim.llc.line_bytes

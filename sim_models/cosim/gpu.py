@@ -60,7 +60,8 @@ def model_ports(ports: PortMap, geometry: Geometry) -> Ports:
         packet=each("packets[{}].payload", lanes), dispatch_ready=at("dispatch.ready"),
         grant=at("grant"), blocked=at("blocked"), head=at("head"), epoch=at("epoch"),
         event_valid=at("events.valid"), event=at("events.payload"),
-        event_wf_lsb=event["wf"].lsb, event_wg_lsb=event["wg"].lsb)
+        event_wf_lsb=event["wf"].lsb, event_wg_lsb=event["wg"].lsb,
+        refused=at("refused"))
 
 
 def benchmark_gpu(geometry: Geometry, stimulus: np.ndarray, engines: Sequence[str]) -> dict[str, float]:

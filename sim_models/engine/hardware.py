@@ -28,8 +28,7 @@ _STEP = ctypes.CFUNCTYPE(None, ctypes.c_size_t)
 def memory_cycle(hardware, sim, device, now):
     """Memory channels of a GPU: its DRAM for a cycle, then the heads of both streams to it. Without arbiters they take
     turns."""
-    memory.direct_cycle(sim.mem, sim.hbm, sim.compute, sim.inbound, sim.b, sim.m, device, now, sim.phase,
-                        sim.fill_cycles)
+    memory.direct_cycle(sim.mem, sim.hbm, sim.compute, sim.inbound, sim.b, sim.m, device, now, sim.fill_cycles)
 
 
 @by_type
@@ -131,7 +130,7 @@ def _memory_cycle(hardware, sim, inputs, outputs, device, now):
     for channel in range(sim.m.channels):
         row = device * sim.m.channels + channel
         occupancy = sim.hbm.occupancy[row]
-        bucket = memory.dram_cycle(sim.mem, sim.hbm, sim.b, device, row, now, sim.phase, sim.fill_cycles)
+        bucket = memory.dram_cycle(sim.mem, sim.hbm, sim.b, device, row, now, sim.fill_cycles)
         inputs[ports.retirement[channel]] = 0 if bucket < 0 else 1 | (bucket << 1)
         inputs[ports.occupancy[channel]] = occupancy
         ready = occupancy < sim.hbm.queue_entries and not held_back(sim.chaos, device)
@@ -140,15 +139,28 @@ def _memory_cycle(hardware, sim, inputs, outputs, device, now):
             at = ports.dram[channel]
             lo, hi = outputs[at], outputs[at + 1]
             bucket = bits.get(lo, hi, sim.b.dram_bucket, sim.b.bucket_bits)
-            memory.dram_accept(sim.mem, sim.hbm, sim.b, sim.m, row, now, lo, bits.request_of(hi, sim.b), bucket)
-        _offer(sim.compute, row, inputs, outputs, ports.compute_valid[channel], ports.compute[channel],
-               ports.compute_ready[channel])
-        _offer(sim.inbound, row, inputs, outputs, ports.inbound_valid[channel], ports.inbound[channel],
-               ports.inbound_ready[channel])
+            memory.dram_accept(sim.mem, sim.hbm, sim.b, sim.m, row, now, lo, bits.request_of(hi, sim.b), bucket,
+                               _tag_of(sim, row, lo, hi))
+        if outputs[ports.refused + (channel >> 6)] >> (channel & 63) & 1:
+            queues.drop_tag(sim.mem.inbound_tags, row)
+        _offer(sim.compute, sim.mem.compute_tags, row, inputs, outputs, ports.compute_valid[channel],
+               ports.compute[channel], ports.compute_ready[channel])
+        _offer(sim.inbound, sim.mem.inbound_tags, row, inputs, outputs, ports.inbound_valid[channel],
+               ports.inbound[channel], ports.inbound_ready[channel])
 
 
 @inlined
-def _offer(queue, row, inputs, outputs, valid, payload, ready):
+def _tag_of(sim, row, lo, hi):
+    """Whom a command of the RTL serves: a channel keeps the order within its streams, and makes reads of its own."""
+    if not bits.get(lo, hi, sim.b.dram_communication, 1):
+        return queues.pop_tag(sim.mem.compute_tags, row)
+    if bits.get(lo, hi, sim.b.op, 2) != bits.READ:
+        return queues.pop_tag(sim.mem.inbound_tags, row)
+    return queues.tag_of(sim.hardware_stream, 0)
+
+
+@inlined
+def _offer(queue, tags, row, inputs, outputs, valid, payload, ready):
     """Head of a queue to a stream of the RTL; it leaves the queue if the RTL takes it in this cycle."""
     if queue.count[row] > 0:
         at = queue.head[row]
@@ -156,6 +168,7 @@ def _offer(queue, row, inputs, outputs, valid, payload, ready):
         inputs[payload] = queue.lo[row, at]
         inputs[payload + 1] = queue.hi[row, at]
         if outputs[ready]:
+            queues.push_tag(tags, row, queue.tag[row, at])
             queues.pop(queue, row)
     else:
         inputs[valid] = 0
@@ -187,13 +200,13 @@ def _egress_cycle(ports, sim, inputs, outputs, device, now):
 @inlined
 def _send(sim, device, lo, hi, now):
     """A packet onto the link."""
-    size = bits.get(lo, hi, sim.b.bytes, sim.b.op - sim.b.bytes)
+    size, tag = bits.get(lo, hi, sim.b.bytes, sim.b.op - sim.b.bytes), queues.tag_of(sim.hardware_stream, 0)
     if sim.control.rs_start[device] < 0:
         sim.control.rs_start[device] = now
     if sim.mirrored:
-        links.send_mirrored(sim.link, sim.link_shape, sim.mirror, sim.b, now, size, lo, hi)
+        links.send_mirrored(sim.link, sim.link_shape, sim.mirror, sim.b, now, size, lo, hi, tag)
     else:
-        links.send(sim.link, sim.link_shape, device, now, size, extra_delay(sim.chaos, device), lo, hi)
+        links.send(sim.link, sim.link_shape, device, now, size, extra_delay(sim.chaos, device), lo, hi, tag)
 
 
 @inlined

@@ -8,7 +8,7 @@ from ..compiled.by_reference import by_reference
 from ..compiled.jit import compiled, inlined, unlocked
 from ..fabric.bits import address_of, request_of
 from ..fabric.memory_map import channel_of
-from ..fabric.queues import pop_timed, push, room
+from ..fabric.queues import number_of, pop_timed, push, room
 from . import agents
 from .end import RUNNING, outcome
 from .hardware import clock_edge, egress_cycle, memory_cycle, side_signals
@@ -23,7 +23,7 @@ def reads_return(sim, device, now):
     """Reads of the kernel that are back."""
     fills = sim.mem.fills
     while fills.count[device] > 0 and fills.time[device, fills.head[device]] <= now:
-        agents.returned(sim.kernel, sim, device, fills.lo[device, fills.head[device]], now)
+        agents.returned(sim.kernel, sim, device, number_of(fills.tag[device, fills.head[device]]), now)
         pop_timed(fills, device)
 
 
@@ -39,7 +39,7 @@ def deliver(sim, device, now):
         row = device * sim.m.channels + channel_of(address_of(lo, sim.b), sim.m)
         if room(sim.inbound, row) < 1:
             return
-        push(sim.inbound, row, lo, hi)
+        push(sim.inbound, row, lo, hi, flight.tag[source, at])
         sim.link.arrived[device] += 1
         pop_timed(flight, source)
 

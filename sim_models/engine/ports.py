@@ -41,3 +41,4 @@ class Ports(NamedTuple):
     event: int
     event_wf_lsb: int
     event_wg_lsb: int
+    refused: int  # a bit per channel, 64 to a word: what it took in the cycle before was refused

@@ -46,7 +46,7 @@ class Sim(NamedTuple):
     link_shape: links.LinkShape
     mirrored: bool
     mirror: Mirror
-    phase: int  # memory.GEMM, REDUCE_SCATTER, ALL_GATHER
+    hardware_stream: int  # under which what Track & Trigger reads and sends is counted, of memory.GEMM ...
     fill_cycles: int
     expected_events: np.ndarray  # int64 [device]: final tiles
     control: Control

@@ -131,8 +131,11 @@ def release_miss(llc, d, register):
 
 
 @inlined
-def load(sim, device, line, unit):
-    """A line for a compute unit: (what was found, row of the memory channel that had no room or -1)."""
+def load(sim, device, line, unit, stream):
+    """A line for a compute unit: (what was found, row of the memory channel that had no room or -1).
+
+    `stream`: under which its traffic is counted, write-backs that make room for it too.
+    """
     llc = sim.llc
     llc.lookups[device] += 1
     s, way = find(llc, device, line)
@@ -141,7 +144,7 @@ def load(sim, device, line, unit):
         if llc.pending[device, s, way] < 0:
             return HIT, -1
         return WAITING if wait_for(llc, device, s, way, unit) else KNOWN, -1
-    way = make_room(sim, device, s)
+    way = make_room(sim, device, s, stream)
     if way < 0 or llc.free_count[device] == 0:
         return BLOCKED, -1
     start = line << llc.line_shift
@@ -151,20 +154,20 @@ def load(sim, device, line, unit):
     register = allocate_miss(llc, device, s, way, line, llc.line_requests)
     touch(llc, device, s, way)
     wait_for(llc, device, s, way, unit)
-    for i in range(llc.line_requests):  # an ordinary read has no workgroup: the field carries the miss register
+    for i in range(llc.line_requests):
         lo, hi = bits.pack(sim.b, start + i * queues.REQUEST_BYTES, queues.REQUEST_BYTES, bits.READ, bits.LOCAL, 0, 0,
-                           register)
-        queues.push(sim.compute, row, lo, hi)
+                           0)
+        queues.push(sim.compute, row, lo, hi, queues.tag_of(stream, np.int64(register)))
     return WAITING, -1
 
 
 @compiled
-def store(sim, device, line):
+def store(sim, device, line, stream):
     """A whole line into the cache; False: not now."""
     llc = sim.llc
     s, way = find(llc, device, line)
     if way < 0:
-        way = make_room(sim, device, s)
+        way = make_room(sim, device, s, stream)
         if way < 0:
             return False
         llc.tag[device, s, way] = line
@@ -182,7 +185,7 @@ def fill(llc, device, register):
 
 
 @compiled
-def make_room(sim, device, s):
+def make_room(sim, device, s, stream):
     """A way of set s that may be overwritten, its dirty data sent to DRAM; -1: not now."""
     llc = sim.llc
     way = victim(llc, device, s)
@@ -191,24 +194,24 @@ def make_room(sim, device, s):
     row = device * sim.m.channels + channel_of(np.int64(llc.tag[device, s, way]) << llc.line_shift, sim.m)
     if queues.room(sim.compute, row) < 2 * llc.line_requests:  # the miss that follows may go to the same channel
         return -1
-    write_back(sim, device, s, way, row)
+    write_back(sim, device, s, way, row, stream)
     return way
 
 
 @compiled
-def write_back(sim, device, s, way, row):
+def write_back(sim, device, s, way, row, stream):
     """Send a dirty line to its channel, which has room."""
     llc = sim.llc
     start = np.int64(llc.tag[device, s, way]) << llc.line_shift
     for i in range(llc.line_requests):
         lo, hi = bits.pack(sim.b, start + i * queues.REQUEST_BYTES, queues.REQUEST_BYTES, bits.STORE, bits.LOCAL, 0, 0,
                            0)
-        queues.push(sim.compute, row, lo, hi)
+        queues.push(sim.compute, row, lo, hi, queues.tag_of(stream, 0))
     llc.dirty[device, s, way] = 0
 
 
 @compiled
-def flush(sim, device, cursor):
+def flush(sim, device, cursor, stream):
     """Write dirty lines back, set by set from `cursor`, as far as the queues take them; returns the next cursor."""
     llc = sim.llc
     while cursor < llc.tag.shape[1]:
@@ -218,6 +221,6 @@ def flush(sim, device, cursor):
                                                            sim.m)
                 if queues.room(sim.compute, row) < llc.line_requests:
                     return cursor
-                write_back(sim, device, cursor, way, row)
+                write_back(sim, device, cursor, way, row, stream)
         cursor += 1
     return cursor

@@ -14,7 +14,7 @@ from . import bits, queues
 from .memory_map import local_line
 
 PURPOSES = ("gemm_read", "gemm_write", "rs_read", "rs_write", "ag_read", "ag_write")
-GEMM, REDUCE_SCATTER, ALL_GATHER = 0, 1, 2  #: which kernel owns the local stream
+GEMM, REDUCE_SCATTER, ALL_GATHER = 0, 1, 2  #: streams, under which bytes are counted
 WAITS = PURPOSES[:4]  #: whose requests were served before a GEMM read
 
 
@@ -24,19 +24,22 @@ class MemoryState(NamedTuple):
     lo: np.ndarray
     hi: np.ndarray
     bucket: np.ndarray
+    tag: np.ndarray
     before: np.ndarray  # int64 [row, entry, one of WAITS]: requests served on this channel when this one came
     free: np.ndarray  # stack of free entries
     free_count: np.ndarray
     served: np.ndarray  # int64 [row, purpose]: requests served so far
     total_bytes: np.ndarray  # int64 [device, purpose]
     waited: np.ndarray  # int64 [device, purpose]: requests served while GEMM reads waited in the queue
-    fills: queues.TimedQueue  # reads of the local stream, back at a time; lo = tag
+    fills: queues.TimedQueue  # reads of this GPU's own kernel, back at a time
     dma_returns: queues.TimedQueue  # lines read for DMA
     tracked_retired: np.ndarray  # int64 [device]: tracked writes performed by DRAM
     retired_lo: np.ndarray  # int64 [row]: request that completed this cycle (data mode), valid if retired is set
     retired_hi: np.ndarray
     retired: np.ndarray
     turn: np.ndarray  # int64 [row]: stream served last (baseline without RTL)
+    compute_tags: queues.TagQueue  # of requests inside the RTL
+    inbound_tags: queues.TagQueue
 
 
 def make_memory(devices: int, channels: int, entries: int, latency_cycles: int, dma_lines: int) -> MemoryState:
@@ -47,34 +50,36 @@ def make_memory(devices: int, channels: int, entries: int, latency_cycles: int, 
     """
     rows = devices * channels
     waiting = record_fields((rows, entries), [("lo", np.int64), ("hi", np.int64), ("bucket", np.int64),
-                                              ("before", np.int64, (len(WAITS),))])
+                                              ("tag", np.int64), ("before", np.int64, (len(WAITS),))])
     def each(count: int, *more: int) -> np.ndarray:
         return np.zeros((count, *more), np.int64)
-    lo, hi, bucket, before = waiting
+    lo, hi, bucket, tag, before = waiting
     return MemoryState(
-        lo=lo, hi=hi, bucket=bucket, before=before, free=np.tile(np.arange(entries), (rows, 1)),
+        lo=lo, hi=hi, bucket=bucket, tag=tag, before=before, free=np.tile(np.arange(entries), (rows, 1)),
         free_count=np.full(rows, entries, np.int64), served=each(rows, len(PURPOSES)),
         total_bytes=each(devices, len(PURPOSES)), waited=each(devices, len(PURPOSES)),
         fills=queues.timed_queue(devices, channels * (latency_cycles + 1)),  # a channel reads at most once per cycle
         dma_returns=queues.timed_queue(devices, dma_lines), tracked_retired=each(devices), retired_lo=each(rows),
-        retired_hi=each(rows), retired=each(rows), turn=each(rows))
+        retired_hi=each(rows), retired=each(rows), turn=each(rows),
+        compute_tags=queues.tag_queue(rows), inbound_tags=queues.tag_queue(rows))
 
 
 @inlined
-def dram_accept(mem, hbm, b, m, row, now, lo, hi, bucket):
+def dram_accept(mem, hbm, b, m, row, now, lo, hi, bucket, tag):
     """Put a request into a channel's DRAM queue; the caller saw room."""
     mem.free_count[row] -= 1
     entry = mem.free[row, mem.free_count[row]]
     mem.lo[row, entry] = lo
     mem.hi[row, entry] = hi
     mem.bucket[row, entry] = bucket
+    mem.tag[row, entry] = tag
     for purpose in range(len(WAITS)):
         mem.before[row, entry, purpose] = mem.served[row, purpose]
     hbm_enqueue(hbm, row, now, local_line(bits.address_of(lo, b), m), bits.get(lo, hi, b.op, 2), entry)
 
 
 @inlined
-def dram_cycle(mem, hbm, b, d, row, now, phase, fill_cycles):
+def dram_cycle(mem, hbm, b, d, row, now, fill_cycles):
     """One DRAM cycle of a channel. Returns the order guard's bucket of a tracked write performed now, else -1."""
     mem.retired[row] = 0
     if now < hbm.next_cycle[row]:
@@ -91,19 +96,18 @@ def dram_cycle(mem, hbm, b, d, row, now, phase, fill_cycles):
     op = bits.get(lo, hi, b.op, 2)
     source = bits.get(lo, hi, b.source, 2)
     write = 0 if op == bits.READ else 1
-    purpose = 2 * phase + write
-    if phase == GEMM and source != bits.LOCAL:
-        purpose = 2 * REDUCE_SCATTER + write
+    tag = mem.tag[row, entry]
+    purpose = 2 * queues.stream_of(tag) + write
     mem.served[row, purpose] += 1
     mem.total_bytes[d, purpose] += bits.get(lo, hi, b.bytes, b.op - b.bytes)
     if op == bits.READ:
         if source == bits.LOCAL:
-            if phase == GEMM:
+            if queues.stream_of(tag) == GEMM:
                 for other in range(len(WAITS)):
                     mem.waited[d, other] += mem.served[row, other] - mem.before[row, entry, other]
-            queues.push_at(mem.fills, d, now + hbm.read_data_cycles + fill_cycles, bits.get(lo, hi, b.wg, b.wg_bits), 0)
+            queues.push_at(mem.fills, d, now + hbm.read_data_cycles + fill_cycles, 0, 0, tag)
         else:
-            queues.push_at(mem.dma_returns, d, now + hbm.read_data_cycles, lo, hi)
+            queues.push_at(mem.dma_returns, d, now + hbm.read_data_cycles, lo, hi, tag)
         return -1
     if bits.get(lo, hi, b.region, b.region_bits) == 0:
         return -1
@@ -112,22 +116,24 @@ def dram_cycle(mem, hbm, b, d, row, now, phase, fill_cycles):
 
 
 @inlined
-def direct_cycle(mem, hbm, compute, inbound, b, m, d, now, phase, fill_cycles):
+def direct_cycle(mem, hbm, compute, inbound, b, m, d, now, fill_cycles):
     """All channels of one device for a cycle, without RTL: both streams take turns, one request per cycle."""
     for c in range(m.channels):
         row = d * m.channels + c
         room = hbm.occupancy[row] < hbm.queue_entries
-        dram_cycle(mem, hbm, b, d, row, now, phase, fill_cycles)
+        dram_cycle(mem, hbm, b, d, row, now, fill_cycles)
         if not room:
             continue
         take_inbound = inbound.count[row] > 0 and (compute.count[row] == 0 or mem.turn[row] == 0)
         if take_inbound:
             at = inbound.head[row]
-            dram_accept(mem, hbm, b, m, row, now, inbound.lo[row, at], inbound.hi[row, at], 0)
+            dram_accept(mem, hbm, b, m, row, now, inbound.lo[row, at], inbound.hi[row, at], 0,
+                        inbound.tag[row, at])
             queues.pop(inbound, row)
             mem.turn[row] = 1
         elif compute.count[row] > 0:
             at = compute.head[row]
-            dram_accept(mem, hbm, b, m, row, now, compute.lo[row, at], compute.hi[row, at], 0)
+            dram_accept(mem, hbm, b, m, row, now, compute.lo[row, at], compute.hi[row, at], 0,
+                        compute.tag[row, at])
             queues.pop(compute, row)
             mem.turn[row] = 0

@@ -46,8 +46,8 @@ def can_send(link, shape, d, now):
 
 
 @inlined
-def send(link, shape, d, now, byte_count, delay, lo, hi):
-    """Serialise a packet of device d; `delay` is extra latency (random tests)."""
+def send(link, shape, d, now, byte_count, delay, lo, hi, tag):
+    """Serialise a packet of device d; `delay` is extra latency (random tests), `tag` as in `queues.tag_of`."""
     start = max(link.free_time[d], now)
     link.busy_cycles[d] += byte_count / shape.bytes_per_cycle
     link.free_time[d] = start + byte_count / shape.bytes_per_cycle
@@ -55,11 +55,11 @@ def send(link, shape, d, now, byte_count, delay, lo, hi):
     link.last_arrival[d] = arrival
     link.sent_bytes[d] += byte_count
     link.sent_packets[d] += 1
-    queues.push_at(link.flight, d, arrival, lo, hi)
+    queues.push_at(link.flight, d, arrival, lo, hi, tag)
 
 
 @inlined
-def send_mirrored(link, shape, mirror, b, now, byte_count, lo, hi):
+def send_mirrored(link, shape, mirror, b, now, byte_count, lo, hi, tag):
     """Send a packet as the upstream neighbour would at this moment: lines of the same rank (schedule/mirror.py)."""
     row = mirror.sender[bits.get(lo, hi, b.wg, b.wg_bits)]
     wf = bits.get(lo, hi, b.wf, b.wf_bits)
@@ -92,4 +92,4 @@ def send_mirrored(link, shape, mirror, b, now, byte_count, lo, hi):
         address = mirror.base[to_row, to_wf] + within // per * mirror.pitch + within % per * 64
         size = min(64, mirror.column_bytes[to_row] - within % per * 64)
         new_lo, new_hi = bits.pack(b, address, size, op, source, mirror.region[to_row, to_wf], to_wf, mirror.id[to_row])
-        send(link, shape, 0, now, size, 0, new_lo, new_hi)
+        send(link, shape, 0, now, size, 0, new_lo, new_hi, tag)

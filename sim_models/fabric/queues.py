@@ -13,6 +13,8 @@ from ..compiled.records import record_fields
 REQUEST_BYTES = 64  #: of a memory request at most, and of a line on the link
 DEPTH = 64  #: requests that fit between a GPU and one memory channel, per stream
 MASK = DEPTH - 1
+STREAM_BITS = 2
+INSIDE = 4  #: more than a channel's hardware holds of one stream: a queue of two, and the register behind the grant
 
 
 class RequestQueue(NamedTuple):
@@ -20,6 +22,15 @@ class RequestQueue(NamedTuple):
 
     lo: np.ndarray
     hi: np.ndarray
+    tag: np.ndarray  # whom a request serves, see `tag_of`; hardware does not carry it
+    head: np.ndarray
+    count: np.ndarray
+
+
+class TagQueue(NamedTuple):
+    """Tags of the requests that a memory channel's hardware has inside, in order; [row, INSIDE]."""
+
+    tag: np.ndarray
     head: np.ndarray
     count: np.ndarray
 
@@ -29,28 +40,52 @@ class TimedQueue(NamedTuple):
 
     lo: np.ndarray
     hi: np.ndarray
+    tag: np.ndarray
     time: np.ndarray
     head: np.ndarray
     count: np.ndarray
 
 
 def request_queue(rows: int) -> RequestQueue:
-    return RequestQueue(*record_fields((rows, DEPTH), [("lo", np.int64), ("hi", np.int64)]),
+    return RequestQueue(*record_fields((rows, DEPTH), [("lo", np.int64), ("hi", np.int64), ("tag", np.int64)]),
                         *record_fields(rows, [("head", np.int64), ("count", np.int64)]))
+
+
+def tag_queue(rows: int) -> TagQueue:
+    return TagQueue(*record_fields((rows, INSIDE), [("tag", np.int64)]),
+                    *record_fields(rows, [("head", np.int64), ("count", np.int64)]))
 
 
 def timed_queue(rows: int, capacity: int) -> TimedQueue:
     """`capacity` is rounded up to a power of two."""
     capacity = 1 << (capacity - 1).bit_length()
-    return TimedQueue(*record_fields((rows, capacity), [("lo", np.int64), ("hi", np.int64), ("time", np.int64)]),
+    return TimedQueue(*record_fields((rows, capacity), [("lo", np.int64), ("hi", np.int64), ("tag", np.int64),
+                                                 ("time", np.int64)]),
                       *record_fields(rows, [("head", np.int64), ("count", np.int64)]))
 
 
 @inlined
-def push(q, row, lo, hi):
+def tag_of(stream, number):
+    """What a request is for: the stream under which its bytes are counted, and a number for whoever waits for it."""
+    return number << STREAM_BITS | stream
+
+
+@inlined
+def stream_of(tag):
+    return tag & ((1 << STREAM_BITS) - 1)
+
+
+@inlined
+def number_of(tag):
+    return tag >> STREAM_BITS
+
+
+@inlined
+def push(q, row, lo, hi, tag):
     at = (q.head[row] + q.count[row]) & MASK
     q.lo[row, at] = lo
     q.hi[row, at] = hi
+    q.tag[row, at] = tag
     q.count[row] += 1
 
 
@@ -61,18 +96,45 @@ def pop(q, row):
 
 
 @inlined
+def push_tag(q, row, tag):
+    """Note a request that hardware took. Raises OverflowError beyond what it holds of one stream."""
+    if q.count[row] >= INSIDE:
+        raise OverflowError("a memory channel took more requests of a stream than its queue and registers hold")
+    q.tag[row, (q.head[row] + q.count[row]) & (INSIDE - 1)] = tag
+    q.count[row] += 1
+
+
+@inlined
+def drop_tag(q, row):
+    """Forget the request that hardware took last: it was refused."""
+    q.count[row] -= 1
+
+
+@inlined
+def pop_tag(q, row):
+    """Tag of the request that hardware passes on. Raises OverflowError if it was given none."""
+    if q.count[row] == 0:
+        raise OverflowError("a memory channel passes on a request that it was not given")
+    tag = q.tag[row, q.head[row]]
+    q.head[row] = (q.head[row] + 1) & (INSIDE - 1)
+    q.count[row] -= 1
+    return tag
+
+
+@inlined
 def room(q, row):
     return DEPTH - q.count[row]
 
 
 @inlined
-def push_at(q, row, time, lo, hi):
+def push_at(q, row, time, lo, hi, tag):
     """Add a request at the end. Raises OverflowError if there is no room: what pushes has to be bounded."""
     if q.count[row] >= q.lo.shape[1]:
         raise OverflowError("a queue of requests is full that was thought to hold all that can be under way")
     at = (q.head[row] + q.count[row]) & (q.lo.shape[1] - 1)
     q.lo[row, at] = lo
     q.hi[row, at] = hi
+    q.tag[row, at] = tag
     q.time[row, at] = time
     q.count[row] += 1
 

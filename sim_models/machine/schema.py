@@ -103,7 +103,7 @@ class Tracker(Section):
     sets: whole(1, 1 << 16)
     ways: whole(1, 64)
     banks: whole(1, 256)
-    wg_bits: whole(16, 24)  #: at least the 16 bits of the tag that ordinary reads carry there
+    wg_bits: whole(1, 24)  #: of a tile's id
     count_bits: whole(8, 32)
     protection: Literal[PROTECTIONS]  #: of its memories
 

@@ -85,6 +85,10 @@ def map_output(schedule: Schedule, device: int, bases: Sequence[int], geometry: 
             raise ScheduleError(f"device {device}: chunk {role.chunk} is tracked for nothing")
     if len({role.updates for roles in schedule.roles for role in roles if role.fed_by}) > 1:
         raise ScheduleError("arrivals complete tiles of different numbers of updates: a sender cannot name the region")
+    needed, ids = int(schedule.rows(device).id.max()) + 1, 1 << geometry.tracker.wg_bits
+    if needed > ids:
+        raise ScheduleError(f"device {device}: {needed} ids are needed: [tracker] wg_bits={geometry.tracker.wg_bits} "
+                            f"has {ids}")
     if not schedule.is_causal():
         raise ScheduleError("a tile goes on under an id that is not larger than its own: GPUs could wait in a circle")
     peer = schedule.peer(device)

@@ -144,13 +144,14 @@ def all_gather(machine: Machine, workload: Workload, tiling: Tiling) -> ComputeU
     """The all-gather of the GEMM's output on one GPU that stands for all."""
     at = Addresses.of(workload, tiling)
     steps = baseline.plan_steps(ring.all_gather(workload.tp, step=1), mirrored=True)
-    return copy_units(machine, ring_copy(machine, workload.output_bytes, steps, "all-gather", at.c, at.copies))
+    return copy_units(machine, ring_copy(machine, workload.output_bytes, steps, "all-gather", at.c, at.copies),
+                      memory.ALL_GATHER)
 
 
-def copy_units(machine: Machine, operator: Copy) -> ComputeUnits:
-    """Compute units at the start of a copy kernel."""
+def copy_units(machine: Machine, operator: Copy, stream: int) -> ComputeUnits:
+    """Compute units at the start of a copy kernel; `stream` as for `make_units`."""
     return make_units(unit_rates(machine, machine.collective.workgroups_per_cu),
-                      [operator.work(device) for device in range(len(operator.passes))])
+                      [operator.work(device) for device in range(len(operator.passes))], stream)
 
 
 def late_starts(devices: int, latest_cycle: int, seed: int) -> tuple[int, ...]:
@@ -158,7 +159,7 @@ def late_starts(devices: int, latest_cycle: int, seed: int) -> tuple[int, ...]:
     return tuple(np.random.default_rng(seed).integers(0, latest_cycle + 1, devices).tolist())
 
 
-def machine_state(machine: Machine, kernel: ComputeUnits, phase: int, downstream: Sequence[int]) -> Sim:
+def machine_state(machine: Machine, kernel: ComputeUnits, downstream: Sequence[int]) -> Sim:
     """State at cycle 0 of simulated GPUs without hardware that run a kernel."""
     devices, slots = kernel.state.state.shape
     geometry: Geometry = machine.geometry()
@@ -182,7 +183,7 @@ def machine_state(machine: Machine, kernel: ComputeUnits, phase: int, downstream
         llc=make_llc(devices, machine.llc.size_bytes, machine.llc.line_bytes, machine.llc.ways, slots),
         stores_out=queues.timed_queue(devices, machine.link.egress_buffer_bytes // 64 + 1),
         store_limit=machine.link.egress_buffer_bytes // 64, link=links.make_link(devices, link), link_shape=link,
-        mirrored=False, mirror=NO_MIRROR, phase=phase,
+        mirrored=False, mirror=NO_MIRROR, hardware_stream=memory.REDUCE_SCATTER,
         fill_cycles=fill_cycles, expected_events=each(),
         control=control, chaos=make_chaos(devices, 0, 0.0, 0), kernel=kernel, hardware=None)
 
@@ -192,8 +193,8 @@ def table_sim(machine: Machine, table: KernelTable) -> Sim:
     check_memory(table, machine.geometry().tracker.address_bits)
     if (table.stores["region"] != 0).any() or (table.stores["route"] == Route.MAPPED).any():
         raise KernelError("stores: a region or a mapped address needs Track & Trigger; a kernel alone runs without it")
-    kernel = make_units(unit_rates(machine, machine.gpu.workgroups_per_cu), [table])
-    return machine_state(machine, kernel, memory.GEMM, [0])
+    kernel = make_units(unit_rates(machine, machine.gpu.workgroups_per_cu), [table], memory.GEMM)
+    return machine_state(machine, kernel, [0])
 
 
 def make_sim(machine: Machine, workload: Workload, *, spaces: Sequence[AddressSpace] = (),
@@ -207,8 +208,8 @@ def make_sim(machine: Machine, workload: Workload, *, spaces: Sequence[AddressSp
     tiling = make_tiling(machine, workload)
     work = gemm_operator(machine, workload, tiling, 0 if fused else None).work(0)
     tables = [fused_work(work, space) for space in spaces] or [work]
-    kernel = make_units(unit_rates(machine, machine.gpu.workgroups_per_cu), tables)
-    sim = machine_state(machine, kernel, memory.GEMM, range(devices) if mirrored else [space.peer for space in spaces])
+    kernel = make_units(unit_rates(machine, machine.gpu.workgroups_per_cu), tables, memory.GEMM)
+    sim = machine_state(machine, kernel, range(devices) if mirrored else [space.peer for space in spaces])
     sim.control.start[:] = starts
     if not fused:
         return sim

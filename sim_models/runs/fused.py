@@ -14,7 +14,6 @@ from ..engine.hardware import make_hardware, offer_request
 from ..engine.loop import Lockstep
 from ..engine.ports import Ports
 from ..errors import Failure
-from ..fabric import memory
 from ..fabric.network import make_link
 from ..machine import Machine
 from ..mechanisms.track_trigger import dispatch_requests, map_output
@@ -150,8 +149,7 @@ class FusedRun(Lockstep):
             self._write(master, self.driver.open_memory(
                 _ALL_GATHER, base=at, limit=at + self.workload.tp * chunk_lines * 64))
             self._write(master, self.driver.plain_arrivals([_ALL_GATHER]))
-        self.sim = self.sim._replace(phase=memory.ALL_GATHER, kernel=kernel,
-                                     link=make_link(len(self.backends), self.sim.link_shape),
+        self.sim = self.sim._replace(kernel=kernel, link=make_link(len(self.backends), self.sim.link_shape),
                                      expected_events=np.zeros_like(self.sim.expected_events))
         while (state := self.advance(BATCH_CYCLES)) == RUNNING:
             progress(min(0.99, float(kernel.state.phase[0]) / self.workload.tp))

@@ -60,10 +60,9 @@ def collective_sim(machine: Machine, size_bytes: int, devices: int, kind: str, m
     copy_base = -(-size_bytes // (1 << 20)) + devices << 20
     program = ring.all_gather(devices, step=1) if kind == "all-gather" else ring.reduce_scatter(devices, step=1)
     steps = baseline.plan_steps(program, mirrored)
-    kernel = build.copy_units(machine, build.ring_copy(machine, size_bytes, steps, kind, 0, copy_base))
-    return build.machine_state(machine, kernel,
-                                    memory.ALL_GATHER if kind == "all-gather" else memory.REDUCE_SCATTER,
-                                    steps.downstream)
+    kernel = build.copy_units(machine, build.ring_copy(machine, size_bytes, steps, kind, 0, copy_base),
+                                   memory.ALL_GATHER if kind == "all-gather" else memory.REDUCE_SCATTER)
+    return build.machine_state(machine, kernel, steps.downstream)
 
 
 def run_collective(machine: Machine, size_bytes: int, devices: int, kind: str, mirrored: bool = True,

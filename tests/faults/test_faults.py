@@ -10,6 +10,8 @@ from flippable import FlippableTop
 
 from rtl.check_bits import check_bits
 from sim_models.cosim.build import build_component
+from sim_models.engine.end import RUNNING
+from sim_models.fabric.memory import ALL_GATHER
 from sim_models.runs.build import Options
 from sim_models.runs.data_mode import DataLedger, data_run
 from sim_models.runs.fused import FusedRun, Policy, SimulationError
@@ -96,7 +98,7 @@ def test_a_duplicated_packet_is_told(run):
     flight = run.sim.link.flight
     size, head, count = flight.lo.shape[1], flight.head[SENDER], flight.count[SENDER]
     last = (head + count - 1) & (size - 1)
-    for column in (flight.lo, flight.hi, flight.time):
+    for column in (flight.lo, flight.hi, flight.tag, flight.time):
         column[SENDER, (last + 1) & (size - 1)] = column[SENDER, last]
     flight.count[SENDER] += 1
     assert f"and 1 more than were sent on it to device {RECEIVER}" in told(run)
@@ -107,10 +109,30 @@ def test_an_update_that_counts_twice_is_told(run):
     inbound = run.sim.inbound
     until(run, lambda: inbound.count[RECEIVER])
     size, head, count = inbound.lo.shape[1], inbound.head[RECEIVER], inbound.count[RECEIVER]
-    for column in (inbound.lo, inbound.hi):
+    for column in (inbound.lo, inbound.hi, inbound.tag):
         column[RECEIVER, (head + count) & (size - 1)] = column[RECEIVER, (head + count - 1) & (size - 1)]
     inbound.count[RECEIVER] += 1
     assert told(run) == f"device {RECEIVER}: not idle at the end: at least one tile is partly updated"
+
+
+def test_packets_that_are_refused_do_not_mix_up_whom_the_others_serve(run):
+    """Packets to addresses that are not open, among lawful ones: bytes are still counted where they belong."""
+    flight, b, mem = run.sim.link.flight, run.sim.b, run.sim.mem
+    size, added = flight.lo.shape[1], 0
+    while run.advance(1) == RUNNING:
+        last = (flight.head[SENDER] + flight.count[SENDER] - 1) & (size - 1)
+        if run.now % 3 == 0 and flying(run) and added < 200:
+            for column in (flight.lo, flight.hi, flight.tag, flight.time):
+                column[SENDER, (last + 1) & (size - 1)] = column[SENDER, last]
+            flight.lo[SENDER, (last + 1) & (size - 1)] |= (1 << b.address_bits) - (1 << b.address_bits - 1)
+            flight.tag[SENDER, (last + 1) & (size - 1)] = ALL_GATHER
+            flight.count[SENDER] += 1
+            added += 1
+        assert run.now < 100_000
+    assert run.counters(RECEIVER)["arrivals_refused"] == added == 200
+    assert not mem.inbound_tags.count.any() and not mem.compute_tags.count.any()
+    assert not mem.total_bytes[:, 2 * ALL_GATHER:].any() and not incomplete(run, RECEIVER)
+    assert told(run).startswith(f"device {SENDER}: 0 packets on the link and {added} more than were sent")
 
 
 def test_late_packets_only_cost_time(run):

@@ -196,14 +196,6 @@ def test_a_device_that_starts_late_holds_the_ring(machine):
                 assert (delay[device, step] > 0.8 * late) == behind, (kind, device, step, delay)
 
 
-def test_requests_can_name_as_many_workgroups_as_a_machine_may_have(machine):
-    """A read's 16-bit field names a workgroup; the largest machine just fits."""
-    limits = [field.metadata for field in (type(machine.gpu).model_fields["compute_units"],
-                                           type(machine.collective).model_fields["workgroups_per_cu"])]
-    most = [next(limit.le for limit in metadata if hasattr(limit, "le")) for metadata in limits]
-    assert most[0] * most[1] <= 1 << 16
-
-
 @pytest.mark.parametrize("devices", [2, 3, 8])
 def test_steps_are_those_of_the_papers_figures(devices):
     """Device d sends chunk d, then d-1 and so on to device d+1; mirrored, that lands as what device d-1 sends."""

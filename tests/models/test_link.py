@@ -46,7 +46,7 @@ def test_serialisation_latency_and_order(bandwidth, latency, seed):
         device = generator.randrange(2)
         size = generator.choice([64, 64, 64, 2, 48])
         jitter = generator.choice([0, 0, 0, 40])
-        links.send(link, shape, device, now, size, jitter, number, -number)
+        links.send(link, shape, device, now, size, jitter, number, -number, 0)
         free[device] = max(free[device], now) + size / bandwidth
         time = math.ceil(free[device]) + latency + jitter
         if expected[device]:
@@ -69,7 +69,7 @@ def test_a_sender_that_never_waits_gets_the_bandwidth():
     for now in range(4000):
         for _ in range(2):
             if links.can_send(link, shape, 0, now):
-                links.send(link, shape, 0, now, 64, 0, 0, 0)
+                links.send(link, shape, 0, now, 64, 0, 0, 0, 0)
             assert (link.free_time[0] - now) * 75.0 < 1024 + 64
         times += [time for time, _, _ in arrivals(link)]
     received = np.array(times)
@@ -115,7 +115,7 @@ def check_mirror(schedule: Schedule, device: int) -> None:
                 if last:
                     continue
                 lo, hi = bits.pack(B, address, size, op, source, 0, wf, int(rows.to_id[row]))  # as the egress lane does
-                links.send_mirrored(link, shape, mirror, B, 0, size, lo, hi)
+                links.send_mirrored(link, shape, mirror, B, 0, size, lo, hi, 0)
                 lines_out += 1
                 for _, lo, hi in arrivals(link):
                     assert bits.get(lo, hi, B.op, 2) == op and bits.get(lo, hi, B.source, 2) == source

@@ -17,6 +17,7 @@ from sim_models.workloads import gemm_workload
 from tests.models.variants import variant
 
 LINE, WAYS, SETS, UNITS = 128, 4, 16, 70
+STREAM = 0  #: a GEMM's
 
 
 @compiled
@@ -41,13 +42,13 @@ class Cache:
         return _load(self.s, unit, line * LINE)
 
     def store(self, line: int) -> bool:
-        return cache.store(self.s, 0, line)
+        return cache.store(self.s, 0, line, STREAM)
 
     def data_back(self, tag: int, now: int) -> None:
         compute_units.fill(self.s, 0, tag, now)
 
     def flush(self, cursor: int) -> int:
-        return cache.flush(self.s, 0, cursor)
+        return cache.flush(self.s, 0, cursor, STREAM)
 
     def waiting(self, unit: int) -> int:
         return int(self.s.kernel.state.outstanding[0, unit])
@@ -61,8 +62,10 @@ class Cache:
                 lo, hi = int(q.lo[row, at]), int(q.hi[row, at])
                 op = bits.get(lo, hi, b.op, 2)
                 halves[bits.address_of(lo, b) // 64, op] += 1
+                tag = int(q.tag[row, at])
+                assert tag & 3 == STREAM
                 if op == bits.READ:
-                    tags.append(bits.get(lo, hi, b.wg, b.wg_bits))
+                    tags.append(tag >> 2)
                 assert bits.get(lo, hi, b.bytes, 7) == 64 and bits.get(lo, hi, b.region, b.region_bits) == 0
             q.count[row] = 0
         lines = Counter({(half // 2, op): n for (half, op), n in halves.items() if half % 2 == 0})

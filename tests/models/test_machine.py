@@ -8,6 +8,10 @@ from pydantic import ValidationError
 
 from rtl.geometry import Geometry
 from sim_models.machine import PRESETS, MachineError, load_machine
+from sim_models.mechanisms.track_trigger import map_output
+from sim_models.runs.build import make_schedule
+from sim_models.schedule import ScheduleError
+from sim_models.workloads import gemm_workload
 
 
 @pytest.fixture
@@ -166,8 +170,16 @@ def test_unreadable(write, tmp_path):
     assert "is missing" in one_line(write(""))
 
 
-def test_workgroup_ids_must_hold_a_read_tag(tmp_path):
+def test_ids_may_be_short_but_must_name_every_tile(tmp_path):
+    """Reads carry no tag in the hardware; a kernel with more tiles than ids is refused in one line."""
     path = tmp_path / "short.toml"
-    path.write_text('extends = "t3-table1"\nname = "short ids"\n\n[tracker]\nwg_bits = 12\n')
-    with pytest.raises(MachineError, match=r"wg_bits.*16"):
-        load_machine(path)
+    path.write_text('extends = "t3-table1"\nname = "short ids"\n\n[tracker]\nwg_bits = 7\nsets = 64\n')
+    machine = load_machine(path)
+    for shape, fits in (("2048x2048x64", True), ("4096x4096x64", False)):
+        schedule = make_schedule(machine, gemm_workload(shape, 4))
+        bases = [0] * 4
+        if fits:
+            map_output(schedule, 0, bases, machine.geometry(), 1)
+        else:
+            with pytest.raises(ScheduleError, match=r"512 ids are needed.*wg_bits=7 .*128"):
+                map_output(schedule, 0, bases, machine.geometry(), 1)

@@ -1,5 +1,6 @@
 """The queues between units: what has no room is refused, not overwritten."""
 
+import numpy as np
 import pytest
 
 from sim_models.compiled.jit import compiled
@@ -12,7 +13,7 @@ from tests.models.variants import variant
 
 @compiled
 def push(queue, row, number):
-    queues.push_at(queue, row, 0, number, 0)
+    queues.push_at(queue, row, 0, number, 0, 0)
 
 
 def test_a_full_queue_refuses_a_request():
@@ -22,6 +23,33 @@ def test_a_full_queue_refuses_a_request():
     with pytest.raises(OverflowError, match="full"):
         push(queue, 1, 4)
     assert queue.lo[1].tolist() == [0, 1, 2, 3] and queue.count.tolist() == [0, 4]
+
+
+@compiled
+def through(tags, put, taken):
+    """Tags through a channel that holds three at most."""
+    for at in range(len(put)):
+        queues.push_tag(tags, 1, put[at])
+        if at >= 2:
+            taken[at - 2] = queues.pop_tag(tags, 1)
+
+
+def test_tags_leave_hardware_in_the_order_in_which_they_went_in():
+    tags, put = queues.tag_queue(2), np.arange(100) * 7 % 31
+    taken = np.full(98, -1)
+    through(tags, put, taken)
+    np.testing.assert_array_equal(taken, put[:98])
+    assert tags.count.tolist() == [0, 2]
+    with pytest.raises(OverflowError, match="not given"):
+        through(queues.tag_queue(2)._replace(count=np.array([0, -3])), put, taken)
+    with pytest.raises(OverflowError, match="more requests of a stream"):
+        through(queues.tag_queue(2)._replace(count=np.array([0, queues.INSIDE])), put, taken)
+
+
+@pytest.mark.parametrize("stream, number", [(0, 0), (2, 16383), (3, 1 << 40)])
+def test_a_tag_holds_a_stream_and_a_number(stream, number):
+    tag = queues.tag_of.py_func(stream, number)
+    assert (queues.stream_of.py_func(tag), queues.number_of.py_func(tag)) == (stream, number)
 
 
 @pytest.mark.parametrize("lines", [2048, 65535])

@@ -480,6 +480,26 @@ def test_refused_arrivals_of_all_channels_are_counted():
     assert gpu.counters()["arrivals_refused"] == 10 * CHANNELS and "error_overflow" in gpu.status()
 
 
+def test_what_is_refused_shows_in_the_next_cycle_by_channel(seed):
+    """In every cycle, with all channels at work: models drop what they know of a request by it."""
+    gpu = programmed(seed=seed, idle=0.3)
+    rng, told = gpu.random, 0
+
+    def firsts() -> list[dict | None]:
+        return [next(iter(gpu.waiting[f"inbound[{c}]"]), None) for c in range(CHANNELS)]
+    for _ in range(40 * CHANNELS):
+        address = BASE + rng.randrange((LIMIT - BASE) // 64) * 64
+        gpu.access("inbound", address, 64, source=REMOTE, region=rng.choice((EVENT_REGION, 0, 9)), wg=rng.randrange(8))
+    for _ in range(400):
+        before = firsts()
+        gpu.run(1)
+        refused = [c for c, (first, next_one) in enumerate(zip(before, firsts()))
+                   if first is not next_one and first["region"] != EVENT_REGION]
+        assert gpu.get("refused") == sum(1 << c for c in refused)
+        told += len(refused)
+    assert told == gpu.counters()["arrivals_refused"] > 10 * CHANNELS and not any(gpu.waiting.values())
+
+
 def test_eight_bytes_of_a_peer_stop_nothing():
     """A way for each, for one of which nobody will ever send the rest: the window's tiles go on, or are told."""
     gpu = programmed()
