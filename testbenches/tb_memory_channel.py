@@ -102,7 +102,8 @@ async def random_traffic(bench: Bench) -> None:
 
 @rounds(8, cover=("forgotten", "reported"))
 async def what_is_forgotten_is_performed_and_not_reported(bench: Bench) -> None:
-    """`forget` comes and goes under traffic, in every second round; nothing but updates is lost, and reads stay behind the writes."""
+    """`forget` comes and goes under traffic, in every second round; nothing but updates is lost, and reads stay behind
+    the writes."""
     channel, rng = Channel(bench), bench.rng
     channel.configure(rng.choice(list(POLICIES)))
     sent = {name: traffic(bench, name, 100) for name in channel.drivers}

@@ -9,7 +9,7 @@ import typer
 from sim_models.commands.options import JsonOption, file_name, shown_size, size_range
 from sim_models.errors import BadInput
 
-_LARGEST = 256  #: nodes; an all-to-all has their square of messages
+_LARGEST = 256  #: GPUs; an all-to-all has their square of messages
 
 
 def collective(
@@ -18,17 +18,19 @@ def collective(
     sizes: Annotated[str, typer.Option(
         metavar="SIZE[:SIZE]", help="Bytes of each GPU's array: 1M:64M doubles from 1 to 64 MB.")] = "64M",
     topology: Annotated[str | None, typer.Option(
-        metavar="torus:8x16|ring:8|full:8", help="The machine's if not given.")] = None,
+        metavar="torus:8x16|ring:8|full:8|switch:8|nodes:2x8", help="The machine's if not given; "
+        "nodes:2x8 are 2 of 8 GPUs.")] = None,
     algorithm: Annotated[str | None, typer.Option(
         metavar="A,B,...", help="hierarchical, all-rings, ring, both-rings, direct; all that are possible if not "
         "given.")] = None,
     machine: Annotated[str, typer.Option(
-        "--machine", metavar="NAME|FILE", help="torus-128, a machine of `t3 run`, or a TOML file.")] = "torus-128",
+        "--machine", metavar="NAME|FILE",
+        help="torus-128, mi210-2x4, a machine of `t3 run`, or a TOML file.")] = "torus-128",
     timeline: Annotated[str | None, typer.Option(
         metavar="FILE", parser=file_name, help="With one size and algorithm: a Perfetto timeline.")] = None,
     json: JsonOption = None,
 ) -> None:
-    """Time a collective on a ring, a full mesh or a torus: events beside the closed form, and how full links are."""
+    """Time a collective on a network of GPUs: events beside the closed form, and how full links are."""
     from sim_models.flow.algorithms import COLLECTIVES, algorithms, chunk_bytes
     from sim_models.flow.collective import run_program
     from sim_models.flow.scale_out import load_costs
@@ -43,8 +45,10 @@ def collective(
         on = usual if topology is None else named_topology(topology)
     except TopologyError as error:
         raise BadInput(f"--{error}") from None
-    if on.nodes > _LARGEST:
-        raise BadInput(f"--topology {topology} has {on.nodes} nodes: up to {_LARGEST} are simulated")
+    if on.gpus > _LARGEST:
+        raise BadInput(f"--topology {topology} has {on.gpus} GPUs: up to {_LARGEST} are simulated")
+    if any(link.network for link in on.links) and costs.network_ns is None:
+        raise BadInput(f"--topology {topology} joins nodes, but machine {name} has no [network]")
     possible = algorithms(kind, on)
     chosen = list(possible) if algorithm is None else list(dict.fromkeys(algorithm.split(",")))
     for one in chosen:
@@ -72,12 +76,12 @@ def collective(
                          "busiest_link_share": run.busiest_link})
     seconds = time.perf_counter() - started
     if json is not None:
-        write_json({"collective": kind, "machine": name, "topology": on.name, "nodes": on.nodes, "links": len(on.links),
+        write_json({"collective": kind, "machine": name, "topology": on.name, "nodes": on.gpus, "links": len(on.links),
                     "runs": runs, "host_seconds": seconds}, json)
     if json == "-":
         return
     console = output_console()
-    print_table(f"{COLLECTIVES[kind].capitalize()} on {on.nodes} GPUs, topology {on.name}; machine {name} (µs)",
+    print_table(f"{COLLECTIVES[kind].capitalize()} on {on.gpus} GPUs, topology {on.name}; machine {name} (µs)",
                 ("algorithm", "size", "events", "closed\nform", "difference", "messages", "busiest\nlink"),
                 [(run["algorithm"], shown_size(run["size_bytes"]), f"{run['collective_ns'] / 1e3:,.1f}",
                   f"{run['closed_form_ns'] / 1e3:,.1f}", f"{_difference(run):+.1%}", f"{run['messages']:,}",

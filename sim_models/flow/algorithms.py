@@ -8,12 +8,12 @@ the hierarchical all-to-all is a bound.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..collectives import Program, direct, ring, torus
+from ..collectives import Program, direct, ring, torus, two_level
 from ..collectives.all_reduce import all_reduce
 from ..collectives.all_to_all import all_to_all
 from ..collectives.together import together
 from ..errors import BadInput
-from ..topologies import Topology, Torus
+from ..topologies import MultiNode, Topology, Torus
 from .collective import KernelCosts
 
 COLLECTIVES = {"rs": "reduce-scatter", "ag": "all-gather", "ar": "all-reduce", "a2a": "all-to-all"}
@@ -36,12 +36,16 @@ def algorithms(collective: str, topology: Topology) -> dict[str, Algorithm]:
         raise BadInput(f"--collective {collective[:40]!r} is unknown: allowed are {', '.join(COLLECTIVES)}")
     if isinstance(topology, Torus):
         found = _torus_exchanges(topology) if collective == "a2a" else _torus_rings(collective, topology)
+    elif isinstance(topology, MultiNode):
+        found = _of_nodes(collective, topology)
     elif collective == "a2a":
         found = [_direct_exchange(topology)]
-    elif topology.name == "full":
-        found = [_direct(collective, topology.nodes)]
+    elif topology.name == "ring":
+        found = _rings(collective, topology.gpus)
     else:
-        found = _rings(collective, topology.nodes)
+        # A switch's GPUs share one link each: a ring keeps it as busy as everybody at once does.
+        shared = topology.gpus - 1 if topology.switches else 1
+        found = [_direct(collective, topology.gpus, shared), *_rings(collective, topology.gpus)[:topology.switches]]
     return {one.name: one for one in found}
 
 
@@ -89,12 +93,45 @@ def _rings(collective: str, ranks: int) -> list[Algorithm]:
     return [Algorithm("ring", lambda: one(-1), closed(1)), *both]
 
 
-def _direct(collective: str, ranks: int) -> Algorithm:
+def _direct(collective: str, ranks: int, shared: int) -> Algorithm:
+    """`shared`: messages of a GPU over one link."""
     return Algorithm(
         "direct", lambda: _joined(collective, direct.reduce_scatter, direct.all_gather, ranks),
         lambda costs, size: _start_ns(costs) + _passes(collective) * (
-            costs.step_ns + costs.link_ns + size / ranks / costs.link_bytes_per_ns)
+            costs.step_ns + costs.link_ns + shared * size / ranks / costs.link_bytes_per_ns)
         + _addition_ns(costs, collective, ranks, ranks - 1, size))
+
+
+def _of_nodes(collective: str, on: MultiNode) -> list[Algorithm]:
+    """Everybody with everybody; and within nodes, then between GPUs of one place."""
+    groups, places, ranks = on.groups, on.per_group, on.gpus
+
+    def flat_ns(costs: KernelCosts, size: float) -> float:
+        """A message to another node crosses its own node first, unless it starts at its destination's place."""
+        part = size / ranks
+        carried = max(groups * part / costs.link_bytes_per_ns if places > 1 else 0.0,
+                      places * (groups - 1) * part / costs.network_bytes_per_ns)
+        latency_ns = costs.network_ns + (costs.link_ns if places > 1 else 0.0)
+        return (_start_ns(costs) + _passes(collective) * (costs.step_ns + latency_ns + carried)
+                + _addition_ns(costs, collective, ranks, ranks - 1, size))
+
+    def hierarchical_ns(costs: KernelCosts, size: float) -> float:
+        within = costs.step_ns + costs.link_ns + size / places / costs.link_bytes_per_ns if places > 1 else 0.0
+        between = costs.step_ns + costs.network_ns + (groups - 1) * size / ranks / costs.network_bytes_per_ns
+        return (_start_ns(costs) + _passes(collective) * (within + between)
+                + _addition_ns(costs, collective, ranks, groups - 1 + (places > 1) * (places - 1), size))
+
+    def build(kind: str) -> Callable[[], Program]:
+        levels = getattr(direct, kind)(places), getattr(direct, kind)(groups)
+        return lambda: getattr(two_level, kind)(*levels, lambda group, place: group * places + place)
+
+    flat = all_to_all if collective == "a2a" else lambda count: _joined(
+        collective, direct.reduce_scatter, direct.all_gather, count)
+    found = [Algorithm("direct", lambda: flat(ranks), flat_ns)]
+    if collective != "a2a":
+        found.insert(0, Algorithm("hierarchical", lambda: _joined(collective, build("reduce_scatter"),
+                                                                  build("all_gather")), hierarchical_ns))
+    return found
 
 
 def _torus_rings(collective: str, on: Torus) -> list[Algorithm]:
@@ -186,10 +223,11 @@ def _messages_per_link(length: int, ties_both_ways: bool = True) -> int:
 
 
 def _direct_exchange(topology: Topology) -> Algorithm:
-    ranks, full = topology.nodes, topology.name == "full"
+    ranks = topology.gpus
+    hops, carried = {"full": (1, 1), "switch": (1, ranks - 1)}.get(
+        topology.name, (ranks // 2, _messages_per_link(ranks, ties_both_ways=False)))
 
     def closed(costs: KernelCosts, size: float) -> float:
-        hops, carried = (1, 1) if full else (ranks // 2, _messages_per_link(ranks, ties_both_ways=False))
         return _start_ns(costs) + costs.step_ns + hops * costs.link_ns + (
             carried * size / ranks / costs.link_bytes_per_ns)
 

@@ -1,6 +1,6 @@
 """A collective on the event level: the same program and topology as on the cycle level, its transfers as flows."""
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,7 +8,7 @@ import simpy
 
 from ..collectives import Op, Program
 from ..machine import Machine
-from ..topologies import Topology
+from ..topologies import Link, Topology
 from .fabric import Fabric
 
 #: A transfer as it happened: chunk, source, destination, start, end (ns).
@@ -25,6 +25,17 @@ class KernelCosts:
     link_ns: float
     link_bytes_per_ns: float
     memory_bytes_per_ns: float  #: that streams of reads and writes reach together
+    network_ns: float | None = None  #: of links between nodes; None: the machine has none
+    network_bytes_per_ns: float | None = None
+
+    def rate(self, link: Link) -> float:
+        """Return bytes per ns of a link."""
+        return self.network_bytes_per_ns if link.network else self.link_bytes_per_ns
+
+    def latency_ns(self, link: Link, topology: Topology) -> float:
+        """Return the latency of a link, which is half of the way if it leads to or from a switch."""
+        whole = self.network_ns if link.network else self.link_ns
+        return whole / 2 if max(link.source, link.destination) >= topology.gpus else whole
 
 
 def kernel_costs(machine: Machine) -> KernelCosts:
@@ -73,9 +84,10 @@ def run_program(program: Program, topology: Topology, chunk_bytes: Callable[[int
         network.fabric.watch = lambda now, rates: watch(now, rates[:len(topology.links)])
     steps = network.env.run(network.start(program, chunk_bytes, near_memory))
     ns, moved = network.env.now + costs.launch_ns + costs.step_ns, network.fabric.moved
-    links = [size for name, size in moved.items() if name[0] == "link"]
-    return CollectiveRun(ns, steps, sum(links), sum(size for name, size in moved.items() if name[0] == "memory"),
-                         max(links, default=0.0) / (costs.link_bytes_per_ns * ns))
+    carried = [(moved["link", link.source, link.destination], costs.rate(link)) for link in topology.links]
+    return CollectiveRun(ns, steps, sum(size for size, _ in carried),
+                         sum(size for name, size in moved.items() if name[0] == "memory"),
+                         max((size / (rate * ns) for size, rate in carried), default=0.0))
 
 
 class Network:
@@ -86,8 +98,10 @@ class Network:
         """`also`: further resources, bytes per ns."""
         self.env, self.topology, self.costs = env, topology, costs
         self.fabric = Fabric(env, {
-            **{("link", link.source, link.destination): costs.link_bytes_per_ns for link in topology.links},
-            **{("memory", node): costs.memory_bytes_per_ns for node in range(topology.nodes)}, **(also or {})})
+            **{("link", link.source, link.destination): costs.rate(link) for link in topology.links},
+            **{("memory", node): costs.memory_bytes_per_ns for node in range(topology.gpus)}, **(also or {})})
+        self._latencies_ns = {("link", link.source, link.destination): costs.latency_ns(link, topology)
+                              for link in topology.links}
         self._routes: dict[tuple[int, int], dict[Hashable, float]] = {}
 
     def start(self, program: Program, chunk_bytes: Callable[[int], float], near_memory: bool = False,
@@ -111,6 +125,10 @@ class Network:
                 node = following
             self._routes[source, destination] = links
         return self._routes[source, destination]
+
+    def latency_ns(self, links: Iterable[Hashable]) -> float:
+        """Return the latency of a route."""
+        return sum(self._latencies_ns[link] for link in links)
 
 
 class _Play:
@@ -152,7 +170,7 @@ class _Play:
         yield network.fabric.move(sum(map(self.chunk_bytes, chunks)), {
             ("memory", source): 2.0 if forwards else 1.0, ("memory", destination): 1.0, **links,
             **self.also(source, destination)})
-        yield self.env.timeout(costs.link_ns * len(links))
+        yield self.env.timeout(network.latency_ns(links))
         self.steps += [(chunk, source, destination, start, self.env.now) for chunk in chunks]
         self.messages += 1
         for index in indices:

@@ -13,7 +13,7 @@ from ..topologies import Topology, named_topology
 from .collective import KernelCosts, kernel_costs
 
 #: Networks that come with the package.
-PRESETS = ("torus-128",)
+PRESETS = ("torus-128", "mi210-2x4")
 
 
 class Link(Section):
@@ -42,6 +42,7 @@ class ScaleOut(Section):
     name: str
     topology: str  #: as in `named_topology`
     link: Link
+    network: Link | None = None  #: of a GPU's card, if the topology joins nodes
     kernel: Kernel
     memory: Memory
     accelerator: Accelerator
@@ -57,7 +58,8 @@ class ScaleOut(Section):
         """What its collectives cost; memory at the rate of kernels that only move data."""
         gpu = self.accelerator
         return KernelCosts(self.kernel.launch_ns, self.kernel.step_ns, 0.0, self.link.latency_ns,
-                           self.link.bandwidth_gb_per_s, gpu.memory_gb_per_s * gpu.memory_efficiency)
+                           self.link.bandwidth_gb_per_s, gpu.memory_gb_per_s * gpu.memory_efficiency,
+                           *((self.network.latency_ns, self.network.bandwidth_gb_per_s) if self.network else ()))
 
 
 def load_scale_out(name_or_path: str) -> ScaleOut:

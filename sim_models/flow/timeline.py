@@ -33,8 +33,10 @@ def write_timeline(path: Path, title: str, topology: Topology, run: CollectiveRu
     with whole_file(path, "wb") as file:
         out = TimelineWriter(file, 1.0)
         whole = out.track(title)
-        gpus = [out.track(f"GPU {gpu}", whole) for gpu in range(topology.nodes)]
-        arrivals = [out.track("arrivals", gpu) for gpu in gpus]
+        names = [f"GPU {node}" if node < topology.gpus else f"switch {node - topology.gpus}"
+                 for node in range(topology.nodes)]
+        gpus = [out.track(name, whole) for name in names]
+        arrivals = [out.track("arrivals", gpu) for gpu in gpus[:topology.gpus]]
         arrow = 0
         for source in sorted(messages):
             lane_of = _lanes(sorted(messages[source]), lambda number, gpu=gpus[source]: out.track(
@@ -48,7 +50,7 @@ def write_timeline(path: Path, title: str, topology: Topology, run: CollectiveRu
                 for destination in to:
                     out.instant(end, arrivals[destination], f"from GPU {source}", arrow, last=destination == to[-1])
         for number, link in enumerate(topology.links):
-            counter, before = out.track(f"link to GPU {link.destination}", gpus[link.source], unit="MB/s"), None
+            counter, before = out.track(f"link to {names[link.destination]}", gpus[link.source], unit="MB/s"), None
             for now, carried in rates.changes:
                 if (value := round(1e3 * carried[number])) != before:
                     out.counter(now, counter, value)

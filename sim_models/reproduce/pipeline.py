@@ -14,7 +14,7 @@ from sim_models.reproduce.paper import TARGETS, compare
 from sim_models.reproduce.report import render_report
 from sim_models.reproduce.runner import Monitor, Outcome, run_tasks
 from sim_models.reproduce.store import Store
-from sim_models.reproduce.tasks import Task, WarmUpTask
+from sim_models.reproduce.tasks import KernelTask, Task, WarmUpTask
 from sim_models.study.results import collect_versions, json_text, write_whole
 
 _PROJECT = Path(__file__).resolve().parents[2]
@@ -25,7 +25,8 @@ def reproduce(figures: Sequence[Figure], setup: Setup, out: Path, jobs: int, mon
     `out`/failures.log; figures that do not need it are complete. Raises what `run_tasks` raises."""
     tasks: dict[Figure, list[Task]] = {figure: list(figure.tasks(setup)) for figure in figures}
     needed = [task for wanted in tasks.values() for task in wanted]
-    warm_up = WarmUpTask(setup.machine, any(task.needs_rtl for task in needed))
+    cycle_level = any(isinstance(task, KernelTask) for task in needed)
+    warm_up = WarmUpTask(setup.machine, any(task.needs_rtl for task in needed)) if cycle_level else None
     outcome = run_tasks(needed, Store(out / "cache"), jobs, monitor, warm_up)
     chapters = [_evaluate(figure, wanted, setup, outcome) for figure, wanted in tasks.items()]
     campaign = Campaign(setup, chapters, outcome, jobs, _provenance(setup))

@@ -17,8 +17,8 @@ from sim_models.reproduce.figure18 import FIGURE18
 from sim_models.reproduce.figure19 import FIGURE19
 from sim_models.reproduce.figure20 import FIGURE20
 from sim_models.reproduce.fused.dlrm import DLRM
-from sim_models.reproduce.fused.torus import TORUS
 from sim_models.reproduce.levels import LEVELS
+from sim_models.reproduce.networks import NETWORKS
 from sim_models.reproduce.sensitivity import SENSITIVITY
 from sim_models.reproduce.table_hbm import TABLE_HBM
 from sim_models.reproduce.table_tp32 import TABLE_TP32
@@ -28,7 +28,7 @@ FIGURES: dict[str, Figure] = {figure.name: figure for figure in (
     FIGURE04, FIGURE06, FIGURE14, FIGURE15, FIGURE16, FIGURE17, FIGURE18, FIGURE19, TABLE_TP32, FIGURE20, THRESHOLDS,
     SENSITIVITY, TABLE_HBM, LEVELS,
     TABLE_2, TABLE_3, CASE_1, CASE_2, CASE_3, MEGATRON, SINGLE_NODE,
-    COPY, ALL_GATHER, ALL_TO_ALL, DLRM, TORUS)}
+    COPY, ALL_GATHER, ALL_TO_ALL, DLRM, NETWORKS)}
 
 
 def chosen(only: str | None, paper: str | None = None) -> list[Figure]:

@@ -66,8 +66,8 @@ class Schedule:
     policy: Policy = Policy()
 
     def __post_init__(self) -> None:
-        if self.program.ranks != self.topology.nodes:
-            raise ScheduleError(f"{self.program.ranks} ranks do not fit {self.topology.nodes} nodes of topology "
+        if self.program.ranks != self.topology.gpus:
+            raise ScheduleError(f"{self.program.ranks} ranks do not fit {self.topology.gpus} GPUs of topology "
                                 f"{self.topology.name!r}")
         for transfer in self.program.transfers:
             if transfer.destination not in self.topology.neighbours[transfer.source]:

@@ -1,6 +1,6 @@
 """Nodes and the directed links between them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -14,15 +14,24 @@ class Link(NamedTuple):
 
     source: int
     destination: int
+    network: bool = False  #: between nodes, over their network cards; otherwise inside a node
 
 
 @dataclass(frozen=True)
 class Topology:
-    """`nodes` GPUs and their links. All links are alike until a machine says otherwise."""
+    """`nodes`, of which the last `switches` are no GPUs, and their links.
+
+    A machine says what links of a kind carry; the way through a switch takes as long as one link, half on either side.
+    """
 
     name: str
     nodes: int
     links: tuple[Link, ...]
+    switches: int = field(default=0, kw_only=True)
+
+    @property
+    def gpus(self) -> int:
+        return self.nodes - self.switches
 
     def __post_init__(self) -> None:
         for link in self.links:

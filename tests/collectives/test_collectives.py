@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim_models.collectives import CollectiveError, Op, Program, Transfer, direct, ring, torus
+from sim_models.collectives import CollectiveError, Op, Program, Transfer, direct, ring, torus, two_level
 from sim_models.collectives.all_reduce import all_reduce
 from sim_models.collectives.all_to_all import all_to_all
 from sim_models.collectives.together import together
@@ -49,6 +49,25 @@ def test_a_torus_brings_every_rank_what_it_must(rows, columns, step, columns_fir
                                 torus.all_gather(rows, columns, way, columns_first)) for way in (-1, 1)])
     both.check()
     assert both.chunks == 2 * ranks
+
+
+@settings(max_examples=15, deadline=None)
+@given(groups=st.integers(1, 8), places=st.integers(1, 8), data=st.data())
+def test_two_levels_bring_every_rank_what_it_must(groups, places, data):
+    """Whatever runs within groups and between them, and however ranks are numbered."""
+    kinds = [data.draw(st.sampled_from([ring, direct])) for _ in range(2)]
+    names = data.draw(st.permutations(range(groups * places)))
+
+    def rank(group: int, place: int) -> int:
+        return names[group * places + place]
+    scatter, gather = (build(within(places), between(groups), rank) for build, within, between in (
+        (two_level.reduce_scatter, kinds[0].reduce_scatter, kinds[1].reduce_scatter),
+        (two_level.all_gather, kinds[0].all_gather, kinds[1].all_gather)))
+    for program in (scatter, gather, all_reduce(scatter, gather)):
+        program.check()
+    between_groups = {(one.chunk, one.source) for one in scatter.transfers
+                      if names.index(one.source) // places != names.index(one.destination) // places}
+    assert len(between_groups) == groups * places * (groups - 1), "one partial sum of each other group"
 
 
 @settings(max_examples=20, deadline=None)

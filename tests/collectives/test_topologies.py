@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim_models.topologies import Link, Topology, TopologyError, ring, torus
+from sim_models.topologies import Link, Topology, TopologyError, named_topology, ring, torus
 from sim_models.topologies.fully_connected import fully_connected
 
 
@@ -57,7 +57,7 @@ def test_no_direction_of_a_torus_carries_more_than_another():
         for destination in range(32):
             node = source
             while node != destination:
-                carried[node, one.next_hop(node, destination)] += 1
+                carried[Link(node, one.next_hop(node, destination))] += 1
                 node = one.next_hop(node, destination)
     assert {carried[link] for link in one.links if link.source // 8 == link.destination // 8} == {4 * 8 * 8 // 8}
     assert {carried[link] for link in one.links if link.source // 8 != link.destination // 8} == {8 * 4 * 4 // 8}
@@ -89,3 +89,26 @@ def test_no_way_is_one_line():
 def test_impossible_links_are_refused(link):
     with pytest.raises(TopologyError, match="is impossible with nodes 0 to 1"):
         Topology("broken", 2, (link,))
+
+
+@settings(max_examples=25, deadline=None)
+@given(groups=st.integers(2, 6), per_group=st.integers(1, 8), data=st.data())
+def test_nodes_are_left_at_the_place_of_the_destination(groups, per_group, data):
+    topology = named_topology(f"nodes:{groups}x{per_group}")
+    source, destination = (data.draw(st.integers(0, topology.gpus - 1)) for _ in range(2))
+    assert (topology.gpus, topology.switches) == (groups * per_group, per_group)
+    assert all(len(topology.neighbours[gpu]) == per_group for gpu in range(topology.gpus))
+    node, walked = source, []
+    while node != destination:
+        following = topology.next_hop(node, destination)
+        walked.append(next(link.network for link in topology.links if link[:2] == (node, following)))
+        node = following
+    inside = source % per_group != destination % per_group
+    other = source // per_group != destination // per_group
+    assert walked == [False] * inside + [True, True] * other
+
+
+def test_a_switch_joins_all():
+    topology = named_topology("switch:5")
+    assert (topology.nodes, topology.gpus, len(topology.links)) == (6, 5, 10)
+    assert hops(topology, 0, 4) == 2 and topology.next_hop(1, 3) == 5

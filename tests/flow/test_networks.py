@@ -16,13 +16,14 @@ from sim_models.flow.timeline import LinkRates, write_timeline
 from sim_models.topologies import named_topology
 
 _, COSTS, TORUS_128 = load_costs("torus-128")
+_, NODES, _ = load_costs("mi210-2x4")
 
 
-def run(kind, topology, name, size, watch=None):
+def run(kind, topology, name, size, watch=None, costs=COSTS):
     one = algorithms(kind, topology)[name]
     program = one.program()
     part = chunk_bytes(kind, program, size)
-    return run_program(program, topology, lambda chunk: part, COSTS, watch=watch), one.closed_form_ns(COSTS, size)
+    return run_program(program, topology, lambda chunk: part, costs, watch=watch), one.closed_form_ns(costs, size)
 
 
 def agrees(event_ns, closed_ns, kind, name, text, share=0.03):
@@ -35,13 +36,14 @@ def agrees(event_ns, closed_ns, kind, name, text, share=0.03):
 
 
 @pytest.mark.parametrize("text", ["ring:2", "ring:7", "ring:8", "full:5", "torus:4x4", "torus:3x5", "torus:2x6",
-                                  "torus:1x8", "torus:6x1", "torus:8x4"])
+                                  "torus:1x8", "torus:6x1", "torus:8x4", "switch:2", "switch:8", "nodes:2x4",
+                                  "nodes:3x2", "nodes:4x1", "nodes:2x8"])
 @pytest.mark.parametrize("kind", COLLECTIVES)
 def test_events_take_what_the_closed_form_says(kind, text):
     topology = named_topology(text)
     for name in algorithms(kind, topology):
         for size in (1e6, 192e6):
-            event, closed = run(kind, topology, name, size)
+            event, closed = run(kind, topology, name, size, costs=NODES if text.startswith("nodes") else COSTS)
             assert agrees(event.ns, closed, kind, name, text), name
 
 
@@ -66,6 +68,22 @@ def test_more_links_are_faster():
     assert one.ns > 3.5 * four.ns
     assert four.busiest_link > 0.95 > one.busiest_link
     assert one.link_bytes == pytest.approx(four.link_bytes)
+
+
+def test_messages_stay_inside_a_node_as_long_as_they_can():
+    """Of each array a quarter of every GPU's part crosses the network per other node, over two links."""
+    topology = named_topology("nodes:3x4")
+    hierarchical, flat = (run("rs", topology, name, 12e6, costs=NODES)[0] for name in ("hierarchical", "direct"))
+    assert hierarchical.ns < flat.ns / 2.5
+    assert hierarchical.link_bytes == pytest.approx(12 * 12e6 * (3 / 4 + 2 * 2 / 12))
+
+
+def test_a_switch_is_a_hop_but_no_memory():
+    topology = named_topology("switch:4")
+    event, _ = run("ag", topology, "direct", 4e6)
+    assert event.link_bytes == pytest.approx(2 * 4 * 3e6)
+    ring_ns = run("ag", named_topology("ring:4"), "ring", 4e6)[0].ns
+    assert run("ag", topology, "ring", 4e6)[0].ns == pytest.approx(ring_ns)
 
 
 def test_128_gpus():
@@ -133,7 +151,9 @@ def test_command(capsys, tmp_path):
 
 @pytest.mark.parametrize("arguments, named", [
     (["--collective", "all"], "all"), (["--sizes", "1"], "1"), (["--topology", "torus"], "torus:RxC"),
-    (["--topology", "torus:0x4"], "0 nodes"), (["--topology", "ring:1"], "1 nodes"), (["--topology", "star:4"], "star"),
+    (["--topology", "torus:0x4"], "0 GPUs"), (["--topology", "ring:1"], "1 GPUs"),
+    (["--topology", "nodes:1x8"], "at least 2"), (["--topology", "nodes:2x4"], "no [network]"),
+    (["--topology", "star:4"], "star"),
     (["--topology", "full:1000"], "256"), (["--topology", "ring:4x4"], "ring:N"), (["--machine", "none"], "none"),
     (["--algorithm", "tree"], "tree"), (["--algorithm", "all-rings", "--topology", "torus:2x4"], "all-rings"),
     (["--timeline", "x", "--sizes", "1M:2M"], "x"), (["--timeline", "/none/x", "--algorithm", "all-rings"], "/none")])

@@ -9,6 +9,7 @@ from sim_models.errors import Failure
 from sim_models.fabric.memory import PURPOSES
 from sim_models.hbm.validation import GROUPS, MicroRow, Outcome, ValidationRow
 from sim_models.reproduce.fused.dlrm import PassTask
+from sim_models.reproduce.networks import CollectiveTask, CollectiveTime
 from sim_models.reproduce.table_hbm import HbmResult, HbmTask
 from sim_models.reproduce.tasks import KernelTask
 from sim_models.runs import kernels
@@ -74,7 +75,11 @@ def fake_pass(task: PassTask) -> Pass:
     return Pass(start + length, (("pooling", 0.0, length), ("all-to-all forward", start, start + length)))
 
 
-_FAKES = {HbmTask: fake_hbm, PassTask: fake_pass}
+def fake_collective(task: CollectiveTask) -> CollectiveTime:
+    return CollectiveTime(1.01 * task.closed_form_ns(), task.closed_form_ns(), 0.9)
+
+
+_FAKES = {HbmTask: fake_hbm, PassTask: fake_pass, CollectiveTask: fake_collective}
 
 
 def fake_results(tasks) -> dict:

@@ -205,7 +205,7 @@ def test_an_all_reduce_has_two_roles_for_a_chunk():
 @pytest.mark.parametrize(("make", "error", "words"), [
     (lambda: Schedule(Tiling(128, 128), ring.reduce_scatter(4), ring_topology(4)), TilingError, "4 chunks need a tile"),
     (lambda: Schedule(Tiling(2048, 2048), ring.reduce_scatter(4), ring_topology(5)), ScheduleError,
-     "4 ranks do not fit 5 nodes"),
+     "4 ranks do not fit 5 GPUs"),
     (lambda: Schedule(Tiling(2048, 2048), direct.reduce_scatter(5), ring_topology(5)), ScheduleError,
      r"chunk 2 from 0 to 2 .*topology 'ring' has no link"),
     (lambda: Schedule(Tiling(2048, 2048), direct.reduce_scatter(5), fully_connected(5)).peer(0), ScheduleError,

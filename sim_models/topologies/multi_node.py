@@ -1,0 +1,37 @@
+"""Nodes of fully connected GPUs, joined by a network: GPUs of one place in all nodes share a switch (a rail)."""
+
+from dataclasses import dataclass
+
+from .topology import Link, Topology
+
+
+@dataclass(frozen=True)
+class MultiNode(Topology):
+    """`groups` nodes of `per_group` GPUs; GPU number = node * per_group + place. Rail switches are the last nodes.
+
+    A message to another place of another node changes the place first, inside its own node.
+    """
+
+    groups: int
+    per_group: int
+
+    def next_hop(self, node: int, destination: int) -> int:
+        """Neighbour that is next: the GPU of the destination's place, its rail, the destination."""
+        if node >= self.gpus:
+            return destination
+        if node // self.per_group == destination // self.per_group:
+            return super().next_hop(node, destination)
+        place = destination % self.per_group
+        if node % self.per_group != place:
+            return node // self.per_group * self.per_group + place
+        return self.gpus + place
+
+
+def multi_node(groups: int, per_group: int) -> MultiNode:
+    """Build `groups` nodes of `per_group` GPUs, each with a network card on its place's rail."""
+    gpus = groups * per_group
+    inside = (Link(group * per_group + place, group * per_group + (place + step) % per_group)
+              for group in range(groups) for place in range(per_group) for step in range(1, per_group))
+    rails = (link for gpu in range(gpus) for link in (Link(gpu, gpus + gpu % per_group, network=True),
+                                                      Link(gpus + gpu % per_group, gpu, network=True)))
+    return MultiNode("nodes", gpus + per_group, (*inside, *rails), groups, per_group, switches=per_group)
