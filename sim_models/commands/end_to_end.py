@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from sim_models.commands.options import JsonOption, SeedOption, whole_number
+from sim_models.commands.options import JsonOption, SeedOption, check_plot_target, whole_number, write_plot
 from sim_models.errors import BadInput
 
 _TOP = 10
@@ -69,9 +69,7 @@ def end_to_end(
     if plot is not None and not search:
         raise BadInput(f"--plot {plot[:40]!r} goes with --search only")
     check_json_target(json)
-    check_json_target(plot, "--plot")
-    if plot is not None and not plot.endswith((".svg", ".png")):
-        raise BadInput(f"--plot {plot[:40]!r} must end in .svg or .png")
+    check_plot_target(plot)
     described, cluster = load_transformer(model), load_cluster(machine)
     job = Job(described, sequence, global_batch, IMPLEMENTATIONS[kernels])
 
@@ -81,7 +79,7 @@ def end_to_end(
     if search:
         ranking = search_mappings(cluster, job, gpus)
         if plot is not None:
-            show.write_plot(ranking, cluster, job, plot)
+            write_plot(plot, lambda: show.draw_ranking(ranking, cluster, job))
         if json is not None:
             write_json(show.ranking_json(ranking, cluster, job, gpus), json)
         if json != "-":

@@ -2,8 +2,9 @@
 
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -81,3 +82,21 @@ SeedOption = Annotated[int, typer.Option(
     "--seed", metavar="N", parser=natural_number, help="Seed of whatever is random.")]
 GeometryOption = Annotated[str | None, typer.Option(
     "--geometry", "-g", metavar="SIZE=N,...", help="Sizes that differ from the machine's: ways=4,channels=8.")]
+
+
+def check_plot_target(target: str | None) -> None:
+    """Refuse, before any work, a plot's file that cannot be written or is of another kind. Raises BadInput."""
+    from sim_models.study.results import check_json_target
+
+    check_json_target(target, "--plot")
+    if target is not None and not target.endswith((".svg", ".png")):
+        raise BadInput(f"--plot {target[:40]!r} must end in .svg or .png")
+
+
+def write_plot(target: str, draw: Callable[[], Any]) -> None:
+    """Write what `draw` draws, whole or not at all."""
+    from sim_models.study.plots import render
+    from sim_models.study.results import write_whole
+
+    svg, png = render("plot", draw)
+    write_whole(Path(target).resolve(), svg if target.endswith(".svg") else png)

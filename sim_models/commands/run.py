@@ -2,13 +2,24 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rtl.arbiter import POLICIES
-from sim_models.commands.options import JsonOption, MachineOption, SeedOption, file_name, whole_number
+from sim_models.commands.options import (
+    JsonOption,
+    MachineOption,
+    SeedOption,
+    check_plot_target,
+    file_name,
+    whole_number,
+    write_plot,
+)
 from sim_models.errors import BadInput, choices
+
+if TYPE_CHECKING:
+    from sim_models.workloads import Workload
 
 #: `results.TECHNIQUES`, written out so that `--help` need not import it.
 DEFAULT_TECHNIQUES = ("sequential", "t3", "t3-mca", "t3-mca+", "ideal-overlap", "ideal-rs-nmc")
@@ -38,6 +49,8 @@ def run(
     policy: Annotated[str | None, typer.Option(
         metavar="NAME", help=f"The arbiters' policy in technique t3: {', '.join(POLICIES)}.")] = None,
     machine: MachineOption = "t3-table1",
+    plot: Annotated[str | None, typer.Option(
+        metavar="FILE", parser=file_name, help="Draw where each technique's time goes, as SVG or PNG.")] = None,
     insist: Annotated[bool, typer.Option(
         "--insist", help="Run what would take more than a day, or more memory than there is, too.")] = False,
     json: JsonOption = None,
@@ -45,20 +58,20 @@ def run(
 ) -> None:
     """Run one fused sub-layer on the RTL; without options T-NLG FC-2 at TP=8, full size."""
     from sim_models.machine import load_machine
-    from sim_models.study.results import check_json_target, write_json
+    from sim_models.study.results import check_json_target, check_policy, check_techniques, write_json
 
     if kernel is not None or operator != "gemm-rs":
         given = {"--model": model, "--sublayer": sublayer, "--tp": tp, "--devices": devices, "--policy": policy,
-                 "--technique": None if technique == ",".join(DEFAULT_TECHNIQUES) else technique}
+                 "--plot": plot, "--technique": None if technique == ",".join(DEFAULT_TECHNIQUES) else technique}
         _run_alone(operator, gemm, kernel, {option: value for option, value in given.items() if value is not None},
                    machine, insist, json)
         return
-    workload = _workload(model, sublayer, tp, gemm, devices)
-    names = _techniques(technique)
-    check_policy(policy)
-    if policy is not None and "t3" not in names:
-        raise BadInput(f"--policy {policy} is for technique t3, which --technique {technique} does not name")
+    workload = asked_workload(model, sublayer, tp, gemm, devices)
+    names = tuple(dict.fromkeys(name.strip() for name in technique.split(",")))
+    check_techniques(names)
+    check_policy(policy, names)
     check_json_target(json)
+    check_plot_target(plot)
     described = load_machine(machine)
 
     from sim_models.study.estimate import check, estimate
@@ -73,6 +86,8 @@ def run(
         result = run_sublayer(workload, described, names, progress, seed, policy)
     if json is not None:
         write_json(result.to_json(), json)
+    if plot is not None:
+        write_plot(plot, result.plot)
     if json != "-":
         print_run(result, output_console())
 
@@ -119,13 +134,9 @@ def _run_alone(operator, gemm, kernel, others, machine, insist, json):
         print_kernel(result, output_console())
 
 
-def check_policy(name: str | None) -> None:
-    """Raise BadInput for a policy that the hardware does not have; None is the technique's own."""
-    if name is not None and name not in POLICIES:
-        raise BadInput(f"--policy {name!r} is unknown: allowed are {choices(name, POLICIES)}")
-
-
-def _workload(model, sublayer, tp, gemm, devices):
+def asked_workload(model: str | None, sublayer: str | None, tp: int | None, gemm: str | None,
+                   devices: int | None) -> "Workload":
+    """Return what the options of `t3 run` describe. Raises BadInput for those that contradict each other."""
     from sim_models.workloads import gemm_workload, transformer_workload
 
     if gemm is not None:
@@ -139,14 +150,3 @@ def _workload(model, sublayer, tp, gemm, devices):
         raise BadInput(f"--devices {devices} goes with --gemm only: for a model give --tp")
     given = {"model": model, "sublayer": sublayer, "tp": tp}
     return transformer_workload(**{name: value for name, value in given.items() if value is not None})
-
-
-def _techniques(text):
-    """Names in the order given, each once."""
-    from sim_models.study.results import TECHNIQUES
-
-    names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
-    for name in names:
-        if name not in TECHNIQUES:
-            raise BadInput(f"--technique {name!r} is unknown: allowed are {', '.join(TECHNIQUES)}")
-    return names

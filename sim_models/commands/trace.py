@@ -64,9 +64,9 @@ def trace(
     seed: SeedOption = 0,
 ) -> None:
     """Record a fused kernel from inside the lockstep loop, for `t3 explain` and `t3 step`."""
-    from sim_models.commands.run import _workload, check_policy
+    from sim_models.commands.run import asked_workload
     from sim_models.machine import load_machine
-    from sim_models.study.results import check_json_target, write_json
+    from sim_models.study.results import check_json_target, check_policy, write_json
 
     for option, value, allowed in (("--technique", technique, TECHNIQUES), ("--bug", bug, BUGS)):
         if value is not None and value not in allowed:
@@ -83,7 +83,7 @@ def trace(
                 raise BadInput(f"{option} does not go with --index, which looks at the whole run")
     if limit == 0:
         raise BadInput("--limit 0 would record nothing: at least 1 is needed")
-    workload = _workload(model, sublayer, tp, gemm, devices)
+    workload = asked_workload(model, sublayer, tp, gemm, devices)
     check_json_target(json)
     described = load_machine(machine)
 

@@ -1,6 +1,5 @@
 """Estimates and rankings for people: tables, JSON and the plot of a search."""
 
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -11,7 +10,6 @@ from sim_models.end_to_end.mapping import RECOMPUTE
 from sim_models.end_to_end.search import Ranking
 from sim_models.end_to_end.training import Job
 from sim_models.study.report import print_table
-from sim_models.study.results import write_whole
 
 #: Parts of a breakdown, for people.
 TITLES = {
@@ -79,16 +77,9 @@ def print_ranking(ranking: Ranking, cluster: Cluster, job: Job, gpus: int, most:
                   f"{ranking.tried / ranking.seconds:,.0f} mappings per second of one core.")
 
 
-def write_plot(ranking: Ranking, cluster: Cluster, job: Job, target: str) -> None:
-    """Write a plot of time against memory, coloured by energy, with the front; `target` ends in .svg or .png."""
-    from sim_models.reproduce import plots
-
-    svg, png = plots.render("search", lambda: _draw(ranking, cluster, job))
-    write_whole(Path(target).resolve(), svg if target.endswith(".svg") else png)
-
-
-def _draw(ranking: Ranking, cluster: Cluster, job: Job):
-    from sim_models.reproduce import plots
+def draw_ranking(ranking: Ranking, cluster: Cluster, job: Job):
+    """Draw time against memory, coloured by energy, with the front."""
+    from sim_models.study import plots
 
     drawn, axes = plots.figure(3.8)
     time_s, memory_gb = ranking.results.iteration_ns / 1e9, ranking.results.memory_bytes / 1e9

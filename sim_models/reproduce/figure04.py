@@ -2,9 +2,9 @@
 
 from sim_models.end_to_end.cluster import Cluster
 from sim_models.end_to_end.uncertainty import ranges, samples
-from sim_models.reproduce import plots
 from sim_models.reproduce.figure import Figure, Findings, Results, Setup, Table
 from sim_models.reproduce.iterations import SPLIT, UNFUSED, LayerIteration, layer_iteration, mi210, paper_iterations
+from sim_models.study import plots
 
 #: "futuristic" models at TP 64: Megatron's of one trillion parameters; the paper does not describe its own.
 _FUTURE = ("megatron-1t", 64, 2048, 1024)

@@ -1,10 +1,10 @@
 """Figure 14: the multi-GPU reduce-scatter, against the ring's closed form and against all GPUs simulated."""
 
-from sim_models.reproduce import plots
 from sim_models.reproduce.figure import Figure, Findings, Results, Setup, Table
 from sim_models.reproduce.paper import geomean, percent
 from sim_models.reproduce.tasks import KernelTask
 from sim_models.runs import kernels
+from sim_models.study import plots
 from sim_models.study.estimate import ring_ns
 from sim_models.workloads import Workload
 

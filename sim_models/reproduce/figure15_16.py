@@ -1,6 +1,5 @@
 """Figures 15 and 16: how the time of a sub-layer divides, and what each technique gains (section 6.1)."""
 
-from sim_models.reproduce import plots
 from sim_models.reproduce.figure import Figure, Findings, Results, Setup, Table, case
 from sim_models.reproduce.layers import (
     FASTER,
@@ -14,6 +13,7 @@ from sim_models.reproduce.layers import (
 )
 from sim_models.reproduce.paper import geomean, percent
 from sim_models.reproduce.tasks import KernelTask
+from sim_models.study import plots
 from sim_models.study.results import RunResult
 
 

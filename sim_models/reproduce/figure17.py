@@ -3,12 +3,12 @@
 import numpy as np
 
 from sim_models.fabric.memory import PURPOSES
-from sim_models.reproduce import plots
 from sim_models.reproduce.figure import Figure, Findings, Results, Setup, Table
 from sim_models.reproduce.paper import percent
 from sim_models.reproduce.tasks import KernelTask
 from sim_models.runs import kernels
 from sim_models.runs.kernels import KernelResult
+from sim_models.study import plots
 from sim_models.study.techniques import FUSIONS
 
 WINDOW_NS = 1000

@@ -1,10 +1,10 @@
 """Figure 18: DRAM accesses of a sub-layer by who made them (section 6.2)."""
 
-from sim_models.reproduce import plots
 from sim_models.reproduce.figure import Figure, Findings, Results, Setup, Table, case
 from sim_models.reproduce.figure15_16 import small_tasks
 from sim_models.reproduce.layers import name_groups, runs_of, short_title
 from sim_models.reproduce.paper import geomean
+from sim_models.study import plots
 from sim_models.study.results import DRAM_STREAMS, RunResult
 
 _RATIOS = ("rs_read_ratio", "write_ratio", "gemm_read_ratio")

@@ -2,11 +2,11 @@
 
 from sim_models.end_to_end.cluster import Cluster
 from sim_models.end_to_end.uncertainty import ranges, samples
-from sim_models.reproduce import plots
 from sim_models.reproduce.figure import TECHNIQUE_TITLES, Figure, Findings, Results, Setup, Table
 from sim_models.reproduce.iterations import LayerIteration, mi210, paper_iterations
 from sim_models.reproduce.layers import key_of, runs_of, tasks_of
 from sim_models.reproduce.paper import geomean, percent
+from sim_models.study import plots
 from sim_models.study.results import RunResult
 
 _SHOWN = ("t3", "t3-mca", "t3-mca+", "ideal-overlap")

@@ -1,11 +1,11 @@
 """Figure 20: twice the compute units, everything else the same (section 7.5)."""
 
 from sim_models.machine import Machine
-from sim_models.reproduce import plots
 from sim_models.reproduce.figure import Figure, Findings, Results, Setup, Table, case, layer_result, layer_tasks
 from sim_models.reproduce.layers import group_title, short_title
 from sim_models.reproduce.paper import geomean
 from sim_models.reproduce.variants import variant
+from sim_models.study import plots
 from sim_models.study.results import RunResult
 from sim_models.workloads import Workload
 

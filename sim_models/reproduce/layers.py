@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from itertools import groupby
 
-from sim_models.reproduce import plots
 from sim_models.reproduce.figure import TECHNIQUE_TITLES, TECHNIQUES, Results, Setup, Table, layer_result, layer_tasks
 from sim_models.reproduce.paper import TARGETS, geomean
 from sim_models.reproduce.tasks import KernelTask
+from sim_models.study import plots
 from sim_models.study.results import BASELINE, RunResult
 from sim_models.workloads import MODELS, Workload
 

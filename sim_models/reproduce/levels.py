@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 from sim_models.collectives import ring as rings
 from sim_models.flow.collective import kernel_costs, run_program
-from sim_models.reproduce import plots
 from sim_models.reproduce.figure import Figure, Findings, Results, Setup, Table
 from sim_models.reproduce.paper import Target
 from sim_models.reproduce.tasks import KernelTask
 from sim_models.runs.kernels import ALL_GATHER, REDUCE_SCATTER, REDUCE_SCATTER_NMC
+from sim_models.study import plots
 from sim_models.topologies import ring
 from sim_models.workloads import Workload
 

@@ -50,7 +50,7 @@ def reproduce(figures: Sequence[Figure], setup: Setup, out: Path, jobs: int, mon
 
 
 def _evaluate(figure: Figure, tasks: list[Task], setup: Setup, outcome: Outcome) -> Chapter:
-    from sim_models.reproduce.plots import range_bars, render
+    from sim_models.study.plots import range_bars, render
 
     lost = {task.key: task for task in tasks if task not in outcome.results}
     if lost:

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from sim_models.machine import Machine
-from sim_models.reproduce import plots
 from sim_models.reproduce.figure import (
     TECHNIQUE_TITLES,
     Figure,
@@ -19,6 +18,7 @@ from sim_models.reproduce.figure import (
 from sim_models.reproduce.paper import percent
 from sim_models.reproduce.tasks import KernelTask
 from sim_models.reproduce.variants import variant
+from sim_models.study import plots
 from sim_models.study.results import RunResult
 
 _TECHNIQUES = ("sequential", "t3", "t3-mca", "ideal-overlap")

@@ -16,10 +16,10 @@ from sim_models.hbm.validation import (
     verdicts,
 )
 from sim_models.machine import load_machine
-from sim_models.reproduce import plots
 from sim_models.reproduce.figure import Figure, Findings, Results, Setup, Table
 from sim_models.reproduce.paper import Target
 from sim_models.reproduce.sources import source_digest
+from sim_models.study import plots
 
 MACHINE = "hbm2-reference"  #: what the recorded results are for
 _SECONDS = 15.0  #: of one configuration

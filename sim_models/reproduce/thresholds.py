@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 from sim_models.machine import Machine
-from sim_models.reproduce import plots
 from sim_models.reproduce.figure import Figure, Findings, Results, Setup, Table, layer_result, layer_tasks
 from sim_models.reproduce.layers import name_groups, short_title
 from sim_models.reproduce.paper import geomean, percent
 from sim_models.reproduce.tasks import KernelTask
 from sim_models.reproduce.variants import variant
+from sim_models.study import plots
 from sim_models.study.results import BASELINE
 from sim_models.workloads import Workload
 

@@ -6,15 +6,20 @@ import os
 import platform
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sim_models.errors import BadInput
+from rtl.arbiter import POLICIES
+from sim_models.errors import BadInput, choices
 from sim_models.workloads import Workload
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.figure import Figure
 
 #: The technique over which speedups are given.
 BASELINE = "sequential"
@@ -28,6 +33,22 @@ TECHNIQUES = {
     "ideal-overlap": "max(GEMM, reduce-scatter) + all-gather, from isolated times",
     "ideal-rs-nmc": "the same with the reduce-scatter of near-memory reduction",
 }
+
+
+def check_techniques(names: Iterable[str]) -> None:
+    """Raise BadInput for a technique that there is not."""
+    for name in names:
+        if name not in TECHNIQUES:
+            raise BadInput(f"--technique {name!r} is unknown: allowed are {', '.join(TECHNIQUES)}")
+
+
+def check_policy(name: str | None, techniques: Iterable[str] = ("t3",)) -> None:
+    """Raise BadInput for a policy that the hardware does not have, or without technique `t3`, which takes it."""
+    if name is not None and name not in POLICIES:
+        raise BadInput(f"--policy {name!r} is unknown: allowed are {choices(name, POLICIES)}")
+    if name is not None and "t3" not in techniques:
+        raise BadInput(f"--policy {name} is for technique t3, which --technique {','.join(techniques)} does not name")
+
 
 #: Keys of `TechniqueResult.dram`: who moved the bytes, and in which direction. A stream has a name of this form.
 DRAM_STREAMS = ("gemm_read", "gemm_write", "rs_read", "rs_write", "ag_read", "ag_write")
@@ -114,6 +135,28 @@ class RunResult:
             return {}
         return {name: 1 - (one.total_ns - one.ag_ns - self.baseline.gemm_ns) / self.baseline.rs_ns
                 for name, one in self.techniques.items()}
+
+    def to_frame(self) -> "pandas.DataFrame":
+        """Return a row per technique: what was run, times in ns, bytes by stream, causes of what is not hidden."""
+        import pandas
+
+        workload = self.workload
+        asked = {"model": workload.model, "sublayer": workload.sublayer, "tp": workload.tp, "m": workload.m,
+                 "n": workload.n, "k": workload.k, "dtype": workload.dtype, "machine": self.machine.name,
+                 "policy": self.policy, "seed": self.seed}
+        return pandas.DataFrame([{
+            **asked, "technique": name, "total_ns": one.total_ns, "speedup": self.speedup.get(name),
+            "overlap_efficiency": self.overlap_efficiency.get(name), "mc_cycles": one.mc_cycles,
+            "rtl_in_loop": one.rtl_in_loop, "host_seconds": one.host_seconds,
+            **{f"{phase.replace('-', '_')}_ns": ns for phase, ns in one.phases_ns.items()},
+            **{f"{stream}_bytes": count for stream, count in one.streams_bytes.items()},
+            **{f"loss_{cause}_ns": ns for cause, ns in one.loss_ns.items()}} for name, one in self.techniques.items()])
+
+    def plot(self) -> "Figure":
+        """Draw each technique's time: its GEMM, what of the reduce-scatter is not behind it, the all-gather."""
+        from sim_models.study.run_plot import draw_run
+
+        return draw_run(self)
 
     def to_json(self) -> dict[str, Any]:
         workload = self.workload

@@ -109,8 +109,9 @@ def _option(words: list[str], name: str, default: str) -> str:
 
 def _check_run(words: list[str]) -> None:
     """As `t3 run` checks its options."""
-    from sim_models.commands.run import _techniques, _workload, check_policy
+    from sim_models.commands.run import asked_workload
     from sim_models.machine import load_machine
+    from sim_models.study.results import check_policy, check_techniques
 
     def given(name: str) -> str | None:
         return _option(words, name, "") or None
@@ -120,9 +121,9 @@ def _check_run(words: list[str]) -> None:
         if text is not None and not text.isdecimal():
             raise BadInput(f"--{name} {text!r} is not a whole number")
         return None if text is None else int(text)
-    _workload(given("model"), given("sublayer"), number("tp"), given("gemm"), number("devices"))
+    asked_workload(given("model"), given("sublayer"), number("tp"), given("gemm"), number("devices"))
     if technique := given("technique"):
-        _techniques(technique)
+        check_techniques(name.strip() for name in technique.split(","))
     check_policy(given("policy"))
     load_machine(_option(words, MACHINE_KEY, _DEFAULT_MACHINE))
 

@@ -18,9 +18,9 @@ from sim_models.end_to_end.amped import (
     training_days,
 )
 from sim_models.end_to_end.uncertainty import SAMPLES, ranges
-from sim_models.reproduce import plots
 from sim_models.reproduce.figure import Figure, Findings, Results, Setup, Table
 from sim_models.reproduce.paper import Target
+from sim_models.study import plots
 
 _TOLERANCE = 0.12  #: of each stated number
 _HALF_WIDTH = 0.1  #: of efficiencies and bandwidths, relative: no source gives them to better

@@ -11,9 +11,9 @@ from sim_models.end_to_end.measured import rows
 from sim_models.end_to_end.training import Job, train
 from sim_models.end_to_end.transformer import PRESETS, Transformer
 from sim_models.end_to_end.uncertainty import SAMPLES, ranges, samples
-from sim_models.reproduce import plots
 from sim_models.reproduce.figure import Figure, Findings, Results, Setup, Table
 from sim_models.reproduce.paper import Target
+from sim_models.study import plots
 
 #: Rows from which constants of the cluster were taken; their errors are left out of the means.
 CALIBRATED = ("megatron-175b", "full")

@@ -3,9 +3,9 @@
 from sim_models.flow.commands import POSSIBLE, Command, Queue
 from sim_models.flow.dma import PHASES, kernel_collective_ns, run_collective, run_queues
 from sim_models.flow.node import load_node
-from sim_models.reproduce import plots
 from sim_models.reproduce.figure import Figure, Findings, Results, Setup, Table
 from sim_models.reproduce.paper import Target, geomean
+from sim_models.study import plots
 
 _KB, _MB, _GB = 1 << 10, 1 << 20, 1 << 30
 _SIZES = [1 << bits for bits in range(10, 33)]  # 1 KB to 4 GB

@@ -12,11 +12,11 @@ import numpy as np
 from sim_models.dlrm import PAPER, Dlrm, Graph, Pass, training_pass
 from sim_models.end_to_end.uncertainty import ranges
 from sim_models.flow.scale_out import ScaleOut, load_scale_out
-from sim_models.reproduce import plots
 from sim_models.reproduce.figure import Figure, Findings, Results, Setup, Table
 from sim_models.reproduce.paper import Target
 from sim_models.reproduce.sources import source_digest
 from sim_models.reproduce.tasks import digest
+from sim_models.study import plots
 
 #: "Hundreds of tables" on 128 GPUs.
 _TABLES_PER_GPU = (1, 2, 4)

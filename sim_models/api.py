@@ -1,0 +1,27 @@
+"""What `t3 run` and `t3 collective` give, from Python: `from sim_models import run, gemm_workload`.
+
+Results are frozen dataclasses with `to_frame()` and, for a run, `plot()`; bad input raises `BadInput` with one line.
+"""
+
+from collections.abc import Callable, Sequence
+
+from sim_models.machine import Machine, load_machine
+from sim_models.study.results import TECHNIQUES, RunResult, check_policy, check_techniques
+from sim_models.workloads import Workload
+
+
+def run(workload: Workload, machine: Machine | str = "t3-table1", techniques: Sequence[str] = tuple(TECHNIQUES),
+        policy: str | None = None, seed: int = 0,
+        progress: Callable[[str, float], None] = lambda what, share: None) -> RunResult:
+    """Run one fused sub-layer under each technique, fused ones with the RTL in the loop at every memory cycle.
+
+    `machine`: a name or a file as for `--machine`, or a description; `policy`: the arbiters' in technique `t3`;
+    `progress` is called with what is under way and the share of it that is done. Raises `BadInput` for what cannot be
+    run, `SimulationError` if the hardware does not do what it must, `ToolchainError` without a C++ compiler.
+    """
+    from sim_models.study.techniques import run_sublayer
+
+    check_techniques(techniques)
+    check_policy(policy, techniques)
+    described = load_machine(machine) if isinstance(machine, str) else machine
+    return run_sublayer(workload, described, techniques, progress, seed, policy)

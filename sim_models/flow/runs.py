@@ -1,0 +1,115 @@
+"""A collective over sizes and algorithms on a network: what `t3 collective` and `run_collectives` give."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ..errors import BadInput
+from ..topologies import Topology, TopologyError, named_topology
+from .algorithms import COLLECTIVES, algorithms, chunk_bytes
+from .collective import CollectiveRun, KernelCosts, run_program
+from .scale_out import load_costs
+
+if TYPE_CHECKING:
+    import pandas
+
+LARGEST = 256  #: GPUs; an all-to-all has their square of messages
+
+
+@dataclass(frozen=True)
+class TimedCollective:
+    """One algorithm at one size (bytes of each GPU's array)."""
+
+    algorithm: str
+    size_bytes: int
+    collective_ns: float
+    closed_form_ns: float
+    messages: int
+    link_bytes: float
+    busiest_link_share: float  #: of the time
+
+
+@dataclass(frozen=True)
+class CollectiveRuns:
+    """A collective on a network."""
+
+    collective: str  #: of `COLLECTIVES`
+    machine: str
+    topology: str
+    nodes: int  #: GPUs
+    links: int
+    runs: tuple[TimedCollective, ...]
+    host_seconds: float = field(default=0.0, compare=False)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def to_frame(self) -> "pandas.DataFrame":
+        """Return a row per algorithm and size."""
+        import pandas
+
+        whole = {name: getattr(self, name) for name in ("collective", "machine", "topology", "nodes")}
+        return pandas.DataFrame([whole | asdict(run) for run in self.runs])
+
+
+@dataclass(frozen=True)
+class Request:
+    """A collective on a network with what its kernels cost, checked."""
+
+    collective: str
+    machine: str
+    on: Topology
+    costs: KernelCosts
+    chosen: tuple[str, ...]  #: algorithms
+
+    def run(self, sizes: Sequence[int],
+            watch: Callable[[str, int], Any] = lambda algorithm, size: None,
+            done: Callable[[str, int, CollectiveRun], None] = lambda algorithm, size, run: None) -> CollectiveRuns:
+        """Run every algorithm at every size; `watch` gives what is told the links' rates, `done` takes the messages."""
+        started, runs = time.perf_counter(), []
+        possible = algorithms(self.collective, self.on)
+        for name in self.chosen:
+            program = possible[name].program()
+            for size in sizes:
+                part = chunk_bytes(self.collective, program, size)
+                run = run_program(program, self.on, lambda chunk, part=part: part, self.costs, watch=watch(name, size))
+                done(name, size, run)
+                runs.append(TimedCollective(name, size, run.ns, possible[name].closed_form_ns(self.costs, size),
+                                            len({step[1:] for step in run.steps}), run.link_bytes, run.busiest_link))
+        return CollectiveRuns(self.collective, self.machine, self.on.name, self.on.gpus, len(self.on.links),
+                              tuple(runs), time.perf_counter() - started)
+
+
+def request(collective: str, machine: str = "torus-128", topology: str | None = None,
+            wanted: Sequence[str] | None = None) -> Request:
+    """Return what is to be run: the machine's own topology and all possible algorithms if not given.
+
+    Raises BadInput.
+    """
+    name, costs, usual = load_costs(machine)
+    try:
+        on = usual if topology is None else named_topology(topology)
+    except TopologyError as error:
+        raise BadInput(f"--{error}") from None
+    if on.gpus > LARGEST:
+        raise BadInput(f"--topology {topology} has {on.gpus} GPUs: up to {LARGEST} are simulated")
+    if any(link.network for link in on.links) and costs.network_ns is None:
+        raise BadInput(f"--topology {topology} joins nodes, but machine {name} has no [network]")
+    possible = algorithms(collective, on)
+    chosen = tuple(dict.fromkeys(possible if wanted is None else wanted))
+    for one in chosen:
+        if one not in possible:
+            raise BadInput(f"--algorithm {one[:40]!r} is not possible for {COLLECTIVES[collective]} on {on.name}: "
+                           f"allowed are {', '.join(possible)}")
+    return Request(collective, name, on, costs, chosen)
+
+
+def run_collectives(collective: str, sizes: Sequence[int], machine: str = "torus-128", topology: str | None = None,
+                    wanted: Sequence[str] | None = None) -> CollectiveRuns:
+    """Time a collective (`ar`, `rs`, `ag`, `a2a`) of kernels on compute units on the event level.
+
+    `sizes`: bytes of each GPU's array; `machine`: as for `t3 collective`; `topology`: `torus:8x16`, `nodes:2x8`, ...;
+    `wanted`: algorithms. Raises `BadInput` for what cannot be run.
+    """
+    return request(collective, machine, topology, wanted).run(sizes)

@@ -1,0 +1,81 @@
+"""The public names of `sim_models`: results as objects, data frames and plots."""
+
+import re
+from pathlib import Path
+
+import pandas
+import pytest
+from fake_run import fake_result
+
+import sim_models
+from sim_models import BadInput, gemm_workload, load_machine, run, run_collectives, transformer_workload
+from sim_models.cli import main
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "python.md"
+
+
+def test_every_public_name_is_there_and_documented():
+    told = DOCUMENT.read_text()
+    for name in sim_models.__all__:
+        assert getattr(sim_models, name).__doc__ and f"`{name}" in told
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        sim_models.nothing  # noqa: B018
+
+
+def test_a_run_is_what_the_command_prints(tmp_path):
+    workload = gemm_workload("512x512x64", devices=2)
+    shares = []
+    result = run(workload, techniques=("sequential", "t3"), progress=lambda what, share: shares.append((what, share)))
+    frame = result.to_frame()
+    assert list(frame.technique) == ["sequential", "t3"] and set(frame.m) == {512} and frame.rtl_in_loop.tolist() == [
+        False, True]
+    assert frame.total_ns.tolist() == [one.total_ns for one in result.techniques.values()]
+    assert frame.speedup[0] == 1 and frame.gemm_read_bytes[1] == result.techniques["t3"].dram["gemm_read"]
+    assert ("t3", 1.0) in shares
+    plot = tmp_path / "run.svg"
+    assert main(["run", "--gemm", "512x512x64", "--devices", "2", "--technique", "sequential,t3", "--json",
+                 str(tmp_path / "run.json"), "--plot", str(plot)]) == 0
+    assert plot.read_text().startswith("<svg")
+    assert f'"total_ns": {result.techniques["t3"].total_ns}' in (tmp_path / "run.json").read_text()
+
+
+def test_frames_of_several_runs_stand_below_each_other():
+    machine = load_machine()
+    frames = [fake_result(transformer_workload(tp=tp), machine).to_frame() for tp in (8, 16)]
+    both = pandas.concat(frames, ignore_index=True)
+    assert len(both) == 12 and both.pivot(index="technique", columns="tp", values="speedup").shape == (6, 2)
+    assert both.loss_all_gather_ns.notna().all() and both.loss_pipeline_fill_ns.isna().any()
+
+
+def test_the_plot_shows_every_technique_to_its_end():
+    result = fake_result(transformer_workload(), load_machine())
+    (axes,) = result.plot().axes
+    ends = [max(bar.get_x() + bar.get_width() for bar in axes.patches if bar.get_y() == y)
+            for y in sorted({bar.get_y() for bar in axes.patches})]
+    assert ends == pytest.approx([one.total_ns / 1e3 for one in result.techniques.values()])
+
+
+def test_collectives_as_a_frame():
+    found = run_collectives("ar", [1 << 20, 1 << 21], topology="torus:3x3")
+    frame = found.to_frame()
+    assert len(frame) == 4 and set(frame.algorithm) == {"hierarchical", "all-rings"} and set(frame.nodes) == {9}
+    assert (frame.collective_ns / frame.closed_form_ns).between(0.97, 1.03).all()
+
+
+@pytest.mark.parametrize(("call", "named"), [
+    (lambda: run(gemm_workload("512x512x64", devices=2), techniques=("t4",)), "t4"),
+    (lambda: run(gemm_workload("512x512x64", devices=2), policy="none"), "none"),
+    (lambda: run(gemm_workload("512x512x64", devices=2), techniques=("sequential",), policy="mca"), "sequential"),
+    (lambda: run(gemm_workload("512x512x64", devices=2), machine="no-such-machine"), "no-such-machine"),
+    (lambda: run_collectives("all", [1 << 20]), "all"),
+    (lambda: run_collectives("ar", [1 << 20], topology="star:4"), "star:4")])
+def test_bad_input_is_one_line(call, named):
+    with pytest.raises(BadInput, match=named) as raised:
+        call()
+    assert "\n" not in str(raised.value)
+
+
+def test_the_document_s_code_is_ten_lines_that_compile():
+    code = re.search(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)[1]
+    compile(code, str(DOCUMENT), "exec")
+    assert len([line for line in code.splitlines() if line.strip()]) <= 10
