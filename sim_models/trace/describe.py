@@ -4,28 +4,29 @@ import numpy as np
 
 from ..mechanisms.track_trigger import AddressSpace
 from ..runs.fused import FusedRun
-from ..schedule import Action, ScheduleError
+from ..schedule import Action
 from ..schedule.regions import Region
+from .names import names
 
 #: What `t3 explain` calls a region by.
 _KINDS = {Action.SEND_STORES: "remote", Action.SEND_DMA: "dma", Action.EVENT: "event"}
 
 
 def plan_of(run: FusedRun) -> dict[str, np.ndarray]:
-    """What each workgroup does, [device, workgroup]; in mirrored mode also how its lines become the next position's
-    (`schedule.mirror`): group [workgroup], rank [workgroup, wavefront], lines [group]."""
+    """What each workgroup does, [device, workgroup by its name]; in mirrored mode also how its lines become the next
+    position's (`schedule.mirror`): group [workgroup], rank [workgroup, wavefront], lines [group]."""
     rows = [run.schedule.rows(space.device) for space in run.spaces]
-    if any((one.id != np.arange(len(one.id))).any() for one in rows):
-        raise ScheduleError("a trace names a workgroup by the id of its tile: ids must be the order of dispatch")
-    tables = {name: np.stack([getattr(one, field) for one in rows])
+    row_of = [np.argsort(names(run.schedule, space.device)) for space in run.spaces]
+    tables = {name: np.stack([getattr(one, field)[order] for one, order in zip(rows, row_of)])
               for name, field in (("tile", "tile"), ("position", "level"))}
     tables |= {name: values[tables["tile"]] for name, values in (
         ("m0", run.tiling.first_row), ("n0", run.tiling.first_column), ("rows", run.tiling.rows),
         ("columns", run.tiling.columns))}
-    tables["region"] = np.stack([space.table.own for space in run.spaces])
+    tables["region"] = np.stack([space.table.own[order] for space, order in zip(run.spaces, row_of)])
     tables["c_base"] = run.tiling.offsets[tables["tile"]] + np.array([[space.base] for space in run.spaces])
     if run.sim.mirrored:
-        tables |= {name: getattr(run.sim.mirror, name) for name in ("group", "rank", "lines", "becomes")}
+        tables |= {name: getattr(run.sim.mirror, name)[row_of[0]] for name in ("group", "rank")}
+        tables |= {name: getattr(run.sim.mirror, name) for name in ("lines", "becomes")}
     return tables
 
 

@@ -55,12 +55,14 @@ def units_changed(s, r, d, u, now):
     s = by_reference(s)
     r = by_reference(r)
     wg, before = s.kernel.state.wg[d, u], r.wg[d, u]
-    if wg != before and wg >= 0 and wanted(r, DISPATCH, wg):
+    at = max(wg, before)
+    name = r.names[d, at] if at >= 0 else np.int64(-1)
+    if wg != before and wg >= 0 and wanted(r, DISPATCH, name):
         group = s.kernel.state.group[d, u]
-        put(r, DISPATCH, now, d, u, wg, NO_WAVEFRONT, 0, 0, 0, NO_STREAM, 0,
+        put(r, DISPATCH, now, d, u, name, NO_WAVEFRONT, 0, 0, 0, NO_STREAM, 0,
             first_store(s.kernel, group, s.kernel.state.member[d, u]), 0, s.kernel.work.groups[group].tiles, -1, -1, 0)
-    if s.kernel.state.state[d, u] != r.state[d, u] and wanted(r, STAGE, max(wg, before)):
-        put(r, STAGE, now, d, u, max(wg, before), NO_WAVEFRONT, 0, 0, 0, NO_STREAM, 0, 0, 0, r.state[d, u],
+    if s.kernel.state.state[d, u] != r.state[d, u] and wanted(r, STAGE, name):
+        put(r, STAGE, now, d, u, name, NO_WAVEFRONT, 0, 0, 0, NO_STREAM, 0, 0, 0, r.state[d, u],
             s.kernel.state.state[d, u], -1, 0)
     r.wg[d, u] = wg
     r.state[d, u] = s.kernel.state.state[d, u]

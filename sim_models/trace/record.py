@@ -17,6 +17,7 @@ from ..runs.kernels import rtl_library
 from ..study.results import collect_versions
 from . import store, waves
 from .describe import describe_run, plan_of
+from .names import senders
 from .recording import TraceRecording
 from .run_index import FirstArrivals
 from .setup import Filter, Setup
@@ -81,7 +82,7 @@ def record(setup: Setup, folder: Path, wanted: Filter = Filter(), *, compare: bo
     that gets stuck or fails its self-checks is recorded too: that is what traces are for; one that Ctrl-C ends is
     recorded until then. Raises BadInput, Failure and OSError, which leave the folder as it was.
     """
-    tiling = build.make_schedule(setup.machine, setup.workload).tiling  # refuses what cannot run
+    tiling = build.make_schedule(setup.machine, setup.workload, setup.options).tiling  # refuses what cannot run
     geometry = setup.machine.geometry()
     wanted.check(geometry.channel.channels, tiling.tiles)
     if with_waves:
@@ -99,7 +100,7 @@ def record(setup: Setup, folder: Path, wanted: Filter = Filter(), *, compare: bo
         if not recording.cycles_recorded and outcome != "interrupted":
             raise BadInput(f"--from {wanted.first} is past the end of the run: {outcome} at cycle {run.now}"
                            + (f", {problem}" if problem else ""))
-        writer.write(waiting(run.sim, run.now))
+        writer.write(waiting(run.sim, run.now, [senders(run.schedule, space.device) for space in run.spaces]))
         result = Recorded(outcome, problem, gpus, run.now, writer.written, writer.dropped, recording.cycles_recorded,
                           recording.seconds_recorded, writer.seconds,
                           peak_memory_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,

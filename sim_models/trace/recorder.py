@@ -29,6 +29,8 @@ class Recorder(NamedTuple):
     wgs: np.ndarray  # bool [workgroup id]
     packet_wgs: np.ndarray  # bool [workgroup id at the destination]
     all_wgs: bool
+    names: np.ndarray  # int64 [device, workgroup in the order of dispatch]: what events call it
+    asking: np.ndarray  # int64 [device]: the workgroup that asks to start, by its name
     probes: Probes
     state: np.ndarray  # int64 [device, unit]: compute units
     wg: np.ndarray
@@ -41,9 +43,11 @@ class Recorder(NamedTuple):
 
 
 def make_recorder(b: bits.RequestBits, devices: int, channels: int, units: int, probes: Probes, kinds=None,
-                  chosen_channels=None, wgs=None, packet_wgs=None, capacity: int = CAPACITY) -> Recorder:
-    """`kinds`, `chosen_channels`, `wgs`, `packet_wgs`: what to record, None for all."""
-    rows, ids = devices * channels, 1 << b.wg_bits
+                  chosen_channels=None, wgs=None, packet_wgs=None, names: np.ndarray | None = None) -> Recorder:
+    """`kinds`, `chosen_channels`, `wgs`, `packet_wgs`: what to record, None for all; `names` as in `Recorder`, None
+    where no models run."""
+    names = np.zeros((devices, 1), np.int64) if names is None else names
+    rows, ids = devices * channels, max(1 << b.wg_bits, names.shape[1])
 
     def chosen(names, size):
         mask = np.full(size, names is None)
@@ -51,8 +55,9 @@ def make_recorder(b: bits.RequestBits, devices: int, channels: int, units: int, 
             mask[list(names)] = True
         return mask
     return Recorder(
-        np.zeros(capacity, EVENT), np.zeros(2, np.int64), chosen(kinds, 256), chosen(chosen_channels, channels),
-        chosen(wgs, ids), chosen(packet_wgs, ids), wgs is None, probes,
+        np.zeros(CAPACITY, EVENT), np.zeros(2, np.int64), chosen(kinds, 256), chosen(chosen_channels, channels),
+        chosen(wgs, ids), chosen(packet_wgs, ids), wgs is None, names,
+        np.zeros(devices, np.int64), probes,
         np.zeros((devices, units), np.int64), np.full((devices, units), -1, np.int64), np.zeros(devices, np.int64),
         np.full(rows, -1, np.int64),
         np.zeros(devices, np.int64), np.zeros(devices, np.int64), np.zeros(rows, np.int64), np.zeros(rows, np.int64))

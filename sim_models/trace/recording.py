@@ -13,6 +13,7 @@ from ..errors import Failure
 from ..runs.fused import FusedRun
 from . import waves
 from .model_events import observe_models
+from .names import destinations, names
 from .recorder import Recorder, look, make_recorder
 from .rtl_events import observe_ports, observe_rtl
 from .schema import COMPLETE, EVENT, EXCEEDS, REFUSED, Kind
@@ -29,6 +30,8 @@ class Recording(NamedTuple):
     recorder: Recorder
 
     def before_edge(self, sim, device, now):
+        recorder, started = self.recorder, sim.kernel.state.next_wg[device]
+        recorder.asking[device] = recorder.names[device, min(started, recorder.names.shape[1] - 1)]
         backlog = max(0, int(sim.link.free_time[device]) - now)
         observe_ports(sim.hardware.ports, sim.b, self.recorder, device, words_at(sim.hardware.inputs[device]),
                       words_at(sim.hardware.outputs[device]), backlog, now)
@@ -55,13 +58,14 @@ class TraceRecording(Observer):
                  with_waves: bool = False) -> None:
         self._run, self.wanted, self._writer = run, wanted, writer
         sim = run.sim
-        offsets = {0, *(region.id_offset for space in run.spaces for region in space.regions)}
-        sent = None if wanted.wgs is None else {wg + offset for wg in wanted.wgs for offset in offsets}
+        called = np.stack([names(run.schedule, space.device) for space in run.spaces])
+        sent = None if wanted.wgs is None else wanted.wgs.union(
+            *(destinations(run.schedule, space.device, wanted.wgs) for space in run.spaces))
         devices, units = sim.kernel.state.state.shape
         shape = sim.b, devices, sim.m.channels, units, probes(library.ports, run.geometry)
-        self._recorder = make_recorder(*shape, wanted.kinds, wanted.channels, wanted.wgs, sent)
+        self._recorder = make_recorder(*shape, wanted.kinds, wanted.channels, wanted.wgs, sent, called)
         updates = {Kind.UPDATE} if wanted.kinds is None else {Kind.UPDATE} & wanted.kinds
-        self._earlier, self._open = make_recorder(*shape, updates, wgs=wanted.wgs), np.zeros(0, EVENT)
+        self._earlier, self._open = make_recorder(*shape, updates, wgs=wanted.wgs, names=called), np.zeros(0, EVENT)
         self._other = self._recorder._replace(events=np.zeros_like(self._recorder.events))  # the writer reads one
         self.waves = [waves.Waves(library.ports, run.geometry, d, space.device)
                       for d, space in enumerate(run.spaces)] if with_waves else []

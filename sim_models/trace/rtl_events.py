@@ -63,10 +63,9 @@ def observe_ports(p, b, r, d, inp, out, backlog, now):
             put(r, COMPLETION, now, d, 0, wg, bits.get(lo, hi, p.event_wf_lsb, b.wf_bits), 0, 0, 0, NO_STREAM, 0,
                 bits.get(lo, hi, 0, b.address_bits), 0, -1, -1, -1, 0)
     blocked = 1 if inp[p.start] and out[p.blocked] else 0
-    wg = out[p.grant] >> 1
-    if blocked and not r.blocked[d] and wanted(r, BLOCKED, wg):
-        put(r, BLOCKED, now, d, 0, wg, NO_WAVEFRONT, 0, 0, 0, NO_STREAM, 0, 0, 0, out[p.head], inp[p.peer_head],
-            -1, 0)
+    if blocked and not r.blocked[d] and wanted(r, BLOCKED, r.asking[d]):
+        put(r, BLOCKED, now, d, 0, r.asking[d], NO_WAVEFRONT, 0, 0, 0, NO_STREAM, 0, 0, 0, out[p.head],
+            inp[p.peer_head], -1, 0)
     r.blocked[d] = blocked
 
 

@@ -1,6 +1,6 @@
 """Which run `t3 trace` records, and what of it."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ..cosim.compiled import CompiledBackend
 from ..cosim.gpu import model_ports
@@ -56,7 +56,7 @@ class Setup:
     seed: int = 0
     bug: str | None = None  #: of `bugs.BUGS`
     policy: str | None = None  #: the arbiters', None: the technique's
-    start_cycles: tuple[int, ...] = ()  #: see `build.Options`
+    varied: build.Options = field(default_factory=build.Options)  #: but for seed and staging
 
     @property
     def kernel(self) -> FusedGemm:
@@ -64,16 +64,18 @@ class Setup:
         fusion = FUSIONS[self.technique]
         return fusion if self.policy is None else replace(fusion, policy=self.policy)
 
+    @property
+    def options(self) -> build.Options:
+        staged = self.kernel.staged and staging_pays(self.machine, self.workload)
+        return replace(self.varied, seed=self.seed, stage_first_chunk=staged)
+
     def fused_run(self, library: Library) -> FusedRun:
         """Programmed and at cycle 0, on a compiled top."""
         backends = [CompiledBackend(library) for _ in range(1 if self.mirrored else self.workload.tp)]
         for backend in backends:
             backend.reset()
-        fusion = self.kernel
-        options = build.Options(self.seed, fusion.staged and staging_pays(self.machine, self.workload),
-                                     start_cycles=self.start_cycles)
         run = FusedRun(self.machine, self.workload, backends, model_ports(library.ports, self.machine.geometry()),
-                       Policy.of(fusion.policy, self.machine), self.mirrored, options)
+                       Policy.of(self.kernel.policy, self.machine), self.mirrored, self.options)
         if self.bug:
             bugs.plant(self.bug, run)
         return run

@@ -101,8 +101,9 @@ def _observe(top, b, r, inputs, before, behind, dram, first):
     for i in range(len(inputs)):
         now = first + i
         if top is not None:
-            observe_ports(p, b, r, 0, inputs[i], before[i], 0, now)
             wg = before[i, p.grant] >> 1
+            r.asking[0] = wg
+            observe_ports(p, b, r, 0, inputs[i], before[i], 0, now)
             if inputs[i, p.start] and before[i, p.grant] & 1 and wanted(r, _DISPATCH, wg):
                 put(r, _DISPATCH, now, 0, 0, wg, NO_WAVEFRONT, 0, 0, 0, NO_STREAM, 0, 0, 0, -1, -1, -1, 0)
         observe_rtl(b, r, 0, behind[i], dram, now)

@@ -1,5 +1,7 @@
 """Where every request is when a recording ends."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ..engine.state import Sim
@@ -7,8 +9,9 @@ from ..fabric import bits
 from .schema import EVENT, NO_STREAM, NO_WAVEFRONT, QUEUES, Kind
 
 
-def waiting(sim: Sim, now: int) -> np.ndarray:
-    """EVENT[n] of kind WAITING: every request that is in a model's queue, oldest first per queue."""
+def waiting(sim: Sim, now: int, senders: Sequence[np.ndarray]) -> np.ndarray:
+    """EVENT[n] of kind WAITING: every request that is in a model's queue, oldest first per queue; `senders`: each
+    device's, as in `names`."""
     channels, devices = sim.m.channels, len(sim.control.downstream)
     rings = {"compute queue": sim.compute, "inbound queue": sim.inbound, "link": sim.link.flight,
              "stores for the link": sim.stores_out, "DMA data for the link": sim.mem.dma_returns}
@@ -23,7 +26,11 @@ def waiting(sim: Sim, now: int) -> np.ndarray:
         held = set(range(sim.mem.free.shape[1])) - set(sim.mem.free[row, :sim.mem.free_count[row]].tolist())
         found += [_waiting(sim.b, now, "DRAM queue", *divmod(row, channels), i, sim.mem.lo[row, entry],
                            sim.mem.hi[row, entry]) for i, entry in enumerate(sorted(held))]
-    return np.array(found, EVENT)
+    events = np.array(found, EVENT)
+    for device, name in enumerate(senders):
+        mine = (events["device"] == device) & (events["b"] == QUEUES.index("stores for the link"))
+        events["wg"][mine] = name[events["wg"][mine]]
+    return events
 
 
 def _waiting(b: bits.RequestBits, now: int, queue: str, device: int, unit: int, position: int, lo, hi) -> tuple:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from sim_models.machine import load_machine
+from sim_models.runs.build import Options
 from sim_models.trace.record import record
 from sim_models.trace.setup import Filter, Setup
 from sim_models.trace.store import Trace
@@ -13,10 +14,11 @@ SHAPE, DEVICES = "256x256x64", 4
 
 
 def make(folder: Path, bug: str | None = None, wanted: Filter = Filter(), technique: str = "t3-mca",
-         policy: str | None = None, mirrored: bool = False, **options) -> Trace:
+         policy: str | None = None, mirrored: bool = False, shape: str = SHAPE, varied: Options = Options(),
+         **options) -> Trace:
     """A ring of four GPUs, all of it recorded."""
-    workload = gemm_workload(SHAPE, DEVICES)
-    setup = Setup(load_machine(str(MACHINE)), workload, technique, mirrored, bug=bug, policy=policy)
+    workload = gemm_workload(shape, DEVICES)
+    setup = Setup(load_machine(str(MACHINE)), workload, technique, mirrored, bug=bug, policy=policy, varied=varied)
     record(setup, folder, wanted, **options)
     return Trace.load(folder)
 
