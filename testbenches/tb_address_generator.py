@@ -11,7 +11,7 @@ from .scoreboard import Scoreboard
 def random_descriptor(bench: Bench) -> dict:
     rng, t = bench.rng, bench.geometry.tracker
     tiles = 1 << rng.randint(0, t.wf_bits)
-    base, row_bytes = rng.getrandbits(t.address_bits - 1), rng.choice((1, 63, 64, 65, 200, rng.randint(1, 900)))
+    base, row_bytes = rng.getrandbits(t.address_bits), rng.choice((1, 63, 64, 65, 200, rng.randint(1, 900)))
     chosen = {
         "kind": 2, "op": 2, "device": 0, "destination_region": 0, "threshold": 0, "wg_offset": 0, "address_offset": 0,
         "tiles_per_block": tiles, "columns": tiles * rng.choice((1, 1, 2, 3)) if tiles < 16 else tiles,

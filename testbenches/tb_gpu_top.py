@@ -39,8 +39,14 @@ async def a_kernel_after_an_aborted_one(bench: Bench) -> None:
     another one, is as on new hardware."""
     gpu = FusedGpu(bench)
     await gpu.program(Kernel(bench))
-    await bench.cycle(bench.rng.randrange(40, 1500))
-    before = gpu.driver.decode("STATUS", await gpu.bus.read(gpu.registers["STATUS"].offset))
+    sought = (None, "tracker_occupied", "reads_outstanding")[bench.number % 3]
+    last = bench.now + 1500
+    await bench.cycle(40 if sought else bench.rng.randrange(40, 1500))
+    while True:
+        before = gpu.driver.decode("STATUS", await gpu.bus.read(gpu.registers["STATUS"].offset))
+        if sought is None or before[sought] or bench.now > last:
+            break
+        await bench.cycle(bench.rng.randrange(1, 60))
     bench.reach("partly updated", bool(before["tracker_occupied"]))
     bench.reach("reads outstanding", bool(before["reads_outstanding"]))
     gpu.abort()

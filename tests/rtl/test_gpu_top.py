@@ -5,11 +5,13 @@ Whole kernels run on it in tests/models/test_fused.py.
 
 import random
 from collections import Counter, deque
+from dataclasses import replace
 
 import pytest
 
 from rtl.address_map import channel_of
 from rtl.layouts import Op, Source
+from rtl.registers import EPOCH_BITS, NO_THRESHOLD
 from sim_models.cosim.compiled import CompiledBackend
 from sim_models.cosim.gpu import gpu_library
 from sim_models.driver.apb import ApbMaster, BusError
@@ -18,8 +20,12 @@ from sim_models.machine import load_machine
 from sim_models.reference.dispatch_window import Request
 from tests.models.variants import small_machine
 
-GEOMETRY = small_machine(load_machine()).geometry()
+_SMALL = small_machine(load_machine()).geometry()
+#: Three or more of everything, and two blocks that check arrivals: what reaches only the first is seen.
+GEOMETRY = replace(_SMALL, channel=replace(_SMALL.channel, channels=8), tracker=replace(_SMALL.tracker, banks=4),
+                   dma=replace(_SMALL.dma, egress_lanes=3, peers=3, outstanding_lines=640))
 CHANNELS, LANES = GEOMETRY.channel.channels, GEOMETRY.dma.egress_lanes
+INTERLEAVE = GEOMETRY.channel.interleave_bytes
 READ, STORE, UPDATE = Op.READ.value, Op.STORE.value, Op.UPDATE.value
 LOCAL, REMOTE, DMA = Source.LOCAL.value, Source.REMOTE.value, Source.DMA.value
 
@@ -38,6 +44,7 @@ class Gpu:
     def __init__(self, seed: int = 1, idle: float = 0.0, memory_cycles: int = 30) -> None:
         self.backend = CompiledBackend(gpu_library(GEOMETRY))
         self.ports = self.backend.ports
+        self._put: dict[str, int] = {}
         self.random, self.idle, self.memory_cycles = random.Random(seed), idle, memory_cycles
         self.cycle = 0
         self.returning: deque | None = None  #: (cycle, line) of DMA's reads, if their data are to come back
@@ -53,10 +60,15 @@ class Gpu:
 
     def get(self, name: str) -> int:
         port = self.ports.port(name)
+        if port.words == 1:
+            return int(self.backend.outputs[port.offset]) & ((1 << port.width) - 1)
         words = self.backend.outputs[port.offset:port.offset + port.words]
         return sum(int(word) << 64 * i for i, word in enumerate(words)) & ((1 << port.width) - 1)
 
     def put(self, name: str, value: int) -> None:
+        if self._put.get(name) == value:
+            return
+        self._put[name] = value
         port = self.ports.port(name)
         for i in range(port.words):
             self.backend.inputs[port.offset + i] = value >> 64 * i & (1 << 64) - 1
@@ -439,12 +451,21 @@ def test_the_first_error_stays():
     gpu.access("compute", BASE, 64, region=9, wf=3, wg=77)
     gpu.run(60)
     expected = {"code": "region_unconfigured", "wg": 77, "wf": 3, "region": 9, "address": BASE}
-    assert gpu.error() == expected and "error" in gpu.status()
+    assert gpu.error() == expected and "error" in gpu.status() and gpu.get("irq")
     gpu.access("inbound", BASE, 64, region=9, wf=4, wg=78)  # another, later
     gpu.run(60)
     assert gpu.error() == expected
     gpu.program(gpu.driver.clear_error())
-    assert gpu.error() is None and "error" not in gpu.status()
+    assert gpu.error() is None and "error" not in gpu.status() and not gpu.get("irq")
+
+
+def test_errors_of_one_cycle_are_all_counted():
+    gpu = programmed()
+    for lane in range(LANES):
+        gpu.waiting[f"outbound[{lane}]"].append(
+            {"address": BASE, "bytes": 64, "op": UPDATE, "source": LOCAL, "region": 9, "wf": 1, "wg": lane})
+    gpu.run(20)
+    assert gpu.counters()["errors"] == LANES and gpu.error()["wg"] == 0 and "error_overflow" in gpu.status()
 
 
 UNLAWFUL = {
@@ -500,6 +521,30 @@ def test_what_is_refused_shows_in_the_next_cycle_by_channel(seed):
     assert told == gpu.counters()["arrivals_refused"] > 10 * CHANNELS and not any(gpu.waiting.values())
 
 
+def test_arrivals_of_every_channel_are_checked():
+    """By the same ranges, regions and window, whose first workgroups have finished."""
+    gpu = programmed()
+    for wg in range(2):
+        play_a_tile(gpu, wg)
+    written, refused = len(gpu.dram), 0
+    for c in range(CHANNELS):
+        lawful = {"address": BASE + c * INTERLEAVE, "bytes": 64, "op": UPDATE, "source": DMA, "region": EVENT_REGION,
+                  "wf": 5, "wg": 3}
+        for wrong in ({"address": BASE - (c + 1) * INTERLEAVE}, {"address": LIMIT + c * INTERLEAVE}, {"region": 9},
+                      {"region": DMA_REGION}, {"wg": 1}, {"wg": 2 + gpu.read("WINDOW")}, {"wg": 1 << 15}):
+            packet = lawful | wrong
+            gpu.waiting[f"inbound[{channel_of(packet['address'], GEOMETRY)}]"].append(packet)
+            refused += 1
+            gpu.run(30)
+            assert gpu.error() == {name: packet[name] for name in ("address", "region", "wf", "wg")} | {
+                "code": "arrival_refused"}
+            gpu.program(gpu.driver.clear_error())
+        gpu.waiting[f"inbound[{channel_of(lawful['address'], GEOMETRY)}]"].append(lawful)
+        gpu.run(30)
+    assert len(gpu.dram) == written + CHANNELS and gpu.counters()["arrivals_refused"] == refused
+    assert gpu.error() is None
+
+
 def test_eight_bytes_of_a_peer_stop_nothing():
     """A way for each, for one of which nobody will ever send the rest: the window's tiles go on, or are told."""
     gpu = programmed()
@@ -520,27 +565,30 @@ def test_eight_bytes_of_a_peer_stop_nothing():
     assert gpu.counters()["updates"] == t.ways + 2
 
 
-def test_an_arrival_under_another_tiles_region_does_not_make_a_tile_fire():
-    """A region with a quarter of the threshold, as open to arrivals as the tile's own."""
+@pytest.mark.parametrize("wg", range(GEOMETRY.tracker.banks))
+def test_an_arrival_under_another_tiles_region_does_not_make_a_tile_fire(wg):
+    """A region with a quarter of the threshold, as open to arrivals as the tile's own; in each bank."""
     gpu, other = programmed(), 5
     gpu.program(gpu.driver.event_map(other, base=BASE, limit=LIMIT, tile_bytes=ROW * COLUMNS // 2,
                                      updates_per_element=1, arrivals=[0]))
-    gpu.dispatch(0, tiles=1)
+    for before in range(wg):
+        gpu.dispatch(before, tiles=0)
+    gpu.dispatch(wg, tiles=1)
     for address, size in list(lines())[:4]:
-        gpu.access("compute", address, size, region=DMA_REGION)
+        gpu.access("compute", address, size, region=DMA_REGION, wg=wg)
     gpu.run(100)
     for _ in range(4):
-        gpu.access("inbound", BASE + 4096, 64, source=DMA, region=other)
+        gpu.access("inbound", BASE + 4096, 64, source=DMA, region=other, wg=wg)
         gpu.run(60)
-        assert gpu.error() == {"code": "region_mismatch", "wg": 0, "wf": 0, "region": other, "address": BASE + 4096}
+        assert gpu.error() == {"code": "region_mismatch", "wg": wg, "wf": 0, "region": other, "address": BASE + 4096}
     assert gpu.counters()["errors"] == 4 and gpu.counters()["triggers"] == 0
     for address, size in list(lines())[4:]:
-        gpu.access("compute", address, size, region=DMA_REGION)
+        gpu.access("compute", address, size, region=DMA_REGION, wg=wg)
     for address, size in lines():
-        gpu.access("inbound", address, size, source=DMA, region=EVENT_REGION)
+        gpu.access("inbound", address, size, source=DMA, region=EVENT_REGION, wg=wg)
     gpu.run(300)
     assert outline([command for command in gpu.dram if command["op"] == READ], "address", "bytes") == Counter(lines())
-    assert gpu.get("head") == 1
+    assert gpu.get("head") == wg + 1
 
 
 def test_a_workgroup_that_is_finished_takes_no_more_arrivals():
@@ -571,6 +619,15 @@ def test_a_tile_with_too_many_bytes():
     assert not gpu.events and gpu.busy() == {"window_open"}
     error = gpu.error()
     assert (error["code"], error["wg"], error["wf"], error["region"]) == ("threshold_exceeded", 0, 2, EVENT_REGION)
+
+
+def test_accesses_that_join_are_counted_in_every_channel():
+    gpu = programmed()
+    for c in range(CHANNELS):
+        for _ in range(3):
+            gpu.access("compute", BASE + c * INTERLEAVE, 16, region=EVENT_REGION, wg=c)
+    gpu.run(100)
+    assert gpu.counters()["coalesced"] == 2 * CHANNELS and gpu.counters()["updates"] == CHANNELS
 
 
 def test_a_tile_for_a_workgroup_that_never_started():
@@ -611,7 +668,7 @@ def test_a_line_that_must_not_leave(source, region, lane):
 def test_refused_lines_of_dma_do_not_hold_the_next_ones_up():
     """A region is unmapped while its data are on the way, again and again: the engines go on asking for lines."""
     gpu = programmed()
-    tiles = 2 * GEOMETRY.dma.outstanding_lines // 12 + 2
+    tiles = GEOMETRY.dma.outstanding_lines // 10
     mapping, unmapping = mappings(gpu.driver), gpu.driver.unmap(DMA_REGION)
     for wg in range(tiles):
         gpu.program(mapping)
@@ -752,6 +809,121 @@ def test_a_soft_reset_forgets_an_incomplete_block():
         assert gpu.counters()["commands"] == commands
 
 
+def test_a_soft_reset_forgets_what_waits_for_the_events_to_be_taken():
+    """Nobody takes any: triggers fill their queue, merge and banks, and updates wait before those. All are gone."""
+    gpu = programmed()
+    gpu.blocked = {"events"}
+    banks = GEOMETRY.tracker.banks
+    for wf in range(8):
+        for number in range(2 * ROW * COLUMNS // 64):  # complete, all at about the same time
+            for wg in range(banks):
+                gpu.access("compute", BASE + number * INTERLEAVE, 64, region=EVENT_REGION, wf=wf, wg=wg)
+    gpu.run(2000)
+    assert {"tracker_busy", "tracker_occupied", "merge_busy", "events_busy"} <= gpu.status()
+    gpu.soft_reset()
+    assert gpu.busy() == {"reset_done"} and not gpu.get("events.valid") and not any(gpu.waiting.values())
+    updates = gpu.counters()["updates"]
+    gpu.run(300)
+    assert gpu.counters()["updates"] == updates, "an update was kept"
+    gpu.blocked = set()
+    gpu.program(gpu.driver.clear_error() + gpu.driver.clear_counters() + gpu.driver.restart())
+    gpu.run(2 * GEOMETRY.tracker.window_slots)
+    assert not gpu.events and not gpu.busy()
+    for wg in range(banks + 1):
+        play_a_tile(gpu, wg)
+
+
+def test_a_soft_reset_forgets_what_waits_for_an_engine():
+    """No packet leaves: as many lines are read as may be, every engine has commands, and the others wait."""
+    gpu, tiles = programmed(memory_cycles=3), GEOMETRY.dma.outstanding_lines // 12 + 5 * GEOMETRY.dma.engines
+    gpu.returning = deque()
+    gpu.blocked = {"packets"}
+    for wg in range(tiles):
+        gpu.dispatch(wg, tiles=1)
+        for _ in range(2 * ROW * COLUMNS // 64):
+            gpu.access("compute", BASE + wg * INTERLEAVE, 64, region=DMA_REGION, wg=wg)
+    gpu.run(8000)
+    assert gpu.get("head") == tiles and {"dma_table_busy", "engines_busy"} <= gpu.status()
+    gpu.blocked = set()
+    gpu.soft_reset()
+    assert gpu.busy() == {"reset_done"}
+    before, gpu.returning = came_out(gpu), None
+    gpu.program(gpu.driver.clear_counters() + gpu.driver.restart())
+    gpu.run(1000)
+    assert came_out(gpu)[:3] == before[:3] and not gpu.busy()
+    play_a_tile(gpu)
+
+
+@pytest.mark.parametrize("side", ["compute", "inbound"])
+@pytest.mark.parametrize("channel", range(CHANNELS))
+def test_a_soft_reset_waits_for_tracked_writes(side, channel):
+    gpu = programmed()
+    gpu.blocked = {"dram"}
+    address = next(at for at in range(BASE, LIMIT, INTERLEAVE) if channel_of(at, GEOMETRY) == channel)
+    for _ in range(2):
+        gpu.access(side, address, 64, region=EVENT_REGION, source=DMA if side == "inbound" else LOCAL)
+    gpu.program(gpu.driver.soft_reset(16))
+    gpu.run(1000)
+    assert "resetting" in gpu.status()
+    gpu.blocked = set()
+    gpu.run(1000)
+    assert gpu.busy() == {"reset_done"} and len(gpu.dram) == 2
+
+
+@pytest.mark.parametrize("lane", range(LANES))
+def test_a_soft_reset_waits_for_packets_and_makes_no_more(lane):
+    gpu = programmed()
+    store = {"address": BASE, "bytes": 64, "op": UPDATE, "source": LOCAL, "region": REMOTE_REGION, "wf": 1, "wg": 2}
+    gpu.blocked = {"packets"}
+    gpu.waiting[f"outbound[{lane}]"].append(store)
+    gpu.run(20)
+    gpu.program(gpu.driver.soft_reset(16))
+    gpu.run(1000)
+    assert {"resetting", "egress_busy"} <= gpu.status()
+    gpu.blocked = set()
+    gpu.run(1000)
+    assert gpu.busy() == {"reset_done"} and len(gpu.packets) == 1
+    gpu.waiting[f"outbound[{lane}]"].append(store)
+    gpu.run(50)
+    assert len(gpu.packets) == 1 and not any(gpu.waiting.values()) and gpu.error() is None
+
+
+def test_a_stopped_gpu_writes_what_arrives_and_tracks_none_of_it():
+    """In every channel, of any workgroup."""
+    gpu = programmed()
+    gpu.soft_reset()
+    for c in range(CHANNELS):
+        for side, source in (("compute", LOCAL), ("inbound", DMA)):
+            gpu.access(side, BASE + c * INTERLEAVE, 64, region=EVENT_REGION, source=source, wg=1 << 15)
+    gpu.run(100)
+    assert len(gpu.dram) == 2 * CHANNELS and gpu.counters()["updates"] == 0
+    assert gpu.error() is None and gpu.busy() == {"reset_done"}
+
+
+def test_a_soft_reset_forgets_what_the_monitor_measured():
+    gpu = programmed()
+    gpu.program(gpu.driver.policy("mca", "auto") + gpu.driver.monitor(8, 25, 40) + gpu.driver.restart())
+    gpu.put("producer_active", 1)
+    for c in range(CHANNELS):
+        gpu.put(f"occupancy[{c}]", 60)
+    gpu.run(5000)
+    gpu.access("inbound", BASE, 64, op=STORE, source=REMOTE, region=EVENT_REGION)
+    gpu.run(50)
+    assert "monitor_done" in gpu.status() and gpu.read("CHOSEN_THRESHOLD") == 5
+    gpu.soft_reset()
+    assert "monitor_done" not in gpu.status() and gpu.read("CHOSEN_THRESHOLD") == NO_THRESHOLD
+
+
+@pytest.mark.parametrize("bit", range(4, 16))
+def test_a_soft_reset_takes_as_long_as_it_is_told(bit):
+    gpu = programmed()
+    gpu.program(gpu.driver.soft_reset(1 << bit))
+    gpu.backend.step((1 << bit) - 12)
+    assert "resetting" in gpu.status()
+    gpu.backend.step(600)
+    assert gpu.status() == {"reset_done", "drain"}
+
+
 def test_a_soft_reset_in_the_middle_of_anything(seed):
     """Everything around goes on: what was accepted is performed, nothing leaves behind it, and the next kernel is as
     new."""
@@ -839,6 +1011,36 @@ def test_a_neighbours_head_of_the_kernel_before_opens_no_window():
     assert gpu.held == 1
 
 
+@pytest.mark.parametrize("peer", range(GEOMETRY.dma.peers))
+def test_a_peer_is_waited_for_until_it_is_in_the_same_kernel(peer):
+    """Every bit of a kernel's number counts, and of each peer's head."""
+    gpu = programmed()
+    gpu.program(gpu.driver.window(2, workgroups=4))
+    bits = GEOMETRY.tracker.wg_bits
+    for bit in range(EPOCH_BITS):
+        gpu.restart(kernel=1 << bit)
+        for other in range(GEOMETRY.dma.peers):
+            gpu.put(f"peer_epochs[{other}]", (1 << bit) * (other != peer))
+            gpu.put(f"peer_heads[{other}]", 0)
+        gpu.waiting["dispatch"].append(Request(0, 1, there=bits, peer=peer, reaches=1)._asdict())
+        gpu.run(2 * GEOMETRY.tracker.window_slots)
+        assert gpu.get("epoch") == 1 << bit and gpu.held == 1
+        gpu.put(f"peer_epochs[{peer}]", 1 << bit)
+        gpu.run(20)
+        assert gpu.held == 1
+        gpu.put(f"peer_heads[{peer}]", bits)
+        gpu.run(20)
+        assert not gpu.held
+    for bit in range(2, bits + 1):
+        gpu.restart(kernel=1)
+        gpu.put(f"peer_epochs[{peer}]", 1)
+        gpu.put(f"peer_heads[{peer}]", 1 << bit)
+        for there in ((1 << bit) + 3, (1 << bit) + 4):
+            gpu.waiting["dispatch"].append(Request(0, 0, there, peer, opens=0, reaches=1)._asdict())
+        gpu.run(2 * GEOMETRY.tracker.window_slots)
+        assert gpu.held == 1 and not gpu.waiting["dispatch"]
+
+
 # Windows and arbitration
 
 
@@ -904,25 +1106,28 @@ def test_an_empty_dram_queue_lets_communication_in_whatever_the_threshold():
 
 
 def test_ring_aware_arbitration_lets_a_late_ring_go():
-    gpu, tiles, stage = programmed(), 24, 7
+    gpu, workgroups, stage = programmed(), 6, 7
+    tiles = 8 * workgroups  # more than channels and engines hold
     gpu.program([
         *gpu.driver.policy("ring_aware", 1, starvation_limit=65535), *gpu.driver.stage(stage),
-        *gpu.driver.window(1),
+        *gpu.driver.window(8),
         *gpu.driver.dma_map(DMA_REGION, base=BASE, limit=LIMIT, device=PEER, destination_region=THERE, row_bytes=ROW,
                             columns=COLUMNS, pitch_bytes=PITCH, updates_per_element=1)])
     gpu.put("producer_active", 1)
     for c in range(CHANNELS):
         gpu.put(f"occupancy[{c}]", 1)
-    for wg in range(tiles):
-        gpu.dispatch(wg, tiles=1)
-        for address, size in lines(BASE + COLUMNS * PITCH * wg):
-            gpu.access("compute", address, size, region=DMA_REGION, wg=wg)
+    for wg in range(workgroups):
+        gpu.dispatch(wg, tiles=8)
+    gpu.run(100)  # before any command waits
+    for tile in range(tiles):
+        for address, size in lines(BASE + COLUMNS * PITCH * (tile % 24)):
+            gpu.access("compute", address, size, region=DMA_REGION, wf=tile % 8, wg=tile // 8)
     gpu.run(500)
-    for wg in range(tiles, tiles + stage):
+    for wg in range(workgroups, workgroups + stage):
         gpu.dispatch(wg, tiles=1)
     gpu.run(200)
     assert not gpu.held and len(gpu.dram) == 12 * tiles, "the threshold holds the DMA reads back"
-    gpu.dispatch(tiles + stage, tiles=1)
+    gpu.dispatch(workgroups + stage, tiles=1)
     gpu.run(200)
     late = len(gpu.dram) - 12 * tiles
     assert late > 12, "more workgroups than a stage have started meanwhile: the ring is late"
