@@ -10,8 +10,9 @@ from sim_models.errors import BadInput
 
 
 def collective(
-    kind: Annotated[str, typer.Option(
-        "--collective", metavar="ar|rs|ag|a2a", help="All-reduce, reduce-scatter, all-gather, all-to-all.")] = "ar",
+    kind: Annotated[str | None, typer.Option(
+        "--collective", metavar="ar|rs|ag|a2a",
+        help="All-reduce, reduce-scatter, all-gather, all-to-all; ar if not given.")] = None,
     sizes: Annotated[str, typer.Option(
         metavar="SIZE[:SIZE]", help="Bytes of each GPU's array: 1M:64M doubles from 1 to 64 MB.")] = "64M",
     topology: Annotated[str | None, typer.Option(
@@ -23,44 +24,66 @@ def collective(
     machine: Annotated[str, typer.Option(
         "--machine", metavar="NAME|FILE",
         help="torus-128, mi210-2x4, a machine of `t3 run`, or a TOML file.")] = "torus-128",
+    plan: Annotated[str | None, typer.Option(
+        metavar="FILE", parser=file_name,
+        help="Instead of --collective and --algorithm: a plan in MSCCL's XML.")] = None,
+    write_plan: Annotated[str | None, typer.Option(
+        metavar="FILE", parser=file_name, help="With one algorithm: write it as MSCCL's XML.")] = None,
     timeline: Annotated[str | None, typer.Option(
         metavar="FILE", parser=file_name, help="With one size and algorithm: a Perfetto timeline.")] = None,
     json: JsonOption = None,
 ) -> None:
     """Time a collective on a network of GPUs: events beside the closed form, and how full links are."""
+    from sim_models.collectives.msccl import msccl_text
     from sim_models.flow.algorithms import COLLECTIVES
     from sim_models.flow.runs import request
     from sim_models.flow.timeline import LinkRates, write_timeline
     from sim_models.study.report import output_console, print_table
-    from sim_models.study.results import check_json_target, write_json
+    from sim_models.study.results import check_json_target, write_json, write_whole
 
     wanted = size_range(sizes)
-    asked = request(kind, machine, topology, None if algorithm is None else algorithm.split(","))
+    if plan is not None and (kind is not None or algorithm is not None):
+        raise BadInput(f"--plan {plan[:40]!r} says itself what is done: neither --collective nor --algorithm goes with "
+                       "it")
+    asked = request(kind, machine, topology, None if algorithm is None else algorithm.split(","),
+                    None if plan is None else Path(plan))
+    names = ", ".join(one.name for one in asked.chosen)
+    if write_plan is not None and len(asked.chosen) > 1:
+        raise BadInput(f"--write-plan {write_plan[:40]!r} holds one algorithm: give --algorithm, one of {names}")
     if timeline is not None and (len(wanted) > 1 or len(asked.chosen) > 1):
         raise BadInput(f"--timeline {timeline[:40]!r} shows one run: give one size and one --algorithm of "
-                       f"{', '.join(asked.chosen)}")
+                       f"{names}")
     check_json_target(json)
     check_json_target(timeline, "--timeline")
+    check_json_target(write_plan, "--write-plan")
 
     if timeline is None:
         found = asked.run(wanted)
     else:
         rates = LinkRates()
         found = asked.run(wanted, lambda algorithm, size: rates, lambda algorithm, size, run: write_timeline(
-            Path(timeline), f"{COLLECTIVES[kind]}, {algorithm}, {shown_size(size)}", asked.on, run, rates))
+            Path(timeline), f"{COLLECTIVES[asked.collective]}, {algorithm}, {shown_size(size)}", asked.on, run, rates))
+    if write_plan is not None:
+        (one,) = asked.chosen
+        write_whole(Path(write_plan).resolve(), msccl_text(asked.collective, one.program(), one.name))
     if json is not None:
         write_json(found.to_json(), json)
     if json == "-":
         return
     console = output_console()
-    print_table(f"{COLLECTIVES[kind].capitalize()} on {found.nodes} GPUs, topology {found.topology}; machine "
-                f"{found.machine} (µs)",
+    print_table(f"{COLLECTIVES[found.collective].capitalize()} on {found.nodes} GPUs, topology {found.topology}; "
+                f"machine {found.machine} (µs)",
                 ("algorithm", "size", "events", "closed\nform", "difference", "messages", "busiest\nlink"),
                 [(run.algorithm, shown_size(run.size_bytes), f"{run.collective_ns / 1e3:,.1f}",
-                  f"{run.closed_form_ns / 1e3:,.1f}", f"{_difference(run):+.1%}", f"{run.messages:,}",
+                  *_closed(run), f"{run.messages:,}",
                   f"{run.busiest_link_share:.0%}") for run in found.runs], console)
     console.print(f"{found.links} links; {found.host_seconds:.1f} s on this computer.")
 
 
-def _difference(run) -> float:
-    return round(run.collective_ns / run.closed_form_ns - 1, 4) + 0.0  # no negative zero
+def _closed(run) -> tuple[str, str]:
+    from sim_models.study.report import NOTHING
+
+    if run.closed_form_ns is None:
+        return NOTHING, NOTHING
+    difference = round(run.collective_ns / run.closed_form_ns - 1, 4) + 0.0  # no negative zero
+    return f"{run.closed_form_ns / 1e3:,.1f}", f"{difference:+.1%}"

@@ -27,7 +27,8 @@ class Algorithm:
 
     name: str
     program: Callable[[], Program]
-    closed_form_ns: Callable[[KernelCosts, float], float]  #: of the costs and the array's bytes per GPU
+    #: Of the costs and the array's bytes per GPU; None for a plan of somebody's own.
+    closed_form_ns: Callable[[KernelCosts, float], float] | None = None
 
 
 def algorithms(collective: str, topology: Topology) -> dict[str, Algorithm]:

@@ -3,11 +3,14 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import BadInput
+from ..collectives import CollectiveError
+from ..collectives.msccl import read_msccl
+from ..errors import BadInput, shown
 from ..topologies import Topology, TopologyError, named_topology
-from .algorithms import COLLECTIVES, algorithms, chunk_bytes
+from .algorithms import COLLECTIVES, Algorithm, algorithms, chunk_bytes
 from .collective import CollectiveRun, KernelCosts, run_program
 from .scale_out import load_costs
 
@@ -24,7 +27,7 @@ class TimedCollective:
     algorithm: str
     size_bytes: int
     collective_ns: float
-    closed_form_ns: float
+    closed_form_ns: float | None  #: None for a plan of somebody's own
     messages: int
     link_bytes: float
     busiest_link_share: float  #: of the time
@@ -61,29 +64,31 @@ class Request:
     machine: str
     on: Topology
     costs: KernelCosts
-    chosen: tuple[str, ...]  #: algorithms
+    chosen: tuple[Algorithm, ...]
 
     def run(self, sizes: Sequence[int],
             watch: Callable[[str, int], Any] = lambda algorithm, size: None,
             done: Callable[[str, int, CollectiveRun], None] = lambda algorithm, size, run: None) -> CollectiveRuns:
         """Run every algorithm at every size; `watch` gives what is told the links' rates, `done` takes the messages."""
         started, runs = time.perf_counter(), []
-        possible = algorithms(self.collective, self.on)
-        for name in self.chosen:
-            program = possible[name].program()
+        for one in self.chosen:
+            program = one.program()
             for size in sizes:
                 part = chunk_bytes(self.collective, program, size)
-                run = run_program(program, self.on, lambda chunk, part=part: part, self.costs, watch=watch(name, size))
-                done(name, size, run)
-                runs.append(TimedCollective(name, size, run.ns, possible[name].closed_form_ns(self.costs, size),
-                                            len({step[1:] for step in run.steps}), run.link_bytes, run.busiest_link))
+                run = run_program(program, self.on, lambda chunk, part=part: part, self.costs,
+                                  watch=watch(one.name, size))
+                done(one.name, size, run)
+                closed_ns = None if one.closed_form_ns is None else one.closed_form_ns(self.costs, size)
+                runs.append(TimedCollective(one.name, size, run.ns, closed_ns, len({step[1:] for step in run.steps}),
+                                            run.link_bytes, run.busiest_link))
         return CollectiveRuns(self.collective, self.machine, self.on.name, self.on.gpus, len(self.on.links),
                               tuple(runs), time.perf_counter() - started)
 
 
-def request(collective: str, machine: str = "torus-128", topology: str | None = None,
-            wanted: Sequence[str] | None = None) -> Request:
-    """Return what is to be run: the machine's own topology and all possible algorithms if not given.
+def request(collective: str | None, machine: str = "torus-128", topology: str | None = None,
+            wanted: Sequence[str] | None = None, plan: Path | None = None) -> Request:
+    """Return what is to be run: the machine's own topology and all possible algorithms if not given; or `plan`, a file
+    of MSCCL's XML, which says itself what it is.
 
     Raises BadInput.
     """
@@ -96,20 +101,36 @@ def request(collective: str, machine: str = "torus-128", topology: str | None = 
         raise BadInput(f"--topology {topology} has {on.gpus} GPUs: up to {LARGEST} are simulated")
     if any(link.network for link in on.links) and costs.network_ns is None:
         raise BadInput(f"--topology {topology} joins nodes, but machine {name} has no [network]")
+    if plan is not None:
+        kind, one = _planned(plan, on)
+        return Request(kind, name, on, costs, (one,))
+    collective = "ar" if collective is None else collective
     possible = algorithms(collective, on)
     chosen = tuple(dict.fromkeys(possible if wanted is None else wanted))
     for one in chosen:
         if one not in possible:
             raise BadInput(f"--algorithm {one[:40]!r} is not possible for {COLLECTIVES[collective]} on {on.name}: "
                            f"allowed are {', '.join(possible)}")
-    return Request(collective, name, on, costs, chosen)
+    return Request(collective, name, on, costs, tuple(possible[one] for one in chosen))
+
+
+def _planned(plan: Path, on: Topology) -> tuple[str, Algorithm]:
+    try:
+        kind, program = read_msccl(plan)
+    except CollectiveError as error:
+        raise BadInput(f"--plan {error}") from None
+    except OSError as error:
+        raise BadInput(f"--plan {shown(str(plan))} cannot be read: {error.strerror}") from None
+    if program.ranks != on.gpus:
+        raise BadInput(f"--plan {shown(str(plan))} is for {program.ranks} GPUs: topology {on.name} has {on.gpus}")
+    return kind, Algorithm(plan.stem, lambda: program)
 
 
 def run_collectives(collective: str, sizes: Sequence[int], machine: str = "torus-128", topology: str | None = None,
-                    wanted: Sequence[str] | None = None) -> CollectiveRuns:
+                    wanted: Sequence[str] | None = None, plan: Path | None = None) -> CollectiveRuns:
     """Time a collective (`ar`, `rs`, `ag`, `a2a`) of kernels on compute units on the event level.
 
     `sizes`: bytes of each GPU's array; `machine`: as for `t3 collective`; `topology`: `torus:8x16`, `nodes:2x8`, ...;
-    `wanted`: algorithms. Raises `BadInput` for what cannot be run.
+    `wanted`: algorithms, or instead of them `plan`: MSCCL's XML. Raises `BadInput` for what cannot be run.
     """
-    return request(collective, machine, topology, wanted).run(sizes)
+    return request(collective, machine, topology, wanted, plan).run(sizes)
