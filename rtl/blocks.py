@@ -26,6 +26,7 @@ from .ring_monitor import RingMonitor
 from .tracker import TrackerBank
 from .trigger_merge import TriggerMerge
 from .update_network import UpdateNetwork
+from .watchdog import WatchDog
 
 
 def _protection(geometry: Geometry) -> str:
@@ -53,6 +54,7 @@ BLOCKS: dict[str, Callable[[Geometry], wiring.Component]] = {
     "memory_channel": MemoryChannel,
     "intensity_monitor": IntensityMonitor,
     "ring_monitor": RingMonitor,
+    "watchdog": WatchDog,
     "nmc_alu": lambda _: NmcAlu(column_bytes=8),
     "gpu_top": GpuTop,
 }

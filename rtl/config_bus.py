@@ -6,7 +6,8 @@ from amaranth.lib.wiring import In, Out
 
 from .geometry import Geometry, GeometryError
 from .layouts import Op, RegionKind, descriptor, error_report, fault_report
-from .registers import FAULTS, REGION_STRIDE, STATUS_BITS, counters, register_map
+from .registers import FAULTS, REGION_STRIDE, STATUS_BITS, WAITS, counters, register_map
+from .watchdog import waits_layout
 
 
 def config_layout(g: Geometry) -> data.StructLayout:
@@ -65,13 +66,15 @@ class ConfigBus(wiring.Component):
         APB response.
     config : Out(config_layout(geometry))
         Levels: every field of a register that can be written.
-    soft_reset, restart, clear_counters : Out(1)
+    soft_reset, restart, clear_error, clear_counters : Out(1)
         Pulses of one cycle.
     descriptors : Out(descriptor(geometry)).array(regions)
     error : Out(1)
         Level: an error is latched.
     reports : In(error_report(geometry)).array(reporters)
     status : In(status_layout())
+    waited : In(waits_layout())
+        From the watchdog.
     faults : In(fault_report(geometry)).array(banks)
         Only with a protected Tracker. The first is latched like the first error; an uncorrectable one takes the place
         of one that was corrected.
@@ -100,12 +103,14 @@ class ConfigBus(wiring.Component):
             "config": Out(config_layout(geometry)),
             "soft_reset": Out(1),
             "restart": Out(1),
+            "clear_error": Out(1),
             "clear_counters": Out(1),
             "descriptors": Out(descriptor(geometry)).array(geometry.dma.regions),
             "error": Out(1),
             "reports": In(error_report(geometry)).array(reporters),
             **faults,
             "status": In(status_layout()),
+            "waited": In(waits_layout()),
             "counters": In(counters_layout(geometry)),
             "chosen_threshold": In(7),
             "monitor_mean": In(16),
@@ -115,16 +120,16 @@ class ConfigBus(wiring.Component):
         m = Module()
         registers = self._map
         levels = self._config_registers(m)
-        clear_error = Signal()
-        error = self._first(m, self.reports, clear_error)
-        overflow = self._overflow(m, error, clear_error)
+        error = self._first(m, self.reports, self.clear_error)
+        overflow = self._overflow(m, error, self.clear_error)
         fault = None
         if self._geometry.tracker.protection != "none":
-            fault = self._first(m, self.faults, clear_error, lambda new, old: new.uncorrectable & ~old.uncorrectable)
+            fault = self._first(m, self.faults, self.clear_error,
+                                lambda new, old: new.uncorrectable & ~old.uncorrectable)
         live = self._read_only(error, fault) | {
             "error": error.valid | Cat(report.valid for report in self.reports).any(), "error_overflow": overflow}
         pulses = {"soft_reset": self.soft_reset, "restart": self.restart, "clear_counters": self.clear_counters,
-                  "clear_error": clear_error}
+                  "clear_error": self.clear_error}
 
         # Address decoding: bit 10 and up is zero for the fixed registers, whose word is paddr[2:10].
         aligned = self.paddr[:2] == 0
@@ -218,6 +223,7 @@ class ConfigBus(wiring.Component):
     def _read_only(self, latched, fault):
         """Field name -> value of every read-only field that is not a constant."""
         values = {name: self.status[name] for name, _ in STATUS_BITS}
+        values |= {f"waits_{name}": self.waited[name] for name, _ in WAITS}
         values |= {f"count_{name}": self.counters[name] for name, _ in counters(self._geometry)}
         if fault is not None:
             kind = Mux(fault.uncorrectable, FAULTS["uncorrectable"], FAULTS["corrected"])

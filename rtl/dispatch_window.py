@@ -45,6 +45,8 @@ class DispatchWindow(wiring.Component):
         There is room for a workgroup: one starts in every cycle with `grant.valid`.
     blocked : Out(1)
         The next request waits for a window.
+    waits_here, waits_there : Out(1)
+        The next request waits for the window here, for that of its peer; both 0 while the memory is being cleared.
     completion : In({valid, address, region, wf, wg})
         Pulse: this tile triggered. All but `wg` is for the error report.
     window : In(wg_bits + 1)
@@ -75,6 +77,8 @@ class DispatchWindow(wiring.Component):
             "grant": Out(data.StructLayout({"valid": 1, "id": wg_bits})),
             "start": In(1),
             "blocked": Out(1),
+            "waits_here": Out(1),
+            "waits_there": Out(1),
             "completion": In(data.StructLayout({"valid": 1} | trigger(geometry).members)),
             "window": In(wg_bits + 1),
             "restart": In(1),
@@ -152,16 +156,20 @@ class DispatchWindow(wiring.Component):
         m.submodules.queue = SoftReset(queue, self.restart)
         wiring.connect(m, wiring.flipped(self.dispatch), queue.input)
         first = queue.output.payload
+        far_there = Array(far)[first.peer]
         able = Signal()
         goes = Signal()
         opens = Signal()
         reused = Signal()
         m.d.comb += [
             able.eq(~sweeping & may_start(first.opens, first.reaches, first.id, first.there, near,
-                                          Array(far)[first.peer])),
+                                          far_there)),
             self.grant.valid.eq(queue.output.valid & able & first.starts),
             self.grant.id.eq(first.id),
             self.blocked.eq(queue.output.valid & ~able),
+            self.waits_here.eq(queue.output.valid & ~sweeping & ~may_start(first.opens, 0, first.id, 0, near, 0)),
+            self.waits_there.eq(queue.output.valid & ~sweeping & ~may_start(0, first.reaches, 0, first.there, 0,
+                                                                           far_there)),
             queue.output.ready.eq(able & (self.start | ~first.starts)),
             goes.eq(queue.output.valid & queue.output.ready),
             reused.eq(goes & first.opens & ((first.id < self.head) | opened(first_tiles.data, first.id))),

@@ -35,6 +35,7 @@ from .tracker import TrackerBank
 from .trigger_merge import TriggerMerge
 from .two_entry_queue import TwoEntryQueue
 from .update_network import UpdateNetwork
+from .watchdog import WatchDog
 
 
 class GpuTop(wiring.Component):
@@ -103,7 +104,7 @@ class GpuTop(wiring.Component):
         g = self._geometry
         self._reports = []
         self._counts = {}
-        reporters = g.tracker.banks + 1 + 1 + g.dma.engines + g.dma.egress_lanes + len(groups(g))
+        reporters = g.tracker.banks + 1 + 1 + g.dma.engines + g.dma.egress_lanes + len(groups(g)) + 1
         m.submodules.bus = self._bus = ConfigBus(g, reporters=reporters)
         self._stopped = Signal()  # from a soft reset to the restart that follows
         self._clear = Signal()
@@ -114,6 +115,7 @@ class GpuTop(wiring.Component):
         self._egress(m)
         self._ingress(m)
         self._soft_reset(m)
+        self._watchdog(m)
         self._status(m)
         return m
 
@@ -263,7 +265,7 @@ class GpuTop(wiring.Component):
         # Those issued in the cycle before are not yet added.
         self._outstanding = Signal(range(g.dma.outstanding_lines + g.dma.engines + 1))
         self._just_issued = Signal(range(g.dma.engines + 1))
-        allow = Signal()
+        self._allow = allow = Signal()
         m.d.sync += allow.eq(
             ~self._stopped & (self._outstanding + self._just_issued + 2 * g.dma.engines <= g.dma.outstanding_lines))
         for e in range(g.dma.engines):
@@ -376,6 +378,44 @@ class GpuTop(wiring.Component):
                 m.d.sync += [cleared.eq(1), self._clear.eq(1)]
         with m.Elif(self._reset_done & bus.restart):
             m.d.sync += self._stopped.eq(0)
+
+    def _watchdog(self, m):
+        """What moves and what waits.
+
+        Whatever waits inside waits for something outside in the end: for DRAM, the link, a peer, compute units, or who
+        takes events. So only what crosses the border moves, and an error: a line outside of its region goes nowhere.
+        """
+        bus, window, status = self._bus, self._window, self._bus.status
+        m.submodules.watchdog = dog = WatchDog(self._geometry)
+        crossing = [*self.dram, *self.packets, *self.outbound, self.events, self.dispatch]
+        m.d.comb += [dog.limit.eq(bus.config.watchdog_limit), dog.clear.eq(bus.clear_error), bus.waited.eq(dog.waited)]
+        with m.If(dog.listens):
+            m.d.comb += dog.moves.eq(Cat(
+                *(port.valid & port.ready for port in crossing), *(write.valid for write in self.retirement),
+                *(report.valid for report in self._reports), self.grant.valid & self.start,
+                bus.soft_reset, bus.restart).any())
+        engines_busy = Cat(engine.busy for engine in self._generators).any()
+        with m.If(dog.looks):
+            m.d.comb += [
+                dog.waits.tiles.eq(status.tracker_occupied),
+                dog.waits.updates.eq(status.tracker_busy),
+                dog.waits.triggers.eq(status.merge_busy),
+                dog.waits.events.eq(status.events_busy),
+                dog.waits.commands.eq(self._table.commands.valid),
+                dog.waits.engines.eq(engines_busy),
+                dog.waits.room.eq(engines_busy & ~self._allow),
+                dog.waits.lines.eq(self._lines.busy),
+                dog.waits.guard.eq(Cat(channel.guard_stall for channel in self._memory).any()),
+                dog.waits.channels.eq(status.channels_busy),
+                dog.waits.dram.eq(Cat(port.valid for port in self.dram).any()),
+                dog.waits.data.eq(status.reads_outstanding),
+                dog.waits.link.eq(Cat(port.valid for port in self.packets).any()),
+                dog.waits.window.eq(window.waits_here),
+                dog.waits.peer.eq(window.waits_there),
+                dog.waits.start.eq(self.grant.valid),
+                dog.waits.workgroups.eq(status.window_open),
+            ]
+        self._reports.append(dog.error)
 
     def _status(self, m):
         """Error reports, counters and the bus."""

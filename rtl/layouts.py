@@ -173,6 +173,7 @@ class ErrorCode(enum.Enum, shape=4):
     ARRIVAL_REFUSED = 7  #: a packet that nothing here has asked for; it was neither written nor counted
     TRACKER_FULL = 8  #: an update found its set full of other tiles, and was not counted
     REGION_MISMATCH = 9  #: an update named a region that its tile cannot be in, and was not counted
+    WATCHDOG = 10  #: nothing moved for long, though something waited: WATCHDOG_WAITS says what
 
 
 def error_report(g: Geometry) -> data.StructLayout:

@@ -15,6 +15,8 @@ VERSION = 0x0002_0000  #: major in the upper half, minor in the lower
 
 EPOCH_BITS = 8  #: kernels that a window tells apart
 ARRIVAL_RANGES = 2  #: ranges of memory that can be open to peers
+WATCHDOG_PERIOD = 256  #: cycles, the unit of the watchdog's limit
+WATCHDOG_LIMIT_BITS = 16
 
 REGION_BASE = 0x400  #: descriptor of region 0
 REGION_STRIDE = 0x40
@@ -26,7 +28,7 @@ REGION_KINDS = {"none": 0, "remote": 1, "dma": 2, "event": 3}
 OPERATIONS = {"store": 1, "update": 2}
 ERRORS = {"none": 0, "region_unconfigured": 1, "threshold_exceeded": 2, "id_reused": 3,
           "address_out_of_range": 4, "completion_unexpected": 5, "tracker_memory": 6, "arrival_refused": 7,
-          "tracker_full": 8, "region_mismatch": 9}
+          "tracker_full": 8, "region_mismatch": 9, "watchdog": 10}
 FAULTS = {"none": 0, "corrected": 1, "uncorrectable": 2}  #: TRACKER_FAULT.kind
 NO_THRESHOLD = arbiter.THRESHOLD_NONE  #: an occupancy that no DRAM queue reaches: communication is never held back
 
@@ -47,6 +49,27 @@ STATUS_BITS = (
     ("reads_outstanding", "data that DMA has asked for have not left yet"),
     ("resetting", "a soft reset is not done yet"),
     ("reset_done", "a soft reset is done: nothing is tracked or sent until a restart"),
+)
+
+#: What the watchdog names, in the order of the bits of WATCHDOG_WAITS.
+WAITS = (
+    ("tiles", "tiles lack bytes, from compute units here or from a peer"),
+    ("updates", "an update waits for the Tracker, or a trigger of the Tracker for the merge"),
+    ("triggers", "a trigger waits for the DMA table or the event stream"),
+    ("events", "an event waits to be taken"),
+    ("commands", "a DMA command waits for an engine"),
+    ("engines", "a DMA engine has not asked for all lines of its command"),
+    ("room", "a DMA engine waits for data to leave: it may not have more lines outstanding"),
+    ("lines", "a line that DMA asks for waits for its channel"),
+    ("guard", "a DMA read waits for an older write, which DRAM has not performed"),
+    ("channels", "a request or an update waits in a channel"),
+    ("dram", "a request waits for a DRAM queue to take it"),
+    ("data", "data that DMA has asked for have not come, or not left"),
+    ("link", "a packet waits for the link"),
+    ("window", "the next workgroup waits for the oldest id here that is not finished"),
+    ("peer", "the next workgroup waits for the oldest id of a peer that is not finished, or for its restart"),
+    ("start", "a workgroup may start, and nobody starts it"),
+    ("workgroups", "ids are open, or requests for workgroups wait"),
 )
 
 #: 32-bit counters, modulo 2**32, cleared by CONTROL.clear_counters.
@@ -250,6 +273,13 @@ def register_map(geometry: Geometry) -> RegisterMap:
         Register("EPOCH", 0x070, "rw", (
             Field("epoch", 0, EPOCH_BITS, "number of the kernel that the next restart begins, the same on all devices: "
                   "what reaches a peer starts when that has restarted, too"),)),
+        Register("WATCHDOG", 0x074, "rw", (
+            Field("watchdog_limit", 0, WATCHDOG_LIMIT_BITS, f"periods of {WATCHDOG_PERIOD} cycles in which nothing "
+                  "moves and something waits, after which that is an error: more than memories are cleared, a soft "
+                  "reset is quiet or a workgroup computes in; 0: never"),)),
+        Register("WATCHDOG_WAITS", 0x078, "ro", tuple(
+            Field(f"waits_{name}", bit, 1, text) for bit, (name, text) in enumerate(WAITS)),
+                 "what waited when the watchdog told; cleared by clear_error"),
         *_halves("ERROR_ADDRESS", 0x050, "ro", t.address_bits, "its address"),
         *(register for i in range(ARRIVAL_RANGES) for register in (
             *_halves(f"ARRIVALS{i}_BASE", 0x0C0 + 16 * i, "rw", t.address_bits,

@@ -1,6 +1,6 @@
 """ConfigBus against its model: random transfers, legal or not, live values, the first error, resets."""
 
-from rtl.registers import STATUS_BITS, counters, register_map
+from rtl.registers import STATUS_BITS, WAITS, counters, register_map
 from sim_models.reference.config_bus import ConfigBusModel, ErrorReport
 
 from .bench import Bench, rounds
@@ -37,7 +37,7 @@ async def random_transfers(bench: Bench) -> None:
     rng, model, bus = bench.rng, ConfigBusModel(bench.geometry), ApbDriver(bench)
     registers = register_map(bench.geometry)
     offsets = [offset for offset, _, _ in registers.all_registers()]
-    pulses = {"soft_reset": 0, "restart": 0, "clear_counters": 0}
+    pulses = {"soft_reset": 0, "restart": 0, "clear_error": 0, "clear_counters": 0}
     expected = dict(pulses)
 
     def count() -> None:
@@ -49,10 +49,12 @@ async def random_transfers(bench: Bench) -> None:
     for step in range(150):
         status = {name: rng.getrandbits(1) for name, _ in STATUS_BITS}
         counts = {name: rng.getrandbits(32) for name, _ in counters(bench.geometry)}
+        waited = {name: rng.getrandbits(1) for name, _ in WAITS}
         live = {"chosen_threshold": rng.getrandbits(7), "monitor_mean": rng.getrandbits(16)}
-        for name, value in (("status", status), ("counters", counts), *live.items()):
+        for name, value in (("status", status), ("waited", waited), ("counters", counts), *live.items()):
             bench.set(name, value)
         live |= status | {f"count_{name}": value for name, value in counts.items()}
+        live |= {f"waits_{name}": value for name, value in waited.items()}
         offset = rng.choice(offsets)
         if rng.random() < 0.2:  # next to it, or anywhere
             offset = rng.choice((offset ^ 1 << rng.randrange(registers.address_bits),
@@ -78,7 +80,7 @@ async def random_transfers(bench: Bench) -> None:
 async def every_address(bench: Bench) -> None:
     model, bus = ConfigBusModel(bench.geometry), ApbDriver(bench)
     live = {name: 0 for name, _ in (*STATUS_BITS, *((f"count_{name}", 0) for name, _ in counters(bench.geometry)))}
-    live |= {"chosen_threshold": 0, "monitor_mean": 0}
+    live |= {"chosen_threshold": 0, "monitor_mean": 0} | {f"waits_{name}": 0 for name, _ in WAITS}
     for offset in range(0, 1 << register_map(bench.geometry).address_bits, 4):
         assert await bus.transfer(offset) == model.read(offset, live), f"{offset:#05x}"
 

@@ -56,12 +56,13 @@ class Environment:
         assert get("head") <= model.head, "the head leads"
         assert get("epoch") == model.epoch
         first = self.dispatcher.inside[0] if self.dispatcher.inside else None
-        decides = (first, bool(first and model.may_go(first)))
+        decides = (first, model.waits(first) if first else None)
         same = decides == self._settled and get("head") == model.head
         self._settled, self._settled_cycles = decides, self._settled_cycles + 1 if same else 0
         self._cycles += 1
         if first and self._settled_cycles > 4 and self._cycles > self.bench.geometry.tracker.window_slots + 4:
             assert get("blocked") != model.may_go(first), "another limit than the windows'"
+            assert (get("waits_here"), get("waits_there")) == model.waits(first)
         slots = self.bench.geometry.tracker.window_slots
         assert get("busy") or not (self._owed or self._cycles < slots), "idle, with something inside"
         if self._cycles > 3:

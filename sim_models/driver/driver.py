@@ -24,6 +24,8 @@ from rtl.registers import (
     OPERATIONS,
     POLICIES,
     REGION_KINDS,
+    WAITS,
+    WATCHDOG_PERIOD,
     register_map,
 )
 
@@ -270,6 +272,30 @@ class Driver:
         """
         _whole("kernel", kernel, 0, (1 << 31) - 1)
         return [self._write("EPOCH", epoch=kernel), self._write("CONTROL", restart=1)]
+
+    @property
+    def least_watchdog_cycles(self) -> int:
+        """Cycles in which a restart or a soft reset clears every memory, and nothing moves."""
+        tracker = self.geometry.tracker
+        return max(WATCHDOG_PERIOD, tracker.window_slots << (tracker.wf_bits - 1), self.geometry.channel.guard_buckets)
+
+    def watchdog(self, cycles: int | None) -> list[Write]:
+        """An error (`watchdog`) when for so many cycles, rounded up to periods of the hardware, something waits and
+        nothing moves; `waiting` then says what. None: never.
+
+        Units that compute for longer without a memory access, or a peer that lets wait for longer, are taken for a
+        hang; so is a soft reset whose `quiet_cycles` are more.
+        """
+        if cycles is None:
+            return [self._write("WATCHDOG", watchdog_limit=0)]
+        most = self.registers["WATCHDOG"].field("watchdog_limit").mask * WATCHDOG_PERIOD
+        _whole("cycles", cycles, self.least_watchdog_cycles, most)
+        return [self._write("WATCHDOG", watchdog_limit=-(-cycles // WATCHDOG_PERIOD))]
+
+    def waiting(self, read) -> list[str]:
+        """What waited when the watchdog told, as names of `rtl.registers.WAITS`; `read(offset)` reads a register."""
+        word = self.decode("WATCHDOG_WAITS", read(self.registers["WATCHDOG_WAITS"].offset))
+        return [name for name, _ in WAITS if word[f"waits_{name}"]]
 
     def clear_error(self) -> list[Write]:
         return [self._write("CONTROL", clear_error=1)]

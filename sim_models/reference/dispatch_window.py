@@ -36,10 +36,15 @@ class DispatchWindowModel:
 
     def may_go(self, request: Request) -> bool:
         """Whether the request may be admitted now."""
+        return self.waits(request) == (False, False)
+
+    def waits(self, request: Request) -> tuple[bool, bool]:
+        """Whether it waits for the window here, and for that of its peer."""
         window = min(self.window, self.geometry.window_slots)
         peer = request.peer
         far = self.peer_heads[peer] + window if self.peer_epochs[peer] == self.epoch else 0
-        return bool(may_start(request.opens, request.reaches, request.id, request.there, self.head + window, far))
+        return (not may_start(request.opens, 0, request.id, 0, self.head + window, 0),
+                not may_start(0, request.reaches, 0, request.there, 0, far))
 
     def restart(self, epoch: int = 0) -> None:
         self.epoch = epoch

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rtl.registers import STATUS_BITS
+from rtl.registers import STATUS_BITS, WAITS, WATCHDOG_PERIOD
 
 from ..driver.apb import ApbMaster
 from ..driver.driver import Driver, Write
@@ -219,6 +219,7 @@ class FusedRun(Lockstep):
         rows = []
         for d, space in enumerate(self.spaces):
             sim, channels = self.sim, self.sim.m.channels
+            error = str(self.driver.first_error(self.masters[d].read))
             of = slice(d * channels, (d + 1) * channels)
             rows.append({
                 "device": str(space.device),
@@ -232,7 +233,8 @@ class FusedRun(Lockstep):
                 "on the link": str(sim.link.flight.count[d]),
                 "lost": self._lost_packets(d).removeprefix(" and ") or "none",
                 "hardware": self._busy(d) or "hardware idle",
-                "error": str(self.driver.first_error(self.masters[d].read))})
+                "watchdog": self._watchdog(d),
+                "error": error})
         return rows
 
     def diagnosis(self) -> str:
@@ -244,8 +246,22 @@ class FusedRun(Lockstep):
             parts.append(f"device {row['device']}: {row['workgroups finished']} workgroups finished, "
                          f"{row['final tiles']} final tiles{self._missing_tiles(d)}, "
                          f"window head {row['window head']}, queued: {queued}"
-                         f"{self._lost_packets(d)}, {row['hardware']}, error {row['error']}")
+                         f"{self._lost_packets(d)}, {row['hardware']}, watchdog: {row['watchdog']}, "
+                         f"error {row['error']}")
         return "; ".join(parts)
+
+    def _watchdog(self, d: int) -> str:
+        """What the watchdog of device d says of a run that stands still; only the hardware goes on meanwhile.
+
+        It is off before: a limit would take units that compute for long for a hang, which `end.stuck` does not.
+        """
+        master, driver = self.masters[d], self.driver
+        failed = driver.first_error(master.read) is not None
+        self._write(master, driver.watchdog(driver.least_watchdog_cycles))
+        self.backends[d].step(driver.least_watchdog_cycles + 2 * WATCHDOG_PERIOD)
+        names = driver.waiting(master.read)
+        self._write(master, driver.watchdog(None) + ([] if failed else driver.clear_error()))
+        return "; ".join(text for name, text in WAITS if name in names) or "nothing waits"
 
     def _at_rest(self, d: int) -> str:
         """What device d still has inside after the cycles in which the window's head passes all of its ids; "" if

@@ -24,6 +24,7 @@ from . import (
     ring_monitor,
     streams,
     tracker,
+    watchdog,
 )
 from .broken import Broken
 from .property import Property, Search
@@ -44,6 +45,7 @@ PROPERTIES: list[Property] = [
     *egress.properties(),
     *ingress.properties(),
     *ring_monitor.properties(),
+    *watchdog.properties(),
     *accounts.properties(),
     *one_trigger.properties(),
     *fp_adder.properties(),

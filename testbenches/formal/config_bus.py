@@ -62,6 +62,8 @@ def registers(spec: Spec, geometry: Geometry) -> None:
             return first.valid | (reported != 0) if name == "error" else overflow
         if name in bus.status.shape().members:
             return bus.status[name]
+        if name.startswith("waits_"):
+            return bus.waited[name.removeprefix("waits_")]
         if (counted := name.removeprefix("count_")) in bus.counters.shape().members:
             return bus.counters[counted]
         if name.startswith("error_"):
@@ -103,14 +105,13 @@ def registers(spec: Spec, geometry: Geometry) -> None:
     spec.claim(ANSWERED, bus.pready == spec.past(access))
     spec.claim(ANSWERED, implies(bus.pready, bus.pslverr == spec.past(refused[0])))
     for part in table["CONTROL"].fields:
-        if part.name != "clear_error":
-            commanded = writes & (bus.paddr == table["CONTROL"].offset) & bus.pwdata[part.lsb]
-            spec.claim(PULSED, getattr(bus, part.name) == spec.past(commanded))
+        commanded = writes & (bus.paddr == table["CONTROL"].offset) & bus.pwdata[part.lsb]
+        spec.claim(PULSED, getattr(bus, part.name) == spec.past(commanded))
 
     latched = spec.inside("error")
     spec.invariant(Value.cast(latched) == Value.cast(first))
     spec.invariant(spec.inside("overflow") == overflow)
-    spec.invariant(spec.inside("clear_error") == clears)
+    spec.invariant(bus.clear_error == clears)
 
 
 def properties() -> list[Property]:

@@ -28,8 +28,9 @@ COMES = "when nothing waits and all bytes have been written, the trigger has com
 SEEN = "a DMA read behind the trigger goes to DRAM when that has performed each write to the tile in the read's bucket"
 FITS = "what the stages need of each other holds"
 
-_BLOCKS = ("ConfigBus", "Ingress", "IntensityMonitor", "RingMonitor", "MemoryChannel", "UpdateNetwork", "TriggerMerge",
-           "TrackerBank", "DispatchWindow", "DmaTable", "TwoEntryQueue", "LineRouter", "AddressGenerator", "Egress")
+_BLOCKS = ("ConfigBus", "Ingress", "IntensityMonitor", "RingMonitor", "WatchDog", "MemoryChannel", "UpdateNetwork",
+           "TriggerMerge", "TrackerBank", "DispatchWindow", "DmaTable", "TwoEntryQueue", "LineRouter",
+           "AddressGenerator", "Egress")
 
 
 def _hollow(kind: type) -> type:

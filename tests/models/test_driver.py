@@ -101,6 +101,8 @@ def test_other_settings():
         (False, {"restart"}), (False, {"clear_error"}), (False, {"clear_counters"}), (False, {"soft_reset"})]
     assert applied(driver.restart(kernel=3), driver.soft_reset(500)).value("epoch") == 3
     assert applied(driver.soft_reset(500)).value("quiet_cycles") == 500
+    assert applied(driver.watchdog(1025)).value("watchdog_limit") == 5
+    assert applied(driver.watchdog(1024), driver.watchdog(None)).value("watchdog_limit") == 0
 
 
 @pytest.mark.parametrize("sets,ways,wf_bits,tiles,largest", [
@@ -162,6 +164,7 @@ def test_impossible_mappings(call, changes, text):
     (lambda d: d.policy("mca", 1, 0), "starvation_limit=0 .* from 1 to 65535 "),
     (lambda d: d.monitor(1, 2, 3, least_samples=100), "least_samples=100 .* multiple of 64 from 0 to 16320 "),
     (lambda d: d.soft_reset(0), "quiet_cycles=0 .* from 1 to 65535 "),
+    (lambda d: d.watchdog(0), "cycles=0 .* from 1024 to 16776960 "),
     (lambda d: d.restart(-1), "kernel=-1 .* from 0 to "),
     (lambda d: d.policy("ring_aware", 0), "threshold=0 .* from 1 to 126 "),
     (lambda d: d.stage(0), "workgroups=0 .* from 1 to "),
@@ -185,6 +188,8 @@ def test_first_error_and_identity_are_read_back():
 
     assert driver.first_error(read) is None
     model.report([ErrorReport(code=4, address=0x123456789ABC, region=7, wf=5, wg=1234)])
+    shown = sum(driver.registers["WATCHDOG_WAITS"].field(f"waits_{name}").encode(1) for name in ("peer", "link"))
+    assert driver.waiting(lambda offset: shown) == ["link", "peer"] and driver.waiting(read) == []
     assert driver.first_error(read) == dict(code="address_out_of_range", wg=1234, wf=5, region=7,
                                             address=0x123456789ABC)
     driver.check_identity(read)

@@ -226,7 +226,8 @@ def test_a_run_that_stops_says_where(machine, monkeypatch):
                     r"and 125 more\), "
                     r"window head 16, queued: 0 compute, 0 arriving, 0 in DRAM, 0 leaving, 0 on the link, "
                     r"at least one tile is partly updated, ids are open, requests wait for the window, or its memory "
-                    r"is being cleared, error None$",
+                    r"is being cleared, watchdog: tiles lack bytes, from compute units here or from a peer; "
+                    r"ids are open, or requests for workgroups wait, error None$",
                     message), message
     assert run.now >= IDLE_LIMIT
 

@@ -10,7 +10,7 @@ from amaranth.sim import Simulator
 from rtl import layouts, registers
 from rtl.config_bus import ConfigBus
 from rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, GeometryError, TrackerGeometry
-from rtl.registers import STATUS_BITS, counters, register_map
+from rtl.registers import STATUS_BITS, WAITS, counters, register_map
 from sim_models.reference.config_bus import ConfigBusModel, ErrorReport, FaultReport
 
 GEOMETRIES = {
@@ -79,8 +79,11 @@ def test_random_transfers(name):
             live = {field: rng.getrandbits(1) for field, _ in STATUS_BITS}
             counts = {field: rng.getrandbits(32) for field, _ in counters(geometry)}
             ctx.set(dut.status, live)
+            waited = {field: rng.getrandbits(1) for field, _ in WAITS}
+            ctx.set(dut.waited, waited)
             ctx.set(dut.counters, counts)
             live |= {f"count_{field}": value for field, value in counts.items()}
+            live |= {f"waits_{field}": value for field, value in waited.items()}
             live |= {"chosen_threshold": rng.getrandbits(7), "monitor_mean": rng.getrandbits(16)}
             ctx.set(dut.chosen_threshold, live["chosen_threshold"])
             ctx.set(dut.monitor_mean, live["monitor_mean"])

@@ -164,6 +164,7 @@ def test_each_request_waits_for_its_own_peer():
         await send(ctx, dut.dispatch, asks(*far, *near), random.Random(3))
         await ctx.tick().repeat(20)
         assert test.started == [0, 1, 2, 3, 4] and ctx.get(dut.blocked)
+        assert (ctx.get(dut.waits_here), ctx.get(dut.waits_there)) == (0, 1)
         ctx.set(dut.peer_heads[0], 60)
         ctx.set(dut.peer_heads[2], 60)
         await ctx.tick().repeat(20)
@@ -185,6 +186,7 @@ def test_ids_are_opened_in_any_order_and_the_head_waits_for_the_smallest():
                                            Request(0, 1)), random.Random(5))
         await ctx.tick().repeat(12)
         assert test.started == [3, 1] and ctx.get(dut.head) == 0 and ctx.get(dut.blocked), "4 is outside the window"
+        assert (ctx.get(dut.waits_here), ctx.get(dut.waits_there)) == (1, 0)
 
     test.bench.process(drive, background=False)
     test.bench.run(cycles=300)
@@ -224,6 +226,7 @@ def test_a_head_of_the_kernel_before_lets_nothing_start(name):
         for _ in range(2 * test.tracker.window_slots + 20):
             await ctx.tick()
             assert not ctx.get(dut.grant.valid) and ctx.get(dut.blocked)
+        assert (ctx.get(dut.waits_here), ctx.get(dut.waits_there)) == (0, 1)
         ctx.set(dut.peer_epochs[0], 1)
         ctx.set(dut.peer_heads[0], 0)
         await ctx.tick().repeat(4)

@@ -11,7 +11,7 @@ import pytest
 
 from rtl.address_map import channel_of
 from rtl.layouts import Op, Source
-from rtl.registers import EPOCH_BITS, NO_THRESHOLD
+from rtl.registers import EPOCH_BITS, NO_THRESHOLD, WAITS, WATCHDOG_PERIOD
 from sim_models.cosim.compiled import CompiledBackend
 from sim_models.cosim.gpu import gpu_library
 from sim_models.driver.apb import ApbMaster, BusError
@@ -48,7 +48,8 @@ class Gpu:
         self.random, self.idle, self.memory_cycles = random.Random(seed), idle, memory_cycles
         self.cycle = 0
         self.returning: deque | None = None  #: (cycle, line) of DMA's reads, if their data are to come back
-        self.blocked: set[str] = set()  #: outputs that nobody takes; "retirement": writes are not performed
+        #: Outputs that nobody takes; "retirement": writes are not performed; "start": there is no room for a workgroup.
+        self.blocked: set[str] = set()
         streams = [f"{side}[{c}]" for side in ("compute", "inbound") for c in range(CHANNELS)]
         self.waiting = {name: deque() for name in (*streams, *(f"outbound[{i}]" for i in range(LANES)), "dispatch")}
         self.offered = set()
@@ -130,7 +131,7 @@ class Gpu:
     def _step(self) -> None:
         while self.returning and self.returning[0][0] <= self.cycle:
             self.waiting[f"outbound[{self.random.randrange(LANES)}]"].append(self.returning.popleft()[1])
-        start = self.random.random() >= self.idle
+        start = "start" not in self.blocked and self.random.random() >= self.idle
         self.put("start", start)
         self.inside -= start and self.get("grant") & 1
         for name, queue in self.waiting.items():
@@ -774,6 +775,138 @@ def test_data_that_were_asked_for_and_have_not_left_show():
             {name: read[name] for name in ("address", "bytes", "op", "source", "region", "wf", "wg")})
     gpu.run(100)
     assert len(gpu.packets) == 12 and "reads_outstanding" not in gpu.status()
+
+
+# Watchdog
+
+
+def complete(gpu: Gpu, tiles: int, region: int) -> None:
+    """Workgroup 0 starts, and so many of its tiles get all their bytes from here."""
+    gpu.dispatch(0, tiles=8)
+    for wf in range(tiles):
+        for address, size in 2 * list(lines(BASE + wf * COLUMNS * PITCH)):
+            gpu.access("compute", address, size, region=region, wf=wf)
+
+
+def no_data_come_back(gpu: Gpu) -> None:
+    complete(gpu, 1, DMA_REGION)
+
+
+def no_more_lines_may_be_outstanding(gpu: Gpu) -> None:
+    """Five tiles of 896 lines."""
+    gpu.program(gpu.driver.dma_map(DMA_REGION, base=BASE, limit=LIMIT, device=PEER, destination_region=THERE,
+                                   row_bytes=4096, columns=14, pitch_bytes=4096, updates_per_element=1))
+    gpu.dispatch(0, tiles=8)
+    for wf in range(5):
+        for line in range(896):
+            gpu.access("compute", BASE // 64 * 64 + 64 * line, 64, region=DMA_REGION, wf=wf)
+
+
+def nobody_takes_events(gpu: Gpu) -> None:
+    gpu.blocked = {"events"}
+    complete(gpu, 6, EVENT_REGION)
+
+
+def dram_takes_nothing(gpu: Gpu) -> None:
+    gpu.blocked = {"dram"}
+    for address, size in lines():
+        gpu.access("compute", address, size, op=READ)
+
+
+def dram_performs_no_write(gpu: Gpu) -> None:
+    """The engines fill the channels' queues of DMA reads, then wait with what is left."""
+    gpu.blocked = {"retirement"}
+    for wg in range(6):
+        gpu.dispatch(wg, tiles=8)
+        for wf in range(8):
+            for address, size in 2 * list(lines(BASE + (8 * wg + wf) % 32 * COLUMNS * PITCH)):
+                gpu.access("compute", address, size, region=DMA_REGION, wf=wf, wg=wg)
+
+
+def the_link_takes_nothing(gpu: Gpu) -> None:
+    gpu.blocked = {"packets"}
+    store = {"bytes": 64, "op": UPDATE, "source": LOCAL, "region": REMOTE_REGION, "wf": 0, "wg": 0}
+    for lane in range(LANES):
+        gpu.waiting[f"outbound[{lane}]"] += [store | {"address": BASE + 64 * line} for line in range(8)]
+
+
+def a_peer_sends_nothing(gpu: Gpu) -> None:
+    gpu.dispatch(0, tiles=1)
+    for address, size in lines():
+        gpu.access("compute", address, size, region=EVENT_REGION)
+
+
+def the_oldest_workgroup_stores_nothing(gpu: Gpu) -> None:
+    gpu.program(gpu.driver.window(2, workgroups=3))
+    for wg in range(4):
+        gpu.dispatch(wg, tiles=1)
+
+
+def a_peers_head_stands_still(gpu: Gpu) -> None:
+    gpu.program(gpu.driver.window(2, workgroups=4, slack=1))
+    gpu.dispatch(0, tiles=1, there=4)
+
+
+def no_unit_has_room(gpu: Gpu) -> None:
+    gpu.blocked = {"start"}
+    gpu.dispatch(0, tiles=1)
+
+
+HANGS = {
+    no_data_come_back: {"data", "workgroups"},
+    no_more_lines_may_be_outstanding: {"data", "room", "engines", "workgroups"},
+    nobody_takes_events: {"events", "triggers", "updates", "workgroups"},
+    dram_takes_nothing: {"dram", "channels"},
+    dram_performs_no_write: {"guard", "channels", "lines", "engines", "commands", "data"},
+    the_link_takes_nothing: {"link"},
+    a_peer_sends_nothing: {"tiles", "workgroups"},
+    the_oldest_workgroup_stores_nothing: {"window", "workgroups"},
+    a_peers_head_stands_still: {"peer", "workgroups"},
+    no_unit_has_room: {"start", "workgroups"},
+}
+
+
+@pytest.mark.parametrize("hang", HANGS, ids=lambda hang: hang.__name__)
+def test_a_hang_is_told_with_what_waits(hang):
+    gpu = programmed(memory_cycles=3)
+    gpu.program(gpu.driver.watchdog(2 * WATCHDOG_PERIOD))
+    hang(gpu)
+    while not gpu.get("irq"):
+        gpu.run(1)
+        assert gpu.cycle < 8000, "nothing is told"
+    last = max([0, *(command["cycle"] for command in gpu.dram)])  # what DRAM took moved, if nothing else
+    assert gpu.cycle - last > 2 * WATCHDOG_PERIOD
+    assert set(gpu.driver.waiting(gpu.bus.read)) == HANGS[hang]
+    assert gpu.error() == {"code": "watchdog", "wg": 0, "wf": 0, "region": 0, "address": 0}
+    gpu.run(4 * WATCHDOG_PERIOD)
+    assert gpu.counters()["errors"] == 1, "told again"
+    gpu.program(gpu.driver.clear_error())
+    assert not gpu.get("irq") and not gpu.driver.waiting(gpu.bus.read)
+    gpu.run(4 * WATCHDOG_PERIOD)
+    assert set(gpu.driver.waiting(gpu.bus.read)) == HANGS[hang]
+
+
+def test_every_reason_to_wait_has_its_hang():
+    assert set().union(*HANGS.values()) == {name for name, _ in WAITS}
+
+
+def test_slow_work_and_no_work_are_no_hang(seed):
+    """A line every few hundred cycles, and then nothing to do; the watchdog of a GPU that is not watched is silent."""
+    gpu = programmed(seed=seed, memory_cycles=200)
+    gpu.program(gpu.driver.watchdog(2 * WATCHDOG_PERIOD))
+    gpu.returning = deque()
+    gpu.dispatch(0, tiles=1)
+    for address, size in 2 * list(lines()):
+        gpu.access("compute", address, size, region=DMA_REGION)
+        gpu.run(gpu.random.randrange(2 * WATCHDOG_PERIOD - 20))
+    gpu.run(600)
+    assert len(gpu.packets) == 12 and not gpu.busy() and gpu.error() is None
+    gpu.run(6 * WATCHDOG_PERIOD)
+    assert gpu.error() is None
+    gpu.program(gpu.driver.watchdog(None))
+    gpu.dispatch(1, tiles=1)
+    gpu.run(6 * WATCHDOG_PERIOD)
+    assert gpu.error() is None and gpu.busy() == {"window_open"}
 
 
 # Soft reset

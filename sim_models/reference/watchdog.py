@@ -1,0 +1,30 @@
+"""Cycle-exact model of the watchdog."""
+
+from rtl.registers import WATCHDOG_PERIOD
+
+
+class WatchDogModel:
+    """Call `step` once per cycle with the inputs of that cycle; it returns (told, waited) of the same cycle: whether
+    the error is reported in it, and what waited then, as a number."""
+
+    def __init__(self) -> None:
+        self._calm: list[bool] = []  #: of the period under way: whether nothing moved, by cycle
+        self._still = 0  #: periods
+        self._shown = False, 0
+        self._told = False
+
+    def step(self, *, limit: int, moves: int, waits: int, clear: int) -> tuple[bool, int]:
+        shown = self._shown
+        self._shown = False, shown[1]
+        if clear:
+            self._told, self._shown = False, (False, 0)
+        if clear or not limit:
+            self._calm, self._still = [], 0
+        elif not self._told:
+            self._calm.append(not moves)
+            if len(self._calm) == WATCHDOG_PERIOD:
+                self._still = self._still + 1 if all(self._calm) and waits else 0
+                self._calm = []
+                if self._still >= limit:
+                    self._told, self._shown, self._still = True, (True, waits), 0
+        return shown

@@ -1,0 +1,42 @@
+"""WatchDog against its model: what moves often, seldom and never, what waits all the time, at times and never."""
+
+from rtl.registers import WAITS, WATCHDOG_LIMIT_BITS, WATCHDOG_PERIOD
+from sim_models.reference.watchdog import WatchDogModel
+
+from .bench import Bench, rounds
+
+
+async def run(bench: Bench, cycles: int, limits: tuple[int, ...], moving: float, waiting: float,
+              clears: float) -> int:
+    """Shares of cycles in which something moves, something waits, and it is cleared; gives how often it told."""
+    rng, model, told = bench.rng, WatchDogModel(), 0
+    for cycle in range(cycles):
+        if cycle % 500 == 0:
+            limit = rng.choice(limits)
+        inputs = {"limit": limit, "moves": int(rng.random() < moving),
+                  "waits": rng.getrandbits(len(WAITS)) if rng.random() < waiting else 0,
+                  "clear": int(rng.random() < clears)}
+        for name, value in inputs.items():
+            bench.set(name, value)
+        await bench.settle()
+        shown = bool(bench.get("error")["valid"]), bench["waited"].pack(bench.get("waited"))
+        assert shown == model.step(**inputs), f"cycle {bench.now}: {inputs}"
+        told += shown[0]
+        await bench.edge()
+    bench.reach("told", told)
+    return told
+
+
+@rounds(16, cover=("told",))
+async def random_stillness(bench: Bench) -> None:
+    rng = bench.rng
+    await run(bench, bench.cut or 9 * WATCHDOG_PERIOD, (0, 1, 1, 2, 3), rng.choice((0, 0.0005, 0.003, 0.2)),
+              rng.choice((0, 0.5, 1)), rng.choice((0, 0.001)))
+
+
+@rounds(2)
+async def long_limits(bench: Bench) -> None:
+    """Carries through the count; and a limit of only upper bits is not taken for a small one."""
+    limits = (9, 17) if bench.number % 2 else tuple(1 << bit for bit in range(5, WATCHDOG_LIMIT_BITS))
+    told = await run(bench, 40 * WATCHDOG_PERIOD, limits[:1] if bench.number % 2 else limits, 0, 1, 0)
+    assert told == bench.number % 2
