@@ -11,7 +11,8 @@ from .scoreboard import Scoreboard
 def random_descriptor(bench: Bench) -> dict:
     rng, t = bench.rng, bench.geometry.tracker
     tiles = 1 << rng.randint(0, t.wf_bits)
-    base, row_bytes = rng.getrandbits(t.address_bits), rng.choice((1, 63, 64, 65, 200, rng.randint(1, 900)))
+    base = rng.choice((0, *3 * [rng.getrandbits(t.address_bits)]))
+    row_bytes = rng.choice((1, 63, 64, 65, 200, rng.randint(1, 900)))
     chosen = {
         "kind": 2, "op": 2, "device": 0, "destination_region": 0, "threshold": 0, "wg_offset": 0, "address_offset": 0,
         "tiles_per_block": tiles, "columns": tiles * rng.choice((1, 1, 2, 3)) if tiles < 16 else tiles,
@@ -67,6 +68,8 @@ async def random_blocks(bench: Bench) -> None:
         region = rng.randrange(len(descriptors))
         around = rng.choice((descriptors[region]["base"], descriptors[region]["base"], descriptors[region]["limit"],
                              1 << t.address_bits))
+        if rng.random() < 0.2:  # the third column is where the address space begins again
+            around = (1 << t.address_bits) - descriptors[region]["pitch_bytes"] - 900
         commands.send({"address": (around + rng.randint(-300, 900)) % (1 << t.address_bits), "region": region,
                        "wf": rng.getrandbits(t.wf_bits), "wg": rng.getrandbits(t.wg_bits)})
     if await bench.run(lambda: commands.idle and lines.empty and errors.empty, 60_000):

@@ -30,7 +30,7 @@ def random_descriptor(rng, geometry, bad):
     tiles = 1 << rng.randint(0, geometry.tracker.wf_bits)
     columns = tiles * rng.choice((1, 1, 2, 3)) if tiles < 16 else tiles
     bits = geometry.tracker.address_bits
-    base = rng.getrandbits(bits)
+    base = rng.choice((0, *3 * [rng.getrandbits(bits)]))
     row_bytes = rng.choice((1, 63, 64, 65, 200, 256, rng.randint(1, 900)))
     changes = dict(tiles_per_block=tiles, columns=columns, row_bytes=row_bytes,
                    pitch_bytes=rng.choice((0, 64, 333, 4096, rng.getrandbits(32))), base=base,
