@@ -33,7 +33,8 @@ def end_to_end(
     kernels: Annotated[str, typer.Option(
         metavar="megatron|flash|unfused", help="Which element-wise steps are fused.")] = "megatron",
     search: Annotated[bool, typer.Option("--search", help="Rank all mappings that fit.")] = False,
-    tokens: Annotated[float, typer.Option(metavar="N", help="Length of the training, for its days.")] = 300e9,
+    tokens: Annotated[float, typer.Option(
+        metavar="N", show_default="3e11", help="Length of the training, for its days.")] = 3e11,
     ignore_memory: Annotated[bool, typer.Option(
         "--ignore-memory", help="Time a mapping although it does not fit.")] = False,
     plot: Annotated[str | None, typer.Option(
