@@ -28,7 +28,7 @@ from sim_models.machine import Machine, load_machine
 from sim_models.operators.tiling import TilingError
 from sim_models.runs.build import Options, late_starts, make_schedule
 from sim_models.runs.data_mode import DataResult, Variation, run_data_mode
-from sim_models.runs.fused import Policy
+from sim_models.runs.policy import Policy
 from sim_models.schedule import Ids, Limits, Shuffle
 from sim_models.study.results import write_json
 from sim_models.workloads import Workload, gemm_workload

@@ -34,7 +34,9 @@ from ..machine import Machine
 from ..schedule import Action, Schedule, ScheduleError
 from ..workloads import Workload
 from . import build
-from .fused import FusedRun, Policy, SimulationError
+from .failure import SimulationError
+from .policy import Policy
+from .run import FusedRun
 
 # How an element was accessed: sources of op-and-stores, as in bits.py, then the read of the DMA engine.
 ACCESSES = ("local op-and-store", "op-and-store by a peer's store", "op-and-store by a peer's DMA", "DMA read")

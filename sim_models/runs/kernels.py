@@ -26,8 +26,10 @@ from ..mechanisms.baseline import KINDS
 from ..operators.kernel_table import KernelTable
 from ..workloads import Workload
 from . import build
-from .fused import BATCH_CYCLES, FusedRun, Policy, SimulationError
+from .failure import SimulationError
 from .isolated_collectives import ring_time_ns, run_collective
+from .policy import Policy
+from .run import BATCH_CYCLES, FusedRun
 
 Progress = Callable[[float], None]
 

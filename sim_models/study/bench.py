@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ..machine import Machine
-from ..runs.fused import FusedRun, Policy
+from ..runs.policy import Policy
+from ..runs.run import FusedRun
 from ..workloads import transformer_workload
 from .results import BenchResult, collect_versions
 

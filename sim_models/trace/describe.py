@@ -3,7 +3,7 @@
 import numpy as np
 
 from ..mechanisms.track_trigger import AddressSpace
-from ..runs.fused import FusedRun
+from ..runs.run import FusedRun
 from ..schedule import Action
 from ..schedule.regions import Region
 from .names import names

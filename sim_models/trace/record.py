@@ -12,8 +12,11 @@ from ..cosim.traced import traced_gpu_library
 from ..engine.end import DONE, IDLE_LIMIT, RUNNING, STUCK
 from ..errors import BadInput, Failure
 from ..runs import build
-from ..runs.fused import BATCH_CYCLES, FusedRun, SimulationError
+from ..runs.checks import check
+from ..runs.diagnosis import in_a_line, waits
+from ..runs.failure import SimulationError
 from ..runs.kernels import rtl_library
+from ..runs.run import BATCH_CYCLES, FusedRun
 from ..study.results import collect_versions
 from . import store, waves
 from .describe import describe_run, plan_of
@@ -64,10 +67,10 @@ def _to_the_end(run: FusedRun, end: int | None, progress: Progress) -> tuple[str
         except KeyboardInterrupt:
             return "interrupted", None, []
         if state == STUCK:
-            return "stuck", f"nothing moved for {IDLE_LIMIT} cycles: {run.diagnosis()}", run.waits()
+            return "stuck", f"nothing moved for {IDLE_LIMIT} cycles: {in_a_line(run)}", waits(run)
         if state == DONE:
             try:
-                run.check()
+                check(run)
             except SimulationError as error:
                 return "failed", str(error), []
             return "done", None, []

@@ -389,7 +389,7 @@ def test_run_that_fails(monkeypatch, tmp_path, capsys, error, code, line):
 
 
 def test_a_run_that_stands_still_is_a_table_of_gpus(monkeypatch, capsys):
-    from sim_models.runs.fused import SimulationError
+    from sim_models.runs.failure import SimulationError
 
     gpus = [{"device": str(device), "workgroups finished": f"{device} of 64", "missing": "workgroup 48 wavefront 0",
              "hardware": "at least one tile is partly updated", "error": "None"} for device in range(8)]

@@ -19,7 +19,9 @@ from sim_models.operators.tiling import Tiling, TilingError
 from sim_models.runs import data_mode
 from sim_models.runs.build import Options, late_starts, make_schedule
 from sim_models.runs.data_mode import DataLedger, Ledger, Products, Variation, data_run, reduction, run_data_mode
-from sim_models.runs.fused import FusedRun, Policy, SimulationError
+from sim_models.runs.failure import SimulationError
+from sim_models.runs.policy import Policy
+from sim_models.runs.run import FusedRun
 from sim_models.schedule import Ids, Limits, Schedule, Shuffle
 from sim_models.topologies.fully_connected import fully_connected
 from sim_models.workloads import gemm_workload

@@ -7,7 +7,7 @@ import pytest
 
 from sim_models.runs.build import Options
 from sim_models.runs.data_mode import run_data_mode
-from sim_models.runs.fused import Policy
+from sim_models.runs.policy import Policy
 from sim_models.schedule import ScheduleError
 from sim_models.workloads import gemm_workload
 from testbenches.soak import machine

@@ -9,7 +9,8 @@ from sim_models.errors import BadInput
 from sim_models.fabric import bits
 from sim_models.runs.build import Options
 from sim_models.runs.data_mode import ACCESSES, DMA_READ, data_run
-from sim_models.runs.fused import FusedRun, Policy
+from sim_models.runs.policy import Policy
+from sim_models.runs.run import FusedRun
 from sim_models.trace.recording import TraceRecording
 from sim_models.trace.schema import Kind
 from sim_models.trace.setup import Filter

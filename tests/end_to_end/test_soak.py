@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from rtl.registers import POLICIES
 from sim_models.runs import data_mode
-from sim_models.runs.fused import SimulationError
+from sim_models.runs.failure import SimulationError
 from testbenches import soak
 
 

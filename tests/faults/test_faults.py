@@ -14,7 +14,9 @@ from sim_models.engine.end import RUNNING
 from sim_models.fabric.memory import ALL_GATHER
 from sim_models.runs.build import Options
 from sim_models.runs.data_mode import DataLedger, data_run
-from sim_models.runs.fused import FusedRun, Policy, SimulationError
+from sim_models.runs.failure import SimulationError
+from sim_models.runs.policy import Policy
+from sim_models.runs.run import FusedRun
 from sim_models.schedule import Action
 from sim_models.workloads import gemm_workload
 from testbenches.soak import machine

@@ -13,7 +13,10 @@ from sim_models.fabric.memory import PURPOSES
 from sim_models.machine import load_machine
 from sim_models.mechanisms import track_trigger
 from sim_models.runs import build
-from sim_models.runs.fused import FusedRun, Policy, SimulationError
+from sim_models.runs.checks import check
+from sim_models.runs.failure import SimulationError
+from sim_models.runs.policy import Policy
+from sim_models.runs.run import FusedRun
 from sim_models.workloads import gemm_workload
 from tests.models.variants import small_machine, variant
 
@@ -262,12 +265,12 @@ def test_an_address_outside_the_region_is_reported_by_the_hardware(machine, monk
 def test_checks_find_a_tile_that_completed_twice(machine):
     run = fused(machine, "1024x1024x64")
     run.run()
-    run.check()
+    check(run)
     wg, wf = np.argwhere(run.sim.control.events[0])[5]
     run.sim.control.events[0, wg, wf] += 1
     with pytest.raises(SimulationError, match=f"device 0: tile of workgroup {wg}, wavefront {wf} completed 2 times "
                                               "instead of 1$"):
-        run.check()
+        check(run)
 
 
 def test_checks_find_a_lost_trigger(machine):
@@ -276,7 +279,7 @@ def test_checks_find_a_lost_trigger(machine):
     for offset, value in run.driver.clear_counters():
         run.masters[0].write(offset, value)
     with pytest.raises(SimulationError, match="device 0: 0 triggers for 384 tiles$"):
-        run.check()
+        check(run)
 
 
 def test_hardware_of_another_geometry_is_refused(machine, small):

@@ -1,0 +1,56 @@
+"""The self-checks of a fused run; docs/models.md lists them."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from .diagnosis import at_rest, final_tiles, lost_packets
+from .failure import SimulationError
+from .programmed import ProgrammedRun
+
+
+def check(run: ProgrammedRun) -> None:
+    """Check a run whose fused kernel has ended. Raises SimulationError."""
+    control = run.sim.control
+    for d, space in enumerate(run.spaces):
+        if lost_packets(run, d):
+            raise SimulationError(f"device {space.device}: {run.sim.link.flight.count[d]} packets on the link"
+                                  f"{lost_packets(run, d)}")
+    raise_errors(run)
+    for d, space in enumerate(run.spaces):
+        if inside := at_rest(run, d):  # a tile that fired got bytes twice, or bytes of another
+            raise SimulationError(f"device {space.device}: not idle at the end: {inside}")
+        final = final_tiles(run, d)
+        if (control.events[d] != final).any():
+            q, wf = np.argwhere(control.events[d] != final)[0]
+            raise SimulationError(f"device {space.device}: tile of workgroup {q}, wavefront {wf} completed "
+                                  f"{control.events[d, q, wf]} times instead of {int(final[q, wf])}")
+        tracked = run.schedule.tracked_wf_tiles(space.device)
+        counted = run.counters(d)
+        if counted["triggers"] != tracked:
+            raise SimulationError(f"device {space.device}: {counted['triggers']} triggers for {tracked} tiles")
+        if counted["packets"] != run.sim.link.sent_packets[d] and not run.sim.mirrored:
+            raise SimulationError(f"device {space.device}: {counted['packets']} packets left, "
+                                  f"{run.sim.link.sent_packets[d]} were sent")
+    for observer in run.observers:
+        observer.check()
+
+
+def nothing_counted(run: ProgrammedRun, before: Sequence[Mapping[str, int]]) -> None:
+    """Check that no counter moved during an all-gather, which is not tracked; `before`: each device's counters. Raises
+    SimulationError."""
+    for d, space in enumerate(run.spaces):
+        counted = run.counters(d)
+        changed = [f"{name} {before[d][name]:,} to {counted[name]:,}" for name in counted
+                   if counted[name] != before[d][name]]
+        if changed:
+            raise SimulationError(f"device {space.device}: an all-gather is not tracked, but the hardware counted "
+                                  f"during it: {', '.join(changed)}")
+
+
+def raise_errors(run: ProgrammedRun) -> None:
+    """Raise SimulationError with the first error that any device's hardware reports."""
+    for space, backend, master in zip(run.spaces, run.backends, run.masters):
+        if backend.outputs[backend.ports.outputs["irq"].offset]:
+            raise SimulationError(f"device {space.device}: the hardware reports "
+                                  f"{run.driver.first_error(master.read)}")

@@ -1,0 +1,102 @@
+"""What waits where in a run that stands still, or that has left something behind."""
+
+import numpy as np
+
+from rtl.registers import STATUS_BITS, WAITS, WATCHDOG_PERIOD
+
+from ..schedule import Action
+from .programmed import AT_WORK, ProgrammedRun
+
+_TOLD_TILES = 3  #: missing tiles that a diagnosis names, per device
+
+
+def waits(run: ProgrammedRun) -> list[dict[str, str]]:
+    """What waits where, by GPU: heading and value."""
+    rows = []
+    for d, space in enumerate(run.spaces):
+        sim, channels = run.sim, run.sim.m.channels
+        error = str(run.driver.first_error(run.masters[d].read))
+        of = slice(d * channels, (d + 1) * channels)
+        rows.append({
+            "device": str(space.device),
+            "workgroups finished": f"{sim.kernel.state.finished[d]} of {sim.kernel.work.workgroups[d]}",
+            "final tiles": f"{sim.control.event_count[d]} of {sim.expected_events[d]}",
+            "missing": missing_tiles(run, d).strip(" ()").removeprefix("missing ") or "none",
+            "window head": str(run.backends[d].outputs[sim.hardware.ports.head]),
+            "compute": str(sim.compute.count[of].sum()), "arriving": str(sim.inbound.count[of].sum()),
+            "in DRAM": str(sim.hbm.occupancy[of].sum()),
+            "leaving": str(sim.stores_out.count[d] + sim.mem.dma_returns.count[d]),
+            "on the link": str(sim.link.flight.count[d]),
+            "lost": lost_packets(run, d).removeprefix(" and ") or "none",
+            "hardware": busy(run, d) or "hardware idle",
+            "watchdog": watchdog(run, d),
+            "error": error})
+    return rows
+
+
+def in_a_line(run: ProgrammedRun) -> str:
+    """`waits`, in one line."""
+    parts = []
+    for d, row in enumerate(waits(run)):
+        queued = ", ".join(f"{row[name]} {name}"
+                           for name in ("compute", "arriving", "in DRAM", "leaving", "on the link"))
+        parts.append(f"device {row['device']}: {row['workgroups finished']} workgroups finished, "
+                     f"{row['final tiles']} final tiles{missing_tiles(run, d)}, "
+                     f"window head {row['window head']}, queued: {queued}"
+                     f"{lost_packets(run, d)}, {row['hardware']}, watchdog: {row['watchdog']}, "
+                     f"error {row['error']}")
+    return "; ".join(parts)
+
+
+def watchdog(run: ProgrammedRun, d: int) -> str:
+    """What the watchdog of device d says of a run that stands still; only the hardware goes on meanwhile.
+
+    It is off before: a limit would take units that compute for long for a hang, which `end.stuck` does not.
+    """
+    master, driver = run.masters[d], run.driver
+    failed = driver.first_error(master.read) is not None
+    run.write(master, driver.watchdog(driver.least_watchdog_cycles))
+    run.backends[d].step(driver.least_watchdog_cycles + 2 * WATCHDOG_PERIOD)
+    names = driver.waiting(master.read)
+    run.write(master, driver.watchdog(None) + ([] if failed else driver.clear_error()))
+    return "; ".join(text for name, text in WAITS if name in names) or "nothing waits"
+
+
+def at_rest(run: ProgrammedRun, d: int) -> str:
+    """What device d still has inside after the cycles in which the window's head passes all of its ids; "" if
+    nothing."""
+    for _ in range(run.geometry.tracker.window_slots):
+        if not (inside := busy(run, d)):
+            break
+    return inside
+
+
+def busy(run: ProgrammedRun, d: int) -> str:
+    """What device d's hardware still has inside, in the words of its STATUS register; "" if nothing."""
+    status = run.driver.status(run.masters[d].read)
+    return ", ".join(text for name, text in STATUS_BITS if name in AT_WORK and name in status)
+
+
+def final_tiles(run: ProgrammedRun, d: int) -> np.ndarray:
+    """bool[workgroup, wavefront]: tiles whose reduction ends on simulated device d."""
+    rows = run.schedule.rows(run.spaces[d].device)
+    final = np.zeros(run.sim.control.events[d].shape, bool)
+    ends = rows.actions & Action.EVENT != 0
+    final[rows.id[ends]] = run.tiling.wf_widths[rows.tile[ends]] > 0
+    return final
+
+
+def missing_tiles(run: ProgrammedRun, d: int) -> str:
+    """The first of device d's final tiles that have not come; "" if none is missing."""
+    missing = np.argwhere(final_tiles(run, d) & (run.sim.control.events[d] == 0))
+    told = ", ".join(f"workgroup {wg} wavefront {wf}" for wg, wf in missing[:_TOLD_TILES])
+    more = f" and {len(missing) - _TOLD_TILES} more" if len(missing) > _TOLD_TILES else ""
+    return f" (missing {told}{more})" if told else ""
+
+
+def lost_packets(run: ProgrammedRun, d: int) -> str:
+    """What the link of device d lost or made up, "" if nothing; every device has its own unless mirrored."""
+    link, to = run.sim.link, run.sim.control.downstream[d]
+    lost = 0 if run.sim.mirrored else link.sent_packets[d] - link.flight.count[d] - link.arrived[to]
+    what = f"{lost} lost" if lost > 0 else f"{-lost} more than were sent"
+    return f" and {what} on it to device {run.spaces[to].device}" if lost else ""

@@ -1,0 +1,108 @@
+"""The GPUs of a fused run as a driver leaves them before the kernel starts."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ..driver.apb import ApbMaster
+from ..driver.driver import Driver, Write
+from ..engine.hardware import make_hardware, offer_request
+from ..engine.loop import Lockstep
+from ..engine.ports import Ports
+from ..machine import Machine
+from ..mechanisms.track_trigger import dispatch_requests, map_output
+from ..workloads import Workload
+from . import build
+from .failure import SimulationError
+from .policy import Policy
+
+#: Levels of STATUS that are 0 when a kernel has ended well.
+AT_WORK = ("tracker_busy", "tracker_occupied", "dma_table_busy", "engines_busy", "egress_busy", "channels_busy",
+           "merge_busy", "events_busy", "window_open", "reads_outstanding")
+_PATIENCE_CYCLES = 1_000_000  #: for a reset, which clears memories row by row
+_REQUEST_QUEUE = 2  #: entries of the dispatch window's (rtl/two_entry_queue.py)
+_BASE_SKEW = 1 << 20  #: outputs of neighbours lie at different addresses, so that address offsets are exercised
+
+
+class ProgrammedRun(Lockstep):
+    """N GPUs in a ring (or one, mirrored), programmed through their buses, at cycle 0.
+
+    `backends` are the RTL instances, all compiled or all on Amaranth's simulator.
+    """
+
+    def __init__(self, machine: Machine, workload: Workload, backends: list, ports: Ports, policy: Policy,
+                 mirrored: bool = True, options: build.Options = build.Options(), device: int = 0) -> None:
+        self.machine, self.workload, self.policy, self.backends = machine, workload, policy, backends
+        self.geometry = machine.geometry()
+        self.schedule = build.make_schedule(machine, workload, options)
+        self.tiling = self.schedule.tiling
+        if not mirrored and len(backends) != workload.tp:
+            raise ValueError(f"{len(backends)} RTL instances for {workload.tp} devices")
+        first = build.Addresses.of(workload, self.tiling).c
+        bases = [first + (0 if mirrored else d * _BASE_SKEW) for d in range(workload.tp)]
+        self.spaces = [map_output(self.schedule, d, bases, self.geometry, machine.dma.tiles_per_block)
+                       for d in ([device] if mirrored else range(workload.tp))]
+        hardware, python = make_hardware(backends, ports, dispatch_requests(
+            self.spaces, backends[0].ports.port("dispatch.payload").fields))
+        super().__init__(build.make_sim(machine, workload, spaces=self.spaces, mirrored=mirrored, hardware=hardware,
+                                        options=options))
+        if python:
+            self.observers.append(python)
+        self.masters = [ApbMaster(backend) for backend in backends]
+        self.driver = Driver(self.geometry)
+        self._program()
+
+    def _program(self) -> None:
+        """What a driver does before the kernel starts."""
+        arbiter, tiling = self.machine.arbiter, self.tiling
+        for master in self.masters:
+            self.driver.check_identity(master.read)
+            self.write(master, self.driver.soft_reset(quiet_cycles=1))  # the links are empty
+        self._wait("a soft reset", lambda status: "reset_done" in status)
+        for space, master in zip(self.spaces, self.masters):
+            writes = space.program(self.driver)
+            writes += self.driver.policy(self.policy.name, self.policy.threshold,
+                                         arbiter.starvation_limit_cycles or None)
+            units = self.machine.gpu.compute_units * self.machine.gpu.workgroups_per_cu
+            writes += self.driver.stage(min(units, tiling.tiles))
+            writes += self.driver.monitor(*(quarters / 4 for quarters in arbiter.monitor_breakpoints))
+            writes += self.driver.window(min(tiling.wavefronts, self.geometry.tracker.ways),
+                                         slack=self.schedule.slack_of(space.device))
+            writes += self.driver.clear_error() + self.driver.clear_counters() + self.driver.restart()
+            self.write(master, writes)
+        self._wait("a restart", lambda status: not status & {"resetting", "reset_done", *AT_WORK})
+        for device, backend in enumerate(self.backends):  # a dispatcher fills the queue before its kernel starts
+            for _ in range(_REQUEST_QUEUE):
+                offer_request.py_func(self.sim.hardware, device, backend.inputs.view(np.int64),
+                                      backend.outputs.view(np.int64))
+                backend.step()
+
+    @staticmethod
+    def write(master: ApbMaster, writes: list[Write]) -> None:
+        """Write registers through one device's bus."""
+        for offset, value in writes:
+            master.write(offset, value)
+
+    def _wait(self, what: str, done: Callable[[set[str]], bool]) -> None:
+        """Look at every device's STATUS until it is as `done` says."""
+        for space, master in zip(self.spaces, self.masters):
+            first = master.cycles
+            while not done(status := self.driver.status(master.read)):
+                if master.cycles - first > _PATIENCE_CYCLES:
+                    raise SimulationError(f"device {space.device}: {what} is not over after {_PATIENCE_CYCLES} cycles: "
+                                          f"{', '.join(sorted(status))}")
+
+    def counters(self, device: int = 0) -> dict[str, int]:
+        """The RTL's counters, read through its bus."""
+        return {name.removeprefix("COUNT_").lower(): self.masters[device].read(register.offset)
+                for register in self.driver.registers.fixed if (name := register.name).startswith("COUNT_")}
+
+    def chosen_threshold(self, device: int = 0) -> tuple[int, float]:
+        """What the intensity monitor chose (127: none) and the mean occupancy that it saw, in entries."""
+        read, registers = self.masters[device].read, self.driver.registers
+        return (read(registers["CHOSEN_THRESHOLD"].offset) & 127, read(registers["MONITOR_MEAN"].offset) / 4)
+
+    def close(self) -> None:
+        """Free the hardware and what observers hold."""
+        for held in (*self.backends, *self.observers):
+            held.close()

@@ -1,0 +1,58 @@
+"""A fused GEMM and reduce-scatter on real RTL: one instance per simulated GPU, in lockstep with the models."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ..engine.end import DONE, IDLE_LIMIT, RUNNING, STUCK
+from ..fabric.network import make_link
+from . import build
+from .checks import check, nothing_counted, raise_errors
+from .diagnosis import in_a_line, waits
+from .failure import SimulationError
+from .programmed import ProgrammedRun
+
+BATCH_CYCLES = 50_000  #: between looks at progress and at Ctrl-C
+_ALL_GATHER = 1  #: range of memory that is open to peers in it
+
+
+class FusedRun(ProgrammedRun):
+    """A programmed run, and how it is driven to its end."""
+
+    def run(self, progress: Callable[[float], None] = lambda fraction: None, batch_cycles: int = BATCH_CYCLES) -> None:
+        """Run the fused kernel to its end; `progress` is called every `batch_cycles`. Raises SimulationError with a
+        diagnosis."""
+        total = self.sim.kernel.work.workgroups.sum()
+        while True:
+            state = self.advance(batch_cycles)
+            progress(min(0.99, self.sim.kernel.state.finished.sum() / total))
+            if state == DONE:
+                break
+            raise_errors(self)
+            if state == STUCK:
+                raise SimulationError(f"nothing moved for {IDLE_LIMIT} cycles: {in_a_line(self)}", waits(self))
+        check(self)
+
+    def all_gather(self, progress: Callable[[float], None] = lambda fraction: None) -> int:
+        """The all-gather that follows, through the same arbiters; returns its cycles."""
+        before, first = [self.counters(d) for d in range(len(self.backends))], self.now
+        launch = round(self.machine.collective.kernel_launch_ns * self.machine.memory_clock_ghz)
+        kernel = build.all_gather(self.machine, self.workload, self.tiling)
+        self.sim.control.start[:] = first + launch
+        at = build.Addresses.of(self.workload, self.tiling).c
+        chunk_bytes = -(-self.workload.output_bytes // self.workload.tp)
+        chunk_lines = -(-chunk_bytes // 64)
+        for master in self.masters:
+            self.write(master, self.driver.open_memory(
+                _ALL_GATHER, base=at, limit=at + self.workload.tp * chunk_lines * 64))
+            self.write(master, self.driver.plain_arrivals([_ALL_GATHER]))
+        self.sim = self.sim._replace(kernel=kernel, link=make_link(len(self.backends), self.sim.link_shape),
+                                     expected_events=np.zeros_like(self.sim.expected_events))
+        while (state := self.advance(BATCH_CYCLES)) == RUNNING:
+            progress(min(0.99, float(kernel.state.phase[0]) / self.workload.tp))
+        if state == STUCK:
+            raise SimulationError(f"the all-gather did not move for {IDLE_LIMIT} cycles")
+        raise_errors(self)
+        nothing_counted(self, before)
+        return self.now - first
+
