@@ -6,7 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-from sim_models.cosim.testbench import BLOCKS, run_testbench
+from sim_models.cosim.testbench import BLOCKS, Testbench, run_testbench
 from sim_models.errors import Failure
 from sim_models.trace.testbench import explain_failure
 
@@ -49,10 +49,9 @@ def main(arguments: list[str] | None = None) -> int:
         shutil.rmtree(folder, ignore_errors=True)
         start = time.monotonic()
         try:
-            tests = run_testbench(block, GEOMETRIES[options.geometry], folder, seed=seed, simulator=options.sim,
-                                  waves=options.waves, testcase=options.test, length=options.length,
-                                  timeout_s=_HALF_AN_HOUR_S * options.length, rounds=options.rounds,
-                                  explain=explain_failure)
+            tests = run_testbench(Testbench(block, GEOMETRIES[options.geometry], seed, options.sim, options.length,
+                                            _HALF_AN_HOUR_S * options.length, options.rounds),
+                                  folder, waves=options.waves, testcase=options.test, explain=explain_failure)
         except Failure as failure:
             failed += 1
             print(f"{block}: FAILED with seed {seed}\n{failure}\nRepeat with: "

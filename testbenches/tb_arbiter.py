@@ -2,7 +2,7 @@
 
 from rtl import arbiter
 from rtl.registers import NO_THRESHOLD, POLICIES
-from sim_models.reference.arbiter import ArbiterModel, Decision
+from sim_models.reference.arbiter import ArbiterModel, Decision, Inputs
 
 from .bench import Bench, rounds
 
@@ -30,7 +30,7 @@ async def random_traffic(bench: Bench) -> None:
             bench.set(name, value)
         await bench.settle()
         decision = Decision(*(bench.get(name) for name in Decision._fields))
-        assert decision == model.step(**inputs), f"cycle {bench.now}: {inputs}"
+        assert decision == model.step(Inputs(**inputs)), f"cycle {bench.now}: {inputs}"
         await bench.edge()
         bench.reach("compute", decision.grant_compute)
         bench.reach("communication", decision.grant_communication)

@@ -1,7 +1,7 @@
 """MemoryChannel against its scoreboard: order, nothing lost, DMA reads behind tracked writes, every policy."""
 
 from rtl.registers import NO_THRESHOLD, POLICIES
-from sim_models.reference.arbiter import ArbiterModel
+from sim_models.reference.arbiter import ArbiterModel, Inputs
 from sim_models.reference.memory_channel import READ, MemoryChannelModel, is_tracked
 
 from .bench import Bench, rounds
@@ -154,7 +154,8 @@ async def the_arbiter_decides(bench: Bench) -> None:
         StreamDriver(bench, name)
     for _ in range(bench.geometry.channel.guard_buckets):  # the queues fill while the guard is cleared
         await bench.settle()
-        arbiter.step(**dict.fromkeys(_ARBITER_INPUTS, 0), communication_waiting=bench.get("communication_waiting"))
+        arbiter.step(Inputs(**dict.fromkeys(_ARBITER_INPUTS, 0),
+                            communication_waiting=bench.get("communication_waiting")))
         await bench.edge()
     both, last = {"inbound", "dma"} <= set(streams), None
     for cycle in range(bench.cut or 200):
@@ -169,9 +170,9 @@ async def the_arbiter_decides(bench: Bench) -> None:
         await bench.settle()
         assert bench.get("communication_waiting") and bench.get("updates.valid") == 0
         command = bench.get("dram.valid")
-        decision = arbiter.step(**inputs, compute_valid=int("compute" in streams), communication_valid=1,
-                                communication_waiting=1, occupancy=occupancy + command,
-                                ready=int(not command or bench.get("dram.ready")))
+        decision = arbiter.step(Inputs(**inputs, compute_valid=int("compute" in streams), communication_valid=1,
+                                       communication_waiting=1, occupancy=occupancy + command,
+                                       ready=int(not command or bench.get("dram.ready"))))
         assert decision == tuple(bench.get(name) for name in decision._fields), f"cycle {bench.now}: {inputs}"
         if both and command and bench.get("dram.ready"):
             shown = bench.get("dram.payload")

@@ -24,8 +24,8 @@ from ..fabric import bits, queues
 from ..fabric import llc as cache
 from ..fabric import network as links
 from ..fabric.memory_map import channel_of
-from ..fabric.queues import REQUEST_BYTES
 from ..hbm.bits import lowest_bit
+from ..line import LINE_BYTES, LINE_SHIFT, lines_of
 from ..operators.kernel_table import KernelTable, Route, joined
 
 #: What the workgroup in a place is doing; time is accounted for under these.
@@ -34,8 +34,8 @@ STATES = ("idle", "blocked", "launch", "load", "compute", "store_memory", "store
 NONE, SENDING, SENT = range(3)  #: loads of the next step
 ENDING = -1  #: step whose rows are stored: none, the workgroup waits for its stores' acknowledgement
 NEVER = np.int64(1) << np.int64(60)
+_lines_of = inlined(lines_of)
 REPLAY_CYCLES = 4  #: a load or store that found a full queue tries again after this long
-REQUEST_SHIFT = (REQUEST_BYTES - 1).bit_length()
 TO_CACHE, TO_MEMORY, MAPPED = int(Route.CACHE), int(Route.MEMORY), int(Route.MAPPED)
 
 
@@ -535,7 +535,7 @@ def send_loads(sim, device, slot, now):
     """As `use_port`, for a step's loads."""
     g, work, rates, unit = sim.kernel.state, sim.kernel.work, sim.kernel.rates, slot % sim.kernel.rates.units
     step = work.steps[g.load_step[device, slot]]
-    shift = sim.llc.line_shift if work.cached_loads else REQUEST_SHIFT
+    shift = sim.llc.line_shift if work.cached_loads else LINE_SHIFT
     while g.load_block[device, slot] < step.first_load + step.loads:
         if g.port_free[device, unit] > now:
             return max(now + 1, np.int64(np.ceil(g.port_free[device, unit])))
@@ -588,8 +588,8 @@ def read_line(sim, device, slot, address):
 @inlined
 def read_memory(sim, device, slot, address, size, line):
     """The `line`-th request of a run of `size` bytes, past the cache; False: no room for it now."""
-    start = max(address, ((address >> REQUEST_SHIFT) + line) << REQUEST_SHIFT)
-    stop = min(address + size, ((start >> REQUEST_SHIFT) + 1) << REQUEST_SHIFT)
+    start = max(address, ((address >> LINE_SHIFT) + line) << LINE_SHIFT)
+    stop = min(address + size, ((start >> LINE_SHIFT) + 1) << LINE_SHIFT)
     row = device * sim.m.channels + channel_of(start, sim.m)
     if queues.room(sim.compute, row) < 1:
         return False
@@ -613,7 +613,7 @@ def send_stores(sim, device, slot, now):
         block = work.stores[g.store_block[device, slot]]
         address = (block.base + g.store_row[device, slot] * block.pitch
                    + g.store_turn[device, slot] * block.step_stride + g.member[device, slot] * block.workgroup_stride)
-        lines = -(-block.bytes // REQUEST_BYTES)
+        lines = _lines_of(block.bytes)
         if not store_row(sim, device, slot, block, address, lines, now):
             retry = REPLAY_CYCLES if block.route <= MAPPED else rates.link_retry_cycles
             if work.persistent:  # its store stays in the port
@@ -621,7 +621,7 @@ def send_stores(sim, device, slot, now):
             return now + retry
         g.store_block[device, slot] += 1
         g.port_free[device, unit] = (max(g.port_free[device, unit], now - 1.0)
-                                     + rates.port_byte_cycles * REQUEST_BYTES * lines)
+                                     + rates.port_byte_cycles * LINE_BYTES * lines)
     group = work.groups[g.group[device, slot]]
     if g.compute_step[device, slot] < group.first_step + group.steps:
         enter(g, device, slot, LOAD, now)
@@ -659,7 +659,7 @@ def store_row(sim, device, slot, block, address, lines, now):
         return store_cached(sim, device, slot, address, lines)
     if block.route == TO_MEMORY:
         for line in range(lines):  # room everywhere first: a row may cross into another channel
-            if queues.room(sim.compute, device * sim.m.channels + channel_of(address + line * REQUEST_BYTES, sim.m)) \
+            if queues.room(sim.compute, device * sim.m.channels + channel_of(address + line * LINE_BYTES, sim.m)) \
                     < lines:
                 return False
     elif block.route == MAPPED:
@@ -673,15 +673,15 @@ def store_row(sim, device, slot, block, address, lines, now):
     source = bits.LOCAL if block.route <= MAPPED else bits.REMOTE
     tag = queues.tag_of(sim.kernel.work.stream, 0)
     for line in range(lines):
-        at = address + line * REQUEST_BYTES
-        size = min(REQUEST_BYTES, block.bytes - line * REQUEST_BYTES)
+        at = address + line * LINE_BYTES
+        size = min(LINE_BYTES, block.bytes - line * LINE_BYTES)
         lo, hi = bits.pack(sim.b, at, size, op, source, block.region, block.wavefront, block.id)
         if block.route == TO_MEMORY:
             queues.push(sim.compute, device * sim.m.channels + channel_of(at, sim.m), lo, hi, tag)
         elif block.route == MAPPED:
             queues.push_at(sim.stores_out, device, now, lo, hi, tag)
         else:
-            links.send(sim.link, sim.link_shape, device, now, size, 0, lo, hi, tag)
+            links.send(sim, device, now, size, 0, lo, hi, tag)
     return True
 
 
@@ -690,9 +690,8 @@ def store_cached(sim, device, slot, address, lines):
     """A row's lines into the cache; False: not all of them now."""
     g, line_requests = sim.kernel.state, sim.llc.line_requests
     while g.store_line[device, slot] < lines:
-        at = address + g.store_line[device, slot] * REQUEST_BYTES
-        if g.budget[device] <= 0.0 or not cache.store(
-                sim, device, at >> sim.llc.line_shift, sim.kernel.work.stream):
+        at = address + g.store_line[device, slot] * LINE_BYTES
+        if g.budget[device] <= 0.0 or not cache.store(sim, device, at >> sim.llc.line_shift, sim.kernel.work.stream):
             return False
         g.store_line[device, slot] += line_requests
         g.budget[device] -= sim.llc.line_bytes

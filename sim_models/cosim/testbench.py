@@ -40,6 +40,8 @@ Design = tuple[str, PortMap]  #: Verilog and its ports
 class Testbench:
     """A block's testbench on one geometry, with one stimulus."""
 
+    __test__ = False  # for pytest: the name begins like a test's
+
     block: str
     geometry: Geometry
     seed: int = 1
@@ -65,16 +67,14 @@ class Testbench:
 Explain = Callable[[Testbench, Design, Path], list[str]]
 
 
-def run_testbench(block: str, geometry: Geometry, folder: Path, *, design: Design | None = None, seed: int = 1,
-                  simulator: str = "verilator", waves: bool = False, testcase: str | None = None, length: int = 1,
-                  timeout_s: int = 600, rounds: int | None = None, explain: Explain | None = None) -> int:
-    """Run a block's testbench; returns the number of tests that passed.
+def run_testbench(testbench: Testbench, folder: Path, *, design: Design | None = None, waves: bool = False,
+                  testcase: str | None = None, explain: Explain | None = None) -> int:
+    """Run a testbench; returns the number of tests that passed.
 
     `design`: another Verilog than the block's own, say a broken one. A failure's message has the assertion and what
     `explain` adds to it.
     """
-    design = design or block_verilog(block, geometry)
-    testbench = Testbench(block, geometry, seed, simulator, length, timeout_s, rounds)
+    design = design or block_verilog(testbench.block, testbench.geometry)
     (folder / FAILURE).unlink(missing_ok=True)
     try:
         return testbench.run(design, folder, waves=waves, testcase=testcase)

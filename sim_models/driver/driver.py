@@ -12,6 +12,7 @@ that names the field, its value and what is allowed. Sizes are in bytes.
 """
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from rtl.geometry import Geometry
@@ -56,6 +57,27 @@ def _choice(name: str, value, choices: dict) -> int:
     return choices[value]
 
 
+@dataclass(frozen=True)
+class _Descriptor:
+    """A region's, in the words of the driver's calls."""
+
+    kind: str
+    base: int
+    limit: int
+    threshold: int
+    device: int = 0
+    destination_region: int = 0
+    operation: str = "store"
+    address_offset: int = 0
+    wg_offset: int = 0
+    row_bytes: int = 0
+    columns: int = 0
+    pitch_bytes: int = 0
+    tiles_per_block: int = 1
+    arrivals: Collection[int] = ()
+    arrival_region: int | None = None
+
+
 class Driver:
     """Turns settings into register writes for one geometry. Keeps no state."""
 
@@ -71,8 +93,9 @@ class Driver:
 
         The address and workgroup there are this device's plus the offsets, which may be negative.
         """
-        return self._map(region, "remote", base, limit, 0, device=device, destination_region=destination_region,
-                         operation=operation, address_offset=address_offset, wg_offset=wg_offset)
+        return self._map(region, _Descriptor(
+            "remote", base, limit, 0, device=device, destination_region=destination_region, operation=operation,
+            address_offset=address_offset, wg_offset=wg_offset))
 
     def dma_map(self, region: int, *, base: int, limit: int, device: int, destination_region: int, row_bytes: int,
                 columns: int, pitch_bytes: int, updates_per_element: int, tiles_per_block: int = 1,
@@ -100,17 +123,17 @@ class Driver:
         self._range(base, limit)
         block = (columns - 1) * pitch_bytes + row_bytes
         _check(block <= limit - base, "limit", limit, f"at least base + {block} (one block) is allowed")
-        return self._map(region, "dma", base, limit, threshold, device=device, destination_region=destination_region,
-                         operation=operation, address_offset=address_offset, wg_offset=wg_offset,
-                         row_bytes=row_bytes, columns=columns, pitch_bytes=pitch_bytes, tiles_per_block=tiles_per_block,
-                         arrivals=arrivals, arrival_region=arrival_region)
+        return self._map(region, _Descriptor(
+            "dma", base, limit, threshold, device=device, destination_region=destination_region, operation=operation,
+            address_offset=address_offset, wg_offset=wg_offset, row_bytes=row_bytes, columns=columns,
+            pitch_bytes=pitch_bytes, tiles_per_block=tiles_per_block, arrivals=arrivals, arrival_region=arrival_region))
 
     def event_map(self, region: int, *, base: int, limit: int, tile_bytes: int, updates_per_element: int,
                   arrivals: Collection[int] = (), arrival_region: int | None = None) -> list[Write]:
         """Tiles in [base, limit) are tracked; a complete tile raises an event and goes nowhere. `arrivals` and
         `arrival_region` as for `dma_map`."""
-        return self._map(region, "event", base, limit, self._threshold(tile_bytes, updates_per_element),
-                         arrivals=arrivals, arrival_region=arrival_region)
+        return self._map(region, _Descriptor("event", base, limit, self._threshold(tile_bytes, updates_per_element),
+                                             arrivals=arrivals, arrival_region=arrival_region))
 
     def open_memory(self, number: int, *, base: int, limit: int) -> list[Write]:
         """Peers may write the lines of [base, limit), under the regions whose `arrivals` have this range's number."""
@@ -152,34 +175,33 @@ class Driver:
         _whole("updates_per_element", updates_per_element, 1, highest // tile_bytes)
         return tile_bytes * updates_per_element
 
-    def _map(self, region, kind, base, limit, threshold, *, device=0, destination_region=0, operation="store",
-             address_offset=0, wg_offset=0, row_bytes=0, columns=0, pitch_bytes=0, tiles_per_block=1,
-             arrivals=(), arrival_region=None) -> list[Write]:
+    def _map(self, region: int, new: _Descriptor) -> list[Write]:
         tracker = self.geometry.tracker
-        family = region if arrival_region is None else arrival_region
+        family = region if new.arrival_region is None else new.arrival_region
         self._region(region)
-        self._range(base, limit)
-        _whole("device", device, 0, (1 << self.geometry.dma.device_bits) - 1)
-        lowest = 0 if kind == "event" else 1
-        _whole("destination_region", destination_region, lowest, self.geometry.dma.regions - 1)
+        self._range(new.base, new.limit)
+        _whole("device", new.device, 0, (1 << self.geometry.dma.device_bits) - 1)
+        lowest = 0 if new.kind == "event" else 1
+        _whole("destination_region", new.destination_region, lowest, self.geometry.dma.regions - 1)
         _whole("arrival_region", family, 1, self.geometry.dma.regions - 1)
-        for name, value, bits in (("address_offset", address_offset, tracker.address_bits),
-                                  ("wg_offset", wg_offset, tracker.wg_bits)):
+        for name, value, bits in (("address_offset", new.address_offset, tracker.address_bits),
+                                  ("wg_offset", new.wg_offset, tracker.wg_bits)):
             _whole(name, value, 1 - (1 << bits), (1 << bits) - 1)
-        op = _choice("operation", operation, OPERATIONS)
+        op = _choice("operation", new.operation, OPERATIONS)
         writes = self.unmap(region)  # nothing may use a half-written descriptor
         writes += [
-            self._region_write(region, "REGION_TILE", tiles_per_block=tiles_per_block, wg_offset=wg_offset),
-            self._region_write(region, "REGION_THRESHOLD", threshold=threshold),
-            self._region_write(region, "REGION_SHAPE", row_bytes=row_bytes, columns=columns, family=family),
-            self._region_write(region, "REGION_PITCH", pitch_bytes=pitch_bytes),
+            self._region_write(region, "REGION_TILE", tiles_per_block=new.tiles_per_block,
+                               wg_offset=new.wg_offset),
+            self._region_write(region, "REGION_THRESHOLD", threshold=new.threshold),
+            self._region_write(region, "REGION_SHAPE", row_bytes=new.row_bytes, columns=new.columns, family=family),
+            self._region_write(region, "REGION_PITCH", pitch_bytes=new.pitch_bytes),
         ]
-        for name, value in (("ADDRESS_OFFSET", address_offset), ("BASE", base), ("LIMIT", limit)):
+        for name, value in (("ADDRESS_OFFSET", new.address_offset), ("BASE", new.base), ("LIMIT", new.limit)):
             writes += [self._region_write(region, f"{name}_LO", **{f"{name.lower()}_lo": value}),
                        self._region_write(region, f"{name}_HI", **{f"{name.lower()}_hi": value >> 32})]
-        writes.append(self._region_write(region, "REGION_KIND", kind=REGION_KINDS[kind], op=op,
-                                         destination_region=destination_region, device=device,
-                                         arrivals=self._ranges(arrivals)))
+        writes.append(self._region_write(region, "REGION_KIND", kind=REGION_KINDS[new.kind], op=op,
+                                         destination_region=new.destination_region, device=new.device,
+                                         arrivals=self._ranges(new.arrivals)))
         return writes
 
     # Arbitration (section 4.5)

@@ -109,7 +109,8 @@ def forward(gpu: Accelerator, model: Transformer, kernels: Implementation, seque
     """
     gemms = {name: gemm_ns(gpu, *shape) for name, shape in gemm_shapes(model, sequences * length, tp).items()}
     scores = _score_gemms_ns(gpu, model, kernels, sequences, length, tp)
-    return _with_kernels(gpu, model, kernels, direction, gemms, scores, 2, sequences, length, tp, sp)
+    return _with_kernels(gpu, kernels, direction, gemms, scores, 2,
+                         _sizes(model, kernels, sequences, length, tp, sp))
 
 
 def backward(gpu: Accelerator, model: Transformer, kernels: Implementation, sequences, length, tp, sp=0) -> LayerTimes:
@@ -118,7 +119,8 @@ def backward(gpu: Accelerator, model: Transformer, kernels: Implementation, sequ
     for name, (m, n, k, count) in gemm_shapes(model, sequences * length, tp).items():
         gemms[name] = gemm_ns(gpu, m, k, n, count) + gemm_ns(gpu, n, k, m, count)
     scores = kernels.score_repeats * _score_gemms_ns(gpu, model, kernels, sequences, length, tp)
-    return _with_kernels(gpu, model, kernels, "backward", gemms, scores, 4, sequences, length, tp, sp)
+    return _with_kernels(gpu, kernels, "backward", gemms, scores, 4,
+                         _sizes(model, kernels, sequences, length, tp, sp))
 
 
 def _heads(model, kernels, tp):
@@ -132,15 +134,18 @@ def _score_gemms_ns(gpu, model, kernels, sequences, length, tp):
     return gemm_ns(gpu, length, length, width, count) + gemm_ns(gpu, length, width, length, count)
 
 
-def _with_kernels(gpu, model, kernels, direction, gemms, score_gemms, score_kernels, sequences, length, tp,
-                  sp) -> LayerTimes:
+def _sizes(model, kernels, sequences, length, tp, sp):
+    """Bytes of what element-wise kernels move, by tensor."""
     tokens = ELEMENT_BYTES * sequences * length * model.hidden
     wide = model.feed_forward / model.hidden * (2 if model.gated else 1) * min(model.experts, model.experts_per_token)
-    sizes = {
+    return {
         "tokens": tokens / np.where(sp, tp, 1), "widened": tokens * wide / tp,
         "heads": tokens * (model.hidden + 2 * model.kv_width) / model.hidden / tp,
         "scores": ELEMENT_BYTES * sequences * _heads(model, kernels, tp) * length * length,
     }
+
+
+def _with_kernels(gpu, kernels, direction, gemms, score_gemms, score_kernels, sizes) -> LayerTimes:
     moved = {"scores": 0.0, "rest": 0.0}
     launched = score_kernels + len(gemms) * (2 if direction == "backward" else 1)
     for kernel in kernels.kernels:

@@ -28,7 +28,7 @@ _STEP = ctypes.CFUNCTYPE(None, ctypes.c_size_t)
 def memory_cycle(hardware, sim, device, now):
     """Memory channels of a GPU: its DRAM for a cycle, then the heads of both streams to it. Without arbiters they take
     turns."""
-    memory.direct_cycle(sim.mem, sim.hbm, sim.compute, sim.inbound, sim.b, sim.m, device, now, sim.fill_cycles)
+    memory.direct_cycle(sim, device, now)
 
 
 @by_type
@@ -130,7 +130,7 @@ def _memory_cycle(hardware, sim, inputs, outputs, device, now):
     for channel in range(sim.m.channels):
         row = device * sim.m.channels + channel
         occupancy = sim.hbm.occupancy[row]
-        bucket = memory.dram_cycle(sim.mem, sim.hbm, sim.b, device, row, now, sim.fill_cycles)
+        bucket = memory.dram_cycle(sim, device, row, now)
         inputs[ports.retirement[channel]] = 0 if bucket < 0 else 1 | (bucket << 1)
         inputs[ports.occupancy[channel]] = occupancy
         ready = occupancy < sim.hbm.queue_entries and not held_back(sim.chaos, device)
@@ -139,8 +139,7 @@ def _memory_cycle(hardware, sim, inputs, outputs, device, now):
             at = ports.dram[channel]
             lo, hi = outputs[at], outputs[at + 1]
             bucket = bits.get(lo, hi, sim.b.dram_bucket, sim.b.bucket_bits)
-            memory.dram_accept(sim.mem, sim.hbm, sim.b, sim.m, row, now, lo, bits.request_of(hi, sim.b), bucket,
-                               _tag_of(sim, row, lo, hi))
+            memory.dram_accept(sim, row, now, lo, bits.request_of(hi, sim.b), _tag_of(sim, row, lo, hi), bucket)
         if outputs[ports.refused + (channel >> 6)] >> (channel & 63) & 1:
             queues.drop_tag(sim.mem.inbound_tags, row)
         _offer(sim.compute, sim.mem.compute_tags, row, inputs, outputs, ports.compute_valid[channel],
@@ -204,9 +203,9 @@ def _send(sim, device, lo, hi, now):
     if sim.control.rs_start[device] < 0:
         sim.control.rs_start[device] = now
     if sim.mirrored:
-        links.send_mirrored(sim.link, sim.link_shape, sim.mirror, sim.b, now, size, lo, hi, tag)
+        links.send_mirrored(sim, now, size, lo, hi, tag)
     else:
-        links.send(sim.link, sim.link_shape, device, now, size, extra_delay(sim.chaos, device), lo, hi, tag)
+        links.send(sim, device, now, size, extra_delay(sim.chaos, device), lo, hi, tag)
 
 
 @inlined

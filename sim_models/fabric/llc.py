@@ -12,6 +12,7 @@ import numpy as np
 
 from ..compiled.jit import compiled, inlined
 from ..compiled.records import record_fields
+from ..line import LINE_BYTES
 from . import bits, queues
 from .memory_map import channel_of
 
@@ -59,7 +60,7 @@ def make_llc(devices: int, size_bytes: int, line_bytes: int, ways: int, compute_
         np.zeros((devices, MISS_REGISTERS, (compute_units + 63) // 64), np.uint64),
         np.tile(np.arange(MISS_REGISTERS, dtype=np.int32), (devices, 1)),
         np.full(devices, MISS_REGISTERS, np.int64), np.zeros(devices, np.int64), np.zeros(devices, np.int64),
-        line_bytes, (line_bytes - 1).bit_length(), line_bytes // queues.REQUEST_BYTES)
+        line_bytes, (line_bytes - 1).bit_length(), line_bytes // LINE_BYTES)
 
 
 @inlined
@@ -155,7 +156,7 @@ def load(sim, device, line, unit, stream):
     touch(llc, device, s, way)
     wait_for(llc, device, s, way, unit)
     for i in range(llc.line_requests):
-        lo, hi = bits.pack(sim.b, start + i * queues.REQUEST_BYTES, queues.REQUEST_BYTES, bits.READ, bits.LOCAL, 0, 0,
+        lo, hi = bits.pack(sim.b, start + i * LINE_BYTES, LINE_BYTES, bits.READ, bits.LOCAL, 0, 0,
                            0)
         queues.push(sim.compute, row, lo, hi, queues.tag_of(stream, np.int64(register)))
     return WAITING, -1
@@ -204,7 +205,7 @@ def write_back(sim, device, s, way, row, stream):
     llc = sim.llc
     start = np.int64(llc.tag[device, s, way]) << llc.line_shift
     for i in range(llc.line_requests):
-        lo, hi = bits.pack(sim.b, start + i * queues.REQUEST_BYTES, queues.REQUEST_BYTES, bits.STORE, bits.LOCAL, 0, 0,
+        lo, hi = bits.pack(sim.b, start + i * LINE_BYTES, LINE_BYTES, bits.STORE, bits.LOCAL, 0, 0,
                            0)
         queues.push(sim.compute, row, lo, hi, queues.tag_of(stream, 0))
     llc.dirty[device, s, way] = 0

@@ -65,8 +65,9 @@ def make_memory(devices: int, channels: int, entries: int, latency_cycles: int, 
 
 
 @inlined
-def dram_accept(mem, hbm, b, m, row, now, lo, hi, bucket, tag):
-    """Put a request into a channel's DRAM queue; the caller saw room."""
+def dram_accept(sim, row, now, lo, hi, tag, bucket):
+    """Put a request into a channel's DRAM queue; the caller saw room. `bucket`: the order guard's."""
+    mem, b = sim.mem, sim.b
     mem.free_count[row] -= 1
     entry = mem.free[row, mem.free_count[row]]
     mem.lo[row, entry] = lo
@@ -75,12 +76,13 @@ def dram_accept(mem, hbm, b, m, row, now, lo, hi, bucket, tag):
     mem.tag[row, entry] = tag
     for purpose in range(len(WAITS)):
         mem.before[row, entry, purpose] = mem.served[row, purpose]
-    hbm_enqueue(hbm, row, now, local_line(bits.address_of(lo, b), m), bits.get(lo, hi, b.op, 2), entry)
+    hbm_enqueue(sim.hbm, row, now, local_line(bits.address_of(lo, b), sim.m), bits.get(lo, hi, b.op, 2), entry)
 
 
 @inlined
-def dram_cycle(mem, hbm, b, d, row, now, fill_cycles):
+def dram_cycle(sim, d, row, now):
     """One DRAM cycle of a channel. Returns the order guard's bucket of a tracked write performed now, else -1."""
+    mem, hbm, b = sim.mem, sim.hbm, sim.b
     mem.retired[row] = 0
     if now < hbm.next_cycle[row]:
         return -1
@@ -105,7 +107,7 @@ def dram_cycle(mem, hbm, b, d, row, now, fill_cycles):
             if queues.stream_of(tag) == GEMM:
                 for other in range(len(WAITS)):
                     mem.waited[d, other] += mem.served[row, other] - mem.before[row, entry, other]
-            queues.push_at(mem.fills, d, now + hbm.read_data_cycles + fill_cycles, 0, 0, tag)
+            queues.push_at(mem.fills, d, now + hbm.read_data_cycles + sim.fill_cycles, 0, 0, tag)
         else:
             queues.push_at(mem.dma_returns, d, now + hbm.read_data_cycles, lo, hi, tag)
         return -1
@@ -116,24 +118,23 @@ def dram_cycle(mem, hbm, b, d, row, now, fill_cycles):
 
 
 @inlined
-def direct_cycle(mem, hbm, compute, inbound, b, m, d, now, fill_cycles):
+def direct_cycle(sim, d, now):
     """All channels of one device for a cycle, without RTL: both streams take turns, one request per cycle."""
-    for c in range(m.channels):
-        row = d * m.channels + c
-        room = hbm.occupancy[row] < hbm.queue_entries
-        dram_cycle(mem, hbm, b, d, row, now, fill_cycles)
+    compute, inbound, turn = sim.compute, sim.inbound, sim.mem.turn
+    for c in range(sim.m.channels):
+        row = d * sim.m.channels + c
+        room = sim.hbm.occupancy[row] < sim.hbm.queue_entries
+        dram_cycle(sim, d, row, now)
         if not room:
             continue
-        take_inbound = inbound.count[row] > 0 and (compute.count[row] == 0 or mem.turn[row] == 0)
+        take_inbound = inbound.count[row] > 0 and (compute.count[row] == 0 or turn[row] == 0)
         if take_inbound:
             at = inbound.head[row]
-            dram_accept(mem, hbm, b, m, row, now, inbound.lo[row, at], inbound.hi[row, at], 0,
-                        inbound.tag[row, at])
+            dram_accept(sim, row, now, inbound.lo[row, at], inbound.hi[row, at], inbound.tag[row, at], 0)
             queues.pop(inbound, row)
-            mem.turn[row] = 1
+            turn[row] = 1
         elif compute.count[row] > 0:
             at = compute.head[row]
-            dram_accept(mem, hbm, b, m, row, now, compute.lo[row, at], compute.hi[row, at], 0,
-                        compute.tag[row, at])
+            dram_accept(sim, row, now, compute.lo[row, at], compute.hi[row, at], compute.tag[row, at], 0)
             queues.pop(compute, row)
-            mem.turn[row] = 0
+            turn[row] = 0

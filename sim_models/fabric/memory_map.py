@@ -6,6 +6,7 @@ from rtl.address_map import fold_channel
 from rtl.geometry import ChannelGeometry
 
 from ..compiled.jit import inlined
+from ..line import LINE_SHIFT
 
 _fold = inlined(fold_channel)
 
@@ -31,5 +32,5 @@ def channel_of(address, m):
 def local_line(address, m):
     """Number of a 64-byte line within its channel (the fold is invertible, so no two lines share a number)."""
     block = address >> m.interleave_shift
-    lines = m.interleave_shift - 6
-    return ((block >> m.channel_bits) << lines) | ((address >> 6) & ((1 << lines) - 1))
+    lines = m.interleave_shift - LINE_SHIFT
+    return ((block >> m.channel_bits) << lines) | ((address >> LINE_SHIFT) & ((1 << lines) - 1))

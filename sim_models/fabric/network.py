@@ -9,7 +9,11 @@ from typing import NamedTuple
 import numpy as np
 
 from ..compiled.jit import inlined
+from ..line import LINE_BYTES, lines_of
 from . import bits, queues
+
+_SPARE_PACKETS = 64  #: places that stay free among those under way: a mirrored packet may become several
+_lines_of = inlined(lines_of)
 
 
 class LinkShape(NamedTuple):
@@ -42,12 +46,13 @@ def make_link(devices: int, shape: LinkShape) -> LinkState:
 def can_send(link, shape, d, now):
     """Whether the egress buffer takes another packet."""
     return ((link.free_time[d] - now) * shape.bytes_per_cycle < shape.buffer_bytes
-            and queues.timed_room(link.flight, d) > 64)
+            and queues.timed_room(link.flight, d) > _SPARE_PACKETS)
 
 
 @inlined
-def send(link, shape, d, now, byte_count, delay, lo, hi, tag):
+def send(sim, d, now, byte_count, delay, lo, hi, tag):
     """Serialise a packet of device d; `delay` is extra latency (random tests), `tag` as in `queues.tag_of`."""
+    link, shape = sim.link, sim.link_shape
     start = max(link.free_time[d], now)
     link.busy_cycles[d] += byte_count / shape.bytes_per_cycle
     link.free_time[d] = start + byte_count / shape.bytes_per_cycle
@@ -59,15 +64,16 @@ def send(link, shape, d, now, byte_count, delay, lo, hi, tag):
 
 
 @inlined
-def send_mirrored(link, shape, mirror, b, now, byte_count, lo, hi, tag):
+def send_mirrored(sim, now, byte_count, lo, hi, tag):
     """Send a packet as the upstream neighbour would at this moment: lines of the same rank (schedule/mirror.py)."""
+    link, shape, mirror, b = sim.link, sim.link_shape, sim.mirror, sim.b
     row = mirror.sender[bits.get(lo, hi, b.wg, b.wg_bits)]
     wf = bits.get(lo, hi, b.wf, b.wf_bits)
     offset = bits.address_of(lo, b) - mirror.base[row, wf]
-    per_column = -(-mirror.column_bytes[row] // 64)
+    per_column = _lines_of(mirror.column_bytes[row])
     group = mirror.group[row]
     becomes = mirror.becomes[group]
-    rank = mirror.rank[row, wf] + offset // mirror.pitch * per_column + offset % mirror.pitch // 64
+    rank = mirror.rank[row, wf] + offset // mirror.pitch * per_column + offset % mirror.pitch // LINE_BYTES
     first = rank * mirror.lines[becomes] // mirror.lines[group]
     last = (rank + 1) * mirror.lines[becomes] // mirror.lines[group]
     op = bits.get(lo, hi, b.op, 2)
@@ -88,8 +94,8 @@ def send_mirrored(link, shape, mirror, b, now, byte_count, lo, hi, tag):
                 end = middle
         to_row, to_wf = mirror.list_row[at], mirror.list_wf[at]
         within = target - mirror.list_rank[at]
-        per = -(-mirror.column_bytes[to_row] // 64)
-        address = mirror.base[to_row, to_wf] + within // per * mirror.pitch + within % per * 64
-        size = min(64, mirror.column_bytes[to_row] - within % per * 64)
+        per = _lines_of(mirror.column_bytes[to_row])
+        address = mirror.base[to_row, to_wf] + within // per * mirror.pitch + within % per * LINE_BYTES
+        size = min(LINE_BYTES, mirror.column_bytes[to_row] - within % per * LINE_BYTES)
         new_lo, new_hi = bits.pack(b, address, size, op, source, mirror.region[to_row, to_wf], to_wf, mirror.id[to_row])
-        send(link, shape, 0, now, size, 0, new_lo, new_hi, tag)
+        send(sim, 0, now, size, 0, new_lo, new_hi, tag)

@@ -10,7 +10,6 @@ import numpy as np
 from ..compiled.jit import inlined
 from ..compiled.records import record_fields
 
-REQUEST_BYTES = 64  #: of a memory request at most, and of a line on the link
 DEPTH = 64  #: requests that fit between a GPU and one memory channel, per stream
 MASK = DEPTH - 1
 STREAM_BITS = 2

@@ -19,6 +19,8 @@ Written from that simulator's behaviour, so that differences between its results
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from sim_models.compiled.jit import compiled
@@ -383,13 +385,24 @@ def _commands(config, front, channel, cycle, done, mates):
     return cycle + 1
 
 
+class Requests(NamedTuple):
+    """A trace and what becomes of it, int64[request] each."""
+
+    lines: np.ndarray
+    ops: np.ndarray  # 0 read, 1 write
+    cycles: np.ndarray  # the earliest of each
+    accepted: np.ndarray  # cycle
+    done: np.ndarray  # end of a read's data
+    mates: np.ndarray  # scratch, filled with -1
+
+
 @compiled
-def run(config, front, channel, lines, ops, cycles, start, stop, accepted, done, mates, cycle):
+def run(config, front, channel, requests, start, stop, cycle):
     """Offer requests [start, stop) and, after the last of the trace, go on until nothing is left to do.
 
-    `ops` 0 read, 1 write; `cycles` the earliest cycle of each. Writes `accepted` and `done` (end of data of reads)
-    per request; `mates` is scratch, filled with -1. Returns (requests accepted so far, cycle reached).
+    Writes `accepted` and `done`. Returns (requests accepted so far, cycle reached).
     """
+    lines, ops, cycles, accepted, done, mates = requests
     n = lines.shape[0]
     i = start
     while i < stop or (stop == n and (front.pending_reads > 0 or front.queued > 0 or front.draining > 0

@@ -34,8 +34,9 @@ class Replayed(NamedTuple):
 
 
 @compiled
-def _run_queue(state, lines, ops, cycles, start, stop, accepted, done, cycle):
+def _run_queue(state, requests, start, stop, cycle):
     """`dramsim3.run` for the unified queue: one request offered per cycle, after the step, blocking those behind it."""
+    lines, ops, cycles, accepted, done, _ = requests
     n = lines.shape[0]
     i = start
     end = 0
@@ -65,20 +66,20 @@ def replay_trace(trace: Trace, dram: Dram, progress: Callable[[int], None] | Non
     """Replay with the scheduler of `dram`; `progress` is told the number of requests accepted."""
     lines, ops, cycles = trace
     n = lines.size
-    accepted, done = np.full(n, -1, np.int64), np.full(n, -1, np.int64)
+    accepted, done, mates = (np.full(n, -1, np.int64) for _ in range(3))
+    requests = dramsim3.Requests(lines, ops, cycles, accepted, done, mates)
     state = make_hbm(dram.model_copy(update={"scheduler": "fr_fcfs"}), 1, log=log)
     reference = dram.scheduler == "dramsim3"
-    front, mates = dramsim3.make_front(dram), np.full(n, -1, np.int64)
+    front = dramsim3.make_front(dram)
     config, channel = state.config[0], state.channels[0]
     begin = time.process_time()
     i, cycle, end = 0, 0, 0
     while True:
         stop = min(i + CHUNK_REQUESTS, n)
         if reference:
-            i, cycle = dramsim3.run(config, front[0], channel, lines, ops, cycles, i, stop, accepted, done, mates,
-                                    cycle)
+            i, cycle = dramsim3.run(config, front[0], channel, requests, i, stop, cycle)
         else:
-            i, cycle, chunk_end = _run_queue(state, lines, ops, cycles, i, stop, accepted, done, cycle)
+            i, cycle, chunk_end = _run_queue(state, requests, i, stop, cycle)
             end = max(end, chunk_end)
         if progress is not None:
             progress(i)

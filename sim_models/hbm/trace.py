@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sim_models.errors import BadInput
-from sim_models.machine.dram import REQUEST_BYTES
+from sim_models.line import LINE_BYTES
 
 LAST_CYCLE = 1_000_000_000  #: a second at 1 GHz
 
@@ -51,11 +51,11 @@ def read_trace(path: Path) -> Trace:
             except ValueError:
                 raise BadInput(
                     f"{path}:{number}: expected '0xADDRESS READ|WRITE CYCLE', got {text.strip()!r}") from None
-    return Trace.of(np.array(addresses, np.int64) // REQUEST_BYTES, ops, cycles)
+    return Trace.of(np.array(addresses, np.int64) // LINE_BYTES, ops, cycles)
 
 
 def write_trace(trace: Trace, path: Path) -> None:
     """Write a trace file."""
     with path.open("w") as file:
-        file.writelines(f"0x{line * REQUEST_BYTES:X} {'WRITE' if op else 'READ'} {cycle}\n"
+        file.writelines(f"0x{line * LINE_BYTES:X} {'WRITE' if op else 'READ'} {cycle}\n"
                         for line, op, cycle in zip(*(a.tolist() for a in trace), strict=True))

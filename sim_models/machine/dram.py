@@ -13,10 +13,11 @@ from pydantic import model_validator
 
 from sim_models.machine.section import Section, whole
 
+from ..line import LINE_BYTES
+
 Cycles = whole(0, 1024)  #: one distance between commands: ten times HBM2's longest at 10 GHz
 AddressField = Literal["row", "bank", "bank_group", "column", "column_high", "column_low"]
 
-REQUEST_BYTES = 64  #: one memory request
 
 
 def is_power_of_two(value: int) -> bool:
@@ -38,8 +39,8 @@ class Dram(Section):
     bank_groups: whole(1, 32) = 4
     banks_per_group: whole(1, 32) = 4
     rows_per_bank: whole(1 << 10, 1 << 20) = 16384  #: JEDEC: 2^13 to 2^16 in DRAMs of 8 to 32 Gbit
-    row_bytes: whole(REQUEST_BYTES, 1 << 14) = 2048  #: JEDEC: 1 to 8 KB
-    column_bytes: whole(8, REQUEST_BYTES) = 32  #: bytes of one column command
+    row_bytes: whole(LINE_BYTES, 1 << 14) = 2048  #: JEDEC: 1 to 8 KB
+    column_bytes: whole(8, LINE_BYTES) = 32  #: bytes of one column command
     burst_cycles: whole(1, 16) = 1  #: data bus cycles of one column command
     # timing
     cl_cycles: Cycles = 14  #: read command to data
@@ -117,9 +118,9 @@ class Dram(Section):
             if self.write_low_watermark >= self.write_high_watermark:
                 raise ValueError(f"write_low_watermark = {self.write_low_watermark}: must be below "
                                  f"write_high_watermark = {self.write_high_watermark}")
-        if self.scheduler == "dramsim3" and self.column_bytes != REQUEST_BYTES:
+        if self.scheduler == "dramsim3" and self.column_bytes != LINE_BYTES:
             raise ValueError(f"column_bytes = {self.column_bytes}: the dramsim3 scheduler has one column command of "
-                             f"{REQUEST_BYTES} bytes per request")
+                             f"{LINE_BYTES} bytes per request")
         self._check_address_map()
         return self
 
@@ -148,7 +149,7 @@ class Dram(Section):
     @property
     def columns_per_request(self) -> int:
         """Column commands of one 64-byte request."""
-        return REQUEST_BYTES // self.column_bytes
+        return LINE_BYTES // self.column_bytes
 
     @property
     def column_bits(self) -> int:

@@ -11,8 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ..collectives import Program
+from ..line import LINE_BYTES, lines_of
 from ..operators.copy import Pass
-from ..operators.kernel_table import LINE_BYTES, Route
+from ..operators.kernel_table import Route
 from ..schedule import roles_of
 
 KINDS = ("reduce-scatter", "reduce-scatter-nmc", "all-gather")
@@ -47,7 +48,7 @@ def passes(steps: Steps, kind: str, chunk_bytes: int, data: int, copies: int) ->
     `kind`: of `KINDS`; `data`, `copies`: addresses of the array and of received copies (reduce-scatter without
     near-memory compute).
     """
-    lines = -(-chunk_bytes // LINE_BYTES)
+    lines = lines_of(chunk_bytes)
     pitch, reduces = lines * LINE_BYTES, kind == "reduce-scatter"
     found = []
     for sends, lands in zip(steps.sends.tolist(), steps.lands.tolist()):

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .kernel_table import GROUP, LINE_BYTES, LOAD, STEP, STORE, STRIDED, KernelTable, Route
+from ..line import LINE_BYTES
+from .kernel_table import GROUP, LOAD, STEP, STORE, STRIDED, KernelTable, Route
 
 
 @dataclass(frozen=True)

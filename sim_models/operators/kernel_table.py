@@ -14,6 +14,8 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from ..line import LINE_BYTES
+
 #: `first_step`, `steps`: its rows of `steps`. `id`, `tiles`: first id and number of the wavefront tiles that hardware
 #: follows (0: none). `phase`: begins when all workgroups of the phase before have ended.
 GROUP = np.dtype([("workgroups", np.int64), ("first_step", np.int64), ("steps", np.int64), ("phase", np.int64),
@@ -29,7 +31,6 @@ STORE = np.dtype([("base", np.int64), ("pitch", np.int64), ("rows", np.int64), (
                   ("step_stride", np.int64), ("workgroup_stride", np.int64), ("id", np.int32), ("region", np.int32),
                   ("wavefront", np.int16), ("route", np.int8), ("updates", np.int8)])
 STRIDED = -1
-LINE_BYTES = 64  #: of a memory request at most, and of a line on the link
 _MOST_ROW_BYTES = 4096  # of a store: its lines find room all at once
 
 _LARGEST = 1 << 48  # of any number, so that sums of products of a few stay whole

@@ -9,6 +9,8 @@ from functools import cached_property
 
 import numpy as np
 
+from ..line import LINE_BYTES, lines_of
+
 
 class TilingError(ValueError):
     """A GEMM that cannot be cut this way; the message names the value and what is allowed."""
@@ -36,8 +38,8 @@ class Tiling:
                 raise TilingError(f"{name}={getattr(self, name)} must be at least 1")
         if self.tile_n % self.wavefronts:
             raise TilingError(f"tile_n={self.tile_n} must be a multiple of wavefronts={self.wavefronts}")
-        if self.tile_m * self.element_bytes % 64:
-            raise TilingError(f"tile_m={self.tile_m} must make columns of whole 64-byte lines")
+        if self.tile_m * self.element_bytes % LINE_BYTES:
+            raise TilingError(f"tile_m={self.tile_m} must make columns of whole {LINE_BYTES}-byte lines")
 
     @property
     def tile_rows(self) -> int:
@@ -59,7 +61,7 @@ class Tiling:
     @property
     def pitch_bytes(self) -> int:
         """Leading dimension of the output in bytes; columns start on 64-byte lines."""
-        return -(-self.m * self.element_bytes // 64) * 64
+        return lines_of(self.m * self.element_bytes) * LINE_BYTES
 
     @property
     def output_bytes(self) -> int:

@@ -15,6 +15,21 @@ class Decision(NamedTuple):
     starved: int
 
 
+class Inputs(NamedTuple):
+    """Of an arbiter in a cycle, as its ports."""
+
+    policy: int
+    threshold: int
+    starvation_limit: int
+    drain: int
+    ring_late: int
+    compute_valid: int
+    communication_valid: int
+    communication_waiting: int
+    ready: int
+    occupancy: int
+
+
 class ArbiterModel:
     """Call `step` once per cycle with the inputs of that cycle; it returns the outputs of the same cycle.
 
@@ -25,19 +40,17 @@ class ArbiterModel:
         self.waited = 0  #: cycles that communication has waited since its last grant
         self.last = "communication"
 
-    def step(self, *, policy: int, threshold: int, starvation_limit: int, drain: int, ring_late: int,
-             compute_valid: int, communication_valid: int, communication_waiting: int, ready: int,
-             occupancy: int) -> Decision:
-        starved = starvation_limit > 0 and self.waited >= starvation_limit
+    def step(self, inputs: Inputs) -> Decision:
+        starved = inputs.starvation_limit > 0 and self.waited >= inputs.starvation_limit
         winner = None
-        if ready and (compute_valid or communication_valid):
-            decide = list(POLICIES.values())[policy if policy < len(POLICIES) else 0].decide
-            winner, _ = decide(View(compute_valid, communication_valid, self.last == "communication", occupancy,
-                                    threshold, ring_late, starved, drain))
+        if inputs.ready and (inputs.compute_valid or inputs.communication_valid):
+            decide = list(POLICIES.values())[inputs.policy if inputs.policy < len(POLICIES) else 0].decide
+            winner, _ = decide(View(inputs.compute_valid, inputs.communication_valid, self.last == "communication",
+                                    inputs.occupancy, inputs.threshold, inputs.ring_late, starved, inputs.drain))
         if winner is not None:
             self.last = winner
         if winner == "communication":
             self.waited = 0
-        elif communication_waiting:
+        elif inputs.communication_waiting:
             self.waited = min(self.waited + 1, WAITED_MAX)
         return Decision(int(winner == "compute"), int(winner == "communication"), int(starved))

@@ -1,8 +1,7 @@
 """Model of the intensity monitor: sampling is cycle-exact, the result is exact, its latency is not modelled."""
 
 from rtl.geometry import Geometry
-
-THRESHOLD_NONE = 127
+from rtl.registers import NO_THRESHOLD
 
 
 class IntensityMonitorModel:
@@ -40,8 +39,8 @@ class IntensityMonitorModel:
 
     def threshold(self, breakpoints: list[int]) -> int:
         if not self.ended:
-            return THRESHOLD_NONE
-        for breakpoint, threshold in zip(breakpoints, (THRESHOLD_NONE, 30, 10)):
+            return NO_THRESHOLD
+        for breakpoint, threshold in zip(breakpoints, (NO_THRESHOLD, 30, 10)):
             if self.mean < breakpoint:
                 return threshold
         return 5

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from rtl.registers import NO_THRESHOLD
 from sim_models.machine import Machine
 from sim_models.reproduce.figure import Figure, Findings, Results, Setup, Table, layer_result, layer_tasks
 from sim_models.reproduce.layers import name_groups, short_title
@@ -13,7 +14,6 @@ from sim_models.study.results import BASELINE
 from sim_models.workloads import Workload
 
 CHOICES = (5, 10, 30, "none")
-_NONE = 127  #: how the hardware writes "none"
 _MARKERS = {"5": ("v", plots.ORANGE), "10": ("s", plots.GREEN), "30": ("D", plots.BLUE), "none": ("^", plots.PURPLE)}
 
 
@@ -33,7 +33,7 @@ def evaluate(setup: Setup, results: Results) -> Findings:
                 for name, machine in _machines(setup).items()}
         speedup = {name: run.speedup["t3-mca"] for name, run in runs.items()}
         details = runs["auto"].techniques["t3-mca"].details
-        chose = "none" if details["chosen_threshold"] == _NONE else str(details["chosen_threshold"])
+        chose = "none" if details["chosen_threshold"] == NO_THRESHOLD else str(details["chosen_threshold"])
         best = max(map(str, CHOICES), key=speedup.__getitem__)
         cases.append({"figure": "thresholds", "model": layer.model, "sublayer": layer.sublayer, "tp": layer.tp,
                       "M": layer.m, "N": layer.n, "K": layer.k, "chosen_threshold": chose, "best_threshold": best,

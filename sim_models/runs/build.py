@@ -21,6 +21,7 @@ from ..fabric import network as links
 from ..fabric.llc import make_llc
 from ..fabric.memory_map import memory_map
 from ..hbm import make_hbm
+from ..line import LINE_BYTES
 from ..machine import Machine
 from ..mechanisms import baseline
 from ..mechanisms.track_trigger import AddressSpace, fused_work
@@ -181,9 +182,9 @@ def machine_state(machine: Machine, kernel: ComputeUnits, downstream: Sequence[i
                                machine.dram.read_data_cycles + fill_cycles, geometry.dma.outstanding_lines),
         compute=queues.request_queue(devices * channels), inbound=queues.request_queue(devices * channels),
         llc=make_llc(devices, machine.llc.size_bytes, machine.llc.line_bytes, machine.llc.ways, slots),
-        stores_out=queues.timed_queue(devices, machine.link.egress_buffer_bytes // 64 + 1),
-        store_limit=machine.link.egress_buffer_bytes // 64, link=links.make_link(devices, link), link_shape=link,
-        mirrored=False, mirror=NO_MIRROR, hardware_stream=memory.REDUCE_SCATTER,
+        stores_out=queues.timed_queue(devices, machine.link.egress_buffer_bytes // LINE_BYTES + 1),
+        store_limit=machine.link.egress_buffer_bytes // LINE_BYTES, link=links.make_link(devices, link),
+        link_shape=link, mirrored=False, mirror=NO_MIRROR, hardware_stream=memory.REDUCE_SCATTER,
         fill_cycles=fill_cycles, expected_events=each(),
         control=control, chaos=make_chaos(devices, 0, 0.0, 0), kernel=kernel, hardware=None)
 

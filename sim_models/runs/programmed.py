@@ -4,6 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from rtl.registers import NO_THRESHOLD
+
 from ..driver.apb import ApbMaster
 from ..driver.driver import Driver, Write
 from ..engine.hardware import make_hardware, offer_request
@@ -98,9 +100,9 @@ class ProgrammedRun(Lockstep):
                 for register in self.driver.registers.fixed if (name := register.name).startswith("COUNT_")}
 
     def chosen_threshold(self, device: int = 0) -> tuple[int, float]:
-        """What the intensity monitor chose (127: none) and the mean occupancy that it saw, in entries."""
+        """What the intensity monitor chose (`NO_THRESHOLD`: none) and the mean occupancy that it saw, in entries."""
         read, registers = self.masters[device].read, self.driver.registers
-        return (read(registers["CHOSEN_THRESHOLD"].offset) & 127, read(registers["MONITOR_MEAN"].offset) / 4)
+        return (read(registers["CHOSEN_THRESHOLD"].offset) & NO_THRESHOLD, read(registers["MONITOR_MEAN"].offset) / 4)
 
     def close(self) -> None:
         """Free the hardware and what observers hold."""

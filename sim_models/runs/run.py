@@ -6,6 +6,7 @@ import numpy as np
 
 from ..engine.end import DONE, IDLE_LIMIT, RUNNING, STUCK
 from ..fabric.network import make_link
+from ..line import LINE_BYTES, lines_of
 from . import build
 from .checks import check, nothing_counted, raise_errors
 from .diagnosis import in_a_line, waits
@@ -41,10 +42,10 @@ class FusedRun(ProgrammedRun):
         self.sim.control.start[:] = first + launch
         at = build.Addresses.of(self.workload, self.tiling).c
         chunk_bytes = -(-self.workload.output_bytes // self.workload.tp)
-        chunk_lines = -(-chunk_bytes // 64)
+        chunk_lines = lines_of(chunk_bytes)
         for master in self.masters:
             self.write(master, self.driver.open_memory(
-                _ALL_GATHER, base=at, limit=at + self.workload.tp * chunk_lines * 64))
+                _ALL_GATHER, base=at, limit=at + self.workload.tp * chunk_lines * LINE_BYTES))
             self.write(master, self.driver.plain_arrivals([_ALL_GATHER]))
         self.sim = self.sim._replace(kernel=kernel, link=make_link(len(self.backends), self.sim.link_shape),
                                      expected_events=np.zeros_like(self.sim.expected_events))

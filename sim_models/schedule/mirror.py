@@ -9,10 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..line import lines_of
 from .roles import ScheduleError
 from .schedule import NO_ID, Schedule
-
-LINE_BYTES = 64
 
 
 class Mirror(NamedTuple):
@@ -50,7 +49,7 @@ def make_mirror(schedule: Schedule, device: int, base: int, arrivals: np.ndarray
     tiling, rows = schedule.tiling, schedule.rows(device)
     widths = tiling.wf_widths[rows.tile]
     column_bytes = tiling.rows[rows.tile] * tiling.element_bytes
-    lines = widths * -(-column_bytes // LINE_BYTES)[:, None]
+    lines = widths * lines_of(column_bytes)[:, None]
     total = np.append(0, np.cumsum(lines))  # lines before each wavefront tile, and all
     starts = np.searchsorted(rows.share, np.arange(rows.share[-1] + 2))  # first row of each share, and the end
     first = total[starts * tiling.wavefronts]

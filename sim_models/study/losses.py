@@ -9,6 +9,8 @@ Waiting for loads is split by whose requests DRAM served while GEMM reads waited
 than in the isolated run. That is an attribution by count: it does not weigh bus turnarounds or row conflicts.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from ..agents.compute_units import STATES
@@ -19,24 +21,31 @@ READ_STALLS = {"gemm_read": "read_stall_by_gemm_reads", "gemm_write": "read_stal
                "rs_read": "read_stall_by_rs_reads", "rs_write": "read_stall_by_rs_writes"}
 
 
-def attribute(*, alone_cycles: float, alone_units: np.ndarray, alone_waited: np.ndarray, fused_finish: int,
-              fused_units: np.ndarray, fused_waited: np.ndarray, end: int, gather: int, units: int) -> dict[str, float]:
-    """Cause -> memory cycles. `*_units`: cycles per gemm state summed over units; `*_waited`: per memory purpose."""
+class Watched(NamedTuple):
+    """What was seen of a GEMM while it ran."""
+
+    cycles: float  #: until its last workgroup ended
+    units: np.ndarray  #: cycles per state, summed over units
+    waited: np.ndarray  #: requests per memory purpose that were served while its reads waited
+
+
+def attribute(alone: Watched, fused: Watched, *, end: int, gather: int, units: int) -> dict[str, float]:
+    """Cause -> memory cycles. `end`: of the fused run; `gather`: cycles of the all-gather; `units`: compute units."""
     states = {}
     for name in STATES:
         index = STATES.index(name)
-        states[name] = (float(fused_units[index]) - float(alone_units[index])) / units
+        states[name] = (float(fused.units[index]) - float(alone.units[index])) / units
     busy = [name for name in STATES if name != "idle"]
     # Idle time is counted to the end of each run's simulation; within the GEMM it is what the other states leave.
-    states["idle"] = fused_finish - alone_cycles - sum(states[name] for name in busy)
+    states["idle"] = fused.cycles - alone.cycles - sum(states[name] for name in busy)
     loss = {
         "window_blocked": states["blocked"],
         "store_to_memory": states["store_memory"],
         "store_to_link": states["store_link"],
         "launch_and_compute": states["launch"] + states["compute"],
         "idle_units": states["idle"],
-        **_split(states["load"], alone_waited, fused_waited),
-        "link_tail": float(end - fused_finish),
+        **_split(states["load"], alone.waited, fused.waited),
+        "link_tail": float(end - fused.cycles),
         "all_gather": float(gather),
     }
     return loss

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.segment import Segment
 from rich.table import Table
 
+from rtl.registers import NO_THRESHOLD
 from sim_models.study.results import BASELINE, DRAM_STREAMS, BenchResult, KernelRun, RunResult
 
 NOTHING = "–"  #: in a cell that has no number
@@ -23,6 +24,11 @@ SILENCE_SECONDS = 20.0  #: without a terminal, a line at least as often
 PIPE_WIDTH = 120  #: columns when standard output is no terminal
 
 ProgressCallback = Callable[[str, float], None]  #: (technique or step, fraction done from 0 to 1)
+
+
+def _threshold(entries: int) -> str:
+    """As people say it."""
+    return "none" if entries == NO_THRESHOLD else str(entries)
 
 
 def output_console() -> Console:
@@ -200,7 +206,7 @@ def _hardware(result: RunResult) -> Table:
             "updates refused for want of a way": f"{counters['set_full']:,}",
             "cycles the window held a workgroup": f"{details['window_blocked_cycles']:,}",
             "DRAM queue of the GEMM alone, mean": f"{details['producer_mean_occupancy']:.2f}",
-            "threshold chosen": "none" if details["chosen_threshold"] == 127 else str(details["chosen_threshold"]),
+            "threshold chosen": _threshold(details["chosen_threshold"]),
         }
         if "tracker_corrected" in counters:
             values["Tracker words corrected"] = f"{counters['tracker_corrected']:,}"

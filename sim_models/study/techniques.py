@@ -71,8 +71,8 @@ def _in_turn(name: str, gemm: IsolatedKernel, scatter: IsolatedKernel, gather: I
 def _fused(name: str, alone: IsolatedKernel, fused: FusedKernel, gather: IsolatedKernel,
            clock: float) -> TechniqueResult:
     loss = losses.attribute(
-        alone_cycles=alone.ns * clock, alone_units=np.array(alone.unit_cycles), alone_waited=np.array(alone.waited),
-        fused_finish=fused.gemm_cycles, fused_units=np.array(fused.unit_cycles), fused_waited=np.array(fused.waited),
+        losses.Watched(alone.ns * clock, np.array(alone.unit_cycles), np.array(alone.waited)),
+        losses.Watched(fused.gemm_cycles, np.array(fused.unit_cycles), np.array(fused.waited)),
         end=fused.cycles, gather=gather.ns * clock, units=fused.units)
     return TechniqueResult(
         name=name, total_ns=fused.cycles / clock + gather.ns,

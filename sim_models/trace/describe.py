@@ -47,6 +47,7 @@ def describe_run(run: FusedRun, technique: str, seed: int) -> dict:
         "geometry": geometry_of(g) | {"compute_units": sim.kernel.state.state.shape[1]},
         "workgroups": int(sim.kernel.work.workgroups[0]), "wavefronts": run.tiling.wavefronts,
         "wf_columns": run.tiling.wf_columns, "pitch_bytes": run.tiling.pitch_bytes,
+        "element_bytes": run.tiling.element_bytes,
         "bases": [{"own": space.base, "downstream": space.peer_base} for space in run.spaces],
         "peers": [space.peer for space in run.spaces],
         "regions": [[_region(run, space, region) for region in space.regions] for space in run.spaces],

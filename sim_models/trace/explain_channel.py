@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from rtl.registers import NO_THRESHOLD
+
 from ..errors import BadInput
 from .answer import Answer
 from .schema import (
@@ -9,7 +11,6 @@ from .schema import (
     POLICY_REASONS,
     REASONS,
     STREAMS,
-    THRESHOLD_NONE,
     Kind,
     Reason,
     conditions,
@@ -72,7 +73,7 @@ def _state(trace: Trace, now, saw: dict[str, bool], cycle: int) -> str:
     policy, entries = policy_of(int(now["flags"])), trace.run["geometry"]["queue_entries"]
     parts = [f"policy {policy.name}, {plural(now['a'], 'request')} in or on the way to the DRAM queue of {entries}"]
     if policy.has_threshold:
-        parts[0] += f" (threshold {'none' if now['b'] == THRESHOLD_NONE else now['b']})"
+        parts[0] += f" (threshold {'none' if now['b'] == NO_THRESHOLD else now['b']})"
     if policy.ends_starvation:
         waits = now["stream"] == NO_STREAM and saw["communication_waiting"]
         waited, limit = int(now["c"]) + (cycle - int(now["cycle"]) if waits else 0), trace.run["starvation_limit"]

@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..line import lines_of
+
 
 class TileId(NamedTuple):
     """A wavefront tile: simulated device, workgroup, wavefront."""
@@ -25,6 +27,7 @@ class Place:
     columns: int  #: 0: the wavefront has none of a ragged tile
     base: int  #: address of its first element
     pitch_bytes: int
+    element_bytes: int
     number: int  #: of the region, 0: none
     region: dict | None  #: as `record` describes it
 
@@ -32,7 +35,7 @@ class Place:
         """Which addresses lie in the tile, were it at `base`."""
         offset = addresses.astype(np.int64) - (self.base if base is None else base)
         column, within = offset // self.pitch_bytes, offset % self.pitch_bytes
-        return (column >= 0) & (column < self.columns) & (within < 2 * self.rows)
+        return (column >= 0) & (column < self.columns) & (within < self.rows * self.element_bytes)
 
 
 class OutputMap:
@@ -49,7 +52,7 @@ class OutputMap:
         number = int(plan["region"][at][int(columns < width)])
         return Place(int(plan["position"][at]), int(plan["m0"][at]), int(plan["rows"][at]),
                      int(plan["n0"][at]) + tile.wf * width, columns, int(plan["c_base"][at]) + tile.wf * width * pitch,
-                     pitch, number, run["regions"][tile.device][number - 1] if number else None)
+                     pitch, run["element_bytes"], number, run["regions"][tile.device][number - 1] if number else None)
 
     def output_tile(self, device: int, wg: int) -> int:
         """Number of the output tile that a workgroup computes."""
@@ -79,7 +82,7 @@ class OutputMap:
         """Workgroup of a device whose output an address of its downstream neighbour's output is; None: no one's."""
         plan, run = self._plan, self._run
         offset = address - run["bases"][device]["downstream"]
-        column, row = offset // run["pitch_bytes"], offset % run["pitch_bytes"] // 2
+        column, row = offset // run["pitch_bytes"], offset % run["pitch_bytes"] // run["element_bytes"]
         inside = ((plan["n0"][device] <= column) & (column < plan["n0"][device] + plan["columns"][device])
                   & (plan["m0"][device] <= row) & (row < plan["m0"][device] + plan["rows"][device]))
         found = np.flatnonzero(inside)
@@ -100,7 +103,7 @@ class OutputMap:
     def _lines(self, tile: TileId) -> tuple[int, int]:
         """First and one past the last of a tile's lines, counted through its group."""
         place, first = self.place(tile), int(self._plan["rank"][tile.wg, tile.wf])
-        return first, first + place.columns * -(-place.rows * 2 // 64)
+        return first, first + place.columns * lines_of(place.rows * place.element_bytes)
 
     def _overlap(self, sender: TileId, receiver: TileId) -> bool:
         lines, group = self._plan["lines"], self._plan["group"]

@@ -4,6 +4,7 @@ It looks at the models, at the ports and at the traced RTL's inner signals and c
 the results of any other.
 """
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 import numpy as np
@@ -42,21 +43,29 @@ class Recorder(NamedTuple):
     refreshes: np.ndarray  # int64 [row]
 
 
-def make_recorder(b: bits.RequestBits, devices: int, channels: int, units: int, probes: Probes, kinds=None,
-                  chosen_channels=None, wgs=None, packet_wgs=None, names: np.ndarray | None = None) -> Recorder:
-    """`kinds`, `chosen_channels`, `wgs`, `packet_wgs`: what to record, None for all; `names` as in `Recorder`, None
-    where no models run."""
-    names = np.zeros((devices, 1), np.int64) if names is None else names
+class Chosen(NamedTuple):
+    """What to record, None for all; fields as in `Recorder`."""
+
+    kinds: Collection[Kind] | None = None
+    channels: Collection[int] | None = None
+    wgs: Collection[int] | None = None
+    packet_wgs: Collection[int] | None = None
+
+
+def make_recorder(b: bits.RequestBits, channels: int, units: int, probes: Probes, names: np.ndarray,
+                  chosen: Chosen = Chosen()) -> Recorder:
+    """A recorder of as many devices as `names` has rows, of so many channels and units each."""
+    devices = len(names)
     rows, ids = devices * channels, max(1 << b.wg_bits, names.shape[1])
 
-    def chosen(names, size):
-        mask = np.full(size, names is None)
-        if names is not None:
-            mask[list(names)] = True
-        return mask
+    def mask(wanted: Collection[int] | None, size: int) -> np.ndarray:
+        found = np.full(size, wanted is None)
+        if wanted is not None:
+            found[list(wanted)] = True
+        return found
     return Recorder(
-        np.zeros(CAPACITY, EVENT), np.zeros(2, np.int64), chosen(kinds, 256), chosen(chosen_channels, channels),
-        chosen(wgs, ids), chosen(packet_wgs, ids), wgs is None, names,
+        np.zeros(CAPACITY, EVENT), np.zeros(2, np.int64), mask(chosen.kinds, 256), mask(chosen.channels, channels),
+        mask(chosen.wgs, ids), mask(chosen.packet_wgs, ids), chosen.wgs is None, names,
         np.zeros(devices, np.int64), probes,
         np.zeros((devices, units), np.int64), np.full((devices, units), -1, np.int64), np.zeros(devices, np.int64),
         np.full(rows, -1, np.int64),

@@ -14,7 +14,7 @@ from ..runs.run import FusedRun
 from . import waves
 from .model_events import observe_models
 from .names import destinations, names
-from .recorder import Recorder, look, make_recorder
+from .recorder import Chosen, Recorder, look, make_recorder
 from .rtl_events import observe_ports, observe_rtl
 from .schema import COMPLETE, EVENT, EXCEEDS, REFUSED, Kind
 from .setup import Filter
@@ -62,10 +62,10 @@ class TraceRecording(Observer):
         sent = None if wanted.wgs is None else wanted.wgs.union(
             *(destinations(run.schedule, space.device, wanted.wgs) for space in run.spaces))
         devices, units = sim.kernel.state.state.shape
-        shape = sim.b, devices, sim.m.channels, units, probes(library.ports, run.geometry)
-        self._recorder = make_recorder(*shape, wanted.kinds, wanted.channels, wanted.wgs, sent, called)
+        watched = sim.b, sim.m.channels, units, probes(library.ports, run.geometry), called
+        self._recorder = make_recorder(*watched, Chosen(wanted.kinds, wanted.channels, wanted.wgs, sent))
         updates = {Kind.UPDATE} if wanted.kinds is None else {Kind.UPDATE} & wanted.kinds
-        self._earlier, self._open = make_recorder(*shape, updates, wgs=wanted.wgs, names=called), np.zeros(0, EVENT)
+        self._earlier, self._open = make_recorder(*watched, Chosen(updates, wgs=wanted.wgs)), np.zeros(0, EVENT)
         self._other = self._recorder._replace(events=np.zeros_like(self._recorder.events))  # the writer reads one
         self.waves = [waves.Waves(library.ports, run.geometry, d, space.device)
                       for d, space in enumerate(run.spaces)] if with_waves else []

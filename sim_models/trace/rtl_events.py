@@ -5,6 +5,8 @@ The same functions serve the lockstep loop and the samples of a testbench.
 
 import numpy as np
 
+from rtl.registers import NO_THRESHOLD
+
 from ..compiled.by_reference import by_reference
 from ..compiled.jit import compiled, inlined
 from ..fabric import bits
@@ -105,7 +107,7 @@ def observe_rtl(b, r, d, out, dram, now):
         word = out[p.channel[c]]
         row = d * len(p.channel) + c
         if r.kinds[DECIDE]:
-            occupancy, threshold = (word >> OCCUPANCY_LSB) & 255, (word >> THRESHOLD_LSB) & 127
+            occupancy, threshold = (word >> OCCUPANCY_LSB) & 255, (word >> THRESHOLD_LSB) & NO_THRESHOLD
             waited = (word >> WAITED_LSB) & 65535
             flags = (word & CONDITION_BITS) | ((word >> POLICY_LSB) & 15) << POLICY_AT
             stream, reason = reason_of(word)
@@ -131,7 +133,7 @@ def observe_rtl(b, r, d, out, dram, now):
         if out[p.bank[bank]] & 1:
             observe_bank(b, r, d, bank, out, now)
     if p.merge >= 0 and out[p.merge] & 3 == 3:
-        observe_tile(b, r, TRIGGER, now, d, 0, out[p.merge + 1], out[p.merge + 2], (out[p.merge] >> 2) & 3)
+        observe_tile(b, r, TRIGGER, now, d, 0, (out[p.merge + 1], out[p.merge + 2]), (out[p.merge] >> 2) & 3)
     if p.table >= 0:
         observe_dma(b, r, d, out, now)
     if p.ring >= 0 and out[p.ring] != r.late[d]:
@@ -148,11 +150,11 @@ def observe_dma(b, r, d, out, now):
     p = r.probes
     level = (out[p.table] >> 8) & 0xFFFF
     if out[p.table] & 1:
-        observe_tile(b, r, READY, now, d, 0, out[p.table + 1], out[p.table + 2], level)
+        observe_tile(b, r, READY, now, d, 0, (out[p.table + 1], out[p.table + 2]), level)
     for e in range(len(p.engine)):
         word = out[p.engine[e]]
         if word & 1:
-            observe_tile(b, r, ISSUE, now, d, e, out[p.table + 3], out[p.table + 4], level)
+            observe_tile(b, r, ISSUE, now, d, e, (out[p.table + 3], out[p.table + 4]), level)
         if condition(word, 3) and r.kinds[LINE]:
             put_request(b, r, LINE, now, d, e, out[p.engine[e] + 1], out[p.engine[e] + 2], NO_STREAM, 0, -1, -1, -1, 0)
         if condition(word, 1):
@@ -200,8 +202,10 @@ def observe_bank(b, r, d, bank, out, now):
 
 
 @compiled
-def observe_tile(b, r, kind, now, d, unit, lo, hi, a):
+def observe_tile(b, r, kind, now, d, unit, words, a):
+    """`words`: low and high one of a trigger."""
     r = by_reference(r)
+    lo, hi = words
     f = r.probes.trigger
     wg = bits.get(lo, hi, f.wg, b.wg_bits)
     if wanted(r, kind, wg):

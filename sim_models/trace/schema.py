@@ -10,6 +10,7 @@ from enum import IntEnum
 import numpy as np
 
 from rtl import arbiter
+from rtl.registers import NO_THRESHOLD
 
 EVENT = np.dtype([
     ("cycle", np.int64), ("address", np.uint64),
@@ -65,7 +66,7 @@ MEANINGS = {
                           "window head of the device downstream"),
     Kind.ENTER: Meaning("a request enters a channel's front end", "channel"),
     Kind.DECIDE: Meaning("the arbiter grants a request, or why it holds one changes", "channel",
-                         "DRAM queue entries, the one on its way included", "threshold, 127: none",
+                         "DRAM queue entries, the one on its way included", f"threshold, {NO_THRESHOLD}: none",
                          "starvation counter, cycles", "CONDITIONS, and the policy's code from bit 24"),
     Kind.LATE: Meaning("the ring falls behind the GEMM, or is no longer behind", "", "1: behind",
                        "workgroups started since no command waited", "workgroups of a stage"),
@@ -96,7 +97,6 @@ READ = OPS.index("read")
 SOURCES = ("local", "remote", "dma")
 STREAMS = ("compute", "inbound", "dma")
 NO_STREAM = NO_WAVEFRONT = 255
-THRESHOLD_NONE = arbiter.THRESHOLD_NONE  #: of a DECIDE event's b
 TRIGGERS_GO = ("out as an event", "to the DMA table", "out of the bank")
 DRAM_OPS = ("", "activate", "precharge", "refresh")
 QUEUES = ("compute queue", "inbound queue", "link", "stores for the link", "DMA data for the link", "DRAM queue")

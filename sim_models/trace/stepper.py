@@ -9,10 +9,12 @@ from textual.binding import Binding
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.widgets import Input, Static
 
+from rtl.registers import NO_THRESHOLD
+
 from ..agents.compute_units import STATES
 from ..errors import BadInput
 from .replay import CONDITION_HELP, Replay
-from .schema import COMPLETE, EXCEEDS, NO_STREAM, REFUSED, STREAMS, THRESHOLD_NONE, UPDATE_MARKS, Kind, conditions
+from .schema import COMPLETE, EXCEEDS, NO_STREAM, REFUSED, STREAMS, UPDATE_MARKS, Kind, conditions
 from .store import Trace
 from .words import describe, owner, reason
 
@@ -231,7 +233,7 @@ class Stepper(App):
             waited = int(d["c"]) + (0 if d["stream"] != NO_STREAM or not saw["communication_waiting"] else ago)
             granted = "–" if d["stream"] == NO_STREAM else STREAMS[d["stream"]]
             table.add_row(_MARK if number in channels else "", str(number), _bar(int(d["a"]), entries),
-                          "none" if d["b"] == THRESHOLD_NONE else str(d["b"]), str(waited),
+                          "none" if d["b"] == NO_THRESHOLD else str(d["b"]), str(waited),
                           *map(str, channel.entered), f"{ago:,}" if ago else "",
                           Text(f"{granted}: {reason(d)}", style="dim" if ago else "bold"))
         return table

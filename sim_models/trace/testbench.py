@@ -6,10 +6,9 @@ show in the round that failed (`testbenches/failure.py`).
 
 import json
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
-
-from rtl.geometry import Geometry
 
 from ..compiled.by_reference import by_reference
 from ..compiled.jit import compiled
@@ -57,37 +56,46 @@ def explain_failure(testbench: Testbench, design: Design, folder: Path) -> list[
         *questions, "t3 explain", f"t3 step --cycle {cycle}"))]
 
 
+class Samples(NamedTuple):
+    """A testbench's ports, int64[cycle, word] each, and the first cycle."""
+
+    inputs: np.ndarray
+    before: np.ndarray  # outputs before the clock edge
+    behind: np.ndarray  # and after it
+    first: int
+
+
 def _write(testbench: Testbench, failure: dict, ports: PortMap, samples: Path, out: Path) -> None:
     g = testbench.geometry
     with np.load(samples) as arrays:
-        inputs, before, behind = (arrays[name].view(np.int64) for name in ("inputs", "before", "behind"))
-        first = int(arrays["first"])
-    p, end = probes(ports, g), first + len(inputs)
+        taken = Samples(*(arrays[name].view(np.int64) for name in ("inputs", "before", "behind")), int(arrays["first"]))
+    p, first, end = probes(ports, g), taken.first, taken.first + len(taken.inputs)
     with TraceWriter(out, limit=1 << 62) as writer:
-        _record(writer, testbench.block, g, ports, p, inputs, before, behind, first)
+        _record(writer, testbench, ports, p, taken)
         window = {"from": first, "until": end, "complete_until": end, "cycles_of_run": failure["cycle"],
                   "outcome": "failed", "problem": failure["problem"], "events": writer.written, "dropped": 0}
         writer.commit({
             "title": f"testbench {testbench.block}, {failure['test']}, round {failure['round']}, seed {testbench.seed}",
             "simulated_devices": 1, "mirrored": False, "ring_devices": [0], "downstream": [0], "clock_ghz": 1.0,
-            "starvation_limit": int(behind[-1, p.channel[0] + 3]) if len(p.channel) else 0,
+            "starvation_limit": int(taken.behind[-1, p.channel[0] + 3]) if len(p.channel) else 0,
             "link_latency_cycles": 0, "geometry": geometry_of(g), "workgroups": 1 << g.tracker.wg_bits,
             "wavefronts": 1 << g.tracker.wf_bits, "filter": {"kinds": None, "channels": None, "wgs": None},
             "recorded": window, "versions": collect_versions()})
 
 
-def _record(writer: TraceWriter, block: str, g: Geometry, ports: PortMap, p: Probes, inputs: np.ndarray,
-            before: np.ndarray, behind: np.ndarray, first: int) -> None:
+def _record(writer: TraceWriter, testbench: Testbench, ports: PortMap, p: Probes, samples: Samples) -> None:
+    block, g = testbench.block, testbench.geometry
     b, top = bits.request_bits(g), block == "gpu_top"
-    recorder = make_recorder(b, 1, len(p.channel), 1, p)
+    recorder = make_recorder(b, len(p.channel), 1, p, np.zeros((1, 1), np.int64))
     at = model_ports(ports, g) if top else None
     # A granted request is in the register behind the arbiter; an arbiter alone has none, and shows zeros.
     dram = (at.dram if top else np.array([ports.port("dram.payload").offset]) if block == "memory_channel"
             else p.channel + 1)
     batch = CAPACITY // (8 * len(p.channel) + 8 * len(p.bank) + 8 * len(p.engine) + 64)
-    for start in range(0, len(inputs), batch):
+    for start in range(0, len(samples.inputs), batch):
         part = slice(start, start + batch)
-        _observe(at, b, recorder, inputs[part], before[part], behind[part], dram, first + start)
+        _observe(at, b, recorder, samples.inputs[part], samples.before[part], samples.behind[part], dram,
+                 samples.first + start)
         writer.write(recorder.events[:recorder.count[0]].copy())
         recorder.count[0] = 0
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from rtl.geometry import Geometry
-from rtl.registers import ERRORS, OPERATIONS, POLICIES, REGION_KINDS, register_map
+from rtl.registers import ERRORS, NO_THRESHOLD, OPERATIONS, POLICIES, REGION_KINDS, register_map
 from sim_models.reference.line_router import channel_of_line
 from sim_models.reference.memory_channel import is_tracked
 from sim_models.reference.nmc_alu import FORMATS, AluDtype, AluOp, Operands, combine, width
@@ -425,7 +425,7 @@ def monitor_choices(bench: Bench) -> Callable[[], Iterable[Point]]:
     def watch():
         if bench.get("done"):
             threshold = bench.get("threshold")
-            yield ("none" if threshold == 127 else str(threshold),)
+            yield ("none" if threshold == NO_THRESHOLD else str(threshold),)
     return watch
 
 

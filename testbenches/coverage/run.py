@@ -16,7 +16,7 @@ from rich.table import Table
 
 from rtl.geometry import Geometry
 from sim_models.cosim.ports import Port, PortMap
-from sim_models.cosim.testbench import block_verilog, run_testbench
+from sim_models.cosim.testbench import Testbench, block_verilog, run_testbench
 from sim_models.errors import Failure
 
 from ..command_line import block_parser, chosen_blocks
@@ -49,8 +49,8 @@ def main(arguments: list[str] | None = None) -> int:
     for block in dict.fromkeys(cross.block for cross in chosen):
         try:
             with patch.dict(os.environ, {FOLDER: str(counts)}):  # for the testbench, and for no later one
-                run_testbench(block, geometry, _RUNS / block, design=_with_inside(block, geometry), seed=options.seed,
-                              length=options.length)
+                run_testbench(Testbench(block, geometry, options.seed, length=options.length), _RUNS / block,
+                              design=_with_inside(block, geometry))
         except Failure as failure:
             print(f"{block}: {failure}", file=sys.stderr)
             failed = True

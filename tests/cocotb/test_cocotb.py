@@ -14,7 +14,7 @@ from amaranth.lib import wiring
 from rtl.blocks import BLOCKS
 from rtl.layouts import Op
 from sim_models.cosim.cocotb_run import CocotbFailure
-from sim_models.cosim.testbench import run_testbench
+from sim_models.cosim.testbench import Testbench, run_testbench
 from sim_models.cosim.verilog import generate_verilog
 from testbenches import run
 from testbenches.geometries import GEOMETRIES
@@ -24,24 +24,24 @@ SMALL = GEOMETRIES["small"]
 
 @pytest.mark.parametrize("block", BLOCKS)
 def test_small(block, seed, tmp_path):
-    assert run_testbench(block, SMALL, tmp_path, seed=seed) >= 1
+    assert run_testbench(Testbench(block, SMALL, seed), tmp_path) >= 1
 
 
 @pytest.mark.parametrize("block", ["tracker", "memory_channel", "dispatch_window", "update_network", "gpu_top"])
 def test_one_of_everything(block, seed, tmp_path):
     """One set of one way, one bank, one channel, one engine."""
-    run_testbench(block, GEOMETRIES["least"], tmp_path, seed=seed)
+    run_testbench(Testbench(block, GEOMETRIES["least"], seed), tmp_path)
 
 
 def test_several_of_everything(seed, tmp_path):
     """The wired top with four channels, banks and engines and three lanes: each is meant, not only the first."""
-    run_testbench("gpu_top", GEOMETRIES["several"], tmp_path, seed=seed)
+    run_testbench(Testbench("gpu_top", GEOMETRIES["several"], seed), tmp_path)
 
 
 def test_the_default_top(seed, tmp_path):
     """The wired top at its real size: 32 channels, 8 banks of 32 sets of 8 ways, 4 engines; two kernels."""
-    run_testbench("gpu_top", GEOMETRIES["default"], tmp_path, seed=seed, testcase="fused_kernels", rounds=1,
-                  timeout_s=1800)
+    run_testbench(Testbench("gpu_top", GEOMETRIES["default"], seed, timeout_s=1800, rounds=1), tmp_path,
+                  testcase="fused_kernels")
 
 
 @pytest.mark.parametrize("protection", ["secded", "parity"])
@@ -50,14 +50,14 @@ def test_protected(block, protection, seed, tmp_path):
     """A Tracker with check bits; its testbench flips bits of the memories."""
     geometry = GEOMETRIES["protected"]
     geometry = replace(geometry, tracker=replace(geometry.tracker, protection=protection))
-    run_testbench(block, geometry, tmp_path, seed=seed)
+    run_testbench(Testbench(block, geometry, seed), tmp_path)
 
 
 @pytest.mark.parametrize("block", ["tracker", "dispatch_window", "gpu_top"])
 def test_icarus(block, seed, tmp_path):
     if not shutil.which("iverilog"):
         pytest.skip("Icarus Verilog is not installed")
-    run_testbench(block, SMALL, tmp_path, seed=seed, simulator="icarus")
+    run_testbench(Testbench(block, SMALL, seed, "icarus"), tmp_path)
 
 
 def test_every_block_has_a_testbench():
@@ -107,7 +107,7 @@ def retired_when_granted(m, inner, outer):
 def test_a_broken_design_is_caught(block, wrong, message, seed, tmp_path):
     design = generate_verilog(Broken(block, wrong), block)
     with pytest.raises(CocotbFailure, match=message):
-        run_testbench(block, SMALL, tmp_path, design=design, seed=seed)
+        run_testbench(Testbench(block, SMALL, seed), tmp_path, design=design)
 
 
 def test_a_failure_prints_the_command_that_repeats_it(monkeypatch, capsys, tmp_path):

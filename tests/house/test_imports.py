@@ -89,11 +89,11 @@ def test_testbenches_know_no_amaranth_objects():
 #: What rooms of sim_models may import of ours. Operators know no devices, collectives and topologies neither bytes nor
 #: cycles; only the schedule sees all three.
 ROOMS = {
-    "collectives": {"collectives"}, "topologies": {"topologies"}, "operators": {"operators"},
-    "schedule": {"schedule", "collectives", "topologies", "operators"},
-    "agents": {"agents", "engine", "compiled", "fabric", "hbm", "operators"},
-    "fabric": {"fabric", "compiled", "hbm", *PLAIN_RTL},  # one resource each: neither matrices nor roles
-    "hbm": {"hbm", "compiled", "errors", "machine"},
+    "collectives": {"collectives"}, "topologies": {"topologies"}, "operators": {"operators", "line"},
+    "schedule": {"schedule", "collectives", "topologies", "operators", "line"},
+    "agents": {"agents", "engine", "compiled", "fabric", "hbm", "operators", "line"},
+    "fabric": {"fabric", "compiled", "hbm", "line", *PLAIN_RTL},  # one resource each: neither matrices nor roles
+    "hbm": {"hbm", "compiled", "errors", "machine", "line"},
     "driver": {"driver", "errors", *PLAIN_RTL},
 }
 

@@ -3,6 +3,7 @@
 import math
 import random
 from collections import Counter
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from sim_models.fabric import bits
 from sim_models.fabric import network as links
 from sim_models.operators.tiling import Tiling
 from sim_models.schedule import Action, Policy, Schedule, ScheduleError
-from sim_models.schedule.mirror import make_mirror
+from sim_models.schedule.mirror import NO_MIRROR, Mirror, make_mirror
 from sim_models.topologies import Link, Topology
 from sim_models.topologies import ring as ring_topology
 
@@ -34,6 +35,15 @@ def arrivals(link, device: int = 0) -> list[tuple[int, int, int]]:
     return taken
 
 
+class Sending(NamedTuple):
+    """As much of `engine.state.Sim` as a link needs."""
+
+    link: links.LinkState
+    link_shape: links.LinkShape
+    mirror: Mirror = NO_MIRROR
+    b: bits.RequestBits = B
+
+
 @pytest.mark.parametrize("bandwidth, latency", [(75.0, 500), (16.0, 0), (192.5, 3)])
 def test_serialisation_latency_and_order(bandwidth, latency, seed):
     generator = random.Random(seed)
@@ -46,7 +56,7 @@ def test_serialisation_latency_and_order(bandwidth, latency, seed):
         device = generator.randrange(2)
         size = generator.choice([64, 64, 64, 2, 48])
         jitter = generator.choice([0, 0, 0, 40])
-        links.send(link, shape, device, now, size, jitter, number, -number, 0)
+        links.send(Sending(link, shape), device, now, size, jitter, number, -number, 0)
         free[device] = max(free[device], now) + size / bandwidth
         time = math.ceil(free[device]) + latency + jitter
         if expected[device]:
@@ -69,7 +79,7 @@ def test_a_sender_that_never_waits_gets_the_bandwidth():
     for now in range(4000):
         for _ in range(2):
             if links.can_send(link, shape, 0, now):
-                links.send(link, shape, 0, now, 64, 0, 0, 0, 0)
+                links.send(Sending(link, shape), 0, now, 64, 0, 0, 0, 0)
             assert (link.free_time[0] - now) * 75.0 < 1024 + 64
         times += [time for time, _, _ in arrivals(link)]
     received = np.array(times)
@@ -102,7 +112,7 @@ def check_mirror(schedule: Schedule, device: int) -> None:
     shape, tiling, rows = links.LinkShape(75.0, 500, 65536.0), schedule.tiling, schedule.rows(device)
     arrivals_of = np.stack([np.arange(len(rows.tile)) % 7 + 1, np.arange(len(rows.tile)) % 5 + 8], axis=1)
     link, mirror = links.make_link(1, shape), make_mirror(schedule, device, BASE, arrivals_of)
-    lines_out = 0
+    sending, lines_out = Sending(link, shape, mirror), 0
     expected, arrived = Counter(), Counter()
     for row, tile in enumerate(rows.tile):
         first, last = rows.level[row] == 0, rows.actions[row] & Action.EVENT
@@ -115,7 +125,7 @@ def check_mirror(schedule: Schedule, device: int) -> None:
                 if last:
                     continue
                 lo, hi = bits.pack(B, address, size, op, source, 0, wf, int(rows.to_id[row]))  # as the egress lane does
-                links.send_mirrored(link, shape, mirror, B, 0, size, lo, hi, 0)
+                links.send_mirrored(sending, 0, size, lo, hi, 0)
                 lines_out += 1
                 for _, lo, hi in arrivals(link):
                     assert bits.get(lo, hi, B.op, 2) == op and bits.get(lo, hi, B.source, 2) == source

@@ -99,8 +99,8 @@ def test_attribution_sums_whatever_the_counts(seed):
         alone, fused = rng.integers(0, 10**6, (2, states))
         alone_cycles, finish = (int(x) for x in rng.integers(10**5, 10**7, 2))
         loss = losses.attribute(
-            alone_cycles=alone_cycles, alone_units=alone, alone_waited=rng.integers(0, 1000, purposes),
-            fused_finish=finish, fused_units=fused, fused_waited=rng.integers(0, 1000, purposes),
+            losses.Watched(alone_cycles, alone, rng.integers(0, 1000, purposes)),
+            losses.Watched(finish, fused, rng.integers(0, 1000, purposes)),
             end=finish + 1000, gather=500, units=units)
         assert sum(loss.values()) == pytest.approx(finish + 1500 - alone_cycles)
         assert np.isfinite(list(loss.values())).all()

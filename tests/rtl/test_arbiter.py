@@ -14,7 +14,7 @@ from rtl.arbiter.arbiter import Arbiter
 from rtl.arbiter.policies import table
 from rtl.geometry import ChannelGeometry, Geometry
 from sim_models.reference import arbiter as reference
-from sim_models.reference.arbiter import ArbiterModel
+from sim_models.reference.arbiter import ArbiterModel, Inputs
 
 CODE = {name: code for code, name in enumerate(POLICIES)}
 IDLE = {"policy": 0, "threshold": THRESHOLD_NONE, "starvation_limit": 0, "drain": 0, "ring_late": 0,
@@ -115,10 +115,10 @@ def test_random_traffic_matches_the_model(policy, queue_entries, seed):
                 ctx.set(reset, 1)
                 await step(**inputs)
                 ctx.set(reset, 0)
-                expected = model.step(**inputs)
+                expected = model.step(Inputs(**inputs))
                 model = ArbiterModel()
             else:
-                expected = model.step(**inputs)
+                expected = model.step(Inputs(**inputs))
             assert seen == expected, f"cycle {cycle}: {inputs}"
             kinds.add(seen)
 

@@ -7,7 +7,7 @@ import pytest
 
 from sim_models import cli
 from sim_models.cosim.cocotb_run import CocotbFailure
-from sim_models.cosim.testbench import block_verilog, run_testbench
+from sim_models.cosim.testbench import Testbench, block_verilog, run_testbench
 from sim_models.trace.explain_tile import explain_tile
 from sim_models.trace.schema import COMPLETE, REFUSED, Kind
 from sim_models.trace.store import Trace
@@ -33,7 +33,7 @@ def failed(request, tmp_path_factory) -> tuple[str, str, Trace]:
     assert count
     folder = tmp_path_factory.mktemp(block)
     with pytest.raises(CocotbFailure, match=message) as failure:
-        run_testbench(block, SMALL, folder, design=(broken, ports), seed=3, explain=explain_failure)
+        run_testbench(Testbench(block, SMALL, 3), folder, design=(broken, ports), explain=explain_failure)
     return block, str(failure.value), Trace.load(folder / "trace")
 
 
@@ -74,7 +74,7 @@ def test_a_tracker_that_does_not_fire_is_blamed_and_not_what_was_sent(tmp_path, 
     broken, count = re.subn(r"(stored\[\d+:\d+\]) == room;", r"(\1 + 10'd64) == room;", text)
     assert count == 1
     with pytest.raises(CocotbFailure):
-        run_testbench("tracker", SMALL, tmp_path, design=(broken, ports), seed=3, explain=explain_failure)
+        run_testbench(Testbench("tracker", SMALL, 3), tmp_path, design=(broken, ports), explain=explain_failure)
     trace = Trace.load(tmp_path / "trace")
     updates = trace.events[trace.events["kind"] == Kind.UPDATE]
     at_threshold = updates[(updates["a"] == updates["b"]) & (updates["flags"] & (COMPLETE | REFUSED) == 0)][0]
@@ -92,5 +92,5 @@ def test_a_design_without_those_signals_has_no_trace(tmp_path):
     text, ports = block_verilog("arbiter", SMALL)
     broken = text.replace("waited", "counted").replace("assign starved =", "assign starved = ~")
     with pytest.raises(CocotbFailure, match="AssertionError: cycle [^\\n]*\\n[^T]*No trace: "):
-        run_testbench("arbiter", SMALL, tmp_path, design=(broken, ports), seed=3, explain=explain_failure)
+        run_testbench(Testbench("arbiter", SMALL, 3), tmp_path, design=(broken, ports), explain=explain_failure)
     assert not Path(tmp_path / "trace").exists()

@@ -1,0 +1,59 @@
+"""Parameter lists are short: what belongs together travels in a record."""
+
+import ast
+from collections.abc import Iterator
+
+import pytest
+from test_imports import files, parse
+
+MOST = 8  #: parameters, by keyword or by position, without self
+
+#: Functions that may have more, and why.
+EXCEPTIONS = {
+    "sim_models/driver/driver.py::dma_map": "by keyword only: the fields of one descriptor",
+    "sim_models/hbm/bits.py::oldest_ready": "an LLVM intrinsic: numba hands it scalars",
+    "sim_models/trace/recorder.py::put": "one column of an event each, in compiled code",
+    "sim_models/trace/recorder.py::put_request": "likewise",
+}
+
+
+def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> list[str]:
+    of = function.args
+    names = [argument.arg for argument in (*of.posonlyargs, *of.args, *of.kwonlyargs)]
+    return names[1:] if names[:1] in (["self"], ["cls"]) else names
+
+
+def functions(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Name and number of parameters of every function; a command line's options are no parameter list."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            options = sum("typer." in ast.unparse(argument.annotation) or "Option" in ast.unparse(argument.annotation)
+                          for argument in (*node.args.args, *node.args.kwonlyargs) if argument.annotation)
+            yield getattr(node, "name", "lambda"), len(parameters(node)) - options
+
+
+def long_lists(sources: dict[str, ast.Module]) -> dict[str, int]:
+    return {f"{path}::{name}": count for path, tree in sources.items() for name, count in functions(tree)
+            if count > MOST}
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, int]:
+    root = files("sim_models")[0].parents[1]
+    return long_lists({path.relative_to(root).as_posix(): parse(path)
+                       for folder in ("rtl", "sim_models", "testbenches") for path in files(folder)})
+
+
+def test_no_parameter_list_is_long(found):
+    assert {name: count for name, count in found.items() if name not in EXCEPTIONS} == {}
+
+
+def test_every_exception_is_one(found):
+    assert EXCEPTIONS.keys() <= found.keys() and all(EXCEPTIONS.values())
+
+
+def test_a_long_list_is_found():
+    nine = ", ".join("abcdefghi")
+    tree = ast.parse(f"def short({nine[:-3]}): pass\n\n\nclass C:\n    def long(self, *, {nine}): pass\n\n\n"
+                     f"x = lambda {nine}: 0")
+    assert long_lists({"file.py": tree}) == {"file.py::long": 9, "file.py::lambda": 9}
