@@ -42,9 +42,6 @@ def collective(
     from sim_models.study.results import check_json_target, write_json, write_whole
 
     wanted = size_range(sizes)
-    if plan is not None and (kind is not None or algorithm is not None):
-        raise BadInput(f"--plan {plan[:40]!r} says itself what is done: neither --collective nor --algorithm goes with "
-                       "it")
     asked = request(kind, machine, topology, None if algorithm is None else algorithm.split(","),
                     None if plan is None else Path(plan))
     names = ", ".join(one.name for one in asked.chosen)

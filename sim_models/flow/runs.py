@@ -92,15 +92,18 @@ def request(collective: str | None, machine: str = "torus-128", topology: str | 
 
     Raises BadInput.
     """
+    if plan is not None and (collective is not None or wanted is not None):
+        raise BadInput(f"--plan {shown(str(plan))} says itself what is done: neither --collective nor --algorithm goes "
+                       "with it")
     name, costs, usual = load_costs(machine)
     try:
         on = usual if topology is None else named_topology(topology)
     except TopologyError as error:
         raise BadInput(f"--{error}") from None
     if on.gpus > LARGEST:
-        raise BadInput(f"--topology {topology} has {on.gpus} GPUs: up to {LARGEST} are simulated")
+        raise BadInput(f"topology {topology or on.name} has {on.gpus} GPUs: up to {LARGEST} are simulated")
     if any(link.network for link in on.links) and costs.network_ns is None:
-        raise BadInput(f"--topology {topology} joins nodes, but machine {name} has no [network]")
+        raise BadInput(f"topology {topology or on.name} joins nodes, but machine {name} has no [network]")
     if plan is not None:
         kind, one = _planned(plan, on)
         return Request(kind, name, on, costs, (one,))
@@ -126,11 +129,13 @@ def _planned(plan: Path, on: Topology) -> tuple[str, Algorithm]:
     return kind, Algorithm(plan.stem, lambda: program)
 
 
-def run_collectives(collective: str, sizes: Sequence[int], machine: str = "torus-128", topology: str | None = None,
-                    wanted: Sequence[str] | None = None, plan: Path | None = None) -> CollectiveRuns:
+def run_collectives(collective: str | None, sizes: Sequence[int], machine: str = "torus-128",
+                    topology: str | None = None, wanted: Sequence[str] | None = None,
+                    plan: Path | None = None) -> CollectiveRuns:
     """Time a collective (`ar`, `rs`, `ag`, `a2a`) of kernels on compute units on the event level.
 
     `sizes`: bytes of each GPU's array; `machine`: as for `t3 collective`; `topology`: `torus:8x16`, `nodes:2x8`, ...;
-    `wanted`: algorithms, or instead of them `plan`: MSCCL's XML. Raises `BadInput` for what cannot be run.
+    `wanted`: algorithms; or `collective` and `wanted` None and `plan`: MSCCL's XML. Raises `BadInput` for what cannot
+    be run.
     """
     return request(collective, machine, topology, wanted, plan).run(sizes)

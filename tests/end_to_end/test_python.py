@@ -68,7 +68,9 @@ def test_collectives_as_a_frame():
     (lambda: run(gemm_workload("512x512x64", devices=2), techniques=("sequential",), policy="mca"), "sequential"),
     (lambda: run(gemm_workload("512x512x64", devices=2), machine="no-such-machine"), "no-such-machine"),
     (lambda: run_collectives("all", [1 << 20]), "all"),
-    (lambda: run_collectives("ar", [1 << 20], topology="star:4"), "star:4")])
+    (lambda: run_collectives("ar", [1 << 20], topology="star:4"), "star:4"),
+    (lambda: run_collectives("ar", [1 << 20], plan=Path("mine.xml")), "mine.xml"),
+    (lambda: run_collectives("ar", [1 << 20], topology="nodes:2x4"), "nodes:2x4 joins nodes")])
 def test_bad_input_is_one_line(call, named):
     with pytest.raises(BadInput, match=named) as raised:
         call()

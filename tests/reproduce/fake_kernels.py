@@ -76,7 +76,7 @@ def fake_pass(task: PassTask) -> Pass:
 
 
 def fake_collective(task: CollectiveTask) -> CollectiveTime:
-    return CollectiveTime(1.01 * task.closed_form_ns(), task.closed_form_ns(), 0.9)
+    return CollectiveTime(1.01 * task.closed_form_ns(), 0.9)
 
 
 _FAKES = {HbmTask: fake_hbm, PassTask: fake_pass, CollectiveTask: fake_collective}
