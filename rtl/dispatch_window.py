@@ -191,10 +191,10 @@ class DispatchWindow(wiring.Component):
         total = Signal(self._wg_bits + 1)  # ids opened; as many as `head` when all of them are finished
         next_head = Signal(self._wg_bits + 1)
         finished = Signal()
+        progress_is_its_own = head_progress.data.owner == owner(self.head)
         m.d.comb += [
             finished.eq(~sweeping & ~self.head[-1] & opened(head_tiles.data, self.head)
-                        & (head_tiles.data.count == Mux(head_progress.data.owner == owner(self.head),
-                                                        head_progress.data.count, 0))),
+                        & (head_tiles.data.count == Mux(progress_is_its_own, head_progress.data.count, 0))),
             next_head.eq(self.head + finished),
             head_tiles.addr.eq(slot(next_head)),
             head_progress.addr.eq(slot(next_head)),
