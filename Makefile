@@ -15,34 +15,34 @@ help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: setup  ## t3 run: one fused sub-layer on the RTL (options: make run ARGS="--model gpt-3 --tp 32")
-	@$(python) -m sim_models.cli run $(ARGS)
+	@$(python) -m t3sim.cli run $(ARGS)
 
 test: setup  ## every test (a part of them: make test PYTEST_ARGS="tests/rtl -x")
 	$(python) -m pytest $(PYTEST_ARGS)
 
 cocotb: setup  ## cocotb testbenches; options: BLOCK=tracker SEED=7 WAVES=1 SIM=icarus GEOMETRY=least LENGTH=10 ROUNDS=1 TEST=name
-	@$(python) -m testbenches.run $(BLOCK) $(if $(SEED),--seed $(SEED)) $(if $(WAVES),--waves) $(if $(SIM),--sim $(SIM)) \
+	@$(python) -m t3sim.testbenches.run $(BLOCK) $(if $(SEED),--seed $(SEED)) $(if $(WAVES),--waves) $(if $(SIM),--sim $(SIM)) \
 		$(if $(GEOMETRY),--geometry $(GEOMETRY)) $(if $(LENGTH),--length $(LENGTH)) $(if $(ROUNDS),--rounds $(ROUNDS)) \
 		$(if $(TEST),--test $(TEST))
 
 formal: setup  ## proofs of the RTL, and the broken designs that they must catch; options: BLOCK=tracker PROPERTY=counts
-	@$(python) -m testbenches.formal.run $(BLOCK) $(if $(PROPERTY),--property "$(PROPERTY)")
+	@$(python) -m t3sim.testbenches.formal.run $(BLOCK) $(if $(PROPERTY),--property "$(PROPERTY)")
 
 soak: setup  ## whole rings drawn at random, every bit checked; options: MINUTES=10 SEED=N CASES=N
-	@$(python) -m testbenches.soak $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) \
+	@$(python) -m t3sim.testbenches.soak $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) \
 		$(if $(CASES),--cases $(CASES))
 
 mutate: setup  ## breaks netlist or source and sees what notices; options: SOURCE=1 BLOCK=tracker COUNT=100 SEED=2 GEOMETRY=wide
-	@$(python) -m testbenches.mutation.run $(BLOCK) $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED)) \
+	@$(python) -m t3sim.testbenches.mutation.run $(BLOCK) $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED)) \
 		$(if $(SOURCE),--source) $(if $(GEOMETRY),--geometry $(GEOMETRY))
 
 coverage: setup  ## which situations the testbenches reached, and lines and branches of the Python; option: GEOMETRY=wide
-	@$(python) -m testbenches.coverage.run $(if $(GEOMETRY),--geometry $(GEOMETRY))
+	@$(python) -m t3sim.testbenches.coverage.run $(if $(GEOMETRY),--geometry $(GEOMETRY))
 	$(python) -m pytest $(PYTEST_ARGS) --cov --cov-report=json:build/reports/coverage-python.json -q
-	@$(python) -m testbenches.coverage.python build/reports/coverage-python.json
+	@$(python) -m t3sim.testbenches.coverage.python build/reports/coverage-python.json
 
 alu-exhaustive: setup  ## every one of the 2^32 operand pairs of the near-memory ALU in fp16 (minutes); options: DTYPE=bf16
-	$(python) -m sim_models.alu_exhaustive $(if $(DTYPE),--dtype $(DTYPE))
+	$(python) -m t3sim.alu_exhaustive $(if $(DTYPE),--dtype $(DTYPE))
 
 library:  ## standard cells for `t3 area`: Debian's OSU018 (GPL, so not part of this project), into build/library
 	@mkdir -p build/library && cd build/library && apt-get download qflow-tech-osu018 && dpkg-deb -x qflow-tech-osu018_*.deb .

@@ -44,7 +44,7 @@ def _several(bits):
 class ConfigBus(wiring.Component):
     """Registers of one GPU behind an APB3 slave (T3 paper, section 4.4: what `remote_map` and `dma_map` program).
 
-    The map is `rtl.registers.register_map`. Every transfer has one wait state and every output is a register. A write
+    The map is `t3sim.rtl.registers.register_map`. A transfer has one wait state; every output is a register. A write
     takes effect in the cycle in which `pready` is high. `pslverr` answers an unmapped or misaligned address, a write to
     a read-only register, and one that maps a region with an operation that is not store or update; it changes nothing.
 

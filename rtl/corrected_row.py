@@ -44,7 +44,7 @@ class CorrectedRow(wiring.Component):
     lost : Out(1)
         It cannot be corrected.
     fault : Out({valid, uncorrectable, in_entry, way})
-        As in `rtl.layouts.fault_report`: a cycle for the row's tags, one for its entry.
+        As in `t3sim.rtl.layouts.fault_report`: a cycle for the row's tags, one for its entry.
     """
 
     def __init__(self, protection: str, ways: int, tag_layout, entry_layout):

@@ -11,7 +11,7 @@ from .two_entry_queue import TwoEntryQueue
 
 
 class LineRouter(wiring.Component):
-    """Crossbar from engines to channels by `rtl.address_map` (T3 paper, section 4.2.2: the DMA engine's reads).
+    """Crossbar from engines to channels by `t3sim.rtl.address_map` (T3 paper, section 4.2.2: the DMA engine's reads).
 
     Each engine has a short queue whose head names its channel; each channel has an output register, which engines that
     ask for it fill in turn. Lines of one engine to one channel stay in order; an engine whose head waits for

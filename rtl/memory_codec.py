@@ -9,7 +9,7 @@ from .geometry import GeometryError
 
 
 class MemoryCodec(wiring.Component):
-    """Encoder and decoder of one word, combinational; the code is `rtl.check_bits.columns`.
+    """Encoder and decoder of one word, combinational; the code is `t3sim.rtl.check_bits.columns`.
 
     "secded" corrects a flipped bit, also a check bit, and detects two. "parity" detects any odd number and corrects
     nothing. The decoder compares the syndrome (the check bits of what was read, with those read beside it) with each

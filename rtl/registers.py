@@ -21,9 +21,9 @@ WATCHDOG_LIMIT_BITS = 16
 REGION_BASE = 0x400  #: descriptor of region 0
 REGION_STRIDE = 0x40
 
-POLICIES = {policy.name: policy.code for policy in arbiter.POLICIES.values()}  #: codes of `rtl.arbiter.POLICIES`
+POLICIES = {policy.name: policy.code for policy in arbiter.POLICIES.values()}  #: codes of `t3sim.rtl.arbiter.POLICIES`
 
-#: What the coded fields may hold. `rtl.layouts` has the same codes as Amaranth enums; a test compares the two.
+#: What the coded fields may hold. `t3sim.rtl.layouts` has the same codes as Amaranth enums; a test compares the two.
 REGION_KINDS = {"none": 0, "remote": 1, "dma": 2, "event": 3}
 OPERATIONS = {"store": 1, "update": 2}
 ERRORS = {"none": 0, "region_unconfigured": 1, "threshold_exceeded": 2, "id_reused": 3,

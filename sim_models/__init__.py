@@ -7,18 +7,18 @@ import contextlib
 import hashlib
 import importlib
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sim_models.user_cache import cache_folder
+from t3sim.places import source_folders
+from t3sim.user_cache import cache_folder
 
 if TYPE_CHECKING:
-    from sim_models.api import run
-    from sim_models.errors import BadInput
-    from sim_models.flow.runs import CollectiveRuns, run_collectives
-    from sim_models.machine import Machine, load_machine
-    from sim_models.study.results import RunResult, TechniqueResult
-    from sim_models.workloads import Workload, gemm_workload, transformer_workload
+    from t3sim.api import run
+    from t3sim.errors import BadInput
+    from t3sim.flow.runs import CollectiveRuns, run_collectives
+    from t3sim.machine import Machine, load_machine
+    from t3sim.study.results import RunResult, TechniqueResult
+    from t3sim.workloads import Workload, gemm_workload, transformer_workload
 
 __all__ = ["BadInput", "CollectiveRuns", "Machine", "RunResult", "TechniqueResult", "Workload", "gemm_workload",
            "load_machine", "run", "run_collectives", "transformer_workload"]
@@ -32,15 +32,14 @@ def __getattr__(name: str) -> Any:
     """Public names are imported when they are asked for: the command line starts without what it does not use."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(importlib.import_module(f"t3sim.{_HOMES[name]}"), name)
 
 
 def _numba_cache() -> str:
     """Folder for compiled loops, one per version of the sources: numba looks at the file of a function only, not at
     those of the functions that it calls."""
-    package = Path(__file__).parent
     sources = hashlib.sha256()
-    for path in sorted([*package.rglob("*.py"), *(package.parent / "rtl").rglob("*.py")]):
+    for path in sorted({path for folder in source_folders().values() for path in folder.rglob("*.py")}):
         text = path.read_bytes()
         if b"jit import" in text or b"numba" in text:
             sources.update(text)
@@ -50,4 +49,7 @@ def _numba_cache() -> str:
     return str(folder)
 
 
-os.environ.setdefault("NUMBA_CACHE_DIR", _numba_cache())
+if __name__ == "t3sim":
+    os.environ.setdefault("NUMBA_CACHE_DIR", _numba_cache())
+else:  # `from sim_models import run`, at the root of a checkout: the public names, but no module has a second name
+    __path__ = []

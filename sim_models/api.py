@@ -1,13 +1,13 @@
-"""What `t3 run` and `t3 collective` give, from Python: `from sim_models import run, gemm_workload`.
+"""What `t3 run` and `t3 collective` give, from Python: `from t3sim import run, gemm_workload`.
 
 Results are frozen dataclasses with `to_frame()` and, for a run, `plot()`; bad input raises `BadInput` with one line.
 """
 
 from collections.abc import Callable, Sequence
 
-from sim_models.machine import Machine, load_machine
-from sim_models.study.results import TECHNIQUES, RunResult, check_policy, check_techniques
-from sim_models.workloads import Workload
+from t3sim.machine import Machine, load_machine
+from t3sim.study.results import TECHNIQUES, RunResult, check_policy, check_techniques
+from t3sim.workloads import Workload
 
 
 def run(workload: Workload, machine: Machine | str = "t3-table1", techniques: Sequence[str] = tuple(TECHNIQUES),
@@ -19,7 +19,7 @@ def run(workload: Workload, machine: Machine | str = "t3-table1", techniques: Se
     `progress` is called with what is under way and the share of it that is done. Raises `BadInput` for what cannot be
     run, `SimulationError` if the hardware does not do what it must, `ToolchainError` without a C++ compiler.
     """
-    from sim_models.study.techniques import run_sublayer
+    from t3sim.study.techniques import run_sublayer
 
     check_techniques(techniques)
     check_policy(policy, techniques)

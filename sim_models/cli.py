@@ -13,23 +13,23 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import Abort, Exit, TyperException
 
-from sim_models.commands.area import area
-from sim_models.commands.bench import bench
-from sim_models.commands.cache import cache
-from sim_models.commands.collective import collective
-from sim_models.commands.compare import compare
-from sim_models.commands.dma import dma
-from sim_models.commands.end_to_end import end_to_end
-from sim_models.commands.explain import explain
-from sim_models.commands.hbm_replay import hbm_replay
-from sim_models.commands.registers import registers
-from sim_models.commands.reproduce import reproduce
-from sim_models.commands.run import run
-from sim_models.commands.step import step
-from sim_models.commands.sweep import sweep
-from sim_models.commands.trace import trace
-from sim_models.commands.verilog import verilog
-from sim_models.errors import shortened
+from t3sim.commands.area import area
+from t3sim.commands.bench import bench
+from t3sim.commands.cache import cache
+from t3sim.commands.collective import collective
+from t3sim.commands.compare import compare
+from t3sim.commands.dma import dma
+from t3sim.commands.end_to_end import end_to_end
+from t3sim.commands.explain import explain
+from t3sim.commands.hbm_replay import hbm_replay
+from t3sim.commands.registers import registers
+from t3sim.commands.reproduce import reproduce
+from t3sim.commands.run import run
+from t3sim.commands.step import step
+from t3sim.commands.sweep import sweep
+from t3sim.commands.trace import trace
+from t3sim.commands.verilog import verilog
+from t3sim.errors import shortened
 
 _COMMANDS = {"run": run, "trace": trace, "explain": explain, "step": step, "reproduce": reproduce, "sweep": sweep,
              "compare": compare, "collective": collective, "dma": dma, "end-to-end": end_to_end, "bench": bench,
@@ -63,8 +63,8 @@ for _name, _function in _COMMANDS.items():
 
 INTERRUPTED = 130  #: what shells give for SIGINT
 
-#: Exceptions of these packages are messages for the user; all others are faults of the program.
-_OWN_PACKAGES = ("sim_models", "rtl", "testbenches")
+#: Exceptions of this package are messages for the user; all others are faults of the program.
+_OWN_PACKAGE = "t3sim"
 
 #: What the system answers to a name that cannot be a file's: bad input, where a full disk is not.
 _NO_PATH = {errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.ELOOP}
@@ -72,7 +72,7 @@ _NO_PATH = {errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.ELOOP}
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from sim_models.study.results import collect_versions
+        from t3sim.study.results import collect_versions
 
         print(f"t3sim {collect_versions()['t3sim']}")
         raise Exit
@@ -98,7 +98,7 @@ def _usage_message(error: TyperException) -> str:
 
 
 def _is_ours(error: BaseException) -> bool:
-    return type(error).__module__.split(".")[0] in _OWN_PACKAGES
+    return type(error).__module__.split(".")[0] == _OWN_PACKAGE
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -128,7 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         gpus = getattr(error, "gpus", ())
         _complain(str(error).partition(":")[0] if gpus else str(error))
         if gpus:
-            from sim_models.study.report import print_gpus
+            from t3sim.study.report import print_gpus
 
             print_gpus(gpus)
         return 2 if isinstance(error, ValueError) else 1

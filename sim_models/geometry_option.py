@@ -2,8 +2,8 @@
 
 from dataclasses import fields, replace
 
-from rtl.geometry import Geometry
-from sim_models.errors import BadInput, choices
+from t3sim.errors import BadInput, choices
+from t3sim.rtl.geometry import Geometry
 
 _FIELDS = [(part, size) for part in fields(Geometry()) for size in fields(getattr(Geometry(), part.name))]
 #: Size: the part of the geometry that it belongs to. The names are unique over all parts.

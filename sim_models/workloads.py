@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sim_models.errors import BadInput
-from sim_models.formats import FORMATS, Format
+from t3sim.errors import BadInput
+from t3sim.formats import FORMATS, Format
 
 DEVICES = range(2, 65)  #: ring sizes that can be run
 LARGEST_EXTENT = 1 << 20

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterable
 
-from rtl.registers import register_map
-from sim_models.driver.driver import Driver, Write
-from sim_models.reference.line_router import channel_of_line
+from t3sim.driver.driver import Driver, Write
+from t3sim.reference.line_router import channel_of_line
+from t3sim.rtl.registers import register_map
 
 from . import pauses
 from .bench import Bench
@@ -86,7 +86,7 @@ class BareGpu:
         return {name for name, value in self.driver.decode("STATUS", await self.read("STATUS")).items() if value}
 
     async def first_error(self) -> dict | None:
-        """The fields of `rtl.layouts.error` and the code's name; forgotten behind this call."""
+        """The fields of `t3sim.rtl.layouts.error` and the code's name; forgotten behind this call."""
         words = {register.offset: await self.bus.read(register.offset) for register in self.registers.fixed
                  if register.name.startswith(("ERROR", "TRACKER_FAULT"))}
         error = self.driver.first_error(words.__getitem__)

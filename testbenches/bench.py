@@ -18,8 +18,8 @@ from typing import Protocol
 import cocotb
 from cocotb.triggers import Timer
 
-from rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, TrackerGeometry
-from sim_models.cosim.ports import RESET, Port, PortMap
+from t3sim.cosim.ports import RESET, Port, PortMap
+from t3sim.rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, TrackerGeometry
 
 from . import failure, pauses
 

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from random import Random
 
-from sim_models.reference.dispatch_window import Request
+from t3sim.reference.dispatch_window import Request
 
 from .bench import Bench
 from .drivers import StreamDriver

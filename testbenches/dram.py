@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from sim_models.reference.memory_channel import is_tracked
+from t3sim.reference.memory_channel import is_tracked
 
 from .bench import Bench
 from .monitors import StreamMonitor

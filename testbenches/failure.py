@@ -1,5 +1,5 @@
 """What a failed test leaves for `t3 explain` and `t3 step`: where it failed, and in a second run, of the design that
-shows its inner signals, what all ports showed until then (`sim_models.trace.testbench` makes a trace of it).
+shows its inner signals, what all ports showed until then (`t3sim.trace.testbench` makes a trace of it).
 """
 
 import json
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sim_models.cosim.ports import Port, PortMap
+from t3sim.cosim.ports import Port, PortMap
 
 MOST_CYCLES = 20_000  #: that are kept of a round, the last ones
 FAILURE, SAMPLES = "failure.json", "samples.npz"

@@ -1,12 +1,12 @@
 """Flips bits in the memories of a Tracker bank, through the ports that it has for that
-(`sim_models.cosim.flippable`)."""
+(`t3sim.cosim.flippable`)."""
 
 from collections.abc import Callable
 from itertools import product
 from typing import NamedTuple
 
-from rtl.check_bits import check_bits
-from rtl.geometry import Geometry
+from t3sim.rtl.check_bits import check_bits
+from t3sim.rtl.geometry import Geometry
 
 from .bench import Bench
 from .monitors import PulseMonitor

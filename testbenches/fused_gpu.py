@@ -9,12 +9,12 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from rtl.registers import COUNTERS, POLICIES, register_map
-from sim_models.driver.driver import Driver
-from sim_models.reference.dispatch_window import Request
-from sim_models.reference.egress import Packet, translate
-from sim_models.reference.line_router import channel_of_line
-from sim_models.reference.memory_channel import is_tracked
+from t3sim.driver.driver import Driver
+from t3sim.reference.dispatch_window import Request
+from t3sim.reference.egress import Packet, translate
+from t3sim.reference.line_router import channel_of_line
+from t3sim.reference.memory_channel import is_tracked
+from t3sim.rtl.registers import COUNTERS, POLICIES, register_map
 
 from .bare_gpu import DMA, LOCAL, READ, REMOTE, STORE, UPDATE
 from .bench import Bench
@@ -26,7 +26,7 @@ from .pauses import never
 from .scoreboard import Scoreboard
 
 NO_REGION = 0
-REQUEST = ("address", "bytes", "op", "source", "region", "wf", "wg")  #: as in `rtl.layouts.request`
+REQUEST = ("address", "bytes", "op", "source", "region", "wf", "wg")  #: as in `t3sim.rtl.layouts.request`
 UPDATES = 2  # per element: the local one and one from upstream
 
 

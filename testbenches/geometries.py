@@ -1,6 +1,6 @@
 """Geometries under which the testbenches run: small, so that random traffic meets full queues and wrap-arounds."""
 
-from rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, TrackerGeometry
+from t3sim.rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, TrackerGeometry
 
 GEOMETRIES = {
     "small": Geometry(

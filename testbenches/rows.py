@@ -1,9 +1,9 @@
-"""Random rows of a protected Tracker bank, as `rtl.corrected_row` meets them."""
+"""Random rows of a protected Tracker bank, as `t3sim.rtl.corrected_row` meets them."""
 
 import random
 
-from sim_models.reference.corrected_row import CorrectedRowModel, Row
-from sim_models.reference.memory_codec import MemoryCodecModel
+from t3sim.reference.corrected_row import CorrectedRowModel, Row
+from t3sim.reference.memory_codec import MemoryCodecModel
 
 
 class Rows:

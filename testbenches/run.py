@@ -1,4 +1,4 @@
-"""Runs testbenches: `python -m testbenches.run tracker --seed 7 --waves --sim icarus`; `make cocotb` calls this."""
+"""Runs testbenches: `python -m t3sim.testbenches.run tracker --seed 7 --waves --sim icarus`, or `make cocotb`."""
 
 import random
 import shutil
@@ -6,9 +6,9 @@ import sys
 import time
 from pathlib import Path
 
-from sim_models.cosim.testbench import BLOCKS, Testbench, run_testbench
-from sim_models.errors import Failure
-from sim_models.trace.testbench import explain_failure
+from t3sim.cosim.testbench import BLOCKS, Testbench, run_testbench
+from t3sim.errors import Failure
+from t3sim.trace.testbench import explain_failure
 
 from .command_line import block_parser, chosen_blocks
 from .geometries import GEOMETRIES
@@ -28,7 +28,7 @@ def repeat_command(block: str, geometry: str, seed: int, simulator: str, length:
 
 def main(arguments: list[str] | None = None) -> int:
     """Exit code: 0 if all passed."""
-    parser = block_parser("testbenches.run", __doc__, BLOCKS)
+    parser = block_parser("t3sim.testbenches.run", __doc__, BLOCKS)
     parser.add_argument("--seed", type=int, help="of the random stimulus; drawn without it")
     parser.add_argument("--geometry", choices=GEOMETRIES, default="small")
     parser.add_argument("--sim", choices=("verilator", "icarus"), default="verilator")

@@ -3,7 +3,7 @@
 A case is drawn from one number: geometry (a pool, so that few designs are compiled), machine, GEMM and the format of
 its elements, number of GPUs, policy, staging of the first chunk, which tiles have ids and in which order each GPU
 dispatches them, held-back handshakes, link delays, late starts, a DRAM controller that lets reads pass. Data mode
-(`sim_models.runs.data_mode`) decides: every element of every GPU's memory, and how often it was accessed.
+(`t3sim.runs.data_mode`) decides: every element of every GPU's memory, and how often it was accessed.
 """
 
 import random
@@ -21,17 +21,17 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from rtl.registers import POLICIES
-from sim_models.errors import Failure
-from sim_models.formats import FORMATS
-from sim_models.machine import Machine, load_machine
-from sim_models.operators.tiling import TilingError
-from sim_models.runs.build import Options, late_starts, make_schedule
-from sim_models.runs.data_mode import DataResult, Variation, run_data_mode
-from sim_models.runs.policy import Policy
-from sim_models.schedule import Ids, Limits, Shuffle
-from sim_models.study.results import write_json
-from sim_models.workloads import Workload, gemm_workload
+from t3sim.errors import Failure
+from t3sim.formats import FORMATS
+from t3sim.machine import Machine, load_machine
+from t3sim.operators.tiling import TilingError
+from t3sim.rtl.registers import POLICIES
+from t3sim.runs.build import Options, late_starts, make_schedule
+from t3sim.runs.data_mode import DataResult, Variation, run_data_mode
+from t3sim.runs.policy import Policy
+from t3sim.schedule import Ids, Limits, Shuffle
+from t3sim.study.results import write_json
+from t3sim.workloads import Workload, gemm_workload
 
 ROOT = Path(__file__).resolve().parents[1]
 MACHINES = ROOT / "tests" / "data" / "machines"

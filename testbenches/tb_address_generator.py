@@ -1,6 +1,6 @@
 """AddressGenerator against its model: exactly a block's lines, errors for those outside the region, credits."""
 
-from sim_models.reference.address_generator import LineError, expand
+from t3sim.reference.address_generator import LineError, expand
 
 from .bench import Bench, rounds
 from .drivers import StreamDriver

@@ -1,8 +1,8 @@
 """Arbiter against its cycle-exact model: every policy, near every limit, with resets in between."""
 
-from rtl import arbiter
-from rtl.registers import NO_THRESHOLD, POLICIES
-from sim_models.reference.arbiter import ArbiterModel, Decision, Inputs
+from t3sim.reference.arbiter import ArbiterModel, Decision, Inputs
+from t3sim.rtl import arbiter
+from t3sim.rtl.registers import NO_THRESHOLD, POLICIES
 
 from .bench import Bench, rounds
 

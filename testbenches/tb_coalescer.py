@@ -1,6 +1,6 @@
 """Coalescer against its cycle-exact model: when an access is accepted, and which update leaves when."""
 
-from sim_models.reference.coalescer import CoalescerModel, Update, totals
+from t3sim.reference.coalescer import CoalescerModel, Update, totals
 
 from .bench import Bench, rounds
 from .drivers import StreamDriver

@@ -1,7 +1,7 @@
 """ConfigBus against its model: random transfers, legal or not, live values, the first error, resets."""
 
-from rtl.registers import STATUS_BITS, WAITS, counters, register_map
-from sim_models.reference.config_bus import ConfigBusModel, ErrorReport
+from t3sim.reference.config_bus import ConfigBusModel, ErrorReport
+from t3sim.rtl.registers import STATUS_BITS, WAITS, counters, register_map
 
 from .bench import Bench, rounds
 from .drivers import ApbDriver

@@ -1,6 +1,6 @@
 """CorrectedRow against its cycle-exact model: rows with flipped bits in any word, searched at any pace."""
 
-from sim_models.reference.corrected_row import CorrectedRowModel, Fault, Shown
+from t3sim.reference.corrected_row import CorrectedRowModel, Fault, Shown
 
 from .bench import Bench, rounds
 from .rows import Rows

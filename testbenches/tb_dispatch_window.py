@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from rtl.registers import EPOCH_BITS, ERRORS
-from sim_models.reference.dispatch_window import DispatchWindowModel, Request
+from t3sim.reference.dispatch_window import DispatchWindowModel, Request
+from t3sim.rtl.registers import EPOCH_BITS, ERRORS
 
 from .bench import Bench, rounds
 from .dispatcher import Dispatcher, lawful_order

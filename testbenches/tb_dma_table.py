@@ -1,6 +1,6 @@
 """DmaTable against its model: tiles in any order inside the window, complete blocks out in order of completion."""
 
-from sim_models.reference.dma_table import DmaTableModel, Trigger
+from t3sim.reference.dma_table import DmaTableModel, Trigger
 
 from .bench import Bench, rounds
 from .drivers import StreamDriver

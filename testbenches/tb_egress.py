@@ -1,6 +1,6 @@
 """Egress against its model: lines become packets addressed for their destination, or errors."""
 
-from sim_models.reference.egress import SOURCE_DMA, Packet, translate
+from t3sim.reference.egress import SOURCE_DMA, Packet, translate
 
 from .bench import Bench, rounds
 from .drivers import StreamDriver

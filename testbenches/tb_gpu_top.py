@@ -6,11 +6,11 @@ in and looks at what comes out itself.
 
 from collections import Counter
 
-from rtl.registers import NO_THRESHOLD, POLICIES, REGION_KINDS, safe_window
-from sim_models.reference.address_generator import LineError, expand
-from sim_models.reference.dispatch_window import Request
-from sim_models.reference.egress import translate
-from sim_models.reference.intensity_monitor import IntensityMonitorModel
+from t3sim.reference.address_generator import LineError, expand
+from t3sim.reference.dispatch_window import Request
+from t3sim.reference.egress import translate
+from t3sim.reference.intensity_monitor import IntensityMonitorModel
+from t3sim.rtl.registers import NO_THRESHOLD, POLICIES, REGION_KINDS, safe_window
 
 from . import pauses
 from .bare_gpu import DMA, LOCAL, READ, REMOTE, STORE, UPDATE, BareGpu

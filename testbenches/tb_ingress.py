@@ -1,6 +1,6 @@
 """Ingress against its model: lawful packets pass at once, all others are taken and told."""
 
-from sim_models.reference.ingress import OpenRange, is_lawful
+from t3sim.reference.ingress import OpenRange, is_lawful
 
 from .bench import Bench, rounds
 

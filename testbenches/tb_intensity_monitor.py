@@ -1,7 +1,7 @@
 """IntensityMonitor against its model: random phases, restarts in the middle of them, all thresholds."""
 
-from rtl.registers import NO_THRESHOLD
-from sim_models.reference.intensity_monitor import IntensityMonitorModel
+from t3sim.reference.intensity_monitor import IntensityMonitorModel
+from t3sim.rtl.registers import NO_THRESHOLD
 
 from .bench import Bench, rounds
 

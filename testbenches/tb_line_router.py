@@ -1,6 +1,6 @@
 """LineRouter: every line once, at its address's channel, each engine's in order."""
 
-from sim_models.reference.line_router import LineRouterModel
+from t3sim.reference.line_router import LineRouterModel
 
 from .bench import Bench, rounds
 from .drivers import StreamDriver

@@ -1,8 +1,8 @@
 """MemoryChannel against its scoreboard: order, nothing lost, DMA reads behind tracked writes, every policy."""
 
-from rtl.registers import NO_THRESHOLD, POLICIES
-from sim_models.reference.arbiter import ArbiterModel, Inputs
-from sim_models.reference.memory_channel import READ, MemoryChannelModel, is_tracked
+from t3sim.reference.arbiter import ArbiterModel, Inputs
+from t3sim.reference.memory_channel import READ, MemoryChannelModel, is_tracked
+from t3sim.rtl.registers import NO_THRESHOLD, POLICIES
 
 from .bench import Bench, rounds
 from .dram import Dram

@@ -1,6 +1,6 @@
 """MemoryCodec against its model: words as they were written, with one bit flipped, with two, and anything."""
 
-from sim_models.reference.memory_codec import MemoryCodecModel
+from t3sim.reference.memory_codec import MemoryCodecModel
 
 from .bench import Bench, rounds
 

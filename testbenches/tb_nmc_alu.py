@@ -2,7 +2,7 @@
 
 import random
 
-from sim_models.reference.nmc_alu import FORMATS, AluDtype, AluOp, Operands, combine, width
+from t3sim.reference.nmc_alu import FORMATS, AluDtype, AluOp, Operands, combine, width
 
 from .bench import Bench, rounds
 from .drivers import StreamDriver

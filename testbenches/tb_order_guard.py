@@ -1,6 +1,6 @@
 """OrderGuard against its cycle-exact model, with a DRAM that reorders; resets with writes outstanding."""
 
-from sim_models.reference.order_guard import OrderGuardModel, bucket_of
+from t3sim.reference.order_guard import OrderGuardModel, bucket_of
 
 from .bench import Bench, rounds
 

@@ -1,6 +1,6 @@
 """RingMonitor against its model: rings that keep up and rings that do not, stages of every size, restarts."""
 
-from sim_models.reference.ring_monitor import RingMonitorModel
+from t3sim.reference.ring_monitor import RingMonitorModel
 
 from .bench import Bench, rounds
 

@@ -1,9 +1,9 @@
 """TrackerBank against its model: random tiles on few sets, errors, a full set, resets in flight; bits that flip in
 protected memories."""
 
-from rtl.registers import ERRORS
-from sim_models.reference.coalescer import Update
-from sim_models.reference.tracker import LOCAL, TrackerModel, Trigger
+from t3sim.reference.coalescer import Update
+from t3sim.reference.tracker import LOCAL, TrackerModel, Trigger
+from t3sim.rtl.registers import ERRORS
 
 from .bench import Bench, rounds
 from .drivers import StreamDriver

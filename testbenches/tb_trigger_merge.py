@@ -1,6 +1,6 @@
 """TriggerMerge: every trigger once, each bank's in its order, at full rate and in turn."""
 
-from sim_models.reference.trigger_merge import MergeModel
+from t3sim.reference.trigger_merge import MergeModel
 
 from .bench import Bench, rounds
 from .drivers import StreamDriver

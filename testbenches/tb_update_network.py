@@ -1,7 +1,7 @@
 """UpdateNetwork: every update once, at its workgroup's bank, in its channel's order, at full rate and in turn."""
 
-from sim_models.reference.coalescer import Update
-from sim_models.reference.update_network import UpdateNetworkModel
+from t3sim.reference.coalescer import Update
+from t3sim.reference.update_network import UpdateNetworkModel
 
 from .bench import Bench, rounds
 from .drivers import StreamDriver

@@ -1,7 +1,7 @@
 """WatchDog against its model: what moves often, seldom and never, what waits all the time, at times and never."""
 
-from rtl.registers import WAITS, WATCHDOG_LIMIT_BITS, WATCHDOG_PERIOD
-from sim_models.reference.watchdog import WatchDogModel
+from t3sim.reference.watchdog import WatchDogModel
+from t3sim.rtl.registers import WAITS, WATCHDOG_LIMIT_BITS, WATCHDOG_PERIOD
 
 from .bench import Bench, rounds
 

@@ -1,7 +1,7 @@
 """Arbitration between the compute and the communication stream of a memory channel.
 
 Importing the package needs no Amaranth: what a policy is called, sees and decides are plain facts that models, tools
-and documentation read. The hardware is `rtl.arbiter.arbiter.Arbiter`.
+and documentation read. The hardware is `t3sim.rtl.arbiter.arbiter.Arbiter`.
 """
 
 from .policies import POLICIES, POLICY_BITS

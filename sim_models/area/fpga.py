@@ -5,8 +5,8 @@ import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from sim_models.cosim.cache import cached, digest
-from sim_models.errors import Failure
+from t3sim.cosim.cache import cached, digest
+from t3sim.errors import Failure
 
 from . import yosys
 

@@ -7,8 +7,8 @@ import re
 import subprocess
 from pathlib import Path
 
-from sim_models.errors import BadInput
-from sim_models.study.results import write_whole
+from t3sim.errors import BadInput
+from t3sim.study.results import write_whole
 
 from .measure import BlockArea
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from sim_models.errors import BadInput
+from t3sim.errors import BadInput
 
 _TOKEN = re.compile(r'/\*.*?\*/|\\\n|\s+|"([^"]*)"|([\w.+\-\[\]!*&|^\']+)|([(){}:;,])', re.DOTALL)
 

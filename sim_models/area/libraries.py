@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from sim_models.errors import BadInput
+from t3sim.errors import BadInput
 
 from .embedded import NAME as EMBEDDED
 from .embedded import embedded_library

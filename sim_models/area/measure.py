@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 
-from rtl.geometry import Geometry
-from sim_models.cosim.designs import readable_verilog
-from sim_models.errors import Failure
+from t3sim.cosim.designs import readable_verilog
+from t3sim.errors import Failure
+from t3sim.rtl.geometry import Geometry
 
 from . import fpga as ecp5
 from .liberty import Library

@@ -5,9 +5,9 @@ from dataclasses import asdict
 
 from rich.console import Console
 
-from rtl.check_bits import check_bits
-from rtl.geometry import Geometry
-from sim_models.study.report import NOTHING, print_table
+from t3sim.rtl.check_bits import check_bits
+from t3sim.rtl.geometry import Geometry
+from t3sim.study.report import NOTHING, print_table
 
 from . import fpga as ecp5
 from . import yosys

@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rtl.geometry import Geometry
-from sim_models.errors import BadInput
-from sim_models.geometry_option import changed
-from sim_models.study.results import check_json_target, write_whole
+from t3sim.errors import BadInput
+from t3sim.geometry_option import changed
+from t3sim.rtl.geometry import Geometry
+from t3sim.study.results import check_json_target, write_whole
 
 from .liberty import Library
 from .measure import BlockArea, measure

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from sim_models.cosim.cache import cached, digest
+from t3sim.cosim.cache import cached, digest
 
 from . import yosys
 from .liberty import Library

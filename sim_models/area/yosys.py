@@ -5,8 +5,8 @@ import importlib.util
 import subprocess
 from pathlib import Path
 
-from sim_models import yowasp
-from sim_models.errors import Failure
+from t3sim import yowasp
+from t3sim.errors import Failure
 
 SECONDS = 1800
 TOOLS = ("yosys", "nextpnr-ecp5")

@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from sim_models.commands.options import GeometryOption, JsonOption, MachineOption, file_name
-from sim_models.errors import BadInput
+from t3sim.commands.options import GeometryOption, JsonOption, MachineOption, file_name
+from t3sim.errors import BadInput
 
 
 def area(
@@ -35,13 +35,13 @@ def area(
     import os
     from pathlib import Path
 
-    from sim_models.area import yosys
-    from sim_models.area.libraries import find_library
-    from sim_models.area.sweep import check_plot
-    from sim_models.geometry_option import changed, parse_sizes, parse_sweep
-    from sim_models.machine import load_machine
-    from sim_models.study.results import check_json_target, write_json, write_whole
-    from sim_models.verilog.write import chosen_blocks
+    from t3sim.area import yosys
+    from t3sim.area.libraries import find_library
+    from t3sim.area.sweep import check_plot
+    from t3sim.geometry_option import changed, parse_sizes, parse_sweep
+    from t3sim.machine import load_machine
+    from t3sim.study.results import check_json_target, write_json, write_whole
+    from t3sim.verilog.write import chosen_blocks
 
     check_json_target(json)
     check_json_target(markdown, "--markdown")
@@ -66,12 +66,12 @@ def area(
     for tool in ("yosys", "nextpnr-ecp5") if fpga and not swept else ("yosys",):
         yosys.version(tool)
 
-    from sim_models.area import history, report
-    from sim_models.area.measure import measure
-    from sim_models.area.node import Node
-    from sim_models.area.sweep import plot as draw
-    from sim_models.area.sweep import sweep as run_sweep
-    from sim_models.study.report import output_console, progress_bar
+    from t3sim.area import history, report
+    from t3sim.area.measure import measure
+    from t3sim.area.node import Node
+    from t3sim.area.sweep import plot as draw
+    from t3sim.area.sweep import sweep as run_sweep
+    from t3sim.study.report import output_console, progress_bar
 
     options = [*([f"--geometry {geometry}"] if geometry else []), f"--markdown {markdown}",
                *([f"--plot {plot}"] if plot else [])]
@@ -122,7 +122,7 @@ def area(
             report.print_areas(results, sizes, cells, output_console())
         return
 
-    from sim_models.study.bench import run_bench
+    from t3sim.study.bench import run_bench
 
     def tell(line: str) -> None:
         if json != "-":

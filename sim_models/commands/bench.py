@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from sim_models.commands.options import JsonOption, MachineOption, SeedOption, whole_number
-from sim_models.errors import BadInput
+from t3sim.commands.options import JsonOption, MachineOption, SeedOption, whole_number
+from t3sim.errors import BadInput
 
 
 def bench(
@@ -19,8 +19,8 @@ def bench(
     seed: SeedOption = 0,
 ) -> None:
     """Measure cycles per second: lockstep, a bare C++ loop, cocotb, and Amaranth's simulator."""
-    from sim_models.machine import load_machine
-    from sim_models.study.results import BenchResult, check_json_target, write_json
+    from t3sim.machine import load_machine
+    from t3sim.study.results import BenchResult, check_json_target, write_json
 
     engines = tuple(dict.fromkeys(name.strip() for name in engine.split(",")))
     for name in engines:
@@ -31,8 +31,8 @@ def bench(
     check_json_target(json)
     described = load_machine(machine)
 
-    from sim_models.study.bench import run_bench
-    from sim_models.study.report import output_console, print_bench, progress_bar
+    from t3sim.study.bench import run_bench
+    from t3sim.study.report import output_console, print_bench, progress_bar
 
     with progress_bar(engines) as progress:
         result = run_bench(described, engines=engines, cycles=cycles, progress=progress, seed=seed)

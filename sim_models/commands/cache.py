@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from sim_models.commands.options import JsonOption
+from t3sim.commands.options import JsonOption
 
 #: First words of the entries' names.
 _KINDS = {"library": "RTL, compiled", "verilog": "Verilog of a component", "runtime": "Verilator's run-time library",
@@ -21,10 +21,10 @@ def cache(
     above which the least recently used goes."""
     import time
 
-    from sim_models.cosim.cache import entries, evict, limit_bytes
-    from sim_models.study.report import output_console, print_table
-    from sim_models.study.results import check_json_target, write_json
-    from sim_models.user_cache import cache_folder
+    from t3sim.cosim.cache import entries, evict, limit_bytes
+    from t3sim.study.report import output_console, print_table
+    from t3sim.study.results import check_json_target, write_json
+    from t3sim.user_cache import cache_folder
 
     check_json_target(json)
     folder, limit = cache_folder(), limit_bytes()

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from sim_models.commands.options import JsonOption, file_name, shown_size, size_range
-from sim_models.errors import BadInput
+from t3sim.commands.options import JsonOption, file_name, shown_size, size_range
+from t3sim.errors import BadInput
 
 
 def collective(
@@ -34,12 +34,12 @@ def collective(
     json: JsonOption = None,
 ) -> None:
     """Time a collective on a network of GPUs: events beside the closed form, and how full links are."""
-    from sim_models.collectives.msccl import msccl_text
-    from sim_models.flow.algorithms import COLLECTIVES
-    from sim_models.flow.runs import request
-    from sim_models.flow.timeline import LinkRates, write_timeline
-    from sim_models.study.report import output_console, print_table
-    from sim_models.study.results import check_json_target, write_json, write_whole
+    from t3sim.collectives.msccl import msccl_text
+    from t3sim.flow.algorithms import COLLECTIVES
+    from t3sim.flow.runs import request
+    from t3sim.flow.timeline import LinkRates, write_timeline
+    from t3sim.study.report import output_console, print_table
+    from t3sim.study.results import check_json_target, write_json, write_whole
 
     wanted = size_range(sizes)
     asked = request(kind, machine, topology, None if algorithm is None else algorithm.split(","),
@@ -78,7 +78,7 @@ def collective(
 
 
 def _closed(run) -> tuple[str, str]:
-    from sim_models.study.report import NOTHING
+    from t3sim.study.report import NOTHING
 
     if run.closed_form_ns is None:
         return NOTHING, NOTHING

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from sim_models.errors import Failure
+from t3sim.errors import Failure
 
 _SHOWN = 40
 
@@ -15,7 +15,7 @@ def compare(
     after: Annotated[Path, typer.Argument(metavar="AFTER", help="Another one.")],
 ) -> None:
     """Compare the results of two campaigns bit for bit; exit code 1 if anything moved."""
-    from sim_models.reproduce.compare import compare_results, count_values, load_results
+    from t3sim.reproduce.compare import compare_results, count_values, load_results
 
     old, new = load_results(before), load_results(after)
     moved = compare_results(old, new)

@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from sim_models.commands.options import JsonOption, shown_size, size_range
-from sim_models.errors import BadInput
+from t3sim.commands.options import JsonOption, shown_size, size_range
+from t3sim.errors import BadInput
 
 #: Of each run, for `--json`.
 _REPORTED = ("ns", "phases_ns", "commands", "engines", "syncs", "read_bytes", "link_bytes")
@@ -22,11 +22,11 @@ def dma(
     json: JsonOption = None,
 ) -> None:
     """Time DMA collectives on the event level: phases, commands, engines and traffic."""
-    from sim_models.flow.commands import COLLECTIVES, POSSIBLE
-    from sim_models.flow.dma import PHASES, kernel_collective_ns, run_collective
-    from sim_models.flow.node import load_node
-    from sim_models.study.report import output_console, print_table
-    from sim_models.study.results import check_json_target, write_json
+    from t3sim.flow.commands import COLLECTIVES, POSSIBLE
+    from t3sim.flow.dma import PHASES, kernel_collective_ns, run_collective
+    from t3sim.flow.node import load_node
+    from t3sim.study.report import output_console, print_table
+    from t3sim.study.results import check_json_target, write_json
 
     if collective not in COLLECTIVES:
         raise BadInput(f"--collective {collective[:40]!r} is unknown: allowed are {', '.join(COLLECTIVES)}")

@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from sim_models.commands.options import JsonOption, SeedOption, check_plot_target, whole_number, write_plot
-from sim_models.errors import BadInput
+from t3sim.commands.options import JsonOption, SeedOption, check_plot_target, whole_number, write_plot
+from t3sim.errors import BadInput
 
 _TOP = 10
 
@@ -43,14 +43,14 @@ def end_to_end(
     seed: SeedOption = 0,
 ) -> None:
     """Time, memory and energy of a training iteration or an inference, with their parts and ranges."""
-    from sim_models.end_to_end.cluster import load_cluster
-    from sim_models.end_to_end.evaluate import PHASES, estimate
-    from sim_models.end_to_end.layer import IMPLEMENTATIONS
-    from sim_models.end_to_end.mapping import RECOMPUTE, check_mapping, parse_mapping
-    from sim_models.end_to_end.training import Job
-    from sim_models.end_to_end.transformer import load_transformer
-    from sim_models.study.report import output_console, progress_bar
-    from sim_models.study.results import TECHNIQUES, check_json_target, write_json
+    from t3sim.end_to_end.cluster import load_cluster
+    from t3sim.end_to_end.evaluate import PHASES, estimate
+    from t3sim.end_to_end.layer import IMPLEMENTATIONS
+    from t3sim.end_to_end.mapping import RECOMPUTE, check_mapping, parse_mapping
+    from t3sim.end_to_end.training import Job
+    from t3sim.end_to_end.transformer import load_transformer
+    from t3sim.study.report import output_console, progress_bar
+    from t3sim.study.results import TECHNIQUES, check_json_target, write_json
 
     for option, value, allowed in (("--phase", phase, PHASES), ("--technique", technique, TECHNIQUES),
                                    ("--kernels", kernels, IMPLEMENTATIONS),
@@ -74,8 +74,8 @@ def end_to_end(
     described, cluster = load_transformer(model), load_cluster(machine)
     job = Job(described, sequence, global_batch, IMPLEMENTATIONS[kernels])
 
-    from sim_models.end_to_end import show
-    from sim_models.end_to_end.search import search as search_mappings
+    from t3sim.end_to_end import show
+    from t3sim.end_to_end.search import search as search_mappings
 
     if search:
         ranking = search_mappings(cluster, job, gpus)

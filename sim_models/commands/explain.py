@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from sim_models.commands.options import JsonOption, folder_name, natural_number
-from sim_models.errors import BadInput
+from t3sim.commands.options import JsonOption, folder_name, natural_number
+from t3sim.errors import BadInput
 
 
 def explain(
@@ -21,11 +21,11 @@ def explain(
     json: JsonOption = None,
 ) -> None:
     """Tell the life of a tile, or a channel's decision; without options, what did not fire and what it waits for."""
-    from sim_models.study.results import check_json_target, write_json
-    from sim_models.trace.explain_channel import explain_channel
-    from sim_models.trace.explain_run import explain_run
-    from sim_models.trace.explain_tile import explain_tile
-    from sim_models.trace.store import Trace
+    from t3sim.study.results import check_json_target, write_json
+    from t3sim.trace.explain_channel import explain_channel
+    from t3sim.trace.explain_run import explain_run
+    from t3sim.trace.explain_tile import explain_tile
+    from t3sim.trace.store import Trace
 
     tile, decision = (wg is not None or wf is not None), (channel is not None or cycle is not None)
     if tile and decision:
@@ -49,7 +49,7 @@ def explain(
 
     from rich.table import Table
 
-    from sim_models.study.report import output_console
+    from t3sim.study.report import output_console
 
     console = output_console()
     console.print(answer.subject, style="bold", highlight=False)

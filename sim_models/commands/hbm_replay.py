@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from sim_models.commands.options import JsonOption, file_name
-from sim_models.errors import BadInput, choices
+from t3sim.commands.options import JsonOption, file_name
+from t3sim.errors import BadInput, choices
 
 
 def hbm_replay(
@@ -27,15 +27,15 @@ def hbm_replay(
     """Replay a request trace on one DRAM channel and count what it took."""
     from pathlib import Path
 
-    from sim_models.machine import load_machine
-    from sim_models.study.results import check_json_target, write_json
+    from t3sim.machine import load_machine
+    from t3sim.study.results import check_json_target, write_json
 
     if every == (trace is not None):
         raise BadInput("one of TRACE and --all is needed" if trace is None else
                        f"TRACE {trace!r} and --all do not go together")
     recorded_name = trace is not None and not Path(trace).is_file()
     if recorded_name:
-        from sim_models.hbm import recorded
+        from t3sim.hbm import recorded
 
         if trace not in recorded.workloads():
             raise BadInput(f"trace {trace!r} is neither a file nor one of the recorded workloads "
@@ -43,15 +43,15 @@ def hbm_replay(
     check_json_target(json)
     described = load_machine(machine)
 
-    from sim_models.hbm.configurations import CONFIGS
-    from sim_models.study.report import output_console, print_pairs, progress_bar
+    from t3sim.hbm.configurations import CONFIGS
+    from t3sim.study.report import output_console, print_pairs, progress_bar
 
     if config is not None and config not in CONFIGS:
         raise BadInput(f"--config {config!r} is unknown: allowed are {', '.join(CONFIGS)}")
 
     if every:
-        from sim_models.hbm.report import print_validation
-        from sim_models.hbm.validation import validate, validate_micro, verdicts
+        from t3sim.hbm.report import print_validation
+        from t3sim.hbm.validation import validate, validate_micro, verdicts
 
         configs = CONFIGS if config is None else [config]
         with progress_bar(["replay"]) as progress:
@@ -65,8 +65,8 @@ def hbm_replay(
             print_validation(rows, micro, found, output_console())
         return
 
-    from sim_models.hbm.replay import replay
-    from sim_models.hbm.trace import read_trace
+    from t3sim.hbm.replay import replay
+    from t3sim.hbm.trace import read_trace
 
     config = config or "base"
     try:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sim_models.errors import BadInput
+from t3sim.errors import BadInput
 
 
 def whole_number(text: str | int) -> int:
@@ -86,7 +86,7 @@ GeometryOption = Annotated[str | None, typer.Option(
 
 def check_plot_target(target: str | None) -> None:
     """Refuse, before any work, a plot's file that cannot be written or is of another kind. Raises BadInput."""
-    from sim_models.study.results import check_json_target
+    from t3sim.study.results import check_json_target
 
     check_json_target(target, "--plot")
     if target is not None and not target.endswith((".svg", ".png")):
@@ -95,8 +95,8 @@ def check_plot_target(target: str | None) -> None:
 
 def write_plot(target: str, draw: Callable[[], Any]) -> None:
     """Write what `draw` draws, whole or not at all."""
-    from sim_models.study.plots import render
-    from sim_models.study.results import write_whole
+    from t3sim.study.plots import render
+    from t3sim.study.results import write_whole
 
     svg, png = render("plot", draw)
     write_whole(Path(target).resolve(), svg if target.endswith(".svg") else png)

@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from sim_models.commands.options import GeometryOption, JsonOption, MachineOption
-from sim_models.errors import BadInput
+from t3sim.commands.options import GeometryOption, JsonOption, MachineOption
+from t3sim.errors import BadInput
 
 
 def registers(
@@ -15,10 +15,10 @@ def registers(
     json: JsonOption = None,
 ) -> None:
     """Print the register map: as Markdown, as an HTML page, or as a C header."""
-    from sim_models.driver.register_map import FORMATS, to_json
-    from sim_models.geometry_option import changed, parse_sizes
-    from sim_models.machine import load_machine
-    from sim_models.study.results import check_json_target, write_json
+    from t3sim.driver.register_map import FORMATS, to_json
+    from t3sim.geometry_option import changed, parse_sizes
+    from t3sim.machine import load_machine
+    from t3sim.study.results import check_json_target, write_json
 
     if form not in FORMATS:
         raise BadInput(f"--format {form!r} is unknown: allowed are {', '.join(FORMATS)}")

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from sim_models.commands.options import JsonOption, MachineOption, SeedOption, folder_name, whole_number
-from sim_models.errors import BadInput, Failure
+from t3sim.commands.options import JsonOption, MachineOption, SeedOption, folder_name, whole_number
+from t3sim.errors import BadInput, Failure
 
 
 def reproduce(
@@ -26,11 +26,11 @@ def reproduce(
     seed: SeedOption = 0,
 ) -> None:
     """Reproduce the papers' figures and tables, T3's with RTL in the loop."""
-    from sim_models.machine import load_machine
-    from sim_models.reproduce.figure import paper_setup
-    from sim_models.reproduce.pipeline import check_out
-    from sim_models.reproduce.registry import chosen
-    from sim_models.study.results import check_json_target, write_json
+    from t3sim.machine import load_machine
+    from t3sim.reproduce.figure import paper_setup
+    from t3sim.reproduce.pipeline import check_out
+    from t3sim.reproduce.registry import chosen
+    from t3sim.study.results import check_json_target, write_json
 
     if jobs is None:
         jobs = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -41,9 +41,9 @@ def reproduce(
     described = load_machine(machine)
     check_out(out)
 
-    from sim_models.reproduce import pipeline
-    from sim_models.reproduce.progress import show_progress
-    from sim_models.study.report import output_console, print_campaign
+    from t3sim.reproduce import pipeline
+    from t3sim.reproduce.progress import show_progress
+    from t3sim.study.report import output_console, print_campaign
 
     try:
         with show_progress() as monitor:

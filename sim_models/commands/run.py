@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rtl.arbiter import POLICIES
-from sim_models.commands.options import (
+from t3sim.commands.options import (
     JsonOption,
     MachineOption,
     SeedOption,
@@ -16,10 +15,11 @@ from sim_models.commands.options import (
     whole_number,
     write_plot,
 )
-from sim_models.errors import BadInput, choices
+from t3sim.errors import BadInput, choices
+from t3sim.rtl.arbiter import POLICIES
 
 if TYPE_CHECKING:
-    from sim_models.workloads import Workload
+    from t3sim.workloads import Workload
 
 #: `results.TECHNIQUES`, written out so that `--help` need not import it.
 DEFAULT_TECHNIQUES = ("sequential", "t3", "t3-mca", "t3-mca+", "ideal-overlap", "ideal-rs-nmc")
@@ -57,8 +57,8 @@ def run(
     seed: SeedOption = 0,
 ) -> None:
     """Run one fused sub-layer on the RTL; without options T-NLG FC-2 at TP=8, full size."""
-    from sim_models.machine import load_machine
-    from sim_models.study.results import check_json_target, check_policy, check_techniques, write_json
+    from t3sim.machine import load_machine
+    from t3sim.study.results import check_json_target, check_policy, check_techniques, write_json
 
     if kernel is not None or operator != "gemm-rs":
         given = {"--model": model, "--sublayer": sublayer, "--tp": tp, "--devices": devices, "--policy": policy,
@@ -74,9 +74,9 @@ def run(
     check_plot_target(plot)
     described = load_machine(machine)
 
-    from sim_models.study.estimate import check, estimate
-    from sim_models.study.report import output_console, print_run, progress_bar
-    from sim_models.study.techniques import kernels_of, run_sublayer
+    from t3sim.study.estimate import check, estimate
+    from t3sim.study.report import output_console, print_run, progress_bar
+    from t3sim.study.techniques import kernels_of, run_sublayer
 
     expected = estimate(described, workload, [kernel for name in names for kernel in kernels_of(name)])
     if not insist:
@@ -94,10 +94,10 @@ def run(
 
 def _run_alone(operator, gemm, kernel, others, machine, insist, json):
     """A kernel alone on one GPU."""
-    from sim_models.machine import load_machine
-    from sim_models.operators.kernel_table import load_kernel
-    from sim_models.study.results import KernelRun, check_json_target, collect_versions, write_json
-    from sim_models.workloads import gemm_workload
+    from t3sim.machine import load_machine
+    from t3sim.operators.kernel_table import load_kernel
+    from t3sim.study.results import KernelRun, check_json_target, collect_versions, write_json
+    from t3sim.workloads import gemm_workload
 
     if operator not in OPERATORS:
         raise BadInput(f"--operator {operator!r} is unknown: allowed are {choices(operator, OPERATORS)}")
@@ -113,9 +113,9 @@ def _run_alone(operator, gemm, kernel, others, machine, insist, json):
     check_json_target(json)
     described = load_machine(machine)
 
-    from sim_models.runs import kernels
-    from sim_models.study.estimate import check, estimate
-    from sim_models.study.report import output_console, print_kernel, progress_bar
+    from t3sim.runs import kernels
+    from t3sim.study.estimate import check, estimate
+    from t3sim.study.report import output_console, print_kernel, progress_bar
 
     if workload is not None and not insist:
         check(estimate(described, workload, [kernels.GEMM]), workload)
@@ -137,7 +137,7 @@ def _run_alone(operator, gemm, kernel, others, machine, insist, json):
 def asked_workload(model: str | None, sublayer: str | None, tp: int | None, gemm: str | None,
                    devices: int | None) -> "Workload":
     """Return what the options of `t3 run` describe. Raises BadInput for those that contradict each other."""
-    from sim_models.workloads import gemm_workload, transformer_workload
+    from t3sim.workloads import gemm_workload, transformer_workload
 
     if gemm is not None:
         for option, value in (("--model", model), ("--sublayer", sublayer), ("--tp", tp)):

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from sim_models.commands.options import folder_name, natural_number
-from sim_models.errors import BadInput
+from t3sim.commands.options import folder_name, natural_number
+from t3sim.errors import BadInput
 
 
 def step(
@@ -19,8 +19,8 @@ def step(
         "--break", metavar="CONDITION", help='Such as "set 17 full" or "count of wg 37 wf 2 reaches 96".')] = "",
 ) -> None:
     """Step through a trace, forwards and backwards: Tracker, arbiters, queues, DMA table."""
-    from sim_models.trace.replay import Replay
-    from sim_models.trace.store import Trace
+    from t3sim.trace.replay import Replay
+    from t3sim.trace.store import Trace
 
     recorded = Trace.load(folder)
     replay = Replay(recorded, device)
@@ -32,6 +32,6 @@ def step(
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise BadInput("t3 step needs a terminal; `t3 explain` answers without one")
 
-    from sim_models.trace.stepper import Stepper
+    from t3sim.trace.stepper import Stepper
 
     Stepper(recorded, device, cycle, until).run()

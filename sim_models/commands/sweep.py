@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from sim_models.commands.options import JsonOption, folder_name, whole_number
-from sim_models.errors import BadInput, Failure
+from t3sim.commands.options import JsonOption, folder_name, whole_number
+from t3sim.errors import BadInput, Failure
 
 
 def sweep(
@@ -27,13 +27,13 @@ def sweep(
     json: JsonOption = None,
 ) -> None:
     """Run a command over a grid or a list of settings, resumable, here, in job arrays or on a cluster."""
-    from sim_models.reproduce.pipeline import check_out
-    from sim_models.reproduce.progress import show_progress
-    from sim_models.study.results import check_json_target, write_json
-    from sim_models.sweeps.cluster import check_address
-    from sim_models.sweeps.study import load_study
-    from sim_models.sweeps.sweep import points_of
-    from sim_models.sweeps.sweep import sweep as run_sweep
+    from t3sim.reproduce.pipeline import check_out
+    from t3sim.reproduce.progress import show_progress
+    from t3sim.study.results import check_json_target, write_json
+    from t3sim.sweeps.cluster import check_address
+    from t3sim.sweeps.study import load_study
+    from t3sim.sweeps.sweep import points_of
+    from t3sim.sweeps.sweep import sweep as run_sweep
 
     if jobs is not None and scheduler is not None:
         raise BadInput(f"--jobs {jobs} does not go with --scheduler: the cluster's workers say how many run at once")
@@ -67,7 +67,7 @@ def sweep(
 
 
 def _shard(text: str | None):
-    from sim_models.sweeps.sweep import Shard
+    from t3sim.sweeps.sweep import Shard
 
     if text is None:
         return Shard()

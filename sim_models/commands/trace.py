@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from rtl.arbiter import POLICIES
-from sim_models.commands.options import (
+from t3sim.commands.options import (
     JsonOption,
     MachineOption,
     SeedOption,
@@ -15,7 +14,8 @@ from sim_models.commands.options import (
     natural_number,
     whole_number,
 )
-from sim_models.errors import BadInput, choices
+from t3sim.errors import BadInput, choices
+from t3sim.rtl.arbiter import POLICIES
 
 TECHNIQUES = ("t3", "t3-mca", "t3-mca+")  #: `techniques.FUSIONS`
 BUGS = ("threshold", "neighbour", "starvation")  #: `trace.bugs.BUGS`
@@ -64,9 +64,9 @@ def trace(
     seed: SeedOption = 0,
 ) -> None:
     """Record a fused kernel from inside the lockstep loop, for `t3 explain` and `t3 step`."""
-    from sim_models.commands.run import asked_workload
-    from sim_models.machine import load_machine
-    from sim_models.study.results import check_json_target, check_policy, write_json
+    from t3sim.commands.run import asked_workload
+    from t3sim.machine import load_machine
+    from t3sim.study.results import check_json_target, check_policy, write_json
 
     for option, value, allowed in (("--technique", technique, TECHNIQUES), ("--bug", bug, BUGS)):
         if value is not None and value not in allowed:
@@ -89,14 +89,14 @@ def trace(
 
     from dataclasses import asdict, replace
 
-    from sim_models.runs.build import make_tiling
-    from sim_models.study.estimate import check, estimate
-    from sim_models.study.report import output_console, print_gpus, print_table, progress_bar
-    from sim_models.trace.record import record
-    from sim_models.trace.run_index import KINDS, places
-    from sim_models.trace.schema import NAMES
-    from sim_models.trace.setup import Filter, Setup
-    from sim_models.trace.store import Trace
+    from t3sim.runs.build import make_tiling
+    from t3sim.study.estimate import check, estimate
+    from t3sim.study.report import output_console, print_gpus, print_table, progress_bar
+    from t3sim.trace.record import record
+    from t3sim.trace.run_index import KINDS, places
+    from t3sim.trace.schema import NAMES
+    from t3sim.trace.setup import Filter, Setup
+    from t3sim.trace.store import Trace
 
     kinds = None
     if kind is not None:
@@ -119,7 +119,7 @@ def trace(
         result = record(setup, out, wanted, compare=compare, with_waves=waves,
                         progress=lambda fraction: progress(technique, fraction))
     if timeline:
-        from sim_models.trace.timeline import write_timeline
+        from t3sim.trace.timeline import write_timeline
 
         write_timeline(Trace.load(out))
     summary = asdict(result) | {"slowdown": result.slowdown, "slowdown_on_one_core": result.slowdown_on_one_core}

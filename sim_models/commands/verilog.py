@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from sim_models.commands.options import GeometryOption, JsonOption, MachineOption, folder_name
+from t3sim.commands.options import GeometryOption, JsonOption, MachineOption, folder_name
 
 
 def verilog(
@@ -18,11 +18,11 @@ def verilog(
     json: JsonOption = None,
 ) -> None:
     """Write Verilog, ports and parameters as JSON, a FuseSoC core, lint waivers and the register map."""
-    from sim_models.errors import BadInput
-    from sim_models.geometry_option import changed, parse_sizes
-    from sim_models.machine import load_machine
-    from sim_models.study.results import check_json_target, write_json
-    from sim_models.verilog.write import chosen_blocks, write_verilog
+    from t3sim.errors import BadInput
+    from t3sim.geometry_option import changed, parse_sizes
+    from t3sim.machine import load_machine
+    from t3sim.study.results import check_json_target, write_json
+    from t3sim.verilog.write import chosen_blocks, write_verilog
 
     if out is None:
         raise BadInput("--out DIR is needed: the folder for the files")
@@ -30,7 +30,7 @@ def verilog(
     blocks = chosen_blocks(block)
     sizes = changed(load_machine(machine).geometry(), parse_sizes(geometry))
 
-    from sim_models.study.report import output_console, print_table, progress_bar
+    from t3sim.study.report import output_console, print_table, progress_bar
 
     with progress_bar(blocks) as progress:
         verdicts = write_verilog(blocks, sizes, out, check, progress)

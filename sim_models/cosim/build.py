@@ -10,7 +10,7 @@ from pathlib import Path
 
 from amaranth.lib import wiring
 
-import rtl
+from t3sim import rtl
 
 from .cache import cached, digest
 from .clock_enable import write_registers_in_place

@@ -27,8 +27,7 @@ from .ports import PortMap
 from .shared_modules import share_modules
 from .toolchain import Toolchain, ToolchainError, find_toolchain, run_all
 
-ROOT = Path(__file__).resolve().parents[2]
-_REPLAY = "testbenches.tb_replay"
+_REPLAY = "t3sim.testbenches.tb_replay"
 _VERILATOR_FLAGS = ("--cc", "--vpi", "-O3", "-Wno-fatal", "--no-timing", "-fno-dfg-scoped", "--prefix", "Vtop",
                     "--timescale", "1ns/1ps", "--output-split", "5000")
 #: cocotb's main tells the time through a hook that VL_TIME_CONTEXT would switch off; its library calls the simulator's
@@ -84,9 +83,9 @@ def build_simulation(text: str, ports: PortMap, simulator: str = "verilator", wa
 
 def run_cocotb(simulation: Simulation, test_module: str, folder: Path, seed: int = 1, testcase: str | None = None,
                environment: Mapping[str, str] | None = None, timeout_s: int = 600) -> int:
-    """Run the tests of a module, e.g. `testbenches.tb_tracker`, in `folder`, where `cocotb.log`, `results.xml` and
-    waveforms will be. Gives the number of tests that ran, without those skipped; raises CocotbFailure if one failed,
-    none ran, no results were left or the time was up.
+    """Run the tests of a module, e.g. `t3sim.testbenches.tb_tracker`, in `folder`, where `cocotb.log`, `results.xml`
+    and waveforms will be. Gives the number of tests that ran, without those skipped; raises CocotbFailure if one
+    failed, none ran, no results were left or the time was up.
     """
     folder = Path(folder).resolve()
     folder.mkdir(parents=True, exist_ok=True)
@@ -100,10 +99,9 @@ def run_cocotb(simulation: Simulation, test_module: str, folder: Path, seed: int
             if name.startswith(("COCOTB_", "GPI_", "PYTEST_CURRENT_TEST")):
                 del os.environ[name]
         os.environ["SIM_CMD_PREFIX"] = shlex.join(["timeout", "--kill-after=5", str(timeout_s)])
-        extra = {"PYTHONPATH": str(ROOT), **(environment or {})}
         runner.test(test_module=test_module, hdl_toplevel=simulation.top, hdl_toplevel_lang="verilog",
-                    build_dir=simulation.folder, test_dir=folder, seed=seed, testcase=testcase, extra_env=extra,
-                    waves=simulation.waves, results_xml=str(results), log_file=log)
+                    build_dir=simulation.folder, test_dir=folder, seed=seed, testcase=testcase,
+                    extra_env=environment or {}, waves=simulation.waves, results_xml=str(results), log_file=log)
     except (SystemExit, RuntimeError) as error:
         if not results.exists():
             raise CocotbFailure(f"The simulator of {simulation.top} ended early ({error}): see {log}.") from error

@@ -2,8 +2,8 @@
 
 import re
 
-from rtl.blocks import BLOCKS
-from rtl.geometry import Geometry
+from t3sim.rtl.blocks import BLOCKS
+from t3sim.rtl.geometry import Geometry
 
 from .build import component_verilog
 from .clock_enable import write_registers_in_place

@@ -5,8 +5,8 @@ from functools import partial
 
 import numpy as np
 
-from rtl.geometry import Geometry
-from rtl.gpu_top import GpuTop
+from t3sim.rtl.geometry import Geometry
+from t3sim.rtl.gpu_top import GpuTop
 
 from ..engine.ports import Ports
 from .amaranth_backend import AmaranthBackend

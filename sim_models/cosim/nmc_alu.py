@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from rtl.nmc_alu import AluDtype, AluOp, NmcAlu
-from sim_models.errors import Failure
+from t3sim.errors import Failure
+from t3sim.rtl.nmc_alu import AluDtype, AluOp, NmcAlu
 
 from .build import build_component
 from .compiled import CompiledBackend

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from amaranth.lib import wiring
 
-from rtl.blocks import BLOCKS
-from rtl.geometry import Geometry
+from t3sim.rtl.blocks import BLOCKS
+from t3sim.rtl.geometry import Geometry
 
 from . import flippable
 from .build import component_verilog
@@ -18,7 +18,7 @@ from .flippable import FlippableBank
 from .ports import PortMap
 
 _FLIPPABLE = Path(flippable.__file__).read_text(encoding="utf-8")
-FAILURE = "failure.json"  #: `testbenches.failure` writes it
+FAILURE = "failure.json"  #: `t3sim.testbenches.failure` writes it
 
 
 def design_under_test(block: str, geometry: Geometry) -> wiring.Component:
@@ -59,11 +59,11 @@ class Testbench:
         (folder / "ports.json").write_text(ports.to_json())
         (folder / "run.json").write_text(json.dumps({"geometry": asdict(self.geometry), "length": self.length,
                                                      "rounds": self.rounds, "record": record}))
-        return run_cocotb(simulation, f"testbenches.tb_{self.block}", folder, self.seed, testcase,
+        return run_cocotb(simulation, f"t3sim.testbenches.tb_{self.block}", folder, self.seed, testcase,
                           {"T3_BENCH": str(folder.resolve())}, self.timeout_s)
 
 
-#: Lines about a failure that the testbench has left in a folder (`sim_models.trace.testbench.explain_failure`).
+#: Lines about a failure that the testbench has left in a folder (`t3sim.trace.testbench.explain_failure`).
 Explain = Callable[[Testbench, Design, Path], list[str]]
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from sim_models.errors import Failure
+from t3sim.errors import Failure
 
 JOBS = max(1, min(4, os.cpu_count() or 1))
 _POLL_SECONDS = 0.02

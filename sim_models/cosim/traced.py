@@ -14,10 +14,10 @@ from typing import NamedTuple
 import numpy as np
 from amaranth.lib import data
 
-from rtl.arbiter import POLICY_BITS
-from rtl.geometry import Geometry
-from rtl.gpu_top import GpuTop
-from rtl.layouts import request, trigger, update
+from t3sim.rtl.arbiter import POLICY_BITS
+from t3sim.rtl.geometry import Geometry
+from t3sim.rtl.gpu_top import GpuTop
+from t3sim.rtl.layouts import request, trigger, update
 
 from .build import build, component_verilog
 from .gpu import NAME
@@ -76,7 +76,7 @@ def groups_of_block(block: str, g: Geometry) -> Groups | None:
 
 
 def _decision(arbiter: str, surroundings: list[str]) -> list[Slot]:
-    """Lowest bits as in `sim_models.trace.schema.CONDITIONS`, of which `surroundings` are those outside the arbiter."""
+    """Lowest bits as in `t3sim.trace.schema.CONDITIONS`, of which `surroundings` are those outside the arbiter."""
     own = ["drain", "compute_valid", "communication_valid", "communication_waiting", "ready", "grant_compute",
            "grant_communication", "starved", "last_communication"]
     bits = [*(f"{arbiter}.{name}" for name in own), *surroundings, f"{arbiter}.ring_late"]

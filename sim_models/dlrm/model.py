@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from math import gcd
 
-from sim_models.end_to_end.operators import gemm_ns, move_ns
-from sim_models.machine.accelerator import Accelerator
+from t3sim.end_to_end.operators import gemm_ns, move_ns
+from t3sim.machine.accelerator import Accelerator
 
 _INDEX_BYTES = 8  #: PyTorch's int64
 

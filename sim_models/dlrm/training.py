@@ -13,11 +13,11 @@ from functools import cache
 
 import simpy
 
-from sim_models.dlrm.model import Dlrm, operators
-from sim_models.flow.algorithms import algorithms, chunk_bytes
-from sim_models.flow.collective import Network
-from sim_models.flow.scale_out import ScaleOut
-from sim_models.topologies import named_topology
+from t3sim.dlrm.model import Dlrm, operators
+from t3sim.flow.algorithms import algorithms, chunk_bytes
+from t3sim.flow.collective import Network
+from t3sim.flow.scale_out import ScaleOut
+from t3sim.topologies import named_topology
 
 
 @dataclass(frozen=True)

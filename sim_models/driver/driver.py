@@ -15,8 +15,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from rtl.geometry import Geometry
-from rtl.registers import (
+from t3sim.rtl.geometry import Geometry
+from t3sim.rtl.registers import (
     ARRIVAL_RANGES,
     ERRORS,
     FAULTS,
@@ -315,7 +315,7 @@ class Driver:
         return [self._write("WATCHDOG", watchdog_limit=-(-cycles // WATCHDOG_PERIOD))]
 
     def waiting(self, read) -> list[str]:
-        """What waited when the watchdog told, as names of `rtl.registers.WAITS`; `read(offset)` reads a register."""
+        """What waited when the watchdog told: names of `t3sim.rtl.registers.WAITS`; `read(offset)` reads a register."""
         word = self.decode("WATCHDOG_WAITS", read(self.registers["WATCHDOG_WAITS"].offset))
         return [name for name, _ in WAITS if word[f"waits_{name}"]]
 

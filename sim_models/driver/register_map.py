@@ -3,8 +3,8 @@
 import html
 from dataclasses import asdict
 
-from rtl.geometry import Geometry
-from rtl.registers import (
+from t3sim.rtl.geometry import Geometry
+from t3sim.rtl.registers import (
     ERRORS,
     OPERATIONS,
     POLICIES,

@@ -2,11 +2,11 @@
 
 from importlib import resources
 
-from sim_models.errors import BadInput
-from sim_models.machine import Machine
-from sim_models.machine.accelerator import Accelerator
-from sim_models.machine.presets import load_preset
-from sim_models.machine.section import Count, NotNegative, Positive, Section, Share
+from t3sim.errors import BadInput
+from t3sim.machine import Machine
+from t3sim.machine.accelerator import Accelerator
+from t3sim.machine.presets import load_preset
+from t3sim.machine.section import Count, NotNegative, Positive, Section, Share
 
 #: Clusters that come with the package, by the name of their file in clusters/.
 PRESETS = ("a100-nvlink", "a100-40gb", "h100-nvlink", "mi210")
@@ -59,7 +59,7 @@ def load_cluster(name_or_path: str) -> Cluster:
     Raises `ClusterError`, or `MachineError` for a machine file that is at fault.
     """
     if name_or_path == _NODE_OF_A_MACHINE:
-        from sim_models.machine import load_machine
+        from t3sim.machine import load_machine
 
         return of_machine(load_machine(name_or_path))
     return load_preset(Cluster, name_or_path, resources.files(__package__).joinpath("clusters"), PRESETS,

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from sim_models.end_to_end.cluster import Cluster
-from sim_models.end_to_end.inference import decode, prompt
-from sim_models.end_to_end.mapping import RECOMPUTE, Mapping, MappingError
-from sim_models.end_to_end.result import Result
-from sim_models.end_to_end.training import Job, train
-from sim_models.end_to_end.uncertainty import spread
+from t3sim.end_to_end.cluster import Cluster
+from t3sim.end_to_end.inference import decode, prompt
+from t3sim.end_to_end.mapping import RECOMPUTE, Mapping, MappingError
+from t3sim.end_to_end.result import Result
+from t3sim.end_to_end.training import Job, train
+from t3sim.end_to_end.uncertainty import spread
 
 #: What is timed.
 PHASES: dict[str, Callable[..., Result]] = {"training": train, "prompt": prompt, "decode": decode}
@@ -68,7 +68,7 @@ def estimate(cluster: Cluster, job: Job, mapping: Mapping, phase: str = "trainin
                            f"{limit:g} GB: more tp, pp or zero, or --recompute, or --ignore-memory")
     overlap, speedups = None, {}
     if technique != "sequential":
-        from sim_models.end_to_end.overlap import measured_overlap
+        from t3sim.end_to_end.overlap import measured_overlap
 
         overlap, speedups = measured_overlap(
             cluster, job, mapping, technique, seed, progress,

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sim_models.end_to_end.operators import ELEMENT_BYTES, ceil_div, gemm_ns, move_ns
-from sim_models.end_to_end.transformer import Transformer
-from sim_models.machine.accelerator import Accelerator
+from t3sim.end_to_end.operators import ELEMENT_BYTES, ceil_div, gemm_ns, move_ns
+from t3sim.end_to_end.transformer import Transformer
+from t3sim.machine.accelerator import Accelerator
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from sim_models.end_to_end.transformer import Transformer
-from sim_models.errors import BadInput
+from t3sim.end_to_end.transformer import Transformer
+from t3sim.errors import BadInput
 
 #: What the backward pass computes again, by code.
 RECOMPUTE = ("none", "selective", "full")

@@ -3,9 +3,9 @@ pass (Korthikanti et al., arXiv 2205.05198, section 4; Rajbhandari et al., ZeRO,
 
 import numpy as np
 
-from sim_models.end_to_end.layer import Implementation
-from sim_models.end_to_end.mapping import FULL, NONE, SELECTIVE, Mapping
-from sim_models.end_to_end.transformer import Transformer
+from t3sim.end_to_end.layer import Implementation
+from t3sim.end_to_end.mapping import FULL, NONE, SELECTIVE, Mapping
+from t3sim.end_to_end.transformer import Transformer
 
 #: Mixed precision with Adam: 16-bit weight, 32-bit gradient; 32-bit weight and two moments.
 WEIGHT_BYTES, GRADIENT_BYTES, OPTIMIZER_BYTES = 2, 4, 12

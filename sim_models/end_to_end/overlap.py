@@ -3,13 +3,13 @@ other, measured on the same sub-layer with the RTL in the loop."""
 
 from collections.abc import Callable, Iterable
 
-from sim_models.end_to_end.cluster import Cluster
-from sim_models.end_to_end.mapping import Mapping
-from sim_models.end_to_end.training import Job, Overlap
-from sim_models.errors import BadInput
-from sim_models.machine import load_machine
-from sim_models.study.techniques import run_sublayer
-from sim_models.workloads import SUBLAYERS, Workload
+from t3sim.end_to_end.cluster import Cluster
+from t3sim.end_to_end.mapping import Mapping
+from t3sim.end_to_end.training import Job, Overlap
+from t3sim.errors import BadInput
+from t3sim.machine import load_machine
+from t3sim.study.techniques import run_sublayer
+from t3sim.workloads import SUBLAYERS, Workload
 
 _BASELINE = "sequential"
 

@@ -4,12 +4,12 @@ from typing import Any
 
 from rich.console import Console
 
-from sim_models.end_to_end.cluster import Cluster
-from sim_models.end_to_end.evaluate import Estimate
-from sim_models.end_to_end.mapping import RECOMPUTE
-from sim_models.end_to_end.search import Ranking
-from sim_models.end_to_end.training import Job
-from sim_models.study.report import print_table
+from t3sim.end_to_end.cluster import Cluster
+from t3sim.end_to_end.evaluate import Estimate
+from t3sim.end_to_end.mapping import RECOMPUTE
+from t3sim.end_to_end.search import Ranking
+from t3sim.end_to_end.training import Job
+from t3sim.study.report import print_table
 
 #: Parts of a breakdown, for people.
 TITLES = {
@@ -79,7 +79,7 @@ def print_ranking(ranking: Ranking, cluster: Cluster, job: Job, gpus: int, most:
 
 def draw_ranking(ranking: Ranking, cluster: Cluster, job: Job):
     """Draw time against memory, coloured by energy, with the front."""
-    from sim_models.study import plots
+    from t3sim.study import plots
 
     drawn, axes = plots.figure(3.8)
     time_s, memory_gb = ranking.results.iteration_ns / 1e9, ranking.results.memory_bytes / 1e9

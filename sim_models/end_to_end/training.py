@@ -9,20 +9,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sim_models.end_to_end import layer as layers
-from sim_models.end_to_end.cluster import Cluster
-from sim_models.end_to_end.communication import (
+from t3sim.end_to_end import layer as layers
+from t3sim.end_to_end.cluster import Cluster
+from t3sim.end_to_end.communication import (
     all_reduce_ns,
     all_to_all_ns,
     group_all_reduce_ns,
     send_ns,
 )
-from sim_models.end_to_end.layer import MEGATRON, Implementation, LayerTimes
-from sim_models.end_to_end.mapping import FULL, SELECTIVE, Mapping
-from sim_models.end_to_end.memory import GRADIENT_BYTES, memory_bytes, weights_per_gpu
-from sim_models.end_to_end.operators import ELEMENT_BYTES, ceil_div, gemm_ns, move_ns
-from sim_models.end_to_end.result import Result
-from sim_models.end_to_end.transformer import Transformer
+from t3sim.end_to_end.layer import MEGATRON, Implementation, LayerTimes
+from t3sim.end_to_end.mapping import FULL, SELECTIVE, Mapping
+from t3sim.end_to_end.memory import GRADIENT_BYTES, memory_bytes, weights_per_gpu
+from t3sim.end_to_end.operators import ELEMENT_BYTES, ceil_div, gemm_ns, move_ns
+from t3sim.end_to_end.result import Result
+from t3sim.end_to_end.transformer import Transformer
 
 #: Keys of `Iteration.breakdown_ns`, in the order of the tables.
 PARTS = ("gemm", "attention", "elementwise", "recompute", "host", "head", "tp", "ep", "pp", "bubble", "dp", "update",

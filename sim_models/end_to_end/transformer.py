@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from sim_models.errors import BadInput
+from t3sim.errors import BadInput
 
 _LARGEST = 1 << 24
 

@@ -6,7 +6,7 @@ Words are int64 (numba mixes int64 and uint64 into floats); bits above the struc
 
 from typing import NamedTuple
 
-from rtl.geometry import Geometry
+from t3sim.rtl.geometry import Geometry
 
 from ..compiled.jit import inlined
 

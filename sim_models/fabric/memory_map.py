@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from rtl.address_map import fold_channel
-from rtl.geometry import ChannelGeometry
+from t3sim.rtl.address_map import fold_channel
+from t3sim.rtl.geometry import ChannelGeometry
 
 from ..compiled.jit import inlined
 from ..line import LINE_SHIFT

@@ -1,6 +1,6 @@
 """HBM2 channels: banks, bank groups, row buffers, refresh and a reordering controller, stepped cycle by cycle."""
 
-from sim_models.hbm.channel import READ, STORE, UPDATE, hbm_enqueue, hbm_step
-from sim_models.hbm.state import HbmState, make_hbm
+from t3sim.hbm.channel import READ, STORE, UPDATE, hbm_enqueue, hbm_step
+from t3sim.hbm.state import HbmState, make_hbm
 
 __all__ = ["READ", "STORE", "UPDATE", "HbmState", "hbm_enqueue", "hbm_step", "make_hbm"]

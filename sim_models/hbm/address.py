@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sim_models.compiled.jit import inlined
-from sim_models.machine.dram import Dram
+from t3sim.compiled.jit import inlined
+from t3sim.machine.dram import Dram
 
 
 class FieldPlace(NamedTuple):

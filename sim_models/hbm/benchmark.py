@@ -1,4 +1,4 @@
-"""Host time of the channel model under load: `python -m sim_models.hbm.benchmark`."""
+"""Host time of the channel model under load: `python -m t3sim.hbm.benchmark`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import time
 
 import numpy as np
 
-from sim_models.compiled.jit import compiled
-from sim_models.hbm.channel import hbm_enqueue, hbm_step
-from sim_models.hbm.state import HbmState, make_hbm
-from sim_models.machine.dram import Dram
+from t3sim.compiled.jit import compiled
+from t3sim.hbm.channel import hbm_enqueue, hbm_step
+from t3sim.hbm.state import HbmState, make_hbm
+from t3sim.machine.dram import Dram
 
 
 @compiled

@@ -1,8 +1,8 @@
 """The two calls of a lockstep loop: put a request into a channel's queue, step a channel by one memory cycle."""
 
-from sim_models.compiled.jit import inlined
-from sim_models.hbm import fr_fcfs
-from sim_models.hbm.address import bank_of, row_of
+from t3sim.compiled.jit import inlined
+from t3sim.hbm import fr_fcfs
+from t3sim.hbm.address import bank_of, row_of
 
 READ, STORE, UPDATE = 0, 1, 2  #: request operations; UPDATE is op-and-store by the near-memory ALU
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import ValidationError
 
-from sim_models.errors import BadInput
-from sim_models.machine.dram import Dram
+from t3sim.errors import BadInput
+from t3sim.machine.dram import Dram
 
 _GROUP_LOW = {"address_fields": ("row", "bank", "column", "bank_group")}
 

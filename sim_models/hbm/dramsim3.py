@@ -23,11 +23,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sim_models.compiled.jit import compiled
-from sim_models.hbm.address import bank_of, row_of
-from sim_models.hbm.bits import item, lowest_bit, put
-from sim_models.hbm.state import ACT, NEVER, NOWHERE, PRE, RD, REF, WR
-from sim_models.hbm.timing import (
+from t3sim.compiled.jit import compiled
+from t3sim.hbm.address import bank_of, row_of
+from t3sim.hbm.bits import item, lowest_bit, put
+from t3sim.hbm.state import ACT, NEVER, NOWHERE, PRE, RD, REF, WR
+from t3sim.hbm.timing import (
     activate,
     activate_ready,
     all_closed_ready,
@@ -40,7 +40,7 @@ from sim_models.hbm.timing import (
     write_column,
     write_ready,
 )
-from sim_models.machine.dram import Dram
+from t3sim.machine.dram import Dram
 
 BUCKETS = 256  #: of the hash table over pending lines
 

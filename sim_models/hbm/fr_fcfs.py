@@ -11,9 +11,9 @@ the other kind for its line joins that one's list (and is served in the other ki
 its order.
 """
 
-from sim_models.compiled.jit import compiled, inlined
-from sim_models.hbm.bits import SCAN, item, lowest_bit, oldest_ready, put
-from sim_models.hbm.state import (
+from t3sim.compiled.jit import compiled, inlined
+from t3sim.hbm.bits import SCAN, item, lowest_bit, oldest_ready, put
+from t3sim.hbm.state import (
     ACT,
     AGE,
     COLUMNS_LEFT,
@@ -32,7 +32,7 @@ from sim_models.hbm.state import (
     TOKEN,
     WR,
 )
-from sim_models.hbm.timing import (
+from t3sim.hbm.timing import (
     activate,
     all_closed_ready,
     channel_activate_ready,

@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sim_models.compiled.jit import compiled
-from sim_models.hbm import dramsim3
-from sim_models.hbm.channel import hbm_enqueue, hbm_step
-from sim_models.hbm.configurations import CONFIGS, configured
-from sim_models.hbm.state import HbmState, make_hbm
-from sim_models.hbm.trace import Trace, read_trace
-from sim_models.machine.dram import Dram
+from t3sim.compiled.jit import compiled
+from t3sim.hbm import dramsim3
+from t3sim.hbm.channel import hbm_enqueue, hbm_step
+from t3sim.hbm.configurations import CONFIGS, configured
+from t3sim.hbm.state import HbmState, make_hbm
+from t3sim.hbm.trace import Trace, read_trace
+from t3sim.machine.dram import Dram
 
 __all__ = ["CONFIGS", "ReplayResult", "Replayed", "replay", "replay_trace"]
 

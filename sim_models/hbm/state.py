@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sim_models.compiled.records import aligned_zeros
-from sim_models.hbm.address import field_places
-from sim_models.machine.dram import Dram
+from t3sim.compiled.records import aligned_zeros
+from t3sim.hbm.address import field_places
+from t3sim.machine.dram import Dram
 
 NEVER = 1 << 62  #: a cycle that does not come
 NOWHERE = -1  #: no queue entry, no row

@@ -5,9 +5,9 @@ group, so that the controller can look at all banks at once; what it asks of the
 counts.
 """
 
-from sim_models.compiled.jit import compiled, inlined
-from sim_models.hbm.bits import item, put
-from sim_models.hbm.state import LANES, NEVER, NOWHERE
+from t3sim.compiled.jit import compiled, inlined
+from t3sim.hbm.bits import item, put
+from t3sim.hbm.state import LANES, NEVER, NOWHERE
 
 
 @compiled

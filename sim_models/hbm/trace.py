@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sim_models.errors import BadInput
-from sim_models.line import LINE_BYTES
+from t3sim.errors import BadInput
+from t3sim.line import LINE_BYTES
 
 LAST_CYCLE = 1_000_000_000  #: a second at 1 GHz
 

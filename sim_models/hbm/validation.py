@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sim_models.errors import BadInput
-from sim_models.hbm import recorded
-from sim_models.hbm.address import line_of
-from sim_models.hbm.configurations import CONFIGS, configured
-from sim_models.hbm.replay import replay, replay_trace
-from sim_models.hbm.state import commands
-from sim_models.hbm.trace import Trace
-from sim_models.machine import load_machine
-from sim_models.machine.dram import Dram
+from t3sim.errors import BadInput
+from t3sim.hbm import recorded
+from t3sim.hbm.address import line_of
+from t3sim.hbm.configurations import CONFIGS, configured
+from t3sim.hbm.replay import replay, replay_trace
+from t3sim.hbm.state import commands
+from t3sim.hbm.trace import Trace
+from t3sim.machine import load_machine
+from t3sim.machine.dram import Dram
 
 TIMING, LOAD, SCHEDULING = "timing-bound", "load", "scheduling-bound"
 GROUPS = (TIMING, LOAD, SCHEDULING)

@@ -1,5 +1,5 @@
 """Machine descriptions: TOML files, checked on loading, with a source beside each number."""
 
-from sim_models.machine.schema import PRESETS, Machine, MachineError, load_machine
+from t3sim.machine.schema import PRESETS, Machine, MachineError, load_machine
 
 __all__ = ["PRESETS", "Machine", "MachineError", "load_machine"]

@@ -1,6 +1,6 @@
 """One GPU as closed forms and the event level see it."""
 
-from sim_models.machine.section import Count, NotNegative, Positive, Section, Share
+from t3sim.machine.section import Count, NotNegative, Positive, Section, Share
 
 
 class Accelerator(Section):

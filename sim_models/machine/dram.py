@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import model_validator
 
-from sim_models.machine.section import Section, whole
+from t3sim.machine.section import Section, whole
 
 from ..line import LINE_BYTES
 

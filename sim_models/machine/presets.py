@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from sim_models.errors import BadInput
-from sim_models.machine.section import Section
+from t3sim.errors import BadInput
+from t3sim.machine.section import Section
 
 _Described = TypeVar("_Described", bound=Section)
 

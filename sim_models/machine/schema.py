@@ -11,12 +11,12 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
-from rtl.check_bits import PROTECTIONS
-from rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, GeometryError, TrackerGeometry, bits_for
-from sim_models.errors import BadInput, choices, shown
-from sim_models.formats import FP16
-from sim_models.machine.dram import Dram, is_power_of_two
-from sim_models.machine.section import Section, Wait, real, whole
+from t3sim.errors import BadInput, choices, shown
+from t3sim.formats import FP16
+from t3sim.machine.dram import Dram, is_power_of_two
+from t3sim.machine.section import Section, Wait, real, whole
+from t3sim.rtl.check_bits import PROTECTIONS
+from t3sim.rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, GeometryError, TrackerGeometry, bits_for
 
 #: Machines that come with the package: name, file beside this one.
 PRESETS = {"t3-table1": "default.toml", "hbm2-reference": "hbm2_reference.toml"}

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rtl.geometry import Geometry
+from t3sim.rtl.geometry import Geometry
 
 from ..cosim.ports import Field
 from ..driver.driver import Driver, Write

@@ -1,7 +1,7 @@
 """How a GEMM's output is cut into macro-tiles and wavefront tiles.
 
 Plain Python and numpy. Which device computes which tile when, and what becomes of it, is no matter of the operator's:
-that is in the schedule (`sim_models.schedule`).
+that is in the schedule (`t3sim.schedule`).
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Transaction-level reference of `rtl.address_generator`: the lines and errors of one DMA command, in order.
+"""Transaction-level reference of `t3sim.rtl.address_generator`: the lines and errors of one DMA command, in order.
 
 Commands are served in the order in which they came in; `expand` gives one list per command that mixes lines
 (`Request`) and errors (`LineError`) as the hardware meets them.
@@ -6,15 +6,15 @@ Commands are served in the order in which they came in; `expand` gives one list 
 
 from typing import NamedTuple
 
-from rtl.geometry import Geometry
-from rtl.registers import ERRORS, REGION_KINDS
+from t3sim.rtl.geometry import Geometry
+from t3sim.rtl.registers import ERRORS, REGION_KINDS
 
 READ, SOURCE_DMA = 0, 2
 LINE_BYTES = 64
 
 
 class Request(NamedTuple):
-    """Fields of `rtl.layouts.request`; enums as numbers."""
+    """Fields of `t3sim.rtl.layouts.request`; enums as numbers."""
 
     address: int
     bytes: int
@@ -26,7 +26,7 @@ class Request(NamedTuple):
 
 
 class LineError(NamedTuple):
-    """Code and fields of `rtl.layouts.error`."""
+    """Code and fields of `t3sim.rtl.layouts.error`."""
 
     code: int
     address: int

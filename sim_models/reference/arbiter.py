@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from rtl.arbiter import POLICIES, View
+from t3sim.rtl.arbiter import POLICIES, View
 
 WAITED_MAX = 65535
 

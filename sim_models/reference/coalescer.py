@@ -1,12 +1,12 @@
-"""Reference for `rtl.coalescer`, cycle-exact: when an access is accepted and which updates leave when."""
+"""Reference for `t3sim.rtl.coalescer`, cycle-exact: when an access is accepted and which updates leave when."""
 
 from typing import NamedTuple
 
-from rtl.geometry import Geometry
+from t3sim.rtl.geometry import Geometry
 
 
 class Update(NamedTuple):
-    """Fields as in `rtl.layouts.update`."""
+    """Fields as in `t3sim.rtl.layouts.update`."""
 
     address: int
     amount: int

@@ -1,4 +1,4 @@
-"""Transaction-level reference of `rtl.config_bus`: what each APB transfer does and what it reads.
+"""Transaction-level reference of `t3sim.rtl.config_bus`: what each APB transfer does and what it reads.
 
 The model holds only stored state: the fields that software wrote, and the first error. Status, counters and
 the monitor's values are passed to `read` as they are in the cycle of the access.
@@ -6,12 +6,12 @@ the monitor's values are passed to `read` as they are in the cycle of the access
 
 from typing import NamedTuple
 
-from rtl.geometry import Geometry
-from rtl.registers import FAULTS, OPERATIONS, REGION_KINDS, register_map
+from t3sim.rtl.geometry import Geometry
+from t3sim.rtl.registers import FAULTS, OPERATIONS, REGION_KINDS, register_map
 
 
 class ErrorReport(NamedTuple):
-    """One error: the code and the fields of `rtl.layouts.error`."""
+    """One error: the code and the fields of `t3sim.rtl.layouts.error`."""
 
     code: int
     address: int
@@ -21,7 +21,7 @@ class ErrorReport(NamedTuple):
 
 
 class FaultReport(NamedTuple):
-    """Flipped bits in the Tracker, as in `rtl.layouts.fault_report`."""
+    """Flipped bits in the Tracker, as in `t3sim.rtl.layouts.fault_report`."""
 
     uncorrectable: int
     in_entry: int
@@ -48,7 +48,7 @@ class ConfigBusModel:
         return self.fields[region, name]
 
     def descriptor(self, region: int) -> dict:
-        """A region's descriptor under the field names of `rtl.layouts.descriptor`."""
+        """A region's descriptor under the field names of `t3sim.rtl.layouts.descriptor`."""
         fields = {name: value for (owner, name), value in self.fields.items() if owner == region}
         for name in ("address_offset", "base", "limit"):
             fields[name] = fields.pop(f"{name}_lo") | fields.pop(f"{name}_hi") << 32

@@ -1,4 +1,4 @@
-"""Cycle-exact model of `rtl.corrected_row`: a row of words with check bits, searched for a tile."""
+"""Cycle-exact model of `t3sim.rtl.corrected_row`: a row of words with check bits, searched for a tile."""
 
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ class Row(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """Flipped bits, with the fields of `rtl.layouts.fault_report` but the set."""
+    """Flipped bits, with the fields of `t3sim.rtl.layouts.fault_report` but the set."""
 
     uncorrectable: int
     in_entry: int

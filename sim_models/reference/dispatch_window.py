@@ -1,4 +1,4 @@
-"""Reference for `rtl.dispatch_window`, transaction-level: what may go, and how far `head` gets.
+"""Reference for `t3sim.rtl.dispatch_window`, transaction-level: what may go, and how far `head` gets.
 
 The RTL's head and limits may lag behind the model's, never lead; they agree when it has settled.
 """
@@ -6,12 +6,12 @@ The RTL's head and limits may lag behind the model's, never lead; they agree whe
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from rtl.geometry import TrackerGeometry
-from rtl.order import may_start
+from t3sim.rtl.geometry import TrackerGeometry
+from t3sim.rtl.order import may_start
 
 
 class Request(NamedTuple):
-    """Fields of `rtl.layouts.dispatch`; without further ones, a workgroup of this GPU's own."""
+    """Fields of `t3sim.rtl.layouts.dispatch`; without further ones, a workgroup of this GPU's own."""
 
     id: int
     tiles: int = 0

@@ -1,4 +1,4 @@
-"""Transaction-level reference of `rtl.dma_table`: triggers in, commands out, in the same order.
+"""Transaction-level reference of `t3sim.rtl.dma_table`: triggers in, commands out, in the same order.
 
 A command leaves when the last tile of its block arrives; commands are in order of completion. The model
 keeps blocks by workgroup, so it also tells when two open workgroups share a slot, which the window forbids.
@@ -6,11 +6,11 @@ keeps blocks by workgroup, so it also tells when two open workgroups share a slo
 
 from typing import NamedTuple
 
-from rtl.geometry import Geometry
+from t3sim.rtl.geometry import Geometry
 
 
 class Trigger(NamedTuple):
-    """Fields of `rtl.layouts.trigger`."""
+    """Fields of `t3sim.rtl.layouts.trigger`."""
 
     address: int
     region: int

@@ -1,16 +1,16 @@
-"""Transaction-level reference of `rtl.egress`: what becomes of one line. Lines of a lane stay in order."""
+"""Transaction-level reference of `t3sim.rtl.egress`: what becomes of one line. Lines of a lane stay in order."""
 
 from typing import NamedTuple
 
-from rtl.geometry import Geometry
-from rtl.registers import ERRORS, REGION_KINDS
-from sim_models.reference.address_generator import LineError
+from t3sim.reference.address_generator import LineError
+from t3sim.rtl.geometry import Geometry
+from t3sim.rtl.registers import ERRORS, REGION_KINDS
 
 SOURCE_LOCAL, SOURCE_REMOTE, SOURCE_DMA = 0, 1, 2
 
 
 class Packet(NamedTuple):
-    """Fields of `rtl.layouts.packet`; enums as numbers."""
+    """Fields of `t3sim.rtl.layouts.packet`; enums as numbers."""
 
     address: int
     bytes: int

@@ -1,10 +1,10 @@
-"""Reference of `rtl.ingress`: whether one arrival is lawful."""
+"""Reference of `t3sim.rtl.ingress`: whether one arrival is lawful."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from rtl.geometry import Geometry
-from rtl.registers import OPERATIONS
+from t3sim.rtl.geometry import Geometry
+from t3sim.rtl.registers import OPERATIONS
 
 SOURCE_REMOTE, SOURCE_DMA = 1, 2
 
@@ -19,7 +19,7 @@ class OpenRange(NamedTuple):
 
 def is_lawful(packet: dict, ranges: Sequence[OpenRange], head: int, end: int, any_workgroup: bool,
               geometry: Geometry) -> bool:
-    """Whether `packet`, with the fields of `rtl.layouts.request`, is accepted.
+    """Whether `packet`, with the fields of `t3sim.rtl.layouts.request`, is accepted.
 
     Workgroups [head, end) are in the dispatch window.
     """

@@ -1,7 +1,7 @@
 """Model of the intensity monitor: sampling is cycle-exact, the result is exact, its latency is not modelled."""
 
-from rtl.geometry import Geometry
-from rtl.registers import NO_THRESHOLD
+from t3sim.rtl.geometry import Geometry
+from t3sim.rtl.registers import NO_THRESHOLD
 
 
 class IntensityMonitorModel:

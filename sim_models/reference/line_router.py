@@ -1,4 +1,4 @@
-"""Transaction-level reference of `rtl.line_router`: which channel a line comes out of, and in what order.
+"""Transaction-level reference of `t3sim.rtl.line_router`: which channel a line comes out of, and in what order.
 
 At each channel, the lines of one engine come in the order in which the engine offered them; between engines the
 order is free here (the hardware takes turns).
@@ -6,11 +6,11 @@ order is free here (the hardware takes turns).
 
 from collections import deque
 
-from rtl.geometry import Geometry
+from t3sim.rtl.geometry import Geometry
 
 
 def channel_of_line(address: int, geometry: Geometry) -> int:
-    """XOR of the fields of the block number, folded from the top (independent of `rtl.address_map`)."""
+    """XOR of the fields of the block number, folded from the top (independent of `t3sim.rtl.address_map`)."""
     channel = geometry.channel
     if channel.channels == 1:
         return 0

@@ -6,7 +6,7 @@ keeps each stream's order, loses nothing, reports every tracked write and keeps 
 
 from collections import deque
 
-from rtl.geometry import Geometry
+from t3sim.rtl.geometry import Geometry
 
 from .order_guard import OrderGuardModel, bucket_of
 
@@ -30,7 +30,7 @@ def _check(condition: bool, text: str) -> None:
 class MemoryChannelModel:
     """Call `cycle` once per cycle with everything that was seen in it.
 
-    Requests, commands and updates are dicts with the field names of `rtl.layouts`. A DMA read on
+    Requests, commands and updates are dicts with the field names of `t3sim.rtl.layouts`. A DMA read on
     `dram` must be distinguishable from inbound traffic: inbound carries no reads.
     """
 

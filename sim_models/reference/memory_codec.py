@@ -1,8 +1,8 @@
-"""Reference for `rtl.memory_codec`: a word is judged by trying every bit, not by its syndrome."""
+"""Reference for `t3sim.rtl.memory_codec`: a word is judged by trying every bit, not by its syndrome."""
 
 from typing import NamedTuple
 
-from rtl.check_bits import check_bits, columns
+from t3sim.rtl.check_bits import check_bits, columns
 
 
 class Judged(NamedTuple):

@@ -1,6 +1,6 @@
 """Cycle-exact model of the order guard (T3 paper, section 4.2.2; the question it answers is left open there)."""
 
-from rtl.geometry import Geometry
+from t3sim.rtl.geometry import Geometry
 
 
 def bucket_of(address: int, geometry: Geometry) -> int:

@@ -1,4 +1,4 @@
-"""Reference for `rtl.tracker`, transaction-level: one update in, its effect out, in order.
+"""Reference for `t3sim.rtl.tracker`, transaction-level: one update in, its effect out, in order.
 
 One model serves any number of banks: banks only split the sets. Updates of one workgroup must be given
 in the order in which the RTL accepts them.
@@ -6,15 +6,15 @@ in the order in which the RTL accepts them.
 
 from typing import NamedTuple
 
-from rtl.geometry import TrackerGeometry
+from t3sim.rtl.geometry import TrackerGeometry
 
 from .coalescer import Update
 
-LOCAL = 0  #: `rtl.layouts.Source`
+LOCAL = 0  #: `t3sim.rtl.layouts.Source`
 
 
 class Trigger(NamedTuple):
-    """Fields as in `rtl.layouts.trigger`."""
+    """Fields as in `t3sim.rtl.layouts.trigger`."""
 
     address: int
     region: int
@@ -26,7 +26,7 @@ class Outcome(NamedTuple):
     """What one update does; at most one of the fields is set."""
 
     trigger: Trigger | None = None
-    error: str | None = None  #: name of the `rtl.layouts.ErrorCode`
+    error: str | None = None  #: name of the `t3sim.rtl.layouts.ErrorCode`
 
 
 class TrackerModel:

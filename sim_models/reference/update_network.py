@@ -1,10 +1,10 @@
-"""Reference for `rtl.update_network`, transaction-level: which deliveries are legal.
+"""Reference for `t3sim.rtl.update_network`, transaction-level: which deliveries are legal.
 
 Legal: every update exactly once, at the bank of its workgroup, and those of one channel for one bank in
 the order in which the channel sent them.
 """
 
-from rtl.geometry import Geometry
+from t3sim.rtl.geometry import Geometry
 
 from .coalescer import Update
 from .trigger_merge import MergeModel

@@ -1,6 +1,6 @@
 """Cycle-exact model of the watchdog."""
 
-from rtl.registers import WATCHDOG_PERIOD
+from t3sim.rtl.registers import WATCHDOG_PERIOD
 
 
 class WatchDogModel:

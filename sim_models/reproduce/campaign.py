@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sim_models.reproduce.figure import Figure, Findings, Setup
-from sim_models.reproduce.runner import Outcome
+from t3sim.reproduce.figure import Figure, Findings, Setup
+from t3sim.reproduce.runner import Outcome
 
 
 @dataclass

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sim_models.errors import BadInput
+from t3sim.errors import BadInput
 
 #: Keys that say what made the results, not what they are.
 PROVENANCE = ("versions", "commit")

@@ -4,7 +4,7 @@ import csv
 import io
 import re
 
-from sim_models.reproduce.campaign import Campaign
+from t3sim.reproduce.campaign import Campaign
 
 FOLDER = "tables"  #: beside the page
 SUMMARY = "summary.csv"

@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sim_models.machine import Machine
-from sim_models.reproduce.paper import Target
-from sim_models.reproduce.tasks import KernelTask, Task, kernel_task
-from sim_models.runs.kernels import Kernel
-from sim_models.study.results import TECHNIQUES as KNOWN_TECHNIQUES
-from sim_models.study.results import RunResult
-from sim_models.study.techniques import kernels_of, technique_result
-from sim_models.workloads import SUBLAYERS, Workload, transformer_workload
+from t3sim.machine import Machine
+from t3sim.reproduce.paper import Target
+from t3sim.reproduce.tasks import KernelTask, Task, kernel_task
+from t3sim.runs.kernels import Kernel
+from t3sim.study.results import TECHNIQUES as KNOWN_TECHNIQUES
+from t3sim.study.results import RunResult
+from t3sim.study.techniques import kernels_of, technique_result
+from t3sim.workloads import SUBLAYERS, Workload, transformer_workload
 
 Results = Mapping[Task, Any]
 

@@ -1,10 +1,10 @@
 """Figure 4: how much of an iteration is communication (section 2.4)."""
 
-from sim_models.end_to_end.cluster import Cluster
-from sim_models.end_to_end.uncertainty import ranges, samples
-from sim_models.reproduce.figure import Figure, Findings, Results, Setup, Table
-from sim_models.reproduce.iterations import SPLIT, UNFUSED, LayerIteration, layer_iteration, mi210, paper_iterations
-from sim_models.study import plots
+from t3sim.end_to_end.cluster import Cluster
+from t3sim.end_to_end.uncertainty import ranges, samples
+from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table
+from t3sim.reproduce.iterations import SPLIT, UNFUSED, LayerIteration, layer_iteration, mi210, paper_iterations
+from t3sim.study import plots
 
 #: "futuristic" models at TP 64: Megatron's of one trillion parameters; the paper does not describe its own.
 _FUTURE = ("megatron-1t", 64, 2048, 1024)

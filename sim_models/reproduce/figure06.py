@@ -1,13 +1,13 @@
 """Figure 6: GEMM and all-reduce on a part of the compute units each (section 3.2.1)."""
 
-from sim_models.reproduce.figure import Figure, Findings, Results, Setup, Table
-from sim_models.reproduce.layers import group_title, short_title
-from sim_models.reproduce.paper import geomean, percent
-from sim_models.reproduce.tasks import KernelTask
-from sim_models.reproduce.variants import variant
-from sim_models.runs import kernels
-from sim_models.study import plots
-from sim_models.workloads import Workload
+from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table
+from t3sim.reproduce.layers import group_title, short_title
+from t3sim.reproduce.paper import geomean, percent
+from t3sim.reproduce.tasks import KernelTask
+from t3sim.reproduce.variants import variant
+from t3sim.runs import kernels
+from t3sim.study import plots
+from t3sim.workloads import Workload
 
 _SHARES = {"72-8": (0.9, 0.1), "64-16": (0.8, 0.2)}  #: of the GEMM and of the all-reduce; names for 80 units
 

@@ -1,12 +1,12 @@
 """Figure 14: the multi-GPU reduce-scatter, against the ring's closed form and against all GPUs simulated."""
 
-from sim_models.reproduce.figure import Figure, Findings, Results, Setup, Table
-from sim_models.reproduce.paper import geomean, percent
-from sim_models.reproduce.tasks import KernelTask
-from sim_models.runs import kernels
-from sim_models.study import plots
-from sim_models.study.estimate import ring_ns
-from sim_models.workloads import Workload
+from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table
+from t3sim.reproduce.paper import geomean, percent
+from t3sim.reproduce.tasks import KernelTask
+from t3sim.runs import kernels
+from t3sim.study import plots
+from t3sim.study.estimate import ring_ns
+from t3sim.workloads import Workload
 
 
 def _size(layer: Workload) -> float:

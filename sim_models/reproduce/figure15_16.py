@@ -1,7 +1,7 @@
 """Figures 15 and 16: how the time of a sub-layer divides, and what each technique gains (section 6.1)."""
 
-from sim_models.reproduce.figure import Figure, Findings, Results, Setup, Table, case
-from sim_models.reproduce.layers import (
+from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table, case
+from t3sim.reproduce.layers import (
     FASTER,
     draw_speedups,
     key_of,
@@ -11,10 +11,10 @@ from sim_models.reproduce.layers import (
     speedup_table,
     tasks_of,
 )
-from sim_models.reproduce.paper import geomean, percent
-from sim_models.reproduce.tasks import KernelTask
-from sim_models.study import plots
-from sim_models.study.results import RunResult
+from t3sim.reproduce.paper import geomean, percent
+from t3sim.reproduce.tasks import KernelTask
+from t3sim.study import plots
+from t3sim.study.results import RunResult
 
 
 def small_tasks(setup: Setup) -> list[KernelTask]:

@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from sim_models.fabric.memory import PURPOSES
-from sim_models.reproduce.figure import Figure, Findings, Results, Setup, Table
-from sim_models.reproduce.paper import percent
-from sim_models.reproduce.tasks import KernelTask
-from sim_models.runs import kernels
-from sim_models.runs.kernels import KernelResult
-from sim_models.study import plots
-from sim_models.study.techniques import FUSIONS
+from t3sim.fabric.memory import PURPOSES
+from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table
+from t3sim.reproduce.paper import percent
+from t3sim.reproduce.tasks import KernelTask
+from t3sim.runs import kernels
+from t3sim.runs.kernels import KernelResult
+from t3sim.study import plots
+from t3sim.study.techniques import FUSIONS
 
 WINDOW_NS = 1000
 _KERNELS = {"GEMM alone": kernels.GEMM, "T3": FUSIONS["t3"],

@@ -1,11 +1,11 @@
 """Figure 18: DRAM accesses of a sub-layer by who made them (section 6.2)."""
 
-from sim_models.reproduce.figure import Figure, Findings, Results, Setup, Table, case
-from sim_models.reproduce.figure15_16 import small_tasks
-from sim_models.reproduce.layers import name_groups, runs_of, short_title
-from sim_models.reproduce.paper import geomean
-from sim_models.study import plots
-from sim_models.study.results import DRAM_STREAMS, RunResult
+from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table, case
+from t3sim.reproduce.figure15_16 import small_tasks
+from t3sim.reproduce.layers import name_groups, runs_of, short_title
+from t3sim.reproduce.paper import geomean
+from t3sim.study import plots
+from t3sim.study.results import DRAM_STREAMS, RunResult
 
 _RATIOS = ("rs_read_ratio", "write_ratio", "gemm_read_ratio")
 

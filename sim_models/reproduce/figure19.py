@@ -1,13 +1,13 @@
 """Figure 19: what faster sub-layers make of whole iterations (sections 6.3 and 6.4)."""
 
-from sim_models.end_to_end.cluster import Cluster
-from sim_models.end_to_end.uncertainty import ranges, samples
-from sim_models.reproduce.figure import TECHNIQUE_TITLES, Figure, Findings, Results, Setup, Table
-from sim_models.reproduce.iterations import LayerIteration, mi210, paper_iterations
-from sim_models.reproduce.layers import key_of, runs_of, tasks_of
-from sim_models.reproduce.paper import geomean, percent
-from sim_models.study import plots
-from sim_models.study.results import RunResult
+from t3sim.end_to_end.cluster import Cluster
+from t3sim.end_to_end.uncertainty import ranges, samples
+from t3sim.reproduce.figure import TECHNIQUE_TITLES, Figure, Findings, Results, Setup, Table
+from t3sim.reproduce.iterations import LayerIteration, mi210, paper_iterations
+from t3sim.reproduce.layers import key_of, runs_of, tasks_of
+from t3sim.reproduce.paper import geomean, percent
+from t3sim.study import plots
+from t3sim.study.results import RunResult
 
 _SHOWN = ("t3", "t3-mca", "t3-mca+", "ideal-overlap")
 

@@ -1,13 +1,13 @@
 """Figure 20: twice the compute units, everything else the same (section 7.5)."""
 
-from sim_models.machine import Machine
-from sim_models.reproduce.figure import Figure, Findings, Results, Setup, Table, case, layer_result, layer_tasks
-from sim_models.reproduce.layers import group_title, short_title
-from sim_models.reproduce.paper import geomean
-from sim_models.reproduce.variants import variant
-from sim_models.study import plots
-from sim_models.study.results import RunResult
-from sim_models.workloads import Workload
+from t3sim.machine import Machine
+from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table, case, layer_result, layer_tasks
+from t3sim.reproduce.layers import group_title, short_title
+from t3sim.reproduce.paper import geomean
+from t3sim.reproduce.variants import variant
+from t3sim.study import plots
+from t3sim.study.results import RunResult
+from t3sim.workloads import Workload
 
 _TECHNIQUES = ("sequential", "t3-mca", "ideal-overlap")
 _LARGER, _SMALLER = "fc2", "op"

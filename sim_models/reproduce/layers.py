@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 from itertools import groupby
 
-from sim_models.reproduce.figure import TECHNIQUE_TITLES, TECHNIQUES, Results, Setup, Table, layer_result, layer_tasks
-from sim_models.reproduce.paper import TARGETS, geomean
-from sim_models.reproduce.tasks import KernelTask
-from sim_models.study import plots
-from sim_models.study.results import BASELINE, RunResult
-from sim_models.workloads import MODELS, Workload
+from t3sim.reproduce.figure import TECHNIQUE_TITLES, TECHNIQUES, Results, Setup, Table, layer_result, layer_tasks
+from t3sim.reproduce.paper import TARGETS, geomean
+from t3sim.reproduce.tasks import KernelTask
+from t3sim.study import plots
+from t3sim.study.results import BASELINE, RunResult
+from t3sim.workloads import MODELS, Workload
 
 FASTER = tuple(name for name in TECHNIQUES if name != BASELINE)
 _SUBLAYER_TITLES = {"op": "OP", "fc1": "FC-1", "fc2": "FC-2", "ip": "IP"}

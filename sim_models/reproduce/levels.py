@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator
 
-from sim_models.collectives import ring as rings
-from sim_models.flow.collective import kernel_costs, run_program
-from sim_models.reproduce.figure import Figure, Findings, Results, Setup, Table
-from sim_models.reproduce.paper import Target
-from sim_models.reproduce.tasks import KernelTask
-from sim_models.runs.kernels import ALL_GATHER, REDUCE_SCATTER, REDUCE_SCATTER_NMC
-from sim_models.study import plots
-from sim_models.topologies import ring
-from sim_models.workloads import Workload
+from t3sim.collectives import ring as rings
+from t3sim.flow.collective import kernel_costs, run_program
+from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table
+from t3sim.reproduce.paper import Target
+from t3sim.reproduce.tasks import KernelTask
+from t3sim.runs.kernels import ALL_GATHER, REDUCE_SCATTER, REDUCE_SCATTER_NMC
+from t3sim.study import plots
+from t3sim.topologies import ring
+from t3sim.workloads import Workload
 
 _SIZES_MB = (1, 6, 24, 192)
 _DEVICES = (4, 8, 16)

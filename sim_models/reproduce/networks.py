@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from sim_models.flow.algorithms import COLLECTIVES, Algorithm, algorithms, chunk_bytes
-from sim_models.flow.collective import run_program
-from sim_models.flow.scale_out import load_scale_out
-from sim_models.reproduce.figure import Figure, Findings, Results, Setup, Table
-from sim_models.reproduce.paper import Target
-from sim_models.reproduce.sources import source_digest
-from sim_models.reproduce.tasks import digest
-from sim_models.topologies import named_topology
+from t3sim.flow.algorithms import COLLECTIVES, Algorithm, algorithms, chunk_bytes
+from t3sim.flow.collective import run_program
+from t3sim.flow.scale_out import load_scale_out
+from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table
+from t3sim.reproduce.paper import Target
+from t3sim.reproduce.sources import source_digest
+from t3sim.reproduce.tasks import digest
+from t3sim.topologies import named_topology
 
 #: Machine and topology.
 _NETWORKS = (("torus-128", "torus:4x4"), ("torus-128", "torus:8x8"), ("torus-128", "torus:8x16"),
@@ -59,7 +59,7 @@ class CollectiveTask:
 
     @cached_property
     def key(self) -> str:
-        sources = source_digest("sim_models.flow.algorithms")
+        sources = source_digest("t3sim.flow.algorithms")
         return f"collective-{digest(json.dumps(self.description, sort_keys=True), sources)}"
 
     @property

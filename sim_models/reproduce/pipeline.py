@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sim_models.errors import BadInput
-from sim_models.reproduce.campaign import Campaign, Chapter
-from sim_models.reproduce.csv_tables import FOLDER, csv_tables
-from sim_models.reproduce.figure import Figure, Setup
-from sim_models.reproduce.paper import TARGETS, compare
-from sim_models.reproduce.report import render_report
-from sim_models.reproduce.runner import Monitor, Outcome, run_tasks
-from sim_models.reproduce.store import Store
-from sim_models.reproduce.tasks import KernelTask, Task, WarmUpTask
-from sim_models.study.results import collect_versions, json_text, write_whole
+from t3sim.errors import BadInput
+from t3sim.reproduce.campaign import Campaign, Chapter
+from t3sim.reproduce.csv_tables import FOLDER, csv_tables
+from t3sim.reproduce.figure import Figure, Setup
+from t3sim.reproduce.paper import TARGETS, compare
+from t3sim.reproduce.report import render_report
+from t3sim.reproduce.runner import Monitor, Outcome, run_tasks
+from t3sim.reproduce.store import Store
+from t3sim.reproduce.tasks import KernelTask, Task, WarmUpTask
+from t3sim.study.results import collect_versions, json_text, write_whole
 
 _PROJECT = Path(__file__).resolve().parents[2]
 
@@ -50,7 +50,7 @@ def reproduce(figures: Sequence[Figure], setup: Setup, out: Path, jobs: int, mon
 
 
 def _evaluate(figure: Figure, tasks: list[Task], setup: Setup, outcome: Outcome) -> Chapter:
-    from sim_models.study.plots import range_bars, render
+    from t3sim.study.plots import range_bars, render
 
     lost = {task.key: task for task in tasks if task not in outcome.results}
     if lost:

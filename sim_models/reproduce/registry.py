@@ -2,27 +2,27 @@
 
 import re
 
-from sim_models.errors import BadInput, choices
-from sim_models.reproduce.amped.case_studies import CASE_1, CASE_2, CASE_3
-from sim_models.reproduce.amped.measured import MEGATRON, SINGLE_NODE
-from sim_models.reproduce.amped.tables import TABLE_2, TABLE_3
-from sim_models.reproduce.dma.figures import ALL_GATHER, ALL_TO_ALL, COPY
-from sim_models.reproduce.figure import PAPERS, Figure
-from sim_models.reproduce.figure04 import FIGURE04
-from sim_models.reproduce.figure06 import FIGURE06
-from sim_models.reproduce.figure14 import FIGURE14
-from sim_models.reproduce.figure15_16 import FIGURE15, FIGURE16
-from sim_models.reproduce.figure17 import FIGURE17
-from sim_models.reproduce.figure18 import FIGURE18
-from sim_models.reproduce.figure19 import FIGURE19
-from sim_models.reproduce.figure20 import FIGURE20
-from sim_models.reproduce.fused.dlrm import DLRM
-from sim_models.reproduce.levels import LEVELS
-from sim_models.reproduce.networks import NETWORKS
-from sim_models.reproduce.sensitivity import SENSITIVITY
-from sim_models.reproduce.table_hbm import TABLE_HBM
-from sim_models.reproduce.table_tp32 import TABLE_TP32
-from sim_models.reproduce.thresholds import THRESHOLDS
+from t3sim.errors import BadInput, choices
+from t3sim.reproduce.amped.case_studies import CASE_1, CASE_2, CASE_3
+from t3sim.reproduce.amped.measured import MEGATRON, SINGLE_NODE
+from t3sim.reproduce.amped.tables import TABLE_2, TABLE_3
+from t3sim.reproduce.dma.figures import ALL_GATHER, ALL_TO_ALL, COPY
+from t3sim.reproduce.figure import PAPERS, Figure
+from t3sim.reproduce.figure04 import FIGURE04
+from t3sim.reproduce.figure06 import FIGURE06
+from t3sim.reproduce.figure14 import FIGURE14
+from t3sim.reproduce.figure15_16 import FIGURE15, FIGURE16
+from t3sim.reproduce.figure17 import FIGURE17
+from t3sim.reproduce.figure18 import FIGURE18
+from t3sim.reproduce.figure19 import FIGURE19
+from t3sim.reproduce.figure20 import FIGURE20
+from t3sim.reproduce.fused.dlrm import DLRM
+from t3sim.reproduce.levels import LEVELS
+from t3sim.reproduce.networks import NETWORKS
+from t3sim.reproduce.sensitivity import SENSITIVITY
+from t3sim.reproduce.table_hbm import TABLE_HBM
+from t3sim.reproduce.table_tp32 import TABLE_TP32
+from t3sim.reproduce.thresholds import THRESHOLDS
 
 FIGURES: dict[str, Figure] = {figure.name: figure for figure in (
     FIGURE04, FIGURE06, FIGURE14, FIGURE15, FIGURE16, FIGURE17, FIGURE18, FIGURE19, TABLE_TP32, FIGURE20, THRESHOLDS,

@@ -5,13 +5,13 @@ from typing import Any
 
 import jinja2
 
-from sim_models.reproduce.campaign import Campaign
-from sim_models.reproduce.csv_tables import FOLDER, SUMMARY, file_name
-from sim_models.reproduce.figure import PAPERS
+from t3sim.reproduce.campaign import Campaign
+from t3sim.reproduce.csv_tables import FOLDER, SUMMARY, file_name
+from t3sim.reproduce.figure import PAPERS
 
 
 def render_report(campaign: Campaign) -> str:
-    environment = jinja2.Environment(loader=jinja2.PackageLoader("sim_models.reproduce", "."), autoescape=True,
+    environment = jinja2.Environment(loader=jinja2.PackageLoader("t3sim.reproduce", "."), autoescape=True,
                                      undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters.update(number=number, difference=difference, verdict=verdict, minus=minus,
                                csv_file=lambda table, figure: f"{FOLDER}/{file_name(figure, table.title)}")

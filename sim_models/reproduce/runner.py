@@ -16,10 +16,10 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from typing import Any
 
-from sim_models.errors import Failure
-from sim_models.reproduce.store import Store
-from sim_models.reproduce.tasks import Task
-from sim_models.user_cache import cache_folder, stand_in, takes_files
+from t3sim.errors import Failure
+from t3sim.reproduce.store import Store
+from t3sim.reproduce.tasks import Task
+from t3sim.user_cache import cache_folder, stand_in, takes_files
 
 _LOOK_SECONDS = 0.2
 
@@ -188,6 +188,6 @@ def work(task: Task, store: Store) -> tuple[str, str] | None:
         if result is not None:
             store.save(task, result)
     except Exception as error:
-        kind = "" if type(error).__module__.split(".")[0] in ("sim_models", "rtl") else f"{type(error).__name__}: "
+        kind = "" if type(error).__module__.split(".")[0] == "t3sim" else f"{type(error).__name__}: "
         return " ".join(f"{kind}{error}".split()), traceback.format_exc()
     return None

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from sim_models.machine import Machine
-from sim_models.reproduce.figure import (
+from t3sim.machine import Machine
+from t3sim.reproduce.figure import (
     TECHNIQUE_TITLES,
     Figure,
     Findings,
@@ -15,11 +15,11 @@ from sim_models.reproduce.figure import (
     layer_result,
     layer_tasks,
 )
-from sim_models.reproduce.paper import percent
-from sim_models.reproduce.tasks import KernelTask
-from sim_models.reproduce.variants import variant
-from sim_models.study import plots
-from sim_models.study.results import RunResult
+from t3sim.reproduce.paper import percent
+from t3sim.reproduce.tasks import KernelTask
+from t3sim.reproduce.variants import variant
+from t3sim.study import plots
+from t3sim.study.results import RunResult
 
 _TECHNIQUES = ("sequential", "t3", "t3-mca", "ideal-overlap")
 

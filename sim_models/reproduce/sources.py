@@ -6,24 +6,28 @@ from importlib import metadata
 from modulefinder import ModuleFinder
 from pathlib import Path
 
-from sim_models.machine import load_machine
+from t3sim.machine import load_machine
+from t3sim.places import source_folders
 
 _ROOT = Path(__file__).resolve().parents[2]
-_DOOR_TO_RTL = "sim_models.cosim.gpu"
+_DOOR_TO_RTL = "t3sim.cosim.gpu"
 
 
 class _OurModules(ModuleFinder):
     """Follows imports through our own packages only."""
 
     def find_module(self, name, path, parent=None):
-        if path is None and name not in ("sim_models", "rtl"):
+        folder = source_folders().get(f"{parent.__name__}.{name}" if parent else name)
+        if folder:
+            return super().find_module(folder.name, [str(folder.parent)])
+        if path is None:
             raise ImportError(name)
         return super().find_module(name, path, parent)
 
 
 def source_files(entry: str, rtl: bool = False) -> list[Path]:
     """Every file of ours that the module `entry` may execute, with or without the RTL."""
-    finder = _OurModules(path=[str(_ROOT)], excludes=[] if rtl else [_DOOR_TO_RTL])
+    finder = _OurModules(excludes=[] if rtl else [_DOOR_TO_RTL])
     finder.import_hook(entry)
     return sorted(Path(module.__file__) for module in finder.modules.values() if module.__file__)
 

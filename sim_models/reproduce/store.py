@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from sim_models.reproduce.tasks import Task
-from sim_models.study.results import write_whole
+from t3sim.reproduce.tasks import Task
+from t3sim.study.results import write_whole
 
 _adapter = cache(TypeAdapter)
 

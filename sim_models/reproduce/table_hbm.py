@@ -4,8 +4,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from sim_models.hbm.configurations import CONFIGS
-from sim_models.hbm.validation import (
+from t3sim.hbm.configurations import CONFIGS
+from t3sim.hbm.validation import (
     GROUPS,
     MicroRow,
     Outcome,
@@ -15,11 +15,11 @@ from sim_models.hbm.validation import (
     validate_micro,
     verdicts,
 )
-from sim_models.machine import load_machine
-from sim_models.reproduce.figure import Figure, Findings, Results, Setup, Table
-from sim_models.reproduce.paper import Target
-from sim_models.reproduce.sources import source_digest
-from sim_models.study import plots
+from t3sim.machine import load_machine
+from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table
+from t3sim.reproduce.paper import Target
+from t3sim.reproduce.sources import source_digest
+from t3sim.study import plots
 
 MACHINE = "hbm2-reference"  #: what the recorded results are for
 _SECONDS = 15.0  #: of one configuration
@@ -49,7 +49,7 @@ class HbmTask:
 
     @property
     def key(self) -> str:
-        return f"hbm-{self.config}-{source_digest('sim_models.hbm.validation', MACHINE)[:20]}"
+        return f"hbm-{self.config}-{source_digest('t3sim.hbm.validation', MACHINE)[:20]}"
 
     @property
     def label(self) -> str:

@@ -1,8 +1,8 @@
 """Section 6.4: larger Transformers at TP 32."""
 
-from sim_models.reproduce.figure import Figure, Findings, Results, Setup, case
-from sim_models.reproduce.layers import FASTER, draw_speedups, key_of, runs_of, speedup_table, tasks_of
-from sim_models.reproduce.paper import geomean, percent
+from t3sim.reproduce.figure import Figure, Findings, Results, Setup, case
+from t3sim.reproduce.layers import FASTER, draw_speedups, key_of, runs_of, speedup_table, tasks_of
+from t3sim.reproduce.paper import geomean, percent
 
 
 def evaluate(setup: Setup, results: Results) -> Findings:

@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
 
-from rtl.geometry import Geometry
-from sim_models.machine import Machine
-from sim_models.reproduce.sources import source_digest
-from sim_models.runs import kernels
-from sim_models.study.estimate import kernel_seconds
-from sim_models.workloads import Workload
+from t3sim.machine import Machine
+from t3sim.reproduce.sources import source_digest
+from t3sim.rtl.geometry import Geometry
+from t3sim.runs import kernels
+from t3sim.study.estimate import kernel_seconds
+from t3sim.workloads import Workload
 
 BUILD_SECONDS = 60.0
 
@@ -130,7 +130,7 @@ class KernelTask:
         shape = self.workload
         name = f"{self.kernel.name}-{shape.m}x{shape.n}x{shape.k}-{shape.tp}"
         asked = json.dumps(self.description, sort_keys=True)
-        return f"{name}-{digest(asked, source_digest('sim_models.runs.kernels', rtl=self.needs_rtl))}"
+        return f"{name}-{digest(asked, source_digest('t3sim.runs.kernels', rtl=self.needs_rtl))}"
 
     @property
     def label(self) -> str:

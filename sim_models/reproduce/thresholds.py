@@ -2,16 +2,16 @@
 
 from collections.abc import Sequence
 
-from rtl.registers import NO_THRESHOLD
-from sim_models.machine import Machine
-from sim_models.reproduce.figure import Figure, Findings, Results, Setup, Table, layer_result, layer_tasks
-from sim_models.reproduce.layers import name_groups, short_title
-from sim_models.reproduce.paper import geomean, percent
-from sim_models.reproduce.tasks import KernelTask
-from sim_models.reproduce.variants import variant
-from sim_models.study import plots
-from sim_models.study.results import BASELINE
-from sim_models.workloads import Workload
+from t3sim.machine import Machine
+from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table, layer_result, layer_tasks
+from t3sim.reproduce.layers import name_groups, short_title
+from t3sim.reproduce.paper import geomean, percent
+from t3sim.reproduce.tasks import KernelTask
+from t3sim.reproduce.variants import variant
+from t3sim.rtl.registers import NO_THRESHOLD
+from t3sim.study import plots
+from t3sim.study.results import BASELINE
+from t3sim.workloads import Workload
 
 CHOICES = (5, 10, 30, "none")
 _MARKERS = {"5": ("v", plots.ORANGE), "10": ("s", plots.GREEN), "30": ("D", plots.BLUE), "none": ("^", plots.PURPLE)}

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sim_models.machine import Machine
+from t3sim.machine import Machine
 
 
 def variant(machine: Machine, changes: dict[str, Any]) -> Machine:

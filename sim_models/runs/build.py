@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rtl.geometry import Geometry
+from t3sim.rtl.geometry import Geometry
 
 from .. import collectives, topologies
 from ..agents.compute_units import ComputeUnits, Rates, make_units

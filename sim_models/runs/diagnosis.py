@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from rtl.registers import STATUS_BITS, WAITS, WATCHDOG_PERIOD
+from t3sim.rtl.registers import STATUS_BITS, WAITS, WATCHDOG_PERIOD
 
 from ..schedule import Action
 from .programmed import AT_WORK, ProgrammedRun

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from rtl.geometry import Geometry
+from t3sim.rtl.geometry import Geometry
 
 from ..agents.compute_units import settle
 from ..compiled.jit import compile_times

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from rtl.registers import NO_THRESHOLD
+from t3sim.rtl.registers import NO_THRESHOLD
 
 from ..driver.apb import ApbMaster
 from ..driver.driver import Driver, Write

@@ -14,8 +14,8 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.segment import Segment
 from rich.table import Table
 
-from rtl.registers import NO_THRESHOLD
-from sim_models.study.results import BASELINE, DRAM_STREAMS, BenchResult, KernelRun, RunResult
+from t3sim.rtl.registers import NO_THRESHOLD
+from t3sim.study.results import BASELINE, DRAM_STREAMS, BenchResult, KernelRun, RunResult
 
 NOTHING = "–"  #: in a cell that has no number
 

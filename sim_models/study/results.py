@@ -13,9 +13,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rtl.arbiter import POLICIES
-from sim_models.errors import BadInput, choices
-from sim_models.workloads import Workload
+from t3sim.errors import BadInput, choices
+from t3sim.rtl.arbiter import POLICIES
+from t3sim.workloads import Workload
 
 if TYPE_CHECKING:
     import pandas
@@ -110,7 +110,7 @@ class RunResult:
     """One workload under several techniques, with everything needed to repeat it."""
 
     workload: Workload
-    machine: Any  #: sim_models.machine.Machine
+    machine: Any  #: t3sim.machine.Machine
     seed: int
     versions: dict[str, str]
     techniques: dict[str, TechniqueResult]  #: in the order in which they were asked for
@@ -154,7 +154,7 @@ class RunResult:
 
     def plot(self) -> "Figure":
         """Draw each technique's time: its GEMM, what of the reduce-scatter is not behind it, the all-gather."""
-        from sim_models.study.run_plot import draw_run
+        from t3sim.study.run_plot import draw_run
 
         return draw_run(self)
 

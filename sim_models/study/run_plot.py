@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING
 
-from sim_models.study import plots
+from t3sim.study import plots
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from sim_models.study.results import RunResult
+    from t3sim.study.results import RunResult
 
 
 def draw_run(result: "RunResult") -> "Figure":

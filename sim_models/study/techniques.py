@@ -118,7 +118,7 @@ def run_sublayer(workload: Workload, machine: Machine, techniques: Sequence[str]
                  seed: int = 0, policy: str | None = None) -> RunResult:
     """Simulate `workload` under each technique, fused ones with RTL in the loop at every cycle.
 
-    `policy`: the arbitration of technique `t3`, a name of `rtl.arbiter.POLICIES`; None: its own.
+    `policy`: the arbitration of technique `t3`, a name of `t3sim.rtl.arbiter.POLICIES`; None: its own.
     Raises SimulationError, ToolchainError, and what machine and tiling refuse.
     """
     build.make_schedule(machine, workload)  # refuse before the work

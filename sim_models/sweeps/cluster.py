@@ -5,10 +5,10 @@ import time
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
-from sim_models.errors import BadInput, Failure, shown
-from sim_models.reproduce.runner import Monitor, Outcome, TaskFailure, work
-from sim_models.reproduce.store import Store
-from sim_models.sweeps.point import PointTask
+from t3sim.errors import BadInput, Failure, shown
+from t3sim.reproduce.runner import Monitor, Outcome, TaskFailure, work
+from t3sim.reproduce.store import Store
+from t3sim.sweeps.point import PointTask
 
 _LOOK_SECONDS = 0.2
 _CONNECT_SECONDS = 10

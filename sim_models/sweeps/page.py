@@ -5,9 +5,9 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader
 
-from sim_models.study.results import write_whole
-from sim_models.sweeps.settings import Scalar
-from sim_models.sweeps.study import Plot, Study
+from t3sim.study.results import write_whole
+from t3sim.sweeps.settings import Scalar
+from t3sim.sweeps.study import Plot, Study
 
 Row = dict[str, Scalar | None]
 FILE = "report.html"
@@ -17,7 +17,7 @@ _PLOT_INCHES = 3.4
 def write_page(study: Study, rows: Sequence[Row], failures: Sequence[tuple[str, str]], points: int,
                folder: Path) -> None:
     """Write `folder`/report.html and its plots as files. `failures`: (point, message); `points`: of the whole study."""
-    from sim_models.study.plots import render
+    from t3sim.study.plots import render
 
     plots = []
     for number, plot in enumerate(study.plots):
@@ -33,7 +33,7 @@ def write_page(study: Study, rows: Sequence[Row], failures: Sequence[tuple[str, 
 
 
 def _draw(plot: Plot, rows: Sequence[Row]):
-    from sim_models.study.plots import BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, SKY, figure
+    from t3sim.study.plots import BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, SKY, figure
 
     colours = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY, BLACK)
     drawn, axes = figure(_PLOT_INCHES)

@@ -11,10 +11,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from sim_models.errors import Failure
-from sim_models.reproduce.sources import source_digest
-from sim_models.reproduce.tasks import BuildTask
-from sim_models.sweeps.settings import MACHINE_KEY, Scalar, Settings
+from t3sim.errors import Failure
+from t3sim.reproduce.sources import source_digest
+from t3sim.reproduce.tasks import BuildTask
+from t3sim.sweeps.settings import MACHINE_KEY, Scalar, Settings
 
 #: Of a command's JSON: what says how it was run rather than what came out.
 _LEFT_OUT = {"host_seconds", "versions", "machine", "seed"}
@@ -39,7 +39,7 @@ class PointTask:
 
     @cached_property
     def key(self) -> str:
-        module = f"sim_models.commands.{self.settings.command.replace('-', '_')}"
+        module = f"t3sim.commands.{self.settings.command.replace('-', '_')}"
         state = self.settings.state() + source_digest(module, rtl=self.settings.command == "run")
         return f"{self.settings.command}-{hashlib.sha256(state.encode()).hexdigest()[:20]}"
 
@@ -62,7 +62,7 @@ class PointTask:
     def requires(self) -> tuple[BuildTask, ...]:
         if not self.needs_rtl:
             return ()
-        from sim_models.machine import load_machine
+        from t3sim.machine import load_machine
 
         with self.settings.arguments() as words:
             named = [word.partition("=")[2] for word in words if word.startswith(f"--{MACHINE_KEY}=")]
@@ -74,7 +74,7 @@ class PointTask:
 
     def run(self, progress: Callable[[float], None]) -> PointResult:
         """The command's answer. Raises Failure with its error line."""
-        from sim_models import cli
+        from t3sim import cli
 
         said = io.StringIO()
         with TemporaryDirectory(prefix="t3-point-") as folder, self.settings.arguments() as words:

@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from sim_models.errors import BadInput, choices, shown
+from t3sim.errors import BadInput, choices, shown
 
 Scalar = bool | int | float | str
 MACHINE_KEY = "machine"  #: `machine` is its name or file, `machine.SECTION.KEY` what differs from it
@@ -49,7 +49,7 @@ class Settings:
                                    for name, value in options.items() if value is not False)]
 
     def _machine_file(self, base: str) -> str:
-        from sim_models.machine import PRESETS
+        from t3sim.machine import PRESETS
 
         extended = base if base in PRESETS else str(Path(base).resolve())
         lines = [f"extends = {json.dumps(extended)}"]
@@ -78,7 +78,7 @@ class Settings:
         its numbers, and the content of files that options name."""
         content: dict[str, Any] = {"command": self.command, "settings": self.values}
         if self.command == "run":
-            from sim_models.machine import load_machine
+            from t3sim.machine import load_machine
 
             with self.arguments() as words:
                 content["machine"] = load_machine(_option(words, MACHINE_KEY, _DEFAULT_MACHINE)).model_dump(mode="json")
@@ -94,7 +94,7 @@ def options_of(command: str) -> dict[str, bool]:
     """The options of a command that a study may set, without dashes, and whether each is a flag."""
     from typer.main import get_command
 
-    from sim_models.cli import app
+    from t3sim.cli import app
 
     parameters = get_command(app).commands[command].params
     return {word.removeprefix("--"): bool(getattr(parameter, "is_bool_flag", False))
@@ -109,9 +109,9 @@ def _option(words: list[str], name: str, default: str) -> str:
 
 def _check_run(words: list[str]) -> None:
     """As `t3 run` checks its options."""
-    from sim_models.commands.run import asked_workload
-    from sim_models.machine import load_machine
-    from sim_models.study.results import check_policy, check_techniques
+    from t3sim.commands.run import asked_workload
+    from t3sim.machine import load_machine
+    from t3sim.study.results import check_policy, check_techniques
 
     def given(name: str) -> str | None:
         return _option(words, name, "") or None

@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from sim_models.errors import BadInput, shown
-from sim_models.sweeps.settings import MACHINE_KEY, Scalar, Settings
+from t3sim.errors import BadInput, shown
+from t3sim.sweeps.settings import MACHINE_KEY, Scalar, Settings
 
 #: Studies that come with the package, by name.
 STUDIES = ("link-bandwidth", "starvation-limit", "tracker-ways")

@@ -3,16 +3,16 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from sim_models.machine import load_machine
-from sim_models.reproduce.runner import Monitor, Outcome, run_tasks
-from sim_models.reproduce.store import Store
-from sim_models.reproduce.tasks import WarmUpTask
-from sim_models.study.results import write_whole
-from sim_models.sweeps.page import write_page
-from sim_models.sweeps.point import PointTask
-from sim_models.sweeps.settings import MACHINE_KEY
-from sim_models.sweeps.study import Study
-from sim_models.sweeps.table import make_table, rows_of, write_table
+from t3sim.machine import load_machine
+from t3sim.reproduce.runner import Monitor, Outcome, run_tasks
+from t3sim.reproduce.store import Store
+from t3sim.reproduce.tasks import WarmUpTask
+from t3sim.study.results import write_whole
+from t3sim.sweeps.page import write_page
+from t3sim.sweeps.point import PointTask
+from t3sim.sweeps.settings import MACHINE_KEY
+from t3sim.sweeps.study import Study
+from t3sim.sweeps.table import make_table, rows_of, write_table
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def sweep(study: Study, out: Path, monitor: Monitor, jobs: int = 1, shard: Shard
     tasks, store = points_of(study), Store(out / "cache")
     mine = tasks[shard.number - 1::shard.of]
     if scheduler is not None:
-        from sim_models.sweeps.cluster import run_on_cluster
+        from t3sim.sweeps.cluster import run_on_cluster
 
         outcome = run_on_cluster(mine, store, scheduler, monitor)
     else:

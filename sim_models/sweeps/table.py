@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sim_models.study.results import write_whole
-from sim_models.sweeps.point import PointResult, PointTask
-from sim_models.sweeps.settings import Scalar
+from t3sim.study.results import write_whole
+from t3sim.sweeps.point import PointResult, PointTask
+from t3sim.sweeps.settings import Scalar
 
 FILE = "results.parquet"
 

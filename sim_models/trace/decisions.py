@@ -4,7 +4,7 @@ from functools import cache
 
 import numpy as np
 
-from rtl.arbiter import COMMUNICATION, COMPUTE, View
+from t3sim.rtl.arbiter import COMMUNICATION, COMPUTE, View
 
 from .schema import POLICY_REASONS, Kind, Reason, conditions, policy_of
 

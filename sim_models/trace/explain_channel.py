@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from rtl.registers import NO_THRESHOLD
+from t3sim.rtl.registers import NO_THRESHOLD
 
 from ..errors import BadInput
 from .answer import Answer

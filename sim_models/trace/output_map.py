@@ -60,7 +60,7 @@ class OutputMap:
 
     def feeds(self, tile: TileId) -> list[TileId]:
         """The tiles that its data updates: the same tile at the neighbour. In mirrored mode, where one device stands
-        for all, those that its lines become (`sim_models.schedule.mirror`)."""
+        for all, those that its lines become (`t3sim.schedule.mirror`)."""
         region = self.place(tile).region
         if not region or region["to_device"] is None:
             return []

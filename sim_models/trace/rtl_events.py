@@ -5,7 +5,7 @@ The same functions serve the lockstep loop and the samples of a testbench.
 
 import numpy as np
 
-from rtl.registers import NO_THRESHOLD
+from t3sim.rtl.registers import NO_THRESHOLD
 
 from ..compiled.by_reference import by_reference
 from ..compiled.jit import compiled, inlined

@@ -9,8 +9,8 @@ from enum import IntEnum
 
 import numpy as np
 
-from rtl import arbiter
-from rtl.registers import NO_THRESHOLD
+from t3sim.rtl import arbiter
+from t3sim.rtl.registers import NO_THRESHOLD
 
 EVENT = np.dtype([
     ("cycle", np.int64), ("address", np.uint64),
@@ -106,7 +106,7 @@ CHANNEL_QUEUES = ("compute queue", "inbound queue", "DRAM queue")  #: of which e
 class Reason(IntEnum):
     """Why the arbiter granted a stream or, with stream 255, none, where that is not its policy's choice.
 
-    What a policy chose has a code from `FIRST_POLICY_REASON` on, in the order of `rtl.arbiter.POLICIES`.
+    What a policy chose has a code from `FIRST_POLICY_REASON` on, in the order of `t3sim.rtl.arbiter.POLICIES`.
     """
 
     IDLE = 0

@@ -9,7 +9,7 @@ from textual.binding import Binding
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.widgets import Input, Static
 
-from rtl.registers import NO_THRESHOLD
+from t3sim.rtl.registers import NO_THRESHOLD
 
 from ..agents.compute_units import STATES
 from ..errors import BadInput

@@ -26,7 +26,7 @@ from .rtl_events import observe_ports, observe_rtl
 from .schema import NO_STREAM, NO_WAVEFRONT, Kind
 from .store import TraceWriter
 
-_SAMPLES = "samples.npz"  #: of `testbenches.failure`
+_SAMPLES = "samples.npz"  #: of `t3sim.testbenches.failure`
 _DISPATCH = int(Kind.DISPATCH)
 
 

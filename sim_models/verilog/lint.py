@@ -6,9 +6,9 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from sim_models.area.yosys import run_yosys
-from sim_models.cosim.toolchain import find_toolchain
-from sim_models.errors import Failure
+from t3sim.area.yosys import run_yosys
+from t3sim.cosim.toolchain import find_toolchain
+from t3sim.errors import Failure
 
 #: Verilator's warnings that are silenced, each with the reason. Everything else has to be clean under -Wall.
 WAIVERS = {

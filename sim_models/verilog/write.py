@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from rtl.geometry import Geometry
-from sim_models.cosim.designs import block_names, readable_verilog
-from sim_models.cosim.ports import PortMap
-from sim_models.driver.register_map import FORMATS
-from sim_models.errors import BadInput, choices
+from t3sim.cosim.designs import block_names, readable_verilog
+from t3sim.cosim.ports import PortMap
+from t3sim.driver.register_map import FORMATS
+from t3sim.errors import BadInput, choices
+from t3sim.rtl.geometry import Geometry
 
 from .lint import check, waiver_file
 

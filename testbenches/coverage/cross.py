@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rtl.geometry import Geometry
+    from t3sim.rtl.geometry import Geometry
 
     from ..bench import Bench
 

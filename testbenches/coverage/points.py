@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Iterable
 
-from rtl.geometry import Geometry
-from rtl.registers import ERRORS, NO_THRESHOLD, OPERATIONS, POLICIES, REGION_KINDS, register_map
-from sim_models.reference.line_router import channel_of_line
-from sim_models.reference.memory_channel import is_tracked
-from sim_models.reference.nmc_alu import FORMATS, AluDtype, AluOp, Operands, combine, width
+from t3sim.reference.line_router import channel_of_line
+from t3sim.reference.memory_channel import is_tracked
+from t3sim.reference.nmc_alu import FORMATS, AluDtype, AluOp, Operands, combine, width
+from t3sim.rtl.geometry import Geometry
+from t3sim.rtl.registers import ERRORS, NO_THRESHOLD, OPERATIONS, POLICIES, REGION_KINDS, register_map
 
 from ..bench import Bench
 from .cross import Cross, Point

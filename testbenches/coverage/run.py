@@ -14,10 +14,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from rtl.geometry import Geometry
-from sim_models.cosim.ports import Port, PortMap
-from sim_models.cosim.testbench import Testbench, block_verilog, run_testbench
-from sim_models.errors import Failure
+from t3sim.cosim.ports import Port, PortMap
+from t3sim.cosim.testbench import Testbench, block_verilog, run_testbench
+from t3sim.errors import Failure
+from t3sim.rtl.geometry import Geometry
 
 from ..command_line import block_parser, chosen_blocks
 from ..geometries import GEOMETRIES
@@ -32,7 +32,7 @@ _RUNS = ROOT / "build" / "coverage"
 def main(arguments: list[str] | None = None) -> int:
     """Exit code: 0 if every point was reached."""
     blocks = list(dict.fromkeys(cross.block for cross in crosses(GEOMETRIES["small"])))
-    parser = block_parser("testbenches.coverage.run", __doc__, blocks, REPORT)
+    parser = block_parser("t3sim.testbenches.coverage.run", __doc__, blocks, REPORT)
     parser.add_argument("--seed", type=int, default=1, help="of the random stimulus (1)")
     parser.add_argument("--length", type=int, default=3, help="multiplies the rounds of random traffic (3)")
     parser.add_argument("--geometry", choices=GEOMETRIES, default="small")

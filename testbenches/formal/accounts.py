@@ -12,8 +12,8 @@ from itertools import pairwise
 from amaranth.hdl import Cat, Mux, Signal, Value
 from amaranth.lib import wiring
 
-from rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, TrackerGeometry
-from rtl.update_network import GROUP
+from t3sim.rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, TrackerGeometry
+from t3sim.rtl.update_network import GROUP
 
 from .broken import Broken
 from .conservation import queued, two_places

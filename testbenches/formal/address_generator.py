@@ -3,8 +3,8 @@
 from amaranth.hdl import Cat, Mux, Signal, Value
 from amaranth.lib import data
 
-from rtl.geometry import Geometry
-from rtl.layouts import Op, RegionKind, Source, descriptor, trigger
+from t3sim.rtl.geometry import Geometry
+from t3sim.rtl.layouts import Op, RegionKind, Source, descriptor, trigger
 
 from .broken import Broken
 from .property import Property, Search

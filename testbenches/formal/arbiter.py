@@ -2,8 +2,8 @@
 
 from amaranth.hdl import Mux, Signal
 
-from rtl.arbiter import POLICIES
-from rtl.arbiter.arbiter import STARVATION_BITS
+from t3sim.rtl.arbiter import POLICIES
+from t3sim.rtl.arbiter.arbiter import STARVATION_BITS
 
 from .broken import Broken
 from .property import Property

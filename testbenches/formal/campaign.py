@@ -1,6 +1,6 @@
 """Every property, and what a run of one yields."""
 
-from rtl.geometry import Geometry
+from t3sim.rtl.geometry import Geometry
 
 from . import (
     accounts,

@@ -3,9 +3,9 @@
 from amaranth.hdl import Cat, Const, Mux, Signal, Value
 from amaranth.lib import data
 
-from rtl.geometry import Geometry
-from rtl.layouts import Op, RegionKind
-from rtl.registers import OPERATIONS, Register, register_map
+from t3sim.rtl.geometry import Geometry
+from t3sim.rtl.layouts import Op, RegionKind
+from t3sim.rtl.registers import OPERATIONS, Register, register_map
 
 from .broken import Broken
 from .property import Property, Search

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from amaranth.hdl import Cat, Signal, Value
 
-from rtl.address_map import channel_of_value
-from rtl.geometry import Geometry
+from t3sim.rtl.address_map import channel_of_value
+from t3sim.rtl.geometry import Geometry
 
 from .broken import Broken
 from .property import Property, Search

@@ -6,9 +6,9 @@ blocks in the top: what these do in a cycle, and what the bus gets to show.
 
 from amaranth.hdl import Mux, Signal, Value
 
-from rtl.geometry import Geometry
-from rtl.ingress import groups
-from rtl.registers import counters
+from t3sim.rtl.geometry import Geometry
+from t3sim.rtl.ingress import groups
+from t3sim.rtl.registers import counters
 
 from .broken import Broken
 from .property import Property, Search

@@ -2,8 +2,8 @@
 
 from amaranth.hdl import Cat, Mux, Signal, Value
 
-from rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
-from rtl.layouts import trigger
+from t3sim.rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
+from t3sim.rtl.layouts import trigger
 
 from .broken import Broken
 from .property import Property, Search

@@ -2,8 +2,8 @@
 
 from amaranth.hdl import Cat, Mux, Signal, Value
 
-from rtl.geometry import Geometry
-from rtl.layouts import ErrorCode, RegionKind, Source, descriptor, packet
+from t3sim.rtl.geometry import Geometry
+from t3sim.rtl.layouts import ErrorCode, RegionKind, Source, descriptor, packet
 
 from .broken import Broken
 from .property import Property

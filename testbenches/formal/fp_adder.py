@@ -5,7 +5,7 @@ from types import ModuleType
 from amaranth.hdl import Cat, Const, Mux, Value
 from amaranth.lib import wiring
 
-from rtl.geometry import Geometry
+from t3sim.rtl.geometry import Geometry
 
 from .broken import Broken
 from .property import Property, Search

@@ -2,8 +2,8 @@
 
 from amaranth.hdl import Cat, Signal, Value
 
-from rtl.geometry import Geometry
-from rtl.layouts import ErrorCode, Op, Source
+from t3sim.rtl.geometry import Geometry
+from t3sim.rtl.layouts import ErrorCode, Op, Source
 
 from .broken import Broken
 from .property import Property

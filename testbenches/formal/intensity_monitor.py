@@ -2,8 +2,8 @@
 
 from amaranth.hdl import Array, Mux, Signal
 
-from rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, TrackerGeometry
-from rtl.registers import NO_THRESHOLD
+from t3sim.rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, TrackerGeometry
+from t3sim.rtl.registers import NO_THRESHOLD
 
 from .broken import Broken
 from .property import Property, Search

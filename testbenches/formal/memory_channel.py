@@ -2,9 +2,9 @@
 
 from amaranth.hdl import Cat, Signal, Value
 
-from rtl.geometry import Geometry
-from rtl.layouts import Op
-from rtl.order_guard import bucket_of
+from t3sim.rtl.geometry import Geometry
+from t3sim.rtl.layouts import Op
+from t3sim.rtl.order_guard import bucket_of
 
 from .broken import Broken
 from .places import entries, place_of

@@ -2,7 +2,7 @@
 
 from amaranth.hdl import Mux, Signal
 
-from rtl.geometry import Geometry
+from t3sim.rtl.geometry import Geometry
 
 from .broken import Broken
 from .property import Property, Search

@@ -13,9 +13,9 @@ from amaranth.hdl import Cat, Fragment, Module, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
 
-from rtl.geometry import Geometry
-from rtl.layouts import Op, RegionKind
-from rtl.order_guard import bucket_of
+from t3sim.rtl.geometry import Geometry
+from t3sim.rtl.layouts import Op, RegionKind
+from t3sim.rtl.order_guard import bucket_of
 
 from .accounts import REASON, SMALL, BankAccount, ChannelAccount, MergeAccount, NetworkAccount, Tile
 from .broken import Broken

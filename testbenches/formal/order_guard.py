@@ -2,8 +2,8 @@
 
 from amaranth.hdl import Signal
 
-from rtl.geometry import Geometry
-from rtl.order_guard import bucket_of
+from t3sim.rtl.geometry import Geometry
+from t3sim.rtl.order_guard import bucket_of
 
 from .broken import Broken
 from .property import Property, Search

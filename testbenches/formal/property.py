@@ -7,9 +7,8 @@ from types import ModuleType
 
 from amaranth.lib import wiring
 
-import rtl
-import rtl.blocks
-from rtl.geometry import Geometry
+import t3sim.rtl.blocks
+from t3sim.rtl.geometry import Geometry
 
 from ..geometries import GEOMETRIES
 from .broken import Broken
@@ -58,9 +57,9 @@ class Property:
     timeout_s: int = 600
     quick: bool = False  #: part of `make test`
 
-    def spec(self, *, package: ModuleType = rtl, geometry: str | Geometry | None = None,
+    def spec(self, *, package: ModuleType = t3sim.rtl, geometry: str | Geometry | None = None,
              only: str | None = None) -> Spec:
-        """The design of `package`, which is `rtl` or a broken copy, with this property's statements."""
+        """The design of `package`, which is `t3sim.rtl` or a broken copy, with this property's statements."""
         shape = geometry or self.geometry
         shape = GEOMETRIES[shape] if isinstance(shape, str) else shape
         build = self.build or (lambda package, geometry: package.blocks.BLOCKS[self.block](geometry))

@@ -6,9 +6,9 @@ from amaranth.hdl import Array, Cat, Elaboratable, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 
-from rtl.check_bits import columns
-from rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
-from rtl.layouts import ErrorCode
+from t3sim.rtl.check_bits import columns
+from t3sim.rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
+from t3sim.rtl.layouts import ErrorCode
 
 from .broken import Broken
 from .property import Property, Search

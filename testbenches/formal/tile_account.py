@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from amaranth.hdl import Array, Cat, Mux, Signal, Value
 
-from rtl.geometry import Geometry
-from rtl.layouts import ErrorCode, Source, trigger
+from t3sim.rtl.geometry import Geometry
+from t3sim.rtl.layouts import ErrorCode, Source, trigger
 
 from .spec import Spec, at_most_one, implies
 

@@ -2,8 +2,8 @@
 
 from amaranth.hdl import Signal, Value
 
-from rtl.geometry import Geometry, TrackerGeometry
-from rtl.layouts import ErrorCode
+from t3sim.rtl.geometry import Geometry, TrackerGeometry
+from t3sim.rtl.layouts import ErrorCode
 
 from .broken import Broken
 from .property import Property, Search

@@ -5,8 +5,8 @@ from types import ModuleType
 from amaranth.hdl import Mux, Signal
 from amaranth.lib import wiring
 
-from rtl.geometry import Geometry
-from rtl.registers import WATCHDOG_LIMIT_BITS
+from t3sim.rtl.geometry import Geometry
+from t3sim.rtl.registers import WATCHDOG_LIMIT_BITS
 
 from ..geometries import GEOMETRIES
 from .broken import Broken

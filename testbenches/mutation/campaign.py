@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
-from rtl.blocks import BLOCKS
-from sim_models.cosim.cache import digest
+from t3sim.cosim.cache import digest
+from t3sim.rtl.blocks import BLOCKS
 
 from ..geometries import GEOMETRIES
 from .equivalence import compare

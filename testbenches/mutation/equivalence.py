@@ -14,8 +14,8 @@ from amaranth.back import rtlil
 from amaranth.hdl import Cat, Const, Instance, Module, Signal, Value
 from amaranth.hdl._ir import PortDirection
 
-from sim_models.area.yosys import run_yosys
-from sim_models.cosim.ports import PortMap
+from t3sim.area.yosys import run_yosys
+from t3sim.cosim.ports import PortMap
 
 from .aiger import Circuit
 from .guarded import ANY, never, with_guards

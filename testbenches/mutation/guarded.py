@@ -10,7 +10,7 @@ nodes that are equal in every cycle and proves them by induction all at once; a 
 from dataclasses import replace
 from pathlib import Path
 
-from sim_models.area.yosys import run_yosys
+from t3sim.area.yosys import run_yosys
 
 from .aiger import EVERY_RUN, Circuit
 

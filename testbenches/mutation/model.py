@@ -8,19 +8,19 @@ from amaranth.back import rtlil
 from amaranth.hdl import Fragment
 from amaranth.lib import wiring
 
-import rtl.blocks
-from rtl.geometry import Geometry
-from sim_models.area.yosys import run_yosys, version
-from sim_models.cosim.cache import cached, digest
-from sim_models.cosim.hierarchy import signature_ports
-from sim_models.cosim.ports import Port, PortMap
-from sim_models.cosim.testbench import block_verilog, design_under_test
+import t3sim.rtl.blocks
+from t3sim.area.yosys import run_yosys, version
+from t3sim.cosim.cache import cached, digest
+from t3sim.cosim.hierarchy import signature_ports
+from t3sim.cosim.ports import Port, PortMap
+from t3sim.cosim.testbench import block_verilog, design_under_test
+from t3sim.rtl.geometry import Geometry
 
 SELECT = "mutant"  #: the input
 SELECT_BITS = 16
 _ROOT = Path(__file__).resolve().parents[2]
 
-#: What a testbench flips bits with (`sim_models.cosim.flippable`) is no part of the block.
+#: What a testbench flips bits with (`t3sim.cosim.flippable`) is no part of the block.
 _LIST = """\
 read_rtlil design.il
 hierarchy -top {block}
@@ -88,7 +88,7 @@ class Model:
 
 def blocks_inside(fragment: Fragment, path: tuple[str, ...]) -> list[str]:
     """Modules of the blocks that a block contains: each is mutated on its own, not here."""
-    kinds = {found for found in vars(rtl.blocks).values() if isinstance(found, type)
+    kinds = {found for found in vars(t3sim.rtl.blocks).values() if isinstance(found, type)
              and issubclass(found, wiring.Component)}
     found = []
     for index, (inner, name, _) in enumerate(fragment.subfragments):

@@ -6,9 +6,9 @@ from pathlib import Path
 from amaranth.hdl import Const, Elaboratable, Fragment, Instance, Value
 from amaranth.lib import data, wiring
 
-from rtl.blocks import BLOCKS
-from rtl.geometry import Geometry
-from sim_models.cosim.cache import digest
+from t3sim.cosim.cache import digest
+from t3sim.rtl.blocks import BLOCKS
+from t3sim.rtl.geometry import Geometry
 
 from ..formal.campaign import PROPERTIES
 from ..formal.property import Property

@@ -1,4 +1,4 @@
-"""Runs the mutation campaign: `python -m testbenches.mutation.run tracker --count 100`; `make mutate` calls this."""
+"""Runs the mutation campaign: `python -m t3sim.testbenches.mutation.run tracker --count 100`, or `make mutate`."""
 
 import json
 import sys
@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from sim_models.errors import Failure
+from t3sim.errors import Failure
 
 from ..command_line import block_parser, chosen_blocks
 from ..geometries import GEOMETRIES
@@ -20,7 +20,7 @@ REPORT = ROOT / "build" / "reports" / "mutation.json"
 
 def main(arguments: list[str] | None = None) -> int:
     """Exit code: 0 if each survivor is explained."""
-    parser = block_parser("testbenches.mutation.run", __doc__, ROWS, REPORT)
+    parser = block_parser("t3sim.testbenches.mutation.run", __doc__, ROWS, REPORT)
     parser.add_argument("--count", type=int, default=60, help="mutants per block (60)")
     parser.add_argument("--seed", type=int, default=1, help="which places are changed (1)")
     parser.add_argument("--source", action="store_true", help="mistakes in the source rather than in the netlist")

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from rtl.geometry import Geometry
-from sim_models.cosim.cocotb_run import build_simulation, run_cocotb
+from t3sim.cosim.cocotb_run import build_simulation, run_cocotb
+from t3sim.rtl.geometry import Geometry
 
 from .model import Model
 
@@ -31,9 +31,9 @@ def simulate(model: Model, geometry: Geometry, numbers: Sequence[int], seeds: Se
         (folder / "run.json").write_text(json.dumps({"geometry": asdict(geometry), "length": length,
                                                      "rounds": None, "record": None}))
         (folder / "job.json").write_text(json.dumps({
-            "testbench": f"testbenches.tb_{model.block}", "mutants": left, "seeds": list(seeds),
+            "testbench": f"t3sim.testbenches.tb_{model.block}", "mutants": left, "seeds": list(seeds),
             "processes": os.cpu_count()}))
         here = str(folder.resolve())
-        run_cocotb(simulation, "testbenches.mutation.forked", folder,
+        run_cocotb(simulation, "t3sim.testbenches.mutation.forked", folder,
                    environment={"T3_BENCH": here, "T3_MUTANTS": here}, timeout_s=_HOURS_S)
     return told()

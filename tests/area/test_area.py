@@ -8,23 +8,23 @@ from pathlib import Path
 
 import pytest
 
-from rtl.geometry import Geometry
-from sim_models import yowasp
-from sim_models.area import history, libraries, yosys
-from sim_models.area.embedded import CLOCK_TO_OUTPUT_TAU, GATES, TAU_NS, UNIT_PF, embedded_library
-from sim_models.area.fpga import count, place_and_route
-from sim_models.area.liberty import load_library, parse, truth_table
-from sim_models.area.libraries import find_library
-from sim_models.area.measure import COMPOSED, measure
-from sim_models.area.node import Node
-from sim_models.area.report import markdown, storage
-from sim_models.area.sweep import plot, sweep
-from sim_models.area.synthesis import instances, modules, synthesise, with_children
-from sim_models.area.timing import MEMORY_GATE_DELAYS_PER_DOUBLING, analyse
-from sim_models.cli import main
-from sim_models.cosim.designs import block_names, readable_verilog
-from sim_models.errors import BadInput
-from testbenches.geometries import GEOMETRIES
+from t3sim import yowasp
+from t3sim.area import history, libraries, yosys
+from t3sim.area.embedded import CLOCK_TO_OUTPUT_TAU, GATES, TAU_NS, UNIT_PF, embedded_library
+from t3sim.area.fpga import count, place_and_route
+from t3sim.area.liberty import load_library, parse, truth_table
+from t3sim.area.libraries import find_library
+from t3sim.area.measure import COMPOSED, measure
+from t3sim.area.node import Node
+from t3sim.area.report import markdown, storage
+from t3sim.area.sweep import plot, sweep
+from t3sim.area.synthesis import instances, modules, synthesise, with_children
+from t3sim.area.timing import MEMORY_GATE_DELAYS_PER_DOUBLING, analyse
+from t3sim.cli import main
+from t3sim.cosim.designs import block_names, readable_verilog
+from t3sim.errors import BadInput
+from t3sim.rtl.geometry import Geometry
+from t3sim.testbenches.geometries import GEOMETRIES
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 CELLS = Path(__file__).with_name("cells.lib")
@@ -360,7 +360,7 @@ def test_no_space_left(option, capsys, tmp_path, monkeypatch):
 
     target = tmp_path / "out.svg"
     target.write_text("before")
-    monkeypatch.setattr("sim_models.study.results.os.replace", full)
+    monkeypatch.setattr("t3sim.study.results.os.replace", full)
     sweep = ["--sweep", "count_bits=8"] if option == "--plot" else []
     assert main(["area", "coalescer", "--library", str(CELLS), "--no-fpga", *sweep, option, str(target)]) == 1
     error = capsys.readouterr().err.splitlines()
@@ -418,7 +418,7 @@ def test_record_and_compare(tmp_path, monkeypatch, capsys):
         cycles_per_second = {"lockstep": 5000.0}
 
     monkeypatch.setattr(history, "FILE", tmp_path / "history.jsonl")
-    monkeypatch.setattr("sim_models.study.bench.run_bench", lambda *arguments: Speed)
+    monkeypatch.setattr("t3sim.study.bench.run_bench", lambda *arguments: Speed)
     options = ["area", "arbiter", "--library", str(CELLS), "--no-fpga"]
     assert main([*options, "--compare"]) == 0 and capsys.readouterr().out == "nothing is recorded yet\n"
     assert main([*options, "--record"]) == 0

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from sim_models.cli import main
+from t3sim.cli import main
 
 GOOD = ["end-to-end", "--model", "megatron-22b", "--gpus", "8", "--global-batch", "8"]
 
@@ -106,7 +106,7 @@ def test_a_config_that_cannot_be(capsys, tmp_path, content, named):
 def test_a_cluster_of_one_s_own(capsys, tmp_path):
     from importlib import resources
 
-    text = resources.files("sim_models.end_to_end").joinpath("clusters/a100-nvlink.toml").read_text()
+    text = resources.files("t3sim.end_to_end").joinpath("clusters/a100-nvlink.toml").read_text()
     mine = tmp_path / "mine.toml"
     mine.write_text(text.replace('name = "a100-nvlink"', 'name = "mine"'))
     assert run(capsys, *GOOD, "--machine", str(mine), "--mapping", "tp=8")[0] == 0

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sim_models.end_to_end.amped import (
+from t3sim.end_to_end.amped import (
     A100,
     GLAM,
     MEGATRON_145B,
@@ -16,12 +16,12 @@ from sim_models.end_to_end.amped import (
     training_days,
     update_s,
 )
-from sim_models.end_to_end.cluster import load_cluster
-from sim_models.end_to_end.measured import rows
-from sim_models.machine import load_machine
-from sim_models.reproduce.amped import case_studies, measured, tables
-from sim_models.reproduce.figure import paper_setup
-from sim_models.reproduce.paper import TARGETS, compare
+from t3sim.end_to_end.cluster import load_cluster
+from t3sim.end_to_end.measured import rows
+from t3sim.machine import load_machine
+from t3sim.reproduce.amped import case_studies, measured, tables
+from t3sim.reproduce.figure import paper_setup
+from t3sim.reproduce.paper import TARGETS, compare
 
 SETUP = paper_setup(load_machine())
 
@@ -112,7 +112,7 @@ def test_ranges_are_seeded_and_hold_the_number(evaluate, monkeypatch):
 
 def test_figure_4_s_shares_are_bracketed():
     """The paper's shares lie between an attention that every GPU computes whole and one that is split."""
-    from sim_models.reproduce.figure04 import evaluate
+    from t3sim.reproduce.figure04 import evaluate
 
     ours = evaluate(SETUP, {}).ours
     for name, target in TARGETS["figure4"].items():

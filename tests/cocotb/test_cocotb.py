@@ -11,13 +11,13 @@ import pytest
 from amaranth import Module
 from amaranth.lib import wiring
 
-from rtl.blocks import BLOCKS
-from rtl.layouts import Op
-from sim_models.cosim.cocotb_run import CocotbFailure
-from sim_models.cosim.testbench import Testbench, run_testbench
-from sim_models.cosim.verilog import generate_verilog
-from testbenches import run
-from testbenches.geometries import GEOMETRIES
+from t3sim.cosim.cocotb_run import CocotbFailure
+from t3sim.cosim.testbench import Testbench, run_testbench
+from t3sim.cosim.verilog import generate_verilog
+from t3sim.rtl.blocks import BLOCKS
+from t3sim.rtl.layouts import Op
+from t3sim.testbenches import run
+from t3sim.testbenches.geometries import GEOMETRIES
 
 SMALL = GEOMETRIES["small"]
 

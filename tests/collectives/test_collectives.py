@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim_models.collectives import CollectiveError, Op, Program, Transfer, direct, ring, torus, two_level
-from sim_models.collectives.all_reduce import all_reduce
-from sim_models.collectives.all_to_all import all_to_all
-from sim_models.collectives.together import together
+from t3sim.collectives import CollectiveError, Op, Program, Transfer, direct, ring, torus, two_level
+from t3sim.collectives.all_reduce import all_reduce
+from t3sim.collectives.all_to_all import all_to_all
+from t3sim.collectives.together import together
 
 COLLECTIVES = {
     "ring reduce-scatter": ring.reduce_scatter, "ring all-gather": ring.all_gather,

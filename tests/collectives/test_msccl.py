@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from sim_models.cli import main
-from sim_models.collectives import CollectiveError, Op, Program
-from sim_models.collectives.msccl import msccl_text, read_msccl
-from sim_models.flow.algorithms import COLLECTIVES, algorithms
-from sim_models.topologies import named_topology
+from t3sim.cli import main
+from t3sim.collectives import CollectiveError, Op, Program
+from t3sim.collectives.msccl import msccl_text, read_msccl
+from t3sim.flow.algorithms import COLLECTIVES, algorithms
+from t3sim.topologies import named_topology
 
 PLANS = Path(__file__).parents[2] / "docs" / "plans"
 

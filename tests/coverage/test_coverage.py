@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from rtl.blocks import BLOCKS
-from testbenches.coverage import points, python, run
-from testbenches.coverage.cross import Collector, Cross, merge
-from testbenches.coverage.points import INSIDE, crosses
-from testbenches.geometries import GEOMETRIES
+from t3sim.rtl.blocks import BLOCKS
+from t3sim.testbenches.coverage import points, python, run
+from t3sim.testbenches.coverage.cross import Collector, Cross, merge
+from t3sim.testbenches.coverage.points import INSIDE, crosses
+from t3sim.testbenches.geometries import GEOMETRIES
 
 CROSSES = crosses(GEOMETRIES["small"])
 ARBITER = next(cross for cross in CROSSES if cross.block == "arbiter")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from sim_models import cli
+from t3sim import cli
 
 LONGEST_LINE = 260  # with the list of what is allowed instead
 LONG = "x" * 5000

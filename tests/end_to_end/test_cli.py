@@ -16,15 +16,15 @@ import pytest
 from fake_run import fake_result
 from rich.console import Console
 
-from rtl.geometry import GeometryError
-from sim_models import cli
-from sim_models.commands import run as run_command
-from sim_models.errors import Failure
-from sim_models.machine import load_machine
-from sim_models.runs.kernels import ALL_GATHER, GEMM
-from sim_models.study import report
-from sim_models.study.report import print_bench, print_run
-from sim_models.study.results import (
+from t3sim import cli
+from t3sim.commands import run as run_command
+from t3sim.errors import Failure
+from t3sim.machine import load_machine
+from t3sim.rtl.geometry import GeometryError
+from t3sim.runs.kernels import ALL_GATHER, GEMM
+from t3sim.study import report
+from t3sim.study.report import print_bench, print_run
+from t3sim.study.results import (
     DRAM_STREAMS,
     TECHNIQUES,
     BenchResult,
@@ -34,7 +34,7 @@ from sim_models.study.results import (
     json_text,
     write_json,
 )
-from sim_models.workloads import transformer_workload
+from t3sim.workloads import transformer_workload
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -46,7 +46,7 @@ def replace_module(monkeypatch, name: str, **content) -> None:
 
 
 def replace_techniques(monkeypatch, run_sublayer) -> None:
-    replace_module(monkeypatch, "sim_models.study.techniques", run_sublayer=run_sublayer,
+    replace_module(monkeypatch, "t3sim.study.techniques", run_sublayer=run_sublayer,
                    kernels_of=lambda technique, policy=None: (GEMM, ALL_GATHER))
 
 
@@ -67,7 +67,7 @@ def calls(monkeypatch):
 
 
 def t3(*arguments: str) -> subprocess.CompletedProcess:
-    return subprocess.run([sys.executable, "-m", "sim_models.cli", *arguments], cwd=ROOT, text=True,
+    return subprocess.run([sys.executable, "-m", "t3sim.cli", *arguments], cwd=ROOT, text=True,
                           capture_output=True, timeout=60)
 
 
@@ -200,7 +200,7 @@ def test_bench_table_and_json(monkeypatch, capsys):
         assert (machine.name, engines, cycles, seed) == ("t3-table1", BenchResult.ENGINES, 20_000, 0)
         return BenchResult({"lockstep": 200e3, "bare": 300e3, "amaranth": 50.0}, {"bare": 20_000},
                            {"cocotb": "no simulator"})
-    replace_module(monkeypatch, "sim_models.study.bench", run_bench=run_bench)
+    replace_module(monkeypatch, "t3sim.study.bench", run_bench=run_bench)
     assert cli.main(["bench"]) == 0
     out = capsys.readouterr().out
     assert "0.67x" in out and "4,000.00x" in out and "cocotb: no simulator" in out
@@ -220,10 +220,10 @@ def test_bench_without_the_lockstep():
 def test_completion_works(tmp_path):
     env = {**os.environ, "HOME": str(tmp_path), "SHELL": "/bin/bash",
            "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}  # whatever shell runs the tests
-    script = subprocess.run([sys.executable, "-m", "sim_models.cli", "--show-completion", "bash"], cwd=ROOT, env=env,
+    script = subprocess.run([sys.executable, "-m", "t3sim.cli", "--show-completion", "bash"], cwd=ROOT, env=env,
                             text=True, capture_output=True, timeout=60)
     assert script.returncode == 0 and "_t3_completion()" in script.stdout, script.stderr
-    answer = subprocess.run([sys.executable, "-m", "sim_models.cli"], cwd=ROOT, text=True, capture_output=True,
+    answer = subprocess.run([sys.executable, "-m", "t3sim.cli"], cwd=ROOT, text=True, capture_output=True,
                             env={**env, "_T3_COMPLETE": "complete_bash", "COMP_WORDS": "t3 re", "COMP_CWORD": "1"},
                             timeout=60)
     assert set(answer.stdout.split()) == {"reproduce", "registers"}
@@ -244,7 +244,7 @@ def test_help_names_every_command_and_is_instant():
     for command in ("run", "bench", "hbm-replay"):
         assert command in result.stdout
     assert t3().stdout == result.stdout
-    heavy = "import sys, sim_models.cli; sys.exit(bool({'numpy', 'numba', 'amaranth', 'pydantic'} & set(sys.modules)))"
+    heavy = "import sys, t3sim.cli; sys.exit(bool({'numpy', 'numba', 'amaranth', 'pydantic'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", heavy], cwd=ROOT, timeout=60).returncode == 0
 
 
@@ -389,7 +389,7 @@ def test_run_that_fails(monkeypatch, tmp_path, capsys, error, code, line):
 
 
 def test_a_run_that_stands_still_is_a_table_of_gpus(monkeypatch, capsys):
-    from sim_models.runs.failure import SimulationError
+    from t3sim.runs.failure import SimulationError
 
     gpus = [{"device": str(device), "workgroups finished": f"{device} of 64", "missing": "workgroup 48 wavefront 0",
              "hardware": "at least one tile is partly updated", "error": "None"} for device in range(8)]
@@ -459,14 +459,14 @@ _DRIVER = """
 import sys, time, types
 sys.path.insert(0, {tests!r})
 from fake_run import fake_result
-module = types.ModuleType("sim_models.study.techniques")
+module = types.ModuleType("t3sim.study.techniques")
 def run_sublayer(workload, machine, techniques, progress, seed, policy):
     {body}
     return fake_result(workload, machine, techniques, seed)
 module.run_sublayer = run_sublayer
 module.kernels_of = lambda technique, policy=None: ()
-sys.modules["sim_models.study.techniques"] = module
-from sim_models.cli import main
+sys.modules["t3sim.study.techniques"] = module
+from t3sim.cli import main
 sys.exit(main())
 """
 

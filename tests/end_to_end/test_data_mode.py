@@ -6,26 +6,26 @@ import numpy as np
 import pytest
 from amaranth.hdl import Signal
 
-from rtl.gpu_top import GpuTop
-from rtl.order_guard import OrderGuard
-from sim_models import topologies
-from sim_models.collectives import direct, ring
-from sim_models.cosim.build import build_component
-from sim_models.driver.driver import Driver, DriverError
-from sim_models.engine import loop
-from sim_models.formats import FORMATS, FP16
-from sim_models.machine import load_machine
-from sim_models.operators.tiling import Tiling, TilingError
-from sim_models.runs import data_mode
-from sim_models.runs.build import Options, late_starts, make_schedule
-from sim_models.runs.data_mode import DataLedger, Ledger, Products, Variation, data_run, reduction, run_data_mode
-from sim_models.runs.failure import SimulationError
-from sim_models.runs.policy import Policy
-from sim_models.runs.run import FusedRun
-from sim_models.schedule import Ids, Limits, Schedule, Shuffle
-from sim_models.topologies.fully_connected import fully_connected
-from sim_models.workloads import gemm_workload
-from testbenches.soak import draw, machine
+from t3sim import topologies
+from t3sim.collectives import direct, ring
+from t3sim.cosim.build import build_component
+from t3sim.driver.driver import Driver, DriverError
+from t3sim.engine import loop
+from t3sim.formats import FORMATS, FP16
+from t3sim.machine import load_machine
+from t3sim.operators.tiling import Tiling, TilingError
+from t3sim.rtl.gpu_top import GpuTop
+from t3sim.rtl.order_guard import OrderGuard
+from t3sim.runs import data_mode
+from t3sim.runs.build import Options, late_starts, make_schedule
+from t3sim.runs.data_mode import DataLedger, Ledger, Products, Variation, data_run, reduction, run_data_mode
+from t3sim.runs.failure import SimulationError
+from t3sim.runs.policy import Policy
+from t3sim.runs.run import FusedRun
+from t3sim.schedule import Ids, Limits, Schedule, Shuffle
+from t3sim.testbenches.soak import draw, machine
+from t3sim.topologies.fully_connected import fully_connected
+from t3sim.workloads import gemm_workload
 
 
 def chaos(seed: int, hold_back: float = 0.1, jitter: int = 200) -> Options:

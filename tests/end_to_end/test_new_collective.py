@@ -5,17 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from sim_models.runs.build import Options
-from sim_models.runs.data_mode import run_data_mode
-from sim_models.runs.policy import Policy
-from sim_models.schedule import ScheduleError
-from sim_models.workloads import gemm_workload
-from testbenches.soak import machine
+from t3sim.runs.build import Options
+from t3sim.runs.data_mode import run_data_mode
+from t3sim.runs.policy import Policy
+from t3sim.schedule import ScheduleError
+from t3sim.testbenches.soak import machine
+from t3sim.workloads import gemm_workload
 
 #: A reduce-scatter along a ring that leaps over two GPUs at a time, and chunk c ends at the GPU after the usual one.
 COLLECTIVE = '''
-from sim_models.collectives import Op, Program
-from sim_models.collectives.program import all_ranks, in_turn
+from t3sim.collectives import Op, Program
+from t3sim.collectives.program import all_ranks, in_turn
 
 
 def leaping(ranks):
@@ -29,7 +29,7 @@ def leaping(ranks):
 '''
 
 TOPOLOGY = '''
-from sim_models.topologies import Link, Topology
+from t3sim.topologies import Link, Topology
 
 
 def chords(nodes):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sim_models.user_cache import cache_folder
+from t3sim.user_cache import cache_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 MACHINE = ROOT / "tests" / "data" / "machines" / "ring_small.toml"
@@ -51,10 +51,11 @@ class Copy:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        for name in ("rtl", "sim_models", "testbenches", "tests"):
-            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-        (folder / "rtl" / "arbiter" / "short_queue.py").write_text(POLICY.lstrip())
-        table = folder / "rtl" / "arbiter" / "policies.py"
+        for name, there in (("sim_models", "t3sim"), ("rtl", "t3sim/rtl"), ("tests", "tests")):
+            shutil.copytree(ROOT / name, folder / there, ignore=shutil.ignore_patterns("__pycache__"))
+        arbiter = folder / "t3sim" / "rtl" / "arbiter"
+        (arbiter / "short_queue.py").write_text(POLICY.lstrip())
+        table = arbiter / "policies.py"
         text = table.read_text()
         assert text.count("    RING_AWARE,\n") == 1
         table.write_text(text.replace("    RING_AWARE,\n", "    RING_AWARE,\n    short_queue.SHORT_QUEUE,\n")
@@ -69,7 +70,7 @@ class Copy:
         return " ".join((ran.stdout if expect == 0 else ran.stderr).split())
 
     def t3(self, *arguments: str, expect: int = 0) -> str:
-        return self.python("-m", "sim_models.cli", *arguments, expect=expect)
+        return self.python("-m", "t3sim.cli", *arguments, expect=expect)
 
 
 @pytest.fixture(scope="module")
@@ -113,8 +114,8 @@ def test_it_runs(copy):
 def test_a_decision_of_it_is_explained_by_its_name_and_its_reason(copy, recorded):
     """Of the first decisions between two requests, one each way."""
     find = ("from pathlib import Path\n"
-            "from sim_models.trace.schema import *\n"
-            "from sim_models.trace.store import Trace\n"
+            "from t3sim.trace.schema import *\n"
+            "from t3sim.trace.store import Trace\n"
             f"e = Trace.load(Path({recorded!r})).events; e = e[e['kind'] == Kind.DECIDE]\n"
             "for text in ('is short', 'is long'):\n"
             "    d = next(d for d in e if text in REASONS[int(d['reason'])]); print(d['unit'], d['cycle'])\n"
@@ -130,7 +131,7 @@ def test_a_decision_of_it_is_explained_by_its_name_and_its_reason(copy, recorded
 
 def test_another_installation_says_that_it_does_not_know_it(recorded, capsys):
     """Its codes would mean something else here, or nothing."""
-    from sim_models import cli
+    from t3sim import cli
 
     assert cli.main(["explain", recorded, "--channel", "0", "--cycle", "0"]) == 2
     told = capsys.readouterr().err

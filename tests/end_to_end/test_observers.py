@@ -3,20 +3,20 @@
 import numpy as np
 import pytest
 
-from sim_models.cosim.traced import traced_gpu_library
-from sim_models.engine.observers import Observer
-from sim_models.errors import BadInput
-from sim_models.fabric import bits
-from sim_models.runs.build import Options
-from sim_models.runs.data_mode import ACCESSES, DMA_READ, data_run
-from sim_models.runs.policy import Policy
-from sim_models.runs.run import FusedRun
-from sim_models.trace.recording import TraceRecording
-from sim_models.trace.schema import Kind
-from sim_models.trace.setup import Filter
-from sim_models.trace.store import Trace, TraceWriter
-from sim_models.workloads import gemm_workload
-from testbenches.soak import machine
+from t3sim.cosim.traced import traced_gpu_library
+from t3sim.engine.observers import Observer
+from t3sim.errors import BadInput
+from t3sim.fabric import bits
+from t3sim.runs.build import Options
+from t3sim.runs.data_mode import ACCESSES, DMA_READ, data_run
+from t3sim.runs.policy import Policy
+from t3sim.runs.run import FusedRun
+from t3sim.testbenches.soak import machine
+from t3sim.trace.recording import TraceRecording
+from t3sim.trace.schema import Kind
+from t3sim.trace.setup import Filter
+from t3sim.trace.store import Trace, TraceWriter
+from t3sim.workloads import gemm_workload
 
 RING = machine("ring_tiny")
 WORKLOAD = gemm_workload("40x70x32", 3)

@@ -1,4 +1,4 @@
-"""The public names of `sim_models`: results as objects, data frames and plots."""
+"""The public names of `t3sim`: results as objects, data frames and plots."""
 
 import re
 from pathlib import Path
@@ -7,19 +7,19 @@ import pandas
 import pytest
 from fake_run import fake_result
 
-import sim_models
-from sim_models import BadInput, gemm_workload, load_machine, run, run_collectives, transformer_workload
-from sim_models.cli import main
+import t3sim
+from t3sim import BadInput, gemm_workload, load_machine, run, run_collectives, transformer_workload
+from t3sim.cli import main
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "python.md"
 
 
 def test_every_public_name_is_there_and_documented():
     told = DOCUMENT.read_text()
-    for name in sim_models.__all__:
-        assert getattr(sim_models, name).__doc__ and f"`{name}" in told
+    for name in t3sim.__all__:
+        assert getattr(t3sim, name).__doc__ and f"`{name}" in told
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        sim_models.nothing  # noqa: B018
+        t3sim.nothing  # noqa: B018
 
 
 def test_a_run_is_what_the_command_prints(tmp_path):

@@ -8,10 +8,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from rtl.registers import POLICIES
-from sim_models.runs import data_mode
-from sim_models.runs.failure import SimulationError
-from testbenches import soak
+from t3sim.rtl.registers import POLICIES
+from t3sim.runs import data_mode
+from t3sim.runs.failure import SimulationError
+from t3sim.testbenches import soak
 
 
 def cases(*outcomes):

@@ -5,29 +5,29 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rtl.address_generator import AddressGenerator
-from rtl.blocks import BLOCKS as BY_NAME
-from rtl.coalescer import Coalescer
-from rtl.config_bus import ConfigBus
-from rtl.dispatch_window import DispatchWindow
-from rtl.dma_table import DmaTable
-from rtl.egress import Egress
-from rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, TrackerGeometry
-from rtl.gpu_top import GpuTop
-from rtl.ingress import Ingress
-from rtl.intensity_monitor import IntensityMonitor
-from rtl.line_router import LineRouter
-from rtl.memory_channel import MemoryChannel
-from rtl.nmc_alu import NmcAlu
-from rtl.tracker import TrackerBank
-from rtl.trigger_merge import TriggerMerge
-from rtl.update_network import UpdateNetwork
-from sim_models.cosim.amaranth_backend import AmaranthBackend
-from sim_models.cosim.build import build
-from sim_models.cosim.cocotb_run import build_simulation, replay_cocotb
-from sim_models.cosim.compiled import CompiledBackend
-from sim_models.cosim.stimulus import random_stimulus
-from sim_models.cosim.verilog import generate_verilog
+from t3sim.cosim.amaranth_backend import AmaranthBackend
+from t3sim.cosim.build import build
+from t3sim.cosim.cocotb_run import build_simulation, replay_cocotb
+from t3sim.cosim.compiled import CompiledBackend
+from t3sim.cosim.stimulus import random_stimulus
+from t3sim.cosim.verilog import generate_verilog
+from t3sim.rtl.address_generator import AddressGenerator
+from t3sim.rtl.blocks import BLOCKS as BY_NAME
+from t3sim.rtl.coalescer import Coalescer
+from t3sim.rtl.config_bus import ConfigBus
+from t3sim.rtl.dispatch_window import DispatchWindow
+from t3sim.rtl.dma_table import DmaTable
+from t3sim.rtl.egress import Egress
+from t3sim.rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, TrackerGeometry
+from t3sim.rtl.gpu_top import GpuTop
+from t3sim.rtl.ingress import Ingress
+from t3sim.rtl.intensity_monitor import IntensityMonitor
+from t3sim.rtl.line_router import LineRouter
+from t3sim.rtl.memory_channel import MemoryChannel
+from t3sim.rtl.nmc_alu import NmcAlu
+from t3sim.rtl.tracker import TrackerBank
+from t3sim.rtl.trigger_merge import TriggerMerge
+from t3sim.rtl.update_network import UpdateNetwork
 
 #: So small that random stimulus meets matches, full queues and wrap-arounds.
 SMALL = Geometry(

@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 from flippable import FlippableTop
 
-from rtl.check_bits import check_bits
-from sim_models.cosim.build import build_component
-from sim_models.engine.end import RUNNING
-from sim_models.fabric.memory import ALL_GATHER
-from sim_models.runs.build import Options
-from sim_models.runs.data_mode import DataLedger, data_run
-from sim_models.runs.failure import SimulationError
-from sim_models.runs.policy import Policy
-from sim_models.runs.run import FusedRun
-from sim_models.schedule import Action
-from sim_models.workloads import gemm_workload
-from testbenches.soak import machine
+from t3sim.cosim.build import build_component
+from t3sim.engine.end import RUNNING
+from t3sim.fabric.memory import ALL_GATHER
+from t3sim.rtl.check_bits import check_bits
+from t3sim.runs.build import Options
+from t3sim.runs.data_mode import DataLedger, data_run
+from t3sim.runs.failure import SimulationError
+from t3sim.runs.policy import Policy
+from t3sim.runs.run import FusedRun
+from t3sim.schedule import Action
+from t3sim.testbenches.soak import machine
+from t3sim.workloads import gemm_workload
 
 DEVICES = 3
 SENDER, RECEIVER = 1, 0

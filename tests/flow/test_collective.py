@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from sim_models.collectives import all_to_all, direct, ring
-from sim_models.flow.collective import kernel_costs, run_program
-from sim_models.machine import load_machine
-from sim_models.runs.isolated_collectives import run_collective
-from sim_models.topologies import ring as ring_of
-from sim_models.topologies.fully_connected import fully_connected
+from t3sim.collectives import all_to_all, direct, ring
+from t3sim.flow.collective import kernel_costs, run_program
+from t3sim.machine import load_machine
+from t3sim.runs.isolated_collectives import run_collective
+from t3sim.topologies import ring as ring_of
+from t3sim.topologies.fully_connected import fully_connected
 
 MACHINE = load_machine()
 COSTS = kernel_costs(MACHINE)

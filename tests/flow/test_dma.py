@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from sim_models.cli import main
-from sim_models.flow.commands import POSSIBLE, Command, Queue, plan
-from sim_models.flow.dma import PHASES, kernel_collective_ns, run_collective, run_queues
-from sim_models.flow.node import load_node
+from t3sim.cli import main
+from t3sim.flow.commands import POSSIBLE, Command, Queue, plan
+from t3sim.flow.dma import PHASES, kernel_collective_ns, run_collective, run_queues
+from t3sim.flow.node import load_node
 
 NODE = load_node("mi300x")
 LINK = NODE.link.bandwidth_gb_per_s * NODE.link.engine_efficiency
@@ -119,7 +119,7 @@ def test_bad_input_gets_one_line(capsys, arguments, named):
 def test_a_node_of_one_s_own(capsys, tmp_path):
     from importlib import resources
 
-    text = resources.files("sim_models.flow").joinpath("nodes/mi300x.toml").read_text()
+    text = resources.files("t3sim.flow").joinpath("nodes/mi300x.toml").read_text()
     mine = tmp_path / "mine.toml"
     mine.write_text(text.replace("gpus = 8 ", "gpus = 4 "))
     code, out, _ = run(capsys, "--machine", str(mine), "--sizes", "1M", "--json", "-")

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 
-from sim_models.cli import main
-from sim_models.flow.algorithms import COLLECTIVES, algorithms, chunk_bytes
-from sim_models.flow.collective import run_program
-from sim_models.flow.scale_out import load_costs, load_scale_out
-from sim_models.flow.timeline import LinkRates, write_timeline
-from sim_models.topologies import named_topology
+from t3sim.cli import main
+from t3sim.flow.algorithms import COLLECTIVES, algorithms, chunk_bytes
+from t3sim.flow.collective import run_program
+from t3sim.flow.scale_out import load_costs, load_scale_out
+from t3sim.flow.timeline import LinkRates, write_timeline
+from t3sim.topologies import named_topology
 
 _, COSTS, TORUS_128 = load_costs("torus-128")
 _, NODES, _ = load_costs("mi210-2x4")
@@ -167,7 +167,7 @@ def test_bad_input_gets_one_line(capsys, arguments, named):
 def test_a_network_of_one_s_own(capsys, tmp_path):
     from importlib import resources
 
-    text = resources.files("sim_models.flow").joinpath("networks/torus-128.toml").read_text()
+    text = resources.files("t3sim.flow").joinpath("networks/torus-128.toml").read_text()
     mine = tmp_path / "mine.toml"
     mine.write_text(text.replace('"torus:8x16"', '"ring:4"'))
     code, out, _ = t3(capsys, "--machine", str(mine), "--sizes", "1M", "--json", "-")

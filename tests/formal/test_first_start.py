@@ -8,14 +8,14 @@ import time
 
 import pytest
 
-from sim_models import yowasp
-from sim_models.errors import Failure
-from testbenches.formal import solver
+from t3sim import yowasp
+from t3sim.errors import Failure
+from t3sim.testbenches.formal import solver
 
 #: Prepares Boolector and asks it a question, with both of its outputs in one as SymbiYosys's driver has them.
 _ASK = """
 import subprocess
-from sim_models import yowasp
+from t3sim import yowasp
 yowasp.prepare("boolector")
 print(subprocess.run([*yowasp.command("boolector"), "--smt2", "--incremental"], input="(set-logic QF_BV)(check-sat)",
                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True).stdout, end="")

@@ -5,13 +5,13 @@ import re
 import pytest
 from amaranth.hdl import Fragment
 
-from rtl.blocks import BLOCKS
-from testbenches.formal import run
-from testbenches.formal.broken import Broken
-from testbenches.formal.campaign import PROPERTIES, prove
-from testbenches.formal.property import Property, Search
-from testbenches.formal.spec import streams
-from testbenches.geometries import GEOMETRIES
+from t3sim.rtl.blocks import BLOCKS
+from t3sim.testbenches.formal import run
+from t3sim.testbenches.formal.broken import Broken
+from t3sim.testbenches.formal.campaign import PROPERTIES, prove
+from t3sim.testbenches.formal.property import Property, Search
+from t3sim.testbenches.formal.spec import streams
+from t3sim.testbenches.geometries import GEOMETRIES
 
 QUICK = [item for item in PROPERTIES if item.quick]
 

@@ -11,9 +11,11 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 OURS = {"rtl", "sim_models", "testbenches", "tests"}
 
+#: What a folder is called when it is imported.
+NAMES = {"rtl": "t3sim.rtl", "sim_models": "t3sim", "testbenches": "t3sim.testbenches", "tests": "tests"}
+
 #: The plain facts of the hardware that models may read: no Amaranth objects needed to use them.
-PLAIN_RTL = {"rtl.arbiter", "rtl.geometry", "rtl.registers", "rtl.address_map", "rtl.check_bits",
-             "rtl.order"}
+PLAIN_RTL = {f"t3sim.rtl.{name}" for name in ("arbiter", "geometry", "registers", "address_map", "check_bits", "order")}
 
 #: Files of rtl/ that hold no block.
 NO_BLOCK = {"rtl/geometry.py", "rtl/layouts.py", "rtl/registers.py", "rtl/blocks.py", "rtl/order.py"}
@@ -42,7 +44,7 @@ def parse(path: Path) -> ast.Module:
 def imports(path: Path) -> Iterator[str]:
     """Absolute names of all modules that a file imports, wherever in the file; `from a import b` gives `a.b` when
     that is a module of ours, otherwise `a`."""
-    package = path.relative_to(ROOT).with_suffix("").parts[:-1]
+    package = module_name(path).split(".")[:-1]
     for node in ast.walk(parse(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -50,12 +52,26 @@ def imports(path: Path) -> Iterator[str]:
             base = ".".join((*package[:len(package) - node.level + 1], *filter(None, [node.module]))) \
                 if node.level else node.module
             for alias in node.names:
-                inner = ROOT.joinpath(*base.split("."), alias.name)
+                inner = source_path(f"{base}.{alias.name}")
                 yield f"{base}.{alias.name}" if inner.with_suffix(".py").exists() or inner.is_dir() else base
 
 
+def module_name(path: Path) -> str:
+    folder, *inner = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join((NAMES[folder], *inner))
+
+
+def source_path(module: str) -> Path:
+    """Of a module or package as if it were ours, without a suffix."""
+    folder = top(module)
+    inner = module.removeprefix(NAMES.get(folder, folder)).strip(".")
+    return ROOT.joinpath(folder, *inner.split(".")) if inner else ROOT / folder
+
+
 def top(module: str) -> str:
-    return module.split(".")[0]
+    """The folder of a module of ours, or the package of another."""
+    return next((folder for folder in ("rtl", "testbenches", "sim_models")
+                 if f"{module}.".startswith(f"{NAMES[folder]}.")), module.split(".")[0])
 
 
 def offences(folder: str, allowed) -> list[str]:
@@ -99,7 +115,7 @@ ROOMS = {
 
 
 def room(module: str) -> str:
-    return module.split(".")[1] if module.startswith("sim_models.") else module
+    return module.split(".")[1] if top(module) == "sim_models" and "." in module else module
 
 
 @pytest.mark.parametrize("name", ROOMS)
@@ -120,14 +136,14 @@ def test_nothing_imports_tests(folder):
 
 def test_reference_models_know_only_the_geometry():
     def allowed(path, module):
-        return (module in PLAIN_RTL or module.startswith("sim_models.reference")
+        return (module in PLAIN_RTL or module.startswith("t3sim.reference")
                 or top(module) in set(sys.stdlib_module_names) | {"numpy"})
     assert not offences("sim_models/reference", allowed)
 
 
 def test_reference_models_load_without_amaranth():
     """Through all that they import, too: they also run inside a simulator that has no Amaranth."""
-    modules = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in files("sim_models/reference")]
+    modules = [module_name(path) for path in files("sim_models/reference")]
     code = ("import importlib, sys\n"
             f"for name in {modules!r}: importlib.import_module(name)\n"
             "sys.exit('amaranth was imported' if 'amaranth' in sys.modules else 0)")
@@ -179,6 +195,11 @@ def test_finder_sees_what_it_must(tmp_path, monkeypatch):
     for name in ("rtl/geometry.py", "rtl/tracker.py"):
         (tmp_path / name).write_text("")
     probe = folder / "probe.py"
-    probe.write_text("import numpy.linalg\nfrom rtl import geometry\nfrom ..tracker import Tracker\nfrom . import mca\n"
-                     "def late():\n    from sim_models.llc import Llc\n")
-    assert [*imports(probe)] == ["numpy.linalg", "rtl.geometry", "rtl.tracker", "rtl.arbiter", "sim_models.llc"]
+    probe.write_text("import numpy.linalg\nfrom t3sim.rtl import geometry\nfrom ..tracker import Tracker\n"
+                     "from . import mca\nimport t3sim.testbenches.run\n"
+                     "def late():\n    from t3sim.llc import Llc\n")
+    found = [*imports(probe)]
+    assert found == ["numpy.linalg", "t3sim.rtl.geometry", "t3sim.rtl.tracker", "t3sim.rtl.arbiter",
+                     "t3sim.testbenches.run", "t3sim.llc"]
+    assert [*map(top, found)] == ["numpy", "rtl", "rtl", "rtl", "testbenches", "sim_models"]
+    assert room("t3sim.llc") == "llc" and room("t3sim.rtl.geometry") == "t3sim.rtl.geometry"

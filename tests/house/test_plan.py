@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rtl.blocks import BLOCKS
+from t3sim.rtl.blocks import BLOCKS
 
 ROOT = Path(__file__).resolve().parents[2]
 PLAN = (ROOT / "docs" / "verification.md").read_text(encoding="utf-8")

@@ -28,7 +28,7 @@ def test_readme_shows_the_output_of_a_run():
 
 
 def test_machine_of_the_readme_loads(tmp_path):
-    from sim_models.machine import load_machine
+    from t3sim.machine import load_machine
 
     path = tmp_path / "readme.toml"
     path.write_text(re.search(r"```toml\n(.*?)```", README, re.DOTALL)[1])
@@ -36,7 +36,7 @@ def test_machine_of_the_readme_loads(tmp_path):
 
 
 def test_readme_names_every_command():
-    from sim_models.cli import app
+    from t3sim.cli import app
 
     assert {command.name for command in app.registered_commands} == set(re.findall(r"^\| `t3 ([\w-]+)", README, re.M))
 
@@ -54,7 +54,7 @@ def test_ci_runs_the_test_command_of_the_readme():
 
 def test_every_package_is_installed():
     """Folders that pip would leave out: those without `__init__.py`."""
-    for folder in ("rtl", "sim_models"):
+    for folder in ("rtl", "sim_models", "testbenches"):
         for path in (ROOT / folder).rglob("*.py"):
             assert (path.parent / "__init__.py").exists(), path.parent
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rtl import layouts
-from rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, TrackerGeometry
-from sim_models.fabric import bits
+from t3sim.fabric import bits
+from t3sim.rtl import layouts
+from t3sim.rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, TrackerGeometry
 
 GEOMETRIES = {
     "default": Geometry(),

@@ -5,13 +5,13 @@ import json
 import numpy as np
 import pytest
 
-from sim_models import cli
-from sim_models.engine.end import DONE
-from sim_models.engine.loop import Lockstep
-from sim_models.machine import Machine, load_machine
-from sim_models.operators.kernel_table import GROUP, LOAD, STEP, STORE, KernelError, KernelTable, Route, rows_of
-from sim_models.runs import build
-from sim_models.runs.kernels import run_table
+from t3sim import cli
+from t3sim.engine.end import DONE
+from t3sim.engine.loop import Lockstep
+from t3sim.machine import Machine, load_machine
+from t3sim.operators.kernel_table import GROUP, LOAD, STEP, STORE, KernelError, KernelTable, Route, rows_of
+from t3sim.runs import build
+from t3sim.runs.kernels import run_table
 from tests.models.variants import variant
 
 MB = 1 << 20
@@ -114,7 +114,7 @@ def test_a_kernel_of_ones_own_from_the_command_line(machine, tmp_path, capsys):
     """A GEMM by its sizes and the same GEMM as a file take equally long; what cannot be is one line."""
     assert cli.main(["run", "--operator", "gemm", "--gemm", "512x512x96", "--json", "-"]) == 0
     by_size = json.loads(capsys.readouterr().out)
-    from sim_models.workloads import gemm_workload
+    from t3sim.workloads import gemm_workload
     workload = gemm_workload("512x512x96", 2)
     build.gemm_operator(machine, workload, build.make_tiling(machine, workload)).work(0).save(
         tmp_path / "own.npz")

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from sim_models.collectives import ring
-from sim_models.engine.end import DONE, RUNNING
-from sim_models.engine.loop import Lockstep
-from sim_models.fabric.memory import PURPOSES
-from sim_models.machine import Machine, load_machine
-from sim_models.mechanisms import baseline
-from sim_models.mechanisms.baseline import KINDS
-from sim_models.runs import isolated_collectives as collectives
+from t3sim.collectives import ring
+from t3sim.engine.end import DONE, RUNNING
+from t3sim.engine.loop import Lockstep
+from t3sim.fabric.memory import PURPOSES
+from t3sim.machine import Machine, load_machine
+from t3sim.mechanisms import baseline
+from t3sim.mechanisms.baseline import KINDS
+from t3sim.runs import isolated_collectives as collectives
 from tests.models.variants import variant
 
 PREFIX = {"reduce-scatter": "rs", "reduce-scatter-nmc": "rs", "all-gather": "ag"}

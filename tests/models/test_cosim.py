@@ -14,20 +14,20 @@ from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from numba import njit
 
-from rtl import layouts
-from rtl.geometry import ChannelGeometry, Geometry
-from rtl.two_entry_queue import TwoEntryQueue
-from sim_models.cosim import build as build_module
-from sim_models.cosim import cache, lanes, shared_modules, toolchain
-from sim_models.cosim.amaranth_backend import AmaranthBackend, pack, unpack
-from sim_models.cosim.build import build, build_component
-from sim_models.cosim.clock_enable import write_registers_in_place
-from sim_models.cosim.compiled import CompiledBackend
-from sim_models.cosim.ports import Lane, PortMap
-from sim_models.cosim.shared_modules import share_modules
-from sim_models.cosim.stimulus import checksum, random_stimulus
-from sim_models.cosim.toolchain import ToolchainError
-from sim_models.cosim.verilog import PortError, generate_verilog, port_map
+from t3sim.cosim import build as build_module
+from t3sim.cosim import cache, lanes, shared_modules, toolchain
+from t3sim.cosim.amaranth_backend import AmaranthBackend, pack, unpack
+from t3sim.cosim.build import build, build_component
+from t3sim.cosim.clock_enable import write_registers_in_place
+from t3sim.cosim.compiled import CompiledBackend
+from t3sim.cosim.ports import Lane, PortMap
+from t3sim.cosim.shared_modules import share_modules
+from t3sim.cosim.stimulus import checksum, random_stimulus
+from t3sim.cosim.toolchain import ToolchainError
+from t3sim.cosim.verilog import PortError, generate_verilog, port_map
+from t3sim.rtl import layouts
+from t3sim.rtl.geometry import ChannelGeometry, Geometry
+from t3sim.rtl.two_entry_queue import TwoEntryQueue
 
 GEOMETRY = Geometry()
 ROOT = Path(__file__).resolve().parents[2]
@@ -333,7 +333,7 @@ def test_the_cache_is_used_and_repaired(private_cache):
 
 
 def test_builders_at_once_build_once(private_cache):
-    program = ("import time, sys; from sim_models.cosim import cache\n"
+    program = ("import time, sys; from t3sim.cosim import cache\n"
                "def make(folder):\n"
                "    print('made', flush=True); time.sleep(0.5); (folder / 'file').write_text('content')\n"
                "print((cache.cached('key', make) / 'file').read_text())")
@@ -345,7 +345,7 @@ def test_builders_at_once_build_once(private_cache):
 
 
 def test_a_killed_build_is_taken_over(private_cache):
-    program = ("import os; from sim_models.cosim import cache\n"
+    program = ("import os; from t3sim.cosim import cache\n"
                "def make(folder):\n    (folder / 'half').write_text(''); os.kill(os.getpid(), 9)\n"
                "cache.cached('key', make)")
     assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False, timeout=100).returncode == -9

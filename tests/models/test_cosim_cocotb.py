@@ -8,12 +8,12 @@ from amaranth import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from sim_models.cosim import bench
-from sim_models.cosim.cocotb_run import CocotbFailure, build_simulation, replay_cocotb, run_cocotb
-from sim_models.cosim.stimulus import random_stimulus
-from sim_models.cosim.toolchain import ToolchainError
-from sim_models.cosim.verilog import generate_verilog
-from sim_models.errors import Failure
+from t3sim.cosim import bench
+from t3sim.cosim.cocotb_run import CocotbFailure, build_simulation, replay_cocotb, run_cocotb
+from t3sim.cosim.stimulus import random_stimulus
+from t3sim.cosim.toolchain import ToolchainError
+from t3sim.cosim.verilog import generate_verilog
+from t3sim.errors import Failure
 
 BENCH = """
 import cocotb, os

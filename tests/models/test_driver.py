@@ -4,10 +4,10 @@ from dataclasses import fields, replace
 
 import pytest
 
-from rtl.geometry import DmaGeometry, Geometry, GeometryError, TrackerGeometry
-from rtl.registers import register_map
-from sim_models.driver.driver import Driver, DriverError
-from sim_models.reference.config_bus import ConfigBusModel, ErrorReport
+from t3sim.driver.driver import Driver, DriverError
+from t3sim.reference.config_bus import ConfigBusModel, ErrorReport
+from t3sim.rtl.geometry import DmaGeometry, Geometry, GeometryError, TrackerGeometry
+from t3sim.rtl.registers import register_map
 
 GEOMETRY = Geometry()
 DMA = dict(base=0x1_0000_0000, limit=0x1_0010_0000, device=3, destination_region=5, row_bytes=256, columns=16,

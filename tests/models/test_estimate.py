@@ -2,12 +2,12 @@
 
 import pytest
 
-from sim_models.errors import BadInput
-from sim_models.machine import load_machine
-from sim_models.runs import kernels
-from sim_models.study.estimate import LONGEST_SECONDS, Estimate, check, estimate
-from sim_models.study.techniques import kernels_of
-from sim_models.workloads import gemm_workload, paper_workloads, transformer_workload
+from t3sim.errors import BadInput
+from t3sim.machine import load_machine
+from t3sim.runs import kernels
+from t3sim.study.estimate import LONGEST_SECONDS, Estimate, check, estimate
+from t3sim.study.techniques import kernels_of
+from t3sim.workloads import gemm_workload, paper_workloads, transformer_workload
 
 #: Memory cycles of the README's run of T-NLG FC-2 on eight GPUs.
 _MEASURED = {"sequential": 3_322_880, "t3": 2_518_848, "t3-mca": 2_518_784}

@@ -5,19 +5,19 @@ import re
 import numpy as np
 import pytest
 
-from sim_models.agents.compute_units import STATES
-from sim_models.cosim.gpu import compiled_gpu, gpu_library, model_ports
-from sim_models.driver.driver import Driver, DriverError
-from sim_models.engine.end import IDLE_LIMIT
-from sim_models.fabric.memory import PURPOSES
-from sim_models.machine import load_machine
-from sim_models.mechanisms import track_trigger
-from sim_models.runs import build
-from sim_models.runs.checks import check
-from sim_models.runs.failure import SimulationError
-from sim_models.runs.policy import Policy
-from sim_models.runs.run import FusedRun
-from sim_models.workloads import gemm_workload
+from t3sim.agents.compute_units import STATES
+from t3sim.cosim.gpu import compiled_gpu, gpu_library, model_ports
+from t3sim.driver.driver import Driver, DriverError
+from t3sim.engine.end import IDLE_LIMIT
+from t3sim.fabric.memory import PURPOSES
+from t3sim.machine import load_machine
+from t3sim.mechanisms import track_trigger
+from t3sim.runs import build
+from t3sim.runs.checks import check
+from t3sim.runs.failure import SimulationError
+from t3sim.runs.policy import Policy
+from t3sim.runs.run import FusedRun
+from t3sim.workloads import gemm_workload
 from tests.models.variants import small_machine, variant
 
 SHAPE = "2048x1024x512"

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from sim_models.agents.compute_units import STATES, settle
-from sim_models.fabric import memory
-from sim_models.machine import load_machine
-from sim_models.workloads import gemm_workload
+from t3sim.agents.compute_units import STATES, settle
+from t3sim.fabric import memory
+from t3sim.machine import load_machine
+from t3sim.workloads import gemm_workload
 from tests.models.variants import run_kernel, variant
 
 

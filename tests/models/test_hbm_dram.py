@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from sim_models.errors import BadInput
-from sim_models.hbm.address import bank_of, line_of, row_of
-from sim_models.hbm.configurations import configured
-from sim_models.hbm.replay import replay
-from sim_models.hbm.state import make_hbm
-from sim_models.hbm.trace import Trace, read_trace, write_trace
-from sim_models.machine import load_machine
-from sim_models.machine.dram import Dram
+from t3sim.errors import BadInput
+from t3sim.hbm.address import bank_of, line_of, row_of
+from t3sim.hbm.configurations import configured
+from t3sim.hbm.replay import replay
+from t3sim.hbm.state import make_hbm
+from t3sim.hbm.trace import Trace, read_trace, write_trace
+from t3sim.machine import load_machine
+from t3sim.machine.dram import Dram
 
 REFERENCE = load_machine("hbm2-reference").dram
 

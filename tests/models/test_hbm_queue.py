@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from sim_models.hbm.benchmark import loads, timed_load
-from sim_models.hbm.channel import READ, STORE, UPDATE, hbm_enqueue, hbm_step
-from sim_models.hbm.state import commands, make_hbm
-from sim_models.machine import load_machine
+from t3sim.hbm.benchmark import loads, timed_load
+from t3sim.hbm.channel import READ, STORE, UPDATE, hbm_enqueue, hbm_step
+from t3sim.hbm.state import commands, make_hbm
+from t3sim.machine import load_machine
 
 DRAM = load_machine().dram
 

@@ -2,13 +2,13 @@
 
 import pytest
 
-from sim_models.errors import BadInput
-from sim_models.hbm import recorded
-from sim_models.hbm.address import line_of
-from sim_models.hbm.configurations import CONFIGS, configured
-from sim_models.hbm.replay import replay, replay_trace
-from sim_models.hbm.trace import Trace
-from sim_models.hbm.validation import (
+from t3sim.errors import BadInput
+from t3sim.hbm import recorded
+from t3sim.hbm.address import line_of
+from t3sim.hbm.configurations import CONFIGS, configured
+from t3sim.hbm.replay import replay, replay_trace
+from t3sim.hbm.trace import Trace
+from t3sim.hbm.validation import (
     GROUPS,
     LOAD,
     SCHEDULING,
@@ -21,7 +21,7 @@ from sim_models.hbm.validation import (
     validate_micro,
     verdicts,
 )
-from sim_models.machine import load_machine
+from t3sim.machine import load_machine
 
 REFERENCE = load_machine("hbm2-reference").dram
 FIELDS = ("cycles", "activates", "precharges", "refreshes", "reads", "writes")

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from sim_models import cli
+from t3sim import cli
 
 
 def test_all_of_a_configuration(tmp_path, capsys):

@@ -5,11 +5,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from sim_models.hbm import timing
-from sim_models.hbm.channel import hbm_enqueue, hbm_step
-from sim_models.hbm.state import commands, make_hbm
-from sim_models.machine import load_machine
-from sim_models.machine.dram import Dram
+from t3sim.hbm import timing
+from t3sim.hbm.channel import hbm_enqueue, hbm_step
+from t3sim.hbm.state import commands, make_hbm
+from t3sim.machine import load_machine
+from t3sim.machine.dram import Dram
 
 REFERENCE = load_machine("hbm2-reference").dram.model_copy(update={"scheduler": "fr_fcfs"})
 LONG_AGO, NOW = 1_000, 100_000

@@ -5,13 +5,13 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from sim_models.hbm.channel import READ, STORE, UPDATE, hbm_enqueue, hbm_step
-from sim_models.hbm.configurations import configured
-from sim_models.hbm.replay import replay_trace
-from sim_models.hbm.state import commands, make_hbm
-from sim_models.hbm.trace import Trace
-from sim_models.machine import load_machine
-from sim_models.machine.dram import Dram
+from t3sim.hbm.channel import READ, STORE, UPDATE, hbm_enqueue, hbm_step
+from t3sim.hbm.configurations import configured
+from t3sim.hbm.replay import replay_trace
+from t3sim.hbm.state import commands, make_hbm
+from t3sim.hbm.trace import Trace
+from t3sim.machine import load_machine
+from t3sim.machine.dram import Dram
 
 REFERENCE = load_machine("hbm2-reference").dram
 

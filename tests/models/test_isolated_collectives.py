@@ -2,11 +2,11 @@
 
 import pytest
 
-from sim_models.errors import BadInput
-from sim_models.machine import load_machine
-from sim_models.mechanisms.baseline import KINDS
-from sim_models.runs import isolated_collectives as collectives
-from sim_models.workloads import gemm_workload
+from t3sim.errors import BadInput
+from t3sim.machine import load_machine
+from t3sim.mechanisms.baseline import KINDS
+from t3sim.runs import isolated_collectives as collectives
+from t3sim.workloads import gemm_workload
 from tests.models.variants import run_kernel
 
 MB = 1_000_000

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from rtl.geometry import Geometry
-from sim_models.collectives import ring
-from sim_models.fabric import bits
-from sim_models.fabric import network as links
-from sim_models.operators.tiling import Tiling
-from sim_models.schedule import Action, Policy, Schedule, ScheduleError
-from sim_models.schedule.mirror import NO_MIRROR, Mirror, make_mirror
-from sim_models.topologies import Link, Topology
-from sim_models.topologies import ring as ring_topology
+from t3sim.collectives import ring
+from t3sim.fabric import bits
+from t3sim.fabric import network as links
+from t3sim.operators.tiling import Tiling
+from t3sim.rtl.geometry import Geometry
+from t3sim.schedule import Action, Policy, Schedule, ScheduleError
+from t3sim.schedule.mirror import NO_MIRROR, Mirror, make_mirror
+from t3sim.topologies import Link, Topology
+from t3sim.topologies import ring as ring_topology
 
 B = bits.request_bits(Geometry())
 BASE = 3 << 20

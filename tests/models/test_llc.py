@@ -5,15 +5,15 @@ from collections import Counter
 
 import pytest
 
-from sim_models.agents import compute_units
-from sim_models.compiled.by_reference import by_reference
-from sim_models.compiled.jit import compiled
-from sim_models.fabric import bits, queues
-from sim_models.fabric import llc as cache
-from sim_models.fabric.memory_map import channel_of
-from sim_models.machine import load_machine
-from sim_models.runs import build
-from sim_models.workloads import gemm_workload
+from t3sim.agents import compute_units
+from t3sim.compiled.by_reference import by_reference
+from t3sim.compiled.jit import compiled
+from t3sim.fabric import bits, queues
+from t3sim.fabric import llc as cache
+from t3sim.fabric.memory_map import channel_of
+from t3sim.machine import load_machine
+from t3sim.runs import build
+from t3sim.workloads import gemm_workload
 from tests.models.variants import variant
 
 LINE, WAYS, SETS, UNITS = 128, 4, 16, 70

@@ -6,12 +6,12 @@ from importlib import resources
 import pytest
 from pydantic import ValidationError
 
-from rtl.geometry import Geometry
-from sim_models.machine import PRESETS, MachineError, load_machine
-from sim_models.mechanisms.track_trigger import map_output
-from sim_models.runs.build import make_schedule
-from sim_models.schedule import ScheduleError
-from sim_models.workloads import gemm_workload
+from t3sim.machine import PRESETS, MachineError, load_machine
+from t3sim.mechanisms.track_trigger import map_output
+from t3sim.rtl.geometry import Geometry
+from t3sim.runs.build import make_schedule
+from t3sim.schedule import ScheduleError
+from t3sim.workloads import gemm_workload
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def write(tmp_path):
 
 
 def default_text() -> str:
-    return resources.files("sim_models.machine").joinpath("default.toml").read_text(encoding="utf-8")
+    return resources.files("t3sim.machine").joinpath("default.toml").read_text(encoding="utf-8")
 
 
 def one_line(name: str) -> str:
@@ -62,7 +62,7 @@ def test_every_number_of_the_default_has_its_source():
 
 
 def test_presets_are_the_packaged_files():
-    packaged = {file.name for file in resources.files("sim_models.machine").iterdir() if file.name.endswith(".toml")}
+    packaged = {file.name for file in resources.files("t3sim.machine").iterdir() if file.name.endswith(".toml")}
     assert packaged == set(PRESETS.values())
     for name in PRESETS:
         assert load_machine(name).name == name

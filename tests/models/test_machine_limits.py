@@ -5,11 +5,11 @@ import os
 
 import pytest
 
-from sim_models.errors import shortened
-from sim_models.machine import Machine, MachineError, load_machine
-from sim_models.machine.section import Section
-from sim_models.runs import kernels
-from sim_models.workloads import gemm_workload
+from t3sim.errors import shortened
+from t3sim.machine import Machine, MachineError, load_machine
+from t3sim.machine.section import Section
+from t3sim.runs import kernels
+from t3sim.workloads import gemm_workload
 
 LONGEST_LINE = 200
 

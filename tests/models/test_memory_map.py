@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from rtl import address_map
-from rtl.geometry import ChannelGeometry, Geometry
-from sim_models.fabric.memory_map import channel_of, local_line, memory_map
+from t3sim.fabric.memory_map import channel_of, local_line, memory_map
+from t3sim.rtl import address_map
+from t3sim.rtl.geometry import ChannelGeometry, Geometry
 
 GEOMETRIES = [Geometry(channel=ChannelGeometry(channels=channels, interleave_bytes=interleave))
               for channels, interleave in ((1, 256), (2, 64), (4, 256), (32, 256), (32, 4096), (64, 64))]

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from sim_models.compiled.jit import compiled
-from sim_models.fabric import queues
-from sim_models.machine import load_machine
-from sim_models.runs.build import make_sim
-from sim_models.workloads import gemm_workload
+from t3sim.compiled.jit import compiled
+from t3sim.fabric import queues
+from t3sim.machine import load_machine
+from t3sim.runs.build import make_sim
+from t3sim.workloads import gemm_workload
 from tests.models.variants import variant
 
 

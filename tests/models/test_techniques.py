@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from numba import njit
 
-from sim_models.agents.compute_units import STATES
-from sim_models.fabric import memory
-from sim_models.machine import load_machine
-from sim_models.runs import kernels
-from sim_models.study import losses
-from sim_models.study.results import TECHNIQUES
-from sim_models.study.techniques import run_sublayer
-from sim_models.workloads import gemm_workload, paper_workloads
+from t3sim.agents.compute_units import STATES
+from t3sim.fabric import memory
+from t3sim.machine import load_machine
+from t3sim.runs import kernels
+from t3sim.study import losses
+from t3sim.study.results import TECHNIQUES
+from t3sim.study.techniques import run_sublayer
+from t3sim.workloads import gemm_workload, paper_workloads
 from tests.models.variants import variant
 
 N = 4

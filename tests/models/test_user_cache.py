@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from sim_models import cli
-from sim_models.cosim import cache
-from sim_models.errors import BadInput
-from sim_models.user_cache import cache_folder
+from t3sim import cli
+from t3sim.cosim import cache
+from t3sim.errors import BadInput
+from t3sim.user_cache import cache_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 HOUR = 3600
@@ -20,8 +20,8 @@ HOUR = 3600
 #: Builds an entry and compiles a loop; prints where the entry is.
 _PROGRAM = """
 import numpy as np
-from sim_models.cosim.cache import cached
-from sim_models.compiled.jit import compiled
+from t3sim.cosim.cache import cached
+from t3sim.compiled.jit import compiled
 
 @compiled
 def double(x):
@@ -77,7 +77,7 @@ def test_least_recently_used_goes_first(folder, monkeypatch):
 def test_what_is_in_use_or_being_built_stays(folder):
     make("young", 10, 0.5)
     make("old", 10, 2)
-    program = ("import sys, time; from sim_models.cosim.cache import cached\n"
+    program = ("import sys, time; from t3sim.cosim.cache import cached\n"
                "def make(folder):\n    print('building', flush=True); time.sleep(60)\n"
                "cached('partial', make)")
     builder = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True)
@@ -125,7 +125,7 @@ def run_with_cache(folder: Path, mount: str = "") -> subprocess.CompletedProcess
         command = ["unshare", "-rm", "sh", "-c", script, str(folder), *command]
     env = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
     return subprocess.run(command, cwd=ROOT, text=True, capture_output=True, timeout=200,
-                          env={**env, "T3_CACHE": str(folder), "PYTHONPATH": str(ROOT)})
+                          env={**env, "T3_CACHE": str(folder)})
 
 
 @pytest.mark.parametrize("mount", ["size=16k", "ro", ""], ids=["full", "read-only", "no folder"])

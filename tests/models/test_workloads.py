@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from sim_models.workloads import (
+from t3sim.workloads import (
     MODELS,
     SUBLAYERS,
     Workload,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from testbenches.mutation.aiger import Circuit
-from testbenches.mutation.guarded import never, with_guards
+from t3sim.testbenches.mutation.aiger import Circuit
+from t3sim.testbenches.mutation.guarded import never, with_guards
 
 SET, DATA, DROP, VALID, HERE, THERE = range(2, 14, 2)  # literals
 

@@ -6,15 +6,15 @@ from dataclasses import replace
 import pytest
 from amaranth.hdl import Fragment
 
-from rtl.blocks import BLOCKS
-from sim_models.cosim.cocotb_run import CocotbFailure
-from testbenches.geometries import GEOMETRIES
-from testbenches.mutation import campaign, run
-from testbenches.mutation.campaign import Fate, Harmless, share
-from testbenches.mutation.equivalence import PORT, compare
-from testbenches.mutation.model import blocks_inside, make_model
-from testbenches.mutation.proofs import prove
-from testbenches.mutation.simulate import simulate
+from t3sim.cosim.cocotb_run import CocotbFailure
+from t3sim.rtl.blocks import BLOCKS
+from t3sim.testbenches.geometries import GEOMETRIES
+from t3sim.testbenches.mutation import campaign, run
+from t3sim.testbenches.mutation.campaign import Fate, Harmless, share
+from t3sim.testbenches.mutation.equivalence import PORT, compare
+from t3sim.testbenches.mutation.model import blocks_inside, make_model
+from t3sim.testbenches.mutation.proofs import prove
+from t3sim.testbenches.mutation.simulate import simulate
 
 SMALL = GEOMETRIES["small"]
 

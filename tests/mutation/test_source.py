@@ -6,14 +6,14 @@ import pytest
 from amaranth.hdl import ResetInserter, Signal
 from amaranth.sim import Simulator
 
-from testbenches.geometries import GEOMETRIES
-from testbenches.mutation import campaign
-from testbenches.mutation.equivalence import compare
-from testbenches.mutation.simulate import simulate
-from testbenches.mutation.source.changes import Changes
-from testbenches.mutation.source.model import files_of, make_source_model
-from testbenches.mutation.source.rewrite import CHANGES, rewritten
-from testbenches.mutation.source.unit import unit_test
+from t3sim.testbenches.geometries import GEOMETRIES
+from t3sim.testbenches.mutation import campaign
+from t3sim.testbenches.mutation.equivalence import compare
+from t3sim.testbenches.mutation.simulate import simulate
+from t3sim.testbenches.mutation.source.changes import Changes
+from t3sim.testbenches.mutation.source.model import files_of, make_source_model
+from t3sim.testbenches.mutation.source.rewrite import CHANGES, rewritten
+from t3sim.testbenches.mutation.source.unit import unit_test
 
 SMALL = GEOMETRIES["small"]
 SOURCE = """

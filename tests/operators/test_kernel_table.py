@@ -5,9 +5,9 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from sim_models.operators.copy import Copy, Pass
-from sim_models.operators.gemm import Gemm, Matrix
-from sim_models.operators.kernel_table import (
+from t3sim.operators.copy import Copy, Pass
+from t3sim.operators.gemm import Gemm, Matrix
+from t3sim.operators.kernel_table import (
     GROUP,
     LOAD,
     STEP,
@@ -20,7 +20,7 @@ from sim_models.operators.kernel_table import (
     load_kernel,
     rows_of,
 )
-from sim_models.operators.tiling import Tiling
+from t3sim.operators.tiling import Tiling
 
 A, B, C = 0, 1 << 24, 1 << 25
 

@@ -3,18 +3,18 @@
 import time
 from dataclasses import dataclass, field, replace
 
-from sim_models.agents.compute_units import STATES
-from sim_models.dlrm.training import Pass
-from sim_models.errors import Failure
-from sim_models.fabric.memory import PURPOSES
-from sim_models.hbm.validation import GROUPS, MicroRow, Outcome, ValidationRow
-from sim_models.reproduce.fused.dlrm import PassTask
-from sim_models.reproduce.networks import CollectiveTask, CollectiveTime
-from sim_models.reproduce.table_hbm import HbmResult, HbmTask
-from sim_models.reproduce.tasks import KernelTask
-from sim_models.runs import kernels
-from sim_models.runs.kernels import FusedGemm, FusedKernel, IsolatedKernel, KernelResult, Traffic
-from sim_models.study.estimate import gemm_ns, ring_ns
+from t3sim.agents.compute_units import STATES
+from t3sim.dlrm.training import Pass
+from t3sim.errors import Failure
+from t3sim.fabric.memory import PURPOSES
+from t3sim.hbm.validation import GROUPS, MicroRow, Outcome, ValidationRow
+from t3sim.reproduce.fused.dlrm import PassTask
+from t3sim.reproduce.networks import CollectiveTask, CollectiveTime
+from t3sim.reproduce.table_hbm import HbmResult, HbmTask
+from t3sim.reproduce.tasks import KernelTask
+from t3sim.runs import kernels
+from t3sim.runs.kernels import FusedGemm, FusedKernel, IsolatedKernel, KernelResult, Traffic
+from t3sim.study.estimate import gemm_ns, ring_ns
 
 SLOWDOWN = {"round_robin": 1.1, "mca": 1.02, "ring_aware": 1.01}
 

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 from fake_kernels import fake_results
 
-from sim_models import cli
-from sim_models.machine import load_machine
-from sim_models.reproduce import pipeline
-from sim_models.reproduce.figure import Setup
-from sim_models.reproduce.registry import FIGURES
-from sim_models.reproduce.runner import Monitor, Outcome, TaskFailure
-from sim_models.workloads import Workload
+from t3sim import cli
+from t3sim.machine import load_machine
+from t3sim.reproduce import pipeline
+from t3sim.reproduce.figure import Setup
+from t3sim.reproduce.registry import FIGURES
+from t3sim.reproduce.runner import Monitor, Outcome, TaskFailure
+from t3sim.workloads import Workload
 
 
 @pytest.mark.parametrize(("arguments", "words"), [

@@ -10,14 +10,14 @@ from html.parser import HTMLParser
 import pytest
 from fake_kernels import fake_kernel, fake_results
 
-from sim_models.machine import load_machine
-from sim_models.reproduce import pipeline
-from sim_models.reproduce.csv_tables import file_name
-from sim_models.reproduce.figure import TECHNIQUES, paper_setup
-from sim_models.reproduce.paper import TARGETS, Target, compare
-from sim_models.reproduce.registry import FIGURES
-from sim_models.reproduce.runner import Monitor, Outcome, TaskFailure
-from sim_models.runs.kernels import FusedGemm
+from t3sim.machine import load_machine
+from t3sim.reproduce import pipeline
+from t3sim.reproduce.csv_tables import file_name
+from t3sim.reproduce.figure import TECHNIQUES, paper_setup
+from t3sim.reproduce.paper import TARGETS, Target, compare
+from t3sim.reproduce.registry import FIGURES
+from t3sim.reproduce.runner import Monitor, Outcome, TaskFailure
+from t3sim.runs.kernels import FusedGemm
 
 SETUP = paper_setup(load_machine())
 

@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 from fake_kernels import FakeTask, fake_kernel
 
-from sim_models.errors import Failure
-from sim_models.machine import load_machine
-from sim_models.reproduce.figure import paper_setup
-from sim_models.reproduce.registry import FIGURES
-from sim_models.reproduce.runner import Monitor, run_tasks
-from sim_models.reproduce.store import Store
-from sim_models.reproduce.tasks import kernel_task
-from sim_models.runs import kernels
-from sim_models.runs.kernels import IsolatedKernel, Traffic
-from sim_models.workloads import gemm_workload
+from t3sim.errors import Failure
+from t3sim.machine import load_machine
+from t3sim.reproduce.figure import paper_setup
+from t3sim.reproduce.registry import FIGURES
+from t3sim.reproduce.runner import Monitor, run_tasks
+from t3sim.reproduce.store import Store
+from t3sim.reproduce.tasks import kernel_task
+from t3sim.runs import kernels
+from t3sim.runs.kernels import IsolatedKernel, Traffic
+from t3sim.workloads import gemm_workload
 
 
 class Watch(Monitor):
@@ -135,8 +135,8 @@ def test_workers_end_with_a_parent_that_is_killed(tmp_path):
         import sys
         sys.path.insert(0, {str(Path(__file__).parent)!r})
         from fake_kernels import FakeTask
-        from sim_models.reproduce.runner import Monitor, run_tasks
-        from sim_models.reproduce.store import Store
+        from t3sim.reproduce.runner import Monitor, run_tasks
+        from t3sim.reproduce.store import Store
         from pathlib import Path
 
         class Tell(Monitor):
@@ -146,9 +146,7 @@ def test_workers_end_with_a_parent_that_is_killed(tmp_path):
         if __name__ == "__main__":
             run_tasks([FakeTask("quick", 2), FakeTask("long", 1, sleep=600)], Store(Path({str(tmp_path)!r})), 2, Tell())
     """))
-    root = Path(__file__).resolve().parents[2]
-    parent = subprocess.Popen([sys.executable, str(program)], stdout=subprocess.PIPE, text=True,
-                              env={**os.environ, "PYTHONPATH": str(root)})
+    parent = subprocess.Popen([sys.executable, str(program)], stdout=subprocess.PIPE, text=True)
     assert parent.stdout.readline() == "finished\n"
     workers = [int(pid) for pid in Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()]
     assert len(workers) >= 2

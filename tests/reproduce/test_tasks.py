@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sim_models.machine import load_machine
-from sim_models.reproduce.figure import paper_setup
-from sim_models.reproduce.sources import source_files
-from sim_models.reproduce.tasks import kernel_task
-from sim_models.reproduce.variants import variant
-from sim_models.runs import build, kernels
-from sim_models.runs.kernels import FusedGemm, GatherAfter
-from sim_models.workloads import SUBLAYERS, Workload, gemm_workload, transformer_workload
+from t3sim.machine import load_machine
+from t3sim.reproduce.figure import paper_setup
+from t3sim.reproduce.sources import source_files
+from t3sim.reproduce.tasks import kernel_task
+from t3sim.reproduce.variants import variant
+from t3sim.runs import build, kernels
+from t3sim.runs.kernels import FusedGemm, GatherAfter
+from t3sim.workloads import SUBLAYERS, Workload, gemm_workload, transformer_workload
 
 MACHINE = load_machine()
 RING_SMALL = Path(__file__).parents[1] / "data" / "machines" / "ring_small.toml"
@@ -56,10 +56,10 @@ def test_everything_that_matters_is_in_the_key():
 
 
 def test_sources_are_those_that_run():
-    names = {path.name for path in source_files("sim_models.runs.kernels", rtl=True)}
+    names = {path.name for path in source_files("t3sim.runs.kernels", rtl=True)}
     assert {"kernels.py", "loop.py", "fr_fcfs.py", "tracker.py", "build.py"} <= names
     assert not {"report.py", "campaign.py", "pipeline.py", "cli.py"} & names
-    without = {path.name for path in source_files("sim_models.runs.kernels")}
+    without = {path.name for path in source_files("t3sim.runs.kernels")}
     assert "loop.py" in without and "tracker.py" not in without
 
 

@@ -4,11 +4,11 @@ import random
 
 import pytest
 
-from rtl.address_generator import AddressGenerator
-from rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
-from rtl.layouts import Op, RegionKind
-from rtl.registers import ERRORS
-from sim_models.reference.address_generator import LineError, Request, expand
+from t3sim.reference.address_generator import LineError, Request, expand
+from t3sim.rtl.address_generator import AddressGenerator
+from t3sim.rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
+from t3sim.rtl.layouts import Op, RegionKind
+from t3sim.rtl.registers import ERRORS
 from tests.rtl.stream_bench import StreamBench, as_dict
 
 GEOMETRIES = {

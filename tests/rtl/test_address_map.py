@@ -6,8 +6,8 @@ import pytest
 from amaranth.hdl import Module, Signal
 from amaranth.sim import Simulator
 
-from rtl.address_map import channel_of, channel_of_value
-from rtl.geometry import ChannelGeometry, Geometry, TrackerGeometry
+from t3sim.rtl.address_map import channel_of, channel_of_value
+from t3sim.rtl.geometry import ChannelGeometry, Geometry, TrackerGeometry
 
 GEOMETRIES = [
     Geometry(),

@@ -9,12 +9,12 @@ import pytest
 from amaranth.hdl import ResetInserter, Signal
 from amaranth.sim import Simulator
 
-from rtl.arbiter import POLICIES, THRESHOLD_NONE, Policy, View
-from rtl.arbiter.arbiter import Arbiter
-from rtl.arbiter.policies import table
-from rtl.geometry import ChannelGeometry, Geometry
-from sim_models.reference import arbiter as reference
-from sim_models.reference.arbiter import ArbiterModel, Inputs
+from t3sim.reference import arbiter as reference
+from t3sim.reference.arbiter import ArbiterModel, Inputs
+from t3sim.rtl.arbiter import POLICIES, THRESHOLD_NONE, Policy, View
+from t3sim.rtl.arbiter.arbiter import Arbiter
+from t3sim.rtl.arbiter.policies import table
+from t3sim.rtl.geometry import ChannelGeometry, Geometry
 
 CODE = {name: code for code, name in enumerate(POLICIES)}
 IDLE = {"policy": 0, "threshold": THRESHOLD_NONE, "starvation_limit": 0, "drain": 0, "ring_late": 0,

@@ -5,9 +5,9 @@ import random
 import pytest
 from stream_bench import StreamBench, as_dict, send
 
-from rtl.coalescer import Coalescer
-from rtl.geometry import ChannelGeometry, Geometry
-from sim_models.reference.coalescer import CoalescerModel, Update, totals
+from t3sim.reference.coalescer import CoalescerModel, Update, totals
+from t3sim.rtl.coalescer import Coalescer
+from t3sim.rtl.geometry import ChannelGeometry, Geometry
 
 
 def accesses(rng, count, geometry, amounts=(1, 32, 64)):

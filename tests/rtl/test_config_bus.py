@@ -7,11 +7,11 @@ import pytest
 from amaranth.hdl import ResetInserter, Signal, Value
 from amaranth.sim import Simulator
 
-from rtl import layouts, registers
-from rtl.config_bus import ConfigBus
-from rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, GeometryError, TrackerGeometry
-from rtl.registers import STATUS_BITS, WAITS, counters, register_map
-from sim_models.reference.config_bus import ConfigBusModel, ErrorReport, FaultReport
+from t3sim.reference.config_bus import ConfigBusModel, ErrorReport, FaultReport
+from t3sim.rtl import layouts, registers
+from t3sim.rtl.config_bus import ConfigBus
+from t3sim.rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, GeometryError, TrackerGeometry
+from t3sim.rtl.registers import STATUS_BITS, WAITS, counters, register_map
 
 GEOMETRIES = {
     "default": Geometry(),

@@ -7,11 +7,11 @@ import pytest
 from amaranth.hdl import ResetInserter, Signal
 from amaranth.sim import Simulator
 
-from rtl.corrected_row import CorrectedRow
-from rtl.geometry import Geometry, TrackerGeometry
-from rtl.layouts import tracker_entry, tracker_tag
-from sim_models.reference.corrected_row import CorrectedRowModel, Fault, Row, Shown
-from testbenches.rows import Rows
+from t3sim.reference.corrected_row import CorrectedRowModel, Fault, Row, Shown
+from t3sim.rtl.corrected_row import CorrectedRow
+from t3sim.rtl.geometry import Geometry, TrackerGeometry
+from t3sim.rtl.layouts import tracker_entry, tracker_tag
+from t3sim.testbenches.rows import Rows
 
 TRACKERS = {
     "paper": TrackerGeometry(),

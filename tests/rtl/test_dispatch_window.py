@@ -6,11 +6,11 @@ from collections import deque
 import pytest
 from stream_bench import StreamBench, as_dict, send
 
-from rtl.dispatch_window import DispatchWindow
-from rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
-from rtl.layouts import ErrorCode
-from sim_models.reference.dispatch_window import DispatchWindowModel, Request
-from testbenches.dispatcher import QUEUE, lawful_order
+from t3sim.reference.dispatch_window import DispatchWindowModel, Request
+from t3sim.rtl.dispatch_window import DispatchWindow
+from t3sim.rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
+from t3sim.rtl.layouts import ErrorCode
+from t3sim.testbenches.dispatcher import QUEUE, lawful_order
 
 GEOMETRIES = {
     "paper": TrackerGeometry(),

@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from rtl.dma_table import DmaTable
-from rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
-from sim_models.reference.dma_table import DmaTableModel, Trigger
+from t3sim.reference.dma_table import DmaTableModel, Trigger
+from t3sim.rtl.dma_table import DmaTable
+from t3sim.rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
 from tests.rtl.stream_bench import StreamBench
 
 GEOMETRIES = {

@@ -4,12 +4,12 @@ import random
 
 import pytest
 
-from rtl.egress import Egress
-from rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
-from rtl.layouts import Op, RegionKind, Source
-from rtl.layouts import descriptor as descriptor_layout
-from sim_models.reference.address_generator import LineError
-from sim_models.reference.egress import Packet, translate
+from t3sim.reference.address_generator import LineError
+from t3sim.reference.egress import Packet, translate
+from t3sim.rtl.egress import Egress
+from t3sim.rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
+from t3sim.rtl.layouts import Op, RegionKind, Source
+from t3sim.rtl.layouts import descriptor as descriptor_layout
 from tests.rtl.stream_bench import StreamBench, as_dict
 
 GEOMETRIES = {

@@ -9,15 +9,15 @@ from dataclasses import replace
 
 import pytest
 
-from rtl.address_map import channel_of
-from rtl.layouts import Op, Source
-from rtl.registers import EPOCH_BITS, NO_THRESHOLD, WAITS, WATCHDOG_PERIOD
-from sim_models.cosim.compiled import CompiledBackend
-from sim_models.cosim.gpu import gpu_library
-from sim_models.driver.apb import ApbMaster, BusError
-from sim_models.driver.driver import Driver
-from sim_models.machine import load_machine
-from sim_models.reference.dispatch_window import Request
+from t3sim.cosim.compiled import CompiledBackend
+from t3sim.cosim.gpu import gpu_library
+from t3sim.driver.apb import ApbMaster, BusError
+from t3sim.driver.driver import Driver
+from t3sim.machine import load_machine
+from t3sim.reference.dispatch_window import Request
+from t3sim.rtl.address_map import channel_of
+from t3sim.rtl.layouts import Op, Source
+from t3sim.rtl.registers import EPOCH_BITS, NO_THRESHOLD, WAITS, WATCHDOG_PERIOD
 from tests.models.variants import small_machine
 
 _SMALL = small_machine(load_machine()).geometry()

@@ -3,10 +3,10 @@
 import pytest
 from amaranth.sim import Simulator
 
-from rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, TrackerGeometry
-from rtl.ingress import Ingress, groups
-from rtl.layouts import ErrorCode, Op, Source
-from sim_models.reference.ingress import OpenRange, is_lawful
+from t3sim.reference.ingress import OpenRange, is_lawful
+from t3sim.rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, TrackerGeometry
+from t3sim.rtl.ingress import Ingress, groups
+from t3sim.rtl.layouts import ErrorCode, Op, Source
 
 GEOMETRIES = {
     "default": Geometry(),

@@ -6,9 +6,9 @@ import pytest
 from amaranth.hdl import ResetInserter, Signal
 from amaranth.sim import Simulator
 
-from rtl.geometry import ChannelGeometry, Geometry
-from rtl.intensity_monitor import IntensityMonitor
-from sim_models.reference.intensity_monitor import IntensityMonitorModel
+from t3sim.reference.intensity_monitor import IntensityMonitorModel
+from t3sim.rtl.geometry import ChannelGeometry, Geometry
+from t3sim.rtl.intensity_monitor import IntensityMonitor
 
 
 def simulate(channels, queue_entries, testbench, **sizes):

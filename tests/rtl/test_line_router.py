@@ -4,10 +4,10 @@ import random
 
 import pytest
 
-from rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, TrackerGeometry
-from rtl.layouts import Op, Source
-from rtl.line_router import LineRouter
-from sim_models.reference.line_router import LineRouterModel, channel_of_line
+from t3sim.reference.line_router import LineRouterModel, channel_of_line
+from t3sim.rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, TrackerGeometry
+from t3sim.rtl.layouts import Op, Source
+from t3sim.rtl.line_router import LineRouter
 from tests.rtl.stream_bench import StreamBench
 
 

@@ -7,10 +7,10 @@ from itertools import combinations
 import pytest
 from amaranth.sim import Simulator
 
-from rtl.check_bits import PROTECTIONS, check_bits, columns
-from rtl.geometry import GeometryError
-from rtl.memory_codec import MemoryCodec
-from sim_models.reference.memory_codec import Judged, MemoryCodecModel
+from t3sim.reference.memory_codec import Judged, MemoryCodecModel
+from t3sim.rtl.check_bits import PROTECTIONS, check_bits, columns
+from t3sim.rtl.geometry import GeometryError
+from t3sim.rtl.memory_codec import MemoryCodec
 
 WIDTHS = [1, 4, 12, 68]  #: 12 and 68 are a tag and an entry of the default Tracker
 

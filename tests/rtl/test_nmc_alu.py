@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import typer
 
-from rtl import nmc_alu
-from rtl.fp_adder import FpAdder
-from rtl.geometry import GeometryError
-from rtl.nmc_alu import NmcAlu
-from sim_models import alu_exhaustive, formats
-from sim_models.reference.nmc_alu import FORMATS, AluDtype, AluOp, Operands, add, combine, quiet_nan, width
+from t3sim import alu_exhaustive, formats
+from t3sim.reference.nmc_alu import FORMATS, AluDtype, AluOp, Operands, add, combine, quiet_nan, width
+from t3sim.rtl import nmc_alu
+from t3sim.rtl.fp_adder import FpAdder
+from t3sim.rtl.geometry import GeometryError
+from t3sim.rtl.nmc_alu import NmcAlu
 from tests.rtl.stream_bench import StreamBench
 
 DTYPES = tuple(AluDtype)
@@ -286,7 +286,7 @@ def test_one_wrong_bit_is_reported(compiled, lane):
 
 
 def test_command_samples_and_prints_json(compiled):
-    done = subprocess.run([sys.executable, "-m", "sim_models.alu_exhaustive", "--sample", "6", "--json"],
+    done = subprocess.run([sys.executable, "-m", "t3sim.alu_exhaustive", "--sample", "6", "--json"],
                           capture_output=True, text=True, timeout=120, check=True)
     summary = json.loads(done.stdout)
     assert summary["mismatch"] is None and not summary["exhaustive"]

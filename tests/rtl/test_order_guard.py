@@ -7,10 +7,10 @@ import pytest
 from amaranth.hdl import ResetInserter, Signal
 from amaranth.sim import Simulator
 
-from rtl.address_map import channel_of
-from rtl.geometry import ChannelGeometry, Geometry
-from rtl.order_guard import OrderGuard
-from sim_models.reference.order_guard import OrderGuardModel, bucket_of
+from t3sim.reference.order_guard import OrderGuardModel, bucket_of
+from t3sim.rtl.address_map import channel_of
+from t3sim.rtl.geometry import ChannelGeometry, Geometry
+from t3sim.rtl.order_guard import OrderGuard
 
 GEOMETRIES = [
     ChannelGeometry(),

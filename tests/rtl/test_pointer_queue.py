@@ -4,7 +4,7 @@ import pytest
 from amaranth.lib import data
 from stream_bench import StreamBench
 
-from rtl.pointer_queue import PointerQueue
+from t3sim.rtl.pointer_queue import PointerQueue
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 4, 5, 64])

@@ -6,9 +6,9 @@ import pytest
 from amaranth.hdl import ResetInserter, Signal
 from amaranth.sim import Simulator
 
-from rtl.geometry import Geometry, TrackerGeometry
-from rtl.ring_monitor import RingMonitor
-from sim_models.reference.ring_monitor import RingMonitorModel
+from t3sim.reference.ring_monitor import RingMonitorModel
+from t3sim.rtl.geometry import Geometry, TrackerGeometry
+from t3sim.rtl.ring_monitor import RingMonitor
 
 
 def simulate(testbench):

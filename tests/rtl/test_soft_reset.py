@@ -5,10 +5,10 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from rtl.soft_reset import SoftReset
-from sim_models.cosim.amaranth_backend import AmaranthBackend
-from sim_models.cosim.build import build_component, component_verilog
-from sim_models.cosim.compiled import CompiledBackend
+from t3sim.cosim.amaranth_backend import AmaranthBackend
+from t3sim.cosim.build import build_component, component_verilog
+from t3sim.cosim.compiled import CompiledBackend
+from t3sim.rtl.soft_reset import SoftReset
 
 
 class Counter(wiring.Component):

@@ -5,13 +5,13 @@ import random
 import pytest
 from stream_bench import StreamBench, as_dict, send
 
-from rtl.check_bits import PROTECTIONS
-from rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, TrackerGeometry
-from rtl.layouts import ErrorCode
-from rtl.tracker import TrackerBank
-from sim_models.reference.coalescer import Update
-from sim_models.reference.memory_codec import MemoryCodecModel
-from sim_models.reference.tracker import TrackerModel
+from t3sim.reference.coalescer import Update
+from t3sim.reference.memory_codec import MemoryCodecModel
+from t3sim.reference.tracker import TrackerModel
+from t3sim.rtl.check_bits import PROTECTIONS
+from t3sim.rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, TrackerGeometry
+from t3sim.rtl.layouts import ErrorCode
+from t3sim.rtl.tracker import TrackerBank
 
 GEOMETRIES = {
     "paper": Geometry(),

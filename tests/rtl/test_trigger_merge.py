@@ -5,9 +5,9 @@ import random
 import pytest
 from stream_bench import StreamBench, send
 
-from rtl.geometry import Geometry, TrackerGeometry
-from rtl.trigger_merge import TriggerMerge
-from sim_models.reference.trigger_merge import MergeModel
+from t3sim.reference.trigger_merge import MergeModel
+from t3sim.rtl.geometry import Geometry, TrackerGeometry
+from t3sim.rtl.trigger_merge import TriggerMerge
 
 
 def item(number, n):

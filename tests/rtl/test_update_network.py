@@ -5,10 +5,10 @@ import random
 import pytest
 from stream_bench import StreamBench, send
 
-from rtl.geometry import ChannelGeometry, Geometry, TrackerGeometry
-from rtl.update_network import UpdateNetwork
-from sim_models.reference.coalescer import Update
-from sim_models.reference.update_network import UpdateNetworkModel
+from t3sim.reference.coalescer import Update
+from t3sim.reference.update_network import UpdateNetworkModel
+from t3sim.rtl.geometry import ChannelGeometry, Geometry, TrackerGeometry
+from t3sim.rtl.update_network import UpdateNetwork
 
 
 def network(channels, banks, seed):

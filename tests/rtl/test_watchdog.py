@@ -6,11 +6,11 @@ import pytest
 from amaranth.hdl import ResetInserter, Signal
 from amaranth.sim import Simulator
 
-from rtl.geometry import Geometry
-from rtl.layouts import ErrorCode
-from rtl.registers import WAITS, WATCHDOG_LIMIT_BITS, WATCHDOG_PERIOD
-from rtl.watchdog import WatchDog
-from sim_models.reference.watchdog import WatchDogModel
+from t3sim.reference.watchdog import WatchDogModel
+from t3sim.rtl.geometry import Geometry
+from t3sim.rtl.layouts import ErrorCode
+from t3sim.rtl.registers import WAITS, WATCHDOG_LIMIT_BITS, WATCHDOG_PERIOD
+from t3sim.rtl.watchdog import WatchDog
 
 EVERY = (1 << len(WAITS)) - 1
 

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from rtl.order import may_start
-from sim_models.collectives import ring
-from sim_models.operators.tiling import Tiling
-from sim_models.schedule import Action, Policy, Schedule
-from sim_models.topologies import ring as ring_topology
+from t3sim.collectives import ring
+from t3sim.operators.tiling import Tiling
+from t3sim.rtl.order import may_start
+from t3sim.schedule import Action, Policy, Schedule
+from t3sim.topologies import ring as ring_topology
 from tests.schedule.test_schedule import schedules
 
 WINDOW_OVERFLOW = "a Tracker holds more tiles than its window"

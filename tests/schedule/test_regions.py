@@ -7,21 +7,21 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from rtl.geometry import DmaGeometry, Geometry
-from rtl.registers import OPERATIONS, REGION_KINDS, REGION_STRIDE
-from sim_models.collectives import direct, ring
-from sim_models.cosim.ports import Field
-from sim_models.driver.driver import Driver
-from sim_models.machine import load_machine
-from sim_models.mechanisms.track_trigger import dispatch_requests, fused_work, map_output
-from sim_models.operators.gemm import Gemm, Matrix
-from sim_models.operators.kernel_table import KernelTable, Route
-from sim_models.operators.tiling import Tiling
-from sim_models.runs.build import make_schedule
-from sim_models.schedule import Action, Ids, Limits, Policy, Schedule, ScheduleError, Shuffle
-from sim_models.topologies import ring as ring_topology
-from sim_models.topologies.fully_connected import fully_connected
-from sim_models.workloads import paper_workloads
+from t3sim.collectives import direct, ring
+from t3sim.cosim.ports import Field
+from t3sim.driver.driver import Driver
+from t3sim.machine import load_machine
+from t3sim.mechanisms.track_trigger import dispatch_requests, fused_work, map_output
+from t3sim.operators.gemm import Gemm, Matrix
+from t3sim.operators.kernel_table import KernelTable, Route
+from t3sim.operators.tiling import Tiling
+from t3sim.rtl.geometry import DmaGeometry, Geometry
+from t3sim.rtl.registers import OPERATIONS, REGION_KINDS, REGION_STRIDE
+from t3sim.runs.build import make_schedule
+from t3sim.schedule import Action, Ids, Limits, Policy, Schedule, ScheduleError, Shuffle
+from t3sim.topologies import ring as ring_topology
+from t3sim.topologies.fully_connected import fully_connected
+from t3sim.workloads import paper_workloads
 
 GEOMETRY = Geometry(dma=DmaGeometry(regions=64))
 SKEW = 3 << 20  #: between the devices' outputs

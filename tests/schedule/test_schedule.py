@@ -5,17 +5,17 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from sim_models.collectives import direct, ring
-from sim_models.collectives.all_reduce import all_reduce
-from sim_models.collectives.all_to_all import all_to_all
-from sim_models.machine import load_machine
-from sim_models.operators.tiling import Tiling, TilingError
-from sim_models.runs.build import make_schedule
-from sim_models.schedule import Action, Ids, Limits, Policy, Schedule, ScheduleError, Shuffle, sliced_schedule
-from sim_models.topologies import Link, Topology
-from sim_models.topologies import ring as ring_topology
-from sim_models.topologies.fully_connected import fully_connected
-from sim_models.workloads import paper_workloads
+from t3sim.collectives import direct, ring
+from t3sim.collectives.all_reduce import all_reduce
+from t3sim.collectives.all_to_all import all_to_all
+from t3sim.machine import load_machine
+from t3sim.operators.tiling import Tiling, TilingError
+from t3sim.runs.build import make_schedule
+from t3sim.schedule import Action, Ids, Limits, Policy, Schedule, ScheduleError, Shuffle, sliced_schedule
+from t3sim.topologies import Link, Topology
+from t3sim.topologies import ring as ring_topology
+from t3sim.topologies.fully_connected import fully_connected
+from t3sim.workloads import paper_workloads
 
 #: Collectives with their topologies, by name.
 COLLECTIVES = {

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from sim_models.machine import load_machine
-from sim_models.operators.tiling import Tiling, TilingError
-from sim_models.runs.build import make_tiling
-from sim_models.workloads import paper_workloads
+from t3sim.machine import load_machine
+from t3sim.operators.tiling import Tiling, TilingError
+from t3sim.runs.build import make_tiling
+from t3sim.workloads import paper_workloads
 
 
 @st.composite

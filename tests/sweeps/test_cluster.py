@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sim_models import cli
+from t3sim import cli
 from tests.sweeps.studies import COLLECTIVES, written
 
 ROOT = Path(__file__).parents[2]
@@ -32,7 +32,7 @@ class Cluster:
 
     def _start(self, kind: str, *options: str) -> subprocess.Popen:
         return subprocess.Popen([sys.executable, "-m", f"distributed.cli.dask_{kind}", "--scheduler-file",
-                                 str(self._file), *options], cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)},
+                                 str(self._file), *options], cwd=ROOT,
                                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def close(self) -> None:
@@ -64,7 +64,7 @@ def here(tmp_path_factory) -> Path:
 
 
 def started(folder: Path, *options: str) -> subprocess.Popen:
-    return subprocess.Popen([sys.executable, "-m", "sim_models.cli", "sweep", str(written(folder, STUDY)), "--out",
+    return subprocess.Popen([sys.executable, "-m", "t3sim.cli", "sweep", str(written(folder, STUDY)), "--out",
                              str(folder / "out"), "--json", "-", *options], cwd=ROOT, text=True,
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 

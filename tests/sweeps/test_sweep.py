@@ -8,12 +8,12 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from sim_models import cli
-from sim_models.machine import load_machine
-from sim_models.sweeps.point import flat
-from sim_models.sweeps.settings import Settings
-from sim_models.sweeps.study import STUDIES, load_study
-from sim_models.sweeps.sweep import points_of
+from t3sim import cli
+from t3sim.machine import load_machine
+from t3sim.sweeps.point import flat
+from t3sim.sweeps.settings import Settings
+from t3sim.sweeps.study import STUDIES, load_study
+from t3sim.sweeps.sweep import points_of
 from tests.sweeps.studies import COLLECTIVES, written
 
 MACHINE = Path(__file__).parents[1] / "data" / "machines" / "ring_small.toml"

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from sim_models.machine import load_machine
-from sim_models.runs.build import Options
-from sim_models.trace.record import record
-from sim_models.trace.setup import Filter, Setup
-from sim_models.trace.store import Trace
-from sim_models.workloads import gemm_workload
+from t3sim.machine import load_machine
+from t3sim.runs.build import Options
+from t3sim.trace.record import record
+from t3sim.trace.setup import Filter, Setup
+from t3sim.trace.store import Trace
+from t3sim.workloads import gemm_workload
 
 MACHINE = Path(__file__).parents[1] / "data" / "machines" / "ring_small.toml"
 SHAPE, DEVICES = "256x256x64", 4

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sim_models import cli
+from t3sim import cli
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "debugging.md").read_text().split("## Three bugs")[1]

@@ -3,17 +3,17 @@
 import numpy as np
 import pytest
 
-from sim_models.machine import load_machine
-from sim_models.runs.build import Options, make_schedule
-from sim_models.schedule import Action, Ids, Limits, Schedule, Shuffle
-from sim_models.schedule.schedule import NO_ID
-from sim_models.trace.explain_tile import explain_tile
-from sim_models.trace.names import names
-from sim_models.trace.output_map import TileId
-from sim_models.trace.schema import SOURCES, Kind
-from sim_models.trace.setup import Filter
-from sim_models.trace.store import Trace
-from sim_models.workloads import gemm_workload
+from t3sim.machine import load_machine
+from t3sim.runs.build import Options, make_schedule
+from t3sim.schedule import Action, Ids, Limits, Schedule, Shuffle
+from t3sim.schedule.schedule import NO_ID
+from t3sim.trace.explain_tile import explain_tile
+from t3sim.trace.names import names
+from t3sim.trace.output_map import TileId
+from t3sim.trace.schema import SOURCES, Kind
+from t3sim.trace.setup import Filter
+from t3sim.trace.store import Trace
+from t3sim.workloads import gemm_workload
 from tests.trace.recorded import DEVICES, MACHINE, make
 
 SHAPE = "512x256x64"  #: twice as many workgroups as the window holds

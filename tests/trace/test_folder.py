@@ -6,11 +6,11 @@ import shutil
 
 import pytest
 
-from sim_models import cli
-from sim_models.errors import BadInput
-from sim_models.trace.schema import Kind
-from sim_models.trace.setup import Filter
-from sim_models.trace.store import EVENTS, PLAN, RUN, WAVES, Trace
+from t3sim import cli
+from t3sim.errors import BadInput
+from t3sim.trace.schema import Kind
+from t3sim.trace.setup import Filter
+from t3sim.trace.store import EVENTS, PLAN, RUN, WAVES, Trace
 from tests.trace.recorded import DEVICES, MACHINE, SHAPE, make
 
 SHORT = Filter(end=300)

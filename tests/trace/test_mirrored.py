@@ -4,11 +4,11 @@ import re
 
 import pytest
 
-from sim_models.trace.explain_tile import explain_tile
-from sim_models.trace.output_map import TileId
-from sim_models.trace.schema import COMPLETE, Kind
-from sim_models.trace.setup import Filter
-from sim_models.trace.timeline import write_timeline
+from t3sim.trace.explain_tile import explain_tile
+from t3sim.trace.output_map import TileId
+from t3sim.trace.schema import COMPLETE, Kind
+from t3sim.trace.setup import Filter
+from t3sim.trace.timeline import write_timeline
 from tests.trace.recorded import make
 from tests.trace.trace_processor import TraceProcessor
 

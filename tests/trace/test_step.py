@@ -6,13 +6,13 @@ import re
 
 import pytest
 
-from sim_models import cli
-from sim_models.errors import BadInput
-from sim_models.trace import schema
-from sim_models.trace.replay import CONDITION_HELP, Replay
-from sim_models.trace.schema import COMPLETE, NO_STREAM, Kind, Reason
-from sim_models.trace.stepper import Stepper
-from sim_models.trace.words import describe, reason
+from t3sim import cli
+from t3sim.errors import BadInput
+from t3sim.trace import schema
+from t3sim.trace.replay import CONDITION_HELP, Replay
+from t3sim.trace.schema import COMPLETE, NO_STREAM, Kind, Reason
+from t3sim.trace.stepper import Stepper
+from t3sim.trace.words import describe, reason
 from tests.trace.recorded import ring
 
 

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from sim_models import cli
-from sim_models.cosim.cocotb_run import CocotbFailure
-from sim_models.cosim.testbench import Testbench, block_verilog, run_testbench
-from sim_models.trace.explain_tile import explain_tile
-from sim_models.trace.schema import COMPLETE, REFUSED, Kind
-from sim_models.trace.store import Trace
-from sim_models.trace.testbench import explain_failure
-from testbenches.geometries import GEOMETRIES
+from t3sim import cli
+from t3sim.cosim.cocotb_run import CocotbFailure
+from t3sim.cosim.testbench import Testbench, block_verilog, run_testbench
+from t3sim.testbenches.geometries import GEOMETRIES
+from t3sim.trace.explain_tile import explain_tile
+from t3sim.trace.schema import COMPLETE, REFUSED, Kind
+from t3sim.trace.store import Trace
+from t3sim.trace.testbench import explain_failure
 
 SMALL = GEOMETRIES["small"]
 

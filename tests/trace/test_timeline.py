@@ -7,8 +7,8 @@ import pytest
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as PerfettoTrace
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TrackEvent
 
-from sim_models.trace.schema import Kind
-from sim_models.trace.timeline import flow_of, write_timeline
+from t3sim.trace.schema import Kind
+from t3sim.trace.timeline import flow_of, write_timeline
 from tests.trace.recorded import ring
 from tests.trace.trace_processor import TraceProcessor
 

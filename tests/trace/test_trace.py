@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sim_models import cli
-from sim_models.trace.decisions import give_reasons
-from sim_models.trace.explain_channel import explain_channel
-from sim_models.trace.explain_tile import explain_tile
-from sim_models.trace.replay import CONDITION_HELP, Replay
-from sim_models.trace.run_index import places
-from sim_models.trace.schema import (
+from t3sim import cli
+from t3sim.trace.decisions import give_reasons
+from t3sim.trace.explain_channel import explain_channel
+from t3sim.trace.explain_tile import explain_tile
+from t3sim.trace.replay import CONDITION_HELP, Replay
+from t3sim.trace.run_index import places
+from t3sim.trace.schema import (
     COMPLETE,
     CONDITIONS,
     MEANINGS,
@@ -24,8 +24,8 @@ from sim_models.trace.schema import (
     conditions,
     policy_of,
 )
-from sim_models.trace.setup import Filter
-from sim_models.trace.store import Trace
+from t3sim.trace.setup import Filter
+from t3sim.trace.store import Trace
 from tests.trace.recorded import DEVICES, MACHINE, SHAPE, make
 
 ALONE, COMPUTE_FIRST = "the other side has no request that can go", "compute goes first"

@@ -3,10 +3,10 @@
 import pytest
 from vcd.reader import TokenKind, tokenize
 
-from sim_models.errors import BadInput
-from sim_models.trace import store
-from sim_models.trace.schema import COMPLETE, Kind
-from sim_models.trace.setup import Filter
+from t3sim.errors import BadInput
+from t3sim.trace import store
+from t3sim.trace.schema import COMPLETE, Kind
+from t3sim.trace.setup import Filter
 from tests.trace.recorded import make
 
 FIRST, END = 2400, 3400

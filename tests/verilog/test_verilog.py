@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from rtl.geometry import Geometry, GeometryError
-from rtl.registers import register_map
-from sim_models.cli import main
-from sim_models.cosim.designs import block_names, readable_verilog
-from sim_models.cosim.toolchain import find_toolchain
-from sim_models.driver.register_map import to_c, to_html, to_json, to_markdown
-from sim_models.errors import BadInput, Failure
-from sim_models.geometry_option import SIZES, changed, parse_sizes, parse_sweep
-from sim_models.verilog.lint import WAIVERS, check
-from sim_models.verilog.write import block_files, write_verilog
-from testbenches.geometries import GEOMETRIES
+from t3sim.cli import main
+from t3sim.cosim.designs import block_names, readable_verilog
+from t3sim.cosim.toolchain import find_toolchain
+from t3sim.driver.register_map import to_c, to_html, to_json, to_markdown
+from t3sim.errors import BadInput, Failure
+from t3sim.geometry_option import SIZES, changed, parse_sizes, parse_sweep
+from t3sim.rtl.geometry import Geometry, GeometryError
+from t3sim.rtl.registers import register_map
+from t3sim.testbenches.geometries import GEOMETRIES
+from t3sim.verilog.lint import WAIVERS, check
+from t3sim.verilog.write import block_files, write_verilog
 
 SMALL = GEOMETRIES["small"]
 
@@ -163,7 +163,7 @@ def test_nothing_is_left_when_a_tool_complains(tmp_path, monkeypatch):
     def complain(block, folder):
         raise Failure("it complains")
 
-    monkeypatch.setattr("sim_models.verilog.write.check", complain)
+    monkeypatch.setattr("t3sim.verilog.write.check", complain)
     with pytest.raises(Failure):
         write_verilog(["coalescer"], SMALL, tmp_path / "out", checked=True)
     assert not list(tmp_path.iterdir())
@@ -188,7 +188,7 @@ def test_a_missing_tool_is_one_line(function, tmp_path, monkeypatch, capsys):
     def missing(*arguments):
         raise Failure("it is missing: run `pip install it`")
 
-    monkeypatch.setattr(f"sim_models.verilog.lint.{function}", missing)
+    monkeypatch.setattr(f"t3sim.verilog.lint.{function}", missing)
     assert main(["verilog", "coalescer", "--check", "--out", str(tmp_path / "out")]) == 1
     assert "it is missing" in capsys.readouterr().err.splitlines()[-1] and not list(tmp_path.iterdir())
 

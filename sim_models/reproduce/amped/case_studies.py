@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sim_models.end_to_end.amped import (
+from t3sim.end_to_end.amped import (
     A100,
     GLAM,
     H100,
@@ -17,10 +17,10 @@ from sim_models.end_to_end.amped import (
     batch_time,
     training_days,
 )
-from sim_models.end_to_end.uncertainty import SAMPLES, ranges
-from sim_models.reproduce.figure import Figure, Findings, Results, Setup, Table
-from sim_models.reproduce.paper import Target
-from sim_models.study import plots
+from t3sim.end_to_end.uncertainty import SAMPLES, ranges
+from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table
+from t3sim.reproduce.paper import Target
+from t3sim.study import plots
 
 _TOLERANCE = 0.12  #: of each stated number
 _HALF_WIDTH = 0.1  #: of efficiencies and bandwidths, relative: no source gives them to better

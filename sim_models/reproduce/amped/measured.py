@@ -5,15 +5,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sim_models.end_to_end.cluster import Cluster, load_cluster
-from sim_models.end_to_end.mapping import FULL, SELECTIVE, Mapping
-from sim_models.end_to_end.measured import rows
-from sim_models.end_to_end.training import Job, train
-from sim_models.end_to_end.transformer import PRESETS, Transformer
-from sim_models.end_to_end.uncertainty import SAMPLES, ranges, samples
-from sim_models.reproduce.figure import Figure, Findings, Results, Setup, Table
-from sim_models.reproduce.paper import Target
-from sim_models.study import plots
+from t3sim.end_to_end.cluster import Cluster, load_cluster
+from t3sim.end_to_end.mapping import FULL, SELECTIVE, Mapping
+from t3sim.end_to_end.measured import rows
+from t3sim.end_to_end.training import Job, train
+from t3sim.end_to_end.transformer import PRESETS, Transformer
+from t3sim.end_to_end.uncertainty import SAMPLES, ranges, samples
+from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table
+from t3sim.reproduce.paper import Target
+from t3sim.study import plots
 
 #: Rows from which constants of the cluster were taken; their errors are left out of the means.
 CALIBRATED = ("megatron-175b", "full")

@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from sim_models.end_to_end.amped import gpipe_speedup
-from sim_models.end_to_end.cluster import Cluster, load_cluster
-from sim_models.end_to_end.mapping import FULL, Mapping
-from sim_models.end_to_end.training import Job, train
-from sim_models.end_to_end.transformer import PRESETS
-from sim_models.end_to_end.uncertainty import SAMPLES, ranges, samples
-from sim_models.reproduce.figure import Figure, Findings, Results, Setup, Table
-from sim_models.reproduce.paper import Target
+from t3sim.end_to_end.amped import gpipe_speedup
+from t3sim.end_to_end.cluster import Cluster, load_cluster
+from t3sim.end_to_end.mapping import FULL, Mapping
+from t3sim.end_to_end.training import Job, train
+from t3sim.end_to_end.transformer import PRESETS
+from t3sim.end_to_end.uncertainty import SAMPLES, ranges, samples
+from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table
+from t3sim.reproduce.paper import Target
 
 #: Model, GPUs, global batch, pipeline stages, published TFLOP/s per GPU (arXiv 2104.04473, table 1; tp = 8, one
 #: sequence per micro-batch), AMPeD's prediction (table II). AMPeD gives the 310B model 12 replicas, the source has 15.

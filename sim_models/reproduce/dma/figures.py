@@ -1,11 +1,11 @@
 """Figures 6, 13 and 14 and tables 1 and 2 of the DMA collectives paper: phases of a copy, variants over sizes."""
 
-from sim_models.flow.commands import POSSIBLE, Command, Queue
-from sim_models.flow.dma import PHASES, kernel_collective_ns, run_collective, run_queues
-from sim_models.flow.node import load_node
-from sim_models.reproduce.figure import Figure, Findings, Results, Setup, Table
-from sim_models.reproduce.paper import Target, geomean
-from sim_models.study import plots
+from t3sim.flow.commands import POSSIBLE, Command, Queue
+from t3sim.flow.dma import PHASES, kernel_collective_ns, run_collective, run_queues
+from t3sim.flow.node import load_node
+from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table
+from t3sim.reproduce.paper import Target, geomean
+from t3sim.study import plots
 
 _KB, _MB, _GB = 1 << 10, 1 << 20, 1 << 30
 _SIZES = [1 << bits for bits in range(10, 33)]  # 1 KB to 4 GB

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from sim_models.dlrm import PAPER, Dlrm, Graph, Pass, training_pass
-from sim_models.end_to_end.uncertainty import ranges
-from sim_models.flow.scale_out import ScaleOut, load_scale_out
-from sim_models.reproduce.figure import Figure, Findings, Results, Setup, Table
-from sim_models.reproduce.paper import Target
-from sim_models.reproduce.sources import source_digest
-from sim_models.reproduce.tasks import digest
-from sim_models.study import plots
+from t3sim.dlrm import PAPER, Dlrm, Graph, Pass, training_pass
+from t3sim.end_to_end.uncertainty import ranges
+from t3sim.flow.scale_out import ScaleOut, load_scale_out
+from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table
+from t3sim.reproduce.paper import Target
+from t3sim.reproduce.sources import source_digest
+from t3sim.reproduce.tasks import digest
+from t3sim.study import plots
 
 #: "Hundreds of tables" on 128 GPUs.
 _TABLES_PER_GPU = (1, 2, 4)
@@ -67,7 +67,7 @@ class PassTask:
 
     @cached_property
     def key(self) -> str:
-        return f"dlrm-{digest(json.dumps(self.description, sort_keys=True), source_digest('sim_models.dlrm'))}"
+        return f"dlrm-{digest(json.dumps(self.description, sort_keys=True), source_digest('t3sim.dlrm'))}"
 
     def run(self, progress: Callable[[float], None]) -> Pass:
         return training_pass(self.model, self.machine, self.graph)

@@ -1,5 +1,5 @@
-"""Writes a block with mistakes in its source as RTLIL: `python -m testbenches.mutation.source.build JOB FOLDER`, in a
-process of its own, for the sources must not have been imported before they can be changed.
+"""Writes a block with mistakes in its source as RTLIL: `python -m t3sim.testbenches.mutation.source.build JOB FOLDER`,
+in a process of its own, for the sources must not have been imported before they can be changed.
 
 JOB has `block`, `geometry`, `files`, `count` and `seed`. The folder gets `changed.il`, and `changes.json` with the
 mistakes in the order of their numbers.
@@ -22,8 +22,8 @@ SELECT = "mutant"
 
 
 def _rtlil(block: str, geometry: dict, changes: Changes, select: Signal | None) -> str:
-    from sim_models.cosim.hierarchy import signature_ports
-    from sim_models.cosim.testbench import design_under_test
+    from t3sim.cosim.hierarchy import signature_ports
+    from t3sim.cosim.testbench import design_under_test
 
     changes.forget()
     component = design_under_test(block, geometry)
@@ -42,7 +42,7 @@ def main() -> None:
 
     changes = Changes(wanted, select, job["clocked"])
     import_with(changes, job["files"])
-    from rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, TrackerGeometry
+    from t3sim.rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, TrackerGeometry
 
     parts = job["geometry"]
     geometry = Geometry(TrackerGeometry(**parts["tracker"]), ChannelGeometry(**parts["channel"]),

@@ -1,6 +1,7 @@
 """All mistakes in a block's source in one model."""
 
 import ast
+import inspect
 import json
 import subprocess
 import sys
@@ -11,14 +12,14 @@ from pathlib import Path
 from amaranth.back import rtlil
 from amaranth.hdl import Fragment
 
-import rtl.blocks
-from rtl.blocks import BLOCKS
-from rtl.geometry import Geometry
-from sim_models.area.yosys import run_yosys, version
-from sim_models.cosim.cache import cached, digest
-from sim_models.cosim.hierarchy import signature_ports
-from sim_models.cosim.testbench import block_verilog, design_under_test
-from sim_models.errors import Failure
+import t3sim.rtl.blocks
+from t3sim.area.yosys import run_yosys, version
+from t3sim.cosim.cache import cached, digest
+from t3sim.cosim.hierarchy import signature_ports
+from t3sim.cosim.testbench import block_verilog, design_under_test
+from t3sim.errors import Failure
+from t3sim.rtl.blocks import BLOCKS
+from t3sim.rtl.geometry import Geometry
 
 from ..model import Model, Mutant, keep_apart, source_line
 
@@ -59,8 +60,8 @@ def make_source_model(block: str, geometry: Geometry, count: int, seed: int) -> 
     def make(folder: Path) -> None:
         (folder / "design.il").write_text(design)
         (folder / "job.json").write_text(job)
-        done = subprocess.run([sys.executable, "-m", "testbenches.mutation.source.build", "job.json", "."], cwd=folder,
-                              env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
+        done = subprocess.run([sys.executable, "-m", "t3sim.testbenches.mutation.source.build", "job.json", "."],
+                              cwd=folder, env={}, capture_output=True, text=True)
         if done.returncode:
             raise Failure(f"{block} cannot be elaborated with mistakes:\n{done.stderr}")
         run_yosys(script("design.il", "original.il", ""), folder)
@@ -97,9 +98,9 @@ def files_of(block: str) -> tuple[str, ...]:
 def _file(block: str) -> Path:
     made = BLOCKS[block]
     if not isinstance(made, type):  # a function: of the class that it names
-        made = next(getattr(rtl.blocks, name) for name in made.__code__.co_names if isinstance(
-            getattr(rtl.blocks, name, None), type))
-    return ROOT / f"{made.__module__.replace('.', '/')}.py"
+        made = next(getattr(t3sim.rtl.blocks, name) for name in made.__code__.co_names if isinstance(
+            getattr(t3sim.rtl.blocks, name, None), type))
+    return Path(inspect.getfile(made))
 
 
 def _imports(file: Path) -> list[Path]:

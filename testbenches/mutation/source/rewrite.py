@@ -128,7 +128,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 def import_with(changes: Changes, files: Iterable[str]) -> None:
     """From now on these files, `rtl/tracker.py`, are imported with changes. None may have been imported before."""
-    modules = {file.removesuffix(".py").replace("/", "."): ROOT / file for file in files}
+    modules = {f"t3sim.{file.removesuffix('.py').replace('/', '.')}": ROOT / file for file in files}
     early = modules.keys() & sys.modules.keys()
     assert not early, f"already imported: {sorted(early)}"
     sys.meta_path.insert(0, _Finder(modules, changes))
