@@ -32,9 +32,9 @@ soak: setup  ## whole rings drawn at random, every bit checked; options: MINUTES
 	@$(python) -m t3sim.testbenches.soak $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) \
 		$(if $(CASES),--cases $(CASES))
 
-mutate: setup  ## breaks netlist or source and sees what notices; options: SOURCE=1 BLOCK=tracker COUNT=100 SEED=2 GEOMETRY=wide
+mutate: setup  ## breaks netlist or source and sees what notices; options: SOURCE=1 BLOCK=tracker COUNT=100 SEED=2 GEOMETRY=wide ONLY="reset|only"
 	@$(python) -m t3sim.testbenches.mutation.run $(BLOCK) $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED)) \
-		$(if $(SOURCE),--source) $(if $(GEOMETRY),--geometry $(GEOMETRY))
+		$(if $(SOURCE),--source) $(if $(GEOMETRY),--geometry $(GEOMETRY)) $(if $(ONLY),--only "$(ONLY)")
 
 coverage: setup  ## which situations the testbenches reached, and lines and branches of the Python; option: GEOMETRY=wide
 	@$(python) -m t3sim.testbenches.coverage.run $(if $(GEOMETRY),--geometry $(GEOMETRY))

@@ -1,5 +1,7 @@
 """Geometries under which the testbenches run: small, so that random traffic meets full queues and wrap-arounds."""
 
+from dataclasses import replace
+
 from t3sim.rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, TrackerGeometry
 
 GEOMETRIES = {
@@ -38,3 +40,5 @@ GEOMETRIES = {
         DmaGeometry(regions=8, engines=2, ready_commands=4, outstanding_lines=16)),
     "default": Geometry(),
 }
+#: as several, with channels for two of the blocks that check arrivals
+GEOMETRIES["grouped"] = replace(GEOMETRIES["several"], channel=replace(GEOMETRIES["several"].channel, channels=8))

@@ -11,6 +11,7 @@ from .spec import Spec, implies, is_value
 
 LAWFUL = "only what is lawful reaches a memory channel, unchanged"
 AT_ONCE = "what is lawful reaches it in the cycle in which it is offered"
+HOLDS = "what is offered to a memory channel holds until it is taken, while what is open stays as it is"
 TOLD = "what is refused was taken, and is told once, in the next cycle, with its details"
 
 
@@ -47,6 +48,19 @@ def checked(spec: Spec, geometry: Geometry) -> None:
         spec.claim(TOLD, implies(before[c] & ~before[:c].any(), Value.cast(told) == spec.past(packet)))
 
 
+def passed_on(spec: Spec, _) -> None:
+    """Assumed: the link's streams keep to the rule."""
+    ingress = spec.design
+    what_is_open = Cat(*ingress.open, *ingress.base, *ingress.last, ingress.head, ingress.end, ingress.any_workgroup)
+    stays = what_is_open == spec.past(what_is_open)
+    for arriving, accepted in zip(ingress.arriving, ingress.accepted):
+        arrival, passed = Value.cast(arriving.payload), Value.cast(accepted.payload)
+        spec.assume(implies(spec.past(arriving.valid & ~arriving.ready),
+                            arriving.valid & (arrival == spec.past(arrival))))
+        spec.claim(HOLDS, implies(spec.past(accepted.valid & ~accepted.ready) & stays,
+                                  accepted.valid & (passed == spec.past(passed))))
+
+
 def properties() -> list[Property]:
     def broken(what, claim, old, new):
         return Broken(what, claim, "ingress.py", old, new)
@@ -69,4 +83,10 @@ def properties() -> list[Property]:
         broken("untracked stores need a workgroup", AT_ONCE, " | (packet.region == 0)", ""),
         broken("what waits is told", TOLD, "arriving.valid & accepted.ready & ~lawful", "arriving.valid & ~lawful"),
         broken("what is refused is silent", TOLD, "self.error.valid.eq(refused.any())", "self.error.valid.eq(0)"),
-    ), depth=1, quick=True)]
+    ), depth=1, quick=True), Property("passes on", "ingress", HOLDS, passed_on, (
+        broken("it withdraws what waits when another channel is refused", HOLDS,
+               "accepted.valid.eq(arriving.valid & lawful)",
+               "accepted.valid.eq(arriving.valid & lawful & ~self.error.valid)"),
+        broken("another payload while it waits", HOLDS, "accepted.payload.eq(arriving.payload)",
+               "[accepted.payload.eq(arriving.payload), accepted.payload.wf.eq(self.error.valid)]"),
+    ), quick=True)]

@@ -32,7 +32,8 @@ _HARMLESS = Path(__file__).with_name("harmless.toml")
 #: Each row: a block, and the geometry of its netlist. What protection adds is seen with it.
 ROWS = {block: (block, "small") for block in BLOCKS} | {"tracker_protected": ("tracker", "protected")}
 #: Mistakes in the source are looked for where there are several of everything.
-SOURCE_ROWS = {block: (block, "several") for block in BLOCKS} | {"tracker_protected": ("tracker", "protected")}
+SOURCE_ROWS = {block: (block, "several") for block in BLOCKS} | {
+    "tracker_protected": ("tracker", "protected"), "gpu_top": ("gpu_top", "grouped")}
 
 #: What the testbench is given: one seed for all mutants; for those that pass it, other seeds and longer runs.
 _FIRST_SEEDS, _FIRST_LENGTH = (1,), 1
@@ -84,13 +85,14 @@ def _sources() -> str:
 
 
 def fates(row: str, count: int, seed: int, step: Callable[[str, int, int], None], source: bool = False,
-          geometry_name: str | None = None) -> list[Fate]:
+          geometry_name: str | None = None, only: str = "") -> list[Fate]:
     """Calls `step(what is done, mutants that have their answer, mutants)`. `source`: mistakes in the source rather than
-    in the netlist."""
+    in the netlist, those whose words match `only`."""
     step("building", 0, count)
     block, usual = (SOURCE_ROWS if source else ROWS)[row]
     geometry = GEOMETRIES[geometry_name or usual]
-    model = (make_source_model if source else make_model)(block, geometry, count, seed)
+    drawn = block, geometry, count, seed
+    model = make_source_model(*drawn, only) if source else make_model(*drawn)
     folder = _FOLDER / f"{row}-{digest(model.key, repr(geometry), _sources())}"
     found: dict[int, Fate] = {}
 

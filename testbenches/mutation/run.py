@@ -24,10 +24,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--count", type=int, default=60, help="mutants per block (60)")
     parser.add_argument("--seed", type=int, default=1, help="which places are changed (1)")
     parser.add_argument("--source", action="store_true", help="mistakes in the source rather than in the netlist")
+    parser.add_argument("--only", default="", metavar="WORDS",
+                        help="mistakes in the source whose words match: 'reset|only'")
     parser.add_argument("--geometry", choices=GEOMETRIES, help="another than the row's own")
     options = parser.parse_args(arguments)
     blocks = chosen_blocks(parser, options, ROWS)
     rows = SOURCE_ROWS if options.source else ROWS
+    if options.only and not options.source:
+        parser.error("--only chooses among mistakes in the source: give --source, too")
     if not 1 <= options.count < 1 << 16:
         parser.error("--count must be from 1 to 65535")
     results, seconds = {}, {}
@@ -43,7 +47,8 @@ def main(arguments: list[str] | None = None) -> int:
                         index + done / max(1, mutants)))
 
                 begun = time.monotonic()
-                results[block] = fates(block, options.count, options.seed, step, options.source, options.geometry)
+                results[block] = fates(block, options.count, options.seed, step, options.source, options.geometry,
+                                       options.only)
                 seconds[block] = time.monotonic() - begun
                 console.print(_line(block, results[block], seconds[block]), highlight=False)
     except KeyboardInterrupt:
@@ -56,7 +61,8 @@ def main(arguments: list[str] | None = None) -> int:
     _print(results, seconds, total_s)
     options.json.parent.mkdir(parents=True, exist_ok=True)
     options.json.write_text(json.dumps({
-        "seed": options.seed, "of": "source" if options.source else "netlist", "seconds": round(total_s, 1),
+        "seed": options.seed, "of": "source" if options.source else "netlist", "only": options.only,
+        "seconds": round(total_s, 1),
         "blocks": {block: {"geometry": options.geometry or rows[block][1]} | _counts(told) | {
             "share": share(told), "seconds": round(seconds[block], 1)} for block, told in results.items()},
         "mutants": [fate.to_json() for told in results.values() for fate in told]}, indent=1) + "\n", encoding="utf-8")

@@ -17,14 +17,26 @@ from t3sim.testbenches.mutation.source.unit import unit_test
 
 SMALL = GEOMETRIES["small"]
 SOURCE = """
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
+from t3sim.rtl.counting import ones
+from t3sim.rtl.soft_reset import SoftReset
+
+
+class Part(wiring.Component):
+    on: Out(1)
+
+    def elaborate(self, platform):
+        m = Module()
+        m.d.sync += self.on.eq(1)
+        return m
 
 
 class Block(wiring.Component):
     def __init__(self):
-        super().__init__({"a": In(4), "b": In(4).array(3), "each": Out(4).array(3), "whole": Out(4), "held": Out(4)})
+        super().__init__({"a": In(4), "b": In(4).array(3), "each": Out(4).array(3), "whole": Out(4), "held": Out(4),
+                          "bits": Out(3), "number": Out(2), "equal": Out(1), "on": Out(1).array(3)})
 
     def elaborate(self, platform):
         m = Module()
@@ -34,10 +46,17 @@ class Block(wiring.Component):
         m.d.comb += self.whole.eq(Mux(self.a[3], ~self.b[0], following))
         with m.If(self.a < 7):
             m.d.sync += self.held.eq(self.a)
+        m.d.comb += self.bits.eq(Cat(word[1] for word in self.b))
+        m.d.comb += self.number.eq(ones(word[1] for word in self.b))
+        m.d.comb += self.equal.eq(self.a == self.b[2])
+        for c in range(3):
+            part = Part()
+            m.submodules[f"part_{c}"] = SoftReset(part, self.a[1])
+            m.d.comb += self.on[c].eq(part.on)
         return m
 """
 STEPS, B = (0, 5, 7), (9, 2, 15)
-RIGHT = {"each": (1, 2, 7), "whole": 8, "held": 5}  #: at the end
+RIGHT = {"each": (1, 2, 7), "whole": 8, "held": 5, "bits": 6, "number": 2, "equal": 0, "on": (0, 0, 0)}  #: at the end
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +80,8 @@ def outcomes():
                 ctx.set(dut.a, value)
                 await ctx.tick()
             key = change and (SOURCE.splitlines()[change.line - 1].strip(), change.what)
-            found[key] = {"each": tuple(map(ctx.get, dut.each)), "whole": ctx.get(dut.whole), "held": ctx.get(dut.held)}
+            found[key] = {name: tuple(map(ctx.get, port)) if isinstance(port := getattr(dut, name), list)
+                          else ctx.get(port) for name in RIGHT}
 
     simulator = Simulator(ResetInserter(reset)(dut))
     simulator.add_clock(1e-9)
@@ -78,6 +98,10 @@ EACH = "m.d.comb += self.each[c].eq(self.b[c] & self.a)"
 NEXT = "following = self.a[:3] + 1"
 WHOLE = "m.d.comb += self.whole.eq(Mux(self.a[3], ~self.b[0], following))"
 IF, HELD = "with m.If(self.a < 7):", "m.d.sync += self.held.eq(self.a)"
+BITS, NUMBER = (f"m.d.comb += self.{name}.eq({function}(word[1] for word in self.b))"
+                for name, function in (("bits", "Cat"), ("number", "ones")))
+EQUAL = "m.d.comb += self.equal.eq(self.a == self.b[2])"
+RESET = 'm.submodules[f"part_{c}"] = SoftReset(part, self.a[1])'
 
 
 @pytest.mark.parametrize(("line", "what", "wrong"), [
@@ -100,6 +124,14 @@ IF, HELD = "with m.If(self.a < 7):", "m.d.sync += self.held.eq(self.a)"
     (IF, "never", {"held": 0}),
     (HELD, "left out", {"held": 0}),
     (HELD, "a cycle late", {"held": 0}),
+    (BITS, "only the first of self.b", {"bits": 0}),
+    (BITS, "without the last of self.b", {"bits": 2}),
+    (NUMBER, "without the last of self.b", {"number": 1}),
+    (NUMBER, "several at once are one", {"number": 1}),
+    (EQUAL, "without the upper bit right of ==", {"equal": 1}),
+    (RESET, "no Part is reset", {"on": (1, 1, 1)}),
+    (RESET, "of Part only the first of range(3) is reset", {"on": (0, 1, 1)}),
+    (RESET, "of Part the last of range(3) is not reset", {"on": (0, 0, 1)}),
 ])
 def test_what_a_mistake_does(outcomes, line, what, wrong):
     assert outcomes[line, what] == RIGHT | wrong

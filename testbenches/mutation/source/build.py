@@ -1,12 +1,13 @@
 """Writes a block with mistakes in its source as RTLIL: `python -m t3sim.testbenches.mutation.source.build JOB FOLDER`,
 in a process of its own, for the sources must not have been imported before they can be changed.
 
-JOB has `block`, `geometry`, `files`, `count` and `seed`. The folder gets `changed.il`, and `changes.json` with the
-mistakes in the order of their numbers.
+JOB has `block`, `geometry`, `files`, `count`, `seed` and `only`. The folder gets `changed.il`, and `changes.json` with
+the mistakes in the order of their numbers.
 """
 
 import json
 import random
+import re
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -48,7 +49,7 @@ def main() -> None:
     geometry = Geometry(TrackerGeometry(**parts["tracker"]), ChannelGeometry(**parts["channel"]),
                         DmaGeometry(**parts["dma"]))
     _rtlil(job["block"], geometry, changes, None)
-    chosen = list(found)
+    chosen = [change for change in found if re.search(job["only"], change.what)]
     if job["count"] < len(chosen):
         chosen = sorted(random.Random(job["seed"]).sample(chosen, job["count"]), key=chosen.index)
     numbers |= {change: number for number, change in enumerate(chosen, start=1)}

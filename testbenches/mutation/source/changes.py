@@ -108,9 +108,12 @@ class Changes:
             if type(number) is int and sign not in "&|^" and _is_hardware(other):
                 changes.append((f"one more than {number} at {sign}",
                                 lambda given=given, n=number: _OPERATIONS[sign](*given(n + 1))))
-        if sign in ("==", "!=", "<", "<=", ">", ">=") and _is_hardware(left) and len(Value.cast(left)) > 1:
-            changes.append((f"without the upper bit left of {sign}",
-                            lambda: _OPERATIONS[sign](Value.cast(left)[:-1], Value.cast(right))))
+        if sign in ("==", "!=", "<", "<=", ">", ">="):
+            for side, number, fewer in (("left", left, lambda bits: (bits, right)),
+                                        ("right", right, lambda bits: (left, bits))):
+                if _is_hardware(number) and len(Value.cast(number)) > 1:
+                    changes.append((f"without the upper bit {side} of {sign}", lambda fewer=fewer, number=number: (
+                        _OPERATIONS[sign](*map(Value.cast, fewer(Value.cast(number)[:-1]))))))
         return self._changed(place, result, changes)
 
     def inversion(self, place: Place, value):
@@ -126,6 +129,22 @@ class Changes:
             return result
         other = {"any": "all", "all": "any"}[name]
         return self._changed(place, result, [(f"{other} for {name}", lambda: getattr(value, other)())])
+
+    def each(self, place: Place, over: str, items: Iterable) -> list:
+        """What `Cat` or `ones` is given, one for each of something."""
+        items = list(items)
+        if not _is_hardware(*items):
+            return items
+        last = len(items) - 1
+        return [self._changed(place, item, [
+            (what, lambda: Const(0)) for what, missing in ((f"only the first of {over}", index > 0),
+                                                           (f"without the last of {over}", index == last > 1))
+            if missing]) for index, item in enumerate(items)]
+
+    def count(self, place: Place, ones: Callable[[Iterable], Value], bits: Iterable) -> Value:
+        """`ones(bits)`"""
+        bits = list(bits)
+        return self._changed(place, ones(bits), [("several at once are one", lambda: Cat(bits).any())])
 
     def condition(self, place: Place, value):
         return self._changed(place, value, [("always", lambda: Const(1)), ("never", lambda: Const(0))])
@@ -228,6 +247,20 @@ class Changes:
                 carrier = Module()
                 carrier.d[domain] += conduit.eq(value)
                 m.submodules += carrier
+
+    def reset(self, place: Place, m: Module, inserter: Callable, component: wiring.Component, by: Value):
+        """`SoftReset(component, by)`, added to `m`"""
+        name = type(component).__name__
+        kept = [on for what, missing in [(f"no {name} is reset", True), *(
+            row for loop in self._loops if loop.length > 1
+            for row in ((f"of {name} only the first of {loop.over} is reset", loop.index > 0),
+                        (f"of {name} the last of {loop.over} is not reset", loop.index == loop.length - 1)))]
+            if (on := self._on(place, what)) is not None and missing]
+        if not kept:
+            return inserter(component, by)
+        changed = Signal(name="reset")
+        self._carry(m, _Extra(other=[(changed, by & ~Cat(kept).any())]))
+        return inserter(component, changed)
 
     def connect(self, place: Place, m: Module, first, second) -> None:
         """`wiring.connect(m, first, second)`: one mistake concerns all its signals."""

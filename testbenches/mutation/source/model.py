@@ -41,8 +41,9 @@ write_rtlil {result}
 """
 
 
-def make_source_model(block: str, geometry: Geometry, count: int, seed: int) -> Model:
-    """`count` mistakes, or as many as there are, drawn evenly over those in the files of this block."""
+def make_source_model(block: str, geometry: Geometry, count: int, seed: int, only: str = "") -> Model:
+    """`count` mistakes, or as many as there are, drawn evenly over those in the files of this block whose words match
+    `only`."""
     component = design_under_test(block, geometry)
     fragment = Fragment.get(component, None)
     design, _ = rtlil.convert_fragment(fragment, signature_ports(component), block)
@@ -50,7 +51,7 @@ def make_source_model(block: str, geometry: Geometry, count: int, seed: int) -> 
     verilog, ports = block_verilog(block, geometry)
     files = files_of(block)
     job = json.dumps({"block": block, "geometry": asdict(geometry), "files": files, "count": count, "seed": seed,
-                      "clocked": ports.clock is not None})
+                      "only": only, "clocked": ports.clock is not None})
     key = digest(design, job, _SCRIPT, version("yosys"), *((ROOT / file).read_text() for file in files),
                  *(path.read_text() for path in sorted(_HERE.glob("*.py"))))
 
@@ -72,6 +73,8 @@ def make_source_model(block: str, geometry: Geometry, count: int, seed: int) -> 
         Mutant(number, change["what"], "", "", change["file"], change["line"],
                source_line(change["file"], change["line"]), change["column"])
         for number, change in enumerate(json.loads((folder / "changes.json").read_text())["chosen"], start=1))
+    if not mutants:
+        raise Failure(f"the words of no mistake of {block} match {only!r}")
     return Model(block, key, (folder / "mutated.v").read_text(), ports, mutants, folder)
 
 

@@ -35,6 +35,14 @@ class _Rewriter(ast.NodeTransformer):
         add = self._ask(node, "add", domains.value, ast.Constant(target.attr), self.visit(node.value))
         return ast.copy_location(ast.Expr(add), node)
 
+    def visit_Assign(self, node: ast.Assign) -> ast.AST:
+        """`m.submodules.name = SoftReset(component, by)`"""
+        value, target = node.value, node.targets[0]
+        if not (isinstance(value, ast.Call) and getattr(value.func, "id", "") == "SoftReset"):
+            return self.generic_visit(node)
+        node.value = self._ask(value, "reset", target.value.value, value.func, *map(self.visit, value.args))
+        return node
+
     def visit_For(self, node: ast.For) -> ast.AST:
         self.generic_visit(node)
         node.iter = self._loop(node, node.iter)
@@ -46,15 +54,23 @@ class _Rewriter(ast.NodeTransformer):
         return node
 
     def _loop(self, node: ast.AST, iterable: ast.expr) -> ast.expr:
-        over = " ".join((ast.get_source_segment(self._text, iterable) or "").split())
-        return self._ask(node, "loop", ast.Constant(over), iterable)
+        return self._ask(node, "loop", self._words(iterable), iterable)
+
+    def _words(self, node: ast.expr) -> ast.Constant:
+        return ast.Constant(" ".join((ast.get_source_segment(self._text, node) or "").split()))
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         function = node.func
         name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
         if name == "eq" and len(node.args) == 1:  # what is assigned to stays as it is
             return self._ask(node, "assign", function.value, self.visit(node.args[0]))
-        self.generic_visit(node)
+        if name in ("Cat", "ones") and len(node.args) == 1 and isinstance(node.args[0], ast.GeneratorExp):
+            over = self._words(node.args[0].generators[0].iter)
+            node.args = [self._ask(node.args[0], "each", over, self.visit(node.args[0]))]
+        else:
+            self.generic_visit(node)
+        if name == "ones" and len(node.args) == 1:
+            return self._ask(node, "count", function, *node.args)
         if name in ("If", "Elif"):
             node.args = [self._ask(node, "condition", *node.args)]
         elif name == "Mux":
