@@ -12,6 +12,7 @@ from amaranth.lib import wiring
 
 from t3sim import rtl
 
+from . import at_rest
 from .cache import cached, digest
 from .clock_enable import write_registers_in_place
 from .library import Library
@@ -34,7 +35,7 @@ FAST_FLAGS = ("-O2",)
 #: Verilator puts what runs once (initial values, first settling) into files of their own.
 SLOW_FLAGS = ("-O0",)
 COMMON_FLAGS = ("-std=c++20", "-fPIC", "-fvisibility=hidden", "-DVERILATOR=1", "-DVM_COVERAGE=0", "-DVM_SC=0",
-                "-DVM_TIMING=0", "-DVM_TRACE=0", "-DVL_TIME_CONTEXT", "-DNDEBUG")
+                "-DVM_TIMING=0", "-DVM_TRACE=0", "-DVL_TIME_CONTEXT", "-DNDEBUG", "-Wno-invalid-offsetof")
 _RUNTIME = ("verilated", "verilated_threads")
 
 
@@ -73,7 +74,8 @@ def build(text: str, ports: PortMap, fast_flags: Sequence[str] = FAST_FLAGS,
     """Compile Verilog into a library, or open the cached one. Raises ToolchainError."""
     tools = find_toolchain()
     text = share_modules(write_registers_in_place(text))
-    sources = [wrapper(ports, one_evaluation) for one_evaluation in (True, False)]
+    sources = [*(wrapper(ports, quick, quick) for quick in (True, False)),
+               *(Path(at_rest.__file__).with_suffix(suffix).read_text() for suffix in (".py", ".h"))]
     key = "library-" + digest(text, ports.to_json(), *sources, *tools.identity, *verilator_flags, *fast_flags,
                               *SLOW_FLAGS, *COMMON_FLAGS)
 
@@ -93,6 +95,7 @@ def _compile(folder: Path, ports: PortMap, tools: Toolchain, fast_flags: Sequenc
     work.mkdir()
     run_all([[tools.verilator, *verilator_flags, "--top-module", ports.top, "--Mdir", ".", "../design.v"]], work,
             {**os.environ, "VERILATOR_ROOT": str(tools.verilator_root)})
+    rests = at_rest.leave_out_what_rests(work, ports.top)
     compiler = [*tools.compiler, *COMMON_FLAGS, *include_flags(tools), "-I."]
     slow = sorted(work.glob("*__Slow.cpp"))
     fast = sorted(set(work.glob("*.cpp")) - set(slow))
@@ -104,16 +107,16 @@ def _compile(folder: Path, ports: PortMap, tools: Toolchain, fast_flags: Sequenc
     objects = ["wrapper.o", *(f"{unit}.o" for unit in order), *runtime]
     link = [*tools.compiler, "-shared", *objects, "-lpthread", "-o", f"../{_SHARED_OBJECT}"]
 
-    def finish(one_evaluation: bool) -> None:
-        (folder / "wrapper.cpp").write_text(wrapper(ports, one_evaluation))
+    def finish(one_evaluation: bool, rests: bool) -> None:
+        (folder / "wrapper.cpp").write_text(wrapper(ports, one_evaluation, rests))
         run_all([compile_wrapper], work)
         run_all([link], work)
 
     run_all(compile_models, work)
     one_evaluation = previous_clock(ports) in (work / f"V{ports.top}___024root.h").read_text()
-    finish(one_evaluation)
-    if one_evaluation and not _passes_self_test(folder / _SHARED_OBJECT):
-        finish(one_evaluation=False)
+    finish(one_evaluation, rests)
+    if (one_evaluation or rests) and not _passes_self_test(folder / _SHARED_OBJECT):
+        finish(one_evaluation=False, rests=False)
     shutil.rmtree(work)
 
 

@@ -51,6 +51,15 @@ class CompiledBackend:
         stimulus = checked_stimulus(self.ports, stimulus)
         return self.library.run(self._open_handle(), stimulus.ctypes.data, None, len(stimulus))
 
+    def evaluate_all(self, all_: bool = True) -> None:
+        """Evaluate also what is at rest, from now on: slower, with the same result (see `at_rest`)."""
+        self.library.evaluate_all(self._open_handle(), all_)
+
+    @property
+    def asleep(self) -> int:
+        """Instances of modules that are at rest: the next step leaves them out unless their inputs change."""
+        return self.library.asleep(self._open_handle())
+
     def close(self) -> None:
         if self.handle:
             self.library.free(self.handle)

@@ -24,6 +24,8 @@ class Library:
         self.new = self._function("t3_new", _HANDLE, _POINTER, _POINTER)
         self.free = self._function("t3_free", None, _HANDLE)
         self.reset = self._function("t3_reset", None, _HANDLE)
+        self.evaluate_all = self._function("t3_evaluate_all", None, _HANDLE, ctypes.c_int)
+        self.asleep = self._function("t3_asleep", ctypes.c_int, _HANDLE)
         self.step = self._function("t3_step", None, _HANDLE)
         self.eval = self._function("t3_eval", None, _HANDLE)
         self.run = self._function("t3_run", ctypes.c_uint64, _HANDLE, _POINTER, _POINTER, ctypes.c_int64)

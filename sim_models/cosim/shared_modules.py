@@ -1,9 +1,9 @@
 """Tells Verilator which modules to compile once and call for every instance. The behaviour is the same.
 
 Left alone, Verilator flattens the design: 32 memory channels become 32 times the machine code, which no instruction
-cache holds. Here a large module with several instances is kept whole, and the ports in which the instances differ are
-marked as visible from outside, so that Verilator does not replace them by what drives them, which is different code for
-each instance (`-fno-dfg-scoped` keeps another of its passes from the same).
+cache holds, and nothing can be left out while it is at rest (`at_rest`). Here a large module is kept whole. The ports
+in which several instances differ are marked as visible from outside, so that Verilator does not replace them by what
+drives them, which is different code for each instance (`-fno-dfg-scoped` keeps another of its passes from the same).
 """
 
 import re
@@ -31,7 +31,7 @@ def share_modules(text: str) -> str:
 
 
 def _kept_whole(module: str, uses: list[dict[str, str]]) -> str:
-    if len(uses) < 2 or module.count("\n") < _LARGE_LINES:
+    if not uses or module.count("\n") < _LARGE_LINES:
         return module
     for port in set(_PORT.findall(module)) - _CLOCKING:
         if len({connections.get(port) for connections in uses}) > 1:

@@ -6,6 +6,7 @@ from .ports import RESET, WORD_BITS, Port, PortMap
 _TEMPLATE = """\
 #include "V{top}.h"
 #include "V{top}___024root.h"
+#include "V{top}__Syms.h"
 #include "verilated.h"
 
 #include <cstddef>
@@ -37,6 +38,7 @@ struct Simulation {{
     std::uint64_t* const out;
     std::unique_ptr<VerilatedContext> context;
     std::unique_ptr<V{top}> top;
+    bool all = false;  // also what is at rest is evaluated
 
     Simulation(std::uint64_t* in_, std::uint64_t* out_) : in(in_), out(out_) {{ power_on(); }}
     ~Simulation() {{ power_off(); }}
@@ -70,6 +72,12 @@ struct Simulation {{
         }} else {{
             {full_edge}
         }}
+        if (!all) {{ {end} }}
+    }}
+
+    void evaluate_all(bool all_) {{
+        all = all_;
+        {wake}
     }}
 }};
 
@@ -84,6 +92,15 @@ T3_API void* t3_new(std::uint64_t* in, std::uint64_t* out) {{ return new Model(i
 T3_API void t3_free(void* handle) {{ delete static_cast<Model*>(handle); }}
 
 T3_API void t3_reset(void* handle) {{ static_cast<Model*>(handle)->power_on(); }}
+
+// The number of instances that are at rest.
+T3_API int t3_asleep(void* handle) {{
+    [[maybe_unused]] Model& simulation = *static_cast<Model*>(handle);
+    return {asleep};
+}}
+
+// With `all`, what is at rest is evaluated, too: slower, with the same result.
+T3_API void t3_evaluate_all(void* handle, int all) {{ static_cast<Model*>(handle)->evaluate_all(all != 0); }}
 
 T3_API void t3_step(void* handle) {{
     Model& simulation = *static_cast<Model*>(handle);
@@ -119,17 +136,22 @@ T3_API std::uint64_t t3_run(void* handle, const std::uint64_t* stimulus, std::ui
     return checksum;
 }}
 
-// Random inputs on two instances, with and without the falling edge. Gives the number of cycles that differ.
+// Random inputs on two instances, with and without the falling edge, and with and without what is at rest. Inputs
+// change in every cycle or rest for a while, in one half of these times at 0. Gives the number of cycles that differ.
 T3_API std::int64_t t3_self_test(std::int64_t cycles) {{
     std::vector<std::uint64_t> in(2 * input_words + 2), out(2 * output_words + 2);
     Model quick(in.data(), out.data());
     Simulation<false> full(in.data() + input_words, out.data() + output_words);
+    full.evaluate_all(true);
     std::uint64_t random = 0x9e3779b97f4a7c15ULL;
     std::int64_t different = 0;
     for (std::int64_t cycle = 0; cycle < cycles; ++cycle) {{
+        const int part = cycle / {rest_cycles} % 4;
+        const std::size_t changed = part == 0 ? input_words : cycle % {rest_cycles} == {rest_cycles} / 2;
         for (std::size_t word = 0; word < input_words; ++word) {{
             random ^= random << 13, random ^= random >> 7, random ^= random << 17;
-            in[word] = random;
+            if (word < changed) in[part == 0 ? word : random % input_words] = random;
+            else if (part == 2 && cycle % {rest_cycles} == 0) in[word] = 0;
         }}
         {rare_reset}
         load(*quick.top, in.data());
@@ -147,6 +169,7 @@ T3_API std::int64_t t3_self_test(std::int64_t cycles) {{
 
 CHECKSUM_MULTIPLIER = 6364136223846793005
 RESET_PERIOD_CYCLES = 512  #: of the self test
+_REST_CYCLES = 32  #: of the self test
 
 
 def previous_clock(ports: PortMap) -> str:
@@ -154,12 +177,15 @@ def previous_clock(ports: PortMap) -> str:
     return f"__Vtrigprevexpr___TOP__{ports.clock}__0"
 
 
-def wrapper(ports: PortMap, one_evaluation: bool) -> str:
-    """C++ source for the ports; `one_evaluation` spares the falling edge."""
+def wrapper(ports: PortMap, one_evaluation: bool, rests: bool) -> str:
+    """C++ source for the ports; `one_evaluation` spares the falling edge, `rests` the instances that are at rest."""
     clock, previous, reset = f"top->{ports.clock}", f"top->rootp->{previous_clock(ports)}", ports.inputs.get(RESET)
     return _TEMPLATE.format(
         top=ports.top, input_words=ports.input_words, output_words=ports.output_words, multiplier=CHECKSUM_MULTIPLIER,
-        one_evaluation=str(one_evaluation).lower(),
+        one_evaluation=str(one_evaluation).lower(), rest_cycles=_REST_CYCLES,
+        end="at_rest::end(*top->rootp->vlSymsp);" if rests else "",
+        wake="at_rest::wake(*top->rootp->vlSymsp);" if rests else "",
+        asleep="at_rest::asleep(*simulation.top->rootp->vlSymsp)" if rests else "0",
         rest=f"{clock} = 1; {previous} = 1;" if one_evaluation else "",
         short_edge=f"{previous} = 0; top->eval();" if one_evaluation else "",
         full_edge=f"{clock} = 1; top->eval(); {clock} = 0; top->eval();" if ports.clock else "top->eval();",

@@ -37,25 +37,41 @@ class _Recorder:
         self.rows.append(self._backend.inputs.copy())
 
 
+def recorded_stimulus(machine: Machine, cycles: int,
+                      progress: Callable[[float], None] = lambda done: None) -> np.ndarray:
+    """What a fused run of the machine gives the RTL from its start: rows of input words, one more than cycles as some
+    are bus accesses."""
+    from ..cosim.gpu import compiled_gpu, gpu_library
+    with compiled_gpu(gpu_library(machine.geometry())) as backend:
+        recorder = _Recorder(backend)
+        run = _fused(machine, recorder)
+        for cycle in range(cycles):
+            run.advance(1)
+            recorder.note()
+            if cycle % 1000 == 0:
+                progress(cycle / cycles)
+    return np.array(recorder.rows)
+
+
+def _fused(machine: Machine, backend) -> FusedRun:
+    from ..cosim.gpu import model_ports
+    backend.reset()
+    return FusedRun(machine, transformer_workload("t-nlg", "op", 16), [backend],
+                    model_ports(backend.ports, machine.geometry()), Policy("mca"))
+
+
 def run_bench(machine: Machine, engines: Sequence[str], cycles: int, progress: Callable[[str, float], None],
               seed: int = 0) -> BenchResult:
     """Cycles per second of each engine; `seed` is not used, the stimulus is a workload's."""
-    from ..cosim.gpu import benchmark_gpu, compiled_gpu, gpu_library, model_ports
-    workload = transformer_workload("t-nlg", "op", 16)
+    from ..cosim.gpu import benchmark_gpu, compiled_gpu, gpu_library
     geometry = machine.geometry()
     library = gpu_library(geometry)
-    ports = model_ports(library.ports, geometry)
-
-    def fused(backend) -> FusedRun:
-        backend.reset()
-        return FusedRun(machine, workload, [backend], ports, Policy("mca"))
-
     speeds = {}
     if "lockstep" in engines:
         best = 0.0
         for attempt in range(_REPEATS + 1):  # the first compiles the loop
             with compiled_gpu(library) as backend:
-                run = fused(backend)
+                run = _fused(machine, backend)
                 start = time.perf_counter()
                 run.advance(cycles)
                 best = max(best, cycles / (time.perf_counter() - start)) if attempt else best
@@ -63,16 +79,11 @@ def run_bench(machine: Machine, engines: Sequence[str], cycles: int, progress: C
         speeds["lockstep"] = best
     others = [name for name in engines if name != "lockstep"]
     if others:
-        with compiled_gpu(library) as backend:
-            recorder = _Recorder(backend)
-            run = fused(recorder)
-            for cycle in range(cycles):
-                run.advance(1)
-                recorder.note()
-                if cycle % 1000 == 0:
-                    for name in others:
-                        progress(name, 0.5 * cycle / cycles)
-        speeds |= benchmark_gpu(geometry, np.array(recorder.rows), others)
+        def recorded(done: float) -> None:
+            for name in others:
+                progress(name, 0.5 * done)
+
+        speeds |= benchmark_gpu(geometry, recorded_stimulus(machine, cycles, recorded), others)
         for name in others:
             progress(name, 1.0)
     return BenchResult(cycles_per_second={name: speeds[name] for name in engines if name in speeds},

@@ -257,6 +257,8 @@ def print_bench(result: BenchResult, console: Console) -> None:
             console.print(f"{engine}: {result.notes.get(engine, 'not run')}")
     if result.lockstep_over_bare is not None:
         console.print(f"lockstep over bare C++ loop: {result.lockstep_over_bare:.2f}")
+    if result.bare_over_full is not None:
+        console.print(f"bare C++ loop over one that evaluates also what is at rest: {result.bare_over_full:.2f}")
 
 
 def print_campaign(summary: dict[str, dict[str, dict]], page: Path, console: Console) -> None:

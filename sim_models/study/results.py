@@ -198,17 +198,26 @@ class BenchResult:
     notes: dict[str, str] = field(default_factory=dict)  #: why an engine is absent
     versions: dict[str, str] = field(default_factory=dict)
 
-    ENGINES = ("lockstep", "bare", "cocotb", "amaranth")
+    ENGINES = ("lockstep", "bare", "full", "cocotb", "amaranth")
 
     @property
     def lockstep_over_bare(self) -> float | None:
         """Share of a bare C++ loop's speed that is left with the models in the loop."""
+        return self._ratio("lockstep", "bare")
+
+    @property
+    def bare_over_full(self) -> float | None:
+        """What it brings to leave out instances of modules that are at rest."""
+        return self._ratio("bare", "full")
+
+    def _ratio(self, one: str, other: str) -> float | None:
         speed = self.cycles_per_second
-        return speed["lockstep"] / speed["bare"] if {"lockstep", "bare"} <= speed.keys() else None
+        return speed[one] / speed[other] if {one, other} <= speed.keys() else None
 
     def to_json(self) -> dict[str, Any]:
         return {"cycles_per_second": dict(self.cycles_per_second), "lockstep_over_bare": self.lockstep_over_bare,
-                "cycles": dict(self.cycles), "notes": dict(self.notes), "versions": dict(self.versions)}
+                "bare_over_full": self.bare_over_full, "cycles": dict(self.cycles), "notes": dict(self.notes),
+                "versions": dict(self.versions)}
 
 
 def collect_versions() -> dict[str, str]:

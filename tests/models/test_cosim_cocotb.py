@@ -115,7 +115,7 @@ def test_benchmark(design, seed, monkeypatch):
     monkeypatch.setattr(bench, "_AMARANTH_SECONDS", 0.1)
     stimulus = random_stimulus(design[1], 1000, seed)
     speeds = bench.benchmark(Sum, "sum", stimulus)
-    assert set(speeds) == {"bare", "cocotb", "amaranth"}
+    assert set(speeds) == {"bare", "full", "cocotb", "amaranth"}
     assert speeds["bare"] > 10 * speeds["cocotb"] and speeds["bare"] > 10 * speeds["amaranth"] > 0
 
 
