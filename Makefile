@@ -9,7 +9,7 @@ python := $(VENV)/bin/python
 stamp  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help run test cocotb formal soak mutate coverage alu-exhaustive library lint clean setup prerequisites
+.PHONY: help run test cocotb formal soak mutate coverage alu-exhaustive library lint types clean setup prerequisites
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +49,11 @@ library:  ## standard cells for `t3 area`: Debian's OSU018 (GPL, so not part of 
 
 lint: setup  ## ruff
 	$(python) -m ruff check .
+
+types: setup  ## types of the public API and of the compiled functions
+	@rm -rf build/types && mkdir -p build/types/t3sim
+	@ln -s $(addprefix $(CURDIR)/,$(wildcard sim_models/*) rtl testbenches) build/types/t3sim/
+	$(VENV)/bin/basedpyright
 
 clean:  ## remove builds, caches and .venv
 	rm -rf build .venv sim_build *.egg-info .pytest_cache .hypothesis .ruff_cache

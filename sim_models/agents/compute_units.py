@@ -183,7 +183,7 @@ def make_state(rates: Rates, work: Work) -> UnitState:
         tables[name][:] = -1
     units = devices, rates.units
 
-    def each(dtype=np.int64):
+    def each(dtype: type = np.int64) -> np.ndarray:
         return np.zeros(devices, dtype)
     # A persistent kernel's units look for work when it starts; the others are woken by the dispatcher.
     wake = 0 if work.persistent else NEVER

@@ -6,6 +6,9 @@ stack frame, and gives a pointer to it that is read like the tuple itself. It is
 Arrays in it are read and written by element, have `shape` and `len`, and unlike numba's take no negative index.
 """
 
+# numba's own interfaces for extensions carry no types.
+# pyright: reportOptionalCall=false, reportAttributeAccessIssue=false, reportArgumentType=false, reportCallIssue=false
+
 import hashlib
 import operator
 
@@ -14,7 +17,9 @@ from numba import types
 from numba.core import cgutils
 from numba.core.imputils import lower_builtin, lower_getattr, lower_getattr_generic
 from numba.core.typing.templates import AbstractTemplate, AttributeTemplate, infer_global, signature
-from numba.extending import infer_getattr, intrinsic, models, register_model
+from numba.extending import infer_getattr, models, register_model
+
+from .intrinsics import intrinsic
 
 
 class Reference(types.Type):

@@ -5,6 +5,9 @@ its own name; numba chooses it, and inlines it, when the caller is compiled. One
 nothing: then the declared function's own body is what is done.
 """
 
+# numba's own interfaces for extensions carry no types.
+# pyright: reportOptionalCall=false, reportAttributeAccessIssue=false, reportArgumentType=false, reportCallIssue=false
+
 from collections.abc import Callable
 
 from numba import types

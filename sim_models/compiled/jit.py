@@ -6,6 +6,9 @@ numba's cache does not notice a change in a function that a cached one calls; si
 one cache per version of the sources.
 """
 
+# numba's own interfaces for extensions carry no types.
+# pyright: reportOptionalCall=false, reportAttributeAccessIssue=false, reportArgumentType=false, reportCallIssue=false
+
 import contextlib
 import os
 from collections.abc import Callable, Iterator

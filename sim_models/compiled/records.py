@@ -4,6 +4,8 @@ What a cycle does with one queue entry or one compute unit should touch one cach
 walks over most of its caches every cycle, so the models' data are rarely near.
 """
 
+from typing import Any, cast
+
 import numpy as np
 
 HOST_LINE = 64
@@ -20,14 +22,15 @@ def aligned_zeros(shape: tuple[int, ...] | int, dtype: np.dtype) -> np.ndarray:
 def record_fields(shape: tuple[int, ...] | int, fields: list[tuple]) -> list[np.ndarray]:
     """One array per field (name, type[, shape]): views of one array of records, each in as few lines as possible."""
     array = aligned_zeros(shape, _padded(np.dtype(fields)))
-    return [array[name] for name in array.dtype.names]
+    return [array[name] for name in array.dtype.names or ()]
 
 
 def _padded(packed: np.dtype) -> np.dtype:
     size = packed.itemsize
     size = 1 << (size - 1).bit_length() if size < HOST_LINE else -(-size // HOST_LINE) * HOST_LINE
-    return np.dtype({"names": packed.names, "formats": [packed[name] for name in packed.names],
-                     "offsets": [packed.fields[name][1] for name in packed.names], "itemsize": size})
+    names, fields = packed.names or (), cast(dict[str, Any], packed.fields or {})
+    return np.dtype({"names": list(names), "formats": [fields[name][0] for name in names],
+                     "offsets": [fields[name][1] for name in names], "itemsize": size})
 
 
 def aligned_copy(array: np.ndarray) -> np.ndarray:

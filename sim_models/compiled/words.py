@@ -2,7 +2,8 @@
 
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
+
+from .intrinsics import intrinsic
 
 
 @intrinsic

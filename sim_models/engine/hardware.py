@@ -5,7 +5,7 @@ outputs of the RTL are functions of registers, so models see in cycle n what it 
 """
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -66,7 +66,7 @@ class Hardware(NamedTuple):
     """One RTL instance per simulated GPU."""
 
     ports: Ports
-    step: object  # C function of a handle
+    step: Callable  # C function of a handle
     handle: np.ndarray  # int64 [device]
     inputs: np.ndarray  # int64 [device]: address of the instance's input words
     outputs: np.ndarray
@@ -255,8 +255,11 @@ def make_hardware(backends: Sequence[Backend], ports: Ports,
 
     def addresses(arrays: Sequence[np.ndarray]) -> np.ndarray:
         return np.array([array.ctypes.data for array in arrays], np.int64)
-    handles = range(len(backends)) if python else [backend.handle for backend in backends]
-    return Hardware(ports, python.function if python else library.step, np.array(handles, np.int64),
+    if python is not None:
+        step, handles = python.function, list(range(len(backends)))
+    else:  # compiled: each backend has a handle
+        step, handles = library.step, [backend.handle for backend in backends]  # pyright: ignore
+    return Hardware(ports, step, np.array(handles, np.int64),
                     addresses([backend.inputs for backend in backends]),
                     addresses([backend.outputs for backend in backends]), requests,
                     np.zeros(len(backends), np.int64)), python

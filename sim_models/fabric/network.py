@@ -36,7 +36,7 @@ def make_link(devices: int, shape: LinkShape) -> LinkState:
     in_flight = int(shape.latency_cycles * shape.bytes_per_cycle + shape.buffer_bytes)
     packets = max(1024, in_flight // 8)  # a packet may be as short as one element
 
-    def each(dtype=np.int64):
+    def each(dtype: type = np.int64) -> np.ndarray:
         return np.zeros(devices, dtype)
     return LinkState(queues.timed_queue(devices, packets), each(np.float64), each(), each(), each(), each(),
                      each(np.float64))

@@ -8,7 +8,8 @@ and `put`, which are one load and one store. Neither checks the index.
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
+
+from t3sim.compiled.intrinsics import intrinsic
 
 
 @intrinsic

@@ -43,6 +43,8 @@ def _latency(one: Outcome) -> str:
 
 
 def _millions(one: Outcome) -> str:
+    if one.requests_per_second is None:
+        return "-"
     speed = one.requests_per_second / 1e6
     return f"{speed:.{1 if speed < 9.95 else 0}f}"
 

@@ -6,7 +6,7 @@ difference of timing, and the `fr_fcfs` of the machine `t3-table1`, which the re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -214,7 +214,7 @@ def _worst(target: str, limit: float, unit: str, cases: list[tuple[float, str]],
     return [Verdict(target, len(cases), worst, limit, where, worst <= limit if most else worst >= limit, unit)]
 
 
-def verdicts(rows: list[ValidationRow], micro: list[MicroRow] = ()) -> list[Verdict]:
+def verdicts(rows: list[ValidationRow], micro: Sequence[MicroRow] = ()) -> list[Verdict]:
     """What is asked of the model, each with its worst case among `rows` and `micro`."""
     steady = [row for row in rows if row.group != SCHEDULING]
     relaxed = [row for row in steady if row.kind == "load" and not row.saturated]

@@ -7,15 +7,15 @@ a property here and nowhere else.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import model_validator
 
-from t3sim.machine.section import Section, whole
+from t3sim.machine.section import Section, within
 
 from ..line import LINE_BYTES
 
-Cycles = whole(0, 1024)  #: one distance between commands: ten times HBM2's longest at 10 GHz
+Cycles = Annotated[int, within(0, 1024)]  #: one distance between commands: ten times HBM2's longest at 10 GHz
 AddressField = Literal["row", "bank", "bank_group", "column", "column_high", "column_low"]
 
 
@@ -35,13 +35,13 @@ class Dram(Section):
     """
 
     # organisation
-    channels: whole(1, 64) = 32  #: per GPU
-    bank_groups: whole(1, 32) = 4
-    banks_per_group: whole(1, 32) = 4
-    rows_per_bank: whole(1 << 10, 1 << 20) = 16384  #: JEDEC: 2^13 to 2^16 in DRAMs of 8 to 32 Gbit
-    row_bytes: whole(LINE_BYTES, 1 << 14) = 2048  #: JEDEC: 1 to 8 KB
-    column_bytes: whole(8, LINE_BYTES) = 32  #: bytes of one column command
-    burst_cycles: whole(1, 16) = 1  #: data bus cycles of one column command
+    channels: Annotated[int, within(1, 64)] = 32  #: per GPU
+    bank_groups: Annotated[int, within(1, 32)] = 4
+    banks_per_group: Annotated[int, within(1, 32)] = 4
+    rows_per_bank: Annotated[int, within(1 << 10, 1 << 20)] = 16384  #: JEDEC: 2^13 to 2^16 in DRAMs of 8 to 32 Gbit
+    row_bytes: Annotated[int, within(LINE_BYTES, 1 << 14)] = 2048  #: JEDEC: 1 to 8 KB
+    column_bytes: Annotated[int, within(8, LINE_BYTES)] = 32  #: bytes of one column command
+    burst_cycles: Annotated[int, within(1, 16)] = 1  #: data bus cycles of one column command
     # timing
     cl_cycles: Cycles = 14  #: read command to data
     cwl_cycles: Cycles = 2  #: write command to data
@@ -62,24 +62,24 @@ class Dram(Section):
     twr_cycles: Cycles = 12  #: end of write data to precharge
     trtp_cycles: Cycles = 4  #: read to precharge
     trtrs_cycles: Cycles = 2  #: idle data bus cycles between read and write data
-    trfc_cycles: whole(0, 1 << 13) = 260  #: refresh to activate
-    trefi_cycles: whole(0, 1 << 17) = 3900  #: refresh interval; 0 = no refresh
+    trfc_cycles: Annotated[int, within(0, 1 << 13)] = 260  #: refresh to activate
+    trefi_cycles: Annotated[int, within(0, 1 << 17)] = 3900  #: refresh interval; 0 = no refresh
     refresh_stagger: bool = True  #: spread the channels' refreshes over the interval
     # address map, most significant field first
     address_fields: tuple[AddressField, ...] = ("row", "bank", "column_high", "bank_group", "column_low")
-    column_low_bits: whole(0, 16) = 1  #: width of "column_low"
+    column_low_bits: Annotated[int, within(0, 16)] = 1  #: width of "column_low"
     bank_hash: bool = True  #: exclusive-or of row and column bits into bank group and bank
     # controller
     scheduler: Literal["fr_fcfs", "dramsim3"] = "fr_fcfs"
-    queue_entries: whole(4, 127) = 64  #: fr_fcfs: unified queue of requests
-    write_high_watermark: whole(1, 127) = 32  #: fr_fcfs: queued writes that start a drain
-    write_low_watermark: whole(0, 126) = 8  #: fr_fcfs: what such a drain may leave behind
-    write_wait_limit_cycles: whole(0, 1 << 16) = 256  #: fr_fcfs: a queued write waits no longer than this for a drain
-    row_hit_limit: whole(1, 1 << 12) = 32  #: requests served from an open row before an older conflict closes it
-    read_queue_entries: whole(1, 256) = 32  #: dramsim3
-    write_buffer_entries: whole(1, 256) = 32  #: dramsim3
-    command_queue_entries_per_bank: whole(1, 64) = 8  #: dramsim3
-    write_drain_minimum: whole(0, 256) = 8  #: dramsim3: an idle controller drains above this
+    queue_entries: Annotated[int, within(4, 127)] = 64  #: fr_fcfs: unified queue of requests
+    write_high_watermark: Annotated[int, within(1, 127)] = 32  #: fr_fcfs: queued writes that start a drain
+    write_low_watermark: Annotated[int, within(0, 126)] = 8  #: fr_fcfs: what such a drain may leave behind
+    write_wait_limit_cycles: Annotated[int, within(0, 1 << 16)] = 256  #: fr_fcfs: until a queued write is drained
+    row_hit_limit: Annotated[int, within(1, 1 << 12)] = 32  #: requests of an open row before a conflict closes it
+    read_queue_entries: Annotated[int, within(1, 256)] = 32  #: dramsim3
+    write_buffer_entries: Annotated[int, within(1, 256)] = 32  #: dramsim3
+    command_queue_entries_per_bank: Annotated[int, within(1, 64)] = 8  #: dramsim3
+    write_drain_minimum: Annotated[int, within(0, 256)] = 8  #: dramsim3: an idle controller drains above this
 
     @model_validator(mode="before")
     @classmethod

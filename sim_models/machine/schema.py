@@ -4,18 +4,19 @@ import difflib
 import os
 import re
 import tomllib
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
 
 from t3sim.errors import BadInput, choices, shown
 from t3sim.formats import FP16
 from t3sim.machine.dram import Dram, is_power_of_two
-from t3sim.machine.section import Section, Wait, real, whole
-from t3sim.rtl.check_bits import PROTECTIONS
+from t3sim.machine.section import Section, Wait, within
 from t3sim.rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, GeometryError, TrackerGeometry, bits_for
 
 #: Machines that come with the package: name, file beside this one.
@@ -33,18 +34,21 @@ class MachineError(BadInput):
 class Gpu(Section):
     """Compute units and the tiled GEMM kernel that runs on them."""
 
-    compute_units: whole(1, 1024)  #: MI300X, the largest of its time, has 304
-    clock_ghz: real(0.1, 10)
-    matrix_flop_per_cycle_per_cu: whole(1, 1 << 17)  #: H100: 4096 in fp16
-    matrix_efficiency: real(0.01, 1)  #: of the peak, in the main loop
-    workgroups_per_cu: whole(1, 64)  #: resident at once; as many wavefronts as a CU of AMD or NVIDIA schedules
-    tile_m: whole(32, 1024)  #: rows of C per workgroup; a column is whole 64-byte requests; CUTLASS: at most 256
-    tile_n: whole(1, 1024)  #: columns of C per workgroup
-    block_k: whole(1, 1024)  #: depth of one double-buffered load of A and B; CUTLASS: 16 to 128
-    wavefronts_per_workgroup: whole(1, 64)  #: a workgroup of 1024 threads has 32
+    compute_units: Annotated[int, within(1, 1024)]  #: MI300X, the largest of its time, has 304
+    clock_ghz: Annotated[float, within(0.1, 10)]
+    matrix_flop_per_cycle_per_cu: Annotated[int, within(1, 1 << 17)]  #: H100: 4096 in fp16
+    matrix_efficiency: Annotated[float, within(0.01, 1)]  #: of the peak, in the main loop
+    #: Resident at once; as many wavefronts as a CU of AMD or NVIDIA schedules.
+    workgroups_per_cu: Annotated[int, within(1, 64)]
+    #: Rows of C per workgroup; a column is whole 64-byte requests; CUTLASS: at most 256.
+    tile_m: Annotated[int, within(32, 1024)]
+    tile_n: Annotated[int, within(1, 1024)]  #: columns of C per workgroup
+    block_k: Annotated[int, within(1, 1024)]  #: depth of one double-buffered load of A and B; CUTLASS: 16 to 128
+    wavefronts_per_workgroup: Annotated[int, within(1, 64)]  #: a workgroup of 1024 threads has 32
     prologue_ns: Wait  #: of a workgroup, before its first load
     epilogue_ns: Wait  #: between its last multiply-add and its first store
-    cu_bytes_per_ns: real(0.1, 10_000)  #: port between a CU's L1 and the last-level cache, each direction
+    #: Port between a CU's L1 and the last-level cache, each direction.
+    cu_bytes_per_ns: Annotated[float, within(0.1, 10_000)]
 
     @model_validator(mode="after")
     def _tile_splits_into_wavefronts(self) -> "Gpu":
@@ -68,12 +72,12 @@ class Gpu(Section):
 class Llc(Section):
     """The last-level cache (L2)."""
 
-    size_bytes: whole(1 << 10, 1 << 30)  #: MI300X: 256 MB
-    line_bytes: whole(64, 1024)  #: whole 64-byte requests
-    ways: whole(1, 64)
+    size_bytes: Annotated[int, within(1 << 10, 1 << 30)]  #: MI300X: 256 MB
+    line_bytes: Annotated[int, within(64, 1024)]  #: whole 64-byte requests
+    ways: Annotated[int, within(1, 64)]
     hit_latency_ns: Wait  #: from a CU's load to its data
     fill_latency_ns: Wait  #: what a miss adds besides the DRAM's own time
-    bandwidth_bytes_per_ns: real(1, 1_000_000)  #: all banks together
+    bandwidth_bytes_per_ns: Annotated[float, within(1, 1_000_000)]  #: all banks together
 
     @model_validator(mode="after")
     def _whole_sets(self) -> "Llc":
@@ -92,48 +96,49 @@ class Llc(Section):
 class Link(Section):
     """The ring's link to the next GPU, in one direction."""
 
-    bandwidth_gb_per_s: real(0.1, 10_000)  #: 1e9 bytes per second, which is bytes per ns; from Ethernet to NVLink x 10
+    #: 1e9 bytes per second, which is bytes per ns; from Ethernet to NVLink x 10.
+    bandwidth_gb_per_s: Annotated[float, within(0.1, 10_000)]
     latency_ns: Wait
-    egress_buffer_bytes: whole(64, 1 << 26)  #: what may wait to leave
+    egress_buffer_bytes: Annotated[int, within(64, 1 << 26)]  #: what may wait to leave
 
 
 class Tracker(Section):
     """Sizes of the Tracker (T3 paper, section 4.2.1)."""
 
-    sets: whole(1, 1 << 16)
-    ways: whole(1, 64)
-    banks: whole(1, 256)
-    wg_bits: whole(1, 24)  #: of a tile's id
-    count_bits: whole(8, 32)
-    protection: Literal[PROTECTIONS]  #: of its memories
+    sets: Annotated[int, within(1, 1 << 16)]
+    ways: Annotated[int, within(1, 64)]
+    banks: Annotated[int, within(1, 256)]
+    wg_bits: Annotated[int, within(1, 24)]  #: of a tile's id
+    count_bits: Annotated[int, within(8, 32)]
+    protection: Literal["none", "parity", "secded"]  #: of its memories: `check_bits.PROTECTIONS`
 
 
 class Channels(Section):
     """Memory channels and their controllers."""
 
-    count: whole(1, 64)
-    interleave_bytes: whole(64, 1 << 16)  #: at most some rows: beyond it a tile lies on one channel
-    guard_buckets: whole(1, 256)
-    dma_fifo: whole(1, 64)
-    coalescer_timeout_cycles: whole(1, 255)
-    sample_bits: whole(1, 32)
+    count: Annotated[int, within(1, 64)]
+    interleave_bytes: Annotated[int, within(64, 1 << 16)]  #: at most some rows: beyond it a tile lies on one channel
+    guard_buckets: Annotated[int, within(1, 256)]
+    dma_fifo: Annotated[int, within(1, 64)]
+    coalescer_timeout_cycles: Annotated[int, within(1, 255)]
+    sample_bits: Annotated[int, within(1, 32)]
 
 
 class Dma(Section):
     """The DMA command table and its engines (T3 paper, section 4.2.2)."""
 
-    engines: whole(1, 8)
-    regions: whole(2, 64)
-    ready_commands: whole(2, 4096)
-    outstanding_lines: whole(1, 65535)
-    egress_lanes: whole(1, 4)
-    tiles_per_block: whole(1, 64)  #: wavefront tiles that one DMA command moves
+    engines: Annotated[int, within(1, 8)]
+    regions: Annotated[int, within(2, 64)]
+    ready_commands: Annotated[int, within(2, 4096)]
+    outstanding_lines: Annotated[int, within(1, 65535)]
+    egress_lanes: Annotated[int, within(1, 4)]
+    tiles_per_block: Annotated[int, within(1, 64)]  #: wavefront tiles that one DMA command moves
 
 
 class Arbiter(Section):
     """The communication-aware arbiter, MCA (T3 paper, section 4.5); its limits hold for the ring-aware one too."""
 
-    starvation_limit_cycles: whole(0, 65535)  #: 0: never
+    starvation_limit_cycles: Annotated[int, within(0, 65535)]  #: 0: never
     #: DRAM queue occupancy from which communication is held back: "auto" lets the hardware choose, "none" never does.
     threshold: Literal["auto", "none"] | Annotated[int, Field(strict=True, ge=1, le=126)]
     #: Means of the producer's DRAM queue occupancy, in quarters of an entry, below which the threshold is
@@ -152,7 +157,7 @@ class Collective(Section):
     """Collectives that run as kernels on the CUs: the sequential baseline, and the all-gather."""
 
     kernel_launch_ns: Wait
-    workgroups_per_cu: whole(1, 64)  #: of the copy or reduce kernel, resident at once
+    workgroups_per_cu: Annotated[int, within(1, 64)]  #: of the copy or reduce kernel, resident at once
     workgroup_bytes: Annotated[int, Field(ge=64, le=65536, multiple_of=64)]  #: of the result, per workgroup
     workgroup_overhead_ns: Wait  #: a workgroup's own instructions, before its loads and after them
 
@@ -161,7 +166,7 @@ class Machine(Section):
     """One GPU of the ring, all of them alike."""
 
     name: Annotated[str, Field(min_length=1, max_length=80)]
-    memory_clock_ghz: real(0.1, 10)  #: the clock of memory controllers and Track & Trigger hardware
+    memory_clock_ghz: Annotated[float, within(0.1, 10)]  #: the clock of memory controllers and Track & Trigger hardware
     gpu: Gpu
     llc: Llc
     link: Link
@@ -267,7 +272,7 @@ def _read(name: str, seen: tuple[str, ...]) -> tuple[str, dict[str, Any]]:
 def _parsed(name: str) -> dict[str, Any]:
     try:
         if name in PRESETS:
-            raw = resources.files(__package__).joinpath(PRESETS[name]).read_bytes()
+            raw = resources.files("t3sim.machine").joinpath(PRESETS[name]).read_bytes()
         else:
             with open(name, "rb") as file:
                 raw = file.read(_LARGEST_FILE + 1)
@@ -296,7 +301,7 @@ def _merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 def _explain(error: ValidationError) -> str:
     """The one fault to name: an unknown key before the missing one that it was meant to be."""
     order = {"extra_forbidden": 0, "missing": 2}
-    places: dict[tuple, list[dict[str, Any]]] = {}  # what may be of several types has a fault for each
+    places: dict[tuple, list[ErrorDetails]] = {}  # what may be of several types has a fault for each
     for fault in sorted(error.errors(include_url=False), key=lambda fault: order.get(fault["type"], 1)):
         places.setdefault(_place(fault["loc"]), []).append(fault)
     (place, faults), *others = places.items()
@@ -325,7 +330,7 @@ def _is_section(where: tuple[str | int, ...]) -> bool:
     return field is not None and hasattr(field.annotation, "model_fields")
 
 
-def _explain_one(where: tuple[str | int, ...], faults: list[dict[str, Any]]) -> str:
+def _explain_one(where: tuple[str | int, ...], faults: list[ErrorDetails]) -> str:
     fault = faults[0]
     *sections, key = where or ("",)
     if sections and isinstance(key, int):  # an element of a list: name the list
@@ -340,7 +345,7 @@ def _explain_one(where: tuple[str | int, ...], faults: list[dict[str, Any]]) -> 
         case "missing":
             return f"{place}{key} is missing (a file with `extends = \"{DEFAULT}\"` needs only what differs)"
         case "value_error":
-            error = fault["ctx"]["error"]
+            error = fault.get("ctx", {})["error"]
             if isinstance(error, GeometryError):
                 return f"{_section_of(str(error).partition('=')[0])}{error}"
             return (f"[{'.'.join(map(str, where))}] " if where else "") + str(error)
@@ -372,7 +377,7 @@ def _section_of(size: str) -> str:
                  if size in getattr(field.annotation, "model_fields", ())), "")
 
 
-def _allowed_keys(sections: list[str]) -> list[str]:
+def _allowed_keys(sections: Sequence[str | int]) -> list[str]:
     model: Any = Machine
     for section in sections:
         model = model.model_fields[section].annotation

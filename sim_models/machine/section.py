@@ -1,6 +1,6 @@
 """What every section of a machine file has in common."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -12,24 +12,17 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
-
-
-def whole(low: int, high: int) -> type[int]:
-    """Type of a whole number, both limits included."""
-    return Annotated[int, Field(ge=low, le=high)]
-
-
-def real(low: float, high: float) -> type[float]:
-    """Type of a number, both limits included."""
-    return Annotated[float, Field(ge=low, le=high)]
+def within(low: float, high: float) -> Any:
+    """The limits of a number, both included: `Annotated[int, within(1, 64)]`."""
+    return Field(ge=low, le=high)
 
 
 # For closed forms, which no value makes slow. What is simulated needs limits of its own.
-Count = whole(1, 1 << 40)
+Count = Annotated[int, within(1, 1 << 40)]
 Positive = Annotated[float, Field(gt=0, le=1e12)]
-NotNegative = real(0, 1e12)
+NotNegative = Annotated[float, within(0, 1e12)]
 Share = Annotated[float, Field(gt=0, le=1)]
 
 #: One wait: a hundred times a network's across a data centre, and short enough that at the fastest memory clock no run
 #: takes it for a standstill (`engine.end.IDLE_LIMIT`).
-Wait = real(0, 10_000)
+Wait = Annotated[float, within(0, 10_000)]

@@ -2,12 +2,14 @@
 
 import re
 from importlib import resources
+from typing import get_args
 
 import pytest
 from pydantic import ValidationError
 
-from t3sim.machine import PRESETS, MachineError, load_machine
+from t3sim.machine import PRESETS, MachineError, load_machine, schema
 from t3sim.mechanisms.track_trigger import map_output
+from t3sim.rtl.check_bits import PROTECTIONS
 from t3sim.rtl.geometry import Geometry
 from t3sim.runs.build import make_schedule
 from t3sim.schedule import ScheduleError
@@ -183,3 +185,7 @@ def test_ids_may_be_short_but_must_name_every_tile(tmp_path):
         else:
             with pytest.raises(ScheduleError, match=r"512 ids are needed.*wg_bits=7 .*128"):
                 map_output(schedule, 0, bases, machine.geometry(), 1)
+
+
+def test_a_machine_may_have_every_protection_of_the_hardware():
+    assert get_args(schema.Tracker.model_fields["protection"].annotation) == PROTECTIONS
