@@ -52,7 +52,7 @@ async def random_phases(bench: Bench) -> None:
 async def a_phase_has_enough_samples_whoever_sends_when(bench: Bench) -> None:
     """Communication comes at any time and goes again; the producer pauses, and ends."""
     rng, channel, model = bench.rng, bench.geometry.channel, IntensityMonitorModel(bench.geometry)
-    least, last = rng.choice((0, 0, 1, 3)), rng.randrange(400)
+    least, last = rng.choice((0, 0, 1, 3, 128)), rng.randrange(400)
     bench.set("least", least)
     occupancy = [rng.randint(0, channel.queue_entries) for _ in range(channel.channels)]
     asks, rests = rng.choice((0.3, 0.01)), rng.choice((0, 0.01))
