@@ -9,7 +9,7 @@ python := $(VENV)/bin/python
 stamp  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help run test cocotb formal soak mutate coverage alu-exhaustive library lint types clean setup prerequisites
+.PHONY: help run test cocotb formal soak mutate coverage alu-exhaustive library lint types site waves clean setup prerequisites
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,6 +54,13 @@ types: setup  ## types of the public API and of the compiled functions
 	@rm -rf build/types && mkdir -p build/types/t3sim
 	@ln -s $(addprefix $(CURDIR)/,$(wildcard sim_models/*) rtl testbenches) build/types/t3sim/
 	$(VENV)/bin/basedpyright
+
+waves: setup  ## waveforms of the blocks' pages, from their testbenches, into docs/waves; option: BLOCK=tracker
+	@$(python) -m t3sim.testbenches.waveforms $(BLOCK)
+
+site: setup  ## the documentation as a site, links checked, into build/site
+	@$(python) -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(python) -m mkdocs build --strict
 
 clean:  ## remove builds, caches and .venv
 	rm -rf build .venv sim_build *.egg-info .pytest_cache .hypothesis .ruff_cache
