@@ -71,15 +71,15 @@ def wavedrom(block: str, cycles: list[dict[str, int]]) -> dict:
     start = max(range(max(1, len(cycles) - CYCLES + 1)), key=worth)
     window = cycles[start:start + CYCLES]
     active = sorted(of, key=lambda stream: -sum(moves(cycle, stream) for cycle in window))[:_MOST_STREAMS]
-    lanes: list = [{"name": "clk", "wave": "P" + "." * (len(window) - 1)}]
+    lanes: list = [{"name": "clk", "wave": "P" + "." * (len(window) - 1)}] if "rst" in ports else []
     for stream in sorted(active):
         handshake = [name for part in ("valid", "ready") if (name := f"{stream}__{part}") in ports]
         lanes += [{}, *(_lane(name, window) for name in handshake)]
         if f"{stream}__payload" in ports:
             shown = [cycle.get(f"{stream}__payload") if cycle.get(f"{stream}__valid") else None for cycle in window]
-            lanes.append(_values(f"{stream}.payload", shown))
+            lanes.append(_values(f"{stream}.payload".replace("__", "."), shown))
     changing = [port for port in others if len({cycle.get(port) for cycle in window}) > 1][:_MOST_OTHERS]
-    lanes += [{}] * bool(changing) + [_lane(port, window) for port in changing]
+    lanes += [{}] * bool(changing and lanes) + [_lane(port, window) for port in changing]
     return {"signal": lanes, "config": {"hscale": 2},
             "foot": {"text": f"{block}, geometry small, seed {SEED}, from cycle {start} of the recording"}}
 

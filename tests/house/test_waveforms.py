@@ -13,6 +13,7 @@ VCD = """\
 $timescale 1ps $end
  $scope module $rootio $end
   $var wire 1 ! clk $end
+  $var wire 1 " rst $end
   $var wire 1 # a__valid $end
   $var wire 1 $ a__ready $end
   $var wire 4 % a__payload [3:0] $end
@@ -23,6 +24,7 @@ $timescale 1ps $end
 $enddefinitions $end
 #0
 0!
+0"
 0#
 1$
 b0 %
