@@ -561,6 +561,9 @@ def send_loads(sim, device, slot, now):
         g.port_free[device, unit] = (max(g.port_free[device, unit], now - 1.0)
                                      + rates.port_byte_cycles * block.bytes / lines)
         g.load_line[device, slot] = line + 1
+        if work.cached_loads:
+            following = address + (np.int64(line + 1) << shift) if line + 1 < lines else address + block.pitch
+            cache.expect(sim.llc, device, following >> shift)
         if line + 1 == lines:
             g.load_line[device, slot] = 0
             g.load_row[device, slot] += 1

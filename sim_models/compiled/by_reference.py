@@ -20,6 +20,9 @@ from numba.core.typing.templates import AbstractTemplate, AttributeTemplate, inf
 from numba.extending import infer_getattr, models, register_model
 
 from .intrinsics import intrinsic
+from .records import HOST_LINE
+
+_FETCHED_LINES = 3  #: of a record: a set of the cache has no more
 
 
 class Reference(types.Type):
@@ -171,6 +174,28 @@ def _get(context, builder, sig, args):
 def _set(context, builder, sig, args):
     context.pack_value(builder, sig.args[2], args[2], _element(context, builder, sig, args))
     return context.get_dummy_value()
+
+
+@intrinsic
+def fetch_ahead(typing_context, table, index):
+    """Ask the host's memory for the record of which `table[index]` is the first field, as it is used soon.
+
+    `table`: of a field of `record_fields`; `index` as for an element.
+    """
+    if not isinstance(table, Table) or _index_type(table, index) is None:
+        return None
+
+    def emit(context, builder, signature, arguments):
+        start = builder.bitcast(_element(context, builder, signature, arguments), cgutils.voidptr_t)
+        flag = ir.IntType(32)
+        prefetch = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, flag, flag, flag]), "llvm.prefetch.p0i8")
+        for line in range(_FETCHED_LINES):
+            builder.call(prefetch, [cgutils.pointer_add(builder, start, line * HOST_LINE),
+                                    ir.Constant(flag, 1), ir.Constant(flag, 3), ir.Constant(flag, 1)])
+        return context.get_dummy_value()
+
+    return types.void(table, _index_type(table, index)), emit
 
 
 @intrinsic

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..compiled.by_reference import fetch_ahead
 from ..compiled.jit import compiled, inlined
 from ..compiled.records import record_fields
 from ..line import LINE_BYTES
@@ -129,6 +130,12 @@ def release_miss(llc, d, register):
     llc.pending[d, llc.miss_set[d, register], llc.miss_way[d, register]] = -1
     llc.free[d, llc.free_count[d]] = register
     llc.free_count[d] += 1
+
+
+@inlined
+def expect(llc, d, line):
+    """A line that is looked up soon: its set's record is not in the host's near caches, for there are thousands."""
+    fetch_ahead(llc.tag, (d, _set_of(llc, line), 0))
 
 
 @inlined
