@@ -6,7 +6,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from .geometry import Geometry
-from .layouts import ErrorCode, dispatch, error_report, trigger
+from .layouts import ErrorCode, Source, dispatch, error_report, trigger, update
 from .order import may_start
 from .registers import EPOCH_BITS
 from .soft_reset import SoftReset
@@ -30,6 +30,10 @@ class DispatchWindow(wiring.Component):
     its restart is still on the link, nothing that reaches it goes: no head of the past is taken for new. What starts no
     workgroup goes by itself: the id of a tile that only arrives, or a route of a workgroup that has several.
 
+    A tile that only arrives may be whole before its own request goes, and must not be sent on until then: where it goes
+    it may be outside the window. So its request is the last byte that it lacks: an *admission*, an update of one byte
+    for each of its wavefront tiles. The Tracker, which has a way for it, holds it until then.
+
     A memory of `window_slots` rows (id modulo that) holds each opened id's tiles, another its completed
     tiles; both with the id they belong to, so that opening an id need not clear the latter and each memory has one
     writer. `head` advances by at most one per cycle.
@@ -44,9 +48,12 @@ class DispatchWindow(wiring.Component):
     start : In(1)
         There is room for a workgroup: one starts in every cycle with `grant.valid`.
     blocked : Out(1)
-        The next request waits for a window.
+        The next request waits for a window, or for admissions of one before it.
     waits_here, waits_there : Out(1)
         The next request waits for the window here, for that of its peer; both 0 while the memory is being cleared.
+    admissions : Out(stream(update))
+        For a request that opens an id and starts no workgroup: a byte for each of its tiles, as stored here, at the
+        highest address, which a tile's own is never above.
     completion : In({valid, address, region, wf, wg})
         Pulse: this tile triggered. All but `wg` is for the error report.
     window : In(wg_bits + 1)
@@ -64,7 +71,8 @@ class DispatchWindow(wiring.Component):
     end : Out(wg_bits + 2)
         First id behind the window that head and `window` make here; a cycle late.
     busy : Out(1)
-        Ids are opened and not finished, requests wait, a completion is being counted, or the memory is being cleared.
+        Ids are opened and not finished, requests or admissions wait, a completion is being counted, or the memory is
+        being cleared.
     error : Out(error_report)
         ID_REUSED: the request's id was opened before; it goes as if it opened none. COMPLETION_UNEXPECTED: of an id
         that is not open or has no tile left; ignored. In the same cycle the former is shown.
@@ -79,6 +87,7 @@ class DispatchWindow(wiring.Component):
             "blocked": Out(1),
             "waits_here": Out(1),
             "waits_there": Out(1),
+            "admissions": Out(stream.Signature(update(geometry))),
             "completion": In(data.StructLayout({"valid": 1} | trigger(geometry).members)),
             "window": In(wg_bits + 1),
             "restart": In(1),
@@ -157,13 +166,16 @@ class DispatchWindow(wiring.Component):
         wiring.connect(m, wiring.flipped(self.dispatch), queue.input)
         first = queue.output.payload
         far_there = Array(far)[first.peer]
+        admitting = Signal(self._count_bits)  # wavefront tiles without their admission
+        arrives = Signal()
         able = Signal()
         goes = Signal()
         opens = Signal()
         reused = Signal()
         m.d.comb += [
-            able.eq(~sweeping & may_start(first.opens, first.reaches, first.id, first.there, near,
-                                          far_there)),
+            arrives.eq(first.opens & ~first.starts),
+            able.eq(~sweeping & ~(arrives & (admitting != 0))
+                    & may_start(first.opens, first.reaches, first.id, first.there, near, far_there)),
             self.grant.valid.eq(queue.output.valid & able & first.starts),
             self.grant.id.eq(first.id),
             self.blocked.eq(queue.output.valid & ~able),
@@ -185,6 +197,25 @@ class DispatchWindow(wiring.Component):
                 tiles_write.data.opened.eq(1),
             ]
 
+        # Admissions, the last wavefront tile first.
+        admission, region = self.admissions, Signal.like(first.region)
+        m.d.comb += [
+            admission.valid.eq(admitting != 0),
+            admission.payload.address.eq(-1),
+            admission.payload.amount.eq(1),
+            admission.payload.source.eq(Source.LOCAL),
+            admission.payload.wf.eq(admitting - 1),
+        ]
+        with m.If(opens & arrives):
+            m.d.sync += [
+                admitting.eq(first.tiles),
+                admission.payload.wg.eq(first.id),
+                admission.payload.region.eq(first.last_region),
+                region.eq(first.region),
+            ]
+        with m.Elif(admission.valid & admission.ready):
+            m.d.sync += [admitting.eq(admitting - 1), admission.payload.region.eq(region)]
+
         completed = Signal.like(self.completion)
 
         # Head. Its rows are read every cycle, one cycle ahead.
@@ -198,7 +229,7 @@ class DispatchWindow(wiring.Component):
             next_head.eq(self.head + finished),
             head_tiles.addr.eq(slot(next_head)),
             head_progress.addr.eq(slot(next_head)),
-            self.busy.eq(sweeping | (self.head != total) | completed.valid | queue.output.valid),
+            self.busy.eq(sweeping | (self.head != total) | completed.valid | queue.output.valid | admission.valid),
         ]
         m.d.sync += [self.head.eq(next_head), total.eq(total + opens)]
 
@@ -236,6 +267,7 @@ class DispatchWindow(wiring.Component):
             ]
 
         with m.If(self.restart):
-            m.d.sync += [total.eq(0), self.head.eq(0), completed.valid.eq(0), self.epoch.eq(self.next_epoch),
-                         same_kernel.eq(0), near.eq(0), *(limit.eq(0) for limit in far)]
+            m.d.sync += [total.eq(0), self.head.eq(0), completed.valid.eq(0), admitting.eq(0),
+                         self.epoch.eq(self.next_epoch), same_kernel.eq(0), near.eq(0),
+                         *(limit.eq(0) for limit in far)]
         return m

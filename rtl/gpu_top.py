@@ -30,6 +30,7 @@ from .line_router import LineRouter
 from .memory_channel import MemoryChannel
 from .registers import ARRIVAL_RANGES, EPOCH_BITS, register_map
 from .ring_monitor import RingMonitor
+from .rotating_grant import join
 from .soft_reset import SoftReset
 from .tracker import TrackerBank
 from .trigger_merge import TriggerMerge
@@ -173,7 +174,7 @@ class GpuTop(wiring.Component):
         g = self._geometry
         self._network = network = self._add(m, "network", UpdateNetwork(g))
         self._merge = merge = self._add(m, "merge", TriggerMerge(g))
-        for channel, port in zip(self._memory, network.updates):
+        for channel, port in zip(self._memory[1:], list(network.updates)[1:]):
             wiring.connect(m, channel.updates, port)
         tracked = [Signal(name=f"tracked_{region}") for region in range(g.dma.regions)]
         m.d.comb += [there.eq((entry.kind == RegionKind.DMA) | (entry.kind == RegionKind.EVENT))
@@ -208,6 +209,11 @@ class GpuTop(wiring.Component):
         self._table = table = self._add(m, "table", DmaTable(g))
         events = self._add(m, "event_queue", TwoEntryQueue(trigger(g)))
         self._descriptors(m, table)
+        # Admissions share the first channel's way to the Tracker.
+        sources = [self._memory[0].updates, window.admissions]
+        goes = join(m, [source.valid for source in sources], [source.payload for source in sources],
+                    self._network.updates[0])
+        m.d.comb += [source.ready.eq(go) for source, go in zip(sources, goes)]
         wiring.connect(m, events.output, wiring.flipped(self.events))
         merged = self._merge.merged
         kind = Array(entry.kind.as_value() for entry in self._bus.descriptors)[merged.payload.region]

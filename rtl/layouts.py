@@ -114,8 +114,8 @@ def packet(g: Geometry) -> data.StructLayout:
 def dispatch(g: Geometry) -> data.StructLayout:
     """The dispatcher's request: which ids a workgroup touches. Requests come in the order of dispatch, ids need not.
 
-    A tile that arrives without a workgroup of this GPU has a request that starts none; so has each further route of a
-    workgroup, before the one that starts it.
+    A tile that arrives without a workgroup of this GPU has a request that opens its id and starts none; each further
+    route of a workgroup has one that does neither, before the one that starts it.
     """
     return data.StructLayout({
         "id": g.tracker.wg_bits,  # of its tile here; if it opens none, only what `grant` shows
@@ -125,6 +125,8 @@ def dispatch(g: Geometry) -> data.StructLayout:
         "opens": 1,  # the id is this GPU's, and was not opened before
         "reaches": 1,  # it touches ids at the peer
         "starts": 1,  # a workgroup starts; 0: the ids are admitted, and no one is told
+        "region": g.dma.region_bits,  # of a tile that only arrives: of its wavefront tiles but the last
+        "last_region": g.dma.region_bits,  # of the last of them, which may be narrower
     })
 
 

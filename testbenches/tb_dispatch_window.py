@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 
+from t3sim.reference.coalescer import Update
 from t3sim.reference.dispatch_window import DispatchWindowModel, Request
 from t3sim.rtl.registers import EPOCH_BITS, ERRORS
 
 from .bench import Bench, rounds
 from .dispatcher import Dispatcher, lawful_order
-from .monitors import PulseMonitor
+from .monitors import PulseMonitor, StreamMonitor
 from .pauses import never
 from .scoreboard import Scoreboard
 
@@ -27,6 +28,7 @@ class Environment:
         self._settled: tuple = ()  # what decides about the next request
         self._settled_cycles = self._cycles = 0  # for so long; since a reset or restart
         self._owed, self._end = False, 0  # whether anything was inside, and the window's end, a cycle ago
+        self.admissions = StreamMonitor(bench, "admissions", lambda item: model.admitted(Update(**item)))
         bench.add(self)  # behind the dispatcher: a completion counts after what goes in the same cycle
 
     def drive(self) -> None:
@@ -56,7 +58,7 @@ class Environment:
         assert get("head") <= model.head, "the head leads"
         assert get("epoch") == model.epoch
         first = self.dispatcher.inside[0] if self.dispatcher.inside else None
-        decides = (first, model.waits(first) if first else None)
+        decides = (first, model.waits(first) if first else None, len(model.admissions))
         same = decides == self._settled and get("head") == model.head
         self._settled, self._settled_cycles = decides, self._settled_cycles + 1 if same else 0
         self._cycles += 1
@@ -99,6 +101,7 @@ class Environment:
         self.bench.set("restart", 0)
         self.bench.set("next_epoch", self.bench.rng.getrandbits(EPOCH_BITS))
         self.dispatcher.reset()
+        self.admissions.withdrawn()
         self.errors.reset()
         wrong, self.of_request, self.of_completion = self.of_request or self.of_completion, None, None
         if wrong:  # of this cycle and the one before: still reported
@@ -116,7 +119,8 @@ def requests(bench: Bench, count: int, window: int, wrong: float) -> Iterator[Re
     def of(one: int, opens: bool) -> Request:
         tiles = rng.choice((0, 1, 1 << t.wf_bits, rng.randrange(2 << t.wf_bits)))
         there = max(0, min(one + rng.randrange(-4, window), (2 << t.wg_bits) - 1))
-        return Request(one, tiles, there, rng.randrange(peers), int(opens), rng.randrange(2), int(rng.random() < 0.8))
+        return Request(one, tiles, there, rng.randrange(peers), int(opens), rng.randrange(2), int(rng.random() < 0.8),
+                       *(rng.randrange(bench.geometry.dma.regions) for _ in range(2)))
     for one in lawful_order(rng, count, window):
         while rng.random() < 0.2:
             yield of(rng.choice((one, rng.getrandbits(t.wg_bits))), opens=False)._replace(

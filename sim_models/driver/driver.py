@@ -98,16 +98,17 @@ class Driver:
             address_offset=address_offset, wg_offset=wg_offset))
 
     def dma_map(self, region: int, *, base: int, limit: int, device: int, destination_region: int, row_bytes: int,
-                columns: int, pitch_bytes: int, updates_per_element: int, tiles_per_block: int = 1,
-                operation: str = "update", address_offset: int = 0, wg_offset: int = 0,
+                columns: int, pitch_bytes: int, updates_per_element: int, admitted: bool = False,
+                tiles_per_block: int = 1, operation: str = "update", address_offset: int = 0, wg_offset: int = 0,
                 arrivals: Collection[int] = (), arrival_region: int | None = None) -> list[Write]:
         """Tiles in [base, limit) are tracked; a complete block of them is sent to `device` by DMA.
 
         A block has `columns` columns of `row_bytes` contiguous bytes, `pitch_bytes` apart; its `tiles_per_block`
         wavefront tiles lie side by side, the same number of columns each. A tile is complete after
-        `updates_per_element` updates of each of its elements (ring reduce-scatter: 2). `arrivals`: numbers of the
-        ranges of memory (`open_memory`) that peers may write under this region. `arrival_region`: under which what
-        peers add to its tiles arrives, if it is another one.
+        `updates_per_element` updates of each of its elements (ring reduce-scatter: 2), and, if it is `admitted`, not
+        before the dispatch window has let its request go: a tile of which no workgroup here makes a part. `arrivals`:
+        numbers of the ranges of memory (`open_memory`) that peers may write under this region. `arrival_region`: under
+        which what peers add to its tiles arrives, if it is another one.
         """
         shape_bits = {f.name: f.mask for f in self.registers["REGION_SHAPE"].fields}
         _whole("row_bytes", row_bytes, 1, shape_bits["row_bytes"])
@@ -119,7 +120,7 @@ class Driver:
         _check(columns % tiles_per_block == 0, "columns", columns,
                f"a multiple of tiles_per_block={tiles_per_block} is allowed")
         _whole("pitch_bytes", pitch_bytes, row_bytes if columns > 1 else 0, (1 << 32) - 1)
-        threshold = self._threshold(row_bytes * columns // tiles_per_block, updates_per_element)
+        threshold = self._threshold(row_bytes * columns // tiles_per_block, updates_per_element, admitted)
         self._range(base, limit)
         block = (columns - 1) * pitch_bytes + row_bytes
         _check(block <= limit - base, "limit", limit, f"at least base + {block} (one block) is allowed")
@@ -129,11 +130,13 @@ class Driver:
             pitch_bytes=pitch_bytes, tiles_per_block=tiles_per_block, arrivals=arrivals, arrival_region=arrival_region))
 
     def event_map(self, region: int, *, base: int, limit: int, tile_bytes: int, updates_per_element: int,
-                  arrivals: Collection[int] = (), arrival_region: int | None = None) -> list[Write]:
-        """Tiles in [base, limit) are tracked; a complete tile raises an event and goes nowhere. `arrivals` and
-        `arrival_region` as for `dma_map`."""
-        return self._map(region, _Descriptor("event", base, limit, self._threshold(tile_bytes, updates_per_element),
-                                             arrivals=arrivals, arrival_region=arrival_region))
+                  admitted: bool = False, arrivals: Collection[int] = (),
+                  arrival_region: int | None = None) -> list[Write]:
+        """Tiles in [base, limit) are tracked; a complete tile raises an event and goes nowhere. `admitted`, `arrivals`
+        and `arrival_region` as for `dma_map`."""
+        threshold = self._threshold(tile_bytes, updates_per_element, admitted)
+        return self._map(region, _Descriptor("event", base, limit, threshold, arrivals=arrivals,
+                                             arrival_region=arrival_region))
 
     def open_memory(self, number: int, *, base: int, limit: int) -> list[Write]:
         """Peers may write the lines of [base, limit), under the regions whose `arrivals` have this range's number."""
@@ -169,11 +172,12 @@ class Driver:
         _whole("base", base, 0, highest - 1)
         _whole("limit", limit, base + 1, highest)
 
-    def _threshold(self, tile_bytes: int, updates_per_element: int) -> int:
-        highest = (1 << self.geometry.tracker.count_bits) - 1
+    def _threshold(self, tile_bytes: int, updates_per_element: int, admitted: bool) -> int:
+        """An admission counts as a byte more."""
+        highest = (1 << self.geometry.tracker.count_bits) - 1 - admitted
         _whole("tile_bytes", tile_bytes, 1, highest)
         _whole("updates_per_element", updates_per_element, 1, highest // tile_bytes)
-        return tile_bytes * updates_per_element
+        return tile_bytes * updates_per_element + admitted
 
     def _map(self, region: int, new: _Descriptor) -> list[Write]:
         tracker = self.geometry.tracker

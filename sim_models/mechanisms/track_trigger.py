@@ -124,6 +124,8 @@ def dispatch_requests(spaces: Sequence[AddressSpace], fields: Mapping[str, Field
     for space in spaces:
         rows, requests = space.schedule.rows(space.device), space.schedule.requests(space.device)
         tiles = np.where(rows.updates, space.schedule.tiling.wf_tiles[rows.tile], 0)
-        columns = {"tiles": tiles, "peer": np.zeros_like(tiles)} | requests._asdict()
+        region, narrow = space.table.own.T
+        columns = {"tiles": tiles, "peer": np.zeros_like(tiles), "region": region,
+                   "last_region": np.where(narrow, narrow, region)} | requests._asdict()
         packed.append(sum(columns[name] << field.lsb for name, field in fields.items()))
     return np.ascontiguousarray(np.stack(packed).astype(np.int64))

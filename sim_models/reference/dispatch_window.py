@@ -3,11 +3,15 @@
 The RTL's head and limits may lag behind the model's, never lead; they agree when it has settled.
 """
 
+from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from t3sim.rtl.geometry import TrackerGeometry
 from t3sim.rtl.order import may_start
+
+from .coalescer import Update
+from .tracker import LOCAL
 
 
 class Request(NamedTuple):
@@ -20,6 +24,20 @@ class Request(NamedTuple):
     opens: int = 1
     reaches: int = 0
     starts: int = 1
+    region: int = 0
+    last_region: int = 0
+
+    @property
+    def arrives(self) -> bool:
+        """Whether its tile is made by no workgroup of this GPU."""
+        return bool(self.opens and not self.starts)
+
+    def admissions(self, geometry: TrackerGeometry) -> list[Update]:
+        """The updates that admit its tile, in order; none for one that a workgroup here makes."""
+        highest, last = (1 << geometry.address_bits) - 1, self.tiles - 1
+        return [Update(highest, 1, LOCAL, self.last_region if tile == last else self.region,
+                       tile % (1 << geometry.wf_bits), self.id)
+                for tile in reversed(range(self.tiles if self.arrives else 0))]
 
 
 @dataclass
@@ -33,10 +51,11 @@ class DispatchWindowModel:
     epoch: int = 0
     head: int = 0
     left: dict[int, int] = field(default_factory=dict)  #: open id -> tiles that have not completed
+    admissions: deque[Update] = field(default_factory=deque)  #: that have not left
 
     def may_go(self, request: Request) -> bool:
         """Whether the request may be admitted now."""
-        return self.waits(request) == (False, False)
+        return self.waits(request) == (False, False) and not (request.arrives and self.admissions)
 
     def waits(self, request: Request) -> tuple[bool, bool]:
         """Whether it waits for the window here, and for that of its peer."""
@@ -50,6 +69,7 @@ class DispatchWindowModel:
         self.epoch = epoch
         self.head = 0
         self.left.clear()
+        self.admissions.clear()
 
     def goes(self, request: Request) -> str | None:
         """Admit a request, which must be able to go."""
@@ -59,8 +79,13 @@ class DispatchWindowModel:
         if request.id < self.head or request.id in self.left:
             return "ID_REUSED"
         self.left[request.id] = request.tiles
+        self.admissions += request.admissions(self.geometry)
         self._advance()
         return None
+
+    def admitted(self, update: Update) -> None:
+        """An admission leaves."""
+        assert self.admissions.popleft() == update
 
     def completed(self, wg: int) -> str | None:
         if not self.left.get(wg):
@@ -71,8 +96,8 @@ class DispatchWindowModel:
 
     @property
     def idle(self) -> bool:
-        """Whether every id that was opened is finished."""
-        return not self.left
+        """Whether every id that was opened is finished, and every admission has left."""
+        return not self.left and not self.admissions
 
     def _advance(self) -> None:
         while self.left.get(self.head) == 0:

@@ -306,6 +306,14 @@ def window_requests(bench: Bench) -> Callable[[], Iterable[Point]]:
     return watch
 
 
+def window_admissions(bench: Bench) -> Callable[[], Iterable[Point]]:
+    def watch():
+        admission = bench.get("admissions.payload")
+        what = "none" if not bench.get("admissions.valid") else "the first tile" if not admission["wf"] else "another"
+        yield what, "taken" if bench.get("admissions.ready") else "waits"
+    return watch
+
+
 # dma_table
 
 def table_tiles(bench: Bench) -> Callable[[], Iterable[Point]]:
@@ -491,6 +499,8 @@ def crosses(geometry: Geometry) -> list[Cross]:
         Cross("dispatch_window", "requests", {
             "tiles": ("none", "one", "several", "as many as fit"), "here": ("opens", "-"), "peer": ("reaches", "-"),
             "workgroup": ("starts", "-")}, window_requests),
+        Cross("dispatch_window", "admissions", {
+            "tile": ("none", "the first tile", "another"), "tracker": ("taken", "waits")}, window_admissions),
         Cross("dma_table", "every size of block, with the queue empty and full", {
             "tiles per block": tuple(str(size) for size in (0, *(1 << bit for bit in range(t.wf_bits + 1)))),
             "queue": FILL}, table_tiles),

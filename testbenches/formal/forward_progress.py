@@ -1,12 +1,12 @@
 """GPUs, each with the real `DispatchWindow`, under any schedule: none ever waits for the others for good.
 
 The rest of a GPU is reduced to what the window protocol can see of it. A wavefront tile is a bit in a few vectors:
-*stored* (its compute units have written it, here or at the peer, or the admission of a tile without a workgroup is
-counted as its part), *fired* (the Tracker's trigger: reported to the window, and queued as a DMA command if the tile
-goes on), *read* (its lines are among the outstanding ones), *sent*, *landed* (arrived where it goes). In each cycle,
-and independently at each device, any tile that can make its next step may make it, or none does; a peer's head is seen
-after any delay. So every order and every delay of DRAM, link, Tracker, event stream, DMA table and engines is covered,
-also orders that the hardware excludes.
+*stored* (its compute units have written it, here or at the peer, or, of a tile that only arrives, the window's
+admission of it has been counted), *fired* (the Tracker's trigger: reported to the window, and queued as a DMA command
+if the tile goes on), *read* (its lines are among the outstanding ones), *sent*, *landed* (arrived where it goes). In
+each cycle, and independently at each device, any tile that can make its next step may make it, or none does; a peer's
+head is seen after any delay. So every order and every delay of DRAM, link, Tracker, event stream, DMA table and engines
+is covered, also orders that the hardware excludes.
 
 The schedule is arbitrary: on each device, which tiles open an id, which of those are tracked, which tiles go on, to
 which peer and which id, in which order they are dispatched, and what their requests say. Assumed is only what
@@ -118,6 +118,10 @@ class _Device:
 
     def opens(self, q: int) -> Value:
         return self.ids > q
+
+    def held(self, q: int) -> Value:
+        """Only arrives, and is tracked: it is complete no sooner than the window admits it."""
+        return self.opens(q) & ~self.starts[q] & self.tracked[q]
 
     def touches(self, q: int) -> Value:
         return self.opens(q) | self.reaches[q]
@@ -242,7 +246,15 @@ def progress(spec: Spec, geometry: Geometry, tiles: int) -> None:
             unsent[d].eq(fired[d] & goes_on[d] & ~sent[d]),
         ]
         events = Signal(range(EVENTS + 1))
-        stores, _ = some(unstored[d])
+        held = vector()
+        m.d.comb += held.eq(of_tiles(Cat(own.held(q) for q in range(count))))
+        stores, _ = some(unstored[d] & ~held)
+        admission, admits = w.admissions, vector()
+        m.d.comb += [
+            admission.ready.eq(spec.any_sequence(1)),
+            admits.eq(Mux(admission.valid & admission.ready,
+                          1 << admission.payload.wg * tiles + admission.payload.wf, 0)),
+        ]
         lands, _ = some(underway[d])
         fires, fires_tile = some(complete[d] & Mux(events == EVENTS, goes_on[d], (1 << count * tiles) - 1))
         reads, _ = some(Mux(_ones(read[d] & tracked[d] & ~sent[d]) < lines, unread[d], 0))
@@ -284,7 +296,7 @@ def progress(spec: Spec, geometry: Geometry, tiles: int) -> None:
         m.d.sync += [
             asked[d].eq(asked[d] | Mux(taken, 1 << pick, 0)),
             admitted[d].eq(admitted[d] | Mux(goes, first, 0)),
-            stored[d].eq(stored[d] | stores),
+            stored[d].eq(stored[d] | stores | admits),
             fired[d].eq(fired[d] | fires),
             events.eq(events + raised - event_taken),
             read[d].eq(read[d] | reads),
@@ -311,8 +323,9 @@ def progress(spec: Spec, geometry: Geometry, tiles: int) -> None:
         spec.claim(LEGAL, ~w.error.valid)
         finished.append(admitted[d] == everyone)
         opening.append(queue.front_valid & able)
-        quiet_here.append((unstored[d] == 0) & (underway[d] == 0) & (complete[d] == 0) & (unsent[d] == 0)
-                          & (events == 0) & Cat(head == windows[device].head for head, device in zip(seen, down)).all()
+        quiet_here.append(((unstored[d] & ~held) == 0) & ~admission.valid & (underway[d] == 0) & (complete[d] == 0)
+                          & (unsent[d] == 0) & (events == 0)
+                          & Cat(head == windows[device].head for head, device in zip(seen, down)).all()
                           & (spec.past(w.head) == w.head) & ~taken & ~goes
                           & (queue.front_valid | (asked[d] == everyone)) & ~spec.inside("sweeping", w))
         _queue_invariants(spec, own, w, queue, asked[d], admitted[d], slack)
@@ -389,6 +402,12 @@ def _invariants(spec: Spec, geometry: Geometry, own: _Device, w, per: int, of: d
         wanted = Mux(own.tracked[q], per, 0)
         matches = tiles[row].opened & (tiles[row].owner == owner)
         opened = admitted[q] & own.opens(q)
+        admission, admitting = w.admissions, inner("admitting")
+        here = admission.valid & (admission.payload.wg == q)
+        spec.invariant(implies(here, admitted[q] & own.held(q) & (admitting <= per)))
+        for wf in range(per):
+            spec.invariant(implies(admitted[q] & own.held(q),
+                                   of["stored"][q * per + wf] == ~(here & (admitting > wf))))
         spec.invariant(implies(admitted[q], own.tiles > q))
         spec.invariant(implies(opened, head + window > q))
         for which, there in enumerate(of["heads_there"]):
@@ -438,6 +457,9 @@ def properties() -> list[Property]:
         broken("the last id of the window never goes", OPENS, "near.eq(self.head + window)",
                "near.eq(self.head + window - 1)"),
         broken("a request that names no id of a peer waits for one", OPENS, "(reaches == 0) | ", "", "order.py"),
+        broken("a tile that only arrives is admitted while its request waits", ROOM, "with m.If(opens & arrives):",
+               "with m.If(queue.output.valid & arrives & (admitting == 0)):"),
+        broken("an admission is forgotten for that of the next tile", OPENS, "~(arrives & (admitting != 0))", "1"),
         broken("the head passes an id that was not opened", LEGAL, "row.opened & (row.owner", "(row.owner"),
         broken("a completion is not counted", OPENS, "progress_write.data.count.eq(count + 1)",
                "progress_write.data.count.eq(count)"),

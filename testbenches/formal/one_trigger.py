@@ -9,7 +9,7 @@ from types import ModuleType
 from unittest.mock import patch
 
 from amaranth.asserts import AnySeq
-from amaranth.hdl import Cat, Fragment, Module, Value
+from amaranth.hdl import Cat, Fragment, Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
 
@@ -17,14 +17,14 @@ from t3sim.rtl.geometry import Geometry
 from t3sim.rtl.layouts import Op, RegionKind
 from t3sim.rtl.order_guard import bucket_of
 
-from .accounts import REASON, SMALL, BankAccount, ChannelAccount, MergeAccount, NetworkAccount, Tile
+from .accounts import REASON, SMALL, BankAccount, ChannelAccount, MergeAccount, NetworkAccount, Tile, moves
 from .broken import Broken
 from .memory_channel import Outstanding, any_bucket, assume_directions
 from .property import Property, Search
 from .spec import Spec, implies, is_value
 
-ONCE = "a tile's trigger comes when all of its bytes have been written and given to DRAM, and once"
-COMES = "when nothing waits and all bytes have been written, the trigger has come"
+ONCE = "a tile's trigger comes when all of its bytes have been admitted, or written and given to DRAM, and once"
+COMES = "when nothing waits and all bytes have been written or admitted, the trigger has come"
 SEEN = "a DMA read behind the trigger goes to DRAM when that has performed each write to the tile in the read's bucket"
 FITS = "what the stages need of each other holds"
 
@@ -65,14 +65,14 @@ def _wiring(package: ModuleType, geometry: Geometry) -> wiring.Component:
 def one_trigger(spec: Spec, geometry: Geometry) -> None:
     """Of one arbitrary tile, and one arbitrary bucket of the order guards.
 
-    Assumed: no soft reset; the tile's writes name regions of one family whose threshold is the tile's bytes, and no
-    more bytes than those are written; its set has room; a retirement is of a write that is outstanding. What an
-    ingress check refuses does not come to a channel.
+    Assumed: no soft reset; the window admits it once at most; the tile's writes name regions of one family whose
+    threshold is the tile's bytes, and no more bytes than those are written or admitted; its set has room; a retirement
+    is of a write that is outstanding. What an ingress check refuses does not come to a channel.
     """
     top, parts, tile = spec.design, spec.submodules(), Tile(spec, geometry)
     channels = [parts[f"channel_{number}"] for number in range(geometry.channel.channels)]
     banks = [parts[f"tracker_{number}"] for number in range(geometry.tracker.banks)]
-    network, merge, bus = parts["network"], parts["merge"], parts["bus"]
+    network, merge, bus, window = parts["network"], parts["merge"], parts["bus"], parts["window"]
     bucket = any_bucket(spec, geometry)
     spec.assume(~bus.soft_reset)
     spec.invariant(~top._stopped & ~top._clear)
@@ -88,7 +88,12 @@ def one_trigger(spec: Spec, geometry: Geometry) -> None:
         spec.claim(FITS, condition)
 
     stages = [ChannelAccount(spec, channel, tile, spec.assume, promise) for channel in channels]
-    spec.assume(sum(stage.came + stage.arriving for stage in stages) <= tile.bytes)
+    admission = window.admissions
+    admits, admitted = moves(admission) & tile.has(admission.payload), Signal()
+    spec.m.d.sync += admitted.eq(admitted | admits)
+    spec.assume(tile.lawful(admission.valid, admission.payload, admission.payload.amount))
+    spec.assume(implies(admission.valid & tile.has(admission.payload), (admission.payload.amount == 1) & ~admitted))
+    spec.assume(sum(stage.came + stage.arriving for stage in stages) + (admitted | admits) <= tile.bytes)
     for channel in channels:
         assume_directions(spec, channel)
     inside = [Outstanding(spec, channel.dram, channel.retirement, bucket, geometry, need, promise)
@@ -99,11 +104,12 @@ def one_trigger(spec: Spec, geometry: Geometry) -> None:
     counted = [BankAccount(spec, bank, number, tile, geometry, need, promise) for number, bank in enumerate(banks)]
     merged = MergeAccount(spec, merge, tile, need, promise)
 
-    came, given = sum(stage.came for stage in stages), sum(stage.taken + stage.shown for stage in stages)
+    came, given = (sum(counts) + admitted for counts in (
+        [stage.came for stage in stages], [stage.taken + stage.shown for stage in stages]))
     offered = merge.merged.valid & tile.has(merge.merged.payload)
     spec.claim(ONCE, implies(offered, ~merged.went & (came == tile.bytes) & (given == tile.bytes)))
     waits = Cat(Cat(channel.busy for channel in channels), network.busy, Cat(bank.busy for bank in banks),
-                merge.merged.valid).any()
+                merge.merged.valid, admission.valid).any()
     spec.claim(COMES, implies(~waits & (came == tile.bytes), merged.went))
     for stage, dram, order in zip(stages, top.dram, outside):
         request = dram.payload.request
@@ -112,8 +118,8 @@ def one_trigger(spec: Spec, geometry: Geometry) -> None:
         spec.claim(SEEN, implies(reads & merged.went, (stage.taken == stage.came) & (order.count == 0)))
 
     spec.invariant(came <= tile.bytes)
-    for stage, there in zip(stages, carried.came):
-        spec.invariant(stage.went == there)
+    for number, (stage, there) in enumerate(zip(stages, carried.came)):
+        spec.invariant(stage.went + (admitted if number == 0 else 0) == there)
     for number, (bank, there) in enumerate(zip(counted, carried.went)):
         own = tile.wg[:geometry.tracker.bank_bits] == number
         spec.invariant(bank.came == there)
@@ -132,6 +138,8 @@ def properties() -> list[Property]:
     return [Property("one trigger", "gpu_top", f"{ONCE}; {COMES}; {SEEN}", one_trigger, (
         broken("an update stays at the network's door", ONCE, "wiring.connect(m, channel.updates, port)",
                "m.d.comb += [port.valid.eq(channel.updates.valid), port.payload.eq(channel.updates.payload)]"),
+        broken("an admission is counted and still offered", ONCE, "for source, go in zip(sources, goes)",
+               "for source, go in zip(sources[:1], goes)"),
         broken("a bank's trigger is gone when the merge is busy", COMES,
                "wiring.connect(m, bank.triggers, merge.triggers[b])",
                "m.d.comb += [merge.triggers[b].valid.eq(bank.triggers.valid), bank.triggers.ready.eq(1), "

@@ -40,11 +40,14 @@ def test_dma_map():
 def test_remote_map_and_event_map():
     driver = Driver(GEOMETRY)
     model = applied(driver.remote_map(1, **REMOTE, wg_offset=9, address_offset=0x80),
-                    driver.event_map(15, base=0, limit=64, tile_bytes=4096, updates_per_element=3))
+                    driver.event_map(15, base=0, limit=64, tile_bytes=4096, updates_per_element=3),
+                    driver.event_map(14, base=0, limit=64, tile_bytes=4096, updates_per_element=3, admitted=True),
+                    driver.dma_map(13, **DMA, admitted=True))
     remote, event = model.descriptor(1), model.descriptor(15)
     assert (remote["kind"], remote["op"], remote["device"], remote["destination_region"]) == (1, 2, 1, 2)
     assert (remote["wg_offset"], remote["address_offset"], remote["base"], remote["limit"]) == (9, 0x80, 0x1000, 0x2000)
     assert (event["kind"], event["threshold"], event["limit"], event["family"]) == (3, 12288, 64, 15)
+    assert (model.value("threshold", 14), model.value("threshold", 13)) == (12289, 2 * 256 * 16 + 1)
 
 
 def test_memory_is_open_to_peers_only_where_it_was_opened():

@@ -6,6 +6,7 @@ from collections import deque
 import pytest
 from stream_bench import StreamBench, as_dict, send
 
+from t3sim.reference.coalescer import Update
 from t3sim.reference.dispatch_window import DispatchWindowModel, Request
 from t3sim.rtl.dispatch_window import DispatchWindow
 from t3sim.rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
@@ -33,6 +34,8 @@ class Window:
         self.bench = StreamBench(self.dut, seed)
         self.errors, self.expected_errors, self.started, self.queue = [], [], [], deque()
         self.bench.process(self._watch)
+        self.admitted = self.bench.sink(self.dut.admissions, idle=0.4,
+                                        on_transfer=lambda item: self.model.admitted(Update(**item)))
 
     def _note(self, code, wg):
         if code:
@@ -109,7 +112,8 @@ def drawn(rng, tracker, ids):
     """Requests for these ids, whose workgroups may start or not, and some that open none."""
     for one in ids:
         tiles = rng.choice((0, 1, 1 << tracker.wf_bits, (2 << tracker.wf_bits) - 1))
-        yield Request(one, tiles, starts=int(rng.random() < 0.8))
+        yield Request(one, tiles, starts=int(rng.random() < 0.8), region=rng.randrange(16),
+                      last_region=rng.randrange(16))
         if rng.random() < 0.2:
             yield Request(rng.getrandbits(tracker.wg_bits), opens=0, starts=rng.randrange(2))
 

@@ -360,6 +360,51 @@ def test_a_tiles_life(idle, seed):
     assert set(gpu.counters().values()) == {0}
 
 
+@pytest.mark.parametrize("early", [True, False])
+@pytest.mark.parametrize("idle", [0.0, 0.4])
+@pytest.mark.parametrize("wg", range(3))
+def test_a_tile_that_only_arrives_waits_for_its_request(wg, idle, early, seed):
+    """Its narrower last wavefront tile stays, the others are sent on: not before the peer has room, however early they
+    are complete; and before they are complete, not even then."""
+    gpu, event, dma = programmed(seed=seed, idle=idle), 5, 6
+    shape = {"updates_per_element": 1, "admitted": True}
+    gpu.program([
+        *gpu.driver.event_map(event, base=BASE, limit=LIMIT, tile_bytes=ROW * COLUMNS, arrivals=[0], **shape),
+        *gpu.driver.dma_map(dma, base=BASE, limit=LIMIT, device=PEER, destination_region=event, row_bytes=ROW,
+                            columns=COLUMNS, pitch_bytes=PITCH, arrival_region=event, **shape),
+        *gpu.driver.window(3, workgroups=4)])
+    for before in range(wg):
+        gpu.dispatch(before, tiles=0)
+    tiles = [BASE + wf * COLUMNS * PITCH for wf in range(3)]
+    arriving = [(address, size, wf) for wf, first in enumerate(tiles) for address, size in lines(first)]
+    gpu.random.shuffle(arriving)
+
+    def arrive(some):
+        for address, size, wf in some:
+            gpu.access("inbound", address, size, op=STORE, source=DMA, region=event, wf=wf, wg=wg)
+        gpu.run(400)
+
+    def admit():
+        gpu.put("peer_heads[0]", 1)
+        gpu.run(200)
+    request = Request(wg, 3, there=4, reaches=1, starts=0, region=dma, last_region=event)
+    gpu.waiting["dispatch"].append(request._asdict())
+    gpu.run(50)
+    (arrive(arriving) if early else admit())
+    assert gpu.get("head") == wg and gpu.counters()["triggers"] == 0
+    assert gpu.busy() == ({"tracker_occupied", "window_open", "dispatch_blocked"} if early
+                          else {"tracker_occupied", "window_open"})
+    (admit() if early else arrive(arriving))
+    reads = [command for command in gpu.dram if command["op"] == READ]
+    assert outline(reads, "address", "bytes", "wf", "wg") == Counter(
+        (address, size, wf, wg) for wf in range(2) for address, size in lines(tiles[wf]))
+    assert gpu.events == [{"address": tiles[2], "region": event, "wf": 2, "wg": wg}]
+    assert gpu.get("head") == wg + 1 and gpu.busy() == {"reads_outstanding"} and gpu.error() is None
+    counted = gpu.counters()
+    assert counted["triggers"] == 3 and counted["commands"] == 2
+    assert counted["updates"] + counted["coalesced"] == len(arriving) + 3, "an admission of each tile"
+
+
 def test_blocks_that_wait_for_an_engine(seed):
     """All tiles of two workgroups complete at about the same time; each block is read once."""
     gpu = programmed(seed=seed, memory_cycles=3)

@@ -199,10 +199,15 @@ def test_requests_say_what_each_tile_touches(policy):
             assert (requests.reaches == goes).all() and (requests.there[goes] == rows.to_id[goes]).all()
         stored_away = goes & (rows.id < 0)
         assert (requests.id[stored_away] == rows.to_id[stored_away]).all(), "what stores to a peer names"
-    (packed,) = dispatch_requests([map_output(schedule, 0, [0] * 4, GEOMETRY, 1)], {
+    space = map_output(schedule, 0, [0] * 4, GEOMETRY, 1)
+    (packed,) = dispatch_requests([space], {
         "id": Field(0, 16), "tiles": Field(16, 4), "there": Field(20, 17), "peer": Field(37, 1), "opens": Field(38, 1),
-        "reaches": Field(39, 1), "starts": Field(40, 1)})
+        "reaches": Field(39, 1), "starts": Field(40, 1), "region": Field(41, 6),
+        "last_region": Field(47, 6)})
     rows, requests = schedule.rows(0), schedule.requests(0)
     assert (packed & 0xFFFF == requests.id).all() and (packed >> 20 & 0x1FFFF == requests.there).all()
     assert (packed >> 16 & 15 == np.where(rows.updates, schedule.tiling.wf_tiles[rows.tile], 0)).all()
-    assert (packed >> 37 == requests.opens << 1 | requests.reaches << 2 | requests.starts << 3).all()
+    assert (packed >> 37 & 15 == requests.opens << 1 | requests.reaches << 2 | requests.starts << 3).all()
+    own = space.table.own
+    assert (packed >> 41 & 63 == own[:, 0]).all()
+    assert (packed >> 47 == np.where(own[:, 1], own[:, 1], own[:, 0])).all(), "the last one may be narrow"
