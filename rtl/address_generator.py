@@ -5,7 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .geometry import Geometry
-from .layouts import ErrorCode, Op, RegionKind, Source, descriptor, error_report, request, trigger
+from .layouts import ErrorCode, Op, Source, descriptor, error_report, request, trigger
 from .two_entry_queue import TwoEntryQueue
 
 
@@ -18,7 +18,7 @@ class AddressGenerator(wiring.Component):
     wavefront id of the tile that its column belongs to, which the destination's Tracker needs.
 
     A line that is not wholly inside [base, limit) is reported instead of issued; so is, once, a command whose region is
-    not of kind DMA or has no bytes. Addresses do not wrap around. The descriptor is read when a command starts.
+    without `send_dma` or has no bytes. Addresses do not wrap around. The descriptor is read when a command starts.
 
     Members
     -------
@@ -146,7 +146,7 @@ class AddressGenerator(wiring.Component):
             m.d.sync += walking.eq(commands.output.valid)
             with m.If(commands.output.valid):
                 m.d.sync += [
-                    unusable.eq((entry.kind != RegionKind.DMA) | (entry.row_bytes == 0) | (entry.columns == 0)),
+                    unusable.eq(~entry.send_dma | (entry.row_bytes == 0) | (entry.columns == 0)),
                     cursor.eq(command.address),
                     room.eq(64 - command.address[:6]),
                     next_column.eq(command.address + entry.pitch_bytes),

@@ -5,8 +5,8 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from .geometry import Geometry, GeometryError
-from .layouts import Op, RegionKind, descriptor, error_report, fault_report
-from .registers import FAULTS, REGION_STRIDE, STATUS_BITS, WAITS, counters, register_map
+from .layouts import Op, descriptor, error_report, fault_report
+from .registers import FAULTS, REGION_ACTIONS, REGION_STRIDE, STATUS_BITS, WAITS, counters, register_map
 from .watchdog import waits_layout
 
 
@@ -144,10 +144,10 @@ class ConfigBus(wiring.Component):
             region_space.eq(aligned & (block >= first_region) & (block < first_region + registers.regions)),
         ]
 
-        # A region is mapped by the write of its kind, which also names the operation that its packets leave with.
-        kind, op = (registers["REGION_KIND"].field(name).decode(self.pwdata) for name in ("kind", "op"))
-        unlawful = Signal()
-        m.d.comb += unlawful.eq((kind != RegionKind.NONE.value) & (op != Op.STORE.value) & (op != Op.UPDATE.value))
+        # A region is mapped by the write of its actions, which also names the operation that its packets leave with.
+        fields = {f.name: f.decode(self.pwdata) for f in registers["REGION_ACTIONS"].fields}
+        maps, op, unlawful = Cat(fields[name].bool() for name in REGION_ACTIONS).any(), fields["op"], Signal()
+        m.d.comb += unlawful.eq(maps & (op != Op.STORE.value) & (op != Op.UPDATE.value))
 
         access = self.psel & self.penable & ~self.pready
         m.d.sync += [self.pready.eq(access), *(pulse.eq(0) for pulse in pulses.values())]
@@ -173,14 +173,14 @@ class ConfigBus(wiring.Component):
                     for register in registers.region:
                         with m.Case(register.offset >> 2):
                             m.d.sync += self.pslverr.eq(
-                                self.pwrite & unlawful if register.name == "REGION_KIND" else 0)
+                                self.pwrite & unlawful if register.name == "REGION_ACTIONS" else 0)
                 for index in range(registers.regions):
                     with m.If(self.pwrite & (region == index)):
                         with m.Switch(self.paddr[2:stride_bits]):
                             for register in registers.region:
                                 with m.Case(register.offset >> 2):
                                     fields = self._region_fields(self.descriptors[index])
-                                    with m.If(~unlawful if register.name == "REGION_KIND" else 1):
+                                    with m.If(~unlawful if register.name == "REGION_ACTIONS" else 1):
                                         m.d.sync += [fields[f.name].eq(self.pwdata[f.lsb:])
                                                      for f in register.fields if f.width]
 
@@ -246,9 +246,8 @@ class ConfigBus(wiring.Component):
         for name in ("address_offset", "base", "limit"):
             value = getattr(entry, name)
             halves |= {f"{name}_lo": value[:32], f"{name}_hi": value[32:]}
-        coded = {"kind": entry.kind.as_value(), "op": entry.op.as_value()}
-        return halves | coded | {name: getattr(entry, name) for name in (
-            "destination_region", "device", "arrivals", "tiles_per_block", "wg_offset", "threshold",
+        return halves | {"op": entry.op.as_value()} | {name: getattr(entry, name) for name in (
+            *REGION_ACTIONS, "destination_region", "device", "arrivals", "tiles_per_block", "wg_offset", "threshold",
             "row_bytes", "columns", "family", "pitch_bytes")}
 
     @staticmethod

@@ -5,17 +5,18 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .geometry import Geometry
-from .layouts import ErrorCode, RegionKind, Source, descriptor, error_report, packet, request
+from .layouts import ErrorCode, Source, descriptor, error_report, packet, request
 from .two_entry_queue import TwoEntryQueue
 
 
 class Egress(wiring.Component):
     """Translates outbound lines (T3 paper, sections 4.2.2 and 4.4; figures 11 and 12).
 
-    A line is either a compute unit's store to a REMOTE region (source LOCAL) or data that the DMA engine read from a
-    DMA region (source DMA). The packet's address and workgroup are the line's plus the region's offsets, modulo their
-    widths; device, region and operation are the region's; bytes and wavefront stay. A line whose source does not fit
-    its region's kind is reported and swallowed. One line per cycle, in order; both sides are registers.
+    A line is either a compute unit's store to a region with `send_stores` (source LOCAL) or data that the DMA engine
+    read from one with `send_dma` (source DMA). The packet's address and workgroup are the line's plus the region's
+    offsets, modulo their widths; device, region and operation are the region's; bytes and wavefront stay. A line whose
+    source does not fit its region's actions is reported and swallowed. One line per cycle, in order; both sides are
+    registers.
 
     While `forget` is 1 no further line becomes a packet: each is swallowed without an error.
 
@@ -74,8 +75,8 @@ class Egress(wiring.Component):
                 m.d.sync += [
                     line.eq(head),
                     fits.eq(~self.forget & (
-                        ((head.source == Source.LOCAL) & (entry.kind == RegionKind.REMOTE))
-                        | ((head.source == Source.DMA) & (entry.kind == RegionKind.DMA)))),
+                        ((head.source == Source.LOCAL) & entry.send_stores)
+                        | ((head.source == Source.DMA) & entry.send_dma))),
                     forgotten.eq(self.forget),
                     *(route[name].eq(getattr(entry, name)) for name, _ in route.shape()),
                 ]

@@ -16,11 +16,11 @@ from .ingress import Ingress, groups
 from .intensity_monitor import IntensityMonitor
 from .layouts import (
     ErrorCode,
-    RegionKind,
     Source,
     dispatch,
     dram_command,
     error_report,
+    is_tracked,
     packet,
     request,
     retirement,
@@ -177,8 +177,7 @@ class GpuTop(wiring.Component):
         for channel, port in zip(self._memory[1:], list(network.updates)[1:]):
             wiring.connect(m, channel.updates, port)
         tracked = [Signal(name=f"tracked_{region}") for region in range(g.dma.regions)]
-        m.d.comb += [there.eq((entry.kind == RegionKind.DMA) | (entry.kind == RegionKind.EVENT))
-                     for there, entry in zip(tracked, self._bus.descriptors)]
+        m.d.comb += [there.eq(is_tracked(entry)) for there, entry in zip(tracked, self._bus.descriptors)]
         self._banks = []
         for b in range(g.tracker.banks):
             bank = self._add(m, f"tracker_{b}", TrackerBank(g))
@@ -203,7 +202,7 @@ class GpuTop(wiring.Component):
             self._counts["tracker_uncorrectable"] = ones(fault.valid & fault.uncorrectable for fault in faults)
 
     def _router(self, m):
-        """A complete tile frees its place in the window and goes to the DMA table or out as an event."""
+        """A complete tile frees its place in the window and goes to the DMA table, out as an event, or both."""
         g, config = self._geometry, self._bus.config
         self._window = window = self._add(m, "window", DispatchWindow(g))
         self._table = table = self._add(m, "table", DmaTable(g))
@@ -216,7 +215,7 @@ class GpuTop(wiring.Component):
         m.d.comb += [source.ready.eq(go) for source, go in zip(sources, goes)]
         wiring.connect(m, events.output, wiring.flipped(self.events))
         merged = self._merge.merged
-        kind = Array(entry.kind.as_value() for entry in self._bus.descriptors)[merged.payload.region]
+        entry = Array(self._bus.descriptors)[merged.payload.region]
         to_table = Signal()
         to_events = Signal()
         taken = Signal()
@@ -225,13 +224,14 @@ class GpuTop(wiring.Component):
             window.dispatch.payload.eq(self.dispatch.payload),
             window.dispatch.valid.eq(self.dispatch.valid & ~self._stopped),
             self.dispatch.ready.eq(window.dispatch.ready & ~self._stopped),
-            to_table.eq(kind == RegionKind.DMA.value),
-            to_events.eq(kind == RegionKind.EVENT.value),
+            to_table.eq(entry.send_dma),
+            to_events.eq(entry.event),
             table.triggers.payload.eq(merged.payload),
             events.input.payload.eq(merged.payload),
-            table.triggers.valid.eq(merged.valid & to_table),
-            events.input.valid.eq(merged.valid & to_events),
-            merged.ready.eq(Mux(to_table, table.triggers.ready, ~to_events | events.input.ready)),
+            # Who gets a trigger gets it in the same cycle.
+            table.triggers.valid.eq(merged.valid & to_table & (~to_events | events.input.ready)),
+            events.input.valid.eq(merged.valid & to_events & (~to_table | table.triggers.ready)),
+            merged.ready.eq((~to_table | table.triggers.ready) & (~to_events | events.input.ready)),
             taken.eq(merged.valid & merged.ready),
             window.completion.valid.eq(taken),
             *(window.completion[name].eq(merged.payload[name]) for name, _ in merged.payload.shape()),
@@ -331,8 +331,7 @@ class GpuTop(wiring.Component):
         g, config = self._geometry, self._bus.config
         tracked = Signal(g.dma.regions)
         openings = [Signal(g.dma.regions, name=f"open_{i}") for i in range(ARRIVAL_RANGES)]
-        m.d.comb += tracked.eq(Cat((entry.kind == RegionKind.DMA) | (entry.kind == RegionKind.EVENT)
-                                   for entry in self._bus.descriptors))
+        m.d.comb += tracked.eq(Cat(is_tracked(entry) for entry in self._bus.descriptors))
         m.d.sync += [opening.eq(tracked & Cat(entry.arrivals[i] for entry in self._bus.descriptors))
                      for i, opening in enumerate(openings)]
         refused = []

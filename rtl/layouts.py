@@ -25,15 +25,6 @@ class Source(enum.Enum, shape=2):
     DMA = 2  #: a peer's DMA engine; with READ: this GPU's own DMA engine
 
 
-class RegionKind(enum.Enum, shape=2):
-    """What the hardware does with stores to a mapped region."""
-
-    NONE = 0  #: not configured: an update that names it is an error
-    REMOTE = 1  #: stores leave for the peer at once; nothing is tracked here
-    DMA = 2  #: tracked; a complete block is sent on by the DMA engine
-    EVENT = 3  #: tracked; a complete tile raises an event (last ring chunk, or a WG to schedule: section 7.2)
-
-
 def request(g: Geometry) -> data.StructLayout:
     """One access of at most 64 bytes, with the metadata that the Tracker needs."""
     return data.StructLayout({
@@ -134,7 +125,10 @@ def descriptor(g: Geometry) -> data.StructLayout:
     """One programmed address-space mapping (`remote_map`, `dma_map`: T3 paper, figures 11 and 12)."""
     address = g.tracker.address_bits
     return data.StructLayout({
-        "kind": RegionKind,
+        # What becomes of a tile; any of them, and with none the region is not mapped.
+        "send_stores": 1,  # compute units' stores leave for the peer at once
+        "send_dma": 1,  # tracked; a complete block is sent on by the DMA engine
+        "event": 1,  # tracked; a complete tile raises an event (last ring chunk, or a WG to schedule: section 7.2)
         "op": Op,  # at the destination: STORE or UPDATE
         "device": g.dma.device_bits,  # destination device
         "arrivals": ARRIVAL_RANGES,  # ranges into which peers may write under this region, a bit each
@@ -152,6 +146,11 @@ def descriptor(g: Geometry) -> data.StructLayout:
     })
 
 
+def is_tracked(entry):
+    """Whether the Tracker counts the tiles of a region with this descriptor."""
+    return entry.send_dma | entry.event
+
+
 def error(g: Geometry) -> data.StructLayout:
     """Details latched with the first error."""
     return data.StructLayout({
@@ -166,7 +165,7 @@ class ErrorCode(enum.Enum, shape=4):
     """What went wrong first. Sticky until cleared through the bus."""
 
     NONE = 0
-    REGION_UNCONFIGURED = 1  #: an update, trigger or outbound line names a region whose kind does not fit
+    REGION_UNCONFIGURED = 1  #: an update, trigger or outbound line names a region that is not for it
     THRESHOLD_EXCEEDED = 2  #: a tile received more bytes than its threshold
     ID_REUSED = 3  #: the dispatcher opens an id a second time
     ADDRESS_OUT_OF_RANGE = 4  #: a DMA address outside the mapped region; the line was not sent

@@ -23,8 +23,9 @@ REGION_STRIDE = 0x40
 
 POLICIES = {policy.name: policy.code for policy in arbiter.POLICIES.values()}  #: codes of `t3sim.rtl.arbiter.POLICIES`
 
+REGION_ACTIONS = ("send_stores", "send_dma", "event")  #: fields of one bit; with none of them a region is not mapped
+
 #: What the coded fields may hold. `t3sim.rtl.layouts` has the same codes as Amaranth enums; a test compares the two.
-REGION_KINDS = {"none": 0, "remote": 1, "dma": 2, "event": 3}
 OPERATIONS = {"store": 1, "update": 2}
 ERRORS = {"none": 0, "region_unconfigured": 1, "threshold_exceeded": 2, "id_reused": 3,
           "address_out_of_range": 4, "completion_unexpected": 5, "tracker_memory": 6, "arrival_refused": 7,
@@ -295,13 +296,16 @@ def register_map(geometry: Geometry) -> RegisterMap:
             Field("fault_way", 24, bits_for(t.ways), "its way, the lowest of several"),
             Field("fault_kind", 30, 2, "0 none; 1 corrected; 2 uncorrectable, which replaces a corrected one"))))
     region = [
-        Register("REGION_KIND", 0x00, "rw", (
-            Field("kind", 0, 2, "0 none, 1 remote, 2 DMA, 3 event; written last, it makes the region live"),
-            Field("op", 4, 2, "operation at the destination: 1 store, 2 update; others are refused, unless kind is 0"),
+        Register("REGION_ACTIONS", 0x00, "rw", (
+            Field("send_stores", 0, 1, "compute units' stores leave for the destination as they come"),
+            Field("send_dma", 1, 1, "tiles are tracked; complete blocks are sent to the destination by DMA"),
+            Field("event", 2, 1, "tiles are tracked; complete ones raise an event. The register is written last: with "
+                                 "one of the three the region is mapped"),
+            Field("op", 4, 2, "operation at the destination: 1 store, 2 update; others are refused if the write maps"),
             Field("destination_region", 8, d.region_bits, "region at the destination"),
             Field("device", 16, d.device_bits, "destination device"),
             Field("arrivals", 26, ARRIVAL_RANGES,
-                  "bit i: peers may write into range ARRIVALSi under this region, if its kind is 2 or 3"))),
+                  "bit i: peers may write into range ARRIVALSi under this region, if its tiles are tracked"))),
         Register("REGION_TILE", 0x04, "rw", (
             Field("tiles_per_block", 0, t.wf_bits + 1, "wavefront tiles of one DMA block: a power of two"),
             Field("wg_offset", 8, t.wg_bits, "added to the workgroup id, modulo its width"))),

@@ -60,7 +60,7 @@ class TrackerBank(wiring.Component):
     thresholds : In(count_bits).array(regions)
         Bytes that complete a tile of the region.
     tracked : In(1).array(regions)
-        The region's kind is one that is tracked. Region 0 never is.
+        The region's tiles are tracked. Those of region 0 never are.
     families : In(region_bits).array(regions)
         Regions with the same number are of one family: those of one kind of tile.
     error : Out(error_report)

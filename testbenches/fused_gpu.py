@@ -14,7 +14,7 @@ from t3sim.reference.dispatch_window import Request
 from t3sim.reference.egress import Packet, translate
 from t3sim.reference.line_router import channel_of_line
 from t3sim.reference.memory_channel import is_tracked
-from t3sim.rtl.registers import COUNTERS, POLICIES, register_map
+from t3sim.rtl.registers import COUNTERS, POLICIES, REGION_ACTIONS, register_map
 
 from .bare_gpu import DMA, LOCAL, READ, REMOTE, STORE, UPDATE
 from .bench import Bench
@@ -127,9 +127,11 @@ class FusedGpu:
             self.bench.set(peer, self._kernels)
         self._kernels += 1
         self.descriptors = {
-            region: there | {"address_offset": there["address_offset"], "kind": kind, "destination_region": target,
-                             "op": UPDATE if region == kernel.dma else await self._operation(region)}
-            for region, kind, target in ((kernel.dma, 2, targets[0]), (kernel.remote, 1, targets[1]))}
+            region: there | dict.fromkeys(REGION_ACTIONS, 0) | {
+                action: 1, "destination_region": target,
+                "op": UPDATE if region == kernel.dma else await self._operation(region)}
+            for region, action, target in ((kernel.dma, "send_dma", targets[0]),
+                                           (kernel.remote, "send_stores", targets[1]))}
         self.peer_heads, self.peers_end = [0] * len(self.peer_heads), kernel.workgroups
         self.kernel, self.upstream, self._head = kernel, 0, 0
         self.expected: Counter[tuple] = Counter()  # requests on their way to the DRAM
@@ -164,8 +166,8 @@ class FusedGpu:
                 and all(dram.idle for dram in self.drams) and not any(self.expected.values()))
 
     async def _operation(self, region: int) -> int:
-        word = await self.bus.read(self.registers.region_offset(region) + self.registers["REGION_KIND"].offset)
-        return self.driver.decode("REGION_KIND", word)["op"]
+        word = await self.bus.read(self.registers.region_offset(region) + self.registers["REGION_ACTIONS"].offset)
+        return self.driver.decode("REGION_ACTIONS", word)["op"]
 
     def _request(self, piece: Piece, wg: int, wf: int, op: int, source: int) -> dict:
         return {"address": piece.address, "bytes": piece.bytes, "op": op, "source": source,

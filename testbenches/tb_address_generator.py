@@ -1,6 +1,7 @@
 """AddressGenerator against its model: exactly a block's lines, errors for those outside the region, credits."""
 
 from t3sim.reference.address_generator import LineError, expand
+from t3sim.rtl.registers import REGION_ACTIONS
 
 from .bench import Bench, rounds
 from .drivers import StreamDriver
@@ -14,7 +15,8 @@ def random_descriptor(bench: Bench) -> dict:
     base = rng.choice((0, *3 * [rng.getrandbits(t.address_bits)]))
     row_bytes = rng.choice((1, 63, 64, 65, 200, rng.randint(1, 900)))
     chosen = {
-        "kind": 2, "op": 2, "device": 0, "destination_region": 0, "threshold": 0, "wg_offset": 0, "address_offset": 0,
+        "send_stores": 0, "send_dma": 1, "event": 0, "op": 2, "device": 0, "destination_region": 0,
+        "threshold": 0, "wg_offset": 0, "address_offset": 0,
         "tiles_per_block": tiles, "columns": tiles * rng.choice((1, 1, 2, 3)) if tiles < 16 else tiles,
         "row_bytes": row_bytes, "pitch_bytes": rng.choice((0, 64, 333, 4096, rng.getrandbits(32))), "base": base,
         "limit": min(base + rng.choice((1000, 1 << 20, 1 << 36)), (1 << t.address_bits) - 1)}
@@ -27,7 +29,7 @@ def random_descriptor(bench: Bench) -> dict:
         chosen["limit"] = min(base + chosen["pitch_bytes"] * (chosen["columns"] - 1) + chosen["row_bytes"]
                               + rng.randint(-70, 70), (1 << t.address_bits) - 1)
     if rng.random() < 0.3:
-        chosen["kind"] = rng.randrange(4)
+        chosen |= {action: rng.randrange(2) for action in REGION_ACTIONS}
     if rng.random() < 0.2:
         chosen[rng.choice(("row_bytes", "columns"))] = 0
     return chosen

@@ -32,7 +32,7 @@ async def random_tiles(bench: Bench) -> None:
     allowed = [0, *(1 << bit for bit in range(bench.geometry.tracker.wf_bits + 1))]
     per_region = [bench.rng.choice(allowed) for _ in range(bench.geometry.dma.regions)]
     for region, tiles in enumerate(per_region):
-        bench.set(f"descriptors[{region}]", {"tiles_per_block": tiles, "kind": 2})
+        bench.set(f"descriptors[{region}]", {"tiles_per_block": tiles, "send_dma": 1})
     model, commands = DmaTableModel(bench.geometry), Scoreboard("commands")
 
     def accepted(item: dict) -> None:

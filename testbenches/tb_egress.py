@@ -1,21 +1,18 @@
 """Egress against its model: lines become packets addressed for their destination, or errors."""
 
-from t3sim.reference.egress import SOURCE_DMA, Packet, translate
+from t3sim.reference.egress import SOURCE_DMA, SOURCE_LOCAL, Packet, translate
 
 from .bench import Bench, rounds
 from .drivers import StreamDriver
 from .monitors import CycleMonitor, PulseMonitor, StreamMonitor
 from .scoreboard import Scoreboard
 
-_FITTING = {1: 0, 2: 2}  # region kind -> source
-
 
 @rounds(8)
 async def random_lines(bench: Bench) -> None:
     rng, g = bench.rng, bench.geometry
     layout = bench["descriptors[0]"]
-    descriptors = [layout.unpack(rng.getrandbits(layout.width)) | {"kind": rng.choice((0, 1, 1, 2, 2, 3)),
-                                                                   "op": rng.choice((1, 2))}
+    descriptors = [layout.unpack(rng.getrandbits(layout.width)) | {"op": rng.choice((1, 2))}
                    for _ in range(g.dma.regions)]
     for region, descriptor in enumerate(descriptors):
         bench.set(f"descriptors[{region}]", descriptor)
@@ -51,7 +48,7 @@ async def random_lines(bench: Bench) -> None:
             assert not packets.matched and not errors.matched
             bench.set("forget", 0)
         region = rng.randrange(g.dma.regions)
-        source = _FITTING.get(descriptors[region]["kind"], 0) if rng.random() < 0.8 else rng.randrange(3)
+        source = rng.choice((SOURCE_LOCAL, SOURCE_DMA)) if rng.random() < 0.8 else rng.randrange(3)
         lines.send({"address": rng.getrandbits(g.tracker.address_bits), "bytes": rng.randint(1, 64),
                     "op": rng.randrange(3), "source": source, "region": region,
                     "wf": rng.getrandbits(g.tracker.wf_bits), "wg": rng.getrandbits(g.tracker.wg_bits)})

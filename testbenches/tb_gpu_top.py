@@ -10,7 +10,7 @@ from t3sim.reference.address_generator import LineError, expand
 from t3sim.reference.dispatch_window import Request
 from t3sim.reference.egress import translate
 from t3sim.reference.intensity_monitor import IntensityMonitorModel
-from t3sim.rtl.registers import NO_THRESHOLD, POLICIES, REGION_KINDS, safe_window
+from t3sim.rtl.registers import NO_THRESHOLD, POLICIES, safe_window
 
 from . import pauses
 from .bare_gpu import DMA, LOCAL, READ, REMOTE, STORE, UPDATE, BareGpu
@@ -141,14 +141,14 @@ async def the_hardware_says_what_it_is(bench: Bench) -> None:
         assert await gpu.bus.transfer(offset) == (1, 0), f"register {offset:#05x} does not exist"
 
 
-def random_descriptor(gpu: BareGpu, kind: str) -> dict:
+def random_descriptor(gpu: BareGpu, *actions: str) -> dict:
     """Every field of any value; a block has up to about a hundred lines in its region, and any number outside."""
     rng, t, d = gpu.bench.rng, gpu.geometry.tracker, gpu.geometry.dma
     columns = rng.getrandbits(rng.randint(1, 10)) or 1
     tiles = 1 << rng.randint(0, min(t.wf_bits, columns.bit_length() - 1))
     base = rng.getrandbits(t.address_bits) >> 1
     return gpu.descriptor(
-        kind=REGION_KINDS[kind], op=rng.choice((STORE, UPDATE)), device=rng.getrandbits(d.device_bits),
+        **dict.fromkeys(actions, 1), op=rng.choice((STORE, UPDATE)), device=rng.getrandbits(d.device_bits),
         destination_region=rng.getrandbits(d.region_bits), tiles_per_block=tiles, columns=columns // tiles * tiles,
         threshold=rng.randrange(1, 1 << min(rng.choice((10, 10, 10, 12)), t.count_bits)),
         wg_offset=rng.getrandbits(t.wg_bits), address_offset=rng.getrandbits(t.address_bits), base=base,
@@ -163,21 +163,22 @@ async def every_region_goes_its_way(bench: Bench) -> None:
     peers update those that are in the window nevertheless."""
     gpu, rng, t = BareGpu(bench), bench.rng, bench.geometry.tracker
     window = safe_window(bench.geometry)
-    kinds = rng.choices(("dma", "dma", "event", "remote"), k=bench.geometry.dma.regions)
-    regions = {region: random_descriptor(gpu, kind) for region, kind in zip(range(bench.geometry.dma.regions), kinds)}
+    actions = rng.choices((("send_dma",), ("send_dma", "event"), ("event",), ("send_stores",)),
+                          k=bench.geometry.dma.regions)
+    regions = {region: random_descriptor(gpu, *chosen) for region, chosen in enumerate(actions)}
     for region in rng.sample(list(regions), len(regions)):
         await gpu.map(region, regions[region])
     commands, packets, events, first, blocks = Counter(), Counter(), [], 0, 0
     for region, descriptor in regions.items():
-        if not region and descriptor["kind"] != REGION_KINDS["remote"]:
+        if not region and not descriptor["send_stores"]:
             continue  # nothing of it is tracked
-        tiles = descriptor["tiles_per_block"] if descriptor["kind"] == REGION_KINDS["dma"] else 1
+        tiles = descriptor["tiles_per_block"] if descriptor["send_dma"] else 1
         skipped = rng.randrange(min(64, 1 << t.wg_bits) // len(regions))
         wg = first + skipped if bench.number % 2 else rng.getrandbits(t.wg_bits)
         wf = rng.randrange(1 << t.wf_bits) // tiles * tiles
         address = descriptor["base"] + rng.choice((0, rng.randrange(64)))
         expected: list = []
-        if descriptor["kind"] == REGION_KINDS["remote"]:
+        if descriptor["send_stores"]:
             expected = [gpu.request(rng.getrandbits(t.address_bits), region, rng.getrandbits(t.wg_bits),
                                     rng.getrandbits(t.wf_bits), bytes=rng.randint(1, 64)) for _ in range(8)]
             for line in expected:
@@ -207,9 +208,9 @@ async def every_region_goes_its_way(bench: Bench) -> None:
                 gpu.send(updates)
                 await gpu.drained()
             trigger = {"address": min(addresses), "region": region, "wf": wf, "wg": wg}
-            if descriptor["kind"] == REGION_KINDS["event"]:
-                events.append(trigger)
-            else:
+            if descriptor["event"]:
+                events += [trigger | {"wf": wf + tile, "address": first} for tile, first in zip(order, addresses)]
+            if descriptor["send_dma"]:
                 blocks += 1
                 expected = [line if isinstance(line, LineError) else line._asdict()
                             for line in expand(trigger, descriptor, bench.geometry)]
@@ -218,7 +219,7 @@ async def every_region_goes_its_way(bench: Bench) -> None:
         errors = [item._asdict() | {"code": "address_out_of_range"} for item in expected if isinstance(item, LineError)]
         commands.update((*line.values(), 1) for line in lines if line["op"] == READ)
         packets.update(tuple(translate(line, descriptor, bench.geometry)) for line in lines)
-        if region and descriptor["kind"] == REGION_KINDS["remote"]:
+        if region and descriptor["send_stores"]:
             errors = [{"code": "region_unconfigured" if local else "arrival_refused", "address": address,
                        "region": region, "wf": wf, "wg": wg}]
         elif region and not bench.number % 2:
@@ -238,7 +239,7 @@ def lines_of_a_block(gpu: BareGpu) -> int:
 
 def repeated_line(gpu: BareGpu) -> dict:
     """A region of tiles of one update of a line each, that DMA reads `lines_of_a_block` times."""
-    return gpu.descriptor(kind=REGION_KINDS["dma"], op=UPDATE, tiles_per_block=1, threshold=64, row_bytes=64,
+    return gpu.descriptor(send_dma=1, op=UPDATE, tiles_per_block=1, threshold=64, row_bytes=64,
                           columns=lines_of_a_block(gpu))
 
 
@@ -314,7 +315,7 @@ async def engines_take_commands_in_turns(bench: Bench) -> None:
 async def full_sets(bench: Bench) -> None:
     """In each bank one tile more than a set has ways: it is refused, and those that are open complete."""
     gpu, t = BareGpu(bench), bench.geometry.tracker
-    await gpu.map(2, gpu.descriptor(kind=REGION_KINDS["event"], threshold=128))
+    await gpu.map(2, gpu.descriptor(event=1, threshold=128))
     for bank in range(t.banks):
         fill = [gpu.request(64 * number, 2, bank + t.sets * number, wf=0) for number in range(t.ways)]
         gpu.send(fill)
@@ -339,7 +340,7 @@ async def a_region_that_goes_while_its_tiles_wait(bench: Bench) -> None:
     """Nobody takes events: two wait, and the third meets a region that is no longer there."""
     gpu, t = BareGpu(bench), bench.geometry.tracker
     region = bench.rng.randrange(1, bench.geometry.dma.regions)
-    await gpu.map(region, gpu.descriptor(kind=REGION_KINDS["event"], threshold=64))
+    await gpu.map(region, gpu.descriptor(event=1, threshold=64))
     gpu.events.pause = pauses.always()
     await gpu.drained()  # the DMA table has cleared its counters
     tiles = [gpu.request(bench.rng.getrandbits(t.address_bits), region, wg, bench.rng.getrandbits(t.wf_bits))
@@ -392,7 +393,7 @@ async def the_monitor_decides_over_communication(bench: Bench) -> None:
     set_occupancy(bench, [channel.queue_entries] * channel.channels)
     assert await gpu.status() <= clearing | {"drain", "window_open"}
     assert await gpu.read("CHOSEN_THRESHOLD") == NO_THRESHOLD
-    await gpu.map(0, gpu.descriptor(kind=REGION_KINDS["event"]))
+    await gpu.map(0, gpu.descriptor(event=1))
     asking = rng.randrange(channel.channels)
     gpu.send([gpu.request(gpu.address_in(asking), 0, 0, op=STORE, source=REMOTE)])
     await bench.cycle(100)
@@ -429,7 +430,7 @@ async def every_arbiter_is_programmed(bench: Bench) -> None:
                 seen.setdefault(c, bench.now)
 
     CycleMonitor(bench, look)
-    await gpu.map(0, gpu.descriptor(kind=REGION_KINDS["event"]))
+    await gpu.map(0, gpu.descriptor(event=1))
     await gpu.write("POLICY", policy=POLICIES["mca"], auto_threshold=0)
     await gpu.write("THRESHOLD", threshold=1)
     set_occupancy(bench, [1] * channel.channels)

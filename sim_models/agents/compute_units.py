@@ -36,7 +36,8 @@ ENDING = -1  #: step whose rows are stored: none, the workgroup waits for its st
 NEVER = np.int64(1) << np.int64(60)
 _lines_of = inlined(lines_of)
 REPLAY_CYCLES = 4  #: a load or store that found a full queue tries again after this long
-TO_CACHE, TO_MEMORY, MAPPED = int(Route.CACHE), int(Route.MEMORY), int(Route.MAPPED)
+TO_CACHE, TO_MEMORY, MAPPED, TO_PEER, TO_BOTH = map(int, (Route.CACHE, Route.MEMORY, Route.MAPPED, Route.PEER,
+                                                          Route.BOTH))
 
 
 class Rates(NamedTuple):
@@ -618,7 +619,7 @@ def send_stores(sim, device, slot, now):
                    + g.store_turn[device, slot] * block.step_stride + g.member[device, slot] * block.workgroup_stride)
         lines = _lines_of(block.bytes)
         if not store_row(sim, device, slot, block, address, lines, now):
-            retry = REPLAY_CYCLES if block.route <= MAPPED else rates.link_retry_cycles
+            retry = REPLAY_CYCLES if block.route != TO_PEER else rates.link_retry_cycles
             if work.persistent:  # its store stays in the port
                 g.port_free[device, unit] = now + retry
             return now + retry
@@ -660,20 +661,20 @@ def store_row(sim, device, slot, block, address, lines, now):
     """
     if block.route == TO_CACHE:
         return store_cached(sim, device, slot, address, lines)
-    if block.route == TO_MEMORY:
+    if block.route == TO_MEMORY or block.route == TO_BOTH:
         for line in range(lines):  # room everywhere first: a row may cross into another channel
             if queues.room(sim.compute, device * sim.m.channels + channel_of(address + line * LINE_BYTES, sim.m)) \
                     < lines:
                 return False
-    elif block.route == MAPPED:
+    if block.route == MAPPED or block.route == TO_BOTH:
         if sim.stores_out.count[device] + lines > sim.store_limit:
             if sim.kernel.state.state[device, slot] != STORE_LINK:
                 enter(sim.kernel.state, device, slot, STORE_LINK, now)
             return False
-    elif not links.can_send(sim.link, sim.link_shape, device, now):
+    elif block.route == TO_PEER and not links.can_send(sim.link, sim.link_shape, device, now):
         return False
     op = bits.UPDATE if block.updates else bits.STORE
-    source = bits.LOCAL if block.route <= MAPPED else bits.REMOTE
+    source = bits.LOCAL if block.route != TO_PEER else bits.REMOTE
     tag = queues.tag_of(sim.kernel.work.stream, 0)
     for line in range(lines):
         at = address + line * LINE_BYTES
@@ -681,6 +682,10 @@ def store_row(sim, device, slot, block, address, lines, now):
         lo, hi = bits.pack(sim.b, at, size, op, source, block.region, block.wavefront, block.id)
         if block.route == TO_MEMORY:
             queues.push(sim.compute, device * sim.m.channels + channel_of(at, sim.m), lo, hi, tag)
+        elif block.route == TO_BOTH:
+            kept_lo, kept_hi = bits.pack(sim.b, at, size, op, source, 0, 0, 0)
+            queues.push(sim.compute, device * sim.m.channels + channel_of(at, sim.m), kept_lo, kept_hi, tag)
+            queues.push_at(sim.stores_out, device, now, lo, hi, tag)
         elif block.route == MAPPED:
             queues.push_at(sim.stores_out, device, now, lo, hi, tag)
         else:

@@ -24,7 +24,6 @@ from t3sim.rtl.registers import (
     NO_THRESHOLD,
     OPERATIONS,
     POLICIES,
-    REGION_KINDS,
     WAITS,
     WATCHDOG_PERIOD,
     register_map,
@@ -61,7 +60,7 @@ def _choice(name: str, value, choices: dict) -> int:
 class _Descriptor:
     """A region's, in the words of the driver's calls."""
 
-    kind: str
+    actions: Collection[str]  #: of `t3sim.rtl.registers.REGION_ACTIONS`
     base: int
     limit: int
     threshold: int
@@ -94,14 +93,16 @@ class Driver:
         The address and workgroup there are this device's plus the offsets, which may be negative.
         """
         return self._map(region, _Descriptor(
-            "remote", base, limit, 0, device=device, destination_region=destination_region, operation=operation,
+            {"send_stores"}, base, limit, 0, device=device, destination_region=destination_region, operation=operation,
             address_offset=address_offset, wg_offset=wg_offset))
 
     def dma_map(self, region: int, *, base: int, limit: int, device: int, destination_region: int, row_bytes: int,
                 columns: int, pitch_bytes: int, updates_per_element: int, admitted: bool = False,
                 tiles_per_block: int = 1, operation: str = "update", address_offset: int = 0, wg_offset: int = 0,
-                arrivals: Collection[int] = (), arrival_region: int | None = None) -> list[Write]:
+                event: bool = False, arrivals: Collection[int] = (), arrival_region: int | None = None) -> list[Write]:
         """Tiles in [base, limit) are tracked; a complete block of them is sent to `device` by DMA.
+
+        With `event` a complete tile also raises one.
 
         A block has `columns` columns of `row_bytes` contiguous bytes, `pitch_bytes` apart; its `tiles_per_block`
         wavefront tiles lie side by side, the same number of columns each. A tile is complete after
@@ -125,9 +126,10 @@ class Driver:
         block = (columns - 1) * pitch_bytes + row_bytes
         _check(block <= limit - base, "limit", limit, f"at least base + {block} (one block) is allowed")
         return self._map(region, _Descriptor(
-            "dma", base, limit, threshold, device=device, destination_region=destination_region, operation=operation,
-            address_offset=address_offset, wg_offset=wg_offset, row_bytes=row_bytes, columns=columns,
-            pitch_bytes=pitch_bytes, tiles_per_block=tiles_per_block, arrivals=arrivals, arrival_region=arrival_region))
+            {"send_dma", "event"} if event else {"send_dma"}, base, limit, threshold, device=device,
+            destination_region=destination_region, operation=operation, address_offset=address_offset,
+            wg_offset=wg_offset, row_bytes=row_bytes, columns=columns, pitch_bytes=pitch_bytes,
+            tiles_per_block=tiles_per_block, arrivals=arrivals, arrival_region=arrival_region))
 
     def event_map(self, region: int, *, base: int, limit: int, tile_bytes: int, updates_per_element: int,
                   admitted: bool = False, arrivals: Collection[int] = (),
@@ -135,7 +137,7 @@ class Driver:
         """Tiles in [base, limit) are tracked; a complete tile raises an event and goes nowhere. `admitted`, `arrivals`
         and `arrival_region` as for `dma_map`."""
         threshold = self._threshold(tile_bytes, updates_per_element, admitted)
-        return self._map(region, _Descriptor("event", base, limit, threshold, arrivals=arrivals,
+        return self._map(region, _Descriptor({"event"}, base, limit, threshold, arrivals=arrivals,
                                              arrival_region=arrival_region))
 
     def open_memory(self, number: int, *, base: int, limit: int) -> list[Write]:
@@ -151,13 +153,13 @@ class Driver:
     def plain_arrivals(self, arrivals: Collection[int]) -> list[Write]:
         """Peers may also write the open ranges of these numbers without being tracked, under region 0 (an all-gather by
         the compute units); none without a number."""
-        return [self._region_write(0, "REGION_KIND", kind=REGION_KINDS["event" if arrivals else "none"],
-                                   op=OPERATIONS["store"], arrivals=self._ranges(arrivals))]
+        return [self._region_write(0, "REGION_ACTIONS", event=bool(arrivals), op=OPERATIONS["store"],
+                                   arrivals=self._ranges(arrivals))]
 
     def unmap(self, region: int) -> list[Write]:
         """The region is no longer mapped; an update that names it is an error."""
         self._region(region)
-        return [self._region_write(region, "REGION_KIND", kind=REGION_KINDS["none"])]
+        return [self._region_write(region, "REGION_ACTIONS")]
 
     def _region(self, region: int) -> None:
         _whole("region", region, 1, self.geometry.dma.regions - 1)
@@ -185,7 +187,7 @@ class Driver:
         self._region(region)
         self._range(new.base, new.limit)
         _whole("device", new.device, 0, (1 << self.geometry.dma.device_bits) - 1)
-        lowest = 0 if new.kind == "event" else 1
+        lowest = 0 if set(new.actions) == {"event"} else 1
         _whole("destination_region", new.destination_region, lowest, self.geometry.dma.regions - 1)
         _whole("arrival_region", family, 1, self.geometry.dma.regions - 1)
         for name, value, bits in (("address_offset", new.address_offset, tracker.address_bits),
@@ -203,7 +205,7 @@ class Driver:
         for name, value in (("ADDRESS_OFFSET", new.address_offset), ("BASE", new.base), ("LIMIT", new.limit)):
             writes += [self._region_write(region, f"{name}_LO", **{f"{name.lower()}_lo": value}),
                        self._region_write(region, f"{name}_HI", **{f"{name.lower()}_hi": value >> 32})]
-        writes.append(self._region_write(region, "REGION_KIND", kind=REGION_KINDS[new.kind], op=op,
+        writes.append(self._region_write(region, "REGION_ACTIONS", **dict.fromkeys(new.actions, 1), op=op,
                                          destination_region=new.destination_region, device=new.device,
                                          arrivals=self._ranges(new.arrivals)))
         return writes

@@ -9,14 +9,13 @@ from t3sim.rtl.registers import (
     OPERATIONS,
     POLICIES,
     REGION_BASE,
-    REGION_KINDS,
     REGION_STRIDE,
     Register,
     register_map,
 )
 
 _ACCESS = {"rw": "read, write", "ro": "read only", "w1": "a pulse for each bit written as 1; reads as 0"}
-_CODES = {"POLICY": POLICIES, "REGION_KIND": REGION_KINDS, "OPERATION": OPERATIONS, "ERROR": ERRORS}
+_CODES = {"POLICY": POLICIES, "OPERATION": OPERATIONS, "ERROR": ERRORS}
 
 
 def _groups(geometry: Geometry) -> list[tuple[str, tuple[Register, ...]]]:

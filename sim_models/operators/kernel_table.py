@@ -43,6 +43,7 @@ class Route(enum.IntEnum):
     MEMORY = 1
     MAPPED = 2  #: to this device's address of a neighbour's memory; hardware gives it the neighbour's
     PEER = 3  #: to the neighbour's own address, over the link
+    BOTH = 4  #: to memory, uncounted, and as `MAPPED`
 
 
 class KernelError(ValueError):

@@ -7,7 +7,7 @@ Commands are served in the order in which they came in; `expand` gives one list 
 from typing import NamedTuple
 
 from t3sim.rtl.geometry import Geometry
-from t3sim.rtl.registers import ERRORS, REGION_KINDS
+from t3sim.rtl.registers import ERRORS
 
 READ, SOURCE_DMA = 0, 2
 LINE_BYTES = 64
@@ -41,7 +41,7 @@ def expand(command: dict, descriptor: dict, geometry: Geometry) -> list:
     For descriptors whose `columns` are at least `tiles_per_block`, as the driver makes them.
     """
     ids = {name: command[name] for name in ("region", "wf", "wg")}
-    if descriptor["kind"] != REGION_KINDS["dma"] or not descriptor["row_bytes"] or not descriptor["columns"]:
+    if not descriptor["send_dma"] or not descriptor["row_bytes"] or not descriptor["columns"]:
         return [LineError(ERRORS["region_unconfigured"], command["address"], **ids)]
     result = []
     for column in range(descriptor["columns"]):

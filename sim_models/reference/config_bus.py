@@ -7,7 +7,7 @@ the monitor's values are passed to `read` as they are in the cycle of the access
 from typing import NamedTuple
 
 from t3sim.rtl.geometry import Geometry
-from t3sim.rtl.registers import FAULTS, OPERATIONS, REGION_KINDS, register_map
+from t3sim.rtl.registers import FAULTS, OPERATIONS, REGION_ACTIONS, register_map
 
 
 class ErrorReport(NamedTuple):
@@ -59,7 +59,7 @@ class ConfigBusModel:
         if offset not in self._registers or self._registers[offset][0].access == "ro":
             return True, set()
         register, region = self._registers[offset]
-        if register.name == "REGION_KIND" and register.field("kind").decode(value) != REGION_KINDS["none"] \
+        if register.name == "REGION_ACTIONS" and any(register.field(name).decode(value) for name in REGION_ACTIONS) \
                 and register.field("op").decode(value) not in OPERATIONS.values():
             return True, set()
         if register.access == "w1":

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from t3sim.reference.address_generator import LineError
 from t3sim.rtl.geometry import Geometry
-from t3sim.rtl.registers import ERRORS, REGION_KINDS
+from t3sim.rtl.registers import ERRORS
 
 SOURCE_LOCAL, SOURCE_REMOTE, SOURCE_DMA = 0, 1, 2
 
@@ -24,9 +24,9 @@ class Packet(NamedTuple):
 
 def translate(line: dict, descriptor: dict, geometry: Geometry) -> Packet | LineError:
     """The packet that `line` becomes, or the error that it causes; dicts with the fields of the layouts."""
-    sources = {REGION_KINDS["remote"]: (SOURCE_LOCAL, SOURCE_REMOTE), REGION_KINDS["dma"]: (SOURCE_DMA, SOURCE_DMA)}
-    expected, source = sources.get(descriptor["kind"], (None, None))
-    if line["source"] != expected:
+    sources = ((SOURCE_LOCAL, "send_stores", SOURCE_REMOTE), (SOURCE_DMA, "send_dma", SOURCE_DMA))
+    source = next((there for here, action, there in sources if line["source"] == here and descriptor[action]), None)
+    if source is None:
         return LineError(ERRORS["region_unconfigured"], line["address"], line["region"], line["wf"], line["wg"])
     tracker = geometry.tracker
     return Packet(

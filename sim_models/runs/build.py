@@ -189,10 +189,14 @@ def machine_state(machine: Machine, kernel: ComputeUnits, downstream: Sequence[i
         control=control, chaos=make_chaos(devices, 0, 0.0, 0), kernel=kernel, hardware=None)
 
 
+def _most_ids(spaces: Sequence[AddressSpace]) -> int:
+    return max(int(space.schedule.rows(space.device).id.max()) + 1 for space in spaces)
+
+
 def table_sim(machine: Machine, table: KernelTable) -> Sim:
     """State at cycle 0 of one GPU that runs a kernel of one's own. Raises KernelError."""
     check_memory(table, machine.geometry().tracker.address_bits)
-    if (table.stores["region"] != 0).any() or (table.stores["route"] == Route.MAPPED).any():
+    if (table.stores["region"] != 0).any() or np.isin(table.stores["route"], (Route.MAPPED, Route.BOTH)).any():
         raise KernelError("stores: a region or a mapped address needs Track & Trigger; a kernel alone runs without it")
     kernel = make_units(unit_rates(machine, machine.gpu.workgroups_per_cu), [table], memory.GEMM)
     return machine_state(machine, kernel, [0])
@@ -219,6 +223,6 @@ def make_sim(machine: Machine, workload: Workload, *, spaces: Sequence[AddressSp
     mirror = make_mirror(spaces[0].schedule, spaces[0].device, spaces[0].base,
                          spaces[0].table.arrivals) if mirrored else NO_MIRROR
     return sim._replace(
-        control=sim.control._replace(events=np.zeros((devices, tiling.tiles, tiling.wavefronts), np.int32)),
+        control=sim.control._replace(events=np.zeros((devices, _most_ids(spaces), tiling.wavefronts), np.int32)),
         mirrored=mirrored, mirror=mirror, hardware=hardware,
         chaos=make_chaos(devices, options.seed, options.hold_back, options.link_jitter_cycles))

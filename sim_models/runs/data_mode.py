@@ -1,11 +1,11 @@
-"""Data mode: the fused GEMM and reduce-scatter with real numbers, every GPU with its own RTL.
+"""Data mode: a GEMM fused with a collective, with real numbers, every GPU with its own RTL.
 
 Each device has its own matrices A (M x K) and B (K x N) in the workload's format (fp16, bf16, fp32). Its partial
 product, rounded to that format, is what its stores carry. Whenever DRAM performs an op-and-store, the RTL's near-memory
-ALU adds the arriving columns to what memory holds at that moment; whenever DRAM performs a read for DMA, what memory
-holds at that moment is what the link carries. So a trigger that comes too early, a read that overtakes a write, a line
-lost, sent twice or sent to the wrong place leaves other bits in some element, or another number of accesses to it. Both
-are compared for every element of every device.
+ALU adds the arriving columns to what memory holds at that moment; a plain store replaces it. Whenever DRAM performs a
+read for DMA, what memory holds at that moment is what the link carries. So a trigger that comes too early, a read that
+overtakes a write, a line lost, sent twice or sent to the wrong place leaves other bits in some element, or another
+number of accesses to it. Both are compared for every element of every device.
 
 The DRAM model performs requests for one line in the order in which they came, so behind it no read overtakes a write.
 The hardware promises more: while a read is in the DRAM queue, no tracked write to its line is (rtl/order_guard.py).
@@ -38,12 +38,13 @@ from .failure import SimulationError
 from .policy import Policy
 from .run import FusedRun
 
-# How an element was accessed: sources of op-and-stores, as in bits.py, then the read of the DMA engine.
-ACCESSES = ("local op-and-store", "op-and-store by a peer's store", "op-and-store by a peer's DMA", "DMA read")
-DMA_READ = 3
-FAULTS = {1: "outside the output", 2: "that is a plain store", 3: "of what the upstream device has not read",
-          4: "without an answer from the near-memory ALU"}
-OUTSIDE, PLAIN_STORE, NOT_READ, ALU_SILENT = FAULTS
+# How an element was accessed: sources of op-and-stores, as in bits.py, the read of the DMA engine, sources of stores.
+ACCESSES = ("local op-and-store", "op-and-store by a peer's store", "op-and-store by a peer's DMA", "DMA read",
+            "local store", "store by a peer's store", "store by a peer's DMA")
+DMA_READ, PLAIN = 3, 4
+FAULTS = {1: "outside the output", 2: "of what the upstream device has not read",
+          3: "without an answer from the near-memory ALU"}
+OUTSIDE, NOT_READ, ALU_SILENT = FAULTS
 
 
 class Alu(NamedTuple):
@@ -127,15 +128,13 @@ def perform(data, b, upstream, d, lo, hi):
     source = bits.get(lo, hi, b.source, 2)
     if op == bits.READ and source == bits.LOCAL:
         return 0  # an operand of the GEMM
-    access = DMA_READ if op == bits.READ else source
+    access = DMA_READ if op == bits.READ else source + PLAIN if op == bits.STORE else source
     offset = bits.address_of(lo, b) - data.base[d]
     data.fault[d, 1], data.fault[d, 2] = access, offset
     at = offset >> data.shift
     count = bits.get(lo, hi, b.bytes, b.op - b.bytes) >> data.shift
     if offset < 0 or at + count > data.memory.shape[1]:
         return OUTSIDE
-    if op == bits.STORE:
-        return PLAIN_STORE
     for i in range(at, at + count):
         data.tally[access, d, i] += np.uint8(1)
     if op == bits.READ:
@@ -147,6 +146,10 @@ def perform(data, b, upstream, d, lo, hi):
     if source == bits.DMA and data.tally[DMA_READ, origin, at] == 0:
         return NOT_READ
     operand = data.fetched if source == bits.DMA else data.product
+    if op == bits.STORE:
+        for i in range(at, at + count):
+            data.memory[d, i] = operand[origin, i]
+        return 0
     column = COLUMN_BYTES >> data.shift
     for first in range(0, count, column):
         if not add_column(data, d, at + first, min(column, count - first), operand, origin):
@@ -239,18 +242,20 @@ def reduction(schedule: Schedule, product: np.ndarray,
               number: Format = FP16) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Follow the schedule in numpy: (memory, tally, owner) as in `Products`.
 
-    A device adds its own product to what arrives, in its format, keeps the sum and, if its role has a route, sends it
-    on. A sum of two does not depend on their order; one of more does, and is refused with a ScheduleError.
+    A device adds its own product to what arrives, in its format, keeps the sum, or the copy, and, if its role has a
+    route, sends it on. A sum of two does not depend on their order; one of more does, and is refused with a
+    ScheduleError.
     """
     tiling = schedule.tiling
     memory = np.full_like(product, number.negative_zero)
     tally = np.zeros((len(ACCESSES), *product.shape), np.uint8)
     owner = np.full(product.shape[1:], -1)
-    shares = sorted(((device, share) for device in range(schedule.devices) for share in schedule.shares(device)),
-                    key=lambda one: one[1].role.level)
-    sent: dict[tuple[int, int], np.ndarray] = {}  # what leaves a device of a tile
-    for d, share in shares:
+    shares = sorted(((device, index % len(schedule.roles[device]), share) for device in range(schedule.devices)
+                     for index, share in enumerate(schedule.shares(device))), key=lambda one: one[2].role.level)
+    sent: dict[tuple[int, int, int], np.ndarray] = {}  # what a device's role makes of a tile
+    for d, index, share in shares:
         role = share.role
+        copied = role.admitted and role.updates == 1
         if role.updates > 2:
             raise ScheduleError(f"device {d}: chunk {role.chunk} is a sum of {role.updates}, whose order is not known")
         for tile in share.tiles:
@@ -258,14 +263,16 @@ def reduction(schedule: Schedule, product: np.ndarray,
             part = slice(n0, n0 + tiling.columns[tile]), slice(m0, m0 + tiling.rows[tile])
             total = product[(d, *part)]
             for source in role.fed_by:
-                total = number.add(sent[source.device, tile], total)
+                arriving = sent[source.device, source.role, tile]
+                total = arriving if copied else number.add(arriving, total)
                 stored = Action.SEND_STORES in schedule.roles[source.device][source.role].actions
-                tally[(bits.REMOTE if stored else bits.DMA, d, *part)] += 1
-            sent[d, tile] = total
-            if Action.STORE in role.actions:
+                tally[((bits.REMOTE if stored else bits.DMA) + PLAIN * copied, d, *part)] += 1
+            sent[d, index, tile] = total
+            if role.fed_by or Action.STORE in role.actions:
                 memory[(d, *part)] = total
-                tally[(bits.LOCAL, d, *part)] = 1
-            tally[(DMA_READ, d, *part)] = Action.SEND_DMA in role.actions
+            if Action.STORE in role.actions:
+                tally[(bits.LOCAL if role.tracked else bits.LOCAL + PLAIN, d, *part)] += 1
+            tally[(DMA_READ, d, *part)] += Action.SEND_DMA in role.actions
             if Action.EVENT in role.actions:
                 owner[part] = d
     return memory, tally, owner

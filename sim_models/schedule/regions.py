@@ -1,14 +1,15 @@
 """Regions of a device's output: one for each treatment of one shape of wavefront tile. Planned first, then frozen.
 
-All arrivals are tracked under the receiver's event region of their shape, which has the same number on every device;
-the receiver's own store then gives the tile its region, so a sender need not know its neighbour's map (rtl/tracker.py).
+All arrivals are tracked under the receiver's event region of their shape and of what their tile waits for, which has
+the same number on every device; the receiver's own store or admission then gives the tile its region, so a sender need
+not know its neighbour's map (rtl/tracker.py).
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from .roles import Action, ScheduleError
+from .roles import Action, Role, ScheduleError
 from .schedule import Schedule, Share
 
 
@@ -20,8 +21,21 @@ class Region:
     rows: int
     columns: int
     updates: int  #: of each element that complete a tile; 0: not tracked
-    id_offset: int = 0  #: from an id here to that of the same tile where it goes
+    admitted: bool = False  #: complete tiles wait for their requests
+    becomes: "Region | None" = None  #: that under which it arrives where it goes; None: it goes nowhere
+    id_offset: int = 0  #: from an id here to that of the same tile there
     tiles_per_block: int = 1  #: wavefront tiles that DMA sends together
+
+    @property
+    def arrival(self) -> "Region":
+        """That under which arrivals for its tiles come; the tile's own store, or its admission, decides the rest."""
+        return Region(Action.EVENT if self.admitted else Action.STORE | Action.EVENT, self.rows, self.columns,
+                      self.updates, self.admitted)
+
+    @property
+    def copied(self) -> bool:
+        """Whether what arrives is the whole tile: it is stored, and added to nothing."""
+        return self.admitted and self.updates == 1
 
 
 @dataclass(frozen=True)
@@ -47,11 +61,11 @@ def plan_regions(schedule: Schedule, device: int, tiles_per_block: int, capacity
     rows, shares = schedule.rows(device), list(schedule.shares(device))
     heights = sorted(set(tiling.rows.tolist()), reverse=True)
     widths = sorted(set(tiling.wf_widths.ravel().tolist()) - {0}, reverse=True)
-    received = sorted({role.updates for roles in schedule.roles for role in roles if role.fed_by})
-    for updates in received:  # the same on every device, so that neighbours agree on the numbers
+    received = {(role.updates, role.admitted): role for roles in schedule.roles for role in roles if role.fed_by}
+    for kind in sorted(received):  # the same on every device, so that neighbours agree on the numbers
         for height in heights:
             for width in widths:
-                numbers.setdefault(arrival_region(height, width, updates), len(numbers) + 1)
+                numbers.setdefault(_arrival(height, width, received[kind]), len(numbers) + 1)
     own, arrivals = np.zeros((len(rows.tile), 2), np.int64), np.zeros((len(rows.tile), 2), np.int64)
     for row, (tile, index) in enumerate(zip(rows.tile.tolist(), rows.share.tolist())):
         share, height, columns = shares[index], int(tiling.rows[tile]), int(tiling.columns[tile])
@@ -60,11 +74,11 @@ def plan_regions(schedule: Schedule, device: int, tiles_per_block: int, capacity
         for kind, width in ((0, full if columns >= full else 0), (1, narrow)):
             if not width:
                 continue
-            if share.role.actions:
+            if share.role.tracked or share.role.routes:
                 region = _own_region(schedule, device, share, height, width, tiles_per_block if whole else 1)
                 own[row, kind] = numbers.setdefault(region, len(numbers) + 1)
             if share.role.fed_by:
-                arrivals[row, kind] = numbers[arrival_region(height, width, share.role.updates)]
+                arrivals[row, kind] = numbers[_arrival(height, width, share.role)]
     if len(numbers) >= capacity:
         raise ScheduleError(f"regions={capacity} are too few for the shapes and chunk sizes of a {tiling.n}x{tiling.m} "
                             f"output over {schedule.devices} devices; a larger power of two up to 64 is needed in "
@@ -72,14 +86,16 @@ def plan_regions(schedule: Schedule, device: int, tiles_per_block: int, capacity
     return RegionTable(tuple(numbers), own, arrivals)
 
 
-def arrival_region(rows: int, columns: int, updates: int) -> Region:
-    """Describe the region under which arrivals of one shape are tracked; the tile's own store decides the rest."""
-    return Region(Action.STORE | Action.EVENT, rows, columns, updates)
+def _arrival(rows: int, columns: int, role: Role) -> Region:
+    return Region(role.actions, rows, columns, role.updates, role.admitted).arrival
 
 
 def _own_region(schedule: Schedule, device: int, share: Share, rows: int, columns: int, blocks: int) -> Region:
     role = share.role
     if not role.routes:
-        return Region(role.actions, rows, columns, role.updates)
+        return Region(role.actions, rows, columns, role.updates, role.admitted)
+    to, number = role.routes[0]
     by_dma = Action.SEND_DMA in role.actions
-    return Region(role.actions, rows, columns, role.updates, schedule.id_offset(device, share), blocks if by_dma else 1)
+    return Region(role.actions, rows, columns, role.updates, role.admitted,
+                  _arrival(rows, columns, schedule.roles[to][number]), schedule.id_offset(device, share),
+                  blocks if by_dma else 1)

@@ -84,6 +84,12 @@ class Role:
     def tracked(self) -> bool:
         return self.updates > 0
 
+    @property
+    def admitted(self) -> bool:
+        """Whether its tiles only arrive: they are complete when their requests have gone, too (rtl/dispatch_window.py).
+        """
+        return self.tracked and not self.contributes
+
 
 #: A role's key in a program: device, chunk, and whether it is the copy of a sum.
 _Key = tuple[int, int, bool]

@@ -71,5 +71,5 @@ def _region(run: FusedRun, space: AddressSpace, region: Region) -> dict:
         "tile_bytes": region.rows * region.columns * run.tiling.element_bytes,
         "updates_per_element": region.updates, "wg_offset": region.id_offset,
         "tiles_per_block": region.tiles_per_block,
-        "to_device": None if Action.EVENT in region.actions else space.peer,
+        "to_device": None if region.becomes is None else space.peer,
     }

@@ -6,7 +6,7 @@ from t3sim.reference.line_router import channel_of_line
 from t3sim.reference.memory_channel import is_tracked
 from t3sim.reference.nmc_alu import FORMATS, AluDtype, AluOp, Operands, combine, width
 from t3sim.rtl.geometry import Geometry
-from t3sim.rtl.registers import ERRORS, NO_THRESHOLD, OPERATIONS, POLICIES, REGION_KINDS, register_map
+from t3sim.rtl.registers import ERRORS, NO_THRESHOLD, OPERATIONS, POLICIES, REGION_ACTIONS, register_map
 
 from ..bench import Bench
 from .cross import Cross, Point
@@ -20,7 +20,7 @@ INSIDE = {
 
 SOURCES = ("local", "remote", "dma")
 _POLICY_NAMES = tuple(POLICIES)
-_KIND_NAMES = tuple(REGION_KINDS)
+_ACTIONS = ("nothing", *REGION_ACTIONS, "several")
 _ERROR_NAMES = {code: name for name, code in ERRORS.items()}
 
 
@@ -332,6 +332,12 @@ def table_queue(bench: Bench) -> Callable[[], Iterable[Point]]:
     return watch
 
 
+def actions_of(descriptor: dict) -> str:
+    """What a region does with a tile: one of `_ACTIONS`."""
+    names = [name for name in REGION_ACTIONS if descriptor[name]]
+    return "several" if len(names) > 1 else names[0] if names else "nothing"
+
+
 # address_generator
 
 def generator_lines(bench: Bench) -> Callable[[], Iterable[Point]]:
@@ -349,7 +355,7 @@ def generator_commands(bench: Bench) -> Callable[[], Iterable[Point]]:
             entry = bench.get(f"descriptors[{bench.get('command.payload')['region']}]")
             usable = entry["row_bytes"] and entry["columns"]
             size = "one line" if entry["row_bytes"] <= 64 else "several lines"
-            yield _KIND_NAMES[entry["kind"]], size if usable else "nothing"
+            yield actions_of(entry), size if usable else "nothing"
     return watch
 
 
@@ -366,8 +372,7 @@ def egress_lines(bench: Bench) -> Callable[[], Iterable[Point]]:
     def watch():
         if moves(bench, "line"):
             line = bench.get("line.payload")
-            kind = _KIND_NAMES[bench.get(f"descriptors[{line['region']}]")["kind"]]
-            yield kind, SOURCES[line["source"]]
+            yield actions_of(bench.get(f"descriptors[{line['region']}]")), SOURCES[line["source"]]
     return watch
 
 
@@ -510,12 +515,12 @@ def crosses(geometry: Geometry) -> list[Cross]:
         Cross("address_generator", "where lines begin and end", {
             "begin": ("at a boundary", "inside"), "end": ("at a boundary", "inside")}, generator_lines),
         Cross("address_generator", "every kind of region and shape of block", {
-            "kind": _KIND_NAMES, "row": ("nothing", "one line", "several lines")}, generator_commands),
+            "actions": _ACTIONS, "row": ("nothing", "one line", "several lines")}, generator_commands),
         Cross("address_generator", "credits", {
             "credit": ("allowed", "not allowed"), "engine": ("busy", "idle"),
             "output": ("line waits", "no line waits")}, generator_credit,
             {("*", "idle", "line waits"): "a waiting line makes it busy"}),
-        Cross("egress", "every source to every kind of region", {"kind": _KIND_NAMES, "source": SOURCES}, egress_lines),
+        Cross("egress", "every source to every kind of region", {"actions": _ACTIONS, "source": SOURCES}, egress_lines),
         Cross("egress", "packets", {"operation": tuple(OPERATIONS), "source": SOURCES[1:]}, egress_packets),
         Cross("config_bus", "every kind of access", {
             "transfer": ("read", "write"), "register": ("rw", "ro", "w1", "no register", "unaligned"),

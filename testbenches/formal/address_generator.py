@@ -4,7 +4,7 @@ from amaranth.hdl import Cat, Mux, Signal, Value
 from amaranth.lib import data
 
 from t3sim.rtl.geometry import Geometry
-from t3sim.rtl.layouts import Op, RegionKind, Source, descriptor, trigger
+from t3sim.rtl.layouts import Op, Source, descriptor, trigger
 
 from .broken import Broken
 from .property import Property, Search
@@ -34,7 +34,7 @@ def lines(spec: Spec, geometry: Geometry) -> None:
         for number, entry in enumerate(dut.descriptors):
             with m.Case(number):
                 m.d.comb += Value.cast(block).eq(Value.cast(entry))
-    usable = (block.kind.as_value() == RegionKind.DMA.value) & (block.row_bytes != 0) & (block.columns != 0)
+    usable = block.send_dma & (block.row_bytes != 0) & (block.columns != 0)
     named = (block.tiles_per_block <= block.columns) & (block.tiles_per_block != 0)
 
     # Where the followed command is: column, byte in it; exact sums, wider than any address.

@@ -4,8 +4,8 @@ from amaranth.hdl import Cat, Const, Mux, Signal, Value
 from amaranth.lib import data
 
 from t3sim.rtl.geometry import Geometry
-from t3sim.rtl.layouts import Op, RegionKind
-from t3sim.rtl.registers import OPERATIONS, Register, register_map
+from t3sim.rtl.layouts import Op
+from t3sim.rtl.registers import OPERATIONS, REGION_ACTIONS, Register, register_map
 
 from .broken import Broken
 from .property import Property, Search
@@ -71,8 +71,8 @@ def registers(spec: Spec, geometry: Geometry) -> None:
             return first.code if part == "code" else _halved(first.details, part)
         return getattr(bus, name, None)
 
-    kind, operation = (table["REGION_KIND"].field(name) for name in ("kind", "op"))
-    none = bus.pwdata[kind.lsb:kind.lsb + kind.width] == RegionKind.NONE.value
+    maps = Cat(bus.pwdata[table["REGION_ACTIONS"].field(name).lsb] for name in REGION_ACTIONS).any()
+    operation = table["REGION_ACTIONS"].field("op")
     writing = Cat(bus.pwdata[operation.lsb:operation.lsb + operation.width] == code
                   for code in OPERATIONS.values()).any()
     assert {Op.STORE.value, Op.UPDATE.value} == set(OPERATIONS.values())
@@ -83,7 +83,7 @@ def registers(spec: Spec, geometry: Geometry) -> None:
         for at, register, _ in table.all_registers():
             with m.Case(at):
                 m.d.comb += refused.eq(bus.pwrite & (
-                    (register.access == "ro") | ((register.name == "REGION_KIND") & ~none & ~writing)))
+                    (register.access == "ro") | ((register.name == "REGION_ACTIONS") & maps & ~writing)))
                 if register.access == "ro":
                     m.d.comb += [fixed.eq(_word(register, live)), is_read_only.eq(1)]
         with m.Default():
@@ -120,7 +120,7 @@ def properties() -> list[Property]:
 
     return [Property("registers", "config_bus", f"{KEPT}; {READ}; {ANSWERED}; {FIRST}", registers, (
         broken("a write that is refused is kept", KEPT,
-               'with m.If(~unlawful if register.name == "REGION_KIND" else 1):', "with m.If(1):"),
+               'with m.If(~unlawful if register.name == "REGION_ACTIONS" else 1):', "with m.If(1):"),
         broken("a region reads as the one before it", READ, "m.d.comb += result.eq(Array(words)[region])",
                "m.d.comb += result.eq(Array(words)[region - 1])"),
         broken("unaligned addresses are taken", ANSWERED, "aligned = self.paddr[:2] == 0", "aligned = 1"),

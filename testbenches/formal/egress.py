@@ -3,7 +3,7 @@
 from amaranth.hdl import Cat, Mux, Signal, Value
 
 from t3sim.rtl.geometry import Geometry
-from t3sim.rtl.layouts import ErrorCode, RegionKind, Source, descriptor, packet
+from t3sim.rtl.layouts import ErrorCode, Source, descriptor, packet
 
 from .broken import Broken
 from .property import Property
@@ -53,8 +53,8 @@ def lines(spec: Spec, geometry: Geometry) -> None:
             for number, entry in enumerate(lane.descriptors):
                 with m.Case(number):
                     m.d.comb += found.eq(
-                        (is_value(line.source, Source.LOCAL) & is_value(entry.kind, RegionKind.REMOTE))
-                        | (is_value(line.source, Source.DMA) & is_value(entry.kind, RegionKind.DMA)))
+                        (is_value(line.source, Source.LOCAL) & entry.send_stores)
+                        | (is_value(line.source, Source.DMA) & entry.send_dma))
         return found
 
     def becomes(line):
@@ -116,7 +116,7 @@ def properties() -> list[Property]:
         broken("a line that does not fit is silent", EMPTY, "self.error.valid.eq(valid & ~fits & ~forgotten)",
                "self.error.valid.eq(0)"),
         broken("data of a DMA read leave from a remote-mapped region", REPORTED,
-               "(head.source == Source.DMA) & (entry.kind == RegionKind.DMA)", "(head.source == Source.DMA)"),
+               "(head.source == Source.DMA) & entry.send_dma", "(head.source == Source.DMA)"),
         broken("the report names the next line", REPORTED, "self.error.details[name].eq(line[name])",
                "self.error.details[name].eq(head[name])"),
     ), depth=1)]

@@ -112,6 +112,7 @@ class _Device:
     goes_on: Signal
     reaches: Signal
     starts: Signal
+    announced: Signal  #: complete tiles raise an event, whether they go on or not
     to: list[Signal]
     there: list[Signal]
     peer: list[Signal]  #: which of the device's peers
@@ -147,7 +148,7 @@ def _schedule(spec: Spec, count: int, index: int, window: Signal, slack: Signal,
         return [spec.any_constant(shape) for _ in range(count)]
 
     made = [_Device(number, spec.any_constant(index), spec.any_constant(index),
-                    *(spec.any_constant(count) for _ in range(4)), each(index), each(index), each(range(max(2, peers))))
+                    *(spec.any_constant(count) for _ in range(5)), each(index), each(index), each(range(max(2, peers))))
             for number in range(devices)]
     spec.assume(slack < window)
     for own in made:
@@ -256,10 +257,12 @@ def progress(spec: Spec, geometry: Geometry, tiles: int) -> None:
                           1 << admission.payload.wg * tiles + admission.payload.wf, 0)),
         ]
         lands, _ = some(underway[d])
-        fires, fires_tile = some(complete[d] & Mux(events == EVENTS, goes_on[d], (1 << count * tiles) - 1))
+        announced = vector()
+        m.d.comb += announced.eq(of_tiles(own.announced))
+        fires, fires_tile = some(complete[d] & Mux(events == EVENTS, ~announced, (1 << count * tiles) - 1))
         reads, _ = some(Mux(_ones(read[d] & tracked[d] & ~sent[d]) < lines, unread[d], 0))
         sends, _ = some(read[d] & tracked[d] & ~sent[d])
-        raised, event_taken = (fires & ~goes_on[d]).any(), (events != 0) & spec.any_sequence(1)
+        raised, event_taken = (fires & announced).any(), (events != 0) & spec.any_sequence(1)
         seen = [Signal(index, name=f"seen_{d}_{which}") for which in range(peers)]
         down = [(d + 1 + which) % devices for which in range(peers)]
         for which, head in enumerate(seen):

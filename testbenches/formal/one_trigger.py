@@ -9,12 +9,12 @@ from types import ModuleType
 from unittest.mock import patch
 
 from amaranth.asserts import AnySeq
-from amaranth.hdl import Cat, Fragment, Module, Signal, Value
+from amaranth.hdl import Array, Cat, Fragment, Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
 
 from t3sim.rtl.geometry import Geometry
-from t3sim.rtl.layouts import Op, RegionKind
+from t3sim.rtl.layouts import Op, is_tracked
 from t3sim.rtl.order_guard import bucket_of
 
 from .accounts import REASON, SMALL, BankAccount, ChannelAccount, MergeAccount, NetworkAccount, Tile, moves
@@ -26,6 +26,7 @@ from .spec import Spec, implies, is_value
 ONCE = "a tile's trigger comes when all of its bytes have been admitted, or written and given to DRAM, and once"
 COMES = "when nothing waits and all bytes have been written or admitted, the trigger has come"
 SEEN = "a DMA read behind the trigger goes to DRAM when that has performed each write to the tile in the read's bucket"
+ROUTED = "a trigger goes to all that its region names, in one cycle"
 FITS = "what the stages need of each other holds"
 
 _BLOCKS = ("ConfigBus", "Ingress", "IntensityMonitor", "RingMonitor", "WatchDog", "MemoryChannel", "UpdateNetwork",
@@ -77,9 +78,8 @@ def one_trigger(spec: Spec, geometry: Geometry) -> None:
     spec.assume(~bus.soft_reset)
     spec.invariant(~top._stopped & ~top._clear)
     for number, entry in enumerate(bus.descriptors):
-        tracked = Cat(is_value(entry.kind, kind) for kind in (RegionKind.DMA, RegionKind.EVENT)).any()
         spec.assume(implies(tile.regions[number],
-                            tracked & (entry.threshold == tile.bytes) & (entry.family == tile.family)))
+                            is_tracked(entry) & (entry.threshold == tile.bytes) & (entry.family == tile.family)))
 
     def promise(_, condition) -> None:
         spec.assume(condition)
@@ -108,6 +108,10 @@ def one_trigger(spec: Spec, geometry: Geometry) -> None:
         [stage.came for stage in stages], [stage.taken + stage.shown for stage in stages]))
     offered = merge.merged.valid & tile.has(merge.merged.payload)
     spec.claim(ONCE, implies(offered, ~merged.went & (came == tile.bytes) & (given == tile.bytes)))
+    entry = Array(bus.descriptors)[merge.merged.payload.region]
+    leaves = moves(merge.merged)
+    for port, wanted in ((parts["table"].triggers, entry.send_dma), (parts["event_queue"].input, entry.event)):
+        spec.claim(ROUTED, moves(port) == (leaves & wanted))
     waits = Cat(Cat(channel.busy for channel in channels), network.busy, Cat(bank.busy for bank in banks),
                 merge.merged.valid, admission.valid).any()
     spec.claim(COMES, implies(~waits & (came == tile.bytes), merged.went))
@@ -135,7 +139,7 @@ def properties() -> list[Property]:
     def broken(what, claim, old, new):
         return Broken(what, claim, "gpu_top.py", old, new)
 
-    return [Property("one trigger", "gpu_top", f"{ONCE}; {COMES}; {SEEN}", one_trigger, (
+    return [Property("one trigger", "gpu_top", f"{ONCE}; {COMES}; {SEEN}; {ROUTED}", one_trigger, (
         broken("an update stays at the network's door", ONCE, "wiring.connect(m, channel.updates, port)",
                "m.d.comb += [port.valid.eq(channel.updates.valid), port.payload.eq(channel.updates.payload)]"),
         broken("an admission is counted and still offered", ONCE, "for source, go in zip(sources, goes)",
@@ -144,6 +148,10 @@ def properties() -> list[Property]:
                "wiring.connect(m, bank.triggers, merge.triggers[b])",
                "m.d.comb += [merge.triggers[b].valid.eq(bank.triggers.valid), bank.triggers.ready.eq(1), "
                "merge.triggers[b].payload.eq(bank.triggers.payload)]"),
+        broken("a trigger that waits for the event queue is in the DMA table already", ROUTED,
+               "to_table & (~to_events | events.input.ready)", "to_table"),
+        broken("a trigger that waits for the DMA table has raised its event already", ROUTED,
+               "to_events & (~to_table | table.triggers.ready)", "to_events"),
         broken("all channels hear of the first one's retirements", SEEN,
                "channel.retirement.eq(self.retirement[c])", "channel.retirement.eq(self.retirement[0])"),
         broken("all banks hear the threshold of the first region", FITS,

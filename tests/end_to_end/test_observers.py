@@ -8,7 +8,7 @@ from t3sim.engine.observers import Observer
 from t3sim.errors import BadInput
 from t3sim.fabric import bits
 from t3sim.runs.build import Options
-from t3sim.runs.data_mode import ACCESSES, DMA_READ, data_run
+from t3sim.runs.data_mode import ACCESSES, DMA_READ, PLAIN, data_run
 from t3sim.runs.policy import Policy
 from t3sim.runs.run import FusedRun
 from t3sim.testbenches.soak import machine
@@ -74,7 +74,8 @@ def test_ledger_and_trace_saw_the_same_accesses(watched):
         mine = served[served["device"] == device]
         for access, name in enumerate(ACCESSES):
             chosen = (mine["op"] == bits.READ if access == DMA_READ
-                      else (mine["op"] == bits.UPDATE) & (mine["source"] == access))
+                      else (mine["op"] == bits.UPDATE) & (mine["source"] == access) if access < PLAIN
+                      else (mine["op"] == bits.STORE) & (mine["source"] == access - PLAIN))
             assert mine["amount"][chosen].sum() // 2 == ledger.data.tally[access, device].sum(), name
     assert len(served) > 500
 

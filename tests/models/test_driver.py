@@ -7,7 +7,7 @@ import pytest
 from t3sim.driver.driver import Driver, DriverError
 from t3sim.reference.config_bus import ConfigBusModel, ErrorReport
 from t3sim.rtl.geometry import DmaGeometry, Geometry, GeometryError, TrackerGeometry
-from t3sim.rtl.registers import register_map
+from t3sim.rtl.registers import REGION_ACTIONS, register_map
 
 GEOMETRY = Geometry()
 DMA = dict(base=0x1_0000_0000, limit=0x1_0010_0000, device=3, destination_region=5, row_bytes=256, columns=16,
@@ -31,9 +31,11 @@ def test_dma_map():
     model = applied(Driver(GEOMETRY).dma_map(4, **DMA, tiles_per_block=4, operation="store", address_offset=-0x4000,
                                              wg_offset=-7, arrivals=[1], arrival_region=9))
     assert model.descriptor(4) == dict(
-        kind=2, op=1, device=3, destination_region=5, arrivals=2, tiles_per_block=4, threshold=2 * 256 * 4,
+        send_stores=0, send_dma=1, event=0, op=1, device=3, destination_region=5, arrivals=2, tiles_per_block=4,
+        threshold=2 * 256 * 4,
         wg_offset=(1 << 16) - 7, address_offset=(1 << 48) - 0x4000, base=0x1_0000_0000, limit=0x1_0010_0000,
         row_bytes=256, columns=16, family=9, pitch_bytes=8192)
+    assert applied(Driver(GEOMETRY).dma_map(4, **DMA, event=True)).descriptor(4)["event"] == 1
     assert applied().descriptor(3) == model.descriptor(3), "other regions stay as they are"
 
 
@@ -44,9 +46,9 @@ def test_remote_map_and_event_map():
                     driver.event_map(14, base=0, limit=64, tile_bytes=4096, updates_per_element=3, admitted=True),
                     driver.dma_map(13, **DMA, admitted=True))
     remote, event = model.descriptor(1), model.descriptor(15)
-    assert (remote["kind"], remote["op"], remote["device"], remote["destination_region"]) == (1, 2, 1, 2)
+    assert [remote[name] for name in (*REGION_ACTIONS, "op", "device", "destination_region")] == [1, 0, 0, 2, 1, 2]
     assert (remote["wg_offset"], remote["address_offset"], remote["base"], remote["limit"]) == (9, 0x80, 0x1000, 0x2000)
-    assert (event["kind"], event["threshold"], event["limit"], event["family"]) == (3, 12288, 64, 15)
+    assert [event[name] for name in (*REGION_ACTIONS, "threshold", "limit", "family")] == [0, 0, 1, 12288, 64, 15]
     assert (model.value("threshold", 14), model.value("threshold", 13)) == (12289, 2 * 256 * 16 + 1)
 
 
@@ -61,8 +63,8 @@ def test_memory_is_open_to_peers_only_where_it_was_opened():
     ranges = [[model.value(f"arrivals{i}_{name}_lo") | model.value(f"arrivals{i}_{name}_hi") << 32
                for name in ("base", "last")] for i in range(2)]
     assert ranges == [[0x1_0000_0000, 0x2_0000_0000], [0, 63]]
-    assert [model.value(name, 0) for name in ("kind", "op")] == [3, 1]
-    assert applied(driver.plain_arrivals([1]), driver.plain_arrivals(())).value("kind", 0) == 0
+    assert [model.value(name, 0) for name in (*REGION_ACTIONS, "op")] == [0, 0, 1, 1]
+    assert applied(driver.plain_arrivals([1]), driver.plain_arrivals(())).value("event", 0) == 0
 
 
 @pytest.mark.parametrize("call", [
@@ -73,13 +75,16 @@ def test_what_cannot_be_opened_is_refused(call):
         call(Driver(GEOMETRY))
 
 
-def test_the_kind_is_cleared_first_and_written_last():
+def test_actions_are_cleared_first_and_written_last():
+    def actions(model):
+        return any(model.value(name, 2) for name in REGION_ACTIONS)
+
     driver, model = Driver(GEOMETRY), ConfigBusModel(GEOMETRY)
     for writes in (driver.dma_map(2, **DMA), driver.remote_map(2, **REMOTE)):
         for index, (offset, value) in enumerate(writes):
             model.write(offset, value)
-            assert (model.value("kind", 2) == 0) == (index < len(writes) - 1)
-    assert applied(writes, driver.unmap(2)).value("kind", 2) == 0
+            assert actions(model) == (index == len(writes) - 1)
+    assert not actions(applied(writes, driver.unmap(2)))
 
 
 @pytest.mark.parametrize("threshold,stored,auto", [("auto", 127, 1), (None, 127, 0), (1, 1, 0), (30, 30, 0)])

@@ -7,7 +7,7 @@ import pytest
 from t3sim.reference.address_generator import LineError, Request, expand
 from t3sim.rtl.address_generator import AddressGenerator
 from t3sim.rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
-from t3sim.rtl.layouts import Op, RegionKind
+from t3sim.rtl.layouts import Op
 from t3sim.rtl.registers import ERRORS
 from tests.rtl.stream_bench import StreamBench, as_dict
 
@@ -21,8 +21,9 @@ GEOMETRIES = {
 
 def describe(**changes):
     """A DMA descriptor as a dict of numbers."""
-    values = dict(kind=2, op=2, device=0, destination_region=0, tiles_per_block=1, threshold=0, wg_offset=0,
-                  address_offset=0, base=0, limit=(1 << 32) - 1, row_bytes=256, columns=4, pitch_bytes=4096)
+    values = dict(send_stores=0, send_dma=1, event=0, op=2, device=0, destination_region=0, tiles_per_block=1,
+                  threshold=0, wg_offset=0, address_offset=0, base=0, limit=(1 << 32) - 1, row_bytes=256, columns=4,
+                  pitch_bytes=4096)
     return values | changes
 
 
@@ -36,7 +37,8 @@ def random_descriptor(rng, geometry, bad):
                    pitch_bytes=rng.choice((0, 64, 333, 4096, rng.getrandbits(32))), base=base,
                    limit=min(base + rng.choice((1000, 1 << 20, 1 << 36)), (1 << bits) - 1))
     if bad and rng.random() < 0.3:
-        changes |= rng.choice((dict(kind=0), dict(kind=1), dict(kind=3), dict(row_bytes=0), dict(columns=0)))
+        changes |= rng.choice((dict(send_dma=0), dict(send_dma=0, send_stores=1, event=1), dict(row_bytes=0),
+                               dict(columns=0), dict(send_stores=1, event=1)))
     return describe(**changes)
 
 
@@ -52,7 +54,7 @@ def random_command(rng, geometry, descriptors):
 
 def program(ctx, dut, descriptors):
     for port, values in zip(dut.descriptors, descriptors):
-        ctx.set(port, values | {"kind": RegionKind(values["kind"]), "op": Op(values["op"])})
+        ctx.set(port, values | {"op": Op(values["op"])})
 
 
 class Bench(StreamBench):
@@ -156,7 +158,8 @@ def test_addresses_do_not_wrap_around():
     assert [line["address"] for line in lines] == [0xFFFF_FF80] and len(errors) == 6
 
 
-@pytest.mark.parametrize("change", [dict(kind=0), dict(kind=1), dict(kind=3), dict(row_bytes=0), dict(columns=0)])
+@pytest.mark.parametrize("change", [
+    dict(send_dma=0), dict(send_dma=0, send_stores=1), dict(send_dma=0, event=1), dict(row_bytes=0), dict(columns=0)])
 def test_unusable_region_is_one_error(change):
     commands = [dict(address=0x40 * i, region=1, wf=1, wg=i) for i in range(3)]
     _, errors, _ = run_one(describe(**change), commands)

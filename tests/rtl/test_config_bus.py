@@ -113,7 +113,7 @@ def test_every_register_is_stored_and_read_back():
         for offset, register, _ in bench.map.all_registers():
             if register.access == "rw":
                 value = rng.getrandbits(32)
-                if register.name == "REGION_KIND":
+                if register.name == "REGION_ACTIONS":
                     value = value & ~register.field("op").encode(3) | register.field("op").encode(rng.choice((1, 2)))
                 model.write(offset, value)
                 assert (await bench.transfer(ctx, offset, value))[0] == 0
@@ -144,17 +144,18 @@ def test_illegal_transfers_change_nothing():
 
 
 @pytest.mark.parametrize("op", range(4))
-@pytest.mark.parametrize("kind", range(4))
-def test_a_region_is_mapped_only_with_an_operation_that_writes(kind, op):
+@pytest.mark.parametrize("actions", [(), *((name,) for name in registers.REGION_ACTIONS), ("send_dma", "event")])
+def test_a_region_is_mapped_only_with_an_operation_that_writes(actions, op):
     geometry = Geometry(dma=DmaGeometry(regions=2))
     bench = Bench(geometry)
-    before, after = ({"kind": kind, "op": op, "destination_region": region, "device": 5} for kind, op, region in (
-        (3, 1, 0), (kind, op, 1)))
-    refused = kind != 0 and op not in (1, 2)
+    before, after = ({name: int(name in chosen) for name in registers.REGION_ACTIONS}
+                     | {"op": op, "destination_region": region, "device": 5}
+                     for chosen, op, region in ((("event",), 1, 0), (actions, op, 1)))
+    refused = bool(actions) and op not in (1, 2)
 
     async def testbench(ctx):
         for values, error in ((before, 0), (after, refused)):
-            word = sum(bench.map["REGION_KIND"].field(name).encode(value) for name, value in values.items())
+            word = sum(bench.map["REGION_ACTIONS"].field(name).encode(value) for name, value in values.items())
             assert (await bench.transfer(ctx, bench.map.region_offset(1), word))[0] == error
         for name, value in (before if refused else after).items():
             assert ctx.get(Value.cast(getattr(bench.dut.descriptors[1], name))) == value, name
@@ -330,7 +331,7 @@ def test_map_covers_the_descriptor_and_the_codes_of_the_layouts(name):
             base = field.name.removesuffix("_lo").removesuffix("_hi")
             mapped[base] = mapped.get(base, 0) + field.width
     assert mapped == dict(layout_widths(layouts.descriptor(geometry)))
-    assert registers.REGION_KINDS == {kind.name.lower(): kind.value for kind in layouts.RegionKind}
+    assert all(mapped[name] == 1 for name in registers.REGION_ACTIONS)
     assert registers.ERRORS == {code.name.lower(): code.value for code in layouts.ErrorCode}
     assert registers.OPERATIONS == {op.name.lower(): op.value for op in layouts.Op if op.value}
 

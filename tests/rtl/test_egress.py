@@ -8,7 +8,7 @@ from t3sim.reference.address_generator import LineError
 from t3sim.reference.egress import Packet, translate
 from t3sim.rtl.egress import Egress
 from t3sim.rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
-from t3sim.rtl.layouts import Op, RegionKind, Source
+from t3sim.rtl.layouts import Op, Source
 from t3sim.rtl.layouts import descriptor as descriptor_layout
 from tests.rtl.stream_bench import StreamBench, as_dict
 
@@ -23,13 +23,13 @@ GEOMETRIES = {
 def random_descriptors(rng, geometry):
     widths = {name: field.width for name, field in descriptor_layout(geometry)}
     return [{name: rng.getrandbits(width) for name, width in widths.items()}
-            | {"kind": rng.choice((0, 1, 1, 2, 2, 3)) if index else 1 + rng.getrandbits(1), "op": rng.choice((1, 2))}
+            | {"op": rng.choice((1, 2))} | ({} if index else {"send_stores": 1, "send_dma": 0})
             for index in range(geometry.dma.regions)]
 
 
 def random_line(rng, geometry, descriptors):
     region = rng.randrange(len(descriptors))
-    fitting = {1: Source.LOCAL, 2: Source.DMA}.get(descriptors[region]["kind"], Source.LOCAL)
+    fitting = Source.DMA if descriptors[region]["send_dma"] else Source.LOCAL
     source = fitting if rng.random() < 0.8 else rng.choice(list(Source))
     return dict(address=rng.getrandbits(geometry.tracker.address_bits), bytes=rng.randint(1, 64),
                 op=rng.choice(list(Op)), source=source, region=region, wf=rng.getrandbits(geometry.tracker.wf_bits),
@@ -45,7 +45,7 @@ class Bench(StreamBench):
 
         async def watch(ctx):
             for port, values in zip(self.dut.descriptors, descriptors):
-                ctx.set(port, values | {"kind": RegionKind(values["kind"]), "op": Op(values["op"])})
+                ctx.set(port, values | {"op": Op(values["op"])})
             inside = 0
             while True:
                 _, _, reset, error, busy, entered, left, refused, forget = await ctx.tick().sample(
@@ -86,23 +86,26 @@ def test_random_lines(name, seed, idle, pause):
         packet["source"] == Source.DMA.value for packet in expected)
 
 
-@pytest.mark.parametrize("kind", list(RegionKind))
+@pytest.mark.parametrize("send_stores", [0, 1])
+@pytest.mark.parametrize("send_dma", [0, 1])
+@pytest.mark.parametrize("event", [0, 1])
 @pytest.mark.parametrize("source", list(Source))
-def test_which_sources_fit_which_kinds(kind, source):
+def test_which_sources_fit_which_actions(send_stores, send_dma, event, source):
     geometry = GEOMETRIES["default"]
-    descriptor = dict.fromkeys((name for name, _ in descriptor_layout(geometry)), 0) | {"kind": kind.value, "op": 1}
+    descriptor = dict.fromkeys((name for name, _ in descriptor_layout(geometry)), 0) | {
+        "send_stores": send_stores, "send_dma": send_dma, "event": event, "op": 1}
     bench = Bench(geometry, [descriptor] * geometry.dma.regions, 1)
     bench.source(bench.dut.line, [dict(address=5, bytes=1, op=Op.STORE, source=source, region=3, wf=1, wg=2)])
     packets = bench.sink(bench.dut.packet)
     bench.run(settle=10)
-    fits = (kind, source) in ((RegionKind.REMOTE, Source.LOCAL), (RegionKind.DMA, Source.DMA))
+    fits = {Source.LOCAL: send_stores, Source.DMA: send_dma}.get(source, 0)
     assert (len(packets), len(bench.errors)) == (fits, not fits)
 
 
 @pytest.mark.parametrize("share_of_errors", [0, 1])
 def test_full_rate(share_of_errors):
     geometry = GEOMETRIES["default"]
-    descriptor = dict.fromkeys((name for name, _ in descriptor_layout(geometry)), 0) | {"kind": 1, "op": 1}
+    descriptor = dict.fromkeys((name for name, _ in descriptor_layout(geometry)), 0) | {"send_stores": 1, "op": 1}
     bench = Bench(geometry, [descriptor] * geometry.dma.regions, 1)
     lines = [dict(address=i, bytes=64, op=Op.STORE, source=Source.DMA if share_of_errors and i % 2 else Source.LOCAL,
                   region=1, wf=0, wg=i) for i in range(100)]
@@ -117,10 +120,10 @@ def test_full_rate(share_of_errors):
 @pytest.mark.parametrize("source", [Source.LOCAL, Source.DMA, Source.REMOTE])
 def test_what_comes_while_it_is_to_forget_vanishes_and_what_was_inside_leaves(source):
     geometry = GEOMETRIES["default"]
-    kind = {Source.LOCAL: 1, Source.DMA: 2}.get(source, 1)
-    descriptor = dict.fromkeys((name for name, _ in descriptor_layout(geometry)), 0) | {"kind": kind, "op": 1}
+    action = "send_dma" if source == Source.DMA else "send_stores"
+    descriptor = dict.fromkeys((name for name, _ in descriptor_layout(geometry)), 0) | {action: 1, "op": 1}
     bench = Bench(geometry, [descriptor] * geometry.dma.regions, 1)
-    fitting = Source.LOCAL if kind == 1 else Source.DMA
+    fitting = Source.DMA if source == Source.DMA else Source.LOCAL
     dut, packets = bench.dut, bench.sink(bench.dut.packet, idle=0.5)
 
     async def drive(ctx):
@@ -141,7 +144,7 @@ def test_what_comes_while_it_is_to_forget_vanishes_and_what_was_inside_leaves(so
 @pytest.mark.parametrize("moment", range(1, 6))
 def test_reset_in_flight(moment):
     geometry, rng = GEOMETRIES["default"], random.Random(moment)
-    descriptors = [values | {"kind": 1} for values in random_descriptors(rng, geometry)]
+    descriptors = [values | {"send_stores": 1} for values in random_descriptors(rng, geometry)]
     bench = Bench(geometry, descriptors, moment)
     dut = bench.dut
     lines = [random_line(rng, geometry, descriptors) | {"source": Source.LOCAL} for _ in range(20)]

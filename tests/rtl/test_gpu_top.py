@@ -257,7 +257,7 @@ def test_registers_read_back(rng):
     written = {}
     for offset, register in rng.sample(registers, len(registers)):
         value = rng.getrandbits(32) & sum(field.encode(field.mask) for field in register.fields)
-        if register.name == "REGION_KIND":
+        if register.name == "REGION_ACTIONS":
             value = value & ~register.field("op").encode(3) | register.field("op").encode(rng.choice((STORE, UPDATE)))
         written[offset] = value
         gpu.bus.write(offset, value)
@@ -268,11 +268,11 @@ def test_registers_read_back(rng):
 @pytest.mark.parametrize("op", [READ, 3])
 def test_no_packet_leaves_with_an_operation_that_does_not_write(op):
     gpu = programmed()
-    kind = gpu.driver.registers["REGION_KIND"]
-    offset = gpu.driver.registers.region_offset(REMOTE_REGION) + kind.offset
+    actions = gpu.driver.registers["REGION_ACTIONS"]
+    offset = gpu.driver.registers.region_offset(REMOTE_REGION) + actions.offset
     gpu.program(gpu.driver.unmap(REMOTE_REGION))
     with pytest.raises(BusError, match="refused"):
-        gpu.bus.write(offset, kind.field("kind").encode(1) | kind.field("op").encode(op))
+        gpu.bus.write(offset, actions.field("send_stores").encode(1) | actions.field("op").encode(op))
     assert gpu.bus.read(offset) == 0
     gpu.waiting["outbound[0]"].append({"address": BASE, "bytes": 64, "op": UPDATE, "source": LOCAL,
                                        "region": REMOTE_REGION, "wf": 1, "wg": 2})

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from t3sim.collectives import direct, ring
+from t3sim.collectives import Program, direct, ring
+from t3sim.collectives.all_reduce import all_reduce
 from t3sim.cosim.ports import Field
 from t3sim.driver.driver import Driver
 from t3sim.machine import load_machine
@@ -16,7 +17,7 @@ from t3sim.operators.gemm import Gemm, Matrix
 from t3sim.operators.kernel_table import KernelTable, Route
 from t3sim.operators.tiling import Tiling
 from t3sim.rtl.geometry import DmaGeometry, Geometry
-from t3sim.rtl.registers import OPERATIONS, REGION_KINDS, REGION_STRIDE
+from t3sim.rtl.registers import OPERATIONS, REGION_ACTIONS, REGION_STRIDE
 from t3sim.runs.build import make_schedule
 from t3sim.schedule import Action, Ids, Limits, Policy, Schedule, ScheduleError, Shuffle
 from t3sim.topologies import ring as ring_topology
@@ -30,9 +31,9 @@ SKEW = 3 << 20  #: between the devices' outputs
 def decode(driver: Driver, writes) -> list[dict[str, int]]:
     """The region descriptors after these writes, fields by name."""
     memory = {}
-    kind = driver.registers["REGION_KIND"].offset
+    mapping = driver.registers["REGION_ACTIONS"].offset
     for offset, value in writes:
-        dead = (offset - kind) % REGION_STRIDE == 0 and memory.get(offset) == 0  # taken out of use while it is changed
+        dead = (offset - mapping) % REGION_STRIDE == 0 and memory.get(offset) == 0  # out of use while it is changed
         assert offset not in memory or dead, "no region is written over another"
         memory[offset] = value
     tables = []
@@ -49,8 +50,12 @@ def decode(driver: Driver, writes) -> list[dict[str, int]]:
     return tables
 
 
-def scheduled(m: int, n: int, devices: int, slices: int = 1, **policy) -> Schedule:
-    return Schedule(Tiling(m, n), ring.reduce_scatter(devices), ring_topology(devices), Policy(slices, **policy))
+def ring_all_reduce(devices: int) -> Program:
+    return all_reduce(ring.reduce_scatter(devices), ring.all_gather(devices))
+
+
+def scheduled(m: int, n: int, devices: int, slices: int = 1, collective=ring.reduce_scatter, **policy) -> Schedule:
+    return Schedule(Tiling(m, n), collective(devices), ring_topology(devices), Policy(slices, **policy))
 
 
 def map_everything(schedule: Schedule, geometry: Geometry, blocks: int, devices=None):
@@ -70,51 +75,63 @@ def check(schedule: Schedule, geometry: Geometry, blocks: int) -> None:
     driver, tiling = Driver(geometry), schedule.tiling
     spaces = map_everything(schedule, geometry, blocks)
     tables = [decode(driver, space.program(driver)) for space in spaces]
-    kinds = {Action.SEND_STORES: "remote", Action.SEND_DMA: "dma", Action.EVENT: "event"}
     for device, space in enumerate(spaces):
-        assert not tables[device][0]["kind"] and space.peer == schedule.peer(device)
-        rows, work = schedule.rows(device), stored(space)
+        assert not any(tables[device][0][action] for action in REGION_ACTIONS) and space.peer == schedule.peer(device)
+        rows, there, work = schedule.rows(device), schedule.rows(space.peer), stored(space)
+        group = np.cumsum(rows.contributes) - 1
+        row_there = {int(tile_id): row for row, tile_id in enumerate(there.id)}
         for row, tile in enumerate(rows.tile):
             for wf in range(tiling.wf_tiles[tile]):
                 columns, height = int(tiling.wf_widths[tile, wf]), int(tiling.rows[tile])
-                store = work.stores[work.steps[work.groups[row]["first_step"] + 1]["first_store"] + wf]
-                entry = tables[device][store["region"]]
-                (kind,) = (name for action, name in kinds.items() if rows.actions[row] & action)
-                assert entry["kind"] == REGION_KINDS[kind]
+                kind, tile_bytes = int(columns < tiling.wf_columns), height * columns * 2
+                region = int(space.table.own[row, kind])
+                entry, actions = tables[device][region], Action(int(rows.actions[row]))
+                assert [name for name in REGION_ACTIONS if entry[name]] == [
+                    name for name in REGION_ACTIONS if Action[name.upper()] in actions]
                 first = space.base + int(tiling.offsets[tile]) + wf * tiling.wf_columns * tiling.pitch_bytes
                 last = first + (columns - 1) * tiling.pitch_bytes + height * 2
                 assert entry["base"] <= first and last <= entry["limit"]
-                assert (store["base"], store["rows"], store["bytes"]) == (first, columns, height * 2)
-                assert (store["id"], store["wavefront"]) == (rows.id[row], wf)
-                assert store["route"] == (Route.MAPPED if kind == "remote" else Route.MEMORY)
-                assert entry["threshold"] == rows.updates[row] * height * columns * 2, "bytes of all updates"
-                under = int(space.table.arrivals[row, int(columns < tiling.wf_columns)])
+                if rows.contributes[row]:
+                    store = work.stores[work.steps[work.groups[group[row]]["first_step"] + 1]["first_store"] + wf]
+                    assert (store["base"], store["rows"], store["bytes"]) == (first, columns, height * 2)
+                    assert (store["id"], store["wavefront"], store["region"]) == (rows.id[row], wf, region)
+                    assert store["route"] == (Route.MEMORY if Action.SEND_STORES not in actions
+                                              else Route.BOTH if Action.STORE in actions else Route.MAPPED)
+                admitted = bool(rows.updates[row]) and not rows.contributes[row]
+                assert entry["threshold"] == rows.updates[row] * tile_bytes + admitted, "bytes of all updates"
+                under = int(space.table.arrivals[row, kind])
                 if under:  # what arrives for the tile is let in, and joins what is stored here
                     assert tables[device][under]["arrivals"] == 1 and tables[device][under]["family"] == entry["family"]
                     assert tables[device][under]["threshold"] == entry["threshold"]
-                if kind == "event":
+                if rows.to_id[row] < 0:
                     continue
-                assert entry["op"] == OPERATIONS["update"] and entry["device"] == space.peer
-                there = (int(store["id"]) + entry["wg_offset"]) % (1 << geometry.tracker.wg_bits)
-                assert there == rows.to_id[row], "the same tile's id there"
+                to = row_there[int(rows.to_id[row])]
+                assert (int(rows.id[row]) + entry["wg_offset"]) % (1 << geometry.tracker.wg_bits) == rows.to_id[row]
                 target = (first + entry["address_offset"]) % (1 << geometry.tracker.address_bits)
-                assert target == first - space.base + spaces[space.peer].base
-                arrival = tables[space.peer][entry["destination_region"]]
-                assert arrival["kind"] == REGION_KINDS["event"]
-                assert arrival["threshold"] == 2 * (height * columns * 2), "from here and from there"
-                if kind == "dma":
+                assert there.tile[to] == tile and target == first - space.base + spaces[space.peer].base
+                assert entry["destination_region"] == spaces[space.peer].table.arrivals[to, kind]
+                arrival, made = tables[space.peer][entry["destination_region"]], there.contributes[to]
+                assert arrival["event"] and not arrival["send_dma"] and entry["device"] == space.peer
+                assert entry["op"] == OPERATIONS["update" if made else "store"]
+                assert arrival["threshold"] == there.updates[to] * tile_bytes + (not made), "from here and from there"
+                if Action.SEND_DMA in actions:
                     assert entry["row_bytes"] == height * 2 and entry["pitch_bytes"] == tiling.pitch_bytes
                     assert entry["columns"] == columns * entry["tiles_per_block"]
                     whole = tiling.columns[tile] % (tiling.wf_columns * blocks) == 0
                     assert entry["tiles_per_block"] == (blocks if whole else 1)
 
 
+COLLECTIVES = (ring.reduce_scatter, ring.all_gather, ring_all_reduce)
+
+
 @settings(max_examples=40, deadline=None)
 @given(m=st.integers(1, 900), n=st.integers(1, 900), devices=st.integers(2, 6), slices=st.integers(1, 3),
-       blocks=st.sampled_from([1, 2, 8]), staged=st.booleans())
-def test_any_shape(m, n, devices, slices, blocks, staged):
+       blocks=st.sampled_from([1, 2, 8]), staged=st.booleans(), collective=st.sampled_from(COLLECTIVES))
+def test_any_shape(m, n, devices, slices, blocks, staged, collective):
     assume(-(-m // 128) * -(-n // 128) >= devices * slices)
-    check(scheduled(m, n, devices, slices, staged=staged), GEOMETRY, blocks)
+    schedule = scheduled(m, n, devices, slices, collective, staged=staged)
+    assume(schedule.is_causal())
+    check(schedule, GEOMETRY, blocks)
 
 
 @pytest.mark.parametrize("m, n, devices, slices, blocks", [
@@ -165,8 +182,6 @@ def test_too_few_regions_are_refused_in_one_line():
 
 @pytest.mark.parametrize(("program", "topology", "policy", "words"), [
     (direct.reduce_scatter, fully_connected, Policy(), "device 0 sends to 3 others"),
-    (ring.all_gather, ring_topology, Policy(staged=True), "announced and goes on"),
-    (lambda _: ring.all_gather(2), lambda _: ring_topology(2), Policy(), "arrives without a workgroup"),
 ])
 def test_what_this_hardware_cannot_do_is_refused_in_one_line(program, topology, policy, words):
     schedule = Schedule(Tiling(32, 16 * 11, 32, 16, 4), program(4), topology(4), policy)
@@ -204,6 +219,8 @@ def test_requests_say_what_each_tile_touches(policy):
         "id": Field(0, 16), "tiles": Field(16, 4), "there": Field(20, 17), "peer": Field(37, 1), "opens": Field(38, 1),
         "reaches": Field(39, 1), "starts": Field(40, 1), "region": Field(41, 6),
         "last_region": Field(47, 6)})
+    with pytest.raises(ScheduleError, match="a request for a workgroup has 64 bits: the models take 63"):
+        dispatch_requests([space], {"id": Field(0, 64)})
     rows, requests = schedule.rows(0), schedule.requests(0)
     assert (packed & 0xFFFF == requests.id).all() and (packed >> 20 & 0x1FFFF == requests.there).all()
     assert (packed >> 16 & 15 == np.where(rows.updates, schedule.tiling.wf_tiles[rows.tile], 0)).all()

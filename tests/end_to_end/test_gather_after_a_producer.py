@@ -1,0 +1,89 @@
+"""A GEMM and its all-gather, or all-reduce, on Track & Trigger alone: every GPU has every element, bit for bit."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from t3sim.collectives import Program, ring
+from t3sim.collectives.all_reduce import all_reduce
+from t3sim.runs.build import Options, late_starts, make_schedule
+from t3sim.runs.data_mode import DMA_READ, Products, Variation, run_data_mode
+from t3sim.runs.policy import Policy
+from t3sim.schedule import Action, Limits
+from t3sim.testbenches.soak import machine
+from t3sim.workloads import gemm_workload
+
+SLOW_LINK = {"link": {"bandwidth_gb_per_s": 3.0, "latency_ns": 400.0}}
+FAST_LINK = {"link": {"bandwidth_gb_per_s": 400.0, "latency_ns": 20.0}}
+BLOCKS = {"dma": {"tiles_per_block": 4}}
+
+
+def ring_all_reduce(ranks: int) -> Program:
+    return all_reduce(ring.reduce_scatter(ranks), ring.all_gather(ranks))
+
+
+def options(collective, devices: int, seed: int, **changes) -> Options:
+    return Options(seed=seed, hold_back=0.1, link_jitter_cycles=200, collective=collective,
+                   start_cycles=late_starts(devices, 1000, seed), **changes)
+
+
+RINGS = [
+    ("ring_small", "200x300x70", 2, {}),
+    ("ring_small", "200x300x70", 3, BLOCKS),
+    ("ring_small", "200x300x70", 4, {}),
+    ("ring_tiny", "67x90x32", 3, SLOW_LINK),
+    ("ring_tiny", "128x64x8", 4, FAST_LINK),
+]
+
+
+@pytest.mark.parametrize("name, shape, devices, changes", RINGS)
+@pytest.mark.parametrize("limits", Limits)
+@pytest.mark.parametrize("staged", [False, True])
+def test_an_all_gather_after_its_producer(name, shape, devices, changes, limits, staged, seed):
+    """Each GPU makes its own chunk, which is stored here and sent; what arrives is kept and sent on."""
+    workload = gemm_workload(shape, devices)
+    result = run_data_mode(machine(name, **changes), workload, Policy("mca"), options(
+        ring.all_gather, devices, seed, limits=limits, stage_first_chunk=staged), Variation(overtaking_reads=True))
+    lines = result.elements // 32
+    assert result.elements == workload.m * workload.n and result.packets >= lines * (devices - 1)
+    if not staged:
+        assert not result.columns_added, "nothing is added to anything"
+
+
+@pytest.mark.parametrize("name, shape, devices, changes", RINGS)
+def test_an_all_reduce_after_its_producer(name, shape, devices, changes, seed):
+    """Tiles that are summed are gathered while others are still being reduced."""
+    workload = gemm_workload(shape, devices)
+    result = run_data_mode(machine(name, **changes), workload, Policy("mca"), options(
+        ring_all_reduce, devices, seed, limits=Limits.EXACT), Variation(overtaking_reads=True))
+    assert result.elements == workload.m * workload.n
+    assert result.packets >= result.elements // 32 * 2 * (devices - 1)
+
+
+def test_the_oracle_of_an_all_gather():
+    """All memories are alike, and each element is what its owner made; a byte is read once where it is sent on."""
+    schedule = make_schedule(machine("ring_small"), gemm_workload("200x300x70", 4), Options(
+        collective=ring.all_gather, limits=Limits.EXACT))
+    found, tiling = Products.of(schedule, 70, seed=1), schedule.tiling
+    assert (found.memory == found.memory[:1]).all()
+    for device in range(4):
+        rows = schedule.rows(device)
+        for tile in rows.tile[rows.contributes]:
+            m0, n0 = tiling.first_row[tile], tiling.first_column[tile]
+            assert found.memory[0, n0, m0] == found.product[device, n0, m0]
+            reads = found.tally[DMA_READ, :, n0, m0]
+            assert reads.sum() == 2 and not reads[device], "two of the other three send it on"
+        forwards = rows.actions & Action.SEND_DMA != 0
+        assert (rows.actions[forwards] & Action.EVENT).all() and not rows.contributes[forwards].any()
+
+
+def test_the_oracle_of_an_all_reduce():
+    schedule = make_schedule(machine("ring_small"), gemm_workload("200x300x70", 3), Options(
+        collective=ring_all_reduce, limits=Limits.EXACT))
+    found = Products.of(schedule, 70, seed=1)
+    assert (found.memory == found.memory[:1]).all()
+    scattered = dataclasses.replace(schedule, program=ring.reduce_scatter(3))
+    alone = Products.of(scattered, 70, seed=1)
+    assert (np.take_along_axis(alone.memory, np.maximum(alone.owner, 0)[None], axis=0)[0] == found.memory[0])[
+        alone.owner >= 0].all()
