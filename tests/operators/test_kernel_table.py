@@ -120,7 +120,7 @@ def test_devices_tables_joined_are_the_same_work():
     ("steps", "first_load", 1000, r"steps\[0\]: first_load=1000 and loads=2 end after the last of"),
     ("loads", "bytes", 0, r"loads\[0\]: bytes=0 is not possible: 1 to"),
     ("loads", "row_list", 0, "a list of rows ends after the 0 entries of row_lists"),
-    ("stores", "route", 4, r"stores\[0\]: route=4 is not possible: 0 to 3"),
+    ("stores", "route", 5, r"stores\[0\]: route=5 is not possible: 0 to 4"),
     ("stores", "bytes", 5000, r"stores\[0\]: bytes=5000 is not possible: 1 to 4096"),
     ("stores", "base", 32, r"stores\[0\]: base=32 must be a multiple of 64"),
 ])
