@@ -85,7 +85,7 @@ class _Reader:
 
     def _transfers(self, kind: str, ranks: int, chunks: int) -> Program:
         before, partner = self._predecessors()
-        held = dict(_initial(kind, ranks, chunks))  # chunk in each slot
+        held = dict(initial_slots(kind, ranks, chunks))  # chunk in each slot
         transfers: list[Transfer] = []
         arrived: dict[_Slot, list[int]] = defaultdict(list)  # transfers that made what a slot holds, if scratch
         received: dict[_StepName, list[int]] = defaultdict(list)  # transfers that arrive in a step
@@ -122,7 +122,8 @@ class _Reader:
                         for index in arrived[source]:  # it came to be added
                             transfers[index] = transfers[index]._replace(op=Op.ADD)
                     held[target] = chunk
-        return Program(ranks, chunks * (ranks if kind == "a2a" else 1), tuple(transfers), **_ends(kind, ranks, chunks))
+        return Program(ranks, chunks * (ranks if kind == "a2a" else 1), tuple(transfers),
+                       **array_ends(kind, ranks, chunks))
 
     def _chunk(self, held: dict[_Slot, int], rank: int, source: tuple[str, int], offset: int, name: _StepName) -> int:
         slot = rank, source[0], source[1] + offset
@@ -194,8 +195,8 @@ def _step(element: xml.Element, send: int, receive: int, channel: int) -> _Step:
                  channel)
 
 
-def _ends(kind: str, ranks: int, chunks: int) -> dict[str, dict]:
-    """Start and goal; of a scattered or gathered array every rank owns equally many chunks in a row."""
+def array_ends(kind: str, ranks: int, chunks: int) -> dict[str, dict]:
+    """Return start and goal; of a scattered or gathered array every rank owns equally many chunks in a row."""
     if kind == "ar":
         start = {(rank, chunk): frozenset({rank}) for rank in range(ranks) for chunk in range(chunks)}
         return {"start": start, "goal": dict.fromkeys(start, all_ranks(ranks))}
@@ -211,8 +212,8 @@ def _ends(kind: str, ranks: int, chunks: int) -> dict[str, dict]:
     return {"start": made, "goal": {(rank, chunk): by for (_, chunk), by in made.items() for rank in range(ranks)}}
 
 
-def _initial(kind: str, ranks: int, chunks: int) -> Iterator[tuple[_Slot, int]]:
-    """Which chunk is in which slot at the start: of the input, and of the output where it is the input (in place)."""
+def initial_slots(kind: str, ranks: int, chunks: int) -> Iterator[tuple[_Slot, int]]:
+    """Yield which chunk is in which slot at the start: of the input, and of the output where that is the input."""
     part = chunks // ranks
     for rank in range(ranks):
         for place in range(chunks):

@@ -26,7 +26,7 @@ def collective(
         help="torus-128, mi210-2x4, a machine of `t3 run`, or a TOML file.")] = "torus-128",
     plan: Annotated[str | None, typer.Option(
         metavar="FILE", parser=file_name,
-        help="Instead of --collective and --algorithm: a plan in MSCCL's XML.")] = None,
+        help="Instead of --collective and --algorithm: a plan in MSCCL's XML or MSCCL++'s JSON.")] = None,
     write_plan: Annotated[str | None, typer.Option(
         metavar="FILE", parser=file_name, help="With one algorithm: write it as MSCCL's XML.")] = None,
     timeline: Annotated[str | None, typer.Option(

@@ -10,6 +10,9 @@ from t3sim.errors import BadInput
 #: Of each run, for `--json`.
 _REPORTED = ("ns", "phases_ns", "commands", "engines", "syncs", "read_bytes", "link_bytes")
 
+#: What a variant is called by what starts it.
+_TITLES = {"host": "", "gpu": "gpu-", "poll": "prelaunch-"}
+
 
 def dma(
     collective: Annotated[str, typer.Option(
@@ -18,12 +21,16 @@ def dma(
         metavar="SIZE[:SIZE]", help="Bytes of the whole array: 1K:1G doubles from 1 KB to 1 GB.")] = "1K:1G",
     variant: Annotated[str | None, typer.Option(
         metavar="A,B,...", help="pcpy, bcst (ag), swap (a2a), b2b; with prelaunch each also behind a poll.")] = None,
-    machine: Annotated[str, typer.Option("--machine", metavar="NAME|FILE", help="mi300x, or a TOML file.")] = "mi300x",
+    machine: Annotated[str, typer.Option(
+        "--machine", metavar="NAME|FILE", help="mi300x, mi355x, or a TOML file.")] = "mi300x",
+    initiator: Annotated[str | None, typer.Option(
+        metavar="A,B,...", help="What starts the copies: host, gpu (a kernel), poll (prelaunched); host if not "
+        "given.")] = None,
     json: JsonOption = None,
 ) -> None:
     """Time DMA collectives on the event level: phases, commands, engines and traffic."""
     from t3sim.flow.commands import COLLECTIVES, POSSIBLE
-    from t3sim.flow.dma import PHASES, kernel_collective_ns, run_collective
+    from t3sim.flow.dma import INITIATORS, PHASES, kernel_collective_ns, run_collective
     from t3sim.flow.node import load_node
     from t3sim.study.report import output_console, print_table
     from t3sim.study.results import check_json_target, write_json
@@ -38,14 +45,21 @@ def dma(
             raise BadInput(f"--variant {name[:40]!r} is not possible for {collective}: allowed are "
                            f"{', '.join(POSSIBLE[collective])}, prelaunch")
     variants = list(dict.fromkeys(name for name in names if name != "prelaunch")) or list(POSSIBLE[collective])
+    started = ["host", *(["poll"] if "prelaunch" in names else [])]
+    if initiator is not None:
+        started = list(dict.fromkeys(name.strip() for name in initiator.split(",")))
+        for name in started:
+            if name not in INITIATORS:
+                raise BadInput(f"--initiator {name[:40]!r} is unknown: allowed are {', '.join(INITIATORS)}")
+        if variant is not None and "prelaunch" in names:
+            raise BadInput("--variant prelaunch is --initiator poll: give one of them")
     check_json_target(json)
     node = load_node(machine)
 
     runs: dict[str, dict[int, object]] = {}
     for name in variants:
-        starts = {"host": name} | ({"poll": f"prelaunch-{name}"} if "prelaunch" in names else {})
-        for initiator, title in starts.items():
-            runs[title] = {size: run_collective(node, collective, name, size, initiator) for size in wanted}
+        for start in started:
+            runs[_TITLES[start] + name] = {size: run_collective(node, collective, name, size, start) for size in wanted}
     kernel = {size: kernel_collective_ns(node, size) for size in wanted}
     if json is not None:
         details = {title: {size: {name: getattr(run, name) for name in _REPORTED} for size, run in by_size.items()}

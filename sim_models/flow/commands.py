@@ -16,6 +16,7 @@ class Command:
     source: int
     destinations: tuple[int, ...]
     swap: bool = False
+    in_order: bool = False  #: it touches what commands before it in its queue touch, and waits for them
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from .commands import Command, Queue, plan
 from .fabric import Fabric
 from .node import Node
 
-#: What starts the copies: commands and doorbells of the host; or a flag that engines poll, commands being there already
-#: ("prelaunch").
-INITIATORS = ("host", "poll")
+#: What starts the copies: commands and doorbells of the host, or of a kernel on each GPU; a flag that engines poll,
+#: commands being there already ("prelaunch").
+INITIATORS = ("host", "gpu", "poll")
 
 
 #: Phases of an offload, in their order (paper, figure 5).
@@ -31,6 +31,30 @@ class DmaRun:
     spans: tuple[tuple[int, str, float, float], ...] = field(repr=False)  #: queue, phase, start, end
 
 
+@dataclass(frozen=True)
+class _Costs:
+    """What an initiator adds to the copies themselves, ns."""
+
+    command: float  #: for each command and signal of a queue
+    start: float  #: for each queue
+    schedule: float  #: until an engine has its command
+    copy: float  #: before a copy's bytes
+    sync: float
+    observe: float  #: for each signal
+    each_gpu: bool  #: each GPU starts its own queues, beside the others
+
+
+def _costs(node: Node, initiator: str) -> _Costs:
+    host, gpu, engine = node.host, node.gpu, node.engine
+    return {
+        "host": _Costs(host.command_ns, host.doorbell_ns, engine.fetch_ns, engine.copy_ns, engine.sync_ns,
+                       host.observe_ns, False),
+        "gpu": _Costs(gpu.command_ns, gpu.doorbell_ns, engine.fetch_ns, engine.copy_ns, engine.sync_ns,
+                      gpu.observe_ns, True),
+        "poll": _Costs(0, host.trigger_ns, engine.poll_ns, engine.copy_ns, engine.sync_ns, host.observe_ns, False),
+    }[initiator]
+
+
 def run_collective(node: Node, collective: str, variant: str, size_bytes: float, initiator: str = "host") -> DmaRun:
     """Run a collective in which each pair of GPUs exchanges `size_bytes`/gpus. Raises `BadInput`."""
     return run_queues(node, plan(collective, variant, node.gpus), size_bytes / node.gpus, initiator,
@@ -42,41 +66,43 @@ def run_queues(node: Node, queues: list[Queue], chunk_bytes: float, initiator: s
     """Run queues of commands, each of a chunk. With `adds`, memory adds what arrives."""
     env = simpy.Environment()
     fabric = Fabric(env, _capacity(node, queues))
+    costs = _costs(node, initiator)
     spans: list[tuple[int, str, float, float]] = []
-    signals = simpy.Store(env)
     read = 0.0
 
-    def host():
-        for number, queue in enumerate(queues):
-            if initiator == "host":
-                yield env.timeout(node.host.command_ns * (len(queue.commands) + 1) + node.host.doorbell_ns)
-            else:
-                yield env.timeout(node.host.trigger_ns)
+    def start(numbers: list[int]):
+        signals = simpy.Store(env)
+        for number in numbers:
+            queue = queues[number]
+            if wait := costs.start + (len(queue.commands) + 1) * costs.command:
+                yield env.timeout(wait)
             spans.append((number, "control", 0.0, env.now))
-            env.process(engine(number, queue))
-        for _ in queues:
+            env.process(engine(number, queue, signals))
+        for _ in numbers:
             yield signals.get()
-            yield env.timeout(node.host.observe_ns)
+            yield env.timeout(costs.observe)
 
-    def engine(number: int, queue: Queue):
+    def engine(number: int, queue: Queue, signals: simpy.Store):
         start = env.now
-        yield env.timeout(node.engine.fetch_ns if initiator == "host" else node.engine.poll_ns)
+        yield env.timeout(costs.schedule)
         spans.append((number, "schedule", start, env.now))
         start, flows = env.now, []
         for place, command in enumerate(queue.commands):
+            if command.in_order:
+                yield env.all_of(flows)
             if place:
                 yield env.timeout(node.engine.next_copy_ns)
             flows.append(env.process(copy(number, command)))
         yield env.all_of(flows)
         spans.append((number, "copy", start, env.now))
         start = env.now
-        yield env.timeout(node.engine.sync_ns)
+        yield env.timeout(costs.sync)
         spans.append((number, "sync", start, env.now))
         yield signals.put(number)
 
     def copy(number: int, command: Command):
         nonlocal read
-        yield env.timeout(node.engine.copy_ns)
+        yield env.timeout(costs.copy)
         uses = {("memory", command.source): 1.0, ("engine", number): float(len(command.destinations))}
         read += chunk_bytes * (2 if command.swap else 1)
         for to in command.destinations:
@@ -88,7 +114,9 @@ def run_queues(node: Node, queues: list[Queue], chunk_bytes: float, initiator: s
                      ("memory", to): 2.0}
         yield fabric.move(chunk_bytes, uses)
 
-    env.process(host())
+    of_gpu = [[number for number, queue in enumerate(queues) if queue.gpu == gpu] for gpu in range(node.gpus)]
+    for numbers in of_gpu if costs.each_gpu else [list(range(len(queues)))]:
+        env.process(start(numbers))
     env.run()
     end = float(env.now)
     return DmaRun(

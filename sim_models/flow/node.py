@@ -1,5 +1,6 @@
 """A node of GPUs with DMA engines: TOML, with a source per number."""
 
+import tomllib
 from importlib import resources
 from typing import Annotated
 
@@ -9,7 +10,7 @@ from ..machine.presets import load_preset
 from ..machine.section import NotNegative, Positive, Section, Share
 
 #: Nodes that come with the package.
-PRESETS = ("mi300x",)
+PRESETS = ("mi300x", "mi355x")
 
 
 class Link(Section):
@@ -35,6 +36,21 @@ class Host(Section):
     observe_ns: NotNegative  #: to see the signal of an engine
 
 
+class Gpu(Section):
+    """A kernel that commands the engines of its own GPU."""
+
+    command_ns: NotNegative  #: to write a command into a queue
+    doorbell_ns: NotNegative  #: to tell an engine
+    observe_ns: NotNegative  #: to see the signal of an engine
+
+
+class Stream(Section):
+    """Kernels one after the other on a GPU."""
+
+    gemm_tflop_per_s: Positive  #: that a large GEMM sustains
+    signal_ns: NotNegative  #: from a kernel's end until the stream's signal is in the host's memory
+
+
 class Engine(Section):
     """A DMA engine."""
 
@@ -57,9 +73,23 @@ class Protocol(Section):
 class Kernel(Section):
     """Collectives by kernels on compute units: the library's protocols."""
 
+    compute_units: Annotated[int, Field(ge=1, le=1024)]  #: that they occupy
     ll: Protocol
     ll128: Protocol
     simple: Protocol
+
+
+class Power(Section):
+    """What a GPU's dies draw at rest, and what work adds to it."""
+
+    compute_idle_w: NotNegative  #: all compute dies, clocks running
+    io_idle_w: NotNegative  #: the dies with links, caches, memory controllers and DMA engines
+    memory_idle_w: NotNegative
+    compute_unit_w: NotNegative  #: a compute unit that a kernel occupies
+    compute_pj_per_bit: NotNegative  #: each bit that a kernel loads or stores, for caches and registers
+    engine_pj_per_bit: NotNegative  #: each bit that a DMA engine reads or writes
+    link_pj_per_bit: NotNegative  #: each bit that goes over a link, both ends
+    memory_pj_per_bit: NotNegative  #: each bit that memory reads or writes
 
 
 class Node(Section):
@@ -71,10 +101,18 @@ class Node(Section):
     link: Link
     memory: Memory
     host: Host
+    gpu: Gpu
+    stream: Stream
     engine: Engine
     kernel: Kernel
+    power: Power
 
 
 def load_node(name_or_path: str) -> Node:
-    """Return a node by the name of a preset, or from a TOML file. Raises `BadInput` with the key that is at fault."""
-    return load_preset(Node, name_or_path, resources.files(__package__).joinpath("nodes"), PRESETS)
+    """Return a node by the name of a preset, or from a TOML file; sections that it lacks are mi300x's.
+
+    Raises `BadInput` with the key that is at fault.
+    """
+    nodes = resources.files(__package__).joinpath("nodes")
+    return load_preset(Node, name_or_path, nodes, PRESETS,
+                       defaults=tomllib.loads(nodes.joinpath(f"{PRESETS[0]}.toml").read_text("utf-8")))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..collectives import CollectiveError
 from ..collectives.msccl import read_msccl
+from ..collectives.mscclpp import read_mscclpp
 from ..errors import BadInput, shown
 from ..topologies import Topology, TopologyError, named_topology
 from .algorithms import COLLECTIVES, Algorithm, algorithms, chunk_bytes
@@ -88,7 +89,7 @@ class Request:
 def request(collective: str | None, machine: str = "torus-128", topology: str | None = None,
             wanted: Sequence[str] | None = None, plan: Path | None = None) -> Request:
     """Return what is to be run: the machine's own topology and all possible algorithms if not given; or `plan`, a file
-    of MSCCL's XML, which says itself what it is.
+    of MSCCL's XML or MSCCL++'s JSON, which says itself what it is.
 
     Raises BadInput.
     """
@@ -119,7 +120,7 @@ def request(collective: str | None, machine: str = "torus-128", topology: str | 
 
 def _planned(plan: Path, on: Topology) -> tuple[str, Algorithm]:
     try:
-        kind, program = read_msccl(plan)
+        kind, program = (read_mscclpp if plan.suffix == ".json" else read_msccl)(plan)
     except CollectiveError as error:
         raise BadInput(f"--plan {error}") from None
     except OSError as error:
@@ -135,7 +136,7 @@ def run_collectives(collective: str | None, sizes: Sequence[int], machine: str =
     """Time a collective (`ar`, `rs`, `ag`, `a2a`) of kernels on compute units on the event level.
 
     `sizes`: bytes of each GPU's array; `machine`: as for `t3 collective`; `topology`: `torus:8x16`, `nodes:2x8`, ...;
-    `wanted`: algorithms; or `collective` and `wanted` None and `plan`: MSCCL's XML. Raises `BadInput` for what cannot
-    be run.
+    `wanted`: algorithms; or `collective` and `wanted` None and `plan`: MSCCL's XML or MSCCL++'s JSON. Raises `BadInput`
+    for what cannot be run.
     """
     return request(collective, machine, topology, wanted, plan).run(sizes)

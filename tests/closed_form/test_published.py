@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from t3sim.csv_rows import csv_rows
 from t3sim.end_to_end.amped import (
     A100,
     GLAM,
@@ -17,7 +18,6 @@ from t3sim.end_to_end.amped import (
     update_s,
 )
 from t3sim.end_to_end.cluster import load_cluster
-from t3sim.end_to_end.measured import rows
 from t3sim.machine import load_machine
 from t3sim.reproduce.amped import case_studies, measured, tables
 from t3sim.reproduce.figure import paper_setup
@@ -120,7 +120,7 @@ def test_figure_4_s_shares_are_bracketed():
 
 
 def test_data_files_have_what_they_say():
-    assert {row["model"] for row in rows("megatron")} == {
+    assert {row["model"] for row in csv_rows("t3sim.end_to_end.measured", "megatron")} == {
         "megatron-22b", "megatron-175b", "megatron-530b", "megatron-1t"}
-    for row in rows("single_node"):
+    for row in csv_rows("t3sim.end_to_end.measured", "single_node"):
         assert int(row["tp"]) * int(row["dp"]) * int(row["pp"]) == int(row["gpus"])

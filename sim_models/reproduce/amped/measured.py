@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from t3sim.csv_rows import csv_rows
 from t3sim.end_to_end.cluster import Cluster, load_cluster
 from t3sim.end_to_end.mapping import FULL, SELECTIVE, Mapping
-from t3sim.end_to_end.measured import rows
 from t3sim.end_to_end.training import Job, train
 from t3sim.end_to_end.transformer import PRESETS, Transformer
 from t3sim.end_to_end.uncertainty import SAMPLES, ranges, samples
@@ -49,7 +49,7 @@ class Compared:
 def megatron_runs(seed: int = 0) -> list[Compared]:
     """Return every published run of Megatron-LM beside ours."""
     cluster, found = load_cluster("a100-nvlink"), []
-    for row in rows("megatron"):
+    for row in csv_rows("t3sim.end_to_end.measured", "megatron"):
         job = Job(PRESETS[row["model"]], 2048, int(row["global_batch"]))
         for name, sp, recompute in (("full", 0, FULL), ("selective", 1, SELECTIVE)):
             mapping = Mapping(tp=int(row["tp"]), pp=int(row["pp"]), micro=int(row["micro"]),
@@ -104,7 +104,7 @@ def _draw(found: list[Compared]):
 
 def single_node_errors(cluster: Cluster) -> tuple[list[dict[str, str]], np.ndarray]:
     """Return the measured runs on one node, and the relative error of each prediction."""
-    table = rows("single_node")
+    table = csv_rows("t3sim.end_to_end.measured", "single_node")
     columns = {name: np.array([int(float(row[name])) for row in table]) for name in table[0] if name != "iteration_ms"}
     measured = np.array([float(row["iteration_ms"]) for row in table])
     predicted = np.zeros(len(table))

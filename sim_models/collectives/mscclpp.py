@@ -1,0 +1,316 @@
+"""MSCCL++'s JSON: execution plans as programs.
+
+A GPU has threadblocks whose operations run in order. A signal over a channel is matched with the peer's next wait, a
+release of a semaphore with an acquisition, and whoever reads packets waits for who writes them. What an operation moves
+from GPU to GPU, either way, is a transfer; a part that is reduced counts as added where it arrives. Read are memory and
+port channels, with packets or without; not read are switch channels and groups of threadblocks.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field, ValidationError
+
+from .msccl import KINDS, array_ends, initial_slots
+from .program import CollectiveError, Op, Program, Transfer
+
+_SIGNALS, _WAITS = {"signal", "rlxsignal", "pws", "pwsf"}, {"wait", "rlxwait"}
+_MOVES = {"put", "pws", "pwsf", "get", "copy", "ppkt", "rppkt", "cpkt", "upkt"}
+_REDUCTIONS = {"re", "res", "rre", "rres", "repkt", "respkt", "recpkt", "recspkt"}
+_PACKETS_WRITTEN = {"ppkt", "rppkt", "cpkt", "respkt", "recpkt", "recspkt"}
+_PACKETS_READ = {"rppkt", "upkt", "repkt", "respkt", "recpkt", "recspkt"}
+_NOT_READ = {"glres", "gstore", "gstorepkt"}
+_TYPES = {*_SIGNALS, *_WAITS, *_MOVES, *_REDUCTIONS, "nop", "flush", "barrier", "sem_acquire", "sem_release",
+          "pipeline"}
+
+_Number = Annotated[int, Field(ge=0, le=1 << 20)]
+_Name = tuple[int, int, int]  # GPU, threadblock, place
+_Slot = tuple[int, str, int]  # GPU, buffer, chunk
+
+
+class _Buffer(BaseModel):
+    type: Literal["i", "o", "s"] | None = None
+    buffer_id: _Number | None = None  #: of the threadblock's remote buffers
+    index: _Number
+    size: Annotated[int, Field(ge=1, le=1 << 16)]
+
+
+class _Operation(BaseModel):
+    name: str
+    src_buff: list[_Buffer] = []
+    dst_buff: list[_Buffer] = []
+    channel_ids: list[_Number] = []
+    channel_type: str = "memory"
+    semaphore_ids: list[_Number] = []
+    barrier_id: _Number = 0
+    ops: list["_Operation"] = []
+    tbg_info: Any = None
+
+
+class _ChannelIds(BaseModel):
+    channel_type: str
+    channel_ids: list[_Number]
+
+
+class _BufferIds(BaseModel):
+    access_channel_type: str
+    remote_buffer_ids: list[_Number]
+
+
+class _Block(BaseModel):
+    id: _Number
+    ops: list[_Operation]
+    channels: list[_ChannelIds] = []
+    remote_buffer_refs: list[_BufferIds] = []
+
+
+class _Channels(BaseModel):
+    channel_type: str
+    connected_to: list[_Number] = []
+
+
+class _RemoteBuffer(BaseModel):
+    rank: _Number
+    type: Literal["i", "o", "s"]
+
+
+class _Semaphore(BaseModel):
+    init_value: _Number
+
+
+class _Gpu(BaseModel):
+    id: _Number
+    input_chunks: _Number
+    output_chunks: _Number
+    threadblocks: list[_Block]
+    channels: list[_Channels] = []
+    remote_buffers: list[_RemoteBuffer] = []
+    semaphores: list[_Semaphore] = []
+
+
+class _Plan(BaseModel):
+    collective: str
+    gpus: Annotated[list[_Gpu], Field(min_length=2, max_length=256)]
+
+
+def read_mscclpp(path: Path) -> tuple[str, Program]:
+    """Return the collective's kind (a key of `KINDS`) and its program, checked. Raises CollectiveError, OSError."""
+    try:
+        plan = _Plan.model_validate_json(path.read_bytes())
+        kind, program = _Reader(plan).program()
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        where = ".".join(map(str, fault["loc"])) or "the file"
+        raise CollectiveError(f"{path.name}: {where}: {fault['msg'][0].lower()}{fault['msg'][1:100]}") from None
+    except CollectiveError as error:
+        raise CollectiveError(f"{path.name}: {error}") from None
+    program.check()
+    return kind, program
+
+
+@dataclass
+class _Reader:
+    plan: _Plan
+    operations: dict[_Name, _Operation] = field(default_factory=dict)
+    before: dict[_Name, set[_Name]] = field(default_factory=dict)
+    transfers: list[Transfer] = field(default_factory=list)
+    held: dict[_Slot, int] = field(default_factory=dict)  #: chunk in each slot
+    arrived: dict[_Slot, list[int]] = field(default_factory=dict)  #: transfers that made it, if nothing was added
+
+    def program(self) -> tuple[str, Program]:
+        plan, ranks = self.plan, len(self.plan.gpus)
+        names = {name.replace("_", ""): kind for kind, name in KINDS.items()}
+        kind = names.get(plan.collective.replace("_", "").lower())
+        if kind is None:
+            raise CollectiveError(f"collective = {plan.collective[:20]!r} is unknown: allowed are {', '.join(names)}")
+        if [gpu.id for gpu in plan.gpus] != list(range(ranks)):
+            raise CollectiveError(f"gpus have ids other than 0 to {ranks - 1} in this order")
+        chunks = plan.gpus[0].output_chunks if kind == "ag" else plan.gpus[0].input_chunks
+        if not chunks or kind != "ar" and chunks % ranks:
+            raise CollectiveError(f"{chunks} chunks cannot be shared by {ranks} GPUs")
+        self._read_operations()
+        self._join_signals()
+        self._join_within_gpus()
+        self._join_packets()
+        self.held = dict(initial_slots(kind, ranks, chunks))
+        try:
+            order = list(TopologicalSorter(self.before).static_order())
+        except CycleError as error:
+            raise CollectiveError(f"{_named(error.args[1][0])} waits for itself") from None
+        known: dict[_Name, frozenset[int]] = {}  # transfers of the operations before each one
+        for name in order:
+            earlier = frozenset().union(*(known[one] for one in self.before[name]))
+            first = len(self.transfers)
+            self._move(name, earlier)
+            known[name] = earlier | frozenset(range(first, len(self.transfers)))
+        return kind, Program(ranks, chunks * (ranks if kind == "a2a" else 1), tuple(self.transfers),
+                             **array_ends(kind, ranks, chunks))
+
+    def _read_operations(self) -> None:
+        for gpu in self.plan.gpus:
+            for block in gpu.threadblocks:
+                flat = [one for operation in block.ops for one in ([operation, *operation.ops]
+                                                                   if operation.name == "pipeline" else [operation])]
+                for place, operation in enumerate(flat):
+                    name = gpu.id, block.id, place
+                    if operation.name in _NOT_READ or operation.channel_type == "switch":
+                        raise CollectiveError(f"{_named(name)}: {operation.name[:20]} is for switch channels, which "
+                                              "are not read")
+                    if operation.name not in _TYPES:
+                        raise CollectiveError(f"{_named(name)}: {operation.name[:20]!r} is no operation that is read: "
+                                              f"{', '.join(sorted(_TYPES))}")
+                    if operation.tbg_info is not None:
+                        raise CollectiveError(f"{_named(name)}: groups of threadblocks are not read")
+                    self.operations[name] = operation
+                    self.before[name] = {(gpu.id, block.id, place - 1)} if place else set()
+
+    def _block(self, name: _Name) -> _Block:
+        return next(block for block in self.plan.gpus[name[0]].threadblocks if block.id == name[1])
+
+    def _channel(self, name: _Name, type_: str, place: int) -> tuple[int, int]:
+        """(peer, how many channels of this GPU to that peer come before) of a threadblock's channel."""
+        own = [number for one in self._block(name).channels if one.channel_type == type_ for number in one.channel_ids]
+        peers = [peer for one in self.plan.gpus[name[0]].channels if one.channel_type == type_
+                 for peer in one.connected_to]
+        if place >= len(own) or own[place] >= len(peers) or peers[own[place]] >= len(self.plan.gpus):
+            raise CollectiveError(f"{_named(name)} names {type_[:20]} channel {place}, which there is not")
+        return peers[own[place]], peers[:own[place]].count(peers[own[place]])
+
+    def _join_signals(self) -> None:
+        """A wait comes behind the signal of the same channel that has as many before it."""
+        signals: dict[tuple, list[_Name]] = defaultdict(list)
+        waits: dict[tuple, list[_Name]] = defaultdict(list)
+        for name, operation in sorted(self.operations.items()):
+            if operation.name in _SIGNALS | _WAITS:
+                for place in operation.channel_ids:
+                    peer, number = self._channel(name, operation.channel_type, place)
+                    kind = operation.channel_type, number
+                    if operation.name in _SIGNALS:
+                        signals[name[0], peer, kind].append(name)
+                    else:
+                        waits[peer, name[0], kind].append(name)
+        for key, found in waits.items():
+            if len(found) > len(signals[key]):
+                raise CollectiveError(f"{_named(found[len(signals[key])])} waits for a signal that GPU {key[0]} does "
+                                      "not send")
+            for wait, signal in zip(found, signals[key]):
+                self.before[wait].add(signal)
+
+    def _join_within_gpus(self) -> None:
+        """Semaphores count from their initial value; a barrier comes behind what is before it in any threadblock."""
+        releases: dict[tuple[int, int], list[_Name]] = defaultdict(list)
+        takes: dict[tuple[int, int], list[_Name]] = defaultdict(list)
+        barriers: dict[tuple[int, int, int], list[_Name]] = defaultdict(list)
+        passed: dict[tuple[int, int, int], int] = defaultdict(int)
+        for name, operation in sorted(self.operations.items()):
+            if operation.name in ("sem_acquire", "sem_release"):
+                for number in operation.semaphore_ids:
+                    (takes if operation.name == "sem_acquire" else releases)[name[0], number].append(name)
+            if operation.name == "barrier":
+                own = name[0], operation.barrier_id, name[1]
+                barriers[name[0], operation.barrier_id, passed[own]].append(name)
+                passed[own] += 1
+        for (rank, number), found in takes.items():
+            at_start = self.plan.gpus[rank].semaphores
+            if number >= len(at_start):
+                raise CollectiveError(f"{_named(found[0])} names semaphore {number}, which there is not")
+            waiting = found[at_start[number].init_value:]
+            if len(waiting) > len(releases[rank, number]):
+                raise CollectiveError(f"{_named(waiting[-1])} acquires semaphore {number}, which nobody releases")
+            for take, release in zip(waiting, releases[rank, number]):
+                self.before[take].add(release)
+        for group in barriers.values():
+            ahead = set().union(*(self.before[one] for one in group))
+            for one in group:
+                self.before[one] |= ahead
+
+    def _join_packets(self) -> None:
+        """Who reads packets comes behind who writes them; a place that is written twice has no one order."""
+        written: dict[_Slot, _Name] = {}
+        for name, operation in self.operations.items():
+            if operation.name in _PACKETS_WRITTEN:
+                for buffer in operation.dst_buff:
+                    for slot in self._slots(name, buffer):
+                        if slot[1] == "s" and written.setdefault(slot, name) != name:
+                            raise CollectiveError(f"{_named(name)} writes packets to {_shown(slot)}, as "
+                                                  f"{_named(written[slot])} does")
+        for name, operation in self.operations.items():
+            if operation.name in _PACKETS_READ:
+                self.before[name] |= {written[slot] for buffer in operation.src_buff
+                                      for slot in self._slots(name, buffer) if slot in written} - {name}
+
+    def _slots(self, name: _Name, buffer: _Buffer) -> Iterator[_Slot]:
+        rank, type_ = name[0], buffer.type
+        if buffer.buffer_id is not None:
+            wanted = self.operations[name].channel_type
+            ids = [number for one in self._block(name).remote_buffer_refs if one.access_channel_type == wanted
+                   for number in one.remote_buffer_ids]
+            remote = self.plan.gpus[rank].remote_buffers
+            if buffer.buffer_id >= len(ids) or ids[buffer.buffer_id] >= len(remote):
+                raise CollectiveError(f"{_named(name)} names remote buffer {buffer.buffer_id}, which there is not")
+            rank, type_ = remote[ids[buffer.buffer_id]].rank, remote[ids[buffer.buffer_id]].type
+        if type_ is None:
+            raise CollectiveError(f"{_named(name)} names a buffer without type or buffer_id")
+        return ((rank, type_, buffer.index + offset) for offset in range(buffer.size))
+
+    def _move(self, name: _Name, known: frozenset[int]) -> None:
+        operation = self.operations[name]
+        if operation.name not in _MOVES | _REDUCTIONS:
+            return
+        sources, targets = ([list(self._slots(name, buffer)) for buffer in buffers]
+                            for buffers in (operation.src_buff, operation.dst_buff))
+        if not sources or not targets or len({len(slots) for slots in (*sources, *targets)}) != 1:
+            raise CollectiveError(f"{_named(name)}: {operation.name} needs sources and targets of one size")
+        if operation.name in _REDUCTIONS:
+            for offset in range(len(sources[0])):
+                self._reduce(name, [slots[offset] for slots in sources], [slots[offset] for slots in targets], known)
+            return
+        if len(sources) not in (1, len(targets)):
+            raise CollectiveError(f"{_named(name)}: {operation.name} has {len(sources)} sources for {len(targets)} "
+                                  "targets")
+        for source, target in zip(sources * (len(targets) // len(sources)), targets):
+            for one, other in zip(source, target):
+                self._copy(name, one, other, known)
+
+    def _copy(self, name: _Name, source: _Slot, target: _Slot, known: frozenset[int]) -> None:
+        chunk, came = self._chunk(name, source), self.arrived.get(source, [])
+        if source[0] != target[0]:
+            came = [self._transfer(chunk, source[0], target[0], Op.COPY, known)]
+        self.held[target], self.arrived[target] = chunk, came
+
+    def _reduce(self, name: _Name, sources: list[_Slot], targets: list[_Slot], known: frozenset[int]) -> None:
+        rank, chunk = name[0], self._chunk(name, sources[0])
+        added = set()
+        for source in sources:
+            if self._chunk(name, source) != chunk:
+                raise CollectiveError(f"{_named(name)} adds chunk {self._chunk(name, source)} to chunk {chunk}")
+            if source[0] != rank:
+                added.add(self._transfer(chunk, source[0], rank, Op.ADD, known))
+            elif source not in targets:
+                for index in self.arrived.get(source, ()):  # it came to be added
+                    self.transfers[index] = self.transfers[index]._replace(op=Op.ADD)
+        for target in targets:
+            came = [self._transfer(chunk, rank, target[0], Op.COPY, known | added)] if target[0] != rank else []
+            self.held[target], self.arrived[target] = chunk, came
+
+    def _transfer(self, chunk: int, source: int, destination: int, op: Op, known: frozenset[int]) -> int:
+        after = tuple(sorted(index for index in known if self.transfers[index].destination == source))
+        self.transfers.append(Transfer(chunk, source, destination, op, after))
+        return len(self.transfers) - 1
+
+    def _chunk(self, name: _Name, slot: _Slot) -> int:
+        if slot not in self.held:
+            raise CollectiveError(f"{_named(name)} takes {_shown(slot)}, where nothing is yet")
+        return self.held[slot]
+
+
+def _named(name: _Name) -> str:
+    return f"GPU {name[0]}, threadblock {name[1]}, operation {name[2]}"
+
+
+def _shown(slot: _Slot) -> str:
+    return f"GPU {slot[0]}'s {slot[1]}[{slot[2]}]"

@@ -1,0 +1,114 @@
+"""MSCCL++'s JSON: plans of other shapes do what they say and run, faults are named in one line."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from t3sim.cli import main
+from t3sim.collectives import CollectiveError, Op
+from t3sim.collectives.mscclpp import read_mscclpp
+
+PLANS = Path(__file__).parents[2] / "docs" / "plans"
+GATHER, SUM, PACKETS = "direct-all-gather-4", "read-reduce-send-all-reduce-4", "packet-all-reduce-4"
+
+
+@pytest.mark.parametrize(("name", "kind", "added", "copied", "steps"), [
+    (GATHER, "ag", 0, 12, 1), (SUM, "ar", 12, 12, 2), (PACKETS, "ar", 12, 12, 2)])
+def test_plans_of_other_shapes(name, kind, added, copied, steps):
+    found, program = read_mscclpp(PLANS / f"{name}.json")
+    program.check()
+    assert (found, program.ranks, max(program.levels) + 1) == (kind, 4, steps)
+    assert Counter(one.op for one in program.transfers) == Counter({Op.ADD: added, Op.COPY: copied})
+
+
+def test_sums_of_either_kind_take_as_long(capsys):
+    """Reading what others have, or being sent it into scratch, is the same traffic."""
+    times = []
+    for name in (SUM, PACKETS, "all-pairs-all-reduce-4"):
+        plan = PLANS / f"{name}.{'xml' if name.startswith('all-pairs') else 'json'}"
+        assert main(["collective", "--plan", str(plan), "--topology", "full:4", "--sizes", "4M", "--json", "-"]) == 0
+        times.append(json.loads(capsys.readouterr().out)["runs"][0]["collective_ns"])
+    assert times[1:] == pytest.approx([times[0]] * 2)
+
+
+def test_the_direct_all_gather_takes_what_ours_takes(capsys):
+    times = []
+    for arguments in (["--plan", str(PLANS / f"{GATHER}.json")], ["--collective", "ag", "--algorithm", "direct"]):
+        assert main(["collective", *arguments, "--topology", "full:4", "--sizes", "4M", "--json", "-"]) == 0
+        times.append(json.loads(capsys.readouterr().out)["runs"][0]["collective_ns"])
+    assert times[0] == pytest.approx(times[1])
+
+
+def changed(name: str, change, tmp_path: Path) -> Path:
+    plan = json.loads((PLANS / f"{name}.json").read_text())
+    change(plan)
+    path = tmp_path / "wrong.json"
+    path.write_text(json.dumps(plan))
+    return path
+
+
+def operations(plan, gpu=0, block=0):
+    return plan["gpus"][gpu]["threadblocks"][block]["ops"]
+
+
+@pytest.mark.parametrize(("name", "change", "named"), [
+    (GATHER, lambda plan: plan.pop("gpus"), "gpus: field required"),
+    (GATHER, lambda plan: plan.update(collective="broadcast"), "broadcast"),
+    (GATHER, lambda plan: plan["gpus"].reverse(), "0 to 3"),
+    (GATHER, lambda plan: plan["gpus"][0].update(output_chunks=6), "6 chunks"),
+    (GATHER, lambda plan: operations(plan)[2].update(name="putt"), "'putt'"),
+    (GATHER, lambda plan: operations(plan)[2].update(name="gstore"), "switch channels"),
+    (GATHER, lambda plan: operations(plan)[2].update(tbg_info={"tb_id": 0, "tbg_size": 2}), "groups of threadblocks"),
+    (GATHER, lambda plan: operations(plan)[2]["src_buff"][0].update(index=1), "nothing is yet"),
+    (GATHER, lambda plan: operations(plan)[2]["src_buff"][0].update(index="x"), "src_buff.0.index"),
+    (GATHER, lambda plan: operations(plan)[2]["dst_buff"][0].update(buffer_id=7), "remote buffer 7"),
+    (GATHER, lambda plan: operations(plan)[2]["dst_buff"][0].update(size=2), "of one size"),
+    (GATHER, lambda plan: operations(plan)[2]["src_buff"].append({"type": "o", "index": 0, "size": 1}), "2 sources"),
+    (GATHER, lambda plan: operations(plan)[2]["src_buff"][0].update(type=None), "without type"),
+    (GATHER, lambda plan: operations(plan)[1].update(channel_ids=[3]), "memory channel 3"),
+    (GATHER, lambda plan: operations(plan).pop(0), "does not send"),
+    (GATHER, lambda plan: operations(plan).pop(2), "chunk 0 at rank 1"),
+    (GATHER, lambda plan: [operations(plan, gpu, block).insert(0, operations(plan, gpu, block).pop(1))
+                           for gpu in range(4) for block in range(3)], "waits for itself"),
+    (SUM, lambda plan: operations(plan)[2]["src_buff"].pop(), "chunk 0 at rank 0"),
+    (SUM, lambda plan: operations(plan)[2]["src_buff"][0].update(index=1), "adds chunk"),
+    (SUM, lambda plan: operations(plan).insert(0, {"name": "sem_acquire", "semaphore_ids": [0]}), "semaphore 0"),
+    (SUM, lambda plan: operations(plan)[2]["src_buff"].append(operations(plan)[2]["src_buff"][1]), "twice"),
+    (PACKETS, lambda plan: operations(plan)[0]["dst_buff"][0].update(index=1), "writes packets"),
+    (PACKETS, lambda plan: operations(plan)[0]["src_buff"][0].update(index=2), "adds chunk")])
+def test_what_is_wrong_is_named_in_one_line(name, change, named, tmp_path, capsys):
+    path = changed(name, change, tmp_path)
+    assert main(["collective", "--plan", str(path), "--topology", "full:4", "--sizes", "1M"]) == 2
+    error = capsys.readouterr().err
+    assert named in error and error.count("\n") == 1
+
+
+def test_semaphores_and_barriers_order_threadblocks(tmp_path):
+    """What one threadblock fetched another one sends on: refused without the semaphore or the barrier between them."""
+    semaphore = [{"name": name, "semaphore_ids": [0]} for name in ("sem_release", "sem_acquire")]
+    for first, second in (semaphore, [{"name": "barrier", "barrier_id": 1, "num_threadblocks": 2}] * 2):
+        def change(plan, first=first, second=second):
+            for gpu in plan["gpus"]:
+                gpu["semaphores"] = [{"init_value": 0}]
+                block = gpu["threadblocks"][0]
+                before, after = block["ops"][:3], block["ops"][3:]
+                refs = {"channels": block["channels"], "remote_buffer_refs": block["remote_buffer_refs"]}
+                gpu["threadblocks"] = [{**refs, "id": 0, "ops": [*before, first]},
+                                       {**refs, "id": 1, "ops": [second, *after]}]
+        _, program = read_mscclpp(changed(SUM, change, tmp_path))
+        assert max(program.levels) == 1
+    lonely = changed(SUM, lambda plan: (plan["gpus"][0].update(semaphores=[{"init_value": 0}]), operations(plan).insert(
+        0, {"name": "sem_acquire", "semaphore_ids": [0]})), tmp_path)
+    with pytest.raises(CollectiveError, match="nobody releases"):
+        read_mscclpp(lonely)
+
+
+def test_a_file_that_is_no_plan(tmp_path, capsys):
+    for text in ("", "[]", "{", "null"):
+        path = tmp_path / "plan.json"
+        path.write_text(text)
+        assert main(["collective", "--plan", str(path)]) == 2
+        error = capsys.readouterr().err
+        assert error.startswith("t3: error: --plan plan.json: ") and error.count("\n") == 1
