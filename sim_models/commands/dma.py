@@ -11,7 +11,7 @@ from t3sim.errors import BadInput
 _REPORTED = ("ns", "phases_ns", "commands", "engines", "syncs", "read_bytes", "link_bytes")
 
 #: What a variant is called by what starts it.
-_TITLES = {"host": "", "gpu": "gpu-", "poll": "prelaunch-"}
+_TITLES = {"host": "", "gpu": "gpu-", "poll": "prelaunch-", "tracker": "tracker-"}
 
 
 def dma(
@@ -24,8 +24,8 @@ def dma(
     machine: Annotated[str, typer.Option(
         "--machine", metavar="NAME|FILE", help="mi300x, mi355x, or a TOML file.")] = "mi300x",
     initiator: Annotated[str | None, typer.Option(
-        metavar="A,B,...", help="What starts the copies: host, gpu (a kernel), poll (prelaunched); host if not "
-        "given.")] = None,
+        metavar="A,B,...", help="What starts the copies: host, gpu (a kernel), poll (prelaunched), tracker; host if "
+        "not given.")] = None,
     json: JsonOption = None,
 ) -> None:
     """Time DMA collectives on the event level: phases, commands, engines and traffic."""

@@ -9,8 +9,8 @@ from .fabric import Fabric
 from .node import Node
 
 #: What starts the copies: commands and doorbells of the host, or of a kernel on each GPU; a flag that engines poll,
-#: commands being there already ("prelaunch").
-INITIATORS = ("host", "gpu", "poll")
+#: commands being there already ("prelaunch"); a Tracker that has counted the last write of what is to be copied.
+INITIATORS = ("host", "gpu", "poll", "tracker")
 
 
 #: Phases of an offload, in their order (paper, figure 5).
@@ -45,14 +45,15 @@ class _Costs:
 
 
 def _costs(node: Node, initiator: str) -> _Costs:
-    host, gpu, engine = node.host, node.gpu, node.engine
+    host, gpu, engine, tracker = node.host, node.gpu, node.engine, node.tracker
     return {
         "host": _Costs(host.command_ns, host.doorbell_ns, engine.fetch_ns, engine.copy_ns, engine.sync_ns,
                        host.observe_ns, False),
         "gpu": _Costs(gpu.command_ns, gpu.doorbell_ns, engine.fetch_ns, engine.copy_ns, engine.sync_ns,
                       gpu.observe_ns, True),
         "poll": _Costs(0, host.trigger_ns, engine.poll_ns, engine.copy_ns, engine.sync_ns, host.observe_ns, False),
-    }[initiator]
+        # The Tracker of the destination counts what arrives: no signal.
+        "tracker": _Costs(0, 0, tracker.trigger_ns, tracker.copy_ns, 0, 0, True)}[initiator]
 
 
 def run_collective(node: Node, collective: str, variant: str, size_bytes: float, initiator: str = "host") -> DmaRun:

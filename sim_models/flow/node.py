@@ -62,6 +62,13 @@ class Engine(Section):
     bandwidth_gb_per_s: Positive  #: of one engine, what it writes
 
 
+class Tracker(Section):
+    """Track & Trigger hardware in front of the memory: the write that completes a tile starts its copy."""
+
+    trigger_ns: NotNegative  #: from the last write's grant to an engine that has its command
+    copy_ns: NotNegative  #: from there to the first line read
+
+
 class Protocol(Section):
     """How a library's kernel sends: latency against efficiency."""
 
@@ -104,6 +111,7 @@ class Node(Section):
     gpu: Gpu
     stream: Stream
     engine: Engine
+    tracker: Tracker
     kernel: Kernel
     power: Power
 

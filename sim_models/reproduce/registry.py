@@ -10,6 +10,7 @@ from t3sim.reproduce.dma.after_gemm import AFTER_GEMM
 from t3sim.reproduce.dma.copies import COPIES
 from t3sim.reproduce.dma.figures import ALL_GATHER, ALL_TO_ALL, COPY
 from t3sim.reproduce.dma.power import POWER
+from t3sim.reproduce.dma.trigger import TRIGGER
 from t3sim.reproduce.figure import PAPERS, Figure
 from t3sim.reproduce.figure04 import FIGURE04
 from t3sim.reproduce.figure06 import FIGURE06
@@ -31,7 +32,7 @@ FIGURES: dict[str, Figure] = {figure.name: figure for figure in (
     FIGURE04, FIGURE06, FIGURE14, FIGURE15, FIGURE16, FIGURE17, FIGURE18, FIGURE19, TABLE_TP32, FIGURE20, THRESHOLDS,
     SENSITIVITY, TABLE_HBM, LEVELS,
     TABLE_2, TABLE_3, CASE_1, CASE_2, CASE_3, MEGATRON, SINGLE_NODE,
-    COPY, ALL_GATHER, ALL_TO_ALL, POWER, AFTER_GEMM, COPIES, DLRM, NETWORKS)}
+    COPY, ALL_GATHER, ALL_TO_ALL, POWER, AFTER_GEMM, COPIES, TRIGGER, DLRM, NETWORKS)}
 
 
 def chosen(only: str | None, paper: str | None = None) -> list[Figure]:

@@ -148,6 +148,12 @@ def test_a_kernel_starts_its_own_gpu_s_engines():
     assert gpu.phases_ns["control"] == pytest.approx(7 * control)
 
 
+def test_a_tracker_starts_a_copy_without_commands_or_signals():
+    run = run_queues(NODE, [Queue(0, (Command(0, (1,)),))], 4096, "tracker")
+    assert run.phases_ns["control"] == run.phases_ns["sync"] == 0
+    assert run.ns == pytest.approx(NODE.tracker.trigger_ns + NODE.tracker.copy_ns + 4096 / LINK)
+
+
 def test_commands_of_the_same_buffer_wait_for_each_other():
     engine, size = NODE.engine, 1 << 16
     both = [run_queues(NODE, [Queue(0, (Command(0, (1,), in_order=in_order),) * 4)], size).phases_ns["copy"]
@@ -182,11 +188,12 @@ def test_a_gather_behind_a_gemm_by_hand():
 
 
 def test_the_command_takes_initiators(capsys):
-    code, out, _ = run(capsys, "--sizes", "4K", "--variant", "pcpy", "--initiator", "host,gpu,poll", "--json", "-")
+    code, out, _ = run(capsys, "--sizes", "4K", "--variant", "pcpy", "--initiator", "host,gpu,poll,tracker", "--json",
+                       "-")
     times = {name: found["4096"]["ns"] for name, found in json.loads(out)["variants"].items()}
     assert code == 0
-    assert list(times) == ["pcpy", "gpu-pcpy", "prelaunch-pcpy"]
-    assert times["prelaunch-pcpy"] < times["pcpy"] and times["gpu-pcpy"] < times["pcpy"]
+    assert list(times) == ["pcpy", "gpu-pcpy", "prelaunch-pcpy", "tracker-pcpy"]
+    assert times["tracker-pcpy"] < times["prelaunch-pcpy"] < times["pcpy"] and times["gpu-pcpy"] < times["pcpy"]
 
 
 def test_measured_copies_of_another_gpu():

@@ -8,6 +8,7 @@ from t3sim.dlrm.training import Pass
 from t3sim.errors import Failure
 from t3sim.fabric.memory import PURPOSES
 from t3sim.hbm.validation import GROUPS, MicroRow, Outcome, ValidationRow
+from t3sim.reproduce.dma.trigger import TriggerTask, TriggerTimes
 from t3sim.reproduce.fused.dlrm import PassTask
 from t3sim.reproduce.networks import CollectiveTask, CollectiveTime
 from t3sim.reproduce.table_hbm import HbmResult, HbmTask
@@ -79,7 +80,13 @@ def fake_collective(task: CollectiveTask) -> CollectiveTime:
     return CollectiveTime(1.01 * task.closed_form_ns(), 0.9)
 
 
-_FAKES = {HbmTask: fake_hbm, PassTask: fake_pass, CollectiveTask: fake_collective}
+def fake_trigger(task: TriggerTask) -> TriggerTimes:
+    """The RTL's cycles without a GEMM beside them."""
+    size = task.tile_m * task.tile_n * 2 // 8 * task.tiles_per_block
+    return TriggerTimes(64, size, (6, 6.0), (11, 11.0), (14, 14.0), (22, 22.0))
+
+
+_FAKES = {HbmTask: fake_hbm, PassTask: fake_pass, CollectiveTask: fake_collective, TriggerTask: fake_trigger}
 
 
 def fake_results(tasks) -> dict:

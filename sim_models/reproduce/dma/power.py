@@ -63,9 +63,9 @@ def evaluate(setup: Setup, results: Results) -> Findings:
     return Findings(
         text=f"An estimate: DMA engines take {ours['power_lower_percent']:.0f} % less power than kernels from 64 MB, "
              f"and their compute dies {100 / ours['compute_share_percent']:.1f} times less. Energies per bit are "
-             "published ones of other chips; how power at rest is shared by dies and how many compute units the library's "
-             "kernels occupy is not published: the ranges are over a tenth to three tenths of it, and 28 to 112 units. "
-             "What a DMA engine draws beyond its data is not published either: fewer engines save nothing here.",
+             "published ones of other chips; how power at rest is shared by dies, and how many compute units the "
+             "library's kernels occupy, is not published: the ranges are over a tenth to three tenths of it, and 28 to "
+             "112 units. What a DMA engine draws beyond its data is not published either: fewer engines save nothing.",
         ours=ours, ranges=ranges, targets={
             "power_lower_percent": Target("power of engines lower, from 64 MB", "%", 32, "5.4", 10),
             "compute_share_percent": Target("compute dies' power, of that with kernels", "%", 100 / 3.7, "5.4", 10),
