@@ -353,7 +353,7 @@ def units_cycle(kernel, sim, device, now):
         g.next_wake[device] = earliest
     phase = g.phase[device]
     if (g.finished[device] == work.phase_end[device, phase]
-            and sim.link.arrived[device] >= work.arrivals[device, phase]):
+            and sim.network.arrived[device] >= work.arrivals[device, phase]):
         g.phase_over[device, phase] = now
         g.phase[device] = phase + 1
         if work.persistent:
@@ -667,11 +667,13 @@ def store_row(sim, device, slot, block, address, lines, now):
                     < lines:
                 return False
     if block.route == MAPPED or block.route == TO_BOTH:
-        if sim.stores_out.count[device] + lines > sim.store_limit:
+        port = sim.control.region_port[device, block.region]
+        if sim.stores_out.count[port] + lines > sim.store_limit:
             if sim.kernel.state.state[device, slot] != STORE_LINK:
                 enter(sim.kernel.state, device, slot, STORE_LINK, now)
             return False
-    elif block.route == TO_PEER and not links.can_send(sim.link, sim.link_shape, device, now):
+    elif block.route == TO_PEER and not links.can_send(
+            sim.network, sim.network.next_port[device, sim.control.downstream[device]], now):
         return False
     op = bits.UPDATE if block.updates else bits.STORE
     source = bits.LOCAL if block.route != TO_PEER else bits.REMOTE
@@ -687,9 +689,12 @@ def store_row(sim, device, slot, block, address, lines, now):
             queues.push(sim.compute, device * sim.m.channels + channel_of(at, sim.m), kept_lo, kept_hi, tag)
             queues.push_at(sim.stores_out, device, now, lo, hi, tag)
         elif block.route == MAPPED:
-            queues.push_at(sim.stores_out, device, now, lo, hi, tag)
+            queues.push_at(sim.stores_out, sim.control.region_port[device, block.region], now, lo, hi, tag)
         else:
-            links.send(sim, device, now, size, 0, lo, hi, tag)
+            peer = sim.control.downstream[device]
+            links.send(sim.network, sim.network.next_port[device, peer], now, size, 0, lo,
+                       links.bound_for(hi, peer, sim.b), tag)
+            sim.network.injected[device] += 1
     return True
 
 

@@ -14,13 +14,15 @@ def finished(sim):
     for device in range(len(sim.control.downstream)):
         if not done(sim.kernel, sim, device):
             return False
-        if (sim.link.flight.count[device] or sim.stores_out.count[device] or sim.mem.dma_returns.count[device]
-                or sim.mem.fills.count[device]):
+        if sim.mem.fills.count[device]:
             return False
         for channel in range(sim.m.channels):
             row = device * sim.m.channels + channel
             if sim.hbm.occupancy[row] or sim.compute.count[row] or sim.inbound.count[row]:
                 return False
+    for port in range(len(sim.network.free_time)):
+        if sim.network.flight.count[port] or sim.stores_out.count[port] or sim.mem.dma_returns.count[port]:
+            return False
     return True
 
 
@@ -29,9 +31,11 @@ def stuck(sim, now):
     """Whether nothing has moved for IDLE_LIMIT cycles."""
     total = 0
     for device in range(len(sim.control.downstream)):
-        total += sim.link.sent_bytes[device] + sim.control.event_count[device] + progress(sim.kernel, device)
+        total += sim.control.event_count[device] + progress(sim.kernel, device)
         for purpose in range(sim.mem.total_bytes.shape[1]):
             total += sim.mem.total_bytes[device, purpose]
+    for port in range(len(sim.network.sent_bytes)):
+        total += sim.network.sent_bytes[port]
     if total != sim.control.progress[0]:
         sim.control.progress[0] = total
         sim.control.progress[1] = now

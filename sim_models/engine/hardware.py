@@ -16,6 +16,7 @@ from ..compiled.words import words_at
 from ..cosim.backend import Backend
 from ..fabric import bits, memory, queues
 from ..fabric import network as links
+from ..line import LINE_BYTES
 from .chaos import extra_delay, held_back
 from .observers import Observer
 from .ports import Ports
@@ -54,7 +55,7 @@ def show_producer(hardware, device, active):
 
 @by_type
 def side_signals(hardware, sim, device, now):
-    """Requests for workgroups, the window's head from the neighbour, a link's latency old, events of final tiles."""
+    """Requests for workgroups, the windows' heads from peers, their links' latency old, events of final tiles."""
 
 
 @by_type
@@ -95,9 +96,12 @@ class Hardware(NamedTuple):
         offer_request(self, device, inputs, outputs)
         kept = control.heads.shape[1]
         control.heads[device, now % kept] = outputs[ports.head] | outputs[ports.epoch] << 32
-        head = control.heads[control.downstream[device], (now + kept - sim.link_shape.latency_cycles) % kept]
-        inputs[ports.peer_head] = head & 0xFFFFFFFF
-        inputs[ports.peer_epoch] = head >> 32
+        for number in range(control.peers.shape[1]):
+            peer = control.peers[device, number]
+            if peer >= 0:
+                head = control.heads[peer, (now + kept - control.head_delay[device, number]) % kept]
+                inputs[ports.peer_head[number]] = head & 0xFFFFFFFF
+                inputs[ports.peer_epoch[number]] = head >> 32
         ready = 0 if held_back(sim.chaos, device) else 1
         inputs[ports.event_ready] = ready
         if ready and outputs[ports.event_valid]:
@@ -178,47 +182,71 @@ def _egress_cycle(ports, sim, inputs, outputs, device, now):
     for lane in range(len(ports.outbound)):
         if outputs[ports.packet_valid[lane]]:
             at = ports.packet[lane]
-            accepted = links.can_send(sim.link, sim.link_shape, device, now) and not held_back(sim.chaos, device)
+            port = links.port_to(sim.network, device, links.destination_of(outputs[at + 1], sim.b))
+            known = port != links.NO_PORT
+            accepted = (not known or links.can_send(sim.network, port, now)) and not held_back(sim.chaos, device)
             inputs[ports.packet_ready[lane]] = accepted
-            if accepted:
-                _send(sim, device, outputs[at], outputs[at + 1], now)
+            if accepted and not known:
+                sim.network.injected[device] += 1
+                sim.network.unroutable[device] += 1
+            elif accepted:
+                _send(sim, device, port, outputs[at], outputs[at + 1], now)
         else:
             inputs[ports.packet_ready[lane]] = 0
-        returns, stores = sim.mem.dma_returns, sim.stores_out
-        from_dma = returns.count[device] > 0 and returns.time[device, returns.head[device]] <= now
-        from_units = stores.count[device] > 0
+        dma, units = links.NO_PORT, links.NO_PORT
+        first = sim.network.first_out[device]
+        count = sim.network.first_out[device + 1] - first
+        for i in range(count):  # which port's lines go first changes from cycle to cycle
+            port = sim.network.ports_out[first + (now + i) % count]
+            if _takes_lines(sim, device, port, now):
+                if sim.mem.dma_returns.count[port] > 0 and dma < 0 and (
+                        sim.mem.dma_returns.time[port, sim.mem.dma_returns.head[port]] <= now):
+                    dma = port
+                if sim.stores_out.count[port] > 0 and units < 0:
+                    units = port
         valid, payload, ready = ports.outbound_valid[lane], ports.outbound[lane], ports.outbound_ready[lane]
-        if from_dma and (not from_units or (now + lane) & 1):
-            _offer_timed(returns, device, inputs, outputs, valid, payload, ready)
-        elif from_units:
-            _offer_timed(stores, device, inputs, outputs, valid, payload, ready)
+        if dma >= 0 and (units < 0 or (now + lane) & 1):
+            _offer_timed(sim.mem.dma_returns, sim.control.inside, dma, inputs, outputs, valid, payload, ready)
+        elif units >= 0:
+            _offer_timed(sim.stores_out, sim.control.inside, units, inputs, outputs, valid, payload, ready)
         else:
             inputs[valid] = 0
 
 
 @inlined
-def _send(sim, device, lo, hi, now):
-    """A packet onto the link."""
-    size, tag = bits.get(lo, hi, sim.b.bytes, sim.b.op - sim.b.bytes), queues.tag_of(sim.hardware_stream, 0)
-    if sim.control.rs_start[device] < 0:
-        sim.control.rs_start[device] = now
-    if sim.mirrored:
-        links.send_mirrored(sim, now, size, lo, hi, tag)
-    else:
-        links.send(sim, device, now, size, extra_delay(sim.chaos, device), lo, hi, tag)
+def _takes_lines(sim, device, port, now):
+    """Whether lines for a port may go into the egress lanes: with several ports only what the port has room for, or a
+    full one would hold up the lines of the others. One port's lines may wait there."""
+    return not sim.control.picks_ports[device] or (
+        links.backlog(sim.network, port, now) + sim.control.inside[port] * LINE_BYTES < sim.network.buffer_bytes[port])
 
 
 @inlined
-def _offer_timed(queue, device, inputs, outputs, valid, payload, ready):
+def _send(sim, device, port, lo, hi, now):
+    """A packet onto its link; its tag says whose it is."""
+    size, tag = bits.get(lo, hi, sim.b.bytes, sim.b.op - sim.b.bytes), queues.tag_of(sim.hardware_stream, device)
+    if sim.control.rs_start[device] < 0:
+        sim.control.rs_start[device] = now
+    sim.control.inside[port] -= 1
+    sim.network.injected[device] += 1
+    if sim.mirrored:
+        links.send_mirrored(sim, port, now, size, lo, hi, tag)
+    else:
+        links.send(sim.network, port, now, size, extra_delay(sim.chaos, device), lo, hi, tag)
+
+
+@inlined
+def _offer_timed(queue, inside, port, inputs, outputs, valid, payload, ready):
     """Offer only when it will be taken: the source may change from cycle to cycle, a held offer must not."""
     if not outputs[ready]:
         inputs[valid] = 0
         return
-    at = queue.head[device]
+    at = queue.head[port]
     inputs[valid] = 1
-    inputs[payload] = queue.lo[device, at]
-    inputs[payload + 1] = queue.hi[device, at]
-    queues.pop_timed(queue, device)
+    inputs[payload] = queue.lo[port, at]
+    inputs[payload + 1] = queue.hi[port, at]
+    inside[port] += 1
+    queues.pop_timed(queue, port)
 
 
 class StepsInPython(Observer):

@@ -6,7 +6,8 @@ reaches it sooner. Results do not depend on how far it goes alone.
 
 from ..compiled.by_reference import by_reference
 from ..compiled.jit import compiled, inlined, unlocked
-from ..fabric.bits import address_of, request_of
+from ..fabric import network as links
+from ..fabric.bits import address_of, get, request_of
 from ..fabric.memory_map import channel_of
 from ..fabric.queues import number_of, pop_timed, push, room
 from . import agents
@@ -28,20 +29,35 @@ def reads_return(sim, device, now):
 
 
 @compiled
-def deliver(sim, device, now):
-    """Packets that have arrived at a GPU go to its memory channels, in order."""
-    flight, source = sim.link.flight, sim.control.upstream[device]
-    while flight.count[source] > 0:
-        at = flight.head[source]
-        if flight.time[source, at] > now:
-            return
-        lo, hi = flight.lo[source, at], request_of(flight.hi[source, at], sim.b)
-        row = device * sim.m.channels + channel_of(address_of(lo, sim.b), sim.m)
-        if room(sim.inbound, row) < 1:
-            return
-        push(sim.inbound, row, lo, hi, flight.tag[source, at])
-        sim.link.arrived[device] += 1
-        pop_timed(flight, source)
+def deliver(sim, node, now):
+    """Packets that have arrived at a node go to its memory channels or on, in order of each link; links take turns."""
+    network = sim.network
+    flight, first = network.flight, network.first_in[node]
+    count = network.first_in[node + 1] - first
+    for i in range(count):
+        port = network.ports_in[first + (now + i) % count]
+        while flight.count[port] > 0:
+            at = flight.head[port]
+            if flight.time[port, at] > now:
+                break
+            lo, hi, tag = flight.lo[port, at], flight.hi[port, at], flight.tag[port, at]
+            destination = links.destination_of(hi, sim.b)
+            if network.one_for_all or destination == node:
+                row = node * sim.m.channels + channel_of(address_of(lo, sim.b), sim.m)
+                if room(sim.inbound, row) < 1:
+                    break
+                push(sim.inbound, row, lo, request_of(hi, sim.b), tag)
+                network.arrived[node] += 1
+            else:
+                onward = links.port_to(network, node, destination)
+                if onward == links.NO_PORT:
+                    network.unroutable[node] += 1
+                elif not links.can_send(network, onward, now):
+                    break
+                else:
+                    links.send(network, onward, now, get(lo, hi, sim.b.bytes, sim.b.op - sim.b.bytes), 0, lo, hi, tag)
+            network.taken[port] += 1
+            pop_timed(flight, port)
 
 
 @compiled
@@ -74,6 +90,9 @@ def advance(state, observers, now, cycles, alone):
         until = min(end, now + alone, (now // LOOK + 1) * LOOK)
         for device in range(len(sim.control.downstream)):
             step_alone(sim, watching, device, now, until)
+        for switch in range(len(sim.control.downstream), len(sim.network.arrived)):
+            for cycle in range(now, until):
+                deliver(sim, switch, cycle)
         now = until
         if now % LOOK == 0:
             reached = outcome(sim, now)
@@ -103,7 +122,7 @@ class Lockstep:
             alone = 1 if any(observer.interleaved for observer in self.observers) else LOOK
             self.sim.control.halt[0] = 0
             self.now, reached = advance(self.sim, together(states), self.now, until - self.now,
-                                        max(1, min(alone, self.sim.link_shape.latency_cycles)))
+                                        max(1, min(alone, int(self.sim.network.latency_cycles.min()))))
             for observer in self.observers:
                 observer.after(self.now)
             if reached != RUNNING or self.now >= end:

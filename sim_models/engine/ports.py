@@ -21,8 +21,8 @@ class Ports(NamedTuple):
     dispatch_valid: int
     dispatch: int
     start: int
-    peer_head: int  # the first peer's: the models send to one
-    peer_epoch: int
+    peer_head: np.ndarray  # per peer
+    peer_epoch: np.ndarray
     event_ready: int
     producer_active: int
     compute_ready: np.ndarray  # outputs from here on

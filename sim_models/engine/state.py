@@ -18,13 +18,17 @@ class Control(NamedTuple):
     """What the loop itself keeps; [device] unless said otherwise."""
 
     heads: np.ndarray  # int64 [device, cycles]: the device's window head of past cycles, its epoch from bit 32 on
+    peers: np.ndarray  # int64 [device, peer of its dispatch window]: device, -1 none
+    head_delay: np.ndarray  # int64 [device, peer]: cycles that the peer's head takes to it
     events: np.ndarray  # int32 [device, id, wavefront]: times that a tile's event came
     event_count: np.ndarray
     rs_end: np.ndarray  # cycle of the last event
     rs_start: np.ndarray  # cycle of the first packet
     progress: np.ndarray  # int64 [2]: a sum that grows with progress, cycle at which it last grew
-    downstream: np.ndarray  # device that this one sends to
-    upstream: np.ndarray  # device that this one receives from
+    downstream: np.ndarray  # device to which a copy kernel's stores go
+    region_port: np.ndarray  # int64 [device, region]: through which its lines leave, `links.NO_PORT` if they do not
+    picks_ports: np.ndarray  # bool [device]: its lines leave through several ports
+    inside: np.ndarray  # int64 [port]: lines between the queues below and the port, in egress lanes
     start: np.ndarray  # first cycle in which a workgroup may start
     blocked_cycles: np.ndarray  # int64 [device]: cycles in which a free compute unit waited for the window
     halt: np.ndarray  # int64 [1]: set by an observer that cannot go on
@@ -40,10 +44,9 @@ class Sim(NamedTuple):
     compute: queues.RequestQueue
     inbound: queues.RequestQueue
     llc: Llc
-    stores_out: queues.TimedQueue  # stores to remote-mapped tiles
+    stores_out: queues.TimedQueue  # stores to remote-mapped tiles [port]
     store_limit: int
-    link: links.LinkState
-    link_shape: links.LinkShape
+    network: links.Network
     mirrored: bool
     mirror: Mirror
     hardware_stream: int  # under which what Track & Trigger reads and sends is counted, of memory.GEMM ...

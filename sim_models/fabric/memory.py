@@ -32,21 +32,23 @@ class MemoryState(NamedTuple):
     total_bytes: np.ndarray  # int64 [device, purpose]
     waited: np.ndarray  # int64 [device, purpose]: requests served while GEMM reads waited in the queue
     fills: queues.TimedQueue  # reads of this GPU's own kernel, back at a time
-    dma_returns: queues.TimedQueue  # lines read for DMA
+    dma_returns: queues.TimedQueue  # lines read for DMA [port through which they leave]
     tracked_retired: np.ndarray  # int64 [device]: tracked writes performed by DRAM
     retired_lo: np.ndarray  # int64 [row]: request that completed this cycle (data mode), valid if retired is set
     retired_hi: np.ndarray
+    retired_tag: np.ndarray
     retired: np.ndarray
     turn: np.ndarray  # int64 [row]: stream served last (baseline without RTL)
     compute_tags: queues.TagQueue  # of requests inside the RTL
     inbound_tags: queues.TagQueue
 
 
-def make_memory(devices: int, channels: int, entries: int, latency_cycles: int, dma_lines: int) -> MemoryState:
+def make_memory(devices: int, channels: int, entries: int, latency_cycles: int, dma_lines: int,
+                ports: int) -> MemoryState:
     """State of every device's memory side.
 
     `entries`: of a channel's DRAM queue; `latency_cycles`: longest time from DRAM's read to its data's return;
-    `dma_lines`: that the DMA engines may have read and not yet sent.
+    `dma_lines`: that the DMA engines may have read and not yet sent; `ports`: of the network.
     """
     rows = devices * channels
     waiting = record_fields((rows, entries), [("lo", np.int64), ("hi", np.int64), ("bucket", np.int64),
@@ -59,8 +61,8 @@ def make_memory(devices: int, channels: int, entries: int, latency_cycles: int, 
         free_count=np.full(rows, entries, np.int64), served=each(rows, len(PURPOSES)),
         total_bytes=each(devices, len(PURPOSES)), waited=each(devices, len(PURPOSES)),
         fills=queues.timed_queue(devices, channels * (latency_cycles + 1)),  # a channel reads at most once per cycle
-        dma_returns=queues.timed_queue(devices, dma_lines), tracked_retired=each(devices), retired_lo=each(rows),
-        retired_hi=each(rows), retired=each(rows), turn=each(rows),
+        dma_returns=queues.timed_queue(ports, dma_lines), tracked_retired=each(devices), retired_lo=each(rows),
+        retired_hi=each(rows), retired_tag=each(rows), retired=each(rows), turn=each(rows),
         compute_tags=queues.tag_queue(rows), inbound_tags=queues.tag_queue(rows))
 
 
@@ -99,6 +101,7 @@ def dram_cycle(sim, d, row, now):
     source = bits.get(lo, hi, b.source, 2)
     write = 0 if op == bits.READ else 1
     tag = mem.tag[row, entry]
+    mem.retired_tag[row] = tag
     purpose = 2 * queues.stream_of(tag) + write
     mem.served[row, purpose] += 1
     mem.total_bytes[d, purpose] += bits.get(lo, hi, b.bytes, b.op - b.bytes)
@@ -109,7 +112,8 @@ def dram_cycle(sim, d, row, now):
                     mem.waited[d, other] += mem.served[row, other] - mem.before[row, entry, other]
             queues.push_at(mem.fills, d, now + hbm.read_data_cycles + sim.fill_cycles, 0, 0, tag)
         else:
-            queues.push_at(mem.dma_returns, d, now + hbm.read_data_cycles, lo, hi, tag)
+            port = sim.control.region_port[d, bits.get(lo, hi, b.region, b.region_bits)]
+            queues.push_at(mem.dma_returns, port, now + hbm.read_data_cycles, lo, hi, tag)
         return -1
     if bits.get(lo, hi, b.region, b.region_bits) == 0:
         return -1

@@ -1,9 +1,12 @@
-"""Links: serialisation, latency, and in mirrored mode the neighbour seen through one's own traffic.
+"""The network: ports, each with a link behind it; and in mirrored mode the neighbour seen through one's own traffic.
 
-A packet waits in the egress buffer, is serialised at the link's bandwidth and arrives a latency later, in order.
+A packet goes to the port that leads to its `device`, waits in the port's egress buffer, is serialised at the link's
+bandwidth and arrives a latency later, in order. A node that is not its destination sends it on through a port of its
+own. Ports share nothing, so that a slow link holds up only what goes over it.
 Source: T3 paper, Table 1 (75 GB/s per direction, 500 ns); headers are not charged to the payload's bandwidth.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +15,7 @@ from ..compiled.jit import inlined
 from ..line import LINE_BYTES, lines_of
 from . import bits, queues
 
+NO_PORT = -1
 _SPARE_PACKETS = 64  #: places that stay free among those under way: a mirrored packet may become several
 _lines_of = inlined(lines_of)
 
@@ -22,52 +26,122 @@ class LinkShape(NamedTuple):
     buffer_bytes: float
 
 
-class LinkState(NamedTuple):
-    flight: queues.TimedQueue  # packets by arrival time [device]
-    free_time: np.ndarray  # float [device]: when the last accepted packet has left
-    last_arrival: np.ndarray  # int64 [device]
-    sent_bytes: np.ndarray  # int64 [device]
+class Port(NamedTuple):
+    """Where a link leads, and what it is like."""
+
+    source: int  #: node
+    target: int  #: node
+    shape: LinkShape
+
+
+class Network(NamedTuple):
+    """Ports of all nodes: GPUs first, then switches."""
+
+    bytes_per_cycle: np.ndarray  # float [port]
+    latency_cycles: np.ndarray  # int64 [port]
+    buffer_bytes: np.ndarray  # float [port]
+    target: np.ndarray  # int64 [port]: node at the link's end
+    next_port: np.ndarray  # int64 [node, destination]: NO_PORT where no way leads
+    first_out: np.ndarray  # int64 [node + 1]: first entry of each node in `ports_out`
+    ports_out: np.ndarray
+    first_in: np.ndarray  # int64 [node + 1]: the same of `ports_in`
+    ports_in: np.ndarray
+    one_for_all: bool  # one node stands for all: whatever its ports send arrives at itself
+    flight: queues.TimedQueue  # packets by arrival time [port]
+    free_time: np.ndarray  # float [port]: when the last accepted packet has left
+    last_arrival: np.ndarray  # int64 [port]
+    sent_bytes: np.ndarray  # int64 [port]
     sent_packets: np.ndarray
-    arrived: np.ndarray  # packets delivered to the memory channels of the receiving device
-    busy_cycles: np.ndarray  # float [device]
+    busy_cycles: np.ndarray  # float [port]
+    taken: np.ndarray  # int64 [port]: packets that have been taken at the link's end
+    injected: np.ndarray  # int64 [node]: packets that are its own
+    arrived: np.ndarray  # int64 [node]: packets delivered to its memory channels
+    unroutable: np.ndarray  # int64 [node]: packets that were dropped, because no way leads to their destination
 
 
-def make_link(devices: int, shape: LinkShape) -> LinkState:
-    in_flight = int(shape.latency_cycles * shape.bytes_per_cycle + shape.buffer_bytes)
+def make_network(ports: Sequence[Port], next_port: np.ndarray, one_for_all: bool = False) -> Network:
+    """Build a network without traffic; `next_port` and `one_for_all` as in `Network`."""
+    nodes, shapes = len(next_port), [port.shape for port in ports]
+    in_flight = max(int(shape.latency_cycles * shape.bytes_per_cycle + shape.buffer_bytes) for shape in shapes)
     packets = max(1024, in_flight // 8)  # a packet may be as short as one element
 
-    def each(dtype: type = np.int64) -> np.ndarray:
-        return np.zeros(devices, dtype)
-    return LinkState(queues.timed_queue(devices, packets), each(np.float64), each(), each(), each(), each(),
-                     each(np.float64))
+    def by_node(node_of: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+        order = np.argsort(node_of, kind="stable")
+        return np.searchsorted(np.array(node_of)[order], np.arange(nodes + 1)), order.astype(np.int64)
+
+    def each(count: int, dtype: type = np.int64) -> np.ndarray:
+        return np.zeros(count, dtype)
+    count = len(ports)
+    return Network(
+        *(np.array(column, dtype) for column, dtype in zip(zip(*shapes), (np.float64, np.int64, np.float64))),
+        np.array([port.target for port in ports]),
+        np.ascontiguousarray(next_port, np.int64), *by_node([port.source for port in ports]),
+        *by_node([port.target for port in ports]), one_for_all, queues.timed_queue(count, packets),
+        each(count, np.float64), each(count), each(count), each(count), each(count, np.float64), each(count),
+        each(nodes), each(nodes), each(nodes))
+
+
+def outgoing(network: Network, node: int) -> np.ndarray:
+    """A node's ports."""
+    return network.ports_out[network.first_out[node]:network.first_out[node + 1]]
 
 
 @inlined
-def can_send(link, shape, d, now):
-    """Whether the egress buffer takes another packet."""
-    return ((link.free_time[d] - now) * shape.bytes_per_cycle < shape.buffer_bytes
-            and queues.timed_room(link.flight, d) > _SPARE_PACKETS)
+def destination_of(hi, b):
+    """Node that a packet goes to."""
+    return hi >> (b.device - 64)
 
 
 @inlined
-def send(sim, d, now, byte_count, delay, lo, hi, tag):
-    """Serialise a packet of device d; `delay` is extra latency (random tests), `tag` as in `queues.tag_of`."""
-    link, shape = sim.link, sim.link_shape
-    start = max(link.free_time[d], now)
-    link.busy_cycles[d] += byte_count / shape.bytes_per_cycle
-    link.free_time[d] = start + byte_count / shape.bytes_per_cycle
-    arrival = max(np.int64(np.ceil(link.free_time[d])) + shape.latency_cycles + delay, link.last_arrival[d])
-    link.last_arrival[d] = arrival
-    link.sent_bytes[d] += byte_count
-    link.sent_packets[d] += 1
-    queues.push_at(link.flight, d, arrival, lo, hi, tag)
+def port_to(network, node, destination):
+    """Port through which a node's packets for another one leave, or NO_PORT."""
+    known = destination < network.next_port.shape[1]
+    return network.next_port[node, destination] if known else np.int64(NO_PORT)
 
 
 @inlined
-def send_mirrored(sim, now, byte_count, lo, hi, tag):
-    """Send a packet as the upstream neighbour would at this moment: lines of the same rank (schedule/mirror.py)."""
-    link, shape, mirror, b = sim.link, sim.link_shape, sim.mirror, sim.b
-    row = mirror.sender[bits.get(lo, hi, b.wg, b.wg_bits)]
+def bound_for(hi, node, b):
+    """High word of a request as that of a packet for a node."""
+    return hi | node << (b.device - 64)
+
+
+@inlined
+def backlog(network, port, now):
+    """Bytes in a port's egress buffer; below 0 when it has been empty."""
+    return (network.free_time[port] - now) * network.bytes_per_cycle[port]
+
+
+@inlined
+def can_send(network, port, now):
+    """Whether a port's egress buffer takes another packet."""
+    return (backlog(network, port, now) < network.buffer_bytes[port]
+            and queues.timed_room(network.flight, port) > _SPARE_PACKETS)
+
+
+@inlined
+def serialise(network, port, now, byte_count):
+    """Let a port be busy with a packet."""
+    network.free_time[port] = max(network.free_time[port], now) + byte_count / network.bytes_per_cycle[port]
+    network.busy_cycles[port] += byte_count / network.bytes_per_cycle[port]
+    network.sent_bytes[port] += byte_count
+    network.sent_packets[port] += 1
+
+
+@inlined
+def send(network, port, now, byte_count, delay, lo, hi, tag):
+    """Send a packet through a port; `delay` is extra latency (random tests), `tag` as in `queues.tag_of`."""
+    serialise(network, port, now, byte_count)
+    arrival = max(np.int64(np.ceil(network.free_time[port])) + network.latency_cycles[port] + delay,
+                  network.last_arrival[port])
+    network.last_arrival[port] = arrival
+    queues.push_at(network.flight, port, arrival, lo, hi, tag)
+
+
+@inlined
+def send_mirrored(sim, port, now, byte_count, lo, hi, tag):
+    """Send a packet as this GPU's feeder would at this moment: lines of the same rank (schedule/mirror.py)."""
+    network, mirror, b = sim.network, sim.mirror, sim.b
+    row = mirror.sender[destination_of(hi, b), bits.get(lo, hi, b.wg, b.wg_bits)]
     wf = bits.get(lo, hi, b.wf, b.wf_bits)
     offset = bits.address_of(lo, b) - mirror.base[row, wf]
     per_column = _lines_of(mirror.column_bytes[row])
@@ -79,10 +153,8 @@ def send_mirrored(sim, now, byte_count, lo, hi, tag):
     op = bits.get(lo, hi, b.op, 2)
     source = bits.get(lo, hi, b.source, 2)
     if first == last:  # there are fewer lines to receive: the link is busy all the same
-        link.free_time[0] = max(link.free_time[0], now) + byte_count / shape.bytes_per_cycle
-        link.busy_cycles[0] += byte_count / shape.bytes_per_cycle
-        link.sent_bytes[0] += byte_count
-        link.sent_packets[0] += 1
+        serialise(network, port, now, byte_count)
+        network.taken[port] += 1
     for target in range(first, last):
         at = mirror.list_start[becomes]
         end = mirror.list_start[becomes + 1]
@@ -98,4 +170,4 @@ def send_mirrored(sim, now, byte_count, lo, hi, tag):
         address = mirror.base[to_row, to_wf] + within // per * mirror.pitch + within % per * LINE_BYTES
         size = min(LINE_BYTES, mirror.column_bytes[to_row] - within % per * LINE_BYTES)
         new_lo, new_hi = bits.pack(b, address, size, op, source, mirror.region[to_row, to_wf], to_wf, mirror.id[to_row])
-        send(sim, 0, now, size, 0, new_lo, new_hi, tag)
+        send(network, port, now, size, 0, new_lo, new_hi, tag)

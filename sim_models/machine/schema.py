@@ -132,6 +132,7 @@ class Dma(Section):
     ready_commands: Annotated[int, within(2, 4096)]
     outstanding_lines: Annotated[int, within(1, 65535)]
     egress_lanes: Annotated[int, within(1, 4)]
+    peers: Annotated[int, within(1, 15)]  #: GPUs whose dispatch windows' heads it knows: to so many it can send
     tiles_per_block: Annotated[int, within(1, 64)]  #: wavefront tiles that one DMA command moves
 
 
@@ -235,7 +236,8 @@ class Machine(Section):
                 sample_bits=self.channels.sample_bits),
             dma=DmaGeometry(
                 regions=self.dma.regions, engines=self.dma.engines, ready_commands=self.dma.ready_commands,
-                outstanding_lines=self.dma.outstanding_lines, egress_lanes=self.dma.egress_lanes))
+                outstanding_lines=self.dma.outstanding_lines, egress_lanes=self.dma.egress_lanes,
+                peers=self.dma.peers))
 
 
 def load_machine(name_or_path: str | Path = DEFAULT) -> Machine:

@@ -10,8 +10,9 @@ from t3sim.rtl.geometry import Geometry
 from ..cosim.ports import Field
 from ..driver.driver import Driver, Write
 from ..operators.kernel_table import KernelTable, Route
-from ..schedule import Action, Schedule, ScheduleError
+from ..schedule import Action, Limits, Schedule, ScheduleError
 from ..schedule.regions import Region, RegionTable, plan_regions
+from ..schedule.schedule import NO_ID
 
 _OUTPUT = 0  #: range that is open to peers: a device's output
 _WORD_BITS = 63  #: of a request, as the models keep it
@@ -19,14 +20,18 @@ _WORD_BITS = 63  #: of a request, as the models keep it
 
 @dataclass(frozen=True)
 class AddressSpace:
-    """One device's output and its neighbour's: where they are, and the regions of this one."""
+    """One device's output and those of its peers: where they are, and the regions of this one."""
 
     schedule: Schedule
     device: int
-    peer: int  #: device that this one sends to
-    base: int  #: first byte of this device's output
-    peer_base: int
+    peers: tuple[int, ...]  #: devices that this one sends to, as its dispatch window numbers them
+    bases: tuple[int, ...]  #: first byte of every device's output
     table: RegionTable
+
+    @property
+    def base(self) -> int:
+        """First byte of this device's output."""
+        return self.bases[self.device]
 
     @property
     def regions(self) -> tuple[Region, ...]:
@@ -46,10 +51,10 @@ class AddressSpace:
                     number, base=self.base, limit=limit, tile_bytes=region.rows * region.columns * tiling.element_bytes,
                     arrivals=[_OUTPUT] if number in received else [], **tracked)
                 continue
-            to = {"base": self.base, "limit": limit, "device": self.peer,
+            to = {"base": self.base, "limit": limit, "device": region.device,
                   "operation": "store" if region.becomes.copied else "update",
                   "destination_region": self.table.number(region.becomes),
-                  "address_offset": self.peer_base - self.base, "wg_offset": region.id_offset}
+                  "address_offset": self.bases[region.device] - self.base, "wg_offset": region.id_offset}
             if Action.SEND_STORES in region.actions:
                 writes += driver.remote_map(number, **to)
             else:
@@ -73,6 +78,9 @@ def map_output(schedule: Schedule, device: int, bases: Sequence[int], geometry: 
     """
     for share in schedule.shares(device):
         role = share.role
+        if len(role.routes) > 1:
+            raise ScheduleError(f"device {device}: chunk {role.chunk} goes to {len(role.routes)} others: this hardware "
+                                "sends a tile to one")
         if role.updates and role.actions & (Action.EVENT | Action.SEND_DMA) == 0:
             raise ScheduleError(f"device {device}: chunk {role.chunk} is tracked for nothing")
     needed, ids = int(schedule.rows(device).id.max()) + 1, 1 << geometry.tracker.wg_bits
@@ -81,9 +89,15 @@ def map_output(schedule: Schedule, device: int, bases: Sequence[int], geometry: 
                             f"has {ids}")
     if not schedule.is_causal():
         raise ScheduleError("a tile goes on under an id that is not larger than its own: GPUs could wait in a circle")
-    peer = schedule.peer(device)
+    peers = schedule.peers(device)
+    if len(peers) > geometry.dma.peers:
+        raise ScheduleError(f"device {device} sends to {len(peers)} others ({', '.join(map(str, peers))}): [dma] "
+                            f"peers={geometry.dma.peers} has the heads of so many")
+    if len(peers) > 1 and schedule.policy.limits is Limits.SHIFT:
+        raise ScheduleError(f"device {device} sends to {len(peers)} others: one shift cannot hold for all of them: "
+                            "limits must be exact")
     table = plan_regions(schedule, device, tiles_per_block, geometry.dma.regions)
-    return AddressSpace(schedule, device, peer, bases[device], bases[peer], table)
+    return AddressSpace(schedule, device, peers, tuple(bases), table)
 
 
 def fused_work(work: KernelTable, space: AddressSpace) -> KernelTable:
@@ -120,7 +134,8 @@ def dispatch_requests(spaces: Sequence[AddressSpace], fields: Mapping[str, Field
         rows, requests = space.schedule.rows(space.device), space.schedule.requests(space.device)
         tiles = np.where(rows.updates, space.schedule.tiling.wf_tiles[rows.tile], 0)
         region, narrow = space.table.own.T
-        columns = {"tiles": tiles, "peer": np.zeros_like(tiles), "region": region,
+        peer = np.where(rows.to_id == NO_ID, 0, np.searchsorted(space.peers, rows.to_device))
+        columns = {"tiles": tiles, "peer": peer, "region": region,
                    "last_region": np.where(narrow, narrow, region)} | requests._asdict()
         packed.append(sum(columns[name] << field.lsb for name, field in fields.items()))
     most = max(map(len, packed))  # what a shorter list ends with touches nothing, and goes by itself

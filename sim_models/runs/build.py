@@ -1,6 +1,7 @@
 """Builds the state of a run from a machine and a workload: one kernel after another, with or without RTL."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,6 +24,7 @@ from ..fabric.memory_map import memory_map
 from ..hbm import make_hbm
 from ..line import LINE_BYTES
 from ..machine import Machine
+from ..machine.schema import Link as MachineLink
 from ..mechanisms import baseline
 from ..mechanisms.track_trigger import AddressSpace, fused_work
 from ..operators.copy import Copy
@@ -31,6 +33,7 @@ from ..operators.kernel_table import KernelError, KernelTable, Route, check_memo
 from ..operators.tiling import Tiling, TilingError
 from ..schedule import Action, Ids, Limits, Policy, Schedule, Shuffle, sliced_schedule
 from ..schedule.mirror import NO_MIRROR, make_mirror
+from ..schedule.schedule import NO_DEVICE
 from ..workloads import Workload
 
 _ALIGN = 1 << 20
@@ -73,6 +76,8 @@ class Options:
     stage_first_chunk: bool = False  #: into local memory and on by DMA, so that no store waits for the link
     hold_back: float = 0.0  #: probability that a handshake is held back for a cycle (random tests)
     link_jitter_cycles: int = 0  #: largest extra link delay (random tests)
+    #: Links that are not the machine's: (source, destination) and what they are like.
+    links: Mapping[tuple[int, int], MachineLink] = field(default_factory=dict)
     start_cycles: tuple[int, ...] = ()  #: of each simulated GPU, before which no workgroup starts; empty: all at once
     ids: Ids = Ids.TOUCHED
     limits: Limits = Limits.SHIFT
@@ -135,10 +140,49 @@ def unit_rates(machine: Machine, places: int) -> Rates:
         link_retry_cycles=max(1, min(64, int(buffer_cycles / 8))))
 
 
-def link_shape(machine: Machine) -> links.LinkShape:
-    clock = machine.memory_clock_ghz
-    return links.LinkShape(machine.link.bandwidth_gb_per_s / clock, round(machine.link.latency_ns * clock),
-                           float(machine.link.egress_buffer_bytes))
+def link_shape(machine: Machine, link: MachineLink | None = None) -> links.LinkShape:
+    """A link of the machine, or another one, in memory cycles."""
+    clock, link = machine.memory_clock_ghz, link or machine.link
+    return links.LinkShape(link.bandwidth_gb_per_s / clock, round(link.latency_ns * clock),
+                           float(link.egress_buffer_bytes))
+
+
+def loop_network(machine: Machine) -> links.Network:
+    """The network of one GPU that stands for all: what it sends arrives at itself."""
+    return links.make_network([links.Port(0, 0, link_shape(machine))], np.zeros((1, 1)), one_for_all=True)
+
+
+def network_of(machine: Machine, topology: topologies.Topology,
+               links_of_their_own: Mapping[tuple[int, int], MachineLink]) -> links.Network:
+    """The network of a topology with the machine's links, but for those between certain nodes (source, destination).
+
+    The way through a switch takes as long as one link, half on either side. Raises BadInput.
+    """
+    if unknown := links_of_their_own.keys() - {(link.source, link.destination) for link in topology.links}:
+        raise BadInput(f"links={sorted(unknown)}: topology {topology.name!r} has no such links")
+    ports = []
+    for source, destination, *_ in topology.links:
+        shape = link_shape(machine, links_of_their_own.get((source, destination)))
+        early, late = shape.latency_cycles // 2, shape.latency_cycles - shape.latency_cycles // 2
+        if max(source, destination) >= topology.gpus:
+            shape = shape._replace(latency_cycles=early if destination >= topology.gpus else late)
+        ports.append(links.Port(source, destination, shape))
+    number = {(port.source, port.target): index for index, port in enumerate(ports)}
+    next_port = np.full((topology.nodes, topology.gpus), links.NO_PORT)
+    for node, destination in np.ndindex(next_port.shape):
+        if node != destination:
+            with suppress(topologies.TopologyError):
+                next_port[node, destination] = number[node, topology.next_hop(node, destination)]
+    return links.make_network(ports, next_port)
+
+
+def mirrored_network(machine: Machine, topology: topologies.Topology, device: int) -> links.Network:
+    """The ports of one GPU that stands for all: each link brings what the GPU at the same distance behind it sends."""
+    whole = network_of(machine, topology, {})
+    out = links.outgoing(whole, device)
+    ports = [links.Port(0, 0, link_shape(machine)) for _ in out]
+    next_port = np.searchsorted(out, np.maximum(whole.next_port[[device]], out[0]))
+    return links.make_network(ports, next_port, one_for_all=True)
 
 
 def all_gather(machine: Machine, workload: Workload, tiling: Tiling) -> ComputeUnits:
@@ -160,31 +204,33 @@ def late_starts(devices: int, latest_cycle: int, seed: int) -> tuple[int, ...]:
     return tuple(np.random.default_rng(seed).integers(0, latest_cycle + 1, devices).tolist())
 
 
-def machine_state(machine: Machine, kernel: ComputeUnits, downstream: Sequence[int]) -> Sim:
-    """State at cycle 0 of simulated GPUs without hardware that run a kernel."""
+def machine_state(machine: Machine, kernel: ComputeUnits, network: links.Network, downstream: Sequence[int]) -> Sim:
+    """State at cycle 0 of simulated GPUs without hardware that run a kernel; `downstream`: device to which its stores
+    to a peer go, of each."""
     devices, slots = kernel.state.state.shape
     geometry: Geometry = machine.geometry()
-    channels, link = geometry.channel.channels, link_shape(machine)
+    channels, ports = geometry.channel.channels, len(network.free_time)
     fill_cycles = round(machine.llc.fill_latency_ns * machine.memory_clock_ghz)
-    upstream = np.zeros(devices, np.int64)
-    upstream[list(downstream)] = np.arange(devices)
 
     def each() -> np.ndarray:
         return np.zeros(devices, np.int64)
+    first_ports = np.array([links.outgoing(network, device)[0] for device in range(devices)])
     control = Control(
-        heads=np.zeros((devices, link.latency_cycles + LOOK), np.int64), events=np.zeros((devices, 1, 1), np.int32),
+        heads=np.zeros((devices, 1), np.int64), peers=np.zeros((devices, 0), np.int64),
+        head_delay=np.zeros((devices, 0), np.int64), events=np.zeros((devices, 1, 1), np.int32),
         event_count=each(), rs_end=each(), rs_start=np.full(devices, -1, np.int64), progress=np.zeros(2, np.int64),
-        downstream=np.array(downstream, np.int64), upstream=upstream, start=each(), blocked_cycles=each(),
+        downstream=np.array(downstream, np.int64), region_port=np.repeat(first_ports[:, None], geometry.dma.regions, 1),
+        picks_ports=np.zeros(devices, bool), inside=np.zeros(ports, np.int64), start=each(), blocked_cycles=each(),
         halt=np.zeros(1, np.int64))
     return Sim(
         b=bits.request_bits(geometry), m=memory_map(geometry.channel), hbm=make_hbm(machine.dram, devices * channels),
         mem=memory.make_memory(devices, channels, machine.dram.queue_entries,
-                               machine.dram.read_data_cycles + fill_cycles, geometry.dma.outstanding_lines),
+                               machine.dram.read_data_cycles + fill_cycles, geometry.dma.outstanding_lines, ports),
         compute=queues.request_queue(devices * channels), inbound=queues.request_queue(devices * channels),
         llc=make_llc(devices, machine.llc.size_bytes, machine.llc.line_bytes, machine.llc.ways, slots),
-        stores_out=queues.timed_queue(devices, machine.link.egress_buffer_bytes // LINE_BYTES + 1),
-        store_limit=machine.link.egress_buffer_bytes // LINE_BYTES, link=links.make_link(devices, link),
-        link_shape=link, mirrored=False, mirror=NO_MIRROR, hardware_stream=memory.REDUCE_SCATTER,
+        stores_out=queues.timed_queue(ports, machine.link.egress_buffer_bytes // LINE_BYTES + 1),
+        store_limit=machine.link.egress_buffer_bytes // LINE_BYTES, network=network,
+        mirrored=False, mirror=NO_MIRROR, hardware_stream=memory.REDUCE_SCATTER,
         fill_cycles=fill_cycles, expected_events=each(),
         control=control, chaos=make_chaos(devices, 0, 0.0, 0), kernel=kernel, hardware=None)
 
@@ -199,7 +245,7 @@ def table_sim(machine: Machine, table: KernelTable) -> Sim:
     if (table.stores["region"] != 0).any() or np.isin(table.stores["route"], (Route.MAPPED, Route.BOTH)).any():
         raise KernelError("stores: a region or a mapped address needs Track & Trigger; a kernel alone runs without it")
     kernel = make_units(unit_rates(machine, machine.gpu.workgroups_per_cu), [table], memory.GEMM)
-    return machine_state(machine, kernel, [0])
+    return machine_state(machine, kernel, loop_network(machine), [0])
 
 
 def make_sim(machine: Machine, workload: Workload, *, spaces: Sequence[AddressSpace] = (),
@@ -214,15 +260,47 @@ def make_sim(machine: Machine, workload: Workload, *, spaces: Sequence[AddressSp
     work = gemm_operator(machine, workload, tiling, 0 if fused else None).work(0)
     tables = [fused_work(work, space) for space in spaces] or [work]
     kernel = make_units(unit_rates(machine, machine.gpu.workgroups_per_cu), tables, memory.GEMM)
-    sim = machine_state(machine, kernel, range(devices) if mirrored else [space.peer for space in spaces])
+    if not fused:
+        network = loop_network(machine)
+    elif mirrored:
+        network = mirrored_network(machine, spaces[0].schedule.topology, spaces[0].device)
+    else:
+        network = network_of(machine, spaces[0].schedule.topology, options.links)
+    sim = machine_state(machine, kernel, network, [0] if mirrored else [space.peers[0] for space in spaces])
     sim.control.start[:] = starts
     if not fused:
         return sim
     for d, space in enumerate(spaces):
         sim.expected_events[d] = space.schedule.wf_tiles(space.device, Action.EVENT)
+        for number, region in enumerate(space.regions, start=1):
+            if region.device != NO_DEVICE:
+                sim.control.region_port[d, number] = network.next_port[d, region.device]
+        sim.control.picks_ports[d] = len(set(network.next_port[d, list(space.peers)])) > 1
     mirror = make_mirror(spaces[0].schedule, spaces[0].device, spaces[0].base,
                          spaces[0].table.arrivals) if mirrored else NO_MIRROR
     return sim._replace(
-        control=sim.control._replace(events=np.zeros((devices, _most_ids(spaces), tiling.wavefronts), np.int32)),
+        control=_heads(sim.control, network, spaces, mirrored)._replace(
+            events=np.zeros((devices, _most_ids(spaces), tiling.wavefronts), np.int32)),
         mirrored=mirrored, mirror=mirror, hardware=hardware,
         chaos=make_chaos(devices, options.seed, options.hold_back, options.link_jitter_cycles))
+
+
+def _heads(control: Control, network: links.Network, spaces: Sequence[AddressSpace], mirrored: bool) -> Control:
+    """Give every device the heads of its peers' windows, as old as their way is long."""
+    peers = np.full((len(spaces), max(len(space.peers) for space in spaces)), -1)
+    delay = np.zeros_like(peers)
+    for d, space in enumerate(spaces):
+        for number, peer in enumerate(space.peers):
+            peers[d, number] = 0 if mirrored else peer
+            delay[d, number] = network.latency_cycles[0] if mirrored else way_cycles(network, peer, d)
+    return control._replace(peers=peers, head_delay=delay,
+                            heads=np.zeros((len(spaces), int(delay.max()) + LOOK), np.int64))
+
+
+def way_cycles(network: links.Network, source: int, destination: int) -> int:
+    """Latency of the way from one node to another."""
+    cycles = 0
+    while source != destination:
+        port = network.next_port[source, destination]
+        cycles, source = cycles + int(network.latency_cycles[port]), int(network.target[port])
+    return cycles

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from ..fabric.network import outgoing
 from .diagnosis import at_rest, final_tiles, lost_packets
 from .failure import SimulationError
 from .programmed import ProgrammedRun
@@ -14,7 +15,8 @@ def check(run: ProgrammedRun) -> None:
     control = run.sim.control
     for d, space in enumerate(run.spaces):
         if lost_packets(run, d):
-            raise SimulationError(f"device {space.device}: {run.sim.link.flight.count[d]} packets on the link"
+            waiting = run.sim.network.flight.count[outgoing(run.sim.network, d)].sum()
+            raise SimulationError(f"device {space.device}: {waiting} packets on the link"
                                   f"{lost_packets(run, d)}")
     raise_errors(run)
     for d, space in enumerate(run.spaces):
@@ -29,9 +31,9 @@ def check(run: ProgrammedRun) -> None:
         counted = run.counters(d)
         if counted["triggers"] != tracked:
             raise SimulationError(f"device {space.device}: {counted['triggers']} triggers for {tracked} tiles")
-        if counted["packets"] != run.sim.link.sent_packets[d] and not run.sim.mirrored:
+        if counted["packets"] != run.sim.network.injected[d]:
             raise SimulationError(f"device {space.device}: {counted['packets']} packets left, "
-                                  f"{run.sim.link.sent_packets[d]} were sent")
+                                  f"{run.sim.network.injected[d]} were sent")
     for observer in run.observers:
         observer.check()
 

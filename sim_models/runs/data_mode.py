@@ -16,8 +16,9 @@ Memory starts as -0.0, the identity of IEEE addition (+0.0 would turn a first -0
 an element leaves its operand, bit for bit.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -29,9 +30,10 @@ from ..cosim.library import Library
 from ..cosim.nmc_alu import COLUMN_BYTES, DTYPES, compiled_alu
 from ..engine.observers import Observer
 from ..fabric import bits
+from ..fabric.queues import number_of
 from ..formats import FP16, Format
 from ..machine import Machine
-from ..schedule import Action, Schedule, ScheduleError
+from ..schedule import Action, Schedule
 from ..workloads import Workload
 from . import build
 from .failure import SimulationError
@@ -72,6 +74,7 @@ class Ledger(NamedTuple):
     shift: int  # log2 of an element's bytes
     negative_zero: int
     tally: np.ndarray  # uint8 [access, device, element]: how often it happened
+    came: np.ndarray  # uint8 [update, device, element]: whose it was, plus 1; no updates where their order is known
     base: np.ndarray  # int64 [device]: address of element 0
     overtaking_reads: bool
     fault: np.ndarray  # int64 [device, 4]: its first: number, access, offset, cycle
@@ -122,8 +125,9 @@ def add_column(data, d, at, count, operand, operand_device):
 
 
 @compiled
-def perform(data, b, upstream, d, lo, hi):
-    """What the request that DRAM performs now does to the numbers. Returns 0 or a fault."""
+def perform(data, b, sender, d, lo, hi):
+    """What the request that DRAM performs now does to the numbers; `sender`: device that an arrival is from. Returns 0
+    or a fault."""
     op = bits.get(lo, hi, b.op, 2)
     source = bits.get(lo, hi, b.source, 2)
     if op == bits.READ and source == bits.LOCAL:
@@ -142,7 +146,7 @@ def perform(data, b, upstream, d, lo, hi):
             for i in range(at, at + count):
                 data.fetched[d, i] = data.memory[d, i]
         return 0
-    origin = d if source == bits.LOCAL else upstream
+    origin = d if source == bits.LOCAL else sender
     if source == bits.DMA and data.tally[DMA_READ, origin, at] == 0:
         return NOT_READ
     operand = data.fetched if source == bits.DMA else data.product
@@ -150,6 +154,10 @@ def perform(data, b, upstream, d, lo, hi):
         for i in range(at, at + count):
             data.memory[d, i] = operand[origin, i]
         return 0
+    for i in range(at, at + count):
+        before = data.tally[bits.LOCAL, d, i] + data.tally[bits.REMOTE, d, i] + data.tally[bits.DMA, d, i] - 1
+        if before < data.came.shape[0]:
+            data.came[before, d, i] = origin + 1
     column = COLUMN_BYTES >> data.shift
     for first in range(0, count, column):
         if not add_column(data, d, at + first, min(column, count - first), operand, origin):
@@ -178,7 +186,7 @@ def account(data, sim, d, now):
             overtake(data, sim.b, d, outputs[ports.dram[c]], outputs[ports.dram[c] + 1])
         row = d * sim.m.channels + c
         if sim.mem.retired[row] and data.fault[d, 0] == 0:
-            data.fault[d, 0] = perform(data, sim.b, sim.control.upstream[d], d, sim.mem.retired_lo[row],
+            data.fault[d, 0] = perform(data, sim.b, number_of(sim.mem.retired_tag[row]), d, sim.mem.retired_lo[row],
                                        sim.mem.retired_hi[row])
             if data.fault[d, 0]:
                 data.fault[d, 3] = now
@@ -238,13 +246,14 @@ class Products:
         return cls(product, *reduction(schedule, product, number))
 
 
-def reduction(schedule: Schedule, product: np.ndarray,
-              number: Format = FP16) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def reduction(schedule: Schedule, product: np.ndarray, number: Format = FP16,
+              came: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Follow the schedule in numpy: (memory, tally, owner) as in `Products`.
 
     A device adds its own product to what arrives, in its format, keeps the sum, or the copy, and, if its role has a
-    route, sends it on. A sum of two does not depend on their order; one of more does, and is refused with a
-    ScheduleError.
+    route, sends it on. A sum of two does not depend on their order. One of more is added in the order in which `came`
+    says that its parts came, uint8[update, device, N, pitch], a device's number plus 1 each; without, or where it names
+    others than the schedule does, the device's own comes first and the others in the schedule's order.
     """
     tiling = schedule.tiling
     memory = np.full_like(product, number.negative_zero)
@@ -256,15 +265,13 @@ def reduction(schedule: Schedule, product: np.ndarray,
     for d, index, share in shares:
         role = share.role
         copied = role.admitted and role.updates == 1
-        if role.updates > 2:
-            raise ScheduleError(f"device {d}: chunk {role.chunk} is a sum of {role.updates}, whose order is not known")
         for tile in share.tiles:
             m0, n0 = tiling.first_row[tile], tiling.first_column[tile]
             part = slice(n0, n0 + tiling.columns[tile]), slice(m0, m0 + tiling.rows[tile])
-            total = product[(d, *part)]
+            parts = {d: product[(d, *part)]} if role.contributes else {}
+            parts |= {source.device: sent[source.device, source.role, tile] for source in role.fed_by}
+            total = _sum(parts, None if came is None else came[(slice(role.updates), d, *part)], number)
             for source in role.fed_by:
-                arriving = sent[source.device, source.role, tile]
-                total = arriving if copied else number.add(arriving, total)
                 stored = Action.SEND_STORES in schedule.roles[source.device][source.role].actions
                 tally[((bits.REMOTE if stored else bits.DMA) + PLAIN * copied, d, *part)] += 1
             sent[d, index, tile] = total
@@ -278,6 +285,18 @@ def reduction(schedule: Schedule, product: np.ndarray,
     return memory, tally, owner
 
 
+def _sum(parts: Mapping[int, np.ndarray], came: np.ndarray | None, number: Format) -> np.ndarray:
+    """Add up parts by device, element by element in the order in which they came, if each of them did."""
+    devices = np.array(sorted(parts))
+    values, order = np.stack([parts[device] for device in devices]), list(parts)
+    turns = np.broadcast_to(np.array(order).reshape(-1, 1, 1), values.shape)
+    if len(parts) > 2 and came is not None:
+        known = (np.sort(came, axis=0) == devices.reshape(-1, 1, 1) + 1).all(axis=0)
+        turns = np.where(known, came.astype(np.int64) - 1, turns)
+    ordered = np.take_along_axis(values, np.searchsorted(devices, turns), axis=0)
+    return reduce(lambda total, part: number.add(part, total), ordered)
+
+
 class DataLedger(Observer):
     """Real numbers behind a run in which every GPU is simulated. `products` may be replaced before the run."""
 
@@ -286,11 +305,13 @@ class DataLedger(Observer):
         self._format = number = run.workload.format
         self.products = Products.of(run.schedule, run.workload.k, seed, variation.scale, number)
         self._alu = compiled_alu()
+        updates = max(role.updates for roles in run.schedule.roles for role in roles)
         product = self.products.product.reshape(run.schedule.devices, -1).astype(np.uint32)
         self.data = Ledger(
             product=product, memory=np.full_like(product, number.negative_zero), fetched=np.zeros_like(product),
             shift=number.bytes.bit_length() - 1, negative_zero=number.negative_zero,
             tally=np.zeros((len(ACCESSES), *product.shape), np.uint8),
+            came=np.zeros((updates if updates > 2 else 0, *product.shape), np.uint8),
             base=np.array([space.base for space in run.spaces]), overtaking_reads=variation.overtaking_reads,
             fault=np.zeros((run.schedule.devices, 4), np.int64), additions=np.zeros(1, np.int64), alu=self._make_alu())
 
@@ -326,10 +347,13 @@ class DataLedger(Observer):
                            for array in (self.data.tally, self.products.tally))
             raise SimulationError(f"device {d}: row {m}, column {n} saw {got} times {ACCESSES[access]} instead of "
                                   f"{wanted} ({len(wrong)} such elements)")
-        memory = self.data.memory.reshape(shape)
-        wrong = np.argwhere(memory != self.products.memory)
+        memory, expected = self.data.memory.reshape(shape), self.products.memory
+        if len(self.data.came):
+            expected = reduction(self._run.schedule, self.products.product, self._format,
+                                 self.data.came.reshape(-1, *shape))[0]
+        wrong = np.argwhere(memory != expected)
         for d, n, m in wrong[:1]:
-            got, wanted = memory[d, n, m], self.products.memory[d, n, m]
+            got, wanted = memory[d, n, m], expected[d, n, m]
             raise SimulationError(f"device {d}: row {m}, column {n} is {self._number(got)}, numpy's reduction in the "
                                   f"schedule's order gives {self._number(wanted)} ({len(wrong)} such elements)")
 
@@ -362,7 +386,7 @@ class DataLedger(Observer):
 def data_run(machine: Machine, workload: Workload, policy: Policy = Policy(),
              options: build.Options = build.Options(), variation: Variation = Variation(), *,
              simulator: str = "compiled", library: Library | None = None) -> tuple[FusedRun, DataLedger]:
-    """A ring of `workload.tp` GPUs, each with its own RTL, and the ledger that observes it.
+    """`workload.tp` GPUs, each with its own RTL, and the ledger that observes them.
 
     `simulator`: "compiled", or "amaranth" for Amaranth's own; `library`: another compiled top. Everything random comes
     from `options.seed`.
@@ -384,7 +408,7 @@ def run_data_mode(machine: Machine, workload: Workload, policy: Policy = Policy(
                   options: build.Options = build.Options(), variation: Variation = Variation(), *,
                   simulator: str = "compiled",
                   progress: Callable[[float], None] = lambda fraction: None) -> DataResult:
-    """Run and check one ring of `workload.tp` GPUs; arguments as for `data_run`. Raises SimulationError, which names
+    """Run and check `workload.tp` GPUs; arguments as for `data_run`. Raises SimulationError, which names
     what is wrong first and where."""
     run, ledger = data_run(machine, workload, policy, options, variation, simulator=simulator)
     try:

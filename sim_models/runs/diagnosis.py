@@ -4,6 +4,7 @@ import numpy as np
 
 from t3sim.rtl.registers import STATUS_BITS, WAITS, WATCHDOG_PERIOD
 
+from ..fabric.network import outgoing
 from ..schedule import Action
 from .programmed import AT_WORK, ProgrammedRun
 
@@ -16,7 +17,7 @@ def waits(run: ProgrammedRun) -> list[dict[str, str]]:
     for d, space in enumerate(run.spaces):
         sim, channels = run.sim, run.sim.m.channels
         error = str(run.driver.first_error(run.masters[d].read))
-        of = slice(d * channels, (d + 1) * channels)
+        of, ports = slice(d * channels, (d + 1) * channels), outgoing(sim.network, d)
         rows.append({
             "device": str(space.device),
             "workgroups finished": f"{sim.kernel.state.finished[d]} of {sim.kernel.work.workgroups[d]}",
@@ -25,8 +26,8 @@ def waits(run: ProgrammedRun) -> list[dict[str, str]]:
             "window head": str(run.backends[d].outputs[sim.hardware.ports.head]),
             "compute": str(sim.compute.count[of].sum()), "arriving": str(sim.inbound.count[of].sum()),
             "in DRAM": str(sim.hbm.occupancy[of].sum()),
-            "leaving": str(sim.stores_out.count[d] + sim.mem.dma_returns.count[d]),
-            "on the link": str(sim.link.flight.count[d]),
+            "leaving": str(sum(queue.count[ports].sum() for queue in (sim.stores_out, sim.mem.dma_returns))),
+            "on the link": str(sim.network.flight.count[ports].sum()),
             "lost": lost_packets(run, d).removeprefix(" and ") or "none",
             "hardware": busy(run, d) or "hardware idle",
             "watchdog": watchdog(run, d),
@@ -95,8 +96,12 @@ def missing_tiles(run: ProgrammedRun, d: int) -> str:
 
 
 def lost_packets(run: ProgrammedRun, d: int) -> str:
-    """What the link of device d lost or made up, "" if nothing; every device has its own unless mirrored."""
-    link, to = run.sim.link, run.sim.control.downstream[d]
-    lost = 0 if run.sim.mirrored else link.sent_packets[d] - link.flight.count[d] - link.arrived[to]
-    what = f"{lost} lost" if lost > 0 else f"{-lost} more than were sent"
-    return f" and {what} on it to device {run.spaces[to].device}" if lost else ""
+    """What the links of device d lost or made up, and what it sent to nobody; "" if nothing. A mirrored run has packets
+    of its own making."""
+    network, found = run.sim.network, ""
+    for port in () if run.sim.mirrored else outgoing(network, d):
+        lost = network.sent_packets[port] - network.flight.count[port] - network.taken[port]
+        what = f"{lost} lost" if lost > 0 else f"{-lost} more than were sent"
+        found += f" and {what} on it to device {network.target[port]}" if lost else ""
+    nowhere = network.unroutable[d]
+    return found + (f" and {nowhere} for devices to which no way leads" if nowhere else "")

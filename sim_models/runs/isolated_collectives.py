@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from .. import topologies
 from ..collectives import ring
 from ..engine.end import IDLE_LIMIT, RUNNING, STUCK
 from ..engine.loop import Lockstep
@@ -62,7 +63,8 @@ def collective_sim(machine: Machine, size_bytes: int, devices: int, kind: str, m
     steps = baseline.plan_steps(program, mirrored)
     kernel = build.copy_units(machine, build.ring_copy(machine, size_bytes, steps, kind, 0, copy_base),
                                    memory.ALL_GATHER if kind == "all-gather" else memory.REDUCE_SCATTER)
-    return build.machine_state(machine, kernel, steps.downstream)
+    network = build.loop_network(machine) if mirrored else build.network_of(machine, topologies.ring(devices), {})
+    return build.machine_state(machine, kernel, network, steps.downstream)
 
 
 def run_collective(machine: Machine, size_bytes: int, devices: int, kind: str, mirrored: bool = True,

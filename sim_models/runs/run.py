@@ -5,7 +5,6 @@ from collections.abc import Callable
 import numpy as np
 
 from ..engine.end import DONE, IDLE_LIMIT, RUNNING, STUCK
-from ..fabric.network import make_link
 from ..line import LINE_BYTES, lines_of
 from . import build
 from .checks import check, nothing_counted, raise_errors
@@ -47,7 +46,7 @@ class FusedRun(ProgrammedRun):
             self.write(master, self.driver.open_memory(
                 _ALL_GATHER, base=at, limit=at + self.workload.tp * chunk_lines * LINE_BYTES))
             self.write(master, self.driver.plain_arrivals([_ALL_GATHER]))
-        self.sim = self.sim._replace(kernel=kernel, link=make_link(len(self.backends), self.sim.link_shape),
+        self.sim = self.sim._replace(kernel=kernel, network=build.loop_network(self.machine),
                                      expected_events=np.zeros_like(self.sim.expected_events))
         while (state := self.advance(BATCH_CYCLES)) == RUNNING:
             progress(min(0.99, float(kernel.state.phase[0]) / self.workload.tp))

@@ -18,7 +18,7 @@ class Mirror(NamedTuple):
     """Line ranks of mirrored mode, by row of `Schedule.rows`; groups are the device's shares."""
 
     group: np.ndarray  # int64 [row]
-    sender: np.ndarray  # int64 [id at the downstream device]: this device's row of the same tile, -1 none
+    sender: np.ndarray  # int64 [device that it goes to, id there]: this device's row of the same tile, -1 none
     rank: np.ndarray  # int64 [row, wavefront]: rank of the wavefront tile's first line in its group
     base: np.ndarray  # int64 [row, wavefront]: address of its first line
     region: np.ndarray  # int64 [row, wavefront]: under which its arrivals are tracked
@@ -34,7 +34,7 @@ class Mirror(NamedTuple):
 
 
 #: What stands in a run that is not mirrored.
-NO_MIRROR = Mirror(*(np.zeros((1,) * (2 if name in ("rank", "base", "region") else 1), np.int64)
+NO_MIRROR = Mirror(*(np.zeros((1,) * (2 if name in ("sender", "rank", "base", "region") else 1), np.int64)
                      for name in Mirror._fields[:-1]), pitch=0)
 
 
@@ -58,8 +58,8 @@ def make_mirror(schedule: Schedule, device: int, base: int, arrivals: np.ndarray
     region = np.where(widths == tiling.wf_columns, arrivals[:, :1], np.where(widths > 0, arrivals[:, 1:], 0))
     row, wf = np.nonzero(lines)
     goes = np.flatnonzero(rows.to_id != NO_ID)
-    sender = np.full(rows.to_id.max() + 1, -1)
-    sender[rows.to_id[goes]] = goes
+    sender = np.full((schedule.devices, rows.to_id.max() + 1), -1)
+    sender[rows.to_device[goes], rows.to_id[goes]] = goes
     return Mirror(
         group=rows.share, sender=sender, rank=rank, base=base + tiling.offsets[rows.tile][:, None] + wf_offsets,
         region=region, column_bytes=column_bytes, id=rows.id, becomes=_becomes(schedule, device),

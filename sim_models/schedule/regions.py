@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .roles import Action, Role, ScheduleError
-from .schedule import Schedule, Share
+from .schedule import NO_DEVICE, Schedule, Share
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class Region:
     becomes: "Region | None" = None  #: that under which it arrives where it goes; None: it goes nowhere
     id_offset: int = 0  #: from an id here to that of the same tile there
     tiles_per_block: int = 1  #: wavefront tiles that DMA sends together
+    device: int = NO_DEVICE  #: where it goes
 
     @property
     def arrival(self) -> "Region":
@@ -98,4 +99,4 @@ def _own_region(schedule: Schedule, device: int, share: Share, rows: int, column
     by_dma = Action.SEND_DMA in role.actions
     return Region(role.actions, rows, columns, role.updates, role.admitted,
                   _arrival(rows, columns, schedule.roles[to][number]), schedule.id_offset(device, share),
-                  blocks if by_dma else 1)
+                  blocks if by_dma else 1, to)

@@ -1,15 +1,18 @@
 """Roles and tiles put together: ids, routes from id to id, and how far devices may be apart."""
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from ..collectives import Program
 from ..operators.tiling import Tiling
-from ..topologies import Topology
+from ..topologies import Topology, TopologyError
 from .roles import Action, Ids, Limits, Policy, Role, Route, ScheduleError, roles_of
 
 NO_ID = -1
@@ -69,12 +72,29 @@ class Schedule:
         if self.program.ranks != self.topology.gpus:
             raise ScheduleError(f"{self.program.ranks} ranks do not fit {self.topology.gpus} GPUs of topology "
                                 f"{self.topology.name!r}")
-        for transfer in self.program.transfers:
-            if transfer.destination not in self.topology.neighbours[transfer.source]:
-                raise ScheduleError(f"{transfer}: topology {self.topology.name!r} has no link for it")
+        self._check_ways()
         self.tiling.cut(self.policy.slices * self.program.chunks)  # refuses an output that is too small
         if self.policy.limits is Limits.SHIFT and not self._in_order_of_ids:
             raise ScheduleError("one shift for all tiles needs ids in the order of dispatch: limits must be exact")
+
+    def _check_ways(self) -> None:
+        """Refuse what cannot be sent, and ways of several links on which packets could wait for each other: a full
+        buffer holds up the link before it."""
+        waits_for: dict[tuple[int, int], set[tuple[int, int]]] = defaultdict(set)
+        pairs = {(transfer.source, transfer.destination): transfer for transfer in reversed(self.program.transfers)}
+        for transfer in pairs.values():
+            try:
+                way = self.topology.way(transfer.source, transfer.destination)
+            except TopologyError:
+                raise ScheduleError(f"{transfer}: topology {self.topology.name!r} has no way for it") from None
+            for link, onward in pairwise(way):
+                waits_for[link].add(onward)
+        try:
+            TopologicalSorter(waits_for).prepare()
+        except CycleError as error:
+            links = ", ".join(f"{source} to {destination}" for source, destination in error.args[1][:4])
+            raise ScheduleError(f"topology {self.topology.name!r}: the links {links} ... could wait for each other in "
+                                "a circle") from None
 
     @property
     def _in_order_of_ids(self) -> bool:
@@ -217,28 +237,24 @@ class Schedule:
                    for device in range(self.devices) for share in self.shares(device) if share.role.tracked
                    for route in share.role.routes)
 
-    def peer(self, device: int) -> int:
-        """Find the one device that a device sends to. Raises ScheduleError if there are none or several."""
-        peers = {route.device for role in self.roles[device] for route in role.routes}
-        if len(peers) != 1:
-            raise ScheduleError(f"device {device} sends to {len(peers)} others ({', '.join(map(str, sorted(peers)))}): "
-                                "this hardware has one window and one link for one of them")
-        return peers.pop()
+    def peers(self, device: int) -> tuple[int, ...]:
+        """List the devices that a device sends to."""
+        return tuple(sorted({route.device for role in self.roles[device] for route in role.routes}))
 
-    def feeder(self, device: int) -> int:
-        """Find the one device from which a device receives. Raises ScheduleError if there are none or several."""
-        feeders = {route.device for role in self.roles[device] for route in role.fed_by}
-        if len(feeders) != 1:
-            raise ScheduleError(f"device {device} receives from {len(feeders)} others: this hardware has one link")
-        return feeders.pop()
+    def feeders(self, device: int) -> tuple[int, ...]:
+        """List the devices from which a device receives."""
+        return tuple(sorted({route.device for role in self.roles[device] for route in role.fed_by}))
 
     def is_symmetric(self) -> bool:
         """Whether one device can stand for all: nothing changes if every rank is renamed to the next one.
 
-        Chunks of a ragged output differ by some tiles all the same; a mirrored run neglects that.
+        Every transfer takes one link: a way through others would load theirs. Chunks of a ragged output differ by some
+        tiles all the same; a mirrored run neglects that.
         """
         return (self.policy.shuffle is None and self.program.invariant_under_shift()
-                and self.topology.invariant_under_shift())
+                and self.topology.invariant_under_shift()
+                and all(len(self.topology.way(transfer.source, transfer.destination)) == 1
+                        for transfer in self.program.transfers))
 
     def wf_tiles(self, device: int, action: Action) -> int:
         """Count a device's wavefront tiles of which this becomes."""

@@ -17,9 +17,7 @@ class MultiNode(Topology):
 
     def next_hop(self, node: int, destination: int) -> int:
         """Neighbour that is next: the GPU of the destination's place, its rail, the destination."""
-        if node >= self.gpus:
-            return destination
-        if node // self.per_group == destination // self.per_group:
+        if node >= self.gpus or node // self.per_group == destination // self.per_group:
             return super().next_hop(node, destination)
         place = destination % self.per_group
         if node % self.per_group != place:

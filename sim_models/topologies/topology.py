@@ -55,6 +55,14 @@ class Topology:
             raise TopologyError(f"{self.name}: no way leads from {node} to {destination}")
         return min(reaching, key=distance.__getitem__)
 
+    def way(self, source: int, destination: int) -> tuple[tuple[int, int], ...]:
+        """List the links from one node to another, each as (source, destination). Raises TopologyError."""
+        links = []
+        while source != destination:
+            links.append((source, self.next_hop(source, destination)))
+            source = links[-1][1]
+        return tuple(links)
+
     def _distances(self, destination: int) -> dict[int, int]:
         """Links on the shortest way from each node that has one."""
         if destination not in self._known:

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ..errors import Failure
 from ..mechanisms.track_trigger import AddressSpace
 from ..runs.run import FusedRun
 from ..schedule import Action
@@ -31,8 +32,9 @@ def plan_of(run: FusedRun) -> dict[str, np.ndarray]:
 
 
 def describe_run(run: FusedRun, technique: str, seed: int) -> dict:
-    """Settings, geometry, and what the hardware said at the end."""
+    """Settings, geometry, and what the hardware said at the end. Raises Failure for devices that send to several."""
     sim, g, workload = run.sim, run.geometry, run.workload
+    peers = [_peer(space) for space in run.spaces]
     return {
         "title": f"{workload.title}, {technique}, {run.machine.name}",
         "workload": {"m": workload.m, "n": workload.n, "k": workload.k, "tp": workload.tp},
@@ -43,13 +45,13 @@ def describe_run(run: FusedRun, technique: str, seed: int) -> dict:
         "policy": run.policy.name,
         "starvation_limit": run.masters[0].read(run.driver.registers["STARVATION_LIMIT"].offset),
         "clock_ghz": run.machine.memory_clock_ghz,
-        "link_latency_cycles": sim.link_shape.latency_cycles,
+        "link_latency_cycles": int(sim.network.latency_cycles.max()),
         "geometry": geometry_of(g) | {"compute_units": sim.kernel.state.state.shape[1]},
         "workgroups": int(sim.kernel.work.workgroups[0]), "wavefronts": run.tiling.wavefronts,
         "wf_columns": run.tiling.wf_columns, "pitch_bytes": run.tiling.pitch_bytes,
         "element_bytes": run.tiling.element_bytes,
-        "bases": [{"own": space.base, "downstream": space.peer_base} for space in run.spaces],
-        "peers": [space.peer for space in run.spaces],
+        "bases": [{"own": space.base, "downstream": space.bases[peer]} for space, peer in zip(run.spaces, peers)],
+        "peers": peers,
         "regions": [[_region(run, space, region) for region in space.regions] for space in run.spaces],
         "final_tiles": {"come": sim.control.event_count.tolist(), "expected": sim.expected_events.tolist()},
         "errors": [run.driver.first_error(master.read) for master in run.masters],
@@ -71,5 +73,12 @@ def _region(run: FusedRun, space: AddressSpace, region: Region) -> dict:
         "tile_bytes": region.rows * region.columns * run.tiling.element_bytes,
         "updates_per_element": region.updates, "wg_offset": region.id_offset,
         "tiles_per_block": region.tiles_per_block,
-        "to_device": None if region.becomes is None else space.peer,
+        "to_device": None if region.becomes is None else region.device,
     }
+
+
+def _peer(space: AddressSpace) -> int:
+    """The one device that a device sends to: what is told of a tile follows it there."""
+    if len(space.peers) != 1:
+        raise Failure(f"device {space.device} sends to {len(space.peers)} others: a trace can follow it to one")
+    return space.peers[0]

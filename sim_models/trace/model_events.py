@@ -31,8 +31,10 @@ def observe_models(s, r, d, now):
     for u in range(s.kernel.state.state.shape[1]):
         if s.kernel.state.wg[d, u] != r.wg[d, u] or s.kernel.state.state[d, u] != r.state[d, u]:
             units_changed(s, r, d, u, now)
-    if s.link.flight.head[s.control.upstream[d]] != r.flight_head[d]:
-        arrivals(s, r, d, now)
+    for i in range(s.network.first_in[d], s.network.first_in[d + 1]):
+        port = s.network.ports_in[i]
+        if s.network.flight.head[port] != r.flight_head[port]:
+            arrivals(s, r, d, port, now)
 
 
 @inlined
@@ -69,17 +71,17 @@ def units_changed(s, r, d, u, now):
 
 
 @compiled
-def arrivals(s, r, d, now):
-    """Packets that were delivered to device d in this cycle: they are still in the ring buffer."""
+def arrivals(s, r, d, port, now):
+    """Packets that device d took from a port's link in this cycle: they are still in the ring buffer."""
     s = by_reference(s)
     r = by_reference(r)
-    flight, source = s.link.flight, s.control.upstream[d]
-    at, mask = r.flight_head[d], flight.lo.shape[1] - 1
-    while at != flight.head[source]:
-        lo, hi = flight.lo[source, at], bits.request_of(flight.hi[source, at], s.b)
+    flight = s.network.flight
+    at, mask = r.flight_head[port], flight.lo.shape[1] - 1
+    while at != flight.head[port]:
+        lo, hi = flight.lo[port, at], bits.request_of(flight.hi[port, at], s.b)
         channel = channel_of(bits.address_of(lo, s.b), s.m)
         if r.kinds[ARRIVE] and r.channels[channel]:
             put_request(s.b, r, ARRIVE, now, d, channel, lo, hi, NO_STREAM, 0, -1,
                         s.inbound.count[d * s.m.channels + channel] - 1, -1, 0)
         at = (at + 1) & mask
-    r.flight_head[d] = at
+    r.flight_head[port] = at

@@ -35,7 +35,7 @@ class Recorder(NamedTuple):
     probes: Probes
     state: np.ndarray  # int64 [device, unit]: compute units
     wg: np.ndarray
-    flight_head: np.ndarray  # int64 [device]: of the link that it receives from
+    flight_head: np.ndarray  # int64 [port]: of its link
     decision: np.ndarray  # int64 [row]
     blocked: np.ndarray  # int64 [device]
     late: np.ndarray  # int64 [device]
@@ -53,8 +53,9 @@ class Chosen(NamedTuple):
 
 
 def make_recorder(b: bits.RequestBits, channels: int, units: int, probes: Probes, names: np.ndarray,
-                  chosen: Chosen = Chosen()) -> Recorder:
-    """A recorder of as many devices as `names` has rows, of so many channels and units each."""
+                  chosen: Chosen = Chosen(), ports: int = 1) -> Recorder:
+    """A recorder of as many devices as `names` has rows, of so many channels and units each; `ports`: of the network.
+    """
     devices = len(names)
     rows, ids = devices * channels, max(1 << b.wg_bits, names.shape[1])
 
@@ -67,7 +68,7 @@ def make_recorder(b: bits.RequestBits, channels: int, units: int, probes: Probes
         np.zeros(CAPACITY, EVENT), np.zeros(2, np.int64), mask(chosen.kinds, 256), mask(chosen.channels, channels),
         mask(chosen.wgs, ids), mask(chosen.packet_wgs, ids), chosen.wgs is None, names,
         np.zeros(devices, np.int64), probes,
-        np.zeros((devices, units), np.int64), np.full((devices, units), -1, np.int64), np.zeros(devices, np.int64),
+        np.zeros((devices, units), np.int64), np.full((devices, units), -1, np.int64), np.zeros(ports, np.int64),
         np.full(rows, -1, np.int64),
         np.zeros(devices, np.int64), np.zeros(devices, np.int64), np.zeros(rows, np.int64), np.zeros(rows, np.int64))
 
@@ -76,7 +77,7 @@ def look(sim: Sim, r: Recorder) -> None:
     """Remember the models' state, so that the first recorded cycle shows changes only, and what each busy unit does."""
     units = sim.kernel.state
     r.state[:], r.wg[:] = np.where(units.wg >= 0, -1, units.state), units.wg
-    r.flight_head[:] = sim.link.flight.head[sim.control.upstream]
+    r.flight_head[:] = sim.network.flight.head
     r.open_banks[:], r.refreshes[:] = sim.hbm.channels["open"], sim.hbm.channels["refreshes"]
     r.decision[:], r.blocked[:], r.late[:] = -1, 0, 0
 

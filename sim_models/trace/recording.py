@@ -32,7 +32,9 @@ class Recording(NamedTuple):
     def before_edge(self, sim, device, now):
         recorder, started = self.recorder, sim.kernel.state.next_wg[device]
         recorder.asking[device] = recorder.names[device, min(started, recorder.names.shape[1] - 1)]
-        backlog = max(0, int(sim.link.free_time[device]) - now)
+        backlog, network = 0, sim.network
+        for i in range(network.first_out[device], network.first_out[device + 1]):
+            backlog = max(backlog, int(network.free_time[network.ports_out[i]]) - now)
         observe_ports(sim.hardware.ports, sim.b, self.recorder, device, words_at(sim.hardware.inputs[device]),
                       words_at(sim.hardware.outputs[device]), backlog, now)
         observe_models(sim, self.recorder, device, now)
@@ -63,9 +65,10 @@ class TraceRecording(Observer):
             *(destinations(run.schedule, space.device, wanted.wgs) for space in run.spaces))
         devices, units = sim.kernel.state.state.shape
         watched = sim.b, sim.m.channels, units, probes(library.ports, run.geometry), called
-        self._recorder = make_recorder(*watched, Chosen(wanted.kinds, wanted.channels, wanted.wgs, sent))
+        ports = len(sim.network.taken)
+        self._recorder = make_recorder(*watched, Chosen(wanted.kinds, wanted.channels, wanted.wgs, sent), ports)
         updates = {Kind.UPDATE} if wanted.kinds is None else {Kind.UPDATE} & wanted.kinds
-        self._earlier, self._open = make_recorder(*watched, Chosen(updates, wgs=wanted.wgs)), np.zeros(0, EVENT)
+        self._earlier, self._open = make_recorder(*watched, Chosen(updates, wgs=wanted.wgs), ports), np.zeros(0, EVENT)
         self._other = self._recorder._replace(events=np.zeros_like(self._recorder.events))  # the writer reads one
         self.waves = [waves.Waves(library.ports, run.geometry, d, space.device)
                       for d, space in enumerate(run.spaces)] if with_waves else []

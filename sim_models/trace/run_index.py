@@ -24,7 +24,7 @@ class _Seen(NamedTuple):
 
     def before_edge(self, sim, device, now):
         """Arrivals change in the models' part of a cycle only."""
-        if self.first[device] < 0 and sim.link.arrived[device] > 0:
+        if self.first[device] < 0 and sim.network.arrived[device] > 0:
             self.first[device] = now
 
     def after_edge(self, sim, device, now):

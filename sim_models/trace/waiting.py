@@ -6,6 +6,7 @@ import numpy as np
 
 from ..engine.state import Sim
 from ..fabric import bits
+from ..fabric.network import outgoing
 from .schema import EVENT, NO_STREAM, NO_WAVEFRONT, QUEUES, Kind
 
 
@@ -13,14 +14,17 @@ def waiting(sim: Sim, now: int, senders: Sequence[np.ndarray]) -> np.ndarray:
     """EVENT[n] of kind WAITING: every request that is in a model's queue, oldest first per queue; `senders`: each
     device's, as in `names`."""
     channels, devices = sim.m.channels, len(sim.control.downstream)
-    rings = {"compute queue": sim.compute, "inbound queue": sim.inbound, "link": sim.link.flight,
-             "stores for the link": sim.stores_out, "DMA data for the link": sim.mem.dma_returns}
+    by_channel = [divmod(row, channels) for row in range(devices * channels)]
+    by_port = {int(port): (device, unit) for device in range(devices)
+               for unit, port in enumerate(outgoing(sim.network, device))}
+    rings = {"compute queue": (sim.compute, by_channel), "inbound queue": (sim.inbound, by_channel),
+             "link": (sim.network.flight, by_port), "stores for the link": (sim.stores_out, by_port),
+             "DMA data for the link": (sim.mem.dma_returns, by_port)}
     found = []
-    for name, queue in rings.items():
-        per_device = len(queue.count) // devices
+    for name, (queue, place) in rings.items():
         for row in np.flatnonzero(queue.count):
             held = (queue.head[row] + np.arange(queue.count[row])) % queue.lo.shape[1]
-            found += [_waiting(sim.b, now, name, *divmod(row, per_device), i, queue.lo[row, at],
+            found += [_waiting(sim.b, now, name, *place[int(row)], i, queue.lo[row, at],
                                queue.hi[row, at]) for i, at in enumerate(held)]
     for row in range(len(sim.mem.free)):
         held = set(range(sim.mem.free.shape[1])) - set(sim.mem.free[row, :sim.mem.free_count[row]].tolist())

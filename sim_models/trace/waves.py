@@ -17,6 +17,7 @@ from ..cosim.ports import Port, PortMap
 from ..cosim.traced import INSTANCE, PREFIX, groups
 from ..engine.state import Sim
 from ..errors import BadInput
+from ..fabric.network import outgoing
 from .store import GTKWAVE, SURFER, WAVES, whole_file
 
 _PIXELS, _PIXELS_PER_CYCLE = 1000, 200  #: of a viewer's window; of GTKWave at zoom 0
@@ -94,8 +95,9 @@ class Waves:
         queues = np.stack([sim.hbm.occupancy[rows], sim.compute.count[rows], sim.inbound.count[rows]], 1).ravel()
         units = sim.kernel.state
         states = np.bincount(units.state[d], minlength=len(STATES))
-        rest = [sim.link.flight.count[d], sim.stores_out.count[d], sim.mem.dma_returns.count[d], units.next_wg[d],
-                units.finished[d]]
+        leaving = [queue.count[outgoing(sim.network, d)].sum()
+                   for queue in (sim.network.flight, sim.stores_out, sim.mem.dma_returns)]
+        rest = [*leaving, units.next_wg[d], units.finished[d]]
         self._rows.append(np.concatenate([inputs, outputs, queues, rest, states]).astype(np.int64))
 
     @property

@@ -47,7 +47,7 @@ def until(run: FusedRun, condition) -> None:
 
 
 def flying(run: FusedRun) -> int:
-    return int(run.sim.link.flight.count[SENDER])
+    return int(run.sim.network.flight.count[SENDER])
 
 
 def told(run: FusedRun) -> str:
@@ -83,7 +83,7 @@ def incomplete(run: FusedRun, device: int) -> set[tuple[int, int]]:
 @pytest.mark.parametrize("after", [0, 400])
 def test_a_dropped_packet_is_missed(run, after):
     until(run, lambda: run.now >= after and flying(run))
-    flight = run.sim.link.flight
+    flight = run.sim.network.flight
     flight.head[SENDER] = (flight.head[SENDER] + 1) & (flight.lo.shape[1] - 1)
     flight.count[SENDER] -= 1
     message = told(run)
@@ -97,7 +97,7 @@ def test_a_dropped_packet_is_missed(run, after):
 
 def test_a_duplicated_packet_is_told(run):
     until(run, lambda: flying(run))
-    flight = run.sim.link.flight
+    flight = run.sim.network.flight
     size, head, count = flight.lo.shape[1], flight.head[SENDER], flight.count[SENDER]
     last = (head + count - 1) & (size - 1)
     for column in (flight.lo, flight.hi, flight.tag, flight.time):
@@ -119,7 +119,7 @@ def test_an_update_that_counts_twice_is_told(run):
 
 def test_packets_that_are_refused_do_not_mix_up_whom_the_others_serve(run):
     """Packets to addresses that are not open, among lawful ones: bytes are still counted where they belong."""
-    flight, b, mem = run.sim.link.flight, run.sim.b, run.sim.mem
+    flight, b, mem = run.sim.network.flight, run.sim.b, run.sim.mem
     size, added = flight.lo.shape[1], 0
     while run.advance(1) == RUNNING:
         last = (flight.head[SENDER] + flight.count[SENDER] - 1) & (size - 1)
@@ -139,8 +139,8 @@ def test_packets_that_are_refused_do_not_mix_up_whom_the_others_serve(run):
 
 def test_late_packets_only_cost_time(run):
     until(run, lambda: flying(run))
-    run.sim.link.flight.time[SENDER] += 5000
-    run.sim.link.last_arrival[SENDER] += 5000
+    run.sim.network.flight.time[SENDER] += 5000
+    run.sim.network.last_arrival[SENDER] += 5000
     run.run()
     assert run.now > fault_free_cycles()
 
@@ -150,7 +150,7 @@ def test_a_gpu_that_stops_for_a_while_only_costs_time(run):
     until(run, lambda: run.sim.kernel.state.next_wg[SENDER] > 2)
     start, following = run.now, int(run.sim.kernel.state.next_wg[SENDER])
     run.sim.kernel.state.next_wg[SENDER] = run.sim.kernel.work.workgroups[SENDER]
-    run.sim.link.free_time[SENDER] = start + 5000
+    run.sim.network.free_time[SENDER] = start + 5000
     run.advance(5000)
     run.sim.kernel.state.next_wg[SENDER] = following
     run.run()
@@ -234,7 +234,7 @@ def test_a_bit_of_every_word_of_every_tracker_flips_and_no_bit_of_the_result_doe
 def test_two_bits_of_an_entry_that_flip_are_told_at_once_with_their_place(flippable, seed):
     """Every entry that is open on one GPU is hit: one of them is the next to be updated."""
     rng, t = random.Random(seed), _SIZES
-    until(flippable, lambda: flippable.sim.link.arrived[RECEIVER] > 20)
+    until(flippable, lambda: flippable.sim.network.arrived[RECEIVER] > 20)
     for way in range(t.ways):
         for row in range(t.sets_per_bank):
             flip(flippable, RECEIVER, way, row, 1, rng.sample(range(WORD_BITS[1]), 2))

@@ -68,7 +68,7 @@ def test_bytes_and_time(machine, kind, devices):
     chunk = -(-ARRAY // devices)
     reads, writes = chunks(kind, devices)
     assert traffic(sim) == {f"{PREFIX[kind]}_read": reads * chunk, f"{PREFIX[kind]}_write": writes * chunk}
-    assert sim.link.sent_bytes[0] == (devices - 1) * chunk
+    assert sim.network.sent_bytes[0] == (devices - 1) * chunk
 
     step_end = sim.kernel.state.phase_over
     exchanged, closed = int(step_end[0, devices - 2]), collectives.ring_time_ns(machine, ARRAY, devices)
@@ -102,12 +102,12 @@ def test_the_link_never_exceeds_its_bandwidth(machine, kind):
     sim = collectives.collective_sim(machine, 2 << 20, 4, kind)
     going, arrived = Lockstep(sim), [0]
     while going.advance(window) == RUNNING:
-        arrived.append(int(sim.link.arrived[0]) * 64)
+        arrived.append(int(sim.network.arrived[0]) * 64)
     bandwidth = machine.link.bandwidth_gb_per_s / machine.memory_clock_ghz
     most = max(np.diff(arrived))
     assert 0.95 * bandwidth * window < most <= bandwidth * window + 64
-    assert sim.link.sent_bytes[0] <= bandwidth * going.now
-    assert sim.link.busy_cycles[0] == pytest.approx(sim.link.sent_bytes[0] / bandwidth)
+    assert sim.network.sent_bytes[0] <= bandwidth * going.now
+    assert sim.network.busy_cycles[0] == pytest.approx(sim.network.sent_bytes[0] / bandwidth)
 
 
 @kinds()
@@ -117,13 +117,14 @@ def test_what_arrives_in_a_step_is_read_in_the_next(machine, kind, mirrored):
     devices, size = 4, 1 << 20
     sim = collectives.collective_sim(machine, size, devices, kind, mirrored=mirrored)
     Lockstep(sim).advance(2000)
-    flight = sim.link.flight
+    flight = sim.network.flight
     copies = (1 + devices) << 20  # after the array, its copies
     base = copies if kind == "reduce-scatter" else 0
     for sender in range(len(sim.kernel.state.phase)):
         receiver = 0 if mirrored else (sender + 1) % devices
-        waiting = flight.head[sender] + np.arange(flight.count[sender])
-        addresses = flight.lo[sender, waiting % flight.lo.shape[1]] & ((1 << sim.b.address_bits) - 1)
+        port = sim.network.next_port[sender, receiver]
+        waiting = flight.head[port] + np.arange(flight.count[port])
+        addresses = flight.lo[port, waiting % flight.lo.shape[1]] & ((1 << sim.b.address_bits) - 1)
         assert len(addresses) > 100
         assert set((addresses - base) // (size // devices)) == {(receiver - 1) % devices}
 

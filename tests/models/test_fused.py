@@ -68,7 +68,7 @@ def check_exact(run: FusedRun, device: int = 0, index: int = 0) -> None:
     assert counted["triggers"] == wf_tiles(run, device, range(1, n))
     assert counted["commands"] * run.machine.dma.tiles_per_block == wf_tiles(run, device, range(1, n - 1))
     assert run.sim.control.event_count[index] == wf_tiles(run, device, [n - 1])
-    assert run.sim.link.sent_bytes[index] >= output_bytes(run, device, range(n - 1))
+    assert run.sim.network.sent_bytes[index] >= output_bytes(run, device, range(n - 1))
     assert run.driver.first_error(run.masters[index].read) is None
     rows = run.schedule.rows(device)
     tracked = rows.tile[rows.level > 0]
@@ -149,7 +149,7 @@ def test_a_whole_ring(small, shape, devices, hold_back, seed):
     run.run()
     for device in range(devices):
         check_exact(run, device, device)
-        sent = run.sim.link.sent_bytes[device]
+        sent = run.sim.network.sent_bytes[device]
         assert sent == output_bytes(run, device, range(devices - 1))
         received = output_bytes(run, (device + 1) % devices, range(devices - 1))
         assert traffic(run, device)["rs_write"] == received

@@ -1,4 +1,5 @@
-"""Links: serialisation, latency, order; and the neighbour that mirrored mode makes of one's own traffic."""
+"""Ports and links: serialisation, latency, order, the way to a node; and the neighbour that mirrored mode makes of
+one's own traffic."""
 
 import math
 import random
@@ -16,7 +17,7 @@ from t3sim.fabric import network as links
 from t3sim.operators.tiling import Tiling
 from t3sim.rtl.geometry import Geometry
 from t3sim.schedule import Action, Policy, Schedule, ScheduleError
-from t3sim.schedule.mirror import NO_MIRROR, Mirror, make_mirror
+from t3sim.schedule.mirror import Mirror, make_mirror
 from t3sim.topologies import Link, Topology
 from t3sim.topologies import ring as ring_topology
 
@@ -24,31 +25,36 @@ B = bits.request_bits(Geometry())
 BASE = 3 << 20
 
 
-def arrivals(link, device: int = 0) -> list[tuple[int, int, int]]:
-    """(time, lo, hi) of all packets on the link, in order; takes them off."""
-    flight, taken = link.flight, []
-    at, size = int(flight.head[device]), flight.lo.shape[1]
-    for _ in range(int(flight.count[device])):
-        taken.append((int(flight.time[device, at]), int(flight.lo[device, at]), int(flight.hi[device, at])))
+def arrivals(network: links.Network, port: int = 0) -> list[tuple[int, int, int]]:
+    """(time, lo, hi) of all packets on a port's link, in order; takes them off."""
+    flight, taken = network.flight, []
+    at, size = int(flight.head[port]), flight.lo.shape[1]
+    for _ in range(int(flight.count[port])):
+        taken.append((int(flight.time[port, at]), int(flight.lo[port, at]), int(flight.hi[port, at])))
         at = (at + 1) % size
-    flight.head[device], flight.count[device] = at, 0
+    flight.head[port], flight.count[port] = at, 0
     return taken
 
 
-class Sending(NamedTuple):
-    """As much of `engine.state.Sim` as a link needs."""
+def pair(*shapes: links.LinkShape) -> links.Network:
+    """A port of such a link at each node, to the next one."""
+    nodes = len(shapes)
+    return links.make_network([links.Port(node, (node + 1) % nodes, shape) for node, shape in enumerate(shapes)],
+                              np.tile(np.arange(nodes)[:, None], nodes), one_for_all=nodes == 1)
 
-    link: links.LinkState
-    link_shape: links.LinkShape
-    mirror: Mirror = NO_MIRROR
+
+class Sending(NamedTuple):
+    """As much of `engine.state.Sim` as mirroring needs."""
+
+    network: links.Network
+    mirror: Mirror
     b: bits.RequestBits = B
 
 
 @pytest.mark.parametrize("bandwidth, latency", [(75.0, 500), (16.0, 0), (192.5, 3)])
 def test_serialisation_latency_and_order(bandwidth, latency, seed):
     generator = random.Random(seed)
-    shape = links.LinkShape(bandwidth, latency, 4096.0)
-    link = links.make_link(2, shape)
+    link = pair(*[links.LinkShape(bandwidth, latency, 4096.0)] * 2)
     free = [0.0, 0.0]
     expected = [[], []]
     now = total = 0
@@ -56,7 +62,7 @@ def test_serialisation_latency_and_order(bandwidth, latency, seed):
         device = generator.randrange(2)
         size = generator.choice([64, 64, 64, 2, 48])
         jitter = generator.choice([0, 0, 0, 40])
-        links.send(Sending(link, shape), device, now, size, jitter, number, -number, 0)
+        links.send(link, device, now, size, jitter, number, -number, 0)
         free[device] = max(free[device], now) + size / bandwidth
         time = math.ceil(free[device]) + latency + jitter
         if expected[device]:
@@ -73,13 +79,12 @@ def test_serialisation_latency_and_order(bandwidth, latency, seed):
 
 def test_a_sender_that_never_waits_gets_the_bandwidth():
     """The egress buffer holds the sender back, and is never empty while there is something to send."""
-    shape = links.LinkShape(75.0, 500, 1024.0)
-    link = links.make_link(1, shape)
+    link = pair(links.LinkShape(75.0, 500, 1024.0))
     times = []
     for now in range(4000):
         for _ in range(2):
-            if links.can_send(link, shape, 0, now):
-                links.send(Sending(link, shape), 0, now, 64, 0, 0, 0, 0)
+            if links.can_send(link, 0, now):
+                links.send(link, 0, now, 64, 0, 0, 0, 0)
             assert (link.free_time[0] - now) * 75.0 < 1024 + 64
         times += [time for time, _, _ in arrivals(link)]
     received = np.array(times)
@@ -109,10 +114,10 @@ def lines_of(tiling: Tiling, tile: int, wf: int):
 
 def check_mirror(schedule: Schedule, device: int) -> None:
     """What is sent goes out; what has a local share beside it arrives, each line once and under its own ids."""
-    shape, tiling, rows = links.LinkShape(75.0, 500, 65536.0), schedule.tiling, schedule.rows(device)
+    tiling, rows = schedule.tiling, schedule.rows(device)
     arrivals_of = np.stack([np.arange(len(rows.tile)) % 7 + 1, np.arange(len(rows.tile)) % 5 + 8], axis=1)
-    link, mirror = links.make_link(1, shape), make_mirror(schedule, device, BASE, arrivals_of)
-    sending, lines_out = Sending(link, shape, mirror), 0
+    link = pair(links.LinkShape(75.0, 500, 65536.0))
+    sending, lines_out = Sending(link, make_mirror(schedule, device, BASE, arrivals_of)), 0
     expected, arrived = Counter(), Counter()
     for row, tile in enumerate(rows.tile):
         first, last = rows.level[row] == 0, rows.actions[row] & Action.EVENT
@@ -125,7 +130,7 @@ def check_mirror(schedule: Schedule, device: int) -> None:
                 if last:
                     continue
                 lo, hi = bits.pack(B, address, size, op, source, 0, wf, int(rows.to_id[row]))  # as the egress lane does
-                links.send_mirrored(sending, 0, size, lo, hi, 0)
+                links.send_mirrored(sending, 0, 0, size, lo, links.bound_for(hi, int(rows.to_device[row]), B), 0)
                 lines_out += 1
                 for _, lo, hi in arrivals(link):
                     assert bits.get(lo, hi, B.op, 2) == op and bits.get(lo, hi, B.source, 2) == source

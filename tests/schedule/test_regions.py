@@ -76,10 +76,10 @@ def check(schedule: Schedule, geometry: Geometry, blocks: int) -> None:
     spaces = map_everything(schedule, geometry, blocks)
     tables = [decode(driver, space.program(driver)) for space in spaces]
     for device, space in enumerate(spaces):
-        assert not any(tables[device][0][action] for action in REGION_ACTIONS) and space.peer == schedule.peer(device)
-        rows, there, work = schedule.rows(device), schedule.rows(space.peer), stored(space)
+        assert not any(tables[device][0][action] for action in REGION_ACTIONS)
+        assert space.peers == schedule.peers(device)
+        rows, work = schedule.rows(device), stored(space)
         group = np.cumsum(rows.contributes) - 1
-        row_there = {int(tile_id): row for row, tile_id in enumerate(there.id)}
         for row, tile in enumerate(rows.tile):
             for wf in range(tiling.wf_tiles[tile]):
                 columns, height = int(tiling.wf_widths[tile, wf]), int(tiling.rows[tile])
@@ -105,13 +105,16 @@ def check(schedule: Schedule, geometry: Geometry, blocks: int) -> None:
                     assert tables[device][under]["threshold"] == entry["threshold"]
                 if rows.to_id[row] < 0:
                     continue
-                to = row_there[int(rows.to_id[row])]
-                assert (int(rows.id[row]) + entry["wg_offset"]) % (1 << geometry.tracker.wg_bits) == rows.to_id[row]
-                target = (first + entry["address_offset"]) % (1 << geometry.tracker.address_bits)
-                assert there.tile[to] == tile and target == first - space.base + spaces[space.peer].base
-                assert entry["destination_region"] == spaces[space.peer].table.arrivals[to, kind]
-                arrival, made = tables[space.peer][entry["destination_region"]], there.contributes[to]
-                assert arrival["event"] and not arrival["send_dma"] and entry["device"] == space.peer
+                peer = int(rows.to_device[row])
+                there, bits = schedule.rows(peer), geometry.tracker
+                (to,) = np.flatnonzero(there.id == rows.to_id[row])
+                named = int(rows.id[row]) if rows.id[row] >= 0 else int(rows.to_id[row])
+                assert (named + entry["wg_offset"]) % (1 << bits.wg_bits) == rows.to_id[row], "the same tile's id there"
+                target = (first + entry["address_offset"]) % (1 << bits.address_bits)
+                assert there.tile[to] == tile and target == first - space.base + spaces[peer].base
+                assert entry["destination_region"] == spaces[peer].table.arrivals[to, kind]
+                arrival, made = tables[peer][entry["destination_region"]], there.contributes[to]
+                assert arrival["event"] and not arrival["send_dma"] and entry["device"] == peer
                 assert entry["op"] == OPERATIONS["update" if made else "store"]
                 assert arrival["threshold"] == there.updates[to] * tile_bytes + (not made), "from here and from there"
                 if Action.SEND_DMA in actions:
@@ -181,7 +184,8 @@ def test_too_few_regions_are_refused_in_one_line():
 
 
 @pytest.mark.parametrize(("program", "topology", "policy", "words"), [
-    (direct.reduce_scatter, fully_connected, Policy(), "device 0 sends to 3 others"),
+    (direct.reduce_scatter, fully_connected, Policy(limits=Limits.EXACT), r"device 0 sends to 3 others .*peers=1 has"),
+    (direct.all_gather, fully_connected, Policy(limits=Limits.EXACT), "goes to 3 others"),
 ])
 def test_what_this_hardware_cannot_do_is_refused_in_one_line(program, topology, policy, words):
     schedule = Schedule(Tiling(32, 16 * 11, 32, 16, 4), program(4), topology(4), policy)
