@@ -23,7 +23,16 @@ from ..user_cache import may_be_written
 
 
 class _Cache(FunctionCache):
-    """numba's, but a disk that takes no more costs the next start its compilation, not this run its result."""
+    """numba's, but what it cannot keep or read costs a compilation, not the run its result: a disk that takes no more,
+    a file that was cut short."""
+
+    def load_overload(self, sig, target_context):
+        try:
+            return super().load_overload(sig, target_context)
+        except Exception:  # what damaged pickles raise has no end
+            with contextlib.suppress(OSError):
+                self.flush()  # written anew when it has been compiled
+            return None
 
     def save_overload(self, sig, data):
         with contextlib.suppress(OSError):

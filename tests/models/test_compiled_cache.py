@@ -1,0 +1,42 @@
+"""numba's cache on disk: what cannot be read is compiled again, and replaced."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+_PROGRAM = """
+from t3sim.compiled.jit import compiled
+
+@compiled
+def doubled(value):
+    return 2 * value
+
+print(doubled(21), doubled.stats.cache_hits[doubled.signatures[0]] if doubled.stats.cache_hits else 0)
+"""
+
+
+def run(program: Path, cache: Path) -> list[int]:
+    """[result, hits in the cache] of a process of its own."""
+    done = subprocess.run([sys.executable, str(program)], env=os.environ | {"NUMBA_CACHE_DIR": str(cache)}, text=True,
+                          capture_output=True, cwd=ROOT, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return [int(word) for word in done.stdout.split()]
+
+
+@pytest.mark.parametrize(("kind", "damage"), [
+    ("nbi", lambda content: content[:len(content) // 2]), ("nbc", lambda content: content[:len(content) // 2]),
+    ("nbi", lambda content: content.replace(b"numba", b"nambu"))],
+    ids=["a cut index", "cut data", "of a module that is gone"])
+def test_a_damaged_cache_costs_a_compilation(tmp_path, kind, damage):
+    program, cache = tmp_path / "program.py", tmp_path / "cache"
+    program.write_text(_PROGRAM, encoding="utf-8")
+    assert run(program, cache) == [42, 0] and run(program, cache) == [42, 1]
+    (kept,) = cache.rglob(f"*.{kind}")
+    kept.write_bytes(damage(kept.read_bytes()))
+    run(program, cache)
+    assert run(program, cache) == [42, 1], "it was written anew"
