@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 #: `results.TECHNIQUES`, written out so that `--help` need not import it.
 DEFAULT_TECHNIQUES = ("sequential", "t3", "t3-mca", "t3-mca+", "ideal-overlap", "ideal-rs-nmc")
-OPERATORS = ("gemm-rs", "gemm")
+#: `exchange.FUSED_OPERATORS`, written out for the same reason, and the GEMM alone.
+OPERATORS = ("gemm-rs", "gemm-ar", "gemm")
 
 
 def run(
@@ -39,7 +40,8 @@ def run(
     devices: Annotated[int | None, typer.Option(
         metavar="N", parser=whole_number, help="GPUs in the ring for --gemm, 2 to 64.")] = None,
     operator: Annotated[str, typer.Option(
-        metavar="NAME", help="gemm-rs: a GEMM with reduce-scatter and all-gather; gemm: that of --gemm alone.",
+        metavar="NAME", help="gemm-rs: a GEMM fused with its reduce-scatter, then the all-gather; gemm-ar: fused with "
+        "both, slice by slice; gemm: that of --gemm alone.",
     )] = "gemm-rs",
     kernel: Annotated[str | None, typer.Option(
         metavar="FILE", parser=file_name, help="A kernel of one's own alone, .npz; see docs/models.md.")] = None,
@@ -60,7 +62,9 @@ def run(
     from t3sim.machine import load_machine
     from t3sim.study.results import check_json_target, check_policy, check_techniques, write_json
 
-    if kernel is not None or operator != "gemm-rs":
+    if operator not in OPERATORS:
+        raise BadInput(f"--operator {operator!r} is unknown: allowed are {choices(operator, OPERATORS)}")
+    if kernel is not None or operator == "gemm":
         given = {"--model": model, "--sublayer": sublayer, "--tp": tp, "--devices": devices, "--policy": policy,
                  "--plot": plot, "--technique": None if technique == ",".join(DEFAULT_TECHNIQUES) else technique}
         _run_alone(operator, gemm, kernel, {option: value for option, value in given.items() if value is not None},
@@ -74,16 +78,19 @@ def run(
     check_plot_target(plot)
     described = load_machine(machine)
 
+    from t3sim.mechanisms.exchange import fused_with
     from t3sim.study.estimate import check, estimate
     from t3sim.study.report import output_console, print_run, progress_bar
     from t3sim.study.techniques import kernels_of, run_sublayer
 
-    expected = estimate(described, workload, [kernel for name in names for kernel in kernels_of(name)])
+    exchange = fused_with(operator)
+    asked = [kernel for name in names for kernel in kernels_of(name, policy, exchange)]
+    expected = estimate(described, workload, asked)
     if not insist:
         check(expected, workload)
     print(f"t3: estimated: {expected}", file=sys.stderr, flush=True)
     with progress_bar(names) as progress:
-        result = run_sublayer(workload, described, names, progress, seed, policy)
+        result = run_sublayer(workload, described, names, progress, seed, policy, exchange)
     if json is not None:
         write_json(result.to_json(), json)
     if plot is not None:
@@ -99,8 +106,6 @@ def _run_alone(operator, gemm, kernel, others, machine, insist, json):
     from t3sim.study.results import KernelRun, check_json_target, collect_versions, write_json
     from t3sim.workloads import gemm_workload
 
-    if operator not in OPERATORS:
-        raise BadInput(f"--operator {operator!r} is unknown: allowed are {choices(operator, OPERATORS)}")
     if kernel is not None and (operator != "gemm-rs" or gemm is not None):
         raise BadInput(f"--kernel {kernel} is an operator of its own: neither --operator nor --gemm goes with it")
     if kernel is None and gemm is None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from t3sim.machine import Machine
+from t3sim.mechanisms.exchange import REDUCED, Exchange
 from t3sim.reproduce.paper import Target
 from t3sim.reproduce.tasks import KernelTask, Task, kernel_task
 from t3sim.runs.kernels import Kernel
@@ -20,7 +21,8 @@ Results = Mapping[Task, Any]
 PAPERS = {"t3": "T3: Transparent Tracking & Triggering for Fine-grained Overlap of Compute & Collectives (ASPLOS 2024)",
           "fused": "Optimizing Distributed ML Communication with Fused Computation-Collective Operations",
           "dma": "DMA Collectives for Efficient ML Communication Offloads",
-          "amped": "AMPeD: An Analytical Model for Performance in Distributed Training of Transformers (ISPASS 2023)"}
+          "amped": "AMPeD: An Analytical Model for Performance in Distributed Training of Transformers (ISPASS 2023)",
+          "beyond": "Beyond the papers"}
 
 TECHNIQUE_TITLES = {"sequential": "sequential", "t3": "T3", "t3-mca": "T3-MCA", "t3-mca+": "T3-MCA+",
                     "ideal-overlap": "ideal overlap", "ideal-rs-nmc": "ideal, RS with NMC"}
@@ -109,19 +111,21 @@ class Figure:
 
 
 def layer_tasks(setup: Setup, workload: Workload, techniques: Iterable[str] = TECHNIQUES,
-                machine: Machine | None = None) -> list[KernelTask]:
-    """Kernels of one layer under these techniques."""
-    return [setup.task(kernel, workload, machine) for name in techniques for kernel in kernels_of(name)]
+                machine: Machine | None = None, exchange: Exchange = REDUCED) -> list[KernelTask]:
+    """Kernels of one layer under these techniques; `exchange`: what the GEMM is fused with."""
+    return [setup.task(kernel, workload, machine)
+            for name in techniques for kernel in kernels_of(name, exchange=exchange)]
 
 
 def layer_result(setup: Setup, results: Results, workload: Workload, techniques: Iterable[str] = TECHNIQUES,
-                 machine: Machine | None = None) -> RunResult:
-    """The layer under these techniques, from the kernels' results."""
+                 machine: Machine | None = None, exchange: Exchange = REDUCED) -> RunResult:
+    """The layer under these techniques, from the kernels' results; `exchange` as for `layer_tasks`."""
     machine = machine or setup.machine
     done = {kernel: results[setup.task(kernel, workload, machine)]
-            for name in techniques for kernel in kernels_of(name)}
+            for name in techniques for kernel in kernels_of(name, exchange=exchange)}
     return RunResult(workload, machine, setup.seed, {}, {
-        name: technique_result(name, done, machine.memory_clock_ghz) for name in techniques})
+        name: technique_result(name, done, machine.memory_clock_ghz, exchange=exchange) for name in techniques},
+        exchange=exchange)
 
 
 def case(figure: str, run: RunResult, **more: Any) -> dict[str, Any]:

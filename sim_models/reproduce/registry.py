@@ -3,6 +3,7 @@
 import re
 
 from t3sim.errors import BadInput, choices
+from t3sim.reproduce.all_reduce import ALL_REDUCE
 from t3sim.reproduce.amped.case_studies import CASE_1, CASE_2, CASE_3
 from t3sim.reproduce.amped.measured import MEGATRON, SINGLE_NODE
 from t3sim.reproduce.amped.tables import TABLE_2, TABLE_3
@@ -32,7 +33,7 @@ FIGURES: dict[str, Figure] = {figure.name: figure for figure in (
     FIGURE04, FIGURE06, FIGURE14, FIGURE15, FIGURE16, FIGURE17, FIGURE18, FIGURE19, TABLE_TP32, FIGURE20, THRESHOLDS,
     SENSITIVITY, TABLE_HBM, LEVELS,
     TABLE_2, TABLE_3, CASE_1, CASE_2, CASE_3, MEGATRON, SINGLE_NODE,
-    COPY, ALL_GATHER, ALL_TO_ALL, POWER, AFTER_GEMM, COPIES, TRIGGER, DLRM, NETWORKS)}
+    COPY, ALL_GATHER, ALL_TO_ALL, POWER, AFTER_GEMM, COPIES, TRIGGER, DLRM, NETWORKS, ALL_REDUCE)}
 
 
 def chosen(only: str | None, paper: str | None = None) -> list[Figure]:

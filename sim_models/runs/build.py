@@ -82,6 +82,7 @@ class Options:
     ids: Ids = Ids.TOUCHED
     limits: Limits = Limits.SHIFT
     shuffle: Shuffle | None = None
+    slices: int = 1  #: at least so many
     #: Of so many ranks, and of so many nodes.
     collective: Callable[[int], collectives.Program] = field(default=ring.reduce_scatter, repr=False)
     topology: Callable[[int], topologies.Topology] = field(default=topologies.ring, repr=False)
@@ -105,8 +106,8 @@ def make_schedule(machine: Machine, workload: Workload, options: Options = Optio
     window = Driver(geometry).largest_window(min(geometry.tracker.ways, gpu.wavefronts_per_workgroup))
     return sliced_schedule(make_tiling(machine, workload), options.collective(workload.tp),
                            options.topology(workload.tp),
-                           Policy(staged=options.stage_first_chunk, ids=options.ids, limits=options.limits,
-                                  shuffle=options.shuffle),
+                           Policy(options.slices, options.stage_first_chunk, options.ids, options.limits,
+                                  options.shuffle),
                            window, gpu.compute_units * gpu.workgroups_per_cu)
 
 

@@ -259,10 +259,10 @@ def reduction(schedule: Schedule, product: np.ndarray, number: Format = FP16,
     memory = np.full_like(product, number.negative_zero)
     tally = np.zeros((len(ACCESSES), *product.shape), np.uint8)
     owner = np.full(product.shape[1:], -1)
-    shares = sorted(((device, index % len(schedule.roles[device]), share) for device in range(schedule.devices)
-                     for index, share in enumerate(schedule.shares(device))), key=lambda one: one[2].role.level)
+    shares = sorted(((device, share) for device in range(schedule.devices) for share in schedule.shares(device)),
+                    key=lambda one: one[1].role.level)
     sent: dict[tuple[int, int, int], np.ndarray] = {}  # what a device's role makes of a tile
-    for d, index, share in shares:
+    for d, share in shares:
         role = share.role
         copied = role.admitted and role.updates == 1
         for tile in share.tiles:
@@ -274,7 +274,7 @@ def reduction(schedule: Schedule, product: np.ndarray, number: Format = FP16,
             for source in role.fed_by:
                 stored = Action.SEND_STORES in schedule.roles[source.device][source.role].actions
                 tally[((bits.REMOTE if stored else bits.DMA) + PLAIN * copied, d, *part)] += 1
-            sent[d, index, tile] = total
+            sent[d, share.number, tile] = total
             if role.fed_by or Action.STORE in role.actions:
                 memory[(d, *part)] = total
             if Action.STORE in role.actions:

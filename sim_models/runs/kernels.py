@@ -23,11 +23,13 @@ from ..engine.state import Sim
 from ..fabric import memory
 from ..machine import Machine
 from ..mechanisms.baseline import KINDS
+from ..mechanisms.exchange import REDUCED, Exchange
 from ..operators.kernel_table import KernelTable
 from ..workloads import Workload
 from . import build
 from .failure import SimulationError
 from .isolated_collectives import ring_time_ns, run_collective
+from .pipelining import fused_options
 from .policy import Policy
 from .run import BATCH_CYCLES, FusedRun
 
@@ -60,10 +62,10 @@ class IsolatedKernel:
 
 @dataclass(frozen=True)
 class FusedKernel:
-    """GEMM and reduce-scatter fused on the RTL; memory cycles."""
+    """A GEMM and a collective fused on the RTL; memory cycles."""
 
     gemm_cycles: int  #: until the last workgroup has finished
-    cycles: int  #: until the last tile is reduced
+    cycles: int  #: until the last tile is where it belongs
     rs_start: int  #: cycle of the first packet
     dram: dict[str, int]
     unit_cycles: tuple[int, ...]
@@ -161,16 +163,18 @@ class CollectiveAlone:
 
 @dataclass(frozen=True)
 class FusedGemm:
-    """The GEMM fused with its reduce-scatter on the RTL."""
+    """The GEMM fused with its reduce-scatter, or another collective, on the RTL."""
 
     policy: str  #: the arbiters'
-    staged: bool = False  #: the first chunk goes through local memory where that pays (`staging_pays`)
+    staged: bool = False  #: a reduce-scatter's first chunk goes through local memory where that pays (`staging_pays`)
+    exchange: Exchange = REDUCED
 
     needs_rtl, uses_depth, result_type = True, True, FusedKernel
 
     @property
     def name(self) -> str:
-        return f"fused-{self.policy}{'-staged' if self.staged else ''}"
+        with_what = "" if self.exchange == REDUCED else f"-{self.exchange.name}"
+        return f"fused-{self.policy}{'-staged' if self.staged else ''}{with_what}"
 
     def run(self, run: Run) -> FusedKernel:
         return _fused(self, run)
@@ -279,7 +283,8 @@ def _fused_run(policy: str, asked: Run, options: build.Options) -> Iterator[Fuse
 def _fused(kernel: FusedGemm, asked: Run) -> FusedKernel:
     recorder = Recorder(asked.window_cycles) if asked.window_cycles else None
     staged = kernel.staged and staging_pays(asked.machine, asked.workload)
-    with _fused_run(kernel.policy, asked, build.Options(asked.seed, staged)) as run:
+    options = fused_options(kernel.exchange, asked.machine, asked.workload, asked.seed, staged)
+    with _fused_run(kernel.policy, asked, options) as run:
 
         def after_batch(fraction: float) -> None:
             if recorder:

@@ -68,8 +68,9 @@ def make_mirror(schedule: Schedule, device: int, base: int, arrivals: np.ndarray
 
 
 def _becomes(schedule: Schedule, device: int) -> np.ndarray:
-    """Group of each group's counterpart: its chunk renamed by as many ranks as lie between this device and its peer."""
+    """Group of each group's counterpart: ranks renamed to the next one have the same roles in the same order, so what a
+    peer's role receives from here, the role of that number here receives from another."""
     shares = list(schedule.shares(device))
-    group = {(share.slice_index, share.role.chunk): index for index, share in enumerate(shares)}
-    return np.array([group[share.slice_index, (share.role.chunk + device - share.role.routes[0].device)
-                           % schedule.devices] if share.role.routes else -1 for share in shares])
+    group = {(share.slice_index, share.number): index for index, share in enumerate(shares)}
+    return np.array([group[share.slice_index, share.role.routes[0].role] if share.role.routes else -1
+                     for share in shares])

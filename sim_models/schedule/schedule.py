@@ -24,6 +24,7 @@ class Share(NamedTuple):
     """A device's part in one slice of a chunk: consecutive tiles that it treats alike."""
 
     role: Role
+    number: int  #: of the role, among the device's
     slice_index: int
     tiles: range
     first_id: int  #: of the first tile, the others follow; NO_ID: they have none
@@ -144,8 +145,9 @@ class Schedule:
         """What a device does, in its order of execution."""
         first = self.first_ids(device)
         for slice_index in range(self.policy.slices):
-            for index, role in enumerate(self.roles[device]):
-                yield Share(role, slice_index, self.chunk(slice_index, role.chunk), int(first[slice_index, index]))
+            for number, role in enumerate(self.roles[device]):
+                yield Share(role, number, slice_index, self.chunk(slice_index, role.chunk),
+                            int(first[slice_index, number]))
 
     def rows(self, device: int) -> Rows:
         """What a device does, tile by tile."""

@@ -3,7 +3,7 @@
 Compute units are watched in both runs: each cycle of each unit is launch, compute, waiting for loads, waiting for
 stores, waiting for the Tracker's window, or without work. The mean over units adds up to the GEMM's time, so the
 differences between the fused and the isolated run add up to the GEMM's slowdown. What follows the GEMM is the tail of
-the reduce-scatter and the all-gather. The parts sum to total - isolated GEMM.
+the collective. The parts sum to the fused run's time - isolated GEMM.
 
 Waiting for loads is split by whose requests DRAM served while GEMM reads waited in its queues, as far as they are more
 than in the isolated run. That is an attribution by count: it does not weigh bus turnarounds or row conflicts.
@@ -29,8 +29,8 @@ class Watched(NamedTuple):
     waited: np.ndarray  #: requests per memory purpose that were served while its reads waited
 
 
-def attribute(alone: Watched, fused: Watched, *, end: int, gather: int, units: int) -> dict[str, float]:
-    """Cause -> memory cycles. `end`: of the fused run; `gather`: cycles of the all-gather; `units`: compute units."""
+def attribute(alone: Watched, fused: Watched, *, end: int, units: int) -> dict[str, float]:
+    """Cause -> memory cycles. `end`: of the fused run; `units`: compute units."""
     states = {}
     for name in STATES:
         index = STATES.index(name)
@@ -46,7 +46,6 @@ def attribute(alone: Watched, fused: Watched, *, end: int, gather: int, units: i
         "idle_units": states["idle"],
         **_split(states["load"], alone.waited, fused.waited),
         "link_tail": float(end - fused.cycles),
-        "all_gather": float(gather),
     }
     return loss
 

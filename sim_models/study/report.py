@@ -14,8 +14,9 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.segment import Segment
 from rich.table import Table
 
+from t3sim.mechanisms.exchange import REDUCED
 from t3sim.rtl.registers import NO_THRESHOLD
-from t3sim.study.results import BASELINE, DRAM_STREAMS, BenchResult, KernelRun, RunResult
+from t3sim.study.results import BASELINE, DRAM_STREAMS, BenchResult, KernelRun, RunResult, TechniqueResult
 
 NOTHING = "–"  #: in a cell that has no number
 
@@ -87,6 +88,7 @@ def print_run(result: RunResult, console: Console) -> None:
     workload = result.workload
     console.print(f"[bold]{workload.title}[/bold]: M={workload.m} N={workload.n} K={workload.k}, fp16, "
                   f"{workload.tp} GPUs; machine {result.machine.name}; seed {result.seed}"
+                  + (f"; {result.exchange.operator}" if result.exchange != REDUCED else "")
                   + (f"; t3 under the policy {result.policy}" if result.policy else ""))
     console.print()
     console.print(_times(result))
@@ -163,16 +165,23 @@ def _megabytes(count: float) -> str:
 
 def _times(result: RunResult) -> Table:
     speedup, efficiency = result.speedup, result.overlap_efficiency
-    return _table("Time (µs)", "technique", ("GEMM", "RS", "AG", "total", "speedup", "overlap\nefficiency"), (
-        (name, *map(_microseconds, (one.gemm_ns, one.rs_ns, one.ag_ns, one.total_ns)),
+    phases = dict.fromkeys(phase for one in result.techniques.values() for phase in one.phases_ns)
+    headings = ("".join(word[0] for word in phase.split("-")).upper() if "-" in phase else _words(phase)
+                for phase in phases)
+    return _table("Time (µs)", "technique", (*headings, "total", "speedup", "overlap\nefficiency"), (
+        (name, *(_microseconds(one.phases_ns[phase]) if phase in one.phases_ns else NOTHING for phase in phases),
+         _microseconds(one.total_ns),
          f"{speedup[name]:.3f}" if name in speedup else NOTHING,
          f"{efficiency[name]:.1%}" if name in efficiency else NOTHING)
         for name, one in result.techniques.items()))
 
 
 def _traffic(result: RunResult) -> Table:
-    amounts = {name: [one.dram[stream] for stream in DRAM_STREAMS] for name, one in result.techniques.items()}
-    headings = (_words(stream).replace(" ", "\n") for stream in DRAM_STREAMS)
+    others = (stream for one in result.techniques.values() for stream in one.streams_bytes)
+    streams = dict.fromkeys((*DRAM_STREAMS, *others))
+    amounts = {name: [one.streams_bytes.get(stream, 0) for stream in streams]
+               for name, one in result.techniques.items()}
+    headings = (_words(stream).replace(" ", "\n") for stream in streams)
     return _table("DRAM traffic per GPU (MB)", "technique", (*headings, "total"), (
         (name, *map(_megabytes, (*parts, sum(parts)))) for name, parts in amounts.items()))
 
@@ -211,13 +220,19 @@ def _hardware(result: RunResult) -> Table:
         if "tracker_corrected" in counters:
             values["Tracker words corrected"] = f"{counters['tracker_corrected']:,}"
         if result.baseline is not None:
-            base = result.baseline.dram
-            values["RS reads, sequential over it"] = f"{base['rs_read'] / max(1, one.dram['rs_read']):.3f}"
-            writes = one.dram["gemm_write"] + one.dram["rs_write"]
-            values["GEMM and RS writes, same"] = f"{(base['gemm_write'] + base['rs_write']) / max(1, writes):.3f}"
+            sums = "AR" if result.exchange.collective == "ar" else "RS"
+            of = ("rs", "ag", "ar") if sums == "AR" else ("rs",)
+            reads = [_bytes(which, of, "read") for which in (result.baseline, one)]
+            writes = [_bytes(which, ("gemm", *of), "write") for which in (result.baseline, one)]
+            values[f"{sums} reads, sequential over it"] = f"{reads[0] / max(1, reads[1]):.3f}"
+            values[f"GEMM and {sums} writes, same"] = f"{writes[0] / max(1, writes[1]):.3f}"
         for label, value in values.items():
             rows.setdefault(label, []).append(value)
     return _table("Hardware, from its own counters", "what", fused, ((label, *cells) for label, cells in rows.items()))
+
+
+def _bytes(technique: TechniqueResult, streams: Iterable[str], direction: str) -> int:
+    return sum(technique.streams_bytes.get(f"{stream}_{direction}", 0) for stream in streams)
 
 
 def _speed(result: RunResult) -> Table:
@@ -227,7 +242,7 @@ def _speed(result: RunResult) -> Table:
         for name, one in result.techniques.items()))
 
 
-_ACRONYMS = {"gemm", "rs", "ag", "dram", "dma", "rtl", "nmc", "cu", "llc"}
+_ACRONYMS = {"gemm", "rs", "ag", "ar", "dram", "dma", "rtl", "nmc", "cu", "llc"}
 
 
 def _words(key: str) -> str:

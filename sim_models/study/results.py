@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from t3sim.errors import BadInput, choices
+from t3sim.mechanisms.exchange import REDUCED, Exchange
 from t3sim.rtl.arbiter import POLICIES
 from t3sim.workloads import Workload
 
@@ -115,6 +116,7 @@ class RunResult:
     versions: dict[str, str]
     techniques: dict[str, TechniqueResult]  #: in the order in which they were asked for
     policy: str | None = None  #: the arbiters' in technique t3, None: the technique's own
+    exchange: Exchange = REDUCED  #: what fused techniques fuse the GEMM with
 
     @property
     def baseline(self) -> TechniqueResult | None:
@@ -129,11 +131,14 @@ class RunResult:
 
     @property
     def overlap_efficiency(self) -> dict[str, float]:
-        """Flux's definition, E = 1 - (T - G) / R: T the time without the all-gather, G and R the isolated GEMM and
-        reduce-scatter (the baseline's). 1: the reduce-scatter is hidden; 0: nothing is; below: slower than in turn."""
-        if self.baseline is None or self.baseline.rs_ns <= 0:
+        """Flux's definition, E = 1 - (T - G) / R: T the time with the collective that is fused, G and R the GEMM and
+        the collective alone (the baseline's). 1: the collective is hidden; 0: nothing is; below: slower than in turn.
+        """
+        base, gathers = self.baseline, self.exchange.collective == "ar"
+        if base is None or base.rs_ns <= 0:
             return {}
-        return {name: 1 - (one.total_ns - one.ag_ns - self.baseline.gemm_ns) / self.baseline.rs_ns
+        alone = base.rs_ns + base.ag_ns if gathers else base.rs_ns
+        return {name: 1 - (one.total_ns - (0 if gathers else one.ag_ns) - base.gemm_ns) / alone
                 for name, one in self.techniques.items()}
 
     def to_frame(self) -> "pandas.DataFrame":
@@ -143,7 +148,7 @@ class RunResult:
         workload = self.workload
         asked = {"model": workload.model, "sublayer": workload.sublayer, "tp": workload.tp, "m": workload.m,
                  "n": workload.n, "k": workload.k, "dtype": workload.dtype, "machine": self.machine.name,
-                 "policy": self.policy, "seed": self.seed}
+                 "policy": self.policy, "seed": self.seed, **self.exchange.to_json()}
         return pandas.DataFrame([{
             **asked, "technique": name, "total_ns": one.total_ns, "speedup": self.speedup.get(name),
             "overlap_efficiency": self.overlap_efficiency.get(name), "mc_cycles": one.mc_cycles,
@@ -168,6 +173,7 @@ class RunResult:
             "versions": dict(self.versions),
             "techniques": {name: one.to_json() for name, one in self.techniques.items()},
             "policy": self.policy,
+            **self.exchange.to_json(),
             "speedup": self.speedup,
             "overlap_efficiency": self.overlap_efficiency,
         }

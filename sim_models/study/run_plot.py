@@ -11,10 +11,11 @@ if TYPE_CHECKING:
 
 
 def draw_run(result: "RunResult") -> "Figure":
-    """Draw a bar per technique: the GEMM as it ran, the reduce-scatter that is not behind it, the all-gather (µs)."""
+    """Draw a bar per technique: the GEMM as it ran, what of the collective is not behind it, the all-gather (µs)."""
     drawn, axes = plots.figure(0.9 + 0.34 * len(result.techniques), width=0.8)
     names = list(result.techniques)
-    parts = {"GEMM": [], "reduce-scatter after it": [], "all-gather": []}
+    fused = "collective" if result.exchange.collective == "ar" else "reduce-scatter"
+    parts = {"GEMM": [], f"{fused} after it": [], "all-gather": []}
     for one in result.techniques.values():
         gemm = min(one.gemm_ns, one.total_ns - one.ag_ns)
         for part, ns in zip(parts.values(), (gemm, one.total_ns - one.ag_ns - gemm, one.ag_ns)):

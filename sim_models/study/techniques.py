@@ -1,11 +1,12 @@
 """One sub-layer under each technique of the T3 paper's section 5.3: sums and maxima of kernels' times."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from ..machine import Machine
+from ..mechanisms.exchange import REDUCED, Exchange
 from ..runs import build, kernels
 from ..runs.kernels import (
     ALL_GATHER,
@@ -26,39 +27,47 @@ from .results import BASELINE, RunResult, TechniqueResult, collect_versions
 Progress = Callable[[str, float], None]
 
 
-#: The techniques that fuse GEMM and reduce-scatter, and how.
+#: The techniques that fuse a GEMM and its collective, and how.
 FUSIONS = {"t3": FusedGemm("round_robin"), "t3-mca": FusedGemm("mca"),
            "t3-mca+": FusedGemm("ring_aware", staged=True)}
 BUILD = "build the RTL"
 
 
-def fusions(policy: str | None = None) -> Mapping[str, FusedGemm]:
-    """How each technique fuses; with `policy`, `t3` under that arbitration policy instead of its own."""
-    return FUSIONS if policy is None else FUSIONS | {"t3": FusedGemm(policy)}
+def fusions(policy: str | None = None, exchange: Exchange = REDUCED) -> Mapping[str, FusedGemm]:
+    """How each technique fuses a GEMM with `exchange`; with `policy`, `t3` under that one instead of its own."""
+    own = FUSIONS if policy is None else FUSIONS | {"t3": FusedGemm(policy)}
+    return {name: replace(fusion, exchange=exchange, staged=fusion.staged and exchange == REDUCED)
+            for name, fusion in own.items()}
 
 
-def kernels_of(technique: str, policy: str | None = None) -> tuple[Kernel, Kernel, Kernel]:
-    """List the kernels that a technique's result is made of: the GEMM alone, and what scatters and gathers; `policy` as
-    for `fusions`."""
-    fusion = fusions(policy).get(technique)
+def kernels_of(technique: str, policy: str | None = None, exchange: Exchange = REDUCED) -> tuple[Kernel, ...]:
+    """List the kernels that a technique's result is made of: the GEMM alone, what it is fused with or what scatters,
+    and, unless that is in it, what gathers. `policy`, `exchange` as for `fusions`."""
+    fusion = fusions(policy, exchange).get(technique)
     if fusion:
-        return GEMM, fusion, GatherAfter(fusion.policy)
+        return (GEMM, fusion) if exchange.collective == "ar" else (GEMM, fusion, GatherAfter(fusion.policy))
     return GEMM, REDUCE_SCATTER_NMC if technique == "ideal-rs-nmc" else REDUCE_SCATTER, ALL_GATHER
 
 
 def technique_result(technique: str, done: Mapping[Kernel, KernelResult], clock_ghz: float,
-                     policy: str | None = None) -> TechniqueResult:
-    """Make up a technique from its kernels on a machine with this memory clock; `policy` as for `fusions`."""
-    parts = [done[kernel] for kernel in kernels_of(technique, policy)]
-    return _fused(technique, *parts, clock_ghz) if technique in FUSIONS else _in_turn(technique, *parts)
+                     policy: str | None = None, exchange: Exchange = REDUCED) -> TechniqueResult:
+    """Make up a technique from its kernels on a machine with this memory clock; `policy`, `exchange` as for `fusions`.
+    """
+    parts = [done[kernel] for kernel in kernels_of(technique, policy, exchange)]
+    if technique not in FUSIONS:
+        return _in_turn(technique, *parts, exchange)
+    return (_fused_all_reduce if exchange.collective == "ar" else _fused)(technique, *parts, clock_ghz)
 
 
-def _in_turn(name: str, gemm: IsolatedKernel, scatter: IsolatedKernel, gather: IsolatedKernel) -> TechniqueResult:
+def _in_turn(name: str, gemm: IsolatedKernel, scatter: IsolatedKernel, gather: IsolatedKernel,
+             exchange: Exchange) -> TechniqueResult:
     """The baseline, and the ideals (which are arithmetic on isolated times)."""
     g, r, a = gemm.ns, scatter.ns, gather.ns
     simulated = (gemm, scatter, gather) if name == BASELINE else ()
     if name == BASELINE:
         total, loss = g + r + a, {"reduce_scatter": r, "all_gather": a}
+    elif exchange.collective == "ar":
+        total, loss = max(g, r + a), {"link_tail": max(0.0, r + a - g)}
     else:
         total, loss = max(g, r) + a, {"link_tail": max(0.0, r - g), "all_gather": a}
     return TechniqueResult(
@@ -68,12 +77,26 @@ def _in_turn(name: str, gemm: IsolatedKernel, scatter: IsolatedKernel, gather: I
         host_seconds=sum(kernel.host_seconds for kernel in simulated), loss_ns=loss)
 
 
-def _fused(name: str, alone: IsolatedKernel, fused: FusedKernel, gather: IsolatedKernel,
-           clock: float) -> TechniqueResult:
+def _loss_ns(alone: IsolatedKernel, fused: FusedKernel, clock: float) -> dict[str, float]:
     loss = losses.attribute(
         losses.Watched(alone.ns * clock, np.array(alone.unit_cycles), np.array(alone.waited)),
         losses.Watched(fused.gemm_cycles, np.array(fused.unit_cycles), np.array(fused.waited)),
-        end=fused.cycles, gather=gather.ns * clock, units=fused.units)
+        end=fused.cycles, units=fused.units)
+    return {cause: cycles / clock for cause, cycles in loss.items()}
+
+
+def _fused_all_reduce(name: str, alone: IsolatedKernel, fused: FusedKernel, clock: float) -> TechniqueResult:
+    return TechniqueResult(
+        name=name, total_ns=fused.cycles / clock,
+        phases_ns={"gemm": fused.gemm_cycles / clock, "all-reduce": (fused.cycles - fused.rs_start) / clock},
+        streams_bytes={stream.replace("rs_", "ar_"): count for stream, count in fused.dram.items()
+                       if not stream.startswith("ag_")},
+        mc_cycles=fused.cycles, rtl_in_loop=True, host_seconds=fused.host_seconds,
+        loss_ns=_loss_ns(alone, fused, clock), details=fused.details)
+
+
+def _fused(name: str, alone: IsolatedKernel, fused: FusedKernel, gather: IsolatedKernel,
+           clock: float) -> TechniqueResult:
     return TechniqueResult(
         name=name, total_ns=fused.cycles / clock + gather.ns,
         phases_ns={"gemm": fused.gemm_cycles / clock, "reduce-scatter": (fused.cycles - fused.rs_start) / clock,
@@ -81,7 +104,7 @@ def _fused(name: str, alone: IsolatedKernel, fused: FusedKernel, gather: Isolate
         streams_bytes=_summed(fused, gather),
         mc_cycles=fused.cycles + gather.simulated_cycles, rtl_in_loop=True,
         host_seconds=fused.host_seconds + gather.host_seconds,
-        loss_ns={cause: cycles / clock for cause, cycles in loss.items()}, details=fused.details)
+        loss_ns=_loss_ns(alone, fused, clock) | {"all_gather": gather.ns}, details=fused.details)
 
 
 def _summed(*parts: KernelResult) -> dict[str, int]:
@@ -115,10 +138,11 @@ class _Simulated(Mapping):
 
 
 def run_sublayer(workload: Workload, machine: Machine, techniques: Sequence[str], progress: Progress,
-                 seed: int = 0, policy: str | None = None) -> RunResult:
+                 seed: int = 0, policy: str | None = None, exchange: Exchange = REDUCED) -> RunResult:
     """Simulate `workload` under each technique, fused ones with RTL in the loop at every cycle.
 
-    `policy`: the arbitration of technique `t3`, a name of `t3sim.rtl.arbiter.POLICIES`; None: its own.
+    `policy`: the arbitration of technique `t3`, a name of `t3sim.rtl.arbiter.POLICIES`; None: its own. `exchange`: the
+    collective with which a GEMM is fused.
     Raises SimulationError, ToolchainError, and what machine and tiling refuse.
     """
     build.make_schedule(machine, workload)  # refuse before the work
@@ -129,7 +153,7 @@ def run_sublayer(workload: Workload, machine: Machine, techniques: Sequence[str]
     simulated, results = _Simulated(machine, workload, progress, seed), {}
     for name in techniques:
         simulated.label = name
-        results[name] = technique_result(name, simulated, machine.memory_clock_ghz, policy)
+        results[name] = technique_result(name, simulated, machine.memory_clock_ghz, policy, exchange)
         progress(name, 1.0)
     return RunResult(workload=workload, machine=machine, seed=seed, versions=collect_versions(), techniques=results,
-                     policy=policy)
+                     policy=policy, exchange=exchange)

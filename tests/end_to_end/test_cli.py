@@ -20,6 +20,7 @@ from t3sim import cli
 from t3sim.commands import run as run_command
 from t3sim.errors import Failure
 from t3sim.machine import load_machine
+from t3sim.mechanisms.exchange import FUSED_OPERATORS
 from t3sim.rtl.geometry import GeometryError
 from t3sim.runs.kernels import ALL_GATHER, GEMM
 from t3sim.study import report
@@ -47,7 +48,7 @@ def replace_module(monkeypatch, name: str, **content) -> None:
 
 def replace_techniques(monkeypatch, run_sublayer) -> None:
     replace_module(monkeypatch, "t3sim.study.techniques", run_sublayer=run_sublayer,
-                   kernels_of=lambda technique, policy=None: (GEMM, ALL_GATHER))
+                   kernels_of=lambda technique, policy=None, exchange=None: (GEMM, ALL_GATHER))
 
 
 @pytest.fixture
@@ -55,7 +56,7 @@ def calls(monkeypatch):
     """`run_sublayer` that returns at once; the list of what it was asked."""
     asked = []
 
-    def run_sublayer(workload, machine, techniques, progress, seed, policy):
+    def run_sublayer(workload, machine, techniques, progress, seed, policy, exchange):
         asked.append((workload, machine, tuple(techniques), seed, *([policy] if policy else [])))
         for name in techniques:
             progress(name, 0.5)
@@ -90,7 +91,7 @@ def test_run_without_arguments(calls, capsys):
 
 
 def test_what_it_will_take_is_said_before(monkeypatch, capsys):
-    def run_sublayer(workload, machine, techniques, progress, seed, policy):
+    def run_sublayer(workload, machine, techniques, progress, seed, policy, exchange):
         said = capsys.readouterr()
         assert said.out == ""
         assert re.fullmatch(r"t3: estimated: about \d+ (s|min) and \d\.\d GB of memory for [\d,]+ cycles\n", said.err)
@@ -118,8 +119,21 @@ def test_a_long_technique_says_how_far_it_is(monkeypatch, capsys):
     assert capsys.readouterr().err == "t3: t3 25%\nt3: t3 50%\nt3: t3 done\n"
 
 
-def test_default_techniques_are_all():
+def test_names_for_help_are_all_there_are():
     assert run_command.DEFAULT_TECHNIQUES == tuple(TECHNIQUES)
+    assert run_command.OPERATORS == (*FUSED_OPERATORS, "gemm")
+
+
+@pytest.mark.parametrize("operator", FUSED_OPERATORS)
+def test_the_operator_reaches_the_run(monkeypatch, operator):
+    asked = []
+
+    def run_sublayer(workload, machine, techniques, progress, seed, policy, exchange):
+        asked.append(exchange)
+        return fake_result(workload, machine, techniques, seed)
+    replace_techniques(monkeypatch, run_sublayer)
+    assert cli.main(["run", "--operator", operator]) == 0
+    assert [exchange.operator for exchange in asked] == [operator]
 
 
 def test_options_reach_the_run(calls, tmp_path, capsys):
@@ -460,11 +474,11 @@ import sys, time, types
 sys.path.insert(0, {tests!r})
 from fake_run import fake_result
 module = types.ModuleType("t3sim.study.techniques")
-def run_sublayer(workload, machine, techniques, progress, seed, policy):
+def run_sublayer(workload, machine, techniques, progress, seed, policy, exchange):
     {body}
     return fake_result(workload, machine, techniques, seed)
 module.run_sublayer = run_sublayer
-module.kernels_of = lambda technique, policy=None: ()
+module.kernels_of = lambda technique, policy=None, exchange=None: ()
 sys.modules["t3sim.study.techniques"] = module
 from t3sim.cli import main
 sys.exit(main())

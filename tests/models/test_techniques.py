@@ -7,9 +7,14 @@ import pytest
 from numba import njit
 
 from t3sim.agents.compute_units import STATES
+from t3sim.cosim.gpu import compiled_gpu, model_ports
 from t3sim.fabric import memory
 from t3sim.machine import load_machine
+from t3sim.mechanisms.exchange import Exchange
 from t3sim.runs import kernels
+from t3sim.runs.pipelining import fused_options
+from t3sim.runs.policy import Policy
+from t3sim.runs.run import FusedRun
 from t3sim.study import losses
 from t3sim.study.results import TECHNIQUES
 from t3sim.study.techniques import run_sublayer
@@ -101,8 +106,8 @@ def test_attribution_sums_whatever_the_counts(seed):
         loss = losses.attribute(
             losses.Watched(alone_cycles, alone, rng.integers(0, 1000, purposes)),
             losses.Watched(finish, fused, rng.integers(0, 1000, purposes)),
-            end=finish + 1000, gather=500, units=units)
-        assert sum(loss.values()) == pytest.approx(finish + 1500 - alone_cycles)
+            end=finish + 1000, units=units)
+        assert sum(loss.values()) == pytest.approx(finish + 1000 - alone_cycles)
         assert np.isfinite(list(loss.values())).all()
 
 
@@ -117,6 +122,57 @@ def test_any_policy_runs_as_t3(result):
     assert (own.to_json()["policy"], other.policy, result.policy) == ("round_robin", "compute_first", None)
     losses = other.techniques["t3"].loss_ns
     assert sum(losses.values()) == pytest.approx(other.techniques["t3"].total_ns - result.baseline.gemm_ns, abs=1e-6)
+
+
+@pytest.fixture(scope="module")
+def reduced_everywhere():
+    """A layer of five stages whose sums are gathered slice by slice."""
+    return run_sublayer(gemm_workload("4096x2048x2048", N), load_machine(), ("sequential", "t3", "ideal-overlap"),
+                        lambda *_: None, exchange=Exchange("ar"))
+
+
+def test_an_all_reduce_moves_each_byte_as_often_as_its_schedule_says(reduced_everywhere):
+    """Sums: read to be sent on but for the first and the last of a ring. Copies: read where they are sent on."""
+    chunk, one = 4096 * 2048 * 2 // N, reduced_everywhere.techniques["t3"]
+    assert one.streams_bytes["ar_read"] == (N - 2 + N - 1) * chunk
+    assert one.streams_bytes["ar_write"] == 2 * (N - 1) * chunk
+    assert one.streams_bytes["gemm_write"] == (N - 1) * chunk
+    assert not any(stream.startswith(("rs", "ag")) for stream in one.streams_bytes)
+    tiles = 16 * 16 * 8
+    assert one.details["rtl_counters"]["triggers"] == tiles * 2 * (N - 1) // N
+    assert one.details["slices"] > 1
+
+
+def test_an_all_reduce_by_slices_hides_part_of_the_gather(reduced_everywhere):
+    fused, bound = (reduced_everywhere.techniques[name] for name in ("t3", "ideal-overlap"))
+    sequential = reduced_everywhere.baseline
+    ring_ns = 2 * (N - 1) / N * 4096 * 2048 * 2 / load_machine().link.bandwidth_gb_per_s
+    assert ring_ns < fused.total_ns < sequential.total_ns and bound.total_ns < fused.total_ns
+    assert fused.total_ns < max(sequential.gemm_ns, sequential.rs_ns) + sequential.ag_ns, "as if gathered at the end"
+    for one in (fused, bound, sequential):
+        assert sum(one.loss_ns.values()) == pytest.approx(one.total_ns - sequential.gemm_ns, abs=1e-6), one.name
+    efficiency = reduced_everywhere.overlap_efficiency
+    assert efficiency["sequential"] == pytest.approx(0) and 0 < efficiency["t3"] < efficiency["ideal-overlap"] <= 1
+    assert reduced_everywhere.to_json()["operator"] == "gemm-ar"
+
+
+@pytest.mark.parametrize("collective", ["rs", "ar"])
+def test_one_gpu_stands_for_all(collective):
+    """Mirrored against every GPU with its own RTL: the ring's bytes are the same, its time within 2 %."""
+    machine, workload = load_machine(), gemm_workload("2048x1024x512", N)
+    fusion = kernels.FusedGemm("mca", exchange=Exchange(collective))
+    mirrored = kernels.simulate(fusion, machine, workload)
+    library = kernels.rtl_library(machine.geometry())
+    backends = [compiled_gpu(library) for _ in range(N)]
+    for backend in backends:
+        backend.reset()
+    run = FusedRun(machine, workload, backends, model_ports(library.ports, machine.geometry()),
+                   Policy.of("mca", machine), mirrored=False,
+                   options=fused_options(fusion.exchange, machine, workload))
+    run.run()
+    assert run.now == pytest.approx(mirrored.cycles, rel=0.02)
+    assert {name: int(count) for name, count in zip(memory.PURPOSES, run.sim.mem.total_bytes[0])} == mirrored.dram
+    run.close()
 
 
 def test_compilation_is_no_simulation():

@@ -41,7 +41,8 @@ def fake_kernel(task: KernelTask) -> KernelResult:
     waited = (0,) * len(PURPOSES)
     if isinstance(task.kernel, FusedGemm):
         gemm = round(g * SLOWDOWN[task.kernel.policy])
-        end = max(gemm, r)
+        gathers = task.kernel.exchange.collective == "ar"
+        end = max(gemm, r * (1 + gathers))
         dram = _dram(gemm_read=n * chunk / 2, gemm_write=(n - 1) * chunk, rs_read=(n - 2) * chunk,
                      rs_write=(n - 1) * chunk)
         return FusedKernel(gemm, end, 100, dram, busy, waited, units,

@@ -60,6 +60,14 @@ def test_figure15_shares():
     assert findings.ours["communication_share_max_percent"] == pytest.approx(100 * max(shares))
 
 
+def test_an_all_reduce_is_compared_with_the_gather_after_it():
+    findings, _ = evaluate("all-reduce")
+    assert len(findings.cases) == 28
+    one = next(case for case in findings.cases if case["title"] == "T-NLG FC-2, TP=8")["total_ns"]
+    assert one["all-reduce"] < one["t3-mca"] < one["sequential"] and one["bound"] < one["t3-mca"]
+    assert findings.ours["over_t3_mca_min_percent"] >= 0 and 90 < findings.ours["share_of_bound_percent"] < 105
+
+
 @pytest.mark.parametrize(("target", "ours", "missed"), [
     (Target("", "%", 10, "", tolerance=3), 12.9, 0), (Target("", "%", 10, "", tolerance=3), 6, 1),
     (Target("", "%", None, "", at_most=7), 8.5, 1.5), (Target("", "%", None, "", at_least=0), -2, 2),

@@ -1,0 +1,34 @@
+"""How a run fuses a GEMM with a collective."""
+
+from dataclasses import replace
+
+from ..machine import Machine
+from ..mechanisms.exchange import REDUCED, Exchange
+from ..mechanisms.track_trigger import map_output
+from ..schedule import Limits, ScheduleError
+from ..workloads import Workload
+from . import build
+
+
+def fused_options(exchange: Exchange, machine: Machine, workload: Workload, seed: int = 0,
+                  staged: bool = False) -> build.Options:
+    """Return the options of a run that fuses a GEMM with `exchange`; `staged`: as in `build.Options`."""
+    if exchange == REDUCED:
+        return build.Options(seed, staged)
+    options = build.Options(seed, staged, collective=exchange.program, topology=exchange.links, limits=Limits.EXACT)
+    return _pipelined(machine, workload, options) if exchange.collective == "ar" else options
+
+
+def _pipelined(machine: Machine, workload: Workload, options: build.Options) -> build.Options:
+    """Cut the output so that its first slices are gathered while later ones are made: into as many as the GPU has
+    stages of workgroups, or the next smaller number of which the hardware can run a schedule."""
+    tiles = build.make_tiling(machine, workload).tiles
+    for slices in range(-(-tiles // (machine.gpu.compute_units * machine.gpu.workgroups_per_cu)), 1, -1):
+        cut = replace(options, slices=slices)
+        schedule = build.make_schedule(machine, workload, cut)
+        try:
+            map_output(schedule, 0, [0] * workload.tp, machine.geometry(), machine.dma.tiles_per_block)
+        except ScheduleError:
+            continue
+        return cut
+    return options
