@@ -66,7 +66,7 @@ class Case:
                 f"{self.options}, {self.variation}, gpu {m.gpu.tile_m}x{m.gpu.tile_n}, {m.gpu.compute_units} CUs, "
                 f"block_k {m.gpu.block_k}, link {m.link.bandwidth_gb_per_s} GB/s {m.link.latency_ns} ns "
                 f"{m.link.egress_buffer_bytes} B, {m.dma.tiles_per_block} tiles per block, starvation limit "
-                f"{m.arbiter.starvation_limit_cycles}")
+                f"{m.starvation_limit_cycles}")
 
 
 def machine(name: str, **changes: dict) -> Machine:

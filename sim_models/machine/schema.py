@@ -15,6 +15,7 @@ from pydantic_core import ErrorDetails
 
 from t3sim.errors import BadInput, choices, shown
 from t3sim.formats import FP16
+from t3sim.line import LINE_BYTES
 from t3sim.machine.dram import Dram, is_power_of_two
 from t3sim.machine.section import Section, Wait, within
 from t3sim.rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, GeometryError, TrackerGeometry, bits_for
@@ -25,6 +26,7 @@ DEFAULT = "t3-table1"
 _LONGEST_STEP_CYCLES = 100_000  #: half of `engine.end.IDLE_LIMIT`
 _LONGEST_CHAIN = 16  #: machines that extend one another
 _LARGEST_FILE = 1 << 20  #: bytes
+_LONGEST_STARVATION = 65535  #: cycles; the register has 16 bits
 
 
 class MachineError(BadInput):
@@ -139,7 +141,8 @@ class Dma(Section):
 class Arbiter(Section):
     """The communication-aware arbiter, MCA (T3 paper, section 4.5); its limits hold for the ring-aware one too."""
 
-    starvation_limit_cycles: Annotated[int, within(0, 65535)]  #: 0: never
+    #: Longest wait of communication at a channel; 0: for ever, "derived": `Machine.starvation_limit_cycles`.
+    starvation_limit_cycles: Literal["derived"] | Annotated[int, Field(strict=True, ge=0, le=_LONGEST_STARVATION)]
     #: DRAM queue occupancy from which communication is held back: "auto" lets the hardware choose, "none" never does.
     threshold: Literal["auto", "none"] | Annotated[int, Field(strict=True, ge=1, le=126)]
     #: Means of the producer's DRAM queue occupancy, in quarters of an entry, below which the threshold is
@@ -220,6 +223,19 @@ class Machine(Section):
                 raise ValueError(f"[gpu] {rate}: a step of block_k = {gpu.block_k}, workgroups_per_cu = {residents} "
                                  f"takes {cycles:.1g} memory cycles, more than {_LONGEST_STEP_CYCLES}")
         return self
+
+    @property
+    def starvation_limit_cycles(self) -> int:
+        """Memory cycles after which communication that waits at a channel goes first; 0: never.
+
+        Derived: each line of a ring is written once and read once at a GPU, so a channel that serves communication this
+        often keeps up with the link. At least 1, for a link as fast as the channels.
+        """
+        if self.arbiter.starvation_limit_cycles != "derived":
+            return self.arbiter.starvation_limit_cycles
+        link_bytes_per_cycle = self.link.bandwidth_gb_per_s / self.memory_clock_ghz
+        between_requests = int(self.channels.count * LINE_BYTES / (2 * link_bytes_per_cycle))
+        return min(max(between_requests, 1), _LONGEST_STARVATION)
 
     def geometry(self) -> Geometry:
         """Sizes of this machine's Track & Trigger hardware. Raises `GeometryError`."""

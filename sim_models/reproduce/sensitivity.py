@@ -22,6 +22,7 @@ from t3sim.study import plots
 from t3sim.study.results import RunResult
 
 _TECHNIQUES = ("sequential", "t3", "t3-mca", "ideal-overlap")
+_STARVATION_LIMIT = "arbiter.starvation_limit_cycles"
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,9 @@ class Parameter:
     scale: float = 1.0  #: from the machine file's unit to the plot's
 
     def own(self, setup: Setup) -> Any:
+        """The machine's own value; of one that is derived, what it comes to."""
+        if self.key == _STARVATION_LIMIT:
+            return setup.machine.starvation_limit_cycles
         section, name = self.key.split(".")
         return getattr(getattr(setup.machine, section), name)
 
@@ -42,14 +46,14 @@ class Parameter:
         found = {}
         for value in sorted({self.own(setup), *self.values}):
             try:
-                found[value] = variant(setup.machine, {self.key: value})
+                found[value] = setup.machine if value == self.own(setup) else variant(setup.machine, {self.key: value})
             except ValueError:
                 continue
         return found
 
     def shown(self, value: Any) -> str:
         """For an axis or a table."""
-        return "never" if self.key == "arbiter.starvation_limit_cycles" and not value else f"{value * self.scale:g}"
+        return "never" if self.key == _STARVATION_LIMIT and not value else f"{value * self.scale:g}"
 
 
 PARAMETERS = (
@@ -60,7 +64,7 @@ PARAMETERS = (
     Parameter("link.latency_ns", "link latency (ns)", (100.0, 500.0, 1000.0, 2000.0)),
     Parameter("dram.ccdwl_cycles", "column delay after op-and-store, CCDWL (cycles)", (2, 4, 8)),
     Parameter("llc.size_bytes", "last-level cache (MiB)", tuple(mib << 20 for mib in (4, 8, 16, 32, 64)), 2**-20),
-    Parameter("arbiter.starvation_limit_cycles", "starvation limit (cycles)", (0, 16, 64, 256, 1024)),
+    Parameter(_STARVATION_LIMIT, "starvation limit (cycles)", (0, 16, 64, 256, 1024)),
 )
 
 

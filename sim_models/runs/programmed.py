@@ -64,7 +64,7 @@ class ProgrammedRun(Lockstep):
         for space, master in zip(self.spaces, self.masters):
             writes = space.program(self.driver)
             writes += self.driver.policy(self.policy.name, self.policy.threshold,
-                                         arbiter.starvation_limit_cycles or None)
+                                         self.machine.starvation_limit_cycles or None)
             units = self.machine.gpu.compute_units * self.machine.gpu.workgroups_per_cu
             writes += self.driver.stage(min(units, tiling.tiles))
             writes += self.driver.monitor(*(quarters / 4 for quarters in arbiter.monitor_breakpoints))

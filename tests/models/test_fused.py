@@ -165,6 +165,14 @@ def test_slices_of_different_size(small):
     run.run()
 
 
+def test_every_gpu_is_told_the_derived_starvation_limit(small):
+    """Of four channels and 75 B per cycle; a limit of the machine's own goes before it."""
+    for machine, cycles in ((small, 1), (variant(small, arbiter={"starvation_limit_cycles": 64}), 64)):
+        run = fused(machine, policy="mca", shape="256x256x64", devices=2, mirrored=False)
+        register = run.driver.registers["STARVATION_LIMIT"].offset
+        assert [master.read(register) for master in run.masters] == [cycles] * 2
+
+
 def test_runs_repeat(machine):
     first, second = fused(machine, "1024x1024x64"), fused(machine, "1024x1024x64")
     first.run()

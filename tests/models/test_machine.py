@@ -51,6 +51,20 @@ def test_table_1():
     assert bandwidth == pytest.approx(1000, rel=0.03)  # GB/s
 
 
+@pytest.mark.parametrize(("changes", "cycles"), [
+    ("", 13),  # 32 channels x 64 B / (2 x 75 B per cycle) = 13.65
+    ("[link]\nbandwidth_gb_per_s = 150.0", 6),
+    ("[channels]\ncount = 64\n[dram]\nchannels = 64", 27),
+    ("memory_clock_ghz = 2.0", 27),  # the link carries half as much per memory cycle
+    ("[link]\nbandwidth_gb_per_s = 10000.0", 1),  # not 0, which is for ever
+    ("memory_clock_ghz = 10.0\n[link]\nbandwidth_gb_per_s = 0.1", 65535),  # what the register holds
+    ("[arbiter]\nstarvation_limit_cycles = 64", 64),
+    ("[arbiter]\nstarvation_limit_cycles = 0", 0),
+])
+def test_the_starvation_limit_follows_link_and_channels_unless_it_is_given(write, changes, cycles):
+    assert load_machine(write(f'extends = "t3-table1"\n{changes}\n')).starvation_limit_cycles == cycles
+
+
 def test_default_geometry_is_the_hardware_s_default():
     machine = load_machine()
     assert machine.geometry() == Geometry()
@@ -134,6 +148,8 @@ def test_refuses_to_extend_itself(write):
     ("[channels]\ninterleave_bytes = 32", "[channels] interleave_bytes = 32: 64 to 65536 is allowed"),
     ("[dma]\noutstanding_lines = 7", "outstanding_lines=7 is impossible: 2 x engines=8 to 65535"),
     ("[dma]\ntiles_per_block = 16", "[dma] tiles_per_block = 16 is more than"),
+    ("[arbiter]\nstarvation_limit_cycles = 65536", "[arbiter] starvation_limit_cycles = 65536: input should be 'deriv"),
+    ("[arbiter]\nstarvation_limit_cycles = 'auto'", "[arbiter] starvation_limit_cycles = 'auto': input should be 'd"),
     ("[arbiter]\nmonitor_breakpoints = [1, 2]", "[arbiter] monitor_breakpoints"),
     ("[arbiter]\nmonitor_breakpoints = [3, 2, 1]", "must rise"),
     ("[arbiter]\nmonitor_breakpoints = [1, 2, 300]", "[arbiter] monitor_breakpoints[2] = 300"),
