@@ -12,7 +12,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Target:
-    """One number. Met if ours is within `tolerance` of it, or inside the bounds, whichever are given."""
+    """One number. Met if ours is within `tolerance` of it, or inside the bounds, whichever are given.
+
+    Raises ValueError for a number of the paper with one bound only: ours could be anywhere beyond it and be called met.
+    """
 
     title: str
     unit: str  #: "%", "x", "points" of percent
@@ -21,6 +24,13 @@ class Target:
     tolerance: float | None = None  #: in the unit
     at_least: float | None = None
     at_most: float | None = None
+    errors: bool = False  #: both numbers are errors against something else: the less the better
+
+    def __post_init__(self) -> None:
+        one_sided = self.tolerance is None and (self.at_least is None) != (self.at_most is None)
+        if one_sided and self.paper is not None and not self.errors:
+            raise ValueError(f"target {self.title!r}: one bound beside the paper's {self.paper:g} {self.unit} would "
+                             "call any distance beyond it met")
 
     @property
     def wanted(self) -> str:
@@ -48,6 +58,8 @@ def _speedup(title: str, paper: float, where: str, tolerance: float) -> Target:
     return Target(title, "%", paper, where, tolerance)
 
 
+#: The quantity of figure 16 that says whether arbitration matters.
+CENTRAL_CLAIM = "t3_mca_over_t3_geomean_percent"
 _GEOMEAN, _MAXIMUM = 3, 5  # points; the task's tolerances
 
 def _gain(title: str, paper: float, where: str, tolerance: float | None = 2) -> Target:
@@ -71,7 +83,8 @@ TARGETS: dict[str, dict[str, Target]] = {
     },
     "figure14": {
         # The paper's 6 % is against hardware; the closed form stands for it here.
-        "exchange_error_geomean_percent": Target("error of the ring's steps, geomean", "%", 6, "5.1.1", at_most=6),
+        "exchange_error_geomean_percent": Target("error of the ring's steps, geomean", "%", 6, "5.1.1", at_most=6,
+                                                 errors=True),
         "mirrored_error_max_percent": Target("one GPU for all against all of them", "%", None, "5.1.1", at_most=1),
     },
     "figure16": {
@@ -81,9 +94,10 @@ TARGETS: dict[str, dict[str, Target]] = {
         "t3_max_percent": _speedup("T3, largest speedup", 39, "6.1.2", _MAXIMUM),
         "t3_mca_geomean_percent": _speedup("T3-MCA, geomean speedup", 30, "6.1.3", _GEOMEAN),
         "t3_mca_max_percent": _speedup("T3-MCA, largest speedup", 47, "6.1.3", _MAXIMUM),
-        "t3_mca_below_ideal_points": Target("T3-MCA below ideal overlap, geomeans", "points", 5, "6.1.3", at_most=7),
-        "t3_mca_over_t3_geomean_percent": Target("T3-MCA over T3, geomean", "%", 13, "6.1.3"),
-        "t3_mca_over_t3_max_percent": Target("T3-MCA over T3, largest", "%", 29, "6.1.3"),
+        "t3_mca_below_ideal_points": Target("T3-MCA below ideal overlap, geomeans", "points", 5, "6.1.3", 2),
+        # 8 % is the quotient of the two geomeans above, 13 % what the text says of it.
+        CENTRAL_CLAIM: Target("T3-MCA over T3, geomean", "%", 13, "6.1.3", at_least=8, at_most=13),
+        "t3_mca_over_t3_max_percent": Target("T3-MCA over T3, largest", "%", 29, "6.1.3", _MAXIMUM),
         "t3_mca_plus_geomean_percent": Target("T3-MCA+, geomean speedup", "%", None, "beyond"),
         "t3_mca_plus_closes_percent": Target("T3-MCA+ closes of T3-MCA's gap to ideal overlap", "%", None, "beyond",
                                              at_least=50),

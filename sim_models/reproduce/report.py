@@ -8,6 +8,7 @@ import jinja2
 from t3sim.reproduce.campaign import Campaign
 from t3sim.reproduce.csv_tables import FOLDER, SUMMARY, file_name
 from t3sim.reproduce.figure import PAPERS
+from t3sim.reproduce.paper import CENTRAL_CLAIM
 
 
 def render_report(campaign: Campaign) -> str:
@@ -24,6 +25,8 @@ def render_report(campaign: Campaign) -> str:
         machine=campaign.setup.machine,
         provenance=campaign.provenance, judged=len(judged), met=sum(entry["met"] for entry in judged),
         missed=sorted((entry for entry in judged if not entry["met"]), key=lambda entry: -entry["missed_by"]),
+        claim=next((chapter.summary[CENTRAL_CLAIM] for chapter in campaign.chapters
+                    if CENTRAL_CLAIM in chapter.summary), None),
         parameters=_parameters(campaign.provenance["machine"]))
 
 

@@ -14,7 +14,7 @@ from t3sim.machine import load_machine
 from t3sim.reproduce import pipeline
 from t3sim.reproduce.csv_tables import file_name
 from t3sim.reproduce.figure import TECHNIQUES, paper_setup
-from t3sim.reproduce.paper import TARGETS, Target, compare
+from t3sim.reproduce.paper import CENTRAL_CLAIM, TARGETS, Target, compare
 from t3sim.reproduce.registry import FIGURES
 from t3sim.reproduce.runner import Monitor, Outcome, TaskFailure
 from t3sim.runs.kernels import FusedGemm
@@ -74,6 +74,22 @@ def test_an_all_reduce_is_compared_with_the_gather_after_it():
     (Target("", "%", 10, ""), 99, None)])
 def test_targets(target, ours, missed):
     assert target.missed_by(ours) == (None if missed is None else pytest.approx(missed))
+
+
+def test_no_distance_from_the_paper_is_met_from_one_side():
+    for bound in ({"at_most": 7}, {"at_least": 3}):
+        with pytest.raises(ValueError, match="one bound beside the paper's 5 % would call any distance beyond it met"):
+            Target("", "%", 5, "", **bound)
+        assert Target("", "%", 5, "", **bound, errors=True).missed_by(5) == 0
+    gap = TARGETS["figure16"]["t3_mca_below_ideal_points"]  # 5 in the paper
+    assert gap.missed_by(1) == 2 and gap.missed_by(5) == 0
+
+
+def test_the_central_claim_is_judged_on_both_sides():
+    claim = TARGETS["figure16"][CENTRAL_CLAIM]
+    assert [claim.missed_by(ours) for ours in (0.1, 8, 10, 13, 15)] == pytest.approx([7.9, 0, 0, 0, 2])
+    _, summary = evaluate("figure16")
+    assert summary[CENTRAL_CLAIM]["met"] is not None
 
 
 def test_every_target_is_of_a_figure_and_met_or_missed_by_one_of_its_quantities():
@@ -177,6 +193,14 @@ def test_report_fits_a_telephone_and_the_night(written):
     rows = re.findall(r"<tr><td>.*?</tr>", body.split('class="summary"')[1].split("</table>")[0], re.DOTALL)
     assert rows and all(re.findall(r'data-label="(\w+)"', row) == ["ours", "paper", "difference", "target"]
                         for row in rows)  # where the columns' heads have no room
+
+
+def test_the_first_screen_says_whether_the_central_claim_holds(written):
+    page, results = (written[0] / "report.html").read_text(), json.loads((written[0] / "results.json").read_text())
+    claim = results["summary"]["figure16"][CENTRAL_CLAIM]
+    first = page.split("<body>")[1].split("<nav>")[0]
+    assert f"<strong>{claim['ours']:.1f} %</strong> over T3 here, 8 to 13 % in" in first
+    assert ("met</span>" if claim["met"] else f"missed by {claim['missed_by']:.1f} points</span>") in first
 
 
 def test_targets_are_shown_to_the_digits_that_mean_something():

@@ -61,7 +61,7 @@ def _findings(text: str, section: str, stated: list[Stated], claims: list[tuple[
     targets = {one.key: Target(one.title, one.unit, one.paper, one.where, round(_TOLERANCE * one.paper, 2))
                for one in stated}
     targets["conclusions_that_hold"] = Target(f"conclusions that hold, of {len(claims)}", "", float(len(claims)),
-                                              section, at_least=len(claims))
+                                              section, tolerance=0)
     more.setdefault("tables", []).append(
         Table("Conclusions", ("the paper's conclusion", "here"), [(text, "holds" if holds else "does not hold")
                                                                 for text, holds in claims]))
