@@ -18,7 +18,8 @@ def finished(sim):
             return False
         for channel in range(sim.m.channels):
             row = device * sim.m.channels + channel
-            if sim.hbm.occupancy[row] or sim.compute.count[row] or sim.inbound.count[row]:
+            held = sim.mem.free.shape[1] - sim.mem.free_count[row]
+            if held or sim.compute.count[row] or sim.inbound.count[row]:
                 return False
     for port in range(len(sim.network.free_time)):
         if sim.network.flight.count[port] or sim.stores_out.count[port] or sim.mem.dma_returns.count[port]:

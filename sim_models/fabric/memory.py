@@ -47,8 +47,8 @@ def make_memory(devices: int, channels: int, entries: int, latency_cycles: int, 
                 ports: int) -> MemoryState:
     """State of every device's memory side.
 
-    `entries`: of a channel's DRAM queue; `latency_cycles`: longest time from DRAM's read to its data's return;
-    `dma_lines`: that the DMA engines may have read and not yet sent; `ports`: of the network.
+    `entries`: requests that a channel's DRAM holds; `latency_cycles`: longest time from DRAM's read to its data's
+    return; `dma_lines`: that the DMA engines may have read and not yet sent; `ports`: of the network.
     """
     rows = devices * channels
     waiting = record_fields((rows, entries), [("lo", np.int64), ("hi", np.int64), ("bucket", np.int64),

@@ -18,19 +18,22 @@ class FieldPlace(NamedTuple):
 def field_places(dram: Dram) -> dict[str, FieldPlace]:
     """Place of every field of `dram.address_fields` in a line index (the bits inside a line are cut off).
 
-    "column" is present as "column_high" with an empty "column_low".
+    "column" is present as "column_high" with an empty "column_low", "bank_group_high" is empty where it is not named.
     """
     inside_line = (dram.columns_per_request - 1).bit_length()
     split = "column_low" in dram.address_fields
+    group_bits = (dram.bank_groups - 1).bit_length()
+    group_high_bits = int("bank_group_high" in dram.address_fields)
     widths = {
         "row": (dram.rows_per_bank - 1).bit_length(),
         "bank": (dram.banks_per_group - 1).bit_length(),
-        "bank_group": (dram.bank_groups - 1).bit_length(),
+        "bank_group": group_bits - group_high_bits,
+        "bank_group_high": group_high_bits,
         "column": dram.column_bits,
         "column_high": dram.column_bits - dram.column_low_bits,
         "column_low": dram.column_low_bits,
     }
-    places = {}
+    places = {"bank_group_high": FieldPlace(0, 0)}
     position = -inside_line  # columns of one request lie below the line index
     for name in reversed(dram.address_fields):
         low, high = position, position + widths[name]
@@ -53,6 +56,7 @@ def bank_of(config, line):
     """Bank number, bank group in the high bits: bank_group * banks_per_group + bank."""
     bank = (line >> config.bank_shift) & config.bank_mask
     group = (line >> config.group_shift) & config.group_mask
+    group |= ((line >> config.group_high_shift) & config.group_high_mask) << config.group_low_bits
     if config.bank_hash:
         # Row and column bits permute banks and groups, so no power-of-two distance keeps two streams in one bank or a
         # stride in one group, while neighbours in the group field still lie in different groups.
@@ -72,6 +76,8 @@ def line_of(dram: Dram, bank_group: int, bank: int, row: int, line_in_row: int) 
     places = field_places(dram)
     low = places["column_low"]
     column_low = line_in_row & ((1 << low.width) - 1)
-    values = {"row": row, "bank": bank, "bank_group": bank_group, "column_low": column_low,
+    group_low_bits = places["bank_group"].width
+    values = {"row": row, "bank": bank, "bank_group": bank_group & ((1 << group_low_bits) - 1),
+              "bank_group_high": bank_group >> group_low_bits, "column_low": column_low,
               "column_high": line_in_row >> low.width}
     return sum(value << places[name].shift for name, value in values.items())

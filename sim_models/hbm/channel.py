@@ -1,8 +1,9 @@
 """The two calls of a lockstep loop: put a request into a channel's queue, step a channel by one memory cycle."""
 
 from t3sim.compiled.jit import inlined
-from t3sim.hbm import fr_fcfs
+from t3sim.hbm import fr_fcfs, gpgpusim
 from t3sim.hbm.address import bank_of, row_of
+from t3sim.hbm.state import GPGPUSIM
 
 READ, STORE, UPDATE = 0, 1, 2  #: request operations; UPDATE is op-and-store by the near-memory ALU
 
@@ -16,8 +17,11 @@ def hbm_enqueue(state, channel, cycle, local_line, op, token):
     cycle before `hbm_step` is called for that cycle may lead to a command in it.
     """
     config = state.config[0]
-    fr_fcfs.enqueue(config, state.channels[channel], cycle, row_of(config, local_line), bank_of(config, local_line),
-                    local_line, op, token)
+    row, bank = row_of(config, local_line), bank_of(config, local_line)
+    if config.scheduler == GPGPUSIM:
+        gpgpusim.enqueue(config, state.channels[channel], cycle, row, bank, local_line, op, token)
+    else:
+        fr_fcfs.enqueue(config, state.channels[channel], cycle, row, bank, local_line, op, token)
 
 
 @inlined
@@ -29,4 +33,6 @@ def hbm_step(state, channel, cycle):
     """
     if cycle < state.next_cycle[channel]:
         return -1
+    if state.config[0].scheduler == GPGPUSIM:
+        return gpgpusim.step(state.config[0], state.channels[channel], cycle)
     return fr_fcfs.step(state.config[0], state.channels[channel], cycle)

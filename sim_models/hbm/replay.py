@@ -34,15 +34,17 @@ class Replayed(NamedTuple):
 
 
 @compiled
-def _run_queue(state, requests, start, stop, cycle):
-    """`dramsim3.run` for the unified queue: one request offered per cycle, after the step, blocking those behind it."""
+def _run_queue(state, requests, start, stop, cycle, served):
+    """`dramsim3.run` for the unified queue: one request offered per cycle, after the step, blocking those behind it.
+    `served`: requests that are done, of those before `start`."""
     lines, ops, cycles, accepted, done, _ = requests
     n = lines.shape[0]
     i = start
     end = 0
-    while i < stop or (stop == n and state.occupancy[0] > 0):
+    while i < stop or (stop == n and served < n):
         token = hbm_step(state, 0, cycle)
         if token >= 0:
+            served += 1
             if ops[token] == 0:
                 done[token] = cycle + state.read_data_cycles
                 end = max(end, done[token])
@@ -58,7 +60,7 @@ def _run_queue(state, requests, start, stop, cycle):
             else:
                 following = min(following, cycles[i])
         cycle = max(cycle + 1, following)
-    return i, cycle, end
+    return i, cycle, end, served
 
 
 def replay_trace(trace: Trace, dram: Dram, progress: Callable[[int], None] | None = None,
@@ -68,18 +70,18 @@ def replay_trace(trace: Trace, dram: Dram, progress: Callable[[int], None] | Non
     n = lines.size
     accepted, done, mates = (np.full(n, -1, np.int64) for _ in range(3))
     requests = dramsim3.Requests(lines, ops, cycles, accepted, done, mates)
-    state = make_hbm(dram.model_copy(update={"scheduler": "fr_fcfs"}), 1, log=log)
     reference = dram.scheduler == "dramsim3"
+    state = make_hbm(dram.model_copy(update={"scheduler": "fr_fcfs"}) if reference else dram, 1, log=log)
     front = dramsim3.make_front(dram)
     config, channel = state.config[0], state.channels[0]
     begin = time.process_time()
-    i, cycle, end = 0, 0, 0
+    i, cycle, end, served = 0, 0, 0, 0
     while True:
         stop = min(i + CHUNK_REQUESTS, n)
         if reference:
             i, cycle = dramsim3.run(config, front[0], channel, requests, i, stop, cycle)
         else:
-            i, cycle, chunk_end = _run_queue(state, requests, i, stop, cycle)
+            i, cycle, chunk_end, served = _run_queue(state, requests, i, stop, cycle, served)
             end = max(end, chunk_end)
         if progress is not None:
             progress(i)

@@ -17,13 +17,15 @@ FIELDS = 8
 LANES = 32  #: places for banks in the tables that are scanned, so that a scan has no end to look for
 
 LOG_ENTRIES = 1 << 15  #: commands that one channel's log keeps
+FR_FCFS, DRAMSIM3, GPGPUSIM = range(3)
+_SCHEDULERS = {"fr_fcfs": FR_FCFS, "dramsim3": DRAMSIM3, "gpgpusim": GPGPUSIM}
 COMMANDS = ("ACT", "PRE", "RD", "WR", "REF")
 ACT, PRE, RD, WR, REF = range(len(COMMANDS))
 
 _CONFIG_FIELDS = (
     "banks", "groups", "bank_bits", "group_banks", "entries", "columns_per_request", "burst", "scheduler",
     "row_shift", "row_mask", "bank_shift", "bank_mask", "group_shift", "group_mask", "column_shift", "column_mask",
-    "bank_hash",
+    "group_high_shift", "group_high_mask", "group_low_bits", "bank_hash",
     "act_to_read", "act_to_write", "act_to_act", "act_to_act_s", "act_to_act_l", "act_to_pre", "act_window",
     "pre_to_act", "read_to_read_s", "read_to_read_l", "read_to_write", "read_to_pre", "write_to_write_s",
     "store_to_write_l", "update_to_write_l", "write_to_read_s", "write_to_read_l", "write_to_pre", "refresh_to_act",
@@ -34,7 +36,7 @@ CONFIG_DTYPE = np.dtype([(name, np.int64) for name in _CONFIG_FIELDS])
 
 
 def _channel_dtype(dram: Dram, log: bool) -> np.dtype:
-    banks, entries = dram.banks, dram.queue_entries
+    banks, entries = dram.banks, dram.held_requests
     scalars = (
         "next_cycle", "occupancy",
         # lower bounds of the next column and row command, direction served last, write drain
@@ -49,6 +51,7 @@ def _channel_dtype(dram: Dram, log: bool) -> np.dtype:
         # counters
         "columns_read", "columns_written", "activates", "precharges", "refreshes", "busy_cycles",
         "log_entries", "log_length",
+        "first_bank",  # gpgpusim: whose turn it is
     )
     tables = (
         ("act_times", 4), ("open_row", banks), ("hits_served", banks),
@@ -93,10 +96,12 @@ def _config_record(dram: Dram) -> np.ndarray:
         "banks": dram.banks, "groups": dram.bank_groups, "bank_bits": (dram.banks_per_group - 1).bit_length(),
         "group_banks": (1 << dram.banks_per_group) - 1,
         "entries": dram.queue_entries, "columns_per_request": dram.columns_per_request, "burst": dram.burst_cycles,
-        "scheduler": {"fr_fcfs": 0, "dramsim3": 1}[dram.scheduler],
+        "scheduler": _SCHEDULERS[dram.scheduler],
         "row_shift": places["row"].shift, "row_mask": mask("row"),
         "bank_shift": places["bank"].shift, "bank_mask": mask("bank"),
         "group_shift": places["bank_group"].shift, "group_mask": mask("bank_group"),
+        "group_high_shift": places["bank_group_high"].shift, "group_high_mask": mask("bank_group_high"),
+        "group_low_bits": places["bank_group"].width,
         "column_shift": places["column_high"].shift, "column_mask": mask("column_high"),
         "bank_hash": int(dram.bank_hash),
         "act_to_read": dram.trcdrd_cycles, "act_to_write": dram.trcdwr_cycles, "act_to_act": dram.trc_cycles,
@@ -128,7 +133,7 @@ def make_hbm(dram: Dram, channels: int, log: bool = False) -> HbmState:
     for name in ("open_row", "head", "tail", "hit"):
         state[name] = NOWHERE
     state["head_order"] = state["hit_order"] = NEVER
-    state["entries"][:, NEXT::FIELDS] = np.append(np.arange(1, dram.queue_entries), NOWHERE)
+    state["entries"][:, NEXT::FIELDS] = np.append(np.arange(1, dram.held_requests), NOWHERE)
     state["act_times"] = -NEVER
     state["log_entries"] = LOG_ENTRIES if log else 0
     state["column_next"] = state["row_next"] = NEVER

@@ -16,8 +16,8 @@ from t3sim.machine.section import Section, within
 from ..line import LINE_BYTES
 
 Cycles = Annotated[int, within(0, 1024)]  #: one distance between commands: ten times HBM2's longest at 10 GHz
-AddressField = Literal["row", "bank", "bank_group", "column", "column_high", "column_low"]
-
+#: "bank_group_high" is the bank group's most significant bit, where that lies apart from the others.
+AddressField = Literal["row", "bank", "bank_group_high", "bank_group", "column", "column_high", "column_low"]
 
 
 def is_power_of_two(value: int) -> bool:
@@ -70,8 +70,8 @@ class Dram(Section):
     column_low_bits: Annotated[int, within(0, 16)] = 1  #: width of "column_low"
     bank_hash: bool = True  #: exclusive-or of row and column bits into bank group and bank
     # controller
-    scheduler: Literal["fr_fcfs", "dramsim3"] = "fr_fcfs"
-    queue_entries: Annotated[int, within(4, 127)] = 64  #: fr_fcfs: unified queue of requests
+    scheduler: Literal["fr_fcfs", "dramsim3", "gpgpusim"] = "fr_fcfs"
+    queue_entries: Annotated[int, within(4, 127)] = 64  #: fr_fcfs, gpgpusim: unified queue of requests
     write_high_watermark: Annotated[int, within(1, 127)] = 32  #: fr_fcfs: queued writes that start a drain
     write_low_watermark: Annotated[int, within(0, 126)] = 8  #: fr_fcfs: what such a drain may leave behind
     write_wait_limit_cycles: Annotated[int, within(0, 1 << 16)] = 256  #: fr_fcfs: until a queued write is drained
@@ -118,6 +118,8 @@ class Dram(Section):
             if self.write_low_watermark >= self.write_high_watermark:
                 raise ValueError(f"write_low_watermark = {self.write_low_watermark}: must be below "
                                  f"write_high_watermark = {self.write_high_watermark}")
+        if self.scheduler == "gpgpusim" and self.trefi_cycles:
+            raise ValueError(f"trefi_cycles = {self.trefi_cycles}: the gpgpusim scheduler has no refresh, 0 is allowed")
         if self.scheduler == "dramsim3" and self.column_bytes != LINE_BYTES:
             raise ValueError(f"column_bytes = {self.column_bytes}: the dramsim3 scheduler has one column command of "
                              f"{LINE_BYTES} bytes per request")
@@ -128,7 +130,10 @@ class Dram(Section):
         fields = self.address_fields
         if len(set(fields)) != len(fields):
             raise ValueError(f"address_fields = {list(fields)}: a field is named twice")
-        wanted = {"row", "bank", "bank_group"} | ({"column"} if "column" in fields else {"column_high", "column_low"})
+        if "bank_group_high" in fields and self.bank_groups == 1:
+            raise ValueError(f"address_fields = {list(fields)}: one bank group has no bits")
+        columns = {"column"} if "column" in fields else {"column_high", "column_low"}
+        wanted = {"row", "bank", "bank_group"} | {"bank_group_high"} & set(fields) | columns
         if set(fields) != wanted:
             raise ValueError(f"address_fields = {list(fields)}: row, bank, bank_group and either column or both "
                              "column_high and column_low are needed")
@@ -145,6 +150,11 @@ class Dram(Section):
     def banks(self) -> int:
         """Banks per channel."""
         return self.bank_groups * self.banks_per_group
+
+    @property
+    def held_requests(self) -> int:
+        """Requests that a channel holds: those of its queue, and where banks keep theirs, one per bank."""
+        return self.queue_entries + (self.banks if self.scheduler == "gpgpusim" else 0)
 
     @property
     def columns_per_request(self) -> int:

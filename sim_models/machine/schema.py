@@ -21,7 +21,7 @@ from t3sim.machine.section import Section, Wait, within
 from t3sim.rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, GeometryError, TrackerGeometry, bits_for
 
 #: Machines that come with the package: name, file beside this one.
-PRESETS = {"t3-table1": "default.toml", "hbm2-reference": "hbm2_reference.toml"}
+PRESETS = {"t3-table1": "default.toml", "t3-accelsim": "t3_accelsim.toml", "hbm2-reference": "hbm2_reference.toml"}
 DEFAULT = "t3-table1"
 _LONGEST_STEP_CYCLES = 100_000  #: half of `engine.end.IDLE_LIMIT`
 _LONGEST_CHAIN = 16  #: machines that extend one another
@@ -45,7 +45,10 @@ class Gpu(Section):
     #: Rows of C per workgroup; a column is whole 64-byte requests; CUTLASS: at most 256.
     tile_m: Annotated[int, within(32, 1024)]
     tile_n: Annotated[int, within(1, 1024)]  #: columns of C per workgroup
-    block_k: Annotated[int, within(1, 1024)]  #: depth of one double-buffered load of A and B; CUTLASS: 16 to 128
+    block_k: Annotated[int, within(1, 1024)]  #: depth of one load of A and B; CUTLASS: 16 to 128
+    load_buffers: Annotated[int, within(1, 8)]  #: blocks of K that a workgroup has room for; 1: it computes or it loads
+    #: Along which extent of the output consecutive workgroups lie: "hidden" streams weights, "tokens" activations.
+    workgroup_order: Literal["hidden", "tokens"]
     wavefronts_per_workgroup: Annotated[int, within(1, 64)]  #: a workgroup of 1024 threads has 32
     prologue_ns: Wait  #: of a workgroup, before its first load
     epilogue_ns: Wait  #: between its last multiply-add and its first store
@@ -187,6 +190,9 @@ class Machine(Section):
             raise ValueError(f"[dram] channels = {self.dram.channels} and [channels] count = {self.channels.count} "
                              "must agree")
         geometry = self.geometry()
+        if self.dram.held_requests >= 1 << (geometry.channel.occupancy_bits + 1):
+            raise ValueError(f"[dram] queue_entries = {self.dram.queue_entries}: with a request in each of "
+                             f"{self.dram.banks} banks there are more than the hardware's order guard counts")
         if self.tracker.ways < self.gpu.wavefronts_per_workgroup:
             raise ValueError(f"[tracker] ways = {self.tracker.ways}: a workgroup of [gpu] wavefronts_per_workgroup = "
                              f"{self.gpu.wavefronts_per_workgroup} needs as many in its set, or it could never start")

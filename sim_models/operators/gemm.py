@@ -1,4 +1,4 @@
-"""A tiled GEMM as a kernel table: one workgroup per macro-tile, a double-buffered loop over K, then the tile's stores.
+"""A tiled GEMM as a kernel table: one workgroup per macro-tile, a buffered loop over K, then the tile's stores.
 
 Rows, columns, A and B are the BLAS library's (operators/tiling.py): A holds the weights, kept along K forward and along
 its rows backward, B the activations, always kept along K. A ragged tile costs the time of a whole one, as in a kernel
@@ -35,6 +35,7 @@ class Gemm:
     cycles_per_k: float  #: matrix units, one element of K of a macro-tile
     launch_cycles: float
     epilogue_cycles: float
+    buffers: int = 2  #: of blocks of K; 1: a block is loaded, then computed, and another workgroup hides the wait
 
     def work(self, device: int) -> KernelTable:
         """Build one device's kernel: a group per tile, in the order of tiles, stored through the cache. The same on
@@ -56,7 +57,7 @@ class Gemm:
         steps["stores"][:, -1] = tiling.wf_tiles
         steps["first_store"][:, -1] = np.cumsum(tiling.wf_tiles) - tiling.wf_tiles
         groups = rows_of(GROUP, len(tiles), workgroups=1, first_step=tiles * per_tile, steps=per_tile)
-        return KernelTable(groups, steps.ravel(), np.stack(loads, axis=1).ravel(), stores, ahead=2,
+        return KernelTable(groups, steps.ravel(), np.stack(loads, axis=1).ravel(), stores, ahead=self.buffers,
                            launch_cycles=self.launch_cycles)
 
     def _loads(self, first_step: int, depth: int) -> list[np.ndarray]:

@@ -22,7 +22,8 @@ class Tiling:
 
     This is the BLAS library's view. A framework keeps C[M, N] by rows, so to the library m = N and n = M.
     Tile t covers rows (t % tile_rows)*tile_m and columns (t // tile_rows)*tile_n: m fastest, the order in which
-    CUTLASS and cuBLAS number workgroups.
+    CUTLASS and cuBLAS number workgroups. With `along_n`, n is fastest: a stage does not store contiguous memory, the
+    "row-major scheduling" over a "column-major allocation" of T3's section 4.2.1.
     """
 
     m: int
@@ -31,6 +32,7 @@ class Tiling:
     tile_n: int = 128
     wavefronts: int = 8
     element_bytes: int = 2
+    along_n: bool = False
 
     def __post_init__(self) -> None:
         for name in ("m", "n", "tile_m", "tile_n", "wavefronts"):
@@ -68,14 +70,23 @@ class Tiling:
         return self.pitch_bytes * self.n
 
     @cached_property
+    def _places(self) -> tuple[np.ndarray, np.ndarray]:
+        """Each tile's place among the tile rows and among the tile columns, two int64[tiles]."""
+        if self.along_n:
+            slow, fast = np.divmod(np.arange(self.tiles), self.tile_columns)
+            return slow, fast
+        slow, fast = np.divmod(np.arange(self.tiles), self.tile_rows)
+        return fast, slow
+
+    @cached_property
     def first_row(self) -> np.ndarray:
         """First row of each tile, int64[tiles]."""
-        return np.arange(self.tiles) % self.tile_rows * self.tile_m
+        return self._places[0] * self.tile_m
 
     @cached_property
     def first_column(self) -> np.ndarray:
         """First column of each tile, int64[tiles]."""
-        return np.arange(self.tiles) // self.tile_rows * self.tile_n
+        return self._places[1] * self.tile_n
 
     @cached_property
     def rows(self) -> np.ndarray:

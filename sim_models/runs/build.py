@@ -94,7 +94,8 @@ def make_tiling(machine: Machine, workload: Workload) -> Tiling:
     if machine.link.egress_buffer_bytes < gpu.tile_m * element_bytes:
         raise TilingError(f"[link] egress_buffer_bytes = {machine.link.egress_buffer_bytes} does not hold the "
                           f"{gpu.tile_m * element_bytes} bytes of one tile column in {workload.dtype}")
-    return Tiling(workload.n, workload.m, gpu.tile_m, gpu.tile_n, gpu.wavefronts_per_workgroup, element_bytes)
+    return Tiling(workload.n, workload.m, gpu.tile_m, gpu.tile_n, gpu.wavefronts_per_workgroup, element_bytes,
+                  along_n=gpu.workgroup_order == "tokens")
 
 
 def make_schedule(machine: Machine, workload: Workload, options: Options = Options()) -> Schedule:
@@ -119,7 +120,8 @@ def gemm_operator(machine: Machine, workload: Workload, tiling: Tiling, c_base: 
         tiling=tiling, k=workload.k, block_k=gpu.block_k, a=Matrix(at.a, at.a_pitch),
         a_along_k=workload.weights_transposed, b=Matrix(at.b, at.b_pitch), c_base=at.c if c_base is None else c_base,
         cycles_per_k=flop_per_k / gpu.matrix_flop_per_cycle_per_cu / gpu.matrix_efficiency / gpu.clock_ghz * clock,
-        launch_cycles=gpu.prologue_ns * clock, epilogue_cycles=gpu.epilogue_ns * clock)
+        launch_cycles=gpu.prologue_ns * clock, epilogue_cycles=gpu.epilogue_ns * clock,
+        buffers=gpu.load_buffers)
 
 
 def ring_copy(machine: Machine, size_bytes: int, steps: baseline.Steps, kind: str, data: int, copies: int) -> Copy:
@@ -225,7 +227,7 @@ def machine_state(machine: Machine, kernel: ComputeUnits, network: links.Network
         halt=np.zeros(1, np.int64))
     return Sim(
         b=bits.request_bits(geometry), m=memory_map(geometry.channel), hbm=make_hbm(machine.dram, devices * channels),
-        mem=memory.make_memory(devices, channels, machine.dram.queue_entries,
+        mem=memory.make_memory(devices, channels, machine.dram.held_requests,
                                machine.dram.read_data_cycles + fill_cycles, geometry.dma.outstanding_lines, ports),
         compute=queues.request_queue(devices * channels), inbound=queues.request_queue(devices * channels),
         llc=make_llc(devices, machine.llc.size_bytes, machine.llc.line_bytes, machine.llc.ways, slots),

@@ -40,6 +40,11 @@ SLOW_LINK = {"link": {"bandwidth_gb_per_s": 3.0, "latency_ns": 400.0}}
 FAST_LINK = {"link": {"bandwidth_gb_per_s": 400.0, "latency_ns": 20.0}}
 
 
+#: Workgroups along tokens, two per unit and single-buffered, and GPGPU-Sim's DRAM scheduler, as in t3-accelsim.
+AS_ACCELSIM = {"gpu": {"workgroup_order": "tokens", "workgroups_per_cu": 2, "load_buffers": 1},
+               "dram": {"scheduler": "gpgpusim", "trefi_cycles": 0}}
+
+
 def blocks(tiles: int) -> dict:
     return {"dma": {"tiles_per_block": tiles}}
 
@@ -55,6 +60,7 @@ def blocks(tiles: int) -> dict:
     ("ring_small", "33x517x40", 8, {}),  # last tiles of 5 columns, of 1 row
     ("ring_small", "97x65x16", 8, FAST_LINK),  # exactly one tile per device
     ("ring_small", "300x400x200", 3, FAST_LINK),
+    ("ring_small", "200x300x70", 3, blocks(2) | AS_ACCELSIM),
     ("ring_tiny", "60x100x32", 2, {}),
     ("ring_tiny", "41x33x24", 8, blocks(2)),  # 12 tiles for 8 devices
     ("ring_tiny", "67x90x32", 3, SLOW_LINK),

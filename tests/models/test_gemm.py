@@ -110,6 +110,25 @@ def test_a_memory_that_keeps_up_leaves_the_compute_time(machine):
         assert int(sim.kernel.state.finish_time[0]) == pytest.approx(kernel + 2 * 5000, rel=0.002)
 
 
+def test_a_single_buffered_workgroup_loads_or_computes_and_two_hide_each_others_loads(machine):
+    """Per block of K, in a unit: the sum of both, the larger one with two buffers, or with two workgroups in turn."""
+    slow = variant(machine, gpu={"matrix_efficiency": 0.2, "cu_bytes_per_ns": 8.0, "prologue_ns": 0.0,
+                                 "epilogue_ns": 0.0})
+    gpu, k = slow.gpu, 2048
+    load = (gpu.tile_m + gpu.tile_n) * gpu.block_k * 2 / gpu.cu_bytes_per_ns
+    compute = 2 * gpu.tile_m * gpu.tile_n * gpu.block_k / (
+        gpu.matrix_flop_per_cycle_per_cu * gpu.matrix_efficiency * gpu.clock_ghz)
+    assert compute > 1.2 * load > 1000, "nothing else counts"
+    blocks, tile = k // gpu.block_k, gpu.tile_m * gpu.tile_n * 2 / gpu.cu_bytes_per_ns
+    for buffers, places, shape, per_block in (
+            (2, 1, f"256x128x{k}", compute), (1, 1, f"256x128x{k}", load + compute),
+            (1, 2, f"{256 * gpu.compute_units}x256x{k}", 2 * compute)):
+        chosen = variant(slow, gpu={"load_buffers": buffers, "workgroups_per_cu": places})
+        sim, *_ = gemm_run(chosen, shape)
+        inside = int(sim.kernel.state.finish_time[0]) - places * tile - load
+        assert inside == pytest.approx(blocks * per_block, rel=0.08), (buffers, places)
+
+
 def test_the_caches_bandwidth_is_kept(machine):
     w = gemm_workload("1024x1024x256", 4)
     narrow = variant(machine, llc={"bandwidth_bytes_per_ns": 300.0})

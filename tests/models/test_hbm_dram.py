@@ -35,7 +35,11 @@ def test_derived_distances_of_the_default():
     ({"cwl_cycles": 30}, "write data would meet read data"),
     ({"column_bytes": 128}, "less than or equal to 64"),
     ({"scheduler": "dramsim3"}, "one column command of 64 bytes"),
+    ({"scheduler": "gpgpusim"}, "trefi_cycles = 3900: the gpgpusim scheduler has no refresh, 0 is allowed"),
     ({"address_fields": ("row", "bank")}, "are needed"),
+    ({"address_fields": ("row", "bank_group_high", "column"), "bank_hash": False}, "are needed"),
+    ({"address_fields": ("row", "bank", "bank_group_high", "bank_group", "column"), "bank_groups": 1},
+     "one bank group has no bits"),
     ({"address_fields": ("row", "bank", "bank", "bank_group", "column")}, "named twice"),
     ({"address_fields": ("row", "column", "bank", "bank_group")}, "a column field must come last"),
     ({"column_low_bits": 0}, "column_low_bits = 0: 1 (one request) to 6"),
@@ -57,6 +61,19 @@ def test_line_of_is_the_inverse_of_the_address_map(config):
         group, bank, row, column = (int(rng.integers(n)) for n in (4, 4, 32768, 32))
         line = line_of(dram, group, bank, row, column)
         assert (row_of(record, line), bank_of(record, line)) == (row, 4 * group + bank)
+
+
+def test_gpgpusims_map_of_a_v100():
+    """gpgpu_mem_addr_mapping without the channel: R...RBBBCCCBCCCSSSSS, bank groups in the bank's two low bits."""
+    dram = load_machine("t3-accelsim").dram
+    record = make_hbm(dram, 1).config[0]
+    rng = np.random.default_rng(4)
+    for line in rng.integers(0, 1 << 23, 200).tolist():
+        bits = f"{line * 64:029b}"[::-1]
+        bank = int(bits[14] + bits[13] + bits[12] + bits[8], 2)
+        assert row_of(record, line) == int(bits[:14:-1], 2)
+        assert bank_of(record, line) == bank % 4 * 4 + bank // 4
+        assert line_of(dram, bank % 4, bank // 4, int(bits[:14:-1], 2), int(bits[11:8:-1] + bits[7:5:-1], 2)) == line
 
 
 def test_hash_is_a_permutation_of_the_places():

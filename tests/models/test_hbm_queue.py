@@ -9,6 +9,7 @@ from t3sim.hbm.state import commands, make_hbm
 from t3sim.machine import load_machine
 
 DRAM = load_machine().dram
+GPGPUSIM = DRAM.model_copy(update={"scheduler": "gpgpusim", "trefi_cycles": 0})
 
 
 def drive(dram, seed, requests, lines, writes, density, lazy=False):
@@ -38,11 +39,12 @@ def drive(dram, seed, requests, lines, writes, density, lazy=False):
     return state, what, came, went
 
 
+@pytest.mark.parametrize("dram", [DRAM, GPGPUSIM], ids=lambda dram: dram.scheduler)
 @pytest.mark.parametrize("lines", [6, 300, 1 << 22])
 @pytest.mark.parametrize("writes", [0.0, 0.05, 0.5, 1.0])
 @pytest.mark.parametrize("density", [0.03, 0.9])
-def test_each_served_once_and_same_line_in_order(lines, writes, density):
-    state, what, came, went = drive(DRAM, 7, 1500, lines, writes, density)
+def test_each_served_once_and_same_line_in_order(lines, writes, density, dram):
+    state, what, came, went = drive(dram, 7, 1500, lines, writes, density)
     newest = {}
     for number, (line, op) in enumerate(what):
         if line in newest:
@@ -57,8 +59,9 @@ def test_each_served_once_and_same_line_in_order(lines, writes, density):
     assert channel["busy_cycles"] == 2 * len(what)
 
 
-def test_steps_before_next_cycle_change_nothing():
-    every, lazy = (drive(DRAM, 3, 1500, 1 << 14, 0.3, 0.1, lazy=lazy) for lazy in (False, True))
+@pytest.mark.parametrize("dram", [DRAM, GPGPUSIM], ids=lambda dram: dram.scheduler)
+def test_steps_before_next_cycle_change_nothing(dram):
+    every, lazy = (drive(dram, 3, 1500, 1 << 14, 0.3, 0.1, lazy=lazy) for lazy in (False, True))
     assert commands(every[0], 0) == commands(lazy[0], 0)
     assert every[3] == lazy[3]
 
@@ -163,3 +166,43 @@ def test_every_parameter_counts(field, value):
     usual = drive(DRAM, 5, 1500, 1 << 12, 0.3, 0.5)
     changed = drive(type(DRAM)(**{**DRAM.model_dump(), **change}), 5, 1500, 1 << 12, 0.3, 0.5)
     assert commands(usual[0], 0) != commands(changed[0], 0)
+
+
+# GPGPU-Sim's scheduler
+
+def served(dram, requests, cycles=2000):
+    """Tokens in the order in which requests (line, op), all queued in cycle 0, are done; and the state."""
+    state = make_hbm(dram, 1, log=True)
+    for token, (line, op) in enumerate(requests):
+        hbm_enqueue(state, 0, 0, line, op, token)
+    order = [token for cycle in range(cycles) if (token := hbm_step(state, 0, cycle)) >= 0]
+    return order, state
+
+
+def test_gpgpusim_serves_hits_of_the_open_row_first_then_the_oldest():
+    """In one bank: rows 0, 1, 0, 2, 1 come; GPGPU-Sim's order is 0, 0, 1, 1, 2."""
+    dram = GPGPUSIM.model_copy(update={"bank_hash": False})
+    row = 1 << 9  # lines
+    order, state = served(dram, [(0, READ), (row, READ), (1, READ), (2 * row, READ), (row + 1, READ)])
+    assert order == [0, 2, 1, 4, 3]
+    assert state.channels[0]["activates"] == 3 and state.channels[0]["precharges"] == 2
+
+
+def test_gpgpusim_takes_a_request_per_cycle_out_of_the_queue_and_one_per_bank():
+    dram = GPGPUSIM.model_copy(update={"bank_hash": False})
+    state = make_hbm(dram, 1)
+    for token in range(dram.queue_entries):
+        hbm_enqueue(state, 0, 0, token * 4 % 16 + token // 4 % 2 * (1 << 7), READ, token)  # eight banks
+    occupancy = [hbm_step(state, 0, cycle) and state.occupancy[0] for cycle in range(10)]
+    assert occupancy == [*range(dram.queue_entries - 1, dram.queue_entries - 9, -1)] + [dram.queue_entries - 8] * 2
+
+
+def test_gpgpusim_does_not_batch_writes():
+    """Reads and writes of different banks in turn: the bus turns for nearly each, where batches turn a few times."""
+    requests = [(token * 4, STORE if token % 2 else READ) for token in range(48)]
+    turns = {}
+    for dram in (DRAM.model_copy(update={"trefi_cycles": 0}), GPGPUSIM):
+        _, state = served(dram, requests)
+        kinds = [name for _, name, *_ in commands(state, 0) if name in ("RD", "WR")]
+        turns[dram.scheduler] = sum(one != other for one, other in zip(kinds, kinds[1:]))
+    assert turns["gpgpusim"] > 4 * turns["fr_fcfs"]

@@ -136,6 +136,17 @@ def test_distances_are_kept_and_tight(kind):
     assert least["ACT", "REF"] >= dram.trc_cycles
 
 
+def test_gpgpusim_scheduler_keeps_distances():
+    dram = DEFAULT.model_copy(update={"scheduler": "gpgpusim", "trefi_cycles": 0})
+    least = defaultdict(lambda: 1 << 30)
+    for seed, spread, density in ((1, 1 << 20, 0.5), (2, 1 << 11, 0.9), (3, 1 << 15, 0.05), (4, 1 << 9, 0.3)):
+        for key, value in observed(run_load(dram, seed, (READ, UPDATE), 9000, spread, density), dram).items():
+            least[key] = min(least[key], value)
+    for key, distance in rules(dram, updates=True).items():
+        assert least[key] >= distance, f"{key} came after {least[key]} cycles"
+    assert not any("REF" in key for key in least)
+
+
 @pytest.mark.parametrize("workload_seed", [1, 2])
 @pytest.mark.parametrize("config", ["base", "ccdwl4", "ccdl4_bgil"])
 def test_dramsim3_scheduler_keeps_distances(config, workload_seed):

@@ -7,15 +7,16 @@ from hypothesis import strategies as st
 
 from t3sim.machine import load_machine
 from t3sim.operators.tiling import Tiling, TilingError
+from t3sim.reproduce.variants import variant
 from t3sim.runs.build import make_tiling
-from t3sim.workloads import paper_workloads
+from t3sim.workloads import gemm_workload, paper_workloads
 
 
 @st.composite
 def tilings(draw) -> Tiling:
     wavefronts = draw(st.sampled_from([1, 2, 4, 8]))
     tiling = Tiling(draw(st.integers(1, 1500)), draw(st.integers(1, 1500)), draw(st.sampled_from([32, 64, 128, 256])),
-                    wavefronts * draw(st.integers(1, 16)), wavefronts)
+                    wavefronts * draw(st.integers(1, 16)), wavefronts, along_n=draw(st.booleans()))
     assume(tiling.tiles <= 2000)
     return tiling
 
@@ -58,14 +59,26 @@ def test_the_papers_tilings(workload):
     assert elements.max() - elements.min() <= tiling.tile_m * tiling.tile_n, "chunks differ by raggedness alone"
 
 
-def test_every_element_is_in_one_tile():
-    tiling = Tiling(300, 200, 128, 64, 4)
+@pytest.mark.parametrize("along_n", [False, True])
+def test_every_element_is_in_one_tile(along_n):
+    tiling = Tiling(300, 200, 128, 64, 4, along_n=along_n)
     seen = np.zeros((200, tiling.pitch_bytes // 2), int)
     for tile in range(tiling.tiles):
         m0, n0 = tiling.first_row[tile], tiling.first_column[tile]
         assert tiling.offsets[tile] == (n0 * tiling.pitch_bytes // 2 + m0) * 2
         seen[n0:n0 + tiling.columns[tile], m0:m0 + tiling.rows[tile]] += 1
     assert (seen[:, :300] == 1).all() and not seen[:, 300:].any()
+
+
+def test_consecutive_tiles_lie_along_the_extent_that_the_machine_names():
+    """Hidden is m to the BLAS library, tokens n: three tiles by four."""
+    machine, workload = load_machine(), gemm_workload("1024x384x64", 2)
+    hidden = make_tiling(machine, workload)
+    assert hidden.first_row.tolist() == [0, 128, 256] * 4
+    assert hidden.first_column.tolist() == [0] * 3 + [256] * 3 + [512] * 3 + [768] * 3
+    tokens = make_tiling(variant(machine, {"gpu.workgroup_order": "tokens"}), workload)
+    assert tokens.first_row.tolist() == [0] * 4 + [128] * 4 + [256] * 4
+    assert tokens.first_column.tolist() == [0, 256, 512, 768] * 3
 
 
 @pytest.mark.parametrize("change, words", [
