@@ -16,6 +16,7 @@ from rich.table import Table
 
 from t3sim.mechanisms.exchange import REDUCED
 from t3sim.rtl.registers import NO_THRESHOLD
+from t3sim.study.bounds import bounds
 from t3sim.study.results import BASELINE, DRAM_STREAMS, BenchResult, KernelRun, RunResult, TechniqueResult
 
 NOTHING = "–"  #: in a cell that has no number
@@ -94,6 +95,11 @@ def print_run(result: RunResult, console: Console) -> None:
     console.print(_times(result))
     if result.baseline is None:
         console.print(f"No speedup without the baseline: add {BASELINE} to --technique.", style="dim")
+    if found := bounds(result):
+        console.print(_table("What bounds it, of the time in which GEMM and collective overlap", "technique",
+                             ("GEMM\nalone", "link\nbusy", "DRAM\nat peak", "bound by"),
+                             ((name, f"{one.gemm:.0%}", f"{one.link:.0%}", f"{one.dram:.0%}", one.words)
+                              for name, one in found.items())))
     console.print(_traffic(result))
     if any(one.loss_ns for one in result.techniques.values()):
         console.print(_losses(result))

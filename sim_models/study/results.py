@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from t3sim.errors import BadInput, choices
 from t3sim.mechanisms.exchange import REDUCED, Exchange
 from t3sim.rtl.arbiter import POLICIES
+from t3sim.study.bounds import bounds
 from t3sim.workloads import Workload
 
 if TYPE_CHECKING:
@@ -176,6 +177,7 @@ class RunResult:
             **self.exchange.to_json(),
             "speedup": self.speedup,
             "overlap_efficiency": self.overlap_efficiency,
+            "bounds": {name: bound.to_json() for name, bound in bounds(self).items()},
         }
 
 

@@ -1,0 +1,58 @@
+"""What bounds a technique: how busy GEMM, link and DRAM are while the GEMM and its collective run, and what held it."""
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from t3sim.study.results import RunResult
+
+_FULL = 0.9  #: share of the time from which on a resource is what bounds a run
+_RESOURCES = {"gemm": "the GEMM", "link": "the link", "dram": "DRAM"}
+#: Causes of lost time, as they bound a run of which no resource is full.
+_CAUSES = {
+    "window_blocked": "the dispatch window", "store_to_link": "stores that wait for the link",
+    "link_tail": "the collective after the GEMM", "store_to_memory": "stores that wait for memory",
+    "launch_and_compute": "launches", "idle_units": "units without work",
+    "read_stall_by_gemm_reads": "the GEMM's own loads", "read_stall_by_gemm_writes": "the GEMM's own stores",
+    "read_stall_by_rs_reads": "arbitration: loads behind reads for DMA",
+    "read_stall_by_rs_writes": "arbitration: loads behind arriving writes",
+}
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Shares of the time in which GEMM and collective overlap, 0 to 1."""
+
+    gemm: float  #: that the GEMM takes alone
+    link: float  #: that the collective's bytes take on the link
+    dram: float  #: that all bytes take at DRAM's peak
+    words: str
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def bounds(result: "RunResult") -> dict[str, Bound]:
+    """Return what bounds each technique that overlaps something; nothing without the baseline, which has the GEMM
+    alone."""
+    if result.baseline is None:
+        return {}
+    return {name: _bound(result, name) for name in result.techniques if name != result.baseline.name}
+
+
+def _bound(result: "RunResult", name: str) -> Bound:
+    one, workload, machine = result.techniques[name], result.workload, result.machine
+    gathers = result.exchange.collective == "ar"
+    time_ns = one.total_ns - (0.0 if gathers else one.ag_ns)
+    moved = (1 + gathers) * (workload.tp - 1) / workload.tp * workload.output_bytes
+    in_memory = sum(count for stream, count in one.streams_bytes.items() if gathers or not stream.startswith("ag_"))
+    peak = machine.dram.peak_bytes_per_cycle * machine.dram.channels * machine.memory_clock_ghz
+    shares = {"gemm": result.baseline.gemm_ns / time_ns, "link": moved / machine.link.bandwidth_gb_per_s / time_ns,
+              "dram": in_memory / peak / time_ns}
+    fullest = max(shares, key=shares.__getitem__)
+    held = {cause: ns for cause, ns in one.loss_ns.items() if cause in _CAUSES and ns > 0}
+    if shares[fullest] >= _FULL or not held:
+        words = _RESOURCES[fullest]
+    else:
+        words = _CAUSES[max(held, key=held.__getitem__)]
+    return Bound(**shares, words=words)
