@@ -7,16 +7,20 @@ from collections.abc import Callable, Sequence
 
 from t3sim.machine import Machine, load_machine
 from t3sim.mechanisms.exchange import fused_with
+from t3sim.runs.skew import Skew
+from t3sim.study.choices import Choices
 from t3sim.study.results import TECHNIQUES, RunResult, check_policy, check_techniques
 from t3sim.workloads import Workload
 
 
 def run(workload: Workload, machine: Machine | str = "t3-table1", techniques: Sequence[str] = tuple(TECHNIQUES),
         policy: str | None = None, seed: int = 0, operator: str = "gemm-rs",
+        skew: str | None = None,
         progress: Callable[[str, float], None] = lambda what, share: None) -> RunResult:
     """Run one fused sub-layer under each technique, fused ones with the RTL in the loop at every memory cycle.
 
     `machine`: a name or a file as for `--machine`, or a description; `policy`: the arbiters' in technique `t3`;
+    `skew`: simulate every GPU, with differences as for `--skew` ("": none);
     `operator`: what the GEMM is fused with, a reduce-scatter (`gemm-rs`) or an all-reduce (`gemm-ar`);
     `progress` is called with what is under way and the share of it that is done. Raises `BadInput` for what cannot be
     run, `SimulationError` if the hardware does not do what it must, `ToolchainError` without a C++ compiler.
@@ -25,5 +29,6 @@ def run(workload: Workload, machine: Machine | str = "t3-table1", techniques: Se
 
     check_techniques(techniques)
     check_policy(policy, techniques)
+    choices = Choices(policy, fused_with(operator), None if skew is None else Skew.of(skew, workload.tp))
     described = load_machine(machine) if isinstance(machine, str) else machine
-    return run_sublayer(workload, described, techniques, progress, seed, policy, fused_with(operator))
+    return run_sublayer(workload, described, techniques, progress, seed, choices)

@@ -51,6 +51,11 @@ def run(
     policy: Annotated[str | None, typer.Option(
         metavar="NAME", help=f"The arbiters' policy in technique t3: {', '.join(POLICIES)}.")] = None,
     machine: MachineOption = "t3-table1",
+    every_gpu: Annotated[bool, typer.Option(
+        "--every-gpu", help="An RTL instance per GPU, instead of one that stands for all.")] = False,
+    skew: Annotated[str | None, typer.Option(
+        metavar="SPEC", help="With --every-gpu: what tells GPUs apart, late:3:20000 (GPU 3 starts 20,000 ns late), "
+        "link:0-1:30 (GB/s from 0 to 1), a comma between.")] = None,
     plot: Annotated[str | None, typer.Option(
         metavar="FILE", parser=file_name, help="Draw where each technique's time goes, as SVG or PNG.")] = None,
     insist: Annotated[bool, typer.Option(
@@ -66,7 +71,8 @@ def run(
         raise BadInput(f"--operator {operator!r} is unknown: allowed are {choices(operator, OPERATORS)}")
     if kernel is not None or operator == "gemm":
         given = {"--model": model, "--sublayer": sublayer, "--tp": tp, "--devices": devices, "--policy": policy,
-                 "--plot": plot, "--technique": None if technique == ",".join(DEFAULT_TECHNIQUES) else technique}
+                 "--every-gpu": every_gpu or None, "--skew": skew, "--plot": plot,
+                 "--technique": None if technique == ",".join(DEFAULT_TECHNIQUES) else technique}
         _run_alone(operator, gemm, kernel, {option: value for option, value in given.items() if value is not None},
                    machine, insist, json)
         return
@@ -74,23 +80,27 @@ def run(
     names = tuple(dict.fromkeys(name.strip() for name in technique.split(",")))
     check_techniques(names)
     check_policy(policy, names)
+    if skew is not None and not every_gpu:
+        raise BadInput(f"--skew {skew} needs --every-gpu: one GPU that stands for all is like the others")
     check_json_target(json)
     check_plot_target(plot)
     described = load_machine(machine)
 
     from t3sim.mechanisms.exchange import fused_with
+    from t3sim.runs.skew import Skew
+    from t3sim.study.choices import Choices
     from t3sim.study.estimate import check, estimate
     from t3sim.study.report import output_console, print_run, progress_bar
     from t3sim.study.techniques import kernels_of, run_sublayer
 
-    exchange = fused_with(operator)
-    asked = [kernel for name in names for kernel in kernels_of(name, policy, exchange)]
-    expected = estimate(described, workload, asked)
+    chosen = Choices(policy, fused_with(operator), Skew.of(skew or "", workload.tp) if every_gpu else None)
+    asked = [kernel for name in names for kernel in kernels_of(name, chosen)]
+    expected = estimate(described, workload, asked, not every_gpu)
     if not insist:
         check(expected, workload)
     print(f"t3: estimated: {expected}", file=sys.stderr, flush=True)
     with progress_bar(names) as progress:
-        result = run_sublayer(workload, described, names, progress, seed, policy, exchange)
+        result = run_sublayer(workload, described, names, progress, seed, chosen)
     if json is not None:
         write_json(result.to_json(), json)
     if plot is not None:

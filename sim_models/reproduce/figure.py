@@ -10,6 +10,7 @@ from t3sim.mechanisms.exchange import REDUCED, Exchange
 from t3sim.reproduce.paper import Target
 from t3sim.reproduce.tasks import KernelTask, Task, kernel_task
 from t3sim.runs.kernels import Kernel
+from t3sim.study.choices import Choices
 from t3sim.study.results import TECHNIQUES as KNOWN_TECHNIQUES
 from t3sim.study.results import RunResult
 from t3sim.study.techniques import kernels_of, technique_result
@@ -114,17 +115,18 @@ def layer_tasks(setup: Setup, workload: Workload, techniques: Iterable[str] = TE
                 machine: Machine | None = None, exchange: Exchange = REDUCED) -> list[KernelTask]:
     """Kernels of one layer under these techniques; `exchange`: what the GEMM is fused with."""
     return [setup.task(kernel, workload, machine)
-            for name in techniques for kernel in kernels_of(name, exchange=exchange)]
+            for name in techniques for kernel in kernels_of(name, Choices(exchange=exchange))]
 
 
 def layer_result(setup: Setup, results: Results, workload: Workload, techniques: Iterable[str] = TECHNIQUES,
                  machine: Machine | None = None, exchange: Exchange = REDUCED) -> RunResult:
     """The layer under these techniques, from the kernels' results; `exchange` as for `layer_tasks`."""
     machine = machine or setup.machine
+    choices = Choices(exchange=exchange)
     done = {kernel: results[setup.task(kernel, workload, machine)]
-            for name in techniques for kernel in kernels_of(name, exchange=exchange)}
+            for name in techniques for kernel in kernels_of(name, choices)}
     return RunResult(workload, machine, setup.seed, {}, {
-        name: technique_result(name, done, machine.memory_clock_ghz, exchange=exchange) for name in techniques},
+        name: technique_result(name, done, machine.memory_clock_ghz, choices) for name in techniques},
         exchange=exchange)
 
 

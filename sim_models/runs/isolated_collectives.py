@@ -4,7 +4,8 @@ The T3 paper's section 5.1.1 (figures 13 and 14), the baselines of section 5.3, 
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from .. import topologies
@@ -15,6 +16,7 @@ from ..engine.state import Sim
 from ..errors import BadInput, Failure
 from ..fabric import memory
 from ..machine import Machine
+from ..machine.schema import Link
 from ..mechanisms import baseline
 from ..workloads import DEVICES, Workload
 from . import build
@@ -50,7 +52,8 @@ def with_compute_units(machine: Machine, compute_units: int) -> Machine:
     return Machine.model_validate(content)
 
 
-def collective_sim(machine: Machine, size_bytes: int, devices: int, kind: str, mirrored: bool = True) -> Sim:
+def collective_sim(machine: Machine, size_bytes: int, devices: int, kind: str, mirrored: bool = True,
+                   links: Mapping[tuple[int, int], Link] = MappingProxyType({})) -> Sim:
     """State at cycle 0 of a ring collective on an array of `size_bytes`; arguments as for `run_collective`."""
     if kind not in baseline.KINDS:
         raise BadInput(f"collective {kind!r} is unknown: allowed are {', '.join(baseline.KINDS)}")
@@ -63,19 +66,21 @@ def collective_sim(machine: Machine, size_bytes: int, devices: int, kind: str, m
     steps = baseline.plan_steps(program, mirrored)
     kernel = build.copy_units(machine, build.ring_copy(machine, size_bytes, steps, kind, 0, copy_base),
                                    memory.ALL_GATHER if kind == "all-gather" else memory.REDUCE_SCATTER)
-    network = build.loop_network(machine) if mirrored else build.network_of(machine, topologies.ring(devices), {})
+    network = build.loop_network(machine) if mirrored else build.network_of(machine, topologies.ring(devices), links)
     return build.machine_state(machine, kernel, network, steps.downstream)
 
 
 def run_collective(machine: Machine, size_bytes: int, devices: int, kind: str, mirrored: bool = True,
-                   progress: Callable[[float], None] = lambda fraction: None) -> Collective:
+                   progress: Callable[[float], None] = lambda fraction: None,
+                   links: Mapping[tuple[int, int], Link] = MappingProxyType({})) -> Collective:
     """Simulate a ring collective on the machine's compute units.
 
     `size_bytes` is the whole array (before a reduce-scatter, after an all-gather), `kind` reduce-scatter,
-    reduce-scatter-nmc or all-gather. Mirrored: one GPU stands for all; else every GPU is simulated. Raises BadInput.
+    reduce-scatter-nmc or all-gather. Mirrored: one GPU stands for all; else every GPU is simulated, over `links` (of
+    source and destination) where they are not the machine's. Raises BadInput.
     """
     started, clock = time.perf_counter(), machine.memory_clock_ghz
-    run = Lockstep(collective_sim(machine, size_bytes, devices, kind, mirrored))
+    run = Lockstep(collective_sim(machine, size_bytes, devices, kind, mirrored, links))
     while (state := run.advance(BATCH_CYCLES)) == RUNNING:
         progress(min(0.99, float(run.sim.kernel.state.phase.min()) / devices))
     if state == STUCK:

@@ -6,7 +6,7 @@ Sizes in bytes. What comes out depends on machine, workload, kernel and seed onl
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Protocol
@@ -21,6 +21,7 @@ from ..engine.end import IDLE_LIMIT, RUNNING, STUCK
 from ..engine.loop import Lockstep
 from ..engine.state import Sim
 from ..fabric import memory
+from ..fabric.network import outgoing
 from ..machine import Machine
 from ..mechanisms.baseline import KINDS
 from ..mechanisms.exchange import REDUCED, Exchange
@@ -32,6 +33,7 @@ from .isolated_collectives import ring_time_ns, run_collective
 from .pipelining import fused_options
 from .policy import Policy
 from .run import BATCH_CYCLES, FusedRun
+from .skew import Skew
 
 Progress = Callable[[float], None]
 
@@ -72,6 +74,7 @@ class FusedKernel:
     waited: tuple[int, ...]
     units: int  #: workgroups that the GPU runs at once
     details: dict  #: the RTL's counters and what the hardware chose
+    gpus: tuple[dict[str, float], ...] = ()  #: as in `TechniqueResult`
     traffic: Traffic | None = None
     host_seconds: float = field(default=0.0, compare=False)
 
@@ -148,16 +151,20 @@ class CollectiveAlone:
     """A ring collective on the GEMM's output, alone on the whole GPU."""
 
     kind: str  #: of `baseline.KINDS`
+    skew: Skew | None = None  #: whose links it takes
 
     needs_rtl, uses_depth, result_type = False, False, IsolatedKernel
 
     @property
     def name(self) -> str:
-        return self.kind
+        return self.kind if self.skew is None else f"{self.kind}-{self.skew.name}"
 
     def run(self, run: Run) -> IsolatedKernel:
-        ran = run_collective(run.machine, run.workload.output_bytes, run.workload.tp, self.kind, run.mirrored,
-                             run.progress)
+        # The baseline's ring goes the other way around: its device d is the schedule's -d.
+        links = {(-source % run.workload.tp, -target % run.workload.tp): link
+                 for (source, target), link in (self.skew.links(run.machine) if self.skew else {}).items()}
+        ran = run_collective(run.machine, run.workload.output_bytes, run.workload.tp, self.kind,
+                             run.mirrored and self.skew is None, run.progress, links)
         return IsolatedKernel(ran.ns, ran.cycles, ran.dram, exchange_ns=ran.exchange_ns)
 
 
@@ -168,13 +175,15 @@ class FusedGemm:
     policy: str  #: the arbiters'
     staged: bool = False  #: a reduce-scatter's first chunk goes through local memory where that pays (`staging_pays`)
     exchange: Exchange = REDUCED
+    skew: Skew | None = None  #: every GPU with its own RTL, and what tells them apart; None: one stands for all
 
     needs_rtl, uses_depth, result_type = True, True, FusedKernel
 
     @property
     def name(self) -> str:
         with_what = "" if self.exchange == REDUCED else f"-{self.exchange.name}"
-        return f"fused-{self.policy}{'-staged' if self.staged else ''}{with_what}"
+        gpus = "" if self.skew is None else f"-{self.skew.name}"
+        return f"fused-{self.policy}{'-staged' if self.staged else ''}{with_what}{gpus}"
 
     def run(self, run: Run) -> FusedKernel:
         return _fused(self, run)
@@ -268,23 +277,29 @@ def staging_pays(machine: Machine, workload: Workload) -> bool:
 
 
 @contextmanager
-def _fused_run(policy: str, asked: Run, options: build.Options) -> Iterator[FusedRun]:
-    """One mirrored GPU, programmed and ready."""
+def _fused_run(policy: str, asked: Run, options: build.Options, gpus: int = 1) -> Iterator[FusedRun]:
+    """One mirrored GPU, or every one, programmed and ready."""
     from ..cosim.gpu import compiled_gpu, model_ports
     machine, workload = asked.machine, asked.workload
     build.make_schedule(machine, workload)  # refuse before the work
     library = rtl_library(machine.geometry())
-    with compiled_gpu(library) as backend:
-        backend.reset()
-        yield FusedRun(machine, workload, [backend], model_ports(library.ports, machine.geometry()),
-                       Policy.of(policy, machine), options=options)
+    with ExitStack() as held:
+        backends = [held.enter_context(compiled_gpu(library)) for _ in range(gpus)]
+        for backend in backends:
+            backend.reset()
+        yield FusedRun(machine, workload, backends, model_ports(library.ports, machine.geometry()),
+                       Policy.of(policy, machine), mirrored=gpus == 1, options=options)
 
 
 def _fused(kernel: FusedGemm, asked: Run) -> FusedKernel:
     recorder = Recorder(asked.window_cycles) if asked.window_cycles else None
     staged = kernel.staged and staging_pays(asked.machine, asked.workload)
-    options = fused_options(kernel.exchange, asked.machine, asked.workload, asked.seed, staged)
-    with _fused_run(kernel.policy, asked, options) as run:
+    options, gpus = fused_options(kernel.exchange, asked.machine, asked.workload, asked.seed, staged), 1
+    if kernel.skew is not None:
+        gpus = asked.workload.tp
+        options = replace(options, start_cycles=kernel.skew.start_cycles(asked.machine, gpus),
+                          links=kernel.skew.links(asked.machine))
+    with _fused_run(kernel.policy, asked, options, gpus) as run:
 
         def after_batch(fraction: float) -> None:
             if recorder:
@@ -293,18 +308,38 @@ def _fused(kernel: FusedGemm, asked: Run) -> FusedKernel:
 
         run.run(after_batch, _batch(recorder))
         units = run.sim.kernel.state
-        settle(units, 0, run.now)
-        threshold, occupancy = run.chosen_threshold()
-        details = {"rtl_counters": run.counters(), "chosen_threshold": threshold, "producer_mean_occupancy": occupancy,
-                   "slices": run.schedule.policy.slices, "staged_first_chunk": staged,
-                   "largest_wg_offset": run.schedule.slack_of(run.spaces[0].device),
-                   "window_blocked_cycles": int(run.sim.control.blocked_cycles[0])}
+        last = int(np.argmax(units.finish_time))  # for whom the others wait
+        settle(units, last, run.now)
+        threshold, occupancy = run.chosen_threshold(last)
+        details = {"rtl_counters": run.counters(last), "chosen_threshold": threshold,
+                   "producer_mean_occupancy": occupancy, "slices": run.schedule.policy.slices,
+                   "staged_first_chunk": staged,
+                   "largest_wg_offset": run.schedule.slack_of(run.spaces[last].device),
+                   "window_blocked_cycles": int(run.sim.control.blocked_cycles[last])}
         return FusedKernel(
-            gemm_cycles=int(units.finish_time[0]), cycles=run.now,
-            rs_start=max(0, int(run.sim.control.rs_start[0])), dram=_dram(run.sim),
-            unit_cycles=tuple(units.accounted[0].tolist()), waited=tuple(run.sim.mem.waited[0].tolist()),
+            gemm_cycles=int(units.finish_time[last]), cycles=run.now,
+            rs_start=max(0, int(run.sim.control.rs_start[last])), dram=_dram(run.sim, last),
+            unit_cycles=tuple(units.accounted[last].tolist()), waited=tuple(run.sim.mem.waited[last].tolist()),
             units=units.state.shape[1], details=details,
+            gpus=_gpus(run) if kernel.skew is not None else (),
             traffic=recorder.finish(run.now, run.sim.mem.total_bytes[0]) if recorder else None)
+
+
+def _gpus(run: FusedRun) -> tuple[dict[str, float], ...]:
+    """What each GPU did, and how full the fullest of its links was."""
+    sim, clock = run.sim, run.machine.memory_clock_ghz
+    control, network, units = sim.control, sim.network, sim.kernel.state
+    rows = []
+    for d in range(len(control.start)):
+        ports = outgoing(network, d)
+        fullest = int(ports[np.argmax(network.busy_cycles[ports])])
+        cycles = {"start_ns": control.start[d], "gemm_end_ns": units.finish_time[d],
+                  "first_packet_ns": max(0, control.rs_start[d]), "last_tile_ns": control.rs_end[d],
+                  "window_held_ns": control.blocked_cycles[d]}
+        rows.append({name: float(count) / clock for name, count in cycles.items()} | {
+                     "link_to": int(network.target[fullest]),
+                     "link_busy": float(network.busy_cycles[fullest]) / run.now})
+    return tuple(rows)
 
 
 def _dram(sim: Sim, device: int = 0) -> dict[str, int]:

@@ -89,6 +89,7 @@ def print_run(result: RunResult, console: Console) -> None:
     workload = result.workload
     console.print(f"[bold]{workload.title}[/bold]: M={workload.m} N={workload.n} K={workload.k}, fp16, "
                   f"{workload.tp} GPUs; machine {result.machine.name}; seed {result.seed}"
+                  + (f"; every GPU, {result.skew}" if result.skew is not None else "")
                   + (f"; {result.exchange.operator}" if result.exchange != REDUCED else "")
                   + (f"; t3 under the policy {result.policy}" if result.policy else ""))
     console.print()
@@ -100,6 +101,9 @@ def print_run(result: RunResult, console: Console) -> None:
                              ("GEMM\nalone", "link\nbusy", "DRAM\nat peak", "bound by"),
                              ((name, f"{one.gemm:.0%}", f"{one.link:.0%}", f"{one.dram:.0%}", one.words)
                               for name, one in found.items())))
+    for name, one in result.techniques.items():
+        if one.gpus:
+            console.print(_gpus(name, one.gpus))
     console.print(_traffic(result))
     if any(one.loss_ns for one in result.techniques.values()):
         console.print(_losses(result))
@@ -180,6 +184,15 @@ def _times(result: RunResult) -> Table:
          f"{speedup[name]:.3f}" if name in speedup else NOTHING,
          f"{efficiency[name]:.1%}" if name in efficiency else NOTHING)
         for name, one in result.techniques.items()))
+
+
+def _gpus(technique: str, gpus: Sequence[Mapping[str, float]]) -> Table:
+    """Who waits for whom: where each GPU's time ends."""
+    times = ("start_ns", "gemm_end_ns", "first_packet_ns", "last_tile_ns", "window_held_ns")
+    return _table(f"Each GPU under {technique} (µs)", "GPU", (
+        "starts", "GEMM\nends", "first\npacket", "last tile\nhere", "window\nheld it", "fullest\nlink to", "busy"), (
+        (str(number), *(_microseconds(one[name]) for name in times), str(one["link_to"]), f"{one['link_busy']:.0%}")
+        for number, one in enumerate(gpus)))
 
 
 def _traffic(result: RunResult) -> Table:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from t3sim.errors import BadInput, choices
 from t3sim.mechanisms.exchange import REDUCED, Exchange
 from t3sim.rtl.arbiter import POLICIES
+from t3sim.runs.skew import Skew
 from t3sim.study.bounds import bounds
 from t3sim.workloads import Workload
 
@@ -69,6 +70,7 @@ class TechniqueResult:
     host_seconds: float
     loss_ns: dict[str, float]  #: cause: time that was not hidden because of it
     details: dict[str, Any] = field(default_factory=dict)  #: counters, self-checks; free form
+    gpus: tuple[dict[str, float], ...] = ()  #: of each, if every one was simulated; times in ns from the first start
 
     def __post_init__(self) -> None:
         for stream in self.streams_bytes:
@@ -104,6 +106,7 @@ class TechniqueResult:
             "dram": self.dram, "phases_ns": dict(self.phases_ns), "streams_bytes": dict(self.streams_bytes),
             "mc_cycles": self.mc_cycles, "rtl_in_loop": self.rtl_in_loop, "host_seconds": self.host_seconds,
             "loss_ns": dict(self.loss_ns), "details": dict(self.details),
+            **({"gpus": list(self.gpus)} if self.gpus else {}),
         }
 
 
@@ -118,6 +121,7 @@ class RunResult:
     techniques: dict[str, TechniqueResult]  #: in the order in which they were asked for
     policy: str | None = None  #: the arbiters' in technique t3, None: the technique's own
     exchange: Exchange = REDUCED  #: what fused techniques fuse the GEMM with
+    skew: Skew | None = None  #: what tells GPUs apart; None: one stands for all
 
     @property
     def baseline(self) -> TechniqueResult | None:
@@ -175,6 +179,7 @@ class RunResult:
             "techniques": {name: one.to_json() for name, one in self.techniques.items()},
             "policy": self.policy,
             **self.exchange.to_json(),
+            "skew": None if self.skew is None else str(self.skew),
             "speedup": self.speedup,
             "overlap_efficiency": self.overlap_efficiency,
             "bounds": {name: bound.to_json() for name, bound in bounds(self).items()},

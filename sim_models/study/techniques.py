@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ..machine import Machine
-from ..mechanisms.exchange import REDUCED, Exchange
+from ..mechanisms.exchange import REDUCED
 from ..runs import build, kernels
 from ..runs.kernels import (
     ALL_GATHER,
@@ -22,6 +22,7 @@ from ..runs.kernels import (
 )
 from ..workloads import Workload
 from . import losses
+from .choices import Choices
 from .results import BASELINE, RunResult, TechniqueResult, collect_versions
 
 Progress = Callable[[str, float], None]
@@ -33,43 +34,50 @@ FUSIONS = {"t3": FusedGemm("round_robin"), "t3-mca": FusedGemm("mca"),
 BUILD = "build the RTL"
 
 
-def fusions(policy: str | None = None, exchange: Exchange = REDUCED) -> Mapping[str, FusedGemm]:
-    """How each technique fuses a GEMM with `exchange`; with `policy`, `t3` under that one instead of its own."""
-    own = FUSIONS if policy is None else FUSIONS | {"t3": FusedGemm(policy)}
-    return {name: replace(fusion, exchange=exchange, staged=fusion.staged and exchange == REDUCED)
-            for name, fusion in own.items()}
+def fusions(choices: Choices = Choices()) -> Mapping[str, FusedGemm]:
+    """How each technique fuses a GEMM with its collective."""
+    own = FUSIONS if choices.policy is None else FUSIONS | {"t3": FusedGemm(choices.policy)}
+    return {name: replace(fusion, exchange=choices.exchange, skew=choices.skew,
+                          staged=fusion.staged and choices.exchange == REDUCED) for name, fusion in own.items()}
 
 
-def kernels_of(technique: str, policy: str | None = None, exchange: Exchange = REDUCED) -> tuple[Kernel, ...]:
+def kernels_of(technique: str, choices: Choices = Choices()) -> tuple[Kernel, ...]:
     """List the kernels that a technique's result is made of: the GEMM alone, what it is fused with or what scatters,
-    and, unless that is in it, what gathers. `policy`, `exchange` as for `fusions`."""
-    fusion = fusions(policy, exchange).get(technique)
+    and, unless that is in it, what gathers."""
+    fusion = fusions(choices).get(technique)
+    slow = choices.skew if choices.skew and choices.skew.links_gb_per_s else None
+    if fusion and choices.exchange.collective == "ar":
+        return GEMM, fusion
     if fusion:
-        return (GEMM, fusion) if exchange.collective == "ar" else (GEMM, fusion, GatherAfter(fusion.policy))
-    return GEMM, REDUCE_SCATTER_NMC if technique == "ideal-rs-nmc" else REDUCE_SCATTER, ALL_GATHER
+        return GEMM, fusion, GatherAfter(fusion.policy) if slow is None else replace(ALL_GATHER, skew=slow)
+    scatter = REDUCE_SCATTER_NMC if technique == "ideal-rs-nmc" else REDUCE_SCATTER
+    return GEMM, replace(scatter, skew=slow), replace(ALL_GATHER, skew=slow)
 
 
 def technique_result(technique: str, done: Mapping[Kernel, KernelResult], clock_ghz: float,
-                     policy: str | None = None, exchange: Exchange = REDUCED) -> TechniqueResult:
-    """Make up a technique from its kernels on a machine with this memory clock; `policy`, `exchange` as for `fusions`.
-    """
-    parts = [done[kernel] for kernel in kernels_of(technique, policy, exchange)]
-    if technique not in FUSIONS:
-        return _in_turn(technique, *parts, exchange)
-    return (_fused_all_reduce if exchange.collective == "ar" else _fused)(technique, *parts, clock_ghz)
+                     choices: Choices = Choices()) -> TechniqueResult:
+    """Make up a technique from its kernels on a machine with this memory clock."""
+    parts, gathers = [done[kernel] for kernel in kernels_of(technique, choices)], choices.exchange.collective == "ar"
+    if technique in FUSIONS:
+        return (_fused_all_reduce if gathers else _fused)(technique, *parts, clock_ghz)
+    late = max((ns for _, ns in choices.skew.late_ns), default=0.0) if choices.skew else 0.0
+    return _in_turn(technique, *parts, gathers, late)
 
 
-def _in_turn(name: str, gemm: IsolatedKernel, scatter: IsolatedKernel, gather: IsolatedKernel,
-             exchange: Exchange) -> TechniqueResult:
-    """The baseline, and the ideals (which are arithmetic on isolated times)."""
-    g, r, a = gemm.ns, scatter.ns, gather.ns
+def _in_turn(name: str, gemm: IsolatedKernel, scatter: IsolatedKernel, gather: IsolatedKernel, gathers: bool,
+             late_ns: float) -> TechniqueResult:
+    """The baseline, and the ideals (which are arithmetic on isolated times). Everybody waits for the last GPU, which
+    starts `late_ns` after the first."""
+    g, r, a = gemm.ns + late_ns, scatter.ns, gather.ns
     simulated = (gemm, scatter, gather) if name == BASELINE else ()
     if name == BASELINE:
         total, loss = g + r + a, {"reduce_scatter": r, "all_gather": a}
-    elif exchange.collective == "ar":
+    elif gathers:
         total, loss = max(g, r + a), {"link_tail": max(0.0, r + a - g)}
     else:
         total, loss = max(g, r) + a, {"link_tail": max(0.0, r - g), "all_gather": a}
+    if late_ns:
+        loss["late_start"] = late_ns
     return TechniqueResult(
         name=name, total_ns=total, phases_ns={"gemm": g, "reduce-scatter": r, "all-gather": a},
         streams_bytes=_summed(gemm, scatter, gather),
@@ -92,7 +100,7 @@ def _fused_all_reduce(name: str, alone: IsolatedKernel, fused: FusedKernel, cloc
         streams_bytes={stream.replace("rs_", "ar_"): count for stream, count in fused.dram.items()
                        if not stream.startswith("ag_")},
         mc_cycles=fused.cycles, rtl_in_loop=True, host_seconds=fused.host_seconds,
-        loss_ns=_loss_ns(alone, fused, clock), details=fused.details)
+        loss_ns=_loss_ns(alone, fused, clock), details=fused.details, gpus=fused.gpus)
 
 
 def _fused(name: str, alone: IsolatedKernel, fused: FusedKernel, gather: IsolatedKernel,
@@ -104,7 +112,8 @@ def _fused(name: str, alone: IsolatedKernel, fused: FusedKernel, gather: Isolate
         streams_bytes=_summed(fused, gather),
         mc_cycles=fused.cycles + gather.simulated_cycles, rtl_in_loop=True,
         host_seconds=fused.host_seconds + gather.host_seconds,
-        loss_ns=_loss_ns(alone, fused, clock) | {"all_gather": gather.ns}, details=fused.details)
+        loss_ns=_loss_ns(alone, fused, clock) | {"all_gather": gather.ns}, details=fused.details,
+        gpus=fused.gpus)
 
 
 def _summed(*parts: KernelResult) -> dict[str, int]:
@@ -138,11 +147,9 @@ class _Simulated(Mapping):
 
 
 def run_sublayer(workload: Workload, machine: Machine, techniques: Sequence[str], progress: Progress,
-                 seed: int = 0, policy: str | None = None, exchange: Exchange = REDUCED) -> RunResult:
+                 seed: int = 0, choices: Choices = Choices()) -> RunResult:
     """Simulate `workload` under each technique, fused ones with RTL in the loop at every cycle.
 
-    `policy`: the arbitration of technique `t3`, a name of `t3sim.rtl.arbiter.POLICIES`; None: its own. `exchange`: the
-    collective with which a GEMM is fused.
     Raises SimulationError, ToolchainError, and what machine and tiling refuse.
     """
     build.make_schedule(machine, workload)  # refuse before the work
@@ -153,7 +160,7 @@ def run_sublayer(workload: Workload, machine: Machine, techniques: Sequence[str]
     simulated, results = _Simulated(machine, workload, progress, seed), {}
     for name in techniques:
         simulated.label = name
-        results[name] = technique_result(name, simulated, machine.memory_clock_ghz, policy, exchange)
+        results[name] = technique_result(name, simulated, machine.memory_clock_ghz, choices)
         progress(name, 1.0)
     return RunResult(workload=workload, machine=machine, seed=seed, versions=collect_versions(), techniques=results,
-                     policy=policy, exchange=exchange)
+                     policy=choices.policy, exchange=choices.exchange, skew=choices.skew)

@@ -48,7 +48,7 @@ def replace_module(monkeypatch, name: str, **content) -> None:
 
 def replace_techniques(monkeypatch, run_sublayer) -> None:
     replace_module(monkeypatch, "t3sim.study.techniques", run_sublayer=run_sublayer,
-                   kernels_of=lambda technique, policy=None, exchange=None: (GEMM, ALL_GATHER))
+                   kernels_of=lambda technique, choices=None: (GEMM, ALL_GATHER))
 
 
 @pytest.fixture
@@ -56,8 +56,8 @@ def calls(monkeypatch):
     """`run_sublayer` that returns at once; the list of what it was asked."""
     asked = []
 
-    def run_sublayer(workload, machine, techniques, progress, seed, policy, exchange):
-        asked.append((workload, machine, tuple(techniques), seed, *([policy] if policy else [])))
+    def run_sublayer(workload, machine, techniques, progress, seed, choices):
+        asked.append((workload, machine, tuple(techniques), seed, *([choices.policy] if choices.policy else [])))
         for name in techniques:
             progress(name, 0.5)
             progress(name, 1.0)
@@ -91,7 +91,7 @@ def test_run_without_arguments(calls, capsys):
 
 
 def test_what_it_will_take_is_said_before(monkeypatch, capsys):
-    def run_sublayer(workload, machine, techniques, progress, seed, policy, exchange):
+    def run_sublayer(workload, machine, techniques, progress, seed, choices):
         said = capsys.readouterr()
         assert said.out == ""
         assert re.fullmatch(r"t3: estimated: about \d+ (s|min) and \d\.\d GB of memory for [\d,]+ cycles\n", said.err)
@@ -128,8 +128,8 @@ def test_names_for_help_are_all_there_are():
 def test_the_operator_reaches_the_run(monkeypatch, operator):
     asked = []
 
-    def run_sublayer(workload, machine, techniques, progress, seed, policy, exchange):
-        asked.append(exchange)
+    def run_sublayer(workload, machine, techniques, progress, seed, choices):
+        asked.append(choices.exchange)
         return fake_result(workload, machine, techniques, seed)
     replace_techniques(monkeypatch, run_sublayer)
     assert cli.main(["run", "--operator", operator]) == 0
@@ -474,11 +474,11 @@ import sys, time, types
 sys.path.insert(0, {tests!r})
 from fake_run import fake_result
 module = types.ModuleType("t3sim.study.techniques")
-def run_sublayer(workload, machine, techniques, progress, seed, policy, exchange):
+def run_sublayer(workload, machine, techniques, progress, seed, choices):
     {body}
     return fake_result(workload, machine, techniques, seed)
 module.run_sublayer = run_sublayer
-module.kernels_of = lambda technique, policy=None, exchange=None: ()
+module.kernels_of = lambda technique, choices=None: ()
 sys.modules["t3sim.study.techniques"] = module
 from t3sim.cli import main
 sys.exit(main())

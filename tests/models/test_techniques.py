@@ -1,21 +1,21 @@
 """Whole techniques on a small layer: parts that must sum up, closed forms, ideals, and bad requests."""
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from numba import njit
 
 from t3sim.agents.compute_units import STATES
-from t3sim.cosim.gpu import compiled_gpu, model_ports
+from t3sim.errors import BadInput
 from t3sim.fabric import memory
 from t3sim.machine import load_machine
 from t3sim.mechanisms.exchange import Exchange
 from t3sim.runs import kernels
-from t3sim.runs.pipelining import fused_options
-from t3sim.runs.policy import Policy
-from t3sim.runs.run import FusedRun
+from t3sim.runs.skew import Skew
 from t3sim.study import losses
+from t3sim.study.choices import Choices
 from t3sim.study.results import TECHNIQUES
 from t3sim.study.techniques import run_sublayer
 from t3sim.workloads import gemm_workload, paper_workloads
@@ -114,7 +114,7 @@ def test_attribution_sums_whatever_the_counts(seed):
 def test_any_policy_runs_as_t3(result):
     """Under its own the result is t3's, cycle for cycle; under another it is not."""
     workload = gemm_workload("2048x1024x512", N)
-    own, other = (run_sublayer(workload, load_machine(), ("t3",), lambda *_: None, 0, policy)
+    own, other = (run_sublayer(workload, load_machine(), ("t3",), lambda *_: None, 0, Choices(policy))
                   for policy in ("round_robin", "compute_first"))
     gemm_ns = [one.techniques["t3"].gemm_ns for one in (own, result, other)]  # the ring is the bottleneck, not the GEMM
     assert gemm_ns[0] == gemm_ns[1] != gemm_ns[2]
@@ -128,7 +128,7 @@ def test_any_policy_runs_as_t3(result):
 def reduced_everywhere():
     """A layer of five stages whose sums are gathered slice by slice."""
     return run_sublayer(gemm_workload("4096x2048x2048", N), load_machine(), ("sequential", "t3", "ideal-overlap"),
-                        lambda *_: None, exchange=Exchange("ar"))
+                        lambda *_: None, choices=Choices(exchange=Exchange("ar")))
 
 
 def test_an_all_reduce_moves_each_byte_as_often_as_its_schedule_says(reduced_everywhere):
@@ -161,18 +161,45 @@ def test_one_gpu_stands_for_all(collective):
     """Mirrored against every GPU with its own RTL: the ring's bytes are the same, its time within 2 %."""
     machine, workload = load_machine(), gemm_workload("2048x1024x512", N)
     fusion = kernels.FusedGemm("mca", exchange=Exchange(collective))
-    mirrored = kernels.simulate(fusion, machine, workload)
-    library = kernels.rtl_library(machine.geometry())
-    backends = [compiled_gpu(library) for _ in range(N)]
-    for backend in backends:
-        backend.reset()
-    run = FusedRun(machine, workload, backends, model_ports(library.ports, machine.geometry()),
-                   Policy.of("mca", machine), mirrored=False,
-                   options=fused_options(fusion.exchange, machine, workload))
-    run.run()
-    assert run.now == pytest.approx(mirrored.cycles, rel=0.02)
-    assert {name: int(count) for name, count in zip(memory.PURPOSES, run.sim.mem.total_bytes[0])} == mirrored.dram
-    run.close()
+    one, every = (kernels.simulate(replace(fusion, skew=skew), machine, workload) for skew in (None, Skew()))
+    assert every.cycles == pytest.approx(one.cycles, rel=0.02) and every.dram == one.dram
+    assert not one.gpus and len(every.gpus) == N
+    assert max(gpu["last_tile_ns"] for gpu in every.gpus) == pytest.approx(every.cycles, rel=0.01)
+
+
+def test_a_late_gpu_and_a_slow_link_delay_all():
+    """Sequential and T3 wait for the last; a slow link is the fullest, and its GPU's neighbour gets its tiles late."""
+    machine, workload = load_machine(), gemm_workload("2048x1024x512", N)
+    late, slow = Skew.of("late:2:30000", N), Skew.of("link:1-0:20", N)
+    runs = [run_sublayer(workload, machine, ("sequential", "t3"), lambda *_: None, 0, Choices(skew=skew))
+            for skew in (Skew(), late, slow)]
+    alike, behind, held = (run.techniques["t3"] for run in runs)
+    assert runs[1].baseline.total_ns == runs[0].baseline.total_ns + 30_000
+    assert behind.total_ns - alike.total_ns == pytest.approx(30_000, rel=0.1), "it makes a part of every tile"
+    assert [gpu["start_ns"] for gpu in behind.gpus] == [0, 0, 30_000, 0]
+    assert runs[2].baseline.rs_ns > 2 * runs[0].baseline.rs_ns
+    assert held.gpus[1]["link_to"] == 0 and held.gpus[1]["link_busy"] == max(gpu["link_busy"] for gpu in held.gpus)
+    assert held.total_ns > alike.total_ns + 30_000
+    for run in runs:
+        for one in run.techniques.values():
+            alone = runs[0].baseline.gemm_ns
+            assert sum(one.loss_ns.values()) == pytest.approx(one.total_ns - alone, abs=1e-6)
+        assert run.to_json()["techniques"]["t3"]["gpus"][3].keys() == held.gpus[3].keys()
+
+
+@pytest.mark.parametrize(("text", "says"), [
+    ("late:4:10", "GPU 4: there are 0 to 3"), ("late:1", "'late:1' is unknown: allowed is"), ("link:0-9:3", "GPU 9"),
+    ("link:0-1:0", "not possible: 0.001 to"), ("late:0:1.2.3", "1.2.3 is no number"), ("slow", "late:GPU:NS")])
+def test_a_wrong_skew_is_one_line(text, says):
+    with pytest.raises(BadInput, match=says) as error:
+        Skew.of(text, 4)
+    assert "--skew" in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_skew_of_a_link_that_is_not_there():
+    with pytest.raises(BadInput, match="no such links"):
+        run_sublayer(gemm_workload("2048x1024x512", N), load_machine(), ("t3",), lambda *_: None, 0,
+                     Choices(skew=Skew.of("link:0-2:3", N)))
 
 
 def test_compilation_is_no_simulation():

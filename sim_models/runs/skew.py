@@ -1,0 +1,71 @@
+"""GPUs that are not alike: kernels that start late, links with a bandwidth of their own."""
+
+import re
+from dataclasses import dataclass
+
+from ..errors import BadInput, shown
+from ..machine import Machine
+from ..machine.schema import Link
+
+_LATE = re.compile(r"late:(\d{1,3}):([\d.]{1,12})", re.ASCII)
+_LINK = re.compile(r"link:(\d{1,3})-(\d{1,3}):([\d.]{1,12})", re.ASCII)
+_ALLOWED = "a comma between late:GPU:NS and link:FROM-TO:GB/S, as in late:3:20000,link:0-1:30"
+
+
+@dataclass(frozen=True)
+class Skew:
+    """What tells one GPU from another; without anything in it, every GPU is simulated and all are alike."""
+
+    late_ns: tuple[tuple[int, float], ...] = ()  #: GPU, and how much later than the others its kernel starts
+    links_gb_per_s: tuple[tuple[int, int, float], ...] = ()  #: source, destination, bandwidth
+
+    @classmethod
+    def of(cls, text: str, gpus: int) -> "Skew":
+        """Read what `--skew` says for so many GPUs. Raises BadInput."""
+        late, links = {}, {}
+        for part in filter(None, (one.strip() for one in text.split(","))):
+            if found := _LATE.fullmatch(part):
+                late[_gpu(found[1], gpus, part)] = _number(found[2], 0.0, part)
+            elif found := _LINK.fullmatch(part):
+                ends = _gpu(found[1], gpus, part), _gpu(found[2], gpus, part)
+                links[ends] = _number(found[3], 1e-3, part)
+            else:
+                raise BadInput(f"--skew {shown(part)} is unknown: allowed is {_ALLOWED}")
+        return cls(tuple(sorted(late.items())), tuple((*ends, gb) for ends, gb in sorted(links.items())))
+
+    def __str__(self) -> str:
+        parts = [f"GPU {gpu} {ns:g} ns late" for gpu, ns in self.late_ns]
+        parts += [f"link {source} to {target} at {gb:g} GB/s" for source, target, gb in self.links_gb_per_s]
+        return ", ".join(parts) or "all alike"
+
+    @property
+    def name(self) -> str:
+        """For the names of files."""
+        return "-".join(["every-gpu", *(f"late-{gpu}-{ns:g}" for gpu, ns in self.late_ns),
+                         *(f"link-{source}-{target}-{gb:g}" for source, target, gb in self.links_gb_per_s)])
+
+    def start_cycles(self, machine: Machine, gpus: int) -> tuple[int, ...]:
+        """First cycle of each GPU's kernel."""
+        late = dict(self.late_ns)
+        return tuple(round(late.get(gpu, 0.0) * machine.memory_clock_ghz) for gpu in range(gpus))
+
+    def links(self, machine: Machine) -> dict[tuple[int, int], Link]:
+        """Return the links that are not the machine's."""
+        return {(source, target): machine.link.model_copy(update={"bandwidth_gb_per_s": gb})
+                for source, target, gb in self.links_gb_per_s}
+
+
+def _gpu(text: str, gpus: int, part: str) -> int:
+    if int(text) >= gpus:
+        raise BadInput(f"--skew {part} names GPU {int(text)}: there are 0 to {gpus - 1}")
+    return int(text)
+
+
+def _number(text: str, least: float, part: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise BadInput(f"--skew {part}: {text} is no number") from None
+    if not least <= value <= 1e9:
+        raise BadInput(f"--skew {part}: {text} is not possible: {least:g} to 1e9")
+    return value

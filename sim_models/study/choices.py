@@ -1,0 +1,15 @@
+"""What a run of techniques varies besides workload and machine."""
+
+from dataclasses import dataclass
+
+from ..mechanisms.exchange import REDUCED, Exchange
+from ..runs.skew import Skew
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Choices that all techniques of a run share."""
+
+    policy: str | None = None  #: the arbiters' in technique t3, None: the technique's own
+    exchange: Exchange = REDUCED  #: what fused techniques fuse the GEMM with
+    skew: Skew | None = None  #: what tells GPUs apart, each with its own RTL; None: one GPU stands for all
