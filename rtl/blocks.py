@@ -1,12 +1,14 @@
 """Every block under one name, each made from a geometry alone: what testbenches and campaigns iterate over."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from amaranth.lib import wiring
 
 from .address_generator import AddressGenerator
 from .arbiter.arbiter import Arbiter
 from .coalescer import Coalescer
+from .command_queue import CommandQueue
 from .config_bus import ConfigBus
 from .corrected_row import CorrectedRow
 from .dispatch_window import DispatchWindow
@@ -34,6 +36,13 @@ def _protection(geometry: Geometry) -> str:
     return "secded" if geometry.tracker.protection == "none" else geometry.tracker.protection
 
 
+def _queued(geometry: Geometry) -> Geometry:
+    """With a command queue."""
+    if geometry.dma.queue_commands:
+        return geometry
+    return replace(geometry, dma=replace(geometry.dma, queue_commands=4))
+
+
 BLOCKS: dict[str, Callable[[Geometry], wiring.Component]] = {
     "coalescer": Coalescer,
     "update_network": UpdateNetwork,
@@ -44,6 +53,7 @@ BLOCKS: dict[str, Callable[[Geometry], wiring.Component]] = {
     "trigger_merge": TriggerMerge,
     "dispatch_window": DispatchWindow,
     "dma_table": DmaTable,
+    "command_queue": lambda geometry: CommandQueue(_queued(geometry)),
     "address_generator": AddressGenerator,
     "line_router": LineRouter,
     "egress": Egress,

@@ -151,6 +151,7 @@ class DmaGeometry:
     ready_commands: int = 2048  #: complete blocks that wait for an engine; see DispatchWindow
     outstanding_lines: int = 2048  #: lines read but not yet on the link, all engines together
     egress_lanes: int = 2  #: 64-byte packets towards the link per cycle
+    queue_commands: int = 0  #: places of a command queue in memory; 0: there is none
     peers: int = 1  #: GPUs whose dispatch windows this one's workgroups must fit into, each with a head of its own
 
     def __post_init__(self) -> None:
@@ -164,6 +165,8 @@ class DmaGeometry:
         _require(2 * self.engines <= self.outstanding_lines <= 65535, "outstanding_lines", self.outstanding_lines,
                  f"2 x engines={2 * self.engines} to 65535")
         _require(1 <= self.egress_lanes <= 4, "egress_lanes", self.egress_lanes, "1 to 4")
+        _require(self.queue_commands in (0, *(1 << bit for bit in range(1, 13))), "queue_commands", self.queue_commands,
+                 "0, or a power of two from 2 to 4096")
         _require(1 <= self.peers <= 15, "peers", self.peers, "1 to 15")
 
     @property

@@ -88,6 +88,33 @@ def tracker_entry(g: Geometry) -> data.StructLayout:
     })
 
 
+class QueueOp(enum.Enum, shape=2):
+    """What a command in memory asks for (DMA collectives paper, section 4.1)."""
+
+    COPY = 0  #: the block at `address`, of `region`
+    POLL = 1  #: go on when memory holds `value` at `address`
+    SIGNAL = 2  #: write `value` to `address` when what was copied before has left
+    TIMESTAMP = 3  #: as SIGNAL, with the cycle counter
+
+
+def queue_command(g: Geometry) -> data.StructLayout:
+    """One command of a queue in memory, the first bits of its line of 64 bytes. Of a line that is polled only `value`
+    counts, which comes first."""
+    return data.StructLayout({
+        "value": 32,
+        "op": QueueOp,
+        "address": g.tracker.address_bits,
+        "region": g.dma.region_bits,  # of a copy, as its first wavefront and its workgroup
+        "wf": g.tracker.wf_bits,
+        "wg": g.tracker.wg_bits,
+    })
+
+
+def word_write(g: Geometry) -> data.StructLayout:
+    """32 bits to memory, for whoever polls there."""
+    return data.StructLayout({"address": g.tracker.address_bits, "value": 32})
+
+
 def packet(g: Geometry) -> data.StructLayout:
     """One line on its way to another GPU; address, region and ids are the destination's."""
     return data.StructLayout({

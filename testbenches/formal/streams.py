@@ -16,6 +16,7 @@ _MISTAKES = {
     "tracker": ("two_entry_queue.py", "with m.If(~front_valid | self.output.ready):", "with m.If(1):"),
     "trigger_merge": ("two_entry_queue.py", "with m.If(~front_valid | self.output.ready):", "with m.If(1):"),
     "dma_table": ("dma_table.py", "ready.r_en.eq(self.commands.ready)", "ready.r_en.eq(1)"),
+    "command_queue": ("command_queue.py", "with m.If(self.copies.ready):", "with m.If(1):"),
     "address_generator": ("address_generator.py", "output_free = ~output_valid | self.lines.ready",
                           "output_free = 1"),
     "line_router": ("line_router.py", "with m.If(~occupied[c] | port.ready):", "with m.If(1):"),

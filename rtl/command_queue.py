@@ -1,0 +1,133 @@
+"""Commands for the DMA engines that lie in memory."""
+
+from amaranth.hdl import C, Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from .geometry import Geometry
+from .layouts import QueueOp, queue_command, trigger, word_write
+
+POLL_PERIOD = 16  #: cycles from one look at a polled place to the next, at least
+
+
+class CommandQueue(wiring.Component):
+    """Fetches commands and does one after the other (DMA collectives paper, sections 3.2 and 4.1): the second front end
+    of the address generators, beside the triggered commands of the DMA table.
+
+    The queue is a ring of `queue_commands` lines of 64 bytes from `base` on. A doorbell names the place behind the last
+    command; a place that was taken may be written anew. A copy goes to an engine, which walks its block by its region's
+    descriptor as it does for a trigger, and the next command is fetched meanwhile: copies overlap as far as engines are
+    free. A poll holds up what is behind it. A signal waits until all data of the copies before it
+    have left.
+
+    One read is under way at a time. Commands written before their doorbell is seen are fetched whole: a line is one
+    access of memory.
+
+    Members
+    -------
+    base : In(address_bits)
+        Constant while `busy`; a multiple of the ring's bytes.
+    doorbell : In({valid, place})
+        Pulse; `place` modulo twice the number of places, so that a full ring is not an empty one.
+    reads : Out(stream(address))
+    lines : In(stream(queue_command))
+        What was read, one for each read.
+    copies : Out(stream(trigger))
+    settled : In(1)
+        Level: of every copy taken in an earlier cycle all data have left.
+    writes : Out(stream(word_write))
+    taken : Out(place bits)
+        Commands done, modulo the same.
+    busy : Out(1)
+        Level: a command is not done.
+    """
+
+    def __init__(self, geometry: Geometry):
+        self._geometry = geometry
+        places = geometry.dma.queue_commands
+        self._place_bits = places.bit_length()
+        super().__init__({
+            "base": In(geometry.tracker.address_bits),
+            "doorbell": In(data.StructLayout({"valid": 1, "place": self._place_bits})),
+            "reads": Out(stream.Signature(geometry.tracker.address_bits)),
+            "lines": In(stream.Signature(queue_command(geometry))),
+            "copies": Out(stream.Signature(trigger(geometry))),
+            "settled": In(1),
+            "writes": Out(stream.Signature(word_write(geometry))),
+            "taken": Out(self._place_bits),
+            "busy": Out(1),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        written = Signal(self._place_bits)
+        now = Signal(32)  # cycle counter
+        pause = Signal(range(POLL_PERIOD))
+        command = Signal(queue_command(self._geometry))
+        stamp = Signal()
+        done = Signal()
+        m.d.sync += now.eq(now + 1)
+        with m.If(self.doorbell.valid):
+            m.d.sync += written.eq(self.doorbell.place)
+        with m.If(done):
+            m.d.sync += self.taken.eq(self.taken + 1)
+        m.d.comb += [
+            self.busy.eq(written != self.taken),
+            stamp.eq(command.op == QueueOp.TIMESTAMP),
+            *(self.copies.payload[name].eq(command[name]) for name, _ in self.copies.payload.shape()),
+        ]
+        with m.FSM() as self._fsm:  # proofs read it
+            with m.State("next"):
+                with m.If(self.busy):
+                    m.d.sync += self.reads.payload.eq(
+                        Cat(C(0, 6), self.taken[:-1], self.base[5 + self._place_bits:]))
+                    m.next = "fetch"
+            with m.State("fetch"):
+                m.d.comb += self.reads.valid.eq(1)
+                with m.If(self.reads.ready):
+                    m.next = "command"
+            with m.State("command"):
+                m.d.comb += self.lines.ready.eq(1)
+                with m.If(self.lines.valid):
+                    m.d.sync += [command.eq(self.lines.payload), self.reads.payload.eq(self.lines.payload.address)]
+                    with m.Switch(self.lines.payload.op):
+                        with m.Case(QueueOp.COPY):
+                            m.next = "copy"
+                        with m.Case(QueueOp.POLL):
+                            m.next = "look"
+                        with m.Default():
+                            m.next = "settle"
+            with m.State("copy"):
+                m.d.comb += self.copies.valid.eq(1)
+                with m.If(self.copies.ready):
+                    m.d.comb += done.eq(1)
+                    m.next = "next"
+            with m.State("look"):
+                m.d.comb += self.reads.valid.eq(1)
+                with m.If(self.reads.ready):
+                    m.d.sync += pause.eq(POLL_PERIOD - 1)
+                    m.next = "compare"
+            with m.State("compare"):
+                m.d.comb += self.lines.ready.eq(1)
+                m.d.sync += pause.eq(pause - (pause != 0))
+                with m.If(self.lines.valid):
+                    with m.If(self.lines.payload.value == command.value):
+                        m.d.comb += done.eq(1)
+                        m.next = "next"
+                    with m.Else():
+                        m.next = "pause"
+            with m.State("pause"):
+                m.d.sync += pause.eq(pause - (pause != 0))
+                with m.If(pause == 0):
+                    m.next = "look"
+            with m.State("settle"):
+                with m.If(self.settled):
+                    m.d.sync += [self.writes.payload.address.eq(command.address),
+                                 self.writes.payload.value.eq(Mux(stamp, now, command.value))]
+                    m.next = "write"
+            with m.State("write"):
+                m.d.comb += self.writes.valid.eq(1)
+                with m.If(self.writes.ready):
+                    m.d.comb += done.eq(1)
+                    m.next = "next"
+        return m

@@ -1,0 +1,100 @@
+"""CommandQueue against its model: programs in a ring of memory that is written anew while it is read."""
+
+from t3sim.reference.command_queue import COPY, LINE_BYTES, POLL, SIGNAL, TIMESTAMP, Command, CommandQueueModel
+
+from .bench import Bench, rounds
+from .drivers import StreamDriver
+from .monitors import StreamMonitor
+
+BASE, WORDS = 1 << 20, 1 << 24  # of the ring, and of what is polled
+
+
+class Program:
+    """The block with memory, host and engines around it."""
+
+    def __init__(self, bench: Bench, commands: list[Command]) -> None:
+        self.bench, self.commands = bench, commands
+        self.places = (1 << bench["doorbell"].width - 1) // 2  # the rest of it is `valid`
+        self.memory: dict[int, dict] = {}
+        self.model = CommandQueueModel(self.memory, BASE, self.places)
+        self.rung = self.looks = 0
+        self.leaving: int | None = None  #: cycle in which the last copy's data have left
+        bench.set("base", BASE)
+        self.lines = StreamDriver(bench, "lines", on_accept=self._answered)
+        StreamMonitor(bench, "reads", lambda _: self._read(bench.get("reads.payload")))
+        StreamMonitor(bench, "copies", self._copied)
+        StreamMonitor(bench, "writes", self._wrote)
+        bench.add(self)
+
+    @property
+    def done(self) -> bool:
+        return self.model.taken == len(self.commands)
+
+    def drive(self) -> None:
+        rng, free = self.bench.rng, self.places - (self.rung - self.model.taken)
+        more = min(rng.randint(0, self.places), free, len(self.commands) - self.rung) if rng.random() < 0.3 else 0
+        for number in range(self.rung, self.rung + more):
+            self.memory[BASE + number % self.places * LINE_BYTES] = self.commands[number]._asdict()
+        self.rung += more
+        self.bench.set("doorbell", {"valid": int(more > 0), "place": self.rung % (2 * self.places)})
+        self.settled = self.leaving is None or self.bench.now >= self.leaving
+        self.bench.set("settled", int(self.settled))
+
+    def sample(self) -> None:
+        # A doorbell that rings in this cycle counts from the next one on.
+        assert self.bench.get("busy") or self.model.command is None
+
+    def reset(self) -> None:
+        self.rung, self.looks, self.leaving = 0, 0, None
+        self.model = CommandQueueModel(self.memory, BASE, self.places)
+
+    def _read(self, address: int) -> None:
+        if address >= WORDS:
+            assert self.model.command is not None and address == self.model.command.address
+            self.looks += 1
+            wrong = self.looks % 4 != 0
+            self.lines.send({"value": self.model.command.value ^ wrong, "op": self.bench.rng.randrange(4)})
+        else:
+            assert self.model.command is None and address == self.model.fetches
+            self.lines.send(self.memory[address])
+
+    def _answered(self, line: dict) -> None:
+        if self.model.command is None:
+            self.model.fetched()
+        else:
+            self.model.looked(line["value"])
+
+    def _copied(self, copy: dict) -> None:
+        self.model.copied(copy)
+        self.leaving = self.bench.now + self.bench.rng.randint(2, 60)
+
+    def _wrote(self, write: dict) -> None:
+        assert self.settled, "a signal before the data of its copies have left"
+        self.model.wrote(write["address"], write["value"], range(self.bench.now + 1))
+
+
+def commands(bench: Bench, count: int) -> list[Command]:
+    rng, g = bench.rng, bench.geometry
+    found = []
+    for number in range(count):
+        op = rng.choice((COPY, COPY, POLL, SIGNAL, TIMESTAMP))
+        address = WORDS + 64 * number if op == POLL else rng.getrandbits(g.tracker.address_bits)
+        found.append(Command(rng.getrandbits(32), op, address, rng.randrange(g.dma.regions),
+                             rng.getrandbits(g.tracker.wf_bits), rng.getrandbits(g.tracker.wg_bits)))
+    return found
+
+
+@rounds(8)
+async def random_programs(bench: Bench) -> None:
+    program = Program(bench, commands(bench, 60))
+    if await bench.run(lambda: program.done, 20_000):
+        await bench.cycle()
+        assert not bench.get("busy") and bench.get("taken") == 60 % (2 * program.places)
+
+
+@rounds(2)
+async def copies_only(bench: Bench) -> None:
+    """Engines take copies one after the other, though none has left."""
+    program = Program(bench, [one._replace(op=COPY) for one in commands(bench, 40)])
+    if await bench.run(lambda: program.done, 20_000):
+        assert program.rung == 40
