@@ -36,6 +36,10 @@ class CommandQueue(wiring.Component):
     settled : In(1)
         Level: of every copy taken in an earlier cycle all data have left.
     writes : Out(stream(word_write))
+    stop : In(1)
+        Level: no read begins, so that none is under way when the queue is reset.
+    reading : Out(1)
+        Level: a read is offered, or its line has not come.
     taken : Out(place bits)
         Commands done, modulo the same.
     busy : Out(1)
@@ -54,6 +58,8 @@ class CommandQueue(wiring.Component):
             "copies": Out(stream.Signature(trigger(geometry))),
             "settled": In(1),
             "writes": Out(stream.Signature(word_write(geometry))),
+            "stop": In(1),
+            "reading": Out(1),
             "taken": Out(self._place_bits),
             "busy": Out(1),
         })
@@ -78,16 +84,16 @@ class CommandQueue(wiring.Component):
         ]
         with m.FSM() as self._fsm:  # proofs read it
             with m.State("next"):
-                with m.If(self.busy):
+                with m.If(self.busy & ~self.stop):
                     m.d.sync += self.reads.payload.eq(
                         Cat(C(0, 6), self.taken[:-1], self.base[5 + self._place_bits:]))
                     m.next = "fetch"
             with m.State("fetch"):
-                m.d.comb += self.reads.valid.eq(1)
+                m.d.comb += [self.reads.valid.eq(1), self.reading.eq(1)]
                 with m.If(self.reads.ready):
                     m.next = "command"
             with m.State("command"):
-                m.d.comb += self.lines.ready.eq(1)
+                m.d.comb += [self.lines.ready.eq(1), self.reading.eq(1)]
                 with m.If(self.lines.valid):
                     m.d.sync += [command.eq(self.lines.payload), self.reads.payload.eq(self.lines.payload.address)]
                     with m.Switch(self.lines.payload.op):
@@ -103,12 +109,12 @@ class CommandQueue(wiring.Component):
                     m.d.comb += done.eq(1)
                     m.next = "next"
             with m.State("look"):
-                m.d.comb += self.reads.valid.eq(1)
+                m.d.comb += [self.reads.valid.eq(1), self.reading.eq(1)]
                 with m.If(self.reads.ready):
                     m.d.sync += pause.eq(POLL_PERIOD - 1)
                     m.next = "compare"
             with m.State("compare"):
-                m.d.comb += self.lines.ready.eq(1)
+                m.d.comb += [self.lines.ready.eq(1), self.reading.eq(1)]
                 m.d.sync += pause.eq(pause - (pause != 0))
                 with m.If(self.lines.valid):
                     with m.If(self.lines.payload.value == command.value):
@@ -118,7 +124,7 @@ class CommandQueue(wiring.Component):
                         m.next = "pause"
             with m.State("pause"):
                 m.d.sync += pause.eq(pause - (pause != 0))
-                with m.If(pause == 0):
+                with m.If((pause == 0) & ~self.stop):
                     m.next = "look"
             with m.State("settle"):
                 with m.If(self.settled):

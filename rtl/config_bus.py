@@ -78,6 +78,8 @@ class ConfigBus(wiring.Component):
     faults : In(fault_report(geometry)).array(banks)
         Only with a protected Tracker. The first is latched like the first error; an uncorrectable one takes the place
         of one that was corrected.
+    queue_taken : In
+        Only with a command queue.
     counters : In(counters_layout(geometry))
         Values of 32 bits, kept by the blocks that count.
     chosen_threshold, monitor_mean : In
@@ -89,6 +91,7 @@ class ConfigBus(wiring.Component):
             raise GeometryError(f"reporters={reporters!r} is impossible: at least 1 is needed")
         self._geometry = geometry
         self._map = register_map(geometry)
+        queue = {} if not geometry.dma.queue_commands else {"queue_taken": In(geometry.dma.queue_commands.bit_length())}
         faults = {} if geometry.tracker.protection == "none" else {
             "faults": In(fault_report(geometry)).array(geometry.tracker.banks)}
         super().__init__({
@@ -109,6 +112,7 @@ class ConfigBus(wiring.Component):
             "error": Out(1),
             "reports": In(error_report(geometry)).array(reporters),
             **faults,
+            **queue,
             "status": In(status_layout()),
             "waited": In(waits_layout()),
             "counters": In(counters_layout(geometry)),
@@ -229,6 +233,8 @@ class ConfigBus(wiring.Component):
             kind = Mux(fault.uncorrectable, FAULTS["uncorrectable"], FAULTS["corrected"])
             values |= {"fault_set": fault.set, "fault_in_entry": fault.in_entry, "fault_way": fault.way,
                        "fault_kind": Mux(fault.valid, kind, FAULTS["none"])}
+        if self._geometry.dma.queue_commands:
+            values["queue_taken"] = self.queue_taken
         return values | {
             "error_code": latched.code.as_value(),
             "error_wf": latched.details.wf,

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from .address_generator import AddressGenerator
 from .apb import apb_signature
+from .command_queue import CommandQueue
 from .config_bus import ConfigBus
 from .counting import ones
 from .dispatch_window import DispatchWindow
@@ -22,9 +23,11 @@ from .layouts import (
     error_report,
     is_tracked,
     packet,
+    queue_command,
     request,
     retirement,
     trigger,
+    word_write,
 )
 from .line_router import LineRouter
 from .memory_channel import MemoryChannel
@@ -69,6 +72,8 @@ class GpuTop(wiring.Component):
         The producer kernel runs.
     irq : Out(1)
         Level: an error is latched; CONTROL.clear_error ends it.
+    queue_reads : Out(stream(address)), queue_lines : In(stream(queue_command)), queue_writes : Out(stream(word_write))
+        Only with a command queue: its way to memory.
     apb : In(APB)
         Configuration and status (rtl/registers.py).
     """
@@ -77,7 +82,13 @@ class GpuTop(wiring.Component):
         self._geometry = geometry
         channels, lanes = geometry.channel.channels, geometry.dma.egress_lanes
         index = geometry.tracker.wg_bits + 1
+        queue = {} if not geometry.dma.queue_commands else {
+            "queue_reads": Out(stream.Signature(geometry.tracker.address_bits)),
+            "queue_lines": In(stream.Signature(queue_command(geometry))),
+            "queue_writes": Out(stream.Signature(word_write(geometry))),
+        }
         super().__init__({
+            **queue,
             "compute": In(stream.Signature(request(geometry))).array(channels),
             "inbound": In(stream.Signature(request(geometry))).array(channels),
             "refused": Out(channels),
@@ -281,7 +292,7 @@ class GpuTop(wiring.Component):
             self._reports.append(engine.error)
             wiring.connect(m, engine.lines, lines.lines[e])
             m.d.comb += engine.allow.eq(allow)
-        commands = self._table.commands
+        commands = self._commands(m)
         first = Signal(range(max(2, g.dma.engines)))  # engine that is asked first, in turn
         free = Cat(engine.command.ready for engine in self._generators)
         chosen = Signal(g.dma.engines)
@@ -301,6 +312,31 @@ class GpuTop(wiring.Component):
             m.d.sync += first.eq(Mux(first == g.dma.engines - 1, 0, first + 1))
         self._counts["commands"] = commands.valid & commands.ready
         self._counts["lines"] = ones(engine.issued for engine in self._generators)
+
+    def _commands(self, m):
+        """Commands of complete blocks, and those of a queue in memory."""
+        g, table = self._geometry, self._table.commands
+        if not g.dma.queue_commands:
+            return table
+        self._queue = queue = self._add(m, "queue", CommandQueue(g))
+        wiring.connect(m, queue.reads, wiring.flipped(self.queue_reads))
+        wiring.connect(m, wiring.flipped(self.queue_lines), queue.lines)
+        wiring.connect(m, queue.writes, wiring.flipped(self.queue_writes))
+        config = self._bus.config
+        both = stream.Signature(trigger(g)).create()
+        goes = join(m, [table.valid, queue.copies.valid], [table.payload, queue.copies.payload], both)
+        m.d.comb += [
+            *(port.ready.eq(go) for port, go in zip((table, queue.copies), goes)),
+            queue.base.eq(Cat(config.queue_base_lo, config.queue_base_hi)),
+            queue.doorbell.valid.eq(~self._stopped),
+            queue.stop.eq(self._stopped),
+            queue.doorbell.place.eq(config.doorbell),
+            # What triggers sent counts, too: their lines and the queue's leave together.
+            queue.settled.eq(~Cat(engine.busy for engine in self._generators).any()
+                             & (self._outstanding == 0) & (self._just_issued == 0)),
+            self._bus.queue_taken.eq(queue.taken),
+        ]
+        return both
 
     def _egress(self, m):
         """Lines for the link, addressed for their destination."""
@@ -367,10 +403,11 @@ class GpuTop(wiring.Component):
         moving = Signal()
         quiet = Signal.like(config.quiet_cycles)
         self._reset_done = Signal()
+        reading = self._queue.reading if self._geometry.dma.queue_commands else 0
         swept = ~(Cat(bank.busy for bank in self._banks).any() | self._table.busy | self._window.busy)
         m.d.sync += [
             moving.eq(Cat(channel.tracked_waiting for channel in self._memory).any() | self._awaits_data
-                      | Cat(lane.busy for lane in self._lanes).any() | self.refused.any()),
+                      | Cat(lane.busy for lane in self._lanes).any() | self.refused.any() | reading),
             self._clear.eq(0),
             self._reset_done.eq(self._stopped & cleared & ~self._clear & swept),
         ]

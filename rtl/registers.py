@@ -254,7 +254,9 @@ def register_map(geometry: Geometry) -> RegisterMap:
         Register("GEOMETRY5", 0x068, "ro", (
             Field("coalescer_timeout_cycles", 0, 8, "cycles for which an update is held back for a neighbour",
                   c.coalescer_timeout_cycles),
-            Field("sample_bits", 8, 6, "log2 of the samples that MCA's threshold rests on, at most", c.sample_bits))),
+            Field("sample_bits", 8, 6, "log2 of the samples that MCA's threshold rests on, at most", c.sample_bits),
+            Field("queue_log2", 14, 4, "log2 of the places of a command queue in memory; 0: there is none",
+                  d.queue_commands.bit_length() - (d.queue_commands != 0)))),
         Register("WINDOW", 0x030, "rw", (
             Field("window", 0, window_bits, "ids that may be open at once", safe_window(geometry)),)),
         Register("STATUS", 0x03C, "ro", status + (
@@ -286,6 +288,13 @@ def register_map(geometry: Geometry) -> RegisterMap:
             *_halves(f"ARRIVALS{i}_BASE", 0x0C0 + 16 * i, "rw", t.address_bits,
                      f"first byte of range {i} that peers may write, in whole lines"),
             *_halves(f"ARRIVALS{i}_LAST", 0x0C8 + 16 * i, "rw", t.address_bits, "its last byte"))),
+        *([] if not d.queue_commands else [
+            *_halves("QUEUE_BASE", 0x100, "rw", t.address_bits,
+                     "first byte of the command queue, a multiple of its bytes"),
+            Register("DOORBELL", 0x108, "rw", (
+                Field("doorbell", 0, d.queue_commands.bit_length(), "commands written, modulo twice the places"),)),
+            Register("QUEUE_TAKEN", 0x10C, "ro", (
+                Field("queue_taken", 0, d.queue_commands.bit_length(), "commands done, modulo the same"),))]),
         *(Register(f"COUNT_{name.upper()}", 0x080 + 4 * i, "ro", (Field(f"count_{name}", 0, 32, text),))
           for i, (name, text) in enumerate(counters(geometry))),
     ]

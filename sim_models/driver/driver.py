@@ -280,6 +280,21 @@ class Driver:
                "are needed")
         return [self._write("WINDOW", window=workgroups)]
 
+    def command_queue(self, base: int) -> list[Write]:
+        """The queue of DMA commands lies at `base`; nothing is in it. Only after a reset or a soft reset."""
+        ring = 64 * self.geometry.dma.queue_commands
+        _check(ring > 0, "queue_commands", 0, "this hardware has no command queue")
+        limit = 1 << self.geometry.tracker.address_bits
+        _check(type(base) is int and 0 <= base < limit and base % ring == 0, "base", base,
+               f"a multiple of the ring's {ring} bytes below {limit:#x} is allowed")
+        return [self._write("DOORBELL", doorbell=0), self._write("QUEUE_BASE_LO", queue_base_lo=base & 0xFFFF_FFFF),
+                self._write("QUEUE_BASE_HI", queue_base_hi=base >> 32)]
+
+    def doorbell(self, commands: int) -> list[Write]:
+        """So many commands were written since the queue was set up, at most its places more than are done."""
+        _whole("commands", commands, 0, (1 << 31) - 1)
+        return [self._write("DOORBELL", doorbell=commands % (2 * self.geometry.dma.queue_commands))]
+
     # Control and status
 
     def soft_reset(self, quiet_cycles: int) -> list[Write]:
@@ -290,7 +305,8 @@ class Driver:
         them restarts.
         """
         _whole("quiet_cycles", quiet_cycles, 1, self.registers["RESET_QUIET"].field("quiet_cycles").mask)
-        return [self._write("RESET_QUIET", quiet_cycles=quiet_cycles), self._write("CONTROL", soft_reset=1)]
+        empty = [self._write("DOORBELL", doorbell=0)] if self.geometry.dma.queue_commands else []
+        return [self._write("RESET_QUIET", quiet_cycles=quiet_cycles), *empty, self._write("CONTROL", soft_reset=1)]
 
     def restart(self, kernel: int = 0) -> list[Write]:
         """A new kernel starts: ids count from 0 again and the intensity monitor measures again.

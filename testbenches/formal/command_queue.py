@@ -13,6 +13,7 @@ FETCHED = "a command is read from the place behind the last one done, and only b
 SAME = "what is done is what was read, and nothing else is done"
 ONCE = "a command counts as done when it is done, and then once"
 POLLED = "behind a poll nothing is done before memory holds its value"
+STILL = "once nothing is read and none may begin, none does"
 SETTLED = "a signal is written only after a cycle in which its copies had left"
 
 
@@ -47,6 +48,8 @@ def commands(spec: Spec, geometry: Geometry) -> None:
     spec.claim(FETCHED, implies(dut.reads.valid, (dut.reads.payload == place) & ~reading
                                 & Mux(there, poll, written != dut.taken)))
     spec.claim(FETCHED, dut.busy == (written != dut.taken))
+    spec.claim(STILL, dut.reading == (reading | dut.reads.valid))
+    spec.claim(STILL, implies(spec.past(dut.stop & ~dut.reading), ~dut.reads.valid))
     spec.claim(SAME, implies(dut.copies.valid, there & copy))
     for name, _ in dut.copies.payload.shape():
         spec.claim(SAME, implies(dut.copies.valid, dut.copies.payload[name] == command[name]))
@@ -85,7 +88,7 @@ def properties() -> list[Property]:
                      commands, (
         broken("another place than the next is read", FETCHED, "self.taken[:-1], self.base",
                "~self.taken[:-1], self.base"),
-        broken("commands are read without a doorbell", FETCHED, "with m.If(self.busy):", "with m.If(1):"),
+        broken("commands are read without a doorbell", FETCHED, "with m.If(self.busy & ~self.stop):", "with m.If(1):"),
         broken("a poll looks at the place of its command", FETCHED, "self.reads.payload.eq(self.lines.payload.address)",
                "self.reads.payload.eq(self.reads.payload)"),
         broken("a signal's value is the cycle", SAME, "Mux(stamp, now, command.value)",
@@ -93,5 +96,6 @@ def properties() -> list[Property]:
         broken("a copy counts before an engine takes it", ONCE, "with m.If(self.copies.ready):", "with m.If(1):"),
         broken("a poll is content with any value", POLLED, "with m.If(self.lines.payload.value == command.value):",
                "with m.If(self.lines.payload.value != command.value):"),
+        broken("a poll goes on looking", STILL, "(pause == 0) & ~self.stop", "pause == 0"),
         broken("a signal does not wait", SETTLED, "with m.If(self.settled):", "with m.If(1):"),
-    ), searches=(Search("least", 20), Search("default", 20)), quick=True)]
+    ), searches=(Search("least", 30), Search("default", 30)), quick=True)]

@@ -228,3 +228,18 @@ def other_geometries():
 def test_hardware_of_another_size_is_refused_whatever_size_it_is(other):
     with pytest.raises(DriverError, match=r"^\w+=\d+ is not possible: this driver was made for \d+$"):
         Driver(GEOMETRY).check_identity(lambda offset: ConfigBusModel(other).read(offset)[1])
+
+
+def test_a_command_queue_is_set_up_and_rung():
+    driver = Driver(replace(Geometry(), dma=replace(Geometry().dma, queue_commands=4)))
+    registers = driver.registers
+    assert driver.command_queue(0x12_0000_0100) == [
+        (registers["DOORBELL"].offset, 0), (registers["QUEUE_BASE_LO"].offset, 0x100),
+        (registers["QUEUE_BASE_HI"].offset, 0x12)]
+    assert driver.doorbell(13) == [(registers["DOORBELL"].offset, 5)]
+    assert (registers["DOORBELL"].offset, 0) in driver.soft_reset(16)
+    for base in (0x40, -256, 1 << 48):
+        with pytest.raises(DriverError, match="base"):
+            driver.command_queue(base)
+    with pytest.raises(DriverError, match="no command queue"):
+        Driver(Geometry()).command_queue(0)

@@ -14,6 +14,7 @@ from t3sim.cosim.gpu import gpu_library
 from t3sim.driver.apb import ApbMaster, BusError
 from t3sim.driver.driver import Driver
 from t3sim.machine import load_machine
+from t3sim.reference.command_queue import COPY, LINE_BYTES, POLL, SIGNAL, TIMESTAMP, Command
 from t3sim.reference.dispatch_window import Request
 from t3sim.rtl.address_map import channel_of
 from t3sim.rtl.layouts import Op, Source
@@ -23,7 +24,7 @@ from tests.models.variants import small_machine
 _SMALL = small_machine(load_machine()).geometry()
 #: Three or more of everything, and two blocks that check arrivals: what reaches only the first is seen.
 GEOMETRY = replace(_SMALL, channel=replace(_SMALL.channel, channels=8), tracker=replace(_SMALL.tracker, banks=4),
-                   dma=replace(_SMALL.dma, egress_lanes=3, peers=3, outstanding_lines=640))
+                   dma=replace(_SMALL.dma, egress_lanes=3, peers=3, outstanding_lines=640, queue_commands=4))
 CHANNELS, LANES = GEOMETRY.channel.channels, GEOMETRY.dma.egress_lanes
 INTERLEAVE = GEOMETRY.channel.interleave_bytes
 READ, STORE, UPDATE = Op.READ.value, Op.STORE.value, Op.UPDATE.value
@@ -1331,3 +1332,126 @@ def test_the_monitor_chooses_the_threshold(occupancy, chosen):
     gpu.run(1500)
     assert "monitor_done" in gpu.status() and gpu.read("CHOSEN_THRESHOLD") == chosen
     assert abs(gpu.read("MONITOR_MEAN") / 4 - occupancy) <= 0.5
+
+
+# Commands in memory
+
+RING, FLAG, SIGNALLED, STAMP = 0x40_0000, 0x50_0000, 0x50_0040, 0x50_0080
+
+
+class QueueGpu(Gpu):
+    """With the command queue's memory, which answers after `memory_cycles`."""
+
+    def __init__(self, **options) -> None:
+        super().__init__(**options)
+        self.words, self.ring, self.written = {FLAG: 0}, {}, 0
+        self.answer: tuple[int, dict] | None = None  #: cycle, line
+        self.looks, self.writes = [], []  #: cycles of answers to polls; (cycle, address, value, packets that had left)
+        self.returning = deque()
+        self.program(mappings(self.driver) + self.driver.clear_counters() + self.driver.command_queue(RING)
+                     + self.driver.restart())
+        self.run(2 * GEOMETRY.tracker.window_slots)
+
+    def commands(self, *commands: Command) -> None:
+        """Written behind those that are there, then the doorbell."""
+        for command in commands:
+            self.ring[RING + self.written % GEOMETRY.dma.queue_commands * LINE_BYTES] = command._asdict()
+            self.written += 1
+        self.program(self.driver.doorbell(self.written))
+
+    def _quiet(self) -> None:
+        super()._quiet()
+        for name in ("queue_lines.valid", "queue_reads.ready", "queue_writes.ready"):
+            self.put(name, 0)
+
+    def _step(self) -> None:
+        due = self.answer is not None and self.answer[0] <= self.cycle
+        self.put("queue_lines.valid", due)
+        if due:
+            self.put_fields("queue_lines.payload", self.answer[1])
+        self.put("queue_reads.ready", self.answer is None)
+        self.put("queue_writes.ready", 1)
+        if self.answer is None and self.get("queue_reads.valid"):
+            self.answer = self.cycle + self.memory_cycles, self._line(self.get("queue_reads.payload"))
+        elif due and self.get("queue_lines.ready"):
+            self.answer = None
+        if self.get("queue_writes.valid"):
+            write = self.fields("queue_writes.payload")
+            self.writes.append((self.cycle, write["address"], write["value"], len(self.packets)))
+        super()._step()
+
+    def _line(self, address: int) -> dict[str, int]:
+        if address in self.ring:
+            return self.ring[address]
+        self.looks.append(self.cycle + self.memory_cycles)
+        return dict.fromkeys(Command._fields, 0) | {"value": self.words[address]}
+
+
+def copy_of(wf: int) -> Command:
+    return Command(0, COPY, BASE + wf * COLUMNS * PITCH, DMA_REGION, wf, 3)
+
+
+def test_commands_in_memory_copy_what_their_regions_say(seed):
+    """Behind a poll; the signal comes when all packets have left, a timestamp through a place that is used again."""
+    gpu = QueueGpu(seed=seed, idle=0.3)
+    gpu.commands(Command(5, POLL, FLAG, 0, 0, 0), copy_of(0), copy_of(1), Command(77, SIGNAL, SIGNALLED, 0, 0, 0))
+    gpu.run(300)
+    assert gpu.looks and not gpu.dram and not gpu.writes and gpu.read("QUEUE_TAKEN") == 0
+    gpu.words[FLAG] = 5
+    gpu.run(900)
+    sent = [line for wf in range(2) for line in lines(BASE + wf * COLUMNS * PITCH)]
+    assert outline(gpu.packets, "address", "bytes", "device", "region", "wg") == Counter(
+        (address + OFFSET, size, PEER, THERE, 3 + WG_OFFSET) for address, size in sent)
+    assert [write[1:] for write in gpu.writes] == [(SIGNALLED, 77, len(sent))]
+    assert gpu.read("QUEUE_TAKEN") == 4 and not gpu.busy() and gpu.error() is None
+    gpu.commands(Command(0, TIMESTAMP, STAMP, 0, 0, 0))
+    gpu.run(200)
+    gpu.commands(Command(0, TIMESTAMP, STAMP, 0, 0, 0))
+    gpu.run(200)
+    (first, _, before, _), (second, _, after, _) = gpu.writes[1:]
+    assert 0 < after - before and gpu.read("QUEUE_TAKEN") == 6
+    counted = gpu.counters()
+    assert counted["commands"] == 2 and counted["lines"] == len(sent)
+
+
+def test_triggers_and_commands_in_memory_share_the_engines(seed):
+    gpu = QueueGpu(seed=seed)
+    gpu.commands(*(copy_of(wf) for wf in range(4, 7)), Command(1, SIGNAL, SIGNALLED, 0, 0, 0))
+    complete(gpu, 4, DMA_REGION)
+    gpu.run(900)
+    reads = [command for command in gpu.dram if command["op"] == READ]
+    assert outline(reads, "address", "bytes") == Counter(
+        line for wf in range(7) for line in lines(BASE + wf * COLUMNS * PITCH))
+    assert len(gpu.packets) == 7 * 12 and gpu.error() is None and gpu.writes[0][3] >= 3 * 12
+
+
+def test_a_trigger_is_sooner_than_a_poll():
+    """Cycles to the first line read, from the grant of a tile's last write and from the write that a poll waits for."""
+    gpu = QueueGpu()
+    gpu.commands(Command(5, POLL, FLAG, 0, 0, 0), copy_of(0))
+    gpu.run(100)
+    gpu.words[FLAG] = 5
+    set_at = gpu.cycle
+    gpu.run(300)
+    polled = next(command["cycle"] for command in gpu.dram if command["op"] == READ) - set_at
+    gpu = QueueGpu()
+    complete(gpu, 1, DMA_REGION)
+    gpu.run(300)
+    reads = [command["cycle"] for command in gpu.dram if command["op"] == READ]
+    triggered = reads[0] - max(command["cycle"] for command in gpu.dram if command["op"] != READ)
+    assert triggered < 50 < polled < 200, (triggered, polled)
+
+
+def test_a_soft_reset_empties_the_command_queue():
+    gpu = QueueGpu()
+    gpu.commands(Command(5, POLL, FLAG, 0, 0, 0), copy_of(0))
+    gpu.run(100)
+    gpu.soft_reset()
+    gpu.restart(1)
+    gpu.words[FLAG] = 5
+    gpu.run(300)
+    assert not gpu.packets and not gpu.dram and gpu.read("QUEUE_TAKEN") == 0
+    gpu.written = 0
+    gpu.commands(copy_of(0))
+    gpu.run(300)
+    assert len(gpu.packets) == 12
