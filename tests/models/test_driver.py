@@ -213,7 +213,8 @@ def other_geometries():
         sizes = getattr(GEOMETRY, part.name)
         for field in fields(sizes):
             value = getattr(sizes, field.name)
-            for other in ("secded",) if isinstance(value, str) else (2 * value, value // 2, value + 1, value - 1):
+            numbers = () if isinstance(value, str) else (2 * value, value // 2, value + 1, value - 1, value + 2)
+            for other in filter(value.__ne__, numbers or ("secded",)):
                 try:
                     changed = replace(GEOMETRY, **{part.name: replace(sizes, **{field.name: other})})
                 except GeometryError:
