@@ -403,11 +403,12 @@ class GpuTop(wiring.Component):
         moving = Signal()
         quiet = Signal.like(config.quiet_cycles)
         self._reset_done = Signal()
-        reading = self._queue.reading if self._geometry.dma.queue_commands else 0
+        moves = Cat(lane.busy for lane in self._lanes).any() | self.refused.any()
+        if self._geometry.dma.queue_commands:
+            moves |= self._queue.reading
         swept = ~(Cat(bank.busy for bank in self._banks).any() | self._table.busy | self._window.busy)
         m.d.sync += [
-            moving.eq(Cat(channel.tracked_waiting for channel in self._memory).any() | self._awaits_data
-                      | Cat(lane.busy for lane in self._lanes).any() | self.refused.any() | reading),
+            moving.eq(Cat(channel.tracked_waiting for channel in self._memory).any() | self._awaits_data | moves),
             self._clear.eq(0),
             self._reset_done.eq(self._stopped & cleared & ~self._clear & swept),
         ]
