@@ -122,7 +122,7 @@ def _run_alone(operator, gemm, kernel, others, machine, insist, json):
         raise BadInput("--operator gemm needs --gemm MxNxK")
     if others:
         option, value = next(iter(others.items()))
-        raise BadInput(f"{option} {value} does not go with a kernel alone")
+        raise BadInput(f"{option if value is True else f'{option} {value}'} does not go with a kernel alone")
     table = load_kernel(Path(kernel)) if kernel is not None else None
     workload = gemm_workload(gemm, devices=2) if table is None else None  # K is that of one device
     check_json_target(json)

@@ -14,7 +14,7 @@ from t3sim.errors import BadInput, Failure
 
 def sweep(
     study: Annotated[str, typer.Argument(
-        metavar="STUDY", help="A TOML file, or crossover, link-bandwidth, starvation-limit, tracker-ways.")],
+        metavar="STUDY", help="A TOML file, or crossover, lateness, link-bandwidth, starvation-limit, tracker-ways.")],
     out: Annotated[Path, typer.Option(
         metavar="DIR", parser=folder_name,
         help="Folder for results.parquet, report.html and plots; an interrupted sweep resumes there.")],

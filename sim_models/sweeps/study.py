@@ -14,7 +14,7 @@ from t3sim.errors import BadInput, shown
 from t3sim.sweeps.settings import MACHINE_KEY, Scalar, Settings
 
 #: Studies that come with the package, by name.
-STUDIES = ("crossover", "link-bandwidth", "starvation-limit", "tracker-ways")
+STUDIES = ("crossover", "lateness", "link-bandwidth", "starvation-limit", "tracker-ways")
 LARGEST = 100_000  #: points
 
 
