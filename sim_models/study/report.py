@@ -97,7 +97,7 @@ def print_run(result: RunResult, console: Console) -> None:
     if result.baseline is None:
         console.print(f"No speedup without the baseline: add {BASELINE} to --technique.", style="dim")
     if found := bounds(result):
-        console.print(_table("What bounds it, of the time in which GEMM and collective overlap", "technique",
+        console.print(_table("What bounds it", "technique",
                              ("GEMM\nalone", "link\nbusy", "DRAM\nat peak", "bound by"),
                              ((name, f"{one.gemm:.0%}", f"{one.link:.0%}", f"{one.dram:.0%}", one.words)
                               for name, one in found.items())))
