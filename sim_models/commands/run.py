@@ -95,7 +95,7 @@ def run(
 
     chosen = Choices(policy, fused_with(operator), Skew.of(skew or "", workload.tp) if every_gpu else None)
     asked = [kernel for name in names for kernel in kernels_of(name, chosen)]
-    expected = estimate(described, workload, asked, not every_gpu)
+    expected = estimate(described, workload, asked)
     if not insist:
         check(expected, workload)
     print(f"t3: estimated: {expected}", file=sys.stderr, flush=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ..errors import BadInput
 from ..machine import Machine
 from ..runs.isolated_collectives import ring_time_ns
-from ..runs.kernels import Kernel
+from ..runs.kernels import FusedGemm, Kernel
 from ..workloads import Workload
 
 #: Memory cycles per second of one core of a laptop, for the default machine.
@@ -51,15 +51,16 @@ def estimate(machine: Machine, workload: Workload, asked: Iterable[Kernel], mirr
 
 def kernel_cycles(kernel: Kernel, machine: Machine, workload: Workload) -> float:
     """Estimate the memory cycles of a kernel."""
-    gemm, ring = gemm_ns(machine, workload), ring_ns(machine, workload)
+    gathers = isinstance(kernel, FusedGemm) and kernel.exchange.collective == "ar"
+    gemm, ring = gemm_ns(machine, workload), ring_ns(machine, workload) * (1 + gathers)
     ns = ring if not kernel.uses_depth else max(gemm, ring) if kernel.needs_rtl else gemm
     return ns * machine.memory_clock_ghz
 
 
 def kernel_seconds(kernel: Kernel, machine: Machine, workload: Workload, mirrored: bool = True) -> float:
-    """Estimate a core's time for a kernel; what is not `mirrored` simulates every GPU."""
+    """Estimate a core's time for a kernel; what is not `mirrored`, or has a skew, simulates every GPU."""
     speed = FUSED_CYCLES_PER_SECOND if kernel.needs_rtl else BASELINE_CYCLES_PER_SECOND
-    gpus = 1 if mirrored else workload.tp
+    gpus = workload.tp if not mirrored or getattr(kernel, "skew", None) is not None else 1
     return gpus * kernel_cycles(kernel, machine, workload) / speed
 
 

@@ -4,7 +4,10 @@ import pytest
 
 from t3sim.errors import BadInput
 from t3sim.machine import load_machine
+from t3sim.mechanisms.exchange import Exchange
 from t3sim.runs import kernels
+from t3sim.runs.skew import Skew
+from t3sim.study.choices import Choices
 from t3sim.study.estimate import LONGEST_SECONDS, Estimate, check, estimate
 from t3sim.study.techniques import kernels_of
 from t3sim.workloads import gemm_workload, paper_workloads, transformer_workload
@@ -19,6 +22,19 @@ def test_near_what_a_run_takes(technique):
     found = estimate(load_machine(), transformer_workload(), names)
     assert found.cycles == pytest.approx(_MEASURED[technique], rel=0.1)
     assert 1 < found.seconds < 100 and 1e8 < found.memory_bytes < 1e9
+
+
+def test_every_gpu_and_an_all_reduce_take_longer():
+    machine, workload = load_machine(), transformer_workload()
+    (_, one), (_, every), (_, gathers) = (kernels_of("t3", choices)[:2] for choices in (
+        Choices(), Choices(skew=Skew()), Choices(exchange=Exchange("ar"))))
+    alike, each = (estimate(machine, workload, [kernel]) for kernel in (one, every))
+    assert each.cycles == alike.cycles and 7 < each.seconds / alike.seconds <= 8
+    assert estimate(machine, workload, kernels_of("t3", Choices(skew=Skew()))).seconds < 8 * estimate(
+        machine, workload, kernels_of("t3")).seconds, "the GEMM alone is one GPU's all the same"
+    deep, flat = workload, transformer_workload("t-nlg", "op", 8)  # the GEMM, and the links set the time
+    assert estimate(machine, flat, [gathers]).cycles > 1.5 * estimate(machine, flat, [one]).cycles
+    assert estimate(machine, deep, [gathers]).cycles < 1.1 * estimate(machine, deep, [one]).cycles
 
 
 def test_every_case_of_the_paper_may_be_run():
