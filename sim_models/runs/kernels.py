@@ -74,8 +74,8 @@ class FusedKernel:
     waited: tuple[int, ...]
     units: int  #: workgroups that the GPU runs at once
     details: dict  #: the RTL's counters and what the hardware chose
-    gpus: tuple[dict[str, float], ...] = ()  #: as in `TechniqueResult`
     traffic: Traffic | None = None
+    gpus: tuple[dict[str, float], ...] = ()  #: as in `TechniqueResult`
     host_seconds: float = field(default=0.0, compare=False)
 
 

@@ -109,8 +109,8 @@ def test_every_study_of_the_package_can_be_run(name):
     assert len({task.key for task in tasks}) == len(tasks) > 4 and study.plots
     for task in tasks[:2]:
         with task.settings.arguments() as words:
-            named = next(word.partition("=")[2] for word in words if word.startswith("--machine="))
-            machine = load_machine(named)
+            named = [word.partition("=")[2] for word in words if word.startswith("--machine=")]
+            machine = load_machine(*named)
         for key, value in task.settings.changes.items():
             section, name = key.split(".")
             assert getattr(getattr(machine, section), name) == value
