@@ -14,7 +14,9 @@ NEVER = 1 << 62  #: a cycle that does not come
 NOWHERE = -1  #: no queue entry, no row
 NEXT, PREVIOUS, ROW, LINE, OP, TOKEN, COLUMNS_LEFT, AGE = range(8)  #: of a queue entry
 FIELDS = 8
-LANES = 32  #: places for banks in the tables that are scanned, so that a scan has no end to look for
+LANES = 32  #: places for banks, however many there are, so that a scan has no end to look for
+#: Places for queue entries, the fewest that hold a machine's: a size of its own for each would compile all again.
+ENTRIES = (64, 160)
 
 LOG_ENTRIES = 1 << 15  #: commands that one channel's log keeps
 FR_FCFS, DRAMSIM3, GPGPUSIM = range(3)
@@ -36,7 +38,7 @@ CONFIG_DTYPE = np.dtype([(name, np.int64) for name in _CONFIG_FIELDS])
 
 
 def _channel_dtype(dram: Dram, log: bool) -> np.dtype:
-    banks, entries = dram.banks, dram.held_requests
+    entries = next(places for places in ENTRIES if places >= dram.held_requests)
     scalars = (
         "next_cycle", "occupancy",
         # lower bounds of the next column and row command, direction served last, write drain
@@ -54,10 +56,10 @@ def _channel_dtype(dram: Dram, log: bool) -> np.dtype:
         "first_bank",  # gpgpusim: whose turn it is
     )
     tables = (
-        ("act_times", 4), ("open_row", banks), ("hits_served", banks),
+        ("act_times", 4), ("open_row", LANES), ("hits_served", LANES),
         # timing per bank, with what its bank group asks for: RD then WR; ACT (of an open bank too); PRE
         ("column_ready", 2 * LANES), ("bank_act_ready", LANES), ("bank_pre_ready", LANES),
-        ("head", 2 * banks), ("tail", 2 * banks), ("hit", 2 * banks),
+        ("head", 2 * LANES), ("tail", 2 * LANES), ("hit", 2 * LANES),
         # age * LANES + bank of the head and of the hit of each list, NEVER if there is none
         ("head_order", 2 * LANES), ("hit_order", 2 * LANES),
         ("log", 4 * LOG_ENTRIES if log else 1),
@@ -133,7 +135,7 @@ def make_hbm(dram: Dram, channels: int, log: bool = False) -> HbmState:
     for name in ("open_row", "head", "tail", "hit"):
         state[name] = NOWHERE
     state["head_order"] = state["hit_order"] = NEVER
-    state["entries"][:, NEXT::FIELDS] = np.append(np.arange(1, dram.held_requests), NOWHERE)
+    state["entries"][:, NEXT:dram.held_requests * FIELDS:FIELDS] = np.append(np.arange(1, dram.held_requests), NOWHERE)
     state["act_times"] = -NEVER
     state["log_entries"] = LOG_ENTRIES if log else 0
     state["column_next"] = state["row_next"] = NEVER

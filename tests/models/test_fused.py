@@ -245,7 +245,7 @@ def test_a_run_that_stops_says_where(machine, monkeypatch):
 
 def test_too_low_a_threshold_is_reported_by_the_hardware(machine, monkeypatch):
     thresholds_for(monkeypatch, 1)
-    # Sooner granted, what leaves early is refused where it arrives before the counts here are beyond the threshold.
+    # With the derived limit another error of the same mistake is the first: arrival_refused.
     machine = variant(machine, arbiter={"starvation_limit_cycles": 64})
     assert "the hardware reports {'code': 'threshold_exceeded'" in failure(fused(machine, "1024x1024x64"))
 
