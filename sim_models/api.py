@@ -9,11 +9,11 @@ from t3sim.machine import Machine, load_machine
 from t3sim.mechanisms.exchange import fused_with
 from t3sim.runs.skew import Skew
 from t3sim.study.choices import Choices
-from t3sim.study.results import TECHNIQUES, RunResult, check_policy, check_techniques
+from t3sim.study.results import BY_DEFAULT, RunResult, check_policy, check_techniques
 from t3sim.workloads import Workload
 
 
-def run(workload: Workload, machine: Machine | str = "t3-table1", techniques: Sequence[str] = tuple(TECHNIQUES),
+def run(workload: Workload, machine: Machine | str = "t3-table1", techniques: Sequence[str] = BY_DEFAULT,
         policy: str | None = None, seed: int = 0, operator: str = "gemm-rs",
         skew: str | None = None,
         progress: Callable[[str, float], None] = lambda what, share: None) -> RunResult:

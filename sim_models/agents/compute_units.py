@@ -69,6 +69,8 @@ class Work(NamedTuple):
     writes_cache: bool  # the cache is written back after the kernel
     launch_cycles: float
     end_cycles: float
+    phase_launch_cycles: int  # from a phase's end to the next one's start
+    released: bool  # each phase begins when another agent releases it
     stream: int  # under which its accesses are counted, of memory.GEMM ...
 
 
@@ -109,6 +111,7 @@ class UnitState(NamedTuple):
     next_group: np.ndarray
     next_member: np.ndarray
     phase: np.ndarray
+    opens: np.ndarray  # first cycle in which workgroups of the present phase may start
     phase_over: np.ndarray  # int64 [device, phase]: cycle in which it was over
     finished: np.ndarray  # workgroups done
     finish_time: np.ndarray
@@ -129,6 +132,12 @@ class ComputeUnits(NamedTuple):
     work: Work
     rates: Rates
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Devices, and places of each whose loads may wait at its cache."""
+        devices, places = self.state.state.shape
+        return devices, places
+
     def cycle(self, sim, device, now):
         if self.work.persistent:
             nothing_to_start(sim.hardware, device)
@@ -141,10 +150,11 @@ class ComputeUnits(NamedTuple):
             self.state.flushed[device] = cache.flush(sim, device, self.state.flushed[device], self.work.stream)
 
     def returned(self, sim, device, tag, now):
+        number = queues.number_of(tag)
         if self.work.cached_loads:
-            fill(sim, device, tag, now)
+            fill(self, sim, device, number, now)
         else:
-            data_back(self, device, tag, now)
+            data_back(self, device, number, now)
 
     def done(self, sim, device):
         return (is_over(self, device) and sim.control.event_count[device] >= sim.expected_events[device]
@@ -157,9 +167,10 @@ class ComputeUnits(NamedTuple):
         return total
 
 
-def make_units(rates: Rates, tables: Sequence[KernelTable], stream: int) -> ComputeUnits:
+def make_units(rates: Rates, tables: Sequence[KernelTable], stream: int, released: bool = False) -> ComputeUnits:
     """Every device's compute units at the start of a kernel; `tables`: one per device, alike but for their rows;
-    `stream`: under which its accesses are counted, of `memory.GEMM`, `REDUCE_SCATTER`, `ALL_GATHER`."""
+    `stream`: under which its accesses are counted, of `memory.GEMM`, `REDUCE_SCATTER`, `ALL_GATHER`; `released`: each
+    phase begins when another agent releases it."""
     groups, steps, loads, stores, row_lists = map(aligned_copy, joined(tables))
     first, lengths = tables[0], [len(table.groups) for table in tables]
     ends = [[int(table.groups["workgroups"][table.groups["phase"] <= phase].sum())
@@ -170,7 +181,8 @@ def make_units(rates: Rates, tables: Sequence[KernelTable], stream: int) -> Comp
         phase_end=np.array(ends), arrivals=np.stack([table.arrivals for table in tables]), ahead=first.ahead,
         cached_loads=first.cached_loads, persistent=first.persistent,
         writes_cache=bool((stores["route"] == Route.CACHE).any()), launch_cycles=float(first.launch_cycles),
-        end_cycles=float(first.end_cycles), stream=stream)
+        end_cycles=float(first.end_cycles), phase_launch_cycles=round(first.phase_launch_cycles), released=released,
+        stream=stream)
     return ComputeUnits(make_state(rates, work), work, rates)
 
 
@@ -192,7 +204,8 @@ def make_state(rates: Rates, work: Work) -> UnitState:
         **tables, wake=np.full(units, wake), port_free=np.zeros(units), matrix_free=np.zeros(units),
         holder=np.zeros(units, np.int64), accounted=np.zeros((devices, len(STATES)), np.int64),
         next_wake=np.full(devices, wake), next_wg=each(), next_group=work.first_group.copy(), next_member=each(),
-        phase=each(), phase_over=np.zeros((devices, phases), np.int64), finished=each(), finish_time=each(),
+        phase=each(), opens=np.full(devices, NEVER if work.released else 0),
+        phase_over=np.zeros((devices, phases), np.int64), finished=each(), finish_time=each(),
         idle=np.full(devices, rates.units * rates.places), first_unit=each(), budget=each(np.float64), flushed=each())
 
 
@@ -234,7 +247,7 @@ def dispatch(kernel, sim, device, now):
     """Give the next workgroup to a free place, if the hardware's window lets it start."""
     g = kernel.state
     slot = -1
-    if g.idle[device] > 0 and now >= sim.control.start[device] and has_work(kernel, device):
+    if g.idle[device] > 0 and now >= sim.control.start[device] and has_work(kernel, device, now):
         slot = free_place(g, device)
     if slot < 0:
         nothing_to_start(sim.hardware, device)
@@ -249,10 +262,11 @@ def dispatch(kernel, sim, device, now):
 
 
 @inlined
-def has_work(kernel, device):
-    """Whether there is a workgroup that has not been started in the present phase."""
+def has_work(kernel, device, now):
+    """Whether there is a workgroup that has not been started in the present phase, and the phase has begun."""
     g = kernel.state
-    return not is_over(kernel, device) and g.next_wg[device] < kernel.work.phase_end[device, g.phase[device]]
+    return (not is_over(kernel, device) and g.next_wg[device] < kernel.work.phase_end[device, g.phase[device]]
+            and now >= g.opens[device])
 
 
 @inlined
@@ -304,7 +318,7 @@ def end(g, device, slot, now):
 # What a read brings back
 
 @compiled
-def fill(sim, device, register, now):
+def fill(kernel, sim, device, register, now):
     """One DRAM read of a miss came back; wakes the workgroups when the line is complete."""
     llc = sim.llc
     if not cache.fill(llc, device, register):
@@ -314,7 +328,7 @@ def fill(sim, device, register, now):
         while waiting:
             slot = word * 64 + lowest_bit(waiting)
             waiting &= waiting - 1
-            data_back(sim.kernel, device, slot, now)
+            data_back(kernel, device, slot, now)
     cache.release_miss(llc, device, register)
 
 
@@ -348,7 +362,7 @@ def units_cycle(kernel, sim, device, now):
             if unit >= rates.units:
                 unit -= rates.units
             if g.wake[device, unit] <= now:
-                serve(sim, device, unit, now)
+                serve(kernel, sim, device, unit, now)
             earliest = min(earliest, g.wake[device, unit])
         g.next_wake[device] = earliest
     phase = g.phase[device]
@@ -356,16 +370,24 @@ def units_cycle(kernel, sim, device, now):
             and sim.network.arrived[device] >= work.arrivals[device, phase]):
         g.phase_over[device, phase] = now
         g.phase[device] = phase + 1
-        if work.persistent:
-            g.next_wake[device] = now + 1
-            for unit in range(rates.units):
-                g.wake[device, unit] = now + 1
+        open_phase(kernel, device, NEVER if work.released else now + 1 + work.phase_launch_cycles)
+
+
+@inlined
+def open_phase(kernel, device, at):
+    """Let the present phase begin in a cycle."""
+    g = kernel.state
+    g.opens[device] = at
+    if kernel.work.persistent:
+        g.next_wake[device] = at
+        for unit in range(kernel.rates.units):
+            g.wake[device, unit] = at
 
 
 @compiled
-def serve(sim, device, unit, now):
+def serve(kernel, sim, device, unit, now):
     """Let the workgroups of a unit go on, the one first that has the port."""
-    g, rates, persistent = sim.kernel.state, sim.kernel.rates, sim.kernel.work.persistent
+    g, rates, persistent = kernel.state, kernel.rates, kernel.work.persistent
     first, port, due, computing = g.holder[device, unit], NEVER, NEVER, NEVER
     for i in range(rates.places):
         place = first + i
@@ -376,18 +398,18 @@ def serve(sim, device, unit, now):
             if (g.state[device, slot] >= STORE_MEMORY and g.store_step[device, slot] == ENDING
                     and g.ready_time[device, slot] <= now):
                 end(g, device, slot, now)
-            if g.state[device, slot] == IDLE and has_work(sim.kernel, device):
-                start(sim.kernel, device, slot, now)
+            if g.state[device, slot] == IDLE and has_work(kernel, device, now):
+                start(kernel, device, slot, now)
         if g.state[device, slot] <= BLOCKED or waits_for_data(g, device, slot):
             continue
-        go_on(sim, device, slot, now)
+        go_on(kernel, sim, device, slot, now)
         if port == NEVER:
-            port = use_port(sim, device, slot, now)
+            port = use_port(kernel, sim, device, slot, now)
             if port < NEVER:
                 g.holder[device, unit] = place
         if g.compute_end[device, slot] >= 0:
             computing = min(computing, np.int64(np.ceil(g.compute_end[device, slot])))
-        at, computes = next_event(sim.kernel, device, slot, now)
+        at, computes = next_event(kernel, device, slot, now)
         due = min(due, at)
         if computes:
             computing = min(computing, at)
@@ -431,13 +453,13 @@ def may_load(kernel, device, slot):
 
 
 @inlined
-def go_on(sim, device, slot, now):
+def go_on(kernel, sim, device, slot, now):
     """All of a workgroup's progress that needs no port: launch, computation, and which step is loaded."""
-    g, work, unit = sim.kernel.state, sim.kernel.work, slot % sim.kernel.rates.units
+    g, work, unit = kernel.state, kernel.work, slot % kernel.rates.units
     if g.state[device, slot] == LAUNCH:
         if g.ready_time[device, slot] > now:
             return
-        begin(sim.kernel, device, slot, now)
+        begin(kernel, device, slot, now)
     if g.state[device, slot] >= STORE_MEMORY:
         return
     start_time = float(now)
@@ -445,9 +467,9 @@ def go_on(sim, device, slot, now):
         start_time = g.compute_end[device, slot]
         g.port_free[device, unit] = max(g.port_free[device, unit], start_time)
         g.compute_end[device, slot] = -1.0
-        if step_computed(sim.kernel, device, slot, now):
+        if step_computed(kernel, device, slot, now):
             return
-    if g.loading[device, slot] == NONE and may_load(sim.kernel, device, slot):
+    if g.loading[device, slot] == NONE and may_load(kernel, device, slot):
         step = work.steps[g.load_step[device, slot]]
         g.loading[device, slot] = SENDING if step.loads > 0 else SENT
         g.load_block[device, slot] = step.first_load
@@ -463,7 +485,7 @@ def go_on(sim, device, slot, now):
     while g.compute_end[device, slot] < 0 and g.computed[device, slot] < g.loaded[device, slot]:
         cycles = work.steps[g.compute_step[device, slot]].compute_cycles
         if cycles == 0.0:
-            if step_computed(sim.kernel, device, slot, now):
+            if step_computed(kernel, device, slot, now):
                 return
             continue
         # If the data were there in time the matrix units go on at once, to a fraction of a cycle.
@@ -521,20 +543,20 @@ def step_computed(kernel, device, slot, now):
 # Loads and stores
 
 @inlined
-def use_port(sim, device, slot, now):
+def use_port(kernel, sim, device, slot, now):
     """Send what a workgroup has to send, as far as the port lets it; when it will go on, NEVER: nothing is left."""
-    g = sim.kernel.state
+    g = kernel.state
     if g.state[device, slot] >= STORE_MEMORY:
-        return NEVER if g.store_step[device, slot] == ENDING else send_stores(sim, device, slot, now)
+        return NEVER if g.store_step[device, slot] == ENDING else send_stores(kernel, sim, device, slot, now)
     if g.loading[device, slot] == SENDING and g.state[device, slot] >= LOAD:
-        return send_loads(sim, device, slot, now)
+        return send_loads(kernel, sim, device, slot, now)
     return NEVER
 
 
 @compiled
-def send_loads(sim, device, slot, now):
+def send_loads(kernel, sim, device, slot, now):
     """As `use_port`, for a step's loads."""
-    g, work, rates, unit = sim.kernel.state, sim.kernel.work, sim.kernel.rates, slot % sim.kernel.rates.units
+    g, work, rates, unit = kernel.state, kernel.work, kernel.rates, slot % kernel.rates.units
     step = work.steps[g.load_step[device, slot]]
     shift = sim.llc.line_shift if work.cached_loads else LINE_SHIFT
     while g.load_block[device, slot] < step.first_load + step.loads:
@@ -550,9 +572,9 @@ def send_loads(sim, device, slot, now):
         if work.cached_loads:
             if g.budget[device] <= 0.0:
                 return now + 1
-            accepted = read_line(sim, device, slot, address + (np.int64(line) << shift)) != cache.BLOCKED
+            accepted = read_line(kernel, sim, device, slot, address + (np.int64(line) << shift)) != cache.BLOCKED
         else:
-            accepted = read_memory(sim, device, slot, address, block.bytes, line)
+            accepted = read_memory(kernel, sim, device, slot, address, block.bytes, line)
         if not accepted:
             g.port_free[device, unit] = now + REPLAY_CYCLES
             return now + REPLAY_CYCLES
@@ -577,12 +599,12 @@ def send_loads(sim, device, slot, now):
 
 
 @inlined
-def read_line(sim, device, slot, address):
+def read_line(kernel, sim, device, slot, address):
     """One cache line for a workgroup: hit, wait for a line in flight, or miss to DRAM."""
-    g, refused = sim.kernel.state, sim.kernel.state.refused[device, slot]
+    g, refused = kernel.state, kernel.state.refused[device, slot]
     if refused >= 0 and queues.room(sim.compute, refused) < sim.llc.line_requests:
         return cache.BLOCKED
-    found, row = cache.load(sim, device, address >> sim.llc.line_shift, slot, sim.kernel.work.stream)
+    found, row = cache.load(sim, device, address >> sim.llc.line_shift, slot, kernel.work.stream)
     g.refused[device, slot] = row
     if found == cache.WAITING:
         g.outstanding[device, slot] += 1
@@ -590,7 +612,7 @@ def read_line(sim, device, slot, address):
 
 
 @inlined
-def read_memory(sim, device, slot, address, size, line):
+def read_memory(kernel, sim, device, slot, address, size, line):
     """The `line`-th request of a run of `size` bytes, past the cache; False: no room for it now."""
     start = max(address, ((address >> LINE_SHIFT) + line) << LINE_SHIFT)
     stop = min(address + size, ((start >> LINE_SHIFT) + 1) << LINE_SHIFT)
@@ -598,18 +620,18 @@ def read_memory(sim, device, slot, address, size, line):
     if queues.room(sim.compute, row) < 1:
         return False
     lo, hi = bits.pack(sim.b, start, stop - start, bits.READ, bits.LOCAL, 0, 0, 0)
-    queues.push(sim.compute, row, lo, hi, queues.tag_of(sim.kernel.work.stream, slot))
-    sim.kernel.state.outstanding[device, slot] += 1
+    queues.push(sim.compute, row, lo, hi, queues.tag_of(kernel.work.stream, slot))
+    kernel.state.outstanding[device, slot] += 1
     return True
 
 
 @compiled
-def send_stores(sim, device, slot, now):
+def send_stores(kernel, sim, device, slot, now):
     """As `use_port`, for a step's stores: its blocks side by side, row by row.
 
     One row is what one store instruction of a wavefront writes: contiguous lines, which the crossbar keeps together.
     """
-    g, work, rates, unit = sim.kernel.state, sim.kernel.work, sim.kernel.rates, slot % sim.kernel.rates.units
+    g, work, rates, unit = kernel.state, kernel.work, kernel.rates, slot % kernel.rates.units
     step = work.steps[g.store_step[device, slot]]
     while next_row(g, work, step, device, slot):
         if g.port_free[device, unit] > now:
@@ -618,7 +640,7 @@ def send_stores(sim, device, slot, now):
         address = (block.base + g.store_row[device, slot] * block.pitch
                    + g.store_turn[device, slot] * block.step_stride + g.member[device, slot] * block.workgroup_stride)
         lines = _lines_of(block.bytes)
-        if not store_row(sim, device, slot, block, address, lines, now):
+        if not store_row(kernel, sim, device, slot, block, address, lines, now):
             retry = REPLAY_CYCLES if block.route != TO_PEER else rates.link_retry_cycles
             if work.persistent:  # its store stays in the port
                 g.port_free[device, unit] = now + retry
@@ -654,13 +676,13 @@ def next_row(g, work, step, device, slot):
 
 
 @inlined
-def store_row(sim, device, slot, block, address, lines, now):
+def store_row(kernel, sim, device, slot, block, address, lines, now):
     """A row to the cache, to memory or to the link; False: no room for (all of) it now.
 
     The cache takes line by line, the others all or nothing.
     """
     if block.route == TO_CACHE:
-        return store_cached(sim, device, slot, address, lines)
+        return store_cached(kernel, sim, device, slot, address, lines)
     if block.route == TO_MEMORY or block.route == TO_BOTH:
         for line in range(lines):  # room everywhere first: a row may cross into another channel
             if queues.room(sim.compute, device * sim.m.channels + channel_of(address + line * LINE_BYTES, sim.m)) \
@@ -669,15 +691,15 @@ def store_row(sim, device, slot, block, address, lines, now):
     if block.route == MAPPED or block.route == TO_BOTH:
         port = sim.control.region_port[device, block.region]
         if sim.stores_out.count[port] + lines > sim.store_limit:
-            if sim.kernel.state.state[device, slot] != STORE_LINK:
-                enter(sim.kernel.state, device, slot, STORE_LINK, now)
+            if kernel.state.state[device, slot] != STORE_LINK:
+                enter(kernel.state, device, slot, STORE_LINK, now)
             return False
     elif block.route == TO_PEER and not links.can_send(
             sim.network, sim.network.next_port[device, sim.control.downstream[device]], now):
         return False
     op = bits.UPDATE if block.updates else bits.STORE
     source = bits.LOCAL if block.route != TO_PEER else bits.REMOTE
-    tag = queues.tag_of(sim.kernel.work.stream, 0)
+    tag = queues.tag_of(kernel.work.stream, 0)
     for line in range(lines):
         at = address + line * LINE_BYTES
         size = min(LINE_BYTES, block.bytes - line * LINE_BYTES)
@@ -699,12 +721,12 @@ def store_row(sim, device, slot, block, address, lines, now):
 
 
 @inlined
-def store_cached(sim, device, slot, address, lines):
+def store_cached(kernel, sim, device, slot, address, lines):
     """A row's lines into the cache; False: not all of them now."""
-    g, line_requests = sim.kernel.state, sim.llc.line_requests
+    g, line_requests = kernel.state, sim.llc.line_requests
     while g.store_line[device, slot] < lines:
         at = address + g.store_line[device, slot] * LINE_BYTES
-        if g.budget[device] <= 0.0 or not cache.store(sim, device, at >> sim.llc.line_shift, sim.kernel.work.stream):
+        if g.budget[device] <= 0.0 or not cache.store(sim, device, at >> sim.llc.line_shift, kernel.work.stream):
             return False
         g.store_line[device, slot] += line_requests
         g.budget[device] -= sim.llc.line_bytes

@@ -21,8 +21,9 @@ from t3sim.rtl.arbiter import POLICIES
 if TYPE_CHECKING:
     from t3sim.workloads import Workload
 
-#: `results.TECHNIQUES`, written out so that `--help` need not import it.
+#: `results.BY_DEFAULT`, written out so that `--help` need not import it.
 DEFAULT_TECHNIQUES = ("sequential", "t3", "t3-mca", "t3-mca+", "ideal-overlap", "ideal-rs-nmc")
+OTHER_TECHNIQUES = ("decomposed",)  #: the rest of `results.TECHNIQUES`
 #: `exchange.FUSED_OPERATORS`, written out for the same reason, and the GEMM alone.
 OPERATORS = ("gemm-rs", "gemm-ar", "gemm")
 
@@ -47,7 +48,11 @@ def run(
         metavar="FILE", parser=file_name, help="A kernel of one's own alone, .npz; see docs/models.md.")] = None,
     technique: Annotated[str, typer.Option(
         metavar="A,B,...", show_default=False,
-        help=f"Of {', '.join(DEFAULT_TECHNIQUES)}; all if not given.")] = ",".join(DEFAULT_TECHNIQUES),
+        help=f"Of {', '.join(DEFAULT_TECHNIQUES)}, which are run if none is given, and {', '.join(OTHER_TECHNIQUES)}.",
+    )] = ",".join(DEFAULT_TECHNIQUES),
+    comm_units: Annotated[int, typer.Option(
+        metavar="N", parser=whole_number,
+        help="Compute units that the communication kernels of technique decomposed have.")] = 16,
     policy: Annotated[str | None, typer.Option(
         metavar="NAME", help=f"The arbiters' policy in technique t3: {', '.join(POLICIES)}.")] = None,
     machine: MachineOption = "t3-table1",
@@ -86,6 +91,7 @@ def run(
     check_plot_target(plot)
     described = load_machine(machine)
 
+    from t3sim.mechanisms.decomposed import units_left
     from t3sim.mechanisms.exchange import fused_with
     from t3sim.runs.skew import Skew
     from t3sim.study.choices import Choices
@@ -93,7 +99,9 @@ def run(
     from t3sim.study.report import output_console, print_run, progress_bar
     from t3sim.study.techniques import kernels_of, run_sublayer
 
-    chosen = Choices(policy, fused_with(operator), Skew.of(skew or "", workload.tp) if every_gpu else None)
+    chosen = Choices(policy, fused_with(operator), Skew.of(skew or "", workload.tp) if every_gpu else None, comm_units)
+    if "decomposed" in names:
+        units_left(described.gpu.compute_units, comm_units)
     asked = [kernel for name in names for kernel in kernels_of(name, chosen)]
     expected = estimate(described, workload, asked)
     if not insist:

@@ -9,7 +9,7 @@ from ..compiled.jit import compiled, inlined, unlocked
 from ..fabric import network as links
 from ..fabric.bits import address_of, get, request_of
 from ..fabric.memory_map import channel_of
-from ..fabric.queues import number_of, pop_timed, push, room
+from ..fabric.queues import pop_timed, push, room
 from . import agents
 from .end import RUNNING, outcome
 from .hardware import clock_edge, egress_cycle, memory_cycle, side_signals
@@ -24,7 +24,7 @@ def reads_return(sim, device, now):
     """Reads of the kernel that are back."""
     fills = sim.mem.fills
     while fills.count[device] > 0 and fills.time[device, fills.head[device]] <= now:
-        agents.returned(sim.kernel, sim, device, number_of(fills.tag[device, fills.head[device]]), now)
+        agents.returned(sim.kernel, sim, device, fills.tag[device, fills.head[device]], now)
         pop_timed(fills, device)
 
 

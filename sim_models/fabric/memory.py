@@ -66,6 +66,11 @@ def make_memory(devices: int, channels: int, entries: int, latency_cycles: int, 
         compute_tags=queues.tag_queue(rows), inbound_tags=queues.tag_queue(rows))
 
 
+def bytes_by_purpose(mem: MemoryState, device: int = 0) -> dict[str, int]:
+    """Count the bytes at one GPU's DRAM so far."""
+    return {name: int(count) for name, count in zip(PURPOSES, mem.total_bytes[device])}
+
+
 @inlined
 def dram_accept(sim, row, now, lo, hi, tag, bucket):
     """Put a request into a channel's DRAM queue; the caller saw room. `bucket`: the order guard's."""

@@ -66,6 +66,7 @@ class KernelTable:
     persistent: bool = False  #: workgroups draw their work themselves, else a dispatcher starts one per cycle
     launch_cycles: float = 0.0  #: of each workgroup, before its first load
     end_cycles: float = 0.0  #: from its last store to its end
+    phase_launch_cycles: float = 0.0  #: from a phase's end to the next one's start: each phase is launched
 
     def __post_init__(self) -> None:
         check(self)
@@ -104,7 +105,8 @@ def load_kernel(path: Path) -> KernelTable:
         raise KernelError(f"{path}: {unknown[0]!r} is unknown: allowed are {', '.join(sorted(known))}")
     if missing := [name for name in ("groups", "steps", "loads", "stores") if name not in found]:
         raise KernelError(f"{path}: {missing[0]!r} is missing")
-    for name in found.keys() & {"ahead", "cached_loads", "persistent", "launch_cycles", "end_cycles"}:
+    numbers = {one.name for one in fields(KernelTable) if one.type in (int, float, bool)}
+    for name in found.keys() & numbers:
         if found[name].shape or found[name].dtype.kind not in "biuf":
             raise KernelError(f"{path}: {name} must be one number")
         found[name] = found[name].item()
@@ -139,7 +141,7 @@ def check(table: KernelTable) -> None:
         raise KernelError("a kernel needs a group of workgroups and a phase")
     if not 1 <= table.ahead <= 64:
         raise KernelError(f"ahead={table.ahead} is not possible: 1 to 64")
-    for name in ("launch_cycles", "end_cycles"):
+    for name in ("launch_cycles", "end_cycles", "phase_launch_cycles"):
         if not 0 <= getattr(table, name) <= _LARGEST:
             raise KernelError(f"{name}={getattr(table, name)} is not possible: 0 or more cycles")
     _within(table, "groups", "workgroups", 1, _LARGEST)

@@ -210,7 +210,7 @@ def late_starts(devices: int, latest_cycle: int, seed: int) -> tuple[int, ...]:
 def machine_state(machine: Machine, kernel: ComputeUnits, network: links.Network, downstream: Sequence[int]) -> Sim:
     """State at cycle 0 of simulated GPUs without hardware that run a kernel; `downstream`: device to which its stores
     to a peer go, of each."""
-    devices, slots = kernel.state.state.shape
+    devices, slots = kernel.shape
     geometry: Geometry = machine.geometry()
     channels, ports = geometry.channel.channels, len(network.free_time)
     fill_cycles = round(machine.llc.fill_latency_ns * machine.memory_clock_ghz)

@@ -88,7 +88,7 @@ def run_collective(machine: Machine, size_bytes: int, devices: int, kind: str, m
     exchange = int(run.sim.kernel.state.phase_over[:, devices - 2].max())
     return Collective(run.now / clock + machine.collective.kernel_launch_ns, exchange / clock, run.now,
                       time.perf_counter() - started,
-                      {name: int(count) for name, count in zip(memory.PURPOSES, run.sim.mem.total_bytes[0])})
+                      memory.bytes_by_purpose(run.sim.mem))
 
 
 def collective_time(machine: Machine, workload: Workload, kind: str, compute_units: int | None = None) -> float:

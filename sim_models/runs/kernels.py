@@ -24,12 +24,14 @@ from ..fabric import memory
 from ..fabric.network import outgoing
 from ..machine import Machine
 from ..mechanisms.baseline import KINDS
+from ..mechanisms.decomposed import units_left
 from ..mechanisms.exchange import REDUCED, Exchange
 from ..operators.kernel_table import KernelTable
 from ..workloads import Workload
 from . import build
 from .failure import SimulationError
-from .isolated_collectives import ring_time_ns, run_collective
+from .isolated_collectives import ring_time_ns, run_collective, with_compute_units
+from .overlapped import OverlappedKernels, run_decomposed
 from .pipelining import fused_options
 from .policy import Policy
 from .run import BATCH_CYCLES, FusedRun
@@ -79,7 +81,7 @@ class FusedKernel:
     host_seconds: float = field(default=0.0, compare=False)
 
 
-KernelResult = IsolatedKernel | FusedKernel
+KernelResult = IsolatedKernel | FusedKernel | OverlappedKernels
 
 
 class Recorder:
@@ -147,6 +149,39 @@ class GemmAlone:
 
 
 @dataclass(frozen=True)
+class GemmOnFewer:
+    """The GEMM alone on the compute units that communication leaves to it."""
+
+    communication_units: int
+
+    needs_rtl, uses_depth, result_type = False, True, IsolatedKernel
+
+    @property
+    def name(self) -> str:
+        return f"gemm-without-{self.communication_units}-units"
+
+    def run(self, run: Run) -> IsolatedKernel:
+        units = units_left(run.machine.gpu.compute_units, self.communication_units)
+        return _gemm(replace(run, machine=with_compute_units(run.machine, units)))
+
+
+@dataclass(frozen=True)
+class Decomposed:
+    """The GEMM split into one per chunk of a ring reduce-scatter, whose kernels run beside it on compute units."""
+
+    communication_units: int
+
+    needs_rtl, uses_depth, result_type = False, True, OverlappedKernels
+
+    @property
+    def name(self) -> str:
+        return f"decomposed-{self.communication_units}-units"
+
+    def run(self, run: Run) -> OverlappedKernels:
+        return run_decomposed(run.machine, run.workload, self.communication_units, run.progress)
+
+
+@dataclass(frozen=True)
 class CollectiveAlone:
     """A ring collective on the GEMM's output, alone on the whole GPU."""
 
@@ -204,7 +239,7 @@ class GatherAfter:
     def run(self, run: Run) -> IsolatedKernel:
         with _fused_run(self.policy, run, build.Options()) as fused:
             cycles = fused.all_gather(run.progress)
-            return IsolatedKernel(cycles / run.machine.memory_clock_ghz, cycles, _dram(fused.sim))
+            return IsolatedKernel(cycles / run.machine.memory_clock_ghz, cycles, memory.bytes_by_purpose(fused.sim.mem))
 
 
 GEMM = GemmAlone()
@@ -254,7 +289,7 @@ def _alone(name: str, sim: Sim, asked: Run) -> IsolatedKernel:
     settle(units, 0, run.now)
     return IsolatedKernel(
         # Write-backs of what the cache still holds overlap with the launch of the next kernel.
-        ns=int(units.finish_time[0]) / clock, simulated_cycles=run.now, dram=_dram(run.sim),
+        ns=int(units.finish_time[0]) / clock, simulated_cycles=run.now, dram=memory.bytes_by_purpose(run.sim.mem),
         unit_cycles=tuple(units.accounted[0].tolist()), waited=tuple(run.sim.mem.waited[0].tolist()),
         traffic=recorder.finish(run.now, run.sim.mem.total_bytes[0]) if recorder else None)
 
@@ -318,7 +353,7 @@ def _fused(kernel: FusedGemm, asked: Run) -> FusedKernel:
                    "window_blocked_cycles": int(run.sim.control.blocked_cycles[last])}
         return FusedKernel(
             gemm_cycles=int(units.finish_time[last]), cycles=run.now,
-            rs_start=max(0, int(run.sim.control.rs_start[last])), dram=_dram(run.sim, last),
+            rs_start=max(0, int(run.sim.control.rs_start[last])), dram=memory.bytes_by_purpose(run.sim.mem, last),
             unit_cycles=tuple(units.accounted[last].tolist()), waited=tuple(run.sim.mem.waited[last].tolist()),
             units=units.state.shape[1], details=details,
             gpus=_gpus(run) if kernel.skew is not None else (),
@@ -340,8 +375,3 @@ def _gpus(run: FusedRun) -> tuple[dict[str, float], ...]:
                      "link_to": int(network.target[fullest]),
                      "link_busy": float(network.busy_cycles[fullest]) / run.now})
     return tuple(rows)
-
-
-def _dram(sim: Sim, device: int = 0) -> dict[str, int]:
-    """Bytes at one GPU's DRAM by purpose."""
-    return {name: int(count) for name, count in zip(memory.PURPOSES, sim.mem.total_bytes[device])}

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from ..mechanisms.decomposed import COMMUNICATION_UNITS
 from ..mechanisms.exchange import REDUCED, Exchange
 from ..runs.skew import Skew
 
@@ -13,3 +14,4 @@ class Choices:
     policy: str | None = None  #: the arbiters' in technique t3, None: the technique's own
     exchange: Exchange = REDUCED  #: what fused techniques fuse the GEMM with
     skew: Skew | None = None  #: what tells GPUs apart, each with its own RTL; None: one GPU stands for all
+    communication_units: int = COMMUNICATION_UNITS  #: compute units that the kernels of `decomposed` have

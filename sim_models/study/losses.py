@@ -50,6 +50,20 @@ def attribute(alone: Watched, fused: Watched, *, end: int, units: int) -> dict[s
     return loss
 
 
+def attribute_split(whole: Watched, fewer: Watched, split: Watched, *, end: int, units: int,
+                    launches: float) -> dict[str, float]:
+    """Cause -> memory cycles of GEMMs that are split and run beside a collective's kernels; they sum to `end` - whole.
+
+    `whole`: the GEMM alone on all compute units; `fewer`: on those that communication leaves; `split`: the split GEMMs
+    there; `units`: their places; `launches`: cycles in which the split GEMMs wait for a launch. The last waves of
+    split GEMMs leave units idle beyond that.
+    """
+    loss = attribute(fewer, split, end=end, units=units)
+    del loss["window_blocked"]  # no window holds workgroups
+    return {"communication_units": fewer.cycles - whole.cycles, "kernel_launches": launches,
+            "wave_tails": loss.pop("idle_units") - launches, **loss}
+
+
 def _split(stall: float, alone: np.ndarray, fused: np.ndarray) -> dict[str, float]:
     """Stall cycles over their causes, in proportion to the requests that were added."""
     added = {name: max(0.0, float(fused[i]) - float(alone[i])) for i, name in enumerate(memory.PURPOSES)

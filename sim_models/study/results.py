@@ -27,15 +27,19 @@ if TYPE_CHECKING:
 #: The technique over which speedups are given.
 BASELINE = "sequential"
 
-#: What can be run, in the order of the tables (T3 paper, section 5.3).
+#: What can be run (T3 paper, section 5.3; Flux paper, section 2.2).
 TECHNIQUES = {
     "sequential": "GEMM, then reduce-scatter, then all-gather, each alone on the whole GPU",
+    "decomposed": "a GEMM per chunk, each a kernel; the ring's kernels beside them on some compute units; all-gather",
     "t3": "GEMM and reduce-scatter fused, round-robin arbitration; then the all-gather",
     "t3-mca": "the same with the communication-aware arbiter",
     "t3-mca+": "ring-aware arbitration; the first chunk through local memory where the GEMM outlasts the ring",
     "ideal-overlap": "max(GEMM, reduce-scatter) + all-gather, from isolated times",
     "ideal-rs-nmc": "the same with the reduce-scatter of near-memory reduction",
 }
+
+#: Those that are run if none is named: the T3 paper's, and its own best.
+BY_DEFAULT = ("sequential", "t3", "t3-mca", "t3-mca+", "ideal-overlap", "ideal-rs-nmc")
 
 
 def check_techniques(names: Iterable[str]) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from ..errors import BadInput
 from ..machine import Machine
 from ..mechanisms.exchange import REDUCED
 from ..runs import build, kernels
@@ -13,13 +14,16 @@ from ..runs.kernels import (
     GEMM,
     REDUCE_SCATTER,
     REDUCE_SCATTER_NMC,
+    Decomposed,
     FusedGemm,
     FusedKernel,
     GatherAfter,
+    GemmOnFewer,
     IsolatedKernel,
     Kernel,
     KernelResult,
 )
+from ..runs.overlapped import OverlappedKernels
 from ..workloads import Workload
 from . import losses
 from .choices import Choices
@@ -46,6 +50,11 @@ def kernels_of(technique: str, choices: Choices = Choices()) -> tuple[Kernel, ..
     and, unless that is in it, what gathers."""
     fusion = fusions(choices).get(technique)
     slow = choices.skew if choices.skew and choices.skew.links_gb_per_s else None
+    if technique == "decomposed":
+        if choices.skew is not None:
+            raise BadInput("technique decomposed simulates one GPU that stands for all: --every-gpu does not go with "
+                           "it")
+        return (GEMM, GemmOnFewer(choices.communication_units), Decomposed(choices.communication_units), ALL_GATHER)
     if fusion and choices.exchange.collective == "ar":
         return GEMM, fusion
     if fusion:
@@ -58,6 +67,8 @@ def technique_result(technique: str, done: Mapping[Kernel, KernelResult], clock_
                      choices: Choices = Choices()) -> TechniqueResult:
     """Make up a technique from its kernels on a machine with this memory clock."""
     parts, gathers = [done[kernel] for kernel in kernels_of(technique, choices)], choices.exchange.collective == "ar"
+    if technique == "decomposed":
+        return _decomposed(technique, *parts, clock_ghz)
     if technique in FUSIONS:
         return (_fused_all_reduce if gathers else _fused)(technique, *parts, clock_ghz)
     late = max((ns for _, ns in choices.skew.late_ns), default=0.0) if choices.skew else 0.0
@@ -85,9 +96,28 @@ def _in_turn(name: str, gemm: IsolatedKernel, scatter: IsolatedKernel, gather: I
         host_seconds=sum(kernel.host_seconds for kernel in simulated), loss_ns=loss)
 
 
+def _watched(alone: IsolatedKernel, clock: float) -> losses.Watched:
+    return losses.Watched(alone.ns * clock, np.array(alone.unit_cycles), np.array(alone.waited))
+
+
+def _decomposed(name: str, alone: IsolatedKernel, fewer: IsolatedKernel, split: OverlappedKernels,
+                gather: IsolatedKernel, clock: float) -> TechniqueResult:
+    loss = losses.attribute_split(
+        _watched(alone, clock), _watched(fewer, clock),
+        losses.Watched(split.gemm_cycles, np.array(split.unit_cycles), np.array(split.waited)),
+        end=split.cycles, units=split.places, launches=split.launch_cycles)
+    return TechniqueResult(
+        name=name, total_ns=split.cycles / clock + gather.ns,
+        phases_ns={"gemm": split.gemm_cycles / clock,
+                   "reduce-scatter": (split.cycles - split.collective_start) / clock, "all-gather": gather.ns},
+        streams_bytes=_summed(split, gather), mc_cycles=split.simulated_cycles + gather.simulated_cycles,
+        rtl_in_loop=False, host_seconds=split.host_seconds + gather.host_seconds,
+        loss_ns={cause: cycles / clock for cause, cycles in loss.items()} | {"all_gather": gather.ns})
+
+
 def _loss_ns(alone: IsolatedKernel, fused: FusedKernel, clock: float) -> dict[str, float]:
     loss = losses.attribute(
-        losses.Watched(alone.ns * clock, np.array(alone.unit_cycles), np.array(alone.waited)),
+        _watched(alone, clock),
         losses.Watched(fused.gemm_cycles, np.array(fused.unit_cycles), np.array(fused.waited)),
         end=fused.cycles, units=fused.units)
     return {cause: cycles / clock for cause, cycles in loss.items()}

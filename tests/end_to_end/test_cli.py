@@ -1,6 +1,7 @@
 """The command line as its users meet it. Simulation is replaced by a finished result: what counts here is what is
 printed where, what is refused, and what is left behind."""
 
+import inspect
 import json
 import os
 import re
@@ -20,12 +21,14 @@ from t3sim import cli
 from t3sim.commands import run as run_command
 from t3sim.errors import Failure
 from t3sim.machine import load_machine
+from t3sim.mechanisms.decomposed import COMMUNICATION_UNITS
 from t3sim.mechanisms.exchange import FUSED_OPERATORS
 from t3sim.rtl.geometry import GeometryError
 from t3sim.runs.kernels import ALL_GATHER, GEMM
 from t3sim.study import report
 from t3sim.study.report import print_bench, print_run
 from t3sim.study.results import (
+    BY_DEFAULT,
     DRAM_STREAMS,
     TECHNIQUES,
     BenchResult,
@@ -79,7 +82,7 @@ def test_run_without_arguments(calls, capsys):
     (workload, machine, techniques, seed), = calls
     assert (workload.m, workload.n, workload.k, workload.tp) == (8192, 4256, 2128, 8)
     assert machine.name == "t3-table1"
-    assert techniques == ("sequential", "t3", "t3-mca", "t3-mca+", "ideal-overlap", "ideal-rs-nmc") == tuple(TECHNIQUES)
+    assert techniques == ("sequential", "t3", "t3-mca", "t3-mca+", "ideal-overlap", "ideal-rs-nmc") == BY_DEFAULT
     assert seed == 0
     printed = capsys.readouterr()
     assert "T-NLG FC-2, TP=8: M=8192 N=4256 K=2128, fp16, 8 GPUs" in printed.out
@@ -120,7 +123,9 @@ def test_a_long_technique_says_how_far_it_is(monkeypatch, capsys):
 
 
 def test_names_for_help_are_all_there_are():
-    assert run_command.DEFAULT_TECHNIQUES == tuple(TECHNIQUES)
+    assert run_command.DEFAULT_TECHNIQUES == BY_DEFAULT
+    assert {*run_command.DEFAULT_TECHNIQUES, *run_command.OTHER_TECHNIQUES} == set(TECHNIQUES)
+    assert inspect.signature(run_command.run).parameters["comm_units"].default == COMMUNICATION_UNITS
     assert run_command.OPERATORS == (*FUSED_OPERATORS, "gemm")
 
 
@@ -168,7 +173,7 @@ def test_json_to_standard_output_only(calls, capsys):
     payload = json.loads(capsys.readouterr().out)
     assert payload["workload"] == {"model": "t-nlg", "sublayer": "fc2", "tp": 8, "M": 8192, "N": 4256, "K": 2128}
     for key in ("techniques", "speedup", "overlap_efficiency"):
-        assert list(payload[key]) == list(TECHNIQUES)
+        assert list(payload[key]) == list(BY_DEFAULT)
     one = payload["techniques"]["t3-mca"]
     assert set(one) >= {"total_ns", "gemm_ns", "rs_ns", "ag_ns", "dram", "mc_cycles", "rtl_in_loop", "host_seconds",
                         "loss_ns"}
@@ -357,7 +362,7 @@ def test_json_of_numpy_and_of_what_is_no_number():
     (["run", "--gemm", "8x8x8", "--devices", "2", "--tp", "2"], ["--tp 2", "--gemm"]),
     (["run", "--gemm", "8x8x8", "--devices", "2", "--model", "palm"], ["--model palm"]),
     (["run", "--devices", "2"], ["--devices 2", "--gemm"]),
-    (["run", "--technique", "t3,flux"], ["'flux'", "sequential, t3, t3-mca"]),
+    (["run", "--technique", "t3,fast"], ["'fast'", "t3, t3-mca"]),
     (["run", "--technique", ""], ["''", "sequential"]),
     (["run", "--machine", "h100"], ["'h100'", "t3-table1"]),
     (["run", "--json", "/no/such/folder/x.json"], ["/no/such/folder"]),

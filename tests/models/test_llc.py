@@ -23,7 +23,7 @@ STREAM = 0  #: a GEMM's
 @compiled
 def _load(sim, unit, address):
     sim = by_reference(sim)
-    return compute_units.read_line(sim, 0, unit, address)
+    return compute_units.read_line(sim.kernel, sim, 0, unit, address)
 
 
 class Cache:
@@ -45,7 +45,7 @@ class Cache:
         return cache.store(self.s, 0, line, STREAM)
 
     def data_back(self, tag: int, now: int) -> None:
-        compute_units.fill(self.s, 0, tag, now)
+        compute_units.fill(self.s.kernel, self.s, 0, tag, now)
 
     def flush(self, cursor: int) -> int:
         return cache.flush(self.s, 0, cursor, STREAM)

@@ -1,0 +1,55 @@
+"""Two kernels on one GPU at the same time, each on compute units of its own, as streams with events between them.
+
+The first runs by itself. Each phase of the second is a kernel that waits for a phase of the first, and is then
+launched. They share memory and links; the second's loads go past the cache.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ..compiled.jit import inlined
+from ..engine import agents
+from ..fabric.queues import stream_of
+from . import compute_units
+from .compute_units import ComputeUnits
+
+
+class SideBySide(NamedTuple):
+    """Both kernels, as an agent (engine/agents.py)."""
+
+    first: ComputeUnits
+    second: ComputeUnits  # made with `released`, and counted under another stream than the first
+    after: np.ndarray  # int64 [phase of the second]: phases of the first that must be over
+    launch_cycles: int  # from then to the phase's start
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Devices, and places of each whose loads may wait at its cache."""
+        return self.first.shape
+
+    def cycle(self, sim, device, now):
+        agents.cycle(self.first, sim, device, now)
+        release(self, device, now)
+        agents.cycle(self.second, sim, device, now)
+
+    def returned(self, sim, device, tag, now):
+        if stream_of(tag) == self.second.work.stream:
+            agents.returned(self.second, sim, device, tag, now)
+        else:
+            agents.returned(self.first, sim, device, tag, now)
+
+    def done(self, sim, device):
+        return agents.done(self.first, sim, device) and agents.done(self.second, sim, device)
+
+    def progress(self, device):
+        return agents.progress(self.first, device) + agents.progress(self.second, device)
+
+
+@inlined
+def release(pair, device, now):
+    """Launch the second kernel's present phase if what it waits for has happened."""
+    second = pair.second
+    if (not compute_units.is_over(second, device) and second.state.opens[device] == compute_units.NEVER
+            and pair.first.state.phase[device] >= pair.after[second.state.phase[device]]):
+        compute_units.open_phase(second, device, now + pair.launch_cycles)
