@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +15,8 @@ from t3sim.errors import BadInput, Failure
 
 def sweep(
     study: Annotated[str, typer.Argument(
-        metavar="STUDY", help="A TOML file, or crossover, lateness, link-bandwidth, starvation-limit, tracker-ways.")],
+        metavar="STUDY",
+        help="A TOML file, or crossover, lateness, link-bandwidth, regret, starvation-limit, tracker-ways.")],
     out: Annotated[Path, typer.Option(
         metavar="DIR", parser=folder_name,
         help="Folder for results.parquet, report.html and plots; an interrupted sweep resumes there.")],
@@ -56,14 +58,33 @@ def sweep(
         raise
     if json is not None:
         write_json({"study": described.title, "points": swept.points, "done": swept.done,
-                    "kept": swept.outcome.kept, "failed": len(swept.outcome.failures)}, json)
+                    "kept": swept.outcome.kept, "failed": len(swept.outcome.failures),
+                    "compared": [asdict(one) for one in swept.compared]}, json)
     if json != "-":
         print(f"{described.title}: {swept.done} of {swept.points} points; {out / 'results.parquet'}, "
               f"{out / 'report.html'}")
+        if swept.compared:
+            _show(described.compare, swept.compared)
     if swept.outcome.failures:
         first = next(iter(swept.outcome.failures.values()))
         raise Failure(f"{len(swept.outcome.failures)} points failed, see {out / 'failures.log'}; "
                       f"{first.label}: {first.message}")
+
+
+def _show(compare, compared) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, title=f"{compare.by} over {compared[0].cases} cases", title_justify="left")
+    table.add_column(compare.over, no_wrap=True)
+    for title in (f"slower than {compare.against}, mean", "at most", f"within {compare.within_percent:g} % of the best",
+                  "behind the best, at most"):
+        table.add_column(title, justify="right")
+    for one in compared:
+        table.add_row(str(one.value), f"{one.mean_percent:+.2f} %", f"{one.worst_percent:+.2f} %",
+                      f"{one.good_percent:.0f} % of cases", f"{one.behind_best_percent:.2f} %")
+    Console().print(table)
 
 
 def _shard(text: str | None):

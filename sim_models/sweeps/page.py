@@ -6,6 +6,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader
 
 from t3sim.study.results import write_whole
+from t3sim.sweeps.regret import regrets
 from t3sim.sweeps.settings import Scalar
 from t3sim.sweeps.study import Plot, Study
 
@@ -25,11 +26,13 @@ def write_page(study: Study, rows: Sequence[Row], failures: Sequence[tuple[str, 
         write_whole(folder / f"plot{number}.svg", '<?xml version="1.0" encoding="utf-8"?>\n' + svg)
         write_whole(folder / f"plot{number}.png", png)
         plots.append((plot.title, svg))
+    compared = regrets(study.compare, rows, study.varied) if study.compare else []
     shown = list(dict.fromkeys([*study.varied, *(name for plot in study.plots for name in plot.y)]))
     cells = [[_text(row.get(name)) for name in shown] for row in rows]
     page = Environment(loader=PackageLoader(__package__, "."), autoescape=True).get_template("page.html.j2")
     write_whole(folder / FILE, page.render(study=study, plots=plots, columns=shown, rows=cells, failures=failures,
-                                           points=points, done=len(rows)))
+                                           points=points, done=len(rows),
+                                           compared=compared))
 
 
 def _draw(plot: Plot, rows: Sequence[Row]):

@@ -1,6 +1,8 @@
 """What a study file says: a command, the settings that its points share, those that vary, and what to plot."""
 
 import itertools
+import math
+import random
 import tomllib
 from collections.abc import Iterator
 from importlib import resources
@@ -14,7 +16,7 @@ from t3sim.errors import BadInput, shown
 from t3sim.sweeps.settings import MACHINE_KEY, Scalar, Settings
 
 #: Studies that come with the package, by name.
-STUDIES = ("crossover", "lateness", "link-bandwidth", "starvation-limit", "tracker-ways")
+STUDIES = ("crossover", "lateness", "link-bandwidth", "regret", "starvation-limit", "tracker-ways")
 LARGEST = 100_000  #: points
 
 
@@ -34,6 +36,31 @@ class Plot(_Part):
     log_x: bool = False
 
 
+class Draw(_Part):
+    """Points drawn at random, each with one value of every setting; the same seed draws the same."""
+
+    count: int = Field(ge=1, le=LARGEST)
+    seed: int = 0
+    settings: dict[str, list[Scalar]] = Field(min_length=1)
+
+    def points(self) -> list[dict[str, Scalar]]:
+        """Return `count` points that differ."""
+        rng, found = random.Random(self.seed), {}
+        while len(found) < self.count:
+            drawn = tuple(rng.choice(values) for values in self.settings.values())
+            found.setdefault(drawn, dict(zip(self.settings, drawn)))
+        return list(found.values())
+
+
+class Compare(_Part):
+    """Which value of a setting serves best over all cases: the points that differ in nothing else are one case."""
+
+    over: str  #: the setting
+    by: str  #: a column of the results, of which less is better
+    against: Scalar  #: that value of the setting which no other should lose to
+    within_percent: float = Field(default=1.5, ge=0)  #: of the best, to count as good
+
+
 class Study(_Part):
     """A study file."""
 
@@ -43,17 +70,20 @@ class Study(_Part):
     machine: dict[str, Any] = {}  #: what differs from the machine in `options`, as in a machine file
     grid: dict[str, list[Scalar]] = {}  #: every combination of these settings
     points: list[dict[str, Scalar]] = []  #: these, each with every combination of the grid
+    draw: Draw | None = None  #: these too, each with every combination of the grid
     plots: list[Plot] = []
+    compare: Compare | None = None
 
     @property
     def varied(self) -> list[str]:
         """The settings in which points differ, in the order of the file."""
-        return list(dict.fromkeys([*(name for point in self.points for name in point), *self.grid]))
+        drawn = self.draw.settings if self.draw else ()
+        return list(dict.fromkeys([*(name for point in self.points for name in point), *drawn, *self.grid]))
 
     def settings(self) -> Iterator[Settings]:
         """Each point's, all settings of it."""
         shared = {**self.options, **_dotted(MACHINE_KEY, self.machine)}
-        for point in self.points or [{}]:
+        for point in [*self.points, *(self.draw.points() if self.draw else ())] or [{}]:
             for values in itertools.product(*self.grid.values()):
                 yield Settings(self.command, {**shared, **point, **dict(zip(self.grid, values))})
 
@@ -84,23 +114,32 @@ def load_study(name_or_path: str) -> Study:
 
 
 def _check(study: Study, where: str) -> None:
-    count = max(1, len(study.points))
-    for name, values in study.grid.items():
-        count *= len(values)
-        if not values:
-            raise BadInput(f"{where}: grid.{name} is empty: at least one value is needed")
-        if len(set(values)) < len(values):
-            raise BadInput(f"{where}: grid.{name} has a value twice")
+    drawn = study.draw.settings if study.draw else {}
+    for part, settings in (("grid", study.grid), ("draw.settings", drawn)):
+        for name, values in settings.items():
+            if not values:
+                raise BadInput(f"{where}: {part}.{name} is empty: at least one value is needed")
+            if len(set(values)) < len(values):
+                raise BadInput(f"{where}: {part}.{name} has a value twice")
+    if study.draw and study.draw.count > (most := math.prod(map(len, drawn.values()))):
+        raise BadInput(f"{where}: draw.count = {study.draw.count}: its settings make {most} different points")
+    points = len(study.points) + (study.draw.count if study.draw else 0)
+    count = max(1, points) * math.prod(map(len, study.grid.values()))
     if count > LARGEST:
         raise BadInput(f"{where} has {count:,} points: up to {LARGEST:,} are allowed")
-    for point in study.points:
+    for point in [*study.points, drawn]:
         if twice := set(point) & set(study.grid):
-            raise BadInput(f"{where}: {min(twice)} is in points and in grid")
+            raise BadInput(f"{where}: {min(twice)} is in {'draw' if point is drawn else 'points'} and in grid")
     for plot in study.plots:
         for setting in filter(None, (plot.x, plot.series)):
             if setting not in study.varied:
                 raise BadInput(f"{where}: plots has {shown(setting)}, which does not vary: allowed are "
                                f"{', '.join(study.varied) or 'none'}")
+    if study.compare:
+        values = study.grid.get(study.compare.over, [])
+        if study.compare.against not in values:
+            raise BadInput(f"{where}: compare.against = {shown(study.compare.against)} is no value of "
+                           f"grid.{study.compare.over}: allowed are {', '.join(map(str, values)) or 'none'}")
 
 
 def _dotted(prefix: str, content: dict[str, Any]) -> dict[str, Scalar]:

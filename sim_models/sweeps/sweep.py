@@ -10,6 +10,7 @@ from t3sim.reproduce.tasks import WarmUpTask
 from t3sim.study.results import write_whole
 from t3sim.sweeps.page import write_page
 from t3sim.sweeps.point import PointTask
+from t3sim.sweeps.regret import Regret, regrets
 from t3sim.sweeps.settings import MACHINE_KEY
 from t3sim.sweeps.study import Study
 from t3sim.sweeps.table import make_table, rows_of, write_table
@@ -30,6 +31,7 @@ class Swept:
     points: int  #: of the study
     done: int  #: of them, whoever ran them
     outcome: Outcome
+    compared: tuple[Regret, ...] = ()
 
 
 def points_of(study: Study) -> list[PointTask]:
@@ -66,7 +68,8 @@ def sweep(study: Study, out: Path, monitor: Monitor, jobs: int = 1, shard: Shard
     log.unlink(missing_ok=True)
     if failures:
         write_whole(log, "\n".join(f"{one.label}: {one.message}\n{one.traceback}" for one in outcome.failures.values()))
-    return Swept(len(tasks), len(done), outcome)
+    return Swept(len(tasks), len(done), outcome,
+                 tuple(regrets(study.compare, rows, study.varied)) if study.compare else ())
 
 
 def _warm_up(tasks: list[PointTask]) -> WarmUpTask | None:

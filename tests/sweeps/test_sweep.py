@@ -162,6 +162,56 @@ def test_a_point_that_cannot_be_run_is_refused_before_any_is(line, words, tmp_pa
     assert words in told.err and told.err.count("\n") == 1 and not (tmp_path / "out").exists()
 
 
+DRAWN = COLLECTIVES.replace("[grid]", """
+    [draw]
+    count = 3
+    seed = 4
+    [draw.settings]
+    sizes = ["1M", "2M", "4M", "8M"]
+    [grid]
+    """).replace('sizes = ["1M", "2M", "4M"]', "") + """
+    [compare]
+    over = "topology"
+    by = "runs.0.collective_ns"
+    against = "ring:4"
+    """
+
+
+def test_points_are_drawn_once_and_the_same_again(tmp_path):
+    drawn = [load_study(str(written(tmp_path, DRAWN.replace("seed = 4", f"seed = {seed}")))) for seed in (4, 4, 5)]
+    first, again, other = ([tuple(one.values.items()) for one in study.settings()] for study in drawn)
+    assert first == again != other and len(set(first)) == 6
+
+
+def test_values_of_a_setting_are_compared_over_cases(tmp_path, capsys):
+    assert t3(written(tmp_path, DRAWN), "--out", tmp_path / "out", "--jobs", 1, "--json", tmp_path / "a.json") == 0
+    rows = pq.read_table(tmp_path / "out" / "results.parquet").to_pylist()
+    ratios = [full["runs.0.collective_ns"] / ring["runs.0.collective_ns"] for ring, full in zip(rows[::2], rows[1::2])]
+    ring, full = json.loads((tmp_path / "a.json").read_text())["compared"]
+    assert ring == {"value": "ring:4", "cases": 3, "mean_percent": 0, "worst_percent": 0, "good_percent": 0,
+                    "worst_case": ring["worst_case"], "behind_best_percent": pytest.approx(100 / min(ratios) - 100)}
+    assert full["worst_percent"] == pytest.approx(100 * max(ratios) - 100) and max(ratios) < 0.9
+    assert full["worst_case"] == f"sizes = {rows[2 * ratios.index(max(ratios))]['sizes']}"
+    assert full["good_percent"] == 100
+    assert "100 % of cases" in capsys.readouterr().out
+    assert "topology: which serves best?" in (tmp_path / "out" / "report.html").read_text()
+
+
+@pytest.mark.parametrize("change, words", [
+    (("count = 3", "count = 5"), "draw.count = 5: its settings make 4 different points"),
+    (("count = 3", "count = 0"), "draw.count = 0"),
+    (('"1M", "2M", "4M", "8M"', ""), "draw.settings.sizes is empty"),
+    (('sizes = ["1M"', 'topology = ["ring:4"]\nsizes = ["1M"'), "topology is in draw and in grid"),
+    (('against = "ring:4"', 'against = "ring:5"'), "compare.against = 'ring:5' is no value of grid.topology: allowed"),
+    (('over = "topology"', 'over = "sizes"'), "is no value of grid.sizes: allowed are none"),
+])
+def test_a_draw_or_comparison_that_cannot_be_is_refused_in_a_line(change, words, tmp_path, capsys):
+    assert change[0] in DRAWN
+    assert t3(written(tmp_path, DRAWN.replace(*change)), "--out", tmp_path / "out") == 2
+    told = capsys.readouterr()
+    assert words in told.err and told.err.count("\n") == 1 and not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("options, words", [
     (("--shard", "0/2"), "--shard '0/2'"), (("--shard", "3/2"), "--shard '3/2'"), (("--jobs", "0"), "--jobs 0"),
     (("--scheduler", "127.0.0.1:1"), "is no address such as"),
