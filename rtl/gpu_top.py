@@ -12,6 +12,7 @@ from .counting import ones
 from .dispatch_window import DispatchWindow
 from .dma_table import DmaTable
 from .egress import Egress
+from .event_counter import EventCounter
 from .geometry import Geometry
 from .ingress import Ingress, groups
 from .intensity_monitor import IntensityMonitor
@@ -479,12 +480,9 @@ class GpuTop(wiring.Component):
             "errors": ones(report.valid for report in self._reports),
         }
         for name, amount in self._counts.items():
-            # The increment is registered: a long sum and a long carry do not meet in one cycle.
-            step, total = Signal(8, name=f"{name}_step"), Signal(32, name=f"{name}_total")
-            m.d.sync += [step.eq(amount), total.eq(total + step)]
-            with m.If(bus.clear_counters):
-                m.d.sync += total.eq(0)
-            m.d.comb += bus.counters[name].eq(total)
+            m.submodules[f"count_{name}"] = counter = EventCounter()
+            m.d.comb += [counter.amount.eq(amount), counter.clear.eq(bus.clear_counters),
+                         bus.counters[name].eq(counter.total)]
         m.d.comb += [
             bus.counters.ready_high_water.eq(self._table.ready_high_water),
             bus.chosen_threshold.eq(self._monitor.threshold),

@@ -1,0 +1,64 @@
+"""Event counter against a number."""
+
+import random
+
+import pytest
+from amaranth.hdl import ResetInserter, Signal
+from amaranth.sim import Simulator
+
+from t3sim.rtl.event_counter import EventCounter
+
+
+def simulate(testbench, **sizes):
+    """Runs `testbench(step, reset)`; `step` is one cycle and returns the total; `reset(level)`."""
+    dut, reset = EventCounter(**sizes), Signal()
+    simulator = Simulator(ResetInserter(reset)(dut))
+    simulator.add_clock(1e-9)
+
+    async def run(ctx):
+        async def step(amount, clear=0):
+            ctx.set(dut.amount, amount)
+            ctx.set(dut.clear, clear)
+            total = ctx.get(dut.total)
+            await ctx.tick()
+            return total
+
+        await testbench(step, lambda level: ctx.set(reset, level))
+
+    simulator.add_testbench(run)
+    simulator.run()
+
+
+@pytest.mark.parametrize("clears", [0, 0.003, 0.3])
+def test_every_event_is_counted_once_through_every_carry(clears):
+    rng, most = random.Random(clears), []
+
+    async def testbench(step, reset):
+        total = coming = 0
+        for _ in range(4000):
+            amount, clear = rng.choice((0, 1, 2, 3, 3)), rng.random() < clears
+            assert await step(amount, clear) == total
+            total = 0 if clear else (total + coming) % 64
+            coming = amount
+            most.append(total)
+            if rng.random() < 0.002:
+                reset(1)
+                await step(amount)
+                reset(0)
+                total = coming = 0
+
+    simulate(testbench, half_bits=3, amount_bits=2)
+    assert max(most) > 7  # a carry into the upper half
+
+
+def test_a_carry_of_the_sizes_of_the_top():
+    async def testbench(step, reset):
+        for cycle in range(600):
+            assert await step(255) == max(0, cycle - 1) * 255
+
+    simulate(testbench)
+
+
+def test_an_amount_that_could_carry_twice_in_a_row_is_refused():
+    with pytest.raises(ValueError, match="amount_bits is 4; it must be less than half_bits \\(4\\)"):
+        EventCounter(half_bits=4, amount_bits=4)
