@@ -480,7 +480,7 @@ class GpuTop(wiring.Component):
             "errors": ones(report.valid for report in self._reports),
         }
         for name, amount in self._counts.items():
-            m.submodules[f"count_{name}"] = counter = EventCounter()
+            m.submodules[f"count_{name}"] = counter = EventCounter(amount_bits=len(amount))
             m.d.comb += [counter.amount.eq(amount), counter.clear.eq(bus.clear_counters),
                          bus.counters[name].eq(counter.total)]
         m.d.comb += [
