@@ -40,5 +40,6 @@ GEOMETRIES = {
         DmaGeometry(regions=8, engines=2, ready_commands=4, outstanding_lines=16)),
     "default": Geometry(),
 }
-#: as several, with channels for two of the blocks that check arrivals
-GEOMETRIES["grouped"] = replace(GEOMETRIES["several"], channel=replace(GEOMETRIES["several"].channel, channels=8))
+#: as several, with channels for two of the blocks that check arrivals, and a queue of commands in memory
+GEOMETRIES["grouped"] = replace(GEOMETRIES["several"], channel=replace(GEOMETRIES["several"].channel, channels=8),
+                                dma=replace(GEOMETRIES["several"].dma, queue_commands=4))

@@ -1,6 +1,7 @@
 """CommandQueue against its model: programs in a ring of memory that is written anew while it is read."""
 
 from t3sim.reference.command_queue import COPY, LINE_BYTES, POLL, SIGNAL, TIMESTAMP, Command, CommandQueueModel
+from t3sim.rtl.command_queue import POLL_PERIOD
 
 from .bench import Bench, rounds
 from .drivers import StreamDriver
@@ -10,21 +11,25 @@ BASE, WORDS = 1 << 20, 1 << 24  # of the ring, and of what is polled
 
 
 class Program:
-    """The block with memory, host and engines around it."""
+    """The block with memory, host and engines around it, and who stops it at times."""
 
     def __init__(self, bench: Bench, commands: list[Command]) -> None:
         self.bench, self.commands = bench, commands
         self.places = (1 << bench["doorbell"].width - 1) // 2  # the rest of it is `valid`
         self.memory: dict[int, dict] = {}
         self.model = CommandQueueModel(self.memory, BASE, self.places)
-        self.rung = self.looks = 0
+        self.rung = self.seen = self.looks = 0  # commands written; those whose doorbell the block has seen
         self.leaving: int | None = None  #: cycle in which the last copy's data have left
+        self.looked: int | None = None  #: cycle of the last look
+        self.offered: int | None = None  #: cycle from which on a write is offered
+        self.stops = self.at_rest = self.owed = False  # at_rest: stopped in the cycle before, and no read was under way
+        self.start = bench.now
         bench.set("base", BASE)
+        bench.add(self)  # first: it sees what was before the coming edge
         self.lines = StreamDriver(bench, "lines", on_accept=self._answered)
         StreamMonitor(bench, "reads", lambda _: self._read(bench.get("reads.payload")))
         StreamMonitor(bench, "copies", self._copied)
         StreamMonitor(bench, "writes", self._wrote)
-        bench.add(self)
 
     @property
     def done(self) -> bool:
@@ -35,32 +40,52 @@ class Program:
         more = min(rng.randint(0, self.places), free, len(self.commands) - self.rung) if rng.random() < 0.3 else 0
         for number in range(self.rung, self.rung + more):
             self.memory[BASE + number % self.places * LINE_BYTES] = self.commands[number]._asdict()
-        self.rung += more
-        self.bench.set("doorbell", {"valid": int(more > 0), "place": self.rung % (2 * self.places)})
-        self.settled = self.leaving is None or self.bench.now >= self.leaving
+        self.seen, self.rung = self.rung, self.rung + more
+        # Only with `valid` does a place count.
+        place = self.rung % (2 * self.places) if more else rng.randrange(2 * self.places)
+        self.bench.set("doorbell", {"valid": int(more > 0), "place": place})
+        # Data that triggers asked for count, too.
+        self.settled = (self.leaving is None or self.bench.now >= self.leaving) and rng.random() < 0.8
         self.bench.set("settled", int(self.settled))
+        self.stops = rng.random() < (0.9 if self.stops else 0.03)
+        self.bench.set("stop", int(self.stops))
 
     def sample(self) -> None:
-        # A doorbell that rings in this cycle counts from the next one on.
-        assert self.bench.get("busy") or self.model.command is None
+        get = self.bench.get
+        assert get("busy") == (self.seen != self.model.taken)
+        assert get("taken") == self.model.taken % (2 * self.places)
+        assert get("reading") == (get("reads.valid") or self.owed)
+        assert not (self.at_rest and get("reads.valid")), "a read begins while it must not"
+        self.at_rest = self.stops and not get("reading")
+        if get("writes.valid") and self.offered is None:
+            self.offered = self.bench.now
+            assert self.settled_before, "a signal before the data of its copies have left"
+        self.settled_before = self.settled
 
     def reset(self) -> None:
-        self.rung, self.looks, self.leaving = 0, 0, None
+        self.rung = self.seen = self.looks = 0
+        self.leaving = self.looked = self.offered = None
+        self.at_rest = self.owed = False
         self.model = CommandQueueModel(self.memory, BASE, self.places)
 
     def _read(self, address: int) -> None:
+        self.owed = True
         if address >= WORDS:
             assert self.model.command is not None and address == self.model.command.address
+            assert self.looked is None or self.bench.now - self.looked >= POLL_PERIOD, "it looks too often"
+            self.looked = self.bench.now
             self.looks += 1
-            wrong = self.looks % 4 != 0
+            wrong = self.looks % 4 != 0 and 1 << self.bench.rng.randrange(32)
             self.lines.send({"value": self.model.command.value ^ wrong, "op": self.bench.rng.randrange(4)})
         else:
             assert self.model.command is None and address == self.model.fetches
             self.lines.send(self.memory[address])
 
     def _answered(self, line: dict) -> None:
+        self.owed = False
         if self.model.command is None:
             self.model.fetched()
+            self.looked = None
         else:
             self.model.looked(line["value"])
 
@@ -69,8 +94,9 @@ class Program:
         self.leaving = self.bench.now + self.bench.rng.randint(2, 60)
 
     def _wrote(self, write: dict) -> None:
-        assert self.settled, "a signal before the data of its copies have left"
-        self.model.wrote(write["address"], write["value"], range(self.bench.now + 1))
+        stamp = self.offered - 1 - self.start  # of the cycle in which the copies had left
+        self.model.wrote(write["address"], write["value"], range(stamp, stamp + 1))
+        self.offered = None
 
 
 def commands(bench: Bench, count: int) -> list[Command]:

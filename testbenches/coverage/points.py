@@ -6,6 +6,7 @@ from t3sim.reference.line_router import channel_of_line
 from t3sim.reference.memory_channel import is_tracked
 from t3sim.reference.nmc_alu import FORMATS, AluDtype, AluOp, Operands, combine, width
 from t3sim.rtl.geometry import Geometry
+from t3sim.rtl.layouts import QueueOp
 from t3sim.rtl.registers import ERRORS, NO_THRESHOLD, OPERATIONS, POLICIES, REGION_ACTIONS, register_map
 
 from ..bench import Bench
@@ -19,6 +20,7 @@ INSIDE = {
 }
 
 SOURCES = ("local", "remote", "dma")
+_QUEUE_OPS = tuple(op.name.lower() for op in QueueOp)
 _POLICY_NAMES = tuple(POLICIES)
 _ACTIONS = ("nothing", *REGION_ACTIONS, "several")
 _ERROR_NAMES = {code: name for name, code in ERRORS.items()}
@@ -366,6 +368,40 @@ def generator_credit(bench: Bench) -> Callable[[], Iterable[Point]]:
     return watch
 
 
+# command_queue
+
+def queue_commands(bench: Bench) -> Callable[[], Iterable[Point]]:
+    written = taken = 0
+    places = 1 << bench["taken"].width - 1
+
+    def watch():
+        nonlocal written, taken
+        if moves(bench, "lines") and taken == bench.get("taken"):
+            behind = (written - taken) % (2 * places)
+            yield _QUEUE_OPS[bench.get("lines.payload")["op"]], ("the last", "more behind it", "a full ring")[
+                (behind > 1) + (behind == places)]
+            taken = (taken + 1) % (2 * places)  # what follows before the next one is a poll's look
+        if bench.get("doorbell")["valid"]:
+            written = bench.get("doorbell")["place"]
+    return watch
+
+
+def queue_streams(bench: Bench) -> Callable[[], Iterable[Point]]:
+    def watch():
+        for name in ("reads", "copies", "writes"):
+            if bench.get(f"{name}.valid"):
+                yield (name, "taken" if bench.get(f"{name}.ready") else "waits",
+                       "copies have left" if bench.get("settled") else "data under way")
+    return watch
+
+
+def queue_stops(bench: Bench) -> Callable[[], Iterable[Point]]:
+    def watch():
+        what = "reads" if bench.get("reading") else "works" if bench.get("busy") else "rests"
+        yield "stopped" if bench.get("stop") else "free", what
+    return watch
+
+
 # egress
 
 def egress_lines(bench: Bench) -> Callable[[], Iterable[Point]]:
@@ -512,6 +548,13 @@ def crosses(geometry: Geometry) -> list[Cross]:
         Cross("dma_table", "triggers and engines", {
             "queue": FILL, "trigger": ("a tile waits", "none waits"), "engines": ("taken", "engines busy")},
               table_queue),
+        Cross("command_queue", "every command, with the ring empty and full behind it", {
+            "command": _QUEUE_OPS, "ring": ("the last", "more behind it", "a full ring")}, queue_commands),
+        Cross("command_queue", "who waits, and whether data are under way", {
+            "what": ("reads", "copies", "writes"), "outcome": ("taken", "waits"),
+            "engines": ("copies have left", "data under way")}, queue_streams),
+        Cross("command_queue", "stopped in every state", {
+            "stop": ("stopped", "free"), "queue": ("reads", "works", "rests")}, queue_stops),
         Cross("address_generator", "where lines begin and end", {
             "begin": ("at a boundary", "inside"), "end": ("at a boundary", "inside")}, generator_lines),
         Cross("address_generator", "every kind of region and shape of block", {

@@ -14,6 +14,7 @@ SAME = "what is done is what was read, and nothing else is done"
 ONCE = "a command counts as done when it is done, and then once"
 POLLED = "behind a poll nothing is done before memory holds its value"
 STILL = "once nothing is read and none may begin, none does"
+STAMPED = "a timestamp is the number of cycles from the reset to the one in which the copies had left"
 SETTLED = "a signal is written only after a cycle in which its copies had left"
 
 
@@ -60,6 +61,10 @@ def commands(spec: Spec, geometry: Geometry) -> None:
     spec.claim(POLLED, implies(there & poll & ~done, ~dut.copies.valid & ~dut.writes.valid))
     spec.claim(POLLED, implies(spec.past(there & poll & ~done), there & poll))
     spec.claim(SETTLED, implies(dut.writes.valid, left))
+    cycle = Signal(32)
+    m.d.sync += cycle.eq(cycle + 1)
+    spec.claim(STAMPED, implies(dut.writes.valid & ~spec.past(dut.writes.valid) & (command.op == QueueOp.TIMESTAMP),
+                                dut.writes.payload.value == spec.past(cycle)))
 
     def state(*names):
         found = 0
@@ -69,6 +74,7 @@ def commands(spec: Spec, geometry: Geometry) -> None:
 
     own = spec.inside("command")
     spec.invariant(spec.inside("written") == written)
+    spec.invariant(spec.inside("now") == cycle)
     spec.invariant(state("next", "fetch", "command", "copy", "look", "compare", "pause", "settle", "write"))
     spec.invariant(there == state("copy", "look", "compare", "pause", "settle", "write"))
     spec.invariant(reading == state("command", "compare"))
@@ -97,5 +103,6 @@ def properties() -> list[Property]:
         broken("a poll is content with any value", POLLED, "with m.If(self.lines.payload.value == command.value):",
                "with m.If(self.lines.payload.value != command.value):"),
         broken("a poll goes on looking", STILL, "(pause == 0) & ~self.stop", "pause == 0"),
+        broken("cycles are counted while it is stopped only", STAMPED, "now.eq(now + 1)", "now.eq(now + self.stop)"),
         broken("a signal does not wait", SETTLED, "with m.If(self.settled):", "with m.If(1):"),
     ), searches=(Search("least", 30), Search("default", 30)), quick=True)]
