@@ -1,25 +1,30 @@
 """WatchDog against its model: what moves often, seldom and never, what waits all the time, at times and never."""
 
 from t3sim.reference.watchdog import WatchDogModel
-from t3sim.rtl.registers import WAITS, WATCHDOG_LIMIT_BITS, WATCHDOG_PERIOD
+from t3sim.rtl.registers import ERRORS, WAITS, WATCHDOG_LIMIT_BITS, WATCHDOG_PERIOD
 
 from .bench import Bench, rounds
 
 
 async def run(bench: Bench, cycles: int, limits: tuple[int, ...], moving: float, waiting: float,
               clears: float) -> int:
-    """Shares of cycles in which something moves, something waits, and it is cleared; gives how often it told."""
+    """Shares of cycles in which something moves, something waits, and it is cleared; gives how often it told. Every
+    limit has its time, if there is enough."""
     rng, model, told = bench.rng, WatchDogModel(), 0
+    order, each = rng.sample(limits, len(limits)), -(-cycles // len(limits))
     for cycle in range(cycles):
-        if cycle % 500 == 0:
-            limit = rng.choice(limits)
+        limit = order[cycle // each]
         inputs = {"limit": limit, "moves": int(rng.random() < moving),
                   "waits": rng.getrandbits(len(WAITS)) if rng.random() < waiting else 0,
                   "clear": int(rng.random() < clears)}
         for name, value in inputs.items():
             bench.set(name, value)
         await bench.settle()
-        shown = bool(bench.get("error")["valid"]), bench["waited"].pack(bench.get("waited"))
+        asked = bool(bench.get("listens")), bool(bench.get("looks"))
+        assert asked == model.counts(limit), f"cycle {bench.now}: {inputs}"
+        error = bench.get("error")
+        assert error.pop("code") == ERRORS["watchdog"] and not any(error["details"].values())
+        shown = bool(error["valid"]), bench["waited"].pack(bench.get("waited"))
         assert shown == model.step(**inputs), f"cycle {bench.now}: {inputs}"
         told += shown[0]
         await bench.edge()
@@ -30,14 +35,15 @@ async def run(bench: Bench, cycles: int, limits: tuple[int, ...], moving: float,
 @rounds(16, cover=("told",))
 async def random_stillness(bench: Bench) -> None:
     rng = bench.rng
-    await run(bench, bench.cut or 9 * WATCHDOG_PERIOD, (0, 1, 1, 2, 3), rng.choice((0, 0.0005, 0.003, 0.2)),
+    limits = rng.choice(((2, 0, 1), (3, 1), (2,)))
+    await run(bench, bench.cut or 12 * WATCHDOG_PERIOD, limits, rng.choice((0, 0.0005, 0.003, 0.2)),
               rng.choice((0, 0.5, 1)), rng.choice((0, 0.001)))
 
 
 @rounds(2)
 async def long_limits(bench: Bench) -> None:
-    """Carries through the count; and a limit of only upper bits is not taken for a small one."""
-    limits = (9,) if bench.number % 2 else tuple(1 << bit for bit in range(5, WATCHDOG_LIMIT_BITS))
+    """Carries through the count; and a limit of only upper bits is not taken for a small one, nor for none."""
     one_is_due = bench.number % 2
-    told = await run(bench, (40 if one_is_due else 30) * WATCHDOG_PERIOD, limits, 0, 1, 0)
+    limits = (9,) if one_is_due else tuple(1 << bit for bit in range(5, WATCHDOG_LIMIT_BITS))
+    told = await run(bench, (14 if one_is_due else 2 * len(limits)) * WATCHDOG_PERIOD, limits, 0, 1, 0)
     assert told == one_is_due

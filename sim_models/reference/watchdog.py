@@ -13,6 +13,11 @@ class WatchDogModel:
         self._shown = False, 0
         self._told = False
 
+    def counts(self, limit: int) -> tuple[bool, bool]:
+        """Whether `moves` and `waits` are looked at in the cycle of the next `step`."""
+        on = limit != 0 and not self._told
+        return on and all(self._calm), on and len(self._calm) == WATCHDOG_PERIOD - 1
+
     def step(self, *, limit: int, moves: int, waits: int, clear: int) -> tuple[bool, int]:
         shown = self._shown
         self._shown = False, shown[1]

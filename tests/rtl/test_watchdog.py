@@ -59,6 +59,7 @@ def test_random_stillness_matches_the_model(seed):
             restart = rng.random() < 0.0005
             reset(restart)
             moves, looks = counts(limit)  # anything may be there otherwise
+            assert (moves, looks) == model.counts(limit)
             shown = await step(**inputs | ({} if moves else {"moves": rng.getrandbits(1)})
                                | ({} if looks else {"waits": rng.getrandbits(len(WAITS))}))
             told = model.step(**inputs | {"moves": inputs["moves"] & moves, "waits": inputs["waits"] * looks})
