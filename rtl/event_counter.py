@@ -8,8 +8,8 @@ from amaranth.lib.wiring import In, Out
 class EventCounter(wiring.Component):
     """Counts events, several in a cycle, in two halves: the carry of one never runs on into the other.
 
-    One more than the upper half is known a cycle ahead, in a register. That is late only in the cycle after a carry or a
-    clearing; but then the lower half is so small that no carry follows.
+    One more than the upper half is known a cycle ahead, in a register. That is late only in the cycle after a carry or
+    a clearing; but then the lower half is so small that no carry follows.
 
     Parameters
     ----------
