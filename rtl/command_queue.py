@@ -6,8 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from .geometry import Geometry
 from .layouts import QueueOp, queue_command, trigger, word_write
-
-POLL_PERIOD = 16  #: cycles from one look at a polled place to the next, at least
+from .registers import POLL_PERIOD
 
 
 class CommandQueue(wiring.Component):

@@ -17,6 +17,7 @@ EPOCH_BITS = 8  #: kernels that a window tells apart
 ARRIVAL_RANGES = 2  #: ranges of memory that can be open to peers
 WATCHDOG_PERIOD = 256  #: cycles, the unit of the watchdog's limit
 WATCHDOG_LIMIT_BITS = 16
+POLL_PERIOD = 16  #: cycles from one look of a command in memory at a place to the next, at least
 
 REGION_BASE = 0x400  #: descriptor of region 0
 REGION_STRIDE = 0x40

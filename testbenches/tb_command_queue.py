@@ -1,7 +1,7 @@
 """CommandQueue against its model: programs in a ring of memory that is written anew while it is read."""
 
 from t3sim.reference.command_queue import COPY, LINE_BYTES, POLL, SIGNAL, TIMESTAMP, Command, CommandQueueModel
-from t3sim.rtl.command_queue import POLL_PERIOD
+from t3sim.rtl.registers import POLL_PERIOD
 
 from .bench import Bench, rounds
 from .drivers import StreamDriver

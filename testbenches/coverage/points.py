@@ -6,7 +6,6 @@ from t3sim.reference.line_router import channel_of_line
 from t3sim.reference.memory_channel import is_tracked
 from t3sim.reference.nmc_alu import FORMATS, AluDtype, AluOp, Operands, combine, width
 from t3sim.rtl.geometry import Geometry
-from t3sim.rtl.layouts import QueueOp
 from t3sim.rtl.registers import ERRORS, NO_THRESHOLD, OPERATIONS, POLICIES, REGION_ACTIONS, register_map
 
 from ..bench import Bench
@@ -20,7 +19,7 @@ INSIDE = {
 }
 
 SOURCES = ("local", "remote", "dma")
-_QUEUE_OPS = tuple(op.name.lower() for op in QueueOp)
+_QUEUE_OPS = ("copy", "poll", "signal", "timestamp")
 _POLICY_NAMES = tuple(POLICIES)
 _ACTIONS = ("nothing", *REGION_ACTIONS, "several")
 _ERROR_NAMES = {code: name for name, code in ERRORS.items()}

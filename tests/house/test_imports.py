@@ -23,6 +23,7 @@ NO_BLOCK = {"rtl/geometry.py", "rtl/layouts.py", "rtl/registers.py", "rtl/blocks
 #: Blocks whose behaviour is checked through a larger one, which names them in its model and test.
 CHECKED_THROUGH = {
     "arbiter/arbiter": "arbiter",
+    "event_counter": "gpu_top",
     "fp_adder": "nmc_alu",
     "pointer_queue": "memory_channel",
     "two_entry_queue": "coalescer",

@@ -3,8 +3,9 @@
 import pytest
 
 from t3sim.reference.command_queue import COPY, LINE_BYTES, POLL, SIGNAL, TIMESTAMP, Command, CommandQueueModel
-from t3sim.rtl.command_queue import POLL_PERIOD, CommandQueue
+from t3sim.rtl.command_queue import CommandQueue
 from t3sim.rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
+from t3sim.rtl.registers import POLL_PERIOD
 from tests.rtl.stream_bench import StreamBench, as_dict
 
 GEOMETRIES = {

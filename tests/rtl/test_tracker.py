@@ -330,6 +330,37 @@ def test_an_update_that_finds_no_way_but_a_lost_one_is_told_as_that():
     assert [error["code"] for error in bank.errors] == [ErrorCode.TRACKER_MEMORY.value]
 
 
+def test_a_corrected_word_is_written_back_only_where_an_update_counts():
+    """A free way's tag stays as it is and is told by every update of its set, until a reset clears it; an entry stays
+    while its updates are refused."""
+    bank = Bank(Geometry(TrackerGeometry(sets=8, ways=3, banks=2, protection="secded")), seed=1)
+    rng, dut, told = random.Random(1), bank.dut, []
+    row = 2 >> 1
+
+    async def step(ctx, *regions):
+        """Updates of one tile, with others between them: then the last write is not the tile's own."""
+        bank.faults.clear()
+        for region in regions:
+            tile, other = (bank.update(rng, wg=wg, wf=0, region=of, amount=1) for wg, of in ((2, region), (4, 1)))
+            await send(ctx, dut.updates, [tile._asdict(), other._asdict()], rng)
+            await ctx.tick().repeat(8)
+        told.append([(fault["in_entry"], fault["way"], fault["uncorrectable"]) for fault in bank.faults])
+
+    async def drive(ctx):
+        await step(ctx, 1)
+        for word in (dut.tags[2].data[row], dut.entries[0].data[row]):
+            ctx.set(word, ctx.get(word) ^ 1)
+        await step(ctx, 5, 5)  # not tracked: refused
+        await step(ctx, 1, 1)  # the first writes the entry back
+        await bank.bench.pulse_reset(ctx)
+        await step(ctx, 1, 1)
+
+    bank.bench.process(drive, background=False)
+    bank.bench.run(cycles=400)
+    tag, entry = (0, 2, 0), (1, 0, 0)
+    assert told == [[], [tag, entry, tag, entry], [tag, entry, tag], []]
+
+
 @pytest.mark.parametrize("protection, flip, cycles", [
     ("none", False, 2), ("parity", False, 3), ("secded", False, 3), ("secded", True, 5)])
 def test_cycles_from_an_update_to_its_trigger(protection, flip, cycles):
