@@ -21,8 +21,11 @@ class Program:
         self.rung = self.seen = self.looks = 0  # commands written; those whose doorbell the block has seen
         self.leaving: int | None = None  #: cycle in which the last copy's data have left
         self.looked: int | None = None  #: cycle of the last look
+        self.again: int | None = None  #: cycle in which the next is offered, unless it was stopped in the one before
         self.offered: int | None = None  #: cycle from which on a write is offered
-        self.stops = self.at_rest = self.owed = False  # at_rest: stopped in the cycle before, and no read was under way
+        self.stops = self.stopped = False  # in this cycle, in the one before
+        self.at_rest = False  # stopped in the cycle before, and no read was under way
+        self.owed = False  # an answer
         self.start = bench.now
         bench.set("base", BASE)
         bench.add(self)  # first: it sees what was before the coming edge
@@ -56,7 +59,9 @@ class Program:
         assert get("taken") == self.model.taken % (2 * self.places)
         assert get("reading") == (get("reads.valid") or self.owed)
         assert not (self.at_rest and get("reads.valid")), "a read begins while it must not"
-        self.at_rest = self.stops and not get("reading")
+        assert get("reads.valid") or self.again is None or self.bench.now < self.again or self.stopped, (
+            "it looks too seldom")
+        self.at_rest, self.stopped = self.stops and not get("reading"), self.stops
         if get("writes.valid") and self.offered is None:
             self.offered = self.bench.now
             assert self.settled_before, "a signal before the data of its copies have left"
@@ -64,12 +69,12 @@ class Program:
 
     def reset(self) -> None:
         self.rung = self.seen = self.looks = 0
-        self.leaving = self.looked = self.offered = None
-        self.at_rest = self.owed = False
+        self.leaving = self.looked = self.again = self.offered = None
+        self.stopped = self.at_rest = self.owed = False
         self.model = CommandQueueModel(self.memory, BASE, self.places)
 
     def _read(self, address: int) -> None:
-        self.owed = True
+        self.owed, self.again = True, None
         if address >= WORDS:
             assert self.model.command is not None and address == self.model.command.address
             assert self.looked is None or self.bench.now - self.looked >= POLL_PERIOD, "it looks too often"
@@ -86,8 +91,8 @@ class Program:
         if self.model.command is None:
             self.model.fetched()
             self.looked = None
-        else:
-            self.model.looked(line["value"])
+        elif not self.model.looked(line["value"]):
+            self.again = max(self.looked + POLL_PERIOD, self.bench.now + 1) + 1
 
     def _copied(self, copy: dict) -> None:
         self.model.copied(copy)
