@@ -72,6 +72,7 @@ class Work(NamedTuple):
     phase_launch_cycles: int  # from a phase's end to the next one's start
     released: bool  # each phase begins when another agent releases it
     stream: int  # under which its accesses are counted, of memory.GEMM ...
+    peer_stream: int  # the same, of what it stores at peers
 
 
 class UnitState(NamedTuple):
@@ -167,10 +168,12 @@ class ComputeUnits(NamedTuple):
         return total
 
 
-def make_units(rates: Rates, tables: Sequence[KernelTable], stream: int, released: bool = False) -> ComputeUnits:
+def make_units(rates: Rates, tables: Sequence[KernelTable], stream: int, released: bool = False,
+               peer_stream: int | None = None) -> ComputeUnits:
     """Every device's compute units at the start of a kernel; `tables`: one per device, alike but for their rows;
     `stream`: under which its accesses are counted, of `memory.GEMM`, `REDUCE_SCATTER`, `ALL_GATHER`; `released`: each
-    phase begins when another agent releases it."""
+    phase begins when another agent releases it; `peer_stream`: under which what it stores at peers is counted, if not
+    under `stream`."""
     groups, steps, loads, stores, row_lists = map(aligned_copy, joined(tables))
     first, lengths = tables[0], [len(table.groups) for table in tables]
     ends = [[int(table.groups["workgroups"][table.groups["phase"] <= phase].sum())
@@ -182,7 +185,7 @@ def make_units(rates: Rates, tables: Sequence[KernelTable], stream: int, release
         cached_loads=first.cached_loads, persistent=first.persistent,
         writes_cache=bool((stores["route"] == Route.CACHE).any()), launch_cycles=float(first.launch_cycles),
         end_cycles=float(first.end_cycles), phase_launch_cycles=round(first.phase_launch_cycles), released=released,
-        stream=stream)
+        stream=stream, peer_stream=stream if peer_stream is None else peer_stream)
     return ComputeUnits(make_state(rates, work), work, rates)
 
 
@@ -695,7 +698,9 @@ def store_row(kernel, sim, device, slot, block, address, lines, now):
                 enter(kernel.state, device, slot, STORE_LINK, now)
             return False
     elif block.route == TO_PEER and not links.can_send(
-            sim.network, sim.network.next_port[device, sim.control.downstream[device]], now):
+            sim.network, sim.network.next_port[device, sim.control.downstream[device, block.peer]], now):
+        if kernel.state.state[device, slot] != STORE_LINK:
+            enter(kernel.state, device, slot, STORE_LINK, now)
         return False
     op = bits.UPDATE if block.updates else bits.STORE
     source = bits.LOCAL if block.route != TO_PEER else bits.REMOTE
@@ -713,9 +718,11 @@ def store_row(kernel, sim, device, slot, block, address, lines, now):
         elif block.route == MAPPED:
             queues.push_at(sim.stores_out, sim.control.region_port[device, block.region], now, lo, hi, tag)
         else:
-            peer = sim.control.downstream[device]
+            peer = sim.control.downstream[device, block.peer]
+            if sim.control.rs_start[device] < 0:
+                sim.control.rs_start[device] = now
             links.send(sim.network, sim.network.next_port[device, peer], now, size, 0, lo,
-                       links.bound_for(hi, peer, sim.b), tag)
+                       links.bound_for(hi, peer, sim.b), queues.tag_of(kernel.work.peer_stream, 0))
             sim.network.injected[device] += 1
     return True
 

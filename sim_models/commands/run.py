@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 #: `results.BY_DEFAULT`, written out so that `--help` need not import it.
 DEFAULT_TECHNIQUES = ("sequential", "t3", "t3-mca", "t3-mca+", "ideal-overlap", "ideal-rs-nmc")
-OTHER_TECHNIQUES = ("decomposed",)  #: the rest of `results.TECHNIQUES`
+OTHER_TECHNIQUES = ("decomposed", "flux")  #: the rest of `results.TECHNIQUES`
 #: `exchange.FUSED_OPERATORS`, written out for the same reason, and the GEMM alone.
 OPERATORS = ("gemm-rs", "gemm-ar", "gemm")
 
@@ -53,6 +53,11 @@ def run(
     comm_units: Annotated[int, typer.Option(
         metavar="N", parser=whole_number,
         help="Compute units that the communication kernels of technique decomposed have.")] = 16,
+    topology: Annotated[str, typer.Option(
+        metavar="NAME", help="Links between GPUs: ring, or switch, with a link from each GPU to it.")] = "ring",
+    flux_order: Annotated[str, typer.Option(
+        metavar="NAME", help="Order of tiles in technique flux: shifted (from the next GPU's on), or same on all GPUs.",
+    )] = "shifted",
     policy: Annotated[str | None, typer.Option(
         metavar="NAME", help=f"The arbiters' policy in technique t3: {', '.join(POLICIES)}.")] = None,
     machine: MachineOption = "t3-table1",
@@ -77,6 +82,7 @@ def run(
     if kernel is not None or operator == "gemm":
         given = {"--model": model, "--sublayer": sublayer, "--tp": tp, "--devices": devices, "--policy": policy,
                  "--every-gpu": every_gpu or None, "--skew": skew, "--plot": plot,
+                 "--topology": topology if topology != "ring" else None,
                  "--technique": None if technique == ",".join(DEFAULT_TECHNIQUES) else technique}
         _run_alone(operator, gemm, kernel, {option: value for option, value in given.items() if value is not None},
                    machine, insist, json)
@@ -91,15 +97,21 @@ def run(
     check_plot_target(plot)
     described = load_machine(machine)
 
-    from t3sim.mechanisms.decomposed import units_left
+    from t3sim.mechanisms.decomposed import COMMUNICATION_UNITS, units_left
     from t3sim.mechanisms.exchange import fused_with
+    from t3sim.mechanisms.flux import FluxOptions
     from t3sim.runs.skew import Skew
     from t3sim.study.choices import Choices
     from t3sim.study.estimate import check, estimate
     from t3sim.study.report import output_console, print_run, progress_bar
     from t3sim.study.techniques import kernels_of, run_sublayer
 
-    chosen = Choices(policy, fused_with(operator), Skew.of(skew or "", workload.tp) if every_gpu else None, comm_units)
+    chosen = Choices(policy, fused_with(operator, topology), Skew.of(skew or "", workload.tp) if every_gpu else None,
+                     comm_units, FluxOptions(flux_order))
+    for option, value, default, needed in (("--comm-units", comm_units, COMMUNICATION_UNITS, "decomposed"),
+                                           ("--flux-order", flux_order, FluxOptions().order, "flux")):
+        if value != default and needed not in names:
+            raise BadInput(f"{option} {value} is for technique {needed}, which --technique {technique} does not name")
     if "decomposed" in names:
         units_left(described.gpu.compute_units, comm_units)
     asked = [kernel for name in names for kernel in kernels_of(name, chosen)]

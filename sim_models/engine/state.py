@@ -25,7 +25,7 @@ class Control(NamedTuple):
     rs_end: np.ndarray  # cycle of the last event
     rs_start: np.ndarray  # cycle of the first packet
     progress: np.ndarray  # int64 [2]: a sum that grows with progress, cycle at which it last grew
-    downstream: np.ndarray  # device to which a copy kernel's stores go
+    downstream: np.ndarray  # int64 [device, peer]: device to which a kernel's stores to a peer go; the neighbour first
     region_port: np.ndarray  # int64 [device, region]: through which its lines leave, `links.NO_PORT` if they do not
     picks_ports: np.ndarray  # bool [device]: its lines leave through several ports
     inside: np.ndarray  # int64 [port]: lines between the queues below and the port, in egress lanes

@@ -46,11 +46,17 @@ class Exchange:
 FUSED_OPERATORS = {"gemm-rs": "rs", "gemm-ar": "ar"}
 
 
-def fused_with(operator: str) -> Exchange:
-    """Return what an operator fuses its GEMM with. Raises BadInput."""
+#: Links between GPUs that `t3 run` knows; a ring's are the same around a switch.
+TOPOLOGIES = ("ring", "switch")
+
+
+def fused_with(operator: str, topology: str = "ring") -> Exchange:
+    """Return what an operator fuses its GEMM with, over which links. Raises BadInput."""
+    if topology not in TOPOLOGIES:
+        raise BadInput(f"--topology {topology!r} is unknown: allowed are {choices(topology, TOPOLOGIES)}")
     if operator not in FUSED_OPERATORS:
         raise BadInput(f"--operator {operator!r} is unknown: allowed are {choices(operator, FUSED_OPERATORS)}")
-    return Exchange(FUSED_OPERATORS[operator])
+    return Exchange(FUSED_OPERATORS[operator], topology=topology)
 
 
 REDUCED = Exchange()  #: by a ring reduce-scatter, as in the T3 paper

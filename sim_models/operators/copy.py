@@ -52,7 +52,7 @@ class Copy:
                 loads += [(source + at, LINE_BYTES, rows, width, 0, self.workgroup_bytes, STRIDED)
                           for source in one.sources for at, rows, width in pieces]
                 stores += [(one.destination + at, LINE_BYTES, rows, width, 0, self.workgroup_bytes, 0, 0, 0, one.route,
-                            one.updates) for at, rows, width in pieces]
+                            one.updates, 0) for at, rows, width in pieces]
         return KernelTable(
             *(np.array(rows, kind) for rows, kind in ((groups, GROUP), (steps, STEP), (loads, LOAD), (stores, STORE))),
             arrivals=np.array([one.arrivals for one in self.passes[device]]), cached_loads=False, persistent=True,

@@ -26,13 +26,14 @@ STEP = np.dtype([("repeats", np.int64), ("compute_cycles", np.float64), ("first_
 LOAD = np.dtype([("base", np.int64), ("pitch", np.int64), ("rows", np.int64), ("bytes", np.int64),
                  ("step_stride", np.int64), ("workgroup_stride", np.int64), ("row_list", np.int64)])
 #: `id`, `region`, `wavefront`: under which hardware counts it, region 0: it does not. The blocks of a step are stored
-#: side by side, a row of each in turn, as wavefronts do.
+#: side by side, a row of each in turn, as wavefronts do. `peer`: which of the device's peers a store to one goes to.
 STORE = np.dtype([("base", np.int64), ("pitch", np.int64), ("rows", np.int64), ("bytes", np.int64),
                   ("step_stride", np.int64), ("workgroup_stride", np.int64), ("id", np.int32), ("region", np.int32),
-                  ("wavefront", np.int16), ("route", np.int8), ("updates", np.int8)])
+                  ("wavefront", np.int16), ("route", np.int8), ("updates", np.int8), ("peer", np.int16)])
 STRIDED = -1
 _MOST_ROW_BYTES = 4096  # of a store: its lines find room all at once
 
+_MOST_PEERS = 1024
 _LARGEST = 1 << 48  # of any number, so that sums of products of a few stay whole
 
 
@@ -42,7 +43,7 @@ class Route(enum.IntEnum):
     CACHE = 0
     MEMORY = 1
     MAPPED = 2  #: to this device's address of a neighbour's memory; hardware gives it the neighbour's
-    PEER = 3  #: to the neighbour's own address, over the link
+    PEER = 3  #: to a peer's own address, over the link; peer 0 is the neighbour
     BOTH = 4  #: to memory, uncounted, and as `MAPPED`
 
 
@@ -105,6 +106,7 @@ def load_kernel(path: Path) -> KernelTable:
         raise KernelError(f"{path}: {unknown[0]!r} is unknown: allowed are {', '.join(sorted(known))}")
     if missing := [name for name in ("groups", "steps", "loads", "stores") if name not in found]:
         raise KernelError(f"{path}: {missing[0]!r} is missing")
+    found["stores"] = _with_peers(found["stores"])
     numbers = {one.name for one in fields(KernelTable) if one.type in (int, float, bool)}
     for name in found.keys() & numbers:
         if found[name].shape or found[name].dtype.kind not in "biuf":
@@ -114,6 +116,13 @@ def load_kernel(path: Path) -> KernelTable:
         return KernelTable(**found)
     except KernelError as error:
         raise KernelError(f"{path}: {error}") from None
+
+
+def _with_peers(stores: np.ndarray) -> np.ndarray:
+    """Complete store blocks of a file from before there were several peers: they go to the neighbour."""
+    if stores.dtype.names != tuple(name for name in STORE.names if name != "peer"):
+        return stores
+    return rows_of(STORE, stores.size, **{name: stores[name].ravel() for name in stores.dtype.names})
 
 
 def rows_of(kind: np.dtype, count: int, **columns) -> np.ndarray:
@@ -162,6 +171,7 @@ def check(table: KernelTable) -> None:
                               f"{LINE_BYTES}: rows are stored from a line's first byte on")
     _within(table, "stores", "route", 0, max(Route))
     _within(table, "stores", "updates", 0, 1)
+    _within(table, "stores", "peer", 0, _MOST_PEERS - 1)
     _inside(table, "groups", "first_step", "steps", "steps")
     _inside(table, "steps", "first_load", "loads", "loads")
     _inside(table, "steps", "first_store", "stores", "stores")

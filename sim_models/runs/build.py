@@ -27,7 +27,7 @@ from ..machine import Machine
 from ..machine.schema import Link as MachineLink
 from ..mechanisms import baseline
 from ..mechanisms.track_trigger import AddressSpace, fused_work
-from ..operators.copy import Copy
+from ..operators.copy import Copy, Pass
 from ..operators.gemm import Gemm, Matrix
 from ..operators.kernel_table import KernelError, KernelTable, Route, check_memory
 from ..operators.tiling import Tiling, TilingError
@@ -127,9 +127,14 @@ def gemm_operator(machine: Machine, workload: Workload, tiling: Tiling, c_base: 
 def ring_copy(machine: Machine, size_bytes: int, steps: baseline.Steps, kind: str, data: int, copies: int) -> Copy:
     """A ring collective on an array of `size_bytes` at address `data` at the machine's rates; `copies`: where a
     reduce-scatter without near-memory compute receives; `kind`: of `baseline.KINDS`."""
-    kernel, clock = machine.collective, machine.memory_clock_ghz
     chunk_bytes = -(-size_bytes // len(steps.sends[0]))
-    return Copy(baseline.passes(steps, kind, chunk_bytes, data, copies), chunk_bytes, kernel.workgroup_bytes,
+    return copy_kernel(machine, baseline.passes(steps, kind, chunk_bytes, data, copies), chunk_bytes)
+
+
+def copy_kernel(machine: Machine, passes: Sequence[Sequence[Pass]], size_bytes: int) -> Copy:
+    """Passes of `size_bytes` each, of each device, at the machine's rates."""
+    kernel, clock = machine.collective, machine.memory_clock_ghz
+    return Copy(passes, size_bytes, kernel.workgroup_bytes,
                 launch_cycles=kernel.workgroup_overhead_ns * clock, end_cycles=machine.llc.hit_latency_ns * clock)
 
 
@@ -207,9 +212,10 @@ def late_starts(devices: int, latest_cycle: int, seed: int) -> tuple[int, ...]:
     return tuple(np.random.default_rng(seed).integers(0, latest_cycle + 1, devices).tolist())
 
 
-def machine_state(machine: Machine, kernel: ComputeUnits, network: links.Network, downstream: Sequence[int]) -> Sim:
-    """State at cycle 0 of simulated GPUs without hardware that run a kernel; `downstream`: device to which its stores
-    to a peer go, of each."""
+def machine_state(machine: Machine, kernel: ComputeUnits, network: links.Network,
+                  downstream: Sequence[int] | Sequence[Sequence[int]]) -> Sim:
+    """State at cycle 0 of simulated GPUs without hardware that run a kernel; `downstream`: of each,
+    the device to which its stores to the neighbour go, or those to each peer."""
     devices, slots = kernel.shape
     geometry: Geometry = machine.geometry()
     channels, ports = geometry.channel.channels, len(network.free_time)
@@ -222,7 +228,8 @@ def machine_state(machine: Machine, kernel: ComputeUnits, network: links.Network
         heads=np.zeros((devices, 1), np.int64), peers=np.zeros((devices, 0), np.int64),
         head_delay=np.zeros((devices, 0), np.int64), events=np.zeros((devices, 1, 1), np.int32),
         event_count=each(), rs_end=each(), rs_start=np.full(devices, -1, np.int64), progress=np.zeros(2, np.int64),
-        downstream=np.array(downstream, np.int64), region_port=np.repeat(first_ports[:, None], geometry.dma.regions, 1),
+        downstream=np.array(downstream, np.int64).reshape(devices, -1),
+        region_port=np.repeat(first_ports[:, None], geometry.dma.regions, 1),
         picks_ports=np.zeros(devices, bool), inside=np.zeros(ports, np.int64), start=each(), blocked_cycles=each(),
         halt=np.zeros(1, np.int64))
     return Sim(
@@ -247,6 +254,8 @@ def table_sim(machine: Machine, table: KernelTable) -> Sim:
     check_memory(table, machine.geometry().tracker.address_bits)
     if (table.stores["region"] != 0).any() or np.isin(table.stores["route"], (Route.MAPPED, Route.BOTH)).any():
         raise KernelError("stores: a region or a mapped address needs Track & Trigger; a kernel alone runs without it")
+    if (table.stores["peer"] != 0).any():
+        raise KernelError("stores: a kernel alone has one neighbour, peer 0")
     kernel = make_units(unit_rates(machine, machine.gpu.workgroups_per_cu), [table], memory.GEMM)
     return machine_state(machine, kernel, loop_network(machine), [0])
 

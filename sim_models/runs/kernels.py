@@ -26,12 +26,13 @@ from ..machine import Machine
 from ..mechanisms.baseline import KINDS
 from ..mechanisms.decomposed import units_left
 from ..mechanisms.exchange import REDUCED, Exchange
+from ..mechanisms.flux import FluxOptions
 from ..operators.kernel_table import KernelTable
 from ..workloads import Workload
 from . import build
 from .failure import SimulationError
 from .isolated_collectives import ring_time_ns, run_collective, with_compute_units
-from .overlapped import OverlappedKernels, run_decomposed
+from .overlapped import OverlappedKernels, run_decomposed, run_flux
 from .pipelining import fused_options
 from .policy import Policy
 from .run import BATCH_CYCLES, FusedRun
@@ -179,6 +180,23 @@ class Decomposed:
 
     def run(self, run: Run) -> OverlappedKernels:
         return run_decomposed(run.machine, run.workload, self.communication_units, run.progress)
+
+
+@dataclass(frozen=True)
+class StoringGemm:
+    """The GEMM whose epilogue stores at the owners of its output, and the reduction after it, as in Flux."""
+
+    options: FluxOptions
+    exchange: Exchange  #: whose topology it stores over
+
+    needs_rtl, uses_depth, result_type = False, True, OverlappedKernels
+
+    @property
+    def name(self) -> str:
+        return f"flux-{self.options.order}-{self.exchange.topology}"
+
+    def run(self, run: Run) -> OverlappedKernels:
+        return run_flux(run.machine, run.workload, self.options, self.exchange.links(run.workload.tp), run.progress)
 
 
 @dataclass(frozen=True)

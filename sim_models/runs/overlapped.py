@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +16,8 @@ from ..fabric import memory
 from ..machine import Machine
 from ..mechanisms import baseline
 from ..mechanisms.decomposed import split_gemm, units_left
+from ..mechanisms.flux import FluxOptions, Owners, peers_of, storing_gemm
+from ..topologies import Topology
 from ..workloads import Workload
 from . import build
 from .failure import SimulationError
@@ -29,12 +32,13 @@ class OverlappedKernels:
     gemm_cycles: int  #: until the last workgroup has finished
     cycles: int  #: until the last sum is stored
     collective_start: int  #: cycle of its first kernel's first workgroup
-    launch_cycles: int  #: between GEMMs, while units wait for a launch
+    launch_cycles: int  #: while units wait for a launch, between GEMMs or before the reduction
     dram: dict[str, int]
     unit_cycles: tuple[int, ...]  #: of the GEMM's places: per state, all of them
     waited: tuple[int, ...]  #: requests served while the GEMM's reads waited, per purpose
     places: int  #: workgroups of the GEMM that run at once
     simulated_cycles: int
+    reduction_cycles: int = 0  #: of a kernel that adds what came, after all of it has come
     host_seconds: float = field(default=0.0, compare=False)
 
 
@@ -60,18 +64,62 @@ def decomposed_sim(machine: Machine, workload: Workload, communication_units: in
 def run_decomposed(machine: Machine, workload: Workload, communication_units: int,
                    progress: Callable[[float], None] = lambda fraction: None) -> OverlappedKernels:
     """Simulate it to its end. Raises BadInput and SimulationError."""
-    run = Lockstep(decomposed_sim(machine, workload, communication_units))
-    gemm, scatter = run.sim.kernel.first, run.sim.kernel.second
-    total = int(gemm.work.workgroups[0] + scatter.work.workgroups[0])
-    while (state := run.advance(BATCH_CYCLES)) == RUNNING:
-        progress(min(0.99, float(gemm.state.finished[0] + scatter.state.finished[0]) / total))
-    if state == STUCK:
-        raise SimulationError(f"the decomposed GEMM did not move for {IDLE_LIMIT} cycles")
-    settle(gemm.state, 0, run.now)
-    first_over = int(gemm.state.phase_over[0, 0])
+    sim, now = _to_its_end("decomposed GEMM", decomposed_sim(machine, workload, communication_units), progress)
+    gemm, scatter = sim.kernel.first, sim.kernel.second
     return OverlappedKernels(
-        gemm_cycles=int(gemm.state.finish_time[0]), cycles=int(scatter.state.phase_over[0, -1]),
-        collective_start=first_over + run.sim.kernel.launch_cycles,
-        launch_cycles=(workload.tp - 1) * gemm.work.phase_launch_cycles,
-        dram=memory.bytes_by_purpose(run.sim.mem), unit_cycles=tuple(gemm.state.accounted[0].tolist()),
-        waited=tuple(run.sim.mem.waited[0].tolist()), places=gemm.state.state.shape[1], simulated_cycles=run.now)
+        **_of_the_gemm(sim, 0), cycles=int(scatter.state.phase_over[0, -1]),
+        collective_start=int(gemm.state.phase_over[0, 0]) + sim.kernel.launch_cycles,
+        launch_cycles=(workload.tp - 1) * gemm.work.phase_launch_cycles, simulated_cycles=now)
+
+
+def flux_sim(machine: Machine, workload: Workload, options: FluxOptions, topology: Topology) -> Sim:
+    """State at cycle 0 of a GEMM whose epilogue stores at the owners, and of the reduction after it: one GPU that
+    stands for all, or all of them. Raises BadInput."""
+    tiling = build.make_tiling(machine, workload)
+    at, gemm = build.Addresses.of(workload, tiling), build.gemm_operator(machine, workload, tiling)
+    owners = Owners(tiling.n, workload.tp, tiling.pitch_bytes, at.c, at.copies)
+    ranks = [0] if options.mirrored else range(workload.tp)
+    reductions = [build.copy_kernel(machine, [[owners.reduction(rank)]], owners.chunk_bytes(rank)) for rank in ranks]
+    pair = SideBySide(
+        make_units(build.unit_rates(machine, machine.gpu.workgroups_per_cu),
+                   [storing_gemm(gemm, owners, rank, options) for rank in ranks], memory.GEMM,
+                   peer_stream=memory.REDUCE_SCATTER),
+        make_units(build.unit_rates(machine, machine.collective.workgroups_per_cu),
+                   [reduction.work(0) for reduction in reductions], memory.REDUCE_SCATTER, released=True),
+        after=np.ones(1, np.int64), launch_cycles=round(machine.collective.kernel_launch_ns * machine.memory_clock_ghz))
+    network = (build.mirrored_network(machine, topology, 0) if options.mirrored else
+               build.network_of(machine, topology, {}))
+    return build.machine_state(machine, pair, network, [peers_of(rank, workload.tp) for rank in ranks])
+
+
+def run_flux(machine: Machine, workload: Workload, options: FluxOptions, topology: Topology,
+             progress: Callable[[float], None] = lambda fraction: None) -> OverlappedKernels:
+    """Simulate it to its end; of several GPUs the last one counts. Raises BadInput and SimulationError."""
+    sim, now = _to_its_end("GEMM that stores at the owners", flux_sim(machine, workload, options, topology), progress)
+    ends, launch = sim.kernel.second.state.phase_over[:, 0], sim.kernel.launch_cycles
+    last = int(np.argmax(ends))
+    arrived = int(sim.kernel.first.state.phase_over[last, 0])
+    return OverlappedKernels(
+        **_of_the_gemm(sim, last), cycles=int(ends[last]), collective_start=int(sim.control.rs_start[last]),
+        launch_cycles=launch, simulated_cycles=now, reduction_cycles=int(ends[last]) - arrived - launch)
+
+
+def _to_its_end(name: str, sim: Sim, progress: Callable[[float], None]) -> tuple[Sim, int]:
+    """(State at the end, cycles)"""
+    run = Lockstep(sim)
+    pair = run.sim.kernel
+    total = int(pair.first.work.workgroups.sum() + pair.second.work.workgroups.sum())
+    while (state := run.advance(BATCH_CYCLES)) == RUNNING:
+        progress(min(0.99, float(pair.first.state.finished.sum() + pair.second.state.finished.sum()) / total))
+    if state == STUCK:
+        raise SimulationError(f"the {name} did not move for {IDLE_LIMIT} cycles")
+    return run.sim, run.now
+
+
+def _of_the_gemm(sim: Sim, device: int) -> dict[str, Any]:
+    """What is known of a device's GEMM, and of its memory."""
+    gemm = sim.kernel.first.state
+    settle(gemm, device, int(gemm.finish_time[device]))
+    return {"gemm_cycles": int(gemm.finish_time[device]), "dram": memory.bytes_by_purpose(sim.mem, device),
+            "unit_cycles": tuple(gemm.accounted[device].tolist()), "waited": tuple(sim.mem.waited[device].tolist()),
+            "places": gemm.state.shape[1]}

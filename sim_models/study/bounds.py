@@ -16,8 +16,8 @@ _CAUSES = {
     "read_stall_by_gemm_reads": "the GEMM's own loads", "read_stall_by_gemm_writes": "the GEMM's own stores",
     "read_stall_by_rs_reads": "arbitration: loads behind reads for DMA",
     "read_stall_by_rs_writes": "arbitration: loads behind arriving writes",
-    "communication_units": "compute units that communication has", "kernel_launches": "launches of split GEMMs",
-    "wave_tails": "last waves of split GEMMs",
+    "communication_units": "compute units that communication has", "kernel_launches": "launches of kernels",
+    "wave_tails": "last waves of split GEMMs", "local_reduction": "the reduction after the GEMM",
 }
 
 

@@ -64,6 +64,17 @@ def attribute_split(whole: Watched, fewer: Watched, split: Watched, *, end: int,
             "wave_tails": loss.pop("idle_units") - launches, **loss}
 
 
+def attribute_storing(alone: Watched, storing: Watched, *, end: int, units: int, launches: float,
+                      reduction: float) -> dict[str, float]:
+    """Cause -> memory cycles of a GEMM that stores at its output's owners; they sum to `end` - alone.
+
+    `launches`, `reduction`: cycles of the kernel that adds what came when all has come, at the end.
+    """
+    loss = attribute(alone, storing, end=round(end - launches - reduction), units=units)
+    del loss["window_blocked"]  # no window holds workgroups
+    return {**loss, "kernel_launches": launches, "local_reduction": reduction}
+
+
 def _split(stall: float, alone: np.ndarray, fused: np.ndarray) -> dict[str, float]:
     """Stall cycles over their causes, in proportion to the requests that were added."""
     added = {name: max(0.0, float(fused[i]) - float(alone[i])) for i, name in enumerate(memory.PURPOSES)

@@ -90,7 +90,8 @@ def print_run(result: RunResult, console: Console) -> None:
     console.print(f"[bold]{workload.title}[/bold]: M={workload.m} N={workload.n} K={workload.k}, fp16, "
                   f"{workload.tp} GPUs; machine {result.machine.name}; seed {result.seed}"
                   + (f"; every GPU, {result.skew}" if result.skew is not None else "")
-                  + (f"; {result.exchange.operator}" if result.exchange != REDUCED else "")
+                  + (f"; {result.exchange.operator}" if result.exchange.operator != REDUCED.operator else "")
+                  + (f"; a {result.exchange.topology}" if result.exchange.topology != REDUCED.topology else "")
                   + (f"; t3 under the policy {result.policy}" if result.policy else ""))
     console.print()
     console.print(_times(result))

@@ -31,6 +31,7 @@ BASELINE = "sequential"
 TECHNIQUES = {
     "sequential": "GEMM, then reduce-scatter, then all-gather, each alone on the whole GPU",
     "decomposed": "a GEMM per chunk, each a kernel; the ring's kernels beside them on some compute units; all-gather",
+    "flux": "one GEMM whose epilogue stores at the owners, tiles in their order; then a reduction, and the all-gather",
     "t3": "GEMM and reduce-scatter fused, round-robin arbitration; then the all-gather",
     "t3-mca": "the same with the communication-aware arbiter",
     "t3-mca+": "ring-aware arbitration; the first chunk through local memory where the GEMM outlasts the ring",

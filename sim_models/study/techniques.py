@@ -22,6 +22,7 @@ from ..runs.kernels import (
     IsolatedKernel,
     Kernel,
     KernelResult,
+    StoringGemm,
 )
 from ..runs.overlapped import OverlappedKernels
 from ..workloads import Workload
@@ -41,8 +42,11 @@ BUILD = "build the RTL"
 def fusions(choices: Choices = Choices()) -> Mapping[str, FusedGemm]:
     """How each technique fuses a GEMM with its collective."""
     own = FUSIONS if choices.policy is None else FUSIONS | {"t3": FusedGemm(choices.policy)}
-    return {name: replace(fusion, exchange=choices.exchange, skew=choices.skew,
-                          staged=fusion.staged and choices.exchange == REDUCED) for name, fusion in own.items()}
+    exchange = choices.exchange
+    if (exchange.algorithm, exchange.topology) == ("ring", "switch"):  # nobody else uses a link's way through it
+        exchange = replace(exchange, topology="ring")
+    return {name: replace(fusion, exchange=exchange, skew=choices.skew, staged=fusion.staged and exchange == REDUCED)
+            for name, fusion in own.items()}
 
 
 def kernels_of(technique: str, choices: Choices = Choices()) -> tuple[Kernel, ...]:
@@ -50,11 +54,15 @@ def kernels_of(technique: str, choices: Choices = Choices()) -> tuple[Kernel, ..
     and, unless that is in it, what gathers."""
     fusion = fusions(choices).get(technique)
     slow = choices.skew if choices.skew and choices.skew.links_gb_per_s else None
+    if technique in ("decomposed", "flux") and choices.skew is not None:
+        raise BadInput(f"technique {technique} has no GPUs that are not alike: --every-gpu does not go with it")
     if technique == "decomposed":
-        if choices.skew is not None:
-            raise BadInput("technique decomposed simulates one GPU that stands for all: --every-gpu does not go with "
-                           "it")
         return (GEMM, GemmOnFewer(choices.communication_units), Decomposed(choices.communication_units), ALL_GATHER)
+    if technique == "flux":
+        if choices.exchange.topology != "switch":
+            raise BadInput("technique flux stores at every GPU, in a ring over the others' links too: it needs "
+                           "--topology switch")
+        return GEMM, StoringGemm(choices.flux, choices.exchange), ALL_GATHER
     if fusion and choices.exchange.collective == "ar":
         return GEMM, fusion
     if fusion:
@@ -69,6 +77,8 @@ def technique_result(technique: str, done: Mapping[Kernel, KernelResult], clock_
     parts, gathers = [done[kernel] for kernel in kernels_of(technique, choices)], choices.exchange.collective == "ar"
     if technique == "decomposed":
         return _decomposed(technique, *parts, clock_ghz)
+    if technique == "flux":
+        return _storing(technique, *parts, clock_ghz)
     if technique in FUSIONS:
         return (_fused_all_reduce if gathers else _fused)(technique, *parts, clock_ghz)
     late = max((ns for _, ns in choices.skew.late_ns), default=0.0) if choices.skew else 0.0
@@ -103,15 +113,31 @@ def _watched(alone: IsolatedKernel, clock: float) -> losses.Watched:
 def _decomposed(name: str, alone: IsolatedKernel, fewer: IsolatedKernel, split: OverlappedKernels,
                 gather: IsolatedKernel, clock: float) -> TechniqueResult:
     loss = losses.attribute_split(
-        _watched(alone, clock), _watched(fewer, clock),
-        losses.Watched(split.gemm_cycles, np.array(split.unit_cycles), np.array(split.waited)),
-        end=split.cycles, units=split.places, launches=split.launch_cycles)
+        _watched(alone, clock), _watched(fewer, clock), _watched_beside(split), end=split.cycles, units=split.places,
+        launches=split.launch_cycles)
+    return _overlapped(name, split, loss, gather, clock)
+
+
+def _storing(name: str, alone: IsolatedKernel, storing: OverlappedKernels, gather: IsolatedKernel,
+             clock: float) -> TechniqueResult:
+    loss = losses.attribute_storing(
+        _watched(alone, clock), _watched_beside(storing), end=storing.cycles, units=storing.places,
+        launches=storing.launch_cycles, reduction=storing.reduction_cycles)
+    return _overlapped(name, storing, loss, gather, clock)
+
+
+def _watched_beside(gemm: OverlappedKernels) -> losses.Watched:
+    return losses.Watched(gemm.gemm_cycles, np.array(gemm.unit_cycles), np.array(gemm.waited))
+
+
+def _overlapped(name: str, ran: OverlappedKernels, loss: Mapping[str, float], gather: IsolatedKernel,
+                clock: float) -> TechniqueResult:
     return TechniqueResult(
-        name=name, total_ns=split.cycles / clock + gather.ns,
-        phases_ns={"gemm": split.gemm_cycles / clock,
-                   "reduce-scatter": (split.cycles - split.collective_start) / clock, "all-gather": gather.ns},
-        streams_bytes=_summed(split, gather), mc_cycles=split.simulated_cycles + gather.simulated_cycles,
-        rtl_in_loop=False, host_seconds=split.host_seconds + gather.host_seconds,
+        name=name, total_ns=ran.cycles / clock + gather.ns,
+        phases_ns={"gemm": ran.gemm_cycles / clock, "reduce-scatter": (ran.cycles - ran.collective_start) / clock,
+                   "all-gather": gather.ns},
+        streams_bytes=_summed(ran, gather), mc_cycles=ran.simulated_cycles + gather.simulated_cycles,
+        rtl_in_loop=False, host_seconds=ran.host_seconds + gather.host_seconds,
         loss_ns={cause: cycles / clock for cause, cycles in loss.items()} | {"all_gather": gather.ns})
 
 

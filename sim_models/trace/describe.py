@@ -41,7 +41,7 @@ def describe_run(run: FusedRun, technique: str, seed: int) -> dict:
         "machine": run.machine.name, "technique": technique, "seed": seed,
         "devices": workload.tp, "simulated_devices": len(run.spaces), "mirrored": sim.mirrored,
         "ring_devices": [space.device for space in run.spaces],
-        "downstream": [int(d) for d in sim.control.downstream],
+        "downstream": [int(d) for d in sim.control.downstream[:, 0]],
         "policy": run.policy.name,
         "starvation_limit": run.masters[0].read(run.driver.registers["STARVATION_LIMIT"].offset),
         "clock_ghz": run.machine.memory_clock_ghz,

@@ -43,7 +43,8 @@ def test_every_cause_has_words():
     watched = losses.Watched(1.0, np.zeros(16), np.zeros(16))
     fused = losses.attribute(watched, watched, end=1, units=1)
     split = losses.attribute_split(watched, watched, watched, end=1, units=1, launches=0.0)
-    assert fused.keys() | split.keys() == _CAUSES.keys()
+    storing = losses.attribute_storing(watched, watched, end=1, units=1, launches=0.0, reduction=0.0)
+    assert fused.keys() | split.keys() | storing.keys() == _CAUSES.keys()
 
 
 def test_nothing_is_said_without_the_gemm_alone():

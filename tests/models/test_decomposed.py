@@ -110,7 +110,7 @@ def test_what_cannot_be_is_refused(machine, capsys):
     with pytest.raises(BadInput, match="M = 3 cannot be split into 4 GEMMs"):
         small = gemm_workload("3x2048x64", N)
         split_gemm(build.gemm_operator(machine, small, build.make_tiling(machine, small)), range(N), 1.0)
-    with pytest.raises(BadInput, match="--every-gpu does not go with it"):
+    with pytest.raises(BadInput, match="technique decomposed has no GPUs that are not alike"):
         kernels_of("decomposed", Choices(skew=Skew()))
     assert cli.main(["run", "--technique", "decomposed", "--comm-units", "0"]) == 2
     assert "--comm-units 0 of 80 compute units is not possible: 1 to 79" in capsys.readouterr().err

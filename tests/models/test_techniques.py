@@ -26,7 +26,8 @@ N = 4
 
 @pytest.fixture(scope="module")
 def result():
-    return run_sublayer(gemm_workload("2048x1024x512", N), load_machine(), tuple(TECHNIQUES), lambda *_: None, 0)
+    in_a_ring = tuple(name for name in TECHNIQUES if name != "flux")  # that has tests of its own, on a switch
+    return run_sublayer(gemm_workload("2048x1024x512", N), load_machine(), in_a_ring, lambda *_: None, 0)
 
 
 def test_losses_sum_to_the_time_beyond_the_gemm_alone(result):

@@ -1,0 +1,126 @@
+"""Fine-grained overlap as in Flux: a GEMM whose epilogue stores at the owners, then a reduction of what came.
+
+The GEMM's kernel is the one without overlap, but for two things: tiles are computed in the order of their owners, from
+the next rank on, so that no two GPUs store at the same one at a time, and their own tiles come last; and what belongs
+to another rank is stored there, in a place that only this rank writes. A kernel then adds all parts of a rank's chunk.
+Source: Flux (arXiv 2406.06858), algorithm 1 without fused reduction, sections 3.1, 4.1 and 4.2. Of its choices the
+order of tiles is here (`FluxOptions`); reductions by atomic instructions are not.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..errors import BadInput, choices
+from ..line import lines_of
+from ..operators.copy import Pass
+from ..operators.gemm import Gemm
+from ..operators.kernel_table import KernelTable, Route
+
+ORDERS = ("shifted", "same")
+
+
+@dataclass(frozen=True)
+class FluxOptions:
+    """What may be chosen of a fused kernel."""
+
+    order: str = "shifted"  #: of tiles: from the next rank's on, or the same on all GPUs
+
+    def __post_init__(self) -> None:
+        if self.order not in ORDERS:
+            raise BadInput(f"--flux-order {self.order!r} is unknown: allowed are {choices(self.order, ORDERS)}")
+
+    @property
+    def mirrored(self) -> bool:
+        """Whether one GPU can stand for all: not where all store at one."""
+        return self.order == "shifted"
+
+
+@dataclass(frozen=True)
+class Owners:
+    """Which ranks own which columns (tokens) of an output, and where each receives."""
+
+    columns: int
+    ranks: int
+    pitch_bytes: int  #: from column to column
+    c_base: int  #: address of the output
+    copies: int  #: address of what is received: a chunk for each other rank, by its distance
+
+    def __post_init__(self) -> None:
+        if self.columns < self.ranks:
+            raise BadInput(f"M = {self.columns} cannot be shared by {self.ranks} GPUs: a row each is needed")
+
+    @property
+    def edges(self) -> np.ndarray:
+        """First column of each rank, and one past the last, int64[ranks + 1]."""
+        return self.columns * np.arange(self.ranks + 1) // self.ranks
+
+    def chunk_bytes(self, rank: int) -> int:
+        """Size of what a rank owns."""
+        return int(self.edges[rank + 1] - self.edges[rank]) * self.pitch_bytes
+
+    def received_at(self, distance: int | np.ndarray) -> int | np.ndarray:
+        """Address at which a rank receives from the one that is so many before it."""
+        return self.copies + (distance - 1) * -(-self.columns // self.ranks) * self.pitch_bytes
+
+    def reduction(self, rank: int) -> Pass:
+        """Add all parts of a rank's chunk."""
+        own = self.c_base + int(self.edges[rank]) * self.pitch_bytes
+        return Pass((own, *(int(self.received_at(distance)) for distance in range(1, self.ranks))), own)
+
+
+def peers_of(rank: int, ranks: int) -> list[int]:
+    """List the ranks at which one stores, by their distance."""
+    return [(rank + distance) % ranks for distance in range(1, ranks)]
+
+
+def storing_gemm(gemm: Gemm, owners: Owners, rank: int, options: FluxOptions) -> KernelTable:
+    """Build the GEMM of a rank whose epilogue stores every column at its owner.
+
+    It is over when all lines have come that its peers send, or, if one GPU stands for all, as many as it sends.
+    """
+    table, tiling = gemm.work(0), gemm.tiling
+    stores, pieces = _at_owners(table.stores, owners, rank)
+    start = np.append(0, np.cumsum(pieces))
+    steps = table.steps.copy()
+    end = start[steps["first_store"] + steps["stores"]]
+    steps["first_store"] = start[steps["first_store"]]
+    steps["stores"] = end - steps["first_store"]
+    groups = table.groups
+    if options.order == "shifted":
+        owner = np.searchsorted(owners.edges, tiling.first_column, "right") - 1
+        groups = groups[np.argsort((owner - rank - 1) % owners.ranks, kind="stable")]
+    return replace(table, groups=groups, steps=steps, stores=stores,
+                   arrivals=np.array([_lines_received(gemm, owners, rank, options.mirrored)]))
+
+
+def _at_owners(stores: np.ndarray, owners: Owners, rank: int) -> tuple[np.ndarray, np.ndarray]:
+    """Cut store blocks where a column has another owner than the one before. (blocks, number of each one's pieces)"""
+    offset = stores["base"] - owners.c_base
+    first = offset // owners.pitch_bytes
+    end = first + stores["rows"]
+    edges = owners.edges
+    lowest, highest = (np.searchsorted(edges, column, "right") - 1 for column in (first, end - 1))
+    pieces = highest - lowest + 1
+    of_block = np.repeat(np.arange(len(stores)), pieces)
+    owner = lowest[of_block] + np.arange(len(of_block)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+    start = np.maximum(first[of_block], edges[owner])
+    cut = stores[of_block]
+    cut["rows"] = np.minimum(end[of_block], edges[owner + 1]) - start
+    within = offset[of_block] % owners.pitch_bytes
+    distance = (owner - rank) % owners.ranks
+    away = distance > 0
+    cut["base"] = np.where(away, owners.received_at(distance) + (start - edges[owner]) * owners.pitch_bytes,
+                           owners.c_base + start * owners.pitch_bytes) + within
+    cut["route"] = np.where(away, Route.PEER, cut["route"])
+    cut["peer"] = np.where(away, distance - 1, 0)
+    return cut, pieces
+
+
+def _lines_received(gemm: Gemm, owners: Owners, rank: int, mirrored: bool) -> int:
+    """Lines that a rank's peers store at it; mirrored: that it stores at them."""
+    tiling = gemm.tiling
+    heights = tiling.rows[tiling.first_column == 0]
+    per_column = int(sum(lines_of(int(rows) * tiling.element_bytes) for rows in heights))
+    own = int(owners.edges[rank + 1] - owners.edges[rank])
+    return (owners.columns - own if mirrored else (owners.ranks - 1) * own) * per_column

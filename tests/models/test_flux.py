@@ -1,0 +1,154 @@
+"""A GEMM that stores at its output's owners: what goes where, what is waited for, and what the order of tiles does."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from t3sim import cli
+from t3sim.engine.end import DONE
+from t3sim.engine.loop import Lockstep
+from t3sim.errors import BadInput
+from t3sim.line import LINE_BYTES, lines_of
+from t3sim.machine import load_machine
+from t3sim.mechanisms.exchange import Exchange
+from t3sim.mechanisms.flux import FluxOptions, Owners, storing_gemm
+from t3sim.operators.kernel_table import Route
+from t3sim.runs import build
+from t3sim.runs.overlapped import flux_sim, run_flux
+from t3sim.runs.skew import Skew
+from t3sim.study.choices import Choices
+from t3sim.study.techniques import kernels_of, run_sublayer
+from t3sim.topologies import named_topology
+from t3sim.workloads import gemm_workload
+
+N = 4
+SHAPE = gemm_workload("4096x2048x512", N)
+SWITCH = named_topology(f"switch:{N}")
+CHOICES = Choices(exchange=Exchange(topology="switch"))
+
+
+@dataclass(frozen=True)
+class Unmirrored(FluxOptions):
+    """Every GPU, although one could stand for all."""
+
+    mirrored = False
+
+
+@pytest.fixture(scope="module")
+def machine():
+    return load_machine()
+
+
+@pytest.fixture(scope="module")
+def one(machine):
+    return run_flux(machine, SHAPE, FluxOptions(), SWITCH)
+
+
+def table_of(machine, shape, rank: int, ranks: int):
+    tiling = build.make_tiling(machine, shape)
+    at = build.Addresses.of(shape, tiling)
+    owners = Owners(tiling.n, ranks, tiling.pitch_bytes, at.c, at.copies)
+    gemm = build.gemm_operator(machine, shape, tiling)
+    return gemm.work(0), storing_gemm(gemm, owners, rank, Unmirrored()), owners
+
+
+def lines(stores) -> list[int]:
+    """Addresses of all lines of store blocks."""
+    return [int(block["base"] + row * block["pitch"] + line * LINE_BYTES) for block in stores
+            for row in range(block["rows"]) for line in range(lines_of(block["bytes"]))]
+
+
+@pytest.mark.parametrize("shape", ["700x300x64", "1024x256x64", "5x128x64"])
+def test_each_rank_stores_every_line_once_at_its_owner(machine, shape):
+    """Whatever a rank's peers store at it lies in places of its own, and is what it waits for."""
+    ranks, workload = 3, gemm_workload(shape, 3)
+    received = {rank: [] for rank in range(ranks)}
+    for rank in range(ranks):
+        plain, table, owners = table_of(machine, workload, rank, ranks)
+        assert table.bytes_stored() == plain.bytes_stored()
+        away = table.stores["route"] == Route.PEER
+        assert (table.stores["rows"] > 0).all()
+        own = lines(table.stores[~away])
+        chunk = range(owners.c_base + int(owners.edges[rank]) * owners.pitch_bytes,
+                      owners.c_base + int(owners.edges[rank + 1]) * owners.pitch_bytes)
+        assert all(address in chunk for address in own) and len(set(own)) == len(own)
+        for peer in range(ranks - 1):
+            target = (rank + peer + 1) % ranks
+            received[target] += lines(table.stores[away & (table.stores["peer"] == peer)])
+        # every line of the GEMM's is stored, own or away
+        assert len(own) + len(lines(table.stores[away])) == len(lines(plain.stores))
+    for rank, addresses in received.items():
+        _, table, owners = table_of(machine, workload, rank, ranks)
+        assert len(set(addresses)) == len(addresses) == table.arrivals[0]
+        places = owners.reduction(rank).sources[1:]
+        size = owners.chunk_bytes(rank)
+        assert all(any(place <= address < place + size for place in places) for address in addresses)
+
+
+def test_tiles_of_the_next_ranks_come_first_and_ones_own_last(machine):
+    _, table, owners = table_of(machine, SHAPE, 1, N)
+    step = table.steps[table.groups["first_step"] + table.groups["steps"] - 1]
+    block = table.stores[step["first_store"]]
+    away = np.where(block["route"] == Route.PEER, block["peer"] + 1, N)
+    assert away.tolist() == sorted(away) and set(away) == {1, 2, 3, 4}
+
+
+def test_the_reduction_waits_for_all_that_comes(machine):
+    run = Lockstep(flux_sim(machine, SHAPE, FluxOptions(), SWITCH))
+    assert run.advance(10_000_000) == DONE
+    sim, expected = run.sim, SHAPE.output_bytes * (N - 1) // N // LINE_BYTES
+    assert sim.network.arrived[0] == sim.kernel.first.work.arrivals[0, 0] == expected
+    assert sim.network.sent_bytes[0] == expected * LINE_BYTES
+    assert sim.kernel.first.state.phase_over[0, 0] >= sim.kernel.first.state.finish_time[0]
+    launched = sim.kernel.first.state.phase_over[0, 0] + sim.kernel.launch_cycles
+    read = SHAPE.output_bytes / (machine.dram.channels * machine.dram.column_bytes)  # N parts of a chunk at DRAM's peak
+    assert sim.kernel.second.state.phase_over[0, 0] > launched + read
+
+
+def test_one_gpu_stands_for_all(machine, one):
+    every = run_flux(machine, SHAPE, Unmirrored(), SWITCH)
+    assert every.dram == one.dram
+    assert every.cycles == pytest.approx(one.cycles, rel=0.02)
+
+
+def test_the_same_order_on_all_gpus_fills_one_link_more_than_others(machine, one):
+    """Shifted by rank, the link is busy but for the first stage, which has nothing to store, and the last, which stores
+    at home. In one order all store at the same GPU, whose link is the bottleneck while the others' wait."""
+    same = run_flux(machine, SHAPE, FluxOptions("same"), SWITCH)
+    chunk = SHAPE.output_bytes / N / machine.link.bandwidth_gb_per_s
+    assert one.gemm_cycles < (N - 1) * chunk + 2 * one.collective_start
+    assert same.gemm_cycles > 1.3 * one.gemm_cycles and same.dram == one.dram
+
+
+def test_bytes_and_losses(machine):
+    found = run_sublayer(SHAPE, machine, ("sequential", "decomposed", "flux"), lambda *_: None, 0, CHOICES)
+    flux, chunk = found.techniques["flux"], SHAPE.output_bytes // N
+    assert flux.dram["rs_write"] == N * chunk and flux.dram["rs_read"] == N * chunk, "parts come, are read, are added"
+    assert flux.dram["gemm_write"] == chunk, "its own part"
+    assert sum(flux.loss_ns.values()) == pytest.approx(flux.total_ns - found.baseline.gemm_ns, abs=1e-6)
+    assert flux.loss_ns["kernel_launches"] == pytest.approx(machine.collective.kernel_launch_ns, abs=1)
+    efficiency = found.overlap_efficiency
+    ect = flux.total_ns - flux.ag_ns - found.baseline.gemm_ns
+    assert efficiency["flux"] == pytest.approx(1 - ect / found.baseline.rs_ns)
+    assert found.exchange.to_json()["topology"] == "switch"
+
+
+def test_what_cannot_be_is_refused(capsys):
+    with pytest.raises(BadInput, match="it needs --topology switch"):
+        kernels_of("flux")
+    with pytest.raises(BadInput, match="--every-gpu does not go with it"):
+        kernels_of("flux", Choices(exchange=CHOICES.exchange, skew=Skew()))
+    with pytest.raises(BadInput, match="M = 3 cannot be shared by 4 GPUs"):
+        Owners(3, 4, 64, 0, 0)
+    for arguments, words in ((["--technique", "flux", "--topology", "star"], "allowed are ring, switch"),
+                             (["--technique", "flux", "--topology", "switch", "--flux-order", "any"], "shifted, same"),
+                             (["--technique", "t3", "--flux-order", "same"], "is for technique flux"),
+                             (["--technique", "t3", "--comm-units", "8"], "is for technique decomposed")):
+        assert cli.main(["run", *arguments]) == 2
+        assert words in capsys.readouterr().err
+
+
+def test_a_ring_around_a_switch_is_a_ring():
+    assert kernels_of("t3-mca+", CHOICES) == kernels_of("t3-mca+")
+    assert kernels_of("sequential", CHOICES) == kernels_of("sequential")
