@@ -1,13 +1,16 @@
 """The command line `t3`. One file per subcommand lives in `sim_models/commands`; this one only assembles them, and
 turns whatever ends a command early into one line and an exit code:
 
-0 done; 1 the work failed (no compiler, a self-check); 2 bad input; 130 interrupted.
+0 done; 1 the work failed (no compiler, a self-check); 2 bad input; 130 interrupted; 143 told to end (SIGTERM).
 """
 
 import errno
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -30,6 +33,7 @@ from t3sim.commands.sweep import sweep
 from t3sim.commands.trace import trace
 from t3sim.commands.verilog import verilog
 from t3sim.errors import shortened
+from t3sim.trimmed import Trimmed
 
 _COMMANDS = {"run": run, "trace": trace, "explain": explain, "step": step, "reproduce": reproduce, "sweep": sweep,
              "compare": compare, "collective": collective, "dma": dma, "end-to-end": end_to_end, "bench": bench,
@@ -44,14 +48,23 @@ def _quiet_flags(parameters: list) -> list:
     return parameters
 
 
-class _Command(TyperCommand):
+class _Help:
+    """What a command's help page looks like."""
+
     def get_params(self, ctx):
         return _quiet_flags(super().get_params(ctx))
 
+    def format_help(self, ctx, formatter):
+        with redirect_stdout(sys.stdout if sys.stdout.isatty() else Trimmed(sys.stdout)):
+            super().format_help(ctx, formatter)
 
-class _Group(TyperGroup):
-    def get_params(self, ctx):
-        return _quiet_flags(super().get_params(ctx))
+
+class _Command(_Help, TyperCommand):
+    pass
+
+
+class _Group(_Help, TyperGroup):
+    pass
 
 
 app = typer.Typer(
@@ -107,6 +120,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):  # a terminal that lacks a letter shows ? rather than a traceback
             stream.reconfigure(errors="replace")
     arguments = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    with _told_to_end() as told:
+        return _run(arguments, told)
+
+
+@contextmanager
+def _told_to_end() -> Iterator[list[int]]:
+    """Take SIGTERM, and SIGHUP, which a terminal that is gone sends, as Ctrl-C, so that nothing stays half-written.
+    Gives the signals that came. What comes after the first is too late: it does not disturb the tidying up."""
+    told: list[int] = []
+
+    def interrupt(number: int, frame: object) -> None:
+        told.append(number)
+        if len(told) == 1:
+            raise KeyboardInterrupt
+
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is signal.SIG_DFL:  # a handler of others, and what nohup ignores, stay
+                before[number] = signal.signal(number, interrupt)
+    try:
+        yield told
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _run(arguments: list[str], told: list[int]) -> int:
+    """Run a command; returns the exit code. `told`: signals to end that came."""
     try:
         code = typer.main.get_command(app).main(args=arguments, prog_name="t3", standalone_mode=False)
         sys.stdout.flush()
@@ -114,8 +156,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise KeyboardInterrupt
         return code if isinstance(code, int) else 0
     except (KeyboardInterrupt, Abort):
-        print("t3: interrupted", file=sys.stderr)
-        return INTERRUPTED
+        print(f"t3: {'terminated' if told else 'interrupted'}", file=sys.stderr)
+        return 128 + told[0] if told else INTERRUPTED
     except TyperException as error:
         _complain(_usage_message(error))
         return 2

@@ -49,7 +49,7 @@ def explain(
 
     from rich.table import Table
 
-    from t3sim.study.report import output_console
+    from t3sim.study.report import output_console, print_gpus
 
     console = output_console()
     console.print(answer.subject, style="bold", highlight=False)
@@ -62,5 +62,7 @@ def explain(
         console.print(table, highlight=False)
     for line in answer.verdict:
         console.print(line, style="bold", highlight=False)
+    if answer.gpus:
+        print_gpus(answer.gpus, console)
     for line in answer.caveats:
         console.print(line, style="dim", highlight=False)

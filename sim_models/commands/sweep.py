@@ -73,8 +73,9 @@ def sweep(
 
 def _show(compare, compared) -> None:
     from rich import box
-    from rich.console import Console
     from rich.table import Table
+
+    from t3sim.study.report import output_console
 
     table = Table(box=box.SIMPLE_HEAD, title=f"{compare.by} over {compared[0].cases} cases", title_justify="left")
     table.add_column(compare.over, no_wrap=True)
@@ -84,7 +85,7 @@ def _show(compare, compared) -> None:
     for one in compared:
         table.add_row(str(one.value), f"{one.mean_percent:+.2f} %", f"{one.worst_percent:+.2f} %",
                       f"{one.good_percent:.0f} % of cases", f"{one.behind_best_percent:.2f} %")
-    Console().print(table)
+    output_console().print(table)
 
 
 def _shard(text: str | None):

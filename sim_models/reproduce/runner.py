@@ -7,13 +7,15 @@ import multiprocessing
 import multiprocessing.connection
 import os
 import signal
+import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 from t3sim.errors import Failure
@@ -22,6 +24,8 @@ from t3sim.reproduce.tasks import Task
 from t3sim.user_cache import cache_folder, stand_in, takes_files
 
 _LOOK_SECONDS = 0.2
+_GRACE_SECONDS = 3.0
+_ENDED = 128 + signal.SIGTERM
 
 
 class Monitor:
@@ -92,8 +96,7 @@ class _Pool:
             try:
                 self._feed(pool, news, tasks, first, len(everything))
             except BaseException:
-                for worker in set(multiprocessing.active_children()) - others:
-                    worker.terminate()
+                _end(set(multiprocessing.active_children()) - others)
                 pool.shutdown(cancel_futures=True)
                 raise
 
@@ -160,9 +163,20 @@ def _height(task: Task, tasks: list[Task]) -> float:
 _tell: Callable[[tuple[str, float]], None] = lambda news: None  # noqa: E731
 
 
+def _end(workers: Collection[BaseProcess]) -> None:
+    """Give them a moment to put their files in order."""
+    for worker in workers:
+        worker.terminate()
+    deadline = time.monotonic() + _GRACE_SECONDS
+    for worker in workers:
+        worker.join(max(0.0, deadline - time.monotonic()))
+        worker.kill()
+
+
 def _enter_worker(news) -> None:
     global _tell
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(_ENDED))  # a half-written file goes, too
     threading.Thread(target=_end_with_the_parent, daemon=True).start()
     _tell = news.put
 
@@ -187,6 +201,8 @@ def work(task: Task, store: Store) -> tuple[str, str] | None:
         result = task.run(progress)
         if result is not None:
             store.save(task, result)
+    except SystemExit:
+        os._exit(_ENDED)  # the pool would take it for a result
     except Exception as error:
         kind = "" if type(error).__module__.split(".")[0] == "t3sim" else f"{type(error).__name__}: "
         return " ".join(f"{kind}{error}".split()), traceback.format_exc()

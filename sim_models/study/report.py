@@ -6,22 +6,25 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.measure import Measurement
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.segment import Segment
 from rich.table import Table
 
 from t3sim.mechanisms.exchange import REDUCED
 from t3sim.rtl.registers import NO_THRESHOLD
 from t3sim.study.bounds import bounds
 from t3sim.study.results import BASELINE, DRAM_STREAMS, BenchResult, KernelRun, RunResult, TechniqueResult
+from t3sim.trimmed import Trimmed
 
 NOTHING = "–"  #: in a cell that has no number
 
 SILENCE_SECONDS = 20.0  #: without a terminal, a line at least as often
+
+_WORDS_WIDTH = 30  #: that a column of words needs at least
 
 PIPE_WIDTH = 120  #: columns when standard output is no terminal
 
@@ -35,7 +38,13 @@ def _threshold(entries: int) -> str:
 
 def output_console() -> Console:
     """The console for results: standard output."""
-    return Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
+    return _console(sys.stdout)
+
+
+def _console(file: TextIO) -> Console:
+    if file.isatty():
+        return Console(highlight=False, file=file)
+    return Console(highlight=False, width=PIPE_WIDTH, file=Trimmed(file))
 
 
 @contextmanager
@@ -130,9 +139,7 @@ class _Table:
             count = next((count for count in range(len(left), 1, -1) if options.max_width >=
                           Measurement.get(console, unlimited, self._part(left[:count])).minimum), 1)
             part, left = self._part(left[:count], self.title if len(left) == len(self.columns) else None), left[count:]
-            for line in console.render_lines(part, options, pad=False):
-                yield from _without_blanks(line)
-                yield Segment.line()
+            yield part
 
     def _part(self, places: list[int], title: str | None = None) -> Table:
         """The table with some of its columns."""
@@ -151,14 +158,6 @@ class _Table:
             table.add_section()
             table.add_row(self.total[0], *(self.total[place] for place in places))
         return table
-
-
-def _without_blanks(line: list[Segment]) -> list[Segment]:
-    """A rendered line up to its last letter: what fills the width only is in the way in a pipe."""
-    line = list(line)
-    while line and not line[-1].text.strip():
-        line.pop()
-    return [*line[:-1], Segment(line[-1].text.rstrip(), line[-1].style)] if line else []
 
 
 def _table(title: str, first: str, columns: Iterable[str], rows: Iterable[Sequence[str]],
@@ -326,9 +325,21 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
     console.print(_table(title, columns[0], columns[1:], rows, total))
 
 
-def print_gpus(gpus: Sequence[Mapping[str, str]]) -> None:
-    """What each GPU of a run that stands still waits for, on standard error: a column per GPU."""
-    console = Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else PIPE_WIDTH)
+def print_gpus(gpus: Sequence[Mapping[str, str]], console: Console | None = None) -> None:
+    """What each GPU of a run that stands still waits for: a column per GPU, as many side by side as leave room for
+    words; on standard error if nothing else is said."""
+    console = console or _console(sys.stderr)
     first, *others = gpus[0]
-    console.print(_table("What waits, by GPU", first, (gpu[first] for gpu in gpus),
-                         ((name, *(gpu[name] for gpu in gpus)) for name in others)))
+    widest = max(len(gpu[name]) for gpu in gpus for name in gpu)
+    room = console.width - max(map(len, gpus[0])) - 1
+    beside = max(1, room // (min(widest, _WORDS_WIDTH) + 1))
+    console.print("What waits, by GPU", style="bold")
+    for start in range(0, len(gpus), beside):
+        group = gpus[start:start + beside]
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+        table.add_column(first, no_wrap=True)
+        for gpu in group:
+            table.add_column(gpu[first], overflow="fold")
+        for name in others:
+            table.add_row(name, *(gpu[name] for gpu in group))
+        console.print(table)

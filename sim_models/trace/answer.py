@@ -14,6 +14,7 @@ class Answer:
     steps: list[tuple[int | None, str]] = field(default_factory=list)  #: (cycle, what happened)
     verdict: list[str] = field(default_factory=list)
     caveats: list[str] = field(default_factory=list)
+    gpus: list[dict[str, str]] = field(default_factory=list)  #: what waits where, of a run that stands still
 
     def tell(self, cycle: int | None, text: str) -> None:
         self.steps.append((None if cycle is None else int(cycle), text))
@@ -32,6 +33,7 @@ class Answer:
             "steps": [{"cycle": cycle, "text": text} for cycle, text in self.steps],
             "verdict": self.verdict,
             "caveats": self.caveats,
+            "gpus": self.gpus,
         }
 
 

@@ -17,8 +17,9 @@ _REASONS = 3
 def explain_run(trace: Trace) -> Answer:
     recorded = trace.run["recorded"]
     answer = Answer(f"{trace.title}: {recorded['outcome']} at cycle {recorded['cycles_of_run']:,}",
-                    caveats=list(caveats(trace)))
-    answer.conclude(recorded["problem"])
+                    caveats=list(caveats(trace)), gpus=recorded.get("gpus", []))
+    # With what waits where in the table of the GPUs, its line is not told a second time.
+    answer.conclude(recorded["problem"].partition(":")[0] if answer.gpus else recorded["problem"])
     e = trace.events
     for device in range(trace.devices):
         mine = e[e["device"] == device]

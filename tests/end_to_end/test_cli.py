@@ -2,6 +2,7 @@
 printed where, what is refused, and what is left behind."""
 
 import inspect
+import io
 import json
 import os
 import re
@@ -38,6 +39,7 @@ from t3sim.study.results import (
     json_text,
     write_json,
 )
+from t3sim.trimmed import Trimmed
 from t3sim.workloads import transformer_workload
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -201,11 +203,11 @@ def test_without_the_baseline(calls, capsys):
 @pytest.mark.parametrize("width", [30, 40, 50, 60, 80, 100, 200])
 def test_tables_never_cut_a_number_or_a_name(width):
     result = fake_result(transformer_workload(), load_machine())
-    console = Console(width=width, record=True, file=open(os.devnull, "w"), highlight=False)
-    print_run(result, console)
-    text = console.export_text()
+    printed = io.StringIO()
+    print_run(result, Console(width=width, file=Trimmed(printed), highlight=False))
+    text = printed.getvalue()
     assert "…" not in text and max(map(len, text.splitlines())) <= width
-    assert width < 80 or not re.search(r" +$", text, re.MULTILINE)
+    assert not re.search(r" +$", text, re.MULTILINE)
     rows = [line.split() for line in text.splitlines() if re.search(r" [\d–]", line)]
     for name, one in result.techniques.items():
         assert sum(row[0] == name for row in rows) >= 3  # once in each table of techniques, or in each of its parts
@@ -411,7 +413,8 @@ def test_a_run_that_stands_still_is_a_table_of_gpus(monkeypatch, capsys):
     from t3sim.runs.failure import SimulationError
 
     gpus = [{"device": str(device), "workgroups finished": f"{device} of 64", "missing": "workgroup 48 wavefront 0",
-             "hardware": "at least one tile is partly updated", "error": "None"} for device in range(8)]
+             "hardware": "at least one tile is partly updated, ids are open, requests wait for the window, or its "
+                         "memory is being cleared", "error": "None"} for device in range(8)]
 
     def run_sublayer(*_):
         raise SimulationError("nothing moved for 200000 cycles: device 0: 0 of 64 and much more", gpus)
@@ -422,6 +425,8 @@ def test_a_run_that_stands_still_is_a_table_of_gpus(monkeypatch, capsys):
     table = printed.err.partition("What waits, by GPU\n")[2]
     assert "device 0:" not in printed.err and max(map(len, table.splitlines())) <= report.PIPE_WIDTH
     assert all(f"{device} of 64" in table for device in range(8)) and table.count("partly") == 8
+    assert table.count("cleared") == 8, "every word is there, however long what a GPU waits for is"
+    assert not re.search(r"[ \t]$", printed.err, re.MULTILINE)
 
 
 def test_a_fault_of_the_program_is_not_hidden(monkeypatch):
@@ -507,6 +512,39 @@ def test_ctrl_c_ends_at_once(tmp_path):
     assert time.monotonic() - began < 5
     assert (process.returncode, out, err.splitlines()[1:]) == (130, "", ["t3: interrupted"])
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_what_is_told_to_end_ends_as_after_ctrl_c(tmp_path, number):
+    target = tmp_path / "run.json"
+    body = f"""try:
+        print('started', flush=True)
+        time.sleep(60)
+    finally: open({str(tmp_path / 'tidied')!r}, 'w').close()"""
+    process = subprocess.Popen([*driver(body), "run", "--json", str(target)],
+                               cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL))
+    assert process.stdout.readline() == "started\n"
+    process.send_signal(number)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err.splitlines()[1:]) == (128 + number, "", ["t3: terminated"])
+    assert [path.name for path in tmp_path.iterdir()] == ["tidied"]
+
+
+def test_signals_are_as_they_were_after_a_command(capsys):
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)]
+    assert cli.main(["cache"]) == 0
+    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)] == before
+
+
+@pytest.mark.parametrize("arguments", [
+    "--help", "run --help", "cache", "registers", "collective --collective ar --topology ring:4 --sizes 1M:2M",
+    "dma --collective ag --sizes 1M:2M", "end-to-end --model gpt-3 --gpus 64 --mapping tp=8,pp=8 --ignore-memory",
+    "end-to-end --model gpt-3 --gpus 64 --search", "run --gemm 1024x512x256 --devices 4"])
+def test_no_line_in_a_pipe_ends_in_blanks(capsys, arguments):
+    assert cli.main(arguments.split()) == 0
+    printed = capsys.readouterr()
+    assert len(printed.out.splitlines()) > 3 and not re.search(r"[ \t]$", printed.out + printed.err, re.MULTILINE)
 
 
 def test_reader_that_leaves():

@@ -144,6 +144,14 @@ def test_every_file_with_hardware_is_some_blocks():
     assert len(files) == len(set(files)) and set(files) >= hardware
 
 
+def test_what_is_made_from_the_first_is_not_exchanged_with_it():
+    """In the adder's chains of shifts the second's value stands on the first's: exchanged, they would be a loop."""
+    exchanged = make_source_model("nmc_alu", SMALL, 10_000, seed=1, only="exchanged").mutants
+    assert {mutant.file for mutant in exchanged} == {"rtl/nmc_alu.py", "rtl/fp_adder.py"} and len(exchanged) < 20
+    assert not any("reversed(" in mutant.mode for mutant in exchanged)
+    assert any(mutant.text == "low.a.eq(request.old[base:base + 32])," for mutant in exchanged)
+
+
 @pytest.fixture(scope="module")
 def monitor():
     return make_source_model("ring_monitor", SMALL, 100, seed=1)

@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from t3sim.agents.compute_units import STATES
 from t3sim.dlrm.training import Pass
@@ -103,6 +104,8 @@ class FakeTask:
     requires: tuple = ()
     fails: str = ""
     sleep: float = 0.0
+    keeps: str = ""  #: a file that is there while it runs
+    waits_for: str = ""  #: a file
     description: dict = field(default_factory=dict, hash=False, compare=False)
     needs_rtl = False
     result_type = IsolatedKernel
@@ -117,7 +120,15 @@ class FakeTask:
 
     def run(self, progress) -> IsolatedKernel:
         progress(0.5)
-        time.sleep(self.sleep)
+        while self.waits_for and not Path(self.waits_for).exists():
+            time.sleep(0.01)
+        try:
+            if self.keeps:
+                Path(self.keeps).touch()
+            time.sleep(self.sleep)
+        finally:
+            if self.keeps:
+                Path(self.keeps).unlink()
         if self.fails == "die":
             import os
             os._exit(9)

@@ -86,6 +86,15 @@ def test_an_interrupt_does_not_wait_for_a_long_task(tmp_path):
     assert not multiprocessing.active_children()
 
 
+def test_a_worker_that_is_ended_puts_its_files_in_order(tmp_path):
+    half_written = tmp_path / "result.part"
+    tasks = [FakeTask("quick", 1, waits_for=str(half_written)),
+             FakeTask("endless", 2, sleep=600, keeps=str(half_written))]
+    with pytest.raises(KeyboardInterrupt):
+        run_tasks(tasks, Store(tmp_path), 2, Watch(interrupt_after=1))
+    assert [path.name for path in tmp_path.iterdir()] == ["fake-quick.json"]
+
+
 def test_a_failure_is_one_line_and_spares_the_others(tmp_path):
     broken = FakeTask("broken", 3, fails="no  such\nthing")
     tasks = [broken, FakeTask("good", 1), FakeTask("bug", 2, fails="bug"), FakeTask("waits", 1, requires=(broken,))]

@@ -3,6 +3,10 @@
 import json
 import resource
 import shutil
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 
@@ -79,6 +83,13 @@ def test_a_run_that_sticks_is_recorded_and_ends_with_exit_code_1(tmp_path, capsy
     told = capsys.readouterr()
     assert "The run stuck: nothing moved for 200000 cycles\n" in told.out and Trace.load(tmp_path).events.size
     assert "What waits, by GPU" in told.err and "window head" in told.err, "a table, not a paragraph"
+    table = told.err.partition("What waits, by GPU\n")[2]
+    assert cli.main(["explain", str(tmp_path)]) == 0
+    explained = capsys.readouterr().out
+    assert explained.partition("What waits, by GPU\n")[2].startswith(table)
+    assert explained.count("nothing moved for 200000 cycles\n") == 1 and "device 0: 8 of" not in explained
+    assert cli.main(["explain", str(tmp_path), "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out)["gpus"] == Trace.load(tmp_path).run["recorded"]["gpus"]
 
 
 def test_the_index_looks_at_a_whole_run(tmp_path, capsys):
@@ -122,6 +133,29 @@ def test_an_interrupted_recording_is_one_until_then(tmp_path):
     recorded = trace.run["recorded"]
     assert recorded["outcome"] == "interrupted" and recorded["cycles_of_run"] == trace.window[1] == 50_000
     assert (trace.events["kind"] == Kind.TRIGGER).sum() > 100
+
+
+def _told_to_end(folder, size: int) -> tuple[int, str]:
+    """Exit code and last line of a recording that gets SIGTERM when it has written so many bytes."""
+    process = subprocess.Popen([sys.executable, "-m", "t3sim.cli", "trace", "--gemm", "4096x4096x1024", "--devices",
+                                "4", "--out", str(folder)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    part = folder / f"{EVENTS}.part"
+    while process.poll() is None and not (part.exists() and part.stat().st_size >= size):
+        time.sleep(0.02)
+    process.terminate()
+    return process.returncode or process.wait(60), process.stderr.read().splitlines()[-1]
+
+
+def test_a_recording_that_is_told_to_end_is_one_until_then(tmp_path):
+    assert _told_to_end(tmp_path / "a", 100_000) == (128 + signal.SIGTERM, "t3: terminated")
+    assert {path.name for path in (tmp_path / "a").iterdir()} == {EVENTS, PLAN, RUN}
+    trace = Trace.load(tmp_path / "a")
+    assert trace.run["recorded"]["outcome"] == "interrupted" and len(trace.events) == trace.run["recorded"]["events"]
+
+
+def test_a_recording_that_is_told_to_end_before_it_began_leaves_nothing(tmp_path):
+    assert _told_to_end(tmp_path / "a" / "b", 0) == (128 + signal.SIGTERM, "t3: terminated")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_new_recording_takes_the_place_of_an_old_one(tmp_path):

@@ -15,8 +15,9 @@ from pathlib import Path
 from amaranth.back import rtlil
 from amaranth.hdl import Fragment, Signal
 from amaranth.hdl._ir import PortDirection
+from amaranth.hdl._nir import CombinationalCycle
 
-from .changes import SELECT_BITS, Change, Changes
+from .changes import EXCHANGED, SELECT_BITS, Change, Changes
 from .rewrite import import_with
 
 SELECT = "mutant"
@@ -49,12 +50,25 @@ def main() -> None:
     geometry = Geometry(TrackerGeometry(**parts["tracker"]), ChannelGeometry(**parts["channel"]),
                         DmaGeometry(**parts["dma"]))
     _rtlil(job["block"], geometry, changes, None)
-    chosen = [change for change in found if re.search(job["only"], change.what)]
-    if job["count"] < len(chosen):
-        chosen = sorted(random.Random(job["seed"]).sample(chosen, job["count"]), key=chosen.index)
-    numbers |= {change: number for number, change in enumerate(chosen, start=1)}
-    (folder / "changed.il").write_text(_rtlil(job["block"], geometry, changes, select))
-    (folder / "changes.json").write_text(json.dumps({"all": len(found), "chosen": list(map(asdict, chosen))}, indent=1))
+    possible, chosen, text = [change for change in found if re.search(job["only"], change.what)], [], ""
+    draw = random.Random(job["seed"])
+    while not text:
+        missing = min(job["count"], len(possible)) - len(chosen)
+        drawn = draw.sample([change for change in possible if change not in chosen], missing)
+        chosen = sorted(chosen + drawn, key=possible.index)
+        numbers.clear()
+        numbers |= {change: number for number, change in enumerate(chosen, start=1)}
+        try:
+            text = _rtlil(job["block"], geometry, changes, select)
+        except CombinationalCycle as cycle:
+            # What the second of a loop is given was made from what the first is: they cannot be exchanged.
+            loop = re.search(rf"signal {EXCHANGED}(\d+) ", str(cycle))
+            if loop is None:
+                raise
+            impossible = chosen.pop(int(loop[1]) - 1)
+            possible.remove(impossible)
+    (folder / "changed.il").write_text(text)
+    (folder / "changes.json").write_text(json.dumps({"chosen": list(map(asdict, chosen))}, indent=1))
 
 
 if __name__ == "__main__":

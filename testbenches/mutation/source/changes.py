@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
-from amaranth.hdl._ast import Assign, ValueCastable
+from amaranth.hdl._ast import Assign, Slice, ValueCastable
 from amaranth.lib import data, wiring
 
 Place = tuple[str, int, int]  #: file, line, column
@@ -20,6 +20,7 @@ _OPERATIONS = {"+": operator.add, "-": operator.sub, "&": operator.and_, "|": op
 _MISTAKEN = {"+": "-", "-": "+", "&": "|", "|": "&", "^": "|", "<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": ">=",
              "!=": ">"}
 SELECT_BITS = 16
+EXCHANGED = "exchanged"  #: and the mistake's number: how the signal of an exchange is called
 
 
 @dataclass(frozen=True)
@@ -173,8 +174,14 @@ class Changes:
             self._loops = [other for other in self._loops if other is not frame]
 
     def assign(self, place: Place, target, value) -> Assign:
-        target = self._plain.get(id(target), (None, target))[1]
+        target = self._as_written(target)
         return self._assign(place, Value.cast(target), value, "", keep=target.eq(value))
+
+    def _as_written(self, target):
+        """What is assigned to, if the value that it was read from has mistakes."""
+        if id(target) in self._plain:
+            return self._plain[id(target)][1]
+        return self._as_written(target.value)[target.start:target.stop] if isinstance(target, Slice) else target
 
     def _assign(self, place: Place, target: Value, value, name: str, keep: Assign) -> Assign:
         plain, extra = Value.cast(value), _Extra()
@@ -200,7 +207,8 @@ class Changes:
             where = self._indices()
             key = (place, name, level, *(index for at, index in enumerate(where) if at != level))
             if loop.index == 0 and not isinstance(plain, Const):
-                conduit = Signal(plain.shape(), name="other")
+                number = self._wanted(Change(*place, _exchange(loop)))
+                conduit = Signal(plain.shape(), name=f"{EXCHANGED}{number}")
                 self._exchanged[key] = conduit, plain
                 changes.append((_exchange(loop), lambda conduit=conduit: conduit))
             elif loop.index == 1 and key in self._exchanged:
