@@ -68,8 +68,9 @@ class ApbDriver:
         self._bench, self._prefix = bench, prefix
 
     async def transfer(self, offset: int, write: int | None = None) -> tuple[int, int]:
-        """(pslverr, prdata) of one transfer; with `write` given, a write."""
-        self._set(paddr=offset, pwrite=int(write is not None), pwdata=write or 0, psel=1, penable=0)
+        """(pslverr, prdata) of one transfer; with `write` given, a write. The data of a read's request are random."""
+        data = self._bench.rng.getrandbits(32) if write is None else write
+        self._set(paddr=offset, pwrite=int(write is not None), pwdata=data, psel=1, penable=0)
         await self._bench.settle()
         assert not self._get("pready"), "pready before the access phase"
         await self._bench.edge()

@@ -1,7 +1,7 @@
 """ConfigBus against its model: random transfers, legal or not, live values, the first error, resets."""
 
 from t3sim.reference.config_bus import ConfigBusModel, ErrorReport
-from t3sim.rtl.registers import STATUS_BITS, WAITS, counters, register_map
+from t3sim.rtl.registers import ERRORS, STATUS_BITS, WAITS, counters, register_map
 
 from .bench import Bench, rounds
 from .drivers import ApbDriver
@@ -16,20 +16,57 @@ def check_levels(bench: Bench, model: ConfigBusModel) -> None:
     assert bench.get("error") == (model.first_error is not None)
 
 
-async def report(bench: Bench, model: ConfigBusModel) -> None:
-    """Errors from some reporters in one cycle."""
+def draw_reports(bench: Bench, share: float) -> list[ErrorReport | None]:
+    """This cycle's report of each reporter, or none, whatever else it says."""
     reports = []
     for name in bench.elements("reports"):
         signal = bench[name]
-        drawn = signal.unpack(bench.rng.getrandbits(signal.width)) | {"valid": int(bench.rng.random() < 0.4)}
-        drawn["code"] = bench.rng.randint(1, 5)
+        drawn = signal.unpack(bench.rng.getrandbits(signal.width)) | {"valid": int(bench.rng.random() < share)}
+        drawn["code"] = bench.rng.randint(1, max(ERRORS.values()))
         signal.write(drawn)
         reports.append(ErrorReport(drawn["code"], **drawn["details"]) if drawn["valid"] else None)
-    model.report(reports)
+    return reports
+
+
+async def report(bench: Bench, model: ConfigBusModel) -> None:
+    """Errors from some reporters in one cycle."""
+    model.report(draw_reports(bench, 0.4))
     await bench.cycle()
-    for name in bench.elements("reports"):  # no report, whatever else it says
-        signal = bench[name]
-        signal.write(signal.unpack(bench.rng.getrandbits(signal.width)) | {"valid": 0})
+    draw_reports(bench, 0)
+
+
+class Live:
+    """What other blocks supply: other values in every cycle, and with `reports` errors in some. A read's answer is that
+    of the cycle of its access."""
+
+    def __init__(self, bench: Bench, model: ConfigBusModel, reports: float = 0) -> None:
+        self._bench, self._model, self._share = bench, model, reports
+        self._reports: list[ErrorReport | None] = []
+        self.answer: tuple[bool, int] | None = None
+        bench.add(self)
+
+    def drive(self) -> None:
+        bench, rng = self._bench, self._bench.rng
+        status = {name: rng.getrandbits(1) for name, _ in STATUS_BITS}
+        counts = {name: rng.getrandbits(32) for name, _ in counters(bench.geometry)}
+        waited = {name: rng.getrandbits(1) for name, _ in WAITS}
+        live = {"chosen_threshold": rng.getrandbits(7), "monitor_mean": rng.getrandbits(16)}
+        for name, value in (("status", status), ("waited", waited), ("counters", counts), *live.items()):
+            bench.set(name, value)
+        self._values = live | status | {f"count_{name}": value for name, value in counts.items()} | {
+            f"waits_{name}": value for name, value in waited.items()}
+        if self._share:
+            self._reports = draw_reports(bench, self._share)
+
+    def sample(self) -> None:
+        get = self._bench.get
+        if get("psel") and get("penable") and not get("pready") and not get("pwrite"):
+            error = self._model.first_error is not None or any(self._reports)
+            self.answer = self._model.read(get("paddr"), self._values | {"error": error})
+        self._model.report(self._reports)
+
+    def reset(self) -> None:
+        self.answer = None
 
 
 @rounds(6)
@@ -46,15 +83,8 @@ async def random_transfers(bench: Bench) -> None:
 
     CycleMonitor(bench, count)
     check_levels(bench, model)  # reset values
+    supplied = Live(bench, model)
     for step in range(150):
-        status = {name: rng.getrandbits(1) for name, _ in STATUS_BITS}
-        counts = {name: rng.getrandbits(32) for name, _ in counters(bench.geometry)}
-        waited = {name: rng.getrandbits(1) for name, _ in WAITS}
-        live = {"chosen_threshold": rng.getrandbits(7), "monitor_mean": rng.getrandbits(16)}
-        for name, value in (("status", status), ("waited", waited), ("counters", counts), *live.items()):
-            bench.set(name, value)
-        live |= status | {f"count_{name}": value for name, value in counts.items()}
-        live |= {f"waits_{name}": value for name, value in waited.items()}
         offset = rng.choice(offsets)
         if rng.random() < 0.2:  # next to it, or anywhere
             offset = rng.choice((offset ^ 1 << rng.randrange(registers.address_bits),
@@ -66,7 +96,7 @@ async def random_transfers(bench: Bench) -> None:
                 expected[name] += 1
             assert (await bus.transfer(offset, value))[0] == refused, f"{offset:#05x}"
         else:
-            assert await bus.transfer(offset) == model.read(offset, live), f"{offset:#05x}"
+            assert await bus.transfer(offset) == supplied.answer, f"{offset:#05x}"
         if rng.random() < 0.2:
             await report(bench, model)
         if step % 30 == 0:
@@ -97,6 +127,20 @@ async def first_errors(bench: Bench) -> None:
                 assert await bus.transfer(offset) == model.read(offset, {}), f"{offset:#05x}"
         model.write(registers["CONTROL"].offset, clear)
         await bus.transfer(registers["CONTROL"].offset, clear)
+
+
+@rounds(4)
+async def what_is_read_is_of_its_cycle(bench: Bench) -> None:
+    """Whatever changes around the access, errors that are reported in it included."""
+    model, bus, registers = ConfigBusModel(bench.geometry), ApbDriver(bench), register_map(bench.geometry)
+    supplied = Live(bench, model, reports=0.1)
+    shown = [register.offset for register in registers.fixed if register.access == "ro"]
+    for _ in range(40):
+        offset = bench.rng.choice([*shown, registers["STATUS"].offset])
+        assert await bus.transfer(offset) == supplied.answer, f"{offset:#05x}"
+        if bench.rng.random() < 0.3:
+            await bench.reset()
+            model.reset()
 
 
 @rounds(8)

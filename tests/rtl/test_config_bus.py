@@ -43,7 +43,7 @@ class Bench:
         dut = self.dut
         ctx.set(dut.paddr, offset)
         ctx.set(dut.pwrite, write is not None)
-        ctx.set(dut.pwdata, write or 0)
+        ctx.set(dut.pwdata, 0xFFFFFFFF if write is None else write)  # whatever a read's request carries
         ctx.set(dut.psel, 1)
         ctx.set(dut.penable, 0)
         await ctx.tick()
