@@ -139,14 +139,14 @@ class ComputeUnits(NamedTuple):
         devices, places = self.state.state.shape
         return devices, places
 
-    def cycle(self, sim, device, now):
+    def cycle(self, sim, hardware, device, now):
         if self.work.persistent:
-            nothing_to_start(sim.hardware, device)
+            nothing_to_start(hardware, device)
         else:
-            dispatch(self, sim, device, now)
+            dispatch(self, sim, hardware, device, now)
         units_cycle(self, sim, device, now)
         over = is_over(self, device)
-        show_producer(sim.hardware, device, not over and not self.work.persistent)
+        show_producer(hardware, device, not over and not self.work.persistent)
         if over and self.work.writes_cache:  # what comes next reads what the cache still holds
             self.state.flushed[device] = cache.flush(sim, device, self.state.flushed[device], self.work.stream)
 
@@ -246,15 +246,15 @@ def first_store(kernel, group, member):
 # Who starts which workgroup
 
 @compiled
-def dispatch(kernel, sim, device, now):
+def dispatch(kernel, sim, hardware, device, now):
     """Give the next workgroup to a free place, if the hardware's window lets it start."""
     g = kernel.state
     slot = -1
     if g.idle[device] > 0 and now >= sim.control.start[device] and has_work(kernel, device, now):
         slot = free_place(g, device)
     if slot < 0:
-        nothing_to_start(sim.hardware, device)
-    elif may_start(sim.hardware, device):
+        nothing_to_start(hardware, device)
+    elif may_start(hardware, device):
         start(kernel, device, slot, now)
         wake(kernel, device, slot)
     else:

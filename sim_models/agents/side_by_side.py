@@ -28,10 +28,10 @@ class SideBySide(NamedTuple):
         """Devices, and places of each whose loads may wait at its cache."""
         return self.first.shape
 
-    def cycle(self, sim, device, now):
-        agents.cycle(self.first, sim, device, now)
+    def cycle(self, sim, hardware, device, now):
+        agents.cycle(self.first, sim, hardware, device, now)
         release(self, device, now)
-        agents.cycle(self.second, sim, device, now)
+        agents.cycle(self.second, sim, hardware, device, now)
 
     def returned(self, sim, device, tag, now):
         if stream_of(tag) == self.second.work.stream:

@@ -3,7 +3,8 @@
 Without reference counting: no kernel allocates, and passing the tuples of arrays that hold a run's state would
 otherwise count references on every array of every call (a factor of twenty, measured on a GEMM without RTL).
 numba's cache does not notice a change in a function that a cached one calls; sim_models/__init__.py therefore keeps
-one cache per version of the sources.
+one cache per version of the sources. Within it a function is found by the name of its module: another checkout or a new
+installation of the same sources finds what was compiled before.
 """
 
 # numba's own interfaces for extensions carry no types.
@@ -16,15 +17,29 @@ from functools import partial
 from pathlib import Path
 
 from numba import njit
-from numba.core import event
-from numba.core.caching import FunctionCache
+from numba.core import config, event
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, UserProvidedCacheLocator
 
 from ..user_cache import may_be_written
+
+
+class _ByModule(UserProvidedCacheLocator):
+    """numba's in a given folder, but with the module's name where numba puts the path of its file."""
+
+    def __init__(self, py_func: Callable, py_file: str) -> None:
+        super().__init__(py_func, py_file)
+        self._cache_path = str(Path(os.environ["NUMBA_CACHE_DIR"]) / py_func.__module__)
+
+
+class _Place(CompileResultCacheImpl):
+    _locator_classes = [_ByModule]
 
 
 class _Cache(FunctionCache):
     """numba's, but what it cannot keep or read costs a compilation, not the run its result: a disk that takes no more,
     a file that was cut short."""
+
+    _impl_class = _Place
 
     def load_overload(self, sig, target_context):
         try:
@@ -37,6 +52,27 @@ class _Cache(FunctionCache):
     def save_overload(self, sig, data):
         with contextlib.suppress(OSError):
             super().save_overload(sig, data)
+
+
+class _OnceInTheEnd(event.Listener):
+    """What another compiled function calls is optimized with it, in the end; before that little. All levels at all
+    depths took half as long again, and the loop was no faster for it."""
+
+    def __init__(self) -> None:
+        self._within, self._full = 0, config.OPT
+
+    def on_start(self, event: event.Event) -> None:
+        self._enter(1)
+
+    def on_end(self, event: event.Event) -> None:
+        self._enter(-1)
+
+    def _enter(self, step: int) -> None:
+        self._within += step
+        config.OPT = type(self._full)(1) if self._within > 1 else self._full
+
+
+event.register("numba:compile", _OnceInTheEnd())
 
 
 def _kept(function: Callable, **options) -> Callable:

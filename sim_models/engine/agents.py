@@ -4,7 +4,7 @@ from ..compiled.by_type import by_type
 
 
 @by_type
-def cycle(agent, sim, device, now):
+def cycle(agent, sim, hardware, device, now):
     """Act in cycle `now`."""
 
 

@@ -9,10 +9,10 @@ _LOOK_STUCK = 1 << 14  #: cycles between two looks at whether anything moves
 
 
 @compiled
-def finished(sim):
+def finished(sim, kernel):
     """Whether all that was to happen has happened and nothing is under way any more."""
     for device in range(len(sim.control.downstream)):
-        if not done(sim.kernel, sim, device):
+        if not done(kernel, sim, device):
             return False
         if sim.mem.fills.count[device]:
             return False
@@ -28,11 +28,11 @@ def finished(sim):
 
 
 @compiled
-def stuck(sim, now):
+def stuck(sim, kernel, now):
     """Whether nothing has moved for IDLE_LIMIT cycles."""
     total = 0
     for device in range(len(sim.control.downstream)):
-        total += sim.control.event_count[device] + progress(sim.kernel, device)
+        total += sim.control.event_count[device] + progress(kernel, device)
         for purpose in range(sim.mem.total_bytes.shape[1]):
             total += sim.mem.total_bytes[device, purpose]
     for port in range(len(sim.network.sent_bytes)):
@@ -44,8 +44,8 @@ def stuck(sim, now):
 
 
 @compiled
-def outcome(sim, now):
+def outcome(sim, kernel, now):
     """RUNNING, DONE or STUCK."""
-    if finished(sim):
+    if finished(sim, kernel):
         return DONE
-    return STUCK if now % _LOOK_STUCK == 0 and stuck(sim, now) else RUNNING
+    return STUCK if now % _LOOK_STUCK == 0 and stuck(sim, kernel, now) else RUNNING

@@ -20,11 +20,11 @@ LOOK = 64  #: cycles between two looks at whether a run has ended, and the most 
 
 
 @inlined
-def reads_return(sim, device, now):
+def reads_return(kernel, sim, device, now):
     """Reads of the kernel that are back."""
     fills = sim.mem.fills
     while fills.count[device] > 0 and fills.time[device, fills.head[device]] <= now:
-        agents.returned(sim.kernel, sim, device, fills.tag[device, fills.head[device]], now)
+        agents.returned(kernel, sim, device, fills.tag[device, fills.head[device]], now)
         pop_timed(fills, device)
 
 
@@ -61,41 +61,42 @@ def deliver(sim, node, now):
 
 
 @compiled
-def models_cycle(sim, device, now):
+def models_cycle(sim, kernel, hardware, device, now):
     """Everything of a GPU in cycle `now` except its hardware's clock edge."""
-    memory_cycle(sim.hardware, sim, device, now)
-    reads_return(sim, device, now)
-    egress_cycle(sim.hardware, sim, device, now)
-    agents.cycle(sim.kernel, sim, device, now)
-    side_signals(sim.hardware, sim, device, now)
+    memory_cycle(hardware, sim, device, now)
+    reads_return(kernel, sim, device, now)
+    egress_cycle(hardware, sim, device, now)
+    agents.cycle(kernel, sim, hardware, device, now)
+    side_signals(hardware, sim, device, now)
     deliver(sim, device, now)
 
 
 @compiled
-def step_alone(sim, watching, device, now, end):
+def step_alone(sim, kernel, hardware, watching, device, now, end):
     """Step one GPU from cycle `now` to `end`, at most a link's latency."""
     for cycle in range(now, end):
-        models_cycle(sim, device, cycle)
-        before_edge(watching, sim, device, cycle)
-        clock_edge(sim.hardware, device)
-        after_edge(watching, sim, device, cycle)
+        models_cycle(sim, kernel, hardware, device, cycle)
+        before_edge(watching, sim, kernel, hardware, device, cycle)
+        clock_edge(hardware, device)
+        after_edge(watching, sim, kernel, hardware, device, cycle)
 
 
 @unlocked
-def advance(state, observers, now, cycles, alone):
+def advance(machine, agent, rtl, observers, now, cycles, alone):
     """At most `cycles` memory cycles of all GPUs, each stepped by itself for up to `alone`; (next cycle, outcome)."""
-    sim, watching = by_reference(state), by_reference(observers)
+    sim, kernel = by_reference(machine), by_reference(agent)
+    hardware, watching = by_reference(rtl), by_reference(observers)
     end = now + cycles
     while now < end:
         until = min(end, now + alone, (now // LOOK + 1) * LOOK)
         for device in range(len(sim.control.downstream)):
-            step_alone(sim, watching, device, now, until)
+            step_alone(sim, kernel, hardware, watching, device, now, until)
         for switch in range(len(sim.control.downstream), len(sim.network.arrived)):
             for cycle in range(now, until):
                 deliver(sim, switch, cycle)
         now = until
         if now % LOOK == 0:
-            reached = outcome(sim, now)
+            reached = outcome(sim, kernel, now)
             if reached != RUNNING:
                 return now, reached
         if sim.control.halt[0]:
@@ -121,7 +122,7 @@ class Lockstep:
                 states.append(state)
             alone = 1 if any(observer.interleaved for observer in self.observers) else LOOK
             self.sim.control.halt[0] = 0
-            self.now, reached = advance(self.sim, together(states), self.now, until - self.now,
+            self.now, reached = advance(*self.sim.apart(), together(states), self.now, until - self.now,
                                         max(1, min(alone, int(self.sim.network.latency_cycles.min()))))
             for observer in self.observers:
                 observer.after(self.now)

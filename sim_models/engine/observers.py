@@ -30,12 +30,12 @@ class Observer:
 
 
 @by_type
-def before_edge(state, sim, device, now):
+def before_edge(state, sim, kernel, hardware, device, now):
     """Look at a GPU whose models have acted and whose hardware still shows what they saw."""
 
 
 @by_type
-def after_edge(state, sim, device, now):
+def after_edge(state, sim, kernel, hardware, device, now):
     """Look at a GPU after its hardware's clock edge."""
 
 
@@ -45,13 +45,13 @@ class Both(NamedTuple):
     first: tuple
     second: tuple
 
-    def before_edge(self, sim, device, now):
-        before_edge(self.first, sim, device, now)
-        before_edge(self.second, sim, device, now)
+    def before_edge(self, sim, kernel, hardware, device, now):
+        before_edge(self.first, sim, kernel, hardware, device, now)
+        before_edge(self.second, sim, kernel, hardware, device, now)
 
-    def after_edge(self, sim, device, now):
-        after_edge(self.first, sim, device, now)
-        after_edge(self.second, sim, device, now)
+    def after_edge(self, sim, kernel, hardware, device, now):
+        after_edge(self.first, sim, kernel, hardware, device, now)
+        after_edge(self.second, sim, kernel, hardware, device, now)
 
 
 def together(states: list[tuple | None]) -> tuple | None:

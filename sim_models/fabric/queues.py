@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..compiled.jit import inlined
-from ..compiled.records import record_fields
+from ..compiled.records import aligned_zeros, record_fields
 
 DEPTH = 64  #: requests that fit between a GPU and one memory channel, per stream
 MASK = DEPTH - 1
@@ -45,14 +45,20 @@ class TimedQueue(NamedTuple):
     count: np.ndarray
 
 
+def _ends(rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Head and count of each queue. Arrays by themselves: of a record's fields those of a single queue would have
+    another type, for which everything would be compiled anew."""
+    return aligned_zeros(rows, np.dtype(np.int64)), aligned_zeros(rows, np.dtype(np.int64))
+
+
 def request_queue(rows: int) -> RequestQueue:
     return RequestQueue(*record_fields((rows, DEPTH), [("lo", np.int64), ("hi", np.int64), ("tag", np.int64)]),
-                        *record_fields(rows, [("head", np.int64), ("count", np.int64)]))
+                        *_ends(rows))
 
 
 def tag_queue(rows: int) -> TagQueue:
     return TagQueue(*record_fields((rows, INSIDE), [("tag", np.int64)]),
-                    *record_fields(rows, [("head", np.int64), ("count", np.int64)]))
+                    *_ends(rows))
 
 
 def timed_queue(rows: int, capacity: int) -> TimedQueue:
@@ -60,7 +66,7 @@ def timed_queue(rows: int, capacity: int) -> TimedQueue:
     capacity = 1 << (capacity - 1).bit_length()
     return TimedQueue(*record_fields((rows, capacity), [("lo", np.int64), ("hi", np.int64), ("tag", np.int64),
                                                  ("time", np.int64)]),
-                      *record_fields(rows, [("head", np.int64), ("count", np.int64)]))
+                      *_ends(rows))
 
 
 @inlined

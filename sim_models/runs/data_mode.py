@@ -81,10 +81,10 @@ class Ledger(NamedTuple):
     additions: np.ndarray  # int64 [1]: columns through the ALU
     alu: Alu
 
-    def before_edge(self, sim, device, now):
-        account(self, sim, device, now)
+    def before_edge(self, sim, kernel, hardware, device, now):
+        account(self, sim, hardware, device, now)
 
-    def after_edge(self, sim, device, now):
+    def after_edge(self, sim, kernel, hardware, device, now):
         pass
 
 
@@ -177,10 +177,10 @@ def overtake(data, b, d, lo, hi):
 
 
 @compiled
-def account(data, sim, d, now):
+def account(data, sim, hardware, d, now):
     """Everything that DRAM performed for device d in this cycle; each of its channels performs at most one request."""
-    ports = sim.hardware.ports
-    inputs, outputs = words_at(sim.hardware.inputs[d]), words_at(sim.hardware.outputs[d])
+    ports = hardware.ports
+    inputs, outputs = words_at(hardware.inputs[d]), words_at(hardware.outputs[d])
     for c in range(sim.m.channels):
         if data.overtaking_reads and inputs[ports.dram_ready[c]] and outputs[ports.dram_valid[c]]:
             overtake(data, sim.b, d, outputs[ports.dram[c]], outputs[ports.dram[c] + 1])

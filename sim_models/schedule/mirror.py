@@ -56,7 +56,7 @@ def make_mirror(schedule: Schedule, device: int, base: int, arrivals: np.ndarray
     rank = total[:-1].reshape(lines.shape) - first[rows.share][:, None]
     wf_offsets = np.arange(tiling.wavefronts) * tiling.wf_columns * tiling.pitch_bytes
     region = np.where(widths == tiling.wf_columns, arrivals[:, :1], np.where(widths > 0, arrivals[:, 1:], 0))
-    row, wf = np.nonzero(lines)
+    row, wf = map(np.ascontiguousarray, np.nonzero(lines))
     goes = np.flatnonzero(rows.to_id != NO_ID)
     sender = np.full((schedule.devices, rows.to_id.max() + 1), -1)
     sender[rows.to_device[goes], rows.to_id[goes]] = goes

@@ -17,8 +17,9 @@ ACTIVATE, PRECHARGE, REFRESH = 1, 2, 3  # schema.DRAM_OPS
 
 
 @compiled
-def observe_models(s, r, d, now):
+def observe_models(s, kernel, r, d, now):
     s = by_reference(s)
+    kernel = by_reference(kernel)
     r = by_reference(r)
     for c in range(s.m.channels):
         if r.channels[c]:
@@ -28,9 +29,9 @@ def observe_models(s, r, d, now):
                             s.hbm.occupancy[row], -1, -1, 0)
             if r.kinds[DRAM] and r.all_wgs:
                 row_commands(s, r, d, c, row, now)
-    for u in range(s.kernel.state.state.shape[1]):
-        if s.kernel.state.wg[d, u] != r.wg[d, u] or s.kernel.state.state[d, u] != r.state[d, u]:
-            units_changed(s, r, d, u, now)
+    for u in range(kernel.state.state.shape[1]):
+        if kernel.state.wg[d, u] != r.wg[d, u] or kernel.state.state[d, u] != r.state[d, u]:
+            units_changed(kernel, r, d, u, now)
     for i in range(s.network.first_in[d], s.network.first_in[d + 1]):
         port = s.network.ports_in[i]
         if s.network.flight.head[port] != r.flight_head[port]:
@@ -53,21 +54,21 @@ def row_commands(s, r, d, c, row, now):
 
 
 @compiled
-def units_changed(s, r, d, u, now):
-    s = by_reference(s)
+def units_changed(kernel, r, d, u, now):
+    kernel = by_reference(kernel)
     r = by_reference(r)
-    wg, before = s.kernel.state.wg[d, u], r.wg[d, u]
+    wg, before = kernel.state.wg[d, u], r.wg[d, u]
     at = max(wg, before)
     name = r.names[d, at] if at >= 0 else np.int64(-1)
     if wg != before and wg >= 0 and wanted(r, DISPATCH, name):
-        group = s.kernel.state.group[d, u]
+        group = kernel.state.group[d, u]
         put(r, DISPATCH, now, d, u, name, NO_WAVEFRONT, 0, 0, 0, NO_STREAM, 0,
-            first_store(s.kernel, group, s.kernel.state.member[d, u]), 0, s.kernel.work.groups[group].tiles, -1, -1, 0)
-    if s.kernel.state.state[d, u] != r.state[d, u] and wanted(r, STAGE, name):
+            first_store(kernel, group, kernel.state.member[d, u]), 0, kernel.work.groups[group].tiles, -1, -1, 0)
+    if kernel.state.state[d, u] != r.state[d, u] and wanted(r, STAGE, name):
         put(r, STAGE, now, d, u, name, NO_WAVEFRONT, 0, 0, 0, NO_STREAM, 0, 0, 0, r.state[d, u],
-            s.kernel.state.state[d, u], -1, 0)
+            kernel.state.state[d, u], -1, 0)
     r.wg[d, u] = wg
-    r.state[d, u] = s.kernel.state.state[d, u]
+    r.state[d, u] = kernel.state.state[d, u]
 
 
 @compiled

@@ -29,19 +29,19 @@ class Recording(NamedTuple):
 
     recorder: Recorder
 
-    def before_edge(self, sim, device, now):
-        recorder, started = self.recorder, sim.kernel.state.next_wg[device]
+    def before_edge(self, sim, kernel, hardware, device, now):
+        recorder, started = self.recorder, kernel.state.next_wg[device]
         recorder.asking[device] = recorder.names[device, min(started, recorder.names.shape[1] - 1)]
         backlog, network = 0, sim.network
         for i in range(network.first_out[device], network.first_out[device + 1]):
             backlog = max(backlog, int(network.free_time[network.ports_out[i]]) - now)
-        observe_ports(sim.hardware.ports, sim.b, self.recorder, device, words_at(sim.hardware.inputs[device]),
-                      words_at(sim.hardware.outputs[device]), backlog, now)
-        observe_models(sim, self.recorder, device, now)
+        observe_ports(hardware.ports, sim.b, self.recorder, device, words_at(hardware.inputs[device]),
+                      words_at(hardware.outputs[device]), backlog, now)
+        observe_models(sim, kernel, self.recorder, device, now)
 
-    def after_edge(self, sim, device, now):
-        observe_rtl(sim.b, self.recorder, device, words_at(sim.hardware.outputs[device]), sim.hardware.ports.dram, now)
-        devices, units = sim.kernel.state.state.shape
+    def after_edge(self, sim, kernel, hardware, device, now):
+        observe_rtl(sim.b, self.recorder, device, words_at(hardware.outputs[device]), hardware.ports.dram, now)
+        devices, units = kernel.state.state.shape
         most = devices * (_PER_CHANNEL * sim.m.channels + 2 * units + _OTHERS)
         if self.recorder.count[0] + most >= len(self.recorder.events):
             sim.control.halt[0] = 1  # another cycle's might not fit

@@ -22,12 +22,12 @@ class _Seen(NamedTuple):
 
     first: np.ndarray
 
-    def before_edge(self, sim, device, now):
+    def before_edge(self, sim, kernel, hardware, device, now):
         """Arrivals change in the models' part of a cycle only."""
         if self.first[device] < 0 and sim.network.arrived[device] > 0:
             self.first[device] = now
 
-    def after_edge(self, sim, device, now):
+    def after_edge(self, sim, kernel, hardware, device, now):
         """The hardware's part."""
 
 

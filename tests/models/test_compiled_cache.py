@@ -40,3 +40,13 @@ def test_a_damaged_cache_costs_a_compilation(tmp_path, kind, damage):
     kept.write_bytes(damage(kept.read_bytes()))
     run(program, cache)
     assert run(program, cache) == [42, 1], "it was written anew"
+
+
+def test_another_checkout_finds_what_was_compiled(tmp_path):
+    """Same module, same text, another folder; with another text it is compiled."""
+    for folder in ("one", "other", "changed"):
+        (tmp_path / folder).mkdir()
+        text = _PROGRAM.replace("2 *", "3 *") if folder == "changed" else _PROGRAM
+        (tmp_path / folder / "program.py").write_text(text, encoding="utf-8")
+    found = [run(tmp_path / folder / "program.py", tmp_path / "cache") for folder in ("one", "other", "changed")]
+    assert found == [[42, 0], [42, 1], [63, 0]]

@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+from numba import typeof
 
 from t3sim.agents.compute_units import STATES
 from t3sim.cosim.gpu import compiled_gpu, gpu_library, model_ports
@@ -15,6 +16,7 @@ from t3sim.mechanisms import track_trigger
 from t3sim.runs import build
 from t3sim.runs.checks import check
 from t3sim.runs.failure import SimulationError
+from t3sim.runs.isolated_collectives import collective_sim
 from t3sim.runs.policy import Policy
 from t3sim.runs.run import FusedRun
 from t3sim.workloads import gemm_workload
@@ -52,6 +54,16 @@ def output_bytes(run: FusedRun, device: int, positions) -> int:
     rows = run.schedule.rows(device)
     chosen = rows.tile[np.isin(rows.level, list(positions))]
     return int((run.tiling.rows[chosen] * run.tiling.columns[chosen]).sum()) * 2
+
+
+def test_the_machine_has_one_type_whatever_runs_on_it(machine, small):
+    """Otherwise everything that is compiled for it is compiled for each."""
+    workload = gemm_workload(SHAPE, 4)
+    runs = [build.make_sim(machine, workload), collective_sim(machine, 1 << 20, 4, "reduce-scatter"),
+            collective_sim(machine, 1 << 20, 4, "all-gather", mirrored=False), fused(machine).sim,
+            fused(small, mirrored=False).sim, fused(small, devices=2).sim]
+    machines, kernels, hardware = zip(*(map(typeof, sim.apart()) for sim in runs))
+    assert len(set(machines)) == len(set(kernels)) == 1 and len(set(hardware)) == 2
 
 
 def wf_tiles(run: FusedRun, device: int, positions) -> int:
