@@ -1,6 +1,7 @@
 """A study's report: its plots, and a table of what they show."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader
@@ -8,7 +9,8 @@ from jinja2 import Environment, PackageLoader
 from t3sim.study.results import write_whole
 from t3sim.sweeps.regret import regrets
 from t3sim.sweeps.settings import Scalar
-from t3sim.sweeps.study import Plot, Study
+from t3sim.sweeps.study import Map, Plot, Study
+from t3sim.sweeps.winners import short_names, winners
 
 Row = dict[str, Scalar | None]
 FILE = "report.html"
@@ -21,13 +23,17 @@ def write_page(study: Study, rows: Sequence[Row], failures: Sequence[tuple[str, 
     from t3sim.study.plots import render
 
     plots = []
-    for number, plot in enumerate(study.plots):
-        svg, png = render(f"plot{number}", lambda plot=plot: _draw(plot, rows))
-        write_whole(folder / f"plot{number}.svg", '<?xml version="1.0" encoding="utf-8"?>\n' + svg)
-        write_whole(folder / f"plot{number}.png", png)
-        plots.append((plot.title, svg))
+    drawings = [*((f"plot{number}", plot.title, partial(_draw, plot, rows)) for number, plot in enumerate(study.plots)),
+                *((f"map{number}", wanted.title, partial(_draw_map, wanted, rows))
+                  for number, wanted in enumerate(study.maps))]
+    for name, title, draw in drawings:
+        svg, png = render(name, draw)
+        write_whole(folder / f"{name}.svg", '<?xml version="1.0" encoding="utf-8"?>\n' + svg)
+        write_whole(folder / f"{name}.png", png)
+        plots.append((title, svg))
     compared = regrets(study.compare, rows, study.varied) if study.compare else []
-    shown = list(dict.fromkeys([*study.varied, *(name for plot in study.plots for name in plot.y)]))
+    shown = list(dict.fromkeys([*study.varied, *(name for plot in study.plots for name in plot.y),
+                               *(name for wanted in study.maps for name in wanted.least_of)]))
     cells = [[_text(row.get(name)) for name in shown] for row in rows]
     page = Environment(loader=PackageLoader(__package__, "."), autoescape=True).get_template("page.html.j2")
     write_whole(folder / FILE, page.render(study=study, plots=plots, columns=shown, rows=cells, failures=failures,
@@ -57,6 +63,33 @@ def _draw(plot: Plot, rows: Sequence[Row]):
         axes.set_xscale("log", base=2)
     if len(lines) > 1:
         axes.legend()
+    return drawn
+
+
+def _draw_map(wanted: Map, rows: Sequence[Row]):
+    """A square per pair of settings in its winner's colour, with by how much the next one is slower."""
+    from matplotlib.patches import Rectangle
+
+    from t3sim.study.plots import BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, SKY, figure
+
+    names = short_names(wanted.least_of)
+    colours = dict(zip(names, (SKY, ORANGE, GREEN, BLUE, PURPLE, RED, BLACK)))
+    xs, ys = ([*dict.fromkeys(row[name] for row in rows)] for name in (wanted.x, wanted.y))
+    drawn, axes = figure(_PLOT_INCHES)
+    cells = winners(wanted, rows)
+    for cell in cells:
+        x, y = xs.index(cell.x), ys.index(cell.y)
+        axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=colours[cell.best], alpha=0.75,
+                                 edgecolor="white", label=cell.best))
+        ahead = "" if cell.ahead_percent is None else f"\n{cell.ahead_percent:.1f} %"
+        axes.text(x, y, f"{cell.best}{ahead}", ha="center", va="center", fontsize=7)
+    axes.set_xlim(-0.5, len(xs) - 0.5)
+    axes.set_ylim(-0.5, len(ys) - 0.5)
+    axes.set_xticks(range(len(xs)), [str(x) for x in xs])
+    axes.set_yticks(range(len(ys)), [str(y) for y in ys])
+    axes.set_xlabel(wanted.x)
+    axes.set_ylabel(wanted.y)
+    axes.grid(False)
     return drawn
 
 

@@ -36,6 +36,15 @@ class Plot(_Part):
     log_x: bool = False
 
 
+class Map(_Part):
+    """Which of several results is least, at every pair of two settings."""
+
+    x: str  #: a setting
+    y: str  #: another
+    least_of: list[str] = Field(min_length=2)  #: columns of the results
+    title: str = ""
+
+
 class Draw(_Part):
     """Points drawn at random, each with one value of every setting; the same seed draws the same."""
 
@@ -72,6 +81,7 @@ class Study(_Part):
     points: list[dict[str, Scalar]] = []  #: these, each with every combination of the grid
     draw: Draw | None = None  #: these too, each with every combination of the grid
     plots: list[Plot] = []
+    maps: list[Map] = []
     compare: Compare | None = None
 
     @property
@@ -135,6 +145,10 @@ def _check(study: Study, where: str) -> None:
             if setting not in study.varied:
                 raise BadInput(f"{where}: plots has {shown(setting)}, which does not vary: allowed are "
                                f"{', '.join(study.varied) or 'none'}")
+    for wanted in study.maps:
+        if {wanted.x, wanted.y} != set(study.varied) or wanted.x == wanted.y:
+            raise BadInput(f"{where}: maps has x = {shown(wanted.x)} and y = {shown(wanted.y)}: they must be the "
+                           f"study's two settings, which are {', '.join(study.varied) or 'none'}")
     if study.compare:
         values = study.grid.get(study.compare.over, [])
         if study.compare.against not in values:

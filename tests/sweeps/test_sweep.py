@@ -12,8 +12,9 @@ from t3sim import cli
 from t3sim.machine import load_machine
 from t3sim.sweeps.point import flat
 from t3sim.sweeps.settings import Settings
-from t3sim.sweeps.study import STUDIES, load_study
+from t3sim.sweeps.study import STUDIES, Map, load_study
 from t3sim.sweeps.sweep import points_of
+from t3sim.sweeps.winners import Cell, short_names, winners
 from tests.sweeps.studies import COLLECTIVES, written
 
 MACHINE = Path(__file__).parents[1] / "data" / "machines" / "ring_small.toml"
@@ -208,6 +209,44 @@ def test_values_of_a_setting_are_compared_over_cases(tmp_path, capsys):
 def test_a_draw_or_comparison_that_cannot_be_is_refused_in_a_line(change, words, tmp_path, capsys):
     assert change[0] in DRAWN
     assert t3(written(tmp_path, DRAWN.replace(*change)), "--out", tmp_path / "out") == 2
+    told = capsys.readouterr()
+    assert words in told.err and told.err.count("\n") == 1 and not (tmp_path / "out").exists()
+
+
+MAPPED = COLLECTIVES + """
+[[maps]]
+title = "Where the ring's steps cost less"
+x = "sizes"
+y = "topology"
+least_of = ["runs.0.collective_ns", "runs.0.closed_form_ns"]
+"""
+
+
+def test_the_least_of_several_results_is_found_at_each_pair():
+    wanted = Map(x="k", y="links", least_of=["techniques.t3.total_ns", "techniques.flux.total_ns"])
+    rows = [{"k": 1, "links": 2, "techniques.t3.total_ns": 100.0, "techniques.flux.total_ns": 80.0},
+            {"k": 2, "links": 2, "techniques.t3.total_ns": 50.0, "techniques.flux.total_ns": 50.0},
+            {"k": 3, "links": 2, "techniques.t3.total_ns": 70, "techniques.flux.total_ns": None},
+            {"k": 4, "links": 2}]
+    assert winners(wanted, rows) == [Cell(1, 2, "flux", 25.0), Cell(2, 2, "t3", 0.0), Cell(3, 2, "t3", None)]
+    assert short_names(["a.b.c", "a.d.c"]) == ["b", "d"] and short_names(["a.b", "a.c"]) == ["b", "c"]
+
+
+def test_a_map_is_drawn_and_its_numbers_are_in_the_table(tmp_path):
+    assert t3(written(tmp_path, MAPPED), "--out", tmp_path / "out", "--jobs", 1) == 0
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "Where the ring&#39;s steps cost less" in page and "<th>runs.0.closed_form_ns</th>" in page
+    assert (tmp_path / "out" / "map0.svg").exists() and (tmp_path / "out" / "map0.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("change, words", [
+    (('x = "sizes"\ny = "topology"', 'x = "sizes"\ny = "sizes"'), "maps has x = 'sizes' and y = 'sizes': they must"),
+    (('x = "sizes"\ny = "topology"', 'x = "sizes"\ny = "tp"'), "which are topology, sizes"),
+    ((', "runs.0.closed_form_ns"]', "]"), "maps.0.least_of"),
+])
+def test_a_map_that_cannot_be_is_refused_in_a_line(change, words, tmp_path, capsys):
+    assert change[0] in MAPPED
+    assert t3(written(tmp_path, MAPPED.replace(*change)), "--out", tmp_path / "out") == 2
     told = capsys.readouterr()
     assert words in told.err and told.err.count("\n") == 1 and not (tmp_path / "out").exists()
 
