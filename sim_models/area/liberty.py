@@ -10,7 +10,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from t3sim.bounded import TooLarge, read_bounded
 from t3sim.errors import BadInput
+
+_LARGEST_FILE = 1 << 30  #: bytes; foundries' libraries are long
 
 _TOKEN = re.compile(r'/\*.*?\*/|\\\n|\s+|"([^"]*)"|([\w.+\-\[\]!*&|^\']+)|([(){}:;,])', re.DOTALL)
 
@@ -193,7 +196,9 @@ def truth_table(function: str, pins: tuple[str, ...]) -> tuple[bool, ...] | None
 def load_library(path: Path) -> Library:
     """Read a Liberty file. Raises BadInput."""
     try:
-        return load_library_text(path.read_text(encoding="utf-8", errors="replace"), str(path))
+        return load_library_text(read_bounded(path, _LARGEST_FILE).decode(errors="replace"), str(path))
+    except TooLarge as error:
+        raise BadInput(f"library {str(path)!r} is not a Liberty file: {error}") from None
     except OSError as error:
         raise BadInput(f"library {str(path)!r} cannot be read: {error.strerror}") from None
 

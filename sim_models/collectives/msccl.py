@@ -14,6 +14,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import NamedTuple
 
+from ..bounded import TooLarge, read_bounded
 from .program import CollectiveError, Op, Program, Transfer, all_ranks
 
 #: Names in the files.
@@ -44,7 +45,9 @@ class _Step(NamedTuple):
 def read_msccl(path: Path) -> tuple[str, Program]:
     """Return the collective's kind (a key of `KINDS`) and its program, checked. Raises CollectiveError, OSError."""
     try:
-        root = xml.fromstring(path.read_bytes())
+        root = xml.fromstring(read_bounded(path))
+    except TooLarge as error:
+        raise CollectiveError(f"{path} is no plan: {error}") from None
     except xml.ParseError as error:
         raise CollectiveError(f"{path.name} is not XML: {error}") from None
     try:

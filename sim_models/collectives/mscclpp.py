@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
+from ..bounded import TooLarge, read_bounded
 from .msccl import KINDS, array_ends, initial_slots
 from .program import CollectiveError, Op, Program, Transfer
 
@@ -100,12 +101,14 @@ class _Plan(BaseModel):
 def read_mscclpp(path: Path) -> tuple[str, Program]:
     """Return the collective's kind (a key of `KINDS`) and its program, checked. Raises CollectiveError, OSError."""
     try:
-        plan = _Plan.model_validate_json(path.read_bytes())
+        plan = _Plan.model_validate_json(read_bounded(path))
         kind, program = _Reader(plan).program()
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
         where = ".".join(map(str, fault["loc"])) or "the file"
         raise CollectiveError(f"{path.name}: {where}: {fault['msg'][0].lower()}{fault['msg'][1:100]}") from None
+    except TooLarge as error:
+        raise CollectiveError(f"{path} is no plan: {error}") from None
     except CollectiveError as error:
         raise CollectiveError(f"{path.name}: {error}") from None
     program.check()

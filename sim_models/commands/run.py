@@ -93,6 +93,8 @@ def run(
     check_policy(policy, names)
     if skew is not None and not every_gpu:
         raise BadInput(f"--skew {skew} needs --every-gpu: one GPU that stands for all is like the others")
+    if skew == "":
+        raise BadInput("--skew '' is empty: late:GPU:NS or link:FROM-TO:GB/S, for example late:3:20000")
     check_json_target(json)
     check_plot_target(plot)
     described = load_machine(machine)

@@ -4,6 +4,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from t3sim.bounded import read_bounded
 from t3sim.errors import BadInput
 
 _LARGEST = 1 << 24
@@ -92,7 +93,7 @@ def load_transformer(name_or_path: str) -> Transformer:
     if not name_or_path.endswith(".json"):
         raise TransformerError(f"--model {shown!r} is unknown: allowed are {', '.join(PRESETS)}, or a config.json")
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = json.loads(read_bounded(path))
     except FileNotFoundError:
         raise TransformerError(f"--model {shown!r}: there is no such file") from None
     except OSError as error:

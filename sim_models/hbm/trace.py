@@ -10,6 +10,8 @@ import numpy as np
 from t3sim.errors import BadInput
 from t3sim.line import LINE_BYTES
 
+_LONGEST_LINE = 200  #: what is longer is no request
+
 LAST_CYCLE = 1_000_000_000  #: a second at 1 GHz
 
 
@@ -39,7 +41,7 @@ def read_trace(path: Path) -> Trace:
     """Read a trace file; BadInput names the first bad line."""
     addresses, ops, cycles = [], [], []
     with path.open() as file:
-        for number, text in enumerate(file, 1):
+        for number, text in enumerate(iter(lambda: file.readline(_LONGEST_LINE), ""), 1):
             words = text.split()
             if not words:
                 continue

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from t3sim.bounded import LARGEST_MACHINE, TooLarge, read_bounded
 from t3sim.errors import BadInput
 from t3sim.machine.section import Section
 
@@ -25,7 +26,8 @@ def load_preset(kind: type[_Described], name_or_path: str, folder: Traversable, 
     shown = repr(name_or_path if len(name_or_path) <= 60 else name_or_path[:57] + "...")
     try:
         source = folder.joinpath(f"{name_or_path}.toml") if name_or_path in presets else Path(name_or_path)
-        return kind.model_validate({**(defaults or {}), **tomllib.loads(source.read_text("utf-8"))})
+        content = tomllib.loads(read_bounded(source, LARGEST_MACHINE).decode())
+        return kind.model_validate({**(defaults or {}), **content})
     except FileNotFoundError:
         raise error(f"--machine {shown} is neither a file nor one of {', '.join((*presets, *others))}") from None
     except ValidationError as refused:
@@ -34,6 +36,8 @@ def load_preset(kind: type[_Described], name_or_path: str, folder: Traversable, 
                     f"{fault['msg'][0].lower()}{fault['msg'][1:]}") from None
     except OSError as refused:
         raise error(f"--machine {shown} cannot be read: {refused.strerror}") from None
+    except TooLarge as refused:
+        raise error(f"--machine {shown} is not a description of a machine: {refused}") from None
     except RecursionError:
         raise error(f"--machine {shown} is not TOML: it is nested too deeply") from None
     except ValueError as refused:

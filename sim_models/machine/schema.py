@@ -13,6 +13,7 @@ from pydantic import Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from t3sim.bounded import LARGEST_MACHINE, TooLarge, read_bounded
 from t3sim.errors import BadInput, choices, shown
 from t3sim.formats import FP16
 from t3sim.line import LINE_BYTES
@@ -25,7 +26,6 @@ PRESETS = {"t3-table1": "default.toml", "t3-accelsim": "t3_accelsim.toml", "hbm2
 DEFAULT = "t3-table1"
 _LONGEST_STEP_CYCLES = 100_000  #: half of `engine.end.IDLE_LIMIT`
 _LONGEST_CHAIN = 16  #: machines that extend one another
-_LARGEST_FILE = 1 << 20  #: bytes
 _LONGEST_STARVATION = 65535  #: cycles; the register has 16 bits
 
 
@@ -298,14 +298,13 @@ def _parsed(name: str) -> dict[str, Any]:
         if name in PRESETS:
             raw = resources.files("t3sim.machine").joinpath(PRESETS[name]).read_bytes()
         else:
-            with open(name, "rb") as file:
-                raw = file.read(_LARGEST_FILE + 1)
+            raw = read_bounded(Path(name), LARGEST_MACHINE)
     except FileNotFoundError:
         raise MachineError(f"machine {shown(name)} is neither a file nor one of {', '.join(sorted(PRESETS))}") from None
+    except TooLarge as error:
+        raise MachineError(f"{name}: not a machine file: {error}") from None
     except OSError as error:
         raise MachineError(f"machine file {shown(name)} cannot be read: {error.strerror}") from None
-    if len(raw) > _LARGEST_FILE:
-        raise MachineError(f"{name}: not a machine file: longer than {_LARGEST_FILE} bytes")
     try:
         return tomllib.loads(raw.decode("utf-8"))
     except RecursionError:

@@ -100,7 +100,9 @@ def load_kernel(path: Path) -> KernelTable:
     try:
         with np.load(path, allow_pickle=False) as file:
             found = {name: file[name] for name in file.files}
-    except (OSError, ValueError, BadZipFile, AttributeError) as error:
+    except OSError as error:
+        raise KernelError(f"--kernel {path} cannot be read: {error.strerror}") from None
+    except (EOFError, ValueError, BadZipFile, AttributeError, TypeError) as error:
         raise KernelError(f"{path} is no kernel: {error}") from None
     if unknown := sorted(found.keys() - known):
         raise KernelError(f"{path}: {unknown[0]!r} is unknown: allowed are {', '.join(sorted(known))}")

@@ -167,7 +167,8 @@ def network_of(machine: Machine, topology: topologies.Topology,
     The way through a switch takes as long as one link, half on either side. Raises BadInput.
     """
     if unknown := links_of_their_own.keys() - {(link.source, link.destination) for link in topology.links}:
-        raise BadInput(f"links={sorted(unknown)}: topology {topology.name!r} has no such links")
+        raise BadInput(f"links={sorted(unknown)}: topology {topology.name!r} has no such links "
+                       "(--skew link:FROM-TO names them)")
     ports = []
     for source, destination, *_ in topology.links:
         shape = link_shape(machine, links_of_their_own.get((source, destination)))

@@ -21,14 +21,19 @@ class Skew:
 
     @classmethod
     def of(cls, text: str, gpus: int) -> "Skew":
-        """Read what `--skew` says for so many GPUs. Raises BadInput."""
-        late, links = {}, {}
-        for part in filter(None, (one.strip() for one in text.split(","))):
+        """Read what `--skew` says for so many GPUs; "": all are alike. Raises BadInput."""
+        if not text:
+            return cls()
+        late: dict[int, float] = {}
+        links: dict[tuple[int, int], float] = {}
+        for part in (one.strip() for one in text.split(",")):
             if found := _LATE.fullmatch(part):
-                late[_gpu(found[1], gpus, part)] = _number(found[2], 0.0, part)
+                _set(late, _gpu(found[1], gpus, part), _number(found[2], 0.0, part), part)
             elif found := _LINK.fullmatch(part):
                 ends = _gpu(found[1], gpus, part), _gpu(found[2], gpus, part)
-                links[ends] = _number(found[3], 1e-3, part)
+                if ends[0] == ends[1]:
+                    raise BadInput(f"--skew {part}: a GPU has no link to itself")
+                _set(links, ends, _number(found[3], 1e-3, part), part)
             else:
                 raise BadInput(f"--skew {shown(part)} is unknown: allowed is {_ALLOWED}")
         return cls(tuple(sorted(late.items())), tuple((*ends, gb) for ends, gb in sorted(links.items())))
@@ -59,6 +64,12 @@ def _gpu(text: str, gpus: int, part: str) -> int:
     if int(text) >= gpus:
         raise BadInput(f"--skew {part} names GPU {int(text)}: there are 0 to {gpus - 1}")
     return int(text)
+
+
+def _set(values: dict, key: object, value: float, part: str) -> None:
+    if key in values:
+        raise BadInput(f"--skew {part}: it is said twice")
+    values[key] = value
 
 
 def _number(text: str, least: float, part: str) -> float:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from t3sim.bounded import TooLarge, read_bounded
 from t3sim.errors import BadInput, shown
 from t3sim.sweeps.settings import MACHINE_KEY, Scalar, Settings
 
@@ -105,7 +106,7 @@ def load_study(name_or_path: str) -> Study:
                            else Path(name_or_path))
     where = f"study {shown(name_or_path)}"
     try:
-        study = Study.model_validate(tomllib.loads(source.read_text("utf-8")))
+        study = Study.model_validate(tomllib.loads(read_bounded(source).decode()))
     except (FileNotFoundError, NotADirectoryError):
         raise BadInput(f"{where} is neither a file nor one of {', '.join(STUDIES)}") from None
     except OSError as error:
@@ -115,6 +116,8 @@ def load_study(name_or_path: str) -> Study:
         place = ".".join(str(part) for part in fault["loc"] if part not in ("str", "int", "float", "bool"))
         raise BadInput(f"{where}: {place} = {shown(fault.get('input'))}: "
                        f"{fault['msg'][0].lower()}{fault['msg'][1:]}") from None
+    except TooLarge as error:
+        raise BadInput(f"{where} is no study: {error}") from None
     except RecursionError:
         raise BadInput(f"{where} is not TOML: it is nested too deeply") from None
     except ValueError as error:

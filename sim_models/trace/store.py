@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ..bounded import read_bounded
 from ..errors import BadInput
 from .decisions import give_reasons
 from .output_map import OutputMap
@@ -164,14 +165,14 @@ class Trace:
     @classmethod
     def load(cls, folder: Path) -> "Trace":
         try:
-            run = json.loads((folder / RUN).read_text())
+            run = json.loads(read_bounded(folder / RUN))
             version = run["version"]
         except (FileNotFoundError, NotADirectoryError):
             told = "a recording that did not finish" if _part(folder / EVENTS).exists() else "no trace"
             raise BadInput(f"{folder} holds {told}: `t3 trace --out {folder}` writes one") from None
         except OSError as error:
             raise BadInput(f"{folder / RUN} cannot be read: {error.strerror}") from None
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise BadInput(f"{folder / RUN} is no description of a trace") from None
         if version != VERSION:
             by = run.get("versions", {}).get("t3sim", "another version")

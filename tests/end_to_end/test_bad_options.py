@@ -110,6 +110,29 @@ def test_wrong_words(words, tmp_path, monkeypatch, capsys):
     assert sorted(os.listdir()) == ["file", "folder"]
 
 
+@pytest.mark.parametrize("words", [
+    ["run", "--machine", "ENDLESS"], ["dma", "--machine", "ENDLESS"], ["collective", "--machine", "ENDLESS"],
+    ["collective", "--plan", "ENDLESS"], ["end-to-end", "--model", "gpt-3", "--gpus", "8", "--machine", "ENDLESS"],
+    ["sweep", "ENDLESS", "--out", "made"], ["hbm-replay", "ENDLESS"], ["run", "--kernel", "ENDLESS"],
+    ["area", "arbiter", "--library", "ENDLESS"],
+])
+def test_a_file_without_end(words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("t3sim.area.liberty._LARGEST_FILE", 1 << 20)
+    assert cli.main([word.replace("ENDLESS", "/dev/zero") for word in words]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == "" and re.fullmatch(r"t3: error: [^\n]*/dev/zero[^\n]+\n", printed.err)
+    assert not os.listdir()
+
+
+@pytest.mark.parametrize("content", [b"", b"\x93NUMPY", b"PK\x03\x04", b"\x80\x04}."])
+def test_a_file_that_is_no_kernel(content, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("a.npz").write_bytes(content)
+    assert cli.main(["run", "--kernel", "a.npz"]) == 2
+    assert re.fullmatch(r"t3: error: a.npz is no kernel: [^\n]+\n", capsys.readouterr().err)
+
+
 @pytest.mark.parametrize("cycle", ["1000000000000000000", "9" * 5000, "-5", "soon"])
 def test_request_trace_that_never_ends(cycle, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

@@ -190,7 +190,9 @@ def test_a_late_gpu_and_a_slow_link_delay_all():
 
 @pytest.mark.parametrize(("text", "says"), [
     ("late:4:10", "GPU 4: there are 0 to 3"), ("late:1", "'late:1' is unknown: allowed is"), ("link:0-9:3", "GPU 9"),
-    ("link:0-1:0", "not possible: 0.001 to"), ("late:0:1.2.3", "1.2.3 is no number"), ("slow", "late:GPU:NS")])
+    ("link:0-1:0", "not possible: 0.001 to"), ("late:0:1.2.3", "1.2.3 is no number"), ("slow", "late:GPU:NS"),
+    ("late:0:10,,", "'' is unknown: allowed is"), ("late:0:10,late:0:20", "late:0:20: it is said twice"),
+    ("link:1-1:5", "no link to itself"), ("link:0-1:5,link:0-1:5", "it is said twice")])
 def test_a_wrong_skew_is_one_line(text, says):
     with pytest.raises(BadInput, match=says) as error:
         Skew.of(text, 4)
