@@ -140,9 +140,9 @@ def _check(study: Study, where: str) -> None:
     count = max(1, points) * math.prod(map(len, study.grid.values()))
     if count > LARGEST:
         raise BadInput(f"{where} has {count:,} points: up to {LARGEST:,} are allowed")
-    for point in [*study.points, drawn]:
-        if twice := set(point) & set(study.grid):
-            raise BadInput(f"{where}: {min(twice)} is in {'draw' if point is drawn else 'points'} and in grid")
+    for part, settings in (("options", study.options), *(("points", point) for point in study.points), ("draw", drawn)):
+        if twice := set(settings) & set(study.grid):
+            raise BadInput(f"{where}: {min(twice)} is in {part} and in grid")
     for plot in study.plots:
         for setting in filter(None, (plot.x, plot.series)):
             if setting not in study.varied:

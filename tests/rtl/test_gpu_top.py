@@ -612,6 +612,18 @@ def test_eight_bytes_of_a_peer_stop_nothing():
     assert gpu.counters()["updates"] == t.ways + 2
 
 
+def test_full_sets_of_several_banks_in_one_cycle_are_all_counted():
+    gpu, t = programmed(), GEOMETRY.tracker
+    for bank in range(t.banks):
+        for number in range(1, t.ways + 1):
+            gpu.access("compute", BASE, 1, region=EVENT_REGION, wg=bank + t.sets * number)
+    gpu.run(300)
+    for bank in range(t.banks):  # of a channel each, so that all are in their banks at once
+        gpu.access("compute", BASE + bank * INTERLEAVE, 64, region=EVENT_REGION, wg=bank)
+    gpu.run(100)
+    assert gpu.counters()["set_full"] == t.banks
+
+
 @pytest.mark.parametrize("wg", range(GEOMETRY.tracker.banks))
 def test_an_arrival_under_another_tiles_region_does_not_make_a_tile_fire(wg):
     """A region with a quarter of the threshold, as open to arrivals as the tile's own; in each bank."""
@@ -930,6 +942,23 @@ def test_a_hang_is_told_with_what_waits(hang):
     assert not gpu.get("irq") and not gpu.driver.waiting(gpu.bus.read)
     gpu.run(4 * WATCHDOG_PERIOD)
     assert set(gpu.driver.waiting(gpu.bus.read)) == HANGS[hang]
+
+
+@pytest.mark.parametrize("engine", range(GEOMETRY.dma.engines))
+def test_an_engine_that_waits_alone_is_told(engine):
+    """Engines take turns: tiles that are soon read, then one of 896 lines, which is more than may be outstanding."""
+    gpu = programmed(memory_cycles=3)
+    complete(gpu, engine, DMA_REGION)
+    gpu.run(300)
+    gpu.program(gpu.driver.dma_map(DMA_REGION, base=BASE, limit=LIMIT, device=PEER, destination_region=THERE,
+                                   row_bytes=4096, columns=14, pitch_bytes=4096, updates_per_element=1)
+                + gpu.driver.watchdog(2 * WATCHDOG_PERIOD))
+    for line in range(896):
+        gpu.access("compute", BASE // 64 * 64 + 64 * line, 64, region=DMA_REGION, wf=engine)
+    while not gpu.get("irq"):
+        gpu.run(1)
+        assert gpu.cycle < 8000, "nothing is told"
+    assert set(gpu.driver.waiting(gpu.bus.read)) == {"data", "room", "engines", "workgroups"}
 
 
 def test_every_reason_to_wait_has_its_hang():

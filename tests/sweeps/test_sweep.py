@@ -142,6 +142,7 @@ def test_leaves_of_an_answer():
     (('x = "sizes"', 'x = "size"'), "'size', which does not vary: allowed are topology, sizes"),
     (("[grid]", "[grid"), "is not TOML"),
     (("[grid]", "[[points]]\ntopology = 'ring:2'\n[grid]"), "topology is in points and in grid"),
+    (('collective = "ar"', 'collective = "ar"\ntopology = "ring:2"'), "topology is in options and in grid"),
     (("[grid]", "[machine.tracker]\nways = 8\n[grid]"), "machine.tracker.ways goes with the command run only"),
 ])
 def test_a_study_that_cannot_be_run_is_refused_in_a_line(change, words, tmp_path, capsys):
