@@ -210,9 +210,12 @@ def load_library_text(text: str, source: str) -> Library:
         slews_first = {template.arguments[0]: template.get("variable_1").startswith("input_net")
                        for template in library.all("lu_table_template")}
         cells = [_cell(group, slews_first) for group in library.all("cell")]
+        name = library.arguments[0]
     except (ValueError, KeyError, IndexError) as error:
         raise BadInput(f"{source} is not a Liberty file that can be read: {error}") from None
-    return Library(library.arguments[0], source, text, {cell.name: cell for cell in cells})
+    except RecursionError:
+        raise BadInput(f"{source} is not a Liberty file that can be read: nested too deeply") from None
+    return Library(name, source, text, {cell.name: cell for cell in cells})
 
 
 def _table(timing: Group, name: str, slews_first: dict[str, bool]) -> Table | None:

@@ -49,6 +49,9 @@ def area(
     described = load_machine(machine)
     sizes = changed(described.geometry(), parse_sizes(geometry))
     swept = [parse_sweep(text) for text in sweep or ()]
+    sizes_swept = [size for size, _ in swept]
+    if twice := [size for size in sizes_swept if sizes_swept.count(size) > 1]:
+        raise BadInput(f"--sweep gives {twice[0]} twice: all of its values belong into one")
     for size, values in swept:
         for value in values:
             changed(sizes, {size: value})

@@ -47,12 +47,16 @@ def read_trace(path: Path) -> Trace:
                 continue
             try:
                 address, operation, cycle = words
+                if "_" in text:
+                    raise ValueError
                 addresses.append(int(address, 16))
                 ops.append(("READ", "WRITE").index(operation))
                 cycles.append(int(cycle))
             except ValueError:
                 raise BadInput(
                     f"{path}:{number}: expected '0xADDRESS READ|WRITE CYCLE', got {text.strip()!r}") from None
+    if not addresses:
+        raise BadInput(f"{path} has no request: expected lines '0xADDRESS READ|WRITE CYCLE'")
     return Trace.of(np.array(addresses, np.int64) // LINE_BYTES, ops, cycles)
 
 

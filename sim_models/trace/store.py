@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..bounded import read_bounded
-from ..errors import BadInput
+from ..errors import BadInput, shown
 from .decisions import give_reasons
 from .output_map import OutputMap
 from .schema import EVENT, MEANINGS, POLICIES
@@ -31,6 +31,13 @@ DERIVED = (TIMELINE, WAVES, GTKWAVE, SURFER)
 VERSION = 4
 #: What the codes of policies and reasons stand for.
 _REASONS = {policy.name: [reason.text for reason in policy.reasons] for policy in POLICIES}
+#: What every trace.json has, and of what kind.
+_NEEDED = {"title": str, "has_plan": bool, "policies": dict, "simulated_devices": int, "mirrored": bool,
+           "ring_devices": list, "downstream": list, "starvation_limit": int, "clock_ghz": float, "geometry": dict,
+           "workgroups": int, "wavefronts": int, "filter": dict, "recorded": dict}
+_PARTS = {"filter": {"kinds", "channels", "wgs"},
+          "recorded": {"from", "until", "complete_until", "cycles_of_run", "outcome", "problem", "dropped"},
+          "geometry": {"channels", "queue_entries", "sets", "ways", "banks", "engines"}}
 _ARROW = pa.schema([(name, pa.from_numpy_dtype(EVENT[name])) for name in EVENT.names],
                    metadata={"t3.kinds": json.dumps({int(kind): kind.name.lower() for kind in MEANINGS})})
 
@@ -178,7 +185,14 @@ class Trace:
             by = run.get("versions", {}).get("t3sim", "another version")
             raise BadInput(f"{folder} was recorded by t3sim {by} as a trace of version {version}, and this program "
                            f"reads version {VERSION}: record it again, or read it with the t3sim that wrote it")
-        recorded = run.get("policies", {})
+        for key, kind in _NEEDED.items():
+            if not isinstance(run.get(key), kind):
+                raise BadInput(f"{folder / RUN} is damaged: {key} = {shown(run.get(key))} is no {kind.__name__}; "
+                               "record it again")
+        for part, keys in _PARTS.items():
+            if missing := sorted(keys - run[part].keys()):
+                raise BadInput(f"{folder / RUN} is damaged: {part} has no {missing[0]!r}; record it again")
+        recorded = run["policies"]
         others = [name for name in {**recorded, **_REASONS} if recorded.get(name) != _REASONS.get(name)]
         if others:
             raise BadInput(f"{folder} was recorded with another set of arbitration policies than this program's "

@@ -64,7 +64,8 @@ def test_functions_of_another_kind():
     assert truth_table("IQ", ("A", "B")) is None and truth_table("__import__('os')", ("A",)) is None
 
 
-@pytest.mark.parametrize("text", ["", "cell (A) { }", "library (x) { cell (A) {", "library (x) { ; ) }", "library"])
+@pytest.mark.parametrize("text", ["", "cell (A) { }", "library (x) { cell (A) {", "library (x) { ; ) }", "library",
+                                  "library () {}", pytest.param("library (x) {" * 5000, id="nested")])
 def test_no_library(text, tmp_path):
     (tmp_path / "x.lib").write_text(text)
     with pytest.raises(BadInput, match="not a Liberty file"):

@@ -125,6 +125,20 @@ def test_a_file_without_end(words, tmp_path, monkeypatch, capsys):
     assert not os.listdir()
 
 
+def test_a_size_that_is_swept_twice(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["area", "arbiter", "--sweep", "ways=2,4", "--sweep", "ways=8"]) == 2
+    assert capsys.readouterr().err == "t3: error: --sweep gives ways twice: all of its values belong into one\n"
+
+
+@pytest.mark.parametrize("content", ["", "\n\n", "1_0 READ 1\n"])
+def test_a_request_trace_that_says_nothing(content, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("one.trace").write_text(content)
+    assert cli.main(["hbm-replay", "one.trace"]) == 2
+    assert re.fullmatch(r"t3: error: one.trace[^\n]*expected [^\n]+\n", capsys.readouterr().err)
+
+
 @pytest.mark.parametrize("content", [b"", b"\x93NUMPY", b"PK\x03\x04", b"\x80\x04}."])
 def test_a_file_that_is_no_kernel(content, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

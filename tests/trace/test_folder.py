@@ -126,6 +126,18 @@ def test_what_another_version_recorded_is_told_in_a_line(short, tmp_path, capsys
     assert "another set of arbitration policies than this program's (fifo)" in refused(capsys, "step", other)
 
 
+@pytest.mark.parametrize(("part", "key"), [(None, "title"), (None, "geometry"), (None, "recorded"), (None, "policies"),
+                                           ("recorded", "outcome"), ("filter", "kinds"), ("geometry", "ways")])
+def test_a_description_that_lacks_something_is_told_in_a_line(short, tmp_path, capsys, part, key):
+    damaged = shutil.copytree(short.folder, tmp_path / "damaged")
+    run = json.loads((damaged / RUN).read_text())
+    (run[part] if part else run).pop(key)
+    (damaged / RUN).write_text(json.dumps(run))
+    for command in ("explain", "step"):
+        told = refused(capsys, command, damaged)
+        assert f"{RUN} is damaged: " in told and key in told and "record it again" in told
+
+
 def test_an_interrupted_recording_is_one_until_then(tmp_path):
     def interrupt(fraction):
         raise KeyboardInterrupt
