@@ -612,13 +612,13 @@ def test_eight_bytes_of_a_peer_stop_nothing():
     assert gpu.counters()["updates"] == t.ways + 2
 
 
-def test_full_sets_of_several_banks_in_one_cycle_are_all_counted():
+def test_full_sets_of_several_banks_are_all_counted():
     gpu, t = programmed(), GEOMETRY.tracker
     for bank in range(t.banks):
         for number in range(1, t.ways + 1):
             gpu.access("compute", BASE, 1, region=EVENT_REGION, wg=bank + t.sets * number)
     gpu.run(300)
-    for bank in range(t.banks):  # of a channel each, so that all are in their banks at once
+    for bank in range(t.banks):
         gpu.access("compute", BASE + bank * INTERLEAVE, 64, region=EVENT_REGION, wg=bank)
     gpu.run(100)
     assert gpu.counters()["set_full"] == t.banks
