@@ -1,5 +1,6 @@
 """`t3 dma`: collectives by DMA engines beside kernels on compute units, over sizes."""
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -16,7 +17,8 @@ _TITLES = {"host": "", "gpu": "gpu-", "poll": "prelaunch-", "tracker": "tracker-
 
 def dma(
     collective: Annotated[str, typer.Option(
-        metavar="ag|a2a|rs", help="All-gather, all-to-all, reduce-scatter.")] = "ag",
+        metavar="ag|a2a|rs", help="All-gather, all-to-all, reduce-scatter; on the cycle level ag, ag-ring, "
+        "a2a.")] = "ag",
     sizes: Annotated[str, typer.Option(
         metavar="SIZE[:SIZE]", help="Bytes of the whole array: 1K:1G doubles from 1 KB to 1 GB.")] = "1K:1G",
     variant: Annotated[str | None, typer.Option(
@@ -26,9 +28,22 @@ def dma(
     initiator: Annotated[str | None, typer.Option(
         metavar="A,B,...", help="What starts the copies: host, gpu (a kernel), poll (prelaunched), tracker; host if "
         "not given.")] = None,
+    level: Annotated[str, typer.Option(
+        metavar="event|cycle", help="cycle: the command queue's RTL in every GPU, each bit checked.")] = "event",
+    gpus: Annotated[int | None, typer.Option(help="GPUs of the cycle level; 4 if not given.")] = None,
+    memory: Annotated[str | None, typer.Option(
+        "--memory", metavar="NAME|FILE", help="Machine of the cycle level: its memory, links and Track & Trigger; "
+        "t3-table1 if not given.")] = None,
     json: JsonOption = None,
 ) -> None:
-    """Time DMA collectives on the event level: phases, commands, engines and traffic."""
+    """Time DMA collectives: on the event level phases, commands, engines and traffic; on the cycle level the RTL."""
+    if level not in ("event", "cycle"):
+        raise BadInput(f"--level {level[:40]!r} is unknown: allowed are event, cycle")
+    if level == "cycle":
+        _on_the_cycle_level(collective, sizes, variant, machine, initiator, gpus or 4, memory or "t3-table1", json)
+        return
+    if gpus is not None or memory is not None:
+        raise BadInput(f"--{'gpus' if gpus is not None else 'memory'} is of the cycle level: give --level cycle, too")
     from t3sim.flow.commands import COLLECTIVES, POSSIBLE
     from t3sim.flow.dma import INITIATORS, PHASES, kernel_collective_ns, run_collective
     from t3sim.flow.node import load_node
@@ -84,3 +99,40 @@ def dma(
                 [(title, f"{by_size[first].commands}", f"{by_size[first].engines}", f"{by_size[first].syncs}",
                   *(f"{by_size[size].phases_ns[phase] / 1e3:,.1f}" for size in (first, last) for phase in PHASES))
                  for title, by_size in runs.items()], console)
+
+
+def _on_the_cycle_level(collective: str, sizes: str, variant: str | None, machine: str, initiator: str | None,
+                        gpus: int, memory: str, json: str | None) -> None:
+    from t3sim.flow.node import load_node
+    from t3sim.machine import load_machine
+    from t3sim.runs.queued import COLLECTIVES, INITIATORS, check_asked, run_queued
+    from t3sim.study.report import output_console, print_table
+    from t3sim.study.results import check_json_target, write_json
+
+    if variant is not None:
+        raise BadInput("--variant is of the event level: on the cycle level a GPU has one queue, back to back (b2b)")
+    started = [name.strip() for name in initiator.split(",")] if initiator is not None else [
+        name for name in INITIATORS if name != "tracker" or collective == "a2a"]
+    started, wanted = list(dict.fromkeys(started)), size_range(sizes)
+    node, chip = load_node(machine), load_machine(memory)
+    for name in started:
+        for size in wanted:
+            check_asked(chip, collective, gpus, size, name)
+    check_json_target(json)
+    runs = {size: {name: run_queued(chip, node, collective, gpus, size, name) for name in started} for size in wanted}
+    if json is not None:
+        write_json({"collective": collective, "level": "cycle", "gpus": gpus, "machine": node.model_dump(mode="json"),
+                    "memory": chip.name, "runs": {size: {name: asdict(run) for name, run in by_name.items()}
+                                                  for size, by_name in runs.items()}}, json)
+    if json == "-":
+        return
+    console = output_console()
+    print_table(f"{COLLECTIVES[collective].capitalize()} on {gpus} GPUs with the RTL of {chip.name} (µs from the last "
+                "store of what is copied to the last copied line in memory); every bit checked",
+                ("size", *started), [(shown_size(size), *(f"{run.exchange_ns / 1e3:,.2f}" for run in by_name.values()))
+                                     for size, by_name in runs.items()], console)
+    first = runs[wanted[0]]
+    print_table(f"What was commanded for {shown_size(wanted[0])}, all GPUs",
+                ("started by", "commands", "copies", "polls", "signals", "lines read"),
+                [(name, *(f"{value:,}" for value in (run.commands, run.copies, run.polls, run.signals, run.lines)))
+                 for name, run in first.items()], console)

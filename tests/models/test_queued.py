@@ -1,0 +1,79 @@
+"""Collectives by the command queue's RTL in every GPU: every bit, by whatever they are started."""
+
+import json
+
+import pytest
+
+from t3sim.cli import main
+from t3sim.flow.node import load_node
+from t3sim.machine import load_machine
+from t3sim.reference.command_queue import POLL
+from t3sim.runs import queued
+from t3sim.runs.failure import SimulationError
+from t3sim.runs.queued import run_queued
+
+SMALL, GPUS, SIZE = "tests/data/machines/ring_small.toml", 4, 16 * 1024
+
+
+def run(collective: str, initiator: str, seed: int = 0, size: int = SIZE):
+    return run_queued(load_machine(SMALL), load_node("mi300x"), collective, GPUS, size, initiator, seed)
+
+
+def test_all_to_all_by_whatever_it_is_started():
+    """A host is slowest, the Tracker fastest: it needs neither a command's way through memory nor a flag's."""
+    runs = [run("a2a", name) for name in ("host", "gpu", "poll", "tracker")]
+    host, gpu, poll, tracker = (one.exchange_ns for one in runs)
+    assert host > max(gpu, poll) and min(gpu, poll) > tracker, runs
+    assert [one.copies for one in runs] == [GPUS * (GPUS - 1)] * 4
+    assert [one.commands for one in runs] == [24, 24, 28, 12] and [one.polls for one in runs] == [0, 0, 4, 0]
+    assert [one.signals for one in runs] == [12, 12, 12, 0]
+    assert [one.lines for one in runs] == [12 * SIZE // GPUS // 64] * 4
+    for one in runs[:3]:
+        assert one.signalled_ns > one.exchange_ns / 2
+
+
+@pytest.mark.parametrize("collective, polls, signals", [("ag", 0, 12), ("ag-ring", 8, 12)])
+def test_all_gathers(collective, polls, signals):
+    host, polled = run(collective, "host", seed=1), run(collective, "poll", seed=2)
+    assert (host.polls, host.signals, host.copies) == (polls, signals, 12)
+    assert polled.polls == polls + GPUS and polled.exchange_ns < host.exchange_ns
+
+
+def test_a_hop_that_does_not_wait_for_the_one_before_is_found(monkeypatch):
+    """The numbers are compared: over slow links a ring without its polls sends on what has not come."""
+    machine = load_machine(SMALL)
+    slow = machine.model_copy(update={"link": machine.link.model_copy(update={"latency_ns": 2000.0})})
+    run_queued(slow, load_node("mi300x"), "ag-ring", GPUS, SIZE, "gpu")
+    whole = queued._Run._commands
+    monkeypatch.setattr(queued._Run, "_commands", lambda self, gpu, per_signal: [
+        line for line in whole(self, gpu, per_signal) if line.op != POLL])
+    with pytest.raises(SimulationError, match=r"device \d: bytes from \d+ on are "):
+        run_queued(slow, load_node("mi300x"), "ag-ring", GPUS, SIZE, "gpu")
+
+
+@pytest.mark.parametrize("options, message", [
+    (("--collective", "rs"), "--collective 'rs' is unknown on the cycle level"),
+    (("--initiator", "hoist"), "--initiator 'hoist' is unknown on the cycle level"),
+    (("--collective", "ag", "--initiator", "tracker"), "tracker is not possible for ag"),
+    (("--gpus", "1"), "--gpus 1 is not possible"),
+    (("--variant", "b2b"), "--variant is of the event level"),
+    (("--sizes", "1K", "--gpus", "3"), "--sizes: 1024 bytes on 3 GPUs"),
+])
+def test_what_is_asked_is_checked(options, message, capsys):
+    assert main(["dma", "--level", "cycle", "--sizes", "16K", "--memory", SMALL, *options]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+
+
+def test_options_of_the_cycle_level_alone_are_refused(capsys):
+    assert main(["dma", "--gpus", "4"]) == 2 and "--gpus is of the cycle level" in capsys.readouterr().err
+    assert main(["dma", "--level", "gate"]) == 2 and "--level 'gate' is unknown" in capsys.readouterr().err
+
+
+def test_the_command(tmp_path, capsys):
+    target = tmp_path / "out.json"
+    assert main(["dma", "--level", "cycle", "--memory", SMALL, "--collective", "a2a", "--sizes", "16K",
+                 "--initiator", "poll,tracker", "--json", str(target)]) == 0
+    runs = json.loads(target.read_text())["runs"][str(SIZE)]
+    assert runs["poll"]["exchange_ns"] > runs["tracker"]["exchange_ns"] > 0
+    assert "every bit checked" in " ".join(capsys.readouterr().out.split())
