@@ -55,6 +55,9 @@ def run(
         help="Compute units that the communication kernels of technique decomposed have.")] = 16,
     topology: Annotated[str, typer.Option(
         metavar="NAME", help="Links between GPUs: ring, or switch, with a link from each GPU to it.")] = "ring",
+    algorithm: Annotated[str, typer.Option(
+        metavar="NAME", help="How the techniques with Track & Trigger exchange: ring, or direct, to the owner at once "
+        "(T3 paper, section 7.1), with --topology switch.")] = "ring",
     flux_order: Annotated[str, typer.Option(
         metavar="NAME", help="Order of tiles in technique flux: shifted (from the next GPU's on), or same on all GPUs.",
     )] = "shifted",
@@ -83,6 +86,7 @@ def run(
         given = {"--model": model, "--sublayer": sublayer, "--tp": tp, "--devices": devices, "--policy": policy,
                  "--every-gpu": every_gpu or None, "--skew": skew, "--plot": plot,
                  "--topology": topology if topology != "ring" else None,
+                 "--algorithm": algorithm if algorithm != "ring" else None,
                  "--technique": None if technique == ",".join(DEFAULT_TECHNIQUES) else technique}
         _run_alone(operator, gemm, kernel, {option: value for option, value in given.items() if value is not None},
                    machine, insist, json)
@@ -108,12 +112,13 @@ def run(
     from t3sim.study.report import output_console, print_run, progress_bar
     from t3sim.study.techniques import kernels_of, run_sublayer
 
-    chosen = Choices(policy, fused_with(operator, topology), Skew.of(skew or "", workload.tp) if every_gpu else None,
-                     comm_units, FluxOptions(flux_order))
+    chosen = Choices(policy, fused_with(operator, topology, algorithm),
+                     Skew.of(skew or "", workload.tp) if every_gpu else None, comm_units, FluxOptions(flux_order))
     for option, value, default, needed in (("--comm-units", comm_units, COMMUNICATION_UNITS, "decomposed"),
                                            ("--flux-order", flux_order, FluxOptions().order, "flux")):
         if value != default and needed not in names:
             raise BadInput(f"{option} {value} is for technique {needed}, which --technique {technique} does not name")
+    described = chosen.exchange.hardware(described, workload.tp)
     if "decomposed" in names:
         units_left(described.gpu.compute_units, comm_units)
     asked = [kernel for name in names for kernel in kernels_of(name, chosen)]

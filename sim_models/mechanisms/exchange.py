@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from ..collectives import Program
 from ..errors import BadInput, choices
 from ..flow.algorithms import algorithms
+from ..machine import Machine
 from ..topologies import Topology, named_topology
 
 
@@ -41,6 +42,21 @@ class Exchange:
                            f"{choices(self.algorithm, found)}")
         return found[self.algorithm].program()
 
+    def hardware(self, machine: Machine, ranks: int) -> Machine:
+        """Return the machine with dispatch windows that know the heads of all GPUs to which one sends.
+
+        Raises BadInput if they are too many.
+        """
+        needed = ranks - 1 if self.algorithm == "direct" else 1
+        if needed > MOST_PEERS:
+            raise BadInput(f"--algorithm {self.algorithm} between {ranks} GPUs: a dispatch window knows the heads of "
+                           f"at most {MOST_PEERS} others")
+        if machine.dma.peers >= needed:
+            return machine
+        return machine.model_copy(update={"dma": machine.dma.model_copy(update={"peers": needed})})
+
+
+MOST_PEERS = 15  #: as `[dma] peers` of a machine allows
 
 #: Operators that fuse a GEMM with a collective, and which.
 FUSED_OPERATORS = {"gemm-rs": "rs", "gemm-ar": "ar"}
@@ -48,15 +64,21 @@ FUSED_OPERATORS = {"gemm-rs": "rs", "gemm-ar": "ar"}
 
 #: Links between GPUs that `t3 run` knows; a ring's are the same around a switch.
 TOPOLOGIES = ("ring", "switch")
+ALGORITHMS = ("ring", "direct")
 
 
-def fused_with(operator: str, topology: str = "ring") -> Exchange:
+def fused_with(operator: str, topology: str = "ring", algorithm: str = "ring") -> Exchange:
     """Return what an operator fuses its GEMM with, over which links. Raises BadInput."""
+    if algorithm not in ALGORITHMS:
+        raise BadInput(f"--algorithm {algorithm!r} is unknown: allowed are {choices(algorithm, ALGORITHMS)}")
     if topology not in TOPOLOGIES:
         raise BadInput(f"--topology {topology!r} is unknown: allowed are {choices(topology, TOPOLOGIES)}")
     if operator not in FUSED_OPERATORS:
         raise BadInput(f"--operator {operator!r} is unknown: allowed are {choices(operator, FUSED_OPERATORS)}")
-    return Exchange(FUSED_OPERATORS[operator], topology=topology)
+    if algorithm == "direct" and topology == "ring":
+        raise BadInput("--algorithm direct sends to every GPU, in a ring over the others' links too: it needs "
+                       "--topology switch")
+    return Exchange(FUSED_OPERATORS[operator], algorithm, topology)
 
 
 REDUCED = Exchange()  #: by a ring reduce-scatter, as in the T3 paper

@@ -250,13 +250,13 @@ class Schedule:
     def is_symmetric(self) -> bool:
         """Whether one device can stand for all: nothing changes if every rank is renamed to the next one.
 
-        Every transfer takes one link: a way through others would load theirs. Chunks of a ragged output differ by some
-        tiles all the same; a mirrored run neglects that.
+        No transfer goes through another GPU, whose links it would load; at a switch the links of all are alike at any
+        time. Chunks of a ragged output differ by some tiles all the same; a mirrored run neglects that.
         """
         return (self.policy.shuffle is None and self.program.invariant_under_shift()
                 and self.topology.invariant_under_shift()
-                and all(len(self.topology.way(transfer.source, transfer.destination)) == 1
-                        for transfer in self.program.transfers))
+                and all(onward >= self.topology.gpus for transfer in self.program.transfers
+                        for _, onward in self.topology.way(transfer.source, transfer.destination)[:-1]))
 
     def wf_tiles(self, device: int, action: Action) -> int:
         """Count a device's wavefront tiles of which this becomes."""

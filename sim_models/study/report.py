@@ -100,6 +100,7 @@ def print_run(result: RunResult, console: Console) -> None:
                   f"{workload.tp} GPUs; machine {result.machine.name}; seed {result.seed}"
                   + (f"; every GPU, {result.skew}" if result.skew is not None else "")
                   + (f"; {result.exchange.operator}" if result.exchange.operator != REDUCED.operator else "")
+                  + (f"; {result.exchange.algorithm}" if result.exchange.algorithm != REDUCED.algorithm else "")
                   + (f"; a {result.exchange.topology}" if result.exchange.topology != REDUCED.topology else "")
                   + (f"; t3 under the policy {result.policy}" if result.policy else ""))
     console.print()
@@ -243,8 +244,9 @@ def _hardware(result: RunResult) -> Table:
             of = ("rs", "ag", "ar") if sums == "AR" else ("rs",)
             reads = [_bytes(which, of, "read") for which in (result.baseline, one)]
             writes = [_bytes(which, ("gemm", *of), "write") for which in (result.baseline, one)]
-            values[f"{sums} reads, sequential over it"] = f"{reads[0] / max(1, reads[1]):.3f}"
-            values[f"GEMM and {sums} writes, same"] = f"{writes[0] / max(1, writes[1]):.3f}"
+            values[f"{sums} reads, sequential over it"] = (f"{reads[0] / reads[1]:.3f}" if reads[1]
+                                                           else "it reads nothing")
+            values[f"GEMM and {sums} writes, same"] = f"{writes[0] / writes[1]:.3f}"
         for label, value in values.items():
             rows.setdefault(label, []).append(value)
     return _table("Hardware, from its own counters", "what", fused, ((label, *cells) for label, cells in rows.items()))

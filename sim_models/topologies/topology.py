@@ -80,6 +80,7 @@ class Topology:
         return {}
 
     def invariant_under_shift(self) -> bool:
-        """Whether the topology is the same if every node is renamed to the next one."""
-        return {((link.source + 1) % self.nodes, (link.destination + 1) % self.nodes) for link in self.links} == {
+        """Whether the topology is the same if every GPU is renamed to the next one; switches stay what they are."""
+        renamed = [*((gpu + 1) % self.gpus for gpu in range(self.gpus)), *range(self.gpus, self.nodes)]
+        return {(renamed[link.source], renamed[link.destination]) for link in self.links} == {
             (link.source, link.destination) for link in self.links}

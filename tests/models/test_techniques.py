@@ -7,15 +7,17 @@ import numpy as np
 import pytest
 from numba import njit
 
+from t3sim import cli
 from t3sim.agents.compute_units import STATES
 from t3sim.errors import BadInput
 from t3sim.fabric import memory
 from t3sim.machine import load_machine
-from t3sim.mechanisms.exchange import Exchange
+from t3sim.mechanisms.exchange import Exchange, fused_with
 from t3sim.runs import kernels
 from t3sim.runs.skew import Skew
 from t3sim.study import losses
 from t3sim.study.choices import Choices
+from t3sim.study.report import output_console, print_run
 from t3sim.study.results import TECHNIQUES
 from t3sim.study.techniques import run_sublayer
 from t3sim.workloads import gemm_workload, paper_workloads
@@ -157,15 +159,42 @@ def test_an_all_reduce_by_slices_hides_part_of_the_gather(reduced_everywhere):
     assert reduced_everywhere.to_json()["operator"] == "gemm-ar"
 
 
-@pytest.mark.parametrize("collective", ["rs", "ar"])
-def test_one_gpu_stands_for_all(collective):
-    """Mirrored against every GPU with its own RTL: the ring's bytes are the same, its time within 2 %."""
-    machine, workload = load_machine(), gemm_workload("2048x1024x512", N)
-    fusion = kernels.FusedGemm("mca", exchange=Exchange(collective))
+@pytest.mark.parametrize("exchange", [Exchange(), Exchange("ar"), Exchange("rs", "direct", "switch")], ids=str)
+def test_one_gpu_stands_for_all(exchange):
+    """Mirrored against every GPU with its own RTL: the exchange's bytes are the same, its time within 2 %."""
+    machine, workload = exchange.hardware(load_machine(), N), gemm_workload("2048x1024x512", N)
+    fusion = kernels.FusedGemm("mca", exchange=exchange)
     one, every = (kernels.simulate(replace(fusion, skew=skew), machine, workload) for skew in (None, Skew()))
     assert every.cycles == pytest.approx(one.cycles, rel=0.02) and every.dram == one.dram
     assert not one.gpus and len(every.gpus) == N
     assert max(gpu["last_tile_ns"] for gpu in every.gpus) == pytest.approx(every.cycles, rel=0.01)
+
+
+def test_a_direct_reduce_scatter_reads_nothing(capsys):
+    """T3 paper, section 7.1: each GPU keeps its own part, sends the others as it makes them, and reads nothing."""
+    exchange = fused_with("gemm-rs", "switch", "direct")
+    machine, chunk = exchange.hardware(load_machine(), N), 2048 * 1024 * 2 // N
+    assert machine.dma.peers == N - 1 and exchange.hardware(machine, 2) is machine
+    found = run_sublayer(gemm_workload("2048x1024x512", N), machine, ("sequential", "t3"), lambda *_: None, 0,
+                         Choices(exchange=exchange))
+    direct = found.techniques["t3"]
+    assert direct.dram["rs_read"] == 0 and direct.details["rtl_counters"]["commands"] == 0
+    assert direct.dram["gemm_write"] == chunk and direct.dram["rs_write"] == (N - 1) * chunk
+    assert sum(direct.loss_ns.values()) == pytest.approx(direct.total_ns - found.baseline.gemm_ns, abs=1e-6)
+    print_run(found, output_console())
+    assert "it reads nothing" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("options, words", [
+    (("--algorithm", "direct"), "--algorithm direct sends to every GPU, in a ring over the others' links too"),
+    (("--algorithm", "tree", "--topology", "switch"), "--algorithm 'tree' is unknown: allowed are ring, direct"),
+    (("--algorithm", "direct", "--topology", "switch", "--tp", "32"), "the heads of at most 15 others"),
+    (("--algorithm", "direct", "--operator", "gemm", "--gemm", "64x64x64"), "--algorithm"),
+])
+def test_an_exchange_that_cannot_be_is_refused(options, words, capsys):
+    assert cli.main(["run", *options]) == 2
+    told = capsys.readouterr().err
+    assert words in told and told.count("\n") == 1
 
 
 def test_a_late_gpu_and_a_slow_link_delay_all():

@@ -12,7 +12,7 @@ from t3sim.machine import load_machine
 from t3sim.operators.tiling import Tiling, TilingError
 from t3sim.runs.build import make_schedule
 from t3sim.schedule import Action, Ids, Limits, Policy, Schedule, ScheduleError, Shuffle, sliced_schedule
-from t3sim.topologies import Link, Topology
+from t3sim.topologies import Link, Topology, named_topology
 from t3sim.topologies import ring as ring_topology
 from t3sim.topologies.fully_connected import fully_connected
 from t3sim.workloads import paper_workloads
@@ -220,5 +220,7 @@ def test_what_does_not_fit_is_refused_in_one_line(make, error, words):
 def test_one_device_stands_for_all_only_where_all_are_alike():
     tiling = Tiling(2048, 2048)
     assert Schedule(tiling, ring.reduce_scatter(4), ring_topology(4)).is_symmetric()
+    around_a_switch = named_topology("switch:4")
+    assert Schedule(tiling, direct.reduce_scatter(4), around_a_switch).is_symmetric()
     chord = Topology("chord", 4, (*ring_topology(4).links, Link(0, 2)))
     assert not Schedule(tiling, ring.reduce_scatter(4), chord).is_symmetric()
