@@ -6,7 +6,7 @@ Results are frozen dataclasses with `to_frame()` and, for a run, `plot()`; bad i
 from collections.abc import Callable, Sequence
 
 from t3sim.machine import Machine, load_machine
-from t3sim.mechanisms.exchange import fused_with
+from t3sim.mechanisms.exchange import Exchange, fused_with
 from t3sim.runs.skew import Skew
 from t3sim.study.choices import Choices
 from t3sim.study.results import BY_DEFAULT, RunResult, check_policy, check_techniques
@@ -14,15 +14,15 @@ from t3sim.workloads import Workload
 
 
 def run(workload: Workload, machine: Machine | str = "t3-table1", techniques: Sequence[str] = BY_DEFAULT,
-        policy: str | None = None, seed: int = 0, operator: str = "gemm-rs", topology: str = "ring",
-        algorithm: str = "ring", skew: str | None = None,
+        policy: str | None = None, seed: int = 0, operator: str | Exchange = "gemm-rs",
+        skew: str | None = None,
         progress: Callable[[str, float], None] = lambda what, share: None) -> RunResult:
     """Run one fused sub-layer under each technique, fused ones with the RTL in the loop at every memory cycle.
 
     `machine`: a name or a file as for `--machine`, or a description; `policy`: the arbiters' in technique `t3`;
     `skew`: simulate every GPU, with differences as for `--skew` ("": none);
     `operator`: what the GEMM is fused with, a reduce-scatter (`gemm-rs`) or an all-reduce (`gemm-ar`);
-    `topology` and `algorithm`: over which links, and how the techniques with Track & Trigger exchange it;
+    `fused_with(operator, topology, algorithm)` says also over which links, and how;
     `progress` is called with what is under way and the share of it that is done. Raises `BadInput` for what cannot be
     run, `SimulationError` if the hardware does not do what it must, `ToolchainError` without a C++ compiler.
     """
@@ -30,7 +30,7 @@ def run(workload: Workload, machine: Machine | str = "t3-table1", techniques: Se
 
     check_techniques(techniques)
     check_policy(policy, techniques)
-    exchange = fused_with(operator, topology, algorithm)
+    exchange = operator if isinstance(operator, Exchange) else fused_with(operator)
     choices = Choices(policy, exchange, None if skew is None else Skew.of(skew, workload.tp))
-    described = exchange.hardware(load_machine(machine) if isinstance(machine, str) else machine, workload.tp)
+    described = exchange.hardware(load_machine(machine) if isinstance(machine, str) else machine, workload)
     return run_sublayer(workload, described, techniques, progress, seed, choices)

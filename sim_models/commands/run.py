@@ -118,7 +118,7 @@ def run(
                                            ("--flux-order", flux_order, FluxOptions().order, "flux")):
         if value != default and needed not in names:
             raise BadInput(f"{option} {value} is for technique {needed}, which --technique {technique} does not name")
-    described = chosen.exchange.hardware(described, workload.tp)
+    described = chosen.exchange.hardware(described, workload)
     if "decomposed" in names:
         units_left(described.gpu.compute_units, comm_units)
     asked = [kernel for name in names for kernel in kernels_of(name, chosen)]

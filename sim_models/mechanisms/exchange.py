@@ -7,6 +7,7 @@ from ..errors import BadInput, choices
 from ..flow.algorithms import algorithms
 from ..machine import Machine
 from ..topologies import Topology, named_topology
+from ..workloads import Workload
 
 
 @dataclass(frozen=True)
@@ -42,21 +43,24 @@ class Exchange:
                            f"{choices(self.algorithm, found)}")
         return found[self.algorithm].program()
 
-    def hardware(self, machine: Machine, ranks: int) -> Machine:
-        """Return the machine with dispatch windows that know the heads of all GPUs to which one sends.
-
-        Raises BadInput if they are too many.
+    def hardware(self, machine: Machine, workload: Workload) -> Machine:
+        """Return the machine with what a direct exchange needs: dispatch windows that know the heads of all others,
+        regions for the tiles of each, and counters for the updates of all. Raises BadInput if they are too many.
         """
-        needed = ranks - 1 if self.algorithm == "direct" else 1
-        if needed > MOST_PEERS:
-            raise BadInput(f"--algorithm {self.algorithm} between {ranks} GPUs: a dispatch window knows the heads of "
-                           f"at most {MOST_PEERS} others")
-        if machine.dma.peers >= needed:
+        ranks, gpu = workload.tp, machine.gpu
+        if self.algorithm != "direct":
             return machine
-        return machine.model_copy(update={"dma": machine.dma.model_copy(update={"peers": needed})})
+        if ranks - 1 > MOST_PEERS:
+            raise BadInput(f"--algorithm direct between {ranks} GPUs: a dispatch window knows the heads of at most "
+                           f"{MOST_PEERS} others")
+        tile_bytes = gpu.tile_m * gpu.tile_n // gpu.wavefronts_per_workgroup * workload.format.bytes
+        counted = max(machine.tracker.count_bits, (ranks * tile_bytes).bit_length())
+        dma = {"peers": max(machine.dma.peers, ranks - 1), "regions": MOST_REGIONS}
+        return machine.model_copy(update={"dma": machine.dma.model_copy(update=dma),
+                                          "tracker": machine.tracker.model_copy(update={"count_bits": counted})})
 
 
-MOST_PEERS = 15  #: as `[dma] peers` of a machine allows
+MOST_PEERS, MOST_REGIONS = 15, 64  #: as `[dma]` of a machine allows
 
 #: Operators that fuse a GEMM with a collective, and which.
 FUSED_OPERATORS = {"gemm-rs": "rs", "gemm-ar": "ar"}

@@ -162,7 +162,8 @@ def test_an_all_reduce_by_slices_hides_part_of_the_gather(reduced_everywhere):
 @pytest.mark.parametrize("exchange", [Exchange(), Exchange("ar"), Exchange("rs", "direct", "switch")], ids=str)
 def test_one_gpu_stands_for_all(exchange):
     """Mirrored against every GPU with its own RTL: the exchange's bytes are the same, its time within 2 %."""
-    machine, workload = exchange.hardware(load_machine(), N), gemm_workload("2048x1024x512", N)
+    workload = gemm_workload("2048x1024x512", N)
+    machine = exchange.hardware(load_machine(), workload)
     fusion = kernels.FusedGemm("mca", exchange=exchange)
     one, every = (kernels.simulate(replace(fusion, skew=skew), machine, workload) for skew in (None, Skew()))
     assert every.cycles == pytest.approx(one.cycles, rel=0.02) and every.dram == one.dram
@@ -173,9 +174,10 @@ def test_one_gpu_stands_for_all(exchange):
 def test_a_direct_reduce_scatter_reads_nothing(capsys):
     """T3 paper, section 7.1: each GPU keeps its own part, sends the others as it makes them, and reads nothing."""
     exchange = fused_with("gemm-rs", "switch", "direct")
-    machine, chunk = exchange.hardware(load_machine(), N), 2048 * 1024 * 2 // N
-    assert machine.dma.peers == N - 1 and exchange.hardware(machine, 2) is machine
-    found = run_sublayer(gemm_workload("2048x1024x512", N), machine, ("sequential", "t3"), lambda *_: None, 0,
+    workload, chunk = gemm_workload("2048x1024x512", N), 2048 * 1024 * 2 // N
+    machine = exchange.hardware(load_machine(), workload)
+    assert machine.dma.peers == N - 1
+    found = run_sublayer(workload, machine, ("sequential", "t3"), lambda *_: None, 0,
                          Choices(exchange=exchange))
     direct = found.techniques["t3"]
     assert direct.dram["rs_read"] == 0 and direct.details["rtl_counters"]["commands"] == 0
