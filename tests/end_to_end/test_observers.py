@@ -42,8 +42,8 @@ def watched(library, tmp_path_factory):
     with TraceWriter(folder, limit=10_000_000) as writer:
         run.observers.append(TraceRecording(run, library, Filter(), writer))
         run.run()
-        writer.commit({"recorded": {"from": 0, "until": run.now}})
-    yield run, ledger, np.array(Trace.load(folder).events)
+        writer.commit({})
+    yield run, ledger, np.array(Trace(folder, {}).events)
     run.close()
 
 
