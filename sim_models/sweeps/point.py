@@ -18,6 +18,8 @@ from t3sim.sweeps.settings import MACHINE_KEY, Scalar, Settings
 
 #: Of a command's JSON: what says how it was run rather than what came out.
 _LEFT_OUT = {"host_seconds", "versions", "machine", "seed"}
+#: Commands whose answer is that of the hardware.
+_ON_RTL = ("run", "area")
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class PointTask:
     @cached_property
     def key(self) -> str:
         module = f"t3sim.commands.{self.settings.command.replace('-', '_')}"
-        state = self.settings.state() + source_digest(module, rtl=self.settings.command == "run")
+        state = self.settings.state() + source_digest(module, rtl=self.settings.command in _ON_RTL)
         return f"{self.settings.command}-{hashlib.sha256(state.encode()).hexdigest()[:20]}"
 
     @property
@@ -80,7 +82,7 @@ class PointTask:
         with TemporaryDirectory(prefix="t3-point-") as folder, self.settings.arguments() as words:
             answer = Path(folder) / "answer.json"
             with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
-                code = cli.main([*words, f"--json={answer}"])
+                code = cli.main([words[0], f"--json={answer}", *words[1:]])  # an argument is the last
             if code:
                 lines = said.getvalue().strip().splitlines() or [f"exit code {code}"]
                 raise Failure(lines[-1].removeprefix("t3: error: "))

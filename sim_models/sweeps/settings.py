@@ -5,16 +5,25 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import Enum, auto
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from t3sim.errors import BadInput, choices, shown
 
+if TYPE_CHECKING:
+    from t3sim.machine import Machine
+
 Scalar = bool | int | float | str
 MACHINE_KEY = "machine"  #: `machine` is its name or file, `machine.SECTION.KEY` what differs from it
-_OWN = ("json", "out", "help", "timeline")  #: options that a study sets itself, or that write files of their own
+#: Commands whose answer is a result, and the same each time: not those that record, keep, show, or measure this host.
+COMMANDS = ("run", "dma", "collective", "end-to-end", "area", "hbm-replay", "explain")
+#: Those whose machine is that of the cycle level; a study can change its numbers.
+CHANGEABLE = ("run", "area", "hbm-replay")
+#: Options that a study sets itself, or that write files of their own.
+_OWN = ("json", "out", "help", "timeline", "plot", "markdown", "record", "compare", "write-plan")
 _DEFAULT_MACHINE = "t3-table1"
 _PACKAGE = Path(__file__).resolve().parents[1]
 
@@ -45,8 +54,11 @@ class Settings:
                 file = Path(folder) / "machine.toml"
                 file.write_text(self._machine_file(str(options.get(MACHINE_KEY, _DEFAULT_MACHINE))), encoding="utf-8")
                 options[MACHINE_KEY] = str(file)
-            yield [self.command, *(f"--{name}" if value is True else f"--{name}={value}"
-                                   for name, value in options.items() if value is not False)]
+            known = options_of(self.command)
+            words = [word for name, value in options.items() if (word := known[name].word(name, value))]
+            arguments = [str(options[name]) for name, kind in known.items()
+                         if kind is Kind.ARGUMENT and name in options]
+            yield [self.command, *words, *(["--", *arguments] if arguments else ())]
 
     def _machine_file(self, base: str) -> str:
         from t3sim.machine import PRESETS
@@ -63,43 +75,73 @@ class Settings:
             if name not in allowed:
                 raise BadInput(f"{shown(name)} is no option of `t3 {self.command}`: allowed are "
                                f"{choices(name, allowed)}")
-            if isinstance(value, bool) != allowed[name]:
-                raise BadInput(f"{name} = {shown(value)}: " + ("true or false is allowed" if allowed[name] else
-                                                               "a number or a word is allowed"))
-        if self.changes and self.command != "run":
-            raise BadInput(f"{MACHINE_KEY}.{next(iter(self.changes))} goes with the command run only: "
+            flag = allowed[name] in (Kind.FLAG, Kind.SWITCH)
+            if isinstance(value, bool) != flag:
+                allowed_kind = "true or false" if flag else "a number or a word"
+                raise BadInput(f"{name} = {shown(value)}: {allowed_kind} is allowed")
+        if self.changes and self.command not in CHANGEABLE:
+            raise BadInput(f"{MACHINE_KEY}.{next(iter(self.changes))} goes with {', '.join(CHANGEABLE)} only: "
                            f"for {self.command} give the machine as a file")
         if self.command == "run":
             with self.arguments() as words:
                 _check_run(words)
+        elif self.changes:
+            self._machine()
+
+    def _machine(self) -> "Machine":
+        """What the point's machine is, with its changes. Raises BadInput."""
+        from t3sim.machine import load_machine
+
+        with self.arguments() as words:
+            return load_machine(_option(words, MACHINE_KEY, _DEFAULT_MACHINE))
 
     def state(self) -> str:
         """Everything outside the program that the result depends on, for a key: the settings, the machine with all of
         its numbers, and the content of files that options name."""
         content: dict[str, Any] = {"command": self.command, "settings": self.values}
-        if self.command == "run":
-            from t3sim.machine import load_machine
-
-            with self.arguments() as words:
-                content["machine"] = load_machine(_option(words, MACHINE_KEY, _DEFAULT_MACHINE)).model_dump(mode="json")
+        if self.command in CHANGEABLE:
+            content["machine"] = self._machine().model_dump(mode="json")
         else:
             content["data"] = _data_digest()
-        content["files"] = {name: hashlib.sha256(Path(value).read_bytes()).hexdigest()
-                            for name, value in self.options.items() if isinstance(value, str) and Path(value).is_file()}
+        content["files"] = {name: _digest(Path(value)) for name, value in self.options.items()
+                            if isinstance(value, str) and Path(value).exists()}
         return json.dumps(content, sort_keys=True)
 
 
+class Kind(Enum):
+    """How a setting is given on the command line."""
+
+    ARGUMENT = auto()
+    FLAG = auto()  #: `--every-gpu`, or nothing
+    SWITCH = auto()  #: `--fpga` or `--no-fpga`
+    VALUE = auto()
+
+    def word(self, name: str, value: Scalar) -> str:
+        """Of an option; nothing for a flag that is off, and for an argument, which stands behind the options."""
+        if self is Kind.VALUE:
+            return f"--{name}={value}"
+        if self is Kind.ARGUMENT or self is Kind.FLAG and not value:
+            return ""
+        return f"--{name}" if value else f"--no-{name}"
+
+
 @cache
-def options_of(command: str) -> dict[str, bool]:
-    """The options of a command that a study may set, without dashes, and whether each is a flag."""
+def options_of(command: str) -> dict[str, Kind]:
+    """The arguments and options of a command that a study may set, without dashes."""
     from typer.main import get_command
 
     from t3sim.cli import app
 
-    parameters = get_command(app).commands[command].params
-    return {word.removeprefix("--"): bool(getattr(parameter, "is_bool_flag", False))
-            for parameter in parameters for word in parameter.opts
-            if word.startswith("--") and word.removeprefix("--") not in _OWN}
+    found: dict[str, Kind] = {}
+    for parameter in get_command(app).commands[command].params:
+        if parameter.param_type_name == "argument":
+            found[parameter.name] = Kind.ARGUMENT
+            continue
+        kind = Kind.VALUE
+        if getattr(parameter, "is_bool_flag", False):
+            kind = Kind.SWITCH if parameter.secondary_opts else Kind.FLAG
+        found |= {word.removeprefix("--"): kind for word in parameter.opts if word.startswith("--")}
+    return {name: kind for name, kind in found.items() if name not in _OWN}
 
 
 def _option(words: list[str], name: str, default: str) -> str:
@@ -126,6 +168,15 @@ def _check_run(words: list[str]) -> None:
         check_techniques(name.strip() for name in technique.split(","))
     check_policy(given("policy"))
     load_machine(_option(words, MACHINE_KEY, _DEFAULT_MACHINE))
+
+
+def _digest(path: Path) -> str:
+    """Of a file, or of all in a folder."""
+    state = hashlib.sha256()
+    for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+        if file.is_file():
+            state.update(f"{file.relative_to(path)}\n".encode() + file.read_bytes())
+    return state.hexdigest()
 
 
 @cache

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from t3sim.bounded import TooLarge, read_bounded
 from t3sim.errors import BadInput, shown
-from t3sim.sweeps.settings import MACHINE_KEY, Scalar, Settings
+from t3sim.sweeps.settings import COMMANDS, MACHINE_KEY, Scalar, Settings
 
 #: Studies that come with the package, by name.
 STUDIES = ("crossover", "lateness", "link-bandwidth", "regret", "starvation-limit", "tracker-ways")
@@ -75,7 +75,7 @@ class Study(_Part):
     """A study file."""
 
     title: str
-    command: Literal["run", "dma", "collective", "end-to-end"]
+    command: Literal[COMMANDS]  # type: ignore[valid-type]
     options: dict[str, Scalar] = {}  #: of the command, without dashes; every point has them
     machine: dict[str, Any] = {}  #: what differs from the machine in `options`, as in a machine file
     grid: dict[str, list[Scalar]] = {}  #: every combination of these settings

@@ -143,13 +143,47 @@ def test_leaves_of_an_answer():
     (("[grid]", "[grid"), "is not TOML"),
     (("[grid]", "[[points]]\ntopology = 'ring:2'\n[grid]"), "topology is in points and in grid"),
     (('collective = "ar"', 'collective = "ar"\ntopology = "ring:2"'), "topology is in options and in grid"),
-    (("[grid]", "[machine.tracker]\nways = 8\n[grid]"), "machine.tracker.ways goes with the command run only"),
+    (("[grid]", "[machine.tracker]\nways = 8\n[grid]"), "machine.tracker.ways goes with run, area, hbm-replay only"),
 ])
 def test_a_study_that_cannot_be_run_is_refused_in_a_line(change, words, tmp_path, capsys):
     assert change[0] in COLLECTIVES
     assert t3(written(tmp_path, COLLECTIVES.replace(*change)), "--out", tmp_path / "out") == 2
     told = capsys.readouterr()
     assert words in told.err and told.err.count("\n") == 1 and not told.out and not (tmp_path / "out").exists()
+
+
+def test_gates_are_swept_like_any_answer(tmp_path):
+    """An argument, a switch that is off, and a machine that differs."""
+    study = written(tmp_path, """
+        title = "What does a way cost?"
+        command = "area"
+        [options]
+        block = "tracker"
+        fpga = false
+        library = "embedded"
+        [grid]
+        "machine.tracker.ways" = [8, 16]
+        """)
+    assert t3(study, "--out", tmp_path / "out", "--jobs", 1) == 0
+    eight, sixteen = pq.read_table(tmp_path / "out" / "results.parquet").to_pylist()
+    assert sixteen["blocks.tracker.memory_bits"] == 2 * eight["blocks.tracker.memory_bits"] > 0
+    assert sixteen["blocks.tracker.gate_equivalents"] > eight["blocks.tracker.gate_equivalents"] > 0
+
+
+def test_a_command_gets_its_words_as_it_takes_them():
+    settings = Settings("area", {"block": "all", "fpga": False, "geometry": "ways=4"})
+    with settings.arguments() as words:
+        assert words == ["area", "--no-fpga", "--geometry=ways=4", "--", "all"]
+    with Settings("run", {"every-gpu": False, "insist": True}).arguments() as words:
+        assert words == ["run", "--insist"]
+
+
+def test_a_trace_that_changed_is_another_setting(tmp_path):
+    (tmp_path / "trace.json").write_text("{}", encoding="utf-8")
+    asked = Settings("explain", {"folder": str(tmp_path), "wg": 3})
+    before = asked.state()
+    (tmp_path / "trace.json").write_text("{ }", encoding="utf-8")
+    assert asked.state() != before
 
 
 @pytest.mark.parametrize("line, words", [
