@@ -1,5 +1,5 @@
-"""What becomes of a block's mutants: caught by the testbench, proved equivalent, caught by a proof or a unit test, or
-survivors.
+"""What becomes of a block's mutants: caught by the testbench, proved equivalent, caught by a proof or a unit test,
+ended by time, or survivors.
 
 Each answer is kept in a file as it comes: a campaign that was interrupted goes on where it was.
 """
@@ -39,11 +39,13 @@ SOURCE_ROWS = {block: (block, "several") for block in BLOCKS} | {
 _FIRST_SEEDS, _FIRST_LENGTH = (1,), 1
 _MORE_SEEDS, _MORE_LENGTH = (2, 3), 2
 _EQUIVALENCE_S, _PROOF_S = 20, 30
+CAUGHT = ("test", "unit", "proof")
 
 
 @dataclass(frozen=True)
 class Fate:
-    """`what`: test (the testbench), unit (a test of tests/rtl), proof, equivalent, or survivor."""
+    """`what`: test (the testbench), unit (a test of tests/rtl), proof, equivalent, time (tests were ended by time, and
+    nothing else noticed it), or survivor."""
 
     block: str  #: the row's name
     mutant: Mutant
@@ -95,12 +97,13 @@ def fates(row: str, count: int, seed: int, step: Callable[[str, int, int], None]
     model = make_source_model(*drawn, only) if source else make_model(*drawn)
     folder = _FOLDER / f"{row}-{digest(model.key, repr(geometry), _sources())}"
     found: dict[int, Fate] = {}
+    ended: dict[int, Fate] = {}  #: by time, until something notices
 
     def left() -> list[Mutant]:
         return [mutant for mutant in model.mutants if mutant.number not in found]
 
     def test(name: str, seeds: tuple[int, ...], length: int) -> None:
-        numbers = [mutant.number for mutant in left()]
+        numbers = [mutant.number for mutant in left() if mutant.number not in ended]
         with ThreadPoolExecutor(1) as pool:
             running = pool.submit(simulate, model, geometry, numbers, seeds, length, folder / name)
             while not running.done():
@@ -108,9 +111,11 @@ def fates(row: str, count: int, seed: int, step: Callable[[str, int, int], None]
                 answered = sum((folder / name / f"{number}.json").exists() for number in numbers)
                 step(name, len(found) + answered, len(model.mutants))
         for mutant in left():
-            told = running.result()[mutant.number]
+            told = running.result().get(mutant.number, {"test": None})
             if told["test"]:
                 found[mutant.number] = Fate(row, mutant, "test", told["test"], told["how"])
+            elif told.get("ended"):
+                ended[mutant.number] = Fate(row, mutant, "time", f"tb_{block}", told["how"])
 
     def each(name: str, ask: Callable[[Mutant], Fate | None]) -> None:
         (folder / name).mkdir(parents=True, exist_ok=True)
@@ -130,6 +135,8 @@ def fates(row: str, count: int, seed: int, step: Callable[[str, int, int], None]
                     found[fate.mutant.number] = fate
 
     def equivalent(mutant: Mutant) -> Fate | None:
+        if mutant.number in ended:
+            return None
         told = compare(model, mutant, _EQUIVALENCE_S)
         return Fate(row, mutant, "equivalent", "", "") if told.verdict == "equal" else None
 
@@ -139,7 +146,7 @@ def fates(row: str, count: int, seed: int, step: Callable[[str, int, int], None]
 
     def noticed(mutant: Mutant) -> Fate | None:
         told = unit_test(block, mutant)
-        return Fate(row, mutant, "unit", *told) if told else None
+        return told and Fate(row, mutant, *told)
 
     test("tests", _FIRST_SEEDS, _FIRST_LENGTH)
     each("equivalence", equivalent)
@@ -150,11 +157,11 @@ def fates(row: str, count: int, seed: int, step: Callable[[str, int, int], None]
         each("proofs", proved)
     for mutant in left():
         why = next((entry.why for entry in harmless() if entry.covers(row, mutant)), "")
-        found[mutant.number] = Fate(row, mutant, "survivor", why, "")
+        found[mutant.number] = ended.get(mutant.number) or Fate(row, mutant, "survivor", why, "")
     return [found[mutant.number] for mutant in model.mutants]
 
 
 def share(fates: list[Fate]) -> float:
-    """Of the mutants that are not proved equivalent, those caught."""
+    """Of the mutants that are not proved equivalent, those caught; what was ended by time is not."""
     counted = [fate for fate in fates if fate.what != "equivalent"]
-    return sum(fate.what != "survivor" for fate in counted) / len(counted) if counted else 1.0
+    return sum(fate.what in CAUGHT for fate in counted) / len(counted) if counted else 1.0

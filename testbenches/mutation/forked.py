@@ -1,7 +1,8 @@
 """A cocotb test that runs a testbench once per mutant: each in a process forked from the simulator that has started.
 
 The folder named by $T3_MUTANTS holds `job.json`: the testbench's module, the mutants' numbers, the seeds, how many
-processes may run at once. Each mutant leaves `<number>.json`: the first test that failed, and how, or null.
+processes may run at once. Each mutant leaves `<number>.json`: the first test that failed, and how, or null; `ended`: a
+test was ended by time.
 """
 
 import contextlib
@@ -39,8 +40,10 @@ async def every_mutant(dut) -> None:
         if status:  # neither passed nor failed
             name = signal.Signals(os.WTERMSIG(status)).name if os.WIFSIGNALED(status) else os.waitstatus_to_exitcode(
                 status)
-            how = f"never ends ({limit_s} s of processor time)" if name == "SIGXCPU" else f"simulator ended: {name}"
-            _tell(folder, number, {"test": "simulation", "how": how})
+            if name == "SIGXCPU":
+                _tell(folder, number, {"test": None, "how": f"{limit_s} s of processor time", "ended": True})
+            else:
+                _tell(folder, number, {"test": "simulation", "how": f"simulator ended: {name}"})
         if number == 0:
             told = json.loads((folder / "0.json").read_text())
             assert told["test"] is None, f"the unchanged block fails {told['test']}: {told['how']}"

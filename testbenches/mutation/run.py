@@ -13,7 +13,7 @@ from t3sim.errors import Failure
 
 from ..command_line import block_parser, chosen_blocks
 from ..geometries import GEOMETRIES
-from .campaign import ROOT, ROWS, SOURCE_ROWS, Fate, fates, share
+from .campaign import CAUGHT, ROOT, ROWS, SOURCE_ROWS, Fate, fates, share
 
 REPORT = ROOT / "build" / "reports" / "mutation.json"
 
@@ -75,14 +75,14 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _counts(told: list[Fate]) -> dict[str, int]:
     return {"mutants": len(told)} | {what: sum(fate.what == what for fate in told)
-                                     for what in ("test", "unit", "proof", "equivalent")} | {
+                                     for what in (*CAUGHT, "time", "equivalent")} | {
         "explained": sum(fate.what == "survivor" and bool(fate.by) for fate in told),
         "unexplained": sum(fate.what == "survivor" and not fate.by for fate in told)}
 
 
 def _line(block: str, told: list[Fate], seconds: float) -> str:
     counts = _counts(told)
-    caught = counts["test"] + counts["unit"] + counts["proof"]
+    caught = sum(counts[what] for what in CAUGHT)
     return (f"{block}: {caught} of {counts['mutants'] - counts['equivalent']} caught, "
             f"{counts['equivalent']} equivalent, {seconds:.0f} s")
 
@@ -93,7 +93,7 @@ def _print(results: dict[str, list[Fate]], seconds: dict[str, float], total_s: f
         console.width = 120  # a file's lines end nowhere
     table = Table(title="Mutation", title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("block", no_wrap=True)
-    for heading in ("mutants", "tests", "unit", "proofs", "equal", "explained", "left", "caught", "s"):
+    for heading in ("mutants", "tests", "unit", "proofs", "time", "equal", "explained", "left", "caught", "s"):
         table.add_column(heading, justify="right", no_wrap=True)
     for block, told in results.items():
         table.add_row(block, *(str(value) for value in _counts(told).values()), f"{share(told):.1%}",
@@ -104,10 +104,12 @@ def _print(results: dict[str, list[Fate]], seconds: dict[str, float], total_s: f
                   f"{total_s:.0f}")
     console.print(table)
     for fate in everything:
-        if fate.what == "survivor":
+        told = {"survivor": ("survives", fate.by or "not explained"),
+                "time": ("ended by time", f"{fate.by}: {fate.how}")}.get(fate.what)
+        if told:
             mutant = fate.mutant
-            console.print(f"survives: {fate.block} {mutant.place} (mutant {mutant.number})\n    {mutant.text}\n    "
-                          + (fate.by or "not explained"), highlight=False, markup=False, soft_wrap=True)
+            console.print(f"{told[0]}: {fate.block} {mutant.place} (mutant {mutant.number})\n    {mutant.text}\n    "
+                          + told[1], highlight=False, markup=False, soft_wrap=True)
 
 
 if __name__ == "__main__":

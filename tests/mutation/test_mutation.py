@@ -89,6 +89,42 @@ def test_equivalent_mutants_do_not_count():
     assert share([fate("equivalent")]) == 1
 
 
+def test_what_is_ended_by_time_is_not_caught(arbiter, monkeypatch, capsys, tmp_path):
+    assert share([fate("test"), fate("time"), fate("equivalent")]) == 1 / 2
+    told = [fate("test", arbiter.mutants[0]), fate("time", arbiter.mutants[1], "tb_arbiter")]
+    monkeypatch.setattr(run, "fates", lambda *_: told)
+    assert run.main(["arbiter", "--json", str(tmp_path / "report.json")]) == 0
+    out = capsys.readouterr().out
+    assert "50.0%" in out and f"ended by time: arbiter {arbiter.mutants[1].place}" in out and "tb_arbiter" in out
+    assert json.loads((tmp_path / "report.json").read_text())["blocks"]["arbiter"]["time"] == 1
+
+
+def ended_by_time(monkeypatch, tmp_path, told):
+    """The campaign of three mutants, of which the testbench catches the first and is ended by time on the second."""
+    calls = []
+
+    def testbench(model, geometry, numbers, *_):
+        calls.append(list(numbers))
+        passed = {"test": None, "how": ""}
+        answers = {1: {"test": "random_traffic", "how": "AssertionError"}, 2: passed | {"ended": True}}
+        return {number: answers.get(number, passed) for number in numbers}
+
+    monkeypatch.setattr(campaign, "_FOLDER", tmp_path)
+    monkeypatch.setattr(campaign, "simulate", testbench)
+    monkeypatch.setattr(campaign, "compare", lambda _, mutant, __: pytest.fail("not the same") if mutant.number == 2
+                        else type("Told", (), {"verdict": "unknown"}))
+    monkeypatch.setattr(campaign, "prove", lambda _, __, mutant, *___: told.get(mutant.number))
+    fates = campaign.fates("arbiter", 3, 1, lambda *_: None)
+    assert calls == [[1, 2, 3], [3]]
+    return [(fate.what, fate.by) for fate in fates]
+
+
+def test_what_a_testbench_is_ended_on_may_be_noticed_by_something_else(monkeypatch, tmp_path):
+    first = "test", "random_traffic"
+    assert ended_by_time(monkeypatch, tmp_path / "a", {2: "grant"})[:2] == [first, ("proof", "grant")]
+    assert ended_by_time(monkeypatch, tmp_path / "b", {})[:2] == [first, ("time", "tb_arbiter")]
+
+
 def test_a_survivor_fails_the_run_until_it_is_explained(arbiter, monkeypatch, capsys, tmp_path):
     told = [fate("test", arbiter.mutants[0]), fate("survivor", arbiter.mutants[1])]
     monkeypatch.setattr(run, "fates", lambda *_: told)

@@ -169,8 +169,13 @@ def test_the_model_without_a_mistake_is_the_block(monitor):
 def test_testbench_and_unit_test_notice_a_lost_restart(monitor, tmp_path):
     lost = chosen(monitor, "without what stands right of |", "self.restart")
     assert simulate(monitor, SMALL, [lost.number], [1], 1, tmp_path)[lost.number]["test"]
-    test, how = unit_test("ring_monitor", lost)
-    assert test.startswith("tests/rtl/test_ring_monitor.py::") and how.startswith("AssertionError")
+    what, test, how = unit_test("ring_monitor", lost)
+    assert what == "unit" and test.startswith("tests/rtl/test_ring_monitor.py::") and how.startswith("AssertionError")
+
+
+def test_unit_tests_that_are_ended_by_time_have_noticed_nothing(monitor):
+    same = replace(chosen(monitor, "left out", "since_idle.eq(0)"), mode="no mistake at all")
+    assert unit_test("ring_monitor", same, limit_s=0.1) == ("time", "test_ring_monitor.py", "0.1 s")
 
 
 def test_a_unit_test_passes_what_is_the_same_machine(monitor):

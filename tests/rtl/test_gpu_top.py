@@ -613,15 +613,17 @@ def test_eight_bytes_of_a_peer_stop_nothing():
 
 
 def test_full_sets_of_several_banks_are_all_counted():
+    """Each bank refuses an update of every channel, several banks in one cycle."""
     gpu, t = programmed(), GEOMETRY.tracker
     for bank in range(t.banks):
         for number in range(1, t.ways + 1):
             gpu.access("compute", BASE, 1, region=EVENT_REGION, wg=bank + t.sets * number)
     gpu.run(300)
-    for bank in range(t.banks):
-        gpu.access("compute", BASE + bank * INTERLEAVE, 64, region=EVENT_REGION, wg=bank)
-    gpu.run(100)
-    assert gpu.counters()["set_full"] == t.banks
+    for c in range(CHANNELS):
+        for turn in range(t.banks):
+            gpu.access("compute", BASE + c * INTERLEAVE, 64, region=EVENT_REGION, wg=(c + turn) % t.banks)
+    gpu.run(200)
+    assert gpu.counters()["set_full"] == t.banks * CHANNELS
 
 
 @pytest.mark.parametrize("wg", range(GEOMETRY.tracker.banks))
@@ -1441,6 +1443,18 @@ def test_commands_in_memory_copy_what_their_regions_say(seed):
     assert 0 < after - before and gpu.read("QUEUE_TAKEN") == 6
     counted = gpu.counters()
     assert counted["commands"] == 2 and counted["lines"] == len(sent)
+
+
+@pytest.mark.parametrize("engine", range(GEOMETRY.dma.engines))
+def test_a_signal_waits_for_an_engine_that_has_not_asked_yet(engine):
+    """Engines take turns; memory answers at once, so that the signal is there before the copy's first line is asked
+    for, and nothing else is under way."""
+    gpu = QueueGpu(memory_cycles=0)
+    gpu.commands(*(copy_of(wf) for wf in range(engine)))
+    gpu.run(200)
+    gpu.commands(copy_of(engine), Command(1, SIGNAL, SIGNALLED, 0, 0, 0))
+    gpu.run(200)
+    assert [write[1:] for write in gpu.writes] == [(SIGNALLED, 1, 12 * (engine + 1))]
 
 
 def test_triggers_and_commands_in_memory_share_the_engines(seed):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import asdict
+from typing import NamedTuple
 
 from ..model import Mutant
 from . import plugin
@@ -16,7 +17,13 @@ from .rewrite import ROOT
 _LIMIT_S = 600
 
 
-def unit_test(block: str, mutant: Mutant) -> tuple[str, str] | None:
+class Noticed(NamedTuple):
+    what: str  #: unit: a test failed; time: they were ended by time, and none had failed
+    by: str
+    how: str
+
+
+def unit_test(block: str, mutant: Mutant, limit_s: float = _LIMIT_S) -> Noticed | None:
     """The first test that fails, and how; None if all pass."""
     tests = ROOT / "tests" / "rtl" / f"test_{block}.py"
     change = Change(mutant.file, mutant.line, mutant.column, mutant.mode)
@@ -25,12 +32,12 @@ def unit_test(block: str, mutant: Mutant) -> tuple[str, str] | None:
         command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "--tb=line", "-p", "no:cacheprovider",
                    "-p", plugin.__name__, str(tests)]
         try:
-            done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=_LIMIT_S)
+            done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=limit_s)
         except subprocess.TimeoutExpired:
-            return tests.name, f"never ends ({_LIMIT_S} s)"
+            return Noticed("time", tests.name, f"{limit_s:g} s")
     if done.returncode == 0:
         return None
     lines = done.stdout.splitlines()
     failed = [line.split()[1] for line in lines if line.startswith(("FAILED ", "ERROR "))]
     told = [found[1] for line in lines if (found := re.match(r"\S+\.py:\d+: (.+)", line))]
-    return (failed or [tests.name])[0], (told or lines[-1:] or [""])[0]
+    return Noticed("unit", (failed or [tests.name])[0], (told or lines[-1:] or [""])[0])
