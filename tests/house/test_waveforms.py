@@ -1,7 +1,6 @@
 """The waveforms of the site: recorded cycles become lanes, and each belongs to a block."""
 
 import json
-from pathlib import Path
 
 import pytest
 
