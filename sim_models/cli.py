@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -25,6 +26,7 @@ from t3sim.commands.dma import dma
 from t3sim.commands.end_to_end import end_to_end
 from t3sim.commands.explain import explain
 from t3sim.commands.hbm_replay import hbm_replay
+from t3sim.commands.options import check_outputs
 from t3sim.commands.registers import registers
 from t3sim.commands.reproduce import reproduce
 from t3sim.commands.run import run
@@ -60,7 +62,11 @@ class _Help:
 
 
 class _Command(_Help, TyperCommand):
-    pass
+    def invoke(self, ctx):
+        given = {parameter.opts[0]: str(value) for parameter in self.params
+                 if isinstance(value := ctx.params.get(parameter.name), str | Path)}
+        check_outputs(given)
+        return super().invoke(ctx)
 
 
 class _Group(_Help, TyperGroup):

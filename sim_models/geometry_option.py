@@ -3,6 +3,7 @@
 from dataclasses import fields, replace
 
 from t3sim.errors import BadInput, choices
+from t3sim.numerals import whole
 from t3sim.rtl.geometry import Geometry
 
 _FIELDS = [(part, size) for part in fields(Geometry()) for size in fields(getattr(Geometry(), part.name))]
@@ -53,6 +54,6 @@ def _value(name: str, value: str) -> int | str:
     if name in _WORDS:
         return value
     try:
-        return int(value)
+        return whole(value)
     except ValueError:
         raise BadInput(f"{name}={value!r} is not a whole number") from None

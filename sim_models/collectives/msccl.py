@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..bounded import TooLarge, read_bounded
+from ..numerals import whole
 from .program import CollectiveError, Op, Program, Transfer, all_ranks
 
 #: Names in the files.
@@ -173,7 +174,7 @@ def _named(name: _StepName) -> str:
 def _number(element: xml.Element, name: str, low: int, high: int) -> int:
     text = element.get(name, "")
     try:
-        number = int(text) if len(text) < 12 else high + 1
+        number = whole(text) if len(text) < 12 else high + 1
     except ValueError:
         number = low - 1
     if not low <= number <= high:

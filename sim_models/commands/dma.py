@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from t3sim.commands.options import JsonOption, shown_size, size_range
+from t3sim.commands.options import JsonOption, shown_size, size_range, whole_number
 from t3sim.errors import BadInput
 
 #: Of each run, for `--json`.
@@ -30,7 +30,8 @@ def dma(
         "not given.")] = None,
     level: Annotated[str, typer.Option(
         metavar="event|cycle", help="cycle: the command queue's RTL in every GPU, each bit checked.")] = "event",
-    gpus: Annotated[int | None, typer.Option(help="GPUs of the cycle level; 4 if not given.")] = None,
+    gpus: Annotated[int | None, typer.Option(
+        metavar="N", parser=whole_number, help="GPUs of the cycle level; 4 if not given.")] = None,
     memory: Annotated[str | None, typer.Option(
         "--memory", metavar="NAME|FILE", help="Machine of the cycle level: its memory, links and Track & Trigger; "
         "t3-table1 if not given.")] = None,

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from t3sim.commands.options import JsonOption, SeedOption, check_plot_target, whole_number, write_plot
+from t3sim.commands.options import JsonOption, SeedOption, check_plot_target, decimal_number, whole_number, write_plot
 from t3sim.errors import BadInput
 
 _TOP = 10
@@ -34,7 +34,7 @@ def end_to_end(
         metavar="megatron|flash|unfused", help="Which element-wise steps are fused.")] = "megatron",
     search: Annotated[bool, typer.Option("--search", help="Rank all mappings that fit.")] = False,
     tokens: Annotated[float, typer.Option(
-        metavar="N", show_default="3e11", help="Length of the training, for its days.")] = 3e11,
+        metavar="N", parser=decimal_number, show_default="3e11", help="Length of the training, for its days.")] = 3e11,
     ignore_memory: Annotated[bool, typer.Option(
         "--ignore-memory", help="Time a mapping although it does not fit.")] = False,
     plot: Annotated[str | None, typer.Option(

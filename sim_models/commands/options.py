@@ -9,14 +9,23 @@ from typing import Annotated, Any
 import typer
 
 from t3sim.errors import BadInput
+from t3sim.numerals import decimal, whole
 
 
 def whole_number(text: str | int) -> int:
     """Parser of an option; its error names the value."""
     try:
-        return int(text)
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is not a whole number") from None
+        return whole(str(text))
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def decimal_number(text: str | float) -> float:
+    """Parser of an option; its error names the value."""
+    try:
+        return decimal(str(text))
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def natural_number(text: str | int) -> int:
@@ -82,6 +91,27 @@ SeedOption = Annotated[int, typer.Option(
     "--seed", metavar="N", parser=natural_number, help="Seed of whatever is random.")]
 GeometryOption = Annotated[str | None, typer.Option(
     "--geometry", "-g", metavar="SIZE=N,...", help="Sizes that differ from the machine's: ways=4,channels=8.")]
+
+
+#: Options that name a file or a folder to write.
+OUTPUTS = ("--out", "--json", "--plot", "--markdown", "--timeline", "--write-plan")
+
+
+def check_outputs(given: dict[str, str]) -> None:
+    """Refuse, before any work, outputs of which one would take the place of another, or of a file that is read.
+
+    `given`: what options and arguments name, also what is no file. Raises BadInput.
+    """
+    at = {option: Path(os.path.realpath(name)) for option, name in given.items() if name != "-"}
+    for output in OUTPUTS:
+        for other in at.keys() - {output} if output in at else ():
+            is_output = other in OUTPUTS
+            same = at[output] == at[other] and (is_output or at[other].is_file())
+            inside = is_output and output != "--out" and at[output] in at[other].parents
+            if same or inside:
+                named = f"{other} {given[other]!r}" if other.startswith("-") else repr(given[other])
+                raise BadInput(f"{output} {given[output]!r} would take the place of {named}: "
+                               "each file that is written needs a name of its own")
 
 
 def check_plot_target(target: str | None) -> None:

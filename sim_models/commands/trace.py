@@ -1,5 +1,6 @@
 """`t3 trace`: run a fused kernel and record what happens in it."""
 
+import re
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -165,7 +166,7 @@ def _numbers(option: str, text: str | None, size: int) -> frozenset[int] | None:
     found: set[int] = set()
     for part in text.split(","):
         low, dash, high = part.strip().partition("-")
-        if not low.isdecimal() or (dash and not high.isdecimal()) or (dash and int(high) < int(low)):
+        if not re.fullmatch(r"[0-9]+(-[0-9]+)?", part.strip()) or (dash and int(high) < int(low)):
             raise BadInput(f"{option} {part.strip()!r} is no number or range such as 8-11")
         if max(int(low), int(high or low)) >= size:
             raise BadInput(f"{option} {part.strip()!r} does not exist: this run has 0 to {size - 1}")

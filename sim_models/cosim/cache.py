@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import BadInput, Failure
+from ..numerals import decimal
 from ..user_cache import cache_folder, stand_in, takes_files
 
 _MANIFEST = "manifest.json"
@@ -95,7 +96,7 @@ def limit_bytes() -> int:
     """Give the size to which the cache is kept: $T3_CACHE_GB, or 5 GB. Raises BadInput."""
     text = os.environ.get("T3_CACHE_GB") or str(LIMIT_GB)
     try:
-        limit = float(text)
+        limit = decimal(text)
     except ValueError:
         limit = -1.0
     if not 0 <= limit < 1e6:

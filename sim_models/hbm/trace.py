@@ -47,7 +47,7 @@ def read_trace(path: Path) -> Trace:
                 continue
             try:
                 address, operation, cycle = words
-                if "_" in text:
+                if "_" in text or not text.isascii():
                     raise ValueError
                 addresses.append(int(address, 16))
                 ops.append(("READ", "WRITE").index(operation))

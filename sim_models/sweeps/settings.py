@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from t3sim.errors import BadInput, choices, shown
+from t3sim.numerals import whole
 
 if TYPE_CHECKING:
     from t3sim.machine import Machine
@@ -160,9 +161,10 @@ def _check_run(words: list[str]) -> None:
 
     def number(name: str) -> int | None:
         text = given(name)
-        if text is not None and not text.isdecimal():
-            raise BadInput(f"--{name} {text!r} is not a whole number")
-        return None if text is None else int(text)
+        try:
+            return None if text is None else whole(text)
+        except ValueError as error:
+            raise BadInput(f"--{name} {error}") from None
     asked_workload(given("model"), given("sublayer"), number("tp"), given("gemm"), number("devices"))
     if technique := given("technique"):
         check_techniques(name.strip() for name in technique.split(","))

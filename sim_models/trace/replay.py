@@ -129,7 +129,7 @@ class Replay:
 
     def _search(self, text: str, condition: str) -> np.ndarray:
         for pattern, search in _CONDITIONS:
-            match = re.fullmatch(pattern, text)
+            match = re.fullmatch(pattern, text, re.ASCII)
             if match:
                 events = search(self, *(int(g) if g is not None and g.isdecimal() else g for g in match.groups()))
                 return events[events["cycle"] >= self.first]

@@ -184,7 +184,7 @@ class Stepper(App):
         text = event.value.strip()
         if self._asked == "cycle":
             digits = text.replace(",", "")
-            self.go(int(digits) if digits.isdecimal() else None, f"{text!r} is no cycle")
+            self.go(int(digits) if digits.isascii() and digits.isdecimal() else None, f"{text!r} is no cycle")
         elif text:
             self.condition = text
             self.action_search(1)
