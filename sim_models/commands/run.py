@@ -54,10 +54,11 @@ def run(
         metavar="N", parser=whole_number,
         help="Compute units that the communication kernels of technique decomposed have.")] = 16,
     topology: Annotated[str, typer.Option(
-        metavar="NAME", help="Links between GPUs: ring, or switch, with a link from each GPU to it.")] = "ring",
+        metavar="NAME", help="Links between GPUs: ring, switch, with a link from each GPU to it, or full, which "
+        "divides a GPU's bandwidth among links to all others.")] = "ring",
     algorithm: Annotated[str, typer.Option(
         metavar="NAME", help="How the techniques with Track & Trigger exchange: ring, or direct, to the owner at once "
-        "(T3 paper, section 7.1), with --topology switch.")] = "ring",
+        "(T3 paper, section 7.1), with --topology switch or full.")] = "ring",
     flux_order: Annotated[str, typer.Option(
         metavar="NAME", help="Order of tiles in technique flux: shifted (from the next GPU's on), or same on all GPUs.",
     )] = "shifted",

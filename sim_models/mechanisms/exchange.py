@@ -6,7 +6,7 @@ from ..collectives import Program
 from ..errors import BadInput, choices
 from ..flow.algorithms import algorithms
 from ..machine import Machine
-from ..topologies import Topology, named_topology
+from ..topologies import Topology, fully_connected, named_topology
 from ..workloads import Workload
 
 
@@ -32,7 +32,10 @@ class Exchange:
         return {"operator": self.operator, "algorithm": self.algorithm, "topology": self.topology}
 
     def links(self, ranks: int) -> Topology:
-        """Return the topology for so many GPUs. Raises TopologyError."""
+        """Return the topology for so many GPUs. A GPU's links to all others have its bandwidth together, so that
+        topologies compare. Raises TopologyError."""
+        if self.topology == "full":
+            return fully_connected(ranks, divided=True)
         return named_topology(f"{self.topology}:{ranks}")
 
     def program(self, ranks: int) -> Program:
@@ -67,7 +70,7 @@ FUSED_OPERATORS = {"gemm-rs": "rs", "gemm-ar": "ar"}
 
 
 #: Links between GPUs that `t3 run` knows; a ring's are the same around a switch.
-TOPOLOGIES = ("ring", "switch")
+TOPOLOGIES = ("ring", "switch", "full")
 ALGORITHMS = ("ring", "direct")
 
 
@@ -81,7 +84,10 @@ def fused_with(operator: str, topology: str = "ring", algorithm: str = "ring") -
         raise BadInput(f"--operator {operator!r} is unknown: allowed are {choices(operator, FUSED_OPERATORS)}")
     if algorithm == "direct" and topology == "ring":
         raise BadInput("--algorithm direct sends to every GPU, in a ring over the others' links too: it needs "
-                       "--topology switch")
+                       "--topology switch or full")
+    if algorithm == "ring" and topology == "full":
+        raise BadInput("--topology full divides a GPU's bandwidth among its links, of which a ring uses one: it needs "
+                       "--algorithm direct")
     return Exchange(FUSED_OPERATORS[operator], algorithm, topology)
 
 

@@ -171,7 +171,10 @@ def network_of(machine: Machine, topology: topologies.Topology,
                        "(--skew link:FROM-TO names them)")
     ports = []
     for source, destination, *_ in topology.links:
-        shape = link_shape(machine, links_of_their_own.get((source, destination)))
+        own = links_of_their_own.get((source, destination))
+        shape = link_shape(machine, own)
+        if own is None:
+            shape = shape._replace(bytes_per_cycle=shape.bytes_per_cycle * topology.share)
         early, late = shape.latency_cycles // 2, shape.latency_cycles - shape.latency_cycles // 2
         if max(source, destination) >= topology.gpus:
             shape = shape._replace(latency_cycles=early if destination >= topology.gpus else late)
@@ -189,7 +192,8 @@ def mirrored_network(machine: Machine, topology: topologies.Topology, device: in
     """The ports of one GPU that stands for all: each link brings what the GPU at the same distance behind it sends."""
     whole = network_of(machine, topology, {})
     out = links.outgoing(whole, device)
-    ports = [links.Port(0, 0, link_shape(machine)) for _ in out]
+    ports = [links.Port(0, 0, link_shape(machine)._replace(bytes_per_cycle=float(whole.bytes_per_cycle[port])))
+             for port in out]
     next_port = np.searchsorted(out, np.maximum(whole.next_port[[device]], out[0]))
     return links.make_network(ports, next_port, one_for_all=True)
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from ..machine import Machine
 from ..mechanisms.exchange import REDUCED, Exchange
 from ..mechanisms.track_trigger import map_output
-from ..schedule import Limits, ScheduleError
+from ..schedule import Ids, Limits, ScheduleError
 from ..workloads import Workload
 from . import build
 
@@ -16,7 +16,17 @@ def fused_options(exchange: Exchange, machine: Machine, workload: Workload, seed
     if exchange == REDUCED:
         return build.Options(seed, staged)
     options = build.Options(seed, staged, collective=exchange.program, topology=exchange.links, limits=Limits.EXACT)
+    if exchange.algorithm == "direct":
+        return _in_turn(machine, workload, options)
     return _pipelined(machine, workload, options) if exchange.collective == "ar" else options
+
+
+def _in_turn(machine: Machine, workload: Workload, options: build.Options) -> build.Options:
+    """Make tiles of all owners in turn, one of each after the other: every owner's Tracker then holds few tiles of
+    which parts are missing, and stores go over all links at any time. Only an owner's tiles need places in its
+    window."""
+    tiles = build.make_tiling(machine, workload).tiles
+    return replace(options, ids=Ids.TRACKED, slices=max(1, tiles // workload.tp))
 
 
 def _pipelined(machine: Machine, workload: Workload, options: build.Options) -> build.Options:

@@ -101,7 +101,7 @@ def print_run(result: RunResult, console: Console) -> None:
                   + (f"; every GPU, {result.skew}" if result.skew is not None else "")
                   + (f"; {result.exchange.operator}" if result.exchange.operator != REDUCED.operator else "")
                   + (f"; {result.exchange.algorithm}" if result.exchange.algorithm != REDUCED.algorithm else "")
-                  + (f"; a {result.exchange.topology}" if result.exchange.topology != REDUCED.topology else "")
+                  + (f"; topology {result.exchange.topology}" if result.exchange.topology != REDUCED.topology else "")
                   + (f"; t3 under the policy {result.policy}" if result.policy else ""))
     console.print()
     console.print(_times(result))

@@ -28,6 +28,7 @@ class Topology:
     nodes: int
     links: tuple[Link, ...]
     switches: int = field(default=0, kw_only=True)
+    share: float = field(default=1.0, kw_only=True)  #: of the machine's link bandwidth that each link has
 
     @property
     def gpus(self) -> int:

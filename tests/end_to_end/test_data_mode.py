@@ -1,6 +1,7 @@
 """Rings of GPUs with real numbers: whatever the timing, every device ends with numpy's bits."""
 
 import dataclasses
+from functools import partial
 
 import numpy as np
 import pytest
@@ -244,14 +245,15 @@ def several(devices: int, topology=fully_connected, *, seed: int = 0, **options)
     return data_run(described, workload, Policy("mca"), chosen, Variation(overtaking_reads=True))
 
 
-@pytest.mark.parametrize(("devices", "topology", "ids"), [
-    (4, fully_connected, Ids.TOUCHED), (4, fully_connected, Ids.TRACKED), (3, fully_connected, Ids.TRACKED),
-    (4, switch, Ids.TOUCHED), (4, lambda gpus: multi_node(2, 2), Ids.TRACKED),
+@pytest.mark.parametrize(("devices", "topology", "ids", "slices"), [
+    (4, fully_connected, Ids.TOUCHED, 1), (4, fully_connected, Ids.TRACKED, 1), (3, fully_connected, Ids.TRACKED, 1),
+    (4, partial(fully_connected, divided=True), Ids.TRACKED, 3), (4, switch, Ids.TOUCHED, 1),
+    (4, switch, Ids.TRACKED, 3), (4, lambda gpus: multi_node(2, 2), Ids.TRACKED, 1),
 ])
-def test_a_direct_reduce_scatter_sums_what_all_others_send(devices, topology, ids, seed):
+def test_a_direct_reduce_scatter_sums_what_all_others_send(devices, topology, ids, slices, seed):
     """A tile is a sum of as many parts as there are GPUs, in the order in which they came. Nothing is read for it."""
     run, _ = several(devices, topology, seed=seed, ids=ids, start_cycles=late_starts(devices, 1000, seed),
-                     shuffle=Shuffle(4, seed))
+                     shuffle=Shuffle(4, seed), slices=slices)
     run.run()
     sim, gathered = run.sim, run.tiling.output_bytes
     assert sim.mem.total_bytes[:, PURPOSES.index("rs_read")].sum() == 0

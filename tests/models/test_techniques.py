@@ -159,7 +159,8 @@ def test_an_all_reduce_by_slices_hides_part_of_the_gather(reduced_everywhere):
     assert reduced_everywhere.to_json()["operator"] == "gemm-ar"
 
 
-@pytest.mark.parametrize("exchange", [Exchange(), Exchange("ar"), Exchange("rs", "direct", "switch")], ids=str)
+@pytest.mark.parametrize("exchange", [Exchange(), Exchange("ar"), Exchange("rs", "direct", "switch"),
+                                      Exchange("rs", "direct", "full")], ids=str)
 def test_one_gpu_stands_for_all(exchange):
     """Mirrored against every GPU with its own RTL: the exchange's bytes are the same, its time within 2 %."""
     workload = gemm_workload("2048x1024x512", N)
@@ -171,9 +172,10 @@ def test_one_gpu_stands_for_all(exchange):
     assert max(gpu["last_tile_ns"] for gpu in every.gpus) == pytest.approx(every.cycles, rel=0.01)
 
 
-def test_a_direct_reduce_scatter_reads_nothing(capsys):
+@pytest.mark.parametrize("topology", ["switch", "full"])
+def test_a_direct_reduce_scatter_reads_nothing(topology, capsys):
     """T3 paper, section 7.1: each GPU keeps its own part, sends the others as it makes them, and reads nothing."""
-    exchange = fused_with("gemm-rs", "switch", "direct")
+    exchange = fused_with("gemm-rs", topology, "direct")
     workload, chunk = gemm_workload("2048x1024x512", N), 2048 * 1024 * 2 // N
     machine = exchange.hardware(load_machine(), workload)
     assert machine.dma.peers == N - 1
@@ -183,12 +185,14 @@ def test_a_direct_reduce_scatter_reads_nothing(capsys):
     assert direct.dram["rs_read"] == 0 and direct.details["rtl_counters"]["commands"] == 0
     assert direct.dram["gemm_write"] == chunk and direct.dram["rs_write"] == (N - 1) * chunk
     assert sum(direct.loss_ns.values()) == pytest.approx(direct.total_ns - found.baseline.gemm_ns, abs=1e-6)
+    assert direct.total_ns < found.baseline.total_ns and direct.loss_ns["window_blocked"] == 0
     print_run(found, output_console())
     assert "it reads nothing" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("options, words", [
     (("--algorithm", "direct"), "--algorithm direct sends to every GPU, in a ring over the others' links too"),
+    (("--topology", "full"), "--topology full divides a GPU's bandwidth among its links, of which a ring uses one"),
     (("--algorithm", "tree", "--topology", "switch"), "--algorithm 'tree' is unknown: allowed are ring, direct"),
     (("--algorithm", "direct", "--topology", "switch", "--tp", "32"), "the heads of at most 15 others"),
     (("--algorithm", "direct", "--operator", "gemm", "--gemm", "64x64x64"), "--algorithm"),
