@@ -42,8 +42,11 @@ def run(
         metavar="N", parser=whole_number, help="GPUs in the ring for --gemm, 2 to 64.")] = None,
     operator: Annotated[str, typer.Option(
         metavar="NAME", help="gemm-rs: a GEMM fused with its reduce-scatter, then the all-gather; gemm-ar: fused with "
-        "both, slice by slice; gemm: that of --gemm alone.",
+        "both, slice by slice; gemm: that of --gemm alone; ag-gemm: behind its all-gather, with --level event.",
     )] = "gemm-rs",
+    level: Annotated[str, typer.Option(
+        metavar="NAME", help="cycle: with RTL in the loop; event: tile by tile, --gemm on machines a100-nvlink, "
+        "a100-pcie, h800-nvlink, mi210-x4, dgx-v100.")] = "cycle",
     kernel: Annotated[str | None, typer.Option(
         metavar="FILE", parser=file_name, help="A kernel of one's own alone, .npz; see docs/models.md.")] = None,
     technique: Annotated[str, typer.Option(
@@ -62,6 +65,16 @@ def run(
     flux_order: Annotated[str, typer.Option(
         metavar="NAME", help="Order of tiles in technique flux: shifted (from the next GPU's on), or same on all GPUs.",
     )] = "shifted",
+    flux_transfer: Annotated[str | None, typer.Option(
+        metavar="NAME", help="With --level event: push (each GPU writes its rows to the others; the default) or pull.",
+    )] = None,
+    flux_pieces: Annotated[int | None, typer.Option(
+        metavar="N", parser=whole_number,
+        help="With --level event: communication tiles that a GPU's rows are cut into; 1 if not given.")] = None,
+    tune: Annotated[bool, typer.Option(
+        "--tune", help="With --level event: the best of all of Flux's choices.")] = False,
+    no_software: Annotated[bool, typer.Option(
+        "--no-software", help="With --level event: libraries and hosts take no time.")] = False,
     policy: Annotated[str | None, typer.Option(
         metavar="NAME", help=f"The arbiters' policy in technique t3: {', '.join(POLICIES)}.")] = None,
     machine: MachineOption = "t3-table1",
@@ -81,6 +94,29 @@ def run(
     from t3sim.machine import load_machine
     from t3sim.study.results import check_json_target, check_policy, check_techniques, write_json
 
+    if level == "event":
+        from t3sim.commands.event_level import Asked, run_event_level
+
+        for option, value in (("--model", model), ("--sublayer", sublayer), ("--tp", tp), ("--kernel", kernel),
+                              ("--policy", policy), ("--skew", skew), ("--plot", plot),
+                              ("--every-gpu", every_gpu or None), ("--seed", seed or None),
+                              ("--topology", topology if topology != "ring" else None),
+                              ("--algorithm", algorithm if algorithm != "ring" else None)):
+            if value is not None:
+                raise BadInput(f"{option if value is True else f'{option} {value}'} does not go with --level event")
+        run_event_level(Asked(
+            operator, gemm, devices,
+            None if technique == ",".join(DEFAULT_TECHNIQUES) else tuple(name.strip() for name in technique.split(",")),
+            machine, comm_units, flux_order, flux_transfer, flux_pieces, tune, not no_software), json)
+        return
+    if level != "cycle":
+        raise BadInput(f"--level {level!r} is unknown: allowed are cycle, event")
+    for option, value in (("--flux-transfer", flux_transfer), ("--flux-pieces", flux_pieces),
+                          ("--tune", tune or None), ("--no-software", no_software or None)):
+        if value is not None:
+            raise BadInput(f"{option if value is True else f'{option} {value}'} needs --level event")
+    if operator == "ag-gemm":
+        raise BadInput("--operator ag-gemm needs --level event: the cycle level gathers after a GEMM only")
     if operator not in OPERATORS:
         raise BadInput(f"--operator {operator!r} is unknown: allowed are {choices(operator, OPERATORS)}")
     if kernel is not None or operator == "gemm":

@@ -21,6 +21,7 @@ Results = Mapping[Task, Any]
 #: The papers whose evaluations are reproduced.
 PAPERS = {"t3": "T3: Transparent Tracking & Triggering for Fine-grained Overlap of Compute & Collectives (ASPLOS 2024)",
           "fused": "Optimizing Distributed ML Communication with Fused Computation-Collective Operations",
+          "flux": "FLUX: Fast Software-based Communication Overlap On GPUs Through Kernel Fusion",
           "dma": "DMA Collectives for Efficient ML Communication Offloads",
           "amped": "AMPeD: An Analytical Model for Performance in Distributed Training of Transformers (ISPASS 2023)",
           "beyond": "Beyond the papers"}

@@ -21,6 +21,9 @@ from t3sim.reproduce.figure17 import FIGURE17
 from t3sim.reproduce.figure18 import FIGURE18
 from t3sim.reproduce.figure19 import FIGURE19
 from t3sim.reproduce.figure20 import FIGURE20
+from t3sim.reproduce.flux.choices import CHOICES
+from t3sim.reproduce.flux.measured import ALL_REDUCES, GEMMS
+from t3sim.reproduce.flux.operators import OVERLAP, SMALL, TWO_NODES
 from t3sim.reproduce.fused.dlrm import DLRM
 from t3sim.reproduce.levels import LEVELS
 from t3sim.reproduce.networks import NETWORKS
@@ -33,7 +36,8 @@ FIGURES: dict[str, Figure] = {figure.name: figure for figure in (
     FIGURE04, FIGURE06, FIGURE14, FIGURE15, FIGURE16, FIGURE17, FIGURE18, FIGURE19, TABLE_TP32, FIGURE20, THRESHOLDS,
     SENSITIVITY, TABLE_HBM, LEVELS,
     TABLE_2, TABLE_3, CASE_1, CASE_2, CASE_3, MEGATRON, SINGLE_NODE,
-    COPY, ALL_GATHER, ALL_TO_ALL, POWER, AFTER_GEMM, COPIES, TRIGGER, DLRM, NETWORKS, ALL_REDUCE)}
+    COPY, ALL_GATHER, ALL_TO_ALL, POWER, AFTER_GEMM, COPIES, TRIGGER, DLRM, NETWORKS,
+    OVERLAP, SMALL, TWO_NODES, CHOICES, GEMMS, ALL_REDUCES, ALL_REDUCE)}
 
 
 def chosen(only: str | None, paper: str | None = None) -> list[Figure]:

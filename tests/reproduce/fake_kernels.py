@@ -10,6 +10,7 @@ from t3sim.errors import Failure
 from t3sim.fabric.memory import PURPOSES
 from t3sim.hbm.validation import GROUPS, MicroRow, Outcome, ValidationRow
 from t3sim.reproduce.dma.trigger import TriggerTask, TriggerTimes
+from t3sim.reproduce.flux.operators import OverlapTask, OverlapTimes
 from t3sim.reproduce.fused.dlrm import PassTask
 from t3sim.reproduce.networks import CollectiveTask, CollectiveTime
 from t3sim.reproduce.table_hbm import HbmResult, HbmTask
@@ -82,13 +83,22 @@ def fake_collective(task: CollectiveTask) -> CollectiveTime:
     return CollectiveTime(1.01 * task.closed_form_ns(), 0.9)
 
 
+def fake_overlap(task: OverlapTask) -> OverlapTimes:
+    """Half of the communication is hidden by Flux, none by the decomposition."""
+    gemm, collective = 1e3 * task.m, 5e2 * task.m
+    hidden = {"sequential": 0.0, "flux": 0.5, "decomposed": 0.0}
+    return OverlapTimes(gemm, collective, {name: gemm + collective * (1 - share) for name, share in hidden.items()},
+                        hidden, dict.fromkeys(hidden, "kernel 128x128"))
+
+
 def fake_trigger(task: TriggerTask) -> TriggerTimes:
     """The RTL's cycles without a GEMM beside them."""
     size = task.tile_m * task.tile_n * 2 // 8 * task.tiles_per_block
     return TriggerTimes(64, size, (6, 6.0), (11, 11.0), (14, 14.0), (22, 22.0))
 
 
-_FAKES = {HbmTask: fake_hbm, PassTask: fake_pass, CollectiveTask: fake_collective, TriggerTask: fake_trigger}
+_FAKES = {HbmTask: fake_hbm, PassTask: fake_pass, CollectiveTask: fake_collective, TriggerTask: fake_trigger,
+          OverlapTask: fake_overlap}
 
 
 def fake_results(tasks) -> dict:

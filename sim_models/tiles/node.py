@@ -1,0 +1,149 @@
+"""A node of GPUs as the tile level sees it: TOML, with a source per number."""
+
+from importlib import resources
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from ..machine import PRESETS as MACHINES
+from ..machine import Machine, load_machine
+from ..machine.presets import load_preset
+from ..machine.section import Count, NotNegative, Positive, Section, Share, within
+
+#: Nodes that come with the package.
+PRESETS = ("a100-nvlink", "a100-pcie", "h800-nvlink", "mi210-x4", "dgx-v100")
+
+_Edge = Annotated[int, within(8, 1024)]
+_Tile = Annotated[tuple[_Edge, _Edge], Field(strict=False)]
+
+
+class Gpu(Section):
+    """Compute units, and the kernels that the GEMM library has for them."""
+
+    compute_units: Annotated[int, within(1, 1024)]
+    clock_ghz: Positive
+    matrix_flop_per_cycle_per_cu: Count  #: dense, 16-bit operands
+    matrix_efficiency: Share  #: of the peak, in the main loop
+    tiles: Annotated[tuple[_Tile, ...], Field(strict=False, min_length=1, max_length=32)]  #: rows, columns
+    split_k: Annotated[tuple[Annotated[int, within(1, 64)], ...], Field(strict=False, min_length=1, max_length=16)]
+    workspace_bytes: Annotated[int, within(0, 1 << 40)]  #: for the parts of a GEMM that is split along K
+    lds_bytes_per_cycle_per_cu: Positive  #: that a compute unit moves into its matrix units, and into its LDS
+    #: Rows and columns that a wavefront, or a group of them, multiplies from the LDS at once.
+    matrix_block: _Tile
+    blocks_at_once: Annotated[int, within(1, 64)]  #: of these that keep a compute unit's matrix units busy
+    tile_ns: NotNegative  #: of a tile besides its main loop: first loads, last multiply-adds, stores
+    l2_bytes_per_cycle: Positive  #: that all compute units together load from the last-level cache
+
+
+class Memory(Section):
+    """A GPU's memory."""
+
+    bandwidth_gb_per_s: Positive
+    efficiency: Share  #: of the peak, for kernels that only move data
+
+
+class Link(Section):
+    """What a GPU sends and receives, each direction."""
+
+    #: switch: a port into a switch; full: a link to each other GPU; host: a port into a CPU, two CPUs joined.
+    kind: Literal["switch", "full", "host"]
+    bandwidth_gb_per_s: Positive  #: of the port, or of the link to one GPU
+    latency_ns: NotNegative
+    store_efficiency: Share  #: what stores of compute units leave of it
+    push_efficiency: Share  #: what a copy engine that writes to a peer leaves of it
+    pull_efficiency: Share  #: what a copy engine that reads from a peer leaves of it
+    between_hosts_gb_per_s: Positive | None = None  #: host only: all that goes from one CPU to the other
+
+    @model_validator(mode="after")
+    def _hosts_are_joined(self) -> "Link":
+        if (self.kind == "host") != (self.between_hosts_gb_per_s is not None):
+            raise ValueError(f"kind = {self.kind!r}: between_hosts_gb_per_s goes with kind host, and only there")
+        return self
+
+
+class Network(Section):
+    """Network cards that join two nodes, per GPU and direction."""
+
+    bandwidth_gb_per_s: Positive
+    efficiency: Share
+    latency_ns: NotNegative
+
+
+class Library(Section):
+    """Collectives of the vendor's library: one efficiency, and one latency per step of a ring, software included."""
+
+    efficiency: Share  #: of the link, for large messages
+    step_ns: NotNegative
+    base_ns: NotNegative  #: of a call, whatever its number of steps
+
+
+class Host(Section):
+    """What software adds to kernels and copies."""
+
+    launch_ns: NotNegative  #: from the end of a kernel to the start of the one behind it on its stream
+    event_ns: NotNegative  #: until a stream goes on that waits for another one
+    copy_ns: NotNegative  #: of a copy with its signal behind another one, besides its bytes
+    call_ns: NotNegative  #: of one call that is waited for, as operators are measured alone
+
+
+class Node(Section):
+    """Equal GPUs."""
+
+    name: str
+    gpus: Annotated[int, within(2, 64)]
+    gpu: Gpu
+    memory: Memory
+    link: Link
+    network: Network | None = None
+    library: Library
+    host: Host
+
+    @property
+    def memory_bytes_per_ns(self) -> float:
+        """What kernels that only move data reach."""
+        return self.memory.bandwidth_gb_per_s * self.memory.efficiency
+
+    def without_software(self) -> "Node":
+        """Return the same hardware with a library and a host that take no time."""
+        return self.model_copy(update={
+            "library": self.library.model_copy(update={"step_ns": self.link.latency_ns, "base_ns": 0.0}),
+            "host": Host(launch_ns=0.0, event_ns=0.0, copy_ns=0.0, call_ns=0.0)})
+
+
+#: Bytes per cycle that never limit: the cycle level has no LDS of its own.
+_NO_LIMIT = 1e9
+
+
+def node_of(machine: Machine) -> Node:
+    """Return the node of eight whose GPUs are those of a machine of the cycle level, around a switch.
+
+    A tile's time besides its main loop is its prologue, its epilogue and its stores, which all units make at once; the
+    one kernel is the machine's, and its collectives start when a kernel is launched. Rows here are tokens, which that
+    machine's tiles have along their second extent.
+    """
+    gpu, link, dram = machine.gpu, machine.link, machine.dram
+    peak = dram.peak_bytes_per_cycle * dram.channels * machine.memory_clock_ghz
+    refreshed = 1 - dram.trfc_cycles / dram.trefi_cycles
+    return Node(
+        name=machine.name, gpus=8,
+        gpu=Gpu(compute_units=gpu.compute_units, clock_ghz=gpu.clock_ghz,
+                matrix_flop_per_cycle_per_cu=gpu.matrix_flop_per_cycle_per_cu,
+                matrix_efficiency=gpu.matrix_efficiency, tiles=((gpu.tile_n, gpu.tile_m),), split_k=(1,),
+                workspace_bytes=0, lds_bytes_per_cycle_per_cu=_NO_LIMIT, matrix_block=(gpu.tile_n, gpu.tile_m),
+                blocks_at_once=1,
+                tile_ns=gpu.prologue_ns + gpu.epilogue_ns + 2 * gpu.tile_m * gpu.tile_n * gpu.compute_units / peak,
+                l2_bytes_per_cycle=min(gpu.cu_bytes_per_ns * gpu.compute_units, machine.llc.bandwidth_bytes_per_ns)
+                / gpu.clock_ghz),
+        memory=Memory(bandwidth_gb_per_s=peak, efficiency=refreshed),
+        link=Link(kind="switch", bandwidth_gb_per_s=link.bandwidth_gb_per_s, latency_ns=link.latency_ns,
+                  store_efficiency=1.0, push_efficiency=1.0, pull_efficiency=1.0),
+        library=Library(efficiency=1.0, step_ns=link.latency_ns, base_ns=machine.collective.kernel_launch_ns),
+        host=Host(launch_ns=machine.collective.kernel_launch_ns, event_ns=0.0, copy_ns=0.0, call_ns=0.0))
+
+
+def load_node(name_or_path: str) -> Node:
+    """Return a node by the name of a preset or of a machine of the cycle level, or from a TOML file. Raises
+    `BadInput`."""
+    if name_or_path in MACHINES:
+        return node_of(load_machine(name_or_path))
+    return load_preset(Node, name_or_path, resources.files(__package__).joinpath("nodes"), PRESETS, tuple(MACHINES))

@@ -1,0 +1,60 @@
+"""What a GPU's stores take on their way to others: its port, and what CPUs or network cards share."""
+
+from .node import Node
+
+
+def host_of(node: Node, rank: int) -> int:
+    """Return the CPU of a GPU: half of a node's GPUs share one."""
+    return rank // max(1, node.gpus // 2)
+
+
+def store_bytes_per_ns(node: Node) -> float:
+    """Return what compute units store over one link."""
+    return node.link.bandwidth_gb_per_s * node.link.store_efficiency
+
+
+def crossing_bytes_per_ns(node: Node, distance: int) -> float:
+    """Return a GPU's share of what goes between two CPUs while every GPU sends so many ranks on."""
+    distance %= node.gpus
+    return node.link.between_hosts_gb_per_s / max(1, min(distance, node.gpus - distance, node.gpus // 2))
+
+
+def direct_ns(node: Node, ranks: int, part_bytes: float) -> float:
+    """Return the time in which all GPUs of a node exchange a part with each other one, the next rank first."""
+    if node.link.kind == "full":
+        return part_bytes / store_bytes_per_ns(node)
+    egress = Egress(node, 0)
+    return max(egress.send(rank, part_bytes, 0.0) for rank in range(1, ranks))
+
+
+class Egress:
+    """Ways out of one GPU. A message takes every port on its way, each serves one after the other."""
+
+    def __init__(self, node: Node, rank: int, crowd: float = 1.0) -> None:
+        """`crowd`: GPUs that store at the same one at the same time and share its port, on average."""
+        self.node, self.rank, self.crowd = node, rank, crowd
+        self._free: dict[tuple, float] = {}
+        self.last_ns = 0.0  #: when the last message has arrived
+
+    def send(self, to: int, size_bytes: float, now: float) -> float:
+        """Return when the last byte has left; stores of compute units."""
+        left, way = now, self._way(to)
+        for port, rate, _ in way:
+            self._free[port] = max(self._free.get(port, 0.0), now) + size_bytes / rate
+            left = max(left, self._free[port])
+        self.last_ns = max(self.last_ns, left + sum(latency for _, _, latency in way))
+        return left
+
+    def _way(self, to: int) -> list[tuple[tuple, float, float]]:
+        """Ports with their bytes per ns and ns."""
+        node, link = self.node, self.node.link
+        if to // node.gpus != self.rank // node.gpus:
+            rate = node.network.bandwidth_gb_per_s * node.network.efficiency
+            return [(("network",), rate / self.crowd, node.network.latency_ns)]
+        if link.kind == "full":  # a link of its own: nobody shares it
+            return [(("link", to), store_bytes_per_ns(node), link.latency_ns)]
+        way = [(("port",), store_bytes_per_ns(node) / self.crowd, link.latency_ns)]
+        if link.kind == "host" and host_of(node, to) != host_of(node, self.rank):
+            distance = to - self.rank if self.crowd == 1.0 else node.gpus // 2
+            way.append((("hosts",), crossing_bytes_per_ns(node, distance), 0.0))
+        return way

@@ -1,0 +1,111 @@
+"""An operator and its collective under several techniques on one node, and what each leaves of the communication."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ..errors import BadInput, choices
+from .decomposed import COMMUNICATION_UNITS, decomposed
+from .flux import Choice, fused
+from .gemm import Shape, best
+from .library import gathered_bytes, pass_ns, scattered_bytes
+from .node import Node
+
+OPERATORS = ("gemm-rs", "ag-gemm")
+TECHNIQUES = ("sequential", "decomposed", "flux", "ideal-overlap")
+_ROUNDING_NS = 1e-3
+
+
+@dataclass(frozen=True)
+class Technique:
+    """One technique's time; `loss_ns` adds up to what it takes longer than the GEMM alone."""
+
+    total_ns: float
+    ect_ns: float  #: effective communication time: less the GEMM alone (Flux, equation 1)
+    overlap_efficiency: float  #: one less this one's over the sequential one's (Flux, equation 2)
+    speedup: float  #: over sequential
+    choice: dict[str, Any]
+    loss_ns: dict[str, float]
+
+
+@dataclass(frozen=True)
+class OverlapRun:
+    """An operator on a node."""
+
+    operator: str
+    machine: str
+    gpus: int
+    m: int
+    n: int
+    k: int  #: n and k are one GPU's
+    gemm_ns: float
+    gemm_kernel: str
+    collective_ns: float
+    techniques: dict[str, Technique]
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def check_gpus(node: Node, gpus: int, m: int) -> None:
+    """Refuse what a node has not. Raises BadInput."""
+    if gpus < 2 or gpus > 2 * node.gpus or node.gpus < gpus < 2 * node.gpus:
+        raise BadInput(f"--devices {gpus}: machine {node.name} has 2 to {node.gpus} GPUs, or {2 * node.gpus} on two "
+                       "nodes")
+    if gpus > node.gpus and node.network is None:
+        raise BadInput(f"--devices {gpus}: machine {node.name} has no [network] that joins two nodes of {node.gpus}")
+    if m < gpus:
+        raise BadInput(f"M = {m} cannot be shared by {gpus} GPUs: a row each is needed")
+
+
+def run_overlap(node: Node, operator: str, shape: Shape, gpus: int, techniques: Sequence[str] = TECHNIQUES,
+                choice: Choice | None = None, communication_units: int = COMMUNICATION_UNITS) -> OverlapRun:
+    """Play `operator` under each technique; `shape`: one GPU's GEMM; `choice`: of Flux, None for the best.
+
+    Raises BadInput for what the node has not, or a name that is unknown.
+    """
+    if operator not in OPERATORS:
+        raise BadInput(f"--operator {operator!r} is unknown: allowed are {choices(operator, OPERATORS)}")
+    for name in techniques:
+        if name not in TECHNIQUES:
+            raise BadInput(f"--technique {name!r} is unknown on the event level: allowed are "
+                           f"{choices(name, TECHNIQUES)}")
+    check_gpus(node, gpus, shape.m)
+    if not 1 <= communication_units < node.gpu.compute_units:
+        raise BadInput(f"--comm-units {communication_units}: machine {node.name} has {node.gpu.compute_units} compute "
+                       "units, and the GEMM needs one")
+    if "decomposed" in techniques and gpus > node.gpus:
+        raise BadInput(f"--technique decomposed works within a node: {node.name}'s has {node.gpus} GPUs")
+    gemm = best(node, shape)
+    moved = scattered_bytes(shape) if operator == "gemm-rs" else gathered_bytes(shape)
+    collective_ns = pass_ns(node, gpus, moved)
+    sequential_ns = gemm.ns + node.host.launch_ns + collective_ns
+    found: dict[str, Technique] = {}
+    for name in techniques:
+        total, chosen, losses = _play(name, node, operator, shape, gpus, (collective_ns, choice, communication_units))
+        ect = total - gemm.ns
+        rest = ect - sum(losses.values())
+        losses["waiting and tails"] = rest if abs(rest) > _ROUNDING_NS else 0.0
+        found[name] = Technique(total, ect, 1 - ect / (sequential_ns - gemm.ns), sequential_ns / total, chosen, losses)
+    return OverlapRun(operator, node.name, gpus, shape.m, shape.n, shape.k, gemm.ns, gemm.name, collective_ns, found)
+
+
+def _play(name: str, node: Node, operator: str, shape: Shape, gpus: int,
+          more: tuple[float, Choice | None, int]) -> tuple[float, dict[str, Any], dict[str, float]]:
+    """(total ns, what was chosen, losses besides waiting)"""
+    collective_ns, choice, units = more
+    gemm = best(node, shape)
+    if name == "sequential":
+        return gemm.ns + node.host.launch_ns + collective_ns, {}, {"collective": collective_ns,
+                                                                   "launches": node.host.launch_ns}
+    if name == "ideal-overlap":
+        return max(gemm.ns, collective_ns), {}, {}
+    if name == "flux":
+        run = fused(node, operator, shape, gpus, choice)
+        what = {"order": run.choice.order} if operator == "gemm-rs" else asdict(run.choice)
+        return run.ns, {"kernel": run.kernel.name, **what}, {
+            "another kernel": run.kernel.ns - gemm.ns, "reduction": run.reduction_ns, "launches": run.launch_ns}
+    split = decomposed(node, operator, shape, gpus, units)
+    launches = (split.parts - 1) * node.host.launch_ns if operator == "gemm-rs" else 0.0
+    return split.ns, {"kernel": split.kernel.name, "parts": split.parts, "method": split.method}, {
+        "split GEMM": split.parts * split.kernel.ns - gemm.ns, "launches": launches}
