@@ -56,6 +56,7 @@ class Plan(NamedTuple):
     initiator: int
     blocks: np.ndarray  # int64 [device, block]: address of what the producer stores, in its order
     regions: np.ndarray  # int64 [device, block]
+    adds: bool  #: the producer adds to memory what it stores
     block_bytes: int
     commands: np.ndarray  # int64 [device, command, 2]: lines of the ring
     ring: int  #: address
@@ -156,7 +157,8 @@ def produce(plan, state, sim, hardware, device, now):
         if queues.room(sim.compute, row) < 1:
             break
         region = plan.regions[device, block] if plan.initiator == TRACKER else 0
-        lo, hi = bits.pack(sim.b, address, LINE_BYTES, bits.STORE, bits.LOCAL, region, 0, block)
+        op = bits.UPDATE if plan.adds else bits.STORE
+        lo, hi = bits.pack(sim.b, address, LINE_BYTES, op, bits.LOCAL, region, 0, block)
         queues.push(sim.compute, row, lo, hi, queues.tag_of(memory.GEMM, 0))
         state.line[device] += 1
     if state.produced[device] == _NEVER and (

@@ -17,8 +17,8 @@ _TITLES = {"host": "", "gpu": "gpu-", "poll": "prelaunch-", "tracker": "tracker-
 
 def dma(
     collective: Annotated[str, typer.Option(
-        metavar="ag|a2a|rs", help="All-gather, all-to-all, reduce-scatter; on the cycle level ag, ag-ring, "
-        "a2a.")] = "ag",
+        metavar="ag|a2a|rs|ar", help="All-gather, all-to-all, reduce-scatter, all-reduce; what is reduced is added in "
+        "memory. On the cycle level also ag-ring, rs-ring, ar-ring.")] = "ag",
     sizes: Annotated[str, typer.Option(
         metavar="SIZE[:SIZE]", help="Bytes of the whole array: 1K:1G doubles from 1 KB to 1 GB.")] = "1K:1G",
     variant: Annotated[str | None, typer.Option(
@@ -46,7 +46,7 @@ def dma(
     if gpus is not None or memory is not None:
         raise BadInput(f"--{'gpus' if gpus is not None else 'memory'} is of the cycle level: give --level cycle, too")
     from t3sim.flow.commands import COLLECTIVES, POSSIBLE
-    from t3sim.flow.dma import INITIATORS, PHASES, kernel_collective_ns, run_collective
+    from t3sim.flow.dma import INITIATORS, PHASES, copied_then_added_ns, kernel_collective_ns, run_collective
     from t3sim.flow.node import load_node
     from t3sim.study.report import output_console, print_table
     from t3sim.study.results import check_json_target, write_json
@@ -76,12 +76,15 @@ def dma(
     for name in variants:
         for start in started:
             runs[_TITLES[start] + name] = {size: run_collective(node, collective, name, size, start) for size in wanted}
-    kernel = {size: kernel_collective_ns(node, size) for size in wanted}
+    kernel = {size: kernel_collective_ns(node, size, 2 if collective == "ar" else 1) for size in wanted}
+    reduces = collective in ("rs", "ar")
+    added = {size: copied_then_added_ns(node, collective, size) for size in wanted} if reduces else {}
+    others = {"kernels": kernel, **({"copies, then a\nkernel adds": added} if added else {})}
     if json is not None:
         details = {title: {size: {name: getattr(run, name) for name in _REPORTED} for size, run in by_size.items()}
                    for title, by_size in runs.items()}
         write_json({"collective": collective, "machine": node.model_dump(mode="json"), "kernel_ns": kernel,
-                    "variants": details}, json)
+                    **({"copied_then_added_ns": added} if added else {}), "variants": details}, json)
     if json == "-":
         return
     console = output_console()
@@ -89,10 +92,10 @@ def dma(
     for size in wanted:
         times = {title: by_size[size].ns for title, by_size in runs.items()}
         best = min(times, key=times.get)
-        rows.append((shown_size(size), f"{kernel[size] / 1e3:,.1f}", *(f"{ns / 1e3:,.1f}" for ns in times.values()),
-                     best))
+        rows.append((shown_size(size), *(f"{ns / 1e3:,.1f}" for ns in (*(by_size[size] for by_size in others.values()),
+                                                                       *times.values())), best))
     print_table(f"{COLLECTIVES[collective].capitalize()} on {node.gpus} GPUs of {node.name} (µs)",
-                ("size", "kernels", *(title.replace("-", "-\n") for title in runs), "fastest\nby DMA"), rows, console)
+                ("size", *others, *(title.replace("-", "-\n") for title in runs), "fastest\nby DMA"), rows, console)
     first, last = wanted[0], wanted[-1]
     print_table("What is commanded, and the phases of the engine that ends last (µs)",
                 ("variant", "commands", "engines", "syncs", *(f"{phase}\n{shown_size(size)}"
@@ -106,14 +109,14 @@ def _on_the_cycle_level(collective: str, sizes: str, variant: str | None, machin
                         gpus: int, memory: str, json: str | None) -> None:
     from t3sim.flow.node import load_node
     from t3sim.machine import load_machine
-    from t3sim.runs.queued import COLLECTIVES, INITIATORS, check_asked, run_queued
+    from t3sim.runs.queued import BY_TRACKER, COLLECTIVES, INITIATORS, check_asked, run_queued
     from t3sim.study.report import output_console, print_table
     from t3sim.study.results import check_json_target, write_json
 
     if variant is not None:
         raise BadInput("--variant is of the event level: on the cycle level a GPU has one queue, back to back (b2b)")
     started = [name.strip() for name in initiator.split(",")] if initiator is not None else [
-        name for name in INITIATORS if name != "tracker" or collective == "a2a"]
+        name for name in INITIATORS if name != "tracker" or collective in BY_TRACKER]
     started, wanted = list(dict.fromkeys(started)), size_range(sizes)
     node, chip = load_node(machine), load_machine(memory)
     for name in started:

@@ -132,9 +132,10 @@ class Driver:
             tiles_per_block=tiles_per_block, arrivals=arrivals, arrival_region=arrival_region))
 
     def copy_map(self, region: int, *, base: int, limit: int, device: int, row_bytes: int, columns: int,
-                 address_offset: int = 0) -> list[Write]:
+                 address_offset: int = 0, adds: bool = False) -> list[Write]:
         """Contiguous blocks in [base, limit) of `columns` times `row_bytes` are copied to `device`, where nothing
-        tracks them: by commands of a queue, or by a trigger if they are written under this region, once each.
+        tracks them: by commands of a queue, or by a trigger if they are written under this region, once each. With
+        `adds`, memory there adds what arrives.
 
         A block is one tile. At the destination it arrives under region 0, to which a range of memory must be open
         (`plain_arrivals`).
@@ -142,8 +143,9 @@ class Driver:
         mapped = self.dma_map(region, base=base, limit=limit, device=device, destination_region=1, row_bytes=row_bytes,
                               columns=columns, pitch_bytes=row_bytes, updates_per_element=1,
                               address_offset=address_offset)
-        return [*mapped[:-1], self._region_write(region, "REGION_ACTIONS", send_dma=1, op=OPERATIONS["store"],
-                                                 destination_region=0, device=device)]
+        return [*mapped[:-1], self._region_write(
+            region, "REGION_ACTIONS", send_dma=1, op=OPERATIONS["update" if adds else "store"], destination_region=0,
+            device=device)]
 
     def event_map(self, region: int, *, base: int, limit: int, tile_bytes: int, updates_per_element: int,
                   admitted: bool = False, arrivals: Collection[int] = (),

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from ..errors import BadInput
 
-#: Collectives of DMA engines: every pair of GPUs exchanges a chunk. What a reduce-scatter moves is added in memory.
-COLLECTIVES = {"ag": "all-gather", "a2a": "all-to-all", "rs": "reduce-scatter, added in memory"}
+#: Collectives of DMA engines: every pair of GPUs exchanges a chunk, in an all-reduce twice.
+COLLECTIVES = {"ag": "all-gather", "a2a": "all-to-all", "rs": "reduce-scatter, added in memory",
+               "ar": "all-reduce, added in memory"}
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,8 @@ _PLANS: dict[str, Callable[[int], list[Queue]]] = {"pcpy": _pcpy, "bcst": _bcst,
 VARIANTS = tuple(_PLANS)
 
 #: Variants of each collective: broadcasts need one source for several destinations, swaps a chunk in each direction.
-POSSIBLE = {"ag": ("pcpy", "bcst", "b2b"), "a2a": ("pcpy", "swap", "b2b"), "rs": ("pcpy", "b2b")}
+POSSIBLE = {"ag": ("pcpy", "bcst", "b2b"), "a2a": ("pcpy", "swap", "b2b"), "rs": ("pcpy", "b2b"),
+            "ar": ("pcpy", "b2b")}
 
 
 def plan(collective: str, variant: str, gpus: int) -> list[Queue]:

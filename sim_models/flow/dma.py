@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import simpy
 
-from .commands import Command, Queue, plan
+from .commands import POSSIBLE, Command, Queue, plan
 from .fabric import Fabric
 from .node import Node
 
@@ -57,25 +57,35 @@ def _costs(node: Node, initiator: str) -> _Costs:
 
 
 def run_collective(node: Node, collective: str, variant: str, size_bytes: float, initiator: str = "host") -> DmaRun:
-    """Run a collective in which each pair of GPUs exchanges `size_bytes`/gpus. Raises `BadInput`."""
-    return run_queues(node, plan(collective, variant, node.gpus), size_bytes / node.gpus, initiator,
-                      adds=collective == "rs")
+    """Run a collective in which each pair of GPUs exchanges `size_bytes`/gpus. Raises `BadInput`.
+
+    An all-reduce is a reduce-scatter, and behind it in the same queues an all-gather, whose copies wait for the signals
+    of all peers.
+    """
+    queues = plan(collective, variant, node.gpus)
+    return run_queues(node, queues, size_bytes / node.gpus, initiator, adds=collective in ("rs", "ar"),
+                      then=plan("ag", variant, node.gpus) if collective == "ar" else None)
 
 
 def run_queues(node: Node, queues: list[Queue], chunk_bytes: float, initiator: str = "host",
-               adds: bool = False) -> DmaRun:
-    """Run queues of commands, each of a chunk. With `adds`, memory adds what arrives."""
+               adds: bool = False, then: list[Queue] | None = None) -> DmaRun:
+    """Run queues of commands, each of a chunk. With `adds`, memory adds what arrives. `then`: what the same engines
+    copy next, when all that is sent to their GPU has arrived."""
     env = simpy.Environment()
     fabric = Fabric(env, _capacity(node, queues))
     costs = _costs(node, initiator)
     spans: list[tuple[int, str, float, float]] = []
     read = 0.0
+    whole = [env.event() for _ in range(node.gpus)]  # all has arrived there
+    missing = [sum(to == gpu for queue in queues for command in queue.commands for to in command.destinations)
+               for gpu in range(node.gpus)]
 
     def start(numbers: list[int]):
         signals = simpy.Store(env)
         for number in numbers:
             queue = queues[number]
-            if wait := costs.start + (len(queue.commands) + 1) * costs.command:
+            count = len(queue.commands) + 1 + (len(then[number].commands) + 1 if then else 0)
+            if wait := costs.start + count * costs.command:
                 yield env.timeout(wait)
             spans.append((number, "control", 0.0, env.now))
             env.process(engine(number, queue, signals))
@@ -84,8 +94,20 @@ def run_queues(node: Node, queues: list[Queue], chunk_bytes: float, initiator: s
             yield env.timeout(costs.observe)
 
     def engine(number: int, queue: Queue, signals: simpy.Store):
+        yield from work(number, queue, costs.schedule, adds)
+        if then:
+            for to in (to for command in queue.commands for to in command.destinations):
+                missing[to] -= 1
+                if not missing[to]:
+                    whole[to].succeed()
+            yield whole[queue.gpu]
+            yield from work(number, then[number], node.tracker.trigger_ns if initiator == "tracker" else
+                            node.engine.poll_ns, False)
+        yield signals.put(number)
+
+    def work(number: int, queue: Queue, schedule_ns: float, adds: bool):
         start = env.now
-        yield env.timeout(costs.schedule)
+        yield env.timeout(schedule_ns)
         spans.append((number, "schedule", start, env.now))
         start, flows = env.now, []
         for place, command in enumerate(queue.commands):
@@ -93,15 +115,14 @@ def run_queues(node: Node, queues: list[Queue], chunk_bytes: float, initiator: s
                 yield env.all_of(flows)
             if place:
                 yield env.timeout(node.engine.next_copy_ns)
-            flows.append(env.process(copy(number, command)))
+            flows.append(env.process(copy(number, command, adds)))
         yield env.all_of(flows)
         spans.append((number, "copy", start, env.now))
         start = env.now
         yield env.timeout(costs.sync)
         spans.append((number, "sync", start, env.now))
-        yield signals.put(number)
 
-    def copy(number: int, command: Command):
+    def copy(number: int, command: Command, adds: bool):
         nonlocal read
         yield env.timeout(costs.copy)
         uses = {("memory", command.source): 1.0, ("engine", number): float(len(command.destinations))}
@@ -121,8 +142,8 @@ def run_queues(node: Node, queues: list[Queue], chunk_bytes: float, initiator: s
     env.run()
     end = float(env.now)
     return DmaRun(
-        end, _phases(spans, end), commands=sum(len(queue.commands) for queue in queues), engines=len(queues),
-        syncs=len(queues), read_bytes=read, spans=tuple(spans),
+        end, _phases(spans, end), commands=sum(len(queue.commands) for queue in (*queues, *(then or ()))),
+        engines=len(queues), syncs=len(queues) + len(then or ()), read_bytes=read, spans=tuple(spans),
         link_bytes=sum(size for name, size in fabric.moved.items() if name[0] == "link"))
 
 
@@ -135,15 +156,28 @@ def _capacity(node: Node, queues: list[Queue]) -> dict[tuple, float]:
 
 
 def _phases(spans, end: float) -> dict[str, float]:
-    """Durations of the phases of the queue that ends last; what the host then waits for is part of sync."""
+    """Durations of the phases of the queue that ends last; what it or the host then waits for is part of sync."""
     last = max((span for span in spans if span[1] == "sync"), key=lambda span: span[3])[0]
-    phases = {name: float(stop - start) for number, name, start, stop in spans if number == last}
+    phases = {name: float(sum(stop - start for number, phase, start, stop in spans if (number, phase) == (last, name)))
+              for name in PHASES}
     phases["sync"] += end - sum(phases.values())
     return phases
 
 
-def kernel_collective_ns(node: Node, size_bytes: float) -> float:
-    """Return the time of the same exchange by kernels on compute units: the best protocol of the library."""
+def kernel_collective_ns(node: Node, size_bytes: float, exchanges: int = 1) -> float:
+    """Return the time of the same exchange, or of two (an all-reduce), by kernels on compute units: the library's best
+    protocol."""
     link = node.link.bandwidth_gb_per_s * node.link.kernel_efficiency
-    return min(one.base_ns + one.hop_ns + size_bytes / node.gpus / (link * one.efficiency)
+    return min(one.base_ns + exchanges * (one.hop_ns + size_bytes / node.gpus / (link * one.efficiency))
                for one in (node.kernel.ll, node.kernel.ll128, node.kernel.simple))
+
+
+def copied_then_added_ns(node: Node, collective: str, size_bytes: float) -> float:
+    """Return the time of a reduce-scatter or all-reduce as libraries build it on copy engines without addition in
+    memory: copies into buffers beside each other; the host sees their end and launches a kernel that reads all parts
+    and writes their sum, sees its end, and for an all-reduce starts the copies of an all-gather. The best variants."""
+    copied, gathered = (min(run_collective(node, name, variant, size_bytes).ns for variant in POSSIBLE[collective])
+                        for name in ("a2a", "ag"))
+    adds = (node.host.command_ns + node.host.doorbell_ns + node.stream.launch_ns + node.stream.signal_ns
+            + node.host.observe_ns + (node.gpus + 1) * size_bytes / node.gpus / node.memory.bandwidth_gb_per_s)
+    return copied + adds + (gathered if collective == "ar" else 0.0)

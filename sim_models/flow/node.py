@@ -48,6 +48,7 @@ class Stream(Section):
     """Kernels one after the other on a GPU."""
 
     gemm_tflop_per_s: Positive  #: that a large GEMM sustains
+    launch_ns: NotNegative  #: from the doorbell until the kernel runs
     signal_ns: NotNegative  #: from a kernel's end until the stream's signal is in the host's memory
 
 

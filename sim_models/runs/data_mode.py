@@ -27,7 +27,7 @@ from ..compiled.jit import compiled
 from ..compiled.words import words_at
 from ..cosim.gpu import amaranth_gpu, compiled_gpu, gpu_library, model_ports
 from ..cosim.library import Library
-from ..cosim.nmc_alu import COLUMN_BYTES, DTYPES, compiled_alu
+from ..cosim.nmc_alu import COLUMN_BYTES, compiled_alu
 from ..engine.observers import Observer
 from ..fabric import bits
 from ..fabric.queues import number_of
@@ -37,6 +37,7 @@ from ..schedule import Action, Schedule
 from ..workloads import Workload
 from . import build
 from .failure import SimulationError
+from .near_memory import Alu, add, make_alu
 from .policy import Policy
 from .run import FusedRun
 
@@ -47,20 +48,6 @@ DMA_READ, PLAIN = 3, 4
 FAULTS = {1: "outside the output", 2: "of what the upstream device has not read",
           3: "without an answer from the near-memory ALU"}
 OUTSIDE, NOT_READ, ALU_SILENT = FAULTS
-
-
-class Alu(NamedTuple):
-    """The near-memory ALU's RTL: word offsets in its input and output arrays, and how it is stepped."""
-
-    valid: int
-    old: int
-    new: int
-    result_valid: int
-    result: int
-    step: object  # C function of the handle
-    handle: int
-    inputs: np.ndarray
-    outputs: np.ndarray
 
 
 class Ledger(NamedTuple):
@@ -107,14 +94,7 @@ def add_column(data, d, at, count, operand, operand_device):
     alu = data.alu
     load_column(data, alu.inputs, alu.old, data.memory, d, at, count)
     load_column(data, alu.inputs, alu.new, operand, operand_device, at, count)
-    alu.inputs[alu.valid] = 1
-    alu.step(alu.handle)
-    alu.inputs[alu.valid] = 0
-    for _ in range(16):
-        if alu.outputs[alu.result_valid]:
-            break
-        alu.step(alu.handle)
-    else:
+    if not add(alu):
         return False
     per_word, width = 8 >> data.shift, 8 << data.shift
     for i in range(count):
@@ -313,18 +293,8 @@ class DataLedger(Observer):
             tally=np.zeros((len(ACCESSES), *product.shape), np.uint8),
             came=np.zeros((updates if updates > 2 else 0, *product.shape), np.uint8),
             base=np.array([space.base for space in run.spaces]), overtaking_reads=variation.overtaking_reads,
-            fault=np.zeros((run.schedule.devices, 4), np.int64), additions=np.zeros(1, np.int64), alu=self._make_alu())
-
-    def _make_alu(self) -> Alu:
-        alu, ports = self._alu, self._alu.ports
-        operands, result = ports.inputs["operands.payload"], ports.outputs["result.payload"]
-        dtype = operands.fields["dtype"].lsb  # the other field, op, is 0: ADD
-        alu.inputs[operands.offset + dtype // 64] = DTYPES[self._format.name] << dtype % 64
-        alu.inputs[ports.inputs["result.ready"].offset] = 1
-        return Alu(ports.inputs["operands.valid"].offset, operands.offset + operands.fields["old"].lsb // 64,
-                   operands.offset + operands.fields["new"].lsb // 64, ports.outputs["result.valid"].offset,
-                   result.offset + result.fields["column"].lsb // 64, alu.library.step, alu.handle,
-                   alu.inputs.view(np.int64), alu.outputs.view(np.int64))
+            fault=np.zeros((run.schedule.devices, 4), np.int64), additions=np.zeros(1, np.int64),
+            alu=make_alu(self._alu, number.name))
 
     def before(self, now: int, end: int) -> tuple[Ledger, int]:
         return self.data, end

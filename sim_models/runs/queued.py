@@ -1,17 +1,14 @@
 """Collectives by commands in memory on the RTL, every GPU with its own, with real numbers.
 
-Every GPU has a send buffer and a receive buffer, both of random bits; a producer stores the send buffer, then copies
-move it. A line that DRAM reads for DMA takes what memory holds at that moment, a line that arrives puts it into memory
-when DRAM performs it. In the end each word of every receive buffer is compared with numpy's, and was written once.
+Every GPU has buffers in memory; a producer stores what is sent, or adds it to memory where a collective adds; then
+copies move it (`copies.py`). In the end every word of every GPU is compared with numpy's (`copy_ledger.py`).
 """
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 
 from ..agents.copy_queue import FLAGS, HOST_OR_GPU, POLL, START_FLAG, TRACKER, Plan, QueuePorts, make_copy_queue
-from ..compiled.jit import compiled
 from ..cosim.gpu import compiled_gpu, gpu_library, model_ports
 from ..cosim.ports import PortMap
 from ..driver.apb import ApbMaster
@@ -19,10 +16,8 @@ from ..driver.driver import Driver
 from ..engine.end import DONE, IDLE_LIMIT, RUNNING
 from ..engine.hardware import make_hardware
 from ..engine.loop import Lockstep
-from ..engine.observers import Observer
 from ..errors import BadInput
-from ..fabric import bits, memory
-from ..fabric.queues import number_of, stream_of
+from ..fabric import memory
 from ..flow.node import Node
 from ..line import LINE_BYTES
 from ..machine import Machine
@@ -30,28 +25,20 @@ from ..reference.command_queue import COPY, SIGNAL, Command
 from ..reference.command_queue import POLL as POLLS
 from ..topologies import fully_connected
 from . import build
+from .copies import COLLECTIVES, plan_exchange
+from .copy_ledger import CopyLedger
 from .failure import SimulationError
 
-COLLECTIVES = {"ag": "all-gather", "ag-ring": "all-gather around a ring", "a2a": "all-to-all"}
 INITIATORS = ("host", "gpu", "poll", "tracker")
 _ROW_BYTES = 256
 _LARGEST_BLOCK = 32 * 1024  #: of one command; its bytes must fit into the Tracker's counter
 _MOST_COMMANDS = 4096
 _ALIGN = 1 << 20
 _RING, _FLAGS = 1 << 33, 1 << 34  #: addresses
-_WORD = 8
+BY_TRACKER = ("a2a", "rs")  #: what a Tracker may start: a region of tracked tiles has one destination
 _STARTS = {"host": HOST_OR_GPU, "gpu": HOST_OR_GPU, "poll": POLL, "tracker": TRACKER}
 _PATIENCE_CYCLES = 1_000_000
 _BATCH_CYCLES = 20_000
-
-
-class Copied(NamedTuple):
-    """A copy of a block: what a command, or a trigger, asks for."""
-
-    source: int  #: byte of the GPU's buffers
-    peer: int
-    to: int  #: byte of the peer's buffers
-    after: int  #: of its GPU's signals from peers; 0: it waits for none
 
 
 @dataclass(frozen=True)
@@ -68,76 +55,6 @@ class QueuedRun:
     lines: int  #: read for DMA
 
 
-class Ledger(NamedTuple):
-    """Words of every GPU's buffers, [device, word]."""
-
-    produced: np.ndarray  # int64: what the producer stores
-    memory: np.ndarray  # int64
-    found: np.ndarray  # int64 [device, region, word]: what a read for a region found
-    tally: np.ndarray  # uint8: how often a peer's copy wrote the word
-    base: np.ndarray  # int64 [device]
-    shift: np.ndarray  # int64 [source, destination]: words from the source's word to the destination's
-    region: np.ndarray  # int64 [source, destination]
-    outside: np.ndarray  # int64 [device]: accesses to what is no buffer
-
-    def before_edge(self, sim, kernel, hardware, device, now):
-        account(self, sim, device)
-
-    def after_edge(self, sim, kernel, hardware, device, now):
-        pass
-
-
-@compiled
-def account(data, sim, d):
-    """Do to the numbers what DRAM performed for a device in this cycle."""
-    for c in range(sim.m.channels):
-        row = d * sim.m.channels + c
-        if not sim.mem.retired[row] or stream_of(sim.mem.retired_tag[row]) == memory.ALL_GATHER:
-            continue  # commands and flags
-        lo, hi = sim.mem.retired_lo[row], sim.mem.retired_hi[row]
-        source, read = bits.get(lo, hi, sim.b.source, 2), bits.get(lo, hi, sim.b.op, 2) == bits.READ
-        first = (bits.address_of(lo, sim.b) - data.base[d]) // _WORD
-        count = bits.get(lo, hi, sim.b.bytes, sim.b.op - sim.b.bytes) // _WORD
-        if first < 0 or first + count > data.memory.shape[1]:
-            data.outside[d] += 1
-            continue
-        if read:
-            region = bits.get(lo, hi, sim.b.region, sim.b.region_bits)
-            for word in range(first, first + count):
-                data.found[d, region, word] = data.memory[d, word]
-        elif source == bits.LOCAL:
-            for word in range(first, first + count):
-                data.memory[d, word] = data.produced[d, word]
-        else:
-            sender = number_of(sim.mem.retired_tag[row])
-            for word in range(first, first + count):
-                data.memory[d, word] = data.found[sender, data.region[sender, d], word - data.shift[sender, d]]
-                data.tally[d, word] += np.uint8(1)
-
-
-class CopyLedger(Observer):
-    """Real numbers behind a run."""
-
-    def __init__(self, data: Ledger, expected: np.ndarray, written: np.ndarray) -> None:
-        self.data, self._expected, self._written = data, expected, written
-
-    def before(self, now: int, end: int) -> tuple[Ledger, int]:
-        return self.data, end
-
-    def check(self) -> None:
-        """Compare every word. Raises SimulationError."""
-        data = self.data
-        if data.outside.any():
-            raise SimulationError(f"device {int(np.argmax(data.outside))}: an access outside of the buffers")
-        for d, word in np.argwhere(data.tally != self._written)[:1]:
-            raise SimulationError(f"device {d}: bytes from {word * _WORD} on were copied there {data.tally[d, word]} "
-                                  f"times instead of {self._written[d, word]}")
-        wrong = np.argwhere(data.memory != self._expected)
-        for d, word in wrong[:1]:
-            raise SimulationError(f"device {d}: bytes from {word * _WORD} on are {data.memory[d, word]:#x} instead of "
-                                  f"{self._expected[d, word]:#x} ({len(wrong)} such words)")
-
-
 def chunk_bytes(size_bytes: int, gpus: int) -> int:
     """Bytes that each pair of GPUs exchanges. Raises BadInput."""
     chunk = size_bytes // gpus
@@ -147,20 +64,6 @@ def chunk_bytes(size_bytes: int, gpus: int) -> int:
                        f"{_LARGEST_BLOCK // 1024} KB by {_ROW_BYTES}, or multiples of {_LARGEST_BLOCK // 1024} KB, "
                        "are needed")
     return chunk
-
-
-def plan_copies(collective: str, gpus: int, chunk: int) -> list[list[Copied]]:
-    """Return each GPU's copies of whole chunks, in their order. The receive buffer lies behind the send buffer, except
-    that an all-gather around a ring sends from where it receives."""
-    sends = gpus * chunk if collective == "a2a" else chunk
-    hops = range(1, gpus)
-    if collective == "a2a":
-        return [[Copied((gpu + hop) % gpus * chunk, (gpu + hop) % gpus, sends + gpu * chunk, 0) for hop in hops]
-                for gpu in range(gpus)]
-    if collective == "ag":
-        return [[Copied(0, (gpu + hop) % gpus, sends + gpu * chunk, 0) for hop in hops] for gpu in range(gpus)]
-    return [[Copied((gpu - step) % gpus * chunk, (gpu + 1) % gpus, (gpu - step) % gpus * chunk, step)
-             for step in range(gpus - 1)] for gpu in range(gpus)]
 
 
 def run_queued(machine: Machine, node: Node, collective: str, gpus: int, size_bytes: int, initiator: str = "host",
@@ -183,10 +86,11 @@ def check_asked(machine: Machine, collective: str, gpus: int, size_bytes: int, i
                                  ("--initiator", initiator, INITIATORS)):
         if value not in allowed:
             raise BadInput(f"{name} {value[:40]!r} is unknown on the cycle level: allowed are {', '.join(allowed)}")
-    if initiator == "tracker" and collective != "a2a":
+    if initiator == "tracker" and collective not in BY_TRACKER:
         raise BadInput(f"--initiator tracker is not possible for {collective} on the cycle level: a region of tracked "
-                       "tiles has one destination; a2a is allowed")
-    most = min(machine.dma.regions - 1, 16)
+                       f"tiles has one destination; {' and '.join(BY_TRACKER)} are allowed")
+    regions = 2 if collective == "ar" else 1  # to each peer: one that is added there, one that is copied
+    most = min((machine.dma.regions - 1) // regions + 1, 16)
     if not 2 <= gpus <= most:
         raise BadInput(f"--gpus {gpus} is not possible on the cycle level: 2 to {most} are allowed, as many as "
                        "[dma] regions of the machine has destinations")
@@ -200,10 +104,13 @@ class _Run(Lockstep):
         collective, gpus, size_bytes = what
         chunk = chunk_bytes(size_bytes, gpus)
         block = min(chunk, _LARGEST_BLOCK)
-        self._machine, self._gpus, self._initiator, self._block, self._chunk = machine, gpus, initiator, block, chunk
-        self._copies = [[Copied(one.source + at, one.peer, one.to + at, one.after) for one in of_gpu
-                         for at in range(0, chunk, block)] for of_gpu in plan_copies(collective, gpus, chunk)]
-        lines = [self._commands(gpu, chunk // block) for gpu in range(gpus)]
+        self._machine, self._gpus, self._initiator, self._block = machine, gpus, initiator, block
+        self._exchange = exchange = plan_exchange(collective, gpus, chunk)
+        #: Of each GPU, by peer and whether memory adds there.
+        self._regions = [{} for _ in range(gpus)]
+        for gpu, one in exchange.copies():
+            self._regions[gpu].setdefault((one.peer, one.adds), len(self._regions[gpu]) + 1)
+        lines = [self._commands(gpu) for gpu in range(gpus)]
         self._program_lines = lines
         places = 1 << max(1, (max(map(len, lines)) - 1).bit_length())
         if places > _MOST_COMMANDS:
@@ -213,59 +120,52 @@ class _Run(Lockstep):
         # One top for all sizes up to 64 commands: each other one is compiled anew.
         self.geometry = geometry = replace(geometry, dma=replace(geometry.dma, queue_commands=max(64, places)))
         self.driver = Driver(geometry)
-        sends = (gpus if collective in ("a2a", "ag-ring") else 1) * chunk
-        size = sends if collective == "ag-ring" else sends + gpus * chunk
-        stride = -(-size // _ALIGN) * _ALIGN + _ALIGN
+        stride = -(-exchange.size_bytes // _ALIGN) * _ALIGN + _ALIGN
         self._base = np.array([_ALIGN + gpu * stride for gpu in range(gpus)])
-        self._size = size
-        self._make_blocks(collective)
+        self._blocks = [self._produced(gpu) for gpu in range(gpus)]
         library = gpu_library(geometry)
         self.backends = [compiled_gpu(library) for _ in range(gpus)]
-        self._region = np.array([[(to - gpu) % gpus for to in range(gpus)] for gpu in range(gpus)])
         hardware, _ = make_hardware(self.backends, model_ports(self.backends[0].ports, geometry), self._requests())
         agent = make_copy_queue(_queue_ports(self.backends[0].ports), self._plan(node), geometry.channel.channels)
         network = build.network_of(machine, fully_connected(gpus), {})
         sim = build.machine_state(machine, agent, network, [(gpu + 1) % gpus for gpu in range(gpus)])  # type: ignore
-        for gpu in range(gpus):
-            for peer in range(gpus):
-                if peer != gpu:
-                    sim.control.region_port[gpu, self._region[gpu, peer]] = network.next_port[gpu, peer]
+        for gpu, regions in enumerate(self._regions):
+            for (peer, _), region in regions.items():
+                sim.control.region_port[gpu, region] = network.next_port[gpu, peer]
             sim.control.picks_ports[gpu] = gpus > 2
         super().__init__(sim._replace(hardware=hardware, hardware_stream=memory.REDUCE_SCATTER))
         self.masters = [ApbMaster(backend) for backend in self.backends]
         self._program()
-        self.ledger = self._make_ledger(seed)
+        region = np.zeros((gpus, gpus, 2), np.int64)
+        for gpu, regions in enumerate(self._regions):
+            for (peer, adds), number in regions.items():
+                region[gpu, peer, int(adds)] = number
+        self.ledger = CopyLedger(exchange, self._base, region, max(map(len, self._regions)) + 1, seed)
         self.observers.append(self.ledger)
 
-    def _commands(self, gpu: int, per_signal: int) -> list[Command]:
-        """Lines of a GPU's queue: a poll first if it is prelaunched, a signal behind the last copy to each peer."""
+    def _commands(self, gpu: int) -> list[Command]:
+        """Lines of a GPU's queue: a poll first if it is prelaunched, then stage after stage."""
         if self._initiator == "tracker":
             return []
-        base = _FLAGS + FLAGS * LINE_BYTES * np.arange(self._gpus)
-        lines = [Command(1, POLLS, int(base[gpu]) + START_FLAG * LINE_BYTES, 0, 0, 0)] * (self._initiator == "poll")
-        region = [(peer - gpu) % self._gpus for peer in range(self._gpus)]
-        for first in range(0, len(self._copies[gpu]), per_signal):
-            whole = self._copies[gpu][first:first + per_signal]
-            if whole[0].after:
-                lines.append(Command(1, POLLS, int(base[gpu]) + whole[0].after * LINE_BYTES, 0, 0, 0))
-            lines += [Command(0, COPY, one.source, region[one.peer], 0, 0)
-                      for one in whole]
-            flag = first // per_signal + 1
-            if any(one.after for one in self._copies[gpu]):  # a ring: the next hop waits for this one
-                lines.append(Command(1, SIGNAL, int(base[whole[0].peer]) + flag * LINE_BYTES, 0, 0, 0))
-        if not any(one.after for one in self._copies[gpu]):  # signals wait for all copies: they go last
-            lines += [Command(1, SIGNAL, int(base[peer]) + (1 + gpu) * LINE_BYTES, 0, 0, 0)
-                      for peer in range(self._gpus) if peer != gpu]
+        lines = [_flag_command(POLLS, gpu, START_FLAG)] * (self._initiator == "poll")
+        for stage in self._exchange.stages[gpu]:
+            lines += [_flag_command(POLLS, gpu, flag) for flag in stage.waits]
+            lines += [Command(0, COPY, one.source + at, self._regions[gpu][one.peer, one.adds], 0, 0)
+                      for one in stage.copies for at in self._parts()]
+            lines += [_flag_command(SIGNAL, peer, flag) for peer, flag in stage.signals]
         return lines
 
-    def _make_blocks(self, collective: str) -> None:
-        """What each producer stores: what it sends of its own, each block once."""
-        self._blocks = []
-        for of_gpu in self._copies:
-            own = [one for one in of_gpu if not one.after]
-            if collective == "ag":
-                own = own[:self._chunk // self._block]
-            self._blocks.append(own)
+    def _parts(self) -> range:
+        """Blocks of a chunk."""
+        return range(0, self._exchange.chunk_bytes, self._block)
+
+    def _produced(self, gpu: int) -> list[tuple[int, int]]:
+        """Blocks that a producer stores, each once: address, and the region under which the Tracker counts it, if its
+        copies go anywhere."""
+        goes = {one.source: self._regions[gpu][one.peer, one.adds]
+                for one in reversed(self._exchange.stages[gpu][0].copies)}
+        first = [chunk * self._exchange.chunk_bytes for chunk in self._exchange.produced[gpu]]
+        return [(int(self._base[gpu]) + one + at, goes.get(one, 0)) for one in first for at in self._parts()]
 
     def _requests(self) -> np.ndarray:
         """For the dispatch window: with the Tracker an id for each block."""
@@ -273,11 +173,12 @@ class _Run(Lockstep):
             return np.zeros((self._gpus, 0), np.int64)
         fields = self.backends[0].ports.port("dispatch.payload").fields
         requests = []
-        for gpu, blocks in enumerate(self._blocks):
+        for blocks in self._blocks:
             requests.append([])
-            for number, one in enumerate(blocks):
-                region = int(self._region[gpu, one.peer])
+            for number, (_, region) in enumerate(blocks):
                 values = {"id": number, "tiles": 1, "opens": 1, "starts": 1, "region": region, "last_region": region}
+                if not region:  # it stays here, and is not tracked
+                    values = {"starts": 1}
                 requests[-1].append(sum(value << fields[name].lsb for name, value in values.items()))
         return np.array(requests, np.int64)
 
@@ -299,18 +200,17 @@ class _Run(Lockstep):
                  "poll": [node.host.trigger_ns * (gpu + 1) for gpu in range(gpus)], "tracker": [0.0] * gpus}
         doorbells = [self.driver.doorbell(count)[0] for count in counts]
         arriving, signals = np.zeros(gpus, np.int64), np.zeros(gpus, np.int64)
-        for of_gpu, lines in zip(self._copies, self._program_lines):
-            for one in of_gpu:
-                arriving[one.peer] += self._block
+        for _, one in self._exchange.copies():
+            arriving[one.peer] += self._exchange.chunk_bytes
+        for lines in self._program_lines:
             for line in lines:
                 if line.op == SIGNAL:
                     signals[(line.address - _FLAGS) // LINE_BYTES // FLAGS] += 1
         return Plan(
             initiator=_STARTS[self._initiator],
-            blocks=np.array([[one.source + int(base) for one in blocks]
-                             for base, blocks in zip(self._base, self._blocks)], np.int64),
-            regions=np.array([[self._region[gpu, one.peer] for one in blocks]
-                              for gpu, blocks in enumerate(self._blocks)], np.int64),
+            blocks=np.array([[address for address, _ in blocks] for blocks in self._blocks], np.int64),
+            regions=np.array([[region for _, region in blocks] for blocks in self._blocks], np.int64),
+            adds=self._exchange.adds,
             block_bytes=self._block, commands=commands, ring=_RING, flags=_FLAGS, doorbell=doorbells[0].offset,
             doorbell_value=np.array([write.value for write in doorbells], np.int64),
             start_cycles=np.array([round(ns * clock) for ns in costs[self._initiator]], np.int64),
@@ -325,10 +225,11 @@ class _Run(Lockstep):
         for gpu, master in enumerate(self.masters):
             base, writes = int(self._base[gpu]), self.driver.open_memory(0, base=0, limit=_FLAGS * 2)
             writes += self.driver.plain_arrivals([0])
-            for one in {copy.peer: copy for copy in self._copies[gpu]}.values():
+            for one in {(copy.peer, copy.adds): copy for owner, copy in self._exchange.copies()
+                        if owner == gpu}.values():
                 writes += self.driver.copy_map(
-                    int(self._region[gpu, one.peer]), base=base, limit=base + self._size, device=one.peer,
-                    row_bytes=_ROW_BYTES, columns=self._block // _ROW_BYTES,
+                    self._regions[gpu][one.peer, one.adds], base=base, limit=base + self._exchange.size_bytes,
+                    device=one.peer, row_bytes=_ROW_BYTES, columns=self._block // _ROW_BYTES, adds=one.adds,
                     address_offset=int(self._base[one.peer]) + one.to - base - one.source)
             writes += self.driver.policy("mca") + self.driver.window(1) + self.driver.command_queue(_RING)
             self._write(master, writes + self.driver.clear_error() + self.driver.clear_counters()
@@ -349,29 +250,6 @@ class _Run(Lockstep):
                 if master.cycles - first > _PATIENCE_CYCLES:
                     raise SimulationError(f"a reset is not over after {_PATIENCE_CYCLES} cycles")
 
-    def _make_ledger(self, seed: int) -> CopyLedger:
-        gpus, words = self._gpus, self._size // _WORD
-        random = np.random.default_rng(seed)
-        produced, held = random.integers(-(1 << 63), (1 << 63) - 1, (2, gpus, words), np.int64, endpoint=True)
-        expected, written = held.copy(), np.zeros((gpus, words), np.uint8)
-        shift = np.zeros((gpus, gpus), np.int64)
-        for gpu, blocks in enumerate(self._blocks):
-            for one in blocks:
-                at = slice(one.source // _WORD, (one.source + self._block) // _WORD)
-                expected[gpu, at] = produced[gpu, at]
-        # In the order of a ring's steps, each copy finds what the step before has brought.
-        for number in range(max(map(len, self._copies))):
-            for gpu, of_gpu in enumerate(self._copies):
-                one = of_gpu[number]
-                source = slice(one.source // _WORD, (one.source + self._block) // _WORD)
-                to = slice(one.to // _WORD, (one.to + self._block) // _WORD)
-                expected[one.peer, to] = expected[gpu, source]
-                written[one.peer, to] += 1
-                shift[gpu, one.peer] = (one.to - one.source) // _WORD
-        return CopyLedger(Ledger(
-            produced, held, np.zeros((gpus, gpus, words), np.int64), np.zeros((gpus, words), np.uint8), self._base,
-            shift, self._region, np.zeros(gpus, np.int64)), expected, written)
-
     def run(self) -> QueuedRun:
         """Run it to its end and compare. Raises SimulationError."""
         while (reached := self.advance(_BATCH_CYCLES)) == RUNNING:
@@ -383,7 +261,7 @@ class _Run(Lockstep):
         state, ns = self.sim.kernel.state, 1 / self._machine.memory_clock_ghz  # type: ignore
         end, counted = state.arrived.max(), [self._counters(master) for master in self.masters]
         commands = [line for lines in self._program_lines for line in lines]
-        copies = sum(map(len, self._copies))
+        copies = sum(len(self._parts()) for _ in self._exchange.copies())
         total = {name: sum(one[name] for one in counted) for name in ("commands", "lines")}
         if (total["commands"], total["lines"]) != (copies, copies * self._block // LINE_BYTES):
             raise SimulationError(f"{total['commands']} copies of {total['lines']} lines were made instead of {copies}")
@@ -404,8 +282,14 @@ class _Run(Lockstep):
 
     def close(self) -> None:
         """Free the hardware."""
+        self.ledger.close()
         for backend in self.backends:
             backend.close()
+
+
+def _flag_command(op: int, gpu: int, flag: int) -> Command:
+    """A poll or a signal of one of a GPU's flags."""
+    return Command(1, op, _FLAGS + (gpu * FLAGS + flag) * LINE_BYTES, 0, 0, 0)
 
 
 def _queue_ports(ports: PortMap) -> QueuePorts:

@@ -7,7 +7,7 @@ import pytest
 from t3sim.cli import main
 from t3sim.flow.after_gemm import with_engines_ns, with_kernels_ns
 from t3sim.flow.commands import POSSIBLE, Command, Queue, plan
-from t3sim.flow.dma import PHASES, kernel_collective_ns, run_collective, run_queues
+from t3sim.flow.dma import PHASES, copied_then_added_ns, kernel_collective_ns, run_collective, run_queues
 from t3sim.flow.node import load_node
 from t3sim.flow.power import engine_watts, kernel_watts
 from t3sim.reproduce.dma.after_gemm import AFTER_GEMM
@@ -90,6 +90,30 @@ def test_additions_take_memory_twice():
     copy, add = (run_queues(slow, queue, 1 << 24, adds=adds).phases_ns["copy"] - NODE.engine.copy_ns
                  for adds in (False, True))
     assert add == pytest.approx(2 * copy)
+
+
+def test_an_all_reduce_by_hand():
+    """Two GPUs: a copy that is added, then a copy back, whose engine polls the peer's signal."""
+    engine, size = NODE.engine, 1 << 20
+    node = NODE.model_copy(update={"gpus": 2})
+    run = run_collective(node, "ar", "pcpy", 2 * size, "gpu")
+    copy = engine.copy_ns + size / LINK + engine.sync_ns
+    assert run.ns == pytest.approx(4 * node.gpu.command_ns + node.gpu.doorbell_ns + engine.fetch_ns + copy
+                                   + engine.poll_ns + copy + node.gpu.observe_ns)
+    assert sum(run.phases_ns.values()) == pytest.approx(run.ns)
+    assert (run.commands, run.engines, run.syncs) == (4, 2, 4)
+    assert run.link_bytes == 4 * size
+
+
+def test_memory_that_adds_saves_the_kernel():
+    """What libraries launch behind their copies: a signal, the host, a launch, and memory once more."""
+    for collective in ("rs", "ar"):
+        for size in (1 << 20, 1 << 28):
+            best = min(run_collective(NODE, collective, variant, size).ns for variant in POSSIBLE[collective])
+            assert copied_then_added_ns(NODE, collective, size) > best + NODE.stream.launch_ns
+    added = copied_then_added_ns(NODE, "rs", 1 << 32) - min(run_collective(NODE, "a2a", variant, 1 << 32).ns
+                                                            for variant in POSSIBLE["rs"])
+    assert added == pytest.approx(9 * (1 << 29) / NODE.memory.bandwidth_gb_per_s, rel=0.01)
 
 
 def run(capsys, *arguments):

@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from t3sim.cli import main
@@ -39,20 +40,59 @@ def test_all_gathers(collective, polls, signals):
     assert polled.polls == polls + GPUS and polled.exchange_ns < host.exchange_ns
 
 
+@pytest.mark.parametrize("collective, whole", [
+    ("rs", lambda gpu: [gpu]), ("rs-ring", lambda gpu: [(gpu + 1) % GPUS]), ("ar", lambda gpu: range(GPUS)),
+    ("ar-ring", lambda gpu: range(GPUS))])
+def test_memory_adds(collective, whole):
+    """Sums are numpy's, bit for bit in the order of the additions (`run`), of every GPU's numbers, and all that should
+    be whole is."""
+    one = queued._Run(load_machine(SMALL), load_node("mi300x"), (collective, GPUS, SIZE), "gpu", 3)
+    try:
+        done, data = one.run(), one.ledger.data
+    finally:
+        one.close()
+    produced, memory = (array.view(np.float16).astype(float).reshape(GPUS, GPUS, -1)
+                        for array in (data.produced, data.memory))
+    for gpu in range(GPUS):
+        for chunk in whole(gpu):
+            assert np.abs(memory[gpu, chunk] - produced[:, chunk].sum(axis=0)).max() < 0.02
+    gathers = 2 if collective.startswith("ar") else 1
+    assert done.copies == gathers * GPUS * (GPUS - 1)
+    assert done.polls == {"rs": 0, "rs-ring": 8, "ar": 12, "ar-ring": 20}[collective]
+
+
+def test_a_tracker_starts_a_reduce_scatter_soonest():
+    polled, tracked = run("rs", "poll", seed=4), run("rs", "tracker", seed=5)
+    assert tracked.exchange_ns < polled.exchange_ns and tracked.lines == polled.lines
+
+
+def test_a_part_that_is_added_twice_is_found(monkeypatch):
+    """As are those that are not added at all: the producer's second store of a line would change no copy's count."""
+    whole = queued._Run._plan
+    def twice(self, node):
+        plan = whole(self, node)
+        return plan._replace(blocks=np.concatenate([plan.blocks, plan.blocks[:, -1:]], axis=1),
+                             regions=np.concatenate([plan.regions, plan.regions[:, -1:]], axis=1))
+    monkeypatch.setattr(queued._Run, "_plan", twice)
+    with pytest.raises(SimulationError, match=r"device \d: to bytes .* parts of GPUs 0, 1, 2, 3 was added once"):
+        run("rs", "gpu")
+
+
 def test_a_hop_that_does_not_wait_for_the_one_before_is_found(monkeypatch):
     """The numbers are compared: over slow links a ring without its polls sends on what has not come."""
     machine = load_machine(SMALL)
     slow = machine.model_copy(update={"link": machine.link.model_copy(update={"latency_ns": 2000.0})})
     run_queued(slow, load_node("mi300x"), "ag-ring", GPUS, SIZE, "gpu")
     whole = queued._Run._commands
-    monkeypatch.setattr(queued._Run, "_commands", lambda self, gpu, per_signal: [
-        line for line in whole(self, gpu, per_signal) if line.op != POLL])
+    monkeypatch.setattr(queued._Run, "_commands", lambda self, gpu: [
+        line for line in whole(self, gpu) if line.op != POLL])
     with pytest.raises(SimulationError, match=r"device \d: bytes from \d+ on are "):
         run_queued(slow, load_node("mi300x"), "ag-ring", GPUS, SIZE, "gpu")
 
 
 @pytest.mark.parametrize("options, message", [
-    (("--collective", "rs"), "--collective 'rs' is unknown on the cycle level"),
+    (("--collective", "scatter"), "--collective 'scatter' is unknown on the cycle level"),
+    (("--collective", "ar", "--initiator", "tracker"), "tracker is not possible for ar"),
     (("--initiator", "hoist"), "--initiator 'hoist' is unknown on the cycle level"),
     (("--collective", "ag", "--initiator", "tracker"), "tracker is not possible for ag"),
     (("--gpus", "1"), "--gpus 1 is not possible"),

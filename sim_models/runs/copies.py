@@ -1,0 +1,93 @@
+"""Collectives as copies between buffers: what each GPU's queue copies, after what, and whom it tells."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+#: All of them move chunks of 1/gpus of the array. What is added is fp16, by memory.
+COLLECTIVES = {
+    "ag": "all-gather", "ag-ring": "all-gather around a ring", "a2a": "all-to-all",
+    "rs": "reduce-scatter, added in memory", "rs-ring": "reduce-scatter around a ring, added in memory",
+    "ar": "all-reduce, added in memory", "ar-ring": "all-reduce around a ring, added in memory"}
+ADDS = ("rs", "rs-ring", "ar", "ar-ring")
+
+
+class Copied(NamedTuple):
+    """A copy of a chunk or of a part of it: what a command, or a trigger, asks for."""
+
+    source: int  #: byte of the GPU's buffers
+    peer: int
+    to: int  #: byte of the peer's buffers
+    adds: bool  #: memory adds what arrives
+
+
+class Stage(NamedTuple):
+    """A part of a GPU's queue."""
+
+    waits: tuple[int, ...]  #: flags that peers set
+    copies: tuple[Copied, ...]
+    signals: tuple[tuple[int, int], ...]  #: (peer, its flag), when all copies have left
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A collective of chunks. Addresses count from the start of a GPU's buffers.
+
+    The receive buffer of a direct all-gather or all-to-all lies behind the send buffer; all others work in place.
+    """
+
+    stages: tuple[tuple[Stage, ...], ...]  #: of each GPU, in their order
+    produced: tuple[tuple[int, ...], ...]  #: chunks that each GPU's producer stores in the order in which they are sent
+    chunk_bytes: int
+    size_bytes: int  #: of a GPU's buffers
+    adds: bool  #: memory adds, also what the producer stores
+
+    def copies(self) -> Iterator[tuple[int, Copied]]:
+        """Copies of whole chunks by their GPUs."""
+        return ((gpu, one) for gpu, stages in enumerate(self.stages) for stage in stages for one in stage.copies)
+
+
+def plan_exchange(collective: str, gpus: int, chunk: int) -> Exchange:
+    """Return the copies of a collective (one of `COLLECTIVES`)."""
+    chunks = {"a2a": 2 * gpus, "ag": gpus + 1}.get(collective, gpus)
+    return Exchange(tuple(tuple(_stages(collective, gpu, gpus, chunk)) for gpu in range(gpus)),
+                    tuple(tuple(_produced(collective, gpu, gpus)) for gpu in range(gpus)), chunk, chunks * chunk,
+                    collective in ADDS)
+
+
+def _stages(collective: str, gpu: int, gpus: int, chunk: int) -> list[Stage]:
+    if collective.endswith("-ring"):
+        return _ring(collective, gpu, gpus, chunk)
+    peers = [(gpu + hop) % gpus for hop in range(1, gpus)]
+    tells = tuple((peer, 1 + gpu) for peer in peers)
+    if collective == "a2a":
+        return [Stage((), tuple(Copied(peer * chunk, peer, (gpus + gpu) * chunk, False) for peer in peers), tells)]
+    if collective == "ag":
+        return [Stage((), tuple(Copied(0, peer, chunk + gpu * chunk, False) for peer in peers), tells)]
+    scatter = Stage((), tuple(Copied(peer * chunk, peer, peer * chunk, True) for peer in peers), tells)
+    if collective == "rs":
+        return [scatter]
+    return [scatter, Stage(
+        tuple(1 + peer for peer in peers), tuple(Copied(gpu * chunk, peer, gpu * chunk, False) for peer in peers),
+        tuple((peer, 1 + gpus + gpu) for peer in peers))]
+
+
+def _ring(collective: str, gpu: int, gpus: int, chunk: int) -> list[Stage]:
+    """Every step sends to the next GPU what the step before has brought, or made whole."""
+    adding = collective in ADDS
+    steps = [(gpu - step, adding) for step in range(gpus - 1)]
+    if collective == "ar-ring":
+        steps += [(gpu + 1 - step, False) for step in range(gpus - 1)]
+    following = (gpu + 1) % gpus
+    return [Stage((step,) if step else (), (Copied(place % gpus * chunk, following, place % gpus * chunk, adds),),
+                  ((following, step + 1),)) for step, (place, adds) in enumerate(steps)]
+
+
+def _produced(collective: str, gpu: int, gpus: int) -> list[int]:
+    """What is added here but never sent comes last."""
+    if collective in ("ag", "ag-ring"):
+        return [0 if collective == "ag" else gpu]
+    direct = [(gpu + hop) % gpus for hop in range(1, gpus)]
+    if collective == "a2a":
+        return direct
+    return [*direct, gpu] if not collective.endswith("-ring") else [(gpu - step) % gpus for step in range(gpus)]

@@ -1,0 +1,192 @@
+"""Real numbers behind collectives by commands in memory: what is copied, and what memory adds.
+
+A line that DRAM reads for DMA takes what memory holds at that moment; a line that arrives replaces it when DRAM
+performs the write, or is added by the near-memory ALU's RTL. Where memory adds, it starts as -0.0, the identity of IEEE
+addition, and the producer's stores are added, too. In the end every word is compared with numpy's: a sum is the parts'
+in the order in which DRAM added them, and each part must have come once.
+"""
+
+from functools import reduce
+from typing import NamedTuple
+
+import numpy as np
+
+from ..compiled.jit import compiled
+from ..cosim.nmc_alu import COLUMN_BYTES, compiled_alu
+from ..engine.observers import Observer
+from ..fabric import bits, memory
+from ..fabric.queues import number_of, stream_of
+from ..formats import FP16
+from .copies import Exchange
+from .failure import SimulationError
+from .near_memory import Alu, add, make_alu
+
+WORD_BYTES = 8
+_COLUMN = COLUMN_BYTES // WORD_BYTES  #: words that the ALU adds at once
+_NEGATIVE_ZERO = np.array([FP16.negative_zero] * 4, np.uint16).view(np.int64)[0]
+
+
+class Ledger(NamedTuple):
+    """Words of every GPU's buffers, [device, word]."""
+
+    produced: np.ndarray  # int64: what the producer stores
+    memory: np.ndarray  # int64
+    found: np.ndarray  # int64 [device, region, word]: what a read for a region found
+    tally: np.ndarray  # uint8: how often a peer's copy wrote the word, or was added to it
+    base: np.ndarray  # int64 [device]
+    shift: np.ndarray  # int64 [source, destination]: words from the source's word to the destination's
+    region: np.ndarray  # int64 [source, destination, adds]
+    outside: np.ndarray  # int64 [device]: accesses to what is no buffer
+    came: np.ndarray  # uint8 [addition, device, column]: whose it was, plus 1
+    added: np.ndarray  # uint8 [device, column]: additions so far, as many as `came` holds at most
+    silent: np.ndarray  # int64 [device]: columns without an answer from the ALU
+    alu: Alu
+
+    def before_edge(self, sim, kernel, hardware, device, now):
+        account(self, sim, device)
+
+    def after_edge(self, sim, kernel, hardware, device, now):
+        pass
+
+
+@compiled
+def account(data, sim, d):
+    """Do to the numbers what DRAM performed for a device in this cycle."""
+    for c in range(sim.m.channels):
+        row = d * sim.m.channels + c
+        if not sim.mem.retired[row] or stream_of(sim.mem.retired_tag[row]) == memory.ALL_GATHER:
+            continue  # commands and flags
+        lo, hi = sim.mem.retired_lo[row], sim.mem.retired_hi[row]
+        source, op = bits.get(lo, hi, sim.b.source, 2), bits.get(lo, hi, sim.b.op, 2)
+        first = (bits.address_of(lo, sim.b) - data.base[d]) // WORD_BYTES
+        count = bits.get(lo, hi, sim.b.bytes, sim.b.op - sim.b.bytes) // WORD_BYTES
+        if first < 0 or first + count > data.memory.shape[1]:
+            data.outside[d] += 1
+            continue
+        if op == bits.READ:
+            region = bits.get(lo, hi, sim.b.region, sim.b.region_bits)
+            for word in range(first, first + count):
+                data.found[d, region, word] = data.memory[d, word]
+            continue
+        adds = op == bits.UPDATE
+        sender = d if source == bits.LOCAL else number_of(sim.mem.retired_tag[row])
+        for word in range(first, first + count):
+            if source == bits.LOCAL:
+                new = data.produced[d, word]
+            else:
+                new = data.found[sender, data.region[sender, d, int(adds)], word - data.shift[sender, d]]
+                data.tally[d, word] += np.uint8(1)
+            if adds:
+                data.alu.inputs[data.alu.old + word % _COLUMN] = data.memory[d, word]
+                data.alu.inputs[data.alu.new + word % _COLUMN] = new
+                if word % _COLUMN == _COLUMN - 1:
+                    _add_column(data, d, word // _COLUMN, sender)
+            else:
+                data.memory[d, word] = new
+
+
+@compiled
+def _add_column(data, d, column, sender):
+    """The RTL adds the operands that it has; whose they were is kept."""
+    alu = data.alu
+    if not add(alu):
+        data.silent[d] += 1
+    for word in range(_COLUMN):
+        data.memory[d, column * _COLUMN + word] = alu.outputs[alu.result + word]
+    if data.added[d, column] < data.came.shape[0]:
+        data.came[data.added[d, column], d, column] = sender + 1
+        data.added[d, column] += np.uint8(1)
+
+
+class CopyLedger(Observer):
+    """The numbers of a run, and what they must be in the end."""
+
+    def __init__(self, what: Exchange, base: np.ndarray, region: np.ndarray, regions: int, seed: int) -> None:
+        """`base`: address of each GPU's buffers; `region`: [source, destination, adds] that a copy is made under."""
+        self._what = what
+        gpus, words, random = len(what.stages), what.size_bytes // WORD_BYTES, np.random.default_rng(seed)
+        if what.adds:  # finite numbers, so that a sum depends on the order
+            produced = random.standard_normal((gpus, 4 * words)).astype(np.float16).view(np.int64)
+            self._held = np.full_like(produced, _NEGATIVE_ZERO)
+        else:
+            produced, self._held = random.integers(-(1 << 63), (1 << 63) - 1, (2, gpus, words), np.int64, endpoint=True)
+        shift = np.zeros((gpus, gpus), np.int64)
+        for gpu, one in what.copies():
+            shift[gpu, one.peer] = (one.to - one.source) // WORD_BYTES
+        self._alu = compiled_alu()
+        columns = words // _COLUMN
+        self.data = Ledger(
+            produced, self._held.copy(), np.zeros((gpus, regions, words), np.int64), np.zeros((gpus, words), np.uint8),
+            base, shift, region, np.zeros(gpus, np.int64),
+            came=np.zeros((gpus + 1 if what.adds else 0, gpus, columns), np.uint8),
+            added=np.zeros((gpus, columns), np.uint8), silent=np.zeros(gpus, np.int64),
+            alu=make_alu(self._alu, FP16.name))
+
+    def before(self, now: int, end: int) -> tuple[Ledger, int]:
+        return self.data, end
+
+    def check(self) -> None:
+        """Compare every word. Raises SimulationError."""
+        data = self.data
+        for count, problem in ((data.outside, "an access outside of the buffers"),
+                               (data.silent, "an addition without an answer from the near-memory ALU")):
+            if count.any():
+                raise SimulationError(f"device {int(np.argmax(count))}: {problem}")
+        expected, written = self._expected()
+        for d, word in np.argwhere(data.tally != written)[:1]:
+            raise SimulationError(f"device {d}: bytes from {word * WORD_BYTES} on were copied there "
+                                  f"{data.tally[d, word]} times instead of {written[d, word]}")
+        wrong = np.argwhere(data.memory != expected)
+        for d, word in wrong[:1]:
+            raise SimulationError(f"device {d}: bytes from {word * WORD_BYTES} on are {data.memory[d, word]:#x} "
+                                  f"instead of {expected[d, word]:#x} ({len(wrong)} such words)")
+
+    def _expected(self) -> tuple[np.ndarray, np.ndarray]:
+        """What every word must hold, and how often peers' copies must have come there: stage after stage."""
+        what, data = self._what, self.data
+        held, written = self._held.copy(), np.zeros(self._held.shape, np.uint8)
+        parts: dict[tuple[int, int], dict[int, np.ndarray]] = {}  # by GPU and first word of a chunk, by whose they are
+        length = what.chunk_bytes // WORD_BYTES
+
+        def value(gpu: int, first: int) -> np.ndarray:
+            if (gpu, first) in parts:
+                return self._sum(gpu, first, parts[gpu, first])
+            return held[gpu, first:first + length].copy()
+        for gpu, chunks in enumerate(what.produced):
+            for first in (chunk * length for chunk in chunks):
+                own = data.produced[gpu, first:first + length]
+                if what.adds:
+                    parts[gpu, first] = {gpu: own}
+                else:
+                    held[gpu, first:first + length] = own
+        for number in range(max(map(len, what.stages))):
+            now = [(gpu, one) for gpu, stages in enumerate(what.stages) for one in stages[number].copies]
+            values = [value(gpu, one.source // WORD_BYTES) for gpu, one in now]
+            for (gpu, one), new in zip(now, values):
+                first = one.to // WORD_BYTES
+                written[one.peer, first:first + length] += 1
+                if one.adds:
+                    parts[one.peer, first][gpu] = new
+                else:
+                    parts.pop((one.peer, first), None)
+                    held[one.peer, first:first + length] = new
+        for gpu, first in parts:
+            held[gpu, first:first + length] = value(gpu, first)
+        return held, written
+
+    def _sum(self, gpu: int, first: int, parts: dict[int, np.ndarray]) -> np.ndarray:
+        """Add up the parts of a chunk, column by column in the order in which DRAM did. Raises SimulationError."""
+        columns = slice(first // _COLUMN, first // _COLUMN + len(parts[gpu]) // _COLUMN)
+        came, whose = self.data.came[:, gpu, columns], np.array(sorted(parts))
+        came = came[:len(parts)].astype(np.int64) - 1
+        if (self.data.added[gpu, columns] != len(parts)).any() or (np.sort(came, axis=0) != whose[:, None]).any():
+            raise SimulationError(f"device {gpu}: to bytes from {first * WORD_BYTES} on not each of the parts of GPUs "
+                                  f"{', '.join(map(str, whose))} was added once")
+        values = np.stack([parts[one] for one in whose]).view(np.uint16)
+        turns = np.repeat(np.searchsorted(whose, came), COLUMN_BYTES // FP16.bytes, axis=1)
+        ordered = np.take_along_axis(values, turns, axis=0)
+        return reduce(FP16.add, ordered).view(np.int64)
+
+    def close(self) -> None:
+        """Free the ALU."""
+        self._alu.close()
