@@ -106,7 +106,8 @@ def test_testbenches_know_no_amaranth_objects():
 #: What rooms of sim_models may import of ours. Operators know no devices, collectives and topologies neither bytes nor
 #: cycles; only the schedule sees all three.
 ROOMS = {
-    "collectives": {"collectives", "bounded", "numerals"}, "topologies": {"topologies"}, "operators": {"operators", "line"},
+    "collectives": {"collectives", "bounded", "numerals"}, "topologies": {"topologies"},
+    "operators": {"operators", "line"},
     "schedule": {"schedule", "collectives", "topologies", "operators", "line"},
     "agents": {"agents", "engine", "compiled", "fabric", "hbm", "operators", "line"},
     "fabric": {"fabric", "compiled", "hbm", "line", *PLAIN_RTL},  # one resource each: neither matrices nor roles
