@@ -28,6 +28,16 @@ class Exchange:
         """A GEMM with it, as `t3 run` names that."""
         return next(name for name, collective in FUSED_OPERATORS.items() if collective == self.collective)
 
+    @property
+    def hides(self) -> tuple[str, ...]:
+        """Phases of the baseline that it does beside the GEMM; an all-gather that is not among them follows it."""
+        return _HIDES[self.collective]
+
+    @property
+    def gathers_only(self) -> bool:
+        """Whether each GPU makes a part of the output, and nothing is added."""
+        return self.collective == "ag"
+
     def to_json(self) -> dict[str, str]:
         return {"operator": self.operator, "algorithm": self.algorithm, "topology": self.topology}
 
@@ -66,7 +76,8 @@ class Exchange:
 MOST_PEERS, MOST_REGIONS = 15, 64  #: as `[dma]` of a machine allows
 
 #: Operators that fuse a GEMM with a collective, and which.
-FUSED_OPERATORS = {"gemm-rs": "rs", "gemm-ar": "ar"}
+FUSED_OPERATORS = {"gemm-rs": "rs", "gemm-ar": "ar", "gemm-ag": "ag"}
+_HIDES = {"rs": ("reduce-scatter",), "ar": ("reduce-scatter", "all-gather"), "ag": ("all-gather",)}
 
 
 #: Links between GPUs that `t3 run` knows; a ring's are the same around a switch.
@@ -88,6 +99,9 @@ def fused_with(operator: str, topology: str = "ring", algorithm: str = "ring") -
     if algorithm == "ring" and topology == "full":
         raise BadInput("--topology full divides a GPU's bandwidth among its links, of which a ring uses one: it needs "
                        "--algorithm direct")
+    if algorithm == "direct" and operator != "gemm-rs":
+        raise BadInput(f"--algorithm direct with --operator {operator} would send a tile to several GPUs, and a DMA "
+                       "command has one destination: it needs --operator gemm-rs")
     return Exchange(FUSED_OPERATORS[operator], algorithm, topology)
 
 

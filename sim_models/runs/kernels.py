@@ -150,6 +150,16 @@ class GemmAlone:
 
 
 @dataclass(frozen=True)
+class GemmPart:
+    """The GEMM of one GPU's tokens, where each makes a part of the output, alone on the whole GPU."""
+
+    needs_rtl, uses_depth, result_type, name = False, True, IsolatedKernel, "gemm-part"
+
+    def run(self, run: Run) -> IsolatedKernel:
+        return _gemm(replace(run, workload=part_of(run.workload)))
+
+
+@dataclass(frozen=True)
 class GemmOnFewer:
     """The GEMM alone on the compute units that communication leaves to it."""
 
@@ -260,7 +270,7 @@ class GatherAfter:
             return IsolatedKernel(cycles / run.machine.memory_clock_ghz, cycles, memory.bytes_by_purpose(fused.sim.mem))
 
 
-GEMM = GemmAlone()
+GEMM, GEMM_PART = GemmAlone(), GemmPart()
 REDUCE_SCATTER, REDUCE_SCATTER_NMC, ALL_GATHER = COLLECTIVES = tuple(map(CollectiveAlone, KINDS))
 
 
@@ -310,6 +320,11 @@ def _alone(name: str, sim: Sim, asked: Run) -> IsolatedKernel:
         ns=int(units.finish_time[0]) / clock, simulated_cycles=run.now, dram=memory.bytes_by_purpose(run.sim.mem),
         unit_cycles=tuple(units.accounted[0].tolist()), waited=tuple(run.sim.mem.waited[0].tolist()),
         traffic=recorder.finish(run.now, run.sim.mem.total_bytes[0]) if recorder else None)
+
+
+def part_of(workload: Workload) -> Workload:
+    """Return the GEMM of the GPU that makes the largest part of the output."""
+    return replace(workload, m=-(-workload.m // workload.tp))
 
 
 @cache

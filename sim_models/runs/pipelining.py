@@ -18,7 +18,9 @@ def fused_options(exchange: Exchange, machine: Machine, workload: Workload, seed
     options = build.Options(seed, staged, collective=exchange.program, topology=exchange.links, limits=Limits.EXACT)
     if exchange.algorithm == "direct":
         return _in_turn(machine, workload, options)
-    return _pipelined(machine, workload, options) if exchange.collective == "ar" else options
+    if exchange.gathers_only:  # the fewest slices: a GPU's own tiles leave as they are made, and need no places
+        return replace(options, ids=Ids.TRACKED)
+    return _pipelined(machine, workload, options)
 
 
 def _in_turn(machine: Machine, workload: Workload, options: build.Options) -> build.Options:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ..errors import BadInput
 from ..machine import Machine
 from ..runs.isolated_collectives import ring_time_ns
-from ..runs.kernels import FusedGemm, Kernel
+from ..runs.kernels import GEMM_PART, FusedGemm, Kernel, part_of
 from ..workloads import Workload
 
 #: Memory cycles per second of one core of a laptop, for the default machine.
@@ -51,8 +51,9 @@ def estimate(machine: Machine, workload: Workload, asked: Iterable[Kernel], mirr
 
 def kernel_cycles(kernel: Kernel, machine: Machine, workload: Workload) -> float:
     """Estimate the memory cycles of a kernel."""
-    gathers = isinstance(kernel, FusedGemm) and kernel.exchange.collective == "ar"
-    gemm, ring = gemm_ns(machine, workload), ring_ns(machine, workload) * (1 + gathers)
+    exchange = kernel.exchange if isinstance(kernel, FusedGemm) else None
+    made = part_of(workload) if kernel == GEMM_PART or exchange and exchange.gathers_only else workload
+    gemm, ring = gemm_ns(machine, made), ring_ns(machine, workload) * (len(exchange.hides) if exchange else 1)
     ns = ring if not kernel.uses_depth else max(gemm, ring) if kernel.needs_rtl else gemm
     return ns * machine.memory_clock_ghz
 

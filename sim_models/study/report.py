@@ -240,8 +240,8 @@ def _hardware(result: RunResult) -> Table:
         if "tracker_corrected" in counters:
             values["Tracker words corrected"] = f"{counters['tracker_corrected']:,}"
         if result.baseline is not None:
-            sums = "AR" if result.exchange.collective == "ar" else "RS"
-            of = ("rs", "ag", "ar") if sums == "AR" else ("rs",)
+            sums = result.exchange.collective.upper()
+            of = {"RS": ("rs",), "AR": ("rs", "ag", "ar"), "AG": ("ag",)}[sums]
             reads = [_bytes(which, of, "read") for which in (result.baseline, one)]
             writes = [_bytes(which, ("gemm", *of), "write") for which in (result.baseline, one)]
             values[f"{sums} reads, sequential over it"] = (f"{reads[0] / reads[1]:.3f}" if reads[1]

@@ -144,11 +144,11 @@ class RunResult:
         """Flux's definition, E = 1 - (T - G) / R: T the time with the collective that is fused, G and R the GEMM and
         the collective alone (the baseline's). 1: the collective is hidden; 0: nothing is; below: slower than in turn.
         """
-        base, gathers = self.baseline, self.exchange.collective == "ar"
-        if base is None or base.rs_ns <= 0:
+        base, hides = self.baseline, self.exchange.hides
+        alone = sum(base.phases_ns.get(phase, 0.0) for phase in hides) if base is not None else 0.0
+        if alone <= 0:
             return {}
-        alone = base.rs_ns + base.ag_ns if gathers else base.rs_ns
-        return {name: 1 - (one.total_ns - (0 if gathers else one.ag_ns) - base.gemm_ns) / alone
+        return {name: 1 - (one.total_ns - (0 if "all-gather" in hides else one.ag_ns) - base.gemm_ns) / alone
                 for name, one in self.techniques.items()}
 
     def to_frame(self) -> "pandas.DataFrame":

@@ -14,11 +14,13 @@ def draw_run(result: "RunResult") -> "Figure":
     """Draw a bar per technique: the GEMM as it ran, what of the collective is not behind it, the all-gather (µs)."""
     drawn, axes = plots.figure(0.9 + 0.34 * len(result.techniques), width=0.8)
     names = list(result.techniques)
-    fused = "collective" if result.exchange.collective == "ar" else "reduce-scatter"
-    parts = {"GEMM": [], f"{fused} after it": [], "all-gather": []}
+    hides = result.exchange.hides
+    fused = hides[0] if len(hides) == 1 else "collective"
+    parts = {"GEMM": [], f"{fused} after it": []} | ({} if result.exchange.gathers_only else {"all-gather": []})
     for one in result.techniques.values():
-        gemm = min(one.gemm_ns, one.total_ns - one.ag_ns)
-        for part, ns in zip(parts.values(), (gemm, one.total_ns - one.ag_ns - gemm, one.ag_ns)):
+        follows = 0.0 if result.exchange.gathers_only else one.ag_ns
+        gemm = min(one.gemm_ns, one.total_ns - follows)
+        for part, ns in zip(parts.values(), (gemm, one.total_ns - follows - gemm, follows)):
             part.append(ns / 1e3)
     left = [0.0] * len(names)
     for (title, widths), colour in zip(parts.items(), (plots.BLUE, plots.ORANGE, plots.LIGHT)):

@@ -7,11 +7,12 @@ import numpy as np
 
 from ..errors import BadInput
 from ..machine import Machine
-from ..mechanisms.exchange import REDUCED
+from ..mechanisms.exchange import REDUCED, Exchange
 from ..runs import build, kernels
 from ..runs.kernels import (
     ALL_GATHER,
     GEMM,
+    GEMM_PART,
     REDUCE_SCATTER,
     REDUCE_SCATTER_NMC,
     Decomposed,
@@ -54,6 +55,9 @@ def kernels_of(technique: str, choices: Choices = Choices()) -> tuple[Kernel, ..
     and, unless that is in it, what gathers."""
     fusion = fusions(choices).get(technique)
     slow = choices.skew if choices.skew and choices.skew.links_gb_per_s else None
+    gemm = GEMM_PART if choices.exchange.gathers_only else GEMM
+    if technique in ("decomposed", "flux") and choices.exchange.gathers_only:
+        raise BadInput(f"technique {technique} is of a reduce-scatter: --operator gemm-ag has none")
     if technique in ("decomposed", "flux") and choices.skew is not None:
         raise BadInput(f"technique {technique} has no GPUs that are not alike: --every-gpu does not go with it")
     if technique == "decomposed":
@@ -63,45 +67,48 @@ def kernels_of(technique: str, choices: Choices = Choices()) -> tuple[Kernel, ..
             raise BadInput("technique flux stores at every GPU, in a ring over the others' links too: it needs "
                            "--topology switch")
         return GEMM, StoringGemm(choices.flux, choices.exchange), ALL_GATHER
-    if fusion and choices.exchange.collective == "ar":
-        return GEMM, fusion
+    if fusion and "all-gather" in choices.exchange.hides:
+        return gemm, fusion
     if fusion:
-        return GEMM, fusion, GatherAfter(fusion.policy) if slow is None else replace(ALL_GATHER, skew=slow)
+        return gemm, fusion, GatherAfter(fusion.policy) if slow is None else replace(ALL_GATHER, skew=slow)
     scatter = REDUCE_SCATTER_NMC if technique == "ideal-rs-nmc" else REDUCE_SCATTER
-    return GEMM, replace(scatter, skew=slow), replace(ALL_GATHER, skew=slow)
+    used = (ALL_GATHER,) if choices.exchange.gathers_only else (scatter, ALL_GATHER)
+    return gemm, *(replace(one, skew=slow) for one in used)
 
 
 def technique_result(technique: str, done: Mapping[Kernel, KernelResult], clock_ghz: float,
                      choices: Choices = Choices()) -> TechniqueResult:
     """Make up a technique from its kernels on a machine with this memory clock."""
-    parts, gathers = [done[kernel] for kernel in kernels_of(technique, choices)], choices.exchange.collective == "ar"
+    parts, exchange = [done[kernel] for kernel in kernels_of(technique, choices)], choices.exchange
     if technique == "decomposed":
         return _decomposed(technique, *parts, clock_ghz)
     if technique == "flux":
         return _storing(technique, *parts, clock_ghz)
+    if technique in FUSIONS and "all-gather" in exchange.hides:
+        return _fused_whole(technique, *parts, clock_ghz, exchange)
     if technique in FUSIONS:
-        return (_fused_all_reduce if gathers else _fused)(technique, *parts, clock_ghz)
+        return _fused(technique, *parts, clock_ghz)
     late = max((ns for _, ns in choices.skew.late_ns), default=0.0) if choices.skew else 0.0
-    return _in_turn(technique, *parts, gathers, late)
+    phases = ("all-gather",) if exchange.gathers_only else ("reduce-scatter", "all-gather")
+    return _in_turn(technique, parts[0], dict(zip(phases, parts[1:])), exchange, late)
 
 
-def _in_turn(name: str, gemm: IsolatedKernel, scatter: IsolatedKernel, gather: IsolatedKernel, gathers: bool,
+def _in_turn(name: str, gemm: IsolatedKernel, collectives: Mapping[str, IsolatedKernel], exchange: Exchange,
              late_ns: float) -> TechniqueResult:
     """The baseline, and the ideals (which are arithmetic on isolated times). Everybody waits for the last GPU, which
     starts `late_ns` after the first."""
-    g, r, a = gemm.ns + late_ns, scatter.ns, gather.ns
-    simulated = (gemm, scatter, gather) if name == BASELINE else ()
-    if name == BASELINE:
-        total, loss = g + r + a, {"reduce_scatter": r, "all_gather": a}
-    elif gathers:
-        total, loss = max(g, r + a), {"link_tail": max(0.0, r + a - g)}
-    else:
-        total, loss = max(g, r) + a, {"link_tail": max(0.0, r - g), "all_gather": a}
+    g = gemm.ns + late_ns
+    each = {phase: kernel.ns for phase, kernel in collectives.items()}
+    simulated = (gemm, *collectives.values()) if name == BASELINE else ()
+    hidden = 0.0 if name == BASELINE else sum(each[phase] for phase in exchange.hides)
+    total, loss = max(g, hidden), {} if name == BASELINE else {"link_tail": max(0.0, hidden - g)}
+    for phase, ns in each.items():
+        if name == BASELINE or phase not in exchange.hides:
+            total, loss[phase.replace("-", "_")] = total + ns, ns
     if late_ns:
         loss["late_start"] = late_ns
     return TechniqueResult(
-        name=name, total_ns=total, phases_ns={"gemm": g, "reduce-scatter": r, "all-gather": a},
-        streams_bytes=_summed(gemm, scatter, gather),
+        name=name, total_ns=total, phases_ns={"gemm": g, **each}, streams_bytes=_summed(gemm, *collectives.values()),
         mc_cycles=sum(kernel.simulated_cycles for kernel in simulated), rtl_in_loop=False,
         host_seconds=sum(kernel.host_seconds for kernel in simulated), loss_ns=loss)
 
@@ -149,11 +156,14 @@ def _loss_ns(alone: IsolatedKernel, fused: FusedKernel, clock: float) -> dict[st
     return {cause: cycles / clock for cause, cycles in loss.items()}
 
 
-def _fused_all_reduce(name: str, alone: IsolatedKernel, fused: FusedKernel, clock: float) -> TechniqueResult:
+def _fused_whole(name: str, alone: IsolatedKernel, fused: FusedKernel, clock: float,
+                 exchange: Exchange) -> TechniqueResult:
+    """Nothing follows: the collective's bytes are under its own name."""
+    phase = "all-gather" if exchange.gathers_only else "all-reduce"
     return TechniqueResult(
         name=name, total_ns=fused.cycles / clock,
-        phases_ns={"gemm": fused.gemm_cycles / clock, "all-reduce": (fused.cycles - fused.rs_start) / clock},
-        streams_bytes={stream.replace("rs_", "ar_"): count for stream, count in fused.dram.items()
+        phases_ns={"gemm": fused.gemm_cycles / clock, phase: (fused.cycles - fused.rs_start) / clock},
+        streams_bytes={stream.replace("rs_", f"{exchange.collective}_"): count for stream, count in fused.dram.items()
                        if not stream.startswith("ag_")},
         mc_cycles=fused.cycles, rtl_in_loop=True, host_seconds=fused.host_seconds,
         loss_ns=_loss_ns(alone, fused, clock), details=fused.details, gpus=fused.gpus)

@@ -10,7 +10,7 @@ from t3sim.collectives.all_reduce import all_reduce
 from t3sim.runs.build import Options, late_starts, make_schedule
 from t3sim.runs.data_mode import DMA_READ, Products, Variation, run_data_mode
 from t3sim.runs.policy import Policy
-from t3sim.schedule import Action, Limits
+from t3sim.schedule import Action, Ids, Limits
 from t3sim.testbenches.soak import machine
 from t3sim.workloads import gemm_workload
 
@@ -38,13 +38,15 @@ RINGS = [
 
 
 @pytest.mark.parametrize("name, shape, devices, changes", RINGS)
-@pytest.mark.parametrize("limits", Limits)
+@pytest.mark.parametrize("limits, ids", [(Limits.SHIFT, Ids.TOUCHED), (Limits.EXACT, Ids.TOUCHED),
+                                         (Limits.EXACT, Ids.TRACKED)])
 @pytest.mark.parametrize("staged", [False, True])
-def test_an_all_gather_after_its_producer(name, shape, devices, changes, limits, staged, seed):
+def test_an_all_gather_after_its_producer(name, shape, devices, changes, limits, ids, staged, seed):
     """Each GPU makes its own chunk, which is stored here and sent; what arrives is kept and sent on."""
     workload = gemm_workload(shape, devices)
     result = run_data_mode(machine(name, **changes), workload, Policy("mca"), options(
-        ring.all_gather, devices, seed, limits=limits, stage_first_chunk=staged), Variation(overtaking_reads=True))
+        ring.all_gather, devices, seed, limits=limits, ids=ids, stage_first_chunk=staged),
+                           Variation(overtaking_reads=True))
     lines = result.elements // 32
     assert result.elements == workload.m * workload.n and result.packets >= lines * (devices - 1)
     if not staged:

@@ -159,7 +159,28 @@ def test_an_all_reduce_by_slices_hides_part_of_the_gather(reduced_everywhere):
     assert reduced_everywhere.to_json()["operator"] == "gemm-ar"
 
 
-@pytest.mark.parametrize("exchange", [Exchange(), Exchange("ar"), Exchange("rs", "direct", "switch"),
+def test_an_all_gather_hides_behind_what_each_gpu_makes(capsys):
+    """Each GPU makes and stores its chunk, sends it as it is made, and reads for the others what it sends on."""
+    exchange, workload, chunk = fused_with("gemm-ag"), gemm_workload("4096x2048x2048", N), 4096 * 2048 * 2 // N
+    found = run_sublayer(workload, load_machine(), ("sequential", "t3", "ideal-overlap"), lambda *_: None,
+                         choices=Choices(exchange=exchange))
+    sequential, fused, bound = found.techniques.values()
+    assert fused.streams_bytes["ag_read"] == (N - 2) * chunk and fused.streams_bytes["ag_write"] == (N - 1) * chunk
+    assert fused.streams_bytes["gemm_write"] == chunk == sequential.streams_bytes["gemm_write"]
+    assert "reduce-scatter" not in sequential.phases_ns and "rs_read" not in fused.streams_bytes
+    ring_ns = (N - 1) * chunk / load_machine().link.bandwidth_gb_per_s
+    first_packet_ns = fused.total_ns - fused.phases_ns["all-gather"]
+    assert bound.total_ns == max(sequential.gemm_ns, sequential.ag_ns) < fused.total_ns < sequential.total_ns
+    assert fused.total_ns == pytest.approx(first_packet_ns + ring_ns, rel=0.1), "behind the first stage, it is the link"
+    for one in (sequential, fused, bound):
+        assert sum(one.loss_ns.values()) == pytest.approx(one.total_ns - sequential.gemm_ns, abs=1e-6), one.name
+    efficiency = found.overlap_efficiency
+    assert efficiency["sequential"] == pytest.approx(0) and 0 < efficiency["t3"] < efficiency["ideal-overlap"]
+    print_run(found, output_console())
+    assert "AG reads, sequential over it" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("exchange", [Exchange(), Exchange("ag"), Exchange("ar"), Exchange("rs", "direct", "switch"),
                                       Exchange("rs", "direct", "full")], ids=str)
 def test_one_gpu_stands_for_all(exchange):
     """Mirrored against every GPU with its own RTL: the exchange's bytes are the same, its time within 2 %."""
@@ -192,6 +213,8 @@ def test_a_direct_reduce_scatter_reads_nothing(topology, capsys):
 
 @pytest.mark.parametrize("options, words", [
     (("--algorithm", "direct"), "--algorithm direct sends to every GPU, in a ring over the others' links too"),
+    (("--algorithm", "direct", "--topology", "full", "--operator", "gemm-ag"), "would send a tile to several GPUs"),
+    (("--operator", "gemm-ag", "--technique", "decomposed"), "technique decomposed is of a reduce-scatter"),
     (("--topology", "full"), "--topology full divides a GPU's bandwidth among its links, of which a ring uses one"),
     (("--algorithm", "tree", "--topology", "switch"), "--algorithm 'tree' is unknown: allowed are ring, direct"),
     (("--algorithm", "direct", "--topology", "switch", "--tp", "32"), "the heads of at most 15 others"),
