@@ -42,8 +42,10 @@ class Gpu:
     Inputs wait in queues; outputs are kept in lists. `idle` is the probability that a handshake is held back.
     """
 
+    geometry = GEOMETRY
+
     def __init__(self, seed: int = 1, idle: float = 0.0, memory_cycles: int = 30) -> None:
-        self.backend = CompiledBackend(gpu_library(GEOMETRY))
+        self.backend = CompiledBackend(gpu_library(self.geometry))
         self.ports = self.backend.ports
         self._put: dict[str, int] = {}
         self.random, self.idle, self.memory_cycles = random.Random(seed), idle, memory_cycles
@@ -51,14 +53,16 @@ class Gpu:
         self.returning: deque | None = None  #: (cycle, line) of DMA's reads, if their data are to come back
         #: Outputs that nobody takes; "retirement": writes are not performed; "start": there is no room for a workgroup.
         self.blocked: set[str] = set()
-        streams = [f"{side}[{c}]" for side in ("compute", "inbound") for c in range(CHANNELS)]
-        self.waiting = {name: deque() for name in (*streams, *(f"outbound[{i}]" for i in range(LANES)), "dispatch")}
+        self.channels, self.lanes = self.geometry.channel.channels, self.geometry.dma.egress_lanes
+        streams = [f"{side}[{c}]" for side in ("compute", "inbound") for c in range(self.channels)]
+        outbound = [f"outbound[{lane}]" for lane in range(self.lanes)]
+        self.waiting = {name: deque() for name in (*streams, *outbound, "dispatch")}
         self.offered = set()
         self.inside = 0  #: requests in the dispatch window's queue
         self.dram, self.packets, self.events = [], [], []
-        self.in_memory = [deque() for _ in range(CHANNELS)]
-        self.bus, self.driver = ApbMaster(self.backend), Driver(GEOMETRY)
-        self.backend.step(4 * GEOMETRY.tracker.window_slots)
+        self.in_memory = [deque() for _ in range(self.channels)]
+        self.bus, self.driver = ApbMaster(self.backend), Driver(self.geometry)
+        self.backend.step(4 * self.geometry.tracker.window_slots)
 
     def get(self, name: str) -> int:
         port = self.ports.port(name)
@@ -116,13 +120,13 @@ class Gpu:
             self.put(f"{name}.valid", 0)
         for name in self._outputs():
             self.put(f"{name}.ready", 0)
-        for c in range(CHANNELS):
+        for c in range(self.channels):
             self.put(f"retirement[{c}]", 0)
         self.put("start", 0)
         self.offered.clear()
 
     def _outputs(self) -> list[str]:
-        return [*(f"dram[{c}]" for c in range(CHANNELS)), *(f"packets[{i}]" for i in range(LANES)), "events"]
+        return [*(f"dram[{c}]" for c in range(self.channels)), *(f"packets[{i}]" for i in range(self.lanes)), "events"]
 
     def run(self, cycles: int = 400) -> "Gpu":
         for _ in range(cycles):
@@ -131,7 +135,7 @@ class Gpu:
 
     def _step(self) -> None:
         while self.returning and self.returning[0][0] <= self.cycle:
-            self.waiting[f"outbound[{self.random.randrange(LANES)}]"].append(self.returning.popleft()[1])
+            self.waiting[f"outbound[{self.random.randrange(self.lanes)}]"].append(self.returning.popleft()[1])
         start = "start" not in self.blocked and self.random.random() >= self.idle
         self.put("start", start)
         self.inside -= start and self.get("grant") & 1
@@ -164,7 +168,7 @@ class Gpu:
         else:
             c = int(name[5:-1])
             request = {leaf.removeprefix("request."): value for leaf, value in item.items()}
-            assert channel_of(request["address"], GEOMETRY) == c
+            assert channel_of(request["address"], self.geometry) == c
             self.dram.append(request | {"cycle": self.cycle})
             if self.returning is not None and (request["op"], request["source"]) == (READ, DMA):
                 request.pop("bucket")
@@ -187,7 +191,7 @@ class Gpu:
 
     def access(self, side: str, address: int, byte_count: int, **ids) -> None:
         item = {"address": address, "bytes": byte_count, "op": UPDATE, "source": LOCAL, "region": 0, "wf": 0, "wg": 0}
-        self.waiting[f"{side}[{channel_of(address, GEOMETRY)}]"].append(item | ids)
+        self.waiting[f"{side}[{channel_of(address, self.geometry)}]"].append(item | ids)
 
     def dispatch(self, wg: int, tiles: int, there: int | None = None) -> None:
         """Ask for a workgroup; `there`: an id that it touches at the peer."""
@@ -1445,15 +1449,22 @@ def test_commands_in_memory_copy_what_their_regions_say(seed):
     assert counted["commands"] == 2 and counted["lines"] == len(sent)
 
 
+class NarrowGpu(QueueGpu):
+    """As few lines as possible may be under way: between two of a copy, none is for a cycle."""
+
+    geometry = replace(_SMALL, channel=replace(_SMALL.channel, channels=1), tracker=replace(_SMALL.tracker, banks=1),
+                       dma=replace(GEOMETRY.dma, egress_lanes=1, peers=1, outstanding_lines=2 * GEOMETRY.dma.engines))
+
+
 @pytest.mark.parametrize("engine", range(GEOMETRY.dma.engines))
-def test_a_signal_waits_for_an_engine_that_has_not_asked_yet(engine):
-    """Engines take turns; memory answers at once, so that the signal is there before the copy's first line is asked
-    for, and nothing else is under way."""
-    gpu = QueueGpu(memory_cycles=0)
+def test_a_signal_waits_for_an_engine_that_asks_for_no_line_yet(engine):
+    """Engines take turns; before the last copy all others have ended."""
+    gpu = NarrowGpu()
     gpu.commands(*(copy_of(wf) for wf in range(engine)))
-    gpu.run(200)
+    gpu.run(2000)
+    assert len(gpu.packets) == 12 * engine and not gpu.busy()
     gpu.commands(copy_of(engine), Command(1, SIGNAL, SIGNALLED, 0, 0, 0))
-    gpu.run(200)
+    gpu.run(1000)
     assert [write[1:] for write in gpu.writes] == [(SIGNALLED, 1, 12 * (engine + 1))]
 
 
