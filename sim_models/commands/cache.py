@@ -10,7 +10,7 @@ from t3sim.commands.options import JsonOption
 _KINDS = {"library": "RTL, compiled", "verilog": "Verilog of a component", "runtime": "Verilator's run-time library",
           "loops": "loops of the models, compiled", "cocotb": "simulations for cocotb (Verilator)",
           "icarus": "simulations for cocotb (Icarus)", "mutants": "mutants of a netlist",
-          "netlist": "netlists of standard cells", "ecp5": "netlists of an FPGA"}
+          "mistakes": "mistakes in a source", "netlist": "netlists of standard cells", "ecp5": "netlists of an FPGA"}
 
 
 def cache(

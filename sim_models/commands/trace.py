@@ -22,6 +22,9 @@ TECHNIQUES = ("t3", "t3-mca", "t3-mca+")  #: `techniques.FUSIONS`
 BUGS = ("threshold", "neighbour", "starvation")  #: `trace.bugs.BUGS`
 
 
+_ENDS = {"window": "stopped with the window"}  #: how a run ended, where one word does not say it
+
+
 def trace(
     out: Annotated[Path, typer.Option(
         "--out", metavar="DIR", parser=folder_name, help="Folder for the trace; made if it is not there.")],
@@ -132,8 +135,9 @@ def trace(
     if json != "-":
         console = output_console()
         rate = result.cycles_recorded / result.seconds_recorded if result.seconds_recorded else 0
+        ended = _ENDS.get(result.outcome, result.outcome)
         console.print(f"{out}: {result.events:,} events of {result.cycles_recorded:,} cycles, {rate:,.0f} cycles/s "
-                      f"while recording; the run: {result.outcome} at cycle {result.cycles:,}", highlight=False)
+                      f"while recording; the run: {ended} at cycle {result.cycles:,}", highlight=False)
         if result.dropped:
             console.print(f"The limit of {limit:,} events was reached and {result.dropped:,} or more are missing: "
                           "record a shorter window or fewer kinds, or raise --limit", highlight=False)

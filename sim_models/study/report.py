@@ -126,7 +126,8 @@ def print_run(result: RunResult, console: Console) -> None:
 @dataclass(frozen=True)
 class _Table:
     """Text to the left, numbers to the right. Where room is short, the first column folds and headings break where
-    they say so; where that is not enough, the columns are spread over several tables, each with its rows' names."""
+    they say so; where that is not enough, the columns are spread over several tables, each with its rows' names, and a
+    column that is too wide for a table of its own folds, too."""
 
     title: str
     first: str
@@ -137,13 +138,14 @@ class _Table:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         left, unlimited = list(range(1, len(self.columns) + 1)), options.update(width=10_000)
         while left:
-            count = next((count for count in range(len(left), 1, -1) if options.max_width >=
-                          Measurement.get(console, unlimited, self._part(left[:count])).minimum), 1)
-            part, left = self._part(left[:count], self.title if len(left) == len(self.columns) else None), left[count:]
-            yield part
+            count = next((count for count in range(len(left), 0, -1) if options.max_width >=
+                          Measurement.get(console, unlimited, self._part(left[:count])).minimum), 0)
+            title = self.title if len(left) == len(self.columns) else None
+            yield self._part(left[:max(1, count)], title, fold=count == 0)
+            left = left[max(1, count):]
 
-    def _part(self, places: list[int], title: str | None = None) -> Table:
-        """The table with some of its columns."""
+    def _part(self, places: list[int], title: str | None = None, fold: bool = False) -> Table:
+        """The table with some of its columns. `fold`: they break between words, too."""
         table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD,
                       pad_edge=False, padding=(0, 1, 0, 0))
         everything = [*self.rows, self.total] if self.total else self.rows
@@ -152,7 +154,10 @@ class _Table:
         for place in places:
             column = self.columns[place - 1]
             widest = max(map(len, (*column.split("\n"), *(row[place] for row in everything))))
-            table.add_column(column, justify="right", no_wrap=True, min_width=widest)
+            if fold:
+                table.add_column(column, justify="right", overflow="fold")
+            else:
+                table.add_column(column, justify="right", no_wrap=True, min_width=widest)
         for row in self.rows:
             table.add_row(row[0], *(row[place] for place in places))
         if self.total:
@@ -167,7 +172,7 @@ def _table(title: str, first: str, columns: Iterable[str], rows: Iterable[Sequen
 
 
 def _microseconds(ns: float) -> str:
-    return f"{ns / 1e3:,.1f}"
+    return f"{ns / 1e3:z,.1f}"
 
 
 def _megabytes(count: float) -> str:
@@ -183,7 +188,7 @@ def _times(result: RunResult) -> Table:
         (name, *(_microseconds(one.phases_ns[phase]) if phase in one.phases_ns else NOTHING for phase in phases),
          _microseconds(one.total_ns),
          f"{speedup[name]:.3f}" if name in speedup else NOTHING,
-         f"{efficiency[name]:.1%}" if name in efficiency else NOTHING)
+         f"{efficiency[name]:z.1%}" if name in efficiency else NOTHING)
         for name, one in result.techniques.items()))
 
 
@@ -300,7 +305,7 @@ def print_bench(result: BenchResult, console: Console) -> None:
 def print_campaign(summary: dict[str, dict[str, dict]], page: Path, console: Console) -> None:
     """What `t3 reproduce` found beside the paper's numbers, and where the report is."""
     def cell(value: float | None, sign: str = "") -> str:
-        return NOTHING if value is None else f"{value:{sign},.2f}"
+        return NOTHING if value is None else f"{value:{sign}z,.2f}"
 
     shown = [(figure, entry) for figure, entries in summary.items() for entry in entries.values() if entry["section"]]
     ranged = any("range" in entry for _, entry in shown)

@@ -21,6 +21,7 @@ from .words import describe, owner, reason
 _BAR = 5  #: characters
 _MOST_SETS = 256
 _NARROW = 120  #: columns; a narrower terminal shows one panel at a time beside the events
+_SLIM = 60  #: columns; a narrower one leaves out what is not an arbiter's queue and reason, or a tile's count
 _PANELS = ("arbiters", "tracker", "dma")
 _MARK = "►"  #: what made the break condition come true
 _KEYS = (("←→", "event"), (". ,", "cycle"), ("k", "kind"), ("n p", "of kind"), ("b", "break"),
@@ -62,6 +63,7 @@ class Stepper(App):
         self.kind = Kind.TRIGGER
         self.condition = condition  #: what `c` and `r` run to
         self.message = "" if condition else f"b sets a break condition, such as: {CONDITION_HELP[0]}"
+        self._width = _NARROW
         self.panel = 0  #: of `_PANELS`, in a narrow terminal
         self._asked = ""
 
@@ -94,7 +96,7 @@ class Stepper(App):
 
     def arrange(self, width: int) -> None:
         """Show all panels, or in a narrow terminal the events and one more."""
-        narrow = width < _NARROW
+        self._width, narrow = width, width < _NARROW
         self.set_class(narrow, "narrow")
         for name in _PANELS:
             self.query_one(f"#{name}").display = not narrow or name == _PANELS[self.panel]
@@ -221,7 +223,9 @@ class Stepper(App):
         return table
 
     def _arbiters(self) -> Table:
-        table = _table("", "ch", "DRAM queue", "limit", "waited", "comp", "inb", "ago", "last decision")
+        slim = self._width < _SLIM
+        between = () if slim else ("limit", "waited", "comp", "inb", "ago")
+        table = _table("", "ch", "DRAM queue", *between, "last decision")
         entries, marked = self.trace.run["geometry"]["queue_entries"], self._marked()
         channels = set(marked["unit"][marked["kind"] == Kind.DECIDE].tolist())
         for number in range(self.trace.run["geometry"]["channels"]):
@@ -232,14 +236,16 @@ class Stepper(App):
             saw, ago = conditions(int(d["flags"])), self.cycle - int(d["cycle"])
             waited = int(d["c"]) + (0 if d["stream"] != NO_STREAM or not saw["communication_waiting"] else ago)
             granted = "–" if d["stream"] == NO_STREAM else STREAMS[d["stream"]]
+            told = ("none" if d["b"] == NO_THRESHOLD else str(d["b"]), str(waited),
+                    *map(str, channel.entered), f"{ago:,}" if ago else "")
             table.add_row(_MARK if number in channels else "", str(number), _bar(int(d["a"]), entries),
-                          "none" if d["b"] == NO_THRESHOLD else str(d["b"]), str(waited),
-                          *map(str, channel.entered), f"{ago:,}" if ago else "",
+                          *(() if slim else told),
                           Text(f"{granted}: {reason(d)}", style="dim" if ago else "bold"))
         return table
 
     def _tracker(self) -> Table:
-        table = _table("", "set", "way", "tile", "bytes counted", "region")
+        slim = self._width < _SLIM
+        table = _table("", "set", "way", "tile", "bytes counted", *(() if slim else ("region",)))
         geometry, marked = self.trace.run["geometry"], self._marked()
         held, now = self.replay.open_tiles(self.cycle), self.replay.at(self.cycle)
         updates = now[now["kind"] == Kind.UPDATE]
@@ -253,16 +259,17 @@ class Stepper(App):
         for e in [*gone, *held[:_MOST_SETS]]:
             tile, number = (int(e["wg"]), int(e["wf"])), int(e["wg"]) % geometry["sets"]
             used = int((sets == number).sum())
-            label = f"{number} ({used}/{geometry['ways']})" if number != before else ""
+            filled = "" if slim else f" ({used}/{geometry['ways']})"
+            label = f"{number}{filled}" if number != before else ""
             before = number
             left = next((word for bit, word in UPDATE_MARKS.items() if int(e["flags"]) & bit
                          and bit & (COMPLETE | EXCEEDS | REFUSED)), "")
             table.add_row(_MARK if tile in because else "",
                           Text(label, style="red" if used == geometry["ways"] else ""), left or str(e["c"]),
-                          Text(owner(e), style="bold" if tile in moved else ""), _bar(int(e["a"]), int(e["b"])),
-                          str(e["region"]))
+                          Text(owner(e), style="bold" if tile in moved else ""),
+                          _bar(int(e["a"]), int(e["b"]), 0 if slim else _BAR), *(() if slim else (str(e["region"]),)))
         if not len(held) and not len(gone):
-            table.add_row("", "", "", "no open tile", "", "")
+            table.add_row("", "", "", "no open tile", "", *(() if slim else ("",)))
         return table
 
     def _dma(self) -> Table:
@@ -293,7 +300,8 @@ def _table(*headings: str) -> Table:
     return table
 
 
-def _bar(value: int, limit: int) -> Text:
+def _bar(value: int, limit: int, length: int = _BAR) -> Text:
     """`███░░ 1,024/2,048`"""
-    full = min(_BAR, _BAR * value // max(1, limit))
-    return Text("█" * full + "░" * (_BAR - full) + f" {value:,}/{limit:,}", style="red" if value >= limit else "")
+    full = min(length, length * value // max(1, limit))
+    bar = "█" * full + "░" * (length - full) + " " * bool(length)
+    return Text(f"{bar}{value:,}/{limit:,}", style="red" if value >= limit else "")

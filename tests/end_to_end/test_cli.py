@@ -12,6 +12,7 @@ import sys
 import textwrap
 import time
 import types
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -214,6 +215,27 @@ def test_tables_never_cut_a_number_or_a_name(width):
         assert f"{one.total_ns / 1e3:,.1f}" in text
         assert f"{sum(one.loss_ns.values()) / 1e3:,.1f}" in text
         assert f"{sum(one.dram.values()) / 1e6:,.1f}" in text
+
+
+@pytest.mark.parametrize("width", [30, 40, 60, 120])
+def test_a_column_of_words_folds_where_room_is_short(width):
+    printed = io.StringIO()
+    report.print_table("", ("technique", "GEMM", "bound by"), [
+        ("t3-mca+", "78%", "the collective after the GEMM"), ("flux", "65%", "launches of kernels")],
+        Console(width=width, file=Trimmed(printed), highlight=False))
+    text = printed.getvalue()
+    assert max(map(len, text.splitlines())) <= width
+    for word in ("the collective after the GEMM", "launches of kernels"):
+        assert all(part in text.split() for part in word.split()) and (width < 60 or word in text)
+
+
+def test_no_zero_has_a_sign():
+    result = fake_result(transformer_workload(), load_machine())
+    one = result.techniques["t3"]
+    result = replace(result, techniques=result.techniques | {"t3": replace(one, loss_ns={"reduce_scatter": -40.0})})
+    printed = io.StringIO()
+    print_run(result, Console(width=120, file=printed, highlight=False))
+    assert not re.search(r"-0\.0+\b(?!\d)", printed.getvalue()) and " 0.0" in printed.getvalue()
 
 
 def test_bench_table_and_json(monkeypatch, capsys):

@@ -169,6 +169,16 @@ def test_the_whole_reason_of_each_decision_can_be_read(trace, replay, size):
     assert words in told, told
 
 
+def test_a_slim_terminal_keeps_the_reason_and_the_count(trace):
+    def panel(keys: list[str], title: str) -> str:
+        shown = lines(drive(trace, keys, (40, 30))[1])
+        top = next(i for i, line in enumerate(shown) if title in line)
+        return "\n".join(shown[top:])
+    arbiters, tracker = panel([], "arbiters"), panel(["tab"], "Tracker")
+    assert "last decision" in arbiters and re.search(r"(–|compute|inbound|dma): \w+", arbiters) and "…" not in arbiters
+    assert re.search(r"wg \d+ wf \d +\d[\d,]*/2,048", tracker) and "…" not in tracker
+
+
 def test_what_fulfilled_the_condition_is_marked(trace):
     def marked(condition: str) -> list[str]:
         _, screen = drive(trace, ["b", f"'{condition}", "enter"], (120, 40))
