@@ -11,4 +11,4 @@ def all_to_all(ranks: int) -> Program:
                 for source in range(ranks) for destination in range(ranks)}
     return Program(ranks, ranks * ranks, in_turn((rank * ranks + (rank + hop) % ranks, rank, (rank + hop) % ranks,
                                                   Op.COPY) for rank in range(ranks) for hop in range(1, ranks)),
-                   start=made, goal=received)
+                   start=made, goal=received, pairs=True)

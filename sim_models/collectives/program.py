@@ -54,6 +54,7 @@ class Program:
     transfers: tuple[Transfer, ...]
     start: dict[tuple[int, int], Contributions]
     goal: dict[tuple[int, int], Contributions]
+    pairs: bool = False  #: a chunk for each pair of ranks, source * ranks + destination; else chunks are alike
 
     @cached_property
     def arrivals(self) -> dict[tuple[int, int], tuple[int, ...]]:
@@ -169,11 +170,17 @@ class Program:
 
     def invariant_under_shift(self) -> bool:
         """Whether the program stays the same if every rank, and its chunk with it, is renamed to the next one."""
-        return self.chunks == self.ranks and self._renamed(1) == self._renamed(0)
+        return (self.pairs or self.chunks == self.ranks) and self._renamed(1) == self._renamed(0)
 
     def _renamed(self, step: int) -> set[tuple]:
         """The transfers with what they wait for, ranks and chunks renamed to those `step` further."""
-        names = [tuple((value + step) % self.ranks for value in transfer[:3]) + (transfer.op,)
+        def rank(number: int) -> int:
+            return (number + step) % self.ranks
+
+        def chunk(number: int) -> int:
+            source, destination = divmod(number, self.ranks)
+            return rank(source) * self.ranks + rank(destination) if self.pairs else rank(number)
+        names = [(chunk(transfer.chunk), rank(transfer.source), rank(transfer.destination), transfer.op)
                  for transfer in self.transfers]
         return {(name, frozenset(names[before] for before in transfer.after))
                 for name, transfer in zip(names, self.transfers)}

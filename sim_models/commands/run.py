@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 DEFAULT_TECHNIQUES = ("sequential", "t3", "t3-mca", "t3-mca+", "ideal-overlap", "ideal-rs-nmc")
 OTHER_TECHNIQUES = ("decomposed", "flux")  #: the rest of `results.TECHNIQUES`
 #: `exchange.FUSED_OPERATORS`, written out for the same reason, and the GEMM alone.
-OPERATORS = ("gemm-rs", "gemm-ar", "gemm-ag", "gemm")
+OPERATORS = ("gemm-rs", "gemm-ar", "gemm-ag", "gemm-a2a", "gemm")
 
 
 def run(
@@ -42,8 +42,9 @@ def run(
         metavar="N", parser=whole_number, help="GPUs in the ring for --gemm, 2 to 64.")] = None,
     operator: Annotated[str, typer.Option(
         metavar="NAME", help="gemm-rs: a GEMM fused with its reduce-scatter, then the all-gather; gemm-ar: fused with "
-        "both, slice by slice; gemm-ag: each GPU makes the output of its part of the tokens, and all gather it; gemm: "
-        "that of --gemm alone; ag-gemm: behind its all-gather, with --level event.",
+        "both, slice by slice; gemm-ag, gemm-a2a: each GPU makes the output of its part of the tokens, which all "
+        "gather, or of which each gets a part; gemm: that of --gemm alone; ag-gemm: behind its all-gather, with "
+        "--level event.",
     )] = "gemm-rs",
     level: Annotated[str, typer.Option(
         metavar="NAME", help="cycle: with RTL in the loop; event: tile by tile, --gemm on machines a100-nvlink, "

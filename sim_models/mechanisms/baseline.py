@@ -16,7 +16,8 @@ from ..operators.copy import Pass
 from ..operators.kernel_table import Route
 from ..schedule import roles_of
 
-KINDS = ("reduce-scatter", "reduce-scatter-nmc", "all-gather")
+KINDS = ("reduce-scatter", "reduce-scatter-nmc", "all-gather")  #: around a ring
+EXCHANGE = "all-to-all"
 
 
 class Steps(NamedTuple):
@@ -40,6 +41,15 @@ def plan_steps(program: Program, mirrored: bool) -> Steps:
         return Steps(chunks[[first]], chunks[[feeders[first]]], [0])
     ranks = [(first + index) % program.ranks for index in range(program.ranks)]
     return Steps(chunks[ranks], chunks[ranks], [ranks.index(roles[rank][0].routes[0].device) for rank in ranks])
+
+
+def exchange_passes(ranks: int, chunk_bytes: int, data: int, received: int) -> list[list[Pass]]:
+    """List the passes of a direct all-to-all on one GPU that stands for all: what each peer gets, one after the other;
+    the kernel ends when as much has come. `data`, `received`: addresses of the chunks that leave, and that come."""
+    lines = lines_of(chunk_bytes)
+    pitch, peers = lines * LINE_BYTES, ranks - 1
+    return [[Pass((data + peer * pitch,), received + peer * pitch, Route.PEER,
+                  arrivals=peers * lines if peer == peers - 1 else 0) for peer in range(peers)]]
 
 
 def passes(steps: Steps, kind: str, chunk_bytes: int, data: int, copies: int) -> list[list[Pass]]:

@@ -34,9 +34,14 @@ class Exchange:
         return _HIDES[self.collective]
 
     @property
-    def gathers_only(self) -> bool:
+    def of_parts(self) -> bool:
         """Whether each GPU makes a part of the output, and nothing is added."""
-        return self.collective == "ag"
+        return self.collective in ("ag", "a2a")
+
+    def link_bytes(self, workload: Workload) -> float:
+        """Compute what a GPU sends."""
+        whole = workload.output_bytes * (workload.tp - 1) / workload.tp
+        return whole / workload.tp if self.collective == "a2a" else whole * len(self.hides)
 
     def to_json(self) -> dict[str, str]:
         return {"operator": self.operator, "algorithm": self.algorithm, "topology": self.topology}
@@ -76,8 +81,9 @@ class Exchange:
 MOST_PEERS, MOST_REGIONS = 15, 64  #: as `[dma]` of a machine allows
 
 #: Operators that fuse a GEMM with a collective, and which.
-FUSED_OPERATORS = {"gemm-rs": "rs", "gemm-ar": "ar", "gemm-ag": "ag"}
-_HIDES = {"rs": ("reduce-scatter",), "ar": ("reduce-scatter", "all-gather"), "ag": ("all-gather",)}
+FUSED_OPERATORS = {"gemm-rs": "rs", "gemm-ar": "ar", "gemm-ag": "ag", "gemm-a2a": "a2a"}
+_HIDES = {"rs": ("reduce-scatter",), "ar": ("reduce-scatter", "all-gather"), "ag": ("all-gather",),
+          "a2a": ("all-to-all",)}
 
 
 #: Links between GPUs that `t3 run` knows; a ring's are the same around a switch.
@@ -99,9 +105,11 @@ def fused_with(operator: str, topology: str = "ring", algorithm: str = "ring") -
     if algorithm == "ring" and topology == "full":
         raise BadInput("--topology full divides a GPU's bandwidth among its links, of which a ring uses one: it needs "
                        "--algorithm direct")
-    if algorithm == "direct" and operator != "gemm-rs":
+    if algorithm == "direct" and operator in ("gemm-ar", "gemm-ag"):
         raise BadInput(f"--algorithm direct with --operator {operator} would send a tile to several GPUs, and a DMA "
-                       "command has one destination: it needs --operator gemm-rs")
+                       "command has one destination: it needs --operator gemm-rs or gemm-a2a")
+    if algorithm == "ring" and operator == "gemm-a2a":
+        raise BadInput("--operator gemm-a2a sends something else to every GPU: it needs --algorithm direct")
     return Exchange(FUSED_OPERATORS[operator], algorithm, topology)
 
 

@@ -54,14 +54,21 @@ def with_compute_units(machine: Machine, compute_units: int) -> Machine:
 
 def collective_sim(machine: Machine, size_bytes: int, devices: int, kind: str, mirrored: bool = True,
                    links: Mapping[tuple[int, int], Link] = MappingProxyType({})) -> Sim:
-    """State at cycle 0 of a ring collective on an array of `size_bytes`; arguments as for `run_collective`."""
-    if kind not in baseline.KINDS:
-        raise BadInput(f"collective {kind!r} is unknown: allowed are {', '.join(baseline.KINDS)}")
+    """State at cycle 0 of a collective on an array of `size_bytes`; arguments as for `run_collective`."""
+    if kind not in (*baseline.KINDS, baseline.EXCHANGE):
+        raise BadInput(f"collective {kind!r} is unknown: allowed are {', '.join((*baseline.KINDS, baseline.EXCHANGE))}")
     if devices not in DEVICES:
         raise BadInput(f"{devices!r} devices cannot form the ring: allowed are {DEVICES.start} to {DEVICES.stop - 1}")
     if size_bytes < devices:
         raise BadInput(f"an array of {size_bytes} bytes cannot be cut into {devices} chunks")
     copy_base = -(-size_bytes // (1 << 20)) + devices << 20
+    if kind == baseline.EXCHANGE:
+        if not mirrored or links:
+            raise BadInput("an all-to-all alone has one GPU that stands for all: no link can be slower than the others")
+        chunk_bytes = -(-size_bytes // devices)
+        passes = baseline.exchange_passes(devices, chunk_bytes, 0, copy_base)
+        kernel = build.copy_units(machine, build.copy_kernel(machine, passes, chunk_bytes), memory.REDUCE_SCATTER)
+        return build.machine_state(machine, kernel, build.loop_network(machine), [0])
     program = ring.all_gather(devices, step=1) if kind == "all-gather" else ring.reduce_scatter(devices, step=1)
     steps = baseline.plan_steps(program, mirrored)
     kernel = build.copy_units(machine, build.ring_copy(machine, size_bytes, steps, kind, 0, copy_base),
@@ -73,11 +80,11 @@ def collective_sim(machine: Machine, size_bytes: int, devices: int, kind: str, m
 def run_collective(machine: Machine, size_bytes: int, devices: int, kind: str, mirrored: bool = True,
                    progress: Callable[[float], None] = lambda fraction: None,
                    links: Mapping[tuple[int, int], Link] = MappingProxyType({})) -> Collective:
-    """Simulate a ring collective on the machine's compute units.
+    """Simulate a collective on the machine's compute units: around a ring, an all-to-all directly.
 
     `size_bytes` is the whole array (before a reduce-scatter, after an all-gather), `kind` reduce-scatter,
-    reduce-scatter-nmc or all-gather. Mirrored: one GPU stands for all; else every GPU is simulated, over `links` (of
-    source and destination) where they are not the machine's. Raises BadInput.
+    reduce-scatter-nmc, all-gather or all-to-all. Mirrored: one GPU stands for all; else every GPU is simulated, over
+    `links` (of source and destination) where they are not the machine's. Raises BadInput.
     """
     started, clock = time.perf_counter(), machine.memory_clock_ghz
     run = Lockstep(collective_sim(machine, size_bytes, devices, kind, mirrored, links))

@@ -23,7 +23,7 @@ from ..engine.state import Sim
 from ..fabric import memory
 from ..fabric.network import outgoing
 from ..machine import Machine
-from ..mechanisms.baseline import KINDS
+from ..mechanisms.baseline import EXCHANGE, KINDS
 from ..mechanisms.decomposed import units_left
 from ..mechanisms.exchange import REDUCED, Exchange
 from ..mechanisms.flux import FluxOptions
@@ -211,9 +211,9 @@ class StoringGemm:
 
 @dataclass(frozen=True)
 class CollectiveAlone:
-    """A ring collective on the GEMM's output, alone on the whole GPU."""
+    """A collective on the GEMM's output, alone on the whole GPU: around a ring, an all-to-all directly."""
 
-    kind: str  #: of `baseline.KINDS`
+    kind: str  #: of `baseline.KINDS`, or `EXCHANGE`
     skew: Skew | None = None  #: whose links it takes
 
     needs_rtl, uses_depth, result_type = False, False, IsolatedKernel
@@ -226,9 +226,12 @@ class CollectiveAlone:
         # The baseline's ring goes the other way around: its device d is the schedule's -d.
         links = {(-source % run.workload.tp, -target % run.workload.tp): link
                  for (source, target), link in (self.skew.links(run.machine) if self.skew else {}).items()}
-        ran = run_collective(run.machine, run.workload.output_bytes, run.workload.tp, self.kind,
+        own = part_of(run.workload) if self.kind == EXCHANGE else run.workload
+        ran = run_collective(run.machine, own.output_bytes, run.workload.tp, self.kind,
                              run.mirrored and self.skew is None, run.progress, links)
-        return IsolatedKernel(ran.ns, ran.cycles, ran.dram, exchange_ns=ran.exchange_ns)
+        dram = {stream.replace("rs_", "a2a_") if self.kind == EXCHANGE else stream: count
+                for stream, count in ran.dram.items()}
+        return IsolatedKernel(ran.ns, ran.cycles, dram, exchange_ns=ran.exchange_ns)
 
 
 @dataclass(frozen=True)
@@ -272,6 +275,7 @@ class GatherAfter:
 
 GEMM, GEMM_PART = GemmAlone(), GemmPart()
 REDUCE_SCATTER, REDUCE_SCATTER_NMC, ALL_GATHER = COLLECTIVES = tuple(map(CollectiveAlone, KINDS))
+ALL_TO_ALL = CollectiveAlone(EXCHANGE)
 
 
 def simulate(kernel: Kernel, machine: Machine, workload: Workload, progress: Progress = lambda fraction: None,

@@ -17,18 +17,18 @@ def fused_options(exchange: Exchange, machine: Machine, workload: Workload, seed
         return build.Options(seed, staged)
     options = build.Options(seed, staged, collective=exchange.program, topology=exchange.links, limits=Limits.EXACT)
     if exchange.algorithm == "direct":
-        return _in_turn(machine, workload, options)
-    if exchange.gathers_only:  # the fewest slices: a GPU's own tiles leave as they are made, and need no places
+        return _in_turn(machine, workload, options, exchange.program(workload.tp).chunks)
+    if exchange.of_parts:  # the fewest slices: a GPU's own tiles leave as they are made, and need no places
         return replace(options, ids=Ids.TRACKED)
     return _pipelined(machine, workload, options)
 
 
-def _in_turn(machine: Machine, workload: Workload, options: build.Options) -> build.Options:
+def _in_turn(machine: Machine, workload: Workload, options: build.Options, chunks: int) -> build.Options:
     """Make tiles of all owners in turn, one of each after the other: every owner's Tracker then holds few tiles of
     which parts are missing, and stores go over all links at any time. Only an owner's tiles need places in its
     window."""
     tiles = build.make_tiling(machine, workload).tiles
-    return replace(options, ids=Ids.TRACKED, slices=max(1, tiles // workload.tp))
+    return replace(options, ids=Ids.TRACKED, slices=max(1, tiles // chunks))
 
 
 def _pipelined(machine: Machine, workload: Workload, options: build.Options) -> build.Options:

@@ -112,7 +112,8 @@ def roles_of(program: Program, staged: bool = False) -> tuple[tuple[Role, ...], 
 
     def turn(key: _Key) -> tuple:
         device, chunk, _ = key
-        return levels[key], (chunk - device - 1) % program.ranks, chunk
+        among = (chunk // program.ranks - device) % program.ranks if program.pairs else chunk  # the source's distance
+        return levels[key], (chunk - device - 1) % program.ranks, among
     order = [sorted((key for key in levels if key[0] == device), key=turn) for device in range(program.ranks)]
     number = {key: index for keys in order for index, key in enumerate(keys)}
 

@@ -44,10 +44,9 @@ def bounds(result: "RunResult") -> dict[str, Bound]:
 
 def _bound(result: "RunResult", name: str) -> Bound:
     one, workload, machine = result.techniques[name], result.workload, result.machine
-    hides = result.exchange.hides
-    gathers = "all-gather" in hides
+    gathers = "all-gather" in result.exchange.hides
     time_ns = one.total_ns - (0.0 if gathers else one.ag_ns)
-    moved = len(hides) * (workload.tp - 1) / workload.tp * workload.output_bytes
+    moved = result.exchange.link_bytes(workload)
     in_memory = sum(count for stream, count in one.streams_bytes.items() if gathers or not stream.startswith("ag_"))
     peak = machine.dram.peak_bytes_per_cycle * machine.dram.channels * machine.memory_clock_ghz
     shares = {"gemm": result.baseline.gemm_ns / time_ns, "link": moved / machine.link.bandwidth_gb_per_s / time_ns,

@@ -179,11 +179,14 @@ def _megabytes(count: float) -> str:
     return f"{count / 1e6:,.1f}"
 
 
+def _initials(phase: str) -> str:
+    return "".join("2" if word == "to" else word[0].upper() for word in phase.split("-"))
+
+
 def _times(result: RunResult) -> Table:
     speedup, efficiency = result.speedup, result.overlap_efficiency
     phases = dict.fromkeys(phase for one in result.techniques.values() for phase in one.phases_ns)
-    headings = ("".join(word[0] for word in phase.split("-")).upper() if "-" in phase else _words(phase)
-                for phase in phases)
+    headings = (_initials(phase) if "-" in phase else _words(phase) for phase in phases)
     return _table("Time (µs)", "technique", (*headings, "total", "speedup", "overlap\nefficiency"), (
         (name, *(_microseconds(one.phases_ns[phase]) if phase in one.phases_ns else NOTHING for phase in phases),
          _microseconds(one.total_ns),
@@ -246,7 +249,7 @@ def _hardware(result: RunResult) -> Table:
             values["Tracker words corrected"] = f"{counters['tracker_corrected']:,}"
         if result.baseline is not None:
             sums = result.exchange.collective.upper()
-            of = {"RS": ("rs",), "AR": ("rs", "ag", "ar"), "AG": ("ag",)}[sums]
+            of = {"RS": ("rs",), "AR": ("rs", "ag", "ar"), "AG": ("ag",), "A2A": ("a2a",)}[sums]
             reads = [_bytes(which, of, "read") for which in (result.baseline, one)]
             writes = [_bytes(which, ("gemm", *of), "write") for which in (result.baseline, one)]
             values[f"{sums} reads, sequential over it"] = (f"{reads[0] / reads[1]:.3f}" if reads[1]
@@ -268,7 +271,7 @@ def _speed(result: RunResult) -> Table:
         for name, one in result.techniques.items()))
 
 
-_ACRONYMS = {"gemm", "rs", "ag", "ar", "dram", "dma", "rtl", "nmc", "cu", "llc"}
+_ACRONYMS = {"gemm", "rs", "ag", "ar", "a2a", "dram", "dma", "rtl", "nmc", "cu", "llc"}
 
 
 def _words(key: str) -> str:

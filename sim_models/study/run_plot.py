@@ -16,9 +16,9 @@ def draw_run(result: "RunResult") -> "Figure":
     names = list(result.techniques)
     hides = result.exchange.hides
     fused = hides[0] if len(hides) == 1 else "collective"
-    parts = {"GEMM": [], f"{fused} after it": []} | ({} if result.exchange.gathers_only else {"all-gather": []})
+    parts = {"GEMM": [], f"{fused} after it": []} | ({} if result.exchange.of_parts else {"all-gather": []})
     for one in result.techniques.values():
-        follows = 0.0 if result.exchange.gathers_only else one.ag_ns
+        follows = 0.0 if result.exchange.of_parts else one.ag_ns
         gemm = min(one.gemm_ns, one.total_ns - follows)
         for part, ns in zip(parts.values(), (gemm, one.total_ns - follows - gemm, follows)):
             part.append(ns / 1e3)

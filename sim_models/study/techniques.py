@@ -11,6 +11,7 @@ from ..mechanisms.exchange import REDUCED, Exchange
 from ..runs import build, kernels
 from ..runs.kernels import (
     ALL_GATHER,
+    ALL_TO_ALL,
     GEMM,
     GEMM_PART,
     REDUCE_SCATTER,
@@ -55,9 +56,9 @@ def kernels_of(technique: str, choices: Choices = Choices()) -> tuple[Kernel, ..
     and, unless that is in it, what gathers."""
     fusion = fusions(choices).get(technique)
     slow = choices.skew if choices.skew and choices.skew.links_gb_per_s else None
-    gemm = GEMM_PART if choices.exchange.gathers_only else GEMM
-    if technique in ("decomposed", "flux") and choices.exchange.gathers_only:
-        raise BadInput(f"technique {technique} is of a reduce-scatter: --operator gemm-ag has none")
+    gemm = GEMM_PART if choices.exchange.of_parts else GEMM
+    if technique in ("decomposed", "flux") and choices.exchange.of_parts:
+        raise BadInput(f"technique {technique} is of a reduce-scatter: --operator {choices.exchange.operator} has none")
     if technique in ("decomposed", "flux") and choices.skew is not None:
         raise BadInput(f"technique {technique} has no GPUs that are not alike: --every-gpu does not go with it")
     if technique == "decomposed":
@@ -67,12 +68,12 @@ def kernels_of(technique: str, choices: Choices = Choices()) -> tuple[Kernel, ..
             raise BadInput("technique flux stores at every GPU, in a ring over the others' links too: it needs "
                            "--topology switch")
         return GEMM, StoringGemm(choices.flux, choices.exchange), ALL_GATHER
-    if fusion and "all-gather" in choices.exchange.hides:
+    if fusion and choices.exchange.collective != "rs":
         return gemm, fusion
     if fusion:
         return gemm, fusion, GatherAfter(fusion.policy) if slow is None else replace(ALL_GATHER, skew=slow)
     scatter = REDUCE_SCATTER_NMC if technique == "ideal-rs-nmc" else REDUCE_SCATTER
-    used = (ALL_GATHER,) if choices.exchange.gathers_only else (scatter, ALL_GATHER)
+    used = {"ag": (ALL_GATHER,), "a2a": (ALL_TO_ALL,)}.get(choices.exchange.collective, (scatter, ALL_GATHER))
     return gemm, *(replace(one, skew=slow) for one in used)
 
 
@@ -84,12 +85,12 @@ def technique_result(technique: str, done: Mapping[Kernel, KernelResult], clock_
         return _decomposed(technique, *parts, clock_ghz)
     if technique == "flux":
         return _storing(technique, *parts, clock_ghz)
-    if technique in FUSIONS and "all-gather" in exchange.hides:
+    if technique in FUSIONS and exchange.collective != "rs":
         return _fused_whole(technique, *parts, clock_ghz, exchange)
     if technique in FUSIONS:
         return _fused(technique, *parts, clock_ghz)
     late = max((ns for _, ns in choices.skew.late_ns), default=0.0) if choices.skew else 0.0
-    phases = ("all-gather",) if exchange.gathers_only else ("reduce-scatter", "all-gather")
+    phases = exchange.hides if exchange.of_parts else ("reduce-scatter", "all-gather")
     return _in_turn(technique, parts[0], dict(zip(phases, parts[1:])), exchange, late)
 
 
@@ -159,7 +160,7 @@ def _loss_ns(alone: IsolatedKernel, fused: FusedKernel, clock: float) -> dict[st
 def _fused_whole(name: str, alone: IsolatedKernel, fused: FusedKernel, clock: float,
                  exchange: Exchange) -> TechniqueResult:
     """Nothing follows: the collective's bytes are under its own name."""
-    phase = "all-gather" if exchange.gathers_only else "all-reduce"
+    phase = exchange.hides[0] if exchange.of_parts else "all-reduce"
     return TechniqueResult(
         name=name, total_ns=fused.cycles / clock,
         phases_ns={"gemm": fused.gemm_cycles / clock, phase: (fused.cycles - fused.rs_start) / clock},

@@ -1,17 +1,21 @@
-"""A GEMM and its all-gather, or all-reduce, on Track & Trigger alone: every GPU has every element, bit for bit."""
+"""A GEMM and its all-gather, all-reduce or all-to-all, on Track & Trigger alone: every GPU has what it must, bit for
+bit."""
 
 import dataclasses
+from functools import partial
 
 import numpy as np
 import pytest
 
 from t3sim.collectives import Program, ring
 from t3sim.collectives.all_reduce import all_reduce
+from t3sim.collectives.all_to_all import all_to_all
 from t3sim.runs.build import Options, late_starts, make_schedule
 from t3sim.runs.data_mode import DMA_READ, Products, Variation, run_data_mode
 from t3sim.runs.policy import Policy
 from t3sim.schedule import Action, Ids, Limits
 from t3sim.testbenches.soak import machine
+from t3sim.topologies import fully_connected, switch
 from t3sim.workloads import gemm_workload
 
 SLOW_LINK = {"link": {"bandwidth_gb_per_s": 3.0, "latency_ns": 400.0}}
@@ -61,6 +65,19 @@ def test_an_all_reduce_after_its_producer(name, shape, devices, changes, seed):
         ring_all_reduce, devices, seed, limits=Limits.EXACT), Variation(overtaking_reads=True))
     assert result.elements == workload.m * workload.n
     assert result.packets >= result.elements // 32 * 2 * (devices - 1)
+
+
+@pytest.mark.parametrize("shape, devices, topology, slices", [
+    ("200x300x70", 2, fully_connected, 1), ("200x300x70", 3, switch, 1), ("200x300x70", 4, fully_connected, 2),
+    ("256x384x40", 4, partial(fully_connected, divided=True), 3), ("256x192x40", 4, switch, 1),
+])
+def test_an_all_to_all_after_its_producer(shape, devices, topology, slices, seed):
+    """Experts: each GPU makes a part for each; its own is written here, the others arrive where they go."""
+    workload = gemm_workload(shape, devices)
+    result = run_data_mode(machine("ring_small", dma={"peers": 3, "regions": 64}), workload, Policy("mca"), options(
+        all_to_all, devices, seed, limits=Limits.EXACT, ids=Ids.TRACKED, topology=topology, slices=slices))
+    assert result.elements == workload.m * workload.n and not result.columns_added
+    assert result.packets >= result.elements // 32 * (devices - 1) // devices
 
 
 def test_the_oracle_of_an_all_gather():

@@ -180,7 +180,30 @@ def test_an_all_gather_hides_behind_what_each_gpu_makes(capsys):
     assert "AG reads, sequential over it" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("exchange", [Exchange(), Exchange("ag"), Exchange("ar"), Exchange("rs", "direct", "switch"),
+@pytest.mark.parametrize("topology", ["switch", "full"])
+def test_an_all_to_all_writes_only_what_stays(topology, capsys):
+    """Experts (T3 paper, section 7.2): what goes to another GPU is written there alone, and never read."""
+    exchange = fused_with("gemm-a2a", topology, "direct")
+    workload, pair = gemm_workload("4096x2048x2048", N), 4096 * 2048 * 2 // N // N
+    found = run_sublayer(workload, exchange.hardware(load_machine(), workload), ("sequential", "t3", "ideal-overlap"),
+                         lambda *_: None, choices=Choices(exchange=exchange))
+    sequential, fused, bound = found.techniques.values()
+    assert sequential.streams_bytes["gemm_write"] == N * pair
+    assert [sequential.streams_bytes[f"a2a_{way}"] for way in ("read", "write")] == [(N - 1) * pair] * 2
+    assert fused.streams_bytes["gemm_write"] == pair and fused.streams_bytes["a2a_write"] == (N - 1) * pair
+    assert fused.streams_bytes["a2a_read"] == 0 == fused.details["rtl_counters"]["commands"]
+    assert fused.details["rtl_counters"]["triggers"] == 16 * 8 * 8 * 2 // N * (N - 1) // N
+    link_ns = (N - 1) * pair / load_machine().link.bandwidth_gb_per_s
+    assert sequential.phases_ns["all-to-all"] > link_ns and fused.total_ns < sequential.total_ns
+    assert bound.total_ns == max(sequential.gemm_ns, sequential.phases_ns["all-to-all"])
+    for one in (sequential, fused, bound):
+        assert sum(one.loss_ns.values()) == pytest.approx(one.total_ns - sequential.gemm_ns, abs=1e-6), one.name
+    print_run(found, output_console())
+    assert " A2A " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("exchange", [Exchange(), Exchange("ag"), Exchange("ar"), Exchange("a2a", "direct", "switch"),
+                                      Exchange("rs", "direct", "switch"),
                                       Exchange("rs", "direct", "full")], ids=str)
 def test_one_gpu_stands_for_all(exchange):
     """Mirrored against every GPU with its own RTL: the exchange's bytes are the same, its time within 2 %."""
@@ -215,6 +238,9 @@ def test_a_direct_reduce_scatter_reads_nothing(topology, capsys):
     (("--algorithm", "direct"), "--algorithm direct sends to every GPU, in a ring over the others' links too"),
     (("--algorithm", "direct", "--topology", "full", "--operator", "gemm-ag"), "would send a tile to several GPUs"),
     (("--operator", "gemm-ag", "--technique", "decomposed"), "technique decomposed is of a reduce-scatter"),
+    (("--operator", "gemm-a2a"), "--operator gemm-a2a sends something else to every GPU"),
+    (("--operator", "gemm-a2a", "--algorithm", "direct", "--topology", "switch", "--technique", "flux"),
+     "--operator gemm-a2a has none"),
     (("--topology", "full"), "--topology full divides a GPU's bandwidth among its links, of which a ring uses one"),
     (("--algorithm", "tree", "--topology", "switch"), "--algorithm 'tree' is unknown: allowed are ring, direct"),
     (("--algorithm", "direct", "--topology", "switch", "--tp", "32"), "the heads of at most 15 others"),
