@@ -20,11 +20,14 @@ class Asked:
     pieces: int | None
     tune: bool
     software: bool
+    embedding: str | None = None
+    slice_tasks: int | None = None
 
 
 def run_event_level(asked: Asked, json: str | None) -> None:
     """Run and print, or write as JSON. Raises BadInput."""
     from t3sim.study.results import check_json_target, write_json
+    from t3sim.tiles import persistent
     from t3sim.tiles.flux import Choice
     from t3sim.tiles.gemm import Shape, best
     from t3sim.tiles.node import load_node
@@ -32,9 +35,15 @@ def run_event_level(asked: Asked, json: str | None) -> None:
     from t3sim.workloads import gemm_workload
 
     check_json_target(json)
-    if asked.operator not in (*OPERATORS, "gemm"):
-        raise BadInput(f"--operator {asked.operator!r} is not on the event level: allowed are "
-                       f"{', '.join((*OPERATORS, 'gemm'))}")
+    known = (*OPERATORS, *persistent.OPERATORS, "gemm")
+    if asked.operator not in known:
+        raise BadInput(f"--operator {asked.operator!r} is not on the event level: allowed are {', '.join(known)}")
+    if asked.operator in persistent.OPERATORS:
+        _run_persistent(asked, json)
+        return
+    for option, value in (("--embedding", asked.embedding), ("--slice", asked.slice_tasks)):
+        if value is not None:
+            raise BadInput(f"{option} {value} does not go with --operator {asked.operator}")
     if asked.gemm is None:
         raise BadInput("--level event needs --gemm MxNxK, the GEMM of one GPU")
     node = load_node(asked.machine)
@@ -59,6 +68,47 @@ def run_event_level(asked: Asked, json: str | None) -> None:
         write_json(run.to_json(), json)
     if json != "-":
         _print(run)
+
+
+def _run_persistent(asked: Asked, json: str | None) -> None:
+    """A persistent kernel that sends, beside separate kernels and Track & Trigger."""
+    from t3sim.numerals import whole
+    from t3sim.study.report import NOTHING, output_console, print_table
+    from t3sim.study.results import write_json
+    from t3sim.tiles.node import load_node
+    from t3sim.tiles.persistent import TECHNIQUES, Sending, run_persistent
+    from t3sim.workloads import gemm_workload
+
+    node = load_node(asked.machine)
+    node = node if asked.software else node.without_software()
+    devices = node.gpus if asked.devices is None else asked.devices
+    if asked.operator == "embedding-a2a":
+        parts = (asked.embedding or "").lower().split("x")
+        try:
+            shape = tuple(whole(part) for part in parts)
+        except ValueError:
+            shape = ()
+        if asked.gemm is not None or len(shape) != 2 or not all(0 < extent <= 1 << 20 for extent in shape):
+            raise BadInput("--operator embedding-a2a needs --embedding BATCHxTABLES (tables per GPU), for example "
+                           "2048x256, and no --gemm")
+    elif asked.gemm is None or asked.embedding is not None:
+        raise BadInput(f"--operator {asked.operator} needs --gemm MxNxK, one GPU's, and no --embedding")
+    else:
+        one = gemm_workload(asked.gemm, devices)
+        if asked.operator == "gemv-ar" and one.n != 1:
+            raise BadInput(f"--operator gemv-ar multiplies by a vector: --gemm {one.m}x1x{one.k}")
+        shape = (one.m, one.k) if asked.operator == "gemv-ar" else (one.m, one.n, one.k)
+    default = 32 if asked.operator == "embedding-a2a" else 1
+    run = run_persistent(node, asked.operator, devices, shape, asked.techniques or TECHNIQUES,
+                         Sending(default if asked.slice_tasks is None else asked.slice_tasks))
+    if json is not None:
+        write_json(run.to_json(), json)
+    if json != "-":
+        print_table(f"{run.operator}, {run.shape}, {run.gpus} GPUs; machine {run.machine}; event level (µs)",
+                    ("technique", "total", "computed after", "shorter by"),
+                    [(name, f"{one.total_ns / 1e3:,.1f}",
+                      NOTHING if one.computed_ns is None else f"{one.computed_ns / 1e3:,.1f}", f"{one.shorter:.1%}")
+                     for name, one in run.techniques.items()], output_console())
 
 
 def _print_gemm(shape: str, machine: str, one, call_ns: float) -> None:

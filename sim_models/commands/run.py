@@ -75,6 +75,12 @@ def run(
         help="With --level event: communication tiles that a GPU's rows are cut into; 1 if not given.")] = None,
     tune: Annotated[bool, typer.Option(
         "--tune", help="With --level event: the best of all of Flux's choices.")] = False,
+    embedding: Annotated[str | None, typer.Option(
+        metavar="BATCHxTABLES", help="With --level event: the batch of all GPUs and tables per GPU of --operator "
+        "embedding-a2a (gemv-ar and gemm-a2a take --gemm).")] = None,
+    slice_tasks: Annotated[int | None, typer.Option(
+        "--slice", metavar="N", parser=whole_number,
+        help="With --level event: tasks of a persistent kernel that are sent and signalled together.")] = None,
     no_software: Annotated[bool, typer.Option(
         "--no-software", help="With --level event: libraries and hosts take no time.")] = False,
     policy: Annotated[str | None, typer.Option(
@@ -109,12 +115,14 @@ def run(
         run_event_level(Asked(
             operator, gemm, devices,
             None if technique == ",".join(DEFAULT_TECHNIQUES) else tuple(name.strip() for name in technique.split(",")),
-            machine, comm_units, flux_order, flux_transfer, flux_pieces, tune, not no_software), json)
+            machine, comm_units, flux_order, flux_transfer, flux_pieces, tune, not no_software, embedding, slice_tasks),
+            json)
         return
     if level != "cycle":
         raise BadInput(f"--level {level!r} is unknown: allowed are cycle, event")
     for option, value in (("--flux-transfer", flux_transfer), ("--flux-pieces", flux_pieces),
-                          ("--tune", tune or None), ("--no-software", no_software or None)):
+                          ("--tune", tune or None), ("--no-software", no_software or None),
+                          ("--embedding", embedding), ("--slice", slice_tasks)):
         if value is not None:
             raise BadInput(f"{option if value is True else f'{option} {value}'} needs --level event")
     if operator == "ag-gemm":

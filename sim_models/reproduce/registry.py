@@ -25,6 +25,7 @@ from t3sim.reproduce.flux.choices import CHOICES
 from t3sim.reproduce.flux.measured import ALL_REDUCES, GEMMS
 from t3sim.reproduce.flux.operators import OVERLAP, SMALL, TWO_NODES
 from t3sim.reproduce.fused.dlrm import DLRM
+from t3sim.reproduce.fused.operators import OPERATORS, PROFILE
 from t3sim.reproduce.levels import LEVELS
 from t3sim.reproduce.networks import NETWORKS
 from t3sim.reproduce.sensitivity import SENSITIVITY
@@ -37,6 +38,7 @@ FIGURES: dict[str, Figure] = {figure.name: figure for figure in (
     SENSITIVITY, TABLE_HBM, LEVELS,
     TABLE_2, TABLE_3, CASE_1, CASE_2, CASE_3, MEGATRON, SINGLE_NODE,
     COPY, ALL_GATHER, ALL_TO_ALL, POWER, AFTER_GEMM, COPIES, TRIGGER, DLRM, NETWORKS,
+    OPERATORS, PROFILE,
     OVERLAP, SMALL, TWO_NODES, CHOICES, GEMMS, ALL_REDUCES, ALL_REDUCE)}
 
 

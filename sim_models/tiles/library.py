@@ -1,7 +1,7 @@
 """Collectives of the vendor's library, alone: rings with one efficiency and one latency per step, software included."""
 
 from .gemm import OPERAND_BYTES, Shape, best
-from .node import Node
+from .node import Node, Protocol
 
 
 def port_bytes_per_ns(node: Node, gpus: int) -> float:
@@ -15,15 +15,34 @@ def pass_ns(node: Node, gpus: int, size_bytes: float) -> float:
 
     On two nodes rings lead through all network cards of a node, so that a node's cards carry what a link carries.
     """
-    rate = port_bytes_per_ns(node, gpus) * node.library.efficiency
-    if gpus > node.gpus:
-        rate = min(rate, node.gpus * node.network.bandwidth_gb_per_s * node.network.efficiency)
-    return node.library.base_ns + (gpus - 1) * (node.library.step_ns + size_bytes / gpus / rate)
+    return min(one.base_ns + (gpus - 1) * _step_ns(node, one, gpus, size_bytes) for one in _protocols(node))
 
 
 def all_reduce_ns(node: Node, gpus: int, size_bytes: float) -> float:
     """Return the time of an all-reduce of `size_bytes` on `gpus` GPUs."""
-    return 2 * pass_ns(node, gpus, size_bytes) - node.library.base_ns
+    return min(one.base_ns + 2 * (gpus - 1) * _step_ns(node, one, gpus, size_bytes) for one in _protocols(node))
+
+
+def all_to_all_ns(node: Node, gpus: int, part_bytes: float) -> float:
+    """Return the time in which all GPUs exchange `part_bytes` with each other one, directly."""
+    times = []
+    for one in _protocols(node):
+        if gpus > node.gpus:
+            raise ValueError("all-to-alls are within a node")
+        rate = port_bytes_per_ns(node, gpus) * one.efficiency
+        times.append(one.base_ns + one.step_ns + (gpus - 1) * part_bytes / rate)
+    return min(times)
+
+
+def _protocols(node: Node) -> list[Protocol]:
+    return [one for one in (node.library, node.library.small) if one is not None]
+
+
+def _step_ns(node: Node, protocol: Protocol, gpus: int, size_bytes: float) -> float:
+    rate = port_bytes_per_ns(node, gpus) * protocol.efficiency
+    if gpus > node.gpus:
+        rate = min(rate, node.gpus * node.network.bandwidth_gb_per_s * node.network.efficiency)
+    return protocol.step_ns + size_bytes / gpus / rate
 
 
 def gemm_ns(node: Node, shape: Shape) -> float:

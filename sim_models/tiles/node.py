@@ -69,12 +69,41 @@ class Network(Section):
     latency_ns: NotNegative
 
 
-class Library(Section):
-    """Collectives of the vendor's library: one efficiency, and one latency per step of a ring, software included."""
+class Protocol(Section):
+    """How a library sends: one efficiency, and one latency per step of a ring, software included."""
 
-    efficiency: Share  #: of the link, for large messages
+    efficiency: Share  #: of the link
     step_ns: NotNegative
     base_ns: NotNegative  #: of a call, whatever its number of steps
+
+
+class Library(Protocol):
+    """Collectives of the vendor's library."""
+
+    small: Protocol | None = None  #: taken where it is faster: for small messages
+
+
+class Occupancy(Section):
+    """What decides how many wavefronts a compute unit holds, and what they wait for."""
+
+    wavefronts_per_cu: Count
+    wavefronts_per_workgroup: Count
+    registers_per_lane: Count  #: of all wavefronts on a SIMD unit together
+    simd_units: Count
+    register_step: Count  #: registers are given out in so many
+    plain_registers: Count  #: of a kernel that pools embeddings
+    sending_registers: Count  #: that calls of a library for communication add
+    load_ns: NotNegative  #: from a load to its data, memory not busy
+    loads_at_once: Count  #: of a wavefront, while it adds up rows
+
+
+class Signals(Section):
+    """What it takes to send from within a kernel."""
+
+    mask_ns: NotNegative  #: a workgroup sets its bit and looks whether it is the last
+    put_ns: NotNegative  #: the last one calls the library: data, fence, flag
+    poll_ns: NotNegative  #: until a waiting workgroup sees a flag that has arrived
+    trigger_ns: NotNegative  #: by Track & Trigger: from the last write to the first line that leaves
 
 
 class Host(Section):
@@ -97,6 +126,8 @@ class Node(Section):
     network: Network | None = None
     library: Library
     host: Host
+    occupancy: Occupancy | None = None  #: of persistent kernels
+    signals: Signals | None = None
 
     @property
     def memory_bytes_per_ns(self) -> float:
@@ -106,7 +137,7 @@ class Node(Section):
     def without_software(self) -> "Node":
         """Return the same hardware with a library and a host that take no time."""
         return self.model_copy(update={
-            "library": self.library.model_copy(update={"step_ns": self.link.latency_ns, "base_ns": 0.0}),
+            "library": self.library.model_copy(update={"step_ns": self.link.latency_ns, "base_ns": 0.0, "small": None}),
             "host": Host(launch_ns=0.0, event_ns=0.0, copy_ns=0.0, call_ns=0.0)})
 
 

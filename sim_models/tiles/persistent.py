@@ -1,0 +1,256 @@
+"""Persistent kernels that compute and send: embedding and all-to-all, GEMV and all-reduce, GEMM and all-to-all.
+
+A kernel of so many workgroups as fit loops over tasks: rows to be pooled, tiles of an output. Tasks for another GPU
+come first or not; so many tasks make a slice, whose last workgroup sends it: by its own stores to a GPU of the same
+node, without a copy here, or by a put and a flag over a network card. The kernel ends when all slices of others have
+come. Registers of the library that sends cost occupancy. Beside it: the kernels of the framework and the library one
+after the other, and the same kernel without any code that sends, whose slices Track & Trigger would send.
+Source: Optimizing Distributed ML Communication with Fused Computation-Collective Operations, section III.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from math import ceil
+from typing import Any
+
+from ..errors import BadInput, choices
+from .gemm import Shape, kernel
+from .library import all_reduce_ns, all_to_all_ns
+from .node import Node
+from .ports import store_bytes_per_ns
+from .slots import run_tiles
+
+OPERATORS = ("embedding-a2a", "gemv-ar", "gemm-a2a")
+TECHNIQUES = ("sequential", "fused-wg", "t3-model")
+#: Bytes of an embedding's or an output's element.
+_SINGLE, _HALF = 4, 2
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """What each GPU computes for each of the GPUs, itself among them."""
+
+    for_each: int  #: tasks
+    task_ns: float  #: of one on a place by itself
+    read_bytes: float  #: of one, from memory
+    out_bytes: float  #: of one
+    plain_places: int  #: workgroups that are resident at once in a kernel that sends nothing
+    sending_places: int  #: and in one that sends
+    reduced: bool = False  #: what comes is added, and sums go back to all (all-reduce)
+
+
+@dataclass(frozen=True)
+class Sending:
+    """How a persistent kernel sends."""
+
+    slice_tasks: int = 32  #: that are signalled together
+    remote_first: bool = True
+    tracked: bool = False  #: by Track & Trigger: no code in the kernel, no registers, no flag set by a workgroup
+
+
+@dataclass(frozen=True)
+class FusedRun:
+    """ns from the kernel's start; of two ranks that differ the later one."""
+
+    ns: float
+    computed_ns: float  #: until the last task is computed
+    skew: float  #: difference between first and last rank, of their mean
+
+
+def wavefronts(node: Node, registers: int) -> int:
+    """Return how many wavefronts with so many registers a compute unit holds."""
+    has = node.occupancy
+    each = ceil(registers / has.register_step) * has.register_step
+    return min(has.wavefronts_per_cu, has.registers_per_lane // each * has.simd_units)
+
+
+def places(node: Node, sending: bool, share: float | None = None) -> int:
+    """Return workgroups that are resident at once; `share`: of the most that there can be, instead of what registers
+    allow. Raises BadInput for a machine without [occupancy]."""
+    has = node.occupancy
+    if has is None:
+        raise BadInput(f"machine {node.name} has no [occupancy]: persistent kernels need it")
+    held = wavefronts(node, has.plain_registers + (has.sending_registers if sending else 0))
+    if share is not None:
+        held = round(share * has.wavefronts_per_cu)
+    return max(1, held // has.wavefronts_per_workgroup) * node.gpu.compute_units
+
+
+def embedding(node: Node, gpus: int, batch: int, tables: int, dimension: int = 256, pooled: int = 10) -> Tasks:
+    """Return the pooling of `tables` tables per GPU for a batch of all GPUs: a task is one sample of one table."""
+    resident = places(node, True)
+    has, row = node.occupancy, dimension * _SINGLE
+    return Tasks(batch * tables // gpus, pooled * has.load_ns / has.loads_at_once, pooled * (row + 8.0), row,
+                 places(node, False), resident)
+
+
+def gemv(node: Node, gpus: int, m: int, k: int, rows: int = 16) -> Tasks:
+    """Return a product of an m x k matrix per GPU and a vector: a task is `rows` elements of the output."""
+    if m % (gpus * rows):
+        raise BadInput(f"M = {m} of a GEMV is not a multiple of {gpus * rows}: {rows} for a workgroup on each GPU")
+    per_place = places(node, True)
+    return Tasks(m // rows // gpus, node.occupancy.load_ns, rows * k * _HALF, rows * _HALF, places(node, False),
+                 per_place, reduced=True)
+
+
+def gemm_tasks(node: Node, gpus: int, shape: Shape, tile: tuple[int, int] = (128, 128)) -> Tasks:
+    """Return an expert's GEMM whose output rows belong to all GPUs in equal parts: a task is a tile."""
+    one = kernel(node, shape, tile)
+    return Tasks(max(1, one.tiles // gpus), one.tile_ns, 0.0, tile[0] * tile[1] * _HALF, node.gpu.compute_units,
+                 node.gpu.compute_units)
+
+
+def task_ns(node: Node, tasks: Tasks, resident: int) -> float:
+    """Return what a task takes if so many run at once: its own time, or its share of the memory."""
+    return max(tasks.task_ns, resident * (tasks.read_bytes + tasks.out_bytes) / node.memory_bytes_per_ns)
+
+
+def kernels_ns(node: Node, gpus: int, tasks: Tasks, launches: int = 1) -> tuple[float, float]:
+    """Return (kernels, collective) of a framework and a library one after the other; `launches`: kernels that the
+    tasks are divided among, each with its own last round."""
+    each = tasks.for_each * gpus // launches
+    resident = min(tasks.plain_places, each)
+    alone = launches * (ceil(each / tasks.plain_places) * task_ns(node, tasks, resident) + node.host.launch_ns)
+    part = tasks.for_each * tasks.out_bytes
+    if tasks.reduced:
+        return alone, all_reduce_ns(node, gpus, gpus * part)
+    if gpus > node.gpus:
+        raise BadInput("kernels of a library are within a node")
+    return alone, all_to_all_ns(node, gpus, part)
+
+
+def over_cards_ns(node: Node, tasks: Tasks) -> float:
+    """Return the library's all-to-all between two nodes of one GPU each."""
+    network, library = node.network, node.library
+    return library.base_ns + network.latency_ns + tasks.for_each * tasks.out_bytes / (
+        network.bandwidth_gb_per_s * network.efficiency)
+
+
+def fused_run(node: Node, gpus: int, tasks: Tasks, sending: Sending = Sending(), cards: bool = False,
+              resident: int | None = None) -> FusedRun:
+    """Play a persistent kernel on every rank; `cards`: two nodes of one GPU each; `resident`: workgroups at once."""
+    if not 1 <= sending.slice_tasks:
+        raise BadInput(f"--slice {sending.slice_tasks} is not possible: a task or more")
+    resident = resident or (tasks.plain_places if sending.tracked else tasks.sending_places)
+    signals = node.signals
+    each_ns = task_ns(node, tasks, min(resident, tasks.for_each * gpus))
+    count = min(sending.slice_tasks, tasks.for_each)
+    slices, rounds = ceil(tasks.for_each / count), ceil(count / resident)
+    slice_ns = rounds * each_ns + (0.0 if sending.tracked else signals.mask_ns)
+    ranks = []
+    for rank in range(1 if sending.remote_first else gpus):  # all alike if each begins with the next one's
+        order = [(rank + distance) % gpus for distance in range(1, gpus)] * slices + [rank] * slices
+        if not sending.remote_first:
+            order = [to for to in range(gpus) for _ in range(slices)]
+        ways = _Ways(node, tasks.out_bytes * count, sending.tracked, cards)
+
+        def finish(task: int, computed: float, order=order, rank=rank, ways=ways) -> float:
+            return computed if order[task] == rank else ways.send(order[task], computed)
+
+        computed = run_tiles([0.0] * max(1, resident // count), slice_ns, [0.0] * len(order), finish)
+        ranks.append((computed, ways.arrived))
+    poll = 0.0 if sending.tracked else signals.poll_ns
+    if sending.remote_first:
+        ((computed, arrived),) = ranks
+        ends = [max(computed, max(arrived.values()) + poll)] * gpus
+    else:
+        ends = [max(computed, *(arrived.get(rank, 0.0) + poll for _, arrived in ranks))
+                for rank, (computed, _) in enumerate(ranks)]
+    if tasks.reduced:  # sums go back to all, and are seen there
+        back = tasks.for_each * tasks.out_bytes
+        after = back * (gpus + 1) / node.memory_bytes_per_ns + back / store_bytes_per_ns(node) + node.link.latency_ns
+        ends = [end + after + poll for end in ends]
+    mean = sum(ends) / len(ends)
+    return FusedRun(max(ends), max(computed for computed, _ in ranks), (max(ends) - min(ends)) / mean)
+
+
+class _Ways:
+    """Links of their own to each other GPU, or a network card."""
+
+    def __init__(self, node: Node, slice_bytes: float, tracked: bool, cards: bool) -> None:
+        self.node, self.slice_bytes, self.tracked, self.cards = node, slice_bytes, tracked, cards
+        self._free: dict[int, float] = {}
+        self.arrived: dict[int, float] = {}  #: when the last slice is at each rank
+
+    def send(self, to: int, computed: float) -> float:
+        """Return when the workgroup goes on: when its stores have left, or its put is issued; an engine sends by
+        itself."""
+        link, network, signals = self.node.link, self.node.network, self.node.signals
+        efficiency = link.push_efficiency if self.tracked else link.store_efficiency
+        rate, latency = link.bandwidth_gb_per_s * efficiency, link.latency_ns
+        begins, goes_on = computed + (signals.trigger_ns if self.tracked else 0.0), computed
+        if self.cards:
+            rate, latency = network.bandwidth_gb_per_s * network.efficiency, network.latency_ns
+            if not self.tracked:
+                begins = goes_on = computed + signals.put_ns
+        left = max(self._free.get(to, 0.0), begins) + self.slice_bytes / rate
+        self._free[to], self.arrived[to] = left, left + latency
+        return goes_on if self.cards or self.tracked else left
+
+
+def reduction(sequential_ns: float, fused_ns: float) -> float:
+    """Return how much shorter, as a share, as the paper gives it."""
+    return 1 - fused_ns / sequential_ns
+
+
+def with_share(tasks: Tasks, node: Node, share: float) -> Tasks:
+    """Return the same tasks in a kernel that is resident with a share of the most workgroups."""
+    return replace(tasks, sending_places=places(node, True, share))
+
+
+@dataclass(frozen=True)
+class PersistentTimes:
+    """One technique's time."""
+
+    total_ns: float
+    shorter: float  #: than sequential, as a share
+    computed_ns: float | None = None  #: until the last task is computed
+
+
+@dataclass(frozen=True)
+class PersistentRun:
+    """An operator of tasks on a node."""
+
+    operator: str
+    machine: str
+    gpus: int
+    shape: str
+    slice_tasks: int
+    kernels_ns: float
+    collective_ns: float
+    techniques: dict[str, PersistentTimes]
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def run_persistent(node: Node, operator: str, gpus: int, shape: tuple[int, ...], techniques: Sequence[str] = TECHNIQUES,
+                   sending: Sending = Sending()) -> PersistentRun:
+    """Play `embedding-a2a` (shape: batch of all GPUs, tables per GPU), `gemv-ar` (m, k) or `gemm-a2a` (m, n, k: one
+    GPU's) on the GPUs of one node. Raises BadInput for what cannot be."""
+    for name in techniques:
+        if name not in TECHNIQUES:
+            raise BadInput(f"--technique {name!r} is unknown for persistent kernels: allowed are "
+                           f"{choices(name, TECHNIQUES)}")
+    if not 2 <= gpus <= node.gpus:
+        raise BadInput(f"--devices {gpus}: persistent kernels run on 2 to {node.gpus} GPUs of machine {node.name}")
+    launches = 1
+    if operator == "embedding-a2a":
+        tasks, launches = embedding(node, gpus, *shape), shape[1]
+    elif operator == "gemv-ar":
+        tasks = gemv(node, gpus, *shape)
+    else:
+        places(node, True)
+        tasks = gemm_tasks(node, gpus, Shape(*shape))
+    if not tasks.for_each:
+        raise BadInput(f"{operator}: {' x '.join(map(str, shape))} leaves no task for each of {gpus} GPUs")
+    alone, collective = kernels_ns(node, gpus, tasks, launches)
+    found = {}
+    for name in techniques:
+        if name == "sequential":
+            found[name] = PersistentTimes(alone + collective, 0.0)
+            continue
+        one = fused_run(node, gpus, tasks, replace(sending, tracked=name == "t3-model"))
+        found[name] = PersistentTimes(one.ns, reduction(alone + collective, one.ns), one.computed_ns)
+    return PersistentRun(operator, node.name, gpus, " x ".join(map(str, shape)), sending.slice_tasks, alone, collective,
+                         found)

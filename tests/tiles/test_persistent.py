@@ -1,0 +1,123 @@
+"""Persistent kernels that send: against bounds, and what occupancy, order and granularity change."""
+
+import json
+
+import pytest
+
+from t3sim.cli import main
+from t3sim.tiles.gemm import Shape, kernel
+from t3sim.tiles.library import all_reduce_ns, all_to_all_ns
+from t3sim.tiles.node import load_node
+from t3sim.tiles.persistent import (
+    OPERATORS,
+    Sending,
+    embedding,
+    fused_run,
+    gemm_tasks,
+    gemv,
+    kernels_ns,
+    over_cards_ns,
+    places,
+    run_persistent,
+    task_ns,
+    wavefronts,
+    with_share,
+)
+from t3sim.tiles.ports import store_bytes_per_ns
+
+NODE = load_node("mi210-x4")
+SMALL = embedding(NODE, 4, 256, 64)
+SHAPES = {"embedding-a2a": (256, 64), "gemv-ar": (8192, 2048), "gemm-a2a": (2048, 1024, 4096)}
+
+
+def test_registers_decide_how_many_wavefronts_there_are():
+    """64 registers leave eight wavefronts on a SIMD unit, one more leaves seven: the paper's 12.5 %."""
+    assert [wavefronts(NODE, registers) for registers in (8, 64, 65, 72, 73, 128, 256)] == [32, 32, 28, 28, 24, 16, 8]
+    assert places(NODE, True) / places(NODE, False) == 0.875
+    assert [places(NODE, True, share) for share in (0.25, 0.5, 1)] == [208, 416, 832]
+
+
+def test_pooling_waits_for_its_rows_then_for_the_memory():
+    few, many = (task_ns(NODE, SMALL, resident) for resident in (100, 832))
+    assert few == SMALL.task_ns == 3500 and many == pytest.approx(832 * (SMALL.read_bytes + 1024)
+                                                                  / NODE.memory_bytes_per_ns)
+    times = [fused_run(NODE, 4, with_share(SMALL, NODE, share)).computed_ns for share in (0.25, 0.5, 0.75)]
+    assert times[0] > 1.5 * times[2] and times[0] > times[1] >= times[2]
+
+
+@pytest.mark.parametrize("tasks", [SMALL, gemv(NODE, 4, 8192, 2048), gemm_tasks(NODE, 4, Shape(2048, 1024, 4096))])
+def test_nothing_is_faster_than_its_tasks_or_its_links(tasks):
+    count = 4 * tasks.for_each
+    for tracked in (False, True):
+        resident = tasks.plain_places if tracked else tasks.sending_places
+        run = fused_run(NODE, 4, tasks, Sending(8, tracked=tracked))
+        rate = store_bytes_per_ns(NODE) if not tracked else NODE.link.bandwidth_gb_per_s * NODE.link.push_efficiency
+        assert run.ns >= run.computed_ns >= count * task_ns(NODE, tasks, min(resident, count)) / resident * (1 - 1e-9)
+        assert run.ns >= tasks.for_each * tasks.out_bytes / rate
+        assert run.skew == 0
+
+
+def test_separate_kernels_add_up():
+    alone, collective = kernels_ns(NODE, 4, SMALL, 64)
+    assert alone == pytest.approx(64 * (task_ns(NODE, SMALL, 256) + NODE.host.launch_ns))
+    assert collective == all_to_all_ns(NODE, 4, SMALL.for_each * 1024)
+    product = gemv(NODE, 4, 8192, 2048)
+    assert kernels_ns(NODE, 4, product)[1] == all_reduce_ns(NODE, 4, 8192 * 2)
+    shape = Shape(2048, 1024, 4096)
+    experts = gemm_tasks(NODE, 4, shape)
+    assert kernels_ns(NODE, 4, experts)[0] == pytest.approx(kernel(NODE, shape, (128, 128)).ns + NODE.host.launch_ns)
+
+
+def test_small_messages_take_the_other_protocol():
+    large = NODE.model_copy(update={"library": NODE.library.model_copy(update={"small": None})})
+    assert all_reduce_ns(NODE, 4, 16384) < all_reduce_ns(large, 4, 16384) / 2
+    assert all_reduce_ns(NODE, 4, 1e9) == all_reduce_ns(large, 4, 1e9)
+
+
+def test_what_is_for_others_comes_first():
+    """Over cards, tasks in their order make the second node wait for the first one's last slices."""
+    tasks = embedding(NODE, 2, 512, 64)
+    aware, oblivious = (fused_run(NODE, 2, tasks, Sending(remote_first=first), cards=True) for first in (True, False))
+    assert aware.skew == 0 and oblivious.skew > 0.03 and oblivious.ns > 1.03 * aware.ns
+    assert aware.ns >= over_cards_ns(NODE, tasks) - NODE.library.base_ns
+
+
+def test_a_signal_for_a_whole_shard_hides_nothing():
+    """And for every workgroup costs a mask each, unless hardware counts."""
+    whole, fine = (fused_run(NODE, 4, SMALL, Sending(size)) for size in (SMALL.for_each, 1))
+    assert whole.ns > fine.ns + 0.9 * SMALL.for_each * 1024 / store_bytes_per_ns(NODE)
+    mask = NODE.model_copy(update={"signals": NODE.signals.model_copy(update={"mask_ns": 5000.0})})
+    assert fused_run(mask, 4, SMALL, Sending(1)).ns > 1.2 * fine.ns
+    assert fused_run(mask, 4, SMALL, Sending(1, tracked=True)) == fused_run(NODE, 4, SMALL, Sending(1, tracked=True))
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_command_gives_every_technique(capsys, operator):
+    shape = SHAPES[operator]
+    gemm = {2: f"{shape[0]}x1x{shape[1]}"}.get(len(shape), "x".join(map(str, shape)))
+    given = ["--embedding", "256x64"] if operator == "embedding-a2a" else ["--gemm", gemm]
+    command = ["run", "--level", "event", "--operator", operator, "--machine", "mi210-x4", *given]
+    assert main([*command, "--json", "-"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    wanted = run_persistent(NODE, operator, 4, shape, sending=Sending(32 if operator == "embedding-a2a" else 1))
+    assert found == wanted.to_json() and found["techniques"]["fused-wg"]["shorter"] > 0
+    assert main(command) == 0
+    assert "t3-model" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("options", "words"), [
+    (["--operator", "embedding-a2a", "--embedding", "256"], "BATCHxTABLES"),
+    (["--operator", "embedding-a2a", "--gemm", "8x8x8"], "BATCHxTABLES"),
+    (["--operator", "gemv-ar", "--gemm", "8192x2x1024"], "8192x1x1024"),
+    (["--operator", "gemv-ar"], "--gemm MxNxK"), (["--operator", "gemv-ar", "--gemm", "100x1x64"], "multiple of 64"),
+    (["--operator", "gemm-a2a", "--gemm", "64x64x64", "--technique", "flux"], "fused-wg"),
+    (["--operator", "gemm-a2a", "--gemm", "64x64x64", "--devices", "8"], "2 to 4"),
+    (["--operator", "embedding-a2a", "--embedding", "1x1"], "no task"),
+    (["--operator", "embedding-a2a", "--embedding", "256x64", "--slice", "0"], "a task or more"),
+    (["--operator", "gemm-a2a", "--gemm", "64x64x64", "--machine", "a100-nvlink"], "[occupancy]"),
+    (["--operator", "gemm-rs", "--gemm", "64x64x64", "--slice", "4"], "--slice 4 does not go")])
+def test_bad_input_is_one_line(capsys, options, words):
+    machine = [] if "--machine" in options else ["--machine", "mi210-x4"]
+    assert main(["run", "--level", "event", *machine, *options]) == 2
+    shown = capsys.readouterr().err
+    assert shown.startswith("t3: error: ") and shown.count("\n") == 1 and words in shown
