@@ -58,7 +58,7 @@ class PointTask:
     @property
     def needs_rtl(self) -> bool:
         techniques = str(self.settings.values.get("technique", "t3"))
-        return self.settings.command == "run" and "t3" in techniques
+        return self.settings.command == "run" and not self.settings.event_level and "t3" in techniques
 
     @cached_property
     def requires(self) -> tuple[BuildTask, ...]:

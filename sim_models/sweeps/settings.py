@@ -16,6 +16,7 @@ from t3sim.numerals import whole
 
 if TYPE_CHECKING:
     from t3sim.machine import Machine
+    from t3sim.tiles.node import Node
 
 Scalar = bool | int | float | str
 MACHINE_KEY = "machine"  #: `machine` is its name or file, `machine.SECTION.KEY` what differs from it
@@ -46,6 +47,11 @@ class Settings:
     def options(self) -> dict[str, Scalar]:
         return {name: value for name, value in self.values.items() if not name.startswith(f"{MACHINE_KEY}.")}
 
+    @property
+    def event_level(self) -> bool:
+        """Whether it is `t3 run --level event`, whose machines are others."""
+        return self.command == "run" and self.values.get("level") == "event"
+
     @contextmanager
     def arguments(self) -> Iterator[list[str]]:
         """The command line of this point; the machine file that it may name is there meanwhile."""
@@ -64,7 +70,7 @@ class Settings:
     def _machine_file(self, base: str) -> str:
         from t3sim.machine import PRESETS
 
-        extended = base if base in PRESETS else str(Path(base).resolve())
+        extended = base if base in PRESETS or self.event_level else str(Path(base).resolve())
         lines = [f"extends = {json.dumps(extended)}"]
         lines += [f"{name} = {json.dumps(value)}" for name, value in self.changes.items()]
         return "\n".join(lines) + "\n"
@@ -85,7 +91,7 @@ class Settings:
                            f"for {self.command} give the machine as a file")
         if self.command == "run":
             with self.arguments() as words:
-                _check_run(words)
+                (_check_event_level if self.event_level else _check_run)(words)
         elif self.changes:
             self._machine()
 
@@ -96,12 +102,19 @@ class Settings:
         with self.arguments() as words:
             return load_machine(_option(words, MACHINE_KEY, _DEFAULT_MACHINE))
 
+    def _node(self) -> "Node":
+        """The same on the event level. Raises BadInput."""
+        from t3sim.tiles.node import load_node
+
+        with self.arguments() as words:
+            return load_node(_option(words, MACHINE_KEY, _DEFAULT_MACHINE))
+
     def state(self) -> str:
         """Everything outside the program that the result depends on, for a key: the settings, the machine with all of
         its numbers, and the content of files that options name."""
         content: dict[str, Any] = {"command": self.command, "settings": self.values}
         if self.command in CHANGEABLE:
-            content["machine"] = self._machine().model_dump(mode="json")
+            content["machine"] = (self._node() if self.event_level else self._machine()).model_dump(mode="json")
         else:
             content["data"] = _data_digest()
         content["files"] = {name: _digest(Path(value)) for name, value in self.options.items()
@@ -170,6 +183,20 @@ def _check_run(words: list[str]) -> None:
         check_techniques(name.strip() for name in technique.split(","))
     check_policy(given("policy"))
     load_machine(_option(words, MACHINE_KEY, _DEFAULT_MACHINE))
+
+
+def _check_event_level(words: list[str]) -> None:
+    """As `t3 run --level event` checks its machine and its GEMM."""
+    from t3sim.tiles.node import load_node
+    from t3sim.workloads import gemm_workload
+
+    node = load_node(_option(words, MACHINE_KEY, _DEFAULT_MACHINE))
+    if gemm := _option(words, "gemm", ""):
+        try:
+            devices = whole(_option(words, "devices", str(node.gpus)))
+        except ValueError as error:
+            raise BadInput(f"--devices {error}") from None
+        gemm_workload(gemm, devices)
 
 
 def _digest(path: Path) -> str:

@@ -17,7 +17,8 @@ from t3sim.errors import BadInput, shown
 from t3sim.sweeps.settings import COMMANDS, MACHINE_KEY, Scalar, Settings
 
 #: Studies that come with the package, by name.
-STUDIES = ("crossover", "direct", "lateness", "link-bandwidth", "regret", "starvation-limit", "tracker-ways")
+STUDIES = ("crossover", "direct", "lateness", "link-bandwidth", "regret", "starvation-limit", "tiles-gpus",
+           "tiles-link", "tracker-ways")
 LARGEST = 100_000  #: points
 
 

@@ -74,7 +74,7 @@ def sweep(study: Study, out: Path, monitor: Monitor, jobs: int = 1, shard: Shard
 
 def _warm_up(tasks: list[PointTask]) -> WarmUpTask | None:
     """What the first of the points that run a kernel compiles for all of them."""
-    first = next((task for task in tasks if task.settings.command == "run"), None)
+    first = next((task for task in tasks if task.settings.command == "run" and not task.settings.event_level), None)
     if first is None:
         return None
     with first.settings.arguments() as words:

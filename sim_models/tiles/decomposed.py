@@ -6,6 +6,7 @@ all-gather do. Like the paper, the best of all settings counts.
 """
 
 from dataclasses import dataclass
+from math import ceil
 
 from .gemm import OPERAND_BYTES, Kernel, Shape, best
 from .node import Node
@@ -67,13 +68,17 @@ def _ring_scatter(node: Node, shape: Shape, ranks: int, units: int) -> Decompose
 
 
 def _ring_gather(node: Node, shape: Shape, ranks: int, units: int, together: int) -> Decomposed:
-    """One GEMM for the rows of each rank, or of two, as they come around a ring; GEMMs run side by side."""
+    """One GEMM for the rows of each rank, or of two, as they come around a ring; GEMMs run side by side.
+
+    The first of a pair is the rank's own or has come before, the second is waited for.
+    """
     parts = ranks // together
     gpu = node.gpu
     kernel = best(node, Shape(max(1, shape.m // parts), shape.n, shape.k), gpu.compute_units - units)
-    bytes_ = OPERAND_BYTES * kernel.shape.m * shape.k
+    bytes_ = OPERAND_BYTES * ceil(shape.m / ranks) * shape.k
     hop_ns = node.host.event_ns + node.link.latency_ns + bytes_ / store_bytes_per_ns(node)
-    come = [part * hop_ns + (node.host.event_ns if part else 0.0) for part in range(parts)]
+    hops = [part * together + together - 1 for part in range(parts)]
+    come = [count * hop_ns + (node.host.event_ns if count else 0.0) for count in hops]
     free = [0.0] * (gpu.compute_units - units) + [come[-1]] * units  # of which the senders are rid then
     end = run_tiles(free, kernel.tile_ns, (there for there in come for _ in range(kernel.tiles)))
     return Decomposed(end + parts * kernel.sum_ns, kernel, parts, "ring")

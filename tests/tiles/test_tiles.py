@@ -7,6 +7,7 @@ from importlib import resources
 from itertools import product
 from statistics import fmean
 
+import pyarrow.parquet
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -149,6 +150,8 @@ def test_a_slow_link_is_all_that_counts(operator):
     rate = store_bytes_per_ns(node) if operator == "gemm-rs" else node.link.push_efficiency
     link_ns = 7 / 8 * (scattered_bytes(shape) if operator == "gemm-rs" else 2 * shape.m * shape.k) / rate
     assert link_ns < fused(node, operator, shape, ranks).ns < 1.03 * link_ns
+    sent_ns = link_ns * rate / store_bytes_per_ns(node)
+    assert sent_ns < decomposed(node, operator, shape, ranks).ns < 1.3 * sent_ns
 
 
 def test_tuning_finds_the_best_of_all_choices():
@@ -252,3 +255,40 @@ def test_bad_input_is_one_line(capsys, options, words):
     assert main(["run", *options]) == 2
     shown = capsys.readouterr().err
     assert shown.startswith("t3: error: ") and shown.count("\n") == 1 and words in shown
+
+
+# machines of one's own, and studies
+
+def test_a_machine_has_only_what_differs(tmp_path):
+    path = tmp_path / "faster.toml"
+    path.write_text('extends = "h800-nvlink"\nname = "faster"\nlink.bandwidth_gb_per_s = 450.0\n')
+    faster, base = load_node(str(path)), load_node("h800-nvlink")
+    assert faster.link.bandwidth_gb_per_s == 450 and faster.link.latency_ns == base.link.latency_ns
+    assert (faster.gpu, faster.library, faster.host) == (base.gpu, base.library, base.host)
+
+
+@pytest.mark.parametrize(("text", "words"), [
+    ('extends = "h900"', "a100-nvlink"), ('extends = 3', "a100-nvlink"),
+    ('extends = "h800-nvlink"\nlink.kind = "host"', "between_hosts_gb_per_s"),
+    ('extends = "h800-nvlink"\nlink.speed = 3.0', "link.speed")])
+def test_a_machine_that_cannot_be_is_refused_in_a_line(tmp_path, capsys, text, words):
+    path = tmp_path / "node.toml"
+    path.write_text(text)
+    assert main(["run", "--level", "event", "--gemm", "64x64x64", "--machine", str(path)]) == 2
+    shown = capsys.readouterr().err
+    assert shown.count("\n") == 1 and words in shown
+
+
+def test_a_study_varies_links_of_such_a_machine(tmp_path, capsys):
+    study = tmp_path / "study.toml"
+    study.write_text('title = "Links"\ncommand = "run"\n[options]\nlevel = "event"\nmachine = "h800-nvlink"\n'
+                     'gemm = "512x1024x1024"\n'
+                     '[grid]\n"machine.link.bandwidth_gb_per_s" = [50.0, 400.0]\n')
+    assert main(["sweep", str(study), "--out", str(tmp_path / "out")]) == 0
+    capsys.readouterr()
+    slow, fast = pyarrow.parquet.read_table(tmp_path / "out" / "results.parquet").to_pylist()
+    assert slow["techniques.flux.total_ns"] > fast["techniques.flux.total_ns"]
+    assert slow["gemm_ns"] == fast["gemm_ns"] and slow["collective_ns"] > fast["collective_ns"]
+    study.write_text(study.read_text().replace("512x1024x1024", "512x1024"))
+    assert main(["sweep", str(study), "--out", str(tmp_path / "other")]) == 2
+    assert "MxNxK" in capsys.readouterr().err
