@@ -26,6 +26,7 @@ DEFAULT_TECHNIQUES = ("sequential", "t3", "t3-mca", "t3-mca+", "ideal-overlap", 
 OTHER_TECHNIQUES = ("decomposed", "flux")  #: the rest of `results.TECHNIQUES`
 #: `exchange.FUSED_OPERATORS`, written out for the same reason, and the GEMM alone.
 OPERATORS = ("gemm-rs", "gemm-ar", "gemm-ag", "gemm-a2a", "gemm")
+EVENT_OPERATORS = ("ag-gemm", "embedding-a2a", "gemv-ar")  #: that the cycle level has not
 
 
 def run(
@@ -125,8 +126,8 @@ def run(
                           ("--embedding", embedding), ("--slice", slice_tasks)):
         if value is not None:
             raise BadInput(f"{option if value is True else f'{option} {value}'} needs --level event")
-    if operator == "ag-gemm":
-        raise BadInput("--operator ag-gemm needs --level event: the cycle level gathers after a GEMM only")
+    if operator in EVENT_OPERATORS:
+        raise BadInput(f"--operator {operator} needs --level event")
     if operator not in OPERATORS:
         raise BadInput(f"--operator {operator!r} is unknown: allowed are {choices(operator, OPERATORS)}")
     if kernel is not None or operator == "gemm":

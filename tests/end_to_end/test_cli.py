@@ -140,7 +140,8 @@ def test_the_operator_reaches_the_run(monkeypatch, operator):
         asked.append(choices.exchange)
         return fake_result(workload, machine, techniques, seed)
     replace_techniques(monkeypatch, run_sublayer)
-    assert cli.main(["run", "--operator", operator]) == 0
+    direct = ["--topology", "switch", "--algorithm", "direct"] if operator == "gemm-a2a" else []
+    assert cli.main(["run", "--operator", operator, *direct]) == 0
     assert [exchange.operator for exchange in asked] == [operator]
 
 

@@ -109,6 +109,7 @@ def test_command_gives_every_technique(capsys, operator):
     (["--operator", "embedding-a2a", "--embedding", "256"], "BATCHxTABLES"),
     (["--operator", "embedding-a2a", "--gemm", "8x8x8"], "BATCHxTABLES"),
     (["--operator", "gemv-ar", "--gemm", "8192x2x1024"], "8192x1x1024"),
+    (["--level", "cycle", "--operator", "gemv-ar"], "gemv-ar needs --level event"),
     (["--operator", "gemv-ar"], "--gemm MxNxK"), (["--operator", "gemv-ar", "--gemm", "100x1x64"], "multiple of 64"),
     (["--operator", "gemm-a2a", "--gemm", "64x64x64", "--technique", "flux"], "fused-wg"),
     (["--operator", "gemm-a2a", "--gemm", "64x64x64", "--devices", "8"], "2 to 4"),
