@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from t3sim.commands.options import JsonOption, shown_size, size_range, whole_number
+from t3sim.commands.options import JsonOption, file_name, shown_size, size_range, whole_number
 from t3sim.errors import BadInput
 
 #: Of each run, for `--json`.
@@ -33,15 +33,16 @@ def dma(
     gpus: Annotated[int | None, typer.Option(
         metavar="N", parser=whole_number, help="GPUs of the cycle level; 4 if not given.")] = None,
     memory: Annotated[str | None, typer.Option(
-        "--memory", metavar="NAME|FILE", help="Machine of the cycle level: its memory, links and Track & Trigger; "
-        "t3-table1 if not given.")] = None,
+        "--memory", metavar="NAME|FILE", parser=file_name, help="Machine of the cycle level: its memory, links and "
+        "Track & Trigger; t3-table1 if not given.")] = None,
     json: JsonOption = None,
 ) -> None:
     """Time DMA collectives: on the event level phases, commands, engines and traffic; on the cycle level the RTL."""
     if level not in ("event", "cycle"):
         raise BadInput(f"--level {level[:40]!r} is unknown: allowed are event, cycle")
     if level == "cycle":
-        _on_the_cycle_level(collective, sizes, variant, machine, initiator, gpus or 4, memory or "t3-table1", json)
+        _on_the_cycle_level(collective, sizes, variant, machine, initiator, 4 if gpus is None else gpus,
+                            "t3-table1" if memory is None else memory, json)
         return
     if gpus is not None or memory is not None:
         raise BadInput(f"--{'gpus' if gpus is not None else 'memory'} is of the cycle level: give --level cycle, too")

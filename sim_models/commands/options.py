@@ -104,7 +104,7 @@ def check_outputs(given: dict[str, str]) -> None:
     """
     at = {option: Path(os.path.realpath(name)) for option, name in given.items() if name != "-"}
     for output in OUTPUTS:
-        for other in at.keys() - {output} if output in at else ():
+        for other in [name for name in at if name != output] if output in at else ():
             is_output = other in OUTPUTS
             same = at[output] == at[other] and (is_output or at[other].is_file())
             inside = is_output and output != "--out" and at[output] in at[other].parents

@@ -166,6 +166,8 @@ def run(
                                            ("--flux-order", flux_order, FluxOptions().order, "flux")):
         if value != default and needed not in names:
             raise BadInput(f"{option} {value} is for technique {needed}, which --technique {technique} does not name")
+    if chosen.skew is not None:
+        chosen.skew.check(chosen.exchange.links(workload.tp))
     described = chosen.exchange.hardware(described, workload)
     if "decomposed" in names:
         units_left(described.gpu.compute_units, comm_units)

@@ -1,5 +1,6 @@
 """`t3 sweep`: a command over a grid or a list of settings."""
 
+import contextlib
 import os
 import re
 import sys
@@ -49,10 +50,16 @@ def sweep(
     described = load_study(study)
     points_of(described)  # refuses before a folder is made
     check_json_target(json)
+    made = not out.exists()
     check_out(out)
     try:
         with show_progress() as monitor:
             swept = run_sweep(described, out, monitor, jobs, part, scheduler)
+    except Failure:
+        for folder in (out / "cache", out) if made else ():
+            with contextlib.suppress(OSError):  # it keeps what is finished
+                folder.rmdir()
+        raise
     except KeyboardInterrupt:
         print(f"t3: what is finished is kept: the same command with --out {out} goes on from there", file=sys.stderr)
         raise

@@ -102,8 +102,8 @@ def load_kernel(path: Path) -> KernelTable:
             found = {name: file[name] for name in file.files}
     except OSError as error:
         raise KernelError(f"--kernel {path} cannot be read: {error.strerror}") from None
-    except (EOFError, ValueError, BadZipFile, AttributeError, TypeError) as error:
-        raise KernelError(f"{path} is no kernel: {error}") from None
+    except (EOFError, ValueError, BadZipFile, AttributeError, TypeError):
+        raise KernelError(f"--kernel {path} is no kernel: an .npz file of plain arrays is needed") from None
     if unknown := sorted(found.keys() - known):
         raise KernelError(f"{path}: {unknown[0]!r} is unknown: allowed are {', '.join(sorted(known))}")
     if missing := [name for name in ("groups", "steps", "loads", "stores") if name not in found]:

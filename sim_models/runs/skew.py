@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from ..errors import BadInput, shown
 from ..machine import Machine
 from ..machine.schema import Link
+from ..topologies import Topology
 
 _LATE = re.compile(r"late:(\d{1,3}):([\d.]{1,12})", re.ASCII)
 _LINK = re.compile(r"link:(\d{1,3})-(\d{1,3}):([\d.]{1,12})", re.ASCII)
@@ -48,6 +49,15 @@ class Skew:
         """For the names of files."""
         return "-".join(["every-gpu", *(f"late-{gpu}-{ns:g}" for gpu, ns in self.late_ns),
                          *(f"link-{source}-{target}-{gb:g}" for source, target, gb in self.links_gb_per_s)])
+
+    def check(self, topology: Topology) -> None:
+        """Refuse a link that the topology does not have. Raises BadInput."""
+        there = {(link.source, link.destination) for link in topology.links}
+        for source, target, gb in self.links_gb_per_s:
+            if (source, target) not in there:
+                own = ", ".join(f"{source}-{end}" for begin, end in sorted(there) if begin == source)
+                raise BadInput(f"--skew link:{source}-{target}:{gb:g}: topology {topology.name!r} has no such link: "
+                               f"allowed from GPU {source} are {own}")
 
     def start_cycles(self, machine: Machine, gpus: int) -> tuple[int, ...]:
         """First cycle of each GPU's kernel."""

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -89,25 +89,38 @@ class Settings:
         if self.changes and self.command not in CHANGEABLE:
             raise BadInput(f"{MACHINE_KEY}.{next(iter(self.changes))} goes with {', '.join(CHANGEABLE)} only: "
                            f"for {self.command} give the machine as a file")
-        if self.command == "run":
+        if self.event_level:
+            gpus = self._node().gpus
             with self.arguments() as words:
-                (_check_event_level if self.event_level else _check_run)(words)
-        elif self.changes:
+                _check_event_level(words, gpus)
+        elif self.command == "run":
+            with self.arguments() as words:
+                _check_run(words)
+        if not self.event_level and (self.changes or self.command == "run"):
             self._machine()
 
     def _machine(self) -> "Machine":
         """What the point's machine is, with its changes. Raises BadInput."""
         from t3sim.machine import load_machine
 
-        with self.arguments() as words:
-            return load_machine(_option(words, MACHINE_KEY, _DEFAULT_MACHINE))
+        return self._loaded(load_machine)
 
     def _node(self) -> "Node":
         """The same on the event level. Raises BadInput."""
         from t3sim.tiles.node import load_node
 
+        return self._loaded(load_node)
+
+    def _loaded(self, load: Callable[[str], Any]) -> Any:
         with self.arguments() as words:
-            return load_node(_option(words, MACHINE_KEY, _DEFAULT_MACHINE))
+            named = _option(words, MACHINE_KEY, _DEFAULT_MACHINE)
+            try:
+                return load(named)
+            except ValueError as error:
+                if not self.changes:
+                    raise
+                # The file is gone when this is read.
+                raise BadInput(str(error).replace(named, "the point's machine")) from None
 
     def state(self) -> str:
         """Everything outside the program that the result depends on, for a key: the settings, the machine with all of
@@ -166,7 +179,6 @@ def _option(words: list[str], name: str, default: str) -> str:
 def _check_run(words: list[str]) -> None:
     """As `t3 run` checks its options."""
     from t3sim.commands.run import asked_workload
-    from t3sim.machine import load_machine
     from t3sim.study.results import check_policy, check_techniques
 
     def given(name: str) -> str | None:
@@ -182,18 +194,15 @@ def _check_run(words: list[str]) -> None:
     if technique := given("technique"):
         check_techniques(name.strip() for name in technique.split(","))
     check_policy(given("policy"))
-    load_machine(_option(words, MACHINE_KEY, _DEFAULT_MACHINE))
 
 
-def _check_event_level(words: list[str]) -> None:
-    """As `t3 run --level event` checks its machine and its GEMM."""
-    from t3sim.tiles.node import load_node
+def _check_event_level(words: list[str], gpus: int) -> None:
+    """As `t3 run --level event` checks its GEMM; `gpus`: of the machine."""
     from t3sim.workloads import gemm_workload
 
-    node = load_node(_option(words, MACHINE_KEY, _DEFAULT_MACHINE))
     if gemm := _option(words, "gemm", ""):
         try:
-            devices = whole(_option(words, "devices", str(node.gpus)))
+            devices = whole(_option(words, "devices", str(gpus)))
         except ValueError as error:
             raise BadInput(f"--devices {error}") from None
         gemm_workload(gemm, devices)

@@ -13,7 +13,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from t3sim.bounded import TooLarge, read_bounded
-from t3sim.errors import BadInput, shown
+from t3sim.errors import BadInput, choices, shown
+from t3sim.study.results import TECHNIQUES
 from t3sim.sweeps.settings import COMMANDS, MACHINE_KEY, Scalar, Settings
 
 #: Studies that come with the package, by name.
@@ -92,6 +93,13 @@ class Study(_Part):
         drawn = self.draw.settings if self.draw else ()
         return list(dict.fromkeys([*(name for point in self.points for name in point), *drawn, *self.grid]))
 
+    def columns(self) -> Iterator[tuple[str, str]]:
+        """Columns of the results that the file names, and where."""
+        yield from (("plots.y", column) for plot in self.plots for column in plot.y)
+        yield from (("maps.least_of", column) for one in self.maps for column in one.least_of)
+        if self.compare:
+            yield "compare.by", self.compare.by
+
     def settings(self) -> Iterator[Settings]:
         """Each point's, all settings of it."""
         shared = {**self.options, **_dotted(MACHINE_KEY, self.machine)}
@@ -113,10 +121,7 @@ def load_study(name_or_path: str) -> Study:
     except OSError as error:
         raise BadInput(f"{where} cannot be read: {error.strerror}") from None
     except ValidationError as error:
-        fault = error.errors(include_url=False)[0]
-        place = ".".join(str(part) for part in fault["loc"] if part not in ("str", "int", "float", "bool"))
-        raise BadInput(f"{where}: {place} = {shown(fault.get('input'))}: "
-                       f"{fault['msg'][0].lower()}{fault['msg'][1:]}") from None
+        raise BadInput(f"{where}: {_told(error)}") from None
     except TooLarge as error:
         raise BadInput(f"{where} is no study: {error}") from None
     except RecursionError:
@@ -125,6 +130,22 @@ def load_study(name_or_path: str) -> Study:
         raise BadInput(f"{where} is not TOML: {str(error)[:80]}") from None
     _check(study, where)
     return study
+
+
+def _told(error: ValidationError) -> str:
+    """The first fault: what is wrong with which key, and what is allowed."""
+    faults = error.errors(include_url=False)
+    first, *others = ([part for part in fault["loc"] if part not in ("str", "int", "float", "bool")]
+                      for fault in faults)
+    fault, place = faults[0], ".".join(map(str, first))
+    if fault["type"] == "missing":
+        return f"{place} is missing"
+    if fault["type"] == "extra_forbidden":
+        part = {"plots": Plot, "maps": Map, "draw": Draw, "compare": Compare}.get(first[0] if first[1:] else "", Study)
+        return f"{place} is unknown: allowed are {choices(str(first[-1]), part.model_fields)}"
+    if first in others:  # what may be of several types has a fault for each
+        return f"{place} = {shown(fault['input'])}: a word, a finite number, true or false is allowed"
+    return f"{place} = {shown(fault.get('input'))}: {fault['msg'][0].lower()}{fault['msg'][1:]}"
 
 
 def _check(study: Study, where: str) -> None:
@@ -149,7 +170,17 @@ def _check(study: Study, where: str) -> None:
             if setting not in study.varied:
                 raise BadInput(f"{where}: plots has {shown(setting)}, which does not vary: allowed are "
                                f"{', '.join(study.varied) or 'none'}")
+    for part, column in study.columns():
+        kind, _, name = column.partition(".")
+        name = name.partition(".")[0]
+        cycle_level = study.command == "run" and study.options.get("level") != "event"
+        if cycle_level and kind in ("techniques", "speedup", "overlap_efficiency") and (
+                name not in TECHNIQUES):
+            raise BadInput(f"{where}: {part} names {shown(column)}: allowed techniques are "
+                           f"{choices(name, TECHNIQUES)}")
     for wanted in study.maps:
+        if len(set(wanted.least_of)) < len(wanted.least_of):
+            raise BadInput(f"{where}: maps.least_of has a column twice")
         if {wanted.x, wanted.y} != set(study.varied) or wanted.x == wanted.y:
             raise BadInput(f"{where}: maps has x = {shown(wanted.x)} and y = {shown(wanted.y)}: they must be the "
                            f"study's two settings, which are {', '.join(study.varied) or 'none'}")

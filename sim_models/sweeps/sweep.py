@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from t3sim.errors import BadInput, choices, shown
 from t3sim.machine import load_machine
 from t3sim.reproduce.runner import Monitor, Outcome, run_tasks
 from t3sim.reproduce.store import Store
@@ -63,6 +64,11 @@ def sweep(study: Study, out: Path, monitor: Monitor, jobs: int = 1, shard: Shard
     failures = sorted((one.label, one.message) for one in outcome.failures.values())
     out.mkdir(parents=True, exist_ok=True)
     write_table(make_table(rows, study.varied), out)
+    known = dict.fromkeys(column for row in rows for column in row)
+    for part, column in study.columns() if rows else ():
+        if column not in known:
+            raise BadInput(f"{part} names {shown(column)}, which no result has: allowed are {choices(column, known)} "
+                           f"(the results are kept in {out})")
     write_page(study, rows, failures, len(tasks), out)
     log = out / "failures.log"
     log.unlink(missing_ok=True)

@@ -18,7 +18,7 @@ _BESIDES = {"reproduce": ["--out", "made"], "trace": ["--out", "made"], "verilog
             "explain": ["nothing-here"], "step": ["nothing-here"], "hbm-replay": ["seq_rd"], "area": ["arbiter"],
             "end-to-end": ["--model", "megatron-145b", "--gpus", "8"], "sweep": ["tracker-ways", "--out", "made"]}
 
-_NO_NUMBER = ("", "nan", "inf", "1.5", "1e3", "0x10", "one", LONG, "9" * 5000, "\udcff", "-" + "9" * 5000)
+_NO_NUMBER = ("", "nan", "inf", "1.5", "1e3", "0x10", "1_0", "٤", "one", LONG, "9" * 5000, "\udcff", "-" + "9" * 5000)
 _NO_NAME = ("", "nan", "-1", "no-such-name", LONG, "a,b", ",", "\udcff", "\x1b[31m")
 _NO_VALUE = ("", "no-such-value", LONG, ",", "\udcff")  #: of whatever has no line below
 _NO_FILE = ("", " ", LONG, "x " * 3000, "no/such/folder/file", "folder", "file/inside", "a/" * 5000 + "b")
@@ -30,9 +30,9 @@ _WRONG = {
     "D": _NO_NUMBER, "FILE": _NO_FILE, "MODEL": _NO_NAME, "SUBLAYER": _NO_NAME, "A,B,...": _NO_NAME, "NAME": _NO_NAME,
     "MxNxK": (*_NO_NAME, "0x0x0", "1x1", "1x1x1x1", "-1x1x1", "9999999999x1x1", "1.5x1x1"),
     "NAME|FILE": ("", "nan", "no-such-machine", LONG, "folder", "binary", "file/inside", "\udcff"),
-    "SIZE=N,...": (*_NO_NAME, "ways", "ways=", "ways=x", "ways=0", "ways=-1", "ways=1e3", "ways=4,ways=8",
-                   "ways=4,ways=4", "ways=4,", "=4", "ways=" + "9" * 5000, LONG + "=4", "ways==4"),
-    "SIZE=N,N,...": (*_NO_NAME, "ways", "ways=", "ways=x", "ways=2,", "ways=0", "=2", LONG + "=2",
+    "SIZE=N,...": (*_NO_NAME, "ways", "ways=", "ways=x", "ways=0", "ways=-1", "ways=1e3", "ways=٤", "ways=1_6",
+                   "ways=4,ways=8", "ways=4,ways=4", "ways=4,", "=4", "ways=" + "9" * 5000, LONG + "=4", "ways==4"),
+    "SIZE=N,N,...": (*_NO_NAME, "ways", "ways=", "ways=x", "ways=2,", "ways=0", "ways=٤", "=2", LONG + "=2",
                      "ways=" + "2," * 5000),
     "tp=8,pp=4,...": _NO_NAME,
     "BEFORE": ("", LONG, "file", "folder", "no-such-folder"), "AFTER": ("", LONG, "file", "folder", "no-such-folder"),
@@ -125,6 +125,35 @@ def test_a_file_without_end(words, tmp_path, monkeypatch, capsys):
     assert not os.listdir()
 
 
+@pytest.mark.parametrize(("words", "told"), [
+    (["run", "--every-gpu", "--skew", "link:0-2:5"],
+     "--skew link:0-2:5: topology 'ring' has no such link: allowed from GPU 0 are 0-1, 0-3"),
+    (["run", "--every-gpu", "--topology", "switch", "--skew", "late:4:1"],
+     "--skew late:4:1 names GPU 4: there are 0 to 3"),
+    (["run", "--technique", "flux"], "technique flux .* needs --topology switch"),
+    (["run", "--algorithm", "direct"], "--algorithm direct .* needs --topology switch or full"),
+    (["run", "--technique", "t3", "--flux-order", "same"], "--flux-order same is for technique flux"),
+    (["run", "--technique", "decomposed", "--comm-units", "80"], "--comm-units 80 of 80 .* 1 to 79"),
+])
+def test_what_does_not_go_together_is_refused_before_any_work(words, told, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main([*words, "--gemm", "512x512x256", "--devices", "4"]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == "" and re.fullmatch(f"t3: error: {told}[^\n]*\n", printed.err), printed.err
+    assert not os.listdir()
+
+
+@pytest.mark.parametrize(("words", "told"), [
+    (["--gpus", "0"], "--gpus 0 is not possible on the cycle level: 2 to 16"), (["--memory", ""], "--memory"),
+    (["--sizes", "1K", "--gpus", "3"], "--sizes: 1024 bytes on 3 GPUs"),
+    (["--variant", "b2b"], "--variant is of the event")])
+def test_collectives_on_the_cycle_level_that_cannot_be(words, told, capsys):
+    assert cli.main(["dma", "--level", "cycle", *words]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == "" and printed.err.startswith("t3: error: ") and told in printed.err, printed.err
+    assert printed.err.count("\n") == 1
+
+
 def test_a_size_that_is_swept_twice(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert cli.main(["area", "arbiter", "--sweep", "ways=2,4", "--sweep", "ways=8"]) == 2
@@ -144,7 +173,7 @@ def test_a_file_that_is_no_kernel(content, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("a.npz").write_bytes(content)
     assert cli.main(["run", "--kernel", "a.npz"]) == 2
-    assert re.fullmatch(r"t3: error: a.npz is no kernel: [^\n]+\n", capsys.readouterr().err)
+    assert re.fullmatch(r"t3: error: --kernel a.npz is no kernel: [^\n]+\n", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize("cycle", ["1000000000000000000", "9" * 5000, "-5", "soon"])

@@ -967,6 +967,64 @@ def test_an_engine_that_waits_alone_is_told(engine):
     assert set(gpu.driver.waiting(gpu.bus.read)) == {"data", "room", "engines", "workgroups"}
 
 
+def in_channel(channel: int) -> int:
+    return next(at for at in range(BASE, LIMIT, INTERLEAVE) if channel_of(at, GEOMETRY) == channel)
+
+
+def waits_in_the_end(gpu: Gpu) -> set[str]:
+    gpu.program(gpu.driver.watchdog(2 * WATCHDOG_PERIOD))
+    while not gpu.get("irq"):
+        gpu.run(1)
+        assert gpu.cycle < 8000, "nothing is told"
+    return set(gpu.driver.waiting(gpu.bus.read))
+
+
+@pytest.mark.parametrize("channel", range(CHANNELS))
+def test_a_channel_that_waits_alone_for_dram_is_told(channel):
+    gpu = programmed()
+    gpu.blocked = {"dram"}
+    gpu.access("compute", in_channel(channel), 64, op=READ)
+    assert waits_in_the_end(gpu) == {"dram", "channels"}
+
+
+@pytest.mark.parametrize("lane", range(LANES))
+def test_a_lane_that_waits_alone_for_the_link_is_told(lane):
+    gpu = programmed()
+    gpu.blocked = {"packets"}
+    gpu.waiting[f"outbound[{lane}]"].append(
+        {"address": BASE, "bytes": 64, "op": UPDATE, "source": LOCAL, "region": REMOTE_REGION, "wf": 0, "wg": 0})
+    assert waits_in_the_end(gpu) == {"link"}
+
+
+def held_by_the_guard(channels) -> Gpu:
+    """A tile of one line in each of these channels, whose write is never performed."""
+    gpu = programmed()
+    gpu.program(gpu.driver.dma_map(DMA_REGION, base=BASE, limit=LIMIT, device=PEER, destination_region=THERE,
+                                   row_bytes=64, columns=1, pitch_bytes=64, updates_per_element=1))
+    gpu.blocked = {"retirement"}
+    gpu.dispatch(0, tiles=len(channels))
+    for wf, channel in enumerate(channels):
+        gpu.access("compute", in_channel(channel), 64, region=DMA_REGION, wf=wf)
+    return gpu.run(100)
+
+
+@pytest.mark.parametrize("channel", range(CHANNELS))
+def test_a_read_that_its_channels_guard_holds_alone_is_told(channel):
+    assert waits_in_the_end(held_by_the_guard([channel])) == {"guard", "channels", "data"}
+
+
+def test_every_channels_guard_counts_its_stalls():
+    def stalls(channels) -> int:
+        """In a hundred cycles and those that the bus takes."""
+        gpu = held_by_the_guard(channels)
+        before = gpu.read("COUNT_GUARD_STALL")
+        gpu.run(100)
+        return gpu.read("COUNT_GUARD_STALL") - before
+    one = stalls([0])
+    assert one >= 100 and [stalls([channel]) for channel in range(1, CHANNELS)] == (CHANNELS - 1) * [one]
+    assert stalls(range(CHANNELS)) == CHANNELS * one
+
+
 def test_every_reason_to_wait_has_its_hang():
     assert set().union(*HANGS.values()) == {name for name, _ in WAITS}
 

@@ -137,7 +137,12 @@ def test_leaves_of_an_answer():
     (('"ring:4", "full:4"', ""), "grid.topology is empty"),
     (('"ring:4", "full:4"', '"ring:4", "ring:4"'), "grid.topology has a value twice"),
     (('command = "collective"', 'command = "explode"'), "command = 'explode'"),
-    (('title = "Algorithms"', ""), "title ="),
+    (('title = "Algorithms"', ""), "title is missing\n"),
+    (('title = "Algorithms"', 'title = "A"\ncolour = 1'), "colour is unknown: allowed are "),
+    (('series = "topology"', 'colour = "topology"'), "plots.0.colour is unknown: allowed are x, y, series, "),
+    (('"ring:4", "full:4"', 'nan'), "grid.topology.0 = nan: a word, a finite number, true or false is allowed"),
+    (("[[plots]]", "[[maps]]\nx = 'sizes'\ny = 'topology'\nleast_of = ['a', 'a']\n[[plots]]"),
+     "maps.least_of has a column twice"),
     (('collective = "ar"', 'colective = "ar"'), "'colective' is no option of `t3 collective`: allowed are "),
     (('collective = "ar"', 'json = "x"'), "'json' is no option"),
     (('x = "sizes"', 'x = "size"'), "'size', which does not vary: allowed are topology, sizes"),
@@ -151,6 +156,27 @@ def test_a_study_that_cannot_be_run_is_refused_in_a_line(change, words, tmp_path
     assert t3(written(tmp_path, COLLECTIVES.replace(*change)), "--out", tmp_path / "out") == 2
     told = capsys.readouterr()
     assert words in told.err and told.err.count("\n") == 1 and not told.out and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("more", "words"), [
+    (('[[maps]]\nx = "tp"\ny = "machine.gpu.compute_units"\n'
+      'least_of = ["techniques.t3.total_ns", "techniques.t4.total_ns"]'),
+     "maps.least_of names 'techniques.t4.total_ns': allowed techniques are sequential, "),
+    ('[[plots]]\nx = "tp"\ny = ["speedup.t9"]', "plots.y names 'speedup.t9': allowed techniques are "),
+    ('[machine.link]\nbandwidth_gb_per_s = -1.0', "the point's machine: [link] bandwidth_gb_per_s = -1.0: 0.1 to "),
+])
+def test_what_a_study_of_runs_cannot_have(more, words, tmp_path, capsys):
+    study = 'title = "t"\ncommand = "run"\n[grid]\ntp = [8, 16]\n"machine.gpu.compute_units" = [40, 80]\n'
+    assert t3(written(tmp_path, f"{study}{more}\n"), "--out", tmp_path / "out") == 2
+    told = capsys.readouterr()
+    assert words in told.err and told.err.count("\n") == 1 and not (tmp_path / "out").exists()
+
+
+def test_a_column_that_no_result_has_is_told(tmp_path, capsys):
+    study = written(tmp_path, COLLECTIVES.replace("runs.0.collective_ns", "runs.0.colective_ns"))
+    assert t3(study, "--out", tmp_path / "out", "--jobs", 1) == 2
+    assert "plots.y names 'runs.0.colective_ns', which no result has: allowed are " in capsys.readouterr().err
+    assert (tmp_path / "out" / "results.parquet").exists() and not (tmp_path / "out" / "report.html").exists()
 
 
 def test_gates_are_swept_like_any_answer(tmp_path):
