@@ -827,6 +827,23 @@ def test_complete_tiles_that_nobody_takes_are_not_idle():
     assert len(gpu.events) == 4 and not WAITING & gpu.status()
 
 
+def test_every_bank_shows_that_a_trigger_waits_in_it():
+    """Nobody takes events: with the same number of tiles complete, a bank is busy, whichever it is."""
+    def tiles_until_busy(bank: int) -> int:
+        gpu = programmed()
+        gpu.blocked = {"events"}
+        gpu.program(gpu.driver.window(8))
+        gpu.dispatch(bank, tiles=8)
+        for wf in range(8):
+            for address, size in 2 * list(lines()):
+                gpu.access("compute", address, size, region=EVENT_REGION, wf=wf, wg=bank)
+            gpu.run(150)
+            if "tracker_busy" in gpu.status():
+                return wf
+        raise AssertionError("never")
+    assert len({tiles_until_busy(bank) for bank in range(GEOMETRY.tracker.banks)}) == 1
+
+
 def test_data_that_were_asked_for_and_have_not_left_show():
     gpu = programmed()
     for _ in range(2 * ROW * COLUMNS // 64):
@@ -1360,6 +1377,21 @@ def test_the_arbiters_threshold_and_the_drain():
     assert outline(gpu.dram, "communication") == {(0,): 12, (1,): 12} and "drain" in gpu.status()
 
 
+def test_the_starvation_limit_holds_in_every_channel():
+    gpu = programmed()
+    gpu.program(gpu.driver.policy("mca", 5, starvation_limit=60))
+    gpu.put("producer_active", 1)
+    for c in range(CHANNELS):
+        gpu.put(f"occupancy[{c}]", 20)
+    gpu.run(10)
+    for c in range(CHANNELS):
+        gpu.access("inbound", in_channel(c), 64, source=DMA, region=EVENT_REGION)
+    gpu.run(50)
+    assert not gpu.dram
+    gpu.run(50)
+    assert [channel_of(command["address"], GEOMETRY) for command in gpu.dram] == list(range(CHANNELS))
+
+
 def test_an_empty_dram_queue_lets_communication_in_whatever_the_threshold():
     """A threshold of 0, which the driver does not write, must not hold up a ring that the producer waits for."""
     gpu = programmed()
@@ -1403,6 +1435,7 @@ def test_ring_aware_arbitration_lets_a_late_ring_go():
     gpu.run(200)
     late = len(gpu.dram) - 12 * tiles
     assert late > 12, "more workgroups than a stage have started meanwhile: the ring is late"
+    assert {channel_of(command["address"], GEOMETRY) for command in gpu.dram[-late:]} == set(range(CHANNELS))
     gpu.run(2000)
     assert 12 * tiles + late <= len(gpu.dram) < 24 * tiles, "in time again, as soon as no command waits"
     gpu.put("producer_active", 0)
@@ -1524,6 +1557,21 @@ def test_a_signal_waits_for_an_engine_that_asks_for_no_line_yet(engine):
     gpu.commands(copy_of(engine), Command(1, SIGNAL, SIGNALLED, 0, 0, 0))
     gpu.run(1000)
     assert [write[1:] for write in gpu.writes] == [(SIGNALLED, 1, 12 * (engine + 1))]
+
+
+def test_a_command_whose_turn_finds_its_engine_busy_goes_to_the_next():
+    """One of 896 lines, then short ones: the last one's turn is the engine's that walks the first and holds two."""
+    gpu, large = QueueGpu(memory_cycles=3), 6
+    gpu.program(gpu.driver.dma_map(large, base=BASE, limit=LIMIT, device=PEER, destination_region=THERE,
+                                   row_bytes=4096, columns=14, pitch_bytes=4096, updates_per_element=1))
+    short = 3 * GEOMETRY.dma.engines
+    commands = [Command(0, COPY, BASE // 64 * 64, large, 0, 3), *(copy_of(number % 8) for number in range(short))]
+    for first in range(0, len(commands), 4):
+        gpu.commands(*commands[first:first + 4])
+        gpu.run(80)
+    assert gpu.read("QUEUE_TAKEN") == len(commands) % 8 and "engines_busy" in gpu.status()
+    gpu.run(3000)
+    assert len(gpu.packets) == 896 + 12 * short and not gpu.busy()
 
 
 def test_triggers_and_commands_in_memory_share_the_engines(seed):
