@@ -982,6 +982,7 @@ def test_an_engine_that_waits_alone_is_told(engine):
         gpu.run(1)
         assert gpu.cycle < 8000, "nothing is told"
     assert set(gpu.driver.waiting(gpu.bus.read)) == {"data", "room", "engines", "workgroups"}
+    assert "engines_busy" in gpu.status()
 
 
 def in_channel(channel: int) -> int:
@@ -1001,7 +1002,7 @@ def test_a_channel_that_waits_alone_for_dram_is_told(channel):
     gpu = programmed()
     gpu.blocked = {"dram"}
     gpu.access("compute", in_channel(channel), 64, op=READ)
-    assert waits_in_the_end(gpu) == {"dram", "channels"}
+    assert waits_in_the_end(gpu) == {"dram", "channels"} and gpu.busy() == {"channels_busy"}
 
 
 @pytest.mark.parametrize("lane", range(LANES))
@@ -1010,7 +1011,7 @@ def test_a_lane_that_waits_alone_for_the_link_is_told(lane):
     gpu.blocked = {"packets"}
     gpu.waiting[f"outbound[{lane}]"].append(
         {"address": BASE, "bytes": 64, "op": UPDATE, "source": LOCAL, "region": REMOTE_REGION, "wf": 0, "wg": 0})
-    assert waits_in_the_end(gpu) == {"link"}
+    assert waits_in_the_end(gpu) == {"link"} and gpu.busy() == {"egress_busy"}
 
 
 def held_by_the_guard(channels) -> Gpu:
