@@ -72,13 +72,13 @@ def make_network(ports: Sequence[Port], next_port: np.ndarray, one_for_all: bool
     def each(count: int, dtype: type = np.int64) -> np.ndarray:
         return np.zeros(count, dtype)
     count = len(ports)
-    return Network(
+    return Network._make((
         *(np.array(column, dtype) for column, dtype in zip(zip(*shapes), (np.float64, np.int64, np.float64))),
         np.array([port.target for port in ports]),
         np.ascontiguousarray(next_port, np.int64), *by_node([port.source for port in ports]),
         *by_node([port.target for port in ports]), one_for_all, queues.timed_queue(count, packets),
         each(count, np.float64), each(count), each(count), each(count), each(count, np.float64), each(count),
-        each(nodes), each(nodes), each(nodes))
+        each(nodes), each(nodes), each(nodes)))
 
 
 def outgoing(network: Network, node: int) -> np.ndarray:

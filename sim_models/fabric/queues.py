@@ -52,21 +52,19 @@ def _ends(rows: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def request_queue(rows: int) -> RequestQueue:
-    return RequestQueue(*record_fields((rows, DEPTH), [("lo", np.int64), ("hi", np.int64), ("tag", np.int64)]),
-                        *_ends(rows))
+    fields = record_fields((rows, DEPTH), [("lo", np.int64), ("hi", np.int64), ("tag", np.int64)])
+    return RequestQueue._make((*fields, *_ends(rows)))
 
 
 def tag_queue(rows: int) -> TagQueue:
-    return TagQueue(*record_fields((rows, INSIDE), [("tag", np.int64)]),
-                    *_ends(rows))
+    return TagQueue._make((*record_fields((rows, INSIDE), [("tag", np.int64)]), *_ends(rows)))
 
 
 def timed_queue(rows: int, capacity: int) -> TimedQueue:
     """`capacity` is rounded up to a power of two."""
     capacity = 1 << (capacity - 1).bit_length()
-    return TimedQueue(*record_fields((rows, capacity), [("lo", np.int64), ("hi", np.int64), ("tag", np.int64),
-                                                 ("time", np.int64)]),
-                      *_ends(rows))
+    fields = [(name, np.int64) for name in ("lo", "hi", "tag", "time")]
+    return TimedQueue._make((*record_fields((rows, capacity), fields), *_ends(rows)))
 
 
 @inlined

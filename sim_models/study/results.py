@@ -145,8 +145,7 @@ class RunResult:
         the collective alone (the baseline's). 1: the collective is hidden; 0: nothing is; below: slower than in turn.
         """
         base, hides = self.baseline, self.exchange.hides
-        alone = sum(base.phases_ns.get(phase, 0.0) for phase in hides) if base is not None else 0.0
-        if alone <= 0:
+        if base is None or (alone := sum(base.phases_ns.get(phase, 0.0) for phase in hides)) <= 0:
             return {}
         return {name: 1 - (one.total_ns - (0 if "all-gather" in hides else one.ag_ns) - base.gemm_ns) / alone
                 for name, one in self.techniques.items()}
