@@ -9,7 +9,7 @@ python := $(VENV)/bin/python
 stamp  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help run test cocotb formal soak mutate coverage alu-exhaustive library lint types site waves clean setup prerequisites
+.PHONY: help run test cocotb formal soak mutate coverage alu-exhaustive library lint types site reports waves clean setup prerequisites
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,6 +57,10 @@ types: setup  ## types of the public API and of the compiled functions
 
 waves: setup  ## waveforms of the blocks' pages, from their testbenches, into docs/waves; option: BLOCK=tracker
 	@$(python) -m t3sim.testbenches.waveforms $(BLOCK)
+
+reports: setup  ## every paper's evaluation anew (an hour or two), for the site; resumes; option: PAPER=flux
+	@for paper in $(or $(PAPER),t3 fused flux dma amped beyond); do \
+		$(python) -m t3sim.cli reproduce --paper $$paper --out docs/reports/$$paper || exit; done
 
 site: setup  ## the documentation as a site, links checked, into build/site
 	@$(python) -m pip install --quiet --disable-pip-version-check --editable '.[docs]'

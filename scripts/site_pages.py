@@ -1,11 +1,13 @@
-"""Pages of the site that the hardware itself writes: one per block, with its contract, its ports and a waveform.
+"""Pages of the site that hardware and reports write: one per block, and the list of the reports.
 
 A hook of mkdocs. A block's ports are those of its signature at the machine's own geometry; its waveform is a recording
-of its testbench (`docs/waves/BLOCK.json`, made by `make waves`).
+of its testbench (`docs/waves/BLOCK.json`, made by `make waves`). The reports are those of `make reports`.
 """
 
+import csv
 import inspect
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,23 +17,27 @@ from mkdocs.structure.files import File, Files
 
 from t3sim.cosim.hierarchy import signature_ports
 from t3sim.machine import load_machine
+from t3sim.reproduce.figure import PAPERS
 from t3sim.rtl import blocks
 from t3sim.rtl.geometry import Geometry
 
 ROOT = Path(__file__).resolve().parents[1]
 WAVES = ROOT / "docs" / "waves"
+REPORTS = ROOT / "docs" / "reports"
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Put the blocks' pages where the navigation has an empty list for them."""
+    """Put the pages where the navigation has an empty list for them."""
+    lists = {"Blocks": ["blocks/index.md", *(f"blocks/{name}.md" for name in sorted(blocks.BLOCKS))],
+             "Reports": ["reports/index.md", *({short: f"reports/{short}/report.html"} for short in PAPERS)]}
     for section in config.nav:
-        if isinstance(section, dict) and "Blocks" in section:
-            section["Blocks"] = ["blocks/index.md", *(f"blocks/{name}.md" for name in sorted(blocks.BLOCKS))]
+        if isinstance(section, dict):
+            section.update({title: pages for title, pages in lists.items() if title in section})
     return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages of the blocks."""
+    """Add the pages of the blocks, and the list of the reports."""
     geometry = load_machine().geometry()
     names = sorted(blocks.BLOCKS)
     for name in names:
@@ -39,7 +45,25 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     index = "# Blocks\n\nEvery block by itself: its contract, its ports on the machine of table 1, a waveform.\n\n"
     index += "".join(f"- [{name}]({name}.md): {first_line(name)}\n" for name in names)
     files.append(File.generated(config, "blocks/index.md", content=index))
+    files.append(File.generated(config, "reports/index.md", content=list_of_reports()))
     return files
+
+
+def list_of_reports() -> str:
+    """Markdown of the page that leads to every report, with how many of its targets are met."""
+    rows = "".join(f"| [{title}]({short}/report.html) | {met} | {judged} | [CSV]({short}/tables/summary.csv) |\n"
+                   for short, title in PAPERS.items() for met, judged in [verdicts(REPORTS / short)])
+    return ("# Reports\n\nEvery figure and table of the papers' evaluations, ours beside theirs, as `t3 reproduce` wrote "
+            "them; each report ends with the commit and the versions that it was made with. `make reports` makes "
+            "them anew. What is missed, and why: [fidelity](../fidelity.md), [end to end](../end-to-end.md).\n\n"
+            f"| evaluation of | targets met | of | numbers |\n|---|--:|--:|---|\n{rows}")
+
+
+def verdicts(report: Path) -> tuple[int, int]:
+    """How many of a report's numbers meet their targets, and how many have one."""
+    with (report / "tables" / "summary.csv").open(encoding="utf-8", newline="") as file:
+        found = [row["met"] for row in csv.DictReader(file)]
+    return found.count("True"), len(found) - found.count("")
 
 
 def block_class(name: str) -> type:
@@ -60,8 +84,19 @@ def page(name: str, geometry: Geometry) -> str:
     rows = "\n".join(f"| `{port}` | {count} | {way} | {bits} |" for port, count, way, bits in ports(name, geometry))
     head = "| port | how many | direction | bits |\n|---|--:|---|--:|"
     return (f"# {name}\n\n{first_line(name)} Source: `{source}`; testbench: `testbenches/tb_{name}.py`; what is "
-            f"tested: [verification](../verification.md).\n\n## Contract\n\n{inspect.getdoc(kind)}\n\n"
+            f"tested: [verification](../verification.md).\n\n## Contract\n\n{contract(inspect.getdoc(kind) or '')}\n\n"
             f"## Ports\n\nOn the machine `t3-table1`.\n\n{head}\n{rows}\n{waveform(name)}")
+
+
+def contract(docstring: str) -> str:
+    """Markdown of a component's docstring: its members as a list."""
+    words, _, members = docstring.partition("\nMembers\n-------\n")
+    listed = []
+    for member in re.split(r"\n(?=\S)", members) if members else ():
+        head, _, text = member.partition("\n")
+        name, _, shape = head.partition(" : ")
+        listed.append(f"- **{name}** `{shape}`" + (f"  \n  {' '.join(text.split())}" if text else ""))
+    return "\n".join([words, *listed])
 
 
 def ports(name: str, geometry: Geometry) -> Iterator[tuple[str, int, str, int]]:

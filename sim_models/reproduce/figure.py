@@ -25,6 +25,9 @@ PAPERS = {"t3": "T3: Transparent Tracking & Triggering for Fine-grained Overlap 
           "dma": "DMA Collectives for Efficient ML Communication Offloads",
           "amped": "AMPeD: An Analytical Model for Performance in Distributed Training of Transformers (ISPASS 2023)",
           "beyond": "Beyond the papers"}
+#: What they are called in a heading or a list.
+PAPER_NAMES = {"t3": "T3", "fused": "Fused operators", "flux": "Flux", "dma": "DMA collectives", "amped": "AMPeD",
+               "beyond": "Beyond the papers"}
 
 TECHNIQUE_TITLES = {"sequential": "sequential", "t3": "T3", "t3-mca": "T3-MCA", "t3-mca+": "T3-MCA+",
                     "ideal-overlap": "ideal overlap", "ideal-rs-nmc": "ideal, RS with NMC"}

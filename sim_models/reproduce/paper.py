@@ -60,7 +60,7 @@ def _speedup(title: str, paper: float, where: str, tolerance: float) -> Target:
 
 #: The quantity of figure 16 that says whether arbitration matters.
 CENTRAL_CLAIM = "t3_mca_over_t3_geomean_percent"
-_GEOMEAN, _MAXIMUM = 3, 5  # points; the task's tolerances
+_GEOMEAN, _MAXIMUM = 3, 5  # points of tolerance
 
 def _gain(title: str, paper: float, where: str, tolerance: float | None = 2) -> Target:
     return Target(title, "%", paper, where, tolerance)

@@ -7,7 +7,7 @@ import jinja2
 
 from t3sim.reproduce.campaign import Campaign
 from t3sim.reproduce.csv_tables import FOLDER, SUMMARY, file_name
-from t3sim.reproduce.figure import PAPERS
+from t3sim.reproduce.figure import PAPER_NAMES, PAPERS
 from t3sim.reproduce.paper import CENTRAL_CLAIM
 
 
@@ -16,10 +16,11 @@ def render_report(campaign: Campaign) -> str:
                                      undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters.update(number=number, difference=difference, verdict=verdict, minus=minus,
                                csv_file=lambda table, figure: f"{FOLDER}/{file_name(figure, table.title)}")
+    papers = {name: title for name, title in PAPERS.items()
+              if any(chapter.figure.paper == name for chapter in campaign.chapters)}
     judged = [entry for chapter in campaign.chapters for entry in chapter.summary.values() if entry["met"] is not None]
     return environment.get_template("report.html.j2").render(
-        papers={name: title for name, title in PAPERS.items()
-                if any(chapter.figure.paper == name for chapter in campaign.chapters)},
+        heading=_heading(list(papers)), papers={name: papers[name] for name in papers if name != "beyond"},
         ranged=any("range" in entry for chapter in campaign.chapters for entry in chapter.summary.values()),
         summary_csv=f"{FOLDER}/{SUMMARY}", campaign=campaign, chapters=campaign.chapters, host=campaign.host,
         machine=campaign.setup.machine,
@@ -30,12 +31,21 @@ def render_report(campaign: Campaign) -> str:
         parameters=_parameters(campaign.provenance["machine"]))
 
 
+def _heading(papers: list[str]) -> str:
+    if papers == ["beyond"]:
+        return PAPER_NAMES["beyond"]
+    return (", ".join(PAPER_NAMES[name] for name in papers if name != "beyond") + ", reproduced"
+            + (" on RTL" if papers == ["t3"] else ""))
+
+
 def number(value: float | None, unit: str, sign: str = "") -> str:
     """A quantity with its unit, to the digits that mean something."""
     if value is None:
         return "–"
-    digits = 2 if unit == "x" else 1
     text = {"x": "×", "": ""}.get(unit, f" {unit}")
+    if unit == "MB":  # powers of two of either sign
+        return minus(f"{value:{sign},.4f}".rstrip("0").rstrip(".") + text)
+    digits = 2 if unit == "x" else 1
     return minus(f"{round(value, digits) + 0.0:{sign}.{digits}f}{text}")  # + 0.0: no negative zero
 
 
