@@ -53,8 +53,8 @@ def list_of_reports() -> str:
     """Markdown of the page that leads to every report, with how many of its targets are met."""
     rows = "".join(f"| [{title}]({short}/report.html) | {met} | {judged} | [CSV]({short}/tables/summary.csv) |\n"
                    for short, title in PAPERS.items() for met, judged in [verdicts(REPORTS / short)])
-    return ("# Reports\n\nEvery figure and table of the papers' evaluations, ours beside theirs, as `t3 reproduce` wrote "
-            "them; each report ends with the commit and the versions that it was made with. `make reports` makes "
+    return ("# Reports\n\nEvery figure and table of the papers' evaluations, ours beside theirs, as `t3 reproduce` "
+            "wrote them; each report ends with the commit and the versions that it was made with. `make reports` makes "
             "them anew. What is missed, and why: [fidelity](../fidelity.md), [end to end](../end-to-end.md).\n\n"
             f"| evaluation of | targets met | of | numbers |\n|---|--:|--:|---|\n{rows}")
 

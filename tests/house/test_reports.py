@@ -14,9 +14,9 @@ REPORTS = Path(__file__).resolve().parents[2] / "docs" / "reports"
 
 @pytest.mark.parametrize("paper", PAPERS)
 def test_report_is_whole(paper):
-    """What the page links to lies beside it; each figure's numbers are in the summary that the list of reports reads."""
+    """What the page links to lies beside it; its numbers are in the summary that the list of reports reads."""
     page = (REPORTS / paper / "report.html").read_text(encoding="utf-8")
-    for link in re.findall(r'href="([^"#][^"]*)"', page):
+    for link in re.findall(r'<a href="([^"#][^"]*)"', page):
         assert (REPORTS / paper / link).is_file(), f"{paper}/report.html links to {link}"
     figures = {figure.name for figure in FIGURES.values() if figure.paper == paper}
     with (REPORTS / paper / "tables" / "summary.csv").open(encoding="utf-8", newline="") as file:
