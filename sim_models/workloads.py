@@ -97,9 +97,12 @@ class Workload:
     @property
     def title(self) -> str:
         """For people: `T-NLG FC-2, TP=8`."""
-        if self.model not in MODELS:
+        if self.model == "custom":
             return f"GEMM on {self.tp} devices"
-        return f"{MODELS[self.model].title} {_SUBLAYER_TITLES[self.sublayer]}, TP={self.tp}"
+        if self.model == "chakra":
+            return f"{self.sublayer} of the trace, TP={self.tp}"
+        model = MODELS[self.model].title if self.model in MODELS else self.model
+        return f"{model} {_SUBLAYER_TITLES[self.sublayer]}, TP={self.tp}"
 
 
 def transformer_workload(model: str = "t-nlg", sublayer: str = "fc2", tp: int = 8) -> Workload:

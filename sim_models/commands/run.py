@@ -31,9 +31,15 @@ EVENT_OPERATORS = ("ag-gemm", "embedding-a2a", "gemv-ar")  #: that the cycle lev
 
 def run(
     model: Annotated[str | None, typer.Option(
-        metavar="MODEL", help="mega-gpt-2, t-nlg, gpt-3, palm or mt-nlg; t-nlg if not given.")] = None,
+        metavar="MODEL|FILE", help="mega-gpt-2, t-nlg, gpt-3, palm or mt-nlg; t-nlg if not given; or a Hugging Face "
+        "config.json, whose sub-layers are run one after the other.")] = None,
     sublayer: Annotated[str | None, typer.Option(
-        metavar="SUBLAYER", help="op, fc1, fc2 or ip; fc2 if not given.")] = None,
+        metavar="SUBLAYER", help="op, fc1, fc2 or ip; fc2 if not given, all of a config.json.")] = None,
+    tokens: Annotated[int | None, typer.Option(
+        metavar="N", parser=whole_number, help="Tokens of a batch for a config.json; 8192 if not given.")] = None,
+    chakra: Annotated[str | None, typer.Option(
+        metavar="FILE", parser=file_name, help="Instead of a model: a Chakra execution trace, JSON or protobuf (.et). "
+        "Each GEMM whose output is all-reduced (or what --operator says) is run on --tp GPUs.")] = None,
     tp: Annotated[int | None, typer.Option(
         metavar="N", parser=whole_number,
         help="Tensor-parallel degree: GPUs in the ring, 2 to 64; 8 if not given.")] = None,
@@ -106,7 +112,8 @@ def run(
     if level == "event":
         from t3sim.commands.event_level import Asked, run_event_level
 
-        for option, value in (("--model", model), ("--sublayer", sublayer), ("--tp", tp), ("--kernel", kernel),
+        for option, value in (("--model", model), ("--sublayer", sublayer), ("--tokens", tokens), ("--chakra", chakra),
+                              ("--tp", tp), ("--kernel", kernel),
                               ("--policy", policy), ("--skew", skew), ("--plot", plot),
                               ("--every-gpu", every_gpu or None), ("--seed", seed or None),
                               ("--topology", topology if topology != "ring" else None),
@@ -131,15 +138,18 @@ def run(
     if operator not in OPERATORS:
         raise BadInput(f"--operator {operator!r} is unknown: allowed are {choices(operator, OPERATORS)}")
     if kernel is not None or operator == "gemm":
-        given = {"--model": model, "--sublayer": sublayer, "--tp": tp, "--devices": devices, "--policy": policy,
-                 "--every-gpu": every_gpu or None, "--skew": skew, "--plot": plot,
-                 "--topology": topology if topology != "ring" else None,
+        given = {"--model": model, "--sublayer": sublayer, "--tokens": tokens, "--chakra": chakra, "--tp": tp,
+                 "--devices": devices, "--policy": policy, "--every-gpu": every_gpu or None, "--skew": skew,
+                 "--plot": plot, "--topology": topology if topology != "ring" else None,
                  "--algorithm": algorithm if algorithm != "ring" else None,
                  "--technique": None if technique == ",".join(DEFAULT_TECHNIQUES) else technique}
         _run_alone(operator, gemm, kernel, {option: value for option, value in given.items() if value is not None},
                    machine, insist, json)
         return
-    workload = asked_workload(model, sublayer, tp, gemm, devices)
+    found = asked_workloads(model, sublayer, tp, gemm, devices, chakra, tokens, operator)
+    workloads = [one for one, _ in found]
+    if plot is not None and len(workloads) > 1:
+        raise BadInput(f"--plot {plot[:40]} is of one sub-layer, and here are {len(workloads)}")
     names = tuple(dict.fromkeys(name.strip() for name in technique.split(",")))
     check_techniques(names)
     check_policy(policy, names)
@@ -157,33 +167,43 @@ def run(
     from t3sim.runs.skew import Skew
     from t3sim.study.choices import Choices
     from t3sim.study.estimate import check, estimate
-    from t3sim.study.report import output_console, print_run, progress_bar
+    from t3sim.study.report import output_console, print_run, print_together, progress_bar
     from t3sim.study.techniques import kernels_of, run_sublayer
 
-    chosen = Choices(policy, fused_with(operator, topology, algorithm),
-                     Skew.of(skew or "", workload.tp) if every_gpu else None, comm_units, FluxOptions(flux_order))
     for option, value, default, needed in (("--comm-units", comm_units, COMMUNICATION_UNITS, "decomposed"),
                                            ("--flux-order", flux_order, FluxOptions().order, "flux")):
         if value != default and needed not in names:
             raise BadInput(f"{option} {value} is for technique {needed}, which --technique {technique} does not name")
-    if chosen.skew is not None:
-        chosen.skew.check(chosen.exchange.links(workload.tp))
-    described = chosen.exchange.hardware(described, workload)
+    chosen = [Choices(policy, fused_with(operator, topology, algorithm),
+                      Skew.of(skew or "", one.tp) if every_gpu else None, comm_units, FluxOptions(flux_order))
+              for one in workloads]
+    for choice, one in zip(chosen, workloads):
+        if choice.skew is not None:
+            choice.skew.check(choice.exchange.links(one.tp))
+    machines = [choice.exchange.hardware(described, one) for choice, one in zip(chosen, workloads)]
     if "decomposed" in names:
         units_left(described.gpu.compute_units, comm_units)
-    asked = [kernel for name in names for kernel in kernels_of(name, chosen)]
-    expected = estimate(described, workload, asked)
-    if not insist:
-        check(expected, workload)
-    print(f"t3: estimated: {expected}", file=sys.stderr, flush=True)
-    with progress_bar(names) as progress:
-        result = run_sublayer(workload, described, names, progress, seed, chosen)
+    for choice, one, hardware in zip(chosen, workloads, machines):
+        expected = estimate(hardware, one, [kernel for name in names for kernel in kernels_of(name, choice)])
+        if not insist:
+            check(expected, one)
+        which = f"{one.title}: " if len(workloads) > 1 else ""
+        print(f"t3: {which}estimated: {expected}", file=sys.stderr, flush=True)
+    results = []
+    for choice, one, hardware in zip(chosen, workloads, machines):
+        with progress_bar(names) as progress:
+            results.append(run_sublayer(one, hardware, names, progress, seed, choice))
+        if json != "-":
+            print_run(results[-1], output_console())
+    of_file = chakra is not None or (model or "").endswith(".json")
+    times = [count for _, count in found]
+    if of_file and json != "-":
+        print_together(results, times, output_console())
     if json is not None:
-        write_json(result.to_json(), json)
+        write_json({"sublayers": [{"times": count, **result.to_json()} for count, result in zip(times, results)]}
+                   if of_file else results[0].to_json(), json)
     if plot is not None:
-        write_plot(plot, result.plot)
-    if json != "-":
-        print_run(result, output_console())
+        write_plot(plot, results[0].plot)
 
 
 def _run_alone(operator, gemm, kernel, others, machine, insist, json):
@@ -224,6 +244,37 @@ def _run_alone(operator, gemm, kernel, others, machine, insist, json):
         write_json(result.to_json(), json)
     if json != "-":
         print_kernel(result, output_console())
+
+
+def asked_workloads(model: str | None, sublayer: str | None, tp: int | None, gemm: str | None, devices: int | None,
+                    chakra: str | None, tokens: int | None, operator: str) -> list[tuple["Workload", int]]:
+    """Return what the options of `t3 run` describe, and how often a file has each. Raises BadInput for those that
+    contradict each other."""
+    if chakra is not None:
+        for option, value in (("--model", model), ("--sublayer", sublayer), ("--gemm", gemm), ("--devices", devices),
+                              ("--tokens", tokens)):
+            if value is not None:
+                raise BadInput(f"{option} {value} does not go with --chakra {chakra[:40]}: give a model or a trace")
+        if tp is None:
+            raise BadInput(f"--chakra {chakra[:40]} needs --tp N: a trace is of one rank")
+        from t3sim.interchange.chakra import chakra_workloads
+
+        found = chakra_workloads(chakra, tp, operator)
+        for one in found:
+            shape = f"{one.workload.m}x{one.workload.n}x{one.workload.k}"
+            print(f"t3: found: {one.gemm}, {shape} {one.workload.dtype}, then {one.collective}; {one.count} times",
+                  file=sys.stderr)
+        return [(one.workload, one.count) for one in found]
+    if model is not None and model.endswith(".json"):
+        from t3sim.interchange.config import TOKENS, config_workloads
+
+        for option, value in (("--gemm", gemm), ("--devices", devices)):
+            if value is not None:
+                raise BadInput(f"{option} {value} does not go with --model {model[:40]}: give a model or a GEMM")
+        return config_workloads(model, 8 if tp is None else tp, TOKENS if tokens is None else tokens, sublayer)
+    if tokens is not None:
+        raise BadInput(f"--tokens {tokens} is for a config.json: models of the T3 paper have their own")
+    return [(asked_workload(model, sublayer, tp, gemm, devices), 1)]
 
 
 def asked_workload(model: str | None, sublayer: str | None, tp: int | None, gemm: str | None,

@@ -119,6 +119,10 @@ def _of_config(name: str, shown: str, config: dict) -> Transformer:
         return default
 
     shape = {field: number(keys) for field, keys in _KEYS.items()}
+    width = number(("head_dim",), 0)
+    if width and width * shape["heads"] != shape["hidden"]:
+        raise TransformerError(f"--model {shown!r}: head_dim = {width} times {shape['heads']} heads is not "
+                               f"{shape['hidden']}, the hidden size: such an attention is not modelled")
     gated = str(config.get("hidden_act", "")) in ("silu", "swiglu", "geglu")
     return Transformer(
         name=name or "model", gated=gated, **shape,

@@ -10,6 +10,7 @@ from typing import TextIO
 
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderResult
+from rich.markup import escape
 from rich.measure import Measurement
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
@@ -96,8 +97,8 @@ def progress_bar(names: Iterable[str]) -> Iterator[ProgressCallback]:
 def print_run(result: RunResult, console: Console) -> None:
     """Time, traffic, losses and simulation speed of one `t3 run`."""
     workload = result.workload
-    console.print(f"[bold]{workload.title}[/bold]: M={workload.m} N={workload.n} K={workload.k}, fp16, "
-                  f"{workload.tp} GPUs; machine {result.machine.name}; seed {result.seed}"
+    console.print(f"[bold]{escape(workload.title)}[/bold]: M={workload.m} N={workload.n} K={workload.k}, "
+                  f"{workload.dtype}, {workload.tp} GPUs; machine {result.machine.name}; seed {result.seed}"
                   + (f"; every GPU, {result.skew}" if result.skew is not None else "")
                   + (f"; {result.exchange.operator}" if result.exchange.operator != REDUCED.operator else "")
                   + (f"; {result.exchange.algorithm}" if result.exchange.algorithm != REDUCED.algorithm else "")
@@ -121,6 +122,22 @@ def print_run(result: RunResult, console: Console) -> None:
     if any("rtl_counters" in one.details for one in result.techniques.values()):
         console.print(_hardware(result))
     console.print(_speed(result))
+
+
+def print_together(results: Sequence[RunResult], times: Sequence[int], console: Console) -> None:
+    """The sub-layers of a model or a trace, each as often as it is there."""
+    names = list(results[0].techniques)
+    total = {name: sum(count * result.techniques[name].total_ns for count, result in zip(times, results))
+             for name in names}
+    rows = [(escape(one.title), f"{one.m}x{one.n}x{one.k}", f"{count:,}",
+             *(_microseconds(result.techniques[name].total_ns) for name in names))
+            for count, result in zip(times, results) for one in (result.workload,)]
+    console.print(_table("All of the file, each as often as it is there (µs)", "sub-layer",
+                         ("MxNxK", "times", *names), rows,
+                         ("all", "", f"{sum(times):,}", *(_microseconds(total[name]) for name in names))))
+    if BASELINE in total:
+        speedups = (f"{name} {total[BASELINE] / ns:.3f}" for name, ns in total.items())
+        console.print(f"Speedup of all: {', '.join(speedups)}")
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,7 @@ def test_wrong_words(words, tmp_path, monkeypatch, capsys):
     ["run", "--machine", "ENDLESS"], ["dma", "--machine", "ENDLESS"], ["collective", "--machine", "ENDLESS"],
     ["collective", "--plan", "ENDLESS"], ["end-to-end", "--model", "gpt-3", "--gpus", "8", "--machine", "ENDLESS"],
     ["sweep", "ENDLESS", "--out", "made"], ["hbm-replay", "ENDLESS"], ["run", "--kernel", "ENDLESS"],
-    ["area", "arbiter", "--library", "ENDLESS"],
+    ["area", "arbiter", "--library", "ENDLESS"], ["run", "--chakra", "ENDLESS", "--tp", "4"],
 ])
 def test_a_file_without_end(words, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

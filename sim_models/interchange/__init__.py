@@ -1,0 +1,1 @@
+"""Workloads out of other tools' files: a Hugging Face config.json, a Chakra execution trace."""

@@ -1,0 +1,215 @@
+"""Workloads out of a Hugging Face config.json and Chakra traces: what is found, that it is run, and bad files."""
+
+import json
+import random
+import re
+from pathlib import Path
+
+import pytest
+
+from t3sim import cli
+from t3sim.errors import BadInput
+from t3sim.interchange.chakra import chakra_workloads
+from t3sim.interchange.config import config_workloads
+from t3sim.workloads import Workload, WorkloadError
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "workloads"
+CONFIG, TRACE = EXAMPLES / "small-config.json", EXAMPLES / "small-trace.json"
+
+
+def shapes(found):
+    return [(one.gemm, one.workload.m, one.workload.n, one.workload.k, one.workload.dtype, one.count) for one in found]
+
+
+def test_sub_layers_of_a_config():
+    found = config_workloads(str(CONFIG), tp=4, tokens=1024)
+    assert [(one.sublayer, one.m, one.n, one.k, times) for one, times in found] == [
+        ("op", 1024, 512, 512 // 4, 4), ("fc1", 1024, 512, 2 * 1536 // 4, 4),  # gate and up
+        ("fc2", 1024, 512, 1536 // 4, 4), ("ip", 1024, 512, (512 + 2 * 256) // 4, 4)]  # keys and values of 4 of 8 heads
+
+
+def test_the_t3_papers_model_as_a_config(tmp_path):
+    file = tmp_path / "t-nlg.json"
+    file.write_text(json.dumps({"hidden_size": 4256, "num_hidden_layers": 78, "num_attention_heads": 28,
+                                "vocab_size": 51200}))
+    [(found, times)] = config_workloads(str(file), tp=8, sublayer="FC2")
+    assert found == Workload("t-nlg", "fc2", 8, 8192, 4256, 2128) and times == 78
+
+
+def test_experts_are_not_all_reduced(tmp_path):
+    file = tmp_path / "experts.json"
+    file.write_text(json.dumps({**json.loads(CONFIG.read_text()), "num_local_experts": 8}))
+    assert [one.sublayer for one, _ in config_workloads(str(file), tp=4)] == ["op", "ip"]
+    with pytest.raises(WorkloadError, match="'fc2' of experts is one of 8 experts'"):
+        config_workloads(str(file), tp=4, sublayer="fc2")
+
+
+def test_gemms_of_a_trace_whose_outputs_are_all_reduced():
+    """Two layers of the example: the projection behind the attention, the second linear of the feed-forward part."""
+    assert shapes(chakra_workloads(str(TRACE), 4)) == [
+        ("aten::mm", 1024, 512, 128, "fp16", 2), ("aten::linear", 1024, 512, 384, "fp16", 2)]
+
+
+def objects(collective="0", size=1 << 20, kind="COMM_COLL_NODE", types="Half"):
+    return [{"version": "0.0.4"},
+            {"id": "5", "name": "gemm", "type": "COMP_NODE",
+             "inputs": {"shapes": "[[512], [1024, 128], [128, 512]]", "types": f"['{types}', '{types}']"}},
+            {"id": "6", "name": "gelu", "type": "COMP_NODE", "ctrlDeps": ["5"]},
+            {"id": "7", "name": "sum", "type": kind, "dataDeps": ["6"],
+             "attr": [{"name": "comm_type", "int64Val": collective}, {"name": "comm_size", "int64Val": str(size)}]}]
+
+
+@pytest.mark.parametrize("form", [
+    lambda all: "\n".join(map(json.dumps, all)), json.dumps, lambda all: json.dumps({"nodes": all[1:]}, indent=1)])
+def test_forms_of_json(form, tmp_path):
+    (tmp_path / "a").write_text(form(objects()))
+    assert shapes(chakra_workloads(str(tmp_path / "a"), 8)) == [("gemm", 1024, 512, 128, "fp16", 1)]
+
+
+@pytest.mark.parametrize(("operator", "collective", "rows"), [
+    ("gemm-rs", "REDUCE_SCATTER", 1024), ("gemm-ar", "ALL_REDUCE", 1024), ("gemm-ag", "2", 4096),
+    ("gemm-a2a", "ALL_TO_ALL", 4096)])
+def test_what_an_operator_looks_for(operator, collective, rows, tmp_path):
+    """Where each rank has a part of the tokens, the whole has those of all ranks."""
+    (tmp_path / "a").write_text(json.dumps(objects(collective)))
+    assert shapes(chakra_workloads(str(tmp_path / "a"), 4, operator)) == [("gemm", rows, 512, 128, "fp16", 1)]
+    (tmp_path / "a").write_text(json.dumps(objects("5")))  # a broadcast
+    with pytest.raises(BadInput, match=f"--operator {operator}.*of 3 nodes 2 compute, 1 are collectives"):
+        chakra_workloads(str(tmp_path / "a"), 4, operator)
+
+
+@pytest.mark.parametrize(("types", "size", "dtype"), [
+    ("c10::Half", 1 << 20, "fp16"), ("c10::BFloat16", 1 << 20, "bf16"), ("float", 1 << 21, "fp32")])
+def test_formats(types, size, dtype, tmp_path):
+    (tmp_path / "a").write_text(json.dumps(objects(size=size, types=types)))
+    assert chakra_workloads(str(tmp_path / "a"), 4)[0].workload.dtype == dtype
+
+
+def test_a_collective_of_another_size_is_of_something_else(tmp_path):
+    (tmp_path / "a").write_text(json.dumps(objects(size=4096)))
+    with pytest.raises(BadInput, match="no GEMM's whole output"):
+        chakra_workloads(str(tmp_path / "a"), 4)
+
+
+def varint(number):
+    return (bytes([number & 0x7F | 0x80]) + varint(number >> 7)) if number > 0x7F else bytes([number])
+
+
+def field(number, value):
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    value = value.encode() if isinstance(value, str) else value
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+def as_protobuf():
+    """The same trace by the field numbers of the schema, by hand: packed dependencies, and fields that are not read."""
+    metadata = field(1, "0.0.4")
+    gemm = (field(1, 5) + field(2, "gemm") + field(3, 4) + field(7, 100)
+            + field(8, field(2, "[[512], [1024, 128], [128, 512]]") + field(3, "['c10::BFloat16']")))
+    gelu = field(1, 6) + field(2, "gelu") + field(3, 4) + field(5, varint(5))
+    size = field(1, "comm_size") + field(9, 1 << 20)
+    kind = field(1, "comm_type") + field(9, 0)
+    total = field(1, 7) + field(2, "sum") + field(3, 7) + field(5, varint(6)) + field(10, kind) + field(10, size)
+    return b"".join(varint(len(one)) + one for one in (metadata, gemm, gelu, total))
+
+
+def test_protobuf(tmp_path):
+    (tmp_path / "a.et").write_bytes(as_protobuf())
+    assert shapes(chakra_workloads(str(tmp_path / "a.et"), 4)) == [("gemm", 1024, 512, 128, "bf16", 1)]
+
+
+def refused(words, capsys):
+    assert cli.main(["run", *words]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == "" and re.fullmatch(r"t3: error: [^\n]+\n", printed.err) and len(printed.err) < 300
+    return printed.err
+
+
+def node(**changes):
+    good = objects()
+    good[3] |= changes
+    return json.dumps(good)
+
+
+@pytest.mark.parametrize(("content", "told"), [
+    (b"", "no GEMM"), (b"{}", "of 0 nodes"), (b"[1]", "object 0 is not a node"), (b"{", "no Chakra trace"),
+    (b"\xff\xfe\x00", "no message's length|is cut off|no node"), (as_protobuf()[:-3], "is cut off"),
+    (b"\x02\x00\x00\x03\xff\xff\xff", "no node"), (b"not JSON", "is cut off|no node|no message"),
+    (b"[" * 100000, "no Chakra trace"), (b'{"id": "\xff"}', "no Chakra trace"),
+    (node(id=-1), "id = -1"), (node(id=5), "node 5 is there twice"), (node(type="SOMETHING"), "type = 'SOMETHING'"),
+    (node(dataDeps="5"), "data_deps is not a list"), (node(dataDeps=["x"]), "a dependency = 'x'"),
+    (node(dataDeps=[6.5]), "a dependency = 6.5"), (node(attr=[3]), "no attribute"),
+    (node(attr={}), "attr is not a list"),
+    (node(attr=[{"name": "comm_type", "int64Val": "many"}]), "comm_type = 'many'"),
+    (node(attr=[{"name": ["x"], "int64Val": 1}]), "no attribute"),
+    (node(dataDeps=["99"]), "no GEMM"), (node(name="a\nb", dataDeps=[]), "no GEMM"),
+    (json.dumps(objects()).replace("[1024, 128]", "[1024, "), "shapes"),
+])
+def test_a_bad_trace_is_one_line(content, told, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("a.et").write_bytes(content if isinstance(content, bytes) else content.encode())
+    line = refused(["--chakra", "a.et", "--tp", "4"], capsys)
+    assert "--chakra 'a.et'" in line and re.search(told, line), line
+
+
+@pytest.mark.parametrize(("changes", "told"), [
+    ({"hidden_size": None}, "hidden_size is missing"), ({"hidden_size": "512"}, "hidden_size = 512"),
+    ({"num_attention_heads": 7}, "heads"), ({"head_dim": 128}, "head_dim = 128 times 8 heads is not 512"),
+    ({"num_attention_heads": 1024}, "must divide"),
+    ({"intermediate_size": 1537}, "TP=4 does not divide K=3074 of a fc1"),
+    ({"hidden_size": 1 << 40}, "hidden_size"), ({"num_hidden_layers": True}, "num_hidden_layers = True")])
+def test_a_bad_config_is_one_line(changes, told, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("a.json").write_text(json.dumps({**json.loads(CONFIG.read_text()), **changes}))
+    assert told in refused(["--model", "a.json", "--tp", "4"], capsys)
+
+
+@pytest.mark.parametrize(("words", "told"), [
+    (["--chakra", str(TRACE)], "needs --tp"),
+    (["--chakra", str(TRACE), "--tp", "4", "--gemm", "1x1x1"], "--gemm 1x1x1"),
+    (["--chakra", str(TRACE), "--tp", "65"], "65 devices"), (["--model", str(CONFIG), "--tp", "0"], "0 devices"),
+    (["--chakra", "no-such-file", "--tp", "4"], "No such file"),
+    (["--chakra", str(EXAMPLES), "--tp", "4"], "directory"),
+    (["--model", str(CONFIG), "--tokens", "0"], "M=0"), (["--model", str(CONFIG), "--sublayer", "fc3"], "'fc3'"),
+    (["--model", "t-nlg", "--tokens", "5"], "--tokens 5 is for a config.json"),
+    (["--model", str(CONFIG), "--plot", "a.svg"], "--plot a.svg is of one sub-layer, and here are 4"),
+    (["--chakra", str(TRACE), "--tp", "4", "--level", "event"], "does not go with --level event")])
+def test_options_that_do_not_fit(words, told, capsys):
+    assert told in refused(words, capsys)
+
+
+@pytest.mark.parametrize("good", [TRACE.read_bytes(), as_protobuf()], ids=["json", "protobuf"])
+def test_traces_with_bytes_changed_or_cut(good, tmp_path, seed):
+    """Whatever is in the file: workloads, or one line that says what is wrong."""
+    chance, file, refusals = random.Random(seed), tmp_path / "a.et", 0
+    for _ in range(300):
+        bad = bytearray(good[:chance.randrange(len(good))] if chance.random() < 0.3 else good)
+        for _ in range(chance.randrange(1, 6)):
+            if bad:
+                bad[chance.randrange(len(bad))] = chance.randrange(256)
+        file.write_bytes(bad)
+        try:
+            assert chakra_workloads(str(file), 4)
+        except BadInput as error:
+            refusals += 1
+            assert "\n" not in str(error) and str(error).isprintable()
+    assert refusals
+
+
+@pytest.mark.parametrize("words", [
+    ["--model", str(CONFIG), "--tokens", "256"], ["--chakra", str(TRACE)]], ids=["config", "trace"])
+def test_what_is_found_is_run_on_the_rtl(words, tmp_path, capsys):
+    """Each sub-layer with the hardware in the loop, and all of them as often as the file has them."""
+    out = tmp_path / "out.json"
+    assert cli.main(["run", *words, "--tp", "4", "--technique", "sequential,t3", "--json", str(out)]) == 0
+    printed = capsys.readouterr().out
+    found = json.loads(out.read_text())["sublayers"]
+    assert [one["times"] for one in found] == ([4] * 4 if "--model" in words else [2, 2])
+    for one in found:
+        assert one["techniques"]["t3"]["rtl_in_loop"] and one["speedup"]["t3"] > 1
+    totals = {name: sum(one["times"] * one["techniques"][name]["total_ns"] for one in found)
+              for name in ("sequential", "t3")}
+    assert re.search(rf" all +{sum(one['times'] for one in found)} +{totals['sequential'] / 1e3:,.1f} +"
+                     rf"{totals['t3'] / 1e3:,.1f}\n", printed)
+    assert f"t3 {totals['sequential'] / totals['t3']:.3f}" in printed
