@@ -28,7 +28,7 @@ def channel_of(address: int, geometry: Geometry) -> int:
 
 
 def channel_of_value(address, geometry: Geometry):
-    """The same as a combinational Amaranth value of `channel_bits` bits (no bits for a single channel)."""
+    """Return `channel_of` as a combinational Amaranth value of `channel_bits` bits (no bits for a single channel)."""
     bits = geometry.channel.channel_bits
     first = geometry.channel.interleave_bytes.bit_length() - 1
     fields = [address[shift:shift + bits] for shift in range(first, geometry.tracker.address_bits, bits or 64)]

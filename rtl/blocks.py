@@ -32,12 +32,12 @@ from .watchdog import WatchDog
 
 
 def _protection(geometry: Geometry) -> str:
-    """Of blocks that an unprotected Tracker does not have."""
+    """Name a protection for blocks that an unprotected Tracker does not have."""
     return "secded" if geometry.tracker.protection == "none" else geometry.tracker.protection
 
 
 def _queued(geometry: Geometry) -> Geometry:
-    """With a command queue."""
+    """Return the geometry with a command queue, for the block that a GPU without a queue does not have."""
     if geometry.dma.queue_commands:
         return geometry
     return replace(geometry, dma=replace(geometry.dma, queue_commands=4))

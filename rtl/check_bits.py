@@ -12,7 +12,7 @@ PROTECTIONS = ("none", "parity", "secded")
 
 @functools.cache
 def columns(protection: str, data_bits: int) -> tuple[int, ...]:
-    """For each data bit the check bits that it takes part in, as a mask. A check bit makes its parity even.
+    """Return, for each data bit, a mask of the check bits that it takes part in. A check bit makes its parity even.
 
     With "secded" columns are distinct and of odd weight, as are those of the check bits themselves, which stand alone
     (M. Y. Hsiao, IBM J. Res. Dev. 14, 1970): one flip shows its own column, two show an even number of ones, so
@@ -37,5 +37,5 @@ def columns(protection: str, data_bits: int) -> tuple[int, ...]:
 
 
 def check_bits(protection: str, data_bits: int) -> int:
-    """How many a word of `data_bits` has."""
+    """Return how many check bits a word of `data_bits` has."""
     return max(columns(protection, data_bits)).bit_length()

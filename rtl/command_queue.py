@@ -10,8 +10,9 @@ from .registers import POLL_PERIOD
 
 
 class CommandQueue(wiring.Component):
-    """Fetches commands and does one after the other (DMA collectives paper, sections 3.2 and 4.1): the second front end
-    of the address generators, beside the triggered commands of the DMA table.
+    """Fetch commands from memory and do one after the other (DMA collectives paper, sections 3.2 and 4.1).
+
+    It is the second front end of the address generators, beside the triggered commands of the DMA table.
 
     The queue is a ring of `queue_commands` lines of 64 bytes from `base` on. A doorbell names the place behind the last
     command; a place that was taken may be written anew. A copy goes to an engine, which walks its block by its region's

@@ -193,7 +193,7 @@ class ConfigBus(wiring.Component):
 
     @staticmethod
     def _first(m, reports, clear, outranks=lambda new, old: 0):
-        """The first report since the clearing, or a later one that outranks it."""
+        """Latch the first report since the clearing, or a later one that outranks it."""
         latched = Signal(reports[0].shape())
         chosen = Signal(reports[0].shape())
         found, winner = _lowest([(report.valid, index) for index, report in enumerate(reports)])
@@ -205,7 +205,7 @@ class ConfigBus(wiring.Component):
         return latched
 
     def _overflow(self, m, error, clear):
-        """Whether an error was reported besides the one that is latched."""
+        """Return whether an error was reported besides the one that is latched."""
         overflow = Signal()
         reported, several = _several([report.valid for report in self.reports])
         with m.If(clear):
@@ -258,7 +258,7 @@ class ConfigBus(wiring.Component):
 
     @staticmethod
     def _word(register, values):
-        """The register's 32 bits; a field without a value reads as its reset value."""
+        """Return the register's 32 bits; a field without a value reads as its reset value."""
         word, position = [], 0
         for f in register.fields:
             if f.width:
@@ -268,7 +268,7 @@ class ConfigBus(wiring.Component):
         return Cat(word)
 
     def _region_word(self, m, region):
-        """The addressed word of the addressed region: one selection per word, then one between words."""
+        """Return the addressed word of the addressed region: one selection per word, then one between words."""
         result = Signal(32)
         with m.Switch(self.paddr[2:(REGION_STRIDE - 1).bit_length()]):
             for register in self._map.region:

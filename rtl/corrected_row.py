@@ -117,7 +117,7 @@ class CorrectedRow(wiring.Component):
         return tag.valid & (tag.tag == self.tag)
 
     def _number(self, ways):
-        """Of the lowest."""
+        """Return the number of the lowest way whose bit is set; the last way's if no bit is."""
         number = self._ways - 1
         for way in reversed(range(self._ways - 1)):
             number = Mux(ways[way], way, number)

@@ -82,7 +82,7 @@ class FpAdder(wiring.Component):
         })
 
     def _select(self, m: Module, index, name: str, choices):
-        """The choice that belongs to the format `index`."""
+        """Choose what belongs to the format `index`."""
         if len(choices) == 1:
             return choices[0]
         chosen = Signal(choices[0].shape(), name=name)
@@ -95,7 +95,7 @@ class FpAdder(wiring.Component):
         return chosen
 
     def _round_up(self, odd, half, rest):
-        """Whether the magnitude grows by one unit: `half` is the first bit cut off, `rest` any bit behind it."""
+        """Return whether the magnitude grows by one unit: `half` is the first bit cut off, `rest` any bit below it."""
         return half & (odd | rest)
 
     def elaborate(self, platform):

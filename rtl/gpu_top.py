@@ -133,7 +133,7 @@ class GpuTop(wiring.Component):
         return m
 
     def _add(self, m, name, block):
-        """A block that a soft reset clears."""
+        """Add a block that a soft reset clears."""
         m.submodules[name] = SoftReset(block, self._clear)
         return block
 
@@ -141,7 +141,7 @@ class GpuTop(wiring.Component):
         m.d.comb += [there.eq(here) for there, here in zip(block.descriptors, self._bus.descriptors)]
 
     def _channels(self, m):
-        """Memory channels, and the monitors that their arbiters go by."""
+        """Build the memory channels, and the monitors that their arbiters go by."""
         g, config = self._geometry, self._bus.config
         self._monitor = monitor = self._add(m, "monitor", IntensityMonitor(g))
         self._ring_monitor = ring_monitor = self._add(m, "ring_monitor", RingMonitor(g))
@@ -182,7 +182,7 @@ class GpuTop(wiring.Component):
         self._drain = drain
 
     def _tracker(self, m):
-        """Updates from the channels to the Tracker's banks, and their triggers into one stream."""
+        """Connect updates from the channels to the Tracker's banks, and join the banks' triggers into one stream."""
         g = self._geometry
         self._network = network = self._add(m, "network", UpdateNetwork(g))
         self._merge = merge = self._add(m, "merge", TriggerMerge(g))
@@ -214,7 +214,7 @@ class GpuTop(wiring.Component):
             self._counts["tracker_uncorrectable"] = ones(fault.valid & fault.uncorrectable for fault in faults)
 
     def _router(self, m):
-        """A complete tile frees its place in the window and goes to the DMA table, out as an event, or both."""
+        """Route complete tiles: each frees its window place and goes to the DMA table, out as an event, or both."""
         g, config = self._geometry, self._bus.config
         self._window = window = self._add(m, "window", DispatchWindow(g))
         self._table = table = self._add(m, "table", DmaTable(g))
@@ -272,7 +272,7 @@ class GpuTop(wiring.Component):
         self._counts["triggers"] = taken
 
     def _engines(self, m):
-        """Ready commands to the DMA engines, whose lines go to the memory channels as reads."""
+        """Connect ready commands to the DMA engines, whose lines go to the memory channels as reads."""
         g = self._geometry
         m.submodules.line_router = self._lines = lines = LineRouter(g)
         for port, channel in zip(lines.channels, self._memory):
@@ -315,7 +315,7 @@ class GpuTop(wiring.Component):
         self._counts["lines"] = ones(engine.issued for engine in self._generators)
 
     def _commands(self, m):
-        """Commands of complete blocks, and those of a queue in memory."""
+        """Join the commands of complete blocks and those of a queue in memory."""
         g, table = self._geometry, self._table.commands
         if not g.dma.queue_commands:
             return table
@@ -340,7 +340,7 @@ class GpuTop(wiring.Component):
         return both
 
     def _egress(self, m):
-        """Lines for the link, addressed for their destination."""
+        """Connect lines to the link, addressed for their destination."""
         g = self._geometry
         self._lanes = []
         left, dma_gone = [], []
@@ -364,7 +364,7 @@ class GpuTop(wiring.Component):
         ]
 
     def _ingress(self, m):
-        """What arrives, to the channels unless it is refused."""
+        """Connect what arrives from peers to the channels, unless it is refused."""
         g, config = self._geometry, self._bus.config
         tracked = Signal(g.dma.regions)
         openings = [Signal(g.dma.regions, name=f"open_{i}") for i in range(ARRIVAL_RANGES)]
@@ -393,7 +393,7 @@ class GpuTop(wiring.Component):
         self._counts["arrivals_refused"] = ones(self.refused)
 
     def _soft_reset(self, m):
-        """Lets what is under way come to its end without being tracked or sent, then clears all that tracks and sends.
+        """Let what is under way finish without being tracked or sent, then clear all that tracks and sends.
 
         Nothing that was accepted is taken back, and nothing new starts, until a restart. What was asked of DRAM comes
         back and is swallowed, tracked writes are performed and forgotten. When for `quiet_cycles` nothing of that has
@@ -424,7 +424,7 @@ class GpuTop(wiring.Component):
             m.d.sync += self._stopped.eq(0)
 
     def _watchdog(self, m):
-        """What moves and what waits.
+        """Tell the watchdog what moves and what waits.
 
         Whatever waits inside waits for something outside in the end: for DRAM, the link, a peer, compute units, or who
         takes events. So only what crosses the border moves, and an error: a line outside of its region goes nowhere.
@@ -462,7 +462,7 @@ class GpuTop(wiring.Component):
         self._reports.append(dog.error)
 
     def _status(self, m):
-        """Error reports, counters and the bus."""
+        """Connect error reports and counters to the bus."""
         bus = self._bus
         stalled = Signal(len(self._memory))  # what channels know late in a cycle is counted in the next one
         merged = Signal(len(self._memory))

@@ -12,7 +12,7 @@ GROUP = 4  #: memory channels whose arrivals one block checks
 
 
 def groups(geometry: Geometry) -> list[range]:
-    """The channels of each block."""
+    """Split the channels into those of each block."""
     channels = geometry.channel.channels
     return [range(first, min(first + GROUP, channels)) for first in range(0, channels, GROUP)]
 

@@ -26,7 +26,7 @@ class Source(enum.Enum, shape=2):
 
 
 def request(g: Geometry) -> data.StructLayout:
-    """One access of at most 64 bytes, with the metadata that the Tracker needs."""
+    """Lay out one access of at most 64 bytes, with the metadata that the Tracker needs."""
     return data.StructLayout({
         "address": g.tracker.address_bits,  # virtual address of the first byte
         "bytes": g.channel.byte_count_bits,  # 1 to 64
@@ -39,7 +39,7 @@ def request(g: Geometry) -> data.StructLayout:
 
 
 def dram_command(g: Geometry) -> data.StructLayout:
-    """What the arbiter puts into a channel's DRAM queue."""
+    """Lay out what the arbiter puts into a channel's DRAM queue."""
     return data.StructLayout({
         "request": request(g),
         "communication": 1,  # 0: compute stream, 1: communication stream
@@ -48,7 +48,7 @@ def dram_command(g: Geometry) -> data.StructLayout:
 
 
 def retirement(g: Geometry) -> data.StructLayout:
-    """A tracked write whose last column access was issued by the DRAM scheduler. No back-pressure."""
+    """Lay out a retirement: the DRAM scheduler has issued a tracked write's last column access. No back-pressure."""
     return data.StructLayout({"valid": 1, "bucket": (g.channel.guard_buckets - 1).bit_length() or 1})
 
 
@@ -65,7 +65,7 @@ def update(g: Geometry) -> data.StructLayout:
 
 
 def trigger(g: Geometry) -> data.StructLayout:
-    """A complete tile; also a DMA command (then the address is the block's) and an event."""
+    """Lay out a complete tile; also a DMA command (then the address is the block's) and an event."""
     return data.StructLayout({
         "address": g.tracker.address_bits,  # smallest address seen
         "region": g.dma.region_bits,
@@ -75,12 +75,12 @@ def trigger(g: Geometry) -> data.StructLayout:
 
 
 def tracker_tag(g: Geometry) -> data.StructLayout:
-    """What the Tracker keeps to find an entry by: the tag is the workgroup id's upper bits and the wavefront id."""
+    """Lay out what the Tracker finds an entry by: the tag is the workgroup id's upper bits and the wavefront id."""
     return data.StructLayout({"valid": 1, "tag": g.tracker.tag_bits})
 
 
 def tracker_entry(g: Geometry) -> data.StructLayout:
-    """What the Tracker keeps of an open tile."""
+    """Lay out what the Tracker keeps of an open tile."""
     return data.StructLayout({
         "address": g.tracker.address_bits,  # smallest address seen
         "count": g.tracker.count_bits,  # bytes
@@ -98,8 +98,10 @@ class QueueOp(enum.Enum, shape=2):
 
 
 def queue_command(g: Geometry) -> data.StructLayout:
-    """One command of a queue in memory, the first bits of its line of 64 bytes. Of a line that is polled only `value`
-    counts, which comes first."""
+    """Lay out one command of a queue in memory, the first bits of its line of 64 bytes.
+
+    Only `value`, which comes first, counts in a line that is polled.
+    """
     return data.StructLayout({
         "value": 32,
         "op": QueueOp,
@@ -116,7 +118,7 @@ def word_write(g: Geometry) -> data.StructLayout:
 
 
 def packet(g: Geometry) -> data.StructLayout:
-    """One line on its way to another GPU; address, region and ids are the destination's."""
+    """Lay out one line on its way to another GPU; address, region and ids are the destination's."""
     return data.StructLayout({
         "address": g.tracker.address_bits,
         "bytes": g.channel.byte_count_bits,
@@ -130,7 +132,9 @@ def packet(g: Geometry) -> data.StructLayout:
 
 
 def dispatch(g: Geometry) -> data.StructLayout:
-    """The dispatcher's request: which ids a workgroup touches. Requests come in the order of dispatch, ids need not.
+    """Lay out the dispatcher's request, which says which ids a workgroup touches.
+
+    Requests come in the order of dispatch; ids need not.
 
     A tile that arrives without a workgroup of this GPU has a request that opens its id and starts none; each further
     route of a workgroup has one that does neither, before the one that starts it.
@@ -149,7 +153,7 @@ def dispatch(g: Geometry) -> data.StructLayout:
 
 
 def descriptor(g: Geometry) -> data.StructLayout:
-    """One programmed address-space mapping (`remote_map`, `dma_map`: T3 paper, figures 11 and 12)."""
+    """Lay out one programmed address-space mapping (`remote_map`, `dma_map`: T3 paper, figures 11 and 12)."""
     address = g.tracker.address_bits
     return data.StructLayout({
         # What becomes of a tile; any of them, and with none the region is not mapped.
@@ -174,7 +178,7 @@ def descriptor(g: Geometry) -> data.StructLayout:
 
 
 def is_tracked(entry):
-    """Whether the Tracker counts the tiles of a region with this descriptor."""
+    """Return whether the Tracker counts the tiles of a region with this descriptor."""
     return entry.send_dma | entry.event
 
 
@@ -205,12 +209,12 @@ class ErrorCode(enum.Enum, shape=4):
 
 
 def error_report(g: Geometry) -> data.StructLayout:
-    """One block's error output: `valid` is a pulse, the rest counts only with it."""
+    """Lay out one block's error output: `valid` is a pulse, the rest counts only with it."""
     return data.StructLayout({"valid": 1, "code": ErrorCode, "details": error(g)})
 
 
 def fault_report(g: Geometry) -> data.StructLayout:
-    """A Tracker memory's flipped bits: `valid` is a pulse, the rest counts only with it."""
+    """Lay out a report of a Tracker memory's flipped bits: `valid` is a pulse, the rest counts only with it."""
     return data.StructLayout({
         "valid": 1,
         "uncorrectable": 1,  # otherwise corrected

@@ -16,7 +16,7 @@ from .soft_reset import SoftReset
 
 
 def is_tracked(access) -> Signal:
-    """Whether a request counts towards a tile: a write to a mapped region."""
+    """Return whether a request counts towards a tile: it is a write to a mapped region."""
     return (access.op != Op.READ) & (access.region != 0)
 
 

@@ -24,7 +24,7 @@ class AluDtype(enum.Enum, shape=2):
 
 
 def operands(column_bytes: int) -> data.StructLayout:
-    """One op-and-store: what memory holds, what arrived, and how to combine the two."""
+    """Lay out one op-and-store: what memory holds, what arrived, and how to combine the two."""
     return data.StructLayout({
         "old": 8 * column_bytes,  # column as it is in memory, lowest address in the lowest bits
         "new": 8 * column_bytes,  # column of the arriving request

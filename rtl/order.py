@@ -6,7 +6,7 @@ the same function (docs/hardware.md, question 2).
 
 
 def may_start(opens, reaches, tile_id, there, near, far):
-    """Whether a request may be admitted: every id that it touches is inside the window of the GPU that has it.
+    """Return whether a request may be admitted: every id that it touches is inside the window of the GPU that has it.
 
     opens, reaches: 0 or 1: it opens `tile_id` here; its tile goes on to a peer, where `there` is its largest id.
     near, far: one past the last id inside the window here, and at that peer. Heads only advance, so with heads of the

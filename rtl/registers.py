@@ -111,7 +111,7 @@ class Field:
         return (1 << self.width) - 1
 
     def encode(self, value: int) -> int:
-        """The field's contribution to the register's value."""
+        """Return the field's contribution to the register's value."""
         return (value & self.mask) << self.lsb
 
     def decode(self, word: int) -> int:
@@ -140,7 +140,7 @@ class Register:
 
 
 def _halves(name: str, offset: int, access: str, width: int, description: str) -> list:
-    """The register pair of a quantity of up to 64 bits; the fields carry the quantity's name in lower case."""
+    """Return the register pair of a quantity of up to 64 bits; the fields carry its name in lower case."""
     low, high = min(width, 32), max(width - 32, 0)
     return [Register(f"{name}_LO", offset, access, (Field(name.lower() + "_lo", 0, low, f"{description}; low word"),)),
             Register(f"{name}_HI", offset + 4, access,
@@ -184,8 +184,9 @@ def counters(geometry: Geometry) -> tuple[tuple[str, str], ...]:
 
 
 def safe_window(geometry: Geometry) -> int:
-    """Workgroups that may be open at once if each has as many wavefront tiles as there are ids, or as ways if those
-    are fewer: a workgroup of more tiles than ways never fits.
+    """Return how many workgroups may be open at once if each has as many wavefront tiles as there are ids.
+
+    If there are fewer ways than ids, each has as many tiles as ways: a workgroup of more tiles than ways never fits.
 
     The reset value of WINDOW; a driver that knows the kernel's tiles per workgroup may allow more.
     """
@@ -194,7 +195,7 @@ def safe_window(geometry: Geometry) -> int:
 
 
 def register_map(geometry: Geometry) -> RegisterMap:
-    """The register map of `geometry`."""
+    """Build the register map of `geometry`."""
     t, c, d = geometry.tracker, geometry.channel, geometry.dma
     window_bits = t.wg_bits + 1
     status = tuple(Field(name, bit, 1, text) for bit, (name, text) in enumerate(STATUS_BITS))

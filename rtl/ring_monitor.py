@@ -8,7 +8,7 @@ from .geometry import Geometry
 
 
 class RingMonitor(wiring.Component):
-    """Whether the ring gets through a stage's tiles within a stage (what the `ring_aware` arbitration goes by).
+    """Say whether the ring gets through a stage's tiles within a stage (what the `ring_aware` arbitration goes by).
 
     A stage's workgroups complete their tiles nearly together, so that commands wait for the DMA engines says
     nothing yet. A ring that keeps up has sent them before the next stage has ended, and for a moment none waits. Here

@@ -4,7 +4,7 @@ from amaranth.hdl import Cat, Const, Mux, Signal
 
 
 def rotating_grant(m, requests, granted):
-    """Adds a round-robin arbiter to module `m`; returns the requesters that may go, as a bit vector.
+    """Add a round-robin arbiter to module `m`; return the requesters that may go, as a bit vector.
 
     Of the requesting bits exactly one may go; a bit that does not request is set if it would win.
     `granted` says that the chosen requester goes in this cycle, after which its successor comes first.
@@ -29,7 +29,7 @@ def rotating_grant(m, requests, granted):
 
 
 def join(m, requests, payloads, sink):
-    """Feeds the stream `sink` from the requesters in turn; returns one bit each: a request would go now."""
+    """Feed the stream `sink` from the requesters in turn; return one bit each: a request would go now."""
     wanted = Signal(len(requests))
     may_go = Signal(len(requests))
     m.d.comb += [

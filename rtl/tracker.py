@@ -99,7 +99,7 @@ class TrackerBank(wiring.Component):
         depth = max(2, tracker.sets_per_bank)  # a zero-bit address does not survive in Verilog
 
         def memories(layout):
-            """One per way; row = set. With protection words of a MemoryCodec."""
+            """Build one memory per way, with a row per set; with protection, its words are those of a MemoryCodec."""
             word = layout.size + check_bits(tracker.protection, layout.size)
             shape = word if self._protected else layout
             return [Memory(shape=shape, depth=depth, init=[]) for _ in range(tracker.ways)]

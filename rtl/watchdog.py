@@ -10,7 +10,7 @@ from .registers import WAITS, WATCHDOG_LIMIT_BITS, WATCHDOG_PERIOD
 
 
 def waits_layout() -> data.StructLayout:
-    """A bit for every place of `t3sim.rtl.registers.WAITS` in which something can wait."""
+    """Lay out one bit for every place of `t3sim.rtl.registers.WAITS` in which something can wait."""
     return data.StructLayout({name: 1 for name, _ in WAITS})
 
 

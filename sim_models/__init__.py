@@ -38,8 +38,10 @@ def __getattr__(name: str) -> Any:
 
 
 def _numba_cache() -> str:
-    """Folder for compiled loops, one per version of the sources: numba looks at the file of a function only, not at
-    those of the functions that it calls."""
+    """Name the folder for compiled loops, one per version of the sources.
+
+    numba looks at the file of a function only, not at those of the functions that it calls.
+    """
     sources = hashlib.sha256(__name__.encode())  # caches hold the names of modules, too
     for path in sorted({path for folder in source_folders().values() for path in folder.rglob("*.py")}):
         text = path.read_bytes()

@@ -123,7 +123,7 @@ def check(rows, dtype: str = "fp16", jobs: int | None = None,
 
 
 def choose_rows(dtype: str, rows: int | None, sample: int | None, seed: int):
-    """All rows, the first few of an even spread, or random ones that include zeros, an infinity and a subnormal."""
+    """Choose all rows, the first few of an even spread, or random ones with zeros, an infinity and a subnormal."""
     total = FP32_SEEDS if dtype == "fp32" else OPERANDS
     if rows is not None:
         rows = min(rows, total)

@@ -1,5 +1,7 @@
-"""The command line `t3`. One file per subcommand lives in `sim_models/commands`; this one only assembles them, and
-turns whatever ends a command early into one line and an exit code:
+"""The command line `t3`: the subcommands of `sim_models/commands`, and what ends a command early.
+
+One file per subcommand lives there; this one only assembles them, and turns whatever ends a command early into one
+line and an exit code:
 
 0 done; 1 the work failed (no compiler, a self-check); 2 bad input; 130 interrupted; 143 told to end (SIGTERM).
 """
@@ -43,7 +45,7 @@ _COMMANDS = {"run": run, "trace": trace, "explain": explain, "step": step, "repr
 
 
 def _quiet_flags(parameters: list) -> list:
-    """The parameters, with nothing behind a flag where the help of an option names its value."""
+    """Return the parameters, without the name of a value after a flag in the help."""
     for parameter in parameters:
         if getattr(parameter, "is_bool_flag", False):
             parameter.metavar = ""
@@ -105,7 +107,7 @@ def _options(
 
 
 def _complain(message: str) -> None:
-    """One line, whatever the message was, in which no value pushes out what is allowed."""
+    """Print one line, whatever the message was, in which no value pushes out what is allowed."""
     print(f"t3: error: {shortened(' '.join(message.split()).rstrip('.'))}", file=sys.stderr)
 
 
@@ -132,8 +134,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _told_to_end() -> Iterator[list[int]]:
-    """Take SIGTERM, and SIGHUP, which a terminal that is gone sends, as Ctrl-C, so that nothing stays half-written.
-    Gives the signals that came. What comes after the first is too late: it does not disturb the tidying up."""
+    """Take SIGTERM and SIGHUP as Ctrl-C, so that nothing stays half-written; gives the signals that came.
+
+    A terminal that is gone sends SIGHUP. What comes after the first signal is too late: it does not disturb the tidying
+    up.
+    """
     told: list[int] = []
 
     def interrupt(number: int, frame: object) -> None:

@@ -19,7 +19,7 @@ class Failure(RuntimeError):
 
 
 def shortened(message: str) -> str:
-    """The message with the middle of every very long word or quotation left out."""
+    """Return the message with the middle of every very long word or quotation left out."""
     return _LONG.sub(lambda found: f"{found[0][:40]}...{found[0][-20:]} ({len(found[0]):,} characters)", message)
 
 
@@ -28,12 +28,12 @@ _repr.maxstring = _repr.maxother = _repr.maxlong = 60
 
 
 def shown(value: object) -> str:
-    """The value as a message repeats it: like `repr`, but never long."""
+    """Return the value as a message repeats it: like `repr`, but never long."""
     return _repr.repr(value)
 
 
 def choices(value: str, allowed: Iterable[str]) -> str:
-    """What is allowed instead of `value`, for a message: everything, or of a long list what comes close to it."""
+    """Say what is allowed instead of `value`, for a message: everything, or of a long list what comes close to it."""
     allowed = list(allowed)
     every = ", ".join(allowed)
     if len(every) <= 130:

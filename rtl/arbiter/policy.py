@@ -65,10 +65,10 @@ class Policy:
 
     @property
     def has_threshold(self) -> bool:
-        """Whether the occupancy threshold can hold communication back."""
+        """Say whether the occupancy threshold can hold communication back."""
         return "threshold" in self.goes_by
 
     @property
     def ends_starvation(self) -> bool:
-        """Whether communication that has waited for the starvation limit has priority."""
+        """Say whether communication that has waited for the starvation limit has priority."""
         return "starved" in self.goes_by

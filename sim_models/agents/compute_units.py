@@ -41,7 +41,7 @@ TO_CACHE, TO_MEMORY, MAPPED, TO_PEER, TO_BOTH = map(int, (Route.CACHE, Route.MEM
 
 
 class Rates(NamedTuple):
-    """Of the compute units; times in memory cycles."""
+    """Rates and latencies of the compute units; times in memory cycles."""
 
     units: int
     places: int  # workgroups resident on a unit
@@ -170,10 +170,12 @@ class ComputeUnits(NamedTuple):
 
 def make_units(rates: Rates, tables: Sequence[KernelTable], stream: int, released: bool = False,
                peer_stream: int | None = None) -> ComputeUnits:
-    """Every device's compute units at the start of a kernel; `tables`: one per device, alike but for their rows;
-    `stream`: under which its accesses are counted, of `memory.GEMM`, `REDUCE_SCATTER`, `ALL_GATHER`; `released`: each
-    phase begins when another agent releases it; `peer_stream`: under which what it stores at peers is counted, if not
-    under `stream`."""
+    """Make every device's compute units as they are at the start of a kernel.
+
+    `tables`: one per device, alike but for their rows; `stream`: under which its accesses are counted, of
+    `memory.GEMM`, `REDUCE_SCATTER`, `ALL_GATHER`; `released`: each phase begins when another agent releases it;
+    `peer_stream`: under which what it stores at peers is counted, if not under `stream`.
+    """
     groups, steps, loads, stores, row_lists = map(aligned_copy, joined(tables))
     first, lengths = tables[0], [len(table.groups) for table in tables]
     ends = [[int(table.groups["workgroups"][table.groups["phase"] <= phase].sum())
@@ -266,7 +268,7 @@ def dispatch(kernel, sim, hardware, device, now):
 
 @inlined
 def has_work(kernel, device, now):
-    """Whether there is a workgroup that has not been started in the present phase, and the phase has begun."""
+    """Return whether the present phase has begun and has a workgroup that has not been started."""
     g = kernel.state
     return (not is_over(kernel, device) and g.next_wg[device] < kernel.work.phase_end[device, g.phase[device]]
             and now >= g.opens[device])
@@ -274,7 +276,7 @@ def has_work(kernel, device, now):
 
 @inlined
 def free_place(g, device):
-    """A place without a workgroup, -1: none."""
+    """Find a place without a workgroup; -1 if there is none."""
     for slot in range(g.state.shape[1]):
         if g.state[device, slot] <= BLOCKED:
             return slot
@@ -301,7 +303,7 @@ def start(kernel, device, slot, now):
 
 @inlined
 def wake(kernel, device, slot):
-    """See that a unit is served when one of its places is ready."""
+    """Make sure that a unit is served when one of its places is ready."""
     g, unit = kernel.state, slot % kernel.rates.units
     due = np.int64(np.ceil(g.ready_time[device, slot]))
     g.wake[device, unit] = min(g.wake[device, unit], due)
@@ -322,7 +324,7 @@ def end(g, device, slot, now):
 
 @compiled
 def fill(kernel, sim, device, register, now):
-    """One DRAM read of a miss came back; wakes the workgroups when the line is complete."""
+    """Take one DRAM read of a miss; wake the workgroups when the line is complete."""
     llc = sim.llc
     if not cache.fill(llc, device, register):
         return
@@ -337,7 +339,7 @@ def fill(kernel, sim, device, register, now):
 
 @inlined
 def data_back(kernel, device, slot, now):
-    """One of the lines came for which a workgroup waits."""
+    """Count one of the lines that a workgroup waits for."""
     g = kernel.state
     g.outstanding[device, slot] -= 1
     if g.outstanding[device, slot] == 0 and g.loading[device, slot] == SENT:
@@ -422,14 +424,14 @@ def serve(kernel, sim, device, unit, now):
 
 @inlined
 def waits_for_data(g, device, slot):
-    """Whether a workgroup has nothing to do until data come."""
+    """Return whether a workgroup has nothing to do until data come."""
     return (g.state[device, slot] == LOAD and g.loading[device, slot] == SENT and g.outstanding[device, slot] > 0
             and g.compute_end[device, slot] < 0)
 
 
 @inlined
 def next_event(kernel, device, slot, now):
-    """(Cycle in which a workgroup goes on that neither computes nor uses the port, whether it then computes.)"""
+    """Return when a workgroup that neither computes nor uses the port goes on, and whether it then computes."""
     g, work = kernel.state, kernel.work
     state = g.state[device, slot]
     if state == IDLE:
@@ -449,7 +451,7 @@ def next_event(kernel, device, slot, now):
 
 @inlined
 def may_load(kernel, device, slot):
-    """Whether there is a step to load and a buffer for it."""
+    """Return whether there is a step to load and a buffer for it."""
     g, group = kernel.state, kernel.work.groups[kernel.state.group[device, slot]]
     return (g.load_step[device, slot] < group.first_step + group.steps
             and g.loaded[device, slot] - g.computed[device, slot] < kernel.work.ahead)
@@ -457,7 +459,7 @@ def may_load(kernel, device, slot):
 
 @inlined
 def go_on(kernel, sim, device, slot, now):
-    """All of a workgroup's progress that needs no port: launch, computation, and which step is loaded."""
+    """Make all of a workgroup's progress that needs no port: launch, computation, and which step is loaded."""
     g, work, unit = kernel.state, kernel.work, slot % kernel.rates.units
     if g.state[device, slot] == LAUNCH:
         if g.ready_time[device, slot] > now:
@@ -502,7 +504,7 @@ def go_on(kernel, sim, device, slot, now):
 
 @inlined
 def begin(kernel, device, slot, now):
-    """The launch is over."""
+    """End a workgroup's launch: its first step can be loaded."""
     g, unit = kernel.state, slot % kernel.rates.units
     step = kernel.work.groups[g.group[device, slot]].first_step
     g.loading[device, slot] = NONE
@@ -558,7 +560,7 @@ def use_port(kernel, sim, device, slot, now):
 
 @compiled
 def send_loads(kernel, sim, device, slot, now):
-    """As `use_port`, for a step's loads."""
+    """Send a step's loads; the arguments and the result are those of `use_port`."""
     g, work, rates, unit = kernel.state, kernel.work, kernel.rates, slot % kernel.rates.units
     step = work.steps[g.load_step[device, slot]]
     shift = sim.llc.line_shift if work.cached_loads else LINE_SHIFT
@@ -603,7 +605,7 @@ def send_loads(kernel, sim, device, slot, now):
 
 @inlined
 def read_line(kernel, sim, device, slot, address):
-    """One cache line for a workgroup: hit, wait for a line in flight, or miss to DRAM."""
+    """Read one cache line for a workgroup: hit, wait for a line in flight, or miss to DRAM."""
     g, refused = kernel.state, kernel.state.refused[device, slot]
     if refused >= 0 and queues.room(sim.compute, refused) < sim.llc.line_requests:
         return cache.BLOCKED
@@ -616,7 +618,7 @@ def read_line(kernel, sim, device, slot, address):
 
 @inlined
 def read_memory(kernel, sim, device, slot, address, size, line):
-    """The `line`-th request of a run of `size` bytes, past the cache; False: no room for it now."""
+    """Read the `line`-th request of a run of `size` bytes, past the cache; False: there is no room for it now."""
     start = max(address, ((address >> LINE_SHIFT) + line) << LINE_SHIFT)
     stop = min(address + size, ((start >> LINE_SHIFT) + 1) << LINE_SHIFT)
     row = device * sim.m.channels + channel_of(start, sim.m)
@@ -630,7 +632,7 @@ def read_memory(kernel, sim, device, slot, address, size, line):
 
 @compiled
 def send_stores(kernel, sim, device, slot, now):
-    """As `use_port`, for a step's stores: its blocks side by side, row by row.
+    """Send a step's stores, its blocks side by side, row by row; the arguments and the result are those of `use_port`.
 
     One row is what one store instruction of a wavefront writes: contiguous lines, which the crossbar keeps together.
     """
@@ -680,7 +682,7 @@ def next_row(g, work, step, device, slot):
 
 @inlined
 def store_row(kernel, sim, device, slot, block, address, lines, now):
-    """A row to the cache, to memory or to the link; False: no room for (all of) it now.
+    """Store a row in the cache, in memory or over the link; False: there is no room for (all of) it now.
 
     The cache takes line by line, the others all or nothing.
     """
@@ -729,7 +731,7 @@ def store_row(kernel, sim, device, slot, block, address, lines, now):
 
 @inlined
 def store_cached(kernel, sim, device, slot, address, lines):
-    """A row's lines into the cache; False: not all of them now."""
+    """Store a row's lines in the cache; False: not all of them can go now."""
     g, line_requests = kernel.state, sim.llc.line_requests
     while g.store_line[device, slot] < lines:
         at = address + g.store_line[device, slot] * LINE_BYTES

@@ -51,7 +51,7 @@ class QueuePorts(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What is to happen; constant."""
+    """What is to happen in a run; constant."""
 
     initiator: int
     blocks: np.ndarray  # int64 [device, block]: address of what the producer stores, in its order
@@ -69,7 +69,7 @@ class Plan(NamedTuple):
 
 
 class CopyState(NamedTuple):
-    """Of each device."""
+    """The state of each device."""
 
     begun: np.ndarray  # int64: blocks that the producer has begun
     line: np.ndarray  # int64: next line of the block
@@ -171,7 +171,7 @@ def produce(plan, state, sim, hardware, device, now):
 
 @compiled
 def see_flags(plan, state, sim, device, now):
-    """Flags that DRAM performs are seen when what was under way to memory before them is there."""
+    """Let flags that DRAM performs be seen once what was under way to memory before them is there."""
     first = plan.flags + device * FLAGS * LINE_BYTES
     for c in range(sim.m.channels):
         row = device * sim.m.channels + c
@@ -201,14 +201,14 @@ def see_flags(plan, state, sim, device, now):
 
 @inlined
 def _store_flag(plan, state, sim, owner, flag, value):
-    """The request that writes a flag; its value is beside it."""
+    """Make the request that writes a flag; its value is kept beside it."""
     state.coming[owner, flag] = value
     return plan.flags + (owner * FLAGS + flag) * LINE_BYTES
 
 
 @compiled
 def serve_queue(agent, sim, hardware, device, now):
-    """The queue's reads through the memory channels, and its writes to flags, here or at a peer."""
+    """Serve the queue's reads through the memory channels, and its writes to flags, here or at a peer."""
     ports, plan, state = agent.ports, agent.plan, agent.state
     inputs, outputs = words_at(hardware.inputs[device]), words_at(hardware.outputs[device])
     inputs[ports.reads_ready] = 0
@@ -248,7 +248,7 @@ def serve_queue(agent, sim, hardware, device, now):
 
 @compiled
 def start_copies(agent, sim, hardware, device, now):
-    """The doorbell's write over the bus, or that of the flag which starts the copies."""
+    """Write the doorbell over the bus, or the flag that starts the copies."""
     ports, plan, state = agent.ports, agent.plan, agent.state
     if plan.initiator == TRACKER or now < state.produced[device] + plan.start_cycles[device]:
         return

@@ -43,19 +43,22 @@ class Gate:
 
     @property
     def area(self) -> float:
-        """In contacted pitches."""
+        """Area in contacted pitches."""
         return self.pairs + 1
 
 
 def _simple(name: str, pairs: int, function: str, parasitic: float, efforts: dict[str, float]) -> list[Gate]:
-    """An inverting gate of one stage, at two drives: twice the width is twice the pairs and half the delay per load."""
+    """Make an inverting gate of one stage at several drives.
+
+    Twice the width is twice the pairs and half the delay per load.
+    """
     return [Gate(f"{name}X{drive}", drive * pairs, function, parasitic,
                  tuple(Pin(pin, drive * effort, 0.0, "negative_unate") for pin, effort in efforts.items()), drive)
             for drive in ((1, 2, 4, 8) if name == "INV" else (1, 2))]
 
 
 def _buffered(name: str, pairs: int, function: str, first: float, effort: float, pins: str) -> list[Gate]:
-    """A gate and the inverter behind it, of drive 2: the gate, of parasitic `first`, drives twice the unit."""
+    """Make a gate with an inverter after it, of drive 2: the gate, of parasitic `first`, drives twice the unit."""
     return [Gate(f"{name}X2", pairs + 2, function, 1.0,
                  tuple(Pin(pin, effort, first + 2, "positive_unate") for pin in pins), 2)]
 

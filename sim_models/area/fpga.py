@@ -33,7 +33,7 @@ class Fpga:
 
 
 def count(text: str, top: str, black_boxes: tuple[str, ...] = ()) -> Fpga:
-    """Mapped, not placed."""
+    """Count the cells after mapping, without placing them."""
     return _cells(_mapped(text, top, black_boxes), "mapped, not placed")
 
 

@@ -20,7 +20,10 @@ _UNITS = {"memory_bits": "memory bits", "flip_flops": "flip-flops", "gate_equiva
 
 
 def entry(blocks: dict[str, BlockArea], library: str) -> dict:
-    """Of the commit that is checked out, `-dirty` if the work tree differs. What was not measured is absent."""
+    """Make the entry of the commit that is checked out, `-dirty` if the work tree differs.
+
+    What was not measured is absent.
+    """
     told = subprocess.run(["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"], cwd=FILE.parent,
                           capture_output=True, text=True, check=False)
     return {"commit": told.stdout.strip() or "unknown", "library": library,
@@ -28,7 +31,7 @@ def entry(blocks: dict[str, BlockArea], library: str) -> dict:
 
 
 def speed(cycles_per_second: float) -> dict:
-    """What an entry has besides, where the simulation was measured, too."""
+    """Return what an entry has besides, where the simulation was measured, too."""
     try:
         found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
     except OSError:
@@ -60,7 +63,7 @@ def read(path: Path | None = None) -> list[dict]:
 
 
 def append(new: dict, path: Path | None = None) -> None:
-    """A second entry of a commit takes the first one's place."""
+    """Append an entry to the history; a second entry of a commit takes the first one's place."""
     path = path or FILE
     kept = [old for old in read(path) if old["commit"] != new["commit"]]
     write_whole(path, "".join(json.dumps(item) + "\n" for item in [*kept, new]))

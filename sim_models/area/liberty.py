@@ -20,7 +20,7 @@ _TOKEN = re.compile(r'/\*.*?\*/|\\\n|\s+|"([^"]*)"|([\w.+\-\[\]!*&|^\']+)|([(){}
 
 @dataclass
 class Group:
-    """`name (arguments) { attribute : value; attribute (values); ... }`"""
+    """A group of a Liberty file: `name (arguments) { attribute : value; attribute (values); ... }`."""
 
     name: str
     arguments: list[str]
@@ -34,13 +34,13 @@ class Group:
         return self.attributes.get(name, [default])[0]
 
     def numbers(self, name: str) -> list[float]:
-        """Of every value of an attribute, in order: `values ("1, 2", "3, 4")`."""
+        """Return the numbers in every value of an attribute, in order: `values ("1, 2", "3, 4")`."""
         return [float(number) for value in self.attributes.get(name, ())
                 for number in re.split(r"[\s,\\]+", value) if number]
 
 
 def parse(text: str) -> Group:
-    """The outermost group of a Liberty text. Raises ValueError."""
+    """Return the outermost group of a Liberty text. Raises ValueError."""
     tokens = [(found[1] if found[1] is not None else found[2], found[3]) for found in _TOKEN.finditer(text)
               if found.lastindex]
     tokens.append((None, "end"))
@@ -117,7 +117,7 @@ def _locate(axis: tuple[float, ...], value: float) -> tuple[int, float]:
 
 @dataclass(frozen=True)
 class Arc:
-    """From one input pin to one output pin; delays and transitions of the output's rise and fall."""
+    """The way from one input pin to one output pin; delays and transitions of the output's rise and fall."""
 
     source: str
     inverting: bool | None  #: None: either edge of the input may cause either edge of the output
@@ -146,7 +146,7 @@ class Library:
     cells: dict[str, Cell]
 
     def _smallest(self, what: str, *truth: bool) -> Cell:
-        """The smallest gate with this truth table, over its inputs' values counted in binary."""
+        """Find the smallest gate with this truth table, over its inputs' values counted in binary."""
         found = [cell for cell in self.cells.values()
                  if cell.clock is None and len(cell.arcs) == 1 and 2 ** len(cell.loads) == len(truth)
                  and all(truth_table(cell.functions[pin], tuple(cell.loads)) == truth for pin in cell.arcs)]
@@ -183,7 +183,7 @@ class Library:
 
 
 def truth_table(function: str, pins: tuple[str, ...]) -> tuple[bool, ...] | None:
-    """A pin's function for every input, counted in binary with the first pin lowest; None if it is of another kind."""
+    """Return a pin's function for every input, counted in binary with the first pin lowest; None if of another kind."""
     text = function.replace("*", "&").replace("+", "|")
     text = re.sub(r"\s*([&|^])\s*|(?<=[(!])\s+|\s+(?=\))", r"\1", text.strip())
     text = re.sub(r"\s+", "&", text).replace("!", "~")  # what is left of the spaces means and

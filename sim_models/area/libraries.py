@@ -18,8 +18,10 @@ PLACES = (Path("/") / _OSU018_FILE, Path(__file__).resolve().parents[2] / "build
 
 
 def find_library(named: str | None = None) -> Library:
-    """Give the library that is named, else that of `$T3_LIBERTY`, else OSU018 where it is installed, else the embedded
-    one. Raises BadInput."""
+    """Return the library that is named, or else the first of those that are used without a name. Raises BadInput.
+
+    That is the library of `$T3_LIBERTY`, else OSU018 where it is installed, else the embedded one.
+    """
     named = named or os.environ.get("T3_LIBERTY")
     if named == EMBEDDED:
         return embedded_library()

@@ -103,8 +103,10 @@ def measure(block: str, geometry: Geometry, library: Library, *, fpga: bool = Tr
 
 def _mapped(text: str, top: str, library: Library,
             parts: dict[str, Netlist] | None = None) -> tuple[Netlist, Timing]:
-    """With the first effort that meets the target, or the one that comes closest. What is in `parts` is mapped
-    already; the paths through it count."""
+    """Map a module with the first effort that meets the target, or with the one that comes closest.
+
+    What is in `parts` is mapped already; the paths through it count.
+    """
     best = None
     for effort in EFFORTS:
         try:

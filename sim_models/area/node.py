@@ -28,7 +28,7 @@ class Node:
 
     @property
     def gate_um2(self) -> float:
-        """Of a NAND2, with the row's unused places."""
+        """Area of a NAND2, with the row's unused places."""
         return 3 * POLY_PITCH_UM * CELL_HEIGHT_UM / UTILISATION
 
     @property
@@ -43,7 +43,7 @@ class Node:
         return gate_equivalents * self.gate_um2 + memory_bits * self.bit_um2
 
     def clock_ghz(self, period: float) -> float | None:
-        """Of a cycle of `period` gate delays."""
+        """Return the clock for a cycle of `period` gate delays."""
         return 1e3 / (period * self.gate_delay_ps * WIRES_AND_SKEW) if period else None
 
     def to_json(self, gate_equivalents: float, memory_bits: int, period: float) -> dict:

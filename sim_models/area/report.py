@@ -59,7 +59,7 @@ def _paths(made: dict[str, Silicon]) -> Section:
 
 
 def _targets(made: dict[str, Silicon]) -> Section:
-    """Of the default geometry."""
+    """Compare the default geometry with its targets."""
     deepest = max(made, key=lambda name: made[name].logic_depth)
     rows = [("gate delays of the longest path", f"{TARGET_GATE_DELAYS}", f"{made[deepest].logic_depth:.1f}", deepest)]
     rows += [("gate equivalents without memories", f"{most:,}", f"{made[name].gate_equivalents:,.0f}", name)
@@ -76,7 +76,7 @@ def _fpga(blocks: dict[str, BlockArea]) -> Section:
 
 
 def storage(geometry: Geometry) -> Section:
-    """The Tracker's entries by field, all banks, against the paper's 19 KB."""
+    """List the Tracker's entries by field, all banks, against the paper's 19 KB."""
     tracker = geometry.tracker
     entries = tracker.sets * tracker.ways
     fields = {"valid": 1, "tag (wg_msb, wf_id)": tracker.tag_bits, "smallest address": tracker.address_bits,
@@ -105,7 +105,7 @@ def _parts(block: BlockArea) -> Section:
 
 
 def remarks(library: Library, node: Node) -> list[str]:
-    """What the figures mean."""
+    """Explain what the figures mean."""
     return [
         f"Tools, as PyPI has them: {yosys.versions()}.",
         (f"Library: {library.name}. One gate equivalent is the area of {library.nand2.name}; one gate delay is "
@@ -125,7 +125,7 @@ def remarks(library: Library, node: Node) -> list[str]:
 
 
 def beside(pairs: dict[str, Sequence[BlockArea]], library: Library, other: Library) -> Section:
-    """The blocks in two libraries, and the ratio of the second to the first."""
+    """Put the blocks in two libraries beside each other, with the ratio of the second to the first."""
     rows = []
     for name, (one, two) in pairs.items():
         cells = [name]
@@ -163,18 +163,18 @@ def print_sweeps(sweeps: Sequence[Sweep], console: Console) -> None:
 
 
 def markdown(blocks: dict[str, BlockArea], geometry: Geometry, library: Library, command: str) -> str:
-    """The page."""
+    """Write the page."""
     node = Node()
     return _page("Area and timing", command, geometry, remarks(library, node), sections(blocks, geometry, node))
 
 
 def beside_markdown(section: Section, geometry: Geometry, library: Library, command: str) -> str:
-    """The page of two libraries."""
+    """Write the page of two libraries."""
     return _page("Area in two libraries", command, geometry, remarks(library, Node())[:4], [section])
 
 
 def sweeps_markdown(sweeps: Sequence[Sweep], geometry: Geometry, library: Library, command: str, plot: str) -> str:
-    """The page of a sweep; `plot` is the picture's file, or empty."""
+    """Write the page of a sweep; `plot` is the picture's file, or empty."""
     picture = [f"![area and logic depth over {', '.join(one.size for one in sweeps)}]({plot})", ""] if plot else []
     return _page("Area and timing over sizes", command, geometry, remarks(library, Node())[:4],
                  list(map(_swept, sweeps)), picture)

@@ -30,7 +30,10 @@ class Sweep:
 
 def sweep(blocks: Sequence[str], geometry: Geometry, size: str, values: Sequence[int | str], library: Library,
           progress: Callable[[str, float], None] = lambda name, fraction: None) -> Sweep:
-    """Raises GeometryError, before any work, if one of the values cannot be."""
+    """Measure the blocks at every value of a size.
+
+    Raises GeometryError, before any work, if one of the values cannot be.
+    """
     geometries = [changed(geometry, {size: value}) for value in values]
     results: dict[str, list[BlockArea]] = {block: [] for block in blocks}
     for place, each in enumerate(geometries):
@@ -41,7 +44,7 @@ def sweep(blocks: Sequence[str], geometry: Geometry, size: str, values: Sequence
 
 
 def check_plot(path: str) -> Path:
-    """Raises BadInput."""
+    """Return the path of a picture that can be written. Raises BadInput."""
     target = Path(path)
     if target.suffix not in (".svg", ".png", ".pdf"):
         raise BadInput(f"--plot {path!r}: the name has to end in .svg, .png or .pdf")

@@ -1,4 +1,4 @@
-"""From a module's Verilog to a netlist of library cells, flip-flops and memories."""
+"""Map a module's Verilog to a netlist of library cells, flip-flops and memories."""
 
 import json
 import re
@@ -35,7 +35,7 @@ _INSTANCE = re.compile(r"^  (\w+) (\\\S+ |\w+) \(\n", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Memory:
-    """What stays a memory."""
+    """A memory, which is not mapped to cells."""
 
     name: str
     words: int
@@ -105,7 +105,7 @@ def instances(text: str, known: dict[str, str]) -> dict[str, str]:
 
 
 def with_children(known: dict[str, str], name: str) -> str:
-    """The text of a module and of all below it, each once."""
+    """Return the text of a module and of all below it, each once."""
     wanted, waiting = [], [name]
     while waiting:
         module = waiting.pop()
@@ -116,7 +116,7 @@ def with_children(known: dict[str, str], name: str) -> str:
 
 
 def _mapping(library: Library, effort: str) -> tuple[str, dict[str, str]]:
-    """What maps to the library: lines of the script, and the files that they need."""
+    """Return the script's lines that map to the library, and the files that they need."""
     target = round(1000 * TARGET_GATE_DELAYS * library.gate_delay[0])
     commands = EFFORTS[effort].format(target=target)
     lines = ("dfflibmap -liberty library.lib\nopt_clean\n"

@@ -36,7 +36,7 @@ class Path:
 
 @dataclass(frozen=True)
 class Timing:
-    """In ns of the library."""
+    """The longest paths of a netlist, in ns of the library."""
 
     logic_ns: float  #: from a register's output (or memory's, or input) to the next register's input
     path: Path  #: of logic_ns
@@ -54,7 +54,7 @@ class _Gate:
 
 
 def _rank(label: str) -> tuple[bool, int]:
-    """Of a net's names the least is shown: the source's before the generator's, a short one before a long one."""
+    """Rank a net's names; the least is shown: the source's before the generator's, a short one before a long one."""
     return "$" in label, len(label)
 
 
@@ -160,7 +160,7 @@ class Graph:
 
 
 def analyse(top: Netlist, parts: dict[str, Netlist] | None = None) -> Timing:
-    """The longest paths of a netlist; `parts` are the netlists of the modules that it instantiates."""
+    """Find the longest paths of a netlist; `parts` are the netlists of the modules that it instantiates."""
     graph = Graph(top, parts or {})
     logic_ns, path = _longest(graph, registers=False)
     period_ns, period_path = _longest(graph, registers=True)
@@ -168,7 +168,7 @@ def analyse(top: Netlist, parts: dict[str, Netlist] | None = None) -> Timing:
 
 
 def _longest(graph: Graph, registers: bool) -> tuple[float, Path]:
-    """With `registers` their delays and set-up times and the access times of memories count."""
+    """Find the longest path; with `registers` their delays and set-up times and the access times of memories count."""
     library, net = graph.library, graph.net
     delay, slew = library.gate_delay
     output_load = 4 * next(iter(library.inverter.loads.values()))
@@ -233,7 +233,7 @@ def _longest(graph: Graph, registers: bool) -> tuple[float, Path]:
 
 
 def _propagate(gate: _Gate, net, loads, arrival, origin, slew: float) -> None:
-    """The latest rise and fall of each of a gate's outputs."""
+    """Compute the latest rise and fall of each of a gate's outputs."""
     for pin, output in gate.outputs.items():
         output = net(output)
         best: list[tuple[float, float] | None] = [None, None]

@@ -13,14 +13,14 @@ TOOLS = ("yosys", "nextpnr-ecp5")
 
 
 def version(tool: str) -> str:
-    """Raises Failure if the tool is not there."""
+    """Return the version of a tool. Raises Failure if the tool is not there."""
     if not _is_there(tool):
         raise Failure(f"{tool} is missing: run `pip install {yowasp.package(tool)}`")
     return importlib.metadata.version(yowasp.package(tool))
 
 
 def versions() -> str:
-    """Of the tools that are there, in words."""
+    """Name the tools that are there and their versions, in words."""
     return ", ".join(f"{tool} {version(tool)}" for tool in TOOLS if _is_there(tool))
 
 
@@ -29,7 +29,7 @@ def _is_there(tool: str) -> bool:
 
 
 def run(tool: str, arguments: list[str], folder: Path) -> str:
-    """Standard error and output of a run in `folder`. Raises Failure."""
+    """Run a tool in `folder`; return its standard error and output. Raises Failure."""
     version(tool)
     yowasp.prepare(tool)
     try:
@@ -45,6 +45,6 @@ def run(tool: str, arguments: list[str], folder: Path) -> str:
 
 
 def run_yosys(script: str, folder: Path) -> str:
-    """The script is left in the folder, for whoever wants to repeat it."""
+    """Run a script of Yosys; it stays in the folder, for whoever wants to repeat it."""
     (folder / "script.ys").write_text(script)
     return run("yosys", ["-q", "script.ys"], folder)

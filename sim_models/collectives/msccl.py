@@ -136,7 +136,10 @@ class _Reader:
         return held[slot]
 
     def _predecessors(self) -> tuple[dict[_StepName, set[_StepName]], dict[_StepName, _StepName]]:
-        """Steps before each one: in its threadblock, that it names, and whose data it receives; senders by receiver."""
+        """Return the steps before each one, and the senders by receiver.
+
+        Before a step are those of its threadblock, those that it names, and the step whose data it receives.
+        """
         before: dict[_StepName, set[_StepName]] = {name: set() for name in self.steps}
         sent: dict[tuple[int, int, int], deque[_StepName]] = defaultdict(deque)
         for name, step in sorted(self.steps.items()):
@@ -233,8 +236,11 @@ def initial_slots(kind: str, ranks: int, chunks: int) -> Iterator[tuple[_Slot, i
 
 
 def msccl_text(kind: str, program: Program, name: str) -> str:
-    """Return the program as MSCCL's XML: a threadblock for each peer that a GPU sends to, and for each it receives
-    from. Where several arrivals are waited for, steps of type nop wait for all but one."""
+    """Return the program as MSCCL's XML.
+
+    It has a threadblock for each peer that a GPU sends to, and for each it receives from. Where several arrivals are
+    waited for, steps of type nop wait for all but one.
+    """
     place, ranks = _places(kind, program), program.ranks
     sends: dict[tuple[int, int], list[int]] = defaultdict(list)
     for index in sorted(range(len(program.transfers)), key=lambda index: (program.levels[index], index)):
@@ -268,7 +274,7 @@ def msccl_text(kind: str, program: Program, name: str) -> str:
 
 def _steps(program: Program, indices: Iterable[int], sending: bool, arrival: dict[int, tuple[int, int]]
            ) -> Iterator[tuple[int, str, tuple[int, int] | None]]:
-    """Steps of one threadblock: transfer, type, and the step that it waits for."""
+    """Give the steps of one threadblock: transfer, type, and the step that it waits for."""
     for index in indices:
         one = program.transfers[index]
         if not sending:

@@ -184,7 +184,7 @@ class _Reader:
         return peers[own[place]], peers[:own[place]].count(peers[own[place]])
 
     def _join_signals(self) -> None:
-        """A wait comes behind the signal of the same channel that has as many before it."""
+        """Put each wait after the signal of the same channel that has as many before it."""
         signals: dict[tuple, list[_Name]] = defaultdict(list)
         waits: dict[tuple, list[_Name]] = defaultdict(list)
         for name, operation in sorted(self.operations.items()):
@@ -232,7 +232,7 @@ class _Reader:
                 self.before[one] |= ahead
 
     def _join_packets(self) -> None:
-        """Who reads packets comes behind who writes them; a place that is written twice has no one order."""
+        """Put whoever reads packets after whoever writes them; a place that is written twice has no one order."""
         written: dict[_Slot, _Name] = {}
         for name, operation in self.operations.items():
             if operation.name in _PACKETS_WRITTEN:

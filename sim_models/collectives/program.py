@@ -142,7 +142,7 @@ class Program:
                                           f"{transfer.source}")
 
     def _check_order(self) -> None:
-        """Whether every two transfers that touch one chunk at one rank, and do not commute, have an order."""
+        """Check that every two transfers that touch one chunk at one rank, and do not commute, have an order."""
         for key, arriving in self.arrivals.items():
             for index in arriving:
                 others = [*self.departures.get(key, ()),
@@ -155,7 +155,7 @@ class Program:
         return self.transfers[one].op is Op.ADD and self.transfers[other].op is Op.ADD
 
     def _before(self, index: int) -> frozenset[int]:
-        """All transfers that have arrived when this one starts."""
+        """Find all transfers that have arrived when this one starts."""
         if index not in self._ancestors:
             found, front = set(), set(self.transfers[index].after)
             while front:
@@ -169,11 +169,11 @@ class Program:
         return {}
 
     def invariant_under_shift(self) -> bool:
-        """Whether the program stays the same if every rank, and its chunk with it, is renamed to the next one."""
+        """Return whether the program stays the same if each rank, and its chunk with it, is renamed to the next one."""
         return (self.pairs or self.chunks == self.ranks) and self._renamed(1) == self._renamed(0)
 
     def _renamed(self, step: int) -> set[tuple]:
-        """The transfers with what they wait for, ranks and chunks renamed to those `step` further."""
+        """Return the transfers with what they wait for, ranks and chunks renamed to those `step` further."""
         def rank(number: int) -> int:
             return (number + step) % self.ranks
 
@@ -204,8 +204,10 @@ def all_gather_ends(ranks: int) -> dict[str, dict[tuple[int, int], Contributions
 
 
 def in_turn(transfers: Iterable[tuple[int, int, int, Op]]) -> tuple[Transfer, ...]:
-    """Transfers (chunk, source, destination, op) given in an order; each waits for the earlier arrivals of its chunk at
-    its source."""
+    """Make a program of transfers (chunk, source, destination, op) that are given in an order.
+
+    Each waits for the earlier arrivals of its chunk at its source.
+    """
     done: list[Transfer] = []
     arrived: dict[tuple[int, int], list[int]] = defaultdict(list)
     for chunk, source, destination, op in transfers:

@@ -6,8 +6,10 @@ from .program import CollectiveError, Program
 
 
 def together(programs: Sequence[Program]) -> Program:
-    """Join programs over the same ranks; chunk c of program p becomes chunk p * chunks + c. Raises CollectiveError if
-    their ranks or chunks differ."""
+    """Join programs over the same ranks; chunk c of program p becomes chunk p * chunks + c.
+
+    Raises CollectiveError if their ranks or chunks differ.
+    """
     ranks, chunks = programs[0].ranks, programs[0].chunks
     if any((program.ranks, program.chunks) != (ranks, chunks) for program in programs):
         raise CollectiveError("programs side by side need the same ranks and chunks")

@@ -13,15 +13,17 @@ _Hop = tuple[int, int, int, Op]  # chunk, source, destination, op
 
 
 def reduce_scatter(rows: int, columns: int, step: int = -1, columns_first: bool = False) -> Program:
-    """Build the reduce-scatter: in its row every chunk gathers a part at its owner's column, these in the column at the
-    owner. Chunk c ends at rank c."""
+    """Build the reduce-scatter of a torus, along rows and then along columns. Chunk c ends at rank c.
+
+    In each row every chunk gathers a part at its owner's column; along the column these are gathered at the owner. With
+    `columns_first` it is the other way around.
+    """
     within, between, rank = _dimensions(rows, columns, columns_first)
     return two_level.reduce_scatter(ring.reduce_scatter(within, -step), ring.reduce_scatter(between, -step), rank)
 
 
 def all_gather(rows: int, columns: int, step: int = -1, columns_first: bool = False) -> Program:
-    """Build the all-gather, which takes the reduce-scatter's way back: along the owner's column, then along all
-    rows."""
+    """Build the all-gather, which takes the reduce-scatter's way back: along the owner's column, then along rows."""
     within, between, rank = _dimensions(rows, columns, columns_first)
     return two_level.all_gather(ring.all_gather(within, step), ring.all_gather(between, step), rank)
 

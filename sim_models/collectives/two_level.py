@@ -25,8 +25,10 @@ def reduce_scatter(within: Program, between: Program, rank: Rank) -> Program:
 
 
 def all_gather(within: Program, between: Program, rank: Rank) -> Program:
-    """Build the all-gather, which takes the way back: between groups, then within each of them, for which a rank waits
-    until it has everything that reaches it from other groups."""
+    """Build the all-gather, which takes the way back: between groups, then within each of them.
+
+    Within a group a rank waits until it has everything that reaches it from other groups.
+    """
     ranks = within.ranks * between.ranks
     across = list(_across(within, between, rank))
     transfers = in_turn([*across, *_inside(within, between, rank)])

@@ -18,8 +18,7 @@ def bench(
     json: JsonOption = None,
     seed: SeedOption = 0,
 ) -> None:
-    """Measure cycles per second: lockstep, a bare C++ loop with and without what is at rest, cocotb, and Amaranth's
-    simulator."""
+    """Measure cycles per second: lockstep, a bare C++ loop with and without what is at rest, cocotb, and Amaranth."""
     from t3sim.machine import load_machine
     from t3sim.study.results import BenchResult, check_json_target, write_json
 

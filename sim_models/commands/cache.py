@@ -17,8 +17,10 @@ def cache(
     clear: Annotated[bool, typer.Option("--clear", help="Remove everything that nobody is building.")] = False,
     json: JsonOption = None,
 ) -> None:
-    """Show what is kept in the user's cache folder, or empty it. $T3_CACHE names another folder, $T3_CACHE_GB the size
-    above which the least recently used goes."""
+    """Show what is kept in the user's cache folder, or empty it.
+
+    $T3_CACHE names another folder, $T3_CACHE_GB the size above which the least recently used goes.
+    """
     import time
 
     from t3sim.cosim.cache import entries, evict, limit_bytes

@@ -71,7 +71,7 @@ def run_event_level(asked: Asked, json: str | None) -> None:
 
 
 def _run_persistent(asked: Asked, json: str | None) -> None:
-    """A persistent kernel that sends, beside separate kernels and Track & Trigger."""
+    """Run a persistent kernel that sends, beside separate kernels and Track & Trigger."""
     from t3sim.numerals import whole
     from t3sim.study.report import NOTHING, output_console, print_table
     from t3sim.study.results import write_json

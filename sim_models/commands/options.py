@@ -29,7 +29,7 @@ def decimal_number(text: str | float) -> float:
 
 
 def natural_number(text: str | int) -> int:
-    """The same for what cannot be negative."""
+    """Parse a whole number that cannot be negative."""
     number = whole_number(text)
     if number < 0:
         raise typer.BadParameter(f"{number} is not possible: 0 or more")
@@ -46,7 +46,7 @@ def file_name(text: str) -> str:
 
 
 def folder_name(text: str | Path) -> Path:
-    """The same for a folder, as a path: no file, and an empty name is not the current folder."""
+    """Parse the name of a folder as a path: no file, and an empty name is not the current folder."""
     path = Path(file_name(str(text)))
     there = next(folder for folder in (path, *path.parents) if folder.exists())  # "." or "/" at the latest
     if not there.is_dir():
@@ -75,7 +75,7 @@ def size_range(text: str) -> list[int]:
 
 
 def shown_size(size: int) -> str:
-    """The same for people: 64 KB."""
+    """Write a size as people read it: 64 KB."""
     for unit, bits in (("GB", 30), ("MB", 20), ("KB", 10)):
         if size >> bits and not size % (1 << bits):
             return f"{size >> bits} {unit}"

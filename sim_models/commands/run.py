@@ -207,7 +207,7 @@ def run(
 
 
 def _run_alone(operator, gemm, kernel, others, machine, insist, json):
-    """A kernel alone on one GPU."""
+    """Run a kernel alone on one GPU."""
     from t3sim.machine import load_machine
     from t3sim.operators.kernel_table import load_kernel
     from t3sim.study.results import KernelRun, check_json_target, collect_versions, write_json

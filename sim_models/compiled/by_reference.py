@@ -124,7 +124,7 @@ def _length(context, builder, sig, args):
 
 
 def _index_type(table, index):
-    """The type to which an element's index is converted, None if it is not an element's."""
+    """Return the type to which an element's index is converted; None if it is not an element's."""
     indices = tuple(index) if isinstance(index, types.BaseTuple) else (index,)
     if len(indices) != table.dtype.ndim or not all(isinstance(i, types.Integer) for i in indices):
         return None
@@ -200,7 +200,7 @@ def fetch_ahead(typing_context, table, index):
 
 @intrinsic
 def by_reference(typing_context, state):
-    """A reference to a named tuple; a reference is itself, and so is None."""
+    """Return a reference to a named tuple; a reference is itself, and so is None."""
     if isinstance(state, (Reference, types.NoneType)):
         return state(state), lambda context, builder, signature, arguments: arguments[0]
     if not isinstance(state, types.BaseNamedTuple):

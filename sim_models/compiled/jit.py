@@ -36,8 +36,10 @@ class _Place(CompileResultCacheImpl):
 
 
 class _Cache(FunctionCache):
-    """numba's, but what it cannot keep or read costs a compilation, not the run its result: a disk that takes no more,
-    a file that was cut short."""
+    """numba's cache, but what it cannot keep or read costs a compilation, not the run its result.
+
+    That may be a disk that takes no more, or a file that was cut short.
+    """
 
     _impl_class = _Place
 
@@ -55,8 +57,11 @@ class _Cache(FunctionCache):
 
 
 class _OnceInTheEnd(event.Listener):
-    """What another compiled function calls is optimized with it, in the end; before that little. All levels at all
-    depths took half as long again, and the loop was no faster for it."""
+    """A listener by which what another compiled function calls is fully optimized only with that function.
+
+    Before that it is optimized little. All levels at all depths took half as long again, and the loop was no faster for
+    it.
+    """
 
     def __init__(self) -> None:
         self._within, self._full = 0, config.OPT
@@ -85,7 +90,7 @@ def _kept(function: Callable, **options) -> Callable:
 
 @contextlib.contextmanager
 def compile_times() -> Iterator[list[float]]:
-    """The seconds of every compilation within, as they end; none for what the cache has."""
+    """Give the seconds of every compilation within the block, as they end; none for what the cache has."""
     seconds: list[float] = []
     with event.install_timer("numba:compile", seconds.append):
         yield seconds

@@ -12,7 +12,7 @@ HOST_LINE = 64
 
 
 def aligned_zeros(shape: tuple[int, ...] | int, dtype: np.dtype) -> np.ndarray:
-    """As np.zeros, at the beginning of a cache line."""
+    """Return zeros like np.zeros, at the beginning of a cache line."""
     size = int(np.prod(shape)) * dtype.itemsize
     memory = np.zeros(size + HOST_LINE, np.uint8)
     start = -memory.ctypes.data % HOST_LINE
@@ -20,7 +20,10 @@ def aligned_zeros(shape: tuple[int, ...] | int, dtype: np.dtype) -> np.ndarray:
 
 
 def record_fields(shape: tuple[int, ...] | int, fields: list[tuple]) -> list[np.ndarray]:
-    """One array per field (name, type[, shape]): views of one array of records, each in as few lines as possible."""
+    """Make one array per field (name, type[, shape]), as views of one array of records.
+
+    Each record is in as few lines as possible.
+    """
     array = aligned_zeros(shape, _padded(np.dtype(fields)))
     return [array[name] for name in array.dtype.names or ()]
 

@@ -118,7 +118,7 @@ def pack(ports: dict[str, Port], words: np.ndarray) -> int:
 
 
 def unpack(ports: dict[str, Port], value: int, words: np.ndarray) -> None:
-    """The inverse of `pack`."""
+    """Unpack a value that `pack` has packed."""
     for port in ports.values():
         bits = (value & ((1 << port.width) - 1)).to_bytes(port.words * _WORD_BYTES, "little")
         words[port.offset:port.offset + port.words] = np.frombuffer(bits, np.uint64)

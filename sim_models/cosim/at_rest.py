@@ -54,7 +54,7 @@ class _Module:
 
 
 def _fields(header: str) -> dict[str, str]:
-    """A class's variables and their types, in the order in which they lie in memory."""
+    """Return a class's variables and their types, in the order in which they lie in memory."""
     design = header[header.index("// DESIGN SPECIFIC STATE"):header.index("// INTERNAL VARIABLES")]
     return {name or port: kind for kind, name, port in _FIELD.findall(design)}
 
@@ -141,7 +141,10 @@ def _is_of(path: Path, module: _Module) -> bool:
 
 
 def _can_rest(module: _Module, sources: dict[Path, str], scopes: dict[str, _Scope]) -> bool:
-    """Whether it only writes its own variables, reads no memory of another, and others write only its variables."""
+    """Return whether a module's instances can be left out while they are at rest.
+
+    It may write only its own variables and read no memory of another, and others may write only its variables.
+    """
     own = "".join(text for path, text in sources.items() if _is_of(path, module))
     others = "".join(text for path, text in sources.items() if not _is_of(path, module))
     instance = "|".join(map(re.escape, module.instances))
@@ -160,13 +163,13 @@ def _read_elsewhere(own) -> set[tuple[str, str]]:
 
 
 def _assignment(module: _Module) -> re.Pattern[str]:
-    """An assignment to a variable of an instance, from outside: the variable, instance, name and value."""
+    """Match an assignment to a variable of an instance, from outside: the variable, instance, name and value."""
     instance = "|".join(sorted(module.instances, key=len, reverse=True))
     return re.compile(rf"(vlSymsp->({instance})\.(\w+)(?:\[[^\]]*\])*)\s*=(?!=)\s*([^;]+);")
 
 
 def _wake_by(text: str, module: _Module, number: int) -> str:
-    """What writes an instance's input notes whether it changes."""
+    """Make whatever writes an instance's input note whether the input changes."""
     def put(found: re.Match) -> str:
         bit = 1 << module.instances.index(found[2])
         return f"at_rest::put({found[1]}, {found[4]}, vlSymsp->at_rest_{number}.changed, {bit}ULL);"
@@ -184,7 +187,7 @@ def _note_writes(text: str, module: _Module) -> str:
 
 
 def _ask_first(text: str, module: _Module, number: int, places: list[list[str]]) -> str:
-    """Calls of the same functions for several instances become one loop; `places` gets the instances of each."""
+    """Make calls of the same functions for several instances one loop; `places` gets the instances of each."""
     call = rf" *{module.name}___\w+\(\(&vlSymsp->({'|'.join(module.instances)})\)\);\n"
     same_instance = re.compile(rf"(?:{call})(?: *{module.name}___\w+\(\(&vlSymsp->\1\)\);\n)*")
 
@@ -221,7 +224,7 @@ def _ask_first(text: str, module: _Module, number: int, places: list[list[str]])
 
 def _declaration(module: _Module, number: int, places: list[list[str]], elsewhere: set[tuple[str, str]],
                  scopes: dict[str, _Scope], resting: dict[str, int]) -> str:
-    """What the templates know of a module: its instances and what is compared."""
+    """Write what the templates know of a module: its instances and what is compared."""
     variables = [(module.name, "one.", *span) for span in _ranges(list(module.fields), _plain(module.fields))]
     of_each = ", ".join(f"{sum(1 << n for n, ones in enumerate(places) if one in ones)}ULL" for one in module.instances)
     table = ", ".join(f"&Symbols::{one}" for one in module.instances)
@@ -241,7 +244,7 @@ struct Module{number} {{
 
 
 def _shared(elsewhere: set[tuple[str, str]], scopes: dict[str, _Scope], resting: dict[str, int]) -> str:
-    """What is compared of other scopes; of one that may rest itself, only after it was evaluated."""
+    """Write what is compared of other scopes; of one that may rest itself, only after it was evaluated."""
     records, members, same, keep = [], [], [], []
     for name, scope in scopes.items():
         ranges = _ranges(list(scope.fields), [field for field in scope.fields if (name, field) in elsewhere])
@@ -276,7 +279,7 @@ def _shared(elsewhere: set[tuple[str, str]], scopes: dict[str, _Scope], resting:
 
 
 def _comparison(kept: str, argument: str, ranges: list[tuple[str, str, str, str]]) -> str:
-    """A record of ranges of memory, and functions that compare and keep it."""
+    """Write a record of ranges of memory, and functions that compare and keep it."""
     spans = [f"offsetof({kind}, {last}) + sizeof({kind}::{last}) - offsetof({kind}, {first})"
              for kind, _, first, last in ranges]
     members = "\n".join(f"        unsigned char range_{n}[{span}];" for n, span in enumerate(spans))
@@ -309,7 +312,7 @@ def _ranges(fields: list[str], wanted: list[str]) -> list[tuple[str, str]]:
 
 
 def _over_all(modules: int) -> str:
-    """What the wrapper calls."""
+    """Write what the wrapper calls."""
     ends = "\n".join(f"    symbols.at_rest_{number}.end(symbols);" for number in range(modules))
     wakes = "\n".join(f"    symbols.at_rest_{number}.wake();" for number in range(modules))
     asleep = "".join(f" + symbols.at_rest_{number}.asleep()" for number in range(modules))

@@ -25,20 +25,20 @@ class Backend(Protocol):
         """Back to the state after power-on, all inputs 0. For a reset in flight drive the input `rst`."""
 
     def step(self, cycles: int = 1) -> None:
-        """That many clock cycles with the inputs as they are."""
+        """Step that many clock cycles with the inputs as they are."""
 
     def settle(self) -> None:
         """Bring combinational outputs up to date with the inputs, without a clock edge."""
 
     def run(self, stimulus: np.ndarray) -> np.ndarray:
-        """One cycle per row of inputs; the result has a row of outputs per cycle. uint64[cycles, words] both."""
+        """Run one cycle per row of inputs; the result has a row of outputs per cycle. uint64[cycles, words] both."""
 
     def close(self) -> None:
         """Free the instance; it cannot be used after that."""
 
 
 def checked_stimulus(ports: PortMap, stimulus: np.ndarray) -> np.ndarray:
-    """The stimulus as contiguous uint64[cycles, input words], or ValueError."""
+    """Return the stimulus as contiguous uint64[cycles, input words]. Raises ValueError."""
     if stimulus.ndim != 2 or stimulus.shape[1] != ports.input_words or stimulus.dtype.kind not in "ui":
         raise ValueError(f"a stimulus for {ports.top} is integers[cycles, {ports.input_words}], not "
                          f"{stimulus.dtype}{list(stimulus.shape)}")

@@ -1,4 +1,4 @@
-"""The same RTL and the same stimulus on every simulator: how fast is each?"""
+"""Measure how fast each simulator is on the same RTL and the same stimulus."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -22,8 +22,9 @@ _CHUNK_CYCLES = 20
 def benchmark(factory: Callable[[], wiring.Component], name: str, stimulus: np.ndarray,
               parameters: object = None,
               engines: Sequence[str] = ("bare", "full", "cocotb", "amaranth")) -> dict[str, float]:
-    """Simulated cycles per second of host time: `bare` (a C++ loop), `full` (the same, with all that is at rest),
-    `cocotb` (on Verilator) and `amaranth`.
+    """Measure simulated cycles per second of host time on every simulator.
+
+    They are `bare` (a C++ loop), `full` (the same, with all that is at rest), `cocotb` (on Verilator) and `amaranth`.
 
     Building and starting are not counted. The slow simulators replay only the stimulus' beginning, and Failure is
     raised if their outputs differ from the compiled RTL's. For `factory`, `name` and `parameters` see

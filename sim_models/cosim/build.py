@@ -1,4 +1,4 @@
-"""From a component to a shared library, cached on disk."""
+"""Build a shared library, cached on disk, from a component."""
 
 import importlib.metadata
 import os
@@ -139,7 +139,7 @@ def units(work: Path, name: str, files: Sequence[Path], flags: Sequence[str]) ->
 
 
 def _passes_self_test(shared_object: Path) -> bool:
-    """In a process of its own: the loader would take the next library of that name for this one."""
+    """Test the library in a process of its own: the loader would take the next library of that name for this one."""
     program = ("import ctypes, sys\n"
                "sys.exit(ctypes.CDLL(sys.argv[1]).t3_self_test(ctypes.c_int64(int(sys.argv[2]))) != 0)")
     command = [sys.executable, "-c", program, str(shared_object), str(_SELF_TEST_CYCLES)]

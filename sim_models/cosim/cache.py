@@ -78,7 +78,7 @@ class Entry:
 
     @property
     def kind(self) -> str:
-        """What it is: the first word of its name."""
+        """What the entry is: the first word of its name."""
         return self.path.name.partition("-")[0]
 
 
@@ -135,7 +135,7 @@ def _remove(folder: Path) -> bool:
 
 @contextlib.contextmanager
 def _exclusive(folder: Path) -> Iterator[Path]:
-    """An empty folder that no other process uses; removed if the body fails."""
+    """Make an empty folder that no other process uses; it is removed if the body fails."""
     while True:
         folder.mkdir(parents=True, exist_ok=True)
         try:

@@ -83,9 +83,10 @@ def build_simulation(text: str, ports: PortMap, simulator: str = "verilator", wa
 
 def run_cocotb(simulation: Simulation, test_module: str, folder: Path, seed: int = 1, testcase: str | None = None,
                environment: Mapping[str, str] | None = None, timeout_s: int = 600) -> int:
-    """Run the tests of a module, e.g. `t3sim.testbenches.tb_tracker`, in `folder`, where `cocotb.log`, `results.xml`
-    and waveforms will be. Gives the number of tests that ran, without those skipped; raises CocotbFailure if one
-    failed, none ran, no results were left or the time was up.
+    """Run the tests of a module, e.g. `t3sim.testbenches.tb_tracker`; return how many ran, without those skipped.
+
+    `folder` gets `cocotb.log`, `results.xml` and waveforms. Raises CocotbFailure if a test failed, none ran, no results
+    were left or the time was up.
     """
     folder = Path(folder).resolve()
     folder.mkdir(parents=True, exist_ok=True)
@@ -119,7 +120,10 @@ def run_cocotb(simulation: Simulation, test_module: str, folder: Path, seed: int
 
 
 def replay_cocotb(simulation: Simulation, ports: PortMap, stimulus: np.ndarray) -> tuple[np.ndarray, float]:
-    """As `Backend.run`, under cocotb; also gives the seconds of the replay without starting the simulator."""
+    """Replay a stimulus under cocotb as `Backend.run` does; also return the seconds that the replay took.
+
+    The start of the simulator is not counted.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "ports.json").write_text(ports.to_json())

@@ -47,7 +47,7 @@ class CompiledBackend:
         return outputs
 
     def checksum(self, stimulus: np.ndarray) -> int:
-        """As `run`, without keeping the outputs: the bare C++ loop."""
+        """Run a stimulus as `run` does, but return a checksum of the outputs instead of them: the bare C++ loop."""
         stimulus = checked_stimulus(self.ports, stimulus)
         return self.library.run(self._open_handle(), stimulus.ctypes.data, None, len(stimulus))
 

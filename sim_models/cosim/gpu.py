@@ -27,7 +27,7 @@ def gpu_library(geometry: Geometry) -> Library:
 
 
 def amaranth_gpu(geometry: Geometry) -> AmaranthBackend:
-    """The same top on Amaranth's own simulator: slow, without a compiler."""
+    """Make the same top on Amaranth's own simulator: slow, without a compiler."""
     return AmaranthBackend(GpuTop(geometry), component_verilog(partial(GpuTop, geometry), NAME, geometry)[1])
 
 

@@ -26,13 +26,13 @@ _PLACEHOLDER = "\0"  #: stands for a module's name until its text is known to be
 
 @dataclass(frozen=True)
 class Hierarchy:
-    """Which module instantiates which."""
+    """A tree of modules: which one instantiates which."""
 
     top: str
     instances: dict[str, dict[str, str]]  #: module: {name of the instance: its module}
 
     def count(self, module: str | None = None) -> Counter[str]:
-        """How often each module exists below `module` (the top), itself included."""
+        """Count how often each module exists below `module` (the top), itself included."""
         module = module or self.top
         total = Counter([module])
         for child in self.instances[module].values():
@@ -48,7 +48,7 @@ class Hierarchy:
 
 
 def module_name(component: wiring.Component) -> str:
-    """Its class in the style of Verilog: `LineRouter` is `line_router`."""
+    """Write a component's class in the style of Verilog: `LineRouter` is `line_router`."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(component).__name__).lower()
 
 
@@ -85,7 +85,7 @@ class _Writer:
         self._clocks: dict[str, list[str]] = {}  #: module: those of clk and rst that it has
 
     def add(self, fragment: Fragment, component: wiring.Component, name: str | None = None) -> str:
-        """The module of an elaborated component, written if it is new."""
+        """Return the module of an elaborated component; it is written if it is new."""
         children = self._replace_components(fragment)
         text, _ = rtlil.convert_fragment(fragment, signature_ports(component), _PLACEHOLDER, emit_src=False)
         if text in self._names and name is None:

@@ -13,7 +13,7 @@ COLUMN_BYTES = 32
 
 
 def compiled_alu() -> CompiledBackend:
-    """A fresh instance, for one column at a time."""
+    """Make a fresh instance, for one column at a time."""
     return CompiledBackend(build_component(lambda: NmcAlu(COLUMN_BYTES), "nmc_alu", COLUMN_BYTES))
 
 

@@ -21,7 +21,7 @@ _CLOCKING = {"clk", "rst"}
 
 
 def share_modules(text: str) -> str:
-    """The Verilog with instructions for Verilator."""
+    """Return the Verilog with instructions for Verilator."""
     head, *modules = _MODULE.split(text)
     uses: dict[str, list[dict[str, str]]] = defaultdict(list)  # module -> each instance's connections
     for module in modules:

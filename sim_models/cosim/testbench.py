@@ -22,14 +22,14 @@ FAILURE = "failure.json"  #: `t3sim.testbenches.failure` writes it
 
 
 def design_under_test(block: str, geometry: Geometry) -> wiring.Component:
-    """The block; a Tracker bank with protected memories has ports through which bits of them flip."""
+    """Make the block; a Tracker bank with protected memories has ports through which bits of them flip."""
     if block == "tracker" and geometry.tracker.protection != "none":
         return FlippableBank(geometry)
     return BLOCKS[block](geometry)
 
 
 def block_verilog(block: str, geometry: Geometry) -> tuple[str, PortMap]:
-    """The Verilog of what the block's testbench runs on, with the block's name as the top module's."""
+    """Write the Verilog of what the block's testbench runs on, with the block's name as the top module's."""
     return component_verilog(lambda: design_under_test(block, geometry), block, (block, geometry, _FLIPPABLE))
 
 
@@ -52,7 +52,10 @@ class Testbench:
 
     def run(self, design: Design, folder: Path, *, waves: bool = False, testcase: str | None = None,
             record: dict | None = None) -> int:
-        """The number of tests that passed; raises CocotbFailure. `record`: the test and round whose ports to keep."""
+        """Run the tests and return how many passed. Raises CocotbFailure.
+
+        `record`: the test and round whose ports to keep.
+        """
         text, ports = design
         simulation = build_simulation(text, ports, self.simulator, waves)
         folder.mkdir(parents=True, exist_ok=True)

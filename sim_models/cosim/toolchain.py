@@ -40,7 +40,7 @@ class Toolchain:
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """What a build depends on, for the cache."""
+        """Name what a build depends on, for the cache."""
         return (*self.compiler, self.compiler_version, self.verilator_version)
 
 

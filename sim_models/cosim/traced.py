@@ -45,7 +45,7 @@ Groups = dict[str, list[Slot]]  #: name of each trace output and what lies where
 
 
 def groups(g: Geometry) -> Groups:
-    """Of the top. The recorder (sim_models/trace/rtl_events.py) reads them at these places."""
+    """Return the groups of the top. The recorder (sim_models/trace/rtl_events.py) reads them at these places."""
     inside = f"{INSTANCE}."
     found = {f"channel[{c}]": _channel(g, f"{inside}channel_{c}") for c in range(g.channel.channels)}
     found |= {f"bank[{b}]": _bank(g, f"{inside}tracker_{b}") for b in range(g.tracker.banks)}
@@ -63,7 +63,7 @@ def groups(g: Geometry) -> Groups:
 
 
 def groups_of_block(block: str, g: Geometry) -> Groups | None:
-    """The same of a block on its own; None where a trace has nothing to say about it."""
+    """Return the groups of a block on its own; None where a trace has nothing to say about it."""
     if block == "gpu_top":
         return groups(g)
     if block == "memory_channel":
@@ -136,8 +136,10 @@ class StructBits(NamedTuple):
 
 
 class Probes(NamedTuple):
-    """First words of the trace outputs, -1 where there is none, and how their structs are laid out; arguments of the
-    recorder."""
+    """The places of the trace outputs, as arguments of the recorder.
+
+    They are the outputs' first words, -1 where there is none, and how their structs are laid out.
+    """
 
     channel: np.ndarray
     bank: np.ndarray
@@ -198,10 +200,10 @@ def _module(top: str, ports: PortMap, added: Iterable[Port], contents: Iterable[
 
 
 def traced_verilog(g: Geometry) -> tuple[str, PortMap]:
-    """The top that shows its inner signals."""
+    """Write the Verilog of the top that shows its inner signals."""
     return show(*component_verilog(partial(GpuTop, g), NAME, g), groups(g))
 
 
 def traced_gpu_library(g: Geometry) -> Library:
-    """The compiled top that shows its inner signals; from the cache if its sources have not changed."""
+    """Build the compiled top that shows its inner signals; from the cache if its sources have not changed."""
     return build(*traced_verilog(g))

@@ -1,4 +1,4 @@
-"""From an Amaranth component to Verilog text and its PortMap."""
+"""Convert an Amaranth component to Verilog text and its PortMap."""
 
 import re
 
@@ -18,8 +18,10 @@ class PortError(ValueError):
 
 
 def generate_verilog(component: wiring.Component, name: str) -> tuple[str, PortMap]:
-    """Convert a component into one Verilog text with top module `name`, without source paths: the same component
-    gives the same text on every machine. The component can be elaborated only once, so pass a fresh one."""
+    """Convert a component into one Verilog text with top module `name`, without source paths.
+
+    The same component gives the same text on every machine. It can be elaborated only once, so pass a fresh one.
+    """
     modules, _ = rtlil_modules(component, name)
     text = _convert_rtlil_text(modules, strip_internal_attrs=True)
     return text, port_map(component, name, text)

@@ -1,5 +1,7 @@
-"""Recommendation models (DLRM): embedding tables spread over GPUs, MLPs replicated on each; one training pass on the
-event level."""
+"""Recommendation models (DLRM): one training pass on the event level.
+
+Embedding tables are spread over GPUs, MLPs are replicated on each.
+"""
 
 from .model import PAPER, Dlrm, Operators, operators
 from .training import Graph, Pass, training_pass

@@ -28,7 +28,7 @@ class Dlrm:
         return self.element_bytes * self.mlp_width * (self.mlp_width + 1)
 
     def pooled_bytes(self, gpus: int) -> int:
-        """What one GPU's pooling makes for all GPUs: a vector per table and sample of the global batch."""
+        """Return the bytes that one GPU pools for all GPUs: a vector per table and sample of the global batch."""
         return self.element_bytes * self.embedding_dim * self.tables_per_gpu * self.local_batch * gpus
 
 

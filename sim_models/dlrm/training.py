@@ -1,5 +1,6 @@
-"""One training pass of a DLRM on a network of GPUs, on the event level: kernels one after the other on each GPU,
-collectives beside them on the links that they share.
+"""One training pass of a DLRM on a network of GPUs, on the event level.
+
+Kernels run one after the other on each GPU, collectives beside them on the links that they share.
 
 Baseline: pooling, then its all-to-all beside the bottom MLP; backward the all-to-all of the gradients beside the bottom
 MLP, then the rows' gradients; at the end the optimizer. Fused: each slice leaves as soon as it is pooled, and is turned
@@ -35,7 +36,7 @@ class Graph:
 
 @dataclass(frozen=True)
 class Pass:
-    """When everything happened, ns."""
+    """The times at which everything happened, ns."""
 
     ns: float
     spans: tuple[tuple[str, float, float], ...]  #: kernels and collectives: name, start, end

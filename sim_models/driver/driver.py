@@ -88,7 +88,7 @@ class Driver:
 
     def remote_map(self, region: int, *, base: int, limit: int, device: int, destination_region: int,
                    operation: str = "update", address_offset: int = 0, wg_offset: int = 0) -> list[Write]:
-        """Stores to [base, limit) leave at once for `device`, where they store or update.
+        """Map stores to [base, limit) to `device`: they leave at once, and store or update there.
 
         The address and workgroup there are this device's plus the offsets, which may be negative.
         """
@@ -133,8 +133,9 @@ class Driver:
 
     def copy_map(self, region: int, *, base: int, limit: int, device: int, row_bytes: int, columns: int,
                  address_offset: int = 0, adds: bool = False) -> list[Write]:
-        """Contiguous blocks in [base, limit) of `columns` times `row_bytes` are copied to `device`, where nothing
-        tracks them: by commands of a queue, or by a trigger if they are written under this region, once each. With
+        """Map contiguous blocks in [base, limit), of `columns` times `row_bytes`, to be copied to `device` untracked.
+
+        They are copied by commands of a queue, or by a trigger if they are written under this region, once each. With
         `adds`, memory there adds what arrives.
 
         A block is one tile. At the destination it arrives under region 0, to which a range of memory must be open
@@ -150,8 +151,10 @@ class Driver:
     def event_map(self, region: int, *, base: int, limit: int, tile_bytes: int, updates_per_element: int,
                   admitted: bool = False, arrivals: Collection[int] = (),
                   arrival_region: int | None = None) -> list[Write]:
-        """Tiles in [base, limit) are tracked; a complete tile raises an event and goes nowhere. `admitted`, `arrivals`
-        and `arrival_region` as for `dma_map`."""
+        """Track tiles in [base, limit); a complete tile raises an event and goes nowhere.
+
+        `admitted`, `arrivals` and `arrival_region` are those of `dma_map`.
+        """
         threshold = self._threshold(tile_bytes, updates_per_element, admitted)
         return self._map(region, _Descriptor({"event"}, base, limit, threshold, arrivals=arrivals,
                                              arrival_region=arrival_region))
@@ -167,13 +170,15 @@ class Driver:
         return writes
 
     def plain_arrivals(self, arrivals: Collection[int]) -> list[Write]:
-        """Peers may also write the open ranges of these numbers without being tracked, under region 0 (an all-gather by
-        the compute units); none without a number."""
+        """Let peers also write the open ranges of these numbers without being tracked, under region 0.
+
+        An all-gather by the compute units needs it. Without a number nothing is open.
+        """
         return [self._region_write(0, "REGION_ACTIONS", event=bool(arrivals), op=OPERATIONS["store"],
                                    arrivals=self._ranges(arrivals))]
 
     def unmap(self, region: int) -> list[Write]:
-        """The region is no longer mapped; an update that names it is an error."""
+        """Unmap the region; an update that names it is an error from then on."""
         self._region(region)
         return [self._region_write(region, "REGION_ACTIONS")]
 
@@ -191,7 +196,7 @@ class Driver:
         _whole("limit", limit, base + 1, highest)
 
     def _threshold(self, tile_bytes: int, updates_per_element: int, admitted: bool) -> int:
-        """An admission counts as a byte more."""
+        """Compute a tile's threshold of bytes; an admission counts as a byte more."""
         highest = (1 << self.geometry.tracker.count_bits) - 1 - admitted
         _whole("tile_bytes", tile_bytes, 1, highest)
         _whole("updates_per_element", updates_per_element, 1, highest // tile_bytes)
@@ -229,9 +234,12 @@ class Driver:
     # Arbitration (section 4.5)
 
     def policy(self, name: str, threshold="auto", starvation_limit: int | None = None) -> list[Write]:
-        """Arbitration policy; for MCA and ring-aware, too, the occupancy threshold (a number, None: no threshold, or
-        "auto") and the cycles after which waiting communication goes first (None: never). The hardware takes a
-        threshold of 0 for 1, without which communication might wait for a producer that waits for it."""
+        """Set the arbitration policy; for MCA and ring-aware, too, the occupancy threshold and the starvation limit.
+
+        The threshold is a number, None (no threshold) or "auto"; the limit is the cycles after which waiting
+        communication goes first (None: never). The hardware takes a threshold of 0 for 1, without which communication
+        might wait for a producer that waits for it.
+        """
         code = _choice("policy", name, POLICIES)
         auto = threshold == "auto"
         if not auto and threshold is not None:
@@ -252,8 +260,11 @@ class Driver:
 
     def monitor(self, none_below: float, thirty_below: float, ten_below: float,
                 least_samples: int = 4096) -> list[Write]:
-        """Mean occupancies (DRAM queue entries, in steps of 1/4) between MCA's thresholds none, 30, 10 and 5, and the
-        samples (one per cycle of the producer) without which no arrival ends the measurement."""
+        """Set the mean occupancies between MCA's thresholds none, 30, 10 and 5, and the least number of samples.
+
+        Occupancies are in DRAM queue entries, in steps of 1/4. Without `least_samples` samples (one per cycle of the
+        producer) no arrival ends the measurement.
+        """
         quarters = {}
         for index, (name, entries) in enumerate((("none_below", none_below), ("thirty_below", thirty_below),
                                                  ("ten_below", ten_below))):
@@ -297,7 +308,7 @@ class Driver:
         return [self._write("WINDOW", window=workgroups)]
 
     def command_queue(self, base: int) -> list[Write]:
-        """The queue of DMA commands lies at `base`; nothing is in it. Only after a reset or a soft reset."""
+        """Place the queue of DMA commands at `base`, with nothing in it. Only after a reset or a soft reset."""
         ring = 64 * self.geometry.dma.queue_commands
         _check(ring > 0, "queue_commands", 0, "this hardware has no command queue")
         limit = 1 << self.geometry.tracker.address_bits
@@ -307,7 +318,10 @@ class Driver:
                 self._write("QUEUE_BASE_HI", queue_base_hi=base >> 32)]
 
     def doorbell(self, commands: int) -> list[Write]:
-        """So many commands were written since the queue was set up, at most its places more than are done."""
+        """Announce that so many commands were written since the queue was set up.
+
+        They may be at most the queue's places more than are done.
+        """
         _whole("commands", commands, 0, (1 << 31) - 1)
         return [self._write("DOORBELL", doorbell=commands % (2 * self.geometry.dma.queue_commands))]
 
@@ -325,7 +339,7 @@ class Driver:
         return [self._write("RESET_QUIET", quiet_cycles=quiet_cycles), *empty, self._write("CONTROL", soft_reset=1)]
 
     def restart(self, kernel: int = 0) -> list[Write]:
-        """A new kernel starts: ids count from 0 again and the intensity monitor measures again.
+        """Start a new kernel: ids count from 0 again and the intensity monitor measures again.
 
         `kernel` is its number, the same on all devices and another than that of the kernel before: what touches ids of
         a peer starts when that is in the same kernel. After a reset the hardware is in kernel 0.
@@ -340,8 +354,9 @@ class Driver:
         return max(WATCHDOG_PERIOD, tracker.window_slots << (tracker.wf_bits - 1), self.geometry.channel.guard_buckets)
 
     def watchdog(self, cycles: int | None) -> list[Write]:
-        """An error (`watchdog`) when for so many cycles, rounded up to periods of the hardware, something waits and
-        nothing moves; `waiting` then says what. None: never.
+        """Raise an error (`watchdog`) when for so many cycles something waits and nothing moves.
+
+        The method `waiting` then says what. The cycles are rounded up to periods of the hardware; None: never.
 
         Units that compute for longer without a memory access, or a peer that lets wait for longer, are taken for a
         hang; so is a soft reset whose `quiet_cycles` are more.
@@ -353,7 +368,10 @@ class Driver:
         return [self._write("WATCHDOG", watchdog_limit=-(-cycles // WATCHDOG_PERIOD))]
 
     def waiting(self, read) -> list[str]:
-        """What waited when the watchdog told: names of `t3sim.rtl.registers.WAITS`; `read(offset)` reads a register."""
+        """Name what waited when the watchdog reported, as in `t3sim.rtl.registers.WAITS`.
+
+        `read(offset)` reads a register.
+        """
         word = self.decode("WATCHDOG_WAITS", read(self.registers["WATCHDOG_WAITS"].offset))
         return [name for name, _ in WAITS if word[f"waits_{name}"]]
 
@@ -369,12 +387,14 @@ class Driver:
         return {name for name, value in self.decode("STATUS", read(register.offset)).items() if value}
 
     def decode(self, name: str, word: int) -> dict[str, int]:
-        """The fields of a register that was read as `word`."""
+        """Return the fields of a register that was read as `word`."""
         return {field.name: field.decode(word) for field in self.registers[name].fields}
 
     def first_error(self, read) -> dict | None:
-        """The latched error as {code, wg, wf, region, address} and `tracker_fault`, or None; `read(offset)` reads a
-        register."""
+        """Return the latched error as {code, wg, wf, region, address} and `tracker_fault`, or None.
+
+        `read(offset)` reads a register.
+        """
         def fields(name):
             return self.decode(name, read(self.registers[name].offset))
 
@@ -388,8 +408,10 @@ class Driver:
                 "region": tile["error_region"], "address": address, **self.tracker_fault(read)}
 
     def tracker_fault(self, read) -> dict:
-        """Where the Tracker's first flipped bits were, or the first that could not be corrected, as {kind, set, way,
-        memory}; empty without any, or if the Tracker is not protected."""
+        """Return where the Tracker's first flipped bits were, or the first that could not be corrected.
+
+        The result is {kind, set, way, memory}; it is empty without any, or if the Tracker is not protected.
+        """
         if self.geometry.tracker.protection == "none":
             return {}
         found = self.decode("TRACKER_FAULT", read(self.registers["TRACKER_FAULT"].offset))

@@ -45,7 +45,7 @@ def to_markdown(geometry: Geometry) -> str:
 
 
 def to_html(geometry: Geometry) -> str:
-    """One page without anything from elsewhere."""
+    """Write one page without anything from elsewhere."""
     tables = []
     for title, group in _groups(geometry):
         head = "".join(f"<th>{column}</th>" for column in _COLUMNS)
@@ -61,7 +61,7 @@ def to_html(geometry: Geometry) -> str:
 
 
 def to_c(geometry: Geometry) -> str:
-    """A header: offsets, and position, mask and reset value of every field; C99 and C++."""
+    """Write a header: offsets, and position, mask and reset value of every field; C99 and C++."""
     registers = register_map(geometry)
     lines = ["/* Registers of T3's configuration bus, printed by `t3 registers --format c`. */",
              "#ifndef T3_REGISTERS_H", "#define T3_REGISTERS_H", "",

@@ -1,2 +1,4 @@
-"""Whole trainings and inferences in closed form: operators, collectives, pipeline, memory and energy of a Transformer
-on a cluster, vectorised over its parallel mappings."""
+"""Whole trainings and inferences in closed form, vectorised over parallel mappings.
+
+Operators, collectives, pipeline, memory and energy of a Transformer on a cluster.
+"""

@@ -33,8 +33,11 @@ H100 = Device(1.8e9, 132, 4, 1024, 320, 4, 450e9, 50e9)  #: NDR, 400 Gb/s
 
 @dataclass(frozen=True)
 class Network:
-    """A Transformer as the equations see it. `expert_layers` of its layers have `experts`, of which a token uses two
-    (GLaM); their weights are not replicated within a group of `experts` replicas."""
+    """A Transformer as the equations see it.
+
+    `expert_layers` of its layers have `experts`, of which a token uses two (GLaM); their weights are not replicated
+    within a group of `experts` replicas.
+    """
 
     hidden: int
     layers: int
@@ -47,7 +50,7 @@ class Network:
 
     @property
     def dense_weights(self) -> int:
-        """Of all layers, each expert layer with one network."""
+        """Weights of all layers, each expert layer with one network."""
         return self.layers * (4 * self.hidden**2 + 2 * self.hidden * self.feed_forward)
 
 
@@ -149,7 +152,7 @@ def ring_factor(ranks):
 
 
 def _two_levels_s(device: Device, size, levels) -> np.ndarray:
-    """All-reduces of `size` bytes, within the nodes and between them: (ranks, bandwidth) of each level."""
+    """Return the time of all-reduces of `size` bytes within and between nodes: (ranks, bandwidth) of each level."""
     return sum(np.where(ranks > 1, ring_factor(ranks) * (device.latency_s * ranks + size / bandwidth), 0.0)
                for ranks, bandwidth in levels)
 
@@ -198,8 +201,10 @@ def update_s(device: Device, net: Network, eff):
 
 def bubble_s(net: Network, at: Degrees, micro_batches, compute, communication, overlap: float = 1.0,
              printed: bool = True):
-    """Return W of all layers (equation 8): `compute` and `communication` of one accelerator and batch, forward and
-    backward. As printed, the compute of a step is divided by the number of layers once more."""
+    """Return W of all layers (equation 8): `compute` and `communication` of one accelerator and batch, both passes.
+
+    As printed, the compute of a step is divided by the number of layers once more.
+    """
     return overlap * (at.pp - 1) / micro_batches * (compute / (net.layers if printed else 1) + communication)
 
 

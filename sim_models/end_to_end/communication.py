@@ -41,8 +41,10 @@ def split(cluster: Cluster, ranks, stride):
 
 
 def group_all_reduce_ns(cluster: Cluster, size_bytes, ranks, stride):
-    """Return the time of an all-reduce over a group that may span nodes: within the nodes first, then between them
-    (AMPeD, equations 6 and 10)."""
+    """Return the time of an all-reduce over a group that may span nodes: within the nodes first, then between them.
+
+    Source: AMPeD, equations 6 and 10.
+    """
     inside, outside = split(cluster, ranks, stride)
     return (all_reduce_ns(cluster.intra, size_bytes, inside)
             + all_reduce_ns(cluster.inter, size_bytes / inside, outside))

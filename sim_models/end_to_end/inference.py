@@ -16,8 +16,10 @@ PARTS = ("gemm", "attention", "elementwise", "host", "head", "tp", "ep", "pp")
 
 
 def prompt(cluster: Cluster, job: Job, mapping: Mapping, overlap: Overlap | None = None) -> Result:
-    """Return the prompt phase of `global_batch` sequences: the time until the first token. Replicas share the batch;
-    pipeline stages work one after the other."""
+    """Return the prompt phase of `global_batch` sequences: the time until the first token.
+
+    Replicas share the batch; pipeline stages work one after the other.
+    """
     sequences = ceil_div(job.global_batch, mapping.dp)
     ahead = layers.forward(cluster.accelerator, job.model, job.kernels, sequences, job.sequence, mapping.tp,
                            mapping.sp, "prompt")

@@ -14,8 +14,10 @@ from t3sim.machine.accelerator import Accelerator
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel besides the GEMMs. `passes` count how often it reads or writes its tensor; a dropout's mask has half of
-    an element's bytes."""
+    """A kernel besides the GEMMs.
+
+    `passes` count how often it reads or writes its tensor; a dropout's mask has half of an element's bytes.
+    """
 
     name: str
     tensor: str  #: "tokens" x hidden, replicated by tensor parallelism; "widened" by the feed-forward part; "heads":
@@ -129,7 +131,7 @@ def _heads(model, kernels, tp):
 
 
 def _score_gemms_ns(gpu, model, kernels, sequences, length, tp):
-    """Queries times keys, and scores times values, of this GPU's heads."""
+    """Return the time of queries times keys, and scores times values, of this GPU's heads."""
     count, width = sequences * _heads(model, kernels, tp), model.hidden // model.heads
     return gemm_ns(gpu, length, length, width, count) + gemm_ns(gpu, length, width, length, count)
 

@@ -38,7 +38,7 @@ class Mapping:
         return self.tp * self.pp * self.dp
 
     def at(self, index: int) -> "Mapping":
-        """The one with this index, of plain integers."""
+        """Return the mapping with this index, of plain integers."""
         return replace(self, **{field.name: int(np.asarray(getattr(self, field.name)).ravel()[index])
                                 for field in fields(self)})
 
@@ -50,8 +50,10 @@ class Mapping:
 
 
 def parse_mapping(text: str, recompute: str) -> Mapping:
-    """Return the mapping of `tp=8,pp=4,dp=2,micro=1`; what is not named is 1, `sp` and `zero` 0. Raises
-    `MappingError`."""
+    """Return the mapping of `tp=8,pp=4,dp=2,micro=1`. Raises `MappingError`.
+
+    What is not named is 1, `sp` and `zero` 0.
+    """
     allowed = [field.name for field in fields(Mapping) if field.name != "recompute"]
     values: dict[str, int] = {}
     for part in text.split(","):

@@ -1,5 +1,8 @@
-"""Memory of one GPU in training: weights, gradients, optimizer states and the activations that wait for the backward
-pass (Korthikanti et al., arXiv 2205.05198, section 4; Rajbhandari et al., ZeRO, arXiv 1910.02054). Bytes."""
+"""Memory of one GPU in training: weights, gradients, optimizer states and activations. Bytes.
+
+Activations are those that wait for the backward pass (Korthikanti et al., arXiv 2205.05198, section 4; Rajbhandari et
+al., ZeRO, arXiv 1910.02054).
+"""
 
 import numpy as np
 
@@ -26,8 +29,10 @@ def state_bytes(model: Transformer, mapping: Mapping):
 
 
 def activation_bytes(model: Transformer, kernels: Implementation, mapping: Mapping, length: int, micro_batches):
-    """Return the activations of the first stage, which holds those of up to `pp` micro-batches (1F1B); interleaved
-    schedules hold (pp - 1)/interleave stages' more."""
+    """Return the activations of the first stage, which holds those of up to `pp` micro-batches (1F1B).
+
+    Interleaved schedules hold (pp - 1)/interleave stages' more.
+    """
     t, b = mapping.tp, mapping.micro
     unit = b * length * model.hidden
     replicated = np.where(mapping.sp, t, 1)

@@ -1,5 +1,8 @@
-"""Layer times of a technique, from the cycle level: what a GEMM and its all-reduce take, relative to one after the
-other, measured on the same sub-layer with the RTL in the loop."""
+"""Layer times of a technique, from the cycle level.
+
+What a GEMM and its all-reduce take, relative to one after the other, is measured on the same sub-layer with the RTL in
+the loop.
+"""
 
 from collections.abc import Callable, Iterable
 

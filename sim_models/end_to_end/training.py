@@ -98,8 +98,11 @@ def train(cluster: Cluster, job: Job, mapping: Mapping, overlap: Overlap | None 
 
 def _tensor_parallel_ns(cluster: Cluster, reduced, m: Mapping, ahead: LayerTimes, back: LayerTimes,
                         overlap: Overlap | None) -> dict[str, np.ndarray]:
-    """Two all-reduces per layer and direction; with sequence parallelism each is a reduce-scatter and an all-gather,
-    of the same time. What a technique saves of a GEMM and its all-reduce is taken from the latter."""
+    """Return the time of two all-reduces per layer and direction.
+
+    With sequence parallelism each is a reduce-scatter and an all-gather, of the same time. What a technique saves of a
+    GEMM and its all-reduce is taken from the latter.
+    """
     one = group_all_reduce_ns(cluster, reduced, m.tp, 1)
     if overlap is None:
         return {"forward": 2 * one, "backward": 2 * one}
@@ -118,7 +121,7 @@ def sliced_gemms(ahead: LayerTimes, back: LayerTimes) -> dict[str, dict[str, np.
 
 
 def _experts_ns(cluster: Cluster, model: Transformer, reduced, m: Mapping):
-    """Per direction: tokens go to their experts and come back (AMPeD, equation 9)."""
+    """Return the time per direction in which tokens go to their experts and come back (AMPeD, equation 9)."""
     if model.experts == 1:
         return 0.0
     return 2 * all_to_all_ns(cluster, reduced * model.experts_per_token / m.tp, m.ep, m.tp)
@@ -136,8 +139,11 @@ def _head_ns(cluster: Cluster, job: Job, m: Mapping, reduced):
 
 
 def _gradients_ns(cluster: Cluster, model: Transformer, m: Mapping):
-    """All-reduce of the gradients over the replicas; ZeRO's scatter and gather cost the same, its third stage
-    gathers the weights once more for the forward and once for the backward pass."""
+    """Return the time of the all-reduce of the gradients over the replicas.
+
+    ZeRO's scatter and gather cost the same; its third stage gathers the weights once more for the forward and once for
+    the backward pass.
+    """
     size = GRADIENT_BYTES * weights_per_gpu(model, m)
     return group_all_reduce_ns(cluster, size, m.dp, m.tp) * np.where(m.zero == 3, 1.5, 1.0)
 

@@ -49,12 +49,12 @@ class Transformer:
 
     @property
     def attention_weights(self) -> int:
-        """Per layer: queries, keys, values and the projection of the output."""
+        """Weights of a layer's attention: queries, keys, values and the projection of the output."""
         return self.hidden * (2 * self.hidden + 2 * self.kv_width)
 
     @property
     def expert_weights(self) -> int:
-        """Of one feed-forward network."""
+        """Weights of one feed-forward network."""
         return (3 if self.gated else 2) * self.hidden * self.feed_forward
 
     @property

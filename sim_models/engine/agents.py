@@ -15,11 +15,11 @@ def returned(agent, sim, device, tag, now):
 
 @by_type
 def done(agent, sim, device):
-    """Whether it has done all that it was to do."""
+    """Return whether the agent has done all that it was to do."""
     return True
 
 
 @by_type
 def progress(agent, device):
-    """A number that changes as long as it gets on."""
+    """Return a number that changes as long as the agent gets on."""
     return 0

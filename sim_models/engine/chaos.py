@@ -1,5 +1,8 @@
-"""Random disturbances of a run: handshakes held back for a cycle, extra delays on the links. Repeatable by seed, and
-drawn by each GPU for itself, so that the order in which GPUs are stepped changes nothing."""
+"""Random disturbances of a run: handshakes held back for a cycle, extra delays on the links.
+
+They are repeatable by seed, and drawn by each GPU for itself, so that the order in which GPUs are stepped changes
+nothing.
+"""
 
 from typing import NamedTuple
 
@@ -26,7 +29,7 @@ def make_chaos(devices: int, seed: int, hold_back: float, jitter_cycles: int) ->
 
 @inlined
 def held_back(chaos, device):
-    """Whether a handshake of this GPU is held back now."""
+    """Return whether a handshake of this GPU is held back now."""
     return chaos.hold_back > 0 and draw(chaos, device) % _CERTAIN < chaos.hold_back
 
 

@@ -1,4 +1,4 @@
-"""When a run is over: all has happened, or nothing moves any more."""
+"""The end of a run: all has happened, or nothing moves any more."""
 
 from ..compiled.jit import compiled
 from .agents import done, progress
@@ -10,7 +10,7 @@ _LOOK_STUCK = 1 << 14  #: cycles between two looks at whether anything moves
 
 @compiled
 def finished(sim, kernel):
-    """Whether all that was to happen has happened and nothing is under way any more."""
+    """Return whether all that was to happen has happened and nothing is under way any more."""
     for device in range(len(sim.control.downstream)):
         if not done(kernel, sim, device):
             return False
@@ -29,7 +29,7 @@ def finished(sim, kernel):
 
 @compiled
 def stuck(sim, kernel, now):
-    """Whether nothing has moved for IDLE_LIMIT cycles."""
+    """Return whether nothing has moved for IDLE_LIMIT cycles."""
     total = 0
     for device in range(len(sim.control.downstream)):
         total += sim.control.event_count[device] + progress(kernel, device)
@@ -45,7 +45,7 @@ def stuck(sim, kernel, now):
 
 @compiled
 def outcome(sim, kernel, now):
-    """RUNNING, DONE or STUCK."""
+    """Return RUNNING, DONE or STUCK."""
     if finished(sim, kernel):
         return DONE
     return STUCK if now % _LOOK_STUCK == 0 and stuck(sim, kernel, now) else RUNNING

@@ -27,8 +27,10 @@ _STEP = ctypes.CFUNCTYPE(None, ctypes.c_size_t)
 
 @by_type
 def memory_cycle(hardware, sim, device, now):
-    """Memory channels of a GPU: its DRAM for a cycle, then the heads of both streams to it. Without arbiters they take
-    turns."""
+    """Run the memory channels of a GPU for a cycle: its DRAM, then the heads of both streams to it.
+
+    Without arbiters the streams take turns.
+    """
     memory.direct_cycle(sim, device, now)
 
 
@@ -55,7 +57,7 @@ def show_producer(hardware, device, active):
 
 @by_type
 def side_signals(hardware, sim, device, now):
-    """Requests for workgroups, the windows' heads from peers, their links' latency old, events of final tiles."""
+    """Drive requests for workgroups, the peers' window heads as their links bring them, and final tiles' events."""
 
 
 @by_type
@@ -118,7 +120,7 @@ class Hardware(NamedTuple):
 
 @compiled
 def offer_request(hardware, device, inputs, outputs):
-    """The next request for a workgroup to the RTL's queue; it is taken if the RTL is ready for it in this cycle."""
+    """Offer the next request for a workgroup to the RTL's queue, which takes it if it is ready in this cycle."""
     ports, requested = hardware.ports, hardware.requested[device]
     if requested < hardware.requests.shape[1]:
         inputs[ports.dispatch_valid] = 1
@@ -215,15 +217,18 @@ def _egress_cycle(ports, sim, inputs, outputs, device, now):
 
 @inlined
 def _takes_lines(sim, device, port, now):
-    """Whether lines for a port may go into the egress lanes: with several ports only what the port has room for, or a
-    full one would hold up the lines of the others. One port's lines may wait there."""
+    """Return whether lines for a port may go into the egress lanes.
+
+    With several ports only what the port has room for may, or a full one would hold up the lines of the others. One
+    port's lines may wait there.
+    """
     return not sim.control.picks_ports[device] or (
         links.backlog(sim.network, port, now) + sim.control.inside[port] * LINE_BYTES < sim.network.buffer_bytes[port])
 
 
 @inlined
 def _send(sim, device, port, lo, hi, now):
-    """A packet onto its link; its tag says whose it is."""
+    """Send a packet onto its link; its tag says whose it is."""
     size, tag = bits.get(lo, hi, sim.b.bytes, sim.b.op - sim.b.bytes), queues.tag_of(sim.hardware_stream, device)
     if sim.control.rs_start[device] < 0:
         sim.control.rs_start[device] = now

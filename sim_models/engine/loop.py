@@ -21,7 +21,7 @@ LOOK = 64  #: cycles between two looks at whether a run has ended, and the most 
 
 @inlined
 def reads_return(kernel, sim, device, now):
-    """Reads of the kernel that are back."""
+    """Hand reads that are back to the kernel."""
     fills = sim.mem.fills
     while fills.count[device] > 0 and fills.time[device, fills.head[device]] <= now:
         agents.returned(kernel, sim, device, fills.tag[device, fills.head[device]], now)
@@ -83,7 +83,7 @@ def step_alone(sim, kernel, hardware, watching, device, now, end):
 
 @unlocked
 def advance(machine, agent, rtl, observers, now, cycles, alone):
-    """At most `cycles` memory cycles of all GPUs, each stepped by itself for up to `alone`; (next cycle, outcome)."""
+    """Run at most `cycles` memory cycles of all GPUs, each by itself for up to `alone`: (next cycle, outcome)."""
     sim, kernel = by_reference(machine), by_reference(agent)
     hardware, watching = by_reference(rtl), by_reference(observers)
     end = now + cycles
@@ -113,7 +113,10 @@ class Lockstep:
         self.observers: list[Observer] = []
 
     def advance(self, cycles: int) -> int:
-        """At most so many memory cycles; `end.RUNNING`, `DONE` or `STUCK`. With 0 the loop is only compiled."""
+        """Run at most so many memory cycles; with 0 the loop is only compiled.
+
+        Returns `end.RUNNING`, `DONE` or `STUCK`.
+        """
         end = self.now + cycles
         while True:
             states, until = [], end

@@ -15,8 +15,11 @@ class Observer:
     interleaved = False  #: whether its state must see all GPUs' cycle n before any GPU's cycle n+1
 
     def before(self, now: int, end: int) -> tuple[tuple | None, int]:
-        """State for the cycles from `now` on (None: it does not look at single cycles) and the cycle, at most `end`, in
-        which it is asked again. If both are equal nothing runs, and the loop is compiled."""
+        """Return the state for the cycles from `now` on, and the cycle, at most `end`, in which to ask again.
+
+        The state is None if the observer does not look at single cycles. If both cycles are equal nothing runs, and the
+        loop is compiled.
+        """
         return None, end
 
     def after(self, now: int) -> None:
@@ -55,7 +58,7 @@ class Both(NamedTuple):
 
 
 def together(states: list[tuple | None]) -> tuple | None:
-    """One state that stands for all of them."""
+    """Make one state that stands for all of them."""
     whole = None
     for state in reversed(states):
         whole = state if whole is None else whole if state is None else Both(state, whole)

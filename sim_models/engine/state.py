@@ -58,6 +58,8 @@ class Sim(NamedTuple):
     hardware: Hardware | None  # None: a memory without arbiters, no window, no link of its own
 
     def apart(self) -> tuple["Sim", tuple | None, Hardware | None]:
-        """The machine, its kernel and its hardware as the loop passes them: by themselves, so that the machine's own
-        functions are compiled once for all kernels and hardware."""
+        """Return the machine, its kernel and its hardware by themselves, as the loop passes them.
+
+        So the machine's own functions are compiled once for all kernels and hardware.
+        """
         return self._replace(kernel=None, hardware=None), self.kernel, self.hardware

@@ -134,13 +134,16 @@ def release_miss(llc, d, register):
 
 @inlined
 def expect(llc, d, line):
-    """A line that is looked up soon: its set's record is not in the host's near caches, for there are thousands."""
+    """Fetch the record of a line that is looked up soon.
+
+    Its set's record is not in the host's near caches, for there are thousands.
+    """
     fetch_ahead(llc.tag, (d, _set_of(llc, line), 0))
 
 
 @inlined
 def load(sim, device, line, unit, stream):
-    """A line for a compute unit: (what was found, row of the memory channel that had no room or -1).
+    """Load a line for a compute unit: (what was found, row of the memory channel that had no room or -1).
 
     `stream`: under which its traffic is counted, write-backs that make room for it too.
     """
@@ -171,7 +174,7 @@ def load(sim, device, line, unit, stream):
 
 @compiled
 def store(sim, device, line, stream):
-    """A whole line into the cache; False: not now."""
+    """Store a whole line in the cache; False: not now."""
     llc = sim.llc
     s, way = find(llc, device, line)
     if way < 0:
@@ -186,15 +189,17 @@ def store(sim, device, line, stream):
 
 @inlined
 def fill(llc, device, register):
-    """Take one request of a miss back from DRAM; whether its line is complete. Its waiters are known until the caller
-    releases it."""
+    """Take one request of a miss back from DRAM; return whether its line is complete.
+
+    Its waiters are known until the caller releases it.
+    """
     llc.miss_left[device, register] -= 1
     return llc.miss_left[device, register] == 0
 
 
 @compiled
 def make_room(sim, device, s, stream):
-    """A way of set s that may be overwritten, its dirty data sent to DRAM; -1: not now."""
+    """Find a way of set s that may be overwritten, its dirty data sent to DRAM; -1: not now."""
     llc = sim.llc
     way = victim(llc, device, s)
     if way < 0 or not llc.dirty[device, s, way]:

@@ -88,7 +88,7 @@ def dram_accept(sim, row, now, lo, hi, tag, bucket):
 
 @inlined
 def dram_cycle(sim, d, row, now):
-    """One DRAM cycle of a channel. Returns the order guard's bucket of a tracked write performed now, else -1."""
+    """Run one DRAM cycle of a channel; return the order guard's bucket of a tracked write performed now, else -1."""
     mem, hbm, b = sim.mem, sim.hbm, sim.b
     mem.retired[row] = 0
     if now < hbm.next_cycle[row]:
@@ -128,7 +128,7 @@ def dram_cycle(sim, d, row, now):
 
 @inlined
 def direct_cycle(sim, d, now):
-    """All channels of one device for a cycle, without RTL: both streams take turns, one request per cycle."""
+    """Run all channels of one device for a cycle, without RTL: both streams take turns, one request per cycle."""
     compute, inbound, turn = sim.compute, sim.inbound, sim.mem.turn
     for c in range(sim.m.channels):
         row = d * sim.m.channels + c

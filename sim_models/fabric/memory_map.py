@@ -1,4 +1,4 @@
-"""From an address to its memory channel, by the hardware's own fold, and to the line within it."""
+"""Map an address to its memory channel, by the hardware's own fold, and to the line within it."""
 
 from typing import NamedTuple
 
@@ -23,14 +23,16 @@ def memory_map(g: ChannelGeometry) -> MemoryMap:
 
 @inlined
 def channel_of(address, m):
-    """Channel of an address. The fold spreads strides of any power of two (a column-major output's leading dimension
-    is one) over all channels."""
+    """Return the channel of an address.
+
+    The fold spreads strides of any power of two (a column-major output's leading dimension is one) over all channels.
+    """
     return _fold(address >> m.interleave_shift, m.channel_bits)
 
 
 @inlined
 def local_line(address, m):
-    """Number of a 64-byte line within its channel (the fold is invertible, so no two lines share a number)."""
+    """Return the number of a 64-byte line within its channel. The fold is invertible: no two lines share a number."""
     block = address >> m.interleave_shift
     lines = m.interleave_shift - LINE_SHIFT
     return ((block >> m.channel_bits) << lines) | ((address >> LINE_SHIFT) & ((1 << lines) - 1))

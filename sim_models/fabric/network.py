@@ -82,7 +82,7 @@ def make_network(ports: Sequence[Port], next_port: np.ndarray, one_for_all: bool
 
 
 def outgoing(network: Network, node: int) -> np.ndarray:
-    """A node's ports."""
+    """Return a node's ports."""
     return network.ports_out[network.first_out[node]:network.first_out[node + 1]]
 
 
@@ -113,7 +113,7 @@ def backlog(network, port, now):
 
 @inlined
 def can_send(network, port, now):
-    """Whether a port's egress buffer takes another packet."""
+    """Return whether a port's egress buffer takes another packet."""
     return (backlog(network, port, now) < network.buffer_bytes[port]
             and queues.timed_room(network.flight, port) > _SPARE_PACKETS)
 

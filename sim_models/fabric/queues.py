@@ -46,8 +46,10 @@ class TimedQueue(NamedTuple):
 
 
 def _ends(rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """Head and count of each queue. Arrays by themselves: of a record's fields those of a single queue would have
-    another type, for which everything would be compiled anew."""
+    """Return the head and count of each queue, as arrays by themselves.
+
+    A record's fields for a single queue would have another type, for which everything would be compiled anew.
+    """
     return aligned_zeros(rows, np.dtype(np.int64)), aligned_zeros(rows, np.dtype(np.int64))
 
 
@@ -69,7 +71,7 @@ def timed_queue(rows: int, capacity: int) -> TimedQueue:
 
 @inlined
 def tag_of(stream, number):
-    """What a request is for: the stream under which its bytes are counted, and a number for whoever waits for it."""
+    """Return a request's tag: the stream under which its bytes are counted, and a number for whoever waits for it."""
     return number << STREAM_BITS | stream
 
 

@@ -1,2 +1,4 @@
-"""The event level: transfers as flows over shared resources, and engines, hosts and kernels as processes with start
-costs. For whole collectives on many GPUs, where the cycle level would take hours."""
+"""The event level: transfers as flows over shared resources, for whole collectives on many GPUs.
+
+Engines, hosts and kernels are processes with start costs. The cycle level would take hours for it.
+"""

@@ -11,13 +11,18 @@ def gemm_ns(node: Node, extent: int) -> float:
 
 
 def with_kernels_ns(node: Node, extent: int, size_bytes: float) -> float:
-    """Return the time from the GEMM's start until the host sees the end of an all-gather by kernels, which follows the
-    GEMM in its stream."""
+    """Return the time from the GEMM's start until the host sees the end of an all-gather by kernels.
+
+    The all-gather follows the GEMM in its stream.
+    """
     return gemm_ns(node, extent) + kernel_collective_ns(node, size_bytes) + node.stream.signal_ns + node.host.observe_ns
 
 
 def with_engines_ns(node: Node, extent: int, size_bytes: float) -> float:
-    """Return the same for DMA engines, the best prelaunched variant: the stream signals, the host sees it and sets the
-    flags that the engines poll."""
+    """Return the time from the GEMM's start until the host sees the end of an all-gather by DMA engines.
+
+    It takes the best prelaunched variant: the stream signals, the host sees it and sets the flags that the engines
+    poll.
+    """
     gather_ns = min(run_collective(node, "ag", variant, size_bytes, "poll").ns for variant in POSSIBLE["ag"])
     return gemm_ns(node, extent) + node.stream.signal_ns + node.host.observe_ns + gather_ns

@@ -56,7 +56,7 @@ def chunk_bytes(collective: str, program: Program, size_bytes: float) -> float:
 
 
 def _passes(collective: str) -> int:
-    """An all-reduce is a reduce-scatter and an all-gather."""
+    """Count a collective's passes: an all-reduce is a reduce-scatter and an all-gather."""
     return 2 if collective == "ar" else 1
 
 
@@ -71,14 +71,14 @@ def _start_ns(costs: KernelCosts) -> float:
 
 
 def _addition_ns(costs: KernelCosts, collective: str, ranks: int, arrivals: int, size_bytes: float) -> float:
-    """The last pass of a reduce-scatter at each owner."""
+    """Return the time of the last pass of a reduce-scatter at each owner."""
     if collective != "rs":
         return 0.0
     return costs.step_ns + (2 + arrivals) * size_bytes / ranks / costs.memory_bytes_per_ns + costs.last_writes_ns
 
 
 def _ring_ns(costs: KernelCosts, length: int, size_bytes: float) -> float:
-    """Steps of a ring over which an array of `size_bytes` is scattered."""
+    """Return the time of the steps of a ring over which an array of `size_bytes` is scattered."""
     return (length - 1) * (costs.step_ns + costs.link_ns + size_bytes / length / costs.link_bytes_per_ns)
 
 
@@ -104,11 +104,14 @@ def _direct(collective: str, ranks: int, shared: int) -> Algorithm:
 
 
 def _of_nodes(collective: str, on: MultiNode) -> list[Algorithm]:
-    """Everybody with everybody; and within nodes, then between GPUs of one place."""
+    """Return everybody with everybody; and within nodes, then between GPUs of one place."""
     groups, places, ranks = on.groups, on.per_group, on.gpus
 
     def flat_ns(costs: KernelCosts, size: float) -> float:
-        """A message to another node crosses its own node first, unless it starts at its destination's place."""
+        """Return the time of everybody with everybody.
+
+        A message to another node crosses its own node first, unless it starts at its destination's place.
+        """
         part = size / ranks
         carried = max(groups * part / costs.link_bytes_per_ns if places > 1 else 0.0,
                       places * (groups - 1) * part / costs.network_bytes_per_ns)
@@ -136,7 +139,7 @@ def _of_nodes(collective: str, on: MultiNode) -> list[Algorithm]:
 
 
 def _torus_rings(collective: str, on: Torus) -> list[Algorithm]:
-    """One ring per row, then one per column; or four programs that share the data and use every link."""
+    """Build one ring per row, then one per column; or four programs that share the data and use every link."""
     rows, columns = on.rows, on.columns
 
     def one(step: int, columns_first: bool) -> Program:
@@ -150,8 +153,10 @@ def _torus_rings(collective: str, on: Torus) -> list[Algorithm]:
         return _start_ns(costs) + _passes(collective) * one_pass + addition_ns(costs, size)
 
     def all_rings_ns(costs: KernelCosts, size: float) -> float:
-        """Rows first and columns first, either way around a quarter of the data: when one has its first dimension
-        behind it, it shares the links of its second with the other."""
+        """Return the time of four rings: rows first and columns first, either way around a quarter of the data.
+
+        When one has finished its first dimension, it shares the links of its second with the other.
+        """
         quarter_ns, latency_ns = size / 4 / costs.link_bytes_per_ns, costs.step_ns + costs.link_ns
 
         def work(length: int, share: int) -> float:
@@ -173,8 +178,10 @@ def _torus_rings(collective: str, on: Torus) -> list[Algorithm]:
 
 
 def _side_by_side_ns(*jobs: list[tuple[str, float]]) -> float:
-    """Time until both jobs, each a list of (resource, ns that it takes alone), are done; on the same resource each has
-    half of it."""
+    """Return the time until both jobs, each a list of (resource, ns that it takes alone), are done.
+
+    On the same resource each has half of it.
+    """
     now, left = 0.0, [list(job) for job in jobs]
     while any(left):
         users = [job[0][0] for job in left if job]
@@ -204,8 +211,11 @@ def _torus_exchanges(on: Torus) -> list[Algorithm]:
                 + max(carried_ns(costs, size)))
 
     def hierarchical_ns(costs: KernelCosts, size: float) -> float:
-        """What is in its column from the start need not wait for the rows; their nearest arrivals then keep the
-        columns busy."""
+        """Return the time of exchanges along the rows, then along the columns.
+
+        What is in its column from the start need not wait for the rows; their nearest arrivals then keep the columns
+        busy.
+        """
         along_rows, along_columns = carried_ns(costs, size)
         early = min(along_rows, along_columns / columns)
         hops = rows // 2 + (min(1, columns // 2) if rows > 1 else columns // 2)
