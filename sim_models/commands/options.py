@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from t3sim.cores import cores
 from t3sim.errors import BadInput
 from t3sim.numerals import decimal, whole
 
@@ -34,6 +35,15 @@ def natural_number(text: str | int) -> int:
     if number < 0:
         raise typer.BadParameter(f"{number} is not possible: 0 or more")
     return number
+
+
+def simulations_at_once(jobs: int | None) -> int:
+    """Give what `--jobs` means: as many as cores if it is not given. Raises BadInput."""
+    if jobs is None:
+        return cores()
+    if not 1 <= jobs <= 1024:
+        raise BadInput(f"--jobs {jobs} is not possible: 1 to 1024")
+    return jobs
 
 
 def file_name(text: str) -> str:

@@ -1,14 +1,13 @@
 """`t3 reproduce`: the papers' evaluations, ours beside theirs."""
 
-import os
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from t3sim.commands.options import JsonOption, MachineOption, SeedOption, folder_name, whole_number
-from t3sim.errors import BadInput, Failure
+from t3sim.commands.options import JsonOption, MachineOption, SeedOption, folder_name, simulations_at_once, whole_number
+from t3sim.errors import Failure
 
 
 def reproduce(
@@ -32,10 +31,7 @@ def reproduce(
     from t3sim.reproduce.registry import chosen
     from t3sim.study.results import check_json_target, write_json
 
-    if jobs is None:
-        jobs = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if not 1 <= jobs <= 1024:
-        raise BadInput(f"--jobs {jobs} is not possible: 1 to 1024")
+    jobs = simulations_at_once(jobs)
     figures = chosen(only, paper)
     check_json_target(json)
     described = load_machine(machine)

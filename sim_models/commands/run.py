@@ -12,6 +12,7 @@ from t3sim.commands.options import (
     SeedOption,
     check_plot_target,
     file_name,
+    simulations_at_once,
     whole_number,
     write_plot,
 )
@@ -102,6 +103,8 @@ def run(
         metavar="FILE", parser=file_name, help="Draw where each technique's time goes, as SVG or PNG.")] = None,
     insist: Annotated[bool, typer.Option(
         "--insist", help="Run what would take more than a day, or more memory than there is, too.")] = False,
+    jobs: Annotated[int | None, typer.Option(
+        metavar="N", parser=whole_number, help="Simulations at once; as many as cores if not given.")] = None,
     json: JsonOption = None,
     seed: SeedOption = 0,
 ) -> None:
@@ -115,7 +118,7 @@ def run(
         for option, value in (("--model", model), ("--sublayer", sublayer), ("--tokens", tokens), ("--chakra", chakra),
                               ("--tp", tp), ("--kernel", kernel),
                               ("--policy", policy), ("--skew", skew), ("--plot", plot),
-                              ("--every-gpu", every_gpu or None), ("--seed", seed or None),
+                              ("--every-gpu", every_gpu or None), ("--seed", seed or None), ("--jobs", jobs),
                               ("--topology", topology if topology != "ring" else None),
                               ("--algorithm", algorithm if algorithm != "ring" else None)):
             if value is not None:
@@ -140,7 +143,7 @@ def run(
     if kernel is not None or operator == "gemm":
         given = {"--model": model, "--sublayer": sublayer, "--tokens": tokens, "--chakra": chakra, "--tp": tp,
                  "--devices": devices, "--policy": policy, "--every-gpu": every_gpu or None, "--skew": skew,
-                 "--plot": plot, "--topology": topology if topology != "ring" else None,
+                 "--plot": plot, "--jobs": jobs, "--topology": topology if topology != "ring" else None,
                  "--algorithm": algorithm if algorithm != "ring" else None,
                  "--technique": None if technique == ",".join(DEFAULT_TECHNIQUES) else technique}
         _run_alone(operator, gemm, kernel, {option: value for option, value in given.items() if value is not None},
@@ -153,6 +156,7 @@ def run(
     names = tuple(dict.fromkeys(name.strip() for name in technique.split(",")))
     check_techniques(names)
     check_policy(policy, names)
+    jobs = simulations_at_once(jobs)
     if skew is not None and not every_gpu:
         raise BadInput(f"--skew {skew} needs --every-gpu: one GPU that stands for all is like the others")
     if skew == "":
@@ -184,7 +188,8 @@ def run(
     if "decomposed" in names:
         units_left(described.gpu.compute_units, comm_units)
     for choice, one, hardware in zip(chosen, workloads, machines):
-        expected = estimate(hardware, one, [kernel for name in names for kernel in kernels_of(name, choice)])
+        expected = estimate(hardware, one, [kernel for name in names for kernel in kernels_of(name, choice)],
+                            jobs=jobs)
         if not insist:
             check(expected, one)
         which = f"{one.title}: " if len(workloads) > 1 else ""
@@ -192,7 +197,7 @@ def run(
     results = []
     for choice, one, hardware in zip(chosen, workloads, machines):
         with progress_bar(names) as progress:
-            results.append(run_sublayer(one, hardware, names, progress, seed, choice))
+            results.append(run_sublayer(one, hardware, names, progress, seed, choice, jobs))
         if json != "-":
             print_run(results[-1], output_console())
     of_file = chakra is not None or (model or "").endswith(".json")

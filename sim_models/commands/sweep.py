@@ -1,7 +1,6 @@
 """`t3 sweep`: a command over a grid or a list of settings."""
 
 import contextlib
-import os
 import re
 import sys
 from dataclasses import asdict
@@ -10,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from t3sim.commands.options import JsonOption, folder_name, whole_number
+from t3sim.commands.options import JsonOption, folder_name, simulations_at_once, whole_number
 from t3sim.errors import BadInput, Failure
 
 
@@ -40,10 +39,7 @@ def sweep(
 
     if jobs is not None and scheduler is not None:
         raise BadInput(f"--jobs {jobs} does not go with --scheduler: the cluster's workers say how many run at once")
-    if jobs is None:
-        jobs = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if not 1 <= jobs <= 1024:
-        raise BadInput(f"--jobs {jobs} is not possible: 1 to 1024")
+    jobs = simulations_at_once(jobs)
     part = _shard(shard)
     if scheduler is not None:
         check_address(scheduler)

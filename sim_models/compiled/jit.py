@@ -12,6 +12,8 @@ installation of the same sources finds what was compiled before.
 
 import contextlib
 import os
+import threading
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -88,12 +90,41 @@ def _kept(function: Callable, **options) -> Callable:
     return dispatcher
 
 
+class _Times(event.Listener):
+    """Processor seconds of each thread's compilations; what others within need is part of the outermost."""
+
+    def __init__(self) -> None:
+        self.of_thread = threading.local()
+
+    def on_start(self, event: event.Event) -> None:
+        mine = vars(self.of_thread)
+        mine["depth"] = mine.get("depth", 0) + 1
+        if mine["depth"] == 1:
+            mine["started"] = time.thread_time()
+
+    def on_end(self, event: event.Event) -> None:
+        mine = vars(self.of_thread)
+        mine["depth"] -= 1
+        if mine["depth"] == 0:
+            for seconds in mine.get("asked", ()):
+                seconds.append(time.thread_time() - mine["started"])
+
+
+#: Listens from the beginning: who comes and goes while another thread compiles would make numba pass over a listener.
+_times = _Times()
+event.register("numba:compile", _times)
+
+
 @contextlib.contextmanager
 def compile_times() -> Iterator[list[float]]:
-    """Give the seconds of every compilation within the block, as they end; none for what the cache has."""
+    """Give the processor seconds of this thread's compilations within the block; none for what the cache has."""
     seconds: list[float] = []
-    with event.install_timer("numba:compile", seconds.append):
+    asked = vars(_times.of_thread).setdefault("asked", [])
+    asked.append(seconds)
+    try:
         yield seconds
+    finally:
+        asked.pop()
 
 
 compiled = _kept

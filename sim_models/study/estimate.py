@@ -27,7 +27,7 @@ LONGEST_SECONDS = 86_400.0
 
 @dataclass(frozen=True)
 class Estimate:
-    """Of a run on one core."""
+    """Of a run."""
 
     cycles: float
     seconds: float
@@ -38,15 +38,18 @@ class Estimate:
                 f"{self.cycles:,.0f} cycles")
 
 
-def estimate(machine: Machine, workload: Workload, asked: Iterable[Kernel], mirrored: bool = True) -> Estimate:
-    """Estimate a run of these kernels, one after the other, each once; what is not `mirrored` simulates every GPU."""
+def estimate(machine: Machine, workload: Workload, asked: Iterable[Kernel], mirrored: bool = True,
+             jobs: int = 1) -> Estimate:
+    """Estimate a run of these kernels, so many at once, each once; what is not `mirrored` simulates every GPU."""
     each = list(dict.fromkeys(asked))
     tiles = -(-workload.m // machine.gpu.tile_n) * -(-workload.n // machine.gpu.tile_m)
-    setup = _SETUP_SECONDS_PER_TILE * tiles * sum(kernel.uses_depth for kernel in each)
+    seconds = [_SETUP_SECONDS_PER_TILE * tiles * kernel.uses_depth + kernel_seconds(kernel, machine, workload, mirrored)
+               for kernel in each]
+    of_a_run = _BYTES_PER_TILE * tiles + 4 * machine.llc.size_bytes / machine.llc.line_bytes
     return Estimate(
         cycles=sum(kernel_cycles(kernel, machine, workload) for kernel in each),
-        seconds=setup + sum(kernel_seconds(kernel, machine, workload, mirrored) for kernel in each),
-        memory_bytes=_BASE_BYTES + _BYTES_PER_TILE * tiles + 4 * machine.llc.size_bytes / machine.llc.line_bytes)
+        seconds=max([*seconds, sum(seconds) / jobs]),
+        memory_bytes=_BASE_BYTES + min(jobs, len(each)) * of_a_run)
 
 
 def kernel_cycles(kernel: Kernel, machine: Machine, workload: Workload) -> float:

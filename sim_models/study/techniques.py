@@ -1,10 +1,13 @@
 """One sub-layer under each technique of the T3 paper's section 5.3: sums and maxima of kernels' times."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
+from ..at_once import at_once
+from ..cores import cores
 from ..errors import BadInput
 from ..machine import Machine
 from ..mechanisms.exchange import REDUCED, Exchange
@@ -30,6 +33,7 @@ from ..runs.overlapped import OverlappedKernels
 from ..workloads import Workload
 from . import losses
 from .choices import Choices
+from .estimate import kernel_seconds
 from .results import BASELINE, RunResult, TechniqueResult, collect_versions
 
 Progress = Callable[[str, float], None]
@@ -189,45 +193,47 @@ def _summed(*parts: KernelResult) -> dict[str, int]:
             for stream in dict.fromkeys(stream for part in parts for stream in part.dram)}
 
 
-@dataclass
-class _Simulated(Mapping):
-    """Kernels of one workload, each simulated when it is first asked for."""
-
-    machine: Machine
-    workload: Workload
-    progress: Progress
-    seed: int
-    label: str = ""  #: of the technique for which it is asked
-    _done: dict[Kernel, KernelResult] = field(default_factory=dict)
-
-    def __getitem__(self, kernel: Kernel) -> KernelResult:
-        if kernel not in self._done:
-            self._done[kernel] = kernels.simulate(kernel, self.machine, self.workload,
-                                                  lambda fraction: self.progress(self.label, fraction), self.seed)
-        return self._done[kernel]
-
-    def __iter__(self):
-        return iter(self._done)
-
-    def __len__(self) -> int:
-        return len(self._done)
-
-
 def run_sublayer(workload: Workload, machine: Machine, techniques: Sequence[str], progress: Progress,
-                 seed: int = 0, choices: Choices = Choices()) -> RunResult:
+                 seed: int = 0, choices: Choices = Choices(), jobs: int | None = None) -> RunResult:
     """Simulate `workload` under each technique, fused ones with RTL in the loop at every cycle.
 
+    `jobs`: simulations at once, as many as cores if not given; the results are the same.
     Raises SimulationError, ToolchainError, and what machine and tiling refuse.
     """
     build.make_schedule(machine, workload)  # refuse before the work
-    if any(name in FUSIONS for name in techniques):
-        progress(BUILD, 0.0)
-        kernels.rtl_library(machine.geometry())
-        progress(BUILD, 1.0)
-    simulated, results = _Simulated(machine, workload, progress, seed), {}
-    for name in techniques:
-        simulated.label = name
-        results[name] = technique_result(name, simulated, machine.memory_clock_ghz, choices)
-        progress(name, 1.0)
-    return RunResult(workload=workload, machine=machine, seed=seed, versions=collect_versions(), techniques=results,
-                     policy=choices.policy, exchange=choices.exchange, skew=choices.skew)
+    parts = {name: kernels_of(name, choices) for name in techniques}
+    done = _simulated(parts, machine, workload, progress, seed, jobs or cores())
+    return RunResult(
+        workload=workload, machine=machine, seed=seed, versions=collect_versions(),
+        techniques={name: technique_result(name, done, machine.memory_clock_ghz, choices) for name in techniques},
+        policy=choices.policy, exchange=choices.exchange, skew=choices.skew)
+
+
+def _simulated(parts: Mapping[str, Sequence[Kernel]], machine: Machine, workload: Workload, progress: Progress,
+               seed: int, jobs: int) -> Mapping[Kernel, KernelResult]:
+    """Each kernel once; the longest begin first. `progress` hears of the techniques that they belong to."""
+    seconds = {kernel: kernel_seconds(kernel, machine, workload) for of_one in parts.values() for kernel in of_one}
+    shares = dict.fromkeys(seconds, 0.0)
+
+    def told(key: Kernel | str, fraction: float) -> None:
+        if key == BUILD:
+            progress(BUILD, fraction)
+            return
+        shares[key] = fraction
+        for name, of_one in parts.items():
+            if key in of_one:
+                share = sum(seconds[part] * shares[part] for part in of_one) / sum(seconds[part] for part in of_one)
+                progress(name, 1.0 if all(shares[part] >= 1 for part in of_one) else min(0.99, share))
+
+    tasks = {kernel: partial(_simulate, kernel, machine, workload, seed)
+             for kernel in sorted(seconds, key=lambda kernel: -seconds[kernel])}
+    needs = {kernel: BUILD for kernel in tasks if kernel.needs_rtl}
+    if needs:
+        told(BUILD, 0.0)
+        tasks = {BUILD: lambda _: kernels.rtl_library(machine.geometry()), **tasks}
+    return at_once(tasks, jobs, told, needs)
+
+
+def _simulate(kernel: Kernel, machine: Machine, workload: Workload, seed: int,
+              progress: Callable[[float], None]) -> KernelResult:
+    return kernels.simulate(kernel, machine, workload, progress, seed)

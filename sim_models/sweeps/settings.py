@@ -25,7 +25,7 @@ COMMANDS = ("run", "dma", "collective", "end-to-end", "area", "hbm-replay", "exp
 #: Those whose machine is that of the cycle level; a study can change its numbers.
 CHANGEABLE = ("run", "area", "hbm-replay")
 #: Options that a study sets itself, or that write files of their own.
-_OWN = ("json", "out", "help", "timeline", "plot", "markdown", "record", "compare", "write-plan")
+_OWN = ("json", "out", "help", "timeline", "plot", "markdown", "record", "compare", "write-plan", "jobs")
 _DEFAULT_MACHINE = "t3-table1"
 _PACKAGE = Path(__file__).resolve().parents[1]
 

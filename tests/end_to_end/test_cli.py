@@ -62,7 +62,7 @@ def calls(monkeypatch):
     """`run_sublayer` that returns at once; the list of what it was asked."""
     asked = []
 
-    def run_sublayer(workload, machine, techniques, progress, seed, choices):
+    def run_sublayer(workload, machine, techniques, progress, seed, choices, jobs):
         asked.append((workload, machine, tuple(techniques), seed, *([choices.policy] if choices.policy else [])))
         for name in techniques:
             progress(name, 0.5)
@@ -97,7 +97,7 @@ def test_run_without_arguments(calls, capsys):
 
 
 def test_what_it_will_take_is_said_before(monkeypatch, capsys):
-    def run_sublayer(workload, machine, techniques, progress, seed, choices):
+    def run_sublayer(workload, machine, techniques, progress, seed, choices, jobs):
         said = capsys.readouterr()
         assert said.out == ""
         assert re.fullmatch(r"t3: estimated: about \d+ (s|min) and \d\.\d GB of memory for [\d,]+ cycles\n", said.err)
@@ -136,7 +136,7 @@ def test_names_for_help_are_all_there_are():
 def test_the_operator_reaches_the_run(monkeypatch, operator):
     asked = []
 
-    def run_sublayer(workload, machine, techniques, progress, seed, choices):
+    def run_sublayer(workload, machine, techniques, progress, seed, choices, jobs):
         asked.append(choices.exchange)
         return fake_result(workload, machine, techniques, seed)
     replace_techniques(monkeypatch, run_sublayer)
@@ -507,7 +507,7 @@ import sys, time, types
 sys.path.insert(0, {tests!r})
 from fake_run import fake_result
 module = types.ModuleType("t3sim.study.techniques")
-def run_sublayer(workload, machine, techniques, progress, seed, choices):
+def run_sublayer(workload, machine, techniques, progress, seed, choices, jobs):
     {body}
     return fake_result(workload, machine, techniques, seed)
 module.run_sublayer = run_sublayer

@@ -52,6 +52,17 @@ def test_grows_with_what_is_asked():
     assert twice == small  # each kernel is simulated once
 
 
+def test_several_at_once_take_no_longer_than_the_longest_or_the_cores():
+    machine, workload = load_machine(), transformer_workload()
+    asked = list(dict.fromkeys(kernel for name in _MEASURED for kernel in kernels_of(name)))
+    one, two, many = (estimate(machine, workload, asked, jobs=jobs) for jobs in (1, 2, 100))
+    each = [estimate(machine, workload, [kernel]).seconds for kernel in asked]
+    assert one.seconds == pytest.approx(sum(each)) and two.seconds == pytest.approx(sum(each) / 2)
+    assert many.seconds == max(each)
+    assert one.memory_bytes < two.memory_bytes < many.memory_bytes == pytest.approx(
+        one.memory_bytes + (len(asked) - 1) * (two.memory_bytes - one.memory_bytes))
+
+
 @pytest.mark.parametrize(("seconds", "memory_bytes"), [(2 * LONGEST_SECONDS, 1e9), (1.0, 1e18), (1e30, 1e30)])
 def test_what_cannot_end_is_refused(seconds, memory_bytes):
     with pytest.raises(BadInput, match=r"--insist"):

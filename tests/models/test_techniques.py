@@ -29,7 +29,20 @@ N = 4
 @pytest.fixture(scope="module")
 def result():
     in_a_ring = tuple(name for name in TECHNIQUES if name != "flux")  # that has tests of its own, on a switch
-    return run_sublayer(gemm_workload("2048x1024x512", N), load_machine(), in_a_ring, lambda *_: None, 0)
+    return run_sublayer(gemm_workload("2048x1024x512", N), load_machine(), in_a_ring, lambda *_: None, 0,
+                        jobs=1)
+
+
+def test_kernels_at_once_give_what_they_give_in_turn(result):
+    """Six fused and five plain kernels: whatever the compiled RTL or the loop shared between threads would show."""
+    told = []
+    other = run_sublayer(result.workload, result.machine, tuple(result.techniques), lambda *news: told.append(news), 0,
+                         jobs=5)
+    assert list(other.techniques) == list(result.techniques)
+    for name, one in result.techniques.items():
+        assert replace(other.techniques[name], host_seconds=one.host_seconds) == one, name
+        shares = [share for of, share in told if of == name]
+        assert shares == sorted(shares) and shares[-1] == 1 and shares.count(1.0) == 1
 
 
 def test_losses_sum_to_the_time_beyond_the_gemm_alone(result):
