@@ -1,5 +1,7 @@
-"""The packages of `t3sim`: one name in site-packages, while every folder here keeps its own. The rest is in
-pyproject.toml, which has no way to say this but a list of every folder."""
+"""The packages of `t3sim`: one name in site-packages, while every folder here keeps its own.
+
+The rest is in pyproject.toml, which has no way to say this but a list of every folder.
+"""
 
 from setuptools import find_namespace_packages, setup
 

@@ -32,7 +32,7 @@ from .watchdog import WatchDog
 
 
 def _protection(geometry: Geometry) -> str:
-    """Name a protection for blocks that an unprotected Tracker does not have."""
+    """Return a protection for blocks that an unprotected Tracker does not have."""
     return "secded" if geometry.tracker.protection == "none" else geometry.tracker.protection
 
 

@@ -11,7 +11,7 @@ from .watchdog import waits_layout
 
 
 def config_layout(g: Geometry) -> data.StructLayout:
-    """Every writable field outside the region descriptors, under its name in the register map."""
+    """Lay out every writable field outside the region descriptors, under its name in the register map."""
     return data.StructLayout({field.name: field.width for register in register_map(g).fixed
                               if register.access == "rw" for field in register.fields})
 
@@ -25,7 +25,7 @@ def counters_layout(g: Geometry) -> data.StructLayout:
 
 
 def _lowest(candidates):
-    """(any, index) of the lowest valid one, as a tree; `candidates` are (valid, index) pairs in order."""
+    """Return (any, index) of the lowest valid one, as a tree; `candidates` are (valid, index) pairs in order."""
     if len(candidates) == 1:
         return candidates[0]
     middle = len(candidates) // 2
@@ -34,7 +34,7 @@ def _lowest(candidates):
 
 
 def _several(bits):
-    """(any, more than one) of `bits`, as a tree."""
+    """Return (any, more than one) of `bits`, as a tree."""
     if len(bits) == 1:
         return bits[0], C(0, 1)
     (low, lows), (high, highs) = _several(bits[:len(bits) // 2]), _several(bits[len(bits) // 2:])

@@ -110,7 +110,7 @@ class FpAdder(wiring.Component):
             return Signal(shape, name=name, reset_less=True)
 
         def unpack(operand, name):
-            """Sign, {exponent, left-aligned fraction}, exponent all ones."""
+            """Unpack a number: sign, {exponent, left-aligned fraction}, exponent all ones."""
             unpacked = []
             for f in self.formats:
                 fraction, exponent = operand[:f.fraction_bits], operand[f.fraction_bits:f.width - 1]

@@ -53,7 +53,7 @@ def retirement(g: Geometry) -> data.StructLayout:
 
 
 def update(g: Geometry) -> data.StructLayout:
-    """Bytes that arrived for one wavefront tile, as the Tracker sees them."""
+    """Lay out the bytes that arrived for one wavefront tile, as the Tracker sees them."""
     return data.StructLayout({
         "address": g.tracker.address_bits,  # smallest address of the coalesced accesses
         "amount": g.channel.amount_bits,  # bytes
@@ -113,7 +113,7 @@ def queue_command(g: Geometry) -> data.StructLayout:
 
 
 def word_write(g: Geometry) -> data.StructLayout:
-    """32 bits to memory, for whoever polls there."""
+    """Lay out 32 bits to memory, for whoever polls there."""
     return data.StructLayout({"address": g.tracker.address_bits, "value": 32})
 
 
@@ -183,7 +183,7 @@ def is_tracked(entry):
 
 
 def error(g: Geometry) -> data.StructLayout:
-    """Details latched with the first error."""
+    """Lay out the details latched with the first error."""
     return data.StructLayout({
         "address": g.tracker.address_bits,
         "region": g.dma.region_bits,

@@ -170,7 +170,7 @@ class RegisterMap:
         return REGION_BASE + region * REGION_STRIDE
 
     def all_registers(self):
-        """(absolute offset, register, region or None), lowest offset first."""
+        """Give (absolute offset, register, region or None), lowest offset first."""
         for register in self.fixed:
             yield register.offset, register, None
         for region in range(self.regions):
@@ -179,7 +179,7 @@ class RegisterMap:
 
 
 def counters(geometry: Geometry) -> tuple[tuple[str, str], ...]:
-    """(name, description) of every counter, in the order of their registers."""
+    """Return (name, description) of every counter, in the order of their registers."""
     return COUNTERS + (() if geometry.tracker.protection == "none" else PROTECTION_COUNTERS)
 
 

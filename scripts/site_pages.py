@@ -60,14 +60,14 @@ def list_of_reports() -> str:
 
 
 def verdicts(report: Path) -> tuple[int, int]:
-    """How many of a report's numbers meet their targets, and how many have one."""
+    """Count how many of a report's numbers meet their targets, and how many have one."""
     with (report / "tables" / "summary.csv").open(encoding="utf-8", newline="") as file:
         found = [row["met"] for row in csv.DictReader(file)]
     return found.count("True"), len(found) - found.count("")
 
 
 def block_class(name: str) -> type:
-    """The component's class, also of a block that a function makes."""
+    """Return the component's class, also of a block that a function makes."""
     made = blocks.BLOCKS[name]
     return made if isinstance(made, type) else next(
         found for used in made.__code__.co_names if isinstance(found := getattr(blocks, used, None), type))
@@ -100,7 +100,7 @@ def contract(docstring: str) -> str:
 
 
 def ports(name: str, geometry: Geometry) -> Iterator[tuple[str, int, str, int]]:
-    """Name, how many there are of it, direction and width; an array's ports are one row."""
+    """Return name, how many there are of it, direction and width; an array's ports are one row."""
     found: dict[tuple[str, str, int], int] = {}
     for path, (value, direction) in signature_ports(blocks.BLOCKS[name](geometry)).items():
         words = ["[ ]" if word.isdigit() else word for word in path.split("__")]
@@ -110,7 +110,7 @@ def ports(name: str, geometry: Geometry) -> Iterator[tuple[str, int, str, int]]:
 
 
 def waveform(name: str) -> str:
-    """Of the block's testbench, as an SVG in the page."""
+    """Draw the waveform of the block's testbench, as an SVG in the page."""
     wave = json.loads((WAVES / f"{name}.json").read_text(encoding="utf-8"))
     drawn = wavedrom.render(json.dumps(wave)).tostring()
     return (f"\n## Waveform\n\nThe testbench's first cycles with something to see, recorded by `make waves`: "

@@ -13,7 +13,7 @@ Task = Callable[[Callable[[float], None]], Result]
 
 
 class _Ended(SystemExit):
-    """This task is not wanted any more. Wherever it meets a thread, nothing is printed."""
+    """The end of a task that is not wanted any more. Wherever it meets a thread, nothing is printed."""
 
 
 def at_once(tasks: Mapping[Key, Task], threads: int, progress: Callable[[Key, float], None],
@@ -87,7 +87,7 @@ class _Threads:
             self._news.put((None, None, error))
 
     def _next(self) -> Key | None:
-        """A task whose turn it is; None if there is none and will be none."""
+        """Wait for a task whose turn it is; None if there is none and will be none."""
         with self._changed:
             while self._waiting and not self._unwanted:
                 for key in self._waiting:

@@ -15,7 +15,7 @@ class Format:
 
     @property
     def bytes(self) -> int:
-        """Of one element."""
+        """Bytes of one element."""
         return np.dtype(self.bits).itemsize
 
     @property
@@ -33,13 +33,13 @@ class Format:
         return self.infinity | 1 << (self.fraction_bits - 1)
 
     def value(self, bits: np.ndarray) -> np.ndarray:
-        """The numbers, exactly: float32 of the same shape."""
+        """Return the numbers, exactly: float32 of the same shape."""
         if self.name == "bf16":
             return (bits.astype(np.uint32) << 16).view(np.float32)
         return bits.view(np.float16 if self.name == "fp16" else np.float32).astype(np.float32)
 
     def rounded(self, values: np.ndarray) -> np.ndarray:
-        """Bits of the numbers nearest to float32 `values`, ties to even; every NaN is the ALU's."""
+        """Return the bits of the numbers nearest to float32 `values`, ties to even; every NaN is the ALU's."""
         if self.name == "bf16":
             wide = values.view(np.uint32)
             near = (wide + 0x7FFF + (wide >> 16 & 1)) >> 16
@@ -51,7 +51,7 @@ class Format:
         return np.where(np.isnan(values), self.quiet_nan, near).astype(self.bits)
 
     def add(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """Bits of the correctly rounded sums.
+        """Return the bits of the correctly rounded sums.
 
         fp16 and bf16 are added in fp32 and rounded again. That equals one rounding, because fp32's 24 bits are at least
         2 p + 2 for p = 11 and p = 8 (Figueroa, "When is double rounding innocuous?", 1995).

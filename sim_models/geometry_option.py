@@ -13,7 +13,7 @@ _WORDS = {size.name for _, size in _FIELDS if size.type is str}  #: sizes that a
 
 
 def changed(geometry: Geometry, sizes: dict[str, int | str]) -> Geometry:
-    """Raises GeometryError or BadInput."""
+    """Return the geometry with other sizes. Raises GeometryError or BadInput."""
     parts: dict[str, dict[str, int | str]] = {}
     for name, value in sizes.items():
         _check_size("geometry", name)
@@ -22,7 +22,7 @@ def changed(geometry: Geometry, sizes: dict[str, int | str]) -> Geometry:
 
 
 def parse_sizes(text: str | None) -> dict[str, int | str]:
-    """`ways=4,protection=secded`; None: no changes. Raises BadInput."""
+    """Parse `ways=4,protection=secded`; None: no changes. Raises BadInput."""
     sizes: dict[str, int | str] = {}
     for item in text.split(",") if text is not None else ():
         name, equals, value = (part.strip() for part in item.partition("="))
@@ -36,7 +36,7 @@ def parse_sizes(text: str | None) -> dict[str, int | str]:
 
 
 def parse_sweep(text: str) -> tuple[str, list[int | str]]:
-    """`ways=2,4,8,16`. Raises BadInput."""
+    """Parse `ways=2,4,8,16`. Raises BadInput."""
     name, equals, values = text.partition("=")
     if not equals:
         raise BadInput(f"--sweep {text!r}: a size and its values are needed, for example ways=2,4,8,16")

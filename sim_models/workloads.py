@@ -71,7 +71,7 @@ class Workload:
 
     @property
     def format(self) -> Format:
-        """Of every element of A, B and C."""
+        """The format of every element of A, B and C."""
         return FORMATS[self.dtype]
 
     @property
@@ -91,12 +91,15 @@ class Workload:
 
     @property
     def weights_transposed(self) -> bool:
-        """Whether the weights lie along K in memory: forward, where Y = X W^T, but not backward, where dX = dY W."""
+        """Say whether the weights lie along K in memory.
+
+        They do forward, where Y = X W^T, but not backward, where dX = dY W.
+        """
         return self.sublayer not in ("fc1", "ip")
 
     @property
     def title(self) -> str:
-        """For people: `T-NLG FC-2, TP=8`."""
+        """The workload for people: `T-NLG FC-2, TP=8`."""
         if self.model == "custom":
             return f"GEMM on {self.tp} devices"
         if self.model == "chakra":
@@ -106,7 +109,7 @@ class Workload:
 
 
 def transformer_workload(model: str = "t-nlg", sublayer: str = "fc2", tp: int = 8) -> Workload:
-    """A sub-layer of a model of table 2. Raises `WorkloadError`."""
+    """Return a sub-layer of a model of table 2. Raises `WorkloadError`."""
     known = MODELS.get(model.lower())
     if known is None:
         raise WorkloadError(f"model {model!r} is unknown: allowed are {', '.join(MODELS)}")
@@ -123,7 +126,7 @@ def transformer_workload(model: str = "t-nlg", sublayer: str = "fc2", tp: int = 
 
 
 def gemm_workload(shape: str, devices: int, dtype: str = "fp16") -> Workload:
-    """A GEMM of one's own, `MxNxK` with the K of one device. Raises `WorkloadError`."""
+    """Return a GEMM of one's own, `MxNxK` with the K of one device. Raises `WorkloadError`."""
     match = re.fullmatch(r"(\d{1,9})[xX](\d{1,9})[xX](\d{1,9})", shape.strip(), re.ASCII)
     if match is None:
         raise WorkloadError(f"GEMM shape {shape!r} is not MxNxK: three whole numbers, for example 8192x4256x2128")
@@ -132,7 +135,7 @@ def gemm_workload(shape: str, devices: int, dtype: str = "fp16") -> Workload:
 
 
 def paper_workloads() -> Iterator[Workload]:
-    """Every case of table 2: 16 of the small models, 12 of the large ones."""
+    """Return every case of table 2: 16 of the small models, 12 of the large ones."""
     for model in MODELS.values():
         for tp in model.tp_degrees:
             for sublayer in SUBLAYERS:

@@ -18,8 +18,10 @@ LOCAL, REMOTE, DMA = range(3)
 
 
 class BareGpu:
-    """With a DRAM per channel, or DRAMs that take everything and whose occupancy the test sets, and with a link that
-    what DMA has read leaves for, on any lane."""
+    """One GPU's hardware with a DRAM per channel, and a link that what DMA has read leaves for, on any lane.
+
+    Instead there may be DRAMs that take everything and whose occupancy the test sets.
+    """
 
     def __init__(self, bench: Bench, drams: bool = True) -> None:
         self.bench, self.geometry, self.bus = bench, bench.geometry, ApbDriver(bench, "apb.")
@@ -54,15 +56,17 @@ class BareGpu:
         return [request for request in requests if (request["op"], request["source"]) == (READ, DMA)]
 
     def descriptor(self, **fields: int) -> dict:
-        """All fields that are not named are 0, but nothing is out of range, peers may write under the region, and the
-        operation is a store."""
+        """Make a descriptor in which all fields that are not named are 0.
+
+        But nothing is out of range, peers may write under the region, and the operation is a store.
+        """
         names = {field.name for register in self.registers.region for field in register.fields}
         whole = {name.removesuffix("_lo").removesuffix("_hi"): 0 for name in names}
         return whole | {"limit": (1 << self.geometry.tracker.address_bits) - 1, "op": STORE,
                         "arrivals": 1} | fields
 
     async def map(self, region: int, descriptor: dict) -> None:
-        """All memory is open to peers."""
+        """Map a region, with all memory open to peers."""
         await self.bus.write_all(self.driver.open_memory(
             0, base=0, limit=(1 << self.geometry.tracker.address_bits) - 1))
         values = dict(descriptor)
@@ -82,11 +86,11 @@ class BareGpu:
         return await self.bus.read(self.registers[name].offset)
 
     async def status(self) -> set[str]:
-        """Names of the bits that are 1."""
+        """Name the bits that are 1."""
         return {name for name, value in self.driver.decode("STATUS", await self.read("STATUS")).items() if value}
 
     async def first_error(self) -> dict | None:
-        """The fields of `t3sim.rtl.layouts.error` and the code's name; forgotten behind this call."""
+        """Return the fields of `t3sim.rtl.layouts.error` and the code's name; the hardware forgets the error."""
         words = {register.offset: await self.bus.read(register.offset) for register in self.registers.fixed
                  if register.name.startswith(("ERROR", "TRACKER_FAULT"))}
         error = self.driver.first_error(words.__getitem__)
@@ -95,7 +99,7 @@ class BareGpu:
         return error
 
     def request(self, address: int, region: int, wg: int, wf: int = 0, **fields: int) -> dict:
-        """An update of a line, unless told otherwise."""
+        """Make an update of a line, unless told otherwise."""
         return {"address": address, "bytes": 64, "op": UPDATE, "source": LOCAL, "region": region, "wf": wf,
                 "wg": wg} | fields
 
@@ -105,20 +109,23 @@ class BareGpu:
             side[channel_of_line(request["address"], self.geometry)].send(request)
 
     def address_in(self, channel: int) -> int:
-        """A random line's."""
+        """Draw the address of a random line of a channel."""
         while True:
             address = self.bench.rng.getrandbits(self.geometry.tracker.address_bits - 7) * 64
             if channel_of_line(address, self.geometry) == channel:
                 return address
 
     async def quiet(self, limit: int = 20_000, cycles: int = 40) -> None:
-        """Until nothing more goes in, and for so many cycles nothing came out."""
+        """Wait until nothing more goes in, and for so many cycles nothing came out."""
         drivers = (*self.compute, *self.inbound, *self.outbound, self.dispatch, *self.drams)
         await self.still(cycles, limit, lambda: all(driver.idle for driver in drivers))
 
     async def drained(self) -> None:
-        """`quiet`, and nothing but incomplete tiles and blocks is left inside. `quiet` alone waits neither for a DRAM
-        that pauses for long nor for the DMA table, which clears its counters first."""
+        """Wait until it is `quiet` and nothing but incomplete tiles and blocks is left inside.
+
+        `quiet` alone waits neither for a DRAM that pauses for long nor for the DMA table, which clears its counters
+        first.
+        """
         await self.quiet()
         for _ in range(100):
             if not any(name.endswith("_busy") for name in await self.status()):
@@ -127,20 +134,20 @@ class BareGpu:
         raise AssertionError(f"never idle: {await self.status()}")
 
     async def counted(self, counter: str, least: int, limit: int = 20_000) -> None:
-        """Until a counter has come so far."""
+        """Wait until a counter has come so far."""
         start = self.bench.now
         while await self.read(counter) < least:
             assert self.bench.now - start < limit, f"{counter} does not reach {least} within {limit} cycles"
             await self.bench.cycle(10)
 
     async def still(self, cycles: int, limit: int = 20_000, condition: Callable[[], bool] = lambda: True) -> None:
-        """Until nothing moved through any stream for so many cycles, whoever waits, and the condition holds."""
+        """Wait until nothing moved through any stream for so many cycles, whoever waits, and the condition holds."""
         start = self.bench.now
         await self.bench.until(lambda: condition() and self.bench.now - max(start, self.bench.moved or 0) > cycles,
                                limit)
 
     async def rate(self, counter: str) -> float:
-        """What a counter counts per cycle while nothing else changes."""
+        """Measure what a counter counts per cycle while nothing else changes."""
         first, start = await self.read(counter), self.bench.now
         await self.bench.cycle(self.bench.rng.randrange(50, 80))
         last, end = await self.read(counter), self.bench.now

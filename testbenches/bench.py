@@ -36,7 +36,7 @@ class Agent(Protocol):
         """Look at what the coming clock edge will do."""
 
     def reset(self) -> None:
-        """The design is reset: forget what was in flight."""
+        """Forget what was in flight: the design is reset."""
 
 
 class Signal:
@@ -62,7 +62,7 @@ class Signal:
         return self.unpack(value) if self._leaves else value
 
     def read_bits(self) -> int:
-        """The value as one integer. A value with unknown bits is an error."""
+        """Return the value as one integer. A value with unknown bits is an error."""
         return int(self._handle.value) if self.width == 1 else self._handle.value.to_unsigned()
 
     def pack(self, value: dict) -> int:
@@ -120,7 +120,7 @@ class Bench:
         return self._signals[name].read()
 
     def elements(self, name: str) -> list[str]:
-        """Names of an array's elements: `lines[0]`, `lines[1]`."""
+        """Name an array's elements: `lines[0]`, `lines[1]`."""
         found: list[str] = []
         while any(port.startswith(f"{name}[{len(found)}]") for port in self._signals):
             found.append(f"{name}[{len(found)}]")
@@ -130,7 +130,7 @@ class Bench:
         self._agents.append(agent)
 
     def pause(self) -> Iterator[bool]:
-        """A fresh random pause pattern."""
+        """Make a fresh random pause pattern."""
         return pauses.changing(random.Random(self.rng.getrandbits(64)))
 
     def reach(self, point: str, happened: bool = True) -> None:
@@ -156,7 +156,7 @@ class Bench:
         self.set(RESET, 0)
 
     async def settle(self, drive: bool = True) -> None:
-        """The first half of a cycle."""
+        """Run the first half of a cycle."""
         if drive:
             for agent in self._agents:
                 agent.drive()
@@ -164,7 +164,7 @@ class Bench:
         await Timer(_HALF_PERIOD_PS, "ps")
 
     async def edge(self, sample: bool = True) -> None:
-        """The second half of a cycle."""
+        """Run the second half of a cycle."""
         if sample:
             for agent in self._agents:
                 agent.sample()
@@ -176,7 +176,7 @@ class Bench:
             self._clock.value = level
 
     async def finish_cycle(self) -> None:
-        """The clock rises, unless it has."""
+        """Let the clock rise, unless it has."""
         if not self._low:
             return
         if self.samples:
@@ -193,8 +193,10 @@ class Bench:
             await self.edge()
 
     async def until(self, condition: Callable[[], bool], limit: int, patience: int | None = None) -> None:
-        """Cycles until the condition holds; more than `limit` is an error, and more than `patience` in which nothing
-        moves through any stream."""
+        """Run cycles until the condition holds; more than `limit` is an error.
+
+        So are more than `patience` in which nothing moves through any stream.
+        """
         start = self.now
         while not condition():
             assert self.now - start < limit, f"nothing more happens after {limit} cycles"
@@ -203,7 +205,7 @@ class Bench:
             await self.cycle()
 
     async def run(self, done: Callable[[], bool], limit: int, settle: int = 8, patience: int | None = None) -> bool:
-        """`until` and `settle` cycles more; False if this round is one that a reset cuts short."""
+        """Run `until`, and `settle` cycles more; False if this round is one that a reset cuts short."""
         if self.cut is not None:
             await self.cycle(self.cut)
             return False
@@ -214,7 +216,8 @@ class Bench:
 
 def rounds(count: int, cover: tuple[str, ...] = (),
            given: Callable[[Geometry], bool] = lambda geometry: True) -> Callable:
-    """Makes a cocotb test of an `async def body(bench)`: called in each of `count` rounds, with a bench after a reset.
+    """Make a cocotb test of an `async def body(bench)`: called in each of `count` rounds, with a bench after a reset.
+
     Of every second round no more than the beginning is run (see `run`), so that the next reset meets traffic. The
     points named in `cover` must be reached in some round, by `bench.reach`, unless fewer rounds are asked for. With a
     geometry that is not as `given` says the test is skipped.

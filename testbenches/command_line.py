@@ -6,7 +6,10 @@ from pathlib import Path
 
 
 def block_parser(module: str, doc: str, blocks: Iterable[str], report: Path | None = None) -> argparse.ArgumentParser:
-    """Takes blocks and, with a report, `--json`. `doc`: the module's docstring, whose first part is the description."""
+    """Make a parser of blocks and, with a report, `--json`.
+
+    `doc`: the module's docstring, whose first part is the description.
+    """
     parser = argparse.ArgumentParser(prog=f"python -m {module}", description=doc.split(":")[0] + ".")
     parser.add_argument("blocks", nargs="*", metavar="block", help=f"all without it; {', '.join(blocks)}")
     if report is not None:
@@ -16,7 +19,10 @@ def block_parser(module: str, doc: str, blocks: Iterable[str], report: Path | No
 
 def chosen_blocks(parser: argparse.ArgumentParser, options: argparse.Namespace, blocks: Iterable[str],
                   what: str = "no block") -> list[str]:
-    """The blocks that were named, or all; ends the program with one line if there is `what` of that name."""
+    """Return the blocks that were named, or all.
+
+    Ends the program with one line if there is `what` of that name.
+    """
     known = list(blocks)
     for block in options.blocks:
         if block not in known:

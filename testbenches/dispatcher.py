@@ -79,7 +79,10 @@ class Dispatcher:
 
 
 def lawful_order(rng: Random, count: int, window: int) -> Iterator[int]:
-    """Ids 0 to `count` - 1 in an order that a window lets through: each is below the smallest left plus the window."""
+    """Draw ids 0 to `count` - 1 in an order that a window lets through.
+
+    Each is below the smallest left plus the window.
+    """
     left = list(range(count))
     while left:
         near = sum(one < left[0] + window for one in left[:8])

@@ -7,8 +7,10 @@ from .bench import Bench
 
 
 class StreamDriver:
-    """Offers items on an input stream, in order, each until it is accepted. While nothing is offered the payload is
-    random: a design that looks at it then is wrong."""
+    """A driver that offers items on an input stream, in order, each until it is accepted.
+
+    While nothing is offered the payload is random: a design that looks at it then is wrong.
+    """
 
     def __init__(self, bench: Bench, name: str, pause: Iterator[bool] | None = None,
                  on_accept: Callable[[dict], None] | None = None) -> None:
@@ -68,7 +70,10 @@ class ApbDriver:
         self._bench, self._prefix = bench, prefix
 
     async def transfer(self, offset: int, write: int | None = None) -> tuple[int, int]:
-        """(pslverr, prdata) of one transfer; with `write` given, a write. The data of a read's request are random."""
+        """Return (pslverr, prdata) of one transfer; with `write` given, a write.
+
+        The data of a read's request are random.
+        """
         data = self._bench.rng.getrandbits(32) if write is None else write
         self._set(paddr=offset, pwrite=int(write is not None), pwdata=data, psel=1, penable=0)
         await self._bench.settle()
@@ -85,7 +90,7 @@ class ApbDriver:
         raise AssertionError(f"register {offset:#05x}: no answer")
 
     async def write_all(self, writes: Iterable) -> None:
-        """What `t3sim.driver.driver` asks for."""
+        """Write what `t3sim.driver.driver` asks for."""
         for offset, value in writes:
             error, _ = await self.transfer(offset, value)
             assert not error, f"register {offset:#05x}: write refused"

@@ -1,5 +1,7 @@
-"""What a failed test leaves for `t3 explain` and `t3 step`: where it failed, and in a second run, of the design that
-shows its inner signals, what all ports showed until then (`t3sim.trace.testbench` makes a trace of it).
+"""What a failed test leaves for `t3 explain` and `t3 step`: where it failed, and what all ports showed until then.
+
+The ports are those of a second run, of the design that shows its inner signals (`t3sim.trace.testbench` makes a trace
+of it).
 """
 
 import json
@@ -56,7 +58,7 @@ def _read(signals: list[tuple[Port, object]], words: int) -> np.ndarray:
 
 
 async def keep(bench, test: str, error: Exception) -> None:
-    """Called when a round has failed, by the first that does."""
+    """Keep what a failed round leaves; the first round that fails calls it."""
     folder, cycle = bench.folder, bench.now
     if bench.samples:
         await bench.finish_cycle()

@@ -1,5 +1,4 @@
-"""Flips bits in the memories of a Tracker bank, through the ports that it has for that
-(`t3sim.cosim.flippable`)."""
+"""Flips bits in the memories of a Tracker bank, through the ports that it has for that (`t3sim.cosim.flippable`)."""
 
 from collections.abc import Callable
 from itertools import product
@@ -21,7 +20,7 @@ def corrects(geometry: Geometry) -> bool:
 
 
 class Place(NamedTuple):
-    """Of a word."""
+    """The place of a word."""
 
     in_entry: int  #: 0: in a tag
     way: int
@@ -29,7 +28,7 @@ class Place(NamedTuple):
 
 
 class Flips:
-    """In every cycle `choose` may name a word and the bits that flip in it, as a mask, unless its way is written."""
+    """An agent that flips bits: in every cycle `choose` may name a word and a mask, unless its way is written."""
 
     def __init__(self, bench: Bench, choose: Callable[[], tuple[Place, int] | None] = lambda: None) -> None:
         g, t = bench.geometry, bench.geometry.tracker
@@ -41,7 +40,7 @@ class Flips:
         bench.add(self)
 
     def mask(self, place: Place, count: int) -> int:
-        """So many random bits of the word."""
+        """Draw so many random bits of the word."""
         return sum(1 << bit for bit in self._bench.rng.sample(range(self._word_bits[place.in_entry]), count))
 
     async def flip(self, place: Place, mask: int) -> None:
@@ -65,7 +64,7 @@ class Flips:
 
 
 class Faults:
-    """What the bank tells of flipped bits; it must be where some have flipped."""
+    """What the bank reports of flipped bits; it must be where some have flipped."""
 
     def __init__(self, bench: Bench, flips: Flips) -> None:
         self._bench, self._flips = bench, flips
@@ -90,8 +89,10 @@ class Met(NamedTuple):
 
 
 class HurtRow:
-    """What a row of a bank keeps while bits of its words have flipped. The bank is idle before each update, so that
-    every write has reached its memory."""
+    """What a row of a bank keeps while bits of its words have flipped.
+
+    The bank is idle before each update, so that every write has reached its memory.
+    """
 
     def __init__(self, ways: int, corrected: int) -> None:
         self._corrected = corrected  #: flips of a word
@@ -114,7 +115,7 @@ class HurtRow:
         return Met(way, False, flips > self._corrected, faults)
 
     def write(self, way: int, tile: object | None) -> None:
-        """Both words of the way are as new."""
+        """Note that both words of the way are as new."""
         self.tiles[way] = tile
         self.recent = way
         for in_entry in range(2):

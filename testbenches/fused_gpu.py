@@ -55,7 +55,7 @@ class Kernel:
         return self._first[region % 8] << 20
 
     def pieces(self, wg: int, wf: int) -> Iterator[Piece]:
-        """Tiles of a workgroup lie side by side, eight workgroups share columns."""
+        """Cut the output into pieces: tiles of a workgroup lie side by side, eight workgroups share columns."""
         first = ((wg // 8) * self.tiles + wf) * self.columns
         for column in range(first, first + self.columns):
             start = self.base(self.regions[wg]) + column * self.pitch + wg % 8 * self.row_bytes
@@ -95,7 +95,7 @@ class FusedGpu:
         bench.add(self)
 
     async def program(self, kernel: Kernel) -> None:
-        """As before a kernel: regions, arbitration, window, restart."""
+        """Program what a driver does before a kernel: regions, arbitration, window, restart."""
         rng, driver, t = self.bench.rng, self.driver, self.geometry.tracker
         self.kernel = None
         there = {"device": rng.getrandbits(self.geometry.dma.device_bits),
@@ -142,7 +142,7 @@ class FusedGpu:
         self.dispatch.send_all(self._requests())
 
     def _requests(self) -> Iterator[Request]:
-        """In a lawful order. What a workgroup touches at peers is said ahead of it, too."""
+        """Give the requests in a lawful order. What a workgroup touches at peers is said ahead of it, too."""
         rng, kernel = self.bench.rng, self.kernel
 
         def reach(wg: int) -> dict[str, int]:
@@ -154,14 +154,14 @@ class FusedGpu:
             yield Request(wg, 0 if kernel.regions[wg] == kernel.remote else kernel.tiles, **reach(wg))
 
     def abort(self) -> None:
-        """Nothing more starts, here or upstream; what was stored or sent is still to come."""
+        """Start nothing more, here or upstream; what was stored or sent is still to come."""
         self.dispatch.stop()
         self.upstream = self.kernel.workgroups
         self._events.pause = never()  # what is offered when the hardware is cleared is withdrawn
 
     @property
     def quiet(self) -> bool:
-        """What was stored, sent or read is in memory or has come back."""
+        """Wait until what was stored, sent or read is in memory or has come back."""
         return (all(driver.idle for driver in (*self.compute, *self.inbound, *self.outbound))
                 and all(dram.idle for dram in self.drams) and not any(self.expected.values()))
 
@@ -177,7 +177,7 @@ class FusedGpu:
         drivers[channel_of_line(request["address"], self.geometry)].send(request)
 
     def _started(self, request: Request) -> None:
-        """If it starts a workgroup: its stores, and some ordinary traffic, in random order."""
+        """Send a workgroup's stores, if the request starts one, and some ordinary traffic, in random order."""
         if not request.starts:
             return
         rng, wg = self.bench.rng, request.id
@@ -194,7 +194,7 @@ class FusedGpu:
                                         "source": LOCAL, "region": NO_REGION, "wf": 0, "wg": 0})
 
     def drive(self) -> None:
-        """The neighbours move; the producer ends when its stores have been taken."""
+        """Move the neighbours; the producer ends when its stores have been taken."""
         bench, rng = self.bench, self.bench.rng
         if self.kernel is None:
             return
@@ -253,7 +253,7 @@ class FusedGpu:
         self.events[tile] += 1
 
     def finished(self) -> bool:
-        """Everything that must happen once has happened, and all is quiet."""
+        """Say whether everything that must happen once has happened, and all is quiet."""
         return (all(driver.idle for driver in (*self.compute, *self.inbound, *self.outbound, self.dispatch))
                 and all(self.reads.values()) and all(self.events.values()) and all(dram.idle for dram in self.drams)
                 and all(lane.empty for lane in self.packets) and not any(self.expected.values())

@@ -37,7 +37,7 @@ class StreamMonitor:
                 self._on_item(self.items[-1])
 
     def withdrawn(self) -> None:
-        """What the design offers need not be there in the next cycle."""
+        """Note that what the design offers need not be there in the next cycle."""
         self._held = None
 
     def reset(self) -> None:

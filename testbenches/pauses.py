@@ -15,13 +15,13 @@ def always() -> Iterator[bool]:
 
 
 def share(rng: random.Random, part: float) -> Iterator[bool]:
-    """Each cycle for itself, `part` of them paused."""
+    """Pause each cycle for itself, `part` of them."""
     while True:
         yield rng.random() < part
 
 
 def bursts(rng: random.Random, run: int, pause: int) -> Iterator[bool]:
-    """Stretches without and with pause, up to twice as long as `run` and `pause` cycles."""
+    """Alternate stretches without and with pause, up to twice as long as `run` and `pause` cycles."""
     while True:
         yield from (False for _ in range(rng.randint(1, 2 * run)))
         yield from (True for _ in range(rng.randint(1, 2 * pause)))

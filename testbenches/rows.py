@@ -15,7 +15,7 @@ class Rows:
         self._flips = (1, 2) if corrects else (1,)
 
     def search(self) -> tuple[Row, int]:
-        """A row, and the tag to look for, which is there more often than not."""
+        """Draw a row, and the tag to look for, which is there more often than not."""
         rng, model = self._rng, self._model
         wanted = rng.getrandbits(model.tag_bits)
         tags = self._tags(wanted)
@@ -30,7 +30,7 @@ class Rows:
                    0 if last is None else 1 << last, last_tag, rng.getrandbits(entry_bits)), wanted
 
     def _tags(self, wanted: int) -> list[int]:
-        """Of all ways, with their valid bits. Some are a bit away from the wanted one."""
+        """Draw the tags of all ways, with their valid bits. Some are a bit away from the wanted one."""
         rng, model = self._rng, self._model
         others = {rng.getrandbits(model.tag_bits) if rng.random() < 0.5 else wanted ^ 1 << rng.randrange(model.tag_bits)
                   for _ in range(model.ways)} - {wanted}
@@ -47,7 +47,7 @@ class Rows:
         return tag << 1 | (self._rng.random() < 0.7)
 
     def _word(self, codec: MemoryCodecModel, value: int, share: float) -> int:
-        """As it was written or, `share` of them, with flipped bits."""
+        """Return a word as it was written or, `share` of them, with flipped bits."""
         word = codec.encode(value)
         if self._rng.random() < share:
             for bit in self._rng.sample(range(codec.word_bits), self._rng.choice(self._flips)):

@@ -19,7 +19,7 @@ _HALF_AN_HOUR_S = 1800
 
 
 def repeat_command(block: str, geometry: str, seed: int, simulator: str, length: int) -> str:
-    """The shell command that runs the same stimulus again."""
+    """Write the shell command that runs the same stimulus again."""
     options = "".join(f" {name}={value}" for name, value, usual in
                       (("GEOMETRY", geometry, "small"), ("SIM", simulator, "verilator"), ("LENGTH", length, 1))
                       if value != usual)

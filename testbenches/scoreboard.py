@@ -28,7 +28,7 @@ class Scoreboard:
         return len(self._expected)
 
     def expect(self, item) -> None:
-        """A dict, or a NamedTuple with the fields' names."""
+        """Expect an item: a dict, or a NamedTuple with the fields' names."""
         self._expected.append(_as_dict(item))
 
     def check(self, item) -> None:

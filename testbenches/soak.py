@@ -53,7 +53,7 @@ class Case:
     variation: Variation
 
     def run(self) -> DataResult:
-        """Raises what `run_data_mode` does."""
+        """Run the ring. Raises what `run_data_mode` does."""
         return run_data_mode(self.machine, self.workload, self.policy, self.options, self.variation)
 
     @property
@@ -70,7 +70,7 @@ class Case:
 
 
 def machine(name: str, **changes: dict) -> Machine:
-    """A machine of tests/data/machines with keys changed: `link={"latency_ns": 1.0}`."""
+    """Load a machine of tests/data/machines with keys changed: `link={"latency_ns": 1.0}`."""
     content = load_machine(MACHINES / f"{name}.toml").model_dump()
     for section, keys in changes.items():
         assert keys.keys() <= content[section].keys()
@@ -84,8 +84,10 @@ def window_of(described: Machine) -> int:
 
 
 def fits(described: Machine, workload: Workload, options: Options) -> bool:
-    """Whether there is a tile for each device, and a lawful schedule: causal, its slack smaller than the dispatch
-    window."""
+    """Say whether there is a tile for each device, and a lawful schedule.
+
+    It must be causal, its slack smaller than the dispatch window.
+    """
     try:
         schedule = make_schedule(described, workload, options)
     except TilingError:
@@ -94,7 +96,7 @@ def fits(described: Machine, workload: Workload, options: Options) -> bool:
 
 
 def draw(seed: int) -> Case:
-    """Anything that has to work."""
+    """Draw anything that has to work."""
     rng = np.random.default_rng(seed)
 
     def pick(*values):
@@ -149,8 +151,10 @@ class Tally:
 
 
 def soak(cases: Iterable[Case], tell: Callable[[str], None], until: float = float("inf")) -> Tally:
-    """Run cases one after the other, as long as `time.monotonic()` is below `until`; a failure does not end it, Ctrl-C
-    does. `tell` gets a line for each failure, and one every half minute."""
+    """Run cases one after the other, as long as `time.monotonic()` is below `until`.
+
+    A failure does not end it, Ctrl-C does. `tell` gets a line for each failure, and one every half minute.
+    """
     tally, told = Tally(), time.monotonic()
     try:
         for case in cases:

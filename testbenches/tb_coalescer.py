@@ -8,7 +8,7 @@ from .monitors import CycleMonitor, StreamMonitor
 
 
 def accesses(bench, count: int) -> list[dict]:
-    """Runs of the same key, so that merging, overflow and key changes all happen."""
+    """Draw runs of the same key, so that merging, overflow and key changes all happen."""
     rng, items, most = bench.rng, [], (1 << bench.geometry.channel.amount_bits) - 1
     t, key = bench.geometry.tracker, {"wg": 0, "wf": 0, "region": 0}
     while len(items) < count:

@@ -125,7 +125,7 @@ async def random_programs(bench: Bench) -> None:
 
 @rounds(2)
 async def copies_only(bench: Bench) -> None:
-    """Engines take copies one after the other, though none has left."""
+    """Take copies one after the other, though none has left."""
     program = Program(bench, [one._replace(op=COPY) for one in commands(bench, 40)])
     if await bench.run(lambda: program.done, 20_000):
         assert program.rung == 40

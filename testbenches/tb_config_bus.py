@@ -17,7 +17,7 @@ def check_levels(bench: Bench, model: ConfigBusModel) -> None:
 
 
 def draw_reports(bench: Bench, share: float) -> list[ErrorReport | None]:
-    """This cycle's report of each reporter, or none, whatever else it says."""
+    """Draw each reporter's report of this cycle, or none, whatever else it says."""
     reports = []
     for name in bench.elements("reports"):
         signal = bench[name]
@@ -29,15 +29,17 @@ def draw_reports(bench: Bench, share: float) -> list[ErrorReport | None]:
 
 
 async def report(bench: Bench, model: ConfigBusModel) -> None:
-    """Errors from some reporters in one cycle."""
+    """Report errors from some reporters in one cycle."""
     model.report(draw_reports(bench, 0.4))
     await bench.cycle()
     draw_reports(bench, 0)
 
 
 class Live:
-    """What other blocks supply: other values in every cycle, and with `reports` errors in some. A read's answer is that
-    of the cycle of its access."""
+    """What other blocks supply: other values in every cycle, and with `reports` errors in some.
+
+    A read's answer is that of the cycle of its access.
+    """
 
     def __init__(self, bench: Bench, model: ConfigBusModel, reports: float = 0) -> None:
         self._bench, self._model, self._share = bench, model, reports

@@ -14,8 +14,10 @@ from .scoreboard import Scoreboard
 
 
 class Environment:
-    """Completes tiles of open ids in random order, the oldest often, and moves the peers' heads; also keeps the model
-    and what is expected of the design."""
+    """An environment that completes tiles of open ids in random order, the oldest often, and moves the peers' heads.
+
+    It also keeps the model and what is expected of the design.
+    """
 
     def __init__(self, bench: Bench, model: DispatchWindowModel, wrong: float) -> None:
         self.bench, self.model, self.wrong = bench, model, wrong
@@ -89,7 +91,7 @@ class Environment:
         pass
 
     async def restart(self) -> None:
-        """A new kernel here, of which the peers hear later."""
+        """Start a new kernel here, of which the peers hear later."""
         epoch = self.model.epoch ^ 1 << self.bench.rng.randrange(EPOCH_BITS)
         self.dispatcher.withdraw()
         self.bench.set("restart", 1)

@@ -9,7 +9,7 @@ from .scoreboard import Scoreboard
 
 
 def make_tiles(bench: Bench, per_region: list[int], workgroups: int) -> list[Trigger]:
-    """As the dispatch window lets tiles come: at most `window_slots` workgroups open, any order inside."""
+    """Draw tiles as the dispatch window lets them come: at most `window_slots` workgroups open, any order inside."""
     rng, t = bench.rng, bench.geometry.tracker
     first = rng.randrange(1 << t.wg_bits)
     waiting, open_tiles, order = list(range(first, first + workgroups)), {}, []
@@ -43,7 +43,7 @@ async def random_tiles(bench: Bench) -> None:
     most = 0
 
     def compare() -> None:
-        """Of the accepted tiles one may be in the pipeline."""
+        """Compare the level with the model; one of the accepted tiles may be in the pipeline."""
         nonlocal most
         level, complete = bench.get("ready_level"), commands.left
         assert complete - 1 <= level <= complete, f"{level} commands wait, {complete} blocks are complete"

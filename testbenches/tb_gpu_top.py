@@ -35,8 +35,10 @@ async def fused_kernels(bench: Bench) -> None:
 
 @rounds(6, cover=("partly updated", "reads outstanding"))
 async def a_kernel_after_an_aborted_one(bench: Bench) -> None:
-    """A soft reset cuts a kernel short: its arrivals and the data of its reads are still to come, and the next kernel,
-    another one, is as on new hardware."""
+    """Cut a kernel short by a soft reset and run another one, which is as on new hardware.
+
+    The first one's arrivals and the data of its reads are still to come.
+    """
     gpu = FusedGpu(bench)
     await gpu.program(Kernel(bench))
     sought = (None, "tracker_occupied", "reads_outstanding")[bench.number % 3]
@@ -89,7 +91,7 @@ async def a_wrong_update_is_told(bench: Bench) -> None:
 
 
 async def told_once(gpu: FusedGpu, **error) -> None:
-    """The first error is this one, with zeros where it says nothing; cleared, there is none."""
+    """Check that the first error is this one, with zeros where it says nothing; cleared, there is none."""
     await gpu.bench.cycle(40)
     expected = {"code": error.pop("code"), "wg": 0, "wf": 0, "region": 0, "address": 0} | error
     assert await gpu.first_error() == expected
@@ -99,7 +101,7 @@ async def told_once(gpu: FusedGpu, **error) -> None:
 
 @rounds(6)
 async def every_reporter_is_heard(bench: Bench) -> None:
-    """With addresses and ids of any value."""
+    """Report errors with addresses and ids of any value."""
     gpu, rng, t = FusedGpu(bench), bench.rng, bench.geometry.tracker
     await gpu.program(Kernel(bench))
     gpu.dispatch.reset()
@@ -142,7 +144,7 @@ async def the_hardware_says_what_it_is(bench: Bench) -> None:
 
 
 def random_descriptor(gpu: BareGpu, *actions: str) -> dict:
-    """Every field of any value; a block has up to about a hundred lines in its region, and any number outside."""
+    """Draw every field at any value; a block has up to about a hundred lines in its region, and any number outside."""
     rng, t, d = gpu.bench.rng, gpu.geometry.tracker, gpu.geometry.dma
     columns = rng.getrandbits(rng.randint(1, 10)) or 1
     tiles = 1 << rng.randint(0, min(t.wf_bits, columns.bit_length() - 1))
@@ -159,8 +161,11 @@ def random_descriptor(gpu: BareGpu, *actions: str) -> dict:
 
 @rounds(8)
 async def every_region_goes_its_way(bench: Bench) -> None:
-    """A block of each region, all descriptors random. Workgroups are dispatched in every second round only; without,
-    peers update those that are in the window nevertheless."""
+    """Complete a block of each region, all descriptors random.
+
+    Workgroups are dispatched in every second round only; without, peers update those that are in the window
+    nevertheless.
+    """
     gpu, rng, t = BareGpu(bench), bench.rng, bench.geometry.tracker
     window = safe_window(bench.geometry)
     actions = rng.choices((("send_dma",), ("send_dma", "event"), ("event",), ("send_stores",)),
@@ -238,7 +243,7 @@ def lines_of_a_block(gpu: BareGpu) -> int:
 
 
 def repeated_line(gpu: BareGpu) -> dict:
-    """A region of tiles of one update of a line each, that DMA reads `lines_of_a_block` times."""
+    """Describe a region of tiles of one update of a line each, that DMA reads `lines_of_a_block` times."""
     return gpu.descriptor(send_dma=1, op=UPDATE, tiles_per_block=1, threshold=64, row_bytes=64,
                           columns=lines_of_a_block(gpu))
 
@@ -253,7 +258,7 @@ async def complete_one(gpu: BareGpu, region: int, wg: int, channel: int) -> None
 
 @rounds(2)
 async def a_gpu_that_stands_still(bench: Bench) -> None:
-    """Who waits says so, and cycles of waiting are counted one by one."""
+    """Check that who waits says so, and that cycles of waiting are counted one by one."""
     gpu, geometry = BareGpu(bench), bench.geometry
     await gpu.map(1, repeated_line(gpu))
     channels, engines = geometry.channel.channels, geometry.dma.engines
@@ -289,8 +294,10 @@ async def a_gpu_that_stands_still(bench: Bench) -> None:
 
 @rounds(4, given=lambda g: min(g.dma.engines, g.channel.channels) > 1)
 async def engines_take_commands_in_turns(bench: Bench) -> None:
-    """While one engine is stuck with its command, those whose turn it would be wait behind it, until it takes no more;
-    all others are read."""
+    """Let one engine be stuck with its command; all others are read.
+
+    Commands whose turn it would be wait until it takes no more.
+    """
     gpu, rng, engines = BareGpu(bench), bench.rng, bench.geometry.dma.engines
     channels = list(range(bench.geometry.channel.channels))
     region, stuck = rng.randrange(1, bench.geometry.dma.regions), rng.randrange(engines)
@@ -313,7 +320,7 @@ async def engines_take_commands_in_turns(bench: Bench) -> None:
 
 @rounds(2)
 async def full_sets(bench: Bench) -> None:
-    """In each bank one tile more than a set has ways: it is refused, and those that are open complete."""
+    """Open one tile more than a set has ways in each bank: it is refused, and those that are open complete."""
     gpu, t = BareGpu(bench), bench.geometry.tracker
     await gpu.map(2, gpu.descriptor(event=1, threshold=128))
     for bank in range(t.banks):
@@ -365,7 +372,10 @@ def set_occupancy(bench: Bench, entries: list[int]) -> None:
 
 @rounds(16)
 async def the_monitor_decides_over_communication(bench: Bench) -> None:
-    """Its mean is that of all channels, and its threshold, or the register's, holds exactly the arbiters back."""
+    """Check that its mean is that of all channels, and that the threshold holds exactly the arbiters back.
+
+    The threshold is its own, or the register's.
+    """
     rng, channel, gpu = bench.rng, bench.geometry.channel, BareGpu(bench, drams=False)
     entries = [[rng.randrange(min(40, channel.queue_entries) + 1) for _ in range(channel.channels)]
                for _ in range(rng.randint(1, 300))]
@@ -417,7 +427,7 @@ async def the_monitor_decides_over_communication(bench: Bench) -> None:
 
 @rounds(2)
 async def every_arbiter_is_programmed(bench: Bench) -> None:
-    """Under a threshold that lets nothing go, a store waits in every channel exactly as long as the limit says."""
+    """Set a threshold that lets nothing go: a store waits in every channel exactly as long as the limit says."""
     rng, channel, gpu = bench.rng, bench.geometry.channel, BareGpu(bench, drams=False)
     accepted: dict[int, int] = {}
     seen: dict[int, int] = {}
@@ -461,8 +471,10 @@ async def every_arbiter_is_programmed(bench: Bench) -> None:
 
 @rounds(4)
 async def a_late_ring_goes_first(bench: Bench) -> None:
-    """While the DRAM queues hold as many requests as the threshold, ring-aware arbitration holds DMA reads back, until
-    more workgroups than a stage has have started."""
+    """Hold DMA reads back by ring-aware arbitration, until more workgroups than a stage has have started.
+
+    It does so while the DRAM queues hold as many requests as the threshold.
+    """
     gpu, rng, geometry = BareGpu(bench), bench.rng, bench.geometry
     region = rng.randrange(1, geometry.dma.regions)
     tiles = TAKEN_PER_ENGINE * geometry.dma.engines + 1  # one command more than engines take
@@ -507,7 +519,7 @@ async def a_late_ring_goes_first(bench: Bench) -> None:
 
 @rounds(1)
 async def the_peers_windows_count(bench: Bench) -> None:
-    """Every bit of each head is looked at."""
+    """Look at every bit of each head."""
     gpu, t, rng = BareGpu(bench), bench.geometry.tracker, bench.rng
     window = min(t.window_slots, 1 << t.wg_bits)
     shift = rng.randrange(window)

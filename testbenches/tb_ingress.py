@@ -8,7 +8,7 @@ _WAYS = ("address", "bytes", "op", "source", "region", "wg")  #: in which a pack
 
 
 def random_ranges(bench: Bench) -> list[OpenRange]:
-    """Of a few lines, or of everything; each open to random regions."""
+    """Draw ranges of a few lines, or of everything; each open to random regions."""
     rng, g = bench.rng, bench.geometry
     ranges = []
     for _ in bench.elements("base"):
@@ -21,7 +21,7 @@ def random_ranges(bench: Bench) -> list[OpenRange]:
 
 
 def random_packet(bench: Bench, ranges: list[OpenRange], head: int, end: int) -> dict:
-    """At the borders of what is open; lawful but for at most one of its fields, more often than not."""
+    """Draw a packet at the borders of what is open; lawful but for at most one of its fields, more often than not."""
     rng, g = bench.rng, bench.geometry
     top, ids = (1 << g.tracker.address_bits) - 1, (1 << g.tracker.wg_bits) - 1
     opened = rng.choice(ranges)

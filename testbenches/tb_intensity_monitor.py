@@ -72,7 +72,10 @@ async def a_phase_has_enough_samples_whoever_sends_when(bench: Bench) -> None:
 
 @rounds(1)
 async def long_phases(bench: Bench) -> None:
-    """Sums and remainders need most of their bits; a round number of samples is not none; at some time it is enough."""
+    """Measure for so long that sums and remainders need most of their bits.
+
+    A round number of samples is not none; at some time it is enough.
+    """
     rng, channel = bench.rng, bench.geometry.channel
     most = 1 << min(channel.sample_bits, 12)
     for cycles in (most // 2, most - 1, most, most + 40):

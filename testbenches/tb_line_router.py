@@ -9,7 +9,7 @@ from .pauses import never
 
 
 def line(bench: Bench, engine: int, address: int) -> dict:
-    """Every bit at random that does not say where it comes from and goes to."""
+    """Draw every bit at random that does not say where the line comes from and goes to."""
     rng, g = bench.rng, bench.geometry
     return {"address": address, "bytes": rng.randrange(128), "op": rng.randrange(4), "source": rng.randrange(4),
             "region": rng.randrange(g.dma.regions), "wf": engine % (1 << g.tracker.wf_bits),
@@ -41,7 +41,7 @@ def check_busy(bench: Bench, model: LineRouterModel) -> None:
 
 @rounds(8)
 async def engines_take_turns_at_one_channel(bench: Bench) -> None:
-    """Then the channel takes a line in every cycle, each engine's every so many."""
+    """Send all engines' lines to one channel: it takes a line in every cycle, each engine's every so many."""
     count, served, block = 40, [], bench.rng.getrandbits(12) << 12 | bench.number // 2 << 8
     engines = [StreamDriver(bench, name, never()) for name in bench.elements("lines")]
     for name in bench.elements("channels"):

@@ -16,14 +16,16 @@ _SOURCES = {"compute": (0,), "inbound": (1, 2), "dma": (2,)}
 
 
 def near(bench: Bench, bits: int) -> tuple[int, int, int]:
-    """A number of so many bits, one that differs from it in one bit, and any other."""
+    """Draw a number of so many bits, one that differs from it in one bit, and any other."""
     one = bench.rng.getrandbits(bits)
     return one, one ^ 1 << bench.rng.randrange(bits), bench.rng.getrandbits(bits)
 
 
 def traffic(bench: Bench, stream: str, count: int, first: int = 0) -> list[dict]:
-    """Few lines from address `first` on, so that DMA reads meet writes; runs of the same tile, so that accesses
-    merge."""
+    """Draw few lines from address `first` on, so that DMA reads meet writes.
+
+    They come in runs of the same tile, so that accesses merge.
+    """
     rng, items = bench.rng, []
     wgs, wfs, regions = (near(bench, bits) for bits in (
         bench.geometry.tracker.wg_bits, bench.geometry.tracker.wf_bits, bench.geometry.dma.region_bits))
@@ -102,8 +104,10 @@ async def random_traffic(bench: Bench) -> None:
 
 @rounds(8, cover=("forgotten", "reported"))
 async def what_is_forgotten_is_performed_and_not_reported(bench: Bench) -> None:
-    """`forget` comes and goes under traffic, in every second round; nothing but updates is lost, and reads stay behind
-    the writes."""
+    """Let `forget` come and go under traffic, in every second round.
+
+    Nothing but updates is lost, and reads stay behind the writes.
+    """
     channel, rng = Channel(bench), bench.rng
     channel.configure(rng.choice(list(POLICIES)))
     sent = {name: traffic(bench, name, 100) for name in channel.drivers}
@@ -127,7 +131,7 @@ async def what_is_forgotten_is_performed_and_not_reported(bench: Bench) -> None:
 
 @rounds(4)
 async def a_tracked_write_shows_while_it_is_next(bench: Bench) -> None:
-    """A DRAM that takes nothing: the second of two commands stays in its queue."""
+    """Stop the DRAM: the second of two commands stays in its queue."""
     for name in ("compute", "inbound"):
         tracked = bench.rng.random() < 0.5
         first, second = ({"address": 0, "bytes": 64, "op": 1, "source": 0, "region": region, "wf": 0, "wg": 0}
@@ -143,7 +147,10 @@ async def a_tracked_write_shows_while_it_is_next(bench: Bench) -> None:
 
 @rounds(16)
 async def the_arbiter_decides(bench: Bench) -> None:
-    """Untracked traffic that never pauses: then the ports say all that the arbiter sees. Inbound and DMA alternate."""
+    """Send untracked traffic that never pauses: then the ports say all that the arbiter sees.
+
+    Inbound and DMA alternate.
+    """
     rng, arbiter, most = bench.rng, ArbiterModel(), bench.geometry.channel.queue_entries
     streams = (("compute", "inbound"), ("compute", "dma"), ("inbound", "dma"), ("compute", "inbound", "dma"))[
         bench.number // 2 % 4 if bench.geometry.channel.dma_fifo > 1 else 0]  # one place alone is often empty

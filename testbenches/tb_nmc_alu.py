@@ -11,7 +11,10 @@ from .scoreboard import Scoreboard
 
 
 def element(rng: random.Random, dtype: AluDtype) -> int:
-    """A quarter each: any bits, near 1, next to a boundary of the format, zero, subnormal, infinite or no number."""
+    """Draw any bits, a number near 1, one next to a boundary of the format, or a special one; a quarter each.
+
+    Special ones are zero, subnormal, infinite or no number.
+    """
     exponent_bits, fraction_bits = FORMATS[dtype]
     sign, fraction = rng.getrandbits(1) << (width(dtype) - 1), rng.getrandbits(fraction_bits)
     top = (1 << exponent_bits) - 1

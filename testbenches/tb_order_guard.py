@@ -39,7 +39,7 @@ async def random_writes(bench: Bench) -> None:
 
 @rounds(2)
 async def counters_go_round(bench: Bench) -> None:
-    """One bucket has as many writes outstanding as its counters can tell apart, twice, so that they wrap around."""
+    """Give one bucket as many outstanding writes as its counters can tell apart, twice, so that they wrap around."""
     g, model = bench.geometry, OrderGuardModel(bench.geometry)
     await bench.until(lambda: bench.get("ready"), 2 * g.channel.guard_buckets + 2)
     line = bench.rng.getrandbits(g.tracker.address_bits)

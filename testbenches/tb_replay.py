@@ -53,7 +53,7 @@ async def replay(dut) -> None:
 
 
 def _changes(stimulus: np.ndarray, port) -> list[tuple[int, int]]:
-    """Cycles in which an input changes, and to what; it is 0 before the first."""
+    """Return the cycles in which an input changes, and to what; it is 0 before the first."""
     columns = stimulus[:, port.offset:port.offset + port.words]
     before = np.vstack([np.zeros((1, port.words), np.uint64), columns[:-1]])
     cycles = np.flatnonzero((columns != before).any(axis=1))

@@ -6,7 +6,7 @@ from .bench import Bench, rounds
 
 
 async def run(bench: Bench, cycles: int, stage: int, idle: float, starts: float, restarts: float) -> None:
-    """Shares of cycles in which no tile waits, a workgroup starts, a kernel starts."""
+    """Run with given shares of cycles in which no tile waits, a workgroup starts, a kernel starts."""
     rng, model = bench.rng, RingMonitorModel()
     for _ in range(cycles):
         inputs = {"pending": int(rng.random() >= idle), "started": int(rng.random() < starts), "stage": stage,
@@ -30,7 +30,10 @@ async def random_rings(bench: Bench) -> None:
 
 @rounds(4)
 async def as_many_workgroups_as_can_be_counted(bench: Bench) -> None:
-    """And more: the count stays at its largest value, so that of stages that large no ring is late."""
+    """Start as many workgroups as can be counted, and more.
+
+    The count stays at its largest value, so that of stages that large no ring is late.
+    """
     most = (1 << bench["stage"].width) - 1
     stage = (bench.rng.randrange(most), most - 1, most // 2, 0)[bench.number % 4]
     await run(bench, min(most, 1 << 10) + 40, stage, 0, 1, 0)

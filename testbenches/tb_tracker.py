@@ -1,5 +1,7 @@
-"""TrackerBank against its model: random tiles on few sets, errors, a full set, resets in flight; bits that flip in
-protected memories."""
+"""TrackerBank against its model: random tiles on few sets, errors, a full set, resets in flight, flipped bits.
+
+The bits flip in protected memories.
+"""
 
 from t3sim.reference.coalescer import Update
 from t3sim.reference.tracker import LOCAL, TrackerModel, Trigger
@@ -66,7 +68,7 @@ class Tracker:
         self.errors.expect({"code": ERRORS[name.lower()], "details": details})
 
     def update(self, wg: int, wf: int, kind: int, amount: int) -> dict:
-        """Of the kind's region, or another one with its threshold; many addresses differ in few bits."""
+        """Make an update of the kind's region, or another one with its threshold; many addresses differ in few bits."""
         rng, bits = self.bench.rng, self.geometry.address_bits
         region = rng.choice([region for region, threshold in zip(self.regions, self.thresholds)
                              if threshold and threshold == self.thresholds[kind]] or [self.regions[kind]])
@@ -74,7 +76,7 @@ class Tracker:
         return {"address": address, "amount": amount, "source": rng.randrange(3), "region": region, "wf": wf, "wg": wg}
 
     def traffic(self, count: int) -> list[dict]:
-        """Updates that never find a full set; most tiles end at their threshold, some beyond it."""
+        """Draw updates that never find a full set; most tiles end at their threshold, some beyond it."""
         t, rng = self.geometry, self.bench.rng
         most = (1 << self.bench.geometry.channel.amount_bits) - 1
         bank = rng.randrange(t.banks)
@@ -151,7 +153,7 @@ async def back_to_back_updates_of_one_entry(bench: Bench) -> None:
 
 @rounds(3)
 async def an_update_without_a_free_way_is_refused(bench: Bench) -> None:
-    """And nothing behind it waits: the tiles that are open complete, and then there is room."""
+    """Refuse an update: nothing behind it waits, the tiles that are open complete, and then there is room."""
     tracker = Tracker(bench)
     t = tracker.geometry
     tracker.updates.send_all(tracker.update(t.sets * n, 0, 3 if n else 4, 1) for n in range(t.ways))
@@ -178,7 +180,7 @@ async def an_update_without_a_free_way_is_refused(bench: Bench) -> None:
 
 @rounds(12, cover=("a tag is corrected", "an entry is corrected"), given=corrects)
 async def a_flip_of_any_word_changes_nothing(bench: Bench) -> None:
-    """At any time, again and again, but always of the word's same bit."""
+    """Flip bits at any time, again and again, but always the word's same bit."""
     tracker, flips, pause = Tracker(bench), Flips(bench), bench.pause()
     bits = {place: flips.mask(place, 1) for place in flips.places}
     faults = Faults(bench, flips)
@@ -189,7 +191,7 @@ async def a_flip_of_any_word_changes_nothing(bench: Bench) -> None:
 
 @rounds(24, cover=("a tag is lost", "an entry is lost", "no fault"), given=protected)
 async def every_flip_is_told_with_its_place(bench: Bench) -> None:
-    """Updates of one row, each when the bank is idle: faults, errors, triggers and ways, one by one."""
+    """Send updates of one row, each when the bank is idle: faults, errors, triggers and ways, one by one."""
     rng, t, tracker, flips = bench.rng, bench.geometry.tracker, Tracker(bench), Flips(bench)
     tracker.updates.on_accept = None
     most, faults = 2 if t.protection == "secded" else 1, Faults(bench, flips)
@@ -279,7 +281,7 @@ class OnceEach(Tracker):
         self.missing += self._due
 
     def traffic(self, count: int) -> list[dict]:
-        """So few tiles are open at a time that a row keeps a way free for one that is lost and one that begins anew."""
+        """Keep so few tiles open at a time that a row has a way free for one that is lost and one that begins anew."""
         t, rng, items = self.geometry, self.bench.rng, []
         names = [(wg, wf) for wg in range(rng.randrange(t.banks), 1 << t.wg_bits, t.banks)
                  for wf in range(1 << t.wf_bits)]
@@ -307,7 +309,7 @@ class OnceEach(Tracker):
 @rounds(32, cover=("a tag is lost", "an entry is lost", "a tile never fires"),
         given=lambda geometry: protected(geometry) and geometry.tracker.ways > 2)
 async def a_word_that_is_lost_never_fires(bench: Bench) -> None:
-    """While random updates run, more bits flip than can be corrected, in at most one word of each row."""
+    """Flip more bits than can be corrected, in at most one word of each row, while random updates run."""
     rng, t, tracker, flips = bench.rng, bench.geometry.tracker, OnceEach(bench), Flips(bench)
     faults, rows = Faults(bench, flips), rng.sample(range(t.sets_per_bank), t.sets_per_bank)
 

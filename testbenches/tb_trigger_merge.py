@@ -23,7 +23,7 @@ class Merge:
         assert self.model.delivered(item) == item["address"] % len(self.names)
 
     def send(self, count: int) -> None:
-        """To every bank, every other bit at random."""
+        """Send to every bank, every other bit at random."""
         rng, g = self._bench.rng, self._bench.geometry
         addresses = (1 << g.tracker.address_bits) // len(self.names)
         for bank, driver in enumerate(self.drivers):

@@ -33,7 +33,7 @@ class Network:
         assert self.model.delivered(bank, Update(**item)) == item["amount"] % (1 << self._channel_bits)
 
     def update(self, channel: int, wg: int) -> dict:
-        """Every other bit at random."""
+        """Draw every other bit at random."""
         rng, g = self.bench.rng, self.bench.geometry
         amount = rng.getrandbits(g.channel.amount_bits) >> self._channel_bits << self._channel_bits | channel
         return {"address": rng.getrandbits(g.tracker.address_bits), "amount": amount, "source": rng.randrange(3),
@@ -57,7 +57,7 @@ async def random_updates(bench: Bench) -> None:
 
 @rounds(2)
 async def one_update_per_cycle(bench: Bench) -> None:
-    """Each group of channels sends one per cycle, as long as no two groups want one bank."""
+    """Send one update per cycle from each group of channels, as long as no two groups want one bank."""
     network, t, count = Network(bench), bench.geometry.tracker, 60
     for stream in (*network.drivers, *network.banks):
         stream.pause = never()

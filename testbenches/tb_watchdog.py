@@ -8,8 +8,11 @@ from .bench import Bench, rounds
 
 async def run(bench: Bench, cycles: int, limits: tuple[int, ...], moving: float, waiting: float,
               clears: float) -> int:
-    """Shares of cycles in which something moves, something waits, and it is cleared once it has told; gives how often
-    it did. Every limit has its time, if there is enough."""
+    """Run a watchdog; return how often it reported.
+
+    `moving`, `waiting` and `clears` are shares of cycles in which something moves, something waits, and it is cleared
+    once it has reported. Every limit has its time, if there is enough.
+    """
     rng, model, told, shows = bench.rng, WatchDogModel(), 0, 0
     order, each = rng.sample(limits, len(limits)), -(-cycles // len(limits))
     for cycle in range(cycles):
@@ -43,7 +46,7 @@ async def random_stillness(bench: Bench) -> None:
 
 @rounds(2)
 async def long_limits(bench: Bench) -> None:
-    """Carries through the count; and a limit of only upper bits is not taken for a small one, nor for none."""
+    """Carry through the count; a limit of only upper bits is not taken for a small one, nor for none."""
     one_is_due = bench.number % 2
     limits = (9,) if one_is_due else tuple(1 << bit for bit in range(5, WATCHDOG_LIMIT_BITS))
     told = await run(bench, (14 if one_is_due else 2 * len(limits)) * WATCHDOG_PERIOD, limits, 0, 1, 0)

@@ -23,7 +23,7 @@ _MOST_STREAMS, _MOST_OTHERS = 5, 4
 
 
 def sampled(path: Path, most: int) -> Iterator[dict[str, int]]:
-    """The ports' values before each rising edge of `clk`, of `most` cycles; a block without a clock, at each change."""
+    """Give the ports' values before each rising edge of `clk`, of `most` cycles; without a clock, at each change."""
     names: dict[str, list[str]] = {}
     values: dict[str, int] = {}
     clocked, found = False, 0
@@ -58,7 +58,7 @@ def moves(cycle: dict[str, int], stream: str) -> bool:
 
 
 def wavedrom(block: str, cycles: list[dict[str, int]]) -> dict:
-    """The stretch of `cycles` in which most streams move, and then most often."""
+    """Draw the stretch of `cycles` in which most streams move, and then most often."""
     ports = set().union(*cycles)
     of = streams(ports)
     moved = [{stream for stream in of if moves(cycle, stream)} for cycle in cycles]

@@ -14,13 +14,13 @@ _LONG = Reason("the DRAM queue is long: compute goes")
 
 
 def grants(view: View):
-    """Which stream is granted, as Amaranth values."""
+    """Say which stream is granted, as Amaranth values."""
     communication = view.communication_valid & (~view.compute_valid | (view.occupancy < SHORT_ENTRIES))
     return view.compute_valid & ~communication, communication
 
 
 def decide(view: View):
-    """The same, with its reason."""
+    """Decide as `grants` does, with the reason."""
     if not (view.compute_valid and view.communication_valid):
         return (COMPUTE if view.compute_valid else COMMUNICATION), ALONE
     return (COMMUNICATION, _SHORT) if view.occupancy < SHORT_ENTRIES else (COMPUTE, _LONG)

@@ -19,7 +19,7 @@ folder = Path(mkdtemp())
 
 
 def area(block: str, geometry: str) -> dict:
-    """What `t3 area` measures of a block."""
+    """Measure a block as `t3 area` does."""
     answer = folder / "area.json"
     with contextlib.redirect_stdout(io.StringIO()):
         code = main(["area", block, "--no-fpga", "--library", "embedded", "-g", geometry, "--json", str(answer)])

@@ -12,7 +12,7 @@ _MOST = 16  #: the register POLICY has four bits for the code
 
 
 def table(policies: Sequence[Policy]) -> dict[str, Policy]:
-    """Policies by name. Raises ValueError if their codes do not count from 0, or if a name is used twice."""
+    """Return the policies by name. Raises ValueError if codes do not count from 0, or if a name is used twice."""
     for code, policy in enumerate(policies):
         if policy.code != code:
             raise ValueError(f"policy {policy.name!r} has code {policy.code}: at its place it needs {code}")

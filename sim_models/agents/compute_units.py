@@ -76,7 +76,10 @@ class Work(NamedTuple):
 
 
 class UnitState(NamedTuple):
-    """[device, place of a unit] (place * units + unit), then [device, unit], then [device]."""
+    """The state of places and units.
+
+    Arrays are [device, place of a unit] (place * units + unit), then [device, unit], then [device].
+    """
 
     state: np.ndarray
     since: np.ndarray

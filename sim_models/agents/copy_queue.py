@@ -118,7 +118,7 @@ class CopyQueue(NamedTuple):
 
 
 def make_copy_queue(ports: QueuePorts, plan: Plan, channels: int) -> CopyQueue:
-    """State before anything is stored."""
+    """Make the state before anything is stored."""
     devices = len(plan.blocks)
 
     def each(*more: int) -> np.ndarray:

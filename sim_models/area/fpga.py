@@ -38,7 +38,7 @@ def count(text: str, top: str, black_boxes: tuple[str, ...] = ()) -> Fpga:
 
 
 def place_and_route(text: str, top: str) -> Fpga:
-    """Paths through the ports are not part of Fmax: the ports have no pins."""
+    """Place and route the module. Paths through the ports are not part of Fmax: the ports have no pins."""
     folder = _mapped(text, top, ())
     cells = _cells(folder, "")
     if not cells.fits:

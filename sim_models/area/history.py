@@ -70,8 +70,11 @@ def append(new: dict, path: Path | None = None) -> None:
 
 
 def changes(old: dict, new: dict) -> list[str]:
-    """What differs in the blocks, a line per figure. Figures that one of them lacks are left out, and so are those of a
-    standard-cell library if they have different ones."""
+    """List what differs in the blocks, a line per figure.
+
+    Figures that one of them lacks are left out, and so are those of a standard-cell library if they have different
+    ones.
+    """
     by_library = {"gate_equivalents", "logic_depth"} if old["library"] != new["library"] else set()
     pairs = [(name, key, value, old["blocks"].get(name, {}).get(key))
              for name, figures in new["blocks"].items() for key, value in figures.items() if key not in by_library]
@@ -79,7 +82,7 @@ def changes(old: dict, new: dict) -> list[str]:
 
 
 def speed_change(old: dict, new: dict) -> str:
-    """In one line; speeds of two hosts are not compared."""
+    """Write the change of the speed in one line; speeds of two hosts are not compared."""
     if SPEED not in old or old["host"] != new["host"]:
         return f"lockstep: {new[SPEED]:,} {_UNITS[SPEED]}; the last entry has none of this host"
     return _change("lockstep", SPEED, old[SPEED], new[SPEED])

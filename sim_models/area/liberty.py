@@ -173,7 +173,7 @@ class Library:
 
     @cached_property
     def gate_delay(self) -> tuple[float, float]:
-        """(delay, transition time) in ns of an inverter in a chain in which each drives four: mean of rise and fall."""
+        """The (delay, transition time) in ns of an inverter in a chain, each driving four: mean of rise and fall."""
         (load,) = self.inverter.loads.values()
         (arcs,) = self.inverter.arcs.values()
         slew = 0.0

@@ -87,7 +87,7 @@ class BlockArea:
 
 def measure(block: str, geometry: Geometry, library: Library, *, fpga: bool = True,
             progress: Progress = lambda name, fraction: None) -> BlockArea:
-    """Everything about one block that can be had."""
+    """Measure everything about one block that can be had."""
     text, _ = readable_verilog(block, geometry)
     if block == COMPOSED:
         return _compose(block, text, library, fpga, progress)

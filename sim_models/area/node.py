@@ -22,7 +22,7 @@ ARRAY_EFFICIENCY = 0.4  #: bits over all of a small memory's area
 
 @dataclass(frozen=True)
 class Node:
-    """7 nm."""
+    """A process node, of 7 nm."""
 
     name: str = "7 nm (ASAP7)"
 

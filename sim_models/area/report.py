@@ -27,7 +27,7 @@ Section = tuple[str, tuple[str, ...], list[tuple[str, ...]]]
 
 
 def sections(blocks: dict[str, BlockArea], geometry: Geometry, node: Node) -> list[Section]:
-    """(title, columns, rows), for a terminal as for Markdown."""
+    """Return (title, columns, rows), for a terminal as for Markdown."""
     made = {name: one.silicon for name, one in blocks.items()}
     found = [_silicon(blocks, node), _paths(made)]
     if geometry == Geometry():

@@ -95,12 +95,12 @@ class Netlist:
 
 
 def modules(text: str) -> dict[str, str]:
-    """Name: text, of every module of a Verilog file."""
+    """Return name: text, of every module of a Verilog file."""
     return {found[1].lstrip("\\"): found[0] for found in _MODULE.finditer(text)}
 
 
 def instances(text: str, known: dict[str, str]) -> dict[str, str]:
-    """Name: module, of the instances in one module's text."""
+    """Return name: module, of the instances in one module's text."""
     return {name.strip(" \\"): module for module, name in _INSTANCE.findall(text) if module in known}
 
 

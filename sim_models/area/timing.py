@@ -92,7 +92,7 @@ class Graph:
 
     def _place(self, netlist: Netlist, nets: dict[int, int], prefix: str) -> None:
         def at(bit: int | str) -> int:
-            """Constants are nets that nobody drives."""
+            """Return the net of a connection; constants are nets that nobody drives."""
             if bit not in nets or isinstance(bit, str):
                 self._count += 1
                 if isinstance(bit, str):
@@ -247,7 +247,7 @@ def _propagate(gate: _Gate, net, loads, arrival, origin, slew: float) -> None:
 
 
 def _arrivals(gate: _Gate, pin: str, load: float, net, arrival, slew: float):
-    """(edge, time, transition time, (net and edge that cause it)) of every way through the gate to `pin`."""
+    """Give (edge, time, transition time, (net and edge that cause it)) of every way through the gate to `pin`."""
     if gate.cell is None:
         for number in map(net, gate.inputs.values()):
             for edge, (time, _) in enumerate(arrival.get(number, ())):

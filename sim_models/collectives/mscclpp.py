@@ -175,7 +175,7 @@ class _Reader:
         return next(block for block in self.plan.gpus[name[0]].threadblocks if block.id == name[1])
 
     def _channel(self, name: _Name, type_: str, place: int) -> tuple[int, int]:
-        """(peer, how many channels of this GPU to that peer come before) of a threadblock's channel."""
+        """Return (peer, how many channels of this GPU to that peer come before) of a threadblock's channel."""
         own = [number for one in self._block(name).channels if one.channel_type == type_ for number in one.channel_ids]
         peers = [peer for one in self.plan.gpus[name[0]].channels if one.channel_type == type_
                  for peer in one.connected_to]
@@ -204,7 +204,10 @@ class _Reader:
                 self.before[wait].add(signal)
 
     def _join_within_gpus(self) -> None:
-        """Semaphores count from their initial value; a barrier comes behind what is before it in any threadblock."""
+        """Put waits after what they wait for within a GPU: semaphores and barriers.
+
+        Semaphores count from their initial value; a barrier comes after what is before it in any threadblock.
+        """
         releases: dict[tuple[int, int], list[_Name]] = defaultdict(list)
         takes: dict[tuple[int, int], list[_Name]] = defaultdict(list)
         barriers: dict[tuple[int, int, int], list[_Name]] = defaultdict(list)

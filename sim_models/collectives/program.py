@@ -187,18 +187,21 @@ class Program:
 
 
 def all_ranks(ranks: int) -> Contributions:
-    """Contributions of every rank."""
+    """Return contributions of every rank."""
     return frozenset(range(ranks))
 
 
 def reduce_scatter_ends(ranks: int) -> dict[str, dict[tuple[int, int], Contributions]]:
-    """`start` and `goal` of a reduce-scatter: everybody has a part of every chunk; chunk c ends summed at rank c."""
+    """Return `start` and `goal` of a reduce-scatter.
+
+    Everybody has a part of every chunk; chunk c ends summed at rank c.
+    """
     return {"start": {(rank, chunk): frozenset({rank}) for rank in range(ranks) for chunk in range(ranks)},
             "goal": {(chunk, chunk): all_ranks(ranks) for chunk in range(ranks)}}
 
 
 def all_gather_ends(ranks: int) -> dict[str, dict[tuple[int, int], Contributions]]:
-    """`start` and `goal` of an all-gather: rank c has chunk c; everybody ends with every chunk."""
+    """Return `start` and `goal` of an all-gather: rank c has chunk c; everybody ends with every chunk."""
     return {"start": {(chunk, chunk): frozenset({chunk}) for chunk in range(ranks)},
             "goal": {(rank, chunk): frozenset({chunk}) for rank in range(ranks) for chunk in range(ranks)}}
 

@@ -19,7 +19,7 @@ def all_gather(ranks: int, step: int = -1) -> Program:
 
 
 def _path(ranks: int, step: int, first: int, op: Op) -> Iterator[tuple[int, int, int, Op]]:
-    """Every chunk's hops; its first one starts `first` steps from rank c."""
+    """Return every chunk's hops; its first one starts `first` steps from rank c."""
     for hop in range(first, first + ranks - 1):
         for chunk in range(ranks):
             yield chunk, (chunk + step * hop) % ranks, (chunk + step * (hop + 1)) % ranks, op

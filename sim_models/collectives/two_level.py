@@ -42,7 +42,7 @@ def all_gather(within: Program, between: Program, rank: Rank) -> Program:
 
 
 def _inside(within: Program, between: Program, rank: Rank) -> Iterator[_Hop]:
-    """Hops within every group, of the chunks whose owners have the hop's chunk as their place."""
+    """Give the hops within every group, of the chunks whose owners have the hop's chunk as their place."""
     for hop in within.transfers:
         for owners in range(between.ranks):
             for group in range(between.ranks):
@@ -50,7 +50,7 @@ def _inside(within: Program, between: Program, rank: Rank) -> Iterator[_Hop]:
 
 
 def _across(within: Program, between: Program, rank: Rank) -> Iterator[_Hop]:
-    """Hops between groups, at the chunk's place in each of them."""
+    """Give the hops between groups, at the chunk's place in each of them."""
     for hop in between.transfers:
         for place in range(within.ranks):
             yield rank(hop.chunk, place), rank(hop.source, place), rank(hop.destination, place), hop.op

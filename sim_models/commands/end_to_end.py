@@ -42,7 +42,7 @@ def end_to_end(
     json: JsonOption = None,
     seed: SeedOption = 0,
 ) -> None:
-    """Time, memory and energy of a training iteration or an inference, with their parts and ranges."""
+    """Estimate time, memory and energy of a training iteration or an inference, with their parts and ranges."""
     from t3sim.end_to_end.cluster import load_cluster
     from t3sim.end_to_end.evaluate import PHASES, estimate
     from t3sim.end_to_end.layer import IMPLEMENTATIONS

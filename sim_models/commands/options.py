@@ -68,7 +68,7 @@ _SIZE_UNITS = {"": 0, "K": 10, "M": 20, "G": 30}
 
 
 def size_range(text: str) -> list[int]:
-    """Bytes that `--sizes` means: 64K, or 1K:1G, which doubles from the first to the last. Raises BadInput."""
+    """Parse what `--sizes` means: 64K, or 1K:1G, which doubles from the first to the last. Raises BadInput."""
     bounds = []
     for part in text.split(":"):
         found = re.fullmatch(r"(\d{1,12})([KMG]?)", part.strip(), re.ASCII)

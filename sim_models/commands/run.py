@@ -253,8 +253,10 @@ def _run_alone(operator, gemm, kernel, others, machine, insist, json):
 
 def asked_workloads(model: str | None, sublayer: str | None, tp: int | None, gemm: str | None, devices: int | None,
                     chakra: str | None, tokens: int | None, operator: str) -> list[tuple["Workload", int]]:
-    """Return what the options of `t3 run` describe, and how often a file has each. Raises BadInput for those that
-    contradict each other."""
+    """Return what the options of `t3 run` describe, and how often a file has each.
+
+    Raises BadInput for those that contradict each other.
+    """
     if chakra is not None:
         for option, value in (("--model", model), ("--sublayer", sublayer), ("--gemm", gemm), ("--devices", devices),
                               ("--tokens", tokens)):

@@ -107,7 +107,7 @@ class AmaranthBackend:
 
 
 def pack(ports: dict[str, Port], words: np.ndarray) -> int:
-    """Words to one integer without the gaps between ports."""
+    """Pack words to one integer without the gaps between ports."""
     data, value, position = words.tobytes(), 0, 0
     for port in ports.values():
         start = port.offset * _WORD_BYTES

@@ -120,7 +120,7 @@ class _Scope:
 
 
 def _scopes(work: Path, prefix: str, symbols: str) -> dict[str, _Scope]:
-    """Every instance by its name in the table of symbols."""
+    """Return every instance by its name in the table of symbols."""
     classes = {}
     for kind, _ in _INSTANCE.findall(symbols):
         if kind.startswith(prefix) and kind not in classes:
@@ -178,7 +178,7 @@ def _wake_by(text: str, module: _Module, number: int) -> str:
 
 
 def _note_writes(text: str, module: _Module) -> str:
-    """Memories are too large to be compared: what writes them says so."""
+    """Make what writes memories say so: they are too large to be compared."""
     if not module.memories:
         return text
     memory = "|".join(sorted(module.memories, key=len, reverse=True))

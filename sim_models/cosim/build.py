@@ -46,7 +46,7 @@ def build_component(factory: Callable[[], wiring.Component], name: str, paramete
 
 def component_verilog(factory: Callable[[], wiring.Component], name: str,
                       parameters: object = None) -> tuple[str, PortMap]:
-    """`generate_verilog` of a fresh component; `name` becomes the Verilog module's.
+    """Write the Verilog of a fresh component by `generate_verilog`; `name` becomes the Verilog module's.
 
     With `parameters` the result is cached, which saves the seconds that elaboration takes. They must be all that the
     component depends on besides the sources in `rtl`, and have a complete repr, as a frozen dataclass has: the
@@ -154,7 +154,7 @@ def include_flags(tools: Toolchain) -> list[str]:
 
 
 def runtime_objects(tools: Toolchain, flags: Sequence[str], names: Sequence[str] = _RUNTIME) -> list[Path]:
-    """Verilator's run-time library as objects, the same for every design."""
+    """Compile Verilator's run-time library to objects, the same for every design."""
     compiler = [*tools.compiler, *flags, *include_flags(tools), "-c"]
 
     def make(folder: Path) -> None:

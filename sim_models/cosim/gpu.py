@@ -21,7 +21,10 @@ NAME = "gpu_top"
 
 
 def gpu_library(geometry: Geometry) -> Library:
-    """Compiled top of this geometry, from the cache if its sources have not changed. Raises ToolchainError."""
+    """Compile the top of this geometry, or take it from the cache if its sources have not changed.
+
+    Raises ToolchainError.
+    """
     find_toolchain()  # refuse before the work
     return build_component(partial(GpuTop, geometry), NAME, geometry)
 
@@ -36,7 +39,7 @@ def compiled_gpu(library: Library) -> CompiledBackend:
 
 
 def model_ports(ports: PortMap, geometry: Geometry) -> Ports:
-    """Word offsets for the lockstep loop. Every port of the top starts at a word."""
+    """Return word offsets for the lockstep loop. Every port of the top starts at a word."""
     def at(name: str) -> int:
         return ports.port(name).offset
 
@@ -66,5 +69,5 @@ def model_ports(ports: PortMap, geometry: Geometry) -> Ports:
 
 
 def benchmark_gpu(geometry: Geometry, stimulus: np.ndarray, engines: Sequence[str]) -> dict[str, float]:
-    """Cycles per second of the top on each engine (see `cosim.bench.benchmark`)."""
+    """Measure cycles per second of the top on each engine (see `cosim.bench.benchmark`)."""
     return benchmark(partial(GpuTop, geometry), NAME, stimulus, geometry, engines)

@@ -53,7 +53,7 @@ def module_name(component: wiring.Component) -> str:
 
 
 def signature_ports(component: wiring.Component) -> dict[str, tuple[Value, PortDirection]]:
-    """`compute[3].payload` is port `compute__3__payload`; members without bits have none."""
+    """Return the ports by name: `compute[3].payload` is `compute__3__payload`; members without bits have none."""
     ports = {}
     for path, member, value in component.signature.flatten(component):
         if len(Value.cast(value)):

@@ -7,7 +7,7 @@ from .wrapper import CHECKSUM_MULTIPLIER
 
 
 def random_stimulus(ports: PortMap, cycles: int, seed: int, reset_probability: float = 0.0) -> np.ndarray:
-    """Every bit of every input at random in every cycle, except `rst`, which is 1 with its own probability."""
+    """Draw every bit of every input at random in every cycle, except `rst`, which is 1 with its own probability."""
     generator = np.random.default_rng(seed)
     stimulus = generator.integers(0, 1 << WORD_BITS, (cycles, ports.input_words), dtype=np.uint64)
     for port in ports.inputs.values():

@@ -111,7 +111,7 @@ def _bank(g: Geometry, at: str) -> list[Slot]:
 
 
 def _triggers(g: Geometry, stream: str, where: str) -> list[Slot]:
-    """`where`: 0 out as an event, 1 to the DMA table, 2 not known."""
+    """Return the group of a trigger port. `where`: 0 out as an event, 1 to the DMA table, 2 not known."""
     return [Slot(0, 1, f"{stream}__valid"), Slot(1, 1, f"{stream}__ready"), Slot(2, 2, where),
             _struct(64, trigger(g), f"{stream}__payload")]
 

@@ -56,12 +56,12 @@ def port_map(component: wiring.Component, name: str, text: str) -> PortMap:
 
 
 def path_name(path: tuple[str | int, ...]) -> str:
-    """`("compute", 3, "payload")` is written `compute[3].payload`."""
+    """Write a path as a name: `("compute", 3, "payload")` is `compute[3].payload`."""
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).lstrip(".")
 
 
 def struct_fields(shape, prefix: str = "", lsb: int = 0) -> dict[str, Field]:
-    """Every named field of a layout, nested ones both whole and by leaf; empty for a plain value."""
+    """Return every named field of a layout, nested ones both whole and by leaf; empty for a plain value."""
     if not isinstance(shape, data.Layout):
         return {}
     fields = {}
@@ -74,7 +74,10 @@ def struct_fields(shape, prefix: str = "", lsb: int = 0) -> dict[str, Field]:
 
 
 def _declared_ports(text: str, name: str) -> dict[tuple[str, str], int]:
-    """(direction, name) -> width, as the top module declares them. A keyword as a name, say `config`, is escaped."""
+    """Return (direction, name) -> width, as the top module declares them.
+
+    A keyword as a name, say `config`, is escaped.
+    """
     start = text.index(f"\nmodule {name}(")
     body = text[start:text.index("\nendmodule", start)]
     ports = re.findall(r"^\s*(input|output)\s+(?:\[(\d+):0\]\s+)?\\?(\w+)\s*;", body, re.MULTILINE)

@@ -173,7 +173,7 @@ _REST_CYCLES = 32  #: of the self test
 
 
 def previous_clock(ports: PortMap) -> str:
-    """Verilator's private copy of the clock's last value."""
+    """Name Verilator's private copy of the clock's last value."""
     return f"__Vtrigprevexpr___TOP__{ports.clock}__0"
 
 
@@ -200,7 +200,7 @@ def cpp_name(verilog_name: str) -> str:
 
 
 def _load(port: Port) -> list[str]:
-    """Bits above the port's width are dropped: Verilator relies on them being 0."""
+    """Write the loading of a port. Bits above the port's width are dropped: Verilator relies on them being 0."""
     name = f"top.{cpp_name(port.verilog)}"
     if port.width <= WORD_BITS:
         return [f"    {name} = in[{port.offset}] & {_mask(port.width)};"]

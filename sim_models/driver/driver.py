@@ -100,7 +100,7 @@ class Driver:
                 columns: int, pitch_bytes: int, updates_per_element: int, admitted: bool = False,
                 tiles_per_block: int = 1, operation: str = "update", address_offset: int = 0, wg_offset: int = 0,
                 event: bool = False, arrivals: Collection[int] = (), arrival_region: int | None = None) -> list[Write]:
-        """Tiles in [base, limit) are tracked; a complete block of them is sent to `device` by DMA.
+        """Track tiles in [base, limit); a complete block of them is sent to `device` by DMA.
 
         With `event` a complete tile also raises one.
 
@@ -160,7 +160,7 @@ class Driver:
                                              arrival_region=arrival_region))
 
     def open_memory(self, number: int, *, base: int, limit: int) -> list[Write]:
-        """Peers may write the lines of [base, limit), under the regions whose `arrivals` have this range's number."""
+        """Let peers write the lines of [base, limit), under the regions whose `arrivals` have this range's number."""
         _whole("number", number, 0, ARRIVAL_RANGES - 1)
         self._range(base, limit)
         writes = []
@@ -254,7 +254,7 @@ class Driver:
                 self._write("POLICY", policy=code, auto_threshold=auto)]
 
     def stage(self, workgroups: int) -> list[Write]:
-        """Workgroups that the GPU runs at once: by them ring-aware arbitration tells whether the ring is late."""
+        """Set how many workgroups the GPU runs at once: ring-aware arbitration judges by it if the ring is late."""
         _whole("workgroups", workgroups, 1, self.registers["STAGE"].field("stage").mask)
         return [self._write("STAGE", stage=workgroups)]
 
@@ -280,7 +280,7 @@ class Driver:
     # Dispatch window
 
     def largest_window(self, tiles_per_workgroup: int) -> int:
-        """Workgroups that may be open at once without ever filling a set of the Tracker or the queue of DMA commands.
+        """Return how many workgroups may be open without filling a set of the Tracker or the queue of DMA commands.
 
         A trigger that waits for the latter holds up arrivals, whose link then cannot take what would empty it: all
         GPUs of a ring may end up waiting for each other. What waits there is open in some peer's window.
@@ -382,7 +382,7 @@ class Driver:
         return [self._write("CONTROL", clear_counters=1)]
 
     def status(self, read) -> set[str]:
-        """Names of the STATUS bits that are 1; `read(offset)` reads a register."""
+        """Name the STATUS bits that are 1; `read(offset)` reads a register."""
         register = self.registers["STATUS"]
         return {name for name, value in self.decode("STATUS", read(register.offset)).items() if value}
 
@@ -421,7 +421,7 @@ class Driver:
             "memory": "entry" if found["fault_in_entry"] else "tag"}
 
     def check_identity(self, read) -> None:
-        """Refuses hardware that is not T3, or has another geometry; `read(offset)` reads a register."""
+        """Refuse hardware that is not T3, or has another geometry; `read(offset)` reads a register."""
         for name in ("ID", *(register.name for register in self.registers.fixed
                              if register.name.startswith("GEOMETRY"))):
             found, expected = read(self.registers[name].offset), self.registers[name].reset

@@ -126,7 +126,7 @@ def backward(gpu: Accelerator, model: Transformer, kernels: Implementation, sequ
 
 
 def _heads(model, kernels, tp):
-    """Heads of one GPU."""
+    """Return the heads of one GPU."""
     return ceil_div(model.heads, tp) if kernels.heads_split else model.heads
 
 
@@ -137,7 +137,7 @@ def _score_gemms_ns(gpu, model, kernels, sequences, length, tp):
 
 
 def _sizes(model, kernels, sequences, length, tp, sp):
-    """Bytes of what element-wise kernels move, by tensor."""
+    """Return the bytes of what element-wise kernels move, by tensor."""
     tokens = ELEMENT_BYTES * sequences * length * model.hidden
     wide = model.feed_forward / model.hidden * (2 if model.gated else 1) * min(model.experts, model.experts_per_token)
     return {

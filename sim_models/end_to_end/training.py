@@ -128,7 +128,10 @@ def _experts_ns(cluster: Cluster, model: Transformer, reduced, m: Mapping):
 
 
 def _head_ns(cluster: Cluster, job: Job, m: Mapping, reduced):
-    """Logits, their loss, and the embedding, per micro-batch on the last stage; the first one's is hidden behind it."""
+    """Return the time of logits, their loss, and the embedding, per micro-batch on the last stage.
+
+    The first one's is hidden by it.
+    """
     gpu, tokens, columns = cluster.accelerator, m.micro * job.sequence, ceil_div(job.model.vocabulary, m.tp)
     hidden = job.model.hidden
     logits = (gemm_ns(gpu, tokens, columns, hidden) + gemm_ns(gpu, tokens, hidden, columns)

@@ -22,7 +22,7 @@ class Chaos(NamedTuple):
 
 
 def make_chaos(devices: int, seed: int, hold_back: float, jitter_cycles: int) -> Chaos:
-    """`hold_back` is a probability; with 0 and no jitter nothing is disturbed."""
+    """Make disturbances. `hold_back` is a probability; with 0 and no jitter nothing is disturbed."""
     return Chaos(np.random.default_rng(seed).integers(1 << 63, size=devices, dtype=np.uint64),
                  int(hold_back * _CERTAIN), jitter_cycles)
 

@@ -36,7 +36,7 @@ def memory_cycle(hardware, sim, device, now):
 
 @by_type
 def egress_cycle(hardware, sim, device, now):
-    """Lines for the link into the egress lanes, packets from them onto the link."""
+    """Put lines for the link into the egress lanes, and packets from them onto the link."""
 
 
 @by_type
@@ -279,9 +279,9 @@ class StepsInPython(Observer):
 
 def make_hardware(backends: Sequence[Backend], ports: Ports,
                   requests: np.ndarray) -> tuple[Hardware, StepsInPython | None]:
-    """Backends of one kind as the loop sees them; if they are stepped in Python, also the observer that does it.
+    """Put backends of one kind together as the loop sees them.
 
-    `requests`: int64[device, request], each a payload of the RTL's `dispatch`.
+    If they are stepped in Python, it also gives the observer that does it.
     """
     library = backends[0].library
     python = StepsInPython(backends) if library is None else None

@@ -30,7 +30,10 @@ def reads_return(kernel, sim, device, now):
 
 @compiled
 def deliver(sim, node, now):
-    """Packets that have arrived at a node go to its memory channels or on, in order of each link; links take turns."""
+    """Deliver packets that have arrived at a node to its memory channels, or send them on.
+
+    Each link keeps its order; links take turns.
+    """
     network = sim.network
     flight, first = network.flight, network.first_in[node]
     count = network.first_in[node + 1] - first
@@ -62,7 +65,7 @@ def deliver(sim, node, now):
 
 @compiled
 def models_cycle(sim, kernel, hardware, device, now):
-    """Everything of a GPU in cycle `now` except its hardware's clock edge."""
+    """Do everything of a GPU in cycle `now` except its hardware's clock edge."""
     memory_cycle(hardware, sim, device, now)
     reads_return(kernel, sim, device, now)
     egress_cycle(hardware, sim, device, now)

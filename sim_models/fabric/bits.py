@@ -76,7 +76,7 @@ def high(value, lsb):
 
 @inlined
 def pack(b, address, byte_count, op, source, region, wf, wg):
-    """(lo, hi) of a request."""
+    """Pack a request into (lo, hi)."""
     lo = (address | low(byte_count, b.bytes) | low(op, b.op) | low(source, b.source) | low(region, b.region)
           | low(wf, b.wf) | low(wg, b.wg))
     hi = (high(byte_count, b.bytes) | high(op, b.op) | high(source, b.source) | high(region, b.region)

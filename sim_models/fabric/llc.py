@@ -71,7 +71,7 @@ def _set_of(llc, line):
 
 @inlined
 def find(llc, d, line):
-    """(set, way) of a line, way -1 if it is not there."""
+    """Return (set, way) of a line, way -1 if it is not there."""
     s = _set_of(llc, line)
     wanted = np.int32(line)
     found = -1

@@ -45,7 +45,7 @@ class MemoryState(NamedTuple):
 
 def make_memory(devices: int, channels: int, entries: int, latency_cycles: int, dma_lines: int,
                 ports: int) -> MemoryState:
-    """State of every device's memory side.
+    """Make the state of every device's memory side.
 
     `entries`: requests that a channel's DRAM holds; `latency_cycles`: longest time from DRAM's read to its data's
     return; `dma_lines`: that the DMA engines may have read and not yet sent; `ports`: of the network.

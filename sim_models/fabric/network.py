@@ -107,7 +107,7 @@ def bound_for(hi, node, b):
 
 @inlined
 def backlog(network, port, now):
-    """Bytes in a port's egress buffer; below 0 when it has been empty."""
+    """Return the bytes in a port's egress buffer; below 0 when it has been empty."""
     return (network.free_time[port] - now) * network.bytes_per_cycle[port]
 
 

@@ -63,7 +63,7 @@ def tag_queue(rows: int) -> TagQueue:
 
 
 def timed_queue(rows: int, capacity: int) -> TimedQueue:
-    """`capacity` is rounded up to a power of two."""
+    """Make queues of timed requests; `capacity` is rounded up to a power of two."""
     capacity = 1 << (capacity - 1).bit_length()
     fields = [(name, np.int64) for name in ("lo", "hi", "tag", "time")]
     return TimedQueue._make((*record_fields((rows, capacity), fields), *_ends(rows)))

@@ -95,7 +95,7 @@ def _rings(collective: str, ranks: int) -> list[Algorithm]:
 
 
 def _direct(collective: str, ranks: int, shared: int) -> Algorithm:
-    """`shared`: messages of a GPU over one link."""
+    """Return the algorithm in which all send to all; `shared`: messages of a GPU over one link."""
     return Algorithm(
         "direct", lambda: _joined(collective, direct.reduce_scatter, direct.all_gather, ranks),
         lambda costs, size: _start_ns(costs) + _passes(collective) * (
@@ -198,11 +198,11 @@ def _side_by_side_ns(*jobs: list[tuple[str, float]]) -> float:
 
 
 def _torus_exchanges(on: Torus) -> list[Algorithm]:
-    """Every pair by itself on the network's routes; or along the rows, then along the columns."""
+    """Return the exchanges: every pair by itself on the network's routes; or along the rows, then along the columns."""
     rows, columns = on.rows, on.columns
 
     def carried_ns(costs: KernelCosts, size: float) -> tuple[float, float]:
-        """Time that a row's and a column's links are busy."""
+        """Return the time that a row's and a column's links are busy."""
         pair_ns = size / on.nodes / costs.link_bytes_per_ns
         return rows * _messages_per_link(columns) * pair_ns, columns * _messages_per_link(rows) * pair_ns
 
@@ -226,8 +226,10 @@ def _torus_exchanges(on: Torus) -> list[Algorithm]:
 
 
 def _messages_per_link(length: int, ties_both_ways: bool = True) -> int:
-    """Messages over the busiest links of a ring if all pairs exchange one, the shorter way around; of those half-way
-    around, nodes of even position send one way and the others the other, or all the same way."""
+    """Return the messages over the busiest links of a ring if all pairs exchange one, the shorter way around.
+
+    Of those half-way around, nodes of even position send one way and the others the other, or all the same way.
+    """
     near = (length - 1) // 2
     far = 0 if length % 2 else -(-length // 4) if ties_both_ways else length // 2
     return near * (near + 1) // 2 + far

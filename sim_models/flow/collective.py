@@ -77,8 +77,10 @@ class CollectiveRun:
 
 def run_program(program: Program, topology: Topology, chunk_bytes: Callable[[int], float], costs: KernelCosts,
                 near_memory: bool = False, watch: Callable[[float, np.ndarray], None] | None = None) -> CollectiveRun:
-    """Run a collective alone, as `Network.start` does. `watch` is told the rates of the links, in the topology's order,
-    whenever they change."""
+    """Run a collective alone, as `Network.start` does.
+
+    `watch` gets the rates of the links, in the topology's order, whenever they change.
+    """
     network = Network(simpy.Environment(), topology, costs)
     if watch is not None:
         network.fabric.watch = lambda now, rates: watch(now, rates[:len(topology.links)])
@@ -95,7 +97,7 @@ class Network:
 
     def __init__(self, env: simpy.Environment, topology: Topology, costs: KernelCosts,
                  also: Mapping[Hashable, float] | None = None) -> None:
-        """`also`: further resources, bytes per ns."""
+        """Take a topology's links; `also`: further resources, bytes per ns."""
         self.env, self.topology, self.costs = env, topology, costs
         self.fabric = Fabric(env, {
             **{("link", link.source, link.destination): costs.rate(link) for link in topology.links},
@@ -152,7 +154,7 @@ class _Play:
             self.end.succeed(())
 
     def _leave(self, index: int, after: int) -> None:
-        """`after`: number of the message that was waited for last."""
+        """Let a message leave; `after`: number of the message that was waited for last."""
         one = self.program.transfers[index]
         key = one.source, one.destination, bool(one.after) and one.op is Op.ADD and not self.near_memory, after
         if key not in self.leaving:

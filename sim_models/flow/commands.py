@@ -29,12 +29,12 @@ class Queue:
 
 
 def _pcpy(gpus: int) -> list[Queue]:
-    """An engine for each copy."""
+    """Queue an engine for each copy."""
     return [Queue(gpu, (Command(gpu, ((gpu + hop) % gpus,)),)) for gpu in range(gpus) for hop in range(1, gpus)]
 
 
 def _bcst(gpus: int) -> list[Queue]:
-    """An engine for every two destinations; if their number is odd, a copy for the last."""
+    """Queue an engine for every two destinations; if their number is odd, a copy for the last."""
     queues = []
     for gpu in range(gpus):
         others = [(gpu + hop) % gpus for hop in range(1, gpus)]
@@ -43,13 +43,13 @@ def _bcst(gpus: int) -> list[Queue]:
 
 
 def _swap(gpus: int) -> list[Queue]:
-    """An engine for each pair, of either GPU in turn so that all have as many."""
+    """Queue an engine for each pair, of either GPU in turn so that all have as many."""
     return [Queue(a if (a + b) % 2 else b, (Command(a if (a + b) % 2 else b, (b if (a + b) % 2 else a,), swap=True),))
             for a in range(gpus) for b in range(a + 1, gpus)]
 
 
 def _b2b(gpus: int) -> list[Queue]:
-    """One engine per GPU with all of its copies."""
+    """Queue one engine per GPU with all of its copies."""
     return [Queue(gpu, tuple(Command(gpu, ((gpu + hop) % gpus,)) for hop in range(1, gpus))) for gpu in range(gpus)]
 
 

@@ -69,8 +69,10 @@ def run_collective(node: Node, collective: str, variant: str, size_bytes: float,
 
 def run_queues(node: Node, queues: list[Queue], chunk_bytes: float, initiator: str = "host",
                adds: bool = False, then: list[Queue] | None = None) -> DmaRun:
-    """Run queues of commands, each of a chunk. With `adds`, memory adds what arrives. `then`: what the same engines
-    copy next, when all that is sent to their GPU has arrived."""
+    """Run queues of commands, each of a chunk. With `adds`, memory adds what arrives.
+
+    `then`: what the same engines copy next, when all that is sent to their GPU has arrived.
+    """
     env = simpy.Environment()
     fabric = Fabric(env, _capacity(node, queues))
     costs = _costs(node, initiator)
@@ -156,7 +158,10 @@ def _capacity(node: Node, queues: list[Queue]) -> dict[tuple, float]:
 
 
 def _phases(spans, end: float) -> dict[str, float]:
-    """Durations of the phases of the queue that ends last; what it or the host then waits for is part of sync."""
+    """Return the durations of the phases of the queue that ends last.
+
+    What it or the host then waits for is part of sync.
+    """
     last = max((span for span in spans if span[1] == "sync"), key=lambda span: span[3])[0]
     phases = {name: float(sum(stop - start for number, phase, start, stop in spans if (number, phase) == (last, name)))
               for name in PHASES}
@@ -165,17 +170,21 @@ def _phases(spans, end: float) -> dict[str, float]:
 
 
 def kernel_collective_ns(node: Node, size_bytes: float, exchanges: int = 1) -> float:
-    """Return the time of the same exchange, or of two (an all-reduce), by kernels on compute units: the library's best
-    protocol."""
+    """Return the time of an exchange, or of two (an all-reduce), by kernels on compute units.
+
+    They take the library's best protocol.
+    """
     link = node.link.bandwidth_gb_per_s * node.link.kernel_efficiency
     return min(one.base_ns + exchanges * (one.hop_ns + size_bytes / node.gpus / (link * one.efficiency))
                for one in (node.kernel.ll, node.kernel.ll128, node.kernel.simple))
 
 
 def copied_then_added_ns(node: Node, collective: str, size_bytes: float) -> float:
-    """Return the time of a reduce-scatter or all-reduce as libraries build it on copy engines without addition in
-    memory: copies into buffers beside each other; the host sees their end and launches a kernel that reads all parts
-    and writes their sum, sees its end, and for an all-reduce starts the copies of an all-gather. The best variants."""
+    """Return the time of a reduce-scatter or all-reduce as libraries build it without addition in memory.
+
+    Copies go into buffers beside each other; the host sees their end and launches a kernel that reads all parts and
+    writes their sum, sees its end, and for an all-reduce starts the copies of an all-gather. The best variants.
+    """
     copied, gathered = (min(run_collective(node, name, variant, size_bytes).ns for variant in POSSIBLE[collective])
                         for name in ("a2a", "ag"))
     adds = (node.host.command_ns + node.host.doorbell_ns + node.stream.launch_ns + node.stream.signal_ns

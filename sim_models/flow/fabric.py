@@ -45,7 +45,7 @@ class Fabric:
         return done
 
     def _change(self) -> None:
-        """Rates are computed anew once for all changes of this moment."""
+        """Compute rates anew, once for all changes of this moment."""
         if not self._changing:
             self._changing = True
             self.env.process(self._settle())
@@ -66,7 +66,7 @@ class Fabric:
         self.env.process(self._finish(float(np.min(self._left / self._rates)), self._round))
 
     def _admit(self) -> None:
-        """What started at this moment joins the flows under way."""
+        """Let what started at this moment join the flows under way."""
         if not self._new:
             return
         first, sizes = len(self._done), [size for size, _, _ in self._new]

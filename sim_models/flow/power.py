@@ -20,15 +20,20 @@ class Watts:
 
 
 def engine_watts(node: Node, run: DmaRun) -> Watts:
-    """Return the power while DMA engines run a collective: they read each source, and what goes over a link is
-    written."""
+    """Return the power while DMA engines run a collective.
+
+    They read each source, and what goes over a link is written.
+    """
     return _watts(node, run.ns, run.link_bytes, memory_bytes=run.read_bytes + run.link_bytes, compute_bytes=0.0,
                   engine_bytes=run.read_bytes + run.link_bytes, compute_units=0)
 
 
 def kernel_watts(node: Node, size_bytes: float) -> Watts:
-    """Return the power while kernels run an all-gather or all-to-all: what arrives goes through a buffer of their
-    library, from which it is copied to where it belongs (DMA collectives paper, sections 5.4 and 6.4)."""
+    """Return the power while kernels run an all-gather or all-to-all.
+
+    What arrives goes through a buffer of their library, from which it is copied to where it belongs (DMA collectives
+    paper, sections 5.4 and 6.4).
+    """
     moved = size_bytes * (node.gpus - 1)
     return _watts(node, kernel_collective_ns(node, size_bytes), moved, memory_bytes=4 * moved, compute_bytes=4 * moved,
                   engine_bytes=0.0, compute_units=node.kernel.compute_units)
@@ -36,7 +41,7 @@ def kernel_watts(node: Node, size_bytes: float) -> Watts:
 
 def _watts(node: Node, ns: float, link_bytes: float, memory_bytes: float, compute_bytes: float, engine_bytes: float,
            compute_units: int) -> Watts:
-    """Of one GPU; bytes are those of all."""
+    """Return the power of one GPU; bytes are those of all."""
     power = node.power
 
     def moving(size_bytes: float, pj_per_bit: float) -> float:

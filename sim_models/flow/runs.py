@@ -88,10 +88,10 @@ class Request:
 
 def request(collective: str | None, machine: str = "torus-128", topology: str | None = None,
             wanted: Sequence[str] | None = None, plan: Path | None = None) -> Request:
-    """Return what is to be run: the machine's own topology and all possible algorithms if not given; or `plan`, a file
-    of MSCCL's XML or MSCCL++'s JSON, which says itself what it is.
+    """Return what is to be run: a collective's algorithms on a topology, or a plan. Raises BadInput.
 
-    Raises BadInput.
+    If not given, the topology is the machine's own and the algorithms are all possible ones. `plan` is a file of
+    MSCCL's XML or MSCCL++'s JSON, which says itself what it is.
     """
     if plan is not None and (collective is not None or wanted is not None):
         raise BadInput(f"--plan {shown(str(plan))} says itself what is done: neither --collective nor --algorithm goes "

@@ -69,8 +69,10 @@ def load_scale_out(name_or_path: str) -> ScaleOut:
 
 
 def load_costs(name_or_path: str) -> tuple[str, KernelCosts, Topology]:
-    """Return name, costs and usual topology of a network, or of a machine of the cycle level by its name (a ring of
-    eight). Raises `BadInput`."""
+    """Return name, costs and usual topology of a network. Raises `BadInput`.
+
+    A machine of the cycle level, by its name, is a network, too (a ring of eight).
+    """
     if name_or_path in MACHINES:
         machine = load_machine(name_or_path)
         return machine.name, kernel_costs(machine), named_topology("ring:8")

@@ -1,5 +1,8 @@
-"""A collective of the event level as a Perfetto timeline: each GPU's messages, what its links carry, and an arrow from
-each message to its arrival. Opens in https://ui.perfetto.dev; times are in ns."""
+"""A collective of the event level as a Perfetto timeline.
+
+It shows each GPU's messages, what its links carry, and an arrow from each message to its arrival. Opens in
+https://ui.perfetto.dev; times are in ns.
+"""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -25,8 +28,10 @@ class LinkRates:
 
 
 def write_timeline(path: Path, title: str, topology: Topology, run: CollectiveRun, rates: LinkRates) -> None:
-    """Write one run. Messages of one GPU that start and end together are one slice; slices that overlap get a track
-    each."""
+    """Write the timeline of one run.
+
+    Messages of one GPU that start and end together are one slice; slices that overlap get a track each.
+    """
     messages: dict[int, dict[tuple[float, float], list[tuple[int, int]]]] = defaultdict(lambda: defaultdict(list))
     for chunk, source, destination, start, end in run.steps:
         messages[source][start, end].append((chunk, destination))
@@ -58,7 +63,7 @@ def write_timeline(path: Path, title: str, topology: Topology, run: CollectiveRu
 
 
 def _lanes(spans: Sequence[tuple[float, float]], new_track: Callable[[int], int]) -> dict[tuple[float, float], int]:
-    """Tracks for spans, sorted by their starts, so that none overlaps another of its track."""
+    """Spread spans, sorted by their starts, over tracks so that none overlaps another of its track."""
     free: list[tuple[float, int]] = []  # when each track is free
     found = {}
     for start, end in spans:

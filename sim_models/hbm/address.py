@@ -70,7 +70,7 @@ def bank_of(config, line):
 
 
 def line_of(dram: Dram, bank_group: int, bank: int, row: int, line_in_row: int) -> int:
-    """The line index at a place; the inverse of `row_of` and `bank_of` for an address map without hash."""
+    """Return the line index at a place; the inverse of `row_of` and `bank_of` for an address map without hash."""
     if dram.bank_hash:
         raise ValueError("line_of: only for an address map without bank_hash")
     places = field_places(dram)

@@ -39,7 +39,7 @@ def _element_pointer(context, builder, record, name, data, index, element):
 
 @intrinsic(prefer_literal=True)
 def item(typing_context, record, name, index):
-    """`record.name[index]` for an integer table, as an int64."""
+    """Read `record.name[index]` of an integer table, as an int64."""
     element = _table_type(record, name)
     if element is None:
         return None
@@ -53,7 +53,7 @@ def item(typing_context, record, name, index):
 
 @intrinsic(prefer_literal=True)
 def put(typing_context, record, name, index, value):
-    """`record.name[index] = value` for an integer table; an int64 value is cut to the table's width."""
+    """Set `record.name[index] = value` in an integer table; an int64 value is cut to the table's width."""
     element = _table_type(record, name)
     if element is None:
         return None
@@ -72,11 +72,12 @@ SCAN = 16  #: places that `oldest_ready` looks at together
 @intrinsic(prefer_literal=True)
 def oldest_ready(typing_context, record, order_name, order_at, ready_name, ready_at, other_name, other_at, others,
                  candidates, cycle):
-    """(lowest order of the candidates ready by `cycle`, earliest ready of all of them); the largest int64 if none is.
+    """Return (lowest order of the candidates ready by `cycle`, earliest ready of all of them).
 
-    Of `SCAN` places at once, without a branch: orders are `record.order_name[order_at + i]`, ready is
-    `record.ready_name[ready_at + i]`, or `record.other_name[other_at + i]` where bit i of the mask `others` is set, and
-    bit i of `candidates` says whether place i takes part. Loops of this kind are unrolled before LLVM vectorises.
+    The lowest order is the largest int64 if none is ready. It looks at `SCAN` places at once, without a branch: orders
+    are `record.order_name[order_at + i]`, ready is `record.ready_name[ready_at + i]`, or `record.other_name[other_at +
+    i]` where bit i of the mask `others` is set, and bit i of `candidates` says whether place i takes part. Loops of
+    this kind are unrolled before LLVM vectorises.
     """
     tables = {name: _table_type(record, name) for name in (order_name, ready_name, other_name)}
     if any(element != types.int64 for element in tables.values()):

@@ -20,7 +20,7 @@ CONFIGS: dict[str, dict[str, object]] = {
 
 
 def configured(dram: Dram, name: str) -> Dram:
-    """`dram` with the changes of one of `CONFIGS`, checked again; BadInput if the two do not go together."""
+    """Return `dram` with the changes of one of `CONFIGS`, checked again; BadInput if the two do not go together."""
     if name not in CONFIGS:
         raise BadInput(f"config {name!r} is unknown: allowed are {', '.join(CONFIGS)}")
     try:

@@ -46,7 +46,7 @@ BUCKETS = 256  #: of the hash table over pending lines
 
 
 def make_front(dram: Dram) -> np.ndarray:
-    """Queues of one channel's controller: record[1]."""
+    """Make the queues of one channel's controller: record[1]."""
     entries = dram.read_queue_entries + dram.write_buffer_entries + dram.banks * dram.command_queue_entries_per_bank
     scalars = (
         "depth", "read_entries", "write_entries", "drain_minimum",
@@ -82,7 +82,7 @@ def _bucket(line):
 
 @compiled
 def _find(front, line, op):
-    """The pending entry for a line and operation, or NOWHERE."""
+    """Find the pending entry for a line and operation, or NOWHERE."""
     entry = item(front, "bucket", _bucket(line))
     while entry >= 0 and (item(front, "line", entry) != line or item(front, "op", entry) != op):
         entry = item(front, "chain", entry)
@@ -172,7 +172,7 @@ def _find_hits(front, channel, bank):
 
 @compiled
 def _oldest(config, front, op, candidates):
-    """Of the banks in a non-empty mask, the one whose first waiting transaction is oldest."""
+    """Find, of the banks in a non-empty mask, the one whose first waiting transaction is oldest."""
     best, oldest = -1, NEVER
     while candidates:
         bank = lowest_bit(candidates)
@@ -242,7 +242,7 @@ def _schedule(config, front, channel):
 
 @compiled
 def _first_ready(config, front, channel, bank, cycle):
-    """(position, earliest): the command of a bank's queue that may go now, and 0, or -1 and when one may.
+    """Return (position, earliest): the command of a bank's queue that may go now, and 0, or -1 and when one may.
 
     Position `depth` stands for a PRE.
     """
@@ -275,7 +275,10 @@ def _first_ready(config, front, channel, bank, cycle):
 
 @compiled
 def _next_command(config, front, channel, cycle):
-    """(bank, position) of the next command in turn; (-1, earliest cycle of one) if none may go. Moves the turn."""
+    """Return (bank, position) of the next command in turn; moves the turn.
+
+    It is (-1, earliest cycle of one) if none may go.
+    """
     above = front.busy & -(2 << front.turn)
     below = front.busy & ~above
     earliest = NEVER
@@ -342,7 +345,7 @@ def _issue_row(config, front, channel, cycle, bank, position):
 
 @compiled
 def _refresh_step(config, front, channel, cycle):
-    """One cycle of a refresh that is due; returns the next cycle in which something may happen."""
+    """Step one cycle of a refresh that is due; return the next cycle in which something may happen."""
     if channel.open:
         bank = refresh_bank_to_close(channel, cycle, config.banks)
         if bank < 0:

@@ -191,7 +191,7 @@ def _finish(config, channel, side, bank, entry):
 
 @inlined
 def _choose_direction(config, channel, cycle):
-    """READS or WRITES for this cycle; begins and ends drains."""
+    """Choose READS or WRITES for this cycle; begins and ends drains."""
     if channel.draining and (channel.drain_left <= 0 or channel.writes == 0):
         channel.draining = 0
         channel.read_quota = channel.reads
@@ -214,7 +214,7 @@ def _choose_direction(config, channel, cycle):
 
 @inlined
 def _choose_column(config, channel, cycle, side):
-    """(bank of the oldest row hit that may go now or -1, earliest cycle of one otherwise)."""
+    """Return (bank of the oldest row hit that may go now or -1, earliest cycle of one otherwise)."""
     if side == READS:
         hits, foreign, ready_from = channel.hit_read, channel.foreign & 0xFFFFFFFF, channel.read_ready
     else:
@@ -234,7 +234,7 @@ def _choose_column(config, channel, cycle, side):
 
 @compiled
 def _choose_mixed_column(config, channel, cycle, side, hits, foreign):
-    """The same where some hits of a read list are writes or the reverse."""
+    """Choose a column where some hits of a read list are writes or the reverse."""
     best, earliest = NEVER, NEVER
     while hits:
         bank = lowest_bit(hits)
@@ -250,7 +250,7 @@ def _choose_mixed_column(config, channel, cycle, side, hits, foreign):
 
 @inlined
 def _next_column(config, channel, cycle, side, bank):
-    """No later than the next column command of `side` after one of `bank` in `cycle`."""
+    """Return a cycle no later than the next column command of `side` after one of `bank` in `cycle`."""
     hits = channel.hit_read if side == READS else channel.hit_write
     if hits & ~(config.group_banks << (bank >> config.bank_bits << config.bank_bits)) or channel.foreign:
         return cycle + 1
@@ -261,7 +261,10 @@ def _next_column(config, channel, cycle, side, bank):
 
 @compiled
 def _choose_row(config, channel, cycle, side, candidates, earliest):
-    """(bank of the oldest request that an ACT or PRE helps now or -1, no later than the cycle of one otherwise)."""
+    """Return (bank of the oldest request that an ACT or PRE helps now or -1, an earliest cycle otherwise).
+
+    The cycle is no later than that of one.
+    """
     is_open = channel.open
     gate = channel_activate_ready(config, channel)
     if gate > cycle and candidates & ~is_open:
@@ -279,7 +282,7 @@ def _choose_row(config, channel, cycle, side, candidates, earliest):
 
 @compiled
 def _step_refresh(config, channel, cycle):
-    """A refresh is due: close the banks, one PRE per cycle, then REF. Nothing else is issued meanwhile."""
+    """Step a refresh that is due: close the banks, one PRE per cycle, then REF. Nothing else is issued meanwhile."""
     if channel.open:
         bank = refresh_bank_to_close(channel, cycle, config.banks)
         if bank < 0:
@@ -305,7 +308,7 @@ def _step_refresh(config, channel, cycle):
 
 @compiled
 def step(config, channel, cycle):
-    """One memory cycle in which something may happen; returns a finished request's token or -1."""
+    """Step one memory cycle in which something may happen; return a finished request's token or -1."""
     if cycle >= channel.refresh_due:
         _step_refresh(config, channel, cycle)
         return -1

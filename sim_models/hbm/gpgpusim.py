@@ -73,7 +73,7 @@ def _turned(bank, banks):
 
 @compiled
 def step(config, channel, cycle):
-    """One memory cycle in which something may happen; returns a finished request's token or -1."""
+    """Step one memory cycle in which something may happen; return a finished request's token or -1."""
     banks, first = config.banks, channel.first_bank
     for place in range(banks):
         bank = _turned(first + place, banks)

@@ -35,8 +35,10 @@ class Replayed(NamedTuple):
 
 @compiled
 def _run_queue(state, requests, start, stop, cycle, served):
-    """`dramsim3.run` for the unified queue: one request offered per cycle, after the step, blocking those behind it.
-    `served`: requests that are done, of those before `start`."""
+    """Run like `dramsim3.run`, for the unified queue; `served`: requests that are done, of those before `start`.
+
+    One request is offered per cycle, after the step, blocking those after it.
+    """
     lines, ops, cycles, accepted, done, _ = requests
     n = lines.shape[0]
     i = start
@@ -99,8 +101,11 @@ def warm_up(dram: Dram) -> None:
 
 @dataclass(frozen=True)
 class ReplayResult:
-    """What a replay took. `bytes_per_cycle` counts column commands: not the reads that shared one, nor the writes that
-    merged or stayed in the dramsim3 scheduler's buffer."""
+    """The result of a replay.
+
+    `bytes_per_cycle` counts column commands: not the reads that shared one, nor the writes that merged or stayed in the
+    dramsim3 scheduler's buffer.
+    """
 
     cycles: int  #: from cycle 0 to the end of the last data burst
     requests: int
@@ -115,7 +120,7 @@ class ReplayResult:
 
     @property
     def requests_per_second(self) -> float:
-        """Of the host's processor time."""
+        """Requests per second of the host's processor time."""
         return self.requests / self.host_seconds if self.host_seconds > 0 else 0.0
 
     def to_json(self) -> dict[str, float]:

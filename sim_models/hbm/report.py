@@ -19,7 +19,7 @@ SHOWN = "FRFCFS-q32"  #: the Ramulator 2 that stands for all three
 
 
 def _table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """The first two columns to the left, numbers to the right."""
+    """Make a table with its first two columns to the left, numbers to the right."""
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False,
                   padding=(0, 1, 0, 0))
     for place, column in enumerate(columns):
@@ -73,7 +73,7 @@ def _scheduling(rows: list[ValidationRow], title: str) -> Table:
 
 def print_validation(rows: list[ValidationRow], micro: list[MicroRow], verdicts: list[Verdict],
                      console: Console) -> None:
-    """Every workload by group, then the verdict on each target. Differences are from DRAMsim3."""
+    """Print every workload by group, then the verdict on each target. Differences are from DRAMsim3."""
     console.print(f"D3: DRAMsim3; R2: Ramulator 2, {SHOWN} unless named.\nours: with the scheduler that decides as "
                   "DRAMsim3 does; FR: ours with the FR-FCFS of t3-table1.\n%: difference from DRAMsim3; lat.: mean "
                   "read latency in cycles; M/s: million requests per processor second.\n")

@@ -151,7 +151,7 @@ def make_hbm(dram: Dram, channels: int, log: bool = False) -> HbmState:
 
 
 def commands(state: HbmState, channel: int) -> list[tuple[int, str, int, int]]:
-    """The logged commands of one channel: (cycle, name, bank, row of an ACT or line of a RD or WR)."""
+    """Return the logged commands of one channel: (cycle, name, bank, row of an ACT or line of a RD or WR)."""
     record = state.channels[channel]
     if not record["log_entries"]:
         raise ValueError("commands: the state was made without log")

@@ -48,7 +48,7 @@ def write_ready(config, channel, bank):
 
 @inlined
 def _hold_group(config, channel, table, first, bank, cycle):
-    """Nothing of a kind before `cycle` in the bank group of `bank`."""
+    """Allow nothing of a kind before `cycle` in the bank group of `bank`."""
     place = first + (bank >> config.bank_bits << config.bank_bits)
     for i in range(place, place + (1 << config.bank_bits)):
         put(channel, table, i, max(item(channel, table, i), cycle))
@@ -108,7 +108,7 @@ def write_column(config, channel, cycle, bank, update):
 
 @compiled
 def refresh_bank_to_close(channel, cycle, banks):
-    """The lowest open bank that may be precharged in `cycle`, or -1 - (earliest cycle of one) if none may."""
+    """Find the lowest open bank that may be precharged in `cycle`; -1 - (earliest cycle of one) if none may."""
     earliest = NEVER
     for bank in range(banks):
         if channel.open >> bank & 1:

@@ -24,7 +24,7 @@ class Trace(NamedTuple):
 
     @classmethod
     def of(cls, lines, ops, cycles) -> Trace:
-        """From anything array-like, checked."""
+        """Make a trace from anything array-like, checked."""
         trace = cls(*(np.ascontiguousarray(a, dtype=np.int64) for a in (lines, ops, cycles)))
         if not trace.lines.shape == trace.ops.shape == trace.cycles.shape or trace.lines.ndim != 1:
             raise ValueError(f"trace: lengths differ: {trace.lines.shape}, {trace.ops.shape}, {trace.cycles.shape}")

@@ -117,7 +117,7 @@ def check_memory(dram: Dram) -> None:
 
 
 def with_fr_fcfs(dram: Dram) -> Dram:
-    """The same memory behind the controller of t3-table1."""
+    """Return the same memory with the controller of t3-table1."""
     usual = load_machine().dram
     return dram.model_copy(update={"scheduler": "fr_fcfs", **{name: getattr(usual, name) for name in _CONTROLLER}})
 
@@ -133,8 +133,11 @@ def _measured(trace: Trace, dram: Dram) -> Outcome:
 
 
 def _group(workload: dict[str, Any], dramsim3: dict[str, Any], ramulator2: dict[str, dict[str, Any]]) -> str:
-    """Where scheduling rather than timing decides: read and write phases or streams that compete for rows, unless
-    paced, and wherever the simulators differ. Deep queues that merged writes did other work and do not count."""
+    """Tell workloads in which scheduling rather than timing decides from the others.
+
+    They have read and write phases or streams that compete for rows, unless paced; and those in which the simulators
+    differ belong to them, too. Deep queues that merged writes did other work and do not count.
+    """
     columns = dramsim3["reads"] + dramsim3["writes"]
     apart = max(abs(one["cycles"] / dramsim3["cycles"] - 1) for one in ramulator2.values()
                 if one["reads"] + one["writes"] > 0.99 * columns)
@@ -186,7 +189,7 @@ def _recorded_commands(case: dict[str, Any], simulator: str, delay: int = 0) -> 
 
 
 def validate_micro(dram: Dram, configs: Iterable[str] = tuple(CONFIGS)) -> list[MicroRow]:
-    """The recorded cases of a few requests each."""
+    """Replay the recorded cases of a few requests each."""
     check_memory(dram)
     configs = set(configs)
     rows = []
@@ -207,7 +210,10 @@ def _name(row: ValidationRow) -> str:
 
 
 def _worst(target: str, limit: float, unit: str, cases: list[tuple[float, str]], most: bool = True) -> list[Verdict]:
-    """The verdict on a list of (value, case), whose values must be at most (at least) `limit`; none without cases."""
+    """Return the verdict on a list of (value, case), whose values must be at most (at least) `limit`.
+
+    Without cases there is none.
+    """
     if not cases:
         return []
     worst, where = (max if most else min)(cases)
@@ -215,7 +221,7 @@ def _worst(target: str, limit: float, unit: str, cases: list[tuple[float, str]],
 
 
 def verdicts(rows: list[ValidationRow], micro: Sequence[MicroRow] = ()) -> list[Verdict]:
-    """What is asked of the model, each with its worst case among `rows` and `micro`."""
+    """Judge what is asked of the model, each with its worst case among `rows` and `micro`."""
     steady = [row for row in rows if row.group != SCHEDULING]
     relaxed = [row for row in steady if row.kind == "load" and not row.saturated]
     activated = [row for row in steady if row.kind in ("rand", "conflict")]

@@ -95,7 +95,10 @@ def chakra_workloads(path: str, tp: int, operator: str = "gemm-rs") -> list[Foun
 
 
 def _producer(collective: Node, nodes: Mapping[int, Node], tp: int, operator: str) -> tuple[Node, Workload] | None:
-    """The nearest GEMM that a collective depends on whose output has its bytes; other collectives end the search."""
+    """Find the nearest GEMM that a collective depends on whose output has its bytes.
+
+    Other collectives end the search.
+    """
     seen, front = {collective.id}, list(collective.after)
     for _ in range(_FARTHEST):
         following: list[int] = []
@@ -115,8 +118,11 @@ def _producer(collective: Node, nodes: Mapping[int, Node], tp: int, operator: st
 
 
 def _gemm(node: Node, size_bytes: int, tp: int, operator: str) -> Workload | None:
-    """The GEMM that a computing node is, if its output has so many bytes: [.., M, K] times [K, N], or [N, K] of a
-    linear layer; a bias may come with it. Where each rank makes a part of the tokens, M is that of all."""
+    """Return the GEMM that a computing node is, if its output has so many bytes.
+
+    Its inputs are [.., M, K] times [K, N], or [N, K] of a linear layer; a bias may come with it. Where each rank makes
+    a part of the tokens, M is that of all.
+    """
     dtype = next((name for word, name in _FORMATS if word in node.types.lower()), "fp16")
     for left, right in _pairs(node) if node.type == _COMPUTES else ():
         tokens = 1
@@ -132,7 +138,7 @@ def _gemm(node: Node, size_bytes: int, tp: int, operator: str) -> Workload | Non
 
 
 def _pairs(node: Node) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Inputs that lie side by side of which the second is a matrix."""
+    """Give the inputs that lie side by side of which the second is a matrix."""
     try:
         shapes = ast.literal_eval(node.shapes) if node.shapes else []
     except (ValueError, SyntaxError, RecursionError, MemoryError):
@@ -143,7 +149,7 @@ def _pairs(node: Node) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
 
 
 def _nodes(content: bytes) -> Iterator[Node]:
-    """Nodes of a trace in whichever form. Raises ValueError."""
+    """Read the nodes of a trace in whichever form. Raises ValueError."""
     objects = _json_objects(content) if content.lstrip()[:1] in (b"{", b"[") else _messages(content)
     for number, one in enumerate(objects):
         if not isinstance(one, dict):
@@ -203,7 +209,7 @@ def _plain(text: str) -> str:
 
 
 def _messages(content: bytes) -> Iterator[object]:
-    """The protobuf form: the metadata and the nodes, each behind its length."""
+    """Read the protobuf form: the metadata and the nodes, each after its length."""
     from google.protobuf.json_format import MessageToDict
     from google.protobuf.message import DecodeError
 
@@ -232,7 +238,7 @@ def _messages(content: bytes) -> Iterator[object]:
 
 @cache
 def _node_class() -> type:
-    """The message of a node: the schema's fields that are read, under their numbers."""
+    """Make the message of a node: the schema's fields that are read, under their numbers."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     # proto2 knows of a number whether it is there: an all-reduce is 0.

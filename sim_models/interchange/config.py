@@ -8,9 +8,10 @@ TOKENS = 8192  #: of a batch, if none are asked for: T-NLG's in the T3 paper
 
 def config_workloads(path: str, tp: int, tokens: int = TOKENS, sublayer: str | None = None) -> list[
         tuple[Workload, int]]:
-    """Return a model's sub-layers on `tp` GPUs in fp16, or the one that is named, and how often the model has each:
-    forward the projection of the attention and the second part of the feed-forward network, backward the inputs of that
-    network and of the attention.
+    """Return a model's sub-layers on `tp` GPUs in fp16, or the one that is named, and how often the model has each.
+
+    They are forward the projection of the attention and the second part of the feed-forward network, backward the
+    inputs of that network and of the attention.
 
     Raises BadInput: the file, a degree that does not divide the model, a sub-layer that is unknown or, where tokens go
     to experts, not all-reduced.

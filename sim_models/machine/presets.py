@@ -15,7 +15,7 @@ from t3sim.machine.section import Section
 
 
 def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """`base` with what `changes` has, section by section."""
+    """Return `base` with what `changes` has, section by section."""
     found = dict(base)
     for name, value in changes.items():
         there = found.get(name)
@@ -29,8 +29,9 @@ _Described = TypeVar("_Described", bound=Section)
 def load_preset(kind: type[_Described], name_or_path: str, folder: Traversable, presets: Sequence[str],
                 others: Sequence[str] = (), error: type[BadInput] = BadInput,
                 defaults: dict[str, Any] | None = None) -> _Described:
-    """Return the description of that name in `folder`, or of that file, which may extend a preset and then has only
-    what differs.
+    """Return the description of that name in `folder`, or of that file.
+
+    A file may extend a preset, and then has only what differs.
 
     `others`: names that `--machine` takes besides. Raises `error` with the file, the key, its value and what is
     allowed.

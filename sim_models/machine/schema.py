@@ -215,7 +215,7 @@ class Machine(Section):
 
     @model_validator(mode="after")
     def _keeps_moving(self) -> "Machine":
-        """A compute unit must do something often enough that its run is not taken for one that stands still."""
+        """Refuse compute units that do something so seldom that their run would be taken for one that stands still."""
         gpu, residents = self.gpu, self.gpu.workgroups_per_cu
         flop = 2 * gpu.tile_m * gpu.tile_n * gpu.block_k * residents
         moved = max((gpu.tile_m + gpu.tile_n) * gpu.block_k, gpu.tile_m * gpu.tile_n) * FP16.bytes * residents
@@ -244,7 +244,7 @@ class Machine(Section):
         return min(max(between_requests, 1), _LONGEST_STARVATION)
 
     def geometry(self) -> Geometry:
-        """Sizes of this machine's Track & Trigger hardware. Raises `GeometryError`."""
+        """Return the sizes of this machine's Track & Trigger hardware. Raises `GeometryError`."""
         return Geometry(
             tracker=TrackerGeometry(
                 sets=self.tracker.sets, ways=self.tracker.ways, banks=self.tracker.banks,
@@ -263,10 +263,11 @@ class Machine(Section):
 
 
 def load_machine(name_or_path: str | Path = DEFAULT) -> Machine:
-    """A machine by the name of a preset, or from a TOML file.
+    """Load a machine by the name of a preset, or from a TOML file.
 
     A file either has every key, or starts with `extends = "NAME"` and has only those that differ. Raises
-    `MachineError`, with one line that names the file, the section, the key and what is allowed."""
+    `MachineError`, with one line that names the file, the section, the key and what is allowed.
+    """
     where, content = _read(str(name_or_path), ())
     try:
         return Machine.model_validate(content)
@@ -322,7 +323,7 @@ def _merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def _explain(error: ValidationError) -> str:
-    """The one fault to name: an unknown key before the missing one that it was meant to be."""
+    """Explain the one fault to name: an unknown key before the missing one that it was meant to be."""
     order = {"extra_forbidden": 0, "missing": 2}
     places: dict[tuple, list[ErrorDetails]] = {}  # what may be of several types has a fault for each
     for fault in sorted(error.errors(include_url=False), key=lambda fault: order.get(fault["type"], 1)):
@@ -333,14 +334,14 @@ def _explain(error: ValidationError) -> str:
 
 
 def _place(loc: tuple[str | int, ...]) -> tuple[str | int, ...]:
-    """Sections, key and place in a list, without the names of types that pydantic tried."""
+    """Return sections, key and place in a list, without the names of types that pydantic tried."""
     keys = next((length for length in range(1, len(loc)) if _field(loc[:length]) and not _is_section(loc[:length])),
                 len(loc))
     return loc[:keys] + tuple(part for part in loc[keys:] if isinstance(part, int))
 
 
 def _field(where: tuple[str | int, ...]) -> FieldInfo | None:
-    """The key of the schema at this place."""
+    """Return the key of the schema at this place."""
     model: Any = Machine
     for section in where[:-1]:
         field = getattr(model, "model_fields", {}).get(section)
@@ -382,7 +383,7 @@ def _explain_one(where: tuple[str | int, ...], faults: list[ErrorDetails]) -> st
 
 
 def _limits(where: tuple[str | int, ...]) -> str:
-    """Both limits of a number, in words; empty if the place is no key that has them."""
+    """Write both limits of a number, in words; empty if the place is no key that has them."""
     field = _field(where)
     limits = {name: value for item in (field.metadata if field else ())
               for name in ("ge", "le") if (value := getattr(item, name, None)) is not None}
@@ -390,12 +391,12 @@ def _limits(where: tuple[str | int, ...]) -> str:
 
 
 def _key(key: str | int) -> str:
-    """A key as a message repeats it: one that no machine file would have is quoted and shortened."""
+    """Write a key as a message repeats it: one that no machine file would have is quoted and shortened."""
     return str(key) if re.fullmatch(r"\w{1,60}", str(key)) else shown(key)
 
 
 def _section_of(size: str) -> str:
-    """The section whose key a size of the geometry comes from, in brackets; empty for one that no key sets."""
+    """Name the section whose key a size of the geometry comes from, in brackets; empty for one that no key sets."""
     return next((f"[{name}] " for name, field in Machine.model_fields.items()
                  if size in getattr(field.annotation, "model_fields", ())), "")
 
@@ -413,7 +414,7 @@ _UNITS = {"ns", "us", "ms", "s", "cycles", "bytes", "kb", "mb", "gb", "tb", "kib
 
 
 def _stem(key: str) -> str:
-    """The key without its unit."""
+    """Return the key without its unit."""
     words = key.split("_")
     while len(words) > 1 and words[-1].lower() in _UNITS:
         words.pop()

@@ -6,14 +6,16 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Section(BaseModel):
-    """Frozen; unknown keys, text for numbers, NaN and infinity are refused. No defaults: numbers live in the TOML
-    files, each beside its source."""
+    """A section of a machine file. Unknown keys, text for numbers, NaN and infinity are refused.
+
+    It is frozen and has no defaults: numbers live in the TOML files, each beside its source.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 def within(low: float, high: float) -> Any:
-    """The limits of a number, both included: `Annotated[int, within(1, 64)]`."""
+    """Limit a number, both limits included: `Annotated[int, within(1, 64)]`."""
     return Field(ge=low, le=high)
 
 

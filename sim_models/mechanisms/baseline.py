@@ -44,8 +44,10 @@ def plan_steps(program: Program, mirrored: bool) -> Steps:
 
 
 def exchange_passes(ranks: int, chunk_bytes: int, data: int, received: int) -> list[list[Pass]]:
-    """List the passes of a direct all-to-all on one GPU that stands for all: what each peer gets, one after the other;
-    the kernel ends when as much has come. `data`, `received`: addresses of the chunks that leave, and that come."""
+    """List the passes of a direct all-to-all on one GPU that stands for all: what each peer gets, one after the other.
+
+    The kernel ends when as much has come. `data`, `received`: addresses of the chunks that leave, and that come.
+    """
     lines = lines_of(chunk_bytes)
     pitch, peers = lines * LINE_BYTES, ranks - 1
     return [[Pass((data + peer * pitch,), received + peer * pitch, Route.PEER,

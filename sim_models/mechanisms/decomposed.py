@@ -29,8 +29,10 @@ def units_left(compute_units: int, communication_units: int) -> int:
 
 
 def split_gemm(gemm: Gemm, order: Sequence[int], launch_cycles: float) -> KernelTable:
-    """Build the GEMMs of as many chunks of columns (tokens) as `order` names, in that order; each is launched when the
-    one before has ended. Raises BadInput for fewer columns than chunks."""
+    """Build the GEMMs of as many chunks of columns (tokens) as `order` names, in that order.
+
+    Each is launched when the one before has ended. Raises BadInput for fewer columns than chunks.
+    """
     columns, chunks = gemm.tiling.n, len(order)
     if columns < chunks:
         raise BadInput(f"M = {columns} cannot be split into {chunks} GEMMs: a row each is needed")
@@ -39,7 +41,7 @@ def split_gemm(gemm: Gemm, order: Sequence[int], launch_cycles: float) -> Kernel
 
 
 def _columns(gemm: Gemm, first: int, end: int) -> Gemm:
-    """The GEMM of some of the columns."""
+    """Return the GEMM of some of the columns."""
     return replace(gemm, tiling=replace(gemm.tiling, n=end - first),
                    b=Matrix(gemm.b.base + first * gemm.b.pitch, gemm.b.pitch),
                    c_base=gemm.c_base + first * gemm.tiling.pitch_bytes)

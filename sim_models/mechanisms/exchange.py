@@ -20,7 +20,7 @@ class Exchange:
 
     @property
     def name(self) -> str:
-        """For people and for the names of files."""
+        """The name for people and for files."""
         return "-".join((self.collective, self.algorithm, self.topology))
 
     @property
@@ -35,7 +35,7 @@ class Exchange:
 
     @property
     def of_parts(self) -> bool:
-        """Whether each GPU makes a part of the output, and nothing is added."""
+        """Say whether each GPU makes a part of the output, and nothing is added."""
         return self.collective in ("ag", "a2a")
 
     def link_bytes(self, workload: Workload) -> float:
@@ -47,8 +47,10 @@ class Exchange:
         return {"operator": self.operator, "algorithm": self.algorithm, "topology": self.topology}
 
     def links(self, ranks: int) -> Topology:
-        """Return the topology for so many GPUs. A GPU's links to all others have its bandwidth together, so that
-        topologies compare. Raises TopologyError."""
+        """Return the topology for so many GPUs. Raises TopologyError.
+
+        A GPU's links to all others together have its bandwidth, so that topologies compare.
+        """
         if self.topology == "full":
             return fully_connected(ranks, divided=True)
         return named_topology(f"{self.topology}:{ranks}")
@@ -62,8 +64,10 @@ class Exchange:
         return found[self.algorithm].program()
 
     def hardware(self, machine: Machine, workload: Workload) -> Machine:
-        """Return the machine with what a direct exchange needs: dispatch windows that know the heads of all others,
-        regions for the tiles of each, and counters for the updates of all. Raises BadInput if they are too many.
+        """Return the machine with what a direct exchange needs. Raises BadInput if it is too much.
+
+        That is dispatch windows that know the heads of all others, regions for the tiles of each, and counters for the
+        updates of all.
         """
         ranks, gpu = workload.tp, machine.gpu
         if self.algorithm != "direct":

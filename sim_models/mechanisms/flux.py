@@ -32,7 +32,7 @@ class FluxOptions:
 
     @property
     def mirrored(self) -> bool:
-        """Whether one GPU can stand for all: not where all store at one."""
+        """Say whether one GPU can stand for all: not where all store at one."""
         return self.order == "shifted"
 
 
@@ -95,7 +95,7 @@ def storing_gemm(gemm: Gemm, owners: Owners, rank: int, options: FluxOptions) ->
 
 
 def _at_owners(stores: np.ndarray, owners: Owners, rank: int) -> tuple[np.ndarray, np.ndarray]:
-    """Cut store blocks where a column has another owner than the one before. (blocks, number of each one's pieces)"""
+    """Cut store blocks where a column has another owner than the one before: (blocks, number of each one's pieces)."""
     offset = stores["base"] - owners.c_base
     first = offset // owners.pitch_bytes
     end = first + stores["rows"]
@@ -118,7 +118,7 @@ def _at_owners(stores: np.ndarray, owners: Owners, rank: int) -> tuple[np.ndarra
 
 
 def _lines_received(gemm: Gemm, owners: Owners, rank: int, mirrored: bool) -> int:
-    """Lines that a rank's peers store at it; mirrored: that it stores at them."""
+    """Count the lines that a rank's peers store at it; mirrored: that it stores at them."""
     tiling = gemm.tiling
     heights = tiling.rows[tiling.first_column == 0]
     per_column = int(sum(lines_of(int(rows) * tiling.element_bytes) for rows in heights))

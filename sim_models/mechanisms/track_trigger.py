@@ -65,7 +65,7 @@ class AddressSpace:
         return writes
 
     def arrives_under(self, region: Region) -> int:
-        """Number of the region under which what peers add to a region's tiles arrives; its own if they add nothing."""
+        """Return the region under which what peers add to a region's tiles arrives; its own if they add nothing."""
         arrival = region.arrival
         return self.table.number(arrival if arrival in self.regions else region)
 
@@ -123,8 +123,10 @@ def fused_work(work: KernelTable, space: AddressSpace) -> KernelTable:
 
 
 def dispatch_requests(spaces: Sequence[AddressSpace], fields: Mapping[str, Field]) -> np.ndarray:
-    """Pack what each device asks its dispatch window for: int64[device, request], payloads of the RTL's `dispatch`
-    with these `fields`. Raises ScheduleError if they are too wide."""
+    """Pack what each device asks its dispatch window for: int64[device, request]. Raises ScheduleError if too wide.
+
+    They are payloads of the RTL's `dispatch` with these `fields`.
+    """
     width = max(field.lsb + field.width for field in fields.values())
     if width > _WORD_BITS:
         raise ScheduleError(f"a request for a workgroup has {width} bits: the models take {_WORD_BITS}; fewer "

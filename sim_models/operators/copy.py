@@ -36,8 +36,10 @@ class Copy:
     end_cycles: float
 
     def work(self, device: int) -> KernelTable:
-        """Build one device's kernel: persistent, past the cache. Each pass is one group of whole workgroups and, for
-        the rest, one workgroup more."""
+        """Build one device's kernel: persistent, past the cache.
+
+        Each pass is one group of whole workgroups and, for the rest, one workgroup more.
+        """
         whole, rest = divmod(self.size_bytes, self.workgroup_bytes)
         groups, steps, loads, stores = [], [], [], []
         for phase, one in enumerate(self.passes[device]):

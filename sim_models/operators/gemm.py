@@ -38,8 +38,10 @@ class Gemm:
     buffers: int = 2  #: of blocks of K; 1: a block is loaded, then computed, and another workgroup hides the wait
 
     def work(self, device: int) -> KernelTable:
-        """Build one device's kernel: a group per tile, in the order of tiles, stored through the cache. The same on
-        every device."""
+        """Build one device's kernel: a group per tile, in the order of tiles, stored through the cache.
+
+        It is the same on every device.
+        """
         tiling, tiles = self.tiling, np.arange(self.tiling.tiles)
         depths = [(self.k // self.block_k, self.block_k), (1, self.k % self.block_k)]
         depths = [(repeats, depth) for repeats, depth in depths if repeats and depth]
@@ -61,7 +63,7 @@ class Gemm:
                            launch_cycles=self.launch_cycles)
 
     def _loads(self, first_step: int, depth: int) -> list[np.ndarray]:
-        """A's and B's blocks of every tile in steps of `depth` from `first_step` on."""
+        """Return A's and B's blocks of every tile in steps of `depth` from `first_step` on."""
         tiling, size, count = self.tiling, self.tiling.element_bytes, self.tiling.tiles
         k = first_step * self.block_k
         if self.a_along_k:
@@ -76,7 +78,7 @@ class Gemm:
         return [a, b]
 
     def _stores(self) -> np.ndarray:
-        """Every tile's wavefront tiles, column by column."""
+        """Return every tile's wavefront tiles, column by column."""
         tiling = self.tiling
         tile, wavefront = np.nonzero(tiling.wf_widths)
         return rows_of(STORE, len(tile),

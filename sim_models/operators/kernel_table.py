@@ -235,8 +235,10 @@ def _inside(table: KernelTable, name: str, first: str, count: str, target: str) 
 
 
 def joined(tables: Sequence[KernelTable]) -> tuple[np.ndarray, ...]:
-    """Groups, steps, loads, stores and row lists of several devices one after the other, each with indices into the
-    joined arrays."""
+    """Join groups, steps, loads, stores and row lists of several devices, one after the other.
+
+    Each has indices into the joined arrays.
+    """
     steps_before = np.cumsum([0, *(len(table.steps) for table in tables)])
     loads_before = np.cumsum([0, *(len(table.loads) for table in tables)])
     stores_before = np.cumsum([0, *(len(table.stores) for table in tables)])

@@ -36,7 +36,7 @@ class LineError(NamedTuple):
 
 
 def expand(command: dict, descriptor: dict, geometry: Geometry) -> list:
-    """Lines and errors of one command; `command` and `descriptor` are dicts with the fields of the layouts.
+    """Return lines and errors of one command; `command` and `descriptor` are dicts with the fields of the layouts.
 
     For descriptors whose `columns` are at least `tiles_per_block`, as the driver makes them.
     """

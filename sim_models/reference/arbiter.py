@@ -16,7 +16,7 @@ class Decision(NamedTuple):
 
 
 class Inputs(NamedTuple):
-    """Of an arbiter in a cycle, as its ports."""
+    """The inputs of an arbiter in a cycle, named like its ports."""
 
     policy: int
     threshold: int

@@ -21,7 +21,7 @@ class Update(NamedTuple):
 
 
 def totals(updates) -> dict[tuple[int, int, int], int]:
-    """Bytes per (wg, wf, region): what no coalescing may change."""
+    """Sum the bytes per (wg, wf, region), which no coalescing may change."""
     sums: dict[tuple[int, int, int], int] = {}
     for update in updates:
         sums[update.key] = sums.get(update.key, 0) + update.amount
@@ -43,7 +43,7 @@ class CoalescerModel:
         return self.held is None or len(self.waiting) < 2
 
     def cycle(self, access: Update | None, leave: bool) -> Update | None:
-        """One clock cycle; returns the update that left. `access` must only be given when `ready`."""
+        """Step one clock cycle; return the update that left. `access` must only be given when `ready`."""
         room = len(self.waiting) < 2
         left = self.waiting.pop(0) if leave and self.waiting else None
         if access is not None:

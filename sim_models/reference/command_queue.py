@@ -32,13 +32,13 @@ class CommandQueueModel:
         return self._base + self.taken % self._places * LINE_BYTES
 
     def fetched(self) -> Command:
-        """The next command starts."""
+        """Start the next command."""
         assert self.command is None, "a command is fetched while another one is not done"
         self.command = Command(**self._memory[self.fetches])
         return self.command
 
     def looked(self, value: int) -> bool:
-        """What a poll saw; whether it is done."""
+        """Note what a poll saw; return whether it is done."""
         assert self.command is not None and self.command.op == POLL
         if value == self.command.value:
             self._done()
@@ -46,13 +46,13 @@ class CommandQueueModel:
         return False
 
     def copied(self, copy: Mapping[str, int]) -> None:
-        """A copy was taken."""
+        """Note that a copy was taken."""
         assert self.command is not None and self.command.op == COPY
         assert copy == {name: getattr(self.command, name) for name in ("address", "region", "wf", "wg")}
         self._done()
 
     def wrote(self, address: int, value: int, cycles: Iterator[int] | range) -> None:
-        """A word was written; a timestamp is of one of `cycles`."""
+        """Note that a word was written; a timestamp is of one of `cycles`."""
         assert self.command is not None and self.command.op in (SIGNAL, TIMESTAMP)
         assert address == self.command.address
         assert value in cycles if self.command.op == TIMESTAMP else value == self.command.value

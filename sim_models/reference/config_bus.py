@@ -44,18 +44,18 @@ class ConfigBusModel:
         self.overflow = False  #: an error was reported besides the first
 
     def value(self, name: str, region: int | None = None) -> int:
-        """A stored field; the halves of a 64-bit quantity are `name_lo` and `name_hi`."""
+        """Return a stored field; the halves of a 64-bit quantity are `name_lo` and `name_hi`."""
         return self.fields[region, name]
 
     def descriptor(self, region: int) -> dict:
-        """A region's descriptor under the field names of `t3sim.rtl.layouts.descriptor`."""
+        """Return a region's descriptor under the field names of `t3sim.rtl.layouts.descriptor`."""
         fields = {name: value for (owner, name), value in self.fields.items() if owner == region}
         for name in ("address_offset", "base", "limit"):
             fields[name] = fields.pop(f"{name}_lo") | fields.pop(f"{name}_hi") << 32
         return fields
 
     def write(self, offset: int, value: int) -> tuple[bool, set]:
-        """(pslverr, names of the pulses that this write gives)."""
+        """Write a register; return (pslverr, names of the pulses that this write gives)."""
         if offset not in self._registers or self._registers[offset][0].access == "ro":
             return True, set()
         register, region = self._registers[offset]
@@ -73,7 +73,7 @@ class ConfigBusModel:
         return False, set()
 
     def read(self, offset: int, live: dict | None = None) -> tuple[bool, int]:
-        """(pslverr, data); `live` has the values of the fields that other blocks supply."""
+        """Return (pslverr, data); `live` has the values of the fields that other blocks supply."""
         if offset not in self._registers:
             return True, 0
         register, region = self._registers[offset]
@@ -93,13 +93,13 @@ class ConfigBusModel:
         return False, word
 
     def report(self, reports: list) -> None:
-        """Errors of one cycle, one `ErrorReport` or None per reporter."""
+        """Take the errors of one cycle, one `ErrorReport` or None per reporter."""
         for report in filter(None, reports):
             self.overflow |= self.first_error is not None
             self.first_error = self.first_error or report
 
     def report_faults(self, reports: list) -> None:
-        """Flipped bits found in one cycle, one `FaultReport` or None per bank; the first of them counts."""
+        """Take the flipped bits found in one cycle, one `FaultReport` or None per bank; the first of them counts."""
         fault = next(filter(None, reports), None)
         if fault and (not self.first_fault or fault.uncorrectable > self.first_fault.uncorrectable):
             self.first_fault = fault

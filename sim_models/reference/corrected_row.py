@@ -35,7 +35,7 @@ class Shown(NamedTuple):
 
 
 class CorrectedRowModel:
-    """Per cycle: `show` gives the outputs, then `tick` with the search that ends in it, if any."""
+    """A model to be asked once per cycle: `show` gives the outputs, `tick` takes the search that ends in it."""
 
     def __init__(self, protection: str, ways: int, tag_bits: int, entry_bits: int) -> None:
         self.ways, self.tag_bits = ways, tag_bits
@@ -67,7 +67,7 @@ class CorrectedRowModel:
             self._search(row, tag << 1 | 1)
 
     def _search(self, row: Row, wanted: int) -> None:
-        """Leaves the result. `wanted`: the tag with its valid bit."""
+        """Search a row and leave the result. `wanted`: the tag with its valid bit."""
         judged = {way: self.tag_codec.decode(word) for way, word in enumerate(row.tags)
                   if not row.last_way >> way & 1}
         lost = [way for way, found in judged.items() if found.uncorrectable]

@@ -29,11 +29,11 @@ class Request(NamedTuple):
 
     @property
     def arrives(self) -> bool:
-        """Whether its tile is made by no workgroup of this GPU."""
+        """Say whether its tile is made by no workgroup of this GPU."""
         return bool(self.opens and not self.starts)
 
     def admissions(self, geometry: TrackerGeometry) -> list[Update]:
-        """The updates that admit its tile, in order; none for one that a workgroup here makes."""
+        """Return the updates that admit its tile, in order; none for one that a workgroup here makes."""
         highest, last = (1 << geometry.address_bits) - 1, self.tiles - 1
         return [Update(highest, 1, LOCAL, self.last_region if tile == last else self.region,
                        tile % (1 << geometry.wf_bits), self.id)
@@ -42,7 +42,7 @@ class Request(NamedTuple):
 
 @dataclass
 class DispatchWindowModel:
-    """`goes` and `completed` return the error's name or None."""
+    """The dispatch window's model; `goes` and `completed` return the error's name or None."""
 
     geometry: TrackerGeometry
     window: int
@@ -54,11 +54,11 @@ class DispatchWindowModel:
     admissions: deque[Update] = field(default_factory=deque)  #: that have not left
 
     def may_go(self, request: Request) -> bool:
-        """Whether the request may be admitted now."""
+        """Say whether the request may be admitted now."""
         return self.waits(request) == (False, False) and not (request.arrives and self.admissions)
 
     def waits(self, request: Request) -> tuple[bool, bool]:
-        """Whether it waits for the window here, and for that of its peer."""
+        """Say whether a request waits for the window here, and whether for that of its peer."""
         window = min(self.window, self.geometry.window_slots)
         peer = request.peer
         far = self.peer_heads[peer] + window if self.peer_epochs[peer] == self.epoch else 0
@@ -84,7 +84,7 @@ class DispatchWindowModel:
         return None
 
     def admitted(self, update: Update) -> None:
-        """An admission leaves."""
+        """Note that an admission leaves."""
         assert self.admissions.popleft() == update
 
     def completed(self, wg: int) -> str | None:
@@ -96,7 +96,7 @@ class DispatchWindowModel:
 
     @property
     def idle(self) -> bool:
-        """Whether every id that was opened is finished, and every admission has left."""
+        """Say whether every id that was opened is finished, and every admission has left."""
         return not self.left and not self.admissions
 
     def _advance(self) -> None:

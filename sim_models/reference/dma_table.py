@@ -26,7 +26,7 @@ class DmaTableModel:
         self._open = {}  # (wg, lowest wf of the block) -> addresses of the tiles that arrived
 
     def accept(self, tile: Trigger, tiles_per_block: int) -> Trigger | None:
-        """The command that `tile` completes, if it does."""
+        """Return the command that `tile` completes, if it does."""
         tiles = max(1, tiles_per_block)
         key = tile.wg, tile.wf - tile.wf % tiles
         shared = [wg for wg, _ in self._open if wg != tile.wg and wg % self._slots == tile.wg % self._slots]
@@ -38,5 +38,5 @@ class DmaTableModel:
         return Trigger(min(self._open.pop(key)), tile.region, key[1], tile.wg)
 
     def incomplete(self) -> int:
-        """Blocks that wait for tiles."""
+        """Return the blocks that wait for tiles."""
         return len(self._open)

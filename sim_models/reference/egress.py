@@ -23,7 +23,7 @@ class Packet(NamedTuple):
 
 
 def translate(line: dict, descriptor: dict, geometry: Geometry) -> Packet | LineError:
-    """The packet that `line` becomes, or the error that it causes; dicts with the fields of the layouts."""
+    """Return the packet that `line` becomes, or the error that it causes; dicts with the fields of the layouts."""
     sources = ((SOURCE_LOCAL, "send_stores", SOURCE_REMOTE), (SOURCE_DMA, "send_dma", SOURCE_DMA))
     source = next((there for here, action, there in sources if line["source"] == here and descriptor[action]), None)
     if source is None:

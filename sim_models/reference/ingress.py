@@ -19,7 +19,7 @@ class OpenRange(NamedTuple):
 
 def is_lawful(packet: dict, ranges: Sequence[OpenRange], head: int, end: int, any_workgroup: bool,
               geometry: Geometry) -> bool:
-    """Whether `packet`, with the fields of `t3sim.rtl.layouts.request`, is accepted.
+    """Say whether `packet`, with the fields of `t3sim.rtl.layouts.request`, is accepted.
 
     Workgroups [head, end) are in the dispatch window.
     """

@@ -29,12 +29,12 @@ class LineRouterModel:
         self._inside = {}
 
     def accept(self, engine: int, line) -> None:
-        """`line` (a dict of the layout's fields) enters from `engine`."""
+        """Let `line` (a dict of the layout's fields) enter from `engine`."""
         channel = channel_of_line(line["address"], self._geometry)
         self._inside.setdefault((channel, engine), deque()).append(line)
 
     def leave(self, channel: int, line) -> int:
-        """`line` leaves to `channel`; the engine that it came from. ValueError if no engine has it next."""
+        """Let `line` leave to `channel`; return the engine that it came from. ValueError if no engine has it next."""
         for (owner, engine), waiting in self._inside.items():
             if owner == channel and waiting and waiting[0] == line:
                 waiting.popleft()

@@ -45,7 +45,7 @@ class MemoryChannelModel:
 
     def cycle(self, accepted: dict | None = None, shown: dict | None = None, update: dict | None = None,
               retired: int | None = None, forget: bool = False) -> str | None:
-        """One cycle; returns the stream of the command shown.
+        """Step one cycle; return the stream of the command shown.
 
         accepted: {stream: request} transfers at the inputs. shown: the command on `dram` in the first cycle in
         which it is there (a command behind a transfer counts as new). update: transfer on `updates`.

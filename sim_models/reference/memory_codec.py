@@ -33,7 +33,7 @@ class MemoryCodecModel:
         return self.encode(self._data(word)) == word
 
     def decode(self, word: int) -> Judged:
-        """The word itself if its check bits are right, the only right one a flip away, or neither."""
+        """Return the word itself if its check bits are right, the only right one a flip away, or neither."""
         if self._consistent(word):
             return Judged(self._data(word), False, False)
         near = [word ^ 1 << bit for bit in range(self.word_bits) if self._consistent(word ^ 1 << bit)]

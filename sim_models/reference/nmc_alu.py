@@ -33,18 +33,18 @@ class Operands(NamedTuple):
 
 
 def width(dtype: AluDtype) -> int:
-    """Bits of one element."""
+    """Return the bits of one element."""
     return 1 + sum(FORMATS[dtype])
 
 
 def quiet_nan(dtype: AluDtype) -> int:
-    """The one NaN that an addition returns."""
+    """Return the one NaN that an addition returns."""
     exponent_bits, fraction_bits = FORMATS[dtype]
     return ((1 << exponent_bits) - 1) << fraction_bits | 1 << (fraction_bits - 1)
 
 
 def add(a: int, b: int, dtype: AluDtype) -> int:
-    """Bits of the correctly rounded sum of the two numbers whose bits are given."""
+    """Return the bits of the correctly rounded sum of the two numbers whose bits are given."""
     exponent_bits, fraction_bits = FORMATS[dtype]
     top = (1 << exponent_bits) - 1
     infinity = top << fraction_bits
@@ -76,7 +76,7 @@ def add(a: int, b: int, dtype: AluDtype) -> int:
 
 
 def combine(item: Operands, column_bytes: int) -> int:
-    """The column that memory holds afterwards."""
+    """Return the column that memory holds afterwards."""
     if item.op == AluOp.STORE:
         return item.new
     bits = width(item.dtype)

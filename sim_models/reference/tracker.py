@@ -30,8 +30,10 @@ class Outcome(NamedTuple):
 
 
 class TrackerModel:
-    """The Tracker's sets. `thresholds[region]` is None for a region that is not tracked; without `families` all regions
-    are of one family."""
+    """The Tracker's sets.
+
+    `thresholds[region]` is None for a region that is not tracked; without `families` all regions are of one family.
+    """
 
     def __init__(self, geometry: TrackerGeometry, thresholds: list[int | None], families: list[int] | None = None):
         self._geometry = geometry

@@ -20,7 +20,7 @@ class MergeModel:
         self._waiting[number].append(item)
 
     def delivered(self, item) -> int:
-        """The input whose oldest item this is; an error if there is none."""
+        """Return the input whose oldest item this is; an error if there is none."""
         for number, queue in enumerate(self._waiting):
             if queue and queue[0] == item:
                 queue.popleft()

@@ -24,5 +24,5 @@ class UpdateNetworkModel:
         self._banks[update.wg % len(self._banks)].accepted(channel, update)
 
     def delivered(self, bank: int, update: Update) -> int:
-        """The channel it came from; an error if it may not arrive here now."""
+        """Return the channel that an update came from; an error if it may not arrive here now."""
         return self._banks[bank].delivered(update)

@@ -4,8 +4,10 @@ from t3sim.rtl.registers import WATCHDOG_PERIOD
 
 
 class WatchDogModel:
-    """Call `step` once per cycle with the inputs of that cycle; it returns (told, waited) of the same cycle: whether
-    the error is reported in it, and what waited then, as a number."""
+    """A model to be asked once per cycle: `step` takes the inputs of that cycle and returns (told, waited) of the same.
+
+    That is whether the error is reported in it, and what waited then, as a number.
+    """
 
     def __init__(self) -> None:
         self._calm: list[bool] = []  #: of the period under way: whether nothing moved, by cycle
@@ -14,7 +16,7 @@ class WatchDogModel:
         self._told = False
 
     def counts(self, limit: int) -> tuple[bool, bool]:
-        """Whether `moves` and `waits` are looked at in the cycle of the next `step`."""
+        """Say whether `moves` and `waits` are looked at in the cycle of the next `step`."""
         on = limit != 0 and not self._told
         return on and all(self._calm), on and len(self._calm) == WATCHDOG_PERIOD - 1
 

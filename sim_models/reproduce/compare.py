@@ -23,7 +23,7 @@ class Moved(NamedTuple):
 
     @property
     def relative(self) -> float | None:
-        """How far a number moved, as a fraction of what it was; None if it is no number or was 0."""
+        """The move of a number as a fraction of what it was; None if it is no number or was 0."""
         numbers = all(isinstance(value, int | float) and not isinstance(value, bool)
                       for value in (self.before, self.after))
         return (self.after - self.before) / self.before if numbers and self.before else None

@@ -32,7 +32,7 @@ def csv_tables(campaign: Campaign) -> dict[str, str]:
 
 
 def _plain(cell: str) -> str:
-    """A number without the commas between its thousands."""
+    """Return a number without the commas between its thousands."""
     return cell.replace(",", "") if re.fullmatch(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?", cell) else cell
 
 

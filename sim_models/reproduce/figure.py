@@ -50,8 +50,11 @@ class Setup:
     seed: int = 0
 
     def task(self, kernel: Kernel, workload: Workload, machine: Machine | None = None, **options: Any) -> KernelTask:
-        """A kernel on this machine or on a variant of it. Without RTL in the loop, a kernel does not see the RTL's
-        parameters: variants that differ in nothing else share it."""
+        """Make the task of a kernel on this machine or on a variant of it.
+
+        Without RTL in the loop, a kernel does not see the RTL's parameters: variants that differ in nothing else share
+        it.
+        """
         if machine is None or not kernel.needs_rtl and self._differs_in_rtl_only(machine):
             machine = self.machine
         return kernel_task(kernel, machine, workload, self.seed, **options)
@@ -62,7 +65,7 @@ class Setup:
 
 
 def paper_setup(machine: Machine, seed: int = 0) -> Setup:
-    """The cases of table 2."""
+    """Set up the cases of table 2."""
     def layers(models: tuple[str, ...], degrees: tuple[int, ...]) -> tuple[Workload, ...]:
         return tuple(transformer_workload(model, sublayer, tp)
                      for model in models for tp in degrees for sublayer in SUBLAYERS)
@@ -100,7 +103,7 @@ class Findings:
 
 @dataclass(frozen=True)
 class Figure:
-    """`tasks` names what must be run, `evaluate` is a pure function of its results."""
+    """A figure of a paper: `tasks` names what must be run, `evaluate` is a pure function of its results."""
 
     name: str  #: for `--only`
     title: str
@@ -117,14 +120,14 @@ class Figure:
 
 def layer_tasks(setup: Setup, workload: Workload, techniques: Iterable[str] = TECHNIQUES,
                 machine: Machine | None = None, exchange: Exchange = REDUCED) -> list[KernelTask]:
-    """Kernels of one layer under these techniques; `exchange`: what the GEMM is fused with."""
+    """Return the kernels of one layer under these techniques; `exchange`: what the GEMM is fused with."""
     return [setup.task(kernel, workload, machine)
             for name in techniques for kernel in kernels_of(name, Choices(exchange=exchange))]
 
 
 def layer_result(setup: Setup, results: Results, workload: Workload, techniques: Iterable[str] = TECHNIQUES,
                  machine: Machine | None = None, exchange: Exchange = REDUCED) -> RunResult:
-    """The layer under these techniques, from the kernels' results; `exchange` as for `layer_tasks`."""
+    """Put the layer under these techniques together from the kernels' results; `exchange` is that of `layer_tasks`."""
     machine = machine or setup.machine
     choices = Choices(exchange=exchange)
     done = {kernel: results[setup.task(kernel, workload, machine)]
@@ -135,7 +138,7 @@ def layer_result(setup: Setup, results: Results, workload: Workload, techniques:
 
 
 def case(figure: str, run: RunResult, **more: Any) -> dict[str, Any]:
-    """One entry of `cases`: everything about a layer but what depends on the host."""
+    """Make one entry of `cases`: everything about a layer but what depends on the host."""
     workload, base, mca = run.workload, run.baseline, run.techniques["t3-mca"]
     techniques = {}
     for name, one in run.techniques.items():

@@ -19,7 +19,7 @@ def _layers(setup: Setup) -> list[Workload]:
 
 
 def _parts(setup: Setup, layer: Workload) -> dict[str, tuple[KernelTask, tuple[KernelTask, KernelTask]]]:
-    """Split: (GEMM, (reduce-scatter, all-gather)); "ideal" has all units for both."""
+    """Return split: (GEMM, (reduce-scatter, all-gather)); "ideal" has all units for both."""
     units = setup.machine.gpu.compute_units
 
     def on(share: float, *parts: kernels.Kernel) -> tuple[KernelTask, ...]:

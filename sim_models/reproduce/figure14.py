@@ -18,7 +18,7 @@ def tasks(setup: Setup) -> list[KernelTask]:
 
 
 def _pair(setup: Setup, layer: Workload) -> list[KernelTask]:
-    """One GPU for all, all GPUs."""
+    """Make the two tasks: one GPU that stands for all, and all GPUs."""
     return [setup.task(kernels.REDUCE_SCATTER, layer, mirrored=mirrored) for mirrored in (True, False)]
 
 

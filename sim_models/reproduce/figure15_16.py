@@ -22,7 +22,7 @@ def small_tasks(setup: Setup) -> list[KernelTask]:
 
 
 def _gains(runs: list[RunResult]) -> dict[str, float]:
-    """The quantities of section 6.1."""
+    """Compute the quantities of section 6.1."""
     speedup = {name: [run.speedup[name] for run in runs] for name in FASTER}
     over_t3 = [mca / t3 for mca, t3 in zip(speedup["t3-mca"], speedup["t3"])]
     ours = {}

@@ -25,7 +25,7 @@ def _tasks(setup: Setup) -> dict[str, KernelTask]:
 
 
 def _end_ns(kernel: KernelResult, clock_ghz: float) -> float:
-    """When the GEMM's last workgroup has finished."""
+    """Return when the GEMM's last workgroup has finished."""
     return kernel.ns if isinstance(kernel, kernels.IsolatedKernel) else kernel.gemm_cycles / clock_ghz
 
 
@@ -64,7 +64,7 @@ def evaluate(setup: Setup, results: Results) -> Findings:
 
 
 def _rates(kernel: KernelResult, clock_ghz: float) -> tuple[np.ndarray, np.ndarray]:
-    """Ends of the windows in ns [window + 1] and GB/s [window, purpose]."""
+    """Return the ends of the windows in ns [window + 1] and GB/s [window, purpose]."""
     width = kernel.traffic.window_cycles / clock_ghz
     windows = np.array(kernel.traffic.windows, float)
     return np.arange(len(windows) + 1) * width, windows / width

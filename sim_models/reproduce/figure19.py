@@ -13,7 +13,7 @@ _SHOWN = ("t3", "t3-mca", "t3-mca+", "ideal-overlap")
 
 
 def _speedups(runs: list[RunResult], iteration: LayerIteration) -> dict[str, float] | None:
-    """By technique; None if a sub-layer was not run."""
+    """Return the speedup by technique; None if a sub-layer was not run."""
     here = {run.workload.sublayer: run.speedup for run in runs
             if (run.workload.model, run.workload.tp) == (iteration.model, iteration.tp)}
     if not set(iteration.sliced_ns) <= set(here):
@@ -26,7 +26,7 @@ def _found(cluster: Cluster, runs: list[RunResult]) -> list[tuple[LayerIteration
 
 
 def _gains(found, large: set[str]) -> dict[str, float]:
-    """Percent, by phase, size of the models and technique."""
+    """Return percent, by phase, size of the models and technique."""
     ours = {}
     for phase in ("training", "prompt"):
         for size, members in (("", [s for one, s in found if one.phase == phase and one.model not in large]),

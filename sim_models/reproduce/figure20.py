@@ -18,7 +18,7 @@ def _layers(setup: Setup) -> list[Workload]:
 
 
 def _machines(setup: Setup) -> dict[int, Machine]:
-    """By compute units."""
+    """Return the machines by their compute units."""
     units = setup.machine.gpu.compute_units
     return {units: setup.machine, 2 * units: variant(setup.machine, {"gpu.compute_units": 2 * units})}
 

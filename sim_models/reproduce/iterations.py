@@ -67,7 +67,7 @@ def layer_iteration(cluster: Cluster, model: str, tp: int, tokens: int, sequence
 
 
 def paper_iterations(cluster: Cluster, kernels: Implementation = UNFUSED) -> Iterator[LayerIteration]:
-    """The models of table 2, each training and prompt."""
+    """Give the models of table 2, each training and prompt."""
     for model in MODELS.values():
         for tp in model.tp_degrees:
             for phase in ("training", "prompt"):

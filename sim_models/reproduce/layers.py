@@ -15,7 +15,7 @@ _SUBLAYER_TITLES = {"op": "OP", "fc1": "FC-1", "fc2": "FC-2", "ip": "IP"}
 
 
 def key_of(technique: str) -> str:
-    """A technique in the name of a quantity."""
+    """Write a technique as part of a quantity's name."""
     return technique.replace("-", "_").replace("+", "_plus")
 
 
@@ -29,7 +29,7 @@ def group_title(workload: Workload) -> str:
 
 
 def tasks_of(setup: Setup, workloads: Iterable[Workload]) -> list[KernelTask]:
-    """All techniques on all of these."""
+    """Make the tasks of all techniques on all of these."""
     return [task for workload in workloads for task in layer_tasks(setup, workload)]
 
 
@@ -46,7 +46,7 @@ def speedup_table(runs: list[RunResult]) -> Table:
 
 
 def draw_speedups(figure: str, runs: list[RunResult]):
-    """Bars per sub-layer and their geomean, with the paper's beside it where its text has one."""
+    """Draw bars per sub-layer and their geomean, with the paper's beside it where its text has one."""
     drawn, axes = plots.figure(3.6)
     series = {name: [run.speedup[name] for run in runs] + [geomean(run.speedup[name] for run in runs)]
               for name in FASTER}

@@ -145,8 +145,10 @@ TARGETS: dict[str, dict[str, Target]] = {
 
 def compare(targets: dict[str, Target], ours: dict[str, float],
             ranges: Mapping[str, tuple[float, float]] = MappingProxyType({})) -> dict[str, dict[str, Any]]:
-    """Ours beside the paper's, as `results.json` holds it. A quantity that the paper does not have stands alone;
-    `ranges`: of ours over uncertain inputs, where there are any."""
+    """Put ours beside the paper's, as `results.json` holds it.
+
+    A quantity that the paper does not have stands alone; `ranges`: of ours over uncertain inputs, where there are any.
+    """
     return {name: _entry(targets.get(name), name, value) | ({"range": list(ranges[name])} if name in ranges else {})
             for name, value in ours.items()}
 
@@ -166,5 +168,5 @@ def geomean(values) -> float:
 
 
 def percent(factor: float) -> float:
-    """A speedup as the paper gives it: 1.3 is 30 %."""
+    """Return a speedup as the paper gives it: 1.3 is 30 %."""
     return 100 * (factor - 1)

@@ -21,8 +21,10 @@ _PROJECT = Path(__file__).resolve().parents[2]
 
 
 def reproduce(figures: Sequence[Figure], setup: Setup, out: Path, jobs: int, monitor: Monitor) -> Campaign:
-    """Simulate what is missing in `out`/cache, then write the report. What failed is in the campaign's outcome and in
-    `out`/failures.log; figures that do not need it are complete. Raises what `run_tasks` raises."""
+    """Simulate what is missing in `out`/cache, then write the report. Raises what `run_tasks` raises.
+
+    What failed is in the campaign's outcome and in `out`/failures.log; figures that do not need it are complete.
+    """
     tasks: dict[Figure, list[Task]] = {figure: list(figure.tasks(setup)) for figure in figures}
     needed = [task for wanted in tasks.values() for task in wanted]
     cycle_level = any(isinstance(task, KernelTask) for task in needed)
@@ -66,7 +68,7 @@ def _evaluate(figure: Figure, tasks: list[Task], setup: Setup, outcome: Outcome)
 
 
 def check_out(out: Path) -> None:
-    """Refuses, before hours of work, a folder that cannot be written. Raises `BadInput`."""
+    """Refuse, before hours of work, a folder that cannot be written. Raises `BadInput`."""
     if out.exists() and not out.is_dir():
         raise BadInput(f"--out {str(out)!r} is not a folder")
     try:
@@ -83,7 +85,7 @@ def _provenance(setup: Setup) -> dict[str, Any]:
 
 
 def _commit() -> str:
-    """Of the sources, if they are a git work tree; "+" if files were changed."""
+    """Name the commit of the sources, if they are a git work tree; "+" if files were changed."""
     def git(*arguments: str) -> str:
         return subprocess.run(["git", "-C", _PROJECT, *arguments], check=True, capture_output=True, text=True,
                               timeout=20).stdout.strip()

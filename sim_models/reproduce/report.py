@@ -39,7 +39,7 @@ def _heading(papers: list[str]) -> str:
 
 
 def number(value: float | None, unit: str, sign: str = "") -> str:
-    """A quantity with its unit, to the digits that mean something."""
+    """Write a quantity with its unit, to the digits that mean something."""
     if value is None:
         return "–"
     text = {"x": "×", "": ""}.get(unit, f" {unit}")
@@ -50,12 +50,12 @@ def number(value: float | None, unit: str, sign: str = "") -> str:
 
 
 def minus(text: str) -> str:
-    """With a minus, where a hyphen stands before a number."""
+    """Put a minus where a hyphen stands before a number."""
     return re.sub(r"(?<!\w)-(?=\d)", "−", text)
 
 
 def difference(entry: dict[str, Any]) -> str:
-    """Percentages differ by points."""
+    """Write a difference from the paper; percentages differ by points."""
     unit = "points" if entry["unit"] == "%" else entry["unit"]
     return number(entry["difference"], unit, "+")
 
@@ -68,7 +68,7 @@ def verdict(entry: dict[str, Any]) -> str:
 
 
 def _parameters(machine: dict[str, Any]) -> list[tuple[str, list[tuple[str, Any]]]]:
-    """Sections of the machine file and their keys."""
+    """Return the sections of the machine file and their keys."""
     top = [(key, value) for key, value in machine.items() if not isinstance(value, dict)]
     return [("", top), *((name, list(section.items())) for name, section in machine.items()
                          if isinstance(section, dict))]

@@ -29,19 +29,19 @@ _ENDED = 128 + signal.SIGTERM
 
 
 class Monitor:
-    """What the runner tells while it works; a terminal's bar overrides what it shows."""
+    """What the runner reports while it works; a terminal's bar overrides what it shows."""
 
     def start(self, seconds: float, tasks: int, kept: int) -> None:
-        """`tasks` to run, guessed at `seconds` of one core; `kept` results were there already."""
+        """Start `tasks`, guessed at `seconds` of one core; `kept` results were there already."""
 
     def advance(self, seconds: float, running: list[str]) -> None:
-        """So much of the guess is done; labels of what is under way."""
+        """Report that so much of the guess is done; labels of what is under way."""
 
     def finished(self, label: str, done: int, tasks: int) -> None:
-        """One more task is done."""
+        """Report that one more task is done."""
 
     def failed(self, failure: "TaskFailure") -> None:
-        """A task could not be done; the others go on."""
+        """Report that a task could not be done; the others go on."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,9 @@ class Outcome:
 
 def run_tasks(tasks: Iterable[Task], store: Store, jobs: int, monitor: Monitor,
               first: Task | None = None) -> Outcome:
-    """Results of all tasks that could be done. `first` is done before any of them, if any is to be done at all.
+    """Run tasks and return the results of all that could be done.
 
-    Raises Failure if `first` fails or a worker is killed. KeyboardInterrupt stops the workers and goes on.
+    `first` is done before any of them, if any is to be done at all.
     """
     started = time.perf_counter()
     wanted = {task.key: task for task in tasks}
@@ -155,7 +155,7 @@ class _Pool:
 
 
 def _height(task: Task, tasks: list[Task]) -> float:
-    """Seconds until the end of the longest chain that this task starts."""
+    """Return the seconds until the end of the longest chain that this task starts."""
     after = [other.seconds for other in tasks if task in other.requires]
     return task.seconds + max(after, default=0.0)
 
@@ -182,7 +182,10 @@ def _enter_worker(news) -> None:
 
 
 def _end_with_the_parent() -> None:
-    """A parent that is killed says nothing; without this, its workers would wait for the next task for good."""
+    """End this worker when its parent is killed.
+
+    Such a parent says nothing; without this, its workers would wait for the next task for good.
+    """
     multiprocessing.connection.wait([multiprocessing.parent_process().sentinel])
     os._exit(1)
 

@@ -35,14 +35,14 @@ class Parameter:
     scale: float = 1.0  #: from the machine file's unit to the plot's
 
     def own(self, setup: Setup) -> Any:
-        """The machine's own value; of one that is derived, what it comes to."""
+        """Return the machine's own value; of one that is derived, what it comes to."""
         if self.key == _STARVATION_LIMIT:
             return setup.machine.starvation_limit_cycles
         section, name = self.key.split(".")
         return getattr(getattr(setup.machine, section), name)
 
     def machines(self, setup: Setup) -> dict[Any, Machine]:
-        """By value; those that this machine cannot have are left out."""
+        """Return the machines by value; those that this machine cannot have are left out."""
         found = {}
         for value in sorted({self.own(setup), *self.values}):
             try:
@@ -52,7 +52,7 @@ class Parameter:
         return found
 
     def shown(self, value: Any) -> str:
-        """For an axis or a table."""
+        """Write a value for an axis or a table."""
         return "never" if self.key == _STARVATION_LIMIT and not value else f"{value * self.scale:g}"
 
 

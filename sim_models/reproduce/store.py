@@ -23,7 +23,7 @@ class Store:
         return self.folder / f"{key}.json"
 
     def load(self, task: Task) -> Any:
-        """The result, or None if it is not there or cannot be read."""
+        """Return the result, or None if it is not there or cannot be read."""
         try:
             content = json.loads(self._path(task.key).read_text(encoding="utf-8"))
             return _adapter(task.result_type).validate_python(content["result"])

@@ -120,7 +120,7 @@ def _latency(one: Outcome) -> str:
 
 
 def _span(row: ValidationRow) -> str:
-    """From the Ramulator that differs least to the one that differs most."""
+    """Write the differences from the Ramulator that differs least to the one that differs most."""
     apart = [100 * one.difference(row.dramsim3) for one in row.ramulator2.values()]
     return f"{min(apart):+.1f} to {max(apart):+.1f} %"
 

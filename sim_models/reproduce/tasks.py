@@ -22,11 +22,11 @@ class Task(Protocol):
 
     @property
     def key(self) -> str:
-        """Of the result: a function of everything that it depends on; also a file's name."""
+        """The result's key: a function of everything that it depends on; also a file's name."""
 
     @property
     def label(self) -> str:
-        """For people, in one line."""
+        """The task for people, in one line."""
 
     @property
     def seconds(self) -> float:
@@ -34,11 +34,11 @@ class Task(Protocol):
 
     @property
     def requires(self) -> "tuple[Task, ...]":
-        """What must have been done before."""
+        """The tasks that must have been done before."""
 
     @property
     def needs_rtl(self) -> bool:
-        """Whether the RTL is in its loop."""
+        """Say whether the RTL is in its loop."""
 
     @property
     def result_type(self) -> Any:
@@ -49,7 +49,7 @@ class Task(Protocol):
         """Everything that was asked for, as JSON; stored beside the result."""
 
     def run(self, progress: Callable[[float], None]) -> Any:
-        """The result, or None if what it does is not kept as one; raises errors of ours for what cannot be done."""
+        """Return the result, or None if it is not kept as one; raises errors of ours for what cannot be done."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,10 @@ class BuildTask:
 
 @dataclass(frozen=True)
 class WarmUpTask:
-    """Small layers through every kind of loop: compiles the loops, and the RTL of `machine` if it is wanted, once
-    rather than in every worker."""
+    """Small layers through every kind of loop, which are compiled once rather than in every worker.
+
+    The RTL of `machine` is compiled, too, if it is wanted.
+    """
 
     machine: Machine
     rtl: bool
@@ -156,8 +158,11 @@ class KernelTask:
 
 def kernel_task(kernel: kernels.Kernel, machine: Machine, workload: Workload, seed: int = 0, mirrored: bool = True,
                 window_cycles: int = 0) -> KernelTask:
-    """The task of one kernel, the same for all that give the same result: of a sub-layer's name only the layout of its
-    weights matters, and the depth of the GEMM does not change a collective."""
+    """Make the task of one kernel, the same for all that give the same result.
+
+    Of a sub-layer's name only the layout of its weights matters, and the depth of the GEMM does not change a
+    collective.
+    """
     sublayer, k = "gemm" if workload.weights_transposed else "ip", workload.k
     if not kernel.uses_depth:
         sublayer, k = "gemm", 1

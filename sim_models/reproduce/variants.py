@@ -6,7 +6,7 @@ from t3sim.machine import Machine
 
 
 def variant(machine: Machine, changes: dict[str, Any]) -> Machine:
-    """`machine` with, for example, {"gpu.compute_units": 160}; its name tells. Raises ValueError for what cannot be."""
+    """Return `machine` with, for example, {"gpu.compute_units": 160}; its name says so. Raises ValueError."""
     content = machine.model_dump()
     for key, value in changes.items():
         section, name = key.split(".")

@@ -113,7 +113,7 @@ def make_schedule(machine: Machine, workload: Workload, options: Options = Optio
 
 
 def gemm_operator(machine: Machine, workload: Workload, tiling: Tiling, c_base: int | None = None) -> Gemm:
-    """The GEMM at the machine's rates; its output where `Addresses` puts it if not at `c_base`."""
+    """Make the GEMM at the machine's rates; its output is where `Addresses` puts it if not at `c_base`."""
     gpu, at, clock = machine.gpu, Addresses.of(workload, tiling), machine.memory_clock_ghz
     flop_per_k = 2 * gpu.tile_m * gpu.tile_n
     return Gemm(
@@ -125,21 +125,23 @@ def gemm_operator(machine: Machine, workload: Workload, tiling: Tiling, c_base: 
 
 
 def ring_copy(machine: Machine, size_bytes: int, steps: baseline.Steps, kind: str, data: int, copies: int) -> Copy:
-    """A ring collective on an array of `size_bytes` at address `data` at the machine's rates; `copies`: where a
-    reduce-scatter without near-memory compute receives; `kind`: of `baseline.KINDS`."""
+    """Make a ring collective on an array of `size_bytes` at address `data` at the machine's rates.
+
+    `copies`: where a reduce-scatter without near-memory compute receives; `kind`: of `baseline.KINDS`.
+    """
     chunk_bytes = -(-size_bytes // len(steps.sends[0]))
     return copy_kernel(machine, baseline.passes(steps, kind, chunk_bytes, data, copies), chunk_bytes)
 
 
 def copy_kernel(machine: Machine, passes: Sequence[Sequence[Pass]], size_bytes: int) -> Copy:
-    """Passes of `size_bytes` each, of each device, at the machine's rates."""
+    """Make a kernel of passes of `size_bytes` each, of each device, at the machine's rates."""
     kernel, clock = machine.collective, machine.memory_clock_ghz
     return Copy(passes, size_bytes, kernel.workgroup_bytes,
                 launch_cycles=kernel.workgroup_overhead_ns * clock, end_cycles=machine.llc.hit_latency_ns * clock)
 
 
 def unit_rates(machine: Machine, places: int) -> Rates:
-    """The machine's compute units, each with so many workgroups at once."""
+    """Return the rates of the machine's compute units, each with so many workgroups at once."""
     gpu, llc, clock = machine.gpu, machine.llc, machine.memory_clock_ghz
     buffer_cycles = machine.link.egress_buffer_bytes / machine.link.bandwidth_gb_per_s * clock
     return Rates(
@@ -149,20 +151,22 @@ def unit_rates(machine: Machine, places: int) -> Rates:
 
 
 def link_shape(machine: Machine, link: MachineLink | None = None) -> links.LinkShape:
-    """A link of the machine, or another one, in memory cycles."""
+    """Convert a link of the machine, or another one, to memory cycles."""
     clock, link = machine.memory_clock_ghz, link or machine.link
     return links.LinkShape(link.bandwidth_gb_per_s / clock, round(link.latency_ns * clock),
                            float(link.egress_buffer_bytes))
 
 
 def loop_network(machine: Machine) -> links.Network:
-    """The network of one GPU that stands for all: what it sends arrives at itself."""
+    """Make the network of one GPU that stands for all: what it sends arrives at itself."""
     return links.make_network([links.Port(0, 0, link_shape(machine))], np.zeros((1, 1)), one_for_all=True)
 
 
 def network_of(machine: Machine, topology: topologies.Topology,
                links_of_their_own: Mapping[tuple[int, int], MachineLink]) -> links.Network:
-    """The network of a topology with the machine's links, but for those between certain nodes (source, destination).
+    """Make the network of a topology with the machine's links.
+
+    Those between certain nodes (source, destination) may be others.
 
     The way through a switch takes as long as one link, half on either side. Raises BadInput.
     """
@@ -189,7 +193,10 @@ def network_of(machine: Machine, topology: topologies.Topology,
 
 
 def mirrored_network(machine: Machine, topology: topologies.Topology, device: int) -> links.Network:
-    """The ports of one GPU that stands for all: each link brings what the GPU at the same distance behind it sends."""
+    """Make the ports of one GPU that stands for all.
+
+    Each link brings what the GPU at the same distance behind it sends.
+    """
     whole = network_of(machine, topology, {})
     out = links.outgoing(whole, device)
     ports = [links.Port(0, 0, link_shape(machine)._replace(bytes_per_cycle=float(whole.bytes_per_cycle[port])))
@@ -199,7 +206,7 @@ def mirrored_network(machine: Machine, topology: topologies.Topology, device: in
 
 
 def all_gather(machine: Machine, workload: Workload, tiling: Tiling) -> ComputeUnits:
-    """The all-gather of the GEMM's output on one GPU that stands for all."""
+    """Make the all-gather of the GEMM's output on one GPU that stands for all."""
     at = Addresses.of(workload, tiling)
     steps = baseline.plan_steps(ring.all_gather(workload.tp, step=1), mirrored=True)
     return copy_units(machine, ring_copy(machine, workload.output_bytes, steps, "all-gather", at.c, at.copies),
@@ -219,8 +226,10 @@ def late_starts(devices: int, latest_cycle: int, seed: int) -> tuple[int, ...]:
 
 def machine_state(machine: Machine, kernel: ComputeUnits, network: links.Network,
                   downstream: Sequence[int] | Sequence[Sequence[int]]) -> Sim:
-    """State at cycle 0 of simulated GPUs without hardware that run a kernel; `downstream`: of each,
-    the device to which its stores to the neighbour go, or those to each peer."""
+    """Make the state at cycle 0 of simulated GPUs without hardware that run a kernel.
+
+    `downstream`: of each, the device to which its stores to the neighbour go, or those to each peer.
+    """
     devices, slots = kernel.shape
     geometry: Geometry = machine.geometry()
     channels, ports = geometry.channel.channels, len(network.free_time)
@@ -255,7 +264,7 @@ def _most_ids(spaces: Sequence[AddressSpace]) -> int:
 
 
 def table_sim(machine: Machine, table: KernelTable) -> Sim:
-    """State at cycle 0 of one GPU that runs a kernel of one's own. Raises KernelError."""
+    """Make the state at cycle 0 of one GPU that runs a kernel of one's own. Raises KernelError."""
     check_memory(table, machine.geometry().tracker.address_bits)
     if (table.stores["region"] != 0).any() or np.isin(table.stores["route"], (Route.MAPPED, Route.BOTH)).any():
         raise KernelError("stores: a region or a mapped address needs Track & Trigger; a kernel alone runs without it")
@@ -267,7 +276,10 @@ def table_sim(machine: Machine, table: KernelTable) -> Sim:
 
 def make_sim(machine: Machine, workload: Workload, *, spaces: Sequence[AddressSpace] = (),
              mirrored: bool = True, hardware: Hardware | None = None, options: Options = Options()) -> Sim:
-    """State at cycle 0 of a GEMM. `spaces`: one per simulated device of a fused run, else empty. Raises BadInput."""
+    """Make the state at cycle 0 of a GEMM. Raises BadInput.
+
+    `spaces`: one per simulated device of a fused run, else empty.
+    """
     devices, fused = max(1, len(spaces)), bool(spaces)
     starts = options.start_cycles or (0,) * devices
     if len(starts) != devices or min(starts) < 0:

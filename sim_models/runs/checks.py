@@ -39,8 +39,10 @@ def check(run: ProgrammedRun) -> None:
 
 
 def nothing_counted(run: ProgrammedRun, before: Sequence[Mapping[str, int]]) -> None:
-    """Check that no counter moved during an all-gather, which is not tracked; `before`: each device's counters. Raises
-    SimulationError."""
+    """Check that no counter moved during an all-gather, which is not tracked. Raises SimulationError.
+
+    `before`: each device's counters.
+    """
     for d, space in enumerate(run.spaces):
         counted = run.counters(d)
         changed = [f"{name} {before[d][name]:,} to {counted[name]:,}" for name in counted

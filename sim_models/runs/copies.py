@@ -43,7 +43,7 @@ class Exchange:
     adds: bool  #: memory adds, also what the producer stores
 
     def copies(self) -> Iterator[tuple[int, Copied]]:
-        """Copies of whole chunks by their GPUs."""
+        """Give the copies of whole chunks by their GPUs."""
         return ((gpu, one) for gpu, stages in enumerate(self.stages) for stage in stages for one in stage.copies)
 
 
@@ -73,7 +73,7 @@ def _stages(collective: str, gpu: int, gpus: int, chunk: int) -> list[Stage]:
 
 
 def _ring(collective: str, gpu: int, gpus: int, chunk: int) -> list[Stage]:
-    """Every step sends to the next GPU what the step before has brought, or made whole."""
+    """Return the stages of a ring: each sends to the next GPU what the one before has brought, or made whole."""
     adding = collective in ADDS
     steps = [(gpu - step, adding) for step in range(gpus - 1)]
     if collective == "ar-ring":
@@ -84,7 +84,7 @@ def _ring(collective: str, gpu: int, gpus: int, chunk: int) -> list[Stage]:
 
 
 def _produced(collective: str, gpu: int, gpus: int) -> list[int]:
-    """What is added here but never sent comes last."""
+    """Order the chunks that a GPU produces: what is added here but never sent comes last."""
     if collective in ("ag", "ag-ring"):
         return [0 if collective == "ag" else gpu]
     direct = [(gpu + hop) % gpus for hop in range(1, gpus)]

@@ -87,7 +87,7 @@ def account(data, sim, d):
 
 @compiled
 def _add_column(data, d, column, sender):
-    """The RTL adds the operands that it has; whose they were is kept."""
+    """Let the RTL add the operands that it has; whose they were is kept."""
     alu = data.alu
     if not add(alu):
         data.silent[d] += 1
@@ -102,7 +102,10 @@ class CopyLedger(Observer):
     """The numbers of a run, and what they must be in the end."""
 
     def __init__(self, what: Exchange, base: np.ndarray, region: np.ndarray, regions: int, seed: int) -> None:
-        """`base`: address of each GPU's buffers; `region`: [source, destination, adds] that a copy is made under."""
+        """Fill the buffers of all GPUs with numbers.
+
+        `base`: address of each GPU's buffers; `region`: [source, destination, adds] that a copy is made under.
+        """
         self._what = what
         gpus, words, random = len(what.stages), what.size_bytes // WORD_BYTES, np.random.default_rng(seed)
         if what.adds:  # finite numbers, so that a sum depends on the order
@@ -142,7 +145,7 @@ class CopyLedger(Observer):
                                   f"instead of {expected[d, word]:#x} ({len(wrong)} such words)")
 
     def _expected(self) -> tuple[np.ndarray, np.ndarray]:
-        """What every word must hold, and how often peers' copies must have come there: stage after stage."""
+        """Compute what every word must hold, and how often peers' copies must have come there: stage after stage."""
         what, data = self._what, self.data
         held, written = self._held.copy(), np.zeros(self._held.shape, np.uint8)
         parts: dict[tuple[int, int], dict[int, np.ndarray]] = {}  # by GPU and first word of a chunk, by whose they are

@@ -90,7 +90,7 @@ def load_column(data, words, first, source, d, at, count):
 
 @compiled
 def add_column(data, d, at, count, operand, operand_device):
-    """One op-and-store of a column through the RTL; False: no result came."""
+    """Do one op-and-store of a column through the RTL; False: no result came."""
     alu = data.alu
     load_column(data, alu.inputs, alu.old, data.memory, d, at, count)
     load_column(data, alu.inputs, alu.new, operand, operand_device, at, count)
@@ -106,8 +106,10 @@ def add_column(data, d, at, count, operand, operand_device):
 
 @compiled
 def perform(data, b, sender, d, lo, hi):
-    """What the request that DRAM performs now does to the numbers; `sender`: device that an arrival is from. Returns 0
-    or a fault."""
+    """Do to the numbers what the request that DRAM performs now does. Returns 0 or a fault.
+
+    `sender`: device that an arrival is from.
+    """
     op = bits.get(lo, hi, b.op, 2)
     source = bits.get(lo, hi, b.source, 2)
     if op == bits.READ and source == bits.LOCAL:
@@ -147,7 +149,7 @@ def perform(data, b, sender, d, lo, hi):
 
 @compiled
 def overtake(data, b, d, lo, hi):
-    """A request enters the DRAM queue: a DMA read gets its data now."""
+    """Note a request that enters the DRAM queue: a DMA read gets its data now."""
     first = (bits.address_of(lo, b) - data.base[d]) >> data.shift
     count = bits.get(lo, hi, b.bytes, b.op - b.bytes) >> data.shift
     if (bits.get(lo, hi, b.op, 2) == bits.READ and bits.get(lo, hi, b.source, 2) == bits.DMA
@@ -158,7 +160,7 @@ def overtake(data, b, d, lo, hi):
 
 @compiled
 def account(data, sim, hardware, d, now):
-    """Everything that DRAM performed for device d in this cycle; each of its channels performs at most one request."""
+    """Account for everything that DRAM performed for device d in this cycle: at most one request per channel."""
     ports = hardware.ports
     inputs, outputs = words_at(hardware.inputs[d]), words_at(hardware.outputs[d])
     for c in range(sim.m.channels):
@@ -211,7 +213,7 @@ class Products:
 
     @classmethod
     def of(cls, schedule: Schedule, k: int, seed: int, scale: float = 1.0, number: Format = FP16) -> "Products":
-        """From random matrices; `scale` multiplies A."""
+        """Make products of random matrices; `scale` multiplies A."""
         random, tiling = np.random.default_rng(seed), schedule.tiling
         shape = schedule.devices, tiling.n, tiling.pitch_bytes // tiling.element_bytes
         product = np.full(shape, number.negative_zero, number.bits)
@@ -300,7 +302,7 @@ class DataLedger(Observer):
         return self.data, end
 
     def after(self, now: int) -> None:
-        """Raises SimulationError at the first access that cannot be."""
+        """Check what happened until now. Raises SimulationError at the first access that cannot be."""
         faults = [(int(cycle), device, number, access, offset)
                   for device, (number, access, offset, cycle) in enumerate(self.data.fault) if number]
         if faults:
@@ -328,7 +330,7 @@ class DataLedger(Observer):
                                   f"schedule's order gives {self._number(wanted)} ({len(wrong)} such elements)")
 
     def result(self) -> DataResult:
-        """After the run."""
+        """Return the result after the run."""
         run = self._run
         owner = self.products.owner[:, :run.tiling.m]
         memory = self.data.memory.reshape(self.products.memory.shape)[:, :, :run.tiling.m]
@@ -356,7 +358,7 @@ class DataLedger(Observer):
 def data_run(machine: Machine, workload: Workload, policy: Policy = Policy(),
              options: build.Options = build.Options(), variation: Variation = Variation(), *,
              simulator: str = "compiled", library: Library | None = None) -> tuple[FusedRun, DataLedger]:
-    """`workload.tp` GPUs, each with its own RTL, and the ledger that observes them.
+    """Make `workload.tp` GPUs, each with its own RTL, and the ledger that observes them.
 
     `simulator`: "compiled", or "amaranth" for Amaranth's own; `library`: another compiled top. Everything random comes
     from `options.seed`.
@@ -378,8 +380,10 @@ def run_data_mode(machine: Machine, workload: Workload, policy: Policy = Policy(
                   options: build.Options = build.Options(), variation: Variation = Variation(), *,
                   simulator: str = "compiled",
                   progress: Callable[[float], None] = lambda fraction: None) -> DataResult:
-    """Run and check `workload.tp` GPUs; arguments as for `data_run`. Raises SimulationError, which names
-    what is wrong first and where."""
+    """Run and check `workload.tp` GPUs; the arguments are those of `data_run`.
+
+    Raises SimulationError, which names what is wrong first and where.
+    """
     run, ledger = data_run(machine, workload, policy, options, variation, simulator=simulator)
     try:
         run.run(progress)

@@ -12,7 +12,7 @@ _TOLD_TILES = 3  #: missing tiles that a diagnosis names, per device
 
 
 def waits(run: ProgrammedRun) -> list[dict[str, str]]:
-    """What waits where, by GPU: heading and value."""
+    """List what waits where, by GPU: heading and value."""
     rows = []
     for d, space in enumerate(run.spaces):
         sim, channels = run.sim, run.sim.m.channels
@@ -36,7 +36,7 @@ def waits(run: ProgrammedRun) -> list[dict[str, str]]:
 
 
 def in_a_line(run: ProgrammedRun) -> str:
-    """`waits`, in one line."""
+    """Write `waits` in one line."""
     parts = []
     for d, row in enumerate(waits(run)):
         queued = ", ".join(f"{row[name]} {name}"
@@ -50,7 +50,7 @@ def in_a_line(run: ProgrammedRun) -> str:
 
 
 def watchdog(run: ProgrammedRun, d: int) -> str:
-    """What the watchdog of device d says of a run that stands still; only the hardware goes on meanwhile.
+    """Ask the watchdog of device d about a run that stands still; only the hardware goes on meanwhile.
 
     It is off before: a limit would take units that compute for long for a hang, which `end.stuck` does not.
     """
@@ -64,8 +64,10 @@ def watchdog(run: ProgrammedRun, d: int) -> str:
 
 
 def at_rest(run: ProgrammedRun, d: int) -> str:
-    """What device d still has inside after the cycles in which the window's head passes all of its ids; "" if
-    nothing."""
+    """Name what device d still has inside after the run; "" if nothing.
+
+    That is after the cycles in which the window's head passes all of its ids.
+    """
     for _ in range(run.geometry.tracker.window_slots):
         if not (inside := busy(run, d)):
             break
@@ -73,13 +75,13 @@ def at_rest(run: ProgrammedRun, d: int) -> str:
 
 
 def busy(run: ProgrammedRun, d: int) -> str:
-    """What device d's hardware still has inside, in the words of its STATUS register; "" if nothing."""
+    """Name what device d's hardware still has inside, in the words of its STATUS register; "" if nothing."""
     status = run.driver.status(run.masters[d].read)
     return ", ".join(text for name, text in STATUS_BITS if name in AT_WORK and name in status)
 
 
 def final_tiles(run: ProgrammedRun, d: int) -> np.ndarray:
-    """bool[workgroup, wavefront]: tiles whose reduction ends on simulated device d."""
+    """Return bool[workgroup, wavefront]: tiles whose reduction ends on simulated device d."""
     rows = run.schedule.rows(run.spaces[d].device)
     final = np.zeros(run.sim.control.events[d].shape, bool)
     ends = rows.actions & Action.EVENT != 0
@@ -88,7 +90,7 @@ def final_tiles(run: ProgrammedRun, d: int) -> np.ndarray:
 
 
 def missing_tiles(run: ProgrammedRun, d: int) -> str:
-    """The first of device d's final tiles that have not come; "" if none is missing."""
+    """Name the first of device d's final tiles that have not come; "" if none is missing."""
     missing = np.argwhere(final_tiles(run, d) & (run.sim.control.events[d] == 0))
     told = ", ".join(f"workgroup {wg} wavefront {wf}" for wg, wf in missing[:_TOLD_TILES])
     more = f" and {len(missing) - _TOLD_TILES} more" if len(missing) > _TOLD_TILES else ""
@@ -96,8 +98,10 @@ def missing_tiles(run: ProgrammedRun, d: int) -> str:
 
 
 def lost_packets(run: ProgrammedRun, d: int) -> str:
-    """What the links of device d lost or made up, and what it sent to nobody; "" if nothing. A mirrored run has packets
-    of its own making."""
+    """Name what the links of device d lost or made up, and what it sent to nobody; "" if nothing.
+
+    A mirrored run has packets of its own making.
+    """
     network, found = run.sim.network, ""
     for port in () if run.sim.mirrored else outgoing(network, d):
         lost = network.sent_packets[port] - network.flight.count[port] - network.taken[port]

@@ -44,7 +44,7 @@ class RingSize(NamedTuple):
 
 
 def with_compute_units(machine: Machine, compute_units: int) -> Machine:
-    """The machine with another number of compute units (T3 paper, section 3.2.1). Raises BadInput."""
+    """Return the machine with another number of compute units (T3 paper, section 3.2.1). Raises BadInput."""
     if compute_units < 1:
         raise BadInput(f"{compute_units} compute units cannot run a kernel: at least 1 is needed")
     content = machine.model_dump()
@@ -54,7 +54,7 @@ def with_compute_units(machine: Machine, compute_units: int) -> Machine:
 
 def collective_sim(machine: Machine, size_bytes: int, devices: int, kind: str, mirrored: bool = True,
                    links: Mapping[tuple[int, int], Link] = MappingProxyType({})) -> Sim:
-    """State at cycle 0 of a collective on an array of `size_bytes`; arguments as for `run_collective`."""
+    """Make the state at cycle 0 of a collective on an array of `size_bytes`; arguments as for `run_collective`."""
     if kind not in (*baseline.KINDS, baseline.EXCHANGE):
         raise BadInput(f"collective {kind!r} is unknown: allowed are {', '.join((*baseline.KINDS, baseline.EXCHANGE))}")
     if devices not in DEVICES:
@@ -99,7 +99,7 @@ def run_collective(machine: Machine, size_bytes: int, devices: int, kind: str, m
 
 
 def collective_time(machine: Machine, workload: Workload, kind: str, compute_units: int | None = None) -> float:
-    """Time in ns of a collective on the workload's output, alone on `compute_units` (None: all) compute units.
+    """Return the time in ns of a collective on the workload's output, alone on `compute_units` (None: all).
 
     `kind`: reduce-scatter, reduce-scatter-nmc, all-gather; an all-reduce is the sum of the first and the last (T3
     paper, figure 6). Raises BadInput.
@@ -110,7 +110,7 @@ def collective_time(machine: Machine, workload: Workload, kind: str, compute_uni
 
 
 def ring_time_ns(machine: Machine, size_bytes: int, devices: int) -> float:
-    """Closed form of the exchange: (N-1)/N of the array over the link, and N-1 latencies."""
+    """Return the exchange's time in closed form: (N-1)/N of the array over the link, and N-1 latencies."""
     return (devices - 1) * (size_bytes / devices / machine.link.bandwidth_gb_per_s + machine.link.latency_ns)
 
 

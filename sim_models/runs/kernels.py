@@ -1,5 +1,7 @@
-"""The kernels that every technique is made of, simulated one at a time: a GEMM or a collective alone on the GPU, a GEMM
-fused with its reduce-scatter on the RTL, or the all-gather after it, through the same RTL.
+"""The kernels that every technique is made of, simulated one at a time.
+
+They are a GEMM or a collective alone on the GPU, a GEMM fused with its reduce-scatter on the RTL, or the all-gather
+after it, through the same RTL.
 
 Sizes in bytes. What comes out depends on machine, workload, kernel and seed only.
 """
@@ -86,8 +88,10 @@ KernelResult = IsolatedKernel | FusedKernel | OverlappedKernels
 
 
 class Recorder:
-    """Bytes by purpose in windows of time: the differences of the totals at the windows' ends. Bounded: when full,
-    neighbours are joined and windows twice as long."""
+    """A record of bytes by purpose in windows of time: the differences of the totals at the windows' ends.
+
+    It is bounded: when full, neighbours are joined and windows twice as long.
+    """
 
     def __init__(self, window_cycles: int) -> None:
         self.window_cycles = window_cycles
@@ -95,7 +99,7 @@ class Recorder:
         self._totals = [np.zeros(len(memory.PURPOSES), np.int64)]
 
     def look(self, now: int, totals: np.ndarray) -> None:
-        """At the end of a window, or of the run; `totals` int64[purpose]."""
+        """Note the totals at the end of a window, or of the run; `totals` int64[purpose]."""
         if now >= self._ends[-1] + self.window_cycles:
             self._append(now, totals)
 
@@ -133,7 +137,7 @@ class Kernel(Protocol):
 
     @property
     def name(self) -> str:
-        """For people and for the names of files; nothing is read from it."""
+        """The name for people and for files; nothing is read from it."""
 
     def run(self, run: Run) -> KernelResult:
         """Simulate it to its end. Raises SimulationError, ToolchainError, and what machine and tiling refuse."""
@@ -334,14 +338,17 @@ def part_of(workload: Workload) -> Workload:
 
 @cache
 def rtl_library(geometry: Geometry):
-    """The compiled RTL of this geometry, built if it is not cached. Raises ToolchainError."""
+    """Return the compiled RTL of this geometry, built if it is not cached. Raises ToolchainError."""
     from ..cosim.gpu import gpu_library
     return gpu_library(geometry)
 
 
 def staging_pays(machine: Machine, workload: Workload) -> bool:
-    """Whether the first chunk is better staged in local memory: if the GEMM, computing without a stall, outlasts a
-    link-bound ring. Then what its stores to the link cost the units counts; else the ring's early start does."""
+    """Say whether the first chunk is better staged in local memory: whether the GEMM outlasts a link-bound ring.
+
+    The GEMM computes without a stall. If it does, what its stores to the link cost the units counts; else the ring's
+    early start does.
+    """
     tiling = build.make_tiling(machine, workload)
     gemm, gpu = build.gemm_operator(machine, workload, tiling), machine.gpu
     stages = -(-tiling.tiles // (gpu.compute_units * gpu.workgroups_per_cu))
@@ -351,7 +358,7 @@ def staging_pays(machine: Machine, workload: Workload) -> bool:
 
 @contextmanager
 def _fused_run(policy: str, asked: Run, options: build.Options, gpus: int = 1) -> Iterator[FusedRun]:
-    """One mirrored GPU, or every one, programmed and ready."""
+    """Make one mirrored GPU, or every one, programmed and ready."""
     from ..cosim.gpu import compiled_gpu, model_ports
     machine, workload = asked.machine, asked.workload
     build.make_schedule(machine, workload)  # refuse before the work
@@ -399,7 +406,7 @@ def _fused(kernel: FusedGemm, asked: Run) -> FusedKernel:
 
 
 def _gpus(run: FusedRun) -> tuple[dict[str, float], ...]:
-    """What each GPU did, and how full the fullest of its links was."""
+    """Return what each GPU did, and how full the fullest of its links was."""
     sim, clock = run.sim, run.machine.memory_clock_ghz
     control, network, units = sim.control, sim.network, sim.kernel.state
     rows = []

@@ -43,8 +43,10 @@ class OverlappedKernels:
 
 
 def decomposed_sim(machine: Machine, workload: Workload, communication_units: int) -> Sim:
-    """State at cycle 0 of a GEMM that is split into one for each chunk of a ring reduce-scatter, whose kernels have
-    `communication_units` of the compute units. Raises BadInput."""
+    """Make the state at cycle 0 of a GEMM that is split into one for each chunk of a ring reduce-scatter.
+
+    The reduce-scatter's kernels have `communication_units` of the compute units. Raises BadInput.
+    """
     left = units_left(machine.gpu.compute_units, communication_units)
     tiling = build.make_tiling(machine, workload)
     at = build.Addresses.of(workload, tiling)
@@ -73,8 +75,10 @@ def run_decomposed(machine: Machine, workload: Workload, communication_units: in
 
 
 def flux_sim(machine: Machine, workload: Workload, options: FluxOptions, topology: Topology) -> Sim:
-    """State at cycle 0 of a GEMM whose epilogue stores at the owners, and of the reduction after it: one GPU that
-    stands for all, or all of them. Raises BadInput."""
+    """Make the state at cycle 0 of a GEMM whose epilogue stores at the owners, and of the reduction after it.
+
+    It is that of one GPU that stands for all, or of all of them. Raises BadInput.
+    """
     tiling = build.make_tiling(machine, workload)
     at, gemm = build.Addresses.of(workload, tiling), build.gemm_operator(machine, workload, tiling)
     owners = Owners(tiling.n, workload.tp, tiling.pitch_bytes, at.c, at.copies)
@@ -105,7 +109,7 @@ def run_flux(machine: Machine, workload: Workload, options: FluxOptions, topolog
 
 
 def _to_its_end(name: str, sim: Sim, progress: Callable[[float], None]) -> tuple[Sim, int]:
-    """(State at the end, cycles)"""
+    """Run to the end; return the state there and the cycles."""
     run = Lockstep(sim)
     pair = run.sim.kernel
     total = int(pair.first.work.workgroups.sum() + pair.second.work.workgroups.sum())
@@ -117,7 +121,7 @@ def _to_its_end(name: str, sim: Sim, progress: Callable[[float], None]) -> tuple
 
 
 def _of_the_gemm(sim: Sim, device: int) -> dict[str, Any]:
-    """What is known of a device's GEMM, and of its memory."""
+    """Return what is known of a device's GEMM, and of its memory."""
     gemm = sim.kernel.first.state
     settle(gemm, device, int(gemm.finish_time[device]))
     return {"gemm_cycles": int(gemm.finish_time[device]), "dram": memory.bytes_by_purpose(sim.mem, device),

@@ -24,16 +24,21 @@ def fused_options(exchange: Exchange, machine: Machine, workload: Workload, seed
 
 
 def _in_turn(machine: Machine, workload: Workload, options: build.Options, chunks: int) -> build.Options:
-    """Make tiles of all owners in turn, one of each after the other: every owner's Tracker then holds few tiles of
-    which parts are missing, and stores go over all links at any time. Only an owner's tiles need places in its
-    window."""
+    """Make tiles of all owners in turn, one of each after the other.
+
+    Every owner's Tracker then holds few tiles of which parts are missing, and stores go over all links at any time.
+    Only an owner's tiles need places in its window.
+    """
     tiles = build.make_tiling(machine, workload).tiles
     return replace(options, ids=Ids.TRACKED, slices=max(1, tiles // chunks))
 
 
 def _pipelined(machine: Machine, workload: Workload, options: build.Options) -> build.Options:
-    """Cut the output so that its first slices are gathered while later ones are made: into as many as the GPU has
-    stages of workgroups, or the next smaller number of which the hardware can run a schedule."""
+    """Cut the output so that its first slices are gathered while later ones are made.
+
+    There are as many slices as the GPU has stages of workgroups, or the next smaller number of which the hardware can
+    run a schedule.
+    """
     tiles = build.make_tiling(machine, workload).tiles
     for slices in range(-(-tiles // (machine.gpu.compute_units * machine.gpu.workgroups_per_cu)), 1, -1):
         cut = replace(options, slices=slices)

@@ -55,7 +55,7 @@ class ProgrammedRun(Lockstep):
         self._program()
 
     def _program(self) -> None:
-        """What a driver does before the kernel starts."""
+        """Do what a driver does before the kernel starts."""
         arbiter, tiling = self.machine.arbiter, self.tiling
         for master in self.masters:
             self.driver.check_identity(master.read)
@@ -95,12 +95,12 @@ class ProgrammedRun(Lockstep):
                                           f"{', '.join(sorted(status))}")
 
     def counters(self, device: int = 0) -> dict[str, int]:
-        """The RTL's counters, read through its bus."""
+        """Return the RTL's counters, read through its bus."""
         return {name.removeprefix("COUNT_").lower(): self.masters[device].read(register.offset)
                 for register in self.driver.registers.fixed if (name := register.name).startswith("COUNT_")}
 
     def chosen_threshold(self, device: int = 0) -> tuple[int, float]:
-        """What the intensity monitor chose (`NO_THRESHOLD`: none) and the mean occupancy that it saw, in entries."""
+        """Return what the intensity monitor chose (`NO_THRESHOLD`: none) and the mean occupancy it saw, in entries."""
         read, registers = self.masters[device].read, self.driver.registers
         return (read(registers["CHOSEN_THRESHOLD"].offset) & NO_THRESHOLD, read(registers["MONITOR_MEAN"].offset) / 4)
 

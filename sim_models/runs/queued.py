@@ -56,7 +56,7 @@ class QueuedRun:
 
 
 def chunk_bytes(size_bytes: int, gpus: int) -> int:
-    """Bytes that each pair of GPUs exchanges. Raises BadInput."""
+    """Return the bytes that each pair of GPUs exchanges. Raises BadInput."""
     chunk = size_bytes // gpus
     block = min(chunk, _LARGEST_BLOCK)
     if size_bytes % gpus or chunk < _ROW_BYTES or chunk % _ROW_BYTES or chunk % block:
@@ -144,7 +144,7 @@ class _Run(Lockstep):
         self.observers.append(self.ledger)
 
     def _commands(self, gpu: int) -> list[Command]:
-        """Lines of a GPU's queue: a poll first if it is prelaunched, then stage after stage."""
+        """Return the lines of a GPU's queue: a poll first if it is prelaunched, then stage after stage."""
         if self._initiator == "tracker":
             return []
         lines = [_flag_command(POLLS, gpu, START_FLAG)] * (self._initiator == "poll")
@@ -156,19 +156,21 @@ class _Run(Lockstep):
         return lines
 
     def _parts(self) -> range:
-        """Blocks of a chunk."""
+        """Return the blocks of a chunk."""
         return range(0, self._exchange.chunk_bytes, self._block)
 
     def _produced(self, gpu: int) -> list[tuple[int, int]]:
-        """Blocks that a producer stores, each once: address, and the region under which the Tracker counts it, if its
-        copies go anywhere."""
+        """Return the blocks that a producer stores, each once: address and region.
+
+        The region is the one under which the Tracker counts it, if its copies go anywhere.
+        """
         goes = {one.source: self._regions[gpu][one.peer, one.adds]
                 for one in reversed(self._exchange.stages[gpu][0].copies)}
         first = [chunk * self._exchange.chunk_bytes for chunk in self._exchange.produced[gpu]]
         return [(int(self._base[gpu]) + one + at, goes.get(one, 0)) for one in first for at in self._parts()]
 
     def _requests(self) -> np.ndarray:
-        """For the dispatch window: with the Tracker an id for each block."""
+        """Make the requests for the dispatch window: with the Tracker an id for each block."""
         if self._initiator != "tracker":
             return np.zeros((self._gpus, 0), np.int64)
         fields = self.backends[0].ports.port("dispatch.payload").fields
@@ -217,7 +219,7 @@ class _Run(Lockstep):
             arriving=arriving, signals=signals)
 
     def _program(self) -> None:
-        """What a driver does before the kernel starts; with a poll, the doorbell too."""
+        """Do what a driver does before the kernel starts; with a poll, ring the doorbell too."""
         for master in self.masters:
             self.driver.check_identity(master.read)
             self._write(master, self.driver.soft_reset(quiet_cycles=1))
@@ -288,7 +290,7 @@ class _Run(Lockstep):
 
 
 def _flag_command(op: int, gpu: int, flag: int) -> Command:
-    """A poll or a signal of one of a GPU's flags."""
+    """Make a poll or a signal of one of a GPU's flags."""
     return Command(1, op, _FLAGS + (gpu * FLAGS + flag) * LINE_BYTES, 0, 0, 0)
 
 

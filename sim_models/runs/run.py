@@ -20,8 +20,10 @@ class FusedRun(ProgrammedRun):
     """A programmed run, and how it is driven to its end."""
 
     def run(self, progress: Callable[[float], None] = lambda fraction: None, batch_cycles: int = BATCH_CYCLES) -> None:
-        """Run the fused kernel to its end; `progress` is called every `batch_cycles`. Raises SimulationError with a
-        diagnosis."""
+        """Run the fused kernel to its end. Raises SimulationError with a diagnosis.
+
+        `progress` is called every `batch_cycles`.
+        """
         total = self.sim.kernel.work.workgroups.sum()
         while True:
             state = self.advance(batch_cycles)
@@ -34,7 +36,7 @@ class FusedRun(ProgrammedRun):
         check(self)
 
     def all_gather(self, progress: Callable[[float], None] = lambda fraction: None) -> int:
-        """The all-gather that follows, through the same arbiters; returns its cycles."""
+        """Run the all-gather that follows, through the same arbiters; return its cycles."""
         before, first = [self.counters(d) for d in range(len(self.backends))], self.now
         launch = round(self.machine.collective.kernel_launch_ns * self.machine.memory_clock_ghz)
         kernel = build.all_gather(self.machine, self.workload, self.tiling)

@@ -46,7 +46,7 @@ class Skew:
 
     @property
     def name(self) -> str:
-        """For the names of files."""
+        """The skew as part of a file's name."""
         return "-".join(["every-gpu", *(f"late-{gpu}-{ns:g}" for gpu, ns in self.late_ns),
                          *(f"link-{source}-{target}-{gb:g}" for source, target, gb in self.links_gb_per_s)])
 

@@ -68,8 +68,11 @@ def make_mirror(schedule: Schedule, device: int, base: int, arrivals: np.ndarray
 
 
 def _becomes(schedule: Schedule, device: int) -> np.ndarray:
-    """Group of each group's counterpart: ranks renamed to the next one have the same roles in the same order, so what a
-    peer's role receives from here, the role of that number here receives from another."""
+    """Return the group of each group's counterpart.
+
+    Ranks renamed to the next one have the same roles in the same order, so what a peer's role receives from here, the
+    role of that number here receives from another.
+    """
     shares = list(schedule.shares(device))
     group = {(share.slice_index, share.number): index for index, share in enumerate(shares)}
     return np.array([group[share.slice_index, share.role.routes[0].role] if share.role.routes else -1

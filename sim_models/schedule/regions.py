@@ -29,13 +29,16 @@ class Region:
 
     @property
     def arrival(self) -> "Region":
-        """That under which arrivals for its tiles come; the tile's own store, or its admission, decides the rest."""
+        """The region under which arrivals for its tiles come.
+
+        The tile's own store, or its admission, decides the rest.
+        """
         return Region(Action.EVENT if self.admitted else Action.STORE | Action.EVENT, self.rows, self.columns,
                       self.updates, self.admitted)
 
     @property
     def copied(self) -> bool:
-        """Whether what arrives is the whole tile: it is stored, and added to nothing."""
+        """Say whether what arrives is the whole tile: it is stored, and added to nothing."""
         return self.admitted and self.updates == 1
 
 
@@ -57,7 +60,7 @@ class RegionTable:
 
 
 def plan_regions(schedule: Schedule, device: int, tiles_per_block: int, capacity: int) -> RegionTable:
-    """Number the regions that a device needs, those of arrivals first. Raises ScheduleError beyond `capacity`."""
+    """Plan the regions that a device needs, those of arrivals first. Raises ScheduleError beyond `capacity`."""
     tiling, numbers = schedule.tiling, {}
     rows, shares = schedule.rows(device), list(schedule.shares(device))
     heights = sorted(set(tiling.rows.tolist()), reverse=True)

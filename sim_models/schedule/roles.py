@@ -86,7 +86,9 @@ class Role:
 
     @property
     def admitted(self) -> bool:
-        """Whether its tiles only arrive: they are complete when their requests have gone, too (rtl/dispatch_window.py).
+        """Say whether its tiles only arrive.
+
+        They are complete when their requests have gone, too (rtl/dispatch_window.py).
         """
         return self.tracked and not self.contributes
 
@@ -146,7 +148,7 @@ def _arrives_as(program: Program, index: int) -> _Key:
 
 
 def _leaves_as(program: Program, index: int) -> _Key:
-    """The role whose data a transfer takes: a copy's, if it waited for one."""
+    """Return the role whose data a transfer takes: a copy's, if it waited for one."""
     transfer = program.transfers[index]
     copied = any(program.transfers[before].op is Op.COPY for before in transfer.after)
     return transfer.source, transfer.chunk, copied

@@ -79,8 +79,10 @@ class Schedule:
             raise ScheduleError("one shift for all tiles needs ids in the order of dispatch: limits must be exact")
 
     def _check_ways(self) -> None:
-        """Refuse what cannot be sent, and ways of several links on which packets could wait for each other: a full
-        buffer holds up the link before it."""
+        """Refuse what cannot be sent, and ways of several links on which packets could wait for each other.
+
+        A full buffer holds up the link before it.
+        """
         waits_for: dict[tuple[int, int], set[tuple[int, int]]] = defaultdict(set)
         pairs = {(transfer.source, transfer.destination): transfer for transfer in reversed(self.program.transfers)}
         for transfer in pairs.values():
@@ -120,7 +122,7 @@ class Schedule:
         return np.diff(self._edges).reshape(self.policy.slices, self.program.chunks)
 
     def chunk(self, slice_index: int, chunk: int) -> range:
-        """Tiles of a slice of a chunk."""
+        """Return the tiles of a slice of a chunk."""
         part = slice_index * self.program.chunks + chunk
         return range(int(self._edges[part]), int(self._edges[part + 1]))
 
@@ -142,7 +144,7 @@ class Schedule:
         return {}
 
     def shares(self, device: int) -> Iterator[Share]:
-        """What a device does, in its order of execution."""
+        """List what a device does, in its order of execution."""
         first = self.first_ids(device)
         for slice_index in range(self.policy.slices):
             for number, role in enumerate(self.roles[device]):
@@ -150,7 +152,7 @@ class Schedule:
                             int(first[slice_index, number]))
 
     def rows(self, device: int) -> Rows:
-        """What a device does, tile by tile."""
+        """List what a device does, tile by tile."""
         shares = list(self.shares(device))
         lengths = [len(share.tiles) for share in shares]
         index = np.repeat(np.arange(len(shares)), lengths)
@@ -180,7 +182,7 @@ class Schedule:
         return np.arange(tiles) if self.policy.shuffle is None else self.policy.shuffle.order(tiles, device)
 
     def requests(self, device: int) -> Requests:
-        """What a device asks its dispatch window for, tile by tile."""
+        """List what a device asks its dispatch window for, tile by tile."""
         rows = self.rows(device)
         opens, goes = rows.id != NO_ID, rows.to_id != NO_ID
         if self.policy.limits is Limits.SHIFT:
@@ -194,8 +196,10 @@ class Schedule:
         return int(self.first_ids(route.device)[slice_index, route.role])
 
     def id_offset(self, device: int, share: Share) -> int:
-        """Compute what to add to an id of a share for that of the same tile where its first route leads; 0 if it has
-        none of its own, because its stores then name that one (`Requests.id`)."""
+        """Compute what to add to an id of a share for that of the same tile where its first route leads.
+
+        It is 0 if the share has no id of its own, because its stores then name that one (`Requests.id`).
+        """
         if share.first_id == NO_ID:
             return 0
         return self._first_id(share.role.routes[0], share.slice_index) - share.first_id
@@ -234,7 +238,7 @@ class Schedule:
         return max(map(self.slack_of, range(self.devices)))
 
     def is_causal(self) -> bool:
-        """Whether everything that is tracked and goes on has a smaller id than the tile that it becomes part of."""
+        """Say whether everything that is tracked and goes on has a smaller id than the tile that it becomes part of."""
         return all(self._first_id(route, share.slice_index) > share.first_id
                    for device in range(self.devices) for share in self.shares(device) if share.role.tracked
                    for route in share.role.routes)
@@ -248,7 +252,7 @@ class Schedule:
         return tuple(sorted({route.device for role in self.roles[device] for route in role.fed_by}))
 
     def is_symmetric(self) -> bool:
-        """Whether one device can stand for all: nothing changes if every rank is renamed to the next one.
+        """Say whether one device can stand for all: nothing changes if every rank is renamed to the next one.
 
         No transfer goes through another GPU, whose links it would load; at a switch the links of all are alike at any
         time. Chunks of a ragged output differ by some tiles all the same; a mirrored run neglects that.

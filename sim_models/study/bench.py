@@ -39,8 +39,10 @@ class _Recorder:
 
 def recorded_stimulus(machine: Machine, cycles: int,
                       progress: Callable[[float], None] = lambda done: None) -> np.ndarray:
-    """What a fused run of the machine gives the RTL from its start: rows of input words, one more than cycles as some
-    are bus accesses."""
+    """Record what a fused run of the machine gives the RTL from its start.
+
+    The result is rows of input words, one more than cycles as some are bus accesses.
+    """
     from ..cosim.gpu import compiled_gpu, gpu_library
     with compiled_gpu(gpu_library(machine.geometry())) as backend:
         recorder = _Recorder(backend)
@@ -62,7 +64,7 @@ def _fused(machine: Machine, backend) -> FusedRun:
 
 def run_bench(machine: Machine, engines: Sequence[str], cycles: int, progress: Callable[[str, float], None],
               seed: int = 0) -> BenchResult:
-    """Cycles per second of each engine; `seed` is not used, the stimulus is a workload's."""
+    """Measure cycles per second of each engine; `seed` is not used, the stimulus is a workload's."""
     from ..cosim.gpu import benchmark_gpu, compiled_gpu, gpu_library
     geometry = machine.geometry()
     library = gpu_library(geometry)

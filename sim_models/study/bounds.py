@@ -35,8 +35,10 @@ class Bound:
 
 
 def bounds(result: "RunResult") -> dict[str, Bound]:
-    """Return what bounds each technique that overlaps something; nothing without the baseline, which has the GEMM
-    alone."""
+    """Return what bounds each technique that overlaps something.
+
+    Without the baseline, which has the GEMM alone, there is nothing.
+    """
     if result.baseline is None:
         return {}
     return {name: _bound(result, name) for name in result.techniques if name != result.baseline.name}

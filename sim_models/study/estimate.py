@@ -27,7 +27,7 @@ LONGEST_SECONDS = 86_400.0
 
 @dataclass(frozen=True)
 class Estimate:
-    """Of a run."""
+    """An estimate of a run."""
 
     cycles: float
     seconds: float
@@ -69,12 +69,12 @@ def kernel_seconds(kernel: Kernel, machine: Machine, workload: Workload, mirrore
 
 
 def ring_ns(machine: Machine, workload: Workload) -> float:
-    """Closed form of a link-bound ring reduce-scatter or all-gather."""
+    """Return the time of a link-bound ring reduce-scatter or all-gather in closed form."""
     return ring_time_ns(machine, workload.output_bytes, workload.tp)
 
 
 def gemm_ns(machine: Machine, workload: Workload) -> float:
-    """An estimate: sustained rate, and a fixed cost per tile worth 180 steps of K."""
+    """Estimate a GEMM's time: sustained rate, and a fixed cost per tile worth 180 steps of K."""
     return workload.flop * (1 + 180 / workload.k) / (machine.gpu.peak_flop_per_ns * machine.gpu.matrix_efficiency)
 
 

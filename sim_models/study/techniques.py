@@ -46,7 +46,7 @@ BUILD = "build the RTL"
 
 
 def fusions(choices: Choices = Choices()) -> Mapping[str, FusedGemm]:
-    """How each technique fuses a GEMM with its collective."""
+    """Return how each technique fuses a GEMM with its collective."""
     own = FUSIONS if choices.policy is None else FUSIONS | {"t3": FusedGemm(choices.policy)}
     exchange = choices.exchange
     if (exchange.algorithm, exchange.topology) == ("ring", "switch"):  # nobody else uses a link's way through it
@@ -56,8 +56,10 @@ def fusions(choices: Choices = Choices()) -> Mapping[str, FusedGemm]:
 
 
 def kernels_of(technique: str, choices: Choices = Choices()) -> tuple[Kernel, ...]:
-    """List the kernels that a technique's result is made of: the GEMM alone, what it is fused with or what scatters,
-    and, unless that is in it, what gathers."""
+    """List the kernels that a technique's result is made of.
+
+    They are the GEMM alone, what it is fused with or what scatters, and, unless that is in it, what gathers.
+    """
     fusion = fusions(choices).get(technique)
     slow = choices.skew if choices.skew and choices.skew.links_gb_per_s else None
     gemm = GEMM_PART if choices.exchange.of_parts else GEMM
@@ -100,8 +102,10 @@ def technique_result(technique: str, done: Mapping[Kernel, KernelResult], clock_
 
 def _in_turn(name: str, gemm: IsolatedKernel, collectives: Mapping[str, IsolatedKernel], exchange: Exchange,
              late_ns: float) -> TechniqueResult:
-    """The baseline, and the ideals (which are arithmetic on isolated times). Everybody waits for the last GPU, which
-    starts `late_ns` after the first."""
+    """Add the phases of the baseline, and of the ideals (which are arithmetic on isolated times).
+
+    Everybody waits for the last GPU, which starts `late_ns` after the first.
+    """
     g = gemm.ns + late_ns
     each = {phase: kernel.ns for phase, kernel in collectives.items()}
     simulated = (gemm, *collectives.values()) if name == BASELINE else ()
@@ -163,7 +167,7 @@ def _loss_ns(alone: IsolatedKernel, fused: FusedKernel, clock: float) -> dict[st
 
 def _fused_whole(name: str, alone: IsolatedKernel, fused: FusedKernel, clock: float,
                  exchange: Exchange) -> TechniqueResult:
-    """Nothing follows: the collective's bytes are under its own name."""
+    """Put together a technique after which nothing follows: the collective's bytes are under its own name."""
     phase = exchange.hides[0] if exchange.of_parts else "all-reduce"
     return TechniqueResult(
         name=name, total_ns=fused.cycles / clock,
@@ -188,7 +192,7 @@ def _fused(name: str, alone: IsolatedKernel, fused: FusedKernel, gather: Isolate
 
 
 def _summed(*parts: KernelResult) -> dict[str, int]:
-    """Bytes at one GPU's DRAM by stream."""
+    """Sum the bytes at one GPU's DRAM by stream."""
     return {stream: sum(part.dram.get(stream, 0) for part in parts)
             for stream in dict.fromkeys(stream for part in parts for stream in part.dram)}
 

@@ -37,7 +37,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def run_on_cluster(tasks: Sequence[PointTask], store: Store, address: str, monitor: Monitor) -> Outcome:
-    """Results of all tasks that could be done, as `run_tasks`; what is in the store already is not done again.
+    """Return the results of all tasks that could be done, like `run_tasks`; what is in the store is not done again.
 
     Workers write their own results: what is finished is kept if the scheduler, a worker or this process is killed, and
     another worker repeats what a dead one had begun. Raises Failure without an answer of the scheduler.
@@ -98,7 +98,10 @@ def _follow(client, missing: Sequence[PointTask], store: Store, address: str, mo
 
 
 def _work_once(task: PointTask, store: Store) -> tuple[str, str] | None:
-    """In a worker. What a dead one had finished a moment before is asked for again, and is there."""
+    """Work on a task in a worker, unless its result is there.
+
+    What a dead worker had finished a moment before is asked for again, and is there.
+    """
     return None if store.load(task) is not None else work(task, store)
 
 

@@ -67,7 +67,7 @@ def _draw(plot: Plot, rows: Sequence[Row]):
 
 
 def _draw_map(wanted: Map, rows: Sequence[Row]):
-    """A square per pair of settings in its winner's colour, with by how much the next one is slower."""
+    """Draw a square per pair of settings in its winner's colour, with by how much the next one is slower."""
     from matplotlib.patches import Rectangle
 
     from t3sim.study.plots import BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, SKY, figure

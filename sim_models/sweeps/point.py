@@ -52,7 +52,7 @@ class PointTask:
 
     @cached_property
     def seconds(self) -> float:
-        """All alike: which is the longest is not known before."""
+        """The guess of its time, alike for all: which is the longest is not known before."""
         return 10.0
 
     @property
@@ -75,7 +75,7 @@ class PointTask:
         return {"command": self.settings.command, "settings": self.settings.values}
 
     def run(self, progress: Callable[[float], None]) -> PointResult:
-        """The command's answer. Raises Failure with its error line."""
+        """Run the command and return its answer. Raises Failure with its error line."""
         from t3sim import cli
 
         said = io.StringIO()
@@ -91,7 +91,7 @@ class PointTask:
 
 
 def flat(content: Any, path: str = "") -> dict[str, Scalar | None]:
-    """The leaves of a JSON value by their paths."""
+    """Return the leaves of a JSON value by their paths."""
     if isinstance(content, dict):
         items = [(key, value) for key, value in content.items() if key not in _LEFT_OUT]
     elif isinstance(content, list):

@@ -13,7 +13,10 @@ Row = Mapping[str, Scalar | None]
 
 @dataclass(frozen=True)
 class Regret:
-    """Of one value of the setting, over all cases in which every value has a result; in percent of the other's time."""
+    """What one value of the setting loses, over all cases in which every value has a result.
+
+    It is in percent of the other's time.
+    """
 
     value: Scalar
     cases: int

@@ -32,14 +32,14 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 
 @dataclass(frozen=True)
 class Settings:
-    """Of one point."""
+    """The settings of one point."""
 
     command: str
     values: dict[str, Scalar]
 
     @property
     def changes(self) -> dict[str, Scalar]:
-        """What differs from the machine, by SECTION.KEY."""
+        """The differences from the machine, by SECTION.KEY."""
         return {name.removeprefix(f"{MACHINE_KEY}."): value for name, value in self.values.items()
                 if name.startswith(f"{MACHINE_KEY}.")}
 
@@ -49,12 +49,12 @@ class Settings:
 
     @property
     def event_level(self) -> bool:
-        """Whether it is `t3 run --level event`, whose machines are others."""
+        """Say whether it is `t3 run --level event`, whose machines are others."""
         return self.command == "run" and self.values.get("level") == "event"
 
     @contextmanager
     def arguments(self) -> Iterator[list[str]]:
-        """The command line of this point; the machine file that it may name is there meanwhile."""
+        """Give the command line of this point; the machine file that it may name is there meanwhile."""
         with TemporaryDirectory(prefix="t3-point-") as folder:
             options = dict(self.options)
             if self.changes:
@@ -100,13 +100,13 @@ class Settings:
             self._machine()
 
     def _machine(self) -> "Machine":
-        """What the point's machine is, with its changes. Raises BadInput."""
+        """Load the point's machine, with its changes. Raises BadInput."""
         from t3sim.machine import load_machine
 
         return self._loaded(load_machine)
 
     def _node(self) -> "Node":
-        """The same on the event level. Raises BadInput."""
+        """Load the point's machine on the event level, with its changes. Raises BadInput."""
         from t3sim.tiles.node import load_node
 
         return self._loaded(load_node)
@@ -123,8 +123,10 @@ class Settings:
                 raise BadInput(str(error).replace(named, "the point's machine")) from None
 
     def state(self) -> str:
-        """Everything outside the program that the result depends on, for a key: the settings, the machine with all of
-        its numbers, and the content of files that options name."""
+        """Write everything outside the program that the result depends on, for a key.
+
+        That is the settings, the machine with all of its numbers, and the content of files that options name.
+        """
         content: dict[str, Any] = {"command": self.command, "settings": self.values}
         if self.command in CHANGEABLE:
             content["machine"] = (self._node() if self.event_level else self._machine()).model_dump(mode="json")
@@ -144,7 +146,7 @@ class Kind(Enum):
     VALUE = auto()
 
     def word(self, name: str, value: Scalar) -> str:
-        """Of an option; nothing for a flag that is off, and for an argument, which stands behind the options."""
+        """Write an option; nothing for a flag that is off, and for an argument, which stands after the options."""
         if self is Kind.VALUE:
             return f"--{name}={value}"
         if self is Kind.ARGUMENT or self is Kind.FLAG and not value:
@@ -154,7 +156,7 @@ class Kind(Enum):
 
 @cache
 def options_of(command: str) -> dict[str, Kind]:
-    """The arguments and options of a command that a study may set, without dashes."""
+    """Return the arguments and options of a command that a study may set, without dashes."""
     from typer.main import get_command
 
     from t3sim.cli import app
@@ -177,7 +179,7 @@ def _option(words: list[str], name: str, default: str) -> str:
 
 
 def _check_run(words: list[str]) -> None:
-    """As `t3 run` checks its options."""
+    """Check options as `t3 run` does."""
     from t3sim.commands.run import asked_workload
     from t3sim.study.results import check_policy, check_techniques
 
@@ -197,7 +199,7 @@ def _check_run(words: list[str]) -> None:
 
 
 def _check_event_level(words: list[str], gpus: int) -> None:
-    """As `t3 run --level event` checks its GEMM; `gpus`: of the machine."""
+    """Check the GEMM as `t3 run --level event` does; `gpus`: of the machine."""
     from t3sim.workloads import gemm_workload
 
     if gemm := _option(words, "gemm", ""):
@@ -209,7 +211,7 @@ def _check_event_level(words: list[str], gpus: int) -> None:
 
 
 def _digest(path: Path) -> str:
-    """Of a file, or of all in a folder."""
+    """Return the digest of a file, or of all in a folder."""
     state = hashlib.sha256()
     for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
         if file.is_file():
@@ -219,7 +221,7 @@ def _digest(path: Path) -> str:
 
 @cache
 def _data_digest() -> str:
-    """Of the numbers that come with the package."""
+    """Return the digest of the numbers that come with the package."""
     state = hashlib.sha256()
     for path in sorted(path for kind in ("toml", "csv", "json") for path in _PACKAGE.rglob(f"*.{kind}")):
         state.update(f"{path.relative_to(_PACKAGE)}\n".encode() + path.read_bytes())

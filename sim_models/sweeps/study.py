@@ -94,14 +94,14 @@ class Study(_Part):
         return list(dict.fromkeys([*(name for point in self.points for name in point), *drawn, *self.grid]))
 
     def columns(self) -> Iterator[tuple[str, str]]:
-        """Columns of the results that the file names, and where."""
+        """Return the columns of the results that the file names, and where."""
         yield from (("plots.y", column) for plot in self.plots for column in plot.y)
         yield from (("maps.least_of", column) for one in self.maps for column in one.least_of)
         if self.compare:
             yield "compare.by", self.compare.by
 
     def settings(self) -> Iterator[Settings]:
-        """Each point's, all settings of it."""
+        """Give the settings of each point, with those that all points share."""
         shared = {**self.options, **_dotted(MACHINE_KEY, self.machine)}
         for point in [*self.points, *(self.draw.points() if self.draw else ())] or [{}]:
             for values in itertools.product(*self.grid.values()):
@@ -133,7 +133,7 @@ def load_study(name_or_path: str) -> Study:
 
 
 def _told(error: ValidationError) -> str:
-    """The first fault: what is wrong with which key, and what is allowed."""
+    """Explain the first fault: what is wrong with which key, and what is allowed."""
     faults = error.errors(include_url=False)
     first, *others = ([part for part in fault["loc"] if part not in ("str", "int", "float", "bool")]
                       for fault in faults)
@@ -192,7 +192,7 @@ def _check(study: Study, where: str) -> None:
 
 
 def _dotted(prefix: str, content: dict[str, Any]) -> dict[str, Scalar]:
-    """`{"tracker": {"ways": 8}}` as `machine.tracker.ways`."""
+    """Write `{"tracker": {"ways": 8}}` as `machine.tracker.ways`."""
     found: dict[str, Scalar] = {}
     for name, value in content.items():
         key = f"{prefix}.{name}"

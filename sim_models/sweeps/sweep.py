@@ -36,7 +36,7 @@ class Swept:
 
 
 def points_of(study: Study) -> list[PointTask]:
-    """A task per point. Raises BadInput for the first that cannot be run."""
+    """Make a task per point. Raises BadInput for the first that cannot be run."""
     tasks = [PointTask(settings, tuple(study.varied)) for settings in study.settings()]
     for task in tasks:
         task.settings.check()
@@ -79,7 +79,7 @@ def sweep(study: Study, out: Path, monitor: Monitor, jobs: int = 1, shard: Shard
 
 
 def _warm_up(tasks: list[PointTask]) -> WarmUpTask | None:
-    """What the first of the points that run a kernel compiles for all of them."""
+    """Make the task by which the first of the points that run a kernel compiles for all of them."""
     first = next((task for task in tasks if task.settings.command == "run" and not task.settings.event_level), None)
     if first is None:
         return None

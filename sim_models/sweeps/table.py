@@ -15,12 +15,12 @@ FILE = "results.parquet"
 
 
 def rows_of(done: Sequence[tuple[PointTask, PointResult]]) -> list[dict[str, Scalar | None]]:
-    """Each point's settings and results. A result of a setting's name is the command's repetition of it."""
+    """Return each point's settings and results. A result of a setting's name is the command's repetition of it."""
     return [{**result.values, **task.settings.values} for task, result in done]
 
 
 def make_table(rows: Sequence[dict[str, Scalar | None]], first: Sequence[str]) -> pa.Table:
-    """The columns `first`, then all others in the order of the alphabet; what a point has not is null."""
+    """Make a table of the columns `first`, then all others in alphabetical order; what a point has not is null."""
     names = sorted({name for row in rows for name in row} - set(first))
     return pa.table({name: _column([row.get(name) for row in rows]) for name in [*first, *names]})
 
@@ -33,7 +33,7 @@ def write_table(table: pa.Table, folder: Path) -> None:
 
 
 def _column(values: list[Any]) -> pa.Array:
-    """Of one type, whatever the points have: words if any is a word, fractions if any is one."""
+    """Make a column of one type, whatever the points have: words if any is a word, fractions if any is one."""
     kinds = {type(value) for value in values if value is not None}
     if str in kinds or (bool in kinds and len(kinds) > 1):
         return pa.array([None if value is None else str(value) for value in values], pa.string())

@@ -34,7 +34,7 @@ def winners(wanted: Map, rows: Sequence[Row]) -> list[Cell]:
 
 
 def short_names(columns: Sequence[str]) -> list[str]:
-    """Columns without the parts, between dots, that all of them begin or end with."""
+    """Return the columns without the parts, between dots, that all of them begin or end with."""
     parts = [column.split(".") for column in columns]
     shortest = min(map(len, parts))
     first = next((i for i in range(shortest) if len({part[i] for part in parts}) > 1), shortest - 1)

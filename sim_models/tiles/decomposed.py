@@ -42,7 +42,7 @@ def decomposed(node: Node, operator: str, shape: Shape, ranks: int,
 
 
 def _one_by_one(node: Node, kernel: Kernel, transfer_ns: float, parts: int) -> tuple[float, float]:
-    """(end of the last GEMM, end of the last transfer) of GEMMs behind each other, each with a transfer behind it."""
+    """Return (end of the last GEMM, end of the last transfer) of GEMMs one after the other, each before a transfer."""
     gemm_end = sent = 0.0
     for part in range(parts):
         gemm_end += kernel.ns + (node.host.launch_ns if part else 0.0)
@@ -51,14 +51,14 @@ def _one_by_one(node: Node, kernel: Kernel, transfer_ns: float, parts: int) -> t
 
 
 def _pipeline(node: Node, shape: Shape, ranks: int, units: int, parts: int) -> Decomposed:
-    """Parts of the rows of all ranks, each scattered by a kernel that pulls from all."""
+    """Play parts of the rows of all ranks, each scattered by a kernel that pulls from all."""
     kernel = best(node, Shape(shape.m // parts, shape.n, shape.k), node.gpu.compute_units - units)
     transfer_ns = node.link.latency_ns + direct_ns(node, ranks, OPERAND_BYTES * kernel.shape.m * shape.n / ranks)
     return Decomposed(_one_by_one(node, kernel, transfer_ns, parts)[1], kernel, parts, "pipeline")
 
 
 def _ring_scatter(node: Node, shape: Shape, ranks: int, units: int) -> Decomposed:
-    """One GEMM for each rank's rows; sums go around while they run, and the last one is the rank's own."""
+    """Play one GEMM for each rank's rows; sums go around while they run, and the last one is the rank's own."""
     kernel = best(node, Shape(max(1, shape.m // ranks), shape.n, shape.k), node.gpu.compute_units - units)
     bytes_ = OPERAND_BYTES * kernel.shape.m * shape.n
     gemms, sent = _one_by_one(node, kernel, node.link.latency_ns + bytes_ / store_bytes_per_ns(node), ranks - 1)
@@ -68,7 +68,7 @@ def _ring_scatter(node: Node, shape: Shape, ranks: int, units: int) -> Decompose
 
 
 def _ring_gather(node: Node, shape: Shape, ranks: int, units: int, together: int) -> Decomposed:
-    """One GEMM for the rows of each rank, or of two, as they come around a ring; GEMMs run side by side.
+    """Play one GEMM for the rows of each rank, or of two, as they come around a ring; GEMMs run side by side.
 
     The first of a pair is the rank's own or has come before, the second is waited for.
     """

@@ -84,7 +84,7 @@ def gemm_reduce_scatter(node: Node, ranks: int, kernel: Kernel, choice: Choice) 
 
 
 def _owners(first: int, last: int, firsts: list[int]) -> list[tuple[int, int]]:
-    """Ranks whose rows lie in [first, last), with how many."""
+    """Return the ranks whose rows lie in [first, last), with how many."""
     return [(rank, min(last, firsts[rank + 1]) - max(first, firsts[rank])) for rank in range(len(firsts) - 1)
             if max(first, firsts[rank]) < min(last, firsts[rank + 1])]
 
@@ -108,7 +108,7 @@ def all_gather_gemm(node: Node, ranks: int, kernel: Kernel, choice: Choice) -> F
 
 
 def _pieces(first: int, last: int, firsts: list[int], pieces: int) -> list[tuple[int, int]]:
-    """Ranks and communication tiles that rows [first, last) need."""
+    """Return the ranks and communication tiles that rows [first, last) need."""
     found = []
     for rank in range(len(firsts) - 1):
         cuts = [firsts[rank] + cut for cut in edges(firsts[rank + 1] - firsts[rank], pieces)]
@@ -133,7 +133,7 @@ def arrivals(node: Node, ranks: int, chunk_bytes: float, choice: Choice, rank: i
     free, found = 0.0, {rank: [0.0] * choice.pieces}
 
     def within(first: int, there: list[float]) -> None:
-        """Rows of the ranks from `first` on that the GPUs of this node have at `there`."""
+        """Return the rows of the ranks from `first` on that the GPUs of this node have at `there`."""
         nonlocal free
         begun, before = free, there
         for distance in range(1, size):
@@ -160,8 +160,11 @@ def arrivals(node: Node, ranks: int, chunk_bytes: float, choice: Choice, rank: i
 
 
 def choices_of(operator: str, shape: Shape, ranks: int) -> list[Choice]:
-    """Return what tuning tries besides kernels: a reduce-scatter has nothing more, an all-gather has who copies, and
-    communication tiles from a rank's rows on, halved as long as they have 64 rows."""
+    """Return what tuning tries besides kernels.
+
+    A reduce-scatter has nothing more; an all-gather has who copies, and communication tiles from a rank's rows on,
+    halved as long as they have 64 rows.
+    """
     if operator == "gemm-rs":
         return [Choice()]
     pieces = [1]

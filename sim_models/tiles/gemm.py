@@ -58,7 +58,7 @@ class Kernel:
 
     @property
     def tiles(self) -> int:
-        """Of all that run, parts counted."""
+        """Tiles of all that run, parts counted."""
         return self.rows * self.columns * self.split
 
     @property
@@ -97,7 +97,7 @@ def _part_bytes(shape: Shape, split: int) -> int:
 
 
 def _step_cycles(node: Node, tile_m: int, tile_n: int) -> float:
-    """Cycles per step along K: the longest of multiplying, loading from the cache, and moving through the LDS."""
+    """Return cycles per step along K: the longest of multiplying, loading from the cache, and moving in the LDS."""
     gpu = node.gpu
     rows, columns = min(gpu.matrix_block[0], tile_m), min(gpu.matrix_block[1], tile_n)
     while (blocks := ceil(tile_m / rows) * ceil(tile_n / columns)) < gpu.blocks_at_once:
@@ -109,7 +109,10 @@ def _step_cycles(node: Node, tile_m: int, tile_n: int) -> float:
 
 
 def _read_bytes(one: Kernel, band: int) -> float:
-    """Operands from memory: tiles of a round lie in a block as square as the band allows and share what they read."""
+    """Return the bytes of operands that are read from memory.
+
+    Tiles of a round lie in a block as square as the band allows and share what they read.
+    """
     shape, area = one.shape, one.units * one.tile_m * one.tile_n / one.split
     rows = max(one.tile_m, min(sqrt(area), max(band, area / shape.n)), area / shape.n)
     rows = min(shape.m, rows)

@@ -131,7 +131,7 @@ class Node(Section):
 
     @property
     def memory_bytes_per_ns(self) -> float:
-        """What kernels that only move data reach."""
+        """The rate that kernels that only move data reach."""
         return self.memory.bandwidth_gb_per_s * self.memory.efficiency
 
     def without_software(self) -> "Node":
@@ -173,8 +173,7 @@ def node_of(machine: Machine) -> Node:
 
 
 def load_node(name_or_path: str) -> Node:
-    """Return a node by the name of a preset or of a machine of the cycle level, or from a TOML file. Raises
-    `BadInput`."""
+    """Load a node by a preset's name or a cycle-level machine's, or from a TOML file. Raises `BadInput`."""
     if name_or_path in MACHINES:
         return node_of(load_machine(name_or_path))
     return load_preset(Node, name_or_path, resources.files(__package__).joinpath("nodes"), PRESETS, tuple(MACHINES))

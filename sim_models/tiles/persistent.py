@@ -65,8 +65,10 @@ def wavefronts(node: Node, registers: int) -> int:
 
 
 def places(node: Node, sending: bool, share: float | None = None) -> int:
-    """Return workgroups that are resident at once; `share`: of the most that there can be, instead of what registers
-    allow. Raises BadInput for a machine without [occupancy]."""
+    """Return how many workgroups are resident at once. Raises BadInput for a machine without [occupancy].
+
+    `share`: of the most that there can be, instead of what registers allow.
+    """
     has = node.occupancy
     if has is None:
         raise BadInput(f"machine {node.name} has no [occupancy]: persistent kernels need it")
@@ -106,8 +108,10 @@ def task_ns(node: Node, tasks: Tasks, resident: int) -> float:
 
 
 def kernels_ns(node: Node, gpus: int, tasks: Tasks, launches: int = 1) -> tuple[float, float]:
-    """Return (kernels, collective) of a framework and a library one after the other; `launches`: kernels that the
-    tasks are divided among, each with its own last round."""
+    """Return (kernels, collective) of a framework and a library, one after the other.
+
+    `launches`: kernels that the tasks are divided among, each with its own last round.
+    """
     each = tasks.for_each * gpus // launches
     resident = min(tasks.plain_places, each)
     alone = launches * (ceil(each / tasks.plain_places) * task_ns(node, tasks, resident) + node.host.launch_ns)
@@ -173,8 +177,10 @@ class _Ways:
         self.arrived: dict[int, float] = {}  #: when the last slice is at each rank
 
     def send(self, to: int, computed: float) -> float:
-        """Return when the workgroup goes on: when its stores have left, or its put is issued; an engine sends by
-        itself."""
+        """Return when the workgroup goes on: when its stores have left, or its put is issued.
+
+        An engine sends by itself.
+        """
         link, network, signals = self.node.link, self.node.network, self.node.signals
         efficiency = link.push_efficiency if self.tracked else link.store_efficiency
         rate, latency = link.bandwidth_gb_per_s * efficiency, link.latency_ns
@@ -226,8 +232,11 @@ class PersistentRun:
 
 def run_persistent(node: Node, operator: str, gpus: int, shape: tuple[int, ...], techniques: Sequence[str] = TECHNIQUES,
                    sending: Sending = Sending()) -> PersistentRun:
-    """Play `embedding-a2a` (shape: batch of all GPUs, tables per GPU), `gemv-ar` (m, k) or `gemm-a2a` (m, n, k: one
-    GPU's) on the GPUs of one node. Raises BadInput for what cannot be."""
+    """Play an operator on the GPUs of one node. Raises BadInput for what cannot be.
+
+    It is `embedding-a2a` (shape: batch of all GPUs, tables per GPU), `gemv-ar` (m, k) or `gemm-a2a` (m, n, k: one
+    GPU's).
+    """
     for name in techniques:
         if name not in TECHNIQUES:
             raise BadInput(f"--technique {name!r} is unknown for persistent kernels: allowed are "

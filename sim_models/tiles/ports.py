@@ -31,7 +31,7 @@ class Egress:
     """Ways out of one GPU. A message takes every port on its way, each serves one after the other."""
 
     def __init__(self, node: Node, rank: int, crowd: float = 1.0) -> None:
-        """`crowd`: GPUs that store at the same one at the same time and share its port, on average."""
+        """Take a node's ports; `crowd`: GPUs that store at the same one at once and share its port, on average."""
         self.node, self.rank, self.crowd = node, rank, crowd
         self._free: dict[tuple, float] = {}
         self.last_ns = 0.0  #: when the last message has arrived
@@ -46,7 +46,7 @@ class Egress:
         return left
 
     def _way(self, to: int) -> list[tuple[tuple, float, float]]:
-        """Ports with their bytes per ns and ns."""
+        """Return the ports with their bytes per ns and ns."""
         node, link = self.node, self.node.link
         if to // node.gpus != self.rank // node.gpus:
             rate = node.network.bandwidth_gb_per_s * node.network.efficiency

@@ -92,7 +92,7 @@ def run_overlap(node: Node, operator: str, shape: Shape, gpus: int, techniques: 
 
 def _play(name: str, node: Node, operator: str, shape: Shape, gpus: int,
           more: tuple[float, Choice | None, int]) -> tuple[float, dict[str, Any], dict[str, float]]:
-    """(total ns, what was chosen, losses besides waiting)"""
+    """Play a technique; return the total in ns, what was chosen, and the losses besides waiting."""
     collective_ns, choice, units = more
     gemm = best(node, shape)
     if name == "sequential":

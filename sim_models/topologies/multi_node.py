@@ -7,9 +7,9 @@ from .topology import Link, Topology
 
 @dataclass(frozen=True)
 class MultiNode(Topology):
-    """`groups` nodes of `per_group` GPUs; GPU number = node * per_group + place. Rail switches are the last nodes.
+    """A network of `groups` nodes of `per_group` GPUs; GPU number = node * per_group + place.
 
-    A message to another place of another node changes the place first, inside its own node.
+    Rail switches are the last nodes.
     """
 
     groups: int

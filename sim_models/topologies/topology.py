@@ -19,7 +19,7 @@ class Link(NamedTuple):
 
 @dataclass(frozen=True)
 class Topology:
-    """`nodes`, of which the last `switches` are no GPUs, and their links.
+    """A network of `nodes`, of which the last `switches` are no GPUs, and their links.
 
     A machine says what links of a kind carry; the way through a switch takes as long as one link, half on either side.
     """
@@ -48,8 +48,10 @@ class Topology:
                      for node in range(self.nodes))
 
     def next_hop(self, node: int, destination: int) -> int:
-        """Neighbour that is next on a shortest way; of several the one whose link is named first. Raises
-        TopologyError."""
+        """Return the neighbour that is next on a shortest way. Raises TopologyError.
+
+        Of several it is the one whose link is named first.
+        """
         distance = self._distances(destination)
         reaching = [neighbour for neighbour in self.neighbours[node] if neighbour in distance]
         if node == destination or not reaching:
@@ -65,7 +67,7 @@ class Topology:
         return tuple(links)
 
     def _distances(self, destination: int) -> dict[int, int]:
-        """Links on the shortest way from each node that has one."""
+        """Count the links on the shortest way from each node that has one."""
         if destination not in self._known:
             distance, front = {destination: 0}, [destination]
             for node in front:
@@ -81,7 +83,7 @@ class Topology:
         return {}
 
     def invariant_under_shift(self) -> bool:
-        """Whether the topology is the same if every GPU is renamed to the next one; switches stay what they are."""
+        """Say whether the topology is the same if every GPU is renamed to the next one; switches stay what they are."""
         renamed = [*((gpu + 1) % self.gpus for gpu in range(self.gpus)), *range(self.gpus, self.nodes)]
         return {(renamed[link.source], renamed[link.destination]) for link in self.links} == {
             (link.source, link.destination) for link in self.links}

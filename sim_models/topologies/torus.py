@@ -27,7 +27,7 @@ class Torus(Topology):
 
 
 def _step(position: int, to: int, length: int) -> int:
-    """The next position on a ring."""
+    """Return the next position on a ring."""
     up = (to - position) % length
     shorter_up = 2 * up < length or (2 * up == length and position % 2 == 0)
     return (position + (1 if shorter_up else -1)) % length

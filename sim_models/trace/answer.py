@@ -23,7 +23,7 @@ class Answer:
         self.verdict += filter(None, lines)
 
     def in_order(self) -> "Answer":
-        """With its steps sorted by time; those without a cycle first."""
+        """Return the answer with its steps sorted by time; those without a cycle first."""
         self.steps.sort(key=lambda step: -1 if step[0] is None else step[0])
         return self
 
@@ -38,7 +38,7 @@ class Answer:
 
 
 def caveats(trace: Trace, wg: int | None = None) -> Iterable[str]:
-    """What the trace cannot know, because of its window, its limit or its filters."""
+    """List what the trace cannot know, because of its window, its limit or its filters."""
     first, last = trace.window
     recorded, chosen = trace.run["recorded"], trace.run["filter"]
     if first > 0:

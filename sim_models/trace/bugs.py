@@ -25,14 +25,14 @@ def _write(run: FusedRun, index: int, writes) -> None:
 
 
 def _threshold(run: FusedRun) -> None:
-    """A DMA region's threshold is one byte too high: its tiles never fire."""
+    """Set a DMA region's threshold one byte too high: its tiles never fire."""
     number, region = _first_dma_region(run, 0)
     tile = region.rows * region.columns * run.tiling.element_bytes
     _write(run, 0, [run.driver._region_write(number, "REGION_THRESHOLD", threshold=tile * region.updates + 1)])
 
 
 def _neighbour(run: FusedRun) -> None:
-    """A DMA region sends its tiles under the workgroup that follows theirs at the neighbour."""
+    """Make a DMA region send its tiles under the workgroup that follows theirs at the neighbour."""
     if run.sim.mirrored:
         raise BadInput("--bug neighbour needs --every-gpu: one GPU that stands for all has no neighbour")
     number, region = _first_dma_region(run, 0)
@@ -41,7 +41,7 @@ def _neighbour(run: FusedRun) -> None:
 
 
 def _starvation(run: FusedRun) -> None:
-    """The arbiters never let communication pass while the producer runs."""
+    """Make the arbiters never let communication pass while the producer runs."""
     for index in range(len(run.masters)):
         _write(run, index, [*run.driver.policy("mca", 1), run.driver._write("THRESHOLD", threshold=0)])
 

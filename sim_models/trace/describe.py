@@ -14,8 +14,11 @@ _KINDS = {Action.SEND_STORES: "remote", Action.SEND_DMA: "dma", Action.EVENT: "e
 
 
 def plan_of(run: FusedRun) -> dict[str, np.ndarray]:
-    """What each workgroup does, [device, workgroup by its name]; in mirrored mode also how its lines become the next
-    position's (`schedule.mirror`): group [workgroup], rank [workgroup, wavefront], lines [group]."""
+    """Return what each workgroup does, [device, workgroup by its name].
+
+    In mirrored mode it is also how its lines become the next position's (`schedule.mirror`): group [workgroup], rank
+    [workgroup, wavefront], lines [group].
+    """
     rows = [run.schedule.rows(space.device) for space in run.spaces]
     row_of = [np.argsort(names(run.schedule, space.device)) for space in run.spaces]
     tables = {name: np.stack([getattr(one, field)[order] for one, order in zip(rows, row_of)])
@@ -32,7 +35,10 @@ def plan_of(run: FusedRun) -> dict[str, np.ndarray]:
 
 
 def describe_run(run: FusedRun, technique: str, seed: int) -> dict:
-    """Settings, geometry, and what the hardware said at the end. Raises Failure for devices that send to several."""
+    """Describe settings, geometry, and what the hardware said at the end.
+
+    Raises Failure for devices that send to several.
+    """
     sim, g, workload = run.sim, run.geometry, run.workload
     peers = [_peer(space) for space in run.spaces]
     return {
@@ -60,13 +66,13 @@ def describe_run(run: FusedRun, technique: str, seed: int) -> dict:
 
 
 def geometry_of(g) -> dict[str, int]:
-    """The sizes that readers of a trace need."""
+    """Return the sizes that readers of a trace need."""
     return {"channels": g.channel.channels, "queue_entries": g.channel.queue_entries, "sets": g.tracker.sets,
             "ways": g.tracker.ways, "banks": g.tracker.banks, "engines": g.dma.engines}
 
 
 def _region(run: FusedRun, space: AddressSpace, region: Region) -> dict:
-    """A region as the driver programmed it."""
+    """Describe a region as the driver programmed it."""
     return {
         "kind": next(name for action, name in _KINDS.items() if action in region.actions),
         "rows": region.rows, "columns": region.columns,
@@ -78,7 +84,7 @@ def _region(run: FusedRun, space: AddressSpace, region: Region) -> dict:
 
 
 def _peer(space: AddressSpace) -> int:
-    """The one device that a device sends to: what is told of a tile follows it there."""
+    """Return the one device that a device sends to: what is reported of a tile follows it there."""
     if len(space.peers) != 1:
         raise Failure(f"device {space.device} sends to {len(space.peers)} others: a trace can follow it to one")
     return space.peers[0]

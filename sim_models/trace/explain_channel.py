@@ -23,7 +23,10 @@ COMPUTE, INBOUND, DMA = range(3)
 
 
 def explain_channel(trace: Trace, channel: int, cycle: int, device: int = 0) -> Answer:
-    """Raises BadInput if there is no such channel, or if the trace does not hold all that it did."""
+    """Explain a decision of a channel's arbiter.
+
+    Raises BadInput if there is no such channel, or if the trace does not hold all that it did.
+    """
     _check(trace, channel, cycle, device)
     e = trace.events
     mine = e[(e["device"] == device) & (e["unit"] == channel)]
@@ -69,7 +72,7 @@ def _check(trace: Trace, channel: int, cycle: int, device: int) -> None:
 
 
 def _state(trace: Trace, now, saw: dict[str, bool], cycle: int) -> str:
-    """What the policy goes by."""
+    """Describe what the policy goes by."""
     policy, entries = policy_of(int(now["flags"])), trace.run["geometry"]["queue_entries"]
     parts = [f"policy {policy.name}, {plural(now['a'], 'request')} in or on the way to the DRAM queue of {entries}"]
     if policy.has_threshold:
@@ -103,7 +106,7 @@ def _offer(offers: dict, stream: int) -> str:
 
 
 def _why_not(stream: int, now, saw: dict[str, bool]) -> str:
-    """Why a stream that has a request was not granted."""
+    """Say why a stream that has a request was not granted."""
     able = {COMPUTE: saw["compute_able"], INBOUND: saw["inbound_able"], DMA: saw["dma_able"]}[stream]
     rival = now["stream"]
     if not able:

@@ -21,7 +21,7 @@ _IDLE = STATES.index("idle")
 
 
 def explain_tile(trace: Trace, wg: int, wf: int, device: int = 0) -> Answer:
-    """Raises BadInput if the run has no such tile."""
+    """Explain what happened to a tile. Raises BadInput if the run has no such tile."""
     tile = Tile(trace, wg, wf, device)
     answer = Answer(f"{_device(trace, device)}, workgroup {wg}, wavefront {wf}", caveats=list(caveats(trace, wg)))
     if tile.place:
@@ -38,7 +38,7 @@ def explain_tile(trace: Trace, wg: int, wf: int, device: int = 0) -> Answer:
 
 
 def command(trace: Trace, tile: TileId) -> str:
-    """The command that explains another tile."""
+    """Write the command that explains another tile."""
     device = f" --device {tile.device}" if trace.devices > 1 else ""
     return f"t3 explain --wg {tile.wg} --wf {tile.wf}{device} {trace.folder}"
 
@@ -116,7 +116,7 @@ def _update(tile: Tile, e) -> str:
 
 
 def _verdict(tile: Tile, answer: Answer) -> None:
-    """Why it fired, or what is missing."""
+    """Say why a tile fired, or what is missing."""
     updates, kinds = tile.of(Kind.UPDATE), tile.trace.run["filter"]["kinds"]
     if kinds is not None and "update" not in kinds:
         answer.conclude("Updates were not recorded, so whether it fired is not known.")
@@ -142,7 +142,7 @@ def _verdict(tile: Tile, answer: Answer) -> None:
 
 
 def _missed(tile: Tile, answer: Answer) -> None:
-    """The Tracker saw the threshold and did not fire; what came later is not to blame."""
+    """Conclude that the Tracker saw the threshold and did not fire; what came later is not to blame."""
     e = tile.missed[0]
     answer.conclude(f"It was at its threshold of {e['b']:,} bytes in cycle {int(e['cycle']):,}, and the Tracker did "
                     f"not fire: bank {e['unit']} is at fault, not what was sent.")
@@ -174,7 +174,7 @@ def _not_fired(tile: Tile, totals: dict[str, int], told: str, answer: Answer) ->
 
 
 def _missing(tile: Tile, totals: dict[str, int]) -> Iterator[str]:
-    """Of the local and the arriving share, what has not been counted, and from whom it should come."""
+    """List what has not been counted of the local and the arriving share, and from whom it should come."""
     local = tile.bytes - totals.get("local", 0)
     if local > 0:
         yield f"Missing from this GPU: {local:,} bytes. {_workgroup_now(tile)}"
@@ -206,7 +206,7 @@ def _workgroup_now(tile: Tile) -> str:
 
 
 def _sender(tile: Tile, sender_id: TileId) -> str:
-    """What has become of a tile that this one waits for."""
+    """Say what has become of a tile that this one waits for."""
     sender = Tile.of_id(tile.trace, sender_id)
     told = f"There the tile is workgroup {sender.wg}, wavefront {sender.wf}"
     if not tile.trace.run["mirrored"]:
@@ -220,7 +220,7 @@ def _sender(tile: Tile, sender_id: TileId) -> str:
 
 
 def _intruders(tile: Tile) -> Iterator[str]:
-    """Requests for this tile whose address lies outside it."""
+    """List requests for this tile whose address lies outside it."""
     writes = tile.events[(tile.events["kind"] == Kind.ENTER) & (tile.events["op"] != READ)]
     outside = writes[~tile.place.holds(writes["address"])] if tile.place else writes[:0]
     if len(outside):
@@ -231,7 +231,7 @@ def _intruders(tile: Tile) -> Iterator[str]:
 
 
 def _dma(tile: Tile, answer: Answer) -> None:
-    """The block's command, which carries the lowest wavefront of the block; and where it stands if it is not done."""
+    """Find the block's command, which carries the block's lowest wavefront; and where it stands if it is not done."""
     per_block = max(1, tile.place.region["tiles_per_block"]) if tile.place else tile.trace.run["wavefronts"]
     own = tile.of_workgroup
     in_block = own[own["wf"] // per_block == tile.wf // per_block]
@@ -260,7 +260,7 @@ def _dma(tile: Tile, answer: Answer) -> None:
 
 
 def _journey(tile: Tile, packets: np.ndarray, answer: Answer) -> None:
-    """Its packets, and what became of them at the neighbour."""
+    """Follow a tile's packets, and what became of them at the neighbour."""
     if not len(packets):
         return
     trace, named = tile.trace, int(packets["wg"][-1])

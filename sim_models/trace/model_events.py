@@ -73,7 +73,7 @@ def units_changed(kernel, r, d, u, now):
 
 @compiled
 def arrivals(s, r, d, port, now):
-    """Packets that device d took from a port's link in this cycle: they are still in the ring buffer."""
+    """Record packets that device d took from a port's link in this cycle: they are still in the ring buffer."""
     s = by_reference(s)
     r = by_reference(r)
     flight = s.network.flight

@@ -7,7 +7,7 @@ from ..schedule.schedule import NO_ID
 
 
 def names(schedule: Schedule, device: int) -> np.ndarray:
-    """Number a device's workgroups, int64[row of `Schedule.rows`]: 0, 1, 2, ... in some order.
+    """Name a device's workgroups by numbers, int64[row of `Schedule.rows`]: 0, 1, 2, ... in some order.
 
     A workgroup whose tile has no id of its own comes after all that have one, in the order of dispatch.
     """
@@ -27,6 +27,6 @@ def senders(schedule: Schedule, device: int) -> np.ndarray:
 
 
 def destinations(schedule: Schedule, device: int, chosen: frozenset[int]) -> set[int]:
-    """Ids under which what leaves the chosen workgroups arrives at the peer."""
+    """Return the ids under which what leaves the chosen workgroups arrives at the peer."""
     sent = schedule.rows(device).to_id[np.isin(names(schedule, device), list(chosen))]
     return set(sent[sent != NO_ID].tolist())

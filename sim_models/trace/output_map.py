@@ -32,14 +32,17 @@ class Place:
     region: dict | None  #: as `record` describes it
 
     def holds(self, addresses: np.ndarray, base: int | None = None) -> np.ndarray:
-        """Which addresses lie in the tile, were it at `base`."""
+        """Return which addresses lie in the tile, were it at `base`."""
         offset = addresses.astype(np.int64) - (self.base if base is None else base)
         column, within = offset // self.pitch_bytes, offset % self.pitch_bytes
         return (column >= 0) & (column < self.columns) & (within < self.rows * self.element_bytes)
 
 
 class OutputMap:
-    """`run` as in trace.json; `plan`: what each workgroup does, [device, workgroup] (see `record`)."""
+    """What each workgroup of a run computes, from its plan.
+
+    `run` as in trace.json; `plan`: what each workgroup does, [device, workgroup] (see `record`).
+    """
 
     def __init__(self, run: dict, plan: dict[str, np.ndarray]) -> None:
         self._run, self._plan = run, plan
@@ -55,12 +58,15 @@ class OutputMap:
                      pitch, run["element_bytes"], number, run["regions"][tile.device][number - 1] if number else None)
 
     def output_tile(self, device: int, wg: int) -> int:
-        """Number of the output tile that a workgroup computes."""
+        """Return the number of the output tile that a workgroup computes."""
         return int(self._plan["tile"][device, wg])
 
     def feeds(self, tile: TileId) -> list[TileId]:
-        """The tiles that its data updates: the same tile at the neighbour. In mirrored mode, where one device stands
-        for all, those that its lines become (`t3sim.schedule.mirror`)."""
+        """Return the tiles that its data updates: the same tile at the neighbour.
+
+        In mirrored mode, where one device stands for all, they are those that its lines become
+        (`t3sim.schedule.mirror`).
+        """
         region = self.place(tile).region
         if not region or region["to_device"] is None:
             return []
@@ -70,7 +76,7 @@ class OutputMap:
         return self._same_tile(tile, self._run["downstream"][tile.device])
 
     def fed_by(self, tile: TileId) -> list[TileId]:
-        """The tiles whose data updates it; as `feeds`."""
+        """Return the tiles whose data updates it, the inverse of `feeds`."""
         if self.place(tile).position == 0:
             return []
         if self._run["mirrored"]:
@@ -93,7 +99,7 @@ class OutputMap:
         return [TileId(device, int(wg), tile.wf) for wg in wgs]
 
     def _tiles_of(self, group: int, device: int) -> list[TileId]:
-        """Tiles of one of the device's shares."""
+        """Return the tiles of one of the device's shares."""
         if group not in self._groups:
             tiles = (TileId(device, int(wg), wf) for wg in np.flatnonzero(self._plan["group"] == group)
                      for wf in range(self._run["wavefronts"]))

@@ -17,7 +17,7 @@ class TimelineWriter:
         self._uuids = itertools.count(1)
 
     def track(self, name: str, parent: int | None = None, unit: str | None = None) -> int:
-        """A counter (`unit`) or an ordinary track; the viewer shows them in the order in which they are made."""
+        """Make a counter (`unit`) or an ordinary track; the viewer shows them in the order in which they are made."""
         packet = TracePacket()
         described: TrackDescriptor = packet.track_descriptor
         described.uuid = next(self._uuids)
@@ -33,7 +33,7 @@ class TimelineWriter:
 
     def event(self, time: float, track: int, kind: int, name: str = "", value: int | None = None,
               flow: int | None = None, last: bool = False, **notes: int) -> None:
-        """`flow`: arrow through all events of that number, up to the `last`."""
+        """Write an event; `flow`: arrow through all events of that number, up to the `last`."""
         packet = TracePacket()
         packet.timestamp = round(time * self._ns)
         packet.trusted_packet_sequence_id = _SEQUENCE

@@ -53,12 +53,12 @@ class Recorded:
 
     @property
     def slowdown_on_one_core(self) -> float | None:
-        """The same with the writing added."""
+        """The slowdown with the writing added."""
         return (self.seconds_recorded + self.seconds_writing) / self.seconds_untraced if self.seconds_untraced else None
 
 
 def _to_the_end(run: FusedRun, end: int | None, progress: Progress) -> tuple[str, str | None, list[dict[str, str]]]:
-    """(outcome, problem, gpus) as in `Recorded`."""
+    """Run to the end; return (outcome, problem, gpus) as in `Recorded`."""
     units, total = run.sim.kernel.state, run.sim.kernel.work.workgroups.sum()
     while end is None or run.now < end:
         try:
@@ -127,7 +127,7 @@ def record(setup: Setup, folder: Path, wanted: Filter = Filter(), *, compare: bo
 
 
 def _compare(run: FusedRun, recording: TraceRecording, setup: Setup) -> float:
-    """Seconds that the recorded cycles take without recording; refuses to accept other results."""
+    """Return the seconds that the recorded cycles take without recording; refuses to accept other results."""
     plain = setup.fused_run(rtl_library(setup.machine.geometry()))
     plain.advance(0)  # compiles, if need be
 

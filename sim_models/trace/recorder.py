@@ -54,7 +54,9 @@ class Chosen(NamedTuple):
 
 def make_recorder(b: bits.RequestBits, channels: int, units: int, probes: Probes, names: np.ndarray,
                   chosen: Chosen = Chosen(), ports: int = 1) -> Recorder:
-    """A recorder of as many devices as `names` has rows, of so many channels and units each; `ports`: of the network.
+    """Make a recorder of as many devices as `names` has rows, of so many channels and units each.
+
+    `ports`: of the network.
     """
     devices = len(names)
     rows, ids = devices * channels, max(1 << b.wg_bits, names.shape[1])
@@ -116,7 +118,7 @@ def wanted(r, kind, wg):
 
 @compiled
 def put_request(b, r, kind, now, d, unit, lo, hi, stream, reason, a, at_b, c, flags):
-    """An event about a request; ordinary accesses have no workgroup."""
+    """Put an event about a request; ordinary accesses have no workgroup."""
     r = by_reference(r)
     region = bits.get(lo, hi, b.region, b.region_bits)
     wg = bits.get(lo, hi, b.wg, b.wg_bits) if region else np.int64(-1)

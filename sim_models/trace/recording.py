@@ -48,8 +48,9 @@ class Recording(NamedTuple):
 
 
 class TraceRecording(Observer):
-    """Writes a run's events as it goes. Of what happens before the window the updates of tiles are kept that are open
-    when it begins.
+    """An observer that writes a run's events as it goes.
+
+    Of what happens before the window the updates of tiles are kept that are open when it begins.
 
     The run's hardware is instances of `library`, the top that shows its inner signals. Attach it with `observers`.
     """
@@ -106,7 +107,7 @@ class TraceRecording(Observer):
             self.cycles_recorded += now - self._from
 
     def _taken(self) -> np.ndarray:
-        """The events in the buffer, which is empty then."""
+        """Take the events out of the buffer, which is empty then."""
         recorder = self._using
         if recorder.count[1]:
             raise Failure(f"the recorder's buffer was too small for a cycle before {self._run.now}: "
@@ -117,7 +118,7 @@ class TraceRecording(Observer):
 
 
 def _of_open_tiles(updates: np.ndarray) -> np.ndarray:
-    """The UPDATE events since each tile was last complete."""
+    """Return the UPDATE events since each tile was last complete."""
     key = updates["device"].astype(np.int64) << 40 | updates["wg"].astype(np.int64) << 8 | updates["wf"]
     _, tile = np.unique(key, return_inverse=True)
     closed = np.flatnonzero(updates["flags"] & (COMPLETE | EXCEEDS | REFUSED))

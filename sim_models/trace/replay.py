@@ -61,7 +61,7 @@ class Replay:
         return max(self.first, self.trace.window[1] - 1)
 
     def at(self, cycle: int) -> np.ndarray:
-        """Events of a cycle."""
+        """Return the events of a cycle."""
         return self.events[np.searchsorted(self.cycles, cycle):np.searchsorted(self.cycles, cycle, "right")]
 
     def _until(self, kind: Kind, cycle: int) -> np.ndarray:
@@ -83,15 +83,17 @@ class Replay:
         return Channel(decided[-1], (inside[0], inside[1]))
 
     def commands(self, cycle: int) -> tuple[int, np.ndarray]:
-        """How many DMA commands wait for an engine, and the READY events of those that came since the recording began,
-        oldest first."""
+        """Return how many DMA commands wait for an engine, and the READY events of those, oldest first.
+
+        The events are of those commands that came since the recording began.
+        """
         ready, issued = self._until(Kind.READY, cycle), self._until(Kind.ISSUE, cycle)
         both = self.events[(self.events["kind"] == Kind.READY) | (self.events["kind"] == Kind.ISSUE)]
         before = int(both["a"][0]) if len(both) else 0
         return before + len(ready) - len(issued), ready[max(0, len(issued) - before):]
 
     def engines(self, cycle: int) -> list[np.void | None]:
-        """The command (ISSUE) that each engine walks, None: idle."""
+        """Return the command (ISSUE) that each engine walks, None: idle."""
         found = []
         issued, walked = self._until(Kind.ISSUE, cycle), self._until(Kind.WALKED, cycle)
         for engine in range(self.trace.run["geometry"]["engines"]):
@@ -100,7 +102,7 @@ class Replay:
         return found
 
     def units(self, cycle: int) -> np.ndarray:
-        """The last STAGE of each compute unit that has done anything."""
+        """Return the last STAGE of each compute unit that has done anything."""
         stages = self._until(Kind.STAGE, cycle)
         _, latest = np.unique(stages["unit"][::-1], return_index=True)
         return stages[len(stages) - 1 - latest]
@@ -108,16 +110,16 @@ class Replay:
     # Moving
 
     def next_event(self, cycle: int, forwards: bool = True, kind: Kind | None = None) -> int | None:
-        """The nearest other cycle with an event (of a kind); None: there is none."""
+        """Return the nearest other cycle with an event (of a kind); None: there is none."""
         cycles = self.cycles if kind is None else self.of(kind)["cycle"]
         return _nearest(cycles, cycle, forwards)
 
     def find(self, condition: str, cycle: int, forwards: bool = True) -> int | None:
-        """The nearest other cycle in which a condition comes true. Raises BadInput for what is no condition."""
+        """Find the nearest other cycle in which a condition comes true. Raises BadInput for what is no condition."""
         return _nearest(self._fulfilling(condition)["cycle"], cycle, forwards)
 
     def fulfilling(self, condition: str, cycle: int) -> np.ndarray:
-        """The events of a cycle that make a condition come true. Raises BadInput for what is no condition."""
+        """Return the events of a cycle that make a condition come true. Raises BadInput for what is no condition."""
         events = self._fulfilling(condition)
         return events[events["cycle"] == cycle]
 
@@ -189,12 +191,12 @@ class Replay:
 
 
 def _rises(true: np.ndarray) -> np.ndarray:
-    """Where a truth value becomes true."""
+    """Return where a truth value becomes true."""
     return true & ~np.concatenate([[False], true[:-1]])[:len(true)]
 
 
 def _nearest(cycles: np.ndarray, cycle: int, forwards: bool) -> int | None:
-    """Of sorted cycles the nearest other one."""
+    """Return the nearest other one of sorted cycles."""
     if forwards:
         at = int(np.searchsorted(cycles, cycle, "right"))
         return int(cycles[at]) if at < len(cycles) else None

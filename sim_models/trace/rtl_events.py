@@ -43,7 +43,7 @@ SEEN_BITS = ((1 << WAITED_LSB) - 1) & ~(1 << UPDATE_REPORTED) | 15 << POLICY_LSB
 
 @compiled
 def observe_ports(p, b, r, d, inp, out, backlog, now):
-    """Before the clock edge: what moves through the ports. `backlog`: cycles until a packet is on the link."""
+    """Record, before the clock edge, what moves through the ports. `backlog`: cycles until a packet is on the link."""
     p = by_reference(p)
     r = by_reference(r)
     if r.kinds[ENTER]:
@@ -78,7 +78,7 @@ def condition(word, bit):
 
 @inlined
 def reason_of(word):
-    """(stream, reason) of an arbiter's word; DECIDED is what its policy chose."""
+    """Return (stream, reason) of an arbiter's word; DECIDED is what its policy chose."""
     compute, communication = condition(word, COMPUTE_ABLE), condition(word, COMMUNICATION_ABLE)
     stream, reason = NO_STREAM, DECIDED
     if condition(word, GRANT_COMPUTE):
@@ -98,7 +98,7 @@ def reason_of(word):
 
 @compiled
 def observe_rtl(b, r, d, out, dram, now):
-    """Behind the clock edge: what the RTL decided in cycle `now`. `dram`: first words of the DRAM commands."""
+    """Record, after the clock edge, what the RTL decided in cycle `now`. `dram`: first words of the DRAM commands."""
     r = by_reference(r)
     p = r.probes
     for c in range(len(p.channel)):
@@ -145,7 +145,7 @@ def observe_rtl(b, r, d, out, dram, now):
 
 @compiled
 def observe_dma(b, r, d, out, now):
-    """The command table and the engines."""
+    """Record what the command table and the engines did."""
     r = by_reference(r)
     p = r.probes
     level = (out[p.table] >> 8) & 0xFFFF
@@ -168,7 +168,10 @@ def observe_dma(b, r, d, out, now):
 
 @compiled
 def observe_bank(b, r, d, bank, out, now):
-    """A Tracker bank's second stage: an update is counted, or refused: its set is full, its region foreign."""
+    """Record what a Tracker bank's second stage did.
+
+    An update is counted, or refused: its set is full, its region foreign.
+    """
     r = by_reference(r)
     p = r.probes
     at = p.bank[bank]
@@ -203,7 +206,7 @@ def observe_bank(b, r, d, bank, out, now):
 
 @compiled
 def observe_tile(b, r, kind, now, d, unit, words, a):
-    """`words`: low and high one of a trigger."""
+    """Record a trigger; `words`: its low and high one."""
     r = by_reference(r)
     lo, hi = words
     f = r.probes.trigger

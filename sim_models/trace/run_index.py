@@ -18,17 +18,17 @@ _MARGIN_CYCLES = 1_000  #: around a place, in the window that is suggested for i
 
 
 class _Seen(NamedTuple):
-    """As the loop calls it."""
+    """The first arrivals as the loop notes them."""
 
     first: np.ndarray
 
     def before_edge(self, sim, kernel, hardware, device, now):
-        """Arrivals change in the models' part of a cycle only."""
+        """Note the first arrival: arrivals change in the models' part of a cycle only."""
         if self.first[device] < 0 and sim.network.arrived[device] > 0:
             self.first[device] = now
 
     def after_edge(self, sim, kernel, hardware, device, now):
-        """The hardware's part."""
+        """Do nothing in the hardware's part of a cycle."""
 
 
 class FirstArrivals(Observer):
@@ -53,7 +53,7 @@ class Place:
 
     @property
     def window(self) -> tuple[int, int]:
-        """`--from` and `--until` that show it."""
+        """The `--from` and `--until` that show it."""
         return max(0, self.cycle - _MARGIN_CYCLES), self.cycle + (self.lasted_cycles or 0) + _MARGIN_CYCLES
 
     def to_json(self) -> dict:
@@ -61,8 +61,10 @@ class Place:
 
 
 def places(trace: Trace) -> list[Place]:
-    """The index of a trace that has events of these KINDS, in the order of cycles; a place whose kind was not recorded
-    is left out."""
+    """Index a trace that has events of these KINDS, in the order of cycles.
+
+    A place whose kind was not recorded is left out.
+    """
     found = []
     for device in range(trace.devices):
         mine = trace.events[trace.events["device"] == device]
@@ -98,7 +100,7 @@ def _waits(trace: Trace, device: int, of: dict[Kind, np.ndarray]) -> Iterator[Pl
 
 
 def _longest(what: str, device: int, begins: np.ndarray, ends: np.ndarray, names: tuple[str, ...]) -> Iterator[Place]:
-    """The longest waits between a beginning and the next end of the same `names`."""
+    """Find the longest waits between a beginning and the next end of the same `names`."""
     waits = []
     at: dict[tuple, list[int]] = {}
     for event in ends:

@@ -144,10 +144,10 @@ UPDATE_MARKS = {ALLOCATED: "allocated", COMPLETE: "FIRES", EXCEEDS: "EXCEEDS", R
 
 
 def conditions(flags: int) -> dict[str, bool]:
-    """What a DECIDE event's arbiter saw."""
+    """Return what a DECIDE event's arbiter saw."""
     return {name: bool(flags >> bit & 1) for bit, name in enumerate(CONDITIONS)}
 
 
 def policy_of(flags: int) -> arbiter.Policy:
-    """The policy under which a DECIDE event's arbiter decided."""
+    """Return the policy under which a DECIDE event's arbiter decided."""
     return POLICIES[flags >> POLICY_AT]

@@ -61,7 +61,7 @@ class Setup:
 
     @property
     def kernel(self) -> FusedGemm:
-        """What is recorded, as `t3 run` names it."""
+        """The kernel that is recorded, as `t3 run` names it."""
         fusion = FUSIONS[self.technique]
         return fusion if self.policy is None else replace(fusion, policy=self.policy)
 
@@ -71,7 +71,7 @@ class Setup:
         return replace(self.varied, seed=self.seed, stage_first_chunk=staged)
 
     def fused_run(self, library: Library) -> FusedRun:
-        """Programmed and at cycle 0, on a compiled top."""
+        """Make the run, programmed and at cycle 0, on a compiled top."""
         backends = [CompiledBackend(library) for _ in range(1 if self.mirrored else self.workload.tp)]
         for backend in backends:
             backend.reset()

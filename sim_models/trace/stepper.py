@@ -206,7 +206,7 @@ class Stepper(App):
             self.query_one(f"#{name}-text", Static).update(text)
 
     def _marked(self) -> np.ndarray:
-        """The events of this cycle that make the break condition come true."""
+        """Return the events of this cycle that make the break condition come true."""
         try:
             return self.replay.fulfilling(self.condition, self.cycle)
         except BadInput:  # none is set, or it was mistyped
@@ -301,7 +301,7 @@ def _table(*headings: str) -> Table:
 
 
 def _bar(value: int, limit: int, length: int = _BAR) -> Text:
-    """`███░░ 1,024/2,048`"""
+    """Draw a level as `███░░ 1,024/2,048`."""
     full = min(length, length * value // max(1, limit))
     bar = "█" * full + "░" * (length - full) + " " * bool(length)
     return Text(f"{bar}{value:,}/{limit:,}", style="red" if value >= limit else "")

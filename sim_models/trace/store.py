@@ -44,7 +44,7 @@ _ARROW = pa.schema([(name, pa.from_numpy_dtype(EVENT[name])) for name in EVENT.n
 
 @contextmanager
 def whole_file(path: Path, mode: str = "w") -> Iterator[IO]:
-    """A file that is there once all of it is."""
+    """Open a file that is there once all of it is."""
     part = _part(path)
     try:
         with _named(part), part.open(mode) as file:
@@ -72,11 +72,13 @@ def _part(path: Path) -> Path:
 
 
 class TraceWriter:
-    """Writes a trace into a folder, in a thread of its own. With `commit` all of it is there, and what an older trace
-    left is not; without, the folder is as it was."""
+    """A writer of a trace into a folder, in a thread of its own.
+
+    With `commit` all of it is there, and what an older trace left is not; without, the folder is as it was.
+    """
 
     def __init__(self, folder: Path, limit: int) -> None:
-        """`limit`: events beyond it are only counted."""
+        """Open a folder; `limit`: events beyond it are only counted."""
         self._folder, self._limit = folder, limit
         self._made = [path for path in (folder, *folder.parents) if not path.exists()]  #: the innermost first
         self.written = self.dropped = 0
@@ -98,7 +100,7 @@ class TraceWriter:
         return self
 
     def write(self, events: np.ndarray) -> None:
-        """EVENT[n], later than all before; they may be read until the next call."""
+        """Write EVENT[n], later than all before; they may be read until the next call."""
         kept = events[:self._limit - self.written]
         if len(kept) < len(events) and self.complete_until is None:
             self.complete_until = int(events["cycle"][len(kept)])
@@ -117,7 +119,7 @@ class TraceWriter:
         self.seconds += time.thread_time() - started
 
     def _finish(self) -> None:
-        """Raises what the thread met."""
+        """Wait for the thread. Raises what it met."""
         pending, self._pending = self._pending, None
         if pending:
             pending.result()
@@ -213,7 +215,7 @@ class Trace:
 
     @cached_property
     def map(self) -> OutputMap | None:
-        """What each workgroup computes; None for a testbench, which has no output."""
+        """The plan of what each workgroup computes; None for a testbench, which has no output."""
         if not self.run["has_plan"]:
             return None
         try:
@@ -235,7 +237,7 @@ class Trace:
         return self.run["simulated_devices"]
 
     def check_device(self, device: int) -> None:
-        """Raises BadInput if it was not simulated."""
+        """Check that a device was simulated. Raises BadInput."""
         if not 0 <= device < self.devices:
             told = " (one GPU stands for all: record with --every-gpu)" if self.run["mirrored"] else ""
             raise BadInput(f"--device {device} is not in this trace: it has 0 to {self.devices - 1}{told}")

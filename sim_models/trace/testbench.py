@@ -31,7 +31,7 @@ _DISPATCH = int(Kind.DISPATCH)
 
 
 def explain_failure(testbench: Testbench, design: Design, folder: Path) -> list[str]:
-    """Lines that name the commands which show what happened; none where a trace has nothing to say."""
+    """Write lines that name the commands which show what happened; none where a trace has nothing to say."""
     shown = groups_of_block(testbench.block, testbench.geometry)
     if shown is None or not (folder / FAILURE).exists():
         return []
@@ -102,7 +102,7 @@ def _record(writer: TraceWriter, testbench: Testbench, ports: PortMap, p: Probes
 
 @compiled
 def _observe(top, b, r, inputs, before, behind, dram, first):
-    """`top`: where the ports of the top are; None: the design is another one."""
+    """Record the cycles of a testbench; `top`: where the top's ports are, or None for another design."""
     b = by_reference(b)
     r = by_reference(r)
     p = by_reference(top)

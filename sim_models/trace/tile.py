@@ -41,7 +41,7 @@ class Tile:
 
     @property
     def role(self) -> str:
-        """`remote`, `dma` or `event`, as its region's kind; `unknown` where nothing tells."""
+        """The kind of its region, `remote`, `dma` or `event`; `unknown` where nothing tells."""
         if self.place:
             return self.place.region["kind"] if self.place.region else "unknown"
         triggers = self.of(Kind.TRIGGER)
@@ -49,12 +49,12 @@ class Tile:
 
     @property
     def bytes(self) -> int:
-        """Of one update of the whole tile."""
+        """Bytes of one update of the whole tile."""
         return self.place.region["tile_bytes"]
 
     @property
     def wanted_bytes(self) -> int:
-        """That should complete it."""
+        """Bytes that should complete it."""
         return self.bytes * self.place.region["updates_per_element"]
 
     @property
@@ -71,7 +71,7 @@ class Tile:
         return missed(self.of(Kind.UPDATE))
 
     def counted(self) -> dict[str, int]:
-        """Bytes by source of what was counted since it was last complete before its last update."""
+        """Return, by source, the bytes that were counted since it was last complete before its last update."""
         updates = self.of(Kind.UPDATE)
         ends = np.flatnonzero(updates["flags"][:-1] & (COMPLETE | EXCEEDS))
         totals: dict[str, int] = {}
@@ -81,7 +81,7 @@ class Tile:
         return totals
 
     def packets(self) -> np.ndarray:
-        """Its data on the link, known by their addresses: a wrong workgroup id does not hide them."""
+        """Return its data on the link, known by their addresses: a wrong workgroup id does not hide them."""
         e, bases = self.trace.events, self.trace.run["bases"][self.device]
         sent = e[(e["kind"] == Kind.PACKET) & (e["device"] == self.device)]
         return sent[self.place.holds(sent["address"], self.place.base + bases["downstream"] - bases["own"])]

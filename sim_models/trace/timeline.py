@@ -1,5 +1,6 @@
-"""A trace as a Perfetto timeline: what units, engines and the link do as tracks, queues as counters, and an arrow from
-each tile's trigger over its DMA command and its first packet to its arrival.
+"""A trace as a Perfetto timeline: what units, engines and the link do as tracks, queues as counters, and arrows.
+
+An arrow goes from each tile's trigger over its DMA command and its first packet to its arrival.
 
 Opens in https://ui.perfetto.dev. Times are in ns; one group of tracks per GPU.
 """
@@ -39,12 +40,12 @@ def write_timeline(trace: Trace) -> Path:
 
 
 def flow_of(device: int, wg: int, wf: int) -> int:
-    """Number of a tile's arrow."""
+    """Return the number of a tile's arrow."""
     return (device + 1) << 32 | int(wg) << 8 | int(wf)
 
 
 def _units(out: TimelineWriter, gpu: int, e: np.ndarray, trace: Trace) -> None:
-    """Slices of what each compute unit does; none while it is idle."""
+    """Draw slices of what each compute unit does; none while it is idle."""
     stages = e[e["kind"] == Kind.STAGE]
     end = trace.run["recorded"]["until"]
     for unit in np.unique(stages["unit"]):
@@ -73,7 +74,7 @@ def _tracker(out: TimelineWriter, gpu: int, device: int, e: np.ndarray, first: i
 
 
 def _dma(out: TimelineWriter, gpu: int, device: int, e: np.ndarray, trace: Trace) -> None:
-    """Commands that wait, and a slice per command on its engine."""
+    """Draw commands that wait, and a slice per command on its engine."""
     waiting = out.track("DMA commands waiting", gpu, unit="commands")
     for c in e[(e["kind"] == Kind.READY) | (e["kind"] == Kind.ISSUE)]:
         out.counter(c["cycle"], waiting, int(c["a"]) + (1 if c["kind"] == Kind.READY else -1))
@@ -95,7 +96,7 @@ def _dma(out: TimelineWriter, gpu: int, device: int, e: np.ndarray, trace: Trace
 
 
 def _channels(out: TimelineWriter, gpu: int, e: np.ndarray) -> None:
-    """Requests in each channel's DRAM queue, where the arbiter saw them change."""
+    """Draw the requests in each channel's DRAM queue, where the arbiter saw them change."""
     decisions = e[e["kind"] == Kind.DECIDE]
     for channel in np.unique(decisions["unit"]):
         track = out.track(f"DRAM queue of channel {channel}", gpu, unit="requests")
@@ -107,7 +108,7 @@ def _channels(out: TimelineWriter, gpu: int, e: np.ndarray) -> None:
 
 def _link(out: TimelineWriter, gpu: int, links: list[int], arrivals: list[int], device: int, e: np.ndarray,
           trace: Trace) -> None:
-    """How far the link is behind, and each tile's first packet and first arrival, where its arrow ends."""
+    """Draw how far the link is behind, and each tile's first packet and first arrival, where its arrow ends."""
     backlog = out.track("link backlog", gpu, unit="cycles")
     packets = e[e["kind"] == Kind.PACKET]
     for p in packets[np.flatnonzero(np.diff(packets["b"], prepend=-1))]:
@@ -124,7 +125,7 @@ def _link(out: TimelineWriter, gpu: int, links: list[int], arrivals: list[int], 
 
 
 def _arrival(trace: Trace, device: int, source: int | None, packet, arrived: np.ndarray):
-    """The packet's; in mirrored mode the first of the tile that its tile feeds; None: not recorded."""
+    """Find the packet's arrival; in mirrored mode the first of the tile that its tile feeds; None: not recorded."""
     if not trace.run["mirrored"]:
         same = arrived[arrived["address"] == packet["address"]]
         return same[0] if len(same) else None

@@ -11,8 +11,10 @@ from .schema import EVENT, NO_STREAM, NO_WAVEFRONT, QUEUES, Kind
 
 
 def waiting(sim: Sim, now: int, senders: Sequence[np.ndarray]) -> np.ndarray:
-    """EVENT[n] of kind WAITING: every request that is in a model's queue, oldest first per queue; `senders`: each
-    device's, as in `names`."""
+    """List every request that is in a model's queue, oldest first per queue: EVENT[n] of kind WAITING.
+
+    `senders`: each device's, as in `names`.
+    """
     channels, devices = sim.m.channels, len(sim.control.downstream)
     by_channel = [divmod(row, channels) for row in range(devices * channels)]
     by_port = {int(port): (device, unit) for device in range(devices)

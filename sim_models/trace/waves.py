@@ -1,5 +1,6 @@
-"""Waveforms of a window: the RTL's ports, the inner signals that the traced top shows, and the models' state beside
-them, as VCD, with save files that open them grouped and named in GTKWave and in Surfer.
+"""Waveforms of a window as VCD, with save files that open them grouped and named in GTKWave and in Surfer.
+
+They are the RTL's ports, the inner signals that the traced top shows, and the models' state beside them.
 """
 
 import math
@@ -39,7 +40,7 @@ class Signal:
 
 
 def _identifier(text: str) -> str:
-    """`channel[3].arbiter` is `channel_3.arbiter` to a viewer."""
+    """Write a name as viewers take it: `channel[3].arbiter` is `channel_3.arbiter`."""
     return re.sub(r"\[(\d+)\]", r"_\1", text)
 
 
@@ -106,7 +107,7 @@ class Waves:
 
 
 def _values(rows: np.ndarray, signal: Signal) -> np.ndarray:
-    """Of one signal, all cycles; wider than a word as Python's integers."""
+    """Return the values of one signal in all cycles; wider than a word as Python's integers."""
     word, low = divmod(signal.bit, 64)
     mask = (1 << signal.width) - 1
     if low + signal.width <= 64:
@@ -123,7 +124,7 @@ def check_window(first: int, end: int | None) -> None:
 
 
 def write_waves(folder: Path, devices: list[Waves], clock_ghz: float) -> None:
-    """`waves.vcd`, `waves.gtkw` and `waves.sucl`; one time unit is one memory cycle."""
+    """Write `waves.vcd`, `waves.gtkw` and `waves.sucl`; one time unit is one memory cycle."""
     with whole_file(folder / WAVES) as file, VCDWriter(
             file, timescale="1 ns", comment=f"time is in memory cycles ({clock_ghz} GHz)",
             init_timestamp=devices[0].first) as writer:
@@ -144,7 +145,7 @@ def write_waves(folder: Path, devices: list[Waves], clock_ghz: float) -> None:
 
 
 def _chosen(devices: list[Waves]) -> Iterator[tuple[str, list[Signal]]]:
-    """Groups to begin with: what one asks of a run, before the hundreds of other signals."""
+    """Give groups to begin with: what one asks of a run, before the hundreds of other signals."""
     for waves in devices:
         gpu = waves.scope
         by_scope: dict[str, list[Signal]] = {}
@@ -174,7 +175,10 @@ def _save_files(folder: Path, devices: list[Waves]) -> None:
 
 
 def _surfer_commands(devices: list[Waves]) -> Iterator[str]:
-    """Surfer's language adds a whole scope as a group of that name; what follows `divider_add` is a single word."""
+    """Write Surfer's commands, of which one adds a whole scope as a group of that name.
+
+    What follows `divider_add` is a single word.
+    """
     for waves in devices:
         yield f"divider_add {waves.scope}"
         for _, signals in _chosen([waves]):

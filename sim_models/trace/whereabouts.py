@@ -13,7 +13,7 @@ _DRAM_QUEUE = QUEUES.index("DRAM queue")
 
 
 def whereabouts(tile: Tile) -> Iterator[str]:
-    """In the order in which an update passes: models' queues, arbiters, coalescers, the way to the Tracker."""
+    """List where they are, in an update's order: models' queues, arbiters, coalescers, the way to the Tracker."""
     yield from _in_queues(tile)
     yield from _at_arbiters(tile)
     yield from _on_the_way_to_the_tracker(tile)
@@ -21,7 +21,10 @@ def whereabouts(tile: Tile) -> Iterator[str]:
 
 
 def _in_queues(tile: Tile) -> Iterator[str]:
-    """What was in the models' queues when the recording ended. A write in a DRAM queue has been counted already."""
+    """List what was in the models' queues when the recording ended.
+
+    A write in a DRAM queue has been counted already.
+    """
     e = tile.trace.events
     waiting = e[(e["kind"] == Kind.WAITING) & ((e["b"] != _DRAM_QUEUE) | (e["op"] == READ))]
     mine = waiting[(waiting["wg"] == tile.wg) & (waiting["wf"] == tile.wf)]
@@ -38,7 +41,7 @@ def _in_queues(tile: Tile) -> Iterator[str]:
 
 
 def _at_arbiters(tile: Tile) -> Iterator[str]:
-    """What has entered a channel's front end and was not granted."""
+    """List what has entered a channel's front end and was not granted."""
     writes = tile.events[tile.events["op"] != READ]
     entered = writes[writes["kind"] == Kind.ENTER]
     granted = _granted(writes)

@@ -10,24 +10,24 @@ FROM = {"local": "this GPU's own stores", "remote": "the upstream GPU's stores",
 
 
 def plural(count: int, noun: str) -> str:
-    """`1 packet`, `2,000 packets`"""
+    """Write a number of things: `1 packet`, `2,000 packets`."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 def joined(parts: list[str]) -> str:
-    """`a`, `a and b`, `a, b and c`"""
+    """Write a list in words: `a`, `a and b`, `a, b and c`."""
     return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
 
 
 def owner(e) -> str:
-    """`wg 37 wf 2`; empty for an access without workgroup."""
+    """Write `wg 37 wf 2`; empty for an access without workgroup."""
     if e["wg"] < 0:
         return ""
     return f"wg {e['wg']}" + (f" wf {e['wf']}" if e["wf"] != NO_WAVEFRONT else "")
 
 
 def access(e) -> str:
-    """`update of 64 B at 0x1040, wg 37 wf 2`; an arbiter alone does not see requests"""
+    """Write `update of 64 B at 0x1040, wg 37 wf 2`; an arbiter alone does not see requests."""
     if not e["amount"]:
         return "a request"
     text = f"{schema.OPS[e['op']]} of {e['amount']} B at {int(e['address']):#x}"
@@ -35,17 +35,17 @@ def access(e) -> str:
 
 
 def reason(e) -> str:
-    """Why a DECIDE event went as it did."""
+    """Say why a DECIDE event went as it did."""
     return schema.REASONS[int(e["reason"])]
 
 
 def state(code: int) -> str:
-    """What a compute unit does; -1 is what it did before the recording."""
+    """Say what a compute unit does; -1 is what it did before the recording."""
     return STATES[code].replace("_", " ") if code >= 0 else "?"
 
 
 def place(e) -> str:
-    """Where a WAITING event's request was: `inbound queue of channel 3`."""
+    """Say where a WAITING event's request was: `inbound queue of channel 3`."""
     queue = schema.QUEUES[e["b"]]
     return f"{queue} of channel {e['unit']}" if queue in schema.CHANNEL_QUEUES else queue
 
@@ -93,5 +93,5 @@ _DESCRIBE: dict[Kind, Callable[[object], str]] = {
 
 
 def describe(e) -> str:
-    """What an event says; device and cycle are left to the reader's column headings."""
+    """Say what an event says; device and cycle are left to the reader's column headings."""
     return _DESCRIBE[Kind(int(e["kind"]))](e)

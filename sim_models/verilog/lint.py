@@ -22,7 +22,7 @@ WAIVERS = {
 
 
 def waiver_file() -> str:
-    """Verilator's configuration for all blocks."""
+    """Write Verilator's configuration for all blocks."""
     lines = ["`verilator_config", "// Each rule with the reason why it is off."]
     for rule, reason in WAIVERS.items():
         lines += [f"// {reason}", f"lint_off -rule {rule}"]
@@ -30,7 +30,7 @@ def waiver_file() -> str:
 
 
 def check(block: str, folder: Path) -> dict[str, str]:
-    """Tool: its verdict on `<block>.v` in the folder. Raises Failure with the first complaint."""
+    """Return tool: its verdict on `<block>.v` in the folder. Raises Failure with the first complaint."""
     tools = find_toolchain()
     name = f"{block}.v"
     _accept("Verilator", [str(tools.verilator), "--lint-only", "-Wall", "--top-module", block, "t3.vlt", name], folder,

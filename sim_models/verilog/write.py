@@ -24,7 +24,7 @@ LICENCE = "SPDX-License-Identifier: BSD-2-Clause"
 
 
 def chosen_blocks(name: str) -> tuple[str, ...]:
-    """One block, or all. Raises BadInput."""
+    """Return one block, or all. Raises BadInput."""
     if name == "all":
         return block_names()
     if name not in block_names():
@@ -33,7 +33,7 @@ def chosen_blocks(name: str) -> tuple[str, ...]:
 
 
 def sizes(geometry: Geometry) -> str:
-    """A geometry in one line, for a comment."""
+    """Write a geometry in one line, for a comment."""
     return " ".join(f"{name}={value}" for part in asdict(geometry).values() for name, value in part.items())
 
 
@@ -47,7 +47,7 @@ def block_files(block: str, geometry: Geometry) -> dict[str, str]:
 
 
 def describe(ports: PortMap, geometry: Geometry) -> dict:
-    """Ports in the order of the block's signature, with the fields of structs; and the sizes it was made with."""
+    """Describe ports in the order of the block's signature, with the fields of structs; and the block's sizes."""
     def port(direction: str, found) -> dict:
         return {"name": found.verilog, "member": found.name, "direction": direction, "width": found.width,
                 "fields": {name: asdict(bits) for name, bits in found.fields.items()}}
@@ -61,7 +61,7 @@ def describe(ports: PortMap, geometry: Geometry) -> dict:
 
 
 def fusesoc_core(block: str) -> str:
-    """FuseSoC's description (CAPI 2): `fusesoc --cores-root DIR run --target lint t3sim:t3:BLOCK`."""
+    """Write FuseSoC's description (CAPI 2): `fusesoc --cores-root DIR run --target lint t3sim:t3:BLOCK`."""
     return f"""CAPI=2:
 name: t3sim:t3:{block}:{importlib.metadata.version("t3sim")}
 description: {block} of t3sim (Track and Trigger)
@@ -88,8 +88,10 @@ targets:
 
 def write_verilog(blocks: Sequence[str], geometry: Geometry, folder: Path, checked: bool = False,
                   progress: Callable[[str, float], None] = lambda name, fraction: None) -> dict[str, dict[str, str]]:
-    """Fill `folder`, which is made if need be; files of other names in it stay. Gives the verdicts of the tools if
-    `checked`. Raises BadInput; nothing is written then, nor if a tool complains."""
+    """Write Verilog into `folder`, which is made if need be; files of other names in it stay. Raises BadInput.
+
+    Gives the verdicts of the tools if `checked`. Nothing is written after an error, nor if a tool complains.
+    """
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
         raise BadInput(f"--out {str(folder)!r} is not a folder")

@@ -85,7 +85,7 @@ class Recorder:
 
 
 def merge(folder: Path) -> dict[tuple[str, str], Counter[Point]]:
-    """(block, cross) -> how often each point was reached, over all runs that left their counts in the folder."""
+    """Return (block, cross) -> how often each point was reached, over all runs that left their counts in the folder."""
     merged: dict[tuple[str, str], Counter[Point]] = {}
     for path in sorted(folder.glob("*.json")):
         for told in json.loads(path.read_text()):

@@ -151,7 +151,7 @@ def refuses(bench: Bench) -> bool:
 
 
 def tracker_updates(bench: Bench, tell: Callable[[str, str], Iterable[Point]]) -> Callable[[], Iterable[Point]]:
-    """`tell(outcome, "hit" or "miss")` for every update that counts, in the cycle that decides about it."""
+    """Call `tell(outcome, "hit" or "miss")` for every update that counts, in the cycle that decides about it."""
     def watch():
         if bench.get("done") and not refuses(bench):
             outcome = "completes" if bench.get("complete") else "exceeds" if bench.get("closes") else "counts"
@@ -334,7 +334,7 @@ def table_queue(bench: Bench) -> Callable[[], Iterable[Point]]:
 
 
 def actions_of(descriptor: dict) -> str:
-    """What a region does with a tile: one of `_ACTIONS`."""
+    """Return what a region does with a tile: one of `_ACTIONS`."""
     names = [name for name in REGION_ACTIONS if descriptor[name]]
     return "several" if len(names) > 1 else names[0] if names else "nothing"
 
@@ -488,7 +488,7 @@ def ring_states(bench: Bench) -> Callable[[], Iterable[Point]]:
 _ALU_FORMATS = tuple(dtype.name.lower() for dtype in AluDtype)
 
 def crosses(geometry: Geometry) -> list[Cross]:
-    """Every block's, of this geometry."""
+    """Return every block's crosses, of this geometry."""
     t, channel, dma = geometry.tracker, geometry.channel, geometry.dma
     return [
         Cross("arbiter", "every policy in every state of the queues", {

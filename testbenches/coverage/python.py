@@ -13,7 +13,7 @@ _COUNTS = ("num_statements", "covered_lines", "num_branches", "covered_branches"
 
 
 def by_folder(report: dict) -> dict[str, Counter[str]]:
-    """Sums of coverage.py's counts over the files of each folder."""
+    """Sum coverage.py's counts over the files of each folder."""
     sums: dict[str, Counter[str]] = defaultdict(Counter)
     for path, told in report["files"].items():
         sums[str(Path(path).parent)].update({name: told["summary"][name] for name in _COUNTS})

@@ -69,7 +69,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _with_inside(block: str, geometry: Geometry) -> tuple[str, PortMap]:
-    """The block's Verilog, with the signals inside that its crosses read as ports of the testbench."""
+    """Write the block's Verilog, with the signals inside that its crosses read as ports of the testbench."""
     text, ports = block_verilog(block, geometry)
     body = text[text.index(f"\nmodule {block}("):]
     seen = {}
@@ -82,7 +82,7 @@ def _with_inside(block: str, geometry: Geometry) -> tuple[str, PortMap]:
 
 
 def _print(results: list[tuple[Cross, Counter[Point]]], geometry: str) -> int:
-    """The number of points that were not reached."""
+    """Print the results; return the number of points that were not reached."""
     console = Console()
     table = Table(title=f"Functional coverage (geometry {geometry!r})", title_justify="left", box=box.SIMPLE_HEAD)
     for heading in ("block", "points"):

@@ -64,15 +64,15 @@ class Tile:
         return (item.wg == self.wg) & (item.wf == self.wf)
 
     def amount(self, there, item) -> Value:
-        """Bytes of an update, if it is there and the tile's."""
+        """Return the bytes of an update, if it is there and the tile's."""
         return Mux(there & self.has(item), item.amount, 0)
 
     def written(self, there, request) -> Value:
-        """Bytes of a request, if it is there and writes the tile."""
+        """Return the bytes of a request, if it is there and writes the tile."""
         return Mux(there & is_tracked(request) & self.has(request), request.bytes, 0)
 
     def lawful(self, there, item, amount) -> Value:
-        """It has bytes, and names one of the tile's regions, if it is there and the tile's."""
+        """Return that an item has bytes, and names one of the tile's regions, if it is there and the tile's."""
         return implies(there & self.has(item), (amount != 0) & self.regions.bit_select(item.region, 1))
 
     def counter(self, spec: Spec, step):
@@ -86,8 +86,10 @@ def moves(port) -> Value:
 
 
 class ChannelAccount:
-    """Bytes written to the tile through a channel (`came`), given to DRAM (`taken`; `shown`: offered to it), reported
-    (`went`). Nothing is forgotten meanwhile."""
+    """The tile's bytes in a channel, while nothing is forgotten.
+
+    They are written (`came`), given to DRAM (`taken`; `shown`: offered to it), and reported (`went`).
+    """
 
     def __init__(self, spec: Spec, channel, tile: Tile, given: Given, say: Say) -> None:
         given(~channel.forget)
@@ -128,8 +130,11 @@ class NetworkAccount:
 
 
 class BankAccount:
-    """Of bank `number`. Assumed: the tile's regions are tracked, of one family, with its bytes as their threshold; its
-    set has room, as the window sees to."""
+    """The tile's bytes in bank `number`.
+
+    Assumed: the tile's regions are tracked, of one family, with its bytes as their threshold; its set has room, as the
+    window sees to.
+    """
 
     def __init__(self, spec: Spec, bank, number, tile: Tile, geometry: Geometry, given: Given, say: Say) -> None:
         updates, triggers, bits = bank.updates, bank.triggers, geometry.tracker.bank_bits
@@ -180,14 +185,14 @@ def _passage(spec: Spec, tile: Tile, arriving, leaving, held) -> _Passage:
 
 
 def _through(spec: Spec, tile: Tile, queue, places, amount) -> _Passage:
-    """A queue's; `amount(there, item)`: bytes of what it holds."""
+    """Follow the tile through a queue; `amount(there, item)`: bytes of what it holds."""
     return _passage(spec, tile, amount(moves(queue.input), queue.input.payload),
                     amount(moves(queue.output), queue.output.payload),
                     sum(amount(valid, item) for valid, item, *_ in places))
 
 
 def _only(spec: Spec, *names: str) -> Say:
-    """Claims those of these names; the others are another property's, and assumed."""
+    """Claim only those of these names; the others are another property's, and assumed."""
     return lambda name, condition: spec.claim(name, condition) if name in names else spec.assume(condition)
 
 
@@ -291,7 +296,7 @@ def _merge(spec: Spec, geometry: Geometry) -> None:
 
 def _stage(block: str, statement: str, specify, broken: tuple[Broken, ...], name: str = "a tile's bytes",
            **options) -> Property:
-    """An own `build`: the block's other properties stand for it in mutation."""
+    """Make a property with a `build` of its own: the block's other properties stand for it in mutation."""
     def build(package, geometry: Geometry) -> wiring.Component:
         return package.blocks.BLOCKS[block](geometry)
     return Property(name, block, statement, specify, broken, build=build, **options)

@@ -17,7 +17,7 @@ LEAVES = "what was issued is offered in the next cycle"
 
 
 def lines(spec: Spec, geometry: Geometry) -> None:
-    """The lines of one arbitrary command, whatever its address, wavefront and region, among any others.
+    """Claim the lines of one arbitrary command, whatever its address, wavefront and region, among any others.
 
     Assumed: the region table does not change; the followed command's workgroup has no other command inside (the
     generator only copies the workgroup, so that it can serve as a name). Wavefront ids are checked for blocks that
@@ -109,7 +109,7 @@ def lines(spec: Spec, geometry: Geometry) -> None:
     m.d.comb += Value.cast(then).eq(Mux(has_line, Value.cast(after), Value.cast(at)))
 
     def same(register, exact):
-        """The generator keeps one bit above the address, which stays set."""
+        """Compare a register with an exact value: the generator keeps one bit above the address, which stays set."""
         return (register[:-1] == exact[:t.address_bits]) & (register[-1] == exact[t.address_bits:].any())
 
     position, next_base = Signal(t.address_bits + 2), Signal(t.address_bits + 2)

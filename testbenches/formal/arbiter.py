@@ -19,7 +19,7 @@ PASSED_OVER = {
 
 
 def grants(spec: Spec, _) -> None:
-    """Under every value of the policy register, which may change in every cycle."""
+    """Claim the grants under every value of the policy register, which may change in every cycle."""
     a = spec.design
     spec.claim("at most one grant", ~(a.grant_compute & a.grant_communication))
     spec.claim("no grant to an empty queue", implies(a.grant_compute, a.compute_valid))
@@ -30,7 +30,7 @@ def grants(spec: Spec, _) -> None:
 
 
 def waiting(code: int, passed_over: int):
-    """Bounds on waiting under policy number `code`."""
+    """Claim bounds on waiting under policy number `code`."""
     def specify(spec: Spec, _) -> None:
         m, a = spec.m, spec.design
         limit = spec.any_constant(STARVATION_BITS)

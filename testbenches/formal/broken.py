@@ -27,7 +27,7 @@ class Broken:
 
     @contextmanager
     def load(self) -> Iterator[ModuleType]:
-        """The package, complete, under a name of its own."""
+        """Load the package, complete, under a name of its own."""
         source = (RTL / self.file).read_text(encoding="utf-8")
         if source.count(self.old) != 1:
             raise ValueError(f"{self.what}: rtl/{self.file} has {self.old!r} {source.count(self.old)} times")

@@ -59,7 +59,10 @@ PROPERTIES: list[Property] = [
 
 
 def prove(item: Property, broken: tuple[Broken, ...] | None = None, searches: tuple[Search, ...] | None = None) -> dict:
-    """The property on the design, and its claims on the designs that must violate them: all, or only those given."""
+    """Prove the property on the design, and catch the designs that must violate its claims.
+
+    They are all such designs, or only those given.
+    """
     claims, verdict = item.prove()
     caught_on = []
     for search in item.searches if searches is None else searches:

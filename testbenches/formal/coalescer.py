@@ -14,7 +14,7 @@ SOON = "an update is held back no longer than the timeout"
 
 
 def bytes_kept(spec: Spec, geometry: Geometry) -> None:
-    """The bytes of one arbitrary tile and region that came in and have not left. Nothing is assumed."""
+    """Count the bytes of one arbitrary tile and region that came in and have not left. Nothing is assumed."""
     m, dut, t = spec.m, spec.design, geometry.tracker
     wg, wf = spec.any_constant(t.wg_bits), spec.any_constant(t.wf_bits)
     region = spec.any_constant(geometry.dma.region_bits)

@@ -19,7 +19,10 @@ SETTLED = "a signal is written only after a cycle in which its copies had left"
 
 
 def commands(spec: Spec, geometry: Geometry) -> None:
-    """Assumed: memory answers a read once, and nothing else; the queue does not move while it is busy."""
+    """Claim what the queue does with commands.
+
+    Assumed: memory answers a read once, and nothing else; the queue does not move while it is busy.
+    """
     m, dut = spec.m, spec.design
     spec.hold(dut.base)
     written, reading = Signal.like(dut.taken), Signal()  # reading: memory owes an answer

@@ -19,7 +19,7 @@ FIRST = "the first error since the last clearing is latched"
 
 
 def _word(register: Register, values) -> Value:
-    """The register's 32 bits; `values(name)` is a field's, or None if it is a constant."""
+    """Return the register's 32 bits; `values(name)` is a field's, or None if it is a constant."""
     bits = [Const(0, 1)] * 32
     for part in register.fields:
         if part.width:
@@ -37,7 +37,7 @@ def _halved(layout: data.View, name: str) -> Value:
 
 
 def registers(spec: Spec, geometry: Geometry) -> None:
-    """One arbitrary register that can be written, and all others. Nothing is assumed, not even APB's rules."""
+    """Follow one arbitrary register that can be written, and all others. Nothing is assumed, not even APB's rules."""
     m, bus, table = spec.m, spec.design, register_map(geometry)
     access = bus.psel & bus.penable & ~bus.pready
     writes, reads = access & bus.pwrite, access & ~bus.pwrite
@@ -57,7 +57,7 @@ def registers(spec: Spec, geometry: Geometry) -> None:
     spec.claim(FIRST, bus.error == first.valid)
 
     def live(name: str):
-        """A field that cannot be written, and is no constant."""
+        """Return a field that cannot be written, and is no constant."""
         if name in ("error", "error_overflow"):
             return first.valid | (reported != 0) if name == "error" else overflow
         if name in bus.status.shape().members:

@@ -17,20 +17,22 @@ EMPTY = "none is inside when the block is idle"
 
 
 def queued(spec: Spec, name: str, output: int | None = None) -> list[tuple]:
-    """(valid, content, number of the output) of the two places in the `TwoEntryQueue` that is submodule `name`."""
+    """Return (valid, content, number of the output) of both places in the `TwoEntryQueue` that is submodule `name`."""
     return [(*place, output) for place in two_places(spec, spec.submodule(name))]
 
 
 def two_places(spec: Spec, queue) -> list[tuple]:
-    """(valid, content) of the two places in a `TwoEntryQueue`."""
+    """Return (valid, content) of the two places in a `TwoEntryQueue`."""
     front, back = (spec.inside(f"{place}_valid", queue) for place in ("front", "back"))
     spec.invariant(implies(back, front))
     return [(front, spec.inside("front", queue)), (back, spec.inside("back", queue))]
 
 
 def carries(destination: Callable, places: Callable):
-    """One arbitrary payload is followed. Bit 0 of the address means nothing to these blocks: it marks that payload,
-    and no other has it while the marked one is inside.
+    """Follow one arbitrary payload through a block.
+
+    Bit 0 of the address means nothing to these blocks: it marks that payload, and no other has it while the marked one
+    is inside.
 
     `destination(payload, geometry)` is the number of the output that a payload belongs to. `places(spec, geometry)`
     lists (valid, content, number of the output or None if that is not decided) of every place that one can be in.

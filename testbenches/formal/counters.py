@@ -57,7 +57,7 @@ def _events(spec: Spec, geometry: Geometry) -> dict[str, list]:
 
 
 def count(spec: Spec, geometry: Geometry) -> None:
-    """Nothing is assumed."""
+    """Claim that the counter counts. Nothing is assumed."""
     m, bus = spec.m, spec.submodule("bus")
     cleared = spec.past(bus.clear_counters)
     events = _events(spec, geometry)
@@ -73,7 +73,7 @@ def count(spec: Spec, geometry: Geometry) -> None:
 
 
 def halves(spec: Spec, geometry: Geometry) -> None:
-    """Nothing is assumed."""
+    """Claim that the halves together are the count. Nothing is assumed."""
     counter = spec.design
     _ahead(spec, counter)
     came = spec.past(spec.past(counter.amount))
@@ -82,13 +82,13 @@ def halves(spec: Spec, geometry: Geometry) -> None:
 
 
 def _ahead(spec: Spec, counter) -> None:
-    """What is to become the upper half is right, but after a carry or a clearing."""
+    """Note that what is to become the upper half is right, but after a carry or a clearing."""
     low, high, next_high = (spec.inside(name, counter) for name in ("low", "high", "next_high"))
     spec.invariant((next_high == (high + 1)[:len(high)]) | (low < (1 << len(counter.amount)) - 1))
 
 
 def _short(package: ModuleType, geometry: Geometry):
-    """On `small` with halves of three bits, for the search of what is broken: a carry comes soon."""
+    """Make counters on `small` with halves of three bits, for the search of what is broken: a carry comes soon."""
     short = {"half_bits": 3, "amount_bits": 2} if geometry == GEOMETRIES["small"] else {}
     return package.event_counter.EventCounter(**short)
 

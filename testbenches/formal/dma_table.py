@@ -22,7 +22,7 @@ PAYLOAD = "a command names the block's first wavefront, its smallest address, it
 
 
 def blocks(spec: Spec, geometry: Geometry) -> None:
-    """Every block that uses one arbitrary counter of the table, one after the other.
+    """Follow every block that uses one arbitrary counter of the table, one after the other.
 
     Assumed, as the block's text says: tiles_per_block is 0 or a power of two and does not change; while a block is
     open, only its own tiles use its counter (the dispatch window), each once, and all in one region. The tile that a
@@ -118,7 +118,7 @@ def blocks(spec: Spec, geometry: Geometry) -> None:
 
 
 def tiles_of(m, table, region, t) -> Signal:
-    """`tiles_per_block` of a region."""
+    """Return `tiles_per_block` of a region."""
     size = Signal(t.wf_bits + 1)
     with m.Switch(region):
         for number, entry in enumerate(table.descriptors):

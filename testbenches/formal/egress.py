@@ -31,7 +31,7 @@ class _Due:
         self.first = self.followed & (self.ahead == 0)
 
     def is_in(self, spec: Spec, places: list[tuple]) -> None:
-        """The places of what is due, the oldest first: (present, whether it holds what the followed line makes)."""
+        """Say where what is due is, the oldest first: (present, whether it holds what the followed line makes)."""
         spec.invariant(self.count == sum(present for present, _ in places))
         spec.invariant(implies(self.followed, self.ahead < self.count))
         passed = 0
@@ -41,7 +41,10 @@ class _Due:
 
 
 def lines(spec: Spec, geometry: Geometry) -> None:
-    """Assumed: the region table does not change while the lane works, and no soft reset makes it forget lines."""
+    """Follow one arbitrary line through the lane.
+
+    Assumed: the region table does not change while the lane works, and no soft reset makes it forget lines.
+    """
     m, lane = spec.m, spec.design
     spec.assume(~lane.forget)
     for entry in lane.descriptors:
@@ -58,7 +61,7 @@ def lines(spec: Spec, geometry: Geometry) -> None:
         return found
 
     def becomes(line):
-        """The packet of a line."""
+        """Return the packet of a line."""
         sent, rule = Signal(packet(geometry)), Signal(descriptor(geometry))
         with m.Switch(line.region):
             for number, entry in enumerate(lane.descriptors):

@@ -121,29 +121,29 @@ class _Device:
         return self.ids > q
 
     def held(self, q: int) -> Value:
-        """Only arrives, and is tracked: it is complete no sooner than the window admits it."""
+        """Return whether a tile only arrives, and is tracked: it is complete no sooner than the window admits it."""
         return self.opens(q) & ~self.starts[q] & self.tracked[q]
 
     def touches(self, q: int) -> Value:
         return self.opens(q) | self.reaches[q]
 
     def largest(self, q: int) -> Value:
-        """The largest id that the request names, if any."""
+        """Return the largest id that the request names, if any."""
         return _larger(Mux(self.opens(q), q, 0), Mux(self.reaches[q], self.there[q], 0))
 
     def smallest(self, q: int, none: int) -> Value:
-        """The smallest id that the tile touches, `none` if it touches none."""
+        """Return the smallest id that the tile touches, `none` if it touches none."""
         return _smaller(Mux(self.opens(q), q, none), Mux(self.goes_on[q], self.to[q], none))
 
     def routes_to(self, q: int, which: int) -> list:
-        """For each tile, whether it goes on to id `q` of a peer."""
+        """Return, for each tile, whether it goes on to id `q` of a peer."""
         return [self.goes_on[source] & (to == q) & (peer == which)
                 for source, (to, peer) in enumerate(zip(self.to, self.peer))]
 
 
 def _schedule(spec: Spec, count: int, index: int, window: Signal, slack: Signal, devices: int,
               peers: int) -> list[_Device]:
-    """Any schedule that keeps the rules."""
+    """Assume any schedule that keeps the rules."""
     def each(shape):
         return [spec.any_constant(shape) for _ in range(count)]
 
@@ -186,7 +186,7 @@ class _Queue:
 
 
 def progress(spec: Spec, geometry: Geometry, tiles: int) -> None:
-    """See the module's text."""
+    """Claim forward progress; see the module's text."""
     m, tracker, peers = spec.m, geometry.tracker, geometry.dma.peers
     windows = spec.design.windows
     devices, count = len(windows), 1 << tracker.wg_bits
@@ -196,25 +196,25 @@ def progress(spec: Spec, geometry: Geometry, tiles: int) -> None:
     schedule = _schedule(spec, count, index, window, slack, devices, peers)
 
     def vector():
-        """A bit for each wavefront tile, those of a workgroup side by side."""
+        """Make a vector with a bit for each wavefront tile, those of a workgroup side by side."""
         return Signal(count * tiles)
 
     def of_tiles(workgroups):
-        """A vector with the workgroups' bits."""
+        """Make a vector with the workgroups' bits."""
         return Cat(workgroups[q] for q in range(count) for _ in range(tiles))
 
     def some(able):
-        """One of the tiles of `able` or none: as a one-hot vector, and its number."""
+        """Choose one of the tiles of `able` or none: as a one-hot vector, and its number."""
         pick, step = spec.any_sequence(range(count * tiles)), vector()
         m.d.comb += step.eq(Mux(spec.any_sequence(1), able & (1 << pick), 0))
         return step, pick
 
     def sources(d):
-        """(device, which of its peers `d` is) of all that send to `d`."""
+        """Return (device, which of its peers `d` is) of all that send to `d`."""
         return [((d - 1 - which) % devices, which) for which in range(peers)]
 
     def at_target(bits, d):
-        """Bits of senders' tiles, any of them, as bits of the tiles of `d` that they become part of."""
+        """Return the bits of senders' tiles, any of them, as bits of the tiles of `d` that they become part of."""
         routes = [(source, schedule[source].routes_to(q, which)) for q in range(count) for source, which in sources(d)]
         found = []
         for q in range(count):
@@ -348,7 +348,7 @@ def progress(spec: Spec, geometry: Geometry, tiles: int) -> None:
 
 def _queue_invariants(spec: Spec, own: _Device, w, queue: _Queue, asked: Signal, admitted: Signal,
                       slack: Signal) -> None:
-    """What ties the requests in a window's queue to tiles, and keeps the order lawful."""
+    """Tie the requests in a window's queue to tiles, and keep the order lawful."""
     count = len(asked)
     everyone = Cat(own.tiles > q for q in range(count))
     spec.invariant(implies(queue.back_valid, queue.front_valid & (queue.back != queue.front)))
@@ -370,7 +370,7 @@ def _queue_invariants(spec: Spec, own: _Device, w, queue: _Queue, asked: Signal,
 
 
 def _invariants(spec: Spec, geometry: Geometry, own: _Device, w, per: int, of: dict) -> None:
-    """What ties one window's registers and memories to the vectors; `per`: tiles of a workgroup."""
+    """Tie one window's registers and memories to the vectors; `per`: tiles of a workgroup."""
     tracker = geometry.tracker
     slots, count = tracker.window_slots, 1 << tracker.wg_bits
 

@@ -19,8 +19,10 @@ _FORMATS = (2, 3), (3, 1), (3, 4)
 
 
 def exact_sum(a: Value, b: Value, exponent_bits: int, fraction_bits: int) -> Value:
-    """A finite number is a whole multiple of the smallest subnormal: so numbers are added as integers, and rounded
-    where the sum's first bit says."""
+    """Add two numbers as integers, and round where the sum's first bit says.
+
+    That is possible as a finite number is a whole multiple of the smallest subnormal.
+    """
     fields = exponent_bits + fraction_bits
     infinity = Const(((1 << exponent_bits) - 1) << fraction_bits, fields)
 
@@ -48,8 +50,11 @@ def exact_sum(a: Value, b: Value, exponent_bits: int, fraction_bits: int) -> Val
 
 
 def sums(spec: Spec, geometry: Geometry) -> None:
-    """Assumed: it moves in every cycle (that it can stand still, the streams' property says), and each format has a
-    number of its own."""
+    """Claim that the adder returns the exact sum, rounded.
+
+    Assumed: it moves in every cycle (that it can stand still, the streams' property says), and each format has a number
+    of its own.
+    """
     adder = spec.design
     spec.assume(adder.enable)
     spec.assume(adder.format < len(adder.formats))

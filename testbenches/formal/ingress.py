@@ -1,4 +1,4 @@
-"""What is lawful passes the ingress at once, and nothing else does; that is told."""
+"""What is lawful passes the ingress at once, and nothing else does; that is reported."""
 
 from amaranth.hdl import Cat, Signal, Value
 
@@ -16,7 +16,7 @@ TOLD = "what is refused was taken, and is told once, in the next cycle, with its
 
 
 def checked(spec: Spec, geometry: Geometry) -> None:
-    """Addresses are compared as whole numbers, a bit wider than they are."""
+    """Claim what is refused; addresses are compared as whole numbers, a bit wider than they are."""
     m, ingress = spec.m, spec.design
     line_bytes = geometry.channel.request_bytes
 
@@ -49,7 +49,7 @@ def checked(spec: Spec, geometry: Geometry) -> None:
 
 
 def passed_on(spec: Spec, _) -> None:
-    """Assumed: the link's streams keep to the rule."""
+    """Claim what is passed on. Assumed: the link's streams keep to the rule."""
     ingress = spec.design
     what_is_open = Cat(*ingress.open, *ingress.base, *ingress.last, ingress.head, ingress.end, ingress.any_workgroup)
     stays = what_is_open == spec.past(what_is_open)

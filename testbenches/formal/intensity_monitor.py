@@ -22,7 +22,7 @@ FEW = Geometry(
 
 
 def phases(spec: Spec, geometry: Geometry) -> None:
-    """An own count of the phase, in the words of IntensityMonitor's text. Nothing is assumed."""
+    """Count the phase again, in the words of IntensityMonitor's text. Nothing is assumed."""
     m, monitor, channel = spec.m, spec.design, geometry.channel
     most, bits = 1 << channel.sample_bits, len(monitor.mean)
     watches, seen, ended = Signal(), Signal(), Signal()

@@ -25,7 +25,7 @@ def is_tracked(item) -> Value:
 
 
 def requests(spec: Spec, geometry: Geometry) -> None:
-    """One arbitrary request is followed. Bit 0 of an address means nothing to a channel: it marks that request.
+    """Follow one arbitrary request. Bit 0 of an address means nothing to a channel: it marks that request.
 
     Assumed: no other request has the mark while the followed one is inside.
     """
@@ -91,20 +91,20 @@ class Outstanding:
 
 
 def any_bucket(spec: Spec, geometry: Geometry):
-    """An arbitrary one that stays."""
+    """Choose an arbitrary bucket that stays."""
     bucket = spec.any_constant((geometry.channel.guard_buckets - 1).bit_length() or 1)
     spec.assume(bucket < geometry.channel.guard_buckets)
     return bucket
 
 
 def assume_directions(spec: Spec, channel) -> None:
-    """What arrives from the link writes, DMA requests read."""
+    """Assume that what arrives from the link writes, and that DMA requests read."""
     spec.assume(implies(channel.inbound.valid, ~is_value(channel.inbound.payload.op, Op.READ)))
     spec.assume(implies(channel.dma.valid, is_value(channel.dma.payload.op, Op.READ)))
 
 
 def order(spec: Spec, geometry: Geometry) -> None:
-    """One arbitrary bucket. Assumed: what `assume_directions` and `Outstanding` say."""
+    """Follow one arbitrary bucket. Assumed: what `assume_directions` and `Outstanding` say."""
     channel, bucket = spec.design, any_bucket(spec, geometry)
     assume_directions(spec, channel)
     writes = Outstanding(spec, channel.dram, channel.retirement, bucket, geometry, spec.assume, spec.claim)

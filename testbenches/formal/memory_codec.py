@@ -15,7 +15,7 @@ NOTICED = "every single flip is detected"
 
 
 def _stored(spec: Spec):
-    """The number of bits, 0 to 2, that are flipped between what is written and what is read: any of the word's."""
+    """Flip any bits between what is written and what is read; return how many, 0 to 2."""
     codec = spec.design
     bits = len(codec.word)
     one, other = (spec.any_constant(range(bits)) for _ in range(2))

@@ -35,7 +35,7 @@ _BLOCKS = ("ConfigBus", "Ingress", "IntensityMonitor", "RingMonitor", "WatchDog"
 
 
 def _hollow(kind: type) -> type:
-    """A block with the ports of `kind`, whose outputs may do anything."""
+    """Make a block with the ports of `kind`, whose outputs may do anything."""
     class Hollow(wiring.Component):
         def __init__(self, *arguments, **options) -> None:
             self._real = kind(*arguments, **options)
@@ -64,7 +64,7 @@ def _wiring(package: ModuleType, geometry: Geometry) -> wiring.Component:
 
 
 def one_trigger(spec: Spec, geometry: Geometry) -> None:
-    """Of one arbitrary tile, and one arbitrary bucket of the order guards.
+    """Claim the triggers of one arbitrary tile, with one arbitrary bucket of the order guards.
 
     Assumed: no soft reset; the window admits it once at most; the tile's writes name regions of one family whose
     threshold is the tile's bytes, and no more bytes than those are written or admitted; its set has room; a retirement

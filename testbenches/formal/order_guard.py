@@ -14,7 +14,7 @@ FREE = "a read whose bucket has no write outstanding goes"
 
 
 def order(spec: Spec, geometry: Geometry) -> None:
-    """The writes to one arbitrary bucket that are granted and not retired, and a read of any line.
+    """Follow the writes to one arbitrary bucket that are granted and not retired, and a read of any line.
 
     Assumed, as the block's text says: a retirement is of a write that is outstanding; no write or retirement while
     the counters are being cleared; no more writes outstanding than the counters can tell apart.

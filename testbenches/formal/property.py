@@ -33,7 +33,7 @@ class Search:
 
 @dataclass(frozen=True)
 class Property:
-    """`specify(spec, geometry)` makes the claims about `spec.design`.
+    """A property of a block: `specify(spec, geometry)` makes the claims about `spec.design`.
 
     Proved by k-induction with k = `depth`, for runs of any length. With `bounded` only the first `depth` cycles after
     any reset are covered; `reason` says why, and why the geometry is not the default, if it is not.
@@ -59,7 +59,7 @@ class Property:
 
     def spec(self, *, package: ModuleType = t3sim.rtl, geometry: str | Geometry | None = None,
              only: str | None = None) -> Spec:
-        """The design of `package`, which is `t3sim.rtl` or a broken copy, with this property's statements."""
+        """Specify the design of `package`, which is `t3sim.rtl` or a broken copy, with this property's statements."""
         shape = geometry or self.geometry
         shape = GEOMETRIES[shape] if isinstance(shape, str) else shape
         build = self.build or (lambda package, geometry: package.blocks.BLOCKS[self.block](geometry))
@@ -72,13 +72,13 @@ class Property:
         return "".join(c if c.isalnum() else "_" for c in f"{self.block}-{self.name}")
 
     def prove(self) -> tuple[list[str], Verdict]:
-        """The claims' names, and whether all of them hold."""
+        """Return the claims' names, and whether all of them hold."""
         spec = self.spec()
         return sorted(spec.claims), check(spec.rtlil(), FOLDER / self.slug, mode="bmc" if self.bounded else "prove",
                                         depth=self.depth, timeout_s=self.timeout_s)
 
     def catch(self, broken: Broken, search: Search) -> Verdict:
-        """Looks for a run of the broken design that violates the claim; must be `fail`."""
+        """Look for a run of the broken design that violates the claim; the verdict must be `fail`."""
         with broken.load() as package:
             design = self.spec(package=package, geometry=search.geometry, only=broken.claim).rtlil()
         name = f"{self.slug}-broken-{self.broken.index(broken)}-{self.searches.index(search)}"

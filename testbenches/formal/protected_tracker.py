@@ -63,7 +63,7 @@ def _flipping(package: ModuleType, geometry: Geometry) -> wiring.Component:
 
 
 def counts(spec: Spec, geometry: Geometry) -> None:
-    """Assumed: the region table does not change while an update is inside."""
+    """Claim that the bank counts. Assumed: the region table does not change while an update is inside."""
     m, bank = spec.m, spec.design
     for memory in bank.tags + bank.entries:
         m.d.comb += memory.flip.eq(spec.any_sequence(memory.flip.shape()))
@@ -100,7 +100,7 @@ def counts(spec: Spec, geometry: Geometry) -> None:
 
 
 def _memories(spec: Spec, geometry: Geometry, account: TileAccount, first: Step, second: Step) -> None:
-    """The row's words are code words, what was read of them is found, and what was found is searched."""
+    """Note that the row's words are code words, that what was read of them is found, and what was found is searched."""
     m, bank, tracker = spec.m, spec.design, geometry.tracker
     row = spec.inside("row")
     sweeping, sweep, last_way = (spec.inside(name) for name in ("sweeping", "sweep", "last_way"))
@@ -147,7 +147,7 @@ def _memories(spec: Spec, geometry: Geometry, account: TileAccount, first: Step,
 
 
 def _waits(spec: Spec, waited: Signal, first: Step, second: Step) -> None:
-    """How long a trigger that is due may have waited, stage by stage."""
+    """Note how long a trigger that is due may have waited, stage by stage."""
     row, valid = spec.inside("row"), spec.inside("valid")
     new, right = spec.inside("new", row), spec.inside("right", row)
     left = Signal(2)  # cycles that the last stage may still need for its entry

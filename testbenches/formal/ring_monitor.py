@@ -12,7 +12,7 @@ LATE = "late if and only if more workgroups than a stage have started since no c
 
 
 def late(spec: Spec, geometry: Geometry) -> None:
-    """Workgroups are counted with a bit more than the block has.
+    """Claim when the ring is late; workgroups are counted with a bit more than the block has.
 
     Assumed: a stage has no more workgroups than there are ids.
     """

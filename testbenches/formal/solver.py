@@ -39,8 +39,11 @@ top.il
 
 @dataclass(frozen=True)
 class Verdict:
-    """`pass`: proved, or no counterexample up to the depth. `fail`: a counterexample from reset, in `folder`.
-    `unknown`: not inductive. `timeout`."""
+    """The solver's answer: `pass`, `fail`, `unknown` or `timeout`.
+
+    `pass`: proved, or no counterexample up to the depth. `fail`: a counterexample from reset, in `folder`. `unknown`:
+    not inductive.
+    """
 
     status: str
     seconds: float

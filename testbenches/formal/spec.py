@@ -42,7 +42,7 @@ class Spec:
         self._elaborate()
 
     def _elaborate(self) -> None:
-        """Elaborates the design and keeps the local variables of every `elaborate` in it."""
+        """Elaborate the design and keep the local variables of every `elaborate` in it."""
         def on_return(frame, event, _):
             if event == "return" and frame.f_code.co_name == "elaborate" and "self" in frame.f_locals:
                 self._locals[id(frame.f_locals["self"])] = dict(frame.f_locals)
@@ -56,17 +56,17 @@ class Spec:
         self.m.submodules.dut = self._hardware()
 
     def _hardware(self) -> Elaboratable:
-        """What drives the design's outputs."""
+        """Build what drives the design's outputs."""
         return _Elaborated(self._fragment)
 
     # What a specification reads.
 
     def inside(self, name: str, block: wiring.Component | None = None):
-        """The local variable `name` of `block.elaborate`, the design's own without a block."""
+        """Return the local variable `name` of `block.elaborate`, the design's own without a block."""
         return self._locals[id(block or self.design)][name]
 
     def submodules(self) -> dict:
-        """Name -> component, one level below the design."""
+        """Return name -> component, one level below the design."""
         found = {name: fragment.origins[0] for fragment, name, _ in self._fragment.subfragments if fragment.origins}
         return {name: getattr(part, "component", part) for name, part in found.items()}  # a SoftReset's own
 
@@ -74,7 +74,10 @@ class Spec:
         return self.submodules()[name]
 
     def peek(self, memory, address):
-        """What `memory`, an `amaranth.lib.memory.Memory` of the design, holds at `address` at the start of a cycle."""
+        """Return what a memory of the design holds at `address` at the start of a cycle.
+
+        `memory` is an `amaranth.lib.memory.Memory`.
+        """
         def search(fragment):
             if isinstance(fragment, MemoryInstance) and fragment._data is memory.data:
                 return fragment
@@ -88,35 +91,35 @@ class Spec:
         return content
 
     def inputs(self) -> list:
-        """The design's input signals and views."""
+        """Return the design's input signals and views."""
         return [port for _, member, port in self.design.signature.flatten(self.design) if member.flow == In]
 
     # What a specification says.
 
     def any_constant(self, shape):
-        """An arbitrary value that stays."""
+        """Make an arbitrary value that stays."""
         value = Signal(shape)
         self.m.d.comb += Value.cast(value).eq(AnyConst(Value.cast(value).shape()))
         return value
 
     def any_sequence(self, shape):
-        """An arbitrary value in every cycle."""
+        """Make an arbitrary value in every cycle."""
         value = Signal(shape)
         self.m.d.comb += Value.cast(value).eq(AnySeq(Value.cast(value).shape()))
         return value
 
     def connect(self, port, value) -> None:
-        """Drives an input of the design."""
+        """Drive an input of the design."""
         port = Value.cast(port)
         self._connected.add(id(port))
         self.m.d.comb += port.eq(value)
 
     def hold(self, port) -> None:
-        """An input keeps an arbitrary value."""
+        """Let an input keep an arbitrary value."""
         self.connect(port, Value.cast(self.any_constant(Value.cast(port).shape())))
 
     def past(self, value, *, init: int = 0):
-        """The value of the cycle before; `init` in the first cycle after reset."""
+        """Return the value of the cycle before; `init` in the first cycle after reset."""
         value = value if isinstance(value, (data.View, Signal)) else Value.cast(value)
         before = Signal(value.shape(), init=None if isinstance(value, data.View) else init)
         self.m.d.sync += Value.cast(before).eq(Value.cast(value))
@@ -126,7 +129,10 @@ class Spec:
         self.m.d.comb += Assume(self._sync.rst | Value.cast(condition).any(), src_loc_at=1)
 
     def claim(self, name: str, condition) -> None:
-        """`condition` holds in every cycle after the first; several conditions of one name make one claim."""
+        """Claim that `condition` holds in every cycle after the first.
+
+        Several conditions of one name make one claim.
+        """
         self.claims.add(name)
         if self._only in (None, name):
             self._assert(condition)
@@ -136,11 +142,11 @@ class Spec:
             self._assert(condition)
 
     def _assert(self, condition) -> None:
-        """The solver names a failing one by the line that made the claim."""
+        """Assert a condition; the solver names a failing one by the line that made the claim."""
         self.m.d.comb += Assert(self._sync.rst | Value.cast(condition).any(), src_loc_at=2)
 
     def rtlil(self) -> str:
-        """The design with its statements, in RTLIL; the top module is `top`."""
+        """Return the design with its statements, in RTLIL; the top module is `top`."""
         rst = self._sync.rst
         self.m.d.comb += Assume(rst == Initial())
         ports = [port for port in map(Value.cast, self.inputs()) if id(port) not in self._connected]
@@ -148,7 +154,7 @@ class Spec:
 
 
 def streams(design: wiring.Component, *, output: bool = True) -> list:
-    """(path, stream) of every output stream in a design's signature, or of every input stream."""
+    """Return (path, stream) of every output stream in a design's signature, or of every input stream."""
     found = []
 
     def visit(value, member, path, flow):
@@ -174,7 +180,7 @@ def implies(condition, consequence) -> Value:
 
 
 def is_value(field, member) -> Value:
-    """Whether a field of the design holds the number of an enumeration's member, be it one of a broken copy of rtl/."""
+    """Return whether a field holds the number of an enumeration's member, be it one of a broken copy of rtl/."""
     return Value.cast(field) == member.value
 
 

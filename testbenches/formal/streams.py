@@ -49,7 +49,7 @@ _QUICK = {"coalescer", "tracker", "address_generator", "egress"}  # for `make te
 
 
 def hold(spec: Spec, _) -> None:
-    """Nothing is assumed about the inputs, not even that their streams keep to the rule."""
+    """Claim the streams' rule. Nothing is assumed about the inputs, not even that their streams keep to it."""
     for _, port in streams(spec.design):
         refused = spec.past(port.valid & ~port.ready)
         before = spec.past(port.payload)
@@ -57,7 +57,7 @@ def hold(spec: Spec, _) -> None:
 
 
 def hold_until_restart(spec: Spec, _) -> None:
-    """As `hold`, but a restart takes back what is offered: the driver starts no kernel while a block is busy."""
+    """Claim `hold`, but a restart takes back what is offered: the driver starts no kernel while a block is busy."""
     restarted = spec.past(spec.design.restart)
     for _, port in streams(spec.design):
         refused = spec.past(port.valid & ~port.ready)

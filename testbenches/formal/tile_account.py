@@ -119,8 +119,10 @@ class TileAccount:
                                   out.as_value() == expected.as_value()))
 
     def _errors(self) -> None:
-        """They leave in order, a cycle after the last stage. Bit i of `causes`: the i-th is an unconfigured region; of
-        `strangers`: it is a foreign one."""
+        """Claim that errors leave in order, a cycle after the last stage.
+
+        Bit i of `causes`: the i-th is an unconfigured region; of `strangers`: it is a foreign one.
+        """
         spec, m, bank = self._spec, self._spec.m, self._spec.design
         most = self._stages + 1
         self._due_errors, self._causes = errors, causes = Signal(range(most + 1)), Signal(most)
@@ -148,7 +150,7 @@ class TileAccount:
     # Invariants that tie the account to the bank.
 
     def step(self, here, update, *, loads, source: Step | None = None) -> Step:
-        """A stage that takes its update in a cycle of `loads`: from the stage `source`, or as it is accepted."""
+        """Make a stage that takes its update in a cycle of `loads`: from the stage `source`, or as it is accepted."""
         def kept(names, values):
             registers = {name: Signal.like(getattr(self, name)) for name in names}
             with self._spec.m.If(loads):
@@ -161,14 +163,14 @@ class TileAccount:
         return step
 
     def state(self, *steps: Step) -> dict[str, Value]:
-        """The account without the updates in `steps`, the oldest first."""
+        """Return the account without the updates in `steps`, the oldest first."""
         state = {name: getattr(self, name) for name in _BEFORE}
         for step in reversed(steps):
             state = {name: Mux(step.here, step.before[name], state[name]) for name in _BEFORE}
         return state
 
     def pipeline(self, *steps: Step) -> None:
-        """What is in the bank's stages, the oldest first, and behind them in its queue, is what the account expects."""
+        """Note that what is in the bank's stages, the oldest first, then in its queue, is what the account expects."""
         self._spec.invariant(implies(~self.opened, self.total == 0))
         for number, step in enumerate(steps):
             self._judgement(step, self.state(*steps[number + 1:]))
@@ -194,7 +196,7 @@ class TileAccount:
             later[name] == before[name] for name in _BEFORE).all()))
 
     def _places(self, steps) -> None:
-        """Where the triggers that are due are: output, behind it, stages."""
+        """Note where the triggers that are due are: in the output, in the queue before it, in the stages."""
         spec = self._spec
         queue = spec.inside("queue")
         front, back = spec.inside("front", queue), spec.inside("back", queue)
@@ -225,11 +227,11 @@ class TileAccount:
         spec.invariant(self._due_errors == passed)
 
     def of_this_bank(self, present, item) -> None:
-        """Every update in a stage is, as those that come in are."""
+        """Note that every update in a stage is this bank's, as those that come in are."""
         self._in_bank(self._spec.invariant, present, item)
 
     def verdict(self, step: Step) -> None:
-        """What the bank's last stage has been told about its update."""
+        """Note what the bank's last stage was given as the verdict on its update."""
         spec, judged, amount = self._spec, step.judged, step.update.amount
         room = (judged["threshold"] - amount)[:self._geometry.tracker.count_bits]
         spec.invariant(implies(step.here, (spec.inside("refused") == judged["refused"])
@@ -239,7 +241,7 @@ class TileAccount:
                                spec.inside("kin").bit_select(step.before["region"], 1) == ~judged["foreign"]))
 
     def compared(self) -> None:
-        """What an earlier stage has compared for the last one: with the last write, and with the threshold."""
+        """Note what an earlier stage has compared for the last one: with the last write, and with the threshold."""
         spec, last_tag = self._spec, self._spec.inside("last_tag")
         same_set = Signal()
         spec.m.d.comb += same_set.eq(spec.inside("last_index") == spec.inside("index"))
@@ -249,7 +251,7 @@ class TileAccount:
                                & (spec.inside("suffices") == (spec.inside("over") | (spec.inside("room") == 0)))))
 
     def memory(self, tags, entries, last: Step, now: dict[str, Value]) -> None:
-        """The ways of the tile's row hold what the account says: `now`, before the updates in the stages.
+        """Note that the ways of the tile's row hold what the account says: `now`, before the updates in the stages.
 
         Claims, too, that only what other open tiles hold can make an update wait.
         """

@@ -18,20 +18,23 @@ TOLD = "an update that is refused for want of a way is an error of its own in th
 
 
 def told(spec: Spec, geometry: Geometry) -> None:
-    """Nothing is assumed."""
+    """Claim that errors are reported. Nothing is assumed."""
     bank = spec.design
     full = bank.error.valid & is_value(bank.error.code, ErrorCode.TRACKER_FULL)
     spec.claim(TOLD, full == spec.past(bank.refused_full))
 
 
 def counts(spec: Spec, geometry: Geometry) -> None:
-    """The region table may change in every cycle: each update is judged by the table of the cycle that accepted it."""
+    """Claim that each update is judged by the region table of the cycle that accepted it.
+
+    The table may change in every cycle.
+    """
     account = counted(spec, geometry)
     spec.claim(COMES, implies(spec.past(account.due != account.leaves), spec.design.triggers.valid))
 
 
 def counted(spec: Spec, geometry: Geometry) -> TileAccount:
-    """An arbitrary tile's account, tied to the bank's registers and memories."""
+    """Tie an arbitrary tile's account to the bank's registers and memories."""
     bank, tracker = spec.design, geometry.tracker
     account = TileAccount(spec, geometry, stages=1)
     valid, current = spec.inside("valid"), spec.inside("current")

@@ -20,7 +20,9 @@ _SHORT_PERIOD = 8
 
 
 def stillness(spec: Spec, geometry: Geometry) -> None:
-    """Cycles since the last movement, and those in which besides something has waited all the time, are counted by the
+    """Claim when the watchdog reports.
+
+    Cycles since the last movement, and those in which besides something has waited all the time, are counted by the
     specification. They start anew when the watchdog is cleared or off.
 
     Assumed: nothing, but that the limit stays while it is to come.
@@ -56,7 +58,7 @@ def stillness(spec: Spec, geometry: Geometry) -> None:
 
 
 def _watchdog(package: ModuleType, geometry: Geometry) -> wiring.Component:
-    """With short periods on `small`, for the search of what is broken."""
+    """Make a watchdog with short periods on `small`, for the search of what is broken."""
     short = {"period": _SHORT_PERIOD} if geometry == GEOMETRIES["small"] else {}
     return package.watchdog.WatchDog(geometry, **short)
 

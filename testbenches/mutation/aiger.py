@@ -10,8 +10,10 @@ EVERY_RUN = (1 << RUNS) - 1
 
 @dataclass(frozen=True)
 class Circuit:
-    """A literal is twice a variable's number, plus 1 if inverted. Variables are, in order, the constant 0, inputs,
-    latches, ANDs. Latches start with 0."""
+    """An and-inverter graph. A literal is twice a variable's number, plus 1 if inverted.
+
+    Variables are, in order, the constant 0, inputs, latches, ANDs. Latches start with 0.
+    """
 
     inputs: int
     latches: tuple[int, ...]  #: literals of their next values
@@ -29,7 +31,7 @@ class Circuit:
 
     @classmethod
     def read(cls, file: bytes) -> "Circuit":
-        """A binary file; bad states count as outputs."""
+        """Read a binary file; bad states count as outputs."""
         head, rest = file.split(b"\n", 1)
         _, inputs, latches, outputs, ands, *bad = (int(word) for word in head.split()[1:])
         *lines, rest = rest.split(b"\n", latches + outputs + sum(bad))
@@ -54,7 +56,7 @@ class Circuit:
         return cls(inputs, tuple(literals[:latches]), tuple(literals[latches:]), tuple(pairs), names)
 
     def write(self) -> bytes:
-        """A binary file, without names."""
+        """Write a binary file, without names."""
         variables = self.first_and - 1 + len(self.ands)
         head = f"aig {variables} {self.inputs} {len(self.latches)} {len(self.outputs)} {len(self.ands)}"
         deltas = bytearray()
@@ -67,7 +69,7 @@ class Circuit:
         return "".join(f"{line}\n" for line in (head, *self.latches, *self.outputs)).encode() + bytes(deltas)
 
     def random_runs(self, cycles: int, seed: int) -> Iterator[list[int]]:
-        """The latches' values, cycle by cycle. An input changes often in some runs and never in others."""
+        """Give the latches' values, cycle by cycle. An input changes often in some runs and never in others."""
         rng = random.Random(seed)
 
         def share(halvings: int) -> int:

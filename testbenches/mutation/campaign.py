@@ -1,5 +1,6 @@
-"""What becomes of a block's mutants: caught by the testbench, proved equivalent, caught by a proof or a unit test,
-ended by time, or survivors.
+"""What becomes of a block's mutants: caught, proved equivalent, ended by time, or survivors.
+
+They are caught by the testbench, by a proof or by a unit test.
 
 Each answer is kept in a file as it comes: a campaign that was interrupted goes on where it was.
 """
@@ -44,8 +45,11 @@ CAUGHT = ("test", "unit", "proof")
 
 @dataclass(frozen=True)
 class Fate:
-    """`what`: test (the testbench), unit (a test of tests/rtl), proof, equivalent, time (tests were ended by time, and
-    nothing else noticed it), or survivor."""
+    """What becomes of a mutant: `what` is test, unit, proof, equivalent, time or survivor.
+
+    It was caught by the testbench (test), a test of tests/rtl (unit) or a proof; or tests were ended by time, and
+    nothing else noticed it.
+    """
 
     block: str  #: the row's name
     mutant: Mutant
@@ -81,15 +85,18 @@ def harmless() -> list[Harmless]:
 
 @cache
 def _sources() -> str:
-    """What decides whether a mutant is caught, besides the netlist."""
+    """Name what decides whether a mutant is caught, besides the netlist."""
     files = sorted([*(ROOT / "testbenches").rglob("*.py"), *(ROOT / "sim_models" / "reference").glob("*.py")])
     return digest(*(path.read_text(encoding="utf-8") for path in files))
 
 
 def fates(row: str, count: int, seed: int, step: Callable[[str, int, int], None], source: bool = False,
           geometry_name: str | None = None, only: str = "") -> list[Fate]:
-    """Calls `step(what is done, mutants that have their answer, mutants)`. `source`: mistakes in the source rather than
-    in the netlist, those whose words match `only`."""
+    """Find out what becomes of each mutant.
+
+    Calls `step(what is done, mutants that have their answer, mutants)`. `source`: mistakes in the source rather than in
+    the netlist, those whose words match `only`.
+    """
     step("building", 0, count)
     block, usual = (SOURCE_ROWS if source else ROWS)[row]
     geometry = GEOMETRIES[geometry_name or usual]
@@ -162,6 +169,9 @@ def fates(row: str, count: int, seed: int, step: Callable[[str, int, int], None]
 
 
 def share(fates: list[Fate]) -> float:
-    """Of the mutants that are not proved equivalent, those caught; what was ended by time is not."""
+    """Return the share of mutants that are caught, of those not proved equivalent.
+
+    What was ended by time is not caught.
+    """
     counted = [fate for fate in fates if fate.what != "equivalent"]
     return sum(fate.what in CAUGHT for fate in counted) / len(counted) if counted else 1.0

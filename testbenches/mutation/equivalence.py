@@ -1,7 +1,10 @@
-"""Is a mutant the same machine? Both netlists side by side, from their initial state and with equal inputs in every
-cycle, resets included: property-directed reachability (ABC's `pdr`, inside PyPI's Yosys) either proves that no output
-ever differs while it counts, for runs of any length, or finds a run in which one does. A payload counts while its
-stream is valid, an error's details with its `valid`, an APB answer with `pready`."""
+"""Proofs that a mutant is the same machine, or a run in which it is not.
+
+Both netlists stand side by side, from their initial state and with equal inputs in every cycle, resets included:
+property-directed reachability (ABC's `pdr`, inside PyPI's Yosys) either proves that no output ever differs while it
+counts, for runs of any length, or finds a run in which one does. A payload counts while its stream is valid, an error's
+details with its `valid`, an APB answer with `pready`.
+"""
 
 import re
 import shutil
@@ -88,7 +91,10 @@ def compare(model: Model, mutant: Mutant, seconds: int) -> Comparison:
 
 
 def _both(original: str, ports: PortMap, number: int) -> str:
-    """A module with the block and its mutant. In the first cycle both are reset; `differ` counts from the second."""
+    """Write a module with the block and its mutant.
+
+    In the first cycle both are reset; `differ` counts from the second.
+    """
     m, outside = Module(), {}
     differ, reset = Signal(), Signal()
     sides = {"original": {}, "mutated": {"i_" + SELECT: Const(number, SELECT_BITS)}}
@@ -118,7 +124,7 @@ def _both(original: str, ports: PortMap, number: int) -> str:
 
 
 def _counts(name: str, outputs: dict[str, Signal], ports: PortMap) -> Value:
-    """Whether anybody may look at an output now: by the rules of streams, reports and APB, not always."""
+    """Return whether anybody may look at an output now: by the rules of streams, reports and APB, not always."""
     if name.endswith("__payload"):
         return outputs.get(name.removesuffix("payload") + "valid", Const(1))
     if name in ("prdata", "pslverr"):

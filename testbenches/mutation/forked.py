@@ -51,7 +51,7 @@ async def every_mutant(dut) -> None:
 
 
 async def _be(dut, number: int, tests, seeds: list[int], folder: Path, limit_s: int) -> None:
-    """Ends the process."""
+    """Be a mutant and run its tests. Ends the process."""
     quiet = os.open(os.devnull, os.O_WRONLY)
     os.dup2(quiet, 1)
     os.dup2(quiet, 2)

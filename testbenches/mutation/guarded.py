@@ -29,7 +29,7 @@ end
 
 
 def never(circuit: Circuit, folder: Path) -> bool:
-    """Whether `scorr` proves that the first output is 0 in every cycle. Writes into the folder."""
+    """Say whether `scorr` proves that the first output is 0 in every cycle. Writes into the folder."""
     (folder / "guarded.aig").write_bytes(circuit.write())
     (folder / "any.il").write_text(ANY)
     (folder / "merge.abc").write_text("backup\nread_aiger guarded.aig\nscorr\nwrite_aiger merged.aig\nrestore\n")
@@ -38,7 +38,10 @@ def never(circuit: Circuit, folder: Path) -> bool:
 
 
 def with_guards(circuit: Circuit, seed: int = 1) -> Circuit:
-    """A register has the same name in the two machines, but for `original.` and `mutated.` before it."""
+    """Add guards to a circuit of two machines.
+
+    A register has the same name in the two, but for `original.` and `mutated.` before it.
+    """
     first = circuit.first_latch
     pairs = sorted({(number - first, circuit.names[other] - first) for name, number in circuit.names.items()
                     if name.startswith("original.")
@@ -53,8 +56,10 @@ def with_guards(circuit: Circuit, seed: int = 1) -> Circuit:
 
 
 def _guards(circuit: Circuit, pairs: list[tuple[int, int]], seed: int) -> dict[tuple[int, int], list[tuple[int, int]]]:
-    """For each pair of latches that differ in random runs, the equal ones that are never 1 then, and with a 1 beside
-    them those that are never 0."""
+    """Return, for each pair of latches that differ in random runs, the equal ones that are never 1 then.
+
+    With a 1 beside them it is those that are never 0.
+    """
     differ, ones, zeros = dict.fromkeys(pairs, 0), dict.fromkeys(pairs, 0), dict.fromkeys(pairs, 0)
     for state in circuit.random_runs(_CYCLES, seed):
         for pair in pairs:

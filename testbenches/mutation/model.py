@@ -70,8 +70,11 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Model:
-    """A block's netlist with its mutants. `folder` has it in RTLIL, too: `whole.il`. In `original.il` and `mutated.il`
-    the blocks inside are cut out: their outputs are inputs, and their inputs outputs."""
+    """A block's netlist with its mutants.
+
+    `folder` has it in RTLIL, too: `whole.il`. In `original.il` and `mutated.il` the blocks inside are cut out: their
+    outputs are inputs, and their inputs outputs.
+    """
 
     block: str
     key: str
@@ -87,7 +90,7 @@ class Model:
 
 
 def blocks_inside(fragment: Fragment, path: tuple[str, ...]) -> list[str]:
-    """Modules of the blocks that a block contains: each is mutated on its own, not here."""
+    """Return the modules of the blocks that a block contains: each is mutated on its own, not here."""
     kinds = {found for found in vars(t3sim.rtl.blocks).values() if isinstance(found, type)
              and issubclass(found, wiring.Component)}
     found = []
@@ -101,7 +104,7 @@ def blocks_inside(fragment: Fragment, path: tuple[str, ...]) -> list[str]:
 
 
 def keep_apart(block: str, design: str, fragment: Fragment) -> tuple[str, str]:
-    """Commands for Yosys: that the blocks inside stay modules, and that they are cut out."""
+    """Write commands for Yosys: that the blocks inside stay modules, and that they are cut out."""
     # A submodule with the name of a signal has a number behind its own.
     inside = [re.search(rf"^module \\({re.escape(name)}(?:\$\d+)?)$", design, re.MULTILINE)[1]
               for name in blocks_inside(fragment, (block,))]
@@ -110,7 +113,10 @@ def keep_apart(block: str, design: str, fragment: Fragment) -> tuple[str, str]:
 
 
 def make_model(block: str, geometry: Geometry, count: int, seed: int) -> Model:
-    """`count` mutants, or as many as there are, drawn evenly over the block's own lines, signals and cells."""
+    """Make a model of `count` mutants, or as many as there are.
+
+    They are drawn evenly over the block's own lines, signals and cells.
+    """
     component = design_under_test(block, geometry)
     fragment = Fragment.get(component, None)
     design, _ = rtlil.convert_fragment(fragment, signature_ports(component), block)
@@ -137,8 +143,11 @@ def make_model(block: str, geometry: Geometry, count: int, seed: int) -> Model:
 
 
 def _mutant(number: int, command: str) -> Mutant:
-    """From a line like `mutate -ctrl mutant 16 7 -mode inv -module \\a -cell $1 -port \\Y -portbit 0 -wire \\w
-    -wirebit 0 -src rtl/a.py:5`."""
+    """Read a mutant from a line of Yosys.
+
+    The line is like `mutate -ctrl mutant 16 7 -mode inv -module \\a -cell $1 -port \\Y -portbit 0 -wire \\w -wirebit 0
+    -src rtl/a.py:5`.
+    """
     found = dict(_OPTION.findall(command))
     wire = found.get("wire", "").removeprefix("\\")
     # The innermost line comes last; that of a library has no place in rtl/.

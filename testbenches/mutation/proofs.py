@@ -1,4 +1,4 @@
-"""A block's properties against its mutants: is there a run from reset that violates a claim?"""
+"""A block's properties against its mutants: runs from reset that violate a claim."""
 
 import tempfile
 from pathlib import Path
@@ -19,9 +19,11 @@ from .model import SELECT, SELECT_BITS, Model, Mutant
 
 
 class _OfNetlist(Spec):
-    """The same statements about a netlist: its ports are the design's, and what a specification reads from inside the
-    design is free. Only claims can be asserted of it, for only they are about ports. Inputs that only its testbench
-    knows are 0."""
+    """The same statements about a netlist: its ports are the design's.
+
+    What a specification reads from inside the design is free. Only claims can be asserted of it, for only they are
+    about ports. Inputs that only its testbench knows are 0.
+    """
 
     def __init__(self, design: wiring.Component, model: Model, number: int, claim: str) -> None:
         self._number, self._model = number, model
@@ -45,8 +47,11 @@ class _OfNetlist(Spec):
 
 
 def prove(model: Model, geometry: Geometry, mutant: Mutant, folder: Path, seconds: int) -> str | None:
-    """The first claim that a run of the mutant violates. A claim counts if the block without a mutant keeps it in runs
-    of the same length. `folder` keeps what the solver said."""
+    """Return the first claim that a run of the mutant violates; None if there is none.
+
+    A claim counts if the block without a mutant keeps it in runs of the same length. `folder` keeps what the solver
+    said.
+    """
     for item in PROPERTIES:
         if not _speaks_of(item, model.block, geometry):
             continue
@@ -61,7 +66,10 @@ def prove(model: Model, geometry: Geometry, mutant: Mutant, folder: Path, second
 
 
 def _speaks_of(item: Property, block: str, geometry: Geometry) -> bool:
-    """What a specification reads inside a Tracker is not there with another protection."""
+    """Say whether a property is about the block.
+
+    What a specification reads inside a Tracker is not there with another protection.
+    """
     shape = GEOMETRIES[item.geometry] if isinstance(item.geometry, str) else item.geometry
     return item.block == block and item.build is None and shape.tracker.protection == geometry.tracker.protection
 

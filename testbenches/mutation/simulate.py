@@ -16,8 +16,10 @@ _HOURS_S = 24 * 3600
 
 def simulate(model: Model, geometry: Geometry, numbers: Sequence[int], seeds: Sequence[int], length: int,
              folder: Path) -> dict[int, dict]:
-    """What `forked` says of each mutant: the first test that failed and how, or `test` None. A mutant that has its
-    answer in `folder` is not run again. Raises CocotbFailure if the block without a mutant fails."""
+    """Return what `forked` says of each mutant: the first test that failed and how, or `test` None.
+
+    A mutant that has its answer in `folder` is not run again. Raises CocotbFailure if the block without a mutant fails.
+    """
     folder.mkdir(parents=True, exist_ok=True)
 
     def told() -> dict[int, dict]:

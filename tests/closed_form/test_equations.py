@@ -71,7 +71,7 @@ def test_weights_of_known_models():
 
 
 def test_megatron_s_flop_count():
-    """arXiv 2104.04473, section 5.1: 96 B s l h^2 (1 + s/6h + V/16lh), recomputation included."""
+    """Source: arXiv 2104.04473, section 5.1: 96 B s l h^2 (1 + s/6h + V/16lh), recomputation included."""
     model = PRESETS["megatron-145b"]
     result = train(A100, Job(model, 2048, 2304), Mapping(8, 8, 24, recompute=FULL))
     h, layers_, v, s = model.hidden, model.layers, model.vocabulary, 2048
@@ -81,7 +81,7 @@ def test_megatron_s_flop_count():
 
 
 def test_activations_are_those_of_the_paper():
-    """arXiv 2205.05198, table 2, bytes per layer in units of s b h, here without the logits of a single stage."""
+    """Source: arXiv 2205.05198, table 2, bytes per layer in units of s b h, here without a single stage's logits."""
     model, s, t = PRESETS["megatron-530b"], 2048, 8
     unit = s * model.hidden * model.layers / 35 * 35
     five = 5 * model.heads * s / model.hidden

@@ -1,5 +1,8 @@
-"""Every option of every command with every kind of wrong value: one line that names the option or the value, exit code
-2, nothing left behind. The options are read from the commands themselves, so that a new one is met here too."""
+"""Every option of every command with every kind of wrong value: one line, exit code 2, nothing left behind.
+
+The line names the option or the value. The options are read from the commands themselves, so that a new one is met here
+too.
+"""
 
 import os
 import re

@@ -1,5 +1,8 @@
-"""The command line as its users meet it. Simulation is replaced by a finished result: what counts here is what is
-printed where, what is refused, and what is left behind."""
+"""The command line as its users meet it.
+
+Simulation is replaced by a finished result: what counts here is what is printed where, what is refused, and what is
+left behind.
+"""
 
 import inspect
 import io

@@ -140,8 +140,10 @@ def test_a_staged_first_chunk_equals_numpy(name, shape, devices, changes, seed):
 ])
 @pytest.mark.parametrize("ids", Ids)
 def test_ids_that_are_not_the_order_of_dispatch(name, shape, devices, places, staged, ids, seed):
-    """Each GPU dispatches its tiles in a random order of its own, with a slack below the window. Ids in that order are
-    no longer 0, 1, 2, ..., and, if only tracked tiles have one, some workgroups have none."""
+    """Each GPU dispatches its tiles in a random order of its own, with a slack below the window.
+
+    Ids in that order are no longer 0, 1, 2, ..., and, if only tracked tiles have one, some workgroups have none.
+    """
     options = dataclasses.replace(chaos(seed), stage_first_chunk=staged, ids=ids, limits=Limits.EXACT,
                                   shuffle=Shuffle(places, seed), start_cycles=late_starts(devices, 1000, seed))
     workload = gemm_workload(shape, devices)

@@ -1,5 +1,7 @@
-"""A GEMM and its all-gather, all-reduce or all-to-all, on Track & Trigger alone: every GPU has what it must, bit for
-bit."""
+"""A GEMM and its all-gather, all-reduce or all-to-all, on Track & Trigger alone.
+
+Every GPU has what it must, bit for bit.
+"""
 
 import dataclasses
 from functools import partial

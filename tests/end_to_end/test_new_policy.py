@@ -1,5 +1,7 @@
-"""A new arbitration policy, by the README's recipe in a copy of the project: one file and one line, then run, trace and
-explain it by its name."""
+"""A new arbitration policy, by the README's recipe in a copy of the project.
+
+It is one file and one line; then run, trace and explain it by its name.
+"""
 
 import json
 import os
@@ -46,8 +48,10 @@ SHORT_QUEUE = Policy(
 
 
 class Copy:
-    """A copy of the project with a fifth policy. What it compiles is kept in the project's cache, so that the test
-    takes its minutes once."""
+    """A copy of the project with a fifth policy.
+
+    What it compiles is kept in the project's cache, so that the test takes its minutes once.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -19,7 +19,7 @@ NOT_WHOLE = ["٤", "४", "４", "1_000", "1e3", "0x10", "", "-", "4.0", "4²", 
 
 
 def options(kind: type = typer.models.OptionInfo):
-    """(command, name, type, option)"""
+    """Give (command, name, type, option) of every option."""
     for command, function in cli._COMMANDS.items():
         for name, hint in typing.get_type_hints(function, include_extras=True).items():
             of, *extras = typing.get_args(hint) if typing.get_origin(hint) is typing.Annotated else (hint,)

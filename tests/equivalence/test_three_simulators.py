@@ -62,8 +62,10 @@ def sparse_stimulus(ports, cycles, seed):
 
 
 def without_idle_payloads(ports, trace):
-    """Payloads of streams that are not valid, as 0. They may differ: Amaranth's simulator clears the data of a memory's
-    read port in reset, the Verilog keeps it."""
+    """Return a trace with 0 as the payloads of streams that are not valid.
+
+    They may differ: Amaranth's simulator clears the data of a memory's read port in reset, the Verilog keeps it.
+    """
     trace = trace.copy()
     for name, port in ports.outputs.items():
         valid = ports.outputs.get(name.removesuffix("payload") + "valid")

@@ -1,5 +1,8 @@
-"""Faults around the hardware in a ring of real numbers: what is lost or doubled is told, with device, workgroup and
-wavefront; what is only late changes the time, never a bit."""
+"""Faults around the hardware in a ring of real numbers.
+
+What is lost or doubled is reported, with device, workgroup and wavefront; what is only late changes the time, never a
+bit.
+"""
 
 import random
 import re

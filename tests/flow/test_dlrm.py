@@ -49,8 +49,10 @@ def test_without_a_network_only_kernels_are_left(fused):
 
 
 def test_what_is_fused_takes_the_longer_of_both():
-    """From a fast to a slow network: first the kernel is longer, then the all-to-all; the baseline takes the sum of
-    them but for the bottom MLP."""
+    """From a fast to a slow network, first the kernel is longer, then the all-to-all.
+
+    The baseline takes the sum of them but for the bottom MLP.
+    """
     model = replace(SMALL, mlp_layers=7, bottom_layers=4, tables_per_gpu=16)
     times = operators(model, MACHINE.accelerator, 128, 9)
     for rate in (200.0, 25.0, 3.0):

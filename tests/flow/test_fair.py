@@ -37,8 +37,10 @@ def test_a_flow_over_nothing_is_not_held():
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_max_min(data):
-    """Nobody can get more without taking it from somebody who has no more: each flow uses a resource that is full and
-    on which no other is faster."""
+    """Nobody can get more without taking it from somebody who has no more.
+
+    Each flow uses a resource that is full and on which no other is faster.
+    """
     resources = data.draw(st.integers(1, 5))
     capacity = data.draw(st.lists(st.floats(0.5, 100), min_size=resources, max_size=resources))
     uses = data.draw(st.lists(st.dictionaries(st.integers(0, resources - 1), st.sampled_from([1.0, 2.0, 3.0]),

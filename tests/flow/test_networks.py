@@ -27,8 +27,11 @@ def run(kind, topology, name, size, watch=None, costs=COSTS):
 
 
 def agrees(event_ns, closed_ns, kind, name, text, share=0.03):
-    """Half-way messages of a ring of 2, 6, 10, ... cannot be split evenly: its less loaded links begin early with the
-    second dimension, and the closed form is a bound."""
+    """Compare the event level with the closed form.
+
+    Half-way messages of a ring of 2, 6, 10, ... cannot be split evenly: its less loaded links begin early with the
+    second dimension, and the closed form is a bound.
+    """
     lengths = [int(length) for length in text.partition(":")[2].split("x")]
     if (kind, name) == ("a2a", "hierarchical") and any(length % 4 == 2 for length in lengths):
         return 0.85 * closed_ns < event_ns < (1 + share) * closed_ns

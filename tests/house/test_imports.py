@@ -43,8 +43,10 @@ def parse(path: Path) -> ast.Module:
 
 
 def imports(path: Path) -> Iterator[str]:
-    """Absolute names of all modules that a file imports, wherever in the file; `from a import b` gives `a.b` when
-    that is a module of ours, otherwise `a`."""
+    """Return absolute names of all modules that a file imports, wherever in the file.
+
+    `from a import b` gives `a.b` when that is a module of ours, otherwise `a`.
+    """
     package = module_name(path).split(".")[:-1]
     for node in ast.walk(parse(path)):
         if isinstance(node, ast.Import):

@@ -23,8 +23,11 @@ WORKERS = 3
 
 
 class Worker(wiring.Component):
-    """Counts down what it gets. Meanwhile, or if it is told to drip, it adds to a word of its memory, and shows
-    another: long at rest, with state that no output shows."""
+    """A component that counts down what it gets.
+
+    Meanwhile, or if it is told to drip, it adds to a word of its memory, and shows another: long at rest, with state
+    that no output shows.
+    """
 
     work: In(stream.Signature(6))
     scale: In(2)

@@ -124,8 +124,10 @@ def test_largest_window(sets, ways, wf_bits, tiles, largest):
 
 
 def test_commands_that_wait_find_room():
-    """With more open tiles than ready commands all GPUs of a ring could wait for each other: triggers for the engines,
-    arrivals for the triggers, links for the arrivals, engines for the links."""
+    """With more open tiles than ready commands all GPUs of a ring could wait for each other.
+
+    Triggers would wait for the engines, arrivals for the triggers, links for the arrivals, engines for the links.
+    """
     assert Driver(Geometry(dma=DmaGeometry(ready_commands=1024))).largest_window(8) == 128
     assert Geometry().dma.ready_commands >= Driver(Geometry()).largest_window(8) * 8
     with pytest.raises(DriverError, match="tiles_per_workgroup=8 .* from 1 to 7 "):

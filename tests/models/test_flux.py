@@ -113,8 +113,11 @@ def test_one_gpu_stands_for_all(machine, one):
 
 
 def test_the_same_order_on_all_gpus_fills_one_link_more_than_others(machine, one):
-    """Shifted by rank, the link is busy but for the first stage, which has nothing to store, and the last, which stores
-    at home. In one order all store at the same GPU, whose link is the bottleneck while the others' wait."""
+    """Shifted by rank, the link is busy but for the first stage and the last.
+
+    The first has nothing to store, and the last stores at home. In one order all store at the same GPU, whose link is
+    the bottleneck while the others' wait.
+    """
     same = run_flux(machine, SHAPE, FluxOptions("same"), SWITCH)
     chunk = SHAPE.output_bytes / N / machine.link.bandwidth_gb_per_s
     assert one.gemm_cycles < (N - 1) * chunk + 2 * one.collective_start

@@ -41,7 +41,7 @@ def stages(machine, workload) -> int:
 
 
 def compute_time(machine, workload) -> float:
-    """ns that the matrix units need if they never wait."""
+    """Return the ns that the matrix units need if they never wait."""
     gpu = machine.gpu
     flop = 2 * gpu.tile_m * gpu.tile_n * gpu.workgroups_per_cu * workload.k
     rate = gpu.matrix_flop_per_cycle_per_cu * gpu.matrix_efficiency * gpu.clock_ghz

@@ -1,5 +1,7 @@
-"""Ports and links: serialisation, latency, order, the way to a node; and the neighbour that mirrored mode makes of
-one's own traffic."""
+"""Ports and links: serialisation, latency, order, the way to a node.
+
+And the neighbour that mirrored mode makes of one's own traffic.
+"""
 
 import math
 import random

@@ -1,5 +1,7 @@
-"""Every key of a machine file with every kind of value: refused in one line that names the key, the value and what is
-allowed, or accepted; and what is accepted runs to its end."""
+"""Every key of a machine file with every kind of value: refused in one line, or accepted.
+
+The line names the key, the value and what is allowed; and what is accepted runs to its end.
+"""
 
 import os
 
@@ -81,8 +83,11 @@ def limits():
 
 @pytest.mark.parametrize(("key", "value"), [*limits()])
 def test_what_is_accepted_runs(load, key, value):
-    """In the models, without RTL: each other size of that is other hardware, which would have to be compiled first. Or
-    it is refused because of another key: the line names this one too."""
+    """What is accepted runs in the models, or is refused because of another key.
+
+    Without RTL: each other size of that is other hardware, which would have to be compiled first. If it is refused, the
+    line names this key too.
+    """
     try:
         machine = load(text_of(key, str(value)))
     except MachineError:

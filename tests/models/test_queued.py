@@ -44,8 +44,10 @@ def test_all_gathers(collective, polls, signals):
     ("rs", lambda gpu: [gpu]), ("rs-ring", lambda gpu: [(gpu + 1) % GPUS]), ("ar", lambda gpu: range(GPUS)),
     ("ar-ring", lambda gpu: range(GPUS))])
 def test_memory_adds(collective, whole):
-    """Sums are numpy's, bit for bit in the order of the additions (`run`), of every GPU's numbers, and all that should
-    be whole is."""
+    """Sums are numpy's, bit for bit in the order of the additions (`run`), of every GPU's numbers.
+
+    And all that should be whole is.
+    """
     one = queued._Run(load_machine(SMALL), load_node("mi300x"), (collective, GPUS, SIZE), "gpu", 3)
     try:
         done, data = one.run(), one.ledger.data

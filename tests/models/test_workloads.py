@@ -45,8 +45,10 @@ def test_table_2_has_16_small_and_12_large_cases():
 
 
 def test_ideal_speedups_of_the_paper():
-    """Section 6.1.1: ideal overlap reaches 50 % at most, 35 % geomean, 15 % for the smallest layer. The rate law in
-    front is what those numbers imply; the shapes are what is checked."""
+    """Section 6.1.1: ideal overlap reaches 50 % at most, 35 % geomean, 15 % for the smallest layer.
+
+    The rate law in front is what those numbers imply; the shapes are what is checked.
+    """
     def ideal(case):
         gemm_ns = case.flop / (98.7e3 * case.k / (case.k + 180))
         ring_ns = (case.tp - 1) * (case.output_bytes / case.tp / 75.0 + 500)

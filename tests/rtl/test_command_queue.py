@@ -26,8 +26,10 @@ def random_commands(rng, geometry, count):
 
 
 class Bench(StreamBench):
-    """The queue with a memory of 1 to 20 cycles, whose polled words come after some looks, and engines of which a copy
-    is under way for up to 40 cycles."""
+    """The queue with a memory of 1 to 20 cycles, and engines of which a copy is under way for up to 40 cycles.
+
+    The memory's polled words come after some looks.
+    """
 
     def __init__(self, geometry, seed, commands, looks=3, idle=0.3, settles=True):
         self.dut = CommandQueue(geometry)

@@ -23,8 +23,10 @@ GEOMETRIES = {
 
 
 class Window:
-    """A window, its model fed from what is seen at the ports, and the errors of both. `rooms`: probability that there
-    is room for a workgroup."""
+    """A window, its model fed from what is seen at the ports, and the errors of both.
+
+    `rooms`: probability that there is room for a workgroup.
+    """
 
     def __init__(self, name, seed, window, peers=1, rooms=1.0):
         geometry = Geometry(tracker=GEOMETRIES[name], dma=DmaGeometry(peers=peers))

@@ -369,8 +369,10 @@ def test_a_tiles_life(idle, seed):
 @pytest.mark.parametrize("idle", [0.0, 0.4])
 @pytest.mark.parametrize("wg", range(3))
 def test_a_tile_that_only_arrives_waits_for_its_request(wg, idle, early, seed):
-    """Its narrower last wavefront tile stays, the others are sent on: not before the peer has room, however early they
-    are complete; and before they are complete, not even then."""
+    """Its narrower last wavefront tile stays, the others are sent on: not before the peer has room.
+
+    However early they are complete; and before they are complete, not even then.
+    """
     gpu, event, dma = programmed(seed=seed, idle=idle), 5, 6
     shape = {"updates_per_element": 1, "admitted": True}
     gpu.program([
@@ -1215,8 +1217,10 @@ def test_a_soft_reset_takes_as_long_as_it_is_told(bit):
 
 
 def test_a_soft_reset_in_the_middle_of_anything(seed):
-    """Everything around goes on: what was accepted is performed, nothing leaves behind it, and the next kernel is as
-    new."""
+    """Everything around goes on: what was accepted is performed, and nothing leaves after it.
+
+    The next kernel is as new.
+    """
     rng, cut = random.Random(seed), Counter()
     for trial in range(60):
         gpu = programmed(seed=rng.random(), idle=rng.choice((0, 0.3)), memory_cycles=rng.choice((0, 30, 200)))

@@ -331,8 +331,10 @@ def test_an_update_that_finds_no_way_but_a_lost_one_is_told_as_that():
 
 
 def test_a_corrected_word_is_written_back_only_where_an_update_counts():
-    """A free way's tag stays as it is and is told by every update of its set, until a reset clears it; an entry stays
-    while its updates are refused."""
+    """A free way's tag stays as it is, and every update of its set reports it, until a reset clears it.
+
+    An entry stays while its updates are refused.
+    """
     bank = Bank(Geometry(TrackerGeometry(sets=8, ways=3, banks=2, protection="secded")), seed=1)
     rng, dut, told = random.Random(1), bank.dut, []
     row = 2 >> 1

@@ -16,8 +16,11 @@ EVERY = (1 << len(WAITS)) - 1
 
 
 def simulate(testbench):
-    """Runs `testbench(step, reset, counts)`; `step` is one cycle and returns (told, waited); `reset(level)`;
-    `counts(limit)`: whether `moves` and `waits` count in the coming cycle."""
+    """Run `testbench(step, reset, counts)`.
+
+    `step` is one cycle and returns (told, waited); `reset(level)`; `counts(limit)`: whether `moves` and `waits` count
+    in the coming cycle.
+    """
     dut, reset = WatchDog(Geometry()), Signal()
     simulator = Simulator(ResetInserter(reset)(dut))
     simulator.add_clock(1e-9)

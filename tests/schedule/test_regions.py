@@ -203,8 +203,10 @@ def test_one_shift_for_all_tiles_needs_ids_in_the_order_of_dispatch(policy):
 @pytest.mark.parametrize("policy", [Policy(), Policy(ids=Ids.TRACKED, limits=Limits.EXACT),
                                     Policy(limits=Limits.EXACT, shuffle=Shuffle(7, seed=2))])
 def test_requests_say_what_each_tile_touches(policy):
-    """Each id is opened once; what a request names at the peer is no smaller than where the tile goes, and with one
-    shift, which every tile has, the slack beyond its own."""
+    """Each id is opened once; what a request names at the peer is no smaller than where the tile goes.
+
+    With one shift, which every tile has, it has the slack beyond its own.
+    """
     schedule = Schedule(Tiling(32, 16 * 11, 32, 16, 4), ring.reduce_scatter(4), ring_topology(4), policy)
     for device in range(4):
         rows, requests = schedule.rows(device), schedule.requests(device)

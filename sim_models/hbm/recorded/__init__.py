@@ -34,13 +34,13 @@ def _load(name: str) -> Any:
 
 @cache
 def workloads() -> dict[str, dict[str, Any]]:
-    """Name -> line of workloads.json."""
+    """Return the lines of workloads.json by their names."""
     return {line["name"]: line for line in _load("workloads.json")}
 
 
 @cache
 def results() -> list[dict[str, Any]]:
-    """Lines of results.json: workload, config, DRAMsim3 and Ramulator2 (three of it, by name)."""
+    """Return the lines of results.json: workload, config, DRAMsim3 and Ramulator2 (three of it, by name)."""
     return _load("results.json")["results"]
 
 
@@ -52,7 +52,7 @@ def hashes() -> dict[str, str]:
 
 @cache
 def micro_cases() -> list[dict[str, Any]]:
-    """Cases of micro.json. Ramulator's front end takes one cycle, DRAMsim3's two."""
+    """Return the cases of micro.json. Ramulator's front end takes one cycle, DRAMsim3's two."""
     return _load("micro.json")
 
 
@@ -67,12 +67,12 @@ def _trace(workload: str, address_map: str) -> Trace:
 
 
 def trace(workload: str, config: str = "base") -> Trace:
-    """The trace of a workload, with the addresses of a configuration's map."""
+    """Return the trace of a workload, with the addresses of a configuration's map."""
     mapped = workloads()[workload]["kind"] in traces.MAPPED
     return _trace(workload, map_of(config) if mapped else map_of("base"))
 
 
 def sha256(workload: str, config: str = "base") -> str:
-    """Of the trace's file."""
+    """Return the SHA-256 of the trace's file."""
     text = traces.text(*traces.trace(workloads()[workload], map_of(config)))
     return hashlib.sha256(text.encode()).hexdigest()

@@ -16,7 +16,7 @@ GOLD = np.uint64(0x9E3779B97F4A7C15)
 
 
 def splitmix(seed, n, first=0):
-    """n 64-bit numbers of the SplitMix64 stream of `seed`, from index `first`."""
+    """Return `n` 64-bit numbers of the SplitMix64 stream of `seed`, from index `first`."""
     with np.errstate(over="ignore"):
         z = np.uint64(seed) + (np.arange(first + 1, first + n + 1, dtype=np.uint64)) * GOLD
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -25,7 +25,7 @@ def splitmix(seed, n, first=0):
 
 
 def encode(m, bg, ba, row, col):
-    """(bank group, bank, row, column) -> 64-byte line number under map m."""
+    """Convert (bank group, bank, row, column) to a 64-byte line number under map m."""
     bg, ba, row, col = (np.asarray(x, dtype=np.int64) for x in (bg, ba, row, col))
     if m == "ro_bg_ba_co":
         return ((row * NBG + bg) * NBA + ba) * COLS + col
@@ -35,7 +35,7 @@ def encode(m, bg, ba, row, col):
 
 
 def decode(m, line):
-    """64-byte line number -> (bank group, bank, row, column) under map m."""
+    """Convert a 64-byte line number to (bank group, bank, row, column) under map m."""
     line = np.asarray(line, dtype=np.int64)
     if m == "ro_bg_ba_co":
         return line // (COLS * NBA) % NBG, line // COLS % NBA, line // (COLS * NBA * NBG), line % COLS
@@ -45,7 +45,7 @@ def decode(m, line):
 
 
 def below(rnd, pct_num, pct_den):
-    """True with probability pct_num/pct_den, integer arithmetic only."""
+    """Draw whether something of probability pct_num/pct_den happens, in integer arithmetic only."""
     return (rnd >> np.uint64(32)) % np.uint64(pct_den) < np.uint64(pct_num)
 
 
@@ -79,7 +79,7 @@ def k_hits(p, m):
 
 
 def k_conflict(p, m):
-    """One bank, a new row every request."""
+    """Access one bank, a new row with every request."""
     n = p["n"]
     i = np.arange(n, dtype=np.int64)
     col = (splitmix(p["seed"], n) >> np.uint64(59)).astype(np.int64)     # 5 bits
@@ -88,7 +88,7 @@ def k_conflict(p, m):
 
 
 def k_pingpong(p, m):
-    """One bank, two rows in alternation; after 32 columns of each, two new rows."""
+    """Access one bank, two rows in alternation; after 32 columns of each, two new rows."""
     n = p["n"]
     i = np.arange(n, dtype=np.int64)
     row = (p["row0"] + 2 * (i // (2 * COLS)) + (i % 2)) % ROWS
@@ -96,7 +96,7 @@ def k_pingpong(p, m):
 
 
 def k_dual(p, m):
-    """Two sequential streams starting at the same bank in different rows."""
+    """Access two sequential streams starting at the same bank in different rows."""
     rd, wr = p["pattern"]                       # e.g. [1, 1]: 1 read, 1 write, ...
     i = np.arange(p["n"], dtype=np.int64)
     isw = i % (rd + wr) >= rd
@@ -106,8 +106,10 @@ def k_dual(p, m):
 
 
 def k_load(p, m):
-    """Open loop: chunks of `chunk_lines` consecutive lines at a random aligned
-    place, one chunk starting in a cycle with probability p = rate/chunk."""
+    """Access chunks of `chunk_lines` consecutive lines at random aligned places, in an open loop.
+
+    One chunk starts in a cycle with probability p = rate/chunk.
+    """
     n, c = p["n"], p["chunk_lines"]
     nch = -(-n // c)
     num, den = p["rate_num"], p["rate_den"] * c
@@ -125,9 +127,10 @@ def k_load(p, m):
 
 
 def k_gemm(p, m):
-    """Read phase (several sequential input streams taken in turn, chunk by chunk)
-    then a burst of sequential writes; repeated.  Gaps in cycles per request; 0 =
-    not paced.  The write burst starts when the read phase's last slot is over."""
+    """Read several sequential input streams in turn, chunk by chunk, then write a sequential burst; repeated.
+
+    Gaps are in cycles per request; 0 = not paced. The write burst starts when the read phase's last slot is over.
+    """
     R, W, S, c = p["read_lines"], p["write_lines"], len(p["read_rows"]), p["chunk_lines"]
     per_row = COLS * NBG * NBA
     out = []
@@ -156,11 +159,11 @@ MAPPED = {"hits", "conflict", "pingpong"}       # the only kinds whose addresses
 
 
 def trace(w, m):
-    """The trace of a line of workloads.json: (line numbers, is_write, cycle)."""
+    """Return the trace of a line of workloads.json: (line numbers, is_write, cycle)."""
     return KINDS[w["kind"]](w, m)
 
 
 def text(line, wr, cycle):
-    """The trace as a file: `0xADDRESS READ|WRITE CYCLE` per request."""
+    """Write the trace as a file: `0xADDRESS READ|WRITE CYCLE` per request."""
     requests = zip(np.asarray(line, np.int64).tolist(), np.asarray(wr).tolist(), np.asarray(cycle).tolist())
     return "".join(f"0x{a * LINE:X} {'WRITE' if x else 'READ'} {c}\n" for a, x, c in requests)

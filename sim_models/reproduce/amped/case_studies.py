@@ -39,7 +39,7 @@ class Stated:
 
 
 def _sampled(device: Device, assumed: Assumptions, seed: int, quantities: Callable[[Device, Assumptions], dict]):
-    """Ranges of quantities over what the paper leaves open: efficiencies, bandwidths, the width of gradients."""
+    """Return ranges of quantities over what the paper leaves open: efficiencies, bandwidths, the width of gradients."""
     random = np.random.default_rng(seed)
 
     def draw() -> dict[str, float]:
@@ -55,7 +55,7 @@ def _sampled(device: Device, assumed: Assumptions, seed: int, quantities: Callab
 
 
 def _findings(text: str, section: str, stated: list[Stated], claims: list[tuple[str, bool]], **more) -> Findings:
-    """Numbers within 12 %, conclusions as they hold or not."""
+    """Compare the numbers, within 12 %, and the conclusions, as they hold or not."""
     kept = sum(holds for _, holds in claims)
     ours = {one.key: one.ours for one in stated} | {"conclusions_that_hold": float(kept)}
     targets = {one.key: Target(one.title, one.unit, one.paper, one.where, round(_TOLERANCE * one.paper, 2))
@@ -141,7 +141,7 @@ def evaluate_case1(setup: Setup, results: Results) -> Findings:
 
 
 def _case2(device: Device, assumed: Assumptions) -> dict[str, float]:
-    """By GPUs per node: days with replicas and with pipelines between nodes, their ratio, the pipelines' bubbles."""
+    """Compare, by GPUs per node, days with replicas and with pipelines between nodes; also the pipelines' bubbles."""
     found = {}
     for node in (1, 2, 4, 8):
         by_dp, by_pp = (Degrees(tp_intra=node, **{key: 1024 // node}) for key in ("dp_inter", "pp_inter"))
@@ -180,7 +180,7 @@ def evaluate_case2(setup: Setup, results: Results) -> Findings:
 
 
 def _glam(h100: Device, assumed: Assumptions, per_node: int, fibres: int | None, off_chip: float = 1.0) -> Batch:
-    """One batch of GLaM on 3,072 H100; `fibres` of the accelerators' bandwidth leave a node, or network cards."""
+    """Run one batch of GLaM on 3,072 H100; `fibres` of the accelerators' bandwidth leave a node, or network cards."""
     own = h100.intra_bytes_per_s * off_chip
     device = replace(h100, intra_bytes_per_s=own,
                      inter_bytes_per_s=h100.inter_bytes_per_s if fibres is None else own * fibres / per_node)

@@ -64,7 +64,7 @@ def megatron_runs(seed: int = 0) -> list[Compared]:
 
 
 def _errors(found: list[Compared], predicted: Callable[[Compared], float]) -> dict[str, float]:
-    """Of the runs from which no constant was taken, in percent."""
+    """Return the errors of the runs from which no constant was taken, in percent."""
     errors = [abs(100 * (predicted(one) / one.measured - 1)) for one in found if not one.calibrated]
     return {"mean_error_percent": float(np.mean(errors)), "worst_error_percent": float(np.max(errors))}
 
@@ -122,7 +122,7 @@ def single_node_errors(cluster: Cluster) -> tuple[list[dict[str, str]], np.ndarr
 
 
 def _summary(table: list[dict[str, str]], errors: np.ndarray) -> dict[str, float]:
-    """Of the rows from which no constant was taken, in percent."""
+    """Return the errors of the rows from which no constant was taken, in percent."""
     some = 100 * errors[_others(table)]
     return {"mean_error_percent": float(np.abs(some).mean()), "bias_percent": float(some.mean()),
             "worst_error_percent": float(np.abs(some).max())}

@@ -28,7 +28,7 @@ _HALF_WIDTH = 0.1  #: of the efficiency and the bus bandwidth, relative
 
 
 def _throughputs(cluster: Cluster) -> dict[str, float]:
-    """TFLOP/s per GPU of table II's models, and its largest error in percent."""
+    """Return TFLOP/s per GPU of table II's models, and its largest error in percent."""
     found = {name: float(train(cluster, Job(PRESETS[name], 2048, batch), _mapping(gpus, pp)).tflops_per_gpu)
              for name, gpus, batch, pp, _, _ in TABLE2}
     return found | {"worst_error_percent": max(abs(100 * (found[row[0]] / row[4] - 1)) for row in TABLE2)}
@@ -56,7 +56,7 @@ def evaluate_table2(setup: Setup, results: Results) -> Findings:
 
 
 def _gpipe(efficiency: float = 1.0, bandwidth: float = 1.0) -> np.ndarray:
-    """Speedups of table III's pipelines; both factors scale what is assumed."""
+    """Return speedups of table III's pipelines; both factors scale what is assumed."""
     tokens, hidden, layers = _GPIPE_TOKENS, _GPIPE_HIDDEN, _GPIPE_LAYERS
     flop = 96 * tokens * layers * hidden**2 * (1 + 1024 / (6 * hidden) + _GPIPE_VOCABULARY / (16 * hidden * layers))
     stages = np.array([row[0] for row in TABLE3])

@@ -40,7 +40,7 @@ def evaluate_figure6(setup: Setup, results: Results) -> Findings:
 
 
 def _times(collective: str) -> dict[str, dict[int, float]]:
-    """Times by variant and size, kernels on compute units among them."""
+    """Return times by variant and size, kernels on compute units among them."""
     node = load_node("mi300x")
     times = {"kernels": {size: kernel_collective_ns(node, size) for size in _SIZES}}
     for variant in POSSIBLE[collective]:
@@ -51,7 +51,7 @@ def _times(collective: str) -> dict[str, dict[int, float]]:
 
 
 def _evaluate(collective: str, numbers: dict[str, float]) -> Findings:
-    """`numbers`: the paper's speed factors by key."""
+    """Evaluate the figures; `numbers`: the paper's speed factors by key."""
     times, other = _times(collective), "bcst" if collective == "ag" else "swap"
 
     def factor(slow, fast, low: int, high: int) -> float:

@@ -16,7 +16,7 @@ _IDLE_SHARES, _UNITS = (0.1, 0.3), (28, 112)
 
 
 def _best(node: Node, size: int) -> Watts:
-    """Of the fastest variant."""
+    """Return the power of the fastest variant."""
     runs = [run_collective(node, "ag", variant, size, initiator)
             for variant in POSSIBLE["ag"] for initiator in ("host", "poll")]
     return engine_watts(node, min(runs, key=lambda run: run.ns))
@@ -29,7 +29,7 @@ def _ratios(node: Node, sizes: list[int]) -> dict[str, float]:
 
 
 def _varied(node: Node, idle_share: float, units: int) -> Node:
-    """The same power at rest, shared otherwise."""
+    """Return a node with the same power at rest, shared otherwise."""
     power, whole = node.power, node.power.compute_idle_w + node.power.io_idle_w + node.power.memory_idle_w
     rest = (1 - idle_share) * whole / (power.io_idle_w + power.memory_idle_w)
     return node.model_copy(update={

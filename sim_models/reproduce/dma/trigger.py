@@ -83,7 +83,7 @@ class TriggerTask:
 
 
 def _times(events: np.ndarray, per_copy: int) -> TriggerTimes:
-    """`per_copy`: wavefront tiles that one command copies."""
+    """Return the times; `per_copy`: wavefront tiles that one command copies."""
     events = events[events["wg"] >= 0]
     copies: dict[tuple[int, int], np.ndarray] = {}
     keys = events["wg"].astype(np.int64) * 256 + events["wf"] // per_copy

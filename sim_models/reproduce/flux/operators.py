@@ -112,7 +112,7 @@ class OverlapTask:
 
 
 def tasks_of(node: str, sizes: tuple[int, ...], **more: Any) -> list[OverlapTask]:
-    """Both operators on a node over sizes."""
+    """Return the tasks of both operators on a node over sizes."""
     return [OverlapTask(node, operator, m, **more) for operator in OPERATORS for m in sizes]
 
 

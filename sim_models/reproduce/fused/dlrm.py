@@ -85,7 +85,7 @@ _SAMPLES = 8
 
 
 def _sampled(seed: int) -> Iterator[tuple[PassTask, PassTask]]:
-    """Pairs with the number of tables and the machine's rates drawn from what they may be."""
+    """Return pairs with the number of tables and the machine's rates drawn from what they may be."""
     random = np.random.default_rng(seed)
     for _ in range(_SAMPLES):
         yield _pair(int(random.choice(_TABLES_PER_GPU)), Factors(**{

@@ -44,7 +44,7 @@ def _row(label: str, node: Node, gpus: int, tasks: Tasks, separate_ns: float, sl
 
 @cache
 def _embeddings(node: Node, together: bool = False, pooled: int = 10) -> list[_Row]:
-    """`together`: the framework pools all tables in one kernel."""
+    """Compare embeddings; `together`: the framework pools all tables in one kernel."""
     rows = []
     for batch in _BATCHES:
         for tables in _TABLES:
@@ -65,7 +65,7 @@ def _over_cards(node: Node) -> list[_Row]:
 
 
 def _products(node: Node, shapes: list, make: Callable[[Node, int, tuple], Tasks]) -> list[_Row]:
-    """GEMVs and GEMMs: the tasks of a product store by themselves, each for itself."""
+    """Compare GEMVs and GEMMs: the tasks of a product store by themselves, each for itself."""
     return [_row(" x ".join(map(str, shape)), node, _GPUS, tasks, sum(kernels_ns(node, _GPUS, tasks)), slice_tasks=1)
             for shape in shapes for tasks in [make(node, _GPUS, shape)]]
 
@@ -143,7 +143,7 @@ _SLICES = {"workgroup": 1, "4": 4, "16": 16, "32": 32, "256": 256, "shard": 1 <<
 
 @cache
 def _profile() -> tuple[dict[float, float], dict[bool, float], dict[str, dict[str, float]]]:
-    """(µs by occupancy, skew by order, µs by granularity for four ways to send)"""
+    """Return µs by occupancy, skew by order, and µs by granularity for four ways to send."""
     node = load_node(_NODE)
     tasks = embedding(node, 2, 1024, 256)
     occupancy = {share: fused_run(node, 2, with_share(tasks, node, share), cards=True).computed_ns / 1e3

@@ -1,5 +1,6 @@
-"""Writes a block with mistakes in its source as RTLIL: `python -m t3sim.testbenches.mutation.source.build JOB FOLDER`,
-in a process of its own, for the sources must not have been imported before they can be changed.
+"""Writes a block with mistakes in its source as RTLIL: `python -m t3sim.testbenches.mutation.source.build JOB FOLDER`.
+
+It is run in a process of its own, for the sources must not have been imported before they can be changed.
 
 JOB has `block`, `geometry`, `files`, `count`, `seed` and `only`. The folder gets `changed.il`, and `changes.json` with
 the mistakes in the order of their numbers.

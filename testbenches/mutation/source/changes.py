@@ -55,15 +55,18 @@ def _is_hardware(*values) -> bool:
 
 
 def _fit(value, like: Value) -> Value:
-    """With the width and sign of another."""
+    """Return a value with the width and sign of another."""
     value, width = Value.cast(value), len(like)
     value = value[:width] if len(value) >= width else Cat(value, Const(0, width - len(value)))
     return value.as_signed() if like.shape().signed else value
 
 
 class Changes:
-    """`wanted(change)`: the number of a mistake, from 1, or None if it is not looked at. `select`: the input, or the
-    number itself, for hardware with this one mistake."""
+    """The mistakes in a source that an input switches on.
+
+    `wanted(change)`: the number of a mistake, from 1, or None if it is not looked at. `select`: the input, or the
+    number itself, for hardware with this one mistake.
+    """
 
     def __init__(self, wanted: Callable[[Change], int | None], select: Value, clocked: bool = True) -> None:
         self._wanted, self._select, self._clocked = wanted, select, clocked
@@ -73,7 +76,7 @@ class Changes:
         self._exchanged: dict[tuple, tuple[Signal, Value]] = {}
 
     def forget(self) -> None:
-        """What is elaborated next is another design."""
+        """Forget the design: what is elaborated next is another one."""
         self._extras, self._plain, self._exchanged = {}, {}, {}
 
     def _on(self, place: Place, what: str) -> Value | None:
@@ -81,7 +84,7 @@ class Changes:
         return None if number is None else self._select == number
 
     def _changed(self, place: Place, value, changes: Iterable[tuple[str, Callable[[], Value]]]):
-        """`changes`: what is mistaken, and the value it gives."""
+        """Switch between a value and mistaken ones; `changes`: what is mistaken, and the value it gives."""
         plain = result = Value.cast(value)
         for what, mistaken in changes:
             on = self._on(place, what)
@@ -132,7 +135,7 @@ class Changes:
         return self._changed(place, result, [(f"{other} for {name}", lambda: getattr(value, other)())])
 
     def each(self, place: Place, over: str, items: Iterable) -> list:
-        """What `Cat` or `ones` is given, one for each of something."""
+        """Change what `Cat` or `ones` is given, one for each of something."""
         items = list(items)
         if not _is_hardware(*items):
             return items
@@ -143,7 +146,7 @@ class Changes:
             if missing]) for index, item in enumerate(items)]
 
     def count(self, place: Place, ones: Callable[[Iterable], Value], bits: Iterable) -> Value:
-        """`ones(bits)`"""
+        """Change `ones(bits)`."""
         bits = list(bits)
         return self._changed(place, ones(bits), [("several at once are one", lambda: Cat(bits).any())])
 
@@ -163,7 +166,7 @@ class Changes:
     # Statements
 
     def loop(self, place: Place, over: str, iterable: Iterable) -> Iterator:
-        """Goes through it and knows how far it is."""
+        """Go through an iterable and know how far it is."""
         items = list(iterable)
         frame = _Loop(over, len(items))
         self._loops.append(frame)
@@ -178,7 +181,7 @@ class Changes:
         return self._assign(place, Value.cast(target), value, "", keep=target.eq(value))
 
     def _as_written(self, target):
-        """What is assigned to, if the value that it was read from has mistakes."""
+        """Return what is assigned to, if the value that it was read from has mistakes."""
         if id(target) in self._plain:
             return self._plain[id(target)][1]
         return self._as_written(target.value)[target.start:target.stop] if isinstance(target, Slice) else target
@@ -235,7 +238,7 @@ class Changes:
         return [loop.index for loop in self._loops]
 
     def add(self, place: Place, m: Module, domain: str, statements) -> None:
-        """`m.d[domain] += statements`"""
+        """Change `m.d[domain] += statements`."""
         for statement in _flat(statements):
             _, extra = self._extras.pop(id(statement), (None, _Extra()))
             self._carry(m, extra)
@@ -249,7 +252,7 @@ class Changes:
 
     @staticmethod
     def _carry(m: Module, extra: _Extra) -> None:
-        """In a module of its own, so that no `m.If` around the statement holds for it."""
+        """Carry values in a module of its own, so that no `m.If` around the statement holds for it."""
         for domain, conduits in (("sync", extra.late), ("comb", extra.other)):
             for conduit, value in conduits:
                 carrier = Module()
@@ -257,7 +260,7 @@ class Changes:
                 m.submodules += carrier
 
     def reset(self, place: Place, m: Module, inserter: Callable, component: wiring.Component, by: Value):
-        """`SoftReset(component, by)`, added to `m`"""
+        """Change `SoftReset(component, by)`, added to `m`."""
         name = type(component).__name__
         kept = [on for what, missing in [(f"no {name} is reset", True), *(
             row for loop in self._loops if loop.length > 1
@@ -271,7 +274,7 @@ class Changes:
         return inserter(component, changed)
 
     def connect(self, place: Place, m: Module, first, second) -> None:
-        """`wiring.connect(m, first, second)`: one mistake concerns all its signals."""
+        """Change `wiring.connect(m, first, second)`: one mistake concerns all its signals."""
         wires, collected = Module(), []
         wires._MustUse__used = True
         wires._add_statement = lambda statements, domain, depth: collected.extend(_flat(statements))
@@ -291,7 +294,7 @@ def _flat(statements) -> list:
 
 
 def _fields(value) -> list[tuple[str, range]]:
-    """A struct's fields, and the bits that each has."""
+    """Return a struct's fields, and the bits that each has."""
     layout = value.shape() if isinstance(value, data.View) else None
     if not isinstance(layout, data.StructLayout):
         return [("", range(len(Value.cast(value))))]

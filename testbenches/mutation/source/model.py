@@ -42,8 +42,10 @@ write_rtlil {result}
 
 
 def make_source_model(block: str, geometry: Geometry, count: int, seed: int, only: str = "") -> Model:
-    """`count` mistakes, or as many as there are, drawn evenly over those in the files of this block whose words match
-    `only`."""
+    """Make a model of `count` mistakes, or as many as there are.
+
+    They are drawn evenly over those in the files of this block whose words match `only`.
+    """
     component = design_under_test(block, geometry)
     fragment = Fragment.get(component, None)
     design, _ = rtlil.convert_fragment(fragment, signature_ports(component), block)
@@ -80,7 +82,7 @@ def make_source_model(block: str, geometry: Geometry, count: int, seed: int, onl
 
 @cache
 def files_of(block: str) -> tuple[str, ...]:
-    """The block's own file and those that it is the first to import, other blocks' aside."""
+    """Return the block's own file and those that it is the first to import, other blocks' aside."""
     own = {name: _file(name) for name in BLOCKS}
     taken: set[Path] = {*own.values(), *(ROOT / "rtl" / f"{name}.py" for name in _NO_HARDWARE)}
     found: list[Path] = []
@@ -107,7 +109,7 @@ def _file(block: str) -> Path:
 
 
 def _imports(file: Path) -> list[Path]:
-    """Of `rtl/`."""
+    """Return the files of `rtl/` that a file imports."""
     found = []
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.level:

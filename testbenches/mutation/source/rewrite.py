@@ -21,13 +21,13 @@ class _Rewriter(ast.NodeTransformer):
         self._file, self._text = file, text
 
     def _ask(self, node: ast.AST, method: str, *arguments: ast.expr) -> ast.expr:
-        """The call `_changes.method((file, line, column), *arguments)`."""
+        """Make the call `_changes.method((file, line, column), *arguments)`."""
         place = ast.Tuple([ast.Constant(part) for part in (self._file, node.lineno, node.col_offset)], ast.Load())
         call = ast.Call(ast.Attribute(ast.Name(CHANGES, ast.Load()), method, ast.Load()), [place, *arguments], [])
         return ast.fix_missing_locations(ast.copy_location(call, node))
 
     def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
-        """`m.d.sync += statements`"""
+        """Rewrite `m.d.sync += statements`."""
         target = node.target
         domains = isinstance(target, ast.Attribute) and target.value
         if not (isinstance(domains, ast.Attribute) and domains.attr == "d" and isinstance(node.op, ast.Add)):
@@ -36,7 +36,7 @@ class _Rewriter(ast.NodeTransformer):
         return ast.copy_location(ast.Expr(add), node)
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
-        """`m.submodules.name = SoftReset(component, by)`"""
+        """Rewrite `m.submodules.name = SoftReset(component, by)`."""
         value, target = node.value, node.targets[0]
         if not (isinstance(value, ast.Call) and getattr(value.func, "id", "") == "SoftReset"):
             return self.generic_visit(node)
@@ -114,7 +114,7 @@ class _Rewriter(ast.NodeTransformer):
 
 
 def rewritten(text: str, file: str) -> ast.Module:
-    """To be run with `CHANGES` among its names."""
+    """Rewrite a source, to be run with `CHANGES` among its names."""
     return _Rewriter(file, text).visit(ast.parse(text))
 
 
@@ -143,7 +143,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 def import_with(changes: Changes, files: Iterable[str]) -> None:
-    """From now on these files, `rtl/tracker.py`, are imported with changes. None may have been imported before."""
+    """Import these files, such as `rtl/tracker.py`, with changes from now on. None may have been imported before."""
     modules = {f"t3sim.{file.removesuffix('.py').replace('/', '.')}": ROOT / file for file in files}
     early = modules.keys() & sys.modules.keys()
     assert not early, f"already imported: {sorted(early)}"

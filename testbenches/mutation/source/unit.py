@@ -24,7 +24,7 @@ class Noticed(NamedTuple):
 
 
 def unit_test(block: str, mutant: Mutant, limit_s: float = _LIMIT_S) -> Noticed | None:
-    """The first test that fails, and how; None if all pass."""
+    """Return the first test that fails, and how; None if all pass."""
     tests = ROOT / "tests" / "rtl" / f"test_{block}.py"
     change = Change(mutant.file, mutant.line, mutant.column, mutant.mode)
     with tempfile.TemporaryDirectory() as cache:  # builds of this source must not be taken for those of the real one
