@@ -10,7 +10,7 @@ from .geometry import Geometry
 
 
 def fold_channel(block: int, channel_bits: int) -> int:
-    """Channel of a block number. Plain numbers only, for the models compile it with numba."""
+    """Return the channel of a block number. Plain numbers only, for the models compile it with numba."""
     if channel_bits == 0:
         return 0
     channel = 0
@@ -21,7 +21,7 @@ def fold_channel(block: int, channel_bits: int) -> int:
 
 
 def channel_of(address: int, geometry: Geometry) -> int:
-    """Channel of the byte at `address`, a Python integer; bits beyond the address width are ignored."""
+    """Return the channel of the byte at `address`, a Python integer; bits beyond the address width are ignored."""
     channel = geometry.channel
     inside = address & ((1 << geometry.tracker.address_bits) - 1)
     return fold_channel(inside // channel.interleave_bytes, channel.channel_bits)

@@ -215,7 +215,7 @@ class ConfigBus(wiring.Component):
         return overflow
 
     def _config_registers(self, m):
-        """Field name -> its level in `config`, after giving each its reset value."""
+        """Return field name -> its level in `config`, after giving each its reset value."""
         levels = {}
         for register in self._map.fixed:
             if register.access == "rw":
@@ -225,7 +225,7 @@ class ConfigBus(wiring.Component):
         return levels
 
     def _read_only(self, latched, fault):
-        """Field name -> value of every read-only field that is not a constant."""
+        """Return field name -> value of every read-only field that is not a constant."""
         values = {name: self.status[name] for name, _ in STATUS_BITS}
         values |= {f"waits_{name}": self.waited[name] for name, _ in WAITS}
         values |= {f"count_{name}": self.counters[name] for name, _ in counters(self._geometry)}
@@ -247,7 +247,7 @@ class ConfigBus(wiring.Component):
         }
 
     def _region_fields(self, entry):
-        """Field name -> the slice of a descriptor that holds it."""
+        """Return field name -> the slice of a descriptor that holds it."""
         halves = {}
         for name in ("address_offset", "base", "limit"):
             value = getattr(entry, name)

@@ -29,7 +29,7 @@ def _require_integers(geometry) -> None:
 
 
 def bits_for(count: int) -> int:
-    """Width that can number `count` things (at least 1 bit)."""
+    """Return the width that can number `count` things (at least 1 bit)."""
     return max(1, (count - 1).bit_length())
 
 

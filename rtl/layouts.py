@@ -169,7 +169,7 @@ def descriptor(g: Geometry) -> data.StructLayout:
         "wg_offset": g.tracker.wg_bits,  # destination wg = wg + wg_offset (modulo)
         "address_offset": address,  # destination address = address + address_offset (modulo)
         "base": address,  # first byte of the mapped source range
-        "limit": address,  # first byte behind it
+        "limit": address,  # one past its last byte
         "row_bytes": 13,  # contiguous bytes of one tile column
         "columns": 10,  # tile columns of one DMA *block*
         "family": g.dma.region_bits,  # regions of one tile's updates have the same

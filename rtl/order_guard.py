@@ -9,7 +9,7 @@ from .geometry import Geometry
 
 
 def bucket_of(address, geometry: Geometry) -> Value:
-    """Bucket of a line: the number of its block (`interleave_bytes`) within the channel, folded with XOR.
+    """Return the bucket of a line: the number of its block (`interleave_bytes`) within the channel, folded with XOR.
 
     Lines of one block share a bucket: a wavefront stores them one after the other, and apart they would take four
     buckets in which other reads are held up. The lowest channel-wide field of the block number is left out: on one

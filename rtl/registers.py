@@ -284,7 +284,7 @@ def register_map(geometry: Geometry) -> RegisterMap:
                   "reset is quiet or a workgroup computes in; 0: never"),)),
         Register("WATCHDOG_WAITS", 0x078, "ro", tuple(
             Field(f"waits_{name}", bit, 1, text) for bit, (name, text) in enumerate(WAITS)),
-                 "what waited when the watchdog told; cleared by clear_error"),
+                 "what waited when the watchdog reported; cleared by clear_error"),
         *_halves("ERROR_ADDRESS", 0x050, "ro", t.address_bits, "its address"),
         *(register for i in range(ARRIVAL_RANGES) for register in (
             *_halves(f"ARRIVALS{i}_BASE", 0x0C0 + 16 * i, "rw", t.address_bits,
@@ -331,6 +331,6 @@ def register_map(geometry: Geometry) -> RegisterMap:
             Field("pitch_bytes", 0, 32, "bytes from one column to the next"),)),
         *_halves("ADDRESS_OFFSET", 0x18, "rw", t.address_bits, "added to the address, modulo its width"),
         *_halves("BASE", 0x20, "rw", t.address_bits, "first byte of the mapped source range"),
-        *_halves("LIMIT", 0x28, "rw", t.address_bits, "first byte behind the mapped source range"),
+        *_halves("LIMIT", 0x28, "rw", t.address_bits, "one past the last byte of the mapped source range"),
     ]
     return RegisterMap(tuple(sorted(fixed, key=lambda r: r.offset)), tuple(region), d.regions)

@@ -50,7 +50,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def list_of_reports() -> str:
-    """Markdown of the page that leads to every report, with how many of its targets are met."""
+    """Write Markdown of the page that leads to every report, with how many of its targets are met."""
     rows = "".join(f"| [{title}]({short}/report.html) | {met} | {judged} | [CSV]({short}/tables/summary.csv) |\n"
                    for short, title in PAPERS.items() for met, judged in [verdicts(REPORTS / short)])
     return ("# Reports\n\nEvery figure and table of the papers' evaluations, ours beside theirs, as `t3 reproduce` "
@@ -78,7 +78,7 @@ def first_line(name: str) -> str:
 
 
 def page(name: str, geometry: Geometry) -> str:
-    """Markdown of a block's page."""
+    """Write Markdown of a block's page."""
     kind = block_class(name)
     source = Path(inspect.getfile(kind)).relative_to(ROOT).as_posix()
     rows = "\n".join(f"| `{port}` | {count} | {way} | {bits} |" for port, count, way, bits in ports(name, geometry))
@@ -89,7 +89,7 @@ def page(name: str, geometry: Geometry) -> str:
 
 
 def contract(docstring: str) -> str:
-    """Markdown of a component's docstring: its members as a list."""
+    """Write Markdown of a component's docstring: its members as a list."""
     words, _, members = docstring.partition("\nMembers\n-------\n")
     listed = []
     for member in re.split(r"\n(?=\S)", members) if members else ():

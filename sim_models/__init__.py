@@ -31,7 +31,7 @@ _HOMES = {"BadInput": "errors", "CollectiveRuns": "flow.runs", "Exchange": "mech
 
 
 def __getattr__(name: str) -> Any:
-    """Public names are imported when they are asked for: the command line starts without what it does not use."""
+    """Import public names when they are asked for: the command line starts without what it does not use."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"t3sim.{_HOMES[name]}"), name)

@@ -37,7 +37,7 @@ _PAIRED |= (_PAIRED ^ _HALF) << 16
 
 
 def check_row(alu: CompiledAlu, a: int, dtype: str):
-    """First mismatch of `a` and any operand, as (old, new, expected, got, lane); or None."""
+    """Return the first mismatch of `a` and any operand, as (old, new, expected, got, lane); or None."""
     new = _PAIRED[a:a + _HALF]
     alu.load(new.reshape(-1, SLICES), dtype)
     got = alu.run(np.full(SLICES, a | a << 16, np.uint32)).view(np.uint16)
@@ -51,7 +51,10 @@ def check_row(alu: CompiledAlu, a: int, dtype: str):
 
 
 def check_fp32(alu: CompiledAlu, seed: int):
-    """First mismatch among random fp32 pairs whose exponents mostly lie within reach of each other; or None."""
+    """Return the first mismatch among random fp32 pairs, or None.
+
+    Their exponents mostly lie within reach of each other.
+    """
     random = np.random.default_rng(seed)
     a, b, cut_a, cut_b = random.integers(0, 1 << 32, (4, OPERANDS), dtype=np.uint32)
     near = (a >> 23 & 0xFF).astype(np.int64) + random.integers(-30, 31, OPERANDS)

@@ -123,7 +123,7 @@ def _is_ours(error: BaseException) -> bool:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point of the console script; returns the exit code."""
+    """Run the command line, as the console script's entry point; returns the exit code."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a terminal that lacks a letter shows ? rather than a traceback
             stream.reconfigure(errors="replace")

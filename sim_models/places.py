@@ -5,5 +5,5 @@ from pathlib import Path
 
 
 def source_folders() -> dict[str, Path]:
-    """Folder of the package `t3sim` and of its part `t3sim.rtl`."""
+    """Return the folders of the package `t3sim` and of its part `t3sim.rtl`."""
     return {"t3sim": Path(__file__).parent, "t3sim.rtl": Path(find_spec("t3sim.rtl").origin).parent}

@@ -45,7 +45,7 @@ class Samples:
 
 
 def _read(signals: list[tuple[Port, object]], words: int) -> np.ndarray:
-    """uint64[words]; what is unknown yet counts as 0."""
+    """Return uint64[words]; what is unknown yet counts as 0."""
     found = np.zeros(words, np.uint64)
     for port, signal in signals:
         try:

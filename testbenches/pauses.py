@@ -28,7 +28,7 @@ def bursts(rng: random.Random, run: int, pause: int) -> Iterator[bool]:
 
 
 def changing(rng: random.Random) -> Iterator[bool]:
-    """Another of the patterns above every few dozen cycles, so that queues run full and empty."""
+    """Change to another of the patterns above every few dozen cycles, so that queues run full and empty."""
     while True:
         pattern = rng.choice((never(), share(rng, 0.1), share(rng, 0.5), share(rng, 0.9), bursts(rng, 3, 10),
                               bursts(rng, 20, 3)))

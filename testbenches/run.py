@@ -27,7 +27,7 @@ def repeat_command(block: str, geometry: str, seed: int, simulator: str, length:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit code: 0 if all passed."""
+    """Run the command line; returns the exit code: 0 if all passed."""
     parser = block_parser("t3sim.testbenches.run", __doc__, BLOCKS)
     parser.add_argument("--seed", type=int, help="of the random stimulus; drawn without it")
     parser.add_argument("--geometry", choices=GEOMETRIES, default="small")

@@ -133,7 +133,7 @@ async def first_errors(bench: Bench) -> None:
 
 @rounds(4)
 async def what_is_read_is_of_its_cycle(bench: Bench) -> None:
-    """Whatever changes around the access, errors that are reported in it included."""
+    """Change whatever there is around the access, errors that are reported in it included."""
     model, bus, registers = ConfigBusModel(bench.geometry), ApbDriver(bench), register_map(bench.geometry)
     supplied = Live(bench, model, reports=0.1)
     shown = [register.offset for register in registers.fixed if register.access == "ro"]

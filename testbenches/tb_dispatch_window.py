@@ -113,7 +113,10 @@ class Environment:
 
 
 def requests(bench: Bench, count: int, window: int, wrong: float) -> Iterator[Request]:
-    """Those of ids 0 to `count` - 1 in a lawful order, some of them ahead of others that open none, or an id again."""
+    """Draw requests of ids 0 to `count` - 1 in a lawful order.
+
+    Some of them come ahead of others that open none, or an id again.
+    """
     rng, t, peers = bench.rng, bench.geometry.tracker, bench.geometry.dma.peers
     window = max(1, min(window, t.window_slots))
     opened = []

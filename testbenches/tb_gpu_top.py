@@ -238,7 +238,7 @@ async def every_region_goes_its_way(bench: Bench) -> None:
 
 
 def lines_of_a_block(gpu: BareGpu) -> int:
-    """More than fit between an engine and a channel that takes none."""
+    """Return more lines than fit between an engine and a channel that takes none."""
     return gpu.geometry.channel.dma_fifo + 16
 
 
@@ -249,7 +249,7 @@ def repeated_line(gpu: BareGpu) -> dict:
 
 
 async def complete_one(gpu: BareGpu, region: int, wg: int, channel: int) -> None:
-    """Workgroup `wg`, the next one, of one tile in `channel`, and time for its command to reach an engine."""
+    """Complete workgroup `wg`, the next one, of one tile in `channel`; its command has time to reach an engine."""
     gpu.dispatch.send(Request(wg, tiles=1))
     gpu.send([gpu.request(gpu.address_in(channel), region, wg)])
     await gpu.counted("COUNT_TRIGGERS", wg + 1)
@@ -344,7 +344,7 @@ async def full_sets(bench: Bench) -> None:
 
 @rounds(2)
 async def a_region_that_goes_while_its_tiles_wait(bench: Bench) -> None:
-    """Nobody takes events: two wait, and the third meets a region that is no longer there."""
+    """Take no events: two wait, and the third meets a region that is no longer there."""
     gpu, t = BareGpu(bench), bench.geometry.tracker
     region = bench.rng.randrange(1, bench.geometry.dma.regions)
     await gpu.map(region, gpu.descriptor(event=1, threshold=64))

@@ -50,7 +50,7 @@ async def random_phases(bench: Bench) -> None:
 
 @rounds(40, cover=("early", "later", "with the producer"))
 async def a_phase_has_enough_samples_whoever_sends_when(bench: Bench) -> None:
-    """Communication comes at any time and goes again; the producer pauses, and ends."""
+    """Let communication come at any time and go again; the producer pauses, and ends."""
     rng, channel, model = bench.rng, bench.geometry.channel, IntensityMonitorModel(bench.geometry)
     least, last = rng.choice((0, 0, 1, 3, 128)), rng.randrange(400)
     bench.set("least", least)

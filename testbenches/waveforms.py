@@ -113,7 +113,7 @@ def record(block: str) -> dict:
 
 
 def main() -> int:
-    """Exit code: 0."""
+    """Record waveforms; returns exit code 0."""
     parser = block_parser("t3sim.testbenches.waveforms", __doc__, BLOCKS)
     FOLDER.mkdir(parents=True, exist_ok=True)
     for block in chosen_blocks(parser, parser.parse_args(), BLOCKS):

@@ -238,7 +238,7 @@ def settle(state: UnitState, device: int, now: int) -> None:
 
 @inlined
 def first_store(kernel, group, member):
-    """Address of the first byte that a workgroup stores, 0 if it stores none."""
+    """Return the address of the first byte that a workgroup stores, 0 if it stores none."""
     work = kernel.work
     first = work.groups[group].first_step
     for step in range(first, first + work.groups[group].steps):

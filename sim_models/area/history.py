@@ -52,7 +52,7 @@ def _figures(block: BlockArea) -> dict[str, float]:
 
 
 def read(path: Path | None = None) -> list[dict]:
-    """Oldest first. Raises BadInput."""
+    """Read the history, oldest first. Raises BadInput."""
     path = path or FILE
     if not path.exists():
         return []

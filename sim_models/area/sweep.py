@@ -53,7 +53,7 @@ def check_plot(path: str) -> Path:
 
 
 def plot(sweeps: Sequence[Sweep], path: Path) -> None:
-    """Area above, logic depth below; a column per size."""
+    """Plot the area above, the logic depth below; a column per size."""
     import io
 
     import matplotlib

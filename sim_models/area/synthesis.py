@@ -82,7 +82,10 @@ class Netlist:
         return sum(count for name, count in self.cells.items() if name in known and known[name].clock)
 
     def gate_equivalents(self, flip_flops: bool = True) -> float:
-        """Area of the mapped cells in NAND2 gates of the same library; memories and black boxes count nothing."""
+        """Return the area of the mapped cells in NAND2 gates of the same library.
+
+        Memories and black boxes count nothing.
+        """
         known = self.library.cells
         total = sum(known[name].area * count for name, count in self.cells.items()
                     if name in known and (flip_flops or not known[name].clock))

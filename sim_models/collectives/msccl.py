@@ -290,7 +290,7 @@ def _steps(program: Program, indices: Iterable[int], sending: bool, arrival: dic
 
 
 def _places(kind: str, program: Program):
-    """Buffer and place of a chunk at a rank. Arrays are in place, but for an all-to-all's input and output."""
+    """Return buffer and place of a chunk at a rank. Arrays are in place, but for an all-to-all's input and output."""
     ranks = program.ranks
     if kind == "a2a":
         part = program.chunks // ranks**2

@@ -100,7 +100,7 @@ class Program:
         return tuple(levels)
 
     def level(self, rank: int, chunk: int) -> int:
-        """Length of the longest chain of transfers that brings contributions to a chunk at a rank."""
+        """Return the length of the longest chain of transfers that brings contributions to a chunk at a rank."""
         return max((self.levels[index] + 1 for index in self.arrivals.get((rank, chunk), ())), default=0)
 
     def check(self) -> None:

@@ -29,7 +29,7 @@ def all_gather(rows: int, columns: int, step: int = -1, columns_first: bool = Fa
 
 
 def _dimensions(rows: int, columns: int, columns_first: bool) -> tuple[int, int, two_level.Rank]:
-    """Length of the dimension within which a reduce-scatter begins, of the other one, and a rank's number."""
+    """Return the length of the dimension in which a reduce-scatter begins, of the other, and a rank's number."""
     if columns_first:
         return rows, columns, lambda column, row: row * columns + column
     return columns, rows, lambda row, column: row * columns + column

@@ -31,7 +31,7 @@ def area(
         "--record", help="The same, and append an entry.")] = False,
     json: JsonOption = None,
 ) -> None:
-    """Memory bits, flip-flops, gate equivalents, logic depth, clock; FPGA resources and Fmax."""
+    """Measure memory bits, flip-flops, gate equivalents, logic depth and clock; FPGA resources and Fmax."""
     import os
     from pathlib import Path
 

@@ -14,7 +14,7 @@ from t3sim.numerals import decimal, whole
 
 
 def whole_number(text: str | int) -> int:
-    """Parser of an option; its error names the value."""
+    """Parse an option's whole number; its error names the value."""
     try:
         return whole(str(text))
     except ValueError as error:
@@ -22,7 +22,7 @@ def whole_number(text: str | int) -> int:
 
 
 def decimal_number(text: str | float) -> float:
-    """Parser of an option; its error names the value."""
+    """Parse an option's decimal number; its error names the value."""
     try:
         return decimal(str(text))
     except ValueError as error:
@@ -47,7 +47,7 @@ def simulations_at_once(jobs: int | None) -> int:
 
 
 def file_name(text: str) -> str:
-    """Parser of a file's or a folder's name: what no file can be called is refused before any work."""
+    """Parse a file's or a folder's name: what no file can be called is refused before any work."""
     if not text.strip():
         raise typer.BadParameter(f"{text!r} is empty: a name is needed")
     if "\0" in text or any(len(os.fsencode(part)) > 255 for part in text.split("/")) or len(os.fsencode(text)) > 4095:

@@ -39,7 +39,7 @@ class Reference(types.Type):
         return self.dtype
 
     def field(self, name: str) -> tuple[int, types.Type]:
-        """Index of a field and its type when it is read."""
+        """Return the index of a field and its type when it is read."""
         index = self.dtype.fields.index(name)
         target = self.dtype.types[index]
         if isinstance(target, types.BaseNamedTuple):
@@ -89,7 +89,7 @@ def _get_field(context, builder, reference, value, name):
 
 
 def _member(context, builder, table, value, name):
-    """Pointer to a member of the array's descriptor."""
+    """Return a pointer to a member of the array's descriptor."""
     model = context.data_model_manager[table.dtype]
     return cgutils.gep_inbounds(builder, value, 0, model.get_field_position(name))
 
@@ -146,7 +146,7 @@ class _TableSet(AbstractTemplate):
 
 
 def _element(context, builder, sig, args):
-    """Pointer to an element."""
+    """Return a pointer to an element."""
     table, array = sig.args[0], sig.args[0].dtype
     indices = cgutils.unpack_tuple(builder, args[1]) if isinstance(sig.args[1], types.BaseTuple) else [args[1]]
     strides = _member(context, builder, table, args[0], "strides")

@@ -8,7 +8,10 @@ from .intrinsics import intrinsic
 
 @intrinsic
 def words_at(typing_context, address):
-    """Pointer to 64-bit words at an address; it is read and written by element. Whoever gives it keeps them alive."""
+    """Return a pointer to 64-bit words at an address, which is read and written by element.
+
+    Whoever gives it keeps them alive.
+    """
     def emit(context, builder, signature, arguments):
         return builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
     return types.CPointer(types.int64)(types.intp), emit

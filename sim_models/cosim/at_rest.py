@@ -60,7 +60,7 @@ def _fields(header: str) -> dict[str, str]:
 
 
 def _plain(fields: dict[str, str]) -> list[str]:
-    """Those that are no memories."""
+    """Return the fields that are no memories."""
     return [name for name, kind in fields.items() if not kind.startswith(_MEMORY)]
 
 
@@ -158,7 +158,7 @@ def _can_rest(module: _Module, sources: dict[Path, str], scopes: dict[str, _Scop
 
 
 def _read_elsewhere(own) -> set[tuple[str, str]]:
-    """Scope and name of the variables of others that a module's functions read."""
+    """Return the scope and name of the variables of others that a module's functions read."""
     return {found for text in own for found in re.findall(r"vlSymsp->(TOP\w*)\.(\w+)", text)}
 
 
@@ -300,7 +300,7 @@ def _comparison(kept: str, argument: str, ranges: list[tuple[str, str, str, str]
 
 
 def _ranges(fields: list[str], wanted: list[str]) -> list[tuple[str, str]]:
-    """First and last fields of the ranges that hold all wanted ones."""
+    """Return the first and last fields of the ranges that hold all wanted ones."""
     positions = {name: n for n, name in enumerate(fields)}
     ranges: list[tuple[str, str]] = []
     for name in wanted:

@@ -22,7 +22,7 @@ class Backend(Protocol):
     library: Library | None  #: the compiled design that a compiled loop can step; None: it is stepped from Python
 
     def reset(self) -> None:
-        """Back to the state after power-on, all inputs 0. For a reset in flight drive the input `rst`."""
+        """Go back to the state after power-on, all inputs 0. For a reset in flight drive the input `rst`."""
 
     def step(self, cycles: int = 1) -> None:
         """Step that many clock cycles with the inputs as they are."""

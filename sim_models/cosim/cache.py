@@ -27,7 +27,7 @@ _IN_USE_SECONDS = 3600  #: what was asked for in the last hour stays, whatever t
 
 
 def digest(*parts: str) -> str:
-    """Key of an entry that depends on these texts."""
+    """Return the key of an entry that depends on these texts."""
     state = hashlib.sha256()
     for part in parts:
         state.update(f"{len(part)}:{part}".encode())

@@ -63,7 +63,7 @@ def signature_ports(component: wiring.Component) -> dict[str, tuple[Value, PortD
 
 
 def rtlil_modules(component: wiring.Component, name: str) -> tuple[str, Hierarchy]:
-    """RTLIL of a fresh component and of all below it; `name` becomes its module's."""
+    """Write RTLIL of a fresh component and of all below it; `name` becomes its module's."""
     writer = _Writer(name)
     writer.add(Fragment.get(component, _Platform()), component, name)
     return "\n".join(writer.texts), Hierarchy(name, writer.instances)

@@ -11,7 +11,7 @@ _ALL_ONES = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 
 @njit(inline="always")
 def _place(lane, index):
-    """First word of the element, and the field's first bit and last bit + 1 in it."""
+    """Return the first word of the element, and the field's first bit and last bit + 1 in it."""
     start = lane.bit + index * lane.stride * WORD_BITS
     shift = start % WORD_BITS
     return start // WORD_BITS, shift, shift + lane.width
@@ -19,7 +19,7 @@ def _place(lane, index):
 
 @compiled
 def read(words, lane, index):
-    """Element `index` of the lane as int64. Fields wider than 63 bits do not fit."""
+    """Return element `index` of the lane as int64. Fields wider than 63 bits do not fit."""
     word, first, end = _place(lane, index)
     value = words[word] >> np.uint64(first)
     if end > WORD_BITS:

@@ -107,7 +107,7 @@ class PortMap:
         return Lane(*bits[0], steps.pop() // WORD_BITS if steps else 0, len(bits))
 
     def _bits(self, name: str) -> tuple[int, int]:
-        """First bit and width of a port or of a field of a port."""
+        """Return the first bit and width of a port or of a field of a port."""
         for port in (self.inputs.get(name), self.outputs.get(name)):
             if port is not None:
                 return port.offset * WORD_BITS, port.width

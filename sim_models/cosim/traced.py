@@ -76,7 +76,7 @@ def groups_of_block(block: str, g: Geometry) -> Groups | None:
 
 
 def _decision(arbiter: str, surroundings: list[str]) -> list[Slot]:
-    """Lowest bits as in `t3sim.trace.schema.CONDITIONS`, of which `surroundings` are those outside the arbiter."""
+    """Return the lowest bits as in `t3sim.trace.schema.CONDITIONS`; `surroundings` are those outside the arbiter."""
     own = ["drain", "compute_valid", "communication_valid", "communication_waiting", "ready", "grant_compute",
            "grant_communication", "starved", "last_communication"]
     bits = [*(f"{arbiter}.{name}" for name in own), *surroundings, f"{arbiter}.ring_late"]
@@ -95,7 +95,10 @@ def _channel(g: Geometry, at: str) -> list[Slot]:
 
 
 def _arbiter(at: str) -> list[Slot]:
-    """Alone it does not know inbound from DMA requests: all communication counts as inbound."""
+    """Return an arbiter's group.
+
+    Alone it does not know inbound from DMA requests: all communication counts as inbound.
+    """
     there = [f"{at}.compute_valid", f"{at}.communication_waiting", "1'b0"]
     state = ["1'b1", "1'b0", "1'b0", f"{at}.communication_valid", "1'b1", f"~{at}.ready", "1'b0"]
     return [*_decision(at, there + state), Slot(64, 128, "128'd0")]  # no request to show
@@ -172,7 +175,7 @@ def probes(ports: PortMap, g: Geometry) -> Probes:
 
 
 def show(text: str, ports: PortMap, contents: Groups) -> tuple[str, PortMap]:
-    """Verilog of a design inside a module that shows some of its inner signals, and that module's ports."""
+    """Write the Verilog of a design inside a module that shows some of its inner signals, and that module's ports."""
     found, offset = {}, ports.output_words
     for name, slots in contents.items():
         width = max(slot.lsb + slot.width for slot in slots)

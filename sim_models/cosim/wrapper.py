@@ -178,7 +178,10 @@ def previous_clock(ports: PortMap) -> str:
 
 
 def wrapper(ports: PortMap, one_evaluation: bool, rests: bool) -> str:
-    """C++ source for the ports; `one_evaluation` spares the falling edge, `rests` the instances that are at rest."""
+    """Write C++ source for the ports.
+
+    `one_evaluation` spares the falling edge, `rests` the instances that are at rest.
+    """
     clock, previous, reset = f"top->{ports.clock}", f"top->rootp->{previous_clock(ports)}", ports.inputs.get(RESET)
     return _TEMPLATE.format(
         top=ports.top, input_words=ports.input_words, output_words=ports.output_words, multiplier=CHECKSUM_MULTIPLIER,
@@ -195,7 +198,7 @@ def wrapper(ports: PortMap, one_evaluation: bool, rests: bool) -> str:
 
 
 def cpp_name(verilog_name: str) -> str:
-    """Verilator writes the second underscore of two in hexadecimal."""
+    """Write a name as Verilator does, with the second underscore of two in hexadecimal."""
     return verilog_name.replace("__", "___05F")
 
 

@@ -152,12 +152,15 @@ def _gradients_ns(cluster: Cluster, model: Transformer, m: Mapping):
 
 
 def _update_ns(cluster: Cluster, model: Transformer, m: Mapping):
-    """Adam reads and writes 32-bit weights and moments, reads gradients, writes 16-bit weights: 30 bytes."""
+    """Return the time of Adam's update: 30 bytes per weight.
+
+    It reads and writes 32-bit weights and moments, reads gradients, writes 16-bit weights.
+    """
     return move_ns(cluster.accelerator, 30 * weights_per_gpu(model, m) / np.where(m.zero >= 1, m.dp, 1))
 
 
 def _flop(job: Job, m: Mapping):
-    """FLOP of an iteration: with and without recomputation (arXiv 2104.04473, section 5.1, for any feed-forward)."""
+    """Return an iteration's FLOP with and without recomputation (arXiv 2104.04473, section 5.1, any feed-forward)."""
     model, tokens = job.model, job.global_batch * job.sequence
     active = model.attention_weights + min(model.experts, model.experts_per_token) * model.expert_weights
     scores = 4 * tokens * job.sequence * model.hidden * model.layers

@@ -35,12 +35,12 @@ def held_back(chaos, device):
 
 @inlined
 def extra_delay(chaos, device):
-    """Extra cycles of a packet on this GPU's link."""
+    """Draw extra cycles of a packet on this GPU's link."""
     return draw(chaos, device) % (chaos.jitter_cycles + 1) if chaos.jitter_cycles else 0
 
 
 @inlined
 def draw(chaos, device):
-    """Next number of a 64-bit linear congruential generator."""
+    """Return the next number of a 64-bit linear congruential generator."""
     chaos.random[device] = chaos.random[device] * np.uint64(6364136223846793005) + np.uint64(1442695040888963407)
     return np.int64(chaos.random[device] >> np.uint64(33))

@@ -156,7 +156,10 @@ def _memory_cycle(hardware, sim, inputs, outputs, device, now):
 
 @inlined
 def _tag_of(sim, row, lo, hi):
-    """Whom a command of the RTL serves: a channel keeps the order within its streams, and makes reads of its own."""
+    """Return whom a command of the RTL serves.
+
+    A channel keeps the order within its streams, and makes reads of its own.
+    """
     if not bits.get(lo, hi, sim.b.dram_communication, 1):
         return queues.pop_tag(sim.mem.compute_tags, row)
     if bits.get(lo, hi, sim.b.op, 2) != bits.READ:
@@ -166,7 +169,7 @@ def _tag_of(sim, row, lo, hi):
 
 @inlined
 def _offer(queue, tags, row, inputs, outputs, valid, payload, ready):
-    """Head of a queue to a stream of the RTL; it leaves the queue if the RTL takes it in this cycle."""
+    """Offer the head of a queue to a stream of the RTL; it leaves the queue if the RTL takes it in this cycle."""
     if queue.count[row] > 0:
         at = queue.head[row]
         inputs[valid] = 1

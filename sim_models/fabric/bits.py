@@ -35,7 +35,7 @@ class RequestBits(NamedTuple):
 
 
 def request_bits(g: Geometry) -> RequestBits:
-    """Bit positions for a geometry; a test compares them with the RTL's own layouts."""
+    """Return the bit positions for a geometry; a test compares them with the RTL's own layouts."""
     byte_count = g.tracker.address_bits
     op = byte_count + g.channel.byte_count_bits
     source = op + 2
@@ -50,7 +50,7 @@ def request_bits(g: Geometry) -> RequestBits:
 
 @inlined
 def get(lo, hi, lsb, width):
-    """Field of `width` < 63 bits at `lsb` of the 128-bit value hi:lo."""
+    """Return the field of `width` < 63 bits at `lsb` of the 128-bit value hi:lo."""
     if lsb >= 64:
         value = hi >> (lsb - 64)
     else:
@@ -62,13 +62,13 @@ def get(lo, hi, lsb, width):
 
 @inlined
 def low(value, lsb):
-    """Contribution of a field to the low word."""
+    """Return the contribution of a field to the low word."""
     return value << lsb if lsb < 64 else 0
 
 
 @inlined
 def high(value, lsb):
-    """Contribution of a field to the high word."""
+    """Return the contribution of a field to the high word."""
     if lsb >= 64:
         return value << (lsb - 64)
     return value >> (64 - lsb) if lsb > 0 else 0
@@ -86,7 +86,7 @@ def pack(b, address, byte_count, op, source, region, wf, wg):
 
 @inlined
 def request_of(hi, b):
-    """High word of a request, from that of a packet or of a DRAM command: both begin with one."""
+    """Return a request's high word, from that of a packet or of a DRAM command: both begin with one."""
     return hi & ((1 << (b.device - 64)) - 1)
 
 

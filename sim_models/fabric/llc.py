@@ -83,7 +83,7 @@ def find(llc, d, line):
 
 @compiled
 def victim(llc, d, s):
-    """Least recently used way of a set that is not being filled, -1 if there is none."""
+    """Return the least recently used way of a set that is not being filled, -1 if there is none."""
     best = NO_WAY
     for way in range(llc.tag.shape[2]):  # without a branch that depends on the data
         age = np.int64(llc.stamp[d, s, way]) << 8 | way

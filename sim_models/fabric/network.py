@@ -88,20 +88,20 @@ def outgoing(network: Network, node: int) -> np.ndarray:
 
 @inlined
 def destination_of(hi, b):
-    """Node that a packet goes to."""
+    """Return the node that a packet goes to."""
     return hi >> (b.device - 64)
 
 
 @inlined
 def port_to(network, node, destination):
-    """Port through which a node's packets for another one leave, or NO_PORT."""
+    """Return the port through which a node's packets for another one leave, or NO_PORT."""
     known = destination < network.next_port.shape[1]
     return network.next_port[node, destination] if known else np.int64(NO_PORT)
 
 
 @inlined
 def bound_for(hi, node, b):
-    """High word of a request as that of a packet for a node."""
+    """Return the high word of a request as that of a packet for a node."""
     return hi | node << (b.device - 64)
 
 

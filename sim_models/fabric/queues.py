@@ -117,7 +117,7 @@ def drop_tag(q, row):
 
 @inlined
 def pop_tag(q, row):
-    """Tag of the request that hardware passes on. Raises OverflowError if it was given none."""
+    """Return the tag of the request that hardware passes on. Raises OverflowError if it was given none."""
     if q.count[row] == 0:
         raise OverflowError("a memory channel passes on a request that it was not given")
     tag = q.tag[row, q.head[row]]

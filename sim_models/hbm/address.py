@@ -16,7 +16,7 @@ class FieldPlace(NamedTuple):
 
 
 def field_places(dram: Dram) -> dict[str, FieldPlace]:
-    """Place of every field of `dram.address_fields` in a line index (the bits inside a line are cut off).
+    """Return where every field of `dram.address_fields` is in a line index (the bits inside a line are cut off).
 
     "column" is present as "column_high" with an empty "column_low", "bank_group_high" is empty where it is not named.
     """
@@ -47,13 +47,13 @@ def field_places(dram: Dram) -> dict[str, FieldPlace]:
 
 @inlined
 def row_of(config, line):
-    """Row within its bank. Lines beyond the channel's capacity wrap around."""
+    """Return the row within its bank. Lines beyond the channel's capacity wrap around."""
     return (line >> config.row_shift) & config.row_mask
 
 
 @inlined
 def bank_of(config, line):
-    """Bank number, bank group in the high bits: bank_group * banks_per_group + bank."""
+    """Return the bank number, bank group in the high bits: bank_group * banks_per_group + bank."""
     bank = (line >> config.bank_shift) & config.bank_mask
     group = (line >> config.group_shift) & config.group_mask
     group |= ((line >> config.group_high_shift) & config.group_high_mask) << config.group_low_bits

@@ -27,7 +27,7 @@ def run_load(state, channels, cycles, lines, ops, done, position):
 
 
 def loads(rng: np.random.Generator, channels: int, n: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Request mixes: name -> (lines, operations)."""
+    """Return request mixes: name -> (lines, operations)."""
     i = np.arange(n)
     stream = (i + (1 << 12) * np.arange(channels)[:, None]).astype(np.int64)
     reads = np.zeros((channels, n), np.int64)
@@ -46,7 +46,7 @@ def loads(rng: np.random.Generator, channels: int, n: int) -> dict[str, tuple[np
 
 def timed_load(dram: Dram, channels: int, cycles: int, lines: np.ndarray,
                ops: np.ndarray) -> tuple[float, HbmState, np.ndarray]:
-    """Host seconds (CPU), final state and requests served per channel of `cycles` cycles from idle."""
+    """Return host seconds (CPU), final state and requests served per channel of `cycles` cycles from idle."""
     state, done, position = make_hbm(dram, channels), np.zeros(channels, np.int64), np.zeros(channels, np.int64)
     start = time.process_time()
     run_load(state, channels, cycles, lines, ops, done, position)

@@ -14,7 +14,7 @@ from t3sim.compiled.intrinsics import intrinsic
 
 @intrinsic
 def lowest_bit(typing_context, mask):
-    """Index of the lowest set bit of a non-zero int64 `mask`."""
+    """Return the index of the lowest set bit of a non-zero int64 `mask`."""
     def emit(context, builder, signature, arguments):
         return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
 
@@ -24,7 +24,7 @@ def lowest_bit(typing_context, mask):
 
 
 def _table_type(record, name):
-    """Element type of the one-dimensional table `name` of a record type, or None."""
+    """Return the element type of the one-dimensional table `name` of a record type, or None."""
     if not isinstance(record, types.Record) or not isinstance(name, types.StringLiteral):
         return None
     table = record.typeof(name.literal_value)

@@ -297,7 +297,7 @@ def _next_command(config, front, channel, cycle):
 
 @compiled
 def _issue_column(config, front, channel, cycle, bank, position, done, mates):
-    """RD or WR of a command in the queue."""
+    """Issue an RD or WR of a command in the queue."""
     base = bank * front.depth
     entry = item(front, "queue", base + position)
     length = item(front, "length", bank) - 1
@@ -330,7 +330,7 @@ def _issue_column(config, front, channel, cycle, bank, position, done, mates):
 
 @compiled
 def _issue_row(config, front, channel, cycle, bank, position):
-    """PRE or ACT for a bank's queue."""
+    """Issue a PRE or ACT for a bank's queue."""
     if position == front.depth:
         precharge(config, channel, cycle, bank)
         if channel.log_entries:

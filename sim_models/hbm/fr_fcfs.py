@@ -68,7 +68,7 @@ def _set_hit(channel, side, banks, bank, entry):
 
 @inlined
 def _find_hit(channel, entry, row):
-    """First entry from `entry` on, in age order, for `row`."""
+    """Return the first entry from `entry` on, in age order, for `row`."""
     while entry >= 0 and item(channel, "entries", entry * FIELDS + ROW) != row:
         entry = item(channel, "entries", entry * FIELDS + NEXT)
     return entry
@@ -133,7 +133,10 @@ def enqueue(config, channel, cycle, row, bank, line, op, token):
 
 @inlined
 def _next_turn(config, channel):
-    """Earliest cycle in which `_choose_direction` may decide otherwise than last, if no more requests come or go."""
+    """Return the earliest cycle in which `_choose_direction` may decide otherwise than last.
+
+    That is if no more requests come or go.
+    """
     if channel.draining:
         return 0 if channel.drain_left <= 0 else NEVER
     if channel.writes == 0:

@@ -125,7 +125,7 @@ def _config_record(dram: Dram) -> np.ndarray:
 
 
 def make_hbm(dram: Dram, channels: int, log: bool = False) -> HbmState:
-    """Idle channels at cycle 0. `channels` may exceed `dram.channels` (several GPUs in one state).
+    """Make idle channels at cycle 0. `channels` may exceed `dram.channels` (several GPUs in one state).
 
     With `log`, each channel keeps its first `LOG_ENTRIES` commands; see `commands`.
     """

@@ -24,25 +24,25 @@ def log_command(channel, cycle, command, bank, detail):
 
 @inlined
 def channel_activate_ready(config, channel):
-    """Earliest ACT of any bank: tRRD_S and the window of four."""
+    """Return the earliest ACT of any bank: tRRD_S and the window of four."""
     return max(channel.act_ready, item(channel, "act_times", channel.act_index) + config.act_window)
 
 
 @inlined
 def activate_ready(config, channel, bank):
-    """Earliest ACT of a closed bank."""
+    """Return the earliest ACT of a closed bank."""
     return max(item(channel, "bank_act_ready", bank), channel_activate_ready(config, channel))
 
 
 @inlined
 def read_ready(config, channel, bank):
-    """Earliest RD of an open row."""
+    """Return the earliest RD of an open row."""
     return max(item(channel, "column_ready", bank), channel.read_ready)
 
 
 @inlined
 def write_ready(config, channel, bank):
-    """Earliest WR of an open row."""
+    """Return the earliest WR of an open row."""
     return max(item(channel, "column_ready", LANES + bank), channel.write_ready)
 
 
@@ -56,7 +56,7 @@ def _hold_group(config, channel, table, first, bank, cycle):
 
 @inlined
 def activate(config, channel, cycle, bank, row):
-    """ACT."""
+    """Issue an ACT."""
     channel.open |= 1 << bank
     put(channel, "open_row", bank, row)
     put(channel, "hits_served", bank, 0)
@@ -74,7 +74,7 @@ def activate(config, channel, cycle, bank, row):
 
 @inlined
 def precharge(config, channel, cycle, bank):
-    """PRE of one bank."""
+    """Issue a PRE of one bank."""
     channel.open &= ~(1 << bank)
     put(channel, "open_row", bank, NOWHERE)
     put(channel, "bank_act_ready", bank, max(item(channel, "bank_act_ready", bank), cycle + config.pre_to_act))
@@ -84,7 +84,7 @@ def precharge(config, channel, cycle, bank):
 
 @inlined
 def read_column(config, channel, cycle, bank):
-    """RD."""
+    """Issue an RD."""
     channel.read_ready = cycle + config.read_to_read_s
     channel.write_ready = max(channel.write_ready, cycle + config.read_to_write)
     _hold_group(config, channel, "column_ready", 0, bank, cycle + config.read_to_read_l)
@@ -95,7 +95,7 @@ def read_column(config, channel, cycle, bank):
 
 @inlined
 def write_column(config, channel, cycle, bank, update):
-    """WR; `update` = op-and-store, whose read-modify-write holds the bank group for longer."""
+    """Issue a WR; `update` = op-and-store, whose read-modify-write holds the bank group for longer."""
     channel.write_ready = cycle + config.write_to_write_s
     channel.read_ready = max(channel.read_ready, cycle + config.write_to_read_s)
     _hold_group(config, channel, "column_ready", LANES, bank,
@@ -121,7 +121,7 @@ def refresh_bank_to_close(channel, cycle, banks):
 
 @compiled
 def refresh(config, channel, cycle):
-    """REF of all banks, which are closed."""
+    """Issue a REF of all banks, which are closed."""
     for bank in range(config.banks):
         put(channel, "bank_act_ready", bank, max(item(channel, "bank_act_ready", bank), cycle + config.refresh_to_act))
     channel.refresh_ready = cycle + config.refresh_to_act
@@ -131,7 +131,7 @@ def refresh(config, channel, cycle):
 
 @compiled
 def all_closed_ready(config, channel):
-    """Earliest REF when every bank is closed."""
+    """Return the earliest REF when every bank is closed."""
     ready = channel.refresh_ready
     for bank in range(config.banks):
         # ACT to REF is tRC; bank_act_ready holds exactly max(ACT + tRC, PRE + tRP, REF + tRFC).

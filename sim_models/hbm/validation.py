@@ -44,7 +44,7 @@ class Outcome:
     requests_per_second: float | None = None  #: of the host's processor time; None where not recorded
 
     def difference(self, other: Outcome, what: str = "cycles") -> float:
-        """Relative difference from `other`; 0 where neither has a value."""
+        """Return the relative difference from `other`; 0 where neither has a value."""
         ours, theirs = getattr(self, what), getattr(other, what)
         return ours / theirs - 1 if theirs else 0.0
 
@@ -107,7 +107,7 @@ class Verdict:
 
 
 def check_memory(dram: Dram) -> None:
-    """BadInput unless the recorded traces mean what they say on this memory."""
+    """Raise BadInput unless the recorded traces mean what they say on this memory."""
     wanted = {"bank_groups": 4, "banks_per_group": 4, "rows_per_bank": 32768, "row_bytes": 2048, "column_bytes": 64,
               "bank_hash": False, "scheduler": "dramsim3"}
     for name, value in wanted.items():

@@ -204,7 +204,7 @@ def _node(one: dict, number: int) -> Node:
 
 
 def _plain(text: str) -> str:
-    """Text that is printed as it is, on one line."""
+    """Write text that is printed as it is, on one line."""
     return re.sub(r"[^ -~]", "?", text)
 
 

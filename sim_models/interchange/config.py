@@ -32,7 +32,7 @@ def config_workloads(path: str, tp: int, tokens: int = TOKENS, sublayer: str | N
 
 
 def _inner_extents(model: Transformer) -> dict[str, int]:
-    """K of each sub-layer's GEMM before it is divided among GPUs."""
+    """Return the K of each sub-layer's GEMM before it is divided among GPUs."""
     attention = {"op": model.hidden, "ip": model.hidden + 2 * model.kv_width}
     if model.experts > 1:
         return attention

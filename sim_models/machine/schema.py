@@ -276,7 +276,7 @@ def load_machine(name_or_path: str | Path = DEFAULT) -> Machine:
 
 
 def _read(name: str, seen: tuple[str, ...]) -> tuple[str, dict[str, Any]]:
-    """File name to show and merged content."""
+    """Return the file name to show and the merged content."""
     identity = name if name in PRESETS else os.path.realpath(name)  # a circle may lead through folders and links
     if identity in seen:
         raise MachineError(f"machine {shown(name)} extends itself")

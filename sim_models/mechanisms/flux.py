@@ -56,11 +56,11 @@ class Owners:
         return self.columns * np.arange(self.ranks + 1) // self.ranks
 
     def chunk_bytes(self, rank: int) -> int:
-        """Size of what a rank owns."""
+        """Return the size of what a rank owns."""
         return int(self.edges[rank + 1] - self.edges[rank]) * self.pitch_bytes
 
     def received_at(self, distance: int | np.ndarray) -> int | np.ndarray:
-        """Address at which a rank receives from the one that is so many before it."""
+        """Return the address at which a rank receives from the one that is so many before it."""
         return self.copies + (distance - 1) * -(-self.columns // self.ranks) * self.pitch_bytes
 
     def reduction(self, rank: int) -> Pass:

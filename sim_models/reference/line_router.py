@@ -10,7 +10,7 @@ from t3sim.rtl.geometry import Geometry
 
 
 def channel_of_line(address: int, geometry: Geometry) -> int:
-    """XOR of the fields of the block number, folded from the top (independent of `t3sim.rtl.address_map`)."""
+    """Fold the fields of the block number by XOR, from the top (independent of `t3sim.rtl.address_map`)."""
     channel = geometry.channel
     if channel.channels == 1:
         return 0

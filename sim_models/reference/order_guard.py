@@ -4,7 +4,7 @@ from t3sim.rtl.geometry import Geometry
 
 
 def bucket_of(address: int, geometry: Geometry) -> int:
-    """Bucket of a line: the number of its block within the channel, in fields as wide as a bucket number, XORed."""
+    """Return the bucket of a line: its block's number within the channel, in fields as wide as a bucket, XORed."""
     channel = geometry.channel
     block = address // channel.interleave_bytes // channel.channels
     bucket = 0

@@ -13,7 +13,7 @@ _SHARES = {"72-8": (0.9, 0.1), "64-16": (0.8, 0.2)}  #: of the GEMM and of the a
 
 
 def _layers(setup: Setup) -> list[Workload]:
-    """OP ("Attn.") and FC-2 at the smaller TP degree."""
+    """Return the layers: OP ("Attn.") and FC-2 at the smaller TP degree."""
     tp = min(layer.tp for layer in setup.small)
     return [layer for layer in setup.small if layer.tp == tp and layer.sublayer in ("op", "fc2")]
 

@@ -68,7 +68,7 @@ def draw_speedups(figure: str, runs: list[RunResult]):
 
 
 def name_groups(axes, workloads: list[Workload]) -> None:
-    """Model and TP below the sub-layers' names, a line between the groups."""
+    """Write model and TP below the sub-layers' names, a line between the groups."""
     first = 0
     for title, members in groupby(map(group_title, workloads)):
         count = len(list(members))

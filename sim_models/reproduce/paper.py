@@ -41,7 +41,7 @@ class Target:
         return ", ".join(filter(None, parts))
 
     def missed_by(self, ours: float) -> float | None:
-        """Distance to what would be enough, 0 if the target is met, None without a condition."""
+        """Return the distance to what would be enough, 0 if the target is met, None without a condition."""
         if not self.wanted:
             return None
         distances = [0.0]

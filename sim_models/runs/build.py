@@ -327,7 +327,7 @@ def _heads(control: Control, network: links.Network, spaces: Sequence[AddressSpa
 
 
 def way_cycles(network: links.Network, source: int, destination: int) -> int:
-    """Latency of the way from one node to another."""
+    """Return the latency of the way from one node to another."""
     cycles = 0
     while source != destination:
         port = network.next_port[source, destination]

@@ -115,7 +115,7 @@ def ring_time_ns(machine: Machine, size_bytes: int, devices: int) -> float:
 
 
 def reduce_scatter_sizes(machine: Machine, sizes_bytes: Iterable[int], devices: int = 4) -> list[RingSize]:
-    """Reduce-scatter of arrays of several sizes (T3 paper, figure 14), mirrored and with all GPUs simulated.
+    """Time reduce-scatters of several sizes (T3 paper, figure 14), mirrored and with all GPUs simulated.
 
     `closed_form_ns` is `ring_time_ns`: neither launch nor last pass. Raises BadInput.
     """

@@ -14,6 +14,6 @@ class Policy:
 
     @classmethod
     def of(cls, name: str, machine: Machine) -> "Policy":
-        """Policy `name` with the machine's threshold."""
+        """Return policy `name` with the machine's threshold."""
         threshold = machine.arbiter.threshold
         return cls(name, None if threshold == "none" else threshold)

@@ -60,7 +60,7 @@ class Skew:
                                f"allowed from GPU {source} are {own}")
 
     def start_cycles(self, machine: Machine, gpus: int) -> tuple[int, ...]:
-        """First cycle of each GPU's kernel."""
+        """Return the first cycle of each GPU's kernel."""
         late = dict(self.late_ns)
         return tuple(round(late.get(gpu, 0.0) * machine.memory_clock_ghz) for gpu in range(gpus))
 

@@ -130,7 +130,7 @@ class Schedule:
         return self._lengths[:, [role.chunk for role in self.roles[device]]]
 
     def first_ids(self, device: int) -> np.ndarray:
-        """Id of the first tile of each of a device's roles, int64[slice, role]; NO_ID: it has none."""
+        """Return the id of the first tile of each of a device's roles, int64[slice, role]; NO_ID: it has none."""
         if device not in self._known_ids:
             lengths = self._own_lengths(device)
             numbered = np.array([self.policy.ids is Ids.TOUCHED or role.tracked for role in self.roles[device]])

@@ -30,7 +30,7 @@ class Watched(NamedTuple):
 
 
 def attribute(alone: Watched, fused: Watched, *, end: int, units: int) -> dict[str, float]:
-    """Cause -> memory cycles. `end`: of the fused run; `units`: compute units."""
+    """Return cause -> memory cycles. `end`: of the fused run; `units`: compute units."""
     states = {}
     for name in STATES:
         index = STATES.index(name)
@@ -52,11 +52,9 @@ def attribute(alone: Watched, fused: Watched, *, end: int, units: int) -> dict[s
 
 def attribute_split(whole: Watched, fewer: Watched, split: Watched, *, end: int, units: int,
                     launches: float) -> dict[str, float]:
-    """Cause -> memory cycles of GEMMs that are split and run beside a collective's kernels; they sum to `end` - whole.
+    """Return cause -> memory cycles of GEMMs that are split and run beside a collective's kernels.
 
-    `whole`: the GEMM alone on all compute units; `fewer`: on those that communication leaves; `split`: the split GEMMs
-    there; `units`: their places; `launches`: cycles in which the split GEMMs wait for a launch. The last waves of
-    split GEMMs leave units idle beyond that.
+    They sum to `end` - whole.
     """
     loss = attribute(fewer, split, end=end, units=units)
     del loss["window_blocked"]  # no window holds workgroups
@@ -66,7 +64,7 @@ def attribute_split(whole: Watched, fewer: Watched, split: Watched, *, end: int,
 
 def attribute_storing(alone: Watched, storing: Watched, *, end: int, units: int, launches: float,
                       reduction: float) -> dict[str, float]:
-    """Cause -> memory cycles of a GEMM that stores at its output's owners; they sum to `end` - alone.
+    """Return cause -> memory cycles of a GEMM that stores at its output's owners; they sum to `end` - alone.
 
     `launches`, `reduction`: cycles of the kernel that adds what came when all has come, at the end.
     """
@@ -76,7 +74,7 @@ def attribute_storing(alone: Watched, storing: Watched, *, end: int, units: int,
 
 
 def _split(stall: float, alone: np.ndarray, fused: np.ndarray) -> dict[str, float]:
-    """Stall cycles over their causes, in proportion to the requests that were added."""
+    """Split stall cycles over their causes, in proportion to the requests that were added."""
     added = {name: max(0.0, float(fused[i]) - float(alone[i])) for i, name in enumerate(memory.PURPOSES)
              if name in READ_STALLS}
     total = sum(added.values())

@@ -41,7 +41,7 @@ def figure(height_inches: float, rows: int = 1, columns: int = 1, width: float =
 
 
 def render(name: str, draw: Callable[[], Any]) -> tuple[str, bytes]:
-    """SVG to be put into a page, and PNG. The same figure gives the same bytes."""
+    """Draw an SVG to be put into a page, and a PNG. The same figure gives the same bytes."""
     with plt.rc_context(_STYLE):
         drawn = draw()
         svg, png = io.StringIO(), io.BytesIO()

@@ -215,7 +215,7 @@ def run_sublayer(workload: Workload, machine: Machine, techniques: Sequence[str]
 
 def _simulated(parts: Mapping[str, Sequence[Kernel]], machine: Machine, workload: Workload, progress: Progress,
                seed: int, jobs: int) -> Mapping[Kernel, KernelResult]:
-    """Each kernel once; the longest begin first. `progress` hears of the techniques that they belong to."""
+    """Simulate each kernel once; the longest begin first. `progress` hears of the techniques that they belong to."""
     seconds = {kernel: kernel_seconds(kernel, machine, workload) for of_one in parts.values() for kernel in of_one}
     shares = dict.fromkeys(seconds, 0.0)
 

@@ -16,7 +16,7 @@ class MultiNode(Topology):
     per_group: int
 
     def next_hop(self, node: int, destination: int) -> int:
-        """Neighbour that is next: the GPU of the destination's place, its rail, the destination."""
+        """Return the next neighbour: the GPU of the destination's place, its rail, the destination."""
         if node >= self.gpus or node // self.per_group == destination // self.per_group:
             return super().next_hop(node, destination)
         place = destination % self.per_group

@@ -13,7 +13,7 @@ class Torus(Topology):
     columns: int
 
     def next_hop(self, node: int, destination: int) -> int:
-        """Neighbour that is next in dimension order: along the row the shorter way around, then along the column.
+        """Return the next neighbour in dimension order: along the row the shorter way around, then along the column.
 
         Half-way around a ring both ways are as long: nodes with an even position take the one up, the others the one
         down, so that neither direction carries more. Raises TopologyError.

@@ -26,7 +26,7 @@ def give_reasons(events: np.ndarray) -> None:
 
 @cache
 def _reason(key: int) -> int:
-    """Code of the policy's reason; WRONG if by its policy the arbiter should have decided otherwise."""
+    """Return the code of the policy's reason; WRONG if by its policy the arbiter should have decided otherwise."""
     flags, occupancy, threshold = key & (1 << _OCCUPANCY_AT) - 1, key >> _OCCUPANCY_AT & 255, key >> _THRESHOLD_AT
     saw, policy = conditions(flags), policy_of(flags)
     granted = COMPUTE if saw["grant_compute"] else COMMUNICATION if saw["grant_communication"] else None

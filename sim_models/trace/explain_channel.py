@@ -122,7 +122,7 @@ def _why_not(stream: int, now, saw: dict[str, bool]) -> str:
 
 
 def _head(mine: np.ndarray, stream: int, cycle: int):
-    """Oldest request of a stream that has entered and not been granted before `cycle`; None: not known."""
+    """Return the oldest request of a stream that entered and was not granted before `cycle`; None: not known."""
     granted = mine[(mine["kind"] == Kind.DECIDE) & (mine["stream"] == stream)]
     later = granted[granted["cycle"] >= cycle]
     if len(later):  # streams keep their order: the next to be granted is the oldest

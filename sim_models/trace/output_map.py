@@ -85,7 +85,7 @@ class OutputMap:
         return self._same_tile(tile, self._run["downstream"].index(tile.device))
 
     def wg_at(self, device: int, address: int) -> int | None:
-        """Workgroup of a device whose output an address of its downstream neighbour's output is; None: no one's."""
+        """Return whose output an address of the downstream neighbour's output is, as a workgroup; None: no one's."""
         plan, run = self._plan, self._run
         offset = address - run["bases"][device]["downstream"]
         column, row = offset // run["pitch_bytes"], offset % run["pitch_bytes"] // run["element_bytes"]
@@ -107,7 +107,7 @@ class OutputMap:
         return self._groups[group]
 
     def _lines(self, tile: TileId) -> tuple[int, int]:
-        """First and one past the last of a tile's lines, counted through its group."""
+        """Return the first and one past the last of a tile's lines, counted through its group."""
         place, first = self.place(tile), int(self._plan["rank"][tile.wg, tile.wf])
         return first, first + place.columns * lines_of(place.rows * place.element_bytes)
 

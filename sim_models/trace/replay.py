@@ -69,12 +69,12 @@ class Replay:
         return events[:np.searchsorted(events["cycle"], cycle, "right")]
 
     def open_tiles(self, cycle: int) -> np.ndarray:
-        """Last UPDATE of each tile that the Tracker holds at the end of a cycle, in the order of sets and ways."""
+        """Return the last UPDATE of each tile that the Tracker holds at a cycle's end, by sets and ways."""
         held = self.updates[(self.updates["cycle"] <= cycle) & (self._superseded > cycle) & ~self._closed]
         return held[np.lexsort((held["c"], held["wg"] % self.sets))]
 
     def channel(self, number: int, cycle: int) -> Channel | None:
-        """None if it has not decided anything yet."""
+        """Return a channel's state; None if it has not decided anything yet."""
         decided, entered = (side[number][:np.searchsorted(side[number]["cycle"], cycle, "right")]
                             for side in (self._decided, self._entered))
         if not len(decided):

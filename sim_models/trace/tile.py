@@ -11,7 +11,7 @@ _OF_WORKGROUP = (Kind.DISPATCH, Kind.STAGE, Kind.BLOCKED)  #: kinds without a wa
 
 
 def missed(updates: np.ndarray) -> np.ndarray:
-    """Those of UPDATE events that reach their threshold and do not complete their tile: the Tracker is at fault."""
+    """Return UPDATE events that reach their threshold and do not complete their tile: the Tracker is at fault."""
     return updates[(updates["a"] == updates["b"]) & ((updates["flags"] & (COMPLETE | REFUSED)) == 0)]
 
 

@@ -87,7 +87,7 @@ class Waves:
         self._rows: list[np.ndarray] = []
 
     def sample(self, now: int, inputs: np.ndarray, before: np.ndarray, behind: np.ndarray, sim: Sim) -> None:
-        """Cycle `now`: its inputs, the outputs that it showed, and behind its edge what the inner signals were."""
+        """Sample cycle `now`: its inputs, the outputs that it showed, and the inner signals after its edge."""
         if self.first is None:
             self.first = now
         outputs = behind.copy()

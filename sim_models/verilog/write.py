@@ -38,7 +38,7 @@ def sizes(geometry: Geometry) -> str:
 
 
 def block_files(block: str, geometry: Geometry) -> dict[str, str]:
-    """File name: text. The same on every run and machine."""
+    """Return file name: text. The same on every run and machine."""
     text, ports = readable_verilog(block, geometry)
     header = f"// {LICENCE}\n// {block} of t3sim, made from rtl/ by `t3 verilog`.\n// {sizes(geometry)}\n\n"
     return {f"{block}.v": header + text,

@@ -446,7 +446,7 @@ def bus_errors(bench: Bench) -> Callable[[], Iterable[Point]]:
 # Streams that share a way
 
 def crossbar(sources: str, sinks: str, target: Callable[[dict], int]):
-    """Source x sink, with the others asking for the same sink or not."""
+    """Cross source and sink, with the others asking for the same sink or not."""
     def watching(bench: Bench) -> Callable[[], Iterable[Point]]:
         names = bench.elements(sources)
 

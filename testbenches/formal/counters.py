@@ -26,7 +26,7 @@ _DELAYS = {"updates": 3, "triggers": 2, "commands": 2, "lines": 2, "packets": 2,
 
 
 def _events(spec: Spec, geometry: Geometry) -> dict[str, list]:
-    """Counter -> bits that are 1 in a cycle with an event."""
+    """Return counter -> bits that are 1 in a cycle with an event."""
     top, parts = spec.design, spec.submodules()
     channels = [parts[f"channel_{number}"] for number in range(geometry.channel.channels)]
     banks = [parts[f"tracker_{number}"] for number in range(geometry.tracker.banks)]

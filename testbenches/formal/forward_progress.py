@@ -436,7 +436,7 @@ def _invariants(spec: Spec, geometry: Geometry, own: _Device, w, per: int, of: d
 
 
 def Mux_(select, one, other):
-    """Bit by bit."""
+    """Choose bit by bit."""
     return (select & one) | (~select & other)
 
 

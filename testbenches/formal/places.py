@@ -13,5 +13,5 @@ def entries(spec: Spec, queue) -> list[tuple]:
 
 
 def place_of(read, offset: int) -> Value:
-    """Address in a `PointerQueue`'s memory of the entry that is `offset` places behind the oldest."""
+    """Return the address in a `PointerQueue`'s memory of the entry that is `offset` places behind the oldest."""
     return (read + offset)[:max(1, len(read) - 1)]

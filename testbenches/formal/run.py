@@ -18,7 +18,7 @@ REPORT = Path(__file__).resolve().parents[2] / "build" / "reports" / "formal.jso
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit code: 0 if every property holds and every broken design was caught."""
+    """Run the command line; returns the exit code: 0 if every property holds and every broken design was caught."""
     blocks = list(dict.fromkeys(item.block for item in PROPERTIES))
     parser = block_parser("t3sim.testbenches.formal.run", __doc__, blocks, REPORT)
     parser.add_argument("--property", help="only properties with this in their name")

@@ -93,7 +93,7 @@ class TileAccount:
         return families[one] == families[other]
 
     def _triggers(self) -> None:
-        """Those that are due and have not left; one arbitrary one of them is followed."""
+        """Follow one arbitrary one of the triggers that are due and have not left."""
         spec, m, bank = self._spec, self._spec.m, self._spec.design
         most = self._stages + 2
         self.due, self._ahead = due, ahead = Signal(range(most + 1)), Signal(range(most + 1))

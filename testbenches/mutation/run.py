@@ -19,7 +19,7 @@ REPORT = ROOT / "build" / "reports" / "mutation.json"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit code: 0 if each survivor is explained."""
+    """Run the command line; returns the exit code: 0 if each survivor is explained."""
     parser = block_parser("t3sim.testbenches.mutation.run", __doc__, ROWS, REPORT)
     parser.add_argument("--count", type=int, default=60, help="mutants per block (60)")
     parser.add_argument("--seed", type=int, default=1, help="which places are changed (1)")

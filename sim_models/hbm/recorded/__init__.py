@@ -46,7 +46,7 @@ def results() -> list[dict[str, Any]]:
 
 @cache
 def hashes() -> dict[str, str]:
-    """SHA-256 of each trace's file: by workload, or workload@map where the addresses depend on the map."""
+    """Return the SHA-256 of each trace's file: by workload, or workload@map where the addresses depend on the map."""
     return _load("results.json")["trace_sha256"]
 
 
@@ -57,7 +57,7 @@ def micro_cases() -> list[dict[str, Any]]:
 
 
 def map_of(config: str) -> str:
-    """Address map of a configuration, as `traces` calls it."""
+    """Return the address map of a configuration, as `traces` calls it."""
     return "ro_ba_co_bg" if config.endswith("_bgil") else "ro_bg_ba_co"
 
 

@@ -71,7 +71,7 @@ def k_stride(p, m):
 
 
 def k_hits(p, m):
-    """Row hits only: rotate over a few banks, one row each, columns round robin."""
+    """Hit open rows only: rotate over a few banks, one row each, columns round robin."""
     i = np.arange(p["n"])
     b = np.asarray(p["banks"])[i % len(p["banks"])]
     line = encode(m, b[:, 0], b[:, 1], p["row"], i // len(p["banks"]) % COLS)

@@ -55,7 +55,7 @@ def _evaluate(collective: str, numbers: dict[str, float]) -> Findings:
     times, other = _times(collective), "bcst" if collective == "ag" else "swap"
 
     def factor(slow, fast, low: int, high: int) -> float:
-        """Geomean over sizes from `low` to below `high` of the best of `slow` over the best of `fast`."""
+        """Return the geomean over sizes from `low` to below `high` of the best of `slow` over the best of `fast`."""
         return geomean(min(times[name][size] for name in slow) / min(times[name][size] for name in fast)
                        for size in _SIZES if low <= size < high)
 

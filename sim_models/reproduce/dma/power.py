@@ -39,7 +39,7 @@ def _varied(node: Node, idle_share: float, units: int) -> Node:
 
 
 def _below_pcpy(node: Node, variant: str, sizes: list[int]) -> float:
-    """Power of a prelaunched variant below that of one engine per copy, percent, mean over sizes."""
+    """Return the power of a prelaunched variant below that of one engine per copy, percent, mean over sizes."""
     ratios = [_prelaunched(node, variant, size).total / _prelaunched(node, "pcpy", size).total for size in sizes]
     return 100 * (1 - sum(ratios) / len(ratios))
 

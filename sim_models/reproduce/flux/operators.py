@@ -117,12 +117,12 @@ def tasks_of(node: str, sizes: tuple[int, ...], **more: Any) -> list[OverlapTask
 
 
 def percent_of(results: Results, tasks: list[OverlapTask], technique: str) -> list[float]:
-    """Overlap efficiencies, %."""
+    """Return overlap efficiencies, %."""
     return [100 * results[task].efficiency[technique] for task in tasks]
 
 
 def _gains(results: Results, tasks: list[OverlapTask]) -> list[float]:
-    """Flux over the decomposition."""
+    """Return Flux's gains over the decomposition."""
     return [results[task].total_ns["decomposed"] / results[task].total_ns["flux"] for task in tasks]
 
 

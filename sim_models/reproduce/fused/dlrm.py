@@ -74,7 +74,7 @@ class PassTask:
 
 
 def _pair(tables: int, factors: Factors = Factors(), **graph: Any) -> tuple[PassTask, PassTask]:
-    """Baseline and fused."""
+    """Make the baseline and the fused pass."""
     return tuple(PassTask(replace(PAPER, tables_per_gpu=tables), Graph(fused, **graph), factors)
                  for fused in (False, True))
 
