@@ -17,7 +17,7 @@ class Coalescer(wiring.Component):
     arrives, when the sum of bytes would not fit into `amount`, or after `coalescer_timeout_cycles`
     cycles in which nothing was merged. Bytes are never lost and order is kept.
 
-    One access per cycle is accepted until two updates wait at the output behind the held one.
+    One access per cycle is accepted until two updates wait at the output after the held one.
     `accesses.ready` and `updates` come from registers only.
 
     Members

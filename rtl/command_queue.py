@@ -14,10 +14,10 @@ class CommandQueue(wiring.Component):
 
     It is the second front end of the address generators, beside the triggered commands of the DMA table.
 
-    The queue is a ring of `queue_commands` lines of 64 bytes from `base` on. A doorbell names the place behind the last
+    The queue is a ring of `queue_commands` lines of 64 bytes from `base` on. A doorbell names the place after the last
     command; a place that was taken may be written anew. A copy goes to an engine, which walks its block by its region's
     descriptor as it does for a trigger, and the next command is fetched meanwhile: copies overlap as far as engines are
-    free. A poll holds up what is behind it. A signal waits until all data of the copies before it
+    free. A poll holds up what follows it. A signal waits until all data of the copies before it
     have left.
 
     One read is under way at a time. Commands written before their doorbell is seen are fetched whole: a line is one

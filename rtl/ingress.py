@@ -24,8 +24,8 @@ class Ingress(wiring.Component):
     bytes, all of them in a range that is open to its region, and names a workgroup of the dispatch window. Ranges are
     of whole lines. The workgroup of an arrival under region 0, which is never tracked, is not looked at.
 
-    What is lawful passes without a cycle's delay. Anything else is taken from the link and goes nowhere; it is told in
-    the next cycle, of several the one with the lowest channel. Readys and payloads pass through.
+    What is lawful passes without a cycle's delay. Anything else is taken from the link and goes nowhere; it is reported
+    in the next cycle, of several the one with the lowest channel. Readys and payloads pass through.
 
     Members
     -------
@@ -36,7 +36,7 @@ class Ingress(wiring.Component):
     base, last : In(address_bits).array(ARRIVAL_RANGES)
         First and last byte of the range. Of both only the line counts.
     head : In(wg_bits + 1), end : In(wg_bits + 2)
-        First workgroup of the dispatch window, and first one behind it.
+        First workgroup of the dispatch window, and one past its last.
     any_workgroup : In(1)
         Nothing is tracked at present: every workgroup will do.
     refused : Out(channels)

@@ -1,4 +1,4 @@
-"""Keeps DMA reads behind the tracked writes that a reordering DRAM queue still holds."""
+"""Holds DMA reads back until a reordering DRAM queue has done the tracked writes before them."""
 
 from amaranth.hdl import Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring

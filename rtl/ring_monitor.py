@@ -1,4 +1,4 @@
-"""Tells whether the ring is behind the GEMM."""
+"""Reports whether the ring lags behind the GEMM."""
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring

@@ -39,7 +39,7 @@ class TrackerBank(wiring.Component):
     it, so updates of one entry can follow each other without a gap. Memories are kept per way, narrow,
     and only the way that changes is written.
 
-    An update whose set has no free way is refused: it is an error and not counted. Updates behind it go on, for none
+    An update whose set has no free way is refused: it is an error and not counted. Updates after it go on, for none
     of them need be one that frees a way. DispatchWindow makes sure that this cannot happen. An update that reaches the
     threshold by itself never needs a way.
 

@@ -19,7 +19,7 @@ class WatchDog(wiring.Component):
 
     A period counts if nothing moved in any of its cycles and something waits in its last one; one in which something
     moved, or at whose end nothing waits, starts the count anew. What waits when the count reaches the limit is kept,
-    and nothing is told again until `clear`. So the error comes at least `limit` and less than `limit` + 1 periods
+    and nothing is reported again until `clear`. So the error comes at least `limit` and less than `limit` + 1 periods
     after the last movement.
 
     Within a period only the first movement matters, and what waits only in its last cycle: whoever drives `moves` and
@@ -34,7 +34,7 @@ class WatchDog(wiring.Component):
     Members
     -------
     limit : In(WATCHDOG_LIMIT_BITS)
-        Periods; 0: never. Any value at any time: a count that is beyond it tells at the end of its next still period.
+        Periods; 0: never. Any value at any time: a count that is beyond it reports at the end of its next still period.
     listens, looks : Out(1)
         In this cycle `moves`, `waits` count. Functions of `limit` and registers.
     moves : In(1)
@@ -42,9 +42,9 @@ class WatchDog(wiring.Component):
     waits : In(waits_layout())
         What waits, at least as soon as nothing moves any more.
     clear : In(1)
-        Pulse: forget what was told, and count anew.
+        Pulse: forget what was reported, and count anew.
     waited : Out(waits_layout())
-        What waited when it was told; 0 before.
+        What waited when it was reported; 0 before.
     error : Out(error_report)
         WATCHDOG, without details; in the first cycle in which `waited` shows.
     """

@@ -20,7 +20,7 @@ def at_once(tasks: Mapping[Key, Task], threads: int, progress: Callable[[Key, fl
             needs: Mapping[Key, Key] = {}) -> dict[Key, Result]:
     """Run tasks, on at most so many threads, and give their results in the order of `tasks`, in which they are begun.
 
-    Each task is called with a function that tells how much of it is done; `progress` hears of that, and of 1.0 at the
+    Each task is called with a function that takes how much of it is done; `progress` hears of that, and of 1.0 at the
     end, in the caller's thread. A task that has an entry in `needs` begins after that one, which stands before it.
     Raises what a task or `progress` raises, and KeyboardInterrupt, when the other tasks have been ended: at once in
     Python, in compiled code when they tell next how much is done.

@@ -11,7 +11,7 @@ _LONG = re.compile(rf"'[^']{{{_LONGEST_WORD},}}'|\"[^\"]{{{_LONGEST_WORD},}}\"|\
 
 
 class BadInput(ValueError):
-    """What the user asked for cannot be. The message names the option or key, its value, and what is allowed."""
+    """The user asked for something impossible. The message names the option or key, its value, and what is allowed."""
 
 
 class Failure(RuntimeError):

@@ -81,12 +81,12 @@ class Workload:
 
     @property
     def output_bytes(self) -> int:
-        """The array that is reduced. A ring chunk is this over `tp`, give or take the raggedness of tiles."""
+        """Bytes of the array that is reduced. A ring chunk is this over `tp`, give or take the raggedness of tiles."""
         return self.m * self.n * self.format.bytes
 
     @property
     def input_bytes(self) -> int:
-        """A and B of one device, each once."""
+        """Bytes of A and B of one device, each counted once."""
         return (self.m + self.n) * self.k * self.format.bytes
 
     @property

@@ -36,7 +36,7 @@ class TimedCollective:
 
 @dataclass(frozen=True)
 class CollectiveRuns:
-    """A collective on a network."""
+    """A collective on a network, timed with each algorithm at each size."""
 
     collective: str  #: of `COLLECTIVES`
     machine: str
@@ -70,7 +70,7 @@ class Request:
     def run(self, sizes: Sequence[int],
             watch: Callable[[str, int], Any] = lambda algorithm, size: None,
             done: Callable[[str, int, CollectiveRun], None] = lambda algorithm, size, run: None) -> CollectiveRuns:
-        """Run every algorithm at every size; `watch` gives what is told the links' rates, `done` takes the messages."""
+        """Run every algorithm at every size; `watch` makes what takes the links' rates, `done` takes the messages."""
         started, runs = time.perf_counter(), []
         for one in self.chosen:
             program = one.program()

@@ -129,7 +129,7 @@ class ReplayResult:
 
 def replay(trace: Trace | Path | str, dram: Dram, config: str = "base",
            progress: Callable[[int], None] | None = None) -> ReplayResult:
-    """Replay a trace, or a trace file, on one channel of `dram`, changed by one of `CONFIGS`."""
+    """Replay with the scheduler of `dram`; `progress` takes the number of requests accepted."""
     if not isinstance(trace, Trace):
         trace = read_trace(Path(trace))
     variant = configured(dram, config)

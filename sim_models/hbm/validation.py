@@ -151,7 +151,7 @@ def validate(dram: Dram, configs: Iterable[str] = tuple(CONFIGS), workloads: Ite
              progress: Callable[[float], None] | None = None) -> list[ValidationRow]:
     """Replay the recorded workloads on one channel of `dram` with both schedulers; some of them, if names are given.
 
-    `progress` is told the share that is done."""
+    `progress` takes the share that is done."""
     check_memory(dram)
     configs, names = set(configs), set(recorded.workloads() if workloads is None else workloads)
     for unknown in sorted(configs - set(CONFIGS)) + sorted(names - set(recorded.workloads())):

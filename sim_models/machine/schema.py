@@ -30,7 +30,7 @@ _LONGEST_STARVATION = 65535  #: cycles; the register has 16 bits
 
 
 class MachineError(BadInput):
-    """A machine that cannot be read or cannot be. The message names the file, the key and what is allowed."""
+    """A machine that cannot be read or cannot exist. The message names the file, the key and what is allowed."""
 
 
 class Gpu(Section):

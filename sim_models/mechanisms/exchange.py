@@ -25,7 +25,7 @@ class Exchange:
 
     @property
     def operator(self) -> str:
-        """A GEMM with it, as `t3 run` names that."""
+        """The name that `t3 run` has for a GEMM with it."""
         return next(name for name, collective in FUSED_OPERATORS.items() if collective == self.collective)
 
     @property

@@ -44,7 +44,7 @@ BY_DEFAULT = ("sequential", "t3", "t3-mca", "t3-mca+", "ideal-overlap", "ideal-r
 
 
 def check_techniques(names: Iterable[str]) -> None:
-    """Raise BadInput for a technique that there is not."""
+    """Raise BadInput for an unknown technique."""
     for name in names:
         if name not in TECHNIQUES:
             raise BadInput(f"--technique {name!r} is unknown: allowed are {', '.join(TECHNIQUES)}")
@@ -97,7 +97,7 @@ class TechniqueResult:
 
     @property
     def dram(self) -> dict[str, int]:
-        """The streams of a GEMM, a reduce-scatter and an all-gather, also those that moved nothing."""
+        """Bytes by stream of a GEMM, a reduce-scatter and an all-gather, also of streams that moved nothing."""
         return {stream: self.streams_bytes.get(stream, 0) for stream in DRAM_STREAMS}
 
     @property
@@ -141,10 +141,10 @@ class RunResult:
 
     @property
     def overlap_efficiency(self) -> dict[str, float]:
-        """Flux's definition, E = 1 - (T - G) / R, by technique; 1: the collective is hidden, 0: nothing is.
+        """The overlap efficiency of each technique, by Flux's definition: E = 1 - (T - G) / R.
 
-        T is the time with the collective that is fused, G and R the GEMM and the collective alone (the baseline's).
-        Below 0 it is slower than in turn.
+        T is the time with the collective that is fused, G and R the GEMM and the collective alone (the baseline's). 1:
+        the collective is hidden; 0: nothing is; below: slower than in turn.
         """
         base, hides = self.baseline, self.exchange.hides
         if base is None or (alone := sum(base.phases_ns.get(phase, 0.0) for phase in hides)) <= 0:

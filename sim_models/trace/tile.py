@@ -41,7 +41,7 @@ class Tile:
 
     @property
     def role(self) -> str:
-        """The kind of its region, `remote`, `dma` or `event`; `unknown` where nothing tells."""
+        """The kind of its region, `remote`, `dma` or `event`; `unknown` where nothing says so."""
         if self.place:
             return self.place.region["kind"] if self.place.region else "unknown"
         triggers = self.of(Kind.TRIGGER)
