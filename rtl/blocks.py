@@ -16,6 +16,7 @@ from .dma_table import DmaTable
 from .egress import Egress
 from .geometry import Geometry
 from .gpu_top import GpuTop
+from .head_exchange import HeadExchange
 from .ingress import Ingress
 from .intensity_monitor import IntensityMonitor
 from .layouts import tracker_entry, tracker_tag
@@ -52,6 +53,7 @@ BLOCKS: dict[str, Callable[[Geometry], wiring.Component]] = {
         _protection(geometry), geometry.tracker.ways, tracker_tag(geometry), tracker_entry(geometry)),
     "trigger_merge": TriggerMerge,
     "dispatch_window": DispatchWindow,
+    "head_exchange": HeadExchange,
     "dma_table": DmaTable,
     "command_queue": lambda geometry: CommandQueue(_queued(geometry)),
     "address_generator": AddressGenerator,

@@ -14,6 +14,7 @@ from .dma_table import DmaTable
 from .egress import Egress
 from .event_counter import EventCounter
 from .geometry import Geometry
+from .head_exchange import HeadExchange
 from .ingress import Ingress, groups
 from .intensity_monitor import IntensityMonitor
 from .layouts import (
@@ -22,6 +23,7 @@ from .layouts import (
     dispatch,
     dram_command,
     error_report,
+    head_packet,
     is_tracked,
     packet,
     queue_command,
@@ -32,7 +34,7 @@ from .layouts import (
 )
 from .line_router import LineRouter
 from .memory_channel import MemoryChannel
-from .registers import ARRIVAL_RANGES, EPOCH_BITS, register_map
+from .registers import ARRIVAL_RANGES, register_map
 from .ring_monitor import RingMonitor
 from .rotating_grant import join
 from .soft_reset import SoftReset
@@ -65,8 +67,10 @@ class GpuTop(wiring.Component):
         Towards the link.
     dispatch : In(stream(dispatch)), grant : Out({valid, id}), start : In(1), blocked : Out(1)
         Requests for workgroups, in order of dispatch, and which may start: see DispatchWindow.
-    head : Out(wg_bits + 1), epoch : Out(EPOCH_BITS), peer_heads, peer_epochs : In(...).array(peers)
-        Dispatch windows of this GPU, and of those it sends to; epoch and head travel together.
+    heads : Out(stream(head_packet)), heads_in : In(stream(head_packet))
+        Heads of dispatch windows on the links: of this GPU's to those that send to it, of those it sends to.
+    head : Out(wg_bits + 1), peer_heads : Out(wg_bits + 1).array(peers)
+        Dispatch windows of this GPU, and, as far as is known here, of those it sends to: for who watches.
     events : Out(stream(trigger))
         Complete tiles of event regions.
     producer_active : In(1)
@@ -102,10 +106,10 @@ class GpuTop(wiring.Component):
             "grant": Out(data.StructLayout({"valid": 1, "id": geometry.tracker.wg_bits})),
             "start": In(1),
             "blocked": Out(1),
+            "heads": Out(stream.Signature(head_packet(geometry))),
+            "heads_in": In(stream.Signature(head_packet(geometry))),
             "head": Out(index),
-            "epoch": Out(EPOCH_BITS),
-            "peer_heads": In(index).array(geometry.dma.peers),
-            "peer_epochs": In(EPOCH_BITS).array(geometry.dma.peers),
+            "peer_heads": Out(index).array(geometry.dma.peers),
             "events": Out(stream.Signature(trigger(geometry))),
             "producer_active": In(1),
             "irq": Out(1),
@@ -124,6 +128,7 @@ class GpuTop(wiring.Component):
         self._channels(m)
         self._tracker(m)
         self._router(m)
+        self._heads(m)
         self._engines(m)
         self._egress(m)
         self._ingress(m)
@@ -254,10 +259,6 @@ class GpuTop(wiring.Component):
             window.window.eq(config.window),
             window.restart.eq(self._bus.restart),
             window.next_epoch.eq(config.epoch),
-            *(there.eq(here) for there, here in zip(window.peer_heads, self.peer_heads)),
-            *(there.eq(here) for there, here in zip(window.peer_epochs, self.peer_epochs)),
-            self.epoch.eq(window.epoch),
-            self.head.eq(window.head),
             report.code.eq(ErrorCode.REGION_UNCONFIGURED),
             table.clear_high_water.eq(self._bus.clear_counters),
             self._ring_monitor.pending.eq(table.ready_level != 0),
@@ -270,6 +271,28 @@ class GpuTop(wiring.Component):
         ]
         self._reports += [window.error, report]
         self._counts["triggers"] = taken
+
+    def _heads(self, m):
+        """Heads of dispatch windows, by packets. No soft reset: what a peer has told once it does not tell again."""
+        config, window = self._bus.config, self._window
+        m.submodules.exchange = self._exchange = exchange = HeadExchange(self._geometry)
+        wiring.connect(m, exchange.leaving, wiring.flipped(self.heads))
+        wiring.connect(m, wiring.flipped(self.heads_in), exchange.arriving)
+        m.d.comb += [
+            exchange.head.eq(window.head),
+            exchange.epoch.eq(window.epoch),
+            exchange.number.eq(config.device_number),
+            self.head.eq(window.head),
+        ]
+        for peer in range(self._geometry.dma.peers):
+            m.d.comb += [
+                exchange.heard[peer].eq(config[f"peer{peer}_heard"]),
+                exchange.told[peer].device.eq(config[f"peer{peer}_told"]),
+                exchange.told[peer].enable.eq(config[f"peer{peer}_telling"]),
+                window.peer_heads[peer].eq(exchange.peer_heads[peer]),
+                window.peer_epochs[peer].eq(exchange.peer_epochs[peer]),
+                self.peer_heads[peer].eq(exchange.peer_heads[peer]),
+            ]
 
     def _engines(self, m):
         """Connect ready commands to the DMA engines, whose lines go to the memory channels as reads."""
@@ -431,7 +454,7 @@ class GpuTop(wiring.Component):
         """
         bus, window, status = self._bus, self._window, self._bus.status
         m.submodules.watchdog = dog = WatchDog(self._geometry)
-        crossing = [*self.dram, *self.packets, *self.outbound, self.events, self.dispatch]
+        crossing = [*self.dram, *self.packets, *self.outbound, self.events, self.dispatch, self.heads, self.heads_in]
         m.d.comb += [dog.limit.eq(bus.config.watchdog_limit), dog.clear.eq(bus.clear_error), bus.waited.eq(dog.waited)]
         with m.If(dog.listens):
             m.d.comb += dog.moves.eq(Cat(
@@ -453,7 +476,7 @@ class GpuTop(wiring.Component):
                 dog.waits.channels.eq(status.channels_busy),
                 dog.waits.dram.eq(Cat(port.valid for port in self.dram).any()),
                 dog.waits.data.eq(status.reads_outstanding),
-                dog.waits.link.eq(Cat(port.valid for port in self.packets).any()),
+                dog.waits.link.eq(Cat(port.valid for port in (*self.packets, self.heads)).any()),
                 dog.waits.window.eq(window.waits_here),
                 dog.waits.peer.eq(window.waits_there),
                 dog.waits.start.eq(self.grant.valid),
@@ -505,6 +528,7 @@ class GpuTop(wiring.Component):
             status.reads_outstanding.eq(self._awaits_data),
             status.resetting.eq(self._stopped & ~self._reset_done),
             status.reset_done.eq(self._reset_done),
+            status.heads_busy.eq(self._exchange.busy),
         ]
         apb = self.apb
         m.d.comb += [

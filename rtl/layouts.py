@@ -6,7 +6,7 @@ Every function takes the geometry and returns an `amaranth.lib.data.StructLayout
 from amaranth.lib import data, enum
 
 from .geometry import Geometry, bits_for
-from .registers import ARRIVAL_RANGES
+from .registers import ARRIVAL_RANGES, EPOCH_BITS
 
 
 class Op(enum.Enum, shape=2):
@@ -129,6 +129,21 @@ def packet(g: Geometry) -> data.StructLayout:
         "wg": g.tracker.wg_bits,
         "device": g.dma.device_bits,
     })
+
+
+def head_packet(g: Geometry) -> data.StructLayout:
+    """How far a GPU's dispatch window is, on its way to one that sends to it."""
+    return data.StructLayout({
+        "head": g.tracker.wg_bits + 1,
+        "epoch": EPOCH_BITS,  # the kernel that the head belongs to
+        "source": g.dma.device_bits,  # whose head it is
+        "device": g.dma.device_bits,  # where it goes
+    })
+
+
+def listener(g: Geometry) -> data.StructLayout:
+    """One to whom this GPU tells its head."""
+    return data.StructLayout({"device": g.dma.device_bits, "enable": 1})
 
 
 def dispatch(g: Geometry) -> data.StructLayout:

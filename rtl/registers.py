@@ -11,7 +11,7 @@ from .check_bits import PROTECTIONS
 from .geometry import Geometry, bits_for
 
 IDENTITY = 0x54335454  #: "T3TT"
-VERSION = 0x0002_0000  #: major in the upper half, minor in the lower
+VERSION = 0x0002_0001  #: major in the upper half, minor in the lower
 
 EPOCH_BITS = 8  #: kernels that a window tells apart
 ARRIVAL_RANGES = 2  #: ranges of memory that can be open to peers
@@ -51,6 +51,7 @@ STATUS_BITS = (
     ("reads_outstanding", "data that DMA has asked for have not left yet"),
     ("resetting", "a soft reset is not done yet"),
     ("reset_done", "a soft reset is done: nothing is tracked or sent until a restart"),
+    ("heads_busy", "the head of the dispatch window is still due to one that sends to this GPU"),
 )
 
 #: What the watchdog names, in the order of the bits of WATCHDOG_WAITS.
@@ -259,6 +260,8 @@ def register_map(geometry: Geometry) -> RegisterMap:
             Field("sample_bits", 8, 6, "log2 of the samples that MCA's threshold rests on, at most", c.sample_bits),
             Field("queue_log2", 14, 4, "log2 of the places of a command queue in memory; 0: there is none",
                   d.queue_commands.bit_length() - (d.queue_commands != 0)))),
+        Register("DEVICE", 0x07C, "rw", (
+            Field("device_number", 0, d.device_bits, "this GPU's number, under which others know its head"),)),
         Register("WINDOW", 0x030, "rw", (
             Field("window", 0, window_bits, "ids that may be open at once", safe_window(geometry)),)),
         Register("STATUS", 0x03C, "ro", status + (
@@ -290,6 +293,11 @@ def register_map(geometry: Geometry) -> RegisterMap:
             *_halves(f"ARRIVALS{i}_BASE", 0x0C0 + 16 * i, "rw", t.address_bits,
                      f"first byte of range {i} that peers may write, in whole lines"),
             *_halves(f"ARRIVALS{i}_LAST", 0x0C8 + 16 * i, "rw", t.address_bits, "its last byte"))),
+        *(Register(f"PEER{i}", 0x200 + 4 * i, "rw", (
+            Field(f"peer{i}_heard", 0, d.device_bits, f"peer {i} of the dispatch window: whose head is heard"),
+            Field(f"peer{i}_told", 16, d.device_bits, "a GPU that sends to this one: to whom the head is told"),
+            Field(f"peer{i}_telling", 31, 1, "1: it is told")))
+          for i in range(d.peers)),
         *([] if not d.queue_commands else [
             *_halves("QUEUE_BASE", 0x100, "rw", t.address_bits,
                      "first byte of the command queue, a multiple of its bytes"),

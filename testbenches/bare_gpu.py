@@ -37,7 +37,8 @@ class BareGpu:
             StreamMonitor(bench, name, self.commands.append)
         self.lanes = [StreamMonitor(bench, name) for name in bench.elements("packets")]
         self.events = StreamMonitor(bench, "events")
-        for stream in (*self.compute, *self.inbound, *self.outbound, *self.lanes, self.events):
+        self.heads, self.heard = StreamMonitor(bench, "heads"), StreamDriver(bench, "heads_in")
+        for stream in (*self.compute, *self.inbound, *self.outbound, *self.lanes, self.events, self.heads, self.heard):
             stream.pause = pauses.share(bench.rng, 0.2)
 
     def _performed(self, command: dict) -> None:

@@ -88,10 +88,16 @@ class FusedGpu:
             StreamMonitor(bench, name, scoreboard.check)
         self.dispatch = Dispatcher(bench, self._started)
         self._events = StreamMonitor(bench, "events", self._event)
+        StreamMonitor(bench, "heads", self._told)
+        self._heard = StreamDriver(bench, "heads_in")
         self._kernels = 0
         self.kernel: Kernel | None = None
         self.window = self.upstream = self._head = self.peers_end = 0
-        self.peer_heads = [0] * bench.geometry.dma.peers
+        peers, devices = bench.geometry.dma.peers, 1 << bench.geometry.dma.device_bits
+        self.number, *self.sends_to = bench.rng.sample(range(devices), 1 + peers)
+        self.receives_from = bench.rng.sample(range(devices), bench.rng.randint(1, peers))
+        self.peer_heads = [0] * peers
+        self.told = dict.fromkeys(self.receives_from, 0)  #: heads that have left, by device
         bench.add(self)
 
     async def program(self, kernel: Kernel) -> None:
@@ -120,11 +126,13 @@ class FusedGpu:
             *driver.remote_map(kernel.remote, **limits(kernel.remote), **there, destination_region=targets[1],
                                operation=rng.choice(("store", "update"))),
             *driver.policy(rng.choice(list(POLICIES)), rng.choice(("auto", None, 1, 3)), rng.choice((None, 1, 50))),
+            *driver.heads(self.number, sends_to=self.sends_to, receives_from=self.receives_from),
             *driver.clear_counters(), *driver.clear_error(),
             *driver.window(kernel.tiles, workgroups=self.window), *driver.restart(self._kernels)])
         self.dispatch.reset()
-        for peer in self.bench.elements("peer_epochs"):
-            self.bench.set(peer, self._kernels)
+        for source in self.sends_to:
+            self._heard.send({"head": 0, "epoch": self._kernels, "source": source})
+        self.told = dict.fromkeys(self.receives_from, 0)
         self._kernels += 1
         self.descriptors = {
             region: there | dict.fromkeys(REGION_ACTIONS, 0) | {
@@ -200,7 +208,6 @@ class FusedGpu:
             return
         kernel = self.kernel
         open_end = min(kernel.workgroups, self._head + self.window)
-        self._head = bench.get("head")  # a link takes a cycle at least
         if self.upstream < open_end and rng.random() < 0.2:
             wg, self.upstream = self.upstream, self.upstream + 1
             updates = [self._request(piece, wg, wf, UPDATE, rng.choice((REMOTE, DMA)))
@@ -208,8 +215,9 @@ class FusedGpu:
             for update in rng.sample(updates, len(updates)) if kernel.regions[wg] != self.kernel.remote else ():
                 self.to(self.inbound, update)
         for peer, head in enumerate(self.peer_heads):
-            self.peer_heads[peer] += rng.random() < 0.2 and head < self.peers_end
-            bench.set(f"peer_heads[{peer}]", self.peer_heads[peer])
+            if rng.random() < 0.2 and head < self.peers_end:
+                self.peer_heads[peer] += 1
+                self._heard.send({"head": head + 1, "epoch": self._kernels - 1, "source": self.sends_to[peer]})
         bench.set("producer_active", int(not self.dispatch.idle or not all(driver.idle for driver in self.compute)))
 
     def sample(self) -> None:
@@ -252,12 +260,23 @@ class FusedGpu:
         assert event["address"] == min(self.kernel.pieces(*tile)).address and event["region"] == self.kernel.event
         self.events[tile] += 1
 
+    def _told(self, packet: dict) -> None:
+        """The head leaves for a GPU that sends to this one; the first of them is upstream."""
+        device, head = packet["device"], packet["head"]
+        if packet["epoch"] != self._kernels - 1 or self.kernel is None:
+            return  # of the kernel before, or while this one is being programmed
+        assert packet["source"] == self.number and self.told[device] <= head <= self.bench.get("head")
+        self.told[device] = head
+        if device == self.receives_from[0]:
+            self._head = head
+
     def finished(self) -> bool:
         """Say whether everything that must happen once has happened, and all is quiet."""
         return (all(driver.idle for driver in (*self.compute, *self.inbound, *self.outbound, self.dispatch))
                 and all(self.reads.values()) and all(self.events.values()) and all(dram.idle for dram in self.drams)
                 and all(lane.empty for lane in self.packets) and not any(self.expected.values())
-                and self.bench.get("head") == self.kernel.workgroups)
+                and self.bench.get("head") == self.kernel.workgroups
+                and set(self.told.values()) == {self.kernel.workgroups})
 
     async def check(self) -> None:
         assert set(self.reads.values()) <= {1}, "a line was read twice"

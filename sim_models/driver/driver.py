@@ -11,7 +11,7 @@
 that names the field, its value and what is allowed. Sizes are in bytes.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -278,6 +278,27 @@ class Driver:
         return [self._write("MONITOR", **quarters, least_samples=least_samples // 64)]
 
     # Dispatch window
+
+    def heads(self, device: int, *, sends_to: Sequence[int], receives_from: Sequence[int]) -> list[Write]:
+        """Whose dispatch windows' heads this GPU, number `device`, hears, and to whom it tells its own.
+
+        `sends_to`: GPUs whose windows its workgroups must fit into, in the order of the numbers that requests for
+        workgroups call them by. To be written on all GPUs before the first of them restarts: a head is told when it
+        moves, and not again.
+        """
+        peers, last = self.geometry.dma.peers, (1 << self.geometry.dma.device_bits) - 1
+        for name, devices in (("sends_to", sends_to), ("receives_from", receives_from)):
+            _check(len(devices) <= peers, name, tuple(devices), f"at most {peers}, the hardware's peers, are allowed")
+        for name, devices in (("device", (device,)), ("sends_to", sends_to), ("receives_from", receives_from)):
+            for one in devices:
+                _whole(name, one, 0, last)
+        writes = [self._write("DEVICE", device_number=device)]
+        for peer in range(peers):
+            heard = sends_to[peer] if peer < len(sends_to) else device  # nobody tells itself
+            told = {f"peer{peer}_told": receives_from[peer], f"peer{peer}_telling": 1} if (
+                peer < len(receives_from)) else {}
+            writes.append(self._write(f"PEER{peer}", **{f"peer{peer}_heard": heard}, **told))
+        return writes
 
     def largest_window(self, tiles_per_workgroup: int) -> int:
         """Return how many workgroups may be open without filling a set of the Tracker or the queue of DMA commands.

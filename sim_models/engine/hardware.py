@@ -57,7 +57,7 @@ def show_producer(hardware, device, active):
 
 @by_type
 def side_signals(hardware, sim, device, now):
-    """Drive requests for workgroups, the peers' window heads as their links bring them, and final tiles' events."""
+    """Drive requests for workgroups, heads of dispatch windows to and from peers, and final tiles' events."""
 
 
 @by_type
@@ -96,14 +96,7 @@ class Hardware(NamedTuple):
         ports, control = self.ports, sim.control
         inputs, outputs = words_at(self.inputs[device]), words_at(self.outputs[device])
         offer_request(self, device, inputs, outputs)
-        kept = control.heads.shape[1]
-        control.heads[device, now % kept] = outputs[ports.head] | outputs[ports.epoch] << 32
-        for number in range(control.peers.shape[1]):
-            peer = control.peers[device, number]
-            if peer >= 0:
-                head = control.heads[peer, (now + kept - control.head_delay[device, number]) % kept]
-                inputs[ports.peer_head[number]] = head & 0xFFFFFFFF
-                inputs[ports.peer_epoch[number]] = head >> 32
+        _heads_cycle(ports, sim, inputs, outputs, device, now)
         ready = 0 if held_back(sim.chaos, device) else 1
         inputs[ports.event_ready] = ready
         if ready and outputs[ports.event_valid]:
@@ -128,6 +121,27 @@ def offer_request(hardware, device, inputs, outputs):
         hardware.requested[device] += outputs[ports.dispatch_ready]
     else:
         inputs[ports.dispatch_valid] = 0
+
+
+@compiled
+def _heads_cycle(ports, sim, inputs, outputs, device, now):
+    """The window's head onto the links to those that send to this GPU, and one of a peer to the hardware."""
+    network = sim.network
+    inputs[ports.head_ready] = 0
+    if outputs[ports.head_valid]:
+        head = outputs[ports.head_packet]
+        port = links.port_to(network, device, links.head_destination(head, sim.b))
+        if port == links.NO_PORT:
+            inputs[ports.head_ready] = 1
+            network.unroutable[device] += 1
+        elif links.can_send_head(network, port) and not held_back(sim.chaos, device):
+            inputs[ports.head_ready] = 1
+            links.send_head(network, port, now, extra_delay(sim.chaos, device), head, sim.b)
+    heard = network.heard
+    inputs[ports.heard_valid] = heard.count[device] > 0
+    if heard.count[device] > 0:
+        inputs[ports.heard] = heard.lo[device, heard.head[device]]
+        queues.pop_timed(heard, device)
 
 
 @compiled

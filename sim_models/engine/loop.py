@@ -9,7 +9,7 @@ from ..compiled.jit import compiled, inlined, unlocked
 from ..fabric import network as links
 from ..fabric.bits import address_of, get, request_of
 from ..fabric.memory_map import channel_of
-from ..fabric.queues import pop_timed, push, room
+from ..fabric.queues import pop_timed, push, push_at, room, timed_room
 from . import agents
 from .end import RUNNING, outcome
 from .hardware import clock_edge, egress_cycle, memory_cycle, side_signals
@@ -61,6 +61,29 @@ def deliver(sim, node, now):
                     links.send(network, onward, now, get(lo, hi, sim.b.bytes, sim.b.op - sim.b.bytes), 0, lo, hi, tag)
             network.taken[port] += 1
             pop_timed(flight, port)
+        deliver_heads(sim, node, port, now)
+
+
+@inlined
+def deliver_heads(sim, node, port, now):
+    """Heads of dispatch windows that have arrived by a link wait for the GPU's hardware, or go on."""
+    network, heads = sim.network, sim.network.heads
+    while heads.count[port] > 0 and heads.time[port, heads.head[port]] <= now:
+        head = heads.lo[port, heads.head[port]]
+        destination = links.head_destination(head, sim.b)
+        if network.one_for_all or destination == node:
+            if timed_room(network.heard, node) < 1:
+                break
+            push_at(network.heard, node, now, head, 0, 0)
+        else:
+            onward = links.port_to(network, node, destination)
+            if onward == links.NO_PORT:
+                network.unroutable[node] += 1
+            elif not links.can_send_head(network, onward):
+                break
+            else:
+                links.send_head(network, onward, now, 0, head, sim.b)
+        pop_timed(heads, port)
 
 
 @compiled

@@ -21,8 +21,9 @@ class Ports(NamedTuple):
     dispatch_valid: int
     dispatch: int
     start: int
-    peer_head: np.ndarray  # per peer
-    peer_epoch: np.ndarray
+    head_ready: int
+    heard_valid: int
+    heard: int
     event_ready: int
     producer_active: int
     compute_ready: np.ndarray  # outputs from here on
@@ -36,7 +37,9 @@ class Ports(NamedTuple):
     grant: int  # valid is bit 0, id above
     blocked: int
     head: int
-    epoch: int
+    peer_head: np.ndarray  # per peer, as far as it is known here
+    head_valid: int
+    head_packet: int
     event_valid: int
     event: int
     event_wf_lsb: int

@@ -17,9 +17,6 @@ from .hardware import Hardware
 class Control(NamedTuple):
     """What the loop itself keeps; [device] unless said otherwise."""
 
-    heads: np.ndarray  # int64 [device, cycles]: the device's window head of past cycles, its epoch from bit 32 on
-    peers: np.ndarray  # int64 [device, peer of its dispatch window]: device, -1 none
-    head_delay: np.ndarray  # int64 [device, peer]: cycles that the peer's head takes to it
     events: np.ndarray  # int32 [device, id, wavefront]: times that a tile's event came
     event_count: np.ndarray
     rs_end: np.ndarray  # cycle of the last event

@@ -7,6 +7,7 @@ Words are int64 (numba mixes int64 and uint64 into floats); bits above the struc
 from typing import NamedTuple
 
 from t3sim.rtl.geometry import Geometry
+from t3sim.rtl.registers import EPOCH_BITS
 
 from ..compiled.jit import inlined
 
@@ -32,6 +33,8 @@ class RequestBits(NamedTuple):
     dram_communication: int  # in the dram_command struct, which starts with the request
     dram_bucket: int
     bucket_bits: int
+    head_source: int  # in the head_packet struct, which fits a word
+    head_device: int
 
 
 def request_bits(g: Geometry) -> RequestBits:
@@ -43,9 +46,10 @@ def request_bits(g: Geometry) -> RequestBits:
     wf = region + g.dma.region_bits
     wg = wf + g.tracker.wf_bits
     end = wg + g.tracker.wg_bits
+    head_source = g.tracker.wg_bits + 1 + EPOCH_BITS
     return RequestBits(g.tracker.address_bits, byte_count, op, source, region, g.dma.region_bits, wf, g.tracker.wf_bits,
                        wg, g.tracker.wg_bits, end, g.dma.device_bits, end, end + 1,
-                       (g.channel.guard_buckets - 1).bit_length() or 1)
+                       (g.channel.guard_buckets - 1).bit_length() or 1, head_source, head_source + g.dma.device_bits)
 
 
 @inlined

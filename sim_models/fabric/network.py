@@ -3,6 +3,8 @@
 A packet goes to the port that leads to its `device`, waits in the port's egress buffer, is serialised at the link's
 bandwidth and arrives a latency later, in order. A node that is not its destination sends it on through a port of its
 own. Ports share nothing, so that a slow link holds up only what goes over it.
+The heads of dispatch windows go the same ways ahead of what waits in egress buffers, and never wait for memory at a
+link's end: data may wait there for them.
 Source: T3 paper, Table 1 (75 GB/s per direction, 500 ns); headers are not charged to the payload's bandwidth.
 """
 
@@ -17,6 +19,7 @@ from . import bits, queues
 
 NO_PORT = -1
 _SPARE_PACKETS = 64  #: places that stay free among those under way: a mirrored packet may become several
+_SPARE_HEADS = 64  #: heads under way besides one for each cycle of a link's latency
 _lines_of = inlined(lines_of)
 
 
@@ -24,6 +27,7 @@ class LinkShape(NamedTuple):
     bytes_per_cycle: float
     latency_cycles: int
     buffer_bytes: float
+    head_bytes: float  #: of a dispatch window's head on it
 
 
 class Port(NamedTuple):
@@ -40,6 +44,7 @@ class Network(NamedTuple):
     bytes_per_cycle: np.ndarray  # float [port]
     latency_cycles: np.ndarray  # int64 [port]
     buffer_bytes: np.ndarray  # float [port]
+    head_bytes: np.ndarray  # float [port]
     target: np.ndarray  # int64 [port]: node at the link's end
     next_port: np.ndarray  # int64 [node, destination]: NO_PORT where no way leads
     first_out: np.ndarray  # int64 [node + 1]: first entry of each node in `ports_out`
@@ -54,6 +59,10 @@ class Network(NamedTuple):
     sent_packets: np.ndarray
     busy_cycles: np.ndarray  # float [port]
     taken: np.ndarray  # int64 [port]: packets that have been taken at the link's end
+    heads: queues.TimedQueue  # heads under way, by arrival time [port]
+    last_head: np.ndarray  # int64 [port]: arrival of the last of them
+    sent_heads: np.ndarray  # int64 [port]
+    heard: queues.TimedQueue  # heads that have arrived at a GPU [node]
     injected: np.ndarray  # int64 [node]: packets that are its own
     arrived: np.ndarray  # int64 [node]: packets delivered to its memory channels
     unroutable: np.ndarray  # int64 [node]: packets that were dropped, because no way leads to their destination
@@ -64,6 +73,7 @@ def make_network(ports: Sequence[Port], next_port: np.ndarray, one_for_all: bool
     nodes, shapes = len(next_port), [port.shape for port in ports]
     in_flight = max(int(shape.latency_cycles * shape.bytes_per_cycle + shape.buffer_bytes) for shape in shapes)
     packets = max(1024, in_flight // 8)  # a packet may be as short as one element
+    heads = max(shape.latency_cycles for shape in shapes) + _SPARE_HEADS
 
     def by_node(node_of: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
         order = np.argsort(node_of, kind="stable")
@@ -73,11 +83,13 @@ def make_network(ports: Sequence[Port], next_port: np.ndarray, one_for_all: bool
         return np.zeros(count, dtype)
     count = len(ports)
     return Network._make((
-        *(np.array(column, dtype) for column, dtype in zip(zip(*shapes), (np.float64, np.int64, np.float64))),
+        *(np.array(column, np.int64 if name == "latency_cycles" else np.float64)
+          for name, column in zip(LinkShape._fields, zip(*shapes))),
         np.array([port.target for port in ports]),
         np.ascontiguousarray(next_port, np.int64), *by_node([port.source for port in ports]),
         *by_node([port.target for port in ports]), one_for_all, queues.timed_queue(count, packets),
         each(count, np.float64), each(count), each(count), each(count), each(count, np.float64), each(count),
+        queues.timed_queue(count, heads), each(count), each(count), queues.timed_queue(nodes, heads),
         each(nodes), each(nodes), each(nodes)))
 
 
@@ -135,6 +147,38 @@ def send(network, port, now, byte_count, delay, lo, hi, tag):
                   network.last_arrival[port])
     network.last_arrival[port] = arrival
     queues.push_at(network.flight, port, arrival, lo, hi, tag)
+
+
+@inlined
+def can_send_head(network, port):
+    """Whether a port takes another head in this cycle."""
+    return queues.timed_room(network.heads, port) > 0
+
+
+@inlined
+def send_head(network, port, now, delay, head, b):
+    """Send a dispatch window's head through a port, in front of what waits in its buffer; `delay` as for `send`.
+
+    Where one GPU stands for all, what it sends to another one comes back as that of the GPU which is as far away in the
+    other direction.
+    """
+    cycles = network.head_bytes[port] / network.bytes_per_cycle[port]
+    network.free_time[port] = max(network.free_time[port], now) + cycles
+    network.busy_cycles[port] += cycles
+    network.sent_heads[port] += 1
+    arrival = max(np.int64(np.ceil(now + cycles)) + network.latency_cycles[port] + delay, network.last_head[port])
+    network.last_head[port] = arrival
+    if network.one_for_all:
+        source, gpus = bits.get(head, 0, b.head_source, b.device_bits), network.next_port.shape[1]
+        comes_from = (2 * source + gpus - head_destination(head, b)) % gpus
+        head += comes_from - source << b.head_source
+    queues.push_at(network.heads, port, arrival, head, 0, 0)
+
+
+@inlined
+def head_destination(head, b):
+    """GPU that a dispatch window's head is told to."""
+    return bits.get(head, 0, b.head_device, b.device_bits)
 
 
 @inlined

@@ -105,6 +105,7 @@ class Link(Section):
     bandwidth_gb_per_s: Annotated[float, within(0.1, 10_000)]
     latency_ns: Wait
     egress_buffer_bytes: Annotated[int, within(64, 1 << 26)]  #: what may wait to leave
+    head_bytes: Annotated[int, within(1, 256)]  #: that a dispatch window's head takes on it
 
 
 class Tracker(Section):

@@ -25,6 +25,7 @@ class AddressSpace:
     schedule: Schedule
     device: int
     peers: tuple[int, ...]  #: devices that this one sends to, as its dispatch window numbers them
+    feeders: tuple[int, ...]  #: devices that send to it, which need to know its window
     bases: tuple[int, ...]  #: first byte of every device's output
     table: RegionTable
 
@@ -42,6 +43,7 @@ class AddressSpace:
         tiling, writes = self.schedule.tiling, []
         limit = self.base + tiling.output_bytes
         writes += driver.open_memory(_OUTPUT, base=self.base, limit=limit) + driver.plain_arrivals(())
+        writes += driver.heads(self.device, sends_to=self.peers, receives_from=self.feeders)
         received = set(self.table.arrivals.ravel().tolist())
         for number, region in enumerate(self.regions, start=1):
             tracked = {"updates_per_element": region.updates, "admitted": region.admitted,
@@ -89,15 +91,16 @@ def map_output(schedule: Schedule, device: int, bases: Sequence[int], geometry: 
                             f"has {ids}")
     if not schedule.is_causal():
         raise ScheduleError("a tile goes on under an id that is not larger than its own: GPUs could wait in a circle")
-    peers = schedule.peers(device)
-    if len(peers) > geometry.dma.peers:
-        raise ScheduleError(f"device {device} sends to {len(peers)} others ({', '.join(map(str, peers))}): [dma] "
-                            f"peers={geometry.dma.peers} has the heads of so many")
+    peers, feeders = schedule.peers(device), schedule.feeders(device)
+    for way, others in (("sends to", peers), ("receives from", feeders)):
+        if len(others) > geometry.dma.peers:
+            raise ScheduleError(f"device {device} {way} {len(others)} others ({', '.join(map(str, others))}): [dma] "
+                                f"peers={geometry.dma.peers} has the heads of so many")
     if len(peers) > 1 and schedule.policy.limits is Limits.SHIFT:
         raise ScheduleError(f"device {device} sends to {len(peers)} others: one shift cannot hold for all of them: "
                             "limits must be exact")
     table = plan_regions(schedule, device, tiles_per_block, geometry.dma.regions)
-    return AddressSpace(schedule, device, peers, tuple(bases), table)
+    return AddressSpace(schedule, device, peers, feeders, tuple(bases), table)
 
 
 def fused_work(work: KernelTable, space: AddressSpace) -> KernelTable:

@@ -14,7 +14,6 @@ from ..collectives import ring
 from ..driver.driver import Driver
 from ..engine.chaos import make_chaos
 from ..engine.hardware import Hardware
-from ..engine.loop import LOOK
 from ..engine.state import Control, Sim
 from ..errors import BadInput
 from ..fabric import bits, memory, queues
@@ -154,7 +153,7 @@ def link_shape(machine: Machine, link: MachineLink | None = None) -> links.LinkS
     """Convert a link of the machine, or another one, to memory cycles."""
     clock, link = machine.memory_clock_ghz, link or machine.link
     return links.LinkShape(link.bandwidth_gb_per_s / clock, round(link.latency_ns * clock),
-                           float(link.egress_buffer_bytes))
+                           float(link.egress_buffer_bytes), float(link.head_bytes))
 
 
 def loop_network(machine: Machine) -> links.Network:
@@ -239,8 +238,7 @@ def machine_state(machine: Machine, kernel: ComputeUnits, network: links.Network
         return np.zeros(devices, np.int64)
     first_ports = np.array([links.outgoing(network, device)[0] for device in range(devices)])
     control = Control(
-        heads=np.zeros((devices, 1), np.int64), peers=np.zeros((devices, 0), np.int64),
-        head_delay=np.zeros((devices, 0), np.int64), events=np.zeros((devices, 1, 1), np.int32),
+        events=np.zeros((devices, 1, 1), np.int32),
         event_count=each(), rs_end=each(), rs_start=np.full(devices, -1, np.int64), progress=np.zeros(2, np.int64),
         downstream=np.array(downstream, np.int64).reshape(devices, -1),
         region_port=np.repeat(first_ports[:, None], geometry.dma.regions, 1),
@@ -308,28 +306,7 @@ def make_sim(machine: Machine, workload: Workload, *, spaces: Sequence[AddressSp
     mirror = make_mirror(spaces[0].schedule, spaces[0].device, spaces[0].base,
                          spaces[0].table.arrivals) if mirrored else NO_MIRROR
     return sim._replace(
-        control=_heads(sim.control, network, spaces, mirrored)._replace(
+        control=sim.control._replace(
             events=np.zeros((devices, _most_ids(spaces), tiling.wavefronts), np.int32)),
         mirrored=mirrored, mirror=mirror, hardware=hardware,
         chaos=make_chaos(devices, options.seed, options.hold_back, options.link_jitter_cycles))
-
-
-def _heads(control: Control, network: links.Network, spaces: Sequence[AddressSpace], mirrored: bool) -> Control:
-    """Give every device the heads of its peers' windows, as old as their way is long."""
-    peers = np.full((len(spaces), max(len(space.peers) for space in spaces)), -1)
-    delay = np.zeros_like(peers)
-    for d, space in enumerate(spaces):
-        for number, peer in enumerate(space.peers):
-            peers[d, number] = 0 if mirrored else peer
-            delay[d, number] = network.latency_cycles[0] if mirrored else way_cycles(network, peer, d)
-    return control._replace(peers=peers, head_delay=delay,
-                            heads=np.zeros((len(spaces), int(delay.max()) + LOOK), np.int64))
-
-
-def way_cycles(network: links.Network, source: int, destination: int) -> int:
-    """Return the latency of the way from one node to another."""
-    cycles = 0
-    while source != destination:
-        port = network.next_port[source, destination]
-        cycles, source = cycles + int(network.latency_cycles[port]), int(network.target[port])
-    return cycles

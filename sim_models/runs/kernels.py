@@ -395,7 +395,8 @@ def _fused(kernel: FusedGemm, asked: Run) -> FusedKernel:
                    "producer_mean_occupancy": occupancy, "slices": run.schedule.policy.slices,
                    "staged_first_chunk": staged,
                    "largest_wg_offset": run.schedule.slack_of(run.spaces[last].device),
-                   "window_blocked_cycles": int(run.sim.control.blocked_cycles[last])}
+                   "window_blocked_cycles": int(run.sim.control.blocked_cycles[last]),
+                   "window_heads": int(run.sim.network.sent_heads[outgoing(run.sim.network, last)].sum())}
         return FusedKernel(
             gemm_cycles=int(units.finish_time[last]), cycles=run.now,
             rs_start=max(0, int(run.sim.control.rs_start[last])), dram=memory.bytes_by_purpose(run.sim.mem, last),

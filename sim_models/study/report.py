@@ -265,6 +265,7 @@ def _hardware(result: RunResult) -> Table:
             "channel-cycles a DMA read waited for a write": f"{counters['guard_stall']:,}",
             "updates refused for want of a way": f"{counters['set_full']:,}",
             "cycles the window held a workgroup": f"{details['window_blocked_cycles']:,}",
+            "packets with its head, to who sends to this GPU": f"{details['window_heads']:,}",
             "DRAM queue of the GEMM alone, mean": f"{details['producer_mean_occupancy']:.2f}",
             "threshold chosen": _threshold(details["chosen_threshold"]),
         }

@@ -67,7 +67,7 @@ def observe_ports(p, b, r, d, inp, out, backlog, now):
     blocked = 1 if inp[p.start] and out[p.blocked] else 0
     if blocked and not r.blocked[d] and wanted(r, BLOCKED, r.asking[d]):
         put(r, BLOCKED, now, d, 0, r.asking[d], NO_WAVEFRONT, 0, 0, 0, NO_STREAM, 0, 0, 0, out[p.head],
-            inp[p.peer_head[0]], -1, 0)
+            out[p.peer_head[0]], -1, 0)
     r.blocked[d] = blocked
 
 

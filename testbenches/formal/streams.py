@@ -23,6 +23,7 @@ _MISTAKES = {
     "egress": ("egress.py", "output_free = ~output_valid | self.packet.ready", "output_free = 1"),
     "memory_channel": ("memory_channel.py", "arbiter.ready.eq((~command_valid | self.dram.ready) & guard.ready)",
                        "arbiter.ready.eq(guard.ready)"),
+    "head_exchange": ("head_exchange.py", "due.any() & (~self.leaving.valid | self.leaving.ready)", "due.any()"),
     "dispatch_window": ("dispatch_window.py", "with m.Elif(admission.valid & admission.ready):",
                         "with m.Elif(admission.valid):"),
     "nmc_alu": ("nmc_alu.py", "move.eq(~self.result.valid | self.result.ready)", "move.eq(1)"),

@@ -1,6 +1,7 @@
 """Requests in two words are in the RTL's own bit order."""
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -84,6 +85,16 @@ def test_packed_requests_read_back(g, seed):
         assert bits.address_of(lo, b) == values["address"]
         for name in FIELDS:
             assert bits.get(lo, hi, layout[name].offset, layout[name].width) == values[name], name
+
+
+
+def test_the_places_of_a_head_on_the_links():
+    g = Geometry()
+    for one in (g, replace(g, tracker=replace(g.tracker, wg_bits=24), dma=replace(g.dma, device_bits=10))):
+        b, layout = bits.request_bits(one), layouts.head_packet(one)
+        assert layout.size < 64
+        assert (b.head_source, b.head_device, b.device_bits) == (
+            layout["source"].offset, layout["device"].offset, layout["device"].width)
 
 
 @settings(max_examples=300, deadline=None)

@@ -113,6 +113,20 @@ def test_other_settings():
     assert applied(driver.watchdog(1024), driver.watchdog(None)).value("watchdog_limit") == 0
 
 
+def test_heads_are_heard_and_told_by_name():
+    geometry = replace(GEOMETRY, dma=replace(GEOMETRY.dma, peers=3))
+    driver, model = Driver(geometry), ConfigBusModel(geometry)
+    for write in driver.heads(9, sends_to=(4, 7), receives_from=(1, 2, 3)):
+        assert model.write(*write) == (False, set())
+    assert model.value("device_number") == 9
+    assert [model.value(f"peer{i}_heard") for i in range(3)] == [4, 7, 9]
+    assert [(model.value(f"peer{i}_told"), model.value(f"peer{i}_telling")) for i in range(3)] == [
+        (1, 1), (2, 1), (3, 1)]
+    for write in driver.heads(9, sends_to=(), receives_from=(5,)):
+        model.write(*write)
+    assert [model.value(f"peer{i}_telling") for i in range(3)] == [1, 0, 0]
+
+
 @pytest.mark.parametrize("sets,ways,wf_bits,tiles,largest", [
     (256, 8, 3, 8, 256), (256, 8, 3, 4, 256), (16, 16, 3, 8, 32), (16, 16, 3, 5, 32), (16, 6, 3, 4, 16),
     (1, 1, 1, 1, 1)])
@@ -181,6 +195,10 @@ def test_impossible_mappings(call, changes, text):
     (lambda d: d.monitor(1, 2, 64), "ten_below=64 "),
     (lambda d: d.monitor(0.1, 2, 3), "none_below=0.1 "),
     (lambda d: d.monitor(3, 2, 4), "ten_below=4 .* none_below <= thirty_below "),
+    (lambda d: d.heads(64, sends_to=(), receives_from=()), "device=64 .* from 0 to 63 "),
+    (lambda d: d.heads(0, sends_to=(1, 2), receives_from=()), r"sends_to=\(1, 2\) .* at most 1, "),
+    (lambda d: d.heads(0, sends_to=(1,), receives_from=(2, 3)), r"receives_from=\(2, 3\) .* at most 1, "),
+    (lambda d: d.heads(0, sends_to=(-1,), receives_from=()), "sends_to=-1 .* from 0 to 63 "),
     (lambda d: d.window(9), "tiles_per_workgroup=9 .* from 1 to 8 "),
     (lambda d: d.window(8, workgroups=257), "workgroups=257 .* from 1 to 256 "),
     (lambda d: d.window(8, workgroups=8, slack=8), "slack=8 .* 0 to 7, less than the dispatch window"),

@@ -18,6 +18,7 @@ from t3sim.fabric import bits
 from t3sim.fabric import network as links
 from t3sim.operators.tiling import Tiling
 from t3sim.rtl.geometry import Geometry
+from t3sim.rtl.layouts import head_packet
 from t3sim.schedule import Action, Policy, Schedule, ScheduleError
 from t3sim.schedule.mirror import Mirror, make_mirror
 from t3sim.topologies import Link, Topology
@@ -56,7 +57,7 @@ class Sending(NamedTuple):
 @pytest.mark.parametrize("bandwidth, latency", [(75.0, 500), (16.0, 0), (192.5, 3)])
 def test_serialisation_latency_and_order(bandwidth, latency, seed):
     generator = random.Random(seed)
-    link = pair(*[links.LinkShape(bandwidth, latency, 4096.0)] * 2)
+    link = pair(*[links.LinkShape(bandwidth, latency, 4096.0, 8.0)] * 2)
     free = [0.0, 0.0]
     expected = [[], []]
     now = total = 0
@@ -81,7 +82,7 @@ def test_serialisation_latency_and_order(bandwidth, latency, seed):
 
 def test_a_sender_that_never_waits_gets_the_bandwidth():
     """The egress buffer holds the sender back, and is never empty while there is something to send."""
-    link = pair(links.LinkShape(75.0, 500, 1024.0))
+    link = pair(links.LinkShape(75.0, 500, 1024.0, 8.0))
     times = []
     for now in range(4000):
         for _ in range(2):
@@ -96,6 +97,58 @@ def test_a_sender_that_never_waits_gets_the_bandwidth():
         ends = np.searchsorted(received, received + window)
         assert (ends - np.arange(len(received))).max() * 64 <= window * 75.0 + 64
     assert 64 * len(received) == pytest.approx(75.0 * 4000, abs=1024 + 128)
+
+
+def head(source: int, device: int, place: int = 0, epoch: int = 0) -> int:
+    """A dispatch window's head as the hardware's packet."""
+    packet = head_packet(Geometry())
+    return packet.const({"head": place, "epoch": epoch, "source": source, "device": device}).as_value().value
+
+
+def heads_under_way(network: links.Network, port: int = 0) -> list[tuple[int, int]]:
+    """(time, head) in order."""
+    heads = network.heads
+    return [(int(heads.time[port, at]), int(heads.lo[port, at])) for at in range(int(heads.count[port]))]
+
+
+def test_heads_go_ahead_of_what_waits_and_take_time_from_it():
+    link = pair(*[links.LinkShape(16.0, 500, 4096.0, 8.0)] * 2)
+    for number in range(32):
+        links.send(link, 0, 0, 64, 0, number, 0, 0)
+    links.send_head(link, 0, 10, 0, head(0, 1, 7), B)
+    assert heads_under_way(link) == [(10 + 1 + 500, head(0, 1, 7))]
+    assert link.free_time[0] == 32 * 64 / 16 + 8 / 16 and link.busy_cycles[0] == link.free_time[0]
+    links.send(link, 0, 10, 64, 0, 99, 0, 0)
+    assert arrivals(link)[-1][:2] == (math.ceil(33 * 4 + 0.5) + 500, 99)
+    assert link.sent_heads.tolist() == [1, 0] and link.sent_packets[0] == 33
+
+
+def test_heads_do_not_overtake_each_other(seed):
+    generator, link = random.Random(seed), pair(*[links.LinkShape(75.0, 100, 4096.0, 8.0)] * 2)
+    for place in range(50):
+        links.send_head(link, 0, 2 * place, generator.choice([0, 0, 40]), head(0, 1, place), B)
+    times, sent = zip(*heads_under_way(link))
+    assert list(times) == sorted(times) and list(sent) == [head(0, 1, place) for place in range(50)]
+
+
+@pytest.mark.parametrize("gpus, source", [(2, 0), (3, 2), (8, 5)])
+def test_one_gpu_for_all_hears_the_one_that_is_as_far_away(gpus, source):
+    """What it tells the GPU before it is what the GPU behind it tells it."""
+    for way in range(1, gpus):
+        link = links.make_network([links.Port(0, 0, links.LinkShape(75.0, 100, 4096.0, 8.0))], np.zeros((1, gpus)),
+                                  one_for_all=True)
+        links.send_head(link, 0, 0, 0, head(source, (source - way) % gpus, 9, 4), B)
+        (_, arrived), = heads_under_way(link)
+        assert arrived == head((source + way) % gpus, (source - way) % gpus, 9, 4)
+
+
+def test_as_many_heads_as_a_link_can_have_under_way_find_room():
+    link = pair(*[links.LinkShape(75.0, 100, 4096.0, 8.0)] * 2)
+    sent = 0
+    while links.can_send_head(link, 0):
+        links.send_head(link, 0, sent, 0, head(0, 1, sent), B)
+        sent += 1
+    assert sent > 100
 
 
 def scheduled(m: int, n: int, devices: int, slices: int = 1, wavefronts: int = 4, tile_m: int = 64, tile_n: int = 32,
@@ -118,7 +171,7 @@ def check_mirror(schedule: Schedule, device: int) -> None:
     """What is sent goes out; what has a local share beside it arrives, each line once and under its own ids."""
     tiling, rows = schedule.tiling, schedule.rows(device)
     arrivals_of = np.stack([np.arange(len(rows.tile)) % 7 + 1, np.arange(len(rows.tile)) % 5 + 8], axis=1)
-    link = pair(links.LinkShape(75.0, 500, 65536.0))
+    link = pair(links.LinkShape(75.0, 500, 65536.0, 8.0))
     sending, lines_out = Sending(link, make_mirror(schedule, device, BASE, arrivals_of)), 0
     expected, arrived = Counter(), Counter()
     for row, tile in enumerate(rows.tile):

@@ -49,7 +49,8 @@ def fake_kernel(task: KernelTask) -> KernelResult:
                      rs_write=(n - 1) * chunk)
         return FusedKernel(gemm, end, 100, dram, busy, waited, units,
                            {"chosen_threshold": 30, "producer_mean_occupancy": 12.5, "rtl_counters": {"triggers": 1},
-                            "slices": 1, "largest_wg_offset": 1, "window_blocked_cycles": 0},
+                            "slices": 1, "largest_wg_offset": 1, "window_blocked_cycles": 0,
+                            "window_heads": 0},
                            _traffic(task, end, dram), host_seconds=2.0)
     dram = {
         kernels.GEMM: _dram(gemm_read=n * chunk, gemm_write=n * chunk),

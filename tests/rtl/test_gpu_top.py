@@ -59,7 +59,7 @@ class Gpu:
         self.waiting = {name: deque() for name in (*streams, *outbound, "dispatch")}
         self.offered = set()
         self.inside = 0  #: requests in the dispatch window's queue
-        self.dram, self.packets, self.events = [], [], []
+        self.dram, self.packets, self.events, self.heads = [], [], [], []
         self.in_memory = [deque() for _ in range(self.channels)]
         self.bus, self.driver = ApbMaster(self.backend), Driver(self.geometry)
         self.backend.step(4 * self.geometry.tracker.window_slots)
@@ -126,7 +126,8 @@ class Gpu:
         self.offered.clear()
 
     def _outputs(self) -> list[str]:
-        return [*(f"dram[{c}]" for c in range(self.channels)), *(f"packets[{i}]" for i in range(self.lanes)), "events"]
+        return [*(f"dram[{c}]" for c in range(self.channels)), *(f"packets[{i}]" for i in range(self.lanes)), "events",
+                "heads"]
 
     def run(self, cycles: int = 400) -> "Gpu":
         for _ in range(cycles):
@@ -161,8 +162,8 @@ class Gpu:
         self.cycle += 1
 
     def _take(self, name: str, item: dict[str, int]) -> None:
-        if name == "events":
-            self.events.append(item)
+        if name in ("events", "heads"):
+            getattr(self, name).append(item)
         elif name.startswith("packets"):
             self.packets.append(item | {"lane": int(name[8:-1])})
         else:
@@ -192,6 +193,15 @@ class Gpu:
     def access(self, side: str, address: int, byte_count: int, **ids) -> None:
         item = {"address": address, "bytes": byte_count, "op": UPDATE, "source": LOCAL, "region": 0, "wf": 0, "wg": 0}
         self.waiting[f"{side}[{channel_of(address, self.geometry)}]"].append(item | ids)
+
+    def hear(self, head: int, epoch: int = 0, source: int = 0) -> None:
+        """A peer's head arrives, while everything else stands still."""
+        self._quiet()
+        self.put_fields("heads_in.payload", {"head": head, "epoch": epoch, "source": source, "device": 0})
+        self.put("heads_in.valid", 1)
+        self.backend.step()
+        self.put("heads_in.valid", 0)
+        self.cycle += 1
 
     def dispatch(self, wg: int, tiles: int, there: int | None = None) -> None:
         """Ask for a workgroup; `there`: an id that it touches at the peer."""
@@ -392,7 +402,7 @@ def test_a_tile_that_only_arrives_waits_for_its_request(wg, idle, early, seed):
         gpu.run(400)
 
     def admit():
-        gpu.put("peer_heads[0]", 1)
+        gpu.hear(1)
         gpu.run(200)
     request = Request(wg, 3, there=4, reaches=1, starts=0, region=dma, last_region=event)
     gpu.waiting["dispatch"].append(request._asdict())
@@ -1294,13 +1304,12 @@ def test_a_soft_reset_waits_for_the_data_of_reads_and_for_late_arrivals():
 def test_a_neighbours_head_of_the_kernel_before_opens_no_window():
     gpu = programmed()
     gpu.program(gpu.driver.window(2, workgroups=4, slack=1) + gpu.driver.restart(kernel=1))
-    gpu.put("peer_heads[0]", 40)
+    gpu.hear(40)
     for wg in range(4):
         gpu.dispatch(wg, tiles=1, there=wg + 1)
     gpu.run(1000)  # the sweep is over, the neighbour's restart still on the link
-    assert gpu.held == 4 and gpu.get("epoch") == 1
-    gpu.put("peer_heads[0]", 0)
-    gpu.put("peer_epochs[0]", 1)
+    assert gpu.held == 4
+    gpu.hear(0, epoch=1)
     gpu.run(50)
     assert gpu.held == 1
 
@@ -1309,26 +1318,26 @@ def test_a_neighbours_head_of_the_kernel_before_opens_no_window():
 def test_a_peer_is_waited_for_until_it_is_in_the_same_kernel(peer):
     """Every bit of a kernel's number counts, and of each peer's head."""
     gpu = programmed()
-    gpu.program(gpu.driver.window(2, workgroups=4))
+    peers = range(GEOMETRY.dma.peers)
+    gpu.program(gpu.driver.window(2, workgroups=4) + gpu.driver.heads(9, sends_to=peers, receives_from=()))
     bits = GEOMETRY.tracker.wg_bits
     for bit in range(EPOCH_BITS):
         gpu.restart(kernel=1 << bit)
-        for other in range(GEOMETRY.dma.peers):
-            gpu.put(f"peer_epochs[{other}]", (1 << bit) * (other != peer))
-            gpu.put(f"peer_heads[{other}]", 0)
+        for other in peers:
+            gpu.hear(0, epoch=(1 << bit) * (other != peer), source=other)
         gpu.waiting["dispatch"].append(Request(0, 1, there=bits, peer=peer, reaches=1)._asdict())
         gpu.run(2 * GEOMETRY.tracker.window_slots)
-        assert gpu.get("epoch") == 1 << bit and gpu.held == 1
-        gpu.put(f"peer_epochs[{peer}]", 1 << bit)
+        assert gpu.held == 1
+        gpu.hear(0, epoch=1 << bit, source=peer)
         gpu.run(20)
         assert gpu.held == 1
-        gpu.put(f"peer_heads[{peer}]", bits)
+        gpu.hear(bits, epoch=1 << bit, source=peer)
         gpu.run(20)
         assert not gpu.held
     for bit in range(2, bits + 1):
         gpu.restart(kernel=1)
-        gpu.put(f"peer_epochs[{peer}]", 1)
-        gpu.put(f"peer_heads[{peer}]", 1 << bit)
+        gpu.hear(1 << bit, epoch=1, source=peer)
+        assert gpu.get(f"peer_heads[{peer}]") == 1 << bit
         for there in ((1 << bit) + 3, (1 << bit) + 4):
             gpu.waiting["dispatch"].append(Request(0, 0, there, peer, opens=0, reaches=1)._asdict())
         gpu.run(2 * GEOMETRY.tracker.window_slots)
@@ -1358,9 +1367,60 @@ def test_the_neighbours_window_counts():
         gpu.dispatch(wg, tiles=1, there=wg + 5)
     gpu.run(50)
     assert gpu.held == 5
-    gpu.put("peer_heads[0]", 2)
+    gpu.hear(2)
     gpu.run(50)
     assert gpu.held == 3
+
+
+def test_the_head_is_told_to_those_that_send_to_this_gpu():
+    """With the number of its kernel, and to nobody else; whoever is told anew hears at once."""
+    gpu = programmed()
+    gpu.program(gpu.driver.window(2, workgroups=3) + gpu.driver.heads(5, sends_to=(), receives_from=(2, 7)))
+    gpu.restart(kernel=3)
+    gpu.blocked.add("heads")
+    gpu.run(2 * GEOMETRY.tracker.window_slots)
+    assert "heads_busy" in gpu.busy()
+    gpu.blocked.clear()
+    gpu.run(20)
+    assert "heads_busy" not in gpu.busy()
+    head = {"head": 0, "epoch": 3, "source": 5}
+    assert sorted(gpu.heads, key=lambda one: one["device"])[-2:] == [head | {"device": 2}, head | {"device": 7}]
+    gpu.heads.clear()
+    gpu.dispatch(0, tiles=1)
+    gpu.run(50)
+    for _ in range(2 * ROW * COLUMNS // 64):
+        gpu.access("compute", BASE, 64, region=EVENT_REGION, wg=0)
+    gpu.run(100)
+    head["head"] = gpu.get("head")
+    told = sorted(gpu.heads, key=lambda one: one["device"])
+    assert told == [head | {"device": 2}, head | {"device": 7}] and head["head"] == 1
+    gpu.program(gpu.driver.heads(5, sends_to=(), receives_from=(2, 6)))
+    gpu.run(20)
+    assert gpu.heads[2:] == [head | {"device": 6}]
+    gpu.program(gpu.driver.heads(5, sends_to=(), receives_from=()))
+    gpu.restart(kernel=4)
+    gpu.run(2 * GEOMETRY.tracker.window_slots)
+    assert len(gpu.heads) == 3
+
+
+def test_a_head_of_nobody_that_is_sent_to_changes_nothing():
+    gpu = programmed()
+    gpu.program(gpu.driver.heads(5, sends_to=range(1, 1 + GEOMETRY.dma.peers), receives_from=()))
+    gpu.hear(40, source=0)
+    gpu.hear(41, source=1 + GEOMETRY.dma.peers)
+    assert {gpu.get(f"peer_heads[{peer}]") for peer in range(GEOMETRY.dma.peers)} == {0}
+    for peer in range(GEOMETRY.dma.peers):
+        gpu.hear(10 + peer, source=1 + peer)
+    assert [gpu.get(f"peer_heads[{peer}]") for peer in range(GEOMETRY.dma.peers)] == [
+        10 + peer for peer in range(GEOMETRY.dma.peers)]
+
+
+def test_heads_outlive_a_soft_reset():
+    """What a peer has told once it does not tell again."""
+    gpu = programmed()
+    gpu.hear(17)
+    gpu.soft_reset()
+    assert gpu.get("peer_heads[0]") == 17
 
 
 def test_the_arbiters_threshold_and_the_drain():

@@ -1,0 +1,109 @@
+"""Who sends to a GPU learns its window's head: the last one in the end, each at most once, and none too large."""
+
+from amaranth.hdl import Mux, Signal
+
+from t3sim.rtl.geometry import Geometry
+
+from .broken import Broken
+from .property import Property, Search
+from .spec import Spec, implies
+
+LAST = "when nothing is due a listener was told the last head and epoch"
+GROWS = "what is told is no larger than the head and no smaller than what was told before"
+SOON = "when the link takes everything all are told within a cycle for each, and one more"
+KEPT = "what is known of a peer is what came from it last"
+
+
+def told(spec: Spec, geometry: Geometry) -> None:
+    """One arbitrary listener, who is told from the start.
+
+    Assumed: no other place names the same device; for `GROWS` the epoch of a moment stays, and its head only grows.
+    """
+    m, dut, peers = spec.m, spec.design, geometry.dma.peers
+    place, device = spec.any_constant(range(peers)), spec.any_constant(geometry.dma.device_bits)
+    spec.assume(place < peers)
+    for peer, listener in enumerate(dut.told):
+        spec.assume(Mux(place == peer, listener.enable & (listener.device == device), listener.device != device))
+
+    leaving = dut.leaving
+    mine = leaving.valid & (leaving.payload.device == device)
+    known_head, known_epoch = Signal.like(dut.head), Signal.like(dut.epoch)
+    anything = Signal()
+    with m.If(mine & leaving.ready):
+        m.d.sync += [known_head.eq(leaving.payload.head), known_epoch.eq(leaving.payload.epoch), anything.eq(1)]
+    spec.claim(LAST, implies(~dut.busy, anything & (known_head == dut.head) & (known_epoch == dut.epoch)))
+
+    grows = Signal(init=1)  # so far, in one epoch
+    last_head, last_epoch = spec.inside("last_head"), spec.inside("last_epoch")
+    lawful = (dut.epoch == last_epoch) & (dut.head >= last_head)
+    m.d.sync += grows.eq(grows & lawful)
+    spec.claim(GROWS, implies(grows & lawful & mine, (leaving.payload.head <= dut.head)
+                              & implies(anything, leaving.payload.head >= known_head)))
+
+    pending = spec.inside("pending")
+    waits, newly = pending.bit_select(place, 1), Signal()
+    for peer, listener in enumerate(dut.told):
+        with m.If(place == peer):
+            m.d.comb += newly.eq(listener.as_value() != spec.inside("before")[peer].as_value())
+    newest = Mux(mine, (leaving.payload.head == last_head) & (leaving.payload.epoch == last_epoch),
+                 anything & (known_head == last_head) & (known_epoch == last_epoch))
+    spec.invariant(waits | newly | newest)
+    spec.invariant(implies(grows & mine, (leaving.payload.head <= last_head)
+                           & implies(anything, leaving.payload.head >= known_head)))
+    spec.invariant(implies(grows & anything, known_head <= last_head))
+
+
+def soon(spec: Spec, geometry: Geometry) -> None:
+    """Nothing is assumed: cycles are counted in which nothing moves and the link takes what leaves."""
+    m, dut, peers = spec.m, spec.design, geometry.dma.peers
+    pending = spec.inside("pending")
+    still = dut.leaving.ready & (dut.head == spec.inside("last_head")) & (dut.epoch == spec.inside("last_epoch"))
+    for peer, listener in enumerate(dut.told):
+        still &= listener.as_value() == spec.inside("before")[peer].as_value()
+    quiet = Signal(range(peers + 3))
+    m.d.sync += quiet.eq(Mux(still, Mux(quiet == peers + 2, quiet, quiet + 1), 0))
+    spec.claim(SOON, implies(still & (quiet >= peers + 1), ~dut.busy))
+    spec.invariant(quiet <= peers + 2)
+    spec.invariant(sum(pending) + Mux(quiet > peers, peers, quiet) <= peers)
+    spec.invariant(implies(quiet >= peers + 1, ~dut.leaving.valid))
+
+
+def kept(spec: Spec, geometry: Geometry) -> None:
+    """Of every peer. Assumed: whose head is heard for it does not change."""
+    m, dut = spec.m, spec.design
+    arrived = dut.arriving.payload
+    for peer, heard in enumerate(dut.heard):
+        device = spec.any_constant(geometry.dma.device_bits)
+        head, epoch = (Signal.like(signal, name=f"{signal.name}_{peer}") for signal in (dut.head, dut.epoch))
+        with m.If(dut.arriving.valid & dut.arriving.ready & (arrived.source == device)):
+            m.d.sync += [head.eq(arrived.head), epoch.eq(arrived.epoch)]
+        spec.assume(heard == device)
+        spec.claim(KEPT, (dut.peer_heads[peer] == head) & (dut.peer_epochs[peer] == epoch))
+
+
+def properties() -> list[Property]:
+    def broken(what, claim, old, new):
+        return Broken(what, claim, "head_exchange.py", old, new)
+
+    both = {"geometry": "several", "reason": "three peers; the default has one", "searches": (Search("several", 12),)}
+    return [
+        Property("told", "head_exchange", "each listener is told each head or a later one", told, (
+            broken("a head that moves while another waits is forgotten", LAST, "(pending[peer] | moved |",
+                   "(pending[peer] | (moved & ~self.leaving.valid) |"),
+            broken("a move of the epoch is none", LAST, "(self.head != last_head) | (self.epoch != last_epoch)",
+                   "self.head != last_head"),
+            broken("who is told anew hears nothing", LAST, "| (told.as_value() != was.as_value())", ""),
+            broken("a head is told before it is reached", GROWS, "self.leaving.payload.head.eq(self.head)",
+                   "self.leaving.payload.head.eq(self.head + 1)"),
+            broken("the place of another listener is told", LAST, "payload.device.eq(told.device)",
+                   "payload.device.eq(told.device ^ 1)"),
+        ), quick=True, **both),
+        Property("soon", "head_exchange", "no listener waits for more than all the others", soon, (
+            broken("what was told is still due", SOON, "due & ~Mux(makes, chosen, 0)", "due"),
+        ), quick=True, **both),
+        Property("kept", "head_exchange", "a peer's head is the last that came from it", kept, (
+            broken("anybody's head counts", KEPT, "self.arriving.valid & (arrived.source == device)",
+                   "self.arriving.valid"),
+            broken("the epoch stays", KEPT, ", self.peer_epochs[peer].eq(arrived.epoch)]", "]"),
+        ), quick=True, **both),
+    ]

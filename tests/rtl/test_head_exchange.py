@@ -1,0 +1,125 @@
+"""HeadExchange against its model, what a slow link carries, and what is known in the end."""
+
+import random
+from dataclasses import replace
+
+import pytest
+from amaranth.hdl import ResetInserter, Signal
+from amaranth.sim import Simulator
+
+from t3sim.reference.head_exchange import HeadExchangeModel, HeadPacket, Listener
+from t3sim.rtl.geometry import Geometry
+from t3sim.rtl.head_exchange import HeadExchange
+
+
+def geometry(peers: int) -> Geometry:
+    return replace(Geometry(), dma=replace(Geometry().dma, peers=peers, device_bits=4))
+
+
+def simulate(peers, testbench):
+    """Runs `testbench(step, reset)`; `step(**inputs)` is one cycle and returns the outputs as the model's `Shown`."""
+    dut, reset = HeadExchange(geometry(peers)), Signal()
+    simulator = Simulator(ResetInserter(reset)(dut))
+    simulator.add_clock(1e-9)
+
+    async def run(ctx):
+        async def step(*, head, epoch, number, told, heard, taken, arriving):
+            for name, value in (("head", head), ("epoch", epoch), ("number", number)):
+                ctx.set(getattr(dut, name), value)
+            for port, listener in zip(dut.told, told):
+                ctx.set(port, listener._asdict())
+            for port, device in zip(dut.heard, heard):
+                ctx.set(port, device)
+            ctx.set(dut.leaving.ready, taken)
+            ctx.set(dut.arriving.valid, arriving is not None)
+            ctx.set(dut.arriving.payload, (arriving or HeadPacket(7, 7, 7, 7))._asdict())
+            leaving = ctx.get(dut.leaving.payload)
+            shown = (HeadPacket(leaving.head, leaving.epoch, leaving.source, leaving.device)
+                     if ctx.get(dut.leaving.valid) else None,
+                     tuple((ctx.get(h), ctx.get(e)) for h, e in zip(dut.peer_heads, dut.peer_epochs)),
+                     bool(ctx.get(dut.busy)))
+            assert ctx.get(dut.arriving.ready)
+            await ctx.tick()
+            return shown
+
+        await testbench(step, lambda level: ctx.set(reset, level))
+
+    simulator.add_testbench(run)
+    simulator.run()
+
+
+@pytest.mark.parametrize("peers", [1, 2, 5, 15])
+@pytest.mark.parametrize("link", [0.05, 0.5, 1.0])
+def test_random_heads_match_the_model(peers, link, seed):
+    rng = random.Random(f"{peers} {link} {seed}")
+
+    def listeners():
+        return [Listener(rng.randrange(16), rng.random() < 0.8) for _ in range(peers)]
+
+    async def testbench(step, reset):
+        model, head, epoch, told = HeadExchangeModel(geometry(peers)), 0, 0, listeners()
+        heard, moves = [rng.randrange(16) for _ in range(peers)], 0.5
+        for cycle in range(1500):
+            if cycle % 100 == 0:
+                moves, epoch = rng.choice((0.0, 0.1, 0.9)), epoch + (rng.random() < 0.3)
+                told, heard = rng.choice((told, listeners())), [rng.randrange(16) for _ in range(peers)]
+            head = (head + (rng.random() < moves)) % (1 << 15)
+            arriving = HeadPacket(rng.getrandbits(15), rng.getrandbits(8), rng.randrange(16), rng.randrange(16)) if (
+                rng.random() < 0.4) else None
+            inputs = {"head": head, "epoch": epoch, "number": 3, "told": told, "heard": heard,
+                      "taken": rng.random() < link, "arriving": arriving}
+            again = rng.random() < 0.002
+            reset(again)
+            assert await step(**inputs) == tuple(model.step(**inputs)), f"cycle {cycle}: {inputs}"
+            if again:
+                model = HeadExchangeModel(geometry(peers))
+
+    simulate(peers, testbench)
+
+
+@pytest.mark.parametrize("peers", [1, 3])
+@pytest.mark.parametrize("link", [0.01, 0.3, 1.0])
+def test_what_is_known_last_is_the_head(peers, link, seed):
+    """Each listener gets heads that only grow, fewer than moves where the link is slow, and in the end the last."""
+    rng = random.Random(f"{peers} {link} {seed}")
+
+    async def testbench(step, reset):
+        told, heads = [Listener(5 + peer, 1) for peer in range(peers)], {5 + peer: [0] for peer in range(peers)}
+        head = packets = 0
+        for cycle in range(4000):
+            head += cycle < 2000 and rng.random() < 0.5
+            taken = rng.random() < link or cycle > 3000
+            packet, _, busy = await step(head=head, epoch=0, number=1, told=told, heard=[0] * peers, taken=taken,
+                                         arriving=None)
+            if packet and taken:
+                assert heads[packet.device][-1] <= packet.head <= head and packet.source == 1
+                heads[packet.device].append(packet.head)
+                packets += 1
+        assert not busy and {known[-1] for known in heads.values()} == {head}
+        assert packets <= 2000 * link * 1.5 + 3 * peers + 10
+
+    simulate(peers, testbench)
+
+
+def test_a_slow_link_keeps_no_listener_waiting_for_another():
+    """Listeners take turns although the head moves in every cycle."""
+    async def testbench(step, reset):
+        order = []
+        for cycle in range(400):
+            taken = cycle % 7 == 0
+            packet, _, _ = await step(head=cycle, epoch=0, number=0, told=[Listener(d, 1) for d in (9, 4, 6)],
+                                      heard=[0] * 3, taken=taken, arriving=None)
+            order += [packet.device] if packet and taken else []
+        assert len(order) > 50 and all(set(order[i:i + 3]) == {9, 4, 6} for i in range(len(order) - 2))
+
+    simulate(3, testbench)
+
+
+def test_who_is_not_told_gets_nothing():
+    async def testbench(step, reset):
+        for cycle in range(50):
+            packet, known, busy = await step(head=cycle, epoch=cycle % 3, number=0, told=[Listener(2, 0)] * 2,
+                                             heard=[1, 2], taken=True, arriving=HeadPacket(cycle, 1, 3, 0))
+            assert packet is None and not busy and known == ((0, 0), (0, 0))
+
+    simulate(2, testbench)
