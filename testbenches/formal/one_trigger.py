@@ -30,7 +30,7 @@ ROUTED = "a trigger goes to all that its region names, in one cycle"
 FITS = "what the stages need of each other holds"
 
 _BLOCKS = ("ConfigBus", "Ingress", "IntensityMonitor", "RingMonitor", "WatchDog", "MemoryChannel", "UpdateNetwork",
-           "TriggerMerge", "TrackerBank", "DispatchWindow", "DmaTable", "TwoEntryQueue", "LineRouter",
+           "TriggerMerge", "TrackerBank", "DispatchWindow", "HeadExchange", "DmaTable", "TwoEntryQueue", "LineRouter",
            "AddressGenerator", "Egress")
 
 
