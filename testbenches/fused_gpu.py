@@ -261,7 +261,7 @@ class FusedGpu:
         self.events[tile] += 1
 
     def _told(self, packet: dict) -> None:
-        """The head leaves for a GPU that sends to this one; the first of them is upstream."""
+        """Note a head that leaves for a GPU that sends to this one; the first of them is upstream."""
         device, head = packet["device"], packet["head"]
         if packet["epoch"] != self._kernels - 1 or self.kernel is None:
             return  # of the kernel before, or while this one is being programmed

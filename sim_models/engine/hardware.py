@@ -125,7 +125,7 @@ def offer_request(hardware, device, inputs, outputs):
 
 @compiled
 def _heads_cycle(ports, sim, inputs, outputs, device, now):
-    """The window's head onto the links to those that send to this GPU, and one of a peer to the hardware."""
+    """Put the window's head onto the links to those that send to this GPU, and one of a peer to the hardware."""
     network = sim.network
     inputs[ports.head_ready] = 0
     if outputs[ports.head_valid]:

@@ -66,7 +66,7 @@ def deliver(sim, node, now):
 
 @inlined
 def deliver_heads(sim, node, port, now):
-    """Heads of dispatch windows that have arrived by a link wait for the GPU's hardware, or go on."""
+    """Hand on heads of dispatch windows that have arrived by a link, to the GPU's hardware or onward."""
     network, heads = sim.network, sim.network.heads
     while heads.count[port] > 0 and heads.time[port, heads.head[port]] <= now:
         head = heads.lo[port, heads.head[port]]

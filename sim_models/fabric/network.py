@@ -151,7 +151,7 @@ def send(network, port, now, byte_count, delay, lo, hi, tag):
 
 @inlined
 def can_send_head(network, port):
-    """Whether a port takes another head in this cycle."""
+    """Return whether a port takes another head in this cycle."""
     return queues.timed_room(network.heads, port) > 0
 
 
@@ -177,7 +177,7 @@ def send_head(network, port, now, delay, head, b):
 
 @inlined
 def head_destination(head, b):
-    """GPU that a dispatch window's head is told to."""
+    """Return the GPU that a dispatch window's head is told to."""
     return bits.get(head, 0, b.head_device, b.device_bits)
 
 

@@ -15,7 +15,7 @@ KEPT = "what is known of a peer is what came from it last"
 
 
 def told(spec: Spec, geometry: Geometry) -> None:
-    """One arbitrary listener, who is told from the start.
+    """State what one arbitrary listener, told from the start, learns.
 
     Assumed: no other place names the same device; for `GROWS` the epoch of a moment stays, and its head only grows.
     """
@@ -54,7 +54,7 @@ def told(spec: Spec, geometry: Geometry) -> None:
 
 
 def soon(spec: Spec, geometry: Geometry) -> None:
-    """Nothing is assumed: cycles are counted in which nothing moves and the link takes what leaves."""
+    """Count cycles in which nothing moves and the link takes what leaves. Nothing is assumed."""
     m, dut, peers = spec.m, spec.design, geometry.dma.peers
     pending = spec.inside("pending")
     still = dut.leaving.ready & (dut.head == spec.inside("last_head")) & (dut.epoch == spec.inside("last_epoch"))
@@ -69,7 +69,7 @@ def soon(spec: Spec, geometry: Geometry) -> None:
 
 
 def kept(spec: Spec, geometry: Geometry) -> None:
-    """Of every peer. Assumed: whose head is heard for it does not change."""
+    """State it of every peer. Assumed: whose head is heard for it does not change."""
     m, dut = spec.m, spec.design
     arrived = dut.arriving.payload
     for peer, heard in enumerate(dut.heard):
