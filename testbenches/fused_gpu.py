@@ -90,7 +90,7 @@ class FusedGpu:
         self._events = StreamMonitor(bench, "events", self._event)
         StreamMonitor(bench, "heads", self._told)
         self._heard = StreamDriver(bench, "heads_in")
-        self._kernels = 0
+        self._kernels, self._aborted = 0, False
         self.kernel: Kernel | None = None
         self.window = self.upstream = self._head = self.peers_end = 0
         peers, devices = bench.geometry.dma.peers, 1 << bench.geometry.dma.device_bits
@@ -132,7 +132,7 @@ class FusedGpu:
         self.dispatch.reset()
         for source in self.sends_to:
             self._heard.send({"head": 0, "epoch": self._kernels, "source": source})
-        self.told = dict.fromkeys(self.receives_from, 0)
+        self.told, self._aborted = dict.fromkeys(self.receives_from, 0), False
         self._kernels += 1
         self.descriptors = {
             region: there | dict.fromkeys(REGION_ACTIONS, 0) | {
@@ -164,6 +164,7 @@ class FusedGpu:
     def abort(self) -> None:
         """Start nothing more, here or upstream; what was stored or sent is still to come."""
         self.dispatch.stop()
+        self._aborted = True  # a soft reset takes the head back
         self.upstream = self.kernel.workgroups
         self._events.pause = never()  # what is offered when the hardware is cleared is withdrawn
 
@@ -263,8 +264,8 @@ class FusedGpu:
     def _told(self, packet: dict) -> None:
         """Note a head that leaves for a GPU that sends to this one; the first of them is upstream."""
         device, head = packet["device"], packet["head"]
-        if packet["epoch"] != self._kernels - 1 or self.kernel is None:
-            return  # of the kernel before, or while this one is being programmed
+        if packet["epoch"] != self._kernels - 1 or self.kernel is None or self._aborted:
+            return  # of another kernel, or while this one is being programmed
         assert packet["source"] == self.number and self.told[device] <= head <= self.bench.get("head")
         self.told[device] = head
         if device == self.receives_from[0]:

@@ -76,7 +76,7 @@ async def the_last_head_arrives(bench: Bench) -> None:
     told, known, head = [Listener(device, 1) for device in devices], dict.fromkeys(devices, 0), 0
     idle = {"epoch": 0, "number": 1, "told": told, "heard": [0] * exchange.peers, "arriving": None}
     for _ in range(bench.cut or 200):
-        head += rng.random() < 0.5
+        head = min(head + (rng.random() < 0.5), (1 << bench["head"].width) - 1)
         if packet := await exchange.cycle(head=head, taken=rng.random() < 0.1, **idle):
             assert packet.head >= known[packet.device]
             known[packet.device] = packet.head
