@@ -17,8 +17,8 @@ class CommandQueue(wiring.Component):
     The queue is a ring of `queue_commands` lines of 64 bytes from `base` on. A doorbell names the place after the last
     command; a place that was taken may be written anew. A copy goes to an engine, which walks its block by its region's
     descriptor as it does for a trigger, and the next command is fetched meanwhile: copies overlap as far as engines are
-    free. A poll holds up what follows it. A signal waits until all data of the copies before it
-    have left.
+    free. A poll holds up what follows it. A signal, also one that memory adds, waits until all data of the copies
+    before it have left.
 
     One read is under way at a time. Commands written before their doorbell is seen are fetched whole: a line is one
     access of memory.
@@ -129,6 +129,7 @@ class CommandQueue(wiring.Component):
             with m.State("settle"):
                 with m.If(self.settled):
                     m.d.sync += [self.writes.payload.address.eq(command.address),
+                                 self.writes.payload.adds.eq(command.op == QueueOp.ADD),
                                  self.writes.payload.value.eq(Mux(stamp, now, command.value))]
                     m.next = "write"
             with m.State("write"):

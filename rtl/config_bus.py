@@ -254,7 +254,7 @@ class ConfigBus(wiring.Component):
             halves |= {f"{name}_lo": value[:32], f"{name}_hi": value[32:]}
         return halves | {"op": entry.op.as_value()} | {name: getattr(entry, name) for name in (
             *REGION_ACTIONS, "destination_region", "device", "arrivals", "tiles_per_block", "wg_offset", "threshold",
-            "row_bytes", "columns", "family", "pitch_bytes")}
+            "row_bytes", "columns", "family", "pitch_bytes", *(("also",) if self._geometry.dma.queue_commands else ()))}
 
     @staticmethod
     def _word(register, values):

@@ -18,6 +18,10 @@ class Egress(wiring.Component):
     source does not fit its region's actions is reported and swallowed. One line per cycle, in order; both sides are
     registers.
 
+    With a command queue a region may name another one (`also`), of a larger number: data that DMA read of the first
+    become a packet of each, one after the other, and so on from there. Read once, they reach several GPUs (broadcast:
+    DMA collectives paper, section 4.2; T3 paper, section 7.1).
+
     While `forget` is 1 no further line becomes a packet: each is swallowed without an error.
 
     Members
@@ -33,6 +37,8 @@ class Egress(wiring.Component):
     error : Out(error_report)
     refused_dma : Out(1)
         Pulse: a line that is refused or forgotten is data that the DMA engine read.
+    repeated : Out(1)
+        Pulse: the same data will leave, or be refused, once more. Only with a command queue.
     """
 
     def __init__(self, geometry: Geometry):
@@ -45,6 +51,7 @@ class Egress(wiring.Component):
             "busy": Out(1),
             "error": Out(error_report(geometry)),
             "refused_dma": Out(1),
+            **({"repeated": Out(1)} if geometry.dma.queue_commands else {}),
         })
 
     def elaborate(self, platform):
@@ -53,7 +60,11 @@ class Egress(wiring.Component):
         m.submodules.lines = lines = TwoEntryQueue(request(g))
         wiring.connect(m, wiring.flipped(self.line), lines.input)
         head = lines.output.payload
-        entry = Array(self.descriptors)[head.region]
+        region = head.region
+        if g.dma.queue_commands:
+            following, again = Signal(g.dma.region_bits), Signal()  # the head is sent of `following`, too
+            region = Mux(again, following, head.region)
+        entry = Array(self.descriptors)[region]
 
         # Second stage: the line with what its region says. Third: the packet.
         line = Signal(request(g))
@@ -68,7 +79,17 @@ class Egress(wiring.Component):
 
         output_free = ~output_valid | self.packet.ready
         leaves = ~valid | ~fits | output_free
-        m.d.comb += lines.output.ready.eq(leaves)
+        if g.dma.queue_commands:
+            more = Signal()
+            m.d.comb += [
+                more.eq(~self.forget & entry.send_dma & (entry.also > region) & (head.source == Source.DMA)),
+                lines.output.ready.eq(leaves & ~more),
+                self.repeated.eq(leaves & lines.output.valid & more),
+            ]
+            with m.If(leaves & lines.output.valid):
+                m.d.sync += [again.eq(more), following.eq(entry.also)]
+        else:
+            m.d.comb += lines.output.ready.eq(leaves)
         with m.If(leaves):
             m.d.sync += valid.eq(lines.output.valid)
             with m.If(lines.output.valid):
@@ -80,6 +101,8 @@ class Egress(wiring.Component):
                     forgotten.eq(self.forget),
                     *(route[name].eq(getattr(entry, name)) for name, _ in route.shape()),
                 ]
+                if g.dma.queue_commands:
+                    m.d.sync += line.region.eq(region)
         with m.If(output_free):
             m.d.sync += output_valid.eq(valid & fits)
             with m.If(valid & fits):

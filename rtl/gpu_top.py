@@ -304,7 +304,8 @@ class GpuTop(wiring.Component):
         # Lines read that neither left on the link nor were refused: an engine never asks for data that have no place to
         # go.
         # Those issued in the cycle before are not yet added.
-        self._outstanding = Signal(range(g.dma.outstanding_lines + g.dma.engines + 1))
+        repeats = 0 if not g.dma.queue_commands else 4 * g.dma.egress_lanes  # lines inside of the lanes
+        self._outstanding = Signal(range(g.dma.outstanding_lines + g.dma.engines + repeats + 1))
         self._just_issued = Signal(range(g.dma.engines + 1))
         self._allow = allow = Signal()
         m.d.sync += allow.eq(
@@ -366,7 +367,7 @@ class GpuTop(wiring.Component):
         """Connect lines to the link, addressed for their destination."""
         g = self._geometry
         self._lanes = []
-        left, dma_gone = [], []
+        left, dma_gone, repeated = [], [], []
         for index in range(g.dma.egress_lanes):
             lane = Egress(g)
             m.submodules[f"egress_{index}"] = lane
@@ -379,12 +380,13 @@ class GpuTop(wiring.Component):
             leaves = self.packets[index].valid & self.packets[index].ready
             left.append(leaves)
             dma_gone += [leaves & (self.packets[index].payload.source == Source.DMA), lane.refused_dma]
+            repeated += [lane.repeated] if g.dma.queue_commands else []
         self._counts["packets"] = ones(left)
         self._awaits_data = (self._outstanding != 0) | (self._just_issued != 0)
-        m.d.sync += [
-            self._just_issued.eq(self._counts["lines"]),
-            self._outstanding.eq(self._outstanding + self._just_issued - ones(dma_gone)),
-        ]
+        coming = self._outstanding + self._just_issued
+        if repeated:
+            coming = coming + ones(repeated)
+        m.d.sync += [self._just_issued.eq(self._counts["lines"]), self._outstanding.eq(coming - ones(dma_gone))]
 
     def _ingress(self, m):
         """Connect what arrives from peers to the channels, unless it is refused."""

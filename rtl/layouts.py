@@ -88,13 +88,14 @@ def tracker_entry(g: Geometry) -> data.StructLayout:
     })
 
 
-class QueueOp(enum.Enum, shape=2):
+class QueueOp(enum.Enum, shape=3):
     """What a command in memory asks for (DMA collectives paper, section 4.1)."""
 
-    COPY = 0  #: the block at `address`, of `region`
+    COPY = 0  #: the block at `address`, of `region`, to one GPU or, if that names another region, to several
     POLL = 1  #: go on when memory holds `value` at `address`
     SIGNAL = 2  #: write `value` to `address` when what was copied before has left
     TIMESTAMP = 3  #: as SIGNAL, with the cycle counter
+    ADD = 4  #: as SIGNAL; memory adds `value` to what it holds
 
 
 def queue_command(g: Geometry) -> data.StructLayout:
@@ -114,7 +115,11 @@ def queue_command(g: Geometry) -> data.StructLayout:
 
 def word_write(g: Geometry) -> data.StructLayout:
     """Lay out 32 bits to memory, for whoever polls there."""
-    return data.StructLayout({"address": g.tracker.address_bits, "value": 32})
+    return data.StructLayout({
+        "address": g.tracker.address_bits,
+        "value": 32,
+        "adds": 1,  # to what memory holds, modulo its width and in one piece
+    })
 
 
 def packet(g: Geometry) -> data.StructLayout:
@@ -189,6 +194,8 @@ def descriptor(g: Geometry) -> data.StructLayout:
         "columns": 10,  # tile columns of one DMA *block*
         "family": g.dma.region_bits,  # regions of one tile's updates have the same
         "pitch_bytes": 32,  # leading dimension
+        # Only with a command queue. A larger number: what DMA sends of this region is sent of that one, too.
+        **({"also": g.dma.region_bits} if g.dma.queue_commands else {}),
     })
 
 

@@ -1,6 +1,6 @@
 """The near-memory ALU: op-and-store on one DRAM column."""
 
-from amaranth.hdl import Cat, Module, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -8,11 +8,12 @@ from .fp_adder import BF16, FP16, FP32, FpAdder
 from .geometry import GeometryError
 
 
-class AluOp(enum.Enum, shape=1):
+class AluOp(enum.Enum, shape=2):
     """What happens to the column in memory."""
 
     ADD = 0  #: memory becomes old + new, element by element
     STORE = 1  #: memory becomes new; bits pass unchanged, NaN payloads included
+    XOR = 2  #: memory becomes old XOR new, bit by bit; the unused number 3 acts as STORE
 
 
 class AluDtype(enum.Enum, shape=2):
@@ -29,7 +30,7 @@ def operands(column_bytes: int) -> data.StructLayout:
         "old": 8 * column_bytes,  # column as it is in memory, lowest address in the lowest bits
         "new": 8 * column_bytes,  # column of the arriving request
         "op": AluOp,
-        "dtype": AluDtype,  # of every element of the column; without effect on STORE
+        "dtype": AluDtype,  # of every element of the column; without effect on STORE and XOR
     })
 
 
@@ -39,6 +40,8 @@ def result(column_bytes: int) -> data.StructLayout:
 
 class NmcAlu(wiring.Component):
     """Op-and-store for one column per cycle (T3 paper, section 4.3).
+
+    Three XORs, one way, back and again, exchange two places without a third (DMA collectives paper, section 4.2: swap).
 
     IEEE-754 addition, rounded once to nearest, ties to even, subnormals kept; NaN results are the positive quiet NaN
     without payload. Each 32 bits of the column share two lanes: one adds an fp32 or the lower 16-bit element, the
@@ -88,7 +91,8 @@ class NmcAlu(wiring.Component):
             m.d.sync += valid.eq(Cat(self.operands.valid, valid))
 
         request = self.operands.payload
-        store = request.op == AluOp.STORE
+        keep = request.op != AluOp.ADD
+        new = request.new ^ Mux(request.op == AluOp.XOR, request.old, 0)
         single = Signal(self.LATENCY)  # the column is made of 32-bit elements
         with m.If(move):
             m.d.sync += single.eq(Cat(request.dtype.as_value()[1], single))
@@ -99,14 +103,14 @@ class NmcAlu(wiring.Component):
             m.submodules[f"high{number}"] = high = self.adder((FP16, BF16))
             m.d.comb += [
                 low.a.eq(request.old[base:base + 32]),
-                low.b.eq(request.new[base:base + 32]),
+                low.b.eq(new[base:base + 32]),
                 low.format.eq(request.dtype),
                 high.a.eq(request.old[base + 16:base + 32]),
-                high.b.eq(request.new[base + 16:base + 32]),
+                high.b.eq(new[base + 16:base + 32]),
                 high.format.eq(request.dtype.as_value()[0]),
             ]
             for lane in (low, high):
-                m.d.comb += [lane.keep_b.eq(store), lane.enable.eq(move)]
+                m.d.comb += [lane.keep_b.eq(keep), lane.enable.eq(move)]
             slice_out = self.result.payload.column[base:base + 32]
             m.d.comb += slice_out.eq(low.result)
             with m.If(~single[-1]):

@@ -337,6 +337,9 @@ def register_map(geometry: Geometry) -> RegisterMap:
                   "the same for all regions of one tile's updates: the region under which its arrivals come"))),
         Register("REGION_PITCH", 0x10, "rw", (
             Field("pitch_bytes", 0, 32, "bytes from one column to the next"),)),
+        *([] if not d.queue_commands else [Register("REGION_ALSO", 0x14, "rw", (
+            Field("also", 0, d.region_bits, "a region of a larger number than its own, to which all goes, too, that "
+                  "DMA sends of this one; otherwise without effect"),))]),
         *_halves("ADDRESS_OFFSET", 0x18, "rw", t.address_bits, "added to the address, modulo its width"),
         *_halves("BASE", 0x20, "rw", t.address_bits, "first byte of the mapped source range"),
         *_halves("LIMIT", 0x28, "rw", t.address_bits, "one past the last byte of the mapped source range"),

@@ -1,6 +1,6 @@
 """CommandQueue against its model: programs in a ring of memory that is written anew while it is read."""
 
-from t3sim.reference.command_queue import COPY, LINE_BYTES, POLL, SIGNAL, TIMESTAMP, Command, CommandQueueModel
+from t3sim.reference.command_queue import ADD, COPY, LINE_BYTES, POLL, SIGNAL, TIMESTAMP, Command, CommandQueueModel
 from t3sim.rtl.registers import POLL_PERIOD
 
 from .bench import Bench, rounds
@@ -81,7 +81,7 @@ class Program:
             self.looked = self.bench.now
             self.looks += 1
             wrong = self.looks % 4 != 0 and 1 << self.bench.rng.randrange(32)
-            self.lines.send({"value": self.model.command.value ^ wrong, "op": self.bench.rng.randrange(4)})
+            self.lines.send({"value": self.model.command.value ^ wrong, "op": self.bench.rng.randrange(5)})
         else:
             assert self.model.command is None and address == self.model.fetches
             self.lines.send(self.memory[address])
@@ -100,7 +100,7 @@ class Program:
 
     def _wrote(self, write: dict) -> None:
         stamp = self.offered - 1 - self.start  # of the cycle in which the copies had left
-        self.model.wrote(write["address"], write["value"], range(stamp, stamp + 1))
+        self.model.wrote(write["address"], write["value"], bool(write["adds"]), range(stamp, stamp + 1))
         self.offered = None
 
 
@@ -108,7 +108,7 @@ def commands(bench: Bench, count: int) -> list[Command]:
     rng, g = bench.rng, bench.geometry
     found = []
     for number in range(count):
-        op = rng.choice((COPY, COPY, POLL, SIGNAL, TIMESTAMP))
+        op = rng.choice((COPY, COPY, POLL, SIGNAL, TIMESTAMP, ADD))
         address = WORDS + 64 * number if op == POLL else rng.getrandbits(g.tracker.address_bits)
         found.append(Command(rng.getrandbits(32), op, address, rng.randrange(g.dma.regions),
                              rng.getrandbits(g.tracker.wf_bits), rng.getrandbits(g.tracker.wg_bits)))

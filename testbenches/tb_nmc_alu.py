@@ -46,5 +46,6 @@ async def random_columns(bench: Bench) -> None:
                 cancel = bench.rng.randint(0, FORMATS[dtype][1])
                 other = one ^ 1 << width(dtype) - 1 ^ bench.rng.getrandbits(cancel + 1)
             old, new = old | one << at, new | other << at
-        operands.send({"old": old, "new": new, "op": int(bench.rng.random() < 0.2), "dtype": int(dtype)})
+        op = bench.rng.choice(list(AluOp)) if bench.rng.random() < 0.3 else AluOp.ADD
+        operands.send({"old": old, "new": new, "op": int(op), "dtype": int(dtype)})
     await bench.run(lambda: operands.idle and results.empty, 20_000)

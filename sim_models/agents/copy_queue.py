@@ -47,6 +47,7 @@ class QueuePorts(NamedTuple):
     write_address: int  # an address fits into the first word
     write_value: int
     write_value_lsb: int
+    write_adds_lsb: int
     pready: int
 
 
@@ -82,9 +83,10 @@ class CopyState(NamedTuple):
     read: np.ndarray  # int64: IDLE ...
     address: np.ndarray  # int64: that is read
     words: np.ndarray  # int64 [device, flag]: what memory holds
-    coming: np.ndarray  # int64 [device, flag]: value on its way
+    coming: np.ndarray  # int64 [device, flag]: value on its way; of an addition, which each time is the same
     under_way: np.ndarray  # int64 [device, flag, channel]: something older may be on its way to memory
-    unseen: np.ndarray  # int64 [device, flag]: DRAM has performed it
+    adding: np.ndarray  # int64 [device, flag]: the value is added
+    unseen: np.ndarray  # int64 [device, flag]: how often DRAM has performed it
 
 
 class CopyQueue(NamedTuple):
@@ -129,7 +131,7 @@ def make_copy_queue(ports: QueuePorts, plan: Plan, channels: int) -> CopyQueue:
     return CopyQueue(ports, plan, CopyState(
         begun=each(), line=np.full(devices, plan.block_bytes // LINE_BYTES), produced=never(), arrived=never(),
         signalled=each(), signals=each(), started=never(), bus=each(), read=each(), address=each(), words=each(FLAGS),
-        coming=each(FLAGS), under_way=each(FLAGS, channels), unseen=each(FLAGS)))
+        coming=each(FLAGS), under_way=each(FLAGS, channels), adding=each(FLAGS), unseen=each(FLAGS)))
 
 
 @compiled
@@ -179,7 +181,7 @@ def see_flags(plan, state, sim, device, now):
                                              2) == bits.STORE:
             flag = (bits.address_of(sim.mem.retired_lo[row], sim.b) - first) // LINE_BYTES
             if 0 <= flag < FLAGS:
-                state.unseen[device, flag] = 1
+                state.unseen[device, flag] += 1
                 for other in range(sim.m.channels):
                     state.under_way[device, flag, other] = 1
     for flag in range(FLAGS):
@@ -192,17 +194,21 @@ def see_flags(plan, state, sim, device, now):
                     state.under_way[device, flag, c] = 0
                 waits = waits or state.under_way[device, flag, c] != 0
             if not waits:
+                times = state.unseen[device, flag]
                 state.unseen[device, flag] = 0
-                state.words[device, flag] = state.coming[device, flag]
+                if state.adding[device, flag]:
+                    state.words[device, flag] += times * state.coming[device, flag]
+                else:
+                    state.words[device, flag] = state.coming[device, flag]
                 if flag != START_FLAG:
-                    state.signals[device] += 1
+                    state.signals[device] += times
                     state.signalled[device] = now
 
 
 @inlined
-def _store_flag(plan, state, sim, owner, flag, value):
-    """Make the request that writes a flag; its value is kept beside it."""
-    state.coming[owner, flag] = value
+def _store_flag(plan, state, sim, owner, flag, value, adds):
+    """Return the address of a flag that is written, or to which is added; its value is kept beside the request."""
+    state.coming[owner, flag], state.adding[owner, flag] = value, adds
     return plan.flags + (owner * FLAGS + flag) * LINE_BYTES
 
 
@@ -236,12 +242,13 @@ def serve_queue(agent, sim, hardware, device, now):
         number = (outputs[ports.write_address] & ((1 << sim.b.address_bits) - 1)) - plan.flags
         owner, flag = number // LINE_BYTES // FLAGS, number // LINE_BYTES % FLAGS
         value = bits.get(outputs[ports.write_address], outputs[ports.write_address + 1], ports.write_value_lsb, 32)
+        adds = bits.get(outputs[ports.write_address], outputs[ports.write_address + 1], ports.write_adds_lsb, 1)
         address = plan.flags + number
         lo, hi = bits.pack(sim.b, address, FLAG_BYTES, bits.STORE, bits.DMA, 0, 0, 0)
         port = links.port_to(sim.network, device, owner)
         if links.can_send(sim.network, port, now):
             inputs[ports.writes_ready] = 1
-            _store_flag(plan, state, sim, owner, flag, value)
+            _store_flag(plan, state, sim, owner, flag, value, adds)
             links.send(sim.network, port, now, FLAG_BYTES, 0, lo, links.bound_for(hi, owner, sim.b),
                        queues.tag_of(memory.ALL_GATHER, device))
 
@@ -254,7 +261,7 @@ def start_copies(agent, sim, hardware, device, now):
         return
     if plan.initiator == POLL:
         if state.started[device] == _NEVER:
-            address = _store_flag(plan, state, sim, device, START_FLAG, 1)
+            address = _store_flag(plan, state, sim, device, START_FLAG, 1, 0)
             row = device * sim.m.channels + channel_of(address, sim.m)
             if queues.room(sim.inbound, row) >= 1:
                 lo, hi = bits.pack(sim.b, address, FLAG_BYTES, bits.STORE, bits.DMA, 0, 0, 0)

@@ -22,7 +22,8 @@ def dma(
     sizes: Annotated[str, typer.Option(
         metavar="SIZE[:SIZE]", help="Bytes of the whole array: 1K:1G doubles from 1 KB to 1 GB.")] = "1K:1G",
     variant: Annotated[str | None, typer.Option(
-        metavar="A,B,...", help="pcpy, bcst (ag), swap (a2a), b2b; with prelaunch each also behind a poll.")] = None,
+        metavar="A,B,...", help="pcpy, bcst (ag), swap (a2a), b2b; with prelaunch each also behind a poll. On the "
+        "cycle level b2b, bcst (ag, ar), swap (a2a).")] = None,
     machine: Annotated[str, typer.Option(
         "--machine", metavar="NAME|FILE", help="mi300x, mi355x, or a TOML file.")] = "mi300x",
     initiator: Annotated[str | None, typer.Option(
@@ -110,21 +111,27 @@ def _on_the_cycle_level(collective: str, sizes: str, variant: str | None, machin
                         gpus: int, memory: str, json: str | None) -> None:
     from t3sim.flow.node import load_node
     from t3sim.machine import load_machine
-    from t3sim.runs.queued import BY_TRACKER, COLLECTIVES, INITIATORS, check_asked, run_queued
+    from t3sim.runs.copies import COLLECTIVES, VARIANTS
+    from t3sim.runs.queued import BY_TRACKER, INITIATORS, check_asked, run_queued
     from t3sim.study.report import output_console, print_table
     from t3sim.study.results import check_json_target, write_json
 
-    if variant is not None:
-        raise BadInput("--variant is of the event level: on the cycle level a GPU has one queue, back to back (b2b)")
-    started = [name.strip() for name in initiator.split(",")] if initiator is not None else [
-        name for name in INITIATORS if name != "tracker" or collective in BY_TRACKER]
-    started, wanted = list(dict.fromkeys(started)), size_range(sizes)
+    wanted = size_range(sizes)
+    variants = [name.strip() for name in variant.split(",")] if variant is not None else [
+        name for name, of in VARIANTS.items() if collective in of] or ["b2b"]
+    started = [name.strip() for name in initiator.split(",")] if initiator is not None else list(INITIATORS)
+    asked = [(name if one == "b2b" else f"{name}-{one}", name, one)  # what it is called, initiator, variant
+             for one in dict.fromkeys(variants) for name in dict.fromkeys(started)]
+    if variant is None or initiator is None:
+        asked = [(called, name, one) for called, name, one in asked
+                 if name != "tracker" or collective in BY_TRACKER.get(one, ())] or asked
     node, chip = load_node(machine), load_machine(memory)
-    for name in started:
+    for _, name, one in asked:
         for size in wanted:
-            check_asked(chip, collective, gpus, size, name)
+            check_asked(chip, collective, gpus, size, name, one)
     check_json_target(json)
-    runs = {size: {name: run_queued(chip, node, collective, gpus, size, name) for name in started} for size in wanted}
+    runs = {size: {called: run_queued(chip, node, collective, gpus, size, name, variant=one)
+                   for called, name, one in asked} for size in wanted}
     if json is not None:
         write_json({"collective": collective, "level": "cycle", "gpus": gpus, "machine": node.model_dump(mode="json"),
                     "memory": chip.name, "runs": {size: {name: asdict(run) for name, run in by_name.items()}
@@ -134,8 +141,9 @@ def _on_the_cycle_level(collective: str, sizes: str, variant: str | None, machin
     console = output_console()
     print_table(f"{COLLECTIVES[collective].capitalize()} on {gpus} GPUs with the RTL of {chip.name} (µs from the last "
                 "store of what is copied to the last copied line in memory); every bit checked",
-                ("size", *started), [(shown_size(size), *(f"{run.exchange_ns / 1e3:,.2f}" for run in by_name.values()))
-                                     for size, by_name in runs.items()], console)
+                ("size", *(called.replace("-", "-\n") for called, _, _ in asked)),
+                [(shown_size(size), *(f"{run.exchange_ns / 1e3:,.2f}" for run in by_name.values()))
+                 for size, by_name in runs.items()], console)
     first = runs[wanted[0]]
     print_table(f"What was commanded for {shown_size(wanted[0])}, all GPUs",
                 ("started by", "commands", "copies", "polls", "signals", "lines read"),

@@ -9,6 +9,7 @@ from .build import build_component
 from .compiled import CompiledBackend
 
 DTYPES = {dtype.name.lower(): dtype.value for dtype in AluDtype}
+OPERATIONS = {op.name.lower(): op.value for op in AluOp}
 COLUMN_BYTES = 32
 
 

@@ -148,6 +148,17 @@ class Driver:
             region, "REGION_ACTIONS", send_dma=1, op=OPERATIONS["update" if adds else "store"], destination_region=0,
             device=device)]
 
+    def broadcast(self, region: int, also: int | None) -> list[Write]:
+        """Send to the region `also`, too, whose number is larger, what DMA sends of this one.
+
+        It is read once, and sent to several. None ends that. Raises DriverError.
+        """
+        self._region(region)
+        _check(self.geometry.dma.queue_commands > 0, "also", also, "this hardware has no command queue")
+        if also is not None:
+            _whole("also", also, region + 1, self.geometry.dma.regions - 1)
+        return [self._region_write(region, "REGION_ALSO", also=also or 0)]
+
     def event_map(self, region: int, *, base: int, limit: int, tile_bytes: int, updates_per_element: int,
                   admitted: bool = False, arrivals: Collection[int] = (),
                   arrival_region: int | None = None) -> list[Write]:

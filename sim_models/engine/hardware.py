@@ -225,6 +225,8 @@ def _egress_cycle(ports, sim, inputs, outputs, device, now):
                     units = port
         valid, payload, ready = ports.outbound_valid[lane], ports.outbound[lane], ports.outbound_ready[lane]
         if dma >= 0 and (units < 0 or (now + lane) & 1):
+            if outputs[ready]:
+                _count_repeats(sim, device, dma)
             _offer_timed(sim.mem.dma_returns, sim.control.inside, dma, inputs, outputs, valid, payload, ready)
         elif units >= 0:
             _offer_timed(sim.stores_out, sim.control.inside, units, inputs, outputs, valid, payload, ready)
@@ -241,6 +243,18 @@ def _takes_lines(sim, device, port, now):
     """
     return not sim.control.picks_ports[device] or (
         links.backlog(sim.network, port, now) + sim.control.inside[port] * LINE_BYTES < sim.network.buffer_bytes[port])
+
+
+@inlined
+def _count_repeats(sim, device, port):
+    """Count the first line that waits for a port at the others through which it will leave, too."""
+    at = sim.mem.dma_returns.head[port]
+    region = bits.get(sim.mem.dma_returns.lo[port, at], sim.mem.dma_returns.hi[port, at], sim.b.region,
+                      sim.b.region_bits)
+    region = sim.control.also[device, region]
+    while region:
+        sim.control.inside[sim.control.region_port[device, region]] += 1
+        region = sim.control.also[device, region]
 
 
 @inlined

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-COPY, POLL, SIGNAL, TIMESTAMP = range(4)
+COPY, POLL, SIGNAL, TIMESTAMP, ADD = range(5)
 LINE_BYTES = 64
 
 
@@ -51,10 +51,10 @@ class CommandQueueModel:
         assert copy == {name: getattr(self.command, name) for name in ("address", "region", "wf", "wg")}
         self._done()
 
-    def wrote(self, address: int, value: int, cycles: Iterator[int] | range) -> None:
-        """Note that a word was written; a timestamp is of one of `cycles`."""
-        assert self.command is not None and self.command.op in (SIGNAL, TIMESTAMP)
-        assert address == self.command.address
+    def wrote(self, address: int, value: int, adds: bool, cycles: Iterator[int] | range) -> None:
+        """Note that a word was written, or added; a timestamp is of one of `cycles`."""
+        assert self.command is not None and self.command.op in (SIGNAL, TIMESTAMP, ADD)
+        assert address == self.command.address and adds == (self.command.op == ADD)
         assert value in cycles if self.command.op == TIMESTAMP else value == self.command.value
         self._done()
 

@@ -1,5 +1,6 @@
 """Transaction-level reference of `t3sim.rtl.egress`: what becomes of one line. Lines of a lane stay in order."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from t3sim.reference.address_generator import LineError
@@ -20,6 +21,16 @@ class Packet(NamedTuple):
     wf: int
     wg: int
     device: int
+
+
+def packets_of(line: dict, descriptors: Sequence[dict], geometry: Geometry) -> list[Packet | LineError]:
+    """Return what becomes of `line`: a packet or an error, and one more for each region that follows."""
+    results, region = [translate(line, descriptors[line["region"]], geometry)], line["region"]
+    while line["source"] == SOURCE_DMA and descriptors[region]["send_dma"] and (
+            descriptors[region].get("also", 0) > region):
+        region = descriptors[region]["also"]
+        results.append(translate(line | {"region": region}, descriptors[region], geometry))
+    return results
 
 
 def translate(line: dict, descriptor: dict, geometry: Geometry) -> Packet | LineError:

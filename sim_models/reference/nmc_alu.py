@@ -11,6 +11,7 @@ from typing import NamedTuple
 class AluOp(IntEnum):
     ADD = 0
     STORE = 1
+    XOR = 2
 
 
 class AluDtype(IntEnum):
@@ -79,6 +80,8 @@ def combine(item: Operands, column_bytes: int) -> int:
     """Return the column that memory holds afterwards."""
     if item.op == AluOp.STORE:
         return item.new
+    if item.op == AluOp.XOR:
+        return item.old ^ item.new
     bits = width(item.dtype)
     mask = (1 << bits) - 1
     column = 0

@@ -242,6 +242,7 @@ def machine_state(machine: Machine, kernel: ComputeUnits, network: links.Network
         event_count=each(), rs_end=each(), rs_start=np.full(devices, -1, np.int64), progress=np.zeros(2, np.int64),
         downstream=np.array(downstream, np.int64).reshape(devices, -1),
         region_port=np.repeat(first_ports[:, None], geometry.dma.regions, 1),
+        also=np.zeros((len(first_ports), geometry.dma.regions), np.int64),
         picks_ports=np.zeros(devices, bool), inside=np.zeros(ports, np.int64), start=each(), blocked_cycles=each(),
         halt=np.zeros(1, np.int64))
     return Sim(

@@ -9,6 +9,9 @@ COLLECTIVES = {
     "ag": "all-gather", "ag-ring": "all-gather around a ring", "a2a": "all-to-all",
     "rs": "reduce-scatter, added in memory", "rs-ring": "reduce-scatter around a ring, added in memory",
     "ar": "all-reduce, added in memory", "ar-ring": "all-reduce around a ring, added in memory"}
+#: Variants of copies: back to back; of one source to two peers in one command; in place, by memory that keeps the
+#: exclusive or of what it holds and what arrives.
+VARIANTS = {"b2b": tuple(COLLECTIVES), "bcst": ("ag", "ar"), "swap": ("a2a",)}
 ADDS = ("rs", "rs-ring", "ar", "ar-ring")
 
 
@@ -18,15 +21,23 @@ class Copied(NamedTuple):
     source: int  #: byte of the GPU's buffers
     peer: int
     to: int  #: byte of the peer's buffers
-    adds: bool  #: memory adds what arrives
+    adds: bool  #: memory adds what arrives, or in a swap keeps the exclusive or
 
 
 class Stage(NamedTuple):
     """A part of a GPU's queue."""
 
-    waits: tuple[int, ...]  #: flags that peers set
+    waits: tuple[tuple[int, int], ...]  #: flags that peers set or count up, and the value that each must have
     copies: tuple[Copied, ...]
-    signals: tuple[tuple[int, int], ...]  #: (peer, its flag), when all copies have left
+    signals: tuple["Told", ...]  #: when all copies have left
+
+
+class Told(NamedTuple):
+    """A peer that is told that copies to it have left."""
+
+    peer: int
+    flag: int
+    adds: bool  #: memory adds 1 to the flag, which counts peers; otherwise it is set to 1
 
 
 @dataclass(frozen=True)
@@ -41,14 +52,19 @@ class Exchange:
     chunk_bytes: int
     size_bytes: int  #: of a GPU's buffers
     adds: bool  #: memory adds, also what the producer stores
+    swaps: bool = False
 
     def copies(self) -> Iterator[tuple[int, Copied]]:
         """Give the copies of whole chunks by their GPUs."""
         return ((gpu, one) for gpu, stages in enumerate(self.stages) for stage in stages for one in stage.copies)
 
 
-def plan_exchange(collective: str, gpus: int, chunk: int) -> Exchange:
-    """Return the copies of a collective (one of `COLLECTIVES`)."""
+def plan_exchange(collective: str, gpus: int, chunk: int, swaps: bool = False) -> Exchange:
+    """Return the copies of a collective (one of `COLLECTIVES`); with `swaps` an all-to-all in place."""
+    if swaps:
+        return Exchange(tuple(tuple(_swaps(gpu, gpus, chunk)) for gpu in range(gpus)),
+                        tuple(tuple((gpu + hop) % gpus for hop in range(gpus)) for gpu in range(gpus)), chunk,
+                        gpus * chunk, False, True)
     chunks = {"a2a": 2 * gpus, "ag": gpus + 1}.get(collective, gpus)
     return Exchange(tuple(tuple(_stages(collective, gpu, gpus, chunk)) for gpu in range(gpus)),
                     tuple(tuple(_produced(collective, gpu, gpus)) for gpu in range(gpus)), chunk, chunks * chunk,
@@ -59,7 +75,7 @@ def _stages(collective: str, gpu: int, gpus: int, chunk: int) -> list[Stage]:
     if collective.endswith("-ring"):
         return _ring(collective, gpu, gpus, chunk)
     peers = [(gpu + hop) % gpus for hop in range(1, gpus)]
-    tells = tuple((peer, 1 + gpu) for peer in peers)
+    tells = tuple(Told(peer, 1, True) for peer in peers)
     if collective == "a2a":
         return [Stage((), tuple(Copied(peer * chunk, peer, (gpus + gpu) * chunk, False) for peer in peers), tells)]
     if collective == "ag":
@@ -68,8 +84,26 @@ def _stages(collective: str, gpu: int, gpus: int, chunk: int) -> list[Stage]:
     if collective == "rs":
         return [scatter]
     return [scatter, Stage(
-        tuple(1 + peer for peer in peers), tuple(Copied(gpu * chunk, peer, gpu * chunk, False) for peer in peers),
-        tuple((peer, 1 + gpus + gpu) for peer in peers))]
+        ((1, gpus - 1),), tuple(Copied(gpu * chunk, peer, gpu * chunk, False) for peer in peers),
+        tuple(Told(peer, 2, True) for peer in peers))]
+
+
+def _swaps(gpu: int, gpus: int, chunk: int) -> list[Stage]:
+    """Let each pair exchange two chunks in place.
+
+    One sends its own, the other sends back what it then holds, the exclusive or of both, and the first, which now holds
+    the other's, sends that. The first of a pair is either in turn, so that all have as many.
+    """
+    first, second = [], []
+    for hop in range(1, gpus):
+        peer = (gpu + hop) % gpus
+        (first if ((gpu + peer) % 2 == 1) == (gpu < peer) else second).append(peer)
+
+    def stage(peers: list[int], waits: tuple[tuple[int, int], ...], flag: int) -> Stage:
+        return Stage(waits, tuple(Copied(peer * chunk, peer, gpu * chunk, True) for peer in peers),
+                     tuple(Told(peer, flag, True) for peer in peers))
+    return [stage(first, (), 1), stage(second, ((1, len(second)),) if second else (), 2),
+            stage(first, ((2, len(first)),) if first else (), 3)]
 
 
 def _ring(collective: str, gpu: int, gpus: int, chunk: int) -> list[Stage]:
@@ -79,8 +113,8 @@ def _ring(collective: str, gpu: int, gpus: int, chunk: int) -> list[Stage]:
     if collective == "ar-ring":
         steps += [(gpu + 1 - step, False) for step in range(gpus - 1)]
     following = (gpu + 1) % gpus
-    return [Stage((step,) if step else (), (Copied(place % gpus * chunk, following, place % gpus * chunk, adds),),
-                  ((following, step + 1),)) for step, (place, adds) in enumerate(steps)]
+    return [Stage(((step, 1),) if step else (), (Copied(place % gpus * chunk, following, place % gpus * chunk, adds),),
+                  (Told(following, step + 1, False),)) for step, (place, adds) in enumerate(steps)]
 
 
 def _produced(collective: str, gpu: int, gpus: int) -> list[int]:

@@ -1,7 +1,8 @@
 """Real numbers behind collectives by commands in memory: what is copied, and what memory adds.
 
 A line that DRAM reads for DMA takes what memory holds at that moment; a line that arrives replaces it when DRAM
-performs the write, or is added by the near-memory ALU's RTL. Where memory adds, it starts as -0.0, the identity of IEEE
+performs the write, or is added by the near-memory ALU's RTL, which in a swap keeps the exclusive or. Where memory
+adds, it starts as -0.0, the identity of IEEE
 addition, and the producer's stores are added, too. In the end every word is compared with numpy's: a sum is the parts'
 in the order in which DRAM added them, and each part must have come once.
 """
@@ -123,7 +124,7 @@ class CopyLedger(Observer):
             base, shift, region, np.zeros(gpus, np.int64),
             came=np.zeros((gpus + 1 if what.adds else 0, gpus, columns), np.uint8),
             added=np.zeros((gpus, columns), np.uint8), silent=np.zeros(gpus, np.int64),
-            alu=make_alu(self._alu, FP16.name))
+            alu=make_alu(self._alu, FP16.name, "xor" if what.swaps else "add"))
 
     def before(self, now: int, end: int) -> tuple[Ledger, int]:
         return self.data, end
@@ -168,7 +169,9 @@ class CopyLedger(Observer):
             for (gpu, one), new in zip(now, values):
                 first = one.to // WORD_BYTES
                 written[one.peer, first:first + length] += 1
-                if one.adds:
+                if what.swaps:
+                    held[one.peer, first:first + length] ^= new
+                elif one.adds:
                     parts[one.peer, first][gpu] = new
                 else:
                     parts.pop((one.peer, first), None)

@@ -6,7 +6,7 @@ import numpy as np
 
 from ..compiled.jit import compiled
 from ..cosim.compiled import CompiledBackend
-from ..cosim.nmc_alu import DTYPES
+from ..cosim.nmc_alu import DTYPES, OPERATIONS
 
 _PATIENCE_CYCLES = 16
 
@@ -25,12 +25,13 @@ class Alu(NamedTuple):
     outputs: np.ndarray
 
 
-def make_alu(alu: CompiledBackend, dtype: str) -> Alu:
-    """Return an ALU that adds numbers of a format (`DTYPES`), and whose results are always taken."""
+def make_alu(alu: CompiledBackend, dtype: str, operation: str = "add") -> Alu:
+    """Return an ALU for numbers of a format (`DTYPES`) and one of `OPERATIONS`, whose results are always taken."""
     ports = alu.ports
     operands, result = ports.inputs["operands.payload"], ports.outputs["result.payload"]
-    bit = operands.fields["dtype"].lsb  # the other field, op, is 0: ADD
-    alu.inputs[operands.offset + bit // 64] = DTYPES[dtype] << bit % 64
+    for name, value in (("dtype", DTYPES[dtype]), ("op", OPERATIONS[operation])):
+        bit = operands.fields[name].lsb
+        alu.inputs[operands.offset + bit // 64] |= np.uint64(value << bit % 64)
     alu.inputs[ports.inputs["result.ready"].offset] = 1
     return Alu(ports.inputs["operands.valid"].offset, operands.offset + operands.fields["old"].lsb // 64,
                operands.offset + operands.fields["new"].lsb // 64, ports.outputs["result.valid"].offset,
@@ -40,7 +41,7 @@ def make_alu(alu: CompiledBackend, dtype: str) -> Alu:
 
 @compiled
 def add(alu):
-    """Let the RTL add the operands in its inputs; False: no result came."""
+    """Let the RTL combine the operands in its inputs; False: no result came."""
     alu.inputs[alu.valid] = 1
     alu.step(alu.handle)
     alu.inputs[alu.valid] = 0

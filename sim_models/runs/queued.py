@@ -4,7 +4,9 @@ Every GPU has buffers in memory; a producer stores what is sent, or adds it to m
 copies move it (`copies.py`). In the end every word of every GPU is compared with numpy's (`copy_ledger.py`).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby, pairwise
 
 import numpy as np
 
@@ -21,11 +23,11 @@ from ..fabric import memory
 from ..flow.node import Node
 from ..line import LINE_BYTES
 from ..machine import Machine
-from ..reference.command_queue import COPY, SIGNAL, Command
+from ..reference.command_queue import ADD, COPY, SIGNAL, Command
 from ..reference.command_queue import POLL as POLLS
 from ..topologies import fully_connected
 from . import build
-from .copies import COLLECTIVES, plan_exchange
+from .copies import COLLECTIVES, VARIANTS, Copied, plan_exchange
 from .copy_ledger import CopyLedger
 from .failure import SimulationError
 
@@ -35,7 +37,8 @@ _LARGEST_BLOCK = 32 * 1024  #: of one command; its bytes must fit into the Track
 _MOST_COMMANDS = 4096
 _ALIGN = 1 << 20
 _RING, _FLAGS = 1 << 33, 1 << 34  #: addresses
-BY_TRACKER = ("a2a", "rs")  #: what a Tracker may start: a region of tracked tiles has one destination
+#: What a Tracker may start, with copies by variants: of what is read once, once.
+BY_TRACKER = {"b2b": ("a2a", "rs"), "bcst": ("ag",), "swap": ()}
 _STARTS = {"host": HOST_OR_GPU, "gpu": HOST_OR_GPU, "poll": POLL, "tracker": TRACKER}
 _PATIENCE_CYCLES = 1_000_000
 _BATCH_CYCLES = 20_000
@@ -49,7 +52,7 @@ class QueuedRun:
     whole_ns: float  #: from the producer's start to the same
     signalled_ns: float  #: from the producer's last store to the last peer's signal; 0 without signals
     commands: int  #: of all GPUs, signals and polls included; of triggers with the Tracker
-    copies: int
+    copies: int  #: commands of copies; a broadcast is one
     polls: int
     signals: int
     lines: int  #: read for DMA
@@ -67,28 +70,35 @@ def chunk_bytes(size_bytes: int, gpus: int) -> int:
 
 
 def run_queued(machine: Machine, node: Node, collective: str, gpus: int, size_bytes: int, initiator: str = "host",
-               seed: int = 0) -> QueuedRun:
+               seed: int = 0, variant: str = "b2b") -> QueuedRun:
     """Run a collective in which each pair of GPUs exchanges `size_bytes`/gpus, all links there are between any two.
 
-    `node`: what a host and a kernel take to start copies. Raises BadInput and SimulationError.
+    `node`: what a host and a kernel take to start copies. `variant`: of `VARIANTS`; what a Tracker starts is broadcast
+    to all peers at once. Raises BadInput and SimulationError.
     """
-    check_asked(machine, collective, gpus, size_bytes, initiator)
-    run = _Run(machine, node, (collective, gpus, size_bytes), initiator, seed)
+    check_asked(machine, collective, gpus, size_bytes, initiator, variant)
+    run = _Run(machine, node, (collective, gpus, size_bytes), initiator, seed, variant)
     try:
         return run.run()
     finally:
         run.close()
 
 
-def check_asked(machine: Machine, collective: str, gpus: int, size_bytes: int, initiator: str) -> None:
+def check_asked(machine: Machine, collective: str, gpus: int, size_bytes: int, initiator: str,
+                variant: str = "b2b") -> None:
     """Check what is asked of `run_queued`. Raises BadInput."""
     for name, value, allowed in (("--collective", collective, tuple(COLLECTIVES)),
                                  ("--initiator", initiator, INITIATORS)):
         if value not in allowed:
             raise BadInput(f"{name} {value[:40]!r} is unknown on the cycle level: allowed are {', '.join(allowed)}")
-    if initiator == "tracker" and collective not in BY_TRACKER:
-        raise BadInput(f"--initiator tracker is not possible for {collective} on the cycle level: a region of tracked "
-                       f"tiles has one destination; {' and '.join(BY_TRACKER)} are allowed")
+    if collective not in VARIANTS.get(variant, ()):
+        possible = (name for name, of in VARIANTS.items() if collective in of)
+        raise BadInput(f"--variant {variant[:40]!r} is not possible for {collective} on the cycle level: allowed are "
+                       f"{', '.join(possible)}")
+    if initiator == "tracker" and collective not in BY_TRACKER[variant]:
+        raise BadInput(f"--initiator tracker is not possible for {collective} by {variant} on the cycle level: a tile "
+                       "is sent once; allowed are " + ", ".join(
+                           f"{one} by {name}" for name, of in BY_TRACKER.items() for one in of))
     regions = 2 if collective == "ar" else 1  # to each peer: one that is added there, one that is copied
     most = min((machine.dma.regions - 1) // regions + 1, 16)
     if not 2 <= gpus <= most:
@@ -100,12 +110,14 @@ def check_asked(machine: Machine, collective: str, gpus: int, size_bytes: int, i
 class _Run(Lockstep):
     """The GPUs, programmed, and what is compared in the end."""
 
-    def __init__(self, machine: Machine, node: Node, what: tuple[str, int, int], initiator: str, seed: int) -> None:
+    def __init__(self, machine: Machine, node: Node, what: tuple[str, int, int], initiator: str, seed: int,
+                 variant: str = "b2b") -> None:
         collective, gpus, size_bytes = what
         chunk = chunk_bytes(size_bytes, gpus)
         block = min(chunk, _LARGEST_BLOCK)
         self._machine, self._gpus, self._initiator, self._block = machine, gpus, initiator, block
-        self._exchange = exchange = plan_exchange(collective, gpus, chunk)
+        self._exchange = exchange = plan_exchange(collective, gpus, chunk, variant == "swap")
+        self._at_once = 1 if variant != "bcst" else gpus - 1 if initiator == "tracker" else 2
         #: Of each GPU, by peer and whether memory adds there.
         self._regions = [{} for _ in range(gpus)]
         for gpu, one in exchange.copies():
@@ -132,14 +144,17 @@ class _Run(Lockstep):
         for gpu, regions in enumerate(self._regions):
             for (peer, _), region in regions.items():
                 sim.control.region_port[gpu, region] = network.next_port[gpu, peer]
+            for region, following in self._following(gpu).items():
+                sim.control.also[gpu, region] = following
             sim.control.picks_ports[gpu] = gpus > 2
         super().__init__(sim._replace(hardware=hardware, hardware_stream=memory.REDUCE_SCATTER))
         self.masters = [ApbMaster(backend) for backend in self.backends]
         self._program()
         region = np.zeros((gpus, gpus, 2), np.int64)
-        for gpu, regions in enumerate(self._regions):
-            for (peer, adds), number in regions.items():
-                region[gpu, peer, int(adds)] = number
+        for gpu in range(gpus):
+            for first, *others in self._rows(gpu):
+                for one in (first, *others):
+                    region[gpu, one.peer, int(one.adds)] = self._region(gpu, first)  # under which it is read
         self.ledger = CopyLedger(exchange, self._base, region, max(map(len, self._regions)) + 1, seed)
         self.observers.append(self.ledger)
 
@@ -149,11 +164,27 @@ class _Run(Lockstep):
             return []
         lines = [_flag_command(POLLS, gpu, START_FLAG)] * (self._initiator == "poll")
         for stage in self._exchange.stages[gpu]:
-            lines += [_flag_command(POLLS, gpu, flag) for flag in stage.waits]
-            lines += [Command(0, COPY, one.source + at, self._regions[gpu][one.peer, one.adds], 0, 0)
-                      for one in stage.copies for at in self._parts()]
-            lines += [_flag_command(SIGNAL, peer, flag) for peer, flag in stage.signals]
+            lines += [_flag_command(POLLS, gpu, flag, value) for flag, value in stage.waits]
+            lines += [Command(0, COPY, row[0].source + at, self._region(gpu, row[0]), 0, 0)
+                      for row in self._in_rows(stage.copies) for at in self._parts()]
+            lines += [_flag_command(ADD if adds else SIGNAL, peer, flag) for peer, flag, adds in stage.signals]
         return lines
+
+    def _region(self, gpu: int, one: Copied) -> int:
+        return self._regions[gpu][one.peer, one.adds]
+
+    def _in_rows(self, copies: Sequence[Copied]) -> list[tuple[Copied, ...]]:
+        """Group copies: those of one source are made together, as many as may be."""
+        return [tuple(of[first:first + self._at_once]) for _, same in groupby(copies, lambda one: one.source)
+                for of in [list(same)] for first in range(0, len(of), self._at_once)]
+
+    def _rows(self, gpu: int) -> list[tuple[Copied, ...]]:
+        return [row for stage in self._exchange.stages[gpu] for row in self._in_rows(stage.copies)]
+
+    def _following(self, gpu: int) -> dict[int, int]:
+        """Return the region of which a copy is made, too, by region."""
+        return {self._region(gpu, one): self._region(gpu, following)
+                for row in self._rows(gpu) for one, following in pairwise(row)}
 
     def _parts(self) -> range:
         """Return the blocks of a chunk."""
@@ -206,7 +237,7 @@ class _Run(Lockstep):
             arriving[one.peer] += self._exchange.chunk_bytes
         for lines in self._program_lines:
             for line in lines:
-                if line.op == SIGNAL:
+                if line.op in (SIGNAL, ADD):
                     signals[(line.address - _FLAGS) // LINE_BYTES // FLAGS] += 1
         return Plan(
             initiator=_STARTS[self._initiator],
@@ -233,6 +264,8 @@ class _Run(Lockstep):
                     self._regions[gpu][one.peer, one.adds], base=base, limit=base + self._exchange.size_bytes,
                     device=one.peer, row_bytes=_ROW_BYTES, columns=self._block // _ROW_BYTES, adds=one.adds,
                     address_offset=int(self._base[one.peer]) + one.to - base - one.source)
+            for region, following in self._following(gpu).items():
+                writes += self.driver.broadcast(region, following)
             writes += self.driver.policy("mca") + self.driver.window(1) + self.driver.command_queue(_RING)
             self._write(master, writes + self.driver.clear_error() + self.driver.clear_counters()
                         + self.driver.restart())
@@ -263,7 +296,7 @@ class _Run(Lockstep):
         state, ns = self.sim.kernel.state, 1 / self._machine.memory_clock_ghz  # type: ignore
         end, counted = state.arrived.max(), [self._counters(master) for master in self.masters]
         commands = [line for lines in self._program_lines for line in lines]
-        copies = sum(len(self._parts()) for _ in self._exchange.copies())
+        copies = len(self._parts()) * sum(len(self._rows(gpu)) for gpu in range(self._gpus))
         total = {name: sum(one[name] for one in counted) for name in ("commands", "lines")}
         if (total["commands"], total["lines"]) != (copies, copies * self._block // LINE_BYTES):
             raise SimulationError(f"{total['commands']} copies of {total['lines']} lines were made instead of {copies}")
@@ -271,7 +304,7 @@ class _Run(Lockstep):
             exchange_ns=float((end - state.produced.max()) * ns), whole_ns=float(end * ns),
             signalled_ns=float(max(0, state.signalled.max() - state.produced.max()) * ns),
             commands=len(commands) or copies, copies=copies, polls=sum(line.op == POLLS for line in commands),
-            signals=sum(line.op == SIGNAL for line in commands), lines=total["lines"])
+            signals=sum(line.op in (SIGNAL, ADD) for line in commands), lines=total["lines"])
 
     def _counters(self, master: ApbMaster) -> dict[str, int]:
         return {name: master.read(self.driver.registers[f"COUNT_{name.upper()}"].offset)
@@ -289,9 +322,9 @@ class _Run(Lockstep):
             backend.close()
 
 
-def _flag_command(op: int, gpu: int, flag: int) -> Command:
+def _flag_command(op: int, gpu: int, flag: int, value: int = 1) -> Command:
     """Make a poll or a signal of one of a GPU's flags."""
-    return Command(1, op, _FLAGS + (gpu * FLAGS + flag) * LINE_BYTES, 0, 0, 0)
+    return Command(value, op, _FLAGS + (gpu * FLAGS + flag) * LINE_BYTES, 0, 0, 0)
 
 
 def _queue_ports(ports: PortMap) -> QueuePorts:
@@ -304,4 +337,4 @@ def _queue_ports(ports: PortMap) -> QueuePorts:
         pwrite=at("apb.pwrite"), pwdata=at("apb.pwdata"), reads_valid=at("queue_reads.valid"),
         reads=at("queue_reads.payload"), lines_ready=at("queue_lines.ready"), writes_valid=at("queue_writes.valid"),
         write_address=at("queue_writes.payload"), write_value=at("queue_writes.payload"),
-        write_value_lsb=write["value"].lsb, pready=at("apb.pready"))
+        write_value_lsb=write["value"].lsb, write_adds_lsb=write["adds"].lsb, pready=at("apb.pready"))

@@ -19,7 +19,7 @@ INSIDE = {
 }
 
 SOURCES = ("local", "remote", "dma")
-_QUEUE_OPS = ("copy", "poll", "signal", "timestamp")
+_QUEUE_OPS = ("copy", "poll", "signal", "timestamp", "addition")
 _POLICY_NAMES = tuple(POLICIES)
 _ACTIONS = ("nothing", *REGION_ACTIONS, "several")
 _ERROR_NAMES = {code: name for name, code in ERRORS.items()}

@@ -58,8 +58,9 @@ def commands(spec: Spec, geometry: Geometry) -> None:
     for name, _ in dut.copies.payload.shape():
         spec.claim(SAME, implies(dut.copies.valid, dut.copies.payload[name] == command[name]))
     spec.claim(SAME, implies(dut.writes.valid, there & ~copy & ~poll & (dut.writes.payload.address == command.address)))
-    spec.claim(SAME, implies(dut.writes.valid & (command.op == QueueOp.SIGNAL),
+    spec.claim(SAME, implies(dut.writes.valid & (command.op != QueueOp.TIMESTAMP),
                              dut.writes.payload.value == command.value))
+    spec.claim(SAME, implies(dut.writes.valid, dut.writes.payload.adds == (command.op == QueueOp.ADD)))
     spec.claim(ONCE, dut.taken == (spec.past(dut.taken) + spec.past(done))[:len(dut.taken)])
     spec.claim(POLLED, implies(there & poll & ~done, ~dut.copies.valid & ~dut.writes.valid))
     spec.claim(POLLED, implies(spec.past(there & poll & ~done), there & poll))
@@ -86,7 +87,9 @@ def commands(spec: Spec, geometry: Geometry) -> None:
     spec.invariant(implies(there, (copy == state("copy")) & (poll == state("look", "compare", "pause"))))
     spec.invariant(implies(state("fetch", "look", "compare", "pause"), dut.reads.payload == place))
     spec.invariant(implies(state("write"), left & (dut.writes.payload.address == command.address)))
-    spec.invariant(implies(state("write") & (command.op == QueueOp.SIGNAL), dut.writes.payload.value == command.value))
+    spec.invariant(implies(state("write") & (command.op != QueueOp.TIMESTAMP),
+                           dut.writes.payload.value == command.value))
+    spec.invariant(implies(state("write"), dut.writes.payload.adds == (command.op == QueueOp.ADD)))
 
 
 def properties() -> list[Property]:
@@ -102,6 +105,7 @@ def properties() -> list[Property]:
                "self.reads.payload.eq(self.reads.payload)"),
         broken("a signal's value is the cycle", SAME, "Mux(stamp, now, command.value)",
                "Mux(stamp, command.value, now)"),
+        broken("a signal is added", SAME, "command.op == QueueOp.ADD", "command.op != QueueOp.TIMESTAMP"),
         broken("a copy counts before an engine takes it", ONCE, "with m.If(self.copies.ready):", "with m.If(1):"),
         broken("a poll is content with any value", POLLED, "with m.If(self.lines.payload.value == command.value):",
                "with m.If(self.lines.payload.value != command.value):"),

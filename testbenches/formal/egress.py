@@ -1,19 +1,27 @@
 """An egress lane translates every line that fits its region, and reports every other."""
 
-from amaranth.hdl import Cat, Mux, Signal, Value
+from dataclasses import replace
+
+from amaranth.hdl import Array, Cat, Mux, Signal, Value
 
 from t3sim.rtl.geometry import Geometry
 from t3sim.rtl.layouts import ErrorCode, Source, descriptor, packet
 
+from ..geometries import GEOMETRIES
 from .broken import Broken
-from .property import Property
+from .property import Property, Search
 from .spec import Spec, implies, is_value
+
+#: With a command queue, without which no region names another.
+_QUEUED = replace(GEOMETRIES["least"], dma=replace(GEOMETRIES["least"].dma, queue_commands=4))
 
 PLACES = 4  #: lines that can be inside
 
 TRANSLATED = "a line that fits becomes one packet, in order, in its destination's terms"
 REPORTED = "a line that does not fit is reported once, in order, with its details, and becomes no packet"
 EMPTY = "no line is inside when the lane is idle"
+ROW = "data of a DMA read become a packet for their region and for each that follows, of larger numbers, in this order"
+COUNTED = "what a line becomes is counted: one, and one more for each time that it is repeated"
 
 
 class _Due:
@@ -108,6 +116,34 @@ def lines(spec: Spec, geometry: Geometry) -> None:
                          for present, content in inside])
 
 
+def rows(spec: Spec, geometry: Geometry) -> None:
+    """Assumed: the region table does not change, no soft reset, and a line comes when the one before has left."""
+    m, lane = spec.m, spec.design
+    spec.assume(~lane.forget)
+    spec.assume(implies(lane.line.valid, ~lane.busy))
+    for entry in lane.descriptors:
+        spec.hold(entry)
+    line, region = Signal(lane.line.payload.shape()), Signal(geometry.dma.region_bits)
+    due, owed = Signal(), Signal(range(geometry.dma.regions + 2))  # due: `region`'s turn; owed: packets and errors
+    entry = Array(lane.descriptors)[region]
+    dma, more = is_value(line.source, Source.DMA), Signal()
+    accepted, leaves = lane.line.valid & lane.line.ready, lane.packet.valid & lane.packet.ready
+    m.d.comb += more.eq(dma & entry.send_dma & (entry.also > region))
+    with m.If(accepted):
+        m.d.sync += [line.eq(lane.line.payload), region.eq(lane.line.payload.region), due.eq(1)]
+    with m.Elif(leaves | lane.error.valid):
+        m.d.sync += [due.eq(more), region.eq(entry.also)]
+    m.d.sync += owed.eq(owed + accepted + lane.repeated - leaves - lane.error.valid)
+    sent = lane.packet.payload
+    # A report is not held up by the packets before it, so that only without it is it known whose turn it is.
+    fit = Cat(each.send_dma & each.send_stores for each in lane.descriptors).all()
+    spec.claim(ROW, implies(lane.packet.valid & fit, due & (sent.device == entry.device)
+                            & (sent.region == entry.destination_region) & (sent.wf == line.wf)
+                            & (sent.address == (line.address + entry.address_offset)[:len(sent.address)])))
+    spec.claim(ROW, implies(~lane.busy & fit, ~due))
+    spec.claim(COUNTED, lane.busy == (owed != 0))
+
+
 def properties() -> list[Property]:
     def broken(what, claim, old, new):
         return Broken(what, claim, "egress.py", old, new)
@@ -122,4 +158,12 @@ def properties() -> list[Property]:
                "(head.source == Source.DMA) & entry.send_dma", "(head.source == Source.DMA)"),
         broken("the report names the next line", REPORTED, "self.error.details[name].eq(line[name])",
                "self.error.details[name].eq(head[name])"),
-    ), depth=1)]
+    ), depth=1), Property("rows", "egress", f"{ROW}; {COUNTED}", rows, (
+        broken("a region of a smaller number follows", ROW, "entry.also > region", "entry.also < region"),
+        broken("a row does not go on", ROW, "again.eq(more)", "again.eq(0)"),
+        broken("stores are repeated", ROW, " & (head.source == Source.DMA)),",
+               "),"),
+        broken("a repeated line is not counted", COUNTED, "self.repeated.eq(leaves & lines.output.valid & more)",
+               "self.repeated.eq(0)"),
+    ), geometry=_QUEUED, bounded=True, depth=11, searches=(Search(_QUEUED),),
+        reason="a row of the three regions of larger numbers takes six cycles; two lines fit")]

@@ -149,7 +149,7 @@ def test_what_does_not_go_together_is_refused_before_any_work(words, told, tmp_p
 @pytest.mark.parametrize(("words", "told"), [
     (["--gpus", "0"], "--gpus 0 is not possible on the cycle level: 2 to 16"), (["--memory", ""], "--memory"),
     (["--sizes", "1K", "--gpus", "3"], "--sizes: 1024 bytes on 3 GPUs"),
-    (["--variant", "b2b"], "--variant is of the event")])
+    (["--variant", "pcpy"], "--variant 'pcpy' is not possible for ag")])
 def test_collectives_on_the_cycle_level_that_cannot_be(words, told, capsys):
     assert cli.main(["dma", "--level", "cycle", *words]) == 2
     printed = capsys.readouterr()

@@ -264,3 +264,14 @@ def test_a_command_queue_is_set_up_and_rung():
             driver.command_queue(base)
     with pytest.raises(DriverError, match="no command queue"):
         Driver(Geometry()).command_queue(0)
+
+
+def test_a_broadcast_names_a_region_of_a_larger_number():
+    driver = Driver(replace(Geometry(), dma=replace(Geometry().dma, queue_commands=4)))
+    also = driver.registers["REGION_ALSO"].offset + driver.registers.region_offset(2)
+    assert driver.broadcast(2, 3) == [(also, 3)] and driver.broadcast(2, None) == [(also, 0)]
+    for wrong in (0, 1, 2, driver.geometry.dma.regions, True):
+        with pytest.raises(DriverError, match="also="):
+            driver.broadcast(2, wrong)
+    with pytest.raises(DriverError, match="no command queue"):
+        Driver(Geometry()).broadcast(2, 3)

@@ -16,8 +16,8 @@ from t3sim.runs.queued import run_queued
 SMALL, GPUS, SIZE = "tests/data/machines/ring_small.toml", 4, 16 * 1024
 
 
-def run(collective: str, initiator: str, seed: int = 0, size: int = SIZE):
-    return run_queued(load_machine(SMALL), load_node("mi300x"), collective, GPUS, size, initiator, seed)
+def run(collective: str, initiator: str, seed: int = 0, size: int = SIZE, variant: str = "b2b"):
+    return run_queued(load_machine(SMALL), load_node("mi300x"), collective, GPUS, size, initiator, seed, variant)
 
 
 def test_all_to_all_by_whatever_it_is_started():
@@ -60,7 +60,42 @@ def test_memory_adds(collective, whole):
             assert np.abs(memory[gpu, chunk] - produced[:, chunk].sum(axis=0)).max() < 0.02
     gathers = 2 if collective.startswith("ar") else 1
     assert done.copies == gathers * GPUS * (GPUS - 1)
-    assert done.polls == {"rs": 0, "rs-ring": 8, "ar": 12, "ar-ring": 20}[collective]
+    # Around a ring a poll for each step; otherwise peers add to one flag.
+    assert done.polls == {"rs": 0, "rs-ring": 8, "ar": 4, "ar-ring": 20}[collective]
+
+
+@pytest.mark.parametrize("initiator", ["host", "gpu", "poll", "tracker"])
+def test_a_broadcast_reads_its_source_once(initiator):
+    """For every two peers, or behind the Tracker for all: a third of the reads on four GPUs, two thirds by pairs."""
+    copied, once = run("ag", "poll", seed=6), run("ag", initiator, seed=7, variant="bcst")
+    rows = 1 if initiator == "tracker" else 2
+    assert (once.copies, once.lines) == (GPUS * rows, copied.lines * rows // (GPUS - 1))
+    assert once.exchange_ns < 1.05 * copied.exchange_ns or initiator in ("host", "gpu")
+
+
+def test_an_all_reduce_gathers_by_broadcast():
+    copied, once = run("ar", "poll", seed=8), run("ar", "poll", seed=8, variant="bcst")
+    assert (copied.copies, once.copies) == (24, 12 + 8) and once.lines == copied.lines * 20 // 24
+
+
+@pytest.mark.parametrize("initiator", ["host", "gpu", "poll"])
+@pytest.mark.parametrize("gpus", [2, 3, 4])
+def test_a_swap_needs_no_second_buffer(gpus, initiator):
+    """Chunk p of GPU g is chunk g of GPU p afterwards, in memory of the send buffer's size, after three copies.
+
+    Who of a pair is first is shared out.
+    """
+    one = queued._Run(load_machine(SMALL), load_node("mi300x"), ("a2a", gpus, 4096 * gpus), initiator, 9, "swap")
+    try:
+        done, data = one.run(), one.ledger.data
+    finally:
+        one.close()
+    produced, memory = (array.reshape(gpus, gpus, -1) for array in (data.produced, data.memory))
+    assert one._exchange.size_bytes == 4096 * gpus
+    assert (memory == produced.swapaxes(0, 1)).all()
+    assert done.copies == done.signals == 3 * gpus * (gpus - 1) // 2 and done.lines == done.copies * 4096 // 64
+    firsts = [len(stages[0].copies) for stages in one._exchange.stages]
+    assert max(firsts) - min(firsts) <= 1
 
 
 def test_a_tracker_starts_a_reduce_scatter_soonest():
@@ -94,11 +129,12 @@ def test_a_hop_that_does_not_wait_for_the_one_before_is_found(monkeypatch):
 
 @pytest.mark.parametrize("options, message", [
     (("--collective", "scatter"), "--collective 'scatter' is unknown on the cycle level"),
-    (("--collective", "ar", "--initiator", "tracker"), "tracker is not possible for ar"),
+    (("--collective", "ar", "--initiator", "tracker"), "tracker is not possible for ar by b2b"),
     (("--initiator", "hoist"), "--initiator 'hoist' is unknown on the cycle level"),
-    (("--collective", "ag", "--initiator", "tracker"), "tracker is not possible for ag"),
+    (("--collective", "ag", "--variant", "b2b", "--initiator", "tracker"), "tracker is not possible for ag by b2b"),
+    (("--collective", "a2a", "--variant", "bcst"), "--variant 'bcst' is not possible for a2a"),
     (("--gpus", "1"), "--gpus 1 is not possible"),
-    (("--variant", "b2b"), "--variant is of the event level"),
+    (("--variant", "pcpy"), "--variant 'pcpy' is not possible for ag on the cycle level: allowed are b2b, bcst"),
     (("--sizes", "1K", "--gpus", "3"), "--sizes: 1024 bytes on 3 GPUs"),
 ])
 def test_what_is_asked_is_checked(options, message, capsys):

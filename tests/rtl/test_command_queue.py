@@ -2,7 +2,7 @@
 
 import pytest
 
-from t3sim.reference.command_queue import COPY, LINE_BYTES, POLL, SIGNAL, TIMESTAMP, Command, CommandQueueModel
+from t3sim.reference.command_queue import ADD, COPY, LINE_BYTES, POLL, SIGNAL, TIMESTAMP, Command, CommandQueueModel
 from t3sim.rtl.command_queue import CommandQueue
 from t3sim.rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
 from t3sim.rtl.registers import POLL_PERIOD
@@ -20,7 +20,7 @@ BASE, WORDS = 1 << 20, 1 << 24  #: of the ring, and of what is polled
 def random_commands(rng, geometry, count):
     t = geometry.tracker
     for number in range(count):
-        op = rng.choice((COPY, COPY, POLL, SIGNAL, TIMESTAMP))
+        op = rng.choice((COPY, COPY, POLL, SIGNAL, TIMESTAMP, ADD))
         yield Command(rng.getrandbits(32), op, WORDS + 64 * number if op == POLL else rng.getrandbits(t.address_bits),
                       rng.randrange(geometry.dma.regions), rng.getrandbits(t.wf_bits), rng.getrandbits(t.wg_bits))
 
@@ -81,7 +81,7 @@ class Bench(StreamBench):
             if address >= WORDS:
                 wanted, tries = self.model.command.value, tries + 1
                 value = wanted if tries > self.looks else wanted ^ 1 << rng.randrange(32)
-                line = {"value": value, "op": rng.randrange(4)}
+                line = {"value": value, "op": rng.randrange(5)}
                 tries = 0 if value == wanted else tries
             else:
                 assert address == self.model.fetches and self.model.command is None
@@ -111,7 +111,7 @@ class Bench(StreamBench):
 
     def wrote(self, write):
         assert self.under_way == 0, "a signal before its copies have left"
-        self.model.wrote(write["address"], write["value"], range(self.cycle + 5))
+        self.model.wrote(write["address"], write["value"], bool(write["adds"]), range(self.cycle + 5))
         self.done.append((self.cycle, "write"))
 
 

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from t3sim.reference.address_generator import LineError
-from t3sim.reference.egress import Packet, translate
+from t3sim.reference.egress import Packet, packets_of
 from t3sim.rtl.egress import Egress
 from t3sim.rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
 from t3sim.rtl.layouts import Op, Source
@@ -17,6 +17,7 @@ GEOMETRIES = {
     "narrow": Geometry(tracker=TrackerGeometry(sets=1, banks=1, wg_bits=1, wf_bits=1, address_bits=32),
                        dma=DmaGeometry(regions=2, device_bits=1)),
     "wide": Geometry(tracker=TrackerGeometry(wg_bits=24, wf_bits=6, address_bits=64), dma=DmaGeometry(device_bits=10)),
+    "queue": Geometry(dma=DmaGeometry(queue_commands=4)),
 }
 
 
@@ -48,13 +49,14 @@ class Bench(StreamBench):
                 ctx.set(port, values | {"op": Op(values["op"])})
             inside = 0
             while True:
-                _, _, reset, error, busy, entered, left, refused, forget = await ctx.tick().sample(
+                _, _, reset, error, busy, entered, left, refused, forget, repeated = await ctx.tick().sample(
                     self.reset, self.dut.error, self.dut.busy,
                     self.dut.line.valid & self.dut.line.ready & ~self.dut.forget,
-                    self.dut.packet.valid & self.dut.packet.ready, self.dut.refused_dma, self.dut.forget)
+                    self.dut.packet.valid & self.dut.packet.ready, self.dut.refused_dma, self.dut.forget,
+                    getattr(self.dut, "repeated", 0))
                 self.refused_dma += refused and not reset
                 assert forget or busy == (inside > 0)
-                inside = 0 if reset else inside + entered - left - error.valid
+                inside = 0 if reset else inside + entered + repeated - left - error.valid
                 if error.valid and not reset:
                     self.errors.append(LineError(error.code.value, **as_dict(error.details)))
 
@@ -62,8 +64,8 @@ class Bench(StreamBench):
 
 
 def expect(lines, descriptors, geometry):
-    results = [translate(line | {"source": line["source"].value}, descriptors[line["region"]], geometry)
-               for line in lines]
+    results = [one for line in lines
+               for one in packets_of(line | {"source": line["source"].value}, descriptors, geometry)]
     return ([item._asdict() for item in results if isinstance(item, Packet)],
             [item for item in results if isinstance(item, LineError)])
 
@@ -82,8 +84,9 @@ def test_random_lines(name, seed, idle, pause):
     bench.run(until=lambda: len(packets) >= len(expected) and len(bench.errors) >= len(errors), settle=10)
     assert packets == expected
     assert bench.errors == errors
-    assert bench.refused_dma == sum(line["source"] == Source.DMA for line in lines) - sum(
-        packet["source"] == Source.DMA.value for packet in expected)
+    if name != "queue":
+        assert bench.refused_dma == sum(line["source"] == Source.DMA for line in lines) - sum(
+            packet["source"] == Source.DMA.value for packet in expected)
 
 
 @pytest.mark.parametrize("send_stores", [0, 1])
@@ -100,6 +103,36 @@ def test_which_sources_fit_which_actions(send_stores, send_dma, event, source):
     bench.run(settle=10)
     fits = {Source.LOCAL: send_stores, Source.DMA: send_dma}.get(source, 0)
     assert (len(packets), len(bench.errors)) == (fits, not fits)
+
+
+def regions_in_a_row(geometry, following):
+    """Every region to a device of its number; `following` says what else is sent of a region."""
+    names = dict.fromkeys((name for name, _ in descriptor_layout(geometry)), 0)
+    return [names | {"send_dma": 1, "op": 1, "device": region, "address_offset": 100 * region,
+                     "also": following.get(region, 0)} for region in range(geometry.dma.regions)]
+
+
+@pytest.mark.parametrize(("region", "devices"), [(1, [1, 2]), (2, [2]), (3, [3, 5, 7]), (5, [5, 7]), (7, [7])])
+def test_what_is_read_once_goes_to_all_regions_in_a_row(region, devices):
+    """A number that is not larger than the region's own ends the row: there is no way around in a circle."""
+    geometry = GEOMETRIES["queue"]
+    bench = Bench(geometry, regions_in_a_row(geometry, {1: 2, 2: 1, 3: 5, 5: 7, 7: 3, 4: 4}), 1)
+    line = dict(address=64, bytes=64, op=Op.READ, source=Source.DMA, region=region, wf=1, wg=2)
+    bench.source(bench.dut.line, [line, line | {"address": 128}])
+    packets = bench.sink(bench.dut.packet, idle=0.3)
+    bench.run(settle=20)
+    assert [(packet["device"], packet["address"]) for packet in packets] == [
+        (device, address + 100 * device) for address in (64, 128) for device in devices]
+
+
+def test_stores_of_compute_units_are_not_repeated():
+    geometry = GEOMETRIES["queue"]
+    descriptors = [one | {"send_stores": 1} for one in regions_in_a_row(geometry, {1: 2})]
+    bench = Bench(geometry, descriptors, 1)
+    bench.source(bench.dut.line, [dict(address=0, bytes=64, op=Op.STORE, source=Source.LOCAL, region=1, wf=0, wg=0)])
+    packets = bench.sink(bench.dut.packet)
+    bench.run(settle=20)
+    assert [packet["device"] for packet in packets] == [1]
 
 
 @pytest.mark.parametrize("share_of_errors", [0, 1])

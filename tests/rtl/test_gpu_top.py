@@ -14,7 +14,7 @@ from t3sim.cosim.gpu import gpu_library
 from t3sim.driver.apb import ApbMaster, BusError
 from t3sim.driver.driver import Driver
 from t3sim.machine import load_machine
-from t3sim.reference.command_queue import COPY, LINE_BYTES, POLL, SIGNAL, TIMESTAMP, Command
+from t3sim.reference.command_queue import ADD, COPY, LINE_BYTES, POLL, SIGNAL, TIMESTAMP, Command
 from t3sim.reference.dispatch_window import Request
 from t3sim.rtl.address_map import channel_of
 from t3sim.rtl.layouts import Op, Source
@@ -1648,6 +1648,27 @@ def test_triggers_and_commands_in_memory_share_the_engines(seed):
     assert outline(reads, "address", "bytes") == Counter(
         line for wf in range(7) for line in lines(BASE + wf * COLUMNS * PITCH))
     assert len(gpu.packets) == 7 * 12 and gpu.error() is None and gpu.writes[0][3] >= 3 * 12
+
+
+@pytest.mark.parametrize("gpu", [QueueGpu, NarrowGpu])
+def test_a_broadcast_is_read_once_and_a_signal_waits_for_its_last_packet(gpu, seed):
+    """Also where the lines on the way are as few as may be: those that leave once more count again."""
+    gpu, first, second, third = gpu(seed=seed), 4, 6, 7
+    for region, also, device in ((first, second, 1), (second, third, 2), (third, None, 3)):
+        gpu.program(gpu.driver.copy_map(region, base=BASE // 64 * 64, limit=LIMIT, device=device, row_bytes=256,
+                                        columns=4, address_offset=device << 20)
+                    + gpu.driver.broadcast(region, also))
+    source = BASE // 64 * 64
+    gpu.commands(*(Command(0, COPY, source + 1024 * number, first, 0, 0) for number in range(2)),
+                 Command(5, ADD, SIGNALLED, 0, 0, 0))
+    gpu.run(2000)
+    assert outline(gpu.packets, "address", "bytes", "device") == Counter(
+        (source + 64 * line + (device << 20), 64, device) for line in range(32) for device in (1, 2, 3))
+    assert [write[1:] for write in gpu.writes] == [(SIGNALLED, 5, 96)] and not gpu.busy() and gpu.error() is None
+    assert gpu.counters()["lines"] == 32 and gpu.counters()["commands"] == 2
+    gpu.commands(*(Command(0, COPY, source, second, 0, 0) for _ in range(2)))
+    gpu.run(1000)
+    assert len(gpu.packets) == 96 + 2 * 16 * 2 and not gpu.busy()
 
 
 def test_a_trigger_is_sooner_than_a_poll():

@@ -111,7 +111,7 @@ def interesting(rng: random.Random, dtype: AluDtype) -> int:
 def random_operands(rng: random.Random, column_bytes: int, dtypes=DTYPES, store: float = 0.2) -> Operands:
     dtype = rng.choice(dtypes)
     old, new = (sum(interesting(rng, dtype) << at for at in range(0, 8 * column_bytes, width(dtype))) for _ in range(2))
-    return Operands(old, new, AluOp.STORE if rng.random() < store else AluOp.ADD, dtype)
+    return Operands(old, new, rng.choice((AluOp.STORE, AluOp.XOR)) if rng.random() < store else AluOp.ADD, dtype)
 
 
 def run(items, column_bytes: int, idle: float = 0.0, seed: int = 0, alu=NmcAlu) -> tuple[list[int], int]:
@@ -184,6 +184,21 @@ def test_store_keeps_every_bit(dtype):
     items = [Operands(old, filled(new, dtype, 4), AluOp.STORE, dtype) for new in corners(dtype) for old in olds]
     got, _ = run(items, 4)
     assert got == [item.new for item in items]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
+def test_three_exclusive_ors_exchange_two_columns(dtype, rng):
+    """Numbers that are none, too."""
+    pairs = [(filled(a, dtype, 8), filled(b, dtype, 8)) for a, b in itertools.combinations(corners(dtype), 2)]
+    pairs += [(rng.getrandbits(64), rng.getrandbits(64)) for _ in range(100)]
+
+    def combined(old, new):
+        return run([Operands(a, b, AluOp.XOR, dtype) for a, b in zip(old, new)], 8)[0]
+    first, second = map(list, zip(*pairs))
+    second = combined(second, first)
+    first = combined(first, second)
+    second = combined(second, first)
+    assert list(zip(second, first)) == pairs
 
 
 @pytest.mark.parametrize("idle", [0.2, 0.5])
