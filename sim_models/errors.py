@@ -40,3 +40,12 @@ def choices(value: str, allowed: Iterable[str]) -> str:
         return every
     some = difflib.get_close_matches(value, allowed, n=3) or allowed[:8]
     return f"{', '.join(some)} and {len(allowed) - len(some)} more"
+
+
+def named_once(option: str, names: Iterable[str]) -> tuple[str, ...]:
+    """Return the names that an option lists. Raises BadInput for one that is listed twice."""
+    names = tuple(names)
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            raise BadInput(f"{option} names {shown(name)} twice: once is enough")
+    return names

@@ -16,7 +16,7 @@ from t3sim.commands.options import (
     whole_number,
     write_plot,
 )
-from t3sim.errors import BadInput, choices
+from t3sim.errors import BadInput, choices, named_once
 from t3sim.rtl.arbiter import POLICIES
 
 if TYPE_CHECKING:
@@ -125,7 +125,8 @@ def run(
                 raise BadInput(f"{option if value is True else f'{option} {value}'} does not go with --level event")
         run_event_level(Asked(
             operator, gemm, devices,
-            None if technique == ",".join(DEFAULT_TECHNIQUES) else tuple(name.strip() for name in technique.split(",")),
+            None if technique == ",".join(DEFAULT_TECHNIQUES) else
+            named_once("--technique", (name.strip() for name in technique.split(","))),
             machine, comm_units, flux_order, flux_transfer, flux_pieces, tune, not no_software, embedding, slice_tasks),
             json)
         return
@@ -153,7 +154,7 @@ def run(
     workloads = [one for one, _ in found]
     if plot is not None and len(workloads) > 1:
         raise BadInput(f"--plot {plot[:40]} is of one sub-layer, and here are {len(workloads)}")
-    names = tuple(dict.fromkeys(name.strip() for name in technique.split(",")))
+    names = tuple(name.strip() for name in technique.split(","))
     check_techniques(names)
     check_policy(policy, names)
     jobs = simulations_at_once(jobs)
@@ -172,13 +173,17 @@ def run(
     from t3sim.study.choices import Choices
     from t3sim.study.estimate import check, estimate
     from t3sim.study.report import output_console, print_run, print_together, progress_bar
-    from t3sim.study.techniques import kernels_of, run_sublayer
+    from t3sim.study.techniques import FUSIONS, kernels_of, run_sublayer
 
     for option, value, default, needed in (("--comm-units", comm_units, COMMUNICATION_UNITS, "decomposed"),
                                            ("--flux-order", flux_order, FluxOptions().order, "flux")):
         if value != default and needed not in names:
             raise BadInput(f"{option} {value} is for technique {needed}, which --technique {technique} does not name")
-    chosen = [Choices(policy, fused_with(operator, topology, algorithm),
+    exchange = fused_with(operator, topology, algorithm)
+    if exchange.algorithm != "ring" and not exchange.of_parts and not FUSIONS.keys() & set(names):
+        raise BadInput(f"--algorithm {algorithm} is for {', '.join(FUSIONS)}, of which --technique {technique} names "
+                       "none")
+    chosen = [Choices(policy, exchange,
                       Skew.of(skew or "", one.tp) if every_gpu else None, comm_units, FluxOptions(flux_order))
               for one in workloads]
     for choice, one in zip(chosen, workloads):

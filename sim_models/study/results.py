@@ -13,7 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from t3sim.errors import BadInput, choices
+from t3sim.errors import BadInput, choices, named_once
 from t3sim.mechanisms.exchange import REDUCED, Exchange
 from t3sim.rtl.arbiter import POLICIES
 from t3sim.runs.skew import Skew
@@ -44,8 +44,8 @@ BY_DEFAULT = ("sequential", "t3", "t3-mca", "t3-mca+", "ideal-overlap", "ideal-r
 
 
 def check_techniques(names: Iterable[str]) -> None:
-    """Raise BadInput for an unknown technique."""
-    for name in names:
+    """Raise BadInput for an unknown technique, and for one that is named twice."""
+    for name in named_once("--technique", names):
         if name not in TECHNIQUES:
             raise BadInput(f"--technique {name!r} is unknown: allowed are {', '.join(TECHNIQUES)}")
 
