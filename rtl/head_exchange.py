@@ -61,9 +61,12 @@ class HeadExchange(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         peers = len(self.heard)
-        last_head, last_epoch = Signal.like(self.head), Signal.like(self.epoch)
+        last_head = Signal.like(self.head)
+        last_epoch = Signal.like(self.epoch)
         moved = Signal()
-        pending, due, chosen = Signal(peers), Signal(peers), Signal(peers)
+        pending = Signal(peers)
+        due = Signal(peers)
+        chosen = Signal(peers)
         makes = Signal()
         m.d.comb += moved.eq((self.head != last_head) | (self.epoch != last_epoch))
         m.d.sync += [last_head.eq(self.head), last_epoch.eq(self.epoch)]

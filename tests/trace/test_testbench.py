@@ -33,7 +33,7 @@ def failed(request, tmp_path_factory) -> tuple[str, str, Trace]:
     assert count
     folder = tmp_path_factory.mktemp(block)
     with pytest.raises(CocotbFailure, match=message) as failure:
-        run_testbench(Testbench(block, SMALL, 3), folder, design=(broken, ports), explain=explain_failure)
+        run_testbench(Testbench(block, SMALL, 4), folder, design=(broken, ports), explain=explain_failure)
     return block, str(failure.value), Trace.load(folder / "trace")
 
 
