@@ -30,7 +30,7 @@ from t3sim.mechanisms.decomposed import COMMUNICATION_UNITS
 from t3sim.mechanisms.exchange import FUSED_OPERATORS
 from t3sim.rtl.geometry import GeometryError
 from t3sim.runs.kernels import ALL_GATHER, GEMM
-from t3sim.study import report
+from t3sim.study import report, techniques
 from t3sim.study.report import print_bench, print_run
 from t3sim.study.results import (
     BY_DEFAULT,
@@ -56,8 +56,8 @@ def replace_module(monkeypatch, name: str, **content) -> None:
 
 
 def replace_techniques(monkeypatch, run_sublayer) -> None:
-    replace_module(monkeypatch, "t3sim.study.techniques", run_sublayer=run_sublayer,
-                   kernels_of=lambda technique, choices=None: (GEMM, ALL_GATHER))
+    monkeypatch.setattr(techniques, "run_sublayer", run_sublayer)
+    monkeypatch.setattr(techniques, "kernels_of", lambda technique, choices=None: (GEMM, ALL_GATHER))
 
 
 @pytest.fixture
@@ -151,7 +151,7 @@ def test_the_operator_reaches_the_run(monkeypatch, operator):
 def test_options_reach_the_run(calls, tmp_path, capsys):
     machine = tmp_path / "slow.toml"
     machine.write_text('extends = "t3-table1"\nname = "slow link"\n[link]\nbandwidth_gb_per_s = 10.0\n')
-    assert cli.main(["run", "--model", "gpt-3", "--sublayer", "op", "--tp", "32", "--technique", "t3, sequential,t3",
+    assert cli.main(["run", "--model", "gpt-3", "--sublayer", "op", "--tp", "32", "--technique", "t3, sequential",
                      "--machine", str(machine), "--seed", "7"]) == 0
     (workload, described, techniques, seed), = calls
     assert workload == transformer_workload("gpt-3", "op", 32)
@@ -506,16 +506,15 @@ def _mask() -> int:
 # processes
 
 _DRIVER = """
-import sys, time, types
+import sys, time
 sys.path.insert(0, {tests!r})
 from fake_run import fake_result
-module = types.ModuleType("t3sim.study.techniques")
+from t3sim.study import techniques as runs
 def run_sublayer(workload, machine, techniques, progress, seed, choices, jobs):
     {body}
     return fake_result(workload, machine, techniques, seed)
-module.run_sublayer = run_sublayer
-module.kernels_of = lambda technique, choices=None: ()
-sys.modules["t3sim.study.techniques"] = module
+runs.run_sublayer = run_sublayer
+runs.kernels_of = lambda technique, choices=None: ()
 from t3sim.cli import main
 sys.exit(main())
 """
