@@ -49,7 +49,7 @@ def dma(
         raise BadInput(f"--{'gpus' if gpus is not None else 'memory'} is of the cycle level: give --level cycle, too")
     from t3sim.flow.commands import COLLECTIVES, POSSIBLE
     from t3sim.flow.dma import INITIATORS, PHASES, copied_then_added_ns, kernel_collective_ns, run_collective
-    from t3sim.flow.node import load_node
+    from t3sim.machine.levels import load_engines
     from t3sim.study.report import output_console, print_table
     from t3sim.study.results import check_json_target, write_json
 
@@ -72,7 +72,7 @@ def dma(
         if variant is not None and "prelaunch" in names:
             raise BadInput("--variant prelaunch is --initiator poll: give one of them")
     check_json_target(json)
-    node = load_node(machine)
+    node = load_engines(machine)
 
     runs: dict[str, dict[int, object]] = {}
     for name in variants:
@@ -109,8 +109,8 @@ def dma(
 
 def _on_the_cycle_level(collective: str, sizes: str, variant: str | None, machine: str, initiator: str | None,
                         gpus: int, memory: str, json: str | None) -> None:
-    from t3sim.flow.node import load_node
     from t3sim.machine import load_machine
+    from t3sim.machine.levels import load_engines
     from t3sim.runs.copies import COLLECTIVES, VARIANTS
     from t3sim.runs.queued import BY_TRACKER, INITIATORS, check_asked, run_queued
     from t3sim.study.report import output_console, print_table
@@ -125,7 +125,7 @@ def _on_the_cycle_level(collective: str, sizes: str, variant: str | None, machin
     if variant is None or initiator is None:
         asked = [(called, name, one) for called, name, one in asked
                  if name != "tracker" or collective in BY_TRACKER.get(one, ())] or asked
-    node, chip = load_node(machine), load_machine(memory)
+    node, chip = load_engines(machine), load_machine(memory)
     for _, name, one in asked:
         for size in wanted:
             check_asked(chip, collective, gpus, size, name, one)

@@ -19,8 +19,8 @@ def end_to_end(
     global_batch: Annotated[int, typer.Option(
         metavar="B", parser=whole_number, help="Sequences per iteration.")] = 512,
     machine: Annotated[str, typer.Option(
-        metavar="NAME|FILE", help="a100-nvlink, a100-40gb, h100-nvlink, mi210, t3-table1, or a TOML file of a cluster.",
-    )] = "a100-nvlink",
+        metavar="NAME|FILE", help="dgx-a100, a100-40gb, h100-nvlink, mi210, t3-table1, or a TOML file of a cluster.",
+    )] = "dgx-a100",
     mapping: Annotated[str | None, typer.Option(
         metavar="tp=8,pp=4,...", help="Also dp, micro, interleave, sp, zero, ep; the fastest that fits if not given.",
     )] = None,
@@ -43,12 +43,12 @@ def end_to_end(
     seed: SeedOption = 0,
 ) -> None:
     """Estimate time, memory and energy of a training iteration or an inference, with their parts and ranges."""
-    from t3sim.end_to_end.cluster import load_cluster
     from t3sim.end_to_end.evaluate import PHASES, estimate
     from t3sim.end_to_end.layer import IMPLEMENTATIONS
     from t3sim.end_to_end.mapping import RECOMPUTE, check_mapping, parse_mapping
     from t3sim.end_to_end.training import Job
     from t3sim.end_to_end.transformer import load_transformer
+    from t3sim.machine.levels import load_cluster
     from t3sim.study.report import output_console, progress_bar
     from t3sim.study.results import TECHNIQUES, check_json_target, write_json
 

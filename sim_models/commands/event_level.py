@@ -26,11 +26,11 @@ class Asked:
 
 def run_event_level(asked: Asked, json: str | None) -> None:
     """Run and print, or write as JSON. Raises BadInput."""
+    from t3sim.machine.levels import load_tiles
     from t3sim.study.results import check_json_target, write_json
     from t3sim.tiles import persistent
     from t3sim.tiles.flux import Choice
     from t3sim.tiles.gemm import Shape, best
-    from t3sim.tiles.node import load_node
     from t3sim.tiles.runs import OPERATORS, TECHNIQUES, run_overlap
     from t3sim.workloads import gemm_workload
 
@@ -46,7 +46,7 @@ def run_event_level(asked: Asked, json: str | None) -> None:
             raise BadInput(f"{option} {value} does not go with --operator {asked.operator}")
     if asked.gemm is None:
         raise BadInput("--level event needs --gemm MxNxK, the GEMM of one GPU")
-    node = load_node(asked.machine)
+    node = load_tiles(asked.machine)
     node = node if asked.software else node.without_software()
     workload = gemm_workload(asked.gemm, node.gpus if asked.devices is None else asked.devices)
     shape = Shape(workload.m, workload.n, workload.k)
@@ -72,14 +72,14 @@ def run_event_level(asked: Asked, json: str | None) -> None:
 
 def _run_persistent(asked: Asked, json: str | None) -> None:
     """Run a persistent kernel that sends, beside separate kernels and Track & Trigger."""
+    from t3sim.machine.levels import load_tiles
     from t3sim.numerals import whole
     from t3sim.study.report import NOTHING, output_console, print_table
     from t3sim.study.results import write_json
-    from t3sim.tiles.node import load_node
     from t3sim.tiles.persistent import TECHNIQUES, Sending, run_persistent
     from t3sim.workloads import gemm_workload
 
-    node = load_node(asked.machine)
+    node = load_tiles(asked.machine)
     node = node if asked.software else node.without_software()
     devices = node.gpus if asked.devices is None else asked.devices
     if asked.operator == "embedding-a2a":

@@ -17,7 +17,8 @@ import simpy
 from t3sim.dlrm.model import Dlrm, operators
 from t3sim.flow.algorithms import algorithms, chunk_bytes
 from t3sim.flow.collective import Network
-from t3sim.flow.scale_out import ScaleOut
+from t3sim.flow.network_costs import network_costs
+from t3sim.machine.network import ScaleOut
 from t3sim.topologies import named_topology
 
 
@@ -49,7 +50,7 @@ class Pass:
 
 def training_pass(model: Dlrm, machine: ScaleOut, graph: Graph) -> Pass:
     """Run one pass: forward, backward, update. All GPUs do the same, so one process stands for their kernels."""
-    topology, costs = named_topology(machine.topology), machine.costs
+    topology, costs = named_topology(machine.topology), network_costs(machine)
     times = operators(model, machine.accelerator, machine.memory.line_bytes, topology.nodes)
     backward_ns = times.applied if graph.applied else times.gradient_rows
     # What a fused kernel makes or takes: slices for others go first, so at the rate of the whole kernel. Its occupancy

@@ -5,7 +5,7 @@ Sizes in bytes of the whole array per GPU; ranks may be arrays. Ring algorithms:
 
 import numpy as np
 
-from t3sim.end_to_end.cluster import Cluster, Network
+from t3sim.machine.cluster import Cluster, Network
 
 
 def reduce_scatter_ns(net: Network, size_bytes, ranks):

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from t3sim.end_to_end.cluster import Cluster
 from t3sim.end_to_end.inference import decode, prompt
 from t3sim.end_to_end.mapping import RECOMPUTE, Mapping, MappingError
 from t3sim.end_to_end.result import Result
 from t3sim.end_to_end.training import Job, train
 from t3sim.end_to_end.uncertainty import spread
+from t3sim.machine.cluster import Cluster
 
 #: What is timed.
 PHASES: dict[str, Callable[..., Result]] = {"training": train, "prompt": prompt, "decode": decode}

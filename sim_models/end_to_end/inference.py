@@ -3,13 +3,13 @@
 import numpy as np
 
 from t3sim.end_to_end import layer as layers
-from t3sim.end_to_end.cluster import Cluster
 from t3sim.end_to_end.communication import all_to_all_ns, group_all_reduce_ns, send_ns
 from t3sim.end_to_end.mapping import Mapping
 from t3sim.end_to_end.memory import WEIGHT_BYTES, weights_per_gpu
 from t3sim.end_to_end.operators import ELEMENT_BYTES, ceil_div, gemm_ns, move_ns
 from t3sim.end_to_end.result import Result
 from t3sim.end_to_end.training import Job, Overlap, sliced_gemms
+from t3sim.machine.cluster import Cluster
 
 #: Keys of the breakdown, which adds up to the time of the phase.
 PARTS = ("gemm", "attention", "elementwise", "host", "head", "tp", "ep", "pp")

@@ -6,11 +6,11 @@ the loop.
 
 from collections.abc import Callable, Iterable
 
-from t3sim.end_to_end.cluster import Cluster
 from t3sim.end_to_end.mapping import Mapping
 from t3sim.end_to_end.training import Job, Overlap
 from t3sim.errors import BadInput
 from t3sim.machine import load_machine
+from t3sim.machine.cluster import Cluster
 from t3sim.study.techniques import run_sublayer
 from t3sim.workloads import SUBLAYERS, Workload
 

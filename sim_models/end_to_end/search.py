@@ -5,9 +5,9 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from t3sim.end_to_end.cluster import Cluster
 from t3sim.end_to_end.mapping import Mapping, MappingError, every_mapping
 from t3sim.end_to_end.training import Iteration, Job, train
+from t3sim.machine.cluster import Cluster
 
 
 @dataclass(frozen=True)

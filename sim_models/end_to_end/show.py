@@ -4,11 +4,11 @@ from typing import Any
 
 from rich.console import Console
 
-from t3sim.end_to_end.cluster import Cluster
 from t3sim.end_to_end.evaluate import Estimate
 from t3sim.end_to_end.mapping import RECOMPUTE
 from t3sim.end_to_end.search import Ranking
 from t3sim.end_to_end.training import Job
+from t3sim.machine.cluster import Cluster
 from t3sim.study.report import print_table
 
 #: Parts of a breakdown, for people.

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from t3sim.end_to_end import layer as layers
-from t3sim.end_to_end.cluster import Cluster
 from t3sim.end_to_end.communication import (
     all_reduce_ns,
     all_to_all_ns,
@@ -23,6 +22,7 @@ from t3sim.end_to_end.memory import GRADIENT_BYTES, memory_bytes, weights_per_gp
 from t3sim.end_to_end.operators import ELEMENT_BYTES, ceil_div, gemm_ns, move_ns
 from t3sim.end_to_end.result import Result
 from t3sim.end_to_end.transformer import Transformer
+from t3sim.machine.cluster import Cluster
 
 #: Keys of `Iteration.breakdown_ns`, in the order of the tables.
 PARTS = ("gemm", "attention", "elementwise", "recompute", "host", "head", "tp", "ep", "pp", "bubble", "dp", "update",

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from t3sim.end_to_end.cluster import Cluster
+from t3sim.machine.cluster import Cluster
 
 SAMPLES = 200
 

@@ -1,8 +1,8 @@
 """A GEMM whose output an all-gather then distributes, the host between them (DMA collectives paper, section 4.3.2)."""
 
+from ..machine.engines import Node
 from .commands import POSSIBLE
 from .dma import kernel_collective_ns, run_collective
-from .node import Node
 
 
 def gemm_ns(node: Node, extent: int) -> float:

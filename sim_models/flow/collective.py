@@ -52,8 +52,7 @@ def kernel_costs(machine: Machine) -> KernelCosts:
     turn = dram.cl_cycles + dram.burst_cycles + dram.twtr_l_cycles + dram.cwl_cycles + dram.trcdrd_cycles
     batch = dram.write_high_watermark - dram.write_low_watermark
     columns = 64 // dram.column_bytes * batch * dram.burst_cycles
-    busy = 1 - dram.trfc_cycles / dram.trefi_cycles
-    memory = dram.channels * dram.peak_bytes_per_cycle * clock * busy * 3 * columns / (3 * columns + turn)
+    memory = dram.channels * dram.peak_bytes_per_cycle * clock * dram.refreshed * 3 * columns / (3 * columns + turn)
     first = machine.collective.workgroup_bytes * max(1 / machine.gpu.cu_bytes_per_ns,
                                                      machine.gpu.compute_units / memory)
     return KernelCosts(

@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 
 import simpy
 
+from ..machine.engines import Node
 from .commands import POSSIBLE, Command, Queue, plan
 from .fabric import Fabric
-from .node import Node
 
 #: What starts the copies: commands and doorbells of the host, or of a kernel on each GPU; a flag that engines poll,
 #: commands being there already ("prelaunch"); a Tracker that has counted the last write of what is to be copied.
@@ -150,7 +150,7 @@ def run_queues(node: Node, queues: list[Queue], chunk_bytes: float, initiator: s
 
 
 def _capacity(node: Node, queues: list[Queue]) -> dict[tuple, float]:
-    link = node.link.bandwidth_gb_per_s * node.link.engine_efficiency
+    link = node.link.bandwidth_gb_per_s * node.link.push_efficiency
     capacity: dict[tuple, float] = {("link", a, b): link for a in range(node.gpus) for b in range(node.gpus)
                                     if a != b}
     capacity |= {("memory", gpu): node.memory.bandwidth_gb_per_s for gpu in range(node.gpus)}
@@ -174,7 +174,7 @@ def kernel_collective_ns(node: Node, size_bytes: float, exchanges: int = 1) -> f
 
     They take the library's best protocol.
     """
-    link = node.link.bandwidth_gb_per_s * node.link.kernel_efficiency
+    link = node.link.bandwidth_gb_per_s * node.link.store_efficiency
     return min(one.base_ns + exchanges * (one.hop_ns + size_bytes / node.gpus / (link * one.efficiency))
                for one in (node.kernel.ll, node.kernel.ll128, node.kernel.simple))
 

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from ..machine.engines import Node
 from .dma import DmaRun, kernel_collective_ns
-from .node import Node
 
 
 @dataclass(frozen=True)

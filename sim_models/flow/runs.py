@@ -13,7 +13,7 @@ from ..errors import BadInput, shown
 from ..topologies import Topology, TopologyError, named_topology
 from .algorithms import COLLECTIVES, Algorithm, algorithms, chunk_bytes
 from .collective import CollectiveRun, KernelCosts, run_program
-from .scale_out import load_costs
+from .network_costs import load_costs
 
 if TYPE_CHECKING:
     import pandas

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from t3sim.machine.section import Section, within
 
@@ -66,7 +66,8 @@ class Dram(Section):
     trefi_cycles: Annotated[int, within(0, 1 << 17)] = 3900  #: refresh interval; 0 = no refresh
     refresh_stagger: bool = True  #: spread the channels' refreshes over the interval
     # address map, most significant field first
-    address_fields: tuple[AddressField, ...] = ("row", "bank", "column_high", "bank_group", "column_low")
+    address_fields: Annotated[tuple[AddressField, ...], Field(strict=False)] = (  # TOML has lists only
+        "row", "bank", "column_high", "bank_group", "column_low")
     column_low_bits: Annotated[int, within(0, 16)] = 1  #: width of "column_low"
     bank_hash: bool = True  #: exclusive-or of row and column bits into bank group and bank
     # controller
@@ -80,14 +81,6 @@ class Dram(Section):
     write_buffer_entries: Annotated[int, within(1, 256)] = 32  #: dramsim3
     command_queue_entries_per_bank: Annotated[int, within(1, 64)] = 8  #: dramsim3
     write_drain_minimum: Annotated[int, within(0, 256)] = 8  #: dramsim3: an idle controller drains above this
-
-    @model_validator(mode="before")
-    @classmethod
-    def _list_to_tuple(cls, data: object) -> object:
-        # TOML has lists only; strict mode would refuse them for a tuple.
-        if isinstance(data, dict) and isinstance(data.get("address_fields"), list):
-            data = {**data, "address_fields": tuple(data["address_fields"])}
-        return data
 
     @model_validator(mode="after")
     def _check(self) -> Dram:
@@ -150,6 +143,11 @@ class Dram(Section):
     def banks(self) -> int:
         """Banks per channel."""
         return self.bank_groups * self.banks_per_group
+
+    @property
+    def refreshed(self) -> float:
+        """Share of the time that refresh leaves."""
+        return 1 - self.trfc_cycles / self.trefi_cycles if self.trefi_cycles else 1.0
 
     @property
     def held_requests(self) -> int:

@@ -1,7 +1,7 @@
 """Figure 4: how much of an iteration is communication (section 2.4)."""
 
-from t3sim.end_to_end.cluster import Cluster
 from t3sim.end_to_end.uncertainty import ranges, samples
+from t3sim.machine.cluster import Cluster
 from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table
 from t3sim.reproduce.iterations import SPLIT, UNFUSED, LayerIteration, layer_iteration, mi210, paper_iterations
 from t3sim.study import plots

@@ -4,12 +4,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from t3sim.end_to_end import layer as layers
-from t3sim.end_to_end.cluster import Cluster, load_cluster
 from t3sim.end_to_end.communication import all_reduce_ns
 from t3sim.end_to_end.layer import UNFUSED, Implementation
 from t3sim.end_to_end.operators import ELEMENT_BYTES
 from t3sim.end_to_end.training import sliced_gemms
 from t3sim.end_to_end.transformer import PRESETS
+from t3sim.machine.cluster import Cluster
+from t3sim.machine.levels import load_cluster
 from t3sim.workloads import MODELS
 
 #: The attention split over the GPUs, as Megatron-LM does; T3's projection has it on each GPU.

@@ -8,7 +8,8 @@ from typing import Any
 
 from t3sim.flow.algorithms import COLLECTIVES, Algorithm, algorithms, chunk_bytes
 from t3sim.flow.collective import run_program
-from t3sim.flow.scale_out import load_scale_out
+from t3sim.flow.network_costs import network_costs
+from t3sim.machine.levels import load_network
 from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table
 from t3sim.reproduce.paper import Target
 from t3sim.reproduce.sources import source_digest
@@ -54,7 +55,7 @@ class CollectiveTask:
 
     @property
     def description(self) -> dict[str, Any]:
-        return {"machine": load_scale_out(self.machine).model_dump(), "topology": self.topology,
+        return {"machine": load_network(self.machine).model_dump(), "topology": self.topology,
                 "collective": self.collective, "algorithm": self.algorithm, "size_mb": self.size_mb}
 
     @cached_property
@@ -68,12 +69,12 @@ class CollectiveTask:
 
     def closed_form_ns(self) -> float:
         """Return what the links alone take."""
-        return self._algorithm.closed_form_ns(load_scale_out(self.machine).costs, self.size_mb * 1e6)
+        return self._algorithm.closed_form_ns(network_costs(load_network(self.machine)), self.size_mb * 1e6)
 
     def run(self, progress: Callable[[float], None]) -> CollectiveTime:
         program, topology = self._algorithm.program(), named_topology(self.topology)
         part = chunk_bytes(self.collective, program, self.size_mb * 1e6)
-        run = run_program(program, topology, lambda chunk: part, load_scale_out(self.machine).costs)
+        run = run_program(program, topology, lambda chunk: part, network_costs(load_network(self.machine)))
         return CollectiveTime(run.ns, run.busiest_link)
 
 

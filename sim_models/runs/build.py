@@ -23,7 +23,7 @@ from ..fabric.memory_map import memory_map
 from ..hbm import make_hbm
 from ..line import LINE_BYTES
 from ..machine import Machine
-from ..machine.schema import Link as MachineLink
+from ..machine.cycle import Link as MachineLink
 from ..mechanisms import baseline
 from ..mechanisms.track_trigger import AddressSpace, fused_work
 from ..operators.copy import Copy, Pass

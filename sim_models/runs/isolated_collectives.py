@@ -16,7 +16,7 @@ from ..engine.state import Sim
 from ..errors import BadInput, Failure
 from ..fabric import memory
 from ..machine import Machine
-from ..machine.schema import Link
+from ..machine.cycle import Link
 from ..mechanisms import baseline
 from ..workloads import DEVICES, Workload
 from . import build

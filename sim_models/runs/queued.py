@@ -20,9 +20,9 @@ from ..engine.hardware import make_hardware
 from ..engine.loop import Lockstep
 from ..errors import BadInput
 from ..fabric import memory
-from ..flow.node import Node
 from ..line import LINE_BYTES
 from ..machine import Machine
+from ..machine.engines import Node
 from ..reference.command_queue import ADD, COPY, SIGNAL, Command
 from ..reference.command_queue import POLL as POLLS
 from ..topologies import fully_connected

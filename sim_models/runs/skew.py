@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ..errors import BadInput, shown
 from ..machine import Machine
-from ..machine.schema import Link
+from ..machine.cycle import Link
 from ..topologies import Topology
 
 _LATE = re.compile(r"late:(\d{1,3}):([\d.]{1,12})", re.ASCII)

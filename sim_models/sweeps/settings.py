@@ -16,7 +16,7 @@ from t3sim.numerals import whole
 
 if TYPE_CHECKING:
     from t3sim.machine import Machine
-    from t3sim.tiles.node import Node
+    from t3sim.machine.tiles import Node
 
 Scalar = bool | int | float | str
 MACHINE_KEY = "machine"  #: `machine` is its name or file, `machine.SECTION.KEY` what differs from it
@@ -70,7 +70,7 @@ class Settings:
     def _machine_file(self, base: str) -> str:
         from t3sim.machine import PRESETS
 
-        extended = base if base in PRESETS or self.event_level else str(Path(base).resolve())
+        extended = base if base in PRESETS else str(Path(base).resolve())
         lines = [f"extends = {json.dumps(extended)}"]
         lines += [f"{name} = {json.dumps(value)}" for name, value in self.changes.items()]
         return "\n".join(lines) + "\n"
@@ -107,9 +107,9 @@ class Settings:
 
     def _node(self) -> "Node":
         """Load the point's machine on the event level, with its changes. Raises BadInput."""
-        from t3sim.tiles.node import load_node
+        from t3sim.machine.levels import load_tiles
 
-        return self._loaded(load_node)
+        return self._loaded(load_tiles)
 
     def _loaded(self, load: Callable[[str], Any]) -> Any:
         with self.arguments() as words:

@@ -8,8 +8,8 @@ all-gather do. Like the paper, the best of all settings counts.
 from dataclasses import dataclass
 from math import ceil
 
+from ..machine.tiles import Node
 from .gemm import OPERAND_BYTES, Kernel, Shape, best
-from .node import Node
 from .ports import direct_ns, store_bytes_per_ns
 from .slots import run_tiles
 

@@ -9,8 +9,8 @@ from itertools import product
 from math import ceil
 
 from ..errors import BadInput, choices
+from ..machine.tiles import Node
 from .gemm import OPERAND_BYTES, Kernel, Shape, kernels
-from .node import Node
 from .ports import Egress
 from .slots import run_tiles
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil, sqrt
 
-from .node import Node
+from ..machine.tiles import Node
 
 OPERAND_BYTES = 2
 _SUM_BYTES = 4

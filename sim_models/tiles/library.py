@@ -1,7 +1,7 @@
 """Collectives of the vendor's library, alone: rings with one efficiency and one latency per step, software included."""
 
+from ..machine.tiles import Node, Protocol
 from .gemm import OPERAND_BYTES, Shape, best
-from .node import Node, Protocol
 
 
 def port_bytes_per_ns(node: Node, gpus: int) -> float:

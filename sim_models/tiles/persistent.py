@@ -14,9 +14,9 @@ from math import ceil
 from typing import Any
 
 from ..errors import BadInput, choices
+from ..machine.tiles import Node
 from .gemm import Shape, kernel
 from .library import all_reduce_ns, all_to_all_ns
-from .node import Node
 from .ports import store_bytes_per_ns
 from .slots import run_tiles
 

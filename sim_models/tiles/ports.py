@@ -1,6 +1,6 @@
 """What a GPU's stores take on their way to others: its port, and what CPUs or network cards share."""
 
-from .node import Node
+from ..machine.tiles import Node
 
 
 def host_of(node: Node, rank: int) -> int:

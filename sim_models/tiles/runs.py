@@ -5,11 +5,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..errors import BadInput, choices
+from ..machine.tiles import Node
 from .decomposed import COMMUNICATION_UNITS, decomposed
 from .flux import Choice, fused
 from .gemm import Shape, best
 from .library import gathered_bytes, pass_ns, scattered_bytes
-from .node import Node
 
 OPERATORS = ("gemm-rs", "ag-gemm")
 TECHNIQUES = ("sequential", "decomposed", "flux", "ideal-overlap")

@@ -79,7 +79,7 @@ def test_hugging_face_s_config(capsys, tmp_path):
     (["--mapping", "tp=1,dp=8"], "80 GB"), (["--mapping", "tp=8", "--recompute", "some"], "some"),
     (["--phase", "sleep"], "sleep"), (["--technique", "t4"], "t4"), (["--kernels", "x"], "x"),
     (["--machine", "x"], "x"),
-    (["--machine", ""], "--machine"), (["--sequence", "0"], "0"), (["--global-batch", "-1"], "-1"),
+    (["--machine", ""], "machine file ''"), (["--sequence", "0"], "0"), (["--global-batch", "-1"], "-1"),
     (["--tokens", "0"], "0"), (["--plot", "x.svg"], "--search"), (["--search", "--plot", "x.pdf"], "x.pdf"),
     (["--search", "--mapping", "tp=8"], "--mapping"), (["--technique", "t3", "--mapping", "tp=8"], "cycle_machine"),
     (["--global-batch", "7", "--gpus", "1000", "--search"], "1000"), (["--tokens", "nan"], "nan")])
@@ -106,12 +106,12 @@ def test_a_config_that_cannot_be(capsys, tmp_path, content, named):
 def test_a_cluster_of_one_s_own(capsys, tmp_path):
     from importlib import resources
 
-    text = resources.files("t3sim.end_to_end").joinpath("clusters/a100-nvlink.toml").read_text()
+    text = resources.files("t3sim.machine").joinpath("machines/dgx-a100.toml").read_text()
     mine = tmp_path / "mine.toml"
-    mine.write_text(text.replace('name = "a100-nvlink"', 'name = "mine"'))
+    mine.write_text(text.replace('name = "dgx-a100"', 'name = "mine"'))
     assert run(capsys, *GOOD, "--machine", str(mine), "--mapping", "tp=8")[0] == 0
     for old, new, named in (("cores = 108", "cores = 0", "cores"), ("cores = 108", "", "cores"),
-                            ("[intra]", "[other]", "intra"), ("cores = 108", "cores = nan", "cores")):
+                            ("[intra]", "[within]", "intra"), ("cores = 108", "cores = nan", "cores")):
         mine.write_text(text.replace(old, new))
         code, _, error = run(capsys, *GOOD, "--machine", str(mine), "--mapping", "tp=8")
         assert code == 2

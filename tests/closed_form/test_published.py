@@ -17,8 +17,8 @@ from t3sim.end_to_end.amped import (
     training_days,
     update_s,
 )
-from t3sim.end_to_end.cluster import load_cluster
 from t3sim.machine import load_machine
+from t3sim.machine.levels import load_cluster
 from t3sim.reproduce.amped import case_studies, measured, tables
 from t3sim.reproduce.figure import paper_setup
 from t3sim.reproduce.paper import TARGETS, compare

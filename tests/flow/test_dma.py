@@ -8,14 +8,14 @@ from t3sim.cli import main
 from t3sim.flow.after_gemm import with_engines_ns, with_kernels_ns
 from t3sim.flow.commands import POSSIBLE, Command, Queue, plan
 from t3sim.flow.dma import PHASES, copied_then_added_ns, kernel_collective_ns, run_collective, run_queues
-from t3sim.flow.node import load_node
 from t3sim.flow.power import engine_watts, kernel_watts
+from t3sim.machine.levels import load_engines
 from t3sim.reproduce.dma.after_gemm import AFTER_GEMM
 from t3sim.reproduce.dma.copies import COPIES, interval_ns
 from t3sim.reproduce.dma.power import POWER
 
-NODE = load_node("mi300x")
-LINK = NODE.link.bandwidth_gb_per_s * NODE.link.engine_efficiency
+NODE = load_engines("mi300x")
+LINK = NODE.link.bandwidth_gb_per_s * NODE.link.push_efficiency
 
 
 @pytest.mark.parametrize("collective, variant, commands, engines", [
@@ -80,7 +80,7 @@ def test_large_collectives_fill_the_links():
     size = 1 << 32
     assert run_collective(NODE, "a2a", "pcpy", size).ns == pytest.approx(size / 8 / LINK, rel=0.01)
     kernels = kernel_collective_ns(NODE, size)
-    assert kernels == pytest.approx(size / 8 / (NODE.link.bandwidth_gb_per_s * NODE.link.kernel_efficiency), rel=0.01)
+    assert kernels == pytest.approx(size / 8 / (NODE.link.bandwidth_gb_per_s * NODE.link.store_efficiency), rel=0.01)
 
 
 def test_additions_take_memory_twice():
@@ -139,7 +139,7 @@ def test_command(capsys):
     (["--sizes", "1K:2K:4K"], "1K:2K:4K"), (["--sizes", "1T"], "1T"), (["--variant", "swap"], "swap"),
     (["--variant", ""], "''"), (["--initiator", "cpu"], "cpu"),
     (["--initiator", "poll", "--variant", "prelaunch"], "give one"),
-    (["--machine", "none"], "none"), (["--machine", ""], "--machine")])
+    (["--machine", "none"], "none"), (["--machine", ""], "machine file ''")])
 def test_bad_input_gets_one_line(capsys, arguments, named):
     code, out, error = run(capsys, *arguments)
     assert code == 2
@@ -150,7 +150,7 @@ def test_bad_input_gets_one_line(capsys, arguments, named):
 def test_a_node_of_one_s_own(capsys, tmp_path):
     from importlib import resources
 
-    text = resources.files("t3sim.flow").joinpath("nodes/mi300x.toml").read_text()
+    text = resources.files("t3sim.machine").joinpath("machines/mi300x.toml").read_text()
     mine = tmp_path / "mine.toml"
     mine.write_text(text.replace("gpus = 8 ", "gpus = 4 "))
     code, out, _ = run(capsys, "--machine", str(mine), "--sizes", "1M", "--json", "-")
@@ -225,7 +225,7 @@ def test_measured_copies_of_another_gpu():
     findings = COPIES.evaluate(None, {})
     assert len(findings.tables[0].rows) == 8
     assert findings.targets["copy_error_max_percent"].missed_by(findings.ours["copy_error_max_percent"]) == 0
-    assert interval_ns(load_node("mi355x"), 1 << 20) == pytest.approx(
+    assert interval_ns(load_engines("mi355x"), 1 << 20) == pytest.approx(
         NODE.gpu.command_ns + NODE.engine.next_copy_ns + NODE.engine.copy_ns + (1 << 20) / (76.8 * 0.75))
 
 

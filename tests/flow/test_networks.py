@@ -11,8 +11,9 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 from t3sim.cli import main
 from t3sim.flow.algorithms import COLLECTIVES, algorithms, chunk_bytes
 from t3sim.flow.collective import run_program
-from t3sim.flow.scale_out import load_costs, load_scale_out
+from t3sim.flow.network_costs import load_costs
 from t3sim.flow.timeline import LinkRates, write_timeline
+from t3sim.machine.levels import load_network
 from t3sim.topologies import named_topology
 
 _, COSTS, TORUS_128 = load_costs("torus-128")
@@ -170,15 +171,15 @@ def test_bad_input_gets_one_line(capsys, arguments, named):
 def test_a_network_of_one_s_own(capsys, tmp_path):
     from importlib import resources
 
-    text = resources.files("t3sim.flow").joinpath("networks/torus-128.toml").read_text()
+    text = resources.files("t3sim.machine").joinpath("machines/torus-128.toml").read_text()
     mine = tmp_path / "mine.toml"
     mine.write_text(text.replace('"torus:8x16"', '"ring:4"'))
     code, out, _ = t3(capsys, "--machine", str(mine), "--sizes", "1M", "--json", "-")
     assert code == 0 and json.loads(out)["nodes"] == 4
-    for old, new, named in (('"torus:8x16"', '"torus:8"', "torus:RxC"), ("latency_ns = 700.0", "", "link.latency_ns"),
+    for old, new, named in (('"torus:8x16"', '"torus:8"', "torus:RxC"), ("latency_ns = 700.0", "", "[link] latency_ns"),
                             ("25.0", "nan", "bandwidth_gb_per_s"), ("[link]", "[", "TOML")):
         mine.write_text(text.replace(old, new))
         code, _, error = t3(capsys, "--machine", str(mine))
         assert code == 2
         assert named in error and error.count("\n") == 1
-    assert load_scale_out("torus-128").topology == "torus:8x16"
+    assert load_network("torus-128").topology == "torus:8x16"

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from t3sim.cli import main
-from t3sim.flow.node import load_node
 from t3sim.machine import load_machine
+from t3sim.machine.levels import load_engines
 from t3sim.reference.command_queue import POLL
 from t3sim.runs import queued
 from t3sim.runs.failure import SimulationError
@@ -17,7 +17,7 @@ SMALL, GPUS, SIZE = "tests/data/machines/ring_small.toml", 4, 16 * 1024
 
 
 def run(collective: str, initiator: str, seed: int = 0, size: int = SIZE, variant: str = "b2b"):
-    return run_queued(load_machine(SMALL), load_node("mi300x"), collective, GPUS, size, initiator, seed, variant)
+    return run_queued(load_machine(SMALL), load_engines("mi300x"), collective, GPUS, size, initiator, seed, variant)
 
 
 def test_all_to_all_by_whatever_it_is_started():
@@ -48,7 +48,7 @@ def test_memory_adds(collective, whole):
 
     And all that should be whole is.
     """
-    one = queued._Run(load_machine(SMALL), load_node("mi300x"), (collective, GPUS, SIZE), "gpu", 3)
+    one = queued._Run(load_machine(SMALL), load_engines("mi300x"), (collective, GPUS, SIZE), "gpu", 3)
     try:
         done, data = one.run(), one.ledger.data
     finally:
@@ -85,7 +85,7 @@ def test_a_swap_needs_no_second_buffer(gpus, initiator):
 
     Who of a pair is first is shared out.
     """
-    one = queued._Run(load_machine(SMALL), load_node("mi300x"), ("a2a", gpus, 4096 * gpus), initiator, 9, "swap")
+    one = queued._Run(load_machine(SMALL), load_engines("mi300x"), ("a2a", gpus, 4096 * gpus), initiator, 9, "swap")
     try:
         done, data = one.run(), one.ledger.data
     finally:
@@ -119,12 +119,12 @@ def test_a_hop_that_does_not_wait_for_the_one_before_is_found(monkeypatch):
     """The numbers are compared: over slow links a ring without its polls sends on what has not come."""
     machine = load_machine(SMALL)
     slow = machine.model_copy(update={"link": machine.link.model_copy(update={"latency_ns": 2000.0})})
-    run_queued(slow, load_node("mi300x"), "ag-ring", GPUS, SIZE, "gpu")
+    run_queued(slow, load_engines("mi300x"), "ag-ring", GPUS, SIZE, "gpu")
     whole = queued._Run._commands
     monkeypatch.setattr(queued._Run, "_commands", lambda self, gpu: [
         line for line in whole(self, gpu) if line.op != POLL])
     with pytest.raises(SimulationError, match=r"device \d: bytes from \d+ on are "):
-        run_queued(slow, load_node("mi300x"), "ag-ring", GPUS, SIZE, "gpu")
+        run_queued(slow, load_engines("mi300x"), "ag-ring", GPUS, SIZE, "gpu")
 
 
 @pytest.mark.parametrize("options, message", [

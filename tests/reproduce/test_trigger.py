@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from t3sim.flow.node import load_node
 from t3sim.machine import load_machine
+from t3sim.machine.levels import load_engines
 from t3sim.reproduce.dma.trigger import TriggerTask, _times
 from t3sim.trace.schema import COMPLETE, EVENT, READ, Kind
 
@@ -29,7 +29,7 @@ def test_cycles_are_counted_from_the_last_write_of_what_is_copied():
 @pytest.mark.slow
 def test_the_event_level_takes_what_the_rtl_takes():
     times = TriggerTask(load_machine(), 128, 128, 1).run(lambda fraction: None)
-    tracker = load_node("mi300x").tracker
+    tracker = load_engines("mi300x").tracker
     assert times.copies == 64 and times.copy_bytes == 4096
     assert times.issue_cycles[0] < 16
     assert tracker.trigger_ns == pytest.approx(times.issue_cycles[1], abs=1)

@@ -10,12 +10,12 @@ import pytest
 
 from t3sim import cli
 from t3sim.machine import load_machine
+from t3sim.machine.levels import load_tiles
 from t3sim.sweeps.point import flat
 from t3sim.sweeps.settings import Settings
 from t3sim.sweeps.study import STUDIES, Map, load_study
 from t3sim.sweeps.sweep import points_of
 from t3sim.sweeps.winners import Cell, short_names, winners
-from t3sim.tiles.node import load_node
 from tests.sweeps.studies import COLLECTIVES, written
 
 MACHINE = Path(__file__).parents[1] / "data" / "machines" / "ring_small.toml"
@@ -112,7 +112,7 @@ def test_every_study_of_the_package_can_be_run(name):
     for task in tasks[:2]:
         with task.settings.arguments() as words:
             named = [word.partition("=")[2] for word in words if word.startswith("--machine=")]
-            machine = (load_node if task.settings.event_level else load_machine)(*named)
+            machine = (load_tiles if task.settings.event_level else load_machine)(*named)
         for key, value in task.settings.changes.items():
             section, name = key.split(".")
             assert getattr(getattr(machine, section), name) == value

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from t3sim.cli import main
+from t3sim.machine.levels import load_tiles
 from t3sim.tiles.gemm import Shape, kernel
 from t3sim.tiles.library import all_reduce_ns, all_to_all_ns
-from t3sim.tiles.node import load_node
 from t3sim.tiles.persistent import (
     OPERATORS,
     Sending,
@@ -25,7 +25,7 @@ from t3sim.tiles.persistent import (
 )
 from t3sim.tiles.ports import store_bytes_per_ns
 
-NODE = load_node("mi210-x4")
+NODE = load_tiles("mi210-x4")
 SMALL = embedding(NODE, 4, 256, 64)
 SHAPES = {"embedding-a2a": (256, 64), "gemv-ar": (8192, 2048), "gemm-a2a": (2048, 1024, 4096)}
 

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from t3sim.csv_rows import csv_rows
-from t3sim.end_to_end.cluster import Cluster, load_cluster
 from t3sim.end_to_end.mapping import FULL, SELECTIVE, Mapping
 from t3sim.end_to_end.training import Job, train
 from t3sim.end_to_end.transformer import PRESETS, Transformer
 from t3sim.end_to_end.uncertainty import SAMPLES, ranges, samples
+from t3sim.machine.cluster import Cluster
+from t3sim.machine.levels import load_cluster
 from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table
 from t3sim.reproduce.paper import Target
 from t3sim.study import plots
@@ -48,7 +49,7 @@ class Compared:
 
 def megatron_runs(seed: int = 0) -> list[Compared]:
     """Return every published run of Megatron-LM beside ours."""
-    cluster, found = load_cluster("a100-nvlink"), []
+    cluster, found = load_cluster("dgx-a100"), []
     for row in csv_rows("t3sim.end_to_end.measured", "megatron"):
         job = Job(PRESETS[row["model"]], 2048, int(row["global_batch"]))
         for name, sp, recompute in (("full", 0, FULL), ("selective", 1, SELECTIVE)):

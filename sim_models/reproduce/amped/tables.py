@@ -3,11 +3,12 @@
 import numpy as np
 
 from t3sim.end_to_end.amped import gpipe_speedup
-from t3sim.end_to_end.cluster import Cluster, load_cluster
 from t3sim.end_to_end.mapping import FULL, Mapping
 from t3sim.end_to_end.training import Job, train
 from t3sim.end_to_end.transformer import PRESETS
 from t3sim.end_to_end.uncertainty import SAMPLES, ranges, samples
+from t3sim.machine.cluster import Cluster
+from t3sim.machine.levels import load_cluster
 from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table
 from t3sim.reproduce.paper import Target
 
@@ -39,7 +40,7 @@ def _mapping(gpus: int, pp: int) -> Mapping:
 
 
 def evaluate_table2(setup: Setup, results: Results) -> Findings:
-    cluster = load_cluster("a100-nvlink")
+    cluster = load_cluster("dgx-a100")
     found, spread = _throughputs(cluster), ranges(map(_throughputs, samples(cluster, setup.seed)))
     worst = found["worst_error_percent"]
     cells = [(name, str(_mapping(gpus, pp)), f"{published}", f"{theirs:g}", f"{found[name]:.1f}",

@@ -3,7 +3,8 @@
 from t3sim.csv_rows import csv_rows
 from t3sim.flow.commands import Command, Queue
 from t3sim.flow.dma import run_queues
-from t3sim.flow.node import Node, load_node
+from t3sim.machine.engines import Node
+from t3sim.machine.levels import load_engines
 from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table
 from t3sim.reproduce.paper import Target
 
@@ -18,7 +19,7 @@ def interval_ns(node: Node, size_bytes: float) -> float:
 
 
 def evaluate(setup: Setup, results: Results) -> Findings:
-    node, rows, errors = load_node("mi355x"), [], []
+    node, rows, errors = load_engines("mi355x"), [], []
     for one in csv_rows("t3sim.flow.measured", "sdma_copies"):
         size, measured = int(one["bytes"]), float(one["gb_per_s"])
         ours = size / interval_ns(node, size)

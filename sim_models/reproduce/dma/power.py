@@ -4,8 +4,9 @@ from itertools import product
 
 from t3sim.flow.commands import POSSIBLE
 from t3sim.flow.dma import run_collective
-from t3sim.flow.node import Node, load_node
 from t3sim.flow.power import Watts, engine_watts, kernel_watts
+from t3sim.machine.engines import Node
+from t3sim.machine.levels import load_engines
 from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table
 from t3sim.reproduce.paper import Target
 
@@ -49,7 +50,7 @@ def _prelaunched(node: Node, variant: str, size: int) -> Watts:
 
 
 def evaluate(setup: Setup, results: Results) -> Findings:
-    node = load_node("mi300x")
+    node = load_engines("mi300x")
     ours = _ratios(node, _SIZES)
     varied = [_ratios(_varied(node, *case), _SIZES[:1]) for case in product(_IDLE_SHARES, _UNITS)]
     ranges = {key: (min(one[key] for one in varied), max(one[key] for one in varied)) for key in ours}

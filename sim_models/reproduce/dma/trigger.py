@@ -12,8 +12,8 @@ import numpy as np
 
 from t3sim.flow.commands import Command, Queue
 from t3sim.flow.dma import INITIATORS, run_queues
-from t3sim.flow.node import load_node
 from t3sim.machine import Machine
+from t3sim.machine.levels import load_engines
 from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table
 from t3sim.reproduce.sources import source_digest
 from t3sim.reproduce.tasks import digest
@@ -112,7 +112,7 @@ def _tasks(setup: Setup) -> list[TriggerTask]:
 
 
 def evaluate(setup: Setup, results: Results) -> Findings:
-    node, rows = load_node("mi300x"), []
+    node, rows = load_engines("mi300x"), []
     times = {results[task].copy_bytes: results[task] for task in _tasks(setup)}
     whole: dict[str, list[float]] = {initiator: [] for initiator in INITIATORS}
     for size, one in sorted(times.items()):

@@ -5,12 +5,13 @@ from statistics import fmean
 import numpy as np
 
 from t3sim.csv_rows import csv_rows
+from t3sim.machine.levels import load_tiles
+from t3sim.machine.tiles import Node
 from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table
 from t3sim.reproduce.paper import Target
 from t3sim.study import plots
 from t3sim.tiles.gemm import Shape, best
 from t3sim.tiles.library import all_reduce_ns
-from t3sim.tiles.node import Node, load_node
 
 _MEASURED = "t3sim.tiles.measured"
 _MB = 1 << 20
@@ -44,7 +45,7 @@ def least_error(node: Node, measured: list[tuple[int, float]]) -> float:
 
 
 def _evaluate_gemms(setup: Setup, results: Results) -> Findings:
-    node = load_node("a100-nvlink")
+    node = load_tiles("a100-nvlink")
     errors = gemm_errors(node)
     sizes = [100 * abs(error) for error in errors.values()]
     rows = [(f"{shape.m} x {shape.n} x {shape.k}", float(row["time_ns"]), best(node, shape), error)
@@ -71,7 +72,7 @@ _GPUS = {"a100": "a100-nvlink", "v100": "dgx-v100"}
 def _evaluate_all_reduces(setup: Setup, results: Results) -> Findings:
     ours, targets, rows, drawn = {}, {}, [], {}
     for gpu, name in _GPUS.items():
-        node, measured = load_node(name), all_reduce_times(gpu)
+        node, measured = load_tiles(name), all_reduce_times(gpu)
         errors = [100 * error for error in all_reduce_errors(node, measured)]
         drawn[gpu] = [size / _MB for size, _ in measured], errors
         ours |= {f"{gpu}_error_max_percent": max(map(abs, errors)),
@@ -83,7 +84,7 @@ def _evaluate_all_reduces(setup: Setup, results: Results) -> Findings:
         rows += [(f"{gpu.upper()}, {size / _MB:.0f} MB", f"{time / 1e3:,.1f}",
                   f"{all_reduce_ns(node, 4, size) / 1e3:,.1f}", f"{error:+.1f} %")
                  for (size, time), error in zip(measured, errors)]
-    node = load_node("a100-nvlink")
+    node = load_tiles("a100-nvlink")
     other = [(int(row["size_bytes"]), float(row["median_time_ns"])) for row in csv_rows(_MEASURED, "all_reduces_dgx")
              if row["box"] == "a100_dgx" and int(row["size_bytes"]) >= 4 * _MB]
     errors = [100 * error for error in all_reduce_errors(node, other)]

@@ -7,6 +7,8 @@ from functools import cached_property
 from statistics import fmean
 from typing import Any
 
+from t3sim.machine.levels import load_tiles
+from t3sim.machine.tiles import Node
 from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table
 from t3sim.reproduce.paper import Target
 from t3sim.reproduce.sources import source_digest
@@ -14,7 +16,6 @@ from t3sim.reproduce.tasks import digest
 from t3sim.study import plots
 from t3sim.tiles.flux import Choice
 from t3sim.tiles.gemm import Shape
-from t3sim.tiles.node import Node, load_node
 from t3sim.tiles.runs import OPERATORS, run_overlap
 
 NODES = {"a100-pcie": "A100 PCIe", "a100-nvlink": "A100 NVLink", "h800-nvlink": "H800 NVLink"}
@@ -69,7 +70,7 @@ class OverlapTask:
 
     @property
     def machine(self) -> Node:
-        node, by = load_node(self.node), self.factors
+        node, by = load_tiles(self.node), self.factors
         link, gpu, host = node.link, node.gpu, node.host
         return node.model_copy(update={
             "link": link.model_copy(update={

@@ -4,11 +4,12 @@ from collections.abc import Callable
 from functools import cache
 from statistics import fmean
 
+from t3sim.machine.levels import load_tiles
+from t3sim.machine.tiles import Node
 from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table
 from t3sim.reproduce.paper import Target
 from t3sim.study import plots
 from t3sim.tiles.gemm import Shape
-from t3sim.tiles.node import Node, load_node
 from t3sim.tiles.persistent import (
     Sending,
     Tasks,
@@ -72,7 +73,7 @@ def _products(node: Node, shapes: list, make: Callable[[Node, int, tuple], Tasks
 
 @cache
 def _times() -> dict[str, list[_Row]]:
-    node = load_node(_NODE)
+    node = load_tiles(_NODE)
     return {"embedding": _embeddings(node),
             "gemv": _products(node, _GEMVS, lambda node, gpus, shape: gemv(node, gpus, *shape)),
             "gemm": _products(node, [(one.m, one.n, one.k) for one in _GEMMS],
@@ -100,7 +101,7 @@ def _evaluate(setup: Setup, results: Results) -> Findings:
             f"{name}_mean_percent": Target(f"{_TITLES[name]}: shorter, mean", "%", mean, where, _POINTS),
             f"{name}_max_percent": Target(f"{_TITLES[name]}: shorter, most", "%", most, where),
             f"{name}_tracked_mean_percent": Target(f"{_TITLES[name]}: with tracked stores, mean", "%", None, "beyond")}
-    node = load_node(_NODE)
+    node = load_tiles(_NODE)
     baselines = [("as above", times["embedding"]), ("the framework pools all tables in one kernel",
                                                     _embeddings(node, together=True))]
     baselines += [(f"{pooled} rows are pooled instead of 10", _embeddings(node, pooled=pooled)) for pooled in (20, 40)]
@@ -144,7 +145,7 @@ _SLICES = {"workgroup": 1, "4": 4, "16": 16, "32": 32, "256": 256, "shard": 1 <<
 @cache
 def _profile() -> tuple[dict[float, float], dict[bool, float], dict[str, dict[str, float]]]:
     """Return µs by occupancy, skew by order, and µs by granularity for four ways to send."""
-    node = load_node(_NODE)
+    node = load_tiles(_NODE)
     tasks = embedding(node, 2, 1024, 256)
     occupancy = {share: fused_run(node, 2, with_share(tasks, node, share), cards=True).computed_ns / 1e3
                  for share in _SHARES}

@@ -1,24 +1,18 @@
-"""A node of GPUs with DMA engines: TOML, with a source per number."""
+"""What the event level needs of a machine whose DMA engines run collectives."""
 
-import tomllib
-from importlib import resources
 from typing import Annotated
 
 from pydantic import Field
 
-from ..machine.presets import load_preset
-from ..machine.section import NotNegative, Positive, Section, Share
-
-#: Nodes that come with the package.
-PRESETS = ("mi300x", "mi355x")
+from t3sim.machine.section import NotNegative, Positive, Section, Share
 
 
 class Link(Section):
     """A link between two GPUs, one direction."""
 
     bandwidth_gb_per_s: Positive
-    engine_efficiency: Share  #: what a DMA engine's packets leave of it
-    kernel_efficiency: Share  #: what loads and stores of compute units leave of it
+    push_efficiency: Share  #: what a DMA engine's packets leave of it
+    store_efficiency: Share  #: what loads and stores of compute units leave of it
 
 
 class Memory(Section):
@@ -115,13 +109,3 @@ class Node(Section):
     tracker: Tracker
     kernel: Kernel
     power: Power
-
-
-def load_node(name_or_path: str) -> Node:
-    """Return a node by the name of a preset, or from a TOML file; sections that it lacks are mi300x's.
-
-    Raises `BadInput` with the key that is at fault.
-    """
-    nodes = resources.files(__package__).joinpath("nodes")
-    return load_preset(Node, name_or_path, nodes, PRESETS,
-                       defaults=tomllib.loads(nodes.joinpath(f"{PRESETS[0]}.toml").read_text("utf-8")))

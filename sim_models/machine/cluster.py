@@ -1,22 +1,8 @@
-"""The cluster of the closed form: an accelerator, its node, two levels of network. TOML, with a source per number."""
+"""What the closed form needs of a machine: an accelerator, its node, two levels of network."""
 
-from importlib import resources
-
-from t3sim.errors import BadInput
-from t3sim.machine import Machine
 from t3sim.machine.accelerator import Accelerator
-from t3sim.machine.presets import load_preset
+from t3sim.machine.cycle import Machine
 from t3sim.machine.section import Count, NotNegative, Positive, Section, Share
-
-#: Clusters that come with the package, by the name of their file in clusters/.
-PRESETS = ("a100-nvlink", "a100-40gb", "h100-nvlink", "mi210")
-
-#: What the cycle level's machine files have no word for, when one of them is used here.
-_NODE_OF_A_MACHINE = "t3-table1"
-
-
-class ClusterError(BadInput):
-    """A cluster that cannot be read. The message names the file, the key and what is allowed."""
 
 
 class Network(Section):
@@ -46,28 +32,15 @@ class Cluster(Section):
     name: str
     gpus_per_node: Count
     iteration_ns: NotNegative  #: of an iteration, besides everything that is modelled: input, loss scaling, logging
-    cycle_machine: str | None  #: machine of the cycle level with these GPUs; null if there is none
+    cycle_machine: str | None = None  #: machine of the cycle level with these GPUs; None if there is none
     accelerator: Accelerator
     intra: Network
     inter: Network
     uncertainty: Uncertainty
 
 
-def load_cluster(name_or_path: str) -> Cluster:
-    """Return a cluster by the name of a preset, from a TOML file, or made of a machine of the cycle level.
-
-    Raises `ClusterError`, or `MachineError` for a machine file that is at fault.
-    """
-    if name_or_path == _NODE_OF_A_MACHINE:
-        from t3sim.machine import load_machine
-
-        return of_machine(load_machine(name_or_path))
-    return load_preset(Cluster, name_or_path, resources.files(__package__).joinpath("clusters"), PRESETS,
-                       (_NODE_OF_A_MACHINE,), ClusterError, {"cycle_machine": None})
-
-
-def of_machine(machine: Machine) -> Cluster:
-    """Return the cluster that has this machine of the cycle level as its GPU, all of them in one ring.
+def of_machine(machine: Machine, name_or_path: str) -> Cluster:
+    """Return the cluster that has this machine of the cycle level, which has that name, as its GPU, all in one ring.
 
     The main loop's efficiency, the tile and the ports are the machine file's; a tile's overhead in steps of K is its
     prologue, epilogue and the burst of its stores at an equal share of the memory's bandwidth, over one step's time.
@@ -77,7 +50,7 @@ def of_machine(machine: Machine) -> Cluster:
     memory_gb_per_s = machine.dram.peak_bytes_per_cycle * machine.dram.channels * machine.memory_clock_ghz
     store_ns = 2 * gpu.tile_m * gpu.tile_n * gpu.compute_units / memory_gb_per_s
     return Cluster(
-        name=machine.name, gpus_per_node=1024, iteration_ns=0.0, cycle_machine=machine.name,
+        name=machine.name, gpus_per_node=1024, iteration_ns=0.0, cycle_machine=name_or_path,
         accelerator=Accelerator(
             peak_tflop_per_s=gpu.peak_flop_per_ns / 1e3, cores=gpu.compute_units, tile_m=gpu.tile_m, tile_n=gpu.tile_n,
             matrix_efficiency=gpu.matrix_efficiency,

@@ -1,36 +1,17 @@
-"""The machine file: its sections and keys, and the loader that refuses what does not fit in one line."""
+"""What the cycle level needs of a machine: its models, and the sizes of the Track & Trigger hardware."""
 
-import difflib
-import os
-import re
-import tomllib
-from collections.abc import Sequence
-from importlib import resources
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError, model_validator
-from pydantic.fields import FieldInfo
-from pydantic_core import ErrorDetails
+from pydantic import Field, model_validator
 
-from t3sim.bounded import LARGEST_MACHINE, TooLarge, read_bounded
-from t3sim.errors import BadInput, choices, shown
 from t3sim.formats import FP16
 from t3sim.line import LINE_BYTES
 from t3sim.machine.dram import Dram, is_power_of_two
 from t3sim.machine.section import Section, Wait, within
-from t3sim.rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, GeometryError, TrackerGeometry, bits_for
+from t3sim.rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, TrackerGeometry, bits_for
 
-#: Machines that come with the package: name, file beside this one.
-PRESETS = {"t3-table1": "default.toml", "t3-accelsim": "t3_accelsim.toml", "hbm2-reference": "hbm2_reference.toml"}
-DEFAULT = "t3-table1"
 _LONGEST_STEP_CYCLES = 100_000  #: half of `engine.end.IDLE_LIMIT`
-_LONGEST_CHAIN = 16  #: machines that extend one another
 _LONGEST_STARVATION = 65535  #: cycles; the register has 16 bits
-
-
-class MachineError(BadInput):
-    """A machine that cannot be read or cannot exist. The message names the file, the key and what is allowed."""
 
 
 class Gpu(Section):
@@ -261,170 +242,3 @@ class Machine(Section):
                 regions=self.dma.regions, engines=self.dma.engines, ready_commands=self.dma.ready_commands,
                 outstanding_lines=self.dma.outstanding_lines, egress_lanes=self.dma.egress_lanes,
                 peers=self.dma.peers))
-
-
-def load_machine(name_or_path: str | Path = DEFAULT) -> Machine:
-    """Load a machine by the name of a preset, or from a TOML file.
-
-    A file either has every key, or starts with `extends = "NAME"` and has only those that differ. Raises
-    `MachineError`, with one line that names the file, the section, the key and what is allowed.
-    """
-    where, content = _read(str(name_or_path), ())
-    try:
-        return Machine.model_validate(content)
-    except ValidationError as error:
-        raise MachineError(f"{where}: {_explain(error)}") from None
-
-
-def _read(name: str, seen: tuple[str, ...]) -> tuple[str, dict[str, Any]]:
-    """Return the file name to show and the merged content."""
-    identity = name if name in PRESETS else os.path.realpath(name)  # a circle may lead through folders and links
-    if identity in seen:
-        raise MachineError(f"machine {shown(name)} extends itself")
-    if len(seen) == _LONGEST_CHAIN:
-        raise MachineError(f"extends = {shown(name)}: at most {_LONGEST_CHAIN} machines may extend one another")
-    content = _parsed(name)
-    base_name = content.pop("extends", None)
-    if base_name is None:
-        return name, content
-    if not isinstance(base_name, str) or not base_name or "\0" in base_name:
-        raise MachineError(f"{name}: extends = {shown(base_name)} is not the name of a machine")
-    if base_name not in PRESETS:  # a file named by a file is looked for beside it
-        base_name = str(Path(name).parent / base_name)
-    _, base = _read(base_name, (*seen, identity))
-    return name, _merge(base, content)
-
-
-def _parsed(name: str) -> dict[str, Any]:
-    try:
-        if name in PRESETS:
-            raw = resources.files("t3sim.machine").joinpath(PRESETS[name]).read_bytes()
-        else:
-            raw = read_bounded(Path(name), LARGEST_MACHINE)
-    except FileNotFoundError:
-        raise MachineError(f"machine {shown(name)} is neither a file nor one of {', '.join(sorted(PRESETS))}") from None
-    except TooLarge as error:
-        raise MachineError(f"{name}: not a machine file: {error}") from None
-    except OSError as error:
-        raise MachineError(f"machine file {shown(name)} cannot be read: {error.strerror}") from None
-    try:
-        return tomllib.loads(raw.decode("utf-8"))
-    except RecursionError:
-        raise MachineError(f"{name}: not a machine file: nested too deeply") from None
-    except ValueError as error:  # TOML's, UTF-8's, or a number of thousands of digits
-        raise MachineError(f"{name}: not a TOML file: {error}") from None
-
-
-def _merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    merged = dict(base)
-    for key, value in changes.items():
-        both_sections = isinstance(value, dict) and isinstance(base.get(key), dict)
-        merged[key] = _merge(base[key], value) if both_sections else value
-    return merged
-
-
-def _explain(error: ValidationError) -> str:
-    """Explain the one fault to name: an unknown key before the missing one that it was meant to be."""
-    order = {"extra_forbidden": 0, "missing": 2}
-    places: dict[tuple, list[ErrorDetails]] = {}  # what may be of several types has a fault for each
-    for fault in sorted(error.errors(include_url=False), key=lambda fault: order.get(fault["type"], 1)):
-        places.setdefault(_place(fault["loc"]), []).append(fault)
-    (place, faults), *others = places.items()
-    more = f" ({len(others)} more of this kind or others)" if others else ""
-    return _explain_one(place, faults) + more
-
-
-def _place(loc: tuple[str | int, ...]) -> tuple[str | int, ...]:
-    """Return sections, key and place in a list, without the names of types that pydantic tried."""
-    keys = next((length for length in range(1, len(loc)) if _field(loc[:length]) and not _is_section(loc[:length])),
-                len(loc))
-    return loc[:keys] + tuple(part for part in loc[keys:] if isinstance(part, int))
-
-
-def _field(where: tuple[str | int, ...]) -> FieldInfo | None:
-    """Return the key of the schema at this place."""
-    model: Any = Machine
-    for section in where[:-1]:
-        field = getattr(model, "model_fields", {}).get(section)
-        model = field.annotation if field else None
-    return getattr(model, "model_fields", {}).get(where[-1])
-
-
-def _is_section(where: tuple[str | int, ...]) -> bool:
-    field = _field(where)
-    return field is not None and hasattr(field.annotation, "model_fields")
-
-
-def _explain_one(where: tuple[str | int, ...], faults: list[ErrorDetails]) -> str:
-    fault = faults[0]
-    *sections, key = where or ("",)
-    if sections and isinstance(key, int):  # an element of a list: name the list
-        sections, key = sections[:-1], f"{sections[-1]}[{key}]"
-    place = f"[{'.'.join(map(str, sections))}] " if sections else ""
-    match fault["type"]:
-        case "extra_forbidden":
-            allowed = _allowed_keys(sections)
-            close = _closest(str(key), allowed)
-            return f"{place}{_key(key)} is unknown; " + (f"did you mean {close}?" if close else
-                                                         f"allowed are {choices(str(key), sorted(allowed))}")
-        case "missing":
-            return f"{place}{key} is missing (a file with `extends = \"{DEFAULT}\"` needs only what differs)"
-        case "value_error":
-            error = fault.get("ctx", {})["error"]
-            if isinstance(error, GeometryError):
-                return f"{_section_of(str(error).partition('=')[0])}{error}"
-            return (f"[{'.'.join(map(str, where))}] " if where else "") + str(error)
-        case "model_type":
-            return f"{place}{key} = {shown(fault['input'])} must be a section, [{key}]"
-        case "greater_than_equal" | "less_than_equal" if len(faults) == 1 and (limits := _limits(where)):
-            return f"{place}{key} = {shown(fault['input'])}: {limits} is allowed"
-        case _:
-            allowed = " or ".join(dict.fromkeys(f"{one['msg'][0].lower()}{one['msg'][1:]}" for one in faults))
-            return f"{place}{key} = {shown(fault['input'])}: {allowed}"
-
-
-def _limits(where: tuple[str | int, ...]) -> str:
-    """Write both limits of a number, in words; empty if the place is no key that has them."""
-    field = _field(where)
-    limits = {name: value for item in (field.metadata if field else ())
-              for name in ("ge", "le") if (value := getattr(item, name, None)) is not None}
-    return f"{limits['ge']} to {limits['le']}" if len(limits) == 2 else ""
-
-
-def _key(key: str | int) -> str:
-    """Write a key as a message repeats it: one that no machine file would have is quoted and shortened."""
-    return str(key) if re.fullmatch(r"\w{1,60}", str(key)) else shown(key)
-
-
-def _section_of(size: str) -> str:
-    """Name the section whose key a size of the geometry comes from, in brackets; empty for one that no key sets."""
-    return next((f"[{name}] " for name, field in Machine.model_fields.items()
-                 if size in getattr(field.annotation, "model_fields", ())), "")
-
-
-def _allowed_keys(sections: Sequence[str | int]) -> list[str]:
-    model: Any = Machine
-    for section in sections:
-        model = model.model_fields[section].annotation
-    keys = list(model.model_fields)
-    return keys if sections else [*keys, "extends"]
-
-
-_UNITS = {"ns", "us", "ms", "s", "cycles", "bytes", "kb", "mb", "gb", "tb", "kib", "mib", "gib", "hz", "mhz", "ghz",
-          "gbps", "gbit", "per"}
-
-
-def _stem(key: str) -> str:
-    """Return the key without its unit."""
-    words = key.split("_")
-    while len(words) > 1 and words[-1].lower() in _UNITS:
-        words.pop()
-    return "_".join(words)
-
-
-def _closest(key: str, allowed: list[str]) -> str | None:
-    for other in allowed:
-        if _stem(other) == _stem(key):
-            return other
-    matches = difflib.get_close_matches(key, allowed, n=1, cutoff=0.6)
-    return matches[0] if matches else None

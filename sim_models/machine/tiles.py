@@ -1,17 +1,11 @@
-"""A node of GPUs as the tile level sees it: TOML, with a source per number."""
+"""What the event level needs of a machine whose GEMMs it plays tile by tile."""
 
-from importlib import resources
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from ..machine import PRESETS as MACHINES
-from ..machine import Machine, load_machine
-from ..machine.presets import load_preset
-from ..machine.section import Count, NotNegative, Positive, Section, Share, within
-
-#: Nodes that come with the package.
-PRESETS = ("a100-nvlink", "a100-pcie", "h800-nvlink", "mi210-x4", "dgx-v100")
+from t3sim.machine.cycle import Machine
+from t3sim.machine.section import Count, NotNegative, Positive, Section, Share, within
 
 _Edge = Annotated[int, within(8, 1024)]
 _Tile = Annotated[tuple[_Edge, _Edge], Field(strict=False)]
@@ -154,7 +148,6 @@ def node_of(machine: Machine) -> Node:
     """
     gpu, link, dram = machine.gpu, machine.link, machine.dram
     peak = dram.peak_bytes_per_cycle * dram.channels * machine.memory_clock_ghz
-    refreshed = 1 - dram.trfc_cycles / dram.trefi_cycles
     return Node(
         name=machine.name, gpus=8,
         gpu=Gpu(compute_units=gpu.compute_units, clock_ghz=gpu.clock_ghz,
@@ -165,15 +158,8 @@ def node_of(machine: Machine) -> Node:
                 tile_ns=gpu.prologue_ns + gpu.epilogue_ns + 2 * gpu.tile_m * gpu.tile_n * gpu.compute_units / peak,
                 l2_bytes_per_cycle=min(gpu.cu_bytes_per_ns * gpu.compute_units, machine.llc.bandwidth_bytes_per_ns)
                 / gpu.clock_ghz),
-        memory=Memory(bandwidth_gb_per_s=peak, efficiency=refreshed),
+        memory=Memory(bandwidth_gb_per_s=peak, efficiency=dram.refreshed),
         link=Link(kind="switch", bandwidth_gb_per_s=link.bandwidth_gb_per_s, latency_ns=link.latency_ns,
                   store_efficiency=1.0, push_efficiency=1.0, pull_efficiency=1.0),
         library=Library(efficiency=1.0, step_ns=link.latency_ns, base_ns=machine.collective.kernel_launch_ns),
         host=Host(launch_ns=machine.collective.kernel_launch_ns, event_ns=0.0, copy_ns=0.0, call_ns=0.0))
-
-
-def load_node(name_or_path: str) -> Node:
-    """Load a node by a preset's name or a cycle-level machine's, or from a TOML file. Raises `BadInput`."""
-    if name_or_path in MACHINES:
-        return node_of(load_machine(name_or_path))
-    return load_preset(Node, name_or_path, resources.files(__package__).joinpath("nodes"), PRESETS, tuple(MACHINES))

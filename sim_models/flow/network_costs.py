@@ -1,0 +1,26 @@
+"""What collectives cost on a network, of whatever level its description is."""
+
+from ..machine.levels import CYCLE, NETWORK
+from ..machine.network import ScaleOut
+from ..topologies import Topology, named_topology
+from .collective import KernelCosts, kernel_costs
+
+
+def network_costs(network: ScaleOut) -> KernelCosts:
+    """Return what collectives on a network cost; memory at the rate of kernels that only move data."""
+    gpu = network.accelerator
+    return KernelCosts(network.kernel.launch_ns, network.kernel.step_ns, 0.0, network.link.latency_ns,
+                       network.link.bandwidth_gb_per_s, gpu.memory_gb_per_s * gpu.memory_efficiency,
+                       *((network.network.latency_ns, network.network.bandwidth_gb_per_s) if network.network else ()))
+
+
+def load_costs(name_or_path: str) -> tuple[str, KernelCosts, Topology]:
+    """Return name, costs and usual topology of a network. Raises `MachineError`.
+
+    A machine that says only what the cycle level needs is a network, too (a ring of eight).
+    """
+    if CYCLE.has(name_or_path) and not NETWORK.has(name_or_path):
+        machine = CYCLE.load(name_or_path)
+        return machine.name, kernel_costs(machine), named_topology("ring:8")
+    network = NETWORK.load(name_or_path)
+    return network.name, network_costs(network), named_topology(network.topology)

@@ -1,0 +1,138 @@
+"""What is wrong with a machine file, in one line: the section, the key, its value, and what is allowed."""
+
+import difflib
+import re
+from collections.abc import Iterable, Sequence
+from functools import cache
+from types import UnionType
+from typing import get_args
+
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from t3sim.errors import choices, shown
+from t3sim.machine.section import Section
+from t3sim.rtl.geometry import GeometryError
+
+#: Where something is: sections, then a key, or an index into a list behind it.
+Place = tuple[str | int, ...]
+
+
+def section_of(field: FieldInfo | None) -> type[Section] | None:
+    """Return the section that a field is, given or not; None for a key."""
+    kinds = get_args(field.annotation) if field and isinstance(field.annotation, UnionType) else (
+        field and field.annotation,)
+    return next((one for one in kinds if isinstance(one, type) and issubclass(one, Section)), None)
+
+
+@cache
+def fields_at(kind: type[Section], sections: Place) -> dict[str, FieldInfo]:
+    """Return the fields of a schema's section; none if it has no such section."""
+    for name in sections:
+        inner = section_of(kind.model_fields.get(str(name)))
+        if inner is None:
+            return {}
+        kind = inner
+    return dict(kind.model_fields)
+
+
+def explain(kind: type[Section], error: ValidationError, missing: str) -> str:
+    """Explain the one fault to name: a wrong value before a key that is missing.
+
+    `missing`: what is said of that.
+    """
+    places: dict[Place, list[ErrorDetails]] = {}  # what may be of several types has a fault for each
+    for fault in sorted(error.errors(include_url=False), key=lambda fault: fault["type"] == "missing"):
+        places.setdefault(_place(kind, fault["loc"]), []).append(fault)
+    (place, faults), *others = places.items()
+    more = f" ({len(others)} more of this kind or others)" if others else ""
+    return _explain_one(kind, place, faults, missing) + more
+
+
+def unknown(place: Place, allowed: Iterable[str]) -> str:
+    """Say that no level of simulation has such a key, and which one was meant."""
+    *sections, key = place
+    allowed = [*allowed, *([] if sections else ["extends"])]
+    close = _closest(str(key), allowed)
+    return f"{brackets(sections)}{_key(key)} is unknown; " + (
+        f"did you mean {close}?" if close else f"allowed are {choices(str(key), sorted(allowed))}")
+
+
+def brackets(sections: Sequence[str | int]) -> str:
+    """Write the sections that a key is in, for the beginning of a message."""
+    return f"[{'.'.join(map(str, sections))}] " if sections else ""
+
+
+def _place(kind: type[Section], loc: Place) -> Place:
+    """Return sections, key and place in a list, without the names of types that pydantic tried."""
+    keys = next((length for length in range(1, len(loc))
+                 if (field := _field(kind, loc[:length])) and not section_of(field)), len(loc))
+    return loc[:keys] + tuple(part for part in loc[keys:] if isinstance(part, int))
+
+
+def _field(kind: type[Section], where: Place) -> FieldInfo | None:
+    return fields_at(kind, where[:-1]).get(str(where[-1]))
+
+
+def _explain_one(kind: type[Section], where: Place, faults: list[ErrorDetails], missing: str) -> str:
+    fault = faults[0]
+    *sections, key = where or ("",)
+    is_section = where and section_of(_field(kind, where)) is not None
+    if sections and isinstance(key, int):  # an element of a list: name the list
+        sections, key = sections[:-1], f"{sections[-1]}[{key}]"
+    place = brackets(sections)
+    match fault["type"]:
+        case "missing":
+            return f"{brackets(where).strip() if is_section else place + str(key)} is missing{missing}"
+        case "value_error":
+            error = fault.get("ctx", {})["error"]
+            if isinstance(error, GeometryError):
+                return f"{_section_named(kind, str(error).partition('=')[0])}{error}"
+            return brackets(where) + str(error)
+        case "model_type":
+            return f"{place}{key} = {shown(fault['input'])} must be a section, [{key}]"
+        case "greater_than_equal" | "less_than_equal" if len(faults) == 1 and (limits := _limits(kind, where)):
+            return f"{place}{key} = {shown(fault['input'])}: {limits} is allowed"
+        case _:
+            allowed = " or ".join(dict.fromkeys(f"{one['msg'][0].lower()}{one['msg'][1:]}" for one in faults))
+            return f"{place}{key} = {shown(fault['input'])}: {allowed}"
+
+
+def _limits(kind: type[Section], where: Place) -> str:
+    """Write both limits of a number, in words; empty if the place is no key that has them."""
+    field = _field(kind, where)
+    limits = {name: value for item in (field.metadata if field else ())
+              for name in ("ge", "le") if (value := getattr(item, name, None)) is not None}
+    return f"{limits['ge']} to {limits['le']}" if len(limits) == 2 else ""
+
+
+def _key(key: str | int) -> str:
+    """Write a key as a message repeats it: one that no machine file would have is quoted and shortened."""
+    return str(key) if re.fullmatch(r"\w{1,60}", str(key)) else shown(key)
+
+
+def _section_named(kind: type[Section], size: str) -> str:
+    """Name the section whose key a size of the geometry comes from, in brackets; empty for one that no key sets."""
+    return next((f"[{name}] " for name, field in kind.model_fields.items()
+                 if size in getattr(section_of(field), "model_fields", ())), "")
+
+
+_UNITS = {"ns", "us", "ms", "s", "cycles", "bytes", "kb", "mb", "gb", "tb", "kib", "mib", "gib", "hz", "mhz", "ghz",
+          "gbps", "gbit", "per"}
+
+
+def _stem(key: str) -> str:
+    """Return the key without its unit."""
+    words = key.split("_")
+    while len(words) > 1 and words[-1].lower() in _UNITS:
+        words.pop()
+    return "_".join(words)
+
+
+def _closest(key: str, allowed: list[str]) -> str | None:
+    for other in allowed:
+        if _stem(other) == _stem(key):
+            return other
+    matches = difflib.get_close_matches(key, allowed, n=1, cutoff=0.6)
+    return matches[0] if matches else None

@@ -1,0 +1,167 @@
+"""The levels of simulation, what each needs of a machine, and how a machine is loaded for it.
+
+All read the same files. A section or key means the same to every level; each takes those that it needs, and what is
+there for another level is checked, too. What no level knows is refused.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Generic, TypeVar
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from t3sim.errors import choices, shown
+from t3sim.machine import cluster, cycle, engines, network, tiles
+from t3sim.machine.faults import Place, brackets, explain, fields_at, section_of, unknown
+from t3sim.machine.loader import PRESETS, MachineError, NoSuchMachine, read
+from t3sim.machine.section import Section
+
+DEFAULT = "t3-table1"
+
+_Seen = TypeVar("_Seen", bound=Section)
+
+
+@dataclass(frozen=True)
+class Level(Generic[_Seen]):
+    """A level of simulation."""
+
+    kind: type[_Seen]  #: its schema
+    called: str  #: in a message
+    example: str  #: a machine that has all that it needs
+    #: What a machine of the cycle level is here, if it says nothing for this level. Takes its name, too.
+    made_of: Callable[[cycle.Machine, str], _Seen] | None = None
+
+    def load(self, name_or_path: str) -> _Seen:
+        """Load a machine for this level, of a preset or a TOML file. Raises `MachineError`, with one line."""
+        try:
+            content = read(name_or_path)
+        except NoSuchMachine as error:
+            raise MachineError(f"machine {shown(str(error))} is neither a file nor one of "
+                               f"{', '.join(self.presets())}") from None
+        return self._load(name_or_path, content)
+
+    def presets(self) -> list[str]:
+        """Return the machines of the package that this level can take."""
+        return [name for name in PRESETS if self._says_enough(content := read(name))
+                or self.made_of is not None and CYCLE._says_enough(content)]
+
+    def has(self, name_or_path: str) -> bool:
+        """Say whether there is such a machine, with every section that this level needs."""
+        try:
+            return self._says_enough(read(name_or_path))
+        except NoSuchMachine:
+            return False
+
+    def _says_enough(self, content: dict[str, Any]) -> bool:
+        return all(name in content for name, field in self.kind.model_fields.items() if field.is_required())
+
+    def _load(self, name: str, content: dict[str, Any]) -> _Seen:
+        if self.made_of is not None and not self._says_enough(content) and CYCLE._says_enough(content):
+            return self.made_of(CYCLE._load(name, content), name)
+        self._check_others(name, content, ())
+        if name in PRESETS:
+            missing = f", which {self.called} needs; machines that have it are {choices(name, self.presets())}"
+        else:
+            missing = f" (a file with `extends = \"{self.example}\"` needs only what differs)"
+        try:
+            seen = self.kind.model_validate(_seen_by(self.kind, content))
+        except ValidationError as error:
+            raise MachineError(f"{name}: {explain(self.kind, error, missing)}") from None
+        for one, other in _SAME:
+            values = _at(content, one), _at(content, other)
+            if None not in values and values[0] != values[1]:
+                raise MachineError(f"{name}: {_named(one)} = {values[0]} and {_named(other)} = {values[1]} must agree")
+        return seen
+
+    def _check_others(self, name: str, content: dict[str, Any], sections: Place) -> None:
+        """Refuse what no level knows, and values that those other levels for which they are would not take."""
+        mine = fields_at(self.kind, sections)
+        for key, value in content.items():
+            known = [field for level in LEVELS if (field := fields_at(level.kind, sections).get(key))]
+            if not known:
+                allowed = mine or [one for level in LEVELS for one in fields_at(level.kind, sections)]
+                raise MachineError(f"{name}: {unknown((*sections, key), allowed)}")
+            if any(section_of(field) for field in known) and isinstance(value, dict):
+                self._check_others(name, value, (*sections, key))
+            elif key not in mine:
+                _check_value(f"{name}: {brackets(sections)}{key} = {shown(value)}", value, known)
+
+
+def _check_value(said: str, value: object, fields: list) -> None:
+    """Refuse a value that none of these fields may have."""
+    fault = "a section is needed"
+    for field in fields:
+        if section_of(field):
+            continue
+        try:
+            TypeAdapter(Annotated[field.annotation, field], config=_STRICT).validate_python(value)
+            return
+        except ValidationError as error:
+            fault = error.errors(include_url=False)[0]["msg"]
+    raise MachineError(f"{said}: {fault[0].lower()}{fault[1:]}")
+
+
+def _seen_by(kind: type[Section], content: dict[str, Any]) -> dict[str, Any]:
+    """Return what a schema takes of a file."""
+    seen = {}
+    for name, field in kind.model_fields.items():
+        if name in content:
+            inner = section_of(field)
+            whole = inner is None or not isinstance(content[name], dict)
+            seen[name] = content[name] if whole else _seen_by(inner, content[name])
+    return seen
+
+
+def _at(content: dict[str, Any], where: str) -> object:
+    section, key = where.split(".")
+    return content.get(section, {}).get(key)
+
+
+def _named(where: str) -> str:
+    section, key = where.split(".")
+    return f"[{section}] {key}"
+
+
+_STRICT = ConfigDict(strict=True, allow_inf_nan=False)
+
+#: Keys of different levels that say the same about the hardware.
+_SAME = (("gpu.compute_units", "accelerator.cores"), ("memory.bandwidth_gb_per_s", "accelerator.memory_gb_per_s"),
+         ("link.bandwidth_gb_per_s", "intra.bandwidth_gb_per_s"),
+         ("network.bandwidth_gb_per_s", "inter.bandwidth_gb_per_s"))
+
+CYCLE = Level(cycle.Machine, "the cycle level", DEFAULT)
+ENGINES = Level(engines.Node, "the event level of DMA engines", "mi300x")
+TILES = Level(tiles.Node, "the event level of tiles", "a100-nvlink", lambda machine, name: tiles.node_of(machine))
+NETWORK = Level(network.ScaleOut, "the event level of networks", "torus-128")
+CLUSTER = Level(cluster.Cluster, "the closed form", "dgx-a100", cluster.of_machine)
+LEVELS: tuple[Level, ...] = (CYCLE, ENGINES, TILES, NETWORK, CLUSTER)
+
+
+def load_machine(name_or_path: str | Path = DEFAULT) -> cycle.Machine:
+    """Load a machine for the cycle level, by the name of a preset or from a TOML file.
+
+    A file either has every key that is needed, or starts with `extends = "NAME"` and has only those that differ.
+    Raises `MachineError`, with one line that names the file, the section, the key and what is allowed.
+    """
+    return CYCLE.load(str(name_or_path))
+
+
+def load_engines(name_or_path: str) -> engines.Node:
+    """Load a machine for the event level of DMA engines. Raises `MachineError`."""
+    return ENGINES.load(name_or_path)
+
+
+def load_tiles(name_or_path: str) -> tiles.Node:
+    """Load a machine for the event level of tiles; one of the cycle level is eight GPUs. Raises `MachineError`."""
+    return TILES.load(name_or_path)
+
+
+def load_network(name_or_path: str) -> network.ScaleOut:
+    """Load a machine for the event level of networks. Raises `MachineError`."""
+    return NETWORK.load(name_or_path)
+
+
+def load_cluster(name_or_path: str) -> cluster.Cluster:
+    """Load a machine for the closed form; one of the cycle level is a ring. Raises `MachineError`."""
+    return CLUSTER.load(name_or_path)

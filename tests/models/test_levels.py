@@ -1,0 +1,88 @@
+"""One file describes a machine for all levels of simulation: each takes its part, nothing else may stand there."""
+
+from importlib import resources
+
+import pytest
+
+from t3sim.cli import main
+from t3sim.machine import PRESETS, MachineError
+from t3sim.machine.levels import CLUSTER, CYCLE, ENGINES, LEVELS, NETWORK, TILES, load_cluster, load_tiles
+
+CYCLE_LEVEL = ("hbm2-reference", "t3-accelsim", "t3-table1")
+TAKES = {
+    CYCLE: CYCLE_LEVEL,
+    ENGINES: ("mi300x", "mi355x"),
+    TILES: ("a100-nvlink", "a100-pcie", "dgx-a100", "dgx-v100", "h800-nvlink", "mi210-2x4", "mi210-x4", *CYCLE_LEVEL),
+    NETWORK: ("mi210-2x4", "torus-128"),
+    CLUSTER: ("a100-40gb", "dgx-a100", "h100-nvlink", "mi210", *CYCLE_LEVEL),
+}
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write_file(text: str) -> str:
+        (tmp_path / "mine.toml").write_text(text)
+        return str(tmp_path / "mine.toml")
+    return write_file
+
+
+def refusal(level, name: str) -> str:
+    with pytest.raises(MachineError) as caught:
+        level.load(name)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_every_machine_serves_the_levels_for_which_it_says_enough():
+    assert [level.presets() for level in LEVELS] == [sorted(TAKES[level]) for level in LEVELS]
+    assert {name for names in TAKES.values() for name in names} == set(PRESETS)
+    for level, names in TAKES.items():
+        assert [level.load(name).name for name in names] == [*names]
+
+
+@pytest.mark.parametrize(("level", "name"), [(level, name) for level in LEVELS for name in PRESETS
+                                             if name not in TAKES[level]])
+def test_what_a_machine_does_not_say_is_named(level, name):
+    line = refusal(level, name)
+    assert line.startswith(f"{name}: ") and f"is missing, which {level.called} needs; machines that have it are" in line
+    assert any(field in line.partition(" is missing")[0] for field in level.kind.model_fields)
+
+
+def test_every_machine_has_its_own_file_with_its_name():
+    for name in PRESETS:
+        text = resources.files("t3sim.machine").joinpath(f"machines/{name}.toml").read_text("utf-8")
+        assert text.count(f'\nname = "{name}"\n') == 1
+
+
+@pytest.mark.parametrize(("text", "words"), [
+    ("[power]\nlink_pj_per_bit = -1.0", "[power] link_pj_per_bit = -1.0: input should be greater than or equal to 0"),
+    ("[power]\nlink_watt = 1.0", "[power] link_watt is unknown; allowed are compute_idle_w"),
+    ("[link]\nkind = 'swich'", "[link] kind = 'swich': input should be 'switch', 'full' or 'host'"),
+    ("[library.small]\nefficiency = 2.0", "[library.small] efficiency = 2.0"),
+    ("power = 3", "power = 3: a section is needed"),
+    ("[gpu]\nsplit_k = [0]", "[gpu] split_k = [0]"),
+])
+def test_what_is_there_for_another_level_is_checked(write, text, words):
+    assert words in refusal(CYCLE, write(f'extends = "t3-table1"\n{text}\n'))
+
+
+def test_levels_agree_on_the_hardware(write):
+    assert "[gpu] compute_units = 108 and [accelerator] cores = 100 must agree" in refusal(
+        CLUSTER, write('extends = "dgx-a100"\n[accelerator]\ncores = 100\n'))
+    assert "[network] bandwidth_gb_per_s = 25.0 and [inter] bandwidth_gb_per_s = 50.0 must agree" in refusal(
+        TILES, write('extends = "dgx-a100"\n[inter]\nbandwidth_gb_per_s = 50.0\n'))
+
+
+def test_a_file_for_the_cycle_level_serves_the_others(write, capsys):
+    mine = write('extends = "t3-table1"\nname = "mine"\n[gpu]\ncompute_units = 160\n')
+    assert load_tiles(mine).gpu.compute_units == load_cluster(mine).accelerator.cores == 160
+    assert load_cluster(mine).cycle_machine == mine
+    assert main(["collective", "--machine", mine, "--sizes", "1M", "--json", "-"]) == 0
+    assert '"machine": "mine"' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [["run", "--level", "event", "--operator", "gemm-rs", "--gemm", "1024x1024x1024"],
+                                   ["collective", "--sizes", "1M"]])
+def test_memory_without_refresh_is_a_machine_of_the_event_level(words, capsys):
+    assert main([*words, "--machine", "t3-accelsim"]) == 0
+    assert "t3-accelsim" in capsys.readouterr().out
