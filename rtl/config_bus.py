@@ -44,9 +44,10 @@ def _several(bits):
 class ConfigBus(wiring.Component):
     """Registers of one GPU behind an APB3 slave (T3 paper, section 4.4: what `remote_map` and `dma_map` program).
 
-    The map is `t3sim.rtl.registers.register_map`. A transfer has one wait state; every output is a register. A write
-    takes effect in the cycle in which `pready` is high. `pslverr` answers an unmapped or misaligned address, a write to
-    a read-only register, and one that maps a region with an operation that is not store or update; it changes nothing.
+    The map is `t3sim.rtl.registers.register_map`. A transfer has one wait state, a write to a region two; every output
+    is a register. A write takes effect in the cycle in which `pready` is high. `pslverr` answers an unmapped or
+    misaligned address, a write to a read-only register, and one that maps a region with an operation that is not store
+    or update; it changes nothing.
 
     The first error stays latched, whatever follows, until CONTROL.clear_error. Of two in one cycle the reporter with
     the lower index wins, and STATUS.error_overflow says that there was another, as of any that comes later; an error in
@@ -143,6 +144,9 @@ class ConfigBus(wiring.Component):
         block = self.paddr[stride_bits:]
         region = Signal(range(max(2, registers.regions)))
         region_space = Signal()
+        word = self.paddr[2:stride_bits]
+        # Regions are written a cycle later, out of a register: driving them all from the bus takes most of a cycle.
+        region_write = Signal(data.StructLayout({"valid": 1, "region": region.shape(), "word": len(word), "data": 32}))
         m.d.comb += [
             region.eq(block - first_region),
             region_space.eq(aligned & (block >= first_region) & (block < first_region + registers.regions)),
@@ -153,8 +157,9 @@ class ConfigBus(wiring.Component):
         maps, op, unlawful = Cat(fields[name].bool() for name in REGION_ACTIONS).any(), fields["op"], Signal()
         m.d.comb += unlawful.eq(maps & (op != Op.STORE.value) & (op != Op.UPDATE.value))
 
-        access = self.psel & self.penable & ~self.pready
-        m.d.sync += [self.pready.eq(access), *(pulse.eq(0) for pulse in pulses.values())]
+        access = self.psel & self.penable & ~self.pready & ~region_write.valid
+        m.d.sync += [self.pready.eq(access | region_write.valid), region_write.valid.eq(0),
+                     *(pulse.eq(0) for pulse in pulses.values())]
         with m.If(access):
             m.d.sync += [self.prdata.eq(0), self.pslverr.eq(1)]
             with m.If(fixed_space):
@@ -173,20 +178,25 @@ class ConfigBus(wiring.Component):
                                 m.d.sync += self.prdata.eq(self._word(register, live))
             with m.Elif(region_space):
                 m.d.sync += self.prdata.eq(self._region_word(m, region))
-                with m.Switch(self.paddr[2:stride_bits]):
+                with m.Switch(word):
                     for register in registers.region:
                         with m.Case(register.offset >> 2):
-                            m.d.sync += self.pslverr.eq(
-                                self.pwrite & unlawful if register.name == "REGION_ACTIONS" else 0)
-                for index in range(registers.regions):
-                    with m.If(self.pwrite & (region == index)):
-                        with m.Switch(self.paddr[2:stride_bits]):
-                            for register in registers.region:
-                                with m.Case(register.offset >> 2):
-                                    fields = self._region_fields(self.descriptors[index])
-                                    with m.If(~unlawful if register.name == "REGION_ACTIONS" else 1):
-                                        m.d.sync += [fields[f.name].eq(self.pwdata[f.lsb:])
-                                                     for f in register.fields if f.width]
+                            refused = self.pwrite & unlawful if register.name == "REGION_ACTIONS" else C(0, 1)
+                            m.d.sync += [
+                                self.pslverr.eq(refused),
+                                self.pready.eq(~self.pwrite | refused),
+                                region_write.valid.eq(self.pwrite & ~refused),
+                            ]
+                m.d.sync += [region_write.region.eq(region), region_write.word.eq(word),
+                             region_write.data.eq(self.pwdata)]
+        for index in range(registers.regions):
+            with m.If(region_write.valid & (region_write.region == index)):
+                with m.Switch(region_write.word):
+                    for register in registers.region:
+                        with m.Case(register.offset >> 2):
+                            fields = self._region_fields(self.descriptors[index])
+                            m.d.sync += [fields[f.name].eq(region_write.data[f.lsb:])
+                                         for f in register.fields if f.width]
 
         m.d.comb += self.error.eq(error.valid)
         return m

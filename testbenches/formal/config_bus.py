@@ -13,7 +13,7 @@ from .spec import Spec, implies
 
 KEPT = "a register holds what was written last by a transfer that was not refused"
 READ = "a read gives what the register holds, or what the blocks say, in that cycle"
-ANSWERED = "a transfer has one wait state, and an error if it is refused, and only then"
+ANSWERED = "a transfer has one wait state, a region's write two, and an error if it is refused, and only then"
 PULSED = "a command is a pulse of one cycle"
 FIRST = "the first error since the last clearing is latched"
 
@@ -39,7 +39,9 @@ def _halved(layout: data.View, name: str) -> Value:
 def registers(spec: Spec, geometry: Geometry) -> None:
     """Follow one arbitrary register that can be written, and all others. Nothing is assumed, not even APB's rules."""
     m, bus, table = spec.m, spec.design, register_map(geometry)
-    access = bus.psel & bus.penable & ~bus.pready
+    storing = spec.inside("region_write")
+    waiting = Signal()
+    access = bus.psel & bus.penable & ~bus.pready & ~waiting
     writes, reads = access & bus.pwrite, access & ~bus.pwrite
     offset = spec.any_constant(len(bus.paddr))
 
@@ -78,12 +80,12 @@ def registers(spec: Spec, geometry: Geometry) -> None:
     assert {Op.STORE.value, Op.UPDATE.value} == set(OPERATIONS.values())
     refused, shown, written, reset, mask, fixed = (Signal(32, name=name) for name in (
         "refused", "shown", "written", "reset", "mask", "fixed"))
-    lawful, ever, is_read_only = Signal(), Signal(), Signal()
+    lawful, ever, is_read_only, late, pending, of_a_region = (Signal() for _ in range(6))
     with m.Switch(bus.paddr):
-        for at, register, _ in table.all_registers():
+        for at, register, region in table.all_registers():
             with m.Case(at):
-                m.d.comb += refused.eq(bus.pwrite & (
-                    (register.access == "ro") | ((register.name == "REGION_ACTIONS") & maps & ~writing)))
+                m.d.comb += [of_a_region.eq(region is not None), refused.eq(bus.pwrite & (
+                    (register.access == "ro") | ((register.name == "REGION_ACTIONS") & maps & ~writing)))]
                 if register.access == "ro":
                     m.d.comb += [fixed.eq(_word(register, live)), is_read_only.eq(1)]
         with m.Default():
@@ -96,14 +98,22 @@ def registers(spec: Spec, geometry: Geometry) -> None:
                 with m.Case(at):
                     m.d.comb += [shown.eq(_word(register, values)), reset.eq(register.reset), lawful.eq(1),
                                  mask.eq(sum(part.encode(part.mask) for part in register.fields))]
+                    if region is not None:
+                        m.d.comb += [late.eq(1), pending.eq(storing.valid & (storing.region == region)
+                                                            & (storing.word == register.offset >> 2))]
     with m.If(writes & (bus.paddr == offset) & ~refused[0]):
         m.d.sync += [written.eq(bus.pwdata & mask), ever.eq(1)]
     holds = Mux(ever, written, reset)
-    spec.claim(KEPT, implies(lawful, shown == holds))
+    before = Mux(spec.past(ever), spec.past(written), reset)
+    m.d.sync += waiting.eq(writes & of_a_region & ~refused[0])
+    spec.claim(KEPT, implies(lawful, shown == Mux(late & waiting, before, holds)))
+    spec.invariant(storing.valid == waiting)
+    spec.invariant(implies(waiting, ~bus.pready & ~bus.pslverr))
+    spec.invariant(implies(lawful & late & waiting, holds == Mux(pending, storing.data & mask, before)))
     spec.claim(READ, implies(spec.past(reads & lawful & (bus.paddr == offset)), bus.prdata == spec.past(holds)))
     spec.claim(READ, implies(spec.past(reads & is_read_only), bus.prdata == spec.past(fixed)))
-    spec.claim(ANSWERED, bus.pready == spec.past(access))
-    spec.claim(ANSWERED, implies(bus.pready, bus.pslverr == spec.past(refused[0])))
+    spec.claim(ANSWERED, bus.pready == spec.past(waiting | (access & ~(bus.pwrite & of_a_region & ~refused[0]))))
+    spec.claim(ANSWERED, implies(bus.pready, bus.pslverr == spec.past(~waiting & refused[0])))
     for part in table["CONTROL"].fields:
         commanded = writes & (bus.paddr == table["CONTROL"].offset) & bus.pwdata[part.lsb]
         spec.claim(PULSED, getattr(bus, part.name) == spec.past(commanded))
@@ -120,7 +130,9 @@ def properties() -> list[Property]:
 
     return [Property("registers", "config_bus", f"{KEPT}; {READ}; {ANSWERED}; {FIRST}", registers, (
         broken("a write that is refused is kept", KEPT,
-               'with m.If(~unlawful if register.name == "REGION_ACTIONS" else 1):', "with m.If(1):"),
+               "region_write.valid.eq(self.pwrite & ~refused)", "region_write.valid.eq(self.pwrite)"),
+        broken("a region is written after its answer", ANSWERED,
+               "self.pready.eq(~self.pwrite | refused)", "self.pready.eq(1)"),
         broken("a region reads as the one before it", READ, "m.d.comb += result.eq(Array(words)[region])",
                "m.d.comb += result.eq(Array(words)[region - 1])"),
         broken("unaligned addresses are taken", ANSWERED, "aligned = self.paddr[:2] == 0", "aligned = 1"),
