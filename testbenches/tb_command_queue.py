@@ -7,8 +7,6 @@ from .bench import Bench, rounds
 from .drivers import StreamDriver
 from .monitors import StreamMonitor
 
-BASE, WORDS = 1 << 20, 1 << 24  # of the ring, and of what is polled
-
 
 class Program:
     """The block with memory, host and engines around it, and who stops it at times."""
@@ -17,7 +15,9 @@ class Program:
         self.bench, self.commands = bench, commands
         self.places = (1 << bench["doorbell"].width - 1) // 2  # the rest of it is `valid`
         self.memory: dict[int, dict] = {}
-        self.model = CommandQueueModel(self.memory, BASE, self.places)
+        ring = self.places * LINE_BYTES
+        self.base = bench.rng.randrange((1 << bench["base"].width) // ring) * ring
+        self.model = CommandQueueModel(self.memory, self.base, self.places)
         self.rung = self.seen = self.looks = 0  # commands written; those whose doorbell the block has seen
         self.leaving: int | None = None  #: cycle in which the last copy's data have left
         self.looked: int | None = None  #: cycle of the last look
@@ -27,7 +27,7 @@ class Program:
         self.at_rest = False  # stopped in the cycle before, and no read was under way
         self.owed = False  # an answer
         self.start = bench.now
-        bench.set("base", BASE)
+        bench.set("base", self.base)
         bench.add(self)  # first: it sees what was before the coming edge
         self.lines = StreamDriver(bench, "lines", on_accept=self._answered)
         StreamMonitor(bench, "reads", lambda _: self._read(bench.get("reads.payload")))
@@ -42,7 +42,7 @@ class Program:
         rng, free = self.bench.rng, self.places - (self.rung - self.model.taken)
         more = min(rng.randint(0, self.places), free, len(self.commands) - self.rung) if rng.random() < 0.3 else 0
         for number in range(self.rung, self.rung + more):
-            self.memory[BASE + number % self.places * LINE_BYTES] = self.commands[number]._asdict()
+            self.memory[self.base + number % self.places * LINE_BYTES] = self.commands[number]._asdict()
         self.seen, self.rung = self.rung, self.rung + more
         # Only with `valid` does a place count.
         place = self.rung % (2 * self.places) if more else rng.randrange(2 * self.places)
@@ -71,19 +71,19 @@ class Program:
         self.rung = self.seen = self.looks = 0
         self.leaving = self.looked = self.again = self.offered = None
         self.stopped = self.at_rest = self.owed = False
-        self.model = CommandQueueModel(self.memory, BASE, self.places)
+        self.model = CommandQueueModel(self.memory, self.base, self.places)
 
     def _read(self, address: int) -> None:
         self.owed, self.again = True, None
-        if address >= WORDS:
-            assert self.model.command is not None and address == self.model.command.address
+        if self.model.command is not None:
+            assert address == self.model.command.address
             assert self.looked is None or self.bench.now - self.looked >= POLL_PERIOD, "it looks too often"
             self.looked = self.bench.now
             self.looks += 1
             wrong = self.looks % 4 != 0 and 1 << self.bench.rng.randrange(32)
             self.lines.send({"value": self.model.command.value ^ wrong, "op": self.bench.rng.randrange(5)})
         else:
-            assert self.model.command is None and address == self.model.fetches
+            assert address == self.model.fetches
             self.lines.send(self.memory[address])
 
     def _answered(self, line: dict) -> None:
@@ -107,11 +107,11 @@ class Program:
 def commands(bench: Bench, count: int) -> list[Command]:
     rng, g = bench.rng, bench.geometry
     found = []
-    for number in range(count):
+    for _ in range(count):
         op = rng.choice((COPY, COPY, POLL, SIGNAL, TIMESTAMP, ADD))
-        address = WORDS + 64 * number if op == POLL else rng.getrandbits(g.tracker.address_bits)
-        found.append(Command(rng.getrandbits(32), op, address, rng.randrange(g.dma.regions),
-                             rng.getrandbits(g.tracker.wf_bits), rng.getrandbits(g.tracker.wg_bits)))
+        found.append(Command(rng.getrandbits(32), op, rng.getrandbits(g.tracker.address_bits),
+                             rng.randrange(g.dma.regions), rng.getrandbits(g.tracker.wf_bits),
+                             rng.getrandbits(g.tracker.wg_bits)))
     return found
 
 

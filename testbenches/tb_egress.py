@@ -57,3 +57,28 @@ async def random_lines(bench: Bench) -> None:
                     "wf": rng.getrandbits(g.tracker.wf_bits), "wg": rng.getrandbits(g.tracker.wg_bits)})
     if await bench.run(lambda: lines.idle and packets.empty and errors.empty, 20_000):
         assert packets.matched + errors.matched == len(sent) >= (150 if forget else 300)
+
+
+@rounds(2)
+async def what_is_forgotten_is_no_error(bench: Bench) -> None:
+    """Begin and cease to forget in any cycle: a line that its region lets go leaves, or vanishes without a word."""
+    rng, g = bench.rng, bench.geometry
+    layout = bench["descriptors[0]"]
+    for region in range(g.dma.regions):
+        descriptor = layout.unpack(rng.getrandbits(layout.width)) | {"op": 1, "send_stores": 1, "send_dma": 1}
+        bench.set(f"descriptors[{region}]", descriptor)
+    packets: list[dict] = []
+    lines = StreamDriver(bench, "line")
+    StreamMonitor(bench, "packet", packets.append)
+
+    def silent() -> None:
+        assert not bench.get("error")["valid"]
+        bench.set("forget", int(rng.random() < 0.3))
+
+    CycleMonitor(bench, silent)
+    for _ in range(300):
+        lines.send({"address": rng.getrandbits(g.tracker.address_bits), "bytes": rng.randint(1, 64), "op": 0,
+                    "source": rng.choice((SOURCE_LOCAL, SOURCE_DMA)), "region": rng.randrange(g.dma.regions),
+                    "wf": rng.getrandbits(g.tracker.wf_bits), "wg": rng.getrandbits(g.tracker.wg_bits)})
+    if await bench.run(lambda: lines.idle and not bench.get("busy"), 20_000):
+        assert len(packets) > 50

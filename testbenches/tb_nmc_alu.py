@@ -29,6 +29,18 @@ def element(rng: random.Random, dtype: AluDtype) -> int:
     return sign | max(0, boundary + rng.choice((-1, 0, 1, (1 << fraction_bits) - 1)) % (1 << width(dtype) - 1))
 
 
+def just_below(rng: random.Random, dtype: AluDtype, one: int) -> int:
+    """Draw a number of which at most the first bits reach the last ones of `one`, with a single one in its fraction.
+
+    What is lost of it decides how a sum half-way between two numbers is rounded.
+    """
+    _, fraction_bits = FORMATS[dtype]
+    exponent = (one & (1 << width(dtype) - 1) - 1) >> fraction_bits
+    below = max(1, exponent - fraction_bits - rng.randint(0, 2))
+    sign = one ^ rng.getrandbits(1) << width(dtype) - 1
+    return sign >> width(dtype) - 1 << width(dtype) - 1 | below << fraction_bits | 1 << rng.randrange(fraction_bits)
+
+
 @rounds(10)
 async def random_columns(bench: Bench) -> None:
     bits = bench["result.payload"].width
@@ -42,7 +54,10 @@ async def random_columns(bench: Bench) -> None:
         old = new = 0
         for at in range(0, bits, width(dtype)):
             one, other = element(bench.rng, dtype), element(bench.rng, dtype)
-            if bench.rng.random() < 0.25:  # nearly the opposite: some of the leading bits cancel
+            kind = bench.rng.random()
+            if kind > 0.8:
+                other = just_below(bench.rng, dtype, one)
+            elif kind < 0.25:  # nearly the opposite: some of the leading bits cancel
                 cancel = bench.rng.randint(0, FORMATS[dtype][1])
                 other = one ^ 1 << width(dtype) - 1 ^ bench.rng.getrandbits(cancel + 1)
             old, new = old | one << at, new | other << at

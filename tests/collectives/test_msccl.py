@@ -43,6 +43,25 @@ def test_plans_of_other_shapes(name, kind, transfers, steps):
     assert sum(one.op is Op.ADD for one in program.transfers) == (12 if kind == "ar" else 0)
 
 
+@pytest.mark.parametrize(("name", "topology", "machine", "messages", "busiest", "gb_per_s"), [
+    ("ring-all-reduce-4", "ring:4", "torus-128", 24, 6, 25),
+    ("all-pairs-all-reduce-4", "full:4", "torus-128", 24, 2, 25),
+    ("hierarchical-all-to-all-2x2", "nodes:2x2", "mi210-2x4", 16, 2, 20)])
+def test_every_shape_runs_end_to_end(name, topology, machine, messages, busiest, gb_per_s, capsys):
+    """On the network for which it is meant it takes what the parts on its busiest link take, and a few latencies.
+
+    The exchange in two levels sends two parts through each card; what goes to another node takes two links, through a
+    switch.
+    """
+    size, parts = 64 << 20, 4
+    assert main(["collective", "--plan", str(PLANS / f"{name}.xml"), "--topology", topology, "--machine", machine,
+                 "--sizes", "64M", "--json", "-"]) == 0
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    assert (run["algorithm"], run["messages"], run["link_bytes"]) == (name, messages, 24 * size / parts)
+    bound_ns = busiest * size / parts / gb_per_s
+    assert bound_ns < run["collective_ns"] < 1.02 * bound_ns
+
+
 def test_the_ring_plan_takes_what_our_ring_takes(capsys):
     times = []
     for arguments in (["--plan", str(PLANS / "ring-all-reduce-4.xml")], ["--algorithm", "ring"]):

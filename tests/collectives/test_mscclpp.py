@@ -33,6 +33,18 @@ def test_sums_of_either_kind_take_as_long(capsys):
     assert times[1:] == pytest.approx([times[0]] * 2)
 
 
+@pytest.mark.parametrize(("name", "messages", "rounds"), [(GATHER, 12, 1), (SUM, 24, 2), (PACKETS, 24, 2)])
+def test_every_shape_runs_end_to_end(name, messages, rounds, capsys):
+    """Around links of 25 GB/s between all, each round takes what a part of the array takes, and a few latencies."""
+    size, parts = 64 << 20, 4
+    assert main(["collective", "--plan", str(PLANS / f"{name}.json"), "--topology", "full:4", "--sizes", "64M",
+                 "--json", "-"]) == 0
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    assert (run["algorithm"], run["messages"], run["link_bytes"]) == (name, messages, messages * size / parts)
+    bound_ns = rounds * size / parts / 25
+    assert bound_ns < run["collective_ns"] < 1.02 * bound_ns
+
+
 def test_the_direct_all_gather_takes_what_ours_takes(capsys):
     times = []
     for arguments in (["--plan", str(PLANS / f"{GATHER}.json")], ["--collective", "ag", "--algorithm", "direct"]):
