@@ -8,6 +8,7 @@ from t3sim.commands.options import JsonOption
 
 #: First words of the entries' names.
 _KINDS = {"library": "RTL, compiled", "verilog": "Verilog of a component", "runtime": "Verilator's run-time library",
+          "headers": "Verilator's headers, read once",
           "loops": "loops of the models, compiled", "cocotb": "simulations for cocotb (Verilator)",
           "icarus": "simulations for cocotb (Icarus)", "mutants": "mutants of a netlist",
           "mistakes": "mistakes in a source", "netlist": "netlists of standard cells", "ecp5": "netlists of an FPGA"}

@@ -21,7 +21,7 @@ from cocotb_tools.runner import get_runner
 
 from ..errors import Failure
 from .backend import checked_stimulus
-from .build import COMMON_FLAGS, FAST_FLAGS, SLOW_FLAGS, include_flags, runtime_objects, units
+from .build import COMMON_FLAGS, FAST_FLAGS, SLOW_FLAGS, include_flags, precompiled_headers, runtime_objects, units
 from .cache import cached, digest
 from .ports import PortMap
 from .shared_modules import share_modules
@@ -147,7 +147,8 @@ def _compile(folder: Path, ports: PortMap, tools: Toolchain, waves: bool) -> Non
     slow = sorted(work.glob("*__Slow.cpp"))
     fast = sorted(set(work.glob("*.cpp")) - set(slow))
     grouped = {**units(work, "slow", slow, SLOW_FLAGS), **units(work, "fast", fast, FAST_FLAGS)}
-    compiler = [*tools.compiler, *flags, *include_flags(tools), "-I.", "-c"]
+    headers = precompiled_headers(tools, [*flags, *FAST_FLAGS])
+    compiler = [*tools.compiler, *flags, *include_flags(tools), "-I.", *headers, "-c"]
     main = cocotb_tools.config.share_dir / "lib" / "verilator" / "verilator.cpp"
     run_all([*([*compiler, *optimisation, f"{unit}.cpp", "-o", f"{unit}.o"]
                for unit, (_, optimisation) in grouped.items()),

@@ -1,6 +1,5 @@
 """Leaving out what is at rest changes nothing: the same outputs in every cycle as with all of it."""
 
-import shutil
 
 import numpy as np
 import pytest
@@ -17,6 +16,7 @@ from t3sim.cosim.stimulus import random_stimulus
 from t3sim.cosim.verilog import generate_verilog
 from t3sim.machine import load_machine
 from t3sim.study.bench import recorded_stimulus
+from tests.models.caches import share_verilators_own
 from tests.models.variants import small_machine, variant
 
 WORKERS = 3
@@ -79,8 +79,7 @@ def workers(monkeypatch):
 @pytest.fixture
 def private_cache(workers, monkeypatch, tmp_path):
     """For what is compiled from C++ that no key tells from the right one's."""
-    for runtime in build(*workers).path.parents[1].glob("runtime-*"):
-        shutil.copytree(runtime, tmp_path / runtime.name)
+    share_verilators_own(build(*workers).path.parents[1], tmp_path)
     monkeypatch.setenv("T3_CACHE", str(tmp_path))
 
 

@@ -1,7 +1,6 @@
 """The compiled RTL and Amaranth's simulator behind one interface give the same traces."""
 
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -28,6 +27,7 @@ from t3sim.cosim.verilog import PortError, generate_verilog, port_map
 from t3sim.rtl import layouts
 from t3sim.rtl.geometry import ChannelGeometry, Geometry
 from t3sim.rtl.two_entry_queue import TwoEntryQueue
+from tests.models.caches import share_verilators_own
 
 GEOMETRY = Geometry()
 ROOT = Path(__file__).resolve().parents[2]
@@ -447,10 +447,31 @@ def test_large_modules_are_kept_whole(monkeypatch, seed):
         np.testing.assert_array_equal(compiled.run(stimulus), amaranth.run(stimulus))
 
 
+def test_headers_are_read_once(tmp_path):
+    """The compiler takes the headers that it has read, in both kinds of units, and gives the same objects."""
+    tools = toolchain.find_toolchain()
+    found = build_module.precompiled_headers(tools, [*build_module.COMMON_FLAGS, *build_module.FAST_FLAGS])
+    if "clang" in tools.compiler_version:
+        assert not found
+        return
+    assert (Path(found[1]).parent / f"{Path(found[1]).name}.gch").stat().st_size > 1e6
+    source = tmp_path / "source.cpp"
+    source.write_text('#include "verilated.h"\n#include <vector>\n'
+                      "std::size_t f(const std::vector<VerilatedContext>& all) { return all.size(); }\n")
+    compiler = [*tools.compiler, *build_module.COMMON_FLAGS, *build_module.include_flags(tools), "-c", str(source)]
+    for flags in (build_module.FAST_FLAGS, build_module.SLOW_FLAGS):
+        objects = []
+        for arguments in ([], [*found, "-Winvalid-pch", "-Werror", "-H"]):
+            objects.append(tmp_path / f"{len(objects)}.o")
+            ran = subprocess.run([*compiler, *flags, *arguments, "-o", objects[-1]], text=True, check=True,
+                                 capture_output=True)
+        assert f"! {found[1]}.gch" in ran.stderr, "read as it was read once"
+        assert objects[0].read_bytes() == objects[1].read_bytes()
+
+
 def test_full_clock_gives_the_same_trace(private_cache, monkeypatch, widths):
     """The fall-back for a Verilator whose private name of the clock's last value has changed."""
-    for runtime in widths.path.parents[1].glob("runtime-*"):
-        shutil.copytree(runtime, private_cache / runtime.name)
+    share_verilators_own(widths.path.parents[1], private_cache)
     monkeypatch.setattr(build_module, "previous_clock", lambda ports: "no such name")
     slow = build_component(Widths, "widths")
     assert "Simulation<false>;" in (slow.path.parent / "wrapper.cpp").read_text()
