@@ -19,7 +19,10 @@ from .geometries import GEOMETRIES
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "waves"
 SEED, CYCLES, FIRST_CYCLES = 1, 16, 3000
-_MOST_STREAMS, _MOST_OTHERS = 5, 4
+_MOST_STREAMS, _MOST_OTHERS = 5, 5
+
+#: Of blocks that have less in geometry small: egress repeats lines for broadcasts only beside a queue of commands.
+_GEOMETRY = {"egress": "grouped"}
 
 
 def sampled(path: Path, most: int) -> Iterator[dict[str, int]]:
@@ -57,7 +60,7 @@ def moves(cycle: dict[str, int], stream: str) -> bool:
     return bool(cycle.get(f"{stream}__valid") and cycle.get(f"{stream}__ready", 1))
 
 
-def wavedrom(block: str, cycles: list[dict[str, int]]) -> dict:
+def wavedrom(block: str, geometry: str, cycles: list[dict[str, int]]) -> dict:
     """Draw the stretch of `cycles` in which most streams move, and then most often."""
     ports = set().union(*cycles)
     of = streams(ports)
@@ -81,7 +84,7 @@ def wavedrom(block: str, cycles: list[dict[str, int]]) -> dict:
     changing = [port for port in others if len({cycle.get(port) for cycle in window}) > 1][:_MOST_OTHERS]
     lanes += [{}] * bool(changing and lanes) + [_lane(port, window) for port in changing]
     return {"signal": lanes, "config": {"hscale": 2},
-            "foot": {"text": f"{block}, geometry small, seed {SEED}, from cycle {start} of the recording"}}
+            "foot": {"text": f"{block}, geometry {geometry}, seed {SEED}, from cycle {start} of the recording"}}
 
 
 def _lane(port: str, window: list[dict[str, int]]) -> dict:
@@ -108,8 +111,9 @@ def _values(name: str, shown: list[int | None]) -> dict:
 def record(block: str) -> dict:
     """Run the block's testbench, one round of each test, and choose. Raises Failure."""
     with tempfile.TemporaryDirectory() as folder:
-        run_testbench(Testbench(block, GEOMETRIES["small"], SEED, rounds=1), Path(folder), waves=True)
-        return wavedrom(block, list(sampled(Path(folder) / "dump.vcd", FIRST_CYCLES)))
+        geometry = _GEOMETRY.get(block, "small")
+        run_testbench(Testbench(block, GEOMETRIES[geometry], SEED, rounds=1), Path(folder), waves=True)
+        return wavedrom(block, geometry, list(sampled(Path(folder) / "dump.vcd", FIRST_CYCLES)))
 
 
 def main() -> int:

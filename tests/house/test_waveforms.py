@@ -53,7 +53,7 @@ def test_a_recording_becomes_lanes(tmp_path):
     path.write_text(VCD)
     cycles = list(sampled(path, 100))
     assert [cycle["a__payload"] for cycle in cycles] == [0, 10, 3, 3]
-    lanes = {lane["name"]: lane for lane in wavedrom("block", cycles)["signal"] if lane}
+    lanes = {lane["name"]: lane for lane in wavedrom("block", "small", cycles)["signal"] if lane}
     assert lanes["clk"]["wave"] == "P..."
     assert lanes["a.valid"]["wave"] == "01.0" and lanes["a.ready"]["wave"] == "1..."
     assert lanes["a.payload"] == {"name": "a.payload", "wave": "x==x", "data": ["a", "3"]}
