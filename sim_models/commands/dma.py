@@ -24,8 +24,9 @@ def dma(
     variant: Annotated[str | None, typer.Option(
         metavar="A,B,...", help="pcpy, bcst (ag), swap (a2a), b2b; with prelaunch each also behind a poll. On the "
         "cycle level b2b, bcst (ag, ar), swap (a2a).")] = None,
-    machine: Annotated[str, typer.Option(
-        "--machine", metavar="NAME|FILE", help="mi300x, mi355x, or a TOML file.")] = "mi300x",
+    machine: Annotated[str | None, typer.Option(
+        "--machine", metavar="NAME|FILE", parser=file_name, help="mi300x, mi355x, or a TOML file; mi300x if not given. "
+        "On the cycle level a machine of it, with what starts copies; t3-table1 if not given.")] = None,
     initiator: Annotated[str | None, typer.Option(
         metavar="A,B,...", help="What starts the copies: host, gpu (a kernel), poll (prelaunched), tracker; host if "
         "not given.")] = None,
@@ -33,20 +34,17 @@ def dma(
         metavar="event|cycle", help="cycle: the command queue's RTL in every GPU, each bit checked.")] = "event",
     gpus: Annotated[int | None, typer.Option(
         metavar="N", parser=whole_number, help="GPUs of the cycle level; 4 if not given.")] = None,
-    memory: Annotated[str | None, typer.Option(
-        "--memory", metavar="NAME|FILE", parser=file_name, help="Machine of the cycle level: its memory, links and "
-        "Track & Trigger; t3-table1 if not given.")] = None,
     json: JsonOption = None,
 ) -> None:
     """Time DMA collectives: on the event level phases, commands, engines and traffic; on the cycle level the RTL."""
     if level not in ("event", "cycle"):
         raise BadInput(f"--level {level[:40]!r} is unknown: allowed are event, cycle")
     if level == "cycle":
-        _on_the_cycle_level(collective, sizes, variant, machine, initiator, 4 if gpus is None else gpus,
-                            "t3-table1" if memory is None else memory, json)
+        _on_the_cycle_level(collective, sizes, variant, "t3-table1" if machine is None else machine, initiator,
+                            4 if gpus is None else gpus, json)
         return
-    if gpus is not None or memory is not None:
-        raise BadInput(f"--{'gpus' if gpus is not None else 'memory'} is of the cycle level: give --level cycle, too")
+    if gpus is not None:
+        raise BadInput("--gpus is of the cycle level: give --level cycle, too")
     from t3sim.flow.commands import COLLECTIVES, POSSIBLE
     from t3sim.flow.dma import INITIATORS, PHASES, copied_then_added_ns, kernel_collective_ns, run_collective
     from t3sim.machine.levels import load_engines
@@ -72,7 +70,7 @@ def dma(
         if variant is not None and "prelaunch" in names:
             raise BadInput("--variant prelaunch is --initiator poll: give one of them")
     check_json_target(json)
-    node = load_engines(machine)
+    node = load_engines("mi300x" if machine is None else machine)
 
     runs: dict[str, dict[int, object]] = {}
     for name in variants:
@@ -108,9 +106,9 @@ def dma(
 
 
 def _on_the_cycle_level(collective: str, sizes: str, variant: str | None, machine: str, initiator: str | None,
-                        gpus: int, memory: str, json: str | None) -> None:
+                        gpus: int, json: str | None) -> None:
     from t3sim.machine import load_machine
-    from t3sim.machine.levels import load_engines
+    from t3sim.machine.levels import load_initiators
     from t3sim.runs.copies import COLLECTIVES, VARIANTS
     from t3sim.runs.queued import BY_TRACKER, INITIATORS, check_asked, run_queued
     from t3sim.study.report import output_console, print_table
@@ -125,17 +123,18 @@ def _on_the_cycle_level(collective: str, sizes: str, variant: str | None, machin
     if variant is None or initiator is None:
         asked = [(called, name, one) for called, name, one in asked
                  if name != "tracker" or collective in BY_TRACKER.get(one, ())] or asked
-    node, chip = load_engines(machine), load_machine(memory)
+    chip, starts = load_machine(machine), load_initiators(machine)
     for _, name, one in asked:
         for size in wanted:
             check_asked(chip, collective, gpus, size, name, one)
     check_json_target(json)
-    runs = {size: {called: run_queued(chip, node, collective, gpus, size, name, variant=one)
+    runs = {size: {called: run_queued(chip, starts, collective, gpus, size, name, variant=one)
                    for called, name, one in asked} for size in wanted}
     if json is not None:
-        write_json({"collective": collective, "level": "cycle", "gpus": gpus, "machine": node.model_dump(mode="json"),
-                    "memory": chip.name, "runs": {size: {name: asdict(run) for name, run in by_name.items()}
-                                                  for size, by_name in runs.items()}}, json)
+        write_json({"collective": collective, "level": "cycle", "gpus": gpus, "machine": chip.name,
+                    "initiators": starts.model_dump(mode="json"),
+                    "runs": {size: {name: asdict(run) for name, run in by_name.items()}
+                             for size, by_name in runs.items()}}, json)
     if json == "-":
         return
     console = output_console()

@@ -21,21 +21,38 @@ class Memory(Section):
     bandwidth_gb_per_s: Positive
 
 
-class Host(Section):
-    """The one process that commands all engines, and waits for them."""
+class HostStart(Section):
+    """The one process that commands all engines."""
 
     command_ns: NotNegative  #: to write a command into a queue
     doorbell_ns: NotNegative  #: to tell an engine
     trigger_ns: NotNegative  #: to set a flag that an engine polls
+
+
+class Host(HostStart):
+    """The one process that commands all engines, and waits for them."""
+
     observe_ns: NotNegative  #: to see the signal of an engine
 
 
-class Gpu(Section):
+class GpuStart(Section):
     """A kernel that commands the engines of its own GPU."""
 
     command_ns: NotNegative  #: to write a command into a queue
     doorbell_ns: NotNegative  #: to tell an engine
+
+
+class Gpu(GpuStart):
+    """A kernel that commands the engines of its own GPU, and waits for them."""
+
     observe_ns: NotNegative  #: to see the signal of an engine
+
+
+class Initiators(Section):
+    """What starts copies on the cycle level, whose engines are RTL."""
+
+    host: HostStart
+    gpu: GpuStart
 
 
 class Stream(Section):

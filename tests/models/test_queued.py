@@ -7,7 +7,7 @@ import pytest
 
 from t3sim.cli import main
 from t3sim.machine import load_machine
-from t3sim.machine.levels import load_engines
+from t3sim.machine.levels import load_initiators
 from t3sim.reference.command_queue import POLL
 from t3sim.runs import queued
 from t3sim.runs.failure import SimulationError
@@ -17,7 +17,7 @@ SMALL, GPUS, SIZE = "tests/data/machines/ring_small.toml", 4, 16 * 1024
 
 
 def run(collective: str, initiator: str, seed: int = 0, size: int = SIZE, variant: str = "b2b"):
-    return run_queued(load_machine(SMALL), load_engines("mi300x"), collective, GPUS, size, initiator, seed, variant)
+    return run_queued(load_machine(SMALL), load_initiators(SMALL), collective, GPUS, size, initiator, seed, variant)
 
 
 def test_all_to_all_by_whatever_it_is_started():
@@ -48,7 +48,7 @@ def test_memory_adds(collective, whole):
 
     And all that should be whole is.
     """
-    one = queued._Run(load_machine(SMALL), load_engines("mi300x"), (collective, GPUS, SIZE), "gpu", 3)
+    one = queued._Run(load_machine(SMALL), load_initiators(SMALL), (collective, GPUS, SIZE), "gpu", 3)
     try:
         done, data = one.run(), one.ledger.data
     finally:
@@ -85,7 +85,7 @@ def test_a_swap_needs_no_second_buffer(gpus, initiator):
 
     Who of a pair is first is shared out.
     """
-    one = queued._Run(load_machine(SMALL), load_engines("mi300x"), ("a2a", gpus, 4096 * gpus), initiator, 9, "swap")
+    one = queued._Run(load_machine(SMALL), load_initiators(SMALL), ("a2a", gpus, 4096 * gpus), initiator, 9, "swap")
     try:
         done, data = one.run(), one.ledger.data
     finally:
@@ -106,8 +106,8 @@ def test_a_tracker_starts_a_reduce_scatter_soonest():
 def test_a_part_that_is_added_twice_is_found(monkeypatch):
     """As are those that are not added at all: the producer's second store of a line would change no copy's count."""
     whole = queued._Run._plan
-    def twice(self, node):
-        plan = whole(self, node)
+    def twice(self, starts):
+        plan = whole(self, starts)
         return plan._replace(blocks=np.concatenate([plan.blocks, plan.blocks[:, -1:]], axis=1),
                              regions=np.concatenate([plan.regions, plan.regions[:, -1:]], axis=1))
     monkeypatch.setattr(queued._Run, "_plan", twice)
@@ -119,12 +119,12 @@ def test_a_hop_that_does_not_wait_for_the_one_before_is_found(monkeypatch):
     """The numbers are compared: over slow links a ring without its polls sends on what has not come."""
     machine = load_machine(SMALL)
     slow = machine.model_copy(update={"link": machine.link.model_copy(update={"latency_ns": 2000.0})})
-    run_queued(slow, load_engines("mi300x"), "ag-ring", GPUS, SIZE, "gpu")
+    run_queued(slow, load_initiators(SMALL), "ag-ring", GPUS, SIZE, "gpu")
     whole = queued._Run._commands
     monkeypatch.setattr(queued._Run, "_commands", lambda self, gpu: [
         line for line in whole(self, gpu) if line.op != POLL])
     with pytest.raises(SimulationError, match=r"device \d: bytes from \d+ on are "):
-        run_queued(slow, load_engines("mi300x"), "ag-ring", GPUS, SIZE, "gpu")
+        run_queued(slow, load_initiators(SMALL), "ag-ring", GPUS, SIZE, "gpu")
 
 
 @pytest.mark.parametrize("options, message", [
@@ -138,7 +138,7 @@ def test_a_hop_that_does_not_wait_for_the_one_before_is_found(monkeypatch):
     (("--sizes", "1K", "--gpus", "3"), "--sizes: 1024 bytes on 3 GPUs"),
 ])
 def test_what_is_asked_is_checked(options, message, capsys):
-    assert main(["dma", "--level", "cycle", "--sizes", "16K", "--memory", SMALL, *options]) == 2
+    assert main(["dma", "--level", "cycle", "--sizes", "16K", "--machine", SMALL, *options]) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
 
@@ -150,7 +150,7 @@ def test_options_of_the_cycle_level_alone_are_refused(capsys):
 
 def test_the_command(tmp_path, capsys):
     target = tmp_path / "out.json"
-    assert main(["dma", "--level", "cycle", "--memory", SMALL, "--collective", "a2a", "--sizes", "16K",
+    assert main(["dma", "--level", "cycle", "--machine", SMALL, "--collective", "a2a", "--sizes", "16K",
                  "--initiator", "poll,tracker", "--json", str(target)]) == 0
     runs = json.loads(target.read_text())["runs"][str(SIZE)]
     assert runs["poll"]["exchange_ns"] > runs["tracker"]["exchange_ns"] > 0
