@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from t3sim.machine.section import NotNegative, Positive, Section, Share
 
@@ -98,6 +98,21 @@ class Kernel(Section):
     simple: Protocol
 
 
+_Range = Annotated[tuple[NotNegative, NotNegative], Field(strict=False)]
+
+
+class PowerRange(Section):
+    """What is not known of the inputs of an estimate of power: least and most of each."""
+
+    compute_idle_share: _Range  #: of the power at rest, on the compute dies
+    kernel_units: _Range  #: compute units that a collective's kernel occupies
+    compute_unit_w: _Range
+    compute_pj_per_bit: _Range
+    engine_pj_per_bit: _Range
+    link_pj_per_bit: _Range
+    memory_pj_per_bit: _Range
+
+
 class Power(Section):
     """What a GPU's dies draw at rest, and what work adds to it."""
 
@@ -109,6 +124,17 @@ class Power(Section):
     engine_pj_per_bit: NotNegative  #: each bit that a DMA engine reads or writes
     link_pj_per_bit: NotNegative  #: each bit that goes over a link, both ends
     memory_pj_per_bit: NotNegative  #: each bit that memory reads or writes
+    range: PowerRange
+
+    @model_validator(mode="after")
+    def _are_within_their_ranges(self) -> "Power":
+        for name in PowerRange.model_fields:
+            low, high = getattr(self.range, name)
+            value = getattr(self, name, low)
+            if not low <= value <= high:
+                raise ValueError(f"range.{name} = {[low, high]}: the least and the most are needed, and {value} "
+                                 "between them")
+        return self
 
 
 class Node(Section):

@@ -10,6 +10,7 @@ from t3sim.reproduce.amped.tables import TABLE_2, TABLE_3
 from t3sim.reproduce.dma.after_gemm import AFTER_GEMM
 from t3sim.reproduce.dma.copies import COPIES
 from t3sim.reproduce.dma.figures import ALL_GATHER, ALL_TO_ALL, COPY
+from t3sim.reproduce.dma.misses import MISSES
 from t3sim.reproduce.dma.power import POWER
 from t3sim.reproduce.dma.trigger import TRIGGER
 from t3sim.reproduce.figure import PAPERS, Figure
@@ -37,7 +38,7 @@ FIGURES: dict[str, Figure] = {figure.name: figure for figure in (
     FIGURE04, FIGURE06, FIGURE14, FIGURE15, FIGURE16, FIGURE17, FIGURE18, FIGURE19, TABLE_TP32, FIGURE20, THRESHOLDS,
     SENSITIVITY, TABLE_HBM, LEVELS,
     TABLE_2, TABLE_3, CASE_1, CASE_2, CASE_3, MEGATRON, SINGLE_NODE,
-    COPY, ALL_GATHER, ALL_TO_ALL, POWER, AFTER_GEMM, COPIES, TRIGGER, DLRM, NETWORKS,
+    COPY, ALL_GATHER, ALL_TO_ALL, POWER, AFTER_GEMM, COPIES, MISSES, TRIGGER, DLRM, NETWORKS,
     OPERATORS, PROFILE,
     OVERLAP, SMALL, TWO_NODES, CHOICES, GEMMS, ALL_REDUCES, ALL_REDUCE)}
 

@@ -96,9 +96,11 @@ def check_asked(machine: Machine, collective: str, gpus: int, size_bytes: int, i
         raise BadInput(f"--variant {variant[:40]!r} is not possible for {collective} on the cycle level: allowed are "
                        f"{', '.join(possible)}")
     if initiator == "tracker" and collective not in BY_TRACKER[variant]:
-        raise BadInput(f"--initiator tracker is not possible for {collective} by {variant} on the cycle level: a tile "
-                       "is sent once; allowed are " + ", ".join(
-                           f"{one} by {name}" for name, of in BY_TRACKER.items() for one in of))
+        why = ("each copy of a swap waits for the other GPU's" if variant == "swap" else
+               "a tile is sent once" if collective in ("ag", "a2a", "rs") else
+               "what comes from peers is counted in `t3 run` only, whose rings and --operator gemm-ar a Tracker starts")
+        raise BadInput(f"--initiator tracker is not possible for {collective} by {variant} on the cycle level: {why}; "
+                       "allowed are " + ", ".join(f"{one} by {name}" for name, of in BY_TRACKER.items() for one in of))
     regions = 2 if collective == "ar" else 1  # to each peer: one that is added there, one that is copied
     most = min((machine.dma.regions - 1) // regions + 1, 16)
     if not 2 <= gpus <= most:

@@ -85,5 +85,7 @@ def check(design: str, folder: Path, *, mode: str, depth: int, timeout_s: int, s
             raise
     seconds = time.monotonic() - start
     if process.returncode not in _STATUS:
+        if "in check_timeout" in log:  # out of time before it has read the design, sby ends in a traceback
+            return Verdict("timeout", seconds, folder, log)
         raise Failure(f"sby failed in {folder}:\n" + "\n".join(log.splitlines()[-15:]))
     return Verdict(_STATUS[process.returncode], seconds, folder, log)

@@ -60,6 +60,32 @@ def test_a_proof_prepares_what_it_starts(monkeypatch, tmp_path):
         solver.check("", tmp_path / "proof", mode="bmc", depth=1, timeout_s=1)
 
 
+@pytest.mark.parametrize("log", ["line 986, in check_timeout\nAttributeError: no hierarchy", "SyntaxError"])
+def test_a_solver_out_of_time_before_it_began_is_no_failure(log, monkeypatch, tmp_path):
+    class Process:
+        returncode, pid = 1, 0
+
+        def __init__(self, *_, **options):
+            pass
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def communicate(self, timeout):
+            return log, None
+
+    monkeypatch.setattr(yowasp, "prepare", lambda tool: None)
+    monkeypatch.setattr(solver.subprocess, "Popen", Process)
+    if "check_timeout" in log:
+        assert solver.check("", tmp_path / "proof", mode="bmc", depth=1, timeout_s=1).status == "timeout"
+    else:
+        with pytest.raises(Failure, match="sby failed"):
+            solver.check("", tmp_path / "proof", mode="bmc", depth=1, timeout_s=1)
+
+
 def test_a_cache_that_cannot_be_written_is_one_line(monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("YOWASP_CACHE_DIR", str(tmp_path / "file"))

@@ -129,9 +129,11 @@ def test_a_hop_that_does_not_wait_for_the_one_before_is_found(monkeypatch):
 
 @pytest.mark.parametrize("options, message", [
     (("--collective", "scatter"), "--collective 'scatter' is unknown on the cycle level"),
-    (("--collective", "ar", "--initiator", "tracker"), "tracker is not possible for ar by b2b"),
+    (("--collective", "ar", "--initiator", "tracker"), "ar by b2b on the cycle level: what comes from peers"),
+    (("--collective", "rs-ring", "--initiator", "tracker"), "whose rings and --operator gemm-ar a Tracker starts"),
+    (("--collective", "a2a", "--variant", "swap", "--initiator", "tracker"), "each copy of a swap waits for the other"),
     (("--initiator", "hoist"), "--initiator 'hoist' is unknown on the cycle level"),
-    (("--collective", "ag", "--variant", "b2b", "--initiator", "tracker"), "tracker is not possible for ag by b2b"),
+    (("--collective", "ag", "--variant", "b2b", "--initiator", "tracker"), "for ag by b2b on the cycle level: a tile"),
     (("--collective", "a2a", "--variant", "bcst"), "--variant 'bcst' is not possible for a2a"),
     (("--gpus", "1"), "--gpus 1 is not possible"),
     (("--variant", "pcpy"), "--variant 'pcpy' is not possible for ag on the cycle level: allowed are b2b, bcst"),
