@@ -7,8 +7,10 @@ import pytest
 from t3sim.collectives import all_to_all, direct, ring
 from t3sim.flow.collective import kernel_costs, run_program
 from t3sim.machine import load_machine
+from t3sim.mechanisms.baseline import EXCHANGE
 from t3sim.runs.isolated_collectives import run_collective
 from t3sim.topologies import ring as ring_of
+from t3sim.topologies import switch
 from t3sim.topologies.fully_connected import fully_connected
 
 MACHINE = load_machine()
@@ -51,6 +53,13 @@ def test_it_takes_what_the_cycle_level_takes(kind, devices, megabytes):
     program = ring.all_gather(devices) if kind == "all-gather" else ring.reduce_scatter(devices)
     event = run_program(program, ring_of(devices), lambda chunk: size / devices, COSTS, kind == "reduce-scatter-nmc")
     assert event.ns == pytest.approx(run_collective(MACHINE, size, devices, kind).ns, rel=0.03)
+
+
+@pytest.mark.parametrize("devices, megabytes", [(4, 1), (16, 1), (8, 6)])
+def test_a_direct_all_to_all_takes_what_the_cycle_level_takes(devices, megabytes):
+    size = megabytes * 10**6
+    event = run_program(all_to_all.all_to_all(devices), switch(devices), lambda chunk: size / devices, COSTS)
+    assert event.ns == pytest.approx(run_collective(MACHINE, size, devices, EXCHANGE).ns, rel=0.01)
 
 
 def test_transfers_are_recorded_in_order():

@@ -57,6 +57,7 @@ def fake_kernel(task: KernelTask) -> KernelResult:
         kernels.REDUCE_SCATTER: _dram(rs_read=(2 * n - 1) * chunk, rs_write=n * chunk),
         kernels.REDUCE_SCATTER_NMC: _dram(rs_read=(n - 1) * chunk, rs_write=(n - 1) * chunk),
         kernels.ALL_GATHER: _dram(ag_read=(n - 1) * chunk, ag_write=(n - 1) * chunk),
+        kernels.ALL_TO_ALL: _dram(rs_read=(n - 1) * chunk / n, rs_write=(n - 1) * chunk / n),
     }[kernels.ALL_GATHER if isinstance(task.kernel, kernels.GatherAfter) else task.kernel]
     cycles = {kernels.GEMM: g, kernels.REDUCE_SCATTER: round(r * (1 + 0.47 / (n - 1)))}.get(task.kernel, r)
     return IsolatedKernel(float(cycles), cycles, dram, busy, waited, float(r), _traffic(task, cycles, dram),
