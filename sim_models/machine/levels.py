@@ -95,7 +95,9 @@ def _check_value(said: str, value: object, fields: list) -> None:
         if section_of(field):
             continue
         try:
-            TypeAdapter(Annotated[field.annotation, field], config=_STRICT).validate_python(value)
+            # A field's own type with its bounds, which nothing but the running schema knows.
+            kind: Any = Annotated[field.annotation, field]  # pyright: ignore[reportInvalidTypeForm]
+            TypeAdapter(kind, config=_STRICT).validate_python(value)
             return
         except ValidationError as error:
             fault = error.errors(include_url=False)[0]["msg"]
@@ -113,9 +115,8 @@ def _seen_by(kind: type[Section], content: dict[str, Any]) -> dict[str, Any]:
     seen = {}
     for name, field in kind.model_fields.items():
         if name in content:
-            inner = section_of(field)
-            whole = inner is None or not isinstance(content[name], dict)
-            seen[name] = content[name] if whole else _seen_by(inner, content[name])
+            inner, value = section_of(field), content[name]
+            seen[name] = _seen_by(inner, value) if inner is not None and isinstance(value, dict) else value
     return seen
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from t3sim.bounded import LARGEST_MACHINE, TooLarge, read_bounded
 from t3sim.errors import BadInput, shown
 
-_FOLDER = resources.files(__package__).joinpath("machines")
+_FOLDER = resources.files(__name__.rpartition(".")[0]).joinpath("machines")
 
 #: Machines that come with the package, each a file of that name.
 PRESETS = tuple(sorted(file.name.removesuffix(".toml") for file in _FOLDER.iterdir() if file.name.endswith(".toml")))
