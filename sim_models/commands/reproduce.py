@@ -7,7 +7,9 @@ from typing import Annotated
 import typer
 
 from t3sim.commands.options import JsonOption, MachineOption, SeedOption, folder_name, simulations_at_once, whole_number
-from t3sim.errors import Failure
+from t3sim.errors import BadInput, Failure
+
+_FIRST, _SECOND, _NONE = "t3-table1", "t3-accelsim", "none"
 
 
 def reproduce(
@@ -20,7 +22,10 @@ def reproduce(
         metavar="t3|fused|flux|dma|amped|beyond|all", help="Whose evaluation; T3's if not given.")] = None,
     jobs: Annotated[int | None, typer.Option(
         metavar="N", parser=whole_number, help="Simulations at once; as many as cores if not given.")] = None,
-    machine: MachineOption = "t3-table1",
+    machine: MachineOption = _FIRST,
+    beside: Annotated[str | None, typer.Option(
+        metavar="NAME|none", help="A second machine, whose numbers stand beside the first's and the paper's; "
+                                  "t3-accelsim beside t3-table1 if not given.")] = None,
     json: JsonOption = None,
     seed: SeedOption = 0,
 ) -> None:
@@ -35,6 +40,10 @@ def reproduce(
     figures = chosen(only, paper)
     check_json_target(json)
     described = load_machine(machine)
+    wanted = (_SECOND if machine == _FIRST else _NONE) if beside is None else beside
+    second = None if wanted == _NONE else load_machine(wanted)
+    if second is not None and second.name == described.name:
+        raise BadInput(f"--beside {wanted}: a machine other than --machine {machine} is needed, or {_NONE}")
     check_out(out)
 
     from t3sim.reproduce import pipeline
@@ -43,14 +52,15 @@ def reproduce(
 
     try:
         with show_progress() as monitor:
-            done = pipeline.reproduce(figures, paper_setup(described, seed), out, jobs, monitor)
+            done = pipeline.reproduce(figures, paper_setup(described, seed), out, jobs, monitor,
+                                      None if second is None else paper_setup(second, seed))
     except KeyboardInterrupt:
         print(f"t3: what is finished is kept: the same command with --out {out} goes on from there", file=sys.stderr)
         raise
     if json is not None:
         write_json(done.results, json)
     if json != "-":
-        print_campaign(done.results["summary"], out / "report.html", output_console())
+        print_campaign(done.results, out / "report.html", output_console())
     if done.outcome.failures:
         first = next(iter(done.outcome.failures.values()))
         raise Failure(f"{len(done.outcome.failures)} simulations failed, see {out / 'failures.log'}; "

@@ -4,12 +4,12 @@ import csv
 import io
 import re
 
-from t3sim.reproduce.campaign import Campaign
+from t3sim.reproduce.campaign import Campaign, Chapter
 
 FOLDER = "tables"  #: beside the page
 SUMMARY = "summary.csv"
 _SUMMARY_COLUMNS = ("figure", "quantity", "ours", "from", "to", "paper", "difference", "unit", "target", "met",
-                    "section")
+                    "section", "machine", "second_machine", "second_ours", "second_met")
 
 
 def file_name(figure: str, title: str) -> str:
@@ -22,13 +22,22 @@ def csv_tables(campaign: Campaign) -> dict[str, str]:
     chapters = campaign.chapters
     files = {SUMMARY: _text(_SUMMARY_COLUMNS, [
         (chapter.figure.name, entry["title"], entry["ours"], *entry.get("range", ("", "")), entry["paper"],
-         entry["difference"], entry["unit"], entry["wanted"], entry["met"], entry["section"])
-        for chapter in chapters for entry in chapter.summary.values() if entry["section"]])}
+         entry["difference"], entry["unit"], entry["wanted"], entry["met"], entry["section"],
+         *_second(chapter, quantity))
+        for chapter in chapters for quantity, entry in chapter.summary.items() if entry["section"]])}
     for chapter in chapters:
-        for table in chapter.findings.tables if chapter.findings else ():
+        for table in chapter.tables:
             files[file_name(chapter.figure.name, table.title)] = _text(table.columns, [
                 [_plain(cell) for cell in row] for row in table.rows])
     return files
+
+
+def _second(chapter: Chapter, quantity: str) -> tuple:
+    """Return whose numbers a row has, and those of the second machine; empty where there is none."""
+    if not chapter.figure.per_machine:
+        return "", "", "", ""
+    entry = chapter.beside.summary.get(quantity) if chapter.beside else None
+    return (chapter.machine, *((chapter.beside.machine, entry["ours"], entry["met"]) if entry else ("", "", "")))
 
 
 def _plain(cell: str) -> str:

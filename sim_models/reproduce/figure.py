@@ -112,6 +112,7 @@ class Figure:
 
     short: str = ""  #: for a list of links, if not the name
     paper: str = "t3"  #: whose evaluation it is part of, a key of `PAPERS`
+    per_machine: bool = False  #: its numbers are a machine's of the cycle level: a second one's stand beside them
 
     @property
     def link(self) -> str:

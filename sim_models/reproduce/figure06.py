@@ -95,4 +95,4 @@ def _draw(setup: Setup, cases: list[dict], splits: tuple[str, ...]):
     return drawn
 
 
-FIGURE06 = Figure("figure6", "Sharing compute units (figure 6)", tasks, evaluate)
+FIGURE06 = Figure("figure6", "Sharing compute units (figure 6)", tasks, evaluate, per_machine=True)

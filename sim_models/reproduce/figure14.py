@@ -67,4 +67,4 @@ def _draw(cases: list[dict]):
     return drawn
 
 
-FIGURE14 = Figure("figure14", "Multi-GPU reduce-scatter (figure 14)", tasks, evaluate)
+FIGURE14 = Figure("figure14", "Multi-GPU reduce-scatter (figure 14)", tasks, evaluate, per_machine=True)

@@ -105,5 +105,6 @@ def _draw_shares(runs: list[RunResult]):
     return drawn
 
 
-FIGURE15 = Figure("figure15", "Where a sub-layer's time goes (figure 15)", small_tasks, evaluate_figure15)
-FIGURE16 = Figure("figure16", "Speedup of the sub-layers (figure 16)", small_tasks, evaluate_figure16)
+FIGURE15 = Figure("figure15", "Where a sub-layer's time goes (figure 15)", small_tasks, evaluate_figure15,
+                  per_machine=True)
+FIGURE16 = Figure("figure16", "Speedup of the sub-layers (figure 16)", small_tasks, evaluate_figure16, per_machine=True)

@@ -92,4 +92,5 @@ def _draw(rates: dict[str, tuple[np.ndarray, np.ndarray]], ends: dict[str, float
     return drawn
 
 
-FIGURE17 = Figure("figure17", "DRAM traffic over time (figure 17)", lambda setup: _tasks(setup).values(), evaluate)
+FIGURE17 = Figure("figure17", "DRAM traffic over time (figure 17)", lambda setup: _tasks(setup).values(), evaluate,
+                  per_machine=True)

@@ -58,4 +58,4 @@ def _draw(runs: list[RunResult]):
     return drawn
 
 
-FIGURE18 = Figure("figure18", "DRAM traffic (figure 18)", small_tasks, evaluate)
+FIGURE18 = Figure("figure18", "DRAM traffic (figure 18)", small_tasks, evaluate, per_machine=True)

@@ -77,4 +77,4 @@ def _draw(pairs: list[tuple[RunResult, RunResult]], units: list[int]):
     return drawn
 
 
-FIGURE20 = Figure("figure20", "Twice the compute units (figure 20)", tasks, evaluate)
+FIGURE20 = Figure("figure20", "Twice the compute units (figure 20)", tasks, evaluate, per_machine=True)

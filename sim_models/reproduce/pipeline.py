@@ -20,18 +20,24 @@ from t3sim.study.results import collect_versions, json_text, write_whole
 _PROJECT = Path(__file__).resolve().parents[2]
 
 
-def reproduce(figures: Sequence[Figure], setup: Setup, out: Path, jobs: int, monitor: Monitor) -> Campaign:
+def reproduce(figures: Sequence[Figure], setup: Setup, out: Path, jobs: int, monitor: Monitor,
+              beside: Setup | None = None) -> Campaign:
     """Simulate what is missing in `out`/cache, then write the report. Raises what `run_tasks` raises.
 
-    What failed is in the campaign's outcome and in `out`/failures.log; figures that do not need it are complete.
+    `beside`: the same cases on a second machine, for the figures whose numbers are a machine's. What failed is in the
+    campaign's outcome and in `out`/failures.log; figures that do not need it are complete.
     """
     tasks: dict[Figure, list[Task]] = {figure: list(figure.tasks(setup)) for figure in figures}
-    needed = [task for wanted in tasks.values() for task in wanted]
+    second = {figure: list(figure.tasks(beside)) for figure in figures if beside and figure.per_machine}
+    needed = [task for wanted in (*tasks.values(), *second.values()) for task in wanted]
     cycle_level = any(isinstance(task, KernelTask) for task in needed)
     warm_up = WarmUpTask(setup.machine, any(task.needs_rtl for task in needed)) if cycle_level else None
     outcome = run_tasks(needed, Store(out / "cache"), jobs, monitor, warm_up)
     chapters = [_evaluate(figure, wanted, setup, outcome) for figure, wanted in tasks.items()]
-    campaign = Campaign(setup, chapters, outcome, jobs, _provenance(setup))
+    for chapter in chapters:
+        if beside and chapter.figure in second:
+            chapter.beside = _evaluate(chapter.figure, second[chapter.figure], beside, outcome, drawn=False)
+    campaign = Campaign(setup, chapters, outcome, jobs, _provenance(setup), beside)
     (out / "plots").mkdir(parents=True, exist_ok=True)
     for chapter in chapters:
         for name, (svg, png) in chapter.plots.items():
@@ -51,20 +57,26 @@ def reproduce(figures: Sequence[Figure], setup: Setup, out: Path, jobs: int, mon
     return campaign
 
 
-def _evaluate(figure: Figure, tasks: list[Task], setup: Setup, outcome: Outcome) -> Chapter:
+def _evaluate(figure: Figure, tasks: list[Task], setup: Setup, outcome: Outcome, drawn: bool = True) -> Chapter:
     from t3sim.study.plots import range_bars, render
+
+    name = setup.machine.name
 
     lost = {task.key: task for task in tasks if task not in outcome.results}
     if lost:
         key, task = next(iter(lost.items()))
         reason = outcome.failures[key].message if key in outcome.failures else "its result cannot be read"
-        return Chapter(figure, problem=f"{len(lost)} of the simulations that it needs failed; {task.label}: {reason}")
+        return Chapter(figure, machine=name,
+                       problem=f"{len(lost)} of the simulations that it needs failed; {task.label}: {reason}")
     findings = figure.evaluate(setup, outcome.results)
     summary = compare({**TARGETS.get(figure.name, {}), **findings.targets}, findings.ours, findings.ranges)
+    if not drawn:
+        return Chapter(figure, findings, summary, machine=name)
     draws = dict(findings.plots)
     if ranged := [entry for entry in summary.values() if "range" in entry and entry["section"]]:
         draws[f"{figure.name}-ranges"] = lambda: range_bars(ranged)
-    return Chapter(figure, findings, summary, plots={name: render(name, draw) for name, draw in draws.items()})
+    return Chapter(figure, findings, summary, machine=name,
+                   plots={plot: render(plot, draw) for plot, draw in draws.items()})
 
 
 def check_out(out: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import jinja2
 
-from t3sim.reproduce.campaign import Campaign
+from t3sim.reproduce.campaign import Campaign, Chapter
 from t3sim.reproduce.csv_tables import FOLDER, SUMMARY, file_name
 from t3sim.reproduce.figure import PAPER_NAMES, PAPERS
 from t3sim.reproduce.paper import CENTRAL_CLAIM
@@ -18,17 +18,37 @@ def render_report(campaign: Campaign) -> str:
                                csv_file=lambda table, figure: f"{FOLDER}/{file_name(figure, table.title)}")
     papers = {name: title for name, title in PAPERS.items()
               if any(chapter.figure.paper == name for chapter in campaign.chapters)}
-    judged = [entry for chapter in campaign.chapters for entry in chapter.summary.values() if entry["met"] is not None]
+    judged = _judged(campaign.chapters)
+    second = [chapter.beside for chapter in campaign.chapters if chapter.beside]
+    judged_second = _judged(second)
     return environment.get_template("report.html.j2").render(
         heading=_heading(list(papers)), papers={name: papers[name] for name in papers if name != "beyond"},
         ranged=any("range" in entry for chapter in campaign.chapters for entry in chapter.summary.values()),
         summary_csv=f"{FOLDER}/{SUMMARY}", campaign=campaign, chapters=campaign.chapters, host=campaign.host,
         machine=campaign.setup.machine,
         provenance=campaign.provenance, judged=len(judged), met=sum(entry["met"] for entry in judged),
+        second=campaign.beside.machine if campaign.beside and second else None,
+        judged_second=len(judged_second), met_second=sum(entry["met"] for entry in judged_second),
+        claim_second=_claim(second), parameters_second=_different(campaign) if campaign.beside else [],
         missed=sorted((entry for entry in judged if not entry["met"]), key=lambda entry: -entry["missed_by"]),
-        claim=next((chapter.summary[CENTRAL_CLAIM] for chapter in campaign.chapters
-                    if CENTRAL_CLAIM in chapter.summary), None),
+        claim=_claim(campaign.chapters),
         parameters=_parameters(campaign.provenance["machine"]))
+
+
+def _judged(chapters: list[Chapter]) -> list[dict[str, Any]]:
+    return [entry for chapter in chapters for entry in chapter.summary.values() if entry["met"] is not None]
+
+
+def _claim(chapters: list[Chapter]) -> dict[str, Any] | None:
+    return next((chapter.summary[CENTRAL_CLAIM] for chapter in chapters if CENTRAL_CLAIM in chapter.summary), None)
+
+
+def _different(campaign: Campaign) -> list[tuple[str, list[tuple[str, Any]]]]:
+    """Return the parameters in which the second machine differs from the first."""
+    first = dict(_parameters(campaign.provenance["machine"]))
+    both = ((name, keys, dict(first[name])) for name, keys in _parameters(campaign.results["beside"]["machine"]))
+    found = [(name, [(key, value) for key, value in keys if value != before[key]]) for name, keys, before in both]
+    return [(name, keys) for name, keys in found if keys]
 
 
 def _heading(papers: list[str]) -> str:

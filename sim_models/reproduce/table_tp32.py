@@ -20,4 +20,4 @@ def evaluate(setup: Setup, results: Results) -> Findings:
 
 
 TABLE_TP32 = Figure("tp32", "Larger Transformers, TP 32 (section 6.4)",
-                    lambda setup: tasks_of(setup, setup.large), evaluate, short="TP 32")
+                    lambda setup: tasks_of(setup, setup.large), evaluate, short="TP 32", per_machine=True)

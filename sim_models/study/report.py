@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -329,20 +329,28 @@ def print_bench(result: BenchResult, console: Console) -> None:
         console.print(f"bare C++ loop over one that evaluates also what is at rest: {result.bare_over_full:.2f}")
 
 
-def print_campaign(summary: dict[str, dict[str, dict]], page: Path, console: Console) -> None:
+def print_campaign(results: Mapping[str, Any], page: Path, console: Console) -> None:
     """Print what `t3 reproduce` found beside the paper's numbers, and where the report is."""
+    summary, second = results["summary"], results.get("beside", {"summary": {}})
     def cell(value: float | None, sign: str = "") -> str:
         return NOTHING if value is None else f"{value:{sign}z,.2f}"
 
-    shown = [(figure, entry) for figure, entries in summary.items() for entry in entries.values() if entry["section"]]
-    ranged = any("range" in entry for _, entry in shown)
-    rows = [(f"{figure} {entry['title']}", cell(entry["ours"]),
+    def also(figure: str, key: str) -> str:
+        entry = second["summary"].get(figure, {}).get(key)
+        return "" if entry is None else cell(entry["ours"])
+
+    shown = [(figure, key, entry) for figure, entries in summary.items() for key, entry in entries.items()
+             if entry["section"]]
+    ranged = any("range" in entry for _, _, entry in shown)
+    two = bool(second["summary"])
+    rows = [(f"{figure} {entry['title']}", cell(entry["ours"]), *([also(figure, key)] if two else []),
              *([" to ".join(map(cell, entry.get("range", ())))] if ranged else []),
              cell(entry["paper"]), cell(entry["difference"], "+"), entry["unit"],
-             {True: "met", False: "missed", None: ""}[entry["met"]]) for figure, entry in shown]
+             {True: "met", False: "missed", None: ""}[entry["met"]]) for figure, key, entry in shown]
     if rows:
         console.print(_table("Ours beside the paper's", "quantity", (
-            "ours", *(["its range"] if ranged else []), "paper", "difference", "unit", "target"), rows))
+            "ours", *([second["machine"]["name"]] if two else []), *(["its range"] if ranged else []), "paper",
+            "difference", "unit", "target"), rows))
     console.print(f"Report: {page}", soft_wrap=True)
 
 
