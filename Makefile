@@ -28,7 +28,7 @@ cocotb: setup  ## cocotb testbenches; options: BLOCK=tracker SEED=7 WAVES=1 SIM=
 formal: setup  ## proofs of the RTL, and the broken designs that they must catch; options: BLOCK=tracker PROPERTY=counts
 	@$(python) -m t3sim.testbenches.formal.run $(BLOCK) $(if $(PROPERTY),--property "$(PROPERTY)")
 
-soak: setup  ## whole rings drawn at random, every bit checked; options: MINUTES=10 SEED=N CASES=N
+soak: setup  ## GPUs with a collective drawn at random, every bit checked; options: MINUTES=10 SEED=N CASES=N
 	@$(python) -m t3sim.testbenches.soak $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) \
 		$(if $(CASES),--cases $(CASES))
 

@@ -22,6 +22,8 @@ from t3sim.cosim.ports import RESET, Port, PortMap
 from t3sim.rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, TrackerGeometry
 
 from . import failure, pauses
+from .coverage.cross import Counts
+from .coverage.points import crosses
 
 _HALF_PERIOD_PS = 500  # the 1 GHz memory clock
 
@@ -224,9 +226,7 @@ def rounds(count: int, cover: tuple[str, ...] = (),
     """
     def decorate(body: Callable[[Bench], Awaitable[None]]) -> Callable:
         async def test(dut) -> None:
-            from .coverage.cross import Recorder
-
-            recorder = Recorder(body.__module__.rpartition(".tb_")[2], body.__name__, _run_geometry())
+            counts = Counts(body.__module__.rpartition(".tb_")[2], body.__name__, lambda: crosses(_run_geometry()))
             reached: Counter[str] = Counter()
             number, last = 0, 1
             while number < last:
@@ -234,7 +234,7 @@ def rounds(count: int, cover: tuple[str, ...] = (),
                 bench.reached, bench.number, last = reached, number, bench.rounds or count * bench.length
                 bench.cut = bench.rng.randint(1, 150) if number % 2 else None
                 bench.record(body.__name__)
-                recorder.attach(bench)
+                counts.attach(bench)
                 try:
                     await bench.reset()
                     await body(bench)
@@ -242,7 +242,7 @@ def rounds(count: int, cover: tuple[str, ...] = (),
                     await failure.keep(bench, body.__name__, error)
                     raise
                 number += 1
-            recorder.save()
+            counts.save()
             missing = [point for point in cover if not reached[point] and not bench.rounds]
             assert not missing, f"never reached: {missing}"
 

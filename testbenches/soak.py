@@ -1,8 +1,9 @@
-"""Whole rings of GPUs drawn at random, each checked bit for bit: `make soak MINUTES=10`.
+"""Groups of GPUs drawn at random, each checked bit for bit: `make soak MINUTES=10`.
 
-A case is drawn from one number: geometry (a pool, so that few designs are compiled), machine, GEMM and the format of
-its elements, number of GPUs, policy, staging of the first chunk, which tiles have ids and in which order each GPU
-dispatches them, held-back handshakes, link delays, late starts, a DRAM controller that lets reads pass. Data mode
+A case is drawn from one number: collective, algorithm and links (`exchanges.py`; half of the cases are ring
+reduce-scatters), geometry (a pool, so that few designs are compiled), machine, GEMM and the format of
+its elements, number of GPUs, policy, staging of the first chunk, slices, which tiles have ids and in which order each
+GPU dispatches them, held-back handshakes, link delays, late starts, a DRAM controller that lets reads pass. Data mode
 (`t3sim.runs.data_mode`) decides: every element of every GPU's memory, and how often it was accessed.
 """
 
@@ -13,6 +14,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import count, islice
 from pathlib import Path
 from typing import Annotated
@@ -21,31 +23,39 @@ import numpy as np
 import typer
 from rich.console import Console
 
+from t3sim.driver.driver import Driver
 from t3sim.errors import Failure
 from t3sim.formats import FORMATS
 from t3sim.machine import Machine, load_machine
+from t3sim.mechanisms.track_trigger import map_output
 from t3sim.operators.tiling import TilingError
 from t3sim.rtl.registers import POLICIES
 from t3sim.runs.build import Options, late_starts, make_schedule
 from t3sim.runs.data_mode import DataResult, Variation, run_data_mode
 from t3sim.runs.policy import Policy
-from t3sim.schedule import Ids, Limits, Shuffle
+from t3sim.schedule import Ids, Limits, ScheduleError, Shuffle
 from t3sim.study.results import write_json
 from t3sim.workloads import Workload, gemm_workload
+
+from .exchanges import Exchange, exchanges
 
 ROOT = Path(__file__).resolve().parents[1]
 MACHINES = ROOT / "tests" / "data" / "machines"
 POOL = tuple(sorted(path.stem for path in MACHINES.glob("ring_*.toml")))  #: a geometry each
+PEERS = tuple(sorted(path.stem for path in MACHINES.glob("peers_*.toml")))  #: for GPUs that send to several others
+RINGS = tuple(Exchange("rs", "ring", f"ring:{gpus}") for gpus in (2, 3, 4, 8))  #: each second case is one of them
+_ATTEMPTS = 20  #: at an output of any size, before one of equal chunks is taken; and at a case
 _TELL_SECONDS = 30
 REPORT = ROOT / "build" / "reports" / "soak.json"
 
 
 @dataclass(frozen=True)
 class Case:
-    """One ring; `seed` alone says all the rest."""
+    """One group of GPUs; `seed` alone says all the rest."""
 
     seed: int
-    pool: str  #: the machine's geometry, of POOL
+    pool: str  #: the machine's geometry, of POOL or PEERS
+    exchange: Exchange
     machine: Machine
     workload: Workload
     policy: Policy
@@ -53,7 +63,7 @@ class Case:
     variation: Variation
 
     def run(self) -> DataResult:
-        """Run the ring. Raises what `run_data_mode` does."""
+        """Run it. Raises what `run_data_mode` does."""
         return run_data_mode(self.machine, self.workload, self.policy, self.options, self.variation)
 
     @property
@@ -62,16 +72,21 @@ class Case:
 
     def __str__(self) -> str:
         w, m = self.workload, self.machine
-        return (f"case {self.seed}: {self.pool}, {w.tp} GPUs, {w.m}x{w.n}x{w.k} {w.dtype}, {self.policy}, "
-                f"{self.options}, {self.variation}, gpu {m.gpu.tile_m}x{m.gpu.tile_n}, {m.gpu.compute_units} CUs, "
-                f"block_k {m.gpu.block_k}, link {m.link.bandwidth_gb_per_s} GB/s {m.link.latency_ns} ns "
-                f"{m.link.egress_buffer_bytes} B, {m.dma.tiles_per_block} tiles per block, starvation limit "
-                f"{m.starvation_limit_cycles}")
+        return (f"case {self.seed}: {self.exchange}, {self.pool}, {w.tp} GPUs, {w.m}x{w.n}x{w.k} {w.dtype}, "
+                f"{self.policy}, {self.options}, {self.variation}, gpu {m.gpu.tile_m}x{m.gpu.tile_n}, "
+                f"{m.gpu.compute_units} CUs, block_k {m.gpu.block_k}, link {m.link.bandwidth_gb_per_s} GB/s "
+                f"{m.link.latency_ns} ns {m.link.egress_buffer_bytes} B, {m.dma.tiles_per_block} tiles per block, "
+                f"starvation limit {m.starvation_limit_cycles}")
+
+
+@cache
+def _described(name: str) -> Machine:
+    return load_machine(MACHINES / f"{name}.toml")
 
 
 def machine(name: str, **changes: dict) -> Machine:
     """Load a machine of tests/data/machines with keys changed: `link={"latency_ns": 1.0}`."""
-    content = load_machine(MACHINES / f"{name}.toml").model_dump()
+    content = _described(name).model_dump()
     for section, keys in changes.items():
         assert keys.keys() <= content[section].keys()
         content[section] |= keys
@@ -79,29 +94,48 @@ def machine(name: str, **changes: dict) -> Machine:
 
 
 def window_of(described: Machine) -> int:
-    tracker = described.tracker
-    return tracker.sets * (tracker.ways // described.gpu.wavefronts_per_workgroup)
+    geometry = described.geometry()
+    return Driver(geometry).largest_window(min(geometry.tracker.ways, described.gpu.wavefronts_per_workgroup))
 
 
 def fits(described: Machine, workload: Workload, options: Options) -> bool:
-    """Say whether there is a tile for each device, and a lawful schedule.
+    """Say whether there is a tile for each chunk, and a lawful schedule.
 
-    It must be causal, its slack smaller than the dispatch window.
+    It must be causal, its slack smaller than the dispatch window, and its regions no more than there are.
     """
     try:
         schedule = make_schedule(described, workload, options)
-    except TilingError:
+        for device in range(workload.tp if schedule.is_causal() else 0):
+            map_output(schedule, device, [0] * workload.tp, described.geometry(), described.dma.tiles_per_block)
+    except (TilingError, ScheduleError):
         return False
     return schedule.slack < window_of(described) and schedule.is_causal()
 
 
-def draw(seed: int) -> Case:
-    """Draw anything that has to work."""
-    rng = np.random.default_rng(seed)
+def pools_of(exchange: Exchange) -> tuple[str, ...]:
+    """Return the geometries that have what a collective needs; a ring reduce-scatter needs fewest regions."""
+    if exchange in RINGS:
+        return POOL
+    pool = POOL if exchange.peers == 1 else PEERS
+    return tuple(name for name in pool if (dma := machine(name).dma).peers >= exchange.peers and dma.regions >= 64)
 
+
+def draw(seed: int, exchange: Exchange | None = None) -> Case:
+    """Draw anything that has to work, of `exchange` if it is given."""
+    rng = np.random.default_rng(seed)
+    for _ in range(_ATTEMPTS):
+        among = exchanges() if rng.integers(2) else RINGS
+        if case := _attempt(seed, rng, exchange or among[rng.integers(len(among))]):
+            return case
+    raise AssertionError(f"seed {seed}: nothing fits {exchange or 'any collective'}")
+
+
+def _attempt(seed: int, rng: np.random.Generator, exchange: Exchange) -> Case | None:
+    """Draw a case of a collective; None if it does not fit."""
     def pick(*values):
         return values[rng.integers(len(values))]
-    pool, devices, dtype = pick(*POOL), pick(2, 3, 4, 8), pick(*FORMATS)
+    pool, dtype = pick(*pools_of(exchange)), pick(*FORMATS)
+    devices = exchange.topology().gpus
     gpu = machine(pool).gpu
     tile_m = pick(gpu.tile_m, 32, 96)
     starvation = pick(0, 1, 16, 400)
@@ -113,21 +147,33 @@ def draw(seed: int) -> Case:
               "egress_buffer_bytes": max(pick(column_bytes, 1024, 65536), column_bytes)},
         dma={"tiles_per_block": pick(*(2**i for i in range(4) if gpu.wavefronts_per_workgroup % 2**i == 0))},
         arbiter={"starvation_limit_cycles": starvation})
-    staged = pick(False, True)
-    ordered = Options(stage_first_chunk=staged)
+    ordered = Options(stage_first_chunk=pick(False, True), slices=pick(1, 2, 3),
+                      limits=pick(*Limits) if exchange.peers == 1 else Limits.EXACT,
+                      collective=exchange.program, topology=exchange.topology)
     if pick(False, True):  # an order of dispatch that is not that of the ids
         shuffle = pick(None, Shuffle(int(rng.integers(1, max(2, window_of(described) // 2))), seed))
         ordered = replace(ordered, ids=pick(*Ids), limits=Limits.EXACT, shuffle=shuffle)
-    while True:
-        m, n, k = (rng.integers(1, limit) for limit in (6 * tile_m, 9 * gpu.tile_n, 100))
-        workload = gemm_workload(f"{m}x{n}x{k}", devices, dtype)
-        if fits(described, workload, ordered):
-            break
+    if (workload := _draw_workload(rng, described, exchange, ordered, devices, dtype)) is None:
+        return None
     policy = Policy(pick(*POLICIES), pick("auto", None, 1, 3, 10))
     options = replace(ordered, seed=seed, hold_back=pick(0.0, 0.05, 0.5), link_jitter_cycles=pick(0, 20, 1000),
                       start_cycles=late_starts(devices, pick(0, 100, 5000), seed))
-    return Case(seed, pool, described, workload, policy, options,
+    return Case(seed, pool, exchange, described, workload, policy, options,
                 Variation(overtaking_reads=pick(False, True)))
+
+
+def _draw_workload(rng: np.random.Generator, described: Machine, exchange: Exchange, options: Options, devices: int,
+                   dtype: str) -> Workload | None:
+    """Draw a GEMM that fits; after some attempts one whose chunks have as many tiles each. None: it does not fit."""
+    gpu, chunks = described.gpu, exchange.program().chunks
+    for attempt in range(_ATTEMPTS + 2):
+        m, n, k = (rng.integers(1, limit) for limit in (6 * gpu.tile_m, 9 * gpu.tile_n, 100))
+        if attempt >= _ATTEMPTS:
+            m, n = gpu.tile_n * chunks * options.slices, gpu.tile_m
+        workload = gemm_workload(f"{m}x{n}x{k}", devices, dtype)
+        if fits(described, workload, options):
+            return workload
+    return None
 
 
 @dataclass
@@ -136,14 +182,16 @@ class Tally:
 
     cases: int = 0  #: that ended, well or not
     elements: int = 0  #: reduced and compared
-    cycles: int = 0  #: memory cycles of whole rings
+    cycles: int = 0  #: memory cycles of whole groups
     drawn: dict[str, Counter] = field(default_factory=lambda: {
-        name: Counter() for name in ("geometry", "policy", "devices", "dtype", "stage_first_chunk", "ids", "order")})
+        name: Counter() for name in ("collective", "geometry", "policy", "devices", "dtype", "stage_first_chunk", "ids",
+                                     "order")})
     failures: list[dict[str, str | int]] = field(default_factory=list)
     interrupted: bool = False
 
     def note(self, case: Case) -> None:
-        for name, value in (("geometry", case.pool), ("policy", case.policy.name), ("devices", case.workload.tp),
+        for name, value in (("collective", f"{case.exchange.collective} {case.exchange.algorithm}"),
+                            ("geometry", case.pool), ("policy", case.policy.name), ("devices", case.workload.tp),
                             ("dtype", case.workload.dtype), ("stage_first_chunk", case.options.stage_first_chunk),
                             ("ids", case.options.ids.value),
                             ("order", "shuffled" if case.options.shuffle else "as the ids")):
@@ -172,7 +220,7 @@ def soak(cases: Iterable[Case], tell: Callable[[str], None], until: float = floa
             tally.note(case)
             if time.monotonic() > told + _TELL_SECONDS:
                 told = time.monotonic()
-                tell(f"{tally.cases} rings, {len(tally.failures)} failed, last seed {case.seed}")
+                tell(f"{tally.cases} groups of GPUs, {len(tally.failures)} failed, last seed {case.seed}")
             if time.monotonic() >= until:
                 break
     except KeyboardInterrupt:
@@ -190,7 +238,7 @@ def main(
     seed: Annotated[int | None, typer.Option(min=0, help="of the first case, the others count up; drawn without it")]
     = None,
 ) -> None:
-    """Run rings of GPUs drawn at random and compare every bit with numpy."""
+    """Run GPUs with a collective drawn at random and compare every bit with numpy."""
     console = Console(highlight=False, soft_wrap=True)
     first = random.SystemRandom().randrange(1 << 40) if seed is None else seed
     start = time.monotonic()
@@ -199,7 +247,7 @@ def main(
     seconds = time.monotonic() - start
     REPORT.parent.mkdir(parents=True, exist_ok=True)
     write_json({"first_seed": first, "seconds": round(seconds, 1), **vars(tally)}, str(REPORT))
-    console.print(f"{tally.cases} rings run (seeds {first} to {first + tally.cases - 1}), "
+    console.print(f"{tally.cases} groups of GPUs run (seeds {first} to {first + tally.cases - 1}), "
                   f"{len(tally.failures)} failed: {tally.elements:,} elements equal numpy's, {tally.cycles:,} cycles, "
                   f"{seconds:.0f} s{', interrupted' if tally.interrupted else ''}; {REPORT.relative_to(ROOT)}",
                   markup=False)

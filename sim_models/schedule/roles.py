@@ -148,7 +148,9 @@ def _arrives_as(program: Program, index: int) -> _Key:
 
 
 def _leaves_as(program: Program, index: int) -> _Key:
-    """Return the role whose data a transfer takes: a copy's, if it waited for one."""
+    """Return the role whose data a transfer takes: a copy's, if one of its chunk arrived where it starts."""
     transfer = program.transfers[index]
-    copied = any(program.transfers[before].op is Op.COPY for before in transfer.after)
+    came = (program.transfers[before] for before in transfer.after)
+    copied = any(before.op is Op.COPY and (before.destination, before.chunk) == (transfer.source, transfer.chunk)
+                 for before in came)
     return transfer.source, transfer.chunk, copied

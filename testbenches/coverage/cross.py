@@ -3,21 +3,33 @@
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from t3sim.rtl.geometry import Geometry
-
-    from ..bench import Bench
+from t3sim.rtl.geometry import Geometry
 
 #: The folder that a run leaves its counts in; without it nothing is collected.
 FOLDER = "T3_COVERAGE"
 
 Point = tuple[str, ...]
+
+
+class Bench(Protocol):
+    """What a cross sees of a testbench."""
+
+    geometry: Geometry
+
+    def get(self, name: str) -> Any:
+        """Return what a port shows: an integer, or the fields of a struct."""
+
+    def elements(self, name: str) -> list[str]:
+        """Name an array's elements."""
+
+    def add(self, agent: Any) -> None:
+        """Let somebody take part in every cycle."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +43,7 @@ class Cross:
     block: str
     name: str
     axes: dict[str, tuple[str, ...]]
-    watch: "Callable[[Bench], Callable[[], Iterable[Point]]]"
+    watch: Callable[[Bench], Callable[[], Iterable[Point]]]
     impossible: dict[Point, str] = field(default_factory=dict)
 
     def points(self) -> list[Point]:
@@ -45,7 +57,7 @@ class Cross:
 class Collector:
     """Counts one cross's points. A point that is none is a mistake in the cross, and an error."""
 
-    def __init__(self, bench: "Bench", cross: Cross, counts: Counter[Point]) -> None:
+    def __init__(self, bench: Bench, cross: Cross, counts: Counter[Point]) -> None:
         self._cross, self._counts = cross, counts
         self._known = set(cross.points())
         self._watch = cross.watch(bench)
@@ -62,18 +74,16 @@ class Collector:
         pass
 
 
-class Recorder:
-    """Collects for one cocotb test, over its rounds."""
+class Counts:
+    """What one cocotb test reaches, over its rounds; `crosses` gives those of all blocks, if any are counted."""
 
-    def __init__(self, block: str, test: str, geometry: "Geometry") -> None:
-        from .points import crosses
-
+    def __init__(self, block: str, test: str, crosses: Callable[[], Sequence[Cross]]) -> None:
         folder = os.environ.get(FOLDER)
         self._path = Path(folder) / f"{block}-{test}-{os.getpid()}.json" if folder else None
-        self._crosses = [cross for cross in crosses(geometry) if cross.block == block] if folder else []
+        self._crosses = [cross for cross in crosses() if cross.block == block] if folder else []
         self._counts: list[Counter[Point]] = [Counter() for _ in self._crosses]
 
-    def attach(self, bench: "Bench") -> None:
+    def attach(self, bench: Bench) -> None:
         for cross, counts in zip(self._crosses, self._counts):
             bench.add(Collector(bench, cross, counts))
 

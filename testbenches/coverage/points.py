@@ -8,8 +8,7 @@ from t3sim.reference.nmc_alu import FORMATS, AluDtype, AluOp, Operands, combine,
 from t3sim.rtl.geometry import Geometry
 from t3sim.rtl.registers import ERRORS, NO_THRESHOLD, OPERATIONS, POLICIES, REGION_ACTIONS, register_map
 
-from ..bench import Bench
-from .cross import Cross, Point
+from .cross import Bench, Cross, Point
 
 #: Signals inside a block that its crosses read, besides its ports; the port whose fields a signal has, if it has any.
 INSIDE = {

@@ -8,17 +8,21 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from t3sim.driver.driver import Driver
+from t3sim.flow.algorithms import COLLECTIVES, algorithms
 from t3sim.rtl.registers import POLICIES
 from t3sim.runs import data_mode
 from t3sim.runs.failure import SimulationError
 from t3sim.testbenches import soak
+from t3sim.testbenches.exchanges import TOPOLOGIES, Exchange, exchanges
+from t3sim.topologies import named_topology
 
 
 def cases(*outcomes):
     """Cases that end like this instead of being run."""
     class Fake:
-        seed, pool, repeat_command = 7, "ring_tiny", "make soak SEED=7 CASES=1"
-        policy, workload, options = (soak.draw(7).policy, soak.draw(7).workload, soak.draw(7).options)
+        seed, pool, repeat_command, drawn = 7, "ring_tiny", "make soak SEED=7 CASES=1", soak.draw(7)
+        policy, workload, options, exchange = drawn.policy, drawn.workload, drawn.options, drawn.exchange
 
         def __init__(self, outcome):
             self.outcome = outcome
@@ -34,16 +38,36 @@ DONE = data_mode.DataResult(2, 100, 1, 10, 1, 1, 1, 0, 0, None)
 
 
 def test_a_seed_is_a_case_and_every_choice_is_drawn():
-    drawn = [soak.draw(seed) for seed in range(100)]
+    drawn = [soak.draw(seed) for seed in range(200)]
     assert drawn[5] == soak.draw(5)
     assert " at 0x" not in str(drawn[5]), "what a case says is the same in every process"
     assert {case.policy.name for case in drawn} == set(POLICIES)
-    assert {case.pool for case in drawn} == set(soak.POOL) and len(soak.POOL) > 2
+    assert {case.pool for case in drawn} == {*soak.POOL, *soak.PEERS} and len(soak.POOL) > 2
     assert {case.options.stage_first_chunk for case in drawn} == {False, True}
-    assert {case.workload.tp for case in drawn} == {2, 3, 4, 8}
+    assert {case.workload.tp for case in drawn} == {2, 3, 4, 6, 8}
+    assert {(case.exchange.collective, case.exchange.algorithm) for case in drawn} == {
+        (one.collective, one.algorithm) for one in exchanges()}
     assert {case.workload.dtype for case in drawn} == {"fp16", "bf16", "fp32"}
     # Few designs are compiled, whatever is drawn.
-    assert len({case.machine.geometry() for case in drawn}) == len(soak.POOL)
+    assert len({case.machine.geometry() for case in drawn}) == len(soak.POOL) + len(soak.PEERS)
+
+
+def test_every_collective_that_track_and_trigger_can_do_is_drawn():
+    """All algorithms of `t3 collective`, but where a tile goes to several GPUs, or links could wait in a circle."""
+    kinds = {over.partition(":")[0] for over in TOPOLOGIES}
+    assert kinds == {"ring", "full", "switch", "torus", "nodes"}
+    every = {(collective, algorithm, over) for over in TOPOLOGIES for collective in COLLECTIVES
+             for algorithm in algorithms(collective, named_topology(over))}
+    left_out = every - {(one.collective, one.algorithm, one.over) for one in exchanges()}
+    several = {(collective, algorithm, over) for collective, algorithm, over in every if collective in ("ag", "ar")
+               and algorithm in ("direct", "hierarchical") and over != "full:2"}
+    circle = {("a2a", "direct", "ring:4"), ("a2a", "direct", "ring:8"), ("a2a", "direct", "torus:2x4")}
+    too_many_chunks = {(collective, algorithm, over) for collective, algorithm, over in left_out
+                       if collective == "a2a" and named_topology(over).gpus > 5}
+    assert left_out == several | circle | too_many_chunks and len(exchanges()) > 50
+    assert all(soak.pools_of(one) for one in exchanges())
+    for one in exchanges():
+        assert soak.draw(3, one).exchange == one
 
 
 def test_a_failure_is_told_with_its_command_and_does_not_end_it():
@@ -73,7 +97,7 @@ def run(arguments, monkeypatch, tmp_path):
 def test_command_runs_rings_and_reports_them(monkeypatch, tmp_path, seed):
     result, report = run(["--cases", "2", "--seed", str(seed)], monkeypatch, tmp_path)
     assert result.exit_code == 0, result.output
-    assert f"2 rings run (seeds {seed} to {seed + 1}), 0 failed" in result.output
+    assert f"2 groups of GPUs run (seeds {seed} to {seed + 1}), 0 failed" in result.output
     assert report["cases"] == 2 and report["first_seed"] == seed and report["elements"] > 0
     assert sum(report["drawn"]["policy"].values()) == 2
 
@@ -99,3 +123,27 @@ def test_a_wrong_bit_is_a_failure(monkeypatch):
     monkeypatch.setattr(data_mode.Products, "of", another)
     tally = soak.soak([case], lambda line: None)
     assert len(tally.failures) == 1 and "numpy's reduction in the schedule's order gives" in tally.failures[0]["error"]
+
+
+@pytest.mark.parametrize(("exchange", "broken"), [
+    (Exchange("ag", "ring", "ring:3"), lambda mapped: mapped | {"address_offset": mapped["address_offset"] + 64}),
+    (Exchange("rs", "direct", "full:3"), lambda mapped: mapped | {
+        "updates_per_element": mapped["updates_per_element"] - 1}),
+    (Exchange("a2a", "direct", "full:3"), lambda mapped: mapped | {"address_offset": mapped["address_offset"] + 64}),
+    (Exchange("ar", "ring", "ring:3"), lambda mapped: mapped | {"operation": "update"}),
+], ids=lambda value: str(value) if isinstance(value, Exchange) else "")
+def test_a_broken_twin_of_other_collectives_is_caught(exchange, broken, monkeypatch):
+    """A driver that maps one thing wrongly: a peer's address, how many parts a sum has, a copy that is added."""
+    case = soak.draw(5, exchange)
+    assert not soak.soak([case], print).failures
+    for name in ("event_map", "dma_map", "remote_map"):
+        right = getattr(Driver, name)
+
+        def wrong(driver, region, right=right, **mapped):
+            return right(driver, region, **(broken(mapped) if needed(mapped) else mapped))
+        monkeypatch.setattr(Driver, name, wrong)
+    key = {"ag": "address_offset", "a2a": "address_offset", "rs": "updates_per_element", "ar": "operation"}
+
+    def needed(mapped: dict) -> bool:
+        return bool(mapped.get(key[exchange.collective]))
+    assert len(soak.soak([case], lambda line: None).failures) == 1

@@ -4,6 +4,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -42,13 +43,13 @@ def parse(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), str(path))
 
 
-def imports(path: Path) -> Iterator[str]:
-    """Return absolute names of all modules that a file imports, wherever in the file.
+def imports(path: Path, tree: ast.Module | None = None) -> Iterator[str]:
+    """Return absolute names of all modules that a file, or a part of its tree, imports, wherever in the file.
 
     `from a import b` gives `a.b` when that is a module of ours, otherwise `a`.
     """
     package = module_name(path).split(".")[:-1]
-    for node in ast.walk(parse(path)):
+    for node in ast.walk(tree or parse(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -207,3 +208,47 @@ def test_finder_sees_what_it_must(tmp_path, monkeypatch):
                      "t3sim.testbenches.run", "t3sim.llc"]
     assert [*map(top, found)] == ["numpy", "rtl", "rtl", "rtl", "testbenches", "sim_models"]
     assert room("t3sim.llc") == "llc" and room("t3sim.rtl.geometry") == "t3sim.rtl.geometry"
+
+
+#: Modules of which one needs the other to run, around again, and why. Any other circle is refused.
+CIRCLES = {"t3sim.cli": "the points of a sweep are commands: it runs the command line that it is part of"}
+
+
+def needed(path: Path) -> set[str]:
+    """Modules of ours that a file needs to run, wherever it imports them; not those that only its types name."""
+    tree = parse(path)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            node.body = [ast.Pass()]
+    with_packages = set()
+    for module in imports(path, tree):
+        here = source_path(module)
+        with_packages.add(module if here.with_suffix(".py").exists() else f"{module}.__init__")
+    return {module for module in with_packages if top(module) in OURS} - {module_name(path)}
+
+
+def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """Ways around, one at a time, each without the module that closed the one before."""
+    found, graph = [], dict(graph)
+    while True:
+        try:
+            TopologicalSorter(graph).prepare()
+            return found
+        except CycleError as error:
+            way = error.args[1]
+            found.append(way)
+            closing = next((module for module in way if module in CIRCLES), way[0])
+            graph = {module: needs - {closing} for module, needs in graph.items() if module != closing}
+
+
+def test_no_imports_go_around_in_a_circle():
+    graph = {module_name(path): needed(path) for folder in NAMES for path in files(folder)}
+    assert len(graph) > 300
+    ways = circles(graph)
+    assert [way for way in ways if not CIRCLES.keys() & set(way)] == []
+    assert all(any(module in way for way in ways) for module in CIRCLES), "an exception that is none"
+
+
+def test_a_circle_is_found():
+    around = {"a": {"b"}, "b": {"c", "d"}, "c": {"a"}, "d": set()}
+    assert [sorted(way[1:]) for way in circles(around)] == [["a", "b", "c"]] and circles({"a": {"b"}, "b": set()}) == []

@@ -5,13 +5,13 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from t3sim.collectives import direct, ring
+from t3sim.collectives import direct, ring, torus
 from t3sim.collectives.all_reduce import all_reduce
 from t3sim.collectives.all_to_all import all_to_all
 from t3sim.machine import load_machine
 from t3sim.operators.tiling import Tiling, TilingError
 from t3sim.runs.build import make_schedule
-from t3sim.schedule import Action, Ids, Limits, Policy, Schedule, ScheduleError, Shuffle, sliced_schedule
+from t3sim.schedule import Action, Ids, Limits, Policy, Schedule, ScheduleError, Shuffle, roles_of, sliced_schedule
 from t3sim.topologies import Link, Topology, named_topology
 from t3sim.topologies import ring as ring_topology
 from t3sim.topologies.fully_connected import fully_connected
@@ -200,6 +200,16 @@ def test_an_all_reduce_has_two_roles_for_a_chunk():
     assert summed.actions == Action.STORE | Action.SEND_DMA | Action.EVENT and summed.updates == 2
     (copied,) = (role for role in roles if role.chunk == 2 and not role.contributes)
     assert copied.updates == 1 and Action.EVENT in copied.actions and Action.STORE not in copied.actions
+
+
+def test_a_gather_that_waits_for_other_chunks_has_one_role_for_each():
+    """Within a row of a torus a GPU waits for all that comes along its column; its own chunk is no copy for that."""
+    for device, roles in enumerate(roles_of(torus.all_gather(2, 2))):
+        assert sorted(role.chunk for role in roles) == [0, 1, 2, 3]
+        own, *others = sorted(roles, key=lambda role: role.chunk != device)
+        assert own.contributes and len(own.routes) == 2 and not own.fed_by
+        assert all(len(role.fed_by) == role.updates == 1 and not role.contributes for role in others)
+
 
 
 @pytest.mark.parametrize(("make", "error", "words"), [

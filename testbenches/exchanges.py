@@ -1,0 +1,65 @@
+"""Collectives that the random campaign draws: by every algorithm, over all links, that Track & Trigger can do."""
+
+from dataclasses import dataclass
+from functools import cache, cached_property
+
+from t3sim.collectives import Program
+from t3sim.flow.algorithms import COLLECTIVES, algorithms
+from t3sim.operators.tiling import Tiling
+from t3sim.schedule import Schedule, ScheduleError
+from t3sim.topologies import Topology, named_topology
+
+#: GPUs and their links, as `t3 collective --topology` names them. One run of the campaign takes seconds with so few.
+TOPOLOGIES = ("ring:2", "ring:3", "ring:4", "ring:8", "full:2", "full:3", "full:4", "full:8", "switch:3", "switch:4",
+              "torus:2x2", "torus:2x3", "torus:2x4", "nodes:2x2", "nodes:2x3")
+_MOST_CHUNKS = 32  #: of which each needs a tile
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A collective by an algorithm over links; names are those of `t3 collective`."""
+
+    collective: str
+    algorithm: str
+    over: str  #: one of TOPOLOGIES
+
+    def topology(self, gpus: int = 0) -> Topology:
+        """Return the links, for `build.Options`; the name says how many GPUs there are."""
+        return named_topology(self.over)
+
+    def program(self, ranks: int = 0) -> Program:
+        """Return who sends which chunk to whom, for `build.Options`."""
+        return algorithms(self.collective, self.topology())[self.algorithm].program()
+
+    @cached_property
+    def peers(self) -> int:
+        """Count the others that a GPU sends to or receives from, of the GPU with most."""
+        schedule = self._schedule
+        return max(len(others(gpu)) for others in (schedule.peers, schedule.feeders)
+                   for gpu in range(schedule.devices))
+
+    @property
+    def possible(self) -> bool:
+        """Say whether a tile goes to one other GPU at most, and links cannot wait for each other in a circle."""
+        try:
+            return self.program().chunks <= _MOST_CHUNKS and all(
+                len(role.routes) <= 1 for roles in self._schedule.roles for role in roles)
+        except ScheduleError:
+            return False
+
+    @cached_property
+    def _schedule(self) -> Schedule:
+        """Schedule it for an output of a tile for each chunk."""
+        program = self.program()
+        return Schedule(Tiling(32, 8 * program.chunks, 32, 8, 1), program, self.topology())
+
+    def __str__(self) -> str:
+        return f"{self.collective} {self.algorithm} over {self.over}"
+
+
+@cache
+def exchanges() -> tuple[Exchange, ...]:
+    """List all that are possible."""
+    every = (Exchange(collective, algorithm, over) for over in TOPOLOGIES for collective in COLLECTIVES
+             for algorithm in algorithms(collective, named_topology(over)))
+    return tuple(one for one in every if one.possible)
