@@ -20,7 +20,7 @@ import numpy as np
 from ..compiled.jit import compiled, inlined
 from ..compiled.records import aligned_copy, record_fields
 from ..engine.hardware import may_start, nothing_to_start, show_producer
-from ..fabric import bits, queues
+from ..fabric import bits, llc_slices, queues
 from ..fabric import llc as cache
 from ..fabric import network as links
 from ..fabric.memory_map import channel_of
@@ -148,6 +148,7 @@ class ComputeUnits(NamedTuple):
         else:
             dispatch(self, sim, hardware, device, now)
         units_cycle(self, sim, device, now)
+        serve_slices(self, sim, device, now)
         over = is_over(self, device)
         show_producer(hardware, device, not over and not self.work.persistent)
         if over and self.work.writes_cache:  # what comes next reads what the cache still holds
@@ -348,6 +349,26 @@ def data_back(kernel, device, slot, now):
     if g.outstanding[device, slot] == 0 and g.loading[device, slot] == SENT:
         g.ready_time[device, slot] = max(g.ready_time[device, slot], now + kernel.rates.hit_cycles)
         wake(kernel, device, slot)
+
+
+@inlined
+def serve_slices(kernel, sim, device, now):
+    """Let each slice of the cache look up the loads that wait there, in order, as far as it can now."""
+    queue = sim.slices
+    if queue.slices == 0 or queue.waiting[device] == 0:
+        return
+    for i in range(queue.slices):
+        row = device * queue.slices + (now + i) % queue.slices  # a channel's queue has room for another one first
+        while queue.count[row] > 0 and queue.free[row] <= now:
+            slot = queue.slot[row, queue.head[row]]
+            found, _ = cache.load(sim, device, queue.line[row, queue.head[row]], slot, kernel.work.stream)
+            if found == cache.BLOCKED:
+                break
+            llc_slices.pop(queue, device, row, now)
+            if found == cache.HIT:
+                data_back(kernel, device, slot, now)
+            elif found == cache.KNOWN:  # one wait for the line is enough
+                kernel.state.outstanding[device, slot] -= 1
 
 
 # One cycle
@@ -577,7 +598,12 @@ def send_loads(kernel, sim, device, slot, now):
         address = (block.base + row * block.pitch + g.load_turn[device, slot] * block.step_stride
                    + g.member[device, slot] * block.workgroup_stride)
         line = g.load_line[device, slot]
-        if work.cached_loads:
+        in_order = work.cached_loads and sim.slices.slices > 0
+        if in_order:
+            accepted = llc_slices.push(sim, device, address + (np.int64(line) << shift), slot)
+            if accepted:
+                g.outstanding[device, slot] += 1
+        elif work.cached_loads:
             if g.budget[device] <= 0.0:
                 return now + 1
             accepted = read_line(kernel, sim, device, slot, address + (np.int64(line) << shift)) != cache.BLOCKED
@@ -587,7 +613,7 @@ def send_loads(kernel, sim, device, slot, now):
             g.port_free[device, unit] = now + REPLAY_CYCLES
             return now + REPLAY_CYCLES
         lines = ((address + block.bytes - 1) >> shift) - (address >> shift) + 1
-        if work.cached_loads:
+        if work.cached_loads and not in_order:
             g.budget[device] -= block.bytes / lines
         g.port_free[device, unit] = (max(g.port_free[device, unit], now - 1.0)
                                      + rates.port_byte_cycles * block.bytes / lines)

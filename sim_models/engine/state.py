@@ -7,6 +7,7 @@ import numpy as np
 from ..fabric import bits, memory, queues
 from ..fabric import network as links
 from ..fabric.llc import Llc
+from ..fabric.llc_slices import CacheSlices
 from ..fabric.memory_map import MemoryMap
 from ..hbm import HbmState
 from ..schedule.mirror import Mirror
@@ -42,6 +43,7 @@ class Sim(NamedTuple):
     compute: queues.RequestQueue
     inbound: queues.RequestQueue
     llc: Llc
+    slices: CacheSlices
     stores_out: queues.TimedQueue  # stores to remote-mapped tiles [port]
     store_limit: int
     network: links.Network

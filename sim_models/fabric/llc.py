@@ -1,8 +1,8 @@
 """Last-level cache: the unit that turns the GEMM's tile loads into DRAM reads.
 
-Set-associative, LRU, write-back, write-allocate without fetch (a GEMM writes whole lines), with miss-status registers
+Set-associative, write-back, write-allocate without fetch (a GEMM writes whole lines), with miss-status registers
 that merge the loads of all compute units for a line in flight. What it reads and writes back goes to the memory
-channels' queues. Its bandwidth is accounted for by the caller.
+channels' queues. What makes room is up to `replacement`. Its bandwidth is accounted for by the caller.
 Known simplification: one set index for all banks (no bank conflicts), uniform latency.
 """
 
@@ -14,21 +14,20 @@ from ..compiled.by_reference import fetch_ahead
 from ..compiled.jit import compiled, inlined
 from ..compiled.records import record_fields
 from ..line import LINE_BYTES
-from . import bits, queues
+from . import bits, queues, replacement
 from .memory_map import channel_of
 
 #: What a load found: its data, a line in flight for which the unit waits now, one for which it waited already.
 #: BLOCKED: try again later, nothing was changed.
 HIT, WAITING, KNOWN, BLOCKED = range(4)
 MISS_REGISTERS = 16384
-NO_WAY = np.int64(1) << np.int64(60)
 
 
 class Llc(NamedTuple):
     """Arrays [device, set, way] and miss registers [device, register]."""
 
     tag: np.ndarray  # int32 line number, -1 empty (32 bits, so that a set is one line of the host's own cache)
-    stamp: np.ndarray  # int32, time of last use in lookups
+    stamp: np.ndarray  # int32, see `replacement`: of last use in lookups, or how far the next use is
     dirty: np.ndarray  # uint8
     pending: np.ndarray  # int16 miss register, -1 valid data
     clock: np.ndarray  # int64 [device]
@@ -43,9 +42,11 @@ class Llc(NamedTuple):
     line_bytes: int
     line_shift: int
     line_requests: int  # memory requests of a line
+    replacement: int  # of `replacement.NAMES`
 
 
-def make_llc(devices: int, size_bytes: int, line_bytes: int, ways: int, compute_units: int) -> Llc:
+def make_llc(devices: int, size_bytes: int, line_bytes: int, ways: int, compute_units: int,
+             policy: str = "lru") -> Llc:
     sets = size_bytes // (line_bytes * ways)
     if sets < 1 or sets & (sets - 1):
         raise ValueError(f"llc: {size_bytes} bytes in {ways} ways of {line_bytes} bytes make {sets} sets; "
@@ -54,6 +55,7 @@ def make_llc(devices: int, size_bytes: int, line_bytes: int, ways: int, compute_
         ("tag", np.int32, (ways,)), ("stamp", np.int32, (ways,)), ("pending", np.int16, (ways,)),
         ("dirty", np.uint8, (ways,))])
     tag[:] = pending[:] = -1
+    stamp[:] = replacement.FURTHEST if policy == "srrip" else 0
     return Llc(
         tag, stamp, dirty, pending, np.zeros(devices, np.int64),
         np.zeros((devices, MISS_REGISTERS), np.int32), np.zeros((devices, MISS_REGISTERS), np.int32),
@@ -61,7 +63,7 @@ def make_llc(devices: int, size_bytes: int, line_bytes: int, ways: int, compute_
         np.zeros((devices, MISS_REGISTERS, (compute_units + 63) // 64), np.uint64),
         np.tile(np.arange(MISS_REGISTERS, dtype=np.int32), (devices, 1)),
         np.full(devices, MISS_REGISTERS, np.int64), np.zeros(devices, np.int64), np.zeros(devices, np.int64),
-        line_bytes, (line_bytes - 1).bit_length(), line_bytes // LINE_BYTES)
+        line_bytes, (line_bytes - 1).bit_length(), line_bytes // LINE_BYTES, replacement.NAMES.index(policy))
 
 
 @inlined
@@ -79,22 +81,6 @@ def find(llc, d, line):
         if llc.tag[d, s, way] == wanted:
             found = way
     return s, found
-
-
-@compiled
-def victim(llc, d, s):
-    """Return the least recently used way of a set that is not being filled, -1 if there is none."""
-    best = NO_WAY
-    for way in range(llc.tag.shape[2]):  # without a branch that depends on the data
-        age = np.int64(llc.stamp[d, s, way]) << 8 | way
-        best = min(best, age if llc.pending[d, s, way] < 0 else NO_WAY)
-    return best & 255 if best < NO_WAY else -1
-
-
-@inlined
-def touch(llc, d, s, way):
-    llc.clock[d] += 1
-    llc.stamp[d, s, way] = llc.clock[d]
 
 
 @inlined
@@ -151,7 +137,7 @@ def load(sim, device, line, unit, stream):
     llc.lookups[device] += 1
     s, way = find(llc, device, line)
     if way >= 0:
-        touch(llc, device, s, way)
+        replacement.used(llc, device, s, way)
         if llc.pending[device, s, way] < 0:
             return HIT, -1
         return WAITING if wait_for(llc, device, s, way, unit) else KNOWN, -1
@@ -163,7 +149,7 @@ def load(sim, device, line, unit, stream):
     if queues.room(sim.compute, row) < llc.line_requests:
         return BLOCKED, row
     register = allocate_miss(llc, device, s, way, line, llc.line_requests)
-    touch(llc, device, s, way)
+    replacement.brought(llc, device, s, way)
     wait_for(llc, device, s, way, unit)
     for i in range(llc.line_requests):
         lo, hi = bits.pack(sim.b, start + i * LINE_BYTES, LINE_BYTES, bits.READ, bits.LOCAL, 0, 0,
@@ -182,8 +168,10 @@ def store(sim, device, line, stream):
         if way < 0:
             return False
         llc.tag[device, s, way] = line
+        replacement.brought(llc, device, s, way)
+    else:
+        replacement.used(llc, device, s, way)
     llc.dirty[device, s, way] = 1
-    touch(llc, device, s, way)
     return True
 
 
@@ -201,7 +189,7 @@ def fill(llc, device, register):
 def make_room(sim, device, s, stream):
     """Find a way of set s that may be overwritten, its dirty data sent to DRAM; -1: not now."""
     llc = sim.llc
-    way = victim(llc, device, s)
+    way = replacement.victim(llc, device, s)
     if way < 0 or not llc.dirty[device, s, way]:
         return way
     row = device * sim.m.channels + channel_of(np.int64(llc.tag[device, s, way]) << llc.line_shift, sim.m)

@@ -61,6 +61,9 @@ class Llc(Section):
     size_bytes: Annotated[int, within(1 << 10, 1 << 30)]  #: MI300X: 256 MB
     line_bytes: Annotated[int, within(64, 1024)]  #: whole 64-byte requests
     ways: Annotated[int, within(1, 64)]
+    replacement: Literal["lru", "srrip"]  #: which line makes room: `fabric.replacement`
+    slices: Annotated[int, within(0, 512)]  #: that serve loads in order each; 0: whoever comes first is served
+    slice_queue_loads: Annotated[int, within(1, 1024)]  #: that wait at a slice
     hit_latency_ns: Wait  #: from a CU's load to its data
     fill_latency_ns: Wait  #: what a miss adds besides the DRAM's own time
     bandwidth_bytes_per_ns: Annotated[float, within(1, 1_000_000)]  #: all banks together
@@ -171,6 +174,9 @@ class Machine(Section):
         if self.dram.channels != self.channels.count:
             raise ValueError(f"[dram] channels = {self.dram.channels} and [channels] count = {self.channels.count} "
                              "must agree")
+        if self.llc.slices % self.channels.count:
+            raise ValueError(f"[llc] slices = {self.llc.slices}: 0 or a multiple of [channels] count = "
+                             f"{self.channels.count} is needed")
         geometry = self.geometry()
         if self.dram.held_requests >= 1 << (geometry.channel.occupancy_bits + 1):
             raise ValueError(f"[dram] queue_entries = {self.dram.queue_entries}: with a request in each of "

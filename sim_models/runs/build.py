@@ -19,6 +19,7 @@ from ..errors import BadInput
 from ..fabric import bits, memory, queues
 from ..fabric import network as links
 from ..fabric.llc import make_llc
+from ..fabric.llc_slices import make_slices
 from ..fabric.memory_map import memory_map
 from ..hbm import make_hbm
 from ..line import LINE_BYTES
@@ -250,12 +251,21 @@ def machine_state(machine: Machine, kernel: ComputeUnits, network: links.Network
         mem=memory.make_memory(devices, channels, machine.dram.held_requests,
                                machine.dram.read_data_cycles + fill_cycles, geometry.dma.outstanding_lines, ports),
         compute=queues.request_queue(devices * channels), inbound=queues.request_queue(devices * channels),
-        llc=make_llc(devices, machine.llc.size_bytes, machine.llc.line_bytes, machine.llc.ways, slots),
+        llc=make_llc(devices, machine.llc.size_bytes, machine.llc.line_bytes, machine.llc.ways, slots,
+                     machine.llc.replacement),
+        slices=make_slices(devices, machine.llc.slices, channels, machine.llc.slice_queue_loads,
+                           _slice_cycles(machine)),
         stores_out=queues.timed_queue(ports, machine.link.egress_buffer_bytes // LINE_BYTES + 1),
         store_limit=machine.link.egress_buffer_bytes // LINE_BYTES, network=network,
         mirrored=False, mirror=NO_MIRROR, hardware_stream=memory.REDUCE_SCATTER,
         fill_cycles=fill_cycles, expected_events=each(),
         control=control, chaos=make_chaos(devices, 0, 0.0, 0), kernel=kernel, hardware=None)
+
+
+def _slice_cycles(machine: Machine) -> float:
+    """Return the cycles that a slice of the cache takes for a line, 0 without slices."""
+    llc = machine.llc
+    return llc.slices * llc.line_bytes / llc.bandwidth_bytes_per_ns * machine.memory_clock_ghz
 
 
 def _most_ids(spaces: Sequence[AddressSpace]) -> int:

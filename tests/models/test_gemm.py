@@ -137,6 +137,22 @@ def test_the_caches_bandwidth_is_kept(machine):
     assert looked_up / 300 <= sim.kernel.state.finish_time[0] <= 1.1 * looked_up / 300 + 3000
 
 
+def test_slices_share_the_caches_bandwidth_and_hold_what_is_behind_a_miss(machine):
+    """All loads go through them; memory serves the same, which takes longer in order, and more so from short queues."""
+    shape = "1024x1024x256"
+    w, llc = gemm_workload(shape, 4), {"bandwidth_bytes_per_ns": 300.0, "slices": 64}
+    loaded = 32 * w.k * 2 * (128 + 256)
+    sim, *_ = gemm_run(variant(machine, llc=llc), shape)
+    assert loaded / 300 <= sim.kernel.state.finish_time[0]
+    assert not sim.slices.count.any() and sim.slices.waiting[0] == 0
+    times = {}
+    for slices, entries in ((0, 64), (32, 64), (32, 1)):
+        sim, *_ = gemm_run(variant(machine, llc={"slices": slices, "slice_queue_loads": entries}), shape)
+        times[slices, entries] = int(sim.kernel.state.finish_time[0])
+        assert sim.mem.total_bytes[0, 0] == w.k * 2 * (w.m + w.n), "each operand is read once"
+    assert times[0, 64] < times[32, 64] < times[32, 1], times
+
+
 def test_a_cache_slower_than_a_column_per_cycle(machine):
     gemm_run(variant(machine, llc={"bandwidth_bytes_per_ns": 96.0}), "512x512x64")
 

@@ -1,4 +1,4 @@
-"""The cache against a plain LRU model on random streams."""
+"""The cache against plain models of its replacement policies on random streams; its slices against a list per slice."""
 
 import random
 from collections import Counter
@@ -8,7 +8,7 @@ import pytest
 from t3sim.agents import compute_units
 from t3sim.compiled.by_reference import by_reference
 from t3sim.compiled.jit import compiled
-from t3sim.fabric import bits, queues
+from t3sim.fabric import bits, llc_slices, queues
 from t3sim.fabric import llc as cache
 from t3sim.fabric.memory_map import channel_of
 from t3sim.machine import load_machine
@@ -26,11 +26,27 @@ def _load(sim, unit, address):
     return compute_units.read_line(sim.kernel, sim, 0, unit, address)
 
 
+@compiled
+def _send(sim, unit, address):
+    sim = by_reference(sim)
+    sent = llc_slices.push(sim, 0, address, unit)
+    if sent:
+        sim.kernel.state.outstanding[0, unit] += 1
+    return sent
+
+
+@compiled
+def _slices_cycle(sim, now):
+    sim = by_reference(sim)
+    compute_units.serve_slices(sim.kernel, sim, 0, now)
+
+
 class Cache:
     """The compiled cache with its miss path, of a machine with a small one; all knowledge of its insides is here."""
 
-    def __init__(self) -> None:
-        machine = variant(load_machine(), llc={"size_bytes": LINE * WAYS * SETS, "ways": WAYS, "line_bytes": LINE},
+    def __init__(self, replacement: str = "lru", **llc: int) -> None:
+        machine = variant(load_machine(), llc={"size_bytes": LINE * WAYS * SETS, "ways": WAYS, "line_bytes": LINE,
+                                               "replacement": replacement, **llc},
                           gpu={"compute_units": UNITS})
         workload = gemm_workload("512x512x64", 2)
         self.s = build.make_sim(machine, workload)
@@ -40,6 +56,16 @@ class Cache:
 
     def load(self, unit: int, line: int) -> int:
         return _load(self.s, unit, line * LINE)
+
+    def send(self, unit: int, line: int) -> bool:
+        """Let a load go to its slice."""
+        return _send(self.s, unit, line * LINE)
+
+    def slices_cycle(self, now: int) -> None:
+        _slices_cycle(self.s, now)
+
+    def slice_of(self, line: int) -> int:
+        return int(llc_slices.slice_of(self.s, 0, line * LINE))
 
     def store(self, line: int) -> bool:
         return cache.store(self.s, 0, line, STREAM)
@@ -87,10 +113,19 @@ class LruModel:
         ways = self.sets[self.set_of(line)]
         return ways, next((entry for entry in ways if entry[0] == line), None)
 
+    def victim(self, ways):
+        return next((entry for entry in ways if entry[2] is None), None)
+
+    def used(self, ways, entry) -> None:
+        ways.append(ways.pop(ways.index(entry)))
+
+    def brought(self, ways, entry) -> None:
+        ways.append(entry)
+
     def make_room(self, ways) -> bool:
         if len(ways) < WAYS:
             return True
-        victim = next((entry for entry in ways if entry[2] is None), None)
+        victim = self.victim(ways)
         if victim is None:
             return False
         self.counts["evictions"] += 1
@@ -107,9 +142,10 @@ class LruModel:
                 self.counts["blocked"] += 1
                 return cache.BLOCKED
             entry = [line, False, set()]
-            ways.append(entry)
+            self.brought(ways, entry)
             self.sent[line, bits.READ] += 1
-        ways.append(ways.pop(ways.index(entry)))
+        else:
+            self.used(ways, entry)
         if entry[2] is None:
             self.counts["hit"] += 1
             return cache.HIT
@@ -126,8 +162,9 @@ class LruModel:
             if not self.make_room(ways):
                 return False
             entry = [line, False, None]
-            ways.append(entry)
-        ways.append(ways.pop(ways.index(entry)))
+            self.brought(ways, entry)
+        else:
+            self.used(ways, entry)
         entry[1] = True
         return True
 
@@ -137,12 +174,40 @@ class LruModel:
         entry[2] = None
 
 
+class SrripModel(LruModel):
+    """Entries stay in the order of their ways; `interval` says how far the next use of a line is thought to be."""
+
+    def __init__(self, set_of) -> None:
+        super().__init__(set_of)
+        self.interval = {}
+
+    def victim(self, ways):
+        may = [entry for entry in ways if entry[2] is None]
+        while may and all(self.interval[entry[0]] < 3 for entry in may):
+            for entry in may:
+                self.interval[entry[0]] += 1
+        self.place = next((place for place, entry in enumerate(ways)
+                           if entry[2] is None and self.interval[entry[0]] == 3), None)
+        return None if self.place is None else ways[self.place]
+
+    def used(self, ways, entry) -> None:
+        self.interval[entry[0]] = 0
+
+    def brought(self, ways, entry) -> None:
+        ways.append(entry) if len(self.sets[self.set_of(entry[0])]) < WAYS and self.place is None else ways.insert(
+            self.place, entry)
+        self.place, self.interval[entry[0]] = None, 2
+
+    place = None
+
+
+@pytest.mark.parametrize("policy, model_of", [("lru", LruModel), ("srrip", SrripModel)])
 @pytest.mark.parametrize("loads, speed", [(0.8, 0.6), (0.5, 0.45), (0.9, 0.45), (1.0, 0.55)])
-def test_random_streams(loads, speed, seed):
+def test_random_streams(loads, speed, policy, model_of, seed):
     """`speed`: of the memory; when it is slow there are sets without a line that may be evicted."""
     generator = random.Random(f"{seed} {speed}")
-    real = Cache()
-    model = LruModel(real.set_of)
+    real = Cache(policy)
+    model = model_of(real.set_of)
     pool = [generator.randrange(1 << 24) for _ in range(3 * SETS * WAYS)]
     flying = {}  # line: [tag, requests left]
     for step in range(3000):
@@ -195,6 +260,87 @@ def test_a_load_without_room_in_its_channel_changes_nothing():
     assert sent == Counter({(line, bits.READ): 1 for line in lines}) and len(set(tags)) == len(lines)
     assert real.load(0, line) == cache.WAITING
     assert real.requests()[0] == Counter({(line, bits.READ): 1})
+
+
+def test_what_was_used_again_outlives_a_stream():
+    """Under SRRIP; under LRU a stream as long as a set's ways takes all with it."""
+    for policy, kept in (("lru", False), ("srrip", True)):
+        real = Cache(policy)
+        lines = [line for line in range(1 << 16) if real.set_of(line) == 5][:2 * WAYS]
+        again, *stream = lines
+        for step, line in enumerate([again, again, *stream]):
+            found = real.load(0, line)
+            for tag in real.requests()[1]:
+                real.data_back(tag, step)
+            assert found == (cache.HIT if step == 1 else cache.WAITING)
+        assert (real.load(0, again) == cache.HIT) == kept
+
+
+def test_slices_serve_in_order(seed):
+    """Against a list per slice, on a memory that is slow at times, so that heads hold hits behind them."""
+    generator, real = random.Random(seed), Cache(slices=64, slice_queue_loads=4)
+    waiting, missing, flying, seen = {}, {}, {}, Counter()  # per slice: loads; line: units; line: [tag, left]
+    here, outstanding, free = set(), Counter(), {}
+    cycles = LINE * 64 / 2867.2
+    near = [line for line in range(1 << 12) if channel_of(line * LINE, real.s.m) in (3, 4)]
+    pool = generator.sample(near, SETS)  # fits the cache, whatever way the sets lie
+    crowded = {s for s, count in Counter(map(real.set_of, pool)).items() if count > WAYS}
+    pool = [line for line in pool if real.set_of(line) not in crowded]
+    assert len(pool) > SETS // 2
+    for now in range(4000):
+        if generator.random() < 0.7:
+            unit, line = generator.choice([0, 63, UNITS - 1]), generator.choice(pool)
+            queue = waiting.setdefault(real.slice_of(line), [])
+            assert bool(real.send(unit, line)) == (len(queue) < 4)
+            if len(queue) < 4:
+                queue.append((unit, line))
+                outstanding[unit] += 1
+            else:
+                seen["full"] += 1
+        held = now % 400 < 100  # memory takes nothing
+        blocked_before = seen["blocked"]
+        if held:
+            real.s.compute.count[:] = queues.DEPTH
+        real.slices_cycle(now)
+        for row, queue in waiting.items():
+            while queue and free.get(row, 0.0) <= now:
+                unit, line = queue[0]
+                if line not in here and line not in missing:
+                    if held:
+                        seen["blocked"] += 1
+                        seen["hit held"] += any(behind in here for _, behind in queue[1:])
+                        break
+                    missing[line] = set()
+                queue.pop(0)
+                free[row] = max(free.get(row, 0.0), now - 1.0) + cycles
+                if line in here or unit in missing[line]:
+                    outstanding[unit] -= 1
+                    seen["hit" if line in here else "known"] += 1
+                else:
+                    missing[line].add(unit)
+        if held:
+            real.s.compute.count[:] = 0
+        else:
+            sent, tags = real.requests()
+            for tag in dict.fromkeys(tags):
+                flying[tag] = tags.count(tag)
+            assert {line for line, _ in sent} <= missing.keys() and blocked_before == seen["blocked"]
+        assert [real.waiting(unit) for unit in range(UNITS)] == [outstanding[unit] for unit in range(UNITS)], now
+        if flying and generator.random() < 0.3:
+            tag = generator.choice(sorted(flying))
+            line = int(real.s.llc.tag[0, real.s.llc.miss_set[0, tag], real.s.llc.miss_way[0, tag]])
+            real.data_back(tag, now)
+            flying[tag] -= 1
+            if flying[tag] == 0:
+                del flying[tag]
+                outstanding.subtract(missing.pop(line))
+                here.add(line)
+        if generator.random() < 0.05 and here:  # what the GPU no longer has
+            line = generator.choice(sorted(here))
+            s, way = cache.find(real.s.llc, 0, line)
+            real.s.llc.tag[0, s, way], real.s.llc.stamp[0, s, way] = -1, 0  # and what comes next goes there
+            here.remove(line)
+    assert min(seen[name] for name in ("hit", "known", "full", "blocked", "hit held")) > 10, seen
 
 
 def test_a_cache_that_cannot_be_is_refused_in_one_line():

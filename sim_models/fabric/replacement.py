@@ -1,0 +1,54 @@
+"""Which line of a set of the last-level cache makes room for another.
+
+`lru`: the least recently used one. `srrip`: static re-reference interval prediction, by hits, with two bits per line
+(Jaleel et al., "High performance cache replacement using re-reference interval prediction", ISCA 2010): a line that
+came in is thought to be used again late, one that was used soon; what is thought to be furthest away makes room, and
+if nothing is, all are moved there. A stream that is read once then leaves before what was read twice.
+Both keep their state in the cache's `stamp`, and neither evicts a line that is being filled.
+"""
+
+import numpy as np
+
+from ..compiled.jit import compiled, inlined
+
+NAMES = ("lru", "srrip")
+LRU, SRRIP = range(2)
+SOON, LATE, FURTHEST = 0, 2, 3  #: re-reference intervals
+NO_WAY = np.int64(1) << np.int64(60)
+
+
+@inlined
+def used(llc, d, s, way):
+    """Note that a line was found."""
+    if llc.replacement == SRRIP:
+        llc.stamp[d, s, way] = SOON
+    else:
+        llc.clock[d] += 1
+        llc.stamp[d, s, way] = llc.clock[d]
+
+
+@inlined
+def brought(llc, d, s, way):
+    """Note that a way has another line."""
+    if llc.replacement == SRRIP:
+        llc.stamp[d, s, way] = LATE
+    else:
+        llc.clock[d] += 1
+        llc.stamp[d, s, way] = llc.clock[d]
+
+
+@compiled
+def victim(llc, d, s):
+    """Return the way of a set that makes room, -1 if all are being filled."""
+    best = NO_WAY
+    for way in range(llc.tag.shape[2]):  # without a branch that depends on the data
+        stamp = np.int64(llc.stamp[d, s, way])
+        age = (FURTHEST - stamp if llc.replacement == SRRIP else stamp) << 8 | way
+        best = min(best, age if llc.pending[d, s, way] < 0 else NO_WAY)
+    if best == NO_WAY:
+        return -1
+    if llc.replacement == SRRIP and best >> 8:
+        for way in range(llc.tag.shape[2]):
+            if llc.pending[d, s, way] < 0:
+                llc.stamp[d, s, way] += best >> 8
+    return best & 255
