@@ -62,7 +62,8 @@ def sweep(
     if json is not None:
         write_json({"study": described.title, "points": swept.points, "done": swept.done,
                     "kept": swept.outcome.kept, "failed": len(swept.outcome.failures),
-                    "compared": [asdict(one) for one in swept.compared]}, json)
+                    "compared": [asdict(one) for one in swept.compared],
+                    "regimes": [asdict(one) for one in swept.regimes]}, json)
     if json != "-":
         print(f"{described.title}: {swept.done} of {swept.points} points; {out / 'results.parquet'}, "
               f"{out / 'report.html'}")

@@ -7,6 +7,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader
 
 from t3sim.study.results import write_whole
+from t3sim.sweeps.regimes import BEST, Regime, regimes
 from t3sim.sweeps.regret import regrets
 from t3sim.sweeps.settings import Scalar
 from t3sim.sweeps.study import Map, Plot, Study
@@ -15,6 +16,7 @@ from t3sim.sweeps.winners import short_names, winners
 Row = dict[str, Scalar | None]
 FILE = "report.html"
 _PLOT_INCHES = 3.4
+_PANELS, _PANEL_INCHES = 3, 2.4
 
 
 def write_page(study: Study, rows: Sequence[Row], failures: Sequence[tuple[str, str]], points: int,
@@ -26,6 +28,9 @@ def write_page(study: Study, rows: Sequence[Row], failures: Sequence[tuple[str, 
     drawings = [*((f"plot{number}", plot.title, partial(_draw, plot, rows)) for number, plot in enumerate(study.plots)),
                 *((f"map{number}", wanted.title, partial(_draw_map, wanted, rows))
                   for number, wanted in enumerate(study.maps))]
+    found = regimes(study.regimes, rows, study.varied) if study.regimes else []
+    if study.regimes and found:
+        drawings.append(("regimes", f"What each {study.regimes.over} loses", partial(_draw_regimes, found)))
     for name, title, draw in drawings:
         svg, png = render(name, draw)
         write_whole(folder / f"{name}.svg", '<?xml version="1.0" encoding="utf-8"?>\n' + svg)
@@ -38,7 +43,7 @@ def write_page(study: Study, rows: Sequence[Row], failures: Sequence[tuple[str, 
     page = Environment(loader=PackageLoader(__package__, "."), autoescape=True).get_template("page.html.j2")
     write_whole(folder / FILE, page.render(study=study, plots=plots, columns=shown, rows=cells, failures=failures,
                                            points=points, done=len(rows),
-                                           compared=compared))
+                                           compared=compared, regimes=found))
 
 
 def _draw(plot: Plot, rows: Sequence[Row]):
@@ -90,6 +95,29 @@ def _draw_map(wanted: Map, rows: Sequence[Row]):
     axes.set_xlabel(wanted.x)
     axes.set_ylabel(wanted.y)
     axes.grid(False)
+    return drawn
+
+
+def _draw_regimes(found: Sequence[Regime]):
+    """Draw a panel for each of what cases are grouped along, a line of mean losses for each value and for the best."""
+    from t3sim.study.plots import BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, SKY, figure
+
+    alongs, names = ([*dict.fromkeys(names)] for names in ((one.along for one in found), found[0].mean_percent))
+    rows = -(-len(alongs) // _PANELS)
+    drawn, axes = figure(_PANEL_INCHES * rows + 0.4, rows, min(_PANELS, len(alongs)), squeeze=False, sharey=True)
+    colours = {**dict(zip(names, (ORANGE, SKY, BLUE, GREEN, PURPLE, RED))), BEST: BLACK}
+    for panel in axes.flat[len(alongs):]:
+        panel.set_axis_off()
+    for panel, along in zip(axes.flat, alongs):
+        groups = [one for one in found if one.along == along]
+        for name in names:
+            panel.plot(range(len(groups)), [one.mean_percent[name] for one in groups], marker="o", markersize=4,
+                       color=colours[name], linestyle="--" if name == BEST else "-", label=name)
+        panel.set_xticks(range(len(groups)), [one.group for one in groups], fontsize=7)
+        panel.set_xlabel(along, fontsize=8)
+    for first in axes[:, 0]:
+        first.set_ylabel("loss, mean (%)")
+    drawn.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=len(names))
     return drawn
 
 

@@ -18,7 +18,7 @@ from t3sim.study.results import TECHNIQUES
 from t3sim.sweeps.settings import COMMANDS, MACHINE_KEY, Scalar, Settings
 
 #: Studies that come with the package, by name.
-STUDIES = ("crossover", "direct", "lateness", "link-bandwidth", "regret", "starvation-limit", "tiles-gpus",
+STUDIES = ("crossover", "direct", "lateness", "link-bandwidth", "regimes", "regret", "starvation-limit", "tiles-gpus",
            "tiles-link", "tracker-ways")
 LARGEST = 100_000  #: points
 
@@ -73,6 +73,15 @@ class Compare(_Part):
     within_percent: float = Field(default=1.5, ge=0)  #: of the best, to count as good
 
 
+class Regimes(_Part):
+    """Where a setting matters: what its values lose against a bound, along settings and results."""
+
+    over: str  #: the setting
+    by: str  #: a column of the results, of which less is better
+    bound: str  #: a column of the results that it cannot be less than, or hardly
+    along: list[str] = Field(min_length=1, max_length=12)  #: settings, or columns of the results
+
+
 class Study(_Part):
     """A study file."""
 
@@ -86,6 +95,7 @@ class Study(_Part):
     plots: list[Plot] = []
     maps: list[Map] = []
     compare: Compare | None = None
+    regimes: Regimes | None = None
 
     @property
     def varied(self) -> list[str]:
@@ -99,6 +109,10 @@ class Study(_Part):
         yield from (("maps.least_of", column) for one in self.maps for column in one.least_of)
         if self.compare:
             yield "compare.by", self.compare.by
+        if self.regimes:
+            yield "regimes.by", self.regimes.by
+            yield "regimes.bound", self.regimes.bound
+            yield from (("regimes.along", name) for name in self.regimes.along if name not in self.varied)
 
     def settings(self) -> Iterator[Settings]:
         """Give the settings of each point, with those that all points share."""
@@ -141,7 +155,8 @@ def _told(error: ValidationError) -> str:
     if fault["type"] == "missing":
         return f"{place} is missing"
     if fault["type"] == "extra_forbidden":
-        part = {"plots": Plot, "maps": Map, "draw": Draw, "compare": Compare}.get(first[0] if first[1:] else "", Study)
+        parts = {"plots": Plot, "maps": Map, "draw": Draw, "compare": Compare, "regimes": Regimes}
+        part = parts.get(first[0] if first[1:] else "", Study)
         return f"{place} is unknown: allowed are {choices(str(first[-1]), part.model_fields)}"
     if first in others:  # what may be of several types has a fault for each
         return f"{place} = {shown(fault['input'])}: a word, a finite number, true or false is allowed"
@@ -189,6 +204,11 @@ def _check(study: Study, where: str) -> None:
         if study.compare.against not in values:
             raise BadInput(f"{where}: compare.against = {shown(study.compare.against)} is no value of "
                            f"grid.{study.compare.over}: allowed are {', '.join(map(str, values)) or 'none'}")
+
+
+    if study.regimes and study.regimes.over not in study.grid:
+        raise BadInput(f"{where}: regimes.over = {shown(study.regimes.over)} is no setting of the grid: allowed are "
+                       f"{', '.join(study.grid) or 'none'}")
 
 
 def _dotted(prefix: str, content: dict[str, Any]) -> dict[str, Scalar]:

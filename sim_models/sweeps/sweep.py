@@ -11,6 +11,7 @@ from t3sim.reproduce.tasks import WarmUpTask
 from t3sim.study.results import write_whole
 from t3sim.sweeps.page import write_page
 from t3sim.sweeps.point import PointTask
+from t3sim.sweeps.regimes import Regime, regimes
 from t3sim.sweeps.regret import Regret, regrets
 from t3sim.sweeps.settings import MACHINE_KEY
 from t3sim.sweeps.study import Study
@@ -33,6 +34,7 @@ class Swept:
     done: int  #: of them, whoever ran them
     outcome: Outcome
     compared: tuple[Regret, ...] = ()
+    regimes: tuple[Regime, ...] = ()
 
 
 def points_of(study: Study) -> list[PointTask]:
@@ -75,7 +77,8 @@ def sweep(study: Study, out: Path, monitor: Monitor, jobs: int = 1, shard: Shard
     if failures:
         write_whole(log, "\n".join(f"{one.label}: {one.message}\n{one.traceback}" for one in outcome.failures.values()))
     return Swept(len(tasks), len(done), outcome,
-                 tuple(regrets(study.compare, rows, study.varied)) if study.compare else ())
+                 tuple(regrets(study.compare, rows, study.varied)) if study.compare else (),
+                 tuple(regimes(study.regimes, rows, study.varied)) if study.regimes else ())
 
 
 def _warm_up(tasks: list[PointTask]) -> WarmUpTask | None:
