@@ -21,23 +21,23 @@ test: setup  ## every test (a part of them: make test PYTEST_ARGS="tests/rtl -x"
 	$(python) -m pytest $(PYTEST_ARGS)
 
 cocotb: setup  ## cocotb testbenches; options: BLOCK=tracker SEED=7 WAVES=1 SIM=icarus GEOMETRY=least LENGTH=10 ROUNDS=1 TEST=name
-	@$(python) -m t3sim.testbenches.run $(BLOCK) $(if $(SEED),--seed $(SEED)) $(if $(WAVES),--waves) $(if $(SIM),--sim $(SIM)) \
+	@$(python) -m t3sim.testbenches.run_blocks $(BLOCK) $(if $(SEED),--seed $(SEED)) $(if $(WAVES),--waves) $(if $(SIM),--sim $(SIM)) \
 		$(if $(GEOMETRY),--geometry $(GEOMETRY)) $(if $(LENGTH),--length $(LENGTH)) $(if $(ROUNDS),--rounds $(ROUNDS)) \
 		$(if $(TEST),--test $(TEST))
 
 formal: setup  ## proofs of the RTL, and the broken designs that they must catch; options: BLOCK=tracker PROPERTY=counts
-	@$(python) -m t3sim.testbenches.formal.run $(BLOCK) $(if $(PROPERTY),--property "$(PROPERTY)")
+	@$(python) -m t3sim.testbenches.formal.prove $(BLOCK) $(if $(PROPERTY),--property "$(PROPERTY)")
 
 soak: setup  ## GPUs with a collective drawn at random, every bit checked; options: MINUTES=10 SEED=N CASES=N
 	@$(python) -m t3sim.testbenches.soak $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) \
 		$(if $(CASES),--cases $(CASES))
 
 mutate: setup  ## breaks netlist or source and sees what notices; options: SOURCE=1 BLOCK=tracker COUNT=100 SEED=2 GEOMETRY=wide ONLY="reset|only"
-	@$(python) -m t3sim.testbenches.mutation.run $(BLOCK) $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED)) \
+	@$(python) -m t3sim.testbenches.mutation.mutate $(BLOCK) $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED)) \
 		$(if $(SOURCE),--source) $(if $(GEOMETRY),--geometry $(GEOMETRY)) $(if $(ONLY),--only "$(ONLY)")
 
 coverage: setup  ## which situations the testbenches reached, and lines and branches of the Python; option: GEOMETRY=wide
-	@$(python) -m t3sim.testbenches.coverage.run $(if $(GEOMETRY),--geometry $(GEOMETRY))
+	@$(python) -m t3sim.testbenches.coverage.reached $(if $(GEOMETRY),--geometry $(GEOMETRY))
 	$(python) -m pytest $(PYTEST_ARGS) --cov --cov-report=json:build/reports/coverage-python.json -q
 	@$(python) -m t3sim.testbenches.coverage.python build/reports/coverage-python.json
 

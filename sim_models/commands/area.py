@@ -125,7 +125,7 @@ def area(
             report.print_areas(results, sizes, cells, output_console())
         return
 
-    from t3sim.study.bench import run_bench
+    from t3sim.study.lockstep_speed import run_bench
 
     def tell(line: str) -> None:
         if json != "-":

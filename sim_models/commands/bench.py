@@ -31,7 +31,7 @@ def bench(
     check_json_target(json)
     described = load_machine(machine)
 
-    from t3sim.study.bench import run_bench
+    from t3sim.study.lockstep_speed import run_bench
     from t3sim.study.report import output_console, print_bench, progress_bar
 
     with progress_bar(engines) as progress:

@@ -10,9 +10,9 @@ from t3sim.rtl.gpu_top import GpuTop
 
 from ..engine.ports import Ports
 from .amaranth_backend import AmaranthBackend
-from .bench import benchmark
 from .build import build_component, component_verilog
 from .compiled import CompiledBackend
+from .engine_speed import benchmark
 from .library import Library
 from .ports import PortMap
 from .toolchain import find_toolchain
@@ -70,5 +70,5 @@ def model_ports(ports: PortMap, geometry: Geometry) -> Ports:
 
 
 def benchmark_gpu(geometry: Geometry, stimulus: np.ndarray, engines: Sequence[str]) -> dict[str, float]:
-    """Measure cycles per second of the top on each engine (see `cosim.bench.benchmark`)."""
+    """Measure cycles per second of the top on each engine (see `cosim.engine_speed.benchmark`)."""
     return benchmark(partial(GpuTop, geometry), NAME, stimulus, geometry, engines)

@@ -37,9 +37,9 @@ from ..schedule import Action, Schedule
 from ..workloads import Workload
 from . import build
 from .failure import SimulationError
+from .fused import FusedRun
 from .near_memory import Alu, add, make_alu
 from .policy import Policy
-from .run import FusedRun
 
 # How an element was accessed: sources of op-and-stores, as in bits.py, the read of the DMA engine, sources of stores.
 ACCESSES = ("local op-and-store", "op-and-store by a peer's store", "op-and-store by a peer's DMA", "DMA read",

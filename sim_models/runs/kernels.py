@@ -33,11 +33,11 @@ from ..operators.kernel_table import KernelTable
 from ..workloads import Workload
 from . import build
 from .failure import SimulationError
+from .fused import BATCH_CYCLES, FusedRun
 from .isolated_collectives import ring_time_ns, run_collective, with_compute_units
 from .overlapped import OverlappedKernels, run_decomposed, run_flux
 from .pipelining import fused_options
 from .policy import Policy
-from .run import BATCH_CYCLES, FusedRun
 from .skew import Skew
 
 Progress = Callable[[float], None]
@@ -87,7 +87,7 @@ class FusedKernel:
 KernelResult = IsolatedKernel | FusedKernel | OverlappedKernels
 
 
-class Recorder:
+class TrafficRecord:
     """A record of bytes by purpose in windows of time: the differences of the totals at the windows' ends.
 
     It is bounded: when full, neighbours are joined and windows twice as long.
@@ -294,7 +294,7 @@ def simulate(kernel: Kernel, machine: Machine, workload: Workload, progress: Pro
     return replace(result, host_seconds=time.thread_time() - started - sum(compiling))
 
 
-def _batch(recorder: Recorder | None) -> int:
+def _batch(recorder: TrafficRecord | None) -> int:
     return recorder.window_cycles if recorder else BATCH_CYCLES
 
 
@@ -313,7 +313,7 @@ def run_table(table: KernelTable, machine: Machine, progress: Progress = lambda 
 
 
 def _alone(name: str, sim: Sim, asked: Run) -> IsolatedKernel:
-    recorder = Recorder(asked.window_cycles) if asked.window_cycles else None
+    recorder = TrafficRecord(asked.window_cycles) if asked.window_cycles else None
     run, clock = Lockstep(sim), asked.machine.memory_clock_ghz
     units, state = run.sim.kernel.state, RUNNING
     while state == RUNNING:
@@ -372,7 +372,7 @@ def _fused_run(policy: str, asked: Run, options: build.Options, gpus: int = 1) -
 
 
 def _fused(kernel: FusedGemm, asked: Run) -> FusedKernel:
-    recorder = Recorder(asked.window_cycles) if asked.window_cycles else None
+    recorder = TrafficRecord(asked.window_cycles) if asked.window_cycles else None
     staged = kernel.staged and staging_pays(asked.machine, asked.workload)
     options, gpus = fused_options(kernel.exchange, asked.machine, asked.workload, asked.seed, staged), 1
     if kernel.skew is not None:

@@ -6,7 +6,7 @@ docs/debugging.md finds them from their symptoms.
 from collections.abc import Callable
 
 from ..errors import BadInput
-from ..runs.run import FusedRun
+from ..runs.fused import FusedRun
 from ..schedule import Action
 from ..schedule.regions import Region
 

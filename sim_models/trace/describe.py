@@ -4,7 +4,7 @@ import numpy as np
 
 from ..errors import Failure
 from ..mechanisms.track_trigger import AddressSpace
-from ..runs.run import FusedRun
+from ..runs.fused import FusedRun
 from ..schedule import Action
 from ..schedule.regions import Region
 from .names import names

@@ -15,8 +15,8 @@ from ..runs import build
 from ..runs.checks import check
 from ..runs.diagnosis import in_a_line, waits
 from ..runs.failure import SimulationError
+from ..runs.fused import BATCH_CYCLES, FusedRun
 from ..runs.kernels import rtl_library
-from ..runs.run import BATCH_CYCLES, FusedRun
 from ..study.results import collect_versions
 from . import store, waves
 from .describe import describe_run, plan_of

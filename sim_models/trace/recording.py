@@ -10,7 +10,7 @@ from ..cosim.library import Library
 from ..cosim.traced import probes
 from ..engine.observers import Observer
 from ..errors import Failure
-from ..runs.run import FusedRun
+from ..runs.fused import FusedRun
 from . import waves
 from .model_events import observe_models
 from .names import destinations, names

@@ -8,9 +8,9 @@ from ..cosim.library import Library
 from ..errors import BadInput
 from ..machine import Machine
 from ..runs import build
+from ..runs.fused import FusedRun
 from ..runs.kernels import FusedGemm, staging_pays
 from ..runs.policy import Policy
-from ..runs.run import FusedRun
 from ..study.techniques import FUSIONS
 from ..workloads import Workload
 from . import bugs

@@ -16,7 +16,7 @@ from t3sim.cosim.testbench import Testbench, run_testbench
 from t3sim.cosim.verilog import generate_verilog
 from t3sim.rtl.blocks import BLOCKS
 from t3sim.rtl.layouts import Op
-from t3sim.testbenches import run
+from t3sim.testbenches import run_blocks
 from t3sim.testbenches.geometries import GEOMETRIES
 
 SMALL = GEOMETRIES["small"]
@@ -61,7 +61,7 @@ def test_icarus(block, seed, tmp_path):
 
 
 def test_every_block_has_a_testbench():
-    files = {path.stem.removeprefix("tb_") for path in (run.ROOT / "testbenches").glob("tb_*.py")}
+    files = {path.stem.removeprefix("tb_") for path in (run_blocks.ROOT / "testbenches").glob("tb_*.py")}
     assert files == BLOCKS.keys() | {"replay"}
 
 
@@ -112,11 +112,11 @@ def test_a_broken_design_is_caught(block, wrong, message, seed, tmp_path):
 
 def test_a_failure_prints_the_command_that_repeats_it(monkeypatch, capsys, tmp_path):
     """A testbench with another geometry than its design."""
-    monkeypatch.setattr(run, "_RUNS", tmp_path)
-    real = run.run_testbench
+    monkeypatch.setattr(run_blocks, "_RUNS", tmp_path)
+    real = run_blocks.run_testbench
     design = generate_verilog(BLOCKS["trigger_merge"](SMALL), "trigger_merge")
-    monkeypatch.setattr(run, "run_testbench", lambda *args, **options: real(*args, **options, design=design))
-    assert run.main(["trigger_merge", "--geometry", "one_way", "--seed", "7"]) == 1
+    monkeypatch.setattr(run_blocks, "run_testbench", lambda *args, **options: real(*args, **options, design=design))
+    assert run_blocks.main(["trigger_merge", "--geometry", "one_way", "--seed", "7"]) == 1
     told = capsys.readouterr().out
     assert "trigger_merge: FAILED with seed 7" in told
     assert "Repeat with: make cocotb BLOCK=trigger_merge SEED=7 GEOMETRY=one_way" in told
@@ -125,5 +125,5 @@ def test_a_failure_prints_the_command_that_repeats_it(monkeypatch, capsys, tmp_p
 
 def test_an_unknown_block_is_refused(capsys):
     with pytest.raises(SystemExit):
-        run.main(["trackr"])
+        run_blocks.main(["trackr"])
     assert "there is no block 'trackr'; the blocks are coalescer, " in capsys.readouterr().err

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from t3sim.rtl.blocks import BLOCKS
-from t3sim.testbenches.coverage import points, python, run
+from t3sim.testbenches.coverage import points, python
+from t3sim.testbenches.coverage import reached as command
 from t3sim.testbenches.coverage.cross import Collector, Cross, merge
 from t3sim.testbenches.coverage.points import INSIDE, crosses
 from t3sim.testbenches.geometries import GEOMETRIES
@@ -32,7 +33,7 @@ def test_what_is_impossible_is_told_why_and_excludes_something(cross):
 @pytest.mark.parametrize("geometry", ["small", "wide"])
 @pytest.mark.parametrize("block", INSIDE)
 def test_signals_inside_are_there(block, geometry):
-    _, ports = run._with_inside(block, GEOMETRIES[geometry])
+    _, ports = command._with_inside(block, GEOMETRIES[geometry])
     assert INSIDE[block].keys() <= ports.outputs.keys()
 
 
@@ -54,14 +55,14 @@ def test_runs_are_merged(tmp_path):
 
 def test_a_point_that_is_not_reached_fails_the_run_and_is_listed(monkeypatch, capsys, tmp_path):
     monkeypatch.delenv("T3_COVERAGE", raising=False)
-    monkeypatch.setattr(run, "_RUNS", tmp_path / "runs")
-    monkeypatch.setattr(run, "crosses", lambda geometry: [ARBITER])
+    monkeypatch.setattr(command, "_RUNS", tmp_path / "runs")
+    monkeypatch.setattr(command, "crosses", lambda geometry: [ARBITER])
     arguments = ["arbiter", "--length", "1", "--json", str(tmp_path / "coverage.json")]
-    assert run.main(arguments) == 0
+    assert command.main(arguments) == 0
     assert "48 of 48 points reached" in capsys.readouterr().out
     more = replace(ARBITER, axes=ARBITER.axes | {"output": ("free", "full", "on fire")})
-    monkeypatch.setattr(run, "crosses", lambda geometry: [more])
-    assert run.main(arguments) == 1
+    monkeypatch.setattr(command, "crosses", lambda geometry: [more])
+    assert command.main(arguments) == 1
     told = capsys.readouterr().out
     assert "48 of 72 points reached" in told
     assert "policy: mca, compute: none, communication: none, output: on fire" in told
@@ -69,9 +70,9 @@ def test_a_point_that_is_not_reached_fails_the_run_and_is_listed(monkeypatch, ca
 
 
 def test_points_are_those_of_the_geometry(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(run, "_RUNS", tmp_path / "runs")
+    monkeypatch.setattr(command, "_RUNS", tmp_path / "runs")
     report = tmp_path / "coverage.json"
-    run.main(["trigger_merge", "--geometry", "several", "--length", "1", "--json", str(report)])
+    command.main(["trigger_merge", "--geometry", "several", "--length", "1", "--json", str(report)])
     assert " of 16 points reached" in capsys.readouterr().out
     told = json.loads(report.read_text())
     assert told["geometry"] == "several"
@@ -81,7 +82,7 @@ def test_points_are_those_of_the_geometry(monkeypatch, capsys, tmp_path):
 
 def test_an_unknown_block_is_refused(capsys):
     with pytest.raises(SystemExit):
-        run.main(["trackr"])
+        command.main(["trackr"])
     assert "there is no point of 'trackr'" in capsys.readouterr().err
 
 

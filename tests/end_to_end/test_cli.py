@@ -247,7 +247,7 @@ def test_bench_table_and_json(monkeypatch, capsys):
         assert (machine.name, engines, cycles, seed) == ("t3-table1", BenchResult.ENGINES, 20_000, 0)
         return BenchResult({"lockstep": 200e3, "bare": 300e3, "amaranth": 50.0}, {"bare": 20_000},
                            {"cocotb": "no simulator"})
-    replace_module(monkeypatch, "t3sim.study.bench", run_bench=run_bench)
+    replace_module(monkeypatch, "t3sim.study.lockstep_speed", run_bench=run_bench)
     assert cli.main(["bench"]) == 0
     out = capsys.readouterr().out
     assert "0.67x" in out and "4,000.00x" in out and "cocotb: no simulator" in out

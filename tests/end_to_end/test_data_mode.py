@@ -24,8 +24,8 @@ from t3sim.runs import data_mode
 from t3sim.runs.build import Options, late_starts, make_schedule
 from t3sim.runs.data_mode import DataLedger, Products, Variation, data_run, reduction, run_data_mode
 from t3sim.runs.failure import SimulationError
+from t3sim.runs.fused import FusedRun
 from t3sim.runs.policy import Policy
-from t3sim.runs.run import FusedRun
 from t3sim.schedule import Ids, Limits, Schedule, Shuffle
 from t3sim.testbenches.soak import draw, machine
 from t3sim.topologies import fully_connected, switch

@@ -9,8 +9,8 @@ from t3sim.errors import BadInput
 from t3sim.fabric import bits
 from t3sim.runs.build import Options
 from t3sim.runs.data_mode import ACCESSES, DMA_READ, PLAIN, data_run
+from t3sim.runs.fused import FusedRun
 from t3sim.runs.policy import Policy
-from t3sim.runs.run import FusedRun
 from t3sim.testbenches.soak import machine
 from t3sim.trace.recording import TraceRecording
 from t3sim.trace.schema import Kind

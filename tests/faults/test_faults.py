@@ -18,8 +18,8 @@ from t3sim.rtl.check_bits import check_bits
 from t3sim.runs.build import Options
 from t3sim.runs.data_mode import DataLedger, data_run
 from t3sim.runs.failure import SimulationError
+from t3sim.runs.fused import FusedRun
 from t3sim.runs.policy import Policy
-from t3sim.runs.run import FusedRun
 from t3sim.schedule import Action
 from t3sim.testbenches.soak import machine
 from t3sim.workloads import gemm_workload

@@ -6,7 +6,7 @@ import pytest
 from amaranth.hdl import Fragment
 
 from t3sim.rtl.blocks import BLOCKS
-from t3sim.testbenches.formal import run
+from t3sim.testbenches.formal import prove as command
 from t3sim.testbenches.formal.broken import Broken
 from t3sim.testbenches.formal.campaign import PROPERTIES, prove
 from t3sim.testbenches.formal.property import Property, Search
@@ -70,8 +70,8 @@ def test_a_property_that_a_broken_design_passes_fails_the_run(monkeypatch, capsy
                       "def grants(view):")
     hollow = Property("hollow", "arbiter", "", arbiter.specify, (harmless, *arbiter.broken[1:]),
                       searches=(Search("small", 4),))
-    monkeypatch.setattr(run, "PROPERTIES", [hollow])
-    assert run.main(["--json", str(tmp_path / "formal.json")]) == 1
+    monkeypatch.setattr(command, "PROPERTIES", [hollow])
+    assert command.main(["--json", str(tmp_path / "formal.json")]) == 1
     assert "not caught on small: nothing is broken" in capsys.readouterr().out
 
 
@@ -80,8 +80,8 @@ def test_a_property_that_does_not_hold_fails_the_run(monkeypatch, capsys, tmp_pa
         spec.claim("compute is never granted", ~spec.design.grant_compute)
 
     wrong = Property("wrong", "arbiter", "", never_both, ())
-    monkeypatch.setattr(run, "PROPERTIES", [wrong])
-    assert run.main(["--json", str(tmp_path / "formal.json")]) == 1
+    monkeypatch.setattr(command, "PROPERTIES", [wrong])
+    assert command.main(["--json", str(tmp_path / "formal.json")]) == 1
     told = capsys.readouterr().out
     assert "FAILED" in told and "no broken design shows" in told
 
@@ -94,7 +94,7 @@ def test_a_changed_line_is_missed():
 
 def test_an_unknown_block_is_refused(capsys):
     with pytest.raises(SystemExit):
-        run.main(["trackr"])
+        command.main(["trackr"])
     assert "there is no proof about 'trackr'" in capsys.readouterr().err
 
 

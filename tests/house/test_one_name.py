@@ -73,3 +73,11 @@ def test_the_folders_name_gives_the_same_objects():
                "try: import sim_models.machine\nexcept ModuleNotFoundError: pass\nelse: sys.exit('a second copy')")
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, text=True, capture_output=True, timeout=100)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_run_and_a_bench_are_one_thing_each():
+    """What a name stands for is told by its file alone; six files were once called run, four bench."""
+    found = sorted(path.relative_to(ROOT).as_posix() for folder in ("rtl", "sim_models", "testbenches")
+                   for path in (ROOT / folder).rglob("*.py") if path.stem in ("run", "bench", "recorder"))
+    assert found == ["sim_models/commands/bench.py", "sim_models/commands/run.py", "sim_models/trace/recorder.py",
+                     "testbenches/bench.py"]

@@ -15,7 +15,7 @@ from t3sim.cosim.gpu import gpu_library
 from t3sim.cosim.stimulus import random_stimulus
 from t3sim.cosim.verilog import generate_verilog
 from t3sim.machine import load_machine
-from t3sim.study.bench import recorded_stimulus
+from t3sim.study.lockstep_speed import recorded_stimulus
 from tests.models.caches import share_verilators_own
 from tests.models.variants import small_machine, variant
 

@@ -8,7 +8,7 @@ from amaranth import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from t3sim.cosim import bench
+from t3sim.cosim import engine_speed
 from t3sim.cosim.cocotb_run import CocotbFailure, build_simulation, replay_cocotb, run_cocotb
 from t3sim.cosim.stimulus import random_stimulus
 from t3sim.cosim.toolchain import ToolchainError
@@ -111,10 +111,10 @@ def test_unknown_simulator(design):
 
 
 def test_benchmark(design, seed, monkeypatch):
-    monkeypatch.setattr(bench, "_BARE_SECONDS", 0.1)
-    monkeypatch.setattr(bench, "_AMARANTH_SECONDS", 0.1)
+    monkeypatch.setattr(engine_speed, "_BARE_SECONDS", 0.1)
+    monkeypatch.setattr(engine_speed, "_AMARANTH_SECONDS", 0.1)
     stimulus = random_stimulus(design[1], 1000, seed)
-    speeds = bench.benchmark(Sum, "sum", stimulus)
+    speeds = engine_speed.benchmark(Sum, "sum", stimulus)
     assert set(speeds) == {"bare", "full", "cocotb", "amaranth"}
     assert speeds["bare"] > 10 * speeds["cocotb"] and speeds["bare"] > 10 * speeds["amaranth"] > 0
 
@@ -122,4 +122,4 @@ def test_benchmark(design, seed, monkeypatch):
 def test_benchmark_refuses_different_outputs(design):
     steps = iter([0, 1])  # the second component is the one that Amaranth simulates
     with pytest.raises(Failure, match="amaranth and the compiled RTL differ from cycle 0 on"):
-        bench.benchmark(lambda: Sum(next(steps)), "sum", np.zeros((50, design[1].input_words), np.uint64))
+        engine_speed.benchmark(lambda: Sum(next(steps)), "sum", np.zeros((50, design[1].input_words), np.uint64))

@@ -16,9 +16,9 @@ from t3sim.mechanisms import track_trigger
 from t3sim.runs import build
 from t3sim.runs.checks import check
 from t3sim.runs.failure import SimulationError
+from t3sim.runs.fused import FusedRun
 from t3sim.runs.isolated_collectives import collective_sim
 from t3sim.runs.policy import Policy
-from t3sim.runs.run import FusedRun
 from t3sim.workloads import gemm_workload
 from tests.models.variants import small_machine, variant
 

@@ -9,7 +9,7 @@ from amaranth.hdl import Fragment
 from t3sim.cosim.cocotb_run import CocotbFailure
 from t3sim.rtl.blocks import BLOCKS
 from t3sim.testbenches.geometries import GEOMETRIES
-from t3sim.testbenches.mutation import campaign, run
+from t3sim.testbenches.mutation import campaign, mutate
 from t3sim.testbenches.mutation.campaign import Fate, Harmless, share
 from t3sim.testbenches.mutation.equivalence import PORT, compare
 from t3sim.testbenches.mutation.model import blocks_inside, make_model
@@ -92,8 +92,8 @@ def test_equivalent_mutants_do_not_count():
 def test_what_is_ended_by_time_is_not_caught(arbiter, monkeypatch, capsys, tmp_path):
     assert share([fate("test"), fate("time"), fate("equivalent")]) == 1 / 2
     told = [fate("test", arbiter.mutants[0]), fate("time", arbiter.mutants[1], "tb_arbiter")]
-    monkeypatch.setattr(run, "fates", lambda *_: told)
-    assert run.main(["arbiter", "--json", str(tmp_path / "report.json")]) == 0
+    monkeypatch.setattr(mutate, "fates", lambda *_: told)
+    assert mutate.main(["arbiter", "--json", str(tmp_path / "report.json")]) == 0
     out = capsys.readouterr().out
     assert "50.0%" in out and f"ended by time: arbiter {arbiter.mutants[1].place}" in out and "tb_arbiter" in out
     assert json.loads((tmp_path / "report.json").read_text())["blocks"]["arbiter"]["time"] == 1
@@ -127,11 +127,11 @@ def test_what_a_testbench_is_ended_on_may_be_noticed_by_something_else(monkeypat
 
 def test_a_survivor_fails_the_run_until_it_is_explained(arbiter, monkeypatch, capsys, tmp_path):
     told = [fate("test", arbiter.mutants[0]), fate("survivor", arbiter.mutants[1])]
-    monkeypatch.setattr(run, "fates", lambda *_: told)
-    assert run.main(["arbiter", "--json", str(tmp_path / "report.json")]) == 1
+    monkeypatch.setattr(mutate, "fates", lambda *_: told)
+    assert mutate.main(["arbiter", "--json", str(tmp_path / "report.json")]) == 1
     assert "1 survivors without a word" in capsys.readouterr().out
     told[-1] = fate("survivor", arbiter.mutants[1], "nobody can see it")
-    assert run.main(["arbiter", "--json", str(tmp_path / "report.json")]) == 0
+    assert mutate.main(["arbiter", "--json", str(tmp_path / "report.json")]) == 0
     assert "nobody can see it" in capsys.readouterr().out
     counts = json.loads((tmp_path / "report.json").read_text())["blocks"]["arbiter"]
     assert (counts["test"], counts["explained"], counts["unexplained"]) == (1, 1, 0) and counts["share"] == 0.5
@@ -155,5 +155,5 @@ def test_explanations_name_lines_that_exist():
 
 def test_an_unknown_block_is_refused(capsys):
     with pytest.raises(SystemExit):
-        run.main(["trackr"])
+        mutate.main(["trackr"])
     assert "there is no block 'trackr'" in capsys.readouterr().err

@@ -102,7 +102,7 @@ def test_recording_changes_nothing_and_adds_up():
 
 def test_a_recorder_is_bounded(monkeypatch):
     monkeypatch.setattr(kernels, "_MOST_WINDOWS", 8)
-    recorder = kernels.Recorder(10)
+    recorder = kernels.TrafficRecord(10)
     totals = np.zeros(6, np.int64)
     for now in range(10, 1000, 10):
         totals[0] += 3

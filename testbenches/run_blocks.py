@@ -1,4 +1,4 @@
-"""Runs testbenches: `python -m t3sim.testbenches.run tracker --seed 7 --waves --sim icarus`, or `make cocotb`."""
+"""Runs testbenches: `python -m t3sim.testbenches.run_blocks tracker --seed 7 --waves`, or `make cocotb`."""
 
 import random
 import shutil
@@ -28,7 +28,7 @@ def repeat_command(block: str, geometry: str, seed: int, simulator: str, length:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; returns the exit code: 0 if all passed."""
-    parser = block_parser("t3sim.testbenches.run", __doc__, BLOCKS)
+    parser = block_parser("t3sim.testbenches.run_blocks", __doc__, BLOCKS)
     parser.add_argument("--seed", type=int, help="of the random stimulus; drawn without it")
     parser.add_argument("--geometry", choices=GEOMETRIES, default="small")
     parser.add_argument("--sim", choices=("verilator", "icarus"), default="verilator")

@@ -32,7 +32,7 @@ _RUNS = ROOT / "build" / "coverage"
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; returns the exit code: 0 if every point was reached."""
     blocks = list(dict.fromkeys(cross.block for cross in crosses(GEOMETRIES["small"])))
-    parser = block_parser("t3sim.testbenches.coverage.run", __doc__, blocks, REPORT)
+    parser = block_parser("t3sim.testbenches.coverage.reached", __doc__, blocks, REPORT)
     parser.add_argument("--seed", type=int, default=1, help="of the random stimulus (1)")
     parser.add_argument("--length", type=int, default=3, help="multiplies the rounds of random traffic (3)")
     parser.add_argument("--geometry", choices=GEOMETRIES, default="small")

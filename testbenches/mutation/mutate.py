@@ -1,4 +1,4 @@
-"""Runs the mutation campaign: `python -m t3sim.testbenches.mutation.run tracker --count 100`, or `make mutate`."""
+"""Runs the mutation campaign: `python -m t3sim.testbenches.mutation.mutate tracker --count 100`, or `make mutate`."""
 
 import json
 import sys
@@ -20,7 +20,7 @@ REPORT = ROOT / "build" / "reports" / "mutation.json"
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; returns the exit code: 0 if each survivor is explained."""
-    parser = block_parser("t3sim.testbenches.mutation.run", __doc__, ROWS, REPORT)
+    parser = block_parser("t3sim.testbenches.mutation.mutate", __doc__, ROWS, REPORT)
     parser.add_argument("--count", type=int, default=60, help="mutants per block (60)")
     parser.add_argument("--seed", type=int, default=1, help="which places are changed (1)")
     parser.add_argument("--source", action="store_true", help="mistakes in the source rather than in the netlist")

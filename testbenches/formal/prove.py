@@ -1,4 +1,4 @@
-"""Runs the proofs: `python -m t3sim.testbenches.formal.run tracker`; `make formal` calls this."""
+"""Runs the proofs: `python -m t3sim.testbenches.formal.prove tracker`; `make formal` calls this."""
 
 import json
 import sys
@@ -20,7 +20,7 @@ REPORT = Path(__file__).resolve().parents[2] / "build" / "reports" / "formal.jso
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; returns the exit code: 0 if every property holds and every broken design was caught."""
     blocks = list(dict.fromkeys(item.block for item in PROPERTIES))
-    parser = block_parser("t3sim.testbenches.formal.run", __doc__, blocks, REPORT)
+    parser = block_parser("t3sim.testbenches.formal.prove", __doc__, blocks, REPORT)
     parser.add_argument("--property", help="only properties with this in their name")
     options = parser.parse_args(arguments)
     wanted = chosen_blocks(parser, options, blocks, "no proof about")

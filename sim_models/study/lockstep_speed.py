@@ -10,15 +10,15 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ..machine import Machine
+from ..runs.fused import FusedRun
 from ..runs.policy import Policy
-from ..runs.run import FusedRun
 from ..workloads import transformer_workload
 from .results import BenchResult, collect_versions
 
 _REPEATS = 3
 
 
-class _Recorder:
+class _Noting:
     """A backend that notes the inputs of every cycle."""
 
     def __init__(self, backend) -> None:
@@ -45,7 +45,7 @@ def recorded_stimulus(machine: Machine, cycles: int,
     """
     from ..cosim.gpu import compiled_gpu, gpu_library
     with compiled_gpu(gpu_library(machine.geometry())) as backend:
-        recorder = _Recorder(backend)
+        recorder = _Noting(backend)
         run = _fused(machine, recorder)
         for cycle in range(cycles):
             run.advance(1)
