@@ -722,8 +722,8 @@ def store_row(kernel, sim, device, slot, block, address, lines, now):
             if queues.room(sim.compute, device * sim.m.channels + channel_of(address + line * LINE_BYTES, sim.m)) \
                     < lines:
                 return False
+    port = sim.control.region_port[device, block.region]
     if block.route == MAPPED or block.route == TO_BOTH:
-        port = sim.control.region_port[device, block.region]
         if sim.stores_out.count[port] + lines > sim.store_limit:
             if kernel.state.state[device, slot] != STORE_LINK:
                 enter(kernel.state, device, slot, STORE_LINK, now)
@@ -745,9 +745,9 @@ def store_row(kernel, sim, device, slot, block, address, lines, now):
         elif block.route == TO_BOTH:
             kept_lo, kept_hi = bits.pack(sim.b, at, size, op, source, 0, 0, 0)
             queues.push(sim.compute, device * sim.m.channels + channel_of(at, sim.m), kept_lo, kept_hi, tag)
-            queues.push_at(sim.stores_out, device, now, lo, hi, tag)
+            queues.push_at(sim.stores_out, port, now, lo, hi, tag)
         elif block.route == MAPPED:
-            queues.push_at(sim.stores_out, sim.control.region_port[device, block.region], now, lo, hi, tag)
+            queues.push_at(sim.stores_out, port, now, lo, hi, tag)
         else:
             peer = sim.control.downstream[device, block.peer]
             if sim.control.rs_start[device] < 0:

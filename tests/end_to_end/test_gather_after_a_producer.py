@@ -12,12 +12,13 @@ import pytest
 from t3sim.collectives import Program, ring
 from t3sim.collectives.all_reduce import all_reduce
 from t3sim.collectives.all_to_all import all_to_all
+from t3sim.fabric.network import outgoing
 from t3sim.runs.build import Options, late_starts, make_schedule
-from t3sim.runs.data_mode import DMA_READ, Products, Variation, run_data_mode
+from t3sim.runs.data_mode import DMA_READ, Products, Variation, data_run, run_data_mode
 from t3sim.runs.policy import Policy
 from t3sim.schedule import Action, Ids, Limits
 from t3sim.testbenches.soak import machine
-from t3sim.topologies import fully_connected, switch
+from t3sim.topologies import Link, Topology, fully_connected, switch
 from t3sim.workloads import gemm_workload
 
 SLOW_LINK = {"link": {"bandwidth_gb_per_s": 3.0, "latency_ns": 400.0}}
@@ -57,6 +58,20 @@ def test_an_all_gather_after_its_producer(name, shape, devices, changes, limits,
     assert result.elements == workload.m * workload.n and result.packets >= lines * (devices - 1)
     if not staged:
         assert not result.columns_added, "nothing is added to anything"
+
+
+@pytest.mark.parametrize("links", [switch, lambda gpus: Topology("other order", gpus, tuple(
+    Link(gpu, (gpu - 1) % gpus) for gpu in reversed(range(gpus))))], ids=["switch", "links in another order"])
+def test_own_tiles_leave_by_the_port_that_leads_where_they_go(links, seed):
+    """Its number need not be the GPU's: around a switch it is not, nor where links are listed otherwise."""
+    workload = gemm_workload("96x48x24", 3)
+    run, _ = data_run(machine("ring_tiny", **SLOW_LINK), workload, Policy("mca"), options(
+        ring.all_gather, 3, seed, topology=links))
+    try:
+        assert any(outgoing(run.sim.network, gpu)[0] != gpu for gpu in range(3))
+        run.run()
+    finally:
+        run.close()
 
 
 @pytest.mark.parametrize("name, shape, devices, changes", RINGS)
