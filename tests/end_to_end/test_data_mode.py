@@ -46,6 +46,10 @@ AS_ACCELSIM = {"gpu": {"workgroup_order": "tokens", "workgroups_per_cu": 2, "loa
                "dram": {"scheduler": "gpgpusim", "trefi_cycles": 0}}
 
 
+#: The last-level cache's other ways, with queues so short that units wait for slices.
+IN_SLICES = {"llc": {"slices": 16, "slice_queue_loads": 2, "replacement": "srrip"}}
+
+
 def blocks(tiles: int) -> dict:
     return {"dma": {"tiles_per_block": tiles}}
 
@@ -62,6 +66,7 @@ def blocks(tiles: int) -> dict:
     ("ring_small", "97x65x16", 8, FAST_LINK),  # exactly one tile per device
     ("ring_small", "300x400x200", 3, FAST_LINK),
     ("ring_small", "200x300x70", 3, blocks(2) | AS_ACCELSIM),
+    ("ring_small", "200x300x70", 3, blocks(4) | IN_SLICES),
     ("ring_tiny", "60x100x32", 2, {}),
     ("ring_tiny", "41x33x24", 8, blocks(2)),  # 12 tiles for 8 devices
     ("ring_tiny", "67x90x32", 3, SLOW_LINK),
