@@ -25,6 +25,7 @@ from .memory_channel import MemoryChannel
 from .memory_codec import MemoryCodec
 from .nmc_alu import NmcAlu
 from .order_guard import OrderGuard
+from .ready_table import ReadyTable
 from .ring_monitor import RingMonitor
 from .tracker import TrackerBank
 from .trigger_merge import TriggerMerge
@@ -44,6 +45,13 @@ def _queued(geometry: Geometry) -> Geometry:
     return replace(geometry, dma=replace(geometry.dma, queue_commands=4))
 
 
+def _waited_for(geometry: Geometry) -> Geometry:
+    """With a ready table."""
+    if geometry.dma.ready_groups:
+        return geometry
+    return replace(geometry, dma=replace(geometry.dma, ready_groups=4))
+
+
 BLOCKS: dict[str, Callable[[Geometry], wiring.Component]] = {
     "coalescer": Coalescer,
     "update_network": UpdateNetwork,
@@ -56,6 +64,7 @@ BLOCKS: dict[str, Callable[[Geometry], wiring.Component]] = {
     "head_exchange": HeadExchange,
     "dma_table": DmaTable,
     "command_queue": lambda geometry: CommandQueue(_queued(geometry)),
+    "ready_table": lambda geometry: ReadyTable(_waited_for(geometry)),
     "address_generator": AddressGenerator,
     "line_router": LineRouter,
     "egress": Egress,

@@ -152,6 +152,7 @@ class DmaGeometry:
     outstanding_lines: int = 2048  #: lines read but not yet on the link, all engines together
     egress_lanes: int = 2  #: 64-byte packets towards the link per cycle
     queue_commands: int = 0  #: places of a command queue in memory; 0: there is none
+    ready_groups: int = 0  #: counters of the ready table, for kernels that wait for tiles; 0: there is none
     peers: int = 1  #: GPUs whose dispatch windows this one's workgroups must fit into, each with a head of its own
 
     def __post_init__(self) -> None:
@@ -167,6 +168,8 @@ class DmaGeometry:
         _require(1 <= self.egress_lanes <= 4, "egress_lanes", self.egress_lanes, "1 to 4")
         _require(self.queue_commands in (0, *(1 << bit for bit in range(1, 13))), "queue_commands", self.queue_commands,
                  "0, or a power of two from 2 to 4096")
+        _require(self.ready_groups in (0, *(1 << bit for bit in range(1, 13))), "ready_groups", self.ready_groups,
+                 "0, or a power of two from 2 to 4096")
         _require(1 <= self.peers <= 15, "peers", self.peers, "1 to 15")
 
     @property
@@ -181,3 +184,8 @@ class Geometry:
     tracker: TrackerGeometry = field(default_factory=TrackerGeometry)
     channel: ChannelGeometry = field(default_factory=ChannelGeometry)
     dma: DmaGeometry = field(default_factory=DmaGeometry)
+
+    def __post_init__(self) -> None:
+        ids = 1 << self.tracker.wg_bits
+        _require(self.dma.ready_groups < ids, "ready_groups", self.dma.ready_groups,
+                 f"less than the {ids} ids of wg_bits={self.tracker.wg_bits}")

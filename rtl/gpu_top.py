@@ -27,6 +27,7 @@ from .layouts import (
     is_tracked,
     packet,
     queue_command,
+    ready_ask,
     request,
     retirement,
     trigger,
@@ -34,6 +35,7 @@ from .layouts import (
 )
 from .line_router import LineRouter
 from .memory_channel import MemoryChannel
+from .ready_table import ReadyTable
 from .registers import ARRIVAL_RANGES, register_map
 from .ring_monitor import RingMonitor
 from .rotating_grant import join
@@ -79,6 +81,8 @@ class GpuTop(wiring.Component):
         Level: an error is latched; CONTROL.clear_error ends it.
     queue_reads : Out(stream(address)), queue_lines : In(stream(queue_command)), queue_writes : Out(stream(word_write))
         Only with a command queue: its way to memory.
+    asks : In(stream(ready_ask))
+        Only with a ready table: groups of workgroups whose inputs must be complete, see ReadyTable.
     apb : In(APB)
         Configuration and status (rtl/registers.py).
     """
@@ -92,8 +96,10 @@ class GpuTop(wiring.Component):
             "queue_lines": In(stream.Signature(queue_command(geometry))),
             "queue_writes": Out(stream.Signature(word_write(geometry))),
         }
+        ready = {} if not geometry.dma.ready_groups else {"asks": In(stream.Signature(ready_ask(geometry)))}
         super().__init__({
             **queue,
+            **ready,
             "compute": In(stream.Signature(request(geometry))).array(channels),
             "inbound": In(stream.Signature(request(geometry))).array(channels),
             "refused": Out(channels),
@@ -264,6 +270,15 @@ class GpuTop(wiring.Component):
             self._ring_monitor.pending.eq(table.ready_level != 0),
             self._ring_monitor.started.eq(self.grant.valid & self.start),
         ]
+        if g.dma.ready_groups:
+            ready = self._add(m, "ready", ReadyTable(g))
+            wiring.connect(m, wiring.flipped(self.asks), ready.asks)
+            m.d.comb += [
+                ready.shift.eq(config.ready_shift),
+                ready.restart.eq(self._bus.restart),
+                ready.completion.valid.eq(taken & to_events),
+                ready.completion.wg.eq(merged.payload.wg),
+            ]
         # The region was tracked when the tile was allocated and is not any more.
         m.d.sync += [
             report.valid.eq(taken & ~to_table & ~to_events),
@@ -457,6 +472,8 @@ class GpuTop(wiring.Component):
         bus, window, status = self._bus, self._window, self._bus.status
         m.submodules.watchdog = dog = WatchDog(self._geometry)
         crossing = [*self.dram, *self.packets, *self.outbound, self.events, self.dispatch, self.heads, self.heads_in]
+        if self._geometry.dma.ready_groups:
+            crossing.append(self.asks)
         m.d.comb += [dog.limit.eq(bus.config.watchdog_limit), dog.clear.eq(bus.clear_error), bus.waited.eq(dog.waited)]
         with m.If(dog.listens):
             m.d.comb += dog.moves.eq(Cat(

@@ -6,7 +6,7 @@ Every function takes the geometry and returns an `amaranth.lib.data.StructLayout
 from amaranth.lib import data, enum
 
 from .geometry import Geometry, bits_for
-from .registers import ARRIVAL_RANGES, EPOCH_BITS
+from .registers import ARRIVAL_RANGES, EPOCH_BITS, READY_COUNT_BITS
 
 
 class Op(enum.Enum, shape=2):
@@ -169,6 +169,14 @@ def dispatch(g: Geometry) -> data.StructLayout:
         "starts": 1,  # a workgroup starts; 0: the ids are admitted, and no one is told
         "region": g.dma.region_bits,  # of a tile that only arrives: of its wavefront tiles but the last
         "last_region": g.dma.region_bits,  # of the last of them, which may be narrower
+    })
+
+
+def ready_ask(g: Geometry, count_bits: int = READY_COUNT_BITS) -> data.StructLayout:
+    """Return the dispatcher's question whether a group of workgroups has its inputs; only with a ready table."""
+    return data.StructLayout({
+        "group": bits_for(g.dma.ready_groups),
+        "tiles": count_bits,  # complete ones that it needs
     })
 
 

@@ -17,6 +17,7 @@ EPOCH_BITS = 8  #: kernels that a window tells apart
 ARRIVAL_RANGES = 2  #: ranges of memory that can be open to peers
 WATCHDOG_PERIOD = 256  #: cycles, the unit of the watchdog's limit
 WATCHDOG_LIMIT_BITS = 16
+READY_COUNT_BITS = 12  #: of a counter of the ready table
 POLL_PERIOD = 16  #: cycles from one look of a command in memory at a place to the next, at least
 
 REGION_BASE = 0x400  #: descriptor of region 0
@@ -195,6 +196,11 @@ def safe_window(geometry: Geometry) -> int:
     return min(tracker.sets * max(1, tracker.ways >> tracker.wf_bits), tracker.window_slots)
 
 
+def ready_shift_bits(geometry: Geometry) -> int:
+    """Width of the log2 of the ids that a group of the ready table has."""
+    return geometry.tracker.wg_bits.bit_length()
+
+
 def register_map(geometry: Geometry) -> RegisterMap:
     """Build the register map of `geometry`."""
     t, c, d = geometry.tracker, geometry.channel, geometry.dma
@@ -259,7 +265,9 @@ def register_map(geometry: Geometry) -> RegisterMap:
                   c.coalescer_timeout_cycles),
             Field("sample_bits", 8, 6, "log2 of the samples that MCA's threshold rests on, at most", c.sample_bits),
             Field("queue_log2", 14, 4, "log2 of the places of a command queue in memory; 0: there is none",
-                  d.queue_commands.bit_length() - (d.queue_commands != 0)))),
+                  d.queue_commands.bit_length() - (d.queue_commands != 0)),
+            Field("ready_log2", 18, 4, "log2 of the groups of the ready table; 0: there is none",
+                  d.ready_groups.bit_length() - (d.ready_groups != 0)))),
         Register("DEVICE", 0x07C, "rw", (
             Field("device_number", 0, d.device_bits, "this GPU's number, under which others know its head"),)),
         Register("WINDOW", 0x030, "rw", (
@@ -305,6 +313,9 @@ def register_map(geometry: Geometry) -> RegisterMap:
                 Field("doorbell", 0, d.queue_commands.bit_length(), "commands written, modulo twice the places"),)),
             Register("QUEUE_TAKEN", 0x10C, "ro", (
                 Field("queue_taken", 0, d.queue_commands.bit_length(), "commands done, modulo the same"),))]),
+        *([] if not d.ready_groups else [Register("READY", 0x110, "rw", (
+            Field("ready_shift", 0, ready_shift_bits(geometry), "log2 of the ids of a group of the ready table; is "
+                  "written before a restart"),))]),
         *(Register(f"COUNT_{name.upper()}", 0x080 + 4 * i, "ro", (Field(f"count_{name}", 0, 32, text),))
           for i, (name, text) in enumerate(counters(geometry))),
     ]

@@ -19,14 +19,16 @@ if TYPE_CHECKING:
     from t3sim.machine import Machine, load_machine
     from t3sim.mechanisms.exchange import Exchange, fused_with
     from t3sim.study.results import RunResult, TechniqueResult
-    from t3sim.workloads import Workload, gemm_workload, transformer_workload
+    from t3sim.workloads import Workload, gathered_workload, gemm_workload, transformer_workload
 
 __all__ = ["BadInput", "CollectiveRuns", "Exchange", "Machine", "RunResult", "TechniqueResult", "Workload",
-           "fused_with", "gemm_workload", "load_machine", "run", "run_collectives", "transformer_workload"]
+           "fused_with", "gathered_workload", "gemm_workload", "load_machine", "run", "run_collectives",
+           "transformer_workload"]
 
 _HOMES = {"BadInput": "errors", "CollectiveRuns": "flow.runs", "Exchange": "mechanisms.exchange",
           "Machine": "machine", "RunResult": "study.results", "TechniqueResult": "study.results",
-          "Workload": "workloads", "fused_with": "mechanisms.exchange", "gemm_workload": "workloads",
+          "Workload": "workloads", "fused_with": "mechanisms.exchange",
+          "gathered_workload": "workloads", "gemm_workload": "workloads",
           "load_machine": "machine", "run": "api", "run_collectives": "flow.runs", "transformer_workload": "workloads"}
 
 

@@ -21,7 +21,8 @@ def run(workload: Workload, machine: Machine | str = "t3-table1", techniques: Se
 
     `machine`: a name or a file as for `--machine`, or a description; `policy`: the arbiters' in technique `t3`;
     `skew`: simulate every GPU, with differences as for `--skew` ("": none);
-    `operator`: what the GEMM is fused with, a reduce-scatter (`gemm-rs`) or an all-reduce (`gemm-ar`);
+    `operator`: what the GEMM is fused with, a reduce-scatter (`gemm-rs`) or an all-reduce (`gemm-ar`), or an all-gather
+    of its activations before it (`ag-gemm`);
     `fused_with(operator, topology, algorithm)` says also over which links, and how;
     `progress` is called with what is under way and the share of it that is done. Raises `BadInput` for what cannot be
     run, `SimulationError` if the hardware does not do what it must, `ToolchainError` without a C++ compiler.

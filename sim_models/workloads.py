@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from t3sim.errors import BadInput
 from t3sim.formats import FORMATS, Format
@@ -43,6 +43,7 @@ MODELS = {model.name: model for model in (
 #: K of the whole layer in units of H; tensor parallelism splits it over the devices (T3 paper, section 2.4).
 _K_IN_HIDDEN = {"op": 1, "fc1": 4, "fc2": 4, "ip": 3}
 SUBLAYERS = tuple(_K_IN_HIDDEN)
+_GATHERED = "gathered-"  #: in the `sublayer` of one behind an all-gather
 _SUBLAYER_TITLES = {"op": "OP", "fc1": "FC-1", "fc2": "FC-2", "ip": "IP"}
 
 
@@ -85,6 +86,11 @@ class Workload:
         return self.m * self.n * self.format.bytes
 
     @property
+    def activation_bytes(self) -> int:
+        """The input of all tokens, which an all-gather before the GEMM brings together."""
+        return self.m * self.k * self.format.bytes
+
+    @property
     def input_bytes(self) -> int:
         """Bytes of A and B of one device, each counted once."""
         return (self.m + self.n) * self.k * self.format.bytes
@@ -95,7 +101,7 @@ class Workload:
 
         They do forward, where Y = X W^T, but not backward, where dX = dY W.
         """
-        return self.sublayer not in ("fc1", "ip")
+        return self.sublayer not in ("fc1", "ip", _GATHERED + "op", _GATHERED + "fc2")
 
     @property
     def title(self) -> str:
@@ -105,7 +111,9 @@ class Workload:
         if self.model == "chakra":
             return f"{self.sublayer} of the trace, TP={self.tp}"
         model = MODELS[self.model].title if self.model in MODELS else self.model
-        return f"{model} {_SUBLAYER_TITLES[self.sublayer]}, TP={self.tp}"
+        sublayer = _SUBLAYER_TITLES[self.sublayer.removeprefix(_GATHERED)]
+        gathered = " behind its all-gather" if self.sublayer.startswith(_GATHERED) else ""
+        return f"{model} {sublayer}{gathered}, TP={self.tp}"
 
 
 def transformer_workload(model: str = "t-nlg", sublayer: str = "fc2", tp: int = 8) -> Workload:
@@ -123,6 +131,20 @@ def transformer_workload(model: str = "t-nlg", sublayer: str = "fc2", tp: int = 
         fitting = ", ".join(str(degree) for degree in DEVICES if k % degree == 0)
         raise WorkloadError(f"TP={tp} does not divide K={k} of {known.name} {sublayer.lower()}: allowed are {fitting}")
     return Workload(known.name, sublayer.lower(), tp, known.tokens, known.hidden, k // tp)
+
+
+def gathered_workload(model: str = "t-nlg", sublayer: str = "fc1", tp: int = 8) -> Workload:
+    """Return a sub-layer of a model of table 2 behind an all-gather of its activations. Raises `WorkloadError`."""
+    return behind_all_gather(transformer_workload(model, sublayer, tp))
+
+
+def behind_all_gather(workload: Workload) -> Workload:
+    """Return the GEMM of the same sub-layer that is behind an all-gather of its activations.
+
+    These are split by tokens there (sequence parallelism): of IP and FC-1 forward, of OP and FC-2 backward. Its columns
+    are divided, not its depth.
+    """
+    return replace(workload, sublayer=_GATHERED + workload.sublayer, n=workload.k, k=workload.n)
 
 
 def gemm_workload(shape: str, devices: int, dtype: str = "fp16") -> Workload:

@@ -4,9 +4,10 @@ A workgroup has a place on a unit; the places of a unit share its port, through 
 matrix units. A step's loads are sent while earlier steps compute, as far ahead as the kernel's buffers reach; a late
 load stalls the workgroup, which is how contention slows a kernel. After a step with stores it stores them, row by row.
 
-Workgroups of a kernel are started by a dispatcher, one per cycle, or draw their work themselves (persistent). Then a
-place is free again when the stores of its workgroup are acknowledged, and takes the next one when its unit's port is
-next free.
+Workgroups of a kernel are started by a dispatcher, one per cycle, from one queue or from two: groups that ask the
+dispatch window, and beside them groups that wait for their inputs (`KernelTable.needs`). Or they draw their work
+themselves (persistent). Then a place is free again when the stores of its workgroup are acknowledged, and takes the
+next one when its unit's port is next free.
 
 Known simplifications: loads and stores leave at the port's rate; matrix units serve steps in the order in which their
 data are there; a workgroup that stores sends no loads.
@@ -19,14 +20,14 @@ import numpy as np
 
 from ..compiled.jit import compiled, inlined
 from ..compiled.records import aligned_copy, record_fields
-from ..engine.hardware import may_start, nothing_to_start, show_producer
+from ..engine.hardware import inputs_complete, may_start, nothing_to_start, show_producer
 from ..fabric import bits, llc_slices, queues
 from ..fabric import llc as cache
 from ..fabric import network as links
 from ..fabric.memory_map import channel_of
 from ..hbm.bits import lowest_bit
 from ..line import LINE_BYTES, LINE_SHIFT, lines_of
-from ..operators.kernel_table import KernelTable, Route, joined
+from ..operators.kernel_table import ASKS_WINDOW, KernelTable, Route, joined
 
 #: What the workgroup in a place is doing; time is accounted for under these.
 IDLE, BLOCKED, LAUNCH, LOAD, COMPUTE, STORE_MEMORY, STORE_LINK = range(7)
@@ -63,6 +64,9 @@ class Work(NamedTuple):
     workgroups: np.ndarray  # int64 [device]
     phase_end: np.ndarray  # int64 [device, phase]: workgroups of it and of those before
     arrivals: np.ndarray  # int64 [device, phase]: lines that must have come before it is over
+    two_queues: bool  # groups that ask the window, and beside them those that wait for their inputs
+    needs: np.ndarray  # int64 [row of groups]: see KernelTable; empty with one queue
+    beside: np.ndarray  # int64 [device, 2]: rows of groups in the second queue, first and one past the last
     ahead: int
     cached_loads: bool
     persistent: bool
@@ -114,6 +118,8 @@ class UnitState(NamedTuple):
     next_wg: np.ndarray
     next_group: np.ndarray
     next_member: np.ndarray
+    next_beside: np.ndarray  # the same of the second queue
+    member_beside: np.ndarray
     phase: np.ndarray
     opens: np.ndarray  # first cycle in which workgroups of the present phase may start
     phase_over: np.ndarray  # int64 [device, phase]: cycle in which it was over
@@ -182,12 +188,17 @@ def make_units(rates: Rates, tables: Sequence[KernelTable], stream: int, release
     """
     groups, steps, loads, stores, row_lists = map(aligned_copy, joined(tables))
     first, lengths = tables[0], [len(table.groups) for table in tables]
+    needs, rows = np.concatenate([table.needs for table in tables]), np.cumsum([0, *lengths])
+    windowed = [int((table.needs == ASKS_WINDOW).sum()) if len(needs) else length
+                for table, length in zip(tables, lengths)]
     ends = [[int(table.groups["workgroups"][table.groups["phase"] <= phase].sum())
              for phase in range(len(first.arrivals))] for table in tables]
     work = Work(
         groups=groups, steps=steps, loads=loads, stores=stores, row_lists=row_lists,
-        first_group=np.cumsum([0, *lengths[:-1]]), workgroups=np.array([table.workgroups for table in tables]),
-        phase_end=np.array(ends), arrivals=np.stack([table.arrivals for table in tables]), ahead=first.ahead,
+        first_group=rows[:-1], workgroups=np.array([table.workgroups for table in tables]),
+        phase_end=np.array(ends), arrivals=np.stack([table.arrivals for table in tables]),
+        two_queues=len(needs) > 0, needs=needs, beside=np.stack([rows[:-1] + windowed, rows[1:]], axis=1),
+        ahead=first.ahead,
         cached_loads=first.cached_loads, persistent=first.persistent,
         writes_cache=bool((stores["route"] == Route.CACHE).any()), launch_cycles=float(first.launch_cycles),
         end_cycles=float(first.end_cycles), phase_launch_cycles=round(first.phase_launch_cycles), released=released,
@@ -213,6 +224,7 @@ def make_state(rates: Rates, work: Work) -> UnitState:
         **tables, wake=np.full(units, wake), port_free=np.zeros(units), matrix_free=np.zeros(units),
         holder=np.zeros(units, np.int64), accounted=np.zeros((devices, len(STATES)), np.int64),
         next_wake=np.full(devices, wake), next_wg=each(), next_group=work.first_group.copy(), next_member=each(),
+        next_beside=work.beside[:, 0].copy(), member_beside=each(),
         phase=each(), opens=np.full(devices, NEVER if work.released else 0),
         phase_over=np.zeros((devices, phases), np.int64), finished=each(), finish_time=each(),
         idle=np.full(devices, rates.units * rates.places), first_unit=each(), budget=each(np.float64), flushed=each())
@@ -260,14 +272,31 @@ def dispatch(kernel, sim, hardware, device, now):
         slot = free_place(g, device)
     if slot < 0:
         nothing_to_start(hardware, device)
-    elif may_start(hardware, device):
-        start(kernel, device, slot, now)
+    elif start_next(kernel, hardware, device, slot, now):
         wake(kernel, device, slot)
     else:
         sim.control.blocked_cycles[device] += 1
         for other in range(g.state.shape[1]):
             if g.state[device, other] == IDLE:
                 enter(g, device, other, BLOCKED, now)
+
+
+@compiled
+def start_next(kernel, hardware, device, slot, now):
+    """Give a place the next workgroup that may start, of the window's queue first; False: none may."""
+    g, work = kernel.state, kernel.work
+    group = g.next_group[device]
+    if (not work.two_queues or group < work.beside[device, 0]) and may_start(hardware, device):
+        g.next_group[device], g.next_member[device] = start(kernel, device, slot, group, g.next_member[device], now)
+        return True
+    if work.two_queues:
+        nothing_to_start(hardware, device)
+        group = g.next_beside[device]
+        if group < work.beside[device, 1] and inputs_complete(hardware, device, work.needs[group]):
+            g.next_beside[device], g.member_beside[device] = start(
+                kernel, device, slot, group, g.member_beside[device], now)
+            return True
+    return False
 
 
 @inlined
@@ -288,21 +317,19 @@ def free_place(g, device):
 
 
 @inlined
-def start(kernel, device, slot, now):
-    """Give the next workgroup to a place."""
+def start(kernel, device, slot, group, member, now):
+    """Give a place a group's workgroup of this number; the group and number of the one behind it."""
     g, work = kernel.state, kernel.work
     enter(g, device, slot, LAUNCH, now)
-    group = g.next_group[device]
     g.wg[device, slot] = g.next_wg[device]
     g.group[device, slot] = group
-    g.member[device, slot] = g.next_member[device]
+    g.member[device, slot] = member
     g.ready_time[device, slot] = now + work.launch_cycles
     g.next_wg[device] += 1
-    g.next_member[device] += 1
     g.idle[device] -= 1
-    if g.next_member[device] == work.groups[group].workgroups:
-        g.next_member[device] = 0
-        g.next_group[device] = group + 1
+    if member + 1 == work.groups[group].workgroups:
+        return group + 1, np.int64(0)
+    return np.int64(group), member + 1
 
 
 @inlined
@@ -428,7 +455,8 @@ def serve(kernel, sim, device, unit, now):
                     and g.ready_time[device, slot] <= now):
                 end(g, device, slot, now)
             if g.state[device, slot] == IDLE and has_work(kernel, device, now):
-                start(kernel, device, slot, now)
+                g.next_group[device], g.next_member[device] = start(
+                    kernel, device, slot, g.next_group[device], g.next_member[device], now)
         if g.state[device, slot] <= BLOCKED or waits_for_data(g, device, slot):
             continue
         go_on(kernel, sim, device, slot, now)

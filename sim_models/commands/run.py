@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 DEFAULT_TECHNIQUES = ("sequential", "t3", "t3-mca", "t3-mca+", "ideal-overlap", "ideal-rs-nmc")
 OTHER_TECHNIQUES = ("decomposed", "flux")  #: the rest of `results.TECHNIQUES`
 #: `exchange.FUSED_OPERATORS`, written out for the same reason, and the GEMM alone.
-OPERATORS = ("gemm-rs", "gemm-ar", "gemm-ag", "gemm-a2a", "gemm")
-EVENT_OPERATORS = ("ag-gemm", "embedding-a2a", "gemv-ar")  #: that the cycle level has not
+OPERATORS = ("gemm-rs", "gemm-ar", "gemm-ag", "gemm-a2a", "ag-gemm", "gemm")
+EVENT_OPERATORS = ("embedding-a2a", "gemv-ar")  #: that the cycle level has not
 
 
 def run(
@@ -35,7 +35,8 @@ def run(
         metavar="MODEL|FILE", help="mega-gpt-2, t-nlg, gpt-3, palm or mt-nlg; t-nlg if not given; or a Hugging Face "
         "config.json, whose sub-layers are run one after the other.")] = None,
     sublayer: Annotated[str | None, typer.Option(
-        metavar="SUBLAYER", help="op, fc1, fc2 or ip; fc2 if not given, all of a config.json.")] = None,
+        metavar="SUBLAYER", help="op, fc1, fc2 or ip; if not given fc2, fc1 with --operator "
+        "ag-gemm, all of a config.json.")] = None,
     tokens: Annotated[int | None, typer.Option(
         metavar="N", parser=whole_number, help="Tokens of a batch for a config.json; 8192 if not given.")] = None,
     chakra: Annotated[str | None, typer.Option(
@@ -45,14 +46,14 @@ def run(
         metavar="N", parser=whole_number,
         help="Tensor-parallel degree: GPUs in the ring, 2 to 64; 8 if not given.")] = None,
     gemm: Annotated[str | None, typer.Option(
-        metavar="MxNxK", help="Instead of a model: a GEMM of one's own, K per device. Needs --devices.")] = None,
+        metavar="MxNxK", help="Instead of a model: a GEMM of one's own, that of one device. Needs --devices.")] = None,
     devices: Annotated[int | None, typer.Option(
         metavar="N", parser=whole_number, help="GPUs in the ring for --gemm, 2 to 64.")] = None,
     operator: Annotated[str, typer.Option(
         metavar="NAME", help="gemm-rs: a GEMM fused with its reduce-scatter, then the all-gather; gemm-ar: fused with "
         "both, slice by slice; gemm-ag, gemm-a2a: each GPU makes the output of its part of the tokens, which all "
-        "gather, or of which each gets a part; gemm: that of --gemm alone; ag-gemm: behind its all-gather, with "
-        "--level event.",
+        "gather, or of which each gets a part; ag-gemm: a GEMM whose workgroups start when the activations have come "
+        "that they need, from an all-gather (fc1, ip forward, fc2, op backward); gemm: that of --gemm alone.",
     )] = "gemm-rs",
     level: Annotated[str, typer.Option(
         metavar="NAME", help="cycle: with RTL in the loop; event: tile by tile, --gemm on machines a100-nvlink, "
@@ -262,7 +263,13 @@ def asked_workloads(model: str | None, sublayer: str | None, tp: int | None, gem
 
     Raises BadInput for those that contradict each other.
     """
+    from t3sim.workloads import behind_all_gather
+
+    gathers = operator == "ag-gemm"
     if chakra is not None:
+        if gathers:
+            raise BadInput(f"--operator {operator} does not go with --chakra {chakra[:40]}: the GEMMs of a trace are "
+                           "found by what follows them")
         for option, value in (("--model", model), ("--sublayer", sublayer), ("--gemm", gemm), ("--devices", devices),
                               ("--tokens", tokens)):
             if value is not None:
@@ -283,9 +290,12 @@ def asked_workloads(model: str | None, sublayer: str | None, tp: int | None, gem
         for option, value in (("--gemm", gemm), ("--devices", devices)):
             if value is not None:
                 raise BadInput(f"{option} {value} does not go with --model {model[:40]}: give a model or a GEMM")
-        return config_workloads(model, 8 if tp is None else tp, TOKENS if tokens is None else tokens, sublayer)
+        found = config_workloads(model, 8 if tp is None else tp, TOKENS if tokens is None else tokens, sublayer)
+        return [(behind_all_gather(one), count) for one, count in found] if gathers else found
     if tokens is not None:
         raise BadInput(f"--tokens {tokens} is for a config.json: models of the T3 paper have their own")
+    if gathers and gemm is None:
+        return [(behind_all_gather(asked_workload(model, sublayer or "fc1", tp, gemm, devices)), 1)]
     return [(asked_workload(model, sublayer, tp, gemm, devices), 1)]
 
 

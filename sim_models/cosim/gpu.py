@@ -8,7 +8,7 @@ import numpy as np
 from t3sim.rtl.geometry import Geometry
 from t3sim.rtl.gpu_top import GpuTop
 
-from ..engine.ports import Ports
+from ..engine.ports import NONE, Ports
 from .amaranth_backend import AmaranthBackend
 from .build import build_component, component_verilog
 from .compiled import CompiledBackend
@@ -47,6 +47,8 @@ def model_ports(ports: PortMap, geometry: Geometry) -> Ports:
         return np.array([at(pattern.format(i)) for i in range(count)], np.int64)
     channels, lanes = geometry.channel.channels, geometry.dma.egress_lanes
     event = ports.port("events.payload").fields
+    ask_valid, ask, ask_ready = ((at(f"asks.{part}") if geometry.dma.ready_groups else NONE)
+                                 for part in ("valid", "payload", "ready"))
     return Ports(
         compute_valid=each("compute[{}].valid", channels), compute=each("compute[{}].payload", channels),
         inbound_valid=each("inbound[{}].valid", channels), inbound=each("inbound[{}].payload", channels),
@@ -55,13 +57,14 @@ def model_ports(ports: PortMap, geometry: Geometry) -> Ports:
         outbound_valid=each("outbound[{}].valid", lanes), outbound=each("outbound[{}].payload", lanes),
         packet_ready=each("packets[{}].ready", lanes),
         dispatch_valid=at("dispatch.valid"), dispatch=at("dispatch.payload"),
-        start=at("start"), head_ready=at("heads.ready"), heard_valid=at("heads_in.valid"), heard=at("heads_in.payload"),
+        start=at("start"), ask_valid=ask_valid, ask=ask, head_ready=at("heads.ready"),
+        heard_valid=at("heads_in.valid"), heard=at("heads_in.payload"),
         event_ready=at("events.ready"), producer_active=at("producer_active"),
         compute_ready=each("compute[{}].ready", channels), inbound_ready=each("inbound[{}].ready", channels),
         dram_valid=each("dram[{}].valid", channels), dram=each("dram[{}].payload", channels),
         outbound_ready=each("outbound[{}].ready", lanes), packet_valid=each("packets[{}].valid", lanes),
         packet=each("packets[{}].payload", lanes), dispatch_ready=at("dispatch.ready"),
-        grant=at("grant"), blocked=at("blocked"), head=at("head"),
+        ask_ready=ask_ready, grant=at("grant"), blocked=at("blocked"), head=at("head"),
         peer_head=each("peer_heads[{}]", geometry.dma.peers), head_valid=at("heads.valid"),
         head_packet=at("heads.payload"),
         event_valid=at("events.valid"), event=at("events.payload"),

@@ -99,7 +99,8 @@ class Driver:
     def dma_map(self, region: int, *, base: int, limit: int, device: int, destination_region: int, row_bytes: int,
                 columns: int, pitch_bytes: int, updates_per_element: int, admitted: bool = False,
                 tiles_per_block: int = 1, operation: str = "update", address_offset: int = 0, wg_offset: int = 0,
-                event: bool = False, arrivals: Collection[int] = (), arrival_region: int | None = None) -> list[Write]:
+                event: bool = False, arrivals: Collection[int] = (), arrival_region: int | None = None,
+                counted_bytes: int | None = None) -> list[Write]:
         """Track tiles in [base, limit); a complete block of them is sent to `device` by DMA.
 
         With `event` a complete tile also raises one.
@@ -109,7 +110,8 @@ class Driver:
         `updates_per_element` updates of each of its elements (ring reduce-scatter: 2), and, if it is `admitted`, not
         before the dispatch window has let its request go: a tile of which no workgroup here makes a part. `arrivals`:
         numbers of the ranges of memory (`open_memory`) that peers may write under this region. `arrival_region`: under
-        which what peers add to its tiles arrives, if it is another one.
+        which what peers add to its tiles arrives, if it is another one. `counted_bytes`: of a tile that make it
+        complete, if it is not all of them: of one that is in memory before, say, its first line.
         """
         shape_bits = {f.name: f.mask for f in self.registers["REGION_SHAPE"].fields}
         _whole("row_bytes", row_bytes, 1, shape_bits["row_bytes"])
@@ -121,7 +123,10 @@ class Driver:
         _check(columns % tiles_per_block == 0, "columns", columns,
                f"a multiple of tiles_per_block={tiles_per_block} is allowed")
         _whole("pitch_bytes", pitch_bytes, row_bytes if columns > 1 else 0, (1 << 32) - 1)
-        threshold = self._threshold(row_bytes * columns // tiles_per_block, updates_per_element, admitted)
+        tile_bytes = row_bytes * columns // tiles_per_block
+        if counted_bytes is not None:
+            _whole("counted_bytes", counted_bytes, 1, tile_bytes)
+        threshold = self._threshold(counted_bytes or tile_bytes, updates_per_element, admitted)
         self._range(base, limit)
         block = (columns - 1) * pitch_bytes + row_bytes
         _check(block <= limit - base, "limit", limit, f"at least base + {block} (one block) is allowed")
@@ -356,6 +361,14 @@ class Driver:
         """
         _whole("commands", commands, 0, (1 << 31) - 1)
         return [self._write("DOORBELL", doorbell=commands % (2 * self.geometry.dma.queue_commands))]
+
+    def ready_table(self, ids_per_group: int) -> list[Write]:
+        """Tiles of so many consecutive ids, a power of two, are a group of the ready table. Before a restart."""
+        _check(self.geometry.dma.ready_groups > 0, "ready_groups", 0, "this hardware has no ready table")
+        shift = ids_per_group.bit_length() - 1 if type(ids_per_group) is int else -1
+        _check(0 <= shift <= self.geometry.tracker.wg_bits and ids_per_group == 1 << shift, "ids_per_group",
+               ids_per_group, f"a power of two up to {1 << self.geometry.tracker.wg_bits} is allowed")
+        return [self._write("READY", ready_shift=shift)]
 
     # Control and status
 

@@ -46,6 +46,12 @@ def may_start(hardware, device):
 
 
 @by_type
+def inputs_complete(hardware, device, asks):
+    """Say whether the ready table has answered so many asks."""
+    return True
+
+
+@by_type
 def nothing_to_start(hardware, device):
     """Say that no workgroup can start in this cycle."""
 
@@ -75,6 +81,8 @@ class Hardware(NamedTuple):
     outputs: np.ndarray
     requests: np.ndarray  # int64 [device, request]: for workgroups, in their order, as the RTL's port has them
     requested: np.ndarray  # int64 [device]: how many of them the RTL has taken
+    asks: np.ndarray  # int64 [device, ask]: of the ready table, in their order, as the RTL's port has them
+    answered: np.ndarray  # int64 [device]: how many of them were
 
     def memory_cycle(self, sim, device, now):
         _memory_cycle(self, sim, words_at(self.inputs[device]), words_at(self.outputs[device]), device, now)
@@ -86,6 +94,9 @@ class Hardware(NamedTuple):
         words_at(self.inputs[device])[self.ports.start] = 1
         return words_at(self.outputs[device])[self.ports.grant] & 1 != 0
 
+    def inputs_complete(self, device, asks):
+        return self.answered[device] >= asks
+
     def nothing_to_start(self, device):
         words_at(self.inputs[device])[self.ports.start] = 0
 
@@ -96,6 +107,7 @@ class Hardware(NamedTuple):
         ports, control = self.ports, sim.control
         inputs, outputs = words_at(self.inputs[device]), words_at(self.outputs[device])
         offer_request(self, device, inputs, outputs)
+        offer_ask(self, device, inputs, outputs)
         _heads_cycle(ports, sim, inputs, outputs, device, now)
         ready = 0 if held_back(sim.chaos, device) else 1
         inputs[ports.event_ready] = ready
@@ -121,6 +133,18 @@ def offer_request(hardware, device, inputs, outputs):
         hardware.requested[device] += outputs[ports.dispatch_ready]
     else:
         inputs[ports.dispatch_valid] = 0
+
+
+@compiled
+def offer_ask(hardware, device, inputs, outputs):
+    """Offer the next ask to the RTL's ready table, if there is any."""
+    ports, answered = hardware.ports, hardware.answered[device]
+    if answered < hardware.asks.shape[1]:
+        inputs[ports.ask_valid] = 1
+        inputs[ports.ask] = hardware.asks[device, answered]
+        hardware.answered[device] += outputs[ports.ask_ready]
+    elif hardware.asks.shape[1]:
+        inputs[ports.ask_valid] = 0
 
 
 @compiled
@@ -308,11 +332,13 @@ class StepsInPython(Observer):
             raise self._raised
 
 
-def make_hardware(backends: Sequence[Backend], ports: Ports,
-                  requests: np.ndarray) -> tuple[Hardware, StepsInPython | None]:
+def make_hardware(backends: Sequence[Backend], ports: Ports, requests: np.ndarray,
+                  asks: np.ndarray | None = None) -> tuple[Hardware, StepsInPython | None]:
     """Put backends of one kind together as the loop sees them.
 
     If they are stepped in Python, it also gives the observer that does it.
+
+    `requests`: int64[device, request], each a payload of the RTL's `dispatch`; `asks`: the same of `asks`, if any.
     """
     library = backends[0].library
     python = StepsInPython(backends) if library is None else None
@@ -326,4 +352,6 @@ def make_hardware(backends: Sequence[Backend], ports: Ports,
     return Hardware(ports, step, np.array(handles, np.int64),
                     addresses([backend.inputs for backend in backends]),
                     addresses([backend.outputs for backend in backends]), requests,
+                    np.zeros(len(backends), np.int64),
+                    np.zeros((len(backends), 0), np.int64) if asks is None else asks,
                     np.zeros(len(backends), np.int64)), python

@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+NONE = -1  #: of a port that this geometry has not
+
 
 class Ports(NamedTuple):
     """Word offsets of the RTL's ports in its input and output arrays; arrays are per channel or per lane."""
@@ -21,6 +23,8 @@ class Ports(NamedTuple):
     dispatch_valid: int
     dispatch: int
     start: int
+    ask_valid: int  # with a ready table, else NONE
+    ask: int
     head_ready: int
     heard_valid: int
     heard: int
@@ -34,6 +38,7 @@ class Ports(NamedTuple):
     packet_valid: np.ndarray
     packet: np.ndarray
     dispatch_ready: int
+    ask_ready: int
     grant: int  # valid is bit 0, id above
     blocked: int
     head: int

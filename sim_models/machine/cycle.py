@@ -122,6 +122,7 @@ class Dma(Section):
     ready_commands: Annotated[int, within(2, 4096)]
     outstanding_lines: Annotated[int, within(1, 65535)]
     egress_lanes: Annotated[int, within(1, 4)]
+    ready_groups: Annotated[int, within(0, 4096)] = 0  #: counters of the ready table, which `ag-gemm` gives it; 0: none
     peers: Annotated[int, within(1, 15)]  #: GPUs whose dispatch windows' heads it knows: to so many it can send
     tiles_per_block: Annotated[int, within(1, 64)]  #: wavefront tiles that one DMA command moves
 
@@ -247,4 +248,4 @@ class Machine(Section):
             dma=DmaGeometry(
                 regions=self.dma.regions, engines=self.dma.engines, ready_commands=self.dma.ready_commands,
                 outstanding_lines=self.dma.outstanding_lines, egress_lanes=self.dma.egress_lanes,
-                peers=self.dma.peers))
+                peers=self.dma.peers, ready_groups=self.dma.ready_groups))

@@ -8,6 +8,7 @@ from ..flow.algorithms import algorithms
 from ..machine import Machine
 from ..topologies import Topology, fully_connected, named_topology
 from ..workloads import Workload
+from .gather_before import tiling_for
 
 
 @dataclass(frozen=True)
@@ -17,16 +18,18 @@ class Exchange:
     collective: str = "rs"
     algorithm: str = "ring"
     topology: str = "ring"  #: without its size, which is the number of GPUs
+    before: bool = False  #: it brings the activations before the GEMM, instead of taking the output
 
     @property
     def name(self) -> str:
         """The name for people and for files."""
-        return "-".join((self.collective, self.algorithm, self.topology))
+        return "-".join((self.collective, self.algorithm, self.topology)) + ("-before" if self.before else "")
 
     @property
     def operator(self) -> str:
         """The name that `t3 run` has for a GEMM with it."""
-        return next(name for name, collective in FUSED_OPERATORS.items() if collective == self.collective)
+        return next(name for name, collective in FUSED_OPERATORS.items()
+                    if collective == self.collective and (name in BEFORE) == self.before)
 
     @property
     def hides(self) -> tuple[str, ...]:
@@ -36,10 +39,12 @@ class Exchange:
     @property
     def of_parts(self) -> bool:
         """Say whether each GPU makes a part of the output, and nothing is added."""
-        return self.collective in ("ag", "a2a")
+        return self.collective in ("ag", "a2a") and not self.before
 
     def link_bytes(self, workload: Workload) -> float:
         """Compute what a GPU sends."""
+        if self.before:
+            return workload.activation_bytes * (workload.tp - 1) / workload.tp
         whole = workload.output_bytes * (workload.tp - 1) / workload.tp
         return whole / workload.tp if self.collective == "a2a" else whole * len(self.hides)
 
@@ -70,6 +75,8 @@ class Exchange:
         updates of all.
         """
         ranks, gpu = workload.tp, machine.gpu
+        if self.before:
+            return _with_ready_table(machine, workload)
         if self.algorithm != "direct":
             return machine
         if ranks - 1 > MOST_PEERS:
@@ -82,10 +89,30 @@ class Exchange:
                                           "tracker": machine.tracker.model_copy(update={"count_bits": counted})})
 
 
+def _with_ready_table(machine: Machine, workload: Workload) -> Machine:
+    """Return the machine with a counter for each group of the activations. Raises BadInput, TilingError.
+
+    The Tracker's counters hold the bytes of their tiles, and there are regions for ragged ones.
+    """
+    tiling = tiling_for(machine, workload)
+    if tiling.tile_columns > MOST_GROUPS:
+        raise BadInput(f"M={workload.m}: the ready table counts {MOST_GROUPS} groups of {tiling.tile_n} tokens at most")
+    groups = max(2, 1 << (tiling.tile_columns - 1).bit_length())
+    tile_bytes = tiling.tile_m * tiling.wf_columns * tiling.element_bytes
+    alike = workload.m % (workload.tp * tiling.tile_n) == 0
+    dma = {"ready_groups": max(machine.dma.ready_groups, groups),
+           "regions": machine.dma.regions if alike else MOST_REGIONS}
+    counted = max(machine.tracker.count_bits, (tile_bytes + 1).bit_length())
+    return machine.model_copy(update={"dma": machine.dma.model_copy(update=dma),
+                                      "tracker": machine.tracker.model_copy(update={"count_bits": counted})})
+
+
+MOST_GROUPS = 4096  #: as `[dma]` of a machine allows
 MOST_PEERS, MOST_REGIONS = 15, 64  #: as `[dma]` of a machine allows
 
 #: Operators that fuse a GEMM with a collective, and which.
-FUSED_OPERATORS = {"gemm-rs": "rs", "gemm-ar": "ar", "gemm-ag": "ag", "gemm-a2a": "a2a"}
+FUSED_OPERATORS = {"gemm-rs": "rs", "gemm-ar": "ar", "gemm-ag": "ag", "gemm-a2a": "a2a", "ag-gemm": "ag"}
+BEFORE = ("ag-gemm",)  #: those of them whose collective comes before the GEMM
 _HIDES = {"rs": ("reduce-scatter",), "ar": ("reduce-scatter", "all-gather"), "ag": ("all-gather",),
           "a2a": ("all-to-all",)}
 
@@ -109,12 +136,12 @@ def fused_with(operator: str, topology: str = "ring", algorithm: str = "ring") -
     if algorithm == "ring" and topology == "full":
         raise BadInput("--topology full divides a GPU's bandwidth among its links, of which a ring uses one: it needs "
                        "--algorithm direct")
-    if algorithm == "direct" and operator in ("gemm-ar", "gemm-ag"):
+    if algorithm == "direct" and operator in ("gemm-ar", "gemm-ag", *BEFORE):
         raise BadInput(f"--algorithm direct with --operator {operator} would send a tile to several GPUs, and a DMA "
                        "command has one destination: it needs --operator gemm-rs or gemm-a2a")
     if algorithm == "ring" and operator == "gemm-a2a":
         raise BadInput("--operator gemm-a2a sends something else to every GPU: it needs --algorithm direct")
-    return Exchange(FUSED_OPERATORS[operator], algorithm, topology)
+    return Exchange(FUSED_OPERATORS[operator], algorithm, topology, operator in BEFORE)
 
 
 REDUCED = Exchange()  #: by a ring reduce-scatter, as in the T3 paper

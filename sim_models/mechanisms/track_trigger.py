@@ -9,6 +9,7 @@ from t3sim.rtl.geometry import Geometry
 
 from ..cosim.ports import Field
 from ..driver.driver import Driver, Write
+from ..line import LINE_BYTES
 from ..operators.kernel_table import KernelTable, Route
 from ..schedule import Action, Limits, Schedule, ScheduleError
 from ..schedule.regions import Region, RegionTable, plan_regions
@@ -63,8 +64,13 @@ class AddressSpace:
                 writes += driver.dma_map(
                     number, **to, **tracked, row_bytes=region.rows * tiling.element_bytes,
                     columns=region.columns * region.tiles_per_block, pitch_bytes=tiling.pitch_bytes,
-                    tiles_per_block=region.tiles_per_block, event=Action.EVENT in region.actions)
+                    tiles_per_block=region.tiles_per_block, event=Action.EVENT in region.actions,
+                    counted_bytes=self.first_line_bytes(region.rows) if region.present else None)
         return writes
+
+    def first_line_bytes(self, rows: int) -> int:
+        """Bytes of the first line of a tile of so many rows."""
+        return min(LINE_BYTES, rows * self.schedule.tiling.element_bytes)
 
     def arrives_under(self, region: Region) -> int:
         """Return the region under which what peers add to a region's tiles arrives; its own if they add nothing."""

@@ -31,6 +31,7 @@ STORE = np.dtype([("base", np.int64), ("pitch", np.int64), ("rows", np.int64), (
                   ("step_stride", np.int64), ("workgroup_stride", np.int64), ("id", np.int32), ("region", np.int32),
                   ("wavefront", np.int16), ("route", np.int8), ("updates", np.int8), ("peer", np.int16)])
 STRIDED = -1
+ASKS_WINDOW = -1  #: in `needs`: its workgroups start when the dispatch window lets them
 _MOST_ROW_BYTES = 4096  # of a store: its lines find room all at once
 
 _MOST_PEERS = 1024
@@ -62,6 +63,9 @@ class KernelTable:
     row_lists: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
     arrivals: np.ndarray = field(default_factory=lambda: np.zeros(1, np.int64))
     #: int64[phase]: lines that must have come over the link since the start before the phase is over
+    needs: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    #: int64[group], or none: ASKS_WINDOW, or how many of the ready table's asks must have been answered; these have a
+    #: way of their own, beside that of the former, which come first
     ahead: int = 1  #: steps that are loaded and not yet computed at most; 1: single-buffered
     cached_loads: bool = True  #: loads go through the last-level cache, else to memory, 64 bytes at a time
     persistent: bool = False  #: workgroups draw their work themselves, else a dispatcher starts one per cycle
@@ -140,7 +144,8 @@ def rows_of(kind: np.dtype, count: int, **columns) -> np.ndarray:
 def check(table: KernelTable) -> None:
     """Raise KernelError for what cannot be run."""
     for name, kind in (("groups", GROUP), ("steps", STEP), ("loads", LOAD), ("stores", STORE),
-                       ("row_lists", np.dtype(np.int64)), ("arrivals", np.dtype(np.int64))):
+                       ("row_lists", np.dtype(np.int64)), ("arrivals", np.dtype(np.int64)),
+                       ("needs", np.dtype(np.int64))):
         array = getattr(table, name)
         if not isinstance(array, np.ndarray) or array.ndim != 1 or array.dtype != kind:
             raise KernelError(f"{name} must be an array of one dimension with elements "
@@ -162,6 +167,8 @@ def check(table: KernelTable) -> None:
         raise KernelError("groups must stand in the order of their phases")
     if len(np.unique(table.groups["phase"])) != len(table.arrivals):
         raise KernelError(f"each of the {len(table.arrivals)} phases needs a group of workgroups")
+    if len(table.needs):
+        _check_needs(table)
     _within(table, "steps", "repeats", 1, _LARGEST)
     for name, most in (("loads", _LARGEST), ("stores", _MOST_ROW_BYTES)):
         _within(table, name, "rows", 1, _LARGEST)
@@ -182,6 +189,15 @@ def check(table: KernelTable) -> None:
         raise KernelError(f"loads: a list of rows ends after the {len(table.row_lists)} entries of row_lists")
     if len(table.row_lists) and not -_LARGEST <= table.row_lists.min() <= table.row_lists.max() <= _LARGEST:
         raise KernelError(f"row_lists: an entry is beyond {_LARGEST}")
+
+
+def _check_needs(table: KernelTable) -> None:
+    """Raise KernelError for groups that could not be started in two queues."""
+    if len(table.needs) != len(table.groups) or len(table.arrivals) != 1 or table.persistent:
+        raise KernelError(f"needs has {len(table.needs)} entries: none, or one for each of the {len(table.groups)} "
+                          "groups of a kernel of one phase that a dispatcher starts")
+    if table.needs.min() < ASKS_WINDOW or ((table.needs[1:] == ASKS_WINDOW) > (table.needs[:-1] == ASKS_WINDOW)).any():
+        raise KernelError("needs: groups that ask the dispatch window (-1) come first, others need 0 or more")
 
 
 def check_memory(table: KernelTable, address_bits: int) -> None:

@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ..line import LINE_BYTES, lines_of
+from ..line import LINE_BYTES
 
 
 class TilingError(ValueError):
@@ -33,6 +33,8 @@ class Tiling:
     wavefronts: int = 8
     element_bytes: int = 2
     along_n: bool = False
+    pitch_unit_bytes: int = LINE_BYTES  #: of which a column's pitch is a multiple
+    whole_columns: bool = False  #: it is cut between columns of tiles only
 
     def __post_init__(self) -> None:
         for name in ("m", "n", "tile_m", "tile_n", "wavefronts"):
@@ -63,7 +65,7 @@ class Tiling:
     @property
     def pitch_bytes(self) -> int:
         """Leading dimension of the output in bytes; columns start on 64-byte lines."""
-        return lines_of(self.m * self.element_bytes) * LINE_BYTES
+        return -(-self.m * self.element_bytes // self.pitch_unit_bytes) * self.pitch_unit_bytes
 
     @property
     def output_bytes(self) -> int:
@@ -118,10 +120,11 @@ class Tiling:
 
         Returns the first tile of each part and one past the last, int64[parts + 1]. Raises TilingError.
         """
-        if self.tiles < parts:
+        step = self.tile_rows if self.whole_columns else 1
+        if self.tiles < parts * step:
             raise TilingError(f"an output of {self.tiles} tiles of {self.tile_m}x{self.tile_n} is too small: {parts} "
-                              "chunks need a tile each")
-        elements = np.concatenate([[0], np.cumsum(self.rows * self.columns)])
+                              f"chunks need {'a column of tiles' if self.whole_columns else 'a tile'} each")
+        elements = np.concatenate([[0], np.cumsum(self.rows * self.columns)])[::step]
         wanted = elements[-1] * np.arange(parts + 1) / parts
         edges = np.searchsorted(elements, wanted)
         before = np.maximum(edges - 1, 0)
@@ -130,4 +133,4 @@ class Tiling:
             edges[part] = max(edges[part], edges[part - 1] + 1)
         for part in range(parts - 1, 0, -1):
             edges[part] = min(edges[part], edges[part + 1] - 1)
-        return edges
+        return edges * step

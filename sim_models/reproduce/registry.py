@@ -3,6 +3,7 @@
 import re
 
 from t3sim.errors import BadInput, choices
+from t3sim.reproduce.all_gather_gemm import ALL_GATHER_GEMM
 from t3sim.reproduce.all_reduce import ALL_REDUCE
 from t3sim.reproduce.amped.case_studies import CASE_1, CASE_2, CASE_3
 from t3sim.reproduce.amped.measured import MEGATRON, SINGLE_NODE
@@ -40,7 +41,7 @@ FIGURES: dict[str, Figure] = {figure.name: figure for figure in (
     TABLE_2, TABLE_3, CASE_1, CASE_2, CASE_3, MEGATRON, SINGLE_NODE,
     COPY, ALL_GATHER, ALL_TO_ALL, POWER, AFTER_GEMM, COPIES, MISSES, TRIGGER, DLRM, NETWORKS,
     OPERATORS, PROFILE,
-    OVERLAP, SMALL, TWO_NODES, CHOICES, GEMMS, ALL_REDUCES, ALL_REDUCE)}
+    OVERLAP, SMALL, TWO_NODES, CHOICES, GEMMS, ALL_REDUCES, ALL_REDUCE, ALL_GATHER_GEMM)}
 
 
 def chosen(only: str | None, paper: str | None = None) -> list[Figure]:

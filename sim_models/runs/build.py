@@ -26,6 +26,7 @@ from ..line import LINE_BYTES
 from ..machine import Machine
 from ..machine.cycle import Link as MachineLink
 from ..mechanisms import baseline
+from ..mechanisms.gather_before import gathering_work, tiling_for
 from ..mechanisms.track_trigger import AddressSpace, fused_work
 from ..operators.copy import Copy, Pass
 from ..operators.gemm import Gemm, Matrix
@@ -83,6 +84,7 @@ class Options:
     limits: Limits = Limits.SHIFT
     shuffle: Shuffle | None = None
     slices: int = 1  #: at least so many
+    gathers: bool = False  #: the collective brings the activations before the GEMM, instead of taking the output
     #: Of so many ranks, and of so many nodes.
     collective: Callable[[int], collectives.Program] = field(default=ring.reduce_scatter, repr=False)
     topology: Callable[[int], topologies.Topology] = field(default=topologies.ring, repr=False)
@@ -104,6 +106,10 @@ def make_schedule(machine: Machine, workload: Workload, options: Options = Optio
     Raises ScheduleError, TilingError and DriverError.
     """
     gpu, geometry = machine.gpu, machine.geometry()
+    if options.gathers:
+        return Schedule(tiling_for(machine, workload), options.collective(workload.tp),
+                        options.topology(workload.tp),
+                        Policy(ids=options.ids, limits=options.limits, shuffle=options.shuffle, present=True))
     window = Driver(geometry).largest_window(min(geometry.tracker.ways, gpu.wavefronts_per_workgroup))
     return sliced_schedule(make_tiling(machine, workload), options.collective(workload.tp),
                            options.topology(workload.tp),
@@ -112,13 +118,18 @@ def make_schedule(machine: Machine, workload: Workload, options: Options = Optio
                            window, gpu.compute_units * gpu.workgroups_per_cu)
 
 
-def gemm_operator(machine: Machine, workload: Workload, tiling: Tiling, c_base: int | None = None) -> Gemm:
-    """Make the GEMM at the machine's rates; its output is where `Addresses` puts it if not at `c_base`."""
+def gemm_operator(machine: Machine, workload: Workload, tiling: Tiling, c_base: int | None = None,
+                  b: Matrix | None = None) -> Gemm:
+    """Make the GEMM at the machine's rates.
+
+    Its output is where `Addresses` puts it if not at `c_base`, its activations if not at `b`.
+    """
     gpu, at, clock = machine.gpu, Addresses.of(workload, tiling), machine.memory_clock_ghz
     flop_per_k = 2 * gpu.tile_m * gpu.tile_n
     return Gemm(
         tiling=tiling, k=workload.k, block_k=gpu.block_k, a=Matrix(at.a, at.a_pitch),
-        a_along_k=workload.weights_transposed, b=Matrix(at.b, at.b_pitch), c_base=at.c if c_base is None else c_base,
+        a_along_k=workload.weights_transposed, b=b or Matrix(at.b, at.b_pitch),
+        c_base=at.c if c_base is None else c_base,
         cycles_per_k=flop_per_k / gpu.matrix_flop_per_cycle_per_cu / gpu.matrix_efficiency / gpu.clock_ghz * clock,
         launch_cycles=gpu.prologue_ns * clock, epilogue_cycles=gpu.epilogue_ns * clock,
         buffers=gpu.load_buffers)
@@ -295,8 +306,13 @@ def make_sim(machine: Machine, workload: Workload, *, spaces: Sequence[AddressSp
         raise BadInput(f"start_cycles={starts} is not possible: {devices} numbers of at least 0 are needed, one for "
                        "each simulated GPU")
     tiling = make_tiling(machine, workload)
-    work = gemm_operator(machine, workload, tiling, 0 if fused else None).work(0)
-    tables = [fused_work(work, space) for space in spaces] or [work]
+    if options.gathers:
+        tables = [gathering_work(gemm_operator(
+            machine, workload, tiling, b=Matrix(space.base, space.schedule.tiling.pitch_bytes)).work(0), tiling, space)
+            for space in spaces]
+    else:
+        work = gemm_operator(machine, workload, tiling, 0 if fused else None).work(0)
+        tables = [fused_work(work, space) for space in spaces] or [work]
     kernel = make_units(unit_rates(machine, machine.gpu.workgroups_per_cu), tables, memory.GEMM)
     if not fused:
         network = loop_network(machine)

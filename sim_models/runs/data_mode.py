@@ -32,6 +32,7 @@ from ..engine.observers import Observer
 from ..fabric import bits
 from ..fabric.queues import number_of
 from ..formats import FP16, Format
+from ..line import LINE_BYTES
 from ..machine import Machine
 from ..schedule import Action, Schedule
 from ..workloads import Workload
@@ -45,9 +46,11 @@ from .policy import Policy
 ACCESSES = ("local op-and-store", "op-and-store by a peer's store", "op-and-store by a peer's DMA", "DMA read",
             "local store", "store by a peer's store", "store by a peer's DMA")
 DMA_READ, PLAIN = 3, 4
+OPERAND = len(ACCESSES)  #: a read of the GEMM's
+_NAMES = (*ACCESSES, "read of the GEMM's")
 FAULTS = {1: "outside the output", 2: "of what the upstream device has not read",
-          3: "without an answer from the near-memory ALU"}
-OUTSIDE, NOT_READ, ALU_SILENT = FAULTS
+          3: "without an answer from the near-memory ALU", 4: "of an operand that has not come"}
+OUTSIDE, NOT_READ, ALU_SILENT, TOO_EARLY = FAULTS
 
 
 class Ledger(NamedTuple):
@@ -63,6 +66,8 @@ class Ledger(NamedTuple):
     tally: np.ndarray  # uint8 [access, device, element]: how often it happened
     came: np.ndarray  # uint8 [update, device, element]: whose it was, plus 1; no updates where their order is known
     base: np.ndarray  # int64 [device]: address of element 0
+    operands: np.ndarray  # uint32 [device, element]: what the GEMM's reads must find; no devices: it reads other memory
+    operand_reads: np.ndarray  # int64 [device]
     overtaking_reads: bool
     fault: np.ndarray  # int64 [device, 4]: its first: number, access, offset, cycle
     additions: np.ndarray  # int64 [1]: columns through the ALU
@@ -105,6 +110,21 @@ def add_column(data, d, at, count, operand, operand_device):
 
 
 @compiled
+def read_operand(data, b, d, lo, hi):
+    """Check that what the GEMM reads is there. Returns 0 or a fault."""
+    offset = bits.address_of(lo, b) - data.base[d]
+    at, count = offset >> data.shift, bits.get(lo, hi, b.bytes, b.op - b.bytes) >> data.shift
+    if len(data.operands) == 0 or offset < 0 or at + count > data.memory.shape[1]:
+        return 0
+    data.operand_reads[d] += 1
+    for i in range(at, at + count):
+        if data.memory[d, i] != data.operands[d, i]:
+            data.fault[d, 1], data.fault[d, 2] = OPERAND, offset
+            return TOO_EARLY
+    return 0
+
+
+@compiled
 def perform(data, b, sender, d, lo, hi):
     """Do to the numbers what the request that DRAM performs now does. Returns 0 or a fault.
 
@@ -113,14 +133,15 @@ def perform(data, b, sender, d, lo, hi):
     op = bits.get(lo, hi, b.op, 2)
     source = bits.get(lo, hi, b.source, 2)
     if op == bits.READ and source == bits.LOCAL:
-        return 0  # an operand of the GEMM
+        return read_operand(data, b, d, lo, hi)
     access = DMA_READ if op == bits.READ else source + PLAIN if op == bits.STORE else source
     offset = bits.address_of(lo, b) - data.base[d]
     data.fault[d, 1], data.fault[d, 2] = access, offset
     at = offset >> data.shift
     count = bits.get(lo, hi, b.bytes, b.op - b.bytes) >> data.shift
     if offset < 0 or at + count > data.memory.shape[1]:
-        return OUTSIDE
+        own = len(data.operands) > 0 and op == bits.STORE and source == bits.LOCAL  # of the GEMM's output
+        return 0 if own else OUTSIDE
     for i in range(at, at + count):
         data.tally[access, d, i] += np.uint8(1)
     if op == bits.READ:
@@ -201,7 +222,7 @@ class DataResult:
 
 @dataclass(frozen=True)
 class Products:
-    """Each device's partial product and, from the schedule, what every memory must hold in the end.
+    """Each device's partial product, or what it has of the activations, and what every memory must hold in the end.
 
     Both are [device, N, pitch], bits of the format; what lies beyond row M is never written.
     """
@@ -223,7 +244,8 @@ class Products:
             return number.value(number.rounded(values.astype(np.float32)))
         for d in range(schedule.devices):
             with np.errstate(over="ignore", invalid="ignore"):
-                partial = matrix(tiling.m, k, scale) @ matrix(k, tiling.n)
+                partial = (matrix(tiling.m, tiling.n, scale) if schedule.policy.present else
+                           matrix(tiling.m, k, scale) @ matrix(k, tiling.n))
             product[d, :, :tiling.m] = number.rounded(partial).T
         return cls(product, *reduction(schedule, product, number))
 
@@ -259,7 +281,10 @@ def reduction(schedule: Schedule, product: np.ndarray, number: Format = FP16,
             sent[d, share.number, tile] = total
             if role.fed_by or Action.STORE in role.actions:
                 memory[(d, *part)] = total
-            if Action.STORE in role.actions:
+            if Action.STORE in role.actions and schedule.policy.present:  # again, the first line of each wavefront tile
+                line = LINE_BYTES // tiling.element_bytes
+                tally[bits.LOCAL + PLAIN, d, part[0], part[1]][::tiling.wf_columns, :line] += 1
+            elif Action.STORE in role.actions:
                 tally[(bits.LOCAL if role.tracked else bits.LOCAL + PLAIN, d, *part)] += 1
             tally[(DMA_READ, d, *part)] += Action.SEND_DMA in role.actions
             if Action.EVENT in role.actions:
@@ -289,14 +314,31 @@ class DataLedger(Observer):
         self._alu = compiled_alu()
         updates = max(role.updates for roles in run.schedule.roles for role in roles)
         product = self.products.product.reshape(run.schedule.devices, -1).astype(np.uint32)
+        gathers, operands = run.schedule.policy.present, product[:0]
+        if gathers:
+            operands = self.products.memory.reshape(product.shape).astype(np.uint32)
         self.data = Ledger(
-            product=product, memory=np.full_like(product, number.negative_zero), fetched=np.zeros_like(product),
+            product=product, memory=self._at_first(product, gathers), operands=operands,
+            operand_reads=np.zeros(len(product), np.int64), fetched=np.zeros_like(product),
             shift=number.bytes.bit_length() - 1, negative_zero=number.negative_zero,
             tally=np.zeros((len(ACCESSES), *product.shape), np.uint8),
             came=np.zeros((updates if updates > 2 else 0, *product.shape), np.uint8),
             base=np.array([space.base for space in run.spaces]), overtaking_reads=variation.overtaking_reads,
             fault=np.zeros((run.schedule.devices, 4), np.int64), additions=np.zeros(1, np.int64),
             alu=make_alu(self._alu, number.name))
+
+    def _at_first(self, product: np.ndarray, gathers: bool) -> np.ndarray:
+        """Memory before the run: what each device has of its own, if anything."""
+        memory = np.full_like(product, self._format.negative_zero)
+        if gathers:
+            tiling, shape = self._run.tiling, self.products.product.shape
+            for d in range(len(product)):
+                rows = self._run.schedule.rows(d)
+                for tile in rows.tile[rows.contributes]:
+                    n0 = tiling.first_column[tile]
+                    own = slice(n0, n0 + tiling.columns[tile])
+                    memory.reshape(shape)[d, own] = product.reshape(shape)[d, own]
+        return memory
 
     def before(self, now: int, end: int) -> tuple[Ledger, int]:
         return self.data, end
@@ -307,12 +349,14 @@ class DataLedger(Observer):
                   for device, (number, access, offset, cycle) in enumerate(self.data.fault) if number]
         if faults:
             cycle, device, number, access, offset = min(faults)
-            raise SimulationError(f"device {device}: {ACCESSES[access]} {FAULTS[number]}, at {self._place(offset)}, "
+            raise SimulationError(f"device {device}: {_NAMES[access]} {FAULTS[number]}, at {self._place(offset)}, "
                                   f"cycle {cycle}")
 
     def check(self) -> None:
         """Compare every element of every device. Raises SimulationError."""
         shape = self.products.memory.shape
+        if len(self.data.operands) and not self.data.operand_reads.all():
+            raise SimulationError(f"operands read by each device: {self.data.operand_reads.tolist()}")
         wrong = np.argwhere(self.data.tally.reshape(len(ACCESSES), *shape) != self.products.tally)
         for access, d, n, m in wrong[:1]:
             got, wanted = (array.reshape(len(ACCESSES), *shape)[access, d, n, m]

@@ -23,6 +23,7 @@ def waits(run: ProgrammedRun) -> list[dict[str, str]]:
             "workgroups finished": f"{sim.kernel.state.finished[d]} of {sim.kernel.work.workgroups[d]}",
             "final tiles": f"{sim.control.event_count[d]} of {sim.expected_events[d]}",
             "missing": missing_tiles(run, d).strip(" ()").removeprefix("missing ") or "none",
+            **_groups(run, d),
             "window head": str(run.backends[d].outputs[sim.hardware.ports.head]),
             "compute": str(sim.compute.count[of].sum()), "arriving": str(sim.inbound.count[of].sum()),
             "in DRAM": str(sim.hbm.occupancy[of].sum()),
@@ -35,15 +36,23 @@ def waits(run: ProgrammedRun) -> list[dict[str, str]]:
     return rows
 
 
+def _groups(run: ProgrammedRun, d: int) -> dict[str, str]:
+    """Say how many groups of device d's activations have come, if its workgroups wait for any."""
+    hardware = run.sim.hardware
+    asks = hardware.asks.shape[1]
+    return {"inputs that have come": f"{hardware.answered[d]} of {asks} groups"} if asks else {}
+
+
 def in_a_line(run: ProgrammedRun) -> str:
     """Write `waits` in one line."""
     parts = []
     for d, row in enumerate(waits(run)):
         queued = ", ".join(f"{row[name]} {name}"
                            for name in ("compute", "arriving", "in DRAM", "leaving", "on the link"))
+        inputs = "".join(f"{groups} of inputs have come, " for groups in _groups(run, d).values())
         parts.append(f"device {row['device']}: {row['workgroups finished']} workgroups finished, "
                      f"{row['final tiles']} final tiles{missing_tiles(run, d)}, "
-                     f"window head {row['window head']}, queued: {queued}"
+                     f"{inputs}window head {row['window head']}, queued: {queued}"
                      f"{lost_packets(run, d)}, {row['hardware']}, watchdog: {row['watchdog']}, "
                      f"error {row['error']}")
     return "; ".join(parts)

@@ -219,19 +219,26 @@ class CollectiveAlone:
 
     kind: str  #: of `baseline.KINDS`, or `EXCHANGE`
     skew: Skew | None = None  #: whose links it takes
+    of_input: bool = False  #: on the activations, not on the output
 
-    needs_rtl, uses_depth, result_type = False, False, IsolatedKernel
+    needs_rtl, result_type = False, IsolatedKernel
+
+    @property
+    def uses_depth(self) -> bool:
+        return self.of_input
 
     @property
     def name(self) -> str:
-        return self.kind if self.skew is None else f"{self.kind}-{self.skew.name}"
+        what = f"{self.kind}-of-input" if self.of_input else self.kind
+        return what if self.skew is None else f"{what}-{self.skew.name}"
 
     def run(self, run: Run) -> IsolatedKernel:
         # The baseline's ring goes the other way around: its device d is the schedule's -d.
         links = {(-source % run.workload.tp, -target % run.workload.tp): link
                  for (source, target), link in (self.skew.links(run.machine) if self.skew else {}).items()}
         own = part_of(run.workload) if self.kind == EXCHANGE else run.workload
-        ran = run_collective(run.machine, own.output_bytes, run.workload.tp, self.kind,
+        size = own.activation_bytes if self.of_input else own.output_bytes
+        ran = run_collective(run.machine, size, run.workload.tp, self.kind,
                              run.mirrored and self.skew is None, run.progress, links)
         dram = {stream.replace("rs_", "a2a_") if self.kind == EXCHANGE else stream: count
                 for stream, count in ran.dram.items()}
@@ -279,6 +286,7 @@ class GatherAfter:
 
 GEMM, GEMM_PART = GemmAlone(), GemmPart()
 REDUCE_SCATTER, REDUCE_SCATTER_NMC, ALL_GATHER = COLLECTIVES = tuple(map(CollectiveAlone, KINDS))
+GATHER_INPUT = replace(ALL_GATHER, of_input=True)
 ALL_TO_ALL = CollectiveAlone(EXCHANGE)
 
 
@@ -361,7 +369,7 @@ def _fused_run(policy: str, asked: Run, options: build.Options, gpus: int = 1) -
     """Make one mirrored GPU, or every one, programmed and ready."""
     from ..cosim.gpu import compiled_gpu, model_ports
     machine, workload = asked.machine, asked.workload
-    build.make_schedule(machine, workload)  # refuse before the work
+    build.make_schedule(machine, workload, options)  # refuse before the work
     library = rtl_library(machine.geometry())
     with ExitStack() as held:
         backends = [held.enter_context(compiled_gpu(library)) for _ in range(gpus)]
@@ -396,9 +404,12 @@ def _fused(kernel: FusedGemm, asked: Run) -> FusedKernel:
                    "staged_first_chunk": staged,
                    "largest_wg_offset": run.schedule.slack_of(run.spaces[last].device),
                    "window_blocked_cycles": int(run.sim.control.blocked_cycles[last]),
+                   "last_tile_cycle": int(run.sim.control.rs_end[last]),
                    "window_heads": int(run.sim.network.sent_heads[outgoing(run.sim.network, last)].sum())}
         return FusedKernel(
-            gemm_cycles=int(units.finish_time[last]), cycles=run.now,
+            gemm_cycles=int(units.finish_time[last]),
+            # What the cache still holds of an output is written back beside what comes next, as of a GEMM alone.
+            cycles=int(units.finish_time[last]) if kernel.exchange.before else run.now,
             rs_start=max(0, int(run.sim.control.rs_start[last])), dram=memory.bytes_by_purpose(run.sim.mem, last),
             unit_cycles=tuple(units.accounted[last].tolist()), waited=tuple(run.sim.mem.waited[last].tolist()),
             units=units.state.shape[1], details=details,

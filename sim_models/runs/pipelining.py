@@ -16,6 +16,8 @@ def fused_options(exchange: Exchange, machine: Machine, workload: Workload, seed
     if exchange == REDUCED:
         return build.Options(seed, staged)
     options = build.Options(seed, staged, collective=exchange.program, topology=exchange.links, limits=Limits.EXACT)
+    if exchange.before:
+        return replace(options, ids=Ids.TRACKED, gathers=True)
     if exchange.algorithm == "direct":
         return _in_turn(machine, workload, options, exchange.program(workload.tp).chunks)
     if exchange.of_parts:  # the fewest slices: a GPU's own tiles leave as they are made, and need no places

@@ -12,6 +12,7 @@ from ..engine.hardware import make_hardware, offer_request
 from ..engine.loop import Lockstep
 from ..engine.ports import Ports
 from ..machine import Machine
+from ..mechanisms.gather_before import ready_asks
 from ..mechanisms.track_trigger import dispatch_requests, map_output
 from ..workloads import Workload
 from . import build
@@ -40,12 +41,15 @@ class ProgrammedRun(Lockstep):
         self.tiling = self.schedule.tiling
         if not mirrored and len(backends) != workload.tp:
             raise ValueError(f"{len(backends)} RTL instances for {workload.tp} devices")
-        first = build.Addresses.of(workload, self.tiling).c
+        at = build.Addresses.of(workload, build.make_tiling(machine, workload))
+        first = at.copies if options.gathers else at.c
         bases = [first + (0 if mirrored else d * _BASE_SKEW) for d in range(workload.tp)]
         self.spaces = [map_output(self.schedule, d, bases, self.geometry, machine.dma.tiles_per_block)
                        for d in ([device] if mirrored else range(workload.tp))]
-        hardware, python = make_hardware(backends, ports, dispatch_requests(
-            self.spaces, backends[0].ports.port("dispatch.payload").fields))
+        self.gathers, payloads = options.gathers, backends[0].ports
+        hardware, python = make_hardware(
+            backends, ports, dispatch_requests(self.spaces, payloads.port("dispatch.payload").fields),
+            ready_asks(self.spaces, payloads.port("asks.payload").fields) if self.gathers else None)
         super().__init__(build.make_sim(machine, workload, spaces=self.spaces, mirrored=mirrored, hardware=hardware,
                                         options=options))
         if python:
@@ -70,6 +74,8 @@ class ProgrammedRun(Lockstep):
             writes += self.driver.monitor(*(quarters / 4 for quarters in arbiter.monitor_breakpoints))
             writes += self.driver.window(min(tiling.wavefronts, self.geometry.tracker.ways),
                                          slack=self.schedule.slack_of(space.device))
+            if self.gathers:
+                writes += self.driver.ready_table(tiling.tile_rows)
             writes += self.driver.clear_error() + self.driver.clear_counters() + self.driver.restart()
             self.write(master, writes)
         self._wait("a restart", lambda status: not status & {"resetting", "reset_done", *AT_WORK})

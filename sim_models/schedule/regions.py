@@ -26,6 +26,7 @@ class Region:
     id_offset: int = 0  #: from an id here to that of the same tile there
     tiles_per_block: int = 1  #: wavefront tiles that DMA sends together
     device: int = NO_DEVICE  #: where it goes
+    present: bool = False  #: complete when its first line is stored (`Policy.present`)
 
     @property
     def arrival(self) -> "Region":
@@ -102,4 +103,4 @@ def _own_region(schedule: Schedule, device: int, share: Share, rows: int, column
     by_dma = Action.SEND_DMA in role.actions
     return Region(role.actions, rows, columns, role.updates, role.admitted,
                   _arrival(rows, columns, schedule.roles[to][number]), schedule.id_offset(device, share),
-                  blocks if by_dma else 1, to)
+                  blocks if by_dma else 1, to, schedule.policy.present and role.contributes)

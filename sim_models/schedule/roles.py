@@ -59,6 +59,7 @@ class Policy:
     ids: Ids = Ids.TOUCHED
     limits: Limits = Limits.SHIFT
     shuffle: Shuffle | None = None
+    present: bool = False  #: staged, and in memory before: a store to a tile's first line says that it may be sent
 
 
 class Route(NamedTuple):

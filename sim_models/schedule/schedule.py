@@ -110,7 +110,7 @@ class Schedule:
     @cached_property
     def roles(self) -> tuple[tuple[Role, ...], ...]:
         """Each device's, in its order of execution."""
-        return roles_of(self.program, self.policy.staged)
+        return roles_of(self.program, self.policy.staged or self.policy.present)
 
     @cached_property
     def _edges(self) -> np.ndarray:

@@ -10,7 +10,8 @@ _FULL = 0.9  #: share of the time from which on a resource is what bounds a run
 _RESOURCES = {"gemm": "the GEMM", "link": "the link", "dram": "DRAM"}
 #: Causes of lost time, as they bound a run of which no resource is full.
 _CAUSES = {
-    "window_blocked": "the dispatch window", "store_to_link": "stores that wait for the link",
+    "window_blocked": "the dispatch window",
+    "inputs_not_there": "the all-gather: inputs that have not come", "store_to_link": "stores that wait for the link",
     "link_tail": "the collective after the GEMM", "store_to_memory": "stores that wait for memory",
     "launch_and_compute": "launches", "idle_units": "units without work",
     "read_stall_by_gemm_reads": "the GEMM's own loads", "read_stall_by_gemm_writes": "the GEMM's own stores",

@@ -56,8 +56,11 @@ def kernel_cycles(kernel: Kernel, machine: Machine, workload: Workload) -> float
     """Estimate the memory cycles of a kernel."""
     exchange = kernel.exchange if isinstance(kernel, FusedGemm) else None
     made = part_of(workload) if kernel == GEMM_PART or exchange and exchange.of_parts else workload
-    gemm, ring = gemm_ns(machine, made), ring_ns(machine, workload) * (len(exchange.hides) if exchange else 1)
-    ns = ring if not kernel.uses_depth else max(gemm, ring) if kernel.needs_rtl else gemm
+    of_input = getattr(kernel, "of_input", False)
+    moved = workload.activation_bytes if of_input or exchange and exchange.before else workload.output_bytes
+    gemm = gemm_ns(machine, made)
+    ring = ring_time_ns(machine, moved, workload.tp) * (len(exchange.hides) if exchange else 1)
+    ns = ring if of_input or not kernel.uses_depth else max(gemm, ring) if kernel.needs_rtl else gemm
     return ns * machine.memory_clock_ghz
 
 

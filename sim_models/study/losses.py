@@ -50,6 +50,12 @@ def attribute(alone: Watched, fused: Watched, *, end: int, units: int) -> dict[s
     return loss
 
 
+def attribute_gathered(alone: Watched, fused: Watched, *, end: int, units: int) -> dict[str, float]:
+    """Attribute as `attribute` a GEMM whose workgroups wait for their inputs, which no window holds."""
+    return {"inputs_not_there" if cause == "window_blocked" else cause: cycles
+            for cause, cycles in attribute(alone, fused, end=end, units=units).items()}
+
+
 def attribute_split(whole: Watched, fewer: Watched, split: Watched, *, end: int, units: int,
                     launches: float) -> dict[str, float]:
     """Return cause -> memory cycles of GEMMs that are split and run beside a collective's kernels.

@@ -252,7 +252,7 @@ def _losses(result: RunResult) -> Table:
 def _hardware(result: RunResult) -> Table:
     """Show what the RTL counted, read through its bus, and its traffic against the baseline's."""
     fused = {name: one for name, one in result.techniques.items() if "rtl_counters" in one.details}
-    rows = {}
+    rows, holds = {}, "inputs" if result.exchange.before else "the window"
     for one in fused.values():
         counters, details = one.details["rtl_counters"], one.details
         accesses = counters["updates"] + counters["coalesced"]
@@ -264,7 +264,7 @@ def _hardware(result: RunResult) -> Table:
             "accesses per update": f"{accesses / max(1, counters['updates']):.2f}",
             "channel-cycles a DMA read waited for a write": f"{counters['guard_stall']:,}",
             "updates refused for want of a way": f"{counters['set_full']:,}",
-            "cycles the window held a workgroup": f"{details['window_blocked_cycles']:,}",
+            f"cycles {holds} held a workgroup": f"{details['window_blocked_cycles']:,}",
             "packets with its head, to who sends to this GPU": f"{details['window_heads']:,}",
             "DRAM queue of the GEMM alone, mean": f"{details['producer_mean_occupancy']:.2f}",
             "threshold chosen": _threshold(details["chosen_threshold"]),

@@ -15,6 +15,7 @@ from ..runs import build, kernels
 from ..runs.kernels import (
     ALL_GATHER,
     ALL_TO_ALL,
+    GATHER_INPUT,
     GEMM,
     GEMM_PART,
     REDUCE_SCATTER,
@@ -63,7 +64,7 @@ def kernels_of(technique: str, choices: Choices = Choices()) -> tuple[Kernel, ..
     fusion = fusions(choices).get(technique)
     slow = choices.skew if choices.skew and choices.skew.links_gb_per_s else None
     gemm = GEMM_PART if choices.exchange.of_parts else GEMM
-    if technique in ("decomposed", "flux") and choices.exchange.of_parts:
+    if technique in ("decomposed", "flux") and choices.exchange.collective in ("ag", "a2a"):
         raise BadInput(f"technique {technique} is of a reduce-scatter: --operator {choices.exchange.operator} has none")
     if technique in ("decomposed", "flux") and choices.skew is not None:
         raise BadInput(f"technique {technique} has no GPUs that are not alike: --every-gpu does not go with it")
@@ -78,6 +79,8 @@ def kernels_of(technique: str, choices: Choices = Choices()) -> tuple[Kernel, ..
         return gemm, fusion
     if fusion:
         return gemm, fusion, GatherAfter(fusion.policy) if slow is None else replace(ALL_GATHER, skew=slow)
+    if choices.exchange.before:
+        return gemm, replace(GATHER_INPUT, skew=slow)
     scatter = REDUCE_SCATTER_NMC if technique == "ideal-rs-nmc" else REDUCE_SCATTER
     used = {"ag": (ALL_GATHER,), "a2a": (ALL_TO_ALL,)}.get(choices.exchange.collective, (scatter, ALL_GATHER))
     return gemm, *(replace(one, skew=slow) for one in used)
@@ -96,7 +99,7 @@ def technique_result(technique: str, done: Mapping[Kernel, KernelResult], clock_
     if technique in FUSIONS:
         return _fused(technique, *parts, clock_ghz)
     late = max((ns for _, ns in choices.skew.late_ns), default=0.0) if choices.skew else 0.0
-    phases = exchange.hides if exchange.of_parts else ("reduce-scatter", "all-gather")
+    phases = exchange.hides if exchange.of_parts or exchange.before else ("reduce-scatter", "all-gather")
     return _in_turn(technique, parts[0], dict(zip(phases, parts[1:])), exchange, late)
 
 
@@ -157,8 +160,9 @@ def _overlapped(name: str, ran: OverlappedKernels, loss: Mapping[str, float], ga
         loss_ns={cause: cycles / clock for cause, cycles in loss.items()} | {"all_gather": gather.ns})
 
 
-def _loss_ns(alone: IsolatedKernel, fused: FusedKernel, clock: float) -> dict[str, float]:
-    loss = losses.attribute(
+def _loss_ns(alone: IsolatedKernel, fused: FusedKernel, clock: float,
+             attribute: Callable[..., dict[str, float]] = losses.attribute) -> dict[str, float]:
+    loss = attribute(
         _watched(alone, clock),
         losses.Watched(fused.gemm_cycles, np.array(fused.unit_cycles), np.array(fused.waited)),
         end=fused.cycles, units=fused.units)
@@ -168,14 +172,16 @@ def _loss_ns(alone: IsolatedKernel, fused: FusedKernel, clock: float) -> dict[st
 def _fused_whole(name: str, alone: IsolatedKernel, fused: FusedKernel, clock: float,
                  exchange: Exchange) -> TechniqueResult:
     """Put together a technique after which nothing follows: the collective's bytes are under its own name."""
-    phase = exchange.hides[0] if exchange.of_parts else "all-reduce"
+    phase = exchange.hides[0] if exchange.of_parts or exchange.before else "all-reduce"
+    loss = _loss_ns(alone, fused, clock, losses.attribute_gathered if exchange.before else losses.attribute)
+    collective_end = fused.details["last_tile_cycle"] if exchange.before else fused.cycles
     return TechniqueResult(
         name=name, total_ns=fused.cycles / clock,
-        phases_ns={"gemm": fused.gemm_cycles / clock, phase: (fused.cycles - fused.rs_start) / clock},
+        phases_ns={"gemm": fused.gemm_cycles / clock, phase: (collective_end - fused.rs_start) / clock},
         streams_bytes={stream.replace("rs_", f"{exchange.collective}_"): count for stream, count in fused.dram.items()
                        if not stream.startswith("ag_")},
         mc_cycles=fused.cycles, rtl_in_loop=True, host_seconds=fused.host_seconds,
-        loss_ns=_loss_ns(alone, fused, clock), details=fused.details, gpus=fused.gpus)
+        loss_ns=loss, details=fused.details, gpus=fused.gpus)
 
 
 def _fused(name: str, alone: IsolatedKernel, fused: FusedKernel, gather: IsolatedKernel,
@@ -204,7 +210,8 @@ def run_sublayer(workload: Workload, machine: Machine, techniques: Sequence[str]
     `jobs`: simulations at once, as many as cores if not given; the results are the same.
     Raises SimulationError, ToolchainError, and what machine and tiling refuse.
     """
-    build.make_schedule(machine, workload)  # refuse before the work
+    if not choices.exchange.before:
+        build.make_schedule(machine, workload)  # refuse before the work
     parts = {name: kernels_of(name, choices) for name in techniques}
     done = _simulated(parts, machine, workload, progress, seed, jobs or cores())
     return RunResult(

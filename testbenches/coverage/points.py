@@ -6,7 +6,15 @@ from t3sim.reference.line_router import channel_of_line
 from t3sim.reference.memory_channel import is_tracked
 from t3sim.reference.nmc_alu import FORMATS, AluDtype, AluOp, Operands, combine, width
 from t3sim.rtl.geometry import Geometry
-from t3sim.rtl.registers import ERRORS, NO_THRESHOLD, OPERATIONS, POLICIES, REGION_ACTIONS, register_map
+from t3sim.rtl.registers import (
+    ERRORS,
+    NO_THRESHOLD,
+    OPERATIONS,
+    POLICIES,
+    READY_COUNT_BITS,
+    REGION_ACTIONS,
+    register_map,
+)
 
 from .cross import Bench, Cross, Point
 
@@ -338,6 +346,22 @@ def actions_of(descriptor: dict) -> str:
     return "several" if len(names) > 1 else names[0] if names else "nothing"
 
 
+# ready_table
+
+def ready_asks(bench: Bench) -> Callable[[], Iterable[Point]]:
+    groups = 1 << bench["asks.payload"].width - READY_COUNT_BITS
+
+    def watch():
+        if not bench.get("asks.valid"):
+            return
+        ask, completion = bench.get("asks.payload"), bench.get("completion")
+        group = completion["wg"] >> bench.get("shift")
+        told = "behind the last" if group >= groups else "of its group" if group == ask["group"] else "of another"
+        yield (("no tile", "a tile", "several")[min(2, ask["tiles"])], "taken" if bench.get("asks.ready") else "waits",
+               told if completion["valid"] else "none")
+    return watch
+
+
 # address_generator
 
 def generator_lines(bench: Bench) -> Callable[[], Iterable[Point]]:
@@ -553,6 +577,9 @@ def crosses(geometry: Geometry) -> list[Cross]:
             "engines": ("copies have left", "data under way")}, queue_streams),
         Cross("command_queue", "stopped in every state", {
             "stop": ("stopped", "free"), "queue": ("reads", "works", "rests")}, queue_stops),
+        Cross("ready_table", "every ask, with its group complete and not", {
+            "needs": ("no tile", "a tile", "several"), "answer": ("taken", "waits"),
+            "completion": ("of its group", "of another", "behind the last", "none")}, ready_asks),
         Cross("address_generator", "where lines begin and end", {
             "begin": ("at a boundary", "inside"), "end": ("at a boundary", "inside")}, generator_lines),
         Cross("address_generator", "every kind of region and shape of block", {

@@ -43,6 +43,7 @@ BLOCKS = {block.__name__: lambda block=block: block(SMALL) for block in (
         "CommandQueue": lambda: BY_NAME["command_queue"](QUEUED),
         "RepeatingEgress": lambda: Egress(QUEUED),
         "NmcAlu": lambda: NmcAlu(column_bytes=8),
+        "ReadyTable": lambda: BY_NAME["ready_table"](SMALL),
         "CorrectedRow": lambda: BY_NAME["corrected_row"](PROTECTED),
         "ProtectedTrackerBank": lambda: TrackerBank(PROTECTED)}
 

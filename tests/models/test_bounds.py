@@ -44,7 +44,8 @@ def test_every_cause_has_words():
     fused = losses.attribute(watched, watched, end=1, units=1)
     split = losses.attribute_split(watched, watched, watched, end=1, units=1, launches=0.0)
     storing = losses.attribute_storing(watched, watched, end=1, units=1, launches=0.0, reduction=0.0)
-    assert fused.keys() | split.keys() | storing.keys() == _CAUSES.keys()
+    gathered = losses.attribute_gathered(watched, watched, end=1, units=1)
+    assert fused.keys() | split.keys() | storing.keys() | gathered.keys() == _CAUSES.keys()
 
 
 def test_nothing_is_said_without_the_gemm_alone():

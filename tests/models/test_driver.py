@@ -4,7 +4,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from t3sim.driver.driver import Driver, DriverError
+from t3sim.driver.driver import Driver, DriverError, Write
 from t3sim.reference.config_bus import ConfigBusModel, ErrorReport
 from t3sim.rtl.geometry import DmaGeometry, Geometry, GeometryError, TrackerGeometry
 from t3sim.rtl.registers import REGION_ACTIONS, register_map
@@ -275,3 +275,27 @@ def test_a_broadcast_names_a_region_of_a_larger_number():
             driver.broadcast(2, wrong)
     with pytest.raises(DriverError, match="no command queue"):
         Driver(Geometry()).broadcast(2, 3)
+
+
+def test_a_ready_table_is_set_up():
+    driver = Driver(replace(Geometry(), dma=replace(Geometry().dma, ready_groups=32)))
+    register = driver.registers["READY"]
+    for ids, shift in ((1, 0), (8, 3), (1 << 16, 16)):
+        assert driver.ready_table(ids) == [Write(register.offset, shift)]
+    for ids in (0, 3, -4, 1 << 17, 2.0, True):
+        with pytest.raises(DriverError, match=f"ids_per_group={ids!r} is not possible: a power of two up to 65536"):
+            driver.ready_table(ids)
+    with pytest.raises(DriverError, match="ready_groups=0 is not possible: this hardware has no ready table"):
+        Driver(Geometry()).ready_table(8)
+
+
+def test_a_tile_may_be_complete_with_fewer_bytes_than_it_has():
+    driver = Driver(Geometry())
+    block = {"base": 0, "limit": 1 << 20, "device": 1, "destination_region": 1, "row_bytes": 256, "columns": 4,
+             "pitch_bytes": 512, "updates_per_element": 1}
+    offset = driver.registers.region_offset(2) + driver.registers["REGION_THRESHOLD"].offset
+    assert dict(driver.dma_map(2, **block))[offset] == 1024
+    assert dict(driver.dma_map(2, **block, counted_bytes=64))[offset] == 64
+    for counted in (0, 1025):
+        with pytest.raises(DriverError, match=f"counted_bytes={counted} is not possible: a whole number from 1"):
+            driver.dma_map(2, **block, counted_bytes=counted)

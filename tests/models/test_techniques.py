@@ -13,6 +13,7 @@ from t3sim.errors import BadInput
 from t3sim.fabric import memory
 from t3sim.machine import load_machine
 from t3sim.mechanisms.exchange import Exchange, fused_with
+from t3sim.mechanisms.gather_before import tiling_for
 from t3sim.runs import kernels
 from t3sim.runs.skew import Skew
 from t3sim.study import losses
@@ -193,6 +194,46 @@ def test_an_all_gather_hides_behind_what_each_gpu_makes(capsys):
     assert "AG reads, sequential over it" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("shape", ["4096x2048x2048", "4096x512x2048"])
+def test_an_all_gather_hides_behind_the_gemm_that_waits_for_it(shape, capsys):
+    """A long GEMM hides all of it; a short one ends when the last activations have come, and their workgroups."""
+    exchange, workload = fused_with("ag-gemm"), gemm_workload(shape, N)
+    machine, chunk = exchange.hardware(load_machine(), workload), 4096 * 2048 * 2 // N
+    found = run_sublayer(workload, machine, ("sequential", "t3", "t3-mca", "ideal-overlap"), lambda *_: None,
+                         choices=Choices(exchange=exchange))
+    sequential, fused, mca, bound = found.techniques.values()
+    ring_ns = (N - 1) * chunk / load_machine().link.bandwidth_gb_per_s
+    assert sequential.ag_ns > ring_ns and sequential.total_ns == sequential.gemm_ns + sequential.ag_ns
+    assert bound.total_ns == max(sequential.gemm_ns, sequential.ag_ns)
+    for one in (fused, mca):
+        assert one.streams_bytes["ag_read"] == one.streams_bytes["ag_write"] == (N - 1) * chunk
+        assert one.details["rtl_counters"]["triggers"] == tiling_for(machine, workload).wf_tiles.sum()
+        assert ring_ns < one.total_ns < sequential.total_ns and one.phases_ns["all-gather"] > ring_ns
+        if bound.total_ns == sequential.gemm_ns:
+            assert one.total_ns == pytest.approx(bound.total_ns, rel=0.03)
+        else:  # the last group's workgroups start behind the ring
+            assert bound.total_ns < one.total_ns and one.loss_ns["inputs_not_there"] > 0
+    for one in found.techniques.values():
+        assert sum(one.loss_ns.values()) == pytest.approx(one.total_ns - sequential.gemm_ns, abs=1e-6), one.name
+    assert found.to_json()["operator"] == "ag-gemm"
+    print_run(found, output_console())
+    shown = capsys.readouterr().out
+    assert "AG reads, sequential over it" in shown and "cycles inputs held a workgroup" in shown
+    assert ("the all-gather: inputs that have not come" in shown or "the link" in shown) == ("N=512" in shown)
+
+
+def test_one_gpu_stands_for_all_that_gather_before():
+    """Mirrored against every GPU with its own RTL, and one that starts late, for whose activations all wait."""
+    exchange, workload = fused_with("ag-gemm"), gemm_workload("2048x1024x512", N)
+    machine = exchange.hardware(load_machine(), workload)
+    fusion = kernels.FusedGemm("mca", exchange=exchange)
+    one, every, late = (kernels.simulate(replace(fusion, skew=skew), machine, workload)
+                        for skew in (None, Skew(), Skew.of("late:1:30000", N)))
+    assert every.cycles == pytest.approx(one.cycles, rel=0.02) and len(every.gpus) == N
+    assert every.dram["rs_write"] == one.dram["rs_write"] and every.dram["rs_read"] == one.dram["rs_read"]
+    assert every.cycles + 15_000 < late.cycles < every.cycles + 33_000
+
+
 @pytest.mark.parametrize("topology", ["switch", "full"])
 def test_an_all_to_all_writes_only_what_stays(topology, capsys):
     """Experts (T3 paper, section 7.2): what goes to another GPU is written there alone, and never read."""
@@ -251,6 +292,12 @@ def test_a_direct_reduce_scatter_reads_nothing(topology, capsys):
     (("--algorithm", "direct"), "--algorithm direct sends to every GPU, in a ring over the others' links too"),
     (("--algorithm", "direct", "--topology", "full", "--operator", "gemm-ag"), "would send a tile to several GPUs"),
     (("--operator", "gemm-ag", "--technique", "decomposed"), "technique decomposed is of a reduce-scatter"),
+    (("--operator", "ag-gemm", "--technique", "flux"), "technique flux is of a reduce-scatter: --operator ag-gemm has"),
+    (("--operator", "ag-gemm", "--algorithm", "direct", "--topology", "full"), "would send a tile to several GPUs"),
+    (("--operator", "ag-gemm", "--gemm", "20x512x512", "--devices", "4"), "20 tokens are too small: 4 GPUs need 8"),
+    (("--operator", "ag-gemm", "--chakra", "trace.et", "--tp", "4"), "--operator ag-gemm does not go with --chakra"),
+    (("--operator", "ag-gemm", "--sublayer", "fc3"), "sub-layer 'fc3' is unknown: allowed are op, fc1, fc2, ip"),
+    (("--operator", "ag-gemm", "--tp", "9"), "TP=9 does not divide K=17024 of t-nlg fc1"),
     (("--operator", "gemm-a2a"), "--operator gemm-a2a sends something else to every GPU"),
     (("--operator", "gemm-a2a", "--algorithm", "direct", "--topology", "switch", "--technique", "flux"),
      "--operator gemm-a2a has none"),

@@ -16,6 +16,7 @@ from t3sim.reproduce.networks import CollectiveTask, CollectiveTime
 from t3sim.reproduce.table_hbm import HbmResult, HbmTask
 from t3sim.reproduce.tasks import KernelTask
 from t3sim.runs import kernels
+from t3sim.runs.isolated_collectives import ring_time_ns
 from t3sim.runs.kernels import FusedGemm, FusedKernel, IsolatedKernel, KernelResult, Traffic
 from t3sim.study.estimate import gemm_ns, ring_ns
 
@@ -44,13 +45,15 @@ def fake_kernel(task: KernelTask) -> KernelResult:
     if isinstance(task.kernel, FusedGemm):
         gemm = round(g * SLOWDOWN[task.kernel.policy])
         gathers = task.kernel.exchange.collective == "ar"
+        if task.kernel.exchange.before:
+            r = round(ring_time_ns(task.machine, workload.activation_bytes, n))
         end = max(gemm, r * (1 + gathers))
         dram = _dram(gemm_read=n * chunk / 2, gemm_write=(n - 1) * chunk, rs_read=(n - 2) * chunk,
                      rs_write=(n - 1) * chunk)
         return FusedKernel(gemm, end, 100, dram, busy, waited, units,
                            {"chosen_threshold": 30, "producer_mean_occupancy": 12.5, "rtl_counters": {"triggers": 1},
                             "slices": 1, "largest_wg_offset": 1, "window_blocked_cycles": 0,
-                            "window_heads": 0},
+                            "window_heads": 0, "last_tile_cycle": r},
                            _traffic(task, end, dram), host_seconds=2.0)
     dram = {
         kernels.GEMM: _dram(gemm_read=n * chunk, gemm_write=n * chunk),
@@ -58,8 +61,10 @@ def fake_kernel(task: KernelTask) -> KernelResult:
         kernels.REDUCE_SCATTER_NMC: _dram(rs_read=(n - 1) * chunk, rs_write=(n - 1) * chunk),
         kernels.ALL_GATHER: _dram(ag_read=(n - 1) * chunk, ag_write=(n - 1) * chunk),
         kernels.ALL_TO_ALL: _dram(rs_read=(n - 1) * chunk / n, rs_write=(n - 1) * chunk / n),
+        kernels.GATHER_INPUT: _dram(ag_read=(n - 1) * chunk, ag_write=(n - 1) * chunk),
     }[kernels.ALL_GATHER if isinstance(task.kernel, kernels.GatherAfter) else task.kernel]
-    cycles = {kernels.GEMM: g, kernels.REDUCE_SCATTER: round(r * (1 + 0.47 / (n - 1)))}.get(task.kernel, r)
+    cycles = {kernels.GEMM: g, kernels.REDUCE_SCATTER: round(r * (1 + 0.47 / (n - 1))),
+              kernels.GATHER_INPUT: round(ring_time_ns(task.machine, workload.activation_bytes, n))}.get(task.kernel, r)
     return IsolatedKernel(float(cycles), cycles, dram, busy, waited, float(r), _traffic(task, cycles, dram),
                           host_seconds=1.0)
 

@@ -68,6 +68,23 @@ def test_an_all_reduce_is_compared_with_the_gather_after_it():
     assert findings.ours["over_t3_mca_min_percent"] >= 0 and 90 < findings.ours["share_of_bound_percent"] < 105
 
 
+def test_a_gemm_behind_its_all_gather_is_compared_with_a_closed_form():
+    findings, _ = evaluate("all-gather-gemm")
+    assert len(findings.cases) == 14
+    one = next(case for case in findings.cases if case["title"] == "T-NLG FC-1 behind its all-gather, TP=8")
+    (m, n, k), techniques = (one[extent] for extent in "MNK"), one["techniques"]
+    assert (m, n, k) == (8192, 4256 * 4 // 8, 4256)
+    gemm, gather = (techniques["sequential"][key] for key in ("gemm_ns", "ag_ns"))
+    assert techniques["sequential"]["total_ns"] == gemm + gather
+    assert gather == pytest.approx(7 * (m * k * 2 / 8 / 75 + 500), abs=1)
+    assert techniques["t3"]["total_ns"] == pytest.approx(1.1 * gemm, abs=1)
+    assert one["closed_form_ns"] == gemm > gather
+    short = next(case for case in findings.cases if case["title"] == "T-NLG IP behind its all-gather, TP=16")
+    gemm, gather = (short["techniques"]["sequential"][key] for key in ("gemm_ns", "ag_ns"))
+    stages = 7 * 32 / 80  # of 80 workgroups; 7 tiles for 798 columns, 32 for 8,192 tokens
+    assert gemm < gather < short["closed_form_ns"] == pytest.approx(gather + gemm / -(-stages // 1), abs=1)
+
+
 @pytest.mark.parametrize(("target", "ours", "missed"), [
     (Target("", "%", 10, "", tolerance=3), 12.9, 0), (Target("", "%", 10, "", tolerance=3), 6, 1),
     (Target("", "%", None, "", at_most=7), 8.5, 1.5), (Target("", "%", None, "", at_least=0), -2, 2),

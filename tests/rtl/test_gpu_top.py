@@ -24,7 +24,8 @@ from tests.models.variants import small_machine
 _SMALL = small_machine(load_machine()).geometry()
 #: Three or more of everything, and two blocks that check arrivals: what reaches only the first is seen.
 GEOMETRY = replace(_SMALL, channel=replace(_SMALL.channel, channels=8), tracker=replace(_SMALL.tracker, banks=4),
-                   dma=replace(_SMALL.dma, egress_lanes=3, peers=3, outstanding_lines=640, queue_commands=4))
+                   dma=replace(_SMALL.dma, egress_lanes=3, peers=3, outstanding_lines=640, queue_commands=4,
+                               ready_groups=8))
 CHANNELS, LANES = GEOMETRY.channel.channels, GEOMETRY.dma.egress_lanes
 INTERLEAVE = GEOMETRY.channel.interleave_bytes
 READ, STORE, UPDATE = Op.READ.value, Op.STORE.value, Op.UPDATE.value
@@ -1701,3 +1702,38 @@ def test_a_soft_reset_empties_the_command_queue():
     gpu.commands(copy_of(0))
     gpu.run(300)
     assert len(gpu.packets) == 12
+
+
+# Kernels that wait for their inputs
+
+def answered(gpu: Gpu, group: int, tiles: int) -> bool:
+    """Whether an ask of the ready table is taken now."""
+    gpu.put_fields("asks.payload", {"group": group, "tiles": tiles})
+    gpu.put("asks.valid", 1)
+    taken = False
+    for _ in range(6):
+        gpu.run(1)
+        taken |= bool(gpu.get("asks.ready"))
+        if taken:
+            break
+    gpu.put("asks.valid", 0)
+    gpu.run(2)
+    return taken
+
+
+def test_a_group_is_ready_when_its_tiles_have_raised_their_events():
+    """Of each workgroup's two tiles one is sent on and announced to no one; it is not counted."""
+    gpu = programmed()
+    gpu.program(gpu.driver.ready_table(2))
+    for kernel in range(2):
+        gpu.restart(kernel)
+        gpu.run(2 * GEOMETRY.tracker.window_slots)
+        for wg, ready in enumerate((0, 0, 0, 1)):
+            assert answered(gpu, 0, 0) and not answered(gpu, 2, 1)
+            assert answered(gpu, 1, ready) and not answered(gpu, 1, ready + 1), (kernel, wg)
+            play_a_tile(gpu, wg)
+        assert [answered(gpu, group, 2) for group in range(8)] == [1, 1, 0, 0, 0, 0, 0, 0]
+    gpu.soft_reset()
+    gpu.restart()
+    gpu.run(100)
+    assert not any(answered(gpu, group, 1) for group in range(8)), "a soft reset forgets"

@@ -1,0 +1,94 @@
+"""Counts the tiles that a kernel's workgroups wait for, and says which of them may start."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In
+
+from .geometry import Geometry
+from .layouts import ready_ask
+from .registers import READY_COUNT_BITS, ready_shift_bits
+
+
+class ReadyTable(wiring.Component):
+    """A counter of complete tiles for each group of workgroups that have their inputs in common.
+
+    A group's inputs are tiles of consecutive ids: id i is of group i >> shift. Whoever dispatches a kernel asks for a
+    group by its number and how many tiles it needs; the ask is taken as soon as so many are complete, and then the
+    group's workgroups may start. Asks have a way of their own: one that waits holds up no request for the dispatch
+    window, whose ids may be what it waits for. A completion never waits.
+
+    The counters are rows of a memory. A bit beside each says whether it counts already in this kernel, so that a
+    restart clears all of them at once.
+
+    Parameters
+    ----------
+    geometry : Geometry
+        With `ready_groups`.
+    count_bits : int
+        Of a counter; only a proof has others than the register map's.
+
+    Members
+    -------
+    shift : In(ready_shift_bits(geometry))
+        log2 of the ids of a group. Changes only before a restart.
+    completion : In({valid, wg})
+        Pulse: a tile of this id is complete. An id behind the last group's counts for none.
+    asks : In(stream(ready_ask))
+        Taken in the third cycle at the earliest, when the group has as many complete tiles as `tiles` says; `ready`
+        comes from a register. A counter stays at its largest value. An ask for 0 tiles waits for nothing.
+    restart : In(1)
+        Pulse: a new kernel, no tile is complete; a completion of the cycle before, or beside it, is forgotten. An ask
+        that is taken beside it is of the kernel before.
+    """
+
+    def __init__(self, geometry: Geometry, *, count_bits: int = READY_COUNT_BITS) -> None:
+        groups = geometry.dma.ready_groups
+        self._groups, self._group_bits, self._count_bits = groups, (groups - 1).bit_length(), count_bits
+        super().__init__({
+            "shift": In(ready_shift_bits(geometry)),
+            "completion": In(data.StructLayout({"valid": 1, "wg": geometry.tracker.wg_bits})),
+            "asks": In(stream.Signature(ready_ask(geometry, count_bits))),
+            "restart": In(1),
+        })
+        self.counts = Memory(shape=count_bits, depth=groups, init=[])
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        m.submodules.counts = self.counts
+        write = self.counts.write_port()
+        done = self.counts.read_port(transparent_for=(write,))
+        asked = self.counts.read_port()
+        began = Signal(self._groups)  # a bit per group: its row counts in this kernel
+
+        # Completions: read, then count in the next cycle.
+        index = Signal.like(self.completion.wg)
+        counting = Signal()
+        group = Signal(self._group_bits)
+        count = Signal(self._count_bits)
+        m.d.comb += [
+            index.eq(self.completion.wg >> self.shift),
+            done.addr.eq(index[:self._group_bits]),
+            count.eq(Mux(began.bit_select(group, 1), done.data, 0)),
+            write.addr.eq(group),
+            write.data.eq(count + ~count.all()),
+            write.en.eq(counting),
+        ]
+        m.d.sync += [counting.eq(self.completion.valid & ~index[self._group_bits:].any()),
+                     group.eq(index[:self._group_bits])]
+        with m.If(counting):
+            m.d.sync += began.bit_select(group, 1).eq(1)
+
+        # Asks: what was read in the cycle before, with the bit as it was then, is compared.
+        ask = self.asks.payload
+        waits = Signal()
+        counted = Signal()
+        m.d.comb += asked.addr.eq(ask.group)
+        m.d.sync += [
+            waits.eq(self.asks.valid & ~self.asks.ready),
+            counted.eq(began.bit_select(ask.group, 1)),
+            self.asks.ready.eq(waits & ~self.asks.ready & (Mux(counted, asked.data, 0) >= ask.tiles)),
+        ]
+        with m.If(self.restart):
+            m.d.sync += [began.eq(0), counting.eq(0), waits.eq(0), self.asks.ready.eq(0)]
+        return m

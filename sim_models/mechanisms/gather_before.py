@@ -1,0 +1,130 @@
+"""An all-gather before a GEMM: tiles of the activations come by Track & Trigger; workgroups start when theirs have.
+
+Each GPU has the rows of its own tokens. A *group* is a column of tiles of the activations, all features of a few
+tokens: what the workgroups of these tokens wait for. Its tiles have consecutive ids, as many as a power of two, so that
+the ready table (rtl/ready_table.py) finds a tile's group by a shift. A GPU's own tiles are in memory before: a short
+workgroup for each stores the first lines again, which lets the Tracker fire and DMA send them on. What arrives is kept
+and sent on likewise.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ..cosim.ports import Field
+from ..driver.driver import Driver
+from ..line import LINE_BYTES
+from ..machine import Machine
+from ..operators.kernel_table import ASKS_WINDOW, GROUP, LOAD, STEP, STORE, KernelTable, Route, joined, rows_of
+from ..operators.tiling import Tiling, TilingError
+from ..workloads import Workload
+from .track_trigger import AddressSpace
+
+_LEAST_ROW_BYTES = 256  #: of a tile, what stays on one memory channel
+_MOST_ROW_BYTES = 4096
+
+
+def gather_tiling(tokens: int, features: int, ranks: int, tile_n: int, wavefronts: int, element_bytes: int,
+                  most_ids: int) -> Tiling:
+    """Cut the activations, whose features are contiguous, into tiles, of which a group has a power of two.
+
+    `tile_n`: tokens of a group, halved while ranks could not have alike numbers of them; `most_ids`: that a rank's own
+    tiles may have, fewer if tiles would be too small, more if too large. Raises TilingError.
+    """
+    def columns() -> int:
+        return -(-tokens // tile_n)
+    while tile_n // 2 % wavefronts == 0 and (columns() < ranks or tokens % (ranks * tile_n)
+                                             and not tokens % (ranks * wavefronts)):
+        tile_n //= 2
+    if columns() < ranks:
+        raise TilingError(f"activations of {tokens} tokens are too small: {ranks} GPUs need {tile_n} each")
+    unit = LINE_BYTES // element_bytes
+
+    def height(rows: int) -> int:
+        return -(-features // (rows * unit)) * unit
+    possible = [rows for bit in range(13) if -(-features // height(rows := 1 << bit)) == rows
+                and (rows == 1 or height(rows) * element_bytes >= _LEAST_ROW_BYTES)]
+    least = [rows for rows in possible if height(rows) * element_bytes <= _MOST_ROW_BYTES]
+    if not least:
+        raise TilingError(f"K={features} cannot be cut into a power of two of equal parts of whole lines, "
+                          f"{_LEAST_ROW_BYTES} to {_MOST_ROW_BYTES} bytes each")
+    per_rank = -(-columns() // ranks)
+    rows = max((rows for rows in least if rows * per_rank <= most_ids), default=least[0])
+    return Tiling(features, tokens, height(rows), tile_n, wavefronts, element_bytes, pitch_unit_bytes=_LEAST_ROW_BYTES,
+                  whole_columns=True)
+
+
+def tiling_for(machine: Machine, workload: Workload) -> Tiling:
+    """Cut a layer's activations for a machine. Raises TilingError and DriverError."""
+    gpu, geometry = machine.gpu, machine.geometry()
+    window = Driver(geometry).largest_window(min(geometry.tracker.ways, gpu.wavefronts_per_workgroup))
+    return gather_tiling(workload.m, workload.k, workload.tp, gpu.tile_n, gpu.wavefronts_per_workgroup,
+                         workload.format.bytes, most_ids=window // 4)
+
+
+def groups_in_order(space: AddressSpace) -> tuple[np.ndarray, int]:
+    """Return the groups' numbers in the order in which they come, int64[column of tiles], and how many are its own.
+
+    A device's own come first.
+    """
+    rows, tiling = space.schedule.rows(space.device), space.schedule.tiling
+    order = np.zeros(tiling.tile_columns, np.int64)
+    order[rows.tile // tiling.tile_rows] = rows.id // tiling.tile_rows
+    return order, int(rows.contributes.sum()) // tiling.tile_rows
+
+
+def gathering_work(work: KernelTable, output: Tiling, space: AddressSpace) -> KernelTable:
+    """Let a device's workgroups start in the order in which their activations come, its own first.
+
+    Before them are those that have its own tiles sent. `work`: of the GEMM, a group per tile of `output` in the order
+    of tiles.
+    """
+    tiling = space.schedule.tiling
+    order, own = groups_in_order(space)
+    first = output.first_column // tiling.tile_n
+    last = (output.first_column + output.columns - 1) // tiling.tile_n
+    latest = np.array([order[begin:end + 1].max() for begin, end in zip(first, last)])
+    needs = np.maximum(latest - own + 1, 0)
+    turn = np.lexsort((np.arange(output.tiles), latest))
+    sending = _sending(space)
+    groups, steps, loads, stores, row_lists = joined([sending, replace(work, groups=work.groups[turn])])
+    return replace(work, groups=groups, steps=steps, loads=loads, stores=stores, row_lists=row_lists,
+                   needs=np.append(np.full(len(sending.groups), ASKS_WINDOW), needs[turn]))
+
+
+def _sending(space: AddressSpace) -> KernelTable:
+    """Make the workgroups that read and store the first lines of a device's own tiles, one for each."""
+    rows, tiling = space.schedule.rows(space.device), space.schedule.tiling
+    own = np.flatnonzero(rows.contributes)
+    tile, count = rows.tile[own], tiling.wf_tiles[rows.tile[own]]
+    size = np.array([space.first_line_bytes(height) for height in tiling.rows[tile]])
+    groups = rows_of(GROUP, len(own), workgroups=1, first_step=np.arange(len(own)), steps=1, id=rows.id[own],
+                     tiles=count)
+    steps = rows_of(STEP, len(own), repeats=1, first_load=np.arange(len(own)), loads=1,
+                    first_store=np.cumsum(count) - count, stores=count)
+    pitch = tiling.wf_columns * tiling.pitch_bytes
+    loads = rows_of(LOAD, len(own), base=space.base + tiling.offsets[tile], pitch=pitch, rows=count, bytes=size)
+    row, wavefront = np.nonzero(tiling.wf_widths[tile])
+    narrow = tiling.wf_widths[tile][row, wavefront] < tiling.wf_columns
+    stores = rows_of(STORE, len(row), base=space.base + tiling.offsets[tile][row] + wavefront * pitch, rows=1,
+                     bytes=size[row], id=rows.id[own][row], region=space.table.own[own][row, narrow.astype(int)],
+                     wavefront=wavefront, route=Route.MEMORY)
+    return KernelTable(groups, steps, loads, stores)
+
+
+def ready_asks(spaces: Sequence[AddressSpace], fields: Mapping[str, Field]) -> np.ndarray:
+    """Pack what each device asks its ready table, group by group in the order in which they come: int64[device, ask].
+
+    They are payloads of the RTL's `asks` with these `fields`.
+    """
+    packed = []
+    for space in spaces:
+        order, own = groups_in_order(space)
+        tiling = space.schedule.tiling
+        column = np.argsort(order)
+        tiles = tiling.wf_tiles.reshape(tiling.tile_columns, tiling.tile_rows).sum(axis=1)[column]
+        columns = {"group": np.arange(len(column)), "tiles": tiles}
+        packed.append(sum(columns[name] << field.lsb for name, field in fields.items())[own:])
+    most = max(map(len, packed))  # what a shorter list ends with is answered at once
+    return np.stack([np.pad(one, (0, most - len(one))) for one in packed]).astype(np.int64)

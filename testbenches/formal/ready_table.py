@@ -1,0 +1,81 @@
+"""The ready table: an ask is taken when its group has as many complete tiles, not before and not much later."""
+
+from types import ModuleType
+
+from amaranth.hdl import Mux, Signal, Value
+from amaranth.lib import wiring
+
+from t3sim.rtl.geometry import Geometry
+
+from ..geometries import GEOMETRIES
+from .broken import Broken
+from .property import Property, Search
+from .spec import Spec, implies
+
+EARLY = "an ask is taken only when so many tiles of its group are complete in this kernel"
+LATE = "an ask is taken in the fourth cycle at the latest in which so many are"
+
+
+def ready(spec: Spec, geometry: Geometry) -> None:
+    """One arbitrary group, whose complete tiles are counted beside the block.
+
+    Assumed: an ask stays as it is until it is taken; the shift stays as it is.
+    """
+    m, dut = spec.m, spec.design
+    spec.hold(dut.shift)
+    group = spec.any_constant(len(dut.asks.payload.group))
+    payload = Value.cast(dut.asks.payload)
+    waits = dut.asks.valid & ~dut.asks.ready
+    spec.assume(implies(spec.past(waits), dut.asks.valid & (payload == spec.past(payload))))
+    complete = Signal(dut._count_bits)
+    counts = dut.completion.valid & ((dut.completion.wg >> dut.shift) == group)
+    m.d.sync += complete.eq(Mux(dut.restart, 0, complete + (counts & ~complete.all())))
+    asked = dut.asks.valid & (dut.asks.payload.group == group)
+    enough = complete >= dut.asks.payload.tiles
+    spec.claim(EARLY, implies(asked & dut.asks.ready, enough))
+    stands = asked & enough & ~dut.asks.ready & ~dut.restart
+    before = spec.past(stands)
+    longer = spec.past(before)
+    spec.claim(LATE, implies(before & longer & spec.past(longer), dut.asks.ready))
+
+    # The row of the group, and what is on its way to it.
+    began, counting, last = (spec.inside(name) for name in ("began", "counting", "group"))
+    row = spec.peek(dut.counts, group)
+    mine = counting & (last == group)
+    held = Signal(dut._count_bits)
+    m.d.comb += held.eq(Mux(began.bit_select(group, 1), row, 0))
+    spec.invariant(complete == Mux(mine & ~held.all(), held + 1, held))
+    done, read = spec.inside("done"), spec.inside("asked")
+    spec.invariant(implies(mine & began.bit_select(group, 1), done.data == row))
+    here = spec.inside("waits") & (dut.asks.payload.group == group)
+    spec.invariant(implies(spec.inside("waits"), dut.asks.valid | dut.asks.ready))
+    shown = Mux(spec.inside("counted"), read.data, 0)
+    spec.invariant(implies(here, shown <= held))
+    was, mine_before = spec.past(held), spec.past(mine)
+    spec.invariant(implies(here & ~mine_before & ~spec.past(dut.restart), shown == was))
+
+
+def _build(package: ModuleType, geometry: Geometry) -> wiring.Component:
+    """On a small geometry with counters of three bits, which are full soon."""
+    if geometry != GEOMETRIES["small"]:
+        return package.blocks.BLOCKS["ready_table"](geometry)
+    return package.ready_table.ReadyTable(package.blocks._waited_for(geometry), count_bits=3)
+
+
+def properties() -> list[Property]:
+    def broken(what, claim, old, new):
+        return Broken(what, claim, "ready_table.py", old, new)
+
+    return [Property("ready", "ready_table", "an ask is taken when its group's tiles are complete", ready, (
+        broken("ids behind the last group count", EARLY, " & ~index[self._group_bits:].any()", ""),
+        broken("the kernel before counts, for a cycle", EARLY, "Mux(counted, asked.data, 0)",
+               "Mux(began.bit_select(ask.group, 1), asked.data, 0)"),
+        broken("a restart keeps what is complete", EARLY, "began.eq(0), ", ""),
+        broken("a completion beside a restart counts", EARLY, "counting.eq(0), ", ""),
+        broken("an ask is taken a tile early", EARLY, ">= ask.tiles", "+ 1 >= ask.tiles"),
+        broken("what is taken is taken again", EARLY, "waits & ~self.asks.ready & (Mux", "waits & (Mux"),
+        broken("of two completions of a group, one behind the other, one counts", LATE,
+               "done = self.counts.read_port(transparent_for=(write,))", "done = self.counts.read_port()"),
+        broken("an ask that waits is not looked at again", LATE, "self.asks.valid & ~self.asks.ready),",
+               "self.asks.valid & ~waits),"),
+    ), build=_build, depth=4, searches=(Search("small"), Search("default")), quick=True)]

@@ -1,0 +1,123 @@
+"""An all-gather before a GEMM: the activations come by Track & Trigger, and no workgroup reads them before."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from t3sim.collectives import ring
+from t3sim.mechanisms.exchange import fused_with
+from t3sim.mechanisms.gather_before import gather_tiling, groups_in_order, tiling_for
+from t3sim.operators.kernel_table import ASKS_WINDOW
+from t3sim.operators.tiling import TilingError
+from t3sim.runs.build import Options, late_starts
+from t3sim.runs.data_mode import Variation, data_run, run_data_mode
+from t3sim.runs.failure import SimulationError
+from t3sim.runs.pipelining import fused_options
+from t3sim.runs.policy import Policy
+from t3sim.testbenches.soak import machine
+from t3sim.workloads import gemm_workload
+
+EXCHANGE = fused_with("ag-gemm")
+TABLE = {"dma": {"ready_groups": 32}}  #: the same for all, so that the RTL is built once
+SLOW_LINK = {"link": {"bandwidth_gb_per_s": 3.0, "latency_ns": 400.0}}
+FAST_LINK = {"link": {"bandwidth_gb_per_s": 400.0, "latency_ns": 20.0}}
+BLOCKS = {"dma": TABLE["dma"] | {"tiles_per_block": 4}}
+
+
+def setup(shape: str, devices: int, changes: dict, dtype: str = "fp16"):
+    workload = gemm_workload(shape, devices, dtype)
+    return EXCHANGE.hardware(machine("ring_small", **(TABLE | changes)), workload), workload
+
+
+@pytest.mark.parametrize("shape, devices, changes, dtype", [
+    ("256x192x256", 2, {}, "fp16"), ("200x300x270", 3, BLOCKS, "fp16"), ("200x300x270", 4, {}, "bf16"),
+    ("200x90x150", 3, SLOW_LINK, "fp32"), ("100x64x32", 4, FAST_LINK, "fp16"), ("520x192x512", 8, FAST_LINK, "fp16"),
+])
+@pytest.mark.parametrize("policy", ["mca", "round_robin"])
+def test_every_gpu_has_all_activations_and_reads_none_too_early(shape, devices, changes, dtype, policy, seed):
+    """Bit for bit, with GPUs that start late, links that are late at random, and handshakes that are held back."""
+    described, workload = setup(shape, devices, changes, dtype)
+    options = replace(fused_options(EXCHANGE, described, workload, seed), hold_back=0.1, link_jitter_cycles=200,
+                      start_cycles=late_starts(devices, 1000, seed))
+    result = run_data_mode(described, workload, Policy(policy), options, Variation(overtaking_reads=True))
+    per_line = 64 // workload.format.bytes
+    assert result.elements == workload.m * workload.k and not result.columns_added
+    assert result.packets >= workload.m * (workload.k // per_line) * (devices - 1)
+    tiles = tiling_for(described, workload).wf_tiles.sum()
+    assert result.triggers == tiles * devices, "a GPU's own tiles, and all that come"
+
+
+def test_workgroups_that_do_not_wait_read_what_has_not_come():
+    described, workload = setup("256x192x256", 2, SLOW_LINK)
+    run, _ = data_run(described, workload, Policy("mca"), fused_options(EXCHANGE, described, workload))
+    try:
+        needs = run.sim.kernel.work.needs
+        assert (needs > 0).any()
+        needs[needs > 0] = 0
+        with pytest.raises(SimulationError, match="read of the GEMM's of an operand that has not come, at row"):
+            run.run()
+    finally:
+        run.close()
+
+
+def test_asks_that_need_a_tile_more_than_there_are_are_never_answered():
+    """What stands still says so: the ready table waits for nothing that comes."""
+    described, workload = setup("256x192x256", 2, {})
+    run, _ = data_run(described, workload, Policy("mca"), fused_options(EXCHANGE, described, workload))
+    try:
+        run.sim.hardware.asks[:] += 1 << run.backends[0].ports.port("asks.payload").fields["tiles"].lsb
+        with pytest.raises(SimulationError, match="nothing moved for .* 0 of 4 groups of inputs have come,"):
+            run.run()
+    finally:
+        run.close()
+
+
+def test_the_order_of_workgroups_is_that_of_their_inputs():
+    described, workload = setup("512x192x256", 4, {})
+    run, _ = data_run(described, workload, Policy("mca"), fused_options(EXCHANGE, described, workload))
+    try:
+        for device, space in enumerate(run.spaces):
+            order, own = groups_in_order(space)
+            first = np.argsort(order)  # columns of tiles in the order in which they come
+            chunk = len(order) // 4
+            expected = [(device + hop) % 4 for hop in range(4)]  # the ring sends to the GPU below
+            assert own == chunk and (first // chunk).reshape(4, chunk)[:, 0].tolist() == expected
+        needs = run.sim.kernel.work.needs.reshape(4, -1)
+        assert (np.diff(needs, axis=1) >= 0).all() and (needs == needs[0]).all()
+        assert (needs[0] == ASKS_WINDOW).sum() == own * run.tiling.tile_rows
+        assert needs.max() == run.sim.hardware.asks.shape[1] == len(order) - own
+    finally:
+        run.close()
+
+
+@pytest.mark.parametrize("tokens, features, ranks, tile_n, expected", [
+    (8192, 4256, 8, 256, (544, 256, 8)), (8192, 4256, 16, 256, (544, 256, 8)), (2048, 18432, 32, 256, (288, 64, 64)),
+    (2048, 12288, 32, 256, (192, 64, 64)), (1000, 100, 4, 256, (128, 256, 1)), (1000, 4096, 3, 256, (128, 256, 32)),
+])
+def test_groups_have_a_power_of_two_of_tiles(tokens, features, ranks, tile_n, expected):
+    tiling = gather_tiling(tokens, features, ranks, tile_n, 8, 2, most_ids=64)
+    assert (tiling.tile_m, tiling.tile_n, tiling.tile_rows) == expected
+    edges = tiling.cut(ranks)
+    assert (edges % tiling.tile_rows == 0).all() and (np.diff(edges) > 0).all()
+    assert tiling.pitch_bytes % 256 == 0 and tiling.pitch_bytes >= features * 2
+
+
+def test_what_cannot_be_gathered_is_refused():
+    with pytest.raises(TilingError, match="activations of 20 tokens are too small: 4 GPUs need 8 each"):
+        gather_tiling(20, 128, 4, 256, 8, 2, most_ids=64)
+    with pytest.raises(TilingError, match=r"K=\d+ cannot be cut into a power of two of equal parts of whole lines"):
+        gather_tiling(1024, next(k for k in range(9 * 2048, 10**6) if not _possible(k)), 4, 256, 8, 2, most_ids=64)
+
+
+def _possible(features: int) -> bool:
+    try:
+        return bool(gather_tiling(1024, features, 4, 256, 8, 2, most_ids=64))
+    except TilingError:
+        return False
+
+
+def test_a_schedule_of_what_is_there_is_staged():
+    options = fused_options(EXCHANGE, machine("ring_small"), gemm_workload("64x64x64", 2))
+    assert options.gathers and not Options().gathers
+    assert EXCHANGE.program(4).transfers == ring.all_gather(4).transfers
