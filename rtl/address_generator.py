@@ -4,8 +4,8 @@ from amaranth.hdl import Array, C, Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .geometry import Geometry
-from .layouts import ErrorCode, Op, Source, descriptor, error_report, request, trigger
+from .geometry import Geometry, bits_for
+from .layouts import ErrorCode, Op, Source, block_shape, buffer, error_report, mapping_tables, request, trigger
 from .two_entry_queue import TwoEntryQueue
 
 
@@ -18,13 +18,15 @@ class AddressGenerator(wiring.Component):
     wavefront id of the tile that its column belongs to, which the destination's Tracker needs.
 
     A line that is not wholly inside [base, limit) is reported instead of issued; so is, once, a command whose region is
-    without `send_dma` or has no bytes. Addresses do not wrap around. The descriptor is read when a command starts.
+    without `send_dma` or has no bytes. Addresses do not wrap around. The region
+    is looked up when a command comes in, its block's shape and its buffer when it starts.
 
     Members
     -------
     command : In(stream(trigger))
         A complete block; `wf` is its lowest.
-    descriptors : In(descriptor).array(regions)
+    region, block, buffer : In(...).array(...)
+        Of `t3sim.rtl.layouts.mapping_tables`.
     lines : Out(stream(request))
         READ, source DMA, ids and region of the source.
     allow : In(1)
@@ -40,7 +42,8 @@ class AddressGenerator(wiring.Component):
         self._geometry = geometry
         super().__init__({
             "command": In(stream.Signature(trigger(geometry))),
-            "descriptors": In(descriptor(geometry)).array(geometry.dma.regions),
+            **{name: In(layout).array(entries) for name, (layout, entries) in mapping_tables(geometry).items()
+               if name != "route"},
             "lines": Out(stream.Signature(request(geometry))),
             "allow": In(1),
             "issued": Out(1),
@@ -52,13 +55,22 @@ class AddressGenerator(wiring.Component):
         m = Module()
         g = self._geometry
         address_bits = g.tracker.address_bits
-        layout = descriptor(g)
+        layout = block_shape(g)
         column_bits = layout["columns"].width
 
-        m.submodules.commands = commands = TwoEntryQueue(trigger(g))
-        wiring.connect(m, wiring.flipped(self.command), commands.input)
-        command = commands.output.payload
-        entry = Array(self.descriptors)[command.region]
+        looked_up = data.StructLayout({"command": trigger(g), "send_dma": 1, "block": bits_for(g.dma.block_shapes),
+                                       "buffer": bits_for(g.dma.buffers)})
+        m.submodules.commands = commands = TwoEntryQueue(looked_up)
+        named = Array(self.region)[self.command.payload.region]
+        m.d.comb += [
+            commands.input.valid.eq(self.command.valid),
+            self.command.ready.eq(commands.input.ready),
+            commands.input.payload.command.eq(self.command.payload),
+            *(commands.input.payload[name].eq(getattr(named, name)) for name in ("send_dma", "block", "buffer")),
+        ]
+        command = commands.output.payload.command
+        shape = Array(self.block)[commands.output.payload.block]
+        readable = Array(self.buffer)[commands.output.payload.buffer]
 
         # Walker: `cursor` is the next byte to cover, `next_column` the column behind the current one. Both have a bit
         # more than an address, which stays set once the address space was left.
@@ -71,8 +83,7 @@ class AddressGenerator(wiring.Component):
         columns_left = Signal(column_bits)
         tile_sum = Signal(column_bits + 1)  # column * tiles_per_block modulo columns
         ids = Signal(data.StructLayout({"wf": g.tracker.wf_bits, "wg": g.tracker.wg_bits, "region": g.dma.region_bits}))
-        block = Signal(data.StructLayout({name: layout[name].width for name in (
-            "base", "limit", "row_bytes", "pitch_bytes", "tiles_per_block")}))
+        block, bounds = Signal(layout), Signal(buffer(g))
         last_sum = Signal(signed(column_bits + 2))  # columns - tiles_per_block: from here on tile_sum wraps
 
         # Behind it the line with the verdict of the range check, then the output register.
@@ -90,7 +101,7 @@ class AddressGenerator(wiring.Component):
         advance = Signal()
         finish = Signal()
         last_byte = Signal(6)  # a line crosses no 64-byte boundary: the upper bits of its last byte are the cursor's
-        upper, limit_upper = cursor[6:address_bits], block.limit[6:]
+        upper, limit_upper = cursor[6:address_bits], bounds.limit[6:]
         m.d.comb += [
             last_of_row.eq(row_left <= room),
             count.eq(Mux(last_of_row, row_left, room)),
@@ -104,8 +115,8 @@ class AddressGenerator(wiring.Component):
         with m.If(advance):
             m.d.sync += [
                 line_valid.eq(1),
-                line_inside.eq(~unusable & ~cursor[-1] & (cursor[:-1] >= block.base) & (
-                    (upper < limit_upper) | ((upper == limit_upper) & (last_byte < block.limit[:6])))),
+                line_inside.eq(~unusable & ~cursor[-1] & (cursor[:-1] >= bounds.base) & (
+                    (upper < limit_upper) | ((upper == limit_upper) & (last_byte < bounds.limit[:6])))),
                 line_code.eq(Mux(unusable, ErrorCode.REGION_UNCONFIGURED, ErrorCode.ADDRESS_OUT_OF_RANGE)),
                 line.address.eq(cursor),
                 line.bytes.eq(count),
@@ -146,16 +157,17 @@ class AddressGenerator(wiring.Component):
             m.d.sync += walking.eq(commands.output.valid)
             with m.If(commands.output.valid):
                 m.d.sync += [
-                    unusable.eq(~entry.send_dma | (entry.row_bytes == 0) | (entry.columns == 0)),
+                    unusable.eq(~commands.output.payload.send_dma | (shape.row_bytes == 0) | (shape.columns == 0)),
                     cursor.eq(command.address),
                     room.eq(64 - command.address[:6]),
-                    next_column.eq(command.address + entry.pitch_bytes),
-                    row_left.eq(entry.row_bytes),
-                    columns_left.eq(entry.columns),
+                    next_column.eq(command.address + shape.pitch_bytes),
+                    row_left.eq(shape.row_bytes),
+                    columns_left.eq(shape.columns),
                     tile_sum.eq(0),
-                    last_sum.eq(entry.columns - entry.tiles_per_block),
+                    last_sum.eq(shape.columns - shape.tiles_per_block),
                     *(ids[name].eq(command[name]) for name, _ in ids.shape()),
-                    *(block[name].eq(getattr(entry, name)) for name, _ in block.shape()),
+                    *(block[name].eq(getattr(shape, name)) for name, _ in layout),
+                    *(bounds[name].eq(getattr(readable, name)) for name, _ in bounds.shape()),
                 ]
 
         with m.If(output_free):

@@ -15,8 +15,8 @@ class CommandQueue(wiring.Component):
     It is the second front end of the address generators, beside the triggered commands of the DMA table.
 
     The queue is a ring of `queue_commands` lines of 64 bytes from `base` on. A doorbell names the place after the last
-    command; a place that was taken may be written anew. A copy goes to an engine, which walks its block by its region's
-    descriptor as it does for a trigger, and the next command is fetched meanwhile: copies overlap as far as engines are
+    command; a place that was taken may be written anew. A copy goes to an engine, which walks its block as
+    its region says, like a trigger's, and the next command is fetched meanwhile: copies overlap as far as engines are
     free. A poll holds up what follows it. A signal, also one that memory adds, waits until all data of the copies
     before it have left.
 

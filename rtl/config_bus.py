@@ -5,13 +5,13 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from .geometry import Geometry, GeometryError
-from .layouts import Op, descriptor, error_report, fault_report
-from .registers import FAULTS, REGION_ACTIONS, REGION_STRIDE, STATUS_BITS, WAITS, counters, register_map
+from .layouts import error_report, fault_report, mapping_tables
+from .registers import FAULTS, SPACE_BYTES, STATUS_BITS, WAITS, counters, register_map
 from .watchdog import waits_layout
 
 
 def config_layout(g: Geometry) -> data.StructLayout:
-    """Lay out every writable field outside the region descriptors, under its name in the register map."""
+    """Lay out every writable field outside the tables, under its name in the register map."""
     return data.StructLayout({field.name: field.width for register in register_map(g).fixed
                               if register.access == "rw" for field in register.fields})
 
@@ -44,10 +44,9 @@ def _several(bits):
 class ConfigBus(wiring.Component):
     """Registers of one GPU behind an APB3 slave (T3 paper, section 4.4: what `remote_map` and `dma_map` program).
 
-    The map is `t3sim.rtl.registers.register_map`. A transfer has one wait state, a write to a region two; every output
+    The map is `t3sim.rtl.registers.register_map`. A transfer has one wait state, a write to a table two; every output
     is a register. A write takes effect in the cycle in which `pready` is high. `pslverr` answers an unmapped or
-    misaligned address, a write to a read-only register, and one that maps a region with an operation that is not store
-    or update; it changes nothing.
+    misaligned address and a write to a read-only register; it changes nothing.
 
     The first error stays latched, whatever follows, until CONTROL.clear_error. Of two in one cycle the reporter with
     the lower index wins, and STATUS.error_overflow says that there was another, as of any that comes later; an error in
@@ -69,7 +68,8 @@ class ConfigBus(wiring.Component):
         Levels: every field of a register that can be written.
     soft_reset, restart, clear_error, clear_counters : Out(1)
         Pulses of one cycle.
-    descriptors : Out(descriptor(geometry)).array(regions)
+    region, block, buffer, route : Out(...).array(...)
+        The tables of `t3sim.rtl.layouts.mapping_tables`.
     error : Out(1)
         Level: an error is latched.
     reports : In(error_report(geometry)).array(reporters)
@@ -109,7 +109,7 @@ class ConfigBus(wiring.Component):
             "restart": Out(1),
             "clear_error": Out(1),
             "clear_counters": Out(1),
-            "descriptors": Out(descriptor(geometry)).array(geometry.dma.regions),
+            **{name: Out(layout).array(entries) for name, (layout, entries) in mapping_tables(geometry).items()},
             "error": Out(1),
             "reports": In(error_report(geometry)).array(reporters),
             **faults,
@@ -136,34 +136,21 @@ class ConfigBus(wiring.Component):
         pulses = {"soft_reset": self.soft_reset, "restart": self.restart, "clear_counters": self.clear_counters,
                   "clear_error": self.clear_error}
 
-        # Address decoding: bit 10 and up is zero for the fixed registers, whose word is paddr[2:10].
+        # The registers that are there once have a space, and each table has one.
+        space_bits = (SPACE_BYTES - 1).bit_length()
         aligned = self.paddr[:2] == 0
-        fixed_space = aligned & (self.paddr[10:] == 0)
-        stride_bits = (REGION_STRIDE - 1).bit_length()
-        first_region = registers.region_offset(0) >> stride_bits
-        block = self.paddr[stride_bits:]
-        region = Signal(range(max(2, registers.regions)))
-        region_space = Signal()
-        word = self.paddr[2:stride_bits]
-        # Regions are written a cycle later, out of a register: driving them all from the bus takes most of a cycle.
-        region_write = Signal(data.StructLayout({"valid": 1, "region": region.shape(), "word": len(word), "data": 32}))
-        m.d.comb += [
-            region.eq(block - first_region),
-            region_space.eq(aligned & (block >= first_region) & (block < first_region + registers.regions)),
-        ]
+        space = self.paddr[space_bits:]
+        # Tables are written a cycle later, out of a register: driving them all from the bus takes most of a cycle.
+        table_write = Signal(data.StructLayout({"valid": 1, "space": len(space), "word": space_bits - 2, "data": 32}))
 
-        # A region is mapped by the write of its actions, which also names the operation that its packets leave with.
-        fields = {f.name: f.decode(self.pwdata) for f in registers["REGION_ACTIONS"].fields}
-        maps, op, unlawful = Cat(fields[name].bool() for name in REGION_ACTIONS).any(), fields["op"], Signal()
-        m.d.comb += unlawful.eq(maps & (op != Op.STORE.value) & (op != Op.UPDATE.value))
-
-        access = self.psel & self.penable & ~self.pready & ~region_write.valid
-        m.d.sync += [self.pready.eq(access | region_write.valid), region_write.valid.eq(0),
+        access = self.psel & self.penable & ~self.pready & ~table_write.valid
+        m.d.sync += [self.pready.eq(access | table_write.valid), table_write.valid.eq(0),
                      *(pulse.eq(0) for pulse in pulses.values())]
         with m.If(access):
-            m.d.sync += [self.prdata.eq(0), self.pslverr.eq(1)]
-            with m.If(fixed_space):
-                with m.Switch(self.paddr[2:10]):
+            m.d.sync += [self.prdata.eq(0), self.pslverr.eq(1), table_write.space.eq(space),
+                         table_write.word.eq(self.paddr[2:space_bits]), table_write.data.eq(self.pwdata)]
+            with m.If(aligned & (space == 0)):
+                with m.Switch(self.paddr[2:space_bits]):
                     for register in registers.fixed:
                         with m.Case(register.offset >> 2):
                             m.d.sync += self.pslverr.eq(self.pwrite & (register.access == "ro"))
@@ -176,27 +163,26 @@ class ConfigBus(wiring.Component):
                                     m.d.sync += [levels[f.name].eq(self.pwdata[f.lsb:]) for f in register.fields]
                             else:
                                 m.d.sync += self.prdata.eq(self._word(register, live))
-            with m.Elif(region_space):
-                m.d.sync += self.prdata.eq(self._region_word(m, region))
-                with m.Switch(word):
-                    for register in registers.region:
-                        with m.Case(register.offset >> 2):
-                            refused = self.pwrite & unlawful if register.name == "REGION_ACTIONS" else C(0, 1)
-                            m.d.sync += [
-                                self.pslverr.eq(refused),
-                                self.pready.eq(~self.pwrite | refused),
-                                region_write.valid.eq(self.pwrite & ~refused),
-                            ]
-                m.d.sync += [region_write.region.eq(region), region_write.word.eq(word),
-                             region_write.data.eq(self.pwdata)]
-        for index in range(registers.regions):
-            with m.If(region_write.valid & (region_write.region == index)):
-                with m.Switch(region_write.word):
-                    for register in registers.region:
-                        with m.Case(register.offset >> 2):
-                            fields = self._region_fields(self.descriptors[index])
-                            m.d.sync += [fields[f.name].eq(region_write.data[f.lsb:])
-                                         for f in register.fields if f.width]
+            for table in registers.tables:
+                inside, word = self._decoded(m, table, self.paddr[2:space_bits])
+                with m.If(aligned & (space == table.base // SPACE_BYTES) & inside):
+                    m.d.sync += [
+                        self.prdata.eq(word),
+                        self.pslverr.eq(0),
+                        self.pready.eq(~self.pwrite),
+                        table_write.valid.eq(self.pwrite),
+                    ]
+        for table in registers.tables:
+            word_bits = (table.stride >> 2).bit_length() - 1
+            for index, entry in enumerate(getattr(self, table.name)):
+                with m.If(table_write.valid & (table_write.space == table.base // SPACE_BYTES)
+                          & (table_write.word[word_bits:] == index)):
+                    with m.Switch(table_write.word[:word_bits]):
+                        for register in table.registers:
+                            with m.Case(register.offset >> 2):
+                                fields = self._entry_fields(entry)
+                                m.d.sync += [fields[f.name].eq(table_write.data[f.lsb:])
+                                             for f in register.fields if f.width]
 
         m.d.comb += self.error.eq(error.valid)
         return m
@@ -256,15 +242,14 @@ class ConfigBus(wiring.Component):
             "monitor_mean": self.monitor_mean,
         }
 
-    def _region_fields(self, entry):
-        """Return field name -> the slice of a descriptor that holds it."""
-        halves = {}
-        for name in ("address_offset", "base", "limit"):
+    @staticmethod
+    def _entry_fields(entry):
+        """Return register field name -> the slice of a table's entry that holds it."""
+        fields = {}
+        for name, _ in entry.shape():
             value = getattr(entry, name)
-            halves |= {f"{name}_lo": value[:32], f"{name}_hi": value[32:]}
-        return halves | {"op": entry.op.as_value()} | {name: getattr(entry, name) for name in (
-            *REGION_ACTIONS, "destination_region", "device", "arrivals", "tiles_per_block", "wg_offset", "threshold",
-            "row_bytes", "columns", "family", "pitch_bytes", *(("also",) if self._geometry.dma.queue_commands else ()))}
+            fields |= {name: value, f"{name}_lo": value[:32], f"{name}_hi": value[32:]}
+        return fields
 
     @staticmethod
     def _word(register, values):
@@ -277,12 +262,15 @@ class ConfigBus(wiring.Component):
                 position = f.lsb + f.width
         return Cat(word)
 
-    def _region_word(self, m, region):
-        """Return the addressed word of the addressed region: one selection per word, then one between words."""
-        result = Signal(32)
-        with m.Switch(self.paddr[2:(REGION_STRIDE - 1).bit_length()]):
-            for register in self._map.region:
-                words = [self._word(register, self._region_fields(entry)) for entry in self.descriptors]
+    def _decoded(self, m, table, word):
+        """Return whether a table has this word, and what it holds: a selection per register, then one between them."""
+        word_bits = (table.stride >> 2).bit_length() - 1
+        index = word[word_bits:]
+        entries = getattr(self, table.name)
+        known, held = Signal(name=f"known_{table.name}"), Signal(32, name=f"held_{table.name}")
+        with m.Switch(word[:word_bits]):
+            for register in table.registers:
+                words = [self._word(register, self._entry_fields(entry)) for entry in entries]
                 with m.Case(register.offset >> 2):
-                    m.d.comb += result.eq(Array(words)[region])
-        return result
+                    m.d.comb += [known.eq(index < table.entries), held.eq(Array(words)[index])]
+        return known, held

@@ -5,7 +5,7 @@ from amaranth.lib import data, fifo, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .geometry import Geometry
-from .layouts import descriptor, trigger
+from .layouts import mapping_tables, trigger
 
 
 class DmaTable(wiring.Component):
@@ -24,8 +24,8 @@ class DmaTable(wiring.Component):
     -------
     triggers : In(stream(trigger))
         Tiles of DMA regions, each once.
-    descriptors : In(descriptor).array(regions)
-        Only `tiles_per_block` is used; 0 counts as 1.
+    region, block : In(...).array(...)
+        Of `t3sim.rtl.layouts.mapping_tables`. Only `tiles_per_block` of a region's block is used; 0 counts as 1.
     commands : Out(stream(trigger))
         Complete blocks in order of completion.
     ready_level : Out(range(ready_commands + 1))
@@ -44,7 +44,8 @@ class DmaTable(wiring.Component):
         level = range(geometry.dma.ready_commands + 1)
         super().__init__({
             "triggers": In(stream.Signature(trigger(geometry))),
-            "descriptors": In(descriptor(geometry)).array(geometry.dma.regions),
+            **{name: In(mapping_tables(geometry)[name][0]).array(mapping_tables(geometry)[name][1])
+               for name in ("region", "block")},
             "commands": Out(stream.Signature(trigger(geometry))),
             "ready_level": Out(level),
             "ready_high_water": Out(level),
@@ -70,7 +71,7 @@ class DmaTable(wiring.Component):
         tiles = Signal(t.wf_bits + 1)
         index = Signal(range(max(2, self.blocks.depth)))
         incoming = self.triggers.payload
-        wanted = Array(self.descriptors)[incoming.region].tiles_per_block
+        wanted = Array(self.block)[Array(self.region)[incoming.region].block].tiles_per_block
         mask = Signal(t.wf_bits)  # wavefront bits within a block
         first = Signal(t.wf_bits)
         slot_bits = (t.window_slots - 1).bit_length()

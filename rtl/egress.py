@@ -1,11 +1,11 @@
 """One lane towards the link: lines become packets in the destination's terms."""
 
 from amaranth.hdl import Array, Module, Mux, Signal
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .geometry import Geometry
-from .layouts import ErrorCode, Source, descriptor, error_report, packet, request
+from .layouts import ErrorCode, Op, Source, error_report, mapping_tables, packet, request, route
 from .two_entry_queue import TwoEntryQueue
 
 
@@ -13,14 +13,14 @@ class Egress(wiring.Component):
     """Translates outbound lines (T3 paper, sections 4.2.2 and 4.4; figures 11 and 12).
 
     A line is either a compute unit's store to a region with `send_stores` (source LOCAL) or data that the DMA engine
-    read from one with `send_dma` (source DMA). The packet's address and workgroup are the line's plus the region's
-    offsets, modulo their widths; device, region and operation are the region's; bytes and wavefront stay. A line whose
-    source does not fit its region's actions is reported and swallowed. One line per cycle, in order; both sides are
-    registers.
+    read from one with `send_dma` (source DMA). The packet's address and workgroup are the line's plus the offsets of
+    the region's route, modulo their widths; device, region and operation are the route's; bytes and wavefront stay. A
+    line whose source does not fit its region's actions is reported and swallowed. One packet per cycle, in order; both
+    sides are registers.
 
-    With a command queue a region may name another one (`also`), of a larger number: data that DMA read of the first
-    become a packet of each, one after the other, and so on from there. Read once, they reach several GPUs (broadcast:
-    DMA collectives paper, section 4.2; T3 paper, section 7.1).
+    A region may have up to `copies` routes, one behind the other in their table (modulo its size, rounded up to a power
+    of two): a line becomes a packet on each. Read once, it reaches several GPUs (T3 paper, section 7.1; broadcast: DMA
+    collectives paper, section 4.2).
 
     While `forget` is 1 no further line becomes a packet: each is swallowed without an error.
 
@@ -28,7 +28,8 @@ class Egress(wiring.Component):
     -------
     line : In(stream(request))
         `address` and ids of the source; `op` is ignored.
-    descriptors : In(descriptor).array(regions)
+    region, route : In(...).array(...)
+        Of `t3sim.rtl.layouts.mapping_tables`.
     forget : In(1)
     packet : Out(stream(packet))
         `source` is REMOTE for a store, DMA for DMA data.
@@ -38,20 +39,21 @@ class Egress(wiring.Component):
     refused_dma : Out(1)
         Pulse: a line that is refused or forgotten is data that the DMA engine read.
     repeated : Out(1)
-        Pulse: the same data will leave, or be refused, once more. Only with a command queue.
+        Pulse: the same data of DMA will leave, or be forgotten, once more. Only with several `copies`.
     """
 
     def __init__(self, geometry: Geometry):
         self._geometry = geometry
         super().__init__({
             "line": In(stream.Signature(request(geometry))),
-            "descriptors": In(descriptor(geometry)).array(geometry.dma.regions),
+            **{name: In(mapping_tables(geometry)[name][0]).array(mapping_tables(geometry)[name][1])
+               for name in ("region", "route")},
             "forget": In(1),
             "packet": Out(stream.Signature(packet(geometry))),
             "busy": Out(1),
             "error": Out(error_report(geometry)),
             "refused_dma": Out(1),
-            **({"repeated": Out(1)} if geometry.dma.queue_commands else {}),
+            **({"repeated": Out(1)} if geometry.dma.copies > 1 else {}),
         })
 
     def elaborate(self, platform):
@@ -60,61 +62,59 @@ class Egress(wiring.Component):
         m.submodules.lines = lines = TwoEntryQueue(request(g))
         wiring.connect(m, wiring.flipped(self.line), lines.input)
         head = lines.output.payload
-        region = head.region
-        if g.dma.queue_commands:
-            following, again = Signal(g.dma.region_bits), Signal()  # the head is sent of `following`, too
-            region = Mux(again, following, head.region)
-        entry = Array(self.descriptors)[region]
+        entry = Array(self.region)[head.region]
+        number = entry.route
+        takes = ~self.forget & (((head.source == Source.LOCAL) & entry.send_stores)
+                                | ((head.source == Source.DMA) & entry.send_dma))
+        if g.dma.copies > 1:
+            again = Signal()  # the head has left on a route, and does on `following`, too
+            following, left = Signal.like(entry.route), Signal.like(entry.more_routes)
+            number = Mux(again, following, entry.route)
 
-        # Second stage: the line with what its region says. Third: the packet.
+        # Second stage: the line with its route. Third: the packet.
         line = Signal(request(g))
         valid = Signal()
         fits = Signal()
         forgotten = Signal()
-        layout = descriptor(g)
-        route = Signal(data.StructLayout({name: layout[name].shape for name in (
-            "op", "device", "destination_region", "wg_offset", "address_offset")}))
+        way = Signal(route(g))
         output = Signal(packet(g))
         output_valid = Signal()
 
         output_free = ~output_valid | self.packet.ready
         leaves = ~valid | ~fits | output_free
-        if g.dma.queue_commands:
+        if g.dma.copies > 1:
             more = Signal()
             m.d.comb += [
-                more.eq(~self.forget & entry.send_dma & (entry.also > region) & (head.source == Source.DMA)),
+                more.eq(takes & (Mux(again, left, entry.more_routes) != 0)),
                 lines.output.ready.eq(leaves & ~more),
-                self.repeated.eq(leaves & lines.output.valid & more),
+                self.repeated.eq(leaves & lines.output.valid & more & (head.source == Source.DMA)),
             ]
             with m.If(leaves & lines.output.valid):
-                m.d.sync += [again.eq(more), following.eq(entry.also)]
+                m.d.sync += [again.eq(more), following.eq(number + 1), left.eq(Mux(again, left, entry.more_routes) - 1)]
         else:
             m.d.comb += lines.output.ready.eq(leaves)
         with m.If(leaves):
             m.d.sync += valid.eq(lines.output.valid)
             with m.If(lines.output.valid):
+                chosen = Array(self.route)[number]
                 m.d.sync += [
                     line.eq(head),
-                    fits.eq(~self.forget & (
-                        ((head.source == Source.LOCAL) & entry.send_stores)
-                        | ((head.source == Source.DMA) & entry.send_dma))),
+                    fits.eq(takes),
                     forgotten.eq(self.forget),
-                    *(route[name].eq(getattr(entry, name)) for name, _ in route.shape()),
+                    *(way[name].eq(getattr(chosen, name)) for name, _ in way.shape()),
                 ]
-                if g.dma.queue_commands:
-                    m.d.sync += line.region.eq(region)
         with m.If(output_free):
             m.d.sync += output_valid.eq(valid & fits)
             with m.If(valid & fits):
                 m.d.sync += [
-                    output.address.eq(line.address + route.address_offset),
+                    output.address.eq(line.address + way.address_offset),
                     output.bytes.eq(line.bytes),
-                    output.op.eq(route.op),
+                    output.op.eq(Mux(way.operation, Op.UPDATE, Op.STORE)),
                     output.source.eq(Mux(line.source == Source.DMA, Source.DMA, Source.REMOTE)),
-                    output.region.eq(route.destination_region),
+                    output.region.eq(way.destination_region),
                     output.wf.eq(line.wf),
-                    output.wg.eq(line.wg + route.wg_offset),
-                    output.device.eq(route.device),
+                    output.wg.eq(line.wg + way.wg_offset),
+                    output.device.eq(way.device),
                 ]
         m.d.comb += [
             self.packet.valid.eq(output_valid),

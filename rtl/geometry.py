@@ -146,6 +146,10 @@ class DmaGeometry:
     """The DMA command table and its engines (T3 paper, section 4.2.2)."""
 
     regions: int = 16  #: address-space mappings; region 0 means "not mapped by T3"
+    block_shapes: int = 8  #: of what one DMA command moves, for all regions together
+    routes: int = 16  #: destinations with offsets, for all regions together
+    buffers: int = 4  #: ranges of memory that DMA may read, for all regions together
+    copies: int = 1  #: routes of one region: what leaves is read once, and sent on each
     device_bits: int = 6
     engines: int = 4  #: one 64-byte line per cycle each
     ready_commands: int = 2048  #: complete blocks that wait for an engine; see DispatchWindow
@@ -159,6 +163,10 @@ class DmaGeometry:
         _require_integers(self)
         _require(_is_power_of_two(self.regions) and 2 <= self.regions <= 64, "regions", self.regions,
                  "a power of two from 2 to 64 is needed")
+        for name in ("block_shapes", "routes", "buffers"):
+            entries = getattr(self, name)
+            _require(1 <= entries <= 64, name, entries, "1 to 64")
+        _require(1 <= self.copies <= self.routes, "copies", self.copies, f"1 to routes={self.routes}")
         _require(1 <= self.device_bits <= 10, "device_bits", self.device_bits, "1 to 10")
         _require(_is_power_of_two(self.engines) and self.engines <= 8, "engines", self.engines,
                  "1, 2, 4 or 8")

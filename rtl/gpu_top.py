@@ -25,6 +25,7 @@ from .layouts import (
     error_report,
     head_packet,
     is_tracked,
+    mapping_tables,
     packet,
     queue_command,
     ready_ask,
@@ -148,8 +149,11 @@ class GpuTop(wiring.Component):
         m.submodules[name] = SoftReset(block, self._clear)
         return block
 
-    def _descriptors(self, m, block):
-        m.d.comb += [there.eq(here) for there, here in zip(block.descriptors, self._bus.descriptors)]
+    def _mappings(self, m, block):
+        """Connect what a block knows of the tables that software maps address space with."""
+        for name in mapping_tables(self._geometry):
+            if name in block.signature.members:
+                m.d.comb += [there.eq(here) for there, here in zip(getattr(block, name), getattr(self._bus, name))]
 
     def _channels(self, m):
         """Build the memory channels, and the monitors that their arbiters go by."""
@@ -200,7 +204,7 @@ class GpuTop(wiring.Component):
         for channel, port in zip(self._memory[1:], list(network.updates)[1:]):
             wiring.connect(m, channel.updates, port)
         tracked = [Signal(name=f"tracked_{region}") for region in range(g.dma.regions)]
-        m.d.comb += [there.eq(is_tracked(entry)) for there, entry in zip(tracked, self._bus.descriptors)]
+        m.d.comb += [there.eq(is_tracked(entry)) for there, entry in zip(tracked, self._bus.region)]
         self._banks = []
         for b in range(g.tracker.banks):
             bank = self._add(m, f"tracker_{b}", TrackerBank(g))
@@ -210,7 +214,7 @@ class GpuTop(wiring.Component):
             self._reports.append(bank.error)
             if g.tracker.protection != "none":
                 m.d.comb += self._bus.faults[b].eq(bank.fault)
-            for region, entry in enumerate(self._bus.descriptors):
+            for region, entry in enumerate(self._bus.region):
                 m.d.comb += [
                     bank.thresholds[region].eq(entry.threshold),
                     bank.tracked[region].eq(tracked[region]),
@@ -230,7 +234,7 @@ class GpuTop(wiring.Component):
         self._window = window = self._add(m, "window", DispatchWindow(g))
         self._table = table = self._add(m, "table", DmaTable(g))
         events = self._add(m, "event_queue", TwoEntryQueue(trigger(g)))
-        self._descriptors(m, table)
+        self._mappings(m, table)
         # Admissions share the first channel's way to the Tracker.
         sources = [self._memory[0].updates, window.admissions]
         goes = join(m, [source.valid for source in sources], [source.payload for source in sources],
@@ -238,7 +242,7 @@ class GpuTop(wiring.Component):
         m.d.comb += [source.ready.eq(go) for source, go in zip(sources, goes)]
         wiring.connect(m, events.output, wiring.flipped(self.events))
         merged = self._merge.merged
-        entry = Array(self._bus.descriptors)[merged.payload.region]
+        entry = Array(self._bus.region)[merged.payload.region]
         to_table = Signal()
         to_events = Signal()
         taken = Signal()
@@ -319,7 +323,7 @@ class GpuTop(wiring.Component):
         # Lines read that neither left on the link nor were refused: an engine never asks for data that have no place to
         # go.
         # Those issued in the cycle before are not yet added.
-        repeats = 0 if not g.dma.queue_commands else 4 * g.dma.egress_lanes  # lines inside of the lanes
+        repeats = 0 if g.dma.copies == 1 else 4 * g.dma.egress_lanes  # lines inside of the lanes
         self._outstanding = Signal(range(g.dma.outstanding_lines + g.dma.engines + repeats + 1))
         self._just_issued = Signal(range(g.dma.engines + 1))
         self._allow = allow = Signal()
@@ -328,7 +332,7 @@ class GpuTop(wiring.Component):
         for e in range(g.dma.engines):
             engine = self._add(m, f"engine_{e}", AddressGenerator(g))
             self._generators.append(engine)
-            self._descriptors(m, engine)
+            self._mappings(m, engine)
             self._reports.append(engine.error)
             wiring.connect(m, engine.lines, lines.lines[e])
             m.d.comb += engine.allow.eq(allow)
@@ -387,7 +391,7 @@ class GpuTop(wiring.Component):
             lane = Egress(g)
             m.submodules[f"egress_{index}"] = lane
             self._lanes.append(lane)
-            self._descriptors(m, lane)
+            self._mappings(m, lane)
             m.d.comb += lane.forget.eq(self._stopped)
             self._reports.append(lane.error)
             wiring.connect(m, wiring.flipped(self.outbound[index]), lane.line)
@@ -395,7 +399,7 @@ class GpuTop(wiring.Component):
             leaves = self.packets[index].valid & self.packets[index].ready
             left.append(leaves)
             dma_gone += [leaves & (self.packets[index].payload.source == Source.DMA), lane.refused_dma]
-            repeated += [lane.repeated] if g.dma.queue_commands else []
+            repeated += [lane.repeated] if g.dma.copies > 1 else []
         self._counts["packets"] = ones(left)
         self._awaits_data = (self._outstanding != 0) | (self._just_issued != 0)
         coming = self._outstanding + self._just_issued
@@ -408,8 +412,8 @@ class GpuTop(wiring.Component):
         g, config = self._geometry, self._bus.config
         tracked = Signal(g.dma.regions)
         openings = [Signal(g.dma.regions, name=f"open_{i}") for i in range(ARRIVAL_RANGES)]
-        m.d.comb += tracked.eq(Cat(is_tracked(entry) for entry in self._bus.descriptors))
-        m.d.sync += [opening.eq(tracked & Cat(entry.arrivals[i] for entry in self._bus.descriptors))
+        m.d.comb += tracked.eq(Cat(is_tracked(entry) for entry in self._bus.region))
+        m.d.sync += [opening.eq(tracked & Cat(entry.arrivals[i] for entry in self._bus.region))
                      for i, opening in enumerate(openings)]
         refused = []
         for index, channels in enumerate(groups(g)):

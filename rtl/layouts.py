@@ -180,35 +180,60 @@ def ready_ask(g: Geometry, count_bits: int = READY_COUNT_BITS) -> data.StructLay
     })
 
 
-def descriptor(g: Geometry) -> data.StructLayout:
+def region(g: Geometry) -> data.StructLayout:
     """Lay out one programmed address-space mapping (`remote_map`, `dma_map`: T3 paper, figures 11 and 12)."""
-    address = g.tracker.address_bits
     return data.StructLayout({
         # What becomes of a tile; any of them, and with none the region is not mapped.
         "send_stores": 1,  # compute units' stores leave for the peer at once
         "send_dma": 1,  # tracked; a complete block is sent on by the DMA engine
         "event": 1,  # tracked; a complete tile raises an event (last ring chunk, or a WG to schedule: section 7.2)
-        "op": Op,  # at the destination: STORE or UPDATE
-        "device": g.dma.device_bits,  # destination device
         "arrivals": ARRIVAL_RANGES,  # ranges into which peers may write under this region, a bit each
-        "destination_region": g.dma.region_bits,  # region id at the destination
-        "tiles_per_block": g.tracker.wf_bits + 1,  # wavefront tiles of one DMA block: 1, 2, 4, ...
         "threshold": g.tracker.count_bits,  # bytes per tile x updates per element
-        "wg_offset": g.tracker.wg_bits,  # destination wg = wg + wg_offset (modulo)
-        "address_offset": address,  # destination address = address + address_offset (modulo)
-        "base": address,  # first byte of the mapped source range
-        "limit": address,  # one past its last byte
-        "row_bytes": 13,  # contiguous bytes of one tile column
-        "columns": 10,  # tile columns of one DMA *block*
         "family": g.dma.region_bits,  # regions of one tile's updates have the same
-        "pitch_bytes": 32,  # leading dimension
-        # Only with a command queue. A larger number: what DMA sends of this region is sent of that one, too.
-        **({"also": g.dma.region_bits} if g.dma.queue_commands else {}),
+        "block": bits_for(g.dma.block_shapes),  # shape of its blocks
+        "buffer": bits_for(g.dma.buffers),  # what DMA may read of it
+        "route": bits_for(g.dma.routes),  # the first one on which it leaves
+        "more_routes": (g.dma.copies - 1).bit_length(),  # as many behind that
     })
 
 
+def block_shape(g: Geometry) -> data.StructLayout:
+    """Lay out the shape of one DMA block: columns of contiguous bytes, shared out to wavefront tiles."""
+    return data.StructLayout({
+        "row_bytes": 13,  # contiguous bytes of one column
+        "columns": 10,  # of the block
+        "tiles_per_block": g.tracker.wf_bits + 1,  # wavefront tiles: 1, 2, 4, ...
+        "pitch_bytes": 32,  # leading dimension
+    })
+
+
+def route(g: Geometry) -> data.StructLayout:
+    """Lay out one destination: where a line goes, and what it is there."""
+    return data.StructLayout({
+        "device": g.dma.device_bits,
+        "operation": 1,  # there: 0 store, 1 update
+        "destination_region": g.dma.region_bits,  # region id there
+        "wg_offset": g.tracker.wg_bits,  # wg there = wg + wg_offset (modulo)
+        "address_offset": g.tracker.address_bits,  # address there = address + address_offset (modulo)
+    })
+
+
+def buffer(g: Geometry) -> data.StructLayout:
+    """Lay out one range of memory that DMA may read."""
+    return data.StructLayout({
+        "base": g.tracker.address_bits,  # first byte
+        "limit": g.tracker.address_bits,  # one past the last byte
+    })
+
+
+def mapping_tables(g: Geometry) -> dict[str, tuple[data.StructLayout, int]]:
+    """Return name: (an entry's layout, entries) of the tables that software maps address space with."""
+    return {"region": (region(g), g.dma.regions), "block": (block_shape(g), g.dma.block_shapes),
+            "buffer": (buffer(g), g.dma.buffers), "route": (route(g), g.dma.routes)}
+
+
 def is_tracked(entry):
-    """Return whether the Tracker counts the tiles of a region with this descriptor."""
+    """Return whether the Tracker counts the tiles of a region."""
     return entry.send_dma | entry.event
 
 

@@ -11,7 +11,7 @@ from .check_bits import PROTECTIONS
 from .geometry import Geometry, bits_for
 
 IDENTITY = 0x54335454  #: "T3TT"
-VERSION = 0x0002_0001  #: major in the upper half, minor in the lower
+VERSION = 0x0003_0000  #: major in the upper half, minor in the lower
 
 EPOCH_BITS = 8  #: kernels that a window tells apart
 ARRIVAL_RANGES = 2  #: ranges of memory that can be open to peers
@@ -20,15 +20,14 @@ WATCHDOG_LIMIT_BITS = 16
 READY_COUNT_BITS = 12  #: of a counter of the ready table
 POLL_PERIOD = 16  #: cycles from one look of a command in memory at a place to the next, at least
 
-REGION_BASE = 0x400  #: descriptor of region 0
-REGION_STRIDE = 0x40
+SPACE_BYTES = 0x400  #: of the registers that are there once, and of each table
 
 POLICIES = {policy.name: policy.code for policy in arbiter.POLICIES.values()}  #: codes of `t3sim.rtl.arbiter.POLICIES`
 
 REGION_ACTIONS = ("send_stores", "send_dma", "event")  #: fields of one bit; with none of them a region is not mapped
 
-#: What the coded fields may hold. `t3sim.rtl.layouts` has the same codes as Amaranth enums; a test compares the two.
-OPERATIONS = {"store": 1, "update": 2}
+OPERATIONS = {"store": 0, "update": 1}  #: ROUTE_TO.operation
+#: As `t3sim.rtl.layouts.ErrorCode`; a test compares the two.
 ERRORS = {"none": 0, "region_unconfigured": 1, "threshold_exceeded": 2, "id_reused": 3,
           "address_out_of_range": 4, "completion_unexpected": 5, "tracker_memory": 6, "arrival_refused": 7,
           "tracker_full": 8, "region_mismatch": 9, "watchdog": 10}
@@ -150,34 +149,49 @@ def _halves(name: str, offset: int, access: str, width: int, description: str) -
 
 
 @dataclass(frozen=True)
+class Table:
+    """Registers that are there once per entry; their offsets are relative to the entry's."""
+
+    name: str
+    base: int
+    stride: int
+    entries: int
+    registers: tuple
+    description: str
+
+    def offset(self, entry: int) -> int:
+        return self.base + entry * self.stride
+
+
+@dataclass(frozen=True)
 class RegisterMap:
-    """Every register of one geometry: `fixed`, and `region`, whose offsets are relative to a region's descriptor."""
+    """Every register of one geometry: `fixed`, and those of `tables`."""
 
     fixed: tuple
-    region: tuple
-    regions: int
+    tables: tuple
 
     @property
     def address_bits(self) -> int:
-        """Width of the bus address: 12, or 13 for 64 regions."""
-        return max(12, (REGION_BASE + self.regions * REGION_STRIDE - 1).bit_length())
+        """Width of the bus address."""
+        return (SPACE_BYTES * (1 + len(self.tables)) - 1).bit_length()
 
     def __getitem__(self, name: str) -> Register:
-        for register in self.fixed + self.region:
+        for register in (*self.fixed, *(one for table in self.tables for one in table.registers)):
             if register.name == name:
                 return register
         raise KeyError(f"no register {name!r}")
 
-    def region_offset(self, region: int) -> int:
-        return REGION_BASE + region * REGION_STRIDE
+    def table(self, name: str) -> Table:
+        return next(table for table in self.tables if table.name == name)
 
     def all_registers(self):
-        """Give (absolute offset, register, region or None), lowest offset first."""
+        """Give (absolute offset, register, (table's name, entry) or None), lowest offset first."""
         for register in self.fixed:
             yield register.offset, register, None
-        for region in range(self.regions):
-            for register in self.region:
-                yield self.region_offset(region) + register.offset, register, region
+        for table in self.tables:
+            for entry in range(table.entries):
+                for register in table.registers:
+                    yield table.offset(entry) + register.offset, register, (table.name, entry)
 
 
 def counters(geometry: Geometry) -> tuple[tuple[str, str], ...]:
@@ -217,7 +231,7 @@ def register_map(geometry: Geometry) -> RegisterMap:
             Field("protection", 30, 2, "of the Tracker's memories: 0 none, 1 parity, 2 SECDED",
                   PROTECTIONS.index(t.protection)))),
         Register("GEOMETRY1", 0x00C, "ro", (
-            Field("regions", 0, 8, "region descriptors", d.regions),
+            Field("regions", 0, 8, "entries of the table of regions", d.regions),
             Field("engines", 8, 8, "DMA engines", d.engines),
             Field("egress_lanes", 16, 8, "egress lanes", d.egress_lanes),
             Field("queue_entries", 24, 8, "DRAM queue entries per channel", c.queue_entries))),
@@ -268,6 +282,11 @@ def register_map(geometry: Geometry) -> RegisterMap:
                   d.queue_commands.bit_length() - (d.queue_commands != 0)),
             Field("ready_log2", 18, 4, "log2 of the groups of the ready table; 0: there is none",
                   d.ready_groups.bit_length() - (d.ready_groups != 0)))),
+        Register("GEOMETRY6", 0x05C, "ro", (
+            Field("block_shapes", 0, 7, "entries of the table of blocks", d.block_shapes),
+            Field("buffers", 8, 7, "of that of buffers", d.buffers),
+            Field("routes", 16, 7, "of that of routes", d.routes),
+            Field("copies", 24, 7, "routes of a region, at most", d.copies))),
         Register("DEVICE", 0x07C, "rw", (
             Field("device_number", 0, d.device_bits, "this GPU's number, under which others know its head"),)),
         Register("WINDOW", 0x030, "rw", (
@@ -327,32 +346,47 @@ def register_map(geometry: Geometry) -> RegisterMap:
             Field("fault_kind", 30, 2, "0 none; 1 corrected; 2 uncorrectable, which replaces a corrected one"))))
     region = [
         Register("REGION_ACTIONS", 0x00, "rw", (
-            Field("send_stores", 0, 1, "compute units' stores leave for the destination as they come"),
-            Field("send_dma", 1, 1, "tiles are tracked; complete blocks are sent to the destination by DMA"),
+            Field("send_stores", 0, 1, "compute units' stores leave on the routes as they come"),
+            Field("send_dma", 1, 1, "tiles are tracked; complete blocks are sent on the routes by DMA"),
             Field("event", 2, 1, "tiles are tracked; complete ones raise an event. The register is written last: with "
                                  "one of the three the region is mapped"),
-            Field("op", 4, 2, "operation at the destination: 1 store, 2 update; others are refused if the write maps"),
-            Field("destination_region", 8, d.region_bits, "region at the destination"),
-            Field("device", 16, d.device_bits, "destination device"),
-            Field("arrivals", 26, ARRIVAL_RANGES,
-                  "bit i: peers may write into range ARRIVALSi under this region, if its tiles are tracked"))),
-        Register("REGION_TILE", 0x04, "rw", (
-            Field("tiles_per_block", 0, t.wf_bits + 1, "wavefront tiles of one DMA block: a power of two"),
-            Field("wg_offset", 8, t.wg_bits, "added to the workgroup id, modulo its width"))),
-        Register("REGION_THRESHOLD", 0x08, "rw", (
-            Field("threshold", 0, t.count_bits, "bytes of a tile x updates per element"),)),
-        Register("REGION_SHAPE", 0x0C, "rw", (
-            Field("row_bytes", 0, 13, "contiguous bytes of one column of a block"),
-            Field("columns", 16, 10, "columns of a block"),
-            Field("family", 26, d.region_bits,
+            Field("arrivals", 4, ARRIVAL_RANGES,
+                  "bit i: peers may write into range ARRIVALSi under this region, if its tiles are tracked"),
+            Field("family", 8, d.region_bits,
                   "the same for all regions of one tile's updates: the region under which its arrivals come"))),
-        Register("REGION_PITCH", 0x10, "rw", (
-            Field("pitch_bytes", 0, 32, "bytes from one column to the next"),)),
-        *([] if not d.queue_commands else [Register("REGION_ALSO", 0x14, "rw", (
-            Field("also", 0, d.region_bits, "a region of a larger number than its own, to which all goes, too, that "
-                  "DMA sends of this one; otherwise without effect"),))]),
-        *_halves("ADDRESS_OFFSET", 0x18, "rw", t.address_bits, "added to the address, modulo its width"),
-        *_halves("BASE", 0x20, "rw", t.address_bits, "first byte of the mapped source range"),
-        *_halves("LIMIT", 0x28, "rw", t.address_bits, "one past the last byte of the mapped source range"),
+        Register("REGION_THRESHOLD", 0x04, "rw", (
+            Field("threshold", 0, t.count_bits, "bytes of a tile x updates per element"),)),
+        Register("REGION_ENTRIES", 0x08, "rw", (
+            Field("block", 0, bits_for(d.block_shapes), "shape of its blocks: an entry of that table"),
+            Field("buffer", 8, bits_for(d.buffers), "what DMA may read of it: an entry of that table"),
+            Field("route", 16, bits_for(d.routes), "where it goes: the first entry of that table"),
+            Field("more_routes", 24, (d.copies - 1).bit_length(), "entries behind that, where it goes, too"))),
     ]
-    return RegisterMap(tuple(sorted(fixed, key=lambda r: r.offset)), tuple(region), d.regions)
+    block = [
+        Register("BLOCK_SHAPE", 0x00, "rw", (
+            Field("row_bytes", 0, 13, "contiguous bytes of one column of a block"),
+            Field("columns", 13, 10, "columns of a block"),
+            Field("tiles_per_block", 23, t.wf_bits + 1, "wavefront tiles of one block: a power of two"))),
+        Register("BLOCK_PITCH", 0x04, "rw", (
+            Field("pitch_bytes", 0, 32, "bytes from one column to the next"),)),
+    ]
+    buffer = [
+        *_halves("BASE", 0x00, "rw", t.address_bits, "first byte that DMA may read"),
+        *_halves("LIMIT", 0x08, "rw", t.address_bits, "one past the last byte"),
+    ]
+    route = [
+        Register("ROUTE_TO", 0x00, "rw", (
+            Field("device", 0, d.device_bits, "destination device"),
+            Field("destination_region", 16, d.region_bits, "region there"),
+            Field("operation", 24, 1, "what memory there does: 0 stores, 1 updates"))),
+        Register("ROUTE_WG", 0x04, "rw", (
+            Field("wg_offset", 0, t.wg_bits, "added to the workgroup id, modulo its width"),)),
+        *_halves("ADDRESS_OFFSET", 0x08, "rw", t.address_bits, "added to the address, modulo its width"),
+    ]
+    tables = (("region", 0x10, d.regions, region, "what becomes of the tiles of a region"),
+              ("block", 0x08, d.block_shapes, block, "shapes of DMA blocks"),
+              ("buffer", 0x10, d.buffers, buffer, "what DMA may read"),
+              ("route", 0x10, d.routes, route, "where lines go, and what they are there"))
+    return RegisterMap(tuple(sorted(fixed, key=lambda r: r.offset)), tuple(
+        Table(name, SPACE_BYTES * number, stride, entries, tuple(registers), text)
+        for number, (name, stride, entries, registers, text) in enumerate(tables, start=1)))

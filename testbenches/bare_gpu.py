@@ -4,13 +4,14 @@ from collections.abc import Callable, Iterable
 
 from t3sim.driver.driver import Driver, Write
 from t3sim.reference.line_router import channel_of_line
-from t3sim.rtl.registers import register_map
+from t3sim.rtl.registers import Table, register_map
 
 from . import pauses
 from .bench import Bench
 from .dispatcher import Dispatcher
 from .dram import Dram
 from .drivers import ApbDriver, StreamDriver
+from .mappings import Tables, fields_of
 from .monitors import StreamMonitor
 
 READ, STORE, UPDATE = range(3)
@@ -56,27 +57,39 @@ class BareGpu:
         requests = [command["request"] for command in self.commands]
         return [request for request in requests if (request["op"], request["source"]) == (READ, DMA)]
 
-    def descriptor(self, **fields: int) -> dict:
-        """Make a descriptor in which all fields that are not named are 0.
+    def mapping(self, **fields: int) -> dict:
+        """Make the fields of a region and of its entries in the other tables; those that are not named are 0.
 
-        But nothing is out of range, peers may write under the region, and the operation is a store.
+        But nothing is out of range, and peers may write under the region.
         """
-        names = {field.name for register in self.registers.region for field in register.fields}
-        whole = {name.removesuffix("_lo").removesuffix("_hi"): 0 for name in names}
-        return whole | {"limit": (1 << self.geometry.tracker.address_bits) - 1, "op": STORE,
-                        "arrivals": 1} | fields
+        names = (name for table in self.registers.tables for name in fields_of(self.geometry, table.name))
+        return dict.fromkeys(names, 0) | {"limit": (1 << self.geometry.tracker.address_bits) - 1,
+                                          "arrivals": 1} | fields
 
-    async def map(self, region: int, descriptor: dict) -> None:
-        """Map a region, with all memory open to peers."""
+    async def map(self, region: int, mapping: dict) -> None:
+        """Map a region, with all memory open to peers. Its entries have its own number, modulo the tables' sizes."""
+        tables = {table.name: table for table in self.registers.tables}
+        entries = {name: region % table.entries for name, table in tables.items()}
+        named = {name: entry for name, entry in entries.items() if name != "region"}
+        await self._write_entries((tables[name], entry, mapping | named)
+                                  for name, entry in sorted(entries.items(), key=lambda item: item[0] == "region"))
+
+    async def map_all(self, tables: Tables) -> None:
+        """Write all entries of all tables, in any order, with all memory open to peers."""
+        entries = [(table, number, tables[table.name][number]) for table in self.registers.tables
+                   for number in range(table.entries)]
+        await self._write_entries(self.bench.rng.sample(entries, len(entries)))
+
+    async def _write_entries(self, entries: Iterable[tuple[Table, int, dict]]) -> None:
         await self.bus.write_all(self.driver.open_memory(
             0, base=0, limit=(1 << self.geometry.tracker.address_bits) - 1))
-        values = dict(descriptor)
-        for name in ("address_offset", "base", "limit"):
-            values |= {f"{name}_lo": values[name], f"{name}_hi": values[name] >> 32}
-        await self.bus.write_all(
-            Write(self.registers.region_offset(region) + register.offset,
-                  sum(field.encode(values[field.name]) for field in register.fields))
-            for register in self.registers.region)
+        for table, number, entry in entries:
+            values = {half: value >> shift for name, value in entry.items()
+                      for half, shift in ((name, 0), (f"{name}_lo", 0), (f"{name}_hi", 32))}
+            await self.bus.write_all(
+                Write(table.offset(number) + register.offset,
+                      sum(field.encode(values[field.name]) for field in register.fields))
+                for register in table.registers)
 
     async def write(self, name: str, **fields: int) -> None:
         register = self.registers[name]

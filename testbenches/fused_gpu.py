@@ -11,16 +11,17 @@ from typing import NamedTuple
 
 from t3sim.driver.driver import Driver
 from t3sim.reference.dispatch_window import Request
-from t3sim.reference.egress import Packet, translate
+from t3sim.reference.egress import Packet, packets_of
 from t3sim.reference.line_router import channel_of_line
 from t3sim.reference.memory_channel import is_tracked
-from t3sim.rtl.registers import COUNTERS, POLICIES, REGION_ACTIONS, register_map
+from t3sim.rtl.registers import COUNTERS, OPERATIONS, POLICIES, register_map
 
 from .bare_gpu import DMA, LOCAL, READ, REMOTE, STORE, UPDATE
 from .bench import Bench
 from .dispatcher import Dispatcher, lawful_order
 from .dram import Dram
 from .drivers import ApbDriver, StreamDriver
+from .mappings import Tables
 from .monitors import StreamMonitor
 from .pauses import never
 from .scoreboard import Scoreboard
@@ -91,6 +92,8 @@ class FusedGpu:
         StreamMonitor(bench, "heads", self._told)
         self._heard = StreamDriver(bench, "heads_in")
         self._kernels, self._aborted = 0, False
+        self._mapped: list[int] = []  # regions
+        self._tables: Tables = {}  # as far as packets go by them
         self.kernel: Kernel | None = None
         self.window = self.upstream = self._head = self.peers_end = 0
         peers, devices = bench.geometry.dma.peers, 1 << bench.geometry.dma.device_bits
@@ -111,8 +114,15 @@ class FusedGpu:
         def limits(region: int) -> dict[str, int]:
             return {"base": kernel.base(region), "limit": kernel.base(region) + (1 << 20)}
 
-        targets = [rng.randrange(1, self.geometry.dma.regions) for _ in range(2)]
-
+        dma = self.geometry.dma
+        targets = [rng.randrange(1, dma.regions) for _ in range(2)]
+        operations = ["update", rng.choice(list(OPERATIONS))]
+        if dma.routes == 1:  # both have the same
+            targets[1], operations[1] = targets[0], operations[0]
+        if min(dma.block_shapes, dma.buffers, dma.routes // 2) < self._kernels + 1 or rng.random() < 0.5:
+            for region in self._mapped:  # otherwise the kernel before has left its mappings
+                await self.bus.write_all(driver.unmap(region))
+        self._mapped = [kernel.dma, kernel.event, kernel.remote]
         self.window = rng.randint(1, driver.largest_window(kernel.tiles))
         await self.bus.write_all([
             *driver.open_memory(0, **limits(kernel.dma)), *driver.open_memory(1, **limits(kernel.event)),
@@ -124,7 +134,7 @@ class FusedGpu:
                               tile_bytes=kernel.row_bytes * kernel.columns, updates_per_element=UPDATES,
                               arrivals=[1]),
             *driver.remote_map(kernel.remote, **limits(kernel.remote), **there, destination_region=targets[1],
-                               operation=rng.choice(("store", "update"))),
+                               operation=operations[1]),
             *driver.policy(rng.choice(list(POLICIES)), rng.choice(("auto", None, 1, 3)), rng.choice((None, 1, 50))),
             *driver.heads(self.number, sends_to=self.sends_to, receives_from=self.receives_from),
             *driver.clear_counters(), *driver.clear_error(),
@@ -134,12 +144,12 @@ class FusedGpu:
             self._heard.send({"head": 0, "epoch": self._kernels, "source": source})
         self.told, self._aborted = dict.fromkeys(self.receives_from, 0), False
         self._kernels += 1
-        self.descriptors = {
-            region: there | dict.fromkeys(REGION_ACTIONS, 0) | {
-                action: 1, "destination_region": target,
-                "op": UPDATE if region == kernel.dma else await self._operation(region)}
-            for region, action, target in ((kernel.dma, "send_dma", targets[0]),
-                                           (kernel.remote, "send_stores", targets[1]))}
+        routes = [there | {"destination_region": target, "operation": OPERATIONS[operation]}
+                  for target, operation in zip(targets, operations)]
+        nothing = {"send_stores": 0, "send_dma": 0}
+        self._tables = {"region": [nothing] * dma.regions, "route": (routes * dma.routes)[:dma.routes]}
+        for number, (region, action) in enumerate(((kernel.dma, "send_dma"), (kernel.remote, "send_stores"))):
+            self._tables["region"][region] = nothing | {action: 1, "route": number % dma.routes, "more_routes": 0}
         self.peer_heads, self.peers_end = [0] * len(self.peer_heads), kernel.workgroups
         self.kernel, self.upstream, self._head = kernel, 0, 0
         self.expected: Counter[tuple] = Counter()  # requests on their way to the DRAM
@@ -173,10 +183,6 @@ class FusedGpu:
         """Wait until what was stored, sent or read is in memory or has come back."""
         return (all(driver.idle for driver in (*self.compute, *self.inbound, *self.outbound))
                 and all(dram.idle for dram in self.drams) and not any(self.expected.values()))
-
-    async def _operation(self, region: int) -> int:
-        word = await self.bus.read(self.registers.region_offset(region) + self.registers["REGION_ACTIONS"].offset)
-        return self.driver.decode("REGION_ACTIONS", word)["op"]
 
     def _request(self, piece: Piece, wg: int, wf: int, op: int, source: int) -> dict:
         return {"address": piece.address, "bytes": piece.bytes, "op": op, "source": source,
@@ -252,7 +258,7 @@ class FusedGpu:
             self.bench.rng.choice(self.outbound).send(request)
 
     def _outbound(self, lane: int, line: dict) -> None:
-        packet = translate(line, self.descriptors[line["region"]], self.geometry)
+        (packet,) = packets_of(line, self._tables, self.geometry)
         assert isinstance(packet, Packet)
         self.packets[lane].expect(packet)
 

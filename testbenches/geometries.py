@@ -10,18 +10,21 @@ GEOMETRIES = {
         ChannelGeometry(channels=2, guard_buckets=8, queue_entries=12, dma_fifo=2, coalescer_timeout_cycles=4,
                         sample_bits=8),
         DmaGeometry(regions=8, engines=2, ready_commands=4, outstanding_lines=16)),
-    #: as small, with four of what small has two of: what reaches only the first is seen, and the last, and a wrong one
+    #: as small, with four of what small has two of: what reaches only the first is seen, and the last, and a wrong one;
+    #: and with few mappings, some of them to several GPUs
     "several": Geometry(
         TrackerGeometry(sets=16, ways=2, banks=4, wg_bits=8, wf_bits=2, address_bits=40, count_bits=12),
         ChannelGeometry(channels=4, guard_buckets=8, queue_entries=100, dma_fifo=2, coalescer_timeout_cycles=4,
                         sample_bits=8),
-        DmaGeometry(regions=8, engines=4, ready_commands=8, outstanding_lines=32, egress_lanes=3, peers=3)),
+        DmaGeometry(regions=8, block_shapes=3, buffers=2, routes=5, copies=3, engines=4, ready_commands=8,
+                    outstanding_lines=32, egress_lanes=3, peers=3)),
     #: one set of one way, one bank, one channel, one of everything
     "least": Geometry(
         TrackerGeometry(sets=1, ways=1, banks=1, wg_bits=4, wf_bits=1, address_bits=32, count_bits=10),
         ChannelGeometry(channels=1, guard_buckets=1, queue_entries=4, dma_fifo=1, coalescer_timeout_cycles=1,
                         sample_bits=1),
-        DmaGeometry(regions=8, engines=1, ready_commands=2, outstanding_lines=2, egress_lanes=1)),
+        DmaGeometry(regions=8, block_shapes=1, buffers=1, routes=1, engines=1, ready_commands=2, outstanding_lines=2,
+                    egress_lanes=1)),
     "one_way": Geometry(
         TrackerGeometry(sets=16, ways=1, banks=4, wg_bits=8, wf_bits=3, count_bits=16),
         ChannelGeometry(channels=8, guard_buckets=64, queue_entries=64),

@@ -1,35 +1,52 @@
-"""AddressGenerator against its model: exactly a block's lines, errors for those outside the region, credits."""
+"""AddressGenerator against its model: exactly a block's lines, errors for those outside the buffer, credits."""
 
 from t3sim.reference.address_generator import LineError, expand
 from t3sim.rtl.registers import REGION_ACTIONS
 
 from .bench import Bench, rounds
 from .drivers import StreamDriver
+from .mappings import Tables, entry_named, program, random_tables
 from .monitors import CycleMonitor, PulseMonitor, StreamMonitor
 from .scoreboard import Scoreboard
 
 
-def random_descriptor(bench: Bench) -> dict:
-    rng, t = bench.rng, bench.geometry.tracker
-    tiles = 1 << rng.randint(0, t.wf_bits)
-    base = rng.choice((0, *3 * [rng.getrandbits(t.address_bits)]))
-    row_bytes = rng.choice((1, 63, 64, 65, 200, rng.randint(1, 900)))
-    chosen = {
-        "send_stores": 0, "send_dma": 1, "event": 0, "op": 2, "device": 0, "destination_region": 0,
-        "threshold": 0, "wg_offset": 0, "address_offset": 0,
-        "tiles_per_block": tiles, "columns": tiles * rng.choice((1, 1, 2, 3)) if tiles < 16 else tiles,
-        "row_bytes": row_bytes, "pitch_bytes": rng.choice((0, 64, 333, 4096, rng.getrandbits(32))), "base": base,
-        "limit": min(base + rng.choice((1000, 1 << 20, 1 << 36)), (1 << t.address_bits) - 1)}
+def random_mappings(bench: Bench) -> Tables:
+    """Draw regions that share blocks and buffers, which are of any size that DMA must get right."""
+    tables = random_tables(bench)
+    for buffer in tables["buffer"]:
+        buffer |= random_buffer(bench)
+    for block in tables["block"]:
+        block |= random_block(bench)
+    for number, region in enumerate(tables["region"]):
+        if bench.rng.random() < 0.7:
+            region |= {action: int(action == "send_dma") for action in REGION_ACTIONS}
+        if bench.rng.random() < 0.5:  # the block's end is near the buffer's
+            block, buffer = (entry_named(tables, number, name) for name in ("block", "buffer"))
+            size = block["pitch_bytes"] * max(0, block["columns"] - 1) + block["row_bytes"]
+            buffer["limit"] = min(max(0, buffer["base"] + size + bench.rng.randint(-70, 70)), _highest(bench))
+    return tables
+
+
+def _highest(bench: Bench) -> int:
+    return (1 << bench.geometry.tracker.address_bits) - 1
+
+
+def random_buffer(bench: Bench) -> dict:
+    base = bench.rng.choice((0, *3 * [bench.rng.getrandbits(bench.geometry.tracker.address_bits)]))
+    return {"base": base, "limit": min(base + bench.rng.choice((1000, 1 << 20, 1 << 36)), _highest(bench))}
+
+
+def random_block(bench: Bench) -> dict:
+    rng = bench.rng
+    tiles = 1 << rng.randint(0, bench.geometry.tracker.wf_bits)
+    chosen = {"tiles_per_block": tiles, "columns": tiles * rng.choice((1, 1, 2, 3)) if tiles < 16 else tiles,
+              "row_bytes": rng.choice((1, 63, 64, 65, 200, rng.randint(1, 900))),
+              "pitch_bytes": rng.choice((0, 64, 333, 4096, rng.getrandbits(32)))}
     fate = rng.random()
     if fate < 0.1:  # many columns
         chosen |= {"columns": rng.randrange(tiles, 1 << 10), "row_bytes": rng.randint(1, 70)}
     elif fate < 0.2:  # long ones
         chosen |= {"columns": tiles, "row_bytes": rng.randrange(1, 1 << 13)}
-    if rng.random() < 0.5:  # the block's end is near the region's
-        chosen["limit"] = min(base + chosen["pitch_bytes"] * (chosen["columns"] - 1) + chosen["row_bytes"]
-                              + rng.randint(-70, 70), (1 << t.address_bits) - 1)
-    if rng.random() < 0.3:
-        chosen |= {action: rng.randrange(2) for action in REGION_ACTIONS}
     if rng.random() < 0.2:
         chosen[rng.choice(("row_bytes", "columns"))] = 0
     return chosen
@@ -38,13 +55,12 @@ def random_descriptor(bench: Bench) -> dict:
 @rounds(8)
 async def random_blocks(bench: Bench) -> None:
     rng, t = bench.rng, bench.geometry.tracker
-    descriptors = [random_descriptor(bench) for _ in range(bench.geometry.dma.regions)]
-    for region, descriptor in enumerate(descriptors):
-        bench.set(f"descriptors[{region}]", descriptor)
+    tables = random_mappings(bench)
+    program(bench, tables)
     lines, errors = Scoreboard("lines"), Scoreboard("errors")
 
     def accepted(item: dict) -> None:
-        for each in expand(item, descriptors[item["region"]], bench.geometry):
+        for each in expand(item, tables, bench.geometry):
             (errors if isinstance(each, LineError) else lines).expect(each)
 
     class Credit:
@@ -67,12 +83,45 @@ async def random_blocks(bench: Bench) -> None:
     StreamMonitor(bench, "lines", lines.check)
     PulseMonitor(bench, "error", lambda error: errors.check({"code": error["code"], **error["details"]}))
     for _ in range(15):
-        region = rng.randrange(len(descriptors))
-        around = rng.choice((descriptors[region]["base"], descriptors[region]["base"], descriptors[region]["limit"],
-                             1 << t.address_bits))
+        region = rng.randrange(bench.geometry.dma.regions)
+        buffer = entry_named(tables, region, "buffer")
+        around = rng.choice((buffer["base"], buffer["base"], buffer["limit"], 1 << t.address_bits))
         if rng.random() < 0.2:  # the third column is where the address space begins again
-            around = (1 << t.address_bits) - descriptors[region]["pitch_bytes"] - 900
+            around = (1 << t.address_bits) - entry_named(tables, region, "block")["pitch_bytes"] - 900
         commands.send({"address": (around + rng.randint(-300, 900)) % (1 << t.address_bits), "region": region,
                        "wf": rng.getrandbits(t.wf_bits), "wg": rng.getrandbits(t.wg_bits)})
     if await bench.run(lambda: commands.idle and lines.empty and errors.empty, 60_000):
         assert not bench.get("busy")
+
+
+@rounds(2)
+async def regions_share_entries(bench: Bench) -> None:
+    """Let all regions have the same block and buffer, then each its own, as far as there are so many."""
+    rng, t, dma = bench.rng, bench.geometry.tracker, bench.geometry.dma
+    bench.set("allow", 1)
+    lines, errors = Scoreboard("lines"), Scoreboard("errors")
+
+    def accepted(item: dict) -> None:
+        for each in expand(item, tables, bench.geometry):
+            (errors if isinstance(each, LineError) else lines).expect(each)
+
+    commands = StreamDriver(bench, "command", on_accept=accepted)
+    StreamMonitor(bench, "lines", lines.check)
+    PulseMonitor(bench, "error", lambda error: errors.check({"code": error["code"], **error["details"]}))
+    tables = random_tables(bench)
+    base = rng.getrandbits(t.address_bits - 1)
+    for number, block in enumerate(tables["block"]):
+        block |= {"row_bytes": 64 + number, "columns": 2, "tiles_per_block": 2, "pitch_bytes": 200 + number}
+    for number, buffer in enumerate(tables["buffer"]):
+        buffer |= {"base": base + 64 * number, "limit": base + 400 - number}
+    for step in (0, 1):
+        for number, region in enumerate(tables["region"]):
+            region |= {"send_dma": 1, "block": step * number % dma.block_shapes, "buffer": step * number % dma.buffers}
+        program(bench, tables)
+        for region in rng.sample(range(dma.regions), dma.regions):
+            commands.send({"address": base, "region": region, "wf": 0, "wg": rng.getrandbits(t.wg_bits)})
+        if not await bench.run(lambda: commands.idle and not bench.get("busy"), 20_000):
+            return
+        lines.check_empty()
+        errors.check_empty()
+    assert lines.matched >= 3 * dma.regions

@@ -11,8 +11,11 @@ from .monitors import CycleMonitor
 def check_levels(bench: Bench, model: ConfigBusModel) -> None:
     for name, value in bench.get("config").items():
         assert value == model.value(name), name
-    for region, name in enumerate(bench.elements("descriptors")):
-        assert bench.get(name) == model.descriptor(region), name
+    for table in register_map(bench.geometry).tables:
+        names = bench.elements(table.name)
+        assert len(names) == table.entries
+        for index, name in enumerate(names):
+            assert bench.get(name) == model.entry(table.name, index), name
     assert bench.get("error") == (model.first_error is not None)
 
 

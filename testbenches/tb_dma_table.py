@@ -4,6 +4,7 @@ from t3sim.reference.dma_table import DmaTableModel, Trigger
 
 from .bench import Bench, rounds
 from .drivers import StreamDriver
+from .mappings import entry_named, program, random_tables
 from .monitors import CycleMonitor, StreamMonitor
 from .scoreboard import Scoreboard
 
@@ -30,9 +31,12 @@ def make_tiles(bench: Bench, per_region: list[int], workgroups: int) -> list[Tri
 @rounds(8)
 async def random_tiles(bench: Bench) -> None:
     allowed = [0, *(1 << bit for bit in range(bench.geometry.tracker.wf_bits + 1))]
-    per_region = [bench.rng.choice(allowed) for _ in range(bench.geometry.dma.regions)]
-    for region, tiles in enumerate(per_region):
-        bench.set(f"descriptors[{region}]", {"tiles_per_block": tiles, "send_dma": 1})
+    tables = random_tables(bench)
+    for block in tables["block"]:
+        block["tiles_per_block"] = bench.rng.choice(allowed)
+    program(bench, tables)
+    regions = range(bench.geometry.dma.regions)
+    per_region = [entry_named(tables, region, "block")["tiles_per_block"] for region in regions]
     model, commands = DmaTableModel(bench.geometry), Scoreboard("commands")
 
     def accepted(item: dict) -> None:

@@ -1,4 +1,4 @@
-"""GpuTop: fused kernels, errors, descriptors, and what waits for what.
+"""GpuTop: fused kernels, errors, mappings, and what waits for what.
 
 Two ways to have it: `FusedGpu` runs a whole kernel and checks all that comes out; with `BareGpu` a test sends what goes
 in and looks at what comes out itself.
@@ -8,14 +8,15 @@ from collections import Counter
 
 from t3sim.reference.address_generator import LineError, expand
 from t3sim.reference.dispatch_window import Request
-from t3sim.reference.egress import translate
+from t3sim.reference.egress import packets_of
 from t3sim.reference.intensity_monitor import IntensityMonitorModel
-from t3sim.rtl.registers import NO_THRESHOLD, POLICIES, safe_window
+from t3sim.rtl.registers import ERRORS, NO_THRESHOLD, OPERATIONS, POLICIES, REGION_ACTIONS, safe_window
 
 from . import pauses
 from .bare_gpu import DMA, LOCAL, READ, REMOTE, STORE, UPDATE, BareGpu
 from .bench import Bench, rounds
 from .fused_gpu import REQUEST, FusedGpu, Kernel
+from .mappings import Tables, entry_named, random_tables
 from .monitors import CycleMonitor
 
 TAKEN_PER_ENGINE = 3  #: commands: one is worked on, two wait in the engine
@@ -143,47 +144,52 @@ async def the_hardware_says_what_it_is(bench: Bench) -> None:
         assert await gpu.bus.transfer(offset) == (1, 0), f"register {offset:#05x} does not exist"
 
 
-def random_descriptor(gpu: BareGpu, *actions: str) -> dict:
-    """Draw every field at any value; a block has up to about a hundred lines in its region, and any number outside."""
-    rng, t, d = gpu.bench.rng, gpu.geometry.tracker, gpu.geometry.dma
-    columns = rng.getrandbits(rng.randint(1, 10)) or 1
-    tiles = 1 << rng.randint(0, min(t.wf_bits, columns.bit_length() - 1))
-    base = rng.getrandbits(t.address_bits) >> 1
-    return gpu.descriptor(
-        **dict.fromkeys(actions, 1), op=rng.choice((STORE, UPDATE)), device=rng.getrandbits(d.device_bits),
-        destination_region=rng.getrandbits(d.region_bits), tiles_per_block=tiles, columns=columns // tiles * tiles,
-        threshold=rng.randrange(1, 1 << min(rng.choice((10, 10, 10, 12)), t.count_bits)),
-        wg_offset=rng.getrandbits(t.wg_bits), address_offset=rng.getrandbits(t.address_bits), base=base,
-        limit=base + rng.randrange(64, 1 << 12),
-        row_bytes=min((1 << 13) - 1, rng.randrange(1, 1 << 14) // columns + 1),
-        pitch_bytes=rng.getrandbits(rng.randint(1, 32)))
+def random_mappings(gpu: BareGpu) -> Tables:
+    """Draw every field at any value; a block has up to about a hundred lines in its buffer, and any number outside."""
+    rng, t = gpu.bench.rng, gpu.geometry.tracker
+    tables = random_tables(gpu.bench)
+    for region in tables["region"]:
+        actions = rng.choice((("send_dma",), ("send_dma", "event"), ("event",), ("send_stores",)))
+        region |= {action: int(action in actions) for action in REGION_ACTIONS} | {
+            "threshold": rng.randrange(1, 1 << min(rng.choice((10, 10, 10, 12)), t.count_bits)),
+            "arrivals": region["arrivals"] | 1}
+    for block in tables["block"]:
+        columns = rng.getrandbits(rng.randint(1, 10)) or 1
+        tiles = 1 << rng.randint(0, min(t.wf_bits, columns.bit_length() - 1))
+        block |= {"tiles_per_block": tiles, "columns": columns // tiles * tiles,
+                  "row_bytes": min((1 << 13) - 1, rng.randrange(1, 1 << 14) // columns + 1),
+                  "pitch_bytes": rng.getrandbits(rng.randint(1, 32))}
+    for buffer in tables["buffer"]:
+        base = rng.getrandbits(t.address_bits) >> 1
+        buffer |= {"base": base, "limit": base + rng.randrange(64, 1 << 12)}
+    return tables
 
 
 @rounds(8)
 async def every_region_goes_its_way(bench: Bench) -> None:
-    """Complete a block of each region, all descriptors random.
+    """Complete a block of each region, all tables random; regions may have the same entries of them.
 
     Workgroups are dispatched in every second round only; without, peers update those that are in the window
     nevertheless.
     """
     gpu, rng, t = BareGpu(bench), bench.rng, bench.geometry.tracker
-    window = safe_window(bench.geometry)
-    actions = rng.choices((("send_dma",), ("send_dma", "event"), ("event",), ("send_stores",)),
-                          k=bench.geometry.dma.regions)
-    regions = {region: random_descriptor(gpu, *chosen) for region, chosen in enumerate(actions)}
-    for region in rng.sample(list(regions), len(regions)):
-        await gpu.map(region, regions[region])
+    window, names = safe_window(bench.geometry), {code: name for name, code in ERRORS.items()}
+    tables = random_mappings(gpu)
+    families = range(bench.geometry.dma.regions)
+    for region, family in zip(tables["region"], rng.sample(families, len(families))):
+        region["family"] = family
+    await gpu.map_all(tables)
     commands, packets, events, first, blocks = Counter(), Counter(), [], 0, 0
-    for region, descriptor in regions.items():
-        if not region and not descriptor["send_stores"]:
+    for region, mapped in enumerate(tables["region"]):
+        if not region and not mapped["send_stores"]:
             continue  # nothing of it is tracked
-        tiles = descriptor["tiles_per_block"] if descriptor["send_dma"] else 1
-        skipped = rng.randrange(min(64, 1 << t.wg_bits) // len(regions))
+        tiles = (entry_named(tables, region, "block")["tiles_per_block"] if mapped["send_dma"] else 0) or 1
+        skipped = rng.randrange(min(64, 1 << t.wg_bits) // bench.geometry.dma.regions)
         wg = first + skipped if bench.number % 2 else rng.getrandbits(t.wg_bits)
         wf = rng.randrange(1 << t.wf_bits) // tiles * tiles
-        address = descriptor["base"] + rng.choice((0, rng.randrange(64)))
+        address = entry_named(tables, region, "buffer")["base"] + rng.choice((0, rng.randrange(64)))
         expected: list = []
-        if descriptor["send_stores"]:
+        if mapped["send_stores"]:
             expected = [gpu.request(rng.getrandbits(t.address_bits), region, rng.getrandbits(t.wg_bits),
                                     rng.getrandbits(t.wf_bits), bytes=rng.randint(1, 64)) for _ in range(8)]
             for line in expected:
@@ -202,7 +208,7 @@ async def every_region_goes_its_way(bench: Bench) -> None:
             sources = (LOCAL, REMOTE, DMA) if bench.number % 2 or wg < window else (LOCAL,)
             order = rng.sample(range(tiles), tiles)
             for tile in order:
-                left, updates = descriptor["threshold"], []
+                left, updates = mapped["threshold"], []
                 while left:
                     updates.append(gpu.request(
                         min((1 << t.address_bits) - 1, address + rng.randrange(1 << rng.randint(1, 12))), region, wg,
@@ -213,18 +219,18 @@ async def every_region_goes_its_way(bench: Bench) -> None:
                 gpu.send(updates)
                 await gpu.drained()
             trigger = {"address": min(addresses), "region": region, "wf": wf, "wg": wg}
-            if descriptor["event"]:
+            if mapped["event"]:
                 events += [trigger | {"wf": wf + tile, "address": first} for tile, first in zip(order, addresses)]
-            if descriptor["send_dma"]:
+            if mapped["send_dma"]:
                 blocks += 1
                 expected = [line if isinstance(line, LineError) else line._asdict()
-                            for line in expand(trigger, descriptor, bench.geometry)]
+                            for line in expand(trigger, tables, bench.geometry)]
         await gpu.drained()
         lines = [line for line in expected if isinstance(line, dict)]
-        errors = [item._asdict() | {"code": "address_out_of_range"} for item in expected if isinstance(item, LineError)]
+        errors = [item._asdict() | {"code": names[item.code]} for item in expected if isinstance(item, LineError)]
         commands.update((*line.values(), 1) for line in lines if line["op"] == READ)
-        packets.update(tuple(translate(line, descriptor, bench.geometry)) for line in lines)
-        if region and descriptor["send_stores"]:
+        packets.update(tuple(packet) for line in lines for packet in packets_of(line, tables, bench.geometry))
+        if region and mapped["send_stores"]:
             errors = [{"code": "region_unconfigured" if local else "arrival_refused", "address": address,
                        "region": region, "wf": wf, "wg": wg}]
         elif region and not bench.number % 2:
@@ -244,7 +250,7 @@ def lines_of_a_block(gpu: BareGpu) -> int:
 
 def repeated_line(gpu: BareGpu) -> dict:
     """Describe a region of tiles of one update of a line each, that DMA reads `lines_of_a_block` times."""
-    return gpu.descriptor(send_dma=1, op=UPDATE, tiles_per_block=1, threshold=64, row_bytes=64,
+    return gpu.mapping(send_dma=1, operation=OPERATIONS["update"], tiles_per_block=1, threshold=64, row_bytes=64,
                           columns=lines_of_a_block(gpu))
 
 
@@ -322,7 +328,7 @@ async def engines_take_commands_in_turns(bench: Bench) -> None:
 async def full_sets(bench: Bench) -> None:
     """Open one tile more than a set has ways in each bank: it is refused, and those that are open complete."""
     gpu, t = BareGpu(bench), bench.geometry.tracker
-    await gpu.map(2, gpu.descriptor(event=1, threshold=128))
+    await gpu.map(2, gpu.mapping(event=1, threshold=128))
     await gpu.drained()  # a long table clears itself after a reset
     for bank in range(t.banks):
         fill = [gpu.request(64 * number, 2, bank + t.sets * number, wf=0) for number in range(t.ways)]
@@ -348,7 +354,7 @@ async def a_region_that_goes_while_its_tiles_wait(bench: Bench) -> None:
     """Take no events: two wait, and the third meets a region that is no longer there."""
     gpu, t = BareGpu(bench), bench.geometry.tracker
     region = bench.rng.randrange(1, bench.geometry.dma.regions)
-    await gpu.map(region, gpu.descriptor(event=1, threshold=64))
+    await gpu.map(region, gpu.mapping(event=1, threshold=64))
     gpu.events.pause = pauses.always()
     await gpu.drained()  # the DMA table has cleared its counters
     tiles = [gpu.request(bench.rng.getrandbits(t.address_bits), region, wg, bench.rng.getrandbits(t.wf_bits))
@@ -404,7 +410,7 @@ async def the_monitor_decides_over_communication(bench: Bench) -> None:
     set_occupancy(bench, [channel.queue_entries] * channel.channels)
     assert await gpu.status() <= clearing | {"drain", "window_open"}
     assert await gpu.read("CHOSEN_THRESHOLD") == NO_THRESHOLD
-    await gpu.map(0, gpu.descriptor(event=1))
+    await gpu.map(0, gpu.mapping(event=1))
     asking = rng.randrange(channel.channels)
     gpu.send([gpu.request(gpu.address_in(asking), 0, 0, op=STORE, source=REMOTE)])
     await bench.cycle(100)
@@ -441,7 +447,7 @@ async def every_arbiter_is_programmed(bench: Bench) -> None:
                 seen.setdefault(c, bench.now)
 
     CycleMonitor(bench, look)
-    await gpu.map(0, gpu.descriptor(event=1))
+    await gpu.map(0, gpu.mapping(event=1))
     await gpu.write("POLICY", policy=POLICIES["mca"], auto_threshold=0)
     await gpu.write("THRESHOLD", threshold=1)
     set_occupancy(bench, [1] * channel.channels)

@@ -11,7 +11,7 @@
 that names the field, its value and what is allowed. Sizes are in bytes.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -56,33 +56,61 @@ def _choice(name: str, value, choices: dict) -> int:
     return choices[value]
 
 
+class _Table:
+    """What a table of the hardware holds, and for which regions; entries that are equal are shared."""
+
+    def __init__(self, name: str, entries: int, key: str):
+        self.name, self._key = name, key
+        self._held: list[Mapping[str, int] | None] = [None] * entries
+        self._runs: dict[int, range] = {}  # region: its entries
+
+    def _without(self, region: int) -> list[Mapping[str, int] | None]:
+        used = {entry for owner, run in self._runs.items() if owner != region for entry in run}
+        return [held if entry in used else None for entry, held in enumerate(self._held)]
+
+    def room(self, region: int, wanted: Sequence[Mapping[str, int]]) -> range:
+        """Find entries, one behind the other, that hold what a region wants, or may."""
+        held = self._without(region)
+        runs = [range(first, first + len(wanted)) for first in range(len(held) - len(wanted) + 1)]
+        possible = [run for run in runs if all(held[entry] in (None, one) for entry, one in zip(run, wanted))]
+        _check(bool(possible), "region", region, f"the hardware's table of {self.name} ({self._key}={len(held)}) has "
+               "no room for it: unmap another one")
+        return max(possible, key=lambda run: sum(held[entry] is not None for entry in run))
+
+    def place(self, region: int, run: range, wanted: Sequence[Mapping[str, int]]) -> None:
+        """Give a region these entries, and no others."""
+        self._held = self._without(region)
+        self._runs[region] = run
+        for entry, one in zip(run, wanted):
+            self._held[entry] = one
+
+
 @dataclass(frozen=True)
-class _Descriptor:
-    """A region's, in the words of the driver's calls."""
+class _Region:
+    """What becomes of a region's tiles, in the words of the register map."""
 
     actions: Collection[str]  #: of `t3sim.rtl.registers.REGION_ACTIONS`
-    base: int
-    limit: int
-    threshold: int
-    device: int = 0
-    destination_region: int = 0
-    operation: str = "store"
-    address_offset: int = 0
-    wg_offset: int = 0
-    row_bytes: int = 0
-    columns: int = 0
-    pitch_bytes: int = 0
-    tiles_per_block: int = 1
+    threshold: int = 0
     arrivals: Collection[int] = ()
-    arrival_region: int | None = None
+    family: int | None = None  #: its own number, if not given
+    block: Mapping[str, int] | None = None
+    buffer: Mapping[str, int] | None = None
+    routes: Sequence[Mapping[str, int]] = ()
 
 
 class Driver:
-    """Turns settings into register writes for one geometry. Keeps no state."""
+    """Turns settings into register writes for one GPU's hardware of one geometry.
+
+    It knows which entries of the hardware's tables its regions have, and nothing else of what it has written.
+    """
 
     def __init__(self, geometry: Geometry):
         self.geometry = geometry
         self.registers = register_map(geometry)
+        dma = geometry.dma
+        self._tables = {name: _Table(f"{name}s", entries, key) for name, key, entries in (
+            ("block", "block_shapes", dma.block_shapes), ("buffer", "buffers", dma.buffers),
+            ("route", "routes", dma.routes))}
 
     # Address space (section 4.4)
 
@@ -92,9 +120,9 @@ class Driver:
 
         The address and workgroup there are this device's plus the offsets, which may be negative.
         """
-        return self._map(region, _Descriptor(
-            {"send_stores"}, base, limit, 0, device=device, destination_region=destination_region, operation=operation,
-            address_offset=address_offset, wg_offset=wg_offset))
+        self._range(base, limit)
+        return self._map(region, _Region({"send_stores"}, routes=[self._route(
+            device, destination_region, operation, address_offset, wg_offset)]))
 
     def dma_map(self, region: int, *, base: int, limit: int, device: int, destination_region: int, row_bytes: int,
                 columns: int, pitch_bytes: int, updates_per_element: int, admitted: bool = False,
@@ -113,56 +141,36 @@ class Driver:
         which what peers add to its tiles arrives, if it is another one. `counted_bytes`: of a tile that make it
         complete, if it is not all of them: of one that is in memory before, say, its first line.
         """
-        shape_bits = {f.name: f.mask for f in self.registers["REGION_SHAPE"].fields}
-        _whole("row_bytes", row_bytes, 1, shape_bits["row_bytes"])
-        _whole("columns", columns, 1, shape_bits["columns"])
-        tiles = 1 << self.geometry.tracker.wf_bits
-        _check(isinstance(tiles_per_block, int) and 1 <= tiles_per_block <= tiles
-               and tiles_per_block & (tiles_per_block - 1) == 0, "tiles_per_block", tiles_per_block,
-               f"a power of two up to {tiles} is allowed")
-        _check(columns % tiles_per_block == 0, "columns", columns,
-               f"a multiple of tiles_per_block={tiles_per_block} is allowed")
-        _whole("pitch_bytes", pitch_bytes, row_bytes if columns > 1 else 0, (1 << 32) - 1)
+        block, buffer = self._block(row_bytes, columns, pitch_bytes, tiles_per_block), self._buffer(base, limit)
         tile_bytes = row_bytes * columns // tiles_per_block
         if counted_bytes is not None:
             _whole("counted_bytes", counted_bytes, 1, tile_bytes)
         threshold = self._threshold(counted_bytes or tile_bytes, updates_per_element, admitted)
-        self._range(base, limit)
-        block = (columns - 1) * pitch_bytes + row_bytes
-        _check(block <= limit - base, "limit", limit, f"at least base + {block} (one block) is allowed")
-        return self._map(region, _Descriptor(
-            {"send_dma", "event"} if event else {"send_dma"}, base, limit, threshold, device=device,
-            destination_region=destination_region, operation=operation, address_offset=address_offset,
-            wg_offset=wg_offset, row_bytes=row_bytes, columns=columns, pitch_bytes=pitch_bytes,
-            tiles_per_block=tiles_per_block, arrivals=arrivals, arrival_region=arrival_region))
+        size = (columns - 1) * pitch_bytes + row_bytes
+        _check(size <= limit - base, "limit", limit, f"at least base + {size} (one block) is allowed")
+        return self._map(region, _Region(
+            {"send_dma", "event"} if event else {"send_dma"}, threshold, arrivals, arrival_region, block, buffer,
+            [self._route(device, destination_region, operation, address_offset, wg_offset)]))
 
     def copy_map(self, region: int, *, base: int, limit: int, device: int, row_bytes: int, columns: int,
-                 address_offset: int = 0, adds: bool = False) -> list[Write]:
+                 address_offset: int = 0, adds: bool = False, also: Collection[tuple[int, int]] = ()) -> list[Write]:
         """Map contiguous blocks in [base, limit), of `columns` times `row_bytes`, to be copied to `device` untracked.
 
         They are copied by commands of a queue, or by a trigger if they are written under this region, once each. With
-        `adds`, memory there adds what arrives.
+        `adds`, memory there adds what arrives. `also`: further devices, each with its address offset, to which they go;
+        they are read once. Hardware of several `copies` only.
 
-        A block is one tile. At the destination it arrives under region 0, to which a range of memory must be open
+        A block is one tile. At a destination it arrives under region 0, to which a range of memory must be open
         (`plain_arrivals`).
         """
-        mapped = self.dma_map(region, base=base, limit=limit, device=device, destination_region=1, row_bytes=row_bytes,
-                              columns=columns, pitch_bytes=row_bytes, updates_per_element=1,
-                              address_offset=address_offset)
-        return [*mapped[:-1], self._region_write(
-            region, "REGION_ACTIONS", send_dma=1, op=OPERATIONS["update" if adds else "store"], destination_region=0,
-            device=device)]
-
-    def broadcast(self, region: int, also: int | None) -> list[Write]:
-        """Send to the region `also`, too, whose number is larger, what DMA sends of this one.
-
-        It is read once, and sent to several. None ends that. Raises DriverError.
-        """
-        self._region(region)
-        _check(self.geometry.dma.queue_commands > 0, "also", also, "this hardware has no command queue")
-        if also is not None:
-            _whole("also", also, region + 1, self.geometry.dma.regions - 1)
-        return [self._region_write(region, "REGION_ALSO", also=also or 0)]
+        copies = self.geometry.dma.copies
+        _check(len(also) < copies, "also", tuple(also), f"{copies - 1} more, with copies={copies}, are allowed")
+        to = ((device, address_offset), *also)
+        return self._map(region, _Region(
+            {"send_dma"}, self._threshold(row_bytes * columns, 1, False),
+            block=self._block(row_bytes, columns, row_bytes, 1), buffer=self._buffer(base, limit),
+            routes=[self._route(one, 0, "update" if adds else "store", offset, 0, lowest_region=0)
+                    for one, offset in to]))
 
     def event_map(self, region: int, *, base: int, limit: int, tile_bytes: int, updates_per_element: int,
                   admitted: bool = False, arrivals: Collection[int] = (),
@@ -171,9 +179,9 @@ class Driver:
 
         `admitted`, `arrivals` and `arrival_region` are those of `dma_map`.
         """
+        self._range(base, limit)
         threshold = self._threshold(tile_bytes, updates_per_element, admitted)
-        return self._map(region, _Descriptor({"event"}, base, limit, threshold, arrivals=arrivals,
-                                             arrival_region=arrival_region))
+        return self._map(region, _Region({"event"}, threshold, arrivals, arrival_region))
 
     def open_memory(self, number: int, *, base: int, limit: int) -> list[Write]:
         """Let peers write the lines of [base, limit), under the regions whose `arrivals` have this range's number."""
@@ -190,13 +198,14 @@ class Driver:
 
         An all-gather by the compute units needs it. Without a number nothing is open.
         """
-        return [self._region_write(0, "REGION_ACTIONS", event=bool(arrivals), op=OPERATIONS["store"],
-                                   arrivals=self._ranges(arrivals))]
+        return [self._entry_write("region", 0, "REGION_ACTIONS", event=bool(arrivals), arrivals=self._ranges(arrivals))]
 
     def unmap(self, region: int) -> list[Write]:
         """Unmap the region; an update that names it is an error from then on."""
         self._region(region)
-        return [self._region_write(region, "REGION_ACTIONS")]
+        for table in self._tables.values():
+            table.place(region, range(0), [])
+        return [self._entry_write("region", region, "REGION_ACTIONS")]
 
     def _region(self, region: int) -> None:
         _whole("region", region, 1, self.geometry.dma.regions - 1)
@@ -218,34 +227,57 @@ class Driver:
         _whole("updates_per_element", updates_per_element, 1, highest // tile_bytes)
         return tile_bytes * updates_per_element + admitted
 
-    def _map(self, region: int, new: _Descriptor) -> list[Write]:
-        tracker = self.geometry.tracker
-        family = region if new.arrival_region is None else new.arrival_region
-        self._region(region)
-        self._range(new.base, new.limit)
-        _whole("device", new.device, 0, (1 << self.geometry.dma.device_bits) - 1)
-        lowest = 0 if set(new.actions) == {"event"} else 1
-        _whole("destination_region", new.destination_region, lowest, self.geometry.dma.regions - 1)
-        _whole("arrival_region", family, 1, self.geometry.dma.regions - 1)
-        for name, value, bits in (("address_offset", new.address_offset, tracker.address_bits),
-                                  ("wg_offset", new.wg_offset, tracker.wg_bits)):
+    def _block(self, row_bytes: int, columns: int, pitch_bytes: int, tiles_per_block: int) -> dict[str, int]:
+        bits = {f.name: f.mask for f in self.registers["BLOCK_SHAPE"].fields}
+        _whole("row_bytes", row_bytes, 1, bits["row_bytes"])
+        _whole("columns", columns, 1, bits["columns"])
+        tiles = 1 << self.geometry.tracker.wf_bits
+        _check(isinstance(tiles_per_block, int) and 1 <= tiles_per_block <= tiles
+               and tiles_per_block & (tiles_per_block - 1) == 0, "tiles_per_block", tiles_per_block,
+               f"a power of two up to {tiles} is allowed")
+        _check(columns % tiles_per_block == 0, "columns", columns,
+               f"a multiple of tiles_per_block={tiles_per_block} is allowed")
+        _whole("pitch_bytes", pitch_bytes, row_bytes if columns > 1 else 0, (1 << 32) - 1)
+        return {"row_bytes": row_bytes, "columns": columns, "tiles_per_block": tiles_per_block,
+                "pitch_bytes": pitch_bytes}
+
+    def _buffer(self, base: int, limit: int) -> dict[str, int]:
+        self._range(base, limit)
+        return {"base": base, "limit": limit}
+
+    def _route(self, device: int, destination_region: int, operation: str, address_offset: int,
+               wg_offset: int, lowest_region: int = 1) -> dict[str, int]:
+        """Return a route as its table holds it."""
+        tracker, dma = self.geometry.tracker, self.geometry.dma
+        _whole("destination_region", destination_region, lowest_region, dma.regions - 1)
+        _whole("device", device, 0, (1 << dma.device_bits) - 1)
+        for name, value, bits in (("address_offset", address_offset, tracker.address_bits),
+                                  ("wg_offset", wg_offset, tracker.wg_bits)):
             _whole(name, value, 1 - (1 << bits), (1 << bits) - 1)
-        op = _choice("operation", new.operation, OPERATIONS)
-        writes = self.unmap(region)  # nothing may use a half-written descriptor
-        writes += [
-            self._region_write(region, "REGION_TILE", tiles_per_block=new.tiles_per_block,
-                               wg_offset=new.wg_offset),
-            self._region_write(region, "REGION_THRESHOLD", threshold=new.threshold),
-            self._region_write(region, "REGION_SHAPE", row_bytes=new.row_bytes, columns=new.columns, family=family),
-            self._region_write(region, "REGION_PITCH", pitch_bytes=new.pitch_bytes),
-        ]
-        for name, value in (("ADDRESS_OFFSET", new.address_offset), ("BASE", new.base), ("LIMIT", new.limit)):
-            writes += [self._region_write(region, f"{name}_LO", **{f"{name.lower()}_lo": value}),
-                       self._region_write(region, f"{name}_HI", **{f"{name.lower()}_hi": value >> 32})]
-        writes.append(self._region_write(region, "REGION_ACTIONS", **dict.fromkeys(new.actions, 1), op=op,
-                                         destination_region=new.destination_region, device=new.device,
-                                         arrivals=self._ranges(new.arrivals)))
-        return writes
+        return {"device": device, "destination_region": destination_region,
+                "operation": _choice("operation", operation, OPERATIONS),
+                "wg_offset": wg_offset % (1 << tracker.wg_bits),
+                "address_offset": address_offset % (1 << tracker.address_bits)}
+
+    def _map(self, region: int, new: _Region) -> list[Write]:
+        family = region if new.family is None else new.family
+        self._region(region)
+        _whole("arrival_region", family, 1, self.geometry.dma.regions - 1)
+        arrivals = self._ranges(new.arrivals)
+        wanted = {"block": [new.block] if new.block else [], "buffer": [new.buffer] if new.buffer else [],
+                  "route": new.routes}
+        runs = {name: table.room(region, wanted[name]) for name, table in self._tables.items() if wanted[name]}
+        writes = self.unmap(region)  # nothing may use a half-written entry
+        for name, run in runs.items():
+            self._tables[name].place(region, run, wanted[name])
+            for entry, fields in zip(run, wanted[name]):
+                writes += self._entry_writes(name, entry, fields)
+        return [*writes,
+                self._entry_write("region", region, "REGION_THRESHOLD", threshold=new.threshold),
+                self._entry_write("region", region, "REGION_ENTRIES", more_routes=max(0, len(new.routes) - 1),
+                                  **{name: run.start for name, run in runs.items()}),
+                self._entry_write("region", region, "REGION_ACTIONS", **dict.fromkeys(new.actions, 1), family=family,
+                                  arrivals=arrivals)]
 
     # Arbitration (section 4.5)
 
@@ -479,8 +511,16 @@ class Driver:
     def _write(self, name: str, **values) -> Write:
         return self._encode(self.registers[name], 0, values)
 
-    def _region_write(self, region: int, name: str, **values) -> Write:
-        return self._encode(self.registers[name], self.registers.region_offset(region), values)
+    def _entry_write(self, table: str, entry: int, name: str, **values) -> Write:
+        return self._encode(self.registers[name], self.registers.table(table).offset(entry), values)
+
+    def _entry_writes(self, table: str, entry: int, fields: Mapping[str, int]) -> list[Write]:
+        """Write a whole entry of a table."""
+        halves = {f"{name}_{half}": value >> shift for name, value in fields.items()
+                  for half, shift in (("lo", 0), ("hi", 32))}
+        return [self._entry_write(table, entry, register.name,
+                                  **{f.name: (fields | halves)[f.name] for f in register.fields})
+                for register in self.registers.table(table).registers]
 
     @staticmethod
     def _encode(register, origin, values) -> Write:

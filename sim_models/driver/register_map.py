@@ -8,8 +8,6 @@ from t3sim.rtl.registers import (
     ERRORS,
     OPERATIONS,
     POLICIES,
-    REGION_BASE,
-    REGION_STRIDE,
     Register,
     register_map,
 )
@@ -20,9 +18,9 @@ _CODES = {"POLICY": POLICIES, "OPERATION": OPERATIONS, "ERROR": ERRORS}
 
 def _groups(geometry: Geometry) -> list[tuple[str, tuple[Register, ...]]]:
     registers = register_map(geometry)
-    return [("Registers", registers.fixed),
-            (f"Descriptor of region r (0 to {registers.regions - 1}), at {REGION_BASE:#05x} + r * {REGION_STRIDE:#04x}",
-             registers.region)]
+    return [("Registers", registers.fixed), *(
+        (f"Table {one.name}: {one.description}; entry i of {one.entries} at {one.base:#05x} + i * {one.stride:#04x}",
+         one.registers) for one in registers.tables)]
 
 
 def _rows(group: tuple[Register, ...]) -> list[tuple[str, ...]]:
@@ -65,11 +63,12 @@ def to_c(geometry: Geometry) -> str:
     registers = register_map(geometry)
     lines = ["/* Registers of T3's configuration bus, printed by `t3 registers --format c`. */",
              "#ifndef T3_REGISTERS_H", "#define T3_REGISTERS_H", "",
-             f"#define T3_REGIONS {registers.regions}u",
-             f"#define T3_REGION_BASE {REGION_BASE:#x}u",
-             f"#define T3_REGION_STRIDE {REGION_STRIDE:#x}u",
-             "/* Byte offset of a register of region r. */",
-             "#define T3_REGION(r, offset) (T3_REGION_BASE + (r) * T3_REGION_STRIDE + (offset))", ""]
+             "/* Byte offset of a register of entry i of a table. */"]
+    for table in registers.tables:
+        name = f"T3_{table.name.upper()}"
+        lines += [f"#define {name}_ENTRIES {table.entries}u",
+                  f"#define {name}(i, offset) ({table.base:#x}u + (i) * {table.stride:#x}u + (offset))"]
+    lines.append("")
     for _, group in _groups(geometry):
         for register in group:
             lines.append(f"#define T3_{register.name} {register.offset:#x}u /* {_ACCESS[register.access]} */")
@@ -87,9 +86,8 @@ def to_c(geometry: Geometry) -> str:
 
 def to_json(geometry: Geometry) -> dict:
     registers = register_map(geometry)
-    return {"regions": registers.regions, "region_base": REGION_BASE, "region_stride": REGION_STRIDE,
-            "registers": [asdict(register) for register in registers.fixed],
-            "region_registers": [asdict(register) for register in registers.region],
+    return {"registers": [asdict(register) for register in registers.fixed],
+            "tables": [asdict(table) for table in registers.tables],
             "codes": {kind.lower(): codes for kind, codes in _CODES.items()}}
 
 

@@ -106,6 +106,14 @@ def map_output(schedule: Schedule, device: int, bases: Sequence[int], geometry: 
         raise ScheduleError(f"device {device} sends to {len(peers)} others: one shift cannot hold for all of them: "
                             "limits must be exact")
     table = plan_regions(schedule, device, tiles_per_block, geometry.dma.regions)
+    sent = [region for region in table.regions if region.becomes is not None]
+    blocks = {(region.rows, region.columns, region.tiles_per_block) for region in sent
+              if Action.SEND_DMA in region.actions}
+    routes = {(region.device, region.becomes, region.id_offset) for region in sent}
+    for key, needed, there in (("block_shapes", blocks, geometry.dma.block_shapes),
+                               ("routes", routes, geometry.dma.routes)):
+        if len(needed) > there:
+            raise ScheduleError(f"device {device}: {len(needed)} {key} are needed: [dma] {key}={there} are too few")
     return AddressSpace(schedule, device, peers, feeders, tuple(bases), table)
 
 

@@ -4,6 +4,7 @@ Commands are served in the order in which they came in; `expand` gives one list 
 (`Request`) and errors (`LineError`) as the hardware meets them.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from t3sim.rtl.geometry import Geometry
@@ -35,23 +36,31 @@ class LineError(NamedTuple):
     wg: int
 
 
-def expand(command: dict, descriptor: dict, geometry: Geometry) -> list:
-    """Return lines and errors of one command; `command` and `descriptor` are dicts with the fields of the layouts.
+def entry_of(table: Sequence[dict], number: int) -> dict:
+    """Return a table's entry; behind the last one there are zeros."""
+    return table[number] if number < len(table) else dict.fromkeys(table[0], 0)
 
-    For descriptors whose `columns` are at least `tiles_per_block`, as the driver makes them.
+
+def expand(command: dict, tables: Mapping[str, Sequence[dict]], geometry: Geometry) -> list:
+    """Return lines and errors of one command, a dict with the fields of its layout.
+
+    `tables`: of `t3sim.rtl.layouts.mapping_tables`, each entry a dict. For blocks whose `columns` are at least
+    `tiles_per_block`, as the driver makes them.
     """
+    region = tables["region"][command["region"]]
+    block, buffer = (entry_of(tables[name], region[name]) for name in ("block", "buffer"))
     ids = {name: command[name] for name in ("region", "wf", "wg")}
-    if not descriptor["send_dma"] or not descriptor["row_bytes"] or not descriptor["columns"]:
+    if not region["send_dma"] or not block["row_bytes"] or not block["columns"]:
         return [LineError(ERRORS["region_unconfigured"], command["address"], **ids)]
     result = []
-    for column in range(descriptor["columns"]):
-        start = command["address"] + column * descriptor["pitch_bytes"]
-        end = start + descriptor["row_bytes"]
-        tile = column * descriptor["tiles_per_block"] // descriptor["columns"]
+    for column in range(block["columns"]):
+        start = command["address"] + column * block["pitch_bytes"]
+        end = start + block["row_bytes"]
+        tile = column * block["tiles_per_block"] // block["columns"]
         ids["wf"] = (command["wf"] + tile) % (1 << geometry.tracker.wf_bits)
         while start < end:
             behind = min(end, (start // LINE_BYTES + 1) * LINE_BYTES)
-            if descriptor["base"] <= start and behind <= descriptor["limit"]:
+            if buffer["base"] <= start and behind <= buffer["limit"]:
                 result.append(Request(start, behind - start, READ, SOURCE_DMA, **ids))
             else:
                 address = start % (1 << geometry.tracker.address_bits)

@@ -7,7 +7,7 @@ the monitor's values are passed to `read` as they are in the cycle of the access
 from typing import NamedTuple
 
 from t3sim.rtl.geometry import Geometry
-from t3sim.rtl.registers import FAULTS, OPERATIONS, REGION_ACTIONS, register_map
+from t3sim.rtl.registers import FAULTS, register_map
 
 
 class ErrorReport(NamedTuple):
@@ -33,24 +33,25 @@ class ConfigBusModel:
     """Transfers and error reports in, stored fields out."""
 
     def __init__(self, geometry: Geometry):
-        self._registers = {offset: (register, region)
-                           for offset, register, region in register_map(geometry).all_registers()}
+        self._map = register_map(geometry)
+        self._registers = {offset: (register, owner) for offset, register, owner in self._map.all_registers()}
         self.reset()
 
     def reset(self) -> None:
-        self.fields = {(region, f.name): f.reset for register, region in self._registers.values()
+        self.fields = {(owner, f.name): f.reset for register, owner in self._registers.values()
                        if register.access == "rw" for f in register.fields}
         self.first_error = self.first_fault = None
         self.overflow = False  #: an error was reported besides the first
 
-    def value(self, name: str, region: int | None = None) -> int:
-        """Return a stored field; the halves of a 64-bit quantity are `name_lo` and `name_hi`."""
-        return self.fields[region, name]
+    def value(self, name: str, owner: tuple[str, int] | None = None) -> int:
+        """Return a stored field, of a table's entry if given; the halves of a 64-bit one are `name_lo`, `name_hi`."""
+        return self.fields[owner, name]
 
-    def descriptor(self, region: int) -> dict:
-        """Return a region's descriptor under the field names of `t3sim.rtl.layouts.descriptor`."""
-        fields = {name: value for (owner, name), value in self.fields.items() if owner == region}
-        for name in ("address_offset", "base", "limit"):
+    def entry(self, table: str, index: int) -> dict:
+        """Return a table's entry under the field names of its layout in `t3sim.rtl.layouts`."""
+        fields = {f.name: self.fields[(table, index), f.name] for register in self._map.table(table).registers
+                  for f in register.fields}
+        for name in [name.removesuffix("_lo") for name in fields if name.endswith("_lo")]:
             fields[name] = fields.pop(f"{name}_lo") | fields.pop(f"{name}_hi") << 32
         return fields
 
@@ -58,10 +59,7 @@ class ConfigBusModel:
         """Write a register; return (pslverr, names of the pulses that this write gives)."""
         if offset not in self._registers or self._registers[offset][0].access == "ro":
             return True, set()
-        register, region = self._registers[offset]
-        if register.name == "REGION_ACTIONS" and any(register.field(name).decode(value) for name in REGION_ACTIONS) \
-                and register.field("op").decode(value) not in OPERATIONS.values():
-            return True, set()
+        register, owner = self._registers[offset]
         if register.access == "w1":
             pulses = {f.name for f in register.fields if f.decode(value)}
             if "clear_error" in pulses:
@@ -69,14 +67,14 @@ class ConfigBusModel:
                 self.overflow = False
             return False, pulses
         for f in register.fields:
-            self.fields[region, f.name] = f.decode(value)
+            self.fields[owner, f.name] = f.decode(value)
         return False, set()
 
     def read(self, offset: int, live: dict | None = None) -> tuple[bool, int]:
         """Return (pslverr, data); `live` has the values of the fields that other blocks supply."""
         if offset not in self._registers:
             return True, 0
-        register, region = self._registers[offset]
+        register, owner = self._registers[offset]
         error = self.first_error or ErrorReport(0, 0, 0, 0, 0)
         known = {"error": self.first_error is not None, "error_overflow": self.overflow, "error_code": error.code,
                  "error_wf": error.wf, "error_region": error.region, "error_wg": error.wg,
@@ -89,7 +87,7 @@ class ConfigBusModel:
         word = 0
         if register.access != "w1":
             for f in register.fields:
-                word |= f.encode(int(known.get(f.name, self.fields.get((region, f.name), f.reset))))
+                word |= f.encode(int(known.get(f.name, self.fields.get((owner, f.name), f.reset))))
         return False, word
 
     def report(self, reports: list) -> None:

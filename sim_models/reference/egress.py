@@ -1,13 +1,14 @@
 """Transaction-level reference of `t3sim.rtl.egress`: what becomes of one line. Lines of a lane stay in order."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from t3sim.reference.address_generator import LineError
-from t3sim.rtl.geometry import Geometry
+from t3sim.reference.address_generator import LineError, entry_of
+from t3sim.rtl.geometry import Geometry, bits_for
 from t3sim.rtl.registers import ERRORS
 
 SOURCE_LOCAL, SOURCE_REMOTE, SOURCE_DMA = 0, 1, 2
+STORE, UPDATE = 1, 2
 
 
 class Packet(NamedTuple):
@@ -23,25 +24,23 @@ class Packet(NamedTuple):
     device: int
 
 
-def packets_of(line: dict, descriptors: Sequence[dict], geometry: Geometry) -> list[Packet | LineError]:
-    """Return what becomes of `line`: a packet or an error, and one more for each region that follows."""
-    results, region = [translate(line, descriptors[line["region"]], geometry)], line["region"]
-    while line["source"] == SOURCE_DMA and descriptors[region]["send_dma"] and (
-            descriptors[region].get("also", 0) > region):
-        region = descriptors[region]["also"]
-        results.append(translate(line | {"region": region}, descriptors[region], geometry))
-    return results
+def packets_of(line: dict, tables: Mapping[str, Sequence[dict]], geometry: Geometry) -> list[Packet | LineError]:
+    """Return what becomes of `line`: an error, or a packet on each of its region's routes.
 
-
-def translate(line: dict, descriptor: dict, geometry: Geometry) -> Packet | LineError:
-    """Return the packet that `line` becomes, or the error that it causes; dicts with the fields of the layouts."""
+    `tables`: of `t3sim.rtl.layouts.mapping_tables`, each entry a dict.
+    """
+    region, routes = tables["region"][line["region"]], 1 << bits_for(geometry.dma.routes)
     sources = ((SOURCE_LOCAL, "send_stores", SOURCE_REMOTE), (SOURCE_DMA, "send_dma", SOURCE_DMA))
-    source = next((there for here, action, there in sources if line["source"] == here and descriptor[action]), None)
+    source = next((there for here, action, there in sources if line["source"] == here and region[action]), None)
     if source is None:
-        return LineError(ERRORS["region_unconfigured"], line["address"], line["region"], line["wf"], line["wg"])
+        return [LineError(ERRORS["region_unconfigured"], line["address"], line["region"], line["wf"], line["wg"])]
+    return [_packet(line, source, entry_of(tables["route"], (region["route"] + more) % routes), geometry)
+            for more in range(region["more_routes"] + 1)]
+
+
+def _packet(line: dict, source: int, route: dict, geometry: Geometry) -> Packet:
     tracker = geometry.tracker
     return Packet(
-        address=(line["address"] + descriptor["address_offset"]) % (1 << tracker.address_bits),
-        bytes=line["bytes"], op=descriptor["op"], source=source, region=descriptor["destination_region"],
-        wf=line["wf"], wg=(line["wg"] + descriptor["wg_offset"]) % (1 << tracker.wg_bits),
-        device=descriptor["device"])
+        address=(line["address"] + route["address_offset"]) % (1 << tracker.address_bits),
+        bytes=line["bytes"], op=(STORE, UPDATE)[route["operation"]], source=source, region=route["destination_region"],
+        wf=line["wf"], wg=(line["wg"] + route["wg_offset"]) % (1 << tracker.wg_bits), device=route["device"])

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from t3sim.rtl.geometry import Geometry
-from t3sim.rtl.registers import OPERATIONS
 
 SOURCE_REMOTE, SOURCE_DMA = 1, 2
+STORE, UPDATE = 1, 2
 
 
 class OpenRange(NamedTuple):
@@ -25,7 +25,7 @@ def is_lawful(packet: dict, ranges: Sequence[OpenRange], head: int, end: int, an
     """
     line_bytes = geometry.channel.request_bytes
     touched = {packet["address"] // line_bytes, (packet["address"] + packet["bytes"] - 1) // line_bytes}
-    return (packet["op"] in OPERATIONS.values() and packet["source"] in (SOURCE_REMOTE, SOURCE_DMA)
+    return (packet["op"] in (STORE, UPDATE) and packet["source"] in (SOURCE_REMOTE, SOURCE_DMA)
             and 1 <= packet["bytes"] <= line_bytes
             and any(packet["region"] in opened.regions and all(
                 opened.base // line_bytes <= line <= opened.last // line_bytes for line in touched)

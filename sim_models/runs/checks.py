@@ -54,7 +54,7 @@ def nothing_counted(run: ProgrammedRun, before: Sequence[Mapping[str, int]]) -> 
 
 def raise_errors(run: ProgrammedRun) -> None:
     """Raise SimulationError with the first error that any device's hardware reports."""
-    for space, backend, master in zip(run.spaces, run.backends, run.masters):
+    for space, backend, driver, master in zip(run.spaces, run.backends, run.drivers, run.masters):
         if backend.outputs[backend.ports.outputs["irq"].offset]:
             raise SimulationError(f"device {space.device}: the hardware reports "
-                                  f"{run.driver.first_error(master.read)}")
+                                  f"{driver.first_error(master.read)}")

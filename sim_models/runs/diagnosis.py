@@ -16,7 +16,7 @@ def waits(run: ProgrammedRun) -> list[dict[str, str]]:
     rows = []
     for d, space in enumerate(run.spaces):
         sim, channels = run.sim, run.sim.m.channels
-        error = str(run.driver.first_error(run.masters[d].read))
+        error = str(run.drivers[d].first_error(run.masters[d].read))
         of, ports = slice(d * channels, (d + 1) * channels), outgoing(sim.network, d)
         rows.append({
             "device": str(space.device),
@@ -63,7 +63,7 @@ def watchdog(run: ProgrammedRun, d: int) -> str:
 
     It is off before: a limit would take units that compute for long for a hang, which `end.stuck` does not.
     """
-    master, driver = run.masters[d], run.driver
+    master, driver = run.masters[d], run.drivers[d]
     failed = driver.first_error(master.read) is not None
     run.write(master, driver.watchdog(driver.least_watchdog_cycles))
     run.backends[d].step(driver.least_watchdog_cycles + 2 * WATCHDOG_PERIOD)
@@ -85,7 +85,7 @@ def at_rest(run: ProgrammedRun, d: int) -> str:
 
 def busy(run: ProgrammedRun, d: int) -> str:
     """Name what device d's hardware still has inside, in the words of its STATUS register; "" if nothing."""
-    status = run.driver.status(run.masters[d].read)
+    status = run.drivers[d].status(run.masters[d].read)
     return ", ".join(text for name, text in STATUS_BITS if name in AT_WORK and name in status)
 
 

@@ -44,10 +44,10 @@ class FusedRun(ProgrammedRun):
         at = build.Addresses.of(self.workload, self.tiling).c
         chunk_bytes = -(-self.workload.output_bytes // self.workload.tp)
         chunk_lines = lines_of(chunk_bytes)
-        for master in self.masters:
-            self.write(master, self.driver.open_memory(
+        for driver, master in zip(self.drivers, self.masters):
+            self.write(master, driver.open_memory(
                 _ALL_GATHER, base=at, limit=at + self.workload.tp * chunk_lines * LINE_BYTES))
-            self.write(master, self.driver.plain_arrivals([_ALL_GATHER]))
+            self.write(master, driver.plain_arrivals([_ALL_GATHER]))
         self.sim = self.sim._replace(kernel=kernel, network=build.loop_network(self.machine),
                                      expected_events=np.zeros_like(self.sim.expected_events))
         while (state := self.advance(BATCH_CYCLES)) == RUNNING:

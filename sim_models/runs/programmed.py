@@ -55,28 +55,28 @@ class ProgrammedRun(Lockstep):
         if python:
             self.observers.append(python)
         self.masters = [ApbMaster(backend) for backend in backends]
-        self.driver = Driver(self.geometry)
+        self.drivers = [Driver(self.geometry) for _ in backends]
         self._program()
 
     def _program(self) -> None:
         """Do what a driver does before the kernel starts."""
         arbiter, tiling = self.machine.arbiter, self.tiling
-        for master in self.masters:
-            self.driver.check_identity(master.read)
-            self.write(master, self.driver.soft_reset(quiet_cycles=1))  # the links are empty
+        for driver, master in zip(self.drivers, self.masters):
+            driver.check_identity(master.read)
+            self.write(master, driver.soft_reset(quiet_cycles=1))  # the links are empty
         self._wait("a soft reset", lambda status: "reset_done" in status)
-        for space, master in zip(self.spaces, self.masters):
-            writes = space.program(self.driver)
-            writes += self.driver.policy(self.policy.name, self.policy.threshold,
+        for space, driver, master in zip(self.spaces, self.drivers, self.masters):
+            writes = space.program(driver)
+            writes += driver.policy(self.policy.name, self.policy.threshold,
                                          self.machine.starvation_limit_cycles or None)
             units = self.machine.gpu.compute_units * self.machine.gpu.workgroups_per_cu
-            writes += self.driver.stage(min(units, tiling.tiles))
-            writes += self.driver.monitor(*(quarters / 4 for quarters in arbiter.monitor_breakpoints))
-            writes += self.driver.window(min(tiling.wavefronts, self.geometry.tracker.ways),
+            writes += driver.stage(min(units, tiling.tiles))
+            writes += driver.monitor(*(quarters / 4 for quarters in arbiter.monitor_breakpoints))
+            writes += driver.window(min(tiling.wavefronts, self.geometry.tracker.ways),
                                          slack=self.schedule.slack_of(space.device))
             if self.gathers:
-                writes += self.driver.ready_table(tiling.tile_rows)
-            writes += self.driver.clear_error() + self.driver.clear_counters() + self.driver.restart()
+                writes += driver.ready_table(tiling.tile_rows)
+            writes += driver.clear_error() + driver.clear_counters() + driver.restart()
             self.write(master, writes)
         self._wait("a restart", lambda status: not status & {"resetting", "reset_done", *AT_WORK})
         for device, backend in enumerate(self.backends):  # a dispatcher fills the queue before its kernel starts
@@ -93,9 +93,9 @@ class ProgrammedRun(Lockstep):
 
     def _wait(self, what: str, done: Callable[[set[str]], bool]) -> None:
         """Look at every device's STATUS until it is as `done` says."""
-        for space, master in zip(self.spaces, self.masters):
+        for space, driver, master in zip(self.spaces, self.drivers, self.masters):
             first = master.cycles
-            while not done(status := self.driver.status(master.read)):
+            while not done(status := driver.status(master.read)):
                 if master.cycles - first > _PATIENCE_CYCLES:
                     raise SimulationError(f"device {space.device}: {what} is not over after {_PATIENCE_CYCLES} cycles: "
                                           f"{', '.join(sorted(status))}")
@@ -103,11 +103,11 @@ class ProgrammedRun(Lockstep):
     def counters(self, device: int = 0) -> dict[str, int]:
         """Return the RTL's counters, read through its bus."""
         return {name.removeprefix("COUNT_").lower(): self.masters[device].read(register.offset)
-                for register in self.driver.registers.fixed if (name := register.name).startswith("COUNT_")}
+                for register in self.drivers[device].registers.fixed if (name := register.name).startswith("COUNT_")}
 
     def chosen_threshold(self, device: int = 0) -> tuple[int, float]:
         """Return what the intensity monitor chose (`NO_THRESHOLD`: none) and the mean occupancy it saw, in entries."""
-        read, registers = self.masters[device].read, self.driver.registers
+        read, registers = self.masters[device].read, self.drivers[device].registers
         return (read(registers["CHOSEN_THRESHOLD"].offset) & NO_THRESHOLD, read(registers["MONITOR_MEAN"].offset) / 4)
 
     def close(self) -> None:

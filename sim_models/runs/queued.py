@@ -14,7 +14,7 @@ from ..agents.copy_queue import FLAGS, HOST_OR_GPU, POLL, START_FLAG, TRACKER, P
 from ..cosim.gpu import compiled_gpu, gpu_library, model_ports
 from ..cosim.ports import PortMap
 from ..driver.apb import ApbMaster
-from ..driver.driver import Driver
+from ..driver.driver import Driver, Write
 from ..engine.end import DONE, IDLE_LIMIT, RUNNING
 from ..engine.hardware import make_hardware
 from ..engine.loop import Lockstep
@@ -132,8 +132,9 @@ class _Run(Lockstep):
                            "allowed")
         geometry = machine.geometry()
         # One top for all sizes up to 64 commands: each other one is compiled anew.
-        self.geometry = geometry = replace(geometry, dma=replace(geometry.dma, queue_commands=max(64, places)))
-        self.driver = Driver(geometry)
+        self.geometry = geometry = replace(geometry, dma=replace(
+            geometry.dma, queue_commands=max(64, places), copies=geometry.dma.routes))
+        self.drivers = [Driver(geometry) for _ in range(gpus)]
         stride = -(-exchange.size_bytes // _ALIGN) * _ALIGN + _ALIGN
         self._base = np.array([_ALIGN + gpu * stride for gpu in range(gpus)])
         self._blocks = [self._produced(gpu) for gpu in range(gpus)]
@@ -233,7 +234,7 @@ class _Run(Lockstep):
                           for gpu, count in enumerate(counts)],
                  "gpu": [count * starts.gpu.command_ns + starts.gpu.doorbell_ns for count in counts],
                  "poll": [starts.host.trigger_ns * (gpu + 1) for gpu in range(gpus)], "tracker": [0.0] * gpus}
-        doorbells = [self.driver.doorbell(count)[0] for count in counts]
+        doorbells = [driver.doorbell(count)[0] for driver, count in zip(self.drivers, counts)]
         arriving, signals = np.zeros(gpus, np.int64), np.zeros(gpus, np.int64)
         for _, one in self._exchange.copies():
             arriving[one.peer] += self._exchange.chunk_bytes
@@ -253,27 +254,37 @@ class _Run(Lockstep):
 
     def _program(self) -> None:
         """Do what a driver does before the kernel starts; with a poll, ring the doorbell too."""
-        for master in self.masters:
-            self.driver.check_identity(master.read)
-            self._write(master, self.driver.soft_reset(quiet_cycles=1))
+        for driver, master in zip(self.drivers, self.masters):
+            driver.check_identity(master.read)
+            self._write(master, driver.soft_reset(quiet_cycles=1))
         self._wait(lambda status: "reset_done" in status)
-        for gpu, master in enumerate(self.masters):
-            base, writes = int(self._base[gpu]), self.driver.open_memory(0, base=0, limit=_FLAGS * 2)
-            writes += self.driver.plain_arrivals([0])
-            for one in {(copy.peer, copy.adds): copy for owner, copy in self._exchange.copies()
-                        if owner == gpu}.values():
-                writes += self.driver.copy_map(
-                    self._regions[gpu][one.peer, one.adds], base=base, limit=base + self._exchange.size_bytes,
-                    device=one.peer, row_bytes=_ROW_BYTES, columns=self._block // _ROW_BYTES, adds=one.adds,
-                    address_offset=int(self._base[one.peer]) + one.to - base - one.source)
-            for region, following in self._following(gpu).items():
-                writes += self.driver.broadcast(region, following)
-            writes += self.driver.policy("mca") + self.driver.window(1) + self.driver.command_queue(_RING)
-            self._write(master, writes + self.driver.clear_error() + self.driver.clear_counters()
-                        + self.driver.restart())
+        for gpu, (driver, master) in enumerate(zip(self.drivers, self.masters)):
+            writes = driver.open_memory(0, base=0, limit=_FLAGS * 2) + driver.plain_arrivals([0])
+            writes += self._mappings(gpu, driver)
+            writes += driver.policy("mca") + driver.window(1) + driver.command_queue(_RING)
+            self._write(master, writes + driver.clear_error() + driver.clear_counters() + driver.restart())
         self._wait(lambda status: not status & {"resetting", "reset_done"})
-        for gpu, master in enumerate(self.masters if self._initiator == "poll" else []):
-            self._write(master, self.driver.doorbell(len(self._program_lines[gpu])))
+        if self._initiator == "poll":
+            for driver, master, lines in zip(self.drivers, self.masters, self._program_lines):
+                self._write(master, driver.doorbell(len(lines)))
+
+    def _mappings(self, gpu: int, driver: Driver) -> list[Write]:
+        """Map a GPU's regions, those with the most destinations first: the others' routes are among theirs."""
+        base, following = int(self._base[gpu]), self._following(gpu)
+        copies = {self._region(gpu, copy): copy for owner, copy in self._exchange.copies() if owner == gpu}
+
+        def chain(region: int) -> list[int]:
+            return [region, *chain(following[region])] if region in following else [region]
+
+        writes = []
+        for region in sorted(copies, key=lambda region: len(chain(region)), reverse=True):
+            (peer, offset), *also = [
+                (copies[one].peer, int(self._base[copies[one].peer]) + copies[one].to - base - copies[one].source)
+                for one in chain(region)]
+            writes += driver.copy_map(
+                region, base=base, limit=base + self._exchange.size_bytes, device=peer, row_bytes=_ROW_BYTES,
+                columns=self._block // _ROW_BYTES, adds=copies[region].adds, address_offset=offset, also=also)
+        return writes
 
     @staticmethod
     def _write(master: ApbMaster, writes) -> None:
@@ -281,9 +292,9 @@ class _Run(Lockstep):
             master.write(offset, value)
 
     def _wait(self, done) -> None:
-        for master in self.masters:
+        for driver, master in zip(self.drivers, self.masters):
             first = master.cycles
-            while not done(self.driver.status(master.read)):
+            while not done(driver.status(master.read)):
                 if master.cycles - first > _PATIENCE_CYCLES:
                     raise SimulationError(f"a reset is not over after {_PATIENCE_CYCLES} cycles")
 
@@ -309,13 +320,13 @@ class _Run(Lockstep):
             signals=sum(line.op in (SIGNAL, ADD) for line in commands), lines=total["lines"])
 
     def _counters(self, master: ApbMaster) -> dict[str, int]:
-        return {name: master.read(self.driver.registers[f"COUNT_{name.upper()}"].offset)
+        return {name: master.read(self.drivers[0].registers[f"COUNT_{name.upper()}"].offset)
                 for name in ("commands", "lines")}
 
     def _raise_errors(self) -> None:
-        for gpu, (backend, master) in enumerate(zip(self.backends, self.masters)):
+        for gpu, (backend, driver, master) in enumerate(zip(self.backends, self.drivers, self.masters)):
             if backend.outputs[backend.ports.outputs["irq"].offset]:
-                raise SimulationError(f"device {gpu}: the hardware reports {self.driver.first_error(master.read)}")
+                raise SimulationError(f"device {gpu}: the hardware reports {driver.first_error(master.read)}")
 
     def close(self) -> None:
         """Free the hardware."""

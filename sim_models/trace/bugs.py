@@ -28,7 +28,9 @@ def _threshold(run: FusedRun) -> None:
     """Set a DMA region's threshold one byte too high: its tiles never fire."""
     number, region = _first_dma_region(run, 0)
     tile = region.rows * region.columns * run.tiling.element_bytes
-    _write(run, 0, [run.driver._region_write(number, "REGION_THRESHOLD", threshold=tile * region.updates + 1)])
+    register = run.drivers[0].registers["REGION_THRESHOLD"]
+    _write(run, 0, [(run.drivers[0].registers.table("region").offset(number) + register.offset,
+                     tile * region.updates + 1)])
 
 
 def _neighbour(run: FusedRun) -> None:
@@ -36,14 +38,17 @@ def _neighbour(run: FusedRun) -> None:
     if run.sim.mirrored:
         raise BadInput("--bug neighbour needs --every-gpu: one GPU that stands for all has no neighbour")
     number, region = _first_dma_region(run, 0)
-    _write(run, 0, [run.driver._region_write(number, "REGION_TILE", tiles_per_block=region.tiles_per_block,
-                                             wg_offset=region.id_offset + 1)])
+    registers, read = run.drivers[0].registers, run.masters[0].read
+    entries = registers["REGION_ENTRIES"]
+    route = entries.field("route").decode(read(registers.table("region").offset(number) + entries.offset))
+    _write(run, 0, [(registers.table("route").offset(route) + registers["ROUTE_WG"].offset,
+                     (region.id_offset + 1) & registers["ROUTE_WG"].field("wg_offset").mask)])
 
 
 def _starvation(run: FusedRun) -> None:
     """Make the arbiters never let communication pass while the producer runs."""
     for index in range(len(run.masters)):
-        _write(run, index, [*run.driver.policy("mca", 1), run.driver._write("THRESHOLD", threshold=0)])
+        _write(run, index, [*run.drivers[index].policy("mca", 1), run.drivers[index]._write("THRESHOLD", threshold=0)])
 
 
 BUGS: dict[str, Callable[[FusedRun], None]] = {

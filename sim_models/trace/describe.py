@@ -49,7 +49,7 @@ def describe_run(run: FusedRun, technique: str, seed: int) -> dict:
         "ring_devices": [space.device for space in run.spaces],
         "downstream": [int(d) for d in sim.control.downstream[:, 0]],
         "policy": run.policy.name,
-        "starvation_limit": run.masters[0].read(run.driver.registers["STARVATION_LIMIT"].offset),
+        "starvation_limit": run.masters[0].read(run.drivers[0].registers["STARVATION_LIMIT"].offset),
         "clock_ghz": run.machine.memory_clock_ghz,
         "link_latency_cycles": int(sim.network.latency_cycles.max()),
         "geometry": geometry_of(g) | {"compute_units": sim.kernel.state.state.shape[1]},
@@ -60,7 +60,7 @@ def describe_run(run: FusedRun, technique: str, seed: int) -> dict:
         "peers": peers,
         "regions": [[_region(run, space, region) for region in space.regions] for space in run.spaces],
         "final_tiles": {"come": sim.control.event_count.tolist(), "expected": sim.expected_events.tolist()},
-        "errors": [run.driver.first_error(master.read) for master in run.masters],
+        "errors": [driver.first_error(master.read) for driver, master in zip(run.drivers, run.masters)],
         "counters": [run.counters(d) for d in range(len(run.spaces))],
     }
 

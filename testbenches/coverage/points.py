@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from t3sim.reference.line_router import channel_of_line
 from t3sim.reference.memory_channel import is_tracked
 from t3sim.reference.nmc_alu import FORMATS, AluDtype, AluOp, Operands, combine, width
-from t3sim.rtl.geometry import Geometry
+from t3sim.rtl.geometry import DmaGeometry, Geometry, bits_for
 from t3sim.rtl.registers import (
     ERRORS,
     NO_THRESHOLD,
@@ -327,7 +327,7 @@ def window_admissions(bench: Bench) -> Callable[[], Iterable[Point]]:
 def table_tiles(bench: Bench) -> Callable[[], Iterable[Point]]:
     def watch():
         if moves(bench, "triggers"):
-            tiles = bench.get(f"descriptors[{bench.get('triggers.payload')['region']}]")["tiles_per_block"]
+            tiles = block_of(bench, bench.get("triggers.payload")["region"])["tiles_per_block"]
             yield str(tiles), fill(bench.get("ready_level"), bench.geometry.dma.ready_commands)
     return watch
 
@@ -340,9 +340,16 @@ def table_queue(bench: Bench) -> Callable[[], Iterable[Point]]:
     return watch
 
 
-def actions_of(descriptor: dict) -> str:
+def block_of(bench: Bench, region: int) -> dict:
+    """Return the shape of a region's blocks; behind the last one there are zeros."""
+    number = bench.get(f"region[{region}]")["block"]
+    return bench.get(f"block[{number}]") if number < bench.geometry.dma.block_shapes else dict.fromkeys(
+        bench.get("block[0]"), 0)
+
+
+def actions_of(region: dict) -> str:
     """Return what a region does with a tile: one of `_ACTIONS`."""
-    names = [name for name in REGION_ACTIONS if descriptor[name]]
+    names = [name for name in REGION_ACTIONS if region[name]]
     return "several" if len(names) > 1 else names[0] if names else "nothing"
 
 
@@ -376,10 +383,11 @@ def generator_lines(bench: Bench) -> Callable[[], Iterable[Point]]:
 def generator_commands(bench: Bench) -> Callable[[], Iterable[Point]]:
     def watch():
         if moves(bench, "command"):
-            entry = bench.get(f"descriptors[{bench.get('command.payload')['region']}]")
-            usable = entry["row_bytes"] and entry["columns"]
-            size = "one line" if entry["row_bytes"] <= 64 else "several lines"
-            yield actions_of(entry), size if usable else "nothing"
+            region = bench.get("command.payload")["region"]
+            block = block_of(bench, region)
+            usable = block["row_bytes"] and block["columns"]
+            size = "one line" if block["row_bytes"] <= 64 else "several lines"
+            yield actions_of(bench.get(f"region[{region}]")), size if usable else "nothing"
     return watch
 
 
@@ -430,12 +438,28 @@ def egress_lines(bench: Bench) -> Callable[[], Iterable[Point]]:
     def watch():
         if moves(bench, "line"):
             line = bench.get("line.payload")
-            yield actions_of(bench.get(f"descriptors[{line['region']}]")), SOURCES[line["source"]]
+            yield actions_of(bench.get(f"region[{line['region']}]")), SOURCES[line["source"]]
+    return watch
+
+
+def egress_routes(bench: Bench) -> Callable[[], Iterable[Point]]:
+    """Say on how many routes a line leaves that fits its region, and whether they are all in the table."""
+    last = bench.geometry.dma.routes - 1
+
+    def watch():
+        if moves(bench, "line"):
+            line = bench.get("line.payload")
+            region = bench.get(f"region[{line['region']}]")
+            fits = {"local": region["send_stores"], "dma": region["send_dma"]}.get(SOURCES[line["source"]], 0)
+            if fits:
+                more = region["more_routes"]
+                yield (SOURCES[line["source"]], str(more + 1),
+                       "in the table" if region["route"] + more <= last else "past its end")
     return watch
 
 
 def egress_packets(bench: Bench) -> Callable[[], Iterable[Point]]:
-    names = {code: name for name, code in OPERATIONS.items()}
+    names = dict(enumerate(OPERATIONS, start=1))  # of `t3sim.rtl.layouts.Op`
 
     def watch():
         if moves(bench, "packet"):
@@ -509,6 +533,12 @@ def ring_states(bench: Bench) -> Callable[[], Iterable[Point]]:
 
 
 _ALU_FORMATS = tuple(dtype.name.lower() for dtype in AluDtype)
+
+def _routes_without_an_end(dma: DmaGeometry) -> dict[Point, str]:
+    """Return what cannot be: one route past the end of a table that has as many entries as numbers."""
+    full = dma.routes == 1 << bits_for(dma.routes)
+    return {("*", "1", "past its end"): "every number is an entry's"} if full else {}
+
 
 def crosses(geometry: Geometry) -> list[Cross]:
     """Return every block's crosses, of this geometry."""
@@ -589,6 +619,10 @@ def crosses(geometry: Geometry) -> list[Cross]:
             "output": ("line waits", "no line waits")}, generator_credit,
             {("*", "idle", "line waits"): "a waiting line makes it busy"}),
         Cross("egress", "every source to every kind of region", {"actions": _ACTIONS, "source": SOURCES}, egress_lines),
+        Cross("egress", "every number of routes", {
+            "source": ("local", "dma"),
+            "routes": tuple(str(1 + more) for more in range(1 << (dma.copies - 1).bit_length())),
+            "last": ("in the table", "past its end")}, egress_routes, _routes_without_an_end(dma)),
         Cross("egress", "packets", {"operation": tuple(OPERATIONS), "source": SOURCES[1:]}, egress_packets),
         Cross("config_bus", "every kind of access", {
             "transfer": ("read", "write"), "register": ("rw", "ro", "w1", "no register", "unaligned"),

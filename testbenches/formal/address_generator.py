@@ -1,17 +1,17 @@
-"""The address generator: exactly the block's lines, each once, none outside the mapped region."""
+"""The address generator: exactly the block's lines, each once, none outside its buffer."""
 
 from amaranth.hdl import Cat, Mux, Signal, Value
 from amaranth.lib import data
 
 from t3sim.rtl.geometry import Geometry
-from t3sim.rtl.layouts import Op, Source, descriptor, trigger
+from t3sim.rtl.layouts import Op, Source, trigger
 
 from .broken import Broken
 from .property import Property, Search
-from .spec import Spec, at_most_one, implies
+from .spec import Spec, at_most_one, entry_of, implies
 
 EXACT = "each line is the next of the block, and of no other"
-INSIDE = "no line outside the mapped region leaves"
+INSIDE = "no line outside the buffer that the region may read leaves"
 ALL = "none is missing when the generator is idle"
 LEAVES = "what was issued is offered in the next cycle"
 
@@ -19,22 +19,19 @@ LEAVES = "what was issued is offered in the next cycle"
 def lines(spec: Spec, geometry: Geometry) -> None:
     """Claim the lines of one arbitrary command, whatever its address, wavefront and region, among any others.
 
-    Assumed: the region table does not change; the followed command's workgroup has no other command inside (the
+    Assumed: the tables do not change; the followed command's workgroup has no other command inside (the
     generator only copies the workgroup, so that it can serve as a name). Wavefront ids are checked for blocks that
     have as many columns as tiles, or more. The last register before the port is claimed to hold what was issued;
     all other claims are about what is issued.
     """
     m, dut, t = spec.m, spec.design, geometry.tracker
-    for entry in dut.descriptors:
+    for entry in (*dut.region, *dut.block, *dut.buffer):
         spec.hold(entry)
     wg = spec.any_constant(t.wg_bits)
     command = Signal(trigger(geometry))
-    block = Signal(descriptor(geometry))  # of the followed command's region
-    with m.Switch(command.region):
-        for number, entry in enumerate(dut.descriptors):
-            with m.Case(number):
-                m.d.comb += Value.cast(block).eq(Value.cast(entry))
-    usable = block.send_dma & (block.row_bytes != 0) & (block.columns != 0)
+    region = entry_of(m, dut.region, command.region)
+    block, buffer = entry_of(m, dut.block, region.block), entry_of(m, dut.buffer, region.buffer)
+    usable = region.send_dma & (block.row_bytes != 0) & (block.columns != 0)
     named = (block.tiles_per_block <= block.columns) & (block.tiles_per_block != 0)
 
     # Where the followed command is: column, byte in it; exact sums, wider than any address.
@@ -46,7 +43,7 @@ def lines(spec: Spec, geometry: Geometry) -> None:
     m.d.comb += [
         address.eq(at.base + at.byte),
         count.eq(Mux(block.row_bytes - at.byte < 64 - address[:6], block.row_bytes - at.byte, 64 - address[:6])),
-        inside.eq(usable & (address >= block.base) & (address + count <= block.limit)),
+        inside.eq(usable & (address >= buffer.base) & (address + count <= buffer.limit)),
         row_ends.eq(at.byte + count == block.row_bytes),
         ends.eq(~usable | (row_ends & (at.column + 1 == block.columns))),
         Value.cast(after).eq(Value.cast(at)),
@@ -64,11 +61,7 @@ def lines(spec: Spec, geometry: Geometry) -> None:
     spec.assume(implies(dut.command.valid & (new.wg == wg), ~active))
     line, error = spec.inside("line"), dut.error
     event = (dut.issued | error.valid) & (line.wg == wg)
-    columns = Signal(10)
-    with m.Switch(new.region):
-        for number, entry in enumerate(dut.descriptors):
-            with m.Case(number):
-                m.d.comb += columns.eq(entry.columns)
+    columns = entry_of(m, dut.block, entry_of(m, dut.region, new.region).block).columns
     with m.If(event):
         m.d.sync += [Value.cast(at).eq(Value.cast(after)), active.eq(~ends)]
     with m.If(accepted):
@@ -79,8 +72,8 @@ def lines(spec: Spec, geometry: Geometry) -> None:
     spec.claim(EXACT, implies(dut.issued & event, (line.address == address) & (line.bytes == count)
                               & (line.region == command.region) & (~named | (line.wf == at.wf))
                               & (line.op.as_value() == Op.READ.value) & (line.source.as_value() == Source.DMA.value)))
-    spec.claim(INSIDE, implies(dut.issued & event, (line.address >= block.base)
-                               & (line.address + line.bytes <= block.limit)))
+    spec.claim(INSIDE, implies(dut.issued & event, (line.address >= buffer.base)
+                               & (line.address + line.bytes <= buffer.limit)))
     spec.claim(ALL, implies(~dut.busy, ~active))
     spec.claim(LEAVES, implies(spec.past(dut.issued), dut.lines.valid & (
         Value.cast(dut.lines.payload) == Value.cast(spec.past(line)))))
@@ -90,8 +83,10 @@ def lines(spec: Spec, geometry: Geometry) -> None:
     waits = []
     for where in ("front", "back"):
         valid, content = spec.inside(f"{where}_valid", queue), spec.inside(where, queue)
-        waits.append(valid & (content.wg == wg))
-        spec.invariant(implies(waits[-1], (Value.cast(content) == Value.cast(command)) & (at.column == 0)
+        waits.append(valid & (content.command.wg == wg))
+        for name in ("send_dma", "block", "buffer"):
+            spec.invariant(implies(waits[-1], content[name] == region[name]))
+        spec.invariant(implies(waits[-1], (Value.cast(content.command) == Value.cast(command)) & (at.column == 0)
                                & (at.byte == 0) & (at.base == command.address) & (at.products == 0)
                                & (at.bound == block.columns) & (at.wf == command.wf)))
     spec.invariant(implies(spec.inside("back_valid", queue), spec.inside("front_valid", queue)))
@@ -123,8 +118,8 @@ def lines(spec: Spec, geometry: Geometry) -> None:
                            & (spec.inside("last_sum") == block.columns - block.tiles_per_block)))
     spec.invariant(implies(walks & usable & named, (ids.wf == then.wf)
                            & (spec.inside("tile_sum") == then.products + block.columns - then.bound)))
-    for name, _ in walked.shape():
-        spec.invariant(implies(walks, getattr(walked, name) == getattr(block, name)))
+    for held, right in ((walked, block), (spec.inside("bounds"), buffer)):
+        spec.invariant(implies(walks, Value.cast(held) == Value.cast(right)))
     spec.invariant(implies(active & usable, (at.column < block.columns) & (at.byte < block.row_bytes)
                            & (at.base < (1 << t.address_bits) + (at.column << 32))))
     spec.invariant(implies(active & usable & named, (at.products < at.bound)
@@ -136,16 +131,18 @@ def properties() -> list[Property]:
     def broken(what, claim, old, new):
         return Broken(what, claim, "address_generator.py", old, new)
 
-    return [Property("lines", "address_generator", "exactly the block's addresses, each once, none outside the region",
+    return [Property("lines", "address_generator", "exactly the block's addresses, each once, none outside the buffer",
                      lines, (
         broken("the second line of a row starts one line late", EXACT, "boundary.eq(upper + 1)",
                "boundary.eq(upper + 2)"),
         broken("the column behind the last is walked, too", EXACT, "last_of_row & (columns_left == 1)",
                "last_of_row & (columns_left == 0)"),
         broken("addresses wrap around at the end of memory", EXACT, "~unusable & ~cursor[-1] & (", "~unusable & ("),
-        broken("the last byte of a line may lie behind the limit", INSIDE, "(last_byte < block.limit[:6])",
-               "(last_byte <= block.limit[:6])"),
+        broken("the last byte of a line may lie behind the limit", INSIDE, "(last_byte < bounds.limit[:6])",
+               "(last_byte <= bounds.limit[:6])"),
         broken("the last column is not walked", ALL, "last_of_row & (columns_left == 1)",
                "last_of_row & (columns_left <= 2)"),
+        broken("the shape is that of the command that comes next", EXACT,
+               "Array(self.block)[commands.output.payload.block]", "Array(self.block)[named.block]"),
         broken("a line is lost when the output is full", LEAVES, "self.allow & output_free", "self.allow"),
     ), depth=1, searches=(Search("least", 12), Search("default", 14)), timeout_s=3600)]

@@ -1,19 +1,25 @@
 """The bus keeps what is written, shows what it must, refuses the rest, and latches the first error."""
 
+from dataclasses import replace
+
 from amaranth.hdl import Cat, Const, Mux, Signal, Value
 from amaranth.lib import data
 
 from t3sim.rtl.geometry import Geometry
-from t3sim.rtl.layouts import Op
-from t3sim.rtl.registers import OPERATIONS, REGION_ACTIONS, Register, register_map
+from t3sim.rtl.registers import SPACE_BYTES, Register, register_map
 
+from ..geometries import GEOMETRIES
 from .broken import Broken
 from .property import Property, Search
 from .spec import Spec, implies
 
+#: With tables of other lengths than powers of two, and several routes of a region.
+_ODD = replace(GEOMETRIES["small"], dma=replace(GEOMETRIES["small"].dma, regions=4, block_shapes=3, buffers=3, routes=5,
+                                                copies=3))
+
 KEPT = "a register holds what was written last by a transfer that was not refused"
 READ = "a read gives what the register holds, or what the blocks say, in that cycle"
-ANSWERED = "a transfer has one wait state, a region's write two, and an error if it is refused, and only then"
+ANSWERED = "a transfer has one wait state, a write to a table two, and an error if it is refused, and only then"
 PULSED = "a command is a pulse of one cycle"
 FIRST = "the first error since the last clearing is latched"
 
@@ -39,7 +45,7 @@ def _halved(layout: data.View, name: str) -> Value:
 def registers(spec: Spec, geometry: Geometry) -> None:
     """Follow one arbitrary register that can be written, and all others. Nothing is assumed, not even APB's rules."""
     m, bus, table = spec.m, spec.design, register_map(geometry)
-    storing = spec.inside("region_write")
+    storing = spec.inside("table_write")
     waiting = Signal()
     access = bus.psel & bus.penable & ~bus.pready & ~waiting
     writes, reads = access & bus.pwrite, access & ~bus.pwrite
@@ -73,46 +79,40 @@ def registers(spec: Spec, geometry: Geometry) -> None:
             return first.code if part == "code" else _halved(first.details, part)
         return getattr(bus, name, None)
 
-    maps = Cat(bus.pwdata[table["REGION_ACTIONS"].field(name).lsb] for name in REGION_ACTIONS).any()
-    operation = table["REGION_ACTIONS"].field("op")
-    writing = Cat(bus.pwdata[operation.lsb:operation.lsb + operation.width] == code
-                  for code in OPERATIONS.values()).any()
-    assert {Op.STORE.value, Op.UPDATE.value} == set(OPERATIONS.values())
     refused, shown, written, reset, mask, fixed = (Signal(32, name=name) for name in (
         "refused", "shown", "written", "reset", "mask", "fixed"))
-    lawful, ever, is_read_only, late, pending, of_a_region = (Signal() for _ in range(6))
+    lawful, ever, is_read_only, late, pending, in_a_table = (Signal() for _ in range(6))
     with m.Switch(bus.paddr):
-        for at, register, region in table.all_registers():
+        for at, register, owner in table.all_registers():
             with m.Case(at):
-                m.d.comb += [of_a_region.eq(region is not None), refused.eq(bus.pwrite & (
-                    (register.access == "ro") | ((register.name == "REGION_ACTIONS") & maps & ~writing)))]
+                m.d.comb += [in_a_table.eq(owner is not None), refused.eq(bus.pwrite & (register.access == "ro"))]
                 if register.access == "ro":
                     m.d.comb += [fixed.eq(_word(register, live)), is_read_only.eq(1)]
         with m.Default():
             m.d.comb += refused.eq(1)
     with m.Switch(offset):
-        for at, register, region in table.all_registers():
+        for at, register, owner in table.all_registers():
             if register.access == "rw":
-                def values(name: str, region=region):
-                    return bus.config[name] if region is None else _halved(bus.descriptors[region], name)
+                def values(name: str, owner=owner):
+                    return bus.config[name] if owner is None else _halved(getattr(bus, owner[0])[owner[1]], name)
                 with m.Case(at):
                     m.d.comb += [shown.eq(_word(register, values)), reset.eq(register.reset), lawful.eq(1),
                                  mask.eq(sum(part.encode(part.mask) for part in register.fields))]
-                    if region is not None:
-                        m.d.comb += [late.eq(1), pending.eq(storing.valid & (storing.region == region)
-                                                            & (storing.word == register.offset >> 2))]
+                    if owner is not None:
+                        m.d.comb += [late.eq(1), pending.eq(storing.valid & (storing.space == at // SPACE_BYTES)
+                                                            & (storing.word == at % SPACE_BYTES // 4))]
     with m.If(writes & (bus.paddr == offset) & ~refused[0]):
         m.d.sync += [written.eq(bus.pwdata & mask), ever.eq(1)]
     holds = Mux(ever, written, reset)
     before = Mux(spec.past(ever), spec.past(written), reset)
-    m.d.sync += waiting.eq(writes & of_a_region & ~refused[0])
+    m.d.sync += waiting.eq(writes & in_a_table & ~refused[0])
     spec.claim(KEPT, implies(lawful, shown == Mux(late & waiting, before, holds)))
     spec.invariant(storing.valid == waiting)
     spec.invariant(implies(waiting, ~bus.pready & ~bus.pslverr))
     spec.invariant(implies(lawful & late & waiting, holds == Mux(pending, storing.data & mask, before)))
     spec.claim(READ, implies(spec.past(reads & lawful & (bus.paddr == offset)), bus.prdata == spec.past(holds)))
     spec.claim(READ, implies(spec.past(reads & is_read_only), bus.prdata == spec.past(fixed)))
-    spec.claim(ANSWERED, bus.pready == spec.past(waiting | (access & ~(bus.pwrite & of_a_region & ~refused[0]))))
+    spec.claim(ANSWERED, bus.pready == spec.past(waiting | (access & ~(bus.pwrite & in_a_table & ~refused[0]))))
     spec.claim(ANSWERED, implies(bus.pready, bus.pslverr == spec.past(~waiting & refused[0])))
     for part in table["CONTROL"].fields:
         commanded = writes & (bus.paddr == table["CONTROL"].offset) & bus.pwdata[part.lsb]
@@ -130,15 +130,18 @@ def properties() -> list[Property]:
 
     return [Property("registers", "config_bus", f"{KEPT}; {READ}; {ANSWERED}; {FIRST}", registers, (
         broken("a write that is refused is kept", KEPT,
-               "region_write.valid.eq(self.pwrite & ~refused)", "region_write.valid.eq(self.pwrite)"),
-        broken("a region is written after its answer", ANSWERED,
-               "self.pready.eq(~self.pwrite | refused)", "self.pready.eq(1)"),
-        broken("a region reads as the one before it", READ, "m.d.comb += result.eq(Array(words)[region])",
-               "m.d.comb += result.eq(Array(words)[region - 1])"),
+               "table_write.valid.eq(0)", "table_write.valid.eq(access & self.pwrite)"),
+        broken("a write goes to all tables", KEPT,
+               "table_write.valid & (table_write.space == table.base // SPACE_BYTES)", "table_write.valid"),
+        broken("a table is written after its answer", ANSWERED,
+               "self.pready.eq(~self.pwrite)", "self.pready.eq(1)"),
+        broken("an entry reads as the one before it", READ, "held.eq(Array(words)[index])",
+               "held.eq(Array(words)[index - 1])"),
+        broken("a table goes on behind its last entry", ANSWERED, "known.eq(index < table.entries)", "known.eq(1)"),
         broken("unaligned addresses are taken", ANSWERED, "aligned = self.paddr[:2] == 0", "aligned = 1"),
         broken("a command lasts", PULSED, "*(pulse.eq(0) for pulse in pulses.values())", ""),
         broken("the last error, not the first", FIRST,
                "with m.If(found & (~latched.valid | clear | outranks(chosen, latched))):",
                "with m.If(found & (~latched.valid | outranks(chosen, latched))):"),
-    ), depth=1, geometry="small", searches=(Search("small", 8),), quick=True,
-        reason="a bus of 8 regions and one reporter of errors: more of them are more of the same")]
+    ), depth=1, geometry=_ODD, searches=(Search(_ODD, 8),), quick=True,
+        reason="a bus with short tables and one reporter of errors: more of them are more of the same")]

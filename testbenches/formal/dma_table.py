@@ -1,19 +1,19 @@
 """The DMA command table: one command for exactly the tiles of a block."""
 
-from amaranth.hdl import Cat, Mux, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 
 from t3sim.rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
 from t3sim.rtl.layouts import trigger
 
 from .broken import Broken
 from .property import Property, Search
-from .spec import Spec, implies
+from .spec import Spec, entry_of, implies
 
 COMPLETE = "a command comes only for a complete block, once"
 COMES = "the command of a complete block comes"
-#: for the broken designs: two counters, two regions
+#: for the broken designs: two of counters, regions and shapes
 TINY = Geometry(TrackerGeometry(sets=1, ways=2, banks=1, wg_bits=2, wf_bits=2, address_bits=32),
-                dma=DmaGeometry(regions=2, ready_commands=2))
+                dma=DmaGeometry(regions=2, block_shapes=2, ready_commands=2))
 
 #: Why broken designs are not looked for on the default geometry.
 CLEARING = "the default's counters are cleared for 1,024 cycles after a reset"
@@ -29,16 +29,14 @@ def blocks(spec: Spec, geometry: Geometry) -> None:
     trigger names need not be in order, and other counters may be used in between.
     """
     m, table, t = spec.m, spec.design, geometry.tracker
-    for entry in table.descriptors:
+    for entry in (*table.region, *table.block):
         spec.hold(entry)
-        size = entry.tiles_per_block
-        spec.assume((size & (size - 1)) == 0)
+    for entry in table.block:
+        spec.assume((entry.tiles_per_block & (entry.tiles_per_block - 1)) == 0)
     incoming = table.triggers.payload
     size, first = Signal(t.wf_bits + 1), Signal(t.wf_bits)
-    with m.Switch(incoming.region):
-        for number, entry in enumerate(table.descriptors):
-            with m.Case(number):
-                m.d.comb += size.eq(Mux(entry.tiles_per_block == 0, 1, entry.tiles_per_block))
+    said = tiles_of(m, table, incoming.region)
+    m.d.comb += size.eq(Mux(said == 0, 1, said))
     slot_bits = (t.window_slots - 1).bit_length()
     counter = spec.any_constant(slot_bits + t.wf_bits - 1)
     uses, accepted, complete = Signal(), Signal(), Signal()
@@ -104,9 +102,9 @@ def blocks(spec: Spec, geometry: Geometry) -> None:
     spec.invariant(implies(~clearing & (now != 0), row.address == Mux(stage, before, smallest)))
     spec.invariant(implies(stage, (read.count == row.count) & implies(last != 0, read.address == row.address)))
     spec.invariant(due == (stage & judged))
-    spec.invariant(implies(count != 0, (count < wanted) & (wanted == tiles_of(m, table, block.region, t))
+    spec.invariant(implies(count != 0, (count < wanted) & (wanted == tiles_of(m, table, block.region))
                            & (wanted > 1)))
-    spec.invariant(implies(stage, (tiles == wanted) & (wanted == tiles_of(m, table, tile.region, t))
+    spec.invariant(implies(stage, (tiles == wanted) & (wanted == tiles_of(m, table, tile.region))
                            & (judged == (last + 1 == tiles)) & (last < tiles)
                            & (tile.wg == block.wg) & (tile.region == block.region) & (tile.wf == block.wf)
                            & (count == Mux(judged, 0, last + 1))))
@@ -117,14 +115,9 @@ def blocks(spec: Spec, geometry: Geometry) -> None:
     spec.invariant(implies(count != 0, Cat(block.wf[1:], block.wg[:slot_bits]) == counter))
 
 
-def tiles_of(m, table, region, t) -> Signal:
+def tiles_of(m: Module, table, region) -> Value:
     """Return `tiles_per_block` of a region."""
-    size = Signal(t.wf_bits + 1)
-    with m.Switch(region):
-        for number, entry in enumerate(table.descriptors):
-            with m.Case(number):
-                m.d.comb += size.eq(entry.tiles_per_block)
-    return size
+    return entry_of(m, table.block, entry_of(m, table.region, region).block).tiles_per_block
 
 
 def properties() -> list[Property]:
@@ -138,5 +131,7 @@ def properties() -> list[Property]:
                "read.data.count == tiles - 2"),
         broken("the address of the last tile, not the smallest", PAYLOAD,
                "single | (read.data.count == 0) | (tile.address < read.data.address)", "1"),
+        broken("the block's shape is that of the region's number", COMES,
+               "Array(self.block)[Array(self.region)[incoming.region].block]", "Array(self.block)[incoming.region]"),
     ), quick=True, searches=(Search(TINY, 14), Search("small", 32, skip=16)),
         unsearched=CLEARING)]

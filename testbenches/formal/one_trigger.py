@@ -77,7 +77,7 @@ def one_trigger(spec: Spec, geometry: Geometry) -> None:
     bucket = any_bucket(spec, geometry)
     spec.assume(~bus.soft_reset)
     spec.invariant(~top._stopped & ~top._clear)
-    for number, entry in enumerate(bus.descriptors):
+    for number, entry in enumerate(bus.region):
         spec.assume(implies(tile.regions[number],
                             is_tracked(entry) & (entry.threshold == tile.bytes) & (entry.family == tile.family)))
 
@@ -108,7 +108,7 @@ def one_trigger(spec: Spec, geometry: Geometry) -> None:
         [stage.came for stage in stages], [stage.taken + stage.shown for stage in stages]))
     offered = merge.merged.valid & tile.has(merge.merged.payload)
     spec.claim(ONCE, implies(offered, ~merged.went & (came == tile.bytes) & (given == tile.bytes)))
-    entry = Array(bus.descriptors)[merge.merged.payload.region]
+    entry = Array(bus.region)[merge.merged.payload.region]
     leaves = moves(merge.merged)
     for port, wanted in ((parts["table"].triggers, entry.send_dma), (parts["event_queue"].input, entry.event)):
         spec.claim(ROUTED, moves(port) == (leaves & wanted))
@@ -156,7 +156,7 @@ def properties() -> list[Property]:
                "channel.retirement.eq(self.retirement[c])", "channel.retirement.eq(self.retirement[0])"),
         broken("all banks hear the threshold of the first region", FITS,
                "bank.thresholds[region].eq(entry.threshold)",
-               "bank.thresholds[region].eq(self._bus.descriptors[0].threshold)"),
+               "bank.thresholds[region].eq(self._bus.region[0].threshold)"),
         broken("each bank gets the updates of the one beside it", FITS,
                "wiring.connect(m, network.banks[b], bank.updates)",
                "wiring.connect(m, network.banks[(b + 1) % g.tracker.banks], bank.updates)"),

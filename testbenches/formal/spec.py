@@ -184,5 +184,15 @@ def is_value(field, member) -> Value:
     return Value.cast(field) == member.value
 
 
+def entry_of(m: Module, table, index) -> data.View:
+    """Return the entry of a table of layouts at `index`; behind the last there are zeros, as Amaranth's Array reads."""
+    entry = Signal(table[0].shape())
+    with m.Switch(index):
+        for number, content in enumerate(table):
+            with m.Case(number):
+                m.d.comb += Value.cast(entry).eq(Value.cast(content))
+    return entry
+
+
 def at_most_one(bits) -> Value:
     return (bits & (bits - 1)) == 0

@@ -34,7 +34,7 @@ SMALL = Geometry(
     TrackerGeometry(sets=4, ways=2, banks=2, wg_bits=4, wf_bits=1, address_bits=32, count_bits=12),
     ChannelGeometry(channels=4, guard_buckets=4, coalescer_timeout_cycles=3),
     DmaGeometry(regions=4, ready_commands=4, outstanding_lines=8))
-QUEUED = replace(SMALL, dma=replace(SMALL.dma, queue_commands=4))
+QUEUED = replace(SMALL, dma=replace(SMALL.dma, queue_commands=4, copies=3))
 PROTECTED = replace(SMALL, tracker=replace(SMALL.tracker, protection="secded"))
 
 BLOCKS = {block.__name__: lambda block=block: block(SMALL) for block in (

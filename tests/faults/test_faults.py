@@ -230,7 +230,7 @@ def test_a_bit_of_every_word_of_every_tracker_flips_and_no_bit_of_the_result_doe
     flippable.run()
     corrected = [flippable.counters(d)["tracker_corrected"] for d in range(DEVICES)]
     assert sum(corrected) > 10
-    found = flippable.driver.tracker_fault(flippable.masters[0].read)
+    found = flippable.drivers[0].tracker_fault(flippable.masters[0].read)
     assert found["kind"] == "corrected" and found["memory"] in ("tag", "entry")
 
 

@@ -27,16 +27,23 @@ def applied(*calls, geometry=GEOMETRY):
     return model
 
 
+def mapped(model, region):
+    """A region's fields, with those of its entries in other tables."""
+    entry = model.entry("region", region)
+    return entry | {name: value for table in ("block", "buffer", "route")
+                    for name, value in model.entry(table, entry[table]).items()}
+
+
 def test_dma_map():
     model = applied(Driver(GEOMETRY).dma_map(4, **DMA, tiles_per_block=4, operation="store", address_offset=-0x4000,
                                              wg_offset=-7, arrivals=[1], arrival_region=9))
-    assert model.descriptor(4) == dict(
-        send_stores=0, send_dma=1, event=0, op=1, device=3, destination_region=5, arrivals=2, tiles_per_block=4,
-        threshold=2 * 256 * 4,
+    assert mapped(model, 4) == dict(
+        send_stores=0, send_dma=1, event=0, operation=0, device=3, destination_region=5, arrivals=2, tiles_per_block=4,
+        threshold=2 * 256 * 4, block=0, buffer=0, route=0, more_routes=0,
         wg_offset=(1 << 16) - 7, address_offset=(1 << 48) - 0x4000, base=0x1_0000_0000, limit=0x1_0010_0000,
         row_bytes=256, columns=16, family=9, pitch_bytes=8192)
-    assert applied(Driver(GEOMETRY).dma_map(4, **DMA, event=True)).descriptor(4)["event"] == 1
-    assert applied().descriptor(3) == model.descriptor(3), "other regions stay as they are"
+    assert applied(Driver(GEOMETRY).dma_map(4, **DMA, event=True)).entry("region", 4)["event"] == 1
+    assert applied().entry("region", 3) == model.entry("region", 3), "other regions stay as they are"
 
 
 def test_remote_map_and_event_map():
@@ -45,11 +52,47 @@ def test_remote_map_and_event_map():
                     driver.event_map(15, base=0, limit=64, tile_bytes=4096, updates_per_element=3),
                     driver.event_map(14, base=0, limit=64, tile_bytes=4096, updates_per_element=3, admitted=True),
                     driver.dma_map(13, **DMA, admitted=True))
-    remote, event = model.descriptor(1), model.descriptor(15)
-    assert [remote[name] for name in (*REGION_ACTIONS, "op", "device", "destination_region")] == [1, 0, 0, 2, 1, 2]
-    assert (remote["wg_offset"], remote["address_offset"], remote["base"], remote["limit"]) == (9, 0x80, 0x1000, 0x2000)
-    assert [event[name] for name in (*REGION_ACTIONS, "threshold", "limit", "family")] == [0, 0, 1, 12288, 64, 15]
-    assert (model.value("threshold", 14), model.value("threshold", 13)) == (12289, 2 * 256 * 16 + 1)
+    remote, event = mapped(model, 1), model.entry("region", 15)
+    assert [remote[name] for name in (*REGION_ACTIONS, "operation", "device", "destination_region")] == [
+        1, 0, 0, 1, 1, 2]
+    assert (remote["wg_offset"], remote["address_offset"]) == (9, 0x80)
+    assert [event[name] for name in (*REGION_ACTIONS, "threshold", "family")] == [0, 0, 1, 12288, 15]
+    assert [model.entry("region", region)["threshold"] for region in (14, 13)] == [12289, 2 * 256 * 16 + 1]
+
+
+def test_regions_share_equal_entries_and_an_unmapped_one_frees_its_own():
+    driver = Driver(replace(GEOMETRY, dma=DmaGeometry(block_shapes=2, routes=2, buffers=1)))
+    model = applied(driver.dma_map(1, **DMA), driver.dma_map(2, **DMA), driver.dma_map(3, **DMA | {"columns": 8}),
+                    driver.remote_map(4, **REMOTE), geometry=driver.geometry)
+    entries = [[model.entry("region", region)[name] for name in ("block", "buffer", "route")] for region in range(1, 5)]
+    assert entries == [[0, 0, 0], [0, 0, 0], [1, 0, 0], [0, 0, 1]]
+    full = {"block_shapes": DMA | {"columns": 4}, "routes": DMA | {"device": 2},
+            "buffers": DMA | {"limit": DMA["limit"] + 64}}
+    for key, arguments in full.items():
+        size = getattr(driver.geometry.dma, key)
+        with pytest.raises(DriverError, match=rf"region=5 is not possible: .* \({key}={size}\) has no room for it"):
+            driver.dma_map(5, **arguments)
+    again = applied(driver.unmap(3), driver.dma_map(5, **full["block_shapes"]), geometry=driver.geometry)
+    assert again.entry("region", 5)["block"] == 1, "the refusals have taken nothing, and region 3 gives its entry up"
+    driver.unmap(1)
+    assert applied(driver.dma_map(6, **DMA), geometry=driver.geometry).entry("region", 6)["block"] == 0, (
+        "region 2 has it still")
+
+
+def test_copies_go_on_routes_one_behind_the_other():
+    dma = DmaGeometry(routes=4, copies=3, queue_commands=4)
+    driver = Driver(replace(GEOMETRY, dma=dma))
+    to = dict(base=0, limit=4096, row_bytes=64, columns=4)
+    model = applied(driver.copy_map(1, **to, device=1, address_offset=64, also=((2, 128), (3, 192))),
+                    driver.copy_map(2, **to, device=3, address_offset=192), geometry=driver.geometry)
+    first, second = model.entry("region", 1), model.entry("region", 2)
+    assert (first["route"], first["more_routes"], second["route"], second["more_routes"]) == (0, 2, 2, 0)
+    assert [(model.entry("route", route)["device"], model.entry("route", route)["address_offset"])
+            for route in range(3)] == [(1, 64), (2, 128), (3, 192)]
+    with pytest.raises(DriverError, match="also=.* 2 more, with copies=3, are allowed"):
+        driver.copy_map(3, **to, device=0, also=((1, 0), (2, 0), (3, 0)))
+    with pytest.raises(DriverError, match=r"routes \(routes=4\) has no room"):
+        driver.copy_map(3, **to, device=4, also=((5, 0),))
 
 
 def test_memory_is_open_to_peers_only_where_it_was_opened():
@@ -59,12 +102,12 @@ def test_memory_is_open_to_peers_only_where_it_was_opened():
                     driver.event_map(1, base=0, limit=64, tile_bytes=64, updates_per_element=1, arrivals=[0, 1]),
                     driver.event_map(2, base=0, limit=64, tile_bytes=64, updates_per_element=1),
                     driver.remote_map(3, **REMOTE), driver.plain_arrivals([1]))
-    assert [model.value("arrivals", region) for region in range(5)] == [2, 3, 0, 0, 0]
+    assert [model.value("arrivals", ("region", region)) for region in range(5)] == [2, 3, 0, 0, 0]
     ranges = [[model.value(f"arrivals{i}_{name}_lo") | model.value(f"arrivals{i}_{name}_hi") << 32
                for name in ("base", "last")] for i in range(2)]
     assert ranges == [[0x1_0000_0000, 0x2_0000_0000], [0, 63]]
-    assert [model.value(name, 0) for name in (*REGION_ACTIONS, "op")] == [0, 0, 1, 1]
-    assert applied(driver.plain_arrivals([1]), driver.plain_arrivals(())).value("event", 0) == 0
+    assert [model.value(name, ("region", 0)) for name in REGION_ACTIONS] == [0, 0, 1]
+    assert applied(driver.plain_arrivals([1]), driver.plain_arrivals(())).value("event", ("region", 0)) == 0
 
 
 @pytest.mark.parametrize("call", [
@@ -77,7 +120,7 @@ def test_what_cannot_be_opened_is_refused(call):
 
 def test_actions_are_cleared_first_and_written_last():
     def actions(model):
-        return any(model.value(name, 2) for name in REGION_ACTIONS)
+        return any(model.value(name, ("region", 2)) for name in REGION_ACTIONS)
 
     driver, model = Driver(GEOMETRY), ConfigBusModel(GEOMETRY)
     for writes in (driver.dma_map(2, **DMA), driver.remote_map(2, **REMOTE)):
@@ -264,17 +307,6 @@ def test_a_command_queue_is_set_up_and_rung():
             driver.command_queue(base)
     with pytest.raises(DriverError, match="no command queue"):
         Driver(Geometry()).command_queue(0)
-
-
-def test_a_broadcast_names_a_region_of_a_larger_number():
-    driver = Driver(replace(Geometry(), dma=replace(Geometry().dma, queue_commands=4)))
-    also = driver.registers["REGION_ALSO"].offset + driver.registers.region_offset(2)
-    assert driver.broadcast(2, 3) == [(also, 3)] and driver.broadcast(2, None) == [(also, 0)]
-    for wrong in (0, 1, 2, driver.geometry.dma.regions, True):
-        with pytest.raises(DriverError, match="also="):
-            driver.broadcast(2, wrong)
-    with pytest.raises(DriverError, match="no command queue"):
-        Driver(Geometry()).broadcast(2, 3)
 
 
 def test_a_ready_table_is_set_up():

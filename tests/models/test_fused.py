@@ -81,7 +81,7 @@ def check_exact(run: FusedRun, device: int = 0, index: int = 0) -> None:
     assert counted["commands"] * run.machine.dma.tiles_per_block == wf_tiles(run, device, range(1, n - 1))
     assert run.sim.control.event_count[index] == wf_tiles(run, device, [n - 1])
     assert run.sim.network.sent_bytes[index] >= output_bytes(run, device, range(n - 1))
-    assert run.driver.first_error(run.masters[index].read) is None
+    assert run.drivers[index].first_error(run.masters[index].read) is None
     rows = run.schedule.rows(device)
     tracked = rows.tile[rows.level > 0]
     lines = int((-(-run.tiling.rows[tracked] * 2 // 64) * run.tiling.columns[tracked]).sum())
@@ -181,7 +181,7 @@ def test_every_gpu_is_told_the_derived_starvation_limit(small):
     """Of four channels and 75 B per cycle; a limit of the machine's own goes before it."""
     for machine, cycles in ((small, 1), (variant(small, arbiter={"starvation_limit_cycles": 64}), 64)):
         run = fused(machine, policy="mca", shape="256x256x64", devices=2, mirrored=False)
-        register = run.driver.registers["STARVATION_LIMIT"].offset
+        register = run.drivers[0].registers["STARVATION_LIMIT"].offset
         assert [master.read(register) for master in run.masters] == [cycles] * 2
 
 
@@ -298,7 +298,7 @@ def test_checks_find_a_tile_that_completed_twice(machine):
 def test_checks_find_a_lost_trigger(machine):
     run = fused(machine, "1024x1024x64")
     run.run()
-    for offset, value in run.driver.clear_counters():
+    for offset, value in run.drivers[0].clear_counters():
         run.masters[0].write(offset, value)
     with pytest.raises(SimulationError, match="device 0: 0 triggers for 384 tiles$"):
         check(run)

@@ -4,47 +4,54 @@ import random
 
 import pytest
 
-from t3sim.reference.address_generator import LineError, Request, expand
+from t3sim.reference.address_generator import LineError, Request, entry_of, expand
 from t3sim.rtl.address_generator import AddressGenerator
 from t3sim.rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
-from t3sim.rtl.layouts import Op
 from t3sim.rtl.registers import ERRORS
+from tests.rtl.mappings import equal_tables, program, random_tables
 from tests.rtl.stream_bench import StreamBench, as_dict
 
 GEOMETRIES = {
     "default": Geometry(),
     "narrow": Geometry(tracker=TrackerGeometry(sets=1, banks=1, wg_bits=1, wf_bits=1, address_bits=32),
-                       dma=DmaGeometry(regions=2)),
+                       dma=DmaGeometry(regions=2, block_shapes=1, buffers=1)),
+    "odd": Geometry(dma=DmaGeometry(block_shapes=3, buffers=3)),
     "wide": Geometry(tracker=TrackerGeometry(wg_bits=24, wf_bits=6, address_bits=64)),
 }
 
 
-def describe(**changes):
-    """A DMA descriptor as a dict of numbers."""
-    values = dict(send_stores=0, send_dma=1, event=0, op=2, device=0, destination_region=0, tiles_per_block=1,
-                  threshold=0, wg_offset=0, address_offset=0, base=0, limit=(1 << 32) - 1, row_bytes=256, columns=4,
-                  pitch_bytes=4096)
-    return values | changes
+def describe(geometry=GEOMETRIES["default"], **changes):
+    """Tables of which all regions, blocks and buffers are the same."""
+    return equal_tables(geometry, **dict(send_dma=1, tiles_per_block=1, limit=(1 << 32) - 1, row_bytes=256, columns=4,
+                                         pitch_bytes=4096) | changes)
 
 
-def random_descriptor(rng, geometry, bad):
-    tiles = 1 << rng.randint(0, geometry.tracker.wf_bits)
-    columns = tiles * rng.choice((1, 1, 2, 3)) if tiles < 16 else tiles
-    bits = geometry.tracker.address_bits
-    base = rng.choice((0, *3 * [rng.getrandbits(bits)]))
-    row_bytes = rng.choice((1, 63, 64, 65, 200, 256, rng.randint(1, 900)))
-    changes = dict(tiles_per_block=tiles, columns=columns, row_bytes=row_bytes,
-                   pitch_bytes=rng.choice((0, 64, 333, 4096, rng.getrandbits(32))), base=base,
-                   limit=min(base + rng.choice((1000, 1 << 20, 1 << 36)), (1 << bits) - 1))
-    if bad and rng.random() < 0.3:
-        changes |= rng.choice((dict(send_dma=0), dict(send_dma=0, send_stores=1, event=1), dict(row_bytes=0),
-                               dict(columns=0), dict(send_stores=1, event=1)))
-    return describe(**changes)
+def random_mappings(rng, geometry, bad):
+    """Regions that share blocks and buffers; some name one behind the last. The first of each is usable."""
+    tables, bits = random_tables(rng, geometry), geometry.tracker.address_bits
+    for index, block in enumerate(tables["block"]):
+        tiles = 1 << rng.randint(0, geometry.tracker.wf_bits)
+        block |= dict(tiles_per_block=tiles, columns=tiles * rng.choice((1, 1, 2, 3)) if tiles < 16 else tiles,
+                      row_bytes=rng.choice((1, 63, 64, 65, 200, 256, rng.randint(1, 900))),
+                      pitch_bytes=rng.choice((0, 64, 333, 4096, rng.getrandbits(32))))
+        if bad and index and rng.random() < 0.3:
+            block |= rng.choice((dict(row_bytes=0), dict(columns=0)))
+    for buffer in tables["buffer"]:
+        base = rng.choice((0, *3 * [rng.getrandbits(bits)]))
+        buffer |= dict(base=base, limit=min(base + rng.choice((1000, 1 << 20, 1 << 36)), (1 << bits) - 1))
+    for index, region in enumerate(tables["region"]):
+        region |= dict(send_dma=1, send_stores=0, event=0)
+        if not index:
+            region |= dict(block=0, buffer=0)
+        elif bad and rng.random() < 0.3:
+            region |= rng.choice((dict(send_dma=0), dict(send_dma=0, send_stores=1, event=1),
+                                  dict(send_stores=1, event=1)))
+    return tables
 
 
-def random_command(rng, geometry, descriptors):
-    region = rng.randrange(len(descriptors))
-    around = descriptors[region][rng.choice(("base", "base", "limit"))]
+def random_command(rng, geometry, tables):
+    region = rng.randrange(geometry.dma.regions)
+    around = entry_of(tables["buffer"], tables["region"][region]["buffer"])[rng.choice(("base", "base", "limit"))]
     if rng.random() < 0.1:
         around = 1 << geometry.tracker.address_bits  # runs out of the address space
     address = (around + rng.randint(-500, 1500)) % (1 << geometry.tracker.address_bits)
@@ -52,22 +59,17 @@ def random_command(rng, geometry, descriptors):
                 wg=rng.getrandbits(geometry.tracker.wg_bits))
 
 
-def program(ctx, dut, descriptors):
-    for port, values in zip(dut.descriptors, descriptors):
-        ctx.set(port, values | {"op": Op(values["op"])})
-
-
 class Bench(StreamBench):
     """Records lines and errors, checks that a line is issued only with permission."""
 
-    def __init__(self, geometry, descriptors, seed, forbid=0.0):
+    def __init__(self, geometry, tables, seed, forbid=0.0):
         self.dut = AddressGenerator(geometry)
         super().__init__(self.dut, seed)
         self.errors, self.issued = [], 0
         rng = random.Random(seed)
 
         async def watch(ctx):
-            program(ctx, self.dut, descriptors)
+            program(ctx, self.dut, tables)
             while True:
                 allowed = rng.random() >= forbid
                 ctx.set(self.dut.allow, allowed)
@@ -92,11 +94,11 @@ def split(items):
                                                     (4, 0, 0.1, 0.7)])
 def test_random_blocks(name, seed, idle, pause, forbid):
     geometry, rng = GEOMETRIES[name], random.Random(seed)
-    descriptors = [random_descriptor(rng, geometry, bad=seed % 2) for _ in range(geometry.dma.regions)]
-    commands = [random_command(rng, geometry, descriptors) for _ in range(25)]
-    expected, errors = split([item for c in commands for item in expand(c, descriptors[c["region"]], geometry)])
+    tables = random_mappings(rng, geometry, bad=seed % 2)
+    commands = [random_command(rng, geometry, tables) for _ in range(25)]
+    expected, errors = split([item for c in commands for item in expand(c, tables, geometry)])
     assert expected and errors, "the stimulus is worth something"
-    bench = Bench(geometry, descriptors, seed, forbid)
+    bench = Bench(geometry, tables, seed, forbid)
     bench.source(bench.dut.command, commands, idle=idle)
     lines = bench.sink(bench.dut.lines, idle=pause)
     bench.run(until=lambda: len(lines) >= len(expected) and len(bench.errors) >= len(errors), cycles=30000, settle=20)
@@ -105,13 +107,12 @@ def test_random_blocks(name, seed, idle, pause, forbid):
     assert bench.issued == len(expected)
 
 
-def run_one(descriptor, commands, geometry=GEOMETRIES["default"], cycles=2000):
-    descriptors = [descriptor] * geometry.dma.regions
-    bench = Bench(geometry, descriptors, 1)
+def run_one(tables, commands, geometry=GEOMETRIES["default"], cycles=2000):
+    bench = Bench(geometry, tables, 1)
     times = []
     bench.source(bench.dut.command, commands)
     lines = bench.sink(bench.dut.lines, on_transfer=lambda _: times.append(bench.cycle))
-    expected, errors = split([item for c in commands for item in expand(c, descriptor, geometry)])
+    expected, errors = split([item for c in commands for item in expand(c, tables, geometry)])
     bench.run(until=lambda: len(lines) + len(bench.errors) >= len(expected) + len(errors), cycles=cycles, settle=20)
     assert lines == expected and bench.errors == errors
     return lines, bench.errors, times
@@ -150,11 +151,12 @@ def test_range_is_tight(base, limit, inside):
 def test_addresses_do_not_wrap_around():
     # Columns at 0xC..., then beyond the end of a 32-bit address space, where the remainders would be mapped again.
     command = dict(address=0xC000_0000, region=1, wf=0, wg=1)
-    descriptor = describe(row_bytes=200, columns=9, pitch_bytes=0x4000_0000)
-    lines, errors, _ = run_one(descriptor, [command], GEOMETRIES["narrow"])
+    geometry = GEOMETRIES["narrow"]
+    lines, errors, _ = run_one(describe(geometry, row_bytes=200, columns=9, pitch_bytes=0x4000_0000), [command],
+                               geometry)
     assert (len(lines), len(errors)) == (4, 32)
     command["address"] = 0xFFFF_FF80  # the first row runs out of it
-    lines, errors, _ = run_one(describe(row_bytes=400, columns=1), [command], GEOMETRIES["narrow"])
+    lines, errors, _ = run_one(describe(geometry, row_bytes=400, columns=1), [command], geometry)
     assert [line["address"] for line in lines] == [0xFFFF_FF80] and len(errors) == 6
 
 
@@ -166,13 +168,39 @@ def test_unusable_region_is_one_error(change):
     assert [(error.code, error.wg) for error in errors] == [(ERRORS["region_unconfigured"], i) for i in range(3)]
 
 
+def test_regions_share_blocks_and_buffers():
+    """Each pair of a block and a buffer belongs to one region, and each is another one's, too."""
+    geometry = GEOMETRIES["default"]
+    tables = describe()
+    tables["block"] = [entry | {"row_bytes": 64 + 64 * number, "columns": 1}
+                       for number, entry in enumerate(tables["block"])]
+    tables["buffer"] = [entry | {"limit": 64 * (1 + number)} for number, entry in enumerate(tables["buffer"])]
+    tables["region"] = [entry | {"block": number % 4, "buffer": number // 4}
+                        for number, entry in enumerate(tables["region"])]
+    commands = [dict(address=0, region=region, wf=0, wg=region) for region in range(geometry.dma.regions)]
+    lines, errors, _ = run_one(tables, commands)
+    for region in range(16):
+        inside = min(1 + region % 4, 1 + region // 4)
+        assert sum(line["region"] == region for line in lines) == inside
+        assert sum(error.region == region for error in errors) == 1 + region % 4 - inside
+
+
+@pytest.mark.parametrize("change, code", [
+    ({"block": 3}, "region_unconfigured"), ({"buffer": 3}, "address_out_of_range")])
+def test_an_entry_behind_the_last_one_reads_nothing(change, code):
+    geometry = GEOMETRIES["odd"]
+    command = dict(address=0x1000, region=1, wf=0, wg=3)
+    lines, errors, _ = run_one(describe(geometry, row_bytes=64, columns=1, **change), [command], geometry)
+    assert not lines and [error.code for error in errors] == [ERRORS[code]]
+
+
 @pytest.mark.parametrize("moment", [1, 2, 3, 4, 7, 20])
 def test_reset_in_flight(moment):
     geometry = GEOMETRIES["default"]
-    descriptors = [describe()] * geometry.dma.regions
-    bench = Bench(geometry, descriptors, moment)
+    tables = describe()
+    bench = Bench(geometry, tables, moment)
     dut, lost, after = bench.dut, dict(address=0x8000, region=1, wf=1, wg=1), dict(address=0x40, region=2, wf=2, wg=2)
-    expected, _ = split(expand(after, descriptors[2], geometry))
+    expected, _ = split(expand(after, tables, geometry))
     lines = bench.sink(dut.lines, idle=0.3)
 
     async def drive(ctx):

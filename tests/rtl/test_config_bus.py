@@ -17,10 +17,12 @@ GEOMETRIES = {
     "default": Geometry(),
     "smallest": Geometry(tracker=TrackerGeometry(sets=1, ways=1, banks=1, wg_bits=1, wf_bits=1, address_bits=32,
                                                  count_bits=8, protection="parity"),
-                         channel=ChannelGeometry(channels=1), dma=DmaGeometry(regions=2, engines=1, egress_lanes=1)),
+                         channel=ChannelGeometry(channels=1), dma=DmaGeometry(
+                             regions=2, block_shapes=1, buffers=1, routes=1, engines=1, egress_lanes=1)),
+    "odd": Geometry(dma=DmaGeometry(regions=4, block_shapes=3, buffers=3, routes=5, copies=3)),
     "widest": Geometry(tracker=TrackerGeometry(wg_bits=24, wf_bits=6, address_bits=64, count_bits=32,
                                                protection="secded"),
-                       dma=DmaGeometry(regions=64, device_bits=10)),
+                       dma=DmaGeometry(regions=64, copies=16, device_bits=10)),
 }
 
 
@@ -54,8 +56,8 @@ class Bench:
             await ctx.tick()
         result = ctx.get(dut.pslverr), ctx.get(dut.prdata)
         stores = write is not None and not result[0] and any(
-            offset == at for at, _, region in self.map.all_registers() if region is not None)
-        assert waits == 1 + stores, "one wait state, two of what a region stores"
+            offset == at for at, _, entry in self.map.all_registers() if entry is not None)
+        assert waits == 1 + stores, "one wait state, two of what a table stores"
         await ctx.tick()
         ctx.set(dut.psel, 0)
         ctx.set(dut.penable, 0)
@@ -65,9 +67,10 @@ class Bench:
 def check_levels(ctx, dut, model):
     for name, _ in dut.config.shape():
         assert ctx.get(dut.config[name]) == model.value(name), name
-    for index, entry in enumerate(dut.descriptors):
-        for name, value in model.descriptor(index).items():
-            assert ctx.get(Value.cast(getattr(entry, name))) == value, (index, name)
+    for table in layouts.mapping_tables(dut._geometry):
+        for index, entry in enumerate(getattr(dut, table)):
+            for name, value in model.entry(table, index).items():
+                assert ctx.get(Value.cast(getattr(entry, name))) == value, (table, index, name)
 
 
 @pytest.mark.parametrize("name", GEOMETRIES)
@@ -117,8 +120,6 @@ def test_every_register_is_stored_and_read_back():
         for offset, register, _ in bench.map.all_registers():
             if register.access == "rw":
                 value = rng.getrandbits(32)
-                if register.name == "REGION_ACTIONS":
-                    value = value & ~register.field("op").encode(3) | register.field("op").encode(rng.choice((1, 2)))
                 model.write(offset, value)
                 assert (await bench.transfer(ctx, offset, value))[0] == 0
         check_levels(ctx, bench.dut, model)
@@ -129,12 +130,17 @@ def test_every_register_is_stored_and_read_back():
 
 
 def test_illegal_transfers_change_nothing():
-    geometry = Geometry(dma=DmaGeometry(regions=2))
+    """Before, between and behind the entries of tables of any size, up to the end of the address space."""
+    geometry = GEOMETRIES["odd"]
     bench, model = Bench(geometry), ConfigBusModel(geometry)
     mapped = {offset for offset, _, _ in bench.map.all_registers()}
+    around = {offset for table in bench.map.tables for offset in (
+        table.base + 1, table.base + 2, table.offset(0) + 0xC, table.offset(table.entries) - 4,
+        *range(table.offset(table.entries), table.offset(table.entries + 2), 4), table.base + 0x200,
+        table.base + 0x3FC)}
 
     async def testbench(ctx):
-        for offset in (*range(0, 0x100, 4), 0x101, 0x3FC, 0x401, 0x402, 0x414, 0x430, 0x43C, 0x480, 0x800, 0xFFC):
+        for offset in (*range(0, 0x100, 4), 0x101, 0x3FC, *sorted(around), 0x1400, 0x1800, 0x1FFC):
             register = bench.map.fixed
             writable = any(r.offset == offset and r.access != "ro" for r in register)
             if offset in mapped and (writable or offset >= 0x400):
@@ -143,26 +149,6 @@ def test_illegal_transfers_change_nothing():
             error, value = await bench.transfer(ctx, offset)
             assert error == (offset not in mapped) and (offset in mapped or value == 0), hex(offset)
         check_levels(ctx, bench.dut, model)
-
-    bench.run(testbench)
-
-
-@pytest.mark.parametrize("op", range(4))
-@pytest.mark.parametrize("actions", [(), *((name,) for name in registers.REGION_ACTIONS), ("send_dma", "event")])
-def test_a_region_is_mapped_only_with_an_operation_that_writes(actions, op):
-    geometry = Geometry(dma=DmaGeometry(regions=2))
-    bench = Bench(geometry)
-    before, after = ({name: int(name in chosen) for name in registers.REGION_ACTIONS}
-                     | {"op": op, "destination_region": region, "device": 5}
-                     for chosen, op, region in ((("event",), 1, 0), (actions, op, 1)))
-    refused = bool(actions) and op not in (1, 2)
-
-    async def testbench(ctx):
-        for values, error in ((before, 0), (after, refused)):
-            word = sum(bench.map["REGION_ACTIONS"].field(name).encode(value) for name, value in values.items())
-            assert (await bench.transfer(ctx, bench.map.region_offset(1), word))[0] == error
-        for name, value in (before if refused else after).items():
-            assert ctx.get(Value.cast(getattr(bench.dut.descriptors[1], name))) == value, name
 
     bench.run(testbench)
 
@@ -280,17 +266,19 @@ def test_error_in_the_cycle_of_its_clearing_is_kept():
 
 
 @pytest.mark.parametrize("moment", range(4))
-def test_reset_in_the_middle_of_a_transfer(moment):
+@pytest.mark.parametrize("offset", [0x030, 0x410])
+def test_reset_in_the_middle_of_a_transfer(offset, moment):
+    """Of a register that is there once, and of an entry of a table, which is written a cycle later."""
     geometry = Geometry(dma=DmaGeometry(regions=2))
     bench, model = Bench(geometry), ConfigBusModel(geometry)
     dut = bench.dut
 
     async def testbench(ctx):
-        await bench.transfer(ctx, 0x420, 0x1234)
+        await bench.transfer(ctx, 0x404, 0x1234)
         ctx.set(dut.reports[1], {"valid": 1, "code": layouts.ErrorCode.ID_REUSED, "details": {}})
         await ctx.tick()
         ctx.set(dut.reports[1].valid, 0)
-        ctx.set(dut.paddr, 0x030)
+        ctx.set(dut.paddr, offset)
         ctx.set(dut.pwdata, 5)
         ctx.set(dut.pwrite, 1)
         ctx.set(dut.psel, 1)
@@ -304,8 +292,8 @@ def test_reset_in_the_middle_of_a_transfer(moment):
         await ctx.tick()
         assert ctx.get(dut.pready) == 0 and ctx.get(dut.error) == 0
         check_levels(ctx, dut, model)
-        assert await bench.transfer(ctx, 0x030, 5) == (0, model.read(0x030)[1])
-        assert await bench.transfer(ctx, 0x030) == (0, 5)
+        assert await bench.transfer(ctx, offset, 5) == (0, model.read(offset)[1])
+        assert await bench.transfer(ctx, offset) == (0, 5)
 
     bench.run(testbench)
 
@@ -323,21 +311,28 @@ def test_map_is_sound(name):
             assert field.reset <= field.mask, (register.name, field.name)
             top = field.lsb + field.width
     assert m["CONTROL"].offset == 0x010 and m["WINDOW"].offset == 0x030 and m["STATUS"].offset == 0x03C
-    assert m.region_offset(1) == 0x440 and m["ID"].reset.to_bytes(4, "big") == b"T3TT"
+    assert [table.offset(1) for table in m.tables] == [0x410, 0x808, 0xC10, 0x1010]
+    assert all(table.entries * table.stride <= registers.SPACE_BYTES for table in m.tables)
+    assert all(register.offset < table.stride for table in m.tables for register in table.registers)
+    assert m["ID"].reset.to_bytes(4, "big") == b"T3TT"
 
 
 @pytest.mark.parametrize("name", GEOMETRIES)
-def test_map_covers_the_descriptor_and_the_codes_of_the_layouts(name):
+def test_map_covers_the_tables_and_the_codes_of_the_layouts(name):
     geometry = GEOMETRIES[name]
-    mapped = {}
-    for register in register_map(geometry).region:
-        for field in register.fields:
-            base = field.name.removesuffix("_lo").removesuffix("_hi")
-            mapped[base] = mapped.get(base, 0) + field.width
-    assert mapped == dict(layout_widths(layouts.descriptor(geometry)))
-    assert all(mapped[name] == 1 for name in registers.REGION_ACTIONS)
+    tables = layouts.mapping_tables(geometry)
+    assert [table.name for table in register_map(geometry).tables] == list(tables)
+    for table in register_map(geometry).tables:
+        mapped = {}
+        for register in table.registers:
+            for field in register.fields:
+                base = field.name.removesuffix("_lo").removesuffix("_hi")
+                mapped[base] = mapped.get(base, 0) + field.width
+        assert (mapped, table.entries) == (dict(layout_widths(tables[table.name][0])), tables[table.name][1])
+    assert all(tables["region"][0][name].width == 1 for name in registers.REGION_ACTIONS)
     assert registers.ERRORS == {code.name.lower(): code.value for code in layouts.ErrorCode}
-    assert registers.OPERATIONS == {op.name.lower(): op.value for op in layouts.Op if op.value}
+    writing = [op.name.lower() for op in layouts.Op if op.value]
+    assert registers.OPERATIONS == {name: code for code, name in enumerate(writing)}
 
 
 @pytest.mark.filterwarnings("ignore::amaranth.hdl.UnusedElaboratable")

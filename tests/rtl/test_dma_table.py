@@ -4,15 +4,19 @@ import random
 
 import pytest
 
+from t3sim.reference.address_generator import entry_of
 from t3sim.reference.dma_table import DmaTableModel, Trigger
 from t3sim.rtl.dma_table import DmaTable
 from t3sim.rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
+from tests.rtl.mappings import program, random_tables
 from tests.rtl.stream_bench import StreamBench
 
 GEOMETRIES = {
     "small": Geometry(tracker=TrackerGeometry(sets=8, banks=1, wg_bits=6), dma=DmaGeometry(ready_commands=4)),
     "one set": Geometry(tracker=TrackerGeometry(sets=1, ways=1, banks=1, wg_bits=1, wf_bits=1, address_bits=32),
-                        dma=DmaGeometry(regions=2, ready_commands=2)),
+                        dma=DmaGeometry(regions=2, block_shapes=1, ready_commands=2)),
+    "three shapes": Geometry(tracker=TrackerGeometry(sets=8, banks=1, wg_bits=6),
+                             dma=DmaGeometry(block_shapes=3, ready_commands=4)),
     "slots beyond sets": Geometry(tracker=TrackerGeometry(sets=4, ways=16, banks=2, wg_bits=5, wf_bits=2),
                                   dma=DmaGeometry(ready_commands=9)),
 }
@@ -44,31 +48,46 @@ def expect(tiles, per_region, geometry):
 
 
 class Bench(StreamBench):
-    def __init__(self, geometry, per_region, seed):
+    def __init__(self, geometry, tables, seed):
         self.dut = DmaTable(geometry)
         super().__init__(self.dut, seed)
 
-        async def program(ctx):
-            for port, tiles in zip(self.dut.descriptors, per_region):
-                ctx.set(port.tiles_per_block, tiles)
+        async def set_up(ctx):
+            program(ctx, self.dut, tables)
 
-        self.process(program)
+        self.process(set_up)
 
 
-def sizes(geometry):
-    """Tiles per block of each region: 0, 1, 2, 4, ..."""
-    allowed = [0, *(1 << bit for bit in range(geometry.tracker.wf_bits + 1))]
-    return [allowed[(index + 1) % len(allowed)] for index in range(geometry.dma.regions)]
+def random_mappings(rng, geometry):
+    """Blocks of 1, 2, 4, ... and 0 tiles. A region has any of them, or one behind the last."""
+    allowed = [*(1 << bit for bit in range(geometry.tracker.wf_bits + 1)), 0]
+    tables = random_tables(rng, geometry)
+    for index, block in enumerate(tables["block"]):
+        block["tiles_per_block"] = allowed[index % len(allowed)]
+    return tables
+
+
+def sizes(tables):
+    """Tiles per block of each region."""
+    return [entry_of(tables["block"], region["block"])["tiles_per_block"] for region in tables["region"]]
+
+
+def same_block(geometry, tiles_per_block):
+    """All regions have the same block, of so many tiles, and no other block is so."""
+    number = geometry.dma.block_shapes - 1
+    tables = random_tables(random.Random(1), geometry, region={"block": number}, block={"tiles_per_block": 0})
+    tables["block"][number]["tiles_per_block"] = tiles_per_block
+    return tables
 
 
 @pytest.mark.parametrize("name", GEOMETRIES)
 @pytest.mark.parametrize("seed,idle,pause", [(1, 0, 0), (2, 0.3, 0.5), (3, 0, 0.9), (4, 0.8, 0)])
 def test_random_tiles(name, seed, idle, pause):
     geometry, rng = GEOMETRIES[name], random.Random(seed)
-    per_region = sizes(geometry)
-    tiles = make_tiles(rng, geometry, per_region, 70)
-    expected = expect(tiles, per_region, geometry)
-    bench = Bench(geometry, per_region, seed)
+    tables = random_mappings(rng, geometry)
+    tiles = make_tiles(rng, geometry, sizes(tables), 70)
+    expected = expect(tiles, sizes(tables), geometry)
+    bench = Bench(geometry, tables, seed)
     bench.source(bench.dut.triggers, [tile._asdict() for tile in tiles], idle=idle)
     commands = bench.sink(bench.dut.commands, idle=pause)
     bench.run(until=lambda: len(commands) >= len(expected), cycles=20000, settle=20)
@@ -79,7 +98,7 @@ def test_random_tiles(name, seed, idle, pause):
 def test_full_rate_even_on_one_block(tiles_per_block):
     geometry = GEOMETRIES["small"]
     tiles = [Trigger(1000 - i, 1, i % 8, i // 8 % 64)._asdict() for i in range(128)]
-    bench, times = Bench(geometry, [tiles_per_block] * 16, 1), []
+    bench, times = Bench(geometry, same_block(geometry, tiles_per_block), 1), []
     bench.source(bench.dut.triggers, tiles, on_transfer=lambda _: times.append(bench.cycle))
     commands = bench.sink(bench.dut.commands)
     bench.run(until=lambda: len(commands) >= 128 // tiles_per_block, settle=10)
@@ -89,7 +108,7 @@ def test_full_rate_even_on_one_block(tiles_per_block):
 
 def test_a_full_queue_holds_triggers_back_and_loses_nothing():
     geometry = GEOMETRIES["small"]
-    bench = Bench(geometry, [2] * 16, 1)
+    bench = Bench(geometry, same_block(geometry, 2), 1)
     dut, accepted = bench.dut, []
     tiles = [Trigger(i, 1, i % 8, i // 8 % 64)._asdict() for i in range(40)]
     bench.source(dut.triggers, tiles, on_transfer=accepted.append)
@@ -118,7 +137,7 @@ def test_a_full_queue_holds_triggers_back_and_loses_nothing():
 @pytest.mark.parametrize("moment", [1, 2, 3, 5, 9])
 def test_reset_forgets_open_blocks(moment):
     geometry, per_region = GEOMETRIES["small"], [4] * 16
-    bench, rng = Bench(geometry, per_region, moment), random.Random(moment)
+    bench, rng = Bench(geometry, same_block(geometry, 4), moment), random.Random(moment)
     dut = bench.dut
     tiles = make_tiles(rng, geometry, per_region, 30)
     commands = bench.sink(dut.commands, idle=0.5)

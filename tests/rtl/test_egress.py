@@ -9,63 +9,77 @@ from t3sim.reference.egress import Packet, packets_of
 from t3sim.rtl.egress import Egress
 from t3sim.rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
 from t3sim.rtl.layouts import Op, Source
-from t3sim.rtl.layouts import descriptor as descriptor_layout
+from tests.rtl.mappings import equal_tables, program, random_tables
 from tests.rtl.stream_bench import StreamBench, as_dict
 
 GEOMETRIES = {
     "default": Geometry(),
     "narrow": Geometry(tracker=TrackerGeometry(sets=1, banks=1, wg_bits=1, wf_bits=1, address_bits=32),
-                       dma=DmaGeometry(regions=2, device_bits=1)),
+                       dma=DmaGeometry(regions=2, routes=1, device_bits=1)),
     "wide": Geometry(tracker=TrackerGeometry(wg_bits=24, wf_bits=6, address_bits=64), dma=DmaGeometry(device_bits=10)),
-    "queue": Geometry(dma=DmaGeometry(queue_commands=4)),
+    "odd": Geometry(dma=DmaGeometry(routes=5)),
+    "copies": Geometry(dma=DmaGeometry(routes=5, copies=3)),
+    "all": Geometry(dma=DmaGeometry(regions=8, routes=8, copies=8)),
 }
 
 
-def random_descriptors(rng, geometry):
-    widths = {name: field.width for name, field in descriptor_layout(geometry)}
-    return [{name: rng.getrandbits(width) for name, width in widths.items()}
-            | {"op": rng.choice((1, 2))} | ({} if index else {"send_stores": 1, "send_dma": 0})
-            for index in range(geometry.dma.regions)]
+def random_mappings(rng, geometry):
+    tables = random_tables(rng, geometry)
+    tables["region"][0] |= {"send_stores": 1, "send_dma": 0}
+    return tables
 
 
-def random_line(rng, geometry, descriptors):
-    region = rng.randrange(len(descriptors))
-    fitting = Source.DMA if descriptors[region]["send_dma"] else Source.LOCAL
+def random_line(rng, geometry, tables):
+    region = rng.randrange(geometry.dma.regions)
+    fitting = Source.DMA if tables["region"][region]["send_dma"] else Source.LOCAL
     source = fitting if rng.random() < 0.8 else rng.choice(list(Source))
     return dict(address=rng.getrandbits(geometry.tracker.address_bits), bytes=rng.randint(1, 64),
                 op=rng.choice(list(Op)), source=source, region=region, wf=rng.getrandbits(geometry.tracker.wf_bits),
                 wg=rng.getrandbits(geometry.tracker.wg_bits))
 
 
+def results_of(line, tables, geometry):
+    return packets_of(line | {"source": line["source"].value}, tables, geometry)
+
+
 class Bench(StreamBench):
-    def __init__(self, geometry, descriptors, seed):
-        self.dut = Egress(geometry)
+    """Checks that `busy`, and what DMA's credits go by, say exactly when something is inside."""
+
+    def __init__(self, geometry, tables, seed):
+        self.dut = dut = Egress(geometry)
         super().__init__(self.dut, seed)
         self.errors = []
-        self.refused_dma = 0
+        self.refused_dma = self.repeated = 0
 
         async def watch(ctx):
-            for port, values in zip(self.dut.descriptors, descriptors):
-                ctx.set(port, values | {"op": Op(values["op"])})
-            inside = 0
+            program(ctx, dut, tables)
+            inside = {"all": 0, "dma": 0, "credits": 0}
             while True:
-                _, _, reset, error, busy, entered, left, refused, forget, repeated = await ctx.tick().sample(
-                    self.reset, self.dut.error, self.dut.busy,
-                    self.dut.line.valid & self.dut.line.ready & ~self.dut.forget,
-                    self.dut.packet.valid & self.dut.packet.ready, self.dut.refused_dma, self.dut.forget,
-                    getattr(self.dut, "repeated", 0))
+                _, _, reset, error, busy, entered, line, left, packet, refused, forget, repeated = await (
+                    ctx.tick().sample(
+                        self.reset, dut.error, dut.busy, dut.line.valid & dut.line.ready, dut.line.payload,
+                        dut.packet.valid & dut.packet.ready, dut.packet.payload, dut.refused_dma, dut.forget,
+                        getattr(dut, "repeated", 0)))
                 self.refused_dma += refused and not reset
-                assert forget or busy == (inside > 0)
-                inside = 0 if reset else inside + entered + repeated - left - error.valid
+                self.repeated += repeated and not reset
+                assert forget or busy == (inside["all"] > 0)
+                assert (inside["dma"] > 0) == (inside["credits"] > 0)
+                results = len(results_of(as_dict(line) | {"source": line.source}, tables, geometry))
+                due = entered * (1 if forget else results)
+                dma, gone = line.source == Source.DMA, (left and packet.source == Source.DMA) + refused
+                inside["all"] += due * (not forget) - left - error.valid
+                inside["dma"] += due * dma - gone
+                inside["credits"] += entered * dma + repeated - gone
+                if reset:
+                    inside = dict.fromkeys(inside, 0)
                 if error.valid and not reset:
                     self.errors.append(LineError(error.code.value, **as_dict(error.details)))
 
         self.process(watch)
 
 
-def expect(lines, descriptors, geometry):
-    results = [one for line in lines
-               for one in packets_of(line | {"source": line["source"].value}, descriptors, geometry)]
+def expect(lines, tables, geometry):
+    results = [one for line in lines for one in results_of(line, tables, geometry)]
     return ([item._asdict() for item in results if isinstance(item, Packet)],
             [item for item in results if isinstance(item, LineError)])
 
@@ -74,19 +88,21 @@ def expect(lines, descriptors, geometry):
 @pytest.mark.parametrize("seed,idle,pause", [(1, 0, 0), (2, 0.3, 0.3), (3, 0, 0.7), (4, 0.8, 0)])
 def test_random_lines(name, seed, idle, pause):
     geometry, rng = GEOMETRIES[name], random.Random(seed)
-    descriptors = random_descriptors(rng, geometry)
-    lines = [random_line(rng, geometry, descriptors) for _ in range(200)]
-    expected, errors = expect(lines, descriptors, geometry)
+    tables = random_mappings(rng, geometry)
+    lines = [random_line(rng, geometry, tables) for _ in range(200)]
+    expected, errors = expect(lines, tables, geometry)
     assert expected and errors
-    bench = Bench(geometry, descriptors, seed)
+    bench = Bench(geometry, tables, seed)
     bench.source(bench.dut.line, lines, idle=idle)
     packets = bench.sink(bench.dut.packet, idle=pause)
     bench.run(until=lambda: len(packets) >= len(expected) and len(bench.errors) >= len(errors), settle=10)
     assert packets == expected
     assert bench.errors == errors
-    if name != "queue":
-        assert bench.refused_dma == sum(line["source"] == Source.DMA for line in lines) - sum(
-            packet["source"] == Source.DMA.value for packet in expected)
+    dma = [line for line in lines if line["source"] == Source.DMA]
+    packets, refused = expect(dma, tables, geometry)
+    assert bench.refused_dma == len(refused)
+    assert bench.repeated == len(packets) - (len(dma) - len(refused)) and (bench.repeated > 0) == (
+        geometry.dma.copies > 1)
 
 
 @pytest.mark.parametrize("send_stores", [0, 1])
@@ -95,9 +111,7 @@ def test_random_lines(name, seed, idle, pause):
 @pytest.mark.parametrize("source", list(Source))
 def test_which_sources_fit_which_actions(send_stores, send_dma, event, source):
     geometry = GEOMETRIES["default"]
-    descriptor = dict.fromkeys((name for name, _ in descriptor_layout(geometry)), 0) | {
-        "send_stores": send_stores, "send_dma": send_dma, "event": event, "op": 1}
-    bench = Bench(geometry, [descriptor] * geometry.dma.regions, 1)
+    bench = Bench(geometry, equal_tables(geometry, send_stores=send_stores, send_dma=send_dma, event=event), 1)
     bench.source(bench.dut.line, [dict(address=5, bytes=1, op=Op.STORE, source=source, region=3, wf=1, wg=2)])
     packets = bench.sink(bench.dut.packet)
     bench.run(settle=10)
@@ -105,41 +119,75 @@ def test_which_sources_fit_which_actions(send_stores, send_dma, event, source):
     assert (len(packets), len(bench.errors)) == (fits, not fits)
 
 
-def regions_in_a_row(geometry, following):
-    """Every region to a device of its number; `following` says what else is sent of a region."""
-    names = dict.fromkeys((name for name, _ in descriptor_layout(geometry)), 0)
-    return [names | {"send_dma": 1, "op": 1, "device": region, "address_offset": 100 * region,
-                     "also": following.get(region, 0)} for region in range(geometry.dma.regions)]
+def numbered_routes(geometry, region):
+    """Every route to a device of its number and one; all regions are as `region` says."""
+    tables = equal_tables(geometry, send_dma=1, send_stores=1, **region)
+    tables["route"] = [entry | {"device": number + 1, "address_offset": 100 * (number + 1)}
+                       for number, entry in enumerate(tables["route"])]
+    return tables
 
 
-@pytest.mark.parametrize(("region", "devices"), [(1, [1, 2]), (2, [2]), (3, [3, 5, 7]), (5, [5, 7]), (7, [7])])
-def test_what_is_read_once_goes_to_all_regions_in_a_row(region, devices):
-    """A number that is not larger than the region's own ends the row: there is no way around in a circle."""
-    geometry = GEOMETRIES["queue"]
-    bench = Bench(geometry, regions_in_a_row(geometry, {1: 2, 2: 1, 3: 5, 5: 7, 7: 3, 4: 4}), 1)
-    line = dict(address=64, bytes=64, op=Op.READ, source=Source.DMA, region=region, wf=1, wg=2)
-    bench.source(bench.dut.line, [line, line | {"address": 128}])
+@pytest.mark.parametrize("source", [Source.LOCAL, Source.DMA])
+@pytest.mark.parametrize(("route", "more", "devices"), [
+    (0, 0, [1]), (0, 2, [1, 2, 3]), (2, 2, [3, 4, 5]), (4, 0, [5]), (3, 3, [4, 5, 0, 0]), (6, 3, [0, 0, 1, 2])])
+def test_a_line_leaves_on_each_route_of_its_region(route, more, devices, source):
+    """In the order of the table; behind its five entries there are zeros, as if they were eight, and then the first."""
+    geometry = GEOMETRIES["copies"]
+    bench = Bench(geometry, numbered_routes(geometry, {"route": route, "more_routes": more}), 1)
+    line = dict(address=64, bytes=64, op=Op.READ, source=source, region=1, wf=1, wg=2)
+    bench.source(bench.dut.line, [line, line | {"address": 128, "region": 2}])
     packets = bench.sink(bench.dut.packet, idle=0.3)
-    bench.run(settle=20)
+    bench.run(settle=30)
     assert [(packet["device"], packet["address"]) for packet in packets] == [
         (device, address + 100 * device) for address in (64, 128) for device in devices]
+    assert bench.repeated == (2 * more if source == Source.DMA else 0), "only data of DMA have credits"
 
 
-def test_stores_of_compute_units_are_not_repeated():
-    geometry = GEOMETRIES["queue"]
-    descriptors = [one | {"send_stores": 1} for one in regions_in_a_row(geometry, {1: 2})]
-    bench = Bench(geometry, descriptors, 1)
-    bench.source(bench.dut.line, [dict(address=0, bytes=64, op=Op.STORE, source=Source.LOCAL, region=1, wf=0, wg=0)])
+@pytest.mark.parametrize("name", ["default", "copies"])
+def test_regions_share_a_route(name):
+    """What they do with a tile stays their own."""
+    geometry = GEOMETRIES[name]
+    tables = numbered_routes(geometry, {"route": 3})
+    tables["region"] = [entry | {"send_stores": number % 2, "send_dma": number // 2 % 2}
+                        for number, entry in enumerate(tables["region"])]
+    bench = Bench(geometry, tables, 1)
+    lines = [dict(address=0, bytes=64, op=Op.READ, source=source, region=region, wf=0, wg=region)
+             for region in range(geometry.dma.regions) for source in (Source.LOCAL, Source.DMA)]
+    bench.source(bench.dut.line, lines)
+    packets = bench.sink(bench.dut.packet)
+    bench.run(settle=60)
+    assert [(packet["wg"], packet["source"], packet["device"]) for packet in packets] == [
+        (region, source.value, 4) for region in range(geometry.dma.regions)
+        for source, bit in ((Source.REMOTE, 1), (Source.DMA, 2)) if region & bit]
+    assert len(bench.errors) == len(lines) - len(packets)
+
+
+def test_a_line_on_several_routes_holds_the_next_one_up_for_a_cycle_each():
+    geometry = GEOMETRIES["copies"]
+    bench, times = Bench(geometry, numbered_routes(geometry, {"more_routes": 2}), 1), []
+    lines = [dict(address=i, bytes=64, op=Op.READ, source=Source.DMA, region=1, wf=0, wg=i) for i in range(30)]
+    bench.source(bench.dut.line, lines)
+    bench.sink(bench.dut.packet, on_transfer=lambda _: times.append(bench.cycle))
+    bench.run(until=lambda: len(times) >= 90)
+    assert times[-1] - times[0] == 89
+
+
+@pytest.mark.parametrize("operation, op", [(0, Op.STORE), (1, Op.UPDATE)])
+def test_a_packet_has_the_operation_of_its_route(operation, op):
+    """Whatever the line's, of which nothing else is ever asked."""
+    geometry = GEOMETRIES["default"]
+    bench = Bench(geometry, equal_tables(geometry, send_stores=1, operation=operation), 1)
+    bench.source(bench.dut.line, [dict(address=0, bytes=64, op=each, source=Source.LOCAL, region=1, wf=0, wg=0)
+                                  for each in Op])
     packets = bench.sink(bench.dut.packet)
     bench.run(settle=20)
-    assert [packet["device"] for packet in packets] == [1]
+    assert [packet["op"] for packet in packets] == [op.value] * len(Op)
 
 
 @pytest.mark.parametrize("share_of_errors", [0, 1])
 def test_full_rate(share_of_errors):
     geometry = GEOMETRIES["default"]
-    descriptor = dict.fromkeys((name for name, _ in descriptor_layout(geometry)), 0) | {"send_stores": 1, "op": 1}
-    bench = Bench(geometry, [descriptor] * geometry.dma.regions, 1)
+    bench = Bench(geometry, equal_tables(geometry, send_stores=1), 1)
     lines = [dict(address=i, bytes=64, op=Op.STORE, source=Source.DMA if share_of_errors and i % 2 else Source.LOCAL,
                   region=1, wf=0, wg=i) for i in range(100)]
     times, accepted = [], []
@@ -150,12 +198,12 @@ def test_full_rate(share_of_errors):
     assert times[-1] - times[0] == (98 if share_of_errors else 99)
 
 
+@pytest.mark.parametrize("name, more", [("default", 0), ("copies", 2)])
 @pytest.mark.parametrize("source", [Source.LOCAL, Source.DMA, Source.REMOTE])
-def test_what_comes_while_it_is_to_forget_vanishes_and_what_was_inside_leaves(source):
-    geometry = GEOMETRIES["default"]
+def test_what_comes_while_it_is_to_forget_vanishes_and_what_was_inside_leaves(name, more, source):
+    geometry = GEOMETRIES[name]
     action = "send_dma" if source == Source.DMA else "send_stores"
-    descriptor = dict.fromkeys((name for name, _ in descriptor_layout(geometry)), 0) | {action: 1, "op": 1}
-    bench = Bench(geometry, [descriptor] * geometry.dma.regions, 1)
+    bench = Bench(geometry, equal_tables(geometry, **{action: 1}, more_routes=more), 1)
     fitting = Source.DMA if source == Source.DMA else Source.LOCAL
     dut, packets = bench.dut, bench.sink(bench.dut.packet, idle=0.5)
 
@@ -171,16 +219,18 @@ def test_what_comes_while_it_is_to_forget_vanishes_and_what_was_inside_leaves(so
 
     bench.process(drive, background=False)
     bench.run(cycles=2000, settle=20)
-    assert [packet["address"] for packet in packets] == [*range(10), *range(30, 40)] and not bench.errors
+    assert [packet["address"] for packet in packets] == [
+        address for address in (*range(10), *range(30, 40)) for _ in range(1 + more)] and not bench.errors
 
 
+@pytest.mark.parametrize("name", ["default", "copies"])
 @pytest.mark.parametrize("moment", range(1, 6))
-def test_reset_in_flight(moment):
-    geometry, rng = GEOMETRIES["default"], random.Random(moment)
-    descriptors = [values | {"send_stores": 1} for values in random_descriptors(rng, geometry)]
-    bench = Bench(geometry, descriptors, moment)
+def test_reset_in_flight(name, moment):
+    geometry, rng = GEOMETRIES[name], random.Random(moment)
+    tables = random_tables(rng, geometry, region={"send_stores": 1})
+    bench = Bench(geometry, tables, moment)
     dut = bench.dut
-    lines = [random_line(rng, geometry, descriptors) | {"source": Source.LOCAL} for _ in range(20)]
+    lines = [random_line(rng, geometry, tables) | {"source": Source.LOCAL} for _ in range(20)]
     packets = bench.sink(dut.packet, idle=0.8)
 
     async def drive(ctx):
@@ -202,4 +252,4 @@ def test_reset_in_flight(moment):
 
     bench.process(drive, background=False)
     bench.run(settle=5)
-    assert packets == expect(lines, descriptors, geometry)[0]
+    assert packets == expect(lines, tables, geometry)[0]

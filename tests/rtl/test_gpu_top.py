@@ -25,7 +25,7 @@ _SMALL = small_machine(load_machine()).geometry()
 #: Three or more of everything, and two blocks that check arrivals: what reaches only the first is seen.
 GEOMETRY = replace(_SMALL, channel=replace(_SMALL.channel, channels=8), tracker=replace(_SMALL.tracker, banks=4),
                    dma=replace(_SMALL.dma, egress_lanes=3, peers=3, outstanding_lines=640, queue_commands=4,
-                               ready_groups=8))
+                               ready_groups=8, block_shapes=3, buffers=1, routes=5, copies=3))
 CHANNELS, LANES = GEOMETRY.channel.channels, GEOMETRY.dma.egress_lanes
 INTERLEAVE = GEOMETRY.channel.interleave_bytes
 READ, STORE, UPDATE = Op.READ.value, Op.STORE.value, Op.UPDATE.value
@@ -273,30 +273,27 @@ def test_registers_read_back(rng):
     written = {}
     for offset, register in rng.sample(registers, len(registers)):
         value = rng.getrandbits(32) & sum(field.encode(field.mask) for field in register.fields)
-        if register.name == "REGION_ACTIONS":
-            value = value & ~register.field("op").encode(3) | register.field("op").encode(rng.choice((STORE, UPDATE)))
         written[offset] = value
         gpu.bus.write(offset, value)
     for offset, register in registers:
         assert gpu.bus.read(offset) == written[offset], register.name
 
 
-@pytest.mark.parametrize("op", [READ, 3])
-def test_no_packet_leaves_with_an_operation_that_does_not_write(op):
+@pytest.mark.parametrize("operation, op", [("store", STORE), ("update", UPDATE)])
+def test_a_packet_leaves_with_the_operation_of_its_route_and_no_other(operation, op):
     gpu = programmed()
-    actions = gpu.driver.registers["REGION_ACTIONS"]
-    offset = gpu.driver.registers.region_offset(REMOTE_REGION) + actions.offset
-    gpu.program(gpu.driver.unmap(REMOTE_REGION))
-    with pytest.raises(BusError, match="refused"):
-        gpu.bus.write(offset, actions.field("send_stores").encode(1) | actions.field("op").encode(op))
-    assert gpu.bus.read(offset) == 0
-    gpu.waiting["outbound[0]"].append({"address": BASE, "bytes": 64, "op": UPDATE, "source": LOCAL,
-                                       "region": REMOTE_REGION, "wf": 1, "wg": 2})
+    gpu.program(gpu.driver.remote_map(REMOTE_REGION, base=BASE, limit=LIMIT, device=PEER, destination_region=THERE,
+                                      operation=operation))
+    for lane in range(LANES):
+        for line in (READ, STORE, UPDATE):
+            gpu.waiting[f"outbound[{lane}]"].append({"address": BASE, "bytes": 64, "op": line, "source": LOCAL,
+                                                     "region": REMOTE_REGION, "wf": 1, "wg": 2})
     gpu.run(20)
-    assert not gpu.packets and gpu.error()["code"] == "region_unconfigured"
+    assert [packet["op"] for packet in gpu.packets] == [op] * 3 * LANES and gpu.error() is None
 
 
-@pytest.mark.parametrize("offset, write", [(0x00C, True), (0x0F8, False), (0x3FC, True)])
+@pytest.mark.parametrize("offset, write", [(0x00C, True), (0x0F8, False), (0x3FC, True), (0x40C, True),
+                                           (0x818, False), (0x1050, True)])
 def test_refused_transfers(offset, write):
     gpu = Gpu()
     with pytest.raises(BusError, match=f"register {offset:#05x}: .* refused"):
@@ -1655,11 +1652,11 @@ def test_triggers_and_commands_in_memory_share_the_engines(seed):
 def test_a_broadcast_is_read_once_and_a_signal_waits_for_its_last_packet(gpu, seed):
     """Also where the lines on the way are as few as may be: those that leave once more count again."""
     gpu, first, second, third = gpu(seed=seed), 4, 6, 7
-    for region, also, device in ((first, second, 1), (second, third, 2), (third, None, 3)):
-        gpu.program(gpu.driver.copy_map(region, base=BASE // 64 * 64, limit=LIMIT, device=device, row_bytes=256,
-                                        columns=4, address_offset=device << 20)
-                    + gpu.driver.broadcast(region, also))
-    source = BASE // 64 * 64
+    for region, devices in ((first, (1, 2, 3)), (second, (2, 3)), (third, (3,))):  # on the same routes
+        device, *also = devices
+        gpu.program(gpu.driver.copy_map(region, base=BASE, limit=LIMIT, device=device, row_bytes=256, columns=4,
+                                        address_offset=device << 20, also=[(one, one << 20) for one in also]))
+    source = BASE
     gpu.commands(*(Command(0, COPY, source + 1024 * number, first, 0, 0) for number in range(2)),
                  Command(5, ADD, SIGNALLED, 0, 0, 0))
     gpu.run(2000)

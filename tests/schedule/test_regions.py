@@ -16,38 +16,32 @@ from t3sim.mechanisms.track_trigger import dispatch_requests, fused_work, map_ou
 from t3sim.operators.gemm import Gemm, Matrix
 from t3sim.operators.kernel_table import KernelTable, Route
 from t3sim.operators.tiling import Tiling
+from t3sim.reference.config_bus import ConfigBusModel
 from t3sim.rtl.geometry import DmaGeometry, Geometry
-from t3sim.rtl.registers import OPERATIONS, REGION_ACTIONS, REGION_STRIDE
+from t3sim.rtl.registers import OPERATIONS, REGION_ACTIONS
 from t3sim.runs.build import make_schedule
 from t3sim.schedule import Action, Ids, Limits, Policy, Schedule, ScheduleError, Shuffle
 from t3sim.topologies import ring as ring_topology
 from t3sim.topologies.fully_connected import fully_connected
 from t3sim.workloads import paper_workloads
 
-GEOMETRY = Geometry(dma=DmaGeometry(regions=64))
+GEOMETRY = Geometry(dma=DmaGeometry(regions=64, block_shapes=16, routes=64))
 SKEW = 3 << 20  #: between the devices' outputs
 
 
 def decode(driver: Driver, writes) -> list[dict[str, int]]:
-    """The region descriptors after these writes, fields by name."""
-    memory = {}
-    mapping = driver.registers["REGION_ACTIONS"].offset
+    """Regions after these writes: fields by name, with those of their entries in other tables."""
+    model, actions = ConfigBusModel(driver.geometry), driver.registers["REGION_ACTIONS"].offset
+    table = driver.registers.table("region")
+    mapping = {table.offset(region) + actions for region in range(table.entries)}
+    mapped = set()
     for offset, value in writes:
-        dead = (offset - mapping) % REGION_STRIDE == 0 and memory.get(offset) == 0  # out of use while it is changed
-        assert offset not in memory or dead, "no region is written over another"
-        memory[offset] = value
-    tables = []
-    for region in range(driver.geometry.dma.regions):
-        fields = {}
-        for register in driver.registers.region:
-            word = memory.get(driver.registers.region_offset(region) + register.offset)
-            if word is not None:
-                fields |= {field.name: field.decode(word) for field in register.fields}
-        for name in ("base", "limit", "address_offset"):
-            if f"{name}_lo" in fields:
-                fields[name] = fields.pop(f"{name}_lo") | fields.pop(f"{name}_hi") << 32
-        tables.append(fields)
-    return tables
+        assert offset not in mapped, "no region is written over another"
+        assert not model.write(offset, value)[0]
+        mapped |= {offset} if offset in mapping and value else set()
+    regions = [model.entry("region", region) for region in range(driver.geometry.dma.regions)]
+    return [entry | {name: value for table in ("block", "buffer", "route")
+                     for name, value in model.entry(table, entry[table]).items()} for entry in regions]
 
 
 def ring_all_reduce(devices: int) -> Program:
@@ -90,7 +84,8 @@ def check(schedule: Schedule, geometry: Geometry, blocks: int) -> None:
                     name for name in REGION_ACTIONS if Action[name.upper()] in actions]
                 first = space.base + int(tiling.offsets[tile]) + wf * tiling.wf_columns * tiling.pitch_bytes
                 last = first + (columns - 1) * tiling.pitch_bytes + height * 2
-                assert entry["base"] <= first and last <= entry["limit"]
+                if Action.SEND_DMA in actions:
+                    assert entry["base"] <= first and last <= entry["limit"]
                 if rows.contributes[row]:
                     store = work.stores[work.steps[work.groups[group[row]]["first_step"] + 1]["first_store"] + wf]
                     assert (store["base"], store["rows"], store["bytes"]) == (first, columns, height * 2)
@@ -115,7 +110,7 @@ def check(schedule: Schedule, geometry: Geometry, blocks: int) -> None:
                 assert entry["destination_region"] == spaces[peer].table.arrivals[to, kind]
                 arrival, made = tables[peer][entry["destination_region"]], there.contributes[to]
                 assert arrival["event"] and not arrival["send_dma"] and entry["device"] == peer
-                assert entry["op"] == OPERATIONS["update" if made else "store"]
+                assert entry["operation"] == OPERATIONS["update" if made else "store"]
                 assert arrival["threshold"] == there.updates[to] * tile_bytes + (not made), "from here and from there"
                 if Action.SEND_DMA in actions:
                     assert entry["row_bytes"] == height * 2 and entry["pitch_bytes"] == tiling.pitch_bytes
@@ -174,6 +169,16 @@ def test_regions_are_planned_before_anything_is_programmed():
     assert space.regions is before and isinstance(before, tuple)
     with pytest.raises(ValueError, match="not in tuple"):
         space.table.number(replace(before[0], rows=77))
+
+
+@pytest.mark.parametrize(("key", "needed"), [("block_shapes", 4), ("routes", 4)])
+def test_too_few_entries_are_refused_in_one_line(key, needed):
+    """Each shape of a block has an entry, and each destination with its offset; regions share them."""
+    roomy = DmaGeometry(regions=64, block_shapes=64, routes=64)
+    schedule = scheduled(1000, 1064, 4)
+    map_everything(schedule, Geometry(dma=replace(roomy, **{key: needed})), 1)
+    with pytest.raises(ScheduleError, match=rf"device \d: {needed} {key} are needed: \[dma\] {key}={needed - 1} are"):
+        map_everything(schedule, Geometry(dma=replace(roomy, **{key: needed - 1})), 1)
 
 
 def test_too_few_regions_are_refused_in_one_line():

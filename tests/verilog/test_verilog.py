@@ -220,9 +220,9 @@ def test_register_map_has_every_field_in_every_form(tmp_path):
 
 def test_c_header_compiles(tmp_path):
     (tmp_path / "t3_registers.h").write_text(to_c(Geometry()))
-    kind = register_map(Geometry())["REGION_ACTIONS"].offset + register_map(Geometry()).region_offset(2)
+    offset = register_map(Geometry()).table("route").offset(2) + register_map(Geometry())["ROUTE_WG"].offset
     (tmp_path / "test.cpp").write_text('#include "t3_registers.h"\n'
-                                       f"static_assert(T3_REGION(2, T3_REGION_ACTIONS) == {kind:#x}u);\n"
+                                       f"static_assert(T3_ROUTE(2, T3_ROUTE_WG) == {offset:#x}u);\n"
                                        "static_assert(T3_ID_ID_RESET == 0x54335454u);\n")
     subprocess.run([*find_toolchain().compiler, "-std=c++17", "-Wall", "-Werror", "-fsyntax-only", "test.cpp"],
                    cwd=tmp_path, check=True, timeout=60)
