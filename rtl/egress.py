@@ -18,8 +18,9 @@ class Egress(wiring.Component):
     line whose source does not fit its region's actions is reported and swallowed. One packet per cycle, in order; both
     sides are registers.
 
-    A region may have up to `copies` routes, one behind the other in their table (modulo its size, rounded up to a power
-    of two): a line becomes a packet on each. Read once, it reaches several GPUs (T3 paper, section 7.1; broadcast: DMA
+    A region may have up to `copies` routes, one behind the other in their table: a line becomes a packet on each. Where
+    the table has no entry, a route is all zeros: software names none of these (numbers wrap around at the next power of
+    two). Read once, it reaches several GPUs (T3 paper, section 7.1; broadcast: DMA
     collectives paper, section 4.2).
 
     While `forget` is 1 no further line becomes a packet: each is swallowed without an error.

@@ -325,9 +325,9 @@ def test_a_tile_may_be_complete_with_fewer_bytes_than_it_has():
     driver = Driver(Geometry())
     block = {"base": 0, "limit": 1 << 20, "device": 1, "destination_region": 1, "row_bytes": 256, "columns": 4,
              "pitch_bytes": 512, "updates_per_element": 1}
-    offset = driver.registers.region_offset(2) + driver.registers["REGION_THRESHOLD"].offset
-    assert dict(driver.dma_map(2, **block))[offset] == 1024
-    assert dict(driver.dma_map(2, **block, counted_bytes=64))[offset] == 64
+    for counted, threshold in ((None, 1024), (64, 64)):
+        model = applied(driver.dma_map(2, **block, counted_bytes=counted), geometry=driver.geometry)
+        assert model.entry("region", 2)["threshold"] == threshold
     for counted in (0, 1025):
         with pytest.raises(DriverError, match=f"counted_bytes={counted} is not possible: a whole number from 1"):
             driver.dma_map(2, **block, counted_bytes=counted)
