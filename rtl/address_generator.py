@@ -83,7 +83,8 @@ class AddressGenerator(wiring.Component):
         columns_left = Signal(column_bits)
         tile_sum = Signal(column_bits + 1)  # column * tiles_per_block modulo columns
         ids = Signal(data.StructLayout({"wf": g.tracker.wf_bits, "wg": g.tracker.wg_bits, "region": g.dma.region_bits}))
-        block, bounds = Signal(layout), Signal(buffer(g))
+        block = Signal(layout)
+        bounds = Signal(buffer(g))
         last_sum = Signal(signed(column_bits + 2))  # columns - tiles_per_block: from here on tile_sum wraps
 
         # Behind it the line with the verdict of the range check, then the output register.

@@ -69,7 +69,8 @@ class Egress(wiring.Component):
                                 | ((head.source == Source.DMA) & entry.send_dma))
         if g.dma.copies > 1:
             again = Signal()  # the head has left on a route, and does on `following`, too
-            following, left = Signal.like(entry.route), Signal.like(entry.more_routes)
+            following = Signal.like(entry.route)
+            left = Signal.like(entry.more_routes)
             number = Mux(again, following, entry.route)
 
         # Second stage: the line with its route. Third: the packet.

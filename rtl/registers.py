@@ -356,7 +356,7 @@ def register_map(geometry: Geometry) -> RegisterMap:
                   "the same for all regions of one tile's updates: the region under which its arrivals come"))),
         Register("REGION_THRESHOLD", 0x04, "rw", (
             Field("threshold", 0, t.count_bits, "bytes of a tile x updates per element"),)),
-        Register("REGION_ENTRIES", 0x08, "rw", (
+        Register("REGION_USES", 0x08, "rw", (
             Field("block", 0, bits_for(d.block_shapes), "shape of its blocks: an entry of that table"),
             Field("buffer", 8, bits_for(d.buffers), "what DMA may read of it: an entry of that table"),
             Field("route", 16, bits_for(d.routes), "where it goes: the first entry of that table"),

@@ -274,7 +274,7 @@ class Driver:
                 writes += self._entry_writes(name, entry, fields)
         return [*writes,
                 self._entry_write("region", region, "REGION_THRESHOLD", threshold=new.threshold),
-                self._entry_write("region", region, "REGION_ENTRIES", more_routes=max(0, len(new.routes) - 1),
+                self._entry_write("region", region, "REGION_USES", more_routes=max(0, len(new.routes) - 1),
                                   **{name: run.start for name, run in runs.items()}),
                 self._entry_write("region", region, "REGION_ACTIONS", **dict.fromkeys(new.actions, 1), family=family,
                                   arrivals=arrivals)]

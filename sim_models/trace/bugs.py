@@ -39,7 +39,7 @@ def _neighbour(run: FusedRun) -> None:
         raise BadInput("--bug neighbour needs --every-gpu: one GPU that stands for all has no neighbour")
     number, region = _first_dma_region(run, 0)
     registers, read = run.drivers[0].registers, run.masters[0].read
-    entries = registers["REGION_ENTRIES"]
+    entries = registers["REGION_USES"]
     route = entries.field("route").decode(read(registers.table("region").offset(number) + entries.offset))
     _write(run, 0, [(registers.table("route").offset(route) + registers["ROUTE_WG"].offset,
                      (region.id_offset + 1) & registers["ROUTE_WG"].field("wg_offset").mask)])

@@ -209,7 +209,7 @@ def test_register_map_has_every_field_in_every_form(tmp_path):
     geometry = Geometry()
     registers = register_map(geometry)
     texts = to_markdown(geometry), to_html(geometry), to_c(geometry)
-    for register in registers.fixed + registers.region:
+    for register in (*registers.fixed, *(one for table in registers.tables for one in table.registers)):
         assert all(register.name in text for text in texts)
         for field in register.fields:
             if field.width:
