@@ -399,7 +399,7 @@ def test_elaboration_is_cached_by_parameters_and_sources(private_cache, monkeypa
     monkeypatch.setattr(build_module, "build", lambda text, ports: (text, ports))
     first = build_component(factory, "add", GEOMETRY)
     assert build_component(factory, "add", Geometry()) == first == generate_verilog(Add(), "add") and len(made) == 1
-    build_component(factory, "add", Geometry(ChannelGeometry(channels=1)))
+    build_component(factory, "add", Geometry(channel=ChannelGeometry(channels=1)))
     assert len(made) == 2
     monkeypatch.setattr(build_module, "_RTL", ROOT / "sim_models" / "cosim")
     build_component(factory, "add", GEOMETRY)
