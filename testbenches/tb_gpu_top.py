@@ -251,7 +251,7 @@ def lines_of_a_block(gpu: BareGpu) -> int:
 def repeated_line(gpu: BareGpu) -> dict:
     """Describe a region of tiles of one update of a line each, that DMA reads `lines_of_a_block` times."""
     return gpu.mapping(send_dma=1, operation=OPERATIONS["update"], tiles_per_block=1, threshold=64, row_bytes=64,
-                          columns=lines_of_a_block(gpu))
+                       columns=lines_of_a_block(gpu))
 
 
 async def complete_one(gpu: BareGpu, region: int, wg: int, channel: int) -> None:
@@ -408,7 +408,7 @@ async def the_monitor_decides_over_communication(bench: Bench) -> None:
         await bench.cycle()
     bench.set("producer_active", 0)
     set_occupancy(bench, [channel.queue_entries] * channel.channels)
-    assert await gpu.status() <= clearing | {"drain", "window_open"}
+    assert await gpu.status() <= clearing | {"tracker_busy", "drain", "window_open"}
     assert await gpu.read("CHOSEN_THRESHOLD") == NO_THRESHOLD
     await gpu.map(0, gpu.mapping(event=1))
     asking = rng.randrange(channel.channels)

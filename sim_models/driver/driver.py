@@ -152,25 +152,24 @@ class Driver:
             {"send_dma", "event"} if event else {"send_dma"}, threshold, arrivals, arrival_region, block, buffer,
             [self._route(device, destination_region, operation, address_offset, wg_offset)]))
 
-    def copy_map(self, region: int, *, base: int, limit: int, device: int, row_bytes: int, columns: int,
-                 address_offset: int = 0, adds: bool = False, also: Collection[tuple[int, int]] = ()) -> list[Write]:
-        """Map contiguous blocks in [base, limit), of `columns` times `row_bytes`, to be copied to `device` untracked.
+    def copy_map(self, region: int, *, base: int, limit: int, row_bytes: int, columns: int,
+                 to: Sequence[tuple[int, int]], adds: bool = False) -> list[Write]:
+        """Map contiguous blocks in [base, limit), of `columns` times `row_bytes`, to be copied untracked.
 
-        They are copied by commands of a queue, or by a trigger if they are written under this region, once each. With
-        `adds`, memory there adds what arrives. `also`: further devices, each with its address offset, to which they go;
-        they are read once. Hardware of several `copies` only.
+        They are copied by commands of a queue, or by a trigger if they are written under this region, once each. `to`:
+        the devices to which they go, each with what is added to the address there; read once for all of them, as many
+        as the hardware's `copies`. With `adds`, memory there adds what arrives.
 
         A block is one tile. At a destination it arrives under region 0, to which a range of memory must be open
         (`plain_arrivals`).
         """
         copies = self.geometry.dma.copies
-        _check(len(also) < copies, "also", tuple(also), f"{copies - 1} more, with copies={copies}, are allowed")
-        to = ((device, address_offset), *also)
+        _check(1 <= len(to) <= copies, "to", tuple(to), f"1 to {copies} (copies={copies}) are allowed")
         return self._map(region, _Region(
             {"send_dma"}, self._threshold(row_bytes * columns, 1, False),
             block=self._block(row_bytes, columns, row_bytes, 1), buffer=self._buffer(base, limit),
-            routes=[self._route(one, 0, "update" if adds else "store", offset, 0, lowest_region=0)
-                    for one, offset in to]))
+            routes=[self._route(device, 0, "update" if adds else "store", offset, 0, lowest_region=0)
+                    for device, offset in to]))
 
     def event_map(self, region: int, *, base: int, limit: int, tile_bytes: int, updates_per_element: int,
                   admitted: bool = False, arrivals: Collection[int] = (),

@@ -278,12 +278,12 @@ class _Run(Lockstep):
 
         writes = []
         for region in sorted(copies, key=lambda region: len(chain(region)), reverse=True):
-            (peer, offset), *also = [
+            to = [
                 (copies[one].peer, int(self._base[copies[one].peer]) + copies[one].to - base - copies[one].source)
                 for one in chain(region)]
             writes += driver.copy_map(
-                region, base=base, limit=base + self._exchange.size_bytes, device=peer, row_bytes=_ROW_BYTES,
-                columns=self._block // _ROW_BYTES, adds=copies[region].adds, address_offset=offset, also=also)
+                region, base=base, limit=base + self._exchange.size_bytes, row_bytes=_ROW_BYTES,
+                columns=self._block // _ROW_BYTES, to=to, adds=copies[region].adds)
         return writes
 
     @staticmethod

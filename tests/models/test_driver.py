@@ -82,17 +82,17 @@ def test_regions_share_equal_entries_and_an_unmapped_one_frees_its_own():
 def test_copies_go_on_routes_one_behind_the_other():
     dma = DmaGeometry(routes=4, copies=3, queue_commands=4)
     driver = Driver(replace(GEOMETRY, dma=dma))
-    to = dict(base=0, limit=4096, row_bytes=64, columns=4)
-    model = applied(driver.copy_map(1, **to, device=1, address_offset=64, also=((2, 128), (3, 192))),
-                    driver.copy_map(2, **to, device=3, address_offset=192), geometry=driver.geometry)
+    blocks = dict(base=0, limit=4096, row_bytes=64, columns=4)
+    model = applied(driver.copy_map(1, **blocks, to=((1, 64), (2, 128), (3, 192))),
+                    driver.copy_map(2, **blocks, to=((3, 192),)), geometry=driver.geometry)
     first, second = model.entry("region", 1), model.entry("region", 2)
     assert (first["route"], first["more_routes"], second["route"], second["more_routes"]) == (0, 2, 2, 0)
     assert [(model.entry("route", route)["device"], model.entry("route", route)["address_offset"])
             for route in range(3)] == [(1, 64), (2, 128), (3, 192)]
-    with pytest.raises(DriverError, match="also=.* 2 more, with copies=3, are allowed"):
-        driver.copy_map(3, **to, device=0, also=((1, 0), (2, 0), (3, 0)))
+    with pytest.raises(DriverError, match=r"to=.* 1 to 3 \(copies=3\) are allowed"):
+        driver.copy_map(3, **blocks, to=[(device, 0) for device in range(4)])
     with pytest.raises(DriverError, match=r"routes \(routes=4\) has no room"):
-        driver.copy_map(3, **to, device=4, also=((5, 0),))
+        driver.copy_map(3, **blocks, to=((4, 0), (5, 0)))
 
 
 def test_memory_is_open_to_peers_only_where_it_was_opened():

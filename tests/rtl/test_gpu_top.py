@@ -1653,9 +1653,8 @@ def test_a_broadcast_is_read_once_and_a_signal_waits_for_its_last_packet(gpu, se
     """Also where the lines on the way are as few as may be: those that leave once more count again."""
     gpu, first, second, third = gpu(seed=seed), 4, 6, 7
     for region, devices in ((first, (1, 2, 3)), (second, (2, 3)), (third, (3,))):  # on the same routes
-        device, *also = devices
-        gpu.program(gpu.driver.copy_map(region, base=BASE, limit=LIMIT, device=device, row_bytes=256, columns=4,
-                                        address_offset=device << 20, also=[(one, one << 20) for one in also]))
+        gpu.program(gpu.driver.copy_map(region, base=BASE, limit=LIMIT, row_bytes=256, columns=4,
+                                        to=[(device, device << 20) for device in devices]))
     source = BASE
     gpu.commands(*(Command(0, COPY, source + 1024 * number, first, 0, 0) for number in range(2)),
                  Command(5, ADD, SIGNALLED, 0, 0, 0))
