@@ -22,6 +22,7 @@ class Exchange:
     collective: str
     algorithm: str
     over: str  #: one of TOPOLOGIES
+    before: bool = False  #: it brings the activations before the GEMM, instead of taking the output
 
     def topology(self, gpus: int = 0) -> Topology:
         """Return the links, for `build.Options`; the name says how many GPUs there are."""
@@ -54,7 +55,7 @@ class Exchange:
         return Schedule(Tiling(32, 8 * program.chunks, 32, 8, 1), program, self.topology())
 
     def __str__(self) -> str:
-        return f"{self.collective} {self.algorithm} over {self.over}"
+        return f"{self.collective} {self.algorithm} over {self.over}{' before the GEMM' * self.before}"
 
 
 @cache
@@ -62,4 +63,5 @@ def exchanges() -> tuple[Exchange, ...]:
     """List all that are possible."""
     every = (Exchange(collective, algorithm, over) for over in TOPOLOGIES for collective in COLLECTIVES
              for algorithm in algorithms(collective, named_topology(over)))
-    return tuple(one for one in every if one.possible)
+    before = (Exchange("ag", "ring", f"ring:{gpus}", before=True) for gpus in (2, 3, 4, 8))
+    return (*(one for one in every if one.possible), *before)

@@ -23,10 +23,11 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from t3sim.driver.driver import Driver
+from t3sim.driver.driver import Driver, DriverError
 from t3sim.errors import Failure
 from t3sim.formats import FORMATS
 from t3sim.machine import Machine, load_machine
+from t3sim.mechanisms.exchange import fused_with
 from t3sim.mechanisms.track_trigger import map_output
 from t3sim.operators.tiling import TilingError
 from t3sim.rtl.registers import POLICIES
@@ -42,8 +43,10 @@ from .exchanges import Exchange, exchanges
 ROOT = Path(__file__).resolve().parents[1]
 MACHINES = ROOT / "tests" / "data" / "machines"
 POOL = tuple(sorted(path.stem for path in MACHINES.glob("ring_*.toml")))  #: a geometry each
+READY = tuple(sorted(path.stem for path in MACHINES.glob("ready_*.toml")))  #: for a gather before the GEMM
 PEERS = tuple(sorted(path.stem for path in MACHINES.glob("peers_*.toml")))  #: for GPUs that send to several others
 RINGS = tuple(Exchange("rs", "ring", f"ring:{gpus}") for gpus in (2, 3, 4, 8))  #: each second case is one of them
+_BEFORE = fused_with("ag-gemm")
 _ATTEMPTS = 20  #: at an output of any size, before one of equal chunks is taken; and at a case
 _TELL_SECONDS = 30
 REPORT = ROOT / "build" / "reports" / "soak.json"
@@ -54,7 +57,7 @@ class Case:
     """One group of GPUs; `seed` alone says all the rest."""
 
     seed: int
-    pool: str  #: the machine's geometry, of POOL or PEERS
+    pool: str  #: the machine's geometry, of POOL, PEERS or READY
     exchange: Exchange
     machine: Machine
     workload: Workload
@@ -101,21 +104,32 @@ def window_of(described: Machine) -> int:
 def fits(described: Machine, workload: Workload, options: Options) -> bool:
     """Say whether there is a tile for each chunk, and a lawful schedule.
 
-    It must be causal, its slack smaller than the dispatch window, and its regions no more than there are.
+    It must be causal, its slack smaller than the dispatch window, and no larger than the hardware's tables.
     """
     try:
-        schedule = make_schedule(described, workload, options)
-        for device in range(workload.tp if schedule.is_causal() else 0):
-            map_output(schedule, device, [0] * workload.tp, described.geometry(), described.dma.tiles_per_block)
+        if options.gathers and _BEFORE.hardware(described, workload) != described:
+            return False
+        schedule, driver = make_schedule(described, workload, options), Driver(described.geometry())
+        if schedule.slack >= window_of(described) or not schedule.is_causal():
+            return False
+        for device in range(workload.tp):
+            map_output(schedule, device, [0] * workload.tp, described.geometry(),
+                       described.dma.tiles_per_block).program(driver)
     except (TilingError, ScheduleError):
         return False
-    return schedule.slack < window_of(described) and schedule.is_causal()
+    except DriverError as error:
+        if "has no room for it" not in str(error):
+            raise
+        return False
+    return True
 
 
 def pools_of(exchange: Exchange) -> tuple[str, ...]:
     """Return the geometries that have what a collective needs; a ring reduce-scatter needs fewest regions."""
     if exchange in RINGS:
         return POOL
+    if exchange.before:
+        return READY
     pool = POOL if exchange.peers == 1 else PEERS
     return tuple(name for name in pool if (dma := machine(name).dma).peers >= exchange.peers and dma.regions >= 64)
 
@@ -150,7 +164,10 @@ def _attempt(seed: int, rng: np.random.Generator, exchange: Exchange) -> Case | 
     ordered = Options(stage_first_chunk=pick(False, True), slices=pick(1, 2, 3),
                       limits=pick(*Limits) if exchange.peers == 1 else Limits.EXACT,
                       collective=exchange.program, topology=exchange.topology)
-    if pick(False, True):  # an order of dispatch that is not that of the ids
+    if exchange.before:
+        ordered = replace(ordered, stage_first_chunk=False, slices=1, limits=Limits.EXACT, ids=Ids.TRACKED,
+                          gathers=True)
+    elif pick(False, True):  # an order of dispatch that is not that of the ids
         shuffle = pick(None, Shuffle(int(rng.integers(1, max(2, window_of(described) // 2))), seed))
         ordered = replace(ordered, ids=pick(*Ids), limits=Limits.EXACT, shuffle=shuffle)
     if (workload := _draw_workload(rng, described, exchange, ordered, devices, dtype)) is None:
@@ -167,7 +184,8 @@ def _draw_workload(rng: np.random.Generator, described: Machine, exchange: Excha
     """Draw a GEMM that fits; after some attempts one whose chunks have as many tiles each. None: it does not fit."""
     gpu, chunks = described.gpu, exchange.program().chunks
     for attempt in range(_ATTEMPTS + 2):
-        m, n, k = (rng.integers(1, limit) for limit in (6 * gpu.tile_m, 9 * gpu.tile_n, 100))
+        deepest = 600 if exchange.before else 100
+        m, n, k = (rng.integers(1, limit) for limit in (6 * gpu.tile_m, 9 * gpu.tile_n, deepest))
         if attempt >= _ATTEMPTS:
             m, n = gpu.tile_n * chunks * options.slices, gpu.tile_m
         workload = gemm_workload(f"{m}x{n}x{k}", devices, dtype)
@@ -190,7 +208,7 @@ class Tally:
     interrupted: bool = False
 
     def note(self, case: Case) -> None:
-        for name, value in (("collective", f"{case.exchange.collective} {case.exchange.algorithm}"),
+        for name, value in (("collective", str(case.exchange).replace(f" over {case.exchange.over}", "")),
                             ("geometry", case.pool), ("policy", case.policy.name), ("devices", case.workload.tp),
                             ("dtype", case.workload.dtype), ("stage_first_chunk", case.options.stage_first_chunk),
                             ("ids", case.options.ids.value),

@@ -268,7 +268,6 @@ def reduction(schedule: Schedule, product: np.ndarray, number: Format = FP16,
     sent: dict[tuple[int, int, int], np.ndarray] = {}  # what a device's role makes of a tile
     for d, share in shares:
         role = share.role
-        copied = role.admitted and role.updates == 1
         for tile in share.tiles:
             m0, n0 = tiling.first_row[tile], tiling.first_column[tile]
             part = slice(n0, n0 + tiling.columns[tile]), slice(m0, m0 + tiling.rows[tile])
@@ -277,7 +276,7 @@ def reduction(schedule: Schedule, product: np.ndarray, number: Format = FP16,
             total = _sum(parts, None if came is None else came[(slice(role.updates), d, *part)], number)
             for source in role.fed_by:
                 stored = Action.SEND_STORES in schedule.roles[source.device][source.role].actions
-                tally[((bits.REMOTE if stored else bits.DMA) + PLAIN * copied, d, *part)] += 1
+                tally[((bits.REMOTE if stored else bits.DMA) + PLAIN * role.copied, d, *part)] += 1
             sent[d, share.number, tile] = total
             if role.fed_by or Action.STORE in role.actions:
                 memory[(d, *part)] = total

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .roles import Action, Role, ScheduleError
+from .roles import Action, Role, ScheduleError, is_copy
 from .schedule import NO_DEVICE, Schedule, Share
 
 
@@ -39,8 +39,7 @@ class Region:
 
     @property
     def copied(self) -> bool:
-        """Say whether what arrives is the whole tile: it is stored, and added to nothing."""
-        return self.admitted and self.updates == 1
+        return is_copy(self.admitted, self.updates)
 
 
 @dataclass(frozen=True)

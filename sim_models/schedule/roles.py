@@ -93,6 +93,15 @@ class Role:
         """
         return self.tracked and not self.contributes
 
+    @property
+    def copied(self) -> bool:
+        return is_copy(self.admitted, self.updates)
+
+
+def is_copy(admitted: bool, updates: int) -> bool:
+    """Say whether what arrives is the whole tile: it is stored, and added to nothing."""
+    return admitted and updates == 1
+
 
 #: A role's key in a program: device, chunk, and whether it is the copy of a sum.
 _Key = tuple[int, int, bool]

@@ -17,6 +17,11 @@ request names exceeds the smallest that its tile, or one dispatched later, touch
 is less than the window. A ring reduce-scatter, staged or not, in slices or not, in order or shuffled, is one such
 schedule; with several peers a direct one is.
 
+With `restarts` each GPU is restarted once, in a cycle of its own, whatever it was doing: until then its requests,
+completions and admissions are arbitrary, and so is its head, which others see as that of another kernel. From then on
+it runs the schedule. So nothing of the kernel before, whole or aborted, and no order in which GPUs are restarted comes
+through to this one.
+
 What is left out are the places where the hardware holds things back for want of room. Three of them have a claim that
 it never happens, or not for good: a way of the Tracker, the queue of ready commands, the window. The others wait for
 nobody else's window: the event stream for whoever takes events, engines for outstanding lines, which leave on the link.
@@ -29,7 +34,7 @@ peer, all inside its window: so they are no more than its tiles for each peer, f
 from dataclasses import dataclass
 from types import ModuleType
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 
 from t3sim.rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
@@ -59,6 +64,7 @@ class Shape:
     ways: int = 1
     wg_bits: int = 4
     peers: int = 1
+    restarts: bool = False  #: each window is restarted once, at any time and in the middle of anything
 
     @property
     def geometry(self) -> Geometry:
@@ -67,8 +73,9 @@ class Shape:
 
     def __str__(self) -> str:
         peers = f" with {self.peers} peers" if self.peers > 1 else ""
+        restarts = ", restarted at any time" if self.restarts else ""
         return (f"{self.devices} GPUs{peers}, {1 << self.wg_bits} workgroups of {self.tiles}, {self.sets} sets of "
-                f"{self.ways}")
+                f"{self.ways}{restarts}")
 
 
 class Gpus(wiring.Component):
@@ -76,7 +83,7 @@ class Gpus(wiring.Component):
 
     def __init__(self, package: ModuleType, geometry: Geometry, shape: Shape) -> None:
         super().__init__({})
-        self.per = shape.tiles
+        self.per, self.restarts = shape.tiles, shape.restarts
         self.windows = [package.blocks.BLOCKS["dispatch_window"](geometry) for _ in range(shape.devices)]
 
     def elaborate(self, platform) -> Module:
@@ -227,6 +234,7 @@ def progress(spec: Spec, geometry: Geometry, tiles: int) -> None:
     goes_on, tracked, missing, arrived, complete = ([vector() for _ in windows] for _ in range(5))
     unsent, unread, unstored, underway = ([vector() for _ in windows] for _ in range(4))
     asked, admitted, quiet_here, opening, finished = ([] for _ in range(5))
+    restarted = [Signal(name=f"restarted_{d}") if spec.design.restarts else Const(1) for d in range(devices)]
     lines = spec.any_constant(range(1, count * tiles + 1))
     spec.assume(lines != 0)
     for d, w in enumerate(windows):
@@ -251,9 +259,10 @@ def progress(spec: Spec, geometry: Geometry, tiles: int) -> None:
         m.d.comb += held.eq(of_tiles(Cat(own.held(q) for q in range(count))))
         stores, _ = some(unstored[d] & ~held)
         admission, admits = w.admissions, vector()
+        now = restarted[d]  # in the kernel; what this GPU did before is arbitrary
         m.d.comb += [
             admission.ready.eq(spec.any_sequence(1)),
-            admits.eq(Mux(admission.valid & admission.ready,
+            admits.eq(Mux(now & admission.valid & admission.ready,
                           1 << admission.payload.wg * tiles + admission.payload.wf, 0)),
         ]
         lands, _ = some(underway[d])
@@ -265,10 +274,16 @@ def progress(spec: Spec, geometry: Geometry, tiles: int) -> None:
         raised, event_taken = (fires & announced).any(), (events != 0) & spec.any_sequence(1)
         seen = [Signal(index, name=f"seen_{d}_{which}") for which in range(peers)]
         down = [(d + 1 + which) % devices for which in range(peers)]
-        for which, head in enumerate(seen):
+        seen_now = [Signal(name=f"seen_now_{d}_{which}") if spec.design.restarts else Const(1)
+                    for which in range(peers)]  # the head that was seen is of this kernel
+        for which, (head, of_now) in enumerate(zip(seen, seen_now)):
             with m.If(spec.any_sequence(1)):
                 m.d.sync += head.eq(windows[down[which]].head)
+                if spec.design.restarts:
+                    m.d.sync += of_now.eq(windows[down[which]].epoch)
             m.d.comb += w.peer_heads[which].eq(head)
+            if spec.design.restarts:
+                m.d.comb += w.peer_epochs[which].eq(of_now)
 
         pick = spec.any_sequence(range(count))
         offers, taken = spec.any_sequence(1), Signal()
@@ -276,9 +291,9 @@ def progress(spec: Spec, geometry: Geometry, tiles: int) -> None:
         queue = _Queue(spec, w, pick, taken, goes)
         first = Signal(count)
         m.d.comb += first.eq(1 << queue.front)
-        m.d.comb += taken.eq(w.dispatch.valid & w.dispatch.ready)
+        m.d.comb += taken.eq(w.dispatch.valid & w.dispatch.ready & now)
         still = everyone & ~asked[d]
-        spec.assume(implies(offers, (still & (1 << pick)) != 0))
+        spec.assume(implies(offers & now, (still & (1 << pick)) != 0))
         request = w.dispatch.payload
         m.d.comb += [
             w.dispatch.valid.eq(offers),
@@ -286,19 +301,19 @@ def progress(spec: Spec, geometry: Geometry, tiles: int) -> None:
             w.start.eq(spec.any_sequence(1)),
         ]
         for q in range(count):
-            with m.If(pick == q):
+            with m.If(now & (pick == q)):
                 m.d.comb += [request.tiles.eq(Mux(own.tracked[q], tiles, 0)), request.there.eq(own.there[q]),
                              request.peer.eq(own.peer[q]), request.opens.eq(own.opens(q)),
                              request.reaches.eq(own.reaches[q]), request.starts.eq(own.starts[q])]
                 with m.If(own.opens(q)):
                     m.d.comb += request.id.eq(q)
             # Its largest is never too far ahead of what comes later.
-            spec.assume(implies(offers & (pick == q) & own.touches(q),
+            spec.assume(implies(offers & now & (pick == q) & own.touches(q),
                                 (Cat(own.largest(q) <= own.smallest(x, 4 * count) + slack for x in range(count))
                                  | ~still).all()))
         m.d.sync += [
             asked[d].eq(asked[d] | Mux(taken, 1 << pick, 0)),
-            admitted[d].eq(admitted[d] | Mux(goes, first, 0)),
+            admitted[d].eq(admitted[d] | Mux(goes & now, first, 0)),
             stored[d].eq(stored[d] | stores | admits),
             fired[d].eq(fired[d] | fires),
             events.eq(events + raised - event_taken),
@@ -306,36 +321,47 @@ def progress(spec: Spec, geometry: Geometry, tiles: int) -> None:
             sent[d].eq(sent[d] | sends | (stores & goes_on[d] & ~tracked[d])),
             landed[d].eq(landed[d] | lands),
         ]
+        of_now = Value.cast(w.completion).shape()
         m.d.comb += [
-            w.completion.valid.eq(fires.any()),
-            w.completion.wg.eq(fires_tile >> (tiles.bit_length() - 1)),
+            Value.cast(w.completion).eq(0 if not spec.design.restarts else spec.any_sequence(of_now)),
             w.window.eq(window), w.restart.eq(0),
         ]
+        with m.If(now):
+            m.d.comb += [w.completion.valid.eq(fires.any()),
+                         w.completion.wg.eq(fires_tile >> (tiles.bit_length() - 1))]
+        if spec.design.restarts:
+            m.d.comb += [w.restart.eq(~now & spec.any_sequence(1)), w.next_epoch.eq(1)]
+            m.d.sync += now.eq(now | w.restart)
 
         open_tiles = vector()
         m.d.comb += open_tiles.eq((stored[d] | arrived[d]) & tracked[d] & ~fired[d])
         for row in range(tracker.sets):
             spec.claim(WAY, _ones(Cat(open_tiles[q * tiles:(q + 1) * tiles] for q in range(row, count, tracker.sets)))
                        <= tracker.ways)
-        for which, head_there in ((which, windows[device].head) for which, device in enumerate(down)):
+        for which, device in enumerate(down):
+            head_there, there = windows[device].head, restarted[device]
             for q, to in enumerate(own.to):
                 spec.claim(ROOM, implies(unsent[d][q * tiles:(q + 1) * tiles].any() & (own.peer[q] == which),
-                                         (to >= head_there) & (to < head_there + window)))
-                spec.claim(RULE, implies(goes & first[q] & (own.peer[q] == which), may_start(
-                    own.opens(q), own.reaches[q], q, own.there[q], w.head + window, head_there + window)))
-        spec.claim(LEGAL, ~w.error.valid)
+                                         there & (to >= head_there) & (to < head_there + window)))
+                spec.claim(RULE, implies(now & goes & first[q] & (own.peer[q] == which), may_start(
+                    own.opens(q), own.reaches[q], q, own.there[q], w.head + window,
+                    Mux(there, head_there + window, 0))))
+        spec.claim(LEGAL, implies(now & spec.past(now) if spec.design.restarts else 1, ~w.error.valid))
         finished.append(admitted[d] == everyone)
         opening.append(queue.front_valid & able)
         quiet_here.append(((unstored[d] & ~held) == 0) & ~admission.valid & (underway[d] == 0) & (complete[d] == 0)
                           & (unsent[d] == 0) & (events == 0)
                           & Cat(head == windows[device].head for head, device in zip(seen, down)).all()
+                          & Cat(restarted).all() & Cat(seen_now).all()
                           & (spec.past(w.head) == w.head) & ~taken & ~goes
                           & (queue.front_valid | (asked[d] == everyone)) & ~spec.inside("sweeping", w))
-        _queue_invariants(spec, own, w, queue, asked[d], admitted[d], slack)
+        _queue_invariants(spec, own, w, queue, asked[d], admitted[d], slack, now)
+        spec.invariant(now | (asked[d] | admitted[d] | stored[d] | fired[d] | read[d] | sent[d] | landed[d] == 0))
         _invariants(spec, geometry, own, w, tiles, dict(
             window=window, admitted=admitted[d], seen=seen, stored=stored[d], missing=missing[d], fired=fired[d],
-            read=read[d], sent=sent[d], landed=landed[d], tracked=tracked[d], goes_on=goes_on[d],
-            heads_there=[windows[device].head for device in down]))
+            read=read[d], sent=sent[d], landed=landed[d], tracked=tracked[d], goes_on=goes_on[d], now=now,
+            heads_there=[windows[device].head for device in down], now_there=[restarted[device] for device in down],
+            seen_now=seen_now))
 
     quiet = Signal(range(QUIET + 1))
     with m.If(~Cat(quiet_here).all()):
@@ -347,25 +373,27 @@ def progress(spec: Spec, geometry: Geometry, tiles: int) -> None:
 
 
 def _queue_invariants(spec: Spec, own: _Device, w, queue: _Queue, asked: Signal, admitted: Signal,
-                      slack: Signal) -> None:
-    """Tie the requests in a window's queue to tiles, and keep the order lawful."""
+                      slack: Signal, now: Value) -> None:
+    """Tie the requests in a window's queue to tiles, and keep the order lawful, from its restart on (`now`)."""
     count = len(asked)
     everyone = Cat(own.tiles > q for q in range(count))
-    spec.invariant(implies(queue.back_valid, queue.front_valid & (queue.back != queue.front)))
+    def invariant(what) -> None:
+        spec.invariant(implies(now, what))
+    invariant(implies(queue.back_valid, queue.front_valid & (queue.back != queue.front)))
     waiting = Signal(count)
     spec.m.d.comb += waiting.eq(Mux(queue.front_valid, 1 << queue.front, 0) | Mux(queue.back_valid, 1 << queue.back, 0))
-    spec.invariant((asked == admitted | waiting) & ((admitted & waiting) == 0) & ((asked & ~everyone) == 0))
+    invariant((asked == admitted | waiting) & ((admitted & waiting) == 0) & ((asked & ~everyone) == 0))
     for valid, number, payload, later in (
             (queue.front_valid, queue.front, queue.front_payload, everyone & ~admitted),
             (queue.back_valid, queue.back, queue.back_payload, everyone & ~admitted & ~(1 << queue.front))):
         for q in range(count):
             here = valid & (number == q)
-            spec.invariant(implies(here, (payload.there == own.there[q]) & (payload.peer == own.peer[q])
+            invariant(implies(here, (payload.there == own.there[q]) & (payload.peer == own.peer[q])
                                    & (payload.opens == own.opens(q)) & (payload.reaches == own.reaches[q])
                                    & (payload.starts == own.starts[q])))
-            spec.invariant(implies(here & own.opens(q), payload.id == q))
-            spec.invariant(implies(here, payload.tiles == Mux(own.tracked[q], spec.design.per, 0)))
-            spec.invariant(implies(here & own.touches(q), (Cat(
+            invariant(implies(here & own.opens(q), payload.id == q))
+            invariant(implies(here, payload.tiles == Mux(own.tracked[q], spec.design.per, 0)))
+            invariant(implies(here & own.touches(q), (Cat(
                 own.largest(q) <= own.smallest(x, 4 * count) + slack for x in range(count)) | ~later).all()))
 
 
@@ -382,20 +410,26 @@ def _invariants(spec: Spec, geometry: Geometry, own: _Device, w, per: int, of: d
     tiles = [spec.peek(w.tiles, slot) for slot in range(slots)]
     done = [spec.peek(w.progress, slot) for slot in range(slots)]
 
-    spec.invariant(head <= own.ids)
-    spec.invariant(w.epoch == 0)
+    def invariant(what) -> None:
+        spec.invariant(implies(of["now"], what))
+    invariant(head <= own.ids)
+    spec.invariant(w.epoch == (of["now"] if spec.design.restarts else 0))
     spec.invariant(inner("window") <= window)
-    spec.invariant(inner("near") <= head + window)
-    for seen, inside, far, there in zip(of["seen"], inner("peer_head"), inner("far"), of["heads_there"]):
-        spec.invariant((inside <= seen) & (seen <= there))
-        spec.invariant(far <= there + window)
+    invariant(inner("near") <= head + window)
+    for which, (seen, inside, far, there) in enumerate(
+            zip(of["seen"], inner("peer_head"), inner("far"), of["heads_there"])):
+        of_now, now_there = of["seen_now"][which], of["now_there"][which]
+        same = inner("same_kernel")[which] if spec.design.restarts else 1
+        spec.invariant(implies(of_now, now_there & (seen <= there)))
+        invariant(implies(same, of_now & (inside <= seen)))
+        invariant(far <= Mux(now_there, there + window, 0))
 
-    spec.invariant(implies(sweeping, (admitted == 0) & (head == 0) & ~completed.valid & (sweep < slots)))
-    spec.invariant((of["fired"] & ~(of["stored"] & ~of["missing"] & of["tracked"])) == 0)
-    spec.invariant((of["read"] & ~(of["fired"] & of["goes_on"])) == 0)
-    spec.invariant((of["sent"] & ~(Mux_(of["tracked"], of["read"], of["stored"]) & of["goes_on"])) == 0)
-    spec.invariant((~of["tracked"] & of["goes_on"] & of["stored"] & ~of["sent"]) == 0)
-    spec.invariant((of["landed"] & ~of["sent"]) == 0)
+    invariant(implies(sweeping, (admitted == 0) & (head == 0) & ~completed.valid & (sweep < slots)))
+    invariant((of["fired"] & ~(of["stored"] & ~of["missing"] & of["tracked"])) == 0)
+    invariant((of["read"] & ~(of["fired"] & of["goes_on"])) == 0)
+    invariant((of["sent"] & ~(Mux_(of["tracked"], of["read"], of["stored"]) & of["goes_on"])) == 0)
+    invariant((~of["tracked"] & of["goes_on"] & of["stored"] & ~of["sent"]) == 0)
+    invariant((of["landed"] & ~of["sent"]) == 0)
     for q in range(count):
         row, owner = q % slots, q // slots
         mine = slice(q * per, (q + 1) * per)
@@ -407,31 +441,31 @@ def _invariants(spec: Spec, geometry: Geometry, own: _Device, w, per: int, of: d
         opened = admitted[q] & own.opens(q)
         admission, admitting = w.admissions, inner("admitting")
         here = admission.valid & (admission.payload.wg == q)
-        spec.invariant(implies(here, admitted[q] & own.held(q) & (admitting <= per)))
+        invariant(implies(here, admitted[q] & own.held(q) & (admitting <= per)))
         for wf in range(per):
-            spec.invariant(implies(admitted[q] & own.held(q),
+            invariant(implies(admitted[q] & own.held(q),
                                    of["stored"][q * per + wf] == ~(here & (admitting > wf))))
-        spec.invariant(implies(admitted[q], own.tiles > q))
-        spec.invariant(implies(opened, head + window > q))
-        for which, there in enumerate(of["heads_there"]):
-            spec.invariant(implies(admitted[q] & own.reaches[q] & (own.peer[q] == which),
-                                   there + window > own.there[q]))
-        spec.invariant(implies(of["stored"][mine].any(), admitted[q]))
-        spec.invariant(implies(pending, reported != 0))
-        spec.invariant(implies((head <= q) & ~sweeping, matches == opened))
-        spec.invariant(implies((head <= q) & opened, (tiles[row].count == wanted) & (so_far + pending == reported)))
-        spec.invariant(implies(~sweeping & (head <= q) & ~opened, so_far == 0))
-        spec.invariant(implies(head > q, opened & (reported == wanted) & ~pending))
+        invariant(implies(admitted[q], own.tiles > q))
+        invariant(implies(opened, head + window > q))
+        for which, (there, now_there) in enumerate(zip(of["heads_there"], of["now_there"])):
+            invariant(implies(admitted[q] & own.reaches[q] & (own.peer[q] == which),
+                              now_there & (there + window > own.there[q])))
+        invariant(implies(of["stored"][mine].any(), admitted[q]))
+        invariant(implies(pending, reported != 0))
+        invariant(implies((head <= q) & ~sweeping, matches == opened))
+        invariant(implies((head <= q) & opened, (tiles[row].count == wanted) & (so_far + pending == reported)))
+        invariant(implies(~sweeping & (head <= q) & ~opened, so_far == 0))
+        invariant(implies(head > q, opened & (reported == wanted) & ~pending))
     for row in range(slots):
         slot = (slots - 1).bit_length()
-        spec.invariant(implies(sweeping & (row < sweep), (done[row].as_value() == 0) & (tiles[row].as_value() == 0)))
-        spec.invariant(implies(~sweeping & (head[:slot] == row),
+        invariant(implies(sweeping & (row < sweep), (done[row].as_value() == 0) & (tiles[row].as_value() == 0)))
+        invariant(implies(~sweeping & (head[:slot] == row),
                                (inner("head_tiles").data.as_value() == tiles[row].as_value())
                                & (inner("head_progress").data.as_value() == done[row].as_value())))
-        spec.invariant(implies(completed.valid & (completed.wg[:slot] == row),
+        invariant(implies(completed.valid & (completed.wg[:slot] == row),
                                (inner("done_tiles").data.as_value() == tiles[row].as_value())
                                & (inner("done_progress").data.as_value() == done[row].as_value())))
-        spec.invariant(implies(spec.inside("front_valid", inner("queue")) & (inner("first").id[:slot] == row),
+        invariant(implies(spec.inside("front_valid", inner("queue")) & (inner("first").id[:slot] == row),
                                inner("first_tiles").data.as_value() == tiles[row].as_value()))
 
 
@@ -442,7 +476,8 @@ def Mux_(select, one, other):
 
 #: The first is proved in `make test`.
 SHAPES = (Shape(2, sets=2, wg_bits=2), Shape(2, wg_bits=3), Shape(4, sets=2, wg_bits=2),
-          Shape(2, tiles=2, sets=2, ways=2, wg_bits=2), Shape(3, sets=2, wg_bits=2, peers=2))
+          Shape(2, tiles=2, sets=2, ways=2, wg_bits=2), Shape(3, sets=2, wg_bits=2, peers=2),
+          Shape(2, sets=2, wg_bits=2, restarts=True), Shape(4, sets=2, wg_bits=2, restarts=True))
 _UNSEARCHED = {Shape(2, wg_bits=3): "eight tiles of a GPU in any order: minutes for each broken design"}
 
 
@@ -469,10 +504,23 @@ def properties() -> list[Property]:
         broken("an id that was never opened counts as opened before", LEGAL,
                "first_tiles.addr.eq(slot(queue.following.id))", "first_tiles.addr.eq(slot(first.id))"),
     )
+    of_restarts = (
+        broken("a peer's head of the kernel before counts", RULE,
+               "far[peer].eq(Mux(same_kernel[peer], peer_head[peer] + window, 0))",
+               "far[peer].eq(peer_head[peer] + window)"),
+        broken("a request of the kernel before goes in this one", RULE,
+               "m.submodules.queue = SoftReset(queue, self.restart)", "m.submodules.queue = queue"),
+        broken("a completion of the kernel before is counted in this one", LEGAL, "completed.valid.eq(0), ", ""),
+        broken("what the kernel before opened is open", LEGAL, "m.d.sync += [sweep.eq(0), sweeping.eq(1)]",
+               "m.d.sync += sweep.eq(0)"),
+        broken("the head stays where the kernel before left it", LEGAL, "self.head.eq(0), ", ""),
+        broken("the window keeps the number of the kernel before", RULE, "self.epoch.eq(self.next_epoch), ", ""),
+    )
     return [Property(
         f"forward progress, {shape}", "dispatch_window",
         "no reachable state in which every stream waits for another, under any schedule with slack below the window",
-        lambda spec, geometry, shape=shape: progress(spec, geometry, shape.tiles), mistakes,
+        lambda spec, geometry, shape=shape: progress(spec, geometry, shape.tiles),
+        mistakes + of_restarts * shape.restarts,
         build=lambda package, geometry, shape=shape: Gpus(package, geometry, shape),
         geometry=shape.geometry, unsearched=_UNSEARCHED.get(shape, ""),
         searches=(Search((SHAPES[0] if shape in _UNSEARCHED else shape).geometry, 24),), depth=QUIET + 2,

@@ -42,14 +42,14 @@ def test_a_seed_is_a_case_and_every_choice_is_drawn():
     assert drawn[5] == soak.draw(5)
     assert " at 0x" not in str(drawn[5]), "what a case says is the same in every process"
     assert {case.policy.name for case in drawn} == set(POLICIES)
-    assert {case.pool for case in drawn} == {*soak.POOL, *soak.PEERS} and len(soak.POOL) > 2
+    assert {case.pool for case in drawn} == {*soak.POOL, *soak.PEERS, *soak.READY} and len(soak.POOL) > 2
     assert {case.options.stage_first_chunk for case in drawn} == {False, True}
     assert {case.workload.tp for case in drawn} == {2, 3, 4, 6, 8}
     assert {(case.exchange.collective, case.exchange.algorithm) for case in drawn} == {
         (one.collective, one.algorithm) for one in exchanges()}
     assert {case.workload.dtype for case in drawn} == {"fp16", "bf16", "fp32"}
     # Few designs are compiled, whatever is drawn.
-    assert len({case.machine.geometry() for case in drawn}) == len(soak.POOL) + len(soak.PEERS)
+    assert len({case.machine.geometry() for case in drawn}) == len(soak.POOL) + len(soak.PEERS) + len(soak.READY)
 
 
 def test_every_collective_that_track_and_trigger_can_do_is_drawn():
