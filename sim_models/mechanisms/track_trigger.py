@@ -41,32 +41,33 @@ class AddressSpace:
 
     def program(self, driver: Driver) -> list[Write]:
         """List the `remote_map` and `dma_map` calls of the T3 paper's figure 12, for all regions."""
-        tiling, writes = self.schedule.tiling, []
-        limit = self.base + tiling.output_bytes
-        writes += driver.open_memory(_OUTPUT, base=self.base, limit=limit) + driver.plain_arrivals(())
+        limit = self.base + self.schedule.tiling.output_bytes
+        writes = driver.open_memory(_OUTPUT, base=self.base, limit=limit) + driver.plain_arrivals(())
         writes += driver.heads(self.device, sends_to=self.peers, receives_from=self.feeders)
-        received = set(self.table.arrivals.ravel().tolist())
         for number, region in enumerate(self.regions, start=1):
-            tracked = {"updates_per_element": region.updates, "admitted": region.admitted,
-                       "arrival_region": self.arrives_under(region)}
-            if region.becomes is None:
-                writes += driver.event_map(
-                    number, base=self.base, limit=limit, tile_bytes=region.rows * region.columns * tiling.element_bytes,
-                    arrivals=[_OUTPUT] if number in received else [], **tracked)
-                continue
-            to = {"base": self.base, "limit": limit, "device": region.device,
-                  "operation": "store" if region.becomes.copied else "update",
-                  "destination_region": self.table.number(region.becomes),
-                  "address_offset": self.bases[region.device] - self.base, "wg_offset": region.id_offset}
-            if Action.SEND_STORES in region.actions:
-                writes += driver.remote_map(number, **to)
-            else:
-                writes += driver.dma_map(
-                    number, **to, **tracked, row_bytes=region.rows * tiling.element_bytes,
-                    columns=region.columns * region.tiles_per_block, pitch_bytes=tiling.pitch_bytes,
-                    tiles_per_block=region.tiles_per_block, event=Action.EVENT in region.actions,
-                    counted_bytes=self.first_line_bytes(region.rows) if region.present else None)
+            writes += self.map_region(driver, number, region)
         return writes
+
+    def map_region(self, driver: Driver, number: int, region: Region) -> list[Write]:
+        """Map one region under its number, with what it says."""
+        tiling, limit = self.schedule.tiling, self.base + self.schedule.tiling.output_bytes
+        tracked = {"updates_per_element": region.updates, "admitted": region.admitted,
+                   "arrival_region": self.arrives_under(region)}
+        if region.becomes is None:
+            return driver.event_map(
+                number, base=self.base, limit=limit, tile_bytes=region.rows * region.columns * tiling.element_bytes,
+                arrivals=[_OUTPUT] if number in self.table.arrivals else [], **tracked)
+        to = {"base": self.base, "limit": limit, "device": region.device,
+              "operation": "store" if region.becomes.copied else "update",
+              "destination_region": self.table.number(region.becomes),
+              "address_offset": self.bases[region.device] - self.base, "wg_offset": region.id_offset}
+        if Action.SEND_STORES in region.actions:
+            return driver.remote_map(number, **to)
+        return driver.dma_map(
+            number, **to, **tracked, row_bytes=region.rows * tiling.element_bytes,
+            columns=region.columns * region.tiles_per_block, pitch_bytes=tiling.pitch_bytes,
+            tiles_per_block=region.tiles_per_block, event=Action.EVENT in region.actions,
+            counted_bytes=self.first_line_bytes(region.rows) if region.present else None)
 
     def first_line_bytes(self, rows: int) -> int:
         """Bytes of the first line of a tile of so many rows."""

@@ -4,6 +4,7 @@ docs/debugging.md finds them from their symptoms.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from ..errors import BadInput
 from ..runs.fused import FusedRun
@@ -38,11 +39,7 @@ def _neighbour(run: FusedRun) -> None:
     if run.sim.mirrored:
         raise BadInput("--bug neighbour needs --every-gpu: one GPU that stands for all has no neighbour")
     number, region = _first_dma_region(run, 0)
-    registers, read = run.drivers[0].registers, run.masters[0].read
-    entries = registers["REGION_USES"]
-    route = entries.field("route").decode(read(registers.table("region").offset(number) + entries.offset))
-    _write(run, 0, [(registers.table("route").offset(route) + registers["ROUTE_WG"].offset,
-                     (region.id_offset + 1) & registers["ROUTE_WG"].field("wg_offset").mask)])
+    _write(run, 0, run.spaces[0].map_region(run.drivers[0], number, replace(region, id_offset=region.id_offset + 1)))
 
 
 def _starvation(run: FusedRun) -> None:
