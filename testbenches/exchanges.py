@@ -39,12 +39,16 @@ class Exchange:
         return max(len(others(gpu)) for others in (schedule.peers, schedule.feeders)
                    for gpu in range(schedule.devices))
 
+    @cached_property
+    def copies(self) -> int:
+        """Count the others that a tile goes to, of the tile with most."""
+        return max(len(role.routes) for roles in self._schedule.roles for role in roles)
+
     @property
     def possible(self) -> bool:
-        """Say whether a tile goes to one other GPU at most, and links cannot wait for each other in a circle."""
+        """Say whether an output has so many chunks, and links cannot wait for each other in a circle."""
         try:
-            return self.program().chunks <= _MOST_CHUNKS and all(
-                len(role.routes) <= 1 for roles in self._schedule.roles for role in roles)
+            return self.program().chunks <= _MOST_CHUNKS and self._schedule is not None
         except ScheduleError:
             return False
 

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from t3sim.driver.driver import Driver
+from t3sim.driver.driver import Destination, Driver
 from t3sim.reference.dispatch_window import Request
 from t3sim.reference.egress import Packet, packets_of
 from t3sim.reference.line_router import channel_of_line
@@ -116,9 +116,10 @@ class FusedGpu:
 
         dma = self.geometry.dma
         targets = [rng.randrange(1, dma.regions) for _ in range(2)]
-        operations = ["update", rng.choice(list(OPERATIONS))]
+        updated, stored = (Destination(**there, destination_region=target, operation=operation) for target, operation
+                           in zip(targets, ("update", rng.choice(list(OPERATIONS)))))
         if dma.routes == 1:  # both have the same
-            targets[1], operations[1] = targets[0], operations[0]
+            stored = updated
         if min(dma.block_shapes, dma.buffers, dma.routes // 2) < self._kernels + 1 or rng.random() < 0.5:
             for region in self._mapped:  # otherwise the kernel before has left its mappings
                 await self.bus.write_all(driver.unmap(region))
@@ -126,15 +127,14 @@ class FusedGpu:
         self.window = rng.randint(1, driver.largest_window(kernel.tiles))
         await self.bus.write_all([
             *driver.open_memory(0, **limits(kernel.dma)), *driver.open_memory(1, **limits(kernel.event)),
-            *driver.dma_map(kernel.dma, **limits(kernel.dma), **there, destination_region=targets[0],
-                            row_bytes=kernel.row_bytes, columns=kernel.columns * kernel.per_block,
+            *driver.dma_map(kernel.dma, **limits(kernel.dma), to=[updated], row_bytes=kernel.row_bytes,
+                            columns=kernel.columns * kernel.per_block,
                             pitch_bytes=kernel.pitch, updates_per_element=UPDATES, tiles_per_block=kernel.per_block,
                             arrivals=[0]),
             *driver.event_map(kernel.event, **limits(kernel.event),
                               tile_bytes=kernel.row_bytes * kernel.columns, updates_per_element=UPDATES,
                               arrivals=[1]),
-            *driver.remote_map(kernel.remote, **limits(kernel.remote), **there, destination_region=targets[1],
-                               operation=operations[1]),
+            *driver.remote_map(kernel.remote, **limits(kernel.remote), to=[stored]),
             *driver.policy(rng.choice(list(POLICIES)), rng.choice(("auto", None, 1, 3)), rng.choice((None, 1, 50))),
             *driver.heads(self.number, sends_to=self.sends_to, receives_from=self.receives_from),
             *driver.clear_counters(), *driver.clear_error(),
@@ -144,8 +144,7 @@ class FusedGpu:
             self._heard.send({"head": 0, "epoch": self._kernels, "source": source})
         self.told, self._aborted = dict.fromkeys(self.receives_from, 0), False
         self._kernels += 1
-        routes = [there | {"destination_region": target, "operation": OPERATIONS[operation]}
-                  for target, operation in zip(targets, operations)]
+        routes = [to._asdict() | {"operation": OPERATIONS[to.operation]} for to in (updated, stored)]
         nothing = {"send_stores": 0, "send_dma": 0}
         self._tables = {"region": [nothing] * dma.regions, "route": (routes * dma.routes)[:dma.routes]}
         for number, (region, action) in enumerate(((kernel.dma, "send_dma"), (kernel.remote, "send_stores"))):

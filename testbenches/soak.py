@@ -96,9 +96,10 @@ def machine(name: str, **changes: dict) -> Machine:
     return Machine.model_validate(content)
 
 
-def window_of(described: Machine) -> int:
+def window_of(described: Machine, waits_for: int | None = None) -> int:
     geometry = described.geometry()
-    return Driver(geometry).largest_window(min(geometry.tracker.ways, described.gpu.wavefronts_per_workgroup))
+    return Driver(geometry).largest_window(
+        min(geometry.tracker.ways, described.gpu.wavefronts_per_workgroup), waits_for)
 
 
 def fits(described: Machine, workload: Workload, options: Options) -> bool:
@@ -110,7 +111,8 @@ def fits(described: Machine, workload: Workload, options: Options) -> bool:
         if options.gathers and _BEFORE.hardware(described, workload) != described:
             return False
         schedule, driver = make_schedule(described, workload, options), Driver(described.geometry())
-        if schedule.slack >= window_of(described) or not schedule.is_causal():
+        windows = [window_of(described, schedule.waits_for(device)) for device in range(workload.tp)]
+        if schedule.slack >= min(windows) or not schedule.is_causal():
             return False
         for device in range(workload.tp):
             map_output(schedule, device, [0] * workload.tp, described.geometry(),
@@ -131,7 +133,8 @@ def pools_of(exchange: Exchange) -> tuple[str, ...]:
     if exchange.before:
         return READY
     pool = POOL if exchange.peers == 1 else PEERS
-    return tuple(name for name in pool if (dma := machine(name).dma).peers >= exchange.peers and dma.regions >= 64)
+    return tuple(name for name in pool if (dma := machine(name).dma).peers >= exchange.peers and dma.regions >= 64
+                 and dma.copies >= exchange.copies)
 
 
 def draw(seed: int, exchange: Exchange | None = None) -> Case:

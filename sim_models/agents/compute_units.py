@@ -750,7 +750,7 @@ def store_row(kernel, sim, device, slot, block, address, lines, now):
             if queues.room(sim.compute, device * sim.m.channels + channel_of(address + line * LINE_BYTES, sim.m)) \
                     < lines:
                 return False
-    port = sim.control.region_port[device, block.region]
+    port = sim.control.region_ports[device, block.region, 0]
     if block.route == MAPPED or block.route == TO_BOTH:
         if sim.stores_out.count[port] + lines > sim.store_limit:
             if kernel.state.state[device, slot] != STORE_LINK:

@@ -1,8 +1,8 @@
 """The GPU driver's side: calls that become register writes.
 
     driver = Driver(geometry)
-    writes = driver.dma_map(2, base=0x10000, limit=0x50000, device=3, destination_region=2, row_bytes=256,
-                            columns=16, pitch_bytes=8192, updates_per_element=2, address_offset=0x40000)
+    writes = driver.dma_map(2, base=0x10000, limit=0x50000, row_bytes=256, columns=16, pitch_bytes=8192,
+                            updates_per_element=2, to=[Destination(3, destination_region=2, address_offset=0x40000)])
     for offset, value in writes:
         apb.write(offset, value)
 
@@ -54,6 +54,16 @@ def _whole(name: str, value, low: int, high: int) -> None:
 def _choice(name: str, value, choices: dict) -> int:
     _check(value in choices, name, value, "one of " + ", ".join(choices) + " is allowed")
     return choices[value]
+
+
+class Destination(NamedTuple):
+    """A device to which a region's lines go; the offsets may be negative."""
+
+    device: int
+    destination_region: int
+    operation: str = "update"
+    address_offset: int = 0  #: added to the address here
+    wg_offset: int = 0  #: added to the workgroup here
 
 
 class _Table:
@@ -114,24 +124,21 @@ class Driver:
 
     # Address space (section 4.4)
 
-    def remote_map(self, region: int, *, base: int, limit: int, device: int, destination_region: int,
-                   operation: str = "update", address_offset: int = 0, wg_offset: int = 0) -> list[Write]:
-        """Map stores to [base, limit) to `device`: they leave at once, and store or update there.
+    def remote_map(self, region: int, *, base: int, limit: int, to: Sequence[Destination]) -> list[Write]:
+        """Map stores to [base, limit) to other devices: they leave at once, and store or update there.
 
-        The address and workgroup there are this device's plus the offsets, which may be negative.
+        Several destinations need hardware of as many `copies`.
         """
         self._range(base, limit)
-        return self._map(region, _Region({"send_stores"}, routes=[self._route(
-            device, destination_region, operation, address_offset, wg_offset)]))
+        return self._map(region, _Region({"send_stores"}, routes=self._routes(*to)))
 
-    def dma_map(self, region: int, *, base: int, limit: int, device: int, destination_region: int, row_bytes: int,
+    def dma_map(self, region: int, *, base: int, limit: int, to: Sequence[Destination], row_bytes: int,
                 columns: int, pitch_bytes: int, updates_per_element: int, admitted: bool = False,
-                tiles_per_block: int = 1, operation: str = "update", address_offset: int = 0, wg_offset: int = 0,
-                event: bool = False, arrivals: Collection[int] = (), arrival_region: int | None = None,
-                counted_bytes: int | None = None) -> list[Write]:
-        """Track tiles in [base, limit); a complete block of them is sent to `device` by DMA.
+                tiles_per_block: int = 1, event: bool = False, arrivals: Collection[int] = (),
+                arrival_region: int | None = None, counted_bytes: int | None = None) -> list[Write]:
+        """Track tiles in [base, limit); a complete block of them is read once, and sent to all of `to` by DMA.
 
-        With `event` a complete tile also raises one.
+        With `event` a complete tile also raises one. Several destinations need hardware of as many `copies`.
 
         A block has `columns` columns of `row_bytes` contiguous bytes, `pitch_bytes` apart; its `tiles_per_block`
         wavefront tiles lie side by side, the same number of columns each. A tile is complete after
@@ -150,7 +157,7 @@ class Driver:
         _check(size <= limit - base, "limit", limit, f"at least base + {size} (one block) is allowed")
         return self._map(region, _Region(
             {"send_dma", "event"} if event else {"send_dma"}, threshold, arrivals, arrival_region, block, buffer,
-            [self._route(device, destination_region, operation, address_offset, wg_offset)]))
+            self._routes(*to)))
 
     def copy_map(self, region: int, *, base: int, limit: int, row_bytes: int, columns: int,
                  to: Sequence[tuple[int, int]], adds: bool = False) -> list[Write]:
@@ -163,13 +170,11 @@ class Driver:
         A block is one tile. At a destination it arrives under region 0, to which a range of memory must be open
         (`plain_arrivals`).
         """
-        copies = self.geometry.dma.copies
-        _check(1 <= len(to) <= copies, "to", tuple(to), f"1 to {copies} (copies={copies}) are allowed")
         return self._map(region, _Region(
             {"send_dma"}, self._threshold(row_bytes * columns, 1, False),
             block=self._block(row_bytes, columns, row_bytes, 1), buffer=self._buffer(base, limit),
-            routes=[self._route(device, 0, "update" if adds else "store", offset, 0, lowest_region=0)
-                    for device, offset in to]))
+            routes=self._routes(*(Destination(device, 0, "update" if adds else "store", offset)
+                                  for device, offset in to), lowest_region=0)))
 
     def event_map(self, region: int, *, base: int, limit: int, tile_bytes: int, updates_per_element: int,
                   admitted: bool = False, arrivals: Collection[int] = (),
@@ -244,19 +249,24 @@ class Driver:
         self._range(base, limit)
         return {"base": base, "limit": limit}
 
-    def _route(self, device: int, destination_region: int, operation: str, address_offset: int,
-               wg_offset: int, lowest_region: int = 1) -> dict[str, int]:
-        """Return a route as its table holds it."""
+    def _routes(self, *to: Destination, lowest_region: int = 1) -> list[dict[str, int]]:
+        """Return routes as their table holds them."""
+        copies = self.geometry.dma.copies
+        _check(1 <= len(to) <= copies, "to", tuple(one.device for one in to),
+               f"1 to {copies} (copies={copies}) devices are allowed")
+        return [self._route(one, lowest_region) for one in to]
+
+    def _route(self, to: Destination, lowest_region: int) -> dict[str, int]:
         tracker, dma = self.geometry.tracker, self.geometry.dma
-        _whole("destination_region", destination_region, lowest_region, dma.regions - 1)
-        _whole("device", device, 0, (1 << dma.device_bits) - 1)
-        for name, value, bits in (("address_offset", address_offset, tracker.address_bits),
-                                  ("wg_offset", wg_offset, tracker.wg_bits)):
+        _whole("destination_region", to.destination_region, lowest_region, dma.regions - 1)
+        _whole("device", to.device, 0, (1 << dma.device_bits) - 1)
+        for name, value, bits in (("address_offset", to.address_offset, tracker.address_bits),
+                                  ("wg_offset", to.wg_offset, tracker.wg_bits)):
             _whole(name, value, 1 - (1 << bits), (1 << bits) - 1)
-        return {"device": device, "destination_region": destination_region,
-                "operation": _choice("operation", operation, OPERATIONS),
-                "wg_offset": wg_offset % (1 << tracker.wg_bits),
-                "address_offset": address_offset % (1 << tracker.address_bits)}
+        return {"device": to.device, "destination_region": to.destination_region,
+                "operation": _choice("operation", to.operation, OPERATIONS),
+                "wg_offset": to.wg_offset % (1 << tracker.wg_bits),
+                "address_offset": to.address_offset % (1 << tracker.address_bits)}
 
     def _map(self, region: int, new: _Region) -> list[Write]:
         family = region if new.family is None else new.family
@@ -347,26 +357,30 @@ class Driver:
             writes.append(self._write(f"PEER{peer}", **{f"peer{peer}_heard": heard}, **told))
         return writes
 
-    def largest_window(self, tiles_per_workgroup: int) -> int:
+    def largest_window(self, tiles_per_workgroup: int, waits_for: int | None = None) -> int:
         """Return how many workgroups may be open without filling a set of the Tracker or the queue of DMA commands.
 
         A trigger that waits for the latter holds up arrivals, whose link then cannot take what would empty it: all
-        GPUs of a ring may end up waiting for each other. What waits there is open in some peer's window.
+        GPUs of a ring may end up waiting for each other. What waits there is open in the window of one of `waits_for`
+        peers, as the schedule says; of all that the hardware knows, if not given.
         """
-        tracker, commands = self.geometry.tracker, self.geometry.dma.ready_commands
-        _whole("tiles_per_workgroup", tiles_per_workgroup, 1,
-               min(tracker.ways, 1 << tracker.wf_bits, commands // self.geometry.dma.peers))
-        return min(tracker.sets * (tracker.ways // tiles_per_workgroup),
-                   commands // (tiles_per_workgroup * self.geometry.dma.peers),
+        tracker, dma = self.geometry.tracker, self.geometry.dma
+        if waits_for is None:
+            waits_for = dma.peers
+        _whole("waits_for", waits_for, 0, dma.peers)
+        places = dma.ready_commands // max(1, waits_for)
+        _whole("tiles_per_workgroup", tiles_per_workgroup, 1, min(tracker.ways, 1 << tracker.wf_bits, places))
+        return min(tracker.sets * (tracker.ways // tiles_per_workgroup), places // tiles_per_workgroup,
                    tracker.window_slots, 1 << tracker.wg_bits)
 
-    def window(self, tiles_per_workgroup: int, *, workgroups: int | None = None, slack: int = 0) -> list[Write]:
-        """Dispatch window: the largest that is safe, or fewer `workgroups`.
+    def window(self, tiles_per_workgroup: int, *, workgroups: int | None = None, slack: int = 0,
+               waits_for: int | None = None) -> list[Write]:
+        """Dispatch window: the largest that is safe (`largest_window`), or fewer `workgroups`.
 
         `slack` is the schedule's: by how many ids what a device touches early may be ahead of what it touches late. It
         must be below the window, or all devices could wait for each other.
         """
-        largest = self.largest_window(tiles_per_workgroup)
+        largest = self.largest_window(tiles_per_workgroup, waits_for)
         if workgroups is None:
             workgroups = largest
         _whole("workgroups", workgroups, 1, largest)

@@ -250,9 +250,11 @@ def _egress_cycle(ports, sim, inputs, outputs, device, now):
         valid, payload, ready = ports.outbound_valid[lane], ports.outbound[lane], ports.outbound_ready[lane]
         if dma >= 0 and (units < 0 or (now + lane) & 1):
             if outputs[ready]:
-                _count_repeats(sim, device, dma)
+                _count_copies(sim, device, sim.mem.dma_returns, dma)
             _offer_timed(sim.mem.dma_returns, sim.control.inside, dma, inputs, outputs, valid, payload, ready)
         elif units >= 0:
+            if outputs[ready]:
+                _count_copies(sim, device, sim.stores_out, units)
             _offer_timed(sim.stores_out, sim.control.inside, units, inputs, outputs, valid, payload, ready)
         else:
             inputs[valid] = 0
@@ -270,15 +272,13 @@ def _takes_lines(sim, device, port, now):
 
 
 @inlined
-def _count_repeats(sim, device, port):
+def _count_copies(sim, device, queue, port):
     """Count the first line that waits for a port at the others through which it will leave, too."""
-    at = sim.mem.dma_returns.head[port]
-    region = bits.get(sim.mem.dma_returns.lo[port, at], sim.mem.dma_returns.hi[port, at], sim.b.region,
-                      sim.b.region_bits)
-    region = sim.control.also[device, region]
-    while region:
-        sim.control.inside[sim.control.region_port[device, region]] += 1
-        region = sim.control.also[device, region]
+    at, ports = queue.head[port], sim.control.region_ports
+    region = bits.get(queue.lo[port, at], queue.hi[port, at], sim.b.region, sim.b.region_bits)
+    for copy in range(1, ports.shape[2]):
+        if ports[device, region, copy] != links.NO_PORT:
+            sim.control.inside[ports[device, region, copy]] += 1
 
 
 @inlined

@@ -117,7 +117,7 @@ def dram_cycle(sim, d, row, now):
                     mem.waited[d, other] += mem.served[row, other] - mem.before[row, entry, other]
             queues.push_at(mem.fills, d, now + hbm.read_data_cycles + sim.fill_cycles, 0, 0, tag)
         else:
-            port = sim.control.region_port[d, bits.get(lo, hi, b.region, b.region_bits)]
+            port = sim.control.region_ports[d, bits.get(lo, hi, b.region, b.region_bits), 0]
             queues.push_at(mem.dma_returns, port, now + hbm.read_data_cycles, lo, hi, tag)
         return -1
     if bits.get(lo, hi, b.region, b.region_bits) == 0:

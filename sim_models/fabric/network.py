@@ -185,12 +185,13 @@ def head_destination(head, b):
 def send_mirrored(sim, port, now, byte_count, lo, hi, tag):
     """Send a packet as this GPU's feeder would at this moment: lines of the same rank (schedule/mirror.py)."""
     network, mirror, b = sim.network, sim.mirror, sim.b
-    row = mirror.sender[destination_of(hi, b), bits.get(lo, hi, b.wg, b.wg_bits)]
+    destination, there = destination_of(hi, b), bits.get(lo, hi, b.wg, b.wg_bits)
+    row, route = mirror.sender[destination, there], mirror.route[destination, there]
     wf = bits.get(lo, hi, b.wf, b.wf_bits)
     offset = bits.address_of(lo, b) - mirror.base[row, wf]
     per_column = _lines_of(mirror.column_bytes[row])
     group = mirror.group[row]
-    becomes = mirror.becomes[group]
+    becomes = mirror.becomes[group, route]
     rank = mirror.rank[row, wf] + offset // mirror.pitch * per_column + offset % mirror.pitch // LINE_BYTES
     first = rank * mirror.lines[becomes] // mirror.lines[group]
     last = (rank + 1) * mirror.lines[becomes] // mirror.lines[group]

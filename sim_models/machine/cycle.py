@@ -121,6 +121,7 @@ class Dma(Section):
     regions: Annotated[int, within(2, 64)]
     block_shapes: Annotated[int, within(1, 64)]  #: shapes of what one DMA command moves, of all regions together
     routes: Annotated[int, within(1, 64)]  #: destinations with offsets, of all regions together
+    copies: Annotated[int, within(1, 64)]  #: destinations of one region
     ready_commands: Annotated[int, within(2, 4096)]
     outstanding_lines: Annotated[int, within(1, 65535)]
     egress_lanes: Annotated[int, within(1, 4)]
@@ -249,6 +250,6 @@ class Machine(Section):
                 sample_bits=self.channels.sample_bits),
             dma=DmaGeometry(
                 regions=self.dma.regions, block_shapes=self.dma.block_shapes, routes=self.dma.routes,
-                engines=self.dma.engines, ready_commands=self.dma.ready_commands,
+                copies=self.dma.copies, engines=self.dma.engines, ready_commands=self.dma.ready_commands,
                 outstanding_lines=self.dma.outstanding_lines, egress_lanes=self.dma.egress_lanes,
                 peers=self.dma.peers, ready_groups=self.dma.ready_groups))

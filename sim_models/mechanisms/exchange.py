@@ -71,8 +71,8 @@ class Exchange:
     def hardware(self, machine: Machine, workload: Workload) -> Machine:
         """Return the machine with what a direct exchange needs. Raises BadInput if it is too much.
 
-        That is dispatch windows that know the heads of all others, regions for the tiles of each, and counters for the
-        updates of all.
+        That is dispatch windows that know the heads of all others, regions for the tiles of each, counters for the
+        updates of all, and where a tile goes to all others, so many routes of a region.
         """
         ranks, gpu = workload.tp, machine.gpu
         if self.before:
@@ -85,6 +85,8 @@ class Exchange:
         tile_bytes = gpu.tile_m * gpu.tile_n // gpu.wavefronts_per_workgroup * workload.format.bytes
         counted = max(machine.tracker.count_bits, (ranks * tile_bytes).bit_length())
         dma = {"peers": max(machine.dma.peers, ranks - 1), "regions": MOST_REGIONS}
+        if self.collective in ("ag", "ar"):
+            dma |= {"routes": MOST_ROUTES, "copies": ranks - 1}
         return machine.model_copy(update={"dma": machine.dma.model_copy(update=dma),
                                           "tracker": machine.tracker.model_copy(update={"count_bits": counted})})
 
@@ -108,7 +110,7 @@ def _with_ready_table(machine: Machine, workload: Workload) -> Machine:
 
 
 MOST_GROUPS = 4096  #: as `[dma]` of a machine allows
-MOST_PEERS, MOST_REGIONS = 15, 64  #: as `[dma]` of a machine allows
+MOST_PEERS, MOST_REGIONS, MOST_ROUTES = 15, 64, 64  #: as `[dma]` of a machine allows
 
 #: Operators that fuse a GEMM with a collective, and which.
 FUSED_OPERATORS = {"gemm-rs": "rs", "gemm-ar": "ar", "gemm-ag": "ag", "gemm-a2a": "a2a", "ag-gemm": "ag"}
@@ -136,9 +138,9 @@ def fused_with(operator: str, topology: str = "ring", algorithm: str = "ring") -
     if algorithm == "ring" and topology == "full":
         raise BadInput("--topology full divides a GPU's bandwidth among its links, of which a ring uses one: it needs "
                        "--algorithm direct")
-    if algorithm == "direct" and operator in ("gemm-ar", "gemm-ag", *BEFORE):
-        raise BadInput(f"--algorithm direct with --operator {operator} would send a tile to several GPUs, and a DMA "
-                       "command has one destination: it needs --operator gemm-rs or gemm-a2a")
+    if algorithm == "direct" and operator in BEFORE:
+        raise BadInput(f"--algorithm direct with --operator {operator} would have the activations of all GPUs come at "
+                       "once, which is not built: it needs --algorithm ring")
     if algorithm == "ring" and operator == "gemm-a2a":
         raise BadInput("--operator gemm-a2a sends something else to every GPU: it needs --algorithm direct")
     return Exchange(FUSED_OPERATORS[operator], algorithm, topology, operator in BEFORE)

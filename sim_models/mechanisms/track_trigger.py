@@ -8,12 +8,13 @@ import numpy as np
 from t3sim.rtl.geometry import Geometry
 
 from ..cosim.ports import Field
-from ..driver.driver import Driver, Write
+from ..driver.driver import Destination, Driver, Write
 from ..line import LINE_BYTES
 from ..operators.kernel_table import KernelTable, Route
 from ..schedule import Action, Limits, Schedule, ScheduleError
+from ..schedule.regions import Destination as RegionDestination
 from ..schedule.regions import Region, RegionTable, plan_regions
-from ..schedule.schedule import NO_ID
+from ..schedule.schedule import NO_DEVICE
 
 _OUTPUT = 0  #: range that is open to peers: a device's output
 _WORD_BITS = 63  #: of a request, as the models keep it
@@ -53,14 +54,11 @@ class AddressSpace:
         tiling, limit = self.schedule.tiling, self.base + self.schedule.tiling.output_bytes
         tracked = {"updates_per_element": region.updates, "admitted": region.admitted,
                    "arrival_region": self.arrives_under(region)}
-        if region.becomes is None:
+        if not region.destinations:
             return driver.event_map(
                 number, base=self.base, limit=limit, tile_bytes=region.rows * region.columns * tiling.element_bytes,
                 arrivals=[_OUTPUT] if number in self.table.arrivals else [], **tracked)
-        to = {"base": self.base, "limit": limit, "device": region.device,
-              "operation": "store" if region.becomes.copied else "update",
-              "destination_region": self.table.number(region.becomes),
-              "address_offset": self.bases[region.device] - self.base, "wg_offset": region.id_offset}
+        to = {"base": self.base, "limit": limit, "to": [self._destination(one) for one in region.destinations]}
         if Action.SEND_STORES in region.actions:
             return driver.remote_map(number, **to)
         return driver.dma_map(
@@ -68,6 +66,10 @@ class AddressSpace:
             columns=region.columns * region.tiles_per_block, pitch_bytes=tiling.pitch_bytes,
             tiles_per_block=region.tiles_per_block, event=Action.EVENT in region.actions,
             counted_bytes=self.first_line_bytes(region.rows) if region.present else None)
+
+    def _destination(self, to: RegionDestination) -> Destination:
+        return Destination(to.device, self.table.number(to.region), "store" if to.region.copied else "update",
+                           self.bases[to.device] - self.base, to.id_offset)
 
     def first_line_bytes(self, rows: int) -> int:
         """Bytes of the first line of a tile of so many rows."""
@@ -87,9 +89,9 @@ def map_output(schedule: Schedule, device: int, bases: Sequence[int], geometry: 
     """
     for share in schedule.shares(device):
         role = share.role
-        if len(role.routes) > 1:
-            raise ScheduleError(f"device {device}: chunk {role.chunk} goes to {len(role.routes)} others: this hardware "
-                                "sends a tile to one")
+        if len(role.routes) > geometry.dma.copies:
+            raise ScheduleError(f"device {device}: chunk {role.chunk} goes to {len(role.routes)} others: [dma] "
+                                f"copies={geometry.dma.copies} sends a tile to as many")
         if role.updates and role.actions & (Action.EVENT | Action.SEND_DMA) == 0:
             raise ScheduleError(f"device {device}: chunk {role.chunk} is tracked for nothing")
     needed, ids = int(schedule.rows(device).id.max()) + 1, 1 << geometry.tracker.wg_bits
@@ -107,14 +109,14 @@ def map_output(schedule: Schedule, device: int, bases: Sequence[int], geometry: 
         raise ScheduleError(f"device {device} sends to {len(peers)} others: one shift cannot hold for all of them: "
                             "limits must be exact")
     table = plan_regions(schedule, device, tiles_per_block, geometry.dma.regions)
-    sent = [region for region in table.regions if region.becomes is not None]
+    sent = [region for region in table.regions if region.destinations]
     blocks = {(region.rows, region.columns, region.tiles_per_block) for region in sent
               if Action.SEND_DMA in region.actions}
-    routes = {(region.device, region.becomes, region.id_offset) for region in sent}
-    for key, needed, there in (("block_shapes", blocks, geometry.dma.block_shapes),
-                               ("routes", routes, geometry.dma.routes)):
-        if len(needed) > there:
-            raise ScheduleError(f"device {device}: {len(needed)} {key} are needed: [dma] {key}={there} are too few")
+    routes = {region.destinations for region in sent}  # regions that go to the same ones share theirs
+    for key, needed, there in (("block_shapes", len(blocks), geometry.dma.block_shapes),
+                               ("routes", sum(map(len, routes)), geometry.dma.routes)):
+        if needed > there:
+            raise ScheduleError(f"device {device}: {needed} {key} are needed: [dma] {key}={there} are too few")
     return AddressSpace(schedule, device, peers, feeders, tuple(bases), table)
 
 
@@ -124,7 +126,7 @@ def fused_work(work: KernelTable, space: AddressSpace) -> KernelTable:
     `work`: of the operator, a group per tile in the order of tiles, its output at byte 0.
     """
     rows, tiling = space.schedule.rows(space.device), space.schedule.tiling
-    named, made = space.schedule.requests(space.device).id, np.flatnonzero(rows.contributes)
+    named, made = space.schedule.named(space.device), np.flatnonzero(rows.contributes)
     row_of = np.zeros(tiling.tiles, np.int64)
     row_of[rows.tile[made]] = made
     groups, stores = work.groups[rows.tile[made]], work.stores.copy()
@@ -154,9 +156,10 @@ def dispatch_requests(spaces: Sequence[AddressSpace], fields: Mapping[str, Field
         rows, requests = space.schedule.rows(space.device), space.schedule.requests(space.device)
         tiles = np.where(rows.updates, space.schedule.tiling.wf_tiles[rows.tile], 0)
         region, narrow = space.table.own.T
-        peer = np.where(rows.to_id == NO_ID, 0, np.searchsorted(space.peers, rows.to_device))
-        columns = {"tiles": tiles, "peer": peer, "region": region,
-                   "last_region": np.where(narrow, narrow, region)} | requests._asdict()
+        peer = np.where(requests.to_device == NO_DEVICE, 0, np.searchsorted(space.peers, requests.to_device))
+        own = requests.opens != 0
+        columns = {"tiles": np.where(own, tiles[requests.row], 0), "peer": peer, "region": region[requests.row],
+                   "last_region": np.where(narrow, narrow, region)[requests.row]} | requests._asdict()
         packed.append(sum(columns[name] << field.lsb for name, field in fields.items()))
     most = max(map(len, packed))  # what a shorter list ends with touches nothing, and goes by itself
     return np.stack([np.pad(one, (0, most - len(one))) for one in packed]).astype(np.int64)

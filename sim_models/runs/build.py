@@ -34,7 +34,6 @@ from ..operators.kernel_table import KernelError, KernelTable, Route, check_memo
 from ..operators.tiling import Tiling, TilingError
 from ..schedule import Action, Ids, Limits, Policy, Schedule, Shuffle, sliced_schedule
 from ..schedule.mirror import NO_MIRROR, make_mirror
-from ..schedule.schedule import NO_DEVICE
 from ..workloads import Workload
 
 _ALIGN = 1 << 20
@@ -110,12 +109,11 @@ def make_schedule(machine: Machine, workload: Workload, options: Options = Optio
         return Schedule(tiling_for(machine, workload), options.collective(workload.tp),
                         options.topology(workload.tp),
                         Policy(ids=options.ids, limits=options.limits, shuffle=options.shuffle, present=True))
-    window = Driver(geometry).largest_window(min(geometry.tracker.ways, gpu.wavefronts_per_workgroup))
-    return sliced_schedule(make_tiling(machine, workload), options.collective(workload.tp),
-                           options.topology(workload.tp),
-                           Policy(options.slices, options.stage_first_chunk, options.ids, options.limits,
-                                  options.shuffle),
-                           window, gpu.compute_units * gpu.workgroups_per_cu)
+    schedule = Schedule(make_tiling(machine, workload), options.collective(workload.tp), options.topology(workload.tp),
+                        Policy(options.slices, options.stage_first_chunk, options.ids, options.limits, options.shuffle))
+    window = Driver(geometry).largest_window(min(geometry.tracker.ways, gpu.wavefronts_per_workgroup),
+                                             max(map(schedule.waits_for, range(schedule.devices))))
+    return sliced_schedule(schedule, window, gpu.compute_units * gpu.workgroups_per_cu)
 
 
 def gemm_operator(machine: Machine, workload: Workload, tiling: Tiling, c_base: int | None = None,
@@ -248,13 +246,13 @@ def machine_state(machine: Machine, kernel: ComputeUnits, network: links.Network
 
     def each() -> np.ndarray:
         return np.zeros(devices, np.int64)
-    first_ports = np.array([links.outgoing(network, device)[0] for device in range(devices)])
+    region_ports = np.full((devices, geometry.dma.regions, geometry.dma.copies), links.NO_PORT)
+    region_ports[:, :, 0] = np.array([links.outgoing(network, device)[0] for device in range(devices)])[:, None]
     control = Control(
         events=np.zeros((devices, 1, 1), np.int32),
         event_count=each(), rs_end=each(), rs_start=np.full(devices, -1, np.int64), progress=np.zeros(2, np.int64),
         downstream=np.array(downstream, np.int64).reshape(devices, -1),
-        region_port=np.repeat(first_ports[:, None], geometry.dma.regions, 1),
-        also=np.zeros((len(first_ports), geometry.dma.regions), np.int64),
+        region_ports=region_ports,
         picks_ports=np.zeros(devices, bool), inside=np.zeros(ports, np.int64), start=each(), blocked_cycles=each(),
         halt=np.zeros(1, np.int64))
     return Sim(
@@ -327,8 +325,8 @@ def make_sim(machine: Machine, workload: Workload, *, spaces: Sequence[AddressSp
     for d, space in enumerate(spaces):
         sim.expected_events[d] = space.schedule.wf_tiles(space.device, Action.EVENT)
         for number, region in enumerate(space.regions, start=1):
-            if region.device != NO_DEVICE:
-                sim.control.region_port[d, number] = network.next_port[d, region.device]
+            for copy, to in enumerate(region.destinations):
+                sim.control.region_ports[d, number, copy] = network.next_port[d, to.device]
         sim.control.picks_ports[d] = len(set(network.next_port[d, list(space.peers)])) > 1
     mirror = make_mirror(spaces[0].schedule, spaces[0].device, spaces[0].base,
                          spaces[0].table.arrivals) if mirrored else NO_MIRROR

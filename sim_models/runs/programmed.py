@@ -72,8 +72,9 @@ class ProgrammedRun(Lockstep):
             units = self.machine.gpu.compute_units * self.machine.gpu.workgroups_per_cu
             writes += driver.stage(min(units, tiling.tiles))
             writes += driver.monitor(*(quarters / 4 for quarters in arbiter.monitor_breakpoints))
-            writes += driver.window(min(tiling.wavefronts, self.geometry.tracker.ways),
-                                         slack=self.schedule.slack_of(space.device))
+            writes += driver.window(
+                min(tiling.wavefronts, self.geometry.tracker.ways), slack=self.schedule.slack_of(space.device),
+                waits_for=self.schedule.waits_for(space.device))
             if self.gathers:
                 writes += driver.ready_table(tiling.tile_rows)
             writes += driver.clear_error() + driver.clear_counters() + driver.restart()

@@ -4,7 +4,7 @@ Every GPU has buffers in memory; a producer stores what is sent, or adds it to m
 copies move it (`copies.py`). In the end every word of every GPU is compared with numpy's (`copy_ledger.py`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 
@@ -109,12 +109,18 @@ def check_asked(machine: Machine, collective: str, gpus: int, size_bytes: int, i
     chunk_bytes(size_bytes, gpus)
 
 
+def _chain(following: Mapping[int, int], region: int) -> list[int]:
+    """Return a region and those under which what is read of it leaves, too, one behind the other."""
+    return [region, *_chain(following, following[region])] if region in following else [region]
+
+
 class _Run(Lockstep):
     """The GPUs, programmed, and what is compared in the end."""
 
     def __init__(self, machine: Machine, starts: Initiators, what: tuple[str, int, int], initiator: str, seed: int,
                  variant: str = "b2b") -> None:
         collective, gpus, size_bytes = what
+        machine = machine.model_copy(update={"dma": machine.dma.model_copy(update={"copies": machine.dma.routes})})
         chunk = chunk_bytes(size_bytes, gpus)
         block = min(chunk, _LARGEST_BLOCK)
         self._machine, self._gpus, self._initiator, self._block = machine, gpus, initiator, block
@@ -132,8 +138,7 @@ class _Run(Lockstep):
                            "allowed")
         geometry = machine.geometry()
         # One top for all sizes up to 64 commands: each other one is compiled anew.
-        self.geometry = geometry = replace(geometry, dma=replace(
-            geometry.dma, queue_commands=max(64, places), copies=geometry.dma.routes))
+        self.geometry = geometry = replace(geometry, dma=replace(geometry.dma, queue_commands=max(64, places)))
         self.drivers = [Driver(geometry) for _ in range(gpus)]
         stride = -(-exchange.size_bytes // _ALIGN) * _ALIGN + _ALIGN
         self._base = np.array([_ALIGN + gpu * stride for gpu in range(gpus)])
@@ -145,10 +150,10 @@ class _Run(Lockstep):
         network = build.network_of(machine, fully_connected(gpus), {})
         sim = build.machine_state(machine, agent, network, [(gpu + 1) % gpus for gpu in range(gpus)])  # type: ignore
         for gpu, regions in enumerate(self._regions):
-            for (peer, _), region in regions.items():
-                sim.control.region_port[gpu, region] = network.next_port[gpu, peer]
-            for region, following in self._following(gpu).items():
-                sim.control.also[gpu, region] = following
+            peers, following = {region: peer for (peer, _), region in regions.items()}, self._following(gpu)
+            for region in peers:
+                for copy, one in enumerate(_chain(following, region)):
+                    sim.control.region_ports[gpu, region, copy] = network.next_port[gpu, peers[one]]
             sim.control.picks_ports[gpu] = gpus > 2
         super().__init__(sim._replace(hardware=hardware, hardware_stream=memory.REDUCE_SCATTER))
         self.masters = [ApbMaster(backend) for backend in self.backends]
@@ -272,15 +277,10 @@ class _Run(Lockstep):
         """Map a GPU's regions, those with the most destinations first: the others' routes are among theirs."""
         base, following = int(self._base[gpu]), self._following(gpu)
         copies = {self._region(gpu, copy): copy for owner, copy in self._exchange.copies() if owner == gpu}
-
-        def chain(region: int) -> list[int]:
-            return [region, *chain(following[region])] if region in following else [region]
-
         writes = []
-        for region in sorted(copies, key=lambda region: len(chain(region)), reverse=True):
-            to = [
-                (copies[one].peer, int(self._base[copies[one].peer]) + copies[one].to - base - copies[one].source)
-                for one in chain(region)]
+        for region in sorted(copies, key=lambda region: len(_chain(following, region)), reverse=True):
+            to = [(copies[one].peer, int(self._base[copies[one].peer]) + copies[one].to - base - copies[one].source)
+                  for one in _chain(following, region)]
             writes += driver.copy_map(
                 region, base=base, limit=base + self._exchange.size_bytes, row_bytes=_ROW_BYTES,
                 columns=self._block // _ROW_BYTES, to=to, adds=copies[region].adds)

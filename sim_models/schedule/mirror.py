@@ -24,7 +24,8 @@ class Mirror(NamedTuple):
     region: np.ndarray  # int64 [row, wavefront]: under which its arrivals are tracked
     column_bytes: np.ndarray  # int64 [row]: of one column of the tile
     id: np.ndarray  # int64 [row]
-    becomes: np.ndarray  # int64 [group]: group whose data arrive when this one's are sent, -1 none
+    route: np.ndarray  # int64 [device that it goes to, id there]: which of the row's routes leads there, -1 none
+    becomes: np.ndarray  # int64 [group, route]: group whose data arrive when this one's are sent, -1 none
     list_start: np.ndarray  # int64 [group + 1]: first entry of each group in the lists below
     list_rank: np.ndarray
     list_row: np.ndarray
@@ -33,8 +34,10 @@ class Mirror(NamedTuple):
     pitch: int
 
 
+_TABLES = {"sender", "rank", "base", "region", "route", "becomes"}  #: of two dimensions
+
 #: What stands in a run that is not mirrored.
-NO_MIRROR = Mirror(*(np.zeros((1,) * (2 if name in ("sender", "rank", "base", "region") else 1), np.int64)
+NO_MIRROR = Mirror(*(np.zeros((1,) * (2 if name in _TABLES else 1), np.int64)
                      for name in Mirror._fields[:-1]), pitch=0)
 
 
@@ -57,23 +60,28 @@ def make_mirror(schedule: Schedule, device: int, base: int, arrivals: np.ndarray
     wf_offsets = np.arange(tiling.wavefronts) * tiling.wf_columns * tiling.pitch_bytes
     region = np.where(widths == tiling.wf_columns, arrivals[:, :1], np.where(widths > 0, arrivals[:, 1:], 0))
     row, wf = map(np.ascontiguousarray, np.nonzero(lines))
-    goes = np.flatnonzero(rows.to_id != NO_ID)
     sender = np.full((schedule.devices, rows.to_id.max() + 1), -1)
-    sender[rows.to_device[goes], rows.to_id[goes]] = goes
+    route = sender.copy()
+    goes = np.nonzero(rows.to_id != NO_ID)
+    there = rows.to_device[goes], rows.to_id[goes]
+    sender[there], route[there] = goes
     return Mirror(
         group=rows.share, sender=sender, rank=rank, base=base + tiling.offsets[rows.tile][:, None] + wf_offsets,
-        region=region, column_bytes=column_bytes, id=rows.id, becomes=_becomes(schedule, device),
+        region=region, column_bytes=column_bytes, id=rows.id, route=route, becomes=_becomes(schedule, device),
         list_start=np.searchsorted(rows.share[row], np.arange(len(starts))), list_rank=rank[row, wf], list_row=row,
         list_wf=wf, lines=np.diff(first), pitch=tiling.pitch_bytes)
 
 
 def _becomes(schedule: Schedule, device: int) -> np.ndarray:
-    """Return the group of each group's counterpart.
+    """Return the group of each group's counterpart on each of its routes.
 
     Ranks renamed to the next one have the same roles in the same order, so what a peer's role receives from here, the
     role of that number here receives from another.
     """
     shares = list(schedule.shares(device))
     group = {(share.slice_index, share.number): index for index, share in enumerate(shares)}
-    return np.array([group[share.slice_index, share.role.routes[0].role] if share.role.routes else -1
-                     for share in shares])
+    found = np.full((len(shares), max(1, *(len(share.role.routes) for share in shares))), -1)
+    for index, share in enumerate(shares):
+        for number, route in enumerate(share.role.routes):
+            found[index, number] = group[share.slice_index, route.role]
+    return found

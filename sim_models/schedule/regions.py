@@ -6,11 +6,20 @@ not know its neighbour's map (rtl/tracker.py).
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from .roles import Action, Role, ScheduleError, is_copy
-from .schedule import NO_DEVICE, Schedule, Share
+from .schedule import Schedule, Share
+
+
+class Destination(NamedTuple):
+    """Where a region's tiles go, and what they are there."""
+
+    device: int
+    region: "Region"  #: under which they arrive
+    id_offset: int  #: from the id that their stores name here to that of the same tile there
 
 
 @dataclass(frozen=True)
@@ -22,10 +31,8 @@ class Region:
     columns: int
     updates: int  #: of each element that complete a tile; 0: not tracked
     admitted: bool = False  #: complete tiles wait for their requests
-    becomes: "Region | None" = None  #: that under which it arrives where it goes; None: it goes nowhere
-    id_offset: int = 0  #: from an id here to that of the same tile there
+    destinations: tuple[Destination, ...] = ()  #: none: it goes nowhere
     tiles_per_block: int = 1  #: wavefront tiles that DMA sends together
-    device: int = NO_DEVICE  #: where it goes
     present: bool = False  #: complete when its first line is stored (`Policy.present`)
 
     @property
@@ -79,7 +86,7 @@ def plan_regions(schedule: Schedule, device: int, tiles_per_block: int, capacity
             if not width:
                 continue
             if share.role.tracked or share.role.routes:
-                region = _own_region(schedule, device, share, height, width, tiles_per_block if whole else 1)
+                region = _own_region(schedule, share, height, width, tiles_per_block if whole else 1)
                 own[row, kind] = numbers.setdefault(region, len(numbers) + 1)
             if share.role.fed_by:
                 arrivals[row, kind] = numbers[_arrival(height, width, share.role)]
@@ -94,12 +101,12 @@ def _arrival(rows: int, columns: int, role: Role) -> Region:
     return Region(role.actions, rows, columns, role.updates, role.admitted).arrival
 
 
-def _own_region(schedule: Schedule, device: int, share: Share, rows: int, columns: int, blocks: int) -> Region:
+def _own_region(schedule: Schedule, share: Share, rows: int, columns: int, blocks: int) -> Region:
     role = share.role
     if not role.routes:
         return Region(role.actions, rows, columns, role.updates, role.admitted)
-    to, number = role.routes[0]
-    by_dma = Action.SEND_DMA in role.actions
-    return Region(role.actions, rows, columns, role.updates, role.admitted,
-                  _arrival(rows, columns, schedule.roles[to][number]), schedule.id_offset(device, share),
-                  blocks if by_dma else 1, to, schedule.policy.present and role.contributes)
+    destinations = tuple(Destination(
+        route.device, _arrival(rows, columns, schedule.roles[route.device][route.role]),
+        schedule.id_offset(share, route)) for route in role.routes)
+    return Region(role.actions, rows, columns, role.updates, role.admitted, destinations,
+                  blocks if Action.SEND_DMA in role.actions else 1, schedule.policy.present and role.contributes)

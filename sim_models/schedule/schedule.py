@@ -1,11 +1,11 @@
 """Roles and tiles put together: ids, routes from id to id, and how far devices may be apart."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -41,16 +41,21 @@ class Rows(NamedTuple):
     contributes: np.ndarray  # bool: a workgroup of this device makes a part of it
     updates: np.ndarray
     actions: np.ndarray
-    to_device: np.ndarray  # first route's, NO_DEVICE: none
-    to_id: np.ndarray  # id there, NO_ID: none
+    to_device: np.ndarray  # int64 [row, route]; NO_DEVICE: none
+    to_id: np.ndarray  # int64 [row, route], id there; NO_ID: none
 
 
 class Requests(NamedTuple):
-    """What a device asks its dispatch window for, a request per row of `Rows`, int64[row] each (rtl/order.py)."""
+    """What a device asks its dispatch window for, int64[request] each (rtl/order.py).
 
+    A row of `Rows` has one for each route but the first, and then one that starts its workgroup.
+    """
+
+    row: np.ndarray
     id: np.ndarray  # without one of its own, that where it goes: what its stores name; 0: neither
     opens: np.ndarray
     there: np.ndarray
+    to_device: np.ndarray  # NO_DEVICE: none
     reaches: np.ndarray
     starts: np.ndarray
 
@@ -163,7 +168,9 @@ class Schedule:
 
         def ids(first: list[int]) -> np.ndarray:
             return np.where(each(first) == NO_ID, NO_ID, each(first) + place)
-        routes = [share.role.routes[0] if share.role.routes else None for share in shares]
+        most = max(1, *(len(role.routes) for role in self.roles[device]))
+        routes = [[share.role.routes[number] if number < len(share.role.routes) else None for share in shares]
+                  for number in range(most)]
         rows = Rows(
             tile=each([share.tiles.start for share in shares]) + place, id=ids([share.first_id for share in shares]),
             share=index, level=each([share.role.level for share in shares]),
@@ -171,9 +178,10 @@ class Schedule:
             contributes=each([share.role.contributes for share in shares], bool),
             updates=each([share.role.updates for share in shares]),
             actions=each([int(share.role.actions) for share in shares]),
-            to_device=each([route.device if route else NO_DEVICE for route in routes]),
-            to_id=ids([self._first_id(route, share.slice_index) if route else NO_ID
-                       for share, route in zip(shares, routes)]))
+            to_device=np.stack([each([route.device if route else NO_DEVICE for route in number])
+                                for number in routes], axis=1),
+            to_id=np.stack([ids([self._first_id(route, share.slice_index) if route else NO_ID
+                                 for share, route in zip(shares, number)]) for number in routes], axis=1))
         return rows if self.policy.shuffle is None else Rows(*(column[self.order(device)] for column in rows))
 
     def order(self, device: int) -> np.ndarray:
@@ -184,25 +192,33 @@ class Schedule:
     def requests(self, device: int) -> Requests:
         """List what a device asks its dispatch window for, tile by tile."""
         rows = self.rows(device)
-        opens, goes = rows.id != NO_ID, rows.to_id != NO_ID
-        if self.policy.limits is Limits.SHIFT:
+        asked = rows.to_id != NO_ID
+        asked[:, 0] = True  # with or without a route; asked for last
+        row, route = np.nonzero(asked[:, ::-1])
+        route = asked.shape[1] - 1 - route
+        there, to_device = rows.to_id[row, route], rows.to_device[row, route]
+        opens, goes = (route == 0) & (rows.id[row] != NO_ID), there != NO_ID
+        if self.policy.limits is Limits.SHIFT:  # one peer, so one route
             there, reaches = rows.id + self.slack_of(device), np.ones_like(goes)
         else:
-            there, reaches = np.where(goes, rows.to_id, 0), goes
-        return Requests(np.where(opens, rows.id, np.where(goes, rows.to_id, 0)), opens.astype(np.int64), there,
-                        reaches.astype(np.int64), rows.contributes.astype(np.int64))
+            there, reaches = np.where(goes, there, 0), goes
+        return Requests(row, np.where(opens, rows.id[row], np.where(goes, there, 0)), opens.astype(np.int64), there,
+                        to_device, reaches.astype(np.int64), ((route == 0) & rows.contributes[row]).astype(np.int64))
+
+    def named(self, device: int) -> np.ndarray:
+        """Return which id a tile's stores name, int64[row]: its own, or where it has none that of its first route."""
+        requests = self.requests(device)
+        return requests.id[np.append(np.diff(requests.row) != 0, True)]
 
     def _first_id(self, route: Route, slice_index: int) -> int:
         return int(self.first_ids(route.device)[slice_index, route.role])
 
-    def id_offset(self, device: int, share: Share) -> int:
-        """Compute what to add to an id of a share for that of the same tile where its first route leads.
-
-        It is 0 if the share has no id of its own, because its stores then name that one (`Requests.id`).
-        """
-        if share.first_id == NO_ID:
-            return 0
-        return self._first_id(share.role.routes[0], share.slice_index) - share.first_id
+    def id_offset(self, share: Share, route: Route) -> int:
+        """Compute what to add to the id that a share's stores name (`named`) for that of the same tile on a route."""
+        own = share.first_id
+        if own == NO_ID:
+            own = self._first_id(share.role.routes[0], share.slice_index)
+        return self._first_id(route, share.slice_index) - own
 
     def slack_of(self, device: int) -> int:
         """Compute by how many ids what a device touches early may be ahead of what it touches late.
@@ -246,6 +262,20 @@ class Schedule:
     def peers(self, device: int) -> tuple[int, ...]:
         """List the devices that a device sends to."""
         return tuple(sorted({route.device for role in self.roles[device] for route in role.routes}))
+
+    def waits_for(self, device: int) -> int:
+        """Count peers of which each of a device's tiles that DMA sends goes to at least one.
+
+        What waits for an engine is open in their windows. The peer with the most tiles first, so it may be one more
+        than need be.
+        """
+        waiting = [{route.device for route in role.routes} for role in self.roles[device]
+                   if Action.SEND_DMA in role.actions]
+        count = 0
+        while waiting:
+            most = Counter(chain.from_iterable(waiting)).most_common(1)[0][0]
+            waiting, count = [peers for peers in waiting if most not in peers], count + 1
+        return count
 
     def feeders(self, device: int) -> tuple[int, ...]:
         """List the devices from which a device receives."""

@@ -2,16 +2,11 @@
 
 from dataclasses import replace
 
-from ..collectives import Program
-from ..operators.tiling import Tiling
-from ..topologies import Topology
-from .roles import Policy
 from .schedule import Schedule
 
 
-def sliced_schedule(tiling: Tiling, program: Program, topology: Topology, policy: Policy, window: int,
-                    concurrent: int) -> Schedule:
-    """Build the schedule with the fewest slices with which slack, one and a half stages and the window fit together.
+def sliced_schedule(schedule: Schedule, window: int, concurrent: int) -> Schedule:
+    """Cut a schedule into the fewest slices with which slack, one and a half stages and the window fit together.
 
     `window` and `concurrent`: ids that the window holds, workgroups that a device runs at once. A tile that a neighbour
     has sent waits until this device has made its own part; the workgroups in flight need room beside it. Half a stage
@@ -23,8 +18,8 @@ def sliced_schedule(tiling: Tiling, program: Program, topology: Topology, policy
     if room < 1:
         room = max(1, window // 2)
     while True:
-        schedule = Schedule(tiling, program, topology, policy)
+        slices = schedule.policy.slices + 1
         fits = schedule.slack_of(0) <= room and schedule.slack < window
-        if fits or tiling.tiles < 2 * program.chunks * (policy.slices + 1):
+        if fits or schedule.tiling.tiles < 2 * schedule.program.chunks * slices:
             return schedule
-        policy = replace(policy, slices=policy.slices + 1)
+        schedule = replace(schedule, policy=replace(schedule.policy, slices=slices))

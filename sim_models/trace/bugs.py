@@ -39,7 +39,8 @@ def _neighbour(run: FusedRun) -> None:
     if run.sim.mirrored:
         raise BadInput("--bug neighbour needs --every-gpu: one GPU that stands for all has no neighbour")
     number, region = _first_dma_region(run, 0)
-    _write(run, 0, run.spaces[0].map_region(run.drivers[0], number, replace(region, id_offset=region.id_offset + 1)))
+    wrong = [one._replace(id_offset=one.id_offset + 1) for one in region.destinations]
+    _write(run, 0, run.spaces[0].map_region(run.drivers[0], number, replace(region, destinations=wrong)))
 
 
 def _starvation(run: FusedRun) -> None:

@@ -30,7 +30,7 @@ def plan_of(run: FusedRun) -> dict[str, np.ndarray]:
     tables["c_base"] = run.tiling.offsets[tables["tile"]] + np.array([[space.base] for space in run.spaces])
     if run.sim.mirrored:
         tables |= {name: getattr(run.sim.mirror, name)[row_of[0]] for name in ("group", "rank")}
-        tables |= {name: getattr(run.sim.mirror, name) for name in ("lines", "becomes")}
+        tables |= {"lines": run.sim.mirror.lines, "becomes": run.sim.mirror.becomes[:, 0]}  # one peer
     return tables
 
 
@@ -72,14 +72,15 @@ def geometry_of(g) -> dict[str, int]:
 
 
 def _region(run: FusedRun, space: AddressSpace, region: Region) -> dict:
-    """Describe a region as the driver programmed it."""
+    """Describe a region as the driver programmed it; a trace follows it to one device (`_peer`)."""
+    to = region.destinations[0] if region.destinations else None
     return {
         "kind": next(name for action, name in _KINDS.items() if action in region.actions),
         "rows": region.rows, "columns": region.columns,
         "tile_bytes": region.rows * region.columns * run.tiling.element_bytes,
-        "updates_per_element": region.updates, "wg_offset": region.id_offset,
+        "updates_per_element": region.updates, "wg_offset": to.id_offset if to else 0,
         "tiles_per_block": region.tiles_per_block,
-        "to_device": None if region.becomes is None else region.device,
+        "to_device": to.device if to else None,
     }
 
 

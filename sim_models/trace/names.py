@@ -19,7 +19,7 @@ def names(schedule: Schedule, device: int) -> np.ndarray:
 
 def senders(schedule: Schedule, device: int) -> np.ndarray:
     """Name the workgroup whose stores leave for a peer under each id, int64[id]; -1: none."""
-    rows, asked = schedule.rows(device), schedule.requests(device).id
+    rows, asked = schedule.rows(device), schedule.named(device)
     found = np.full(int(asked.max()) + 1, -1)
     leave = rows.actions & Action.SEND_STORES != 0
     found[asked[leave]] = names(schedule, device)[leave]

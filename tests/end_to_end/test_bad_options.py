@@ -135,6 +135,8 @@ def test_a_file_without_end(words, tmp_path, monkeypatch, capsys):
      "--skew late:4:1 names GPU 4: there are 0 to 3"),
     (["run", "--technique", "flux"], "technique flux .* needs --topology switch"),
     (["run", "--algorithm", "direct"], "--algorithm direct .* needs --topology switch or full"),
+    (["run", "--operator", "ag-gemm", "--topology", "switch", "--algorithm", "direct"],
+     "--algorithm direct with --operator ag-gemm .* needs --algorithm ring"),
     (["run", "--technique", "t3,sequential, t3"], "--technique names 't3' twice"),
     (["run", "--technique", "sequential,flux", "--topology", "switch", "--algorithm", "direct"],
      "--algorithm direct is for t3, t3-mca, t3-mca\\+, of which --technique sequential,flux names none"),

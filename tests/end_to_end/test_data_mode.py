@@ -360,7 +360,7 @@ def test_a_read_that_overtakes_a_write_is_noticed(monkeypatch):
 
 def test_a_wrong_workgroup_offset_is_noticed(monkeypatch):
     offset = Schedule.id_offset
-    monkeypatch.setattr(Schedule, "id_offset", lambda self, device, share: offset(self, device, share) + 1)
+    monkeypatch.setattr(Schedule, "id_offset", lambda self, share, route: offset(self, share, route) + 1)
     broken("nothing moved|the hardware reports|completed", tiny_run()[0])
 
 

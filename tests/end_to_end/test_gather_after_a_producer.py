@@ -9,14 +9,15 @@ from functools import partial
 import numpy as np
 import pytest
 
-from t3sim.collectives import Program, ring
+from t3sim.collectives import Program, direct, ring
 from t3sim.collectives.all_reduce import all_reduce
 from t3sim.collectives.all_to_all import all_to_all
+from t3sim.fabric.memory import PURPOSES
 from t3sim.fabric.network import outgoing
 from t3sim.runs.build import Options, late_starts, make_schedule
 from t3sim.runs.data_mode import DMA_READ, Products, Variation, data_run, run_data_mode
 from t3sim.runs.policy import Policy
-from t3sim.schedule import Action, Ids, Limits
+from t3sim.schedule import Action, Ids, Limits, Shuffle
 from t3sim.testbenches.soak import machine
 from t3sim.topologies import Link, Topology, fully_connected, switch
 from t3sim.workloads import gemm_workload
@@ -28,6 +29,10 @@ BLOCKS = {"dma": {"tiles_per_block": 4}}
 
 def ring_all_reduce(ranks: int) -> Program:
     return all_reduce(ring.reduce_scatter(ranks), ring.all_gather(ranks))
+
+
+def direct_all_reduce(ranks: int) -> Program:
+    return all_reduce(direct.reduce_scatter(ranks), direct.all_gather(ranks))
 
 
 def options(collective, devices: int, seed: int, **changes) -> Options:
@@ -58,6 +63,28 @@ def test_an_all_gather_after_its_producer(name, shape, devices, changes, limits,
     assert result.elements == workload.m * workload.n and result.packets >= lines * (devices - 1)
     if not staged:
         assert not result.columns_added, "nothing is added to anything"
+
+
+@pytest.mark.parametrize(("devices", "topology", "collective"), [
+    (3, switch, direct.all_gather), (4, fully_connected, direct.all_gather), (2, fully_connected, direct_all_reduce),
+    (3, fully_connected, direct_all_reduce), (4, switch, direct_all_reduce)])
+@pytest.mark.parametrize("ids", [Ids.TOUCHED, Ids.TRACKED])
+def test_a_tile_goes_to_all_others_at_once(devices, topology, collective, ids, seed):
+    """A sum is read once for all of them, and a GPU's own tile not at all."""
+    described = machine("ring_small", dma={"peers": devices - 1, "copies": devices - 1})
+    workload = gemm_workload("256x192x40", devices)
+    run, _ = data_run(described, workload, Policy("mca"), options(
+        collective, devices, seed, limits=Limits.EXACT, ids=ids, topology=topology, slices=2, shuffle=Shuffle(2, seed)),
+                      Variation(overtaking_reads=True))
+    try:
+        run.run()
+        read, output = run.sim.mem.total_bytes[:, PURPOSES.index("rs_read")].sum(), 256 * 192 * 2
+        assert read == (output if collective is direct_all_reduce else 0)
+        reduced = devices - 1 if collective is direct_all_reduce else 0
+        assert run.sim.network.injected.sum() * 64 >= output * (devices - 1 + reduced)
+        assert run.sim.network.arrived.sum() == run.sim.network.injected.sum()
+    finally:
+        run.close()
 
 
 @pytest.mark.parametrize("links", [switch, lambda gpus: Topology("other order", gpus, tuple(

@@ -4,15 +4,16 @@ from dataclasses import fields, replace
 
 import pytest
 
-from t3sim.driver.driver import Driver, DriverError, Write
+from t3sim.driver.driver import Destination, Driver, DriverError, Write
 from t3sim.reference.config_bus import ConfigBusModel, ErrorReport
 from t3sim.rtl.geometry import DmaGeometry, Geometry, GeometryError, TrackerGeometry
 from t3sim.rtl.registers import REGION_ACTIONS, register_map
 
 GEOMETRY = Geometry()
-DMA = dict(base=0x1_0000_0000, limit=0x1_0010_0000, device=3, destination_region=5, row_bytes=256, columns=16,
-           pitch_bytes=8192, updates_per_element=2)
-REMOTE = dict(base=0x1000, limit=0x2000, device=1, destination_region=2)
+THERE = Destination(3, 5)
+DMA = dict(base=0x1_0000_0000, limit=0x1_0010_0000, to=[THERE], row_bytes=256, columns=16, pitch_bytes=8192,
+           updates_per_element=2)
+REMOTE = dict(base=0x1000, limit=0x2000, to=[Destination(1, 2)])
 
 
 def applied(*calls, geometry=GEOMETRY):
@@ -35,8 +36,9 @@ def mapped(model, region):
 
 
 def test_dma_map():
-    model = applied(Driver(GEOMETRY).dma_map(4, **DMA, tiles_per_block=4, operation="store", address_offset=-0x4000,
-                                             wg_offset=-7, arrivals=[1], arrival_region=9))
+    there = Destination(3, 5, operation="store", address_offset=-0x4000, wg_offset=-7)
+    model = applied(Driver(GEOMETRY).dma_map(
+        4, **DMA | {"to": [there]}, tiles_per_block=4, arrivals=[1], arrival_region=9))
     assert mapped(model, 4) == dict(
         send_stores=0, send_dma=1, event=0, operation=0, device=3, destination_region=5, arrivals=2, tiles_per_block=4,
         threshold=2 * 256 * 4, block=0, buffer=0, route=0, more_routes=0,
@@ -48,7 +50,7 @@ def test_dma_map():
 
 def test_remote_map_and_event_map():
     driver = Driver(GEOMETRY)
-    model = applied(driver.remote_map(1, **REMOTE, wg_offset=9, address_offset=0x80),
+    model = applied(driver.remote_map(1, **REMOTE | {"to": [Destination(1, 2, wg_offset=9, address_offset=0x80)]}),
                     driver.event_map(15, base=0, limit=64, tile_bytes=4096, updates_per_element=3),
                     driver.event_map(14, base=0, limit=64, tile_bytes=4096, updates_per_element=3, admitted=True),
                     driver.dma_map(13, **DMA, admitted=True))
@@ -66,7 +68,7 @@ def test_regions_share_equal_entries_and_an_unmapped_one_frees_its_own():
                     driver.remote_map(4, **REMOTE), geometry=driver.geometry)
     entries = [[model.entry("region", region)[name] for name in ("block", "buffer", "route")] for region in range(1, 5)]
     assert entries == [[0, 0, 0], [0, 0, 0], [1, 0, 0], [0, 0, 1]]
-    full = {"block_shapes": DMA | {"columns": 4}, "routes": DMA | {"device": 2},
+    full = {"block_shapes": DMA | {"columns": 4}, "routes": DMA | {"to": [Destination(2, 5)]},
             "buffers": DMA | {"limit": DMA["limit"] + 64}}
     for key, arguments in full.items():
         size = getattr(driver.geometry.dma, key)
@@ -89,7 +91,7 @@ def test_copies_go_on_routes_one_behind_the_other():
     assert (first["route"], first["more_routes"], second["route"], second["more_routes"]) == (0, 2, 2, 0)
     assert [(model.entry("route", route)["device"], model.entry("route", route)["address_offset"])
             for route in range(3)] == [(1, 64), (2, 128), (3, 192)]
-    with pytest.raises(DriverError, match=r"to=.* 1 to 3 \(copies=3\) are allowed"):
+    with pytest.raises(DriverError, match=r"to=.* 1 to 3 \(copies=3\) devices are allowed"):
         driver.copy_map(3, **blocks, to=[(device, 0) for device in range(4)])
     with pytest.raises(DriverError, match=r"routes \(routes=4\) has no room"):
         driver.copy_map(3, **blocks, to=((4, 0), (5, 0)))
@@ -191,6 +193,16 @@ def test_commands_that_wait_find_room():
         Driver(Geometry(dma=DmaGeometry(ready_commands=7))).largest_window(8)
 
 
+def test_only_peers_in_whose_windows_commands_wait_share_the_queue():
+    driver = Driver(Geometry(dma=DmaGeometry(peers=4)))
+    assert [driver.largest_window(8, waits_for) for waits_for in (None, 0, 1, 2, 3, 4)] == [64, 256, 256, 128, 85, 64]
+    assert driver.window(8, slack=100, waits_for=1)
+    with pytest.raises(DriverError, match="slack=100 .* 0 to 63, "):
+        driver.window(8, slack=100)
+    with pytest.raises(DriverError, match="waits_for=5 .* from 0 to 4 "):
+        driver.largest_window(8, 5)
+
+
 @pytest.mark.parametrize("call,changes,text", [
     ("dma_map", dict(region=0), "region=0 is not possible: a whole number from 1 to 15 is allowed"),
     ("dma_map", dict(region=16), "region=16 "),
@@ -198,8 +210,8 @@ def test_commands_that_wait_find_room():
     ("dma_map", dict(base=1 << 48), "base=281474976710656 "),
     ("dma_map", dict(limit=0x1_0000_0000), "limit=4294967296 .* from 4294967297 "),
     ("dma_map", dict(limit=0x1_0001_0000), "limit=4295032832 .* base \\+ 123136 "),
-    ("dma_map", dict(device=64), "device=64 .* from 0 to 63 "),
-    ("dma_map", dict(destination_region=0), "destination_region=0 .* from 1 to 15 "),
+    ("dma_map", dict(to=[THERE._replace(device=64)]), "device=64 .* from 0 to 63 "),
+    ("dma_map", dict(to=[THERE._replace(destination_region=0)]), "destination_region=0 .* from 1 to 15 "),
     ("dma_map", dict(row_bytes=0), "row_bytes=0 "),
     ("dma_map", dict(row_bytes=8192), "row_bytes=8192 .* from 1 to 8191 "),
     ("dma_map", dict(columns=1024), "columns=1024 .* from 1 to 1023 "),
@@ -209,9 +221,11 @@ def test_commands_that_wait_find_room():
     ("dma_map", dict(pitch_bytes=255), "pitch_bytes=255 .* from 256 "),
     ("dma_map", dict(updates_per_element=16), "updates_per_element=16 .* from 1 to 15 "),
     ("dma_map", dict(columns=1000), "tile_bytes=256000 .* from 1 to 65535 "),
-    ("dma_map", dict(operation="add"), "operation='add' .* one of store, update "),
-    ("dma_map", dict(wg_offset=65536), "wg_offset=65536 "),
-    ("dma_map", dict(address_offset=-(1 << 48)), "address_offset=-281474976710656 "),
+    ("dma_map", dict(to=[THERE._replace(operation="add")]), "operation='add' .* one of store, update "),
+    ("dma_map", dict(to=[THERE._replace(wg_offset=65536)]), "wg_offset=65536 "),
+    ("dma_map", dict(to=[THERE._replace(address_offset=-(1 << 48))]), "address_offset=-281474976710656 "),
+    ("dma_map", dict(to=[]), r"to=\(\) .* 1 to 1 \(copies=1\) devices are allowed"),
+    ("remote_map", dict(to=[THERE, THERE]), r"to=\(3, 3\) .* 1 to 1 \(copies=1\) devices are allowed"),
     ("remote_map", dict(limit=0x800), "limit=2048 "),
     ("event_map", dict(tile_bytes=0), "tile_bytes=0 "),
     ("event_map", dict(tile_bytes=40000), "updates_per_element=2 .* from 1 to 1 "),
@@ -323,7 +337,7 @@ def test_a_ready_table_is_set_up():
 
 def test_a_tile_may_be_complete_with_fewer_bytes_than_it_has():
     driver = Driver(Geometry())
-    block = {"base": 0, "limit": 1 << 20, "device": 1, "destination_region": 1, "row_bytes": 256, "columns": 4,
+    block = {"base": 0, "limit": 1 << 20, "to": [Destination(1, 1)], "row_bytes": 256, "columns": 4,
              "pitch_bytes": 512, "updates_per_element": 1}
     for counted, threshold in ((None, 1024), (64, 64)):
         model = applied(driver.dma_map(2, **block, counted_bytes=counted), geometry=driver.geometry)

@@ -184,8 +184,9 @@ def check_mirror(schedule: Schedule, device: int) -> None:
                     expected[address, size, region, wf, int(rows.id[row])] += 1
                 if last:
                     continue
-                lo, hi = bits.pack(B, address, size, op, source, 0, wf, int(rows.to_id[row]))  # as the egress lane does
-                links.send_mirrored(sending, 0, 0, size, lo, links.bound_for(hi, int(rows.to_device[row]), B), 0)
+                peer, there = int(rows.to_device[row, 0]), int(rows.to_id[row, 0])
+                lo, hi = bits.pack(B, address, size, op, source, 0, wf, there)  # as the egress lane does
+                links.send_mirrored(sending, 0, 0, size, lo, links.bound_for(hi, peer, B), 0)
                 lines_out += 1
                 for _, lo, hi in arrivals(link):
                     assert bits.get(lo, hi, B.op, 2) == op and bits.get(lo, hi, B.source, 2) == source

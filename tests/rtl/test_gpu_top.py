@@ -12,7 +12,7 @@ import pytest
 from t3sim.cosim.compiled import CompiledBackend
 from t3sim.cosim.gpu import gpu_library
 from t3sim.driver.apb import ApbMaster, BusError
-from t3sim.driver.driver import Driver
+from t3sim.driver.driver import Destination, Driver
 from t3sim.machine import load_machine
 from t3sim.reference.command_queue import ADD, COPY, LINE_BYTES, POLL, SIGNAL, TIMESTAMP, Command
 from t3sim.reference.dispatch_window import Request
@@ -232,15 +232,15 @@ def lines(first: int = BASE):
 
 
 def mappings(driver: Driver) -> list:
-    there = {"base": BASE, "limit": LIMIT, "device": PEER, "destination_region": THERE, "address_offset": OFFSET,
-             "wg_offset": WG_OFFSET}
+    update, store = ({"base": BASE, "limit": LIMIT, "to": [Destination(PEER, THERE, operation, OFFSET, WG_OFFSET)]}
+                     for operation in ("update", "store"))
     return [
         *driver.open_memory(0, base=BASE, limit=LIMIT),
         *driver.event_map(EVENT_REGION, base=BASE, limit=LIMIT, tile_bytes=ROW * COLUMNS, updates_per_element=2,
                           arrivals=[0]),
-        *driver.dma_map(DMA_REGION, **there, row_bytes=ROW, columns=COLUMNS, pitch_bytes=PITCH, updates_per_element=2,
+        *driver.dma_map(DMA_REGION, **update, row_bytes=ROW, columns=COLUMNS, pitch_bytes=PITCH, updates_per_element=2,
                         arrival_region=EVENT_REGION),
-        *driver.remote_map(REMOTE_REGION, **there, operation="store"),
+        *driver.remote_map(REMOTE_REGION, **store),
         *driver.policy("round_robin"), *driver.window(2),
     ]
 
@@ -282,8 +282,8 @@ def test_registers_read_back(rng):
 @pytest.mark.parametrize("operation, op", [("store", STORE), ("update", UPDATE)])
 def test_a_packet_leaves_with_the_operation_of_its_route_and_no_other(operation, op):
     gpu = programmed()
-    gpu.program(gpu.driver.remote_map(REMOTE_REGION, base=BASE, limit=LIMIT, device=PEER, destination_region=THERE,
-                                      operation=operation))
+    gpu.program(gpu.driver.remote_map(REMOTE_REGION, base=BASE, limit=LIMIT,
+                                      to=[Destination(PEER, THERE, operation)]))
     for lane in range(LANES):
         for line in (READ, STORE, UPDATE):
             gpu.waiting[f"outbound[{lane}]"].append({"address": BASE, "bytes": 64, "op": line, "source": LOCAL,
@@ -385,7 +385,7 @@ def test_a_tile_that_only_arrives_waits_for_its_request(wg, idle, early, seed):
     shape = {"updates_per_element": 1, "admitted": True}
     gpu.program([
         *gpu.driver.event_map(event, base=BASE, limit=LIMIT, tile_bytes=ROW * COLUMNS, arrivals=[0], **shape),
-        *gpu.driver.dma_map(dma, base=BASE, limit=LIMIT, device=PEER, destination_region=event, row_bytes=ROW,
+        *gpu.driver.dma_map(dma, base=BASE, limit=LIMIT, to=[Destination(PEER, event)], row_bytes=ROW,
                             columns=COLUMNS, pitch_bytes=PITCH, arrival_region=event, **shape),
         *gpu.driver.window(3, workgroups=4)])
     for before in range(wg):
@@ -885,7 +885,7 @@ def no_data_come_back(gpu: Gpu) -> None:
 
 def no_more_lines_may_be_outstanding(gpu: Gpu) -> None:
     """Five tiles of 896 lines."""
-    gpu.program(gpu.driver.dma_map(DMA_REGION, base=BASE, limit=LIMIT, device=PEER, destination_region=THERE,
+    gpu.program(gpu.driver.dma_map(DMA_REGION, base=BASE, limit=LIMIT, to=[Destination(PEER, THERE)],
                                    row_bytes=4096, columns=14, pitch_bytes=4096, updates_per_element=1))
     gpu.dispatch(0, tiles=8)
     for wf in range(5):
@@ -983,7 +983,7 @@ def test_an_engine_that_waits_alone_is_told(engine):
     gpu = programmed(memory_cycles=3)
     complete(gpu, engine, DMA_REGION)
     gpu.run(300)
-    gpu.program(gpu.driver.dma_map(DMA_REGION, base=BASE, limit=LIMIT, device=PEER, destination_region=THERE,
+    gpu.program(gpu.driver.dma_map(DMA_REGION, base=BASE, limit=LIMIT, to=[Destination(PEER, THERE)],
                                    row_bytes=4096, columns=14, pitch_bytes=4096, updates_per_element=1)
                 + gpu.driver.watchdog(2 * WATCHDOG_PERIOD))
     for line in range(896):
@@ -1027,7 +1027,7 @@ def test_a_lane_that_waits_alone_for_the_link_is_told(lane):
 def held_by_the_guard(channels) -> Gpu:
     """A tile of one line in each of these channels, whose write is never performed."""
     gpu = programmed()
-    gpu.program(gpu.driver.dma_map(DMA_REGION, base=BASE, limit=LIMIT, device=PEER, destination_region=THERE,
+    gpu.program(gpu.driver.dma_map(DMA_REGION, base=BASE, limit=LIMIT, to=[Destination(PEER, THERE)],
                                    row_bytes=64, columns=1, pitch_bytes=64, updates_per_element=1))
     gpu.blocked = {"retirement"}
     gpu.dispatch(0, tiles=len(channels))
@@ -1095,7 +1095,7 @@ def test_a_soft_reset_forgets_a_tile_that_is_partly_updated():
 
 def test_a_soft_reset_forgets_an_incomplete_block():
     gpu = programmed()
-    block = dict(base=BASE, limit=LIMIT, device=PEER, destination_region=THERE, row_bytes=64, columns=4,
+    block = dict(base=BASE, limit=LIMIT, to=[Destination(PEER, THERE)], row_bytes=64, columns=4,
                  pitch_bytes=PITCH, updates_per_element=1, tiles_per_block=4)
     for kernel, tiles, commands in ((0, (0, 2), 0), (1, (1, 3), 0), (1, (0, 2), 1)):
         if tiles[0] != 0 or kernel == 0:
@@ -1478,7 +1478,7 @@ def test_ring_aware_arbitration_lets_a_late_ring_go():
     gpu.program([
         *gpu.driver.policy("ring_aware", 1, starvation_limit=65535), *gpu.driver.stage(stage),
         *gpu.driver.window(8),
-        *gpu.driver.dma_map(DMA_REGION, base=BASE, limit=LIMIT, device=PEER, destination_region=THERE, row_bytes=ROW,
+        *gpu.driver.dma_map(DMA_REGION, base=BASE, limit=LIMIT, to=[Destination(PEER, THERE)], row_bytes=ROW,
                             columns=COLUMNS, pitch_bytes=PITCH, updates_per_element=1)])
     gpu.put("producer_active", 1)
     for c in range(CHANNELS):
@@ -1625,7 +1625,7 @@ def test_a_signal_waits_for_an_engine_that_asks_for_no_line_yet(engine):
 def test_a_command_whose_turn_finds_its_engine_busy_goes_to_the_next():
     """One of 896 lines, then short ones: the last one's turn is the engine's that walks the first and holds two."""
     gpu, large = QueueGpu(memory_cycles=3), 6
-    gpu.program(gpu.driver.dma_map(large, base=BASE, limit=LIMIT, device=PEER, destination_region=THERE,
+    gpu.program(gpu.driver.dma_map(large, base=BASE, limit=LIMIT, to=[Destination(PEER, THERE)],
                                    row_bytes=4096, columns=14, pitch_bytes=4096, updates_per_element=1))
     short = 3 * GEOMETRY.dma.engines
     commands = [Command(0, COPY, BASE // 64 * 64, large, 0, 3), *(copy_of(number % 8) for number in range(short))]

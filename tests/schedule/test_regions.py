@@ -40,12 +40,17 @@ def decode(driver: Driver, writes) -> list[dict[str, int]]:
         assert not model.write(offset, value)[0]
         mapped |= {offset} if offset in mapping and value else set()
     regions = [model.entry("region", region) for region in range(driver.geometry.dma.regions)]
-    return [entry | {name: value for table in ("block", "buffer", "route")
-                     for name, value in model.entry(table, entry[table]).items()} for entry in regions]
+    return [entry | model.entry("block", entry["block"]) | model.entry("buffer", entry["buffer"])
+            | {"routes": [model.entry("route", entry["route"] + number) for number in range(entry["more_routes"] + 1)]}
+            for entry in regions]
 
 
 def ring_all_reduce(devices: int) -> Program:
     return all_reduce(ring.reduce_scatter(devices), ring.all_gather(devices))
+
+
+def direct_all_reduce(devices: int) -> Program:
+    return all_reduce(direct.reduce_scatter(devices), direct.all_gather(devices))
 
 
 def scheduled(m: int, n: int, devices: int, slices: int = 1, collective=ring.reduce_scatter, **policy) -> Schedule:
@@ -86,10 +91,11 @@ def check(schedule: Schedule, geometry: Geometry, blocks: int) -> None:
                 last = first + (columns - 1) * tiling.pitch_bytes + height * 2
                 if Action.SEND_DMA in actions:
                     assert entry["base"] <= first and last <= entry["limit"]
+                named = int(rows.id[row]) if rows.id[row] >= 0 else int(rows.to_id[row, 0])
                 if rows.contributes[row]:
                     store = work.stores[work.steps[work.groups[group[row]]["first_step"] + 1]["first_store"] + wf]
                     assert (store["base"], store["rows"], store["bytes"]) == (first, columns, height * 2)
-                    assert (store["id"], store["wavefront"], store["region"]) == (rows.id[row], wf, region)
+                    assert (store["id"], store["wavefront"], store["region"]) == (named, wf, region)
                     assert store["route"] == (Route.MEMORY if Action.SEND_STORES not in actions
                                               else Route.BOTH if Action.STORE in actions else Route.MAPPED)
                 admitted = bool(rows.updates[row]) and not rows.contributes[row]
@@ -98,20 +104,20 @@ def check(schedule: Schedule, geometry: Geometry, blocks: int) -> None:
                 if under:  # what arrives for the tile is let in, and joins what is stored here
                     assert tables[device][under]["arrivals"] == 1 and tables[device][under]["family"] == entry["family"]
                     assert tables[device][under]["threshold"] == entry["threshold"]
-                if rows.to_id[row] < 0:
-                    continue
-                peer = int(rows.to_device[row])
-                there, bits = schedule.rows(peer), geometry.tracker
-                (to,) = np.flatnonzero(there.id == rows.to_id[row])
-                named = int(rows.id[row]) if rows.id[row] >= 0 else int(rows.to_id[row])
-                assert (named + entry["wg_offset"]) % (1 << bits.wg_bits) == rows.to_id[row], "the same tile's id there"
-                target = (first + entry["address_offset"]) % (1 << bits.address_bits)
-                assert there.tile[to] == tile and target == first - space.base + spaces[peer].base
-                assert entry["destination_region"] == spaces[peer].table.arrivals[to, kind]
-                arrival, made = tables[peer][entry["destination_region"]], there.contributes[to]
-                assert arrival["event"] and not arrival["send_dma"] and entry["device"] == peer
-                assert entry["operation"] == OPERATIONS["update" if made else "store"]
-                assert arrival["threshold"] == there.updates[to] * tile_bytes + (not made), "from here and from there"
+                goes = [(peer, to) for peer, to in zip(rows.to_device[row], rows.to_id[row]) if to >= 0]
+                assert not goes or len(entry["routes"]) == len(goes)
+                for route, (peer, to_id) in zip(entry["routes"], goes):
+                    there, bits = schedule.rows(peer), geometry.tracker
+                    (to,) = np.flatnonzero(there.id == to_id)
+                    assert (named + route["wg_offset"]) % (1 << bits.wg_bits) == to_id, "the same tile's id there"
+                    target = (first + route["address_offset"]) % (1 << bits.address_bits)
+                    assert there.tile[to] == tile and target == first - space.base + spaces[peer].base
+                    assert route["destination_region"] == spaces[peer].table.arrivals[to, kind]
+                    arrival = tables[peer][route["destination_region"]]
+                    assert arrival["event"] and not arrival["send_dma"] and route["device"] == peer
+                    made = there.contributes[to]
+                    assert route["operation"] == OPERATIONS["update" if made else "store"]
+                    assert arrival["threshold"] == there.updates[to] * tile_bytes + (not made), "from here and there"
                 if Action.SEND_DMA in actions:
                     assert entry["row_bytes"] == height * 2 and entry["pitch_bytes"] == tiling.pitch_bytes
                     assert entry["columns"] == columns * entry["tiles_per_block"]
@@ -140,6 +146,26 @@ def test_any_shape(m, n, devices, slices, blocks, staged, collective):
 ])
 def test_known_shapes(m, n, devices, slices, blocks):
     check(scheduled(m, n, devices, slices), GEOMETRY, blocks)
+
+
+@pytest.mark.parametrize("collective", [direct.all_gather, direct_all_reduce])
+@pytest.mark.parametrize("ids", list(Ids))
+def test_a_tile_that_goes_to_all_others(collective, ids):
+    """Each has a route with its own address, id and region; before a workgroup starts, each is asked for."""
+    geometry = replace(GEOMETRY, dma=replace(GEOMETRY.dma, regions=64, routes=64, copies=3, peers=3))
+    schedule = Schedule(Tiling(1000, 1064), collective(4), fully_connected(4), Policy(ids=ids, limits=Limits.EXACT))
+    check(schedule, geometry, 1)
+    for device in range(4):
+        rows, requests = schedule.rows(device), schedule.requests(device)
+        routes = (rows.to_id >= 0).sum(1)
+        assert (np.bincount(requests.row) == np.maximum(routes, 1)).all() and routes.max() == 3
+        for row in range(0, len(routes), 7):
+            own = np.flatnonzero(requests.row == row)
+            assert (np.diff(own) == 1).all()
+            assert not (requests.opens[own[:-1]].any() or requests.starts[own[:-1]].any())
+            assert requests.starts[own[-1]] == rows.contributes[row] and requests.opens[own[-1]] == (rows.id[row] >= 0)
+            asked = {(requests.to_device[i], requests.there[i]) for i in own if requests.reaches[i]}
+            assert asked == {pair for pair in zip(rows.to_device[row], rows.to_id[row]) if pair[1] >= 0}
 
 
 def test_the_papers_workloads_fit_the_papers_machine():
@@ -190,7 +216,7 @@ def test_too_few_regions_are_refused_in_one_line():
 
 @pytest.mark.parametrize(("program", "topology", "policy", "words"), [
     (direct.reduce_scatter, fully_connected, Policy(limits=Limits.EXACT), r"device 0 sends to 3 others .*peers=1 has"),
-    (direct.all_gather, fully_connected, Policy(limits=Limits.EXACT), "goes to 3 others"),
+    (direct.all_gather, fully_connected, Policy(limits=Limits.EXACT), r"chunk 0 goes to 3 others: \[dma\] copies=1 "),
 ])
 def test_what_this_hardware_cannot_do_is_refused_in_one_line(program, topology, policy, words):
     schedule = Schedule(Tiling(32, 16 * 11, 32, 16, 4), program(4), topology(4), policy)
@@ -217,14 +243,15 @@ def test_requests_say_what_each_tile_touches(policy):
         rows, requests = schedule.rows(device), schedule.requests(device)
         opened = requests.id[requests.opens != 0]
         assert sorted(opened) == list(range(len(opened))) and (requests.starts == 1).all()
-        goes = rows.to_id >= 0
+        (to_id,) = rows.to_id.T
+        goes = to_id >= 0
         if policy.limits is Limits.SHIFT:
             assert (requests.there == rows.id + schedule.slack_of(device)).all() and requests.reaches.all()
-            assert (requests.there[goes] >= rows.to_id[goes]).all()
+            assert (requests.there[goes] >= to_id[goes]).all()
         else:
-            assert (requests.reaches == goes).all() and (requests.there[goes] == rows.to_id[goes]).all()
+            assert (requests.reaches == goes).all() and (requests.there[goes] == to_id[goes]).all()
         stored_away = goes & (rows.id < 0)
-        assert (requests.id[stored_away] == rows.to_id[stored_away]).all(), "what stores to a peer names"
+        assert (requests.id[stored_away] == to_id[stored_away]).all(), "what stores to a peer names"
     space = map_output(schedule, 0, [0] * 4, GEOMETRY, 1)
     (packed,) = dispatch_requests([space], {
         "id": Field(0, 16), "tiles": Field(16, 4), "there": Field(20, 17), "peer": Field(37, 1), "opens": Field(38, 1),

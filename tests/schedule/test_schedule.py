@@ -1,5 +1,7 @@
 """Schedules: every tile has one owner, updates and routes agree, ids are causal, and slack is what it is said to be."""
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -96,10 +98,10 @@ def test_ids_are_counted_in_order_and_routes_lead_to_the_same_tile(schedule):
         assert (rows.id[rows.updates > 0] >= 0).all(), "what is tracked has an id"
         if schedule.policy.ids is Ids.TRACKED:
             assert (rows.updates[rows.id >= 0] > 0).all()
-        goes = np.flatnonzero(rows.to_id >= 0)
-        for row in goes[:: max(1, len(goes) // 20)]:
-            there = tables[rows.to_device[row]]
-            (arrival,) = np.flatnonzero(there.id == rows.to_id[row])
+        goes = np.argwhere(rows.to_id >= 0)
+        for row, route in goes[:: max(1, len(goes) // 20)]:
+            there = tables[rows.to_device[row, route]]
+            (arrival,) = np.flatnonzero(there.id == rows.to_id[row, route])
             assert there.tile[arrival] == rows.tile[row] and there.slice_index[arrival] == rows.slice_index[row]
     if schedule.policy.slices == 1:
         assert schedule.is_causal()
@@ -173,6 +175,25 @@ def test_the_papers_layers(workload):
         assert schedule.feeders(device) == ((device + 1) % workload.tp,)
 
 
+@settings(max_examples=50, deadline=None)
+@given(schedule=schedules())
+def test_what_waits_for_an_engine_is_open_at_so_many_peers(schedule):
+    """Of every device's peers some set of that size holds one of each tile that DMA sends."""
+    for device in range(schedule.devices):
+        waiting = [{route.device for route in role.routes} for role in schedule.roles[device]
+                   if Action.SEND_DMA in role.actions]
+        sets = combinations(schedule.peers(device), schedule.waits_for(device))
+        assert any(all(peers & set(held) for peers in waiting) for held in sets)
+
+
+@pytest.mark.parametrize(("program", "held"), [
+    (ring.reduce_scatter(8), 1), (direct.reduce_scatter(8), 0), (direct.all_gather(8), 0), (ring.all_gather(8), 1),
+    (all_reduce(direct.reduce_scatter(8), direct.all_gather(8)), 1), (all_to_all(8), 0)])
+def test_known_collectives_wait_for_so_many_peers(program, held):
+    schedule = Schedule(Tiling(8192, 4256), program, fully_connected(8), Policy(ids=Ids.TRACKED, limits=Limits.EXACT))
+    assert {schedule.waits_for(device) for device in range(8)} == {held}
+
+
 @settings(max_examples=60, deadline=None)
 @given(m=st.integers(1, 9000), n=st.integers(1, 9000), devices=st.integers(2, 16), window=st.integers(8, 600),
        concurrent=st.integers(1, 160))
@@ -183,7 +204,7 @@ def test_slices_are_the_fewest_that_fit(m, n, devices, window, concurrent):
     if room < 1:
         room = max(1, window // 2)
     program, topology = ring.reduce_scatter(devices), ring_topology(devices)
-    cut = sliced_schedule(tiling, program, topology, Policy(), window, concurrent)
+    cut = sliced_schedule(Schedule(tiling, program, topology), window, concurrent)
 
     def fits(schedule):
         return schedule.slack_of(0) <= room and schedule.slack < window

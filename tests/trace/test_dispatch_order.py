@@ -83,8 +83,8 @@ def test_the_life_of_a_tile_is_told_across_gpus(recorded):
         if action is Action.EVENT:
             assert feeds is None
         else:
-            assert (feeds.device, feeds.wg) == (rows.to_device[row], rows.to_id[row])
-            assert any(f"as workgroup {rows.to_id[row]} there" in text for text in told)
+            assert (feeds.device, feeds.wg) == (rows.to_device[row, 0], rows.to_id[row, 0])
+            assert any(f"as workgroup {rows.to_id[row, 0]} there" in text for text in told)
             assert any(f"arrived for device {feeds.device}'s workgroup {feeds.wg}" in text for text in told)
 
 
@@ -96,6 +96,6 @@ def test_a_filter_takes_a_workgroups_packets_too(recorded, tmp_path):
     options = shuffled(schedule.policy.ids)
     only = make(tmp_path / "only", shape=SHAPE, varied=options, wanted=Filter(wgs=frozenset({int(called[row])})))
     sent, all_sent = of(only, Kind.PACKET, 2), of(trace, Kind.PACKET, 2)
-    wanted = all_sent[all_sent["wg"] == rows.to_id[row]]
-    assert len(wanted) and (sent["address"][sent["wg"] == rows.to_id[row]] == wanted["address"]).all()
+    wanted = all_sent[all_sent["wg"] == rows.to_id[row, 0]]
+    assert len(wanted) and (sent["address"][sent["wg"] == rows.to_id[row, 0]] == wanted["address"]).all()
     assert of(only, Kind.DISPATCH, 2)["wg"].tolist() == [called[row]]
