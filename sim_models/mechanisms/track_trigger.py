@@ -10,7 +10,9 @@ from t3sim.rtl.geometry import Geometry
 from ..cosim.ports import Field
 from ..driver.driver import Destination, Driver, Write
 from ..line import LINE_BYTES
-from ..operators.kernel_table import KernelTable, Route
+from ..operators.kernel_table import KernelError, KernelTable, Route
+from ..operators.operator import output_stores
+from ..operators.tiling import Tiling
 from ..schedule import Action, Limits, Schedule, ScheduleError
 from ..schedule.regions import Destination as RegionDestination
 from ..schedule.regions import Region, RegionTable, plan_regions
@@ -123,9 +125,11 @@ def map_output(schedule: Schedule, device: int, bases: Sequence[int], geometry: 
 def fused_work(work: KernelTable, space: AddressSpace) -> KernelTable:
     """Let a device's compute units make and store its tiles as its schedule says: in its order, where the regions say.
 
-    `work`: of the operator, a group per tile in the order of tiles, its output at byte 0.
+    `work`: of the operator, a group per tile in the order of tiles, its output at byte 0. Raises KernelError if it
+    makes another output.
     """
     rows, tiling = space.schedule.rows(space.device), space.schedule.tiling
+    _check_output(work, tiling)
     named, made = space.schedule.named(space.device), np.flatnonzero(rows.contributes)
     row_of = np.zeros(tiling.tiles, np.int64)
     row_of[rows.tile[made]] = made
@@ -140,6 +144,22 @@ def fused_work(work: KernelTable, space: AddressSpace) -> KernelTable:
     stores["route"] = np.where(sent, np.where(kept, Route.BOTH, Route.MAPPED), Route.MEMORY)
     stores["updates"] = (rows.updates[row] > 0) | (kept == 0)
     return replace(work, groups=groups, stores=stores)
+
+
+def _check_output(work: KernelTable, tiling: Tiling) -> None:
+    """Raise KernelError unless a kernel has a group for each tile, which stores its wavefront tiles, each once."""
+    if len(work.groups) != tiling.tiles or (work.groups["workgroups"] != 1).any():
+        raise KernelError(f"groups: an operator makes each of its {tiling.tiles} tiles by a group of one workgroup; "
+                          f"here are {len(work.groups)} groups of {int(work.groups['workgroups'].sum())} workgroups")
+    wanted = output_stores(tiling, 0)
+    if len(work.stores) != len(wanted):
+        raise KernelError(f"stores: the {tiling.tiles} tiles have {len(wanted)} wavefront tiles, each stored by a "
+                          f"block; here are {len(work.stores)}")
+    for column in ("base", "pitch", "rows", "bytes", "wavefront", "step_stride", "workgroup_stride"):
+        wrong = np.flatnonzero(work.stores[column] != wanted[column])
+        if len(wrong):
+            raise KernelError(f"stores[{wrong[0]}]: {column}={work.stores[column][wrong[0]]} is not that of the "
+                              f"output's wavefront tile there: {wanted[column][wrong[0]]}")
 
 
 def dispatch_requests(spaces: Sequence[AddressSpace], fields: Mapping[str, Field]) -> np.ndarray:

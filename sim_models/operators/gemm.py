@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .kernel_table import GROUP, LOAD, STEP, STORE, KernelTable, Route, rows_of
+from .kernel_table import GROUP, LOAD, STEP, KernelTable, rows_of
+from .operator import output_stores
 from .tiling import Tiling
 
 
@@ -46,7 +47,7 @@ class Gemm:
         depths = [(self.k // self.block_k, self.block_k), (1, self.k % self.block_k)]
         depths = [(repeats, depth) for repeats, depth in depths if repeats and depth]
         loads = [block for index, (_, depth) in enumerate(depths) for block in self._loads(index * depths[0][0], depth)]
-        stores = self._stores()
+        stores = output_stores(tiling, self.c_base)
         per_tile = len(depths) + 1  # the last step writes the sums through the LDS, and stores
         steps = np.zeros((len(tiles), per_tile), STEP)
         for index, (repeats, depth) in enumerate(depths):
@@ -76,12 +77,3 @@ class Gemm:
                     bytes=depth * size, step_stride=self.block_k * size, pitch=self.b.pitch)
         a["pitch"] = self.a.pitch
         return [a, b]
-
-    def _stores(self) -> np.ndarray:
-        """Return every tile's wavefront tiles, column by column."""
-        tiling = self.tiling
-        tile, wavefront = np.nonzero(tiling.wf_widths)
-        return rows_of(STORE, len(tile),
-                       base=self.c_base + tiling.offsets[tile] + wavefront * tiling.wf_columns * tiling.pitch_bytes,
-                       pitch=tiling.pitch_bytes, rows=tiling.wf_widths[tile, wavefront],
-                       bytes=tiling.rows[tile] * tiling.element_bytes, wavefront=wavefront, route=Route.CACHE)

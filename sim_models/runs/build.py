@@ -31,6 +31,7 @@ from ..mechanisms.track_trigger import AddressSpace, fused_work
 from ..operators.copy import Copy, Pass
 from ..operators.gemm import Gemm, Matrix
 from ..operators.kernel_table import KernelError, KernelTable, Route, check_memory
+from ..operators.operator import Operator
 from ..operators.tiling import Tiling, TilingError
 from ..schedule import Action, Ids, Limits, Policy, Schedule, Shuffle, sliced_schedule
 from ..schedule.mirror import NO_MIRROR, make_mirror
@@ -68,27 +69,6 @@ class Addresses:
         return cls(0, a_pitch, b, b_pitch, c, copies)
 
 
-@dataclass
-class Options:
-    """What a run varies besides machine and workload."""
-
-    seed: int = 0
-    stage_first_chunk: bool = False  #: into local memory and on by DMA, so that no store waits for the link
-    hold_back: float = 0.0  #: probability that a handshake is held back for a cycle (random tests)
-    link_jitter_cycles: int = 0  #: largest extra link delay (random tests)
-    #: Links that are not the machine's: (source, destination) and what they are like.
-    links: Mapping[tuple[int, int], MachineLink] = field(default_factory=dict)
-    start_cycles: tuple[int, ...] = ()  #: of each simulated GPU, before which no workgroup starts; empty: all at once
-    ids: Ids = Ids.TOUCHED
-    limits: Limits = Limits.SHIFT
-    shuffle: Shuffle | None = None
-    slices: int = 1  #: at least so many
-    gathers: bool = False  #: the collective brings the activations before the GEMM, instead of taking the output
-    #: Of so many ranks, and of so many nodes.
-    collective: Callable[[int], collectives.Program] = field(default=ring.reduce_scatter, repr=False)
-    topology: Callable[[int], topologies.Topology] = field(default=topologies.ring, repr=False)
-
-
 def make_tiling(machine: Machine, workload: Workload) -> Tiling:
     """Cut the output into tiles. C[M, N], kept by rows, is N x M to the BLAS library. Raises TilingError."""
     gpu, element_bytes = machine.gpu, workload.format.bytes
@@ -97,23 +77,6 @@ def make_tiling(machine: Machine, workload: Workload) -> Tiling:
                           f"{gpu.tile_m * element_bytes} bytes of one tile column in {workload.dtype}")
     return Tiling(workload.n, workload.m, gpu.tile_m, gpu.tile_n, gpu.wavefronts_per_workgroup, element_bytes,
                   along_n=gpu.workgroup_order == "tokens")
-
-
-def make_schedule(machine: Machine, workload: Workload, options: Options = Options()) -> Schedule:
-    """Schedule the layer's collective, in as many slices as the machine's Tracker needs.
-
-    Raises ScheduleError, TilingError and DriverError.
-    """
-    gpu, geometry = machine.gpu, machine.geometry()
-    if options.gathers:
-        return Schedule(tiling_for(machine, workload), options.collective(workload.tp),
-                        options.topology(workload.tp),
-                        Policy(ids=options.ids, limits=options.limits, shuffle=options.shuffle, present=True))
-    schedule = Schedule(make_tiling(machine, workload), options.collective(workload.tp), options.topology(workload.tp),
-                        Policy(options.slices, options.stage_first_chunk, options.ids, options.limits, options.shuffle))
-    window = Driver(geometry).largest_window(min(geometry.tracker.ways, gpu.wavefronts_per_workgroup),
-                                             max(map(schedule.waits_for, range(schedule.devices))))
-    return sliced_schedule(schedule, window, gpu.compute_units * gpu.workgroups_per_cu)
 
 
 def gemm_operator(machine: Machine, workload: Workload, tiling: Tiling, c_base: int | None = None,
@@ -131,6 +94,46 @@ def gemm_operator(machine: Machine, workload: Workload, tiling: Tiling, c_base: 
         cycles_per_k=flop_per_k / gpu.matrix_flop_per_cycle_per_cu / gpu.matrix_efficiency / gpu.clock_ghz * clock,
         launch_cycles=gpu.prologue_ns * clock, epilogue_cycles=gpu.epilogue_ns * clock,
         buffers=gpu.load_buffers)
+
+
+@dataclass
+class Options:
+    """What a run varies besides machine and workload."""
+
+    seed: int = 0
+    stage_first_chunk: bool = False  #: into local memory and on by DMA, so that no store waits for the link
+    hold_back: float = 0.0  #: probability that a handshake is held back for a cycle (random tests)
+    link_jitter_cycles: int = 0  #: largest extra link delay (random tests)
+    #: Links that are not the machine's: (source, destination) and what they are like.
+    links: Mapping[tuple[int, int], MachineLink] = field(default_factory=dict)
+    start_cycles: tuple[int, ...] = ()  #: of each simulated GPU, before which no workgroup starts; empty: all at once
+    ids: Ids = Ids.TOUCHED
+    limits: Limits = Limits.SHIFT
+    shuffle: Shuffle | None = None
+    slices: int = 1  #: at least so many
+    gathers: bool = False  #: the collective brings the activations before the GEMM, instead of taking the output
+    #: What makes the output of a tiling at a byte; not asked for with `gathers`, which is for GEMMs.
+    operator: Callable[[Machine, Workload, Tiling, int], Operator] = field(default=gemm_operator, repr=False)
+    #: Of so many ranks, and of so many nodes.
+    collective: Callable[[int], collectives.Program] = field(default=ring.reduce_scatter, repr=False)
+    topology: Callable[[int], topologies.Topology] = field(default=topologies.ring, repr=False)
+
+
+def make_schedule(machine: Machine, workload: Workload, options: Options = Options()) -> Schedule:
+    """Schedule the layer's collective, in as many slices as the machine's Tracker needs.
+
+    Raises ScheduleError, TilingError and DriverError.
+    """
+    gpu, geometry = machine.gpu, machine.geometry()
+    if options.gathers:
+        return Schedule(tiling_for(machine, workload), options.collective(workload.tp),
+                        options.topology(workload.tp),
+                        Policy(ids=options.ids, limits=options.limits, shuffle=options.shuffle, present=True))
+    schedule = Schedule(make_tiling(machine, workload), options.collective(workload.tp), options.topology(workload.tp),
+                        Policy(options.slices, options.stage_first_chunk, options.ids, options.limits, options.shuffle))
+    window = Driver(geometry).largest_window(min(geometry.tracker.ways, gpu.wavefronts_per_workgroup),
+                                             max(map(schedule.waits_for, range(schedule.devices))))
+    return sliced_schedule(schedule, window, gpu.compute_units * gpu.workgroups_per_cu)
 
 
 def ring_copy(machine: Machine, size_bytes: int, steps: baseline.Steps, kind: str, data: int, copies: int) -> Copy:
@@ -309,8 +312,9 @@ def make_sim(machine: Machine, workload: Workload, *, spaces: Sequence[AddressSp
             machine, workload, tiling, b=Matrix(space.base, space.schedule.tiling.pitch_bytes)).work(0), tiling, space)
             for space in spaces]
     else:
-        work = gemm_operator(machine, workload, tiling, 0 if fused else None).work(0)
-        tables = [fused_work(work, space) for space in spaces] or [work]
+        at = 0 if fused else Addresses.of(workload, tiling).c
+        operator = options.operator(machine, workload, tiling, at)
+        tables = [fused_work(operator.work(space.device), space) for space in spaces] or [operator.work(0)]
     kernel = make_units(unit_rates(machine, machine.gpu.workgroups_per_cu), tables, memory.GEMM)
     if not fused:
         network = loop_network(machine)

@@ -1,10 +1,12 @@
-"""A collective and a topology of a user's own: a file each, run with real numbers on every GPU's RTL."""
+"""A collective, a topology and an operator of a user's own: a file each, run with real numbers on every GPU's RTL."""
 
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from t3sim.operators.kernel_table import KernelError
 from t3sim.runs.build import Options
 from t3sim.runs.data_mode import run_data_mode
 from t3sim.runs.policy import Policy
@@ -37,6 +39,41 @@ def chords(nodes):
     return Topology("chords", nodes, tuple(Link(node, (node + 3) % nodes) for node in range(nodes)))
 '''
 
+#: An outer product of two vectors: no loop over K. GPU d's lie d megabytes on, and it computes d times as long.
+OPERATOR = '''
+from dataclasses import dataclass
+
+import numpy as np
+
+from t3sim.operators.kernel_table import GROUP, LOAD, STEP, KernelTable, rows_of
+from t3sim.operators.operator import output_stores
+
+
+@dataclass(frozen=True)
+class Outer:
+    """A column vector times a row vector, of which each workgroup loads its tile's parts."""
+
+    tiling: object
+    base: int
+
+    def work(self, device):
+        tiling, tiles = self.tiling, np.arange(self.tiling.tiles)
+        size, at = tiling.element_bytes, (64 + device) << 20
+        column = rows_of(LOAD, len(tiles), base=at + tiling.first_row * size, rows=1, bytes=tiling.rows * size)
+        row = rows_of(LOAD, len(tiles), base=at + (1 << 19) + tiling.first_column * size, rows=1,
+                      bytes=tiling.columns * size)
+        stores = tiling.wf_tiles
+        steps = rows_of(STEP, len(tiles), repeats=1, compute_cycles=20.0 * (device + 1), first_load=2 * tiles, loads=2,
+                        first_store=np.cumsum(stores) - stores, stores=stores)
+        groups = rows_of(GROUP, len(tiles), workgroups=1, first_step=tiles, steps=1)
+        return KernelTable(groups, steps, np.stack([column, row], axis=1).ravel(), output_stores(tiling, self.base))
+
+
+def outer(machine, workload, tiling, base):
+    """Make the operator of a run."""
+    return Outer(tiling, base)
+'''
+
 
 def load(folder: Path, name: str, text: str):
     path = folder / f"{name}.py"
@@ -57,6 +94,11 @@ def chords(tmp_path):
     return load(tmp_path, "chords", TOPOLOGY).chords
 
 
+@pytest.fixture
+def outer(tmp_path):
+    return load(tmp_path, "outer", OPERATOR).outer
+
+
 @pytest.mark.parametrize(("shape", "staged"), [("96x160x24", False), ("100x131x24", True)])
 def test_a_collective_of_ones_own_is_reduced_bit_for_bit(leaping, chords, shape, staged, seed):
     leaping(4).check()
@@ -71,3 +113,29 @@ def test_a_collective_needs_a_way_that_cannot_stop(leaping):
     """Over two links of a ring each: what waits for the next link may hold up what that one waits for."""
     with pytest.raises(ScheduleError, match=r"topology 'ring': the links .* could wait for each other in a circle"):
         run_data_mode(machine("ring_tiny"), gemm_workload("96x160x24", 5), Policy(), Options(collective=leaping))
+
+
+@pytest.mark.parametrize("own_collective", [False, True])
+def test_an_operator_of_ones_own_is_reduced_bit_for_bit(outer, leaping, chords, own_collective, seed):
+    options = Options(seed=seed, hold_back=0.1, operator=outer)
+    if own_collective:
+        options = replace(options, collective=leaping, topology=chords)
+    gemm, workload = replace(options, operator=Options.operator), gemm_workload("100x131x24", 4)
+    own, usual = (run_data_mode(machine("ring_tiny"), workload, Policy(), one) for one in (options, gemm))
+    assert own.elements == usual.elements and own.packets == usual.packets and own.triggers == usual.triggers
+    assert own.cycles != usual.cycles
+
+
+def test_an_operator_that_makes_another_output_is_refused(outer):
+    """A tile too few, and a wavefront's columns stored elsewhere."""
+    workload = gemm_workload("96x160x24", 4)
+
+    def fewer(machine, workload, tiling, base):
+        return outer(machine, workload, replace(tiling, n=tiling.n - tiling.tile_n), base)
+
+    def elsewhere(machine, workload, tiling, base):
+        return outer(machine, workload, tiling, base + 64)
+    with pytest.raises(KernelError, match=r"^groups: an operator makes each of its \d+ tiles by a group of one w"):
+        run_data_mode(machine("ring_tiny"), workload, Policy(), Options(operator=fewer))
+    with pytest.raises(KernelError, match=r"^stores\[0\]: base=64 is not that of the output's wavefront tile there: 0"):
+        run_data_mode(machine("ring_tiny"), workload, Policy(), Options(operator=elsewhere))

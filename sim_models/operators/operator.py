@@ -1,0 +1,27 @@
+"""What an operator is to a run: a kernel table per device. It knows no device's role."""
+
+from typing import Protocol
+
+import numpy as np
+
+from .kernel_table import STORE, KernelTable, Route, rows_of
+from .tiling import Tiling
+
+
+class Operator(Protocol):
+    """Makes an output that is cut into tiles, on every device."""
+
+    def work(self, device: int) -> KernelTable:
+        """Build a device's kernel: a group per tile in the order of tiles, whose stores are those of `output_stores`.
+
+        Where a run fuses it with a collective, the schedule says in which order groups run, and where each store goes.
+        """
+
+
+def output_stores(tiling: Tiling, base: int) -> np.ndarray:
+    """Return the store blocks of an output at byte `base`, STORE[wavefront tile]: tile by tile, column by column."""
+    tile, wavefront = np.nonzero(tiling.wf_widths)
+    return rows_of(STORE, len(tile),
+                   base=base + tiling.offsets[tile] + wavefront * tiling.wf_columns * tiling.pitch_bytes,
+                   pitch=tiling.pitch_bytes, rows=tiling.wf_widths[tile, wavefront],
+                   bytes=tiling.rows[tile] * tiling.element_bytes, wavefront=wavefront, route=Route.CACHE)
