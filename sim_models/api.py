@@ -34,4 +34,6 @@ def run(workload: Workload, machine: Machine | str = "t3-table1", techniques: Se
     exchange = operator if isinstance(operator, Exchange) else fused_with(operator)
     choices = Choices(policy, exchange, None if skew is None else Skew.of(skew, workload.tp))
     described = exchange.hardware(load_machine(machine) if isinstance(machine, str) else machine, workload)
+    if choices.skew is not None:
+        choices.skew.check(exchange.links(workload.tp), described)
     return run_sublayer(workload, described, techniques, progress, seed, choices)

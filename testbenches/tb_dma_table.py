@@ -19,8 +19,9 @@ def make_tiles(bench: Bench, per_region: list[int], workgroups: int) -> list[Tri
             wg, region = waiting.pop(0), rng.randrange(1, len(per_region))
             block = max(1, per_region[region])
             tiles = block * rng.randint(1, (1 << t.wf_bits) // block)
-            open_tiles[wg] = [Trigger(rng.getrandbits(t.address_bits), region, wf, wg % (1 << t.wg_bits))
-                              for wf in rng.sample(range(tiles), tiles)]
+            near = rng.getrandbits(t.address_bits)  # any bit may be the highest in which two addresses differ
+            open_tiles[wg] = [Trigger(near ^ rng.getrandbits(rng.randint(1, t.address_bits)), region, wf,
+                                      wg % (1 << t.wg_bits)) for wf in rng.sample(range(tiles), tiles)]
         wg = rng.choice(list(open_tiles))
         order.append(open_tiles[wg].pop())
         if not open_tiles[wg]:

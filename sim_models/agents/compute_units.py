@@ -52,6 +52,13 @@ class Rates(NamedTuple):
     link_retry_cycles: int  # a store that found the link's buffer full tries again after this long
 
 
+class Condition(NamedTuple):
+    """How the compute units of one GPU are, where they are not the machine's."""
+
+    working_units: int  # the others never get a workgroup
+    clock_share: float  # of the machine's clock, for the units, their ports and the cache
+
+
 class Work(NamedTuple):
     """The kernel tables of all simulated devices, and what is common to them."""
 
@@ -129,6 +136,8 @@ class UnitState(NamedTuple):
     first_unit: np.ndarray  # round-robin over units
     budget: np.ndarray  # float: bytes that the cache may still move this cycle
     flushed: np.ndarray  # cache sets written back after the kernel
+    working: np.ndarray  # int64 [device]: units that work, the first ones
+    slowdown: np.ndarray  # float [device]: by which everything that goes by the GPU's clock takes longer
 
 
 _REAL = {"ready_time", "compute_end"}
@@ -227,7 +236,16 @@ def make_state(rates: Rates, work: Work) -> UnitState:
         next_beside=work.beside[:, 0].copy(), member_beside=each(),
         phase=each(), opens=np.full(devices, NEVER if work.released else 0),
         phase_over=np.zeros((devices, phases), np.int64), finished=each(), finish_time=each(),
-        idle=np.full(devices, rates.units * rates.places), first_unit=each(), budget=each(np.float64), flushed=each())
+        idle=np.full(devices, rates.units * rates.places), first_unit=each(), budget=each(np.float64), flushed=each(),
+        working=np.full(devices, rates.units), slowdown=np.ones(devices))
+
+
+def set_condition(kernel: ComputeUnits, device: int, condition: Condition) -> None:
+    """Give a GPU's units their condition, before its kernel starts."""
+    g, working = kernel.state, condition.working_units
+    g.working[device], g.slowdown[device] = working, 1.0 / condition.clock_share
+    g.idle[device] = working * kernel.rates.places
+    g.wake[device, working:] = NEVER
 
 
 @inlined
@@ -269,7 +287,7 @@ def dispatch(kernel, sim, hardware, device, now):
     g = kernel.state
     slot = -1
     if g.idle[device] > 0 and now >= sim.control.start[device] and has_work(kernel, device, now):
-        slot = free_place(g, device)
+        slot = free_place(kernel, device)
     if slot < 0:
         nothing_to_start(hardware, device)
     elif start_next(kernel, hardware, device, slot, now):
@@ -277,7 +295,7 @@ def dispatch(kernel, sim, hardware, device, now):
     else:
         sim.control.blocked_cycles[device] += 1
         for other in range(g.state.shape[1]):
-            if g.state[device, other] == IDLE:
+            if g.state[device, other] == IDLE and other % kernel.rates.units < g.working[device]:
                 enter(g, device, other, BLOCKED, now)
 
 
@@ -308,11 +326,13 @@ def has_work(kernel, device, now):
 
 
 @inlined
-def free_place(g, device):
+def free_place(kernel, device):
     """Find a place without a workgroup; -1 if there is none."""
-    for slot in range(g.state.shape[1]):
-        if g.state[device, slot] <= BLOCKED:
-            return slot
+    g, units = kernel.state, kernel.rates.units
+    for first in range(0, g.state.shape[1], units):
+        for slot in range(first, first + g.working[device]):
+            if g.state[device, slot] <= BLOCKED:
+                return slot
     return -1
 
 
@@ -324,7 +344,7 @@ def start(kernel, device, slot, group, member, now):
     g.wg[device, slot] = g.next_wg[device]
     g.group[device, slot] = group
     g.member[device, slot] = member
-    g.ready_time[device, slot] = now + work.launch_cycles
+    g.ready_time[device, slot] = now + work.launch_cycles * g.slowdown[device]
     g.next_wg[device] += 1
     g.idle[device] -= 1
     if member + 1 == work.groups[group].workgroups:
@@ -374,7 +394,8 @@ def data_back(kernel, device, slot, now):
     g = kernel.state
     g.outstanding[device, slot] -= 1
     if g.outstanding[device, slot] == 0 and g.loading[device, slot] == SENT:
-        g.ready_time[device, slot] = max(g.ready_time[device, slot], now + kernel.rates.hit_cycles)
+        g.ready_time[device, slot] = max(g.ready_time[device, slot],
+                                          now + kernel.rates.hit_cycles * g.slowdown[device])
         wake(kernel, device, slot)
 
 
@@ -406,7 +427,8 @@ def units_cycle(kernel, sim, device, now):
     g, work, rates = kernel.state, kernel.work, kernel.rates
     if is_over(kernel, device) or (work.persistent and now < sim.control.start[device]):
         return
-    g.budget[device] = min(g.budget[device] + rates.llc_bytes_per_cycle, rates.llc_bytes_per_cycle)
+    bytes_per_cycle = rates.llc_bytes_per_cycle / g.slowdown[device]
+    g.budget[device] = min(g.budget[device] + bytes_per_cycle, bytes_per_cycle)
     due = g.next_wake[device] <= now
     first = g.first_unit[device]
     if due or not work.persistent:  # a dispatcher's units take turns whether one is due or not
@@ -436,7 +458,7 @@ def open_phase(kernel, device, at):
     g.opens[device] = at
     if kernel.work.persistent:
         g.next_wake[device] = at
-        for unit in range(kernel.rates.units):
+        for unit in range(g.working[device]):
             g.wake[device, unit] = at
 
 
@@ -540,7 +562,7 @@ def go_on(kernel, sim, device, slot, now):
             g.load_turn[device, slot] = 0
             g.load_step[device, slot] += 1
     while g.compute_end[device, slot] < 0 and g.computed[device, slot] < g.loaded[device, slot]:
-        cycles = work.steps[g.compute_step[device, slot]].compute_cycles
+        cycles = work.steps[g.compute_step[device, slot]].compute_cycles * g.slowdown[device]
         if cycles == 0.0:
             if step_computed(kernel, device, slot, now):
                 return
@@ -644,7 +666,7 @@ def send_loads(kernel, sim, device, slot, now):
         if work.cached_loads and not in_order:
             g.budget[device] -= block.bytes / lines
         g.port_free[device, unit] = (max(g.port_free[device, unit], now - 1.0)
-                                     + rates.port_byte_cycles * block.bytes / lines)
+                                     + rates.port_byte_cycles * block.bytes / lines * g.slowdown[device])
         g.load_line[device, slot] = line + 1
         if work.cached_loads:
             following = address + (np.int64(line + 1) << shift) if line + 1 < lines else address + block.pitch
@@ -656,7 +678,7 @@ def send_loads(kernel, sim, device, slot, now):
                 g.load_row[device, slot] = 0
                 g.load_block[device, slot] += 1
     g.loading[device, slot] = SENT
-    g.ready_time[device, slot] = g.port_free[device, unit] + rates.hit_cycles
+    g.ready_time[device, slot] = g.port_free[device, unit] + rates.hit_cycles * g.slowdown[device]
     return NEVER
 
 
@@ -709,7 +731,7 @@ def send_stores(kernel, sim, device, slot, now):
             return now + retry
         g.store_block[device, slot] += 1
         g.port_free[device, unit] = (max(g.port_free[device, unit], now - 1.0)
-                                     + rates.port_byte_cycles * LINE_BYTES * lines)
+                                     + rates.port_byte_cycles * LINE_BYTES * lines * g.slowdown[device])
     group = work.groups[g.group[device, slot]]
     if g.compute_step[device, slot] < group.first_step + group.steps:
         enter(g, device, slot, LOAD, now)
@@ -717,7 +739,7 @@ def send_stores(kernel, sim, device, slot, now):
         end(g, device, slot, now)
     else:
         g.store_step[device, slot] = ENDING
-        g.ready_time[device, slot] = now + work.end_cycles
+        g.ready_time[device, slot] = now + work.end_cycles * g.slowdown[device]
     return NEVER
 
 

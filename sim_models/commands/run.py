@@ -99,7 +99,8 @@ def run(
         "--every-gpu", help="An RTL instance per GPU, instead of one that stands for all.")] = False,
     skew: Annotated[str | None, typer.Option(
         metavar="SPEC", help="With --every-gpu: what tells GPUs apart, late:3:20000 (GPU 3 starts 20,000 ns late), "
-        "link:0-1:30 (GB/s from 0 to 1), a comma between.")] = None,
+        "clock:1:0.9 (of GPU 1), dead:2:4 (compute units of GPU 2 that do not work), link:1-0:30 (GB/s from 1 to 0, "
+        "the way of T3's ring), a comma between.")] = None,
     plot: Annotated[str | None, typer.Option(
         metavar="FILE", parser=file_name, help="Draw where each technique's time goes, as SVG or PNG.")] = None,
     insist: Annotated[bool, typer.Option(
@@ -162,7 +163,8 @@ def run(
     if skew is not None and not every_gpu:
         raise BadInput(f"--skew {skew} needs --every-gpu: one GPU that stands for all is like the others")
     if skew == "":
-        raise BadInput("--skew '' is empty: late:GPU:NS or link:FROM-TO:GB/S, for example late:3:20000")
+        raise BadInput("--skew '' is empty: late:GPU:NS, clock:GPU:SHARE, dead:GPU:UNITS or "
+                       "link:FROM-TO:GB/S, for example late:3:20000")
     check_json_target(json)
     check_plot_target(plot)
     described = load_machine(machine)
@@ -189,7 +191,7 @@ def run(
               for one in workloads]
     for choice, one in zip(chosen, workloads):
         if choice.skew is not None:
-            choice.skew.check(choice.exchange.links(one.tp))
+            choice.skew.check(choice.exchange.links(one.tp), described)
     machines = [choice.exchange.hardware(described, one) for choice, one in zip(chosen, workloads)]
     if "decomposed" in names:
         units_left(described.gpu.compute_units, comm_units)

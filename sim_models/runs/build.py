@@ -9,7 +9,7 @@ import numpy as np
 from t3sim.rtl.geometry import Geometry
 
 from .. import collectives, topologies
-from ..agents.compute_units import ComputeUnits, Rates, make_units
+from ..agents.compute_units import ComputeUnits, Condition, Rates, make_units, set_condition
 from ..collectives import ring
 from ..driver.driver import Driver
 from ..engine.chaos import make_chaos
@@ -107,6 +107,8 @@ class Options:
     #: Links that are not the machine's: (source, destination) and what they are like.
     links: Mapping[tuple[int, int], MachineLink] = field(default_factory=dict)
     start_cycles: tuple[int, ...] = ()  #: of each simulated GPU, before which no workgroup starts; empty: all at once
+    #: Of GPUs whose compute units are not as the machine has them.
+    conditions: Mapping[int, Condition] = field(default_factory=dict)
     ids: Ids = Ids.TOUCHED
     limits: Limits = Limits.SHIFT
     shuffle: Shuffle | None = None
@@ -316,6 +318,8 @@ def make_sim(machine: Machine, workload: Workload, *, spaces: Sequence[AddressSp
         operator = options.operator(machine, workload, tiling, at)
         tables = [fused_work(operator.work(space.device), space) for space in spaces] or [operator.work(0)]
     kernel = make_units(unit_rates(machine, machine.gpu.workgroups_per_cu), tables, memory.GEMM)
+    for device, condition in options.conditions.items():
+        set_condition(kernel, device, condition)
     if not fused:
         network = loop_network(machine)
     elif mirrored:

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from .. import topologies
+from ..agents.compute_units import Condition, set_condition
 from ..collectives import ring
 from ..engine.end import IDLE_LIMIT, RUNNING, STUCK
 from ..engine.loop import Lockstep
@@ -53,7 +54,8 @@ def with_compute_units(machine: Machine, compute_units: int) -> Machine:
 
 
 def collective_sim(machine: Machine, size_bytes: int, devices: int, kind: str, mirrored: bool = True,
-                   links: Mapping[tuple[int, int], Link] = MappingProxyType({})) -> Sim:
+                   links: Mapping[tuple[int, int], Link] = MappingProxyType({}),
+                   conditions: Mapping[int, Condition] = MappingProxyType({})) -> Sim:
     """Make the state at cycle 0 of a collective on an array of `size_bytes`; arguments as for `run_collective`."""
     if kind not in (*baseline.KINDS, baseline.EXCHANGE):
         raise BadInput(f"collective {kind!r} is unknown: allowed are {', '.join((*baseline.KINDS, baseline.EXCHANGE))}")
@@ -63,8 +65,9 @@ def collective_sim(machine: Machine, size_bytes: int, devices: int, kind: str, m
         raise BadInput(f"an array of {size_bytes} bytes cannot be cut into {devices} chunks")
     copy_base = -(-size_bytes // (1 << 20)) + devices << 20
     if kind == baseline.EXCHANGE:
-        if not mirrored or links:
-            raise BadInput("an all-to-all alone has one GPU that stands for all: no link can be slower than the others")
+        if not mirrored or links or conditions:
+            raise BadInput("an all-to-all alone has one GPU that stands for all: no GPU or link can be slower than the "
+                           "others")
         chunk_bytes = -(-size_bytes // devices)
         passes = baseline.exchange_passes(devices, chunk_bytes, 0, copy_base)
         kernel = build.copy_units(machine, build.copy_kernel(machine, passes, chunk_bytes), memory.REDUCE_SCATTER)
@@ -73,13 +76,16 @@ def collective_sim(machine: Machine, size_bytes: int, devices: int, kind: str, m
     steps = baseline.plan_steps(program, mirrored)
     kernel = build.copy_units(machine, build.ring_copy(machine, size_bytes, steps, kind, 0, copy_base),
                                    memory.ALL_GATHER if kind == "all-gather" else memory.REDUCE_SCATTER)
+    for device, condition in conditions.items():
+        set_condition(kernel, device, condition)
     network = build.loop_network(machine) if mirrored else build.network_of(machine, topologies.ring(devices), links)
     return build.machine_state(machine, kernel, network, steps.downstream)
 
 
 def run_collective(machine: Machine, size_bytes: int, devices: int, kind: str, mirrored: bool = True,
                    progress: Callable[[float], None] = lambda fraction: None,
-                   links: Mapping[tuple[int, int], Link] = MappingProxyType({})) -> Collective:
+                   links: Mapping[tuple[int, int], Link] = MappingProxyType({}),
+                   conditions: Mapping[int, Condition] = MappingProxyType({})) -> Collective:
     """Simulate a collective on the machine's compute units: around a ring, an all-to-all directly.
 
     `size_bytes` is the whole array (before a reduce-scatter, after an all-gather), `kind` reduce-scatter,

@@ -62,6 +62,7 @@ class IsolatedKernel:
     dram: dict[str, int]
     unit_cycles: tuple[int, ...] = ()  #: of a GEMM: per state, all units
     waited: tuple[int, ...] = ()  #: of a GEMM: requests served while its reads waited, per purpose
+    start_ns: float = 0.0  #: of a GEMM: how much later than others its GPU starts
     exchange_ns: float = 0.0  #: of a collective: the steps in which data are sent
     traffic: Traffic | None = None
     host_seconds: float = field(default=0.0, compare=False)
@@ -147,20 +148,32 @@ class Kernel(Protocol):
 class GemmAlone:
     """The GEMM alone on the whole GPU."""
 
-    needs_rtl, uses_depth, result_type, name = False, True, IsolatedKernel, "gemm"
+    skew: Skew | None = None  #: of several GPUs, of which the last to end counts
+
+    needs_rtl, uses_depth, result_type = False, True, IsolatedKernel
+
+    @property
+    def name(self) -> str:
+        return "gemm" if self.skew is None else f"gemm-{self.skew.name}"
 
     def run(self, run: Run) -> IsolatedKernel:
-        return _gemm(run)
+        return _gemm(run, self.skew)
 
 
 @dataclass(frozen=True)
 class GemmPart:
     """The GEMM of one GPU's tokens, where each makes a part of the output, alone on the whole GPU."""
 
-    needs_rtl, uses_depth, result_type, name = False, True, IsolatedKernel, "gemm-part"
+    skew: Skew | None = None  #: as of `GemmAlone`
+
+    needs_rtl, uses_depth, result_type = False, True, IsolatedKernel
+
+    @property
+    def name(self) -> str:
+        return "gemm-part" if self.skew is None else f"gemm-part-{self.skew.name}"
 
     def run(self, run: Run) -> IsolatedKernel:
-        return _gemm(replace(run, workload=part_of(run.workload)))
+        return _gemm(replace(run, workload=part_of(run.workload)), self.skew)
 
 
 @dataclass(frozen=True)
@@ -218,7 +231,7 @@ class CollectiveAlone:
     """A collective on the GEMM's output, alone on the whole GPU: around a ring, an all-to-all directly."""
 
     kind: str  #: of `baseline.KINDS`, or `EXCHANGE`
-    skew: Skew | None = None  #: whose links it takes
+    skew: Skew | None = None  #: whose links and GPUs it takes
     of_input: bool = False  #: on the activations, not on the output
 
     needs_rtl, result_type = False, IsolatedKernel
@@ -234,12 +247,14 @@ class CollectiveAlone:
 
     def run(self, run: Run) -> IsolatedKernel:
         # The baseline's ring goes the other way around: its device d is the schedule's -d.
-        links = {(-source % run.workload.tp, -target % run.workload.tp): link
-                 for (source, target), link in (self.skew.links(run.machine) if self.skew else {}).items()}
+        ranks, skew = run.workload.tp, self.skew or Skew()
+        links = {(-source % ranks, -target % ranks): link
+                 for (source, target), link in skew.links(run.machine).items()}
+        conditions = {-gpu % ranks: condition for gpu, condition in skew.conditions(run.machine).items()}
         own = part_of(run.workload) if self.kind == EXCHANGE else run.workload
         size = own.activation_bytes if self.of_input else own.output_bytes
-        ran = run_collective(run.machine, size, run.workload.tp, self.kind,
-                             run.mirrored and self.skew is None, run.progress, links)
+        ran = run_collective(run.machine, size, ranks, self.kind, run.mirrored and self.skew is None, run.progress,
+                             links, conditions)
         dram = {stream.replace("rs_", "a2a_") if self.kind == EXCHANGE else stream: count
                 for stream, count in ran.dram.items()}
         return IsolatedKernel(ran.ns, ran.cycles, dram, exchange_ns=ran.exchange_ns)
@@ -306,8 +321,18 @@ def _batch(recorder: TrafficRecord | None) -> int:
     return recorder.window_cycles if recorder else BATCH_CYCLES
 
 
-def _gemm(asked: Run) -> IsolatedKernel:
-    return _alone("gemm", build.make_sim(asked.machine, asked.workload), asked)
+def _gemm(asked: Run, skew: Skew | None = None) -> IsolatedKernel:
+    """Run the GEMM on each kind of GPU that there is; the result is that of the last one to end."""
+    skew, ran = skew or Skew(), {}
+    unlike, late = skew.conditions(asked.machine), dict(skew.late_ns)
+    ends = []
+    for gpu in sorted({*unlike, *late, min(set(range(asked.workload.tp)) - set(unlike), default=0)}):
+        condition = unlike.get(gpu)
+        if condition not in ran:
+            options = build.Options(conditions={} if condition is None else {0: condition})
+            ran[condition] = _alone("gemm", build.make_sim(asked.machine, asked.workload, options=options), asked)
+        ends.append(replace(ran[condition], start_ns=late.get(gpu, 0.0)))
+    return max(ends, key=lambda one: one.start_ns + one.ns)
 
 
 def run_table(table: KernelTable, machine: Machine, progress: Progress = lambda fraction: None) -> IsolatedKernel:
@@ -386,7 +411,7 @@ def _fused(kernel: FusedGemm, asked: Run) -> FusedKernel:
     if kernel.skew is not None:
         gpus = asked.workload.tp
         options = replace(options, start_cycles=kernel.skew.start_cycles(asked.machine, gpus),
-                          links=kernel.skew.links(asked.machine))
+                          links=kernel.skew.links(asked.machine), conditions=kernel.skew.conditions(asked.machine))
     with _fused_run(kernel.policy, asked, options, gpus) as run:
 
         def after_batch(fraction: float) -> None:

@@ -65,11 +65,11 @@ class ProgrammedRun(Lockstep):
             driver.check_identity(master.read)
             self.write(master, driver.soft_reset(quiet_cycles=1))  # the links are empty
         self._wait("a soft reset", lambda status: "reset_done" in status)
-        for space, driver, master in zip(self.spaces, self.drivers, self.masters):
+        for device, (space, driver, master) in enumerate(zip(self.spaces, self.drivers, self.masters)):
             writes = space.program(driver)
             writes += driver.policy(self.policy.name, self.policy.threshold,
                                          self.machine.starvation_limit_cycles or None)
-            units = self.machine.gpu.compute_units * self.machine.gpu.workgroups_per_cu
+            units = int(self.sim.kernel.state.working[device]) * self.machine.gpu.workgroups_per_cu
             writes += driver.stage(min(units, tiling.tiles))
             writes += driver.monitor(*(quarters / 4 for quarters in arbiter.monitor_breakpoints))
             writes += driver.window(

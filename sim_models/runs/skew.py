@@ -1,8 +1,9 @@
-"""GPUs that are not alike: kernels that start late, links with a bandwidth of their own."""
+"""GPUs that are not alike: a late start, a slow clock, compute units that do not work, links of their own bandwidth."""
 
 import re
 from dataclasses import dataclass
 
+from ..agents.compute_units import Condition
 from ..errors import BadInput, shown
 from ..machine import Machine
 from ..machine.cycle import Link
@@ -10,7 +11,11 @@ from ..topologies import Topology
 
 _LATE = re.compile(r"late:(\d{1,3}):([\d.]{1,12})", re.ASCII)
 _LINK = re.compile(r"link:(\d{1,3})-(\d{1,3}):([\d.]{1,12})", re.ASCII)
-_ALLOWED = "a comma between late:GPU:NS and link:FROM-TO:GB/S, as in late:3:20000,link:0-1:30"
+_CLOCK = re.compile(r"clock:(\d{1,3}):([\d.]{1,12})", re.ASCII)
+_DEAD = re.compile(r"dead:(\d{1,3}):(\d{1,6})", re.ASCII)
+_ALLOWED = ("a comma between late:GPU:NS, clock:GPU:SHARE, dead:GPU:UNITS and link:FROM-TO:GB/S, as in "
+            "late:3:20000,clock:1:0.9,link:1-0:30")
+_LEAST_CLOCK = 0.05  #: share of the machine's clock
 
 
 @dataclass(frozen=True)
@@ -19,6 +24,8 @@ class Skew:
 
     late_ns: tuple[tuple[int, float], ...] = ()  #: GPU, and how much later than the others its kernel starts
     links_gb_per_s: tuple[tuple[int, int, float], ...] = ()  #: source, destination, bandwidth
+    clocks: tuple[tuple[int, float], ...] = ()  #: GPU, and its clock as a share of the machine's
+    dead_units: tuple[tuple[int, int], ...] = ()  #: GPU, and how many of its compute units do not work
 
     @classmethod
     def of(cls, text: str, gpus: int) -> "Skew":
@@ -27,9 +34,15 @@ class Skew:
             return cls()
         late: dict[int, float] = {}
         links: dict[tuple[int, int], float] = {}
+        clocks: dict[int, float] = {}
+        dead: dict[int, int] = {}
         for part in (one.strip() for one in text.split(",")):
             if found := _LATE.fullmatch(part):
                 _set(late, _gpu(found[1], gpus, part), _number(found[2], 0.0, part), part)
+            elif found := _CLOCK.fullmatch(part):
+                _set(clocks, _gpu(found[1], gpus, part), _number(found[2], _LEAST_CLOCK, part, 1.0), part)
+            elif found := _DEAD.fullmatch(part):
+                _set(dead, _gpu(found[1], gpus, part), int(found[2]), part)
             elif found := _LINK.fullmatch(part):
                 ends = _gpu(found[1], gpus, part), _gpu(found[2], gpus, part)
                 if ends[0] == ends[1]:
@@ -37,10 +50,13 @@ class Skew:
                 _set(links, ends, _number(found[3], 1e-3, part), part)
             else:
                 raise BadInput(f"--skew {shown(part)} is unknown: allowed is {_ALLOWED}")
-        return cls(tuple(sorted(late.items())), tuple((*ends, gb) for ends, gb in sorted(links.items())))
+        return cls(tuple(sorted(late.items())), tuple((*ends, gb) for ends, gb in sorted(links.items())),
+                   tuple(sorted(clocks.items())), tuple(sorted(dead.items())))
 
     def __str__(self) -> str:
         parts = [f"GPU {gpu} {ns:g} ns late" for gpu, ns in self.late_ns]
+        parts += [f"GPU {gpu} at {share:.4g} of its clock" for gpu, share in self.clocks]
+        parts += [f"GPU {gpu} without {count} compute units" for gpu, count in self.dead_units]
         parts += [f"link {source} to {target} at {gb:g} GB/s" for source, target, gb in self.links_gb_per_s]
         return ", ".join(parts) or "all alike"
 
@@ -48,10 +64,21 @@ class Skew:
     def name(self) -> str:
         """The skew as part of a file's name."""
         return "-".join(["every-gpu", *(f"late-{gpu}-{ns:g}" for gpu, ns in self.late_ns),
+                         *(f"clock-{gpu}-{share:g}" for gpu, share in self.clocks),
+                         *(f"dead-{gpu}-{count}" for gpu, count in self.dead_units),
                          *(f"link-{source}-{target}-{gb:g}" for source, target, gb in self.links_gb_per_s)])
 
-    def check(self, topology: Topology) -> None:
-        """Refuse a link that the topology does not have. Raises BadInput."""
+    @property
+    def slows_collectives(self) -> bool:
+        """Say whether a collective alone takes another time: everything but a late start does that."""
+        return bool(self.links_gb_per_s or self.clocks or self.dead_units)
+
+    def check(self, topology: Topology, machine: Machine) -> None:
+        """Refuse a link that the topology does not have, and a GPU without a unit that works. Raises BadInput."""
+        for gpu, count in self.dead_units:
+            if not 1 <= count < machine.gpu.compute_units:
+                raise BadInput(f"--skew dead:{gpu}:{count}: of {machine.gpu.compute_units} compute units 1 to "
+                               f"{machine.gpu.compute_units - 1} may not work")
         there = {(link.source, link.destination) for link in topology.links}
         for source, target, gb in self.links_gb_per_s:
             if (source, target) not in there:
@@ -63,6 +90,11 @@ class Skew:
         """Return the first cycle of each GPU's kernel."""
         late = dict(self.late_ns)
         return tuple(round(late.get(gpu, 0.0) * machine.memory_clock_ghz) for gpu in range(gpus))
+
+    def conditions(self, machine: Machine) -> dict[int, Condition]:
+        """Return the condition of each GPU whose compute units are not the machine's."""
+        units, clocks, dead = machine.gpu.compute_units, dict(self.clocks), dict(self.dead_units)
+        return {gpu: Condition(units - dead.get(gpu, 0), clocks.get(gpu, 1.0)) for gpu in sorted(clocks | dead)}
 
     def links(self, machine: Machine) -> dict[tuple[int, int], Link]:
         """Return the links that are not the machine's."""
@@ -82,11 +114,11 @@ def _set(values: dict, key: object, value: float, part: str) -> None:
     values[key] = value
 
 
-def _number(text: str, least: float, part: str) -> float:
+def _number(text: str, least: float, part: str, most: float = 1e9) -> float:
     try:
         value = float(text)
     except ValueError:
         raise BadInput(f"--skew {part}: {text} is no number") from None
-    if not least <= value <= 1e9:
-        raise BadInput(f"--skew {part}: {text} is not possible: {least:g} to 1e9")
+    if not least <= value <= most:
+        raise BadInput(f"--skew {part}: {text} is not possible: {least:g} to {most:g}")
     return value

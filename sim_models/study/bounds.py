@@ -1,5 +1,6 @@
 """What bounds a technique: how busy GEMM, link and DRAM are while the GEMM and its collective run, and what held it."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -7,6 +8,7 @@ if TYPE_CHECKING:
     from t3sim.study.results import RunResult
 
 _FULL = 0.9  #: share of the time from which on a resource is what bounds a run
+_NOTABLE = 0.005  #: share of the time from which on waiting is worth a word
 _RESOURCES = {"gemm": "the GEMM", "link": "the link", "dram": "DRAM"}
 #: Causes of lost time, as they bound a run of which no resource is full.
 _CAUSES = {
@@ -33,6 +35,28 @@ class Bound:
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def who_waits(gpus: Sequence[Mapping[str, float]], total_ns: float) -> str:
+    """Say in a sentence for whom or what the GPUs of a run wait.
+
+    `gpus`: as in `TechniqueResult`. A link that is full holds all; else the GPU whose own work ends last.
+    """
+    sender = max(range(len(gpus)), key=lambda gpu: gpus[gpu]["link_busy"])
+    busy = gpus[sender]["link_busy"]
+    if busy >= _FULL and min(one["link_busy"] for one in gpus) < _FULL:
+        return f"All wait for the link from GPU {sender} to GPU {gpus[sender]['link_to']}, which is busy {busy:.0%}."
+    ends = [one["gemm_end_ns"] for one in gpus]
+    last = max(range(len(gpus)), key=ends.__getitem__)
+    others = sorted(ends[:last] + ends[last + 1:])
+    ahead = ends[last] - others[-1] if others else 0.0
+    held = max(range(len(gpus)), key=lambda gpu: gpus[gpu]["window_held_ns"])
+    also = (f" The window held free compute units for up to {gpus[held]['window_held_ns'] / 1e3:,.1f} µs (GPU {held})."
+            if gpus[held]["window_held_ns"] > _NOTABLE * total_ns else "")
+    if ahead > _NOTABLE * total_ns:
+        return f"All wait for GPU {last}, whose GEMM ends {ahead / 1e3:,.1f} µs after any other.{also}"
+    return (f"No GPU waits long for another's GEMM: the last one, GPU {last}'s, ends {ahead / 1e3:,.1f} µs after the "
+            f"one before.{also}")
 
 
 def bounds(result: "RunResult") -> dict[str, Bound]:

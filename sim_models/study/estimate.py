@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ..errors import BadInput
 from ..machine import Machine
 from ..runs.isolated_collectives import ring_time_ns
-from ..runs.kernels import GEMM_PART, FusedGemm, Kernel, part_of
+from ..runs.kernels import FusedGemm, GemmAlone, GemmPart, Kernel, part_of
 from ..workloads import Workload
 
 #: Memory cycles per second of one core of a laptop, for the default machine.
@@ -55,7 +55,7 @@ def estimate(machine: Machine, workload: Workload, asked: Iterable[Kernel], mirr
 def kernel_cycles(kernel: Kernel, machine: Machine, workload: Workload) -> float:
     """Estimate the memory cycles of a kernel."""
     exchange = kernel.exchange if isinstance(kernel, FusedGemm) else None
-    made = part_of(workload) if kernel == GEMM_PART or exchange and exchange.of_parts else workload
+    made = part_of(workload) if isinstance(kernel, GemmPart) or exchange and exchange.of_parts else workload
     of_input = getattr(kernel, "of_input", False)
     moved = workload.activation_bytes if of_input or exchange and exchange.before else workload.output_bytes
     gemm = gemm_ns(machine, made)
@@ -67,7 +67,8 @@ def kernel_cycles(kernel: Kernel, machine: Machine, workload: Workload) -> float
 def kernel_seconds(kernel: Kernel, machine: Machine, workload: Workload, mirrored: bool = True) -> float:
     """Estimate a core's time for a kernel; what is not `mirrored`, or has a skew, simulates every GPU."""
     speed = FUSED_CYCLES_PER_SECOND if kernel.needs_rtl else BASELINE_CYCLES_PER_SECOND
-    gpus = workload.tp if not mirrored or getattr(kernel, "skew", None) is not None else 1
+    every = getattr(kernel, "skew", None) is not None and not isinstance(kernel, GemmAlone | GemmPart)
+    gpus = workload.tp if not mirrored or every else 1
     return gpus * kernel_cycles(kernel, machine, workload) / speed
 
 

@@ -17,7 +17,7 @@ from rich.table import Table
 
 from t3sim.mechanisms.exchange import REDUCED
 from t3sim.rtl.registers import NO_THRESHOLD
-from t3sim.study.bounds import bounds
+from t3sim.study.bounds import bounds, who_waits
 from t3sim.study.results import BASELINE, DRAM_STREAMS, BenchResult, KernelRun, RunResult, TechniqueResult
 from t3sim.trimmed import Trimmed
 
@@ -119,6 +119,8 @@ def print_run(result: RunResult, console: Console) -> None:
     for name, one in result.techniques.items():
         if one.gpus:
             console.print(_gpus(name, one.gpus))
+            console.print(who_waits(one.gpus, one.total_ns))
+            console.print()
     console.print(_traffic(result))
     if any(one.loss_ns for one in result.techniques.values()):
         console.print(_losses(result))

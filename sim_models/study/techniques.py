@@ -62,8 +62,8 @@ def kernels_of(technique: str, choices: Choices = Choices()) -> tuple[Kernel, ..
     They are the GEMM alone, what it is fused with or what scatters, and, unless that is in it, what gathers.
     """
     fusion = fusions(choices).get(technique)
-    slow = choices.skew if choices.skew and choices.skew.links_gb_per_s else None
-    gemm = GEMM_PART if choices.exchange.of_parts else GEMM
+    slow = choices.skew if choices.skew and choices.skew.slows_collectives else None
+    gemm = replace(GEMM_PART if choices.exchange.of_parts else GEMM, skew=choices.skew)
     if technique in ("decomposed", "flux") and choices.exchange.collective in ("ag", "a2a"):
         raise BadInput(f"technique {technique} is of a reduce-scatter: --operator {choices.exchange.operator} has none")
     if technique in ("decomposed", "flux") and choices.skew is not None:
@@ -98,17 +98,17 @@ def technique_result(technique: str, done: Mapping[Kernel, KernelResult], clock_
         return _fused_whole(technique, *parts, clock_ghz, exchange)
     if technique in FUSIONS:
         return _fused(technique, *parts, clock_ghz)
-    late = max((ns for _, ns in choices.skew.late_ns), default=0.0) if choices.skew else 0.0
     phases = exchange.hides if exchange.of_parts or exchange.before else ("reduce-scatter", "all-gather")
-    return _in_turn(technique, parts[0], dict(zip(phases, parts[1:])), exchange, late)
+    return _in_turn(technique, parts[0], dict(zip(phases, parts[1:])), exchange)
 
 
-def _in_turn(name: str, gemm: IsolatedKernel, collectives: Mapping[str, IsolatedKernel], exchange: Exchange,
-             late_ns: float) -> TechniqueResult:
+def _in_turn(name: str, gemm: IsolatedKernel, collectives: Mapping[str, IsolatedKernel],
+             exchange: Exchange) -> TechniqueResult:
     """Add the phases of the baseline, and of the ideals (which are arithmetic on isolated times).
 
-    Everybody waits for the last GPU, which starts `late_ns` after the first.
+    Everybody waits for the GPU whose GEMM ends last.
     """
+    late_ns = gemm.start_ns
     g = gemm.ns + late_ns
     each = {phase: kernel.ns for phase, kernel in collectives.items()}
     simulated = (gemm, *collectives.values()) if name == BASELINE else ()

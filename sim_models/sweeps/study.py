@@ -19,7 +19,7 @@ from t3sim.sweeps.settings import COMMANDS, MACHINE_KEY, Scalar, Settings
 
 #: Studies that come with the package, by name.
 STUDIES = ("crossover", "direct", "lateness", "link-bandwidth", "regimes", "regret", "starvation-limit", "tiles-gpus",
-           "tiles-link", "tracker-ways")
+           "tiles-link", "tracker-ways", "unlike")
 LARGEST = 100_000  #: points
 
 

@@ -17,10 +17,12 @@ from t3sim.mechanisms.gather_before import tiling_for
 from t3sim.runs import kernels
 from t3sim.runs.skew import Skew
 from t3sim.study import losses
+from t3sim.study.bounds import who_waits
 from t3sim.study.choices import Choices
 from t3sim.study.report import output_console, print_run
 from t3sim.study.results import TECHNIQUES
 from t3sim.study.techniques import run_sublayer
+from t3sim.topologies import ring
 from t3sim.workloads import gemm_workload, paper_workloads
 from tests.models.variants import variant
 
@@ -331,7 +333,42 @@ def test_a_late_gpu_and_a_slow_link_delay_all():
         assert run.to_json()["techniques"]["t3"]["gpus"][3].keys() == held.gpus[3].keys()
 
 
+def test_a_slow_clock_and_dead_units_delay_all(capsys):
+    """The GEMM alone is the slowest GPU's, whose own clock or units it goes by; T3's GPUs wait for it."""
+    machine, workload = load_machine(), gemm_workload("2048x1024x1024", N)
+    alike, clock, dead = (run_sublayer(workload, machine, ("sequential", "t3"), lambda *_: None, 0,
+                                       Choices(skew=Skew.of(text, N))) for text in ("", "clock:2:0.5", "dead:3:40"))
+    tiles, units = 8 * 8, machine.gpu.compute_units
+    assert clock.baseline.gemm_ns == pytest.approx(2 * alike.baseline.gemm_ns, rel=0.05)
+    stages = -(-tiles // (units // 2)) / -(-tiles // units)
+    assert dead.baseline.gemm_ns == pytest.approx(stages * alike.baseline.gemm_ns, rel=0.1)
+    for run, slow in ((clock, 2), (dead, 3)):
+        t3, usual = run.techniques["t3"], alike.techniques["t3"]
+        assert 0.95 * run.baseline.gemm_ns < t3.gemm_ns < 1.25 * run.baseline.gemm_ns
+        ends = [gpu["gemm_end_ns"] for gpu in t3.gpus]
+        assert ends.index(max(ends)) == slow
+        assert usual.total_ns + 0.3 * (run.baseline.gemm_ns - alike.baseline.gemm_ns) < t3.total_ns
+        assert min(ends) < 1.1 * usual.gemm_ns, "the others' GEMMs end as they did"
+        assert sum(t3.loss_ns.values()) == pytest.approx(t3.total_ns - run.baseline.gemm_ns, abs=1e-6)
+        print_run(run, output_console())
+        shown = capsys.readouterr().out
+        assert f"All wait for GPU {slow}, whose GEMM ends" in shown and f"GPU {slow} " in shown
+
+
+def test_the_last_of_several_unlike_gpus_counts():
+    """A late GPU and a slow one: whichever ends last is what the baseline waits for."""
+    machine, workload = load_machine(), gemm_workload("512x512x512", N)
+    slow, late, both = (kernels.simulate(kernels.GemmAlone(Skew.of(text, N)), machine, workload)
+                        for text in ("clock:1:0.5", "late:2:1000", "clock:1:0.5,late:2:1000"))
+    assert slow.start_ns == 0 and late.start_ns == 1000
+    assert both == (slow if slow.ns > late.ns + 1000 else late)
+    much = kernels.simulate(kernels.GemmAlone(Skew.of("clock:1:0.5,late:2:90000", N)), machine, workload)
+    assert (much.start_ns, much.ns) == (90_000, late.ns)
+
+
 @pytest.mark.parametrize(("text", "says"), [
+    ("clock:1:1.5", "1.5 is not possible: 0.05 to 1"), ("clock:1:0", "0 is not possible"), ("clock:4:1", "GPU 4"),
+    ("dead:1:-1", "is unknown: allowed is"), ("dead:1:3,dead:1:4", "it is said twice"),
     ("late:4:10", "GPU 4: there are 0 to 3"), ("late:1", "'late:1' is unknown: allowed is"), ("link:0-9:3", "GPU 9"),
     ("link:0-1:0", "not possible: 0.001 to"), ("late:0:1.2.3", "1.2.3 is no number"), ("slow", "late:GPU:NS"),
     ("late:0:10,,", "'' is unknown: allowed is"), ("late:0:10,late:0:20", "late:0:20: it is said twice"),
@@ -340,6 +377,26 @@ def test_a_wrong_skew_is_one_line(text, says):
     with pytest.raises(BadInput, match=says) as error:
         Skew.of(text, 4)
     assert "--skew" in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("units", [0, 80, 999999])
+def test_a_gpu_needs_a_unit_that_works(units):
+    with pytest.raises(BadInput, match=f"^--skew dead:1:{units}: of 80 compute units 1 to 79 may not work$"):
+        Skew.of(f"dead:1:{units}", N).check(ring(N), load_machine())
+
+
+def test_who_waits_is_said():
+    """Of four GPUs as a run reports them."""
+    def gpus(ends, busy=(0.5,) * 4, held=0.0):
+        return [{"gemm_end_ns": end, "link_to": (gpu - 1) % 4, "link_busy": link, "window_held_ns": held}
+                for gpu, (end, link) in enumerate(zip(ends, busy))]
+    assert who_waits(gpus([100e3, 130e3, 101e3, 99e3]), 150e3) == (
+        "All wait for GPU 1, whose GEMM ends 29.0 µs after any other.")
+    assert who_waits(gpus([100e3] * 4, [0.5, 0.5, 0.97, 0.4]), 150e3) == (
+        "All wait for the link from GPU 2 to GPU 1, which is busy 97%.")
+    alike = who_waits(gpus([100e3, 100.1e3, 100e3, 100e3], [0.95] * 4, held=30e3), 150e3)
+    assert alike.startswith("No GPU waits long for another's GEMM: the last one, GPU 1's, ends 0.1 µs after")
+    assert alike.endswith("The window held free compute units for up to 30.0 µs (GPU 0).")
 
 
 def test_a_skew_of_a_link_that_is_not_there():
