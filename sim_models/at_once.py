@@ -1,15 +1,42 @@
 """Tasks on several threads, for what leaves the interpreter to others most of the time: compiled loops, compilers."""
 
+import contextlib
 import ctypes
 import queue
 import threading
-from collections.abc import Callable, Hashable, Mapping
+import time
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from functools import partial
 from typing import TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
 Result = TypeVar("Result")
 Task = Callable[[Callable[[float], None]], Result]
+
+
+#: Processor seconds of threads that helped this one.
+_of_helpers = threading.local()
+
+
+def processor_seconds() -> float:
+    """Return the processor time of this thread, and of those that helped it (`helped`)."""
+    return time.thread_time() + getattr(_of_helpers, "seconds", 0.0)
+
+
+@contextlib.contextmanager
+def helped() -> Iterator[Callable[..., None]]:
+    """Give a function by which other threads call what they do for this one; in the end their time is its own."""
+    spent: list[float] = []
+
+    def help(task: Callable[..., object], *arguments) -> None:
+        started = time.thread_time()
+        task(*arguments)
+        spent.append(time.thread_time() - started)
+
+    try:
+        yield help
+    finally:
+        _of_helpers.seconds = getattr(_of_helpers, "seconds", 0.0) + sum(spent)
 
 
 class _Ended(SystemExit):

@@ -13,12 +13,15 @@ def bench(
         metavar="N", parser=whole_number,
         help="Cycles of the stimulus; the slow engines replay its beginning.")] = 20_000,
     engine: Annotated[str, typer.Option(
-        metavar="A,B,...", help="Engines to measure.")] = "lockstep,bare,full,cocotb,amaranth",
+        metavar="A,B,...", help="Engines to measure.")] = "lockstep,bare,full,gpus,cocotb,amaranth",
     machine: MachineOption = "t3-table1",
     json: JsonOption = None,
     seed: SeedOption = 0,
 ) -> None:
-    """Measure cycles per second: lockstep, a bare C++ loop with and without what is at rest, cocotb, and Amaranth."""
+    """Measure cycles per second: lockstep, a bare C++ loop with and without what is at rest, cocotb, and Amaranth.
+
+    And what eight GPUs cost against one that stands for all, on one thread and on two (engine gpus).
+    """
     from t3sim.machine import load_machine
     from t3sim.study.results import BenchResult, check_json_target, write_json
 

@@ -106,7 +106,8 @@ def run(
     insist: Annotated[bool, typer.Option(
         "--insist", help="Run what would take more than a day, or more memory than there is, too.")] = False,
     jobs: Annotated[int | None, typer.Option(
-        metavar="N", parser=whole_number, help="Simulations at once; as many as cores if not given.")] = None,
+        metavar="N", parser=whole_number, help="Simulations at once, or threads of one of --every-gpu; as many as "
+        "cores if not given.")] = None,
     json: JsonOption = None,
     seed: SeedOption = 0,
 ) -> None:

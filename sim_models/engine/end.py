@@ -1,11 +1,12 @@
 """The end of a run: all has happened, or nothing moves any more."""
 
 from ..compiled.jit import compiled
+from ..fabric.wires import under_way
 from .agents import done, progress
 
 IDLE_LIMIT = 200_000  #: cycles without any progress after which a run is declared stuck
 RUNNING, DONE, STUCK = range(3)
-_LOOK_STUCK = 1 << 14  #: cycles between two looks at whether anything moves
+LOOK_STUCK = 1 << 14  #: cycles between two looks at whether anything moves
 
 
 @compiled
@@ -22,7 +23,7 @@ def finished(sim, kernel):
             if held or sim.compute.count[row] or sim.inbound.count[row]:
                 return False
     for port in range(len(sim.network.free_time)):
-        if sim.network.flight.count[port] or sim.stores_out.count[port] or sim.mem.dma_returns.count[port]:
+        if under_way(sim.network.flight, port) or sim.stores_out.count[port] or sim.mem.dma_returns.count[port]:
             return False
     return True
 
@@ -48,4 +49,4 @@ def outcome(sim, kernel, now):
     """Return RUNNING, DONE or STUCK."""
     if finished(sim, kernel):
         return DONE
-    return STUCK if now % _LOOK_STUCK == 0 and stuck(sim, kernel, now) else RUNNING
+    return STUCK if now % LOOK_STUCK == 0 and stuck(sim, kernel, now) else RUNNING

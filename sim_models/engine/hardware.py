@@ -158,7 +158,7 @@ def _heads_cycle(ports, sim, inputs, outputs, device, now):
         if port == links.NO_PORT:
             inputs[ports.head_ready] = 1
             network.unroutable[device] += 1
-        elif links.can_send_head(network, port) and not held_back(sim.chaos, device):
+        elif links.can_send_head(network, port, now) and not held_back(sim.chaos, device):
             inputs[ports.head_ready] = 1
             links.send_head(network, port, now, extra_delay(sim.chaos, device), head, sim.b)
     heard = network.heard

@@ -1,22 +1,27 @@
 """The loop: every run of every kernel, with RTL or without, watched or not.
 
 Links take time, so a GPU can be stepped by itself for up to a link's latency: nothing that another one does meanwhile
-reaches it sooner. Results do not depend on how far it goes alone.
+reaches it sooner. Results do not depend on how far it goes alone, nor on which thread does it.
 """
+
+from typing import NamedTuple
 
 from ..compiled.by_reference import by_reference
 from ..compiled.jit import compiled, inlined, unlocked
+from ..compiled.meeting import Member, go_on, last_to_come, on_threads, rounds, wait
 from ..fabric import network as links
+from ..fabric import wires
 from ..fabric.bits import address_of, get, request_of
 from ..fabric.memory_map import channel_of
 from ..fabric.queues import pop_timed, push, push_at, room, timed_room
 from . import agents
-from .end import RUNNING, outcome
+from .end import LOOK_STUCK, RUNNING, outcome
 from .hardware import clock_edge, egress_cycle, memory_cycle, side_signals
 from .observers import Observer, after_edge, before_edge, together
 from .state import Sim
 
-LOOK = 64  #: cycles between two looks at whether a run has ended, and the most that a GPU is stepped alone
+LOOK = 64  #: a run ends at a multiple of so many cycles; and the most that a watched GPU is stepped alone
+_OUTCOME_BITS = 2
 
 
 @inlined
@@ -39,10 +44,8 @@ def deliver(sim, node, now):
     count = network.first_in[node + 1] - first
     for i in range(count):
         port = network.ports_in[first + (now + i) % count]
-        while flight.count[port] > 0:
-            at = flight.head[port]
-            if flight.time[port, at] > now:
-                break
+        while wires.arrives(flight, port, now):
+            at = wires.head_of(flight, port)
             lo, hi, tag = flight.lo[port, at], flight.hi[port, at], flight.tag[port, at]
             destination = links.destination_of(hi, sim.b)
             if network.one_for_all or destination == node:
@@ -60,7 +63,7 @@ def deliver(sim, node, now):
                 else:
                     links.send(network, onward, now, get(lo, hi, sim.b.bytes, sim.b.op - sim.b.bytes), 0, lo, hi, tag)
             network.taken[port] += 1
-            pop_timed(flight, port)
+            wires.take(flight, port, now)
         deliver_heads(sim, node, port, now)
 
 
@@ -68,8 +71,8 @@ def deliver(sim, node, now):
 def deliver_heads(sim, node, port, now):
     """Hand on heads of dispatch windows that have arrived by a link, to the GPU's hardware or onward."""
     network, heads = sim.network, sim.network.heads
-    while heads.count[port] > 0 and heads.time[port, heads.head[port]] <= now:
-        head = heads.lo[port, heads.head[port]]
+    while wires.arrives(heads, port, now):
+        head = heads.lo[port, wires.head_of(heads, port)]
         destination = links.head_destination(head, sim.b)
         if network.one_for_all or destination == node:
             if timed_room(network.heard, node) < 1:
@@ -79,11 +82,11 @@ def deliver_heads(sim, node, port, now):
             onward = links.port_to(network, node, destination)
             if onward == links.NO_PORT:
                 network.unroutable[node] += 1
-            elif not links.can_send_head(network, onward):
+            elif not links.can_send_head(network, onward, now):
                 break
             else:
                 links.send_head(network, onward, now, 0, head, sim.b)
-        pop_timed(heads, port)
+        wires.take(heads, port, now)
 
 
 @compiled
@@ -107,27 +110,65 @@ def step_alone(sim, kernel, hardware, watching, device, now, end):
         after_edge(watching, sim, kernel, hardware, device, cycle)
 
 
+@compiled
+def meet_again(sim, now, alone):
+    """Let all nodes see what the others have sent; return the cycle up to which each is stepped by itself next.
+
+    While a packet is under way nothing ends, and until it arrives nobody need look.
+    """
+    until = (now // LOOK + 1) * LOOK
+    for port in range(len(sim.network.free_time)):
+        wires.meet(sim.network.flight, port)
+        wires.meet(sim.network.heads, port)
+        if alone > LOOK and wires.under_way(sim.network.flight, port) > 0:
+            until = max(until, (sim.network.last_arrival[port] // LOOK + 1) * LOOK)
+    most = now + alone
+    if alone > LOOK:
+        most = most // LOOK * LOOK
+    return min(until, most, (now // LOOK_STUCK + 1) * LOOK_STUCK)
+
+
+@compiled
+def step_nodes(sim, kernel, hardware, watching, member, now, until):
+    """Step a thread's share of all nodes from cycle `now` to `until`: neighbours first, as they lie in memory."""
+    devices = len(sim.control.downstream)
+    for device in range(devices):
+        if device * member.threads // devices == member.number:
+            step_alone(sim, kernel, hardware, watching, device, now, until)
+    for switch in range(devices + member.number, len(sim.network.arrived), member.threads):
+        for cycle in range(now, until):
+            deliver(sim, switch, cycle)
+
+
 @unlocked
-def advance(machine, agent, rtl, observers, now, cycles, alone):
-    """Run at most `cycles` memory cycles of all GPUs, each by itself for up to `alone`: (next cycle, outcome)."""
+def advance(machine, agent, rtl, observers, span, member):
+    """Run memory cycles of all GPUs: (next cycle, outcome). To be called by each of the threads that meet."""
     sim, kernel = by_reference(machine), by_reference(agent)
     hardware, watching = by_reference(rtl), by_reference(observers)
-    end = now + cycles
-    while now < end:
-        until = min(end, now + alone, (now // LOOK + 1) * LOOK)
-        for device in range(len(sim.control.downstream)):
-            step_alone(sim, kernel, hardware, watching, device, now, until)
-        for switch in range(len(sim.control.downstream), len(sim.network.arrived)):
-            for cycle in range(now, until):
-                deliver(sim, switch, cycle)
+    now, end, reached = span.begin, span.end, RUNNING
+    while True:
+        before = rounds(member)
+        if last_to_come(member):
+            if now > span.begin and now % LOOK == 0:
+                reached = outcome(sim, kernel, now)
+            goes_on = now < end and reached == RUNNING and not sim.control.halt[0]
+            until = min(end, meet_again(sim, now, span.alone)) if goes_on else now
+            go_on(member, until << _OUTCOME_BITS | reached)
+        else:
+            told = wait(member, before)
+            until, reached = told >> _OUTCOME_BITS, told & (1 << _OUTCOME_BITS) - 1
+        if until <= now:
+            return now, reached
+        step_nodes(sim, kernel, hardware, watching, member, now, until)
         now = until
-        if now % LOOK == 0:
-            reached = outcome(sim, kernel, now)
-            if reached != RUNNING:
-                return now, reached
-        if sim.control.halt[0]:
-            break
-    return now, RUNNING
+
+
+class Span(NamedTuple):
+    """The memory cycles that a run is to go on for."""
+
+    begin: int
+    end: int
+    alone: int  #: that each GPU may be stepped by itself, at most a link's latency
 
 
 class Lockstep:
@@ -136,6 +177,7 @@ class Lockstep:
     def __init__(self, sim: Sim) -> None:
         self.sim = sim
         self.now = 0
+        self.threads = 1  #: at most, that step GPUs; one if the run is watched
         self.observers: list[Observer] = []
 
     def advance(self, cycles: int) -> int:
@@ -149,11 +191,21 @@ class Lockstep:
             for observer in self.observers:
                 state, until = observer.before(self.now, until)
                 states.append(state)
-            alone = 1 if any(observer.interleaved for observer in self.observers) else LOOK
             self.sim.control.halt[0] = 0
-            self.now, reached = advance(*self.sim.apart(), together(states), self.now, until - self.now,
-                                        max(1, min(alone, int(self.sim.network.latency_cycles.min()))))
+            self.now, reached = self._advance(together(states), until)
             for observer in self.observers:
                 observer.after(self.now)
             if reached != RUNNING or self.now >= end:
                 return reached
+
+    def _advance(self, watching: tuple | None, end: int) -> tuple[int, int]:
+        latency = int(self.sim.network.latency_cycles.min())
+        alone = 1 if any(one.interleaved for one in self.observers) else LOOK if self.observers else latency
+        threads = 1 if self.observers else min(self.threads, len(self.sim.control.downstream))
+        state, alone = (*self.sim.apart(), watching), max(1, min(alone, latency))
+
+        def task(member: Member) -> tuple[int, int]:
+            return advance(*state, Span(self.now, end, alone), member)
+        if threads > 1:  # what is compiled is compiled here, where its time is known (`jit.compile_times`)
+            on_threads(1, lambda member: advance(*state, Span(self.now, self.now, alone), member))
+        return on_threads(threads, task)

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..compiled.jit import inlined
 from ..line import LINE_BYTES, lines_of
-from . import bits, queues
+from . import bits, queues, wires
 
 NO_PORT = -1
 _SPARE_PACKETS = 64  #: places that stay free among those under way: a mirrored packet may become several
@@ -52,14 +52,14 @@ class Network(NamedTuple):
     first_in: np.ndarray  # int64 [node + 1]: the same of `ports_in`
     ports_in: np.ndarray
     one_for_all: bool  # one node stands for all: whatever its ports send arrives at itself
-    flight: queues.TimedQueue  # packets by arrival time [port]
+    flight: wires.Wires  # packets [port]
     free_time: np.ndarray  # float [port]: when the last accepted packet has left
     last_arrival: np.ndarray  # int64 [port]
     sent_bytes: np.ndarray  # int64 [port]
     sent_packets: np.ndarray
     busy_cycles: np.ndarray  # float [port]
     taken: np.ndarray  # int64 [port]: packets that have been taken at the link's end
-    heads: queues.TimedQueue  # heads under way, by arrival time [port]
+    heads: wires.Wires  # heads of dispatch windows [port]
     last_head: np.ndarray  # int64 [port]: arrival of the last of them
     sent_heads: np.ndarray  # int64 [port]
     heard: queues.TimedQueue  # heads that have arrived at a GPU [node]
@@ -71,9 +71,10 @@ class Network(NamedTuple):
 def make_network(ports: Sequence[Port], next_port: np.ndarray, one_for_all: bool = False) -> Network:
     """Build a network without traffic; `next_port` and `one_for_all` as in `Network`."""
     nodes, shapes = len(next_port), [port.shape for port in ports]
-    in_flight = max(int(shape.latency_cycles * shape.bytes_per_cycle + shape.buffer_bytes) for shape in shapes)
+    # Twice the latency: news of a place that is free takes as long as a packet.
+    in_flight = max(int(2 * shape.latency_cycles * shape.bytes_per_cycle + shape.buffer_bytes) for shape in shapes)
     packets = max(1024, in_flight // 8)  # a packet may be as short as one element
-    heads = max(shape.latency_cycles for shape in shapes) + _SPARE_HEADS
+    heads = 2 * max(shape.latency_cycles for shape in shapes) + _SPARE_HEADS
 
     def by_node(node_of: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
         order = np.argsort(node_of, kind="stable")
@@ -87,9 +88,9 @@ def make_network(ports: Sequence[Port], next_port: np.ndarray, one_for_all: bool
           for name, column in zip(LinkShape._fields, zip(*shapes))),
         np.array([port.target for port in ports]),
         np.ascontiguousarray(next_port, np.int64), *by_node([port.source for port in ports]),
-        *by_node([port.target for port in ports]), one_for_all, queues.timed_queue(count, packets),
+        *by_node([port.target for port in ports]), one_for_all, wires.make_wires(count, packets),
         each(count, np.float64), each(count), each(count), each(count), each(count, np.float64), each(count),
-        queues.timed_queue(count, heads), each(count), each(count), queues.timed_queue(nodes, heads),
+        wires.make_wires(count, heads), each(count), each(count), queues.timed_queue(nodes, heads),
         each(nodes), each(nodes), each(nodes)))
 
 
@@ -127,7 +128,7 @@ def backlog(network, port, now):
 def can_send(network, port, now):
     """Return whether a port's egress buffer takes another packet."""
     return (backlog(network, port, now) < network.buffer_bytes[port]
-            and queues.timed_room(network.flight, port) > _SPARE_PACKETS)
+            and wires.has_room(network.flight, port, now, network.latency_cycles[port], _SPARE_PACKETS))
 
 
 @inlined
@@ -146,13 +147,13 @@ def send(network, port, now, byte_count, delay, lo, hi, tag):
     arrival = max(np.int64(np.ceil(network.free_time[port])) + network.latency_cycles[port] + delay,
                   network.last_arrival[port])
     network.last_arrival[port] = arrival
-    queues.push_at(network.flight, port, arrival, lo, hi, tag)
+    wires.put(network.flight, port, arrival, lo, hi, tag)
 
 
 @inlined
-def can_send_head(network, port):
+def can_send_head(network, port, now):
     """Return whether a port takes another head in this cycle."""
-    return queues.timed_room(network.heads, port) > 0
+    return wires.has_room(network.heads, port, now, network.latency_cycles[port], 0)
 
 
 @inlined
@@ -172,7 +173,7 @@ def send_head(network, port, now, delay, head, b):
         source, gpus = bits.get(head, 0, b.head_source, b.device_bits), network.next_port.shape[1]
         comes_from = (2 * source + gpus - head_destination(head, b)) % gpus
         head += comes_from - source << b.head_source
-    queues.push_at(network.heads, port, arrival, head, 0, 0)
+    wires.put(network.heads, port, arrival, head, 0, 0)
 
 
 @inlined

@@ -18,6 +18,7 @@ import numpy as np
 from t3sim.rtl.geometry import Geometry
 
 from ..agents.compute_units import settle
+from ..at_once import processor_seconds
 from ..compiled.jit import compile_times
 from ..engine.end import IDLE_LIMIT, RUNNING, STUCK
 from ..engine.loop import Lockstep
@@ -127,6 +128,7 @@ class Run:
     seed: int = 0
     mirrored: bool = True  #: of a collective: one GPU stands for all; the others are always mirrored
     window_cycles: int = 0  #: of recorded traffic (a GEMM's or a fused kernel's); 0: none
+    threads: int = 1  #: at most, of a fused kernel on all GPUs
 
 
 class Kernel(Protocol):
@@ -306,15 +308,15 @@ ALL_TO_ALL = CollectiveAlone(EXCHANGE)
 
 
 def simulate(kernel: Kernel, machine: Machine, workload: Workload, progress: Progress = lambda fraction: None,
-             seed: int = 0, mirrored: bool = True, window_cycles: int = 0) -> KernelResult:
+             seed: int = 0, mirrored: bool = True, window_cycles: int = 0, threads: int = 1) -> KernelResult:
     """Run one kernel to its end; arguments as in `Run`, errors as of `Kernel.run`.
 
-    `host_seconds` is this thread's processor time, without what was compiled on the way, which the next start takes
-    from the cache."""
-    started = time.thread_time()
+    `host_seconds` is the processor time of all its threads, without what was compiled on the way, which the next start
+    takes from the cache."""
+    started = processor_seconds()
     with compile_times() as compiling:
-        result = kernel.run(Run(machine, workload, progress, seed, mirrored, window_cycles))
-    return replace(result, host_seconds=time.thread_time() - started - sum(compiling))
+        result = kernel.run(Run(machine, workload, progress, seed, mirrored, window_cycles, threads))
+    return replace(result, host_seconds=processor_seconds() - started - sum(compiling))
 
 
 def _batch(recorder: TrafficRecord | None) -> int:
@@ -413,6 +415,7 @@ def _fused(kernel: FusedGemm, asked: Run) -> FusedKernel:
         options = replace(options, start_cycles=kernel.skew.start_cycles(asked.machine, gpus),
                           links=kernel.skew.links(asked.machine), conditions=kernel.skew.conditions(asked.machine))
     with _fused_run(kernel.policy, asked, options, gpus) as run:
+        run.threads = asked.threads
 
         def after_batch(fraction: float) -> None:
             if recorder:

@@ -48,8 +48,14 @@ def estimate(machine: Machine, workload: Workload, asked: Iterable[Kernel], mirr
     of_a_run = _BYTES_PER_TILE * tiles + 4 * machine.llc.size_bytes / machine.llc.line_bytes
     return Estimate(
         cycles=sum(kernel_cycles(kernel, machine, workload) for kernel in each),
-        seconds=max([*seconds, sum(seconds) / jobs]),
+        seconds=max([*(one / (min(jobs, workload.tp) if every_gpu(kernel) else 1)
+                       for kernel, one in zip(each, seconds)), sum(seconds) / jobs]),
         memory_bytes=_BASE_BYTES + min(jobs, len(each)) * of_a_run)
+
+
+def every_gpu(kernel: Kernel) -> bool:
+    """Return whether a kernel has RTL for every GPU, which several threads step."""
+    return isinstance(kernel, FusedGemm) and kernel.skew is not None
 
 
 def kernel_cycles(kernel: Kernel, machine: Machine, workload: Workload) -> float:

@@ -13,6 +13,7 @@ from ..machine import Machine
 from ..runs.fused import FusedRun
 from ..runs.policy import Policy
 from ..workloads import transformer_workload
+from .gpus_speed import measure_gpus
 from .results import BenchResult, collect_versions
 
 _REPEATS = 3
@@ -79,7 +80,11 @@ def run_bench(machine: Machine, engines: Sequence[str], cycles: int, progress: C
                 best = max(best, cycles / (time.perf_counter() - start)) if attempt else best
             progress("lockstep", (attempt + 1) / (_REPEATS + 1))
         speeds["lockstep"] = best
-    others = [name for name in engines if name != "lockstep"]
+    gpus = None
+    if "gpus" in engines:
+        gpus = measure_gpus(machine, cycles, lambda done: progress("gpus", done))
+        progress("gpus", 1.0)
+    others = [name for name in engines if name not in ("lockstep", "gpus")]
     if others:
         def recorded(done: float) -> None:
             for name in others:
@@ -89,4 +94,4 @@ def run_bench(machine: Machine, engines: Sequence[str], cycles: int, progress: C
         for name in others:
             progress(name, 1.0)
     return BenchResult(cycles_per_second={name: speeds[name] for name in engines if name in speeds},
-                       cycles={name: cycles for name in engines}, versions=collect_versions())
+                       cycles={name: cycles for name in engines}, versions=collect_versions(), gpus=gpus)

@@ -323,12 +323,16 @@ def print_bench(result: BenchResult, console: Console) -> None:
     console.print(_table("Engine speed on the same RTL and stimulus", "engine",
                          ("cycles\nper second", "lockstep\nover it", "measured\nover cycles"), rows))
     for engine in BenchResult.ENGINES:
-        if engine not in speed:
+        if engine not in speed and not (engine == "gpus" and result.gpus):
             console.print(f"{engine}: {result.notes.get(engine, 'not run')}")
     if result.lockstep_over_bare is not None:
         console.print(f"lockstep over bare C++ loop: {result.lockstep_over_bare:.2f}")
     if result.bare_over_full is not None:
         console.print(f"bare C++ loop over one that evaluates also what is at rest: {result.bare_over_full:.2f}")
+    if result.gpus is not None:
+        gpus = result.gpus
+        console.print(f"{gpus.gpus} GPUs over as many mirrored runs, a core's time: {gpus.over_mirrored:.2f}")
+        console.print(f"two threads over one, {gpus.gpus} GPUs: {gpus.two_threads_over_one:.2f}")
 
 
 def print_campaign(results: Mapping[str, Any], page: Path, console: Console) -> None:

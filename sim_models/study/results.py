@@ -209,6 +209,31 @@ class KernelRun:
 
 
 @dataclass(frozen=True)
+class GpusSpeed:
+    """Processor and wall seconds of the same cycles of a fused run, the least of some attempts each."""
+
+    gpus: int
+    cycles: int
+    mirrored_seconds: float  #: of a core, of one GPU that stands for all
+    every_seconds: float  #: of a core, of all GPUs on one thread
+    one_thread_seconds: float  #: all GPUs, from begin to end
+    two_threads_seconds: float
+
+    @property
+    def over_mirrored(self) -> float:
+        """A core's time for all GPUs over that for as many mirrored runs."""
+        return self.every_seconds / (self.gpus * self.mirrored_seconds)
+
+    @property
+    def two_threads_over_one(self) -> float:
+        """How many times as fast two threads are as one; means little where other programs have the cores."""
+        return self.one_thread_seconds / self.two_threads_seconds
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"over_mirrored": self.over_mirrored, "two_threads_over_one": self.two_threads_over_one}
+
+
+@dataclass(frozen=True)
 class BenchResult:
     """Speed of the engines on the same RTL and stimulus, in one run."""
 
@@ -216,8 +241,9 @@ class BenchResult:
     cycles: dict[str, int] = field(default_factory=dict)  #: how many each engine was measured over
     notes: dict[str, str] = field(default_factory=dict)  #: why an engine is absent
     versions: dict[str, str] = field(default_factory=dict)
+    gpus: GpusSpeed | None = None  #: of engine `gpus`
 
-    ENGINES = ("lockstep", "bare", "full", "cocotb", "amaranth")
+    ENGINES = ("lockstep", "bare", "full", "gpus", "cocotb", "amaranth")
 
     @property
     def lockstep_over_bare(self) -> float | None:
@@ -236,7 +262,7 @@ class BenchResult:
     def to_json(self) -> dict[str, Any]:
         return {"cycles_per_second": dict(self.cycles_per_second), "lockstep_over_bare": self.lockstep_over_bare,
                 "bare_over_full": self.bare_over_full, "cycles": dict(self.cycles), "notes": dict(self.notes),
-                "versions": dict(self.versions)}
+                "versions": dict(self.versions), "gpus": self.gpus.to_json() if self.gpus else None}
 
 
 def collect_versions() -> dict[str, str]:

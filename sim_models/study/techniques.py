@@ -34,7 +34,7 @@ from ..runs.overlapped import OverlappedKernels
 from ..workloads import Workload
 from . import losses
 from .choices import Choices
-from .estimate import kernel_seconds
+from .estimate import every_gpu, kernel_seconds
 from .results import BASELINE, RunResult, TechniqueResult, collect_versions
 
 Progress = Callable[[str, float], None]
@@ -236,15 +236,19 @@ def _simulated(parts: Mapping[str, Sequence[Kernel]], machine: Machine, workload
                 share = sum(seconds[part] * shares[part] for part in of_one) / sum(seconds[part] for part in of_one)
                 progress(name, 1.0 if all(shares[part] >= 1 for part in of_one) else min(0.99, share))
 
-    tasks = {kernel: partial(_simulate, kernel, machine, workload, seed)
-             for kernel in sorted(seconds, key=lambda kernel: -seconds[kernel])}
-    needs = {kernel: BUILD for kernel in tasks if kernel.needs_rtl}
-    if needs:
+    order = sorted(seconds, key=lambda kernel: -seconds[kernel])
+    # What has its own threads comes afterwards, one at a time, on all of them.
+    together = {kernel: partial(_simulate, kernel, machine, workload, seed, 1)
+                for kernel in order if not every_gpu(kernel)}
+    in_turn = {kernel: partial(_simulate, kernel, machine, workload, seed, jobs)
+               for kernel in order if every_gpu(kernel)}
+    needs = {kernel: BUILD for kernel in together if kernel.needs_rtl}
+    if any(kernel.needs_rtl for kernel in order):
         told(BUILD, 0.0)
-        tasks = {BUILD: lambda _: kernels.rtl_library(machine.geometry()), **tasks}
-    return at_once(tasks, jobs, told, needs)
+        together = {BUILD: lambda _: kernels.rtl_library(machine.geometry()), **together}
+    return {**at_once(together, jobs, told, needs), **at_once(in_turn, 1, told)}
 
 
-def _simulate(kernel: Kernel, machine: Machine, workload: Workload, seed: int,
+def _simulate(kernel: Kernel, machine: Machine, workload: Workload, seed: int, threads: int,
               progress: Callable[[float], None]) -> KernelResult:
-    return kernels.simulate(kernel, machine, workload, progress, seed)
+    return kernels.simulate(kernel, machine, workload, progress, seed, threads=threads)

@@ -77,12 +77,12 @@ def arrivals(s, r, d, port, now):
     s = by_reference(s)
     r = by_reference(r)
     flight = s.network.flight
-    at, mask = r.flight_head[port], flight.lo.shape[1] - 1
-    while at != flight.head[port]:
+    mask = flight.lo.shape[1] - 1
+    for packet in range(r.flight_head[port], flight.head[port]):
+        at = packet & mask
         lo, hi = flight.lo[port, at], bits.request_of(flight.hi[port, at], s.b)
         channel = channel_of(bits.address_of(lo, s.b), s.m)
         if r.kinds[ARRIVE] and r.channels[channel]:
             put_request(s.b, r, ARRIVE, now, d, channel, lo, hi, NO_STREAM, 0, -1,
                         s.inbound.count[d * s.m.channels + channel] - 1, -1, 0)
-        at = (at + 1) & mask
-    r.flight_head[port] = at
+    r.flight_head[port] = flight.head[port]

@@ -35,7 +35,7 @@ class Recorder(NamedTuple):
     probes: Probes
     state: np.ndarray  # int64 [device, unit]: compute units
     wg: np.ndarray
-    flight_head: np.ndarray  # int64 [port]: of its link
+    flight_head: np.ndarray  # int64 [port]: packets that were taken from its link
     decision: np.ndarray  # int64 [row]
     blocked: np.ndarray  # int64 [device]
     late: np.ndarray  # int64 [device]

@@ -31,11 +31,10 @@ BASE = 3 << 20
 def arrivals(network: links.Network, port: int = 0) -> list[tuple[int, int, int]]:
     """(time, lo, hi) of all packets on a port's link, in order; takes them off."""
     flight, taken = network.flight, []
-    at, size = int(flight.head[port]), flight.lo.shape[1]
-    for _ in range(int(flight.count[port])):
+    for packet in range(int(flight.head[port]), int(flight.tail[port])):
+        at = packet % flight.lo.shape[1]
         taken.append((int(flight.time[port, at]), int(flight.lo[port, at]), int(flight.hi[port, at])))
-        at = (at + 1) % size
-    flight.head[port], flight.count[port] = at, 0
+    flight.head[port] = flight.freed[port] = flight.tail[port]
     return taken
 
 
@@ -145,7 +144,7 @@ def test_one_gpu_for_all_hears_the_one_that_is_as_far_away(gpus, source):
 def test_as_many_heads_as_a_link_can_have_under_way_find_room():
     link = pair(*[links.LinkShape(75.0, 100, 4096.0, 8.0)] * 2)
     sent = 0
-    while links.can_send_head(link, 0):
+    while links.can_send_head(link, 0, sent):
         links.send_head(link, 0, sent, 0, head(0, 1, sent), B)
         sent += 1
     assert sent > 100

@@ -1,0 +1,45 @@
+"""What all GPUs of a run cost against one that stands for all, and what a second thread gives."""
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from ..at_once import processor_seconds
+from ..machine import Machine
+from ..runs.build import Options
+from ..runs.fused import FusedRun
+from ..runs.policy import Policy
+from ..workloads import gemm_workload
+from .results import GpusSpeed
+
+GPUS = 8
+_SHAPE = "2048x2048x1024"  #: small, but each GPU has more to do than the bench's cycles
+_REPEATS = 3
+
+
+def measure_gpus(machine: Machine, cycles: int, progress: Callable[[float], None]) -> GpusSpeed:
+    """Measure a fused GEMM of eight GPUs in its first cycles."""
+    cases = ((1, 1), (GPUS, 1), (GPUS, 2))
+    spent = [[_seconds(machine, cycles, *case, progress, (case_number * _REPEATS + attempt) / len(cases) / _REPEATS)
+              for attempt in range(_REPEATS)] for case_number, case in enumerate(cases)]
+    (mirrored, _), (every, one_thread), (_, two_threads) = (map(min, zip(*attempts)) for attempts in spent)
+    return GpusSpeed(GPUS, cycles, mirrored, every, one_thread, two_threads)
+
+
+def _seconds(machine: Machine, cycles: int, gpus: int, threads: int, progress: Callable[[float], None],
+             done: float) -> tuple[float, float]:
+    """Return the processor and wall seconds of one attempt."""
+    from ..cosim.gpu import compiled_gpu, gpu_library, model_ports
+    progress(done)
+    library = gpu_library(machine.geometry())
+    with ExitStack() as held:
+        backends = [held.enter_context(compiled_gpu(library)) for _ in range(gpus)]
+        for backend in backends:
+            backend.reset()
+        run = FusedRun(machine, gemm_workload(_SHAPE, GPUS), backends, model_ports(library.ports, machine.geometry()),
+                       Policy("mca"), mirrored=gpus == 1, options=Options())
+        run.threads = threads
+        run.advance(0)  # compiles the loop
+        processor, wall = processor_seconds(), time.perf_counter()
+        run.advance(cycles)
+        return processor_seconds() - processor, time.perf_counter() - wall
