@@ -3,12 +3,20 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
 
 from t3sim.errors import BadInput
 from t3sim.formats import FORMATS, Format
 
 DEVICES = range(2, 65)  #: ring sizes that can be run
 LARGEST_EXTENT = 1 << 20
+MOST_DECODED = 512  #: tokens (Flux paper, section 5.2: batches of 64 and 512)
+
+#: Elements of an embedding (fused operators' paper, section IV-B), rows that are added up, rows of a table.
+DIMENSION, POOLED, TABLE_ROWS = 256, 10, 16384
+_INDEX_BYTES = 8
 
 
 class WorkloadError(BadInput):
@@ -59,6 +67,9 @@ class Workload:
     k: int  #: per device
     dtype: str = "fp16"  #: of FORMATS; fp16 throughout in the T3 paper (section 5.2)
 
+    kind: ClassVar[str] = "GEMM"
+    largest_extent: ClassVar[int] = LARGEST_EXTENT
+
     def __post_init__(self) -> None:
         if self.dtype not in FORMATS:
             raise WorkloadError(f"{self.dtype!r} is no format of elements: allowed are {', '.join(FORMATS)}")
@@ -67,8 +78,8 @@ class Workload:
                                 f"allowed are {DEVICES.start} to {DEVICES.stop - 1}")
         for name in ("m", "n", "k"):
             extent = getattr(self, name)
-            if type(extent) is not int or not 1 <= extent <= LARGEST_EXTENT:
-                raise WorkloadError(f"{name.upper()}={extent!r} is no GEMM extent: allowed are 1 to {LARGEST_EXTENT}")
+            if type(extent) is not int or not 1 <= extent <= self.largest_extent:
+                raise WorkloadError(f"{name.upper()}={extent!r} is no extent: allowed are 1 to {self.largest_extent}")
 
     @property
     def format(self) -> Format:
@@ -96,6 +107,16 @@ class Workload:
         return (self.m + self.n) * self.k * self.format.bytes
 
     @property
+    def shape(self) -> str:
+        """The extents for people."""
+        return f"M={self.m} N={self.n} K={self.k}"
+
+    @property
+    def alone(self) -> str:
+        """The kernel without its collective, for people: `GEMM 512x512x96`."""
+        return f"{self.kind} {self.m}x{self.n}x{self.k}"
+
+    @property
     def weights_transposed(self) -> bool:
         """Say whether the weights lie along K in memory.
 
@@ -107,13 +128,72 @@ class Workload:
     def title(self) -> str:
         """The workload for people: `T-NLG FC-2, TP=8`."""
         if self.model == "custom":
-            return f"GEMM on {self.tp} devices"
+            return f"{self.kind} on {self.tp} devices"
         if self.model == "chakra":
             return f"{self.sublayer} of the trace, TP={self.tp}"
         model = MODELS[self.model].title if self.model in MODELS else self.model
         sublayer = _SUBLAYER_TITLES[self.sublayer.removeprefix(_GATHERED)]
         gathered = " behind its all-gather" if self.sublayer.startswith(_GATHERED) else ""
         return f"{model} {sublayer}{gathered}, TP={self.tp}"
+
+
+@dataclass(frozen=True)
+class GemvWorkload(Workload):
+    """M elements per device, a matrix of M x K times a vector; N is 1."""
+
+    kind: ClassVar[str] = "GEMV"
+
+
+@dataclass(frozen=True)
+class DecodeWorkload(Workload):
+    """A GEMM of the few tokens that are decoded at once, by a kernel whose tile is as small as they are."""
+
+    kind: ClassVar[str] = "Decode GEMM"
+
+
+@dataclass(frozen=True)
+class EmbeddingWorkload(Workload):
+    """Sums of rows of embedding tables: of all devices M bags of K rows each, which have N elements."""
+
+    tables: int = 1  #: per device
+    rows: int = 1  #: of a table
+    locality: str = "uniform"  #: which rows are named how often: `weights`
+
+    kind: ClassVar[str] = "Embedding pooling"
+    largest_extent: ClassVar[int] = 1 << 24
+
+    @property
+    def alone(self) -> str:
+        return f"{self.kind} {self.m // self.tables}x{self.tables}"
+
+    @property
+    def shape(self) -> str:
+        return (f"batch {self.m // self.tables // self.tp}, {self.tables} tables of {self.rows} rows per GPU, {self.k} "
+                f"rows of {self.n} elements in a sum, {self.locality}")
+
+    @property
+    def flop(self) -> int:
+        return self.m * self.n * self.k
+
+    @property
+    def table_bytes(self) -> int:
+        return self.tables * self.rows * self.n * self.format.bytes
+
+    @property
+    def input_bytes(self) -> int:
+        """Bytes of the rows that are added up, each time that they are named, and of the lists that name them."""
+        return self.m * self.k * (self.n * self.format.bytes + _INDEX_BYTES)
+
+    def weights(self) -> np.ndarray:
+        """Return how often each row of a table is named, in proportion: float64[row]. Raises `WorkloadError`."""
+        ranks = np.arange(1, self.rows + 1, dtype=np.float64)
+        if self.locality == "uniform":
+            return np.ones(self.rows)
+        match = re.fullmatch(r"zipf:(\d{1,2}(?:\.\d{1,6})?)", self.locality, re.ASCII)
+        if match is None:
+            raise WorkloadError(f"--locality {self.locality[:40]!r} is unknown: allowed are uniform and zipf:EXPONENT, "
+                                "for example zipf:1.05")
+        return ranks ** -float(match[1])
 
 
 def transformer_workload(model: str = "t-nlg", sublayer: str = "fc2", tp: int = 8) -> Workload:
@@ -154,6 +234,47 @@ def gemm_workload(shape: str, devices: int, dtype: str = "fp16") -> Workload:
         raise WorkloadError(f"GEMM shape {shape!r} is not MxNxK: three whole numbers, for example 8192x4256x2128")
     m, n, k = map(int, match.groups())
     return Workload("custom", "gemm", devices, m, n, k, dtype)
+
+
+def gemv_workload(shape: str, devices: int) -> GemvWorkload:
+    """Return a product of one device's M x K matrix and a vector, `Mx1xK`. Raises `WorkloadError`."""
+    found = gemm_workload(shape, devices)
+    if found.n != 1:
+        raise WorkloadError(f"a GEMV multiplies by a vector: --gemm {found.m}x1x{found.k}, not {shape.strip()}")
+    return GemvWorkload("custom", "gemv", devices, found.m, 1, found.k, found.dtype)
+
+
+def decode_workload(shape: str, devices: int) -> DecodeWorkload:
+    """Return a GEMM of 1 to `MOST_DECODED` tokens, `MxNxK` with the K of one device. Raises `WorkloadError`."""
+    found = gemm_workload(shape, devices)
+    if found.m > MOST_DECODED:
+        raise WorkloadError(f"--gemm {shape.strip()}: {MOST_DECODED} tokens are decoded at once at most")
+    return DecodeWorkload("custom", "decode", devices, found.m, found.n, found.k, found.dtype)
+
+
+def batch_and_tables(text: str) -> tuple[int, int]:
+    """Parse `BATCHxTABLES`. Raises `WorkloadError`."""
+    match = re.fullmatch(r"(\d{1,7})[xX](\d{1,7})", text.strip(), re.ASCII)
+    batch, tables = map(int, match.groups()) if match else (0, 0)
+    if not (0 < batch <= LARGEST_EXTENT and 0 < tables <= LARGEST_EXTENT):
+        raise WorkloadError(f"--embedding {text[:40]!r} is not BATCHxTABLES (tables per GPU), for example 2048x256, "
+                            f"each 1 to {LARGEST_EXTENT}")
+    return batch, tables
+
+
+def embedding_workload(shape: str, devices: int, locality: str = "uniform",
+                       alone: bool = False) -> EmbeddingWorkload:
+    """Return a pooling of `BATCHxTABLES`: the batch of all devices, and the tables of each. Raises `WorkloadError`.
+
+    `alone`: on one device, which pools for the whole batch.
+    """
+    batch, tables = batch_and_tables(shape)
+    if not alone and batch % devices:
+        raise WorkloadError(f"--embedding {shape}: a batch of {batch} cannot be shared evenly by {devices} GPUs")
+    workload = EmbeddingWorkload("custom", "embedding", devices, batch * tables * (1 if alone else devices), DIMENSION,
+                                 POOLED, "fp32", tables, TABLE_ROWS, locality)
+    workload.weights()  # refuse before the work
+    return workload
 
 
 def paper_workloads() -> Iterator[Workload]:

@@ -73,24 +73,19 @@ def run_event_level(asked: Asked, json: str | None) -> None:
 def _run_persistent(asked: Asked, json: str | None) -> None:
     """Run a persistent kernel that sends, beside separate kernels and Track & Trigger."""
     from t3sim.machine.levels import load_tiles
-    from t3sim.numerals import whole
     from t3sim.study.report import NOTHING, output_console, print_table
     from t3sim.study.results import write_json
     from t3sim.tiles.persistent import TECHNIQUES, Sending, run_persistent
-    from t3sim.workloads import gemm_workload
+    from t3sim.workloads import batch_and_tables, gemm_workload
 
     node = load_tiles(asked.machine)
     node = node if asked.software else node.without_software()
     devices = node.gpus if asked.devices is None else asked.devices
     if asked.operator == "embedding-a2a":
-        parts = (asked.embedding or "").lower().split("x")
-        try:
-            shape = tuple(whole(part) for part in parts)
-        except ValueError:
-            shape = ()
-        if asked.gemm is not None or len(shape) != 2 or not all(0 < extent <= 1 << 20 for extent in shape):
+        if asked.gemm is not None or asked.embedding is None:
             raise BadInput("--operator embedding-a2a needs --embedding BATCHxTABLES (tables per GPU), for example "
                            "2048x256, and no --gemm")
+        shape = batch_and_tables(asked.embedding)
     elif asked.gemm is None or asked.embedding is not None:
         raise BadInput(f"--operator {asked.operator} needs --gemm MxNxK, one GPU's, and no --embedding")
     else:

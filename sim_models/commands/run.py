@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 #: `results.BY_DEFAULT`, written out so that `--help` need not import it.
 DEFAULT_TECHNIQUES = ("sequential", "t3", "t3-mca", "t3-mca+", "ideal-overlap", "ideal-rs-nmc")
 OTHER_TECHNIQUES = ("decomposed", "flux")  #: the rest of `results.TECHNIQUES`
-#: `exchange.FUSED_OPERATORS`, written out for the same reason, and the GEMM alone.
-OPERATORS = ("gemm-rs", "gemm-ar", "gemm-ag", "gemm-a2a", "ag-gemm", "gemm")
-EVENT_OPERATORS = ("embedding-a2a", "gemv-ar")  #: that the cycle level has not
+#: `exchange.FUSED_OPERATORS`, written out for the same reason.
+FUSED_OPERATORS = ("gemm-rs", "gemm-ar", "gemm-ag", "gemm-a2a", "ag-gemm", "gemv-ar", "embedding-a2a")
+ALONE = ("gemm", "decode", "gemv", "embedding")  #: kernels without a collective
+OPERATORS = (*FUSED_OPERATORS, *ALONE)
 
 
 def run(
@@ -53,7 +54,9 @@ def run(
         metavar="NAME", help="gemm-rs: a GEMM fused with its reduce-scatter, then the all-gather; gemm-ar: fused with "
         "both, slice by slice; gemm-ag, gemm-a2a: each GPU makes the output of its part of the tokens, which all "
         "gather, or of which each gets a part; ag-gemm: a GEMM whose workgroups start when the activations have come "
-        "that they need, from an all-gather (fc1, ip forward, fc2, op backward); gemm: that of --gemm alone.",
+        "that they need, from an all-gather (fc1, ip forward, fc2, op backward); gemv-ar: --gemm Mx1xK, a matrix times "
+        "a vector, all-reduced; embedding-a2a: sums of --embedding, each to its sample's GPU; gemm, decode (at "
+        "most 512 tokens), gemv, embedding: those kernels alone.",
     )] = "gemm-rs",
     level: Annotated[str, typer.Option(
         metavar="NAME", help="cycle: with RTL in the loop; event: tile by tile, --gemm on machines a100-nvlink, "
@@ -85,8 +88,10 @@ def run(
     tune: Annotated[bool, typer.Option(
         "--tune", help="With --level event: the best of all of Flux's choices.")] = False,
     embedding: Annotated[str | None, typer.Option(
-        metavar="BATCHxTABLES", help="With --level event: the batch of all GPUs and tables per GPU of --operator "
-        "embedding-a2a (gemv-ar and gemm-a2a take --gemm).")] = None,
+        metavar="BATCHxTABLES", help="The batch of all GPUs and tables per GPU of --operator embedding and "
+        "embedding-a2a.")] = None,
+    locality: Annotated[str | None, typer.Option(
+        metavar="NAME", help="Which rows of its table a sum has: uniform, if not given, or zipf:EXPONENT.")] = None,
     slice_tasks: Annotated[int | None, typer.Option(
         "--slice", metavar="N", parser=whole_number,
         help="With --level event: tasks of a persistent kernel that are sent and signalled together.")] = None,
@@ -122,6 +127,7 @@ def run(
                               ("--tp", tp), ("--kernel", kernel),
                               ("--policy", policy), ("--skew", skew), ("--plot", plot),
                               ("--every-gpu", every_gpu or None), ("--seed", seed or None), ("--jobs", jobs),
+                              ("--locality", locality),
                               ("--topology", topology if topology != "ring" else None),
                               ("--algorithm", algorithm if algorithm != "ring" else None)):
             if value is not None:
@@ -136,24 +142,35 @@ def run(
     if level != "cycle":
         raise BadInput(f"--level {level!r} is unknown: allowed are cycle, event")
     for option, value in (("--flux-transfer", flux_transfer), ("--flux-pieces", flux_pieces),
-                          ("--tune", tune or None), ("--no-software", no_software or None),
-                          ("--embedding", embedding), ("--slice", slice_tasks)):
+                          ("--tune", tune or None), ("--no-software", no_software or None), ("--slice", slice_tasks)):
         if value is not None:
             raise BadInput(f"{option if value is True else f'{option} {value}'} needs --level event")
-    if operator in EVENT_OPERATORS:
-        raise BadInput(f"--operator {operator} needs --level event")
     if operator not in OPERATORS:
         raise BadInput(f"--operator {operator!r} is unknown: allowed are {choices(operator, OPERATORS)}")
-    if kernel is not None or operator == "gemm":
+    for option, value in (("--embedding", embedding), ("--locality", locality)):
+        if value is not None and not operator.startswith("embedding"):
+            raise BadInput(f"{option} {value[:40]} is for --operator embedding and embedding-a2a")
+    if kernel is not None or operator in ALONE:
         given = {"--model": model, "--sublayer": sublayer, "--tokens": tokens, "--chakra": chakra, "--tp": tp,
                  "--devices": devices, "--policy": policy, "--every-gpu": every_gpu or None, "--skew": skew,
                  "--plot": plot, "--jobs": jobs, "--topology": topology if topology != "ring" else None,
                  "--algorithm": algorithm if algorithm != "ring" else None,
                  "--technique": None if technique == ",".join(DEFAULT_TECHNIQUES) else technique}
-        _run_alone(operator, gemm, kernel, {option: value for option, value in given.items() if value is not None},
-                   machine, insist, json)
+        if others := [f"{option} {value}" for option, value in given.items() if value is not None]:
+            raise BadInput(f"{others[0].removesuffix(' True')} does not go with a kernel alone")
+        if kernel is not None and (operator != "gemm-rs" or gemm is not None):
+            raise BadInput(f"--kernel {kernel} is an operator of its own: neither --operator nor --gemm goes with it")
+        _run_alone(kernel, None if kernel else _small_workload(operator, gemm, embedding, locality, None),
+                   machine, insist, seed, json)
         return
-    found = asked_workloads(model, sublayer, tp, gemm, devices, chakra, tokens, operator)
+    if operator in ("gemv-ar", "embedding-a2a"):
+        for option, value in (("--model", model), ("--sublayer", sublayer), ("--tp", tp), ("--tokens", tokens),
+                              ("--chakra", chakra)):
+            if value is not None:
+                raise BadInput(f"{option} {str(value)[:40]} does not go with --operator {operator}")
+        found = [(_small_workload(operator, gemm, embedding, locality, devices), 1)]
+    else:
+        found = asked_workloads(model, sublayer, tp, gemm, devices, chakra, tokens, operator)
     workloads = [one for one, _ in found]
     if plot is not None and len(workloads) > 1:
         raise BadInput(f"--plot {plot[:40]} is of one sub-layer, and here are {len(workloads)}")
@@ -220,22 +237,34 @@ def run(
         write_plot(plot, results[0].plot)
 
 
-def _run_alone(operator, gemm, kernel, others, machine, insist, json):
-    """Run a kernel alone on one GPU."""
+def _small_workload(operator: str, gemm: str | None, embedding: str | None, locality: str | None,
+                    devices: int | None) -> "Workload":
+    """Return what the operators that `--gemm` or `--embedding` describe compute; alone without `devices`.
+
+    Raises BadInput.
+    """
+    from t3sim import workloads
+
+    if devices is None and operator not in ALONE:
+        raise BadInput(f"--operator {operator} needs --devices N")
+    if operator.startswith("embedding"):
+        if embedding is None or gemm is not None:
+            raise BadInput(f"--operator {operator} needs --embedding BATCHxTABLES, and no --gemm")
+        return workloads.embedding_workload(embedding, devices or 2, locality or "uniform", alone=devices is None)
+    if gemm is None:
+        raise BadInput(f"--operator {operator} needs --gemm {'Mx1xK' if operator.startswith('gemv') else 'MxNxK'}")
+    make = {"gemm": workloads.gemm_workload, "decode": workloads.decode_workload}
+    return make.get(operator, workloads.gemv_workload)(gemm, devices or 2)  # K is that of one device
+
+
+def _run_alone(kernel: str | None, workload: "Workload | None", machine: str, insist: bool, seed: int,
+               json: str | None) -> None:
+    """Run a kernel alone on one GPU: of a file, or what makes a workload's output."""
     from t3sim.machine import load_machine
     from t3sim.operators.kernel_table import load_kernel
     from t3sim.study.results import KernelRun, check_json_target, collect_versions, write_json
-    from t3sim.workloads import gemm_workload
 
-    if kernel is not None and (operator != "gemm-rs" or gemm is not None):
-        raise BadInput(f"--kernel {kernel} is an operator of its own: neither --operator nor --gemm goes with it")
-    if kernel is None and gemm is None:
-        raise BadInput("--operator gemm needs --gemm MxNxK")
-    if others:
-        option, value = next(iter(others.items()))
-        raise BadInput(f"{option if value is True else f'{option} {value}'} does not go with a kernel alone")
     table = load_kernel(Path(kernel)) if kernel is not None else None
-    workload = gemm_workload(gemm, devices=2) if table is None else None  # K is that of one device
     check_json_target(json)
     described = load_machine(machine)
 
@@ -245,9 +274,9 @@ def _run_alone(operator, gemm, kernel, others, machine, insist, json):
 
     if workload is not None and not insist:
         check(estimate(described, workload, [kernels.GEMM]), workload)
-    name = f"GEMM {gemm}" if table is None else Path(kernel).name
+    name = workload.alone if workload is not None else Path(kernel).name
     with progress_bar([name]) as progress:
-        found = (kernels.simulate(kernels.GEMM, described, workload, lambda fraction: progress(name, fraction))
+        found = (kernels.simulate(kernels.GEMM, described, workload, lambda fraction: progress(name, fraction), seed)
                  if table is None else
                  kernels.run_table(table, described, lambda fraction: progress(name, fraction)))
         progress(name, 1.0)

@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 from t3sim.formats import FP16
 from t3sim.line import LINE_BYTES
 from t3sim.machine.dram import Dram, is_power_of_two
+from t3sim.machine.occupancy import Wavefronts
 from t3sim.machine.section import Section, Wait, within
 from t3sim.rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, TrackerGeometry, bits_for
 
@@ -35,6 +36,8 @@ class Gpu(Section):
     epilogue_ns: Wait  #: between its last multiply-add and its first store
     #: Port between a CU's L1 and the last-level cache, each direction.
     cu_bytes_per_ns: Annotated[float, within(0.1, 10_000)]
+    #: fp32, for kernels that have no matrices; None: none can run. MI300X: 256
+    vector_flop_per_cycle_per_cu: Annotated[int, within(1, 1 << 17)] | None = None
 
     @model_validator(mode="after")
     def _tile_splits_into_wavefronts(self) -> "Gpu":
@@ -53,6 +56,12 @@ class Gpu(Section):
     @property
     def peak_flop_per_ns(self) -> float:
         return self.compute_units * self.matrix_flop_per_cycle_per_cu * self.clock_ghz
+
+
+class Occupancy(Wavefronts):
+    """What decides how many workgroups of a kernel are resident, where it says what they need."""
+
+    lds_bytes_per_cu: Annotated[int, within(1, 1 << 24)]
 
 
 class Llc(Section):
@@ -164,6 +173,7 @@ class Machine(Section):
     name: Annotated[str, Field(min_length=1, max_length=80)]
     memory_clock_ghz: Annotated[float, within(0.1, 10)]  #: the clock of memory controllers and Track & Trigger hardware
     gpu: Gpu
+    occupancy: Occupancy | None = None  #: None: only kernels that say nothing of registers can run
     llc: Llc
     link: Link
     tracker: Tracker

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from t3sim.machine.cycle import Machine
+from t3sim.machine.occupancy import Wavefronts
 from t3sim.machine.section import Count, NotNegative, Positive, Section, Share, within
 
 _Edge = Annotated[int, within(8, 1024)]
@@ -77,18 +78,12 @@ class Library(Protocol):
     small: Protocol | None = None  #: taken where it is faster: for small messages
 
 
-class Occupancy(Section):
+class Occupancy(Wavefronts):
     """What decides how many wavefronts a compute unit holds, and what they wait for."""
 
-    wavefronts_per_cu: Count
     wavefronts_per_workgroup: Count
-    registers_per_lane: Count  #: of all wavefronts on a SIMD unit together
-    simd_units: Count
-    register_step: Count  #: registers are given out in so many
-    plain_registers: Count  #: of a kernel that pools embeddings
     sending_registers: Count  #: that calls of a library for communication add
     load_ns: NotNegative  #: from a load to its data, memory not busy
-    loads_at_once: Count  #: of a wavefront, while it adds up rows
 
 
 class Signals(Section):

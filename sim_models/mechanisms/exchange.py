@@ -1,4 +1,4 @@
-"""What becomes of a GEMM's output: a collective, by which algorithm, over which links."""
+"""What becomes of a GEMM's, a GEMV's or a pooling's output: a collective, by which algorithm, over which links."""
 
 from dataclasses import dataclass
 
@@ -19,6 +19,7 @@ class Exchange:
     algorithm: str = "ring"
     topology: str = "ring"  #: without its size, which is the number of GPUs
     before: bool = False  #: it brings the activations before the GEMM, instead of taking the output
+    producer: str = "gemm"  #: what makes the output
 
     @property
     def name(self) -> str:
@@ -27,9 +28,8 @@ class Exchange:
 
     @property
     def operator(self) -> str:
-        """The name that `t3 run` has for a GEMM with it."""
-        return next(name for name, collective in FUSED_OPERATORS.items()
-                    if collective == self.collective and (name in BEFORE) == self.before)
+        """The name that `t3 run` has for a producer with it."""
+        return f"{self.collective}-{self.producer}" if self.before else f"{self.producer}-{self.collective}"
 
     @property
     def hides(self) -> tuple[str, ...]:
@@ -112,8 +112,9 @@ def _with_ready_table(machine: Machine, workload: Workload) -> Machine:
 MOST_GROUPS = 4096  #: as `[dma]` of a machine allows
 MOST_PEERS, MOST_REGIONS, MOST_ROUTES = 15, 64, 64  #: as `[dma]` of a machine allows
 
-#: Operators that fuse a GEMM with a collective, and which.
-FUSED_OPERATORS = {"gemm-rs": "rs", "gemm-ar": "ar", "gemm-ag": "ag", "gemm-a2a": "a2a", "ag-gemm": "ag"}
+#: Operators that fuse a producer with a collective, and which.
+FUSED_OPERATORS = {"gemm-rs": "rs", "gemm-ar": "ar", "gemm-ag": "ag", "gemm-a2a": "a2a", "ag-gemm": "ag",
+                   "gemv-ar": "ar", "embedding-a2a": "a2a"}
 BEFORE = ("ag-gemm",)  #: those of them whose collective comes before the GEMM
 _HIDES = {"rs": ("reduce-scatter",), "ar": ("reduce-scatter", "all-gather"), "ag": ("all-gather",),
           "a2a": ("all-to-all",)}
@@ -141,9 +142,11 @@ def fused_with(operator: str, topology: str = "ring", algorithm: str = "ring") -
     if algorithm == "direct" and operator in BEFORE:
         raise BadInput(f"--algorithm direct with --operator {operator} would have the activations of all GPUs come at "
                        "once, which is not built: it needs --algorithm ring")
-    if algorithm == "ring" and operator == "gemm-a2a":
-        raise BadInput("--operator gemm-a2a sends something else to every GPU: it needs --algorithm direct")
-    return Exchange(FUSED_OPERATORS[operator], algorithm, topology, operator in BEFORE)
+    collective, before = FUSED_OPERATORS[operator], operator in BEFORE
+    if algorithm == "ring" and collective == "a2a":
+        raise BadInput(f"--operator {operator} sends something else to every GPU: it needs --algorithm direct")
+    producer = operator.removeprefix(f"{collective}-") if before else operator.removesuffix(f"-{collective}")
+    return Exchange(collective, algorithm, topology, before, producer)
 
 
 REDUCED = Exchange()  #: by a ring reduce-scatter, as in the T3 paper

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .kernel_table import GROUP, LOAD, STEP, KernelTable, rows_of
+from .kernel_table import GROUP, LOAD, STEP, KernelTable, Resources, rows_of
 from .operator import output_stores
 from .tiling import Tiling
 
@@ -37,6 +37,7 @@ class Gemm:
     launch_cycles: float
     epilogue_cycles: float
     buffers: int = 2  #: of blocks of K; 1: a block is loaded, then computed, and another workgroup hides the wait
+    resources: Resources = Resources()
 
     def work(self, device: int) -> KernelTable:
         """Build one device's kernel: a group per tile, in the order of tiles, stored through the cache.
@@ -61,7 +62,7 @@ class Gemm:
         steps["first_store"][:, -1] = np.cumsum(tiling.wf_tiles) - tiling.wf_tiles
         groups = rows_of(GROUP, len(tiles), workgroups=1, first_step=tiles * per_tile, steps=per_tile)
         return KernelTable(groups, steps.ravel(), np.stack(loads, axis=1).ravel(), stores, ahead=self.buffers,
-                           launch_cycles=self.launch_cycles)
+                           launch_cycles=self.launch_cycles, **self.resources._asdict())
 
     def _loads(self, first_step: int, depth: int) -> list[np.ndarray]:
         """Return A's and B's blocks of every tile in steps of `depth` from `first_step` on."""

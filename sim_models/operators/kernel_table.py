@@ -10,6 +10,7 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import NamedTuple
 from zipfile import BadZipFile
 
 import numpy as np
@@ -48,6 +49,14 @@ class Route(enum.IntEnum):
     BOTH = 4  #: to memory, uncounted, and as `MAPPED`
 
 
+class Resources(NamedTuple):
+    """What decides how many workgroups of a kernel are resident on a compute unit."""
+
+    wavefronts: int = 0  #: of a workgroup; 0: as many workgroups are resident as of the machine's GEMM
+    registers: int = 0  #: of a lane
+    lds_bytes: int = 0  #: of a workgroup
+
+
 class KernelError(ValueError):
     """A kernel that cannot be run; the message says where and what is allowed."""
 
@@ -72,9 +81,16 @@ class KernelTable:
     launch_cycles: float = 0.0  #: of each workgroup, before its first load
     end_cycles: float = 0.0  #: from its last store to its end
     phase_launch_cycles: float = 0.0  #: from a phase's end to the next one's start: each phase is launched
+    wavefronts: int = 0  #: as in `Resources`
+    registers: int = 0
+    lds_bytes: int = 0
 
     def __post_init__(self) -> None:
         check(self)
+
+    @property
+    def resources(self) -> Resources:
+        return Resources(self.wavefronts, self.registers, self.lds_bytes)
 
     @property
     def workgroups(self) -> int:
@@ -160,6 +176,9 @@ def check(table: KernelTable) -> None:
     for name in ("launch_cycles", "end_cycles", "phase_launch_cycles"):
         if not 0 <= getattr(table, name) <= _LARGEST:
             raise KernelError(f"{name}={getattr(table, name)} is not possible: 0 or more cycles")
+    for name in ("wavefronts", "registers", "lds_bytes"):
+        if not 0 <= getattr(table, name) <= _LARGEST:
+            raise KernelError(f"{name}={getattr(table, name)} is not possible: 0 or more")
     _within(table, "groups", "workgroups", 1, _LARGEST)
     _within(table, "groups", "steps", 1, _LARGEST)
     _within(table, "groups", "phase", 0, len(table.arrivals) - 1)

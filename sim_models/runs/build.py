@@ -29,71 +29,16 @@ from ..mechanisms import baseline
 from ..mechanisms.gather_before import gathering_work, tiling_for
 from ..mechanisms.track_trigger import AddressSpace, fused_work
 from ..operators.copy import Copy, Pass
-from ..operators.gemm import Gemm, Matrix
+from ..operators.gemm import Matrix
 from ..operators.kernel_table import KernelError, KernelTable, Route, check_memory
 from ..operators.operator import Operator
-from ..operators.tiling import Tiling, TilingError
+from ..operators.tiling import Tiling
 from ..schedule import Action, Ids, Limits, Policy, Schedule, Shuffle, sliced_schedule
 from ..schedule.mirror import NO_MIRROR, make_mirror
 from ..workloads import Workload
-
-_ALIGN = 1 << 20
-
-
-def _up(value: int, unit: int = _ALIGN) -> int:
-    return -(-value // unit) * unit
+from .operators import Addresses, gemm_operator, make_operator, make_tiling, resident, workgroups_at_once
 
 
-@dataclass(frozen=True)
-class Addresses:
-    """Where one GPU keeps its matrices, in bytes. The same on every device but for the output.
-
-    To the BLAS library A holds the weights and B the activations.
-    """
-
-    a: int
-    a_pitch: int
-    b: int
-    b_pitch: int
-    c: int
-    copies: int  #: what a ring reduce-scatter without near-memory compute receives
-
-    @classmethod
-    def of(cls, workload: Workload, tiling: Tiling) -> "Addresses":
-        along_k, along_m = workload.k * workload.format.bytes, workload.n * workload.format.bytes
-        a_pitch, a_lines = (along_k, workload.n) if workload.weights_transposed else (along_m, workload.k)
-        a_pitch, b_pitch = _up(a_pitch, 256), _up(along_k, 256)
-        b = _up(a_pitch * a_lines)
-        c = b + _up(b_pitch * workload.m)
-        copies = c + _up(tiling.output_bytes) + workload.tp * _ALIGN
-        return cls(0, a_pitch, b, b_pitch, c, copies)
-
-
-def make_tiling(machine: Machine, workload: Workload) -> Tiling:
-    """Cut the output into tiles. C[M, N], kept by rows, is N x M to the BLAS library. Raises TilingError."""
-    gpu, element_bytes = machine.gpu, workload.format.bytes
-    if machine.link.egress_buffer_bytes < gpu.tile_m * element_bytes:
-        raise TilingError(f"[link] egress_buffer_bytes = {machine.link.egress_buffer_bytes} does not hold the "
-                          f"{gpu.tile_m * element_bytes} bytes of one tile column in {workload.dtype}")
-    return Tiling(workload.n, workload.m, gpu.tile_m, gpu.tile_n, gpu.wavefronts_per_workgroup, element_bytes,
-                  along_n=gpu.workgroup_order == "tokens")
-
-
-def gemm_operator(machine: Machine, workload: Workload, tiling: Tiling, c_base: int | None = None,
-                  b: Matrix | None = None) -> Gemm:
-    """Make the GEMM at the machine's rates.
-
-    Its output is where `Addresses` puts it if not at `c_base`, its activations if not at `b`.
-    """
-    gpu, at, clock = machine.gpu, Addresses.of(workload, tiling), machine.memory_clock_ghz
-    flop_per_k = 2 * gpu.tile_m * gpu.tile_n
-    return Gemm(
-        tiling=tiling, k=workload.k, block_k=gpu.block_k, a=Matrix(at.a, at.a_pitch),
-        a_along_k=workload.weights_transposed, b=b or Matrix(at.b, at.b_pitch),
-        c_base=at.c if c_base is None else c_base,
-        cycles_per_k=flop_per_k / gpu.matrix_flop_per_cycle_per_cu / gpu.matrix_efficiency / gpu.clock_ghz * clock,
-        launch_cycles=gpu.prologue_ns * clock, epilogue_cycles=gpu.epilogue_ns * clock,
-        buffers=gpu.load_buffers)
 
 
 @dataclass
@@ -115,7 +60,7 @@ class Options:
     slices: int = 1  #: at least so many
     gathers: bool = False  #: the collective brings the activations before the GEMM, instead of taking the output
     #: What makes the output of a tiling at a byte; not asked for with `gathers`, which is for GEMMs.
-    operator: Callable[[Machine, Workload, Tiling, int], Operator] = field(default=gemm_operator, repr=False)
+    operator: Callable[[Machine, Workload, Tiling, int], Operator] = field(default=make_operator, repr=False)
     #: Of so many ranks, and of so many nodes.
     collective: Callable[[int], collectives.Program] = field(default=ring.reduce_scatter, repr=False)
     topology: Callable[[int], topologies.Topology] = field(default=topologies.ring, repr=False)
@@ -135,7 +80,7 @@ def make_schedule(machine: Machine, workload: Workload, options: Options = Optio
                         Policy(options.slices, options.stage_first_chunk, options.ids, options.limits, options.shuffle))
     window = Driver(geometry).largest_window(min(geometry.tracker.ways, gpu.wavefronts_per_workgroup),
                                              max(map(schedule.waits_for, range(schedule.devices))))
-    return sliced_schedule(schedule, window, gpu.compute_units * gpu.workgroups_per_cu)
+    return sliced_schedule(schedule, window, workgroups_at_once(machine, workload))
 
 
 def ring_copy(machine: Machine, size_bytes: int, steps: baseline.Steps, kind: str, data: int, copies: int) -> Copy:
@@ -293,7 +238,7 @@ def table_sim(machine: Machine, table: KernelTable) -> Sim:
         raise KernelError("stores: a region or a mapped address needs Track & Trigger; a kernel alone runs without it")
     if (table.stores["peer"] != 0).any():
         raise KernelError("stores: a kernel alone has one neighbour, peer 0")
-    kernel = make_units(unit_rates(machine, machine.gpu.workgroups_per_cu), [table], memory.GEMM)
+    kernel = make_units(unit_rates(machine, resident(machine, table.resources)), [table], memory.GEMM)
     return machine_state(machine, kernel, loop_network(machine), [0])
 
 
@@ -317,7 +262,7 @@ def make_sim(machine: Machine, workload: Workload, *, spaces: Sequence[AddressSp
         at = 0 if fused else Addresses.of(workload, tiling).c
         operator = options.operator(machine, workload, tiling, at)
         tables = [fused_work(operator.work(space.device), space) for space in spaces] or [operator.work(0)]
-    kernel = make_units(unit_rates(machine, machine.gpu.workgroups_per_cu), tables, memory.GEMM)
+    kernel = make_units(unit_rates(machine, resident(machine, tables[0].resources)), tables, memory.GEMM)
     for device, condition in options.conditions.items():
         set_condition(kernel, device, condition)
     if not fused:

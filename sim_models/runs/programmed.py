@@ -69,7 +69,7 @@ class ProgrammedRun(Lockstep):
             writes = space.program(driver)
             writes += driver.policy(self.policy.name, self.policy.threshold,
                                          self.machine.starvation_limit_cycles or None)
-            units = int(self.sim.kernel.state.working[device]) * self.machine.gpu.workgroups_per_cu
+            units = int(self.sim.kernel.state.working[device]) * self.sim.kernel.rates.places
             writes += driver.stage(min(units, tiling.tiles))
             writes += driver.monitor(*(quarters / 4 for quarters in arbiter.monitor_breakpoints))
             writes += driver.window(

@@ -11,6 +11,7 @@ from ..errors import BadInput
 from ..machine import Machine
 from ..runs.isolated_collectives import ring_time_ns
 from ..runs.kernels import FusedGemm, GemmAlone, GemmPart, Kernel, part_of
+from ..runs.operators import make_tiling
 from ..workloads import Workload
 
 #: Memory cycles per second of one core of a laptop, for the default machine.
@@ -42,7 +43,7 @@ def estimate(machine: Machine, workload: Workload, asked: Iterable[Kernel], mirr
              jobs: int = 1) -> Estimate:
     """Estimate a run of these kernels, so many at once, each once; what is not `mirrored` simulates every GPU."""
     each = list(dict.fromkeys(asked))
-    tiles = -(-workload.m // machine.gpu.tile_n) * -(-workload.n // machine.gpu.tile_m)
+    tiles = make_tiling(machine, workload).tiles
     seconds = [_SETUP_SECONDS_PER_TILE * tiles * kernel.uses_depth + kernel_seconds(kernel, machine, workload, mirrored)
                for kernel in each]
     of_a_run = _BYTES_PER_TILE * tiles + 4 * machine.llc.size_bytes / machine.llc.line_bytes
@@ -84,15 +85,18 @@ def ring_ns(machine: Machine, workload: Workload) -> float:
 
 
 def gemm_ns(machine: Machine, workload: Workload) -> float:
-    """Estimate a GEMM's time: sustained rate, and a fixed cost per tile worth 180 steps of K."""
-    return workload.flop * (1 + 180 / workload.k) / (machine.gpu.peak_flop_per_ns * machine.gpu.matrix_efficiency)
+    """Estimate a kernel's time: its rate, and a fixed cost per tile worth 180 steps of K, or its inputs at peak."""
+    dram = machine.dram
+    peak = dram.peak_bytes_per_cycle * dram.channels * machine.memory_clock_ghz
+    return max(workload.flop * (1 + 180 / workload.k) / (machine.gpu.peak_flop_per_ns * machine.gpu.matrix_efficiency),
+               workload.input_bytes / peak)
 
 
 def check(found: Estimate, workload: Workload) -> None:
     """Refuse what takes more than a day, or more memory than this host has. Raises BadInput."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if found.seconds > LONGEST_SECONDS or found.memory_bytes > memory:
-        raise BadInput(f"a GEMM of {workload.m}x{workload.n}x{workload.k} would take {found} (estimated): up to a day "
+        raise BadInput(f"a {workload.alone} would take {found} (estimated): up to a day "
                        f"and this host's {memory / 1e9:,.0f} GB are allowed; --insist runs it all the same")
 
 

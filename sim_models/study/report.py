@@ -100,7 +100,7 @@ def progress_bar(names: Iterable[str]) -> Iterator[ProgressCallback]:
 def print_run(result: RunResult, console: Console) -> None:
     """Print time, traffic, losses and simulation speed of one `t3 run`."""
     workload = result.workload
-    console.print(f"[bold]{escape(workload.title)}[/bold]: M={workload.m} N={workload.n} K={workload.k}, "
+    console.print(f"[bold]{escape(workload.title)}[/bold]: {workload.shape}, "
                   f"{workload.dtype}, {workload.tp} GPUs; machine {result.machine.name}; seed {result.seed}"
                   + (f"; every GPU, {result.skew}" if result.skew is not None else "")
                   + (f"; {result.exchange.operator}" if result.exchange.operator != REDUCED.operator else "")

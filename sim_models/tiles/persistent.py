@@ -57,13 +57,6 @@ class FusedRun:
     skew: float  #: difference between first and last rank, of their mean
 
 
-def wavefronts(node: Node, registers: int) -> int:
-    """Return how many wavefronts with so many registers a compute unit holds."""
-    has = node.occupancy
-    each = ceil(registers / has.register_step) * has.register_step
-    return min(has.wavefronts_per_cu, has.registers_per_lane // each * has.simd_units)
-
-
 def places(node: Node, sending: bool, share: float | None = None) -> int:
     """Return how many workgroups are resident at once. Raises BadInput for a machine without [occupancy].
 
@@ -72,7 +65,7 @@ def places(node: Node, sending: bool, share: float | None = None) -> int:
     has = node.occupancy
     if has is None:
         raise BadInput(f"machine {node.name} has no [occupancy]: persistent kernels need it")
-    held = wavefronts(node, has.plain_registers + (has.sending_registers if sending else 0))
+    held = has.held(has.plain_registers + (has.sending_registers if sending else 0))
     if share is not None:
         held = round(share * has.wavefronts_per_cu)
     return max(1, held // has.wavefronts_per_workgroup) * node.gpu.compute_units

@@ -1,0 +1,181 @@
+"""Operators at a machine's rates: how a workload's output is cut, where its data lie, and which kernel makes it."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from ..errors import BadInput
+from ..machine import Machine
+from ..machine.cycle import Occupancy
+from ..operators.embedding import INDEX_BYTES, Embedding, embedding_tiling
+from ..operators.gemm import Gemm, Matrix
+from ..operators.gemv import ROWS, Gemv, gemv_tiling
+from ..operators.kernel_table import KernelTable, Resources
+from ..operators.tiling import Tiling, TilingError
+from ..workloads import DecodeWorkload, EmbeddingWorkload, GemvWorkload, Workload
+
+_ALIGN = 1 << 20
+#: Kernels of few tokens: rows of a tile, elements of K in a step, registers besides the sums.
+_DECODE_TILE, _DECODE_BLOCK_K, _DECODE_REGISTERS = 64, 64, 40
+_LANES = 32  #: of a wavefront, at least
+
+
+def _up(value: int, unit: int = _ALIGN) -> int:
+    return -(-value // unit) * unit
+
+
+@dataclass(frozen=True)
+class Addresses:
+    """Where one GPU keeps its matrices, in bytes. The same on every device but for the output.
+
+    To the BLAS library A holds the weights and B the activations.
+    """
+
+    a: int
+    a_pitch: int
+    b: int
+    b_pitch: int
+    c: int
+    copies: int  #: what a ring reduce-scatter without near-memory compute receives
+
+    @classmethod
+    def of(cls, workload: Workload, tiling: Tiling) -> "Addresses":
+        along_k, along_m = workload.k * workload.format.bytes, workload.n * workload.format.bytes
+        a_pitch, a_lines = (along_k, workload.n) if workload.weights_transposed else (along_m, workload.k)
+        a_pitch, b_pitch = _up(a_pitch, 256), _up(along_k, 256)
+        a_bytes, b_bytes = a_pitch * a_lines, b_pitch * workload.m
+        if isinstance(workload, EmbeddingWorkload):  # tables, and lists of rows
+            a_bytes, b_bytes = workload.table_bytes, workload.m * workload.k * INDEX_BYTES
+        b = _up(a_bytes)
+        c = b + _up(b_bytes)
+        copies = c + _up(tiling.output_bytes) + workload.tp * _ALIGN
+        return cls(0, a_pitch, b, b_pitch, c, copies)
+
+
+class Operator(Protocol):
+    """What makes a kernel table."""
+
+    @property
+    def resources(self) -> Resources: ...
+
+    def work(self, device: int) -> KernelTable: ...
+
+
+def make_tiling(machine: Machine, workload: Workload) -> Tiling:
+    """Cut the output into tiles. C[M, N], kept by rows, is N x M to the BLAS library. Raises TilingError."""
+    gpu, element_bytes = machine.gpu, workload.format.bytes
+    if isinstance(workload, GemvWorkload):
+        return gemv_tiling(workload.m, element_bytes)
+    if isinstance(workload, EmbeddingWorkload):
+        return embedding_tiling(workload.m, workload.n, gpu.wavefronts_per_workgroup, element_bytes)
+    if isinstance(workload, DecodeWorkload):
+        return _decode_tiling(machine, workload)
+    if machine.link.egress_buffer_bytes < gpu.tile_m * element_bytes:
+        raise TilingError(f"[link] egress_buffer_bytes = {machine.link.egress_buffer_bytes} does not hold the "
+                          f"{gpu.tile_m * element_bytes} bytes of one tile column in {workload.dtype}")
+    return Tiling(workload.n, workload.m, gpu.tile_m, gpu.tile_n, gpu.wavefronts_per_workgroup, element_bytes,
+                  along_n=gpu.workgroup_order == "tokens")
+
+
+def _decode_tiling(machine: Machine, workload: Workload) -> Tiling:
+    """Cut the output of few tokens: tiles as wide as these are many, up to the machine's."""
+    gpu = machine.gpu
+    columns = gpu.wavefronts_per_workgroup
+    while columns < min(workload.m, gpu.tile_n):
+        columns *= 2
+    return Tiling(workload.n, workload.m, _DECODE_TILE, columns, gpu.wavefronts_per_workgroup, workload.format.bytes)
+
+
+def make_operator(machine: Machine, workload: Workload, tiling: Tiling, c_base: int | None = None,
+                  seed: int = 0) -> Operator:
+    """Make the operator that makes a workload's output, which is where `Addresses` puts it if not at `c_base`.
+
+    Raises BadInput for a machine that does not say what it needs.
+    """
+    if isinstance(workload, GemvWorkload):
+        return _gemv(machine, workload, tiling, c_base)
+    if isinstance(workload, EmbeddingWorkload):
+        return _embedding(machine, workload, tiling, c_base, seed)
+    return gemm_operator(machine, workload, tiling, c_base)
+
+
+def gemm_operator(machine: Machine, workload: Workload, tiling: Tiling, c_base: int | None = None,
+                  b: Matrix | None = None) -> Gemm:
+    """Make the GEMM at the machine's rates.
+
+    Its output is where `Addresses` puts it if not at `c_base`, its activations if not at `b`.
+    """
+    gpu, at, clock = machine.gpu, Addresses.of(workload, tiling), machine.memory_clock_ghz
+    elements, block_k, resources = tiling.tile_m * tiling.tile_n, gpu.block_k, Resources()
+    if isinstance(workload, DecodeWorkload):
+        block_k = _DECODE_BLOCK_K
+        resources = Resources(
+            gpu.wavefronts_per_workgroup, _DECODE_REGISTERS + elements // (gpu.wavefronts_per_workgroup * _LANES),
+            (1 + gpu.load_buffers) * (tiling.tile_m + tiling.tile_n) * block_k * workload.format.bytes)
+    return Gemm(
+        tiling=tiling, k=workload.k, block_k=block_k, a=Matrix(at.a, at.a_pitch),
+        a_along_k=workload.weights_transposed, b=b or Matrix(at.b, at.b_pitch),
+        c_base=at.c if c_base is None else c_base,
+        cycles_per_k=2 * elements / gpu.matrix_flop_per_cycle_per_cu / gpu.matrix_efficiency / gpu.clock_ghz * clock,
+        launch_cycles=gpu.prologue_ns * clock,
+        epilogue_cycles=gpu.epilogue_ns * clock * (elements / (gpu.tile_m * gpu.tile_n)),  # sums through the LDS
+        buffers=gpu.load_buffers, resources=resources)
+
+
+def _gemv(machine: Machine, workload: Workload, tiling: Tiling, c_base: int | None) -> Gemv:
+    gpu, at, clock = machine.gpu, Addresses.of(workload, tiling), machine.memory_clock_ghz
+    return Gemv(
+        tiling=tiling, k=workload.k, matrix=Matrix(at.b, at.b_pitch), vector_base=at.a,
+        output_base=at.c if c_base is None else c_base, cycles_per_k=_vector_cycles(machine, 2 * ROWS),
+        launch_cycles=gpu.prologue_ns * clock, reduction_cycles=machine.collective.workgroup_overhead_ns * clock,
+        wavefronts=gpu.wavefronts_per_workgroup)
+
+
+def _embedding(machine: Machine, workload: EmbeddingWorkload, tiling: Tiling, c_base: int | None,
+               seed: int) -> Embedding:
+    has, at = _occupancy(machine), Addresses.of(workload, tiling)
+    most, end = machine.dram.channels * machine.dram.channel_bytes, at.c + tiling.output_bytes
+    if end > most:
+        raise BadInput(f"tables, lists and sums have {end / 1e9:,.1f} GB: machine {machine.name} has {most / 1e9:,.1f}")
+    return Embedding(
+        tiling=tiling, tables=workload.tables, pooled=workload.k, weights=workload.weights(), tables_base=at.a,
+        lists_base=at.b, output_base=at.c if c_base is None else c_base, rows_at_once=has.loads_at_once,
+        # An addition has half the operations of a fused multiply-add.
+        cycles_per_row=_vector_cycles(machine, 2 * workload.n * tiling.wavefronts),
+        launch_cycles=machine.gpu.prologue_ns * machine.memory_clock_ghz, registers=has.plain_registers, seed=seed)
+
+
+def _vector_cycles(machine: Machine, flop: int) -> float:
+    """Return the memory cycles that a unit's vector lanes take. Raises BadInput for a machine without them."""
+    rate = machine.gpu.vector_flop_per_cycle_per_cu
+    if rate is None:
+        raise BadInput(f"machine {machine.name} has no [gpu] vector_flop_per_cycle_per_cu: kernels without matrices "
+                       "need it")
+    return flop / rate / machine.gpu.clock_ghz * machine.memory_clock_ghz
+
+
+def _occupancy(machine: Machine) -> Occupancy:
+    if machine.occupancy is None:
+        raise BadInput(f"machine {machine.name} has no [occupancy]: a kernel that says what registers it needs, needs "
+                       "it")
+    return machine.occupancy
+
+
+def resident(machine: Machine, resources: Resources) -> int:
+    """Return how many workgroups of a kernel are resident on a unit at once. Raises BadInput if not one is."""
+    if not resources.wavefronts:
+        return machine.gpu.workgroups_per_cu
+    has = _occupancy(machine)
+    held = has.held(max(1, resources.registers)) // resources.wavefronts
+    if resources.lds_bytes:
+        held = min(held, has.lds_bytes_per_cu // resources.lds_bytes)
+    if not held:
+        raise BadInput(f"a workgroup of {resources.wavefronts} wavefronts with {resources.registers} registers each "
+                       f"and {resources.lds_bytes} bytes of LDS is more than a compute unit of machine {machine.name} "
+                       "holds")
+    return held
+
+
+def workgroups_at_once(machine: Machine, workload: Workload) -> int:
+    """Return how many workgroups of a workload's kernel a GPU runs at once. Raises BadInput and TilingError."""
+    operator = make_operator(machine, workload, make_tiling(machine, workload))
+    return machine.gpu.compute_units * resident(machine, operator.resources)
