@@ -1,0 +1,74 @@
+"""GEMV with an all-reduce and pooling with an all-to-all on Track & Trigger: every bit, every byte, one GPU for all."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from t3sim.machine import load_machine
+from t3sim.mechanisms.exchange import fused_with
+from t3sim.runs import kernels
+from t3sim.runs.data_mode import run_data_mode
+from t3sim.runs.pipelining import fused_options
+from t3sim.runs.policy import Policy
+from t3sim.runs.skew import Skew
+from t3sim.study.choices import Choices
+from t3sim.study.techniques import run_sublayer
+from t3sim.workloads import embedding_workload, gemv_workload
+
+N = 4
+SMALL = Path(__file__).parents[1] / "data" / "machines" / "peers_small.toml"
+WORKLOADS = {"gemv-ar": gemv_workload("4096x1x1024", N), "embedding-a2a": embedding_workload("64x16", N)}
+
+
+@pytest.mark.parametrize("topology", ["switch", "full"])
+@pytest.mark.parametrize("operator, workload", [
+    ("gemv-ar", gemv_workload("512x1x64", N)), ("gemv-ar", gemv_workload("395x1x40", N)),
+    ("embedding-a2a", embedding_workload("16x6", N))], ids=str)
+def test_every_bit_on_every_gpu(operator, workload, topology):
+    """Each GPU has its own RTL; sums are added by the near-memory ALU's, in the order in which parts came."""
+    exchange = fused_with(operator, topology, "direct")
+    machine = exchange.hardware(load_machine(SMALL), workload)
+    found = run_data_mode(machine, workload, Policy("mca"), fused_options(exchange, machine, workload, seed=3))
+    assert found.devices == N and found.elements == workload.m * workload.n
+    tiles = {"gemv-ar": N * -(-workload.m // 32),  # at its owner, and each sum's copies
+             "embedding-a2a": workload.m * (N - 1) // N}[operator]
+    assert found.triggers == tiles
+
+
+@pytest.mark.parametrize("operator", WORKLOADS)
+def test_what_is_sent_is_neither_staged_nor_read_again(operator):
+    workload, exchange = WORKLOADS[operator], fused_with(operator, "switch", "direct")
+    machine = exchange.hardware(load_machine(), workload)
+    found = run_sublayer(workload, machine, ("sequential", "t3", "ideal-overlap"), lambda *_: None,
+                         choices=Choices(exchange=exchange))
+    sequential, fused, _ = found.techniques.values()
+    assert found.exchange.operator == operator and found.to_json()["operator"] == operator
+    counters = fused.details["rtl_counters"]
+    if operator == "embedding-a2a":
+        own = workload.output_bytes // N  # what one GPU makes
+        assert fused.streams_bytes["gemm_write"] == own // N
+        assert fused.streams_bytes["a2a_write"] == own * (N - 1) // N == sequential.streams_bytes["a2a_write"]
+        assert fused.streams_bytes["a2a_read"] == 0 == counters["commands"]
+        assert sequential.streams_bytes["a2a_read"] == own * (N - 1) // N
+        assert counters["triggers"] == workload.m // N * (N - 1) // N
+    else:
+        share = workload.output_bytes // N
+        assert fused.streams_bytes["gemm_write"] == share
+        assert fused.streams_bytes["ar_read"] == share, "each sum once, for all others"
+        assert fused.streams_bytes["ar_write"] == 2 * (N - 1) * share
+        assert counters["commands"] == workload.m // 32 // N
+    assert fused.total_ns < sequential.total_ns
+    assert sum(fused.loss_ns.values()) == pytest.approx(fused.total_ns - sequential.gemm_ns, abs=1e-6)
+
+
+@pytest.mark.parametrize("operator, most", [("gemv-ar", 1.03), ("embedding-a2a", 1.12)])
+def test_one_gpu_stands_for_all(operator, most):
+    """Where dispatch windows hold workgroups, GPUs wait for each other, and one that waits for itself is faster."""
+    workload, exchange = WORKLOADS[operator], fused_with(operator, "switch", "direct")
+    machine = exchange.hardware(load_machine(), workload)
+    fusion = kernels.FusedGemm("mca", exchange=exchange)
+    one, every = (kernels.simulate(replace(fusion, skew=skew), machine, workload) for skew in (None, Skew()))
+    assert 0.99 * one.cycles < every.cycles < most * one.cycles and len(every.gpus) == N
+    for stream in ("rs_read", "rs_write", "gemm_write"):
+        assert every.dram[stream] == one.dram[stream]
