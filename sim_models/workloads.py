@@ -158,6 +158,7 @@ class EmbeddingWorkload(Workload):
     tables: int = 1  #: per device
     rows: int = 1  #: of a table
     locality: str = "uniform"  #: which rows are named how often: `weights`
+    seed: int = 0  #: by which they are drawn
 
     kind: ClassVar[str] = "Embedding pooling"
     largest_extent: ClassVar[int] = 1 << 24
@@ -262,17 +263,17 @@ def batch_and_tables(text: str) -> tuple[int, int]:
     return batch, tables
 
 
-def embedding_workload(shape: str, devices: int, locality: str = "uniform",
+def embedding_workload(shape: str, devices: int, locality: str = "uniform", seed: int = 0,
                        alone: bool = False) -> EmbeddingWorkload:
     """Return a pooling of `BATCHxTABLES`: the batch of all devices, and the tables of each. Raises `WorkloadError`.
 
-    `alone`: on one device, which pools for the whole batch.
+    `locality`, `seed`: as in `EmbeddingWorkload`; `alone`: on one device, which pools for the whole batch.
     """
     batch, tables = batch_and_tables(shape)
     if not alone and batch % devices:
         raise WorkloadError(f"--embedding {shape}: a batch of {batch} cannot be shared evenly by {devices} GPUs")
     workload = EmbeddingWorkload("custom", "embedding", devices, batch * tables * (1 if alone else devices), DIMENSION,
-                                 POOLED, "fp32", tables, TABLE_ROWS, locality)
+                                 POOLED, "fp32", tables, TABLE_ROWS, locality, seed)
     workload.weights()  # refuse before the work
     return workload
 

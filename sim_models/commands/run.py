@@ -160,15 +160,15 @@ def run(
             raise BadInput(f"{others[0].removesuffix(' True')} does not go with a kernel alone")
         if kernel is not None and (operator != "gemm-rs" or gemm is not None):
             raise BadInput(f"--kernel {kernel} is an operator of its own: neither --operator nor --gemm goes with it")
-        _run_alone(kernel, None if kernel else _small_workload(operator, gemm, embedding, locality, None),
-                   machine, insist, seed, json)
+        _run_alone(kernel, None if kernel else _small_workload(operator, gemm, None, embedding, locality, seed),
+                   machine, insist, json)
         return
     if operator in ("gemv-ar", "embedding-a2a"):
         for option, value in (("--model", model), ("--sublayer", sublayer), ("--tp", tp), ("--tokens", tokens),
                               ("--chakra", chakra)):
             if value is not None:
                 raise BadInput(f"{option} {str(value)[:40]} does not go with --operator {operator}")
-        found = [(_small_workload(operator, gemm, embedding, locality, devices), 1)]
+        found = [(_small_workload(operator, gemm, devices, embedding, locality, seed), 1)]
     else:
         found = asked_workloads(model, sublayer, tp, gemm, devices, chakra, tokens, operator)
     workloads = [one for one, _ in found]
@@ -237,8 +237,8 @@ def run(
         write_plot(plot, results[0].plot)
 
 
-def _small_workload(operator: str, gemm: str | None, embedding: str | None, locality: str | None,
-                    devices: int | None) -> "Workload":
+def _small_workload(operator: str, gemm: str | None, devices: int | None, embedding: str | None,
+                    locality: str | None, seed: int) -> "Workload":
     """Return what the operators that `--gemm` or `--embedding` describe compute; alone without `devices`.
 
     Raises BadInput.
@@ -250,15 +250,15 @@ def _small_workload(operator: str, gemm: str | None, embedding: str | None, loca
     if operator.startswith("embedding"):
         if embedding is None or gemm is not None:
             raise BadInput(f"--operator {operator} needs --embedding BATCHxTABLES, and no --gemm")
-        return workloads.embedding_workload(embedding, devices or 2, locality or "uniform", alone=devices is None)
+        return workloads.embedding_workload(embedding, devices or 2, locality or "uniform", seed,
+                                            alone=devices is None)
     if gemm is None:
         raise BadInput(f"--operator {operator} needs --gemm {'Mx1xK' if operator.startswith('gemv') else 'MxNxK'}")
     make = {"gemm": workloads.gemm_workload, "decode": workloads.decode_workload}
     return make.get(operator, workloads.gemv_workload)(gemm, devices or 2)  # K is that of one device
 
 
-def _run_alone(kernel: str | None, workload: "Workload | None", machine: str, insist: bool, seed: int,
-               json: str | None) -> None:
+def _run_alone(kernel: str | None, workload: "Workload | None", machine: str, insist: bool, json: str | None) -> None:
     """Run a kernel alone on one GPU: of a file, or what makes a workload's output."""
     from t3sim.machine import load_machine
     from t3sim.operators.kernel_table import load_kernel
@@ -276,7 +276,7 @@ def _run_alone(kernel: str | None, workload: "Workload | None", machine: str, in
         check(estimate(described, workload, [kernels.GEMM]), workload)
     name = workload.alone if workload is not None else Path(kernel).name
     with progress_bar([name]) as progress:
-        found = (kernels.simulate(kernels.GEMM, described, workload, lambda fraction: progress(name, fraction), seed)
+        found = (kernels.simulate(kernels.GEMM, described, workload, lambda fraction: progress(name, fraction))
                  if table is None else
                  kernels.run_table(table, described, lambda fraction: progress(name, fraction)))
         progress(name, 1.0)

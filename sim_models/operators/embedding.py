@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .kernel_table import GROUP, LOAD, STEP, STORE, KernelTable, Resources, Route, rows_of
+from .kernel_table import GROUP, LOAD, STEP, KernelTable, Resources, rows_of
+from .operator import output_stores
 from .tiling import Tiling, TilingError
 
 INDEX_BYTES = 8
@@ -71,10 +72,7 @@ class Embedding:
             loads[:, index + 1] = rows_of(
                 LOAD, count, base=self.tables_base, pitch=row_bytes, rows=rows * wavefronts, bytes=row_bytes,
                 row_list=(np.arange(count) * self.pooled + edges[index]) * wavefronts)
-        tile, wavefront = np.divmod(np.arange(tiling.n), wavefronts)
-        stores = rows_of(STORE, tiling.n, base=self.output_base + tiling.offsets[tile] + wavefront * tiling.pitch_bytes,
-                         pitch=tiling.pitch_bytes, rows=1, bytes=row_bytes, wavefront=wavefront, route=Route.CACHE)
         return KernelTable(
             rows_of(GROUP, count, workgroups=1, first_step=np.arange(count) * steps.shape[1], steps=steps.shape[1]),
-            steps.ravel(), loads.ravel(), stores, row_lists.ravel(), launch_cycles=self.launch_cycles,
-            **self.resources._asdict())
+            steps.ravel(), loads.ravel(), output_stores(tiling, self.output_base), row_lists.ravel(),
+            launch_cycles=self.launch_cycles, **self.resources._asdict())

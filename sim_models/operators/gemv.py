@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from .gemm import Matrix
-from .kernel_table import GROUP, LOAD, STEP, STORE, KernelTable, Resources, Route, rows_of
+from .kernel_table import GROUP, LOAD, STEP, KernelTable, Resources, rows_of
+from .operator import output_stores
 from .tiling import Tiling
 
 ROWS = 32  #: of a workgroup: a line of 16-bit elements
@@ -63,7 +64,5 @@ class Gemv:
         steps["stores"][:, -1], steps["first_store"][:, -1] = 1, np.arange(count)
         return KernelTable(
             rows_of(GROUP, count, workgroups=1, first_step=np.arange(count) * steps.shape[1], steps=steps.shape[1]),
-            steps.ravel(), loads.ravel(),
-            rows_of(STORE, count, base=self.output_base + tiling.offsets, pitch=tiling.pitch_bytes, rows=1,
-                    bytes=tiling.rows * size, route=Route.CACHE),
+            steps.ravel(), loads.ravel(), output_stores(tiling, self.output_base),
             launch_cycles=self.launch_cycles, **self.resources._asdict())

@@ -39,8 +39,6 @@ from ..workloads import Workload
 from .operators import Addresses, gemm_operator, make_operator, make_tiling, resident, workgroups_at_once
 
 
-
-
 @dataclass
 class Options:
     """What a run varies besides machine and workload."""

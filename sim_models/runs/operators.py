@@ -1,7 +1,6 @@
 """Operators at a machine's rates: how a workload's output is cut, where its data lie, and which kernel makes it."""
 
 from dataclasses import dataclass
-from typing import Protocol
 
 from ..errors import BadInput
 from ..machine import Machine
@@ -9,7 +8,7 @@ from ..machine.cycle import Occupancy
 from ..operators.embedding import INDEX_BYTES, Embedding, embedding_tiling
 from ..operators.gemm import Gemm, Matrix
 from ..operators.gemv import ROWS, Gemv, gemv_tiling
-from ..operators.kernel_table import KernelTable, Resources
+from ..operators.kernel_table import Resources
 from ..operators.tiling import Tiling, TilingError
 from ..workloads import DecodeWorkload, EmbeddingWorkload, GemvWorkload, Workload
 
@@ -51,15 +50,6 @@ class Addresses:
         return cls(0, a_pitch, b, b_pitch, c, copies)
 
 
-class Operator(Protocol):
-    """What makes a kernel table."""
-
-    @property
-    def resources(self) -> Resources: ...
-
-    def work(self, device: int) -> KernelTable: ...
-
-
 def make_tiling(machine: Machine, workload: Workload) -> Tiling:
     """Cut the output into tiles. C[M, N], kept by rows, is N x M to the BLAS library. Raises TilingError."""
     gpu, element_bytes = machine.gpu, workload.format.bytes
@@ -85,8 +75,8 @@ def _decode_tiling(machine: Machine, workload: Workload) -> Tiling:
     return Tiling(workload.n, workload.m, _DECODE_TILE, columns, gpu.wavefronts_per_workgroup, workload.format.bytes)
 
 
-def make_operator(machine: Machine, workload: Workload, tiling: Tiling, c_base: int | None = None,
-                  seed: int = 0) -> Operator:
+def make_operator(machine: Machine, workload: Workload, tiling: Tiling,
+                  c_base: int | None = None) -> Gemm | Gemv | Embedding:
     """Make the operator that makes a workload's output, which is where `Addresses` puts it if not at `c_base`.
 
     Raises BadInput for a machine that does not say what it needs.
@@ -94,7 +84,7 @@ def make_operator(machine: Machine, workload: Workload, tiling: Tiling, c_base: 
     if isinstance(workload, GemvWorkload):
         return _gemv(machine, workload, tiling, c_base)
     if isinstance(workload, EmbeddingWorkload):
-        return _embedding(machine, workload, tiling, c_base, seed)
+        return _embedding(machine, workload, tiling, c_base)
     return gemm_operator(machine, workload, tiling, c_base)
 
 
@@ -130,8 +120,7 @@ def _gemv(machine: Machine, workload: Workload, tiling: Tiling, c_base: int | No
         wavefronts=gpu.wavefronts_per_workgroup)
 
 
-def _embedding(machine: Machine, workload: EmbeddingWorkload, tiling: Tiling, c_base: int | None,
-               seed: int) -> Embedding:
+def _embedding(machine: Machine, workload: EmbeddingWorkload, tiling: Tiling, c_base: int | None) -> Embedding:
     has, at = _occupancy(machine), Addresses.of(workload, tiling)
     most, end = machine.dram.channels * machine.dram.channel_bytes, at.c + tiling.output_bytes
     if end > most:
@@ -141,7 +130,8 @@ def _embedding(machine: Machine, workload: EmbeddingWorkload, tiling: Tiling, c_
         lists_base=at.b, output_base=at.c if c_base is None else c_base, rows_at_once=has.loads_at_once,
         # An addition has half the operations of a fused multiply-add.
         cycles_per_row=_vector_cycles(machine, 2 * workload.n * tiling.wavefronts),
-        launch_cycles=machine.gpu.prologue_ns * machine.memory_clock_ghz, registers=has.plain_registers, seed=seed)
+        launch_cycles=machine.gpu.prologue_ns * machine.memory_clock_ghz, registers=has.plain_registers,
+        seed=workload.seed)
 
 
 def _vector_cycles(machine: Machine, flop: int) -> float:

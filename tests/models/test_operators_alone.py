@@ -26,8 +26,8 @@ def peak(machine: Machine) -> float:
     return machine.dram.peak_bytes_per_cycle * machine.dram.channels * machine.memory_clock_ghz
 
 
-def alone(machine: Machine, workload: Workload, seed: int = 0) -> IsolatedKernel:
-    return simulate(GEMM, machine, workload, seed=seed)
+def alone(machine: Machine, workload: Workload) -> IsolatedKernel:
+    return simulate(GEMM, machine, workload)
 
 
 @pytest.mark.parametrize("workload", [
@@ -95,11 +95,10 @@ def test_operators_alone_from_the_command_line(machine, capsys):
             (["--operator", "gemv", "--gemm", "1024x1x512"], gemv_workload("1024x1x512", 2)),
             (["--operator", "decode", "--gemm", "8x1024x512"], decode_workload("8x1024x512", 2)),
             (["--operator", "embedding", "--embedding", "16x8", "--locality", "zipf:1", "--seed", "3"],
-             embedding_workload("16x8", 2, "zipf:1", alone=True))):
+             embedding_workload("16x8", 2, "zipf:1", 3, alone=True))):
         assert cli.main(["run", *arguments, "--json", "-"]) == 0
         printed = json.loads(capsys.readouterr().out)
-        seed = 3 if "--seed" in arguments else 0
-        found = alone(machine, workload, seed)
+        found = alone(machine, workload)
         assert printed["kernel_ns"] == found.ns > 0
         assert printed["dram_bytes"] == {name: count for name, count in found.dram.items() if count}
 

@@ -69,6 +69,6 @@ def test_one_gpu_stands_for_all(operator, most):
     machine = exchange.hardware(load_machine(), workload)
     fusion = kernels.FusedGemm("mca", exchange=exchange)
     one, every = (kernels.simulate(replace(fusion, skew=skew), machine, workload) for skew in (None, Skew()))
-    assert 0.99 * one.cycles < every.cycles < most * one.cycles and len(every.gpus) == N
+    assert 0.97 * one.cycles < every.cycles < most * one.cycles and len(every.gpus) == N
     for stream in ("rs_read", "rs_write", "gemm_write"):
         assert every.dram[stream] == one.dram[stream]

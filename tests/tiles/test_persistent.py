@@ -20,7 +20,6 @@ from t3sim.tiles.persistent import (
     places,
     run_persistent,
     task_ns,
-    wavefronts,
     with_share,
 )
 from t3sim.tiles.ports import store_bytes_per_ns
@@ -32,7 +31,8 @@ SHAPES = {"embedding-a2a": (256, 64), "gemv-ar": (8192, 2048), "gemm-a2a": (2048
 
 def test_registers_decide_how_many_wavefronts_there_are():
     """64 registers leave eight wavefronts on a SIMD unit, one more leaves seven: the paper's 12.5 %."""
-    assert [wavefronts(NODE, registers) for registers in (8, 64, 65, 72, 73, 128, 256)] == [32, 32, 28, 28, 24, 16, 8]
+    held = [NODE.occupancy.held(registers) for registers in (8, 64, 65, 72, 73, 128, 256)]
+    assert held == [32, 32, 28, 28, 24, 16, 8]
     assert places(NODE, True) / places(NODE, False) == 0.875
     assert [places(NODE, True, share) for share in (0.25, 0.5, 1)] == [208, 416, 832]
 
@@ -109,7 +109,7 @@ def test_command_gives_every_technique(capsys, operator):
     (["--operator", "embedding-a2a", "--embedding", "256"], "BATCHxTABLES"),
     (["--operator", "embedding-a2a", "--gemm", "8x8x8"], "BATCHxTABLES"),
     (["--operator", "gemv-ar", "--gemm", "8192x2x1024"], "8192x1x1024"),
-    (["--level", "cycle", "--operator", "gemv-ar"], "gemv-ar needs --level event"),
+    (["--level", "cycle", "--operator", "gemv-ar"], "gemv-ar needs --devices N"),
     (["--operator", "gemv-ar"], "--gemm MxNxK"), (["--operator", "gemv-ar", "--gemm", "100x1x64"], "multiple of 64"),
     (["--operator", "gemm-a2a", "--gemm", "64x64x64", "--technique", "flux"], "fused-wg"),
     (["--operator", "gemm-a2a", "--gemm", "64x64x64", "--devices", "8"], "2 to 4"),
