@@ -79,7 +79,8 @@ class Workload:
         for name in ("m", "n", "k"):
             extent = getattr(self, name)
             if type(extent) is not int or not 1 <= extent <= self.largest_extent:
-                raise WorkloadError(f"{name.upper()}={extent!r} is no extent: allowed are 1 to {self.largest_extent}")
+                raise WorkloadError(f"{name.upper()}={extent!r} is no {self.kind} extent: allowed are 1 to "
+                                    f"{self.largest_extent}")
 
     @property
     def format(self) -> Format:
@@ -112,9 +113,9 @@ class Workload:
         return f"M={self.m} N={self.n} K={self.k}"
 
     @property
-    def alone(self) -> str:
-        """The kernel without its collective, for people: `GEMM 512x512x96`."""
-        return f"{self.kind} {self.m}x{self.n}x{self.k}"
+    def size(self) -> str:
+        """The extents as the command line has them: `512x512x96`."""
+        return f"{self.m}x{self.n}x{self.k}"
 
     @property
     def weights_transposed(self) -> bool:
@@ -164,8 +165,8 @@ class EmbeddingWorkload(Workload):
     largest_extent: ClassVar[int] = 1 << 24
 
     @property
-    def alone(self) -> str:
-        return f"{self.kind} {self.m // self.tables}x{self.tables}"
+    def size(self) -> str:
+        return f"{self.m // self.tables}x{self.tables}"
 
     @property
     def shape(self) -> str:

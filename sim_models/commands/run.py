@@ -274,7 +274,7 @@ def _run_alone(kernel: str | None, workload: "Workload | None", machine: str, in
 
     if workload is not None and not insist:
         check(estimate(described, workload, [kernels.GEMM]), workload)
-    name = workload.alone if workload is not None else Path(kernel).name
+    name = f"{workload.kind} {workload.size}" if workload is not None else Path(kernel).name
     with progress_bar([name]) as progress:
         found = (kernels.simulate(kernels.GEMM, described, workload, lambda fraction: progress(name, fraction))
                  if table is None else
