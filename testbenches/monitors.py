@@ -9,7 +9,9 @@ class StreamMonitor:
     """Takes items from an output stream, and checks that valid and payload hold until ready."""
 
     def __init__(self, bench: Bench, name: str, on_item: Callable[[dict], None] | None = None,
-                 pause: Iterator[bool] | None = None) -> None:
+                 pause: Iterator[bool] | None = None, *, waits_for_valid: bool = False) -> None:
+        """Watch stream `name`; with `waits_for_valid`, ready comes a cycle after valid at the earliest: that is lawful."""
+        self._waits = waits_for_valid
         self._valid, self._payload = bench[f"{name}.valid"], bench[f"{name}.payload"]
         self._ready = bench[f"{name}.ready"]
         self._bench, self._name, self._on_item = bench, name, on_item
@@ -19,7 +21,7 @@ class StreamMonitor:
         bench.add(self)
 
     def drive(self) -> None:
-        self._taking = not next(self.pause)
+        self._taking = not next(self.pause) and (self._held is not None or not self._waits)
         self._ready.write(int(self._taking))
 
     def sample(self) -> None:

@@ -80,7 +80,7 @@ async def random_blocks(bench: Bench) -> None:
     bench.add(Credit())
     CycleMonitor(bench, lambda: None if bench.get("busy") else lines.check_empty())
     commands = StreamDriver(bench, "command", on_accept=accepted)
-    StreamMonitor(bench, "lines", lines.check)
+    StreamMonitor(bench, "lines", lines.check, waits_for_valid=rng.random() < 0.3)
     PulseMonitor(bench, "error", lambda error: errors.check({"code": error["code"], **error["details"]}))
     for _ in range(15):
         region = rng.randrange(bench.geometry.dma.regions)
@@ -88,7 +88,9 @@ async def random_blocks(bench: Bench) -> None:
         around = rng.choice((buffer["base"], buffer["base"], buffer["limit"], 1 << t.address_bits))
         if rng.random() < 0.2:  # the third column is where the address space begins again
             around = (1 << t.address_bits) - entry_named(tables, region, "block")["pitch_bytes"] - 900
-        commands.send({"address": (around + rng.randint(-300, 900)) % (1 << t.address_bits), "region": region,
+        # Near the border, or as far from it as one of its bits counts.
+        beside = rng.choice((rng.randint(-300, 900), -1, rng.choice((-1, 1)) << rng.randrange(t.address_bits)))
+        commands.send({"address": (around + beside) % (1 << t.address_bits), "region": region,
                        "wf": rng.getrandbits(t.wf_bits), "wg": rng.getrandbits(t.wg_bits)})
     if await bench.run(lambda: commands.idle and lines.empty and errors.empty, 60_000):
         assert not bench.get("busy")
