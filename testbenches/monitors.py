@@ -10,7 +10,7 @@ class StreamMonitor:
 
     def __init__(self, bench: Bench, name: str, on_item: Callable[[dict], None] | None = None,
                  pause: Iterator[bool] | None = None, *, waits_for_valid: bool = False) -> None:
-        """Watch stream `name`; with `waits_for_valid`, ready comes a cycle after valid at the earliest: that is lawful."""
+        """Watch stream `name`; with `waits_for_valid`, ready comes a cycle after valid at the earliest, as it may."""
         self._waits = waits_for_valid
         self._valid, self._payload = bench[f"{name}.valid"], bench[f"{name}.payload"]
         self._ready = bench[f"{name}.ready"]
