@@ -15,4 +15,4 @@ def all_reduce(scatter: Program, gather: Program) -> Program:
                  for transfer in gather.transfers)
     everybody = all_ranks(scatter.ranks)
     return Program(scatter.ranks, scatter.chunks, (*scatter.transfers, *after_sum), scatter.start,
-                   {key: everybody for key in gather.goal})
+                   {key: everybody for key in gather.goal}, in_switch=scatter.in_switch)

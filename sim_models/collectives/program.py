@@ -55,6 +55,7 @@ class Program:
     start: dict[tuple[int, int], Contributions]
     goal: dict[tuple[int, int], Contributions]
     pairs: bool = False  #: a chunk for each pair of ranks, source * ranks + destination; else chunks are alike
+    in_switch: bool = False  #: what is added at one place is summed on the way, what is copied to several leaves once
 
     @cached_property
     def arrivals(self) -> dict[tuple[int, int], tuple[int, ...]]:
@@ -111,6 +112,8 @@ class Program:
         """
         self._check_form()
         self._check_order()
+        if self.in_switch:
+            self._check_switch()
         holds = dict(self.start)
         for index in sorted(range(len(self.transfers)), key=self.levels.__getitem__):
             transfer = self.transfers[index]
@@ -141,6 +144,24 @@ class Program:
                     raise CollectiveError(f"{transfer} waits for transfer {before}, which does not arrive at "
                                           f"{transfer.source}")
 
+    def _check_switch(self) -> None:
+        """Check that parts of a sum, which leaves the switch when all have come, do not wait for one another.
+
+        And that a chunk's copies leave at once.
+        """
+        for arriving in self.arrivals.values():
+            added = {index for index in arriving if self.transfers[index].op is Op.ADD}
+            for index in added:
+                if waits := added & self._before(index):
+                    raise CollectiveError(f"{self.transfers[index]} waits for {self.transfers[min(waits)]}, with which "
+                                          "the switch sums it")
+        for leaving in self.departures.values():
+            copies = [self.transfers[index] for index in leaving if self.transfers[index].op is Op.COPY]
+            for one in copies[1:]:
+                if set(one.after) != set(copies[0].after):
+                    raise CollectiveError(f"{one} and {copies[0]} wait for different transfers: the switch copies one "
+                                          "that leaves once")
+
     def _check_order(self) -> None:
         """Check that every two transfers that touch one chunk at one rank, and do not commute, have an order."""
         for key, arriving in self.arrivals.items():
@@ -169,8 +190,11 @@ class Program:
         return {}
 
     def invariant_under_shift(self) -> bool:
-        """Return whether the program stays the same if each rank, and its chunk with it, is renamed to the next one."""
-        return (self.pairs or self.chunks == self.ranks) and self._renamed(1) == self._renamed(0)
+        """Return whether the program stays the same if each rank, and its chunks with it, is renamed to the next one.
+
+        Chunks of programs side by side stay in their program's part.
+        """
+        return (self.pairs or self.chunks % self.ranks == 0) and self._renamed(1) == self._renamed(0)
 
     def _renamed(self, step: int) -> set[tuple]:
         """Return the transfers with what they wait for, ranks and chunks renamed to those `step` further."""
@@ -179,7 +203,7 @@ class Program:
 
         def chunk(number: int) -> int:
             source, destination = divmod(number, self.ranks)
-            return rank(source) * self.ranks + rank(destination) if self.pairs else rank(number)
+            return rank(source) * self.ranks + rank(destination) if self.pairs else source * self.ranks + rank(number)
         names = [(chunk(transfer.chunk), rank(transfer.source), rank(transfer.destination), transfer.op)
                  for transfer in self.transfers]
         return {(name, frozenset(names[before] for before in transfer.after))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 #: `results.BY_DEFAULT`, written out so that `--help` need not import it.
 DEFAULT_TECHNIQUES = ("sequential", "t3", "t3-mca", "t3-mca+", "ideal-overlap", "ideal-rs-nmc")
-OTHER_TECHNIQUES = ("decomposed", "flux")  #: the rest of `results.TECHNIQUES`
+OTHER_TECHNIQUES = ("decomposed", "flux", "in-switch")  #: the rest of `results.TECHNIQUES`
 #: `exchange.FUSED_OPERATORS`, written out for the same reason.
 FUSED_OPERATORS = ("gemm-rs", "gemm-ar", "gemm-ag", "gemm-a2a", "ag-gemm", "gemv-ar", "embedding-a2a")
 ALONE = ("gemm", "decode", "gemv", "embedding")  #: kernels without a collective
@@ -71,11 +71,14 @@ def run(
         metavar="N", parser=whole_number,
         help="Compute units that the communication kernels of technique decomposed have.")] = 16,
     topology: Annotated[str, typer.Option(
-        metavar="NAME", help="Links between GPUs: ring, switch, with a link from each GPU to it, or full, which "
-        "divides a GPU's bandwidth among links to all others.")] = "ring",
+        metavar="NAME", help="Links between GPUs: ring, switch, with a link from each GPU to it, full, which "
+        "divides a GPU's bandwidth among links to all others, torus:2x4, or nodes:2x4, 2 of 4 GPUs with a card each.",
+    )] = "ring",
     algorithm: Annotated[str, typer.Option(
         metavar="NAME", help="How the techniques with Track & Trigger exchange: ring, or direct, to the owner at once "
-        "(T3 paper, section 7.1), with --topology switch or full.")] = "ring",
+        "(T3 paper, section 7.1), with --topology switch or full, in-switch, which adds and copies there (7.4), with "
+        "--topology switch, both-rings, half of the output each way around, or hierarchical (all-rings, too, on a "
+        "torus), of which the baseline does the same; on a torus and nodes every GPU is simulated.")] = "ring",
     flux_order: Annotated[str, typer.Option(
         metavar="NAME", help="Order of tiles in technique flux: shifted (from the next GPU's on), or same on all GPUs.",
     )] = "shifted",

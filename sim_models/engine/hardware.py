@@ -289,7 +289,7 @@ def _send(sim, device, port, lo, hi, now):
         sim.control.rs_start[device] = now
     sim.control.inside[port] -= 1
     sim.network.injected[device] += 1
-    if sim.mirrored:
+    if sim.mirrored and sim.switch.gpus == 0:  # else the switch mirrors what it passes on
         links.send_mirrored(sim, port, now, size, lo, hi, tag)
     else:
         links.send(sim.network, port, now, size, extra_delay(sim.chaos, device), lo, hi, tag)

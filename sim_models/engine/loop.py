@@ -10,6 +10,7 @@ from ..compiled.by_reference import by_reference
 from ..compiled.jit import compiled, inlined, unlocked
 from ..compiled.meeting import Member, go_on, last_to_come, on_threads, rounds, wait
 from ..fabric import network as links
+from ..fabric import switch as switches
 from ..fabric import wires
 from ..fabric.bits import address_of, get, request_of
 from ..fabric.memory_map import channel_of
@@ -33,11 +34,17 @@ def reads_return(kernel, sim, device, now):
         pop_timed(fills, device)
 
 
+@inlined
+def is_for(network, destination, node):
+    """Return whether what goes to a GPU or a group, and has come to a node, is for it."""
+    return node == 0 if network.one_for_all else destination == node and node < network.gpus
+
+
 @compiled
 def deliver(sim, node, now):
     """Deliver packets that have arrived at a node to its memory channels, or send them on.
 
-    Each link keeps its order; links take turns.
+    A switch may add or copy them. Each link keeps its order; links take turns.
     """
     network = sim.network
     flight, first = network.flight, network.first_in[node]
@@ -48,12 +55,15 @@ def deliver(sim, node, now):
             at = wires.head_of(flight, port)
             lo, hi, tag = flight.lo[port, at], flight.hi[port, at], flight.tag[port, at]
             destination = links.destination_of(hi, sim.b)
-            if network.one_for_all or destination == node:
+            if is_for(network, destination, node):
                 row = node * sim.m.channels + channel_of(address_of(lo, sim.b), sim.m)
                 if room(sim.inbound, row) < 1:
                     break
                 push(sim.inbound, row, lo, request_of(hi, sim.b), tag)
                 network.arrived[node] += 1
+            elif switches.works_on(sim.switch, lo, hi, sim.b):
+                if not switches.take(sim, node, now, lo, hi, tag):
+                    break
             else:
                 onward = links.port_to(network, node, destination)
                 if onward == links.NO_PORT:
@@ -74,7 +84,7 @@ def deliver_heads(sim, node, port, now):
     while wires.arrives(heads, port, now):
         head = heads.lo[port, wires.head_of(heads, port)]
         destination = links.head_destination(head, sim.b)
-        if network.one_for_all or destination == node:
+        if is_for(network, destination, node):
             if timed_room(network.heard, node) < 1:
                 break
             push_at(network.heard, node, now, head, 0, 0)
@@ -138,6 +148,7 @@ def step_nodes(sim, kernel, hardware, watching, member, now, until):
     for switch in range(devices + member.number, len(sim.network.arrived), member.threads):
         for cycle in range(now, until):
             deliver(sim, switch, cycle)
+            switches.send_sums(sim, switch, cycle)
 
 
 @unlocked

@@ -9,6 +9,7 @@ from ..fabric import network as links
 from ..fabric.llc import Llc
 from ..fabric.llc_slices import CacheSlices
 from ..fabric.memory_map import MemoryMap
+from ..fabric.switch import Switch
 from ..hbm import HbmState
 from ..schedule.mirror import Mirror
 from .chaos import Chaos
@@ -46,6 +47,7 @@ class Sim(NamedTuple):
     stores_out: queues.TimedQueue  # stores to remote-mapped tiles [port]
     store_limit: int
     network: links.Network
+    switch: Switch
     mirrored: bool
     mirror: Mirror
     hardware_stream: int  # under which what Track & Trigger reads and sends is counted, of memory.GEMM ...

@@ -79,6 +79,13 @@ def high(value, lsb):
 
 
 @inlined
+def put(lo, hi, lsb, width, value):
+    """Return hi:lo with another value in the field of `width` < 63 bits at `lsb`, its bits beyond it cut off."""
+    mask = (1 << width) - 1
+    return (lo & ~low(mask, lsb) | low(value & mask, lsb), hi & ~high(mask, lsb) | high(value & mask, lsb))
+
+
+@inlined
 def pack(b, address, byte_count, op, source, region, wf, wg):
     """Pack a request into (lo, hi)."""
     lo = (address | low(byte_count, b.bytes) | low(op, b.op) | low(source, b.source) | low(region, b.region)

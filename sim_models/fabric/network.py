@@ -51,7 +51,8 @@ class Network(NamedTuple):
     ports_out: np.ndarray
     first_in: np.ndarray  # int64 [node + 1]: the same of `ports_in`
     ports_in: np.ndarray
-    one_for_all: bool  # one node stands for all: whatever its ports send arrives at itself
+    one_for_all: bool  # one GPU stands for all: whatever its ports send arrives at itself
+    gpus: int  # columns of `next_port` behind them are groups of GPUs
     flight: wires.Wires  # packets [port]
     free_time: np.ndarray  # float [port]: when the last accepted packet has left
     last_arrival: np.ndarray  # int64 [port]
@@ -68,8 +69,8 @@ class Network(NamedTuple):
     unroutable: np.ndarray  # int64 [node]: packets that were dropped, because no way leads to their destination
 
 
-def make_network(ports: Sequence[Port], next_port: np.ndarray, one_for_all: bool = False) -> Network:
-    """Build a network without traffic; `next_port` and `one_for_all` as in `Network`."""
+def make_network(ports: Sequence[Port], next_port: np.ndarray, one_for_all: bool = False, groups: int = 0) -> Network:
+    """Build a network without traffic; `next_port` and `one_for_all` as in `Network`, `groups`: of its columns."""
     nodes, shapes = len(next_port), [port.shape for port in ports]
     # Twice the latency: news of a place that is free takes as long as a packet.
     in_flight = max(int(2 * shape.latency_cycles * shape.bytes_per_cycle + shape.buffer_bytes) for shape in shapes)
@@ -88,7 +89,8 @@ def make_network(ports: Sequence[Port], next_port: np.ndarray, one_for_all: bool
           for name, column in zip(LinkShape._fields, zip(*shapes))),
         np.array([port.target for port in ports]),
         np.ascontiguousarray(next_port, np.int64), *by_node([port.source for port in ports]),
-        *by_node([port.target for port in ports]), one_for_all, wires.make_wires(count, packets),
+        *by_node([port.target for port in ports]), one_for_all, next_port.shape[1] - groups,
+        wires.make_wires(count, packets),
         each(count, np.float64), each(count), each(count), each(count), each(count, np.float64), each(count),
         wires.make_wires(count, heads), each(count), each(count), queues.timed_queue(nodes, heads),
         each(nodes), each(nodes), each(nodes)))
@@ -169,8 +171,8 @@ def send_head(network, port, now, delay, head, b):
     network.sent_heads[port] += 1
     arrival = max(np.int64(np.ceil(now + cycles)) + network.latency_cycles[port] + delay, network.last_head[port])
     network.last_head[port] = arrival
-    if network.one_for_all:
-        source, gpus = bits.get(head, 0, b.head_source, b.device_bits), network.next_port.shape[1]
+    if network.one_for_all and network.target[port] == 0:  # the last link on its way
+        source, gpus = bits.get(head, 0, b.head_source, b.device_bits), network.gpus
         comes_from = (2 * source + gpus - head_destination(head, b)) % gpus
         head += comes_from - source << b.head_source
     wires.put(network.heads, port, arrival, head, 0, 0)
@@ -183,9 +185,9 @@ def head_destination(head, b):
 
 
 @inlined
-def send_mirrored(sim, port, now, byte_count, lo, hi, tag):
-    """Send a packet as this GPU's feeder would at this moment: lines of the same rank (schedule/mirror.py)."""
-    network, mirror, b = sim.network, sim.mirror, sim.b
+def mirrored_lines(sim, lo, hi):
+    """Return which lines this GPU's feeder sends as this one is sent: their group, the first, one past the last."""
+    mirror, b = sim.mirror, sim.b
     destination, there = destination_of(hi, b), bits.get(lo, hi, b.wg, b.wg_bits)
     row, route = mirror.sender[destination, there], mirror.route[destination, there]
     wf = bits.get(lo, hi, b.wf, b.wf_bits)
@@ -196,24 +198,38 @@ def send_mirrored(sim, port, now, byte_count, lo, hi, tag):
     rank = mirror.rank[row, wf] + offset // mirror.pitch * per_column + offset % mirror.pitch // LINE_BYTES
     first = rank * mirror.lines[becomes] // mirror.lines[group]
     last = (rank + 1) * mirror.lines[becomes] // mirror.lines[group]
-    op = bits.get(lo, hi, b.op, 2)
-    source = bits.get(lo, hi, b.source, 2)
+    return becomes, first, last
+
+
+@inlined
+def mirrored_line(sim, becomes, target, lo, hi):
+    """Return one of `mirrored_lines`, as (bytes, lo, hi); `lo`, `hi`: of the packet that stands for it."""
+    mirror, b = sim.mirror, sim.b
+    at = mirror.list_start[becomes]
+    end = mirror.list_start[becomes + 1]
+    while end - at > 1:
+        middle = (at + end) // 2
+        if mirror.list_rank[middle] <= target:
+            at = middle
+        else:
+            end = middle
+    to_row, to_wf = mirror.list_row[at], mirror.list_wf[at]
+    within = target - mirror.list_rank[at]
+    per = _lines_of(mirror.column_bytes[to_row])
+    address = mirror.base[to_row, to_wf] + within // per * mirror.pitch + within % per * LINE_BYTES
+    size = min(LINE_BYTES, mirror.column_bytes[to_row] - within % per * LINE_BYTES)
+    new_lo, new_hi = bits.pack(b, address, size, bits.get(lo, hi, b.op, 2), bits.get(lo, hi, b.source, 2),
+                               mirror.region[to_row, to_wf], to_wf, mirror.id[to_row])
+    return size, new_lo, new_hi
+
+
+@inlined
+def send_mirrored(sim, port, now, byte_count, lo, hi, tag):
+    """Send a packet as this GPU's feeder would at this moment: lines of the same rank (schedule/mirror.py)."""
+    becomes, first, last = mirrored_lines(sim, lo, hi)
     if first == last:  # there are fewer lines to receive: the link is busy all the same
-        serialise(network, port, now, byte_count)
-        network.taken[port] += 1
+        serialise(sim.network, port, now, byte_count)
+        sim.network.taken[port] += 1
     for target in range(first, last):
-        at = mirror.list_start[becomes]
-        end = mirror.list_start[becomes + 1]
-        while end - at > 1:
-            middle = (at + end) // 2
-            if mirror.list_rank[middle] <= target:
-                at = middle
-            else:
-                end = middle
-        to_row, to_wf = mirror.list_row[at], mirror.list_wf[at]
-        within = target - mirror.list_rank[at]
-        per = _lines_of(mirror.column_bytes[to_row])
-        address = mirror.base[to_row, to_wf] + within // per * mirror.pitch + within % per * LINE_BYTES
-        size = min(LINE_BYTES, mirror.column_bytes[to_row] - within % per * LINE_BYTES)
-        new_lo, new_hi = bits.pack(b, address, size, op, source, mirror.region[to_row, to_wf], to_wf, mirror.id[to_row])
-        send(network, port, now, size, 0, new_lo, new_hi, tag)
+        size, new_lo, new_hi = mirrored_line(sim, becomes, target, lo, hi)
+        send(sim.network, port, now, size, 0, new_lo, new_hi, tag)

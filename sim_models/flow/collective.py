@@ -55,12 +55,14 @@ def kernel_costs(machine: Machine) -> KernelCosts:
     memory = dram.channels * dram.peak_bytes_per_cycle * clock * dram.refreshed * 3 * columns / (3 * columns + turn)
     first = machine.collective.workgroup_bytes * max(1 / machine.gpu.cu_bytes_per_ns,
                                                      machine.gpu.compute_units / memory)
+    card = machine.network
     return KernelCosts(
         launch_ns=machine.collective.kernel_launch_ns,
         step_ns=2 * machine.collective.workgroup_overhead_ns + machine.llc.fill_latency_ns + (load + store) / clock
         + first,
         last_writes_ns=dram.write_wait_limit_cycles / clock, link_ns=machine.link.latency_ns,
-        link_bytes_per_ns=machine.link.bandwidth_gb_per_s, memory_bytes_per_ns=memory)
+        link_bytes_per_ns=machine.link.bandwidth_gb_per_s, memory_bytes_per_ns=memory,
+        network_ns=card.latency_ns if card else None, network_bytes_per_ns=card.bandwidth_gb_per_s if card else None)
 
 
 @dataclass(frozen=True)

@@ -101,6 +101,13 @@ class Link(Section):
     head_bytes: Annotated[int, within(1, 256)]  #: that a dispatch window's head takes on it
 
 
+class Network(Section):
+    """A GPU's network card, in one direction, where nodes are joined."""
+
+    bandwidth_gb_per_s: Annotated[float, within(0.1, 10_000)]
+    latency_ns: Wait
+
+
 class Tracker(Section):
     """Sizes of the Tracker (T3 paper, section 4.2.1)."""
 
@@ -167,6 +174,13 @@ class Collective(Section):
     workgroup_overhead_ns: Wait  #: a workgroup's own instructions, before its loads and after them
 
 
+class Switch(Section):
+    """What a switch has that adds what GPUs send (T3 paper, section 7.4)."""
+
+    reduction_bytes: Annotated[int, within(64, 1 << 28)]  #: of sums at a port that wait for parts, or to leave
+    reduction_ns: Wait  #: from a sum's last part to the sum
+
+
 class Machine(Section):
     """One GPU of the ring, all of them alike."""
 
@@ -182,6 +196,8 @@ class Machine(Section):
     arbiter: Arbiter
     collective: Collective
     dram: Dram
+    switch: Switch | None = None
+    network: Network | None = None
 
     @model_validator(mode="after")
     def _can_be_built(self) -> "Machine":

@@ -1,11 +1,15 @@
 """What becomes of a GEMM's, a GEMV's or a pooling's output: a collective, by which algorithm, over which links."""
 
+from collections import Counter
 from dataclasses import dataclass
+from operator import attrgetter
 
-from ..collectives import Program
+from ..collectives import Program, in_switch
+from ..collectives.all_reduce import all_reduce
 from ..errors import BadInput, choices
 from ..flow.algorithms import algorithms
 from ..machine import Machine
+from ..schedule import roles_of
 from ..topologies import Topology, fully_connected, named_topology
 from ..workloads import Workload
 from .gather_before import tiling_for
@@ -17,7 +21,7 @@ class Exchange:
 
     collective: str = "rs"
     algorithm: str = "ring"
-    topology: str = "ring"  #: without its size, which is the number of GPUs
+    topology: str = "ring"  #: of a torus or nodes with its size, else without it, which is the number of GPUs
     before: bool = False  #: it brings the activations before the GEMM, instead of taking the output
     producer: str = "gemm"  #: what makes the output
 
@@ -42,10 +46,14 @@ class Exchange:
         return self.collective in ("ag", "a2a") and not self.before
 
     def link_bytes(self, workload: Workload) -> float:
-        """Compute what a GPU sends."""
+        """Compute what a GPU sends; of a gather by a switch what it gets, of several links what the fullest has."""
         if self.before:
             return workload.activation_bytes * (workload.tp - 1) / workload.tp
         whole = workload.output_bytes * (workload.tp - 1) / workload.tp
+        if self.algorithm == IN_SWITCH and self.collective == "ar":  # the others' parts, and a sum once
+            return workload.output_bytes
+        if self.by_levels:
+            return workload.output_bytes * self._fullest(workload.tp)
         return whole / workload.tp if self.collective == "a2a" else whole * len(self.hides)
 
     def to_json(self) -> dict[str, str]:
@@ -58,10 +66,33 @@ class Exchange:
         """
         if self.topology == "full":
             return fully_connected(ranks, divided=True)
-        return named_topology(f"{self.topology}:{ranks}")
+        if ":" not in self.topology:
+            return named_topology(f"{self.topology}:{ranks}")
+        found = named_topology(self.topology)
+        if found.gpus != ranks:
+            raise BadInput(f"--topology {self.topology} is of {found.gpus} GPUs, and here are {ranks}")
+        return found
+
+    def _fullest(self, ranks: int) -> float:
+        """Compute how much of the output the fullest link carries."""
+        program, topology = self.program(ranks), self.links(ranks)
+        carried = Counter(link for one in program.transfers for link in topology.way(one.source, one.destination))
+        return max(carried.values()) / program.chunks
+
+    @property
+    def by_levels(self) -> bool:
+        """Say whether kernels that do the same run level by level, as the fused one's peers are not one neighbour."""
+        return self.algorithm in LEVELLED
+
+    @property
+    def every_gpu(self) -> bool:
+        """Say whether no GPU can stand for all."""
+        return ":" in self.topology
 
     def program(self, ranks: int) -> Program:
         """Return who sends which chunk to whom. Raises BadInput, TopologyError."""
+        if self.algorithm == IN_SWITCH:
+            return _IN_SWITCH[self.collective](ranks)
         found = algorithms(self.collective, self.links(ranks))
         if self.algorithm not in found:
             raise BadInput(f"--algorithm {self.algorithm!r} is not possible on {self.topology}:{ranks}: allowed are "
@@ -72,23 +103,42 @@ class Exchange:
         """Return the machine with what a direct exchange needs. Raises BadInput if it is too much.
 
         That is dispatch windows that know the heads of all others, regions for the tiles of each, counters for the
-        updates of all, and where a tile goes to all others, so many routes of a region.
+        updates of all, and where a tile goes to all others, so many routes of a region, unless a switch copies it.
         """
         ranks, gpu = workload.tp, machine.gpu
         if self.before:
             return _with_ready_table(machine, workload)
-        if self.algorithm != "direct":
+        if self.by_levels:
+            return _with_peers(machine, self.program(ranks), workload.format.bytes)
+        if self.algorithm not in ("direct", IN_SWITCH):
             return machine
         if ranks - 1 > MOST_PEERS:
-            raise BadInput(f"--algorithm direct between {ranks} GPUs: a dispatch window knows the heads of at most "
-                           f"{MOST_PEERS} others")
+            raise BadInput(f"--algorithm {self.algorithm} between {ranks} GPUs: a dispatch window knows the heads of "
+                           f"at most {MOST_PEERS} others")
         tile_bytes = gpu.tile_m * gpu.tile_n // gpu.wavefronts_per_workgroup * workload.format.bytes
         counted = max(machine.tracker.count_bits, (ranks * tile_bytes).bit_length())
         dma = {"peers": max(machine.dma.peers, ranks - 1), "regions": MOST_REGIONS}
         if self.collective in ("ag", "ar"):
-            dma |= {"routes": MOST_ROUTES, "copies": ranks - 1}
+            dma |= {"routes": MOST_ROUTES, "copies": 1 if self.algorithm == IN_SWITCH else ranks - 1}
         return machine.model_copy(update={"dma": machine.dma.model_copy(update=dma),
                                           "tracker": machine.tracker.model_copy(update={"count_bits": counted})})
+
+
+def _with_peers(machine: Machine, program: Program, element_bytes: int) -> Machine:
+    """Return the machine with what a program's GPUs need that have several peers. Raises BadInput if they are many."""
+    roles = roles_of(program)
+    peers = max(len({route.device for role in own for route in ways(role)}) for own in roles
+                for ways in (attrgetter("routes"), attrgetter("fed_by")))
+    tile_bytes = machine.gpu.tile_m * machine.gpu.tile_n // machine.gpu.wavefronts_per_workgroup * element_bytes
+    if peers > MOST_PEERS:
+        raise BadInput(f"a GPU exchanges with {peers} others: a dispatch window knows the heads of at most "
+                       f"{MOST_PEERS}")
+    updates = max(role.updates for own in roles for role in own)
+    dma = {"peers": max(machine.dma.peers, peers), "regions": MOST_REGIONS, "routes": MOST_ROUTES,
+           "copies": max(machine.dma.copies, *(len(role.routes) for own in roles for role in own))}
+    counted = max(machine.tracker.count_bits, (updates * tile_bytes).bit_length())
+    return machine.model_copy(update={"dma": machine.dma.model_copy(update=dma),
+                                      "tracker": machine.tracker.model_copy(update={"count_bits": counted})})
 
 
 def _with_ready_table(machine: Machine, workload: Workload) -> Machine:
@@ -121,29 +171,39 @@ _HIDES = {"rs": ("reduce-scatter",), "ar": ("reduce-scatter", "all-gather"), "ag
 
 
 #: Links between GPUs that `t3 run` knows; a ring's are the same around a switch.
-TOPOLOGIES = ("ring", "switch", "full")
-ALGORITHMS = ("ring", "direct")
+TOPOLOGIES = ("ring", "switch", "full", "torus:RxC", "nodes:NxG")
+ALGORITHMS = ("ring", "both-rings", "direct", "hierarchical", "all-rings", "in-switch")
+IN_SWITCH = ALGORITHMS[-1]
+LEVELLED = ("both-rings", "hierarchical", "all-rings")  #: whose GPUs have several neighbours, and levels
+_IN_SWITCH = {"rs": in_switch.reduce_scatter, "ag": in_switch.all_gather,
+              "ar": lambda ranks: all_reduce(in_switch.reduce_scatter(ranks), in_switch.all_gather(ranks))}
 
 
 def fused_with(operator: str, topology: str = "ring", algorithm: str = "ring") -> Exchange:
     """Return what an operator fuses its GEMM with, over which links. Raises BadInput."""
     if algorithm not in ALGORITHMS:
         raise BadInput(f"--algorithm {algorithm!r} is unknown: allowed are {choices(algorithm, ALGORITHMS)}")
-    if topology not in TOPOLOGIES:
+    if topology not in TOPOLOGIES[:3] and topology.partition(":")[0] not in ("torus", "nodes"):
         raise BadInput(f"--topology {topology!r} is unknown: allowed are {choices(topology, TOPOLOGIES)}")
+    if (":" in topology) != (algorithm in ("hierarchical", "all-rings")) or (
+            algorithm == "both-rings" and topology != "ring"):
+        raise BadInput(f"--algorithm {algorithm} does not go with --topology {topology}: torus:RxC has hierarchical "
+                       "and all-rings, nodes:NxG hierarchical, and both-rings are of a ring")
     if operator not in FUSED_OPERATORS:
         raise BadInput(f"--operator {operator!r} is unknown: allowed are {choices(operator, FUSED_OPERATORS)}")
+    if algorithm == IN_SWITCH and topology != "switch":
+        raise BadInput(f"--algorithm {IN_SWITCH} adds and copies in a switch: it needs --topology switch")
     if algorithm == "direct" and topology == "ring":
         raise BadInput("--algorithm direct sends to every GPU, in a ring over the others' links too: it needs "
                        "--topology switch or full")
     if algorithm == "ring" and topology == "full":
         raise BadInput("--topology full divides a GPU's bandwidth among its links, of which a ring uses one: it needs "
                        "--algorithm direct")
-    if algorithm == "direct" and operator in BEFORE:
-        raise BadInput(f"--algorithm direct with --operator {operator} would have the activations of all GPUs come at "
-                       "once, which is not built: it needs --algorithm ring")
+    if algorithm != "ring" and operator in BEFORE:
+        raise BadInput(f"--algorithm {algorithm} with --operator {operator} would have the activations of all GPUs "
+                       "come at once, which is not built: it needs --algorithm ring")
     collective, before = FUSED_OPERATORS[operator], operator in BEFORE
-    if algorithm == "ring" and collective == "a2a":
+    if algorithm != "direct" and collective == "a2a":
         raise BadInput(f"--operator {operator} sends something else to every GPU: it needs --algorithm direct")
     producer = operator.removeprefix(f"{collective}-") if before else operator.removesuffix(f"-{collective}")
     return Exchange(collective, algorithm, topology, before, producer)

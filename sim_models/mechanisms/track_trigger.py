@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -9,6 +10,7 @@ from t3sim.rtl.geometry import Geometry
 
 from ..cosim.ports import Field
 from ..driver.driver import Destination, Driver, Write
+from ..fabric.switch import Group
 from ..line import LINE_BYTES
 from ..operators.kernel_table import KernelError, KernelTable, Route
 from ..operators.operator import output_stores
@@ -42,6 +44,13 @@ class AddressSpace:
     def regions(self) -> tuple[Region, ...]:
         return self.table.regions
 
+    @cached_property
+    def groups(self) -> tuple[tuple[RegionDestination, ...], ...]:
+        """Where regions' tiles go that a switch copies; their numbers, as devices, follow those of the devices."""
+        if not self.schedule.program.in_switch:
+            return ()
+        return tuple(dict.fromkeys(region.destinations for region in self.regions if len(region.destinations) > 1))
+
     def program(self, driver: Driver) -> list[Write]:
         """List the `remote_map` and `dma_map` calls of the T3 paper's figure 12, for all regions."""
         limit = self.base + self.schedule.tiling.output_bytes
@@ -60,7 +69,7 @@ class AddressSpace:
             return driver.event_map(
                 number, base=self.base, limit=limit, tile_bytes=region.rows * region.columns * tiling.element_bytes,
                 arrivals=[_OUTPUT] if number in self.table.arrivals else [], **tracked)
-        to = {"base": self.base, "limit": limit, "to": [self._destination(one) for one in region.destinations]}
+        to = {"base": self.base, "limit": limit, "to": self._leaves_for(region)}
         if Action.SEND_STORES in region.actions:
             return driver.remote_map(number, **to)
         return driver.dma_map(
@@ -68,6 +77,19 @@ class AddressSpace:
             columns=region.columns * region.tiles_per_block, pitch_bytes=tiling.pitch_bytes,
             tiles_per_block=region.tiles_per_block, event=Action.EVENT in region.actions,
             counted_bytes=self.first_line_bytes(region.rows) if region.present else None)
+
+    def _leaves_for(self, region: Region) -> list[Destination]:
+        """List a region's destinations; a group is one, with what the packet says to its first GPU."""
+        to = [self._destination(one) for one in region.destinations]
+        if region.destinations not in self.groups:
+            return to
+        return [to[0]._replace(device=self.schedule.devices + self.groups.index(region.destinations))]
+
+    def group_offsets(self, group: Sequence[RegionDestination]) -> tuple[Group, ...]:
+        """Return what the switch adds to what a packet says to a group's first GPU."""
+        first = self._destination(group[0])
+        return tuple(Group(one.device, one.address_offset - first.address_offset, one.wg_offset - first.wg_offset)
+                     for one in map(self._destination, group))
 
     def _destination(self, to: RegionDestination) -> Destination:
         return Destination(to.device, self.table.number(to.region), "store" if to.region.copied else "update",
@@ -91,7 +113,7 @@ def map_output(schedule: Schedule, device: int, bases: Sequence[int], geometry: 
     """
     for share in schedule.shares(device):
         role = share.role
-        if len(role.routes) > geometry.dma.copies:
+        if len(role.routes) > geometry.dma.copies and not schedule.program.in_switch:
             raise ScheduleError(f"device {device}: chunk {role.chunk} goes to {len(role.routes)} others: [dma] "
                                 f"copies={geometry.dma.copies} sends a tile to as many")
         if role.updates and role.actions & (Action.EVENT | Action.SEND_DMA) == 0:
@@ -115,8 +137,9 @@ def map_output(schedule: Schedule, device: int, bases: Sequence[int], geometry: 
     blocks = {(region.rows, region.columns, region.tiles_per_block) for region in sent
               if Action.SEND_DMA in region.actions}
     routes = {region.destinations for region in sent}  # regions that go to the same ones share theirs
+    entries = len(routes) if schedule.program.in_switch else sum(map(len, routes))
     for key, needed, there in (("block_shapes", len(blocks), geometry.dma.block_shapes),
-                               ("routes", sum(map(len, routes)), geometry.dma.routes)):
+                               ("routes", entries, geometry.dma.routes)):
         if needed > there:
             raise ScheduleError(f"device {device}: {needed} {key} are needed: [dma] {key}={there} are too few")
     return AddressSpace(schedule, device, peers, feeders, tuple(bases), table)

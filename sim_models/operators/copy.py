@@ -22,7 +22,9 @@ class Pass:
     destination: int
     route: Route = Route.MEMORY
     updates: bool = False  #: what is stored is added to what is there
-    arrivals: int = 0  #: lines that must have come over the link since the start before the next pass begins
+    arrivals: int = 0  #: lines that must have come over the links since the start before the next pass begins
+    peer: int = 0  #: to which of the device's peers it is stored
+    beside: bool = False  #: it goes on at the same time as the pass before it
 
 
 @dataclass(frozen=True)
@@ -38,24 +40,37 @@ class Copy:
     def work(self, device: int) -> KernelTable:
         """Build one device's kernel: persistent, past the cache.
 
-        Each pass is one group of whole workgroups and, for the rest, one workgroup more.
+        Each pass is one group of whole workgroups and, for the rest, one workgroup more. A workgroup's bytes are shared
+        by passes that are side by side: it loads for all of them, and stores a line for each in turn.
         """
-        whole, rest = divmod(self.size_bytes, self.workgroup_bytes)
         groups, steps, loads, stores = [], [], [], []
-        for phase, one in enumerate(self.passes[device]):
-            for count, start, size in ((whole, 0, self.workgroup_bytes), (1, whole * self.workgroup_bytes, rest)):
+        for phase, together in enumerate(self._phases(device)):
+            share = max(self.workgroup_bytes // len(together) // LINE_BYTES, 1) * LINE_BYTES
+            whole, rest = divmod(self.size_bytes, share)
+            for count, start, size in ((whole, 0, share), (1, whole * share, rest)):
                 if not count or not size:
                     continue
                 pieces = [piece for piece in ((start, size // LINE_BYTES, LINE_BYTES),
                                               (start + size // LINE_BYTES * LINE_BYTES, 1, size % LINE_BYTES))
                           if piece[1] and piece[2]]
                 groups.append((count, len(steps), 1, phase, 0, 0))
-                steps.append((1, 0.0, len(loads), len(pieces) * len(one.sources), len(stores), len(pieces)))
-                loads += [(source + at, LINE_BYTES, rows, width, 0, self.workgroup_bytes, STRIDED)
-                          for source in one.sources for at, rows, width in pieces]
-                stores += [(one.destination + at, LINE_BYTES, rows, width, 0, self.workgroup_bytes, 0, 0, 0, one.route,
-                            one.updates, 0) for at, rows, width in pieces]
+                sources = [source for one in together for source in one.sources]
+                steps.append((1, 0.0, len(loads), len(pieces) * len(sources), len(stores), len(pieces) * len(together)))
+                loads += [(source + at, LINE_BYTES, rows, width, 0, share, STRIDED)
+                          for source in sources for at, rows, width in pieces]
+                stores += [(one.destination + at, LINE_BYTES, rows, width, 0, share, 0, 0, 0, one.route,
+                            one.updates, one.peer) for one in together for at, rows, width in pieces]
         return KernelTable(
             *(np.array(rows, kind) for rows, kind in ((groups, GROUP), (steps, STEP), (loads, LOAD), (stores, STORE))),
-            arrivals=np.array([one.arrivals for one in self.passes[device]]), cached_loads=False, persistent=True,
-            launch_cycles=self.launch_cycles, end_cycles=self.end_cycles)
+            arrivals=np.array([together[-1].arrivals for together in self._phases(device)]), cached_loads=False,
+            persistent=True, launch_cycles=self.launch_cycles, end_cycles=self.end_cycles)
+
+    def _phases(self, device: int) -> list[list[Pass]]:
+        """List the passes that go on at the same time."""
+        phases: list[list[Pass]] = []
+        for one in self.passes[device]:
+            if one.beside:
+                phases[-1].append(one)
+            else:
+                phases.append([one])
+        return phases

@@ -28,6 +28,7 @@ from t3sim.reproduce.flux.measured import ALL_REDUCES, GEMMS
 from t3sim.reproduce.flux.operators import OVERLAP, SMALL, TWO_NODES
 from t3sim.reproduce.fused.dlrm import DLRM
 from t3sim.reproduce.fused.operators import OPERATORS, PROFILE
+from t3sim.reproduce.in_switch import IN_SWITCH
 from t3sim.reproduce.levels import LEVELS
 from t3sim.reproduce.networks import NETWORKS
 from t3sim.reproduce.sensitivity import SENSITIVITY
@@ -41,7 +42,7 @@ FIGURES: dict[str, Figure] = {figure.name: figure for figure in (
     TABLE_2, TABLE_3, CASE_1, CASE_2, CASE_3, MEGATRON, SINGLE_NODE,
     COPY, ALL_GATHER, ALL_TO_ALL, POWER, AFTER_GEMM, COPIES, MISSES, TRIGGER, DLRM, NETWORKS,
     OPERATORS, PROFILE,
-    OVERLAP, SMALL, TWO_NODES, CHOICES, GEMMS, ALL_REDUCES, ALL_REDUCE, ALL_GATHER_GEMM)}
+    OVERLAP, SMALL, TWO_NODES, CHOICES, GEMMS, ALL_REDUCES, ALL_REDUCE, ALL_GATHER_GEMM, IN_SWITCH)}
 
 
 def chosen(only: str | None, paper: str | None = None) -> list[Figure]:

@@ -21,6 +21,7 @@ from ..fabric import network as links
 from ..fabric.llc import make_llc
 from ..fabric.llc_slices import make_slices
 from ..fabric.memory_map import memory_map
+from ..fabric.switch import MOST_PARTS, NO_SWITCH, Switch, make_switch
 from ..hbm import make_hbm
 from ..line import LINE_BYTES
 from ..machine import Machine
@@ -114,16 +115,23 @@ def link_shape(machine: Machine, link: MachineLink | None = None) -> links.LinkS
                            float(link.egress_buffer_bytes), float(link.head_bytes))
 
 
+def card_of(machine: Machine) -> MachineLink:
+    """Return a GPU's network card as a link, with the buffer of the others. Raises BadInput without a [network]."""
+    if machine.network is None:
+        raise BadInput(f"machine {machine.name!r} has no [network], which links between nodes need")
+    return machine.link.model_copy(update=machine.network.model_dump())
+
+
 def loop_network(machine: Machine) -> links.Network:
     """Make the network of one GPU that stands for all: what it sends arrives at itself."""
     return links.make_network([links.Port(0, 0, link_shape(machine))], np.zeros((1, 1)), one_for_all=True)
 
 
 def network_of(machine: Machine, topology: topologies.Topology,
-               links_of_their_own: Mapping[tuple[int, int], MachineLink]) -> links.Network:
+               links_of_their_own: Mapping[tuple[int, int], MachineLink], groups: int = 0) -> links.Network:
     """Make the network of a topology with the machine's links.
 
-    Those between certain nodes (source, destination) may be others.
+    Those between certain nodes (source, destination) may be others; `groups`: to which a GPU sends by its one link.
 
     The way through a switch takes as long as one link, half on either side. Raises BadInput.
     """
@@ -131,9 +139,9 @@ def network_of(machine: Machine, topology: topologies.Topology,
         raise BadInput(f"links={sorted(unknown)}: topology {topology.name!r} has no such links "
                        "(--skew link:FROM-TO names them)")
     ports = []
-    for source, destination, *_ in topology.links:
+    for source, destination, card in topology.links:
         own = links_of_their_own.get((source, destination))
-        shape = link_shape(machine, own)
+        shape = link_shape(machine, card_of(machine) if card and own is None else own)
         if own is None:
             shape = shape._replace(bytes_per_cycle=shape.bytes_per_cycle * topology.share)
         early, late = shape.latency_cycles // 2, shape.latency_cycles - shape.latency_cycles // 2
@@ -146,7 +154,38 @@ def network_of(machine: Machine, topology: topologies.Topology,
         if node != destination:
             with suppress(topologies.TopologyError):
                 next_port[node, destination] = number[node, topology.next_hop(node, destination)]
-    return links.make_network(ports, next_port)
+    to_groups = np.repeat(next_port.max(axis=1, keepdims=True), groups, axis=1)
+    return links.make_network(ports, np.hstack([next_port, to_groups]), groups=groups)
+
+
+def network_at_switch(machine: Machine, gpus: int, groups: int) -> links.Network:
+    """Make the links between one GPU that stands for all and a switch that adds and copies, its node 1."""
+    shape, latency = link_shape(machine), link_shape(machine).latency_cycles
+    ports = [links.Port(0, 1, shape._replace(latency_cycles=latency // 2)),
+             links.Port(1, 0, shape._replace(latency_cycles=latency - latency // 2))]
+    return links.make_network(ports, np.repeat([[0], [1]], gpus + groups, axis=1), one_for_all=True, groups=groups)
+
+
+def switch_shape(machine: Machine) -> tuple[int, int]:
+    """Return the bytes of sums that a port of the machine's switch holds, and an addition's cycles. Raises BadInput."""
+    if machine.switch is None:
+        raise BadInput(f"machine {machine.name!r} has no [switch], which a collective in the switch needs")
+    return machine.switch.reduction_bytes, round(machine.switch.reduction_ns * machine.memory_clock_ghz)
+
+
+def switch_of(machine: Machine, spaces: Sequence[AddressSpace]) -> Switch:
+    """Make the switch around which the simulated devices are; one that only passes on, if it is not to add or copy."""
+    schedule = spaces[0].schedule
+    if not schedule.program.in_switch:
+        return NO_SWITCH
+    parts = schedule.devices - 1
+    if parts > MOST_PARTS:
+        raise BadInput(f"{schedule.devices} GPUs: the switch adds the parts of at most {MOST_PARTS + 1}")
+    adds = any(transfer.op is collectives.Op.ADD for transfer in schedule.program.transfers)
+    return make_switch(
+        schedule.devices, parts if adds else 0, np.array([space.base for space in spaces]),
+        schedule.tiling.output_bytes, *switch_shape(machine),
+        groups=tuple(tuple(map(space.group_offsets, space.groups)) for space in spaces))
 
 
 def mirrored_network(machine: Machine, topology: topologies.Topology, device: int) -> links.Network:
@@ -213,7 +252,7 @@ def machine_state(machine: Machine, kernel: ComputeUnits, network: links.Network
         slices=make_slices(devices, machine.llc.slices, channels, machine.llc.slice_queue_loads,
                            _slice_cycles(machine)),
         stores_out=queues.timed_queue(ports, machine.link.egress_buffer_bytes // LINE_BYTES + 1),
-        store_limit=machine.link.egress_buffer_bytes // LINE_BYTES, network=network,
+        store_limit=machine.link.egress_buffer_bytes // LINE_BYTES, network=network, switch=NO_SWITCH,
         mirrored=False, mirror=NO_MIRROR, hardware_stream=memory.REDUCE_SCATTER,
         fill_cycles=fill_cycles, expected_events=each(),
         control=control, chaos=make_chaos(devices, 0, 0.0, 0), kernel=kernel, hardware=None)
@@ -265,10 +304,13 @@ def make_sim(machine: Machine, workload: Workload, *, spaces: Sequence[AddressSp
         set_condition(kernel, device, condition)
     if not fused:
         network = loop_network(machine)
+    elif mirrored and spaces[0].schedule.program.in_switch:
+        network = network_at_switch(machine, spaces[0].schedule.devices, len(spaces[0].groups))
     elif mirrored:
         network = mirrored_network(machine, spaces[0].schedule.topology, spaces[0].device)
     else:
-        network = network_of(machine, spaces[0].schedule.topology, options.links)
+        network = network_of(machine, spaces[0].schedule.topology, options.links,
+                             max(len(space.groups) for space in spaces))
     sim = machine_state(machine, kernel, network, [0] if mirrored else [space.peers[0] for space in spaces])
     sim.control.start[:] = starts
     if not fused:
@@ -276,7 +318,8 @@ def make_sim(machine: Machine, workload: Workload, *, spaces: Sequence[AddressSp
     for d, space in enumerate(spaces):
         sim.expected_events[d] = space.schedule.wf_tiles(space.device, Action.EVENT)
         for number, region in enumerate(space.regions, start=1):
-            for copy, to in enumerate(region.destinations):
+            ways = region.destinations[:1] if region.destinations in space.groups else region.destinations
+            for copy, to in enumerate(ways):
                 sim.control.region_ports[d, number, copy] = network.next_port[d, to.device]
         sim.control.picks_ports[d] = len(set(network.next_port[d, list(space.peers)])) > 1
     mirror = make_mirror(spaces[0].schedule, spaces[0].device, spaces[0].base,
@@ -284,5 +327,5 @@ def make_sim(machine: Machine, workload: Workload, *, spaces: Sequence[AddressSp
     return sim._replace(
         control=sim.control._replace(
             events=np.zeros((devices, _most_ids(spaces), tiling.wavefronts), np.int32)),
-        mirrored=mirrored, mirror=mirror, hardware=hardware,
+        mirrored=mirrored, mirror=mirror, hardware=hardware, switch=switch_of(machine, spaces),
         chaos=make_chaos(devices, options.seed, options.hold_back, options.link_jitter_cycles))

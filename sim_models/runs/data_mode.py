@@ -31,6 +31,7 @@ from ..cosim.nmc_alu import COLUMN_BYTES, compiled_alu
 from ..engine.observers import Observer
 from ..fabric import bits
 from ..fabric.queues import number_of
+from ..fabric.switch import line_at, part_of
 from ..formats import FP16, Format
 from ..line import LINE_BYTES
 from ..machine import Machine
@@ -61,6 +62,7 @@ class Ledger(NamedTuple):
     product: np.ndarray  # uint32
     memory: np.ndarray  # uint32
     fetched: np.ndarray  # uint32: what a DMA read found
+    summed: np.ndarray  # uint32: what a switch made of others' products; no devices: it adds nothing
     shift: int  # log2 of an element's bytes
     negative_zero: int
     tally: np.ndarray  # uint8 [access, device, element]: how often it happened
@@ -70,7 +72,7 @@ class Ledger(NamedTuple):
     operand_reads: np.ndarray  # int64 [device]
     overtaking_reads: bool
     fault: np.ndarray  # int64 [device, 4]: its first: number, access, offset, cycle
-    additions: np.ndarray  # int64 [1]: columns through the ALU
+    additions: np.ndarray  # int64 [1]: columns added in memory
     alu: Alu
 
     def before_edge(self, sim, kernel, hardware, device, now):
@@ -94,18 +96,33 @@ def load_column(data, words, first, source, d, at, count):
 
 
 @compiled
-def add_column(data, d, at, count, operand, operand_device):
+def add_column(data, into, d, at, count, operand, operand_device):
     """Do one op-and-store of a column through the RTL; False: no result came."""
     alu = data.alu
-    load_column(data, alu.inputs, alu.old, data.memory, d, at, count)
+    load_column(data, alu.inputs, alu.old, into, d, at, count)
     load_column(data, alu.inputs, alu.new, operand, operand_device, at, count)
     if not add(alu):
         return False
     per_word, width = 8 >> data.shift, 8 << data.shift
     for i in range(count):
         word = alu.outputs[alu.result + i // per_word]
-        data.memory[d, at + i] = np.uint32((word >> (width * (i % per_word))) & ((1 << width) - 1))
-    data.additions[0] += 1
+        into[d, at + i] = np.uint32((word >> (width * (i % per_word))) & ((1 << width) - 1))
+    return True
+
+
+@compiled
+def add_in_switch(data, switch, d, line, at, count):
+    """Add up products in the order in which a switch did, with the same ALU; False: no result came."""
+    column = COLUMN_BYTES >> data.shift
+    for part in range(switch.parts):
+        origin = part_of(switch.order[d, line], part)
+        for first in range(at, at + count, column):
+            size = min(column, at + count - first)
+            if part == 0:
+                for i in range(first, first + size):
+                    data.summed[d, i] = data.product[origin, i]
+            elif not add_column(data, data.summed, d, first, size, data.product, origin):
+                return False
     return True
 
 
@@ -125,11 +142,12 @@ def read_operand(data, b, d, lo, hi):
 
 
 @compiled
-def perform(data, b, sender, d, lo, hi):
+def perform(data, sim, sender, d, lo, hi):
     """Do to the numbers what the request that DRAM performs now does. Returns 0 or a fault.
 
     `sender`: device that an arrival is from.
     """
+    b = sim.b
     op = bits.get(lo, hi, b.op, 2)
     source = bits.get(lo, hi, b.source, 2)
     if op == bits.READ and source == bits.LOCAL:
@@ -153,6 +171,10 @@ def perform(data, b, sender, d, lo, hi):
     if source == bits.DMA and data.tally[DMA_READ, origin, at] == 0:
         return NOT_READ
     operand = data.fetched if source == bits.DMA else data.product
+    if source == bits.REMOTE and len(data.summed):
+        operand, origin = data.summed, d
+        if not add_in_switch(data, sim.switch, d, line_at(sim.switch, d, bits.address_of(lo, b)), at, count):
+            return ALU_SILENT
     if op == bits.STORE:
         for i in range(at, at + count):
             data.memory[d, i] = operand[origin, i]
@@ -163,8 +185,9 @@ def perform(data, b, sender, d, lo, hi):
             data.came[before, d, i] = origin + 1
     column = COLUMN_BYTES >> data.shift
     for first in range(0, count, column):
-        if not add_column(data, d, at + first, min(column, count - first), operand, origin):
+        if not add_column(data, data.memory, d, at + first, min(column, count - first), operand, origin):
             return ALU_SILENT
+        data.additions[0] += 1
     return 0
 
 
@@ -189,7 +212,7 @@ def account(data, sim, hardware, d, now):
             overtake(data, sim.b, d, outputs[ports.dram[c]], outputs[ports.dram[c] + 1])
         row = d * sim.m.channels + c
         if sim.mem.retired[row] and data.fault[d, 0] == 0:
-            data.fault[d, 0] = perform(data, sim.b, number_of(sim.mem.retired_tag[row]), d, sim.mem.retired_lo[row],
+            data.fault[d, 0] = perform(data, sim, number_of(sim.mem.retired_tag[row]), d, sim.mem.retired_lo[row],
                                        sim.mem.retired_hi[row])
             if data.fault[d, 0]:
                 data.fault[d, 3] = now
@@ -257,7 +280,8 @@ def reduction(schedule: Schedule, product: np.ndarray, number: Format = FP16,
     A device adds its own product to what arrives, in its format, keeps the sum, or the copy, and, if its role has a
     route, sends it on. A sum of two does not depend on their order. One of more is added in the order in which `came`
     says that its parts came, uint8[update, device, N, pitch], a device's number plus 1 each; without, or where it names
-    others than the schedule does, the device's own comes first and the others in the schedule's order.
+    others than the schedule does, the device's own comes first and the others in the schedule's order. What a switch
+    adds is a sum of its own, of which `came` is the order, and is then added to the device's.
     """
     tiling = schedule.tiling
     memory = np.full_like(product, number.negative_zero)
@@ -273,8 +297,12 @@ def reduction(schedule: Schedule, product: np.ndarray, number: Format = FP16,
             part = slice(n0, n0 + tiling.columns[tile]), slice(m0, m0 + tiling.rows[tile])
             parts = {d: product[(d, *part)]} if role.contributes else {}
             parts |= {source.device: sent[source.device, source.role, tile] for source in role.fed_by}
+            if schedule.program.in_switch and len(role.fed_by) > 1:
+                others = {device: one for device, one in parts.items() if device != d}
+                switched = _sum(others, None if came is None else came[(slice(len(others)), d, *part)], number)
+                parts = {d: parts[d], -1: switched}
             total = _sum(parts, None if came is None else came[(slice(role.updates), d, *part)], number)
-            for source in role.fed_by:
+            for source in role.fed_by[:1] if schedule.program.in_switch else role.fed_by:
                 stored = Action.SEND_STORES in schedule.roles[source.device][source.role].actions
                 tally[((bits.REMOTE if stored else bits.DMA) + PLAIN * role.copied, d, *part)] += 1
             sent[d, share.number, tile] = total
@@ -312,6 +340,7 @@ class DataLedger(Observer):
         self.products = Products.of(run.schedule, run.workload.k, seed, variation.scale, number)
         self._alu = compiled_alu()
         updates = max(role.updates for roles in run.schedule.roles for role in roles)
+        self._switched = run.sim.switch.parts > 0
         product = self.products.product.reshape(run.schedule.devices, -1).astype(np.uint32)
         gathers, operands = run.schedule.policy.present, product[:0]
         if gathers:
@@ -319,6 +348,7 @@ class DataLedger(Observer):
         self.data = Ledger(
             product=product, memory=self._at_first(product, gathers), operands=operands,
             operand_reads=np.zeros(len(product), np.int64), fetched=np.zeros_like(product),
+            summed=np.zeros_like(product) if self._switched else product[:0],
             shift=number.bytes.bit_length() - 1, negative_zero=number.negative_zero,
             tally=np.zeros((len(ACCESSES), *product.shape), np.uint8),
             came=np.zeros((updates if updates > 2 else 0, *product.shape), np.uint8),
@@ -363,14 +393,22 @@ class DataLedger(Observer):
             raise SimulationError(f"device {d}: row {m}, column {n} saw {got} times {ACCESSES[access]} instead of "
                                   f"{wanted} ({len(wrong)} such elements)")
         memory, expected = self.data.memory.reshape(shape), self.products.memory
-        if len(self.data.came):
-            expected = reduction(self._run.schedule, self.products.product, self._format,
-                                 self.data.came.reshape(-1, *shape))[0]
+        if len(self.data.came) or self._switched:
+            came = self._came_at_switch() if self._switched else self.data.came
+            expected = reduction(self._run.schedule, self.products.product, self._format, came.reshape(-1, *shape))[0]
         wrong = np.argwhere(memory != expected)
         for d, n, m in wrong[:1]:
             got, wanted = memory[d, n, m], expected[d, n, m]
             raise SimulationError(f"device {d}: row {m}, column {n} is {self._number(got)}, numpy's reduction in the "
                                   f"schedule's order gives {self._number(wanted)} ({len(wrong)} such elements)")
+
+    def _came_at_switch(self) -> np.ndarray:
+        """Return in which order the switch added, as `Ledger.came`."""
+        switch, elements = self._run.sim.switch, self.data.memory.shape[1]
+        line = np.arange(elements) * self._format.bytes // LINE_BYTES
+        parts = np.arange(switch.parts).reshape(-1, 1, 1)
+        whose = part_of.py_func(switch.order[:, line], parts)
+        return np.where(parts < switch.came[:, line], whose + 1, 0).astype(np.uint8)
 
     def result(self) -> DataResult:
         """Return the result after the run."""

@@ -5,12 +5,14 @@ from collections.abc import Callable
 import numpy as np
 
 from ..engine.end import DONE, IDLE_LIMIT, RUNNING, STUCK
+from ..fabric.switch import NO_SWITCH
 from ..line import LINE_BYTES, lines_of
 from . import build
 from .checks import check, nothing_counted, raise_errors
 from .diagnosis import in_a_line, waits
 from .failure import SimulationError
 from .programmed import ProgrammedRun
+from .switch_kernels import all_gather
 
 BATCH_CYCLES = 50_000  #: between looks at progress and at Ctrl-C
 _ALL_GATHER = 1  #: range of memory that is open to peers in it
@@ -35,23 +37,31 @@ class FusedRun(ProgrammedRun):
                 raise SimulationError(f"nothing moved for {IDLE_LIMIT} cycles: {in_a_line(self)}", waits(self))
         check(self)
 
-    def all_gather(self, progress: Callable[[float], None] = lambda fraction: None) -> int:
-        """Run the all-gather that follows, through the same arbiters; return its cycles."""
+    def all_gather(self, progress: Callable[[float], None] = lambda fraction: None, by_switch: bool = False) -> int:
+        """Run the all-gather that follows, through the same arbiters; return its cycles.
+
+        It goes around a ring, or a switch copies what enters it once.
+        """
         before, first = [self.counters(d) for d in range(len(self.backends))], self.now
         launch = round(self.machine.collective.kernel_launch_ns * self.machine.memory_clock_ghz)
-        kernel = build.all_gather(self.machine, self.workload, self.tiling)
-        self.sim.control.start[:] = first + launch
         at = build.Addresses.of(self.workload, self.tiling).c
+        if by_switch:
+            kernel, network, switch, self.sim.control.downstream[:] = all_gather(
+                self.machine, self.workload.output_bytes, self.workload.tp, at)
+        else:
+            kernel = build.all_gather(self.machine, self.workload, self.tiling)
+            network, switch = build.loop_network(self.machine), NO_SWITCH
+        self.sim.control.start[:] = first + launch
         chunk_bytes = -(-self.workload.output_bytes // self.workload.tp)
         chunk_lines = lines_of(chunk_bytes)
         for driver, master in zip(self.drivers, self.masters):
             self.write(master, driver.open_memory(
                 _ALL_GATHER, base=at, limit=at + self.workload.tp * chunk_lines * LINE_BYTES))
             self.write(master, driver.plain_arrivals([_ALL_GATHER]))
-        self.sim = self.sim._replace(kernel=kernel, network=build.loop_network(self.machine),
+        self.sim = self.sim._replace(kernel=kernel, network=network, switch=switch, mirrored=False,
                                      expected_events=np.zeros_like(self.sim.expected_events))
         while (state := self.advance(BATCH_CYCLES)) == RUNNING:
-            progress(min(0.99, float(kernel.state.phase[0]) / self.workload.tp))
+            progress(min(0.99, float(kernel.state.phase[0]) / len(kernel.state.phase_over[0])))
         if state == STUCK:
             raise SimulationError(f"the all-gather did not move for {IDLE_LIMIT} cycles")
         raise_errors(self)

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+import numpy as np
+
 from .. import topologies
 from ..agents.compute_units import Condition, set_condition
 from ..collectives import ring
@@ -20,7 +22,7 @@ from ..machine import Machine
 from ..machine.cycle import Link
 from ..mechanisms import baseline
 from ..workloads import DEVICES, Workload
-from . import build
+from . import build, switch_kernels
 
 BATCH_CYCLES = 200_000  #: between looks at progress
 
@@ -57,12 +59,15 @@ def collective_sim(machine: Machine, size_bytes: int, devices: int, kind: str, m
                    links: Mapping[tuple[int, int], Link] = MappingProxyType({}),
                    conditions: Mapping[int, Condition] = MappingProxyType({})) -> Sim:
     """Make the state at cycle 0 of a collective on an array of `size_bytes`; arguments as for `run_collective`."""
-    if kind not in (*baseline.KINDS, baseline.EXCHANGE):
-        raise BadInput(f"collective {kind!r} is unknown: allowed are {', '.join((*baseline.KINDS, baseline.EXCHANGE))}")
+    known = (*baseline.KINDS, baseline.EXCHANGE, *switch_kernels.KINDS)
+    if kind not in known:
+        raise BadInput(f"collective {kind!r} is unknown: allowed are {', '.join(known)}")
     if devices not in DEVICES:
         raise BadInput(f"{devices!r} devices cannot form the ring: allowed are {DEVICES.start} to {DEVICES.stop - 1}")
     if size_bytes < devices:
         raise BadInput(f"an array of {size_bytes} bytes cannot be cut into {devices} chunks")
+    if kind in switch_kernels.KINDS:
+        return switch_kernels.switched_sim(machine, size_bytes, devices, kind)
     copy_base = -(-size_bytes // (1 << 20)) + devices << 20
     if kind == baseline.EXCHANGE:
         if not mirrored or links or conditions:
@@ -86,19 +91,27 @@ def run_collective(machine: Machine, size_bytes: int, devices: int, kind: str, m
                    progress: Callable[[float], None] = lambda fraction: None,
                    links: Mapping[tuple[int, int], Link] = MappingProxyType({}),
                    conditions: Mapping[int, Condition] = MappingProxyType({})) -> Collective:
-    """Simulate a collective on the machine's compute units: around a ring, an all-to-all directly.
+    """Simulate a collective on the machine's compute units: around a ring, an all-to-all directly, or in a switch.
 
     `size_bytes` is the whole array (before a reduce-scatter, after an all-gather), `kind` reduce-scatter,
-    reduce-scatter-nmc, all-gather or all-to-all. Mirrored: one GPU stands for all; else every GPU is simulated, over
-    `links` (of source and destination) where they are not the machine's. Raises BadInput.
+    reduce-scatter-nmc, all-gather, all-to-all or one of `switch_kernels.KINDS`. Mirrored: one GPU stands for all; else
+    every GPU is simulated, over `links` (of source and destination) where they are not the machine's. Raises BadInput.
     """
+    return run_kernel(machine, collective_sim(machine, size_bytes, devices, kind, mirrored, links, conditions),
+                      kind, progress)
+
+
+def run_kernel(machine: Machine, sim: Sim, kind: str, progress: Callable[[float], None]) -> Collective:
+    """Simulate a collective's kernel to its end; `kind`: what a message calls it. Raises Failure."""
     started, clock = time.perf_counter(), machine.memory_clock_ghz
-    run = Lockstep(collective_sim(machine, size_bytes, devices, kind, mirrored, links))
+    run = Lockstep(sim)
+    ends = run.sim.kernel.state.phase_over
     while (state := run.advance(BATCH_CYCLES)) == RUNNING:
-        progress(min(0.99, float(run.sim.kernel.state.phase.min()) / devices))
+        progress(min(0.99, float(run.sim.kernel.state.phase.min()) / ends.shape[1]))
     if state == STUCK:
         raise Failure(f"the isolated {kind} did not move for {IDLE_LIMIT} cycles")
-    exchange = int(run.sim.kernel.state.phase_over[:, devices - 2].max())
+    last = np.flatnonzero(sim.kernel.work.arrivals.any(axis=0))[-1]  # pass of which something comes
+    exchange = int(ends[:, last].max())
     return Collective(run.now / clock + machine.collective.kernel_launch_ns, exchange / clock, run.now,
                       time.perf_counter() - started,
                       memory.bytes_by_purpose(run.sim.mem))

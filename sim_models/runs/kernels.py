@@ -25,6 +25,7 @@ from ..engine.loop import Lockstep
 from ..engine.state import Sim
 from ..fabric import memory
 from ..fabric.network import outgoing
+from ..line import LINE_BYTES
 from ..machine import Machine
 from ..mechanisms.baseline import EXCHANGE, KINDS
 from ..mechanisms.decomposed import units_left
@@ -39,7 +40,9 @@ from .isolated_collectives import ring_time_ns, run_collective, with_compute_uni
 from .overlapped import OverlappedKernels, run_decomposed, run_flux
 from .pipelining import fused_options
 from .policy import Policy
+from .program_kernels import run_program
 from .skew import Skew
+from .switch_kernels import ALL_REDUCE as SWITCHED_ALL_REDUCE
 
 Progress = Callable[[float], None]
 
@@ -232,7 +235,7 @@ class StoringGemm:
 class CollectiveAlone:
     """A collective on the GEMM's output, alone on the whole GPU: around a ring, an all-to-all directly."""
 
-    kind: str  #: of `baseline.KINDS`, or `EXCHANGE`
+    kind: str  #: of `baseline.KINDS` or `switch_kernels.KINDS`, or `EXCHANGE`
     skew: Skew | None = None  #: whose links and GPUs it takes
     of_input: bool = False  #: on the activations, not on the output
 
@@ -245,6 +248,7 @@ class CollectiveAlone:
     @property
     def name(self) -> str:
         what = f"{self.kind}-of-input" if self.of_input else self.kind
+        what = what.replace(" ", "-")
         return what if self.skew is None else f"{what}-{self.skew.name}"
 
     def run(self, run: Run) -> IsolatedKernel:
@@ -257,9 +261,30 @@ class CollectiveAlone:
         size = own.activation_bytes if self.of_input else own.output_bytes
         ran = run_collective(run.machine, size, ranks, self.kind, run.mirrored and self.skew is None, run.progress,
                              links, conditions)
-        dram = {stream.replace("rs_", "a2a_") if self.kind == EXCHANGE else stream: count
-                for stream, count in ran.dram.items()}
+        name = {EXCHANGE: "a2a_", SWITCHED_ALL_REDUCE: "ar_"}.get(self.kind, "rs_")
+        dram = {stream.replace("rs_", name): count for stream, count in ran.dram.items()}
         return IsolatedKernel(ran.ns, ran.cycles, dram, exchange_ns=ran.exchange_ns)
+
+
+@dataclass(frozen=True)
+class CollectiveByLevels:
+    """A collective on the GEMM's output by the algorithm that an exchange has, alone on the whole GPU."""
+
+    kind: str  #: of `program_kernels.KINDS`
+    exchange: Exchange
+
+    needs_rtl, uses_depth, result_type = False, False, IsolatedKernel
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind}-{self.exchange.algorithm}-{self.exchange.topology.replace(':', '-')}"
+
+    def run(self, run: Run) -> IsolatedKernel:
+        tp, collective = run.workload.tp, "ag" if self.kind == "all-gather" else "rs"
+        program = replace(self.exchange, collective=collective).program(tp)
+        ran = run_program(run.machine, run.workload.output_bytes, self.kind, program, self.exchange.links(tp),
+                          run.progress)
+        return IsolatedKernel(ran.ns, ran.cycles, ran.dram, exchange_ns=ran.exchange_ns)
 
 
 @dataclass(frozen=True)
@@ -277,7 +302,7 @@ class FusedGemm:
     def name(self) -> str:
         with_what = "" if self.exchange == REDUCED else f"-{self.exchange.name}"
         gpus = "" if self.skew is None else f"-{self.skew.name}"
-        return f"fused-{self.policy}{'-staged' if self.staged else ''}{with_what}{gpus}"
+        return f"fused-{self.policy}{'-staged' if self.staged else ''}{with_what}{gpus}".replace(":", "-")
 
     def run(self, run: Run) -> FusedKernel:
         return _fused(self, run)
@@ -288,16 +313,17 @@ class GatherAfter:
     """The all-gather that follows a fused kernel, through the RTL's arbiters."""
 
     policy: str
+    by_switch: bool = False  #: which copies a chunk that enters it once; else around a ring
 
     needs_rtl, uses_depth, result_type = True, False, IsolatedKernel
 
     @property
     def name(self) -> str:
-        return f"gather-{self.policy}"
+        return f"gather-{self.policy}{'-by-switch' if self.by_switch else ''}"
 
     def run(self, run: Run) -> IsolatedKernel:
         with _fused_run(self.policy, run, build.Options()) as fused:
-            cycles = fused.all_gather(run.progress)
+            cycles = fused.all_gather(run.progress, self.by_switch)
             return IsolatedKernel(cycles / run.machine.memory_clock_ghz, cycles, memory.bytes_by_purpose(fused.sim.mem))
 
 
@@ -305,6 +331,7 @@ GEMM, GEMM_PART = GemmAlone(), GemmPart()
 REDUCE_SCATTER, REDUCE_SCATTER_NMC, ALL_GATHER = COLLECTIVES = tuple(map(CollectiveAlone, KINDS))
 GATHER_INPUT = replace(ALL_GATHER, of_input=True)
 ALL_TO_ALL = CollectiveAlone(EXCHANGE)
+SWITCH_ALL_REDUCE = CollectiveAlone(SWITCHED_ALL_REDUCE)
 
 
 def simulate(kernel: Kernel, machine: Machine, workload: Workload, progress: Progress = lambda fraction: None,
@@ -434,6 +461,8 @@ def _fused(kernel: FusedGemm, asked: Run) -> FusedKernel:
                    "window_blocked_cycles": int(run.sim.control.blocked_cycles[last]),
                    "last_tile_cycle": int(run.sim.control.rs_end[last]),
                    "window_heads": int(run.sim.network.sent_heads[outgoing(run.sim.network, last)].sum())}
+        if run.sim.switch.parts:
+            details["switch_sum_bytes"] = int(run.sim.switch.most_held.max()) * LINE_BYTES
         return FusedKernel(
             gemm_cycles=int(units.finish_time[last]),
             # What the cache still holds of an output is written back beside what comes next, as of a GEMM alone.

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from ..machine import Machine
-from ..mechanisms.exchange import REDUCED, Exchange
+from ..mechanisms.exchange import IN_SWITCH, REDUCED, Exchange
 from ..mechanisms.track_trigger import map_output
 from ..schedule import Ids, Limits, ScheduleError
 from ..workloads import Workload
@@ -18,7 +18,7 @@ def fused_options(exchange: Exchange, machine: Machine, workload: Workload, seed
     options = build.Options(seed, staged, collective=exchange.program, topology=exchange.links, limits=Limits.EXACT)
     if exchange.before:
         return replace(options, ids=Ids.TRACKED, gathers=True)
-    if exchange.algorithm == "direct":
+    if exchange.algorithm in ("direct", IN_SWITCH) or exchange.by_levels:
         return _in_turn(machine, workload, options, exchange.program(workload.tp).chunks)
     if exchange.of_parts:  # the fewest slices: a GPU's own tiles leave as they are made, and need no places
         return replace(options, ids=Ids.TRACKED)

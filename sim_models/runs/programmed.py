@@ -14,6 +14,7 @@ from ..engine.ports import Ports
 from ..machine import Machine
 from ..mechanisms.gather_before import ready_asks
 from ..mechanisms.track_trigger import dispatch_requests, map_output
+from ..schedule.sums import window_for_sums
 from ..workloads import Workload
 from . import build
 from .failure import SimulationError
@@ -72,9 +73,10 @@ class ProgrammedRun(Lockstep):
             units = int(self.sim.kernel.state.working[device]) * self.sim.kernel.rates.places
             writes += driver.stage(min(units, tiling.tiles))
             writes += driver.monitor(*(quarters / 4 for quarters in arbiter.monitor_breakpoints))
+            tiles, waits_for = min(tiling.wavefronts, self.geometry.tracker.ways), self.schedule.waits_for(space.device)
             writes += driver.window(
-                min(tiling.wavefronts, self.geometry.tracker.ways), slack=self.schedule.slack_of(space.device),
-                waits_for=self.schedule.waits_for(space.device))
+                tiles, slack=self.schedule.slack_of(space.device), waits_for=waits_for,
+                workgroups=self._window(driver.largest_window(tiles, waits_for)))
             if self.gathers:
                 writes += driver.ready_table(tiling.tile_rows)
             writes += driver.clear_error() + driver.clear_counters() + driver.restart()
@@ -85,6 +87,12 @@ class ProgrammedRun(Lockstep):
                 offer_request.py_func(self.sim.hardware, device, backend.inputs.view(np.int64),
                                       backend.outputs.view(np.int64))
                 backend.step()
+
+    def _window(self, largest: int) -> int:
+        """Return the dispatch window's size: the largest, unless a switch would have to hold too many sums."""
+        if not self.schedule.program.in_switch:
+            return largest
+        return window_for_sums(self.schedule, largest, build.switch_shape(self.machine)[0])
 
     @staticmethod
     def write(master: ApbMaster, writes: list[Write]) -> None:

@@ -145,7 +145,8 @@ def roles_of(program: Program, staged: bool = False) -> tuple[tuple[Role, ...], 
             actions |= Action.SEND_DMA if tracked else Action.SEND_STORES
         if wanted_here and tracked:
             actions |= Action.EVENT
-        return Role(chunk, levels[key], contributes, (len(arriving) + contributes) * tracked, actions,
+        came = min(len(arriving), 1) if program.in_switch else len(arriving)
+        return Role(chunk, levels[key], contributes, (came + contributes) * tracked, actions,
                     tuple(route(_arrives_as(program, index)) for index in leaving),
                     tuple(route(_leaves_as(program, index)) for index in arriving))
     return tuple(tuple(map(role, keys)) for keys in order)

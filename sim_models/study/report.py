@@ -271,6 +271,8 @@ def _hardware(result: RunResult) -> Table:
             "DRAM queue of the GEMM alone, mean": f"{details['producer_mean_occupancy']:.2f}",
             "threshold chosen": _threshold(details["chosen_threshold"]),
         }
+        if "switch_sum_bytes" in details:
+            values["most bytes of sums at a port of the switch"] = f"{details['switch_sum_bytes']:,}"
         if "tracker_corrected" in counters:
             values["Tracker words corrected"] = f"{counters['tracker_corrected']:,}"
         if result.baseline is not None:

@@ -32,6 +32,7 @@ TECHNIQUES = {
     "sequential": "GEMM, then reduce-scatter, then all-gather, each alone on the whole GPU",
     "decomposed": "a GEMM per chunk, each a kernel; the ring's kernels beside them on some compute units; all-gather",
     "flux": "one GEMM whose epilogue stores at the owners, tiles in their order; then a reduction, and the all-gather",
+    "in-switch": "GEMM, then an all-reduce as a kernel that a switch adds for and copies for",
     "t3": "GEMM and reduce-scatter fused, round-robin arbitration; then the all-gather",
     "t3-mca": "the same with the communication-aware arbiter",
     "t3-mca+": "ring-aware arbitration; the first chunk through local memory where the GEMM outlasts the ring",
@@ -143,6 +144,8 @@ class RunResult:
     def overlap_efficiency(self) -> dict[str, float]:
         """The overlap efficiency of each technique, by Flux's definition: E = 1 - (T - G) / R.
 
+        Of an all-reduce in one there is none if the baseline's all-gather is not part of R.
+
         T is the time with the collective that is fused, G and R the GEMM and the collective alone (the baseline's). 1:
         the collective is hidden; 0: nothing is; below: slower than in turn.
         """
@@ -150,7 +153,7 @@ class RunResult:
         if base is None or (alone := sum(base.phases_ns.get(phase, 0.0) for phase in hides)) <= 0:
             return {}
         return {name: 1 - (one.total_ns - (0 if "all-gather" in hides else one.ag_ns) - base.gemm_ns) / alone
-                for name, one in self.techniques.items()}
+                for name, one in self.techniques.items() if "all-gather" in hides or "all-reduce" not in one.phases_ns}
 
     def to_frame(self) -> "pandas.DataFrame":
         """Return a row per technique: what was run, times in ns, bytes by stream, causes of what is not hidden."""

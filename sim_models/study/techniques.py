@@ -10,7 +10,7 @@ from ..at_once import at_once
 from ..cores import cores
 from ..errors import BadInput
 from ..machine import Machine
-from ..mechanisms.exchange import REDUCED, Exchange
+from ..mechanisms.exchange import IN_SWITCH, REDUCED, Exchange
 from ..runs import build, kernels
 from ..runs.kernels import (
     ALL_GATHER,
@@ -20,6 +20,8 @@ from ..runs.kernels import (
     GEMM_PART,
     REDUCE_SCATTER,
     REDUCE_SCATTER_NMC,
+    SWITCH_ALL_REDUCE,
+    CollectiveByLevels,
     Decomposed,
     FusedGemm,
     FusedKernel,
@@ -31,6 +33,7 @@ from ..runs.kernels import (
     StoringGemm,
 )
 from ..runs.overlapped import OverlappedKernels
+from ..runs.skew import Skew
 from ..workloads import Workload
 from . import losses
 from .choices import Choices
@@ -52,7 +55,8 @@ def fusions(choices: Choices = Choices()) -> Mapping[str, FusedGemm]:
     exchange = choices.exchange
     if (exchange.algorithm, exchange.topology) == ("ring", "switch"):  # nobody else uses a link's way through it
         exchange = replace(exchange, topology="ring")
-    return {name: replace(fusion, exchange=exchange, skew=choices.skew, staged=fusion.staged and exchange == REDUCED)
+    skew = Skew() if choices.skew is None and exchange.every_gpu else choices.skew
+    return {name: replace(fusion, exchange=exchange, skew=skew, staged=fusion.staged and exchange == REDUCED)
             for name, fusion in own.items()}
 
 
@@ -68,6 +72,8 @@ def kernels_of(technique: str, choices: Choices = Choices()) -> tuple[Kernel, ..
         raise BadInput(f"technique {technique} is of a reduce-scatter: --operator {choices.exchange.operator} has none")
     if technique in ("decomposed", "flux") and choices.skew is not None:
         raise BadInput(f"technique {technique} has no GPUs that are not alike: --every-gpu does not go with it")
+    if technique in ("decomposed", "flux") and choices.exchange.by_levels:
+        raise BadInput(f"technique {technique} does not go with --algorithm {choices.exchange.algorithm}")
     if technique == "decomposed":
         return (GEMM, GemmOnFewer(choices.communication_units), Decomposed(choices.communication_units), ALL_GATHER)
     if technique == "flux":
@@ -75,15 +81,31 @@ def kernels_of(technique: str, choices: Choices = Choices()) -> tuple[Kernel, ..
             raise BadInput("technique flux stores at every GPU, in a ring over the others' links too: it needs "
                            "--topology switch")
         return GEMM, StoringGemm(choices.flux, choices.exchange), ALL_GATHER
+    if technique == "in-switch":
+        if choices.exchange.collective not in ("rs", "ar"):
+            raise BadInput(f"technique in-switch all-reduces: --operator {choices.exchange.operator} does not")
+        if choices.exchange.topology != "switch":
+            raise BadInput("technique in-switch adds and copies in a switch: it needs --topology switch")
+        if choices.skew is not None:
+            raise BadInput("technique in-switch has no GPUs that are not alike: --every-gpu does not go with it")
+        return gemm, SWITCH_ALL_REDUCE
+    if choices.exchange.by_levels and slow is not None:
+        raise BadInput(f"--skew of a link does not go with --algorithm {choices.exchange.algorithm}: kernels alone "
+                       "have all links alike")
     if fusion and choices.exchange.collective != "rs":
         return gemm, fusion
+    if fusion and choices.exchange.by_levels:
+        return gemm, fusion, CollectiveByLevels("all-gather", choices.exchange)
     if fusion:
-        return gemm, fusion, GatherAfter(fusion.policy) if slow is None else replace(ALL_GATHER, skew=slow)
+        gather = GatherAfter(fusion.policy, choices.exchange.algorithm == IN_SWITCH)
+        return gemm, fusion, gather if slow is None else replace(ALL_GATHER, skew=slow)
     if choices.exchange.before:
         return gemm, replace(GATHER_INPUT, skew=slow)
-    scatter = REDUCE_SCATTER_NMC if technique == "ideal-rs-nmc" else REDUCE_SCATTER
-    used = {"ag": (ALL_GATHER,), "a2a": (ALL_TO_ALL,)}.get(choices.exchange.collective, (scatter, ALL_GATHER))
-    return gemm, *(replace(one, skew=slow) for one in used)
+    scatter, gather = REDUCE_SCATTER_NMC if technique == "ideal-rs-nmc" else REDUCE_SCATTER, ALL_GATHER
+    if choices.exchange.by_levels:
+        scatter, gather = (CollectiveByLevels(one.kind, choices.exchange) for one in (scatter, gather))
+    used = {"ag": (gather,), "a2a": (ALL_TO_ALL,)}.get(choices.exchange.collective, (scatter, gather))
+    return gemm, *(one if slow is None else replace(one, skew=slow) for one in used)
 
 
 def technique_result(technique: str, done: Mapping[Kernel, KernelResult], clock_ghz: float,
@@ -94,6 +116,8 @@ def technique_result(technique: str, done: Mapping[Kernel, KernelResult], clock_
         return _decomposed(technique, *parts, clock_ghz)
     if technique == "flux":
         return _storing(technique, *parts, clock_ghz)
+    if technique == "in-switch":
+        return _in_turn(technique, parts[0], {"all-reduce": parts[1]}, exchange)
     if technique in FUSIONS and exchange.collective != "rs":
         return _fused_whole(technique, *parts, clock_ghz, exchange)
     if technique in FUSIONS:
@@ -104,18 +128,19 @@ def technique_result(technique: str, done: Mapping[Kernel, KernelResult], clock_
 
 def _in_turn(name: str, gemm: IsolatedKernel, collectives: Mapping[str, IsolatedKernel],
              exchange: Exchange) -> TechniqueResult:
-    """Add the phases of the baseline, and of the ideals (which are arithmetic on isolated times).
+    """Add the phases of the baseline, of kernels around a switch, and of the ideals (arithmetic on isolated times).
 
     Everybody waits for the GPU whose GEMM ends last.
     """
     late_ns = gemm.start_ns
     g = gemm.ns + late_ns
     each = {phase: kernel.ns for phase, kernel in collectives.items()}
-    simulated = (gemm, *collectives.values()) if name == BASELINE else ()
-    hidden = 0.0 if name == BASELINE else sum(each[phase] for phase in exchange.hides)
-    total, loss = max(g, hidden), {} if name == BASELINE else {"link_tail": max(0.0, hidden - g)}
+    in_turn = name in (BASELINE, "in-switch")
+    simulated = (gemm, *collectives.values()) if in_turn else ()
+    hidden = 0.0 if in_turn else sum(each[phase] for phase in exchange.hides)
+    total, loss = max(g, hidden), {} if in_turn else {"link_tail": max(0.0, hidden - g)}
     for phase, ns in each.items():
-        if name == BASELINE or phase not in exchange.hides:
+        if in_turn or phase not in exchange.hides:
             total, loss[phase.replace("-", "_")] = total + ns, ns
     if late_ns:
         loss["late_start"] = late_ns

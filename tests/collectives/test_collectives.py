@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from t3sim.collectives import CollectiveError, Op, Program, Transfer, direct, ring, torus, two_level
+from t3sim.collectives import CollectiveError, Op, Program, Transfer, direct, in_switch, ring, torus, two_level
 from t3sim.collectives.all_reduce import all_reduce
 from t3sim.collectives.all_to_all import all_to_all
 from t3sim.collectives.together import together
@@ -18,10 +18,12 @@ COLLECTIVES = {
     "all-to-all": all_to_all,
     "ring all-reduce": lambda ranks: all_reduce(ring.reduce_scatter(ranks), ring.all_gather(ranks)),
     "direct all-reduce": lambda ranks: all_reduce(direct.reduce_scatter(ranks), direct.all_gather(ranks)),
+    "in-switch reduce-scatter": in_switch.reduce_scatter, "in-switch all-gather": in_switch.all_gather,
+    "in-switch all-reduce": lambda ranks: all_reduce(in_switch.reduce_scatter(ranks), in_switch.all_gather(ranks)),
 }
 #: Transfers of a chunk, all of them together.
 TRANSFERS = {"all-to-all": lambda n: n * (n - 1), "ring all-reduce": lambda n: 2 * n * (n - 1),
-             "direct all-reduce": lambda n: 2 * n * (n - 1)}
+             "direct all-reduce": lambda n: 2 * n * (n - 1), "in-switch all-reduce": lambda n: 2 * n * (n - 1)}
 
 
 @pytest.mark.parametrize("name", COLLECTIVES)
@@ -128,6 +130,19 @@ def test_contributions_are_counted_once():
     program = direct.reduce_scatter(3)
     with pytest.raises(CollectiveError, match=r"the contribution of rank \d is counted twice"):
         replace(program, transfers=(*program.transfers, program.transfers[0])).check()
+
+
+def test_a_switch_adds_what_does_not_wait_and_copies_what_leaves_at_once():
+    """A part may not wait for another one's arrival, nor one copy for what the others do not wait for."""
+    with pytest.raises(CollectiveError, match=r"chunk \d from \d to \d .* waits for chunk \d .* the switch sums it"):
+        Program(3, 2, (Transfer(0, 1, 0, Op.ADD), Transfer(1, 0, 2, Op.ADD, (0,)), Transfer(0, 2, 0, Op.ADD, (1,))),
+                {}, {}, in_switch=True).check()
+    gather = in_switch.all_gather(3)
+    first, *others = gather.transfers
+    arrives = next(index for index, one in enumerate(gather.transfers) if one.destination == first.source)
+    with pytest.raises(CollectiveError, match="wait for different transfers: the switch copies one that leaves once"):
+        replace(gather, transfers=(first._replace(after=(arrives,)), *others)).check()
+    replace(ring.reduce_scatter(3), in_switch=True).check()  # nothing is added there that comes from two
 
 
 def test_a_circle_is_found():

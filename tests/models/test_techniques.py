@@ -31,7 +31,7 @@ N = 4
 
 @pytest.fixture(scope="module")
 def result():
-    in_a_ring = tuple(name for name in TECHNIQUES if name != "flux")  # that has tests of its own, on a switch
+    in_a_ring = tuple(name for name in TECHNIQUES if name not in ("flux", "in-switch"))  # of a switch
     return run_sublayer(gemm_workload("2048x1024x512", N), load_machine(), in_a_ring, lambda *_: None, 0,
                         jobs=1)
 
@@ -260,7 +260,8 @@ def test_an_all_to_all_writes_only_what_stays(topology, capsys):
 
 @pytest.mark.parametrize("exchange", [Exchange(), Exchange("ag"), Exchange("ar"), Exchange("a2a", "direct", "switch"),
                                       Exchange("rs", "direct", "switch"),
-                                      Exchange("rs", "direct", "full")], ids=str)
+                                      Exchange("rs", "direct", "full"), Exchange("rs", "in-switch", "switch"),
+                                      Exchange("ar", "in-switch", "switch")], ids=str)
 def test_one_gpu_stands_for_all(exchange):
     """Mirrored against every GPU with its own RTL: the exchange's bytes are the same, its time within 2 %."""
     workload = gemm_workload("2048x1024x512", N)
@@ -303,7 +304,13 @@ def test_a_direct_reduce_scatter_reads_nothing(topology, capsys):
     (("--operator", "gemm-a2a", "--algorithm", "direct", "--topology", "switch", "--technique", "flux"),
      "--operator gemm-a2a has none"),
     (("--topology", "full"), "--topology full divides a GPU's bandwidth among its links, of which a ring uses one"),
-    (("--algorithm", "tree", "--topology", "switch"), "--algorithm 'tree' is unknown: allowed are ring, direct"),
+    (("--algorithm", "tree", "--topology", "switch"), "--algorithm 'tree' is unknown: allowed are ring, direct, in-sw"),
+    (("--algorithm", "in-switch"), "--algorithm in-switch adds and copies in a switch: it needs --topology switch"),
+    (("--algorithm", "in-switch", "--topology", "switch", "--operator", "gemm-a2a"), "it needs --algorithm direct"),
+    (("--algorithm", "in-switch", "--topology", "switch", "--operator", "ag-gemm"), "it needs --algorithm ring"),
+    (("--algorithm", "in-switch", "--topology", "switch", "--tp", "32"), "the heads of at most 15 others"),
+    (("--technique", "in-switch"), "technique in-switch adds and copies in a switch: it needs --topology switch"),
+    (("--technique", "in-switch", "--topology", "switch", "--operator", "gemm-ag"), "technique in-switch all-reduces"),
     (("--algorithm", "direct", "--topology", "switch", "--tp", "32"), "the heads of at most 15 others"),
     (("--algorithm", "direct", "--operator", "gemm", "--gemm", "64x64x64"), "--algorithm"),
 ])

@@ -48,12 +48,14 @@ def fake_kernel(task: KernelTask) -> KernelResult:
         if task.kernel.exchange.before:
             r = round(ring_time_ns(task.machine, workload.activation_bytes, n))
         end = max(gemm, r * (1 + gathers))
+        if task.kernel.exchange.algorithm == "in-switch":
+            end = max(gemm, round(task.kernel.exchange.link_bytes(workload) / task.machine.link.bandwidth_gb_per_s))
         dram = _dram(gemm_read=n * chunk / 2, gemm_write=(n - 1) * chunk, rs_read=(n - 2) * chunk,
                      rs_write=(n - 1) * chunk)
         return FusedKernel(gemm, end, 100, dram, busy, waited, units,
                            {"chosen_threshold": 30, "producer_mean_occupancy": 12.5, "rtl_counters": {"triggers": 1},
                             "slices": 1, "largest_wg_offset": 1, "window_blocked_cycles": 0,
-                            "window_heads": 0, "last_tile_cycle": r},
+                            "window_heads": 0, "last_tile_cycle": r, "switch_sum_bytes": 1 << 20},
                            _traffic(task, end, dram), host_seconds=2.0)
     dram = {
         kernels.GEMM: _dram(gemm_read=n * chunk, gemm_write=n * chunk),
@@ -61,11 +63,13 @@ def fake_kernel(task: KernelTask) -> KernelResult:
         kernels.REDUCE_SCATTER_NMC: _dram(rs_read=(n - 1) * chunk, rs_write=(n - 1) * chunk),
         kernels.ALL_GATHER: _dram(ag_read=(n - 1) * chunk, ag_write=(n - 1) * chunk),
         kernels.ALL_TO_ALL: _dram(rs_read=(n - 1) * chunk / n, rs_write=(n - 1) * chunk / n),
+        kernels.SWITCH_ALL_REDUCE: _dram(rs_read=n * chunk, rs_write=n * chunk),
         kernels.GATHER_INPUT: _dram(ag_read=(n - 1) * chunk, ag_write=(n - 1) * chunk),
     }[kernels.ALL_GATHER if isinstance(task.kernel, kernels.GatherAfter) else task.kernel]
     cycles = {kernels.GEMM: g, kernels.REDUCE_SCATTER: round(r * (1 + 0.47 / (n - 1))),
               kernels.GATHER_INPUT: round(ring_time_ns(task.machine, workload.activation_bytes, n))}.get(task.kernel, r)
-    return IsolatedKernel(float(cycles), cycles, dram, busy, waited, float(r), _traffic(task, cycles, dram),
+    return IsolatedKernel(float(cycles), cycles, dram, busy, waited, exchange_ns=float(r),
+                          traffic=_traffic(task, cycles, dram),
                           host_seconds=1.0)
 
 

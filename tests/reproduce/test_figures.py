@@ -68,6 +68,15 @@ def test_an_all_reduce_is_compared_with_the_gather_after_it():
     assert findings.ours["over_t3_mca_min_percent"] >= 0 and 90 < findings.ours["share_of_bound_percent"] < 105
 
 
+def test_a_switch_that_adds_is_compared_with_t3_without_it():
+    findings, _ = evaluate("in-switch")
+    assert len(findings.cases) == 16
+    one = next(case for case in findings.cases if case["title"] == "T-NLG FC-2, TP=8")["total_ns"]
+    assert one["t3-mca in the switch"] < one["t3-mca"] < one["sequential"] and one["in-switch"] < one["sequential"]
+    assert one["bound"] <= one["t3-mca in the switch"]
+    assert findings.ours["both_over_t3_mca_max_percent"] > 20 and 90 < findings.ours["share_of_bound_percent"] <= 100
+
+
 def test_a_gemm_behind_its_all_gather_is_compared_with_a_closed_form():
     findings, _ = evaluate("all-gather-gemm")
     assert len(findings.cases) == 14

@@ -1,0 +1,60 @@
+"""Collectives by kernels on compute units around a switch that adds and copies; one GPU stands for all.
+
+Data go through it once: an all-reduce sends every line up once and gets every sum once (Klenk et al., ISCA 2020, which
+the T3 paper cites for reduction in switches: the pushed all-reduce), an all-gather sends a chunk once and gets those of
+all others. All GPUs send alike, so the switch holds hardly any sum for long.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ..agents.compute_units import ComputeUnits
+from ..engine.state import Sim
+from ..fabric import bits, memory
+from ..fabric.network import Network
+from ..fabric.switch import Group, Switch, make_switch
+from ..line import LINE_BYTES, lines_of
+from ..machine import Machine
+from ..operators.copy import Pass
+from ..operators.kernel_table import Route
+from . import build
+
+KINDS = ALL_REDUCE, ALL_GATHER = "all-reduce in the switch", "all-gather by the switch"
+
+
+class Switched(NamedTuple):
+    """A kernel, and what it runs on."""
+
+    kernel: ComputeUnits
+    network: Network
+    switch: Switch
+    downstream: int  #: to which it sends: the GPU, or the group of all others
+
+
+def all_reduce(machine: Machine, size_bytes: int, data: int) -> Switched:
+    """Make the all-reduce of an array of `size_bytes` at address `data`. Raises BadInput without a [switch]."""
+    lines = lines_of(size_bytes)
+    whole = Pass((data,), data, Route.PEER, updates=True, arrivals=lines)
+    kernel = build.copy_units(machine, build.copy_kernel(machine, [[whole]], size_bytes), memory.REDUCE_SCATTER)
+    shape = build.switch_shape(machine)
+    return Switched(kernel, build.network_at_switch(machine, 1, 0), make_switch(
+        1, 1, np.array([data]), size_bytes, *shape, bits.STORE), 0)
+
+
+def all_gather(machine: Machine, size_bytes: int, gpus: int, data: int) -> Switched:
+    """Make the all-gather of an array of `size_bytes`, whole, at address `data`. Raises BadInput without a [switch]."""
+    chunk_bytes = -(-size_bytes // gpus)
+    pitch = lines_of(chunk_bytes) * LINE_BYTES
+    own = Pass((data,), data + pitch, Route.PEER, arrivals=(gpus - 1) * lines_of(chunk_bytes))
+    kernel = build.copy_units(machine, build.copy_kernel(machine, [[own]], chunk_bytes), memory.ALL_GATHER)
+    others = tuple(Group(0, other * pitch, 0) for other in range(gpus - 1))
+    return Switched(kernel, build.network_at_switch(machine, gpus, 1), make_switch(
+        gpus, 0, np.array([data]), 0, *build.switch_shape(machine), groups=((others,),)), gpus)
+
+
+def switched_sim(machine: Machine, size_bytes: int, gpus: int, kind: str) -> Sim:
+    """Make the state at cycle 0 of one of `KINDS` on an array of `size_bytes`. Raises BadInput without a [switch]."""
+    own = all_reduce(machine, size_bytes, 0) if kind == ALL_REDUCE else all_gather(machine, size_bytes, gpus, 0)
+    sim = build.machine_state(machine, own.kernel, own.network, [own.downstream])
+    return sim._replace(switch=own.switch)

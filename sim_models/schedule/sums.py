@@ -1,0 +1,29 @@
+"""How large a dispatch window may be around a switch that adds, whose memory must never be full.
+
+While it is full, a part of another sum holds up its link, and behind it may be the part for which a sum waits. But a
+GPU starts no workgroup whose tile is not in the owner's window, so that a port holds lines of no more tiles than the
+owner sums within one: with a window that is small enough there is always room.
+"""
+
+import numpy as np
+
+from .roles import Action, ScheduleError
+from .schedule import Schedule
+
+
+def window_for_sums(schedule: Schedule, window: int, memory_bytes: int) -> int:
+    """Return the largest window of ids, up to `window`, whose sums fit into a port's memory. Raises ScheduleError."""
+    tiling = schedule.tiling
+    tile_bytes = tiling.tile_m * tiling.tile_n * tiling.element_bytes
+    tiles = memory_bytes // tile_bytes
+    if tiles < 1:
+        raise ScheduleError(f"[switch] reduction_bytes = {memory_bytes} do not hold the {tile_bytes} bytes of one tile")
+    for device in range(schedule.devices):
+        rows = schedule.rows(device)
+        summed = np.sort(rows.id[(rows.actions & Action.STORE != 0) & (rows.updates > 0)])
+        if len(summed) > tiles:
+            window = min(window, int((summed[tiles:] - summed[:-tiles]).min()))
+    if window <= schedule.slack:
+        raise ScheduleError(f"[switch] reduction_bytes = {memory_bytes} hold the sums of a window of {window} ids: "
+                            f"more than this schedule's slack of {schedule.slack} are needed")
+    return window

@@ -1,0 +1,77 @@
+"""Collectives in a switch that adds and copies, on Track & Trigger with real numbers, and how full its memory gets."""
+
+import numpy as np
+import pytest
+
+from t3sim.collectives import Program, in_switch
+from t3sim.collectives.all_reduce import all_reduce
+from t3sim.fabric.memory import PURPOSES
+from t3sim.fabric.network import outgoing
+from t3sim.runs.build import Options, late_starts
+from t3sim.runs.data_mode import Variation, data_run
+from t3sim.runs.policy import Policy
+from t3sim.schedule import Ids, Limits, ScheduleError, Shuffle
+from t3sim.testbenches.soak import machine
+from t3sim.topologies import switch
+from t3sim.workloads import gemm_workload
+
+TILE_BYTES = 64 * 32 * 2  #: of ring_small
+
+
+def in_switch_all_reduce(ranks: int) -> Program:
+    return all_reduce(in_switch.reduce_scatter(ranks), in_switch.all_gather(ranks))
+
+
+def ran(collective, devices: int, seed: int, shape: str = "256x192x40", reduction_bytes: int = 1 << 20,
+        slices: int = 3):
+    """Every GPU with its own RTL, disturbed, late and out of order; each bit is compared with numpy's sum."""
+    described = machine("ring_small", dma={"peers": max(1, devices - 1)}, switch={"reduction_bytes": reduction_bytes})
+    options = Options(seed=seed, hold_back=0.1, link_jitter_cycles=200, collective=collective, topology=switch,
+                      start_cycles=late_starts(devices, 1000, seed), limits=Limits.EXACT, ids=Ids.TRACKED,
+                      shuffle=Shuffle(2, seed), slices=slices)
+    run, ledger = data_run(described, gemm_workload(shape, devices), Policy("mca"), options,
+                           Variation(overtaking_reads=True))
+    try:
+        run.run()
+        return run, ledger.result()
+    finally:
+        run.close()
+
+
+def link_bytes(run) -> tuple[np.ndarray, np.ndarray]:
+    """Bytes that each GPU sent to the switch, and got from it."""
+    network, gpus = run.sim.network, run.schedule.devices
+    up = np.array([network.sent_bytes[outgoing(network, gpu)].sum() for gpu in range(gpus)])
+    return up, network.sent_bytes[outgoing(network, gpus)]
+
+
+@pytest.mark.parametrize(("devices", "shape"), [(2, "256x192x40"), (3, "200x300x70"), (4, "256x192x40"),
+                                                (4, "200x300x70")])
+@pytest.mark.parametrize("collective", [in_switch.reduce_scatter, in_switch_all_reduce, in_switch.all_gather])
+def test_every_bit_is_numpy_s(devices, shape, collective, seed):
+    run, result = ran(collective, devices, seed, shape)
+    switched, output = run.sim.switch, result.elements * 2
+    up, down = link_bytes(run)
+    adds, gathers = collective is not in_switch.all_gather, collective is not in_switch.reduce_scatter
+    assert up.sum() == output * (adds * (devices - 1) + gathers), "what is copied goes up once"
+    assert down.sum() == output * (adds + gathers * (devices - 1)), "what is summed comes down once"
+    assert not switched.held.any() and not switched.sums.count.any()
+    reads = run.sim.mem.total_bytes[:, PURPOSES.index("rs_read")].sum()
+    assert reads == (output if adds and gathers else 0)
+    assert result.columns_added * 32 >= result.elements * adds
+
+
+def test_a_small_memory_is_never_full(seed):
+    """The dispatch window lets in no more tiles than a port's memory holds sums of."""
+    wide, _ = ran(in_switch.reduce_scatter, 4, seed, "512x512x24", slices=8)
+    assert wide.sim.switch.most_held.max() > 3 * TILE_BYTES // 64
+    for tiles in (4, 8):
+        run, _ = ran(in_switch.reduce_scatter, 4, seed, "512x512x24", reduction_bytes=tiles * TILE_BYTES, slices=8)
+        assert TILE_BYTES // 64 < run.sim.switch.most_held.max() <= tiles * TILE_BYTES // 64
+
+
+@pytest.mark.parametrize(("bytes_", "words"), [(TILE_BYTES - 64, "do not hold the 4096 bytes of one tile"),
+                                               (TILE_BYTES, "a window of 1 ids: more than this schedule's slack")])
+def test_a_memory_that_is_too_small_is_refused(bytes_, words):
+    with pytest.raises(ScheduleError, match=rf"\[switch\] reduction_bytes = {bytes_} .*{words}"):
+        ran(in_switch.reduce_scatter, 4, 0, reduction_bytes=bytes_)

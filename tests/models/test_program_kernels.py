@@ -1,0 +1,95 @@
+"""Collectives by kernels on several links: closed forms, traffic, and T3 beside a baseline that uses the same links."""
+
+import pytest
+
+from t3sim.errors import BadInput
+from t3sim.flow.algorithms import algorithms
+from t3sim.flow.collective import kernel_costs
+from t3sim.machine import load_machine
+from t3sim.mechanisms.exchange import fused_with
+from t3sim.mechanisms.program_kernels import LevelPlan, Places
+from t3sim.runs.isolated_collectives import run_collective
+from t3sim.runs.program_kernels import run_program
+from t3sim.study.choices import Choices
+from t3sim.study.techniques import run_sublayer
+from t3sim.topologies import named_topology
+from t3sim.workloads import gemm_workload
+
+MACHINE = load_machine()
+
+
+WAYS = [("both-rings", "ring:4"), ("both-rings", "ring:8"), ("hierarchical", "torus:2x4"),
+        ("hierarchical", "nodes:2x2"), ("hierarchical", "nodes:2x4")]
+
+
+@pytest.mark.parametrize(("kind", "algorithm", "topology"), [
+    *(("reduce-scatter", *way) for way in WAYS), *(("all-gather", *way) for way in WAYS),
+    # Not its reduce-scatter: four links and two reads for each line that leaves are more than the memory gives.
+    ("all-gather", "all-rings", "torus:3x3")])
+def test_kernels_take_the_closed_form(kind, algorithm, topology):
+    """Within 3 % of what links, latencies and the last addition take: both ways around, a torus, cards of nodes."""
+    on, size = named_topology(topology), 12_000_000
+    way = algorithms("rs" if kind == "reduce-scatter" else "ag", on)[algorithm]
+    found = run_program(MACHINE, size, kind, way.program(), on)
+    assert found.ns == pytest.approx(way.closed_form_ns(kernel_costs(MACHINE), size), rel=0.03)
+
+
+def test_a_ring_by_levels_is_the_ring():
+    """The kernel that the baseline has for one ring, but for where its arrays lie: the same bytes, the same time."""
+    on = named_topology("ring:4")
+    for kind in ("reduce-scatter", "reduce-scatter-nmc", "all-gather"):
+        program = algorithms("ag" if kind == "all-gather" else "rs", on)["ring"].program()
+        found, known = run_program(MACHINE, 4_000_000, kind, program, on), run_collective(MACHINE, 4_000_000, 4, kind)
+        assert found.ns == pytest.approx(known.ns, rel=0.02) and found.dram == known.dram
+
+
+def test_passes_read_what_came():
+    """Around both ways, halves side by side: own and received parts, and a last pass for each half."""
+    program = algorithms("rs", named_topology("ring:3"))["both-rings"].program()
+    at = Places(6400, 0, 1 << 20)
+    found = LevelPlan(program, 1, at, in_memory=False, mirrored=False).passes()
+    assert [one.beside for one in found] == [False, True] * 3
+    assert [len(one.sources) for one in found] == [1, 1, 2, 2, 2, 2] and [one.arrivals for one in found[:4]] == [
+        200, 200, 400, 400]
+    assert {one.peer for one in found[:2]} == {0, 1} and found[-1].destination == at.chunk(3 + 1)
+    assert all(one.destination in one.sources for one in found[-2:])
+
+
+def test_t3_both_ways_around_beside_a_baseline_that_goes_both_ways():
+    exchange, workload = fused_with("gemm-rs", "ring", "both-rings"), gemm_workload("4096x2048x512", 4)
+    machine, chunk = exchange.hardware(MACHINE, workload), workload.output_bytes // 4
+    found = run_sublayer(workload, machine, ("sequential", "t3"), lambda *_: None, choices=Choices(exchange=exchange))
+    sequential, fused = found.techniques.values()
+    one_way = run_collective(MACHINE, workload.output_bytes, 4, "reduce-scatter").ns
+    assert 0.5 < sequential.rs_ns / one_way < 0.6
+    assert fused.dram["rs_read"] == 2 * chunk and fused.dram["rs_write"] == 3 * chunk
+    assert fused.total_ns < sequential.total_ns and fused.ag_ns == sequential.ag_ns
+
+
+@pytest.mark.parametrize("topology", ["nodes:2x2", "torus:2x2"])
+def test_t3_along_levels(topology):
+    """Every GPU with its own RTL; each element has as many updates as parts come for it."""
+    exchange, workload = fused_with("gemm-rs", topology, "hierarchical"), gemm_workload("2048x1024x512", 4)
+    machine, chunk = exchange.hardware(MACHINE, workload), workload.output_bytes // 4
+    found = run_sublayer(workload, machine, ("sequential", "t3"), lambda *_: None, choices=Choices(exchange=exchange))
+    sequential, fused = found.techniques.values()
+    assert len(fused.gpus) == 4 and fused.dram["rs_read"] == chunk and fused.dram["rs_write"] == 3 * chunk
+    assert fused.dram["gemm_write"] == 2 * chunk and fused.total_ns < sequential.total_ns
+
+
+@pytest.mark.parametrize(("topology", "algorithm", "words"), [
+    ("torus:2x4", "ring", "--algorithm ring does not go with --topology torus:2x4"),
+    ("ring", "hierarchical", "--algorithm hierarchical does not go with --topology ring"),
+    ("full", "both-rings", "--algorithm both-rings does not go with --topology full")])
+def test_links_that_an_algorithm_does_not_use_are_refused(topology, algorithm, words):
+    with pytest.raises(BadInput, match=words):
+        fused_with("gemm-rs", topology, algorithm)
+
+
+def test_nodes_need_cards_and_as_many_gpus():
+    on = named_topology("nodes:2x2")
+    with pytest.raises(BadInput, match=r"no \[network\], which links between nodes need"):
+        run_program(MACHINE.model_copy(update={"network": None}), 1 << 20, "all-gather",
+                    algorithms("ag", on)["hierarchical"].program(), on)
+    with pytest.raises(BadInput, match="--topology nodes:2x4 is of 8 GPUs, and here are 4"):
+        fused_with("gemm-rs", "nodes:2x4", "hierarchical").links(4)
