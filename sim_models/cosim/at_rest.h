@@ -46,8 +46,9 @@ struct Rests {
 
     Instances awake = all;    // those that are evaluated
     Instances changed = 0;    // those of which an input changed in this evaluation: they are evaluated, too
+    Instances evaluated = all;    // in this evaluation, so far
+    Instances evaluated_before = all;
     Instances looking = 0;    // those whose variables this evaluation has left as they were, so far
-    std::uint64_t evaluations = 0;  // counts whenever a variable of an instance may have changed
     bool watched = false;     // whether any were asleep or looking after the last evaluation
     typename Module::Shared shared;  // variables of others that the functions read, as they were last seen
     typename Module::Variables variables[Module::instances];  // before this evaluation, of those looking
@@ -64,9 +65,12 @@ struct Rests {
     // Which of these instances are to be evaluated.
     inline Instances to_evaluate(Instances these) {
         these &= awake | changed;
-        evaluations += these != 0;
+        evaluated |= these;
         return these;
     }
+
+    // Whether a variable of an instance may be another than when it was last looked at, an evaluation ago.
+    inline bool stirred(unsigned n) const { return (evaluated | evaluated_before | changed) >> n & 1; }
 
     // After the functions at a place.
     inline void look(Type& one, unsigned n, std::uint64_t place) {
@@ -93,8 +97,8 @@ struct Rests {
                 looking &= ~bit;
             }
         }
-        evaluations += changed != 0;
-        changed = 0;
+        evaluated_before = evaluated | changed;
+        evaluated = changed = 0;
         const bool any = awake != all || looking != 0;
         if (any && !watched) Module::keep_shared(symbols, shared);
         watched = any;

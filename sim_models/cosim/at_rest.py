@@ -10,13 +10,17 @@ functions are called per instance, from a few places of an evaluation. Each of t
 - An instance **wakes** at the first place at which an input, or a variable of another that its module reads, is not
   what it was when it fell asleep. Until there, what was left out would have changed nothing.
 
+What only hands on a value costs nothing either while that stays the same: inputs of instances that are ports of the
+top are written where the port is loaded (`wrapper.py`), and those that are outputs of an instance only if it was
+evaluated.
+
 What is compared is found in the C++ itself: inputs are what functions of other modules write. A module whose functions
 do anything else (write to another, read a memory of another) is left alone. The build's self test compares with a full
 evaluation, on random inputs that change in every cycle or rest; if it fails, everything is evaluated.
 """
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -29,6 +33,19 @@ HEADER = "at_rest.h"
 _FIELD = re.compile(r"^ +(?:([\w<>/*: ,]+?) (\w+)|VL_(?:IN|OUT)\w*\(&?(\w+),.*\));$", re.MULTILINE)
 _INSTANCE = re.compile(r"^ +(\w+) +(TOP\w*);", re.MULTILINE)
 _TOP = "TOP"
+_ROOT = "___024root"
+#: Functions of the top that are evaluated because inputs may have changed.
+_INPUT_FUNCTION = re.compile(
+    rf"^(?:VL_INLINE_OPT )?void \w+{_ROOT}___(?:ico_sequent__TOP__\d+|eval_ico)\(\w+\* vlSelf\) {{\n.*?^}}\n",
+    re.MULTILINE | re.DOTALL)
+#: What hands on a value: the variable, the value.
+_PUT = re.compile(r"^ *at_rest::put\((vlSymsp->\w+\.\w+(?:\[\w+\])*),\s+([\w.>\[\]-]+),"
+                  r"\s+vlSymsp->at_rest_\d+\.changed, \d+ULL\);\n", re.MULTILINE)
+#: The same, a few times in a row, of one instance's variables: its name.
+_SAME_SOURCE = re.compile(
+    r"^ *at_rest::put\([^;,]+,\s+vlSymsp->(TOP\w+)\.\w+(?:\[\w+\])?,\s+vlSymsp->at_rest_\d+\.changed, \d+ULL\);\n"
+    r"(?: *at_rest::put\([^;,]+,\s+vlSymsp->\1\.\w+(?:\[\w+\])?,\s+vlSymsp->at_rest_\d+\.changed, \d+ULL\);\n)+",
+    re.MULTILINE)
 _MEMORY = "VlUnpacked<"
 _SLOW = "__Slow.cpp"
 _MOST_INSTANCES = _MOST_PLACES = 64  #: bits of a word
@@ -64,8 +81,11 @@ def _plain(fields: dict[str, str]) -> list[str]:
     return [name for name, kind in fields.items() if not kind.startswith(_MEMORY)]
 
 
-def leave_out_what_rests(work: Path, top: str) -> bool:
-    """Rewrite the C++ of `V{top}` in the folder; returns whether anything can rest. Raises ToolchainError.
+def leave_out_what_rests(work: Path, top: str) -> dict[str, list[str]] | None:
+    """Rewrite the C++ of `V{top}` in the folder. Raises ToolchainError.
+
+    Returns, for ports of the top by their names in C++, what is to be done when one has changed; None if nothing can
+    rest.
 
     Afterwards `HEADER` defines `at_rest::end(symbols)`, to be called after each evaluation with a clock edge,
     `at_rest::wake(symbols)`, after which the next evaluation is a full one, and `at_rest::asleep(symbols)`, the number
@@ -78,10 +98,10 @@ def leave_out_what_rests(work: Path, top: str) -> bool:
     sources = {path: path.read_text() for path in sorted(work.glob(f"{prefix}*.cpp")) if not path.name.endswith(_SLOW)}
     modules = [module for module in _modules(work, scopes) if _can_rest(module, sources, scopes)]
     if not modules:
-        return False
+        return None
 
     declared = []
-    resting = {one: number for number, module in enumerate(modules) for one in module.instances}
+    resting = {one: (number, n) for number, module in enumerate(modules) for n, one in enumerate(module.instances)}
     for number, module in enumerate(modules):
         own = {path: text for path, text in sources.items() if _is_of(path, module)}
         elsewhere = _read_elsewhere(own.values())
@@ -93,6 +113,7 @@ def leave_out_what_rests(work: Path, top: str) -> bool:
         (work / f"{module.name}.h").write_text(_before(module.header, "    // INTERNAL VARIABLES",
                                                        "    bool at_rest_written = false;\n\n"))
 
+    handed_on = _hand_on(sources, resting)
     for path, text in sources.items():
         path.write_text(text)
     (work / HEADER).write_text(
@@ -102,7 +123,7 @@ def leave_out_what_rests(work: Path, top: str) -> bool:
                       for number in range(len(modules)))
     symbols = _before(symbols, "// SYMS CLASS", f'#include "{HEADER}"\n\n')
     symbols_file.write_text(_before(symbols, "    // MODULE INSTANCE STATE", f"{members}\n"))
-    return True
+    return handed_on
 
 
 def _before(text: str, mark: str, added: str) -> str:
@@ -222,8 +243,40 @@ def _ask_first(text: str, module: _Module, number: int, places: list[list[str]])
     return re.sub(rf"^(?:{call})+", ask, text, flags=re.MULTILINE)
 
 
+def _hand_on(sources: dict[Path, str], resting: dict[str, tuple[int, int]]) -> dict[str, list[str]]:
+    """Take out of the C++ what hands ports on to instances, and ask first where an instance's outputs are handed on.
+
+    Returns what was taken out, by port. What is written at several places stays.
+    """
+    written = Counter(found[1] for text in sources.values() for found in _PUT.finditer(text))
+    taken: dict[str, list[str]] = defaultdict(list)
+
+    def take(function: re.Match) -> str:
+        def one(found: re.Match) -> str:
+            port = re.fullmatch(r"vlSelfRef\.(\w+)(?:\[\w+\])?", found[2])
+            if port is None or port[1] not in inputs or written[found[1]] > 1:
+                return found[0]
+            taken[port[1]].append(" ".join(found[0].split()))
+            return ""
+        return _PUT.sub(one, function[0])
+
+    def ask(found: re.Match) -> str:
+        if found[1] not in resting:
+            return found[0]
+        number, n = resting[found[1]]
+        return f"        if (vlSymsp->at_rest_{number}.stirred({n})) {{\n{found[0]}        }}\n"
+
+    for path, text in sources.items():
+        if _ROOT in path.name:
+            header = (path.parent / f"{path.name.partition(_ROOT)[0]}{_ROOT}.h").read_text()
+            inputs = set(re.findall(r"VL_IN\w*\(&?(\w+),", header))
+            text = _INPUT_FUNCTION.sub(take, text)
+        sources[path] = _SAME_SOURCE.sub(ask, text)
+    return taken
+
+
 def _declaration(module: _Module, number: int, places: list[list[str]], elsewhere: set[tuple[str, str]],
-                 scopes: dict[str, _Scope], resting: dict[str, int]) -> str:
+                 scopes: dict[str, _Scope], resting: dict[str, tuple[int, int]]) -> str:
     """Write what the templates know of a module: its instances and what is compared."""
     variables = [(module.name, "one.", *span) for span in _ranges(list(module.fields), _plain(module.fields))]
     of_each = ", ".join(f"{sum(1 << n for n, ones in enumerate(places) if one in ones)}ULL" for one in module.instances)
@@ -243,7 +296,7 @@ struct Module{number} {{
 """
 
 
-def _shared(elsewhere: set[tuple[str, str]], scopes: dict[str, _Scope], resting: dict[str, int]) -> str:
+def _shared(elsewhere: set[tuple[str, str]], scopes: dict[str, _Scope], resting: dict[str, tuple[int, int]]) -> str:
     """Write what is compared of other scopes; of one that may rest itself, only after it was evaluated."""
     records, members, same, keep = [], [], [], []
     for name, scope in scopes.items():
@@ -256,11 +309,8 @@ def _shared(elsewhere: set[tuple[str, str]], scopes: dict[str, _Scope], resting:
         members.append(f"        {record} of_{name};")
         equal = f"same_{record}(symbols.{name}, kept.of_{name})"
         if name in resting:
-            rests = f"symbols.at_rest_{resting[name]}"
-            members.append(f"        std::uint64_t evaluations_{name};")
-            equal = (f"((kept.evaluations_{name} == {rests}.evaluations && {rests}.changed == 0)\n"
-                     f"                || (kept.evaluations_{name} = {rests}.evaluations, {equal}))")
-            keep.append(f"kept.evaluations_{name} = {rests}.evaluations;")
+            number, n = resting[name]
+            equal = f"(!symbols.at_rest_{number}.stirred({n}) || {equal})"
         same.append(f"\n            && {equal}")
         keep.append(f"keep_{record}(symbols.{name}, kept.of_{name});")
     kept = "\n        ".join(keep)
@@ -270,7 +320,7 @@ def _shared(elsewhere: set[tuple[str, str]], scopes: dict[str, _Scope], resting:
     struct Shared {{
 {declared}
     }};
-    template <class Symbols> static inline bool same_shared(const Symbols& symbols, Shared& kept) {{
+    template <class Symbols> static inline bool same_shared(const Symbols& symbols, const Shared& kept) {{
         return true{"".join(same)};
     }}
     template <class Symbols> static inline void keep_shared(const Symbols& symbols, Shared& kept) {{

@@ -96,7 +96,7 @@ def _compile(folder: Path, ports: PortMap, tools: Toolchain, fast_flags: Sequenc
     work.mkdir()
     run_all([[tools.verilator, *verilator_flags, "--top-module", ports.top, "--Mdir", ".", "../design.v"]], work,
             {**os.environ, "VERILATOR_ROOT": str(tools.verilator_root)})
-    rests = at_rest.leave_out_what_rests(work, ports.top)
+    handed_on = at_rest.leave_out_what_rests(work, ports.top)
     headers = precompiled_headers(tools, [*COMMON_FLAGS, *fast_flags])
     compiler = [*tools.compiler, *COMMON_FLAGS, *include_flags(tools), "-I.", *headers]
     slow = sorted(work.glob("*__Slow.cpp"))
@@ -110,12 +110,13 @@ def _compile(folder: Path, ports: PortMap, tools: Toolchain, fast_flags: Sequenc
     link = [*tools.compiler, "-shared", *objects, "-lpthread", "-o", f"../{_SHARED_OBJECT}"]
 
     def finish(one_evaluation: bool, rests: bool) -> None:
-        (folder / "wrapper.cpp").write_text(wrapper(ports, one_evaluation, rests))
+        (folder / "wrapper.cpp").write_text(wrapper(ports, one_evaluation, rests, handed_on or {}))
         run_all([compile_wrapper], work)
         run_all([link], work)
 
     run_all(compile_models, work)
     one_evaluation = previous_clock(ports) in (work / f"V{ports.top}___024root.h").read_text()
+    rests = handed_on is not None
     finish(one_evaluation, rests)
     if (one_evaluation or rests) and not _passes_self_test(folder / _SHARED_OBJECT):
         finish(one_evaluation=False, rests=False)

@@ -1,5 +1,7 @@
 """The C++ around a Verilated model: packed word arrays in, packed word arrays out."""
 
+from collections.abc import Iterator, Mapping, Sequence
+
 from .ports import RESET, WORD_BITS, Port, PortMap
 
 #: First argument of every function but `t3_new` is the handle that `t3_new` gave.
@@ -22,7 +24,17 @@ namespace {{
 constexpr std::size_t input_words = {input_words};
 constexpr std::size_t output_words = {output_words};
 
-inline void load(V{top}& top, const std::uint64_t* in) {{
+template <std::size_t words>
+inline bool same(const std::uint64_t* one, const std::uint64_t* other) {{
+    std::uint64_t different = 0;
+    for (std::size_t word = 0; word < words; ++word) different |= one[word] ^ other[word];
+    return different == 0;
+}}
+
+// Loads what is not as it was `last`, or all.
+inline void load(V{top}& top, const std::uint64_t* in, std::uint64_t* last, bool all) {{
+    [[maybe_unused]] auto& vlSelfRef = *top.rootp;
+    [[maybe_unused]] auto* vlSymsp = vlSelfRef.vlSymsp;
 {loads}
 }}
 
@@ -38,6 +50,7 @@ struct Simulation {{
     std::uint64_t* const out;
     std::unique_ptr<VerilatedContext> context;
     std::unique_ptr<V{top}> top;
+    std::vector<std::uint64_t> last = std::vector<std::uint64_t>(input_words + 1);  // inputs that were loaded
     bool all = false;  // also what is at rest is evaluated
 
     Simulation(std::uint64_t* in_, std::uint64_t* out_) : in(in_), out(out_) {{ power_on(); }}
@@ -54,13 +67,15 @@ struct Simulation {{
         context = std::make_unique<VerilatedContext>();
         top = std::make_unique<V{top}>(context.get(), "");
         std::memset(in, 0, input_words * sizeof *in);
-        load(*top, in);
+        load(*top, in, last.data(), true);
         top->eval();
         if constexpr (one_evaluation) {{
             {rest}
         }}
         store(*top, out);
     }}
+
+    void load_inputs(const std::uint64_t* from) {{ load(*top, from, last.data(), all); }}
 
     // Without a clock edge.
     void settle() {{ top->eval(); }}
@@ -104,14 +119,14 @@ T3_API void t3_evaluate_all(void* handle, int all) {{ static_cast<Model*>(handle
 
 T3_API void t3_step(void* handle) {{
     Model& simulation = *static_cast<Model*>(handle);
-    load(*simulation.top, simulation.in);
+    simulation.load_inputs(simulation.in);
     simulation.edge();
     store(*simulation.top, simulation.out);
 }}
 
 T3_API void t3_eval(void* handle) {{
     Model& simulation = *static_cast<Model*>(handle);
-    load(*simulation.top, simulation.in);
+    simulation.load_inputs(simulation.in);
     simulation.settle();
     store(*simulation.top, simulation.out);
 }}
@@ -121,7 +136,7 @@ T3_API std::uint64_t t3_run(void* handle, const std::uint64_t* stimulus, std::ui
     Model& simulation = *static_cast<Model*>(handle);
     std::uint64_t checksum = 0;
     for (std::int64_t cycle = 0; cycle < cycles; ++cycle, stimulus += input_words) {{
-        load(*simulation.top, stimulus);
+        simulation.load_inputs(stimulus);
         simulation.edge();
         std::uint64_t* row = outputs ? outputs + cycle * output_words : simulation.out;
         store(*simulation.top, row);
@@ -154,8 +169,8 @@ T3_API std::int64_t t3_self_test(std::int64_t cycles) {{
             else if (part == 2 && cycle % {rest_cycles} == 0) in[word] = 0;
         }}
         {rare_reset}
-        load(*quick.top, in.data());
-        load(*full.top, in.data());
+        quick.load_inputs(in.data());
+        full.load_inputs(in.data());
         if (cycle % 2) quick.settle();
         quick.edge();
         full.edge();
@@ -170,6 +185,7 @@ T3_API std::int64_t t3_self_test(std::int64_t cycles) {{
 CHECKSUM_MULTIPLIER = 6364136223846793005
 RESET_PERIOD_CYCLES = 512  #: of the self test
 _REST_CYCLES = 32  #: of the self test
+_BLOCK_WORDS = 4  #: of inputs that are compared and loaded together
 
 
 def previous_clock(ports: PortMap) -> str:
@@ -177,10 +193,11 @@ def previous_clock(ports: PortMap) -> str:
     return f"__Vtrigprevexpr___TOP__{ports.clock}__0"
 
 
-def wrapper(ports: PortMap, one_evaluation: bool, rests: bool) -> str:
+def wrapper(ports: PortMap, one_evaluation: bool, rests: bool, handed_on: Mapping[str, Sequence[str]] = {}) -> str:
     """Write C++ source for the ports.
 
-    `one_evaluation` spares the falling edge, `rests` the instances that are at rest.
+    `one_evaluation` spares the falling edge, `rests` the instances that are at rest; `handed_on` as
+    `at_rest.leave_out_what_rests` gives it.
     """
     clock, previous, reset = f"top->{ports.clock}", f"top->rootp->{previous_clock(ports)}", ports.inputs.get(RESET)
     return _TEMPLATE.format(
@@ -193,13 +210,35 @@ def wrapper(ports: PortMap, one_evaluation: bool, rests: bool) -> str:
         short_edge=f"{previous} = 0; top->eval();" if one_evaluation else "",
         full_edge=f"{clock} = 1; top->eval(); {clock} = 0; top->eval();" if ports.clock else "top->eval();",
         rare_reset=f"in[{reset.offset}] = cycle % {RESET_PERIOD_CYCLES} == {RESET_PERIOD_CYCLES - 1};" if reset else "",
-        loads="\n".join(line for port in ports.inputs.values() for line in _load(port)),
+        loads="\n".join(line for block in _blocks(ports) for line in _load_block(block, rests, handed_on)),
         stores="\n".join(line for port in ports.outputs.values() for line in _store(port)))
 
 
 def cpp_name(verilog_name: str) -> str:
     """Write a name as Verilator does, with the second underscore of two in hexadecimal."""
     return verilog_name.replace("__", "___05F")
+
+
+def _blocks(ports: PortMap) -> Iterator[list[Port]]:
+    """Cut the inputs into blocks of neighbours."""
+    block: list[Port] = []
+    for port in ports.inputs.values():
+        if block and port.offset + port.words - block[0].offset > _BLOCK_WORDS:
+            yield block
+            block = []
+        block.append(port)
+    if block:
+        yield block
+
+
+def _load_block(block: Sequence[Port], rests: bool, handed_on: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    first, words = block[0].offset, block[-1].offset + block[-1].words - block[0].offset
+    yield f"    if (all || !same<{words}>(in + {first}, last + {first})) {{" if rests else "    {"
+    yield f"    std::memcpy(last + {first}, in + {first}, {words} * sizeof *in);"
+    for port in block:
+        yield from _load(port)
+        yield from (f"    {statement}" for statement in handed_on.get(cpp_name(port.verilog), ()))
+    yield "    }"
 
 
 def _load(port: Port) -> list[str]:

@@ -1,5 +1,6 @@
 """Leaving out what is at rest changes nothing: the same outputs in every cycle as with all of it."""
 
+import inspect
 
 import numpy as np
 import pytest
@@ -7,7 +8,7 @@ from amaranth import Module, Signal
 from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from t3sim.cosim import at_rest, shared_modules
+from t3sim.cosim import at_rest, shared_modules, wrapper
 from t3sim.cosim.amaranth_backend import AmaranthBackend
 from t3sim.cosim.build import build
 from t3sim.cosim.compiled import CompiledBackend
@@ -20,6 +21,7 @@ from tests.models.caches import share_verilators_own
 from tests.models.variants import small_machine, variant
 
 WORKERS = 3
+load_block = wrapper._load_block
 
 
 class Worker(wiring.Component):
@@ -32,16 +34,20 @@ class Worker(wiring.Component):
     work: In(stream.Signature(6))
     scale: In(2)
     drip: In(1)
+    beside_busy: In(1)
+    beside_odd: In(1)
     total: Out(8)
     busy: Out(1)
+    odd: Out(1)
 
     def elaborate(self, platform) -> Module:
         m = Module()
         m.submodules.totals = totals = memory.Memory(shape=8, depth=4, init=[])
         read, shown, write = totals.read_port(domain="comb"), totals.read_port(domain="comb"), totals.write_port()
         left, word = Signal(6), Signal(2)
-        m.d.comb += [self.work.ready.eq(left == 0), self.busy.eq(left != 0), read.addr.eq(word), write.addr.eq(word),
-                     write.data.eq(read.data + self.scale), write.en.eq(self.busy | self.drip),
+        m.d.comb += [self.work.ready.eq(left == 0), self.busy.eq(left != 0), self.odd.eq(word[0] ^ left[0]),
+                     read.addr.eq(word), write.addr.eq(word), write.en.eq(self.busy | self.drip),
+                     write.data.eq(read.data + self.scale + self.beside_busy + self.beside_odd),
                      shown.addr.eq(word + 1), self.total.eq(shown.data)]
         with m.If(left != 0):
             m.d.sync += left.eq(left - 1)
@@ -51,7 +57,7 @@ class Worker(wiring.Component):
 
 
 class Workers(wiring.Component):
-    """Workers that share a setting; one reads another's output."""
+    """Workers that share a setting; one reads another's outputs."""
 
     def __init__(self) -> None:
         super().__init__({"work": In(stream.Signature(6)).array(WORKERS), "scale": In(2),
@@ -59,14 +65,15 @@ class Workers(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        scale, before = Signal(2), Signal(1)
+        scale, busy, odd = Signal(2), Signal(1), Signal(1)
         m.d.sync += scale.eq(self.scale)
         for i in range(WORKERS):
             worker = m.submodules[f"worker_{i}"] = Worker()
             wiring.connect(m, wiring.flipped(self.work[i]), worker.work)
-            m.d.comb += [worker.drip.eq(self.drip), worker.scale.eq(scale ^ before)]
+            m.d.comb += [worker.drip.eq(self.drip), worker.scale.eq(scale ^ busy),
+                         worker.beside_busy.eq(busy), worker.beside_odd.eq(odd)]
             m.d.comb += [self.totals[i].eq(worker.total), self.busy[i].eq(worker.busy)]
-            before = worker.busy
+            busy, odd = worker.busy, worker.odd
         return m
 
 
@@ -117,20 +124,25 @@ def test_random_inputs(workers, seed):
     text, ports = workers
     library = build(text, ports)
     stimulus = held_stimulus(ports, 3000, seed)
-    assert run_both(library, stimulus) > 0.2 * WORKERS * len(stimulus)
+    assert run_both(library, stimulus) > 0.1 * WORKERS * len(stimulus)
     with CompiledBackend(library) as compiled, AmaranthBackend(Workers(), ports) as amaranth:
         np.testing.assert_array_equal(compiled.run(stimulus[:500]), amaranth.run(stimulus[:500]))
 
 
-@pytest.mark.parametrize("mistake", ["inputs", "shared", "variables"])
+@pytest.mark.parametrize("mistake", ["inputs", "shared", "variables", "handed on", "ports"])
 def test_a_mistake_is_found_and_everything_evaluated(workers, monkeypatch, private_cache, mistake):
     """What wakes too late, or sleeps too early, fails the self test of the build."""
     text, ports = workers
     if mistake == "inputs":
         monkeypatch.setattr(at_rest, "_wake_by", lambda text, module, number: text)
+    elif mistake == "ports":
+        assert "!same<{words}>(" in inspect.getsource(wrapper)
+        monkeypatch.setattr(wrapper, "_load_block", lambda *arguments: [
+            line.replace("!same", "false && !same") for line in load_block(*arguments)])
     else:
         right, wrong = {"shared": ("!Module::same_shared(symbols, shared)", "false"),
-                        "variables": ("Module::same_Variables(one, variables[n])", "true")}[mistake]
+                        "variables": ("Module::same_Variables(one, variables[n])", "true"),
+                        "handed on": ("evaluated |= these;", "")}[mistake]
         assert right in at_rest._RUNTIME
         monkeypatch.setattr(at_rest, "_RUNTIME", at_rest._RUNTIME.replace(right, wrong))
     library = build(text, ports)
