@@ -12,7 +12,6 @@ from t3sim.topologies import Topology, named_topology
 #: GPUs and their links, as `t3 collective --topology` names them. One run of the campaign takes seconds with so few.
 TOPOLOGIES = ("ring:2", "ring:3", "ring:4", "ring:8", "full:2", "full:3", "full:4", "full:8", "switch:3", "switch:4",
               "torus:2x2", "torus:2x3", "torus:2x4", "nodes:2x2", "nodes:2x3")
-_MOST_CHUNKS = 32  #: of which each needs a tile
 
 
 @dataclass(frozen=True)
@@ -46,9 +45,9 @@ class Exchange:
 
     @property
     def possible(self) -> bool:
-        """Say whether an output has so many chunks, and links cannot wait for each other in a circle."""
+        """Say whether links cannot wait for each other in a circle."""
         try:
-            return self.program().chunks <= _MOST_CHUNKS and self._schedule is not None
+            return self._schedule is not None
         except ScheduleError:
             return False
 

@@ -22,6 +22,8 @@ def finished(sim, kernel):
             held = sim.mem.free.shape[1] - sim.mem.free_count[row]
             if held or sim.compute.count[row] or sim.inbound.count[row]:
                 return False
+            if sim.mem.compute_tags.count[row] or sim.mem.inbound_tags.count[row]:  # inside the hardware
+                return False
     for port in range(len(sim.network.free_time)):
         if under_way(sim.network.flight, port) or sim.stores_out.count[port] or sim.mem.dma_returns.count[port]:
             return False

@@ -118,11 +118,13 @@ def map_output(schedule: Schedule, device: int, bases: Sequence[int], geometry: 
                                 f"copies={geometry.dma.copies} sends a tile to as many")
         if role.updates and role.actions & (Action.EVENT | Action.SEND_DMA) == 0:
             raise ScheduleError(f"device {device}: chunk {role.chunk} is tracked for nothing")
-    needed, ids = int(schedule.rows(device).id.max()) + 1, 1 << geometry.tracker.wg_bits
+    needed, ids = schedule.rows(device).ids, 1 << geometry.tracker.wg_bits
     if needed > ids:
         raise ScheduleError(f"device {device}: {needed} ids are needed: [tracker] wg_bits={geometry.tracker.wg_bits} "
                             f"has {ids}")
-    if not schedule.is_causal():
+    window = Driver(geometry).largest_window(min(geometry.tracker.ways, schedule.tiling.wavefronts),
+                                             schedule.waits_for(device))
+    if not schedule.is_live(window):
         raise ScheduleError("a tile goes on under an id that is not larger than its own: GPUs could wait in a circle")
     peers, feeders = schedule.peers(device), schedule.feeders(device)
     for way, others in (("sends to", peers), ("receives from", feeders)):
@@ -154,6 +156,8 @@ def fused_work(work: KernelTable, space: AddressSpace) -> KernelTable:
     rows, tiling = space.schedule.rows(space.device), space.schedule.tiling
     _check_output(work, tiling)
     named, made = space.schedule.named(space.device), np.flatnonzero(rows.contributes)
+    if not len(made):
+        return replace(work, groups=work.groups[:0], steps=work.steps[:0], loads=work.loads[:0], stores=work.stores[:0])
     row_of = np.zeros(tiling.tiles, np.int64)
     row_of[rows.tile[made]] = made
     groups, stores = work.groups[rows.tile[made]], work.stores.copy()

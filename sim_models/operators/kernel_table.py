@@ -135,9 +135,12 @@ def load_kernel(path: Path) -> KernelTable:
             raise KernelError(f"{path}: {name} must be one number")
         found[name] = found[name].item()
     try:
-        return KernelTable(**found)
+        table = KernelTable(**found)
     except KernelError as error:
         raise KernelError(f"{path}: {error}") from None
+    if not len(table.groups):
+        raise KernelError(f"{path}: groups is empty: a kernel needs a group of workgroups")
+    return table
 
 
 def _with_peers(stores: np.ndarray) -> np.ndarray:
@@ -169,8 +172,8 @@ def check(table: KernelTable) -> None:
         for column in kind.names or ():
             _within(table, name, column, -_LARGEST if "stride" in column or column == "pitch" else
                     STRIDED if column == "row_list" else 0, _LARGEST)
-    if not len(table.groups) or not len(table.arrivals):
-        raise KernelError("a kernel needs a group of workgroups and a phase")
+    if not len(table.arrivals):
+        raise KernelError("a kernel needs a phase")
     if not 1 <= table.ahead <= 64:
         raise KernelError(f"ahead={table.ahead} is not possible: 1 to 64")
     for name in ("launch_cycles", "end_cycles", "phase_launch_cycles"):
@@ -184,7 +187,7 @@ def check(table: KernelTable) -> None:
     _within(table, "groups", "phase", 0, len(table.arrivals) - 1)
     if (np.diff(table.groups["phase"]) < 0).any():
         raise KernelError("groups must stand in the order of their phases")
-    if len(np.unique(table.groups["phase"])) != len(table.arrivals):
+    if len(table.groups) and len(np.unique(table.groups["phase"])) != len(table.arrivals):
         raise KernelError(f"each of the {len(table.arrivals)} phases needs a group of workgroups")
     if len(table.needs):
         _check_needs(table)

@@ -116,21 +116,19 @@ class Tiling:
         return self.first_column * self.pitch_bytes + self.first_row * self.element_bytes
 
     def cut(self, parts: int) -> np.ndarray:
-        """Cut the tiles into parts of consecutive ones, each of at least one, balanced by elements.
+        """Cut the tiles into parts of consecutive ones, balanced by elements; if there are enough, each has some.
 
-        Returns the first tile of each part and one past the last, int64[parts + 1]. Raises TilingError.
+        Returns the first tile of each part and one past the last, int64[parts + 1].
         """
         step = self.tile_rows if self.whole_columns else 1
-        if self.tiles < parts * step:
-            raise TilingError(f"an output of {self.tiles} tiles of {self.tile_m}x{self.tile_n} is too small: {parts} "
-                              f"chunks need {'a column of tiles' if self.whole_columns else 'a tile'} each")
         elements = np.concatenate([[0], np.cumsum(self.rows * self.columns)])[::step]
         wanted = elements[-1] * np.arange(parts + 1) / parts
         edges = np.searchsorted(elements, wanted)
         before = np.maximum(edges - 1, 0)
         edges = np.where(wanted - elements[before] < elements[edges] - wanted, before, edges)
-        for part in range(1, parts):
-            edges[part] = max(edges[part], edges[part - 1] + 1)
-        for part in range(parts - 1, 0, -1):
-            edges[part] = min(edges[part], edges[part + 1] - 1)
+        if self.tiles >= parts * step:
+            for part in range(1, parts):
+                edges[part] = max(edges[part], edges[part - 1] + 1)
+            for part in range(parts - 1, 0, -1):
+                edges[part] = min(edges[part], edges[part + 1] - 1)
         return edges * step

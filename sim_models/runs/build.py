@@ -265,7 +265,7 @@ def _slice_cycles(machine: Machine) -> float:
 
 
 def _most_ids(spaces: Sequence[AddressSpace]) -> int:
-    return max(int(space.schedule.rows(space.device).id.max()) + 1 for space in spaces)
+    return max(1, *(space.schedule.rows(space.device).ids for space in spaces))
 
 
 def table_sim(machine: Machine, table: KernelTable) -> Sim:

@@ -64,8 +64,8 @@ def collective_sim(machine: Machine, size_bytes: int, devices: int, kind: str, m
         raise BadInput(f"collective {kind!r} is unknown: allowed are {', '.join(known)}")
     if devices not in DEVICES:
         raise BadInput(f"{devices!r} devices cannot form the ring: allowed are {DEVICES.start} to {DEVICES.stop - 1}")
-    if size_bytes < devices:
-        raise BadInput(f"an array of {size_bytes} bytes cannot be cut into {devices} chunks")
+    if size_bytes < 1:
+        raise BadInput(f"an array of {size_bytes} bytes cannot be reduced or gathered")
     if kind in switch_kernels.KINDS:
         return switch_kernels.switched_sim(machine, size_bytes, devices, kind)
     copy_base = -(-size_bytes // (1 << 20)) + devices << 20

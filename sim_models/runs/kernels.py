@@ -310,7 +310,10 @@ class FusedGemm:
 
 @dataclass(frozen=True)
 class GatherAfter:
-    """The all-gather that follows a fused kernel, through the RTL's arbiters."""
+    """The all-gather that follows a fused kernel, through the RTL's arbiters.
+
+    Chunks are as large as if the output could be cut anywhere, except where it has so few tiles that some are empty.
+    """
 
     policy: str
     by_switch: bool = False  #: which copies a chunk that enters it once; else around a ring
@@ -322,6 +325,12 @@ class GatherAfter:
         return f"gather-{self.policy}{'-by-switch' if self.by_switch else ''}"
 
     def run(self, run: Run) -> IsolatedKernel:
+        schedule = build.make_schedule(run.machine, run.workload)
+        if not schedule.is_symmetric():  # the largest chunk decides each step, and nothing is left to arbitrate
+            largest = schedule.largest_chunk * run.workload.format.bytes
+            ran = run_collective(run.machine, largest * run.workload.tp, run.workload.tp, ALL_GATHER.kind,
+                                 progress=run.progress)
+            return IsolatedKernel(ran.ns, ran.cycles, ran.dram)
         with _fused_run(self.policy, run, build.Options()) as fused:
             cycles = fused.all_gather(run.progress, self.by_switch)
             return IsolatedKernel(cycles / run.machine.memory_clock_ghz, cycles, memory.bytes_by_purpose(fused.sim.mem))
@@ -419,11 +428,12 @@ def staging_pays(machine: Machine, workload: Workload) -> bool:
 
 
 @contextmanager
-def _fused_run(policy: str, asked: Run, options: build.Options, gpus: int = 1) -> Iterator[FusedRun]:
-    """Make one mirrored GPU, or every one, programmed and ready."""
+def _fused_run(policy: str, asked: Run, options: build.Options, every_gpu: bool = False) -> Iterator[FusedRun]:
+    """Make one GPU that stands for all, programmed and ready; every one, if it cannot or if that is asked for."""
     from ..cosim.gpu import compiled_gpu, model_ports
     machine, workload = asked.machine, asked.workload
-    build.make_schedule(machine, workload, options)  # refuse before the work
+    schedule = build.make_schedule(machine, workload, options)  # refuse before the work
+    gpus = workload.tp if every_gpu or not schedule.is_symmetric() else 1
     library = rtl_library(machine.geometry())
     with ExitStack() as held:
         backends = [held.enter_context(compiled_gpu(library)) for _ in range(gpus)]
@@ -436,12 +446,11 @@ def _fused_run(policy: str, asked: Run, options: build.Options, gpus: int = 1) -
 def _fused(kernel: FusedGemm, asked: Run) -> FusedKernel:
     recorder = TrafficRecord(asked.window_cycles) if asked.window_cycles else None
     staged = kernel.staged and staging_pays(asked.machine, asked.workload)
-    options, gpus = fused_options(kernel.exchange, asked.machine, asked.workload, asked.seed, staged), 1
+    options = fused_options(kernel.exchange, asked.machine, asked.workload, asked.seed, staged)
     if kernel.skew is not None:
-        gpus = asked.workload.tp
-        options = replace(options, start_cycles=kernel.skew.start_cycles(asked.machine, gpus),
+        options = replace(options, start_cycles=kernel.skew.start_cycles(asked.machine, asked.workload.tp),
                           links=kernel.skew.links(asked.machine), conditions=kernel.skew.conditions(asked.machine))
-    with _fused_run(kernel.policy, asked, options, gpus) as run:
+    with _fused_run(kernel.policy, asked, options, every_gpu=kernel.skew is not None) as run:
         run.threads = asked.threads
 
         def after_batch(fraction: float) -> None:
@@ -467,11 +476,17 @@ def _fused(kernel: FusedGemm, asked: Run) -> FusedKernel:
             gemm_cycles=int(units.finish_time[last]),
             # What the cache still holds of an output is written back beside what comes next, as of a GEMM alone.
             cycles=int(units.finish_time[last]) if kernel.exchange.before else run.now,
-            rs_start=max(0, int(run.sim.control.rs_start[last])), dram=memory.bytes_by_purpose(run.sim.mem, last),
+            rs_start=_first_packet(run.sim, last), dram=memory.bytes_by_purpose(run.sim.mem, last),
             unit_cycles=tuple(units.accounted[last].tolist()), waited=tuple(run.sim.mem.waited[last].tolist()),
             units=units.state.shape[1], details=details,
-            gpus=_gpus(run) if kernel.skew is not None else (),
+            gpus=_gpus(run) if len(run.backends) > 1 else (),
             traffic=recorder.finish(run.now, run.sim.mem.total_bytes[0]) if recorder else None)
+
+
+def _first_packet(sim: Sim, device: int) -> int:
+    """Return the cycle of a device's first packet; if it sends none, that of the first of all, 0 without any."""
+    first = sim.control.rs_start
+    return int(first[device]) if first[device] >= 0 else int(min(first[first >= 0], default=0))
 
 
 def _gpus(run: FusedRun) -> tuple[dict[str, float], ...]:

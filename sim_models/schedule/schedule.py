@@ -44,6 +44,11 @@ class Rows(NamedTuple):
     to_device: np.ndarray  # int64 [row, route]; NO_DEVICE: none
     to_id: np.ndarray  # int64 [row, route], id there; NO_ID: none
 
+    @property
+    def ids(self) -> int:
+        """One more than the largest id."""
+        return int(self.id.max(initial=NO_ID)) + 1
+
 
 class Requests(NamedTuple):
     """What a device asks its dispatch window for, int64[request] each (rtl/order.py).
@@ -79,7 +84,6 @@ class Schedule:
             raise ScheduleError(f"{self.program.ranks} ranks do not fit {self.topology.gpus} GPUs of topology "
                                 f"{self.topology.name!r}")
         self._check_ways()
-        self.tiling.cut(self.policy.slices * self.program.chunks)  # refuses an output that is too small
         if self.policy.limits is Limits.SHIFT and not self._in_order_of_ids:
             raise ScheduleError("one shift for all tiles needs ids in the order of dispatch: limits must be exact")
 
@@ -130,6 +134,12 @@ class Schedule:
         """Return the tiles of a slice of a chunk."""
         part = slice_index * self.program.chunks + chunk
         return range(int(self._edges[part]), int(self._edges[part + 1]))
+
+    @property
+    def largest_chunk(self) -> int:
+        """Elements of the largest chunk, in whichever slice."""
+        elements = np.append(0, np.cumsum(self.tiling.rows * self.tiling.columns))
+        return int(np.diff(elements[self._edges]).max())
 
     def _own_lengths(self, device: int) -> np.ndarray:
         return self._lengths[:, [role.chunk for role in self.roles[device]]]
@@ -208,7 +218,7 @@ class Schedule:
     def named(self, device: int) -> np.ndarray:
         """Return which id a tile's stores name, int64[row]: its own, or where it has none that of its first route."""
         requests = self.requests(device)
-        return requests.id[np.append(np.diff(requests.row) != 0, True)]
+        return requests.id[np.diff(requests.row, append=NO_ID) != 0]
 
     def _first_id(self, route: Route, slice_index: int) -> int:
         return int(self.first_ids(route.device)[slice_index, route.role])
@@ -244,6 +254,7 @@ class Schedule:
             order = self.order(device)[touches[rows][self.order(device)]]
             smallest, largest = (smallest[rows] + place)[order], (largest[rows] + place)[order]
             return int((np.maximum.accumulate(largest) - smallest).max(initial=0))
+        touches &= lengths > 0
         smallest, largest, lengths = smallest[touches], largest[touches], lengths[touches]
         ahead = np.maximum.accumulate(largest + lengths - 1)[:-1] - smallest[1:]
         return int(max((largest - smallest).max(initial=0), ahead.max(initial=0)))
@@ -254,10 +265,21 @@ class Schedule:
         return max(map(self.slack_of, range(self.devices)))
 
     def is_causal(self) -> bool:
-        """Say whether everything that is tracked and goes on has a smaller id than the tile that it becomes part of."""
+        """Say whether everything that is tracked and goes on has a smaller id than the tile that it becomes part of.
+
+        Empty chunks use no ids, so that with some of them the two may be equal.
+        """
         return all(self._first_id(route, share.slice_index) > share.first_id
-                   for device in range(self.devices) for share in self.shares(device) if share.role.tracked
-                   for route in share.role.routes)
+                   for device in range(self.devices) for share in self.shares(device)
+                   if share.role.tracked and share.tiles for route in share.role.routes)
+
+    def is_live(self, window: int) -> bool:
+        """Say whether devices with windows of so many ids never wait for each other in a circle.
+
+        It is causal, or so small that no request ever waits: all ids that any names are inside the first window.
+        """
+        ahead = self.slack if self.policy.limits is Limits.SHIFT else 0
+        return self.is_causal() or max(self.rows(device).ids for device in range(self.devices)) + ahead <= window
 
     def peers(self, device: int) -> tuple[int, ...]:
         """List the devices that a device sends to."""
@@ -285,9 +307,10 @@ class Schedule:
         """Say whether one device can stand for all: nothing changes if every rank is renamed to the next one.
 
         No transfer goes through another GPU, whose links it would load; at a switch the links of all are alike at any
-        time. Chunks of a ragged output differ by some tiles all the same; a mirrored run neglects that.
+        time. Chunks of a ragged output differ by some tiles all the same; a mirrored run neglects that, as long as none
+        is empty.
         """
-        return (self.policy.shuffle is None and self.program.invariant_under_shift()
+        return (self.policy.shuffle is None and bool(self._lengths.all()) and self.program.invariant_under_shift()
                 and self.topology.invariant_under_shift()
                 and all(onward >= self.topology.gpus for transfer in self.program.transfers
                         for _, onward in self.topology.way(transfer.source, transfer.destination)[:-1]))

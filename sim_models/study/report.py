@@ -102,7 +102,8 @@ def print_run(result: RunResult, console: Console) -> None:
     workload = result.workload
     console.print(f"[bold]{escape(workload.title)}[/bold]: {workload.shape}, "
                   f"{workload.dtype}, {workload.tp} GPUs; machine {result.machine.name}; seed {result.seed}"
-                  + (f"; every GPU, {result.skew}" if result.skew is not None else "")
+                  + (f"; every GPU, {result.skew}" if result.skew is not None else
+                     "; every GPU, as chunks are empty" if any(one.gpus for one in result.techniques.values()) else "")
                   + (f"; {result.exchange.operator}" if result.exchange.operator != REDUCED.operator else "")
                   + (f"; {result.exchange.algorithm}" if result.exchange.algorithm != REDUCED.algorithm else "")
                   + (f"; topology {result.exchange.topology}" if result.exchange.topology != REDUCED.topology else "")
@@ -282,7 +283,8 @@ def _hardware(result: RunResult) -> Table:
             writes = [_bytes(which, ("gemm", *of), "write") for which in (result.baseline, one)]
             values[f"{sums} reads, sequential over it"] = (f"{reads[0] / reads[1]:.3f}" if reads[1]
                                                            else "it reads nothing")
-            values[f"GEMM and {sums} writes, same"] = f"{writes[0] / writes[1]:.3f}"
+            values[f"GEMM and {sums} writes, same"] = (f"{writes[0] / writes[1]:.3f}" if writes[1]
+                                                       else "it writes nothing")
         for label, value in values.items():
             rows.setdefault(label, []).append(value)
     return _table("Hardware, from its own counters", "what", fused, ((label, *cells) for label, cells in rows.items()))

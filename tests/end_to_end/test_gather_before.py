@@ -104,8 +104,6 @@ def test_groups_have_a_power_of_two_of_tiles(tokens, features, ranks, tile_n, ex
 
 
 def test_what_cannot_be_gathered_is_refused():
-    with pytest.raises(TilingError, match="activations of 20 tokens are too small: 4 GPUs need 8 each"):
-        gather_tiling(20, 128, 4, 256, 8, 2, most_ids=64)
     with pytest.raises(TilingError, match=r"K=\d+ cannot be cut into a power of two of equal parts of whole lines"):
         gather_tiling(1024, next(k for k in range(9 * 2048, 10**6) if not _possible(k)), 4, 256, 8, 2, most_ids=64)
 

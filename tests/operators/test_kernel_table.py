@@ -141,6 +141,7 @@ def test_what_cannot_be_run_is_refused_in_one_line(tmp_path, array, column, valu
     ({"ahead": np.array([1, 2])}, "ahead must be one number"),
     ({"ahead": np.array(0)}, "ahead=0 is not possible: 1 to 64"),
     ({"arrivals": np.zeros(2, np.int64)}, "each of the 2 phases needs a group of workgroups"),
+    ({"groups": np.zeros(0, GROUP)}, "groups is empty: a kernel needs a group of workgroups"),
 ])
 def test_files_that_are_no_kernels_are_refused_in_one_line(tmp_path, change, message):
     arrays = {one.name: getattr(small(), one.name) for one in fields(KernelTable)} | change

@@ -11,7 +11,7 @@ from t3sim.collectives import direct, ring, torus
 from t3sim.collectives.all_reduce import all_reduce
 from t3sim.collectives.all_to_all import all_to_all
 from t3sim.machine import load_machine
-from t3sim.operators.tiling import Tiling, TilingError
+from t3sim.operators.tiling import Tiling
 from t3sim.runs.build import make_schedule
 from t3sim.schedule import Action, Ids, Limits, Policy, Schedule, ScheduleError, Shuffle, roles_of, sliced_schedule
 from t3sim.topologies import Link, Topology, named_topology
@@ -39,9 +39,11 @@ def schedules(draw, names=tuple(COLLECTIVES), most_devices=64, staged=(False, Tr
     shuffle = Shuffle(draw(st.integers(0, 40)), draw(st.integers(0, 99))) if draw(st.sampled_from(shuffled)) else None
     policy = Policy(draw(st.integers(1, 4)), draw(st.sampled_from(staged)), draw(st.sampled_from(ids)), Limits.EXACT,
                     shuffle)
-    made = program(devices)
-    assume(made.chunks * policy.slices <= tiling.tiles)
-    return Schedule(tiling, made, topology(devices), policy)
+    return Schedule(tiling, program(devices), topology(devices), policy)
+
+
+def no_chunk_is_empty(schedule: Schedule) -> bool:
+    return schedule.tiling.tiles >= schedule.program.chunks * schedule.policy.slices
 
 
 @settings(max_examples=60, deadline=None)
@@ -103,14 +105,14 @@ def test_ids_are_counted_in_order_and_routes_lead_to_the_same_tile(schedule):
             there = tables[rows.to_device[row, route]]
             (arrival,) = np.flatnonzero(there.id == rows.to_id[row, route])
             assert there.tile[arrival] == rows.tile[row] and there.slice_index[arrival] == rows.slice_index[row]
-    if schedule.policy.slices == 1:
+    if schedule.policy.slices == 1 and no_chunk_is_empty(schedule):
         assert schedule.is_causal()
 
 
 @settings(max_examples=60, deadline=None)
 @given(schedules(names=("ring rs", "ring rs up", "direct rs", "ring ag", "direct ag")))
 def test_a_tile_becomes_part_of_one_with_a_larger_id(schedule):
-    assume(schedule.policy.ids is Ids.TOUCHED)
+    assume(schedule.policy.ids is Ids.TOUCHED and no_chunk_is_empty(schedule))
     assert schedule.is_causal()
 
 
@@ -147,7 +149,7 @@ def test_slack_is_its_definition(schedule):
 @settings(max_examples=60, deadline=None)
 @given(schedules(names=("ring rs", "ring rs up"), shuffled=(False,)))
 def test_the_slack_of_a_ring_is_the_next_devices_first_chunk(schedule):
-    assume(schedule.policy.ids is Ids.TOUCHED)
+    assume(schedule.policy.ids is Ids.TOUCHED and no_chunk_is_empty(schedule))
     for device in range(schedule.devices):
         assert schedule.slack_of(device) == max(len(schedule.chunk(s, device)) for s in range(schedule.policy.slices))
 
@@ -233,17 +235,15 @@ def test_a_gather_that_waits_for_other_chunks_has_one_role_for_each():
 
 
 
-@pytest.mark.parametrize(("make", "error", "words"), [
-    (lambda: Schedule(Tiling(128, 128), ring.reduce_scatter(4), ring_topology(4)), TilingError, "4 chunks need a tile"),
-    (lambda: Schedule(Tiling(2048, 2048), ring.reduce_scatter(4), ring_topology(5)), ScheduleError,
-     "4 ranks do not fit 5 GPUs"),
-    (lambda: Schedule(Tiling(2048, 2048), direct.reduce_scatter(5), ring_topology(5)), ScheduleError,
+@pytest.mark.parametrize(("make", "words"), [
+    (lambda: Schedule(Tiling(2048, 2048), ring.reduce_scatter(4), ring_topology(5)), "4 ranks do not fit 5 GPUs"),
+    (lambda: Schedule(Tiling(2048, 2048), direct.reduce_scatter(5), ring_topology(5)),
      r"topology 'ring': the links .* could wait for each other in a circle"),
     (lambda: Schedule(Tiling(2048, 2048), direct.reduce_scatter(4), Topology("line", 4, (Link(0, 1), Link(1, 2)))),
-     ScheduleError, r"chunk \d from \d to \d .*topology 'line' has no way for it"),
+     r"chunk \d from \d to \d .*topology 'line' has no way for it"),
 ])
-def test_what_does_not_fit_is_refused_in_one_line(make, error, words):
-    with pytest.raises(error, match=words) as raised:
+def test_what_does_not_fit_is_refused_in_one_line(make, words):
+    with pytest.raises(ScheduleError, match=words) as raised:
         make()
     assert "\n" not in str(raised.value)
 
