@@ -85,11 +85,13 @@ async def random_blocks(bench: Bench) -> None:
     for _ in range(15):
         region = rng.randrange(bench.geometry.dma.regions)
         buffer = entry_named(tables, region, "buffer")
-        around = rng.choice((buffer["base"], buffer["base"], buffer["limit"], 1 << t.address_bits))
+        # A row that ends where the buffer does is the last one that is right.
+        last_row = buffer["limit"] - entry_named(tables, region, "block")["row_bytes"]
+        around = rng.choice((buffer["base"], buffer["base"], buffer["limit"], last_row, 1 << t.address_bits))
         if rng.random() < 0.2:  # the third column is where the address space begins again
             around = (1 << t.address_bits) - entry_named(tables, region, "block")["pitch_bytes"] - 900
         # Near the border, or as far from it as one of its bits counts.
-        beside = rng.choice((rng.randint(-300, 900), -1, rng.choice((-1, 1)) << rng.randrange(t.address_bits)))
+        beside = rng.choice((rng.randint(-300, 900), 0, -1, rng.choice((-1, 1)) << rng.randrange(t.address_bits)))
         commands.send({"address": (around + beside) % (1 << t.address_bits), "region": region,
                        "wf": rng.getrandbits(t.wf_bits), "wg": rng.getrandbits(t.wg_bits)})
     if await bench.run(lambda: commands.idle and lines.empty and errors.empty, 60_000):
