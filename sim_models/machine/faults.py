@@ -37,6 +37,9 @@ def fields_at(kind: type[Section], sections: Place) -> dict[str, FieldInfo]:
     return dict(kind.model_fields)
 
 
+_LONGEST_KEY = 30  #: of a key that no machine file has, beside the list of those that are allowed
+
+
 def explain(kind: type[Section], error: ValidationError, missing: str) -> str:
     """Explain the one fault to name: a wrong value before a key that is missing.
 
@@ -109,7 +112,7 @@ def _limits(kind: type[Section], where: Place) -> str:
 
 def _key(key: str | int) -> str:
     """Write a key as a message repeats it: one that no machine file would have is quoted and shortened."""
-    return str(key) if re.fullmatch(r"\w{1,60}", str(key)) else shown(key)
+    return str(key) if re.fullmatch(r"\w{1,40}", str(key)) else shown(str(key)[:_LONGEST_KEY])
 
 
 def _section_named(kind: type[Section], size: str) -> str:

@@ -4,6 +4,7 @@ The line names the key, the value and what is allowed; and what is accepted runs
 """
 
 import os
+from typing import get_args
 
 import pytest
 
@@ -23,8 +24,10 @@ _WRONG = {"negative": "-1", "NaN": "nan", "infinite": "inf", "huge": str(2**40),
 
 def keys(section: type[Section] = Machine, path: tuple[str, ...] = ()):
     for name, field in section.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, Section):
-            yield from keys(field.annotation, (*path, name))
+        inner = next((kind for kind in (field.annotation, *get_args(field.annotation))  # a section may be left out
+                      if isinstance(kind, type) and issubclass(kind, Section)), None)
+        if inner:
+            yield from keys(inner, (*path, name))
         else:
             yield ".".join((*path, name)), field
 

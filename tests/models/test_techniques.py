@@ -303,7 +303,7 @@ def test_a_direct_reduce_scatter_reads_nothing(topology, capsys):
     (("--operator", "gemm-a2a", "--algorithm", "direct", "--topology", "switch", "--technique", "flux"),
      "--operator gemm-a2a has none"),
     (("--topology", "full"), "--topology full divides a GPU's bandwidth among its links, of which a ring uses one"),
-    (("--algorithm", "tree", "--topology", "switch"), "--algorithm 'tree' is unknown: allowed are ring, direct, in-sw"),
+    (("--algorithm", "tree", "--topology", "switch"), "--algorithm 'tree' is unknown: allowed are ring, both-ring"),
     (("--algorithm", "in-switch"), "--algorithm in-switch adds and copies in a switch: it needs --topology switch"),
     (("--algorithm", "in-switch", "--topology", "switch", "--operator", "gemm-a2a"), "it needs --algorithm direct"),
     (("--algorithm", "in-switch", "--topology", "switch", "--operator", "ag-gemm"), "it needs --algorithm ring"),

@@ -130,7 +130,7 @@ def test_store_gives_back_what_it_was_given_or_nothing(tmp_path):
     store, task = Store(tmp_path), FakeTask("x")
     assert store.load(task) is None
     traffic = Traffic(10, ((1, 2), (3, 4)))
-    result = IsolatedKernel(7.5, 8, {"gemm_read": 9}, (1, 2), (3,), 0.5, traffic, host_seconds=0.1)
+    result = IsolatedKernel(7.5, 8, {"gemm_read": 9}, (1, 2), (3,), exchange_ns=0.5, traffic=traffic, host_seconds=0.1)
     store.save(task, result)
     assert store.load(task) == result and store.load(task).host_seconds == 0.1
     for damage in ("", "{", "{}", '{"result": {"ns": 1}, "host_seconds": 1}'):
