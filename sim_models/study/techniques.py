@@ -90,8 +90,8 @@ def kernels_of(technique: str, choices: Choices = Choices()) -> tuple[Kernel, ..
             raise BadInput("technique in-switch has no GPUs that are not alike: --every-gpu does not go with it")
         return gemm, SWITCH_ALL_REDUCE
     if choices.exchange.by_levels and slow is not None:
-        raise BadInput(f"--skew of a link does not go with --algorithm {choices.exchange.algorithm}: kernels alone "
-                       "have all links alike")
+        raise BadInput(f"--skew of a clock, units or a link does not go with --algorithm {choices.exchange.algorithm}: "
+                       "its kernels alone have all GPUs and links alike")
     if fusion and choices.exchange.collective != "rs":
         return gemm, fusion
     if fusion and choices.exchange.by_levels:
