@@ -46,17 +46,18 @@ def who_waits(gpus: Sequence[Mapping[str, float]], total_ns: float) -> str:
     busy = gpus[sender]["link_busy"]
     if busy >= _FULL and min(one["link_busy"] for one in gpus) < _FULL:
         return f"All wait for the link from GPU {sender} to GPU {gpus[sender]['link_to']}, which is busy {busy:.0%}."
-    ends = [one["gemm_end_ns"] for one in gpus]
-    last = max(range(len(gpus)), key=ends.__getitem__)
-    others = sorted(ends[:last] + ends[last + 1:])
-    ahead = ends[last] - others[-1] if others else 0.0
+    ends, notable_ns = [one["gemm_end_ns"] for one in gpus], _NOTABLE * total_ns
+    last = [gpu for gpu, end in enumerate(ends) if end >= max(ends) - notable_ns]
+    ahead = min(ends[gpu] for gpu in last) - max((end for gpu, end in enumerate(ends) if gpu not in last),
+                                                 default=max(ends))
     held = max(range(len(gpus)), key=lambda gpu: gpus[gpu]["window_held_ns"])
     also = (f" The window held free compute units for up to {gpus[held]['window_held_ns'] / 1e3:,.1f} µs (GPU {held})."
-            if gpus[held]["window_held_ns"] > _NOTABLE * total_ns else "")
-    if ahead > _NOTABLE * total_ns:
-        return f"All wait for GPU {last}, whose GEMM ends {ahead / 1e3:,.1f} µs after any other.{also}"
-    return (f"No GPU waits long for another's GEMM: the last one, GPU {last}'s, ends {ahead / 1e3:,.1f} µs after the "
-            f"one before.{also}")
+            if gpus[held]["window_held_ns"] > notable_ns else "")
+    if ahead > notable_ns:
+        who = (f"GPU {last[0]}, whose GEMM ends" if len(last) == 1 else
+               f"GPUs {', '.join(map(str, last))}, whose GEMMs end")
+        return f"All wait for {who} {ahead / 1e3:,.1f} µs after any other.{also}"
+    return f"No GPU waits long for another's GEMM: they end within {(max(ends) - min(ends)) / 1e3:,.1f} µs.{also}"
 
 
 def bounds(result: "RunResult") -> dict[str, Bound]:

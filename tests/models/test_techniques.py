@@ -400,8 +400,10 @@ def test_who_waits_is_said():
         "All wait for GPU 1, whose GEMM ends 29.0 µs after any other.")
     assert who_waits(gpus([100e3] * 4, [0.5, 0.5, 0.97, 0.4]), 150e3) == (
         "All wait for the link from GPU 2 to GPU 1, which is busy 97%.")
+    assert who_waits(gpus([100e3, 130e3, 101e3, 130.2e3]), 150e3) == (
+        "All wait for GPUs 1, 3, whose GEMMs end 29.0 µs after any other.")
     alike = who_waits(gpus([100e3, 100.1e3, 100e3, 100e3], [0.95] * 4, held=30e3), 150e3)
-    assert alike.startswith("No GPU waits long for another's GEMM: the last one, GPU 1's, ends 0.1 µs after")
+    assert alike.startswith("No GPU waits long for another's GEMM: they end within 0.1 µs.")
     assert alike.endswith("The window held free compute units for up to 30.0 µs (GPU 0).")
 
 
