@@ -79,6 +79,9 @@ def run(
         "(T3 paper, section 7.1), with --topology switch or full, in-switch, which adds and copies there (7.4), with "
         "--topology switch, both-rings, half of the output each way around, or hierarchical (all-rings, too, on a "
         "torus), of which the baseline does the same; on a torus and nodes every GPU is simulated.")] = "ring",
+    sums: Annotated[str, typer.Option(
+        metavar="NAME", help="arrival: terms of a sum are added as they come; fixed: refuse an --algorithm whose sums "
+        "may have other bits in another run.")] = "arrival",
     flux_order: Annotated[str, typer.Option(
         metavar="NAME", help="Order of tiles in technique flux: shifted (from the next GPU's on), or same on all GPUs.",
     )] = "shifted",
@@ -132,7 +135,8 @@ def run(
                               ("--every-gpu", every_gpu or None), ("--seed", seed or None), ("--jobs", jobs),
                               ("--locality", locality),
                               ("--topology", topology if topology != "ring" else None),
-                              ("--algorithm", algorithm if algorithm != "ring" else None)):
+                              ("--algorithm", algorithm if algorithm != "ring" else None),
+                              ("--sums", sums if sums != "arrival" else None)):
             if value is not None:
                 raise BadInput(f"{option if value is True else f'{option} {value}'} does not go with --level event")
         run_event_level(Asked(
@@ -158,6 +162,7 @@ def run(
                  "--devices": devices, "--policy": policy, "--every-gpu": every_gpu or None, "--skew": skew,
                  "--plot": plot, "--jobs": jobs, "--topology": topology if topology != "ring" else None,
                  "--algorithm": algorithm if algorithm != "ring" else None,
+                 "--sums": sums if sums != "arrival" else None,
                  "--technique": None if technique == ",".join(DEFAULT_TECHNIQUES) else technique}
         if others := [f"{option} {value}" for option, value in given.items() if value is not None]:
             raise BadInput(f"{others[0].removesuffix(' True')} does not go with a kernel alone")
@@ -204,6 +209,8 @@ def run(
         if value != default and needed not in names:
             raise BadInput(f"{option} {value} is for technique {needed}, which --technique {technique} does not name")
     exchange = fused_with(operator, topology, algorithm)
+    for one in workloads:
+        exchange.check_sums(sums, one.tp)
     if exchange.algorithm != "ring" and not exchange.of_parts and not FUSIONS.keys() & set(names):
         raise BadInput(f"--algorithm {algorithm} is for {', '.join(FUSIONS)}, of which --technique {technique} names "
                        "none")

@@ -9,7 +9,7 @@ from ..collectives.all_reduce import all_reduce
 from ..errors import BadInput, choices
 from ..flow.algorithms import algorithms
 from ..machine import Machine
-from ..schedule import roles_of
+from ..schedule import FIXED_TERMS, most_terms, roles_of
 from ..topologies import Topology, fully_connected, named_topology
 from ..workloads import Workload
 from .gather_before import tiling_for
@@ -99,6 +99,14 @@ class Exchange:
                            f"{choices(self.algorithm, found)}")
         return found[self.algorithm].program()
 
+    def check_sums(self, order: str, ranks: int) -> None:
+        """Refuse sums whose bits depend on which term comes first, if their order is to be fixed. Raises BadInput."""
+        if order not in SUM_ORDERS:
+            raise BadInput(f"--sums {order!r} is unknown: allowed are {choices(order, SUM_ORDERS)}")
+        if order == "fixed" and (terms := most_terms(self.program(ranks))) > FIXED_TERMS:
+            raise BadInput(f"--sums fixed: --algorithm {self.algorithm} between {ranks} GPUs adds up {terms} terms in "
+                           "the order in which they come: allowed are ring and both-rings, whose sums have two")
+
     def hardware(self, machine: Machine, workload: Workload) -> Machine:
         """Return the machine with what a direct exchange needs. Raises BadInput if it is too much.
 
@@ -117,7 +125,8 @@ class Exchange:
                            f"at most {MOST_PEERS} others")
         tile_bytes = gpu.tile_m * gpu.tile_n // gpu.wavefronts_per_workgroup * workload.format.bytes
         counted = max(machine.tracker.count_bits, (ranks * tile_bytes).bit_length())
-        dma = {"peers": max(machine.dma.peers, ranks - 1), "regions": MOST_REGIONS}
+        dma = {"peers": max(machine.dma.peers, ranks - 1), "regions": MOST_REGIONS,
+               "routes": max(machine.dma.routes, 2 * (ranks - 1))}  # one for each peer, and one of its last tiles
         if self.collective in ("ag", "ar"):
             dma |= {"routes": MOST_ROUTES, "copies": 1 if self.algorithm == IN_SWITCH else ranks - 1}
         return machine.model_copy(update={"dma": machine.dma.model_copy(update=dma),
@@ -174,6 +183,7 @@ _HIDES = {"rs": ("reduce-scatter",), "ar": ("reduce-scatter", "all-gather"), "ag
 TOPOLOGIES = ("ring", "switch", "full", "torus:RxC", "nodes:NxG")
 ALGORITHMS = ("ring", "both-rings", "direct", "hierarchical", "all-rings", "in-switch")
 IN_SWITCH = ALGORITHMS[-1]
+SUM_ORDERS = ("arrival", "fixed")  #: of additions
 LEVELLED = ("both-rings", "hierarchical", "all-rings")  #: whose GPUs have several neighbours, and levels
 _IN_SWITCH = {"rs": in_switch.reduce_scatter, "ag": in_switch.all_gather,
               "ar": lambda ranks: all_reduce(in_switch.reduce_scatter(ranks), in_switch.all_gather(ranks))}

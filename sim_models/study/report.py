@@ -17,6 +17,7 @@ from rich.table import Table
 
 from t3sim.mechanisms.exchange import REDUCED
 from t3sim.rtl.registers import NO_THRESHOLD
+from t3sim.schedule import FIXED_TERMS
 from t3sim.study.bounds import bounds, who_waits
 from t3sim.study.results import BASELINE, DRAM_STREAMS, BenchResult, KernelRun, RunResult, TechniqueResult
 from t3sim.trimmed import Trimmed
@@ -117,6 +118,10 @@ def print_run(result: RunResult, console: Console) -> None:
                              ("GEMM\nalone", "link\nbusy", "DRAM\nat peak", "bound by"),
                              ((name, f"{one.gemm:.0%}", f"{one.link:.0%}", f"{one.dram:.0%}", one.words)
                               for name, one in found.items())))
+    if (terms := result.most_terms) > FIXED_TERMS and any(one.rtl_in_loop for one in result.techniques.values()):
+        console.print(f"Sums of Track & Trigger have up to {terms} terms, added in the order in which they come: their "
+                      "last bits may differ from run to run.")
+        console.print()
     for name, one in result.techniques.items():
         if one.gpus:
             console.print(_gpus(name, one.gpus))

@@ -17,6 +17,7 @@ from t3sim.errors import BadInput, choices, named_once
 from t3sim.mechanisms.exchange import REDUCED, Exchange
 from t3sim.rtl.arbiter import POLICIES
 from t3sim.runs.skew import Skew
+from t3sim.schedule import FIXED_TERMS, most_terms
 from t3sim.study.bounds import bounds
 from t3sim.workloads import Workload
 
@@ -155,6 +156,11 @@ class RunResult:
         return {name: 1 - (one.total_ns - (0 if "all-gather" in hides else one.ag_ns) - base.gemm_ns) / alone
                 for name, one in self.techniques.items() if "all-gather" in hides or "all-reduce" not in one.phases_ns}
 
+    @property
+    def most_terms(self) -> int:
+        """Terms of the largest sum that Track & Trigger makes; more than 2 are added as they come."""
+        return most_terms(self.exchange.program(self.workload.tp))
+
     def to_frame(self) -> "pandas.DataFrame":
         """Return a row per technique: what was run, times in ns, bytes by stream, causes of what is not hidden."""
         import pandas
@@ -188,6 +194,7 @@ class RunResult:
             "techniques": {name: one.to_json() for name, one in self.techniques.items()},
             "policy": self.policy,
             **self.exchange.to_json(),
+            "sums": {"most_terms": self.most_terms, "order": "fixed" if self.most_terms <= FIXED_TERMS else "arrival"},
             "skew": None if self.skew is None else str(self.skew),
             "speedup": self.speedup,
             "overlap_efficiency": self.overlap_efficiency,

@@ -1,0 +1,21 @@
+"""Which sums have the same bits in every run: a sum of two terms, as IEEE addition commutes.
+
+Of more terms, memory (or a switch) adds each as it comes, and rounds in between: who is late changes the last bits.
+"""
+
+from ..collectives import Program
+from .roles import Role, roles_of
+
+FIXED_TERMS = 2  #: of a sum that does not depend on which comes first
+
+
+def most_terms(program: Program) -> int:
+    """Return the terms of the largest sum of a program; up to `FIXED_TERMS` it is the same in every run.
+
+    A GPU's memory sums its own part and what arrives. A switch that adds sums what arrives, and memory adds that to the
+    GPU's own.
+    """
+    def terms(role: Role) -> int:
+        arriving = len(role.fed_by)
+        return arriving if program.in_switch and arriving > 1 else arriving + role.contributes
+    return max((terms(role) for roles in roles_of(program) for role in roles), default=1)

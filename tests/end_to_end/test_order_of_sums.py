@@ -1,0 +1,52 @@
+"""Sums that are the same whoever comes first, and sums that are not: data mode, the same numbers, other GPUs late."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from t3sim.collectives import direct
+from t3sim.mechanisms.exchange import fused_with
+from t3sim.runs.build import Options
+from t3sim.runs.data_mode import run_data_mode
+from t3sim.runs.policy import Policy
+from t3sim.schedule import FIXED_TERMS, Limits, most_terms
+from t3sim.testbenches.soak import machine
+from t3sim.topologies import fully_connected
+from t3sim.workloads import gemm_workload
+
+DEVICES = 4
+LATE = [(0, 0, 0, 0), (0, 9000, 0, 3000), (6000, 0, 12000, 0)]
+DIRECT = Options(limits=Limits.EXACT, collective=direct.reduce_scatter, topology=fully_connected)
+
+
+def reduced(options: Options, start_cycles: tuple[int, ...]) -> np.ndarray:
+    described, workload = machine("ring_small", dma={"peers": 3}), gemm_workload("256x192x40", DEVICES)
+    options = replace(options, seed=5, start_cycles=start_cycles)
+    return run_data_mode(described, workload, Policy("mca"), options).reduced
+
+
+@pytest.mark.parametrize("staged", [False, True])
+def test_a_ring_s_sums_do_not_depend_on_who_is_late(staged):
+    first, *others = (reduced(Options(stage_first_chunk=staged, link_jitter_cycles=jitter), late)
+                      for late, jitter in zip(LATE, (0, 50, 200)))
+    assert all((first == other).all() for other in others)
+
+
+def test_a_direct_exchange_s_last_bits_depend_on_who_is_late():
+    first, second = (reduced(DIRECT, late) for late in LATE[:2])
+    assert 0 < (first != second).sum() < first.size
+
+
+@pytest.mark.parametrize(("algorithm", "topology", "ranks", "terms"), [
+    ("ring", "ring", 8, 2), ("both-rings", "ring", 5, 2), ("direct", "full", 8, 8), ("direct", "switch", 2, 2),
+    ("hierarchical", "torus:2x4", 8, 3), ("hierarchical", "nodes:2x4", 8, 5), ("in-switch", "switch", 8, 7),
+    ("in-switch", "switch", 3, 2),
+])
+@pytest.mark.parametrize("operator", ["gemm-rs", "gemm-ar"])
+def test_terms_of_the_largest_sum(operator, algorithm, topology, ranks, terms):
+    assert most_terms(fused_with(operator, topology, algorithm).program(ranks)) == terms
+
+
+def test_what_only_moves_is_no_sum():
+    assert most_terms(fused_with("gemm-a2a", "full", "direct").program(4)) < FIXED_TERMS
