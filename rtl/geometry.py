@@ -178,7 +178,7 @@ class DmaGeometry:
                  "0, or a power of two from 2 to 4096")
         _require(self.ready_groups in (0, *(1 << bit for bit in range(1, 13))), "ready_groups", self.ready_groups,
                  "0, or a power of two from 2 to 4096")
-        _require(1 <= self.peers <= 15, "peers", self.peers, "1 to 15")
+        _require(1 <= self.peers <= 31, "peers", self.peers, "1 to 31")
 
     @property
     def region_bits(self) -> int:

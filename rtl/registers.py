@@ -272,8 +272,7 @@ def register_map(geometry: Geometry) -> RegisterMap:
                   bits_for(c.interleave_bytes)),
             Field("guard_log2", 9, 4, "log2 of the order guard's buckets", (c.guard_buckets - 1).bit_length()),
             Field("dma_fifo", 13, 7, "DMA reads that may wait at a channel", c.dma_fifo),
-            Field("request_bytes", 20, 8, "bytes of a line", c.request_bytes),
-            Field("peers", 28, 4, "GPUs whose windows a workgroup must fit into", d.peers))),
+            Field("request_bytes", 20, 8, "bytes of a line", c.request_bytes))),
         Register("GEOMETRY5", 0x068, "ro", (
             Field("coalescer_timeout_cycles", 0, 8, "cycles for which an update is held back for a neighbour",
                   c.coalescer_timeout_cycles),
@@ -281,7 +280,8 @@ def register_map(geometry: Geometry) -> RegisterMap:
             Field("queue_log2", 14, 4, "log2 of the places of a command queue in memory; 0: there is none",
                   d.queue_commands.bit_length() - (d.queue_commands != 0)),
             Field("ready_log2", 18, 4, "log2 of the groups of the ready table; 0: there is none",
-                  d.ready_groups.bit_length() - (d.ready_groups != 0)))),
+                  d.ready_groups.bit_length() - (d.ready_groups != 0)),
+            Field("peers", 22, 5, "GPUs whose windows a workgroup must fit into", d.peers))),
         Register("GEOMETRY6", 0x05C, "ro", (
             Field("block_shapes", 0, 7, "entries of the table of blocks", d.block_shapes),
             Field("buffers", 8, 7, "of that of buffers", d.buffers),

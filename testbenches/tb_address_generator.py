@@ -129,3 +129,38 @@ async def regions_share_entries(bench: Bench) -> None:
         lines.check_empty()
         errors.check_empty()
     assert lines.matched >= 3 * dma.regions
+
+
+@rounds(1)
+async def every_bit_of_the_bounds_counts(bench: Bench) -> None:
+    """Read a line on either side of each buffer's limit whose address differs from it in one bit, whatever the bit."""
+    rng, t, dma = bench.rng, bench.geometry.tracker, bench.geometry.dma
+    bench.set("allow", 1)
+    lines, errors = Scoreboard("lines"), Scoreboard("errors")
+
+    def accepted(item: dict) -> None:
+        for each in expand(item, tables, bench.geometry):
+            (errors if isinstance(each, LineError) else lines).expect(each)
+
+    commands = StreamDriver(bench, "command", on_accept=accepted)
+    StreamMonitor(bench, "lines", lines.check, waits_for_valid=True)
+    PulseMonitor(bench, "error", lambda error: errors.check({"code": error["code"], **error["details"]}))
+    tables = random_tables(bench)
+    for block in tables["block"]:
+        block |= {"row_bytes": 1, "columns": 1, "tiles_per_block": 1, "pitch_bytes": 64}
+    for number, region in enumerate(tables["region"]):
+        region |= {"send_dma": 1, "block": 0, "buffer": number % dma.buffers}
+    for bit in range(t.address_bits):
+        for limit_bit in (0, 1):
+            for buffer in tables["buffer"]:
+                others = rng.getrandbits(t.address_bits) & ~(1 << bit)
+                buffer |= {"base": 0, "limit": max(1, others | limit_bit << bit)}
+            program(bench, tables)
+            for number in range(min(dma.buffers, dma.regions)):
+                # The last byte of the buffer, with the bit turned over: outside if it becomes larger.
+                commands.send({"address": (tables["buffer"][number]["limit"] - 1) ^ (1 << bit), "region": number,
+                               "wf": 0, "wg": rng.getrandbits(t.wg_bits)})
+            if not await bench.run(lambda: commands.idle and not bench.get("busy"), 1000):
+                return
+            lines.check_empty()
+            errors.check_empty()

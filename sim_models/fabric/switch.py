@@ -16,8 +16,6 @@ from ..line import LINE_BYTES, LINE_SHIFT, lines_of
 from . import bits, queues
 from . import network as links
 
-MOST_PARTS = 15  #: of a sum: numbers of 4 bits in a word
-_NUMBER_BITS = 4
 NOBODY = -1
 
 
@@ -31,7 +29,7 @@ class Switch(NamedTuple):
     sum_op: int  # what a sum does at its GPU, of `bits`
     base: np.ndarray  # int64 [gpu]: address of line 0
     came: np.ndarray  # uint8 [gpu, line]: parts
-    order: np.ndarray  # int64 [gpu, line]: whose they were, in their order, the first in the lowest bits
+    order: np.ndarray  # uint8 [gpu, line, part]: whose they were
     held: np.ndarray  # int64 [gpu]: lines in the port's memory
     most_held: np.ndarray  # int64 [gpu]
     sums: queues.TimedQueue  # whole, [gpu]
@@ -64,7 +62,7 @@ def make_switch(gpus: int, parts: int, bases: np.ndarray, size_bytes: int, most_
     most_lines = most_bytes // LINE_BYTES
     zeros = [np.zeros(len(bases), np.int64) for _ in range(2)]
     return Switch(gpus, parts, most_lines, latency_cycles, sum_op, np.array(bases, np.int64),
-                  np.zeros((len(bases), lines), np.uint8), np.zeros((len(bases), lines), np.int64), *zeros,
+                  np.zeros((len(bases), lines), np.uint8), np.zeros((len(bases), lines, parts), np.uint8), *zeros,
                   queues.timed_queue(len(bases), max(2, min(most_lines, lines))), *copies)
 
 
@@ -75,12 +73,6 @@ NO_SWITCH = make_switch(0, 0, np.zeros(1, np.int64), 0, 0, 0)
 def line_at(switch, gpu, address):
     """Return the number of the line at an address of a GPU."""
     return (address - switch.base[gpu]) >> LINE_SHIFT
-
-
-@inlined
-def part_of(order, number):
-    """Return whose part was added as this one, from 0 on."""
-    return (order >> (_NUMBER_BITS * number)) & ((1 << _NUMBER_BITS) - 1)
 
 
 @inlined
@@ -119,7 +111,7 @@ def add(sim, gpu, now, lo, hi, tag):
     if came == 0:
         switch.held[gpu] += 1
         switch.most_held[gpu] = max(switch.most_held[gpu], switch.held[gpu])
-    switch.order[gpu, line] |= queues.number_of(tag) << (_NUMBER_BITS * came)
+    switch.order[gpu, line, came] = queues.number_of(tag)
     switch.came[gpu, line] = came + 1
     if came + 1 == switch.parts:
         whole_lo, whole_hi = bits.put(lo, hi, sim.b.op, 2, switch.sum_op)

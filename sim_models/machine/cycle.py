@@ -142,7 +142,7 @@ class Dma(Section):
     outstanding_lines: Annotated[int, within(1, 65535)]
     egress_lanes: Annotated[int, within(1, 4)]
     ready_groups: Annotated[int, within(0, 4096)] = 0  #: counters of the ready table, which `ag-gemm` gives it; 0: none
-    peers: Annotated[int, within(1, 15)]  #: GPUs whose dispatch windows' heads it knows: to so many it can send
+    peers: Annotated[int, within(1, 31)]  #: GPUs whose dispatch windows' heads it knows: to so many it can send
     tiles_per_block: Annotated[int, within(1, 64)]  #: wavefront tiles that one DMA command moves
 
 

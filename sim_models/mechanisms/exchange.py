@@ -169,7 +169,7 @@ def _with_ready_table(machine: Machine, workload: Workload) -> Machine:
 
 
 MOST_GROUPS = 4096  #: as `[dma]` of a machine allows
-MOST_PEERS, MOST_REGIONS, MOST_ROUTES = 15, 64, 64  #: as `[dma]` of a machine allows
+MOST_PEERS, MOST_REGIONS, MOST_ROUTES = 31, 64, 64  #: as `[dma]` of a machine allows
 
 #: Operators that fuse a producer with a collective, and which.
 FUSED_OPERATORS = {"gemm-rs": "rs", "gemm-ar": "ar", "gemm-ag": "ag", "gemm-a2a": "a2a", "ag-gemm": "ag",

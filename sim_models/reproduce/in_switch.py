@@ -16,16 +16,17 @@ _TITLES = {"in-switch": "GEMM, then all-reduce in the switch", "t3-mca": "T3-MCA
 
 
 def _tasks(setup: Setup) -> list[KernelTask]:
-    return [task for workload in setup.small
+    return [task for workload in (*setup.small, *setup.large)
             for task in (*layer_tasks(setup, workload, _ALONE, exchange=_RING),
                          *layer_tasks(setup, workload, ("t3-mca",), _SWITCHED.hardware(setup.machine, workload),
                                       _SWITCHED))]
 
 
 def _evaluate(setup: Setup, results: Results) -> Findings:
-    alone = [layer_result(setup, results, workload, _ALONE, exchange=_RING) for workload in setup.small]
+    layers = (*setup.small, *setup.large)
+    alone = [layer_result(setup, results, workload, _ALONE, exchange=_RING) for workload in layers]
     both = [layer_result(setup, results, workload, ("t3-mca",), _SWITCHED.hardware(setup.machine, workload), _SWITCHED)
-            for workload in setup.small]
+            for workload in layers]
     fused_ns = [run.techniques["t3-mca"].total_ns for run in both]
     series = {name: [run.speedup[name] for run in alone] for name in ("in-switch", "t3-mca")}
     series["both"] = [run.baseline.total_ns / ns for run, ns in zip(alone, fused_ns)]

@@ -21,7 +21,7 @@ from ..fabric import network as links
 from ..fabric.llc import make_llc
 from ..fabric.llc_slices import make_slices
 from ..fabric.memory_map import memory_map
-from ..fabric.switch import MOST_PARTS, NO_SWITCH, Switch, make_switch
+from ..fabric.switch import NO_SWITCH, Switch, make_switch
 from ..hbm import make_hbm
 from ..line import LINE_BYTES
 from ..machine import Machine
@@ -178,12 +178,9 @@ def switch_of(machine: Machine, spaces: Sequence[AddressSpace]) -> Switch:
     schedule = spaces[0].schedule
     if not schedule.program.in_switch:
         return NO_SWITCH
-    parts = schedule.devices - 1
-    if parts > MOST_PARTS:
-        raise BadInput(f"{schedule.devices} GPUs: the switch adds the parts of at most {MOST_PARTS + 1}")
     adds = any(transfer.op is collectives.Op.ADD for transfer in schedule.program.transfers)
     return make_switch(
-        schedule.devices, parts if adds else 0, np.array([space.base for space in spaces]),
+        schedule.devices, schedule.devices - 1 if adds else 0, np.array([space.base for space in spaces]),
         schedule.tiling.output_bytes, *switch_shape(machine),
         groups=tuple(tuple(map(space.group_offsets, space.groups)) for space in spaces))
 

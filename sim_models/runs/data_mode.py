@@ -31,7 +31,7 @@ from ..cosim.nmc_alu import COLUMN_BYTES, compiled_alu
 from ..engine.observers import Observer
 from ..fabric import bits
 from ..fabric.queues import number_of
-from ..fabric.switch import line_at, part_of
+from ..fabric.switch import line_at
 from ..formats import FP16, Format
 from ..line import LINE_BYTES
 from ..machine import Machine
@@ -115,7 +115,7 @@ def add_in_switch(data, switch, d, line, at, count):
     """Add up products in the order in which a switch did, with the same ALU; False: no result came."""
     column = COLUMN_BYTES >> data.shift
     for part in range(switch.parts):
-        origin = part_of(switch.order[d, line], part)
+        origin = switch.order[d, line, part]
         for first in range(at, at + count, column):
             size = min(column, at + count - first)
             if part == 0:
@@ -407,7 +407,7 @@ class DataLedger(Observer):
         switch, elements = self._run.sim.switch, self.data.memory.shape[1]
         line = np.arange(elements) * self._format.bytes // LINE_BYTES
         parts = np.arange(switch.parts).reshape(-1, 1, 1)
-        whose = part_of.py_func(switch.order[:, line], parts)
+        whose = np.moveaxis(switch.order[:, line], 2, 0).astype(np.int64)
         return np.where(parts < switch.came[:, line], whose + 1, 0).astype(np.uint8)
 
     def result(self) -> DataResult:

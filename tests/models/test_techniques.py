@@ -307,10 +307,10 @@ def test_a_direct_reduce_scatter_reads_nothing(topology, capsys):
     (("--algorithm", "in-switch"), "--algorithm in-switch adds and copies in a switch: it needs --topology switch"),
     (("--algorithm", "in-switch", "--topology", "switch", "--operator", "gemm-a2a"), "it needs --algorithm direct"),
     (("--algorithm", "in-switch", "--topology", "switch", "--operator", "ag-gemm"), "it needs --algorithm ring"),
-    (("--algorithm", "in-switch", "--topology", "switch", "--tp", "32"), "the heads of at most 15 others"),
+    (("--algorithm", "in-switch", "--topology", "switch", "--tp", "64"), "the heads of at most 31 others"),
     (("--technique", "in-switch"), "technique in-switch adds and copies in a switch: it needs --topology switch"),
     (("--technique", "in-switch", "--topology", "switch", "--operator", "gemm-ag"), "technique in-switch all-reduces"),
-    (("--algorithm", "direct", "--topology", "switch", "--tp", "32"), "the heads of at most 15 others"),
+    (("--algorithm", "direct", "--topology", "switch", "--tp", "64"), "the heads of at most 31 others"),
     (("--algorithm", "direct", "--operator", "gemm", "--gemm", "64x64x64"), "--algorithm"),
 ])
 def test_an_exchange_that_cannot_be_is_refused(options, words, capsys):

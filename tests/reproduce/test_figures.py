@@ -70,7 +70,7 @@ def test_an_all_reduce_is_compared_with_the_gather_after_it():
 
 def test_a_switch_that_adds_is_compared_with_t3_without_it():
     findings, _ = evaluate("in-switch")
-    assert len(findings.cases) == 16
+    assert len(findings.cases) == 28
     one = next(case for case in findings.cases if case["title"] == "T-NLG FC-2, TP=8")["total_ns"]
     assert one["t3-mca in the switch"] < one["t3-mca"] < one["sequential"] and one["in-switch"] < one["sequential"]
     assert one["bound"] <= one["t3-mca in the switch"]

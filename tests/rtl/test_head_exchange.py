@@ -48,7 +48,7 @@ def simulate(peers, testbench):
     simulator.run()
 
 
-@pytest.mark.parametrize("peers", [1, 2, 5, 15])
+@pytest.mark.parametrize("peers", [1, 2, 5, 31])
 @pytest.mark.parametrize("link", [0.05, 0.5, 1.0])
 def test_random_heads_match_the_model(peers, link, seed):
     rng = random.Random(f"{peers} {link} {seed}")
