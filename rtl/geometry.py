@@ -197,3 +197,13 @@ class Geometry:
         ids = 1 << self.tracker.wg_bits
         _require(self.dma.ready_groups < ids, "ready_groups", self.dma.ready_groups,
                  f"less than the {ids} ids of wg_bits={self.tracker.wg_bits}")
+
+    @property
+    def block_bits(self) -> tuple[int, int]:
+        """Widths of the bytes in a column of a DMA block, and of its number of columns.
+
+        A Tracker that counts more has larger tiles to send: each is a bit wider for 8 bits more of `count_bits` than
+        16, as far as both fit into a register with the number of tiles.
+        """
+        wider = min(max(0, self.tracker.count_bits - 16) // 8, (8 - self.tracker.wf_bits) // 2)
+        return 13 + wider, 10 + wider

@@ -199,9 +199,10 @@ def region(g: Geometry) -> data.StructLayout:
 
 def block_shape(g: Geometry) -> data.StructLayout:
     """Lay out the shape of one DMA block: columns of contiguous bytes, shared out to wavefront tiles."""
+    row_bits, column_bits = g.block_bits
     return data.StructLayout({
-        "row_bytes": 13,  # contiguous bytes of one column
-        "columns": 10,  # of the block
+        "row_bytes": row_bits,  # contiguous bytes of one column
+        "columns": column_bits,  # of the block
         "tiles_per_block": g.tracker.wf_bits + 1,  # wavefront tiles: 1, 2, 4, ...
         "pitch_bytes": 32,  # leading dimension
     })

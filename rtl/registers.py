@@ -218,6 +218,7 @@ def ready_shift_bits(geometry: Geometry) -> int:
 def register_map(geometry: Geometry) -> RegisterMap:
     """Build the register map of `geometry`."""
     t, c, d = geometry.tracker, geometry.channel, geometry.dma
+    row_bits, column_bits = geometry.block_bits
     window_bits = t.wg_bits + 1
     status = tuple(Field(name, bit, 1, text) for bit, (name, text) in enumerate(STATUS_BITS))
     fixed = [
@@ -364,9 +365,10 @@ def register_map(geometry: Geometry) -> RegisterMap:
     ]
     block = [
         Register("BLOCK_SHAPE", 0x00, "rw", (
-            Field("row_bytes", 0, 13, "contiguous bytes of one column of a block"),
-            Field("columns", 13, 10, "columns of a block"),
-            Field("tiles_per_block", 23, t.wf_bits + 1, "wavefront tiles of one block: a power of two"))),
+            Field("row_bytes", 0, row_bits, "contiguous bytes of one column of a block"),
+            Field("columns", row_bits, column_bits, "columns of a block"),
+            Field("tiles_per_block", row_bits + column_bits, t.wf_bits + 1,
+                  "wavefront tiles of one block: a power of two"))),
         Register("BLOCK_PITCH", 0x04, "rw", (
             Field("pitch_bytes", 0, 32, "bytes from one column to the next"),)),
     ]

@@ -22,6 +22,7 @@ class Asked:
     software: bool
     embedding: str | None = None
     slice_tasks: int | None = None
+    signal: str | None = None  #: of `mechanisms.signals.SIGNALS`
 
 
 def run_event_level(asked: Asked, json: str | None) -> None:
@@ -35,13 +36,20 @@ def run_event_level(asked: Asked, json: str | None) -> None:
     from t3sim.workloads import gemm_workload
 
     check_json_target(json)
+    if asked.signal and asked.techniques is not None and not {"flux", "fused-wg", "t3-model"} & set(asked.techniques):
+        raise BadInput(f"--signal {asked.signal} is for flux, or fused-wg and t3-model, of which --technique "
+                       f"{','.join(asked.techniques)} names none")
+    for option, value in (("--slice", asked.slice_tasks), ("--flux-pieces", asked.pieces), ("--tune", asked.tune)):
+        if asked.signal and value not in (None, False):
+            raise BadInput(f"--signal {asked.signal} does not go with {option}, which says how much is sent together")
     known = (*OPERATORS, *persistent.OPERATORS, "gemm")
     if asked.operator not in known:
         raise BadInput(f"--operator {asked.operator!r} is not on the event level: allowed are {', '.join(known)}")
     if asked.operator in persistent.OPERATORS:
         _run_persistent(asked, json)
         return
-    for option, value in (("--embedding", asked.embedding), ("--slice", asked.slice_tasks)):
+    for option, value in (("--embedding", asked.embedding), ("--slice", asked.slice_tasks),
+                          ("--signal", asked.signal if asked.operator == "gemm" else None)):
         if value is not None:
             raise BadInput(f"{option} {value} does not go with --operator {asked.operator}")
     if asked.gemm is None:
@@ -58,7 +66,7 @@ def run_event_level(asked: Asked, json: str | None) -> None:
         if json != "-":
             _print_gemm(asked.gemm, node.name, one, node.host.call_ns)
         return
-    choice = Choice(asked.order, asked.transfer or "push", 1 if asked.pieces is None else asked.pieces)
+    choice = Choice(asked.order, asked.transfer or "push", 1 if asked.pieces is None else asked.pieces, asked.signal)
     if asked.tune and choice != Choice():
         raise BadInput("--tune tries every --flux-order, --flux-transfer and --flux-pieces: give it or them")
     every = [name for name in TECHNIQUES if name != "decomposed" or workload.tp <= node.gpus]
@@ -94,7 +102,7 @@ def _run_persistent(asked: Asked, json: str | None) -> None:
             raise BadInput(f"--operator gemv-ar multiplies by a vector: --gemm {one.m}x1x{one.k}")
         shape = (one.m, one.k) if asked.operator == "gemv-ar" else (one.m, one.n, one.k)
     default = 32 if asked.operator == "embedding-a2a" else 1
-    run = run_persistent(node, asked.operator, devices, shape, asked.techniques or TECHNIQUES,
+    run = run_persistent(node, asked.operator, devices, shape, asked.techniques or TECHNIQUES, asked.signal or
                          Sending(default if asked.slice_tasks is None else asked.slice_tasks))
     if json is not None:
         write_json(run.to_json(), json)

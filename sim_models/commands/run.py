@@ -82,6 +82,10 @@ def run(
     sums: Annotated[str, typer.Option(
         metavar="NAME", help="arrival: terms of a sum are added as they come; fixed: refuse an --algorithm whose sums "
         "may have other bits in another run.")] = "arrival",
+    signal: Annotated[str | None, typer.Option(
+        metavar="NAME", help="What must be complete before it is sent on, or known to have come: wavefront, workgroup, "
+        "wave-group (those that run at once) or shard (a GPU's whole chunk). The machine's DMA blocks, wavefronts of "
+        "t3-table1, if not given; with --level event of flux and fused-wg.")] = None,
     flux_order: Annotated[str, typer.Option(
         metavar="NAME", help="Order of tiles in technique flux: shifted (from the next GPU's on), or same on all GPUs.",
     )] = "shifted",
@@ -143,8 +147,8 @@ def run(
             operator, gemm, devices,
             None if technique == ",".join(DEFAULT_TECHNIQUES) else
             named_once("--technique", (name.strip() for name in technique.split(","))),
-            machine, comm_units, flux_order, flux_transfer, flux_pieces, tune, not no_software, embedding, slice_tasks),
-            json)
+            machine, comm_units, flux_order, flux_transfer, flux_pieces, tune, not no_software, embedding, slice_tasks,
+            signal), json)
         return
     if level != "cycle":
         raise BadInput(f"--level {level!r} is unknown: allowed are cycle, event")
@@ -160,7 +164,8 @@ def run(
     if kernel is not None or operator in ALONE:
         given = {"--model": model, "--sublayer": sublayer, "--tokens": tokens, "--chakra": chakra, "--tp": tp,
                  "--devices": devices, "--policy": policy, "--every-gpu": every_gpu or None, "--skew": skew,
-                 "--plot": plot, "--jobs": jobs, "--topology": topology if topology != "ring" else None,
+                 "--plot": plot, "--jobs": jobs, "--signal": signal,
+                 "--topology": topology if topology != "ring" else None,
                  "--algorithm": algorithm if algorithm != "ring" else None,
                  "--sums": sums if sums != "arrival" else None,
                  "--technique": None if technique == ",".join(DEFAULT_TECHNIQUES) else technique}
@@ -208,9 +213,11 @@ def run(
                                            ("--flux-order", flux_order, FluxOptions().order, "flux")):
         if value != default and needed not in names:
             raise BadInput(f"{option} {value} is for technique {needed}, which --technique {technique} does not name")
-    exchange = fused_with(operator, topology, algorithm)
+    exchange = fused_with(operator, topology, algorithm, signal)
     for one in workloads:
         exchange.check_sums(sums, one.tp)
+    if signal and not FUSIONS.keys() & set(names):
+        raise BadInput(f"--signal {signal} is for {', '.join(FUSIONS)}, of which --technique {technique} names none")
     if exchange.algorithm != "ring" and not exchange.of_parts and not FUSIONS.keys() & set(names):
         raise BadInput(f"--algorithm {algorithm} is for {', '.join(FUSIONS)}, of which --technique {technique} names "
                        "none")

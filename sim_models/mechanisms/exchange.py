@@ -1,7 +1,7 @@
 """What becomes of a GEMM's, a GEMV's or a pooling's output: a collective, by which algorithm, over which links."""
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 
 from ..collectives import Program, in_switch
@@ -12,6 +12,7 @@ from ..machine import Machine
 from ..schedule import FIXED_TERMS, most_terms, roles_of
 from ..topologies import Topology, fully_connected, named_topology
 from ..workloads import Workload
+from . import signals
 from .gather_before import tiling_for
 
 
@@ -24,11 +25,18 @@ class Exchange:
     topology: str = "ring"  #: of a torus or nodes with its size, else without it, which is the number of GPUs
     before: bool = False  #: it brings the activations before the GEMM, instead of taking the output
     producer: str = "gemm"  #: what makes the output
+    signal: str | None = None  #: of `signals.SIGNALS`: what must be complete before it is sent on; None: the machine's
 
     @property
     def name(self) -> str:
         """The name for people and for files."""
-        return "-".join((self.collective, self.algorithm, self.topology)) + ("-before" if self.before else "")
+        return "-".join((self.collective, self.algorithm, self.topology,
+                         *(["before"] if self.before else []), *([self.signal] if self.signal else [])))
+
+    @property
+    def reduces(self) -> bool:
+        """Say whether it is the ring reduce-scatter of the T3 paper, whatever its signals."""
+        return replace(self, signal=None) == REDUCED
 
     @property
     def operator(self) -> str:
@@ -57,7 +65,8 @@ class Exchange:
         return whole / workload.tp if self.collective == "a2a" else whole * len(self.hides)
 
     def to_json(self) -> dict[str, str]:
-        return {"operator": self.operator, "algorithm": self.algorithm, "topology": self.topology}
+        return {"operator": self.operator, "algorithm": self.algorithm, "topology": self.topology,
+                **({"signal": self.signal} if self.signal else {})}
 
     def links(self, ranks: int) -> Topology:
         """Return the topology for so many GPUs. Raises TopologyError.
@@ -116,6 +125,8 @@ class Exchange:
         ranks, gpu = workload.tp, machine.gpu
         if self.before:
             return _with_ready_table(machine, workload)
+        if self.signal:
+            return signals.hardware(machine, self.signal)
         if self.by_levels:
             return _with_peers(machine, self.program(ranks), workload.format.bytes)
         if self.algorithm not in ("direct", IN_SWITCH):
@@ -189,7 +200,8 @@ _IN_SWITCH = {"rs": in_switch.reduce_scatter, "ag": in_switch.all_gather,
               "ar": lambda ranks: all_reduce(in_switch.reduce_scatter(ranks), in_switch.all_gather(ranks))}
 
 
-def fused_with(operator: str, topology: str = "ring", algorithm: str = "ring") -> Exchange:
+def fused_with(operator: str, topology: str = "ring", algorithm: str = "ring",
+               signal: str | None = None) -> Exchange:
     """Return what an operator fuses its GEMM with, over which links. Raises BadInput."""
     if algorithm not in ALGORITHMS:
         raise BadInput(f"--algorithm {algorithm!r} is unknown: allowed are {choices(algorithm, ALGORITHMS)}")
@@ -212,11 +224,16 @@ def fused_with(operator: str, topology: str = "ring", algorithm: str = "ring") -
     if algorithm != "ring" and operator in BEFORE:
         raise BadInput(f"--algorithm {algorithm} with --operator {operator} would have the activations of all GPUs "
                        "come at once, which is not built: it needs --algorithm ring")
+    if signal not in (None, *signals.SIGNALS):
+        raise BadInput(f"--signal {signal!r} is unknown: allowed are {choices(signal, signals.SIGNALS)}")
+    if signal and (operator, algorithm) != ("gemm-rs", "ring"):
+        raise BadInput(f"--signal {signal} says what DMA waits for around a ring: it needs --operator gemm-rs and "
+                       "--algorithm ring")
     collective, before = FUSED_OPERATORS[operator], operator in BEFORE
     if algorithm != "direct" and collective == "a2a":
         raise BadInput(f"--operator {operator} sends something else to every GPU: it needs --algorithm direct")
     producer = operator.removeprefix(f"{collective}-") if before else operator.removesuffix(f"-{collective}")
-    return Exchange(collective, algorithm, topology, before, producer)
+    return Exchange(collective, algorithm, topology, before, producer, signal)
 
 
 REDUCED = Exchange()  #: by a ring reduce-scatter, as in the T3 paper

@@ -147,26 +147,39 @@ def map_output(schedule: Schedule, device: int, bases: Sequence[int], geometry: 
     return AddressSpace(schedule, device, peers, feeders, tuple(bases), table)
 
 
-def fused_work(work: KernelTable, space: AddressSpace) -> KernelTable:
+def rows_of_workgroups(space: AddressSpace, made: Tiling) -> np.ndarray:
+    """Return the row of `Schedule.rows` of what each workgroup makes a part of, int64[made.tiles]; -1: of nothing."""
+    rows, tracked = space.schedule.rows(space.device), space.schedule.tiling
+    row_of = np.full(tracked.tiles, -1)
+    contributes = np.flatnonzero(rows.contributes)
+    row_of[rows.tile[contributes]] = contributes
+    return row_of[tracked.holding(made)]
+
+
+def fused_work(work: KernelTable, space: AddressSpace, made: Tiling) -> KernelTable:
     """Let a device's compute units make and store its tiles as its schedule says: in its order, where the regions say.
 
-    `work`: of the operator, a group per tile in the order of tiles, its output at byte 0. Raises KernelError if it
-    makes another output.
+    `work`: of the operator, a group per tile of `made` in the order of tiles, its output at byte 0. The schedule's
+    tiles may be of several of them. Raises KernelError if it makes another output.
     """
-    rows, tiling = space.schedule.rows(space.device), space.schedule.tiling
-    _check_output(work, tiling)
-    named, made = space.schedule.named(space.device), np.flatnonzero(rows.contributes)
-    if not len(made):
+    rows, tracked = space.schedule.rows(space.device), space.schedule.tiling
+    _check_output(work, made)
+    named, of_workgroup = space.schedule.named(space.device), rows_of_workgroups(space, made)
+    order = np.argsort(of_workgroup, kind="stable")
+    order = order[of_workgroup[order] >= 0]
+    if not len(order):
         return replace(work, groups=work.groups[:0], steps=work.steps[:0], loads=work.loads[:0], stores=work.stores[:0])
-    row_of = np.zeros(tiling.tiles, np.int64)
-    row_of[rows.tile[made]] = made
-    groups, stores = work.groups[rows.tile[made]], work.stores.copy()
-    groups["id"] = named[made]
-    groups["tiles"] = np.where(rows.updates, tiling.wf_tiles[rows.tile], 0)[made]
-    row = row_of[work.group_of_stores]
+    groups, stores, of_group = work.groups[order], work.stores.copy(), of_workgroup[order]
+    groups["id"] = named[of_group]
+    groups["tiles"] = np.where(rows.updates, tracked.wf_tiles[rows.tile], 0)[of_group]
+    tile = tracked.holding(made)[work.group_of_stores]
+    row = np.maximum(of_workgroup, 0)[work.group_of_stores]  # what no workgroup makes is not stored
+    column = made.first_column[work.group_of_stores] + stores["wavefront"] * made.wf_columns
+    stores["wavefront"] = (column - tracked.first_column[tile]) // tracked.wf_columns
+    narrow = tracked.wf_widths[tile, stores["wavefront"]] < tracked.wf_columns
     stores["base"] += space.base
     stores["id"] = named[row]
-    stores["region"] = space.table.own[row, (stores["rows"] < tiling.wf_columns).astype(int)]
+    stores["region"] = space.table.own[row, narrow.astype(int)]
     sent, kept = rows.actions[row] & Action.SEND_STORES, rows.actions[row] & Action.STORE
     stores["route"] = np.where(sent, np.where(kept, Route.BOTH, Route.MAPPED), Route.MEMORY)
     stores["updates"] = (rows.updates[row] > 0) | (kept == 0)
@@ -189,10 +202,11 @@ def _check_output(work: KernelTable, tiling: Tiling) -> None:
                               f"output's wavefront tile there: {wanted[column][wrong[0]]}")
 
 
-def dispatch_requests(spaces: Sequence[AddressSpace], fields: Mapping[str, Field]) -> np.ndarray:
+def dispatch_requests(spaces: Sequence[AddressSpace], fields: Mapping[str, Field], made: Tiling) -> np.ndarray:
     """Pack what each device asks its dispatch window for: int64[device, request]. Raises ScheduleError if too wide.
 
-    They are payloads of the RTL's `dispatch` with these `fields`.
+    They are payloads of the RTL's `dispatch` with these `fields`. `made`: what workgroups make; the first one of those
+    that make a tile together opens its id.
     """
     width = max(field.lsb + field.width for field in fields.values())
     if width > _WORD_BITS:
@@ -207,6 +221,11 @@ def dispatch_requests(spaces: Sequence[AddressSpace], fields: Mapping[str, Field
         own = requests.opens != 0
         columns = {"tiles": np.where(own, tiles[requests.row], 0), "peer": peer, "region": region[requests.row],
                    "last_region": np.where(narrow, narrow, region)[requests.row]} | requests._asdict()
+        of_workgroup = rows_of_workgroups(space, made)
+        makers = np.bincount(of_workgroup[of_workgroup >= 0], minlength=len(rows.tile))[requests.row]
+        times = np.where(requests.starts != 0, makers, 1)
+        columns = {name: np.repeat(column, times) for name, column in columns.items()}
+        columns["opens"] &= np.append(True, np.diff(np.repeat(np.arange(len(times)), times)) != 0)
         packed.append(sum(columns[name] << field.lsb for name, field in fields.items()))
     most = max(map(len, packed))  # what a shorter list ends with touches nothing, and goes by itself
     return np.stack([np.pad(one, (0, most - len(one))) for one in packed]).astype(np.int64)

@@ -115,6 +115,11 @@ class Tiling:
         """Bytes from the output's first element to that of each tile, int64[tiles]."""
         return self.first_column * self.pitch_bytes + self.first_row * self.element_bytes
 
+    def holding(self, finer: "Tiling") -> np.ndarray:
+        """Return which of these tiles holds each tile of a finer tiling of the same output, int64[finer.tiles]."""
+        row, column = finer.first_row // self.tile_m, finer.first_column // self.tile_n
+        return row * self.tile_columns + column if self.along_n else column * self.tile_rows + row
+
     def cut(self, parts: int) -> np.ndarray:
         """Cut the tiles into parts of consecutive ones, balanced by elements; if there are enough, each has some.
 

@@ -28,6 +28,7 @@ from ..machine import Machine
 from ..machine.cycle import Link as MachineLink
 from ..mechanisms import baseline
 from ..mechanisms.gather_before import gathering_work, tiling_for
+from ..mechanisms.signals import tracked_tiling
 from ..mechanisms.track_trigger import AddressSpace, fused_work
 from ..operators.copy import Copy, Pass
 from ..operators.gemm import Matrix
@@ -57,6 +58,7 @@ class Options:
     limits: Limits = Limits.SHIFT
     shuffle: Shuffle | None = None
     slices: int = 1  #: at least so many
+    signal: str | None = None  #: of `signals.SIGNALS`; the machine has the hardware for it
     gathers: bool = False  #: the collective brings the activations before the GEMM, instead of taking the output
     #: What makes the output of a tiling at a byte; not asked for with `gathers`, which is for GEMMs.
     operator: Callable[[Machine, Workload, Tiling, int], Operator] = field(default=make_operator, repr=False)
@@ -75,11 +77,14 @@ def make_schedule(machine: Machine, workload: Workload, options: Options = Optio
         return Schedule(tiling_for(machine, workload), options.collective(workload.tp),
                         options.topology(workload.tp),
                         Policy(ids=options.ids, limits=options.limits, shuffle=options.shuffle, present=True))
-    schedule = Schedule(make_tiling(machine, workload), options.collective(workload.tp), options.topology(workload.tp),
+    made, at_once = make_tiling(machine, workload), workgroups_at_once(machine, workload)
+    tracked = tracked_tiling(made, options.signal, workload.tp, at_once,
+                             tuple((1 << bits) - 1 for bits in geometry.block_bits))
+    schedule = Schedule(tracked, options.collective(workload.tp), options.topology(workload.tp),
                         Policy(options.slices, options.stage_first_chunk, options.ids, options.limits, options.shuffle))
     window = Driver(geometry).largest_window(min(geometry.tracker.ways, gpu.wavefronts_per_workgroup),
                                              max(map(schedule.waits_for, range(schedule.devices))))
-    return sliced_schedule(schedule, window, workgroups_at_once(machine, workload))
+    return sliced_schedule(schedule, window, -(-at_once * tracked.tiles // made.tiles))
 
 
 def ring_copy(machine: Machine, size_bytes: int, steps: baseline.Steps, kind: str, data: int, copies: int) -> Copy:
@@ -295,7 +300,7 @@ def make_sim(machine: Machine, workload: Workload, *, spaces: Sequence[AddressSp
     else:
         at = 0 if fused else Addresses.of(workload, tiling).c
         operator = options.operator(machine, workload, tiling, at)
-        tables = [fused_work(operator.work(space.device), space) for space in spaces] or [operator.work(0)]
+        tables = [fused_work(operator.work(space.device), space, tiling) for space in spaces] or [operator.work(0)]
     kernel = make_units(unit_rates(machine, resident(machine, tables[0].resources)), tables, memory.GEMM)
     for device, condition in options.conditions.items():
         set_condition(kernel, device, condition)
@@ -323,6 +328,6 @@ def make_sim(machine: Machine, workload: Workload, *, spaces: Sequence[AddressSp
                          spaces[0].table.arrivals) if mirrored else NO_MIRROR
     return sim._replace(
         control=sim.control._replace(
-            events=np.zeros((devices, _most_ids(spaces), tiling.wavefronts), np.int32)),
+            events=np.zeros((devices, _most_ids(spaces), spaces[0].schedule.tiling.wavefronts), np.int32)),
         mirrored=mirrored, mirror=mirror, hardware=hardware, switch=switch_of(machine, spaces),
         chaos=make_chaos(devices, options.seed, options.hold_back, options.link_jitter_cycles))

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from ..machine import Machine
-from ..mechanisms.exchange import IN_SWITCH, REDUCED, Exchange
+from ..mechanisms.exchange import IN_SWITCH, Exchange
 from ..mechanisms.track_trigger import map_output
 from ..schedule import Ids, Limits, ScheduleError
 from ..workloads import Workload
@@ -13,8 +13,8 @@ from . import build
 def fused_options(exchange: Exchange, machine: Machine, workload: Workload, seed: int = 0,
                   staged: bool = False) -> build.Options:
     """Return the options of a run that fuses a GEMM with `exchange`; `staged`: as in `build.Options`."""
-    if exchange == REDUCED:
-        return build.Options(seed, staged)
+    if exchange.reduces:
+        return build.Options(seed, staged, signal=exchange.signal)
     options = build.Options(seed, staged, collective=exchange.program, topology=exchange.links, limits=Limits.EXACT)
     if exchange.before:
         return replace(options, ids=Ids.TRACKED, gathers=True)

@@ -42,14 +42,16 @@ class ProgrammedRun(Lockstep):
         self.tiling = self.schedule.tiling
         if not mirrored and len(backends) != workload.tp:
             raise ValueError(f"{len(backends)} RTL instances for {workload.tp} devices")
-        at = build.Addresses.of(workload, build.make_tiling(machine, workload))
+        of_workgroups = build.make_tiling(machine, workload)
+        at = build.Addresses.of(workload, of_workgroups)
         first = at.copies if options.gathers else at.c
         bases = [first + (0 if mirrored else d * _BASE_SKEW) for d in range(workload.tp)]
         self.spaces = [map_output(self.schedule, d, bases, self.geometry, machine.dma.tiles_per_block)
                        for d in ([device] if mirrored else range(workload.tp))]
         self.gathers, payloads = options.gathers, backends[0].ports
+        self.made = self.tiling if options.gathers else of_workgroups  #: what workgroups make that ask the window
         hardware, python = make_hardware(
-            backends, ports, dispatch_requests(self.spaces, payloads.port("dispatch.payload").fields),
+            backends, ports, dispatch_requests(self.spaces, payloads.port("dispatch.payload").fields, self.made),
             ready_asks(self.spaces, payloads.port("asks.payload").fields) if self.gathers else None)
         super().__init__(build.make_sim(machine, workload, spaces=self.spaces, mirrored=mirrored, hardware=hardware,
                                         options=options))
@@ -71,7 +73,7 @@ class ProgrammedRun(Lockstep):
             writes += driver.policy(self.policy.name, self.policy.threshold,
                                          self.machine.starvation_limit_cycles or None)
             units = int(self.sim.kernel.state.working[device]) * self.sim.kernel.rates.places
-            writes += driver.stage(min(units, tiling.tiles))
+            writes += driver.stage(min(units, self.made.tiles))
             writes += driver.monitor(*(quarters / 4 for quarters in arbiter.monitor_breakpoints))
             tiles, waits_for = min(tiling.wavefronts, self.geometry.tracker.ways), self.schedule.waits_for(space.device)
             writes += driver.window(

@@ -10,7 +10,7 @@ from ..at_once import at_once
 from ..cores import cores
 from ..errors import BadInput
 from ..machine import Machine
-from ..mechanisms.exchange import IN_SWITCH, REDUCED, Exchange
+from ..mechanisms.exchange import IN_SWITCH, Exchange
 from ..runs import build, kernels
 from ..runs.kernels import (
     ALL_GATHER,
@@ -56,7 +56,7 @@ def fusions(choices: Choices = Choices()) -> Mapping[str, FusedGemm]:
     if (exchange.algorithm, exchange.topology) == ("ring", "switch"):  # nobody else uses a link's way through it
         exchange = replace(exchange, topology="ring")
     skew = Skew() if choices.skew is None and exchange.every_gpu else choices.skew
-    return {name: replace(fusion, exchange=exchange, skew=skew, staged=fusion.staged and exchange == REDUCED)
+    return {name: replace(fusion, exchange=exchange, skew=skew, staged=fusion.staged and exchange.reduces)
             for name, fusion in own.items()}
 
 

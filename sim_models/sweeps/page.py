@@ -52,15 +52,15 @@ def _draw(plot: Plot, rows: Sequence[Row]):
     colours = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY, BLACK)
     drawn, axes = figure(_PLOT_INCHES)
     values = list(dict.fromkeys(row.get(plot.series) for row in rows)) if plot.series else [None]
-    lines = [(value, name) for value in values for name in plot.y]
-    for place, (value, name) in enumerate(lines):
-        points = [(row[plot.x], row[name] / plot.scale) for row in rows
-                  if row.get(name) is not None and (plot.series is None or row.get(plot.series) == value)]
-        if points and isinstance(points[0][0], (int, float)):
+    lines = [(value, name, points) for value in values for name in plot.y if (points := [
+        (row[plot.x], row[name] / plot.scale) for row in rows
+        if row.get(name) is not None and (plot.series is None or row.get(plot.series) == value)])]
+    for place, (value, name, points) in enumerate(lines):
+        if isinstance(points[0][0], (int, float)):
             points.sort()
         label = ", ".join(filter(None, (name if len(plot.y) > 1 else "",
                                         f"{plot.series} = {value}" if plot.series else "")))
-        axes.plot(*zip(*points) if points else ([], []), marker="o", markersize=4, label=label,
+        axes.plot(*zip(*points), marker="o", markersize=4, label=label,
                   color=colours[place % len(colours)])
     axes.set_xlabel(plot.x)
     axes.set_ylabel(plot.label or plot.y[0])

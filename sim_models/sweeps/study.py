@@ -18,8 +18,8 @@ from t3sim.study.results import TECHNIQUES
 from t3sim.sweeps.settings import COMMANDS, MACHINE_KEY, Scalar, Settings
 
 #: Studies that come with the package, by name.
-STUDIES = ("crossover", "direct", "lateness", "link-bandwidth", "regimes", "regret", "starvation-limit", "tiles-gpus",
-           "tiles-link", "tracker-ways", "unlike")
+STUDIES = ("crossover", "direct", "granularity", "lateness", "link-bandwidth", "regimes", "regret", "starvation-limit",
+           "tiles-gpus", "tiles-link", "tracker-ways", "unlike")
 LARGEST = 100_000  #: points
 
 
@@ -188,7 +188,7 @@ def _check(study: Study, where: str) -> None:
     for part, column in study.columns():
         kind, _, name = column.partition(".")
         name = name.partition(".")[0]
-        cycle_level = study.command == "run" and study.options.get("level") != "event"
+        cycle_level = study.command == "run" and study.options.get("level") != "event" and "level" not in study.varied
         if cycle_level and kind in ("techniques", "speedup", "overlap_efficiency") and (
                 name not in TECHNIQUES):
             raise BadInput(f"{where}: {part} names {shown(column)}: allowed techniques are "

@@ -68,7 +68,8 @@ def sweep(study: Study, out: Path, monitor: Monitor, jobs: int = 1, shard: Shard
     write_table(make_table(rows, study.varied), out)
     known = dict.fromkeys(column for row in rows for column in row)
     for part, column in study.columns() if rows else ():
-        if column not in known:
+        # Of levels that have different results, those that are not there yet may have it.
+        if column not in known and ("level" not in study.varied or len(done) == len(tasks)):
             raise BadInput(f"{part} names {shown(column)}, which no result has: allowed are {choices(column, known)} "
                            f"(the results are kept in {out})")
     write_page(study, rows, failures, len(tasks), out)

@@ -4,12 +4,14 @@ Sources: Flux (arXiv 2406.06858), algorithms 1 to 3, sections 3.1, 3.2, 4.1 to 4
 played; where its order of tiles is everybody's (`order = "same"`), all want one port at the same time and share it.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from math import ceil
 
 from ..errors import BadInput, choices
 from ..machine.tiles import Node
+from ..mechanisms.signals import SIGNALS
 from .gemm import OPERAND_BYTES, Kernel, Shape, kernels
 from .ports import Egress
 from .slots import run_tiles
@@ -27,6 +29,7 @@ class Choice:
     order: str = "shifted"  #: of tiles: from the next rank's on, or the same on all GPUs
     transfer: str = "push"  #: all-gather: each GPU writes its rows to the others, or reads theirs
     pieces: int = 1  #: all-gather: communication tiles that a rank's rows are cut into
+    signal: str | None = None  #: what is sent, or waited for, as a whole; None: a workgroup's tile, or by `pieces`
 
     def __post_init__(self) -> None:
         if self.order not in ORDERS:
@@ -34,6 +37,8 @@ class Choice:
         if self.transfer not in TRANSFERS:
             raise BadInput(f"--flux-transfer {self.transfer!r} is unknown: allowed are "
                            f"{choices(self.transfer, TRANSFERS)}")
+        if self.signal not in (None, *SIGNALS):
+            raise BadInput(f"--signal {self.signal!r} is unknown: allowed are {choices(self.signal, SIGNALS)}")
         if not 1 <= self.pieces <= 1024:
             raise BadInput(f"--flux-pieces {self.pieces} is not possible: 1 to 1024")
 
@@ -57,7 +62,9 @@ def edges(rows: int, ranks: int) -> list[int]:
 def gemm_reduce_scatter(node: Node, ranks: int, kernel: Kernel, choice: Choice) -> Fused:
     """Play a GEMM whose tiles are stored at the ranks that own their rows; what came is added by a second kernel.
 
-    A unit that stores waits until its port has taken the tile.
+    A unit that stores waits until its port has taken the tile. With signals of a wave group or a shard it stores here,
+    and when all tiles of it are computed, a copy engine is told and sends them. The wavefronts of a workgroup end
+    together here, so that signals of theirs are the workgroup's.
     """
     shape = kernel.shape
     firsts, shift = edges(shape.m, ranks), choice.order == "shifted"
@@ -65,22 +72,45 @@ def gemm_reduce_scatter(node: Node, ranks: int, kernel: Kernel, choice: Choice) 
              for row in range(kernel.rows)]
     rows = sorted(range(kernel.rows), key=lambda row: (owned[row][0][0] - 1) % ranks) if shift else range(kernel.rows)
     at_a_time = max(1.0, kernel.units * ranks / kernel.tiles)  # owners at whom tiles that run side by side are stored
-    egress = Egress(node, 0, 1.0 if shift else max(1.0, (ranks - 1) / at_a_time))
+    crowd = 1.0 if shift else max(1.0, (ranks - 1) / at_a_time)
     order = [row for row in rows for _ in range(kernel.columns)]
+    parts = [[(owner, OPERAND_BYTES * count * min(kernel.tile_n, shape.n - tile % kernel.columns * kernel.tile_n))
+              for owner, count in owned[row] if owner] for tile, row in enumerate(order)]
+    idle = [0.0] * kernel.units
+    if choice.signal in ("wave-group", "shard"):
+        computed = [0.0] * len(order)
 
-    def finish(tile: int, computed: float) -> float:
-        left = computed
-        for owner, count in owned[order[tile]]:
-            if owner:
-                columns = min(kernel.tile_n, shape.n - (tile % kernel.columns) * kernel.tile_n)
-                left = max(left, egress.send(owner, OPERAND_BYTES * count * columns, computed))
-        return left
+        def stay(tile: int, now: float) -> float:
+            computed[tile] = now
+            return now
 
-    end = run_tiles([0.0] * kernel.units, kernel.tile_ns, [0.0] * len(order), finish)
+        end = run_tiles(idle, kernel.tile_ns, [0.0] * len(order), stay)
+        egress = Egress(node, 0, crowd, node.link.push_efficiency)
+        _send_groups(egress, parts, computed, kernel.units if choice.signal == "wave-group" else len(order))
+    else:
+        egress = Egress(node, 0, crowd)
+        end = run_tiles(idle, kernel.tile_ns, [0.0] * len(order), lambda tile, now: max(
+            [now, *(egress.send(owner, size, now) for owner, size in parts[tile])]))
     chunk = OPERAND_BYTES * ceil(shape.m / ranks) * shape.n
     reduction = (ranks + 1) * chunk / node.memory_bytes_per_ns
     launch = node.host.event_ns + node.host.launch_ns
     return Fused(max(end, egress.last_ns) + launch + reduction, kernel, choice, reduction, launch)
+
+
+def _send_groups(egress: Egress, parts: Sequence[list[tuple[int, float]]], computed: Sequence[float],
+                 tiles: int) -> None:
+    """Let a copy engine send what so many tiles that follow each other have for an owner, when all of it is computed.
+
+    `parts`: of each tile the owners and bytes; `computed`: when it is.
+    """
+    groups: dict[tuple[int, int], tuple[float, float]] = {}  # of a group of tiles and an owner: when, bytes
+    for tile, of_owners in enumerate(parts):
+        for owner, size in of_owners:
+            there, so_far = groups.get((tile // tiles, owner), (0.0, 0.0))
+            groups[tile // tiles, owner] = max(there, computed[tile]), so_far + size
+    free, host = 0.0, egress.node.host
+    for (_, owner), (there, size) in sorted(groups.items(), key=lambda one: one[1][0]):
+        free = egress.send(owner, size, max(free, there + host.event_ns) + host.copy_ns)
 
 
 def _owners(first: int, last: int, firsts: list[int]) -> list[tuple[int, int]]:
@@ -94,6 +124,7 @@ def all_gather_gemm(node: Node, ranks: int, kernel: Kernel, choice: Choice) -> F
 
     Copies start when all GPUs are known to be there; tiles of the rank's own rows need not wait.
     """
+    choice = _with_pieces(choice, kernel, ranks)
     shape, firsts, start = kernel.shape, edges(kernel.shape.m, ranks), node.host.event_ns
     last = 0.0
     for rank in ([0] if choice.order == "shifted" else range(ranks)):
@@ -105,6 +136,14 @@ def all_gather_gemm(node: Node, ranks: int, kernel: Kernel, choice: Choice) -> F
         last = max(last, run_tiles([0.0] * kernel.units, kernel.tile_ns,
                                    [ready[row] for row in rows for _ in range(kernel.columns)]))
     return Fused(last, kernel, choice)
+
+
+def _with_pieces(choice: Choice, kernel: Kernel, ranks: int) -> Choice:
+    """Return a choice with as many communication tiles as its signals ask for: of the rows of a tile, or of a wave."""
+    if choice.signal in (None, "shard"):
+        return choice
+    at_once = max(1, kernel.units // kernel.columns) if choice.signal == "wave-group" else 1
+    return replace(choice, pieces=min(1024, ceil(kernel.shape.m / ranks / (at_once * kernel.tile_m))))
 
 
 def _pieces(first: int, last: int, firsts: list[int], pieces: int) -> list[tuple[int, int]]:

@@ -15,10 +15,11 @@ from typing import Any
 
 from ..errors import BadInput, choices
 from ..machine.tiles import Node
+from ..mechanisms.signals import SIGNALS
 from .gemm import Shape, kernel
 from .library import all_reduce_ns, all_to_all_ns
 from .ports import store_bytes_per_ns
-from .slots import run_tiles
+from .slots import run_slices
 
 OPERATORS = ("embedding-a2a", "gemv-ar", "gemm-a2a")
 TECHNIQUES = ("sequential", "fused-wg", "t3-model")
@@ -46,6 +47,17 @@ class Sending:
     slice_tasks: int = 32  #: that are signalled together
     remote_first: bool = True
     tracked: bool = False  #: by Track & Trigger: no code in the kernel, no registers, no flag set by a workgroup
+
+    @classmethod
+    def by(cls, signal: str, tasks: Tasks) -> "Sending":
+        """Return what sends the tasks that a signal is of: a workgroup's one, those that run at once, all of a GPU's.
+
+        The wavefronts of a workgroup end together here. Raises BadInput.
+        """
+        if signal not in SIGNALS:
+            raise BadInput(f"--signal {signal!r} is unknown: allowed are {choices(signal, SIGNALS)}")
+        many = {"wave-group": min(tasks.sending_places, tasks.for_each), "shard": tasks.for_each}
+        return cls(many.get(signal, 1))
 
 
 @dataclass(frozen=True)
@@ -132,19 +144,21 @@ def fused_run(node: Node, gpus: int, tasks: Tasks, sending: Sending = Sending(),
     signals = node.signals
     each_ns = task_ns(node, tasks, min(resident, tasks.for_each * gpus))
     count = min(sending.slice_tasks, tasks.for_each)
-    slices, rounds = ceil(tasks.for_each / count), ceil(count / resident)
-    slice_ns = rounds * each_ns + (0.0 if sending.tracked else signals.mask_ns)
+    sizes = [min(count, tasks.for_each - first) for first in range(0, tasks.for_each, count)]
+    each_ns += 0.0 if sending.tracked else signals.mask_ns
     ranks = []
     for rank in range(1 if sending.remote_first else gpus):  # all alike if each begins with the next one's
-        order = [(rank + distance) % gpus for distance in range(1, gpus)] * slices + [rank] * slices
+        others = [(rank + distance) % gpus for distance in range(1, gpus)]
+        order = [(to, size) for size in sizes for to in others] + [(rank, size) for size in sizes]
         if not sending.remote_first:
-            order = [to for to in range(gpus) for _ in range(slices)]
-        ways = _Ways(node, tasks.out_bytes * count, sending.tracked, cards)
+            order = [(to, size) for to in range(gpus) for size in sizes]
+        ways = _Ways(node, tasks.out_bytes, sending.tracked, cards)
 
-        def finish(task: int, computed: float, order=order, rank=rank, ways=ways) -> float:
-            return computed if order[task] == rank else ways.send(order[task], computed)
+        def finish(number: int, computed: float, order=order, rank=rank, ways=ways) -> float:
+            to, size = order[number]
+            return computed if to == rank else ways.send(to, size, computed)
 
-        computed = run_tiles([0.0] * max(1, resident // count), slice_ns, [0.0] * len(order), finish)
+        computed = run_slices(resident, each_ns, [size for _, size in order], finish)
         ranks.append((computed, ways.arrived))
     poll = 0.0 if sending.tracked else signals.poll_ns
     if sending.remote_first:
@@ -164,15 +178,15 @@ def fused_run(node: Node, gpus: int, tasks: Tasks, sending: Sending = Sending(),
 class _Ways:
     """Links of their own to each other GPU, or a network card."""
 
-    def __init__(self, node: Node, slice_bytes: float, tracked: bool, cards: bool) -> None:
-        self.node, self.slice_bytes, self.tracked, self.cards = node, slice_bytes, tracked, cards
+    def __init__(self, node: Node, task_bytes: float, tracked: bool, cards: bool) -> None:
+        self.node, self.task_bytes, self.tracked, self.cards = node, task_bytes, tracked, cards
         self._free: dict[int, float] = {}
         self.arrived: dict[int, float] = {}  #: when the last slice is at each rank
 
-    def send(self, to: int, computed: float) -> float:
-        """Return when the workgroup goes on: when its stores have left, or its put is issued.
+    def send(self, to: int, tasks: int, computed: float) -> float:
+        """Send a slice of so many tasks; return when the workgroup goes on.
 
-        An engine sends by itself.
+        That is when its stores have left, or its put is issued; an engine sends by itself.
         """
         link, network, signals = self.node.link, self.node.network, self.node.signals
         efficiency = link.push_efficiency if self.tracked else link.store_efficiency
@@ -182,7 +196,7 @@ class _Ways:
             rate, latency = network.bandwidth_gb_per_s * network.efficiency, network.latency_ns
             if not self.tracked:
                 begins = goes_on = computed + signals.put_ns
-        left = max(self._free.get(to, 0.0), begins) + self.slice_bytes / rate
+        left = max(self._free.get(to, 0.0), begins) + tasks * self.task_bytes / rate
         self._free[to], self.arrived[to] = left, left + latency
         return goes_on if self.cards or self.tracked else left
 
@@ -224,8 +238,8 @@ class PersistentRun:
 
 
 def run_persistent(node: Node, operator: str, gpus: int, shape: tuple[int, ...], techniques: Sequence[str] = TECHNIQUES,
-                   sending: Sending = Sending()) -> PersistentRun:
-    """Play an operator on the GPUs of one node. Raises BadInput for what cannot be.
+                   sending: Sending | str = Sending()) -> PersistentRun:
+    """Play an operator on the GPUs of one node; `sending`: how, or how fine a signal. Raises BadInput.
 
     It is `embedding-a2a` (shape: batch of all GPUs, tables per GPU), `gemv-ar` (m, k) or `gemm-a2a` (m, n, k: one
     GPU's).
@@ -246,6 +260,8 @@ def run_persistent(node: Node, operator: str, gpus: int, shape: tuple[int, ...],
         tasks = gemm_tasks(node, gpus, Shape(*shape))
     if not tasks.for_each:
         raise BadInput(f"{operator}: {' x '.join(map(str, shape))} leaves no task for each of {gpus} GPUs")
+    if isinstance(sending, str):
+        sending = Sending.by(sending, tasks)
     alone, collective = kernels_ns(node, gpus, tasks, launches)
     found = {}
     for name in techniques:

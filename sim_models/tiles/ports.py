@@ -30,14 +30,18 @@ def direct_ns(node: Node, ranks: int, part_bytes: float) -> float:
 class Egress:
     """Ways out of one GPU. A message takes every port on its way, each serves one after the other."""
 
-    def __init__(self, node: Node, rank: int, crowd: float = 1.0) -> None:
-        """Take a node's ports; `crowd`: GPUs that store at the same one at once and share its port, on average."""
+    def __init__(self, node: Node, rank: int, crowd: float = 1.0, efficiency: float | None = None) -> None:
+        """Take a node's ports; `crowd`: GPUs that store at the same one at once and share its port, on average.
+
+        `efficiency`: of the links, that of stores if not given.
+        """
         self.node, self.rank, self.crowd = node, rank, crowd
+        self._rate = store_bytes_per_ns(node) if efficiency is None else node.link.bandwidth_gb_per_s * efficiency
         self._free: dict[tuple, float] = {}
         self.last_ns = 0.0  #: when the last message has arrived
 
     def send(self, to: int, size_bytes: float, now: float) -> float:
-        """Return when the last byte has left; stores of compute units."""
+        """Return when the last byte has left."""
         left, way = now, self._way(to)
         for port, rate, _ in way:
             self._free[port] = max(self._free.get(port, 0.0), now) + size_bytes / rate
@@ -52,8 +56,8 @@ class Egress:
             rate = node.network.bandwidth_gb_per_s * node.network.efficiency
             return [(("network",), rate / self.crowd, node.network.latency_ns)]
         if link.kind == "full":  # a link of its own: nobody shares it
-            return [(("link", to), store_bytes_per_ns(node), link.latency_ns)]
-        way = [(("port",), store_bytes_per_ns(node) / self.crowd, link.latency_ns)]
+            return [(("link", to), self._rate, link.latency_ns)]
+        way = [(("port",), self._rate / self.crowd, link.latency_ns)]
         if link.kind == "host" and host_of(node, to) != host_of(node, self.rank):
             distance = to - self.rank if self.crowd == 1.0 else node.gpus // 2
             way.append((("hosts",), crossing_bytes_per_ns(node, distance), 0.0))

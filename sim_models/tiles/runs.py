@@ -102,7 +102,9 @@ def _play(name: str, node: Node, operator: str, shape: Shape, gpus: int,
         return max(gemm.ns, collective_ns), {}, {}
     if name == "flux":
         run = fused(node, operator, shape, gpus, choice)
-        what = {"order": run.choice.order} if operator == "gemm-rs" else asdict(run.choice)
+        what = asdict(run.choice)
+        what = {name: what[name] for name in (("order", "signal") if operator == "gemm-rs" else what)
+                if name != "signal" or run.choice.signal}
         return run.ns, {"kernel": run.kernel.name, **what}, {
             "another kernel": run.kernel.ns - gemm.ns, "reduction": run.reduction_ns, "launches": run.launch_ns}
     split = decomposed(node, operator, shape, gpus, units)

@@ -21,3 +21,26 @@ def run_tiles(free: list[float], tile_ns: float, ready: Iterable[float],
         heapq.heapreplace(free, end)
         last = max(last, end)
     return last
+
+
+def run_slices(places: int, task_ns: float, sizes: Iterable[int], finish: Finish) -> float:
+    """Give the tasks of slices in their order to the places that are free first; return when the last is finished.
+
+    `sizes`: tasks of each slice. `finish(slice, computed)`: when the place of a slice's last task is rid of the slice;
+    the others go on before.
+    """
+    free, last = [(0.0, places)], 0.0  # places that are free at the same time
+    for number, left in enumerate(sizes):
+        computed = 0.0
+        while left:
+            at, count = heapq.heappop(free)
+            taken = min(left, count)
+            if count > taken:
+                heapq.heappush(free, (at, count - taken))
+            left, computed = left - taken, at + task_ns
+            if left or taken > 1:
+                heapq.heappush(free, (computed, taken if left else taken - 1))
+        end = finish(number, computed)
+        heapq.heappush(free, (end, 1))
+        last = max(last, end)
+    return last

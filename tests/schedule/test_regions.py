@@ -66,7 +66,7 @@ def stored(space) -> KernelTable:
     """A GEMM's work under a schedule; one step of loads, one that stores."""
     operand = Matrix(0, 256)
     gemm = Gemm(space.schedule.tiling, 32, 32, operand, True, operand, 0, 1.0, 0.0, 0.0)
-    return fused_work(gemm.work(space.device), space)
+    return fused_work(gemm.work(space.device), space, space.schedule.tiling)
 
 
 def check(schedule: Schedule, geometry: Geometry, blocks: int) -> None:
@@ -255,9 +255,9 @@ def test_requests_say_what_each_tile_touches(policy):
     (packed,) = dispatch_requests([space], {
         "id": Field(0, 16), "tiles": Field(16, 4), "there": Field(20, 17), "peer": Field(37, 1), "opens": Field(38, 1),
         "reaches": Field(39, 1), "starts": Field(40, 1), "region": Field(41, 6),
-        "last_region": Field(47, 6)})
+        "last_region": Field(47, 6)}, space.schedule.tiling)
     with pytest.raises(ScheduleError, match="a request for a workgroup has 64 bits: the models take 63"):
-        dispatch_requests([space], {"id": Field(0, 64)})
+        dispatch_requests([space], {"id": Field(0, 64)}, space.schedule.tiling)
     rows, requests = schedule.rows(0), schedule.requests(0)
     assert (packed & 0xFFFF == requests.id).all() and (packed >> 20 & 0x1FFFF == requests.there).all()
     assert (packed >> 16 & 15 == np.where(rows.updates, schedule.tiling.wf_tiles[rows.tile], 0)).all()

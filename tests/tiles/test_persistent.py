@@ -6,6 +6,8 @@ import pytest
 
 from t3sim.cli import main
 from t3sim.machine.levels import load_tiles
+from t3sim.mechanisms.signals import SIGNALS
+from t3sim.tiles.flux import Choice
 from t3sim.tiles.gemm import Shape, kernel
 from t3sim.tiles.library import all_reduce_ns, all_to_all_ns
 from t3sim.tiles.persistent import (
@@ -23,6 +25,8 @@ from t3sim.tiles.persistent import (
     with_share,
 )
 from t3sim.tiles.ports import store_bytes_per_ns
+from t3sim.tiles.runs import run_overlap
+from t3sim.tiles.slots import run_slices
 
 NODE = load_tiles("mi210-x4")
 SMALL = embedding(NODE, 4, 256, 64)
@@ -82,10 +86,14 @@ def test_what_is_for_others_comes_first():
     assert aware.ns >= over_cards_ns(NODE, tasks) - NODE.library.base_ns
 
 
-def test_a_signal_for_a_whole_shard_hides_nothing():
-    """And for every workgroup costs a mask each, unless hardware counts."""
-    whole, fine = (fused_run(NODE, 4, SMALL, Sending(size)) for size in (SMALL.for_each, 1))
-    assert whole.ns > fine.ns + 0.9 * SMALL.for_each * 1024 / store_bytes_per_ns(NODE)
+def test_the_last_whole_shard_hides_behind_its_own_ranks_tasks_only():
+    """And a signal for every workgroup costs a mask each, unless hardware counts."""
+    whole, fine = (fused_run(NODE, 4, SMALL, Sending.by(signal, SMALL)) for signal in ("shard", "workgroup"))
+    sent = SMALL.for_each * 1024 / store_bytes_per_ns(NODE) + NODE.link.latency_ns + NODE.signals.poll_ns
+    rounds = -(-3 * SMALL.for_each // SMALL.sending_places)
+    each = task_ns(NODE, SMALL, SMALL.sending_places) + NODE.signals.mask_ns
+    assert whole.ns == pytest.approx(rounds * each + sent, rel=0.02) and whole.ns > 1.2 * fine.ns
+    assert fused_run(NODE, 4, SMALL, Sending.by("wave-group", SMALL)).ns == pytest.approx(fine.ns, rel=0.03)
     mask = NODE.model_copy(update={"signals": NODE.signals.model_copy(update={"mask_ns": 5000.0})})
     assert fused_run(mask, 4, SMALL, Sending(1)).ns > 1.2 * fine.ns
     assert fused_run(mask, 4, SMALL, Sending(1, tracked=True)) == fused_run(NODE, 4, SMALL, Sending(1, tracked=True))
@@ -122,3 +130,39 @@ def test_bad_input_is_one_line(capsys, options, words):
     assert main(["run", "--level", "event", *machine, *options]) == 2
     shown = capsys.readouterr().err
     assert shown.startswith("t3: error: ") and shown.count("\n") == 1 and words in shown
+
+
+def test_slices_take_the_places_that_are_free_whoever_fills_them():
+    """Ten tasks in slices of three on four places: three rounds, and only the last task's place waits for the send."""
+    ends = []
+    assert run_slices(4, 10.0, [3, 3, 3, 1], lambda number, computed: ends.append(computed) or computed) == 30.0
+    assert ends == [10.0, 20.0, 30.0, 30.0]
+    assert run_slices(2, 10.0, [1] * 4, lambda number, computed: computed + (100.0 if number == 0 else 0.0)) == 110.0
+
+
+@pytest.mark.parametrize("operator, shape", [("gemm-rs", "4096x12288x6144"), ("ag-gemm", "4096x6144x12288")])
+def test_the_finer_flux_is_told_the_less_waits(operator, shape):
+    """A copy engine sends a wave's tiles and a chunk's; tiles wait for their own rows, or for all of a GPU's."""
+    m, n, k = map(int, shape.split("x"))
+    node = load_tiles("a100-pcie")
+    efficiency = {signal: run_overlap(node, operator, Shape(m, n, k), 8, ("flux",), Choice(signal=signal))
+                  .techniques["flux"].overlap_efficiency for signal in SIGNALS}
+    plain = run_overlap(node, operator, Shape(m, n, k), 8, ("flux",), Choice()).techniques["flux"].overlap_efficiency
+    assert efficiency["wavefront"] == efficiency["workgroup"] and efficiency["shard"] < efficiency["wave-group"]
+    assert plain == efficiency["workgroup" if operator == "gemm-rs" else "shard"]
+
+
+@pytest.mark.parametrize("more, message", [
+    (["--operator", "gemm-rs", "--gemm", "64x64x64", "--signal", "warp"], "--signal 'warp' is unknown: allowed are"),
+    (["--operator", "gemm-rs", "--gemm", "64x64x64", "--signal", "shard", "--technique", "sequential"],
+     "--signal shard is for flux"),
+    (["--operator", "ag-gemm", "--gemm", "64x64x64", "--signal", "shard", "--flux-pieces", "2"],
+     "--signal shard does not go with --flux-pieces"),
+    (["--operator", "gemm", "--gemm", "64x64x64", "--signal", "shard"], "--signal shard does not go with --operator"),
+    (["--operator", "embedding-a2a", "--embedding", "256x64", "--signal", "shard", "--slice", "4"],
+     "--signal shard does not go with --slice"),
+    (["--operator", "embedding-a2a", "--embedding", "256x64", "--signal", "chunk"], "--signal 'chunk' is unknown")])
+def test_signals_that_cannot_be_are_refused_in_a_line(more, message, capsys):
+    machine = "mi210-x4" if "embedding-a2a" in more else "a100-nvlink"
+    assert main(["run", "--level", "event", "--machine", machine, *more]) == 2
+    assert message in capsys.readouterr().err

@@ -1,0 +1,51 @@
+"""How fine a signal is: what must be complete before it is sent on, from a wavefront's tile to a GPU's whole chunk.
+
+Hardware can afford one for each wavefront's tile (T3 paper, section 4.2.1); software, whose signals cost an atomic, a
+fence or a kernel, has one for each workgroup (fused operators), for the tiles of a wave, or for a chunk. Here the same
+hardware gives coarser ones: DMA commands of all wavefronts of a workgroup (`[dma] tiles_per_block`), or a Tracker whose
+tiles are those of many workgroups, with counters and commands wide enough.
+"""
+
+from dataclasses import replace
+
+from ..errors import BadInput
+from ..machine import Machine
+from ..operators.tiling import Tiling
+
+SIGNALS = ("wavefront", "workgroup", "wave-group", "shard")
+_OF_MANY = SIGNALS[2:]  #: whose tiles several workgroups make
+_COUNT_BITS = 32  #: the widest that a Tracker can have
+
+
+def hardware(machine: Machine, signal: str) -> Machine:
+    """Return the machine with Track & Trigger hardware that signals so."""
+    if signal in _OF_MANY:
+        return machine.model_copy(update={"tracker": machine.tracker.model_copy(update={"count_bits": _COUNT_BITS}),
+                                          "dma": machine.dma.model_copy(update={"tiles_per_block": 1})})
+    tiles = 1 if signal == "wavefront" else machine.gpu.wavefronts_per_workgroup
+    return machine.model_copy(update={"dma": machine.dma.model_copy(update={"tiles_per_block": tiles})})
+
+
+def tracked_tiling(tiling: Tiling, signal: str | None, ranks: int, at_once: int, block: tuple[int, int]) -> Tiling:
+    """Cut an output into the tiles that the Tracker counts; `tiling`: into those that workgroups make.
+
+    `at_once`: workgroups that a GPU runs at once; `block`: the most bytes and columns that a DMA command moves. A tile
+    of many is a rectangle of workgroups that follow each other: whole lines of tiles, or an equal part of one. Those of
+    a wave group are at most as many as run at once, as a chunk has, and as a DMA command moves; those of a shard are a
+    chunk. Raises BadInput for a chunk that no DMA command moves.
+    """
+    if signal not in _OF_MANY:
+        return tiling
+    chunk = max(1, tiling.tiles // ranks)
+    wanted = chunk if signal == "shard" else min(at_once, chunk)
+    along, across = (tiling.tile_columns, tiling.tile_rows)[::1 if tiling.along_n else -1]
+    lines = min(across, max(1, wanted // along))
+    length = along if wanted >= along else -(-along // -(-along // wanted))
+    high, wide = (lines, length) if tiling.along_n else (length, lines)
+    most_high = max(1, block[0] // (tiling.tile_m * tiling.element_bytes))
+    most_wide = max(1, block[1] // tiling.tile_n)
+    if signal == "shard" and (high > most_high or wide > most_wide):
+        raise BadInput(f"--signal shard: a chunk of {high * tiling.tile_m} x {wide * tiling.tile_n} elements is more "
+                       f"than a DMA command moves, {block[0]} bytes of {block[1]} columns")
+    return replace(tiling, tile_m=min(high, most_high) * tiling.tile_m, tile_n=min(wide, most_wide) * tiling.tile_n,
+                   wavefronts=1)
