@@ -68,6 +68,7 @@ class Workload:
     dtype: str = "fp16"  #: of FORMATS; fp16 throughout in the T3 paper (section 5.2)
 
     kind: ClassVar[str] = "GEMM"
+    producer: ClassVar[str] = "GEMM"  #: what reports call the kernel that makes the output
     largest_extent: ClassVar[int] = LARGEST_EXTENT
 
     def __post_init__(self) -> None:
@@ -143,6 +144,7 @@ class GemvWorkload(Workload):
     """M elements per device, a matrix of M x K times a vector; N is 1."""
 
     kind: ClassVar[str] = "GEMV"
+    producer: ClassVar[str] = "GEMV"
 
 
 @dataclass(frozen=True)
@@ -162,6 +164,7 @@ class EmbeddingWorkload(Workload):
     seed: int = 0  #: by which they are drawn
 
     kind: ClassVar[str] = "Embedding pooling"
+    producer: ClassVar[str] = "pooling"
     largest_extent: ClassVar[int] = 1 << 24
 
     @property

@@ -37,10 +37,11 @@ class Bound:
         return asdict(self)
 
 
-def who_waits(gpus: Sequence[Mapping[str, float]], total_ns: float) -> str:
+def who_waits(gpus: Sequence[Mapping[str, float]], total_ns: float, producer: str = "GEMM") -> str:
     """Say in a sentence for whom or what the GPUs of a run wait.
 
-    `gpus`: as in `TechniqueResult`. A link that is full holds all; else the GPU whose own work ends last.
+    `gpus`: as in `TechniqueResult`; `producer`: the name of the kernel that makes the output. A link that is full holds
+    all; else the GPU whose own work ends last.
     """
     sender = max(range(len(gpus)), key=lambda gpu: gpus[gpu]["link_busy"])
     busy = gpus[sender]["link_busy"]
@@ -54,10 +55,10 @@ def who_waits(gpus: Sequence[Mapping[str, float]], total_ns: float) -> str:
     also = (f" The window held free compute units for up to {gpus[held]['window_held_ns'] / 1e3:,.1f} µs (GPU {held})."
             if gpus[held]["window_held_ns"] > notable_ns else "")
     if ahead > notable_ns:
-        who = (f"GPU {last[0]}, whose GEMM ends" if len(last) == 1 else
-               f"GPUs {', '.join(map(str, last))}, whose GEMMs end")
+        who = (f"GPU {last[0]}, whose {producer} ends" if len(last) == 1 else
+               f"GPUs {', '.join(map(str, last))}, whose {producer}s end")
         return f"All wait for {who} {ahead / 1e3:,.1f} µs after any other.{also}"
-    return f"No GPU waits long for another's GEMM: they end within {(max(ends) - min(ends)) / 1e3:,.1f} µs.{also}"
+    return f"No GPU waits long for another's {producer}: they end within {(max(ends) - min(ends)) / 1e3:,.1f} µs.{also}"
 
 
 def bounds(result: "RunResult") -> dict[str, Bound]:
@@ -85,4 +86,4 @@ def _bound(result: "RunResult", name: str) -> Bound:
         words = _RESOURCES[fullest]
     else:
         words = _CAUSES[max(held, key=held.__getitem__)]
-    return Bound(**shares, words=words)
+    return Bound(**shares, words=words.replace("GEMM", workload.producer))

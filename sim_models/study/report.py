@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -101,6 +101,10 @@ def progress_bar(names: Iterable[str]) -> Iterator[ProgressCallback]:
 def print_run(result: RunResult, console: Console) -> None:
     """Print time, traffic, losses and simulation speed of one `t3 run`."""
     workload = result.workload
+
+    def show(table: _Table) -> None:
+        console.print(table.of(workload.producer))
+
     console.print(f"[bold]{escape(workload.title)}[/bold]: {workload.shape}, "
                   f"{workload.dtype}, {workload.tp} GPUs; machine {result.machine.name}; seed {result.seed}"
                   + (f"; every GPU, {result.skew}" if result.skew is not None else
@@ -110,28 +114,27 @@ def print_run(result: RunResult, console: Console) -> None:
                   + (f"; topology {result.exchange.topology}" if result.exchange.topology != REDUCED.topology else "")
                   + (f"; t3 under the policy {result.policy}" if result.policy else ""))
     console.print()
-    console.print(_times(result))
+    show(_times(result))
     if result.baseline is None:
         console.print(f"No speedup without the baseline: add {BASELINE} to --technique.", style="dim")
     if found := bounds(result):
-        console.print(_table("What bounds it", "technique",
-                             ("GEMM\nalone", "link\nbusy", "DRAM\nat peak", "bound by"),
-                             ((name, f"{one.gemm:.0%}", f"{one.link:.0%}", f"{one.dram:.0%}", one.words)
-                              for name, one in found.items())))
+        show(_table("What bounds it", "technique", ("GEMM\nalone", "link\nbusy", "DRAM\nat peak", "bound by"),
+                    ((name, f"{one.gemm:.0%}", f"{one.link:.0%}", f"{one.dram:.0%}", one.words)
+                     for name, one in found.items())))
     if (terms := result.most_terms) > FIXED_TERMS and any(one.rtl_in_loop for one in result.techniques.values()):
         console.print(f"Sums of Track & Trigger have up to {terms} terms, added in the order in which they come: their "
                       "last bits may differ from run to run.")
         console.print()
     for name, one in result.techniques.items():
         if one.gpus:
-            console.print(_gpus(name, one.gpus))
-            console.print(who_waits(one.gpus, one.total_ns))
+            show(_gpus(name, one.gpus))
+            console.print(who_waits(one.gpus, one.total_ns, workload.producer))
             console.print()
-    console.print(_traffic(result))
+    show(_traffic(result))
     if any(one.loss_ns for one in result.techniques.values()):
-        console.print(_losses(result))
+        show(_losses(result))
     if any("rtl_counters" in one.details for one in result.techniques.values()):
-        console.print(_hardware(result))
+        show(_hardware(result))
     console.print(_speed(result))
 
 
@@ -165,6 +168,12 @@ class _Table:
     columns: tuple[str, ...]
     rows: list[tuple[str, ...]]
     total: tuple[str, ...] | None = None
+
+    def of(self, producer: str) -> "_Table":
+        """Return the table with the name of the kernel that makes the output, where that is no GEMM."""
+        def named(words: tuple[str, ...]) -> tuple[str, ...]:
+            return tuple(word.replace("GEMM", producer) for word in words)
+        return replace(self, columns=named(self.columns), rows=[named(row) for row in self.rows])
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         left, unlimited = list(range(1, len(self.columns) + 1)), options.update(width=10_000)

@@ -11,12 +11,13 @@ if TYPE_CHECKING:
 
 
 def draw_run(result: "RunResult") -> "Figure":
-    """Draw a bar per technique: the GEMM as it ran, what of the collective is not behind it, the all-gather (µs)."""
+    """Draw a bar per technique: its producer as it ran, what of the collective is not behind it, all-gather (µs)."""
     drawn, axes = plots.figure(0.9 + 0.34 * len(result.techniques), width=0.8)
     names = list(result.techniques)
     hides = result.exchange.hides
     fused = hides[0] if len(hides) == 1 else "collective"
-    parts = {"GEMM": [], f"{fused} after it": []} | ({} if result.exchange.of_parts else {"all-gather": []})
+    parts = {result.workload.producer: [], f"{fused} after it": []}
+    parts |= {} if result.exchange.of_parts else {"all-gather": []}
     for one in result.techniques.values():
         follows = 0.0 if result.exchange.of_parts else one.ag_ns
         gemm = min(one.gemm_ns, one.total_ns - follows)

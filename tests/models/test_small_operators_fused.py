@@ -13,6 +13,7 @@ from t3sim.runs.pipelining import fused_options
 from t3sim.runs.policy import Policy
 from t3sim.runs.skew import Skew
 from t3sim.study.choices import Choices
+from t3sim.study.report import output_console, print_run
 from t3sim.study.techniques import run_sublayer
 from t3sim.workloads import embedding_workload, gemv_workload
 
@@ -72,3 +73,17 @@ def test_one_gpu_stands_for_all(operator, most):
     assert 0.97 * one.cycles < every.cycles < most * one.cycles and len(every.gpus) == N
     for stream in ("rs_read", "rs_write", "gemm_write"):
         assert every.dram[stream] == one.dram[stream]
+
+
+@pytest.mark.parametrize("operator, name", [("gemv-ar", "GEMV"), ("embedding-a2a", "pooling")])
+def test_a_report_calls_what_makes_the_output_by_its_name(operator, name, capsys):
+    """What is printed and drawn; keys of the JSON are the same for all."""
+    workload, exchange = WORKLOADS[operator], fused_with(operator, "switch", "direct")
+    found = run_sublayer(workload, exchange.hardware(load_machine(), workload), ("sequential", "t3"), lambda *_: None,
+                         choices=Choices(exchange=exchange))
+    print_run(found, output_console())
+    text = capsys.readouterr().out
+    assert "GEMM" not in text and f"read stall by {name} reads" in text and f"queue of the {name} alone" in text
+    assert "GEMM" not in found.to_json()["bounds"]["t3"]["words"]
+    assert name in [one.get_text() for one in found.plot().axes[0].get_legend().get_texts()]
+    assert found.techniques["t3"].gemm_ns > 0
