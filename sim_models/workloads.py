@@ -2,13 +2,15 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
 from t3sim.errors import BadInput
 from t3sim.formats import FORMATS, Format
+from t3sim.locality import named_weights, weights_of_file
 
 DEVICES = range(2, 65)  #: ring sizes that can be run
 LARGEST_EXTENT = 1 << 20
@@ -160,8 +162,9 @@ class EmbeddingWorkload(Workload):
 
     tables: int = 1  #: per device
     rows: int = 1  #: of a table
-    locality: str = "uniform"  #: which rows are named how often: `weights`
+    locality: str = "uniform"  #: which rows are named how often: a name of `locality.named_weights`, or a file's
     seed: int = 0  #: by which they are drawn
+    given: tuple[float, ...] = field(default=(), repr=False)  #: weights of rows that a file has
 
     kind: ClassVar[str] = "Embedding pooling"
     producer: ClassVar[str] = "pooling"
@@ -190,15 +193,8 @@ class EmbeddingWorkload(Workload):
         return self.m * self.k * (self.n * self.format.bytes + _INDEX_BYTES)
 
     def weights(self) -> np.ndarray:
-        """Return how often each row of a table is named, in proportion: float64[row]. Raises `WorkloadError`."""
-        ranks = np.arange(1, self.rows + 1, dtype=np.float64)
-        if self.locality == "uniform":
-            return np.ones(self.rows)
-        match = re.fullmatch(r"zipf:(\d{1,2}(?:\.\d{1,6})?)", self.locality, re.ASCII)
-        if match is None:
-            raise WorkloadError(f"--locality {self.locality[:40]!r} is unknown: allowed are uniform and zipf:EXPONENT, "
-                                "for example zipf:1.05")
-        return ranks ** -float(match[1])
+        """Return how often each row of a table is named, in proportion: float64[row]."""
+        return np.array(self.given) if self.given else named_weights(self.locality, self.rows)
 
 
 def transformer_workload(model: str = "t-nlg", sublayer: str = "fc2", tp: int = 8) -> Workload:
@@ -269,17 +265,18 @@ def batch_and_tables(text: str) -> tuple[int, int]:
 
 def embedding_workload(shape: str, devices: int, locality: str = "uniform", seed: int = 0,
                        alone: bool = False) -> EmbeddingWorkload:
-    """Return a pooling of `BATCHxTABLES`: the batch of all devices, and the tables of each. Raises `WorkloadError`.
+    """Return a pooling of `BATCHxTABLES`: the batch of all devices, and the tables of each. Raises `BadInput`.
 
-    `locality`, `seed`: as in `EmbeddingWorkload`; `alone`: on one device, which pools for the whole batch.
+    `locality`: a name, or a file of weights, whose tables have as many rows; `seed`: as in `EmbeddingWorkload`;
+    `alone`: on one device, which pools for the whole batch.
     """
     batch, tables = batch_and_tables(shape)
     if not alone and batch % devices:
         raise WorkloadError(f"--embedding {shape}: a batch of {batch} cannot be shared evenly by {devices} GPUs")
-    workload = EmbeddingWorkload("custom", "embedding", devices, batch * tables * (1 if alone else devices), DIMENSION,
-                                 POOLED, "fp32", tables, TABLE_ROWS, locality, seed)
-    workload.weights()  # refuse before the work
-    return workload
+    given = weights_of_file(locality) if named_weights(locality, 1) is None else ()
+    return EmbeddingWorkload("custom", "embedding", devices, batch * tables * (1 if alone else devices), DIMENSION,
+                             POOLED, "fp32", tables, len(given) or TABLE_ROWS,
+                             Path(locality).name if given else locality, seed, given)
 
 
 def paper_workloads() -> Iterator[Workload]:

@@ -101,7 +101,8 @@ def run(
         metavar="BATCHxTABLES", help="The batch of all GPUs and tables per GPU of --operator embedding and "
         "embedding-a2a.")] = None,
     locality: Annotated[str | None, typer.Option(
-        metavar="NAME", help="Which rows of its table a sum has: uniform, if not given, or zipf:EXPONENT.")] = None,
+        metavar="NAME|FILE", help="Which rows of its table a sum has: uniform, if not given, zipf:EXPONENT, or as "
+        "often as a file's weights say, one for each row.")] = None,
     slice_tasks: Annotated[int | None, typer.Option(
         "--slice", metavar="N", parser=whole_number,
         help="With --level event: tasks of a persistent kernel that are sent and signalled together.")] = None,

@@ -68,6 +68,37 @@ def test_rows_that_are_named_again_come_from_the_cache(machine):
     assert reads[0] > 1.2 * reads[1] > 1.2 * 1.2 * reads[2] and times[0] > times[1] > times[2]
 
 
+def test_a_file_says_how_often_each_row_is_named(machine, tmp_path):
+    """One per line or with commas; only rows with a weight are named, and heavy ones as much more often."""
+    file = tmp_path / "hot.csv"
+    file.write_text("# counted\n0, 3\n1\n" + "0\n" * 5, encoding="utf-8")
+    workload = embedding_workload("128x32", 2, str(file), alone=True)
+    assert workload.rows == 8 and "hot.csv" in workload.shape and workload.weights().tolist() == [0, 3, 1, *[0.0] * 5]
+    table = build.make_operator(machine, workload, build.make_tiling(machine, workload))
+    named = np.bincount(table.rows_named().ravel() % 8, minlength=8) / (workload.m * workload.k)
+    assert named == pytest.approx([0, 0.75, 0.25, 0, 0, 0, 0, 0], abs=0.01) and named[[0, 3, 7]].sum() == 0
+    found = alone(machine, workload)
+    assert found.dram["gemm_read"] < 0.1 * workload.input_bytes, "64 rows stay in the cache"
+    zipf = embedding_workload("128x32", 2, "zipf:1.2", alone=True)
+    file.write_text(",".join(map(str, zipf.weights())), encoding="utf-8")
+    own = embedding_workload("128x32", 2, str(file), alone=True)
+    drawn = [build.make_operator(machine, one, build.make_tiling(machine, one)).rows_named() for one in (zipf, own)]
+    assert (drawn[0] == drawn[1]).all(), "the same weights draw the same rows"
+
+
+@pytest.mark.parametrize("content, words", [
+    (b"1\n-2\n", "line 2: '-2' is no weight: a number from 0 to 1e30 is allowed"),
+    (b"1, many\n", "line 1: 'many' is no weight"), (b"nan", "line 1: 'nan' is no weight"),
+    (b"# nothing\n", "has 0 weights: allowed are 1 to 1,048,576"), (b"0\n0", "names no row: all weights are 0"),
+    (b"\xff\xfe\x00", "cannot be read: it is no text")])
+def test_a_file_of_weights_that_is_none_is_one_line(content, words, tmp_path, capsys):
+    file = tmp_path / "w.csv"
+    file.write_bytes(content)
+    assert cli.main(["run", "--operator", "embedding", "--embedding", "8x8", "--locality", str(file)]) == 2
+    error = capsys.readouterr().err
+    assert words in error and len(error.splitlines()) == 1
+
+
 def test_registers_and_lds_say_how_many_workgroups_are_resident(machine):
     """64 wavefronts, 512 registers on each of four units in eights, 128 KB."""
     for registers, lds_bytes, expected in ((32, 0, 8), (33, 0, 6), (56, 0, 4), (64, 0, 4), (72, 0, 3), (128, 0, 2),
