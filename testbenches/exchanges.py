@@ -5,6 +5,7 @@ from functools import cache, cached_property
 
 from t3sim.collectives import Program
 from t3sim.flow.algorithms import COLLECTIVES, algorithms
+from t3sim.mechanisms import exchange
 from t3sim.operators.tiling import Tiling
 from t3sim.schedule import Schedule, ScheduleError
 from t3sim.topologies import Topology, named_topology
@@ -29,7 +30,10 @@ class Exchange:
 
     def program(self, ranks: int = 0) -> Program:
         """Return who sends which chunk to whom, for `build.Options`."""
-        return algorithms(self.collective, self.topology())[self.algorithm].program()
+        on = self.topology()
+        if self.algorithm == exchange.IN_SWITCH:
+            return exchange.Exchange(self.collective, self.algorithm, on.name).program(on.gpus)
+        return algorithms(self.collective, on)[self.algorithm].program()
 
     @cached_property
     def peers(self) -> int:
@@ -67,4 +71,6 @@ def exchanges() -> tuple[Exchange, ...]:
     every = (Exchange(collective, algorithm, over) for over in TOPOLOGIES for collective in COLLECTIVES
              for algorithm in algorithms(collective, named_topology(over)))
     before = (Exchange("ag", "ring", f"ring:{gpus}", before=True) for gpus in (2, 3, 4, 8))
-    return (*(one for one in every if one.possible), *before)
+    switched = (Exchange(collective, exchange.IN_SWITCH, over) for over in TOPOLOGIES if over.startswith("switch:")
+                for collective in ("rs", "ag", "ar"))
+    return (*(one for one in every if one.possible), *switched, *before)

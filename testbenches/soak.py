@@ -27,7 +27,7 @@ from t3sim.driver.driver import Driver, DriverError
 from t3sim.errors import Failure
 from t3sim.formats import FORMATS
 from t3sim.machine import Machine, load_machine
-from t3sim.mechanisms.exchange import fused_with
+from t3sim.mechanisms.exchange import IN_SWITCH, fused_with
 from t3sim.mechanisms.track_trigger import map_output
 from t3sim.operators.tiling import TilingError
 from t3sim.rtl.registers import POLICIES
@@ -35,6 +35,7 @@ from t3sim.runs.build import Options, late_starts, make_schedule
 from t3sim.runs.data_mode import DataResult, Variation, run_data_mode
 from t3sim.runs.policy import Policy
 from t3sim.schedule import Ids, Limits, ScheduleError, Shuffle
+from t3sim.schedule.sums import window_for_sums
 from t3sim.study.results import write_json
 from t3sim.workloads import Workload, gemm_workload
 
@@ -112,6 +113,8 @@ def fits(described: Machine, workload: Workload, options: Options) -> bool:
             return False
         schedule, driver = make_schedule(described, workload, options), Driver(described.geometry())
         windows = [window_of(described, schedule.waits_for(device)) for device in range(workload.tp)]
+        if schedule.program.in_switch:
+            windows = [window_for_sums(schedule, min(windows), described.switch.reduction_bytes)]
         if schedule.slack >= min(windows) or not schedule.is_live(min(windows)):
             return False
         for device in range(workload.tp):
@@ -163,7 +166,8 @@ def _attempt(seed: int, rng: np.random.Generator, exchange: Exchange) -> Case | 
         link={"bandwidth_gb_per_s": pick(1.0, 8.0, 30.0, 200.0), "latency_ns": pick(0.0, 30.0, 700.0),
               "egress_buffer_bytes": max(pick(column_bytes, 1024, 65536), column_bytes)},
         dma={"tiles_per_block": pick(*(2**i for i in range(4) if gpu.wavefronts_per_workgroup % 2**i == 0))},
-        arbiter={"starvation_limit_cycles": starvation})
+        arbiter={"starvation_limit_cycles": starvation},
+        switch={"reduction_bytes": pick(1 << 14, 1 << 20)} if exchange.algorithm == IN_SWITCH else {})
     ordered = Options(stage_first_chunk=pick(False, True), slices=pick(1, 2, 3),
                       limits=pick(*Limits) if exchange.peers == 1 else Limits.EXACT,
                       collective=exchange.program, topology=exchange.topology)

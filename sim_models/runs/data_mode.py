@@ -111,8 +111,8 @@ def add_column(data, into, d, at, count, operand, operand_device):
 
 
 @compiled
-def add_in_switch(data, switch, d, line, at, count):
-    """Add up products in the order in which a switch did, with the same ALU; False: no result came."""
+def add_in_switch(data, switch, operand, d, line, at, count):
+    """Add up what GPUs sent in the order in which a switch did, with the same ALU; False: no result came."""
     column = COLUMN_BYTES >> data.shift
     for part in range(switch.parts):
         origin = switch.order[d, line, part]
@@ -120,8 +120,8 @@ def add_in_switch(data, switch, d, line, at, count):
             size = min(column, at + count - first)
             if part == 0:
                 for i in range(first, first + size):
-                    data.summed[d, i] = data.product[origin, i]
-            elif not add_column(data, data.summed, d, first, size, data.product, origin):
+                    data.summed[d, i] = operand[origin, i]
+            elif not add_column(data, data.summed, d, first, size, operand, origin):
                 return False
     return True
 
@@ -171,10 +171,11 @@ def perform(data, sim, sender, d, lo, hi):
     if source == bits.DMA and data.tally[DMA_READ, origin, at] == 0:
         return NOT_READ
     operand = data.fetched if source == bits.DMA else data.product
-    if source == bits.REMOTE and len(data.summed):
-        operand, origin = data.summed, d
-        if not add_in_switch(data, sim.switch, d, line_at(sim.switch, d, bits.address_of(lo, b)), at, count):
+    if source != bits.LOCAL and op != bits.STORE and len(data.summed):
+        line = line_at(sim.switch, d, bits.address_of(lo, b))
+        if not add_in_switch(data, sim.switch, operand, d, line, at, count):
             return ALU_SILENT
+        operand, origin = data.summed, d
     if op == bits.STORE:
         for i in range(at, at + count):
             data.memory[d, i] = operand[origin, i]
