@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 #: `results.BY_DEFAULT`, written out so that `--help` need not import it.
 DEFAULT_TECHNIQUES = ("sequential", "t3", "t3-mca", "t3-mca+", "ideal-overlap", "ideal-rs-nmc")
-OTHER_TECHNIQUES = ("decomposed", "flux", "in-switch")  #: the rest of `results.TECHNIQUES`
+OTHER_TECHNIQUES = ("decomposed", "flux", "fused-wg", "in-switch")  #: the rest of `results.TECHNIQUES`
 #: `exchange.FUSED_OPERATORS`, written out for the same reason.
 FUSED_OPERATORS = ("gemm-rs", "gemm-ar", "gemm-ag", "gemm-a2a", "ag-gemm", "gemv-ar", "embedding-a2a")
 ALONE = ("gemm", "decode", "gemv", "embedding")  #: kernels without a collective

@@ -37,7 +37,7 @@ from . import build
 from .failure import SimulationError
 from .fused import BATCH_CYCLES, FusedRun
 from .isolated_collectives import ring_time_ns, run_collective, with_compute_units
-from .overlapped import OverlappedKernels, run_decomposed, run_flux
+from .overlapped import OverlappedKernels, run_decomposed, run_flux, run_sending
 from .pipelining import fused_options
 from .policy import Policy
 from .program_kernels import run_program
@@ -229,6 +229,22 @@ class StoringGemm:
 
     def run(self, run: Run) -> OverlappedKernels:
         return run_flux(run.machine, run.workload, self.options, self.exchange.links(run.workload.tp), run.progress)
+
+
+@dataclass(frozen=True)
+class SendingKernel:
+    """A persistent kernel that makes one GPU's part of the output and sends it, as in fused operators."""
+
+    exchange: Exchange  #: an all-to-all, whose topology it stores over
+
+    needs_rtl, uses_depth, result_type = False, True, OverlappedKernels
+
+    @property
+    def name(self) -> str:
+        return f"fused-wg-{self.exchange.name}"
+
+    def run(self, run: Run) -> OverlappedKernels:
+        return run_sending(run.machine, part_of(run.workload), self.exchange.links(run.workload.tp), run.progress)
 
 
 @dataclass(frozen=True)

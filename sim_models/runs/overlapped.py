@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..agents.compute_units import make_units, settle
+from ..agents.compute_units import UnitState, make_units, settle
 from ..agents.side_by_side import SideBySide
 from ..collectives import ring
 from ..engine.end import IDLE_LIMIT, RUNNING, STUCK
@@ -17,10 +17,12 @@ from ..machine import Machine
 from ..mechanisms import baseline
 from ..mechanisms.decomposed import split_gemm, units_left
 from ..mechanisms.flux import FluxOptions, Owners, peers_of, storing_gemm
+from ..mechanisms.fused_wg import sending_kernel
 from ..topologies import Topology
 from ..workloads import Workload
 from . import build
 from .failure import SimulationError
+from .operators import make_operator, resident
 
 BATCH_CYCLES = 200_000  #: between looks at progress
 
@@ -69,7 +71,7 @@ def run_decomposed(machine: Machine, workload: Workload, communication_units: in
     sim, now = _to_its_end("decomposed GEMM", decomposed_sim(machine, workload, communication_units), progress)
     gemm, scatter = sim.kernel.first, sim.kernel.second
     return OverlappedKernels(
-        **_of_the_gemm(sim, 0), cycles=int(scatter.state.phase_over[0, -1]),
+        **_of_the_gemm(sim, gemm.state, 0), cycles=int(scatter.state.phase_over[0, -1]),
         collective_start=int(gemm.state.phase_over[0, 0]) + sim.kernel.launch_cycles,
         launch_cycles=(workload.tp - 1) * gemm.work.phase_launch_cycles, simulated_cycles=now)
 
@@ -104,8 +106,34 @@ def run_flux(machine: Machine, workload: Workload, options: FluxOptions, topolog
     last = int(np.argmax(ends))
     arrived = int(sim.kernel.first.state.phase_over[last, 0])
     return OverlappedKernels(
-        **_of_the_gemm(sim, last), cycles=int(ends[last]), collective_start=int(sim.control.rs_start[last]),
+        **_of_the_gemm(sim, sim.kernel.first.state, last),
+        cycles=int(ends[last]), collective_start=int(sim.control.rs_start[last]),
         launch_cycles=launch, simulated_cycles=now, reduction_cycles=int(ends[last]) - arrived - launch)
+
+
+def run_sending(machine: Machine, workload: Workload, topology: Topology,
+                progress: Callable[[float], None] = lambda fraction: None) -> OverlappedKernels:
+    """Simulate a persistent kernel that makes one GPU's part and stores it at its owners. Raises BadInput.
+
+    `workload`: that part. Raises SimulationError.
+    """
+    tiling = build.make_tiling(machine, workload)
+    at = build.Addresses.of(workload, tiling)
+    owners = Owners(tiling.n, workload.tp, tiling.pitch_bytes, at.c, at.copies)
+    table = sending_kernel(make_operator(machine, workload, tiling, at.c), owners,
+                           machine.llc.hit_latency_ns * machine.memory_clock_ghz)
+    units = make_units(build.unit_rates(machine, resident(machine, table.resources)), [table], memory.GEMM,
+                       peer_stream=memory.REDUCE_SCATTER)
+    run = Lockstep(build.machine_state(machine, units, build.mirrored_network(machine, topology, 0),
+                                       [peers_of(0, workload.tp)]))
+    total = int(units.work.workgroups[0])
+    while (state := run.advance(BATCH_CYCLES)) == RUNNING:
+        progress(min(0.99, float(run.sim.kernel.state.finished[0]) / total))
+    if state == STUCK:
+        raise SimulationError(f"the kernel that sends did not move for {IDLE_LIMIT} cycles")
+    return OverlappedKernels(
+        **_of_the_gemm(run.sim, run.sim.kernel.state, 0), cycles=int(run.sim.kernel.state.phase_over[0, -1]),
+        collective_start=int(run.sim.control.rs_start[0]), launch_cycles=0, simulated_cycles=run.now)
 
 
 def _to_its_end(name: str, sim: Sim, progress: Callable[[float], None]) -> tuple[Sim, int]:
@@ -120,9 +148,8 @@ def _to_its_end(name: str, sim: Sim, progress: Callable[[float], None]) -> tuple
     return run.sim, run.now
 
 
-def _of_the_gemm(sim: Sim, device: int) -> dict[str, Any]:
+def _of_the_gemm(sim: Sim, gemm: UnitState, device: int) -> dict[str, Any]:
     """Return what is known of a device's GEMM, and of its memory."""
-    gemm = sim.kernel.first.state
     settle(gemm, device, int(gemm.finish_time[device]))
     return {"gemm_cycles": int(gemm.finish_time[device]), "dram": memory.bytes_by_purpose(sim.mem, device),
             "unit_cycles": tuple(gemm.accounted[device].tolist()), "waited": tuple(sim.mem.waited[device].tolist()),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ..errors import BadInput
 from ..machine import Machine
 from ..runs.isolated_collectives import ring_time_ns
-from ..runs.kernels import FusedGemm, GemmAlone, GemmPart, Kernel, part_of
+from ..runs.kernels import FusedGemm, GemmAlone, GemmPart, Kernel, SendingKernel, part_of
 from ..runs.operators import make_tiling
 from ..workloads import Workload
 
@@ -61,7 +61,7 @@ def every_gpu(kernel: Kernel) -> bool:
 
 def kernel_cycles(kernel: Kernel, machine: Machine, workload: Workload) -> float:
     """Estimate the memory cycles of a kernel."""
-    exchange = kernel.exchange if isinstance(kernel, FusedGemm) else None
+    exchange = kernel.exchange if isinstance(kernel, FusedGemm | SendingKernel) else None
     made = part_of(workload) if isinstance(kernel, GemmPart) or exchange and exchange.of_parts else workload
     of_input = getattr(kernel, "of_input", False)
     moved = workload.activation_bytes if of_input or exchange and exchange.before else workload.output_bytes

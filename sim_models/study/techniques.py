@@ -30,6 +30,7 @@ from ..runs.kernels import (
     IsolatedKernel,
     Kernel,
     KernelResult,
+    SendingKernel,
     StoringGemm,
 )
 from ..runs.overlapped import OverlappedKernels
@@ -81,6 +82,13 @@ def kernels_of(technique: str, choices: Choices = Choices()) -> tuple[Kernel, ..
             raise BadInput("technique flux stores at every GPU, in a ring over the others' links too: it needs "
                            "--topology switch")
         return GEMM, StoringGemm(choices.flux, choices.exchange), ALL_GATHER
+    if technique == "fused-wg":
+        if choices.exchange.collective != "a2a":
+            raise BadInput("technique fused-wg is of an all-to-all here, --operator gemm-a2a or embedding-a2a: "
+                           f"{choices.exchange.operator} has none (gemv-ar has it with --level event)")
+        if choices.skew is not None:
+            raise BadInput("technique fused-wg has no GPUs that are not alike: --every-gpu does not go with it")
+        return gemm, SendingKernel(choices.exchange)
     if technique == "in-switch":
         if choices.exchange.collective not in ("rs", "ar"):
             raise BadInput(f"technique in-switch all-reduces: --operator {choices.exchange.operator} does not")
@@ -116,6 +124,8 @@ def technique_result(technique: str, done: Mapping[Kernel, KernelResult], clock_
         return _decomposed(technique, *parts, clock_ghz)
     if technique == "flux":
         return _storing(technique, *parts, clock_ghz)
+    if technique == "fused-wg":
+        return _sending(technique, *parts, clock_ghz)
     if technique == "in-switch":
         return _in_turn(technique, parts[0], {"all-reduce": parts[1]}, exchange)
     if technique in FUSIONS and exchange.collective != "rs":
@@ -168,6 +178,19 @@ def _storing(name: str, alone: IsolatedKernel, storing: OverlappedKernels, gathe
         _watched(alone, clock), _watched_beside(storing), end=storing.cycles, units=storing.places,
         launches=storing.launch_cycles, reduction=storing.reduction_cycles)
     return _overlapped(name, storing, loss, gather, clock)
+
+
+def _sending(name: str, alone: IsolatedKernel, ran: OverlappedKernels, clock: float) -> TechniqueResult:
+    loss = losses.attribute_storing(_watched(alone, clock), _watched_beside(ran), end=ran.cycles, units=ran.places,
+                                    launches=0, reduction=0)
+    del loss["kernel_launches"], loss["local_reduction"]  # it is one kernel
+    return TechniqueResult(
+        name=name, total_ns=ran.cycles / clock,
+        phases_ns={"gemm": ran.gemm_cycles / clock, "all-to-all": (ran.cycles - ran.collective_start) / clock},
+        streams_bytes={stream.replace("rs_", "a2a_"): count for stream, count in ran.dram.items()
+                       if not stream.startswith("ag_")},
+        mc_cycles=ran.simulated_cycles, rtl_in_loop=False, host_seconds=ran.host_seconds,
+        loss_ns={cause: cycles / clock for cause, cycles in loss.items()})
 
 
 def _watched_beside(gemm: OverlappedKernels) -> losses.Watched:

@@ -5,17 +5,22 @@ from pathlib import Path
 
 import pytest
 
+from t3sim.cli import main
 from t3sim.machine import load_machine
 from t3sim.mechanisms.exchange import fused_with
+from t3sim.mechanisms.flux import Owners
+from t3sim.mechanisms.fused_wg import SENDING_REGISTERS, sending_kernel
 from t3sim.runs import kernels
 from t3sim.runs.data_mode import run_data_mode
+from t3sim.runs.kernels import part_of
+from t3sim.runs.operators import make_operator, make_tiling, resident
 from t3sim.runs.pipelining import fused_options
 from t3sim.runs.policy import Policy
 from t3sim.runs.skew import Skew
 from t3sim.study.choices import Choices
 from t3sim.study.report import output_console, print_run
 from t3sim.study.techniques import run_sublayer
-from t3sim.workloads import embedding_workload, gemv_workload
+from t3sim.workloads import embedding_workload, gemm_workload, gemv_workload
 
 N = 4
 SMALL = Path(__file__).parents[1] / "data" / "machines" / "peers_small.toml"
@@ -87,3 +92,37 @@ def test_a_report_calls_what_makes_the_output_by_its_name(operator, name, capsys
     assert "GEMM" not in found.to_json()["bounds"]["t3"]["words"]
     assert name in [one.get_text() for one in found.plot().axes[0].get_legend().get_texts()]
     assert found.techniques["t3"].gemm_ns > 0
+
+
+@pytest.mark.parametrize("operator, workload", [
+    ("embedding-a2a", embedding_workload("64x16", N)), ("gemm-a2a", gemm_workload("2048x1024x512", N))])
+def test_a_persistent_kernel_that_sends_moves_each_byte_once(operator, workload):
+    """What is for others is stored there alone; it hides some of the all-to-all, and all its time has causes."""
+    exchange = fused_with(operator, "switch", "direct")
+    machine = exchange.hardware(load_machine(), workload)
+    found = run_sublayer(workload, machine, ("sequential", "fused-wg", "ideal-overlap"), lambda *_: None,
+                         choices=Choices(exchange=exchange))
+    sequential, sent, ideal = found.techniques.values()
+    own = workload.output_bytes // N
+    assert sent.streams_bytes["gemm_write"] == own // N and sent.streams_bytes["a2a_read"] == 0
+    assert sent.streams_bytes["a2a_write"] == own * (N - 1) // N == sequential.streams_bytes["a2a_write"]
+    link_ns = own * (N - 1) / N / machine.link.bandwidth_gb_per_s
+    assert max(link_ns, sequential.gemm_ns) < sent.total_ns < sequential.total_ns and not sent.rtl_in_loop
+    assert sent.total_ns > 0.99 * ideal.total_ns
+    assert sum(sent.loss_ns.values()) == pytest.approx(sent.total_ns - sequential.gemm_ns, abs=1e-6)
+
+
+def test_code_that_sends_takes_registers():
+    """Embeddings lose the workgroups that 8 registers more have no room for; GEMMs' tiles say nothing of registers."""
+    workload, machine = part_of(WORKLOADS["embedding-a2a"]), load_machine()
+    tiling = make_tiling(machine, workload)
+    operator = make_operator(machine, workload, tiling, 0)
+    owners = Owners(tiling.n, N, tiling.pitch_bytes, 0, 1 << 30)
+    table = sending_kernel(operator, owners, 100.0)
+    assert table.registers == operator.registers + SENDING_REGISTERS and table.persistent
+    assert resident(machine, table.resources) <= resident(machine, operator.resources)
+
+
+def test_a_persistent_kernel_that_sends_is_of_an_all_to_all(capsys):
+    assert main(["run", "--gemm", "512x512x64", "--devices", "4", "--technique", "sequential,fused-wg"]) == 2
+    assert "technique fused-wg is of an all-to-all here, --operator gemm-a2a or" in capsys.readouterr().err

@@ -31,7 +31,7 @@ N = 4
 
 @pytest.fixture(scope="module")
 def result():
-    in_a_ring = tuple(name for name in TECHNIQUES if name not in ("flux", "in-switch"))  # of a switch
+    in_a_ring = tuple(name for name in TECHNIQUES if name not in ("flux", "fused-wg", "in-switch"))
     return run_sublayer(gemm_workload("2048x1024x512", N), load_machine(), in_a_ring, lambda *_: None, 0,
                         jobs=1)
 
