@@ -2,6 +2,7 @@
 
 from t3sim.reference.arbiter import ArbiterModel, Decision, Inputs
 from t3sim.rtl import arbiter
+from t3sim.rtl.arbiter.arbiter import burst_of
 from t3sim.rtl.registers import NO_THRESHOLD, POLICIES
 
 from .bench import Bench, rounds
@@ -11,7 +12,7 @@ _LISTENING = [policy.code for policy in arbiter.POLICIES.values() if policy.ends
 
 @rounds(30, cover=("no grant", "compute", "communication", "starved"))
 async def random_traffic(bench: Bench) -> None:
-    rng, model, most = bench.rng, ArbiterModel(), bench.geometry.channel.queue_entries + 1
+    rng, model, most = bench.rng, ArbiterModel(burst_of(bench.geometry)), bench.geometry.channel.queue_entries + 1
     busy, talk, go = (rng.choice((0.1, 0.5, 0.95)) for _ in range(3))
     idle = rng.choice((0, 0.5, 1))
     for cycle in range(bench.cut or 200):

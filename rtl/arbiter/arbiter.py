@@ -11,6 +11,14 @@ from .policy import THRESHOLD_BITS, View
 STARVATION_BITS = 16
 
 
+def burst_of(geometry: Geometry) -> int:
+    """Return how many requests communication is owed when it is served: half of what the DRAM queue holds.
+
+    More would leave loads no room there; fewer would turn the DRAM's bus more often than its data need.
+    """
+    return geometry.channel.queue_entries // 2
+
+
 class Arbiter(wiring.Component):
     """Grants one of two streams per cycle (T3 paper, section 4.5).
 
@@ -18,6 +26,10 @@ class Arbiter(wiring.Component):
     reason (compute, a full DRAM queue, the order guard); a grant clears it. `starved` rises when the count
     has reached the limit: with limit t, a request that waits since cycle 0 is refused in cycle t - 1 and
     has priority in cycle t. The count saturates at 65535. Which policies go by it is in their records.
+
+    The debt grows by one for every `starvation_limit` cycles in which communication waits, granted or not,
+    and shrinks by one with each of its grants; it saturates where its counter ends, and is never less than 0.
+    Communication is owed a burst from the cycle in which the debt is `burst_of` the geometry until it is 0.
 
     Members
     -------
@@ -68,6 +80,7 @@ class Arbiter(wiring.Component):
         waited = Signal(STARVATION_BITS)
         m.d.comb += self.starved.eq((self.starvation_limit != 0) & (waited >= self.starvation_limit))
 
+        debt, period, owed = self._debt(m)
         compute = Signal()
         communication = Signal()
         m.d.comb += [
@@ -75,7 +88,7 @@ class Arbiter(wiring.Component):
             communication.eq(self.communication_valid & self.ready),
         ]
         view = View(compute, communication, last_communication, self.occupancy, self.threshold, self.ring_late,
-                    self.starved, self.drain)
+                    self.starved, owed, self.drain)
         grants = []
         for policy in POLICIES.values():
             decided = Signal(2, name=policy.name)
@@ -97,3 +110,25 @@ class Arbiter(wiring.Component):
             with m.If(self.communication_waiting & ~waited.all()):
                 m.d.sync += waited.eq(waited + 1)
         return m
+
+    def _debt(self, m: Module) -> tuple[Signal, Signal, Signal]:
+        """Keep the debt; return it, the cycles of the period under way, and whether a burst is owed."""
+        burst = burst_of(self._geometry)
+        period = Signal(STARVATION_BITS)
+        next_period = Signal(STARVATION_BITS + 1)
+        debt = Signal(range(2 * burst))
+        ends, grows, paying, owed = (Signal(name=name) for name in ("period_ends", "debt_grows", "paying", "owed"))
+        m.d.comb += [
+            next_period.eq(period + 1),
+            ends.eq(next_period >= self.starvation_limit),
+            grows.eq(self.communication_waiting & ends & (self.starvation_limit != 0)),
+            owed.eq((debt >= burst) | (paying & (debt != 0))),
+        ]
+        m.d.sync += paying.eq(owed)
+        with m.If(self.communication_waiting):
+            m.d.sync += period.eq(Mux(ends, 0, next_period))
+        with m.If(grows & ~self.grant_communication & ~debt.all()):
+            m.d.sync += debt.eq(debt + 1)
+        with m.Elif(~grows & self.grant_communication & (debt != 0)):
+            m.d.sync += debt.eq(debt - 1)
+        return debt, period, owed
