@@ -50,3 +50,15 @@ async def starvation_ends_exactly_at_the_limit(bench: Bench) -> None:
         await bench.settle()
         assert bench.get("grant_communication") == (cycle % (limit + 1) == limit), f"cycle {cycle}"
         await bench.edge()
+
+
+@rounds(6)
+async def a_burst_is_served_exactly_when_it_is_owed(bench: Bench) -> None:
+    burst, limit = burst_of(bench.geometry), (2, 3, 20)[bench.number % 3]
+    for name, value in (("policy", arbiter.POLICIES["debt"].code), ("starvation_limit", limit), ("compute_valid", 1),
+                        ("communication_valid", 1), ("communication_waiting", 1), ("ready", 1)):
+        bench.set(name, value)
+    for cycle in range(burst * limit + burst):  # while it is paid it grows further
+        await bench.settle()
+        assert bench.get("grant_communication") == (cycle >= burst * limit), f"cycle {cycle}"
+        await bench.edge()

@@ -1,6 +1,6 @@
 """The memory channel's arbiter: selects a policy and keeps the state that policies share."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -87,20 +87,18 @@ class Arbiter(wiring.Component):
             compute.eq(self.compute_valid & self.ready),
             communication.eq(self.communication_valid & self.ready),
         ]
-        view = View(compute, communication, last_communication, self.occupancy, self.threshold, self.ring_late,
-                    self.starved, owed, self.drain)
-        grants = []
-        for policy in POLICIES.values():
-            decided = Signal(2, name=policy.name)
-            m.d.comb += [bit.eq(granted) for bit, granted in zip(decided, policy.grants(view), strict=True)]
-            grants.append(decided)
-        grant = grants[0]
-        for code, candidate in enumerate(grants[1:], start=1):
-            grant = Mux(self.policy == code, candidate, grant)
-        m.d.comb += [
-            self.grant_compute.eq(grant[0]),
-            self.grant_communication.eq(grant[1]),
-        ]
+        view = View(compute, Const(1), last_communication, self.occupancy, self.threshold, self.ring_late, self.starved, owed,
+                    self.drain)
+        # Whether communication can go is known last (the order guard): it only chooses between two decisions.
+        both, alone = Signal(2), Signal(2)
+        with m.Switch(self.policy):
+            for policy in reversed(POLICIES.values()):
+                with m.Case(policy.code) if policy.code else m.Default():
+                    m.d.comb += [
+                        both.eq(Cat(policy.grants(view))),
+                        alone.eq(Cat(policy.grants(view._replace(communication_valid=Const(0))))),
+                    ]
+        m.d.comb += Cat(self.grant_compute, self.grant_communication).eq(Mux(communication, both, alone))
 
         with m.If(self.grant_communication):
             m.d.sync += [last_communication.eq(1), waited.eq(0)]
@@ -112,23 +110,24 @@ class Arbiter(wiring.Component):
         return m
 
     def _debt(self, m: Module) -> tuple[Signal, Signal, Signal]:
-        """Keep the debt; return it, the cycles of the period under way, and whether a burst is owed."""
+        """Keep the debt; return it, the cycle of the period under way, and whether a burst is owed."""
         burst = burst_of(self._geometry)
-        period = Signal(STARVATION_BITS)
-        next_period = Signal(STARVATION_BITS + 1)
+        period = Signal(STARVATION_BITS, init=1)  # its cycle, from 1 on
         debt = Signal(range(2 * burst))
         ends, grows, paying, owed = (Signal(name=name) for name in ("period_ends", "debt_grows", "paying", "owed"))
         m.d.comb += [
-            next_period.eq(period + 1),
-            ends.eq(next_period >= self.starvation_limit),
+            ends.eq(period >= self.starvation_limit),
             grows.eq(self.communication_waiting & ends & (self.starvation_limit != 0)),
             owed.eq((debt >= burst) | (paying & (debt != 0))),
         ]
         m.d.sync += paying.eq(owed)
         with m.If(self.communication_waiting):
-            m.d.sync += period.eq(Mux(ends, 0, next_period))
-        with m.If(grows & ~self.grant_communication & ~debt.all()):
-            m.d.sync += debt.eq(debt + 1)
-        with m.Elif(~grows & self.grant_communication & (debt != 0)):
-            m.d.sync += debt.eq(debt - 1)
+            m.d.sync += period.eq(Mux(ends, 1, period + 1))
+        # The grant comes last: it only chooses.
+        served, waits = Signal.like(debt), Signal.like(debt)
+        m.d.comb += [
+            served.eq(debt - (~grows & (debt != 0))),
+            waits.eq(debt + (grows & ~debt.all())),
+        ]
+        m.d.sync += debt.eq(Mux(self.grant_communication, served, waits))
         return debt, period, owed

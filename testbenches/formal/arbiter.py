@@ -86,9 +86,9 @@ def bursts(spec: Spec, geometry: Geometry) -> None:
     spec.claim("goes in the drain", implies(opportunity & a.drain, a.grant_communication))
 
     debt, period = spec.inside("debt"), spec.inside("period")
-    spec.invariant((period < limit) & (cycles < limit))
+    spec.invariant((period != 0) & (period <= limit) & (cycles < limit))
     # The debt's own period has ended as often as the limit has passed, once more if it began earlier.
-    spec.invariant((debt >= burst) | (debt >= limits + (period < cycles)))
+    spec.invariant((debt >= burst) | (debt >= limits + (period <= cycles)))
 
 
 #: For policies that listen to `starved` and `drain`.
@@ -101,8 +101,8 @@ _LISTENING = (
 
 #: For the one that goes by `owed`.
 _OWING = (
-    Broken("the debt stands still", "goes when a burst is owed", "arbiter/arbiter.py", "debt.eq(debt + 1)",
-           "debt.eq(debt)"),
+    Broken("the debt stands still", "goes when a burst is owed", "arbiter/arbiter.py",
+           "waits.eq(debt + (grows & ~debt.all()))", "waits.eq(debt)"),
     Broken("a burst is owed a request too late", "goes when a burst is owed", "arbiter/arbiter.py",
            "owed.eq((debt >= burst)", "owed.eq((debt > burst)"),
     Broken("the policy is not told of the drain", "goes in the drain", "arbiter/arbiter.py",
