@@ -2,7 +2,6 @@
 
 from t3sim.reference.arbiter import ArbiterModel, Decision, Inputs
 from t3sim.rtl import arbiter
-from t3sim.rtl.arbiter.arbiter import burst_of
 from t3sim.rtl.registers import NO_THRESHOLD, POLICIES
 
 from .bench import Bench, rounds
@@ -12,7 +11,7 @@ _LISTENING = [policy.code for policy in arbiter.POLICIES.values() if policy.ends
 
 @rounds(30, cover=("no grant", "compute", "communication", "starved"))
 async def random_traffic(bench: Bench) -> None:
-    rng, model, most = bench.rng, ArbiterModel(burst_of(bench.geometry)), bench.geometry.channel.queue_entries + 1
+    rng, model, most = bench.rng, ArbiterModel(bench.geometry.channel.burst), bench.geometry.channel.queue_entries + 1
     busy, talk, go = (rng.choice((0.1, 0.5, 0.95)) for _ in range(3))
     idle = rng.choice((0, 0.5, 1))
     for cycle in range(bench.cut or 200):
@@ -54,7 +53,7 @@ async def starvation_ends_exactly_at_the_limit(bench: Bench) -> None:
 
 @rounds(6)
 async def a_burst_is_served_exactly_when_it_is_owed(bench: Bench) -> None:
-    burst, limit = burst_of(bench.geometry), (2, 3, 20)[bench.number % 3]
+    burst, limit = bench.geometry.channel.burst, (2, 3, 20)[bench.number % 3]
     for name, value in (("policy", arbiter.POLICIES["debt"].code), ("starvation_limit", limit), ("compute_valid", 1),
                         ("communication_valid", 1), ("communication_waiting", 1), ("ready", 1)):
         bench.set(name, value)

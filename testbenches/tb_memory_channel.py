@@ -2,7 +2,6 @@
 
 from t3sim.reference.arbiter import ArbiterModel, Inputs
 from t3sim.reference.memory_channel import READ, MemoryChannelModel, is_tracked
-from t3sim.rtl.arbiter.arbiter import burst_of
 from t3sim.rtl.registers import NO_THRESHOLD, POLICIES
 
 from .bench import Bench, rounds
@@ -152,7 +151,7 @@ async def the_arbiter_decides(bench: Bench) -> None:
 
     Inbound and DMA alternate.
     """
-    rng, arbiter, most = bench.rng, ArbiterModel(burst_of(bench.geometry)), bench.geometry.channel.queue_entries
+    rng, arbiter, most = bench.rng, ArbiterModel(bench.geometry.channel.burst), bench.geometry.channel.queue_entries
     streams = (("compute", "inbound"), ("compute", "dma"), ("inbound", "dma"), ("compute", "inbound", "dma"))[
         bench.number // 2 % 4 if bench.geometry.channel.dma_fifo > 1 else 0]  # one place alone is often empty
     for name in streams:

@@ -11,14 +11,6 @@ from .policy import THRESHOLD_BITS, View
 STARVATION_BITS = 16
 
 
-def burst_of(geometry: Geometry) -> int:
-    """Return how many requests communication is owed when it is served: half of what the DRAM queue holds.
-
-    More would leave loads no room there; fewer would turn the DRAM's bus more often than its data need.
-    """
-    return geometry.channel.queue_entries // 2
-
-
 class Arbiter(wiring.Component):
     """Grants one of two streams per cycle (T3 paper, section 4.5).
 
@@ -29,7 +21,7 @@ class Arbiter(wiring.Component):
 
     The debt grows by one for every `starvation_limit` cycles in which communication waits, granted or not,
     and shrinks by one with each of its grants; it saturates where its counter ends, and is never less than 0.
-    Communication is owed a burst from the cycle in which the debt is `burst_of` the geometry until it is 0.
+    Communication is owed a burst from the cycle in which the debt is the geometry's `burst` until it is 0.
 
     Members
     -------
@@ -87,8 +79,8 @@ class Arbiter(wiring.Component):
             compute.eq(self.compute_valid & self.ready),
             communication.eq(self.communication_valid & self.ready),
         ]
-        view = View(compute, Const(1), last_communication, self.occupancy, self.threshold, self.ring_late, self.starved, owed,
-                    self.drain)
+        view = View(compute, Const(1), last_communication, self.occupancy, self.threshold, self.ring_late,
+                    self.starved, owed, self.drain)
         # Whether communication can go is known last (the order guard): it only chooses between two decisions.
         both, alone = Signal(2), Signal(2)
         with m.Switch(self.policy):
@@ -111,16 +103,15 @@ class Arbiter(wiring.Component):
 
     def _debt(self, m: Module) -> tuple[Signal, Signal, Signal]:
         """Keep the debt; return it, the cycle of the period under way, and whether a burst is owed."""
-        burst = burst_of(self._geometry)
+        burst = self._geometry.channel.burst
         period = Signal(STARVATION_BITS, init=1)  # its cycle, from 1 on
         debt = Signal(range(2 * burst))
-        ends, grows, paying, owed = (Signal(name=name) for name in ("period_ends", "debt_grows", "paying", "owed"))
+        owed = Signal()
+        ends, grows = Signal(name="period_ends"), Signal(name="debt_grows")
         m.d.comb += [
             ends.eq(period >= self.starvation_limit),
             grows.eq(self.communication_waiting & ends & (self.starvation_limit != 0)),
-            owed.eq((debt >= burst) | (paying & (debt != 0))),
         ]
-        m.d.sync += paying.eq(owed)
         with m.If(self.communication_waiting):
             m.d.sync += period.eq(Mux(ends, 1, period + 1))
         # The grant comes last: it only chooses.
@@ -129,5 +120,11 @@ class Arbiter(wiring.Component):
             served.eq(debt - (~grows & (debt != 0))),
             waits.eq(debt + (grows & ~debt.all())),
         ]
-        m.d.sync += debt.eq(Mux(self.grant_communication, served, waits))
+
+        def owes(debt: Signal):
+            return (debt >= burst) | (owed & (debt != 0))
+        m.d.sync += [
+            debt.eq(Mux(self.grant_communication, served, waits)),
+            owed.eq(Mux(self.grant_communication, owes(served), owes(waits))),
+        ]
         return debt, period, owed

@@ -34,7 +34,7 @@ class ArbiterModel:
     """Call `step` once per cycle with the inputs of that cycle; it returns the outputs of the same cycle.
 
     What a policy decides is in its record, in plain Python beside its gates; here is the state that they share.
-    `burst`: requests that communication is owed when it is served (`t3sim.rtl.arbiter.arbiter.burst_of`).
+    `burst`: requests that communication is owed when it is served (`ChannelGeometry.burst`).
     """
 
     def __init__(self, burst: int) -> None:

@@ -3,7 +3,7 @@
 from amaranth.hdl import Mux, Signal
 
 from t3sim.rtl.arbiter import POLICIES
-from t3sim.rtl.arbiter.arbiter import STARVATION_BITS, burst_of
+from t3sim.rtl.arbiter.arbiter import STARVATION_BITS
 from t3sim.rtl.geometry import Geometry
 
 from .broken import Broken
@@ -66,7 +66,7 @@ def waiting(code: int, passed_over: int):
 def bursts(spec: Spec, geometry: Geometry) -> None:
     """Claim bounds on waiting under `debt`: it goes at the first opportunity after a burst's starvation limits."""
     m, a, code = spec.m, spec.design, POLICIES["debt"].code
-    burst = burst_of(geometry)
+    burst = geometry.channel.burst
     limit = spec.any_constant(STARVATION_BITS)
     spec.connect(a.policy, code)
     spec.connect(a.starvation_limit, limit)
@@ -85,7 +85,8 @@ def bursts(spec: Spec, geometry: Geometry) -> None:
     spec.claim("goes when a burst is owed", implies(opportunity & (limits == burst), a.grant_communication))
     spec.claim("goes in the drain", implies(opportunity & a.drain, a.grant_communication))
 
-    debt, period = spec.inside("debt"), spec.inside("period")
+    debt, period, owed = spec.inside("debt"), spec.inside("period"), spec.inside("owed")
+    spec.invariant(implies(debt >= burst, owed))
     spec.invariant((period != 0) & (period <= limit) & (cycles < limit))
     # The debt's own period has ended as often as the limit has passed, once more if it began earlier.
     spec.invariant((debt >= burst) | (debt >= limits + (period <= cycles)))
@@ -104,7 +105,7 @@ _OWING = (
     Broken("the debt stands still", "goes when a burst is owed", "arbiter/arbiter.py",
            "waits.eq(debt + (grows & ~debt.all()))", "waits.eq(debt)"),
     Broken("a burst is owed a request too late", "goes when a burst is owed", "arbiter/arbiter.py",
-           "owed.eq((debt >= burst)", "owed.eq((debt > burst)"),
+           "return (debt >= burst)", "return (debt > burst)"),
     Broken("the policy is not told of the drain", "goes in the drain", "arbiter/arbiter.py",
            "owed, self.drain", "owed, 0"),
 )

@@ -12,7 +12,7 @@ from amaranth.sim import Simulator
 from t3sim.reference import arbiter as reference
 from t3sim.reference.arbiter import ArbiterModel, Inputs
 from t3sim.rtl.arbiter import POLICIES, THRESHOLD_NONE, Policy, View
-from t3sim.rtl.arbiter.arbiter import Arbiter, burst_of
+from t3sim.rtl.arbiter.arbiter import Arbiter
 from t3sim.rtl.arbiter.policies import table
 from t3sim.rtl.geometry import ChannelGeometry, Geometry
 
@@ -87,7 +87,7 @@ def test_random_traffic_matches_the_model(policy, queue_entries, seed):
     kinds = set()
 
     async def testbench(ctx, step, reset):
-        model = ArbiterModel(burst_of(geometry))
+        model = ArbiterModel(geometry.channel.burst)
         config = {}
         for cycle in range(1500):
             if cycle % 50 == 0:
@@ -116,7 +116,7 @@ def test_random_traffic_matches_the_model(policy, queue_entries, seed):
                 await step(**inputs)
                 ctx.set(reset, 0)
                 expected = model.step(Inputs(**inputs))
-                model = ArbiterModel(burst_of(geometry))
+                model = ArbiterModel(geometry.channel.burst)
             else:
                 expected = model.step(Inputs(**inputs))
             assert seen == expected, f"cycle {cycle}: {inputs}"
