@@ -99,6 +99,13 @@ class Link(Section):
     latency_ns: Wait
     egress_buffer_bytes: Annotated[int, within(64, 1 << 26)]  #: what may wait to leave
     head_bytes: Annotated[int, within(1, 256)]  #: that a dispatch window's head takes on it
+    #: before that: a store with room here holds its compute unit no longer; None: of the same size
+    store_buffer_bytes: Annotated[int, within(64, 1 << 26)] | None = None
+
+    @property
+    def stores_bytes(self) -> int:
+        """Return how many bytes of compute units' stores may wait for the egress buffer."""
+        return self.egress_buffer_bytes if self.store_buffer_bytes is None else self.store_buffer_bytes
 
 
 class Network(Section):
@@ -223,9 +230,11 @@ class Machine(Section):
             raise ValueError(f"[tracker] count_bits = {self.tracker.count_bits} cannot count the {updates} bytes that "
                              f"a wavefront tile of {self.gpu.wavefront_tile_bytes} bytes receives in a ring (tile_m x "
                              "tile_n over wavefronts_per_workgroup)")
-        if self.link.egress_buffer_bytes < self.gpu.tile_m * FP16.bytes:
-            raise ValueError(f"[link] egress_buffer_bytes = {self.link.egress_buffer_bytes} does not hold the "
-                             f"{self.gpu.tile_m * FP16.bytes} bytes of one tile column")
+        for name in ("egress_buffer_bytes", "store_buffer_bytes"):
+            size = getattr(self.link, name)
+            if size is not None and size < self.gpu.tile_m * FP16.bytes:
+                raise ValueError(f"[link] {name} = {size} does not hold the {self.gpu.tile_m * FP16.bytes} bytes of "
+                                 "one tile column")
         if self.dma.tiles_per_block > self.gpu.wavefronts_per_workgroup:
             raise ValueError(f"[dma] tiles_per_block = {self.dma.tiles_per_block} is more than [gpu] "
                              f"wavefronts_per_workgroup = {self.gpu.wavefronts_per_workgroup}")

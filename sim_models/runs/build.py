@@ -253,8 +253,8 @@ def machine_state(machine: Machine, kernel: ComputeUnits, network: links.Network
                      machine.llc.replacement),
         slices=make_slices(devices, machine.llc.slices, channels, machine.llc.slice_queue_loads,
                            _slice_cycles(machine)),
-        stores_out=queues.timed_queue(ports, machine.link.egress_buffer_bytes // LINE_BYTES + 1),
-        store_limit=machine.link.egress_buffer_bytes // LINE_BYTES, network=network, switch=NO_SWITCH,
+        stores_out=queues.timed_queue(ports, machine.link.stores_bytes // LINE_BYTES + 1),
+        store_limit=machine.link.stores_bytes // LINE_BYTES, network=network, switch=NO_SWITCH,
         mirrored=False, mirror=NO_MIRROR, hardware_stream=memory.REDUCE_SCATTER,
         fill_cycles=fill_cycles, expected_events=each(),
         control=control, chaos=make_chaos(devices, 0, 0.0, 0), kernel=kernel, hardware=None)

@@ -59,9 +59,11 @@ def make_tiling(machine: Machine, workload: Workload) -> Tiling:
         return embedding_tiling(workload.m, workload.n, gpu.wavefronts_per_workgroup, element_bytes)
     if isinstance(workload, DecodeWorkload):
         return _decode_tiling(machine, workload)
-    if machine.link.egress_buffer_bytes < gpu.tile_m * element_bytes:
-        raise TilingError(f"[link] egress_buffer_bytes = {machine.link.egress_buffer_bytes} does not hold the "
-                          f"{gpu.tile_m * element_bytes} bytes of one tile column in {workload.dtype}")
+    for name in ("egress_buffer_bytes", "store_buffer_bytes"):
+        size = getattr(machine.link, name)
+        if size is not None and size < gpu.tile_m * element_bytes:
+            raise TilingError(f"[link] {name} = {size} does not hold the {gpu.tile_m * element_bytes} bytes of one "
+                              f"tile column in {workload.dtype}")
     return Tiling(workload.n, workload.m, gpu.tile_m, gpu.tile_n, gpu.wavefronts_per_workgroup, element_bytes,
                   along_n=gpu.workgroup_order == "tokens")
 

@@ -9,7 +9,7 @@ from numba import typeof
 from t3sim.agents.compute_units import STATES
 from t3sim.cosim.gpu import compiled_gpu, gpu_library, model_ports
 from t3sim.driver.driver import Driver, DriverError
-from t3sim.engine.end import IDLE_LIMIT
+from t3sim.engine.end import IDLE_LIMIT, RUNNING
 from t3sim.fabric.memory import PURPOSES
 from t3sim.machine import load_machine
 from t3sim.mechanisms import track_trigger
@@ -183,6 +183,22 @@ def test_every_gpu_is_told_the_derived_starvation_limit(small):
         run = fused(machine, policy="mca", shape="256x256x64", devices=2, mirrored=False)
         register = run.drivers[0].registers["STARVATION_LIMIT"].offset
         assert [master.read(register) for master in run.masters] == [cycles] * 2
+
+
+def test_stores_wait_in_a_buffer_of_their_own_if_the_machine_has_one(small):
+    """With room for all of them none holds its compute unit, and not more than fit are there at any time."""
+    def run_with(size: int | None) -> tuple[FusedRun, int]:
+        run, most = fused(variant(small, link={"bandwidth_gb_per_s": 5.0, "egress_buffer_bytes": 1024,
+                                               "store_buffer_bytes": size}), "512x512x64"), 0
+        while run.advance(8) == RUNNING:
+            most = max(most, int(run.sim.stores_out.count.max()))
+        run.run()
+        check_exact(run)
+        return run, most
+    (same, least), (explicit, _), (large, most) = run_with(None), run_with(1024), run_with(1 << 20)
+    assert (same.now, traffic(same)) == (explicit.now, traffic(explicit)) and least == 1024 // 64
+    held = [int(run.sim.kernel.state.accounted[0, STATES.index("store_link")]) for run in (same, large)]
+    assert held[0] > 0 == held[1] and 1024 // 64 < most <= (1 << 20) // 64
 
 
 def test_runs_repeat(machine):
