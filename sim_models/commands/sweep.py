@@ -86,7 +86,7 @@ def _show(compare, compared) -> None:
     table.add_column(compare.over, no_wrap=True)
     for title in (f"slower than {compare.against}, mean", "at most", f"up to {compare.slower_percent:g} % slower",
                   f"within {compare.within_percent:g} % of the best", "behind the best, at most",
-                  *([f"over {compare.average}, mean", "at most"] if compare.average else ())):
+                  *([f"over {compare.average.rpartition('.')[2]}, mean", "at most"] if compare.average else ())):
         table.add_column(title, justify="right")
     for one in compared:
         spread = [f"{one.spread_percent:.2f} %", f"{one.worst_spread_percent:.2f} %"] if compare.average else []
