@@ -1,5 +1,6 @@
 """`t3 bench`: how fast the engines step the same RTL on the same stimulus, in one run."""
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -20,7 +21,8 @@ def bench(
 ) -> None:
     """Measure cycles per second: lockstep, a bare C++ loop with and without what is at rest, cocotb, and Amaranth.
 
-    And what eight GPUs cost against one that stands for all, on one thread and on two (engine gpus).
+    And what eight GPUs cost against one that stands for all, on one thread and on two (engine gpus), and, only if it is
+    named, the first run in an empty cache (engine first). Cycles are per second of a core's time, but cocotb's.
     """
     from t3sim.machine import load_machine
     from t3sim.study.results import BenchResult, check_json_target, write_json
@@ -34,11 +36,15 @@ def bench(
     check_json_target(json)
     described = load_machine(machine)
 
+    from t3sim.study.first_run import measure_first_run
     from t3sim.study.lockstep_speed import run_bench
     from t3sim.study.report import output_console, print_bench, progress_bar
 
     with progress_bar(engines) as progress:
         result = run_bench(described, engines=engines, cycles=cycles, progress=progress, seed=seed)
+        if "first" in engines:
+            result = replace(result, first=measure_first_run(machine))
+            progress("first", 1.0)
     if json is not None:
         write_json(result.to_json(), json)
     if json != "-":

@@ -341,7 +341,7 @@ def print_bench(result: BenchResult, console: Console) -> None:
     console.print(_table("Engine speed on the same RTL and stimulus", "engine",
                          ("cycles\nper second", "lockstep\nover it", "measured\nover cycles"), rows))
     for engine in BenchResult.ENGINES:
-        if engine not in speed and not (engine == "gpus" and result.gpus):
+        if engine not in speed and not {"gpus": result.gpus, "first": result.first}.get(engine):
             console.print(f"{engine}: {result.notes.get(engine, 'not run')}")
     if result.lockstep_over_bare is not None:
         console.print(f"lockstep over bare C++ loop: {result.lockstep_over_bare:.2f}")
@@ -351,6 +351,12 @@ def print_bench(result: BenchResult, console: Console) -> None:
         gpus = result.gpus
         console.print(f"{gpus.gpus} GPUs over as many mirrored runs, a core's time: {gpus.over_mirrored:.2f}")
         console.print(f"two threads over one, {gpus.gpus} GPUs: {gpus.two_threads_over_one:.2f}")
+    if result.first is not None:
+        first = result.first
+        for what, core, passed in (("RTL built first", first.build_core_seconds, first.build_seconds),
+                                   ("first small run after it", first.first_core_seconds, first.first_seconds),
+                                   ("the same again", first.second_core_seconds, first.second_seconds)):
+            console.print(f"{what}: {core:.0f} s of cores, {passed:.0f} s passed")
 
 
 def print_campaign(results: Mapping[str, Any], page: Path, console: Console) -> None:

@@ -245,16 +245,29 @@ class GpusSpeed:
 
 
 @dataclass(frozen=True)
+class FirstRun:
+    """Processor seconds of all cores, and seconds that passed, in a cache that was empty."""
+
+    build_core_seconds: float  #: of the RTL alone: elaboration, Verilator, C++ compiler
+    build_seconds: float
+    first_core_seconds: float  #: of a small sub-layer under all techniques, which compiles the loops
+    first_seconds: float
+    second_core_seconds: float  #: of the same again
+    second_seconds: float
+
+
+@dataclass(frozen=True)
 class BenchResult:
     """Speed of the engines on the same RTL and stimulus, in one run."""
 
-    cycles_per_second: dict[str, float]  #: keys from `ENGINES`; what could not be run is absent
+    cycles_per_second: dict[str, float]  #: of a core's time; keys from `ENGINES`; what could not be run is absent
     cycles: dict[str, int] = field(default_factory=dict)  #: how many each engine was measured over
     notes: dict[str, str] = field(default_factory=dict)  #: why an engine is absent
     versions: dict[str, str] = field(default_factory=dict)
     gpus: GpusSpeed | None = None  #: of engine `gpus`
+    first: FirstRun | None = None  #: of engine `first`
 
-    ENGINES = ("lockstep", "bare", "full", "gpus", "cocotb", "amaranth")
+    ENGINES = ("lockstep", "bare", "full", "gpus", "cocotb", "amaranth", "first")
 
     @property
     def lockstep_over_bare(self) -> float | None:
@@ -273,7 +286,8 @@ class BenchResult:
     def to_json(self) -> dict[str, Any]:
         return {"cycles_per_second": dict(self.cycles_per_second), "lockstep_over_bare": self.lockstep_over_bare,
                 "bare_over_full": self.bare_over_full, "cycles": dict(self.cycles), "notes": dict(self.notes),
-                "versions": dict(self.versions), "gpus": self.gpus.to_json() if self.gpus else None}
+                "versions": dict(self.versions), "gpus": self.gpus.to_json() if self.gpus else None,
+                "first": asdict(self.first) if self.first else None}
 
 
 def collect_versions() -> dict[str, str]:

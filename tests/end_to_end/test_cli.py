@@ -37,6 +37,7 @@ from t3sim.study.results import (
     DRAM_STREAMS,
     TECHNIQUES,
     BenchResult,
+    FirstRun,
     RunResult,
     TechniqueResult,
     collect_versions,
@@ -246,7 +247,7 @@ def test_no_zero_has_a_sign():
 
 def test_bench_table_and_json(monkeypatch, capsys):
     def run_bench(machine, engines, cycles, progress, seed):
-        assert (machine.name, engines, cycles, seed) == ("t3-table1", BenchResult.ENGINES, 20_000, 0)
+        assert (machine.name, engines, cycles, seed) == ("t3-table1", BenchResult.ENGINES[:-1], 20_000, 0)
         return BenchResult({"lockstep": 200e3, "bare": 300e3, "amaranth": 50.0}, {"bare": 20_000},
                            {"cocotb": "no simulator"})
     replace_module(monkeypatch, "t3sim.study.lockstep_speed", run_bench=run_bench)
@@ -262,8 +263,19 @@ def test_bench_table_and_json(monkeypatch, capsys):
 def test_bench_without_the_lockstep():
     console = Console(width=80, record=True, file=open(os.devnull, "w"))
     print_bench(BenchResult({"bare": 1.0}), console)
-    assert "lockstep: not run" in console.export_text()
+    assert "lockstep: not run" in console.export_text(clear=False)
+    assert "first: not run" in console.export_text(clear=False)
     assert BenchResult({"bare": 1.0}).to_json()["lockstep_over_bare"] is None
+
+
+def test_bench_of_the_first_run(monkeypatch, capsys):
+    first = FirstRun(30.0, 20.0, 90.0, 95.0, 4.0, 5.0)
+    replace_module(monkeypatch, "t3sim.study.lockstep_speed", run_bench=lambda *_, **__: BenchResult({}))
+    replace_module(monkeypatch, "t3sim.study.first_run", measure_first_run=lambda machine: first)
+    assert cli.main(["bench", "--engine", "first"]) == 0
+    out = capsys.readouterr().out
+    assert "RTL built first: 30 s of cores, 20 s passed" in out and "the same again: 4 s of cores, 5 s passed" in out
+    assert "first: not run" not in out
 
 
 def test_completion_works(tmp_path):
@@ -399,7 +411,7 @@ def test_json_of_numpy_and_of_what_is_no_number():
     (["run", "--json", "/tmp"], ["'/tmp'"]),
     (["run", "--json", ""], ["--json"]),
     (["run", "--seed", "-1"], ["--seed", "-1"]),
-    (["bench", "--engine", "icarus"], ["'icarus'", "lockstep, bare, full, gpus, cocotb, amaranth"]),
+    (["bench", "--engine", "icarus"], ["'icarus'", "lockstep, bare, full, gpus, cocotb, amaranth, first"]),
     (["bench", "--cycles", "1"], ["--cycles 1", "1000"]),
     (["hbm-replay"], ["TRACE"]),
     (["hbm-replay", "/no/such/trace"], ["/no/such/trace"]),

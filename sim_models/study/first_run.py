@@ -1,0 +1,41 @@
+"""What the first run on a machine costs, which compiles RTL and loops, and what the next one does."""
+
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+
+from ..errors import Failure
+from .results import FirstRun
+
+#: The elaboration, Verilator and the C++ compiler alone; then the loops, with and without RTL, and a small sub-layer.
+_BUILD = ("from t3sim.cosim.gpu import gpu_library\nfrom t3sim.machine import load_machine\n"
+          "import sys\ngpu_library(load_machine(sys.argv[1]).geometry())")
+_RUN = "from t3sim.cli import main\nimport sys\nsys.exit(main(sys.argv[1:]))"
+_SHAPE = ("--gemm", "1024x512x512", "--devices", "4")
+
+
+def measure_first_run(machine: str) -> FirstRun:
+    """Build the RTL of a machine (its name or file) in an empty cache, and run a small sub-layer there twice.
+
+    Raises Failure if one of them fails.
+    """
+    run = (_RUN, "run", *_SHAPE, "--machine", machine)
+    with tempfile.TemporaryDirectory(prefix="t3-first-") as cache:
+        return FirstRun(*_seconds(cache, _BUILD, machine), *_seconds(cache, *run), *_seconds(cache, *run))
+
+
+def _seconds(cache: str, *program: str) -> tuple[float, float]:
+    """Run a program of Python with a cache; return the processor seconds, of what it starts too, and those passed."""
+    def processor() -> float:
+        spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return spent.ru_utime + spent.ru_stime
+
+    before, started = processor(), time.perf_counter()
+    ran = subprocess.run([sys.executable, "-c", *program], env={**os.environ, "T3_CACHE": cache}, check=False,
+                         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    if ran.returncode:
+        raise Failure(f"the first run failed: {(ran.stderr.strip().splitlines() or ['it said nothing'])[-1]}")
+    return processor() - before, time.perf_counter() - started
