@@ -21,8 +21,9 @@ def bench(
 ) -> None:
     """Measure cycles per second: lockstep, a bare C++ loop with and without what is at rest, cocotb, and Amaranth.
 
-    And what eight GPUs cost against one that stands for all, on one thread and on two (engine gpus), and, only if it is
-    named, the first run in an empty cache (engine first). Cycles are per second of a core's time, but cocotb's.
+    And what eight GPUs cost against one that stands for all, on one thread and on two (engine gpus). Only if they
+    are named: a whole run at full size (whole), and the first run in an empty cache (first). Cycles are per second of a
+    core's time, but cocotb's.
     """
     from t3sim.machine import load_machine
     from t3sim.study.results import BenchResult, check_json_target, write_json

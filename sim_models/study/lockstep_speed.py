@@ -15,6 +15,7 @@ from ..runs.policy import Policy
 from ..workloads import transformer_workload
 from .gpus_speed import measure_gpus
 from .results import BenchResult, collect_versions
+from .whole_run import measure_whole_run
 
 _REPEATS = 3
 
@@ -87,7 +88,11 @@ def run_bench(machine: Machine, engines: Sequence[str], cycles: int, progress: C
     if "gpus" in engines:
         gpus = measure_gpus(machine, cycles, lambda done: progress("gpus", done))
         progress("gpus", 1.0)
-    others = [name for name in engines if name not in ("lockstep", "gpus", "first")]
+    whole = None
+    if "whole" in engines:
+        whole = measure_whole_run(machine, lambda done: progress("whole", done))
+        progress("whole", 1.0)
+    others = [name for name in engines if name not in ("lockstep", "gpus", *BenchResult.ON_REQUEST)]
     if others:
         def recorded(done: float) -> None:
             for name in others:
@@ -97,4 +102,5 @@ def run_bench(machine: Machine, engines: Sequence[str], cycles: int, progress: C
         for name in others:
             progress(name, 1.0)
     return BenchResult(cycles_per_second={name: speeds[name] for name in engines if name in speeds},
-                       cycles={name: cycles for name in engines}, versions=collect_versions(), gpus=gpus)
+                       cycles={name: cycles for name in engines}, versions=collect_versions(), gpus=gpus,
+                       whole=whole)

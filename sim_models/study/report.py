@@ -341,7 +341,8 @@ def print_bench(result: BenchResult, console: Console) -> None:
     console.print(_table("Engine speed on the same RTL and stimulus", "engine",
                          ("cycles\nper second", "lockstep\nover it", "measured\nover cycles"), rows))
     for engine in BenchResult.ENGINES:
-        if engine not in speed and not {"gpus": result.gpus, "first": result.first}.get(engine):
+        if engine not in speed and not {"gpus": result.gpus, "whole": result.whole,
+                                       "first": result.first}.get(engine):
             console.print(f"{engine}: {result.notes.get(engine, 'not run')}")
     if result.lockstep_over_bare is not None:
         console.print(f"lockstep over bare C++ loop: {result.lockstep_over_bare:.2f}")
@@ -351,6 +352,10 @@ def print_bench(result: BenchResult, console: Console) -> None:
         gpus = result.gpus
         console.print(f"{gpus.gpus} GPUs over as many mirrored runs, a core's time: {gpus.over_mirrored:.2f}")
         console.print(f"two threads over one, {gpus.gpus} GPUs: {gpus.two_threads_over_one:.2f}")
+    if result.whole is not None:
+        whole = result.whole
+        console.print(f"T-NLG FC-2 at TP 8, {whole.cycles:,} cycles of it: {whole.cycles_per_second:,.0f} per second; "
+                      f"no input of the RTL changes in {whole.quiet_share:.0%}, {whole.asleep:.0f} instances rest")
     if result.first is not None:
         first = result.first
         for what, core, passed in (("RTL built first", first.build_core_seconds, first.build_seconds),

@@ -245,6 +245,16 @@ class GpusSpeed:
 
 
 @dataclass(frozen=True)
+class WholeRun:
+    """A fused run at full size in lockstep."""
+
+    cycles: int  #: that were timed
+    cycles_per_second: float  #: of a core's time
+    quiet_share: float  #: of sampled cycles, those in which no input of the RTL changes
+    asleep: float  #: instances of modules that are at rest, mean of the samples
+
+
+@dataclass(frozen=True)
 class FirstRun:
     """Processor seconds of all cores, and seconds that passed, in a cache that was empty."""
 
@@ -265,9 +275,11 @@ class BenchResult:
     notes: dict[str, str] = field(default_factory=dict)  #: why an engine is absent
     versions: dict[str, str] = field(default_factory=dict)
     gpus: GpusSpeed | None = None  #: of engine `gpus`
+    whole: WholeRun | None = None  #: of engine `whole`
     first: FirstRun | None = None  #: of engine `first`
 
-    ENGINES = ("lockstep", "bare", "full", "gpus", "cocotb", "amaranth", "first")
+    ENGINES = ("lockstep", "bare", "full", "gpus", "cocotb", "amaranth", "whole", "first")
+    ON_REQUEST = ("whole", "first")  #: minutes each, only if named
 
     @property
     def lockstep_over_bare(self) -> float | None:
@@ -287,6 +299,7 @@ class BenchResult:
         return {"cycles_per_second": dict(self.cycles_per_second), "lockstep_over_bare": self.lockstep_over_bare,
                 "bare_over_full": self.bare_over_full, "cycles": dict(self.cycles), "notes": dict(self.notes),
                 "versions": dict(self.versions), "gpus": self.gpus.to_json() if self.gpus else None,
+                "whole": asdict(self.whole) if self.whole else None,
                 "first": asdict(self.first) if self.first else None}
 
 

@@ -40,6 +40,7 @@ from t3sim.study.results import (
     FirstRun,
     RunResult,
     TechniqueResult,
+    WholeRun,
     collect_versions,
     json_text,
     write_json,
@@ -247,7 +248,7 @@ def test_no_zero_has_a_sign():
 
 def test_bench_table_and_json(monkeypatch, capsys):
     def run_bench(machine, engines, cycles, progress, seed):
-        assert (machine.name, engines, cycles, seed) == ("t3-table1", BenchResult.ENGINES[:-1], 20_000, 0)
+        assert (machine.name, engines, cycles, seed) == ("t3-table1", BenchResult.ENGINES[:-2], 20_000, 0)
         return BenchResult({"lockstep": 200e3, "bare": 300e3, "amaranth": 50.0}, {"bare": 20_000},
                            {"cocotb": "no simulator"})
     replace_module(monkeypatch, "t3sim.study.lockstep_speed", run_bench=run_bench)
@@ -268,14 +269,16 @@ def test_bench_without_the_lockstep():
     assert BenchResult({"bare": 1.0}).to_json()["lockstep_over_bare"] is None
 
 
-def test_bench_of_the_first_run(monkeypatch, capsys):
+def test_bench_of_whole_and_first_runs(monkeypatch, capsys):
+    whole = WholeRun(1_584_000, 150e3, 0.09, 33.4)
     first = FirstRun(30.0, 20.0, 90.0, 95.0, 4.0, 5.0)
-    replace_module(monkeypatch, "t3sim.study.lockstep_speed", run_bench=lambda *_, **__: BenchResult({}))
+    replace_module(monkeypatch, "t3sim.study.lockstep_speed", run_bench=lambda *_, **__: BenchResult({}, whole=whole))
     replace_module(monkeypatch, "t3sim.study.first_run", measure_first_run=lambda machine: first)
     assert cli.main(["bench", "--engine", "first"]) == 0
     out = capsys.readouterr().out
     assert "RTL built first: 30 s of cores, 20 s passed" in out and "the same again: 4 s of cores, 5 s passed" in out
-    assert "first: not run" not in out
+    assert "1,584,000 cycles of it: 150,000 per second; no input of the RTL changes in 9%, 33 instances rest" in out
+    assert "first: not run" not in out and "whole: not run" not in out
 
 
 def test_completion_works(tmp_path):
@@ -411,7 +414,7 @@ def test_json_of_numpy_and_of_what_is_no_number():
     (["run", "--json", "/tmp"], ["'/tmp'"]),
     (["run", "--json", ""], ["--json"]),
     (["run", "--seed", "-1"], ["--seed", "-1"]),
-    (["bench", "--engine", "icarus"], ["'icarus'", "lockstep, bare, full, gpus, cocotb, amaranth, first"]),
+    (["bench", "--engine", "icarus"], ["'icarus'", "lockstep, bare, full, gpus, cocotb, amaranth, whole, first"]),
     (["bench", "--cycles", "1"], ["--cycles 1", "1000"]),
     (["hbm-replay"], ["TRACE"]),
     (["hbm-replay", "/no/such/trace"], ["/no/such/trace"]),

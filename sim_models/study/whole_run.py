@@ -1,0 +1,44 @@
+"""How fast the lockstep is over a whole fused run at full size, and how much of the hardware rests meanwhile."""
+
+from collections.abc import Callable
+
+from ..at_once import processor_seconds
+from ..engine.end import RUNNING
+from ..machine import Machine
+from ..runs.fused import FusedRun
+from ..runs.policy import Policy
+from ..workloads import transformer_workload
+from .results import WholeRun
+
+_PERIOD_CYCLES = 100_000
+_SAMPLE_CYCLES = 1000  #: at the end of each period, looked at one by one; their time does not count
+_MOST_CYCLES = 1_650_000  #: of the run, which is T-NLG's FC-2 on 8 GPUs on a machine like the paper's
+
+
+def measure_whole_run(machine: Machine, progress: Callable[[float], None],
+                      most_cycles: int = _MOST_CYCLES) -> WholeRun:
+    """Measure T-NLG FC-2 at TP 8 under round robin: speed, and in samples what rests.
+
+    A cycle in which no input of the RTL changes is one that could at most be left out as a whole.
+    """
+    from ..cosim.gpu import compiled_gpu, gpu_library, model_ports
+    library, seconds, cycles, quiet, asleep, samples = gpu_library(machine.geometry()), 0.0, 0, 0, 0, 0
+    with compiled_gpu(library) as backend:
+        backend.reset()
+        run = FusedRun(machine, transformer_workload("t-nlg", "fc2", 8), [backend],
+                       model_ports(backend.ports, machine.geometry()), Policy("round_robin"))
+        run.advance(0)  # compiles the loop
+        while run.now + _PERIOD_CYCLES <= most_cycles:
+            begin, started = run.now, processor_seconds()
+            state = run.advance(_PERIOD_CYCLES - _SAMPLE_CYCLES)
+            seconds, cycles = seconds + processor_seconds() - started, cycles + run.now - begin
+            if state != RUNNING:
+                break
+            for _ in range(_SAMPLE_CYCLES):
+                before = backend.inputs.copy()
+                run.advance(1)
+                quiet += int((backend.inputs == before).all())
+                asleep += library.asleep(backend.handle)
+            samples += _SAMPLE_CYCLES
+            progress(run.now / most_cycles)
+    return WholeRun(cycles, cycles / seconds, quiet / samples, asleep / samples)
