@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 from ..at_once import processor_seconds
-from ..engine.end import RUNNING
 from ..machine import Machine
 from ..runs.fused import FusedRun
 from ..runs.policy import Policy
@@ -30,9 +29,9 @@ def measure_whole_run(machine: Machine, progress: Callable[[float], None],
         run.advance(0)  # compiles the loop
         while run.now + _PERIOD_CYCLES <= most_cycles:
             begin, started = run.now, processor_seconds()
-            state = run.advance(_PERIOD_CYCLES - _SAMPLE_CYCLES)
+            run.advance(_PERIOD_CYCLES - _SAMPLE_CYCLES)
             seconds, cycles = seconds + processor_seconds() - started, cycles + run.now - begin
-            if state != RUNNING:
+            if run.now < begin + _PERIOD_CYCLES - _SAMPLE_CYCLES:  # it has ended
                 break
             for _ in range(_SAMPLE_CYCLES):
                 before = backend.inputs.copy()
