@@ -140,14 +140,6 @@ class ChannelGeometry:
     def occupancy_bits(self) -> int:
         return self.queue_entries.bit_length()
 
-    @property
-    def burst(self) -> int:
-        """Return how many requests communication is owed when it is served: half of what the DRAM queue holds.
-
-        More would leave loads no room there; fewer would turn the DRAM's bus more often than its data need.
-        """
-        return self.queue_entries // 2
-
 
 @dataclass(frozen=True)
 class DmaGeometry:

@@ -11,7 +11,7 @@ _LISTENING = [policy.code for policy in arbiter.POLICIES.values() if policy.ends
 
 @rounds(30, cover=("no grant", "compute", "communication", "starved"))
 async def random_traffic(bench: Bench) -> None:
-    rng, model, most = bench.rng, ArbiterModel(bench.geometry.channel.burst), bench.geometry.channel.queue_entries + 1
+    rng, model, most = bench.rng, ArbiterModel(), bench.geometry.channel.queue_entries + 1
     busy, talk, go = (rng.choice((0.1, 0.5, 0.95)) for _ in range(3))
     idle = rng.choice((0, 0.5, 1))
     for cycle in range(bench.cut or 200):
@@ -48,16 +48,4 @@ async def starvation_ends_exactly_at_the_limit(bench: Bench) -> None:
     for cycle in range(3 * (limit + 1) if limit < 1000 else limit + 1):  # and again after each grant
         await bench.settle()
         assert bench.get("grant_communication") == (cycle % (limit + 1) == limit), f"cycle {cycle}"
-        await bench.edge()
-
-
-@rounds(6)
-async def a_burst_is_served_exactly_when_it_is_owed(bench: Bench) -> None:
-    burst, limit = bench.geometry.channel.burst, (2, 3, 20)[bench.number % 3]
-    for name, value in (("policy", arbiter.POLICIES["debt"].code), ("starvation_limit", limit), ("compute_valid", 1),
-                        ("communication_valid", 1), ("communication_waiting", 1), ("ready", 1)):
-        bench.set(name, value)
-    for cycle in range(burst * limit + burst):  # while it is paid it grows further
-        await bench.settle()
-        assert bench.get("grant_communication") == (cycle >= burst * limit), f"cycle {cycle}"
         await bench.edge()

@@ -151,7 +151,7 @@ async def the_arbiter_decides(bench: Bench) -> None:
 
     Inbound and DMA alternate.
     """
-    rng, arbiter, most = bench.rng, ArbiterModel(bench.geometry.channel.burst), bench.geometry.channel.queue_entries
+    rng, arbiter, most = bench.rng, ArbiterModel(), bench.geometry.channel.queue_entries
     streams = (("compute", "inbound"), ("compute", "dma"), ("inbound", "dma"), ("compute", "inbound", "dma"))[
         bench.number // 2 % 4 if bench.geometry.channel.dma_fifo > 1 else 0]  # one place alone is often empty
     for name in streams:

@@ -82,7 +82,7 @@ def waits(policy: Policy, asks: float, cycles: int = 20_000, queue_entries: int 
             lines[stream] += rng.random() < asks
         if any(lines.values()) and occupancy < queue_entries:
             seen = View(int(lines[COMPUTE] > 0), int(lines[COMMUNICATION] > 0), int(last == COMMUNICATION), occupancy,
-                        threshold=10, ring_late=0, starved=0, owed=0, drain=0)
+                        threshold=10, ring_late=0, starved=0, drain=0)
             stream, _ = policy.decide(seen)
             if stream:
                 lines[stream] -= 1

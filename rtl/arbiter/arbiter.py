@@ -1,6 +1,6 @@
 """The memory channel's arbiter: selects a policy and keeps the state that policies share."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -18,10 +18,6 @@ class Arbiter(wiring.Component):
     reason (compute, a full DRAM queue, the order guard); a grant clears it. `starved` rises when the count
     has reached the limit: with limit t, a request that waits since cycle 0 is refused in cycle t - 1 and
     has priority in cycle t. The count saturates at 65535. Which policies go by it is in their records.
-
-    The debt grows by one for every `starvation_limit` cycles in which communication waits, granted or not,
-    and shrinks by one with each of its grants; it saturates where its counter ends, and is never less than 0.
-    Communication is owed a burst from the cycle in which the debt is the geometry's `burst` until it is 0.
 
     Members
     -------
@@ -72,25 +68,26 @@ class Arbiter(wiring.Component):
         waited = Signal(STARVATION_BITS)
         m.d.comb += self.starved.eq((self.starvation_limit != 0) & (waited >= self.starvation_limit))
 
-        debt, period, owed = self._debt(m)
         compute = Signal()
         communication = Signal()
         m.d.comb += [
             compute.eq(self.compute_valid & self.ready),
             communication.eq(self.communication_valid & self.ready),
         ]
-        view = View(compute, Const(1), last_communication, self.occupancy, self.threshold, self.ring_late,
-                    self.starved, owed, self.drain)
-        # Whether communication can go is known last (the order guard): it only chooses between two decisions.
-        both, alone = Signal(2), Signal(2)
-        with m.Switch(self.policy):
-            for policy in reversed(POLICIES.values()):
-                with m.Case(policy.code) if policy.code else m.Default():
-                    m.d.comb += [
-                        both.eq(Cat(policy.grants(view))),
-                        alone.eq(Cat(policy.grants(view._replace(communication_valid=Const(0))))),
-                    ]
-        m.d.comb += Cat(self.grant_compute, self.grant_communication).eq(Mux(communication, both, alone))
+        view = View(compute, communication, last_communication, self.occupancy, self.threshold, self.ring_late,
+                    self.starved, self.drain)
+        grants = []
+        for policy in POLICIES.values():
+            decided = Signal(2, name=policy.name)
+            m.d.comb += [bit.eq(granted) for bit, granted in zip(decided, policy.grants(view), strict=True)]
+            grants.append(decided)
+        grant = grants[0]
+        for code, candidate in enumerate(grants[1:], start=1):
+            grant = Mux(self.policy == code, candidate, grant)
+        m.d.comb += [
+            self.grant_compute.eq(grant[0]),
+            self.grant_communication.eq(grant[1]),
+        ]
 
         with m.If(self.grant_communication):
             m.d.sync += [last_communication.eq(1), waited.eq(0)]
@@ -100,31 +97,3 @@ class Arbiter(wiring.Component):
             with m.If(self.communication_waiting & ~waited.all()):
                 m.d.sync += waited.eq(waited + 1)
         return m
-
-    def _debt(self, m: Module) -> tuple[Signal, Signal, Signal]:
-        """Keep the debt; return it, the cycle of the period under way, and whether a burst is owed."""
-        burst = self._geometry.channel.burst
-        period = Signal(STARVATION_BITS, init=1)  # its cycle, from 1 on
-        debt = Signal(range(2 * burst))
-        owed = Signal()
-        ends, grows = Signal(name="period_ends"), Signal(name="debt_grows")
-        m.d.comb += [
-            ends.eq(period >= self.starvation_limit),
-            grows.eq(self.communication_waiting & ends & (self.starvation_limit != 0)),
-        ]
-        with m.If(self.communication_waiting):
-            m.d.sync += period.eq(Mux(ends, 1, period + 1))
-        # The grant comes last: it only chooses.
-        served, waits = Signal.like(debt), Signal.like(debt)
-        m.d.comb += [
-            served.eq(debt - (~grows & (debt != 0))),
-            waits.eq(debt + (grows & ~debt.all())),
-        ]
-
-        def owes(debt: Signal):
-            return (debt >= burst) | (owed & (debt != 0))
-        m.d.sync += [
-            debt.eq(Mux(self.grant_communication, served, waits)),
-            owed.eq(Mux(self.grant_communication, owes(served), owes(waits))),
-        ]
-        return debt, period, owed

@@ -2,9 +2,9 @@
 
 from .policy import ALONE, COMMUNICATION, COMPUTE, THRESHOLD_NONE, Decision, Policy, Reason, View
 
-STARVED = Reason("communication has waited for the starvation limit")
+_STARVED = Reason("communication has waited for the starvation limit")
 _DRAIN = Reason("the producer has ended: communication goes first")
-COMPUTE_FIRST = Reason("compute goes first",
+_COMPUTE_FIRST = Reason("compute goes first",
                         loser="compute goes first while communication is not starved and the producer runs")
 _NO_THRESHOLD = Reason("compute is empty and no threshold is set")
 _BELOW = Reason("compute is empty and the DRAM queue is below the threshold")
@@ -19,11 +19,11 @@ def grants(view: View):
 
 def decide(view: View) -> Decision:
     if view.communication_valid and view.starved:
-        return COMMUNICATION, STARVED
+        return COMMUNICATION, _STARVED
     if view.communication_valid and view.drain:
         return COMMUNICATION, _DRAIN
     if view.compute_valid:
-        return COMPUTE, COMPUTE_FIRST if view.communication_valid else ALONE
+        return COMPUTE, _COMPUTE_FIRST if view.communication_valid else ALONE
     if view.threshold == THRESHOLD_NONE:
         return COMMUNICATION, _NO_THRESHOLD
     if view.occupancy < view.threshold:
@@ -37,4 +37,4 @@ MCA = Policy(
                 "communication is starved, or when the producer has ended, it has priority and the threshold does not "
                 "count (T3 paper, section 4.5).",
     goes_by=("occupancy", "threshold", "starved", "drain"),
-    reasons=(ALONE, STARVED, _DRAIN, COMPUTE_FIRST, _NO_THRESHOLD, _BELOW, _OCCUPANCY), grants=grants, decide=decide)
+    reasons=(ALONE, _STARVED, _DRAIN, _COMPUTE_FIRST, _NO_THRESHOLD, _BELOW, _OCCUPANCY), grants=grants, decide=decide)

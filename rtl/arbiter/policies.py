@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from .compute_first import COMPUTE_FIRST
-from .debt import DEBT
 from .mca import MCA
 from .policy import Policy
 from .ring_aware import RING_AWARE
@@ -29,6 +28,5 @@ POLICIES = table((
     COMPUTE_FIRST,
     MCA,
     RING_AWARE,
-    DEBT,
 ))
 POLICY_BITS = max(1, (len(POLICIES) - 1).bit_length())

@@ -24,7 +24,6 @@ class View(NamedTuple):
     threshold: Any  #: entries of the DRAM queue; `THRESHOLD_NONE` is no limit
     ring_late: Any  #: the ring is behind the GEMM
     starved: Any  #: communication has waited for the starvation limit
-    owed: Any  #: communication is owed a burst, or is being served it
     drain: Any  #: the producer kernel has ended
 
 

@@ -79,7 +79,7 @@ def _decision(arbiter: str, surroundings: list[str]) -> list[Slot]:
     """Return the lowest bits as in `t3sim.trace.schema.CONDITIONS`; `surroundings` are those outside the arbiter."""
     own = ["drain", "compute_valid", "communication_valid", "communication_waiting", "ready", "grant_compute",
            "grant_communication", "starved", "last_communication"]
-    bits = [*(f"{arbiter}.{name}" for name in own), *surroundings, f"{arbiter}.ring_late", f"{arbiter}.owed"]
+    bits = [*(f"{arbiter}.{name}" for name in own), *surroundings, f"{arbiter}.ring_late"]
     return [*(Slot(i, 1, bit) for i, bit in enumerate(bits)),
             Slot(24, 8, f"{arbiter}.occupancy"), Slot(32, 7, f"{arbiter}.threshold"),
             Slot(40, 16, f"{arbiter}.waited"), Slot(56, POLICY_BITS, f"{arbiter}.policy"),

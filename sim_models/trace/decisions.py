@@ -32,5 +32,5 @@ def _reason(key: int) -> int:
     granted = COMPUTE if saw["grant_compute"] else COMMUNICATION if saw["grant_communication"] else None
     expected, reason = policy.decide(View(
         saw["compute_able"], saw["communication_able"], saw["last_communication"], occupancy, threshold,
-        saw["ring_late"], saw["starved"], saw["owed"], saw["drain"]))
+        saw["ring_late"], saw["starved"], saw["drain"]))
     return _REASON_CODES[policy.code, reason] if granted == expected else Reason.WRONG

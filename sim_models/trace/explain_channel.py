@@ -81,8 +81,6 @@ def _state(trace: Trace, now, saw: dict[str, bool], cycle: int) -> str:
         waits = now["stream"] == NO_STREAM and saw["communication_waiting"]
         waited, limit = int(now["c"]) + (cycle - int(now["cycle"]) if waits else 0), trace.run["starvation_limit"]
         parts.append(f"communication has waited {plural(waited, 'cycle')} (starvation limit {limit or 'none'})")
-    if "owed" in policy.goes_by:
-        parts.append(f"communication is {'' if saw['owed'] else 'not '}owed a burst")
     if "drain" in policy.goes_by:
         parts.append(f"the producer {'has ended' if saw['drain'] else 'runs'}")
     if "last_communication" in policy.goes_by:

@@ -4,10 +4,9 @@ from amaranth.hdl import Mux, Signal
 
 from t3sim.rtl.arbiter import POLICIES
 from t3sim.rtl.arbiter.arbiter import STARVATION_BITS
-from t3sim.rtl.geometry import Geometry
 
 from .broken import Broken
-from .property import Property, Search
+from .property import Property
 from .spec import Spec, implies
 
 #: Opportunities (cycles in which communication could go) that a policy may still give to compute after communication
@@ -16,7 +15,6 @@ from .spec import Spec, implies
 PASSED_OVER = {
     "round_robin": 1,  # it alternates, whatever the limit
     "compute_first": None,  # the paper's "insufficient" alternative
-    "debt": None,  # its bound is another one: `bursts`
 }
 
 
@@ -63,51 +61,12 @@ def waiting(code: int, passed_over: int):
     return specify
 
 
-def bursts(spec: Spec, geometry: Geometry) -> None:
-    """Claim bounds on waiting under `debt`: it goes at the first opportunity after a burst's starvation limits."""
-    m, a, code = spec.m, spec.design, POLICIES["debt"].code
-    burst = geometry.channel.burst
-    limit = spec.any_constant(STARVATION_BITS)
-    spec.connect(a.policy, code)
-    spec.connect(a.starvation_limit, limit)
-    spec.assume(limit != 0)
-    spec.assume(implies(a.communication_valid, a.communication_waiting))
-    # The oldest request that waits: since how many limits, and how many cycles more.
-    limits, cycles = Signal(range(burst + 1)), Signal(STARVATION_BITS)
-    with m.If(a.grant_communication):
-        m.d.sync += [limits.eq(0), cycles.eq(0)]
-    with m.Elif(a.communication_waiting):
-        with m.If(cycles == limit - 1):
-            m.d.sync += [cycles.eq(0), limits.eq(limits + (limits != burst))]
-        with m.Else():
-            m.d.sync += cycles.eq(cycles + 1)
-    opportunity = a.communication_valid & a.ready
-    spec.claim("goes when a burst is owed", implies(opportunity & (limits == burst), a.grant_communication))
-    spec.claim("goes in the drain", implies(opportunity & a.drain, a.grant_communication))
-
-    debt, period, owed = spec.inside("debt"), spec.inside("period"), spec.inside("owed")
-    spec.invariant(implies(debt >= burst, owed))
-    spec.invariant((period != 0) & (period <= limit) & (cycles < limit))
-    # The debt's own period has ended as often as the limit has passed, once more if it began earlier.
-    spec.invariant((debt >= burst) | (debt >= limits + (period <= cycles)))
-
-
 #: For policies that listen to `starved` and `drain`.
 _LISTENING = (
     Broken("the waiting time stands still", "goes at the limit", "arbiter/arbiter.py",
            "waited.eq(waited + 1)", "waited.eq(waited)"),
     Broken("the policy is not told of the drain", "goes in the drain", "arbiter/arbiter.py",
-           "owed, self.drain", "owed, 0"),
-)
-
-#: For the one that goes by `owed`.
-_OWING = (
-    Broken("the debt stands still", "goes when a burst is owed", "arbiter/arbiter.py",
-           "waits.eq(debt + (grows & ~debt.all()))", "waits.eq(debt)"),
-    Broken("a burst is owed a request too late", "goes when a burst is owed", "arbiter/arbiter.py",
-           "return (debt >= burst)", "return (debt > burst)"),
-    Broken("the policy is not told of the drain", "goes in the drain", "arbiter/arbiter.py",
-           "owed, self.drain", "owed, 0"),
+           "self.starved, self.drain", "self.starved, 0"),
 )
 
 #: For policies that take turns.
@@ -137,9 +96,4 @@ def properties() -> list[Property]:
             f"waiting, {name}", "arbiter",
             f"communication goes at opportunity {bound + 1} after the starvation limit, and of the drain",
             waiting(code, bound), _ALTERNATING if bound else _LISTENING, quick=True))
-    found.append(Property(
-        "waiting, debt", "arbiter",
-        "communication goes at the first opportunity after as many starvation limits as a burst has requests, and of "
-        "the drain", bursts, _OWING, quick=True,
-        searches=(Search("small"), Search("default", depth=40))))  # a burst's limits of one cycle each, and the reset
     return found

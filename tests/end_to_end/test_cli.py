@@ -170,7 +170,7 @@ def test_a_policy_reaches_the_run(calls, capsys):
     assert cli.main(["run", "--technique", "t3-mca", "--policy", "mca"]) == 2
     assert "--policy mca is for technique t3, which --technique t3-mca does not name" in capsys.readouterr().err
     assert cli.main(["run", "--policy", "fifo"]) == 2
-    assert "--policy 'fifo' is unknown: allowed are round_robin, compute_first, mca, ring_aware, debt" in (
+    assert "--policy 'fifo' is unknown: allowed are round_robin, compute_first, mca, ring_aware" in (
         capsys.readouterr().err)
 
 

@@ -133,8 +133,7 @@ def test_actions_are_cleared_first_and_written_last():
 
 
 @pytest.mark.parametrize("threshold,stored,auto", [("auto", 127, 1), (None, 127, 0), (1, 1, 0), (30, 30, 0)])
-@pytest.mark.parametrize("name,code", [("round_robin", 0), ("compute_first", 1), ("mca", 2), ("ring_aware", 3),
-                                       ("debt", 4)])
+@pytest.mark.parametrize("name,code", [("round_robin", 0), ("compute_first", 1), ("mca", 2), ("ring_aware", 3)])
 def test_policy(name, code, threshold, stored, auto):
     model = applied(Driver(GEOMETRY).policy(name, threshold, starvation_limit=500))
     assert model.value("starvation_limit") == 500
@@ -241,7 +240,7 @@ def test_impossible_mappings(call, changes, text):
 
 
 @pytest.mark.parametrize("call,text", [
-    (lambda d: d.policy("fifo"), "policy='fifo' .* one of round_robin, compute_first, mca, ring_aware, debt "),
+    (lambda d: d.policy("fifo"), "policy='fifo' .* one of round_robin, compute_first, mca, ring_aware "),
     (lambda d: d.policy("mca", 127), "threshold=127 .* from 1 to 126 "),
     (lambda d: d.policy("mca", 1, 0), "starvation_limit=0 .* from 1 to 65535 "),
     (lambda d: d.monitor(1, 2, 3, least_samples=100), "least_samples=100 .* multiple of 64 from 0 to 16320 "),

@@ -141,7 +141,6 @@ def traffic(rng, stream, count):
     (3, ChannelGeometry(guard_buckets=1, dma_fifo=1, queue_entries=4), "compute_first"),
     (4, ChannelGeometry(guard_buckets=256, dma_fifo=5, channels=1, queue_entries=127), "mca"),
     (6, ChannelGeometry(), "ring_aware"),
-    (7, ChannelGeometry(), "debt"),
     (5, ChannelGeometry(guard_buckets=4, dma_fifo=64, coalescer_timeout_cycles=1), "round_robin"),
 ])
 def test_random_traffic(seed, channel, policy):

@@ -120,7 +120,7 @@ def test_reasons_fit_what_the_arbiter_saw(whole):
 
 
 @pytest.mark.parametrize("technique, policy", [("t3", "round_robin"), ("t3", "compute_first"), ("t3-mca", "mca"),
-                                               ("t3-mca+", "ring_aware"), ("t3", "debt")])
+                                               ("t3-mca+", "ring_aware")])
 def test_reasons_of_every_policy(tmp_path, technique, policy):
     """What each reason says must hold in the words that the arbiter saw, and every stream that waits is told why."""
     trace = make(tmp_path, wanted=Filter(2000, 9000), technique=technique, policy=policy)
