@@ -785,7 +785,7 @@ def store_row(kernel, sim, device, slot, block, address, lines, now):
         return False
     op = bits.UPDATE if block.updates else bits.STORE
     source = bits.LOCAL if block.route != TO_PEER else bits.REMOTE
-    tag = queues.tag_of(kernel.work.stream, 0)
+    tag = queues.tag_of(kernel.work.stream, np.int64(block.part))
     for line in range(lines):
         at = address + line * LINE_BYTES
         size = min(LINE_BYTES, block.bytes - line * LINE_BYTES)

@@ -110,6 +110,9 @@ def run(
         "--no-software", help="With --level event: libraries and hosts take no time.")] = False,
     policy: Annotated[str | None, typer.Option(
         metavar="NAME", help=f"The arbiters' policy in technique t3: {', '.join(POLICIES)}.")] = None,
+    split_k: Annotated[int | None, typer.Option(
+        metavar="N", parser=whole_number, help="Parts of the GEMM's K, each of which a workgroup of its own computes: "
+        "a kernel adds them up, or Track & Trigger's memory (T3 paper, section 7.7).")] = None,
     machine: MachineOption = "t3-table1",
     every_gpu: Annotated[bool, typer.Option(
         "--every-gpu", help="An RTL instance per GPU, instead of one that stands for all.")] = False,
@@ -129,6 +132,7 @@ def run(
 ) -> None:
     """Run one fused sub-layer on the RTL; without options T-NLG FC-2 at TP=8, full size."""
     from t3sim.machine import load_machine
+    from t3sim.mechanisms.split_k import with_split_k
     from t3sim.study.results import check_json_target, check_policy, check_techniques, write_json
 
     if level == "event":
@@ -138,7 +142,7 @@ def run(
                               ("--tp", tp), ("--kernel", kernel),
                               ("--policy", policy), ("--skew", skew), ("--plot", plot),
                               ("--every-gpu", every_gpu or None), ("--seed", seed or None), ("--jobs", jobs),
-                              ("--locality", locality),
+                              ("--locality", locality), ("--split-k", split_k),
                               ("--topology", topology if topology != "ring" else None),
                               ("--algorithm", algorithm if algorithm != "ring" else None),
                               ("--sums", sums if sums != "arrival" else None)):
@@ -174,8 +178,10 @@ def run(
             raise BadInput(f"{others[0].removesuffix(' True')} does not go with a kernel alone")
         if kernel is not None and (operator != "gemm-rs" or gemm is not None):
             raise BadInput(f"--kernel {kernel} is an operator of its own: neither --operator nor --gemm goes with it")
+        if kernel is not None and split_k is not None:
+            raise BadInput(f"--split-k {split_k} does not go with --kernel {kernel}, which says what its parts are")
         _run_alone(kernel, None if kernel else _small_workload(operator, gemm, None, embedding, locality, seed),
-                   machine, insist, json)
+                   machine, split_k, insist, json)
         return
     if operator in ("gemv-ar", "embedding-a2a"):
         for option, value in (("--model", model), ("--sublayer", sublayer), ("--tp", tp), ("--tokens", tokens),
@@ -199,7 +205,7 @@ def run(
                        "link:FROM-TO:GB/S, for example late:3:20000")
     check_json_target(json)
     check_plot_target(plot)
-    described = load_machine(machine)
+    described = with_split_k(load_machine(machine), split_k)
 
     from t3sim.mechanisms.decomposed import COMMUNICATION_UNITS, units_left
     from t3sim.mechanisms.exchange import fused_with
@@ -276,15 +282,17 @@ def _small_workload(operator: str, gemm: str | None, devices: int | None, embedd
     return make.get(operator, workloads.gemv_workload)(gemm, devices or 2)  # K is that of one device
 
 
-def _run_alone(kernel: str | None, workload: "Workload | None", machine: str, insist: bool, json: str | None) -> None:
+def _run_alone(kernel: str | None, workload: "Workload | None", machine: str, split_k: int | None, insist: bool,
+               json: str | None) -> None:
     """Run a kernel alone on one GPU: of a file, or what makes a workload's output."""
     from t3sim.machine import load_machine
+    from t3sim.mechanisms.split_k import with_split_k
     from t3sim.operators.kernel_table import load_kernel
     from t3sim.study.results import KernelRun, check_json_target, collect_versions, write_json
 
     table = load_kernel(Path(kernel)) if kernel is not None else None
     check_json_target(json)
-    described = load_machine(machine)
+    described = with_split_k(load_machine(machine), split_k)
 
     from t3sim.runs import kernels
     from t3sim.study.estimate import check, estimate

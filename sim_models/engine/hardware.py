@@ -23,6 +23,7 @@ from .ports import Ports
 
 #: Type of a compiled library's `step`; Python's is given the same, so that one version of the loop serves both.
 _STEP = ctypes.CFUNCTYPE(None, ctypes.c_size_t)
+_LANE = 128  # more packets than a lane's lines become: five, and up to 15 copies of each
 
 
 @by_type
@@ -83,12 +84,15 @@ class Hardware(NamedTuple):
     requested: np.ndarray  # int64 [device]: how many of them the RTL has taken
     asks: np.ndarray  # int64 [device, ask]: of the ready table, in their order, as the RTL's port has them
     answered: np.ndarray  # int64 [device]: how many of them were
+    part: np.ndarray  # int64 [device, lane, _LANE]: of K, of what an egress lane makes packets of, one after the other
+    parts_in: np.ndarray  # int64 [device, lane]: how many it was given
+    parts_out: np.ndarray  # int64 [device, lane]: how many of them have left
 
     def memory_cycle(self, sim, device, now):
         _memory_cycle(self, sim, words_at(self.inputs[device]), words_at(self.outputs[device]), device, now)
 
     def egress_cycle(self, sim, device, now):
-        _egress_cycle(self.ports, sim, words_at(self.inputs[device]), words_at(self.outputs[device]), device, now)
+        _egress_cycle(self, sim, words_at(self.inputs[device]), words_at(self.outputs[device]), device, now)
 
     def may_start(self, device):
         words_at(self.inputs[device])[self.ports.start] = 1
@@ -221,7 +225,8 @@ def _offer(queue, tags, row, inputs, outputs, valid, payload, ready):
 
 
 @compiled
-def _egress_cycle(ports, sim, inputs, outputs, device, now):
+def _egress_cycle(hardware, sim, inputs, outputs, device, now):
+    ports = hardware.ports
     for lane in range(len(ports.outbound)):
         if outputs[ports.packet_valid[lane]]:
             at = ports.packet[lane]
@@ -229,11 +234,13 @@ def _egress_cycle(ports, sim, inputs, outputs, device, now):
             known = port != links.NO_PORT
             accepted = (not known or links.can_send(sim.network, port, now)) and not held_back(sim.chaos, device)
             inputs[ports.packet_ready[lane]] = accepted
+            part = hardware.part[device, lane, hardware.parts_out[device, lane] & (_LANE - 1)]
+            hardware.parts_out[device, lane] += accepted
             if accepted and not known:
                 sim.network.injected[device] += 1
                 sim.network.unroutable[device] += 1
             elif accepted:
-                _send(sim, device, port, outputs[at], outputs[at + 1], now)
+                _send(sim, device, part, port, outputs[at], outputs[at + 1], now)
         else:
             inputs[ports.packet_ready[lane]] = 0
         dma, units = links.NO_PORT, links.NO_PORT
@@ -250,11 +257,11 @@ def _egress_cycle(ports, sim, inputs, outputs, device, now):
         valid, payload, ready = ports.outbound_valid[lane], ports.outbound[lane], ports.outbound_ready[lane]
         if dma >= 0 and (units < 0 or (now + lane) & 1):
             if outputs[ready]:
-                _count_copies(sim, device, sim.mem.dma_returns, dma)
+                _count_copies(hardware, sim, device, lane, sim.mem.dma_returns, dma)
             _offer_timed(sim.mem.dma_returns, sim.control.inside, dma, inputs, outputs, valid, payload, ready)
         elif units >= 0:
             if outputs[ready]:
-                _count_copies(sim, device, sim.stores_out, units)
+                _count_copies(hardware, sim, device, lane, sim.stores_out, units)
             _offer_timed(sim.stores_out, sim.control.inside, units, inputs, outputs, valid, payload, ready)
         else:
             inputs[valid] = 0
@@ -272,19 +279,25 @@ def _takes_lines(sim, device, port, now):
 
 
 @inlined
-def _count_copies(sim, device, queue, port):
-    """Count the first line that waits for a port at the others through which it will leave, too."""
+def _count_copies(hardware, sim, device, lane, queue, port):
+    """Count the first line that waits for a port at the others through which it will leave, too; note its part."""
     at, ports = queue.head[port], sim.control.region_ports
     region = bits.get(queue.lo[port, at], queue.hi[port, at], sim.b.region, sim.b.region_bits)
-    for copy in range(1, ports.shape[2]):
-        if ports[device, region, copy] != links.NO_PORT:
+    for copy in range(ports.shape[2]):
+        if copy > 0:
+            if ports[device, region, copy] == links.NO_PORT:
+                continue
             sim.control.inside[ports[device, region, copy]] += 1
+        hardware.part[device, lane, hardware.parts_in[device, lane] & (_LANE - 1)] = queues.number_of(
+            queue.tag[port, at])
+        hardware.parts_in[device, lane] += 1
 
 
 @inlined
-def _send(sim, device, port, lo, hi, now):
-    """Send a packet onto its link; its tag says whose it is."""
-    size, tag = bits.get(lo, hi, sim.b.bytes, sim.b.op - sim.b.bytes), queues.tag_of(sim.hardware_stream, device)
+def _send(sim, device, part, port, lo, hi, now):
+    """Send a packet onto its link; its tag says whose it is, and of which part of K."""
+    size = bits.get(lo, hi, sim.b.bytes, sim.b.op - sim.b.bytes)
+    tag = queues.tag_of(sim.hardware_stream, queues.sent_by(device, part))
     if sim.control.rs_start[device] < 0:
         sim.control.rs_start[device] = now
     sim.control.inside[port] -= 1
@@ -349,9 +362,11 @@ def make_hardware(backends: Sequence[Backend], ports: Ports, requests: np.ndarra
         step, handles = python.function, list(range(len(backends)))
     else:  # compiled: each backend has a handle
         step, handles = library.step, [backend.handle for backend in backends]  # pyright: ignore
+    lanes = len(backends), len(ports.outbound)
     return Hardware(ports, step, np.array(handles, np.int64),
                     addresses([backend.inputs for backend in backends]),
                     addresses([backend.outputs for backend in backends]), requests,
                     np.zeros(len(backends), np.int64),
                     np.zeros((len(backends), 0), np.int64) if asks is None else asks,
-                    np.zeros(len(backends), np.int64)), python
+                    np.zeros(len(backends), np.int64), np.zeros((*lanes, _LANE), np.int64),
+                    np.zeros(lanes, np.int64), np.zeros(lanes, np.int64)), python

@@ -13,6 +13,7 @@ from ..compiled.records import aligned_zeros, record_fields
 DEPTH = 64  #: requests that fit between a GPU and one memory channel, per stream
 MASK = DEPTH - 1
 STREAM_BITS = 2
+DEVICE_BITS = 8
 INSIDE = 4  #: more than a channel's hardware holds of one stream: a queue of two, and the register behind the grant
 
 
@@ -83,6 +84,22 @@ def stream_of(tag):
 @inlined
 def number_of(tag):
     return tag >> STREAM_BITS
+
+
+@inlined
+def sent_by(device, part):
+    """Return the number in the tag of what a device sends: its own, and of which part of K it is."""
+    return device | part << DEVICE_BITS
+
+
+@inlined
+def sender_of(number):
+    return number & ((1 << DEVICE_BITS) - 1)
+
+
+@inlined
+def part_sent(number):
+    return number >> DEVICE_BITS
 
 
 @inlined

@@ -1,6 +1,7 @@
 """What becomes of a GEMM's, a GEMV's or a pooling's output: a collective, by which algorithm, over which links."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
@@ -9,7 +10,7 @@ from ..collectives.all_reduce import all_reduce
 from ..errors import BadInput, choices
 from ..flow.algorithms import algorithms
 from ..machine import Machine
-from ..schedule import FIXED_TERMS, most_terms, roles_of
+from ..schedule import FIXED_TERMS, Role, most_terms, roles_of
 from ..topologies import Topology, fully_connected, named_topology
 from ..workloads import Workload
 from . import signals
@@ -117,10 +118,11 @@ class Exchange:
                            "the order in which they come: allowed are ring and both-rings, whose sums have two")
 
     def hardware(self, machine: Machine, workload: Workload) -> Machine:
-        """Return the machine with what a direct exchange needs. Raises BadInput if it is too much.
+        """Return the machine with what a direct exchange needs, or split-K. Raises BadInput if it is too much.
 
         That is dispatch windows that know the heads of all others, regions for the tiles of each, counters for the
         updates of all, and where a tile goes to all others, so many routes of a region, unless a switch copies it.
+        Split-K needs counters for the updates of all workgroups of a tile.
         """
         ranks, gpu = workload.tp, machine.gpu
         if self.before:
@@ -130,12 +132,13 @@ class Exchange:
         if self.by_levels:
             return _with_peers(machine, self.program(ranks), workload.format.bytes)
         if self.algorithm not in ("direct", IN_SWITCH):
-            return machine
+            return machine if gpu.split_k == 1 else _counting(
+                machine, roles_of(self.program(ranks), parts=gpu.split_k), workload.format.bytes)
         if ranks - 1 > MOST_PEERS:
             raise BadInput(f"--algorithm {self.algorithm} between {ranks} GPUs: a dispatch window knows the heads of "
                            f"at most {MOST_PEERS} others")
         tile_bytes = gpu.tile_m * gpu.tile_n // gpu.wavefronts_per_workgroup * workload.format.bytes
-        counted = max(machine.tracker.count_bits, (ranks * tile_bytes).bit_length())
+        counted = max(machine.tracker.count_bits, (ranks * gpu.split_k * tile_bytes).bit_length())
         dma = {"peers": max(machine.dma.peers, ranks - 1), "regions": MOST_REGIONS,
                "routes": max(machine.dma.routes, 2 * (ranks - 1))}  # one for each peer, and one of its last tiles
         if self.collective in ("ag", "ar"):
@@ -146,19 +149,23 @@ class Exchange:
 
 def _with_peers(machine: Machine, program: Program, element_bytes: int) -> Machine:
     """Return the machine with what a program's GPUs need that have several peers. Raises BadInput if they are many."""
-    roles = roles_of(program)
+    roles = roles_of(program, parts=machine.gpu.split_k)
     peers = max(len({route.device for role in own for route in ways(role)}) for own in roles
                 for ways in (attrgetter("routes"), attrgetter("fed_by")))
-    tile_bytes = machine.gpu.tile_m * machine.gpu.tile_n // machine.gpu.wavefronts_per_workgroup * element_bytes
     if peers > MOST_PEERS:
         raise BadInput(f"a GPU exchanges with {peers} others: a dispatch window knows the heads of at most "
                        f"{MOST_PEERS}")
-    updates = max(role.updates for own in roles for role in own)
     dma = {"peers": max(machine.dma.peers, peers), "regions": MOST_REGIONS, "routes": MOST_ROUTES,
            "copies": max(machine.dma.copies, *(len(role.routes) for own in roles for role in own))}
+    return _counting(machine.model_copy(update={"dma": machine.dma.model_copy(update=dma)}), roles, element_bytes)
+
+
+def _counting(machine: Machine, roles: Sequence[Sequence[Role]], element_bytes: int) -> Machine:
+    """Return the machine with counters for all updates of a tile that GPUs with these roles wait for."""
+    gpu, updates = machine.gpu, max(role.updates for own in roles for role in own)
+    tile_bytes = gpu.tile_m * gpu.tile_n // gpu.wavefronts_per_workgroup * element_bytes
     counted = max(machine.tracker.count_bits, (updates * tile_bytes).bit_length())
-    return machine.model_copy(update={"dma": machine.dma.model_copy(update=dma),
-                                      "tracker": machine.tracker.model_copy(update={"count_bits": counted})})
+    return machine.model_copy(update={"tracker": machine.tracker.model_copy(update={"count_bits": counted})})
 
 
 def _with_ready_table(machine: Machine, workload: Workload) -> Machine:

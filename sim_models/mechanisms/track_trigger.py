@@ -159,12 +159,13 @@ def rows_of_workgroups(space: AddressSpace, made: Tiling) -> np.ndarray:
 def fused_work(work: KernelTable, space: AddressSpace, made: Tiling) -> KernelTable:
     """Let a device's compute units make and store its tiles as its schedule says: in its order, where the regions say.
 
-    `work`: of the operator, a group per tile of `made` in the order of tiles, its output at byte 0. The schedule's
-    tiles may be of several of them. Raises KernelError if it makes another output.
+    `work`: of the operator, a group per part of a tile of `made` in the order of tiles, its output at byte 0. The
+    schedule's tiles may be of several of them. Raises KernelError if it makes another output.
     """
     rows, tracked = space.schedule.rows(space.device), space.schedule.tiling
-    _check_output(work, made)
-    named, of_workgroup = space.schedule.named(space.device), rows_of_workgroups(space, made)
+    parts = space.schedule.policy.parts
+    _check_output(work, made, parts)
+    named, of_workgroup = space.schedule.named(space.device), np.repeat(rows_of_workgroups(space, made), parts)
     order = np.argsort(of_workgroup, kind="stable")
     order = order[of_workgroup[order] >= 0]
     if not len(order):
@@ -172,9 +173,10 @@ def fused_work(work: KernelTable, space: AddressSpace, made: Tiling) -> KernelTa
     groups, stores, of_group = work.groups[order], work.stores.copy(), of_workgroup[order]
     groups["id"] = named[of_group]
     groups["tiles"] = np.where(rows.updates, tracked.wf_tiles[rows.tile], 0)[of_group]
-    tile = tracked.holding(made)[work.group_of_stores]
+    maker = work.group_of_stores // parts
+    tile = tracked.holding(made)[maker]
     row = np.maximum(of_workgroup, 0)[work.group_of_stores]  # what no workgroup makes is not stored
-    column = made.first_column[work.group_of_stores] + stores["wavefront"] * made.wf_columns
+    column = made.first_column[maker] + stores["wavefront"] * made.wf_columns
     stores["wavefront"] = (column - tracked.first_column[tile]) // tracked.wf_columns
     narrow = tracked.wf_widths[tile, stores["wavefront"]] < tracked.wf_columns
     stores["base"] += space.base
@@ -186,16 +188,17 @@ def fused_work(work: KernelTable, space: AddressSpace, made: Tiling) -> KernelTa
     return replace(work, groups=groups, stores=stores)
 
 
-def _check_output(work: KernelTable, tiling: Tiling) -> None:
-    """Raise KernelError unless a kernel has a group for each tile, which stores its wavefront tiles, each once."""
-    if len(work.groups) != tiling.tiles or (work.groups["workgroups"] != 1).any():
-        raise KernelError(f"groups: an operator makes each of its {tiling.tiles} tiles by a group of one workgroup; "
+def _check_output(work: KernelTable, tiling: Tiling, parts: int) -> None:
+    """Raise KernelError unless a kernel has a group for each part of each tile, which stores its wavefront tiles."""
+    if len(work.groups) != tiling.tiles * parts or (work.groups["workgroups"] != 1).any():
+        each = "a group" if parts == 1 else f"{parts} groups"
+        raise KernelError(f"groups: an operator makes each of its {tiling.tiles} tiles by {each} of one workgroup; "
                           f"here are {len(work.groups)} groups of {int(work.groups['workgroups'].sum())} workgroups")
-    wanted = output_stores(tiling, 0)
+    wanted = output_stores(tiling, 0, parts)
     if len(work.stores) != len(wanted):
         raise KernelError(f"stores: the {tiling.tiles} tiles have {len(wanted)} wavefront tiles, each stored by a "
                           f"block; here are {len(work.stores)}")
-    for column in ("base", "pitch", "rows", "bytes", "wavefront", "step_stride", "workgroup_stride"):
+    for column in ("base", "pitch", "rows", "bytes", "wavefront", "part", "step_stride", "workgroup_stride"):
         wrong = np.flatnonzero(work.stores[column] != wanted[column])
         if len(wrong):
             raise KernelError(f"stores[{wrong[0]}]: {column}={work.stores[column][wrong[0]]} is not that of the "
@@ -223,7 +226,7 @@ def dispatch_requests(spaces: Sequence[AddressSpace], fields: Mapping[str, Field
                    "last_region": np.where(narrow, narrow, region)[requests.row]} | requests._asdict()
         of_workgroup = rows_of_workgroups(space, made)
         makers = np.bincount(of_workgroup[of_workgroup >= 0], minlength=len(rows.tile))[requests.row]
-        times = np.where(requests.starts != 0, makers, 1)
+        times = np.where(requests.starts != 0, makers * space.schedule.policy.parts, 1)
         columns = {name: np.repeat(column, times) for name, column in columns.items()}
         columns["opens"] &= np.append(True, np.diff(np.repeat(np.arange(len(times)), times)) != 0)
         packed.append(sum(columns[name] << field.lsb for name, field in fields.items()))

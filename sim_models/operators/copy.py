@@ -59,7 +59,7 @@ class Copy:
                 loads += [(source + at, LINE_BYTES, rows, width, 0, share, STRIDED)
                           for source in sources for at, rows, width in pieces]
                 stores += [(one.destination + at, LINE_BYTES, rows, width, 0, share, 0, 0, 0, one.route,
-                            one.updates, one.peer) for one in together for at, rows, width in pieces]
+                            one.updates, one.peer, 0) for one in together for at, rows, width in pieces]
         return KernelTable(
             *(np.array(rows, kind) for rows, kind in ((groups, GROUP), (steps, STEP), (loads, LOAD), (stores, STORE))),
             arrivals=np.array([together[-1].arrivals for together in self._phases(device)]), cached_loads=False,

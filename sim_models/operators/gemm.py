@@ -1,17 +1,20 @@
 """A tiled GEMM as a kernel table: one workgroup per macro-tile, a buffered loop over K, then the tile's stores.
 
+With split-K, a workgroup for each part of K: whole steps, as many as the other parts have or one more.
+
 Rows, columns, A and B are the BLAS library's (operators/tiling.py): A holds the weights, kept along K forward and along
 its rows backward, B the activations, always kept along K. A ragged tile costs the time of a whole one, as in a kernel
 with predicated lanes.
 """
 
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
 from .kernel_table import GROUP, LOAD, STEP, KernelTable, Resources, rows_of
 from .operator import output_stores
-from .tiling import Tiling
+from .tiling import Tiling, TilingError
 
 
 @dataclass(frozen=True)
@@ -38,29 +41,50 @@ class Gemm:
     epilogue_cycles: float
     buffers: int = 2  #: of blocks of K; 1: a block is loaded, then computed, and another workgroup hides the wait
     resources: Resources = Resources()
+    parts: int = 1  #: of K (split-K), each computed by a workgroup of its own
+
+    def __post_init__(self) -> None:
+        if self.parts > self._blocks:
+            raise TilingError(f"[gpu] split_k = {self.parts} (--split-k) is not possible: K = {self.k} has "
+                              f"{self._blocks} steps of {self.block_k}, and each part needs one")
+
+    @property
+    def _blocks(self) -> int:
+        return -(-self.k // self.block_k)
+
+    def _depths(self, part: int) -> list[tuple[int, int, int]]:
+        """List a part's loops over K: (first step, how many, depth of each); the last step of all may be less deep."""
+        first, end = (self._blocks * edge // self.parts for edge in (part, part + 1))
+        whole = min(end, self.k // self.block_k) - first
+        loops = [(first, whole, self.block_k), (first + whole, end - first - whole, self.k % self.block_k)]
+        return [loop for loop in loops if loop[1]]
 
     def work(self, device: int) -> KernelTable:
-        """Build one device's kernel: a group per tile, in the order of tiles, stored through the cache.
+        """Build one device's kernel: a group per part of a tile, in the order of tiles, stored through the cache.
 
         It is the same on every device.
         """
         tiling, tiles = self.tiling, np.arange(self.tiling.tiles)
-        depths = [(self.k // self.block_k, self.block_k), (1, self.k % self.block_k)]
-        depths = [(repeats, depth) for repeats, depth in depths if repeats and depth]
-        loads = [block for index, (_, depth) in enumerate(depths) for block in self._loads(index * depths[0][0], depth)]
-        stores = output_stores(tiling, self.c_base)
-        per_tile = len(depths) + 1  # the last step writes the sums through the LDS, and stores
-        steps = np.zeros((len(tiles), per_tile), STEP)
-        for index, (repeats, depth) in enumerate(depths):
-            steps["repeats"][:, index] = repeats
-            steps["compute_cycles"][:, index] = self.cycles_per_k * depth
-            steps["loads"][:, index] = 2
-            steps["first_load"][:, index] = tiles * len(loads) + 2 * index
-        steps["repeats"][:, -1] = 1
-        steps["compute_cycles"][:, -1] = self.epilogue_cycles
-        steps["stores"][:, -1] = tiling.wf_tiles
-        steps["first_store"][:, -1] = np.cumsum(tiling.wf_tiles) - tiling.wf_tiles
-        groups = rows_of(GROUP, len(tiles), workgroups=1, first_step=tiles * per_tile, steps=per_tile)
+        depths = [self._depths(part) for part in range(self.parts)]
+        loads = [block for loops in depths for first, _, depth in loops for block in self._loads(first, depth)]
+        counts = np.repeat(tiling.wf_tiles, self.parts)
+        stores = output_stores(tiling, self.c_base, self.parts)
+        lengths = [len(loops) + 1 for loops in depths]  # the last step writes the sums through the LDS, and stores
+        steps = np.zeros((len(tiles), sum(lengths)), STEP)
+        steps["repeats"] = 1
+        last = np.cumsum(lengths) - 1
+        looping = np.delete(np.arange(sum(lengths)), last)
+        for index, (column, (_, repeats, depth)) in enumerate(zip(looping, chain(*depths))):
+            steps["repeats"][:, column] = repeats
+            steps["compute_cycles"][:, column] = self.cycles_per_k * depth
+            steps["loads"][:, column] = 2
+            steps["first_load"][:, column] = tiles * len(loads) + 2 * index
+        steps["compute_cycles"][:, last] = self.epilogue_cycles
+        steps["stores"][:, last] = counts.reshape(-1, self.parts)
+        steps["first_store"][:, last] = (np.cumsum(counts) - counts).reshape(-1, self.parts)
+        first = tiles[:, None] * sum(lengths) + np.cumsum(lengths) - lengths
+        groups = rows_of(GROUP, len(tiles) * self.parts, workgroups=1, first_step=first.ravel(),
+                         steps=np.tile(lengths, len(tiles)))
         return KernelTable(groups, steps.ravel(), np.stack(loads, axis=1).ravel(), stores, ahead=self.buffers,
                            launch_cycles=self.launch_cycles, **self.resources._asdict())
 

@@ -28,9 +28,11 @@ LOAD = np.dtype([("base", np.int64), ("pitch", np.int64), ("rows", np.int64), ("
                  ("step_stride", np.int64), ("workgroup_stride", np.int64), ("row_list", np.int64)])
 #: `id`, `region`, `wavefront`: under which hardware counts it, region 0: it does not. The blocks of a step are stored
 #: side by side, a row of each in turn, as wavefronts do. `peer`: which of the device's peers a store to one goes to.
+#: `part`: of K, whose sums it has.
 STORE = np.dtype([("base", np.int64), ("pitch", np.int64), ("rows", np.int64), ("bytes", np.int64),
                   ("step_stride", np.int64), ("workgroup_stride", np.int64), ("id", np.int32), ("region", np.int32),
-                  ("wavefront", np.int16), ("route", np.int8), ("updates", np.int8), ("peer", np.int16)])
+                  ("wavefront", np.int16), ("route", np.int8), ("updates", np.int8), ("peer", np.int16),
+                  ("part", np.int16)])
 STRIDED = -1
 ASKS_WINDOW = -1  #: in `needs`: its workgroups start when the dispatch window lets them
 _MOST_ROW_BYTES = 4096  # of a store: its lines find room all at once
@@ -128,7 +130,7 @@ def load_kernel(path: Path) -> KernelTable:
         raise KernelError(f"{path}: {unknown[0]!r} is unknown: allowed are {', '.join(sorted(known))}")
     if missing := [name for name in ("groups", "steps", "loads", "stores") if name not in found]:
         raise KernelError(f"{path}: {missing[0]!r} is missing")
-    found["stores"] = _with_peers(found["stores"])
+    found["stores"] = _completed(found["stores"])
     numbers = {one.name for one in fields(KernelTable) if one.type in (int, float, bool)}
     for name in found.keys() & numbers:
         if found[name].shape or found[name].dtype.kind not in "biuf":
@@ -143,9 +145,9 @@ def load_kernel(path: Path) -> KernelTable:
     return table
 
 
-def _with_peers(stores: np.ndarray) -> np.ndarray:
-    """Complete store blocks of a file from before there were several peers: they go to the neighbour."""
-    if stores.dtype.names != tuple(name for name in STORE.names if name != "peer"):
+def _completed(stores: np.ndarray) -> np.ndarray:
+    """Complete store blocks of a file from before there were several peers, or parts: they have the first one."""
+    if stores.dtype.names not in (STORE.names[:-1], STORE.names[:-2]):
         return stores
     return rows_of(STORE, stores.size, **{name: stores[name].ravel() for name in stores.dtype.names})
 

@@ -14,14 +14,21 @@ class Operator(Protocol):
     def work(self, device: int) -> KernelTable:
         """Build a device's kernel: a group per tile in the order of tiles, whose stores are those of `output_stores`.
 
+        With K in parts, a group for each part of a tile, one after the other.
+
         Where a run fuses it with a collective, the schedule says in which order groups run, and where each store goes.
         """
 
 
-def output_stores(tiling: Tiling, base: int) -> np.ndarray:
-    """Return the store blocks of an output at byte `base`, STORE[wavefront tile]: tile by tile, column by column."""
-    tile, wavefront = np.nonzero(tiling.wf_widths)
+def output_stores(tiling: Tiling, base: int, parts: int = 1) -> np.ndarray:
+    """Return the store blocks of an output at byte `base`: STORE[tile, part, wavefront tile], column by column.
+
+    Each of `parts` of K stores the whole tile.
+    """
+    row, wavefront = np.nonzero(np.repeat(tiling.wf_widths, parts, axis=0))
+    tile, part = np.divmod(row, parts)
     return rows_of(STORE, len(tile),
                    base=base + tiling.offsets[tile] + wavefront * tiling.wf_columns * tiling.pitch_bytes,
                    pitch=tiling.pitch_bytes, rows=tiling.wf_widths[tile, wavefront],
-                   bytes=tiling.rows[tile] * tiling.element_bytes, wavefront=wavefront, route=Route.CACHE)
+                   bytes=tiling.rows[tile] * tiling.element_bytes, wavefront=wavefront, route=Route.CACHE,
+                   part=part)

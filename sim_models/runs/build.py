@@ -29,6 +29,7 @@ from ..machine.cycle import Link as MachineLink
 from ..mechanisms import baseline
 from ..mechanisms.gather_before import gathering_work, tiling_for
 from ..mechanisms.signals import tracked_tiling
+from ..mechanisms.split_k import parts_added
 from ..mechanisms.track_trigger import AddressSpace, fused_work
 from ..operators.copy import Copy, Pass
 from ..operators.gemm import Matrix
@@ -81,10 +82,11 @@ def make_schedule(machine: Machine, workload: Workload, options: Options = Optio
     tracked = tracked_tiling(made, options.signal, workload.tp, at_once,
                              tuple((1 << bits) - 1 for bits in geometry.block_bits))
     schedule = Schedule(tracked, options.collective(workload.tp), options.topology(workload.tp),
-                        Policy(options.slices, options.stage_first_chunk, options.ids, options.limits, options.shuffle))
+                        Policy(options.slices, options.stage_first_chunk, options.ids, options.limits, options.shuffle,
+                               gpu.split_k))
     window = Driver(geometry).largest_window(min(geometry.tracker.ways, gpu.wavefronts_per_workgroup),
                                              max(map(schedule.waits_for, range(schedule.devices))))
-    return sliced_schedule(schedule, window, -(-at_once * tracked.tiles // made.tiles))
+    return sliced_schedule(schedule, window, -(-at_once * tracked.tiles // (made.tiles * gpu.split_k)))
 
 
 def ring_copy(machine: Machine, size_bytes: int, steps: baseline.Steps, kind: str, data: int, copies: int) -> Copy:
@@ -281,6 +283,14 @@ def table_sim(machine: Machine, table: KernelTable) -> Sim:
     return machine_state(machine, kernel, loop_network(machine), [0])
 
 
+def _alone(machine: Machine, workload: Workload, tiling: Tiling, work: KernelTable) -> KernelTable:
+    """Complete a kernel that no hardware helps: one with K in parts is followed by the kernel that adds them."""
+    if machine.gpu.split_k == 1:
+        return work
+    at, launch_cycles = Addresses.of(workload, tiling), machine.collective.kernel_launch_ns * machine.memory_clock_ghz
+    return parts_added(work, tiling, at.c, at.copies, launch_cycles)
+
+
 def make_sim(machine: Machine, workload: Workload, *, spaces: Sequence[AddressSpace] = (),
              mirrored: bool = True, hardware: Hardware | None = None, options: Options = Options()) -> Sim:
     """Make the state at cycle 0 of a GEMM. Raises BadInput.
@@ -300,7 +310,8 @@ def make_sim(machine: Machine, workload: Workload, *, spaces: Sequence[AddressSp
     else:
         at = 0 if fused else Addresses.of(workload, tiling).c
         operator = options.operator(machine, workload, tiling, at)
-        tables = [fused_work(operator.work(space.device), space, tiling) for space in spaces] or [operator.work(0)]
+        tables = [fused_work(operator.work(space.device), space, tiling) for space in spaces] or [
+            _alone(machine, workload, tiling, operator.work(0))]
     kernel = make_units(unit_rates(machine, resident(machine, tables[0].resources)), tables, memory.GEMM)
     for device, condition in options.conditions.items():
         set_condition(kernel, device, condition)

@@ -1,11 +1,12 @@
 """Data mode: a GEMM fused with a collective, with real numbers, every GPU with its own RTL.
 
 Each device has its own matrices A (M x K) and B (K x N) in the workload's format (fp16, bf16, fp32). Its partial
-product, rounded to that format, is what its stores carry. Whenever DRAM performs an op-and-store, the RTL's near-memory
-ALU adds the arriving columns to what memory holds at that moment; a plain store replaces it. Whenever DRAM performs a
-read for DMA, what memory holds at that moment is what the link carries. So a trigger that comes too early, a read that
-overtakes a write, a line lost, sent twice or sent to the wrong place leaves other bits in some element, or another
-number of accesses to it. Both are compared for every element of every device.
+product, rounded to that format, is what its stores carry; with K in parts (split-K), each part's, so rounded.
+Whenever DRAM performs an op-and-store, the RTL's near-memory ALU adds the arriving columns to what memory holds at that
+moment; a plain store replaces it. Whenever DRAM performs a read for DMA, what memory holds at that moment is what the
+link carries. So a trigger that comes too early, a read that overtakes a write, a line lost, sent twice or sent to the
+wrong place leaves other bits in some element, or another number of accesses to it. Both are compared for every element
+of every device.
 
 The DRAM model performs requests for one line in the order in which they came, so behind it no read overtakes a write.
 The hardware promises more: while a read is in the DRAM queue, no tracked write to its line is (rtl/order_guard.py).
@@ -30,7 +31,7 @@ from ..cosim.library import Library
 from ..cosim.nmc_alu import COLUMN_BYTES, compiled_alu
 from ..engine.observers import Observer
 from ..fabric import bits
-from ..fabric.queues import number_of
+from ..fabric.queues import number_of, part_sent, sender_of
 from ..fabric.switch import line_at
 from ..formats import FP16, Format
 from ..line import LINE_BYTES
@@ -59,14 +60,15 @@ class Ledger(NamedTuple):
 
     uint32 whatever the format, so that one compiled loop serves all."""
 
-    product: np.ndarray  # uint32
+    product: np.ndarray  # uint32 [device and part of K, element]
+    parts: int
     memory: np.ndarray  # uint32
     fetched: np.ndarray  # uint32: what a DMA read found
     summed: np.ndarray  # uint32: what a switch made of others' products; no devices: it adds nothing
     shift: int  # log2 of an element's bytes
     negative_zero: int
     tally: np.ndarray  # uint8 [access, device, element]: how often it happened
-    came: np.ndarray  # uint8 [update, device, element]: whose it was, plus 1; no updates where their order is known
+    came: np.ndarray  # uint16 [update, device, element]: whose product it was, plus 1; no updates: their order is known
     base: np.ndarray  # int64 [device]: address of element 0
     operands: np.ndarray  # uint32 [device, element]: what the GEMM's reads must find; no devices: it reads other memory
     operand_reads: np.ndarray  # int64 [device]
@@ -142,10 +144,10 @@ def read_operand(data, b, d, lo, hi):
 
 
 @compiled
-def perform(data, sim, sender, d, lo, hi):
+def perform(data, sim, number, d, lo, hi):
     """Do to the numbers what the request that DRAM performs now does. Returns 0 or a fault.
 
-    `sender`: device that an arrival is from.
+    `number`: of the request's tag: who sent it, and of which part of K it is; of one that is local that part.
     """
     b = sim.b
     op = bits.get(lo, hi, b.op, 2)
@@ -167,10 +169,12 @@ def perform(data, sim, sender, d, lo, hi):
             for i in range(at, at + count):
                 data.fetched[d, i] = data.memory[d, i]
         return 0
-    origin = d if source == bits.LOCAL else sender
+    origin = d if source == bits.LOCAL else sender_of(number)
+    part = number if source == bits.LOCAL else part_sent(number)
     if source == bits.DMA and data.tally[DMA_READ, origin, at] == 0:
         return NOT_READ
-    operand = data.fetched if source == bits.DMA else data.product
+    whose = origin * data.parts + part
+    operand, origin = (data.fetched, origin) if source == bits.DMA else (data.product, whose)
     if source != bits.LOCAL and op != bits.STORE and len(data.summed):
         line = line_at(sim.switch, d, bits.address_of(lo, b))
         if not add_in_switch(data, sim.switch, operand, d, line, at, count):
@@ -183,7 +187,7 @@ def perform(data, sim, sender, d, lo, hi):
     for i in range(at, at + count):
         before = data.tally[bits.LOCAL, d, i] + data.tally[bits.REMOTE, d, i] + data.tally[bits.DMA, d, i] - 1
         if before < data.came.shape[0]:
-            data.came[before, d, i] = origin + 1
+            data.came[before, d, i] = whose + 1
     column = COLUMN_BYTES >> data.shift
     for first in range(0, count, column):
         if not add_column(data, data.memory, d, at + first, min(column, count - first), operand, origin):
@@ -248,10 +252,11 @@ class DataResult:
 class Products:
     """Each device's partial product, or what it has of the activations, and what every memory must hold in the end.
 
-    Both are [device, N, pitch], bits of the format; what lies beyond row M is never written.
+    Both are [device, N, pitch], bits of the format; what lies beyond row M is never written. With K in parts, a product
+    of each, as equal as may be, one after the other.
     """
 
-    product: np.ndarray
+    product: np.ndarray  #: [device and part of K, N, pitch]
     memory: np.ndarray
     tally: np.ndarray  #: uint8[access, device, N, pitch]
     owner: np.ndarray  #: int64[N, pitch]: device that has the reduced element, -1 beyond row M
@@ -259,8 +264,8 @@ class Products:
     @classmethod
     def of(cls, schedule: Schedule, k: int, seed: int, scale: float = 1.0, number: Format = FP16) -> "Products":
         """Make products of random matrices; `scale` multiplies A."""
-        random, tiling = np.random.default_rng(seed), schedule.tiling
-        shape = schedule.devices, tiling.n, tiling.pitch_bytes // tiling.element_bytes
+        random, tiling, parts = np.random.default_rng(seed), schedule.tiling, schedule.policy.parts
+        shape = schedule.devices * parts, tiling.n, tiling.pitch_bytes // tiling.element_bytes
         product = np.full(shape, number.negative_zero, number.bits)
 
         def matrix(rows: int, columns: int, scale: float = 1.0) -> np.ndarray:
@@ -268,9 +273,13 @@ class Products:
             return number.value(number.rounded(values.astype(np.float32)))
         for d in range(schedule.devices):
             with np.errstate(over="ignore", invalid="ignore"):
-                partial = (matrix(tiling.m, tiling.n, scale) if schedule.policy.present else
-                           matrix(tiling.m, k, scale) @ matrix(k, tiling.n))
-            product[d, :, :tiling.m] = number.rounded(partial).T
+                if schedule.policy.present:
+                    product[d, :, :tiling.m] = number.rounded(matrix(tiling.m, tiling.n, scale)).T
+                    continue
+                a, b = matrix(tiling.m, k, scale), matrix(k, tiling.n)
+                for part in range(parts):
+                    own = slice(k * part // parts, k * (part + 1) // parts)
+                    product[d * parts + part, :, :tiling.m] = number.rounded(a[:, own] @ b[own]).T
         return cls(product, *reduction(schedule, product, number))
 
 
@@ -280,40 +289,45 @@ def reduction(schedule: Schedule, product: np.ndarray, number: Format = FP16,
 
     A device adds its own product to what arrives, in its format, keeps the sum, or the copy, and, if its role has a
     route, sends it on. A sum of two does not depend on their order. One of more is added in the order in which `came`
-    says that its parts came, uint8[update, device, N, pitch], a device's number plus 1 each; without, or where it names
-    others than the schedule does, the device's own comes first and the others in the schedule's order. What a switch
+    says that its parts came, uint16[update, device, N, pitch], a product's row plus 1 each (of what DMA sends the
+    sender's first); without, or where it names others than the schedule does, the device's own come first and the
+    others in the schedule's order. What a switch
     adds is a sum of its own, of which `came` is the order, and is then added to the device's.
     """
-    tiling = schedule.tiling
-    memory = np.full_like(product, number.negative_zero)
-    tally = np.zeros((len(ACCESSES), *product.shape), np.uint8)
+    tiling, split = schedule.tiling, schedule.policy.parts
+    memory = np.full_like(product[:schedule.devices], number.negative_zero)
+    tally = np.zeros((len(ACCESSES), *memory.shape), np.uint8)
     owner = np.full(product.shape[1:], -1)
     shares = sorted(((device, share) for device in range(schedule.devices) for share in schedule.shares(device)),
                     key=lambda one: one[1].role.level)
-    sent: dict[tuple[int, int, int], np.ndarray] = {}  # what a device's role makes of a tile
+    sent: dict[tuple[int, int, int], list[np.ndarray]] = {}  # what a device's role sends of a tile, store by store
     for d, share in shares:
         role = share.role
         for tile in share.tiles:
             m0, n0 = tiling.first_row[tile], tiling.first_column[tile]
             part = slice(n0, n0 + tiling.columns[tile]), slice(m0, m0 + tiling.rows[tile])
-            parts = {d: product[(d, *part)]} if role.contributes else {}
-            parts |= {source.device: sent[source.device, source.role, tile] for source in role.fed_by}
+            own = range(d * split, (d + 1) * split) if role.contributes else ()
+            parts = {row: product[(row, *part)] for row in own}
+            stores = list(parts.values())
+            parts |= {source.device * split + turn: one for source in role.fed_by
+                      for turn, one in enumerate(sent[source.device, source.role, tile])}
             if schedule.program.in_switch and len(role.fed_by) > 1:
                 others = {device: one for device, one in parts.items() if device != d}
                 switched = _sum(others, None if came is None else came[(slice(len(others)), d, *part)], number)
                 parts = {d: parts[d], -1: switched}
-            total = _sum(parts, None if came is None else came[(slice(role.updates), d, *part)], number)
+            arrived = None if came is None or not role.tracked else came[(slice(role.updates), d, *part)]
+            total = _sum(parts, arrived, number)
             for source in role.fed_by[:1] if schedule.program.in_switch else role.fed_by:
                 stored = Action.SEND_STORES in schedule.roles[source.device][source.role].actions
-                tally[((bits.REMOTE if stored else bits.DMA) + PLAIN * role.copied, d, *part)] += 1
-            sent[d, share.number, tile] = total
+                tally[((bits.REMOTE if stored else bits.DMA) + PLAIN * role.copied, d, *part)] += split if stored else 1
+            sent[d, share.number, tile] = stores if Action.SEND_STORES in role.actions else [total]
             if role.fed_by or Action.STORE in role.actions:
                 memory[(d, *part)] = total
             if Action.STORE in role.actions and schedule.policy.present:  # again, the first line of each wavefront tile
                 line = LINE_BYTES // tiling.element_bytes
                 tally[bits.LOCAL + PLAIN, d, part[0], part[1]][::tiling.wf_columns, :line] += 1
             elif Action.STORE in role.actions:
-                tally[(bits.LOCAL if role.tracked else bits.LOCAL + PLAIN, d, *part)] += 1
+                tally[(bits.LOCAL if role.tracked else bits.LOCAL + PLAIN, d, *part)] += split
             tally[(DMA_READ, d, *part)] += Action.SEND_DMA in role.actions
             if Action.EVENT in role.actions:
                 owner[part] = d
@@ -342,24 +356,26 @@ class DataLedger(Observer):
         self._alu = compiled_alu()
         updates = max(role.updates for roles in run.schedule.roles for role in roles)
         self._switched = run.sim.switch.parts > 0
-        product = self.products.product.reshape(run.schedule.devices, -1).astype(np.uint32)
+        devices, parts = run.schedule.devices, run.schedule.policy.parts
+        product = self.products.product.reshape(devices * parts, -1).astype(np.uint32)
+        empty = np.zeros_like(product[:devices])
         gathers, operands = run.schedule.policy.present, product[:0]
         if gathers:
             operands = self.products.memory.reshape(product.shape).astype(np.uint32)
         self.data = Ledger(
-            product=product, memory=self._at_first(product, gathers), operands=operands,
-            operand_reads=np.zeros(len(product), np.int64), fetched=np.zeros_like(product),
-            summed=np.zeros_like(product) if self._switched else product[:0],
+            product=product, parts=parts, memory=self._at_first(product, gathers), operands=operands,
+            operand_reads=np.zeros(devices, np.int64), fetched=empty.copy(),
+            summed=empty.copy() if self._switched else empty[:0],
             shift=number.bytes.bit_length() - 1, negative_zero=number.negative_zero,
-            tally=np.zeros((len(ACCESSES), *product.shape), np.uint8),
-            came=np.zeros((updates if updates > 2 else 0, *product.shape), np.uint8),
+            tally=np.zeros((len(ACCESSES), *empty.shape), np.uint8),
+            came=np.zeros((updates if updates > 2 else 0, *empty.shape), np.uint16),
             base=np.array([space.base for space in run.spaces]), overtaking_reads=variation.overtaking_reads,
-            fault=np.zeros((run.schedule.devices, 4), np.int64), additions=np.zeros(1, np.int64),
+            fault=np.zeros((devices, 4), np.int64), additions=np.zeros(1, np.int64),
             alu=make_alu(self._alu, number.name))
 
     def _at_first(self, product: np.ndarray, gathers: bool) -> np.ndarray:
         """Memory before the run: what each device has of its own, if anything."""
-        memory = np.full_like(product, self._format.negative_zero)
+        memory = np.full_like(product[:self._run.schedule.devices], self._format.negative_zero)
         if gathers:
             tiling, shape = self._run.tiling, self.products.product.shape
             for d in range(len(product)):
@@ -409,7 +425,7 @@ class DataLedger(Observer):
         line = np.arange(elements) * self._format.bytes // LINE_BYTES
         parts = np.arange(switch.parts).reshape(-1, 1, 1)
         whose = np.moveaxis(switch.order[:, line], 2, 0).astype(np.int64)
-        return np.where(parts < switch.came[:, line], whose + 1, 0).astype(np.uint8)
+        return np.where(parts < switch.came[:, line], whose + 1, 0).astype(np.uint16)
 
     def result(self) -> DataResult:
         """Return the result after the run."""

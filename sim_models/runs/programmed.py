@@ -73,7 +73,7 @@ class ProgrammedRun(Lockstep):
             writes += driver.policy(self.policy.name, self.policy.threshold,
                                          self.machine.starvation_limit_cycles or None)
             units = int(self.sim.kernel.state.working[device]) * self.sim.kernel.rates.places
-            writes += driver.stage(min(units, self.made.tiles))
+            writes += driver.stage(min(units, self.made.tiles * self.schedule.policy.parts))
             writes += driver.monitor(*(quarters / 4 for quarters in arbiter.monitor_breakpoints))
             tiles, waits_for = min(tiling.wavefronts, self.geometry.tracker.ways), self.schedule.waits_for(space.device)
             writes += driver.window(

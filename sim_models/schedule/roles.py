@@ -59,6 +59,7 @@ class Policy:
     ids: Ids = Ids.TOUCHED
     limits: Limits = Limits.SHIFT
     shuffle: Shuffle | None = None
+    parts: int = 1  #: workgroups that make a tile together, each a part of K's sums (split-K)
     present: bool = False  #: staged, and in memory before: a store to a tile's first line says that it may be sent
 
 
@@ -107,12 +108,13 @@ def is_copy(admitted: bool, updates: int) -> bool:
 _Key = tuple[int, int, bool]
 
 
-def roles_of(program: Program, staged: bool = False) -> tuple[tuple[Role, ...], ...]:
+def roles_of(program: Program, staged: bool = False, parts: int = 1) -> tuple[tuple[Role, ...], ...]:
     """Derive each device's roles, in its order of execution.
 
     What needs nobody else comes first, then what needs one transfer, and so on; chunks of one level begin with that of
     the next rank, so that devices do not all send to the same one. Ring reduce-scatter: every device starts one chunk
-    after its downstream neighbour (T3 paper, section 4.4).
+    after its downstream neighbour (T3 paper, section 4.4). Each of `parts` workgroups that make a tile together stores
+    all of it, here or at a peer: so many updates of each element, where DMA sends one, the sum (section 7.7).
     """
     arrivals: dict[_Key, list[int]] = defaultdict(list)
     departures: dict[_Key, list[int]] = defaultdict(list)
@@ -132,21 +134,26 @@ def roles_of(program: Program, staged: bool = False) -> tuple[tuple[Role, ...], 
     def route(key: _Key) -> Route:
         return Route(key[0], number[key])
 
+    def tracked(key: _Key) -> bool:
+        return bool(arrivals.get(key)) or (staged and bool(departures.get(key)))
+
+    def updates(index: int) -> int:
+        return 1 if tracked(_leaves_as(program, index)) else parts
+
     def role(key: _Key) -> Role:
         device, chunk, copied = key
         contributes = not copied and (device, chunk) in program.start
         arriving, leaving = arrivals.get(key, ()), departures.get(key, ())
         wanted_here = (device, chunk) in program.goal and (copied or (device, chunk, True) not in levels)
-        tracked = bool(arriving) or (staged and bool(leaving))
         actions = Action(0)
-        if contributes and (tracked or wanted_here):
+        if contributes and (tracked(key) or wanted_here):
             actions |= Action.STORE
         if leaving:
-            actions |= Action.SEND_DMA if tracked else Action.SEND_STORES
-        if wanted_here and tracked:
+            actions |= Action.SEND_DMA if tracked(key) else Action.SEND_STORES
+        if wanted_here and tracked(key):
             actions |= Action.EVENT
-        came = min(len(arriving), 1) if program.in_switch else len(arriving)
-        return Role(chunk, levels[key], contributes, (came + contributes) * tracked, actions,
+        came = min(len(arriving), 1) if program.in_switch else sum(map(updates, arriving))
+        return Role(chunk, levels[key], contributes, (came + contributes * parts) * tracked(key), actions,
                     tuple(route(_arrives_as(program, index)) for index in leaving),
                     tuple(route(_leaves_as(program, index)) for index in arriving))
     return tuple(tuple(map(role, keys)) for keys in order)

@@ -119,7 +119,7 @@ class Schedule:
     @cached_property
     def roles(self) -> tuple[tuple[Role, ...], ...]:
         """Each device's, in its order of execution."""
-        return roles_of(self.program, self.policy.staged or self.policy.present)
+        return roles_of(self.program, self.policy.staged or self.policy.present, self.policy.parts)
 
     @cached_property
     def _edges(self) -> np.ndarray:

@@ -11,6 +11,7 @@ from ..cores import cores
 from ..errors import BadInput
 from ..machine import Machine
 from ..mechanisms.exchange import IN_SWITCH, Exchange
+from ..mechanisms.split_k import check_split_k
 from ..runs import build, kernels
 from ..runs.kernels import (
     ALL_GATHER,
@@ -258,6 +259,7 @@ def run_sublayer(workload: Workload, machine: Machine, techniques: Sequence[str]
     `jobs`: simulations at once, as many as cores if not given; the results are the same.
     Raises SimulationError, ToolchainError, and what machine and tiling refuse.
     """
+    check_split_k(machine, choices.exchange, techniques)
     if not choices.exchange.before:
         build.make_schedule(machine, workload)  # refuse before the work
     parts = {name: kernels_of(name, choices) for name in techniques}

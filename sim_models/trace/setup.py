@@ -59,6 +59,11 @@ class Setup:
     policy: str | None = None  #: the arbiters', None: the technique's
     varied: build.Options = field(default_factory=build.Options)  #: but for seed and staging
 
+    def __post_init__(self) -> None:
+        if self.machine.gpu.split_k > 1:
+            raise BadInput(f"[gpu] split_k = {self.machine.gpu.split_k}: a trace names workgroups by their tiles, of "
+                           "which each must have one: split_k = 1")
+
     @property
     def kernel(self) -> FusedGemm:
         """The kernel that is recorded, as `t3 run` names it."""

@@ -1,0 +1,69 @@
+"""Split-K without hardware that adds: partial tiles go to a workspace, and a second kernel adds them up.
+
+That is what cuBLAS does with `CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE`: partial sums in the output's format (those in
+fp32, `COMPUTE_TYPE`, move twice the bytes; `INPLACE` adds with atomics in arrival order, as near-memory compute does).
+Both kernels load and store through the cache, so that a small workspace is still in it when it is added up. A workgroup
+of the second one adds one wavefront tile, which spreads even few tiles over all compute units.
+Known simplification: its workgroups launch as the GEMM's do, and its additions take no time.
+"""
+
+from collections.abc import Collection
+
+import numpy as np
+
+from ..errors import BadInput
+from ..line import LINE_BYTES
+from ..machine import Machine
+from ..operators.in_turn import in_turn
+from ..operators.kernel_table import GROUP, LOAD, STEP, KernelTable, rows_of
+from ..operators.operator import output_stores
+from ..operators.tiling import Tiling
+from .exchange import IN_SWITCH, Exchange
+
+MOST_PARTS = 64  #: as `[gpu]` of a machine allows
+_WITHOUT = ("decomposed", "flux", "in-switch")  #: techniques whose kernels have no parts
+
+
+def with_split_k(machine: Machine, parts: int | None) -> Machine:
+    """Return the machine with its GEMM's K in so many parts, its own if not given. Raises BadInput."""
+    if parts is None:
+        return machine
+    if not 1 <= parts <= MOST_PARTS:
+        raise BadInput(f"--split-k {parts} is not possible: 1 to {MOST_PARTS}")
+    return machine.model_copy(update={"gpu": machine.gpu.model_copy(update={"split_k": parts})})
+
+
+def check_split_k(machine: Machine, exchange: Exchange, techniques: Collection[str]) -> None:
+    """Raise BadInput if the machine's parts of K do not go with what follows the GEMM."""
+    parts = machine.gpu.split_k
+    if parts == 1:
+        return
+    if exchange.collective not in ("rs", "ar") or exchange.algorithm == IN_SWITCH or exchange.producer != "gemm":
+        raise BadInput(f"--split-k {parts} is for --operator gemm-rs and gemm-ar, whose tiles are added up by GPUs: "
+                       f"--operator {exchange.operator} --algorithm {exchange.algorithm} is not among them")
+    if without := [name for name in techniques if name in _WITHOUT]:
+        raise BadInput(f"--split-k {parts} does not go with technique {without[0]}, whose kernels do not have it")
+
+
+def parts_added(work: KernelTable, tiling: Tiling, output: int, workspace: int, launch_cycles: float) -> KernelTable:
+    """Build a GEMM whose parts are stored at byte `workspace`, one after the other, and the kernel that adds them.
+
+    `work`: of the GEMM, its output at byte `output`, where the sums go.
+    """
+    size = -(-tiling.output_bytes // LINE_BYTES) * LINE_BYTES
+    stores = work.stores.copy()
+    stores["base"] += workspace - output + stores["part"].astype(np.int64) * size
+    split = KernelTable(work.groups, work.steps, work.loads, stores, ahead=work.ahead,
+                        launch_cycles=work.launch_cycles)
+    return in_turn([split, _sum(tiling, output, workspace, size, int(stores["part"].max()) + 1)], launch_cycles)
+
+
+def _sum(tiling: Tiling, output: int, workspace: int, size: int, parts: int) -> KernelTable:
+    """Build the kernel that adds the parts: a workgroup per wavefront tile, which loads it from each of them."""
+    stores = output_stores(tiling, output)
+    count = np.arange(len(stores))
+    loads = rows_of(LOAD, len(stores) * parts, base=np.add.outer(
+        stores["base"] - output + workspace, np.arange(parts) * size).ravel(),
+        **{name: np.repeat(stores[name], parts) for name in ("pitch", "rows", "bytes")})
+    steps = rows_of(STEP, len(stores), repeats=1, first_load=count * parts, loads=parts, first_store=count, stores=1)
+    return KernelTable(rows_of(GROUP, len(stores), workgroups=1, first_step=count, steps=1), steps, loads, stores)
