@@ -164,7 +164,8 @@ def _is_of(path: Path, module: _Module) -> bool:
 def _can_rest(module: _Module, sources: dict[Path, str], scopes: dict[str, _Scope]) -> bool:
     """Return whether a module's instances can be left out while they are at rest.
 
-    It may write only its own variables and read no memory of another, and others may write only its variables.
+    It may write only its own variables and read no memory of another, others may write only its variables, and a word
+    must have a bit for each of its instances, and for each place where they are called.
     """
     own = "".join(text for path, text in sources.items() if _is_of(path, module))
     others = "".join(text for path, text in sources.items() if not _is_of(path, module))
@@ -175,7 +176,15 @@ def _can_rest(module: _Module, sources: dict[Path, str], scopes: dict[str, _Scop
                 or any(scope in module.instances or name not in _plain(scopes[scope].fields)
                        for scope, name in _read_elsewhere([own]))
                 or any(found[3] in module.memories for found in _assignment(module).finditer(others))
+                or _places(others, module) > _MOST_PLACES
                 or re.search(rf"^ *VL_\w+\([^;=]*vlSymsp->(?:{instance})\.", others, re.MULTILINE))
+
+
+def _places(others: str, module: _Module) -> int:
+    """Count the places where instances are called: many if Verilator has a function of its own for each of them."""
+    places: list[list[str]] = []
+    _ask_first(others, module, 0, places)
+    return len(places)
 
 
 def _read_elsewhere(own) -> set[tuple[str, str]]:
@@ -228,7 +237,6 @@ def _ask_first(text: str, module: _Module, number: int, places: list[list[str]])
 
     def loop(functions: tuple[str, ...], ones: list[str]) -> str:
         places.append(ones)
-        assert len(places) <= _MOST_PLACES
         calls = " ".join(f"{function}(&one);" for function in functions)
         these = sum(1 << module.instances.index(one) for one in ones)
         return f"""\

@@ -150,8 +150,9 @@ def test_a_mistake_is_found_and_everything_evaluated(workers, monkeypatch, priva
     assert run_both(library, stimulus) == 0 and library.self_test(1000) == 0
 
 
-def test_more_instances_than_a_word_has_bits_are_evaluated(workers, monkeypatch, private_cache):
-    monkeypatch.setattr(at_rest, "_MOST_INSTANCES", WORKERS - 1)
+@pytest.mark.parametrize(("limit", "most"), [("_MOST_INSTANCES", WORKERS - 1), ("_MOST_PLACES", 1)])
+def test_more_instances_or_places_than_a_word_has_bits_are_evaluated(limit, most, workers, monkeypatch, private_cache):
+    monkeypatch.setattr(at_rest, limit, most)
     text, ports = workers
     assert run_both(build(text, ports), held_stimulus(ports, 300, 2)) == 0
 
