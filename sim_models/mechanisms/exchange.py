@@ -109,13 +109,15 @@ class Exchange:
                            f"{choices(self.algorithm, found)}")
         return found[self.algorithm].program()
 
-    def check_sums(self, order: str, ranks: int) -> None:
+    def check_sums(self, order: str, ranks: int, parts: int = 1) -> None:
         """Refuse sums whose bits depend on which term comes first, if their order is to be fixed. Raises BadInput."""
         if order not in SUM_ORDERS:
             raise BadInput(f"--sums {order!r} is unknown: allowed are {choices(order, SUM_ORDERS)}")
-        if order == "fixed" and (terms := most_terms(self.program(ranks))) > FIXED_TERMS:
-            raise BadInput(f"--sums fixed: --algorithm {self.algorithm} between {ranks} GPUs adds up {terms} terms in "
-                           "the order in which they come: allowed are ring and both-rings, whose sums have two")
+        if order == "fixed" and (terms := most_terms(self.program(ranks), parts)) > FIXED_TERMS:
+            split = f" of a GEMM whose K is in {parts} parts" if parts > 1 else ""
+            raise BadInput(f"--sums fixed: --algorithm {self.algorithm} between {ranks} GPUs{split} adds up {terms} "
+                           "terms in the order in which they come: allowed are ring and both-rings of whole K, whose "
+                           "sums have two")
 
     def hardware(self, machine: Machine, workload: Workload) -> Machine:
         """Return the machine with what a direct exchange needs, or split-K. Raises BadInput if it is too much.

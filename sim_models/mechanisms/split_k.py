@@ -41,6 +41,9 @@ def check_split_k(machine: Machine, exchange: Exchange, techniques: Collection[s
     if exchange.collective not in ("rs", "ar") or exchange.algorithm == IN_SWITCH or exchange.producer != "gemm":
         raise BadInput(f"--split-k {parts} is for --operator gemm-rs and gemm-ar, whose tiles are added up by GPUs: "
                        f"--operator {exchange.operator} --algorithm {exchange.algorithm} is not among them")
+    if exchange.signal is not None:
+        raise BadInput(f"--split-k {parts} does not go with --signal {exchange.signal}: its tiles are complete one by "
+                       "one")
     if without := [name for name in techniques if name in _WITHOUT]:
         raise BadInput(f"--split-k {parts} does not go with technique {without[0]}, whose kernels do not have it")
 

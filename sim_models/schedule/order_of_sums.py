@@ -9,13 +9,15 @@ from .roles import Role, roles_of
 FIXED_TERMS = 2  #: of a sum that does not depend on which comes first
 
 
-def most_terms(program: Program) -> int:
+def most_terms(program: Program, parts: int = 1) -> int:
     """Return the terms of the largest sum of a program; up to `FIXED_TERMS` it is the same in every run.
 
-    A GPU's memory sums its own part and what arrives. A switch that adds sums what arrives, and memory adds that to the
-    GPU's own.
+    A GPU's memory sums its own part, or `parts` of so many workgroups that make a tile together, and what arrives. A
+    switch that adds sums what arrives, and memory adds that to the GPU's own.
     """
     def terms(role: Role) -> int:
-        arriving = len(role.fed_by)
-        return arriving if program.in_switch and arriving > 1 else arriving + role.contributes
-    return max((terms(role) for roles in roles_of(program) for role in roles), default=1)
+        own, arriving = role.contributes * parts, len(role.fed_by)
+        if program.in_switch and arriving > 1:
+            return arriving
+        return role.updates if role.tracked else own + arriving
+    return max((terms(role) for roles in roles_of(program, parts=parts) for role in roles), default=1)

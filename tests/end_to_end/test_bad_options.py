@@ -136,6 +136,8 @@ def test_a_file_without_end(words, tmp_path, monkeypatch, capsys):
     (["run", "--sums", "exact"], "--sums 'exact' is unknown: allowed are arrival, fixed"),
     (["run", "--sums", "fixed", "--topology", "switch", "--algorithm", "direct"],
      "--sums fixed: --algorithm direct between 4 GPUs adds up 4 terms .* allowed are ring and both-rings"),
+    (["run", "--sums", "fixed", "--split-k", "2"],
+     "--sums fixed: --algorithm ring between 4 GPUs of a GEMM whose K is in 2 parts adds up 4 terms"),
     (["run", "--technique", "flux"], "technique flux .* needs --topology switch"),
     (["run", "--algorithm", "direct"], "--algorithm direct .* needs --topology switch or full"),
     (["run", "--operator", "ag-gemm", "--topology", "switch", "--algorithm", "direct"],

@@ -50,3 +50,9 @@ def test_terms_of_the_largest_sum(operator, algorithm, topology, ranks, terms):
 
 def test_what_only_moves_is_no_sum():
     assert most_terms(fused_with("gemm-a2a", "full", "direct").program(4)) < FIXED_TERMS
+
+
+@pytest.mark.parametrize(("algorithm", "topology", "terms"), [("ring", "ring", 6), ("direct", "full", 12)])
+def test_parts_of_k_are_terms(algorithm, topology, terms):
+    """Three parts: a ring's second GPU adds its own to those that the first one stores there."""
+    assert most_terms(fused_with("gemm-rs", topology, algorithm).program(4), parts=3) == terms

@@ -140,6 +140,8 @@ def test_what_does_not_go_with_it_is_refused():
                                           ("gemm-a2a", "switch", "direct"), ("gemm-rs", "switch", "in-switch")):
         with pytest.raises(BadInput, match=r"--split-k 4 is for --operator gemm-rs and gemm-ar"):
             check_split_k(described, fused_with(operator, topology, algorithm), ("t3",))
+    with pytest.raises(BadInput, match="--split-k 4 does not go with --signal shard"):
+        check_split_k(described, fused_with("gemm-rs", signal="shard"), ("t3",))
     for technique in ("decomposed", "flux", "in-switch"):
         with pytest.raises(BadInput, match=f"--split-k 4 does not go with technique {technique}"):
             check_split_k(described, fused_with("gemm-rs"), ("t3", technique))
