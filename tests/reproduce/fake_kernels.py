@@ -34,6 +34,12 @@ def _traffic(task: KernelTask, cycles: int, dram: dict[str, int]) -> Traffic | N
     return Traffic(task.window_cycles, tuple(tuple(total // count for total in dram.values()) for _ in range(count)))
 
 
+def _as_one_of_a_ring(kernel: kernels.Kernel) -> kernels.Kernel:
+    if isinstance(kernel, kernels.CollectiveByLevels):
+        return {"reduce-scatter": kernels.REDUCE_SCATTER, "all-gather": kernels.ALL_GATHER}[kernel.kind]
+    return kernels.ALL_GATHER if isinstance(kernel, kernels.GatherAfter) else kernel
+
+
 def fake_kernel(task: KernelTask) -> KernelResult:
     """Times of the rate law and the link-bound ring, traffic in chunks (one GEMM read of the output's size)."""
     workload, n = task.workload, task.workload.tp
@@ -47,7 +53,7 @@ def fake_kernel(task: KernelTask) -> KernelResult:
         gathers = task.kernel.exchange.collective == "ar"
         if task.kernel.exchange.before:
             r = round(ring_time_ns(task.machine, workload.activation_bytes, n))
-        end = max(gemm, r * (1 + gathers))
+        end = max(gemm, r * (1 + gathers) // (1 + (task.kernel.exchange.algorithm == "both-rings")))
         if task.kernel.exchange.algorithm == "in-switch":
             end = max(gemm, round(task.kernel.exchange.link_bytes(workload) / task.machine.link.bandwidth_gb_per_s))
         dram = _dram(gemm_read=n * chunk / 2, gemm_write=(n - 1) * chunk, rs_read=(n - 2) * chunk,
@@ -65,7 +71,8 @@ def fake_kernel(task: KernelTask) -> KernelResult:
         kernels.ALL_TO_ALL: _dram(rs_read=(n - 1) * chunk / n, rs_write=(n - 1) * chunk / n),
         kernels.SWITCH_ALL_REDUCE: _dram(rs_read=n * chunk, rs_write=n * chunk),
         kernels.GATHER_INPUT: _dram(ag_read=(n - 1) * chunk, ag_write=(n - 1) * chunk),
-    }[kernels.ALL_GATHER if isinstance(task.kernel, kernels.GatherAfter) else task.kernel]
+    }[_as_one_of_a_ring(task.kernel)]
+    r //= 1 + isinstance(task.kernel, kernels.CollectiveByLevels)  # both ways around
     cycles = {kernels.GEMM: g, kernels.REDUCE_SCATTER: round(r * (1 + 0.47 / (n - 1))),
               kernels.GATHER_INPUT: round(ring_time_ns(task.machine, workload.activation_bytes, n))}.get(task.kernel, r)
     return IsolatedKernel(float(cycles), cycles, dram, busy, waited, exchange_ns=float(r),

@@ -66,6 +66,8 @@ def test_an_all_reduce_is_compared_with_the_gather_after_it():
     one = next(case for case in findings.cases if case["title"] == "T-NLG FC-2, TP=8")["total_ns"]
     assert one["all-reduce"] < one["t3-mca"] < one["sequential"] and one["bound"] < one["t3-mca"]
     assert findings.ours["over_t3_mca_min_percent"] >= 0 and 90 < findings.ours["share_of_bound_percent"] < 105
+    assert one["t3-mca both ways"] < one["sequential both ways"] < one["sequential"]
+    assert 90 < findings.ours["both_ways_share_of_bound_percent"] < 105
 
 
 def test_a_switch_that_adds_is_compared_with_t3_without_it():
