@@ -1,10 +1,10 @@
 """Groups of GPUs drawn at random, each checked bit for bit: `make soak MINUTES=10`.
 
 A case is drawn from one number: collective, algorithm and links (`exchanges.py`; half of the cases are ring
-reduce-scatters), geometry (a pool, so that few designs are compiled), machine, GEMM and the format of
-its elements, number of GPUs, policy, staging of the first chunk, slices, which tiles have ids and in which order each
-GPU dispatches them, held-back handshakes, link delays, late starts, a DRAM controller that lets reads pass. Data mode
-(`t3sim.runs.data_mode`) decides: every element of every GPU's memory, and how often it was accessed.
+reduce-scatters), geometry (a pool, so that few designs are compiled), machine, GEMM, in how many parts its K is, the
+format of its elements, number of GPUs, policy, staging of the first chunk, slices, which tiles have ids and in which
+order each GPU dispatches them, held-back handshakes, link delays, late starts, a DRAM controller that lets reads pass.
+Data mode (`t3sim.runs.data_mode`) decides: every element of every GPU's memory, and how often it was accessed.
 """
 
 import random
@@ -78,7 +78,8 @@ class Case:
         w, m = self.workload, self.machine
         return (f"case {self.seed}: {self.exchange}, {self.pool}, {w.tp} GPUs, {w.m}x{w.n}x{w.k} {w.dtype}, "
                 f"{self.policy}, {self.options}, {self.variation}, gpu {m.gpu.tile_m}x{m.gpu.tile_n}, "
-                f"{m.gpu.compute_units} CUs, block_k {m.gpu.block_k}, link {m.link.bandwidth_gb_per_s} GB/s "
+                f"{m.gpu.compute_units} CUs, block_k {m.gpu.block_k}, split_k {m.gpu.split_k}, "
+                f"link {m.link.bandwidth_gb_per_s} GB/s "
                 f"{m.link.latency_ns} ns {m.link.egress_buffer_bytes} B, {m.dma.tiles_per_block} tiles per block, "
                 f"starvation limit {m.starvation_limit_cycles}")
 
@@ -179,11 +180,22 @@ def _attempt(seed: int, rng: np.random.Generator, exchange: Exchange) -> Case | 
         ordered = replace(ordered, ids=pick(*Ids), limits=Limits.EXACT, shuffle=shuffle)
     if (workload := _draw_workload(rng, described, exchange, ordered, devices, dtype)) is None:
         return None
+    described = _in_parts(seed, described, exchange, ordered, workload)
     policy = Policy(pick(*POLICIES), pick("auto", None, 1, 3, 10))
     options = replace(ordered, seed=seed, hold_back=pick(0.0, 0.05, 0.5), link_jitter_cycles=pick(0, 20, 1000),
                       start_cycles=late_starts(devices, pick(0, 100, 5000), seed))
     return Case(seed, pool, exchange, described, workload, policy, options,
                 Variation(overtaking_reads=pick(False, True)))
+
+
+def _in_parts(seed: int, described: Machine, exchange: Exchange, options: Options, workload: Workload) -> Machine:
+    """Cut K of every second GEMM whose products are added into parts, as far as its steps and the hardware allow."""
+    if exchange.before or exchange.collective not in ("rs", "ar") or exchange.algorithm == IN_SWITCH:
+        return described
+    rng, steps = np.random.default_rng((seed, described.gpu.block_k)), -(-workload.k // described.gpu.block_k)
+    parts = min(int(rng.choice((1, 1, 1, 2, 3, 5))), steps)
+    split = described.model_copy(update={"gpu": described.gpu.model_copy(update={"split_k": parts})})
+    return split if fits(split, workload, options) else described
 
 
 def _draw_workload(rng: np.random.Generator, described: Machine, exchange: Exchange, options: Options, devices: int,
@@ -213,7 +225,7 @@ class Tally:
     cycles: int = 0  #: memory cycles of whole groups
     drawn: dict[str, Counter] = field(default_factory=lambda: {
         name: Counter() for name in ("collective", "geometry", "policy", "devices", "dtype", "stage_first_chunk", "ids",
-                                     "order")})
+                                     "order", "split_k")})
     failures: list[dict[str, str | int]] = field(default_factory=list)
     interrupted: bool = False
 
@@ -222,6 +234,7 @@ class Tally:
                             ("geometry", case.pool), ("policy", case.policy.name), ("devices", case.workload.tp),
                             ("dtype", case.workload.dtype), ("stage_first_chunk", case.options.stage_first_chunk),
                             ("ids", case.options.ids.value),
+                            ("split_k", case.machine.gpu.split_k),
                             ("order", "shuffled" if case.options.shuffle else "as the ids")):
             self.drawn[name][str(value)] += 1
 

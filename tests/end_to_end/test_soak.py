@@ -23,6 +23,7 @@ def cases(*outcomes):
     class Fake:
         seed, pool, repeat_command, drawn = 7, "ring_tiny", "make soak SEED=7 CASES=1", soak.draw(7)
         policy, workload, options, exchange = drawn.policy, drawn.workload, drawn.options, drawn.exchange
+        machine = drawn.machine
 
         def __init__(self, outcome):
             self.outcome = outcome
