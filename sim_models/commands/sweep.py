@@ -84,12 +84,15 @@ def _show(compare, compared) -> None:
 
     table = Table(box=box.SIMPLE_HEAD, title=f"{compare.by} over {compared[0].cases} cases", title_justify="left")
     table.add_column(compare.over, no_wrap=True)
-    for title in (f"slower than {compare.against}, mean", "at most", f"within {compare.within_percent:g} % of the best",
-                  "behind the best, at most"):
+    for title in (f"slower than {compare.against}, mean", "at most", f"up to {compare.slower_percent:g} % slower",
+                  f"within {compare.within_percent:g} % of the best", "behind the best, at most",
+                  *([f"over {compare.average.rpartition('.')[2]}, mean", "at most"] if compare.average else ())):
         table.add_column(title, justify="right")
     for one in compared:
+        spread = [f"{one.spread_percent:.2f} %", f"{one.worst_spread_percent:.2f} %"] if compare.average else []
         table.add_row(str(one.value), f"{one.mean_percent:+.2f} %", f"{one.worst_percent:+.2f} %",
-                      f"{one.good_percent:.0f} % of cases", f"{one.behind_best_percent:.2f} %")
+                      f"{one.unharmed_percent:.0f} % of cases", f"{one.good_percent:.0f} % of cases",
+                      f"{one.behind_best_percent:.2f} %", *spread)
     output_console().print(table)
 
 

@@ -18,8 +18,8 @@ from t3sim.study.results import TECHNIQUES
 from t3sim.sweeps.settings import COMMANDS, MACHINE_KEY, Scalar, Settings
 
 #: Studies that come with the package, by name.
-STUDIES = ("crossover", "direct", "granularity", "lateness", "link-bandwidth", "regimes", "regret", "starvation-limit",
-           "tiles-gpus", "tiles-link", "tracker-ways", "unlike")
+STUDIES = ("crossover", "direct", "granularity", "lateness", "link-bandwidth", "regimes", "regret", "regret-repeated",
+           "starvation-limit", "tiles-gpus", "tiles-link", "tracker-ways", "unlike")
 LARGEST = 100_000  #: points
 
 
@@ -65,12 +65,17 @@ class Draw(_Part):
 
 
 class Compare(_Part):
-    """Which value of a setting serves best over all cases: the points that differ in nothing else are one case."""
+    """Which value of a setting serves best over all cases: the points that differ in nothing else are one case.
+
+    With `average` they may differ in that setting, too: its values are repetitions, and a case's result is the mean.
+    """
 
     over: str  #: the setting
     by: str  #: a column of the results, of which less is better
     against: Scalar  #: that value of the setting which no other should lose to
     within_percent: float = Field(default=1.5, ge=0)  #: of the best, to count as good
+    slower_percent: float = Field(default=0.5, ge=0)  #: than `against`, to count as no loss
+    average: str | None = None  #: a setting of the grid that should not matter, as a link's latency 1 ns longer
 
 
 class Regimes(_Part):
@@ -204,6 +209,10 @@ def _check(study: Study, where: str) -> None:
         if study.compare.against not in values:
             raise BadInput(f"{where}: compare.against = {shown(study.compare.against)} is no value of "
                            f"grid.{study.compare.over}: allowed are {', '.join(map(str, values)) or 'none'}")
+        others = [name for name in study.grid if name != study.compare.over]
+        if study.compare.average not in (None, *others):
+            raise BadInput(f"{where}: compare.average = {shown(study.compare.average)} is no other setting of the "
+                           f"grid: allowed are {', '.join(others) or 'none'}")
 
 
     if study.regimes and study.regimes.over not in study.grid:

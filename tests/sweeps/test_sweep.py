@@ -12,8 +12,9 @@ from t3sim import cli
 from t3sim.machine import load_machine
 from t3sim.machine.levels import load_tiles
 from t3sim.sweeps.point import flat
+from t3sim.sweeps.regret import regrets
 from t3sim.sweeps.settings import Settings
-from t3sim.sweeps.study import STUDIES, Map, load_study
+from t3sim.sweeps.study import STUDIES, Compare, Map, load_study
 from t3sim.sweeps.sweep import points_of
 from t3sim.sweeps.winners import Cell, short_names, winners
 from tests.sweeps.studies import COLLECTIVES, written
@@ -252,7 +253,8 @@ def test_values_of_a_setting_are_compared_over_cases(tmp_path, capsys):
     ratios = [full["runs.0.collective_ns"] / ring["runs.0.collective_ns"] for ring, full in zip(rows[::2], rows[1::2])]
     ring, full = json.loads((tmp_path / "a.json").read_text())["compared"]
     assert ring == {"value": "ring:4", "cases": 3, "mean_percent": 0, "worst_percent": 0, "good_percent": 0,
-                    "worst_case": ring["worst_case"], "behind_best_percent": pytest.approx(100 / min(ratios) - 100)}
+                    "worst_case": ring["worst_case"], "behind_best_percent": pytest.approx(100 / min(ratios) - 100),
+                    "unharmed_percent": 100, "spread_percent": 0, "worst_spread_percent": 0}
     assert full["worst_percent"] == pytest.approx(100 * max(ratios) - 100) and max(ratios) < 0.9
     assert full["worst_case"] == f"sizes = {rows[2 * ratios.index(max(ratios))]['sizes']}"
     assert full["good_percent"] == 100
@@ -260,7 +262,25 @@ def test_values_of_a_setting_are_compared_over_cases(tmp_path, capsys):
     assert "topology: which serves best?" in (tmp_path / "out" / "report.html").read_text()
 
 
+def test_repetitions_of_a_case_are_averaged_before_values_are_compared():
+    """Slower by chance in one repetition and faster in the other is no loss; 1 % slower in both is one."""
+    compare = Compare(over="policy", by="ns", against="turns", average="latency")
+    times = {("turns", 1): 100, ("turns", 2): 110, ("chance", 1): 110, ("chance", 2): 100, ("late", 1): 101,
+             ("late", 2): 111.1}
+    rows = [{"policy": policy, "latency": latency, "gemm": 7, "ns": ns} for (policy, latency), ns in times.items()]
+    rows += [{**rows[0], "gemm": 8}]  # not all repetitions have a result yet
+    turns, chance, late = regrets(compare, rows, ["gemm", "policy", "latency"])
+    assert turns.cases == 1 and turns.worst_case == "gemm = 7"
+    assert chance.worst_percent == chance.mean_percent == 0 and chance.unharmed_percent == 100
+    assert late.worst_percent == pytest.approx(1) and late.unharmed_percent == 0 and late.good_percent == 100
+    assert [one.spread_percent for one in (turns, chance, late)] == pytest.approx([10, 10, 10])
+    alone = regrets(compare.model_copy(update={"average": None}), rows[:-1], ["gemm", "policy", "latency"])
+    assert alone[1].worst_percent == pytest.approx(10) and alone[1].unharmed_percent == 50
+
+
 @pytest.mark.parametrize("change, words", [
+    (('against = "ring:4"', 'against = "ring:4"\naverage = "sizes"'),
+     "compare.average = 'sizes' is no other setting of the grid: allowed are none"),
     (("count = 3", "count = 5"), "draw.count = 5: its settings make 4 different points"),
     (("count = 3", "count = 0"), "draw.count = 0"),
     (('"1M", "2M", "4M", "8M"', ""), "draw.settings.sizes is empty"),
