@@ -78,7 +78,7 @@ class Case:
         w, m = self.workload, self.machine
         return (f"case {self.seed}: {self.exchange}, {self.pool}, {w.tp} GPUs, {w.m}x{w.n}x{w.k} {w.dtype}, "
                 f"{self.policy}, {self.options}, {self.variation}, gpu {m.gpu.tile_m}x{m.gpu.tile_n}, "
-                f"{m.gpu.compute_units} CUs, block_k {m.gpu.block_k}, split_k {m.gpu.split_k}, "
+                f"{m.gpu.compute_units} CUs, block_k {m.gpu.block_k}, split_k {m.gpu.k_parts}, "
                 f"link {m.link.bandwidth_gb_per_s} GB/s "
                 f"{m.link.latency_ns} ns {m.link.egress_buffer_bytes} B, {m.dma.tiles_per_block} tiles per block, "
                 f"starvation limit {m.starvation_limit_cycles}")
@@ -194,7 +194,7 @@ def _in_parts(seed: int, described: Machine, exchange: Exchange, options: Option
         return described
     rng, steps = np.random.default_rng((seed, described.gpu.block_k)), -(-workload.k // described.gpu.block_k)
     parts = min(int(rng.choice((1, 1, 1, 2, 3, 5))), steps)
-    split = described.model_copy(update={"gpu": described.gpu.model_copy(update={"split_k": parts})})
+    split = described.model_copy(update={"gpu": described.gpu.model_copy(update={"k_parts": parts})})
     return split if fits(split, workload, options) else described
 
 
@@ -234,7 +234,7 @@ class Tally:
                             ("geometry", case.pool), ("policy", case.policy.name), ("devices", case.workload.tp),
                             ("dtype", case.workload.dtype), ("stage_first_chunk", case.options.stage_first_chunk),
                             ("ids", case.options.ids.value),
-                            ("split_k", case.machine.gpu.split_k),
+                            ("split_k", case.machine.gpu.k_parts),
                             ("order", "shuffled" if case.options.shuffle else "as the ids")):
             self.drawn[name][str(value)] += 1
 

@@ -222,7 +222,7 @@ def run(
             raise BadInput(f"{option} {value} is for technique {needed}, which --technique {technique} does not name")
     exchange = fused_with(operator, topology, algorithm, signal)
     for one in workloads:
-        exchange.check_sums(sums, one.tp, described.gpu.split_k)
+        exchange.check_sums(sums, one.tp, described.gpu.k_parts)
     if signal and not FUSIONS.keys() & set(names):
         raise BadInput(f"--signal {signal} is for {', '.join(FUSIONS)}, of which --technique {technique} names none")
     if exchange.algorithm != "ring" and not exchange.of_parts and not FUSIONS.keys() & set(names):

@@ -29,7 +29,7 @@ class Gpu(Section):
     tile_n: Annotated[int, within(1, 1024)]  #: columns of C per workgroup
     block_k: Annotated[int, within(1, 1024)]  #: depth of one load of A and B; CUTLASS: 16 to 128
     #: Parts that K is cut into, each computed by a workgroup of its own, whose sums are added (split-K).
-    split_k: Annotated[int, within(1, 64)] = 1
+    k_parts: Annotated[int, within(1, 64)] = 1
     load_buffers: Annotated[int, within(1, 8)]  #: blocks of K that a workgroup has room for; 1: it computes or it loads
     #: Along which extent of the output consecutive workgroups lie: "hidden" streams weights, "tokens" activations.
     workgroup_order: Literal["hidden", "tokens"]

@@ -134,13 +134,13 @@ class Exchange:
         if self.by_levels:
             return _with_peers(machine, self.program(ranks), workload.format.bytes)
         if self.algorithm not in ("direct", IN_SWITCH):
-            return machine if gpu.split_k == 1 else _counting(
-                machine, roles_of(self.program(ranks), parts=gpu.split_k), workload.format.bytes)
+            return machine if gpu.k_parts == 1 else _counting(
+                machine, roles_of(self.program(ranks), parts=gpu.k_parts), workload.format.bytes)
         if ranks - 1 > MOST_PEERS:
             raise BadInput(f"--algorithm {self.algorithm} between {ranks} GPUs: a dispatch window knows the heads of "
                            f"at most {MOST_PEERS} others")
         tile_bytes = gpu.tile_m * gpu.tile_n // gpu.wavefronts_per_workgroup * workload.format.bytes
-        counted = max(machine.tracker.count_bits, (ranks * gpu.split_k * tile_bytes).bit_length())
+        counted = max(machine.tracker.count_bits, (ranks * gpu.k_parts * tile_bytes).bit_length())
         dma = {"peers": max(machine.dma.peers, ranks - 1), "regions": MOST_REGIONS,
                "routes": max(machine.dma.routes, 2 * (ranks - 1))}  # one for each peer, and one of its last tiles
         if self.collective in ("ag", "ar"):
@@ -151,7 +151,7 @@ class Exchange:
 
 def _with_peers(machine: Machine, program: Program, element_bytes: int) -> Machine:
     """Return the machine with what a program's GPUs need that have several peers. Raises BadInput if they are many."""
-    roles = roles_of(program, parts=machine.gpu.split_k)
+    roles = roles_of(program, parts=machine.gpu.k_parts)
     peers = max(len({route.device for role in own for route in ways(role)}) for own in roles
                 for ways in (attrgetter("routes"), attrgetter("fed_by")))
     if peers > MOST_PEERS:

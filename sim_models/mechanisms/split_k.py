@@ -30,12 +30,12 @@ def with_split_k(machine: Machine, parts: int | None) -> Machine:
         return machine
     if not 1 <= parts <= MOST_PARTS:
         raise BadInput(f"--split-k {parts} is not possible: 1 to {MOST_PARTS}")
-    return machine.model_copy(update={"gpu": machine.gpu.model_copy(update={"split_k": parts})})
+    return machine.model_copy(update={"gpu": machine.gpu.model_copy(update={"k_parts": parts})})
 
 
 def check_split_k(machine: Machine, exchange: Exchange, techniques: Collection[str]) -> None:
     """Raise BadInput if the machine's parts of K do not go with what follows the GEMM."""
-    parts = machine.gpu.split_k
+    parts = machine.gpu.k_parts
     if parts == 1:
         return
     if exchange.collective not in ("rs", "ar") or exchange.algorithm == IN_SWITCH or exchange.producer != "gemm":

@@ -83,10 +83,10 @@ def make_schedule(machine: Machine, workload: Workload, options: Options = Optio
                              tuple((1 << bits) - 1 for bits in geometry.block_bits))
     schedule = Schedule(tracked, options.collective(workload.tp), options.topology(workload.tp),
                         Policy(options.slices, options.stage_first_chunk, options.ids, options.limits, options.shuffle,
-                               gpu.split_k))
+                               gpu.k_parts))
     window = Driver(geometry).largest_window(min(geometry.tracker.ways, gpu.wavefronts_per_workgroup),
                                              max(map(schedule.waits_for, range(schedule.devices))))
-    return sliced_schedule(schedule, window, -(-at_once * tracked.tiles // (made.tiles * gpu.split_k)))
+    return sliced_schedule(schedule, window, -(-at_once * tracked.tiles // (made.tiles * gpu.k_parts)))
 
 
 def ring_copy(machine: Machine, size_bytes: int, steps: baseline.Steps, kind: str, data: int, copies: int) -> Copy:
@@ -285,7 +285,7 @@ def table_sim(machine: Machine, table: KernelTable) -> Sim:
 
 def _alone(machine: Machine, workload: Workload, tiling: Tiling, work: KernelTable) -> KernelTable:
     """Complete a kernel that no hardware helps: one with K in parts is followed by the kernel that adds them."""
-    if machine.gpu.split_k == 1:
+    if machine.gpu.k_parts == 1:
         return work
     at, launch_cycles = Addresses.of(workload, tiling), machine.collective.kernel_launch_ns * machine.memory_clock_ghz
     return parts_added(work, tiling, at.c, at.copies, launch_cycles)

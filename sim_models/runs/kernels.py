@@ -438,8 +438,8 @@ def staging_pays(machine: Machine, workload: Workload) -> bool:
     """
     tiling = build.make_tiling(machine, workload)
     gemm, gpu = build.gemm_operator(machine, workload, tiling), machine.gpu
-    stages = -(-tiling.tiles * gpu.split_k // (gpu.compute_units * gpu.workgroups_per_cu))
-    loop = gemm.k / gpu.split_k * gemm.cycles_per_k * gpu.workgroups_per_cu
+    stages = -(-tiling.tiles * gpu.k_parts // (gpu.compute_units * gpu.workgroups_per_cu))
+    loop = gemm.k / gpu.k_parts * gemm.cycles_per_k * gpu.workgroups_per_cu
     compute = stages * (gemm.launch_cycles + loop + gemm.epilogue_cycles)
     return compute / machine.memory_clock_ghz > ring_time_ns(machine, workload.output_bytes, workload.tp)
 

@@ -83,8 +83,8 @@ def make_operator(machine: Machine, workload: Workload, tiling: Tiling,
 
     Raises BadInput for a machine that does not say what it needs.
     """
-    if machine.gpu.split_k > 1 and isinstance(workload, GemvWorkload | EmbeddingWorkload):
-        raise BadInput(f"[gpu] split_k = {machine.gpu.split_k} (--split-k) cuts a GEMM's K: a {workload.kind} has 1")
+    if machine.gpu.k_parts > 1 and isinstance(workload, GemvWorkload | EmbeddingWorkload):
+        raise BadInput(f"[gpu] k_parts = {machine.gpu.k_parts} (--split-k) cuts a GEMM's K: a {workload.kind} has 1")
     if isinstance(workload, GemvWorkload):
         return _gemv(machine, workload, tiling, c_base)
     if isinstance(workload, EmbeddingWorkload):
@@ -112,7 +112,7 @@ def gemm_operator(machine: Machine, workload: Workload, tiling: Tiling, c_base: 
         cycles_per_k=2 * elements / gpu.matrix_flop_per_cycle_per_cu / gpu.matrix_efficiency / gpu.clock_ghz * clock,
         launch_cycles=gpu.prologue_ns * clock,
         epilogue_cycles=gpu.epilogue_ns * clock * (elements / (gpu.tile_m * gpu.tile_n)),  # sums through the LDS
-        buffers=gpu.load_buffers, resources=resources, parts=gpu.split_k)
+        buffers=gpu.load_buffers, resources=resources, parts=gpu.k_parts)
 
 
 def _gemv(machine: Machine, workload: Workload, tiling: Tiling, c_base: int | None) -> Gemv:

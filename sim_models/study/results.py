@@ -160,7 +160,7 @@ class RunResult:
     @property
     def most_terms(self) -> int:
         """Terms of the largest sum that Track & Trigger makes; more than 2 are added as they come."""
-        return most_terms(self.exchange.program(self.workload.tp), self.machine.gpu.split_k)
+        return most_terms(self.exchange.program(self.workload.tp), self.machine.gpu.k_parts)
 
     def to_frame(self) -> "pandas.DataFrame":
         """Return a row per technique: what was run, times in ns, bytes by stream, causes of what is not hidden."""

@@ -60,9 +60,9 @@ class Setup:
     varied: build.Options = field(default_factory=build.Options)  #: but for seed and staging
 
     def __post_init__(self) -> None:
-        if self.machine.gpu.split_k > 1:
-            raise BadInput(f"[gpu] split_k = {self.machine.gpu.split_k}: a trace names workgroups by their tiles, of "
-                           "which each must have one: split_k = 1")
+        if self.machine.gpu.k_parts > 1:
+            raise BadInput(f"[gpu] k_parts = {self.machine.gpu.k_parts}: a trace names workgroups by their tiles, of "
+                           "which each must have one: k_parts = 1")
 
     @property
     def kernel(self) -> FusedGemm:

@@ -25,7 +25,7 @@ from t3sim.workloads import gemm_workload, gemv_workload
 
 
 def split(name: str, parts: int, **changes: dict):
-    return machine(name, **{**changes, "gpu": {"split_k": parts, "block_k": 16, **changes.get("gpu", {})}})
+    return machine(name, **{**changes, "gpu": {"k_parts": parts, "block_k": 16, **changes.get("gpu", {})}})
 
 
 @pytest.mark.parametrize("parts, k", [(1, 100), (2, 100), (3, 100), (7, 100), (4, 64)])
@@ -149,8 +149,8 @@ def test_what_does_not_go_with_it_is_refused():
     with pytest.raises(BadInput, match=r"--split-k 65 is not possible: 1 to 64"):
         with_split_k(described, 65)
     deep = gemm_workload("64x64x100", 2)
-    with pytest.raises(TilingError, match=r"split_k = 5 \(--split-k\) is not possible: K = 100 has 4 steps of 32"):
-        make_operator(machine("ring_small", gpu={"split_k": 5, "block_k": 32}), deep, make_tiling(described, deep))
+    with pytest.raises(TilingError, match=r"k_parts = 5 \(--split-k\) is not possible: K = 100 has 4 steps of 32"):
+        make_operator(machine("ring_small", gpu={"k_parts": 5, "block_k": 32}), deep, make_tiling(described, deep))
     vector = gemv_workload("256x1x512", 2)
     with pytest.raises(BadInput, match="cuts a GEMM's K"):
         make_operator(described, vector, make_tiling(described, vector))

@@ -100,6 +100,8 @@ def test_what_is_accepted_runs(load, key, value):
     workload = gemm_workload("256x256x64", 2)
     if machine.gpu.tile_m > 256 or machine.gpu.tile_n > 256:
         workload = gemm_workload("2048x2048x64", 2)
+    if machine.gpu.k_parts > 2:  # each needs a block of K
+        workload = gemm_workload(f"256x256x{machine.gpu.k_parts * machine.gpu.block_k}", 2)
     for name, stream in ((kernels.GEMM, "gemm_write"), (kernels.ALL_GATHER, "ag_write")):
         assert kernels.simulate(name, machine, workload).dram[stream] > 0
 
