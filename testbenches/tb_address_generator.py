@@ -52,16 +52,23 @@ def random_block(bench: Bench) -> dict:
     return chosen
 
 
-@rounds(8)
-async def random_blocks(bench: Bench) -> None:
-    rng, t = bench.rng, bench.geometry.tracker
-    tables = random_mappings(bench)
-    program(bench, tables)
+def expecting(bench: Bench, tables: Tables) -> tuple[StreamDriver, Scoreboard, Scoreboard]:
+    """Return a driver of commands, and what the model says of those that it has sent: lines, and errors."""
     lines, errors = Scoreboard("lines"), Scoreboard("errors")
 
     def accepted(item: dict) -> None:
         for each in expand(item, tables, bench.geometry):
             (errors if isinstance(each, LineError) else lines).expect(each)
+
+    PulseMonitor(bench, "error", lambda error: errors.check({"code": error["code"], **error["details"]}))
+    return StreamDriver(bench, "command", on_accept=accepted), lines, errors
+
+
+@rounds(8)
+async def random_blocks(bench: Bench) -> None:
+    rng, t = bench.rng, bench.geometry.tracker
+    tables = random_mappings(bench)
+    program(bench, tables)
 
     class Credit:
         """Allows lines at random; a line without permission is an error."""
@@ -79,9 +86,8 @@ async def random_blocks(bench: Bench) -> None:
 
     bench.add(Credit())
     CycleMonitor(bench, lambda: None if bench.get("busy") else lines.check_empty())
-    commands = StreamDriver(bench, "command", on_accept=accepted)
+    commands, lines, errors = expecting(bench, tables)
     StreamMonitor(bench, "lines", lines.check, waits_for_valid=rng.random() < 0.3)
-    PulseMonitor(bench, "error", lambda error: errors.check({"code": error["code"], **error["details"]}))
     for _ in range(15):
         region = rng.randrange(bench.geometry.dma.regions)
         buffer = entry_named(tables, region, "buffer")
@@ -103,16 +109,9 @@ async def regions_share_entries(bench: Bench) -> None:
     """Let all regions have the same block and buffer, then each its own, as far as there are so many."""
     rng, t, dma = bench.rng, bench.geometry.tracker, bench.geometry.dma
     bench.set("allow", 1)
-    lines, errors = Scoreboard("lines"), Scoreboard("errors")
-
-    def accepted(item: dict) -> None:
-        for each in expand(item, tables, bench.geometry):
-            (errors if isinstance(each, LineError) else lines).expect(each)
-
-    commands = StreamDriver(bench, "command", on_accept=accepted)
-    StreamMonitor(bench, "lines", lines.check)
-    PulseMonitor(bench, "error", lambda error: errors.check({"code": error["code"], **error["details"]}))
     tables = random_tables(bench)
+    commands, lines, errors = expecting(bench, tables)
+    StreamMonitor(bench, "lines", lines.check)
     base = rng.getrandbits(t.address_bits - 1)
     for number, block in enumerate(tables["block"]):
         block |= {"row_bytes": 64 + number, "columns": 2, "tiles_per_block": 2, "pitch_bytes": 200 + number}
@@ -136,16 +135,9 @@ async def every_bit_of_the_bounds_counts(bench: Bench) -> None:
     """Read a line on either side of each buffer's limit whose address differs from it in one bit, whatever the bit."""
     rng, t, dma = bench.rng, bench.geometry.tracker, bench.geometry.dma
     bench.set("allow", 1)
-    lines, errors = Scoreboard("lines"), Scoreboard("errors")
-
-    def accepted(item: dict) -> None:
-        for each in expand(item, tables, bench.geometry):
-            (errors if isinstance(each, LineError) else lines).expect(each)
-
-    commands = StreamDriver(bench, "command", on_accept=accepted)
-    StreamMonitor(bench, "lines", lines.check, waits_for_valid=True)
-    PulseMonitor(bench, "error", lambda error: errors.check({"code": error["code"], **error["details"]}))
     tables = random_tables(bench)
+    commands, lines, errors = expecting(bench, tables)
+    StreamMonitor(bench, "lines", lines.check, waits_for_valid=True)
     for block in tables["block"]:
         block |= {"row_bytes": 1, "columns": 1, "tiles_per_block": 1, "pitch_bytes": 64}
     for number, region in enumerate(tables["region"]):
