@@ -23,7 +23,7 @@ from .ports import Ports
 
 #: Type of a compiled library's `step`; Python's is given the same, so that one version of the loop serves both.
 _STEP = ctypes.CFUNCTYPE(None, ctypes.c_size_t)
-_LANE = 128  # more packets than a lane's lines become: five, and up to 15 copies of each
+_LANE = 256  # more packets than a lane's lines become: five, and up to 31 copies of each
 
 
 @by_type

@@ -111,7 +111,7 @@ def add(sim, gpu, now, lo, hi, tag):
     if came == 0:
         switch.held[gpu] += 1
         switch.most_held[gpu] = max(switch.most_held[gpu], switch.held[gpu])
-    switch.order[gpu, line, came] = queues.number_of(tag)
+    switch.order[gpu, line, came] = queues.sender_of(queues.number_of(tag))
     switch.came[gpu, line] = came + 1
     if came + 1 == switch.parts:
         whole_lo, whole_hi = bits.put(lo, hi, sim.b.op, 2, switch.sum_op)
