@@ -18,8 +18,8 @@ from t3sim.study.results import TECHNIQUES
 from t3sim.sweeps.settings import COMMANDS, MACHINE_KEY, Scalar, Settings
 
 #: Studies that come with the package, by name.
-STUDIES = ("crossover", "direct", "granularity", "lateness", "link-bandwidth", "regimes", "regret", "regret-repeated",
-           "starvation-limit", "tiles-gpus", "tiles-link", "tracker-ways", "unlike")
+STUDIES = ("crossover", "direct", "granularity", "lateness", "link-bandwidth", "occupancy", "regimes", "regret",
+           "regret-repeated", "starvation-limit", "tiles-gpus", "tiles-link", "tracker-ways", "unlike")
 LARGEST = 100_000  #: points
 
 
