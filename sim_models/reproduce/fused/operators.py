@@ -149,9 +149,7 @@ def _profile() -> tuple[dict[float, float], dict[bool, float], dict[str, dict[st
     tasks = embedding(node, 2, 1024, 256)
     occupancy = {share: fused_run(node, 2, with_share(tasks, node, share), cards=True).computed_ns / 1e3
                  for share in _SHARES}
-    skew = {first: 100 * fmean(fused_run(node, 2, embedding(node, 2, batch, 256), Sending(remote_first=first),
-                                         cards=True).skew for batch in _BATCHES_OVER_CARDS)
-            for first in (False, True)}
+    skew = dict(zip((False, True), _skews()))
     small, near = embedding(node, 2, 256, 64), embedding(node, _GPUS, 256, 64)
     fine = {}
     for title, (gpus, what, cards) in {"4 GPUs": (_GPUS, near, False), "two nodes": (2, small, True)}.items():
@@ -159,6 +157,25 @@ def _profile() -> tuple[dict[float, float], dict[bool, float], dict[str, dict[st
             fine[f"{kind}, {title}"] = {name: fused_run(node, gpus, what, Sending(
                 min(size, what.for_each), tracked=tracked), cards).ns / 1e3 for name, size in _SLICES.items()}
     return occupancy, skew, fine
+
+
+def _skews(rate: float = 1.0, pooled: int = 10) -> tuple[float, float]:
+    """Return the skew, %, of tasks in their order and of those for the other node first.
+
+    `rate`: what the network card's is multiplied by; `pooled`: rows of a sum.
+    """
+    node = load_tiles(_NODE)
+    card = node.network.model_copy(update={"bandwidth_gb_per_s": node.network.bandwidth_gb_per_s * rate})
+    node = node.model_copy(update={"network": card})
+    in_order, remote_first = (100 * fmean(fused_run(node, 2, embedding(node, 2, batch, 256, pooled=pooled), Sending(
+        remote_first=first), cards=True).skew for batch in _BATCHES_OVER_CARDS) for first in (False, True))
+    return in_order, remote_first
+
+
+#: What could make the skew of tasks in their order smaller: what is longer than the pooling of one's own half.
+_SKEW_EXPERIMENTS = {"as above": {}, "a network card of half the rate": {"rate": 0.5},
+                     "of a quarter of the rate": {"rate": 0.25}, "5 rows are pooled instead of 10": {"pooled": 5},
+                     "40 rows are pooled": {"pooled": 40}}
 
 
 def _evaluate_profile(setup: Setup, results: Results) -> Findings:
@@ -179,6 +196,8 @@ def _evaluate_profile(setup: Setup, results: Results) -> Findings:
         ours=ours, targets=targets,
         tables=[Table("Occupancy, batch 1024, 256 tables per GPU, two nodes", ("of the workgroups", "pooling (µs)"), [
                     (f"{share:.1%}", f"{time:,.0f}") for share, time in occupancy.items()]),
+                Table("Skew between two nodes, 256 tables per GPU", ("if", "tasks in their order", "others' first"), [
+                    (title, *(f"{one:.1f} %" for one in _skews(**by))) for title, by in _SKEW_EXPERIMENTS.items()]),
                 Table("How many tasks share a signal, batch 256, 64 tables per GPU (µs)", ("way", *_SLICES), [
                     (title, *(f"{time:,.1f}" for time in times.values())) for title, times in fine.items()])],
         plots={"granularity": lambda: _draw_granularity(fine)})
