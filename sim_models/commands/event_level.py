@@ -29,7 +29,7 @@ def run_event_level(asked: Asked, json: str | None) -> None:
     """Run and print, or write as JSON. Raises BadInput."""
     from t3sim.machine.levels import load_tiles
     from t3sim.study.results import check_json_target, write_json
-    from t3sim.tiles import persistent
+    from t3sim.tiles import persistent_runs
     from t3sim.tiles.flux import Choice
     from t3sim.tiles.gemm import Shape, best
     from t3sim.tiles.runs import OPERATORS, TECHNIQUES, run_overlap
@@ -42,10 +42,10 @@ def run_event_level(asked: Asked, json: str | None) -> None:
     for option, value in (("--slice", asked.slice_tasks), ("--flux-pieces", asked.pieces), ("--tune", asked.tune)):
         if asked.signal and value not in (None, False):
             raise BadInput(f"--signal {asked.signal} does not go with {option}, which says how much is sent together")
-    known = (*OPERATORS, *persistent.OPERATORS, "gemm")
+    known = (*OPERATORS, *persistent_runs.OPERATORS, "gemm")
     if asked.operator not in known:
         raise BadInput(f"--operator {asked.operator!r} is not on the event level: allowed are {', '.join(known)}")
-    if asked.operator in persistent.OPERATORS:
+    if asked.operator in persistent_runs.OPERATORS:
         _run_persistent(asked, json)
         return
     for option, value in (("--embedding", asked.embedding), ("--slice", asked.slice_tasks),
@@ -83,7 +83,8 @@ def _run_persistent(asked: Asked, json: str | None) -> None:
     from t3sim.machine.levels import load_tiles
     from t3sim.study.report import NOTHING, output_console, print_table
     from t3sim.study.results import write_json
-    from t3sim.tiles.persistent import TECHNIQUES, Sending, run_persistent
+    from t3sim.tiles.persistent import Sending
+    from t3sim.tiles.persistent_runs import TECHNIQUES, run_persistent
     from t3sim.workloads import batch_and_tables, gemm_workload
 
     node = load_tiles(asked.machine)
@@ -107,11 +108,13 @@ def _run_persistent(asked: Asked, json: str | None) -> None:
     if json is not None:
         write_json(run.to_json(), json)
     if json != "-":
+        console = output_console()
         print_table(f"{run.operator}, {run.shape}, {run.gpus} GPUs; machine {run.machine}; event level (µs)",
                     ("technique", "total", "computed after", "shorter by"),
                     [(name, f"{one.total_ns / 1e3:,.1f}",
                       NOTHING if one.computed_ns is None else f"{one.computed_ns / 1e3:,.1f}", f"{one.shorter:.1%}")
-                     for name, one in run.techniques.items()], output_console())
+                     for name, one in run.techniques.items()], console)
+        _print_losses("Where the time beyond one kernel that sends nothing went (µs)", run.techniques, console)
 
 
 def _print_gemm(shape: str, machine: str, one, call_ns: float) -> None:
@@ -131,9 +134,15 @@ def _print(run) -> None:
                 [(name, f"{one.total_ns / 1e3:,.1f}", f"{one.speedup:.3f}", f"{one.ect_ns / 1e3:,.1f}",
                   f"{one.overlap_efficiency:.1%}", ", ".join(f"{key} {value}" for key, value in one.choice.items())
                   or NOTHING) for name, one in run.techniques.items()], console)
-    causes = list(dict.fromkeys(cause for one in run.techniques.values() for cause in one.loss_ns))
-    print_table("Where the time beyond the GEMM alone went (µs)", ("cause", *run.techniques), [
-        (cause, *(f"{one.loss_ns[cause] / 1e3:,.1f}" if cause in one.loss_ns else NOTHING
-                  for one in run.techniques.values())) for cause in causes], console)
+    _print_losses("Where the time beyond the GEMM alone went (µs)", run.techniques, console)
     console.print(f"GEMM alone {run.gemm_ns / 1e3:,.1f} µs ({run.gemm_kernel}), collective alone "
                   f"{run.collective_ns / 1e3:,.1f} µs.")
+
+
+def _print_losses(title: str, techniques, console) -> None:
+    from t3sim.study.report import NOTHING, print_table
+
+    causes = list(dict.fromkeys(cause for one in techniques.values() for cause in one.loss_ns))
+    print_table(title, ("cause", *techniques), [
+        (cause, *(f"{one.loss_ns[cause] / 1e3:,.1f}" if cause in one.loss_ns else NOTHING
+                  for one in techniques.values())) for cause in causes], console)

@@ -8,10 +8,7 @@ after the other, and the same kernel without any code that sends, whose slices T
 Source: Optimizing Distributed ML Communication with Fused Computation-Collective Operations, section III.
 """
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from math import ceil
-from typing import Any
+from dataclasses import dataclass, replace
 
 from ..errors import BadInput, choices
 from ..machine.tiles import Node
@@ -21,8 +18,6 @@ from .library import all_reduce_ns, all_to_all_ns
 from .ports import store_bytes_per_ns
 from .slots import run_slices
 
-OPERATORS = ("embedding-a2a", "gemv-ar", "gemm-a2a")
-TECHNIQUES = ("sequential", "fused-wg", "t3-model")
 #: Bytes of an embedding's or an output's element.
 _SINGLE, _HALF = 4, 2
 
@@ -117,9 +112,9 @@ def kernels_ns(node: Node, gpus: int, tasks: Tasks, launches: int = 1) -> tuple[
 
     `launches`: kernels that the tasks are divided among, each with its own last round.
     """
-    each = tasks.for_each * gpus // launches
-    resident = min(tasks.plain_places, each)
-    alone = launches * (ceil(each / tasks.plain_places) * task_ns(node, tasks, resident) + node.host.launch_ns)
+    full, rest = divmod(tasks.for_each * gpus // launches, tasks.plain_places)
+    rounds_ns = full * task_ns(node, tasks, tasks.plain_places) + (task_ns(node, tasks, rest) if rest else 0.0)
+    alone = launches * (rounds_ns + node.host.launch_ns)
     part = tasks.for_each * tasks.out_bytes
     if tasks.reduced:
         return alone, all_reduce_ns(node, gpus, gpus * part)
@@ -142,10 +137,9 @@ def fused_run(node: Node, gpus: int, tasks: Tasks, sending: Sending = Sending(),
         raise BadInput(f"--slice {sending.slice_tasks} is not possible: a task or more")
     resident = resident or (tasks.plain_places if sending.tracked else tasks.sending_places)
     signals = node.signals
-    each_ns = task_ns(node, tasks, min(resident, tasks.for_each * gpus))
     count = min(sending.slice_tasks, tasks.for_each)
     sizes = [min(count, tasks.for_each - first) for first in range(0, tasks.for_each, count)]
-    each_ns += 0.0 if sending.tracked else signals.mask_ns
+    mask_ns = 0.0 if sending.tracked else signals.mask_ns
     ranks = []
     for rank in range(1 if sending.remote_first else gpus):  # all alike if each begins with the next one's
         others = [(rank + distance) % gpus for distance in range(1, gpus)]
@@ -158,7 +152,8 @@ def fused_run(node: Node, gpus: int, tasks: Tasks, sending: Sending = Sending(),
             to, size = order[number]
             return computed if to == rank else ways.send(to, size, computed)
 
-        computed = run_slices(resident, each_ns, [size for _, size in order], finish)
+        computed = run_slices(resident, lambda running: task_ns(node, tasks, running) + mask_ns,
+                              [size for _, size in order], finish)
         ranks.append((computed, ways.arrived))
     poll = 0.0 if sending.tracked else signals.poll_ns
     if sending.remote_first:
@@ -209,66 +204,3 @@ def reduction(sequential_ns: float, fused_ns: float) -> float:
 def with_share(tasks: Tasks, node: Node, share: float) -> Tasks:
     """Return the same tasks in a kernel that is resident with a share of the most workgroups."""
     return replace(tasks, sending_places=places(node, True, share))
-
-
-@dataclass(frozen=True)
-class PersistentTimes:
-    """One technique's time."""
-
-    total_ns: float
-    shorter: float  #: than sequential, as a share
-    computed_ns: float | None = None  #: until the last task is computed
-
-
-@dataclass(frozen=True)
-class PersistentRun:
-    """An operator of tasks on a node."""
-
-    operator: str
-    machine: str
-    gpus: int
-    shape: str
-    slice_tasks: int
-    kernels_ns: float
-    collective_ns: float
-    techniques: dict[str, PersistentTimes]
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-def run_persistent(node: Node, operator: str, gpus: int, shape: tuple[int, ...], techniques: Sequence[str] = TECHNIQUES,
-                   sending: Sending | str = Sending()) -> PersistentRun:
-    """Play an operator on the GPUs of one node; `sending`: how, or how fine a signal. Raises BadInput.
-
-    It is `embedding-a2a` (shape: batch of all GPUs, tables per GPU), `gemv-ar` (m, k) or `gemm-a2a` (m, n, k: one
-    GPU's).
-    """
-    for name in techniques:
-        if name not in TECHNIQUES:
-            raise BadInput(f"--technique {name!r} is unknown for persistent kernels: allowed are "
-                           f"{choices(name, TECHNIQUES)}")
-    if not 2 <= gpus <= node.gpus:
-        raise BadInput(f"--devices {gpus}: persistent kernels run on 2 to {node.gpus} GPUs of machine {node.name}")
-    launches = 1
-    if operator == "embedding-a2a":
-        tasks, launches = embedding(node, gpus, *shape), shape[1]
-    elif operator == "gemv-ar":
-        tasks = gemv(node, gpus, *shape)
-    else:
-        places(node, True)
-        tasks = gemm_tasks(node, gpus, Shape(*shape))
-    if not tasks.for_each:
-        raise BadInput(f"{operator}: {' x '.join(map(str, shape))} leaves no task for each of {gpus} GPUs")
-    if isinstance(sending, str):
-        sending = Sending.by(sending, tasks)
-    alone, collective = kernels_ns(node, gpus, tasks, launches)
-    found = {}
-    for name in techniques:
-        if name == "sequential":
-            found[name] = PersistentTimes(alone + collective, 0.0)
-            continue
-        one = fused_run(node, gpus, tasks, replace(sending, tracked=name == "t3-model"))
-        found[name] = PersistentTimes(one.ns, reduction(alone + collective, one.ns), one.computed_ns)
-    return PersistentRun(operator, node.name, gpus, " x ".join(map(str, shape)), sending.slice_tasks, alone, collective,
-                         found)

@@ -1,7 +1,10 @@
 """Compute units that take one tile after the other."""
 
 import heapq
+from collections import deque
 from collections.abc import Callable, Iterable
+from functools import cache
+from math import inf
 
 Finish = Callable[[int, float], float]
 
@@ -23,24 +26,39 @@ def run_tiles(free: list[float], tile_ns: float, ready: Iterable[float],
     return last
 
 
-def run_slices(places: int, task_ns: float, sizes: Iterable[int], finish: Finish) -> float:
-    """Give the tasks of slices in their order to the places that are free first; return when the last is finished.
+def run_slices(places: int, task_ns: Callable[[int], float], sizes: Iterable[int], finish: Finish) -> float:
+    """Give the tasks of slices in their order to the places that are free; return when the last is finished.
 
+    `task_ns(running)`: what a task takes while so many run; all go on at this pace, and at another one when fewer run.
     `sizes`: tasks of each slice. `finish(slice, computed)`: when the place of a slice's last task is rid of the slice;
     the others go on before.
     """
-    free, last = [(0.0, places)], 0.0  # places that are free at the same time
-    for number, left in enumerate(sizes):
-        computed = 0.0
-        while left:
-            at, count = heapq.heappop(free)
-            taken = min(left, count)
-            if count > taken:
-                heapq.heappush(free, (at, count - taken))
-            left, computed = left - taken, at + task_ns
-            if left or taken > 1:
-                heapq.heappush(free, (computed, taken if left else taken - 1))
-        end = finish(number, computed)
-        heapq.heappush(free, (end, 1))
-        last = max(last, end)
-    return last
+    now = done = last = 0.0  # done: tasks that one would have finished that ran from the beginning
+    idle, running, pace = places, 0, cache(task_ns)
+    slices = enumerate(sizes)
+    number, left = next(slices, (0, 0))
+    started: deque[tuple[float, int, int, bool]] = deque()  # done at their end, slice, tasks, are its last
+    sending: list[float] = []
+    while True:
+        while idle and left:
+            taken = min(idle, left)
+            started.append((done + 1, number, taken, taken == left))
+            idle, running, left = idle - taken, running + taken, left - taken
+            if not left:
+                number, left = next(slices, (0, 0))
+        if not started and not left:
+            return last
+        end = now + (started[0][0] - done) * pace(running) if started else inf
+        if sending and sending[0] < end:
+            free = heapq.heappop(sending)
+            done += (free - now) / pace(running) if running else 0.0
+            now, idle = free, idle + 1
+            continue
+        now, (done, of_slice, count, are_last) = end, started.popleft()
+        running, idle = running - count, idle + count
+        if are_last:
+            rid = finish(of_slice, now)
+            last = max(last, rid)
+            if rid > now:
+                heapq.heappush(sending, rid)
+                idle -= 1

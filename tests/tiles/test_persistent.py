@@ -11,7 +11,6 @@ from t3sim.tiles.flux import Choice
 from t3sim.tiles.gemm import Shape, kernel
 from t3sim.tiles.library import all_reduce_ns, all_to_all_ns
 from t3sim.tiles.persistent import (
-    OPERATORS,
     Sending,
     embedding,
     fused_run,
@@ -20,10 +19,11 @@ from t3sim.tiles.persistent import (
     kernels_ns,
     over_cards_ns,
     places,
-    run_persistent,
     task_ns,
     with_share,
 )
+from t3sim.tiles.persistent_losses import alone_ns, fused_losses
+from t3sim.tiles.persistent_runs import OPERATORS, run_persistent
 from t3sim.tiles.ports import store_bytes_per_ns
 from t3sim.tiles.runs import run_overlap
 from t3sim.tiles.slots import run_slices
@@ -135,9 +135,41 @@ def test_bad_input_is_one_line(capsys, options, words):
 def test_slices_take_the_places_that_are_free_whoever_fills_them():
     """Ten tasks in slices of three on four places: three rounds, and only the last task's place waits for the send."""
     ends = []
-    assert run_slices(4, 10.0, [3, 3, 3, 1], lambda number, computed: ends.append(computed) or computed) == 30.0
+    assert run_slices(4, lambda _: 10.0, [3, 3, 3, 1],
+                      lambda number, computed: ends.append(computed) or computed) == 30.0
     assert ends == [10.0, 20.0, 30.0, 30.0]
-    assert run_slices(2, 10.0, [1] * 4, lambda number, computed: computed + (100.0 if number == 0 else 0.0)) == 110.0
+    assert run_slices(2, lambda _: 10.0, [1] * 4,
+                      lambda number, computed: computed + (100.0 if number == 0 else 0.0)) == 110.0
+
+
+def test_tasks_that_share_the_memory_take_no_longer_for_their_rounds():
+    """Five tasks that the memory limits take five times its share, on any places, and whoever waits to send."""
+    for places_ in (1, 2, 3, 5):
+        assert run_slices(places_, lambda running: 10.0 * running, [1] * 5,
+                          lambda number, computed: computed) == pytest.approx(50.0)
+    stay = run_slices(2, lambda running: 10.0 * running, [1] * 5,
+                      lambda number, computed: computed + (1.0 if number == 0 else 0.0))
+    assert stay == pytest.approx(50.0)  # the memory is the other's meanwhile
+    assert run_slices(5, lambda running: max(30.0, 10.0 * running), [1] * 5, lambda _, computed: computed) == 50.0
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_losses_add_up_to_all_beyond_one_kernel(operator):
+    run = run_persistent(NODE, operator, 4, SHAPES[operator])
+    tasks = {"embedding-a2a": SMALL, "gemv-ar": gemv(NODE, 4, 8192, 2048),
+             "gemm-a2a": gemm_tasks(NODE, 4, Shape(2048, 1024, 4096))}[operator]
+    alone = alone_ns(NODE, 4, tasks)
+    for one in run.techniques.values():
+        assert alone + sum(one.loss_ns.values()) == pytest.approx(one.total_ns)
+    assert all(loss >= -0.01 * alone for one in run.techniques.values() for loss in one.loss_ns.values())
+
+
+def test_a_loss_is_what_its_cause_costs():
+    free = NODE.model_copy(update={"signals": NODE.signals.model_copy(update={"mask_ns": 0.0, "poll_ns": 0.0})})
+    assert fused_losses(NODE, 4, SMALL, Sending(1))["masks"] > 0
+    found = fused_losses(free, 4, SMALL, Sending(1))
+    assert found["flags"] == found["masks"] == 0 and found.keys() == {"flags", "masks", "registers", "transfers"}
+    assert fused_losses(NODE, 4, SMALL, Sending(1, tracked=True)).keys() == {"transfers"}
 
 
 @pytest.mark.parametrize("operator, shape", [("gemm-rs", "4096x12288x6144"), ("ag-gemm", "4096x6144x12288")])

@@ -1,0 +1,40 @@
+"""Where the time of a persistent kernel that sends goes: what it takes less when causes are taken away in turn."""
+
+from dataclasses import replace
+
+from ..machine.tiles import Node
+from .persistent import Sending, Tasks, fused_run, task_ns
+from .slots import run_slices
+
+
+def alone_ns(node: Node, gpus: int, tasks: Tasks) -> float:
+    """Return what one kernel of all tasks takes that sends nothing, ns from its start."""
+    return run_slices(tasks.plain_places, lambda running: task_ns(node, tasks, running), [tasks.for_each * gpus],
+                      lambda _, computed: computed)
+
+
+def separate_losses(node: Node, gpus: int, tasks: Tasks, kernels_ns: float, collective_ns: float) -> dict[str, float]:
+    """Return what kernels and a library's collective take longer than one kernel alone, ns by cause."""
+    return {"kernels of a framework": kernels_ns - alone_ns(node, gpus, tasks), "collective": collective_ns}
+
+
+def fused_losses(node: Node, gpus: int, tasks: Tasks, sending: Sending) -> dict[str, float]:
+    """Return what the fused kernel takes longer than one that sends nothing, ns by cause; they add up to all of it.
+
+    Flags that are polled, masks, and registers that cost occupancy are taken away in this order; what is left beside
+    the tasks are transfers that nothing hides, and stores that workgroups wait for. Stores that Track & Trigger tracks
+    have those only.
+    """
+    found, before = {}, fused_run(node, gpus, tasks, sending).ns
+    if not sending.tracked:
+        free = {}
+        for cause, key in (("flags", "poll_ns"), ("masks", "mask_ns")):
+            free[key] = 0.0
+            left = fused_run(node.model_copy(update={"signals": node.signals.model_copy(update=free)}), gpus, tasks,
+                             sending).ns
+            found[cause], before = before - left, left
+        plain = replace(tasks, sending_places=tasks.plain_places)
+        left = fused_run(node.model_copy(update={"signals": node.signals.model_copy(update=free)}), gpus, plain,
+                         sending).ns
+        found["registers"], before = before - left, left
+    return found | {"transfers": before - alone_ns(node, gpus, tasks)}
