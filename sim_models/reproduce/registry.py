@@ -31,6 +31,7 @@ from t3sim.reproduce.fused.operators import OPERATORS, PROFILE
 from t3sim.reproduce.in_switch import IN_SWITCH
 from t3sim.reproduce.levels import LEVELS
 from t3sim.reproduce.networks import NETWORKS
+from t3sim.reproduce.policies import POLICIES
 from t3sim.reproduce.sensitivity import SENSITIVITY
 from t3sim.reproduce.table_hbm import TABLE_HBM
 from t3sim.reproduce.table_tp32 import TABLE_TP32
@@ -42,7 +43,8 @@ FIGURES: dict[str, Figure] = {figure.name: figure for figure in (
     TABLE_2, TABLE_3, CASE_1, CASE_2, CASE_3, MEGATRON, SINGLE_NODE,
     COPY, ALL_GATHER, ALL_TO_ALL, POWER, AFTER_GEMM, COPIES, MISSES, TRIGGER, DLRM, NETWORKS,
     OPERATORS, PROFILE,
-    OVERLAP, SMALL, TWO_NODES, CHOICES, GEMMS, ALL_REDUCES, ALL_REDUCE, ALL_GATHER_GEMM, IN_SWITCH)}
+    OVERLAP, SMALL, TWO_NODES, CHOICES, GEMMS, ALL_REDUCES, ALL_REDUCE, ALL_GATHER_GEMM, IN_SWITCH,
+    POLICIES)}
 
 
 def chosen(only: str | None, paper: str | None = None) -> list[Figure]:

@@ -14,7 +14,7 @@ from t3sim.machine import load_machine
 from t3sim.reproduce import pipeline
 from t3sim.reproduce.csv_tables import file_name
 from t3sim.reproduce.figure import TECHNIQUES, paper_setup
-from t3sim.reproduce.paper import CENTRAL_CLAIM, TARGETS, Target, compare
+from t3sim.reproduce.paper import CENTRAL_CLAIM, TARGETS, Target, compare, geomean
 from t3sim.reproduce.registry import FIGURES
 from t3sim.reproduce.runner import Monitor, Outcome, TaskFailure
 from t3sim.runs.kernels import FusedGemm
@@ -68,6 +68,38 @@ def test_an_all_reduce_is_compared_with_the_gather_after_it():
     assert findings.ours["over_t3_mca_min_percent"] >= 0 and 90 < findings.ours["share_of_bound_percent"] < 105
     assert one["t3-mca both ways"] < one["sequential both ways"] < one["sequential"]
     assert 90 < findings.ours["both_ways_share_of_bound_percent"] < 105
+
+
+def test_policies_are_compared_with_round_robin_and_with_the_best():
+    figure, slow = FIGURES["policies"], "T-NLG FC-2, TP=8"
+    results = fake_results(figure.tasks(SETUP))
+    findings, summary = evaluate("policies", results)
+    assert len(findings.cases) == 28
+    one = next(case for case in findings.cases if case["title"] == slow)["total_ns"]
+    assert one["t3-mca+"] < one["t3-mca"] < one["t3"]  # as the fakes slow their GEMM
+    gains = [case["total_ns"]["t3-mca"] / case["total_ns"]["t3"] for case in findings.cases]
+    assert summary["t3_mca_slower_geomean_percent"]["ours"] == pytest.approx(100 * (geomean(gains) - 1))
+    assert summary["t3_mca_slower_max_percent"]["met"] and summary["t3_mca_near_best_percent"]["ours"] == 100
+    # one layer on which MCA takes longer
+    layer = next(layer for layer in SETUP.small if layer.title == slow)
+    task = SETUP.task(FusedGemm("mca"), layer)
+    results[task] = replace(results[task], cycles=2 * results[task].cycles)
+    findings, summary = evaluate("policies", results)
+    own = next(case for case in findings.cases if case["title"] == slow)["total_ns"]
+    loss = 100 * (own["t3-mca"] / own["t3"] - 1)
+    assert loss > 10 and summary["t3_mca_slower_max_percent"]["ours"] == pytest.approx(loss)
+    assert not summary["t3_mca_slower_max_percent"]["met"]
+    for share in ("unharmed", "near_best"):
+        assert summary[f"t3_mca_{share}_percent"]["ours"] == pytest.approx(100 * 27 / 28)
+        assert summary[f"t3_mca_plus_{share}_percent"]["ours"] == 100
+    layers, verdicts = findings.tables
+    assert dict(zip(verdicts.columns, verdicts.rows[1]))["at most 0.5 % slower"] == "27 of 28"
+    assert next(row for row in layers.rows if row[0] == slow)[-1] == "T3-MCA+"
+
+
+def test_policies_need_no_simulation_that_figure16_and_tp32_do_not():
+    shared = {task.key for name in ("figure16", "tp32") for task in FIGURES[name].tasks(SETUP)}
+    assert {task.key for task in FIGURES["policies"].tasks(SETUP)} < shared
 
 
 def test_a_switch_that_adds_is_compared_with_t3_without_it():

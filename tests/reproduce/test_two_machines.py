@@ -17,7 +17,7 @@ from t3sim.reproduce.runner import Monitor, Outcome, TaskFailure
 from t3sim.reproduce.two_machines import side_by_side
 
 FIRST, SECOND = (paper_setup(load_machine(name)) for name in ("t3-table1", "t3-accelsim"))
-NAMES = ("figure15", "figure16", "tp32", "figure20")
+NAMES = ("figure15", "figure16", "tp32", "figure20", "policies")
 
 
 def reproduced(out, monkeypatch, lose=lambda task: False, names=NAMES):
