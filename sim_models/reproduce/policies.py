@@ -27,6 +27,7 @@ from t3sim.study.results import RunResult
 _TECHNIQUES = ("t3", "t3-mca", "t3-mca+")
 _OTHERS = _TECHNIQUES[1:]
 _UNHARMED_PERCENT, _NEAR_PERCENT = 0.5, 1.5  #: slower than round robin, than the best of the three
+_ALIKE_PERCENT = 0.1  #: apart at most, of three of which none is called the fastest
 _MARKERS = {"t3-mca": "s", "t3-mca+": "^"}
 
 
@@ -92,10 +93,16 @@ def _case(run: RunResult) -> dict:
             "total_ns": {name: run.techniques[name].total_ns for name in _TECHNIQUES}}
 
 
+def _fastest(times: np.ndarray) -> str:
+    if times.max() <= times.min() * (1 + _ALIKE_PERCENT / 100):
+        return "alike"
+    return TECHNIQUE_TITLES[_TECHNIQUES[int(times.argmin())]]
+
+
 def _layers(runs: list[RunResult], times: np.ndarray) -> Table:
     rows = [(run.workload.title, f"{own[0] / 1e3:,.1f}", _threshold(run),
              *(f"{100 * (time / own[0] - 1):+.2f} %" for time in own[1:]),
-             TECHNIQUE_TITLES[_TECHNIQUES[int(own.argmin())]]) for run, own in zip(runs, times)]
+             _fastest(own)) for run, own in zip(runs, times)]
     return Table("Slower than round robin", (
         "sub-layer", "T3, round robin (µs)", "T3-MCA's threshold", *(TECHNIQUE_TITLES[name] for name in _OTHERS),
         "fastest"), rows)

@@ -94,7 +94,8 @@ def test_policies_are_compared_with_round_robin_and_with_the_best():
         assert summary[f"t3_mca_plus_{share}_percent"]["ours"] == 100
     layers, verdicts = findings.tables
     assert dict(zip(verdicts.columns, verdicts.rows[1]))["at most 0.5 % slower"] == "27 of 28"
-    assert next(row for row in layers.rows if row[0] == slow)[-1] == "T3-MCA+"
+    fastest = {row[0]: row[-1] for row in layers.rows}
+    assert fastest[slow] == "T3-MCA+" and fastest["T-NLG OP, TP=16"] == "alike"  # the ring is longer than the GEMM
 
 
 def test_policies_need_no_simulation_that_figure16_and_tp32_do_not():
