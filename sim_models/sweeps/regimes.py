@@ -82,7 +82,8 @@ def _groups(along: str, cases: Sequence[_Case]) -> list[tuple[str, list[_Case]]]
         return [(str(kind), [case for value, case in having if value == kind]) for kind in sorted(kinds, key=str)]
     having.sort(key=lambda pair: pair[0])
     if len(kinds) <= _FEW:
-        return [(f"{kind:g}", [case for value, case in having if value == kind]) for kind in sorted(kinds)]
+        return [(str(kind) if isinstance(kind, int) else f"{kind:g}", [case for value, case in having if value == kind])
+                for kind in sorted(kinds)]
     cuts = [round(part * len(having) / _PARTS) for part in range(_PARTS + 1)]
     parts = [having[first:last] for first, last in zip(cuts, cuts[1:]) if last > first]
     return [(f"{part[0][0]:.2g} to {part[-1][0]:.2g}", [case for _, case in part]) for part in parts]

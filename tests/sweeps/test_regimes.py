@@ -33,6 +33,11 @@ def test_losses_are_those_of_the_cases_of_a_group():
     assert [one.group for one in by_share] == ["0.1", "0.2", "0.3"]
 
 
+def test_groups_are_named_by_their_whole_value():
+    rows = [row for size in (131072, 2097152) for row in case(size, size, "hidden", 0.1, mca=110.0)]
+    assert [one.group for one in regimes(WANTED, rows, VARIED) if one.along == "link"] == ["131072", "2097152"]
+
+
 def test_a_result_with_many_values_is_cut_into_thirds():
     rows = [row for number in range(10) for row in case(number, 75.0, "hidden", number / 10, mca=100.0 + number)]
     thirds = [one for one in regimes(WANTED, rows, VARIED) if one.along == "share"]
@@ -90,4 +95,12 @@ def test_a_result_that_there_is_not_is_named(tmp_path, capsys):
 def test_the_packages_study_has_a_bound_for_every_policy():
     study = load_study("regimes")
     assert study.regimes.over == "policy" and len(study.grid["policy"]) == 4
-    assert "ideal-overlap" in study.options["technique"] and study.draw.count * 4 == sum(1 for _ in study.settings())
+    bound = study.regimes.bound.split(".")[1]
+    assert bound in study.options["technique"].split(",") and study.draw.count * 4 == sum(1 for _ in study.settings())
+    assert study.options["technique"].split(",")[0] == "sequential"  # without it no technique has `bounds`
+
+
+def test_no_queue_of_the_packages_study_is_full_of_a_batch_of_writes():
+    study = load_study("regimes")
+    queues = study.draw.settings["machine.dram.queue_entries"]
+    assert 2 * study.machine["dram"]["write_high_watermark"] <= min(queues)
