@@ -9,6 +9,10 @@ dispatch window, and beside them groups that wait for their inputs (`KernelTable
 themselves (persistent). Then a place is free again when the stores of its workgroup are acknowledged, and takes the
 next one when its unit's port is next free.
 
+A workgroup may wait for a signal (`KernelTable.waits`): after its launch it reads the flag again and again, each time
+for as long as a hit in the cache takes. A signal is set when all lines of it have come and all workgroups have ended
+that count for it. Flags themselves take no bytes, and reading them no bandwidth.
+
 Known simplifications: loads and stores leave at the port's rate; matrix units serve steps in the order in which their
 data are there; a workgroup that stores sends no loads.
 """
@@ -30,8 +34,10 @@ from ..line import LINE_BYTES, LINE_SHIFT, lines_of
 from ..operators.kernel_table import ASKS_WINDOW, KernelTable, Route, joined
 
 #: What the workgroup in a place is doing; time is accounted for under these.
-IDLE, BLOCKED, LAUNCH, LOAD, COMPUTE, STORE_MEMORY, STORE_LINK = range(7)
-STATES = ("idle", "blocked", "launch", "load", "compute", "store_memory", "store_link")
+IDLE, BLOCKED, LAUNCH, POLL, LOAD, COMPUTE, STORE_MEMORY, STORE_LINK, ADDING = range(9)
+STATES = ("idle", "blocked", "launch", "poll", "load", "compute", "store_memory", "store_link")
+#: Under which time is accounted for: the last is of whatever a workgroup does that adds what came, but polling.
+ACCOUNTS = (*STATES, "adding")
 NONE, SENDING, SENT = range(3)  #: loads of the next step
 ENDING = -1  #: step whose rows are stored: none, the workgroup waits for its stores' acknowledgement
 NEVER = np.int64(1) << np.int64(60)
@@ -74,6 +80,10 @@ class Work(NamedTuple):
     two_queues: bool  # groups that ask the window, and beside them those that wait for their inputs
     needs: np.ndarray  # int64 [row of groups]: see KernelTable; empty with one queue
     beside: np.ndarray  # int64 [device, 2]: rows of groups in the second queue, first and one past the last
+    waits: np.ndarray  # int64 [row of groups]: see KernelTable; empty without signals
+    raises: np.ndarray  # the same
+    signals: np.ndarray  # int64 [device, 1 + signal]: counts at which each is set
+    adds_from: np.ndarray  # int64 [device]: first row of groups that add what came
     ahead: int
     cached_loads: bool
     persistent: bool
@@ -83,7 +93,7 @@ class Work(NamedTuple):
     phase_launch_cycles: int  # from a phase's end to the next one's start
     released: bool  # each phase begins when another agent releases it
     stream: int  # under which its accesses are counted, of memory.GEMM ...
-    peer_stream: int  # the same, of what it stores at peers
+    peer_stream: int  # the same, of what it stores at peers, and loads to add what came
 
 
 class UnitState(NamedTuple):
@@ -97,6 +107,7 @@ class UnitState(NamedTuple):
     wg: np.ndarray
     group: np.ndarray  # row of the tables
     member: np.ndarray  # which of the group's workgroups
+    adding: np.ndarray  # it adds what came
     loading: np.ndarray  # NONE, SENDING, SENT
     load_step: np.ndarray  # row of the step whose loads are under way, or come next
     load_turn: np.ndarray  # of its repeats
@@ -120,7 +131,7 @@ class UnitState(NamedTuple):
     port_free: np.ndarray  # float
     matrix_free: np.ndarray  # float
     holder: np.ndarray  # place that uses the port first
-    accounted: np.ndarray  # int64 [device, state]: cycles of all places
+    accounted: np.ndarray  # int64 [device, account]: cycles of all places
     next_wake: np.ndarray  # int64 [device]: earliest of the units' wake times
     next_wg: np.ndarray
     next_group: np.ndarray
@@ -207,6 +218,10 @@ def make_units(rates: Rates, tables: Sequence[KernelTable], stream: int, release
         first_group=rows[:-1], workgroups=np.array([table.workgroups for table in tables]),
         phase_end=np.array(ends), arrivals=np.stack([table.arrivals for table in tables]),
         two_queues=len(needs) > 0, needs=needs, beside=np.stack([rows[:-1] + windowed, rows[1:]], axis=1),
+        waits=np.concatenate([table.waits for table in tables]),
+        raises=np.concatenate([table.raises for table in tables]),
+        signals=np.stack([np.append(0, table.signals) for table in tables]),
+        adds_from=rows[1:] - np.array([table.adding for table in tables]),
         ahead=first.ahead,
         cached_loads=first.cached_loads, persistent=first.persistent,
         writes_cache=bool((stores["route"] == Route.CACHE).any()), launch_cycles=float(first.launch_cycles),
@@ -231,7 +246,7 @@ def make_state(rates: Rates, work: Work) -> UnitState:
     wake = 0 if work.persistent else NEVER
     return UnitState(
         **tables, wake=np.full(units, wake), port_free=np.zeros(units), matrix_free=np.zeros(units),
-        holder=np.zeros(units, np.int64), accounted=np.zeros((devices, len(STATES)), np.int64),
+        holder=np.zeros(units, np.int64), accounted=np.zeros((devices, len(ACCOUNTS)), np.int64),
         next_wake=np.full(devices, wake), next_wg=each(), next_group=work.first_group.copy(), next_member=each(),
         next_beside=work.beside[:, 0].copy(), member_beside=each(),
         phase=each(), opens=np.full(devices, NEVER if work.released else 0),
@@ -256,14 +271,17 @@ def is_over(kernel, device):
 @inlined
 def enter(g, device, slot, state, now):
     """Account for the time in the old state and change to the new one."""
-    g.accounted[device, g.state[device, slot]] += now - g.since[device, slot]
+    state_before = g.state[device, slot]
+    account = ADDING if g.adding[device, slot] and state_before != POLL else state_before
+    g.accounted[device, account] += now - g.since[device, slot]
     g.since[device, slot] = now
     g.state[device, slot] = state
 
 
 def settle(state: UnitState, device: int, now: int) -> None:
     """Account for the time up to now, for reading the totals."""
-    np.add.at(state.accounted[device], state.state[device], now - state.since[device])
+    account = np.where(state.adding[device] & (state.state[device] != POLL), ADDING, state.state[device])
+    np.add.at(state.accounted[device], account, now - state.since[device])
     state.since[device] = now
 
 
@@ -343,6 +361,7 @@ def start(kernel, device, slot, group, member, now):
     enter(g, device, slot, LAUNCH, now)
     g.wg[device, slot] = g.next_wg[device]
     g.group[device, slot] = group
+    g.adding[device, slot] = group >= work.adds_from[device]
     g.member[device, slot] = member
     g.ready_time[device, slot] = now + work.launch_cycles * g.slowdown[device]
     g.next_wg[device] += 1
@@ -362,9 +381,13 @@ def wake(kernel, device, slot):
 
 
 @inlined
-def end(g, device, slot, now):
+def end(kernel, sim, device, slot, now):
     """Take the workgroup from a place."""
+    g, work = kernel.state, kernel.work
+    if len(work.raises):
+        sim.control.signals[device, work.raises[g.group[device, slot]]] += 1
     enter(g, device, slot, IDLE, now)
+    g.adding[device, slot] = 0
     g.wg[device, slot] = -1
     g.idle[device] += 1
     g.finished[device] += 1
@@ -409,7 +432,8 @@ def serve_slices(kernel, sim, device, now):
         row = device * queue.slices + (now + i) % queue.slices  # a channel's queue has room for another one first
         while queue.count[row] > 0 and queue.free[row] <= now:
             slot = queue.slot[row, queue.head[row]]
-            found, _ = cache.load(sim, device, queue.line[row, queue.head[row]], slot, kernel.work.stream)
+            stream = kernel.work.peer_stream if kernel.state.adding[device, slot] else kernel.work.stream
+            found, _ = cache.load(sim, device, queue.line[row, queue.head[row]], slot, stream)
             if found == cache.BLOCKED:
                 break
             llc_slices.pop(queue, device, row, now)
@@ -475,7 +499,7 @@ def serve(kernel, sim, device, unit, now):
         if port == NEVER and persistent:
             if (g.state[device, slot] >= STORE_MEMORY and g.store_step[device, slot] == ENDING
                     and g.ready_time[device, slot] <= now):
-                end(g, device, slot, now)
+                end(kernel, sim, device, slot, now)
             if g.state[device, slot] == IDLE and has_work(kernel, device, now):
                 g.next_group[device], g.next_member[device] = start(
                     kernel, device, slot, g.next_group[device], g.next_member[device], now)
@@ -510,7 +534,7 @@ def next_event(kernel, device, slot, now):
     state = g.state[device, slot]
     if state == IDLE:
         return NEVER, False
-    if state == LAUNCH or state >= STORE_MEMORY:
+    if state == LAUNCH or state == POLL or state >= STORE_MEMORY:
         return max(now + 1, np.int64(np.ceil(g.ready_time[device, slot]))), False
     if g.loading[device, slot] == SENT:
         if g.outstanding[device, slot] > 0:
@@ -535,8 +559,8 @@ def may_load(kernel, device, slot):
 def go_on(kernel, sim, device, slot, now):
     """Make all of a workgroup's progress that needs no port: launch, computation, and which step is loaded."""
     g, work, unit = kernel.state, kernel.work, slot % kernel.rates.units
-    if g.state[device, slot] == LAUNCH:
-        if g.ready_time[device, slot] > now:
+    if g.state[device, slot] == LAUNCH or g.state[device, slot] == POLL:
+        if g.ready_time[device, slot] > now or polls(kernel, sim, device, slot, now):
             return
         begin(kernel, device, slot, now)
     if g.state[device, slot] >= STORE_MEMORY:
@@ -574,6 +598,19 @@ def go_on(kernel, sim, device, slot, now):
             enter(g, device, slot, COMPUTE, now)
     if g.compute_end[device, slot] < 0 and g.state[device, slot] != LOAD:
         enter(g, device, slot, LOAD, now)
+
+
+@inlined
+def polls(kernel, sim, device, slot, now):
+    """Let a workgroup read the flag that it waits for, if it has not seen it set; return whether it does."""
+    g, work = kernel.state, kernel.work
+    signal = work.waits[g.group[device, slot]] if len(work.waits) else np.int64(0)
+    if signal == 0 or (g.state[device, slot] == POLL
+                       and sim.control.signals[device, signal] >= work.signals[device, signal]):
+        return False
+    enter(g, device, slot, POLL, now)
+    g.ready_time[device, slot] = now + kernel.rates.hit_cycles * g.slowdown[device]
+    return True
 
 
 @inlined
@@ -688,7 +725,8 @@ def read_line(kernel, sim, device, slot, address):
     g, refused = kernel.state, kernel.state.refused[device, slot]
     if refused >= 0 and queues.room(sim.compute, refused) < sim.llc.line_requests:
         return cache.BLOCKED
-    found, row = cache.load(sim, device, address >> sim.llc.line_shift, slot, kernel.work.stream)
+    stream = kernel.work.peer_stream if g.adding[device, slot] else kernel.work.stream
+    found, row = cache.load(sim, device, address >> sim.llc.line_shift, slot, stream)
     g.refused[device, slot] = row
     if found == cache.WAITING:
         g.outstanding[device, slot] += 1
@@ -736,7 +774,7 @@ def send_stores(kernel, sim, device, slot, now):
     if g.compute_step[device, slot] < group.first_step + group.steps:
         enter(g, device, slot, LOAD, now)
     elif work.end_cycles == 0.0 and not work.persistent:
-        end(g, device, slot, now)
+        end(kernel, sim, device, slot, now)
     else:
         g.store_step[device, slot] = ENDING
         g.ready_time[device, slot] = now + work.end_cycles * g.slowdown[device]

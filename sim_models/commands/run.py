@@ -85,7 +85,7 @@ def run(
     signal: Annotated[str | None, typer.Option(
         metavar="NAME", help="What must be complete before it is sent on, or known to have come: wavefront, workgroup, "
         "wave-group (those that run at once) or shard (a GPU's whole chunk). The machine's DMA blocks, wavefronts of "
-        "t3-table1, if not given; with --level event of flux and fused-wg.")] = None,
+        "t3-table1, and a workgroup's tile of fused-wg, if not given; with --level event of flux, too.")] = None,
     flux_order: Annotated[str, typer.Option(
         metavar="NAME", help="Order of tiles in technique flux: shifted (from the next GPU's on), or same on all GPUs.",
     )] = "shifted",
@@ -223,11 +223,10 @@ def run(
     exchange = fused_with(operator, topology, algorithm, signal)
     for one in workloads:
         exchange.check_sums(sums, one.tp, described.gpu.k_parts)
-    if signal and not FUSIONS.keys() & set(names):
-        raise BadInput(f"--signal {signal} is for {', '.join(FUSIONS)}, of which --technique {technique} names none")
-    if exchange.algorithm != "ring" and not exchange.of_parts and not FUSIONS.keys() & set(names):
-        raise BadInput(f"--algorithm {algorithm} is for {', '.join(FUSIONS)}, of which --technique {technique} names "
-                       "none")
+    fused = (*FUSIONS, "fused-wg")
+    for option, value in (("--signal", signal), ("--algorithm", algorithm if algorithm != "ring" else None)):
+        if value and not exchange.of_parts and not set(fused) & set(names):
+            raise BadInput(f"{option} {value} is for {', '.join(fused)}, of which --technique {technique} names none")
     chosen = [Choices(policy, exchange,
                       Skew.of(skew or "", one.tp) if every_gpu else None, comm_units, FluxOptions(flux_order))
               for one in workloads]

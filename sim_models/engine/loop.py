@@ -61,6 +61,8 @@ def deliver(sim, node, now):
                     break
                 push(sim.inbound, row, lo, request_of(hi, sim.b), tag)
                 network.arrived[node] += 1
+                if sim.control.signals.shape[1] > 1:
+                    sim.control.signals[node, get(lo, hi, sim.b.wg, sim.b.wg_bits)] += 1
             elif switches.works_on(sim.switch, lo, hi, sim.b):
                 if not switches.take(sim, node, now, lo, hi, tag):
                     break

@@ -30,6 +30,7 @@ class Control(NamedTuple):
     inside: np.ndarray  # int64 [port]: lines between the queues below and the port, in egress lanes
     start: np.ndarray  # first cycle in which a workgroup may start
     blocked_cycles: np.ndarray  # int64 [device]: cycles in which a free compute unit waited for the window
+    signals: np.ndarray  # int64 [device, 1 + signal]: lines that have come for it, and workgroups that have ended
     halt: np.ndarray  # int64 [1]: set by an observer that cannot go on
 
 

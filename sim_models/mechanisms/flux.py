@@ -14,7 +14,6 @@ import numpy as np
 from ..errors import BadInput, choices
 from ..line import lines_of
 from ..operators.copy import Pass
-from ..operators.gemm import Gemm
 from ..operators.kernel_table import KernelTable, Route
 
 ORDERS = ("shifted", "same")
@@ -55,6 +54,10 @@ class Owners:
         """First column of each rank, and one past the last, int64[ranks + 1]."""
         return self.columns * np.arange(self.ranks + 1) // self.ranks
 
+    def of(self, address: np.ndarray) -> np.ndarray:
+        """Return the owner of each byte of an output."""
+        return np.searchsorted(self.edges, (address - self.c_base) // self.pitch_bytes, "right") - 1
+
     def chunk_bytes(self, rank: int) -> int:
         """Return the size of what a rank owns."""
         return int(self.edges[rank + 1] - self.edges[rank]) * self.pitch_bytes
@@ -74,24 +77,31 @@ def peers_of(rank: int, ranks: int) -> list[int]:
     return [(rank + distance) % ranks for distance in range(1, ranks)]
 
 
-def storing_gemm(gemm: Gemm, owners: Owners, rank: int, options: FluxOptions) -> KernelTable:
-    """Build the GEMM of a rank whose epilogue stores every column at its owner.
+def storing_kernel(work: KernelTable, owners: Owners, rank: int, options: FluxOptions) -> KernelTable:
+    """Let a kernel of a rank, a group per tile of its output, store every column at its owner.
 
     It is over when all lines have come that its peers send, or, if one GPU stands for all, as many as it sends.
     """
-    table, tiling = gemm.work(0), gemm.tiling
-    stores, pieces = _at_owners(table.stores, owners, rank)
+    stores, pieces = _at_owners(work.stores, owners, rank)
     start = np.append(0, np.cumsum(pieces))
-    steps = table.steps.copy()
+    steps = work.steps.copy()
     end = start[steps["first_store"] + steps["stores"]]
     steps["first_store"] = start[steps["first_store"]]
     steps["stores"] = end - steps["first_store"]
-    groups = table.groups
+    groups = work.groups
     if options.order == "shifted":
-        owner = np.searchsorted(owners.edges, tiling.first_column, "right") - 1
+        first = np.searchsorted(work.group_of_stores, np.arange(len(groups)))
+        owner = owners.of(work.stores["base"][first])
         groups = groups[np.argsort((owner - rank - 1) % owners.ranks, kind="stable")]
-    return replace(table, groups=groups, steps=steps, stores=stores,
-                   arrivals=np.array([_lines_received(gemm, owners, rank, options.mirrored)]))
+    away = stores["route"] == Route.PEER
+    received = (lines_stored(stores[away]) if options.mirrored else
+                (owners.ranks - 1) * lines_stored(stores[~away]))
+    return replace(work, groups=groups, steps=steps, stores=stores, arrivals=np.array([received]))
+
+
+def lines_stored(stores: np.ndarray) -> int:
+    """Count the lines of store blocks."""
+    return int((stores["rows"] * lines_of(stores["bytes"])).sum())
 
 
 def _at_owners(stores: np.ndarray, owners: Owners, rank: int) -> tuple[np.ndarray, np.ndarray]:
@@ -115,12 +125,3 @@ def _at_owners(stores: np.ndarray, owners: Owners, rank: int) -> tuple[np.ndarra
     cut["route"] = np.where(away, Route.PEER, cut["route"])
     cut["peer"] = np.where(away, distance - 1, 0)
     return cut, pieces
-
-
-def _lines_received(gemm: Gemm, owners: Owners, rank: int, mirrored: bool) -> int:
-    """Count the lines that a rank's peers store at it; mirrored: that it stores at them."""
-    tiling = gemm.tiling
-    heights = tiling.rows[tiling.first_column == 0]
-    per_column = int(sum(lines_of(int(rows) * tiling.element_bytes) for rows in heights))
-    own = int(owners.edges[rank + 1] - owners.edges[rank])
-    return (owners.columns - own if mirrored else (owners.ranks - 1) * own) * per_column

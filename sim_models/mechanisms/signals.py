@@ -15,6 +15,7 @@ from ..operators.tiling import Tiling
 SIGNALS = ("wavefront", "workgroup", "wave-group", "shard")
 _OF_MANY = SIGNALS[2:]  #: whose tiles several workgroups make
 _COUNT_BITS = 32  #: the widest that a Tracker can have
+_ALL = 1 << 40
 
 
 def hardware(machine: Machine, signal: str) -> Machine:
@@ -49,3 +50,11 @@ def tracked_tiling(tiling: Tiling, signal: str | None, ranks: int, at_once: int,
                        f"than a DMA command moves, {block[0]} bytes of {block[1]} columns")
     return replace(tiling, tile_m=min(high, most_high) * tiling.tile_m, tile_n=min(wide, most_wide) * tiling.tile_n,
                    wavefronts=1)
+
+
+def tiles_of(signal: str | None, at_once: int) -> int:
+    """Return how many workgroups' tiles software signals together; `at_once`: workgroups that a GPU runs at once.
+
+    Wavefronts of a workgroup end together there, so that a signal of theirs is the workgroup's; a shard has all.
+    """
+    return {"wave-group": at_once, "shard": _ALL}.get(signal or "", 1)

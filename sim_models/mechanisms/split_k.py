@@ -21,7 +21,7 @@ from ..operators.tiling import Tiling
 from .exchange import IN_SWITCH, Exchange
 
 MOST_PARTS = 64  #: as `[gpu]` of a machine allows
-_WITHOUT = ("decomposed", "flux", "in-switch")  #: techniques whose kernels have no parts
+_WITHOUT = ("decomposed", "flux", "fused-wg", "in-switch")  #: techniques whose kernels have no parts
 
 
 def with_split_k(machine: Machine, parts: int | None) -> Machine:

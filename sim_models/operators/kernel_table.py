@@ -27,8 +27,8 @@ STEP = np.dtype([("repeats", np.int64), ("compute_cycles", np.float64), ("first_
 LOAD = np.dtype([("base", np.int64), ("pitch", np.int64), ("rows", np.int64), ("bytes", np.int64),
                  ("step_stride", np.int64), ("workgroup_stride", np.int64), ("row_list", np.int64)])
 #: `id`, `region`, `wavefront`: under which hardware counts it, region 0: it does not. The blocks of a step are stored
-#: side by side, a row of each in turn, as wavefronts do. `peer`: which of the device's peers a store to one goes to.
-#: `part`: of K, whose sums it has.
+#: side by side, a row of each in turn, as wavefronts do. `peer`: which of the device's peers a store to one goes to;
+#: its `id` is then the signal there for which its lines count, 0 none. `part`: of K, whose sums it has.
 STORE = np.dtype([("base", np.int64), ("pitch", np.int64), ("rows", np.int64), ("bytes", np.int64),
                   ("step_stride", np.int64), ("workgroup_stride", np.int64), ("id", np.int32), ("region", np.int32),
                   ("wavefront", np.int16), ("route", np.int8), ("updates", np.int8), ("peer", np.int16),
@@ -77,6 +77,13 @@ class KernelTable:
     needs: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
     #: int64[group], or none: ASKS_WINDOW, or how many of the ready table's asks must have been answered; these have a
     #: way of their own, beside that of the former, which come first
+    waits: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    #: int64[group], or none: the signal that must be set before its workgroups load, from 1 on; 0: they need not wait
+    raises: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    #: int64[group], or none: the signal for which each of its workgroups counts when it ends, 0 none
+    signals: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    #: int64[signal]: lines from peers and workgroups' ends that set it
+    adding: int = 0  #: so many groups, the last ones, add what came from peers
     ahead: int = 1  #: steps that are loaded and not yet computed at most; 1: single-buffered
     cached_loads: bool = True  #: loads go through the last-level cache, else to memory, 64 bytes at a time
     persistent: bool = False  #: workgroups draw their work themselves, else a dispatcher starts one per cycle
@@ -166,7 +173,8 @@ def check(table: KernelTable) -> None:
     """Raise KernelError for what cannot be run."""
     for name, kind in (("groups", GROUP), ("steps", STEP), ("loads", LOAD), ("stores", STORE),
                        ("row_lists", np.dtype(np.int64)), ("arrivals", np.dtype(np.int64)),
-                       ("needs", np.dtype(np.int64))):
+                       ("needs", np.dtype(np.int64)), ("waits", np.dtype(np.int64)), ("raises", np.dtype(np.int64)),
+                       ("signals", np.dtype(np.int64))):
         array = getattr(table, name)
         if not isinstance(array, np.ndarray) or array.ndim != 1 or array.dtype != kind:
             raise KernelError(f"{name} must be an array of one dimension with elements "
@@ -193,6 +201,7 @@ def check(table: KernelTable) -> None:
         raise KernelError(f"each of the {len(table.arrivals)} phases needs a group of workgroups")
     if len(table.needs):
         _check_needs(table)
+    _check_signals(table)
     _within(table, "steps", "repeats", 1, _LARGEST)
     for name, most in (("loads", _LARGEST), ("stores", _MOST_ROW_BYTES)):
         _within(table, name, "rows", 1, _LARGEST)
@@ -222,6 +231,25 @@ def _check_needs(table: KernelTable) -> None:
                           "groups of a kernel of one phase that a dispatcher starts")
     if table.needs.min() < ASKS_WINDOW or ((table.needs[1:] == ASKS_WINDOW) > (table.needs[:-1] == ASKS_WINDOW)).any():
         raise KernelError("needs: groups that ask the dispatch window (-1) come first, others need 0 or more")
+
+
+def _check_signals(table: KernelTable) -> None:
+    """Raise KernelError for signals that there are not."""
+    most = len(table.signals)
+    for name in ("waits", "raises"):
+        of_groups = getattr(table, name)
+        if len(of_groups) not in (0, len(table.groups)):
+            raise KernelError(f"{name} has {len(of_groups)} entries: none, or one for each of the {len(table.groups)} "
+                              "groups")
+        if len(of_groups) and not 0 <= of_groups.min() <= of_groups.max() <= most:
+            raise KernelError(f"{name}: {of_groups.min()} to {of_groups.max()}: the {most} signals are 1 to {most}, 0 "
+                              "is none")
+    to_peers = table.stores[table.stores["route"] == Route.PEER]["id"]
+    if most and len(to_peers) and not 0 <= to_peers.min() <= to_peers.max() <= most:
+        raise KernelError(f"stores: to peers for signals {to_peers.min()} to {to_peers.max()}: the {most} signals are "
+                          f"1 to {most}, 0 is none")
+    if not 0 <= table.adding <= len(table.groups):
+        raise KernelError(f"adding={table.adding} is not possible: 0 to the {len(table.groups)} groups")
 
 
 def check_memory(table: KernelTable, address_bits: int) -> None:

@@ -225,10 +225,11 @@ def late_starts(devices: int, latest_cycle: int, seed: int) -> tuple[int, ...]:
 
 
 def machine_state(machine: Machine, kernel: ComputeUnits, network: links.Network,
-                  downstream: Sequence[int] | Sequence[Sequence[int]]) -> Sim:
+                  downstream: Sequence[int] | Sequence[Sequence[int]], signals: int = 0) -> Sim:
     """Make the state at cycle 0 of simulated GPUs without hardware that run a kernel.
 
-    `downstream`: of each, the device to which its stores to the neighbour go, or those to each peer.
+    `downstream`: of each, the device to which its stores to the neighbour go, or those to each peer; `signals`: for
+    which its workgroups wait.
     """
     devices, slots = kernel.shape
     geometry: Geometry = machine.geometry()
@@ -245,7 +246,7 @@ def machine_state(machine: Machine, kernel: ComputeUnits, network: links.Network
         downstream=np.array(downstream, np.int64).reshape(devices, -1),
         region_ports=region_ports,
         picks_ports=np.zeros(devices, bool), inside=np.zeros(ports, np.int64), start=each(), blocked_cycles=each(),
-        halt=np.zeros(1, np.int64))
+        signals=np.zeros((devices, 1 + signals), np.int64), halt=np.zeros(1, np.int64))
     return Sim(
         b=bits.request_bits(geometry), m=memory_map(geometry.channel), hbm=make_hbm(machine.dram, devices * channels),
         mem=memory.make_memory(devices, channels, machine.dram.held_requests,
@@ -280,7 +281,7 @@ def table_sim(machine: Machine, table: KernelTable) -> Sim:
     if (table.stores["peer"] != 0).any():
         raise KernelError("stores: a kernel alone has one neighbour, peer 0")
     kernel = make_units(unit_rates(machine, resident(machine, table.resources)), [table], memory.GEMM)
-    return machine_state(machine, kernel, loop_network(machine), [0])
+    return machine_state(machine, kernel, loop_network(machine), [0], len(table.signals))
 
 
 def _alone(machine: Machine, workload: Workload, tiling: Tiling, work: KernelTable) -> KernelTable:

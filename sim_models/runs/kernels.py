@@ -31,12 +31,15 @@ from ..mechanisms.baseline import EXCHANGE, KINDS
 from ..mechanisms.decomposed import units_left
 from ..mechanisms.exchange import REDUCED, Exchange
 from ..mechanisms.flux import FluxOptions
+from ..mechanisms.fused_wg import FusedOptions
+from ..mechanisms.signals import tiles_of
 from ..operators.kernel_table import KernelTable
 from ..workloads import Workload
 from . import build
 from .failure import SimulationError
 from .fused import BATCH_CYCLES, FusedRun
 from .isolated_collectives import ring_time_ns, run_collective, with_compute_units
+from .operators import workgroups_at_once
 from .overlapped import OverlappedKernels, run_decomposed, run_flux, run_sending
 from .pipelining import fused_options
 from .policy import Policy
@@ -233,9 +236,9 @@ class StoringGemm:
 
 @dataclass(frozen=True)
 class SendingKernel:
-    """A persistent kernel that makes one GPU's part of the output and sends it, as in fused operators."""
+    """A persistent kernel that makes what a GPU makes of the output and sends it, as in fused operators."""
 
-    exchange: Exchange  #: an all-to-all, whose topology it stores over
+    exchange: Exchange  #: an all-to-all, a reduce-scatter or an all-reduce, whose topology it stores over
 
     needs_rtl, uses_depth, result_type = False, True, OverlappedKernels
 
@@ -244,7 +247,11 @@ class SendingKernel:
         return f"fused-wg-{self.exchange.name}"
 
     def run(self, run: Run) -> OverlappedKernels:
-        return run_sending(run.machine, part_of(run.workload), self.exchange.links(run.workload.tp), run.progress)
+        exchange, made = self.exchange, part_of(run.workload) if self.exchange.of_parts else run.workload
+        options = FusedOptions(
+            adds=not exchange.of_parts, broadcasts=exchange.collective == "ar",
+            slice_tiles=tiles_of(exchange.signal, workgroups_at_once(run.machine, made)))
+        return run_sending(run.machine, made, exchange.links(made.tp), options, run.progress)
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,16 @@ from ..collectives import ring
 from ..engine.end import IDLE_LIMIT, RUNNING, STUCK
 from ..engine.loop import Lockstep
 from ..engine.state import Sim
+from ..errors import BadInput
 from ..fabric import memory
 from ..machine import Machine
 from ..mechanisms import baseline
 from ..mechanisms.decomposed import split_gemm, units_left
-from ..mechanisms.flux import FluxOptions, Owners, peers_of, storing_gemm
-from ..mechanisms.fused_wg import sending_kernel
+from ..mechanisms.flux import FluxOptions, Owners, peers_of, storing_kernel
+from ..mechanisms.fused_wg import FusedOptions, sending_kernel
+from ..operators.tiling import Tiling
 from ..topologies import Topology
-from ..workloads import Workload
+from ..workloads import GemvWorkload, Workload
 from . import build
 from .failure import SimulationError
 from .operators import make_operator, resident
@@ -88,7 +90,7 @@ def flux_sim(machine: Machine, workload: Workload, options: FluxOptions, topolog
     reductions = [build.copy_kernel(machine, [[owners.reduction(rank)]], owners.chunk_bytes(rank)) for rank in ranks]
     pair = SideBySide(
         make_units(build.unit_rates(machine, machine.gpu.workgroups_per_cu),
-                   [storing_gemm(gemm, owners, rank, options) for rank in ranks], memory.GEMM,
+                   [storing_kernel(gemm.work(0), owners, rank, options) for rank in ranks], memory.GEMM,
                    peer_stream=memory.REDUCE_SCATTER),
         make_units(build.unit_rates(machine, machine.collective.workgroups_per_cu),
                    [reduction.work(0) for reduction in reductions], memory.REDUCE_SCATTER, released=True),
@@ -111,29 +113,54 @@ def run_flux(machine: Machine, workload: Workload, options: FluxOptions, topolog
         launch_cycles=launch, simulated_cycles=now, reduction_cycles=int(ends[last]) - arrived - launch)
 
 
-def run_sending(machine: Machine, workload: Workload, topology: Topology,
-                progress: Callable[[float], None] = lambda fraction: None) -> OverlappedKernels:
-    """Simulate a persistent kernel that makes one GPU's part and stores it at its owners. Raises BadInput.
+def sending_sim(machine: Machine, workload: Workload, topology: Topology,
+                options: FusedOptions = FusedOptions()) -> Sim:
+    """Make the state at cycle 0 of a persistent kernel that makes an output and stores it at its owners.
 
-    `workload`: that part. Raises SimulationError.
+    `workload`: what a GPU makes. It is that of one GPU that stands for all, or of all of them. Raises BadInput.
     """
     tiling = build.make_tiling(machine, workload)
     at = build.Addresses.of(workload, tiling)
-    owners = Owners(tiling.n, workload.tp, tiling.pitch_bytes, at.c, at.copies)
-    table = sending_kernel(make_operator(machine, workload, tiling, at.c), owners,
-                           machine.llc.hit_latency_ns * machine.memory_clock_ghz)
-    units = make_units(build.unit_rates(machine, resident(machine, table.resources)), [table], memory.GEMM,
+    work, owners = make_operator(machine, workload, tiling, at.c).work(0), owners_of(workload, tiling, at)
+    ranks = [0] if options.mirrored else range(workload.tp)
+    tables = [sending_kernel(work, owners, rank, machine.llc.hit_latency_ns * machine.memory_clock_ghz, options)
+              for rank in ranks]
+    units = make_units(build.unit_rates(machine, resident(machine, tables[0].resources)), tables, memory.GEMM,
                        peer_stream=memory.REDUCE_SCATTER)
-    run = Lockstep(build.machine_state(machine, units, build.mirrored_network(machine, topology, 0),
-                                       [peers_of(0, workload.tp)]))
-    total = int(units.work.workgroups[0])
+    network = (build.mirrored_network(machine, topology, 0) if options.mirrored else
+               build.network_of(machine, topology, {}))
+    return build.machine_state(machine, units, network, [peers_of(rank, workload.tp) for rank in ranks],
+                               len(tables[0].signals))
+
+
+def owners_of(workload: Workload, tiling: Tiling, at: build.Addresses) -> Owners:
+    """Return who owns which tokens of an output; of a vector, which tiles. Raises BadInput."""
+    if not isinstance(workload, GemvWorkload):
+        return Owners(tiling.n, workload.tp, tiling.pitch_bytes, at.c, at.copies)
+    if tiling.tiles < workload.tp:
+        raise BadInput(f"M = {workload.m} of a GEMV cannot be shared by {workload.tp} GPUs: {tiling.tile_m} rows each "
+                       "are needed")
+    return Owners(tiling.tiles, workload.tp, tiling.tile_m * tiling.element_bytes, at.c, at.copies)
+
+
+def run_sending(machine: Machine, workload: Workload, topology: Topology, options: FusedOptions = FusedOptions(),
+                progress: Callable[[float], None] = lambda fraction: None) -> OverlappedKernels:
+    """Simulate such a kernel to its end; `workload`: what a GPU makes. Raises BadInput and SimulationError.
+
+    Of several GPUs the last one counts.
+    """
+    run = Lockstep(sending_sim(machine, workload, topology, options))
+    units = run.sim.kernel
+    total = int(units.work.workgroups.sum())
     while (state := run.advance(BATCH_CYCLES)) == RUNNING:
-        progress(min(0.99, float(run.sim.kernel.state.finished[0]) / total))
+        progress(min(0.99, float(units.state.finished.sum()) / total))
     if state == STUCK:
         raise SimulationError(f"the kernel that sends did not move for {IDLE_LIMIT} cycles")
+    ends = units.state.phase_over[:, -1]
+    last = int(np.argmax(ends))
     return OverlappedKernels(
-        **_of_the_gemm(run.sim, run.sim.kernel.state, 0), cycles=int(run.sim.kernel.state.phase_over[0, -1]),
-        collective_start=int(run.sim.control.rs_start[0]), launch_cycles=0, simulated_cycles=run.now)
+        **_of_the_gemm(run.sim, units.state, last), cycles=int(ends[last]),
+        collective_start=int(run.sim.control.rs_start[last]), launch_cycles=0, simulated_cycles=run.now)
 
 
 def _to_its_end(name: str, sim: Sim, progress: Callable[[float], None]) -> tuple[Sim, int]:

@@ -21,6 +21,7 @@ _CAUSES = {
     "read_stall_by_rs_writes": "arbitration: loads behind arriving writes",
     "communication_units": "compute units that communication has", "kernel_launches": "launches of kernels",
     "wave_tails": "last waves of split GEMMs", "local_reduction": "the reduction after the GEMM",
+    "flags_polled": "flags that are not set",
 }
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..agents.compute_units import STATES
+from ..agents.compute_units import ACCOUNTS
 from ..fabric import memory
 
 #: Waiting for loads, by whose requests were served meanwhile.
@@ -32,10 +32,9 @@ class Watched(NamedTuple):
 def attribute(alone: Watched, fused: Watched, *, end: int, units: int) -> dict[str, float]:
     """Return cause -> memory cycles. `end`: of the fused run; `units`: compute units."""
     states = {}
-    for name in STATES:
-        index = STATES.index(name)
+    for index, name in enumerate(ACCOUNTS):
         states[name] = (float(fused.units[index]) - float(alone.units[index])) / units
-    busy = [name for name in STATES if name != "idle"]
+    busy = [name for name in ACCOUNTS if name != "idle"]
     # Idle time is counted to the end of each run's simulation; within the GEMM it is what the other states leave.
     states["idle"] = fused.cycles - alone.cycles - sum(states[name] for name in busy)
     loss = {
@@ -77,6 +76,17 @@ def attribute_storing(alone: Watched, storing: Watched, *, end: int, units: int,
     loss = attribute(alone, storing, end=round(end - launches - reduction), units=units)
     del loss["window_blocked"]  # no window holds workgroups
     return {**loss, "kernel_launches": launches, "local_reduction": reduction}
+
+
+def attribute_sending(alone: Watched, sending: Watched, *, end: int, units: int) -> dict[str, float]:
+    """Return cause -> memory cycles of a persistent kernel that sends; they sum to `end` - alone.
+
+    Its workgroups read flags, and add what came (`local_reduction`), which GEMMs do not.
+    """
+    loss = attribute(alone, sending, end=end, units=units)
+    del loss["window_blocked"]  # no window holds workgroups
+    flags, adding = (float(sending.units[ACCOUNTS.index(name)]) / units for name in ("poll", "adding"))
+    return {**loss, **({"flags_polled": flags, "local_reduction": adding} if flags or adding else {})}
 
 
 def _split(stall: float, alone: np.ndarray, fused: np.ndarray) -> dict[str, float]:

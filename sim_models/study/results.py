@@ -33,7 +33,7 @@ TECHNIQUES = {
     "sequential": "GEMM, then reduce-scatter, then all-gather, each alone on the whole GPU",
     "decomposed": "a GEMM per chunk, each a kernel; the ring's kernels beside them on some compute units; all-gather",
     "flux": "one GEMM whose epilogue stores at the owners, tiles in their order; then a reduction, and the all-gather",
-    "fused-wg": "one persistent kernel whose workgroups store at the owners, tasks for others first: an all-to-all",
+    "fused-wg": "one persistent kernel whose workgroups store at the owners, and add what came; then the all-gather",
     "in-switch": "GEMM, then an all-reduce as a kernel that a switch adds for and copies for",
     "t3": "GEMM and reduce-scatter fused, round-robin arbitration; then the all-gather",
     "t3-mca": "the same with the communication-aware arbiter",

@@ -79,17 +79,15 @@ def kernels_of(technique: str, choices: Choices = Choices()) -> tuple[Kernel, ..
     if technique == "decomposed":
         return (GEMM, GemmOnFewer(choices.communication_units), Decomposed(choices.communication_units), ALL_GATHER)
     if technique == "flux":
+        if choices.exchange.signal is not None:
+            raise BadInput(f"technique flux adds in a kernel after everything: --signal {choices.exchange.signal} does "
+                           "not go with it")
         if choices.exchange.topology != "switch":
             raise BadInput("technique flux stores at every GPU, in a ring over the others' links too: it needs "
                            "--topology switch")
         return GEMM, StoringGemm(choices.flux, choices.exchange), ALL_GATHER
     if technique == "fused-wg":
-        if choices.exchange.collective != "a2a":
-            raise BadInput("technique fused-wg is of an all-to-all here, --operator gemm-a2a or embedding-a2a: "
-                           f"{choices.exchange.operator} has none (gemv-ar has it with --level event)")
-        if choices.skew is not None:
-            raise BadInput("technique fused-wg has no GPUs that are not alike: --every-gpu does not go with it")
-        return gemm, SendingKernel(choices.exchange)
+        return _sending_kernels(gemm, choices)
     if technique == "in-switch":
         if choices.exchange.collective not in ("rs", "ar"):
             raise BadInput(f"technique in-switch all-reduces: --operator {choices.exchange.operator} does not")
@@ -117,6 +115,19 @@ def kernels_of(technique: str, choices: Choices = Choices()) -> tuple[Kernel, ..
     return gemm, *(one if slow is None else replace(one, skew=slow) for one in used)
 
 
+def _sending_kernels(gemm: Kernel, choices: Choices) -> tuple[Kernel, ...]:
+    exchange = choices.exchange
+    if exchange.before or exchange.collective not in ("rs", "ar", "a2a"):
+        raise BadInput(f"technique fused-wg adds what GPUs make, or sends each its part: --operator "
+                       f"{exchange.operator} does neither")
+    if exchange.topology not in ("switch", "full"):
+        raise BadInput("technique fused-wg stores at every GPU, in a ring over the others' links too: it needs "
+                       "--topology switch, or full with --algorithm direct")
+    if choices.skew is not None:
+        raise BadInput("technique fused-wg has no GPUs that are not alike: --every-gpu does not go with it")
+    return gemm, SendingKernel(exchange), *((ALL_GATHER,) if exchange.collective == "rs" else ())
+
+
 def technique_result(technique: str, done: Mapping[Kernel, KernelResult], clock_ghz: float,
                      choices: Choices = Choices()) -> TechniqueResult:
     """Make up a technique from its kernels on a machine with this memory clock."""
@@ -126,7 +137,7 @@ def technique_result(technique: str, done: Mapping[Kernel, KernelResult], clock_
     if technique == "flux":
         return _storing(technique, *parts, clock_ghz)
     if technique == "fused-wg":
-        return _sending(technique, *parts, clock_ghz)
+        return _sending(technique, *parts, clock=clock_ghz, exchange=exchange)
     if technique == "in-switch":
         return _in_turn(technique, parts[0], {"all-reduce": parts[1]}, exchange)
     if technique in FUSIONS and exchange.collective != "rs":
@@ -181,14 +192,16 @@ def _storing(name: str, alone: IsolatedKernel, storing: OverlappedKernels, gathe
     return _overlapped(name, storing, loss, gather, clock)
 
 
-def _sending(name: str, alone: IsolatedKernel, ran: OverlappedKernels, clock: float) -> TechniqueResult:
-    loss = losses.attribute_storing(_watched(alone, clock), _watched_beside(ran), end=ran.cycles, units=ran.places,
-                                    launches=0, reduction=0)
-    del loss["kernel_launches"], loss["local_reduction"]  # it is one kernel
+def _sending(name: str, alone: IsolatedKernel, ran: OverlappedKernels, *gather: IsolatedKernel, clock: float,
+             exchange: Exchange) -> TechniqueResult:
+    loss = losses.attribute_sending(_watched(alone, clock), _watched_beside(ran), end=ran.cycles, units=ran.places)
+    if gather:
+        return _overlapped(name, ran, loss, *gather, clock)
+    phase = "all-reduce" if exchange.collective == "ar" else exchange.hides[0]
     return TechniqueResult(
         name=name, total_ns=ran.cycles / clock,
-        phases_ns={"gemm": ran.gemm_cycles / clock, "all-to-all": (ran.cycles - ran.collective_start) / clock},
-        streams_bytes={stream.replace("rs_", "a2a_"): count for stream, count in ran.dram.items()
+        phases_ns={"gemm": ran.gemm_cycles / clock, phase: (ran.cycles - ran.collective_start) / clock},
+        streams_bytes={stream.replace("rs_", f"{exchange.collective}_"): count for stream, count in ran.dram.items()
                        if not stream.startswith("ag_")},
         mc_cycles=ran.simulated_cycles, rtl_in_loop=False, host_seconds=ran.host_seconds,
         loss_ns={cause: cycles / clock for cause, cycles in loss.items()})

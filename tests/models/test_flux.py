@@ -12,7 +12,7 @@ from t3sim.errors import BadInput
 from t3sim.line import LINE_BYTES, lines_of
 from t3sim.machine import load_machine
 from t3sim.mechanisms.exchange import Exchange
-from t3sim.mechanisms.flux import FluxOptions, Owners, storing_gemm
+from t3sim.mechanisms.flux import FluxOptions, Owners, storing_kernel
 from t3sim.operators.kernel_table import Route
 from t3sim.runs import build
 from t3sim.runs.overlapped import flux_sim, run_flux
@@ -50,7 +50,7 @@ def table_of(machine, shape, rank: int, ranks: int):
     at = build.Addresses.of(shape, tiling)
     owners = Owners(tiling.n, ranks, tiling.pitch_bytes, at.c, at.copies)
     gemm = build.gemm_operator(machine, shape, tiling)
-    return gemm.work(0), storing_gemm(gemm, owners, rank, Unmirrored()), owners
+    return gemm.work(0), storing_kernel(gemm.work(0), owners, rank, Unmirrored()), owners
 
 
 def lines(stores) -> list[int]:

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from t3sim.cli import main
 from t3sim.machine import load_machine
 from t3sim.mechanisms.exchange import fused_with
 from t3sim.mechanisms.flux import Owners
@@ -118,11 +117,6 @@ def test_code_that_sends_takes_registers():
     tiling = make_tiling(machine, workload)
     operator = make_operator(machine, workload, tiling, 0)
     owners = Owners(tiling.n, N, tiling.pitch_bytes, 0, 1 << 30)
-    table = sending_kernel(operator, owners, 100.0)
+    table = sending_kernel(operator.work(0), owners, 0, 100.0)
     assert table.registers == operator.registers + SENDING_REGISTERS and table.persistent
     assert resident(machine, table.resources) <= resident(machine, operator.resources)
-
-
-def test_a_persistent_kernel_that_sends_is_of_an_all_to_all(capsys):
-    assert main(["run", "--gemm", "512x512x64", "--devices", "4", "--technique", "sequential,fused-wg"]) == 2
-    assert "technique fused-wg is of an all-to-all here, --operator gemm-a2a or" in capsys.readouterr().err

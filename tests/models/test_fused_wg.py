@@ -1,0 +1,193 @@
+"""Persistent kernels that store at the owners and add what came: real sums, what is waited for, bytes and losses."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from t3sim import cli
+from t3sim.engine.end import DONE
+from t3sim.engine.loop import Lockstep
+from t3sim.errors import BadInput
+from t3sim.line import LINE_BYTES, lines_of
+from t3sim.machine import load_machine
+from t3sim.mechanisms.exchange import Exchange, fused_with
+from t3sim.mechanisms.fused_wg import FusedOptions, sending_kernel
+from t3sim.operators.kernel_table import Route
+from t3sim.runs import build
+from t3sim.runs.operators import make_operator, make_tiling
+from t3sim.runs.overlapped import owners_of, run_sending, sending_sim
+from t3sim.runs.skew import Skew
+from t3sim.study.choices import Choices
+from t3sim.study.techniques import kernels_of, run_sublayer
+from t3sim.topologies import named_topology
+from t3sim.workloads import gemm_workload, gemv_workload
+
+N = 4
+SHAPE = gemm_workload("4096x1024x256", N)
+SWITCH = named_topology(f"switch:{N}")
+
+
+@dataclass(frozen=True)
+class Unmirrored(FusedOptions):
+    """Every GPU, although one could stand for all."""
+
+    mirrored = False
+
+
+@pytest.fixture(scope="module")
+def machine():
+    return load_machine()
+
+
+def tables_of(machine, workload, options):
+    tiling = make_tiling(machine, workload)
+    at = build.Addresses.of(workload, tiling)
+    plain = make_operator(machine, workload, tiling, at.c).work(0)
+    owners = owners_of(workload, tiling, at)
+    return plain, [sending_kernel(plain, owners, rank, 100.0, options) for rank in range(workload.tp)], owners
+
+
+def lines(blocks, turn: int = 0) -> list[int]:
+    """Addresses of all lines of load or store blocks, in one of their step's turns."""
+    return [int(block["base"] + row * block["pitch"] + turn * block["step_stride"] + line * LINE_BYTES)
+            for block in blocks for row in range(block["rows"]) for line in range(lines_of(block["bytes"]))]
+
+
+def of_lines(blocks, column: str) -> list[int]:
+    """A column of the block that each line is of."""
+    return [int(block[column]) for block in blocks for _ in range(block["rows"] * lines_of(block["bytes"]))]
+
+
+class Played:
+    """Tables of all ranks, played with a number for each line that a rank makes."""
+
+    def __init__(self, plain, tables) -> None:
+        self.ranks, self.tables, rng = len(tables), tables, np.random.default_rng(5)
+        addresses = lines(plain.stores)
+        self.made = [dict(zip(addresses, rng.integers(1, 1 << 20, len(addresses)).tolist())) for _ in tables]
+        self.memory: list[dict[int, int]] = [{} for _ in tables]
+        self.under: list[dict[int, int]] = [{} for _ in tables]  #: which signal promises a line
+        self.counts = [np.zeros(1 + len(table.signals), np.int64) for table in tables]
+        for rank in range(self.ranks):
+            self.compute(rank, addresses)
+        for rank in range(self.ranks):
+            self.add(rank)
+
+    def compute(self, rank: int, addresses: list[int]) -> None:
+        """Store blocks are cut, and in the order in which the plain kernel has them."""
+        table = self.tables[rank]
+        computing = table.groups[:len(table.groups) - table.adding]
+        last = table.steps[computing["first_step"] + computing["steps"] - 1]
+        stores = table.stores[:int((last["first_store"] + last["stores"]).max())]
+        raised = np.zeros(len(stores), np.int64)
+        for step, signal in zip(last, table.raises):
+            raised[step["first_store"]:step["first_store"] + step["stores"]] = signal
+            self.counts[rank][signal] += signal > 0
+        columns = zip(lines(stores), *(of_lines(stores, name) for name in ("route", "peer", "id")),
+                      np.repeat(raised, stores["rows"] * lines_of(stores["bytes"])).tolist(), strict=True)
+        for source, (address, route, peer, signal, own) in zip(addresses, columns, strict=True):
+            away = route == Route.PEER
+            target = (rank + 1 + peer) % self.ranks if away else rank
+            assert address not in self.memory[target]
+            self.memory[target][address] = self.made[rank][source]
+            self.under[target][address] = signal if away else own
+            self.counts[target][signal] += away
+
+    def add(self, rank: int) -> None:
+        """A task loads all parts of a line, and nothing that its signal does not promise."""
+        table = self.tables[rank]
+        for group, signal in list(zip(table.groups, table.waits))[len(table.groups) - table.adding:]:
+            for step in table.steps[group["first_step"]:group["first_step"] + group["steps"]]:
+                loads = table.loads[step["first_load"]:step["first_load"] + step["loads"]]
+                stores = table.stores[step["first_store"]:step["first_store"] + step["stores"]]
+                here = stores[stores["route"] != Route.PEER]
+                for turn in range(step["repeats"]):
+                    parts = np.reshape(lines(loads, turn), (self.ranks, -1))
+                    assert {self.under[rank][address] for address in parts.flat} == {signal}
+                    sums = [sum(self.memory[rank][address] for address in of_line) for of_line in parts.T]
+                    self.memory[rank].update(zip(lines(here, turn), sums, strict=True))
+                    for peer in range(self.ranks - 1):
+                        copies = stores[(stores["route"] == Route.PEER) & (stores["peer"] == peer)]
+                        there = self.memory[(rank + 1 + peer) % self.ranks]
+                        there.update(zip(lines(copies, turn), sums, strict=len(copies) > 0))
+
+
+@pytest.mark.parametrize("slice_tiles", [1, 2, 1 << 40])
+@pytest.mark.parametrize("broadcasts", [False, True])
+@pytest.mark.parametrize("workload", [gemm_workload("1500x300x64", 3), gemm_workload("5x128x64", 3),
+                                      gemm_workload("1536x256x32", 2), gemv_workload("395x1x40", 4)], ids=str)
+def test_every_line_is_added_from_all_ranks(machine, workload, broadcasts, slice_tiles):
+    """Whatever the shape, and however many tiles a signal is of, each of which is set by all of its lines, no more."""
+    options = Unmirrored(adds=True, broadcasts=broadcasts, slice_tiles=slice_tiles)
+    plain, tables, owners = tables_of(machine, workload, options)
+    played = Played(plain, tables)
+    for rank, table in enumerate(tables):
+        assert played.counts[rank][1:].tolist() == table.signals.tolist()
+        own = [address for address in played.made[rank] if owners.of(np.int64(address)) == rank]
+        for address in played.made[rank] if broadcasts else own:
+            assert played.memory[rank][address] == sum(made[address] for made in played.made)
+        assert table.arrivals[0] == sum(address not in own for address in played.memory[rank])
+
+
+@pytest.mark.parametrize("workload, broadcasts", [
+    (gemm_workload("4096x2048x512", N), False), (gemv_workload("4096x1x1024", N), True)], ids=str)
+def test_a_task_adds_when_all_has_come_and_one_gpu_stands_for_all(machine, workload, broadcasts):
+    options = dict(adds=True, broadcasts=broadcasts)
+    run = Lockstep(sending_sim(machine, workload, SWITCH, FusedOptions(**options)))
+    assert run.advance(10_000_000) == DONE
+    sim = run.sim
+    assert sim.control.signals[0, 1:].tolist() == sim.kernel.work.signals[0, 1:].tolist()
+    chunk = workload.output_bytes // N // LINE_BYTES
+    assert sim.network.arrived[0] == sim.kernel.work.arrivals[0, 0] == (N - 1) * chunk * (1 + broadcasts)
+    one, every = (run_sending(machine, workload, SWITCH, kind(**options)) for kind in (FusedOptions, Unmirrored))
+    assert every.dram == one.dram
+    assert every.cycles == pytest.approx(one.cycles, rel=0.02)
+
+
+def test_coarser_signals_wait_longer(machine):
+    """A shard's tasks add when everything has come; those of a tile meanwhile."""
+    fine, shard = (run_sending(machine, SHAPE, SWITCH, FusedOptions(adds=True, slice_tiles=tiles))
+                   for tiles in (1, 1 << 40))
+    assert shard.cycles > fine.cycles and shard.dram["rs_write"] == fine.dram["rs_write"]
+
+
+def test_bytes_and_losses_of_a_reduce_scatter(machine):
+    found = run_sublayer(SHAPE, machine, ("sequential", "flux", "fused-wg"), lambda *_: None, 0,
+                         Choices(exchange=Exchange(topology="switch")))
+    flux, sent, chunk = found.techniques["flux"], found.techniques["fused-wg"], SHAPE.output_bytes // N
+    assert sent.streams_bytes["rs_write"] == (N - 1) * chunk, "parts come"
+    assert sent.streams_bytes["rs_read"] <= N * chunk
+    assert sent.streams_bytes["gemm_write"] == chunk, "a sum takes its own part's place in the cache"
+    assert sent.ag_ns == flux.ag_ns
+    assert sum(sent.loss_ns.values()) == pytest.approx(sent.total_ns - found.baseline.gemm_ns, abs=1e-6)
+    assert sent.loss_ns["flags_polled"] > 0 and sent.loss_ns["local_reduction"] > 0
+
+
+def test_a_gemvs_all_reduce_is_inside_its_kernel(machine):
+    workload, exchange = gemv_workload("4096x1x1024", N), fused_with("gemv-ar", "switch", "direct")
+    found = run_sublayer(workload, machine, ("sequential", "fused-wg", "ideal-overlap"), lambda *_: None, 0,
+                         Choices(exchange=exchange))
+    sequential, sent, ideal = found.techniques.values()
+    share = workload.output_bytes // N
+    assert sent.streams_bytes["ar_write"] == 2 * (N - 1) * share, "parts, and sums of others"
+    assert sent.streams_bytes["gemm_write"] == share
+    assert ideal.total_ns < sent.total_ns < sequential.total_ns and not sent.rtl_in_loop
+    assert sum(sent.loss_ns.values()) == pytest.approx(sent.total_ns - sequential.gemm_ns, abs=1e-6)
+
+
+def test_what_cannot_be_is_refused(capsys):
+    with pytest.raises(BadInput, match="it needs --topology switch"):
+        kernels_of("fused-wg")
+    with pytest.raises(BadInput, match="--every-gpu does not go with it"):
+        kernels_of("fused-wg", Choices(exchange=Exchange(topology="switch"), skew=Skew()))
+    with pytest.raises(BadInput, match="--operator ag-gemm does neither"):
+        kernels_of("fused-wg", Choices(exchange=fused_with("ag-gemm")))
+    with pytest.raises(BadInput, match="M = 100 of a GEMV cannot be shared by 8 GPUs"):
+        sending_sim(load_machine(), gemv_workload("100x1x64", 8), SWITCH, FusedOptions(adds=True))
+    assert cli.main(["run", "--gemm", "512x512x64", "--devices", "4", "--technique", "flux", "--topology", "switch",
+                     "--signal", "shard"]) == 2
+    assert "--signal shard is for t3" in capsys.readouterr().err
+    assert cli.main(["run", "--gemm", "512x512x64", "--devices", "4", "--technique", "flux,t3", "--topology", "switch",
+                     "--signal", "shard"]) == 2
+    assert "technique flux adds in a kernel after everything" in capsys.readouterr().err
