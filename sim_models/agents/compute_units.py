@@ -9,7 +9,7 @@ dispatch window, and beside them groups that wait for their inputs (`KernelTable
 themselves (persistent). Then a place is free again when the stores of its workgroup are acknowledged, and takes the
 next one when its unit's port is next free.
 
-A workgroup may wait for a signal (`KernelTable.waits`): after its launch it reads the flag again and again, each time
+A workgroup may wait for signals (`KernelTable.waits`): after its launch it reads their flags again and again, each time
 for as long as a hit in the cache takes. A signal is set when all lines of it have come and all workgroups have ended
 that count for it. Flags themselves take no bytes, and reading them no bandwidth.
 
@@ -80,8 +80,8 @@ class Work(NamedTuple):
     two_queues: bool  # groups that ask the window, and beside them those that wait for their inputs
     needs: np.ndarray  # int64 [row of groups]: see KernelTable; empty with one queue
     beside: np.ndarray  # int64 [device, 2]: rows of groups in the second queue, first and one past the last
-    waits: np.ndarray  # int64 [row of groups]: see KernelTable; empty without signals
-    raises: np.ndarray  # the same
+    waits: np.ndarray  # records [row of groups]: see KernelTable; empty without signals
+    raises: np.ndarray  # int64 [row of groups]: the same
     signals: np.ndarray  # int64 [device, 1 + signal]: counts at which each is set
     adds_from: np.ndarray  # int64 [device]: first row of groups that add what came
     ahead: int
@@ -218,7 +218,7 @@ def make_units(rates: Rates, tables: Sequence[KernelTable], stream: int, release
         first_group=rows[:-1], workgroups=np.array([table.workgroups for table in tables]),
         phase_end=np.array(ends), arrivals=np.stack([table.arrivals for table in tables]),
         two_queues=len(needs) > 0, needs=needs, beside=np.stack([rows[:-1] + windowed, rows[1:]], axis=1),
-        waits=np.concatenate([table.waits for table in tables]),
+        waits=aligned_copy(np.concatenate([table.waits for table in tables])),
         raises=np.concatenate([table.raises for table in tables]),
         signals=np.stack([np.append(0, table.signals) for table in tables]),
         adds_from=rows[1:] - np.array([table.adding for table in tables]),
@@ -602,14 +602,23 @@ def go_on(kernel, sim, device, slot, now):
 
 @inlined
 def polls(kernel, sim, device, slot, now):
-    """Let a workgroup read the flag that it waits for, if it has not seen it set; return whether it does."""
+    """Let a workgroup read the flags that it waits for, if it has not seen them set; return whether it does."""
     g, work = kernel.state, kernel.work
-    signal = work.waits[g.group[device, slot]] if len(work.waits) else np.int64(0)
-    if signal == 0 or (g.state[device, slot] == POLL
-                       and sim.control.signals[device, signal] >= work.signals[device, signal]):
+    if len(work.waits) == 0 or work.waits[g.group[device, slot]].last == 0:
+        return False
+    if g.state[device, slot] == POLL and all_set(kernel, sim, device, work.waits[g.group[device, slot]]):
         return False
     enter(g, device, slot, POLL, now)
     g.ready_time[device, slot] = now + kernel.rates.hit_cycles * g.slowdown[device]
+    return True
+
+
+@inlined
+def all_set(kernel, sim, device, wait):
+    """Return whether all signals are set that are waited for."""
+    for signal in range(wait.first, wait.last + 1):
+        if sim.control.signals[device, signal] < kernel.work.signals[device, signal]:
+            return False
     return True
 
 

@@ -94,9 +94,10 @@ def run(
     )] = None,
     flux_pieces: Annotated[int | None, typer.Option(
         metavar="N", parser=whole_number,
-        help="With --level event: communication tiles that a GPU's rows are cut into; 1 if not given.")] = None,
+        help="Communication tiles that a GPU's rows are cut into with --operator ag-gemm; 1 if not given.")] = None,
     tune: Annotated[bool, typer.Option(
-        "--tune", help="With --level event: the best of all of Flux's choices.")] = False,
+        "--tune", help="The best of all of Flux's choices: --flux-order, --flux-pieces, and with --level event "
+        "--flux-transfer and the library's kernels.")] = False,
     embedding: Annotated[str | None, typer.Option(
         metavar="BATCHxTABLES", help="The batch of all GPUs and tables per GPU of --operator embedding and "
         "embedding-a2a.")] = None,
@@ -157,8 +158,8 @@ def run(
         return
     if level != "cycle":
         raise BadInput(f"--level {level!r} is unknown: allowed are cycle, event")
-    for option, value in (("--flux-transfer", flux_transfer), ("--flux-pieces", flux_pieces),
-                          ("--tune", tune or None), ("--no-software", no_software or None), ("--slice", slice_tasks)):
+    for option, value in (("--flux-transfer", flux_transfer), ("--no-software", no_software or None),
+                          ("--slice", slice_tasks)):
         if value is not None:
             raise BadInput(f"{option if value is True else f'{option} {value}'} needs --level event")
     if operator not in OPERATORS:
@@ -209,7 +210,7 @@ def run(
 
     from t3sim.mechanisms.decomposed import COMMUNICATION_UNITS, units_left
     from t3sim.mechanisms.exchange import fused_with
-    from t3sim.mechanisms.flux import FluxOptions
+    from t3sim.mechanisms.flux import FluxOptions, tuned
     from t3sim.runs.skew import Skew
     from t3sim.study.choices import Choices
     from t3sim.study.estimate import check, estimate
@@ -217,10 +218,17 @@ def run(
     from t3sim.study.techniques import FUSIONS, kernels_of, run_sublayer
 
     for option, value, default, needed in (("--comm-units", comm_units, COMMUNICATION_UNITS, "decomposed"),
-                                           ("--flux-order", flux_order, FluxOptions().order, "flux")):
+                                           ("--flux-order", flux_order, FluxOptions().order, "flux"),
+                                           ("--flux-pieces", flux_pieces, None, "flux"),
+                                           ("--tune", tune, False, "flux")):
         if value != default and needed not in names:
-            raise BadInput(f"{option} {value} is for technique {needed}, which --technique {technique} does not name")
+            raise BadInput(f"{option if value is True else f'{option} {value}'} is for technique {needed}, which "
+                           f"--technique {technique} does not name")
     exchange = fused_with(operator, topology, algorithm, signal)
+    if flux_pieces is not None and not exchange.before:
+        raise BadInput(f"--flux-pieces {flux_pieces} cuts what an all-gather brings: it needs --operator ag-gemm")
+    if tune and (flux_pieces is not None or flux_order != FluxOptions().order):
+        raise BadInput("--tune chooses itself: neither --flux-order nor --flux-pieces goes with it")
     for one in workloads:
         exchange.check_sums(sums, one.tp, described.gpu.k_parts)
     fused = (*FUSIONS, "fused-wg")
@@ -228,7 +236,9 @@ def run(
         if value and not exchange.of_parts and not set(fused) & set(names):
             raise BadInput(f"{option} {value} is for {', '.join(fused)}, of which --technique {technique} names none")
     chosen = [Choices(policy, exchange,
-                      Skew.of(skew or "", one.tp) if every_gpu else None, comm_units, FluxOptions(flux_order))
+                      Skew.of(skew or "", one.tp) if every_gpu else None, comm_units,
+                      tuned(exchange.before, one.m // one.tp) if tune else (FluxOptions(
+                          flux_order, 1 if flux_pieces is None else flux_pieces),))
               for one in workloads]
     for choice, one in zip(chosen, workloads):
         if choice.skew is not None:

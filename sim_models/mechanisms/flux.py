@@ -4,7 +4,7 @@ The GEMM's kernel is the one without overlap, but for two things: tiles are comp
 the next rank on, so that no two GPUs store at the same one at a time, and their own tiles come last; and what belongs
 to another rank is stored there, in a place that only this rank writes. A kernel then adds all parts of a rank's chunk.
 Source: Flux (arXiv 2406.06858), algorithm 1 without fused reduction, sections 3.1, 4.1 and 4.2. Of its choices the
-order of tiles is here (`FluxOptions`); reductions by atomic instructions are not.
+order of tiles is here (`FluxOptions`); reductions by atomic instructions are not. Behind an all-gather: flux_gather.py.
 """
 
 from dataclasses import dataclass, replace
@@ -17,6 +17,8 @@ from ..operators.copy import Pass
 from ..operators.kernel_table import KernelTable, Route
 
 ORDERS = ("shifted", "same")
+MOST_PIECES = 1024
+_LEAST_ROWS = 64  #: of a communication tile that tuning tries
 
 
 @dataclass(frozen=True)
@@ -24,15 +26,29 @@ class FluxOptions:
     """What may be chosen of a fused kernel."""
 
     order: str = "shifted"  #: of tiles: from the next rank's on, or the same on all GPUs
+    pieces: int = 1  #: behind an all-gather: communication tiles that a rank's rows are cut into
 
     def __post_init__(self) -> None:
         if self.order not in ORDERS:
             raise BadInput(f"--flux-order {self.order!r} is unknown: allowed are {choices(self.order, ORDERS)}")
+        if not 1 <= self.pieces <= MOST_PIECES:
+            raise BadInput(f"--flux-pieces {self.pieces} is not possible: 1 to {MOST_PIECES}")
 
     @property
     def mirrored(self) -> bool:
         """Say whether one GPU can stand for all: not where all store at one."""
         return self.order == "shifted"
+
+
+def tuned(gathers: bool, rows: int) -> tuple[FluxOptions, ...]:
+    """Return what tuning tries: both orders of tiles, and communication tiles of a rank's rows.
+
+    `gathers`: behind an all-gather, whose tiles are halved as long as they have 64 of a rank's `rows`.
+    """
+    pieces = [1]
+    while gathers and rows // (2 * pieces[-1]) >= _LEAST_ROWS:
+        pieces.append(2 * pieces[-1])
+    return tuple(FluxOptions("shifted", count) for count in pieces) + (FluxOptions("same"),)
 
 
 @dataclass(frozen=True)

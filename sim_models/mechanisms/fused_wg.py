@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..line import lines_of
-from ..operators.kernel_table import GROUP, LOAD, STEP, KernelTable, Route, joined, rows_of
+from ..operators.kernel_table import GROUP, LOAD, STEP, WAIT, KernelTable, Route, joined, rows_of
 from .flux import FluxOptions, Owners, storing_kernel
 
 #: That calls of a library for communication add to a lane's: eight more than 64 leave seven of eight wavefronts.
@@ -70,14 +70,17 @@ def _with_additions(table: KernelTable, owners: Owners, rank: int, options: Fuse
     own, pieces = stores[~away], piece[~away]
     groups, steps, loads, blocks, row_lists = joined([replace(table, stores=stores), *(
         _addition(own[pieces == one], owners, rank, options.broadcasts) for one in np.unique(pieces))])
-    waits = np.append(np.zeros(len(raises), np.int64), 1 + np.unique(pieces) // options.slice_tiles)
+    waits = np.zeros(len(groups), WAIT)
+    for name in WAIT.names:
+        waits[name][len(raises):] = 1 + np.unique(pieces) // options.slice_tiles
     arrivals = table.arrivals
     if options.broadcasts:
         sums = lines[~away].sum()
         arrivals = arrivals + (sums * (owners.ranks - 1) if options.mirrored else lines[away].sum())
+    adding = len(groups) - len(raises)
     return replace(table, groups=groups, steps=steps, loads=loads, stores=blocks, row_lists=row_lists, waits=waits,
-                   raises=np.append(raises, np.zeros(len(waits) - len(raises), np.int64)), signals=signals[1:],
-                   adding=len(waits) - len(raises), arrivals=arrivals)
+                   raises=np.append(raises, np.zeros(adding, np.int64)), signals=signals[1:], adding=adding,
+                   arrivals=arrivals)
 
 
 def _addition(own: np.ndarray, owners: Owners, rank: int, broadcasts: bool) -> KernelTable:

@@ -33,6 +33,8 @@ STORE = np.dtype([("base", np.int64), ("pitch", np.int64), ("rows", np.int64), (
                   ("step_stride", np.int64), ("workgroup_stride", np.int64), ("id", np.int32), ("region", np.int32),
                   ("wavefront", np.int16), ("route", np.int8), ("updates", np.int8), ("peer", np.int16),
                   ("part", np.int16)])
+#: Signals, first to last, that must all be set before a workgroup loads; from 1 on, last 0: it need not wait.
+WAIT = np.dtype([("first", np.int64), ("last", np.int64)])
 STRIDED = -1
 ASKS_WINDOW = -1  #: in `needs`: its workgroups start when the dispatch window lets them
 _MOST_ROW_BYTES = 4096  # of a store: its lines find room all at once
@@ -77,8 +79,7 @@ class KernelTable:
     needs: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
     #: int64[group], or none: ASKS_WINDOW, or how many of the ready table's asks must have been answered; these have a
     #: way of their own, beside that of the former, which come first
-    waits: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
-    #: int64[group], or none: the signal that must be set before its workgroups load, from 1 on; 0: they need not wait
+    waits: np.ndarray = field(default_factory=lambda: np.zeros(0, WAIT))  #: WAIT[group], or none
     raises: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
     #: int64[group], or none: the signal for which each of its workgroups counts when it ends, 0 none
     signals: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -173,7 +174,7 @@ def check(table: KernelTable) -> None:
     """Raise KernelError for what cannot be run."""
     for name, kind in (("groups", GROUP), ("steps", STEP), ("loads", LOAD), ("stores", STORE),
                        ("row_lists", np.dtype(np.int64)), ("arrivals", np.dtype(np.int64)),
-                       ("needs", np.dtype(np.int64)), ("waits", np.dtype(np.int64)), ("raises", np.dtype(np.int64)),
+                       ("needs", np.dtype(np.int64)), ("waits", WAIT), ("raises", np.dtype(np.int64)),
                        ("signals", np.dtype(np.int64))):
         array = getattr(table, name)
         if not isinstance(array, np.ndarray) or array.ndim != 1 or array.dtype != kind:
@@ -236,8 +237,7 @@ def _check_needs(table: KernelTable) -> None:
 def _check_signals(table: KernelTable) -> None:
     """Raise KernelError for signals that there are not."""
     most = len(table.signals)
-    for name in ("waits", "raises"):
-        of_groups = getattr(table, name)
+    for name, of_groups in (("waits", table.waits["first"]), ("waits", table.waits["last"]), ("raises", table.raises)):
         if len(of_groups) not in (0, len(table.groups)):
             raise KernelError(f"{name} has {len(of_groups)} entries: none, or one for each of the {len(table.groups)} "
                               "groups")

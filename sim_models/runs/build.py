@@ -27,6 +27,7 @@ from ..line import LINE_BYTES
 from ..machine import Machine
 from ..machine.cycle import Link as MachineLink
 from ..mechanisms import baseline
+from ..mechanisms.flux_gather import BLOCK_BYTES
 from ..mechanisms.gather_before import gathering_work, tiling_for
 from ..mechanisms.signals import tracked_tiling
 from ..mechanisms.split_k import parts_added
@@ -113,6 +114,13 @@ def unit_rates(machine: Machine, places: int) -> Rates:
         units=gpu.compute_units, places=places, port_byte_cycles=clock / gpu.cu_bytes_per_ns,
         hit_cycles=llc.hit_latency_ns * clock, llc_bytes_per_cycle=llc.bandwidth_bytes_per_ns / clock,
         link_retry_cycles=max(1, min(64, int(buffer_cycles / 8))))
+
+
+def engine_rates(machine: Machine) -> Rates:
+    """Return the rates of the machine's DMA engines as units: each moves a line a cycle, in blocks side by side."""
+    places = machine.dma.outstanding_lines * LINE_BYTES // BLOCK_BYTES // machine.dma.engines
+    return unit_rates(machine, max(1, places))._replace(
+        units=machine.dma.engines, port_byte_cycles=1 / LINE_BYTES, hit_cycles=0.0)
 
 
 def link_shape(machine: Machine, link: MachineLink | None = None) -> links.LinkShape:

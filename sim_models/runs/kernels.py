@@ -40,7 +40,7 @@ from .failure import SimulationError
 from .fused import BATCH_CYCLES, FusedRun
 from .isolated_collectives import ring_time_ns, run_collective, with_compute_units
 from .operators import workgroups_at_once
-from .overlapped import OverlappedKernels, run_decomposed, run_flux, run_sending
+from .overlapped import OverlappedKernels, run_decomposed, run_flux, run_gathering, run_sending
 from .pipelining import fused_options
 from .policy import Policy
 from .program_kernels import run_program
@@ -232,6 +232,24 @@ class StoringGemm:
 
     def run(self, run: Run) -> OverlappedKernels:
         return run_flux(run.machine, run.workload, self.options, self.exchange.links(run.workload.tp), run.progress)
+
+
+@dataclass(frozen=True)
+class GatheringGemm:
+    """The GEMM whose workgroups wait for their tokens, and the copies that bring these, as in Flux."""
+
+    options: FluxOptions
+    exchange: Exchange  #: whose topology they come over
+
+    needs_rtl, uses_depth, result_type = False, True, OverlappedKernels
+
+    @property
+    def name(self) -> str:
+        return f"flux-gather-{self.options.order}-{self.options.pieces}-{self.exchange.topology}"
+
+    def run(self, run: Run) -> OverlappedKernels:
+        return run_gathering(run.machine, run.workload, self.options, self.exchange.links(run.workload.tp),
+                             run.progress)
 
 
 @dataclass(frozen=True)

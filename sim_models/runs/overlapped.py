@@ -18,6 +18,7 @@ from ..machine import Machine
 from ..mechanisms import baseline
 from ..mechanisms.decomposed import split_gemm, units_left
 from ..mechanisms.flux import FluxOptions, Owners, peers_of, storing_kernel
+from ..mechanisms.flux_gather import Arrivals, pushed_rows, waiting_gemm
 from ..mechanisms.fused_wg import FusedOptions, sending_kernel
 from ..operators.tiling import Tiling
 from ..topologies import Topology
@@ -42,6 +43,7 @@ class OverlappedKernels:
     waited: tuple[int, ...]  #: requests served while the GEMM's reads waited, per purpose
     places: int  #: workgroups of the GEMM that run at once
     simulated_cycles: int
+    collective_end: int = 0  #: of one before the GEMM: when all copies are in the link's buffer
     reduction_cycles: int = 0  #: of a kernel that adds what came, after all of it has come
     host_seconds: float = field(default=0.0, compare=False)
 
@@ -111,6 +113,42 @@ def run_flux(machine: Machine, workload: Workload, options: FluxOptions, topolog
         **_of_the_gemm(sim, sim.kernel.first.state, last),
         cycles=int(ends[last]), collective_start=int(sim.control.rs_start[last]),
         launch_cycles=launch, simulated_cycles=now, reduction_cycles=int(ends[last]) - arrived - launch)
+
+
+def gathering_sim(machine: Machine, workload: Workload, options: FluxOptions, topology: Topology) -> Sim:
+    """Make the state at cycle 0 of a GEMM whose workgroups wait for their tokens, and of engines that push these.
+
+    It is that of one GPU that stands for all, or of all of them. Raises BadInput.
+    """
+    tiling = build.make_tiling(machine, workload)
+    gemm = build.gemm_operator(machine, workload, tiling)
+    rows = Owners(workload.m, workload.tp, gemm.b.pitch, gemm.b.base, 0)
+    ranks = [0] if options.mirrored else range(workload.tp)
+    come = [Arrivals(rows, rank, options) for rank in ranks]
+    launch = round(machine.collective.kernel_launch_ns * machine.memory_clock_ghz)
+    engines = make_units(build.engine_rates(machine), [pushed_rows(come, rank) for rank in ranks], memory.ALL_GATHER,
+                         released=True)
+    units = make_units(build.unit_rates(machine, machine.gpu.workgroups_per_cu),
+                       [waiting_gemm(gemm, one) for one in come], memory.GEMM)
+    pair = SideBySide(
+        units, engines, after=np.zeros(engines.work.arrivals.shape[1], np.int64), launch_cycles=launch)
+    network = (build.mirrored_network(machine, topology, 0) if options.mirrored else
+               build.network_of(machine, topology, {}))
+    return build.machine_state(machine, pair, network, [peers_of(rank, workload.tp) for rank in ranks],
+                               units.work.signals.shape[1] - 1)
+
+
+def run_gathering(machine: Machine, workload: Workload, options: FluxOptions, topology: Topology,
+                  progress: Callable[[float], None] = lambda fraction: None) -> OverlappedKernels:
+    """Simulate it to its end; of several GPUs the last one counts. Raises BadInput and SimulationError."""
+    sim, now = _to_its_end("GEMM that waits for its tokens", gathering_sim(machine, workload, options, topology),
+                           progress)
+    gemm = sim.kernel.first.state
+    last = int(np.argmax(gemm.finish_time))
+    return OverlappedKernels(
+        **_of_the_gemm(sim, gemm, last), cycles=int(gemm.finish_time[last]),
+        collective_start=int(sim.control.rs_start[last]), launch_cycles=0, simulated_cycles=now,
+        collective_end=int(sim.kernel.second.state.phase_over[last, -1]))
 
 
 def sending_sim(machine: Machine, workload: Workload, topology: Topology,

@@ -1,6 +1,6 @@
 """What a run of techniques varies besides workload and machine."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ..mechanisms.decomposed import COMMUNICATION_UNITS
 from ..mechanisms.exchange import REDUCED, Exchange
@@ -16,4 +16,4 @@ class Choices:
     exchange: Exchange = REDUCED  #: what fused techniques fuse the GEMM with
     skew: Skew | None = None  #: what tells GPUs apart, each with its own RTL; None: one GPU stands for all
     communication_units: int = COMMUNICATION_UNITS  #: compute units that the kernels of `decomposed` have
-    flux: FluxOptions = field(default_factory=FluxOptions)  #: what technique `flux` may choose
+    flux: tuple[FluxOptions, ...] = (FluxOptions(),)  #: of which technique `flux` takes the fastest

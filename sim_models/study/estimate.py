@@ -10,7 +10,16 @@ from dataclasses import dataclass
 from ..errors import BadInput
 from ..machine import Machine
 from ..runs.isolated_collectives import ring_time_ns
-from ..runs.kernels import FusedGemm, GemmAlone, GemmPart, Kernel, SendingKernel, part_of
+from ..runs.kernels import (
+    FusedGemm,
+    GatheringGemm,
+    GemmAlone,
+    GemmPart,
+    Kernel,
+    SendingKernel,
+    StoringGemm,
+    part_of,
+)
 from ..runs.operators import make_tiling
 from ..workloads import Workload
 
@@ -72,9 +81,13 @@ def kernel_cycles(kernel: Kernel, machine: Machine, workload: Workload) -> float
 
 
 def kernel_seconds(kernel: Kernel, machine: Machine, workload: Workload, mirrored: bool = True) -> float:
-    """Estimate a core's time for a kernel; what is not `mirrored`, or has a skew, simulates every GPU."""
+    """Estimate a core's time for a kernel; what is not `mirrored`, or has a skew, simulates every GPU.
+
+    So do Flux's kernels in an order that is the same on all GPUs.
+    """
     speed = FUSED_CYCLES_PER_SECOND if kernel.needs_rtl else BASELINE_CYCLES_PER_SECOND
-    every = getattr(kernel, "skew", None) is not None and not isinstance(kernel, GemmAlone | GemmPart)
+    every = (getattr(kernel, "skew", None) is not None and not isinstance(kernel, GemmAlone | GemmPart)
+             or isinstance(kernel, StoringGemm | GatheringGemm) and not kernel.options.mirrored)
     gpus = workload.tp if not mirrored or every else 1
     return gpus * kernel_cycles(kernel, machine, workload) / speed
 

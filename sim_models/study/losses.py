@@ -79,14 +79,15 @@ def attribute_storing(alone: Watched, storing: Watched, *, end: int, units: int,
 
 
 def attribute_sending(alone: Watched, sending: Watched, *, end: int, units: int) -> dict[str, float]:
-    """Return cause -> memory cycles of a persistent kernel that sends; they sum to `end` - alone.
+    """Return cause -> memory cycles of a kernel that sends, or waits for what comes; they sum to `end` - alone.
 
     Its workgroups read flags, and add what came (`local_reduction`), which GEMMs do not.
     """
     loss = attribute(alone, sending, end=end, units=units)
     del loss["window_blocked"]  # no window holds workgroups
     flags, adding = (float(sending.units[ACCOUNTS.index(name)]) / units for name in ("poll", "adding"))
-    return {**loss, **({"flags_polled": flags, "local_reduction": adding} if flags or adding else {})}
+    added = {"flags_polled": flags, "local_reduction": adding}
+    return loss | {cause: cycles for cause, cycles in added.items() if cycles}
 
 
 def _split(stall: float, alone: np.ndarray, fused: np.ndarray) -> dict[str, float]:

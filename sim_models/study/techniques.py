@@ -1,7 +1,7 @@
 """One sub-layer under each technique of the T3 paper's section 5.3: sums and maxima of kernels' times."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 
 import numpy as np
@@ -27,6 +27,7 @@ from ..runs.kernels import (
     FusedGemm,
     FusedKernel,
     GatherAfter,
+    GatheringGemm,
     GemmOnFewer,
     IsolatedKernel,
     Kernel,
@@ -70,6 +71,8 @@ def kernels_of(technique: str, choices: Choices = Choices()) -> tuple[Kernel, ..
     fusion = fusions(choices).get(technique)
     slow = choices.skew if choices.skew and choices.skew.slows_collectives else None
     gemm = replace(GEMM_PART if choices.exchange.of_parts else GEMM, skew=choices.skew)
+    if technique == "flux" and choices.exchange.before:
+        return _flux_kernels(gemm, choices)
     if technique in ("decomposed", "flux") and choices.exchange.collective in ("ag", "a2a"):
         raise BadInput(f"technique {technique} is of a reduce-scatter: --operator {choices.exchange.operator} has none")
     if technique in ("decomposed", "flux") and choices.skew is not None:
@@ -79,13 +82,7 @@ def kernels_of(technique: str, choices: Choices = Choices()) -> tuple[Kernel, ..
     if technique == "decomposed":
         return (GEMM, GemmOnFewer(choices.communication_units), Decomposed(choices.communication_units), ALL_GATHER)
     if technique == "flux":
-        if choices.exchange.signal is not None:
-            raise BadInput(f"technique flux adds in a kernel after everything: --signal {choices.exchange.signal} does "
-                           "not go with it")
-        if choices.exchange.topology != "switch":
-            raise BadInput("technique flux stores at every GPU, in a ring over the others' links too: it needs "
-                           "--topology switch")
-        return GEMM, StoringGemm(choices.flux, choices.exchange), ALL_GATHER
+        return _flux_kernels(gemm, choices)
     if technique == "fused-wg":
         return _sending_kernels(gemm, choices)
     if technique == "in-switch":
@@ -115,6 +112,22 @@ def kernels_of(technique: str, choices: Choices = Choices()) -> tuple[Kernel, ..
     return gemm, *(one if slow is None else replace(one, skew=slow) for one in used)
 
 
+def _flux_kernels(gemm: Kernel, choices: Choices) -> tuple[Kernel, ...]:
+    """List its kernels, a fused one for each of its choices."""
+    exchange = choices.exchange
+    if exchange.signal is not None:
+        raise BadInput(f"technique flux adds in a kernel after everything: --signal {exchange.signal} does not go with "
+                       "it")
+    if choices.skew is not None:
+        raise BadInput("technique flux has no GPUs that are not alike: --every-gpu does not go with it")
+    if exchange.topology != "switch":
+        raise BadInput("technique flux stores at every GPU, in a ring over the others' links too: it needs "
+                       "--topology switch")
+    if exchange.before:
+        return gemm, *(GatheringGemm(options, exchange) for options in choices.flux)
+    return gemm, *(StoringGemm(options, exchange) for options in choices.flux), ALL_GATHER
+
+
 def _sending_kernels(gemm: Kernel, choices: Choices) -> tuple[Kernel, ...]:
     exchange = choices.exchange
     if exchange.before or exchange.collective not in ("rs", "ar", "a2a"):
@@ -135,7 +148,7 @@ def technique_result(technique: str, done: Mapping[Kernel, KernelResult], clock_
     if technique == "decomposed":
         return _decomposed(technique, *parts, clock_ghz)
     if technique == "flux":
-        return _storing(technique, *parts, clock_ghz)
+        return _storing(technique, *parts, clock=clock_ghz, choices=choices)
     if technique == "fused-wg":
         return _sending(technique, *parts, clock=clock_ghz, exchange=exchange)
     if technique == "in-switch":
@@ -184,12 +197,25 @@ def _decomposed(name: str, alone: IsolatedKernel, fewer: IsolatedKernel, split: 
     return _overlapped(name, split, loss, gather, clock)
 
 
-def _storing(name: str, alone: IsolatedKernel, storing: OverlappedKernels, gather: IsolatedKernel,
-             clock: float) -> TechniqueResult:
-    loss = losses.attribute_storing(
-        _watched(alone, clock), _watched_beside(storing), end=storing.cycles, units=storing.places,
-        launches=storing.launch_cycles, reduction=storing.reduction_cycles)
-    return _overlapped(name, storing, loss, gather, clock)
+def _storing(name: str, alone: IsolatedKernel, *fused: OverlappedKernels | IsolatedKernel, clock: float,
+             choices: Choices) -> TechniqueResult:
+    """Put together Flux's fastest choice: before an all-gather that follows, or behind one that is inside."""
+    tried, after = fused[:len(choices.flux)], fused[len(choices.flux):]
+    best = min(range(len(tried)), key=lambda index: tried[index].cycles)
+    ran, details = tried[best], {"flux": asdict(choices.flux[best])}
+    if after:
+        loss = losses.attribute_storing(
+            _watched(alone, clock), _watched_beside(ran), end=ran.cycles, units=ran.places, launches=ran.launch_cycles,
+            reduction=ran.reduction_cycles)
+        return replace(_overlapped(name, ran, loss, *after, clock), details=details)
+    loss = losses.attribute_sending(_watched(alone, clock), _watched_beside(ran), end=ran.cycles, units=ran.places)
+    return TechniqueResult(
+        name=name, total_ns=ran.cycles / clock,
+        phases_ns={"gemm": ran.gemm_cycles / clock,
+                   "all-gather": (ran.collective_end - ran.collective_start) / clock},
+        streams_bytes={stream: count for stream, count in ran.dram.items() if not stream.startswith("rs_")},
+        mc_cycles=ran.simulated_cycles, rtl_in_loop=False, host_seconds=ran.host_seconds,
+        loss_ns={cause: cycles / clock for cause, cycles in loss.items()}, details=details)
 
 
 def _sending(name: str, alone: IsolatedKernel, ran: OverlappedKernels, *gather: IsolatedKernel, clock: float,

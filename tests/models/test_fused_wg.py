@@ -48,6 +48,11 @@ def tables_of(machine, workload, options):
     return plain, [sending_kernel(plain, owners, rank, 100.0, options) for rank in range(workload.tp)], owners
 
 
+def written(dram) -> int:
+    """Bytes written; what is written back to make room for loads counts as theirs."""
+    return sum(count for stream, count in dram.items() if stream.endswith("_write"))
+
+
 def lines(blocks, turn: int = 0) -> list[int]:
     """Addresses of all lines of load or store blocks, in one of their step's turns."""
     return [int(block["base"] + row * block["pitch"] + turn * block["step_stride"] + line * LINE_BYTES)
@@ -97,14 +102,14 @@ class Played:
     def add(self, rank: int) -> None:
         """A task loads all parts of a line, and nothing that its signal does not promise."""
         table = self.tables[rank]
-        for group, signal in list(zip(table.groups, table.waits))[len(table.groups) - table.adding:]:
+        for group, signal in list(zip(table.groups, table.waits.tolist()))[len(table.groups) - table.adding:]:
             for step in table.steps[group["first_step"]:group["first_step"] + group["steps"]]:
                 loads = table.loads[step["first_load"]:step["first_load"] + step["loads"]]
                 stores = table.stores[step["first_store"]:step["first_store"] + step["stores"]]
                 here = stores[stores["route"] != Route.PEER]
                 for turn in range(step["repeats"]):
                     parts = np.reshape(lines(loads, turn), (self.ranks, -1))
-                    assert {self.under[rank][address] for address in parts.flat} == {signal}
+                    assert {self.under[rank][address] for address in parts.flat} == {signal[0]} == {signal[1]}
                     sums = [sum(self.memory[rank][address] for address in of_line) for of_line in parts.T]
                     self.memory[rank].update(zip(lines(here, turn), sums, strict=True))
                     for peer in range(self.ranks - 1):
@@ -141,7 +146,7 @@ def test_a_task_adds_when_all_has_come_and_one_gpu_stands_for_all(machine, workl
     chunk = workload.output_bytes // N // LINE_BYTES
     assert sim.network.arrived[0] == sim.kernel.work.arrivals[0, 0] == (N - 1) * chunk * (1 + broadcasts)
     one, every = (run_sending(machine, workload, SWITCH, kind(**options)) for kind in (FusedOptions, Unmirrored))
-    assert every.dram == one.dram
+    assert written(every.dram) == written(one.dram) and every.dram["gemm_read"] == one.dram["gemm_read"]
     assert every.cycles == pytest.approx(one.cycles, rel=0.02)
 
 
@@ -156,9 +161,9 @@ def test_bytes_and_losses_of_a_reduce_scatter(machine):
     found = run_sublayer(SHAPE, machine, ("sequential", "flux", "fused-wg"), lambda *_: None, 0,
                          Choices(exchange=Exchange(topology="switch")))
     flux, sent, chunk = found.techniques["flux"], found.techniques["fused-wg"], SHAPE.output_bytes // N
-    assert sent.streams_bytes["rs_write"] == (N - 1) * chunk, "parts come"
-    assert sent.streams_bytes["rs_read"] <= N * chunk
-    assert sent.streams_bytes["gemm_write"] == chunk, "a sum takes its own part's place in the cache"
+    assert (N - 1) * chunk <= sent.streams_bytes["rs_read"] <= N * chunk, "own parts may still be in the cache"
+    after = sent.streams_bytes["ag_write"]
+    assert written(sent.streams_bytes) - after == N * chunk, "parts come, and a sum takes its own part's place there"
     assert sent.ag_ns == flux.ag_ns
     assert sum(sent.loss_ns.values()) == pytest.approx(sent.total_ns - found.baseline.gemm_ns, abs=1e-6)
     assert sent.loss_ns["flags_polled"] > 0 and sent.loss_ns["local_reduction"] > 0
@@ -166,13 +171,11 @@ def test_bytes_and_losses_of_a_reduce_scatter(machine):
 
 def test_a_gemvs_all_reduce_is_inside_its_kernel(machine):
     workload, exchange = gemv_workload("4096x1x1024", N), fused_with("gemv-ar", "switch", "direct")
-    found = run_sublayer(workload, machine, ("sequential", "fused-wg", "ideal-overlap"), lambda *_: None, 0,
-                         Choices(exchange=exchange))
-    sequential, sent, ideal = found.techniques.values()
+    found = run_sublayer(workload, machine, ("sequential", "fused-wg"), lambda *_: None, 0, Choices(exchange=exchange))
+    sequential, sent = found.techniques.values()
     share = workload.output_bytes // N
-    assert sent.streams_bytes["ar_write"] == 2 * (N - 1) * share, "parts, and sums of others"
-    assert sent.streams_bytes["gemm_write"] == share
-    assert ideal.total_ns < sent.total_ns < sequential.total_ns and not sent.rtl_in_loop
+    assert written(sent.streams_bytes) == (2 * (N - 1) + 1) * share, "parts, sums of others, and its own"
+    assert sequential.gemm_ns < sent.total_ns < sequential.total_ns and not sent.rtl_in_loop
     assert sum(sent.loss_ns.values()) == pytest.approx(sent.total_ns - sequential.gemm_ns, abs=1e-6)
 
 
