@@ -321,6 +321,8 @@ def make_sim(machine: Machine, workload: Workload, *, spaces: Sequence[AddressSp
         operator = options.operator(machine, workload, tiling, at)
         tables = [fused_work(operator.work(space.device), space, tiling) for space in spaces] or [
             _alone(machine, workload, tiling, operator.work(0))]
+    if fused and any(len(table.signals) for table in tables):
+        raise KernelError("signals: a kernel that Track & Trigger sends for has none, it waits by the dispatch window")
     kernel = make_units(unit_rates(machine, resident(machine, tables[0].resources)), tables, memory.GEMM)
     for device, condition in options.conditions.items():
         set_condition(kernel, device, condition)
@@ -333,7 +335,8 @@ def make_sim(machine: Machine, workload: Workload, *, spaces: Sequence[AddressSp
     else:
         network = network_of(machine, spaces[0].schedule.topology, options.links,
                              max(len(space.groups) for space in spaces))
-    sim = machine_state(machine, kernel, network, [0] if mirrored else [space.peers[0] for space in spaces])
+    sim = machine_state(machine, kernel, network, [0] if mirrored else [space.peers[0] for space in spaces],
+                        len(tables[0].signals))
     sim.control.start[:] = starts
     if not fused:
         return sim

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 
 from t3sim import cli
+from t3sim.agents.compute_units import ACCOUNTS, STATES
 from t3sim.engine.end import DONE
 from t3sim.engine.loop import Lockstep
 from t3sim.machine import Machine, load_machine
-from t3sim.operators.kernel_table import GROUP, LOAD, STEP, STORE, KernelError, KernelTable, Route, rows_of
+from t3sim.operators.kernel_table import GROUP, LOAD, STEP, STORE, WAIT, KernelError, KernelTable, Route, rows_of
 from t3sim.runs import build
+from t3sim.runs.failure import SimulationError
 from t3sim.runs.kernels import run_table
 from tests.models.variants import variant
 
@@ -101,6 +103,36 @@ def test_a_phase_begins_when_the_one_before_is_over(machine):
         apart = KernelTable(groups, steps, *none, arrivals=np.zeros(2, np.int64), persistent=persistent)
         assert 1000 <= run_table(together, machine).ns < 1100
         assert 2000 <= run_table(apart, machine).ns < 2200
+
+
+def signalling(**changed) -> KernelTable:
+    """One workgroup of 5000 cycles, whose end and another one's set a signal; one that waits for it has 100."""
+    groups = rows_of(GROUP, 3, workgroups=1, first_step=[0, 1, 2], steps=1)
+    waits = np.zeros(3, WAIT)
+    waits[2] = 1, 1
+    tables = {"waits": waits, "raises": np.array([1, 1, 0]), "signals": np.array([2])} | changed
+    return KernelTable(groups, rows_of(STEP, 3, repeats=1, compute_cycles=[5000.0, 10.0, 100.0]), np.zeros(0, LOAD),
+                       np.zeros(0, STORE), **tables)
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_a_workgroup_polls_until_its_signal_is_set(machine, persistent):
+    """All three have places at once; it sees the flag at most one read after it is set, and reads it once at least."""
+    found = run_table(signalling(persistent=persistent), machine)
+    poll = machine.llc.hit_latency_ns
+    assert 5100 < found.ns <= 5100 + poll + 10
+    polled = found.unit_cycles[STATES.index("poll")]
+    assert 5000 - poll < polled <= 5000 + poll + 10
+    early = run_table(signalling(persistent=persistent, signals=np.array([1])), machine)
+    assert poll <= early.unit_cycles[STATES.index("poll")] <= 2 * poll + 10
+    with pytest.raises(SimulationError, match="did not move"):
+        run_table(signalling(persistent=persistent, signals=np.array([3])), machine)
+
+
+def test_time_in_tasks_that_add_is_their_own(machine):
+    found = run_table(signalling(adding=1), machine)
+    assert 100 <= found.unit_cycles[ACCOUNTS.index("adding")] <= 110
+    assert found.unit_cycles[STATES.index("compute")] == pytest.approx(5010, abs=4)
 
 
 def test_what_needs_other_hardware_is_refused(machine):

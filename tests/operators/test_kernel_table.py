@@ -12,6 +12,7 @@ from t3sim.operators.kernel_table import (
     LOAD,
     STEP,
     STORE,
+    WAIT,
     KernelError,
     KernelTable,
     Route,
@@ -164,3 +165,14 @@ def test_blocks_outside_the_memory_are_refused(columns):
     check_memory(table(), 10)
     with pytest.raises(KernelError, match=r"loads\[0\] reaches from byte"):
         check_memory(table(**columns), 10)
+
+
+@pytest.mark.parametrize("changed, message", [
+    ({"waits": np.zeros(1, WAIT)}, "waits has 1 entries: none, or one for each of the 6 groups"),
+    ({"waits": np.array([(1, 2)] * 6, WAIT), "signals": np.array([1])}, "waits: 2 to 2: the 1 signals are 1 to 1"),
+    ({"raises": np.full(6, -1)}, "raises: -1 to -1: the 0 signals"),
+    ({"adding": 7}, "adding=7 is not possible: 0 to the 6 groups"),
+], ids=lambda value: str(value) if isinstance(value, str) else "")
+def test_signals_that_there_are_not_are_refused_in_one_line(changed, message):
+    with pytest.raises(KernelError, match=message):
+        replace(gemm(Tiling(192, 64, 64, 32, 4), 32).work(0), **changed)
