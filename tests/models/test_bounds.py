@@ -45,7 +45,10 @@ def test_every_cause_has_words():
     split = losses.attribute_split(watched, watched, watched, end=1, units=1, launches=0.0)
     storing = losses.attribute_storing(watched, watched, end=1, units=1, launches=0.0, reduction=0.0)
     gathered = losses.attribute_gathered(watched, watched, end=1, units=1)
-    assert fused.keys() | split.keys() | storing.keys() | gathered.keys() == _CAUSES.keys()
+    polling = watched._replace(units=np.ones(16))
+    sending = losses.attribute_sending(watched, polling, end=1, units=1)
+    assert losses.attribute_sending(watched, watched, end=1, units=1).keys() < sending.keys()
+    assert fused.keys() | split.keys() | storing.keys() | gathered.keys() | sending.keys() == _CAUSES.keys()
 
 
 def test_nothing_is_said_without_the_gemm_alone():
