@@ -294,7 +294,7 @@ def test_a_direct_reduce_scatter_reads_nothing(topology, capsys):
 @pytest.mark.parametrize("options, words", [
     (("--algorithm", "direct"), "--algorithm direct sends to every GPU, in a ring over the others' links too"),
     (("--operator", "gemm-ag", "--technique", "decomposed"), "technique decomposed is of a reduce-scatter"),
-    (("--operator", "ag-gemm", "--technique", "flux"), "technique flux is of a reduce-scatter: --operator ag-gemm has"),
+    (("--operator", "gemm-ag", "--technique", "flux"), "technique flux is of a reduce-scatter: --operator gemm-ag has"),
     (("--operator", "ag-gemm", "--algorithm", "direct", "--topology", "full"), "it needs --algorithm ring"),
     (("--operator", "ag-gemm", "--chakra", "trace.et", "--tp", "4"), "--operator ag-gemm does not go with --chakra"),
     (("--operator", "ag-gemm", "--sublayer", "fc3"), "sub-layer 'fc3' is unknown: allowed are op, fc1, fc2, ip"),

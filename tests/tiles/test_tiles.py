@@ -252,7 +252,7 @@ def test_command_prints_tables(capsys):
     (["--level", "event", "--gemm", "64x64x64", "--machine", "a100-nvlink", "--flux-pieces", "0"], "1 to 1024"),
     (["--level", "event", "--gemm", "64x64x64", "--machine", "a100-nvlink", "--flux-order", "odd"], "shifted, same"),
     (["--level", "event", "--gemm", "64x64x64", "--machine", "a100-nvlink", "--tune", "--flux-pieces", "2"], "--tune"),
-    (["--tune"], "--level event"), (["--operator", "gemv-ar", "--slice", "8"], "--level event"),
+    (["--tune"], "--tune is for technique flux"), (["--operator", "gemv-ar", "--slice", "8"], "--level event"),
     (["--operator", "ag-gemm", "--gemm", "8x8x8"], "--gemm 8x8x8 needs --devices N")])
 def test_bad_input_is_one_line(capsys, options, words):
     assert main(["run", *options]) == 2
