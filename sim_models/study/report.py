@@ -133,6 +133,10 @@ def print_run(result: RunResult, console: Console) -> None:
     show(_traffic(result))
     if any(one.loss_ns for one in result.techniques.values()):
         show(_losses(result))
+    for name, one in result.techniques.items():
+        if len(tried := one.details.get("tried", ())) > 1:
+            show(_table(f"What {name} could choose (µs)", "order of tiles", ("communication\ntiles", "kernels"),
+                        ((each["order"], f"{each['pieces']}", _microseconds(each["ns"])) for each in tried)))
     if any("rtl_counters" in one.details for one in result.techniques.values()):
         show(_hardware(result))
     console.print(_speed(result))

@@ -202,7 +202,8 @@ def _storing(name: str, alone: IsolatedKernel, *fused: OverlappedKernels | Isola
     """Put together Flux's fastest choice: before an all-gather that follows, or behind one that is inside."""
     tried, after = fused[:len(choices.flux)], fused[len(choices.flux):]
     best = min(range(len(tried)), key=lambda index: tried[index].cycles)
-    ran, details = tried[best], {"flux": asdict(choices.flux[best])}
+    ran, details = tried[best], {"choice": asdict(choices.flux[best]), "tried": [
+        {**asdict(options), "ns": one.cycles / clock} for options, one in zip(choices.flux, tried)]}
     if after:
         loss = losses.attribute_storing(
             _watched(alone, clock), _watched_beside(ran), end=ran.cycles, units=ran.places, launches=ran.launch_cycles,

@@ -15,6 +15,7 @@ from t3sim.mechanisms.flux_gather import Arrivals, pushed_rows, waiting_gemm
 from t3sim.runs import build
 from t3sim.runs.overlapped import run_gathering
 from t3sim.study.choices import Choices
+from t3sim.study.report import output_console, print_run
 from t3sim.study.techniques import kernels_of, run_sublayer
 from t3sim.topologies import named_topology
 from t3sim.workloads import gemm_workload
@@ -93,13 +94,17 @@ def test_one_gpu_stands_for_all(machine):
     assert every.dram == one.dram and one.dram["ag_write"] == SHAPE.activation_bytes * (N - 1) // N
 
 
-def test_bytes_losses_and_the_best_choice(machine):
+def test_bytes_losses_and_the_best_choice(machine, capsys):
     options = tuned(True, SHAPE.m // N)
     assert options == (*(FluxOptions("shifted", pieces) for pieces in (1, 2, 4, 8, 16)), FluxOptions("same"))
     each = [run_sublayer(SHAPE, EXCHANGE.hardware(machine, SHAPE), ("sequential", "flux"), lambda *_: None, 0,
                          Choices(exchange=EXCHANGE, flux=tries)) for tries in (options[:1], options[1:2], options[:2])]
     times = [one.techniques["flux"].total_ns for one in each]
-    assert times[2] == min(times[:2])
+    details = each[2].techniques["flux"].details
+    assert times[2] == min(times[:2]) == min(one["ns"] for one in details["tried"])
+    assert details["choice"] == {"order": "shifted", "pieces": 1 + times.index(times[2])}
+    print_run(each[2], output_console())
+    assert "What flux could choose" in capsys.readouterr().out
     for found in each:
         flux = found.techniques["flux"]
         assert sum(flux.loss_ns.values()) == pytest.approx(flux.total_ns - found.baseline.gemm_ns, abs=1e-6)
