@@ -46,7 +46,8 @@ def attribute(alone: Watched, fused: Watched, *, end: int, units: int) -> dict[s
         **_split(states["load"], alone.waited, fused.waited),
         "link_tail": float(end - fused.cycles),
     }
-    return loss
+    of_software = {"flags_polled": states["poll"], "local_reduction": states["adding"]}  # which most kernels do not do
+    return loss | {cause: cycles for cause, cycles in of_software.items() if cycles}
 
 
 def attribute_gathered(alone: Watched, fused: Watched, *, end: int, units: int) -> dict[str, float]:
@@ -85,9 +86,7 @@ def attribute_sending(alone: Watched, sending: Watched, *, end: int, units: int)
     """
     loss = attribute(alone, sending, end=end, units=units)
     del loss["window_blocked"]  # no window holds workgroups
-    flags, adding = (float(sending.units[ACCOUNTS.index(name)]) / units for name in ("poll", "adding"))
-    added = {"flags_polled": flags, "local_reduction": adding}
-    return loss | {cause: cycles for cause, cycles in added.items() if cycles}
+    return loss
 
 
 def _split(stall: float, alone: np.ndarray, fused: np.ndarray) -> dict[str, float]:

@@ -8,7 +8,7 @@ import pytest
 from numba import njit
 
 from t3sim import cli
-from t3sim.agents.compute_units import STATES
+from t3sim.agents.compute_units import ACCOUNTS
 from t3sim.errors import BadInput
 from t3sim.fabric import memory
 from t3sim.machine import load_machine
@@ -118,7 +118,7 @@ def test_the_first_chunk_is_staged_where_the_gemm_outlasts_the_ring():
 def test_attribution_sums_whatever_the_counts(seed):
     rng = np.random.default_rng(seed)
     for _ in range(100):
-        states, purposes = len(STATES), len(memory.PURPOSES)
+        states, purposes = len(ACCOUNTS), len(memory.PURPOSES)
         units = int(rng.integers(1, 100))
         alone, fused = rng.integers(0, 10**6, (2, states))
         alone_cycles, finish = (int(x) for x in rng.integers(10**5, 10**7, 2))

@@ -4,7 +4,7 @@ import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from t3sim.agents.compute_units import STATES
+from t3sim.agents.compute_units import ACCOUNTS
 from t3sim.dlrm.training import Pass
 from t3sim.errors import Failure
 from t3sim.fabric.memory import PURPOSES
@@ -46,7 +46,7 @@ def fake_kernel(task: KernelTask) -> KernelResult:
     chunk = workload.output_bytes // n
     g, r = round(gemm_ns(task.machine, workload)), round(ring_ns(task.machine, workload))
     units = task.machine.gpu.compute_units
-    busy = tuple(g * units if name == "compute" else 0 for name in STATES)
+    busy = tuple(g * units if name == "compute" else 0 for name in ACCOUNTS)
     waited = (0,) * len(PURPOSES)
     if isinstance(task.kernel, FusedGemm):
         gemm = round(g * SLOWDOWN[task.kernel.policy])
