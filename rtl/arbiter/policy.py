@@ -56,6 +56,7 @@ class Policy:
     reasons: tuple[Reason, ...]  #: all that `decide` gives
     grants: Callable[[View], tuple[Any, Any]]  #: hardware: (grant compute, grant communication), at most one of them
     decide: Callable[[View], Decision]  #: model; called when at least one stream has a request that can be taken
+    in_time: str = ""  #: the name of the policy that decides the same while the ring is not late, if there is one
 
     def __post_init__(self) -> None:
         unknown = set(self.goes_by) - set(View._fields)

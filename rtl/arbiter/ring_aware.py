@@ -27,4 +27,4 @@ RING_AWARE = Policy(
     description="Turns while the ring is behind the GEMM, MCA while it is not: of the two the one that is behind "
                 "decides when the fused kernel ends, so it must not wait for the other.",
     goes_by=(*mca.MCA.goes_by, "ring_late", "last_communication"), reasons=(*mca.MCA.reasons, _LATE),
-    grants=grants, decide=decide)
+    grants=grants, decide=decide, in_time=mca.MCA.name)

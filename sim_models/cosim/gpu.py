@@ -12,7 +12,6 @@ from ..engine.ports import NONE, Ports
 from .amaranth_backend import AmaranthBackend
 from .build import build_component, component_verilog
 from .compiled import CompiledBackend
-from .engine_speed import benchmark
 from .library import Library
 from .ports import PortMap
 from .toolchain import find_toolchain
@@ -74,4 +73,5 @@ def model_ports(ports: PortMap, geometry: Geometry) -> Ports:
 
 def benchmark_gpu(geometry: Geometry, stimulus: np.ndarray, engines: Sequence[str]) -> dict[str, float]:
     """Measure cycles per second of the top on each engine (see `cosim.engine_speed.benchmark`)."""
+    from .engine_speed import benchmark  # not above: who runs needs no cocotb
     return benchmark(partial(GpuTop, geometry), NAME, stimulus, geometry, engines)

@@ -15,6 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
+from t3sim.rtl.arbiter import POLICIES
 from t3sim.rtl.geometry import Geometry
 
 from ..agents.compute_units import settle
@@ -353,6 +354,7 @@ class FusedGemm:
 class GatherAfter:
     """The all-gather that follows a fused kernel, through the RTL's arbiters.
 
+    No workgroup starts in it, so the ring is never late: policies that differ only then share one (`after`).
     Chunks are as large as if the output could be cut anywhere, except where it has so few tiles that some are empty.
     """
 
@@ -360,6 +362,10 @@ class GatherAfter:
     by_switch: bool = False  #: which copies a chunk that enters it once; else around a ring
 
     needs_rtl, uses_depth, result_type = True, False, IsolatedKernel
+
+    @classmethod
+    def after(cls, fusion: FusedGemm, by_switch: bool = False) -> "GatherAfter":
+        return cls(POLICIES[fusion.policy].in_time or fusion.policy, by_switch)
 
     @property
     def name(self) -> str:

@@ -101,7 +101,7 @@ def kernels_of(technique: str, choices: Choices = Choices()) -> tuple[Kernel, ..
     if fusion and choices.exchange.by_levels:
         return gemm, fusion, CollectiveByLevels("all-gather", choices.exchange)
     if fusion:
-        gather = GatherAfter(fusion.policy, choices.exchange.algorithm == IN_SWITCH)
+        gather = GatherAfter.after(fusion, choices.exchange.algorithm == IN_SWITCH)
         return gemm, fusion, gather if slow is None else replace(ALL_GATHER, skew=slow)
     if choices.exchange.before:
         return gemm, replace(GATHER_INPUT, skew=slow)

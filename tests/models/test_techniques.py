@@ -48,6 +48,20 @@ def test_kernels_at_once_give_what_they_give_in_turn(result):
         assert shares == sorted(shares) and shares[-1] == 1 and shares.count(1.0) == 1
 
 
+def test_mca_and_ring_aware_gather_alike():
+    """So one gather is simulated for both; the streams' turns alone would make a difference."""
+    machine, ring_aware = load_machine(), kernels.GatherAfter("ring_aware")
+    assert kernels.GatherAfter.after(kernels.FusedGemm("ring_aware")) == kernels.GatherAfter("mca")
+    unlike = False
+    for shape, devices in (("4096x1024x256", 8), ("2048x1536x64", 4), ("1024x512x64", 2)):
+        workload = gemm_workload(shape, devices)
+        late, in_time, turns = (kernels.simulate(replace(ring_aware, policy=policy), machine, workload)
+                                for policy in ("ring_aware", "mca", "round_robin"))
+        assert late == in_time, shape
+        unlike |= turns != in_time
+    assert unlike
+
+
 def test_losses_sum_to_the_time_beyond_the_gemm_alone(result):
     alone = result.baseline.gemm_ns
     for name, one in result.techniques.items():

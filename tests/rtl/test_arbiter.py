@@ -79,6 +79,13 @@ def test_a_policy_gives_the_reasons_and_goes_by_the_signals_that_its_record_name
     assert moved == set(policy.goes_by)
 
 
+@pytest.mark.parametrize("policy", [policy for policy in POLICIES.values() if policy.in_time], ids=lambda one: one.name)
+def test_a_policy_decides_like_the_one_that_its_record_names_while_the_ring_is_in_time(policy: Policy):
+    other = POLICIES[policy.in_time]
+    assert all(policy.decide(view) == other.decide(view) for view in views() if not view.ring_late)
+    assert any(policy.decide(view)[0] != other.decide(view)[0] for view in views() if view.ring_late)
+
+
 @pytest.mark.parametrize("policy", [*POLICIES, "changing"])
 @pytest.mark.parametrize("queue_entries, seed", [(64, 1), (127, 2), (4, 3)])
 def test_random_traffic_matches_the_model(policy, queue_entries, seed):
