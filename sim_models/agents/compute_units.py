@@ -128,6 +128,8 @@ class UnitState(NamedTuple):
     store_row: np.ndarray
     store_line: np.ndarray
     wake: np.ndarray  # [device, unit]: memory cycle of its next service
+    quiet: np.ndarray  # int64 [device, unit]: before it, who has the port only goes on sending loads
+    computing: np.ndarray  # int64 [device, unit]: while it is quiet, when a place's computation ends or begins
     port_free: np.ndarray  # float
     matrix_free: np.ndarray  # float
     holder: np.ndarray  # place that uses the port first
@@ -245,7 +247,8 @@ def make_state(rates: Rates, work: Work) -> UnitState:
     # A persistent kernel's units look for work when it starts; the others are woken by the dispatcher.
     wake = 0 if work.persistent else NEVER
     return UnitState(
-        **tables, wake=np.full(units, wake), port_free=np.zeros(units), matrix_free=np.zeros(units),
+        **tables, wake=np.full(units, wake), quiet=np.zeros(units, np.int64), computing=np.zeros(units, np.int64),
+        port_free=np.zeros(units), matrix_free=np.zeros(units),
         holder=np.zeros(units, np.int64), accounted=np.zeros((devices, len(ACCOUNTS)), np.int64),
         next_wake=np.full(devices, wake), next_wg=each(), next_group=work.first_group.copy(), next_member=each(),
         next_beside=work.beside[:, 0].copy(), member_beside=each(),
@@ -377,6 +380,7 @@ def wake(kernel, device, slot):
     g, unit = kernel.state, slot % kernel.rates.units
     due = np.int64(np.ceil(g.ready_time[device, slot]))
     g.wake[device, unit] = min(g.wake[device, unit], due)
+    g.quiet[device, unit] = 0
     g.next_wake[device] = min(g.next_wake[device], due)
 
 
@@ -490,7 +494,12 @@ def open_phase(kernel, device, at):
 def serve(kernel, sim, device, unit, now):
     """Let the workgroups of a unit go on, the one first that has the port."""
     g, rates, persistent = kernel.state, kernel.rates, kernel.work.persistent
-    first, port, due, computing = g.holder[device, unit], NEVER, NEVER, NEVER
+    first, port, due, computing, quiet = g.holder[device, unit], NEVER, NEVER, NEVER, NEVER
+    if now < g.quiet[device, unit]:  # what follows would come to the same
+        port = send_loads(kernel, sim, device, first * rates.units + unit, unit, now)
+        if port < NEVER:
+            g.wake[device, unit] = min(port, g.computing[device, unit])
+            return
     for i in range(rates.places):
         place = first + i
         if place >= rates.places:
@@ -505,9 +514,9 @@ def serve(kernel, sim, device, unit, now):
                     kernel, device, slot, g.next_group[device], g.next_member[device], now)
         if g.state[device, slot] <= BLOCKED or waits_for_data(g, device, slot):
             continue
-        go_on(kernel, sim, device, slot, now)
+        go_on(kernel, sim, device, slot, unit, now)
         if port == NEVER:
-            port = use_port(kernel, sim, device, slot, now)
+            port = use_port(kernel, sim, device, slot, unit, now)
             if port < NEVER:
                 g.holder[device, unit] = place
         if g.compute_end[device, slot] >= 0:
@@ -516,8 +525,19 @@ def serve(kernel, sim, device, unit, now):
         due = min(due, at)
         if computes:
             computing = min(computing, at)
+        if g.state[device, slot] < STORE_MEMORY and not sends_loads(g, device, slot):
+            quiet = min(quiet, at)
     # While one workgroup has the port, the others only compute.
     g.wake[device, unit] = min(due, computing) if port == NEVER else min(port, computing)
+    sends = port < NEVER and sends_loads(g, device, g.holder[device, unit] * rates.units + unit)
+    g.quiet[device, unit] = min(quiet, computing) if sends else 0
+    g.computing[device, unit] = computing
+
+
+@inlined
+def sends_loads(g, device, slot):
+    """Return whether a workgroup's loads are being sent."""
+    return g.loading[device, slot] == SENDING and LOAD <= g.state[device, slot] < STORE_MEMORY
 
 
 @inlined
@@ -556,13 +576,13 @@ def may_load(kernel, device, slot):
 
 
 @inlined
-def go_on(kernel, sim, device, slot, now):
+def go_on(kernel, sim, device, slot, unit, now):
     """Make all of a workgroup's progress that needs no port: launch, computation, and which step is loaded."""
-    g, work, unit = kernel.state, kernel.work, slot % kernel.rates.units
+    g, work = kernel.state, kernel.work
     if g.state[device, slot] == LAUNCH or g.state[device, slot] == POLL:
         if g.ready_time[device, slot] > now or polls(kernel, sim, device, slot, now):
             return
-        begin(kernel, device, slot, now)
+        begin(kernel, device, slot, unit, now)
     if g.state[device, slot] >= STORE_MEMORY:
         return
     start_time = float(now)
@@ -623,9 +643,9 @@ def all_set(kernel, sim, device, wait):
 
 
 @inlined
-def begin(kernel, device, slot, now):
+def begin(kernel, device, slot, unit, now):
     """End a workgroup's launch: its first step can be loaded."""
-    g, unit = kernel.state, slot % kernel.rates.units
+    g = kernel.state
     step = kernel.work.groups[g.group[device, slot]].first_step
     g.loading[device, slot] = NONE
     g.load_step[device, slot] = step
@@ -668,20 +688,20 @@ def step_computed(kernel, device, slot, now):
 # Loads and stores
 
 @inlined
-def use_port(kernel, sim, device, slot, now):
+def use_port(kernel, sim, device, slot, unit, now):
     """Send what a workgroup has to send, as far as the port lets it; when it will go on, NEVER: nothing is left."""
     g = kernel.state
     if g.state[device, slot] >= STORE_MEMORY:
-        return NEVER if g.store_step[device, slot] == ENDING else send_stores(kernel, sim, device, slot, now)
+        return NEVER if g.store_step[device, slot] == ENDING else send_stores(kernel, sim, device, slot, unit, now)
     if g.loading[device, slot] == SENDING and g.state[device, slot] >= LOAD:
-        return send_loads(kernel, sim, device, slot, now)
+        return send_loads(kernel, sim, device, slot, unit, now)
     return NEVER
 
 
 @compiled
-def send_loads(kernel, sim, device, slot, now):
+def send_loads(kernel, sim, device, slot, unit, now):
     """Send a step's loads; the arguments and the result are those of `use_port`."""
-    g, work, rates, unit = kernel.state, kernel.work, kernel.rates, slot % kernel.rates.units
+    g, work, rates = kernel.state, kernel.work, kernel.rates
     step = work.steps[g.load_step[device, slot]]
     shift = sim.llc.line_shift if work.cached_loads else LINE_SHIFT
     while g.load_block[device, slot] < step.first_load + step.loads:
@@ -757,12 +777,12 @@ def read_memory(kernel, sim, device, slot, address, size, line):
 
 
 @compiled
-def send_stores(kernel, sim, device, slot, now):
+def send_stores(kernel, sim, device, slot, unit, now):
     """Send a step's stores, its blocks side by side, row by row; the arguments and the result are those of `use_port`.
 
     One row is what one store instruction of a wavefront writes: contiguous lines, which the crossbar keeps together.
     """
-    g, work, rates, unit = kernel.state, kernel.work, kernel.rates, slot % kernel.rates.units
+    g, work, rates = kernel.state, kernel.work, kernel.rates
     step = work.steps[g.store_step[device, slot]]
     while next_row(g, work, step, device, slot):
         if g.port_free[device, unit] > now:

@@ -132,5 +132,8 @@ compiled = _kept
 #: Lets other threads run Python meanwhile.
 unlocked = partial(_kept, nogil=True)
 
+#: For what is called from one place: its statements become the caller's, so that it is not compiled by itself before.
+merged = partial(_kept, inline="always")
+
 #: For small functions: a call passes the descriptor of every array among its arguments.
 inlined = partial(_kept, forceinline=True)

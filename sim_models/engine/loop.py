@@ -7,7 +7,7 @@ reaches it sooner. Results do not depend on how far it goes alone, nor on which 
 from typing import NamedTuple
 
 from ..compiled.by_reference import by_reference
-from ..compiled.jit import compiled, inlined, unlocked
+from ..compiled.jit import compiled, inlined, merged, unlocked
 from ..compiled.meeting import Member, go_on, last_to_come, on_threads, rounds, wait
 from ..fabric import network as links
 from ..fabric import switch as switches
@@ -101,7 +101,7 @@ def deliver_heads(sim, node, port, now):
         wires.take(heads, port, now)
 
 
-@compiled
+@merged
 def models_cycle(sim, kernel, hardware, device, now):
     """Do everything of a GPU in cycle `now` except its hardware's clock edge."""
     memory_cycle(hardware, sim, device, now)
@@ -112,7 +112,7 @@ def models_cycle(sim, kernel, hardware, device, now):
     deliver(sim, device, now)
 
 
-@compiled
+@merged
 def step_alone(sim, kernel, hardware, watching, device, now, end):
     """Step one GPU from cycle `now` to `end`, at most a link's latency."""
     for cycle in range(now, end):
@@ -140,7 +140,7 @@ def meet_again(sim, now, alone):
     return min(until, most, (now // LOOK_STUCK + 1) * LOOK_STUCK)
 
 
-@compiled
+@merged
 def step_nodes(sim, kernel, hardware, watching, member, now, until):
     """Step a thread's share of all nodes from cycle `now` to `until`: neighbours first, as they lie in memory."""
     devices = len(sim.control.downstream)

@@ -38,6 +38,7 @@ class MemoryState(NamedTuple):
     retired_hi: np.ndarray
     retired_tag: np.ndarray
     retired: np.ndarray
+    due: np.ndarray  # int64 [row]: DRAM does nothing before this cycle; by itself, so that those at rest are few lines
     turn: np.ndarray  # int64 [row]: stream served last (baseline without RTL)
     compute_tags: queues.TagQueue  # of requests inside the RTL
     inbound_tags: queues.TagQueue
@@ -62,7 +63,7 @@ def make_memory(devices: int, channels: int, entries: int, latency_cycles: int, 
         total_bytes=each(devices, len(PURPOSES)), waited=each(devices, len(PURPOSES)),
         fills=queues.timed_queue(devices, channels * (latency_cycles + 1)),  # a channel reads at most once per cycle
         dma_returns=queues.timed_queue(ports, dma_lines), tracked_retired=each(devices), retired_lo=each(rows),
-        retired_hi=each(rows), retired_tag=each(rows), retired=each(rows), turn=each(rows),
+        retired_hi=each(rows), retired_tag=each(rows), retired=each(rows), due=each(rows), turn=each(rows),
         compute_tags=queues.tag_queue(rows), inbound_tags=queues.tag_queue(rows))
 
 
@@ -84,6 +85,7 @@ def dram_accept(sim, row, now, lo, hi, tag, bucket):
     for purpose in range(len(WAITS)):
         mem.before[row, entry, purpose] = mem.served[row, purpose]
     hbm_enqueue(sim.hbm, row, now, local_line(bits.address_of(lo, b), sim.m), bits.get(lo, hi, b.op, 2), entry)
+    mem.due[row] = sim.hbm.next_cycle[row]
 
 
 @inlined
@@ -91,9 +93,10 @@ def dram_cycle(sim, d, row, now):
     """Run one DRAM cycle of a channel; return the order guard's bucket of a tracked write performed now, else -1."""
     mem, hbm, b = sim.mem, sim.hbm, sim.b
     mem.retired[row] = 0
-    if now < hbm.next_cycle[row]:
+    if now < mem.due[row]:
         return -1
     entry = hbm_step(hbm, row, now)
+    mem.due[row] = hbm.next_cycle[row]
     if entry < 0:
         return -1
     lo, hi = mem.lo[row, entry], mem.hi[row, entry]
@@ -129,9 +132,12 @@ def dram_cycle(sim, d, row, now):
 @inlined
 def direct_cycle(sim, d, now):
     """Run all channels of one device for a cycle, without RTL: both streams take turns, one request per cycle."""
-    compute, inbound, turn = sim.compute, sim.inbound, sim.mem.turn
+    compute, inbound, turn, mem = sim.compute, sim.inbound, sim.mem.turn, sim.mem
     for c in range(sim.m.channels):
         row = d * sim.m.channels + c
+        if now < mem.due[row] and compute.count[row] == 0 and inbound.count[row] == 0:
+            mem.retired[row] = 0
+            continue
         room = sim.hbm.occupancy[row] < sim.hbm.queue_entries
         dram_cycle(sim, d, row, now)
         if not room:
