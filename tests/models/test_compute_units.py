@@ -1,19 +1,22 @@
 """Compute units on kernels made by hand: what a workgroup waits for, and what workgroups of one unit share."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from t3sim import cli
-from t3sim.agents.compute_units import ACCOUNTS, STATES
-from t3sim.engine.end import DONE
+from t3sim.agents.compute_units import ACCOUNTS, STATES, UnitState
+from t3sim.engine.end import DONE, RUNNING
 from t3sim.engine.loop import Lockstep
 from t3sim.machine import Machine, load_machine
 from t3sim.operators.kernel_table import GROUP, LOAD, STEP, STORE, WAIT, KernelError, KernelTable, Route, rows_of
 from t3sim.runs import build
 from t3sim.runs.failure import SimulationError
+from t3sim.runs.isolated_collectives import collective_sim
 from t3sim.runs.kernels import run_table
+from t3sim.workloads import gemm_workload
 from tests.models.variants import variant
 
 MB = 1 << 20
@@ -133,6 +136,30 @@ def test_time_in_tasks_that_add_is_their_own(machine):
     found = run_table(signalling(adding=1), machine)
     assert 100 <= found.unit_cycles[ACCOUNTS.index("adding")] <= 110
     assert found.unit_cycles[STATES.index("compute")] == pytest.approx(5010, abs=4)
+
+
+@pytest.mark.parametrize("make", [
+    lambda machine: build.make_sim(few(machine, 8, 2), gemm_workload("1024x512x256", 4)),
+    lambda machine: build.make_sim(variant(few(machine, 8, 2), llc={"slices": 64, "slice_queue_loads": 8}),
+                                   gemm_workload("1024x512x256", 4)),
+    lambda machine: collective_sim(few(machine, 4, 2), 1 << 18, 4, "reduce-scatter", True),
+    lambda machine: build.table_sim(few(machine, 1, 4), replace(
+        signalling(persistent=True), loads=rows_of(LOAD, 3, base=[0, MB, 2 * MB], pitch=4096, rows=16, bytes=4096),
+        steps=rows_of(STEP, 3, repeats=3, compute_cycles=[50.0, 10.0, 100.0], loads=1, first_load=[0, 1, 2]))),
+], ids=["gemm", "slices", "copies", "signals"])
+def test_a_unit_that_only_sends_is_served_as_if_its_places_were_looked_at(machine, make):
+    quick, whole, skipped = Lockstep(make(machine)), Lockstep(make(machine)), 0
+    assert quick.advance(1_000_000) == DONE
+    reached = RUNNING
+    while reached == RUNNING:
+        skipped += int((whole.sim.kernel.state.quiet > whole.now).sum())
+        whole.sim.kernel.state.quiet[:] = 0
+        reached = whole.advance(1)
+    assert (quick.now, reached) == (whole.now, DONE) and skipped > 100
+    for name, one, other in zip(UnitState._fields, quick.sim.kernel.state, whole.sim.kernel.state):
+        assert name == "quiet" or (one == other).all(), name
+    assert (quick.sim.mem.served == whole.sim.mem.served).all()
+    assert (quick.sim.mem.waited == whole.sim.mem.waited).all()
 
 
 def test_what_needs_other_hardware_is_refused(machine):
