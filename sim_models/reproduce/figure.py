@@ -120,22 +120,26 @@ class Figure:
 
 
 def layer_tasks(setup: Setup, workload: Workload, techniques: Iterable[str] = TECHNIQUES,
-                machine: Machine | None = None, exchange: Exchange = REDUCED) -> list[KernelTask]:
-    """Return the kernels of one layer under these techniques; `exchange`: what the GEMM is fused with."""
+                machine: Machine | None = None, exchange: Exchange = REDUCED,
+                policy: str | None = None) -> list[KernelTask]:
+    """Return the kernels of one layer under these techniques.
+
+    `exchange`: what the GEMM is fused with; `policy`: the arbiters' in technique t3, if not its own.
+    """
     return [setup.task(kernel, workload, machine)
-            for name in techniques for kernel in kernels_of(name, Choices(exchange=exchange))]
+            for name in techniques for kernel in kernels_of(name, Choices(policy, exchange))]
 
 
 def layer_result(setup: Setup, results: Results, workload: Workload, techniques: Iterable[str] = TECHNIQUES,
-                 machine: Machine | None = None, exchange: Exchange = REDUCED) -> RunResult:
-    """Put the layer under these techniques together from the kernels' results; `exchange` is that of `layer_tasks`."""
+                 machine: Machine | None = None, exchange: Exchange = REDUCED, policy: str | None = None) -> RunResult:
+    """Put the layer under these techniques together from the kernels' results; the rest is as for `layer_tasks`."""
     machine = machine or setup.machine
-    choices = Choices(exchange=exchange)
+    choices = Choices(policy, exchange)
     done = {kernel: results[setup.task(kernel, workload, machine)]
             for name in techniques for kernel in kernels_of(name, choices)}
     return RunResult(workload, machine, setup.seed, {}, {
         name: technique_result(name, done, machine.memory_clock_ghz, choices) for name in techniques},
-        exchange=exchange)
+        policy=policy, exchange=exchange)
 
 
 def case(figure: str, run: RunResult, **more: Any) -> dict[str, Any]:

@@ -61,6 +61,7 @@ def fake_kernel(task: KernelTask) -> KernelResult:
         return FusedKernel(gemm, end, 100, dram, busy, waited, units,
                            {"chosen_threshold": 30, "producer_mean_occupancy": 12.5, "rtl_counters": {"triggers": 1},
                             "slices": 1, "largest_wg_offset": 1, "window_blocked_cycles": 0,
+                            "staged_first_chunk": task.kernel.staged,
                             "window_heads": 0, "last_tile_cycle": r, "switch_sum_bytes": 1 << 20},
                            _traffic(task, end, dram), host_seconds=2.0)
     dram = {
