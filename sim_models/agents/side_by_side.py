@@ -11,8 +11,8 @@ import numpy as np
 from ..compiled.jit import inlined
 from ..engine import agents
 from ..fabric.queues import stream_of
-from . import compute_units
-from .compute_units import ComputeUnits
+from .compute_units import ComputeUnits, open_phase
+from .units.state import NEVER, is_over
 
 
 class SideBySide(NamedTuple):
@@ -50,6 +50,6 @@ class SideBySide(NamedTuple):
 def release(pair, device, now):
     """Launch the second kernel's present phase if what it waits for has happened."""
     second = pair.second
-    if (not compute_units.is_over(second, device) and second.state.opens[device] == compute_units.NEVER
+    if (not is_over(second, device) and second.state.opens[device] == NEVER
             and pair.first.state.phase[device] >= pair.after[second.state.phase[device]]):
-        compute_units.open_phase(second, device, now + pair.launch_cycles)
+        open_phase(second, device, now + pair.launch_cycles)

@@ -9,7 +9,8 @@ import numpy as np
 from t3sim.rtl.geometry import Geometry
 
 from .. import collectives, topologies
-from ..agents.compute_units import ComputeUnits, Condition, Rates, make_units, set_condition
+from ..agents.compute_units import ComputeUnits, make_units, set_condition
+from ..agents.units.state import Condition, Rates
 from ..collectives import ring
 from ..driver.driver import Driver
 from ..engine.chaos import make_chaos

@@ -11,7 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from .. import topologies
-from ..agents.compute_units import Condition, set_condition
+from ..agents.compute_units import set_condition
+from ..agents.units.state import Condition
 from ..collectives import ring
 from ..engine.end import IDLE_LIMIT, RUNNING, STUCK
 from ..engine.loop import Lockstep

@@ -18,7 +18,7 @@ import numpy as np
 from t3sim.rtl.arbiter import POLICIES
 from t3sim.rtl.geometry import Geometry
 
-from ..agents.compute_units import settle
+from ..agents.units.state import settle
 from ..at_once import processor_seconds
 from ..compiled.jit import compile_times
 from ..engine.end import IDLE_LIMIT, RUNNING, STUCK

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from ..agents.compute_units import UnitState, make_units, settle
+from ..agents.compute_units import make_units
 from ..agents.side_by_side import SideBySide
+from ..agents.units.state import UnitState, settle
 from ..collectives import ring
 from ..engine.end import IDLE_LIMIT, RUNNING, STUCK
 from ..engine.loop import Lockstep

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from ..agents.compute_units import Condition
+from ..agents.units.state import Condition
 from ..errors import BadInput, shown
 from ..machine import Machine
 from ..machine.cycle import Link

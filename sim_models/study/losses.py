@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..agents.compute_units import ACCOUNTS
+from ..agents.units.state import ACCOUNTS
 from ..fabric import memory
 
 #: Waiting for loads, by whose requests were served meanwhile.

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..agents.compute_units import STATES
+from ..agents.units.state import STATES
 from .answer import Answer, caveats
 from .output_map import TileId
 from .schema import ALLOCATED, COMPLETE, EXCEEDS, READ, REFUSED, SOURCES, TRIGGERS_GO, Kind

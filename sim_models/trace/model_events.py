@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..agents.compute_units import first_store
+from ..agents.units.stores import first_store
 from ..compiled.by_reference import by_reference
 from ..compiled.jit import compiled, inlined
 from ..fabric import bits

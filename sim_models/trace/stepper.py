@@ -11,7 +11,7 @@ from textual.widgets import Input, Static
 
 from t3sim.rtl.registers import NO_THRESHOLD
 
-from ..agents.compute_units import STATES
+from ..agents.units.state import STATES
 from ..errors import BadInput
 from .replay import CONDITION_HELP, Replay
 from .schema import COMPLETE, EXCEEDS, NO_STREAM, REFUSED, STREAMS, UPDATE_MARKS, Kind, conditions

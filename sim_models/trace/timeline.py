@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..agents.compute_units import STATES
+from ..agents.units.state import STATES
 from .output_map import TileId
 from .perfetto_writer import TimelineWriter
 from .schema import ALLOCATED, COMPLETE, EXCEEDS, SOURCES, Kind

@@ -13,7 +13,7 @@ import numpy as np
 from vcd import VCDWriter
 from vcd.gtkw import GTKWSave
 
-from ..agents.compute_units import STATES
+from ..agents.units.state import STATES
 from ..cosim.ports import Port, PortMap
 from ..cosim.traced import INSTANCE, PREFIX, groups
 from ..engine.state import Sim

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from ..agents.compute_units import STATES
+from ..agents.units.state import STATES
 from . import schema
 from .schema import NO_STREAM, NO_WAVEFRONT, Kind
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from t3sim import cli
-from t3sim.agents.compute_units import ACCOUNTS, STATES, UnitState
+from t3sim.agents.units.state import ACCOUNTS, STATES, UnitState
 from t3sim.engine.end import DONE, RUNNING
 from t3sim.engine.loop import Lockstep
 from t3sim.machine import Machine, load_machine

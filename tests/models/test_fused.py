@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numba import typeof
 
-from t3sim.agents.compute_units import STATES
+from t3sim.agents.units.state import STATES
 from t3sim.cosim.gpu import compiled_gpu, gpu_library, model_ports
 from t3sim.driver.driver import Driver, DriverError
 from t3sim.engine.end import IDLE_LIMIT, RUNNING

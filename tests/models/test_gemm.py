@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from t3sim.agents.compute_units import STATES, settle
+from t3sim.agents.units.state import STATES, settle
 from t3sim.fabric import memory
 from t3sim.machine import load_machine
 from t3sim.workloads import gemm_workload

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from t3sim.agents import compute_units
+from t3sim.agents.units import loads
 from t3sim.compiled.by_reference import by_reference
 from t3sim.compiled.jit import compiled
 from t3sim.fabric import bits, llc_slices, queues
@@ -23,7 +23,7 @@ STREAM = 0  #: a GEMM's
 @compiled
 def _load(sim, unit, address):
     sim = by_reference(sim)
-    return compute_units.read_line(sim.kernel, sim, 0, unit, address)
+    return loads.read_line(sim.kernel, sim, 0, unit, address)
 
 
 @compiled
@@ -38,7 +38,7 @@ def _send(sim, unit, address):
 @compiled
 def _slices_cycle(sim, now):
     sim = by_reference(sim)
-    compute_units.serve_slices(sim.kernel, sim, 0, now)
+    loads.serve_slices(sim.kernel, sim, 0, now)
 
 
 class Cache:
@@ -71,7 +71,7 @@ class Cache:
         return cache.store(self.s, 0, line, STREAM)
 
     def data_back(self, tag: int, now: int) -> None:
-        compute_units.fill(self.s.kernel, self.s, 0, tag, now)
+        loads.fill(self.s.kernel, self.s, 0, tag, now)
 
     def flush(self, cursor: int) -> int:
         return cache.flush(self.s, 0, cursor, STREAM)

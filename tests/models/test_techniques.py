@@ -8,7 +8,7 @@ import pytest
 from numba import njit
 
 from t3sim import cli
-from t3sim.agents.compute_units import ACCOUNTS
+from t3sim.agents.units.state import ACCOUNTS
 from t3sim.errors import BadInput
 from t3sim.fabric import memory
 from t3sim.machine import load_machine

@@ -4,7 +4,7 @@ import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from t3sim.agents.compute_units import ACCOUNTS
+from t3sim.agents.units.state import ACCOUNTS
 from t3sim.dlrm.training import Pass
 from t3sim.errors import Failure
 from t3sim.fabric.memory import PURPOSES

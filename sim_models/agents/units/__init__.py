@@ -1,0 +1,1 @@
+"""The parts of the model of compute units (`agents.compute_units`)."""

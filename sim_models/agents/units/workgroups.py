@@ -1,0 +1,115 @@
+"""Who starts which workgroup of a kernel, what it waits for before its first load, and its end."""
+
+import numpy as np
+
+from ...compiled.jit import compiled, inlined
+from ...engine.hardware import inputs_complete, may_start, nothing_to_start
+from .state import BLOCKED, IDLE, LAUNCH, POLL, enter, is_over, wake
+
+
+@compiled
+def dispatch(kernel, sim, hardware, device, now):
+    """Give the next workgroup to a free place, if the hardware's window lets it start."""
+    g = kernel.state
+    slot = -1
+    if g.idle[device] > 0 and now >= sim.control.start[device] and has_work(kernel, device, now):
+        slot = free_place(kernel, device)
+    if slot < 0:
+        nothing_to_start(hardware, device)
+    elif start_next(kernel, hardware, device, slot, now):
+        wake(kernel, device, slot)
+    else:
+        sim.control.blocked_cycles[device] += 1
+        for other in range(g.state.shape[1]):
+            if g.state[device, other] == IDLE and other % kernel.rates.units < g.working[device]:
+                enter(g, device, other, BLOCKED, now)
+
+
+@compiled
+def start_next(kernel, hardware, device, slot, now):
+    """Give a place the next workgroup that may start, of the window's queue first; False: none may."""
+    g, work = kernel.state, kernel.work
+    group = g.next_group[device]
+    if (not work.two_queues or group < work.beside[device, 0]) and may_start(hardware, device):
+        g.next_group[device], g.next_member[device] = start(kernel, device, slot, group, g.next_member[device], now)
+        return True
+    if work.two_queues:
+        nothing_to_start(hardware, device)
+        group = g.next_beside[device]
+        if group < work.beside[device, 1] and inputs_complete(hardware, device, work.needs[group]):
+            g.next_beside[device], g.member_beside[device] = start(
+                kernel, device, slot, group, g.member_beside[device], now)
+            return True
+    return False
+
+
+@inlined
+def has_work(kernel, device, now):
+    """Return whether the present phase has begun and has a workgroup that has not been started."""
+    g = kernel.state
+    return (not is_over(kernel, device) and g.next_wg[device] < kernel.work.phase_end[device, g.phase[device]]
+            and now >= g.opens[device])
+
+
+@inlined
+def free_place(kernel, device):
+    """Find a place without a workgroup; -1 if there is none."""
+    g, units = kernel.state, kernel.rates.units
+    for first in range(0, g.state.shape[1], units):
+        for slot in range(first, first + g.working[device]):
+            if g.state[device, slot] <= BLOCKED:
+                return slot
+    return -1
+
+
+@inlined
+def start(kernel, device, slot, group, member, now):
+    """Give a place a group's workgroup of this number; the group and number of the one behind it."""
+    g, work = kernel.state, kernel.work
+    enter(g, device, slot, LAUNCH, now)
+    g.wg[device, slot] = g.next_wg[device]
+    g.group[device, slot] = group
+    g.adding[device, slot] = group >= work.adds_from[device]
+    g.member[device, slot] = member
+    g.ready_time[device, slot] = now + work.launch_cycles * g.slowdown[device]
+    g.next_wg[device] += 1
+    g.idle[device] -= 1
+    if member + 1 == work.groups[group].workgroups:
+        return group + 1, np.int64(0)
+    return np.int64(group), member + 1
+
+
+@inlined
+def end(kernel, sim, device, slot, now):
+    """Take the workgroup from a place."""
+    g, work = kernel.state, kernel.work
+    if len(work.raises):
+        sim.control.signals[device, work.raises[g.group[device, slot]]] += 1
+    enter(g, device, slot, IDLE, now)
+    g.adding[device, slot] = 0
+    g.wg[device, slot] = -1
+    g.idle[device] += 1
+    g.finished[device] += 1
+    g.finish_time[device] = now
+
+
+@inlined
+def polls(kernel, sim, device, slot, now):
+    """Let a workgroup read the flags that it waits for, if it has not seen them set; return whether it does."""
+    g, work = kernel.state, kernel.work
+    if len(work.waits) == 0 or work.waits[g.group[device, slot]].last == 0:
+        return False
+    if g.state[device, slot] == POLL and all_set(kernel, sim, device, work.waits[g.group[device, slot]]):
+        return False
+    enter(g, device, slot, POLL, now)
+    g.ready_time[device, slot] = now + kernel.rates.hit_cycles * g.slowdown[device]
+    return True
+
+
+@inlined
+def all_set(kernel, sim, device, wait):
+    """Return whether all signals are set that are waited for."""
+    for signal in range(wait.first, wait.last + 1):
+        if sim.control.signals[device, signal] < kernel.work.signals[device, signal]:
+            return False
+    return True
