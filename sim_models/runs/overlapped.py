@@ -15,6 +15,7 @@ from ..engine.loop import Lockstep
 from ..engine.state import Sim
 from ..errors import BadInput
 from ..fabric import memory
+from ..fabric.network import Network
 from ..machine import Machine
 from ..mechanisms import baseline
 from ..mechanisms.decomposed import split_gemm, units_left
@@ -98,9 +99,8 @@ def flux_sim(machine: Machine, workload: Workload, options: FluxOptions, topolog
         make_units(build.unit_rates(machine, machine.collective.workgroups_per_cu),
                    [reduction.work(0) for reduction in reductions], memory.REDUCE_SCATTER, released=True),
         after=np.ones(1, np.int64), launch_cycles=round(machine.collective.kernel_launch_ns * machine.memory_clock_ghz))
-    network = (build.mirrored_network(machine, topology, 0) if options.mirrored else
-               build.network_of(machine, topology, {}))
-    return build.machine_state(machine, pair, network, [peers_of(rank, workload.tp) for rank in ranks])
+    return build.machine_state(machine, pair, _network(machine, topology, options.mirrored),
+                               [peers_of(rank, workload.tp) for rank in ranks])
 
 
 def run_flux(machine: Machine, workload: Workload, options: FluxOptions, topology: Topology,
@@ -133,10 +133,8 @@ def gathering_sim(machine: Machine, workload: Workload, options: FluxOptions, to
                        [waiting_gemm(gemm, one) for one in come], memory.GEMM)
     pair = SideBySide(
         units, engines, after=np.zeros(engines.work.arrivals.shape[1], np.int64), launch_cycles=launch)
-    network = (build.mirrored_network(machine, topology, 0) if options.mirrored else
-               build.network_of(machine, topology, {}))
-    return build.machine_state(machine, pair, network, [peers_of(rank, workload.tp) for rank in ranks],
-                               units.work.signals.shape[1] - 1)
+    return build.machine_state(machine, pair, _network(machine, topology, options.mirrored),
+                               [peers_of(rank, workload.tp) for rank in ranks], units.work.signals.shape[1] - 1)
 
 
 def run_gathering(machine: Machine, workload: Workload, options: FluxOptions, topology: Topology,
@@ -166,10 +164,8 @@ def sending_sim(machine: Machine, workload: Workload, topology: Topology,
               for rank in ranks]
     units = make_units(build.unit_rates(machine, resident(machine, tables[0].resources)), tables, memory.GEMM,
                        peer_stream=memory.REDUCE_SCATTER)
-    network = (build.mirrored_network(machine, topology, 0) if options.mirrored else
-               build.network_of(machine, topology, {}))
-    return build.machine_state(machine, units, network, [peers_of(rank, workload.tp) for rank in ranks],
-                               len(tables[0].signals))
+    return build.machine_state(machine, units, _network(machine, topology, options.mirrored),
+                               [peers_of(rank, workload.tp) for rank in ranks], len(tables[0].signals))
 
 
 def owners_of(workload: Workload, tiling: Tiling, at: build.Addresses) -> Owners:
@@ -188,27 +184,28 @@ def run_sending(machine: Machine, workload: Workload, topology: Topology, option
 
     Of several GPUs the last one counts.
     """
-    run = Lockstep(sending_sim(machine, workload, topology, options))
-    units = run.sim.kernel
-    total = int(units.work.workgroups.sum())
-    while (state := run.advance(BATCH_CYCLES)) == RUNNING:
-        progress(min(0.99, float(units.state.finished.sum()) / total))
-    if state == STUCK:
-        raise SimulationError(f"the kernel that sends did not move for {IDLE_LIMIT} cycles")
+    sim, now = _to_its_end("kernel that sends", sending_sim(machine, workload, topology, options), progress)
+    units = sim.kernel
     ends = units.state.phase_over[:, -1]
     last = int(np.argmax(ends))
     return OverlappedKernels(
-        **_of_the_gemm(run.sim, units.state, last), cycles=int(ends[last]),
-        collective_start=int(run.sim.control.rs_start[last]), launch_cycles=0, simulated_cycles=run.now)
+        **_of_the_gemm(sim, units.state, last), cycles=int(ends[last]),
+        collective_start=int(sim.control.rs_start[last]), launch_cycles=0, simulated_cycles=now)
+
+
+def _network(machine: Machine, topology: Topology, mirrored: bool) -> Network:
+    """Make the links of one GPU that stands for all, or of all of them."""
+    return build.mirrored_network(machine, topology, 0) if mirrored else build.network_of(machine, topology, {})
 
 
 def _to_its_end(name: str, sim: Sim, progress: Callable[[float], None]) -> tuple[Sim, int]:
     """Run to the end; return the state there and the cycles."""
     run = Lockstep(sim)
-    pair = run.sim.kernel
-    total = int(pair.first.work.workgroups.sum() + pair.second.work.workgroups.sum())
+    kernel = run.sim.kernel
+    kernels = (kernel.first, kernel.second) if isinstance(kernel, SideBySide) else (kernel,)
+    total = sum(int(one.work.workgroups.sum()) for one in kernels)
     while (state := run.advance(BATCH_CYCLES)) == RUNNING:
-        progress(min(0.99, float(pair.first.state.finished.sum() + pair.second.state.finished.sum()) / total))
+        progress(min(0.99, sum(float(one.state.finished.sum()) for one in kernels) / total))
     if state == STUCK:
         raise SimulationError(f"the {name} did not move for {IDLE_LIMIT} cycles")
     return run.sim, run.now

@@ -62,10 +62,16 @@ def attribute_split(whole: Watched, fewer: Watched, split: Watched, *, end: int,
 
     They sum to `end` - whole.
     """
-    loss = attribute(fewer, split, end=end, units=units)
-    del loss["window_blocked"]  # no window holds workgroups
+    loss = attribute_sending(fewer, split, end=end, units=units)
     return {"communication_units": fewer.cycles - whole.cycles, "kernel_launches": launches,
             "wave_tails": loss.pop("idle_units") - launches, **loss}
+
+
+def attribute_sending(alone: Watched, sending: Watched, *, end: int, units: int) -> dict[str, float]:
+    """Return cause -> memory cycles of a kernel that sends, or waits for what comes; they sum to `end` - alone."""
+    loss = attribute(alone, sending, end=end, units=units)
+    del loss["window_blocked"]  # no window holds workgroups
+    return loss
 
 
 def attribute_storing(alone: Watched, storing: Watched, *, end: int, units: int, launches: float,
@@ -74,19 +80,8 @@ def attribute_storing(alone: Watched, storing: Watched, *, end: int, units: int,
 
     `launches`, `reduction`: cycles of the kernel that adds what came when all has come, at the end.
     """
-    loss = attribute(alone, storing, end=round(end - launches - reduction), units=units)
-    del loss["window_blocked"]  # no window holds workgroups
+    loss = attribute_sending(alone, storing, end=round(end - launches - reduction), units=units)
     return {**loss, "kernel_launches": launches, "local_reduction": reduction}
-
-
-def attribute_sending(alone: Watched, sending: Watched, *, end: int, units: int) -> dict[str, float]:
-    """Return cause -> memory cycles of a kernel that sends, or waits for what comes; they sum to `end` - alone.
-
-    Its workgroups read flags, and add what came (`local_reduction`), which GEMMs do not.
-    """
-    loss = attribute(alone, sending, end=end, units=units)
-    del loss["window_blocked"]  # no window holds workgroups
-    return loss
 
 
 def _split(stall: float, alone: np.ndarray, fused: np.ndarray) -> dict[str, float]:

@@ -130,12 +130,11 @@ def over_cards_ns(node: Node, tasks: Tasks) -> float:
         network.bandwidth_gb_per_s * network.efficiency)
 
 
-def fused_run(node: Node, gpus: int, tasks: Tasks, sending: Sending = Sending(), cards: bool = False,
-              resident: int | None = None) -> FusedRun:
-    """Play a persistent kernel on every rank; `cards`: two nodes of one GPU each; `resident`: workgroups at once."""
+def fused_run(node: Node, gpus: int, tasks: Tasks, sending: Sending = Sending(), cards: bool = False) -> FusedRun:
+    """Play a persistent kernel on every rank; `cards`: two nodes of one GPU each."""
     if not 1 <= sending.slice_tasks:
         raise BadInput(f"--slice {sending.slice_tasks} is not possible: a task or more")
-    resident = resident or (tasks.plain_places if sending.tracked else tasks.sending_places)
+    resident = tasks.plain_places if sending.tracked else tasks.sending_places
     signals = node.signals
     count = min(sending.slice_tasks, tasks.for_each)
     sizes = [min(count, tasks.for_each - first) for first in range(0, tasks.for_each, count)]

@@ -27,14 +27,12 @@ def fused_losses(node: Node, gpus: int, tasks: Tasks, sending: Sending) -> dict[
     """
     found, before = {}, fused_run(node, gpus, tasks, sending).ns
     if not sending.tracked:
-        free = {}
-        for cause, key in (("flags", "poll_ns"), ("masks", "mask_ns")):
-            free[key] = 0.0
-            left = fused_run(node.model_copy(update={"signals": node.signals.model_copy(update=free)}), gpus, tasks,
-                             sending).ns
-            found[cause], before = before - left, left
+        no_flags, no_masks = (
+            node.model_copy(update={"signals": node.signals.model_copy(update=dict.fromkeys(keys, 0.0))})
+            for keys in (("poll_ns",), ("poll_ns", "mask_ns")))
         plain = replace(tasks, sending_places=tasks.plain_places)
-        left = fused_run(node.model_copy(update={"signals": node.signals.model_copy(update=free)}), gpus, plain,
-                         sending).ns
-        found["registers"], before = before - left, left
+        for cause, without, made in (("flags", no_flags, tasks), ("masks", no_masks, tasks),
+                                     ("registers", no_masks, plain)):
+            left = fused_run(without, gpus, made, sending).ns
+            found[cause], before = before - left, left
     return found | {"transfers": before - alone_ns(node, gpus, tasks)}

@@ -1,6 +1,5 @@
 """A GEMM behind an all-gather as in Flux: which signals stand for which rows, what waits for them, and for how long."""
 
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -19,18 +18,12 @@ from t3sim.study.report import output_console, print_run
 from t3sim.study.techniques import kernels_of, run_sublayer
 from t3sim.topologies import named_topology
 from t3sim.workloads import gemm_workload
+from tests.models.test_flux import Unmirrored
 
 N = 4
 SHAPE = gemm_workload("4096x2048x512", N)
 SWITCH = named_topology(f"switch:{N}")
 EXCHANGE = fused_with("ag-gemm", "switch")
-
-
-@dataclass(frozen=True)
-class Unmirrored(FluxOptions):
-    """Every GPU, although one could stand for all."""
-
-    mirrored = False
 
 
 @pytest.fixture(scope="module")
