@@ -3,6 +3,13 @@
 import argparse
 from collections.abc import Iterable
 from pathlib import Path
+from typing import NoReturn
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """End the program with this line alone."""
+        self.exit(2, f"{self.prog}: {message}\n")
 
 
 def block_parser(module: str, doc: str, blocks: Iterable[str], report: Path | None = None) -> argparse.ArgumentParser:
@@ -10,7 +17,7 @@ def block_parser(module: str, doc: str, blocks: Iterable[str], report: Path | No
 
     `doc`: the module's docstring, whose first part is the description.
     """
-    parser = argparse.ArgumentParser(prog=f"python -m {module}", description=doc.split(":")[0] + ".")
+    parser = _Parser(prog=f"python -m {module}", description=doc.split(":")[0] + ".")
     parser.add_argument("blocks", nargs="*", metavar="block", help=f"all without it; {', '.join(blocks)}")
     if report is not None:
         parser.add_argument("--json", type=Path, default=report, metavar="FILE", help=f"default: {report}")

@@ -24,7 +24,7 @@ from .drivers import ApbDriver, StreamDriver
 from .mappings import Tables
 from .monitors import StreamMonitor
 from .pauses import never
-from .scoreboard import Scoreboard
+from .scoreboard import Scoreboard, words
 
 NO_REGION = 0
 REQUEST = ("address", "bytes", "op", "source", "region", "wf", "wg")  #: as in `t3sim.rtl.layouts.request`
@@ -242,11 +242,11 @@ class FusedGpu:
         if request["op"] == READ and request["source"] == DMA:
             piece = Piece(request["address"], request["bytes"])
             read = piece, request["wg"], request["wf"]
-            assert read in self.reads, f"{request} is no line of a tile"
-            assert self.updated[piece.address] == UPDATES, f"{request} was read before its last update"
+            assert read in self.reads, f"{words(request)} is no line of a tile"
+            assert self.updated[piece.address] == UPDATES, f"{words(request)} was read before its last update"
             self.reads[read] += 1
         else:
-            assert self.expected[key] > 0, f"{request} was never sent"
+            assert self.expected[key] > 0, f"{words(request)} was never sent"
             self.expected[key] -= 1
 
     def _performed(self, command: dict) -> None:

@@ -1,5 +1,7 @@
 """Runs testbenches: `python -m t3sim.testbenches.run_blocks tracker --seed 7 --waves`, or `make cocotb`."""
 
+import argparse
+import ast
 import random
 import shutil
 import sys
@@ -18,12 +20,19 @@ _RUNS = ROOT / "build" / "cocotb"
 _HALF_AN_HOUR_S = 1800
 
 
-def repeat_command(block: str, geometry: str, seed: int, simulator: str, length: int) -> str:
+def repeat_command(block: str, seed: int, options: argparse.Namespace) -> str:
     """Write the shell command that runs the same stimulus again."""
-    options = "".join(f" {name}={value}" for name, value, usual in
-                      (("GEOMETRY", geometry, "small"), ("SIM", simulator, "verilator"), ("LENGTH", length, 1))
-                      if value != usual)
-    return f"make cocotb BLOCK={block} SEED={seed}{options}"
+    given = "".join(f" {name}={value}" for name, value, usual in (
+        ("GEOMETRY", options.geometry, "small"), ("SIM", options.sim, "verilator"), ("LENGTH", options.length, 1),
+        ("ROUNDS", options.rounds, None), ("TEST", options.test, None)) if value != usual)
+    return f"make cocotb BLOCK={block} SEED={seed}{given}"
+
+
+def tests_of(block: str) -> list[str]:
+    """Return the names of a block's tests."""
+    functions = ast.parse((ROOT / "testbenches" / f"tb_{block}.py").read_text(encoding="utf-8")).body
+    return [function.name for function in functions
+            if isinstance(function, ast.AsyncFunctionDef) and function.decorator_list]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -38,6 +47,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--waves", action="store_true", help="write dump.vcd (Icarus: .fst)")
     options = parser.parse_args(arguments)
     blocks = chosen_blocks(parser, options, BLOCKS)
+    if options.test is not None:
+        tests = {block: tests_of(block) for block in blocks}
+        blocks = [block for block in blocks if options.test in tests[block]]
+        if not blocks:
+            known = "; ".join(f"{block}: {', '.join(names)}" for block, names in tests.items())
+            parser.error(f"there is no test {options.test!r}; the tests are {known}")
     if options.length < 1:
         parser.error("--length must be at least 1")
     if options.rounds is not None and options.rounds < 1:
@@ -55,7 +70,7 @@ def main(arguments: list[str] | None = None) -> int:
         except Failure as failure:
             failed += 1
             print(f"{block}: FAILED with seed {seed}\n{failure}\nRepeat with: "
-                  f"{repeat_command(block, options.geometry, seed, options.sim, options.length)}", flush=True)
+                  f"{repeat_command(block, seed, options)}", flush=True)
         else:
             print(f"{block}: {tests} tests passed with seed {seed} in {time.monotonic() - start:.1f} s, "
                   f"log in {folder}", flush=True)

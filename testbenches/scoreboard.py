@@ -2,6 +2,24 @@
 
 from collections import deque
 
+from t3sim.rtl.registers import ERRORS
+
+_NAMES = {"code": {code: name for name, code in ERRORS.items()}, "op": dict(enumerate(("read", "store", "update"))),
+          "source": dict(enumerate(("local", "remote", "dma")))}
+
+
+def words(item: dict) -> str:
+    """Write an item with codes by name and addresses in hexadecimal."""
+    return "{" + ", ".join(f"{name}: {_word(name, value)}" for name, value in item.items()) + "}"
+
+
+def _word(name: str, value) -> str:
+    if isinstance(value, dict):
+        return words(value)
+    if name == "address":
+        return f"{int(value):#x}"
+    return str(_NAMES.get(name, {}).get(value, value))
+
 
 class MismatchError(AssertionError):
     """Something else came than was expected; `items` are what came and what did not."""
@@ -34,10 +52,11 @@ class Scoreboard:
     def check(self, item) -> None:
         item = _as_dict(item)
         if not self._expected:
-            raise MismatchError(f"{self._name}: {item} was not expected", item)
+            raise MismatchError(f"{self._name}: {words(item)} was not expected", item)
         expected = self._expected.popleft()
         if item != expected:
-            raise MismatchError(f"{self._name}, item {self.matched}: expected {expected}, got {item}", item, expected)
+            raise MismatchError(f"{self._name}, item {self.matched}: expected {words(expected)}, got {words(item)}",
+                                item, expected)
         self.matched += 1
 
     def reset(self) -> None:
@@ -46,7 +65,7 @@ class Scoreboard:
     def check_empty(self) -> None:
         if self._expected:
             first = self._expected[0]
-            raise MismatchError(f"{self._name}: {len(self._expected)} never came, first {first}", first)
+            raise MismatchError(f"{self._name}: {len(self._expected)} never came, first {words(first)}", first)
 
 
 def _as_dict(item) -> dict:

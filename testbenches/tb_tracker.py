@@ -12,7 +12,7 @@ from .drivers import StreamDriver
 from .flips import Faults, Flips, HurtRow, Place, corrects, protected
 from .monitors import CycleMonitor, PulseMonitor, StreamMonitor
 from .pauses import never
-from .scoreboard import MismatchError, Scoreboard
+from .scoreboard import MismatchError, Scoreboard, words
 
 
 class Tracker:
@@ -267,14 +267,14 @@ class OnceEach(Tracker):
 
     def fired(self, trigger: dict) -> None:
         if trigger not in self._due:
-            raise MismatchError(f"triggers: {trigger} was not expected", trigger)
+            raise MismatchError(f"triggers: {words(trigger)} was not expected", trigger)
         at = self._due.index(trigger)
         self.missing += self._due[:at]
         del self._due[:at + 1]
 
     def told(self, error: dict) -> None:
         if error["code"] != ERRORS["tracker_memory"]:
-            raise MismatchError(f"errors: {error} was not expected", error["details"])
+            raise MismatchError(f"errors: {words(error)} was not expected", error["details"])
         self.lost.append(error["details"])
 
     def end(self) -> None:

@@ -15,9 +15,10 @@ from t3sim.cosim.cocotb_run import CocotbFailure
 from t3sim.cosim.testbench import Testbench, run_testbench
 from t3sim.cosim.verilog import generate_verilog
 from t3sim.rtl.blocks import BLOCKS
-from t3sim.rtl.layouts import Op
+from t3sim.rtl.layouts import ErrorCode, Op, Source
 from t3sim.testbenches import run_blocks
 from t3sim.testbenches.geometries import GEOMETRIES
+from t3sim.testbenches.scoreboard import MismatchError, Scoreboard
 
 SMALL = GEOMETRIES["small"]
 
@@ -116,14 +117,48 @@ def test_a_failure_prints_the_command_that_repeats_it(monkeypatch, capsys, tmp_p
     real = run_blocks.run_testbench
     design = generate_verilog(BLOCKS["trigger_merge"](SMALL), "trigger_merge")
     monkeypatch.setattr(run_blocks, "run_testbench", lambda *args, **options: real(*args, **options, design=design))
-    assert run_blocks.main(["trigger_merge", "--geometry", "one_way", "--seed", "7"]) == 1
+    assert run_blocks.main(["trigger_merge", "--geometry", "one_way", "--seed", "7", "--rounds", "2",
+                            "--test", "random_triggers"]) == 1
     told = capsys.readouterr().out
     assert "trigger_merge: FAILED with seed 7" in told
-    assert "Repeat with: make cocotb BLOCK=trigger_merge SEED=7 GEOMETRY=one_way" in told
+    assert "1 of 1 tests of trigger_merge failed: random_triggers" in told
+    assert ("Repeat with: make cocotb BLOCK=trigger_merge SEED=7 GEOMETRY=one_way ROUNDS=2 TEST=random_triggers\n"
+            in told)
     assert re.search(r"^\w*Error: ", told, re.MULTILINE)
+
+
+def test_a_mismatch_is_put_in_names_and_hexadecimal_addresses():
+    scoreboard = Scoreboard("errors")
+    scoreboard.expect({"code": ErrorCode.TRACKER_FULL.value, "details": {"address": 0x1_2345_0040, "wg": 3}})
+    with pytest.raises(MismatchError) as failure:
+        scoreboard.check({"code": 15, "details": {"address": 0x40, "wg": 3}})
+    assert str(failure.value) == ("errors, item 0: expected {code: tracker_full, details: {address: 0x123450040, "
+                                  "wg: 3}}, got {code: 15, details: {address: 0x40, wg: 3}}")
+    lines = Scoreboard("lines")
+    lines.expect({"address": 64, "op": Op.UPDATE.value, "source": Source.DMA.value})
+    with pytest.raises(MismatchError, match="1 never came, first {address: 0x40, op: update, source: dma}"):
+        lines.check_empty()
 
 
 def test_an_unknown_block_is_refused(capsys):
     with pytest.raises(SystemExit):
         run_blocks.main(["trackr"])
-    assert "there is no block 'trackr'; the blocks are coalescer, " in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "there is no block 'trackr'; the blocks are coalescer, " in told
+    assert told.count("\n") == 1
+
+
+def test_an_unknown_test_is_refused_and_the_tests_are_listed(capsys):
+    with pytest.raises(SystemExit) as end:
+        run_blocks.main(["trigger_merge", "coalescer", "--test", "nonsense"])
+    assert end.value.code == 2
+    assert capsys.readouterr().err == (
+        "python -m t3sim.testbenches.run_blocks: there is no test 'nonsense'; the tests are "
+        "trigger_merge: random_triggers, one_trigger_per_cycle; coalescer: random_accesses\n")
+
+
+def test_a_test_is_run_where_it_is(monkeypatch, capsys):
+    ran = []
+    monkeypatch.setattr(run_blocks, "run_testbench", lambda testbench, *_, **__: ran.append(testbench.block) or 1)
+    assert run_blocks.main(["--test", "random_accesses"]) == 0
+    assert ran == ["coalescer"]
