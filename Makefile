@@ -14,7 +14,7 @@ stamp  := $(VENV)/.installed
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: setup  ## t3 run: one fused sub-layer on the RTL (options: make run ARGS="--model gpt-3 --tp 32")
+run: $(stamp)-run  ## t3 run: one fused sub-layer on the RTL (options: make run ARGS="--model gpt-3 --tp 32")
 	@$(python) -m t3sim.cli run $(ARGS)
 
 test: setup  ## every test (a part of them: make test PYTEST_ARGS="tests/rtl -x")
@@ -75,9 +75,17 @@ prerequisites:
 
 setup: prerequisites $(stamp)
 
-# A stamp, not the folder: an installation that was interrupted is done again.
+# Stamps, not the folder: an installation that was interrupted is done again. A run needs a fifth of what tests need.
+$(stamp)-run: pyproject.toml | prerequisites
+	@$(call install,.)
+
 $(stamp): pyproject.toml | prerequisites
-	@echo "t3: installing into $(VENV) (once; again when pyproject.toml changes)"
-	@$(python) -m pip --version >/dev/null 2>&1 || '$(PYTHON)' -m venv --clear '$(VENV)'
-	@$(python) -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
-	@touch $@
+	@$(call install,.[dev])
+	@touch $@-run
+
+define install
+	echo "t3: installing into $(VENV) (once; again when pyproject.toml changes)"
+	$(python) -m pip --version >/dev/null 2>&1 || '$(PYTHON)' -m venv --clear '$(VENV)'
+	$(python) -m pip install --quiet --disable-pip-version-check --editable '$(1)'
+	touch $@
+endef

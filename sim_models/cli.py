@@ -38,6 +38,7 @@ from t3sim.commands.sweep import sweep
 from t3sim.commands.trace import trace
 from t3sim.commands.verilog import verilog
 from t3sim.errors import shortened
+from t3sim.extras import install_line
 from t3sim.trimmed import Trimmed
 
 _COMMANDS = {"run": run, "trace": trace, "explain": explain, "step": step, "reproduce": reproduce, "sweep": sweep,
@@ -189,6 +190,11 @@ def _run(arguments: list[str], told: list[int]) -> int:
 
             print_gpus(gpus)
         return 2 if isinstance(error, ValueError) else 1
+    except ModuleNotFoundError as error:
+        if (install := install_line(error.name or "")) is None:
+            raise
+        _complain(f"this needs {error.name}, which is not installed: {install}")
+        return 1
     except OSError as error:
         _complain(f"{error.filename}: {error.strerror}" if error.filename else str(error))
         return 2 if error.errno in _NO_PATH else 1

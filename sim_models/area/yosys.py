@@ -7,6 +7,7 @@ from pathlib import Path
 
 from t3sim import yowasp
 from t3sim.errors import Failure
+from t3sim.extras import install_line
 
 SECONDS = 1800
 TOOLS = ("yosys", "nextpnr-ecp5")
@@ -15,7 +16,7 @@ TOOLS = ("yosys", "nextpnr-ecp5")
 def version(tool: str) -> str:
     """Return the version of a tool. Raises Failure if the tool is not there."""
     if not _is_there(tool):
-        raise Failure(f"{tool} is missing: run `pip install {yowasp.package(tool)}`")
+        raise Failure(f"{tool} is missing: {install_line(yowasp.module(tool))}")
     return importlib.metadata.version(yowasp.package(tool))
 
 

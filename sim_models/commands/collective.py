@@ -37,7 +37,6 @@ def collective(
     from t3sim.collectives.msccl import msccl_text
     from t3sim.flow.algorithms import COLLECTIVES
     from t3sim.flow.runs import request
-    from t3sim.flow.timeline import LinkRates, write_timeline
     from t3sim.study.report import output_console, print_table
     from t3sim.study.results import check_json_target, write_json, write_whole
 
@@ -57,6 +56,8 @@ def collective(
     if timeline is None:
         found = asked.run(wanted)
     else:
+        from t3sim.flow.timeline import LinkRates, write_timeline
+
         rates = LinkRates()
         found = asked.run(wanted, lambda algorithm, size: rates, lambda algorithm, size, run: write_timeline(
             Path(timeline), f"{COLLECTIVES[asked.collective]}, {algorithm}, {shown_size(size)}", asked.on, run, rates))

@@ -351,7 +351,7 @@ def test_a_missing_tool_is_one_line(tool, capsys, monkeypatch):
     monkeypatch.setattr(yosys.importlib.util, "find_spec", lambda name: None if name == module else found(name))
     assert main(["area", "arbiter", "--library", str(CELLS)]) == 1
     error = capsys.readouterr().err
-    assert f"{tool} is missing: run `pip install" in error and error.count("\n") == 1
+    assert f"{tool} is missing: pip install 't3sim[area]'" in error and error.count("\n") == 1
 
 
 @pytest.mark.parametrize("option", ["--json", "--markdown", "--plot"])
