@@ -1,14 +1,63 @@
-"""Files of users, read as a whole but not without end."""
+"""Files of users: how large they may be, and what is wrong with one that cannot be read, in one line.
 
+Whoever reads a file of a user does so within `reading`, with one of the readers below.
+"""
+
+import json
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.resources.abc import Traversable
 from pathlib import Path
+from typing import Any, NoReturn
+from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile
 
-LARGEST_MACHINE = 1 << 20  #: bytes
-LARGEST_FILE = 64 << 20  #: bytes; far above what a description, a plan or a library of cells takes
+import numpy as np
+
+from .errors import BadInput, is_ours, shown
+
+LARGEST_MACHINE = 1 << 20  #: bytes of a machine or a study
+LARGEST_FILE = 64 << 20  #: bytes of any other file; far above what a description, a plan or a library of cells takes
+LARGEST_TEXT = 16 << 20  #: bytes of JSON or XML, whose objects take some thirty times as much
+LARGEST_ARRAYS = 1 << 30  #: bytes of the arrays of an .npz file, uncompressed
+_MOST_ARRAYS = 64
+_LONGEST_REASON = 140  #: characters of a library's own message
 
 
 class TooLarge(ValueError):
     """A file that is longer than anything of its kind; a device that never ends is one, too."""
+
+
+@contextmanager
+def reading(subject: str, kind: str, error: type[ValueError] = BadInput) -> Iterator[None]:
+    """Turn whatever a damaged file makes a reader raise into one line; ours and those about the file's name stay.
+
+    `subject`: what the line begins with, which names the file. `kind`: what it should be, such as "a Liberty file".
+    """
+    try:
+        yield
+    except Exception as met:
+        if is_ours(met) and not isinstance(met, TooLarge):
+            raise
+        if isinstance(met, OSError) and met.strerror:
+            raise error(f"{subject} cannot be read: {met.strerror}") from None
+        raise error(f"{subject} is not {kind}: {_reason(met)}") from None
+
+
+def _reason(met: Exception) -> str:
+    """Say what an exception of a reader means to who has the file."""
+    if isinstance(met, RecursionError):
+        return "nested too deeply"
+    if isinstance(met, MemoryError | OverflowError):
+        return "a number in it is too large"
+    if isinstance(met, UnicodeError):
+        return "it is no text"
+    if isinstance(met, EOFError):
+        return "it is cut off"
+    if isinstance(met, KeyError):
+        return f"{shown(met.args[0] if met.args else '')} is missing"
+    text = " ".join(str(met).split())[:_LONGEST_REASON]
+    return text if isinstance(met, ValueError | BadZipFile | NotImplementedError) and text else "it is damaged"
 
 
 def read_bounded(path: Path | Traversable, largest: int = LARGEST_FILE) -> bytes:
@@ -18,3 +67,55 @@ def read_bounded(path: Path | Traversable, largest: int = LARGEST_FILE) -> bytes
     if len(content) > largest:
         raise TooLarge(f"longer than {largest:,} bytes")
     return content
+
+
+def read_json(path: Path | Traversable) -> Any:
+    """Read a JSON file whose numbers are finite. Raises OSError, ValueError, RecursionError."""
+    def no_number(text: str) -> NoReturn:
+        raise ValueError(f"{text} is no number")
+
+    def finite(text: str) -> float:
+        return float(text) if math.isfinite(float(text)) else no_number(shown(text))
+    return json.loads(read_bounded(path, LARGEST_TEXT), parse_constant=no_number, parse_float=finite)
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """Read the arrays of an .npz file, after a look at how large they say they are. Raises OSError, ValueError, ...
+
+    An array's header must fit the bytes that are there, so that no more memory is taken than they need.
+    """
+    found = {}
+    with path.open("rb") as file, ZipFile(file) as archive:
+        members = archive.infolist()
+        if len(members) > _MOST_ARRAYS:
+            raise TooLarge(f"{len(members):,} arrays: at most {_MOST_ARRAYS}")
+        if (total := sum(member.file_size for member in members)) > LARGEST_ARRAYS:
+            raise TooLarge(f"its arrays take {total:,} bytes: at most {LARGEST_ARRAYS:,}")
+        for member in members:
+            if member.flag_bits & 1:
+                raise ValueError(f"{shown(member.filename)} is encrypted")
+            if member.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
+                raise ValueError(f"{shown(member.filename)} is compressed in a way that numpy does not know")
+            name = member.filename.removesuffix(".npy")
+            if name in found or name == member.filename:
+                raise ValueError(f"{shown(member.filename)} is no array, or is there twice")
+            found[name] = _array(archive.read(member), name)
+    return found
+
+
+def _array(content: bytes, name: str) -> np.ndarray:
+    """Return an array of the .npy format, which has a header and all of its elements."""
+    from io import BytesIO
+
+    stream = BytesIO(content)
+    version = np.lib.format.read_magic(stream)
+    if version not in ((1, 0), (2, 0)):
+        raise ValueError(f"array {shown(name)} is of an unknown version of the .npy format")
+    read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, by_columns, kind = read_header(stream)
+    if kind.hasobject:
+        raise ValueError(f"array {shown(name)} holds objects")
+    if math.prod(shape) * kind.itemsize != len(content) - stream.tell() or min(shape, default=0) < 0:
+        raise ValueError(f"array {shown(name)} says that it is {shown(shape)}, which its bytes are not")
+    return np.frombuffer(content, kind, math.prod(shape), stream.tell()).reshape(
+        shape, order="F" if by_columns else "C").copy()

@@ -37,7 +37,7 @@ from t3sim.commands.step import step
 from t3sim.commands.sweep import sweep
 from t3sim.commands.trace import trace
 from t3sim.commands.verilog import verilog
-from t3sim.errors import shortened
+from t3sim.errors import is_ours, shortened
 from t3sim.extras import install_line
 from t3sim.trimmed import Trimmed
 
@@ -88,9 +88,6 @@ INTERRUPTED = 130  #: what shells give for SIGINT
 #: Objects made between looks for garbage. Python's own 700 cost a fifth of a small run: imports make, and keep, most.
 _ALLOCATIONS = 50_000
 
-#: Exceptions of this package are messages for the user; all others are faults of the program.
-_OWN_PACKAGE = "t3sim"
-
 #: What the system answers to a name that cannot be a file's: bad input, where a full disk is not.
 _NO_PATH = {errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.ELOOP}
 
@@ -120,10 +117,6 @@ def _usage_message(error: TyperException) -> str:
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "t3"
     return f"{message} (see {path} --help)"
-
-
-def _is_ours(error: BaseException) -> bool:
-    return type(error).__module__.split(".")[0] == _OWN_PACKAGE
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -181,7 +174,7 @@ def _run(arguments: list[str], told: list[int]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (ValueError, RuntimeError) as error:
-        if not _is_ours(error):
+        if not is_ours(error):
             raise
         gpus = getattr(error, "gpus", ())
         _complain(str(error).partition(":")[0] if gpus else str(error))

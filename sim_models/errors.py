@@ -18,6 +18,15 @@ class Failure(RuntimeError):
     """The input was fine, but the work could not be done (a missing compiler, a failed self-check)."""
 
 
+#: Exceptions of this package are messages for the user; all others are faults of the program.
+_OWN_PACKAGE = "t3sim"
+
+
+def is_ours(error: BaseException) -> bool:
+    """Say whether an exception is a message for the user."""
+    return type(error).__module__.split(".")[0] == _OWN_PACKAGE
+
+
 def shortened(message: str) -> str:
     """Return the message with the middle of every very long word or quotation left out."""
     return _LONG.sub(lambda found: f"{found[0][:40]}...{found[0][-20:]} ({len(found[0]):,} characters)", message)

@@ -10,12 +10,16 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from t3sim.bounded import TooLarge, read_bounded
-from t3sim.errors import BadInput
+from t3sim.bounded import read_bounded, reading
+from t3sim.errors import BadInput, shown
 
-_LARGEST_FILE = 1 << 30  #: bytes; foundries' libraries are long
+from .functions import truth_table
 
-_TOKEN = re.compile(r'/\*.*?\*/|\\\n|\s+|"([^"]*)"|([\w.+\-\[\]!*&|^\']+)|([(){}:;,])', re.DOTALL)
+_LARGEST = 1e9  #: of any number of a library
+_DEEPEST = 32  #: groups within groups
+_NAME = re.compile(r"[\w.\[\]-]{1,200}", re.ASCII)
+
+_TOKEN = re.compile(r'/\*.*?(?:\*/|\Z)|\\\n|\s+|"([^"]*)"|([\w.+\-\[\]!*&|^\']+)|([(){}:;,])', re.DOTALL)
 
 
 @dataclass
@@ -46,8 +50,10 @@ def parse(text: str) -> Group:
     tokens.append((None, "end"))
     place = 0
 
-    def statements(group: Group) -> None:
+    def statements(group: Group, depth: int) -> None:
         nonlocal place
+        if depth > _DEEPEST:
+            raise ValueError("nested too deeply")
         while tokens[place][1] not in ("}", "end"):
             name, mark = tokens[place]
             place += 1
@@ -79,13 +85,13 @@ def parse(text: str) -> Group:
             place += 1
             inner = Group(name, values)
             group.groups.append(inner)
-            statements(inner)
+            statements(inner, depth + 1)
             if tokens[place][1] == "end":
                 raise ValueError("the text ends inside a group")
             place += 1
 
     outermost = Group("", [])
-    statements(outermost)
+    statements(outermost, 0)
     if len(outermost.groups) != 1 or outermost.groups[0].name != "library":
         raise ValueError("there is no library in it")
     return outermost.groups[0]
@@ -182,65 +188,72 @@ class Library:
         return (arcs[0].rise.at(4 * load, slew) + arcs[0].fall.at(4 * load, slew)) / 2, slew
 
 
-def truth_table(function: str, pins: tuple[str, ...]) -> tuple[bool, ...] | None:
-    """Return a pin's function for every input, counted in binary with the first pin lowest; None if of another kind."""
-    text = function.replace("*", "&").replace("+", "|")
-    text = re.sub(r"\s*([&|^])\s*|(?<=[(!])\s+|\s+(?=\))", r"\1", text.strip())
-    text = re.sub(r"\s+", "&", text).replace("!", "~")  # what is left of the spaces means and
-    if not re.fullmatch(r"[\w()&|^~]+", text) or not set(re.findall(r"\w+", text)) <= {*pins, "0", "1"}:
-        return None
-    return tuple(bool(eval(text, {"__builtins__": {}}, {pin: row >> i & 1 for i, pin in enumerate(pins)}) & 1)
-                 for row in range(2 ** len(pins)))
-
-
 def load_library(path: Path) -> Library:
     """Read a Liberty file. Raises BadInput."""
-    try:
-        return load_library_text(read_bounded(path, _LARGEST_FILE).decode(errors="replace"), str(path))
-    except TooLarge as error:
-        raise BadInput(f"library {str(path)!r} is not a Liberty file: {error}") from None
-    except OSError as error:
-        raise BadInput(f"library {str(path)!r} cannot be read: {error.strerror}") from None
+    with reading(f"library {str(path)!r}", "a Liberty file"):
+        library = load_library_text(read_bounded(path).decode(errors="replace"), str(path))
+        if not (library.nand2.area > 0 and library.flip_flop and 0 < library.gate_delay[0] <= _LARGEST):
+            raise ValueError(f"a gate's area is {library.nand2.area}, its delay {library.gate_delay[0]:g} ns: both "
+                             "must be above 0")
+    return library
 
 
 def load_library_text(text: str, source: str) -> Library:
     """Parse the text of a Liberty file; `source` is what messages call it. Raises BadInput."""
-    try:
+    with reading(f"library {source!r}", "a Liberty file"):
         library = parse(text)
-        slews_first = {template.arguments[0]: template.get("variable_1").startswith("input_net")
-                       for template in library.all("lu_table_template")}
-        cells = [_cell(group, slews_first) for group in library.all("cell")]
-        name = library.arguments[0]
-    except (ValueError, KeyError, IndexError) as error:
-        raise BadInput(f"{source} is not a Liberty file that can be read: {error}") from None
-    except RecursionError:
-        raise BadInput(f"{source} is not a Liberty file that can be read: nested too deeply") from None
-    return Library(name, source, text, {cell.name: cell for cell in cells})
+        templates = {_one(template): template for template in library.all("lu_table_template")}
+        cells = [_cell(group, templates) for group in library.all("cell")]
+        return Library(_one(library), source, text, {cell.name: cell for cell in cells})
 
 
-def _table(timing: Group, name: str, slews_first: dict[str, bool]) -> Table | None:
+def _one(group: Group) -> str:
+    """Return the name of what a group describes. Raises ValueError."""
+    if len(group.arguments) != 1 or not _NAME.fullmatch(group.arguments[0]):
+        raise ValueError(f"{shown(group.arguments)} is no name of a {group.name[:20]}")
+    return group.arguments[0]
+
+
+def _number(group: Group, name: str) -> float:
+    """Return an attribute that is a number from 0, which one that is not there is. Raises ValueError."""
+    number = float(group.get(name, "0"))
+    if not 0 <= number <= _LARGEST:
+        raise ValueError(f"{group.name[:20]} {shown(_one(group))}: {name} = {number} is not possible: 0 to "
+                         f"{_LARGEST:g}")
+    return number
+
+
+def _table(timing: Group, name: str, templates: dict[str, Group]) -> Table | None:
     for group in timing.all(name):
-        first, second = group.numbers("index_1") or [0.0], group.numbers("index_2") or [0.0]
+        template = templates.get(_one(group), Group("", []))
+        first, second = (group.numbers(index) or template.numbers(index) or [0.0] for index in ("index_1", "index_2"))
         numbers = group.numbers("values")
         rows = [tuple(numbers[i:i + len(second)]) for i in range(0, len(numbers), len(second))]
-        if slews_first.get(group.arguments[0], False):
+        if template.get("variable_1").startswith("input_net"):
             first, second, rows = second, first, list(zip(*rows))
+        for axis in (first, second):
+            if any(after <= before for before, after in zip(axis, axis[1:])):
+                raise ValueError(f"{name}: the indices {shown(axis)} do not rise")
+        if len(rows) != len(first) or any(len(row) != len(second) for row in rows) or not all(
+                abs(number) <= _LARGEST for number in (*first, *second, *numbers)):
+            raise ValueError(f"{name}: {len(numbers)} values do not fill {len(first)} x {len(second)} places with "
+                             f"numbers up to {_LARGEST:g}")
         return Table(tuple(first), tuple(second), tuple(rows))
     return None
 
 
-def _cell(group: Group, slews_first: dict[str, bool]) -> Cell:
+def _cell(group: Group, templates: dict[str, Group]) -> Cell:
     loads, arcs, functions = {}, {}, {}
     setup = 0.0
     clock = next((flip_flop.get("clocked_on").strip("() ") for flip_flop in group.all("ff")), None)
     for pin in group.all("pin"):
-        name = pin.arguments[0]
+        name = _one(pin)
         if pin.get("direction") == "input":
-            loads[name] = float(pin.get("capacitance", "0"))
+            loads[name] = _number(pin, "capacitance")
             for timing in pin.all("timing"):
                 if timing.get("timing_type").startswith("setup"):
                     for edge in ("rise_constraint", "fall_constraint"):
-                        table = _table(timing, edge, {})
+                        table = _table(timing, edge, templates)
                         if table:
                             middle = table.values[len(table.values) // 2]
                             setup = max(setup, middle[len(middle) // 2])
@@ -248,7 +261,7 @@ def _cell(group: Group, slews_first: dict[str, bool]) -> Cell:
         functions[name] = pin.get("function")
         found = []
         for timing in pin.all("timing"):
-            tables = [_table(timing, edge, slews_first)
+            tables = [_table(timing, edge, templates)
                       for edge in ("cell_rise", "cell_fall", "rise_transition", "fall_transition")]
             if None in tables or timing.get("timing_type") in ("three_state_disable", "clear", "preset"):
                 continue
@@ -258,5 +271,5 @@ def _cell(group: Group, slews_first: dict[str, bool]) -> Cell:
         if found:
             arcs[name] = tuple(found)
     latch = any(True for _ in group.all("latch"))
-    return Cell(group.arguments[0], float(group.get("area", "0")), loads, {} if latch else arcs, functions,
+    return Cell(_one(group), _number(group, "area"), loads, {} if latch else arcs, functions,
                 clock if clock and not clock.startswith("!") else None, setup)

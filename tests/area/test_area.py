@@ -12,7 +12,8 @@ from t3sim import yowasp
 from t3sim.area import history, libraries, yosys
 from t3sim.area.embedded import CLOCK_TO_OUTPUT_TAU, GATES, TAU_NS, UNIT_PF, embedded_library
 from t3sim.area.fpga import count, place_and_route
-from t3sim.area.liberty import load_library, parse, truth_table
+from t3sim.area.functions import truth_table
+from t3sim.area.liberty import load_library, parse
 from t3sim.area.libraries import find_library
 from t3sim.area.measure import COMPOSED, measure
 from t3sim.area.node import Node
@@ -54,14 +55,19 @@ def test_cells_and_tables(library):
 
 @pytest.mark.parametrize(("function", "truth"), [
     ("(!(A B))", (1, 1, 1, 0)), ("!(A&B)", (1, 1, 1, 0)), ("(!A) | (!B)", (1, 1, 1, 0)), ("!A+!B", (1, 1, 1, 0)),
-    ("A^B", (0, 1, 1, 0)), ("A * !B", (0, 1, 0, 0)), ("B", (0, 0, 1, 1)),
+    ("A^B", (0, 1, 1, 0)), ("A * !B", (0, 1, 0, 0)), ("B", (0, 0, 1, 1)), ("(A B)'", (1, 1, 1, 0)),
+    ("A' + B'", (1, 1, 1, 0)), ("!A'", (0, 1, 0, 1)), ("!A !B", (1, 0, 0, 0)), ("A (B)", (0, 0, 0, 1)),
+    ("A ^ B B", (0, 0, 1, 0)), ("A | B ^ A B", (0, 1, 1, 1)), ("1", (1, 1, 1, 1)), ("0 + A", (0, 1, 0, 1)),
 ])
 def test_functions_however_written(function, truth):
     assert truth_table(function, ("A", "B")) == tuple(map(bool, truth))
 
 
 def test_functions_of_another_kind():
-    assert truth_table("IQ", ("A", "B")) is None and truth_table("__import__('os')", ("A",)) is None
+    for function in ("IQ", "__import__('os')", "", "A B)", "(A", "A |", "& A", "A @ B", "A.real", "!" * 5000 + "A",
+                     "(" * 2000 + "A" + ")" * 2000, "A" * 5000, "'A", "A!", "9 ** 9"):
+        assert truth_table(function, ("A", "B")) is None, function
+    assert truth_table("A", tuple(f"A{i}" for i in range(64))) is None
 
 
 @pytest.mark.parametrize("text", ["", "cell (A) { }", "library (x) { cell (A) {", "library (x) { ; ) }", "library",

@@ -121,7 +121,6 @@ def test_wrong_words(words, tmp_path, monkeypatch, capsys):
 ])
 def test_a_file_without_end(words, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("t3sim.area.liberty._LARGEST_FILE", 1 << 20)
     assert cli.main([word.replace("ENDLESS", "/dev/zero") for word in words]) == 2
     printed = capsys.readouterr()
     assert printed.out == "" and re.fullmatch(r"t3: error: [^\n]*/dev/zero[^\n]+\n", printed.err)

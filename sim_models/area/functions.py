@@ -1,0 +1,82 @@
+"""Boolean functions of pins, as a Liberty file writes them.
+
+They are `!A`, `A'`, `A & B`, `A * B`, `A B`, `A | B`, `A + B`, `A ^ B` and what parentheses make of them. The Liberty
+reference manual lets inversion bind first, then exclusive or, then and, then or.
+"""
+
+import re
+
+_TOKEN = re.compile(r"\s*(?:([A-Za-z_0-9.\[\]]+)|([!'&*|+^()]))")
+_OPERATORS = ("|+", "&*", "^")  #: from the loosest to the tightest
+_LONGEST = 4096  #: characters; a cell's function takes some hundred
+_DEEPEST = 100  #: parentheses and inversions within each other
+_MOST_PINS = 8
+
+
+def truth_table(function: str, pins: tuple[str, ...]) -> tuple[bool, ...] | None:
+    """Return a pin's function for every input, counted in binary with the first pin lowest; None if of another kind."""
+    if len(pins) > _MOST_PINS:
+        return None
+    rows = 1 << len(pins)
+    every = (1 << rows) - 1
+    columns = {pin: sum(1 << row for row in range(rows) if row >> index & 1) for index, pin in enumerate(pins)}
+    try:
+        value = _Parser(function, {"0": 0, "1": every, **columns}, every).whole()
+    except (ValueError, KeyError):
+        return None
+    return tuple(bool(value >> row & 1) for row in range(rows))
+
+
+class _Parser:
+    """Evaluates a function for all inputs at once: a bit of an integer for each."""
+
+    def __init__(self, text: str, values: dict[str, int], every: int) -> None:
+        if len(text) > _LONGEST or _TOKEN.sub("", text).strip():
+            raise ValueError("no function of pins")
+        self._tokens = [found[1] or found[2] for found in _TOKEN.finditer(text)] + [""]
+        self._values, self._every = values, every
+        self._place = self._depth = 0
+
+    def _next(self) -> str:
+        self._place += 1
+        return self._tokens[self._place - 1]
+
+    def whole(self) -> int:
+        value = self._joined(0)
+        if self._tokens[self._place]:
+            raise ValueError("more than a function")
+        return value
+
+    def _joined(self, level: int) -> int:
+        """Evaluate terms of a level and the operators between them; what stands side by side is and."""
+        if level == len(_OPERATORS):
+            return self._inverted()
+        value = self._joined(level + 1)
+        while token := self._tokens[self._place]:
+            beside = level == 1 and token not in "'&*|+^)"
+            if not (beside or token in _OPERATORS[level]):
+                break
+            if not beside:
+                self._place += 1
+            other = self._joined(level + 1)
+            value = value | other if level == 0 else value & other if level == 1 else value ^ other
+        return value
+
+    def _inverted(self) -> int:
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise ValueError("nested too deeply")
+        token = self._next()
+        if token == "!":
+            value = self._every ^ self._inverted()
+        elif token == "(":
+            value = self._joined(0)
+            if self._next() != ")":
+                raise ValueError("a parenthesis stays open")
+        else:
+            value = self._values[token]
+        while self._tokens[self._place] == "'":
+            self._place += 1
+            value ^= self._every
+        self._depth -= 1
+        return value
