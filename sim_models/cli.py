@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
@@ -135,23 +136,37 @@ def _told_to_end() -> Iterator[list[int]]:
     """Take SIGTERM and SIGHUP as Ctrl-C, so that nothing stays half-written; gives the signals that came.
 
     A terminal that is gone sends SIGHUP. What comes after the first signal is too late: it does not disturb the tidying
-    up.
+    up, in which half-made objects and compilers' callbacks say nothing.
     """
     told: list[int] = []
 
     def interrupt(number: int, frame: object) -> None:
         told.append(number)
         if len(told) == 1:
+            warnings.simplefilter("ignore")
             raise KeyboardInterrupt
 
-    before = {}
+    def in_a_callback(what) -> None:
+        """Take what an exception was that met foreign code, which drops it: an interrupt comes again."""
+        if not told:
+            hook(what)
+        elif issubclass(what.exc_type, KeyboardInterrupt):
+            number = told[0]
+            told.clear()
+            threading.Timer(0.05, os.kill, (os.getpid(), number)).start()
+
+    before, hook = {}, sys.unraisablehook
     if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) is signal.SIG_DFL:  # a handler of others, and what nohup ignores, stay
+        for number, default in ((signal.SIGTERM, signal.SIG_DFL), (signal.SIGHUP, signal.SIG_DFL),
+                                (signal.SIGINT, signal.default_int_handler)):
+            if signal.getsignal(number) is default:  # a handler of others, and what nohup ignores, stay
                 before[number] = signal.signal(number, interrupt)
+        sys.unraisablehook = in_a_callback
     try:
-        yield told
+        with warnings.catch_warnings():
+            yield told
     finally:
+        sys.unraisablehook = hook
         for number, handler in before.items():
             signal.signal(number, handler)
 
@@ -165,8 +180,9 @@ def _run(arguments: list[str], told: list[int]) -> int:
             raise KeyboardInterrupt
         return code if isinstance(code, int) else 0
     except (KeyboardInterrupt, Abort):
-        print(f"t3: {'terminated' if told else 'interrupted'}", file=sys.stderr)
-        return 128 + told[0] if told else INTERRUPTED
+        code = 128 + told[0] if told else INTERRUPTED
+        print(f"t3: {'interrupted' if code == INTERRUPTED else 'terminated'}", file=sys.stderr)
+        return code
     except TyperException as error:
         _complain(_usage_message(error))
         return 2

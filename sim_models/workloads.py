@@ -194,7 +194,8 @@ class EmbeddingWorkload(Workload):
 
     def weights(self) -> np.ndarray:
         """Return how often each row of a table is named, in proportion: float64[row]."""
-        return np.array(self.given) if self.given else named_weights(self.locality, self.rows)
+        named = None if self.given else named_weights(self.locality, self.rows)
+        return np.array(self.given) if named is None else named
 
 
 def transformer_workload(model: str = "t-nlg", sublayer: str = "fc2", tp: int = 8) -> Workload:

@@ -189,5 +189,10 @@ def _page(title: str, command: str, geometry: Geometry, notes: list[str], found:
         lines += [f"## {heading}", "",
                   "| " + " | ".join(name.replace("-\n", "-").replace("\n", " ") for name in columns) + " |",
                   "|---" + "|--:" * (len(columns) - 1) + "|",
-                  *("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows), ""]
+                  *("| " + " | ".join(map(_cell, row)) + " |" for row in rows), ""]
     return "\n".join(lines)
+
+
+def _cell(text: str) -> str:
+    """Escape what means something in a table: an index beside an index would be a link."""
+    return text.replace("|", "\\|").replace("][", "]\\[")

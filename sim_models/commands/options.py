@@ -1,8 +1,10 @@
 """Options that several commands share."""
 
+import contextlib
 import os
 import re
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -122,6 +124,17 @@ def check_outputs(given: dict[str, str]) -> None:
                 named = f"{other} {given[other]!r}" if other.startswith("-") else repr(given[other])
                 raise BadInput(f"{output} {given[output]!r} would take the place of {named}: "
                                "each file that is written needs a name of its own")
+
+
+@contextlib.contextmanager
+def read_or_written(*files: str | None) -> Iterator[None]:
+    """Let a command go on to write its files where nobody reads what it prints any more; without files it ends."""
+    try:
+        yield
+    except BrokenPipeError:
+        if not any(files):
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def check_plot_target(target: str | None) -> None:

@@ -12,6 +12,7 @@ from t3sim.commands.options import (
     SeedOption,
     check_plot_target,
     file_name,
+    read_or_written,
     simulations_at_once,
     whole_number,
     write_plot,
@@ -258,11 +259,13 @@ def run(
         with progress_bar(names) as progress:
             results.append(run_sublayer(one, hardware, names, progress, seed, choice, jobs))
         if json != "-":
-            print_run(results[-1], output_console())
+            with read_or_written(json, plot):
+                print_run(results[-1], output_console())
     of_file = chakra is not None or (model or "").endswith(".json")
     times = [count for _, count in found]
     if of_file and json != "-":
-        print_together(results, times, output_console())
+        with read_or_written(json, plot):
+            print_together(results, times, output_console())
     if json is not None:
         write_json({"sublayers": [{"times": count, **result.to_json()} for count, result in zip(times, results)]}
                    if of_file else results[0].to_json(), json)

@@ -60,10 +60,10 @@ def make_switch(gpus: int, parts: int, bases: np.ndarray, size_bytes: int, most_
         for number, group in enumerate(own):
             copies[:, gpu, number, :len(group)] = np.array(group).T
     most_lines = most_bytes // LINE_BYTES
-    zeros = [np.zeros(len(bases), np.int64) for _ in range(2)]
     return Switch(gpus, parts, most_lines, latency_cycles, sum_op, np.array(bases, np.int64),
-                  np.zeros((len(bases), lines), np.uint8), np.zeros((len(bases), lines, parts), np.uint8), *zeros,
-                  queues.timed_queue(len(bases), max(2, min(most_lines, lines))), *copies)
+                  np.zeros((len(bases), lines), np.uint8), np.zeros((len(bases), lines, parts), np.uint8),
+                  np.zeros(len(bases), np.int64), np.zeros(len(bases), np.int64),
+                  queues.timed_queue(len(bases), max(2, min(most_lines, lines))), copies[0], copies[1], copies[2])
 
 
 NO_SWITCH = make_switch(0, 0, np.zeros(1, np.int64), 0, 0, 0)

@@ -43,10 +43,16 @@ def output_console() -> Console:
     return _console(sys.stdout)
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Leave it to the command line what an end of reading means; rich would end the program."""
+        raise BrokenPipeError
+
+
 def _console(file: TextIO) -> Console:
     if file.isatty():
-        return Console(highlight=False, file=file)
-    return Console(highlight=False, width=PIPE_WIDTH, file=Trimmed(file))
+        return _Console(highlight=False, file=file)
+    return _Console(highlight=False, width=PIPE_WIDTH, file=Trimmed(file))
 
 
 @contextmanager

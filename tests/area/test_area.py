@@ -17,7 +17,7 @@ from t3sim.area.liberty import load_library, parse
 from t3sim.area.libraries import find_library
 from t3sim.area.measure import COMPOSED, measure
 from t3sim.area.node import Node
-from t3sim.area.report import markdown, storage
+from t3sim.area.report import _cell, markdown, storage
 from t3sim.area.sweep import plot, sweep
 from t3sim.area.synthesis import instances, modules, synthesise, with_children
 from t3sim.area.timing import MEMORY_GATE_DELAYS_PER_DOUBLING, analyse
@@ -308,6 +308,12 @@ def test_the_page_in_docs_is_what_the_command_prints(library):
     if yosys.versions() in page:
         assert all(fresh[heading][1] in known[heading] for heading in fresh if heading.startswith("FPGA") or (
             osu018 and heading != "Targets"))
+
+
+def test_an_index_beside_an_index_is_no_link():
+    """`a[3][10]` is a reference to 10 in Markdown, which `make site` does not find."""
+    assert _cell("counts[3][10] | one") == "counts[3]\\[10] \\| one"
+    assert "][" not in (DOCS / "area.md").read_text(encoding="utf-8")
 
 
 def test_targets_are_met():

@@ -598,6 +598,35 @@ def test_reader_that_leaves():
     assert "Traceback" not in err and "Exception" not in err
 
 
+def test_files_are_written_although_the_reader_left(tmp_path):
+    files = tmp_path / "run.json", tmp_path / "run.svg"
+    process = subprocess.Popen([*driver("pass"), "run", "--json", files[0], "--plot", files[1]], cwd=ROOT,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.close()
+    err = process.stderr.read().decode()
+    assert process.wait(timeout=60) == 0 and "Traceback" not in err and "Exception" not in err
+    assert json.loads(files[0].read_text())["techniques"] and "<svg" in files[1].read_text()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_what_a_compilation_leaves_is_no_traceback(number):
+    """An exception in a compiler's callback is dropped there, and half-made hardware warns when it goes."""
+    body = f"""import ctypes, os, warnings
+    class HalfMade:
+        def __del__(self): warnings.warn('created but never used')
+    half_made = HalfMade()
+    def callback():
+        os.kill(os.getpid(), {int(number)})
+        time.sleep(20)
+    ctypes.CFUNCTYPE(None)(callback)()
+    time.sleep(20)"""
+    process = subprocess.run([*driver(body), "run"], cwd=ROOT, text=True, capture_output=True, timeout=60,
+                             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+    words = "terminated" if number == signal.SIGTERM else "interrupted"
+    assert (process.returncode, process.stdout) == (128 + number, "")
+    assert process.stderr.splitlines()[1:] == [f"t3: {words}"]
+
+
 def test_terminal_without_unicode():
     result = subprocess.run([*driver("pass"), "run"], cwd=ROOT, capture_output=True, timeout=60,
                             env={**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"})
