@@ -1,0 +1,80 @@
+"""`t3 validate`: published measurements beside what the models answer."""
+
+from typing import Annotated, Any
+
+import typer
+
+from t3sim.commands.options import JsonOption, check_plot_target, file_name, write_plot
+from t3sim.errors import BadInput, choices
+
+_WORST = 10  #: rows shown
+
+
+def validate(
+    machine: Annotated[str | None, typer.Argument(
+        metavar="[MACHINE]", help="Only this machine's rows; with --log the machine whose log it is.")] = None,
+    rows: Annotated[str | None, typer.Option(
+        metavar="FILE.csv", parser=file_name, help="Your rows instead of those that come with it: any CSV with the "
+        "columns of a file of sim_models/measured.")] = None,
+    log: Annotated[str | None, typer.Option(
+        metavar="FILE", parser=file_name, help="The text that nccl-tests or rccl-tests printed.")] = None,
+    plot: Annotated[str | None, typer.Option(
+        metavar="FILE", parser=file_name, help="Draw measured times and ours: .svg or .png.")] = None,
+    json: JsonOption = None,
+) -> None:
+    """Set what others measured beside what the models answer: errors by machine and quantity, signs, worst rows."""
+    from t3sim.study.report import output_console, print_table
+    from t3sim.study.results import check_json_target, write_json
+    from t3sim.validation.comparison import compare
+    from t3sim.validation.gpus import MACHINES
+    from t3sim.validation.log import read_log
+    from t3sim.validation.readers import own_rows, read_text, text_of
+
+    if machine is not None and machine not in MACHINES:
+        raise BadInput(f"machine {machine[:60]!r} has no measured rows: allowed are {choices(machine, MACHINES)}")
+    check_json_target(json)
+    check_plot_target(plot)
+    read = []
+    if rows is not None:
+        read += read_text(text_of(rows, "--rows"), rows)
+    if log is not None:
+        read += read_log(text_of(log, "--log"), log, machine)
+    found = compare(read if rows or log else own_rows(), machine)
+    if json is not None:
+        write_json(found.to_json(), json)
+    if plot is not None:
+        from t3sim.validation.plots import draw_all
+
+        write_plot(plot, lambda: draw_all(found.rows))
+    if json == "-":
+        return
+    console = output_console()
+    for title, by in (("quantity", "quantity"), ("machine", "machine")):
+        print_table(f"Ours beside measured, by {title}", (title, "rows", "mean\nerror", "worst", "of them\nfitted",
+                                                          "signs\nright", "points\nmean", "points\nworst"),
+                    [_summary_row(name, one) for name, one in found.grouped(by).items()], console)
+    worst = sorted(found.rows, key=lambda one: -abs(one.error))[:_WORST]
+    if worst:
+        print_table("Worst rows (µs)", ("machine", "scenario", "measured", "ours", "error"),
+                    [(one.machine, one.row.scenario, f"{one.row.ns / 1e3:,.1f}", f"{one.ours_ns / 1e3:,.1f}",
+                      f"{one.error:+.0%}") for one in worst], console)
+    wrong = [one for one in found.ratios if one.right is False]
+    if wrong:
+        print_table("Signs that are wrong", ("machine", "scenario", "measured\nratio", "ours"),
+                    [(one.machine, one.row.scenario, f"{one.row.measured:.2f}", f"{one.ours:.2f}") for one in wrong],
+                    console)
+    if found.left_out:
+        print_table("Rows that no model here expresses", ("rows", "reason"),
+                    [(f"{len(some)}", reason) for reason, some in sorted(found.left_out.items())], console)
+
+
+def _summary_row(name: str, one: dict[str, Any]) -> tuple[str, ...]:
+    from t3sim.study.report import NOTHING
+
+    def percent(key: str, unit: str = "%") -> str:
+        value = one.get(key)
+        return NOTHING if value is None else f"{100 * value:.1f} %" if unit == "%" else f"{value:.1f}"
+
+    signs = f"{one['signs_right']} of {one['signs']}" if one["signs"] else NOTHING
+    return (name, f"{one['rows']}", percent("mean_abs_error"), percent("worst"), f"{one['fitted']['rows']}", signs,
+            percent("mean_abs_points", ""), percent("worst_points", ""))

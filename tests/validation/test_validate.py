@@ -1,0 +1,133 @@
+"""`t3 validate`: rows of every kind are read, what is wrong with a file is one line, nothing crashes."""
+
+import json
+
+import pytest
+
+from t3sim.cli import main
+from t3sim.validation.comparison import compare
+from t3sim.validation.log import read_log
+from t3sim.validation.readers import READERS, own_rows, read_text
+from t3sim.validation.requests import BadRows, Collective, Measured, Ratio, Unread
+
+HEADER = "gpu,gpus,nodes,collective,library,algorithm,dtype,size_bytes,time_us,busbw_gb_per_s,time_is,source\n"
+ROW = "A100-SXM4-80GB,8,1,all_reduce,NCCL,,,{size},{time},,,somebody\n"
+
+LOG = """# nccl-tests version 2.13
+# Using devices
+#  Rank  0 Group  0 Pid  101 on  node1 device  0 [0x07] NVIDIA A100-SXM4-80GB
+#  Rank  1 Group  0 Pid  102 on  node1 device  1 [0x0b] NVIDIA A100-SXM4-80GB
+#                                                              out-of-place                       in-place
+#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
+     1048576        262144     float     sum      -1    40.00   26.21   26.21      0    39.10   26.82   26.82      0
+    67108864      16777216     float     sum      -1    400.0   167.8   167.8      0    399.0   168.2   168.2    N/A
+# Out of bounds values : 0 OK
+"""
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return own_rows()
+
+
+def test_every_row_of_the_package_is_read_and_none_twice(rows):
+    times = [one for one in rows if isinstance(one, Measured)]
+    assert len(times) > 1200 and all(one.ns > 0 for one in times)
+    assert len({one.quantity for one in rows if not isinstance(one, Unread)}) >= 10
+    assert {one.file for one in rows} == {f"{name}.csv" for name in (
+        "collectives_over_size", "gemm_throughput", "fused_operators", "contention", "allreduce_rmsnorm_fusion_h100",
+        "prefill_latency_with_without_allreduce_h100", "moe_dispatch_combine", "remote_access", "network_vidur",
+        "gemms", "all_reduces", "sdma_copies", "single_node")}
+
+
+def test_a_row_and_its_signs():
+    text = ("gpu,gpus,operator,m,n,k,k_is,dtype,baseline,baseline_ms,fused,fused_ms,speedup,gemm_alone_ms,"
+            "collective_alone_ms,source\nH800,8,gemm+ar,2048,8192,1024,per rank,fp16,in turn,0.45,fused,0.30,,,,me\n")
+    *times, sign = read_text(text, "x.csv")
+    assert [one.ns for one in times] == [450e3, 300e3] and isinstance(sign, Ratio)
+    assert sign.kind == "sign" and sign.measured == pytest.approx(1.5)
+
+
+@pytest.mark.parametrize(("text", "words"), [
+    ("", "is empty"),
+    ("a,b\n1,2\n", "of no known kind"),
+    (HEADER + ROW.format(size="many", time=3), "line 2: size_bytes = 'many' is not a number above 0"),
+    (HEADER + ROW.format(size=1024, time=-3), "line 2: time_us = '-3' is not a number above 0"),
+    (HEADER + ROW.format(size="nan", time=3), "is not a number"),
+    (HEADER + "\n# a remark\n" + ROW.format(size=1024, time="1e999"), "line 4: time_us"),
+    (HEADER + "A100,8\n", "line 2: 2 fields, but 12 columns"),
+    (HEADER + ROW.format(size=1024, time=3).replace(",8,1", ",0,1"), "gpus = '0' is not a whole number from 1 on"),
+    (HEADER + 'A100,"8\n', "line 2"),
+])
+def test_bad_rows_are_one_line(text, words, tmp_path, capsys):
+    path = tmp_path / "rows.csv"
+    path.write_text(text)
+    assert main(["validate", "--rows", str(path)]) == 2
+    told = capsys.readouterr().err
+    assert words in told and told.count("\n") == 1 and told.startswith("t3: error: ")
+
+
+@pytest.mark.parametrize("arguments", [["--rows", "no-such.csv"], ["no-such-machine"], ["--log", "/"],
+                                       ["--rows", "README.md", "--plot", "x.pdf"]])
+def test_bad_arguments_are_one_line(arguments, capsys):
+    assert main(["validate", *arguments]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_rows_that_no_machine_expresses_are_counted_with_the_reason():
+    row = ROW.format(size=1 << 20, time=50)
+    text = HEADER + row.replace("A100", "TPU") + row.replace("all_reduce", "scan") + row.replace(",50,", ",,") + row
+    found = compare(read_text(text, "x.csv"))
+    assert len(found.rows) == 1
+    assert sorted(len(some) for some in found.left_out.values()) == [1, 1, 1]
+    assert any("TPU" in reason for reason in found.left_out)
+
+
+def test_json_has_what_the_order_names(tmp_path, capsys):
+    path = tmp_path / "rows.csv"
+    path.write_text(HEADER + ROW.format(size=1 << 24, time=269))
+    assert main(["validate", "--rows", str(path), "--json", "-"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    (row,) = told["rows"]
+    assert row["error"] == pytest.approx(row["ours_ns"] / row["measured_ns"] - 1) and row["measured_ns"] == 269e3
+    for by in ("by_machine", "by_quantity"):
+        (summary,) = told["summary"][by].values()
+        assert {"rows", "mean_abs_error", "worst", "signs_right", "signs"} <= summary.keys()
+
+
+def test_a_log_is_read(tmp_path, capsys):
+    first, second = read_log(LOG, "x.log")
+    assert first.ask == Collective("all_reduce", 2, 1, 1 << 20, "NCCL") and first.ns == 40e3
+    assert second.gpu == "NVIDIA A100-SXM4-80GB" and second.ns == 400e3
+    path = tmp_path / "x.log"
+    path.write_text(LOG)
+    assert main(["validate", "--log", str(path), "--json", "-"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["rows"]) == 2
+
+
+@pytest.mark.parametrize(("bus", "operation", "kind"), [
+    ("45.87", "sum", "all_reduce"), ("22.93", "sum", "reduce_scatter"), ("22.93", "none", "all_gather")])
+def test_which_collective_a_log_is_of_follows_from_its_bandwidths(bus, operation, kind):
+    ranks = "".join(f"#  Rank  {rank} Pid 1 on host device  {rank} [0000:05:00.0] AMD Instinct MI300X\n"
+                    for rank in range(8))
+    line = f"  1048576  262144  float  {operation}  -1  40.00  26.21  {bus}  0  40.0  26.21  {bus}  0\n"
+    (row,) = read_log(f"# rccl-tests\n{ranks}{line}", "x.log")
+    assert (row.ask.kind, row.ask.gpus, row.ask.library) == (kind, 8, "RCCL")
+
+
+@pytest.mark.parametrize(("text", "words"), [
+    ("", "no line of results"), ("hello\n" * 3, "no line of results"),
+    (" 1024 256 float sum -1 3.0 1.0 1.0 0\n", "before its results"),
+    (LOG.replace(" NVIDIA A100-SXM4-80GB", ""), "does not name its GPUs"),
+])
+def test_bad_logs_are_one_line(text, words):
+    with pytest.raises(BadRows, match=words) as told:
+        read_log(text, "x.log")
+    assert "\n" not in str(told.value)
+
+
+def test_a_kind_of_rows_is_known_by_its_columns_alone():
+    """No file's columns are taken for those of another kind."""
+    for one in READERS:
+        assert next(other for other in READERS if other.columns <= one.columns) is one
