@@ -1,4 +1,4 @@
-"""A new arbitration policy, by the README's recipe in a copy of the project.
+"""A new arbitration policy, by the recipe of docs/how-to/extend.md in a copy of the project.
 
 It is one file and one line; then run, trace and explain it by its name.
 """

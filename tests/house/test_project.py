@@ -18,13 +18,24 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 def test_every_path_in_the_readme_exists():
     named = set(re.findall(r"`([\w./]+/[\w./]*)`", README)) | set(re.findall(r"\]\(([\w./]+)\)", README))
     made_by_commands = {"build/", ".venv/bin/t3"}
-    assert len(named) > 20
+    assert len(named) > 20 and len(README.split()) <= 900
     assert not [path for path in sorted(named - made_by_commands) if not (ROOT / path).exists()]
 
 
-def test_readme_shows_the_output_of_a_run():
-    shown = README.split("<!-- make run: begin -->")[1].split("<!-- make run: end -->")[0]
-    assert "T-NLG FC-2, TP=8" in shown and "overlap" in shown
+def shown(page: str) -> list[str]:
+    block = page.split("<!-- make run: begin -->")[1].split("<!-- make run: end -->")[0]
+    return block.split("```")[1].split("\n")[1:-1]
+
+
+def test_readme_shows_the_first_lines_of_the_output_of_a_run():
+    whole = shown((ROOT / "docs" / "start.md").read_text(encoding="utf-8"))
+    assert "T-NLG FC-2, TP=8" in whole[0]
+    assert shown(README) == whole[:len(shown(README))] and 10 <= len(shown(README)) <= 25
+
+
+def test_the_readmes_cells_are_short():
+    assert not [cell for line in README.splitlines() if line.startswith("| `t3 ")
+                for cell in line.split("|")[2:-1] if len(cell.split()) > 12]
 
 
 def test_machine_of_the_readme_loads(tmp_path):
