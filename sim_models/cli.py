@@ -97,7 +97,7 @@ _NO_PATH = {errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.ELOOP}
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from t3sim.study.results import collect_versions
+        from t3sim.support.output import collect_versions
 
         print(f"t3sim {collect_versions()['t3sim']}")
         raise Exit

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 
 from t3sim.collectives import Program
-from t3sim.flow.algorithms import COLLECTIVES, algorithms
+from t3sim.collectives.algorithms import COLLECTIVES, algorithms
 from t3sim.mechanisms import exchange
 from t3sim.operators.tiling import Tiling
 from t3sim.schedule import Schedule, ScheduleError

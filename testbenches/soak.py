@@ -36,7 +36,7 @@ from t3sim.runs.data_mode import DataResult, Variation, run_data_mode
 from t3sim.runs.policy import Policy
 from t3sim.schedule import Ids, Limits, ScheduleError, Shuffle
 from t3sim.schedule.sums import window_for_sums
-from t3sim.study.results import write_json
+from t3sim.support.output import write_json
 from t3sim.workloads import Workload, gemm_workload
 
 from .exchanges import Exchange, exchanges

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 from t3sim.errors import BadInput
-from t3sim.study.results import write_whole
+from t3sim.support.output import write_whole
 
 from .measure import BlockArea
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from t3sim.errors import BadInput
 from t3sim.geometry_option import changed
 from t3sim.rtl.geometry import Geometry
-from t3sim.study.results import check_json_target, write_whole
+from t3sim.support.output import check_json_target, write_whole
 
 from .liberty import Library
 from .measure import BlockArea, measure

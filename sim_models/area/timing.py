@@ -8,7 +8,7 @@ import math
 from collections import deque
 from dataclasses import dataclass
 
-from t3sim.cosim.ports import RESET
+from t3sim.engine.port_map import RESET
 
 from .liberty import Cell
 from .synthesis import CLOCK_GATE, Netlist

@@ -40,7 +40,7 @@ def area(
     from t3sim.area.sweep import check_plot
     from t3sim.geometry_option import changed, parse_sizes, parse_sweep
     from t3sim.machine import load_machine
-    from t3sim.study.results import check_json_target, write_json, write_whole
+    from t3sim.support.output import check_json_target, write_json, write_whole
     from t3sim.verilog.write import chosen_blocks
 
     check_json_target(json)

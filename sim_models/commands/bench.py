@@ -26,7 +26,8 @@ def bench(
     core's time, but cocotb's.
     """
     from t3sim.machine import load_machine
-    from t3sim.study.results import BenchResult, check_json_target, write_json
+    from t3sim.study.results import BenchResult
+    from t3sim.support.output import check_json_target, write_json
 
     engines = tuple(dict.fromkeys(name.strip() for name in engine.split(",")))
     for name in engines:

@@ -26,7 +26,7 @@ def cache(
 
     from t3sim.cosim.cache import entries, evict, limit_bytes
     from t3sim.study.report import output_console, print_table
-    from t3sim.study.results import check_json_target, write_json
+    from t3sim.support.output import check_json_target, write_json
     from t3sim.user_cache import cache_folder
 
     check_json_target(json)

@@ -34,11 +34,11 @@ def collective(
     json: JsonOption = None,
 ) -> None:
     """Time a collective on a network of GPUs: events beside the closed form, and how full links are."""
+    from t3sim.collectives.algorithms import COLLECTIVES
     from t3sim.collectives.msccl import msccl_text
-    from t3sim.flow.algorithms import COLLECTIVES
     from t3sim.flow.runs import request
     from t3sim.study.report import output_console, print_table
-    from t3sim.study.results import check_json_target, write_json, write_whole
+    from t3sim.support.output import check_json_target, write_json, write_whole
 
     wanted = size_range(sizes)
     asked = request(kind, machine, topology, None if algorithm is None else algorithm.split(","),

@@ -28,7 +28,7 @@ class Asked:
 def run_event_level(asked: Asked, json: str | None) -> None:
     """Run and print, or write as JSON. Raises BadInput."""
     from t3sim.machine.levels import load_tiles
-    from t3sim.study.results import check_json_target, write_json
+    from t3sim.support.output import check_json_target, write_json
     from t3sim.tiles import persistent_runs
     from t3sim.tiles.flux import Choice
     from t3sim.tiles.gemm import Shape, best
@@ -82,7 +82,7 @@ def _run_persistent(asked: Asked, json: str | None) -> None:
     """Run a persistent kernel that sends, beside separate kernels and Track & Trigger."""
     from t3sim.machine.levels import load_tiles
     from t3sim.study.report import NOTHING, output_console, print_table
-    from t3sim.study.results import write_json
+    from t3sim.support.output import write_json
     from t3sim.tiles.persistent import Sending
     from t3sim.tiles.persistent_runs import TECHNIQUES, run_persistent
     from t3sim.workloads import batch_and_tables, gemm_workload

@@ -21,7 +21,7 @@ def explain(
     json: JsonOption = None,
 ) -> None:
     """Tell the life of a tile, or a channel's decision; without options, what did not fire and what it waits for."""
-    from t3sim.study.results import check_json_target, write_json
+    from t3sim.support.output import check_json_target, write_json
     from t3sim.trace.explain_channel import explain_channel
     from t3sim.trace.explain_run import explain_run
     from t3sim.trace.explain_tile import explain_tile

@@ -28,7 +28,7 @@ def hbm_replay(
     from pathlib import Path
 
     from t3sim.machine import load_machine
-    from t3sim.study.results import check_json_target, write_json
+    from t3sim.support.output import check_json_target, write_json
 
     if every == (trace is not None):
         raise BadInput("one of TRACE and --all is needed" if trace is None else

@@ -139,7 +139,7 @@ def read_or_written(*files: str | None) -> Iterator[None]:
 
 def check_plot_target(target: str | None) -> None:
     """Refuse, before any work, a plot's file that cannot be written or is of another kind. Raises BadInput."""
-    from t3sim.study.results import check_json_target
+    from t3sim.support.output import check_json_target
 
     check_json_target(target, "--plot")
     if target is not None and not target.endswith((".svg", ".png")):
@@ -149,7 +149,7 @@ def check_plot_target(target: str | None) -> None:
 def write_plot(target: str, draw: Callable[[], Any]) -> None:
     """Write what `draw` draws, whole or not at all."""
     from t3sim.study.plots import render
-    from t3sim.study.results import write_whole
+    from t3sim.support.output import write_whole
 
     svg, png = render("plot", draw)
     write_whole(Path(target).resolve(), svg if target.endswith(".svg") else png)

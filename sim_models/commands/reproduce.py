@@ -34,7 +34,7 @@ def reproduce(
     from t3sim.reproduce.figure import paper_setup
     from t3sim.reproduce.pipeline import check_out
     from t3sim.reproduce.registry import chosen
-    from t3sim.study.results import check_json_target, write_json
+    from t3sim.support.output import check_json_target, write_json
 
     jobs = simulations_at_once(jobs)
     figures = chosen(only, paper)

@@ -135,7 +135,8 @@ def run(
     """Run one fused sub-layer on the RTL; without options T-NLG FC-2 at TP=8, full size."""
     from t3sim.machine import load_machine
     from t3sim.mechanisms.split_k import with_split_k
-    from t3sim.study.results import check_json_target, check_policy, check_techniques, write_json
+    from t3sim.study.results import check_policy, check_techniques
+    from t3sim.support.output import check_json_target, write_json
 
     if level == "event":
         from t3sim.commands.event_level import Asked, run_event_level
@@ -300,7 +301,8 @@ def _run_alone(kernel: str | None, workload: "Workload | None", machine: str, sp
     from t3sim.machine import load_machine
     from t3sim.mechanisms.split_k import with_split_k
     from t3sim.operators.kernel_table import load_kernel
-    from t3sim.study.results import KernelRun, check_json_target, collect_versions, write_json
+    from t3sim.study.results import KernelRun
+    from t3sim.support.output import check_json_target, collect_versions, write_json
 
     table = load_kernel(Path(kernel)) if kernel is not None else None
     check_json_target(json)

@@ -32,7 +32,7 @@ def sweep(
     """Run a command over a grid or a list of settings, resumable, here, in job arrays or on a cluster."""
     from t3sim.reproduce.pipeline import check_out
     from t3sim.reproduce.progress import show_progress
-    from t3sim.study.results import check_json_target, write_json
+    from t3sim.support.output import check_json_target, write_json
     from t3sim.sweeps.cluster import check_address
     from t3sim.sweeps.study import load_study
     from t3sim.sweeps.sweep import points_of

@@ -70,7 +70,8 @@ def trace(
     """Record a fused kernel from inside the lockstep loop, for `t3 explain` and `t3 step`."""
     from t3sim.commands.run import asked_workload
     from t3sim.machine import load_machine
-    from t3sim.study.results import check_json_target, check_policy, write_json
+    from t3sim.study.results import check_policy
+    from t3sim.support.output import check_json_target, write_json
 
     for option, value, allowed in (("--technique", technique, TECHNIQUES), ("--bug", bug, BUGS)):
         if value is not None and value not in allowed:

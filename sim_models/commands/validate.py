@@ -24,7 +24,7 @@ def validate(
 ) -> None:
     """Set what others measured beside what the models answer: errors by machine and quantity, signs, worst rows."""
     from t3sim.study.report import output_console, print_table
-    from t3sim.study.results import check_json_target, write_json
+    from t3sim.support.output import check_json_target, write_json
     from t3sim.validation.comparison import compare
     from t3sim.validation.gpus import MACHINES
     from t3sim.validation.log import read_log

@@ -9,8 +9,8 @@ from amaranth import Cat, ClockDomain, Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.sim import Simulator
 
-from .backend import checked_stimulus
-from .ports import RESET, WORD_BITS, Port, PortMap
+from ..engine.backend import checked_stimulus
+from ..engine.port_map import RESET, WORD_BITS, Port, PortMap
 from .verilog import path_name
 
 _HALF_PERIOD_SECONDS = 0.5e-9  #: the 1 GHz memory clock, for waveforms

@@ -12,11 +12,11 @@ from amaranth.lib import wiring
 
 from t3sim import rtl
 
+from ..engine.library import Library
+from ..engine.port_map import PortMap
 from . import at_rest
 from .cache import cached, digest
 from .clock_enable import write_registers_in_place
-from .library import Library
-from .ports import PortMap
 from .shared_modules import share_modules
 from .toolchain import Toolchain, ToolchainError, find_toolchain, run_all
 from .verilog import generate_verilog

@@ -19,11 +19,11 @@ import numpy as np
 from cocotb_tools.check_results import get_results
 from cocotb_tools.runner import get_runner
 
+from ..engine.backend import checked_stimulus
+from ..engine.port_map import PortMap
 from ..errors import Failure
-from .backend import checked_stimulus
 from .build import COMMON_FLAGS, FAST_FLAGS, SLOW_FLAGS, include_flags, precompiled_headers, runtime_objects, units
 from .cache import cached, digest
-from .ports import PortMap
 from .shared_modules import share_modules
 from .toolchain import Toolchain, ToolchainError, find_toolchain, run_all
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from .backend import checked_stimulus
-from .library import Library
+from ..engine.backend import checked_stimulus
+from ..engine.library import Library
 
 
 class CompiledBackend:

@@ -5,9 +5,9 @@ import re
 from t3sim.rtl.blocks import BLOCKS
 from t3sim.rtl.geometry import Geometry
 
+from ..engine.port_map import PortMap
 from .build import component_verilog
 from .clock_enable import write_registers_in_place
-from .ports import PortMap
 
 _DUMMY = re.compile(r"^ *(?:reg \S*dump_module\S* += 0;|if \(\S*dump_module\S* \) begin end)\n", re.MULTILINE)
 _NO_BITS = re.compile(r"^ *(?:wire|reg) \[-1:0\] \S+ ?;\n", re.MULTILINE)

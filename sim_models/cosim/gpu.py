@@ -8,12 +8,12 @@ import numpy as np
 from t3sim.rtl.geometry import Geometry
 from t3sim.rtl.gpu_top import GpuTop
 
+from ..engine.library import Library
+from ..engine.port_map import PortMap
 from ..engine.ports import NONE, Ports
 from .amaranth_backend import AmaranthBackend
 from .build import build_component, component_verilog
 from .compiled import CompiledBackend
-from .library import Library
-from .ports import PortMap
 from .toolchain import find_toolchain
 
 NAME = "gpu_top"

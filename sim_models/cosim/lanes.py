@@ -4,7 +4,7 @@ import numpy as np
 from numba import njit
 
 from ..compiled.jit import compiled
-from .ports import WORD_BITS
+from ..engine.port_map import WORD_BITS
 
 _ALL_ONES = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 

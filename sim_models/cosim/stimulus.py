@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .ports import RESET, WORD_BITS, PortMap
+from ..engine.port_map import RESET, WORD_BITS, PortMap
 from .wrapper import CHECKSUM_MULTIPLIER
 
 

@@ -19,10 +19,10 @@ from t3sim.rtl.geometry import Geometry
 from t3sim.rtl.gpu_top import GpuTop
 from t3sim.rtl.layouts import request, trigger, update
 
+from ..engine.library import Library
+from ..engine.port_map import Port, PortMap
 from .build import build, component_verilog
 from .gpu import NAME
-from .library import Library
-from .ports import Port, PortMap
 
 INSTANCE = "inner"  #: of the design inside the module
 PREFIX = "trace."

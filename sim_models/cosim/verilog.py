@@ -7,8 +7,8 @@ from amaranth.back.verilog import _convert_rtlil_text
 from amaranth.hdl import Shape
 from amaranth.lib import data, wiring
 
+from ..engine.port_map import RESET, Field, Port, PortMap, words_for
 from .hierarchy import rtlil_modules
-from .ports import RESET, Field, Port, PortMap, words_for
 
 CLOCK = "clk"
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from .ports import RESET, WORD_BITS, Port, PortMap
+from ..engine.port_map import RESET, WORD_BITS, Port, PortMap
 
 #: First argument of every function but `t3_new` is the handle that `t3_new` gave.
 _TEMPLATE = """\

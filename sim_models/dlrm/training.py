@@ -14,8 +14,9 @@ from functools import cache
 
 import simpy
 
+from t3sim.collectives.algorithms import algorithms
 from t3sim.dlrm.model import Dlrm, operators
-from t3sim.flow.algorithms import algorithms, chunk_bytes
+from t3sim.flow.closed_forms import chunk_bytes
 from t3sim.flow.collective import Network
 from t3sim.flow.network_costs import network_costs
 from t3sim.machine.network import ScaleOut

@@ -13,10 +13,10 @@ import numpy as np
 from ..compiled.by_type import by_type
 from ..compiled.jit import compiled, inlined
 from ..compiled.words import words_at
-from ..cosim.backend import Backend
 from ..fabric import bits, memory, queues
 from ..fabric import network as links
 from ..line import LINE_BYTES
+from .backend import Backend
 from .chaos import extra_delay, held_back
 from .observers import Observer
 from .ports import Ports

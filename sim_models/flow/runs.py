@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..collectives import CollectiveError
+from ..collectives.algorithms import COLLECTIVES, Algorithm, algorithms
 from ..collectives.msccl import read_msccl
 from ..collectives.mscclpp import read_mscclpp
 from ..errors import BadInput, shown
 from ..topologies import Topology, TopologyError, named_topology
-from .algorithms import COLLECTIVES, Algorithm, algorithms, chunk_bytes
+from .closed_forms import chunk_bytes, closed_form_ns
 from .collective import CollectiveRun, KernelCosts, run_program
 from .network_costs import load_costs
 
@@ -66,6 +67,7 @@ class Request:
     on: Topology
     costs: KernelCosts
     chosen: tuple[Algorithm, ...]
+    planned: bool = False  #: by a plan of somebody's own, which has no closed form
 
     def run(self, sizes: Sequence[int],
             watch: Callable[[str, int], Any] = lambda algorithm, size: None,
@@ -79,7 +81,8 @@ class Request:
                 run = run_program(program, self.on, lambda chunk, part=part: part, self.costs,
                                   watch=watch(one.name, size))
                 done(one.name, size, run)
-                closed_ns = None if one.closed_form_ns is None else one.closed_form_ns(self.costs, size)
+                closed_ns = None if self.planned else closed_form_ns(
+                    self.collective, self.on, one.name, self.costs, size)
                 runs.append(TimedCollective(one.name, size, run.ns, closed_ns, len({step[1:] for step in run.steps}),
                                             run.link_bytes, run.busiest_link))
         return CollectiveRuns(self.collective, self.machine, self.on.name, self.on.gpus, len(self.on.links),
@@ -107,7 +110,7 @@ def request(collective: str | None, machine: str = "torus-128", topology: str | 
         raise BadInput(f"topology {topology or on.name} joins nodes, but machine {name} has no [network]")
     if plan is not None:
         kind, one = _planned(plan, on)
-        return Request(kind, name, on, costs, (one,))
+        return Request(kind, name, on, costs, (one,), planned=True)
     collective = "ar" if collective is None else collective
     possible = algorithms(collective, on)
     chosen = tuple(dict.fromkeys(possible if wanted is None else wanted))

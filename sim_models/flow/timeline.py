@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
+from ..support.output import whole_file
+from ..support.perfetto_writer import TimelineWriter
 from ..topologies import Topology
-from ..trace.perfetto_writer import TimelineWriter
-from ..trace.store import whole_file
 from .collective import CollectiveRun
 
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 
 from ..collectives import Program, in_switch
+from ..collectives.algorithms import algorithms
 from ..collectives.all_reduce import all_reduce
 from ..errors import BadInput, choices
-from ..flow.algorithms import algorithms
 from ..machine import Machine
 from ..schedule import FIXED_TERMS, Role, most_terms, roles_of
 from ..topologies import Topology, fully_connected, named_topology

@@ -12,8 +12,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..cosim.ports import Field
 from ..driver.driver import Driver
+from ..engine.port_map import Field
 from ..line import LINE_BYTES
 from ..machine import Machine
 from ..operators.kernel_table import ASKS_WINDOW, GROUP, LOAD, STEP, STORE, KernelTable, Route, joined, rows_of

@@ -8,8 +8,8 @@ import numpy as np
 
 from t3sim.rtl.geometry import Geometry
 
-from ..cosim.ports import Field
 from ..driver.driver import Destination, Driver, Write
+from ..engine.port_map import Field
 from ..fabric.switch import Group
 from ..line import LINE_BYTES
 from ..operators.kernel_table import KernelError, KernelTable, Route

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from t3sim.collectives import ring as rings
-from t3sim.flow.algorithms import algorithms
+from t3sim.collectives.algorithms import algorithms
 from t3sim.flow.collective import kernel_costs, run_program
 from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table
 from t3sim.reproduce.paper import Target

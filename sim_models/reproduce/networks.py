@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from t3sim.flow.algorithms import COLLECTIVES, Algorithm, algorithms, chunk_bytes
+from t3sim.collectives.algorithms import COLLECTIVES, Algorithm, algorithms
+from t3sim.flow.closed_forms import chunk_bytes, closed_form_ns
 from t3sim.flow.collective import run_program
 from t3sim.flow.network_costs import network_costs
 from t3sim.machine.levels import load_network
@@ -60,7 +61,7 @@ class CollectiveTask:
 
     @cached_property
     def key(self) -> str:
-        sources = source_digest("t3sim.flow.algorithms")
+        sources = source_digest("t3sim.flow.runs")
         return f"collective-{digest(json.dumps(self.description, sort_keys=True), sources)}"
 
     @property
@@ -69,7 +70,8 @@ class CollectiveTask:
 
     def closed_form_ns(self) -> float:
         """Return what the links alone take."""
-        return self._algorithm.closed_form_ns(network_costs(load_network(self.machine)), self.size_mb * 1e6)
+        return closed_form_ns(self.collective, named_topology(self.topology), self.algorithm,
+                              network_costs(load_network(self.machine)), self.size_mb * 1e6)
 
     def run(self, progress: Callable[[float], None]) -> CollectiveTime:
         program, topology = self._algorithm.program(), named_topology(self.topology)

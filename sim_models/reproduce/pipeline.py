@@ -15,7 +15,7 @@ from t3sim.reproduce.report import render_report
 from t3sim.reproduce.runner import Monitor, Outcome, run_tasks
 from t3sim.reproduce.store import Store
 from t3sim.reproduce.tasks import KernelTask, Task, WarmUpTask
-from t3sim.study.results import collect_versions, json_text, write_whole
+from t3sim.support.output import collect_versions, json_text, write_whole
 
 _PROJECT = Path(__file__).resolve().parents[2]
 

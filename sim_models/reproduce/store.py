@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from t3sim.reproduce.tasks import Task
-from t3sim.study.results import write_whole
+from t3sim.support.output import write_whole
 
 _adapter = cache(TypeAdapter)
 

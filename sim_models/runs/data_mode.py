@@ -27,8 +27,8 @@ import numpy as np
 from ..compiled.jit import compiled
 from ..compiled.words import words_at
 from ..cosim.gpu import amaranth_gpu, compiled_gpu, gpu_library, model_ports
-from ..cosim.library import Library
 from ..cosim.nmc_alu import COLUMN_BYTES, compiled_alu
+from ..engine.library import Library
 from ..engine.observers import Observer
 from ..fabric import bits
 from ..fabric.queues import number_of, part_sent, sender_of

@@ -12,12 +12,12 @@ import numpy as np
 
 from ..agents.copy_queue import FLAGS, HOST_OR_GPU, POLL, START_FLAG, TRACKER, Plan, QueuePorts, make_copy_queue
 from ..cosim.gpu import compiled_gpu, gpu_library, model_ports
-from ..cosim.ports import PortMap
 from ..driver.apb import ApbMaster
 from ..driver.driver import Driver, Write
 from ..engine.end import DONE, IDLE_LIMIT, RUNNING
 from ..engine.hardware import make_hardware
 from ..engine.loop import Lockstep
+from ..engine.port_map import PortMap
 from ..errors import BadInput
 from ..fabric import memory
 from ..line import LINE_BYTES

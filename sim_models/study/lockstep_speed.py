@@ -12,9 +12,10 @@ from ..at_once import processor_seconds
 from ..machine import Machine
 from ..runs.fused import FusedRun
 from ..runs.policy import Policy
+from ..support.output import collect_versions
 from ..workloads import transformer_workload
 from .gpus_speed import measure_gpus
-from .results import BenchResult, collect_versions
+from .results import BenchResult
 from .whole_run import measure_whole_run
 
 _REPEATS = 3

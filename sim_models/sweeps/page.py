@@ -6,7 +6,7 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader
 
-from t3sim.study.results import write_whole
+from t3sim.support.output import write_whole
 from t3sim.sweeps.regimes import BEST, Regime, regimes
 from t3sim.sweeps.regret import regrets
 from t3sim.sweeps.settings import Scalar

@@ -8,7 +8,7 @@ from t3sim.machine import load_machine
 from t3sim.reproduce.runner import Monitor, Outcome, run_tasks
 from t3sim.reproduce.store import Store
 from t3sim.reproduce.tasks import WarmUpTask
-from t3sim.study.results import write_whole
+from t3sim.support.output import write_whole
 from t3sim.sweeps.page import write_page
 from t3sim.sweeps.point import PointTask
 from t3sim.sweeps.regimes import Regime, regimes

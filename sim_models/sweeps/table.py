@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from t3sim.study.results import write_whole
+from t3sim.support.output import write_whole
 from t3sim.sweeps.point import PointResult, PointTask
 from t3sim.sweeps.settings import Scalar
 

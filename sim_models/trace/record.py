@@ -17,7 +17,7 @@ from ..runs.diagnosis import in_a_line, waits
 from ..runs.failure import SimulationError
 from ..runs.fused import BATCH_CYCLES, FusedRun
 from ..runs.kernels import rtl_library
-from ..study.results import collect_versions
+from ..support.output import collect_versions
 from . import store, waves
 from .describe import describe_run, plan_of
 from .names import senders

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ..compiled.words import words_at
-from ..cosim.library import Library
 from ..cosim.traced import probes
+from ..engine.library import Library
 from ..engine.observers import Observer
 from ..errors import Failure
 from ..runs.fused import FusedRun

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 
 from ..cosim.compiled import CompiledBackend
 from ..cosim.gpu import model_ports
-from ..cosim.library import Library
+from ..engine.library import Library
 from ..errors import BadInput
 from ..machine import Machine
 from ..runs import build

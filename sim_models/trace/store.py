@@ -1,17 +1,13 @@
 """A trace on disk: `events.parquet` (schema.EVENT), `plan.npz` (what each workgroup does), `trace.json` (the run)."""
 
-import errno
 import json
-import os
 import time
 import zlib
-from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import IO
 from zipfile import BadZipFile
 
 import numpy as np
@@ -20,6 +16,7 @@ import pyarrow.parquet as pq
 
 from ..bounded import read_bounded
 from ..errors import BadInput, shown
+from ..support.output import naming, part_of
 from .decisions import give_reasons
 from .output_map import OutputMap
 from .schema import EVENT, MEANINGS, POLICIES
@@ -42,35 +39,6 @@ _ARROW = pa.schema([(name, pa.from_numpy_dtype(EVENT[name])) for name in EVENT.n
                    metadata={"t3.kinds": json.dumps({int(kind): kind.name.lower() for kind in MEANINGS})})
 
 
-@contextmanager
-def whole_file(path: Path, mode: str = "w") -> Iterator[IO]:
-    """Open a file that is there once all of it is."""
-    part = _part(path)
-    try:
-        with _named(part), part.open(mode) as file:
-            yield file
-        part.replace(path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
-
-
-@contextmanager
-def _named(path: Path) -> Iterator[None]:
-    """Give an error of the disk the name of the file; Arrow and a full buffer leave it out."""
-    try:
-        yield
-    except OSError as error:
-        if error.filename is not None:
-            raise
-        number = error.errno or errno.EIO
-        raise OSError(number, os.strerror(number), str(path)) from error
-
-
-def _part(path: Path) -> Path:
-    return path.with_name(f"{path.name}.part")
-
-
 class TraceWriter:
     """A writer of a trace into a folder, in a thread of its own.
 
@@ -90,8 +58,8 @@ class TraceWriter:
     def __enter__(self) -> "TraceWriter":
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            with _named(_part(self._folder / EVENTS)):
-                self._events = pq.ParquetWriter(_part(self._folder / EVENTS), _ARROW, compression="lz4",
+            with naming(part_of(self._folder / EVENTS)):
+                self._events = pq.ParquetWriter(part_of(self._folder / EVENTS), _ARROW, compression="lz4",
                                                 use_dictionary=False,
                                                 write_statistics=False)  # a third of the usual settings' time
         except BaseException:
@@ -113,7 +81,7 @@ class TraceWriter:
     def _append(self, events: np.ndarray) -> None:
         started = time.thread_time()
         give_reasons(events)
-        with _named(_part(self._folder / EVENTS)):
+        with naming(part_of(self._folder / EVENTS)):
             self._events.write_table(pa.table({name: np.ascontiguousarray(events[name]) for name in EVENT.names},
                                               schema=_ARROW))
         self.seconds += time.thread_time() - started
@@ -130,14 +98,14 @@ class TraceWriter:
 
     def commit(self, run: dict, plan: dict[str, np.ndarray] | None = None) -> None:
         self._finish()
-        with _named(_part(self._folder / EVENTS)):
+        with naming(part_of(self._folder / EVENTS)):
             self._events.close()
         if plan is not None:
-            with _named(_part(self._folder / PLAN)), _part(self._folder / PLAN).open("wb") as file:
+            with naming(part_of(self._folder / PLAN)), part_of(self._folder / PLAN).open("wb") as file:
                 np.savez_compressed(file, **plan)
         described = {"version": VERSION, "policies": _REASONS, "has_plan": plan is not None, **run}
-        with _named(_part(self._folder / RUN)):
-            _part(self._folder / RUN).write_text(json.dumps(described, indent=1) + "\n")
+        with naming(part_of(self._folder / RUN)):
+            part_of(self._folder / RUN).write_text(json.dumps(described, indent=1) + "\n")
         for name in (RUN, PLAN, *DERIVED):
             (self._folder / name).unlink(missing_ok=True)
         for path in self._parts():  # the last makes it a trace
@@ -160,7 +128,7 @@ class TraceWriter:
                 folder.rmdir()
 
     def _parts(self) -> list[Path]:
-        parts = [_part(self._folder / name) for name in (EVENTS, PLAN, RUN)]
+        parts = [part_of(self._folder / name) for name in (EVENTS, PLAN, RUN)]
         return [path for path in parts if path.exists()]
 
 
@@ -177,7 +145,7 @@ class Trace:
             run = json.loads(read_bounded(folder / RUN))
             version = run["version"]
         except (FileNotFoundError, NotADirectoryError):
-            told = "a recording that did not finish" if _part(folder / EVENTS).exists() else "no trace"
+            told = "a recording that did not finish" if part_of(folder / EVENTS).exists() else "no trace"
             raise BadInput(f"{folder} holds {told}: `t3 trace --out {folder}` writes one") from None
         except OSError as error:
             raise BadInput(f"{folder / RUN} cannot be read: {error.strerror}") from None

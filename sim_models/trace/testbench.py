@@ -14,12 +14,12 @@ from ..compiled.by_reference import by_reference
 from ..compiled.jit import compiled
 from ..cosim.cocotb_run import CocotbFailure
 from ..cosim.gpu import model_ports
-from ..cosim.ports import PortMap
 from ..cosim.testbench import FAILURE, Design, Testbench
 from ..cosim.toolchain import ToolchainError
 from ..cosim.traced import Probes, groups_of_block, probes, show
+from ..engine.port_map import PortMap
 from ..fabric import bits
-from ..study.results import collect_versions
+from ..support.output import collect_versions
 from .describe import geometry_of
 from .recorder import CAPACITY, make_recorder, put, wanted
 from .rtl_events import observe_ports, observe_rtl

@@ -11,10 +11,11 @@ from pathlib import Path
 import numpy as np
 
 from ..agents.units.state import STATES
+from ..support.output import whole_file
+from ..support.perfetto_writer import TimelineWriter
 from .output_map import TileId
-from .perfetto_writer import TimelineWriter
 from .schema import ALLOCATED, COMPLETE, EXCEEDS, SOURCES, Kind
-from .store import TIMELINE, Trace, whole_file
+from .store import TIMELINE, Trace
 
 _IDLE = STATES.index("idle")
 _FROM_DMA = SOURCES.index("dma")

@@ -14,12 +14,13 @@ from vcd import VCDWriter
 from vcd.gtkw import GTKWSave
 
 from ..agents.units.state import STATES
-from ..cosim.ports import Port, PortMap
 from ..cosim.traced import INSTANCE, PREFIX, groups
+from ..engine.port_map import Port, PortMap
 from ..engine.state import Sim
 from ..errors import BadInput
 from ..fabric.network import outgoing
-from .store import GTKWAVE, SURFER, WAVES, whole_file
+from ..support.output import whole_file
+from .store import GTKWAVE, SURFER, WAVES
 
 _PIXELS, _PIXELS_PER_CYCLE = 1000, 200  #: of a viewer's window; of GTKWave at zoom 0
 MOST_CYCLES = 20_000  #: of one recording: every signal is kept for every cycle

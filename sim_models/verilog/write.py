@@ -10,8 +10,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from t3sim.cosim.designs import block_names, readable_verilog
-from t3sim.cosim.ports import PortMap
 from t3sim.driver.register_map import FORMATS
+from t3sim.engine.port_map import PortMap
 from t3sim.errors import BadInput, choices
 from t3sim.rtl.geometry import Geometry
 

@@ -14,8 +14,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from t3sim.cosim.ports import Port, PortMap
 from t3sim.cosim.testbench import Testbench, block_verilog, run_testbench
+from t3sim.engine.port_map import Port, PortMap
 from t3sim.errors import Failure
 from t3sim.rtl.geometry import Geometry
 

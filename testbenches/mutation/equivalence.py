@@ -18,7 +18,7 @@ from amaranth.hdl import Cat, Const, Instance, Module, Signal, Value
 from amaranth.hdl._ir import PortDirection
 
 from t3sim.area.yosys import run_yosys
-from t3sim.cosim.ports import PortMap
+from t3sim.engine.port_map import PortMap
 
 from .aiger import Circuit
 from .guarded import ANY, never, with_guards

@@ -373,7 +373,7 @@ def test_no_space_left(option, capsys, tmp_path, monkeypatch):
 
     target = tmp_path / "out.svg"
     target.write_text("before")
-    monkeypatch.setattr("t3sim.study.results.os.replace", full)
+    monkeypatch.setattr("t3sim.support.output.os.replace", full)
     sweep = ["--sweep", "count_bits=8"] if option == "--plot" else []
     assert main(["area", "coalescer", "--library", str(CELLS), "--no-fpga", *sweep, option, str(target)]) == 1
     error = capsys.readouterr().err.splitlines()

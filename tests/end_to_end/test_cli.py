@@ -41,10 +41,8 @@ from t3sim.study.results import (
     RunResult,
     TechniqueResult,
     WholeRun,
-    collect_versions,
-    json_text,
-    write_json,
 )
+from t3sim.support.output import collect_versions, json_text, write_json
 from t3sim.trimmed import Trimmed
 from t3sim.workloads import transformer_workload
 

@@ -8,8 +8,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from t3sim.collectives.algorithms import COLLECTIVES, algorithms
 from t3sim.driver.driver import Driver
-from t3sim.flow.algorithms import COLLECTIVES, algorithms
 from t3sim.rtl.registers import POLICIES
 from t3sim.runs import data_mode
 from t3sim.runs.failure import SimulationError

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 
 from t3sim.cli import main
-from t3sim.flow.algorithms import COLLECTIVES, algorithms, chunk_bytes
+from t3sim.collectives.algorithms import COLLECTIVES, algorithms
+from t3sim.flow.closed_forms import chunk_bytes, closed_form_ns
 from t3sim.flow.collective import run_program
 from t3sim.flow.network_costs import load_costs
 from t3sim.flow.timeline import LinkRates, write_timeline
@@ -24,7 +25,8 @@ def run(kind, topology, name, size, watch=None, costs=COSTS):
     one = algorithms(kind, topology)[name]
     program = one.program()
     part = chunk_bytes(kind, program, size)
-    return run_program(program, topology, lambda chunk: part, costs, watch=watch), one.closed_form_ns(costs, size)
+    return run_program(program, topology, lambda chunk: part, costs, watch=watch), closed_form_ns(
+        kind, topology, name, costs, size)
 
 
 def agrees(event_ns, closed_ns, kind, name, text, share=0.03):

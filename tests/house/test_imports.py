@@ -106,10 +106,10 @@ def test_testbenches_know_no_amaranth_objects():
     assert not offences("testbenches", allowed)
 
 
-#: What rooms of sim_models may import of ours. Operators know no devices, collectives and topologies neither bytes nor
-#: cycles; only the schedule sees all three.
+#: What rooms of sim_models may import of ours, where that is less than `ORDER` allows. Operators know no devices,
+#: collectives and topologies neither bytes nor cycles; only the schedule sees all three.
 ROOMS = {
-    "collectives": {"collectives", "bounded", "numerals"}, "topologies": {"topologies"},
+    "collectives": {"collectives", "topologies", "bounded", "errors", "numerals"}, "topologies": {"topologies"},
     "operators": {"operators", "line"},
     "schedule": {"schedule", "collectives", "topologies", "operators", "line"},
     "agents": {"agents", "engine", "compiled", "fabric", "hbm", "operators", "line"},
@@ -208,6 +208,61 @@ def test_finder_sees_what_it_must(tmp_path, monkeypatch):
                      "t3sim.testbenches.run", "t3sim.llc"]
     assert [*map(top, found)] == ["numpy", "rtl", "rtl", "rtl", "testbenches", "sim_models"]
     assert room("t3sim.llc") == "llc" and room("t3sim.rtl.geometry") == "t3sim.rtl.geometry"
+
+
+#: Folders and files of sim_models from the ground up: each may import only those before it.
+ORDER = """
+errors extras places
+user_cache at_once line numerals bounded trimmed csv_rows cores yowasp formats geometry_option locality
+support compiled
+topologies
+machine
+collectives operators
+schedule
+hbm
+fabric
+engine
+agents driver cosim reference
+workloads
+mechanisms
+runs
+study
+flow tiles
+end_to_end dlrm interchange trace
+measured validation
+area verilog
+api alu_exhaustive
+reproduce
+sweeps
+commands
+cli
+"""
+
+#: What imports a folder that comes after it, and why. Any other is refused.
+UPWARDS = {("sweeps", "commands"): "the points of a sweep are commands",
+           ("sweeps", "cli"): "it runs the command line that it is part of"}
+
+
+def floors() -> dict[str, int]:
+    return {name: number for number, name in enumerate(ORDER.split())}
+
+
+def test_folders_import_those_before_them_in_the_list_only():
+    floor, found = floors(), {}
+    for path in files("sim_models"):
+        for module in needed(path):
+            if top(module) == "sim_models" and room(module) != "__init__":
+                pair = room(module_name(path)), room(module)
+                if pair[0] != "__init__" and pair[0] != pair[1] and floor[pair[1]] > floor[pair[0]]:
+                    found.setdefault(pair, []).append(path.relative_to(ROOT).as_posix())
+    assert {pair: paths for pair, paths in found.items() if pair not in UPWARDS} == {}
+    assert found.keys() == UPWARDS.keys(), "an exception that is none"
+
+
+def test_every_folder_is_in_the_list():
+    there = {path.stem for path in (ROOT / "sim_models").iterdir()
+             if path.suffix == ".py" or any(path.rglob("*.py"))} - {"__init__"}
+    assert there == floors().keys()
 
 
 #: Modules of which one needs the other to run, around again, and why. Any other circle is refused.

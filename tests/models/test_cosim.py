@@ -19,11 +19,11 @@ from t3sim.cosim.amaranth_backend import AmaranthBackend, pack, unpack
 from t3sim.cosim.build import build, build_component
 from t3sim.cosim.clock_enable import write_registers_in_place
 from t3sim.cosim.compiled import CompiledBackend
-from t3sim.cosim.ports import Lane, PortMap
 from t3sim.cosim.shared_modules import share_modules
 from t3sim.cosim.stimulus import checksum, random_stimulus
 from t3sim.cosim.toolchain import ToolchainError
 from t3sim.cosim.verilog import PortError, generate_verilog, port_map
+from t3sim.engine.port_map import Lane, PortMap
 from t3sim.rtl import layouts
 from t3sim.rtl.geometry import ChannelGeometry, Geometry
 from t3sim.rtl.two_entry_queue import TwoEntryQueue

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from t3sim.collectives import Program, direct, ring
 from t3sim.collectives.all_reduce import all_reduce
-from t3sim.cosim.ports import Field
 from t3sim.driver.driver import Driver
+from t3sim.engine.port_map import Field
 from t3sim.machine import load_machine
 from t3sim.mechanisms.track_trigger import dispatch_requests, fused_work, map_output
 from t3sim.operators.gemm import Gemm, Matrix

@@ -1,53 +1,32 @@
-"""Which algorithms there are for a collective on a topology, as programs, and their times in closed form.
+"""Times of a collective's algorithms in closed form.
 
-The closed forms know links, latencies and the last addition of a reduce-scatter, but no memory that holds a step back.
+They know links, latencies and the last addition of a reduce-scatter, but no memory that holds a step back.
 Along a ring of 2, 6, 10, ... messages for the opposite node cannot be split evenly over both ways: there the form of
 the hierarchical all-to-all is a bound.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
-from ..collectives import Program, direct, ring, torus, two_level
-from ..collectives.all_reduce import all_reduce
-from ..collectives.all_to_all import all_to_all
-from ..collectives.together import together
-from ..errors import BadInput
+from ..collectives import Program
 from ..topologies import MultiNode, Topology, Torus
 from .collective import KernelCosts
 
-COLLECTIVES = {"rs": "reduce-scatter", "ag": "all-gather", "ar": "all-reduce", "a2a": "all-to-all"}
-
-_EITHER_WAY = (-1, 1)
-
-
-@dataclass(frozen=True)
-class Algorithm:
-    """A way to run a collective on a topology."""
-
-    name: str
-    program: Callable[[], Program]
-    #: Of the costs and the array's bytes per GPU; None for a plan of somebody's own.
-    closed_form_ns: Callable[[KernelCosts, float], float] | None = None
+#: Of the costs and the array's bytes per GPU: the time.
+Form = Callable[[KernelCosts, float], float]
 
 
-def algorithms(collective: str, topology: Topology) -> dict[str, Algorithm]:
-    """Return what is possible by name, the usual one first. Raises `BadInput` for an unknown collective."""
-    if collective not in COLLECTIVES:
-        raise BadInput(f"--collective {collective[:40]!r} is unknown: allowed are {', '.join(COLLECTIVES)}")
+def closed_form_ns(collective: str, topology: Topology, algorithm: str, costs: KernelCosts,
+                   size_bytes: float) -> float:
+    """Return what one of `algorithms(collective, topology)` takes if each GPU's array has `size_bytes`."""
     if isinstance(topology, Torus):
         found = _torus_exchanges(topology) if collective == "a2a" else _torus_rings(collective, topology)
     elif isinstance(topology, MultiNode):
         found = _of_nodes(collective, topology)
     elif collective == "a2a":
-        found = [_direct_exchange(topology)]
-    elif topology.name == "ring":
-        found = _rings(collective, topology.gpus)
+        found = {"direct": _direct_exchange(topology)}
     else:
-        # A switch's GPUs share one link each: a ring keeps it as busy as everybody at once does.
-        shared = topology.gpus - 1 if topology.switches else 1
-        found = [_direct(collective, topology.gpus, shared), *_rings(collective, topology.gpus)[:topology.switches]]
-    return {one.name: one for one in found}
+        found = {"direct": _direct(collective, topology), **_rings(collective, topology.gpus)}
+    return found[algorithm](costs, size_bytes)
 
 
 def chunk_bytes(collective: str, program: Program, size_bytes: float) -> float:
@@ -58,12 +37,6 @@ def chunk_bytes(collective: str, program: Program, size_bytes: float) -> float:
 def _passes(collective: str) -> int:
     """Count a collective's passes: an all-reduce is a reduce-scatter and an all-gather."""
     return 2 if collective == "ar" else 1
-
-
-def _joined(collective: str, scatter: Callable[..., Program], gather: Callable[..., Program], *arguments) -> Program:
-    if collective == "ar":
-        return all_reduce(scatter(*arguments), gather(*arguments))
-    return (scatter if collective == "rs" else gather)(*arguments)
 
 
 def _start_ns(costs: KernelCosts) -> float:
@@ -82,28 +55,24 @@ def _ring_ns(costs: KernelCosts, length: int, size_bytes: float) -> float:
     return (length - 1) * (costs.step_ns + costs.link_ns + size_bytes / length / costs.link_bytes_per_ns)
 
 
-def _rings(collective: str, ranks: int) -> list[Algorithm]:
-    def closed(parts: int) -> Callable[[KernelCosts, float], float]:
+def _rings(collective: str, ranks: int) -> dict[str, Form]:
+    def closed(parts: int) -> Form:
         return lambda costs, size: (
             _start_ns(costs) + _passes(collective) * _ring_ns(costs, ranks, size / parts)
             + _addition_ns(costs, collective, ranks, 1, size))
 
-    one = lambda step: _joined(collective, ring.reduce_scatter, ring.all_gather, ranks, step)  # noqa: E731
-    both = [] if ranks == 2 else [  # a ring of two has one link in each direction
-        Algorithm("both-rings", lambda: together([one(step) for step in _EITHER_WAY]), closed(2))]
-    return [Algorithm("ring", lambda: one(-1), closed(1)), *both]
+    return {"ring": closed(1), "both-rings": closed(2)}
 
 
-def _direct(collective: str, ranks: int, shared: int) -> Algorithm:
-    """Return the algorithm in which all send to all; `shared`: messages of a GPU over one link."""
-    return Algorithm(
-        "direct", lambda: _joined(collective, direct.reduce_scatter, direct.all_gather, ranks),
-        lambda costs, size: _start_ns(costs) + _passes(collective) * (
-            costs.step_ns + costs.link_ns + shared * size / ranks / costs.link_bytes_per_ns)
-        + _addition_ns(costs, collective, ranks, ranks - 1, size))
+def _direct(collective: str, on: Topology) -> Form:
+    """Return the time in which all send to all; GPUs of a switch share one link each."""
+    ranks, shared = on.gpus, on.gpus - 1 if on.switches else 1
+    return lambda costs, size: _start_ns(costs) + _passes(collective) * (
+        costs.step_ns + costs.link_ns + shared * size / ranks / costs.link_bytes_per_ns
+    ) + _addition_ns(costs, collective, ranks, ranks - 1, size)
 
 
-def _of_nodes(collective: str, on: MultiNode) -> list[Algorithm]:
+def _of_nodes(collective: str, on: MultiNode) -> dict[str, Form]:
     """Return everybody with everybody; and within nodes, then between GPUs of one place."""
     groups, places, ranks = on.groups, on.per_group, on.gpus
 
@@ -125,25 +94,12 @@ def _of_nodes(collective: str, on: MultiNode) -> list[Algorithm]:
         return (_start_ns(costs) + _passes(collective) * (within + between)
                 + _addition_ns(costs, collective, ranks, groups - 1 + (places > 1) * (places - 1), size))
 
-    def build(kind: str) -> Callable[[], Program]:
-        levels = getattr(direct, kind)(places), getattr(direct, kind)(groups)
-        return lambda: getattr(two_level, kind)(*levels, lambda group, place: group * places + place)
-
-    flat = all_to_all if collective == "a2a" else lambda count: _joined(
-        collective, direct.reduce_scatter, direct.all_gather, count)
-    found = [Algorithm("direct", lambda: flat(ranks), flat_ns)]
-    if collective != "a2a":
-        found.insert(0, Algorithm("hierarchical", lambda: _joined(collective, build("reduce_scatter"),
-                                                                  build("all_gather")), hierarchical_ns))
-    return found
+    return {"direct": flat_ns, "hierarchical": hierarchical_ns}
 
 
-def _torus_rings(collective: str, on: Torus) -> list[Algorithm]:
-    """Build one ring per row, then one per column; or four programs that share the data and use every link."""
+def _torus_rings(collective: str, on: Torus) -> dict[str, Form]:
+    """Return the time of one ring per row, then one per column; or of four programs that share the data."""
     rows, columns = on.rows, on.columns
-
-    def one(step: int, columns_first: bool) -> Program:
-        return _joined(collective, torus.reduce_scatter, torus.all_gather, rows, columns, step, columns_first)
 
     def addition_ns(costs: KernelCosts, size: float) -> float:
         return _addition_ns(costs, collective, on.nodes, (rows > 1) + (columns > 1), size)
@@ -171,10 +127,7 @@ def _torus_rings(collective: str, on: Torus) -> list[Algorithm]:
         return (_start_ns(costs) + _passes(collective) * (rows + columns - 2) * latency_ns
                 + _side_by_side_ns(rows_first, columns_first) + addition_ns(costs, size))
 
-    both = [] if 2 in (rows, columns) else [  # a ring of two has one link in each direction
-        Algorithm("all-rings", lambda: together([one(step, order) for order in (False, True) for step in _EITHER_WAY]),
-                  all_rings_ns)]
-    return [Algorithm("hierarchical", lambda: one(-1, False), hierarchical_ns), *both]
+    return {"hierarchical": hierarchical_ns, "all-rings": all_rings_ns}
 
 
 def _side_by_side_ns(*jobs: list[tuple[str, float]]) -> float:
@@ -197,7 +150,7 @@ def _side_by_side_ns(*jobs: list[tuple[str, float]]) -> float:
     return now
 
 
-def _torus_exchanges(on: Torus) -> list[Algorithm]:
+def _torus_exchanges(on: Torus) -> dict[str, Form]:
     """Return the exchanges: every pair by itself on the network's routes; or along the rows, then along the columns."""
     rows, columns = on.rows, on.columns
 
@@ -221,8 +174,7 @@ def _torus_exchanges(on: Torus) -> list[Algorithm]:
         hops = rows // 2 + (min(1, columns // 2) if rows > 1 else columns // 2)
         return _start_ns(costs) + 2 * costs.step_ns + hops * costs.link_ns + along_rows + along_columns - early
 
-    return [Algorithm("direct", lambda: all_to_all(on.nodes), direct_ns),
-            Algorithm("hierarchical", lambda: torus.all_to_all(rows, columns), hierarchical_ns)]
+    return {"direct": direct_ns, "hierarchical": hierarchical_ns}
 
 
 def _messages_per_link(length: int, ties_both_ways: bool = True) -> int:
@@ -235,7 +187,7 @@ def _messages_per_link(length: int, ties_both_ways: bool = True) -> int:
     return near * (near + 1) // 2 + far
 
 
-def _direct_exchange(topology: Topology) -> Algorithm:
+def _direct_exchange(topology: Topology) -> Form:
     ranks = topology.gpus
     hops, carried = {"full": (1, 1), "switch": (1, ranks - 1)}.get(
         topology.name, (ranks // 2, _messages_per_link(ranks, ties_both_ways=False)))
@@ -244,4 +196,4 @@ def _direct_exchange(topology: Topology) -> Algorithm:
         return _start_ns(costs) + costs.step_ns + hops * costs.link_ns + (
             carried * size / ranks / costs.link_bytes_per_ns)
 
-    return Algorithm("direct", lambda: all_to_all(ranks), closed)
+    return closed

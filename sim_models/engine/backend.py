@@ -5,7 +5,7 @@ from typing import Protocol
 import numpy as np
 
 from .library import Library
-from .ports import PortMap
+from .port_map import PortMap
 
 
 class Backend(Protocol):
