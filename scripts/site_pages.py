@@ -1,4 +1,4 @@
-"""Pages of the site that hardware and reports write: one per block, and the list of the reports.
+"""Pages of the site that the code writes: one per block, one per command, and the list of the reports.
 
 A hook of mkdocs. A block's ports are those of its signature at the machine's own geometry; its waveform is a recording
 of its testbench (`docs/waves/BLOCK.json`, made by `make waves`). The reports are those of `make reports`.
@@ -11,10 +11,12 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import typer
 import wavedrom
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
+from t3sim.cli import app
 from t3sim.cosim.hierarchy import signature_ports
 from t3sim.machine import load_machine
 from t3sim.reproduce.figure import PAPERS
@@ -28,7 +30,8 @@ REPORTS = ROOT / "docs" / "reports"
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Put the pages where the navigation has an empty list for them."""
-    lists = {"Blocks": ["blocks/index.md", *(f"blocks/{name}.md" for name in sorted(blocks.BLOCKS))],
+    lists = {"Commands": [f"commands/{name}.md" for name in commands()],
+             "Blocks": ["blocks/index.md", *(f"blocks/{name}.md" for name in sorted(blocks.BLOCKS))],
              "Reports": ["reports/index.md", *({short: f"reports/{short}/report.html"} for short in PAPERS)]}
     for section in config.nav:
         if isinstance(section, dict):
@@ -37,7 +40,9 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages of the blocks, and the list of the reports."""
+    """Add the pages of the commands and of the blocks, and the list of the reports."""
+    for name in commands():
+        files.append(File.generated(config, f"commands/{name}.md", content=command_page(name)))
     geometry = load_machine().geometry()
     names = sorted(blocks.BLOCKS)
     for name in names:
@@ -47,6 +52,28 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     files.append(File.generated(config, "blocks/index.md", content=index))
     files.append(File.generated(config, "reports/index.md", content=list_of_reports()))
     return files
+
+
+def commands() -> dict[str, typer.core.TyperCommand]:
+    """Return the subcommands of `t3` by name, in the order of its help."""
+    return {name: command for name, command in typer.main.get_command(app).commands.items() if not command.hidden}
+
+
+def command_page(name: str) -> str:
+    """Write Markdown of a command's page: what it does, its arguments and its options, as its help has them."""
+    command = commands()[name]
+    shown = [parameter for parameter in command.params if not getattr(parameter, "hidden", False)]
+    listed = "\n".join("- {}  \n  {}".format(", ".join(f"`{spelling}`" for spelling in spellings(parameter)),
+                                              parameter.help or "") for parameter in shown)
+    return f"# t3 {name}\n\n{inspect.cleandoc(command.help or '')}\n\n## Options\n\n{listed}\n"
+
+
+def spellings(parameter) -> list[str]:
+    """Return how a parameter is written on the command line, with the form of its value."""
+    if parameter.param_type_name == "argument":
+        return [parameter.metavar or parameter.name.upper()]
+    form = "" if parameter.is_flag else f" {parameter.metavar or parameter.type.name.upper()}"
+    return [spelling + form for spelling in parameter.opts]
 
 
 def list_of_reports() -> str:
