@@ -141,7 +141,7 @@ class Node(Section):
     """GPUs that are linked each with each other."""
 
     name: str
-    gpus: Annotated[int, Field(ge=2, le=64)]
+    gpus: Annotated[int, Field(ge=2, le=72)]
     engines_per_gpu: Annotated[int, Field(ge=1, le=1024)]
     link: Link
     memory: Memory

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Generic, TypeVar
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from t3sim.errors import choices, shown
-from t3sim.machine import cluster, cycle, engines, network, tiles
+from t3sim.machine import cluster, commercial, cycle, engines, network, tiles
 from t3sim.machine.faults import Place, brackets, explain, fields_at, section_of, unknown
 from t3sim.machine.loader import PRESETS, MachineError, NoSuchMachine, read
 from t3sim.machine.section import Section
@@ -143,7 +143,8 @@ INITIATORS = Level(engines.Initiators, "a collective by the RTL's command queue"
 TILES = Level(tiles.Node, "the event level of tiles", "a100-nvlink", lambda machine, name: tiles.node_of(machine))
 NETWORK = Level(network.ScaleOut, "the event level of networks", "torus-128")
 CLUSTER = Level(cluster.Cluster, "the closed form", "dgx-a100", cluster.of_machine)
-LEVELS: tuple[Level, ...] = (CYCLE, INITIATORS, ENGINES, TILES, NETWORK, CLUSTER)
+COMMERCIAL = Level(commercial.Commercial, "models of libraries on GPUs that are sold", "h100-sxm")
+LEVELS: tuple[Level, ...] = (CYCLE, INITIATORS, ENGINES, TILES, NETWORK, CLUSTER, COMMERCIAL)
 
 
 def load_machine(name_or_path: str | Path = DEFAULT) -> cycle.Machine:
@@ -178,3 +179,8 @@ def load_network(name_or_path: str) -> network.ScaleOut:
 def load_cluster(name_or_path: str) -> cluster.Cluster:
     """Load a machine for the closed form; one of the cycle level is a ring. Raises `MachineError`."""
     return CLUSTER.load(name_or_path)
+
+
+def load_commercial(name_or_path: str) -> commercial.Commercial:
+    """Load a machine for the models of libraries on GPUs that are sold. Raises `MachineError`."""
+    return COMMERCIAL.load(name_or_path)

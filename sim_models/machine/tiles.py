@@ -108,7 +108,7 @@ class Node(Section):
     """Equal GPUs."""
 
     name: str
-    gpus: Annotated[int, within(2, 64)]
+    gpus: Annotated[int, within(2, 72)]
     gpu: Gpu
     memory: Memory
     link: Link

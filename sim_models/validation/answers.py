@@ -2,73 +2,74 @@
 
 from functools import cache, singledispatch
 
-from ..end_to_end.communication import group_all_reduce_ns
 from ..end_to_end.mapping import FULL, Mapping
-from ..end_to_end.operators import gemm_ns
 from ..end_to_end.training import Job, train
 from ..end_to_end.transformer import Transformer
-from ..flow.dma import kernel_collective_ns
-from ..machine.levels import CLUSTER, ENGINES, TILES, load_cluster, load_engines, load_tiles
-from ..tiles.gemm import Shape, best
-from ..tiles.library import all_reduce_ns, pass_ns
+from ..libraries.algorithms import NoSuchWay, library_collective
+from ..libraries.gemm import gemm_ns, width_of
+from ..machine.commercial import Commercial
+from ..machine.levels import load_cluster, load_commercial
 from .requests import Access, Collective, Gemm, NotExpressible, Request, Training
 
 
 @cache
 def answer(request: Request, machine: str) -> float:
     """Return the time that a machine takes, ns. Raises `NotExpressible`."""
-    return _answer(request, machine)
+    try:
+        return _answer(request, load_commercial(machine))
+    except NoSuchWay as error:
+        raise NotExpressible(str(error)) from None
 
 
 @singledispatch
-def _answer(request: Request, machine: str) -> float:
-    raise NotExpressible(f"no model of today answers rows of this kind: {type(request).__name__.lower()}")
+def _answer(request: Request, machine: Commercial) -> float:
+    raise NotExpressible(f"no model answers rows of this kind: {type(request).__name__.lower()}")
 
 
 @_answer.register
-def _(request: Collective, machine: str) -> float:
-    if request.nodes > 1:
-        raise NotExpressible("collectives over several nodes are not among this machine's models")
-    if TILES.has(machine):
-        node = load_tiles(machine)
-        if request.gpus > node.gpus:
-            raise NotExpressible(f"machine {machine} has {node.gpus} GPUs in a node")
-        if request.kind == "all_reduce":
-            return all_reduce_ns(node, request.gpus, request.size_bytes)
-        if request.kind in ("all_gather", "reduce_scatter"):
-            return pass_ns(node, request.gpus, request.size_bytes)
-    elif CLUSTER.has(machine) and request.kind == "all_reduce":
-        return float(group_all_reduce_ns(load_cluster(machine), request.size_bytes, request.gpus, 1))
-    elif ENGINES.has(machine) and load_engines(machine).gpus == request.gpus:
-        return kernel_collective_ns(load_engines(machine), request.size_bytes, 1 + (request.kind == "all_reduce"))
-    raise NotExpressible(f"{request.kind} on {request.gpus} GPUs is not among the models of {machine}")
+def _(request: Collective, machine: Commercial) -> float:
+    return library_collective(machine, request.kind, request.gpus, request.size_bytes, request.nodes,
+                              request.library, request.algorithm).ns
 
 
 @_answer.register
-def _(request: Gemm, machine: str) -> float:
-    if request.dtype.split(",")[0] not in ("fp16", "bf16"):
-        raise NotExpressible("GEMMs of 8 bits are not among the models")
-    if TILES.has(machine):
-        node = load_tiles(machine)
-        return best(node, Shape(request.m, request.n, request.k)).ns + request.waited * node.host.call_ns
-    if CLUSTER.has(machine):
-        return float(gemm_ns(load_cluster(machine).accelerator, request.m, request.n, request.k))
-    raise NotExpressible(f"machine {machine} has no model of a GEMM")
+def _(request: Gemm, machine: Commercial) -> float:
+    width = width_of(request.dtype)
+    if width is None:
+        raise NotExpressible(f"GEMMs with operands {request.dtype[:40]!r} have no rate")
+    try:
+        ns = gemm_ns(machine, request.m, request.n, request.k, width)
+    except KeyError:
+        raise NotExpressible(f"{machine.name} has no rate of {width}") from None
+    return ns + request.waited * machine.kernels.call_ns
 
 
 @_answer.register
-def _(request: Access, machine: str) -> float:
-    if not ENGINES.has(machine) or request.where == "own memory":
-        raise NotExpressible("this access is not among the models of its machine")
-    node = load_engines(machine)
-    efficiency = node.link.push_efficiency if "SDMA" in request.operation else node.link.store_efficiency
-    return request.size_bytes / (node.link.bandwidth_gb_per_s * efficiency)
+def _(request: Access, machine: Commercial) -> float:
+    wires, size = machine.wires, request.size_bytes
+    if "SDMA" in request.operation:
+        return wires.copy_ns + size / (wires.gb_per_s * wires.copy_efficiency)
+    if request.operation not in ("load", "store"):
+        raise NotExpressible("atomics over links have no model")
+    if request.where == "own memory":
+        share = {"load": machine.kernels.own_load_efficiency, "store": machine.kernels.own_store_efficiency}
+        if share[request.operation] is None:
+            raise NotExpressible(f"{machine.name} has no rate of plain {request.operation}s over own memory")
+        return size / (machine.memory.bandwidth_gb_per_s * share[request.operation])
+    if request.where == "one link":
+        return size / (wires.gb_per_s * wires.store_efficiency)
+    if request.operation == "load":
+        raise NotExpressible("loads from all others at once wait for latencies of which the rows say nothing")
+    others = machine.gpus - 1
+    rate = wires.gb_per_s * wires.all_efficiency * (others if wires.kind == "full" else 1)
+    return 2 * wires.latency_ns + machine.kernels.launch_ns + size / rate
 
 
 @_answer.register
-def _(request: Training, machine: str) -> float:
-    cluster = load_cluster("a100-40gb")
-    tp, pp, dp = request.mapping
+def _(request: Training, machine: Commercial) -> float:
+    if machine.name != "a100-sxm":
+        raise NotExpressible("trainings have a model of an A100's host alone")
+    cluster, (tp, pp, dp) = load_cluster("a100-40gb"), request.mapping
     model = Transformer("measured", request.hidden, request.layers, request.heads, 4 * request.hidden, 51200)
     found = train(cluster, Job(model, request.sequence, request.global_batch),
                   Mapping(tp, pp, dp, request.micro_batch, recompute=FULL))

@@ -1,8 +1,13 @@
-"""Rows from which a machine's constants come: `[measured.fitted]` of its file."""
+"""Rows from which a machine's constants come: `[[measured.fitted]]` of its file."""
 
+import re
+
+from ..machine.levels import load_commercial
 from .requests import Measured
 
 
 def is_fitted(row: Measured, machine: str) -> bool:
     """Say whether a constant of the machine comes from this row."""
-    return False
+    named = load_commercial(machine).measured
+    return named is not None and any(one.file == row.file and re.search(one.rows, row.scenario)
+                                     for one in named.fitted)

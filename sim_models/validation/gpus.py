@@ -5,8 +5,13 @@ import re
 from .requests import NotExpressible
 
 #: Looked for in this order, in what the row says.
-_NAMES = (("h800", "h800-nvlink"), (r"h100(?!.*pcie)", "h100-nvlink"), (r"a100(?!.*pcie)", "a100-nvlink"),
-          ("v100", "dgx-v100"), (r"mi35\d|gfx950", "mi355x"), ("mi300x", "mi300x"))
+_NAMES = (("gh200", "gh200"), ("gb200", "gb200"), ("b300", "b300"), ("b200", "b200"), ("h200", "h200-sxm"),
+          ("h800", "h800-sxm"), (r"h100(?!.*(pcie|nvl))", "h100-sxm"), (r"a100(?!.*pcie)", "a100-sxm"),
+          ("v100", "dgx-v100"), (r"\bl20\b|nvidia l20", "l20-pcie"), (r"mi35\d|gfx950", "mi355x"), ("mi325", "mi325x"),
+          ("mi308", "mi308x"), (r"mi300x|gfx942", "mi300x"))
+
+#: Machines that have rows.
+MACHINES = tuple(sorted({machine for _, machine in _NAMES}))
 
 
 def machine_of(gpu: str) -> str:
@@ -15,7 +20,3 @@ def machine_of(gpu: str) -> str:
     if found is None:
         raise NotExpressible(f"no machine has GPUs called {gpu[:60]!r}")
     return found
-
-
-#: Machines that have rows.
-MACHINES = tuple(sorted({machine for _, machine in _NAMES}))

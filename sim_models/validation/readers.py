@@ -131,6 +131,9 @@ def _vidur(row: Row) -> Iterator[Read]:
     if ns is None:
         yield Unread("Vidur", gpu, scenario, "the row has no time")
         return
+    if nodes > 1 and "a100" in gpu:
+        yield Unread("Vidur", gpu, scenario, "the source does not name the cards between its nodes")
+        return
     quantity = "send and receive" if kind == "send_recv" else _band(size)
     yield Measured("Vidur", gpu, quantity, scenario, Collective(kind, gpus, nodes, size, "NCCL"), ns)
 

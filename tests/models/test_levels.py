@@ -6,16 +6,31 @@ import pytest
 
 from t3sim.cli import main
 from t3sim.machine import PRESETS, MachineError
-from t3sim.machine.levels import CLUSTER, CYCLE, ENGINES, INITIATORS, LEVELS, NETWORK, TILES, load_cluster, load_tiles
+from t3sim.machine.levels import (
+    CLUSTER,
+    COMMERCIAL,
+    CYCLE,
+    ENGINES,
+    INITIATORS,
+    LEVELS,
+    NETWORK,
+    TILES,
+    load_cluster,
+    load_tiles,
+)
 
 CYCLE_LEVEL = ("hbm2-reference", "t3-accelsim", "t3-table1")
+MI300 = ("mi300x", "mi308x", "mi325x", "mi355x")
+HOPPER_AND_LATER = ("b200", "b300", "gb200", "gh200", "h100-sxm", "h200-sxm", "h800-sxm")
 TAKES = {
     CYCLE: CYCLE_LEVEL,
-    INITIATORS: ("mi300x", "mi355x", *CYCLE_LEVEL),
-    ENGINES: ("mi300x", "mi355x"),
-    TILES: ("a100-nvlink", "a100-pcie", "dgx-a100", "dgx-v100", "h800-nvlink", "mi210-2x4", "mi210-x4", *CYCLE_LEVEL),
+    INITIATORS: (*MI300, *CYCLE_LEVEL),
+    ENGINES: MI300,
+    TILES: ("a100-nvlink", "a100-pcie", "dgx-a100", "dgx-v100", "h800-nvlink", "mi210-2x4", "mi210-x4", *CYCLE_LEVEL,
+            "a100-sxm", *HOPPER_AND_LATER),
     NETWORK: ("mi210-2x4", "torus-128"),
     CLUSTER: ("a100-40gb", "dgx-a100", "h100-nvlink", "mi210", *CYCLE_LEVEL),
+    COMMERCIAL: ("a100-sxm", "dgx-v100", "l20-pcie", *HOPPER_AND_LATER, *MI300),
 }
 
 

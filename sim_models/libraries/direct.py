@@ -1,0 +1,22 @@
+"""Collectives of one kernel that loads or stores at all other GPUs: what serving frameworks have for small messages."""
+
+from ..machine.commercial import Commercial
+from .links import pair_gb_per_s
+
+
+def direct_ns(machine: Commercial, kind: str, gpus: int, size: float) -> float:
+    """Return the fastest of one shot, two shots, and packets that carry flags."""
+    return min(ways(machine, kind, gpus, size).values())
+
+
+def ways(machine: Commercial, kind: str, gpus: int, size: float) -> dict[str, float]:
+    """Return the time of each way, ns; `size`: of the whole tensor."""
+    direct, part = machine.direct, size / gpus
+    rate = pair_gb_per_s(machine, gpus) * direct.efficiency
+    if kind in ("all_gather", "reduce_scatter", "all_to_all"):
+        return {"one-shot": direct.base_ns + part / rate}
+    found = {"one-shot": direct.base_ns + size / rate,
+             "two-shot": direct.base_ns + direct.phase_ns + 2 * part / rate}
+    if direct.packets:
+        found["two-shot, packets"] = direct.base_ns + 4 * part / rate
+    return found

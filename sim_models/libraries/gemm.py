@@ -1,0 +1,86 @@
+"""A GEMM as a library runs it on a GPU that is sold, with operands of 16, 8 or 4 bits.
+
+Compute units take one tile after the other, in rounds; a tile costs its main loop, or the loads that feed it, a fixed
+time, and the part of its stores that nothing hides. A GEMM split along K adds its parts in a pass over memory. Below it
+lies the time in which memory gives the operands once and takes the output. The library is taken to know the fastest of
+its kernels.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import ceil
+
+from ..machine.commercial import Commercial
+
+#: Bytes of an operand, by width; the output has 16 bits.
+BYTES = {"bf16": 2.0, "fp8": 1.0, "fp4": 0.5}
+_OUT_BYTES, _SUM_BYTES = 2, 4
+
+
+def width_of(dtype: str) -> str | None:
+    """Return the width that a source's words mean; None for one without a rate."""
+    word = dtype.lower().split(",")[0].strip()
+    for width, words in (("fp8", ("fp8", "e4m3", "e5m2", "mxfp8", "float8")), ("fp4", ("fp4", "nvfp4", "mxfp4")),
+                         ("bf16", ("bf16", "fp16", "half", "bfloat16", "float16", "", "?"))):
+        if word in words:
+            return width
+    return None
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One kernel on one shape."""
+
+    tile: tuple[int, int]
+    split: int
+    tiles: int
+    units: int
+    tile_ns: float
+    memory_ns: float
+    sum_ns: float
+
+    @property
+    def ns(self) -> float:
+        """On the GPU, its launch not included."""
+        return max(ceil(self.tiles / self.units) * self.tile_ns, self.memory_ns) + self.sum_ns
+
+    @property
+    def bound(self) -> str:
+        """Say what it waits for."""
+        return "memory" if self.memory_ns > ceil(self.tiles / self.units) * self.tile_ns else "matrix units"
+
+    @property
+    def name(self) -> str:
+        return f"{self.tile[0]}x{self.tile[1]}" + (f", K in {self.split}" if self.split > 1 else "")
+
+
+@lru_cache(maxsize=1 << 14)
+def best(machine: Commercial, m: int, n: int, k: int, width: str = "bf16", units: int | None = None) -> Kernel:
+    """Return the library's fastest kernel; `units`: compute units that it has, all if not given. Raises KeyError."""
+    kernels, bytes_ = machine.kernels, BYTES[width]
+    units = units or machine.gpu.compute_units
+    peak, sustained = getattr(machine.peak, width), getattr(machine.sustained, width)
+    if peak is None or sustained is None:
+        raise KeyError(width)
+    flop_per_ns = 1e3 * peak * sustained / machine.gpu.compute_units
+    compulsory = (bytes_ * k * (m + n) + _OUT_BYTES * m * n) / machine.memory_bytes_per_ns
+    memory_share = machine.memory_bytes_per_ns / machine.gpu.compute_units
+    found = []
+    for rows, columns in kernels.shapes:
+        for split in kernels.split_k:
+            depth = ceil(k / split)
+            if split > 1 and depth < 128:
+                continue
+            loop = max(2 * rows * columns * depth / flop_per_ns,
+                       bytes_ * (rows + columns) * depth / kernels.unit_bytes_per_ns)
+            sums = 0.0 if split == 1 else (split * _SUM_BYTES + _OUT_BYTES) * m * n / machine.memory_bytes_per_ns
+            sums += kernels.tile_ns if split > 1 else 0.0
+            stores = kernels.shown_stores * _OUT_BYTES * rows * columns / memory_share
+            found.append(Kernel((rows, columns), split, ceil(m / rows) * ceil(n / columns) * split, units,
+                                loop + kernels.tile_ns + stores, compulsory, sums))
+    return min(found, key=lambda one: one.ns)
+
+
+def gemm_ns(machine: Commercial, m: int, n: int, k: int, width: str = "bf16", units: int | None = None) -> float:
+    """Return the time of a GEMM with its launch."""
+    return best(machine, m, n, k, width, units).ns + machine.kernels.launch_ns

@@ -1,0 +1,174 @@
+"""What models of libraries need of GPUs that are sold: rates by operand, wires as a graph, and what software costs."""
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from t3sim.machine.section import NotNegative, Positive, Section, Share, within
+
+_Edge = Annotated[int, within(8, 1024)]
+_Tile = Annotated[tuple[_Edge, _Edge], Field(strict=False)]
+_Place = Annotated[int, within(0, 63)]
+_Pair = Annotated[tuple[_Place, _Place, Annotated[int, within(1, 64)]], Field(strict=False)]
+
+
+class Units(Section):
+    """Compute units."""
+
+    compute_units: Annotated[int, within(1, 1024)]
+
+
+class Memory(Section):
+    """A GPU's memory."""
+
+    bandwidth_gb_per_s: Positive
+
+
+class Rates(Section):
+    """A number per width of the operands."""
+
+    bf16: Positive  #: fp16, too
+    fp8: Positive | None = None
+    fp4: Positive | None = None
+
+
+class Kernels(Section):
+    """Kernels of the GEMM library, and others that only move data."""
+
+    shapes: Annotated[tuple[_Tile, ...], Field(strict=False, min_length=1, max_length=32)]  #: rows, columns of tiles
+    split_k: Annotated[tuple[Annotated[int, within(1, 64)], ...], Field(strict=False, min_length=1, max_length=16)]
+    tile_ns: NotNegative  #: of a tile besides its main loop: first loads, last products, stores
+    shown_stores: Annotated[float, within(0.0, 1.0)]  #: share of a tile's stores that nothing hides
+    unit_bytes_per_ns: Positive  #: that a compute unit loads from the cache
+    launch_ns: NotNegative  #: of a kernel by itself: start, drain, and what an event around it measures
+    call_ns: NotNegative  #: more for a framework's call whose end the host waits for
+    memory_efficiency: Share  #: of the peak, for kernels that only move data
+    own_load_efficiency: Share | None = None  #: of the peak, of plain loads over own memory
+    own_store_efficiency: Share | None = None  #: likewise of stores
+
+
+class Wires(Section):
+    """What joins the GPUs of a node, each direction."""
+
+    #: switch: a port; full: a link to each other GPU; graph: links as listed; host: a port into the CPUs.
+    kind: Literal["switch", "full", "graph", "host"]
+    gb_per_s: Positive  #: of a GPU's port, or of one link
+    latency_ns: NotNegative  #: of a remote access and its answer
+    #: graph only: GPU, GPU, how many links.
+    pairs: Annotated[tuple[_Pair, ...], Field(strict=False)] = ()
+    store_efficiency: Share  #: of large streams of stores by compute units
+    all_efficiency: Share  #: of what units load or store at all others at once
+    copy_efficiency: Share  #: of copy engines
+    copy_ns: NotNegative  #: of one copy besides its bytes
+
+    @model_validator(mode="after")
+    def _links_are_listed(self) -> "Wires":
+        if (self.kind == "graph") != bool(self.pairs):
+            raise ValueError(f"kind = {self.kind!r}: pairs goes with kind graph, and only there")
+        return self
+
+
+class Protocol(Section):
+    """How a ring's or tree's kernels hand data on."""
+
+    base_ns: NotNegative
+    hop_ns: NotNegative  #: of a step along a ring
+    tree_hop_ns: NotNegative
+    efficiency: Share  #: of the wires
+    most_gb_per_s: Positive  #: bus bandwidth that its flags and channels allow
+
+
+class Rings(Section):
+    """Collectives of the vendor's library by rings and trees."""
+
+    channels: Annotated[int, within(1, 64)]  #: compute units that they occupy
+    call_ns: NotNegative  #: the least time between calls that the host makes
+    launch_ns: NotNegative  #: of each call besides its protocol
+    in_switch_base_ns: NotNegative  #: of the library's in-switch kernels, whose buffers are copied through
+    ll: Protocol
+    ll128: Protocol
+    simple: Protocol
+
+
+class InSwitch(Section):
+    """Sums and copies in the switch, by kernels that load and store at multicast addresses."""
+
+    #: Of a packet's payload: its header; on the way back as much for its request or acknowledgement.
+    header_share: Share
+    block_gb_per_s: Positive  #: of sums that one thread block loads: what it keeps in flight over the latency
+    launch_ns: NotNegative
+    barrier_ns: NotNegative  #: of all GPUs
+    flag_ns: NotNegative  #: of data that carries its own flag, instead of a barrier
+
+
+class Direct(Section):
+    """Kernels that load or store at all other GPUs: one-shot, two-shot."""
+
+    base_ns: NotNegative  #: launch, flags of the first phase
+    phase_ns: NotNegative  #: a barrier before each further phase
+    efficiency: Share  #: of the wires
+    packets: bool  #: data may carry flags, which doubles its bytes and saves the barrier
+
+
+class Cards(Section):
+    """Network cards, per GPU and direction."""
+
+    gb_per_s: Positive
+    efficiency: Share
+    hop_ns: NotNegative
+    message_ns: NotNegative  #: of a send that its receiver waits for
+
+
+class Sharing(Section):
+    """What kernels side by side take from each other besides compute units and bytes."""
+
+    kernel_units: Annotated[int, within(0, 512)]  #: of a collective of the library beside another kernel
+    #: Of the clock: what power takes from a GEMM while links and memory are busy, too.
+    power_share: Annotated[float, within(0.0, 0.9)]
+
+
+class Fit(Section):
+    """Rows from which a constant of a machine comes."""
+
+    key: str  #: section and name
+    file: str  #: of sim_models/measured, or of another folder with rows
+    rows: str  #: what the scenarios of its rows match, as a regular expression
+
+    @field_validator("rows")
+    @classmethod
+    def _is_one(cls, text: str) -> str:
+        try:
+            re.compile(text)
+        except re.error as error:
+            raise ValueError(f"no regular expression: {error}") from None
+        return text
+
+
+class Measurements(Section):
+    """Rows that gave constants."""
+
+    fitted: Annotated[tuple[Fit, ...], Field(strict=False)]
+
+
+class Commercial(Section):
+    """Equal GPUs of one node, and the software that comes with them."""
+
+    name: str
+    gpus: Annotated[int, within(1, 72)]
+    gpu: Units
+    memory: Memory
+    peak: Rates  #: TFLOP/s, dense
+    sustained: Rates  #: of the peak, in the main loop of a large GEMM: what clock and power leave
+    kernels: Kernels
+    wires: Wires
+    rings: Rings
+    in_switch: InSwitch | None = None
+    direct: Direct
+    cards: Cards | None = None
+    sharing: Sharing
+    measured: Measurements | None = None
+
+    @property
+    def memory_bytes_per_ns(self) -> float:
+        return self.memory.bandwidth_gb_per_s * self.kernels.memory_efficiency

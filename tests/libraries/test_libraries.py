@@ -1,0 +1,82 @@
+"""Collectives and GEMMs as libraries run them: against laws and limits that do not come from the rows."""
+
+import pytest
+
+from t3sim.libraries.algorithms import NoSuchWay, library_collective
+from t3sim.libraries.direct import ways
+from t3sim.libraries.gemm import best, gemm_ns, width_of
+from t3sim.libraries.in_switch import in_switch_ns, transfer_ns
+from t3sim.libraries.links import ring_gb_per_s
+from t3sim.machine.levels import COMMERCIAL, load_commercial
+
+H100, V100, MB = load_commercial("h100-sxm"), load_commercial("dgx-v100"), 1 << 20
+MACHINES = [load_commercial(name) for name in COMMERCIAL.presets()]
+
+
+@pytest.mark.parametrize(("gpus", "links"), [(2, 1), (4, 4), (8, 6)])
+def test_rings_of_a_cube_mesh_use_the_links_that_its_gpus_have(gpus, links):
+    assert ring_gb_per_s(V100, gpus) == 25 * links
+
+
+def test_sums_in_the_switch_follow_their_law_from_one_share_of_headers():
+    """12.7 us + size / 273.7 GB/s within 1.8 % from 1 to 512 MB, and what was measured of its halves."""
+    for size in (MB << shift for shift in range(10)):
+        assert in_switch_ns(H100, "all_reduce", 8, size) == pytest.approx(12700 + size / 273.7, rel=0.018)
+    assert 512 * MB / transfer_ns(H100, "reduce_scatter", 8, 512 * MB) == pytest.approx(361.5, rel=0.02)
+    assert 512 * MB / transfer_ns(H100, "all_gather", 8, 512 * MB) == pytest.approx(371.9, rel=0.02)
+
+
+def test_few_thread_blocks_limit_sums_in_the_switch_and_many_do_not():
+    rates = [512 * MB / transfer_ns(H100, "all_reduce", 8, 512 * MB, blocks) for blocks in (1, 2, 4, 8, 128)]
+    assert rates == sorted(rates) and rates[1] == pytest.approx(2 * rates[0], rel=1e-3) and rates[3] == rates[4]
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda one: one.name)
+def test_no_collective_is_faster_than_the_wires_and_larger_ones_never_take_less(machine):
+    for gpus in {2, 4, machine.gpus if machine.gpus < 9 else 8}:
+        for kind, passes in (("all_reduce", 2), ("all_gather", 1), ("reduce_scatter", 1)):
+            times = [library_collective(machine, kind, gpus, 1 << shift).ns for shift in range(10, 34)]
+            assert times == sorted(times)
+            wires = ring_gb_per_s(machine, gpus) * (passes if machine.in_switch else 1)
+            assert times[-1] >= passes * (gpus - 1) / gpus * (1 << 33) / wires
+
+
+def test_libraries_take_flags_for_small_messages_and_whole_chunks_for_large_ones():
+    chosen = [library_collective(H100, "all_reduce", 8, size, library="torch/NCCL").algorithm
+              for size in (4096, 512 * MB)]
+    assert [name.split(", ")[1] for name in chosen] == ["LL", "Simple"]
+    assert library_collective(H100, "all_reduce", 8, 512 * MB, library="NCCL").algorithm == "in-switch"
+
+
+def test_one_shot_is_for_small_messages():
+    small, large = (ways(H100, "all_reduce", 8, size) for size in (4096, 64 * MB))
+    assert small["one-shot"] < small["two-shot"] and large["two-shot"] < large["one-shot"]
+
+
+@pytest.mark.parametrize(("gpus", "nodes", "kind", "words"), [
+    (1, 1, "all_reduce", "up to 8 GPUs"), (16, 1, "all_reduce", "up to 8 GPUs"), (9, 2, "all_reduce", "up to 8 GPUs"),
+    (8, 1, "scan", "'scan' is modelled"), (16, 2, "all_to_all", "no model")])
+def test_what_no_library_has_is_named(gpus, nodes, kind, words):
+    with pytest.raises(NoSuchWay, match=words):
+        library_collective(H100, kind, gpus, MB, nodes)
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda one: one.name)
+def test_no_gemm_is_faster_than_peak_or_memory(machine):
+    for m, n, k in ((1, 64, 8192), (64, 12288, 12288), (4096, 4096, 4096), (130, 8192, 64), (8192, 64, 64)):
+        ns = gemm_ns(machine, m, n, k)
+        assert ns >= 2e-3 * m * n * k / machine.peak.bf16
+        assert ns >= 2 * (m * k + n * k + m * n) / machine.memory.bandwidth_gb_per_s
+
+
+def test_a_gemm_takes_rounds_of_tiles_and_knows_what_binds_it():
+    assert best(H100, 64, 12288, 12288).bound == "memory" and best(H100, 8192, 8192, 8192).bound == "matrix units"
+    assert gemm_ns(H100, 8192, 8192, 8192, "fp8") < 0.6 * gemm_ns(H100, 8192, 8192, 8192)
+    half = best(H100, 8192, 8192, 8192, units=66).ns / best(H100, 8192, 8192, 8192).ns
+    assert half == pytest.approx(2, rel=0.05)
+
+
+@pytest.mark.parametrize(("words", "width"), [("fp8, 128-wide scales", "fp8"), ("FP16", "bf16"), ("nvfp4", "fp4"),
+                                              ("int8", None), ("", "bf16")])
+def test_widths_by_the_words_of_sources(words, width):
+    assert width_of(words) == width
