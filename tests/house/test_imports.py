@@ -229,7 +229,7 @@ runs
 study
 flow tiles
 end_to_end dlrm interchange trace
-measured validation
+libraries measured validation
 area verilog
 api alu_exhaustive
 reproduce
