@@ -18,10 +18,9 @@ class Egress(wiring.Component):
     line whose source does not fit its region's actions is reported and swallowed. One packet per cycle, in order; both
     sides are registers.
 
-    A region may have up to `copies` routes, one behind the other in their table: a line becomes a packet on each. Where
-    the table has no entry, a route is all zeros: software names none of these (numbers wrap around at the next power of
-    two). Read once, it reaches several GPUs (T3 paper, section 7.1; broadcast: DMA
-    collectives paper, section 4.2).
+    A region may have up to `copies` routes, one behind the other in their table: a line becomes a packet on each. Read
+    once, it reaches several GPUs (T3 paper, section 7.1; broadcast: DMA collectives paper, section 4.2). A line whose
+    routes do not all lie in the table is treated as one that does not fit its region.
 
     While `forget` is 1 no further line becomes a packet: each is swallowed without an error.
 
@@ -65,8 +64,9 @@ class Egress(wiring.Component):
         head = lines.output.payload
         entry = Array(self.region)[head.region]
         number = entry.route
-        takes = ~self.forget & (((head.source == Source.LOCAL) & entry.send_stores)
-                                | ((head.source == Source.DMA) & entry.send_dma))
+        in_table = (entry.route + entry.more_routes) < len(self.route)
+        takes = ~self.forget & in_table & (((head.source == Source.LOCAL) & entry.send_stores)
+                                           | ((head.source == Source.DMA) & entry.send_dma))
         if g.dma.copies > 1:
             again = Signal()  # the head has left on a route, and does on `following`, too
             following = Signal.like(entry.route)

@@ -1,6 +1,6 @@
 """Refuses arrivals that would write where nothing was mapped, or count for a tile that cannot be open."""
 
-from amaranth.hdl import C, Cat, Module, Signal
+from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -21,8 +21,8 @@ class Ingress(wiring.Component):
     """Checks what arrives from the link for a group of memory channels, in the cycle in which it is offered.
 
     An arrival is lawful if it is a store or an update of a peer's compute units or DMA engine, has 1 to `request_bytes`
-    bytes, all of them in a range that is open to its region, and names a workgroup of the dispatch window. Ranges are
-    of whole lines. The workgroup of an arrival under region 0, which is never tracked, is not looked at.
+    bytes, all of them in one line, in a range that is open to its region, and names a workgroup of the dispatch window.
+    Ranges are of whole lines. The workgroup of an arrival under region 0, which is never tracked, is not looked at.
 
     What is lawful passes without a cycle's delay. Anything else is taken from the link and goes nowhere; it is reported
     in the next cycle, of several the one with the lowest channel. Readys and payloads pass through.
@@ -85,18 +85,18 @@ class Ingress(wiring.Component):
     def _lawful(self, m, packet, c):
         line_bytes = self._geometry.channel.request_bytes
         line_bits = (line_bytes - 1).bit_length()
-        some, writes, inside, open_here, crosses = (
-            Signal(name=f"{name}_{c}") for name in ("some", "writes", "inside", "open_here", "crosses"))
+        in_line, writes, inside, open_here = (
+            Signal(name=f"{name}_{c}") for name in ("in_line", "writes", "inside", "open_here"))
         line = packet.address[line_bits:]
         m.d.comb += [
-            some.eq((packet.bytes != 0) & (packet.bytes <= line_bytes)),
-            crosses.eq((packet.address[:line_bits] + packet.bytes) > line_bytes),  # its last byte is in the next line
+            # What reached into the next line could reach into another channel, whose order it would not have.
+            in_line.eq((packet.bytes != 0) & ((packet.address[:line_bits] + packet.bytes) <= line_bytes)),
             writes.eq(((packet.op == Op.STORE) | (packet.op == Op.UPDATE))
                       & ((packet.source == Source.REMOTE) | (packet.source == Source.DMA))),
             inside.eq(Cat(regions.bit_select(packet.region, 1) & (line >= base[line_bits:])
-                          & (Cat(crosses, line) <= Cat(C(0, 1), last[line_bits:]))  # line + crosses <= last
+                          & (line <= last[line_bits:])
                           for regions, base, last in zip(self.open, self.base, self.last)).any()),
             open_here.eq(self.any_workgroup | (packet.region == 0)
                          | ((packet.wg >= self.head) & (packet.wg < self.end))),
         ]
-        return some & writes & inside & open_here
+        return in_line & writes & inside & open_here

@@ -105,7 +105,9 @@ async def what_is_forgotten_is_no_error(bench: Bench) -> None:
     rng, g = bench.rng, bench.geometry
     tables = random_tables(bench)
     for region in tables["region"]:
-        region |= {"send_stores": 1, "send_dma": 1}
+        route = rng.randrange(g.dma.routes)
+        most = min(g.dma.routes - route, 1 << (g.dma.copies - 1).bit_length())
+        region |= {"send_stores": 1, "send_dma": 1, "route": route, "more_routes": rng.randrange(most)}
     program(bench, tables)
     due: list[Packet] = []  # whether it vanishes or not
     left = 0

@@ -32,10 +32,12 @@ def random_packet(bench: Bench, ranges: list[OpenRange], head: int, end: int) ->
     wg = rng.choice((head, end - 1, rng.randint(head, max(head, end - 1))))
     if wrong == "wg":
         wg = rng.choice((head - 1, end, wg ^ 1 << rng.randrange(g.tracker.wg_bits)))
+    address = min(max(address, 0), top)
+    rest = 64 - address % 64  #: of its line
     return {
-        "address": min(max(address, 0), top),
-        "bytes": rng.choice((0, 65, 127, rng.randrange(128))) if wrong == "bytes" else rng.choice(
-            (1, 63, 64, rng.randint(1, 64))),
+        "address": address,
+        "bytes": rng.choice((0, rest + 1, 127, rng.randrange(128))) if wrong == "bytes" else rng.choice(
+            (1, rest, rng.randint(1, rest))),
         "op": rng.choice((0, 3)) if wrong == "op" else rng.choice((1, 2)),
         "source": rng.choice((0, 3)) if wrong == "source" else rng.choice((1, 2)),
         "region": rng.randrange(g.dma.regions) if wrong == "region" or not opened.regions else rng.choice(

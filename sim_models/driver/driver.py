@@ -263,6 +263,9 @@ class Driver:
         for name, value, bits in (("address_offset", to.address_offset, tracker.address_bits),
                                   ("wg_offset", to.wg_offset, tracker.wg_bits)):
             _whole(name, value, 1 - (1 << bits), (1 << bits) - 1)
+        line_bytes = self.geometry.channel.request_bytes
+        _check(to.address_offset % line_bytes == 0, "address_offset", to.address_offset,
+               f"a multiple of the line's {line_bytes} bytes is allowed: what arrives may not cross a line")
         return {"device": to.device, "destination_region": to.destination_region,
                 "operation": _choice("operation", to.operation, OPERATIONS),
                 "wg_offset": to.wg_offset % (1 << tracker.wg_bits),

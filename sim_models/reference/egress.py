@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from t3sim.reference.address_generator import LineError, entry_of
-from t3sim.rtl.geometry import Geometry, bits_for
+from t3sim.reference.address_generator import LineError
+from t3sim.rtl.geometry import Geometry
 from t3sim.rtl.registers import ERRORS
 
 SOURCE_LOCAL, SOURCE_REMOTE, SOURCE_DMA = 0, 1, 2
@@ -29,12 +29,12 @@ def packets_of(line: dict, tables: Mapping[str, Sequence[dict]], geometry: Geome
 
     `tables`: of `t3sim.rtl.layouts.mapping_tables`, each entry a dict.
     """
-    region, routes = tables["region"][line["region"]], 1 << bits_for(geometry.dma.routes)
+    region, routes = tables["region"][line["region"]], tables["route"]
     sources = ((SOURCE_LOCAL, "send_stores", SOURCE_REMOTE), (SOURCE_DMA, "send_dma", SOURCE_DMA))
     source = next((there for here, action, there in sources if line["source"] == here and region[action]), None)
-    if source is None:
+    if source is None or region["route"] + region["more_routes"] >= len(routes):
         return [LineError(ERRORS["region_unconfigured"], line["address"], line["region"], line["wf"], line["wg"])]
-    return [_packet(line, source, entry_of(tables["route"], (region["route"] + more) % routes), geometry)
+    return [_packet(line, source, routes[region["route"] + more], geometry)
             for more in range(region["more_routes"] + 1)]
 
 

@@ -24,10 +24,9 @@ def is_lawful(packet: dict, ranges: Sequence[OpenRange], head: int, end: int, an
     Workgroups [head, end) are in the dispatch window.
     """
     line_bytes = geometry.channel.request_bytes
-    touched = {packet["address"] // line_bytes, (packet["address"] + packet["bytes"] - 1) // line_bytes}
+    line = packet["address"] // line_bytes
     return (packet["op"] in (STORE, UPDATE) and packet["source"] in (SOURCE_REMOTE, SOURCE_DMA)
-            and 1 <= packet["bytes"] <= line_bytes
-            and any(packet["region"] in opened.regions and all(
-                opened.base // line_bytes <= line <= opened.last // line_bytes for line in touched)
-                for opened in ranges)
+            and 1 <= packet["bytes"] <= line_bytes - packet["address"] % line_bytes
+            and any(packet["region"] in opened.regions
+                    and opened.base // line_bytes <= line <= opened.last // line_bytes for opened in ranges)
             and (packet["region"] == 0 or any_workgroup or head <= packet["wg"] < end))

@@ -75,8 +75,9 @@ def lines(spec: Spec, geometry: Geometry) -> None:
 
     def fits(line):
         entry = entry_of(m, lane.region, line.region)
-        return (is_value(line.source, Source.LOCAL) & entry.send_stores) | (
-            is_value(line.source, Source.DMA) & entry.send_dma)
+        return ((entry.route + entry.more_routes) < len(lane.route)) & (
+            (is_value(line.source, Source.LOCAL) & entry.send_stores)
+            | (is_value(line.source, Source.DMA) & entry.send_dma))
 
     def packets_of(line):
         """Return how many packets a line becomes."""
@@ -186,6 +187,9 @@ def properties() -> list[Property]:
                "self.error.details[name].eq(head[name])"),
     ), depth=1), Property("rows", "egress", f"{TRANSLATED}; {REPORTED}; with several routes of a region", lines, (
         broken("the route behind is skipped", TRANSLATED, "following.eq(number + 1)", "following.eq(number + 2)"),
+        broken("routes behind the table's end", TRANSLATED, "(entry.route + entry.more_routes) < len(self.route)", "1"),
+        broken("a row may not reach the table's end", REPORTED,
+               "entry.more_routes) < len(self.route)", "entry.more_routes) < len(self.route) - 1"),
         broken("a row does not go on", TRANSLATED, "again.eq(more)", "again.eq(0)"),
         broken("the last route of a row is missing", EMPTY, "entry.more_routes) != 0)", "entry.more_routes) > 1)"),
         broken("stores leave on the first route only", EMPTY, "more.eq(takes & (",

@@ -30,12 +30,13 @@ def checked(spec: Spec, geometry: Geometry) -> None:
         m.d.comb += last_byte.eq(packet.address + packet.bytes - 1)
         mapped = Cat(
             ((regions >> packet.region) & 1) & (line_of(packet.address) >= line_of(base))
-            & (last_byte[6:] <= line_of(last))
+            & (line_of(packet.address) <= line_of(last))
             for regions, base, last in zip(ingress.open, ingress.base, ingress.last)).any()
         here = (packet.region == 0) | ingress.any_workgroup | ((packet.wg >= ingress.head) & (packet.wg < ingress.end))
         writes = is_value(packet.op, Op.STORE) | is_value(packet.op, Op.UPDATE)
         of_a_peer = is_value(packet.source, Source.REMOTE) | is_value(packet.source, Source.DMA)
-        lawful = mapped & here & writes & of_a_peer & (packet.bytes >= 1) & (packet.bytes <= line_bytes)
+        lawful = (mapped & here & writes & of_a_peer & (packet.bytes >= 1) & (packet.bytes <= line_bytes)
+                  & (last_byte[6:] == line_of(packet.address)))
         spec.claim(LAWFUL, implies(accepted.valid, arriving.valid & lawful & (
             Value.cast(accepted.payload) == Value.cast(packet))))
         spec.claim(AT_ONCE, implies(arriving.valid & lawful, accepted.valid) & (arriving.ready == accepted.ready))
@@ -70,15 +71,15 @@ def properties() -> list[Property]:
         broken("a peer may claim to be this GPU", LAWFUL,
                "(packet.source == Source.REMOTE) | (packet.source == Source.DMA)", "1"),
         broken("a packet without bytes", LAWFUL, "(packet.bytes != 0) & ", ""),
-        broken("a packet longer than a line", LAWFUL, "(packet.bytes <= line_bytes)", "1"),
-        broken("a packet that ends in the line behind the range", LAWFUL, "Cat(crosses, line) <= Cat(C(0, 1),",
-               "Cat(C(0, 1), line) <= Cat(C(0, 1),"),
+        broken("a packet that ends in the next line", LAWFUL, "return in_line & writes", "return (packet.bytes != 0) & writes"),
+        broken("a packet that ends a byte into the next line", LAWFUL, "packet.bytes) <= line_bytes)",
+               "packet.bytes) <= line_bytes + 1)"),
+        broken("a packet that ends its line", AT_ONCE, "packet.bytes) <= line_bytes)", "packet.bytes) < line_bytes)"),
         broken("the range has no beginning", LAWFUL, "(line >= base[line_bits:])", "1"),
         broken("the range is open to all regions", LAWFUL, "regions.bit_select(packet.region, 1)", "1"),
         broken("one workgroup behind the window", LAWFUL, "packet.wg < self.end", "packet.wg <= self.end"),
         broken("a finished workgroup", LAWFUL, "(packet.wg >= self.head) & ", ""),
-        broken("the range without its last line", AT_ONCE, "Cat(crosses, line) <= Cat(C(0, 1),",
-               "Cat(crosses, line) < Cat(C(0, 1),"),
+        broken("the range without its last line", AT_ONCE, "(line <= last[line_bits:])", "(line < last[line_bits:])"),
         broken("the oldest workgroup is refused", AT_ONCE, "packet.wg >= self.head", "packet.wg > self.head"),
         broken("untracked stores need a workgroup", AT_ONCE, " | (packet.region == 0)", ""),
         broken("what waits is told", TOLD, "arriving.valid & accepted.ready & ~lawful", "arriving.valid & ~lawful"),

@@ -8,7 +8,7 @@ from t3sim.reference.address_generator import LineError
 from t3sim.reference.egress import Packet, packets_of
 from t3sim.rtl.egress import Egress
 from t3sim.rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
-from t3sim.rtl.layouts import Op, Source
+from t3sim.rtl.layouts import ErrorCode, Op, Source
 from tests.rtl.mappings import equal_tables, program, random_tables
 from tests.rtl.stream_bench import StreamBench, as_dict
 
@@ -25,7 +25,7 @@ GEOMETRIES = {
 
 def random_mappings(rng, geometry):
     tables = random_tables(rng, geometry)
-    tables["region"][0] |= {"send_stores": 1, "send_dma": 0}
+    tables["region"][0] |= {"send_stores": 1, "send_dma": 0, "route": 0}
     return tables
 
 
@@ -129,9 +129,10 @@ def numbered_routes(geometry, region):
 
 @pytest.mark.parametrize("source", [Source.LOCAL, Source.DMA])
 @pytest.mark.parametrize(("route", "more", "devices"), [
-    (0, 0, [1]), (0, 2, [1, 2, 3]), (2, 2, [3, 4, 5]), (4, 0, [5]), (3, 3, [4, 5, 0, 0]), (6, 3, [0, 0, 1, 2])])
+    (0, 0, [1]), (0, 2, [1, 2, 3]), (2, 2, [3, 4, 5]), (4, 0, [5]), (4, 1, []), (3, 3, []), (6, 3, []), (5, 0, []),
+    (7, 0, []), (7, 1, [])])
 def test_a_line_leaves_on_each_route_of_its_region(route, more, devices, source):
-    """In the order of the table; behind its five entries there are zeros, as if they were eight, and then the first."""
+    """In the order of the table; on none, with one error, if one of them lies past its end."""
     geometry = GEOMETRIES["copies"]
     bench = Bench(geometry, numbered_routes(geometry, {"route": route, "more_routes": more}), 1)
     line = dict(address=64, bytes=64, op=Op.READ, source=source, region=1, wf=1, wg=2)
@@ -140,7 +141,9 @@ def test_a_line_leaves_on_each_route_of_its_region(route, more, devices, source)
     bench.run(settle=30)
     assert [(packet["device"], packet["address"]) for packet in packets] == [
         (device, address + 100 * device) for address in (64, 128) for device in devices]
-    assert bench.repeated == (2 * more if source == Source.DMA else 0), "only data of DMA have credits"
+    assert bench.repeated == (2 * more if source == Source.DMA and devices else 0), "only data of DMA have credits"
+    assert [error.code for error in bench.errors] == [] if devices else 2 * [ErrorCode.REGION_UNCONFIGURED.value]
+    assert bench.refused_dma == len(bench.errors) * (source == Source.DMA)
 
 
 @pytest.mark.parametrize("name", ["default", "copies"])

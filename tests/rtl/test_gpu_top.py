@@ -531,6 +531,7 @@ def test_errors_of_one_cycle_are_all_counted():
 
 UNLAWFUL = {
     "outside of what is open": {"address": BASE - 64}, "behind it": {"address": LIMIT - 63 + 64},
+    "into the next line": {"address": BASE + 32}, "into the next channel": {"address": BASE + INTERLEAVE - 96},
     "region 0": {"region": 0}, "a region that peers do not write": {"region": DMA_REGION},
     "a region that is not mapped": {"region": 9}, "no bytes": {"bytes": 0}, "127 bytes": {"bytes": 127},
     "a read": {"op": READ}, "in this GPU's name": {"source": LOCAL}, "a workgroup outside the window": {"wg": 1 << 15},

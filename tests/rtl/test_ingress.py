@@ -22,16 +22,17 @@ UNLAWFUL = {
     "it says that it is of this GPU": {"source": Source.LOCAL}, "its source does not exist": {"source": 3},
     "it has no bytes": {"bytes": 0}, "it has more than a line": {"bytes": 65}, "it has far more": {"bytes": 127},
     "its address is below": {"address": BASE - 1, "bytes": 1}, "it begins below": {"address": BASE - 1},
-    "its address is above": {"address": LAST + 1}, "it ends above": {"address": LAST - 62},
+    "its address is above": {"address": LAST + 1}, "it ends above": {"address": LAST, "bytes": 2},
     "its address is far above": {"address": BASE | 1 << 47},
     "its region is not open": {"region": 2}, "its region is not open at all": {"region": 0},
     "its region is open for other memory": {"region": 5},
+    "it crosses into the next line": {"address": BASE + 1}, "it crosses by a byte": {"address": BASE + 60, "bytes": 5},
     "its workgroup is finished": {"wg": HEAD - 1}, "its workgroup is not in the window yet": {"wg": END},
 }
 ALSO_LAWFUL = {
     "a store": {"op": Op.STORE}, "of a compute unit": {"source": Source.REMOTE}, "a byte": {"bytes": 1},
     "the last byte": {"address": LAST, "bytes": 1}, "the last line": {"address": LAST - 63},
-    "across two lines": {"address": BASE + 33}, "the oldest workgroup": {"wg": HEAD},
+    "the end of a line": {"address": BASE + 33, "bytes": 31}, "the oldest workgroup": {"wg": HEAD},
     "the last workgroup": {"wg": END - 1}, "another range": {"address": 0, "region": 5},
 }
 
@@ -131,9 +132,10 @@ def test_random_arrivals(name, rng):
             refused = 0
             for c, (arriving, accepted) in enumerate(zip(dut.arriving, dut.accepted)):
                 near = rng.choice(opened)
+                address = min(top, max(0, rng.choice((near.base, near.last)) + rng.randint(-70, 70)))
+                rest = 64 - address % 64
                 packet = {
-                    "address": min(top, max(0, rng.choice((near.base, near.last)) + rng.randint(-70, 70))),
-                    "bytes": rng.choice((0, 1, 64, 64, 64, 65, rng.randrange(128))),
+                    "address": address, "bytes": rng.choice((0, 1, rest, rest, rest, rest + 1, rng.randrange(128))),
                     "op": rng.choice((1, 2, 1, 2, rng.randrange(4))), "source": rng.choice((1, 2, rng.randrange(4))),
                     "region": rng.randrange(g.dma.regions), "wf": rng.getrandbits(g.tracker.wf_bits),
                     "wg": min(ids, max(0, rng.choice((head, end - 1, head, head - 1, end))))}
