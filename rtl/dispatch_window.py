@@ -55,7 +55,7 @@ class DispatchWindow(wiring.Component):
         For a request that opens an id and starts no workgroup: a byte for each of its tiles, as stored here, at the
         highest address, which a tile's own is never above.
     completion : In({valid, address, region, wf, wg})
-        Pulse: this tile triggered. All but `wg` is for the error report.
+        Pulse: this tile triggered. All but `wf` and `wg` is for the error report.
     window : In(wg_bits + 1)
         Ids. A window of more than `window_slots` counts as that; 0 admits none.
     restart : In(1)
@@ -75,7 +75,8 @@ class DispatchWindow(wiring.Component):
         being cleared.
     error : Out(error_report)
         ID_REUSED: the request's id was opened before; it goes as if it opened none. COMPLETION_UNEXPECTED: of an id
-        that is not open or has no tile left; ignored. In the same cycle the former is shown.
+        that is not open or has no tile left, or of a wavefront that it does not have; ignored. In the same cycle the
+        former is shown.
     """
 
     def __init__(self, geometry: Geometry):
@@ -241,7 +242,8 @@ class DispatchWindow(wiring.Component):
             done_tiles.addr.eq(slot(self.completion.wg)),
             done_progress.addr.eq(slot(self.completion.wg)),
             count.eq(Mux(done_progress.data.owner == owner(completed.wg), done_progress.data.count, 0)),
-            expected.eq(~sweeping & opened(done_tiles.data, completed.wg) & (count != done_tiles.data.count)),
+            expected.eq(~sweeping & opened(done_tiles.data, completed.wg) & (count != done_tiles.data.count)
+                        & (completed.wf < done_tiles.data.count)),
             progress_write.addr.eq(Mux(sweeping, sweep, slot(completed.wg))),
             progress_write.en.eq(sweeping | (completed.valid & expected)),
         ]

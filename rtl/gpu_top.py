@@ -431,7 +431,8 @@ class GpuTop(wiring.Component):
             m.d.comb += [
                 ingress.head.eq(self._window.head),
                 ingress.end.eq(self._window.end),
-                ingress.any_workgroup.eq(self._stopped),
+                ingress.tiles.eq(config.tiles),
+                ingress.any_tile.eq(self._stopped),
             ]
         m.d.comb += self.refused.eq(Cat(refused))
         self._counts["arrivals_refused"] = ones(self.refused)

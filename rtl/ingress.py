@@ -21,8 +21,9 @@ class Ingress(wiring.Component):
     """Checks what arrives from the link for a group of memory channels, in the cycle in which it is offered.
 
     An arrival is lawful if it is a store or an update of a peer's compute units or DMA engine, has 1 to `request_bytes`
-    bytes, all of them in one line, in a range that is open to its region, and names a workgroup of the dispatch window.
-    Ranges are of whole lines. The workgroup of an arrival under region 0, which is never tracked, is not looked at.
+    bytes, all of them in one line, in a range that is open to its region, and names a workgroup of the dispatch window
+    and a wavefront that workgroups have. Ranges are of whole lines. Workgroup and wavefront of an arrival under region
+    0, which is never tracked, are not looked at.
 
     What is lawful passes without a cycle's delay. Anything else is taken from the link and goes nowhere; it is reported
     in the next cycle, of several the one with the lowest channel. Readys and payloads pass through.
@@ -37,8 +38,10 @@ class Ingress(wiring.Component):
         First and last byte of the range. Of both only the line counts.
     head : In(wg_bits + 1), end : In(wg_bits + 2)
         First workgroup of the dispatch window, and one past its last.
-    any_workgroup : In(1)
-        Nothing is tracked at present: every workgroup will do.
+    tiles : In(wf_bits + 1)
+        Wavefront tiles of a workgroup, at most.
+    any_tile : In(1)
+        Nothing is tracked at present: every workgroup and wavefront will do.
     refused : Out(channels)
         Which channels' arrivals were refused in the cycle before.
     error : Out(error_report)
@@ -57,7 +60,8 @@ class Ingress(wiring.Component):
             "last": In(tracker.address_bits).array(ARRIVAL_RANGES),
             "head": In(tracker.wg_bits + 1),
             "end": In(tracker.wg_bits + 2),
-            "any_workgroup": In(1),
+            "tiles": In(tracker.wf_bits + 1),
+            "any_tile": In(1),
             "refused": Out(channels),
             "error": Out(error_report(geometry)),
         })
@@ -96,7 +100,7 @@ class Ingress(wiring.Component):
             inside.eq(Cat(regions.bit_select(packet.region, 1) & (line >= base[line_bits:])
                           & (line <= last[line_bits:])
                           for regions, base, last in zip(self.open, self.base, self.last)).any()),
-            open_here.eq(self.any_workgroup | (packet.region == 0)
-                         | ((packet.wg >= self.head) & (packet.wg < self.end))),
+            open_here.eq(self.any_tile | (packet.region == 0)
+                         | ((packet.wg >= self.head) & (packet.wg < self.end) & (packet.wf < self.tiles))),
         ]
         return in_line & writes & inside & open_here

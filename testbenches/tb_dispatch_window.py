@@ -40,7 +40,10 @@ class Environment:
         if rng.random() < self.wrong:
             valid, wg = True, rng.getrandbits(self.bench.geometry.tracker.wg_bits)
         signal = self.bench["completion"]
-        signal.write(signal.unpack(rng.getrandbits(signal.width)) | {"valid": int(valid), "wg": wg})
+        item = signal.unpack(rng.getrandbits(signal.width)) | {"valid": int(valid), "wg": wg}
+        if rng.random() >= self.wrong and self.model.tiles.get(wg):
+            item["wf"] = rng.randrange(self.model.tiles[wg]) % (1 << self.bench.geometry.tracker.wf_bits)
+        signal.write(item)
         model = self.model
         for peer in range(len(model.peer_heads)):
             if model.peer_epochs[peer] != model.epoch and rng.random() < 0.02:  # its restart has arrived
@@ -76,7 +79,7 @@ class Environment:
         wrong, self.of_request, self.of_completion = self.of_request or self.of_completion, None, None
         completion = get("completion")
         if completion["valid"]:
-            name = model.completed(completion["wg"])
+            name = model.completed(completion["wg"], completion["wf"])
             details = {field: value for field, value in completion.items() if field != "valid"}
             self.of_completion = (name, details) if name else None
         if wrong:

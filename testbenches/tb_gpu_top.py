@@ -186,7 +186,7 @@ async def every_region_goes_its_way(bench: Bench) -> None:
         tiles = (entry_named(tables, region, "block")["tiles_per_block"] if mapped["send_dma"] else 0) or 1
         skipped = rng.randrange(min(64, 1 << t.wg_bits) // bench.geometry.dma.regions)
         wg = first + skipped if bench.number % 2 else rng.getrandbits(t.wg_bits)
-        wf = rng.randrange(1 << t.wf_bits) // tiles * tiles
+        wf = 0 if bench.number % 2 else rng.randrange(1 << t.wf_bits) // tiles * tiles  # who is dispatched begins at 0
         address = entry_named(tables, region, "buffer")["base"] + rng.choice((0, rng.randrange(64)))
         expected: list = []
         if mapped["send_stores"]:

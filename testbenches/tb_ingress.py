@@ -4,7 +4,7 @@ from t3sim.reference.ingress import OpenRange, is_lawful
 
 from .bench import Bench, rounds
 
-_WAYS = ("address", "bytes", "op", "source", "region", "wg")  #: in which a packet can be made unlawful
+_WAYS = ("address", "bytes", "op", "source", "region", "wf", "wg")  #: in which a packet can be made unlawful
 
 
 def random_ranges(bench: Bench) -> list[OpenRange]:
@@ -20,7 +20,7 @@ def random_ranges(bench: Bench) -> list[OpenRange]:
     return ranges
 
 
-def random_packet(bench: Bench, ranges: list[OpenRange], head: int, end: int) -> dict:
+def random_packet(bench: Bench, ranges: list[OpenRange], window: range, tiles: int) -> dict:
     """Draw a packet at the borders of what is open; lawful but for at most one of its fields, more often than not."""
     rng, g = bench.rng, bench.geometry
     top, ids = (1 << g.tracker.address_bits) - 1, (1 << g.tracker.wg_bits) - 1
@@ -29,6 +29,7 @@ def random_packet(bench: Bench, ranges: list[OpenRange], head: int, end: int) ->
     address = rng.choice((opened.base, opened.last, rng.randint(opened.base, opened.last)))
     if wrong == "address":
         address = rng.choice((address + rng.randint(-130, 130), address ^ 1 << rng.randrange(g.tracker.address_bits)))
+    head, end = window.start, window.stop
     wg = rng.choice((head, end - 1, rng.randint(head, max(head, end - 1))))
     if wrong == "wg":
         wg = rng.choice((head - 1, end, wg ^ 1 << rng.randrange(g.tracker.wg_bits)))
@@ -42,7 +43,7 @@ def random_packet(bench: Bench, ranges: list[OpenRange], head: int, end: int) ->
         "source": rng.choice((0, 3)) if wrong == "source" else rng.choice((1, 2)),
         "region": rng.randrange(g.dma.regions) if wrong == "region" or not opened.regions else rng.choice(
             sorted(opened.regions)),
-        "wf": rng.getrandbits(g.tracker.wf_bits),
+        "wf": min(tiles, (1 << g.tracker.wf_bits) - 1) if wrong == "wf" else rng.randrange(max(1, tiles)),
         "wg": min(max(wg, 0), ids),
     }
 
@@ -52,7 +53,7 @@ async def random_arrivals(bench: Bench) -> None:
     rng, g = bench.rng, bench.geometry
     names = bench.elements("arriving")
     told: tuple[int, dict] = (0, {})  #: channels refused in the cycle before, and the first one's packet
-    ranges, head, end = random_ranges(bench), 0, 0
+    ranges, head, end, tiles = random_ranges(bench), 0, 0, 0
     for cycle in range(bench.cut or 400):
         if cycle % 20 == 0:
             ranges = random_ranges(bench)
@@ -60,14 +61,16 @@ async def random_arrivals(bench: Bench) -> None:
             end = min((1 << g.tracker.wg_bits + 2) - 1, head + rng.randrange(2 * g.tracker.window_slots))
             bench.set("head", head)
             bench.set("end", end)
-            bench.set("any_workgroup", int(rng.random() < 0.1))
+            tiles = rng.randint(0, 1 << g.tracker.wf_bits)
+            bench.set("tiles", tiles)
+            bench.set("any_tile", int(rng.random() < 0.1))
             for i, opened in enumerate(ranges):
                 bench.set(f"open[{i}]", sum(1 << region for region in opened.regions))
                 bench.set(f"base[{i}]", opened.base)
                 bench.set(f"last[{i}]", opened.last)
         packets, refused = [], []
         for c, name in enumerate(names):
-            packets.append(random_packet(bench, ranges, head, end))
+            packets.append(random_packet(bench, ranges, range(head, end), tiles))
             bench.set(f"{name}.payload", packets[c])
             bench.set(f"{name}.valid", int(rng.random() < 0.6))
             bench.set(f"accepted[{c}].ready", int(rng.random() < 0.7))
@@ -80,7 +83,7 @@ async def random_arrivals(bench: Bench) -> None:
                 name: told[1][name] for name in ("address", "region", "wf", "wg")}
         for c, (name, packet) in enumerate(zip(names, packets)):
             offered, room = bench.get(f"{name}.valid"), bench.get(f"accepted[{c}].ready")
-            lawful = is_lawful(packet, ranges, head, end, bool(bench.get("any_workgroup")), g)
+            lawful = is_lawful(packet, ranges, range(head, end), tiles, bool(bench.get("any_tile")), g)
             assert bench.get(f"{name}.ready") == room
             assert bench.get(f"accepted[{c}].valid") == (offered and lawful), f"{packet} {ranges} [{head}, {end})"
             if offered and lawful:

@@ -24,6 +24,7 @@ from t3sim.rtl.registers import (
     NO_THRESHOLD,
     OPERATIONS,
     POLICIES,
+    READY_COUNT_BITS,
     WAITS,
     WATCHDOG_PERIOD,
     register_map,
@@ -293,18 +294,28 @@ class Driver:
 
     # Arbitration (section 4.5)
 
-    def policy(self, name: str, threshold="auto", starvation_limit: int | None = None) -> list[Write]:
+    @property
+    def safe_starvation_limit(self) -> int:
+        """Cycles after which communication goes first that hold up no ring, however fast its links.
+
+        A line is written once and read once, and egress lanes send no more lines than one each per cycle.
+        """
+        return max(1, self.geometry.channel.channels // (2 * self.geometry.dma.egress_lanes))
+
+    def policy(self, name: str, threshold="auto", starvation_limit: int | str | None = "auto") -> list[Write]:
         """Set the arbitration policy; for MCA and ring-aware, too, the occupancy threshold and the starvation limit.
 
         The threshold is a number, None (no threshold) or "auto"; the limit is the cycles after which waiting
-        communication goes first (None: never). The hardware takes a threshold of 0 for 1, without which communication
-        might wait for a producer that waits for it.
+        communication goes first, None (never) or "auto" (`safe_starvation_limit`). The hardware takes a threshold of 0
+        for 1, without which communication might wait for a producer that waits for it.
         """
         code = _choice("policy", name, POLICIES)
         auto = threshold == "auto"
         if not auto and threshold is not None:
             _check(type(threshold) is int and 1 <= threshold < NO_THRESHOLD, "threshold", threshold,
                    f'"auto", None or a whole number from 1 to {NO_THRESHOLD - 1} is allowed')
+        if starvation_limit == "auto":
+            starvation_limit = self.safe_starvation_limit
         if starvation_limit is not None:
             _whole("starvation_limit", starvation_limit, 1,
                    self.registers["STARVATION_LIMIT"].field("starvation_limit").mask)
@@ -380,6 +391,7 @@ class Driver:
                waits_for: int | None = None) -> list[Write]:
         """Dispatch window: the largest that is safe (`largest_window`), or fewer `workgroups`.
 
+        What arrives for a wavefront beyond `tiles_per_workgroup` is refused.
         `slack` is the schedule's: by how many ids what a device touches early may be ahead of what it touches late. It
         must be below the window, or all devices could wait for each other.
         """
@@ -390,7 +402,7 @@ class Driver:
         _check(type(slack) is int and 0 <= slack < workgroups, "slack", slack,
                f"0 to {workgroups - 1}, less than the dispatch window, is allowed; more slices or a larger Tracker "
                "are needed")
-        return [self._write("WINDOW", window=workgroups)]
+        return [self._write("WINDOW", window=workgroups, tiles=tiles_per_workgroup)]
 
     def command_queue(self, base: int) -> list[Write]:
         """Place the queue of DMA commands at `base`, with nothing in it. Only after a reset or a soft reset."""
@@ -410,12 +422,17 @@ class Driver:
         _whole("commands", commands, 0, (1 << 31) - 1)
         return [self._write("DOORBELL", doorbell=commands % (2 * self.geometry.dma.queue_commands))]
 
-    def ready_table(self, ids_per_group: int) -> list[Write]:
-        """Tiles of so many consecutive ids, a power of two, are a group of the ready table. Before a restart."""
+    def ready_table(self, ids_per_group: int, tiles_per_workgroup: int = 1) -> list[Write]:
+        """Make groups of the ready table, each of this many consecutive ids, a power of two. Before a restart.
+
+        All tiles of a group must be countable.
+        """
         _check(self.geometry.dma.ready_groups > 0, "ready_groups", 0, "this hardware has no ready table")
         shift = ids_per_group.bit_length() - 1 if type(ids_per_group) is int else -1
         _check(0 <= shift <= self.geometry.tracker.wg_bits and ids_per_group == 1 << shift, "ids_per_group",
                ids_per_group, f"a power of two up to {1 << self.geometry.tracker.wg_bits} is allowed")
+        tiles, most = ids_per_group * tiles_per_workgroup, (1 << READY_COUNT_BITS) - 1
+        _check(tiles <= most, "ids_per_group", ids_per_group, f"a group of up to {most} tiles is allowed, not {tiles}")
         return [self._write("READY", ready_shift=shift)]
 
     # Control and status

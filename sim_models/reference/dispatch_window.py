@@ -51,6 +51,7 @@ class DispatchWindowModel:
     epoch: int = 0
     head: int = 0
     left: dict[int, int] = field(default_factory=dict)  #: open id -> tiles that have not completed
+    tiles: dict[int, int] = field(default_factory=dict)  #: id -> its tiles
     admissions: deque[Update] = field(default_factory=deque)  #: that have not left
 
     def may_go(self, request: Request) -> bool:
@@ -69,6 +70,7 @@ class DispatchWindowModel:
         self.epoch = epoch
         self.head = 0
         self.left.clear()
+        self.tiles.clear()
         self.admissions.clear()
 
     def goes(self, request: Request) -> str | None:
@@ -78,7 +80,7 @@ class DispatchWindowModel:
             return None
         if request.id < self.head or request.id in self.left:
             return "ID_REUSED"
-        self.left[request.id] = request.tiles
+        self.left[request.id] = self.tiles[request.id] = request.tiles
         self.admissions += request.admissions(self.geometry)
         self._advance()
         return None
@@ -87,8 +89,8 @@ class DispatchWindowModel:
         """Note that an admission leaves."""
         assert self.admissions.popleft() == update
 
-    def completed(self, wg: int) -> str | None:
-        if not self.left.get(wg):
+    def completed(self, wg: int, wf: int = 0) -> str | None:
+        if not self.left.get(wg) or wf >= self.tiles[wg]:
             return "COMPLETION_UNEXPECTED"
         self.left[wg] -= 1
         self._advance()

@@ -17,11 +17,11 @@ class OpenRange(NamedTuple):
     last: int  #: last byte; whole lines count
 
 
-def is_lawful(packet: dict, ranges: Sequence[OpenRange], head: int, end: int, any_workgroup: bool,
+def is_lawful(packet: dict, ranges: Sequence[OpenRange], window: range, tiles: int, any_tile: bool,
               geometry: Geometry) -> bool:
     """Say whether `packet`, with the fields of `t3sim.rtl.layouts.request`, is accepted.
 
-    Workgroups [head, end) are in the dispatch window.
+    `window`: the workgroups of the dispatch window, which have up to so many `tiles`.
     """
     line_bytes = geometry.channel.request_bytes
     line = packet["address"] // line_bytes
@@ -29,4 +29,4 @@ def is_lawful(packet: dict, ranges: Sequence[OpenRange], head: int, end: int, an
             and 1 <= packet["bytes"] <= line_bytes - packet["address"] % line_bytes
             and any(packet["region"] in opened.regions
                     and opened.base // line_bytes <= line <= opened.last // line_bytes for opened in ranges)
-            and (packet["region"] == 0 or any_workgroup or head <= packet["wg"] < end))
+            and (packet["region"] == 0 or any_tile or (packet["wg"] in window and packet["wf"] < tiles)))

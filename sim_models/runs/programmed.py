@@ -80,7 +80,7 @@ class ProgrammedRun(Lockstep):
                 tiles, slack=self.schedule.slack_of(space.device), waits_for=waits_for,
                 workgroups=self._window(driver.largest_window(tiles, waits_for)))
             if self.gathers:
-                writes += driver.ready_table(tiling.tile_rows)
+                writes += driver.ready_table(tiling.tile_rows, tiles)
             writes += driver.clear_error() + driver.clear_counters() + driver.restart()
             self.write(master, writes)
         self._wait("a restart", lambda status: not status & {"resetting", "reset_done", *AT_WORK})

@@ -46,7 +46,8 @@ def _neighbour(run: FusedRun) -> None:
 def _starvation(run: FusedRun) -> None:
     """Make the arbiters never let communication pass while the producer runs."""
     for index in range(len(run.masters)):
-        _write(run, index, [*run.drivers[index].policy("mca", 1), run.drivers[index]._write("THRESHOLD", threshold=0)])
+        driver = run.drivers[index]
+        _write(run, index, [*driver.policy("mca", 1, None), driver._write("THRESHOLD", threshold=0)])
 
 
 BUGS: dict[str, Callable[[FusedRun], None]] = {

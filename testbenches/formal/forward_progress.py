@@ -328,6 +328,7 @@ def progress(spec: Spec, geometry: Geometry, tiles: int) -> None:
         ]
         with m.If(now):
             m.d.comb += [w.completion.valid.eq(fires.any()),
+                         w.completion.wf.eq(fires_tile % tiles),
                          w.completion.wg.eq(fires_tile >> (tiles.bit_length() - 1))]
         if spec.design.restarts:
             m.d.comb += [w.restart.eq(~now & spec.any_sequence(1)), w.next_epoch.eq(1)]

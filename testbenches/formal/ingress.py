@@ -32,7 +32,8 @@ def checked(spec: Spec, geometry: Geometry) -> None:
             ((regions >> packet.region) & 1) & (line_of(packet.address) >= line_of(base))
             & (line_of(packet.address) <= line_of(last))
             for regions, base, last in zip(ingress.open, ingress.base, ingress.last)).any()
-        here = (packet.region == 0) | ingress.any_workgroup | ((packet.wg >= ingress.head) & (packet.wg < ingress.end))
+        here = (packet.region == 0) | ingress.any_tile | (
+            (packet.wg >= ingress.head) & (packet.wg < ingress.end) & (packet.wf < ingress.tiles))
         writes = is_value(packet.op, Op.STORE) | is_value(packet.op, Op.UPDATE)
         of_a_peer = is_value(packet.source, Source.REMOTE) | is_value(packet.source, Source.DMA)
         lawful = (mapped & here & writes & of_a_peer & (packet.bytes >= 1) & (packet.bytes <= line_bytes)
@@ -52,7 +53,8 @@ def checked(spec: Spec, geometry: Geometry) -> None:
 def passed_on(spec: Spec, _) -> None:
     """Claim what is passed on. Assumed: the link's streams keep to the rule."""
     ingress = spec.design
-    what_is_open = Cat(*ingress.open, *ingress.base, *ingress.last, ingress.head, ingress.end, ingress.any_workgroup)
+    what_is_open = Cat(*ingress.open, *ingress.base, *ingress.last, ingress.head, ingress.end, ingress.tiles,
+                       ingress.any_tile)
     stays = what_is_open == spec.past(what_is_open)
     for arriving, accepted in zip(ingress.arriving, ingress.accepted):
         arrival, passed = Value.cast(arriving.payload), Value.cast(accepted.payload)
@@ -78,6 +80,8 @@ def properties() -> list[Property]:
         broken("the range has no beginning", LAWFUL, "(line >= base[line_bits:])", "1"),
         broken("the range is open to all regions", LAWFUL, "regions.bit_select(packet.region, 1)", "1"),
         broken("one workgroup behind the window", LAWFUL, "packet.wg < self.end", "packet.wg <= self.end"),
+        broken("a wavefront that no workgroup has", LAWFUL, "packet.wf < self.tiles", "packet.wf <= self.tiles"),
+        broken("the last wavefront is refused", AT_ONCE, "packet.wf < self.tiles", "packet.wf + 1 < self.tiles"),
         broken("a finished workgroup", LAWFUL, "(packet.wg >= self.head) & ", ""),
         broken("the range without its last line", AT_ONCE, "(line <= last[line_bits:])", "(line < last[line_bits:])"),
         broken("the oldest workgroup is refused", AT_ONCE, "packet.wg >= self.head", "packet.wg > self.head"),

@@ -6,7 +6,7 @@ import pytest
 
 from t3sim.driver.driver import Destination, Driver, DriverError, Write
 from t3sim.reference.config_bus import ConfigBusModel, ErrorReport
-from t3sim.rtl.geometry import DmaGeometry, Geometry, GeometryError, TrackerGeometry
+from t3sim.rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, GeometryError, TrackerGeometry
 from t3sim.rtl.registers import REGION_ACTIONS, register_map
 
 GEOMETRY = Geometry()
@@ -132,6 +132,14 @@ def test_actions_are_cleared_first_and_written_last():
     assert not actions(applied(writes, driver.unmap(2)))
 
 
+@pytest.mark.parametrize("channels, lanes, limit", [(32, 2, 8), (64, 1, 32), (4, 4, 1), (16, 3, 2)])
+def test_a_policy_sets_a_starvation_limit_that_holds_no_link_up(channels, lanes, limit):
+    """Without one MCA could hold the ring back for as long as compute units read."""
+    geometry = Geometry(channel=ChannelGeometry(channels=channels), dma=DmaGeometry(egress_lanes=lanes))
+    for name in ("mca", "ring_aware"):
+        assert applied(Driver(geometry).policy(name), geometry=geometry).value("starvation_limit") == limit
+
+
 @pytest.mark.parametrize("threshold,stored,auto", [("auto", 127, 1), (None, 127, 0), (1, 1, 0), (30, 30, 0)])
 @pytest.mark.parametrize("name,code", [("round_robin", 0), ("compute_first", 1), ("mca", 2), ("ring_aware", 3)])
 def test_policy(name, code, threshold, stored, auto):
@@ -145,9 +153,9 @@ def test_other_settings():
     model = applied(driver.stage(80), driver.monitor(1.25, 10, 63.75), driver.window(8, slack=12))
     assert model.value("stage") == 80 and model.value("least_samples") == 64
     assert [model.value(f"breakpoint{i}") for i in range(3)] == [5, 40, 255]
-    assert model.value("window") == 256
-    model = applied(driver.policy("compute_first", 1), driver.window(8, workgroups=3))
-    assert [model.value(name) for name in ("starvation_limit", "window")] == [0, 3]
+    assert (model.value("window"), model.value("tiles")) == (256, 8)
+    model = applied(driver.policy("compute_first", 1, starvation_limit=None), driver.window(2, workgroups=3))
+    assert [model.value(name) for name in ("starvation_limit", "window", "tiles")] == [0, 3, 2]
     control = [applied() and writes for writes in (driver.restart(), driver.clear_error(), driver.clear_counters(),
                                                    driver.soft_reset(9))]
     assert [ConfigBusModel(GEOMETRY).write(*writes[-1]) for writes in control] == [
@@ -246,6 +254,7 @@ def test_impossible_mappings(call, changes, text):
     (lambda d: d.policy("fifo"), "policy='fifo' .* one of round_robin, compute_first, mca, ring_aware "),
     (lambda d: d.policy("mca", 127), "threshold=127 .* from 1 to 126 "),
     (lambda d: d.policy("mca", 1, 0), "starvation_limit=0 .* from 1 to 65535 "),
+    (lambda d: d.policy("mca", 1, "never"), "starvation_limit='never' .* from 1 to 65535 "),
     (lambda d: d.monitor(1, 2, 3, least_samples=100), "least_samples=100 .* multiple of 64 from 0 to 16320 "),
     (lambda d: d.soft_reset(0), "quiet_cycles=0 .* from 1 to 65535 "),
     (lambda d: d.watchdog(0), "cycles=0 .* from 1024 to 16776960 "),
@@ -329,11 +338,15 @@ def test_a_command_queue_is_set_up_and_rung():
 def test_a_ready_table_is_set_up():
     driver = Driver(replace(Geometry(), dma=replace(Geometry().dma, ready_groups=32)))
     register = driver.registers["READY"]
-    for ids, shift in ((1, 0), (8, 3), (1 << 16, 16)):
+    for ids, shift in ((1, 0), (8, 3), (2048, 11)):
         assert driver.ready_table(ids) == [Write(register.offset, shift)]
     for ids in (0, 3, -4, 1 << 17, 2.0, True):
         with pytest.raises(DriverError, match=f"ids_per_group={ids!r} is not possible: a power of two up to 65536"):
             driver.ready_table(ids)
+    for ids, tiles in ((4096, 1), (512, 8), (1 << 16, 1)):
+        with pytest.raises(DriverError, match=f"ids_per_group={ids} .* up to 4095 tiles is allowed, not {ids * tiles}$"):
+            driver.ready_table(ids, tiles)
+    assert driver.ready_table(256, 8)
     with pytest.raises(DriverError, match="ready_groups=0 is not possible: this hardware has no ready table"):
         Driver(Geometry()).ready_table(8)
 

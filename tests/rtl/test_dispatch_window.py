@@ -81,10 +81,10 @@ class Window:
                 self.queue.append(Request(**as_dict(item)))
             assert len(self.queue) <= QUEUE
             if completion.valid:
-                self._note(model.completed(completion.wg), completion.wg)
+                self._note(model.completed(completion.wg, completion.wf), completion.wg)
 
-    async def complete(self, ctx, wg):
-        ctx.set(self.dut.completion, {"valid": 1, "wg": wg})
+    async def complete(self, ctx, wg, wf=0):
+        ctx.set(self.dut.completion, {"valid": 1, "wg": wg, "wf": wf})
         await ctx.tick()
         ctx.set(self.dut.completion, {"valid": 0, "wg": wg})
 
@@ -316,6 +316,25 @@ def test_errors_are_reported_and_ignored():
     assert [code for code, _ in test.errors] == (
         ["ID_REUSED"] * 2 + ["COMPLETION_UNEXPECTED"] * 7 + ["ID_REUSED"] + ["COMPLETION_UNEXPECTED"] * 3)
     assert test.started == [1, 0, 0, 1, 2, 3, 4, 2, 5], "whose id is wrong starts all the same"
+
+
+@pytest.mark.parametrize("tiles", [1, 2, 7])
+def test_a_wavefront_that_the_workgroup_does_not_have_completes_nothing(tiles):
+    test = Window("few_ways", seed=3, window=4)
+    dut = test.dut
+
+    async def drive(ctx):
+        await send(ctx, dut.dispatch, asks(Request(0, tiles)), random.Random(3))
+        await ctx.tick().repeat(8)
+        for wf in reversed(range(8)):
+            assert ctx.get(dut.head) == 0
+            await test.complete(ctx, 0, wf)
+            await ctx.tick().repeat(4)
+        assert ctx.get(dut.head) == 1
+
+    test.bench.process(drive, background=False)
+    test.bench.run(cycles=200, settle=4)
+    assert test.errors == test.expected_errors == (8 - tiles) * [("COMPLETION_UNEXPECTED", 0)]
 
 
 def test_no_more_workgroups_than_ids():

@@ -241,7 +241,7 @@ def mappings(driver: Driver) -> list:
         *driver.dma_map(DMA_REGION, **update, row_bytes=ROW, columns=COLUMNS, pitch_bytes=PITCH, updates_per_element=2,
                         arrival_region=EVENT_REGION),
         *driver.remote_map(REMOTE_REGION, **store),
-        *driver.policy("round_robin"), *driver.window(2),
+        *driver.policy("round_robin"), *driver.window(8),
     ]
 
 
@@ -593,7 +593,7 @@ def test_arrivals_of_every_channel_are_checked():
         lawful = {"address": BASE + c * INTERLEAVE, "bytes": 64, "op": UPDATE, "source": DMA, "region": EVENT_REGION,
                   "wf": 5, "wg": 3}
         for wrong in ({"address": BASE - (c + 1) * INTERLEAVE}, {"address": LIMIT + c * INTERLEAVE}, {"region": 9},
-                      {"region": DMA_REGION}, {"wg": 1}, {"wg": 2 + gpu.read("WINDOW")}, {"wg": 1 << 15}):
+                      {"region": DMA_REGION}, {"wg": 1}, {"wg": 2 + gpu.driver.largest_window(8)}, {"wg": 1 << 15}):
             packet = lawful | wrong
             gpu.waiting[f"inbound[{channel_of(packet['address'], GEOMETRY)}]"].append(packet)
             refused += 1
@@ -665,6 +665,41 @@ def test_an_arrival_under_another_tiles_region_does_not_make_a_tile_fire(wg):
     gpu.run(300)
     assert outline([command for command in gpu.dram if command["op"] == READ], "address", "bytes") == Counter(lines())
     assert gpu.get("head") == wg + 1
+
+
+@pytest.mark.parametrize("tiles", [1, 2, 7])
+def test_a_wavefront_that_no_workgroup_has_leaves_nothing(tiles):
+    """Not in the Tracker, not in memory: of what a peer sends for it nothing completes, here or in the next kernel."""
+    gpu = programmed()
+    gpu.program(gpu.driver.window(tiles))
+    gpu.dispatch(0, tiles=tiles)
+    gpu.run(60)
+    for wf in range(tiles, 8):
+        for address, size in 2 * list(lines()):
+            gpu.access("inbound", address, size, source=DMA, region=EVENT_REGION, wf=wf)
+    gpu.run(600)
+    assert (gpu.error()["code"], gpu.error()["wg"], gpu.error()["wf"]) == ("arrival_refused", 0, tiles)
+    assert not gpu.dram and not gpu.events and gpu.get("head") == 0 and gpu.busy() == {"window_open"}
+    gpu.program(gpu.driver.clear_error())
+    for wf in range(tiles):
+        for address, size in 2 * list(lines()):
+            gpu.access("inbound", address, size, source=DMA, region=EVENT_REGION, wf=wf)
+    gpu.run(900)
+    assert [event["wf"] for event in gpu.events] == list(range(tiles)) and gpu.get("head") == 1
+    assert not gpu.busy() and gpu.error() is None
+
+
+def test_a_tile_that_its_workgroup_does_not_have_does_not_finish_it():
+    """A workgroup at the edge has fewer than others: what fills another of its wavefronts is not one of its tiles."""
+    gpu = programmed()
+    gpu.dispatch(0, tiles=1)
+    gpu.run(60)
+    for wf, head in ((7, 0), (0, 1)):
+        for address, size in 2 * list(lines()):
+            gpu.access("inbound", address, size, source=DMA, region=EVENT_REGION, wf=wf)
+        gpu.run(300)
+        assert gpu.get("head") == head
+    assert gpu.error()["code"] == "completion_unexpected" and gpu.error()["wf"] == 7
 
 
 def test_a_workgroup_that_is_finished_takes_no_more_arrivals():
@@ -1089,7 +1124,8 @@ def test_a_soft_reset_forgets_a_tile_that_is_partly_updated():
     gpu.run(100)
     assert gpu.busy() == {"tracker_occupied", "window_open"}
     gpu.soft_reset()
-    assert not gpu.busy() - {"reset_done"} and gpu.read("WINDOW") == gpu.driver.largest_window(2)
+    window = gpu.driver.decode("WINDOW", gpu.read("WINDOW"))
+    assert not gpu.busy() - {"reset_done"} and window == {"window": gpu.driver.largest_window(8), "tiles": 8}
     gpu.restart()
     play_a_tile(gpu.run(2 * GEOMETRY.tracker.window_slots))
 
@@ -1425,7 +1461,7 @@ def test_heads_outlive_a_soft_reset():
 def test_the_arbiters_threshold_and_the_drain():
     """MCA lets communication in below the threshold only, until the producer has ended (T3 paper, section 4.5)."""
     gpu = programmed()
-    gpu.program(gpu.driver.policy("mca", 5))
+    gpu.program(gpu.driver.policy("mca", 5, starvation_limit=None))
     for c in range(CHANNELS):
         gpu.put(f"occupancy[{c}]", 20)
     gpu.put("producer_active", 1)
@@ -1459,7 +1495,7 @@ def test_the_starvation_limit_holds_in_every_channel():
 def test_an_empty_dram_queue_lets_communication_in_whatever_the_threshold():
     """A threshold of 0, which the driver does not write, must not hold up a ring that the producer waits for."""
     gpu = programmed()
-    gpu.program([*gpu.driver.policy("mca", 5), (gpu.driver.registers["THRESHOLD"].offset, 0)])
+    gpu.program([*gpu.driver.policy("mca", 5, starvation_limit=None), (gpu.driver.registers["THRESHOLD"].offset, 0)])
     gpu.put("producer_active", 1)
     for c in range(CHANNELS):
         gpu.put(f"occupancy[{c}]", 1)

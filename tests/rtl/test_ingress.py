@@ -15,7 +15,7 @@ GEOMETRIES = {
     "wide": Geometry(tracker=TrackerGeometry(wg_bits=24, wf_bits=6, address_bits=64), dma=DmaGeometry(regions=64)),
 }
 BASE, LAST = 0x4_0000, 0x4_FFFF
-HEAD, END = 20, 30
+HEAD, END, TILES = 20, 30, 3
 LAWFUL = {"address": BASE, "bytes": 64, "op": Op.UPDATE, "source": Source.DMA, "region": 3, "wf": 1, "wg": 25}
 UNLAWFUL = {
     "it is a read": {"op": Op.READ}, "its operation does not exist": {"op": 3},
@@ -27,24 +27,26 @@ UNLAWFUL = {
     "its region is not open": {"region": 2}, "its region is not open at all": {"region": 0},
     "its region is open for other memory": {"region": 5},
     "it crosses into the next line": {"address": BASE + 1}, "it crosses by a byte": {"address": BASE + 60, "bytes": 5},
+    "its wavefront is beyond the last": {"wf": TILES}, "its wavefront is far beyond": {"wf": 7},
     "its workgroup is finished": {"wg": HEAD - 1}, "its workgroup is not in the window yet": {"wg": END},
 }
 ALSO_LAWFUL = {
     "a store": {"op": Op.STORE}, "of a compute unit": {"source": Source.REMOTE}, "a byte": {"bytes": 1},
     "the last byte": {"address": LAST, "bytes": 1}, "the last line": {"address": LAST - 63},
     "the end of a line": {"address": BASE + 33, "bytes": 31}, "the oldest workgroup": {"wg": HEAD},
-    "the last workgroup": {"wg": END - 1}, "another range": {"address": 0, "region": 5},
+    "the last workgroup": {"wg": END - 1}, "the last wavefront": {"wf": TILES - 1}, "another range": {"address": 0, "region": 5},
 }
 
 
-def set_up(ctx, dut, opened, head, end, any_workgroup=0):
+def set_up(ctx, dut, opened, head, end, tiles, any_tile=0):
     for regions, base, last, values in zip(dut.open, dut.base, dut.last, opened):
         ctx.set(regions, sum(1 << region for region in values.regions))
         ctx.set(base, values.base)
         ctx.set(last, values.last)
     ctx.set(dut.head, head)
     ctx.set(dut.end, end)
-    ctx.set(dut.any_workgroup, any_workgroup)
+    ctx.set(dut.tiles, tiles)
+    ctx.set(dut.any_tile, any_tile)
 
 
 def offer(ctx, port, packet):
@@ -65,12 +67,12 @@ def simulate(dut, process):
 RANGES = [OpenRange(frozenset({3, 4}), BASE, LAST), OpenRange(frozenset({5}), 0, 63)]
 
 
-def offered(change, *, any_workgroup=0, opened=RANGES):
+def offered(change, *, any_tile=0, opened=RANGES):
     """One packet in channel 2: whether it passes; and the error of the next cycle, its details or None."""
     dut, seen = Ingress(Geometry()), {}
 
     async def process(ctx):
-        set_up(ctx, dut, opened, HEAD, END, any_workgroup)
+        set_up(ctx, dut, opened, HEAD, END, TILES, any_tile)
         offer(ctx, dut.arriving[2], LAWFUL | change)
         ctx.set(dut.arriving[2].valid, 1)
         ctx.set(dut.accepted[2].ready, 1)
@@ -103,11 +105,12 @@ def test_what_is_lawful_passes_at_once(what):
     assert offered(ALSO_LAWFUL[what]) == {"taken": 1, "passes": 1, "refused": 0, "error": None}
 
 
-def test_what_is_not_tracked_may_name_any_workgroup():
+def test_what_is_not_tracked_may_name_any_tile():
     opened = [OpenRange(frozenset({0, 3}), BASE, LAST), *RANGES[1:]]
-    assert offered({"region": 0, "wg": 7}, opened=opened)["passes"] == 1
-    assert offered({"region": 3, "wg": 7}, opened=opened)["passes"] == 0
-    assert offered({"region": 3, "wg": 7}, any_workgroup=1)["passes"] == 1
+    for other in ({"wg": 7}, {"wf": 7}):
+        assert offered({"region": 0, **other}, opened=opened)["passes"] == 1
+        assert offered({"region": 3, **other}, opened=opened)["passes"] == 0
+        assert offered({"region": 3, **other}, any_tile=1)["passes"] == 1
 
 
 @pytest.mark.parametrize("name", GEOMETRIES)
@@ -127,8 +130,9 @@ def test_random_arrivals(name, rng):
                 opened.append(OpenRange(frozenset(r for r in range(g.dma.regions) if rng.random() < 0.7), base,
                                         min(top, base + rng.choice((0, 63, 64, 1000)))))
             head = rng.randrange(ids + 2)
-            end, any_workgroup = head + rng.randrange(g.tracker.window_slots + 1), rng.random() < 0.1
-            set_up(ctx, dut, opened, head, end, any_workgroup)
+            end, any_tile = head + rng.randrange(g.tracker.window_slots + 1), rng.random() < 0.1
+            tiles = rng.randint(0, 1 << g.tracker.wf_bits)
+            set_up(ctx, dut, opened, head, end, tiles, any_tile)
             refused = 0
             for c, (arriving, accepted) in enumerate(zip(dut.arriving, dut.accepted)):
                 near = rng.choice(opened)
@@ -137,13 +141,14 @@ def test_random_arrivals(name, rng):
                 packet = {
                     "address": address, "bytes": rng.choice((0, 1, rest, rest, rest, rest + 1, rng.randrange(128))),
                     "op": rng.choice((1, 2, 1, 2, rng.randrange(4))), "source": rng.choice((1, 2, rng.randrange(4))),
-                    "region": rng.randrange(g.dma.regions), "wf": rng.getrandbits(g.tracker.wf_bits),
+                    "region": rng.randrange(g.dma.regions),
+                    "wf": rng.choice((tiles, rng.randrange(max(1, tiles)), 0)) % (1 << g.tracker.wf_bits),
                     "wg": min(ids, max(0, rng.choice((head, end - 1, head, head - 1, end))))}
                 valid, ready = rng.random() < 0.8, rng.random() < 0.8
                 offer(ctx, arriving, packet)
                 ctx.set(arriving.valid, valid)
                 ctx.set(accepted.ready, ready)
-                lawful = is_lawful(packet, opened, head, end, any_workgroup, g)
+                lawful = is_lawful(packet, opened, range(head, end), tiles, any_tile, g)
                 found[lawful] += 1
                 assert ctx.get(accepted.valid) == (valid and lawful), f"cycle {cycle}: {packet} {opened} {head} {end}"
                 assert ctx.get(arriving.ready) == ready
