@@ -292,8 +292,8 @@ def register_map(geometry: Geometry) -> RegisterMap:
             Field("device_number", 0, d.device_bits, "this GPU's number, under which others know its head"),)),
         Register("WINDOW", 0x030, "rw", (
             Field("window", 0, window_bits, "ids that may be open at once", safe_window(geometry)),
-            Field("tiles", 25, t.wf_bits + 1, "wavefront tiles of a workgroup, at most: what arrives for another one is "
-                  "refused", 1 << t.wf_bits))),
+            Field("tiles", 25, t.wf_bits + 1, "wavefront tiles of a workgroup, at most: what arrives for another one "
+                  "is refused", 1 << t.wf_bits))),
         Register("STATUS", 0x03C, "ro", status + (
             Field("error_overflow", 30, 1, "another error has come since the one that is latched"),
             Field("error", 31, 1, "an error is latched"))),

@@ -34,7 +34,8 @@ ALSO_LAWFUL = {
     "a store": {"op": Op.STORE}, "of a compute unit": {"source": Source.REMOTE}, "a byte": {"bytes": 1},
     "the last byte": {"address": LAST, "bytes": 1}, "the last line": {"address": LAST - 63},
     "the end of a line": {"address": BASE + 33, "bytes": 31}, "the oldest workgroup": {"wg": HEAD},
-    "the last workgroup": {"wg": END - 1}, "the last wavefront": {"wf": TILES - 1}, "another range": {"address": 0, "region": 5},
+    "the last workgroup": {"wg": END - 1}, "the last wavefront": {"wf": TILES - 1},
+    "another range": {"address": 0, "region": 5},
 }
 
 
