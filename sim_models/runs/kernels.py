@@ -45,6 +45,7 @@ from .overlapped import OverlappedKernels, run_decomposed, run_flux, run_gatheri
 from .pipelining import fused_options
 from .policy import Policy
 from .program_kernels import run_program
+from .programmed import mapped
 from .skew import Skew
 from .switch_kernels import ALL_REDUCE as SWITCHED_ALL_REDUCE
 
@@ -489,6 +490,14 @@ def _fused_run(policy: str, asked: Run, options: build.Options, every_gpu: bool 
             backend.reset()
         yield FusedRun(machine, workload, backends, model_ports(library.ports, machine.geometry()),
                        Policy.of(policy, machine), mirrored=gpus == 1, options=options)
+
+
+def refuse_early(kernel: Kernel, machine: Machine, workload: Workload, seed: int) -> None:
+    """Refuse a kernel that this hardware cannot do, before anything is built or simulated. Raises ScheduleError, ..."""
+    if isinstance(kernel, FusedGemm):
+        options = fused_options(kernel.exchange, machine, workload, seed,
+                                kernel.staged and staging_pays(machine, workload))
+        mapped(machine, workload, build.make_schedule(machine, workload, options), options.gathers)
 
 
 def _fused(kernel: FusedGemm, asked: Run) -> FusedKernel:

@@ -13,7 +13,8 @@ from ..engine.loop import Lockstep
 from ..engine.ports import Ports
 from ..machine import Machine
 from ..mechanisms.gather_before import ready_asks
-from ..mechanisms.track_trigger import dispatch_requests, map_output
+from ..mechanisms.track_trigger import AddressSpace, dispatch_requests, map_output
+from ..schedule import Schedule
 from ..schedule.sums import window_for_sums
 from ..workloads import Workload
 from . import build
@@ -26,6 +27,16 @@ AT_WORK = ("tracker_busy", "tracker_occupied", "dma_table_busy", "engines_busy",
 _PATIENCE_CYCLES = 1_000_000  #: for a reset, which clears memories row by row
 _REQUEST_QUEUE = 2  #: entries of the dispatch window's (rtl/two_entry_queue.py)
 _BASE_SKEW = 1 << 20  #: outputs of neighbours lie at different addresses, so that address offsets are exercised
+
+
+def mapped(machine: Machine, workload: Workload, schedule: Schedule, gathers: bool = False,
+           device: int | None = 0) -> list[AddressSpace]:
+    """Map the output of one device, or of all (None). Raises ScheduleError for what the hardware cannot do."""
+    at = build.Addresses.of(workload, build.make_tiling(machine, workload))
+    first = at.copies if gathers else at.c
+    bases = [first + (d * _BASE_SKEW if device is None else 0) for d in range(workload.tp)]
+    return [map_output(schedule, d, bases, machine.geometry(), machine.dma.tiles_per_block)
+            for d in (range(workload.tp) if device is None else [device])]
 
 
 class ProgrammedRun(Lockstep):
@@ -43,11 +54,7 @@ class ProgrammedRun(Lockstep):
         if not mirrored and len(backends) != workload.tp:
             raise ValueError(f"{len(backends)} RTL instances for {workload.tp} devices")
         of_workgroups = build.make_tiling(machine, workload)
-        at = build.Addresses.of(workload, of_workgroups)
-        first = at.copies if options.gathers else at.c
-        bases = [first + (0 if mirrored else d * _BASE_SKEW) for d in range(workload.tp)]
-        self.spaces = [map_output(self.schedule, d, bases, self.geometry, machine.dma.tiles_per_block)
-                       for d in ([device] if mirrored else range(workload.tp))]
+        self.spaces = mapped(machine, workload, self.schedule, options.gathers, device if mirrored else None)
         self.gathers, payloads = options.gathers, backends[0].ports
         self.made = self.tiling if options.gathers else of_workgroups  #: what workgroups make that ask the window
         hardware, python = make_hardware(

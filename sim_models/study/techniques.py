@@ -304,6 +304,8 @@ def run_sublayer(workload: Workload, machine: Machine, techniques: Sequence[str]
     if not choices.exchange.before:
         build.make_schedule(machine, workload)  # refuse before the work
     parts = {name: kernels_of(name, choices) for name in techniques}
+    for kernel in {kernel for of_one in parts.values() for kernel in of_one}:
+        kernels.refuse_early(kernel, machine, workload, seed)
     done = _simulated(parts, machine, workload, progress, seed, jobs or cores())
     return RunResult(
         workload=workload, machine=machine, seed=seed, versions=collect_versions(),

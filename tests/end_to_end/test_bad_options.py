@@ -12,6 +12,7 @@ import pytest
 import typer
 
 from t3sim import cli
+from t3sim.runs import kernels
 
 LONGEST_LINE = 260  # with the list of what is allowed instead
 LONG = "x" * 5000
@@ -153,6 +154,17 @@ def test_what_does_not_go_together_is_refused_before_any_work(words, told, tmp_p
     printed = capsys.readouterr()
     assert printed.out == "" and re.fullmatch(f"t3: error: {told}[^\n]*\n", printed.err), printed.err
     assert not os.listdir()
+
+
+def test_too_few_regions_are_refused_before_anything_is_built(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(kernels, "rtl_library", lambda geometry: pytest.fail("built"))
+    Path("few.toml").write_text('extends = "t3-table1"\n[dma]\nregions = 2\n')
+    assert cli.main(["run", "--gemm", "512x512x256", "--devices", "4", "--machine", "few.toml"]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == "" and [line for line in printed.err.splitlines() if "estimated" not in line] == [
+        ("t3: error: regions=2 are too few for the shapes and chunk sizes of a 512x512 output over 4 devices; a larger "
+         "power of two up to 64 is needed in [dma] regions")]
 
 
 @pytest.mark.parametrize(("words", "told"), [
