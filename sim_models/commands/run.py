@@ -298,9 +298,10 @@ def _small_workload(operator: str, gemm: str | None, devices: int | None, embedd
 def _run_alone(kernel: str | None, workload: "Workload | None", machine: str, split_k: int | None, insist: bool,
                json: str | None) -> None:
     """Run a kernel alone on one GPU: of a file, or what makes a workload's output."""
+    from t3sim.interchange.kernel_file import load_kernel
     from t3sim.machine import load_machine
     from t3sim.mechanisms.split_k import with_split_k
-    from t3sim.operators.kernel_table import load_kernel
+    from t3sim.operators.kernel_table import KernelError
     from t3sim.study.results import KernelRun
     from t3sim.support.output import check_json_target, collect_versions, write_json
 
@@ -316,9 +317,12 @@ def _run_alone(kernel: str | None, workload: "Workload | None", machine: str, sp
         check(estimate(described, workload, [kernels.GEMM]), workload)
     name = f"{workload.kind} {workload.size}" if workload is not None else Path(kernel).name
     with progress_bar([name]) as progress:
-        found = (kernels.simulate(kernels.GEMM, described, workload, lambda fraction: progress(name, fraction))
-                 if table is None else
-                 kernels.run_table(table, described, lambda fraction: progress(name, fraction)))
+        try:
+            found = (kernels.simulate(kernels.GEMM, described, workload, lambda fraction: progress(name, fraction))
+                     if table is None else
+                     kernels.run_table(table, described, lambda fraction: progress(name, fraction)))
+        except KernelError as error:
+            raise KernelError(f"{kernel}: {error}" if kernel is not None else f"{error}") from None
         progress(name, 1.0)
     result = KernelRun(name, described.name, found.ns, found.simulated_cycles,
                        {stream: count for stream, count in found.dram.items() if count}, found.host_seconds,

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import NamedTuple
-from zipfile import BadZipFile
 
 import numpy as np
 
@@ -41,6 +40,8 @@ _MOST_ROW_BYTES = 4096  # of a store: its lines find room all at once
 
 _MOST_PEERS = 1024
 _LARGEST = 1 << 48  # of any number, so that sums of products of a few stay whole
+_MOST = (1 << 31) - 1  # of what compute units count
+_MOST_RECORDS = 1 << 22  # of an array
 
 
 class Route(enum.IntEnum):
@@ -124,42 +125,6 @@ class KernelTable:
             np.savez(file, **{one.name: getattr(self, one.name) for one in fields(self)})
 
 
-def load_kernel(path: Path) -> KernelTable:
-    """Read a kernel from an .npz file whose arrays are the fields of `KernelTable`. Raises KernelError."""
-    known = {one.name for one in fields(KernelTable)}
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            found = {name: file[name] for name in file.files}
-    except OSError as error:
-        raise KernelError(f"--kernel {path} cannot be read: {error.strerror}") from None
-    except (EOFError, ValueError, BadZipFile, AttributeError, TypeError):
-        raise KernelError(f"--kernel {path} is no kernel: an .npz file of plain arrays is needed") from None
-    if unknown := sorted(found.keys() - known):
-        raise KernelError(f"{path}: {unknown[0]!r} is unknown: allowed are {', '.join(sorted(known))}")
-    if missing := [name for name in ("groups", "steps", "loads", "stores") if name not in found]:
-        raise KernelError(f"{path}: {missing[0]!r} is missing")
-    found["stores"] = _completed(found["stores"])
-    numbers = {one.name for one in fields(KernelTable) if one.type in (int, float, bool)}
-    for name in found.keys() & numbers:
-        if found[name].shape or found[name].dtype.kind not in "biuf":
-            raise KernelError(f"{path}: {name} must be one number")
-        found[name] = found[name].item()
-    try:
-        table = KernelTable(**found)
-    except KernelError as error:
-        raise KernelError(f"{path}: {error}") from None
-    if not len(table.groups):
-        raise KernelError(f"{path}: groups is empty: a kernel needs a group of workgroups")
-    return table
-
-
-def _completed(stores: np.ndarray) -> np.ndarray:
-    """Complete store blocks of a file from before there were several peers, or parts: they have the first one."""
-    if stores.dtype.names not in (STORE.names[:-1], STORE.names[:-2]):
-        return stores
-    return rows_of(STORE, stores.size, **{name: stores[name].ravel() for name in stores.dtype.names})
-
-
 def rows_of(kind: np.dtype, count: int, **columns) -> np.ndarray:
     """Build `count` records of a kind; columns that are not given are 0, load blocks strided."""
     table = np.zeros(count, kind)
@@ -180,6 +145,8 @@ def check(table: KernelTable) -> None:
         if not isinstance(array, np.ndarray) or array.ndim != 1 or array.dtype != kind:
             raise KernelError(f"{name} must be an array of one dimension with elements "
                               f"{', '.join(kind.names) if kind.names else 'int64'}")
+        if len(array) > _MOST_RECORDS:
+            raise KernelError(f"{name} has {len(array):,} entries: at most {_MOST_RECORDS:,}")
         for column in kind.names or ():
             _within(table, name, column, -_LARGEST if "stride" in column or column == "pitch" else
                     STRIDED if column == "row_list" else 0, _LARGEST)
@@ -193,8 +160,12 @@ def check(table: KernelTable) -> None:
     for name in ("wavefronts", "registers", "lds_bytes"):
         if not 0 <= getattr(table, name) <= _LARGEST:
             raise KernelError(f"{name}={getattr(table, name)} is not possible: 0 or more")
-    _within(table, "groups", "workgroups", 1, _LARGEST)
-    _within(table, "groups", "steps", 1, _LARGEST)
+    if not 0 <= table.arrivals.min() <= table.arrivals.max() <= _LARGEST:
+        raise KernelError(f"arrivals: {table.arrivals.min()} to {table.arrivals.max()}: 0 to {_LARGEST} lines can come")
+    for column in ("workgroups", "steps"):
+        _within(table, "groups", column, 1, _MOST)
+    for column in ("id", "tiles"):
+        _within(table, "groups", column, 0, _MOST)
     _within(table, "groups", "phase", 0, len(table.arrivals) - 1)
     if (np.diff(table.groups["phase"]) < 0).any():
         raise KernelError("groups must stand in the order of their phases")
@@ -203,9 +174,9 @@ def check(table: KernelTable) -> None:
     if len(table.needs):
         _check_needs(table)
     _check_signals(table)
-    _within(table, "steps", "repeats", 1, _LARGEST)
+    _within(table, "steps", "repeats", 1, _MOST)
     for name, most in (("loads", _LARGEST), ("stores", _MOST_ROW_BYTES)):
-        _within(table, name, "rows", 1, _LARGEST)
+        _within(table, name, "rows", 1, _MOST)
         _within(table, name, "bytes", 1, most)
     for column in ("base", "pitch", "step_stride", "workgroup_stride"):
         wrong = np.flatnonzero(table.stores[column] % LINE_BYTES)
@@ -244,6 +215,12 @@ def _check_signals(table: KernelTable) -> None:
         if len(of_groups) and not 0 <= of_groups.min() <= of_groups.max() <= most:
             raise KernelError(f"{name}: {of_groups.min()} to {of_groups.max()}: the {most} signals are 1 to {most}, 0 "
                               "is none")
+    first, last = table.waits["first"], table.waits["last"]
+    if (wrong := np.flatnonzero((first > last) | (last > 0) & (first < 1))).size:
+        raise KernelError(f"waits[{wrong[0]}]: first={first[wrong[0]]} and last={last[wrong[0]]}: signals from 1, the "
+                          "first one first")
+    if most and not 0 <= table.signals.min() <= table.signals.max() <= _LARGEST:
+        raise KernelError(f"signals: {table.signals.min()} to {table.signals.max()}: each is set at 0 to {_LARGEST}")
     to_peers = table.stores[table.stores["route"] == Route.PEER]["id"]
     if most and len(to_peers) and not 0 <= to_peers.min() <= to_peers.max() <= most:
         raise KernelError(f"stores: to peers for signals {to_peers.min()} to {to_peers.max()}: the {most} signals are "
@@ -252,8 +229,8 @@ def _check_signals(table: KernelTable) -> None:
         raise KernelError(f"adding={table.adding} is not possible: 0 to the {len(table.groups)} groups")
 
 
-def check_memory(table: KernelTable, address_bits: int) -> None:
-    """Raise KernelError if a block lies outside a memory of so many address bits."""
+def check_memory(table: KernelTable, memory_bytes: int) -> None:
+    """Raise KernelError if a block lies outside the memory."""
     members = np.zeros(len(table.steps))
     for group in table.groups:
         own = slice(group["first_step"], group["first_step"] + group["steps"])
@@ -274,11 +251,11 @@ def check_memory(table: KernelTable, address_bits: int) -> None:
                                     (blocks["pitch"], first_row, last_row)):
             lowest = lowest + np.minimum(stride * least, stride * most)
             highest = highest + np.maximum(stride * least, stride * most)
-        wrong = np.flatnonzero((lowest < 0) | (highest + blocks["bytes"] > 1 << address_bits))
+        wrong = np.flatnonzero((lowest < 0) | (highest + blocks["bytes"] > memory_bytes))
         if len(wrong):
             raise KernelError(f"{name}[{wrong[0]}] reaches from byte {lowest[wrong[0]]:.0f} to "
                               f"{highest[wrong[0]] + blocks['bytes'][wrong[0]]:.0f}: the memory has 0 to "
-                              f"{1 << address_bits}")
+                              f"{memory_bytes}")
 
 
 def _sums(values: np.ndarray, first: np.ndarray, count: np.ndarray) -> np.ndarray:

@@ -35,7 +35,8 @@ from ..mechanisms.split_k import parts_added
 from ..mechanisms.track_trigger import AddressSpace, fused_work
 from ..operators.copy import Copy, Pass
 from ..operators.gemm import Matrix
-from ..operators.kernel_table import KernelError, KernelTable, Route, check_memory
+from ..operators.kernel_alone import check_alone
+from ..operators.kernel_table import KernelError, KernelTable
 from ..operators.operator import Operator
 from ..operators.tiling import Tiling
 from ..schedule import Action, Ids, Limits, Policy, Schedule, Shuffle, sliced_schedule
@@ -284,12 +285,12 @@ def _most_ids(spaces: Sequence[AddressSpace]) -> int:
 
 def table_sim(machine: Machine, table: KernelTable) -> Sim:
     """Make the state at cycle 0 of one GPU that runs a kernel of one's own. Raises KernelError."""
-    check_memory(table, machine.geometry().tracker.address_bits)
-    if (table.stores["region"] != 0).any() or np.isin(table.stores["route"], (Route.MAPPED, Route.BOTH)).any():
-        raise KernelError("stores: a region or a mapped address needs Track & Trigger; a kernel alone runs without it")
-    if (table.stores["peer"] != 0).any():
-        raise KernelError("stores: a kernel alone has one neighbour, peer 0")
-    kernel = make_units(unit_rates(machine, resident(machine, table.resources)), [table], memory.GEMM)
+    geometry, places = machine.geometry(), resident(machine, table.resources)
+    memory_bytes = min(machine.channels.count * machine.dram.channel_bytes, 1 << geometry.tracker.address_bits)
+    check_alone(table, memory_bytes, {"id": (1 << geometry.tracker.wg_bits) - 1,
+                                      "wavefront": (1 << geometry.tracker.wf_bits) - 1},
+                machine.gpu.compute_units * places)
+    kernel = make_units(unit_rates(machine, places), [table], memory.GEMM)
     return machine_state(machine, kernel, loop_network(machine), [0], len(table.signals))
 
 

@@ -37,7 +37,7 @@ def answered(capsys, words: list, allowed: tuple[int, ...] = (1, 2)) -> str:
     code = cli.main([str(word) for word in words])
     printed = capsys.readouterr()
     lines = [line for line in printed.err.splitlines() if not line.startswith("t3: ") or line.startswith("t3: error")]
-    assert code in allowed, (code, printed.err[:500])
+    assert code in allowed and "Traceback" not in printed.err, (code, printed.err[:500])
     if code == 0:
         return ""
     assert printed.out == "" and len(lines) == 1, (printed.out[:200], printed.err[:500])

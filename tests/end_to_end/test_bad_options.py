@@ -198,7 +198,8 @@ def test_a_file_that_is_no_kernel(content, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("a.npz").write_bytes(content)
     assert cli.main(["run", "--kernel", "a.npz"]) == 2
-    assert re.fullmatch(r"t3: error: --kernel a.npz is no kernel: [^\n]+\n", capsys.readouterr().err)
+    line = capsys.readouterr().err
+    assert re.fullmatch(r"t3: error: --kernel a.npz is not an .npz file of plain arrays: [^\n]+\n", line)
 
 
 @pytest.mark.parametrize("cycle", ["1000000000000000000", "9" * 5000, "-5", "soon"])

@@ -1,0 +1,104 @@
+"""`t3 run --kernel` with damaged and unlawful kernels."""
+
+import os
+import struct
+import subprocess
+import sys
+import zipfile
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from t3sim import bounded
+from t3sim.operators.kernel_table import KernelTable
+from tests.bad_files import kernels
+from tests.bad_files.damage import answered, damaged
+
+
+def write(folder: Path, **changes) -> Path:
+    table = kernels.small()
+    arrays = {one.name: np.asarray(getattr(table, one.name)) for one in fields(KernelTable)} | changes
+    np.savez_compressed(folder / "x.npz", **arrays)
+    return folder / "x.npz"
+
+
+def refused(capsys, path: Path) -> str:
+    line = answered(capsys, ["run", "--kernel", path, "--machine", kernels.MACHINE], (2,))
+    assert "x.npz" in line
+    return line
+
+
+@pytest.mark.slow
+def test_whatever_is_accepted_stays_within_its_arrays(tmp_path):
+    """Compiled once with numba's bounds checks, in a cache of their own, and run over all files in a process."""
+    for name, arrays in kernels.changed():
+        np.savez(tmp_path / f"{name}.npz", **arrays)
+    environment = os.environ | {"NUMBA_BOUNDSCHECK": "1",
+                                "NUMBA_CACHE_DIR": f"{os.environ['NUMBA_CACHE_DIR'].rstrip('/')}-bounds"}
+    done = subprocess.run([sys.executable, "-m", "tests.bad_files.kernels", str(tmp_path)], env=environment, text=True,
+                          capture_output=True, timeout=800, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert int(done.stdout) > 50, "most change nothing that is unlawful"
+
+
+def test_damaged(tmp_path, capsys):
+    whole = write(tmp_path).read_bytes()
+    for content in damaged(whole, 60):
+        if content != whole:
+            (tmp_path / "x.npz").write_bytes(content)  # what a reader does not look at may be flipped
+            line = answered(capsys, ["run", "--kernel", tmp_path / "x.npz", "--machine", kernels.MACHINE], (0, 2))
+            assert "x.npz" in line or not line
+
+
+@pytest.mark.parametrize(("changes", "told"), [
+    ({"arrivals": np.array([-1, 0])}, "arrivals: -1 to 0"),
+    ({"arrivals": np.array([0, 9])}, "9 lines must come, and the kernel sends itself 8: it would never end"),
+    ({"signals": np.array([100])}, "signal 1 is set at 100, and 10 are counted for it"),
+    ({"signals": np.zeros(0, np.int64), "raises": np.zeros(3, np.int64), "waits": np.zeros(0, kernels.WAIT)},
+     "for a signal, and there are none"),
+    ({"waits": np.array([(0, 0), (0, 0), (0, 1)], kernels.WAIT)}, "waits[2]: first=0 and last=1"),
+    ({"needs": np.array([0, 0, 0])}, "needs"),
+    ({"ahead": np.array(1.5)}, "ahead must be one number, int"),
+    ({"persistent": np.array(7)}, "persistent must be one number, true or false"),
+    ({"launch_cycles": np.array(1e14)}, "cycles at least: at most"),
+    ({"groups": kernels.small().groups.astype(object)}, "holds objects"),
+])
+def test_unlawful_values(changes, told, tmp_path, capsys):
+    assert told in refused(capsys, write(tmp_path, **changes))
+
+
+@pytest.mark.parametrize(("array", "column", "value", "told"), [
+    ("loads", "base", 1 << 47, "loads[0] reaches from byte"), ("steps", "repeats", 1 << 40, "repeats="),
+    ("steps", "repeats", 1 << 30, "lines, steps and workgroups: at most"),
+    ("steps", "compute_cycles", 1e14, "cycles at least: at most"), ("stores", "wavefront", 99, "wavefront=99"),
+    ("stores", "id", -1, "id=-1"), ("stores", "part", -1, "part=-1"), ("stores", "peer", 1, "peer 0"),
+])
+def test_unlawful_columns(array, column, value, told, tmp_path, capsys):
+    made = getattr(kernels.small(), array).copy()
+    made[column][0] = value
+    assert told in refused(capsys, write(tmp_path, **{array: made}))
+
+
+def test_archives_that_are_traps(tmp_path, capsys, monkeypatch):
+    path = write(tmp_path)
+    plain = path.read_bytes()
+    encrypted = bytearray(plain)
+    for mark, place in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        encrypted[encrypted.index(mark) + place] |= 1
+    path.write_bytes(encrypted)
+    assert "is encrypted" in refused(capsys, path)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("groups.npy", bytes(1 << 22))
+    monkeypatch.setattr(bounded, "LARGEST_ARRAYS", 1 << 20)
+    assert "its arrays take 4,194,304 bytes: at most 1,048,576" in refused(capsys, path)
+    monkeypatch.undo()
+    header = b"{'descr': '<i8', 'fortran_order': False, 'shape': (1099511627776,), }"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("groups.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header)
+    assert "which its bytes are not" in refused(capsys, path)
+    with zipfile.ZipFile(path, "w") as archive:
+        for number in range(100):
+            archive.writestr(f"{number}.npy", b"")
+    assert "100 arrays" in refused(capsys, path)
