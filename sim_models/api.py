@@ -27,13 +27,16 @@ def run(workload: Workload, machine: Machine | str = "t3-table1", techniques: Se
     `progress` is called with what is under way and the share of it that is done. Raises `BadInput` for what cannot be
     run, `SimulationError` if the hardware does not do what it must, `ToolchainError` without a C++ compiler.
     """
+    from t3sim.runs.operators import with_its_kernel
     from t3sim.study.techniques import run_sublayer
 
     check_techniques(techniques)
     check_policy(policy, techniques)
     exchange = operator if isinstance(operator, Exchange) else fused_with(operator)
     choices = Choices(policy, exchange, None if skew is None else Skew.of(skew, workload.tp))
-    described = exchange.hardware(load_machine(machine) if isinstance(machine, str) else machine, workload)
+    described = load_machine(machine) if isinstance(machine, str) else machine
+    workload = with_its_kernel(described, workload, workload.tp if exchange.of_parts else 1)
+    described = exchange.hardware(described, workload)
     if choices.skew is not None:
         choices.skew.check(exchange.links(workload.tp), described)
     return run_sublayer(workload, described, techniques, progress, seed, choices)

@@ -71,6 +71,7 @@ class Workload:
 
     kind: ClassVar[str] = "GEMM"
     producer: ClassVar[str] = "GEMM"  #: what reports call the kernel that makes the output
+    multiplies_matrices: ClassVar[bool] = True
     largest_extent: ClassVar[int] = LARGEST_EXTENT
 
     def __post_init__(self) -> None:
@@ -147,11 +148,12 @@ class GemvWorkload(Workload):
 
     kind: ClassVar[str] = "GEMV"
     producer: ClassVar[str] = "GEMV"
+    multiplies_matrices: ClassVar[bool] = False
 
 
 @dataclass(frozen=True)
 class DecodeWorkload(Workload):
-    """A GEMM of the few tokens that are decoded at once, by a kernel whose tile is as small as they are."""
+    """A GEMM of few tokens, by a kernel whose tile is as small as they are: see `runs.operators.with_its_kernel`."""
 
     kind: ClassVar[str] = "Decode GEMM"
 
@@ -168,6 +170,7 @@ class EmbeddingWorkload(Workload):
 
     kind: ClassVar[str] = "Embedding pooling"
     producer: ClassVar[str] = "pooling"
+    multiplies_matrices: ClassVar[bool] = False
     largest_extent: ClassVar[int] = 1 << 24
 
     @property

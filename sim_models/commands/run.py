@@ -213,6 +213,7 @@ def run(
     from t3sim.mechanisms.decomposed import COMMUNICATION_UNITS, units_left
     from t3sim.mechanisms.exchange import fused_with
     from t3sim.mechanisms.flux import FluxOptions, tuned
+    from t3sim.runs.operators import with_its_kernel
     from t3sim.runs.skew import Skew
     from t3sim.study.choices import Choices
     from t3sim.study.estimate import check, estimate
@@ -227,6 +228,7 @@ def run(
             raise BadInput(f"{option if value is True else f'{option} {value}'} is for technique {needed}, which "
                            f"--technique {technique} does not name")
     exchange = fused_with(operator, topology, algorithm, signal)
+    workloads = [with_its_kernel(described, one, one.tp if exchange.of_parts else 1) for one in workloads]
     if flux_pieces is not None and not exchange.before:
         raise BadInput(f"--flux-pieces {flux_pieces} cuts what an all-gather brings: it needs --operator ag-gemm")
     if tune and (flux_pieces is not None or flux_order != FluxOptions().order):
@@ -310,9 +312,13 @@ def _run_alone(kernel: str | None, workload: "Workload | None", machine: str, sp
     described = with_split_k(load_machine(machine), split_k)
 
     from t3sim.runs import kernels
+    from t3sim.runs.operators import with_its_kernel
     from t3sim.study.estimate import check, estimate
+    from t3sim.study.gemm_rate import gemm_rate
     from t3sim.study.report import output_console, print_kernel, progress_bar
 
+    if workload is not None:
+        workload = with_its_kernel(described, workload)
     if workload is not None and not insist:
         check(estimate(described, workload, [kernels.GEMM]), workload)
     name = f"{workload.kind} {workload.size}" if workload is not None else Path(kernel).name
@@ -326,7 +332,8 @@ def _run_alone(kernel: str | None, workload: "Workload | None", machine: str, sp
         progress(name, 1.0)
     result = KernelRun(name, described.name, found.ns, found.simulated_cycles,
                        {stream: count for stream, count in found.dram.items() if count}, found.host_seconds,
-                       collect_versions())
+                       collect_versions(), gemm_rate(described, workload, found.ns, sum(found.dram.values()))
+                       if workload is not None else None)
     if json is not None:
         write_json(result.to_json(), json)
     if json != "-":

@@ -94,7 +94,7 @@ def trace(
 
     from dataclasses import asdict, replace
 
-    from t3sim.runs.build import make_tiling
+    from t3sim.runs.operators import make_tiling, with_its_kernel
     from t3sim.study.estimate import check, estimate
     from t3sim.study.report import output_console, print_gpus, print_table, progress_bar
     from t3sim.trace.record import record
@@ -109,6 +109,7 @@ def trace(
         if unknown:
             raise BadInput(f"--kind {unknown[0]!r} is unknown: allowed are {choices(unknown[0], NAMES)}")
         kinds = frozenset(NAMES[name.strip()] for name in kind.split(","))
+    workload = with_its_kernel(described, workload)
     channels, workgroups = described.geometry().channel.channels, make_tiling(described, workload).tiles
     wanted = Filter(first, until, kinds, _numbers("--channel", channel, channels), _numbers("--wg", wg, workgroups),
                     limit)

@@ -1,6 +1,6 @@
 """Operators at a machine's rates: how a workload's output is cut, where its data lie, and which kernel makes it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 from ..errors import BadInput
 from ..machine import Machine
@@ -10,7 +10,7 @@ from ..operators.gemm import Gemm, Matrix
 from ..operators.gemv import ROWS, Gemv, gemv_tiling
 from ..operators.kernel_table import Resources
 from ..operators.tiling import Tiling, TilingError
-from ..workloads import DecodeWorkload, EmbeddingWorkload, GemvWorkload, Workload
+from ..workloads import MOST_DECODED, DecodeWorkload, EmbeddingWorkload, GemvWorkload, Workload
 
 _ALIGN = 1 << 20
 #: Kernels of few tokens: rows of a tile, elements of K in a step, registers besides the sums.
@@ -75,6 +75,26 @@ def _decode_tiling(machine: Machine, workload: Workload) -> Tiling:
     while columns < min(workload.m, gpu.tile_n):
         columns *= 2
     return Tiling(workload.n, workload.m, _DECODE_TILE, columns, gpu.wavefronts_per_workgroup, workload.format.bytes)
+
+
+def with_its_kernel(machine: Machine, workload: Workload, parts: int = 1) -> Workload:
+    """Return a GEMM of few tokens with the kernel that leaves the fullest compute unit less of the output to make.
+
+    That is the machine's for large GEMMs, or the one whose tile is as small as the tokens are few; the former if they
+    are equal, and where K is cut, or the machine does not say what its units hold. `parts`: GPUs that share the tokens.
+    """
+    tokens = -(-workload.m // parts)
+    if (type(workload) is not Workload or tokens > MOST_DECODED or machine.occupancy is None
+            or machine.gpu.k_parts > 1):
+        return workload
+    few = DecodeWorkload(**{field.name: getattr(workload, field.name) for field in fields(workload)})
+    large, small = (_fullest(machine, make_tiling(machine, replace(one, m=tokens))) for one in (workload, few))
+    return few if small < large else workload
+
+
+def _fullest(machine: Machine, tiling: Tiling) -> int:
+    """Return the elements of the output that the compute unit with most tiles makes, ragged tiles counted whole."""
+    return -(-tiling.tiles // machine.gpu.compute_units) * tiling.tile_m * tiling.tile_n
 
 
 def make_operator(machine: Machine, workload: Workload, tiling: Tiling,

@@ -60,9 +60,10 @@ def decomposed_sim(machine: Machine, workload: Workload, communication_units: in
     at = build.Addresses.of(workload, tiling)
     launch_cycles = machine.collective.kernel_launch_ns * machine.memory_clock_ghz
     steps = baseline.plan_steps(ring.reduce_scatter(workload.tp, step=1), mirrored=True)
-    split = split_gemm(build.gemm_operator(machine, workload, tiling), steps.sends[0].tolist(), launch_cycles)
+    gemm = build.gemm_operator(machine, workload, tiling)
+    split = split_gemm(gemm, steps.sends[0].tolist(), launch_cycles)
     scatter = build.ring_copy(machine, workload.output_bytes, steps, "reduce-scatter", at.c, at.copies)
-    rates = build.unit_rates(machine, machine.gpu.workgroups_per_cu)._replace(units=left)
+    rates = build.unit_rates(machine, resident(machine, gemm.resources))._replace(units=left)
     own = build.unit_rates(machine, machine.collective.workgroups_per_cu)._replace(units=communication_units)
     pair = SideBySide(
         make_units(rates, [split], memory.GEMM),
@@ -93,7 +94,7 @@ def flux_sim(machine: Machine, workload: Workload, options: FluxOptions, topolog
     ranks = [0] if options.mirrored else range(workload.tp)
     reductions = [build.copy_kernel(machine, [[owners.reduction(rank)]], owners.chunk_bytes(rank)) for rank in ranks]
     pair = SideBySide(
-        make_units(build.unit_rates(machine, machine.gpu.workgroups_per_cu),
+        make_units(build.unit_rates(machine, resident(machine, gemm.resources)),
                    [storing_kernel(gemm.work(0), owners, rank, options) for rank in ranks], memory.GEMM,
                    peer_stream=memory.REDUCE_SCATTER),
         make_units(build.unit_rates(machine, machine.collective.workgroups_per_cu),
@@ -129,7 +130,7 @@ def gathering_sim(machine: Machine, workload: Workload, options: FluxOptions, to
     launch = round(machine.collective.kernel_launch_ns * machine.memory_clock_ghz)
     engines = make_units(build.engine_rates(machine), [pushed_rows(come, rank) for rank in ranks], memory.ALL_GATHER,
                          released=True)
-    units = make_units(build.unit_rates(machine, machine.gpu.workgroups_per_cu),
+    units = make_units(build.unit_rates(machine, resident(machine, gemm.resources)),
                        [waiting_gemm(gemm, one) for one in come], memory.GEMM)
     pair = SideBySide(
         units, engines, after=np.zeros(engines.work.arrivals.shape[1], np.int64), launch_cycles=launch)

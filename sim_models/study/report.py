@@ -18,7 +18,9 @@ from rich.table import Table
 from t3sim.mechanisms.exchange import REDUCED
 from t3sim.rtl.registers import NO_THRESHOLD
 from t3sim.schedule import FIXED_TERMS
+from t3sim.study.answer import answer
 from t3sim.study.bounds import bounds, who_waits
+from t3sim.study.gemm_rate import rate_alone
 from t3sim.study.results import BASELINE, DRAM_STREAMS, BenchResult, KernelRun, RunResult, TechniqueResult
 from t3sim.trimmed import Trimmed
 
@@ -105,7 +107,7 @@ def progress_bar(names: Iterable[str]) -> Iterator[ProgressCallback]:
 
 
 def print_run(result: RunResult, console: Console) -> None:
-    """Print time, traffic, losses and simulation speed of one `t3 run`."""
+    """Print what bounds one `t3 run`, its traffic, losses and simulation speed; at the end its times: the answer."""
     workload = result.workload
 
     def show(table: _Table) -> None:
@@ -120,12 +122,18 @@ def print_run(result: RunResult, console: Console) -> None:
                   + (f"; topology {result.exchange.topology}" if result.exchange.topology != REDUCED.topology else "")
                   + (f"; t3 under the policy {result.policy}" if result.policy else ""))
     console.print()
-    show(_times(result))
-    if result.baseline is None:
-        console.print(f"No speedup without the baseline: add {BASELINE} to --technique.", style="dim")
+    alone = rate_alone(result)
+    rates = ("GEMM\nTFLOP/s", "of\npeak") if alone else ()
+
+    def rate_of(name: str) -> tuple[str, ...]:
+        if alone is None:
+            return ()
+        slower = result.baseline.gemm_ns / result.techniques[name].gemm_ns
+        return f"{alone.tflop_per_s * slower:,.1f}", f"{alone.share * slower:.0%}"
+
     if found := bounds(result):
-        show(_table("What bounds it", "technique", ("GEMM\nalone", "link\nbusy", "DRAM\nat peak", "bound by"),
-                    ((name, f"{one.gemm:.0%}", f"{one.link:.0%}", f"{one.dram:.0%}", one.words)
+        show(_table("What bounds it", "technique", ("GEMM\nalone", "link\nbusy", "DRAM\nat peak", *rates, "bound by"),
+                    ((name, f"{one.gemm:.0%}", f"{one.link:.0%}", f"{one.dram:.0%}", *rate_of(name), one.words)
                      for name, one in found.items())))
     if (terms := result.most_terms) > FIXED_TERMS and any(one.rtl_in_loop for one in result.techniques.values()):
         console.print(f"Sums of Track & Trigger have up to {terms} terms, added in the order in which they come: their "
@@ -146,6 +154,9 @@ def print_run(result: RunResult, console: Console) -> None:
     if any("rtl_counters" in one.details for one in result.techniques.values()):
         show(_hardware(result))
     console.print(_speed(result))
+    show(_times(result))
+    for line in answer(result):
+        console.print(line)
 
 
 def print_together(results: Sequence[RunResult], times: Sequence[int], console: Console) -> None:
@@ -336,8 +347,12 @@ def _words(key: str) -> str:
 def print_kernel(result: KernelRun, console: Console) -> None:
     """Print time and traffic of a kernel alone."""
     rows = [("time", f"{result.kernel_ns:,.1f} ns"),
+            *((("rate", f"{result.gemm.tflop_per_s:,.1f} TFLOP/s"), ("of peak", f"{result.gemm.share:.0%}"),
+               ("tile", "{} x {}".format(*result.gemm.tile))) if result.gemm else ()),
             *((f"DRAM, {name.replace('gemm_', '')}", f"{count:,} bytes") for name, count in result.dram_bytes.items())]
     console.print(_table(f"{result.kernel} alone, {result.machine}", "what", ("value",), rows))
+    if result.gemm:
+        console.print(f"Limited by {result.gemm.limited_by}.")
 
 
 def print_bench(result: BenchResult, console: Console) -> None:

@@ -10,6 +10,7 @@ from t3sim.rtl.arbiter import POLICIES
 from t3sim.runs.skew import Skew
 from t3sim.schedule import FIXED_TERMS, most_terms
 from t3sim.study.bounds import bounds
+from t3sim.study.gemm_rate import GemmRate, rate_alone
 from t3sim.workloads import Workload
 
 if TYPE_CHECKING:
@@ -191,6 +192,7 @@ class RunResult:
             "speedup": self.speedup,
             "overlap_efficiency": self.overlap_efficiency,
             "bounds": {name: bound.to_json() for name, bound in bounds(self).items()},
+            "gemm": rate.to_json() if (rate := rate_alone(self)) else None,
         }
 
 
@@ -205,9 +207,10 @@ class KernelRun:
     dram_bytes: dict[str, int]
     host_seconds: float
     versions: dict[str, str] = field(default_factory=dict)
+    gemm: GemmRate | None = None  #: of a kernel that multiplies matrices
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return asdict(self) | {"gemm": self.gemm.to_json() if self.gemm else None}
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ def draw_run(result: "RunResult") -> "Figure":
     parts = {result.workload.producer: [], f"{fused} after it": []}
     parts |= {} if result.exchange.of_parts else {"all-gather": []}
     for one in result.techniques.values():
-        follows = 0.0 if result.exchange.of_parts else one.ag_ns
+        follows = 0.0 if result.exchange.of_parts else one.loss_ns.get("all_gather", 0.0)  # as the table has it
         gemm = min(one.gemm_ns, one.total_ns - follows)
         for part, ns in zip(parts.values(), (gemm, one.total_ns - follows - gemm, follows)):
             part.append(ns / 1e3)

@@ -16,6 +16,7 @@ from t3sim.runs import build
 from t3sim.runs.failure import SimulationError
 from t3sim.runs.isolated_collectives import collective_sim
 from t3sim.runs.kernels import run_table
+from t3sim.runs.operators import with_its_kernel
 from t3sim.workloads import gemm_workload
 from tests.models.variants import variant
 
@@ -174,7 +175,7 @@ def test_a_kernel_of_ones_own_from_the_command_line(machine, tmp_path, capsys):
     assert cli.main(["run", "--operator", "gemm", "--gemm", "512x512x96", "--json", "-"]) == 0
     by_size = json.loads(capsys.readouterr().out)
     from t3sim.workloads import gemm_workload
-    workload = gemm_workload("512x512x96", 2)
+    workload = with_its_kernel(machine, gemm_workload("512x512x96", 2))
     build.gemm_operator(machine, workload, build.make_tiling(machine, workload)).work(0).save(
         tmp_path / "own.npz")
     assert cli.main(["run", "--kernel", str(tmp_path / "own.npz"), "--json", "-"]) == 0
