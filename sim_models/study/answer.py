@@ -24,8 +24,8 @@ def answer(result: "RunResult") -> list[str]:
         name = max(ahead, key=ahead.__getitem__)
         gained = min(result.techniques[name].loss_ns.items(), key=lambda item: item[1])
         lines.append(
-            f"More than 100% is no mistake: beside Track & Trigger the {producer} itself takes less time than alone, as "
-            f"its output goes past the cache and most of it to other GPUs. {name} gains most by "
+            f"More than 100% is no mistake: beside Track & Trigger the {producer} itself takes less time than alone, "
+            f"as its output goes past the cache and most of it to other GPUs. {name} gains most by "
             f"\"{gained[0].replace('_', ' ')}\", {-gained[1] / 1e3:,.1f} µs.")
     ran = {name: one for name, one in result.techniques.items()
            if name != base.name and not name.startswith(_IDEAL)}
