@@ -37,9 +37,13 @@ class CommandQueue(wiring.Component):
         Level: of every copy taken in an earlier cycle all data have left.
     writes : Out(stream(word_write))
     stop : In(1)
-        Level: no read begins, so that none is under way when the queue is reset.
-    reading : Out(1)
-        Level: a read is offered, or its line has not come.
+        Level: no read begins and no word is offered, so that none is under way when the queue is reset.
+    under_way : Out(1)
+        Level: a read or a word is offered, or a read's line has not come.
+    done : Out(1)
+        Pulse: a command is done in this cycle.
+    waits : Out({fetch, poll, signal})
+        Levels: for a command's line, for what a poll looks for, for its word to be taken.
     taken : Out(place bits)
         Commands done, modulo the same.
     busy : Out(1)
@@ -59,7 +63,9 @@ class CommandQueue(wiring.Component):
             "settled": In(1),
             "writes": Out(stream.Signature(word_write(geometry))),
             "stop": In(1),
-            "reading": Out(1),
+            "under_way": Out(1),
+            "done": Out(1),
+            "waits": Out(data.StructLayout({"fetch": 1, "poll": 1, "signal": 1})),
             "taken": Out(self._place_bits),
             "busy": Out(1),
         })
@@ -71,7 +77,7 @@ class CommandQueue(wiring.Component):
         pause = Signal(range(POLL_PERIOD))
         command = Signal(queue_command(self._geometry))
         stamp = Signal()
-        done = Signal()
+        done = self.done
         m.d.sync += now.eq(now + 1)
         with m.If(self.doorbell.valid):
             m.d.sync += written.eq(self.doorbell.place)
@@ -89,11 +95,11 @@ class CommandQueue(wiring.Component):
                         Cat(C(0, 6), self.taken[:-1], self.base[5 + self._place_bits:]))
                     m.next = "fetch"
             with m.State("fetch"):
-                m.d.comb += [self.reads.valid.eq(1), self.reading.eq(1)]
+                m.d.comb += [self.reads.valid.eq(1), self.under_way.eq(1), self.waits.fetch.eq(1)]
                 with m.If(self.reads.ready):
                     m.next = "command"
             with m.State("command"):
-                m.d.comb += [self.lines.ready.eq(1), self.reading.eq(1)]
+                m.d.comb += [self.lines.ready.eq(1), self.under_way.eq(1), self.waits.fetch.eq(1)]
                 with m.If(self.lines.valid):
                     m.d.sync += [command.eq(self.lines.payload), self.reads.payload.eq(self.lines.payload.address)]
                     with m.Switch(self.lines.payload.op):
@@ -109,12 +115,12 @@ class CommandQueue(wiring.Component):
                     m.d.comb += done.eq(1)
                     m.next = "next"
             with m.State("look"):
-                m.d.comb += [self.reads.valid.eq(1), self.reading.eq(1)]
+                m.d.comb += [self.reads.valid.eq(1), self.under_way.eq(1), self.waits.poll.eq(1)]
                 with m.If(self.reads.ready):
                     m.d.sync += pause.eq(POLL_PERIOD - 1)
                     m.next = "compare"
             with m.State("compare"):
-                m.d.comb += [self.lines.ready.eq(1), self.reading.eq(1)]
+                m.d.comb += [self.lines.ready.eq(1), self.under_way.eq(1), self.waits.poll.eq(1)]
                 m.d.sync += pause.eq(pause - (pause != 0))
                 with m.If(self.lines.valid):
                     with m.If(self.lines.payload.value == command.value):
@@ -123,17 +129,18 @@ class CommandQueue(wiring.Component):
                     with m.Else():
                         m.next = "pause"
             with m.State("pause"):
+                m.d.comb += self.waits.poll.eq(1)
                 m.d.sync += pause.eq(pause - (pause != 0))
                 with m.If((pause == 0) & ~self.stop):
                     m.next = "look"
             with m.State("settle"):
-                with m.If(self.settled):
+                with m.If(self.settled & ~self.stop):  # a soft reset lets data leave to nowhere
                     m.d.sync += [self.writes.payload.address.eq(command.address),
                                  self.writes.payload.adds.eq(command.op == QueueOp.ADD),
                                  self.writes.payload.value.eq(Mux(stamp, now, command.value))]
                     m.next = "write"
             with m.State("write"):
-                m.d.comb += self.writes.valid.eq(1)
+                m.d.comb += [self.writes.valid.eq(1), self.under_way.eq(1), self.waits.signal.eq(1)]
                 with m.If(self.writes.ready):
                     m.d.comb += done.eq(1)
                     m.next = "next"

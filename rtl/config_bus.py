@@ -79,8 +79,8 @@ class ConfigBus(wiring.Component):
     faults : In(fault_report(geometry)).array(banks)
         Only with a protected Tracker. The first is latched like the first error; an uncorrectable one takes the place
         of one that was corrected.
-    queue_taken : In
-        Only with a command queue.
+    rung : Out(1), queue_taken : In
+        Only with a command queue. `rung` is a pulse: `config.doorbell` was written. A soft reset makes that 0.
     counters : In(counters_layout(geometry))
         Values of 32 bits, kept by the blocks that count.
     chosen_threshold, monitor_mean : In
@@ -92,7 +92,8 @@ class ConfigBus(wiring.Component):
             raise GeometryError(f"reporters={reporters!r} is impossible: at least 1 is needed")
         self._geometry = geometry
         self._map = register_map(geometry)
-        queue = {} if not geometry.dma.queue_commands else {"queue_taken": In(geometry.dma.queue_commands.bit_length())}
+        queue = {} if not geometry.dma.queue_commands else {
+            "rung": Out(1), "queue_taken": In(geometry.dma.queue_commands.bit_length())}
         faults = {} if geometry.tracker.protection == "none" else {
             "faults": In(fault_report(geometry)).array(geometry.tracker.banks)}
         super().__init__({
@@ -135,6 +136,7 @@ class ConfigBus(wiring.Component):
             "error": error.valid | Cat(report.valid for report in self.reports).any(), "error_overflow": overflow}
         pulses = {"soft_reset": self.soft_reset, "restart": self.restart, "clear_counters": self.clear_counters,
                   "clear_error": self.clear_error}
+        rings = {"DOORBELL": self.rung} if self._geometry.dma.queue_commands else {}
 
         # The registers that are there once have a space, and each table has one.
         space_bits = (SPACE_BYTES - 1).bit_length()
@@ -145,7 +147,10 @@ class ConfigBus(wiring.Component):
 
         access = self.psel & self.penable & ~self.pready & ~table_write.valid
         m.d.sync += [self.pready.eq(access | table_write.valid), table_write.valid.eq(0),
-                     *(pulse.eq(0) for pulse in pulses.values())]
+                     *(pulse.eq(0) for pulse in (*pulses.values(), *rings.values()))]
+        if rings:
+            with m.If(self.soft_reset):
+                m.d.sync += levels["doorbell"].eq(0)
         with m.If(access):
             m.d.sync += [self.prdata.eq(0), self.pslverr.eq(1), table_write.space.eq(space),
                          table_write.word.eq(self.paddr[2:space_bits]), table_write.data.eq(self.pwdata)]
@@ -161,6 +166,8 @@ class ConfigBus(wiring.Component):
                                 m.d.sync += self.prdata.eq(self._word(register, levels))
                                 with m.If(self.pwrite):
                                     m.d.sync += [levels[f.name].eq(self.pwdata[f.lsb:]) for f in register.fields]
+                                    if register.name in rings:
+                                        m.d.sync += rings[register.name].eq(1)
                             else:
                                 m.d.sync += self.prdata.eq(self._word(register, live))
             for table in registers.tables:

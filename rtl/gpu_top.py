@@ -372,7 +372,7 @@ class GpuTop(wiring.Component):
         m.d.comb += [
             *(port.ready.eq(go) for port, go in zip((table, queue.copies), goes)),
             queue.base.eq(Cat(config.queue_base_lo, config.queue_base_hi)),
-            queue.doorbell.valid.eq(~self._stopped),
+            queue.doorbell.valid.eq(self._bus.rung & ~self._stopped),
             queue.stop.eq(self._stopped),
             queue.doorbell.place.eq(config.doorbell),
             # What triggers sent counts, too: their lines and the queue's leave together.
@@ -451,7 +451,7 @@ class GpuTop(wiring.Component):
         self._reset_done = Signal()
         moves = Cat(lane.busy for lane in self._lanes).any() | self.refused.any()
         if self._geometry.dma.queue_commands:
-            moves |= self._queue.reading
+            moves |= self._queue.under_way
         swept = ~(Cat(bank.busy for bank in self._banks).any() | self._table.busy | self._window.busy)
         m.d.sync += [
             moving.eq(Cat(channel.tracked_waiting for channel in self._memory).any() | self._awaits_data | moves),
@@ -484,7 +484,7 @@ class GpuTop(wiring.Component):
             m.d.comb += dog.moves.eq(Cat(
                 *(port.valid & port.ready for port in crossing), *(write.valid for write in self.retirement),
                 *(report.valid for report in self._reports), self.grant.valid & self.start,
-                bus.soft_reset, bus.restart).any())
+                *([self._queue.done] if self._geometry.dma.queue_commands else []), bus.soft_reset, bus.restart).any())
         engines_busy = Cat(engine.busy for engine in self._generators).any()
         with m.If(dog.looks):
             m.d.comb += [
@@ -506,6 +506,8 @@ class GpuTop(wiring.Component):
                 dog.waits.start.eq(self.grant.valid),
                 dog.waits.workgroups.eq(status.window_open),
             ]
+            if self._geometry.dma.queue_commands:
+                m.d.comb += [dog.waits[name].eq(self._queue.waits[name]) for name in ("fetch", "poll", "signal")]
         self._reports.append(dog.error)
 
     def _status(self, m):
@@ -554,6 +556,8 @@ class GpuTop(wiring.Component):
             status.reset_done.eq(self._reset_done),
             status.heads_busy.eq(self._exchange.busy),
         ]
+        if self._geometry.dma.queue_commands:
+            m.d.comb += status.queue_busy.eq(self._queue.busy)
         apb = self.apb
         m.d.comb += [
             self.irq.eq(bus.error),

@@ -52,6 +52,7 @@ STATUS_BITS = (
     ("resetting", "a soft reset is not done yet"),
     ("reset_done", "a soft reset is done: nothing is tracked or sent until a restart"),
     ("heads_busy", "the head of the dispatch window is still due to one that sends to this GPU"),
+    ("queue_busy", "a command in memory is not done"),
 )
 
 #: What the watchdog names, in the order of the bits of WATCHDOG_WAITS.
@@ -73,6 +74,9 @@ WAITS = (
     ("peer", "the next workgroup waits for the oldest id of a peer that is not finished, or for its restart"),
     ("start", "a workgroup may start, and nobody starts it"),
     ("workgroups", "ids are open, or requests for workgroups wait"),
+    ("fetch", "the command queue waits for a command's line"),
+    ("poll", "a command in memory polls, and what it waits for has not come"),
+    ("signal", "a word that the command queue writes is not taken"),
 )
 
 #: 32-bit counters, modulo 2**32, cleared by CONTROL.clear_counters.
@@ -332,7 +336,8 @@ def register_map(geometry: Geometry) -> RegisterMap:
             *_halves("QUEUE_BASE", 0x100, "rw", t.address_bits,
                      "first byte of the command queue, a multiple of its bytes"),
             Register("DOORBELL", 0x108, "rw", (
-                Field("doorbell", 0, d.queue_commands.bit_length(), "commands written, modulo twice the places"),)),
+                Field("doorbell", 0, d.queue_commands.bit_length(), "commands written since the soft reset, which "
+                      "clears it, modulo twice the places"),)),
             Register("QUEUE_TAKEN", 0x10C, "ro", (
                 Field("queue_taken", 0, d.queue_commands.bit_length(), "commands done, modulo the same"),))]),
         *([] if not d.ready_groups else [Register("READY", 0x110, "rw", (

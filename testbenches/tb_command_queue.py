@@ -57,15 +57,18 @@ class Program:
         get = self.bench.get
         assert get("busy") == (self.seen != self.model.taken)
         assert get("taken") == self.model.taken % (2 * self.places)
-        assert get("reading") == (get("reads.valid") or self.owed)
-        assert not (self.at_rest and get("reads.valid")), "a read begins while it must not"
+        assert get("under_way") == (get("reads.valid") or self.owed or get("writes.valid"))
+        assert not (self.at_rest and get("under_way")), "a read or a write begins while it must not"
+        poll = self.model.command is not None and self.model.command.op == POLL
+        reads = get("reads.valid") or self.owed
+        assert get("waits") == {"fetch": reads and not poll, "poll": poll, "signal": get("writes.valid")}
         assert get("reads.valid") or self.again is None or self.bench.now < self.again or self.stopped, (
             "it looks too seldom")
-        self.at_rest, self.stopped = self.stops and not get("reading"), self.stops
+        self.at_rest, self.stopped = self.stops and not get("under_way"), self.stops
         if get("writes.valid") and self.offered is None:
             self.offered = self.bench.now
-            assert self.settled_before, "a signal before the data of its copies have left"
-        self.settled_before = self.settled
+            assert self.settled_before, "a signal before the data of its copies have left, or while it is stopped"
+        self.settled_before = self.settled and not self.stops
 
     def reset(self) -> None:
         self.rung = self.seen = self.looks = 0

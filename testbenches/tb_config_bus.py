@@ -79,7 +79,8 @@ async def random_transfers(bench: Bench) -> None:
     rng, model, bus = bench.rng, ConfigBusModel(bench.geometry), ApbDriver(bench)
     registers = register_map(bench.geometry)
     offsets = [offset for offset, _, _ in registers.all_registers()]
-    pulses = {"soft_reset": 0, "restart": 0, "clear_error": 0, "clear_counters": 0}
+    pulses = {"soft_reset": 0, "restart": 0, "clear_error": 0, "clear_counters": 0,
+              **({"rung": 0} if bench.geometry.dma.queue_commands else {})}
     expected = dict(pulses)
 
     def count() -> None:

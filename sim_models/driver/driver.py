@@ -411,11 +411,11 @@ class Driver:
         limit = 1 << self.geometry.tracker.address_bits
         _check(type(base) is int and 0 <= base < limit and base % ring == 0, "base", base,
                f"a multiple of the ring's {ring} bytes below {limit:#x} is allowed")
-        return [self._write("DOORBELL", doorbell=0), self._write("QUEUE_BASE_LO", queue_base_lo=base & 0xFFFF_FFFF),
+        return [self._write("QUEUE_BASE_LO", queue_base_lo=base & 0xFFFF_FFFF),
                 self._write("QUEUE_BASE_HI", queue_base_hi=base >> 32)]
 
     def doorbell(self, commands: int) -> list[Write]:
-        """Announce that so many commands were written since the queue was set up.
+        """Announce that so many commands were written since the last reset or soft reset. Not before a restart.
 
         They may be at most the queue's places more than are done.
         """
@@ -440,13 +440,14 @@ class Driver:
     def soft_reset(self, quiet_cycles: int) -> list[Write]:
         """Forget all that is tracked, and send nothing more, until a restart; configuration, counters and errors stay.
 
+        A command queue is emptied: commands count from 0 again.
+
         Arrivals are written to memory meanwhile. A device is `reset_done` when its own traffic has ended and for
         `quiet_cycles` nothing arrived, which must be more than the link takes. Reset all devices before the first of
         them restarts.
         """
         _whole("quiet_cycles", quiet_cycles, 1, self.registers["RESET_QUIET"].field("quiet_cycles").mask)
-        empty = [self._write("DOORBELL", doorbell=0)] if self.geometry.dma.queue_commands else []
-        return [self._write("RESET_QUIET", quiet_cycles=quiet_cycles), *empty, self._write("CONTROL", soft_reset=1)]
+        return [self._write("RESET_QUIET", quiet_cycles=quiet_cycles), self._write("CONTROL", soft_reset=1)]
 
     def restart(self, kernel: int = 0) -> list[Write]:
         """Start a new kernel: ids count from 0 again and the intensity monitor measures again.

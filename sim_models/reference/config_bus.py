@@ -62,13 +62,15 @@ class ConfigBusModel:
         register, owner = self._registers[offset]
         if register.access == "w1":
             pulses = {f.name for f in register.fields if f.decode(value)}
+            if "soft_reset" in pulses and (None, "doorbell") in self.fields:
+                self.fields[None, "doorbell"] = 0
             if "clear_error" in pulses:
                 self.first_error = self.first_fault = None
                 self.overflow = False
             return False, pulses
         for f in register.fields:
             self.fields[owner, f.name] = f.decode(value)
-        return False, set()
+        return False, {"rung"} if register.name == "DOORBELL" else set()
 
     def read(self, offset: int, live: dict | None = None) -> tuple[bool, int]:
         """Return (pslverr, data); `live` has the values of the fields that other blocks supply."""

@@ -427,7 +427,7 @@ def queue_streams(bench: Bench) -> Callable[[], Iterable[Point]]:
 
 def queue_stops(bench: Bench) -> Callable[[], Iterable[Point]]:
     def watch():
-        what = "reads" if bench.get("reading") else "works" if bench.get("busy") else "rests"
+        what = "reads" if bench.get("under_way") else "works" if bench.get("busy") else "rests"
         yield "stopped" if bench.get("stop") else "free", what
     return watch
 

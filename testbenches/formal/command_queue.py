@@ -13,9 +13,10 @@ FETCHED = "a command is read from the place behind the last one done, and only b
 SAME = "what is done is what was read, and nothing else is done"
 ONCE = "a command counts as done when it is done, and then once"
 POLLED = "behind a poll nothing is done before memory holds its value"
-STILL = "once nothing is read and none may begin, none does"
+STILL = "once nothing is under way and nothing may begin, nothing is read or written"
 STAMPED = "a timestamp is the number of cycles from the reset to the one in which the copies had left"
-SETTLED = "a signal is written only after a cycle in which its copies had left"
+SETTLED = "a signal is written only after a cycle in which its copies had left and it was not stopped"
+WAITS = "it says for what it waits, and when a command is done"
 
 
 def commands(spec: Spec, geometry: Geometry) -> None:
@@ -40,7 +41,7 @@ def commands(spec: Spec, geometry: Geometry) -> None:
         m.d.sync += [there.eq(1), Value.cast(command).eq(Value.cast(dut.lines.payload)), left.eq(0)]
     with m.Elif(done):
         m.d.sync += there.eq(0)
-    with m.If(there & dut.settled):
+    with m.If(there & dut.settled & ~dut.stop):
         m.d.sync += left.eq(1)
     spec.assume(implies(dut.lines.valid, reading))
     # The host does not take back what it rang for.
@@ -52,8 +53,11 @@ def commands(spec: Spec, geometry: Geometry) -> None:
     spec.claim(FETCHED, implies(dut.reads.valid, (dut.reads.payload == place) & ~reading
                                 & Mux(there, poll, written != dut.taken)))
     spec.claim(FETCHED, dut.busy == (written != dut.taken))
-    spec.claim(STILL, dut.reading == (reading | dut.reads.valid))
-    spec.claim(STILL, implies(spec.past(dut.stop & ~dut.reading), ~dut.reads.valid))
+    spec.claim(STILL, dut.under_way == (reading | dut.reads.valid | dut.writes.valid))
+    spec.claim(STILL, implies(spec.past(dut.stop & ~dut.under_way), ~dut.reads.valid & ~dut.writes.valid))
+    spec.claim(WAITS, dut.done == done)
+    spec.claim(WAITS, (dut.waits.poll == (there & poll)) & (dut.waits.signal == dut.writes.valid)
+               & (dut.waits.fetch == ~there & (reading | dut.reads.valid)))
     spec.claim(SAME, implies(dut.copies.valid, there & copy))
     for name, _ in dut.copies.payload.shape():
         spec.claim(SAME, implies(dut.copies.valid, dut.copies.payload[name] == command[name]))
@@ -110,6 +114,8 @@ def properties() -> list[Property]:
         broken("a poll is content with any value", POLLED, "with m.If(self.lines.payload.value == command.value):",
                "with m.If(self.lines.payload.value != command.value):"),
         broken("a poll goes on looking", STILL, "(pause == 0) & ~self.stop", "pause == 0"),
+        broken("a poll between two looks does not wait", WAITS, "m.d.comb += self.waits.poll.eq(1)\n", "pass\n"),
+        broken("a word is written while it is stopped", SETTLED, "self.settled & ~self.stop", "self.settled"),
         broken("cycles are counted while it is stopped only", STAMPED, "now.eq(now + 1)", "now.eq(now + self.stop)"),
-        broken("a signal does not wait", SETTLED, "with m.If(self.settled):", "with m.If(1):"),
+        broken("a signal does not wait", SETTLED, "self.settled & ~self.stop", "~self.stop"),
     ), searches=(Search("least", 30), Search("default", 30)), quick=True)]

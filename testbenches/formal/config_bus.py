@@ -13,14 +13,14 @@ from .broken import Broken
 from .property import Property, Search
 from .spec import Spec, implies
 
-#: With tables of other lengths than powers of two, and several routes of a region.
+#: With tables of other lengths than powers of two, several routes of a region, and a doorbell.
 _ODD = replace(GEOMETRIES["small"], dma=replace(GEOMETRIES["small"].dma, regions=4, block_shapes=3, buffers=3, routes=5,
-                                                copies=3))
+                                                copies=3, queue_commands=4))
 
-KEPT = "a register holds what was written last by a transfer that was not refused"
+KEPT = "a register holds what was written last by a transfer that was not refused; a soft reset clears the doorbell"
 READ = "a read gives what the register holds, or what the blocks say, in that cycle"
 ANSWERED = "a transfer has one wait state, a write to a table two, and an error if it is refused, and only then"
-PULSED = "a command is a pulse of one cycle"
+PULSED = "a command is a pulse of one cycle, as is a write of the doorbell"
 FIRST = "the first error since the last clearing is latched"
 
 
@@ -103,6 +103,8 @@ def registers(spec: Spec, geometry: Geometry) -> None:
                                                             & (storing.word == at % SPACE_BYTES // 4))]
     with m.If(writes & (bus.paddr == offset) & ~refused[0]):
         m.d.sync += [written.eq(bus.pwdata & mask), ever.eq(1)]
+    with m.Elif(bus.soft_reset & (offset == table["DOORBELL"].offset)):
+        m.d.sync += [written.eq(0), ever.eq(1)]
     holds = Mux(ever, written, reset)
     before = Mux(spec.past(ever), spec.past(written), reset)
     m.d.sync += waiting.eq(writes & in_a_table & ~refused[0])
@@ -114,6 +116,7 @@ def registers(spec: Spec, geometry: Geometry) -> None:
     spec.claim(READ, implies(spec.past(reads & is_read_only), bus.prdata == spec.past(fixed)))
     spec.claim(ANSWERED, bus.pready == spec.past(waiting | (access & ~(bus.pwrite & in_a_table & ~refused[0]))))
     spec.claim(ANSWERED, implies(bus.pready, bus.pslverr == spec.past(~waiting & refused[0])))
+    spec.claim(PULSED, bus.rung == spec.past(writes & (bus.paddr == table["DOORBELL"].offset)))
     for part in table["CONTROL"].fields:
         commanded = writes & (bus.paddr == table["CONTROL"].offset) & bus.pwdata[part.lsb]
         spec.claim(PULSED, getattr(bus, part.name) == spec.past(commanded))
@@ -139,7 +142,9 @@ def properties() -> list[Property]:
                "held.eq(Array(words)[index - 1])"),
         broken("a table goes on behind its last entry", ANSWERED, "known.eq(index < table.entries)", "known.eq(1)"),
         broken("unaligned addresses are taken", ANSWERED, "aligned = self.paddr[:2] == 0", "aligned = 1"),
-        broken("a command lasts", PULSED, "*(pulse.eq(0) for pulse in pulses.values())", ""),
+        broken("a command lasts", PULSED, "*(pulse.eq(0) for pulse in (*pulses.values(), *rings.values()))", ""),
+        broken("the doorbell does not ring", PULSED, "rings[register.name].eq(1)", "rings[register.name].eq(0)"),
+        broken("a soft reset leaves the doorbell", KEPT, "with m.If(self.soft_reset):", "with m.If(0):"),
         broken("the last error, not the first", FIRST,
                "with m.If(found & (~latched.valid | clear | outranks(chosen, latched))):",
                "with m.If(found & (~latched.valid | outranks(chosen, latched))):"),

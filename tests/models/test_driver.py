@@ -324,10 +324,9 @@ def test_a_command_queue_is_set_up_and_rung():
     driver = Driver(replace(Geometry(), dma=replace(Geometry().dma, queue_commands=4)))
     registers = driver.registers
     assert driver.command_queue(0x12_0000_0100) == [
-        (registers["DOORBELL"].offset, 0), (registers["QUEUE_BASE_LO"].offset, 0x100),
-        (registers["QUEUE_BASE_HI"].offset, 0x12)]
+        (registers["QUEUE_BASE_LO"].offset, 0x100), (registers["QUEUE_BASE_HI"].offset, 0x12)]
     assert driver.doorbell(13) == [(registers["DOORBELL"].offset, 5)]
-    assert (registers["DOORBELL"].offset, 0) in driver.soft_reset(16)
+    assert registers["DOORBELL"].offset not in [offset for offset, _ in driver.soft_reset(16)]
     for base in (0x40, -256, 1 << 48):
         with pytest.raises(DriverError, match="base"):
             driver.command_queue(base)

@@ -19,7 +19,7 @@ GEOMETRIES = {
                                                  count_bits=8, protection="parity"),
                          channel=ChannelGeometry(channels=1), dma=DmaGeometry(
                              regions=2, block_shapes=1, buffers=1, routes=1, engines=1, egress_lanes=1)),
-    "odd": Geometry(dma=DmaGeometry(regions=4, block_shapes=3, buffers=3, routes=5, copies=3)),
+    "odd": Geometry(dma=DmaGeometry(regions=4, block_shapes=3, buffers=3, routes=5, copies=3, queue_commands=4)),
     "widest": Geometry(tracker=TrackerGeometry(wg_bits=24, wf_bits=6, address_bits=64, count_bits=32,
                                                protection="secded"),
                        dma=DmaGeometry(regions=64, copies=16, device_bits=10)),
@@ -150,6 +150,30 @@ def test_illegal_transfers_change_nothing():
             assert error == (offset not in mapped) and (offset in mapped or value == 0), hex(offset)
         check_levels(ctx, bench.dut, model)
 
+    bench.run(testbench)
+
+
+def test_the_doorbell_rings_when_it_is_written_and_a_soft_reset_clears_it():
+    bench = Bench(GEOMETRIES["odd"])
+    dut, control, doorbell = bench.dut, bench.map["CONTROL"].offset, bench.map["DOORBELL"].offset
+    rung = []
+
+    async def count(ctx):
+        async for _, _reset, rings, place in ctx.tick().sample(dut.rung, dut.config.doorbell):
+            rung.extend([place] if rings else [])
+
+    async def testbench(ctx):
+        for write in (3, 3, 5):
+            await bench.transfer(ctx, doorbell, write)
+            assert await bench.transfer(ctx, doorbell) == (0, write)
+        for field in bench.map["CONTROL"].fields:
+            await bench.transfer(ctx, control, field.mask << field.lsb)
+            await ctx.tick().repeat(2)
+            assert await bench.transfer(ctx, doorbell) == (0, 0 if field.name == "soft_reset" else 5)
+            await bench.transfer(ctx, doorbell, 5)
+        assert rung == [3, 3, *[5] * (1 + len(bench.map["CONTROL"].fields))]
+
+    bench.simulator.add_process(count)
     bench.run(testbench)
 
 

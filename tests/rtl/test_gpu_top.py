@@ -1090,7 +1090,7 @@ def test_every_channels_guard_counts_its_stalls():
 
 
 def test_every_reason_to_wait_has_its_hang():
-    assert set().union(*HANGS.values()) == {name for name, _ in WAITS}
+    assert set().union(*HANGS.values(), *QUEUE_HANGS.values()) == {name for name, _ in WAITS}
 
 
 def test_slow_work_and_no_work_are_no_hang(seed):
@@ -1595,13 +1595,14 @@ class QueueGpu(Gpu):
         self.put("queue_lines.valid", due)
         if due:
             self.put_fields("queue_lines.payload", self.answer[1])
-        self.put("queue_reads.ready", self.answer is None)
-        self.put("queue_writes.ready", 1)
-        if self.answer is None and self.get("queue_reads.valid"):
+        reads, writes = (name not in self.blocked for name in ("queue_reads", "queue_writes"))
+        self.put("queue_reads.ready", reads and self.answer is None)
+        self.put("queue_writes.ready", writes)
+        if reads and self.answer is None and self.get("queue_reads.valid"):
             self.answer = self.cycle + self.memory_cycles, self._line(self.get("queue_reads.payload"))
         elif due and self.get("queue_lines.ready"):
             self.answer = None
-        if self.get("queue_writes.valid"):
+        if writes and self.get("queue_writes.valid"):
             write = self.fields("queue_writes.payload")
             self.writes.append((self.cycle, write["address"], write["value"], len(self.packets)))
         super()._step()
@@ -1735,6 +1736,102 @@ def test_a_soft_reset_empties_the_command_queue():
     gpu.commands(copy_of(0))
     gpu.run(300)
     assert len(gpu.packets) == 12
+
+
+@pytest.mark.parametrize("done", [*range(2 * GEOMETRY.dma.queue_commands), 9])
+def test_a_soft_reset_does_no_command_again(done):
+    """Of an idle queue, however far around its ring it is; the queue then counts from 0."""
+    gpu = QueueGpu(memory_cycles=3)
+    for number in range(done):
+        gpu.commands(Command(100 + number, ADD, SIGNALLED, 0, 0, 0))
+        gpu.run(40)
+    assert len(gpu.writes) == done and not gpu.busy()
+    gpu.soft_reset()
+    assert gpu.read("DOORBELL") == gpu.read("QUEUE_TAKEN") == 0
+    gpu.restart(1)
+    gpu.run(300)
+    assert len(gpu.writes) == done and gpu.error() is None
+    gpu.written = 0
+    gpu.commands(Command(1, SIGNAL, SIGNALLED, 0, 0, 0))
+    gpu.run(100)
+    assert [write[2] for write in gpu.writes[done:]] == [1] and gpu.read("QUEUE_TAKEN") == 1
+
+
+@pytest.mark.parametrize("op", [SIGNAL, ADD])
+@pytest.mark.parametrize("reads", [1, 6, 12])
+def test_a_soft_reset_in_a_copy_sends_no_signal(op, reads):
+    """None of its packets has left; as many lines are read as in the middle of it, or all."""
+    gpu = QueueGpu(memory_cycles=200)
+    gpu.commands(copy_of(0), Command(1, op, SIGNALLED, 0, 0, 0))
+    while sum(command["op"] == READ for command in gpu.dram) < reads:
+        gpu.run(1)
+    gpu.run(100 if reads == 12 else 0)
+    gpu.soft_reset()
+    assert not gpu.packets and not gpu.writes and gpu.error() is None
+    gpu.restart(1)
+    gpu.run(500)
+    assert not gpu.packets and not gpu.writes and not gpu.busy()
+
+
+def test_a_soft_reset_takes_no_offered_signal_back():
+    gpu = QueueGpu(memory_cycles=3)
+    gpu.blocked = {"queue_writes"}
+    gpu.commands(Command(7, SIGNAL, SIGNALLED, 0, 0, 0))
+    gpu.run(60)
+    gpu.program(gpu.driver.soft_reset(16))
+    gpu.run(1000)
+    assert gpu.get("queue_writes.valid") and "resetting" in gpu.status()
+    gpu.blocked = set()
+    gpu.run(200)
+    assert [write[2] for write in gpu.writes] == [7] and gpu.busy() == {"reset_done"}
+
+
+def a_poll_does_not_come_true(gpu: QueueGpu) -> None:
+    gpu.commands(Command(5, POLL, FLAG, 0, 0, 0), copy_of(0))
+
+
+def nobody_takes_the_queues_reads(gpu: QueueGpu) -> None:
+    gpu.blocked = {"queue_reads"}
+    gpu.commands(copy_of(0))
+
+
+def a_commands_line_does_not_come(gpu: QueueGpu) -> None:
+    gpu.memory_cycles = 1 << 40
+    gpu.commands(copy_of(0))
+
+
+def nobody_takes_the_queues_writes(gpu: QueueGpu) -> None:
+    gpu.blocked = {"queue_writes"}
+    gpu.commands(Command(7, SIGNAL, SIGNALLED, 0, 0, 0))
+
+
+QUEUE_HANGS = {
+    a_poll_does_not_come_true: {"poll"},
+    nobody_takes_the_queues_reads: {"fetch"},
+    a_commands_line_does_not_come: {"fetch"},
+    nobody_takes_the_queues_writes: {"signal"},
+}
+
+
+@pytest.mark.parametrize("hang", QUEUE_HANGS, ids=lambda hang: hang.__name__)
+def test_a_queue_that_hangs_is_told_with_what_waits(hang):
+    gpu = QueueGpu(memory_cycles=3)
+    hang(gpu)
+    busy = {"queue_busy"}
+    assert gpu.run(100).busy() == busy and waits_in_the_end(gpu) == QUEUE_HANGS[hang]
+    assert gpu.error()["code"] == "watchdog" and gpu.busy() == busy
+
+
+def test_commands_that_are_done_are_no_hang():
+    """Nothing else moves: a poll that comes true in each period, none of whose reads is of anything that is tracked."""
+    gpu = QueueGpu(memory_cycles=3)
+    gpu.program(gpu.driver.watchdog(2 * WATCHDOG_PERIOD))
+    for number in range(12):
+        gpu.commands(Command(number, POLL, FLAG, 0, 0, 0))
+        gpu.run(WATCHDOG_PERIOD)
+        gpu.words[FLAG] = number
+        gpu.run(60)
+    assert gpu.error() is None and not gpu.busy()
 
 
 # Kernels that wait for their inputs
