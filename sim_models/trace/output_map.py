@@ -48,6 +48,27 @@ class OutputMap:
         self._run, self._plan = run, plan
         self._groups: dict[int, list[TileId]] = {}  #: tiles of each share
 
+    def fault(self) -> str | None:
+        """Say what is wrong with the plan, in words; None: nothing."""
+        run, plan = self._run, self._plan
+        each, regions = (run["simulated_devices"], run["workgroups"]), max(map(len, run["regions"]))
+        shapes = dict.fromkeys(("tile", "position", "m0", "n0", "rows", "columns", "c_base"), each)
+        shapes["region"] = (*each, 2)
+        if run["mirrored"]:
+            groups = plan["lines"].shape if "lines" in plan else ()
+            shapes |= {"group": each[1:], "rank": (each[1], run["wavefronts"]), "lines": groups, "becomes": groups}
+        for name, shape in shapes.items():
+            if name not in plan:
+                return f"{name} is missing"
+            if plan[name].shape != shape or plan[name].dtype != np.int64 or not shape:
+                return f"{name} is {plan[name].dtype}{list(plan[name].shape)}, and int64{list(shape)} is needed"
+            low, high = (-1 if name in ("group", "becomes") else 0), 1 << 48
+            high = {"region": regions, "group": len(plan.get("lines", ())) - 1,
+                    "becomes": len(plan.get("lines", ())) - 1}.get(name, high)
+            if plan[name].size and not low <= plan[name].min() <= plan[name].max() <= high:
+                return f"{name} has {plan[name].min()} to {plan[name].max()}: {low} to {high} are possible"
+        return None
+
     def place(self, tile: TileId) -> Place:
         run, plan, at = self._run, self._plan, tile[:2]
         width, pitch = run["wf_columns"], run["pitch_bytes"]

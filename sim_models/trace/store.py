@@ -2,24 +2,23 @@
 
 import json
 import time
-import zlib
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..bounded import read_bounded
+from ..bounded import LARGEST_ARRAYS, TooLarge, read_arrays, read_json, reading
 from ..errors import BadInput, shown
 from ..support.output import naming, part_of
 from .decisions import give_reasons
+from .header import fault
 from .output_map import OutputMap
-from .schema import EVENT, MEANINGS, POLICIES
+from .schema import EVENT, MEANINGS, POLICIES, SOURCES
 
 EVENTS, PLAN, RUN = "events.parquet", "plan.npz", "trace.json"
 TIMELINE = "timeline.pftrace"
@@ -28,13 +27,6 @@ DERIVED = (TIMELINE, WAVES, GTKWAVE, SURFER)
 VERSION = 4
 #: What the codes of policies and reasons stand for.
 _REASONS = {policy.name: [reason.text for reason in policy.reasons] for policy in POLICIES}
-#: What every trace.json has, and of what kind.
-_NEEDED = {"title": str, "has_plan": bool, "policies": dict, "simulated_devices": int, "mirrored": bool,
-           "ring_devices": list, "downstream": list, "starvation_limit": int, "clock_ghz": float, "geometry": dict,
-           "workgroups": int, "wavefronts": int, "filter": dict, "recorded": dict}
-_PARTS = {"filter": {"kinds", "channels", "wgs"},
-          "recorded": {"from", "until", "complete_until", "cycles_of_run", "outcome", "problem", "dropped"},
-          "geometry": {"channels", "queue_entries", "sets", "ways", "banks", "engines"}}
 _ARROW = pa.schema([(name, pa.from_numpy_dtype(EVENT[name])) for name in EVENT.names],
                    metadata={"t3.kinds": json.dumps({int(kind): kind.name.lower() for kind in MEANINGS})})
 
@@ -141,59 +133,82 @@ class Trace:
 
     @classmethod
     def load(cls, folder: Path) -> "Trace":
-        try:
-            run = json.loads(read_bounded(folder / RUN))
+        with reading(str(folder / RUN), "the description of a trace"):
+            try:
+                run = read_json(folder / RUN)
+            except (FileNotFoundError, NotADirectoryError):
+                told = "a recording that did not finish" if part_of(folder / EVENTS).exists() else "no trace"
+                raise BadInput(f"{folder} holds {told}: `t3 trace --out {folder}` writes one") from None
             version = run["version"]
-        except (FileNotFoundError, NotADirectoryError):
-            told = "a recording that did not finish" if part_of(folder / EVENTS).exists() else "no trace"
-            raise BadInput(f"{folder} holds {told}: `t3 trace --out {folder}` writes one") from None
-        except OSError as error:
-            raise BadInput(f"{folder / RUN} cannot be read: {error.strerror}") from None
-        except (ValueError, KeyError, TypeError, RecursionError):
-            raise BadInput(f"{folder / RUN} is no description of a trace") from None
         if version != VERSION:
-            by = run.get("versions", {}).get("t3sim", "another version")
-            raise BadInput(f"{folder} was recorded by t3sim {by} as a trace of version {version}, and this program "
-                           f"reads version {VERSION}: record it again, or read it with the t3sim that wrote it")
-        for key, kind in _NEEDED.items():
-            if not isinstance(run.get(key), kind):
-                raise BadInput(f"{folder / RUN} is damaged: {key} = {shown(run.get(key))} is no {kind.__name__}; "
-                               "record it again")
-        for part, keys in _PARTS.items():
-            if missing := sorted(keys - run[part].keys()):
-                raise BadInput(f"{folder / RUN} is damaged: {part} has no {missing[0]!r}; record it again")
+            versions = run.get("versions")
+            by = shown(versions["t3sim"]).strip("'") if isinstance(versions, dict) and "t3sim" in versions else (
+                "another version")
+            raise BadInput(f"{folder} was recorded by t3sim {by} as a trace of version {shown(version)}, and this "
+                           f"program reads version {VERSION}: record it again, or read it with the t3sim that wrote it")
+        if not isinstance(run.get("policies"), dict):
+            raise BadInput(f"{folder / RUN} is damaged: policies is missing; record it again")
         recorded = run["policies"]
         others = [name for name in {**recorded, **_REASONS} if recorded.get(name) != _REASONS.get(name)]
         if others:
             raise BadInput(f"{folder} was recorded with another set of arbitration policies than this program's "
                            f"({', '.join(others)}): record it again, or read it with the t3sim that wrote it")
-        return cls(folder, run)
+        if wrong := fault(run):
+            raise BadInput(f"{folder / RUN} is damaged: {wrong}; record it again")
+        if not run["has_plan"] and (folder / PLAN).exists():
+            raise BadInput(f"{folder / RUN} is damaged: has_plan is false, and there is a {PLAN}; record it again")
+        trace = cls(folder, run)
+        trace.check_plan()
+        return trace
 
     @cached_property
     def events(self) -> np.ndarray:
         """EVENT[n] in the order in which they happened."""
-        try:
-            table = pq.read_table(self.folder / EVENTS)
+        path = self.folder / EVENTS
+        with reading(str(path), "the events of a trace"):
+            described = pq.read_metadata(path)
+            if described.num_rows * EVENT.itemsize > LARGEST_ARRAYS * 8:
+                raise TooLarge(f"it has {described.num_rows:,} events")
+            table = pq.read_table(path)
             events = np.zeros(table.num_rows, EVENT)
             for name in EVENT.names:
                 events[name] = table[name].to_numpy()
-        except (OSError, KeyError, pa.ArrowException) as error:
-            raise BadInput(f"{self.folder / EVENTS} cannot be read: {error}") from None
+        if wrong := self._fault(events):
+            raise BadInput(f"{path} is damaged: {wrong}; record it again")
         return events
+
+    def _fault(self, events: np.ndarray) -> str | None:
+        """Say which events this run cannot have had, in words; None: none."""
+        geometry = self.run["geometry"]
+        at_channels = np.isin(events["kind"], [kind for kind, meaning in MEANINGS.items()
+                                               if meaning.unit == "channel"])
+        for name, wrong in (
+                ("kind", ~np.isin(events["kind"], list(MEANINGS))), ("device", events["device"] >= self.devices),
+                ("source", events["source"] >= len(SOURCES)), ("cycle", events["cycle"] < 0),
+                ("unit", at_channels & (events["unit"] >= geometry["channels"])),
+                ("cycle", np.append(False, np.diff(events["cycle"]) < 0))):
+            if wrong.any():
+                index = int(np.flatnonzero(wrong)[0])
+                return f"event {index} has {name} = {events[name][index]}"
+        return None
 
     @cached_property
     def map(self) -> OutputMap | None:
         """The plan of what each workgroup computes; None for a testbench, which has no output."""
         if not self.run["has_plan"]:
             return None
-        try:
-            with np.load(self.folder / PLAN) as arrays:
-                return OutputMap(self.run, dict(arrays))
-        except FileNotFoundError:
+        with reading(str(self.folder / PLAN), "the plan of a trace"):
+            return OutputMap(self.run, read_arrays(self.folder / PLAN))
+
+    def check_plan(self) -> None:
+        """Check that the plan is there, and of this run. Raises BadInput."""
+        if not self.run["has_plan"]:
+            return
+        if not (self.folder / PLAN).is_file():
             raise BadInput(f"{self.folder / PLAN} is missing: without it the trace does not say what a workgroup "
-                           "computes; record it again") from None
-        except (OSError, ValueError, KeyError, EOFError, BadZipFile, zlib.error) as error:
-            raise BadInput(f"{self.folder / PLAN} cannot be read: {error}; record it again") from None
+                           "computes; record it again")
+        if wrong := self.map.fault():
+            raise BadInput(f"{self.folder / PLAN} is damaged: {wrong}; record it again")
 
     @property
     def title(self) -> str:

@@ -111,7 +111,7 @@ def test_a_damaged_plan_is_told_in_a_line(short, tmp_path, capsys):
     damaged = shutil.copytree(short.folder, tmp_path / "damaged")
     for size in (0, 100, 1000):
         (damaged / PLAN).write_bytes((short.folder / PLAN).read_bytes()[:size])
-        assert f"{PLAN} cannot be read: " in refused(capsys, "explain", damaged, "--wg", 1, "--wf", 0)
+        assert f"{PLAN} is not the plan of a trace: " in refused(capsys, "explain", damaged, "--wg", 1, "--wf", 0)
     (damaged / PLAN).unlink()
     assert f"{PLAN} is missing" in refused(capsys, "explain", damaged, "--wg", 1, "--wf", 0)
 
@@ -195,9 +195,9 @@ def test_what_is_no_trace_is_told_in_a_line(short, tmp_path, capsys):
     assert "holds a recording that did not finish" in refused(capsys, "explain", tmp_path)
     broken = shutil.copytree(short.folder, tmp_path / "broken")
     (broken / EVENTS).write_bytes((broken / EVENTS).read_bytes()[:5000])
-    assert f"{EVENTS} cannot be read" in refused(capsys, "explain", broken)
+    assert f"{EVENTS} is not the events of a trace" in refused(capsys, "explain", broken)
     (broken / RUN).write_text("{}")
-    assert "is no description of a trace" in refused(capsys, "step", broken)
+    assert "is not the description of a trace" in refused(capsys, "step", broken)
 
 
 def test_what_the_trace_does_not_hold_is_told_in_a_line(short, capsys):
