@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from t3sim.commands.options import JsonOption, check_plot_target, file_name, write_plot
+from t3sim.commands.options import JsonOption, check_plot_target, file_name, folder_name, write_plot
 from t3sim.errors import BadInput, choices
 
 _WORST = 10  #: rows shown
@@ -20,6 +20,8 @@ def validate(
         metavar="FILE", parser=file_name, help="The text that nccl-tests or rccl-tests printed.")] = None,
     plot: Annotated[str | None, typer.Option(
         metavar="FILE", parser=file_name, help="Draw measured times and ours: .svg or .png.")] = None,
+    out: Annotated[str | None, typer.Option(
+        metavar="DIR", parser=folder_name, help="Write validation.md there, with plots of all curves as SVG.")] = None,
     json: JsonOption = None,
 ) -> None:
     """Set what others measured beside what the models answer: errors by machine and quantity, signs, worst rows."""
@@ -46,6 +48,12 @@ def validate(
         from t3sim.validation.plots import draw_all
 
         write_plot(plot, lambda: draw_all(found.rows))
+    if out is not None:
+        from pathlib import Path
+
+        from t3sim.validation.page import write_page
+
+        write_page(Path(out), found)
     if json == "-":
         return
     console = output_console()

@@ -126,6 +126,8 @@ class Sharing(Section):
     kernel_units: Annotated[int, within(0, 512)]  #: of a collective of the library beside another kernel
     #: Of the clock: what power takes from a GEMM while links and memory are busy, too.
     power_share: Annotated[float, within(0.0, 0.9)]
+    #: Of the rate of a GEMM measured alone: what it reaches in a prompt of many kernels, when the GPU is hot.
+    steady_share: Share
 
 
 class Fit(Section):

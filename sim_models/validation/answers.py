@@ -1,22 +1,42 @@
 """What the models answer to what a measured row asks."""
 
+import re
 from functools import cache, singledispatch
 
 from ..end_to_end.mapping import FULL, Mapping
 from ..end_to_end.training import Job, train
 from ..end_to_end.transformer import Transformer
-from ..libraries.algorithms import NoSuchWay, library_collective
+from ..libraries.algorithms import NoSuchWay, copies_ns, library_collective
+from ..libraries.contention import beside, collective_job, gemm_job
+from ..libraries.exchanges import exchange_ns, token_bytes
 from ..libraries.gemm import gemm_ns, width_of
+from ..libraries.mechanisms import OPERATORS, Setting, play, possible
+from ..libraries.norms import part_ns
+from ..libraries.prompts import model_of, prompt_ns
+from ..machine.cluster import Cluster
 from ..machine.commercial import Commercial
-from ..machine.levels import load_cluster, load_commercial
-from .requests import Access, Collective, Gemm, NotExpressible, Request, Training
+from ..machine.levels import load_cluster
+from .gpus import loaded
+from .requests import (
+    Access,
+    Beside,
+    Collective,
+    Exchange,
+    Gemm,
+    Norm,
+    NotExpressible,
+    Operator,
+    Prompt,
+    Request,
+    Training,
+)
 
 
 @cache
 def answer(request: Request, machine: str) -> float:
     """Return the time that a machine takes, ns. Raises `NotExpressible`."""
     try:
-        return _answer(request, load_commercial(machine))
+        return _answer(request, loaded(machine))
     except NoSuchWay as error:
         raise NotExpressible(str(error)) from None
 
@@ -65,12 +85,120 @@ def _(request: Access, machine: Commercial) -> float:
     return 2 * wires.latency_ns + machine.kernels.launch_ns + size / rate
 
 
+@cache
+def _training_cluster() -> Cluster:
+    return load_cluster("a100-40gb")
+
+
 @_answer.register
 def _(request: Training, machine: Commercial) -> float:
     if machine.name != "a100-sxm":
         raise NotExpressible("trainings have a model of an A100's host alone")
-    cluster, (tp, pp, dp) = load_cluster("a100-40gb"), request.mapping
+    cluster, (tp, pp, dp) = _training_cluster(), request.mapping
     model = Transformer("measured", request.hidden, request.layers, request.heads, 4 * request.hidden, 51200)
     found = train(cluster, Job(model, request.sequence, request.global_batch),
                   Mapping(tp, pp, dp, request.micro_batch, recompute=FULL))
     return float(found.iteration_ns)
+
+
+#: Mechanisms by the words of sources, looked for in this order.
+_WAYS = ((r"epoch before|overlap.*next", "epoch"), (r"multimem all-gather|multimem.*then", "symmetric"),
+         (r"multimem|nvls|in.switch", "in-switch-fused"), (r"comm-aware|flux|triton.dist", "flux"),
+         (r"decomposed|async.?tp|user.?buffer|\bub\b|ring.*pieces", "decomposed"),
+         (r"sdma.*serial|serial.*sdma", "copy-engines"), (r"polls|intra", "sdma-chain"),
+         (r"split lsa|symmetric", "symmetric"), (r"lsa|stores in one kernel|fused", "flux"),
+         (r"sdma|copy engine|zero.cta", "copy-engines"), (r"nccl|rccl|serial|torch|in turn|one after", "in-turn"))
+
+
+@_answer.register
+def _(request: Operator, machine: Commercial) -> float:
+    if request.operator.startswith("gemm beside"):
+        return _operator_beside(request, machine)
+    if request.operator not in OPERATORS:
+        raise NotExpressible(f"operator {request.operator[:40]!r} has no model: its GEMM is no library's")
+    setting, gemm = _setting(request), request.gemm
+    if not 2 <= request.gpus <= machine.gpus:
+        raise NotExpressible(f"{machine.name} has up to {machine.gpus} GPUs in a node")
+    if request.part == "gemm":
+        return gemm_ns(machine, *setting.shape, setting.width)
+    if request.part == "collective":
+        return library_collective(machine, setting.kind, request.gpus, setting.size).ns
+    way = next((name for words, name in _WAYS if re.search(words, request.way.lower())), None)
+    if request.part == "baseline" and way not in ("symmetric", "copy-engines"):
+        way = "in-turn"
+    if way == "epoch":
+        job = collective_job(machine, setting.kind, request.gpus, setting.size, "engines")
+        return beside(machine, (gemm.m, gemm.n, gemm.k), setting.width, job).ns
+    if way not in possible(machine, setting):
+        raise NotExpressible(f"no mechanism of {machine.name} is called {request.way[:40]!r}")
+    return play(machine, setting, way).ns
+
+
+def _setting(request: Operator) -> Setting:
+    """Return the GEMM of one GPU."""
+    width = width_of(request.gemm.dtype)
+    if width is None:
+        raise NotExpressible(f"GEMMs with operands {request.gemm.dtype[:40]!r} have no rate")
+    return Setting(request.operator, request.gpus, (request.gemm.m, request.gemm.n, request.gemm.k), width)
+
+
+def _operator_beside(request: Operator, machine: Commercial) -> float:
+    """Answer a GEMM beside a collective of 128 MB per GPU, whose row gives the ratio to one after the other."""
+    kind = {"rs": "reduce_scatter", "ag": "all_gather"}.get(request.operator.rpartition(" ")[2])
+    if kind is None:
+        raise NotExpressible(f"operator {request.operator[:40]!r} has no model")
+    shape, size = (request.gemm.m, request.gemm.n, request.gemm.k), 128.0 * (1 << 20) * request.gpus
+    mover = "engines" if "sdma" in request.way.lower() else "units"
+    job = collective_job(machine, kind, request.gpus, size, mover)
+    if request.part == "baseline":
+        return gemm_job(machine, *shape).ns + collective_job(machine, kind, request.gpus, size).ns
+    return beside(machine, shape, "bf16", job).ns
+
+
+@_answer.register
+def _(request: Norm, machine: Commercial) -> float:
+    if machine.in_switch is None:
+        raise NotExpressible(f"the switch of {machine.name} adds nothing")
+    return part_ns(machine, request.gpus, request.tokens, request.hidden, request.part)
+
+
+@_answer.register
+def _(request: Prompt, machine: Commercial) -> float:
+    model = model_of(request.model)
+    if model is None:
+        raise NotExpressible(f"the shape of model {request.model[:40]!r} is not known")
+    if not 2 <= request.gpus <= machine.gpus or model.heads % request.gpus:
+        raise NotExpressible(f"{request.gpus} GPUs cannot share {model.name} on {machine.name}")
+    return prompt_ns(machine, model, request.tokens, request.gpus, request.way)
+
+
+_BYTES = re.compile(r"([0-9.]+) *(K|M|G)i?B", re.IGNORECASE)
+
+
+@_answer.register
+def _(request: Beside, machine: Commercial) -> float:
+    shape, amount = re.search(r"gemm (\d+)x(\d+)x(\d+)(?: (\w+))?", request.compute), _BYTES.search(request.amount)
+    if shape is None or amount is None:
+        raise NotExpressible("the row says neither which kernel nor how many bytes")
+    width = width_of(shape[4] or "")
+    if width is None or not 2 <= request.gpus <= machine.gpus:
+        raise NotExpressible(f"{machine.name} has no such GEMM, or not so many GPUs")
+    m, n, k = (int(shape[place]) for place in (1, 2, 3))
+    size = float(amount[1]) * (1 << {"K": 10, "M": 20, "G": 30}[amount[2].upper()]) * request.gpus
+    mover = "engines" if re.search(r"copy engine|sdma|zero", request.by.lower()) else "units"
+    if request.way == "alone":
+        return gemm_job(machine, m, n, k, width).ns
+    if request.way == "in turn":
+        return gemm_job(machine, m, n, k, width).ns + collective_job(machine, request.collective, request.gpus, size).ns
+    if request.way == "collective":
+        return copies_ns(machine, request.collective, request.gpus, size)
+    job = collective_job(machine, request.collective, request.gpus, size, mover)
+    return beside(machine, (m, n, k), width, job).ns
+
+
+@_answer.register
+def _(request: Exchange, machine: Commercial) -> float:
+    if request.nodes > 1 and machine.cards is None:
+        raise NotExpressible(f"{machine.name} has no network cards that are known")
+    return exchange_ns(machine, request.gpus, request.nodes, token_bytes(request.hidden, request.dtype),
+                       request.tokens * request.top_k)

@@ -3,12 +3,14 @@
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from statistics import fmean
 from typing import Any
 
 from .answers import answer
 from .fitted import is_fitted
-from .gpus import machine_of
+from .gpus import MACHINES, machine_of
+from .readers import own_rows
 from .requests import Measured, NotExpressible, Ratio, Read, Unread
 
 
@@ -128,3 +130,17 @@ def _ratio(one: Ratio, machine: str) -> ComparedRatio:
     first, second = answer(one.first, machine), answer(one.second, machine)
     ours = {"sign": first / second, "share": 100 * (1 - second / first), "slowdown": 100 * (first / second - 1)}
     return ComparedRatio(one, machine, ours[one.kind])
+
+
+#: What `t3 overlap` is made of.
+_OVERLAPPED = ("GEMM", "collective from 1 MB", "fused operator", "beside a collective")
+
+
+@cache
+def expected_error(machine: str) -> dict[str, Any] | None:
+    """Return the error over a machine's rows that gave no constant: GEMMs, large collectives, and both overlapped."""
+    if machine not in MACHINES:
+        return None
+    found = compare([one for one in own_rows() if getattr(one, "quantity", None) in _OVERLAPPED], machine)
+    errors = [abs(one.error) for one in found.rows if not one.fitted]
+    return {"rows": len(errors), "mean_abs_error": fmean(errors), "worst": max(errors)} if errors else None

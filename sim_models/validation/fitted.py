@@ -2,12 +2,12 @@
 
 import re
 
-from ..machine.levels import load_commercial
+from .gpus import loaded
 from .requests import Measured
 
 
 def is_fitted(row: Measured, machine: str) -> bool:
     """Say whether a constant of the machine comes from this row."""
-    named = load_commercial(machine).measured
+    named = loaded(machine).measured
     return named is not None and any(one.file == row.file and re.search(one.rows, row.scenario)
                                      for one in named.fitted)

@@ -1,7 +1,10 @@
 """Which machine has the GPUs that a row names."""
 
 import re
+from functools import cache
 
+from ..machine.commercial import Commercial
+from ..machine.levels import load_commercial
 from .requests import NotExpressible
 
 #: Looked for in this order, in what the row says.
@@ -20,3 +23,9 @@ def machine_of(gpu: str) -> str:
     if found is None:
         raise NotExpressible(f"no machine has GPUs called {gpu[:60]!r}")
     return found
+
+
+@cache
+def loaded(machine: str) -> Commercial:
+    """Load a machine once."""
+    return load_commercial(machine)

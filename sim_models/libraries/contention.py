@@ -1,0 +1,95 @@
+"""Kernels side by side on one GPU: what they take from each other follows from what each asks for.
+
+A job has the time that it takes alone, and asks for bytes of the memory and of the wires over that time; a collective
+of the library also holds compute units, which a GEMM then lacks. While jobs run together each goes at the pace that
+the resources leave (`flow.fair`), and the GEMM's clock is lower by what power the moving of bytes takes. When one has
+ended, the other goes on alone.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..flow.fair import fair_rates
+from ..machine.commercial import Commercial
+from .algorithms import copies_ns, library_collective
+from .gemm import BYTES, best
+from .links import ring_gb_per_s
+
+#: What moves a collective's bytes: kernels on compute units, copy engines, Track & Trigger with near-memory addition.
+MOVERS = ("units", "engines", "near-memory")
+
+
+@dataclass(frozen=True)
+class Job:
+    """Work that takes `ns` alone."""
+
+    ns: float
+    memory_bytes: float
+    wire_bytes: float = 0.0
+    units: int = 0  #: that others lack meanwhile
+    clocked: bool = False  #: whether power takes from its pace
+
+
+@dataclass(frozen=True)
+class Together:
+    """Two jobs side by side, ns from their start."""
+
+    ns: float
+    gemm_ns: float
+    collective_ns: float
+    bound: str  #: what held the GEMM up most
+
+
+def gemm_job(machine: Commercial, m: int, n: int, k: int, width: str = "bf16", units: int | None = None) -> Job:
+    """Return a GEMM as a job; `units`: compute units that are left to it."""
+    kernel, bytes_ = best(machine, m, n, k, width, units), BYTES[width]
+    # Tiles of a round share what they read: columns of a round of tiles, and its rows.
+    rows, columns = kernel.tile
+    a_round = max(1.0, (kernel.units * rows * columns / kernel.split) ** 0.5)
+    reads = bytes_ * k * m * n * (1 / min(m, a_round) + 1 / min(n, a_round))
+    return Job(kernel.ns + machine.kernels.launch_ns, max(reads, bytes_ * k * (m + n)) + 2 * m * n, clocked=True)
+
+
+def collective_job(machine: Commercial, kind: str, gpus: int, size: float, mover: str = "units",
+                   library: str = "") -> Job:
+    """Return a collective as a job; `size`: bytes of the whole tensor; `mover`: of `MOVERS`."""
+    passes, part = (2 if kind == "all_reduce" else 1), (gpus - 1) / gpus * size
+    wires = passes * part
+    if mover == "units":
+        ns = library_collective(machine, kind, gpus, size, library=library).ns
+        sums = part if kind in ("all_reduce", "reduce_scatter") else 0.0
+        return Job(ns, 2 * wires + sums, wires, min(machine.sharing.kernel_units, machine.gpu.compute_units - 1))
+    if mover == "engines":
+        return Job(copies_ns(machine, kind, gpus, size), 2 * wires, wires)
+    # No kernel, no launch: what arrives is added in memory; a read per chunk that is sent on.
+    simple = machine.rings.simple
+    rate = ring_gb_per_s(machine, gpus) * simple.efficiency
+    return Job(machine.wires.latency_ns * passes * (gpus - 1) + wires / rate, 2 * wires, wires)
+
+
+def side_by_side(machine: Commercial, whole: Job, held: Job, collective: Job) -> Together:
+    """Play a GEMM beside a collective; `whole`, `held`: the GEMM with all units, and with those that are left."""
+    # Memory is shared by what each asks for; a pace is at most 1, which a resource for each job alone says.
+    asks = held.memory_bytes / held.ns, collective.memory_bytes / collective.ns
+    rates = fair_rates(np.array([machine.memory_bytes_per_ns, 1.0, 1.0]), flow=np.array([0, 0, 1, 1]),
+                       resource=np.array([0, 1, 0, 2]), weight=np.array([asks[0], 1.0, asks[1], 1.0]), flows=2)
+    power = 1 - machine.sharing.power_share if whole.clocked else 1.0
+    gemm_pace, collective_pace = float(rates[0]) * power, float(rates[1])
+    gemm_alone, collective_alone = held.ns / gemm_pace, collective.ns / collective_pace
+    if gemm_alone <= collective_alone:
+        left = 1 - gemm_alone / collective_alone
+        gemm_end, end = gemm_alone, gemm_alone + left * collective.ns
+    else:
+        left = 1 - collective_alone / gemm_alone
+        gemm_end = collective_alone + left * whole.ns
+        end = collective_alone
+    losses = {"compute units": held.ns / whole.ns, "memory": 1 / float(rates[0]), "power": 1 / power}
+    return Together(max(gemm_end, end), gemm_end, end, max(losses, key=losses.__getitem__))
+
+
+def beside(machine: Commercial, shape: tuple[int, int, int], width: str, collective: Job) -> Together:
+    """Play a GEMM m x n x k beside a collective."""
+    whole = gemm_job(machine, *shape, width)
+    held = gemm_job(machine, *shape, width, machine.gpu.compute_units - collective.units) if collective.units else whole
+    return side_by_side(machine, whole, held, collective)

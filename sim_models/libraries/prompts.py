@@ -1,0 +1,93 @@
+"""A prompt through a Transformer that is split over the GPUs of a node: kernel by kernel, with what overlaps."""
+
+from dataclasses import dataclass
+
+from ..end_to_end.transformer import Transformer
+from ..machine.commercial import Commercial
+from .gemm import best
+from .in_switch import BLOCKS, in_switch_ns
+from .mechanisms import symmetric_ns
+from .norms import norm_ns
+
+#: Transformers of the rows and of `t3 overlap`, as their config.json files have them.
+MODELS = {one.name: one for one in (
+    Transformer("llama-3.3-70b", 8192, 80, 64, 28672, 128256, kv_heads=8, gated=True),
+    Transformer("llama-3.1-8b", 4096, 32, 32, 14336, 128256, kv_heads=8, gated=True),
+    Transformer("llama-3.1-405b", 16384, 126, 128, 53248, 128256, kv_heads=8, gated=True),
+    Transformer("qwen2.5-72b", 8192, 80, 64, 29568, 152064, kv_heads=8, gated=True),
+    Transformer("mixtral-8x22b", 6144, 56, 48, 16384, 32768, kv_heads=8, gated=True, experts=8, experts_per_token=2),
+    Transformer("mixtral-8x7b", 4096, 32, 32, 14336, 32000, kv_heads=8, gated=True, experts=8, experts_per_token=2),
+)}
+
+#: Fused attention's share of the rate that GEMMs sustain (FlashAttention-3, arXiv 2407.08608: 600 to 740 TFLOP/s of an
+#: H100 forward, causal ones less).
+_ATTENTION = 0.75
+#: Passes over what a layer's small kernels move: rotation of queries and keys, and the gate.
+_SMALL_PASSES = 3
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Time of one layer on one GPU, ns, by kind."""
+
+    gemms: float
+    attention: float
+    norms: float
+    others: float
+    all_reduce: float  #: of both
+
+    @property
+    def without(self) -> float:
+        return self.gemms + self.attention + self.norms + self.others
+
+
+def model_of(name: str) -> Transformer | None:
+    """Return the Transformer that a source's name means; None if it is not known."""
+    word = name.lower().replace("_", "-")
+    return next((one for known, one in MODELS.items() if word.startswith(known)), None)
+
+
+def layer_gemms(model: Transformer, tokens: int, gpus: int) -> dict[str, tuple[int, int, int, int]]:
+    """Return m, n, k and count of one GPU's GEMMs."""
+    active = model.experts_per_token
+    rows = max(1, tokens * active // model.experts)
+    wide = model.feed_forward // gpus
+    return {"qkv": (tokens, (model.hidden + 2 * model.kv_width) // gpus, model.hidden, 1),
+            "op": (tokens, model.hidden, model.hidden // gpus, 1),
+            "fc1": (rows, (2 if model.gated else 1) * wide, model.hidden, model.experts),
+            "fc2": (rows, model.hidden, wide, model.experts)}
+
+
+def layer(machine: Commercial, model: Transformer, tokens: int, gpus: int) -> Layer:
+    """Return the time of a layer, its all-reduces by kernels over symmetric memory."""
+    steady, starts = machine.sharing.steady_share, machine.kernels.launch_ns
+    gemms = sum(count * best(machine, m, n, k).ns / steady + starts
+                for m, n, k, count in layer_gemms(model, tokens, gpus).values())
+    flop = 2.0 * tokens * tokens * model.hidden / gpus  # causal: half of two products
+    attention = starts + flop / (1e3 * machine.peak.bf16 * machine.sustained.bf16 * steady * _ATTENTION)
+    moved = 2.0 * tokens * (model.hidden + 2 * model.kv_width + 2 * model.feed_forward * model.experts_per_token) / gpus
+    others = 3 * starts + _SMALL_PASSES * moved / machine.memory_bytes_per_ns
+    if model.experts > 1:  # tokens are sorted by their experts, and weighted sums taken
+        others += 4 * starts + 6 * 2.0 * tokens * model.experts_per_token * model.hidden / machine.memory_bytes_per_ns
+    reduced = 2.0 * tokens * model.hidden
+    return Layer(gemms, attention, 2 * norm_ns(machine, tokens, model.hidden), others,
+                 2 * symmetric_ns(machine, "all_reduce", gpus, reduced))
+
+
+def prompt_ns(machine: Commercial, model: Transformer, tokens: int, gpus: int, way: str = "baseline") -> float:
+    """Return the time of a prompt: `baseline`, `without` all-reduces, or as `tokenweave` overlaps it.
+
+    TokenWeave cuts the tokens in two, of which one half's all-reduce with its norm, in one kernel of a few units, runs
+    beside the other half's GEMMs; the norm of a GPU's own tokens alone is left.
+    """
+    whole = layer(machine, model, tokens, gpus)
+    if way == "without":
+        return model.layers * whole.without
+    if way == "baseline" or machine.in_switch is None:
+        return model.layers * (whole.without + whole.all_reduce)
+    half = layer(machine, model, tokens // 2, gpus)
+    # Queries of the second half look back at both: attention is not less than of the whole.
+    computed = half.gemms + whole.attention / 2 + half.others
+    reduced = 2 * in_switch_ns(machine, "all_reduce", gpus, 2.0 * (tokens // 2) * model.hidden)
+    computed += min(reduced, computed) * BLOCKS / machine.gpu.compute_units  # units that the all-reduces hold
+    return model.layers * 2 * max(computed, reduced + 2 * machine.wires.latency_ns)

@@ -1,0 +1,52 @@
+"""Mechanisms ranked over the sub-layers of a Transformer's layer that have a collective."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ..end_to_end.transformer import Transformer
+from ..machine.commercial import Commercial
+from .mechanisms import MECHANISMS, Setting, play, possible
+from .prompts import layer_gemms
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A mechanism over all sub-layers."""
+
+    mechanism: str
+    ns: float
+    bound: str  #: of the sub-layer that takes longest
+    units: int
+    memory_bytes: float
+    sublayers_ns: dict[str, float]
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def settings(model: Transformer, tokens: int, gpus: int, sequence_parallel: bool) -> dict[str, Setting]:
+    """Return the sub-layers with a collective; experts' GEMMs count as one of all their tokens."""
+    gemms = {name: (max(1, m) * (count if name in ("fc1", "fc2") else 1), n, k)
+             for name, (m, n, k, count) in layer_gemms(model, tokens, gpus).items()}
+    after = "gemm+rs" if sequence_parallel else "gemm+ar"
+    found = {name: Setting(after, gpus, gemms[name]) for name in ("op", "fc2")}
+    if sequence_parallel:
+        found |= {name: Setting("ag+gemm", gpus, gemms[name]) for name in ("qkv", "fc1")}
+    return found
+
+
+def rank(machine: Commercial, model: Transformer, tokens: int, gpus: int,
+         sequence_parallel: bool = False) -> list[Ranked]:
+    """Return the mechanisms, the fastest first; a sub-layer that one does not have runs in turn."""
+    ranked = []
+    parts = settings(model, tokens, gpus, sequence_parallel)
+    for mechanism in MECHANISMS:
+        has = [name for name, one in parts.items() if mechanism in possible(machine, one)]
+        if not has:
+            continue
+        runs = {name: play(machine, one, mechanism if name in has else "in-turn") for name, one in parts.items()}
+        longest = max(has, key=lambda name: runs[name].ns)
+        ranked.append(Ranked(mechanism, sum(run.ns for run in runs.values()), runs[longest].bound,
+                             max(runs[name].units for name in has), sum(run.memory_bytes for run in runs.values()),
+                             {name: run.ns for name, run in runs.items()}))
+    return sorted(ranked, key=lambda one: one.ns)

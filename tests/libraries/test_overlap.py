@@ -1,0 +1,93 @@
+"""What overlaps on GPUs of today: bounds that every mechanism keeps, and the command's answer."""
+
+import json
+
+import pytest
+
+from t3sim.cli import main
+from t3sim.errors import BadInput
+from t3sim.libraries.contention import beside, collective_job, gemm_job
+from t3sim.libraries.mechanisms import MECHANISMS, OPERATORS, Setting, play, possible
+from t3sim.libraries.prompts import MODELS, prompt_ns
+from t3sim.machine.levels import COMMERCIAL, load_commercial
+
+H100, MB = load_commercial("h100-sxm"), 1 << 20
+MACHINES = [load_commercial(name) for name in COMMERCIAL.presets()]
+LARGE = 8192, 8192, 8192
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda one: one.name)
+def test_beside_a_collective_a_gemm_is_slower_than_alone_and_both_faster_than_in_turn(machine):
+    gpus = min(8, machine.gpus)
+    for mover in ("units", "engines", "near-memory"):
+        job = collective_job(machine, "all_gather", gpus, 256 * MB, mover)
+        found, alone = beside(machine, LARGE, "bf16", job), gemm_job(machine, *LARGE).ns
+        assert found.gemm_ns > alone and found.collective_ns >= job.ns
+        assert max(alone, job.ns) <= found.ns < alone + job.ns
+
+
+def test_copy_engines_leave_the_units_to_the_gemm():
+    by = {mover: beside(H100, LARGE, "bf16", collective_job(H100, "all_gather", 8, 512 * MB, mover)).gemm_ns
+          for mover in ("units", "engines")}
+    assert by["engines"] < by["units"]
+
+
+def test_without_power_and_with_endless_memory_engines_take_nothing_from_a_gemm():
+    quiet = H100.model_copy(update={
+        "sharing": H100.sharing.model_copy(update={"power_share": 0.0}),
+        "memory": H100.memory.model_copy(update={"bandwidth_gb_per_s": 1e9})})
+    job = collective_job(quiet, "all_gather", 8, 64 * MB, "engines")
+    assert beside(quiet, LARGE, "bf16", job).gemm_ns == pytest.approx(gemm_job(quiet, *LARGE).ns)
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda one: one.name)
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_every_mechanism_takes_at_least_the_gemm(machine, operator):
+    setting = Setting(operator, min(8, machine.gpus), (4096, 4096, 2048))
+    names = possible(machine, setting)
+    assert {"in-turn", "t3"} <= set(names) <= set(MECHANISMS)
+    for name in names:
+        run = play(machine, setting, name)
+        assert run.ns >= gemm_job(machine, 4096, 4096, 2048).ns * 0.999 and run.memory_bytes > 0 and run.bound
+
+
+def test_small_pieces_make_decomposition_slower_than_in_turn_and_large_ones_faster():
+    small, large = (Setting("ag+gemm", 8, (rows, 8192, 8192)) for rows in (1024, 32768))
+    assert play(H100, small, "decomposed").ns > play(H100, small, "in-turn").ns
+    assert play(H100, large, "decomposed").ns < play(H100, large, "in-turn").ns
+
+
+def test_what_is_not_possible_is_named():
+    with pytest.raises(BadInput, match="'scan' is unknown"):
+        Setting("scan", 8, LARGE)
+    with pytest.raises(BadInput, match="allowed are in-turn"):
+        play(load_commercial("a100-sxm"), Setting("gemm+ar", 8, LARGE), "in-switch-fused")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_prompt_without_all_reduces_is_faster_and_longer_ones_take_longer(name):
+    model = MODELS[name]
+    times = {way: [prompt_ns(H100, model, tokens, 8, way) for tokens in (1024, 4096, 16384)]
+             for way in ("baseline", "without", "tokenweave")}
+    assert all(one == sorted(one) for one in times.values())
+    assert all(without < base for without, base in zip(times["without"], times["baseline"]))
+
+
+def test_the_command_ranks_with_reason_and_expected_error(capsys):
+    assert main(["overlap", "--model", "llama-3.3-70b", "--tokens", "4096", "--json", "-"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    times = [one["ns"] for one in told["ranking"]]
+    assert times == sorted(times) and len(times) == len(MECHANISMS) - 1  # chains need what comes before a GEMM
+    assert all(one["bound"] for one in told["ranking"])
+    assert 0 < told["expected_error"]["mean_abs_error"] < 0.2 and told["expected_error"]["rows"] > 50
+    assert main(["overlap", "--model", "llama-3.1-8b", "--sequence-parallel", "--machine", "mi300x"]) == 0
+    assert "Expected error" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("arguments", [["--model", "no-such"], ["--model", "llama-3.3-70b", "--tp", "7"],
+                                       ["--model", "llama-3.3-70b", "--tp", "16"],
+                                       ["--model", "llama-3.3-70b", "--tokens", "0"],
+                                       ["--model", "llama-3.3-70b", "--machine", "t3-table1"]])
+def test_bad_arguments_of_overlap_are_one_line(arguments, capsys):
+    assert main(["overlap", *arguments]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
