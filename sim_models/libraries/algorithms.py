@@ -10,6 +10,8 @@ from .in_switch import BLOCKS, in_switch_ns, transfer_ns
 from .links import link_gb_per_s, pair_gb_per_s
 from .protocols import PASSES, protocols, ring_ns, tree_ns
 
+#: GPUs of a host; more than these share a switch with other hosts.
+_BOX = 16
 KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "send_recv")
 
 
@@ -33,10 +35,9 @@ def library_collective(machine: Commercial, kind: str, gpus: int, size: float, n
     """
     if kind not in KINDS:
         raise NoSuchWay(f"no library's {kind[:40]!r} is modelled: {', '.join(KINDS)}")
-    if gpus < 2 or nodes < 1 or gpus % nodes or gpus // nodes > machine.gpus:
-        raise NoSuchWay(f"{machine.name} has up to {machine.gpus} GPUs in a node")
-    if nodes > 1 and machine.cards is None:
-        raise NoSuchWay(f"{machine.name} has no network cards that are known")
+    if gpus <= machine.gpus and machine.gpus > _BOX:
+        nodes = 1  # hosts of a rack, whose GPUs share one switch
+    _check(machine, gpus, nodes)
     words = f"{library} {algorithm}".lower()
     if kind == "send_recv":
         return _send(machine, size, nodes)
@@ -51,6 +52,14 @@ def library_collective(machine: Commercial, kind: str, gpus: int, size: float, n
     return _vendor(machine, kind, gpus, size, nodes, words)
 
 
+def _check(machine: Commercial, gpus: int, nodes: int) -> None:
+    """Refuse GPUs that a machine has not."""
+    if gpus < 2 or nodes < 1 or gpus % nodes or gpus // nodes > machine.gpus:
+        raise NoSuchWay(f"{machine.name} has up to {machine.gpus} GPUs in a node")
+    if nodes > 1 and machine.cards is None:
+        raise NoSuchWay(f"{machine.name} has no network cards that are known")
+
+
 def _multicast(machine: Commercial, kind: str, gpus: int, size: float, words: str) -> Chosen:
     if machine.in_switch is None:
         raise NoSuchWay(f"the switch of {machine.name} adds nothing")
@@ -63,7 +72,7 @@ def _send(machine: Commercial, size: float, nodes: int) -> Chosen:
     simple = machine.rings.simple
     if nodes > 1:
         cards = machine.cards
-        return Chosen("send", cards.message_ns + size / (cards.gb_per_s * cards.efficiency))
+        return Chosen("send", cards.message_ns + size / (cards.gb_per_s * cards.pair_efficiency))
     rate = link_gb_per_s(machine.wires) * simple.efficiency
     return Chosen("send", min(one.base_ns + one.hop_ns + size / min(rate * share, one.most_gb_per_s)
                               for one, share in ((machine.rings.ll, 0.5), (simple, 1.0))))

@@ -37,5 +37,6 @@ def transfer_ns(machine: Commercial, kind: str, gpus: int, size: float, blocks: 
     got = loaded * (1 + header) + gpus * stored * (1 + header) + gpus * loaded * header
     acknowledged = gpus * stored * header
     wires = max(sent + acknowledged, got) / machine.wires.gb_per_s
-    in_blocks = max(0.0, max(loaded, stored) - blocks * IN_FLIGHT) / (blocks * switch.block_gb_per_s)
+    in_blocks = (max(0.0, loaded - blocks * IN_FLIGHT) / switch.block_gb_per_s
+                 + stored / switch.block_store_gb_per_s) / blocks
     return max(wires, in_blocks)

@@ -17,11 +17,14 @@ def protocols(machine: Commercial) -> dict[str, Protocol]:
     return {"LL": machine.rings.ll, "LL128": machine.rings.ll128, "Simple": machine.rings.simple}
 
 
-def bus_gb_per_s(machine: Commercial, protocol: Protocol, gpus: int, nodes: int = 1) -> float:
-    """Return the bandwidth of a ring's GPU under a protocol; a node's cards together carry what its GPUs send."""
+def bus_gb_per_s(machine: Commercial, protocol: Protocol, gpus: int, nodes: int = 1, crossings: float = 1.0) -> float:
+    """Return the bandwidth of a ring's GPU under a protocol; a node's cards together carry what its GPUs send.
+
+    `crossings`: how often a node's cards send what a ring's would.
+    """
     rate = min(ring_gb_per_s(machine, max(2, gpus // nodes)) * protocol.efficiency, protocol.most_gb_per_s)
     if nodes > 1 and machine.cards is not None:
-        rate = min(rate, gpus // nodes * machine.cards.gb_per_s * machine.cards.efficiency)
+        rate = min(rate, gpus // nodes * machine.cards.gb_per_s * machine.cards.efficiency / crossings)
     return rate
 
 
@@ -34,8 +37,12 @@ def ring_ns(machine: Commercial, protocol: Protocol, kind: str, gpus: int, size:
 
 
 def tree_ns(machine: Commercial, protocol: Protocol, gpus: int, size: float, nodes: int = 1) -> float:
-    """Return the time of a double tree's all-reduce: a chain in each node, a tree over nodes."""
+    """Return the time of a double tree's all-reduce: a chain in each node, a tree over nodes.
+
+    Between two nodes its sums go once each way where a ring's bytes go twice.
+    """
     levels = (nodes - 1).bit_length()
     hops = 2 * ((gpus // nodes - 1) * protocol.tree_hop_ns
                 + levels * (machine.cards.hop_ns if machine.cards else 0.0))
-    return protocol.base_ns + hops + 2 * (gpus - 1) / gpus * size / bus_gb_per_s(machine, protocol, gpus, nodes)
+    return protocol.base_ns + hops + 2 * (gpus - 1) / gpus * size / bus_gb_per_s(
+        machine, protocol, gpus, nodes, 0.5 if nodes == 2 else 1.0)

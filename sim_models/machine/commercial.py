@@ -97,6 +97,7 @@ class InSwitch(Section):
     #: Of a packet's payload: its header; on the way back as much for its request or acknowledgement.
     header_share: Share
     block_gb_per_s: Positive  #: of sums that one thread block loads: what it keeps in flight over the latency
+    block_store_gb_per_s: Positive  #: that one thread block stores at multicast addresses
     launch_ns: NotNegative
     barrier_ns: NotNegative  #: of all GPUs
     flag_ns: NotNegative  #: of data that carries its own flag, instead of a barrier
@@ -115,7 +116,8 @@ class Cards(Section):
     """Network cards, per GPU and direction."""
 
     gb_per_s: Positive
-    efficiency: Share
+    efficiency: Share  #: of collectives, whose channels keep every card busy
+    pair_efficiency: Share  #: of one send
     hop_ns: NotNegative
     message_ns: NotNegative  #: of a send that its receiver waits for
 

@@ -151,7 +151,8 @@ def _text(found: Validation, by_machine: dict[str, dict[str, list[tuple[float, C
         for title, points in some.items():
             worst = max((row for _, row in points), key=lambda row: abs(row.error))
             if abs(worst.error) > _WORST_OF_A_CURVE:
-                misses.append(f"| {machine}: {title} | {len(points)} | {worst.row.scenario.rpartition(', ')[2]} | "
+                at = worst.row.scenario if isinstance(worst.row.ask, Gemm) else worst.row.scenario.rpartition(", ")[2]
+                misses.append(f"| {machine}: {title} | {len(points)} | {at} | "
                               f"{worst.error:+.0%} | {reason_of(worst)} |")
     lines += ["## Curves with a row that misses by more than 25 %\n",
               "| curve | rows | worst at | error | reason |\n|---|--:|---|--:|---|\n" + "\n".join(misses) + "\n"]
