@@ -5,7 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .geometry import Geometry
-from .layouts import QueueOp, queue_command, trigger, word_write
+from .layouts import ErrorCode, QueueOp, buffer, error_report, queue_command, trigger, word_write
 from .registers import POLL_PERIOD
 
 
@@ -23,18 +23,28 @@ class CommandQueue(wiring.Component):
     One read is under way at a time. Commands written before their doorbell is seen are fetched whole: a line is one
     access of memory.
 
+    A command that is unknown, or names a word that is misaligned or outside `words`, is not done: it is reported, and
+    the queue halts. It does so, too, when data are refused while those of a copy leave: no signal may follow. Halted,
+    it begins nothing; a resume goes on, and reads a command that was refused again. A doorbell that goes backwards or
+    beyond the ring, or comes while it is stopped, is reported and not taken.
+
     Members
     -------
     base : In(address_bits)
         Constant while `busy`; a multiple of the ring's bytes.
     doorbell : In({valid, place})
         Pulse; `place` modulo twice the number of places, so that a full ring is not an empty one.
+    words : In({base, limit})
+        Memory that commands may poll and write, in whole lines. A word that is polled begins a line, one that is
+        written is 4 bytes aligned.
     reads : Out(stream(address))
     lines : In(stream(queue_command))
         What was read, one for each read.
     copies : Out(stream(trigger))
     settled : In(1)
         Level: of every copy taken in an earlier cycle all data have left.
+    failed : In(1), resume : In(1)
+        Pulses: data are refused, in a cycle in which it is not settled; go on.
     writes : Out(stream(word_write))
     stop : In(1)
         Level: no read begins and no word is offered, so that none is under way when the queue is reset.
@@ -46,8 +56,10 @@ class CommandQueue(wiring.Component):
         Levels: for a command's line, for what a poll looks for, for its word to be taken.
     taken : Out(place bits)
         Commands done, modulo the same.
-    busy : Out(1)
-        Level: a command is not done.
+    busy, halted : Out(1)
+        Levels: a command is not done; nothing is begun until `resume`.
+    error : Out(error_report)
+        COMMAND_UNKNOWN, WORD_MISALIGNED, WORD_OUT_OF_RANGE or, without details, DOORBELL_REFUSED.
     """
 
     def __init__(self, geometry: Geometry):
@@ -57,10 +69,13 @@ class CommandQueue(wiring.Component):
         super().__init__({
             "base": In(geometry.tracker.address_bits),
             "doorbell": In(data.StructLayout({"valid": 1, "place": self._place_bits})),
+            "words": In(buffer(geometry)),
             "reads": Out(stream.Signature(geometry.tracker.address_bits)),
             "lines": In(stream.Signature(queue_command(geometry))),
             "copies": Out(stream.Signature(trigger(geometry))),
             "settled": In(1),
+            "failed": In(1),
+            "resume": In(1),
             "writes": Out(stream.Signature(word_write(geometry))),
             "stop": In(1),
             "under_way": Out(1),
@@ -68,6 +83,8 @@ class CommandQueue(wiring.Component):
             "waits": Out(data.StructLayout({"fetch": 1, "poll": 1, "signal": 1})),
             "taken": Out(self._place_bits),
             "busy": Out(1),
+            "halted": Out(1),
+            "error": Out(error_report(geometry)),
         })
 
     def elaborate(self, platform):
@@ -79,8 +96,36 @@ class CommandQueue(wiring.Component):
         stamp = Signal()
         done = self.done
         m.d.sync += now.eq(now + 1)
+        rests = self.stop | self.halted
+        op = self.lines.payload.op
+        fault = Signal(ErrorCode)
+        self._judge(m, fault)
+        refuses = Signal()  # the command that has come
+        behind = Signal(self._place_bits)
+        ahead = Signal(self._place_bits)
+        unheard = Signal()  # a doorbell was refused, and that is not reported
+        leaving = Signal()  # data of a copy may be
+        with m.If(self.copies.valid & self.copies.ready):
+            m.d.sync += leaving.eq(1)
+        with m.Elif(self.settled):
+            m.d.sync += leaving.eq(0)
+        m.d.comb += [behind.eq(written - self.taken), ahead.eq(self.doorbell.place - self.taken)]
+        with m.If(self.resume):
+            m.d.sync += self.halted.eq(0)
+        with m.If((self.failed & leaving) | refuses):
+            m.d.sync += self.halted.eq(1)
+        m.d.sync += self.error.valid.eq(refuses | unheard)
+        with m.If(refuses):
+            m.d.sync += [
+                self.error.code.eq(fault),
+                *(self.error.details[name].eq(self.lines.payload[name]) for name, _ in self.error.details.shape())]
+        with m.Else():
+            m.d.sync += [self.error.code.eq(ErrorCode.DOORBELL_REFUSED), self.error.details.eq(0), unheard.eq(0)]
         with m.If(self.doorbell.valid):
-            m.d.sync += written.eq(self.doorbell.place)
+            with m.If(~self.stop & (ahead >= behind) & (ahead <= 1 << self._place_bits - 1)):
+                m.d.sync += written.eq(self.doorbell.place)
+            with m.Else():
+                m.d.sync += unheard.eq(1)
         with m.If(done):
             m.d.sync += self.taken.eq(self.taken + 1)
         m.d.comb += [
@@ -90,7 +135,7 @@ class CommandQueue(wiring.Component):
         ]
         with m.FSM() as self._fsm:  # proofs read it
             with m.State("next"):
-                with m.If(self.busy & ~self.stop):
+                with m.If(self.busy & ~rests):
                     m.d.sync += self.reads.payload.eq(
                         Cat(C(0, 6), self.taken[:-1], self.base[5 + self._place_bits:]))
                     m.next = "fetch"
@@ -102,13 +147,15 @@ class CommandQueue(wiring.Component):
                 m.d.comb += [self.lines.ready.eq(1), self.under_way.eq(1), self.waits.fetch.eq(1)]
                 with m.If(self.lines.valid):
                     m.d.sync += [command.eq(self.lines.payload), self.reads.payload.eq(self.lines.payload.address)]
-                    with m.Switch(self.lines.payload.op):
-                        with m.Case(QueueOp.COPY):
-                            m.next = "copy"
-                        with m.Case(QueueOp.POLL):
-                            m.next = "look"
-                        with m.Default():
-                            m.next = "settle"
+                    with m.If(fault != ErrorCode.NONE):
+                        m.d.comb += refuses.eq(1)
+                        m.next = "next"
+                    with m.Elif(op == QueueOp.COPY):
+                        m.next = "copy"
+                    with m.Elif(op == QueueOp.POLL):
+                        m.next = "look"
+                    with m.Else():
+                        m.next = "settle"
             with m.State("copy"):
                 m.d.comb += self.copies.valid.eq(1)
                 with m.If(self.copies.ready):
@@ -131,10 +178,10 @@ class CommandQueue(wiring.Component):
             with m.State("pause"):
                 m.d.comb += self.waits.poll.eq(1)
                 m.d.sync += pause.eq(pause - (pause != 0))
-                with m.If((pause == 0) & ~self.stop):
+                with m.If((pause == 0) & ~rests):
                     m.next = "look"
             with m.State("settle"):
-                with m.If(self.settled & ~self.stop):  # a soft reset lets data leave to nowhere
+                with m.If(self.settled & ~rests):  # stopped, data leave to nowhere
                     m.d.sync += [self.writes.payload.address.eq(command.address),
                                  self.writes.payload.adds.eq(command.op == QueueOp.ADD),
                                  self.writes.payload.value.eq(Mux(stamp, now, command.value))]
@@ -145,3 +192,15 @@ class CommandQueue(wiring.Component):
                     m.d.comb += done.eq(1)
                     m.next = "next"
         return m
+
+    def _judge(self, m, fault):
+        """Say what is wrong with the command that comes."""
+        command = self.lines.payload
+        line = command.address[6:]
+        with m.If(command.op.as_value() > QueueOp.ADD.value):
+            m.d.comb += fault.eq(ErrorCode.COMMAND_UNKNOWN)
+        with m.Elif(command.op != QueueOp.COPY):
+            with m.If((command.address[:2] != 0) | ((command.op == QueueOp.POLL) & (command.address[:6] != 0))):
+                m.d.comb += fault.eq(ErrorCode.WORD_MISALIGNED)
+            with m.Elif((line < self.words.base[6:]) | (line >= self.words.limit[6:])):
+                m.d.comb += fault.eq(ErrorCode.WORD_OUT_OF_RANGE)

@@ -79,7 +79,7 @@ class ConfigBus(wiring.Component):
     faults : In(fault_report(geometry)).array(banks)
         Only with a protected Tracker. The first is latched like the first error; an uncorrectable one takes the place
         of one that was corrected.
-    rung : Out(1), queue_taken : In
+    rung, resume_queue : Out(1), queue_taken : In
         Only with a command queue. `rung` is a pulse: `config.doorbell` was written. A soft reset makes that 0.
     counters : In(counters_layout(geometry))
         Values of 32 bits, kept by the blocks that count.
@@ -93,7 +93,7 @@ class ConfigBus(wiring.Component):
         self._geometry = geometry
         self._map = register_map(geometry)
         queue = {} if not geometry.dma.queue_commands else {
-            "rung": Out(1), "queue_taken": In(geometry.dma.queue_commands.bit_length())}
+            "rung": Out(1), "resume_queue": Out(1), "queue_taken": In(geometry.dma.queue_commands.bit_length())}
         faults = {} if geometry.tracker.protection == "none" else {
             "faults": In(fault_report(geometry)).array(geometry.tracker.banks)}
         super().__init__({
@@ -136,7 +136,10 @@ class ConfigBus(wiring.Component):
             "error": error.valid | Cat(report.valid for report in self.reports).any(), "error_overflow": overflow}
         pulses = {"soft_reset": self.soft_reset, "restart": self.restart, "clear_counters": self.clear_counters,
                   "clear_error": self.clear_error}
-        rings = {"DOORBELL": self.rung} if self._geometry.dma.queue_commands else {}
+        rings = {}
+        if self._geometry.dma.queue_commands:
+            pulses["resume_queue"] = self.resume_queue
+            rings["DOORBELL"] = self.rung
 
         # The registers that are there once have a space, and each table has one.
         space_bits = (SPACE_BYTES - 1).bit_length()
@@ -161,7 +164,7 @@ class ConfigBus(wiring.Component):
                             m.d.sync += self.pslverr.eq(self.pwrite & (register.access == "ro"))
                             if register.access == "w1":
                                 m.d.sync += [pulses[f.name].eq(self.pwrite & self.pwdata[f.lsb])
-                                             for f in register.fields]
+                                             for f in register.fields if f.width]
                             elif register.access == "rw":
                                 m.d.sync += self.prdata.eq(self._word(register, levels))
                                 with m.If(self.pwrite):

@@ -81,7 +81,8 @@ class GpuTop(wiring.Component):
     irq : Out(1)
         Level: an error is latched; CONTROL.clear_error ends it.
     queue_reads : Out(stream(address)), queue_lines : In(stream(queue_command)), queue_writes : Out(stream(word_write))
-        Only with a command queue: its way to memory.
+        Only with a command queue: its way to memory. A word for another GPU goes behind the packets that have left, and
+        arrives at its `inbound`, where it is checked: a STORE of 4 bytes, source DMA, region 0.
     asks : In(stream(ready_ask))
         Only with a ready table: groups of workgroups whose inputs must be complete, see ReadyTable.
     apb : In(APB)
@@ -128,7 +129,8 @@ class GpuTop(wiring.Component):
         g = self._geometry
         self._reports = []
         self._counts = {}
-        reporters = g.tracker.banks + 1 + 1 + g.dma.engines + g.dma.egress_lanes + len(groups(g)) + 1
+        queues = int(g.dma.queue_commands != 0)
+        reporters = queues + g.tracker.banks + 1 + 1 + g.dma.engines + g.dma.egress_lanes + len(groups(g)) + 1
         m.submodules.bus = self._bus = ConfigBus(g, reporters=reporters)
         self._stopped = Signal()  # from a soft reset to the restart that follows
         self._clear = Signal()
@@ -372,14 +374,18 @@ class GpuTop(wiring.Component):
         m.d.comb += [
             *(port.ready.eq(go) for port, go in zip((table, queue.copies), goes)),
             queue.base.eq(Cat(config.queue_base_lo, config.queue_base_hi)),
-            queue.doorbell.valid.eq(self._bus.rung & ~self._stopped),
+            queue.doorbell.valid.eq(self._bus.rung),
             queue.stop.eq(self._stopped),
+            queue.resume.eq(self._bus.resume_queue),
+            *(queue.words[name].eq(Cat(config[f"queue_words_{name}_lo"], config[f"queue_words_{name}_hi"]))
+              for name in ("base", "limit")),
             queue.doorbell.place.eq(config.doorbell),
             # What triggers sent counts, too: their lines and the queue's leave together.
             queue.settled.eq(~Cat(engine.busy for engine in self._generators).any()
                              & (self._outstanding == 0) & (self._just_issued == 0)),
             self._bus.queue_taken.eq(queue.taken),
         ]
+        self._reports.append(queue.error)
         return both
 
     def _egress(self, m):
@@ -401,6 +407,10 @@ class GpuTop(wiring.Component):
             dma_gone += [leaves & (self.packets[index].payload.source == Source.DMA), lane.refused_dma]
             repeated += [lane.repeated] if g.dma.copies > 1 else []
         self._counts["packets"] = ones(left)
+        if g.dma.queue_commands:  # what triggers sent counts, too, as it does for `settled`
+            m.d.comb += self._queue.failed.eq(~self._stopped & Cat(
+                *(engine.error.valid for engine in self._generators),
+                *(lane.refused_dma for lane in self._lanes)).any())
         self._awaits_data = (self._outstanding != 0) | (self._just_issued != 0)
         coming = self._outstanding + self._just_issued
         if repeated:
@@ -557,7 +567,7 @@ class GpuTop(wiring.Component):
             status.heads_busy.eq(self._exchange.busy),
         ]
         if self._geometry.dma.queue_commands:
-            m.d.comb += status.queue_busy.eq(self._queue.busy)
+            m.d.comb += [status.queue_busy.eq(self._queue.busy), status.queue_halted.eq(self._queue.halted)]
         apb = self.apb
         m.d.comb += [
             self.irq.eq(bus.error),

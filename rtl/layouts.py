@@ -248,7 +248,7 @@ def error(g: Geometry) -> data.StructLayout:
     })
 
 
-class ErrorCode(enum.Enum, shape=4):
+class ErrorCode(enum.Enum, shape=5):
     """What went wrong first. Sticky until cleared through the bus."""
 
     NONE = 0
@@ -262,6 +262,10 @@ class ErrorCode(enum.Enum, shape=4):
     TRACKER_FULL = 8  #: an update found its set full of other tiles, and was not counted
     REGION_MISMATCH = 9  #: an update named a region that its tile cannot be in, and was not counted
     WATCHDOG = 10  #: nothing moved for long, though something waited: WATCHDOG_WAITS says what
+    COMMAND_UNKNOWN = 15  #: a command in memory has a code that no command has; it was not done, and the queue halts
+    WORD_MISALIGNED = 16  #: a command polls a word that begins no line, or writes one that is not aligned; the same
+    WORD_OUT_OF_RANGE = 17  #: a command polls or writes a word outside the range for it; the same
+    DOORBELL_REFUSED = 18  #: a doorbell goes backwards or beyond the ring, or comes before a restart; it was not taken
 
 
 def error_report(g: Geometry) -> data.StructLayout:

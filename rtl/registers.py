@@ -30,7 +30,8 @@ OPERATIONS = {"store": 0, "update": 1}  #: ROUTE_TO.operation
 #: As `t3sim.rtl.layouts.ErrorCode`; a test compares the two.
 ERRORS = {"none": 0, "region_unconfigured": 1, "threshold_exceeded": 2, "id_reused": 3,
           "address_out_of_range": 4, "completion_unexpected": 5, "tracker_memory": 6, "arrival_refused": 7,
-          "tracker_full": 8, "region_mismatch": 9, "watchdog": 10}
+          "tracker_full": 8, "region_mismatch": 9, "watchdog": 10,
+          "command_unknown": 15, "word_misaligned": 16, "word_out_of_range": 17, "doorbell_refused": 18}
 FAULTS = {"none": 0, "corrected": 1, "uncorrectable": 2}  #: TRACKER_FAULT.kind
 NO_THRESHOLD = arbiter.THRESHOLD_NONE  #: an occupancy that no DRAM queue reaches: communication is never held back
 
@@ -53,6 +54,7 @@ STATUS_BITS = (
     ("reset_done", "a soft reset is done: nothing is tracked or sent until a restart"),
     ("heads_busy", "the head of the dispatch window is still due to one that sends to this GPU"),
     ("queue_busy", "a command in memory is not done"),
+    ("queue_halted", "a command in memory failed: nothing is begun until CONTROL.resume_queue"),
 )
 
 #: What the watchdog names, in the order of the bits of WATCHDOG_WAITS.
@@ -244,7 +246,9 @@ def register_map(geometry: Geometry) -> RegisterMap:
             Field("soft_reset", 0, 1, "let what is under way end, forget all that was tracked, wait for a restart"),
             Field("restart", 1, 1, "a new kernel: ids count from 0, the monitor measures again"),
             Field("clear_error", 2, 1, "forget the first error"),
-            Field("clear_counters", 3, 1, "all counters to zero"))),
+            Field("clear_counters", 3, 1, "all counters to zero"),
+            Field("resume_queue", 4, int(d.queue_commands != 0),
+                  "the command queue goes on after a failure; a command that was refused is read again"))),
         Register("POLICY", 0x014, "rw", (
             Field("policy", 0, arbiter.POLICY_BITS, "arbiter: " + ", ".join(
                 f"{policy.code} {policy.title}" for policy in arbiter.POLICIES.values()), POLICIES["mca"]),
@@ -301,7 +305,7 @@ def register_map(geometry: Geometry) -> RegisterMap:
         Register("STATUS", 0x03C, "ro", status + (
             Field("error_overflow", 30, 1, "another error has come since the one that is latched"),
             Field("error", 31, 1, "an error is latched"))),
-        Register("ERROR_CODE", 0x040, "ro", (Field("error_code", 0, 4, "the first error; 0: none"),)),
+        Register("ERROR_CODE", 0x040, "ro", (Field("error_code", 0, 5, "the first error; 0: none"),)),
         Register("ERROR_TILE", 0x044, "ro", (
             Field("error_wf", 0, t.wf_bits, "its wavefront"),
             Field("error_region", 8, d.region_bits, "its region"))),
@@ -339,7 +343,10 @@ def register_map(geometry: Geometry) -> RegisterMap:
                 Field("doorbell", 0, d.queue_commands.bit_length(), "commands written since the soft reset, which "
                       "clears it, modulo twice the places"),)),
             Register("QUEUE_TAKEN", 0x10C, "ro", (
-                Field("queue_taken", 0, d.queue_commands.bit_length(), "commands done, modulo the same"),))]),
+                Field("queue_taken", 0, d.queue_commands.bit_length(), "commands done, modulo the same"),)),
+            *_halves("QUEUE_WORDS_BASE", 0x118, "rw", t.address_bits,
+                     "first byte that commands may poll and write, in whole lines"),
+            *_halves("QUEUE_WORDS_LIMIT", 0x120, "rw", t.address_bits, "one past the last byte")]),
         *([] if not d.ready_groups else [Register("READY", 0x110, "rw", (
             Field("ready_shift", 0, ready_shift_bits(geometry), "log2 of the ids of a group of the ready table; is "
                   "written before a restart"),))]),

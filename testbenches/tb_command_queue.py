@@ -1,7 +1,7 @@
 """CommandQueue against its model: programs in a ring of memory that is written anew while it is read."""
 
 from t3sim.reference.command_queue import ADD, COPY, LINE_BYTES, POLL, SIGNAL, TIMESTAMP, Command, CommandQueueModel
-from t3sim.rtl.registers import POLL_PERIOD
+from t3sim.rtl.registers import ERRORS, POLL_PERIOD
 
 from .bench import Bench, rounds
 from .drivers import StreamDriver
@@ -12,12 +12,16 @@ class Program:
     """The block with memory, host and engines around it, and who stops it at times."""
 
     def __init__(self, bench: Bench, commands: list[Command]) -> None:
-        self.bench, self.commands = bench, commands
+        self.bench = bench
         self.places = (1 << bench["doorbell"].width - 1) // 2  # the rest of it is `valid`
         self.memory: dict[int, dict] = {}
         ring = self.places * LINE_BYTES
         self.base = bench.rng.randrange((1 << bench["base"].width) // ring) * ring
-        self.model = CommandQueueModel(self.memory, self.base, self.places)
+        first, end = sorted(bench.rng.sample(range(1 << bench["base"].width - 6), 2))
+        self.words = tuple(line * LINE_BYTES + bench.rng.randrange(LINE_BYTES) for line in (first, end))
+        bench.set("words", {"base": self.words[0], "limit": self.words[1]})
+        self.commands = [self._placed(one) for one in commands]
+        self.model = CommandQueueModel(self.memory, self.base, self.places, self.words)
         self.rung = self.seen = self.looks = 0  # commands written; those whose doorbell the block has seen
         self.leaving: int | None = None  #: cycle in which the last copy's data have left
         self.looked: int | None = None  #: cycle of the last look
@@ -27,6 +31,10 @@ class Program:
         self.at_rest = False  # stopped in the cycle before, and no read was under way
         self.owed = False  # an answer
         self.start = bench.now
+        self.halted = self.copying = False  # in this cycle; data of a copy may be leaving
+        self.refusal: dict | None = None  #: report of the command that was refused in the cycle before
+        self.rang = self.rang_before = False  # a bad doorbell in this cycle, in the one before
+        self.unheard = False  # in the cycle before, one was to be reported
         bench.set("base", self.base)
         bench.add(self)  # first: it sees what was before the coming edge
         self.lines = StreamDriver(bench, "lines", on_accept=self._answered)
@@ -44,14 +52,22 @@ class Program:
         for number in range(self.rung, self.rung + more):
             self.memory[self.base + number % self.places * LINE_BYTES] = self.commands[number]._asdict()
         self.seen, self.rung = self.rung, self.rung + more
-        # Only with `valid` does a place count.
-        place = self.rung % (2 * self.places) if more else rng.randrange(2 * self.places)
-        self.bench.set("doorbell", {"valid": int(more > 0), "place": place})
+        # Only with `valid` does a place count, and only if it is lawful.
+        place, rings, self.rang = self.rung % (2 * self.places), more > 0, False
+        if not more:
+            place, rings = rng.randrange(2 * self.places), rng.random() < 0.05
+            self.rang = rings = rings and not self.model.takes_doorbell(place, self.seen)
+        self.bench.set("doorbell", {"valid": int(rings), "place": place})
         # Data that triggers asked for count, too.
         self.settled = (self.leaving is None or self.bench.now >= self.leaving) and rng.random() < 0.8
         self.bench.set("settled", int(self.settled))
-        self.stops = rng.random() < (0.9 if self.stops else 0.03)
+        self.stops = not more and rng.random() < (0.9 if self.stops else 0.03)
         self.bench.set("stop", int(self.stops))
+        # What fails may be a trigger's, too.
+        self.fails = not self.settled and rng.random() < 0.05
+        self.bench.set("failed", int(self.fails))
+        self.resumes = rng.random() < 0.1
+        self.bench.set("resume", int(self.resumes))
 
     def sample(self) -> None:
         get = self.bench.get
@@ -59,22 +75,50 @@ class Program:
         assert get("taken") == self.model.taken % (2 * self.places)
         assert get("under_way") == (get("reads.valid") or self.owed or get("writes.valid"))
         assert not (self.at_rest and get("under_way")), "a read or a write begins while it must not"
+        self._check_report(get("error"))
+        assert get("halted") == self.halted
+        rests = self.stops or self.halted
+        self.halted = (self.halted and not self.resumes) or (self.fails and self.copying)
+        self.copying = self.copying and not self.settled
         poll = self.model.command is not None and self.model.command.op == POLL
         reads = get("reads.valid") or self.owed
         assert get("waits") == {"fetch": reads and not poll, "poll": poll, "signal": get("writes.valid")}
         assert get("reads.valid") or self.again is None or self.bench.now < self.again or self.stopped, (
             "it looks too seldom")
-        self.at_rest, self.stopped = self.stops and not get("under_way"), self.stops
+        self.at_rest, self.stopped = rests and not get("under_way"), rests
         if get("writes.valid") and self.offered is None:
             self.offered = self.bench.now
             assert self.settled_before, "a signal before the data of its copies have left, or while it is stopped"
-        self.settled_before = self.settled and not self.stops
+        self.settled_before = self.settled and not rests
 
     def reset(self) -> None:
         self.rung = self.seen = self.looks = 0
         self.leaving = self.looked = self.again = self.offered = None
-        self.stopped = self.at_rest = self.owed = False
-        self.model = CommandQueueModel(self.memory, self.base, self.places)
+        self.stopped = self.at_rest = self.owed = self.halted = self.copying = False
+        self.rang = self.rang_before = self.unheard = False
+        self.refusal = None
+        self.model = CommandQueueModel(self.memory, self.base, self.places, self.words)
+
+    def _placed(self, command: Command) -> Command:
+        """Let most commands name a word that they may; others are refused, unless they are copies."""
+        rng = self.bench.rng
+        if rng.random() < 0.05:
+            return command._replace(op=rng.randrange(5, 8))
+        if command.op == COPY or rng.random() < 0.05:
+            return command
+        line = rng.randrange(self.words[0] // LINE_BYTES, self.words[1] // LINE_BYTES)
+        aligned = 0 if command.op == POLL else 4 * rng.randrange(LINE_BYTES // 4)
+        return command._replace(address=line * LINE_BYTES + aligned + (rng.random() < 0.05))
+
+    def _check_report(self, error: dict) -> None:
+        refusal, self.refusal = self.refusal, None
+        assert error["valid"] == (refusal is not None or self.unheard)
+        if refusal is not None:
+            assert error == refusal
+        elif self.unheard:
+            assert error["code"] == ERRORS["doorbell_refused"] and not any(error["details"].values())
+        self.unheard = (self.unheard and refusal is not None) or self.rang_before
+        self.rang_before = self.rang
 
     def _read(self, address: int) -> None:
         self.owed, self.again = True, None
@@ -92,14 +136,18 @@ class Program:
     def _answered(self, line: dict) -> None:
         self.owed = False
         if self.model.command is None:
-            self.model.fetched()
+            place, error = self.model.fetches, self.model.fetched()
+            if error:  # it is repaired before it is read again
+                self.refusal = {"valid": 1, "code": ERRORS[error], "details": {
+                    name: line[name] for name in ("address", "region", "wf", "wg")}}
+                self.halted, self.memory[place] = True, line | {"op": COPY}
             self.looked = None
         elif not self.model.looked(line["value"]):
             self.again = max(self.looked + POLL_PERIOD, self.bench.now + 1) + 1
 
     def _copied(self, copy: dict) -> None:
         self.model.copied(copy)
-        self.leaving = self.bench.now + self.bench.rng.randint(2, 60)
+        self.leaving, self.copying = self.bench.now + self.bench.rng.randint(2, 60), True
 
     def _wrote(self, write: dict) -> None:
         stamp = self.offered - 1 - self.start  # of the cycle in which the copies had left

@@ -404,15 +404,24 @@ class Driver:
                "are needed")
         return [self._write("WINDOW", window=workgroups, tiles=tiles_per_workgroup)]
 
-    def command_queue(self, base: int) -> list[Write]:
-        """Place the queue of DMA commands at `base`, with nothing in it. Only after a reset or a soft reset."""
+    def command_queue(self, base: int, words: tuple[int, int] | None = None) -> list[Write]:
+        """Place the queue of DMA commands at `base`, with nothing in it. Only after a reset or a soft reset.
+
+        `words`: first byte, and one past the last, of the lines that its commands may poll and write; without, none.
+        """
         ring = 64 * self.geometry.dma.queue_commands
         _check(ring > 0, "queue_commands", 0, "this hardware has no command queue")
         limit = 1 << self.geometry.tracker.address_bits
         _check(type(base) is int and 0 <= base < limit and base % ring == 0, "base", base,
                f"a multiple of the ring's {ring} bytes below {limit:#x} is allowed")
-        return [self._write("QUEUE_BASE_LO", queue_base_lo=base & 0xFFFF_FFFF),
-                self._write("QUEUE_BASE_HI", queue_base_hi=base >> 32)]
+        first, end = words or (0, 0)
+        if words is not None:
+            self._range(first, end)
+            for place in words:
+                _check(place % 64 == 0, "words", place, "a multiple of 64, the bytes of a line, is allowed")
+        return [self._write(f"{name}_{half}", **{f"{name.lower()}_{half.lower()}": value >> shift})
+                for name, value in (("QUEUE_BASE", base), ("QUEUE_WORDS_BASE", first), ("QUEUE_WORDS_LIMIT", end))
+                for half, shift in (("LO", 0), ("HI", 32))]
 
     def doorbell(self, commands: int) -> list[Write]:
         """Announce that so many commands were written since the last reset or soft reset. Not before a restart.
@@ -421,6 +430,15 @@ class Driver:
         """
         _whole("commands", commands, 0, (1 << 31) - 1)
         return [self._write("DOORBELL", doorbell=commands % (2 * self.geometry.dma.queue_commands))]
+
+    def resume_queue(self) -> list[Write]:
+        """Let the command queue go on after a failure (STATUS `queue_halted`).
+
+        A command that was refused is read again: repair it before. Signals after a copy that failed are sent; a soft
+        reset forgets them instead.
+        """
+        _check(self.geometry.dma.queue_commands > 0, "queue_commands", 0, "this hardware has no command queue")
+        return [self._write("CONTROL", resume_queue=1)]
 
     def ready_table(self, ids_per_group: int, tiles_per_workgroup: int = 1) -> list[Write]:
         """Make groups of the ready table, each of this many consecutive ids, a power of two. Before a restart.

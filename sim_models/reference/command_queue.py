@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 COPY, POLL, SIGNAL, TIMESTAMP, ADD = range(5)
-LINE_BYTES = 64
+LINE_BYTES, WORD_BYTES = 64, 4
 
 
 class Command(NamedTuple):
@@ -18,11 +18,27 @@ class Command(NamedTuple):
     wg: int
 
 
+def refusal(command: Command, words: tuple[int, int]) -> str | None:
+    """Return the error of a command that is not done, as in `t3sim.rtl.registers.ERRORS`.
+
+    `words`: first byte, and one past the last, of what may be polled and written; of both only the line counts.
+    """
+    if command.op > ADD:
+        return "command_unknown"
+    if command.op == COPY:
+        return None
+    if command.address % (LINE_BYTES if command.op == POLL else WORD_BYTES):
+        return "word_misaligned"
+    first, end = (place // LINE_BYTES for place in words)
+    return None if first <= command.address // LINE_BYTES < end else "word_out_of_range"
+
+
 class CommandQueueModel:
     """A ring of `places` commands in a memory of lines by their addresses."""
 
-    def __init__(self, memory: Mapping[int, Mapping[str, int]], base: int, places: int):
-        self._memory, self._base, self._places = memory, base, places
+    def __init__(self, memory: Mapping[int, Mapping[str, int]], base: int, places: int,
+                 words: tuple[int, int] = (0, 1 << 64)):
+        self._memory, self._base, self._places, self._words = memory, base, places, words
         self.taken = 0  #: commands done
         self.command: Command | None = None  #: that is being done
 
@@ -31,11 +47,18 @@ class CommandQueueModel:
         """Address of the next command."""
         return self._base + self.taken % self._places * LINE_BYTES
 
-    def fetched(self) -> Command:
-        """Start the next command."""
+    def fetched(self) -> str | None:
+        """Start the next command, or return the error with which it is refused."""
         assert self.command is None, "a command is fetched while another one is not done"
-        self.command = Command(**self._memory[self.fetches])
-        return self.command
+        command = Command(**self._memory[self.fetches])
+        error = refusal(command, self._words)
+        self.command = None if error else command
+        return error
+
+    def takes_doorbell(self, place: int, written: int) -> bool:
+        """Return whether a doorbell after `written` commands is lawful; places are modulo twice the ring's."""
+        behind, ahead = ((one - self.taken) % (2 * self._places) for one in (written, place))
+        return behind <= ahead <= self._places
 
     def looked(self, value: int) -> bool:
         """Note what a poll saw; return whether it is done."""

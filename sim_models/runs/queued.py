@@ -266,7 +266,7 @@ class _Run(Lockstep):
         for gpu, (driver, master) in enumerate(zip(self.drivers, self.masters)):
             writes = driver.open_memory(0, base=0, limit=_FLAGS * 2) + driver.plain_arrivals([0])
             writes += self._mappings(gpu, driver)
-            writes += driver.policy("mca") + driver.window(1) + driver.command_queue(_RING)
+            writes += driver.policy("mca") + driver.window(1) + driver.command_queue(_RING, (_FLAGS, 2 * _FLAGS))
             self._write(master, writes + driver.clear_error() + driver.clear_counters() + driver.restart())
         self._wait(lambda status: not status & {"resetting", "reset_done"})
         if self._initiator == "poll":

@@ -26,7 +26,7 @@ INSIDE = {
 }
 
 SOURCES = ("local", "remote", "dma")
-_QUEUE_OPS = ("copy", "poll", "signal", "timestamp", "addition")
+_QUEUE_OPS = ("copy", "poll", "signal", "timestamp", "addition", "unknown")
 _POLICY_NAMES = tuple(POLICIES)
 _ACTIONS = ("nothing", *REGION_ACTIONS, "several")
 _ERROR_NAMES = {code: name for name, code in ERRORS.items()}
@@ -408,11 +408,13 @@ def queue_commands(bench: Bench) -> Callable[[], Iterable[Point]]:
         nonlocal written, taken
         if moves(bench, "lines") and taken == bench.get("taken"):
             behind = (written - taken) % (2 * places)
-            yield _QUEUE_OPS[bench.get("lines.payload")["op"]], ("the last", "more behind it", "a full ring")[
+            yield _QUEUE_OPS[min(bench.get("lines.payload")["op"], 5)], ("the last", "more behind it", "a full ring")[
                 (behind > 1) + (behind == places)]
             taken = (taken + 1) % (2 * places)  # what follows before the next one is a poll's look
-        if bench.get("doorbell")["valid"]:
-            written = bench.get("doorbell")["place"]
+        bell, done = bench.get("doorbell"), bench.get("taken")
+        behind, ahead = ((place - done) % (2 * places) for place in (written, bell["place"]))
+        if bell["valid"] and behind <= ahead <= places and not bench.get("stop"):
+            written = bell["place"]
     return watch
 
 
@@ -428,7 +430,7 @@ def queue_streams(bench: Bench) -> Callable[[], Iterable[Point]]:
 def queue_stops(bench: Bench) -> Callable[[], Iterable[Point]]:
     def watch():
         what = "reads" if bench.get("under_way") else "works" if bench.get("busy") else "rests"
-        yield "stopped" if bench.get("stop") else "free", what
+        yield "stopped" if bench.get("stop") else "halted" if bench.get("halted") else "free", what
     return watch
 
 
@@ -606,7 +608,7 @@ def crosses(geometry: Geometry) -> list[Cross]:
             "what": ("reads", "copies", "writes"), "outcome": ("taken", "waits"),
             "engines": ("copies have left", "data under way")}, queue_streams),
         Cross("command_queue", "stopped in every state", {
-            "stop": ("stopped", "free"), "queue": ("reads", "works", "rests")}, queue_stops),
+            "stop": ("stopped", "halted", "free"), "queue": ("reads", "works", "rests")}, queue_stops),
         Cross("ready_table", "every ask, with its group complete and not", {
             "needs": ("no tile", "a tile", "several"), "answer": ("taken", "waits"),
             "completion": ("of its group", "of another", "behind the last", "none")}, ready_asks),

@@ -3,7 +3,7 @@
 from amaranth.hdl import C, Cat, Mux, Signal, Value
 
 from t3sim.rtl.geometry import Geometry
-from t3sim.rtl.layouts import QueueOp, queue_command
+from t3sim.rtl.layouts import ErrorCode, QueueOp, queue_command
 
 from .broken import Broken
 from .property import Property, Search
@@ -17,15 +17,20 @@ STILL = "once nothing is under way and nothing may begin, nothing is read or wri
 STAMPED = "a timestamp is the number of cycles from the reset to the one in which the copies had left"
 SETTLED = "a signal is written only after a cycle in which its copies had left and it was not stopped"
 WAITS = "it says for what it waits, and when a command is done"
+LAWFUL = "what is done is a copy, or names an aligned word in the range; what is not is reported, and halts the queue"
+HALTED = "halted, nothing is begun until it goes on: no read, and no word"
+FAILED = "data that are refused while those of a copy leave halt the queue"
+BELL = "a doorbell counts if it goes forward, within the ring, and the queue is not stopped; any other is reported"
 
 
 def commands(spec: Spec, geometry: Geometry) -> None:
     """Claim what the queue does with commands.
 
-    Assumed: memory answers a read once, and nothing else; the queue does not move while it is busy.
+    Assumed: memory answers a read once, and nothing else; the queue and the range of words do not move.
     """
     m, dut = spec.m, spec.design
     spec.hold(dut.base)
+    spec.hold(dut.words)
     written, reading = Signal.like(dut.taken), Signal()  # reading: memory owes an answer
     command, there, left = Signal(queue_command(geometry)), Signal(), Signal()  # read and not done; `settled` was seen
     asked, came = dut.reads.valid & dut.reads.ready, dut.lines.valid & dut.lines.ready
@@ -34,19 +39,42 @@ def commands(spec: Spec, geometry: Geometry) -> None:
     done = Signal()
     m.d.comb += done.eq((dut.copies.valid & dut.copies.ready) | (dut.writes.valid & dut.writes.ready)
                         | (there & poll & came & fits))
-    with m.If(dut.doorbell.valid):
+    distance, rung = Signal.like(dut.taken), Signal.like(dut.taken)
+    m.d.comb += [distance.eq(written - dut.taken), rung.eq(dut.doorbell.place - dut.taken)]
+    heard = ~dut.stop & (distance <= rung) & (rung <= 1 << len(dut.taken) - 1)
+    with m.If(dut.doorbell.valid & heard):
         m.d.sync += written.eq(dut.doorbell.place)
     m.d.sync += reading.eq((reading | asked) & ~came)
-    with m.If(came & ~there):
+    line = Signal(queue_command(geometry))
+    m.d.comb += Value.cast(line).eq(Value.cast(dut.lines.payload))
+    aligned = (line.address[:2] == 0) & ((line.op != QueueOp.POLL) | (line.address[:6] == 0))
+    inside = (line.address >> 6 >= dut.words.base >> 6) & (line.address >> 6 < dut.words.limit >> 6)
+    fault = Mux(line.op.as_value() > QueueOp.ADD.value, ErrorCode.COMMAND_UNKNOWN, Mux(
+        line.op == QueueOp.COPY, ErrorCode.NONE, Mux(~aligned, ErrorCode.WORD_MISALIGNED, Mux(
+            ~inside, ErrorCode.WORD_OUT_OF_RANGE, ErrorCode.NONE))))
+    refused = came & ~there & (fault != ErrorCode.NONE)
+    halted, leaving = Signal(), Signal()
+    m.d.sync += halted.eq((halted & ~dut.resume) | refused | (dut.failed & leaving))
+    m.d.sync += leaving.eq((dut.copies.valid & dut.copies.ready) | (leaving & ~dut.settled))
+    spec.claim(FAILED, dut.halted == halted)
+    still = Signal()  # halted in the cycle before, with nothing under way
+    m.d.sync += still.eq(halted & ~dut.under_way)
+    spec.claim(HALTED, implies(still, ~dut.reads.valid & ~dut.writes.valid))
+    bell = Signal()  # is to be reported
+    m.d.sync += bell.eq((dut.doorbell.valid & ~heard) | (bell & refused))
+    spec.claim(LAWFUL, implies(spec.past(refused), dut.error.valid & (dut.error.code.as_value() == spec.past(fault))))
+    for name, _ in dut.error.details.shape():
+        spec.claim(LAWFUL, implies(spec.past(refused), dut.error.details[name] == spec.past(line[name])))
+    spec.claim(BELL, implies(~spec.past(refused), dut.error.valid == spec.past(bell)))
+    spec.claim(BELL, implies(dut.error.valid & ~spec.past(refused),
+                             dut.error.code.as_value() == ErrorCode.DOORBELL_REFUSED.value))
+    with m.If(came & ~there & ~refused):
         m.d.sync += [there.eq(1), Value.cast(command).eq(Value.cast(dut.lines.payload)), left.eq(0)]
     with m.Elif(done):
         m.d.sync += there.eq(0)
-    with m.If(there & dut.settled & ~dut.stop):
+    with m.If(there & dut.settled & ~dut.stop & ~dut.halted):
         m.d.sync += left.eq(1)
     spec.assume(implies(dut.lines.valid, reading))
-    # The host does not take back what it rang for.
-    spec.assume(implies(dut.doorbell.valid, ~dut.busy | (dut.doorbell.place != dut.taken)))
-    spec.assume(implies(dut.doorbell.valid & done, dut.doorbell.place != dut.taken))
 
     ring_bits = 5 + len(dut.taken)
     place = Mux(there, command.address, Cat(C(0, 6), dut.taken[:-1], dut.base[ring_bits:]))
@@ -80,6 +108,13 @@ def commands(spec: Spec, geometry: Geometry) -> None:
             found = found | dut._fsm.ongoing(name)
         return found
 
+    lawful = copy | ((command.address[:2] == 0) & (~poll | (command.address[:6] == 0))
+                     & (command.address >> 6 >= dut.words.base >> 6) & (command.address >> 6 < dut.words.limit >> 6)
+                     & (command.op.as_value() <= QueueOp.ADD.value))
+    spec.claim(LAWFUL, implies(there, lawful))
+    spec.invariant(spec.inside("leaving") == leaving)
+    spec.invariant(spec.inside("unheard") == bell)
+    spec.invariant(distance <= 1 << len(dut.taken) - 1)
     own = spec.inside("command")
     spec.invariant(spec.inside("written") == written)
     spec.invariant(spec.inside("now") == cycle)
@@ -104,7 +139,7 @@ def properties() -> list[Property]:
                      commands, (
         broken("another place than the next is read", FETCHED, "self.taken[:-1], self.base",
                "~self.taken[:-1], self.base"),
-        broken("commands are read without a doorbell", FETCHED, "with m.If(self.busy & ~self.stop):", "with m.If(1):"),
+        broken("commands are read without a doorbell", FETCHED, "with m.If(self.busy & ~rests):", "with m.If(1):"),
         broken("a poll looks at the place of its command", FETCHED, "self.reads.payload.eq(self.lines.payload.address)",
                "self.reads.payload.eq(self.reads.payload)"),
         broken("a signal's value is the cycle", SAME, "Mux(stamp, now, command.value)",
@@ -113,9 +148,26 @@ def properties() -> list[Property]:
         broken("a copy counts before an engine takes it", ONCE, "with m.If(self.copies.ready):", "with m.If(1):"),
         broken("a poll is content with any value", POLLED, "with m.If(self.lines.payload.value == command.value):",
                "with m.If(self.lines.payload.value != command.value):"),
-        broken("a poll goes on looking", STILL, "(pause == 0) & ~self.stop", "pause == 0"),
+        broken("a poll goes on looking", STILL, "(pause == 0) & ~rests", "(pause == 0) & ~self.halted"),
         broken("a poll between two looks does not wait", WAITS, "m.d.comb += self.waits.poll.eq(1)\n", "pass\n"),
-        broken("a word is written while it is stopped", SETTLED, "self.settled & ~self.stop", "self.settled"),
+        broken("a word is written while it is stopped", SETTLED, "self.settled & ~rests",
+               "self.settled & ~self.halted"),
+        broken("a word is written while it is halted", SETTLED, "self.settled & ~rests", "self.settled & ~self.stop"),
+        broken("a command is fetched while it is halted", HALTED, "with m.If(self.busy & ~rests):",
+               "with m.If(self.busy & ~self.stop):"),
+        broken("a refused command does not halt it", FAILED, "(self.failed & leaving) | refuses",
+               "self.failed & leaving"),
+        broken("data that are refused halt it without a copy", FAILED, "(self.failed & leaving)", "self.failed"),
+        broken("a copy has left when it is taken", FAILED, "m.d.sync += leaving.eq(1)", "m.d.sync += leaving.eq(0)"),
+        broken("a poll is aligned like a word", LAWFUL, "(command.address[:6] != 0)", "(command.address[:2] != 0)"),
+        broken("the line at the limit is in the range", LAWFUL, "(line >= self.words.limit[6:])",
+               "(line > self.words.limit[6:])"),
+        broken("an unknown command is done", LAWFUL, "command.op.as_value() > QueueOp.ADD.value", "0"),
+        broken("a doorbell goes backwards", BELL, "(ahead >= behind) & ", ""),
+        broken("a doorbell beyond the ring", FETCHED, " & (ahead <= 1 << self._place_bits - 1)", ""),
+        broken("a doorbell counts while it is stopped", FETCHED, "~self.stop & (ahead", "(ahead"),
+        broken("a refused command hides a doorbell's refusal", BELL, "self.error.details.eq(0), unheard.eq(0)]",
+               "self.error.details.eq(0)]\n        m.d.sync += unheard.eq(0)"),
         broken("cycles are counted while it is stopped only", STAMPED, "now.eq(now + 1)", "now.eq(now + self.stop)"),
-        broken("a signal does not wait", SETTLED, "self.settled & ~self.stop", "~self.stop"),
+        broken("a signal does not wait", SETTLED, "self.settled & ~rests", "~rests"),
     ), searches=(Search("least", 30), Search("default", 30)), quick=True)]

@@ -117,7 +117,7 @@ def registers(spec: Spec, geometry: Geometry) -> None:
     spec.claim(ANSWERED, bus.pready == spec.past(waiting | (access & ~(bus.pwrite & in_a_table & ~refused[0]))))
     spec.claim(ANSWERED, implies(bus.pready, bus.pslverr == spec.past(~waiting & refused[0])))
     spec.claim(PULSED, bus.rung == spec.past(writes & (bus.paddr == table["DOORBELL"].offset)))
-    for part in table["CONTROL"].fields:
+    for part in (part for part in table["CONTROL"].fields if part.width):
         commanded = writes & (bus.paddr == table["CONTROL"].offset) & bus.pwdata[part.lsb]
         spec.claim(PULSED, getattr(bus, part.name) == spec.past(commanded))
 

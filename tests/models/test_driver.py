@@ -323,8 +323,19 @@ def test_hardware_of_another_size_is_refused_whatever_size_it_is(other):
 def test_a_command_queue_is_set_up_and_rung():
     driver = Driver(replace(Geometry(), dma=replace(Geometry().dma, queue_commands=4)))
     registers = driver.registers
-    assert driver.command_queue(0x12_0000_0100) == [
-        (registers["QUEUE_BASE_LO"].offset, 0x100), (registers["QUEUE_BASE_HI"].offset, 0x12)]
+    assert driver.command_queue(0x12_0000_0100, (0x3_0000_0040, 0x4_0000_0080)) == [
+        (registers[f"QUEUE_{name}"].offset, value) for name, value in (
+            ("BASE_LO", 0x100), ("BASE_HI", 0x12), ("WORDS_BASE_LO", 0x40), ("WORDS_BASE_HI", 3),
+            ("WORDS_LIMIT_LO", 0x80), ("WORDS_LIMIT_HI", 4))]
+    assert [value for _, value in driver.command_queue(0)] == 6 * [0]
+    assert driver.resume_queue() == [(registers["CONTROL"].offset, 1 << 4)]
+    for words in ((64, 65), (63, 128)):
+        with pytest.raises(DriverError, match="a multiple of 64"):
+            driver.command_queue(0, words)
+    with pytest.raises(DriverError, match="limit=0"):
+        driver.command_queue(0, (64, 0))
+    with pytest.raises(DriverError, match="no command queue"):
+        Driver(Geometry()).resume_queue()
     assert driver.doorbell(13) == [(registers["DOORBELL"].offset, 5)]
     assert registers["DOORBELL"].offset not in [offset for offset, _ in driver.soft_reset(16)]
     for base in (0x40, -256, 1 << 48):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from t3sim.cli import main
+from t3sim.driver.driver import Driver
 from t3sim.machine import load_machine
 from t3sim.machine.levels import load_initiators
 from t3sim.reference.command_queue import POLL
@@ -157,3 +158,19 @@ def test_the_command(tmp_path, capsys):
     runs = json.loads(target.read_text())["runs"][str(SIZE)]
     assert runs["poll"]["exchange_ns"] > runs["tracker"]["exchange_ns"] > 0
     assert "every bit checked" in " ".join(capsys.readouterr().out.split())
+
+
+def test_signals_are_checked_where_they_arrive(monkeypatch):
+    """Where the flags are not open to peers, they are refused like any other arrival."""
+    opens = Driver.open_memory
+    monkeypatch.setattr(Driver, "open_memory", lambda self, number, *, base, limit: opens(
+        self, number, base=base, limit=queued._FLAGS))
+    with pytest.raises(SimulationError, match="arrival_refused"):
+        run("a2a", "gpu")
+
+
+def test_a_command_outside_the_words_ends_the_run(monkeypatch):
+    sets = Driver.command_queue
+    monkeypatch.setattr(Driver, "command_queue", lambda self, base, words: sets(self, base, (words[0] + 64, words[1])))
+    with pytest.raises(SimulationError, match=r"'code': 'word_out_of_range'.*'address': 17179869184"):
+        run("a2a", "poll")

@@ -1,11 +1,22 @@
 """Commands in memory against the reference: their order, what they wait for, and the ring that they lie in."""
 
 import pytest
+from amaranth.hdl import Value
 
-from t3sim.reference.command_queue import ADD, COPY, LINE_BYTES, POLL, SIGNAL, TIMESTAMP, Command, CommandQueueModel
+from t3sim.reference.command_queue import (
+    ADD,
+    COPY,
+    LINE_BYTES,
+    POLL,
+    SIGNAL,
+    TIMESTAMP,
+    Command,
+    CommandQueueModel,
+    refusal,
+)
 from t3sim.rtl.command_queue import CommandQueue
 from t3sim.rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
-from t3sim.rtl.registers import POLL_PERIOD
+from t3sim.rtl.registers import ERRORS, POLL_PERIOD
 from tests.rtl.stream_bench import StreamBench, as_dict
 
 GEOMETRIES = {
@@ -14,15 +25,35 @@ GEOMETRIES = {
                            dma=DmaGeometry(regions=2, queue_commands=2)),
     "many places": Geometry(dma=DmaGeometry(queue_commands=64)),
 }
-BASE, WORDS = 1 << 20, 1 << 24  #: of the ring, and of what is polled
+BASE, WORDS = 1 << 20, 1 << 24  #: of the ring, and of what is polled and written
+RANGE = (WORDS, WORDS + 64 * 64)
+#: What a command can be refused for, and commands that are, or just are not.
+REFUSED = [
+    ("command_unknown", {"op": 5}), ("command_unknown", {"op": 6}), ("command_unknown", {"op": 7}),
+    *(("word_misaligned", {"op": op, "address": WORDS + 64 + offset})
+      for op in (SIGNAL, TIMESTAMP, ADD) for offset in (1, 2, 63)),
+    *(("word_misaligned", {"op": POLL, "address": WORDS + offset}) for offset in (1, 4, 32)),
+    *(("word_out_of_range", {"op": op, "address": address})
+      for op in (POLL, SIGNAL, TIMESTAMP, ADD) for address in (0, WORDS - 64, RANGE[1], 1 << 31)),
+    *((None, {"op": op, "address": address})
+      for op in (POLL, SIGNAL, TIMESTAMP, ADD) for address in (WORDS, RANGE[1] - 64)),
+    (None, {"op": SIGNAL, "address": RANGE[1] - 4}), (None, {"op": COPY, "address": 3}),
+]
 
 
 def random_commands(rng, geometry, count):
     t = geometry.tracker
-    for number in range(count):
+    for _ in range(count):
         op = rng.choice((COPY, COPY, POLL, SIGNAL, TIMESTAMP, ADD))
-        yield Command(rng.getrandbits(32), op, WORDS + 64 * number if op == POLL else rng.getrandbits(t.address_bits),
-                      rng.randrange(geometry.dma.regions), rng.getrandbits(t.wf_bits), rng.getrandbits(t.wg_bits))
+        address = rng.randrange(*RANGE, 64 if op == POLL else 4) if op != COPY else rng.getrandbits(t.address_bits)
+        yield Command(rng.getrandbits(32), op, address, rng.randrange(geometry.dma.regions), rng.getrandbits(t.wf_bits),
+                      rng.getrandbits(t.wg_bits))
+
+
+def packed(dut, line):
+    """Return a line's bits: a command that there is not has no name."""
+    layout = dut.lines.payload.shape()
+    return sum((value & (1 << layout[name].width) - 1) << layout[name].offset for name, value in line.items())
 
 
 class Bench(StreamBench):
@@ -37,15 +68,17 @@ class Bench(StreamBench):
         self.places, self.commands = geometry.dma.queue_commands, list(commands)
         self.looks, self.settles = looks, settles
         self.lines = {}
-        self.model = CommandQueueModel(self.lines, BASE, self.places)
+        self.model = CommandQueueModel(self.lines, BASE, self.places, RANGE)
+        self.errors, self.refused = [], []  # that are reported; that the model says
         self.rung = self.under_way = 0
         self.looked_at = []
         self.done = []  # (cycle, command)
         self.process(self.memory)
         self.process(self.host)
-        self.process(self.engines)
+        self.process(self.reports)
         self.sink(self.dut.copies, idle, self.copied)
         self.sink(self.dut.writes, idle, self.wrote)
+        self.process(self.engines)  # knows a copy of this cycle
 
     def program(self, cycles=20_000):
         self.run(lambda: self.model.taken == len(self.commands), cycles, settle=3)
@@ -53,6 +86,7 @@ class Bench(StreamBench):
     async def host(self, ctx):
         """Writes commands as places become free, and rings the doorbell for one or several."""
         ctx.set(self.dut.base, BASE)
+        ctx.set(self.dut.words, {"base": RANGE[0], "limit": RANGE[1]})
         written = 0
         while True:
             free = self.places - (written - self.model.taken)
@@ -86,16 +120,35 @@ class Bench(StreamBench):
             else:
                 assert address == self.model.fetches and self.model.command is None
                 line = self.lines[address]
-            ctx.set(self.dut.lines.payload, line)
+            ctx.set(Value.cast(self.dut.lines.payload), packed(self.dut, line))
             ctx.set(self.dut.lines.valid, 1)
             ready = False
             while not ready:
                 _, _, ready = await ctx.tick().sample(self.dut.lines.ready)
             ctx.set(self.dut.lines.valid, 0)
             if address < WORDS:
-                self.model.fetched()
+                if error := self.model.fetched():
+                    await self.repair(ctx, address, error)
             elif self.model.looked(line["value"]):
                 self.done.append((self.cycle, "poll"))
+
+    async def repair(self, ctx, address, error):
+        """Replace a command that was refused, while the queue halts."""
+        line = self.lines[address]
+        self.refused.append({"code": ERRORS[error]} | {name: line[name] for name in ("address", "region", "wf", "wg")})
+        for _ in range(self.random.randrange(40)):
+            await ctx.tick()
+            assert ctx.get(self.dut.halted) and not ctx.get(self.dut.reads.valid) and not ctx.get(self.dut.writes.valid)
+        self.lines[address] = line | {"op": SIGNAL, "address": WORDS}
+        ctx.set(self.dut.resume, 1)
+        await ctx.tick()
+        ctx.set(self.dut.resume, 0)
+
+    async def reports(self, ctx):
+        async for _, _reset, valid, code, details in ctx.tick().sample(
+                self.dut.error.valid, self.dut.error.code.as_value(), self.dut.error.details):
+            if valid:
+                self.errors.append({"code": code} | as_dict(details))
 
     async def engines(self, ctx):
         while True:
@@ -126,7 +179,7 @@ def test_random_programs(name, seed):
 
 
 def test_a_signal_waits_until_the_copies_have_left(seed):
-    copy, signal = Command(0, COPY, 64, 1, 0, 0), Command(7, SIGNAL, 128, 0, 0, 0)
+    copy, signal = Command(0, COPY, 64, 1, 0, 0), Command(7, SIGNAL, WORDS, 0, 0, 0)
     bench = Bench(GEOMETRIES["small"], seed, [copy, copy, signal], settles=False)
     with pytest.raises(AssertionError, match="nothing more happens"):
         bench.program(2000)
@@ -145,6 +198,101 @@ def test_a_poll_holds_up_what_is_behind_it_and_looks_now_and_then(seed):
     bench.program()
     assert [what for _, what in bench.done] == ["poll", "copy"] and len(bench.looked_at) == 11
     assert POLL_PERIOD <= min(b - a for a, b in zip(bench.looked_at, bench.looked_at[1:])) < POLL_PERIOD + 12
+
+
+@pytest.mark.parametrize("name", GEOMETRIES)
+def test_programs_with_commands_that_are_refused(name, seed):
+    """Each is reported, halts the queue, and is repaired."""
+    bench = Bench(GEOMETRIES[name], seed, [])
+    bench.commands = [one._replace(**bench.random.choice(REFUSED)[1]) if bench.random.random() < 0.3 else one
+                      for one in random_commands(bench.random, GEOMETRIES[name], 40)]
+    bench.program(40_000)
+    assert bench.errors == bench.refused and len(bench.refused) > 3 and len(bench.done) == 40
+
+
+@pytest.mark.parametrize(("error", "fields"), REFUSED)
+def test_what_is_refused(error, fields):
+    command = Command(0, COPY, 0, 1, 0, 1)._replace(**fields)
+    assert refusal(command, RANGE) == error
+    bench = Bench(GEOMETRIES["many places"], 1, [command], idle=0)
+    bench.program()
+    assert [one["code"] for one in bench.errors] == ([ERRORS[error]] if error else [])
+    assert bench.done[-1][1] == ("write" if error else {COPY: "copy", POLL: "poll"}.get(command.op, "write"))
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_no_signal_follows_a_copy_that_failed(late, seed):
+    """Neither one that is fetched then nor one that waits for it; a failure of other data halts nothing."""
+    bench = Bench(GEOMETRIES["small"], seed, [Command(0, COPY, 64, 1, 0, 0), Command(7, SIGNAL, WORDS, 0, 0, 0)],
+                  settles=False)
+    dut = bench.dut
+
+    async def fails(ctx):
+        ctx.set(dut.failed, 1)
+        while not bench.done:
+            await ctx.tick()
+            assert not ctx.get(dut.halted)
+        ctx.set(dut.failed, 0)
+        await ctx.tick().repeat(80 if late else 1)
+        ctx.set(dut.failed, 1)
+        await ctx.tick()
+        ctx.set(dut.failed, 0)
+        bench.settles = True
+        await ctx.tick().repeat(200)
+        assert ctx.get(dut.halted) and [what for _, what in bench.done] == ["copy"]
+        ctx.set(dut.resume, 1)
+        await ctx.tick()
+        ctx.set(dut.resume, 0)
+
+    bench.process(fails, background=False)
+    bench.program()
+    assert [what for _, what in bench.done] == ["copy", "write"] and not bench.errors
+
+
+def test_a_doorbell_goes_forward_and_within_the_ring(seed):
+    """From every state of the ring, every place; what is refused changes nothing."""
+    dut, places = CommandQueue(GEOMETRIES["small"]), 4
+    bench = StreamBench(dut, seed)
+    copy = {"value": 0, "op": COPY, "address": 0, "region": 1, "wf": 0, "wg": 0}
+
+    async def program(ctx):
+        model = CommandQueueModel({}, BASE, places)
+        written = 0
+
+        async def ring(place, lawful, stop=0):
+            ctx.set(dut.stop, stop)
+            ctx.set(dut.doorbell, {"valid": 1, "place": place % (2 * places)})
+            await ctx.tick()
+            ctx.set(dut.doorbell, {"valid": 0, "place": 0})
+            ctx.set(dut.stop, 0)
+            assert ctx.get(dut.busy) == ((place if lawful else written) % (2 * places) != ctx.get(dut.taken))
+            await ctx.tick()
+            assert ctx.get(dut.error.valid) == (not lawful)
+            if not lawful:
+                assert ctx.get(dut.error.code.as_value()) == ERRORS["doorbell_refused"]
+
+        ctx.set(Value.cast(dut.lines.payload), packed(dut, copy))
+        for _ in range(60):
+            for place in range(2 * places):
+                if not model.takes_doorbell(place, written):
+                    await ring(place, False)
+            await ring(written, True)
+            await ring(written + 1, False, stop=1)
+            further = bench.random.randint(0, places - (written - model.taken))
+            written += further
+            await ring(written, True)
+            for port in (dut.reads.ready, dut.lines.valid, dut.copies.ready):
+                ctx.set(port, 1)
+            for _ in range(bench.random.randint(0, written - model.taken)):
+                while not ctx.get(dut.done):
+                    await ctx.tick()
+                await ctx.tick()
+                model.taken += 1
+            for port in (dut.reads.ready, dut.lines.valid, dut.copies.ready):
+                ctx.set(port, 0)
+
+    bench.process(program, background=False)
+    bench.run(cycles=20_000)
 
 
 def test_nothing_is_read_without_a_doorbell(seed):

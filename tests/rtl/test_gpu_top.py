@@ -1574,8 +1574,8 @@ class QueueGpu(Gpu):
         self.answer: tuple[int, dict] | None = None  #: cycle, line
         self.looks, self.writes = [], []  #: cycles of answers to polls; (cycle, address, value, packets that had left)
         self.returning = deque()
-        self.program(mappings(self.driver) + self.driver.clear_counters() + self.driver.command_queue(RING)
-                     + self.driver.restart())
+        self.program(mappings(self.driver) + self.driver.clear_counters() + self.driver.command_queue(
+            RING, (FLAG, FLAG + 0x1000)) + self.driver.restart())
         self.run(2 * GEOMETRY.tracker.window_slots)
 
     def commands(self, *commands: Command) -> None:
@@ -1784,6 +1784,90 @@ def test_a_soft_reset_takes_no_offered_signal_back():
     gpu.blocked = set()
     gpu.run(200)
     assert [write[2] for write in gpu.writes] == [7] and gpu.busy() == {"reset_done"}
+
+
+SIGNALS = Command(7, SIGNAL, SIGNALLED, 0, 0, 0)
+#: What a command is refused for, and the command; copies are refused by their engine, or in a lane.
+BAD_COMMANDS = {
+    "command_unknown": SIGNALS._replace(op=5),
+    "word_misaligned": SIGNALS._replace(address=SIGNALLED + 2),
+    "word_out_of_range": SIGNALS._replace(op=ADD, address=FLAG + 0x1000),
+    "address_out_of_range": copy_of(0)._replace(address=LIMIT + 4096),
+    "region_unconfigured": copy_of(0)._replace(region=4),
+}
+
+
+@pytest.mark.parametrize("error", BAD_COMMANDS)
+def test_a_command_that_fails_halts_the_queue(error):
+    """No signal says that it was done; the driver repairs what was refused, and the queue goes on."""
+    gpu, bad = QueueGpu(), BAD_COMMANDS[error]
+    gpu.commands(bad, SIGNALS)
+    gpu.run(1500)
+    assert not gpu.writes and not gpu.packets and gpu.busy() == {"queue_busy", "queue_halted"}
+    assert gpu.error()["code"] == error and gpu.read("QUEUE_TAKEN") == (bad.op == COPY)
+    assert {name: gpu.error()[name] for name in ("region", "wg")} == {"region": bad.region, "wg": bad.wg}
+    gpu.program(gpu.driver.clear_error())
+    assert not gpu.run(300).writes and gpu.busy() == {"queue_busy", "queue_halted"}
+    gpu.ring[RING] = SIGNALS._replace(value=3)._asdict()
+    gpu.program(gpu.driver.resume_queue())
+    gpu.run(300)
+    assert [write[2] for write in gpu.writes] == ([7] if bad.op == COPY else [3, 7])
+    assert not gpu.busy() and gpu.error() is None
+
+
+@pytest.mark.parametrize("lane", range(LANES))
+def test_no_signal_follows_data_that_a_lane_refused(lane):
+    gpu = QueueGpu(memory_cycles=200)
+    gpu.commands(copy_of(0), SIGNALS)
+    while len(gpu.returning) < 12:
+        gpu.run(1)
+    gpu.program(gpu.driver.unmap(DMA_REGION))
+    while gpu.returning:  # all by this lane
+        gpu.waiting[f"outbound[{lane}]"].append(gpu.returning.popleft()[1])
+    gpu.run(1500)
+    assert not gpu.writes and not gpu.packets and gpu.busy() == {"queue_busy", "queue_halted"}
+    assert gpu.error()["code"] == "region_unconfigured" and gpu.counters()["errors"] == 12
+    gpu.soft_reset()
+    gpu.restart(1)
+    gpu.run(300)
+    assert not gpu.writes and not gpu.busy()
+
+
+@pytest.mark.parametrize(("done", "doorbell"), [(0, 5), (2, 7), (3, 2), (3, 0), (6, 11), (6, 5)])
+def test_a_doorbell_beyond_the_ring_or_backwards_is_refused(done, doorbell):
+    gpu = QueueGpu(memory_cycles=3)
+    for number in range(done):
+        gpu.commands(SIGNALS._replace(value=number))
+        gpu.run(40)
+    gpu.program(gpu.driver.doorbell(doorbell))
+    gpu.run(300)
+    assert len(gpu.writes) == done and not gpu.busy() and gpu.error()["code"] == "doorbell_refused"
+    gpu.program(gpu.driver.clear_error())
+    gpu.commands(*(SIGNALS._replace(value=done + more) for more in range(4)))  # a full ring
+    gpu.run(300)
+    assert [write[2] for write in gpu.writes] == list(range(done + 4)) and gpu.error() is None
+
+
+def test_a_doorbell_before_the_restart_is_refused():
+    gpu = QueueGpu()
+    gpu.soft_reset()
+    gpu.commands(SIGNALS)
+    assert gpu.run(10).error()["code"] == "doorbell_refused"
+    gpu.restart(1)
+    assert not gpu.run(300).writes and not gpu.busy()
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_a_signal_that_arrives_is_checked(is_open):
+    """As everything from a peer: 4 bytes of DMA under region 0."""
+    gpu = QueueGpu()
+    gpu.program(gpu.driver.open_memory(1, base=FLAG, limit=FLAG + 64)
+                + gpu.driver.plain_arrivals([1] if is_open else []))
+    for address in (FLAG, FLAG + 64):
+        gpu.access("inbound", address, 4, op=STORE, source=DMA)
+    gpu.run(100)
+    assert [write["address"] for write in gpu.dram] == ([FLAG] if is_open else [])
+    assert gpu.error()["code"] == "arrival_refused" and gpu.counters()["arrivals_refused"] == 2 - is_open
 
 
 def a_poll_does_not_come_true(gpu: QueueGpu) -> None:
