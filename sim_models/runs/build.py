@@ -27,9 +27,9 @@ from ..hbm import make_hbm
 from ..line import LINE_BYTES
 from ..machine import Machine
 from ..machine.cycle import Link as MachineLink
-from ..mechanisms import baseline
 from ..mechanisms.flux_gather import BLOCK_BYTES
 from ..mechanisms.gather_before import gathering_work, tiling_for
+from ..mechanisms.program_kernels import LevelPlan
 from ..mechanisms.signals import tracked_tiling
 from ..mechanisms.split_k import parts_added
 from ..mechanisms.track_trigger import AddressSpace, fused_work
@@ -92,13 +92,9 @@ def make_schedule(machine: Machine, workload: Workload, options: Options = Optio
     return sliced_schedule(schedule, window, -(-at_once * tracked.tiles // (made.tiles * gpu.k_parts)))
 
 
-def ring_copy(machine: Machine, size_bytes: int, steps: baseline.Steps, kind: str, data: int, copies: int) -> Copy:
-    """Make a ring collective on an array of `size_bytes` at address `data` at the machine's rates.
-
-    `copies`: where a reduce-scatter without near-memory compute receives; `kind`: of `baseline.KINDS`.
-    """
-    chunk_bytes = -(-size_bytes // len(steps.sends[0]))
-    return copy_kernel(machine, baseline.passes(steps, kind, chunk_bytes, data, copies), chunk_bytes)
+def planned_copy(machine: Machine, plans: Sequence[LevelPlan]) -> Copy:
+    """Make the kernel of a collective, of each simulated device, at the machine's rates."""
+    return copy_kernel(machine, [plan.passes() for plan in plans], plans[0].at.chunk_bytes)
 
 
 def copy_kernel(machine: Machine, passes: Sequence[Sequence[Pass]], size_bytes: int) -> Copy:
@@ -213,14 +209,6 @@ def mirrored_network(machine: Machine, topology: topologies.Topology, device: in
              for port in out]
     next_port = np.searchsorted(out, np.maximum(whole.next_port[[device]], out[0]))
     return links.make_network(ports, next_port, one_for_all=True)
-
-
-def all_gather(machine: Machine, workload: Workload, tiling: Tiling) -> ComputeUnits:
-    """Make the all-gather of the GEMM's output on one GPU that stands for all."""
-    at = Addresses.of(workload, tiling)
-    steps = baseline.plan_steps(ring.all_gather(workload.tp, step=1), mirrored=True)
-    return copy_units(machine, ring_copy(machine, workload.output_bytes, steps, "all-gather", at.c, at.copies),
-                      memory.ALL_GATHER)
 
 
 def copy_units(machine: Machine, operator: Copy, stream: int) -> ComputeUnits:

@@ -5,8 +5,10 @@ from collections.abc import Callable
 import numpy as np
 
 from ..engine.end import DONE, IDLE_LIMIT, RUNNING, STUCK
+from ..fabric import memory
 from ..fabric.switch import NO_SWITCH
 from ..line import LINE_BYTES, lines_of
+from ..mechanisms.program_kernels import ring_plan
 from . import build
 from .checks import check, nothing_counted, raise_errors
 from .diagnosis import in_a_line, waits
@@ -49,7 +51,8 @@ class FusedRun(ProgrammedRun):
             kernel, network, switch, self.sim.control.downstream[:] = all_gather(
                 self.machine, self.workload.output_bytes, self.workload.tp, at)
         else:
-            kernel = build.all_gather(self.machine, self.workload, self.tiling)
+            plan = ring_plan("all-gather", self.workload.tp, self.workload.output_bytes, at, 0)
+            kernel = build.copy_units(self.machine, build.planned_copy(self.machine, [plan]), memory.ALL_GATHER)
             network, switch = build.loop_network(self.machine), NO_SWITCH
         self.sim.control.start[:] = first + launch
         chunk_bytes = -(-self.workload.output_bytes // self.workload.tp)

@@ -1,19 +1,19 @@
-"""Ring collectives alone: on the whole GPU or on some of its compute units, one GPU for all (mirrored) or all of them.
+"""Collectives alone: on the whole GPU or on some of its compute units, one GPU for all (mirrored) or all of them.
 
 The T3 paper's section 5.1.1 (figures 13 and 14), the baselines of section 5.3, and the CU sharing of figure 6.
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 
 from .. import topologies
-from ..agents.compute_units import set_condition
+from ..agents.compute_units import ComputeUnits, set_condition
 from ..agents.units.state import Condition
-from ..collectives import ring
+from ..collectives import Program
 from ..engine.end import IDLE_LIMIT, RUNNING, STUCK
 from ..engine.loop import Lockstep
 from ..engine.state import Sim
@@ -21,8 +21,9 @@ from ..errors import BadInput, Failure
 from ..fabric import memory
 from ..machine import Machine
 from ..machine.cycle import Link
-from ..mechanisms import baseline
-from ..workloads import DEVICES, Workload
+from ..mechanisms.program_kernels import EXCHANGE, KINDS, LevelPlan, Places, exchange_passes, ring_program
+from ..topologies import Topology
+from ..workloads import DEVICES
 from . import build, switch_kernels
 
 BATCH_CYCLES = 200_000  #: between looks at progress
@@ -38,15 +39,6 @@ class Collective(NamedTuple):
     dram: dict[str, int]  #: bytes at the first GPU's DRAM by purpose
 
 
-class RingSize(NamedTuple):
-    """One size of the T3 paper's figure 14; times in ns."""
-
-    size_bytes: int
-    mirrored_ns: float
-    all_gpus_ns: float
-    closed_form_ns: float
-
-
 def with_compute_units(machine: Machine, compute_units: int) -> Machine:
     """Return the machine with another number of compute units (T3 paper, section 3.2.1). Raises BadInput."""
     if compute_units < 1:
@@ -60,7 +52,7 @@ def collective_sim(machine: Machine, size_bytes: int, devices: int, kind: str, m
                    links: Mapping[tuple[int, int], Link] = MappingProxyType({}),
                    conditions: Mapping[int, Condition] = MappingProxyType({})) -> Sim:
     """Make the state at cycle 0 of a collective on an array of `size_bytes`; arguments as for `run_collective`."""
-    known = (*baseline.KINDS, baseline.EXCHANGE, *switch_kernels.KINDS)
+    known = (*KINDS, EXCHANGE, *switch_kernels.KINDS)
     if kind not in known:
         raise BadInput(f"collective {kind!r} is unknown: allowed are {', '.join(known)}")
     if devices not in DEVICES:
@@ -69,23 +61,43 @@ def collective_sim(machine: Machine, size_bytes: int, devices: int, kind: str, m
         raise BadInput(f"an array of {size_bytes} bytes cannot be reduced or gathered")
     if kind in switch_kernels.KINDS:
         return switch_kernels.switched_sim(machine, size_bytes, devices, kind)
-    copy_base = -(-size_bytes // (1 << 20)) + devices << 20
-    if kind == baseline.EXCHANGE:
+    copies = -(-size_bytes // (1 << 20)) + devices << 20
+    if kind == EXCHANGE:
         if not mirrored or links or conditions:
             raise BadInput("an all-to-all alone has one GPU that stands for all: no GPU or link can be slower than the "
                            "others")
         chunk_bytes = -(-size_bytes // devices)
-        passes = baseline.exchange_passes(devices, chunk_bytes, 0, copy_base)
+        passes = exchange_passes(devices, chunk_bytes, 0, copies)
         kernel = build.copy_units(machine, build.copy_kernel(machine, passes, chunk_bytes), memory.REDUCE_SCATTER)
         return build.machine_state(machine, kernel, build.loop_network(machine), [0])
-    program = ring.all_gather(devices, step=1) if kind == "all-gather" else ring.reduce_scatter(devices, step=1)
-    steps = baseline.plan_steps(program, mirrored)
-    kernel = build.copy_units(machine, build.ring_copy(machine, size_bytes, steps, kind, 0, copy_base),
-                                   memory.ALL_GATHER if kind == "all-gather" else memory.REDUCE_SCATTER)
-    for device, condition in conditions.items():
-        set_condition(kernel, device, condition)
+    program, first = ring_program(kind, devices)
+    at = Places(-(-size_bytes // devices), 0, copies)
+    ranks = [(first + device) % devices for device in range(1 if mirrored else devices)]
+    plans = [LevelPlan(program, rank, at, KINDS[kind], mirrored) for rank in ranks]
     network = build.loop_network(machine) if mirrored else build.network_of(machine, topologies.ring(devices), links)
-    return build.machine_state(machine, kernel, network, steps.downstream)
+    downstream = [0] if mirrored else [[(peer - first) % devices for peer in plan.peers] for plan in plans]
+    sim = build.machine_state(machine, _units(machine, plans, kind), network, downstream)
+    for device, condition in conditions.items():
+        set_condition(sim.kernel, device, condition)
+    return sim
+
+
+def program_sim(machine: Machine, size_bytes: int, kind: str, program: Program, topology: Topology) -> Sim:
+    """Make the state at cycle 0 of a collective by any program; `kind`: of `program_kernels.KINDS`.
+
+    One GPU stands for all where they are alike, else every GPU is simulated.
+    """
+    at = Places(-(-size_bytes // program.chunks), 0, 0)
+    at = at._replace(copies=-(-at.chunk(program.chunks) // (1 << 20)) << 20)
+    alone = program.invariant_under_shift() and topology.invariant_under_shift()
+    plans = [LevelPlan(program, rank, at, KINDS[kind], alone) for rank in ([0] if alone else range(program.ranks))]
+    network = build.mirrored_network(machine, topology, 0) if alone else build.network_of(machine, topology, {})
+    return build.machine_state(machine, _units(machine, plans, kind), network, [plan.peers for plan in plans])
+
+
+def _units(machine: Machine, plans: Sequence[LevelPlan], kind: str) -> ComputeUnits:
+    return build.copy_units(machine, build.planned_copy(machine, plans),
+                            memory.ALL_GATHER if kind == "all-gather" else memory.REDUCE_SCATTER)
 
 
 def run_collective(machine: Machine, size_bytes: int, devices: int, kind: str, mirrored: bool = True,
@@ -100,6 +112,12 @@ def run_collective(machine: Machine, size_bytes: int, devices: int, kind: str, m
     """
     return run_kernel(machine, collective_sim(machine, size_bytes, devices, kind, mirrored, links, conditions),
                       kind, progress)
+
+
+def run_program(machine: Machine, size_bytes: int, kind: str, program: Program, topology: Topology,
+                progress: Callable[[float], None] = lambda fraction: None) -> Collective:
+    """Simulate a collective by any program to its end; arguments as for `program_sim`. Raises Failure."""
+    return run_kernel(machine, program_sim(machine, size_bytes, kind, program, topology), kind, progress)
 
 
 def run_kernel(machine: Machine, sim: Sim, kind: str, progress: Callable[[float], None]) -> Collective:
@@ -118,27 +136,6 @@ def run_kernel(machine: Machine, sim: Sim, kind: str, progress: Callable[[float]
                       memory.bytes_by_purpose(run.sim.mem))
 
 
-def collective_time(machine: Machine, workload: Workload, kind: str, compute_units: int | None = None) -> float:
-    """Return the time in ns of a collective on the workload's output, alone on `compute_units` (None: all).
-
-    `kind`: reduce-scatter, reduce-scatter-nmc, all-gather; an all-reduce is the sum of the first and the last (T3
-    paper, figure 6). Raises BadInput.
-    """
-    if compute_units is not None:
-        machine = with_compute_units(machine, compute_units)
-    return run_collective(machine, workload.output_bytes, workload.tp, kind).ns
-
-
 def ring_time_ns(machine: Machine, size_bytes: int, devices: int) -> float:
     """Return the exchange's time in closed form: (N-1)/N of the array over the link, and N-1 latencies."""
     return (devices - 1) * (size_bytes / devices / machine.link.bandwidth_gb_per_s + machine.link.latency_ns)
-
-
-def reduce_scatter_sizes(machine: Machine, sizes_bytes: Iterable[int], devices: int = 4) -> list[RingSize]:
-    """Time reduce-scatters of several sizes (T3 paper, figure 14), mirrored and with all GPUs simulated.
-
-    `closed_form_ns` is `ring_time_ns`: neither launch nor last pass. Raises BadInput.
-    """
-    return [RingSize(size, run_collective(machine, size, devices, "reduce-scatter").ns,
-                     run_collective(machine, size, devices, "reduce-scatter", mirrored=False).ns,
-                     ring_time_ns(machine, size, devices)) for size in sizes_bytes]

@@ -28,23 +28,22 @@ from ..fabric import memory
 from ..fabric.network import outgoing
 from ..line import LINE_BYTES
 from ..machine import Machine
-from ..mechanisms.baseline import EXCHANGE, KINDS
 from ..mechanisms.decomposed import units_left
 from ..mechanisms.exchange import REDUCED, Exchange
 from ..mechanisms.flux import FluxOptions
 from ..mechanisms.fused_wg import FusedOptions
+from ..mechanisms.program_kernels import EXCHANGE, KINDS
 from ..mechanisms.signals import tiles_of
 from ..operators.kernel_table import KernelTable
 from ..workloads import Workload
 from . import build
 from .failure import SimulationError
 from .fused import BATCH_CYCLES, FusedRun
-from .isolated_collectives import ring_time_ns, run_collective, with_compute_units
+from .isolated_collectives import ring_time_ns, run_collective, run_program, with_compute_units
 from .operators import workgroups_at_once
 from .overlapped import OverlappedKernels, run_decomposed, run_flux, run_gathering, run_sending
 from .pipelining import fused_options
 from .policy import Policy
-from .program_kernels import run_program
 from .programmed import mapped
 from .skew import Skew
 from .switch_kernels import ALL_REDUCE as SWITCHED_ALL_REDUCE
@@ -278,9 +277,10 @@ class SendingKernel:
 class CollectiveAlone:
     """A collective on the GEMM's output, alone on the whole GPU: around a ring, an all-to-all directly."""
 
-    kind: str  #: of `baseline.KINDS` or `switch_kernels.KINDS`, or `EXCHANGE`
+    kind: str  #: of `program_kernels.KINDS` or `switch_kernels.KINDS`, or `EXCHANGE`
     skew: Skew | None = None  #: whose links and GPUs it takes
     of_input: bool = False  #: on the activations, not on the output
+    exchange: Exchange | None = None  #: whose algorithm and links it has instead, level by level
 
     needs_rtl, result_type = False, IsolatedKernel
 
@@ -291,43 +291,27 @@ class CollectiveAlone:
     @property
     def name(self) -> str:
         what = f"{self.kind}-of-input" if self.of_input else self.kind
-        what = what.replace(" ", "-")
-        return what if self.skew is None else f"{what}-{self.skew.name}"
+        parts = [what, *([self.skew.name] if self.skew else []),
+                 *([self.exchange.algorithm, self.exchange.topology] if self.exchange else [])]
+        return "-".join(parts).replace(" ", "-").replace(":", "-")
 
     def run(self, run: Run) -> IsolatedKernel:
-        # The baseline's ring goes the other way around: its device d is the schedule's -d.
-        ranks, skew = run.workload.tp, self.skew or Skew()
-        links = {(-source % ranks, -target % ranks): link
-                 for (source, target), link in skew.links(run.machine).items()}
-        conditions = {-gpu % ranks: condition for gpu, condition in skew.conditions(run.machine).items()}
+        ranks = run.workload.tp
         own = part_of(run.workload) if self.kind == EXCHANGE else run.workload
         size = own.activation_bytes if self.of_input else own.output_bytes
-        ran = run_collective(run.machine, size, ranks, self.kind, run.mirrored and self.skew is None, run.progress,
-                             links, conditions)
+        if self.exchange:
+            program = replace(self.exchange, collective="ag" if self.kind == "all-gather" else "rs").program(ranks)
+            ran = run_program(run.machine, size, self.kind, program, self.exchange.links(ranks), run.progress)
+        else:  # the ring goes the other way around: its device d is the schedule's -d
+            skew = self.skew or Skew()
+            links = {(-source % ranks, -target % ranks): link
+                     for (source, target), link in skew.links(run.machine).items()}
+            conditions = {-gpu % ranks: condition for gpu, condition in skew.conditions(run.machine).items()}
+            ran = run_collective(run.machine, size, ranks, self.kind, run.mirrored and self.skew is None, run.progress,
+                                 links, conditions)
         name = {EXCHANGE: "a2a_", SWITCHED_ALL_REDUCE: "ar_"}.get(self.kind, "rs_")
         dram = {stream.replace("rs_", name): count for stream, count in ran.dram.items()}
         return IsolatedKernel(ran.ns, ran.cycles, dram, exchange_ns=ran.exchange_ns)
-
-
-@dataclass(frozen=True)
-class CollectiveByLevels:
-    """A collective on the GEMM's output by the algorithm that an exchange has, alone on the whole GPU."""
-
-    kind: str  #: of `program_kernels.KINDS`
-    exchange: Exchange
-
-    needs_rtl, uses_depth, result_type = False, False, IsolatedKernel
-
-    @property
-    def name(self) -> str:
-        return f"{self.kind}-{self.exchange.algorithm}-{self.exchange.topology.replace(':', '-')}"
-
-    def run(self, run: Run) -> IsolatedKernel:
-        tp, collective = run.workload.tp, "ag" if self.kind == "all-gather" else "rs"
-        program = replace(self.exchange, collective=collective).program(tp)
-        ran = run_program(run.machine, run.workload.output_bytes, self.kind, program, self.exchange.links(tp),
-                          run.progress)
-        return IsolatedKernel(ran.ns, ran.cycles, ran.dram, exchange_ns=ran.exchange_ns)
 
 
 @dataclass(frozen=True)

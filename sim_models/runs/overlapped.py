@@ -9,7 +9,6 @@ import numpy as np
 from ..agents.compute_units import make_units
 from ..agents.side_by_side import SideBySide
 from ..agents.units.state import UnitState, settle
-from ..collectives import ring
 from ..engine.end import IDLE_LIMIT, RUNNING, STUCK
 from ..engine.loop import Lockstep
 from ..engine.state import Sim
@@ -17,11 +16,11 @@ from ..errors import BadInput
 from ..fabric import memory
 from ..fabric.network import Network
 from ..machine import Machine
-from ..mechanisms import baseline
 from ..mechanisms.decomposed import split_gemm, units_left
 from ..mechanisms.flux import FluxOptions, Owners, peers_of, storing_kernel
 from ..mechanisms.flux_gather import Arrivals, pushed_rows, waiting_gemm
 from ..mechanisms.fused_wg import FusedOptions, sending_kernel
+from ..mechanisms.program_kernels import ring_plan
 from ..operators.tiling import Tiling
 from ..topologies import Topology
 from ..workloads import GemvWorkload, Workload
@@ -59,10 +58,10 @@ def decomposed_sim(machine: Machine, workload: Workload, communication_units: in
     tiling = build.make_tiling(machine, workload)
     at = build.Addresses.of(workload, tiling)
     launch_cycles = machine.collective.kernel_launch_ns * machine.memory_clock_ghz
-    steps = baseline.plan_steps(ring.reduce_scatter(workload.tp, step=1), mirrored=True)
+    plan = ring_plan("reduce-scatter", workload.tp, workload.output_bytes, at.c, at.copies)
     gemm = build.gemm_operator(machine, workload, tiling)
-    split = split_gemm(gemm, steps.sends[0].tolist(), launch_cycles)
-    scatter = build.ring_copy(machine, workload.output_bytes, steps, "reduce-scatter", at.c, at.copies)
+    split = split_gemm(gemm, plan.order, launch_cycles)
+    scatter = build.planned_copy(machine, [plan])
     rates = build.unit_rates(machine, resident(machine, gemm.resources))._replace(units=left)
     own = build.unit_rates(machine, machine.collective.workgroups_per_cu)._replace(units=communication_units)
     pair = SideBySide(

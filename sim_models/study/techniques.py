@@ -22,7 +22,6 @@ from ..runs.kernels import (
     REDUCE_SCATTER,
     REDUCE_SCATTER_NMC,
     SWITCH_ALL_REDUCE,
-    CollectiveByLevels,
     Decomposed,
     FusedGemm,
     FusedKernel,
@@ -100,7 +99,7 @@ def kernels_of(technique: str, choices: Choices = Choices()) -> tuple[Kernel, ..
     if fusion and choices.exchange.collective != "rs":
         return gemm, fusion
     if fusion and choices.exchange.by_levels:
-        return gemm, fusion, CollectiveByLevels("all-gather", choices.exchange)
+        return gemm, fusion, replace(ALL_GATHER, exchange=choices.exchange)
     if fusion:
         gather = GatherAfter.after(fusion, choices.exchange.algorithm == IN_SWITCH)
         return gemm, fusion, gather if slow is None else replace(ALL_GATHER, skew=slow)
@@ -108,7 +107,7 @@ def kernels_of(technique: str, choices: Choices = Choices()) -> tuple[Kernel, ..
         return gemm, replace(GATHER_INPUT, skew=slow)
     scatter, gather = REDUCE_SCATTER_NMC if technique == "ideal-rs-nmc" else REDUCE_SCATTER, ALL_GATHER
     if choices.exchange.by_levels:
-        scatter, gather = (CollectiveByLevels(one.kind, choices.exchange) for one in (scatter, gather))
+        scatter, gather = (replace(one, exchange=choices.exchange) for one in (scatter, gather))
     used = {"ag": (gather,), "a2a": (ALL_TO_ALL,)}.get(choices.exchange.collective, (scatter, gather))
     return gemm, *(one if slow is None else replace(one, skew=slow) for one in used)
 

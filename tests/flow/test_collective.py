@@ -7,7 +7,7 @@ import pytest
 from t3sim.collectives import all_to_all, direct, ring
 from t3sim.flow.collective import kernel_costs, run_program
 from t3sim.machine import load_machine
-from t3sim.mechanisms.baseline import EXCHANGE
+from t3sim.mechanisms.program_kernels import EXCHANGE
 from t3sim.runs.isolated_collectives import run_collective
 from t3sim.topologies import ring as ring_of
 from t3sim.topologies import switch

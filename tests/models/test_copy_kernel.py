@@ -3,13 +3,11 @@
 import numpy as np
 import pytest
 
-from t3sim.collectives import ring
 from t3sim.engine.end import DONE, RUNNING
 from t3sim.engine.loop import Lockstep
 from t3sim.fabric.memory import PURPOSES
 from t3sim.machine import Machine, load_machine
-from t3sim.mechanisms import baseline
-from t3sim.mechanisms.baseline import KINDS
+from t3sim.mechanisms.program_kernels import KINDS, LevelPlan, Places, ring_plan, ring_program
 from t3sim.runs import isolated_collectives as collectives
 from tests.models.variants import variant
 
@@ -200,12 +198,18 @@ def test_a_device_that_starts_late_holds_the_ring(machine):
 @pytest.mark.parametrize("devices", [2, 3, 8])
 def test_steps_are_those_of_the_papers_figures(devices):
     """Device d sends chunk d, then d-1 and so on to device d+1; mirrored, that lands as what device d-1 sends."""
-    for program in (ring.reduce_scatter(devices, step=1), ring.all_gather(devices, step=1)):
-        steps = baseline.plan_steps(program, mirrored=False)
-        wanted = np.array([[(d - step) % devices for step in range(devices)] for d in range(devices)])
-        np.testing.assert_array_equal(steps.sends, wanted)
-        np.testing.assert_array_equal(steps.lands, wanted)
-        assert steps.downstream == [(d + 1) % devices for d in range(devices)]
-        mirrored = baseline.plan_steps(program, mirrored=True)
-        np.testing.assert_array_equal(mirrored.sends, wanted[:1])
-        np.testing.assert_array_equal(mirrored.lands, wanted[-1:])
+    at = Places(64, 0, 1 << 20)
+    for kind in KINDS:
+        program, first = ring_program(kind, devices)
+        lands = at.received if kind == "reduce-scatter" else at.chunk
+        for d in range(devices):
+            plan = LevelPlan(program, (first + d) % devices, at, KINDS[kind], mirrored=False)
+            wanted = [(d - step) % devices for step in range(devices - 1)]
+            assert plan.order[:devices - 1] == wanted and plan.peers == [(first + d + 1) % devices]
+            sends = plan.passes()[:devices - 1]
+            assert [one.sources[0] for one in sends] == [*map(at.chunk, wanted)]
+            assert [one.destination for one in sends] == [*map(lands, wanted)]
+        mirrored = ring_plan(kind, devices, 64 * devices, at.data, at.copies)
+        assert mirrored.order[:devices - 1] == [-step % devices for step in range(devices - 1)]
+        assert [one.destination for one in mirrored.passes()[:devices - 1]] == [
+            lands((-1 - step) % devices) for step in range(devices - 1)]

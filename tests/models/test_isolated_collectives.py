@@ -4,7 +4,7 @@ import pytest
 
 from t3sim.errors import BadInput
 from t3sim.machine import load_machine
-from t3sim.mechanisms.baseline import KINDS
+from t3sim.mechanisms.program_kernels import KINDS
 from t3sim.runs import isolated_collectives as collectives
 from t3sim.workloads import gemm_workload
 from tests.models.variants import run_kernel
@@ -24,13 +24,18 @@ def machine():
 
 @pytest.mark.parametrize("devices", [2, 4, 5])
 def test_mirrored_against_all_gpus(machine, devices):
-    rows = collectives.reduce_scatter_sizes(machine, [1 * MB, 6 * MB], devices)
-    assert [row.size_bytes for row in rows] == [1 * MB, 6 * MB]
-    for row in rows:
-        assert row.mirrored_ns == pytest.approx(row.all_gpus_ns, rel=0.01, abs=refresh_ns(machine))
-        assert row.closed_form_ns == (devices - 1) * (row.size_bytes / devices / 75 + 500)
-        assert row.closed_form_ns + machine.collective.kernel_launch_ns < row.mirrored_ns
-    assert rows[0].mirrored_ns < rows[1].mirrored_ns / 3
+    def time(size: int, **options) -> float:
+        return collectives.run_collective(machine, size, devices, "reduce-scatter", **options).ns
+
+    small, large = 1 * MB, 6 * MB
+    mirrored = {size: time(size) for size in (small, large)}
+    for size, ns in mirrored.items():
+        every = time(size, mirrored=False)
+        assert ns == pytest.approx(every, rel=0.01, abs=refresh_ns(machine))
+        closed = collectives.ring_time_ns(machine, size, devices)
+        assert closed == (devices - 1) * (size / devices / 75 + 500)
+        assert closed + machine.collective.kernel_launch_ns < ns
+    assert mirrored[small] < mirrored[large] / 3
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -52,11 +57,16 @@ def test_near_memory_compute_saves_the_last_pass_only(machine):
 @pytest.mark.parametrize("kind", ["reduce-scatter", "all-gather"])
 def test_fewer_compute_units_take_longer(machine, kind):
     workload = gemm_workload("2048x1024x64", 4)
-    times = {units: collectives.collective_time(machine, workload, kind, units) for units in (2, 4, 8, 16)}
-    everything = collectives.collective_time(machine, workload, kind)
+
+    def time(units: int) -> float:
+        few = collectives.with_compute_units(machine, units)
+        return collectives.run_collective(few, workload.output_bytes, workload.tp, kind).ns
+
+    times = {units: time(units) for units in (2, 4, 8, 16)}
+    everything = collectives.run_collective(machine, workload.output_bytes, workload.tp, kind).ns
     assert times[2] > 1.4 * times[4] > 1.4 * times[8]
     assert times[8] > 0.99 * times[16] > 0.98 * everything  # the link is the limit
-    assert everything == collectives.collective_time(machine, workload, kind, machine.gpu.compute_units)
+    assert everything == time(machine.gpu.compute_units)
 
 
 @pytest.mark.parametrize("units", [72, 64, 16, 8])

@@ -35,8 +35,8 @@ def _traffic(task: KernelTask, cycles: int, dram: dict[str, int]) -> Traffic | N
 
 
 def _as_one_of_a_ring(kernel: kernels.Kernel) -> kernels.Kernel:
-    if isinstance(kernel, kernels.CollectiveByLevels):
-        return {"reduce-scatter": kernels.REDUCE_SCATTER, "all-gather": kernels.ALL_GATHER}[kernel.kind]
+    if isinstance(kernel, kernels.CollectiveAlone):
+        return replace(kernel, exchange=None)
     return kernels.ALL_GATHER if isinstance(kernel, kernels.GatherAfter) else kernel
 
 
@@ -73,7 +73,8 @@ def fake_kernel(task: KernelTask) -> KernelResult:
         kernels.SWITCH_ALL_REDUCE: _dram(rs_read=n * chunk, rs_write=n * chunk),
         kernels.GATHER_INPUT: _dram(ag_read=(n - 1) * chunk, ag_write=(n - 1) * chunk),
     }[_as_one_of_a_ring(task.kernel)]
-    r //= 1 + isinstance(task.kernel, kernels.CollectiveByLevels)  # both ways around
+    if isinstance(task.kernel, kernels.CollectiveAlone) and task.kernel.exchange:  # both ways around
+        r //= 2
     cycles = {kernels.GEMM: g, kernels.REDUCE_SCATTER: round(r * (1 + 0.47 / (n - 1))),
               kernels.GATHER_INPUT: round(ring_time_ns(task.machine, workload.activation_bytes, n))}.get(task.kernel, r)
     return IsolatedKernel(float(cycles), cycles, dram, busy, waited, exchange_ns=float(r),
