@@ -4,6 +4,7 @@ Links take time, so a GPU can be stepped by itself for up to a link's latency: n
 reaches it sooner. Results do not depend on how far it goes alone, nor on which thread does it.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from ..compiled.by_reference import by_reference
@@ -176,6 +177,10 @@ def advance(machine, agent, rtl, observers, span, member):
         now = until
 
 
+#: Memory cycles between looks at progress, and at Ctrl-C.
+BATCH_CYCLES = 50_000
+
+
 class Span(NamedTuple):
     """The memory cycles that a run is to go on for."""
 
@@ -210,6 +215,14 @@ class Lockstep:
                 observer.after(self.now)
             if reached != RUNNING or self.now >= end:
                 return reached
+
+    def to_end(self, after_batch: Callable[[], object] = lambda: None, batch_cycles: int = BATCH_CYCLES) -> int:
+        """Run until it is done or stuck, and return which; `after_batch` is called every `batch_cycles`."""
+        while True:
+            state = self.advance(batch_cycles)
+            after_batch()
+            if state != RUNNING:
+                return state
 
     def _advance(self, watching: tuple | None, end: int) -> tuple[int, int]:
         latency = int(self.sim.network.latency_cycles.min())

@@ -7,7 +7,6 @@ addition, and the producer's stores are added, too. In the end every word is com
 in the order in which DRAM added them, and each part must have come once.
 """
 
-from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +19,7 @@ from ..fabric.queues import number_of, stream_of
 from ..formats import FP16
 from .copies import Exchange
 from .failure import SimulationError
-from .near_memory import Alu, add, make_alu
+from .near_memory import Alu, add, make_alu, sum_in_turn
 
 WORD_BYTES = 8
 _COLUMN = COLUMN_BYTES // WORD_BYTES  #: words that the ALU adds at once
@@ -190,8 +189,7 @@ class CopyLedger(Observer):
                                   f"{', '.join(map(str, whose))} was added once")
         values = np.stack([parts[one] for one in whose]).view(np.uint16)
         turns = np.repeat(np.searchsorted(whose, came), COLUMN_BYTES // FP16.bytes, axis=1)
-        ordered = np.take_along_axis(values, turns, axis=0)
-        return reduce(FP16.add, ordered).view(np.int64)
+        return sum_in_turn(values, turns, FP16).view(np.int64)
 
     def close(self) -> None:
         """Free the ALU."""

@@ -19,7 +19,6 @@ an element leaves its operand, bit for bit.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -41,7 +40,7 @@ from ..workloads import Workload
 from . import build
 from .failure import SimulationError
 from .fused import FusedRun
-from .near_memory import Alu, add, make_alu
+from .near_memory import Alu, add, make_alu, sum_in_turn
 from .policy import Policy
 
 # How an element was accessed: sources of op-and-stores, as in bits.py, the read of the DMA engine, sources of stores.
@@ -342,8 +341,7 @@ def _sum(parts: Mapping[int, np.ndarray], came: np.ndarray | None, number: Forma
     if len(parts) > 2 and came is not None:
         known = (np.sort(came, axis=0) == devices.reshape(-1, 1, 1) + 1).all(axis=0)
         turns = np.where(known, came.astype(np.int64) - 1, turns)
-    ordered = np.take_along_axis(values, np.searchsorted(devices, turns), axis=0)
-    return reduce(lambda total, part: number.add(part, total), ordered)
+    return sum_in_turn(values, np.searchsorted(devices, turns), number)
 
 
 class DataLedger(Observer):

@@ -1,7 +1,9 @@
-"""What a run that does not end well raises."""
+"""The end of a run, and what one raises that does not end well."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from ..engine.end import IDLE_LIMIT, STUCK
+from ..engine.loop import BATCH_CYCLES, Lockstep
 from ..errors import Failure
 
 
@@ -14,3 +16,10 @@ class SimulationError(Failure):
     def __init__(self, message: str, gpus: Sequence[Mapping[str, str]] = ()) -> None:
         super().__init__(message)
         self.gpus = gpus
+
+
+def to_end(run: Lockstep, what: str, after_batch: Callable[[], object] = lambda: None,
+           batch_cycles: int = BATCH_CYCLES) -> None:
+    """Run a kernel without hardware to its end. Raises SimulationError if nothing moves."""
+    if run.to_end(after_batch, batch_cycles) == STUCK:
+        raise SimulationError(f"the {what} did not move for {IDLE_LIMIT} cycles")

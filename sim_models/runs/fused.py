@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..engine.end import DONE, IDLE_LIMIT, RUNNING, STUCK
+from ..engine.end import IDLE_LIMIT, STUCK
+from ..engine.loop import BATCH_CYCLES
 from ..fabric import memory
 from ..fabric.switch import NO_SWITCH
 from ..line import LINE_BYTES, lines_of
@@ -12,11 +13,10 @@ from ..mechanisms.program_kernels import ring_plan
 from . import build
 from .checks import check, nothing_counted, raise_errors
 from .diagnosis import in_a_line, waits
-from .failure import SimulationError
+from .failure import SimulationError, to_end
 from .programmed import ProgrammedRun
 from .switch_kernels import all_gather
 
-BATCH_CYCLES = 50_000  #: between looks at progress and at Ctrl-C
 _ALL_GATHER = 1  #: range of memory that is open to peers in it
 
 
@@ -29,14 +29,13 @@ class FusedRun(ProgrammedRun):
         `progress` is called every `batch_cycles`.
         """
         total = self.sim.kernel.work.workgroups.sum()
-        while True:
-            state = self.advance(batch_cycles)
+
+        def after_batch() -> None:
             progress(min(0.99, self.sim.kernel.state.finished.sum() / total))
-            if state == DONE:
-                break
             raise_errors(self)
-            if state == STUCK:
-                raise SimulationError(f"nothing moved for {IDLE_LIMIT} cycles: {in_a_line(self)}", waits(self))
+
+        if self.to_end(after_batch, batch_cycles) == STUCK:
+            raise SimulationError(f"nothing moved for {IDLE_LIMIT} cycles: {in_a_line(self)}", waits(self))
         check(self)
 
     def all_gather(self, progress: Callable[[float], None] = lambda fraction: None, by_switch: bool = False) -> int:
@@ -63,10 +62,8 @@ class FusedRun(ProgrammedRun):
             self.write(master, driver.plain_arrivals([_ALL_GATHER]))
         self.sim = self.sim._replace(kernel=kernel, network=network, switch=switch, mirrored=False,
                                      expected_events=np.zeros_like(self.sim.expected_events))
-        while (state := self.advance(BATCH_CYCLES)) == RUNNING:
-            progress(min(0.99, float(kernel.state.phase[0]) / len(kernel.state.phase_over[0])))
-        if state == STUCK:
-            raise SimulationError(f"the all-gather did not move for {IDLE_LIMIT} cycles")
+        to_end(self, "all-gather",
+               lambda: progress(min(0.99, float(kernel.state.phase[0]) / len(kernel.state.phase_over[0]))))
         raise_errors(self)
         nothing_counted(self, before)
         return self.now - first

@@ -14,10 +14,9 @@ from .. import topologies
 from ..agents.compute_units import ComputeUnits, set_condition
 from ..agents.units.state import Condition
 from ..collectives import Program
-from ..engine.end import IDLE_LIMIT, RUNNING, STUCK
 from ..engine.loop import Lockstep
 from ..engine.state import Sim
-from ..errors import BadInput, Failure
+from ..errors import BadInput
 from ..fabric import memory
 from ..machine import Machine
 from ..machine.cycle import Link
@@ -25,8 +24,7 @@ from ..mechanisms.program_kernels import EXCHANGE, KINDS, LevelPlan, Places, exc
 from ..topologies import Topology
 from ..workloads import DEVICES
 from . import build, switch_kernels
-
-BATCH_CYCLES = 200_000  #: between looks at progress
+from .failure import to_end
 
 
 class Collective(NamedTuple):
@@ -125,10 +123,8 @@ def run_kernel(machine: Machine, sim: Sim, kind: str, progress: Callable[[float]
     started, clock = time.perf_counter(), machine.memory_clock_ghz
     run = Lockstep(sim)
     ends = run.sim.kernel.state.phase_over
-    while (state := run.advance(BATCH_CYCLES)) == RUNNING:
-        progress(min(0.99, float(run.sim.kernel.state.phase.min()) / ends.shape[1]))
-    if state == STUCK:
-        raise Failure(f"the isolated {kind} did not move for {IDLE_LIMIT} cycles")
+    to_end(run, f"isolated {kind}",
+           lambda: progress(min(0.99, float(run.sim.kernel.state.phase.min()) / ends.shape[1])))
     last = np.flatnonzero(sim.kernel.work.arrivals.any(axis=0))[-1]  # pass of which something comes
     exchange = int(ends[:, last].max())
     return Collective(run.now / clock + machine.collective.kernel_launch_ns, exchange / clock, run.now,

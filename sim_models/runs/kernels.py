@@ -21,8 +21,7 @@ from t3sim.rtl.geometry import Geometry
 from ..agents.units.state import settle
 from ..at_once import processor_seconds
 from ..compiled.jit import compile_times
-from ..engine.end import IDLE_LIMIT, RUNNING, STUCK
-from ..engine.loop import Lockstep
+from ..engine.loop import BATCH_CYCLES, Lockstep
 from ..engine.state import Sim
 from ..fabric import memory
 from ..fabric.network import outgoing
@@ -37,8 +36,8 @@ from ..mechanisms.signals import tiles_of
 from ..operators.kernel_table import KernelTable
 from ..workloads import Workload
 from . import build
-from .failure import SimulationError
-from .fused import BATCH_CYCLES, FusedRun
+from .failure import to_end
+from .fused import FusedRun
 from .isolated_collectives import ring_time_ns, run_collective, run_program, with_compute_units
 from .operators import workgroups_at_once
 from .overlapped import OverlappedKernels, run_decomposed, run_flux, run_gathering, run_sending
@@ -418,14 +417,14 @@ def run_table(table: KernelTable, machine: Machine, progress: Progress = lambda 
 def _alone(name: str, sim: Sim, asked: Run) -> IsolatedKernel:
     recorder = TrafficRecord(asked.window_cycles) if asked.window_cycles else None
     run, clock = Lockstep(sim), asked.machine.memory_clock_ghz
-    units, state = run.sim.kernel.state, RUNNING
-    while state == RUNNING:
-        state = run.advance(_batch(recorder))
+    units = run.sim.kernel.state
+
+    def after_batch() -> None:
         if recorder:
             recorder.look(run.now, run.sim.mem.total_bytes[0])
         asked.progress(min(0.99, float(units.finished[0] / run.sim.kernel.work.workgroups[0])))
-    if state == STUCK:
-        raise SimulationError(f"the isolated {name} did not move for {IDLE_LIMIT} cycles")
+
+    to_end(run, f"isolated {name}", after_batch, _batch(recorder))
     settle(units, 0, run.now)
     return IsolatedKernel(
         # Write-backs of what the cache still holds overlap with the launch of the next kernel.

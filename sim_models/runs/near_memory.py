@@ -1,5 +1,6 @@
 """The near-memory ALU's RTL as compiled loops use it, a column at a time."""
 
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -7,6 +8,7 @@ import numpy as np
 from ..compiled.jit import compiled
 from ..cosim.compiled import CompiledBackend
 from ..cosim.nmc_alu import DTYPES, OPERATIONS
+from ..formats import Format
 
 _PATIENCE_CYCLES = 16
 
@@ -37,6 +39,12 @@ def make_alu(alu: CompiledBackend, dtype: str, operation: str = "add") -> Alu:
                operands.offset + operands.fields["new"].lsb // 64, ports.outputs["result.valid"].offset,
                result.offset + result.fields["column"].lsb // 64, alu.library.step, alu.handle,
                alu.inputs.view(np.int64), alu.outputs.view(np.int64))
+
+
+def sum_in_turn(values: np.ndarray, turns: np.ndarray, number: Format) -> np.ndarray:
+    """Add up `values[part, ...]`, each element's in the order of `turns`, which has the shape of `values`."""
+    ordered = np.take_along_axis(values, turns, axis=0)
+    return reduce(lambda total, part: number.add(part, total), ordered)
 
 
 @compiled

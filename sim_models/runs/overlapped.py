@@ -9,7 +9,6 @@ import numpy as np
 from ..agents.compute_units import make_units
 from ..agents.side_by_side import SideBySide
 from ..agents.units.state import UnitState, settle
-from ..engine.end import IDLE_LIMIT, RUNNING, STUCK
 from ..engine.loop import Lockstep
 from ..engine.state import Sim
 from ..errors import BadInput
@@ -25,10 +24,8 @@ from ..operators.tiling import Tiling
 from ..topologies import Topology
 from ..workloads import GemvWorkload, Workload
 from . import build
-from .failure import SimulationError
+from .failure import to_end
 from .operators import make_operator, resident
-
-BATCH_CYCLES = 200_000  #: between looks at progress
 
 
 @dataclass(frozen=True)
@@ -204,10 +201,7 @@ def _to_its_end(name: str, sim: Sim, progress: Callable[[float], None]) -> tuple
     kernel = run.sim.kernel
     kernels = (kernel.first, kernel.second) if isinstance(kernel, SideBySide) else (kernel,)
     total = sum(int(one.work.workgroups.sum()) for one in kernels)
-    while (state := run.advance(BATCH_CYCLES)) == RUNNING:
-        progress(min(0.99, sum(float(one.state.finished.sum()) for one in kernels) / total))
-    if state == STUCK:
-        raise SimulationError(f"the {name} did not move for {IDLE_LIMIT} cycles")
+    to_end(run, name, lambda: progress(min(0.99, sum(float(one.state.finished.sum()) for one in kernels) / total)))
     return run.sim, run.now
 
 

@@ -14,7 +14,7 @@ from ..agents.copy_queue import FLAGS, HOST_OR_GPU, POLL, START_FLAG, TRACKER, P
 from ..cosim.gpu import compiled_gpu, gpu_library, model_ports
 from ..driver.apb import ApbMaster
 from ..driver.driver import Driver, Write
-from ..engine.end import DONE, IDLE_LIMIT, RUNNING
+from ..engine.end import IDLE_LIMIT, STUCK
 from ..engine.hardware import make_hardware
 from ..engine.loop import Lockstep
 from ..engine.port_map import PortMap
@@ -41,7 +41,6 @@ _RING, _FLAGS = 1 << 33, 1 << 34  #: addresses
 BY_TRACKER = {"b2b": ("a2a", "rs"), "bcst": ("ag",), "swap": ()}
 _STARTS = {"host": HOST_OR_GPU, "gpu": HOST_OR_GPU, "poll": POLL, "tracker": TRACKER}
 _PATIENCE_CYCLES = 1_000_000
-_BATCH_CYCLES = 20_000
 
 
 @dataclass(frozen=True)
@@ -300,10 +299,7 @@ class _Run(Lockstep):
 
     def run(self) -> QueuedRun:
         """Run it to its end and compare. Raises SimulationError."""
-        while (reached := self.advance(_BATCH_CYCLES)) == RUNNING:
-            self._raise_errors()
-        self._raise_errors()
-        if reached != DONE:
+        if self.to_end(self._raise_errors) == STUCK:
             raise SimulationError(f"nothing moved for {IDLE_LIMIT} cycles")
         self.ledger.check()
         state, ns = self.sim.kernel.state, 1 / self._machine.memory_clock_ghz  # type: ignore

@@ -10,12 +10,13 @@ import numpy as np
 
 from ..cosim.traced import traced_gpu_library
 from ..engine.end import DONE, IDLE_LIMIT, RUNNING, STUCK
+from ..engine.loop import BATCH_CYCLES
 from ..errors import BadInput, Failure
 from ..runs import build
 from ..runs.checks import check
 from ..runs.diagnosis import in_a_line, waits
 from ..runs.failure import SimulationError
-from ..runs.fused import BATCH_CYCLES, FusedRun
+from ..runs.fused import FusedRun
 from ..runs.kernels import rtl_library
 from ..support.output import collect_versions
 from . import store, waves
