@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from t3sim.flow.runs import CollectiveRuns, run_collectives
     from t3sim.machine import Machine, load_machine
     from t3sim.mechanisms.exchange import Exchange, fused_with
-    from t3sim.study.results import RunResult, TechniqueResult
+    from t3sim.study.results import RunResult
+    from t3sim.techniques.result import TechniqueResult
     from t3sim.workloads import Workload, gathered_workload, gemm_workload, transformer_workload
 
 __all__ = ["BadInput", "CollectiveRuns", "Exchange", "Machine", "RunResult", "TechniqueResult", "Workload",
@@ -26,7 +27,7 @@ __all__ = ["BadInput", "CollectiveRuns", "Exchange", "Machine", "RunResult", "Te
            "transformer_workload"]
 
 _HOMES = {"BadInput": "errors", "CollectiveRuns": "flow.runs", "Exchange": "mechanisms.exchange",
-          "Machine": "machine", "RunResult": "study.results", "TechniqueResult": "study.results",
+          "Machine": "machine", "RunResult": "study.results", "TechniqueResult": "techniques.result",
           "Workload": "workloads", "fused_with": "mechanisms.exchange",
           "gathered_workload": "workloads", "gemm_workload": "workloads",
           "load_machine": "machine", "run": "api", "run_collectives": "flow.runs", "transformer_workload": "workloads"}

@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from t3sim.machine import Machine, load_machine
 from t3sim.mechanisms.exchange import Exchange, fused_with
 from t3sim.runs.skew import Skew
-from t3sim.study.choices import Choices
-from t3sim.study.results import BY_DEFAULT, RunResult, check_policy, check_techniques
+from t3sim.study.results import RunResult, check_policy, check_techniques
+from t3sim.techniques.choices import Choices
+from t3sim.techniques.table import BY_DEFAULT
 from t3sim.workloads import Workload
 
 

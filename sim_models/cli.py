@@ -37,6 +37,7 @@ from t3sim.commands.reproduce import reproduce
 from t3sim.commands.run import run
 from t3sim.commands.step import step
 from t3sim.commands.sweep import sweep
+from t3sim.commands.techniques import techniques
 from t3sim.commands.trace import trace
 from t3sim.commands.validate import validate
 from t3sim.commands.verilog import verilog
@@ -44,10 +45,10 @@ from t3sim.errors import is_ours, shortened
 from t3sim.extras import install_line
 from t3sim.trimmed import Trimmed
 
-_COMMANDS = {"run": run, "trace": trace, "explain": explain, "step": step, "reproduce": reproduce, "sweep": sweep,
-             "compare": compare, "collective": collective, "dma": dma, "end-to-end": end_to_end, "bench": bench,
-             "overlap": overlap, "validate": validate, "hbm-replay": hbm_replay, "verilog": verilog,
-             "registers": registers, "area": area, "cache": cache}
+_COMMANDS = {"run": run, "techniques": techniques, "trace": trace, "explain": explain, "step": step,
+             "reproduce": reproduce, "sweep": sweep, "compare": compare, "collective": collective, "dma": dma,
+             "end-to-end": end_to_end, "bench": bench, "overlap": overlap, "validate": validate,
+             "hbm-replay": hbm_replay, "verilog": verilog, "registers": registers, "area": area, "cache": cache}
 
 
 def _quiet_flags(parameters: list) -> list:

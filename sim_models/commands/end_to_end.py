@@ -50,8 +50,8 @@ def end_to_end(
     from t3sim.end_to_end.transformer import load_transformer
     from t3sim.machine.levels import load_cluster
     from t3sim.study.report import output_console, progress_bar
-    from t3sim.study.results import TECHNIQUES
     from t3sim.support.output import check_json_target, write_json
+    from t3sim.techniques.table import TECHNIQUES
 
     for option, value, allowed in (("--phase", phase, PHASES), ("--technique", technique, TECHNIQUES),
                                    ("--kernels", kernels, IMPLEMENTATIONS),

@@ -23,9 +23,8 @@ from t3sim.rtl.arbiter import POLICIES
 if TYPE_CHECKING:
     from t3sim.workloads import Workload
 
-#: `results.BY_DEFAULT`, written out so that `--help` need not import it.
+#: `techniques.table.BY_DEFAULT`, written out so that `--help` need not import it.
 DEFAULT_TECHNIQUES = ("sequential", "t3", "t3-mca", "t3-mca+", "ideal-overlap", "ideal-rs-nmc")
-OTHER_TECHNIQUES = ("decomposed", "flux", "fused-wg", "in-switch")  #: the rest of `results.TECHNIQUES`
 #: `exchange.FUSED_OPERATORS`, written out for the same reason.
 FUSED_OPERATORS = ("gemm-rs", "gemm-ar", "gemm-ag", "gemm-a2a", "ag-gemm", "gemv-ar", "embedding-a2a")
 ALONE = ("gemm", "decode", "gemv", "embedding")  #: kernels without a collective
@@ -66,7 +65,7 @@ def run(
         metavar="FILE", parser=file_name, help="A kernel of one's own alone, .npz; see docs/models.md.")] = None,
     technique: Annotated[str, typer.Option(
         metavar="A,B,...", show_default=False,
-        help=f"Of {', '.join(DEFAULT_TECHNIQUES)}, which are run if none is given, and {', '.join(OTHER_TECHNIQUES)}.",
+        help=f"Of {', '.join(DEFAULT_TECHNIQUES)}, which are run if none is given, and others: `t3 techniques`.",
     )] = ",".join(DEFAULT_TECHNIQUES),
     comm_units: Annotated[int, typer.Option(
         metavar="N", parser=whole_number,
@@ -215,10 +214,11 @@ def run(
     from t3sim.mechanisms.flux import FluxOptions, tuned
     from t3sim.runs.operators import with_its_kernel
     from t3sim.runs.skew import Skew
-    from t3sim.study.choices import Choices
     from t3sim.study.estimate import check, estimate
     from t3sim.study.report import output_console, print_run, print_together, progress_bar
-    from t3sim.study.techniques import FUSIONS, kernels_of, run_sublayer
+    from t3sim.study.techniques import kernels_of, run_sublayer
+    from t3sim.techniques.choices import Choices
+    from t3sim.techniques.track_trigger import FUSIONS
 
     for option, value, default, needed in (("--comm-units", comm_units, COMMUNICATION_UNITS, "decomposed"),
                                            ("--flux-order", flux_order, FluxOptions().order, "flux"),

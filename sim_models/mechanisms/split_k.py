@@ -7,8 +7,6 @@ of the second one adds one wavefront tile, which spreads even few tiles over all
 Known simplification: its workgroups launch as the GEMM's do, and its additions take no time.
 """
 
-from collections.abc import Collection
-
 import numpy as np
 
 from ..errors import BadInput
@@ -18,10 +16,8 @@ from ..operators.in_turn import in_turn
 from ..operators.kernel_table import GROUP, LOAD, STEP, KernelTable, rows_of
 from ..operators.operator import output_stores
 from ..operators.tiling import Tiling
-from .exchange import IN_SWITCH, Exchange
 
 MOST_PARTS = 64  #: as `[gpu]` of a machine allows
-_WITHOUT = ("decomposed", "flux", "fused-wg", "in-switch")  #: techniques whose kernels have no parts
 
 
 def with_split_k(machine: Machine, parts: int | None) -> Machine:
@@ -31,21 +27,6 @@ def with_split_k(machine: Machine, parts: int | None) -> Machine:
     if not 1 <= parts <= MOST_PARTS:
         raise BadInput(f"--split-k {parts} is not possible: 1 to {MOST_PARTS}")
     return machine.model_copy(update={"gpu": machine.gpu.model_copy(update={"k_parts": parts})})
-
-
-def check_split_k(machine: Machine, exchange: Exchange, techniques: Collection[str]) -> None:
-    """Raise BadInput if the machine's parts of K do not go with what follows the GEMM."""
-    parts = machine.gpu.k_parts
-    if parts == 1:
-        return
-    if exchange.collective not in ("rs", "ar") or exchange.algorithm == IN_SWITCH or exchange.producer != "gemm":
-        raise BadInput(f"--split-k {parts} is for --operator gemm-rs and gemm-ar, whose tiles are added up by GPUs: "
-                       f"--operator {exchange.operator} --algorithm {exchange.algorithm} is not among them")
-    if exchange.signal is not None:
-        raise BadInput(f"--split-k {parts} does not go with --signal {exchange.signal}: its tiles are complete one by "
-                       "one")
-    if without := [name for name in techniques if name in _WITHOUT]:
-        raise BadInput(f"--split-k {parts} does not go with technique {without[0]}, whose kernels do not have it")
 
 
 def parts_added(work: KernelTable, tiling: Tiling, output: int, workspace: int, launch_cycles: float) -> KernelTable:

@@ -9,7 +9,8 @@ from t3sim.reproduce.paper import geomean, percent
 from t3sim.reproduce.tasks import KernelTask
 from t3sim.runs.isolated_collectives import ring_time_ns
 from t3sim.study import plots
-from t3sim.study.results import BASELINE, RunResult
+from t3sim.study.results import RunResult
+from t3sim.techniques.result import BASELINE
 from t3sim.workloads import Workload, behind_all_gather
 
 _GATHERED = Exchange("ag", before=True)

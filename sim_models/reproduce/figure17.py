@@ -9,7 +9,7 @@ from t3sim.reproduce.tasks import KernelTask
 from t3sim.runs import kernels
 from t3sim.runs.kernels import KernelResult
 from t3sim.study import plots
-from t3sim.study.techniques import FUSIONS
+from t3sim.techniques.track_trigger import FUSIONS
 
 WINDOW_NS = 1000
 _KERNELS = {"GEMM alone": kernels.GEMM, "T3": FUSIONS["t3"],

@@ -5,7 +5,8 @@ from t3sim.reproduce.figure15_16 import small_tasks
 from t3sim.reproduce.layers import name_groups, runs_of, short_title
 from t3sim.reproduce.paper import geomean
 from t3sim.study import plots
-from t3sim.study.results import DRAM_STREAMS, RunResult
+from t3sim.study.results import RunResult
+from t3sim.techniques.result import DRAM_STREAMS
 
 _RATIOS = ("rs_read_ratio", "write_ratio", "gemm_read_ratio")
 

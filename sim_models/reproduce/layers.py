@@ -7,7 +7,8 @@ from t3sim.reproduce.figure import TECHNIQUE_TITLES, TECHNIQUES, Results, Setup,
 from t3sim.reproduce.paper import TARGETS, geomean
 from t3sim.reproduce.tasks import KernelTask
 from t3sim.study import plots
-from t3sim.study.results import BASELINE, RunResult
+from t3sim.study.results import RunResult
+from t3sim.techniques.result import BASELINE
 from t3sim.workloads import MODELS, Workload
 
 FASTER = tuple(name for name in TECHNIQUES if name != BASELINE)

@@ -24,7 +24,7 @@ from t3sim.reproduce.layers import key_of, name_groups, short_title
 from t3sim.reproduce.tasks import KernelTask
 from t3sim.rtl.registers import NO_THRESHOLD
 from t3sim.study import plots
-from t3sim.study.results import TechniqueResult
+from t3sim.techniques.result import TechniqueResult
 from t3sim.workloads import Workload
 
 _TECHNIQUES, _RING_AWARE = ("t3", "t3-mca", "t3-mca+"), "ring_aware"

@@ -10,7 +10,7 @@ from t3sim.reproduce.tasks import KernelTask
 from t3sim.reproduce.variants import variant
 from t3sim.rtl.registers import NO_THRESHOLD
 from t3sim.study import plots
-from t3sim.study.results import BASELINE
+from t3sim.techniques.result import BASELINE
 from t3sim.workloads import Workload
 
 CHOICES = (5, 10, 30, "none")

@@ -21,7 +21,8 @@ from t3sim.schedule import FIXED_TERMS
 from t3sim.study.answer import answer
 from t3sim.study.bounds import bounds, who_waits
 from t3sim.study.gemm_rate import rate_alone
-from t3sim.study.results import BASELINE, DRAM_STREAMS, BenchResult, KernelRun, RunResult, TechniqueResult
+from t3sim.study.results import BenchResult, KernelRun, RunResult
+from t3sim.techniques.result import BASELINE, DRAM_STREAMS, TechniqueResult
 from t3sim.trimmed import Trimmed
 
 NOTHING = "–"  #: in a cell that has no number

@@ -11,32 +11,13 @@ from t3sim.runs.skew import Skew
 from t3sim.schedule import FIXED_TERMS, most_terms
 from t3sim.study.bounds import bounds
 from t3sim.study.gemm_rate import GemmRate, rate_alone
+from t3sim.techniques.result import BASELINE, TechniqueResult
+from t3sim.techniques.table import TECHNIQUES
 from t3sim.workloads import Workload
 
 if TYPE_CHECKING:
     import pandas
     from matplotlib.figure import Figure
-
-#: The technique over which speedups are given.
-BASELINE = "sequential"
-
-#: What can be run (T3 paper, section 5.3; Flux paper, section 2.2).
-TECHNIQUES = {
-    "sequential": "GEMM, then reduce-scatter, then all-gather, each alone on the whole GPU",
-    "decomposed": "a GEMM per chunk, each a kernel; the ring's kernels beside them on some compute units; all-gather",
-    "flux": "one GEMM whose epilogue stores at the owners, tiles in their order; then a reduction, and the all-gather",
-    "fused-wg": "one persistent kernel whose workgroups store at the owners, and add what came; then the all-gather",
-    "in-switch": "GEMM, then an all-reduce as a kernel that a switch adds for and copies for",
-    "t3": "GEMM and reduce-scatter fused, round-robin arbitration; then the all-gather",
-    "t3-mca": "the same with the communication-aware arbiter",
-    "t3-mca+": "ring-aware arbitration; the first chunk through local memory where the GEMM outlasts the ring",
-    "ideal-overlap": "max(GEMM, reduce-scatter) + all-gather, from isolated times",
-    "ideal-rs-nmc": "the same with the reduce-scatter of near-memory reduction",
-}
-
-#: Those that are run if none is named: the T3 paper's, and its own best.
-BY_DEFAULT = ("sequential", "t3", "t3-mca", "t3-mca+", "ideal-overlap", "ideal-rs-nmc")
-
 
 def check_techniques(names: Iterable[str]) -> None:
     """Raise BadInput for an unknown technique, and for one that is named twice."""
@@ -51,63 +32,6 @@ def check_policy(name: str | None, techniques: Iterable[str] = ("t3",)) -> None:
         raise BadInput(f"--policy {name!r} is unknown: allowed are {choices(name, POLICIES)}")
     if name is not None and "t3" not in techniques:
         raise BadInput(f"--policy {name} is for technique t3, which --technique {','.join(techniques)} does not name")
-
-
-#: Keys of `TechniqueResult.dram`: who moved the bytes, and in which direction. A stream has a name of this form.
-DRAM_STREAMS = ("gemm_read", "gemm_write", "rs_read", "rs_write", "ag_read", "ag_write")
-
-
-@dataclass(frozen=True)
-class TechniqueResult:
-    """One technique on one workload. Where phases overlap, their sum exceeds `total_ns`."""
-
-    name: str
-    total_ns: float
-    phases_ns: dict[str, float]  #: by name, in their order
-    streams_bytes: dict[str, int]  #: at one GPU's DRAM, by stream: `gemm_read`
-    mc_cycles: int  #: memory-controller cycles simulated
-    rtl_in_loop: bool
-    host_seconds: float
-    loss_ns: dict[str, float]  #: cause: time that was not hidden because of it
-    details: dict[str, Any] = field(default_factory=dict)  #: counters, self-checks; free form
-    gpus: tuple[dict[str, float], ...] = ()  #: of each, if every one was simulated; times in ns from the first start
-
-    def __post_init__(self) -> None:
-        for stream in self.streams_bytes:
-            if not stream.endswith(("_read", "_write")):
-                raise ValueError(f"streams_bytes of {self.name} has the stream {stream!r}: a name ends in _read or "
-                                 "_write")
-
-    @property
-    def gemm_ns(self) -> float:
-        return self.phases_ns.get("gemm", 0.0)
-
-    @property
-    def rs_ns(self) -> float:
-        return self.phases_ns.get("reduce-scatter", 0.0)
-
-    @property
-    def ag_ns(self) -> float:
-        return self.phases_ns.get("all-gather", 0.0)
-
-    @property
-    def dram(self) -> dict[str, int]:
-        """Bytes by stream of a GEMM, a reduce-scatter and an all-gather, also of streams that moved nothing."""
-        return {stream: self.streams_bytes.get(stream, 0) for stream in DRAM_STREAMS}
-
-    @property
-    def cycles_per_second(self) -> float | None:
-        """Simulation speed; None for what was computed without simulating."""
-        return self.mc_cycles / self.host_seconds if self.mc_cycles and self.host_seconds > 0 else None
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "total_ns": self.total_ns, "gemm_ns": self.gemm_ns, "rs_ns": self.rs_ns, "ag_ns": self.ag_ns,
-            "dram": self.dram, "phases_ns": dict(self.phases_ns), "streams_bytes": dict(self.streams_bytes),
-            "mc_cycles": self.mc_cycles, "rtl_in_loop": self.rtl_in_loop, "host_seconds": self.host_seconds,
-            "loss_ns": dict(self.loss_ns), "details": dict(self.details),
-            **({"gpus": list(self.gpus)} if self.gpus else {}),
-        }
 
 
 @dataclass(frozen=True)

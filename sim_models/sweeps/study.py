@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from t3sim.bounded import TooLarge, read_bounded
 from t3sim.errors import BadInput, choices, shown
-from t3sim.study.results import TECHNIQUES
 from t3sim.sweeps.settings import COMMANDS, MACHINE_KEY, Scalar, Settings
+from t3sim.techniques.table import TECHNIQUES
 
 #: Studies that come with the package, by name.
 STUDIES = ("crossover", "direct", "granularity", "lateness", "link-bandwidth", "occupancy", "regimes", "regret",

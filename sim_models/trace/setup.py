@@ -11,7 +11,7 @@ from ..runs import build
 from ..runs.fused import FusedRun
 from ..runs.kernels import FusedGemm, staging_pays
 from ..runs.policy import Policy
-from ..study.techniques import FUSIONS
+from ..techniques.track_trigger import FUSIONS
 from ..workloads import Workload
 from . import bugs
 from .schema import Kind

@@ -11,9 +11,9 @@ from t3sim.runs.data_mode import Variation, run_data_mode
 from t3sim.runs.pipelining import fused_options
 from t3sim.runs.policy import Policy
 from t3sim.schedule import Ids, Limits
-from t3sim.study.choices import Choices
 from t3sim.study.report import output_console, print_run
 from t3sim.study.techniques import run_sublayer
+from t3sim.techniques.choices import Choices
 from t3sim.testbenches.exchanges import exchanges
 from t3sim.testbenches.soak import machine, pools_of
 from t3sim.workloads import gemm_workload

@@ -8,7 +8,7 @@ from t3sim.cli import app
 from t3sim.collectives import direct, ring
 from t3sim.errors import BadInput
 from t3sim.mechanisms.exchange import fused_with
-from t3sim.mechanisms.split_k import check_split_k, parts_added, with_split_k
+from t3sim.mechanisms.split_k import parts_added, with_split_k
 from t3sim.mechanisms.track_trigger import fused_work, map_output
 from t3sim.operators.kernel_table import KernelError
 from t3sim.operators.operator import output_stores
@@ -19,6 +19,7 @@ from t3sim.runs.failure import SimulationError
 from t3sim.runs.kernels import GEMM, simulate
 from t3sim.runs.operators import make_operator, make_tiling
 from t3sim.schedule import Action, Limits, roles_of
+from t3sim.techniques.table import check_split_k
 from t3sim.testbenches.soak import machine
 from t3sim.topologies import switch
 from t3sim.workloads import gemm_workload, gemv_workload

@@ -226,6 +226,7 @@ agents driver cosim reference
 workloads
 mechanisms
 runs
+techniques
 study
 flow tiles
 end_to_end dlrm interchange trace

@@ -7,9 +7,10 @@ import pytest
 
 from t3sim.machine import load_machine
 from t3sim.mechanisms.exchange import Exchange
-from t3sim.study import losses
 from t3sim.study.bounds import _CAUSES, bounds
-from t3sim.study.results import RunResult, TechniqueResult
+from t3sim.study.results import RunResult
+from t3sim.techniques import losses
+from t3sim.techniques.result import TechniqueResult
 from t3sim.workloads import gemm_workload
 
 WORKLOAD = gemm_workload("1000x750x512", 4)  # 1.5 MB: 1.125 MB over a link take 15 us

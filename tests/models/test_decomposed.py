@@ -13,8 +13,8 @@ from t3sim.runs import build, kernels
 from t3sim.runs.isolated_collectives import with_compute_units
 from t3sim.runs.overlapped import decomposed_sim, run_decomposed
 from t3sim.runs.skew import Skew
-from t3sim.study.choices import Choices
 from t3sim.study.techniques import kernels_of, run_sublayer
+from t3sim.techniques.choices import Choices
 from t3sim.workloads import gemm_workload
 
 N = 4

@@ -7,9 +7,9 @@ from t3sim.machine import load_machine
 from t3sim.mechanisms.exchange import Exchange
 from t3sim.runs import kernels
 from t3sim.runs.skew import Skew
-from t3sim.study.choices import Choices
 from t3sim.study.estimate import LONGEST_SECONDS, Estimate, check, estimate
 from t3sim.study.techniques import kernels_of
+from t3sim.techniques.choices import Choices
 from t3sim.workloads import gemm_workload, paper_workloads, transformer_workload
 
 #: Memory cycles of the README's run of T-NLG FC-2 on eight GPUs.

@@ -17,8 +17,8 @@ from t3sim.operators.kernel_table import Route
 from t3sim.runs import build
 from t3sim.runs.overlapped import flux_sim, run_flux
 from t3sim.runs.skew import Skew
-from t3sim.study.choices import Choices
 from t3sim.study.techniques import kernels_of, run_sublayer
+from t3sim.techniques.choices import Choices
 from t3sim.topologies import named_topology
 from t3sim.workloads import gemm_workload
 

@@ -13,9 +13,9 @@ from t3sim.mechanisms.flux import FluxOptions, Owners, tuned
 from t3sim.mechanisms.flux_gather import Arrivals, pushed_rows, waiting_gemm
 from t3sim.runs import build
 from t3sim.runs.overlapped import run_gathering
-from t3sim.study.choices import Choices
 from t3sim.study.report import output_console, print_run
 from t3sim.study.techniques import kernels_of, run_sublayer
+from t3sim.techniques.choices import Choices
 from t3sim.topologies import named_topology
 from t3sim.workloads import gemm_workload
 from tests.models.test_flux import Unmirrored

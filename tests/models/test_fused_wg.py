@@ -18,8 +18,8 @@ from t3sim.runs import build
 from t3sim.runs.operators import make_operator, make_tiling
 from t3sim.runs.overlapped import owners_of, run_sending, sending_sim
 from t3sim.runs.skew import Skew
-from t3sim.study.choices import Choices
 from t3sim.study.techniques import kernels_of, run_sublayer
+from t3sim.techniques.choices import Choices
 from t3sim.topologies import named_topology
 from t3sim.workloads import gemm_workload, gemv_workload
 

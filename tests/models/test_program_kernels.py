@@ -10,8 +10,8 @@ from t3sim.machine import load_machine
 from t3sim.mechanisms.exchange import fused_with
 from t3sim.mechanisms.program_kernels import LevelPlan, Places
 from t3sim.runs.isolated_collectives import run_collective, run_program
-from t3sim.study.choices import Choices
 from t3sim.study.techniques import run_sublayer
+from t3sim.techniques.choices import Choices
 from t3sim.topologies import named_topology
 from t3sim.workloads import gemm_workload
 

@@ -7,9 +7,9 @@ from t3sim.machine import load_machine
 from t3sim.mechanisms.exchange import fused_with
 from t3sim.runs.isolated_collectives import run_collective
 from t3sim.runs.switch_kernels import ALL_GATHER, ALL_REDUCE
-from t3sim.study.choices import Choices
 from t3sim.study.report import output_console, print_run
 from t3sim.study.techniques import run_sublayer
+from t3sim.techniques.choices import Choices
 from t3sim.workloads import gemm_workload
 
 N = 4

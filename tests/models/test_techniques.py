@@ -16,12 +16,12 @@ from t3sim.mechanisms.exchange import Exchange, fused_with
 from t3sim.mechanisms.gather_before import tiling_for
 from t3sim.runs import kernels
 from t3sim.runs.skew import Skew
-from t3sim.study import losses
 from t3sim.study.bounds import who_waits
-from t3sim.study.choices import Choices
 from t3sim.study.report import output_console, print_run
-from t3sim.study.results import TECHNIQUES
 from t3sim.study.techniques import run_sublayer
+from t3sim.techniques import losses
+from t3sim.techniques.choices import Choices
+from t3sim.techniques.table import TECHNIQUES
 from t3sim.topologies import ring
 from t3sim.workloads import gemm_workload, paper_workloads
 from tests.models.variants import variant

@@ -1,0 +1,50 @@
+"""`t3 techniques`: what `t3 run --technique` can run, and with what."""
+
+from t3sim.commands.options import JsonOption
+from t3sim.errors import BadInput
+
+
+def techniques(json: JsonOption = None) -> None:
+    """List the techniques of `t3 run`: what each does, whose it is, which operators and links it goes with."""
+    from t3sim.support.output import check_json_target, write_json
+    from t3sim.techniques.table import TECHNIQUES
+
+    check_json_target(json)
+    rows = {name: {"title": one.title, "source": one.source, "by_default": one.by_default, "split_k": one.splits_k,
+                   **_goes_with(one)} for name, one in TECHNIQUES.items()}
+    if json is not None:
+        write_json({"techniques": rows}, json)
+    if json != "-":
+        _show(rows)
+
+
+def _goes_with(technique) -> dict[str, list[str]]:
+    """Ask the technique about every operator and algorithm over links that have no size of their own."""
+    from itertools import product
+
+    from t3sim.mechanisms.exchange import ALGORITHMS, FUSED_OPERATORS, TOPOLOGIES, fused_with
+    from t3sim.techniques.choices import Choices
+
+    operators, links = {}, {}
+    for operator, topology, algorithm in product(FUSED_OPERATORS, TOPOLOGIES[:3], ALGORITHMS):
+        try:
+            exchange = fused_with(operator, topology, algorithm)
+        except BadInput:
+            continue
+        if technique.refuses(Choices(exchange=exchange)) is None:
+            operators[operator] = links[topology] = True
+    return {"operators": [*operators], "topologies": [*links]}
+
+
+def _show(rows: dict) -> None:
+    from rich import box
+    from rich.table import Table
+
+    from t3sim.study.report import output_console
+
+    table = Table("technique", "what it does", "source", "operators", "topologies", box=box.SIMPLE_HEAD)
+    for name, row in rows.items():
+        table.add_row(f"{name} *" if row["by_default"] else name, row["title"], row["source"],
+                      ", ".join(row["operators"]), ", ".join(row["topologies"]))
+    output_console().print(table)
+    print("* run if none is named")

@@ -1,0 +1,1 @@
+"""What can be run: a record per technique, a file each, in a table."""

@@ -1,0 +1,46 @@
+"""Fused operators: a persistent kernel whose workgroups store at the owners, and add what came."""
+
+from collections.abc import Sequence
+
+from ..runs.kernels import ALL_GATHER, Kernel, KernelResult, SendingKernel
+from . import losses
+from .choices import Choices
+from .parts import gemm_alone, overlapped, unlike_gpus, watched, watched_beside
+from .result import TechniqueResult
+from .technique import Technique
+
+
+def _refuses(choices: Choices) -> str | None:
+    exchange = choices.exchange
+    if exchange.before or exchange.collective not in ("rs", "ar", "a2a"):
+        return (f"technique fused-wg adds what GPUs make, or sends each its part: --operator {exchange.operator} does "
+                "neither")
+    if exchange.topology not in ("switch", "full"):
+        return ("technique fused-wg stores at every GPU, in a ring over the others' links too: it needs "
+                "--topology switch, or full with --algorithm direct")
+    return unlike_gpus("fused-wg", choices)
+
+
+def _kernels(choices: Choices) -> tuple[Kernel, ...]:
+    exchange = choices.exchange
+    return gemm_alone(choices), SendingKernel(exchange), *((ALL_GATHER,) if exchange.collective == "rs" else ())
+
+
+def _combine(name: str, parts: Sequence[KernelResult], clock_ghz: float, choices: Choices) -> TechniqueResult:
+    exchange, (alone, ran, *gather) = choices.exchange, parts
+    loss = losses.attribute_sending(watched(alone, clock_ghz), watched_beside(ran), end=ran.cycles, units=ran.places)
+    if gather:
+        return overlapped(name, ran, loss, *gather, clock_ghz)
+    phase = "all-reduce" if exchange.collective == "ar" else exchange.hides[0]
+    return TechniqueResult(
+        name=name, total_ns=ran.cycles / clock_ghz,
+        phases_ns={"gemm": ran.gemm_cycles / clock_ghz, phase: (ran.cycles - ran.collective_start) / clock_ghz},
+        streams_bytes={stream.replace("rs_", f"{exchange.collective}_"): count for stream, count in ran.dram.items()
+                       if not stream.startswith("ag_")},
+        mc_cycles=ran.simulated_cycles, rtl_in_loop=False, host_seconds=ran.host_seconds,
+        loss_ns={cause: cycles / clock_ghz for cause, cycles in loss.items()})
+
+
+FUSED_WG = Technique(
+    "fused-wg", "one persistent kernel whose workgroups store at the owners, and add what came; then the all-gather",
+    "fused computation-collective operators, section III", _kernels, _combine, _refuses)

@@ -1,0 +1,31 @@
+"""The GEMM, then an all-reduce by a switch that adds and copies."""
+
+from collections.abc import Sequence
+
+from ..runs.kernels import SWITCH_ALL_REDUCE, IsolatedKernel, Kernel
+from .choices import Choices
+from .parts import gemm_alone, in_turn, unlike_gpus
+from .result import TechniqueResult
+from .technique import Technique
+
+
+def _refuses(choices: Choices) -> str | None:
+    if choices.exchange.collective not in ("rs", "ar"):
+        return f"technique in-switch all-reduces: --operator {choices.exchange.operator} does not"
+    if choices.exchange.topology != "switch":
+        return "technique in-switch adds and copies in a switch: it needs --topology switch"
+    return unlike_gpus("in-switch", choices)
+
+
+def _kernels(choices: Choices) -> tuple[Kernel, ...]:
+    return gemm_alone(choices), SWITCH_ALL_REDUCE
+
+
+def _combine(name: str, parts: Sequence[IsolatedKernel], clock_ghz: float, choices: Choices) -> TechniqueResult:
+    gemm, all_reduce = parts
+    return in_turn(name, gemm, {"all-reduce": all_reduce}, choices.exchange)
+
+
+IN_SWITCH = Technique(
+    "in-switch", "GEMM, then an all-reduce as a kernel that a switch adds for and copies for",
+    "Klenk et al., ISCA 2020", _kernels, _combine, _refuses)

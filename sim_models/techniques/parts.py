@@ -1,0 +1,110 @@
+"""What several techniques are made of: their GEMM, what they refuse, and sums of their kernels' times and bytes."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from ..mechanisms.exchange import Exchange
+from ..runs.kernels import (
+    GEMM,
+    GEMM_PART,
+    FusedKernel,
+    IsolatedKernel,
+    Kernel,
+    KernelResult,
+)
+from ..runs.overlapped import OverlappedKernels
+from ..runs.skew import Skew
+from . import losses
+from .choices import Choices
+from .result import TechniqueResult
+
+
+def gemm_alone(choices: Choices) -> Kernel:
+    return replace(GEMM_PART if choices.exchange.of_parts else GEMM, skew=choices.skew)
+
+
+def slowing(choices: Choices) -> Skew | None:
+    """Return what slows some GPUs' or links' collectives, if anything does."""
+    return choices.skew if choices.skew and choices.skew.slows_collectives else None
+
+
+def unlike_gpus(technique: str, choices: Choices) -> str | None:
+    """Refuse GPUs that are not alike."""
+    return None if choices.skew is None else (
+        f"technique {technique} has no GPUs that are not alike: --every-gpu does not go with it")
+
+
+def slow_levels(choices: Choices) -> str | None:
+    """Refuse slow GPUs and links beside kernels that run level by level."""
+    return None if not choices.exchange.by_levels or slowing(choices) is None else (
+        f"--skew of a clock, units or a link does not go with --algorithm {choices.exchange.algorithm}: its kernels "
+        "alone have all GPUs and links alike")
+
+
+def only_a_reduce_scatter(technique: str, choices: Choices) -> str | None:
+    """Refuse what is no reduce-scatter around one ring."""
+    exchange = choices.exchange
+    if exchange.collective in ("ag", "a2a"):
+        return f"technique {technique} is of a reduce-scatter: --operator {exchange.operator} has none"
+    if refused := unlike_gpus(technique, choices):
+        return refused
+    return f"technique {technique} does not go with --algorithm {exchange.algorithm}" if exchange.by_levels else None
+
+
+def in_turn(name: str, gemm: IsolatedKernel, collectives: Mapping[str, IsolatedKernel],
+            exchange: Exchange, ideal: bool = False) -> TechniqueResult:
+    """Add phases that follow each other; an `ideal`: arithmetic on isolated times, as if they were beside the GEMM.
+
+    Everybody waits for the GPU whose GEMM ends last.
+    """
+    late_ns = gemm.start_ns
+    g = gemm.ns + late_ns
+    each = {phase: kernel.ns for phase, kernel in collectives.items()}
+    simulated = () if ideal else (gemm, *collectives.values())
+    hidden = sum(each[phase] for phase in exchange.hides) if ideal else 0.0
+    total, loss = max(g, hidden), {"link_tail": max(0.0, hidden - g)} if ideal else {}
+    for phase, ns in each.items():
+        if not ideal or phase not in exchange.hides:
+            total, loss[phase.replace("-", "_")] = total + ns, ns
+    if late_ns:
+        loss["late_start"] = late_ns
+    return TechniqueResult(
+        name=name, total_ns=total, phases_ns={"gemm": g, **each}, streams_bytes=summed(gemm, *collectives.values()),
+        mc_cycles=sum(kernel.simulated_cycles for kernel in simulated), rtl_in_loop=False,
+        host_seconds=sum(kernel.host_seconds for kernel in simulated), loss_ns=loss)
+
+
+def watched(alone: IsolatedKernel, clock: float) -> losses.Watched:
+    return losses.Watched(alone.ns * clock, np.array(alone.unit_cycles), np.array(alone.waited))
+
+
+def watched_beside(gemm: OverlappedKernels) -> losses.Watched:
+    return losses.Watched(gemm.gemm_cycles, np.array(gemm.unit_cycles), np.array(gemm.waited))
+
+
+def overlapped(name: str, ran: OverlappedKernels, loss: Mapping[str, float], gather: IsolatedKernel,
+                clock: float) -> TechniqueResult:
+    return TechniqueResult(
+        name=name, total_ns=ran.cycles / clock + gather.ns,
+        phases_ns={"gemm": ran.gemm_cycles / clock, "reduce-scatter": (ran.cycles - ran.collective_start) / clock,
+                   "all-gather": gather.ns},
+        streams_bytes=summed(ran, gather), mc_cycles=ran.simulated_cycles + gather.simulated_cycles,
+        rtl_in_loop=False, host_seconds=ran.host_seconds + gather.host_seconds,
+        loss_ns={cause: cycles / clock for cause, cycles in loss.items()} | {"all_gather": gather.ns})
+
+
+def loss_ns(alone: IsolatedKernel, fused: FusedKernel, clock: float,
+             attribute: Callable[..., dict[str, float]] = losses.attribute) -> dict[str, float]:
+    loss = attribute(
+        watched(alone, clock),
+        losses.Watched(fused.gemm_cycles, np.array(fused.unit_cycles), np.array(fused.waited)),
+        end=fused.cycles, units=fused.units)
+    return {cause: cycles / clock for cause, cycles in loss.items()}
+
+
+def summed(*parts: KernelResult) -> dict[str, int]:
+    """Sum the bytes at one GPU's DRAM by stream."""
+    return {stream: sum(part.dram.get(stream, 0) for part in parts)
+            for stream in dict.fromkeys(stream for part in parts for stream in part.dram)}

@@ -1,0 +1,49 @@
+"""The GEMM and its collectives one after the other, each alone on the whole GPU; and what were if they overlapped."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from ..runs.kernels import (
+    ALL_GATHER,
+    ALL_TO_ALL,
+    GATHER_INPUT,
+    REDUCE_SCATTER,
+    REDUCE_SCATTER_NMC,
+    CollectiveAlone,
+    IsolatedKernel,
+    Kernel,
+)
+from .choices import Choices
+from .parts import gemm_alone, in_turn, slow_levels, slowing
+from .result import BASELINE, TechniqueResult
+from .technique import Technique
+
+
+def _kernels(choices: Choices, scatter: CollectiveAlone = REDUCE_SCATTER) -> tuple[Kernel, ...]:
+    exchange, slow, gather = choices.exchange, slowing(choices), ALL_GATHER
+    if exchange.before:
+        return gemm_alone(choices), replace(GATHER_INPUT, skew=slow)
+    if exchange.by_levels:
+        scatter, gather = (replace(one, exchange=exchange) for one in (scatter, gather))
+    used = {"ag": (gather,), "a2a": (ALL_TO_ALL,)}.get(exchange.collective, (scatter, gather))
+    return gemm_alone(choices), *(one if slow is None else replace(one, skew=slow) for one in used)
+
+
+def _combine(name: str, parts: Sequence[IsolatedKernel], clock_ghz: float, choices: Choices,
+             ideal: bool = False) -> TechniqueResult:
+    exchange = choices.exchange
+    phases = exchange.hides if exchange.of_parts or exchange.before else ("reduce-scatter", "all-gather")
+    return in_turn(name, parts[0], dict(zip(phases, parts[1:])), exchange, ideal)
+
+
+SEQUENTIAL = Technique(
+    BASELINE, "GEMM, then reduce-scatter, then all-gather, each alone on the whole GPU", "T3, section 5.3",
+    _kernels, _combine, slow_levels, by_default=True, splits_k=True)
+IDEAL_OVERLAP = Technique(
+    "ideal-overlap", "max(GEMM, reduce-scatter) + all-gather, from isolated times", "T3, section 5.3",
+    _kernels, partial(_combine, ideal=True), slow_levels, by_default=True, splits_k=True)
+IDEAL_RS_NMC = Technique(
+    "ideal-rs-nmc", "the same with the reduce-scatter of near-memory reduction", "T3, section 5.3",
+    partial(_kernels, scatter=REDUCE_SCATTER_NMC), partial(_combine, ideal=True), slow_levels, by_default=True,
+    splits_k=True)

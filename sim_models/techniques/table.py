@@ -1,0 +1,47 @@
+"""The techniques by name, in the order of reports."""
+
+from collections.abc import Collection
+
+from ..errors import BadInput
+from ..machine import Machine
+from ..mechanisms.exchange import IN_SWITCH as BY_SWITCH
+from ..mechanisms.exchange import Exchange
+from .decomposed import DECOMPOSED
+from .flux import FLUX
+from .fused_wg import FUSED_WG
+from .in_switch import IN_SWITCH
+from .sequential import IDEAL_OVERLAP, IDEAL_RS_NMC, SEQUENTIAL
+from .technique import Technique
+from .track_trigger import T3, T3_MCA, T3_MCA_PLUS
+
+#: A new one is a file and a line here.
+TECHNIQUES: dict[str, Technique] = {one.name: one for one in (
+    SEQUENTIAL,
+    DECOMPOSED,
+    FLUX,
+    FUSED_WG,
+    IN_SWITCH,
+    T3,
+    T3_MCA,
+    T3_MCA_PLUS,
+    IDEAL_OVERLAP,
+    IDEAL_RS_NMC,
+)}
+
+#: Those that are run if none is named: the T3 paper's, and its own best.
+BY_DEFAULT = tuple(one.name for one in TECHNIQUES.values() if one.by_default)
+
+
+def check_split_k(machine: Machine, exchange: Exchange, techniques: Collection[str]) -> None:
+    """Raise BadInput if the machine's parts of K do not go with what follows the GEMM."""
+    parts = machine.gpu.k_parts
+    if parts == 1:
+        return
+    if exchange.collective not in ("rs", "ar") or exchange.algorithm == BY_SWITCH or exchange.producer != "gemm":
+        raise BadInput(f"--split-k {parts} is for --operator gemm-rs and gemm-ar, whose tiles are added up by GPUs: "
+                       f"--operator {exchange.operator} --algorithm {exchange.algorithm} is not among them")
+    if exchange.signal is not None:
+        raise BadInput(f"--split-k {parts} does not go with --signal {exchange.signal}: its tiles are complete one by "
+                       "one")
+    if without := [name for name in techniques if not TECHNIQUES[name].splits_k]:
+        raise BadInput(f"--split-k {parts} does not go with technique {without[0]}, whose kernels do not have it")

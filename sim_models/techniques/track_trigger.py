@@ -1,0 +1,71 @@
+"""T3: the GEMM and its collective fused on the RTL, under one of its arbiters' policies; then the all-gather."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from ..mechanisms.exchange import IN_SWITCH
+from ..runs.kernels import ALL_GATHER, FusedGemm, GatherAfter, Kernel, KernelResult
+from ..runs.skew import Skew
+from . import losses
+from .choices import Choices
+from .parts import gemm_alone, loss_ns, slow_levels, slowing, summed
+from .result import TechniqueResult
+from .technique import Technique
+
+#: How each fuses a GEMM and its collective.
+FUSIONS = {"t3": FusedGemm("round_robin"), "t3-mca": FusedGemm("mca"),
+           "t3-mca+": FusedGemm("ring_aware", staged=True)}
+
+
+def _fusion(name: str, choices: Choices) -> FusedGemm:
+    own = FUSIONS[name] if choices.policy is None or name != "t3" else FusedGemm(choices.policy)
+    exchange = choices.exchange
+    if (exchange.algorithm, exchange.topology) == ("ring", "switch"):  # nobody else uses a link's way through it
+        exchange = replace(exchange, topology="ring")
+    skew = Skew() if choices.skew is None and exchange.every_gpu else choices.skew
+    return replace(own, exchange=exchange, skew=skew, staged=own.staged and exchange.reduces)
+
+
+def _kernels(name: str, choices: Choices) -> tuple[Kernel, ...]:
+    gemm, fusion, slow = gemm_alone(choices), _fusion(name, choices), slowing(choices)
+    if choices.exchange.collective != "rs":
+        return gemm, fusion
+    if choices.exchange.by_levels:
+        return gemm, fusion, replace(ALL_GATHER, exchange=choices.exchange)
+    gather = GatherAfter.after(fusion, choices.exchange.algorithm == IN_SWITCH)
+    return gemm, fusion, gather if slow is None else replace(ALL_GATHER, skew=slow)
+
+
+def _combine(name: str, parts: Sequence[KernelResult], clock_ghz: float, choices: Choices) -> TechniqueResult:
+    """Put it together with the all-gather that follows; if none does, the collective's bytes have its own name."""
+    exchange, (alone, fused, *after) = choices.exchange, parts
+    if after:
+        gather, = after
+        return TechniqueResult(
+            name=name, total_ns=fused.cycles / clock_ghz + gather.ns,
+            phases_ns={"gemm": fused.gemm_cycles / clock_ghz,
+                       "reduce-scatter": (fused.cycles - fused.rs_start) / clock_ghz, "all-gather": gather.ns},
+            streams_bytes=summed(fused, gather), mc_cycles=fused.cycles + gather.simulated_cycles, rtl_in_loop=True,
+            host_seconds=fused.host_seconds + gather.host_seconds,
+            loss_ns=loss_ns(alone, fused, clock_ghz) | {"all_gather": gather.ns}, details=fused.details,
+            gpus=fused.gpus)
+    phase = exchange.hides[0] if exchange.of_parts or exchange.before else "all-reduce"
+    attribute = losses.attribute_gathered if exchange.before else losses.attribute
+    collective_end = fused.details["last_tile_cycle"] if exchange.before else fused.cycles
+    return TechniqueResult(
+        name=name, total_ns=fused.cycles / clock_ghz,
+        phases_ns={"gemm": fused.gemm_cycles / clock_ghz, phase: (collective_end - fused.rs_start) / clock_ghz},
+        streams_bytes={stream.replace("rs_", f"{exchange.collective}_"): count for stream, count in fused.dram.items()
+                       if not stream.startswith("ag_")},
+        mc_cycles=fused.cycles, rtl_in_loop=True, host_seconds=fused.host_seconds,
+        loss_ns=loss_ns(alone, fused, clock_ghz, attribute), details=fused.details, gpus=fused.gpus)
+
+
+T3, T3_MCA, T3_MCA_PLUS = (
+    Technique(name, title, source, partial(_kernels, name), _combine, slow_levels, by_default=True, splits_k=True)
+    for name, title, source in (
+        ("t3", "GEMM and reduce-scatter fused, round-robin arbitration; then the all-gather", "T3, section 4"),
+        ("t3-mca", "the same with the communication-aware arbiter", "T3, section 4.5"),
+        ("t3-mca+", "ring-aware arbitration; the first chunk through local memory where the GEMM outlasts the ring",
+         "of this project, beyond T3")))
