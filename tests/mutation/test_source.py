@@ -36,7 +36,7 @@ class Part(wiring.Component):
 class Block(wiring.Component):
     def __init__(self):
         super().__init__({"a": In(4), "b": In(4).array(3), "each": Out(4).array(3), "whole": Out(4), "held": Out(4),
-                          "bits": Out(3), "number": Out(2), "equal": Out(1), "on": Out(1).array(3)})
+                          "bits": Out(3), "number": Out(2), "equal": Out(1), "shifted": Out(4), "on": Out(1).array(3)})
 
     def elaborate(self, platform):
         m = Module()
@@ -49,6 +49,7 @@ class Block(wiring.Component):
         m.d.comb += self.bits.eq(Cat(word[1] for word in self.b))
         m.d.comb += self.number.eq(ones(word[1] for word in self.b))
         m.d.comb += self.equal.eq(self.a == self.b[2])
+        m.d.comb += self.shifted.eq(self.b[2] >> self.a[:2])
         for c in range(3):
             part = Part()
             m.submodules[f"part_{c}"] = SoftReset(part, self.a[1])
@@ -56,7 +57,8 @@ class Block(wiring.Component):
         return m
 """
 STEPS, B = (0, 5, 7), (9, 2, 15)
-RIGHT = {"each": (1, 2, 7), "whole": 8, "held": 5, "bits": 6, "number": 2, "equal": 0, "on": (0, 0, 0)}  #: at the end
+RIGHT = {"each": (1, 2, 7), "whole": 8, "held": 5, "bits": 6, "number": 2, "equal": 0, "shifted": 1,
+         "on": (0, 0, 0)}  #: at the end
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +102,7 @@ WHOLE = "m.d.comb += self.whole.eq(Mux(self.a[3], ~self.b[0], following))"
 IF, HELD = "with m.If(self.a < 7):", "m.d.sync += self.held.eq(self.a)"
 BITS, NUMBER = (f"m.d.comb += self.{name}.eq({function}(word[1] for word in self.b))"
                 for name, function in (("bits", "Cat"), ("number", "ones")))
+SHIFTED = "m.d.comb += self.shifted.eq(self.b[2] >> self.a[:2])"
 EQUAL = "m.d.comb += self.equal.eq(self.a == self.b[2])"
 RESET = 'm.submodules[f"part_{c}"] = SoftReset(part, self.a[1])'
 
@@ -124,6 +127,8 @@ RESET = 'm.submodules[f"part_{c}"] = SoftReset(part, self.a[1])'
     (IF, "never", {"held": 0}),
     (HELD, "left out", {"held": 0}),
     (HELD, "a cycle late", {"held": 0}),
+    (HELD, "only the lower half", {"held": 1}),
+    (SHIFTED, "without the upper bit right of >>", {"shifted": 7}),
     (BITS, "only the first of self.b", {"bits": 0}),
     (BITS, "without the last of self.b", {"bits": 2}),
     (NUMBER, "without the last of self.b", {"number": 1}),
@@ -135,6 +140,14 @@ RESET = 'm.submodules[f"part_{c}"] = SoftReset(part, self.a[1])'
 ])
 def test_what_a_mistake_does(outcomes, line, what, wrong):
     assert outcomes[line, what] == RIGHT | wrong
+
+
+def test_each_operation_of_a_chain_is_a_place_of_its_own():
+    """Otherwise leaving one side out would leave out all of that side."""
+    found: dict = {}
+    names = {CHANGES: Changes(found.setdefault, Signal(8)), "a": Signal(3)}
+    exec(compile(rewritten("chain = a[0] & a[1] & ~a[2]", "chain.py"), "chain.py", "exec"), names)
+    assert len([change for change in found if change.what == "without what stands right of &"]) == 2
 
 
 def test_every_file_with_hardware_is_some_blocks():

@@ -269,6 +269,39 @@ def layout_widths(layout):
     return [(name, field.width) for name, field in layout]
 
 
+@pytest.mark.parametrize("together", [0, 1, 2, 3])
+def test_errors_in_the_cycle_of_the_clearing_count_anew(together):
+    """Two of them, and one is lost: that is told, too."""
+    bench = Bench(Geometry(dma=DmaGeometry(regions=2)), reporters=3)
+    dut = bench.dut
+    overflow = next(field.lsb for field in bench.map["STATUS"].fields if field.name == "error_overflow")
+
+    async def testbench(ctx):
+        def report(count):
+            for number, port in enumerate(dut.reports):
+                ctx.set(port, {"valid": number < count, "code": layouts.ErrorCode.ID_REUSED, "details": {}})
+        report(3)
+        await ctx.tick()
+        report(0)
+        assert (await bench.transfer(ctx, bench.map["STATUS"].offset))[1] >> overflow & 1
+        for name, value in (("paddr", 0x010), ("psel", 1), ("pwrite", 1), ("pwdata", 0b0100)):
+            ctx.set(getattr(dut, name), value)
+        await ctx.tick()
+        ctx.set(dut.penable, 1)
+        await ctx.tick()
+        assert ctx.get(dut.clear_error)
+        report(together)
+        await ctx.tick()
+        report(0)
+        ctx.set(dut.psel, 0)
+        ctx.set(dut.penable, 0)
+        await ctx.tick()
+        assert ctx.get(dut.error) == (together > 0)
+        assert (await bench.transfer(ctx, bench.map["STATUS"].offset))[1] >> overflow & 1 == (together > 1)
+
+    bench.run(testbench)
+
+
 def test_error_in_the_cycle_of_its_clearing_is_kept():
     bench = Bench(Geometry(dma=DmaGeometry(regions=2)), reporters=1)
     dut, code = bench.dut, layouts.ErrorCode.ID_REUSED

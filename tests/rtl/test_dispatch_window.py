@@ -290,6 +290,31 @@ def test_a_new_kernel_starts_clean(cut):
     assert not test.errors
 
 
+@pytest.mark.parametrize("again", [1, 5, 8])
+def test_a_restart_during_the_sweep_begins_it_anew(again):
+    test = Window("more_ways_than_tiles", seed=2, window=4)
+    dut, slots = test.dut, test.tracker.window_slots
+
+    async def drive(ctx):
+        await ctx.tick().repeat(slots + 8)
+        for cycle in range(again + 1):
+            ctx.set(dut.restart, cycle in (0, again))
+            await ctx.tick()
+        ctx.set(dut.restart, 0)
+        ctx.set(dut.dispatch.payload, Request(0, 1)._asdict())
+        ctx.set(dut.dispatch.valid, 1)
+        await ctx.tick()
+        ctx.set(dut.dispatch.valid, 0)
+        for _ in range(slots - 1):
+            assert not ctx.get(dut.grant.valid)
+            await ctx.tick()
+        await ctx.tick().repeat(8)
+        assert test.started == [0]
+
+    test.bench.process(drive, background=False)
+    test.bench.run(cycles=400)
+
+
 def test_errors_are_reported_and_ignored():
     test = Window("few_ways", seed=3, window=4)
     rng, dut = random.Random(3), test.dut

@@ -3,14 +3,14 @@
 Whole kernels run on it in tests/models/test_fused.py.
 """
 
+import itertools
 import random
 from collections import Counter, deque
 from dataclasses import replace
 
 import pytest
 
-from t3sim.cosim.compiled import CompiledBackend
-from t3sim.cosim.gpu import gpu_library
+from t3sim.cosim.gpu import compiled_gpu, gpu_library
 from t3sim.driver.apb import ApbMaster, BusError
 from t3sim.driver.driver import Destination, Driver
 from t3sim.machine import load_machine
@@ -46,7 +46,7 @@ class Gpu:
     geometry = GEOMETRY
 
     def __init__(self, seed: int = 1, idle: float = 0.0, memory_cycles: int = 30) -> None:
-        self.backend = CompiledBackend(gpu_library(self.geometry))
+        self.backend = compiled_gpu(gpu_library(self.geometry))
         self.ports = self.backend.ports
         self._put: dict[str, int] = {}
         self.random, self.idle, self.memory_cycles = random.Random(seed), idle, memory_cycles
@@ -166,7 +166,7 @@ class Gpu:
         if name in ("events", "heads"):
             getattr(self, name).append(item)
         elif name.startswith("packets"):
-            self.packets.append(item | {"lane": int(name[8:-1])})
+            self.packets.append(item | {"lane": int(name[8:-1]), "cycle": self.cycle})
         else:
             c = int(name[5:-1])
             request = {leaf.removeprefix("request."): value for leaf, value in item.items()}
@@ -190,6 +190,21 @@ class Gpu:
                 assert "resetting" not in status
                 return
         raise AssertionError(f"never done: {status}")
+
+    def write_meanwhile(self, name: str, value: int) -> int:
+        """Write a register while everything goes on; returns the cycle in which the bus shows that it has happened."""
+        transfer = {"paddr": self.driver.registers[name].offset, "psel": 1, "pwrite": 1, "pwdata": value}
+        for port, word in transfer.items():
+            self.put(f"apb.{port}", word)
+        self.run(1)
+        self.put("apb.penable", 1)
+        while not self.get("apb.pready"):
+            self.run(1)
+        done = self.cycle
+        self.run(1)
+        for port in ("psel", "penable"):
+            self.put(f"apb.{port}", 0)
+        return done
 
     def access(self, side: str, address: int, byte_count: int, **ids) -> None:
         item = {"address": address, "bytes": byte_count, "op": UPDATE, "source": LOCAL, "region": 0, "wf": 0, "wg": 0}
@@ -487,6 +502,46 @@ def test_a_compute_units_store_leaves_for_the_peer():
     assert outline(gpu.packets, "op", "source", "region", "wf", "wg", "device") == {
         (STORE, REMOTE, THERE, 6, 3, PEER): 12}, "workgroups wrap around"
     assert not gpu.dram and gpu.counters()["packets"] == 12 and gpu.error() is None
+
+
+def complete_both_ways(gpu: Gpu, workgroups: int, tiles: int) -> Counter:
+    """Complete tiles of a region that is sent on and raises events; returns how often each should come."""
+    gpu.program(gpu.driver.unmap(DMA_REGION) + gpu.driver.dma_map(
+        DMA_REGION, base=BASE, limit=LIMIT, to=[Destination(PEER, THERE)], row_bytes=64, columns=1,
+        pitch_bytes=PITCH, updates_per_element=1, event=True) + gpu.driver.clear_counters()
+        + [(gpu.driver.registers["WINDOW"].offset, workgroups)])
+    for wg in range(workgroups):
+        gpu.dispatch(wg, tiles=tiles)
+    gpu.run(50)
+    every = list(itertools.product(range(workgroups), range(tiles)))
+    for wg, wf in every:
+        gpu.access("compute", BASE + wf * PITCH, 64, region=DMA_REGION, wf=wf, wg=wg)
+    gpu.run(300)
+    return Counter(every)
+
+
+def test_a_tile_that_goes_both_ways_is_sent_once_however_long_its_event_waits():
+    gpu = programmed()
+    gpu.blocked = {"events"}
+    tiles = complete_both_ways(gpu, 1, 6)
+    gpu.blocked = set()
+    gpu.run(200)
+    assert outline(gpu.events, "wg", "wf") == tiles
+    assert outline([command for command in gpu.dram if command["op"] == READ], "wg", "wf") == tiles
+    assert gpu.counters()["commands"] == 6 and gpu.error() is None
+
+
+@pytest.mark.parametrize("moment", range(8))
+def test_what_happens_when_the_counters_are_cleared_counts_anew(moment):
+    """A packet in the cycle in which the write ends counts, one of the cycle before does not."""
+    gpu = programmed()
+    line = {"address": BASE, "bytes": 64, "op": UPDATE, "source": LOCAL, "region": REMOTE_REGION, "wf": 1, "wg": 2}
+    gpu.waiting["outbound[0]"].append(line)
+    gpu.run(moment)
+    cleared = gpu.write_meanwhile("CONTROL", sum(value for _, value in gpu.driver.clear_counters()))
+    gpu.run(20)
+    (packet,) = gpu.packets
+    assert gpu.counters()["packets"] == (packet["cycle"] >= cleared)
 
 
 def test_ordinary_traffic_passes_unseen(rng):
@@ -1261,6 +1316,60 @@ def test_a_soft_reset_takes_as_long_as_it_is_told(bit):
     assert gpu.status() == {"reset_done", "drain"}
 
 
+@pytest.mark.parametrize("done", [0, 1])
+def test_a_second_soft_reset_begins_anew(done):
+    """One that comes in the middle of another, or after it."""
+    gpu = programmed()
+    gpu.program(gpu.driver.soft_reset(16 if done else 1000))
+    gpu.backend.step(700)
+    assert gpu.status() == {"reset_done" if done else "resetting", "drain"}
+    gpu.program(gpu.driver.soft_reset(1000))
+    gpu.backend.step(700)
+    assert gpu.status() == {"resetting", "drain"}
+    gpu.backend.step(600)
+    assert gpu.status() == {"reset_done", "drain"}
+
+
+def test_a_restart_during_the_sweep_of_a_soft_reset_does_nothing():
+    gpu = programmed()
+    gpu.program(gpu.driver.soft_reset(16))
+    gpu.backend.step(16 + 24)  # of the command table's sweep, the longest, a part
+    gpu.program(gpu.driver.restart())
+    assert "resetting" in gpu.status()
+    gpu.backend.step(GEOMETRY.tracker.window_slots << GEOMETRY.tracker.wf_bits - 1)
+    assert gpu.status() == {"reset_done", "drain"}
+
+
+def test_no_workgroup_starts_while_stopped():
+    """One that waits for room when the soft reset comes; a write that waits for DRAM holds the end up."""
+    gpu = programmed()
+    gpu.blocked = {"start", "dram"}
+    gpu.access("compute", BASE, 64, region=EVENT_REGION)
+    gpu.dispatch(0, tiles=1)
+    gpu.run(30)
+    assert gpu.get("grant") & 1
+    gpu.program(gpu.driver.soft_reset(16))
+    gpu.blocked = {"dram"}
+    for _ in range(60):
+        assert not gpu.get("grant") & 1
+        gpu.run(1)
+    assert "resetting" in gpu.status()
+
+
+def test_a_soft_reset_lets_arrivals_pass_the_producer_that_runs_still():
+    gpu = programmed()
+    gpu.program(gpu.driver.policy("mca", 1))
+    gpu.put("producer_active", 1)
+    for c in range(CHANNELS):
+        gpu.put(f"occupancy[{c}]", 20)
+    gpu.run(10)
+    gpu.access("inbound", BASE, 64, source=DMA, region=EVENT_REGION)
+    gpu.run(200)
+    assert not gpu.dram
+    gpu.soft_reset()
+    assert len(gpu.dram) == 1 and "drain" in gpu.status()
+
+
 def test_a_soft_reset_in_the_middle_of_anything(seed):
     """Everything around goes on: what was accepted is performed, and nothing leaves after it.
 
@@ -1347,6 +1456,31 @@ def test_a_neighbours_head_of_the_kernel_before_opens_no_window():
     gpu.hear(0, epoch=1)
     gpu.run(50)
     assert gpu.held == 1
+
+
+def test_a_head_of_the_kernel_before_opens_no_window_when_the_neighbour_restarts():
+    """Not for a cycle: head and kernel are of the same moment."""
+    gpu = programmed()
+    gpu.program(gpu.driver.window(2, workgroups=4) + gpu.driver.restart(kernel=1))
+    gpu.hear(40)
+    gpu.dispatch(0, tiles=1, there=30)
+    gpu.run(2 * GEOMETRY.tracker.window_slots)
+    gpu.hear(0, epoch=1)
+    gpu.run(50)
+    assert gpu.held == 1
+
+
+def test_a_head_is_told_with_its_own_kernel():
+    gpu = programmed()
+    gpu.program(gpu.driver.window(2, workgroups=3) + gpu.driver.heads(5, sends_to=(), receives_from=(2,)))
+    gpu.dispatch(0, tiles=1)
+    for _ in range(2 * ROW * COLUMNS // 64):
+        gpu.access("compute", BASE, 64, region=EVENT_REGION)
+    gpu.run(200)
+    assert gpu.get("head") == 1
+    gpu.restart(kernel=7)
+    gpu.run(2 * GEOMETRY.tracker.window_slots)
+    assert [(told["head"], told["epoch"]) for told in gpu.heads][-2:] == [(1, 0), (0, 7)]
 
 
 @pytest.mark.parametrize("peer", range(GEOMETRY.dma.peers))
@@ -1645,7 +1779,19 @@ class NarrowGpu(QueueGpu):
     """As few lines as possible may be under way: between two of a copy, none is for a cycle."""
 
     geometry = replace(_SMALL, channel=replace(_SMALL.channel, channels=1), tracker=replace(_SMALL.tracker, banks=1),
-                       dma=replace(GEOMETRY.dma, egress_lanes=1, peers=1, outstanding_lines=2 * GEOMETRY.dma.engines))
+                       dma=replace(GEOMETRY.dma, egress_lanes=1, peers=1, outstanding_lines=2 * GEOMETRY.dma.engines,
+                                   ready_commands=2))
+
+
+def test_a_tile_that_goes_both_ways_raises_one_event_however_long_it_waits_to_be_sent():
+    """No line that was read comes back: engines and command table are full."""
+    gpu = NarrowGpu()
+    gpu.blocked = {"packets"}
+    tiles = complete_both_ways(gpu, 4, 8)
+    assert len(gpu.events) < 32
+    gpu.blocked = set()
+    gpu.run(1500)
+    assert outline(gpu.events, "wg", "wf") == tiles == outline(gpu.packets, "wg", "wf") and gpu.error() is None
 
 
 @pytest.mark.parametrize("engine", range(GEOMETRY.dma.engines))

@@ -228,6 +228,41 @@ def test_read_waits_for_the_retirement_and_inbound_passes_it():
     simulate(testbench, Geometry(channel=ChannelGeometry(channels=1, guard_buckets=256)))
 
 
+def test_a_read_that_the_guard_holds_starves():
+    """Its wait counts: once the write has retired, it goes before compute, which would have priority."""
+    async def testbench(bench):
+        await bench.sweep()
+        bench.configure(policy=MCA, starvation_limit=20)
+        line = 0x4000
+        bench.offers["compute"] = [request(line, op=UPDATE, region=1)]
+        while not bench.pending:
+            await bench.step(leave=bench.queue[0] if bench.queue else None)
+        bench.offers["dma"] = [request(line, op=READ, region=1, source=DMA)]
+        bench.offers["compute"] = [request(0x10_0000 + 0x40 * i) for i in range(60)]
+        for _ in range(30):
+            await bench.step(leave=bench.queue[0] if bench.queue else None)
+        assert bench.ctx.get(bench.dut.guard_stall) and bench.ctx.get(bench.dut.starved)
+        before = len(bench.order)
+        await bench.step(retire=bucket_of(line, bench.geometry), leave=bench.queue[0])
+        for _ in range(4):
+            await bench.step(leave=bench.queue[0] if bench.queue else None)
+        assert "dma" in [stream for _, stream in bench.order[before:before + 4]]
+
+    simulate(testbench, Geometry(channel=ChannelGeometry(channels=1, guard_buckets=256)))
+
+
+def test_an_arrival_that_the_coalescer_holds_starves():
+    async def testbench(bench):
+        await bench.sweep()
+        bench.configure(policy=MCA, starvation_limit=20)
+        bench.offers["inbound"] = [request(0x40 * i, op=UPDATE, region=1, wg=i, source=REMOTE) for i in range(20)]
+        for _ in range(40):
+            await bench.step(updates_ready=False, leave=bench.queue[0] if bench.queue else None)
+        assert bench.ctx.get(bench.dut.communication_waiting) and bench.ctx.get(bench.dut.starved)
+
+    simulate(testbench)
+
+
 def test_read_waits_behind_a_write_granted_in_the_cycle_before():
     async def testbench(bench):
         await bench.sweep()

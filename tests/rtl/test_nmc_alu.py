@@ -10,6 +10,7 @@ import sys
 import numpy as np
 import pytest
 import typer
+from amaranth.sim import Simulator
 
 from t3sim import alu_exhaustive, formats
 from t3sim.reference.nmc_alu import FORMATS, AluDtype, AluOp, Operands, add, combine, quiet_nan, width
@@ -184,6 +185,29 @@ def test_store_keeps_every_bit(dtype):
     items = [Operands(old, filled(new, dtype, 4), AluOp.STORE, dtype) for new in corners(dtype) for old in olds]
     got, _ = run(items, 4)
     assert got == [item.new for item in items]
+
+
+@pytest.mark.parametrize(("op", "dtype", "expected"), [
+    (3, 0, 0x3C00_3C00), (3, 2, 0x3C00_3C00), (0, 3, 0x3C80_3C00), (1, 3, 0x3C00_3C00), (3, 3, 0x3C00_3C00)])
+def test_the_unused_numbers_act_as_store_and_as_fp32(op, dtype, expected):
+    """Operation 3 stores; element type 3 is fp32, in which 0x3C003C00 and itself add up to 0x3C803C00."""
+    dut = NmcAlu(4)
+
+    async def testbench(ctx):
+        column = dut.operands.payload.old, dut.operands.payload.new
+        for port, value in zip(column, (0x3C00_3C00,) * 2):
+            ctx.set(port, value)
+        ctx.set(dut.operands.payload.op.as_value(), op)
+        ctx.set(dut.operands.payload.dtype.as_value(), dtype)
+        ctx.set(dut.operands.valid, 1)
+        ctx.set(dut.result.ready, 1)
+        await ctx.tick().repeat(NmcAlu.LATENCY)
+        assert ctx.get(dut.result.payload.column) == expected
+
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-9)
+    simulator.add_testbench(testbench)
+    simulator.run()
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)

@@ -14,9 +14,9 @@ from t3sim.rtl.ready_table import ReadyTable
 WG_BITS = 7
 
 
-def simulate(testbench, groups=8, count_bits=4):
+def simulate(testbench, groups=8, count_bits=4, wg_bits=WG_BITS):
     """Runs `testbench(step, reset)`; `step` is one cycle and returns `asks.ready`; `reset(level)`."""
-    geometry = Geometry(tracker=TrackerGeometry(sets=8, banks=1, wg_bits=WG_BITS),
+    geometry = Geometry(tracker=TrackerGeometry(sets=8, banks=1, wg_bits=wg_bits),
                         dma=DmaGeometry(ready_groups=groups))
     dut, reset = ReadyTable(geometry, count_bits=count_bits), Signal()
     simulator = Simulator(ResetInserter(reset)(dut))
@@ -101,6 +101,19 @@ def test_a_completion_in_every_cycle_counts():
         assert not any([await step(ask=Ask(0, 8)) for _ in range(8)])
 
     simulate(testbench)
+
+
+@pytest.mark.parametrize("shift", range(16))
+def test_every_shift_of_ids_of_16_bits(shift):
+    """The last id of a group counts for it, the first one of the next for that; beyond the last group for none."""
+    async def testbench(step, reset):
+        for completed in ((1 << shift) - 1, 1 << shift, min(8 << shift, (1 << 16) - 1)):
+            await step(completed=completed, shift=shift)
+        for ask, taken in ((Ask(0, 2), False), (Ask(0, 1), True), (Ask(1, 2), shift == 15), (Ask(1, 1), shift < 16)):
+            assert any([await step(ask=ask, shift=shift) for _ in range(5)]) == taken
+            await step(shift=shift)
+
+    simulate(testbench, wg_bits=16)
 
 
 def test_a_counter_stays_at_its_largest_value():

@@ -15,13 +15,13 @@ from t3sim.rtl.watchdog import WatchDog
 EVERY = (1 << len(WAITS)) - 1
 
 
-def simulate(testbench):
+def simulate(testbench, **options):
     """Run `testbench(step, reset, counts)`.
 
     `step` is one cycle and returns (told, waited); `reset(level)`; `counts(limit)`: whether `moves` and `waits` count
     in the coming cycle.
     """
-    dut, reset = WatchDog(Geometry()), Signal()
+    dut, reset = WatchDog(Geometry(), **options), Signal()
     simulator = Simulator(ResetInserter(reset)(dut))
     simulator.add_clock(1e-9)
 
@@ -128,3 +128,15 @@ def test_a_limit_that_is_lowered_under_the_count_tells_at_the_end_of_the_period(
         assert await cycles_until_told(step, 2 * WATCHDOG_PERIOD, limit=1) == (WATCHDOG_PERIOD - 9, 1)
 
     simulate(testbench)
+
+
+@pytest.mark.parametrize("bit", range(1, 13))
+def test_every_bit_of_the_limit_counts(bit):
+    """And of the periods that are counted; with more a simulator takes its time."""
+    async def testbench(step, reset, counts):
+        limit, period = (1 << bit) + 1, 2
+        await step(limit=0)
+        told = await cycles_until_told(step, (limit + 1) * period + 1, limit=limit)
+        assert told == (limit * period, 1)
+
+    simulate(testbench, period=2)

@@ -16,7 +16,7 @@ Place = tuple[str, int, int]  #: file, line, column
 
 _OPERATIONS = {"+": operator.add, "-": operator.sub, "&": operator.and_, "|": operator.or_, "^": operator.xor,
                "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq,
-               "!=": operator.ne}
+               "!=": operator.ne, ">>": operator.rshift}
 _MISTAKEN = {"+": "-", "-": "+", "&": "|", "|": "&", "^": "|", "<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": ">=",
              "!=": ">"}
 SELECT_BITS = 16
@@ -103,6 +103,10 @@ class Changes:
         result = _OPERATIONS[sign](left, right)
         if not _is_hardware(result):
             return result
+        if sign == ">>":
+            shorter = _is_hardware(right) and len(Value.cast(right)) > 1
+            return self._changed(place, result, [
+                ("without the upper bit right of >>", lambda: left >> Value.cast(right)[:-1])] if shorter else [])
         wrong = _MISTAKEN[sign]
         changes = [(f"{wrong} for {sign}", lambda: _OPERATIONS[wrong](Value.cast(left), Value.cast(right)))]
         if sign in "&|":
@@ -201,7 +205,10 @@ class Changes:
             for part, bits in _fields(value):
                 if len(bits) > 1:
                     changes.append((f"{name}{part}without the upper bit",
-                                    lambda bits=bits: plain & ~_upper_bit(plain, bits)))
+                                    lambda bits=bits: plain & ~_upper_bits(plain, bits[-1:])))
+                if len(bits) > 3:
+                    changes.append((f"{name}{part}only the lower half",
+                                    lambda bits=bits: plain & ~_upper_bits(plain, bits[len(bits) // 2:])))
             if self._clocked and not name:
                 changes.append(("a cycle late", old))
         for level, loop in enumerate(self._loops):
@@ -301,5 +308,5 @@ def _fields(value) -> list[tuple[str, range]]:
     return [(f"{name}: ", range(part.offset, part.offset + part.width)) for name, part in layout]
 
 
-def _upper_bit(value: Value, bits: range) -> Const:
-    return Const(1 << bits[-1], len(value))
+def _upper_bits(value: Value, bits: range) -> Const:
+    return Const(sum(1 << bit for bit in bits), len(value))

@@ -1,4 +1,7 @@
-"""Plugin of pytest: the mistake named by $T3_MISTAKE is in the source before any test imports it."""
+"""Plugin of pytest: the mistake named by $T3_MISTAKE or $T3_LIVED is in the source before any test imports it.
+
+With the latter the top is not compiled.
+"""
 
 import json
 import os
@@ -6,11 +9,19 @@ import os
 from amaranth.hdl import Const
 
 from .changes import Change, Changes
-from .rewrite import import_with
+from .lived import Lived
+from .rewrite import import_with, import_wrong
 
-MISTAKE = "T3_MISTAKE"  #: environment: a Change as JSON
+MISTAKE, LIVED = "T3_MISTAKE", "T3_LIVED"  #: environment: a Change, or a Lived, as JSON
 
 
 def pytest_configure(config) -> None:
-    change = Change(**json.loads(os.environ[MISTAKE]))
-    import_with(Changes(lambda other: 1 if other == change else None, Const(1)), [change.file])
+    if MISTAKE in os.environ:
+        change = Change(**json.loads(os.environ[MISTAKE]))
+        import_with(Changes(lambda other: 1 if other == change else None, Const(1)), [change.file])
+    else:
+        mistake = Lived(**json.loads(os.environ[LIVED]))
+        import_wrong(mistake.file, mistake.right, mistake.wrong)
+        from t3sim.cosim import gpu
+
+        gpu.gpu_library, gpu.compiled_gpu = (lambda geometry: geometry), gpu.amaranth_gpu

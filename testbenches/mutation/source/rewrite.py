@@ -5,7 +5,7 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from .changes import Changes
@@ -13,7 +13,16 @@ from .changes import Changes
 ROOT = Path(__file__).resolve().parents[3]
 CHANGES = "_changes"  #: the name under which a file that was read so knows them
 _OPERATORS = {ast.Add: "+", ast.Sub: "-", ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^", ast.Lt: "<", ast.LtE: "<=",
-              ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
+              ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=", ast.RShift: ">>"}
+
+
+def place_of(node: ast.expr | ast.stmt) -> tuple[int, int]:
+    """Return line and column of a mistake: of an operation those of its right side, which each in a chain has."""
+    if isinstance(node, ast.BinOp):
+        node = node.right
+    elif isinstance(node, ast.Compare):
+        node = node.comparators[0]
+    return node.lineno, node.col_offset
 
 
 class _Rewriter(ast.NodeTransformer):
@@ -22,7 +31,7 @@ class _Rewriter(ast.NodeTransformer):
 
     def _ask(self, node: ast.AST, method: str, *arguments: ast.expr) -> ast.expr:
         """Make the call `_changes.method((file, line, column), *arguments)`."""
-        place = ast.Tuple([ast.Constant(part) for part in (self._file, node.lineno, node.col_offset)], ast.Load())
+        place = ast.Tuple([ast.Constant(part) for part in (self._file, *place_of(node))], ast.Load())
         call = ast.Call(ast.Attribute(ast.Name(CHANGES, ast.Load()), method, ast.Load()), [place, *arguments], [])
         return ast.fix_missing_locations(ast.copy_location(call, node))
 
@@ -119,32 +128,45 @@ def rewritten(text: str, file: str) -> ast.Module:
 
 
 class _Loader(importlib.machinery.SourceFileLoader):
-    def __init__(self, name: str, path: str, changes: Changes) -> None:
+    def __init__(self, name: str, path: str, read: Callable[[str, str], str | ast.Module], names: dict) -> None:
         super().__init__(name, path)
-        self._changes = changes
+        self._read, self._names = read, names
 
     def get_code(self, fullname: str):
         text = Path(self.path).read_text(encoding="utf-8")
-        return compile(rewritten(text, Path(self.path).relative_to(ROOT).as_posix()), self.path, "exec")
+        return compile(self._read(text, Path(self.path).relative_to(ROOT).as_posix()), self.path, "exec")
 
     def exec_module(self, module) -> None:
-        vars(module)[CHANGES] = self._changes
+        vars(module).update(self._names)
         super().exec_module(module)
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    def __init__(self, files: dict[str, Path], changes: Changes) -> None:
-        self._files, self._changes = files, changes
+    def __init__(self, files: dict[str, Path], *how) -> None:
+        self._files, self._how = files, how
 
     def find_spec(self, fullname, path, target=None):
         file = self._files.get(fullname)
         return file and importlib.util.spec_from_file_location(
-            fullname, file, loader=_Loader(fullname, str(file), self._changes))
+            fullname, file, loader=_Loader(fullname, str(file), *self._how))
 
 
 def import_with(changes: Changes, files: Iterable[str]) -> None:
     """Import these files, such as `rtl/tracker.py`, with changes from now on. None may have been imported before."""
+    _import_as(rewritten, files, {CHANGES: changes})
+
+
+def import_wrong(file: str, right: str, wrong: str) -> None:
+    """Import this file with another text at one place from now on. It must not have been imported before."""
+    def read(text: str, name: str) -> str:
+        assert text.count(right) == 1, f"{name} has {text.count(right)} times {right!r}: 1 is needed"
+        return text.replace(right, wrong)
+
+    _import_as(read, [file], {})
+
+
+def _import_as(read: Callable[[str, str], str | ast.Module], files: Iterable[str], names: dict) -> None:
     modules = {f"t3sim.{file.removesuffix('.py').replace('/', '.')}": ROOT / file for file in files}
     early = modules.keys() & sys.modules.keys()
     assert not early, f"already imported: {sorted(early)}"
-    sys.meta_path.insert(0, _Finder(modules, changes))
+    sys.meta_path.insert(0, _Finder(modules, read, names))

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from ..model import Mutant
 from . import plugin
 from .changes import Change
+from .lived import Lived
 from .rewrite import ROOT
 
 _LIMIT_S = 600
@@ -25,19 +26,27 @@ class Noticed(NamedTuple):
 
 def unit_test(block: str, mutant: Mutant, limit_s: float = _LIMIT_S) -> Noticed | None:
     """Return the first test that fails, and how; None if all pass."""
-    tests = ROOT / "tests" / "rtl" / f"test_{block}.py"
     change = Change(mutant.file, mutant.line, mutant.column, mutant.mode)
+    return _noticed({plugin.MISTAKE: json.dumps(asdict(change))}, f"tests/rtl/test_{block}.py", limit_s)
+
+
+def noticed(mistake: Lived, limit_s: float = _LIMIT_S) -> Noticed | None:
+    """Run the test of one of the mistakes that lived once. The top runs on Amaranth's simulator: it is one test."""
+    return _noticed({plugin.LIVED: json.dumps(asdict(mistake))}, mistake.test, limit_s)
+
+
+def _noticed(mistake: dict[str, str], tests: str, limit_s: float) -> Noticed | None:
     with tempfile.TemporaryDirectory() as cache:  # builds of this source must not be taken for those of the real one
-        environment = os.environ | {plugin.MISTAKE: json.dumps(asdict(change)), "T3_CACHE": cache}
+        environment = os.environ | mistake | {"T3_CACHE": cache}
         command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "--tb=line", "-p", "no:cacheprovider",
-                   "-p", plugin.__name__, str(tests)]
+                   "-p", plugin.__name__, tests]
         try:
             done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=limit_s)
         except subprocess.TimeoutExpired:
-            return Noticed("time", tests.name, f"{limit_s:g} s")
+            return Noticed("time", tests.rpartition("/")[2], f"{limit_s:g} s")
     if done.returncode == 0:
         return None
     lines = done.stdout.splitlines()
     failed = [line.split()[1] for line in lines if line.startswith(("FAILED ", "ERROR "))]
     told = [found[1] for line in lines if (found := re.match(r"\S+\.py:\d+: (.+)", line))]
-    return Noticed("unit", (failed or [tests.name])[0], (told or lines[-1:] or [""])[0])
+    return Noticed("unit", (failed or [tests])[0], (told or lines[-1:] or [""])[0])
