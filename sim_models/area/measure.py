@@ -1,7 +1,7 @@
 """One block's figures. The top is put together from its parts: each distinct module is mapped once."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 
 from t3sim.cosim.designs import readable_verilog
 from t3sim.errors import Failure
@@ -9,8 +9,9 @@ from t3sim.rtl.geometry import Geometry
 
 from . import fpga as ecp5
 from .liberty import Library
+from .memories import MemoryUse, memories_of
 from .node import Node
-from .synthesis import EFFORTS, TARGET_GATE_DELAYS, Memory, Netlist, instances, modules, synthesise, with_children
+from .synthesis import EFFORTS, TARGET_GATE_DELAYS, Netlist, instances, modules, synthesise, with_children
 from .timing import Timing, analyse
 
 COMPOSED = "gpu_top"  #: the block that is too large to be mapped in one piece
@@ -37,7 +38,7 @@ class Silicon:
         """Gate delays of a clock cycle: with flip-flop and memory access."""
         return self.timing.period_ns / self.gate_delay_ns
 
-    def to_json(self, node: Node, memory_bits: int) -> dict:
+    def to_json(self) -> dict:
         path = self.timing.path
         return {
             "gate_equivalents": round(self.gate_equivalents, 1),
@@ -47,7 +48,6 @@ class Silicon:
             "longest_path": {"start": path.start, "end": path.end, "gates": list(path.gates)},
             "period_gate_delays": round(self.period, 2),
             "library_clock_mhz": round(1e3 / self.timing.period_ns, 1) if self.timing.period_ns else None,
-            "estimate": node.to_json(self.gate_equivalents, memory_bits, self.period),
         }
 
 
@@ -62,7 +62,8 @@ class Part:
 @dataclass(frozen=True)
 class BlockArea:
     name: str
-    memories: tuple[Memory, ...]
+    memories: tuple[MemoryUse, ...]
+    memory_gate_equivalents: float  #: of register files, and of writing through around macros; not mapped, estimated
     flip_flops: int
     clock_gates: int
     silicon: Silicon
@@ -73,13 +74,25 @@ class BlockArea:
     def memory_bits(self) -> int:
         return sum(memory.bits for memory in self.memories)
 
+    @property
+    def macro_bits(self) -> int:
+        """Bits of SRAM macros, copies included."""
+        return sum(memory.macro_bits for memory in self.memories)
+
+    def area_um2(self, node: Node) -> float:
+        return node.area_um2(self.silicon.gate_equivalents + self.memory_gate_equivalents, self.macro_bits)
+
     def to_json(self, node: Node) -> dict:
         return {
             "memory_bits": self.memory_bits,
-            "memories": [asdict(memory) for memory in self.memories],
+            "macro_bits": self.macro_bits,
+            "memory_gate_equivalents": round(self.memory_gate_equivalents, 1),
+            "memories": [asdict(memory) | {"kind": memory.kind} for memory in self.memories],
             "flip_flops": self.flip_flops,
             "clock_gates": self.clock_gates,
-            **self.silicon.to_json(node, self.memory_bits),
+            **self.silicon.to_json(),
+            "estimate": node.to_json(self.silicon.gate_equivalents + self.memory_gate_equivalents, self.macro_bits,
+                                     self.silicon.period),
             "fpga": self.fpga.to_json() if self.fpga else {},
             "parts": {name: asdict(part) for name, part in self.parts.items()},
         }
@@ -89,13 +102,15 @@ def measure(block: str, geometry: Geometry, library: Library, *, fpga: bool = Tr
             progress: Progress = lambda name, fraction: None) -> BlockArea:
     """Measure everything about one block that can be had."""
     text, _ = readable_verilog(block, geometry)
+    memories = memories_of(block, geometry)
+    memory_gates = sum(memory.gate_equivalents(library) for memory in memories)
     if block == COMPOSED:
-        return _compose(block, text, library, fpga, progress)
+        return _compose(block, text, library, fpga, progress, memories, memory_gates)
     netlist, timing = _mapped(text, block, library)
     progress(block, 0.5)
     silicon = Silicon(netlist.gate_equivalents(), netlist.gate_equivalents(flip_flops=False), library.gate_delay[0],
                       timing)
-    result = BlockArea(block, netlist.memories, netlist.flip_flops, netlist.clock_gates, silicon,
+    result = BlockArea(block, memories, memory_gates, netlist.flip_flops, netlist.clock_gates, silicon,
                        ecp5.place_and_route(text, block) if fpga else None)
     progress(block, 1.0)
     return result
@@ -123,7 +138,8 @@ def _mapped(text: str, top: str, library: Library,
     return best
 
 
-def _compose(block: str, text: str, library: Library, fpga: bool, progress: Progress) -> BlockArea:
+def _compose(block: str, text: str, library: Library, fpga: bool, progress: Progress,
+             memories: tuple[MemoryUse, ...], memory_gates: float) -> BlockArea:
     known = modules(text)
     children = instances(known[block], known)
     kinds = sorted(set(children.values()))
@@ -145,8 +161,6 @@ def _compose(block: str, text: str, library: Library, fpga: bool, progress: Prog
         pieces.append((ecp5.count(text, block, tuple(kinds)), 1))
         placed = ecp5.Fpga(*(sum(getattr(piece, name) * count for piece, count in pieces)
                              for name in ("luts", "flip_flops", "block_rams")), None, "sum of its parts")
-    memories = tuple(replace(memory, name=f"{name}.{memory.name}")
-                     for name, kind in sorted(children.items()) for memory in parts[kind].memories)
     progress(block, 1.0)
-    return BlockArea(block, memories, sum(netlist.flip_flops * count for netlist, count in everything),
+    return BlockArea(block, memories, memory_gates, sum(netlist.flip_flops * count for netlist, count in everything),
                      sum(netlist.clock_gates * count for netlist, count in everything), silicon, placed, shares)

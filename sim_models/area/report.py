@@ -13,6 +13,7 @@ from . import fpga as ecp5
 from . import yosys
 from .liberty import Library
 from .measure import BlockArea, Silicon
+from .memories import COPIES, FILE, FLIP_FLOPS, MACRO, MemoryUse
 from .node import ARRAY_EFFICIENCY, FO4_PS_PER_UM, GATE_LENGTH_UM, UTILISATION, WIRES_AND_SKEW, Node
 from .sweep import Sweep
 from .synthesis import GATED_BITS, SMALL_WORDS, TARGET_GATE_DELAYS
@@ -26,7 +27,7 @@ Rows = Iterable[Sequence[str]]
 Section = tuple[str, tuple[str, ...], list[tuple[str, ...]]]
 
 
-def sections(blocks: dict[str, BlockArea], geometry: Geometry, node: Node) -> list[Section]:
+def sections(blocks: dict[str, BlockArea], geometry: Geometry, library: Library, node: Node) -> list[Section]:
     """Return (title, columns, rows), for a terminal as for Markdown."""
     made = {name: one.silicon for name, one in blocks.items()}
     found = [_silicon(blocks, node), _paths(made)]
@@ -36,6 +37,7 @@ def sections(blocks: dict[str, BlockArea], geometry: Geometry, node: Node) -> li
         found.append(_fpga(blocks))
     if "tracker" in blocks:
         found.append(storage(geometry))
+    found += [memory_table(one, library) for one in blocks.values() if one.parts or len(blocks) == 1 and one.memories]
     found += [_parts(one) for one in blocks.values() if one.parts]
     return found
 
@@ -44,12 +46,26 @@ def _silicon(blocks: dict[str, BlockArea], node: Node) -> Section:
     def mapped(one: BlockArea) -> tuple[str, ...]:
         made = one.silicon
         return (f"{made.gate_equivalents:,.0f}", f"{made.logic_gate_equivalents:,.0f}", f"{made.logic_depth:.1f}",
-                f"{made.period:.1f}", f"{node.area_um2(made.gate_equivalents, one.memory_bits):,.0f}",
+                f"{made.period:.1f}", f"{one.memory_gate_equivalents:,.0f}", f"{one.area_um2(node):,.0f}",
                 f"{node.clock_ghz(made.period):.2f}" if made.period else NOTHING)
 
-    return ("Silicon", ("block", "memory\nbits", "flip-\nflops", "gate\nequivalents", "of which\nlogic",
-                        "logic\ndepth", "cycle", "area\nµm²", "clock\nGHz"),
-            [(name, f"{one.memory_bits:,}", f"{one.flip_flops:,}", *mapped(one)) for name, one in blocks.items()])
+    return ("Silicon", ("block", "macro\nbits", "flip-\nflops", "gate\nequivalents", "of which\nlogic",
+                        "logic\ndepth", "cycle", "memories,\ngates", "area\nµm²", "clock\nGHz"),
+            [(name, f"{one.macro_bits:,}", f"{one.flip_flops:,}", *mapped(one)) for name, one in blocks.items()])
+
+
+def memory_table(block: BlockArea, library: Library) -> Section:
+    """List a block's memories by what they are made of."""
+    return (f"Memories of {block.name}", ("memory", "number", "words", "bits", "reads", "writes", "made of",
+                                          "macro\nbits", "gates"), [
+        (one.name, str(one.count), f"{one.words:,}", str(one.width), _reads(one), str(one.writes), one.kind,
+         f"{one.macro_bits:,}", f"{one.gate_equivalents(library):,.0f}") for one in block.memories])
+
+
+def _reads(memory: MemoryUse) -> str:
+    kinds = ((memory.clocked_reads - memory.write_through, "clocked"), (memory.write_through, "clocked, write-through"),
+             (memory.unclocked_reads, "unclocked"))
+    return "; ".join(f"{number} {kind}" for number, kind in kinds if number)
 
 
 def _paths(made: dict[str, Silicon]) -> Section:
@@ -62,7 +78,7 @@ def _targets(made: dict[str, Silicon]) -> Section:
     """Compare the default geometry with its targets."""
     deepest = max(made, key=lambda name: made[name].logic_depth)
     rows = [("gate delays of the longest path", f"{TARGET_GATE_DELAYS}", f"{made[deepest].logic_depth:.1f}", deepest)]
-    rows += [("gate equivalents without memories", f"{most:,}", f"{made[name].gate_equivalents:,.0f}", name)
+    rows += [("gate equivalents but for memories", f"{most:,}", f"{made[name].gate_equivalents:,.0f}", name)
              for name, most in MOST_GATE_EQUIVALENTS.items() if name in made]
     return ("Targets", ("what", "at most", "found", "in"), rows)
 
@@ -111,8 +127,12 @@ def remarks(library: Library, node: Node) -> list[str]:
         (f"Library: {library.name}. One gate equivalent is the area of {library.nand2.name}; one gate delay is "
          f"{1e3 * library.gate_delay[0]:.0f} ps here, an inverter ({library.inverter.name}) that drives four of its "
          "kind (FO4)."),
-        (f"Memories count as bits, not as gates; only those under {SMALL_WORDS} words are flip-flops. Registers "
-         f"of {GATED_BITS} bits and more with one enable have a gated clock."),
+        (f"Memories are what their ports make them: under {SMALL_WORDS} words {FLIP_FLOPS}, among the gates; with one "
+         f"clocked read and one write an {MACRO}, counted in bits; with more clocked reads {COPIES}, one for each; "
+         f"with a read without clock a {FILE}. \"Memories, gates\" is not mapped, but estimated: a {FILE}'s "
+         "flip-flops, the multiplexers of each of its reads and a gated clock for each word, and around a macro what "
+         f"gives a word that is being written. Registers of {GATED_BITS} bits and more with one enable have a gated "
+         "clock."),
         ("Logic depth: the longest path from a register's, memory's or port's output to the next one's input, without "
          f"wires. A memory read without clock is part of it, at {MEMORY_GATE_DELAYS_PER_DOUBLING} gate delays per "
          "doubling of its words. Cycle: the same with flip-flop delay, set-up time and the access time of clocked "
@@ -144,7 +164,7 @@ def print_beside(section: Section, console: Console) -> None:
 
 def print_areas(blocks: dict[str, BlockArea], geometry: Geometry, library: Library, console: Console) -> None:
     node = Node()
-    for title, columns, rows in sections(blocks, geometry, node):
+    for title, columns, rows in sections(blocks, geometry, library, node):
         print_table(title, columns, rows, console)
     for remark in remarks(library, node):
         console.print(remark, style="dim")
@@ -165,7 +185,8 @@ def print_sweeps(sweeps: Sequence[Sweep], console: Console) -> None:
 def markdown(blocks: dict[str, BlockArea], geometry: Geometry, library: Library, command: str) -> str:
     """Write the page."""
     node = Node()
-    return _page("Area and timing", command, geometry, remarks(library, node), sections(blocks, geometry, node))
+    return _page("Area and timing", command, geometry, remarks(library, node),
+                 sections(blocks, geometry, library, node))
 
 
 def beside_markdown(section: Section, geometry: Geometry, library: Library, command: str) -> str:

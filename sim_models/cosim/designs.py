@@ -1,6 +1,10 @@
 """Blocks as others see them, by name and geometry: for the commands that need no simulator."""
 
 import re
+from collections.abc import Iterator
+
+from amaranth.hdl import Fragment, Shape
+from amaranth.hdl._mem import MemoryInstance
 
 from t3sim.rtl.blocks import BLOCKS
 from t3sim.rtl.geometry import Geometry
@@ -30,3 +34,22 @@ def readable_verilog(block: str, geometry: Geometry) -> tuple[str, PortMap]:
         text = useless.sub("", text)
     return text.lstrip("\n"), ports
 
+
+
+def memory_ports(block: str, geometry: Geometry) -> Iterator[tuple[str, int, int, int, int, int, int]]:
+    """Yield every memory of a block.
+
+    A memory is its name in the hierarchy, words, bits of a word, clocked reads, unclocked reads, writes, and of the
+    clocked reads those that give what is being written.
+    """
+    yield from _memories(Fragment.get(BLOCKS[block](geometry), None), "")
+
+
+def _memories(fragment: Fragment, path: str) -> Iterator[tuple[str, int, int, int, int, int, int]]:
+    if isinstance(fragment, MemoryInstance):
+        reads = fragment._read_ports
+        unclocked = sum(port._domain == "comb" for port in reads)
+        yield (path.strip("."), fragment._data.depth, Shape.cast(fragment._data.shape).width, len(reads) - unclocked,
+               unclocked, len(fragment._write_ports), sum(bool(port._transparent_for) for port in reads))
+    for inner, name, _ in fragment.subfragments:
+        yield from _memories(inner, f"{path}.{name}" if name else path)

@@ -16,6 +16,7 @@ from t3sim.area.functions import truth_table
 from t3sim.area.liberty import load_library, parse
 from t3sim.area.libraries import find_library
 from t3sim.area.measure import COMPOSED, measure
+from t3sim.area.memories import MemoryUse, memories_of
 from t3sim.area.node import Node
 from t3sim.area.report import _cell, markdown, storage
 from t3sim.area.sweep import plot, sweep
@@ -448,3 +449,56 @@ def test_osu018_is_read():
     cells = find_library("osu018")
     assert (cells.nand2.name, cells.nand2.area, cells.flip_flop.name) == ("NAND2X1", 24, "DFFPOSX1")
     assert 0.06 < cells.gate_delay[0] < 0.15  # of 180 nm
+
+
+# Memories
+
+
+@pytest.mark.parametrize(("reads", "kind", "macro_bits"), [
+    ({"clocked_reads": 1, "unclocked_reads": 0}, "SRAM macro", 640),
+    ({"clocked_reads": 3, "unclocked_reads": 0}, "copies of a macro", 1920),
+    ({"clocked_reads": 0, "unclocked_reads": 1}, "register file", 0),
+    ({"clocked_reads": 1, "unclocked_reads": 1}, "register file", 0),
+    ({"clocked_reads": 1, "unclocked_reads": 0, "writes": 2}, "register file", 0),
+    ({"clocked_reads": 1, "unclocked_reads": 0, "words": 7}, "flip-flops", 0),
+])
+def test_a_memory_is_what_its_ports_make_it(reads, kind, macro_bits):
+    memory = MemoryUse(**{"name": "m", "count": 2, "words": 32, "width": 10, "writes": 1, "write_through": 0} | reads)
+    assert (memory.kind, memory.macro_bits) == (kind, macro_bits)
+
+
+def test_what_memories_cost_by_hand(library):
+    """A flip-flop is four gates here, a multiplexer three."""
+    one = {"name": "m", "count": 1, "words": 32, "width": 10, "writes": 1}
+    file = MemoryUse(**one, clocked_reads=0, unclocked_reads=2, write_through=0)
+    assert file.gate_equivalents(library) == 32 * (10 * (4 + 2 * 3) + 4 + 2)
+    plain = MemoryUse(**one, clocked_reads=2, unclocked_reads=0, write_through=0)
+    assert plain.gate_equivalents(library) == 0
+    through = MemoryUse(**one, clocked_reads=2, unclocked_reads=0, write_through=1)
+    assert through.gate_equivalents(library) == 11 * 4 + 10 * 3 + 5 * 3
+
+
+def test_every_memory_of_the_default_top_is_classified():
+    """By its ports, in the order of the names; a memory that comes, or another way to read one, changes this."""
+    found = {one.name: (one.kind, one.count * one.words * one.width) for one in memories_of("gpu_top", Geometry())}
+    assert found == {
+        "channel.compute_queue.memory": ("flip-flops", 5_248),
+        "channel.dma_queue.digests": ("register file", 6_144),
+        "channel.dma_queue.memory": ("register file", 83_968),
+        "channel.guard.granted": ("register file", 16_384),
+        "channel.guard.retired": ("register file", 16_384),
+        "channel.inbound_queue.memory": ("flip-flops", 5_248),
+        "table.blocks": ("SRAM macro", 52_224),
+        "table.ready.storage": ("SRAM macro", 145_337),
+        "tracker.entries": ("SRAM macro", 139_264),
+        "tracker.tags": ("SRAM macro", 24_576),
+        "window.progress": ("copies of a macro", 3_072),
+        "window.tiles": ("copies of a macro", 3_328),
+    }
+
+
+def test_memories_are_in_the_tables(library):
+    block = measure("memory_channel", LEAST, library, fpga=False)
+    assert block.memory_gate_equivalents == sum(one.gate_equivalents(library) for one in block.memories)
+    text = markdown({"memory_channel": block}, LEAST, library, "t3 area memory_channel")
+    assert "## Memories of memory_channel" in text
