@@ -1,16 +1,21 @@
 """A stream queue of a few entries that costs a simulator little."""
 
-from amaranth.hdl import Const, Module, Mux, Signal
+from amaranth.hdl import Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+_MACRO_WORDS = 8  #: memories of fewer words are flip-flops, which are read without a clock
+
 
 class PointerQueue(wiring.Component):
-    """Queue of `depth` entries: full rate from two entries on, one cycle of latency, every output from registers.
+    """Queue of `depth` entries: full rate from two entries on, one cycle of latency, no path from input to output.
 
     Entries do not move; two pointers, one bit wider than the address, say what is valid. `lib.fifo` keeps a level
     besides, and a queue that shifts copies its entries in each simulated cycle.
+
+    From eight entries on the memory is an SRAM's: one write, and one read whose address is known a cycle ahead. A word
+    that is written in the cycle in which it is read goes around the memory, through a register.
 
     With `digest`, a function of an entry, its value for the entry at the output is a register of its own: what depends
     on it need not wait for the memory to be read and the function to be computed.
@@ -36,12 +41,14 @@ class PointerQueue(wiring.Component):
         self._depth = depth
         self._pointer_bits = (depth - 1).bit_length() + 1
         self._memory = Memory(shape=shape, depth=2**(self._pointer_bits - 1), init=[])
+        self._clocked = self._memory.depth >= _MACRO_WORDS
+        domain = "sync" if self._clocked else "comb"
         if digest is not None:
             self._digests = Memory(shape=digest_bits, depth=self._memory.depth, init=[])
             self._write_digest = self._digests.write_port()
-            self._following_digest = self._digests.read_port(domain="comb")
+            self._following_digest = self._digests.read_port(domain=domain)
         self._write_port = self._memory.write_port()
-        self._read_port = self._memory.read_port(domain="comb")
+        self._read_port = self._memory.read_port(domain=domain)
 
     def elaborate(self, platform) -> Module:
         m = Module()
@@ -49,19 +56,20 @@ class PointerQueue(wiring.Component):
         written = Signal(self._pointer_bits)
         read = Signal(self._pointer_bits)
         level = Signal(self._pointer_bits)
+        leaves = Signal()  # known late in a cycle: what depends on it is prepared for both cases
         m.d.comb += [
+            leaves.eq(self.output.valid & self.output.ready),
             level.eq(written - read),
             self.input.ready.eq(level != self._depth),
             self.output.valid.eq(written != read),
-            self.output.payload.eq(self._read_port.data),
-            self._read_port.addr.eq(read[:-1]),
+            self.output.payload.eq(self._entry(m, self._read_port, read, leaves, written, self._write_port)),
             self._write_port.addr.eq(written[:-1]),
             self._write_port.data.eq(self.input.payload),
             self._write_port.en.eq(self.input.valid & self.input.ready),
         ]
         m.d.sync += [
             written.eq(written + self._write_port.en),
-            read.eq(read + (self.output.valid & self.output.ready)),
+            read.eq(Mux(leaves, read + 1, read)),
         ]
         if self._digest is not None:
             m.submodules.digests = self._digests
@@ -71,10 +79,25 @@ class PointerQueue(wiring.Component):
                 self._write_digest.addr.eq(written[:-1]),
                 self._write_digest.data.eq(incoming),
                 self._write_digest.en.eq(self._write_port.en),
-                self._following_digest.addr.eq((read + 1)[:self._pointer_bits - 1]),
             ]
+            second = self._entry(m, self._following_digest, (read + 1)[:self._pointer_bits], leaves, written,
+                                 self._write_digest)
             with m.If(~self.output.valid):
                 m.d.sync += self.head_digest.eq(incoming)
             with m.Elif(self.output.ready):  # with one entry left, what comes in now is next
-                m.d.sync += self.head_digest.eq(Mux(level == 1, incoming, self._following_digest.data))
+                m.d.sync += self.head_digest.eq(Mux(level == 1, incoming, second))
         return m
+
+    def _entry(self, m: Module, port, place, leaves, written, write):
+        """Return the entry at `place`, which is one further in the next cycle if one `leaves`."""
+        if not self._clocked:
+            m.d.comb += port.addr.eq(place[:-1])
+            return port.data
+        further = Signal.like(place)
+        around = Signal()
+        entry = Signal(len(Value.cast(write.data)), reset_less=True)
+        m.d.comb += [further.eq(place + 1), port.addr.eq(Mux(leaves, further, place)[:-1])]
+        m.d.sync += around.eq(write.en & Mux(leaves, written == further, written == place))
+        with m.If(write.en):
+            m.d.sync += entry.eq(write.data)
+        return Mux(around, entry, port.data)

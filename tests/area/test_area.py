@@ -483,8 +483,8 @@ def test_every_memory_of_the_default_top_is_classified():
     found = {one.name: (one.kind, one.count * one.words * one.width) for one in memories_of("gpu_top", Geometry())}
     assert found == {
         "channel.compute_queue.memory": ("flip-flops", 5_248),
-        "channel.dma_queue.digests": ("register file", 6_144),
-        "channel.dma_queue.memory": ("register file", 83_968),
+        "channel.dma_queue.digests": ("SRAM macro", 6_144),
+        "channel.dma_queue.memory": ("SRAM macro", 83_968),
         "channel.guard.granted": ("register file", 16_384),
         "channel.guard.retired": ("register file", 16_384),
         "channel.inbound_queue.memory": ("flip-flops", 5_248),
