@@ -21,6 +21,12 @@ LARGEST_FILE = 64 << 20  #: bytes of any other file; far above what a descriptio
 LARGEST_TEXT = 16 << 20  #: bytes of JSON or XML, whose objects take some thirty times as much
 LARGEST_ARRAYS = 1 << 30  #: bytes of the arrays of an .npz file, uncompressed
 _MOST_ARRAYS = 64
+_DEEPEST = 64  #: lists and objects of JSON within each other
+_LONGEST_NUMBER = 300  #: digits of one of JSON, which a float still holds
+MOST_TRANSFERS = 1 << 16  #: of a collective's plan
+MOST_SLOTS = 1 << 18  #: chunks of all GPUs of a plan
+MOST_DEPENDENCIES = 1 << 24  #: of a plan's steps on transfers before them
+MOST_MAPPINGS = 1 << 15  #: that a search of end-to-end looks at, each with two dozen options
 _LONGEST_REASON = 140  #: characters of a library's own message
 
 
@@ -69,14 +75,29 @@ def read_bounded(path: Path | Traversable, largest: int = LARGEST_FILE) -> bytes
     return content
 
 
-def read_json(path: Path | Traversable) -> Any:
-    """Read a JSON file whose numbers are finite. Raises OSError, ValueError, RecursionError."""
+def read_json(path: Path | Traversable, nan: bool = False) -> Any:
+    """Read a JSON file whose numbers are finite; with `nan`, Python's NaN and Infinity are. Raises OSError, ValueError.
+
+    It has neither numbers that no float holds, nor lists within lists without end.
+    """
     def no_number(text: str) -> NoReturn:
-        raise ValueError(f"{text} is no number")
+        raise ValueError(f"{shown(text)} is no number")
 
     def finite(text: str) -> float:
-        return float(text) if math.isfinite(float(text)) else no_number(shown(text))
-    return json.loads(read_bounded(path, LARGEST_TEXT), parse_constant=no_number, parse_float=finite)
+        return float(text) if math.isfinite(float(text)) else no_number(text)
+
+    def short(text: str) -> int:
+        return int(text) if len(text) <= _LONGEST_NUMBER else no_number(text)
+    found = json.loads(read_bounded(path, LARGEST_TEXT), parse_constant=float if nan else no_number,
+                       parse_float=finite, parse_int=short)
+    level, depth = [found], 0
+    while level:
+        if depth > _DEEPEST:
+            raise ValueError("nested too deeply")
+        level = [inner for one in level if isinstance(one, dict | list)
+                 for inner in (one.values() if isinstance(one, dict) else one) if isinstance(inner, dict | list)]
+        depth += 1
+    return found
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:

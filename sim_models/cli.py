@@ -41,7 +41,7 @@ from t3sim.commands.techniques import techniques
 from t3sim.commands.trace import trace
 from t3sim.commands.validate import validate
 from t3sim.commands.verilog import verilog
-from t3sim.errors import is_ours, shortened
+from t3sim.errors import is_ours, printable, shortened
 from t3sim.extras import install_line
 from t3sim.trimmed import Trimmed
 
@@ -114,7 +114,7 @@ def _options(
 
 def _complain(message: str) -> None:
     """Print one line, whatever the message was, in which no value pushes out what is allowed."""
-    print(f"t3: error: {shortened(' '.join(message.split()).rstrip('.'))}", file=sys.stderr)
+    print(f"t3: error: {printable(shortened(' '.join(message.split()).rstrip('.')))}", file=sys.stderr)
 
 
 def _usage_message(error: TyperException) -> str:
@@ -126,6 +126,8 @@ def _usage_message(error: TyperException) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line, as the console script's entry point; returns the exit code."""
+    if sys.stdout is None or sys.stderr is None:
+        _fill_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a terminal that lacks a letter shows ? rather than a traceback
             stream.reconfigure(errors="replace")
@@ -133,6 +135,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     with _told_to_end() as told:
         return _run(arguments, told)
+
+
+def _fill_closed_streams() -> None:
+    """Give what was closed (`>&-`) a place to go, so that no file of a command gets its number."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)
 
 
 @contextmanager

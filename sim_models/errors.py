@@ -27,6 +27,11 @@ def is_ours(error: BaseException) -> bool:
     return type(error).__module__.split(".")[0] == _OWN_PACKAGE
 
 
+def printable(text: str) -> str:
+    """Return text from outside with what would steer a terminal written out: `\\x1b`. Lines and blanks stay."""
+    return "".join(letter if letter.isprintable() or letter in "\n\t" else ascii(letter)[1:-1] for letter in text)
+
+
 def shortened(message: str) -> str:
     """Return the message with the middle of every very long word or quotation left out."""
     return _LONG.sub(lambda found: f"{found[0][:40]}...{found[0][-20:]} ({len(found[0]):,} characters)", message)

@@ -20,7 +20,7 @@ _PROBE_BYTES = 1 << 20
 def cache_folder() -> Path:
     """Give `$T3_CACHE`, or the user's cache folder; whether it can be written is not looked at."""
     named = os.environ.get("T3_CACHE")
-    return Path(named).expanduser().resolve() if named else platformdirs.user_cache_path("t3sim")
+    return Path(os.path.realpath(os.path.expanduser(named))) if named else platformdirs.user_cache_path("t3sim")
 
 
 def may_be_written(folder: Path) -> bool:

@@ -14,7 +14,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import NamedTuple
 
-from ..bounded import TooLarge, read_bounded
+from ..bounded import LARGEST_TEXT, MOST_DEPENDENCIES, MOST_SLOTS, MOST_TRANSFERS, read_bounded, reading
 from ..numerals import whole
 from .program import CollectiveError, Op, Program, Transfer, all_ranks
 
@@ -45,18 +45,18 @@ class _Step(NamedTuple):
 
 def read_msccl(path: Path) -> tuple[str, Program]:
     """Return the collective's kind (a key of `KINDS`) and its program, checked. Raises CollectiveError, OSError."""
-    try:
-        root = xml.fromstring(read_bounded(path))
-    except TooLarge as error:
-        raise CollectiveError(f"{path} is no plan: {error}") from None
-    except xml.ParseError as error:
-        raise CollectiveError(f"{path.name} is not XML: {error}") from None
-    try:
-        kind, program = _Reader(root).program()
-    except CollectiveError as error:
-        raise CollectiveError(f"{path.name}: {error}") from None
-    program.check()
-    return kind, program
+    with reading(str(path), "a plan", CollectiveError):
+        text = read_bounded(path, LARGEST_TEXT).decode("utf-8-sig")
+        if "<!" in text.replace("<!--", ""):
+            raise CollectiveError(f"{path.name} declares entities or the like, which plans do not need")
+        try:
+            kind, program = _Reader(xml.fromstring(text)).program()
+        except xml.ParseError as error:
+            raise CollectiveError(f"{path.name} is not XML: {error}") from None
+        except CollectiveError as error:
+            raise CollectiveError(f"{path.name}: {error}") from None
+        program.check()
+        return kind, program
 
 
 @dataclass
@@ -76,6 +76,7 @@ class _Reader:
         chunks = _number(root, "nchunksperloop", 1, 1 << 16)
         if kind != "ar" and chunks % ranks:
             raise CollectiveError(f"nchunksperloop = {chunks} is no multiple of the {ranks} GPUs")
+        check_size(ranks, chunks * (ranks if kind == "a2a" else 1), sum(step.count for step in self.steps.values()))
         return kind, self._transfers(kind, ranks, chunks)
 
     def _read_steps(self, ranks: int) -> None:
@@ -99,9 +100,12 @@ class _Reader:
         except CycleError as error:
             raise CollectiveError(f"step {error.args[1][0]} (GPU, threadblock, step) waits for itself") from None
         carried: dict[_StepName, list[int]] = {}  # chunks that a sending step sends
+        room = MOST_DEPENDENCIES
         for name in order:
             step, rank = self.steps[name], name[0]
             known[name] = frozenset().union(*(known[one] | {*received[one]} for one in before[name] if one[0] == rank))
+            if (room := room - len(known[name])) < 0:
+                raise CollectiveError(f"its steps come after more than {MOST_DEPENDENCIES:,} transfers in all")
             if step.type in _RECEIVES:
                 sender = partner[name]
                 for offset, chunk in enumerate(carried[sender]):
@@ -168,6 +172,14 @@ class _Reader:
             if left:
                 raise CollectiveError(f"{_named(left[0])} sends to GPU {to} what it does not receive from {rank}")
         return before, partner
+
+
+def check_size(ranks: int, chunks: int, transfers: int) -> None:
+    """Raise CollectiveError for a plan that is larger than any that is needed."""
+    if ranks * chunks > MOST_SLOTS:
+        raise CollectiveError(f"{chunks:,} chunks on {ranks} GPUs: at most {MOST_SLOTS:,} on all of them")
+    if transfers > MOST_TRANSFERS:
+        raise CollectiveError(f"its steps move {transfers:,} chunks: at most {MOST_TRANSFERS:,}")
 
 
 def _named(name: _StepName) -> str:

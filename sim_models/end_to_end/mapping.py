@@ -3,10 +3,12 @@
 Every field is an integer or an array of them, so that the same equations serve one mapping and a hundred thousand.
 """
 
+import math
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
+from t3sim.bounded import MOST_MAPPINGS
 from t3sim.end_to_end.transformer import Transformer
 from t3sim.errors import BadInput
 
@@ -91,7 +93,8 @@ def check_mapping(mapping: Mapping, model: Transformer, gpus: int, global_batch:
 
 
 def _divisors(number: int) -> list[int]:
-    return [d for d in range(1, number + 1) if number % d == 0]
+    low = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
+    return sorted({*low, *(number // d for d in low)})
 
 
 def every_mapping(model: Transformer, gpus: int, global_batch: int, recomputations=(NONE, SELECTIVE, FULL)) -> Mapping:
@@ -113,6 +116,10 @@ def every_mapping(model: Transformer, gpus: int, global_batch: int, recomputatio
                     for ep in experts:
                         if dp % ep == 0:
                             rows.append((tp, pp, dp, micro, chunks, ep))
+                if len(rows) > MOST_MAPPINGS:
+                    raise MappingError(f"--gpus {gpus} and --global-batch {global_batch} have more than "
+                                       f"{MOST_MAPPINGS:,} mappings of {model.name}: give a --mapping, or numbers with "
+                                       "fewer divisors")
     if not rows:
         raise MappingError(f"no mapping of {model.name} (heads={model.heads}, layers={model.layers}) has --gpus {gpus} "
                            f"with --global-batch {global_batch}")

@@ -3,11 +3,13 @@
 from typing import Any
 
 from rich.console import Console
+from rich.text import Text
 
 from t3sim.end_to_end.evaluate import Estimate
 from t3sim.end_to_end.mapping import RECOMPUTE
 from t3sim.end_to_end.search import Ranking
 from t3sim.end_to_end.training import Job
+from t3sim.errors import printable
 from t3sim.machine.cluster import Cluster
 from t3sim.study.report import print_table
 
@@ -23,9 +25,10 @@ TITLES = {
 def print_estimate(found: Estimate, tokens: float, console: Console) -> None:
     """Print one estimate: where the time goes, then the totals."""
     job, result, total = found.job, found.result, found.iteration_ns
-    console.print(f"[bold]{job.model.name}[/bold], {found.phase}: {found.mapping.gpus} GPUs, {found.mapping}, "
+    console.print(Text.assemble((printable(job.model.name), "bold"), f", {found.phase}: {found.mapping.gpus} GPUs, "
+                  f"{found.mapping}, "
                   f"recomputation {RECOMPUTE[found.mapping.recompute]}; {job.global_batch} sequences of "
-                  f"{job.sequence} tokens; machine {found.cluster.name}; {found.technique}; seed {found.seed}")
+                  f"{job.sequence} tokens; machine {found.cluster.name}; {found.technique}; seed {found.seed}"))
     console.print()
     rows = [(TITLES[name], f"{float(ns) / 1e6:,.2f}", f"{float(ns) / total:.1%}")
             for name, ns in result.breakdown_ns.items() if float(ns)]
@@ -67,8 +70,9 @@ def print_ranking(ranking: Ranking, cluster: Cluster, job: Job, gpus: int, most:
         rows.append((f"{'* ' if entry['pareto'] else ''}{entry['mapping']} {entry['recompute']}",
                      f"{entry['iteration_ns'] / 1e6:,.1f}", f"{entry['tflops_per_gpu']:.1f}",
                      f"{entry['memory_bytes'] / 1e9:.1f}", f"{entry['energy_joules'] / 1e3:,.1f}"))
-    console.print(f"[bold]{job.model.name}[/bold] on {gpus} GPUs of {cluster.name}: {job.global_batch} sequences of "
-                  f"{job.sequence} tokens")
+    console.print(Text.assemble((printable(job.model.name), "bold"), f" on {gpus} GPUs of {cluster.name}: "
+                  f"{job.global_batch} sequences of "
+                  f"{job.sequence} tokens"))
     console.print()
     print_table("Fastest mappings, with what is computed again", ("mapping", "ms", "TFLOP/s\nper GPU", "memory\nGB",
                                                                   "energy\nkJ"), rows, console)

@@ -1,10 +1,9 @@
 """Transformers: the hyperparameters that shape their time and memory, presets, and Hugging Face's config.json."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from t3sim.bounded import read_bounded
+from t3sim.bounded import read_json, reading
 from t3sim.errors import BadInput
 
 _LARGEST = 1 << 24
@@ -92,14 +91,11 @@ def load_transformer(name_or_path: str) -> Transformer:
     path, shown = Path(name_or_path), name_or_path[:60]
     if not name_or_path.endswith(".json"):
         raise TransformerError(f"--model {shown!r} is unknown: allowed are {', '.join(PRESETS)}, or a config.json")
-    try:
-        config = json.loads(read_bounded(path))
-    except FileNotFoundError:
-        raise TransformerError(f"--model {shown!r}: there is no such file") from None
-    except OSError as error:
-        raise TransformerError(f"--model {shown!r} cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise TransformerError(f"--model {shown!r} is not JSON: {str(error)[:80]}") from None
+    with reading(f"--model {shown!r}", "JSON", TransformerError):
+        try:
+            config = read_json(path)
+        except FileNotFoundError:
+            raise TransformerError(f"--model {shown!r}: there is no such file") from None
     if not isinstance(config, dict):
         raise TransformerError(f"--model {shown!r} is not a JSON object")
     return _of_config(path.stem if path.stem != "config" else path.resolve().parent.name, shown, config)

@@ -88,5 +88,5 @@ def print_validation(rows: list[ValidationRow], micro: list[MicroRow], verdicts:
             for config in dict.fromkeys(row.config for row in micro)
             if (of := [row for row in micro if row.config == config]))))
     console.print(_table("Verdict", ("target", "", "cases", "worst", "limit", "worst case"), (
-        (one.target, "met" if one.met else "[bold]MISSED[/bold]", str(one.cases), f"{one.worst:,.2f}",
+        (one.target, "met" if one.met else "MISSED", str(one.cases), f"{one.worst:,.2f}",
          f"{one.limit:g} {one.unit}", one.where) for one in verdicts)))

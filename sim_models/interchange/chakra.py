@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from ..bounded import TooLarge, read_bounded
+from ..bounded import read_bounded, reading
 from ..errors import BadInput
 from ..workloads import Workload
 
@@ -27,6 +27,7 @@ _COLLECTIVES = {"ALL_REDUCE": _ALL_REDUCE, "ALL_GATHER": _ALL_GATHER, "ALL_TO_AL
 _AFTER = {"gemm-rs": (_ALL_REDUCE, _REDUCE_SCATTER), "gemm-ar": (_ALL_REDUCE,), "gemm-ag": (_ALL_GATHER,),
           "gemm-a2a": (_ALL_TO_ALL,)}
 _FARTHEST = 64  #: dependencies from a collective back to its GEMM: what lies between works element by element
+_LONGEST_SHAPES = 4096  #: characters of the shapes of a node's inputs
 _COMPUTES, _COLLECTIVE = _TYPES["COMP_NODE"], _TYPES["COMM_COLL_NODE"]
 #: Formats of two bytes and of four, as PyTorch and others call them.
 _FORMATS = (("bfloat16", "bf16"), ("bf16", "bf16"), ("half", "fp16"), ("float16", "fp16"), ("fp16", "fp16"),
@@ -70,17 +71,13 @@ def chakra_workloads(path: str, tp: int, operator: str = "gemm-rs") -> list[Foun
     """
     file, shown = Path(path), f"--chakra {path[:60]!r}"
     nodes: dict[int, Node] = {}
-    try:
+    with reading(shown, "a Chakra trace (JSON or protobuf)", ChakraError):
         for node in _nodes(read_bounded(file)):
             if node.id in nodes:
                 raise ValueError(f"node {node.id} is there twice")
             nodes[node.id] = node
         taken = [node for node in nodes.values() if node.type == _COLLECTIVE and node.collective in _AFTER[operator]]
         pairs = [(node, pair) for node in taken if (pair := _producer(node, nodes, tp, operator)) is not None]
-    except OSError as error:
-        raise ChakraError(f"{shown} cannot be read: {error.strerror}") from None
-    except (TooLarge, ValueError, RecursionError) as error:
-        raise ChakraError(f"{shown} is no Chakra trace (JSON or protobuf): {_plain(str(error))[:140]}") from None
     found: dict[Workload, Found] = {}
     for node, (gemm, workload) in pairs:
         before = found.get(workload)
@@ -140,6 +137,8 @@ def _gemm(node: Node, size_bytes: int, tp: int, operator: str) -> Workload | Non
 def _pairs(node: Node) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
     """Give the inputs that lie side by side of which the second is a matrix."""
     try:
+        if len(node.shapes) > _LONGEST_SHAPES:
+            raise ValueError
         shapes = ast.literal_eval(node.shapes) if node.shapes else []
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         raise ValueError(f"node {node.id}: shapes {node.shapes[:40]!r} are no list") from None

@@ -1,12 +1,11 @@
 """Two campaigns' `results.json`, value by value: what moved between them."""
 
-import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from t3sim.bounded import read_bounded
+from t3sim.bounded import read_json, reading
 from t3sim.errors import BadInput
 
 #: Keys that say what made the results, not what they are.
@@ -32,12 +31,12 @@ class Moved(NamedTuple):
 def load_results(folder: Path) -> dict[str, Any]:
     """Read `results.json` of a campaign's folder. Raises BadInput."""
     path = folder / "results.json"
-    try:
-        content = json.loads(read_bounded(path))
-    except FileNotFoundError:
-        raise BadInput(f"{folder} has no results.json: the folder that `t3 reproduce --out` wrote is needed") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise BadInput(f"{path} cannot be read: {error}") from None
+    with reading(str(path), "a campaign's results"):
+        try:
+            content = read_json(path, nan=True)
+        except FileNotFoundError:
+            raise BadInput(f"{folder} has no results.json: the folder that `t3 reproduce --out` wrote is "
+                           "needed") from None
     if not isinstance(content, dict):
         raise BadInput(f"{path} is not a campaign's results: an object is expected")
     return content

@@ -10,11 +10,12 @@ from typing import Any, TextIO
 
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.markup import escape
 from rich.measure import Measurement
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
+from t3sim.errors import printable
 from t3sim.mechanisms.exchange import REDUCED
 from t3sim.rtl.registers import NO_THRESHOLD
 from t3sim.schedule import FIXED_TERMS
@@ -47,6 +48,14 @@ def output_console() -> Console:
 
 
 class _Console(Console):
+    """A console that prints text as it is: it has no markup, and nothing in it steers a terminal."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(highlight=False, markup=False, emoji=False, **options)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(printable(text), **options)
+
     def on_broken_pipe(self) -> None:
         """Leave it to the command line what an end of reading means; rich would end the program."""
         raise BrokenPipeError
@@ -54,8 +63,8 @@ class _Console(Console):
 
 def _console(file: TextIO) -> Console:
     if file.isatty():
-        return _Console(highlight=False, file=file)
-    return _Console(highlight=False, width=PIPE_WIDTH, file=Trimmed(file))
+        return _Console(file=file)
+    return _Console(width=PIPE_WIDTH, file=Trimmed(file))
 
 
 @contextmanager
@@ -66,7 +75,7 @@ def progress_bar(names: Iterable[str]) -> Iterator[ProgressCallback]:
 
     The callback may be called as often as is convenient, and with names that were not announced.
     """
-    console = Console(stderr=True)
+    console = _Console(stderr=True)
     if not console.is_terminal:
         finished: set[str] = set()
         told = time.monotonic()
@@ -85,7 +94,7 @@ def progress_bar(names: Iterable[str]) -> Iterator[ProgressCallback]:
         yield log
         return
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(),
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(),
                TimeElapsedColumn(), TimeRemainingColumn())
     # Refreshed from a thread, and from the callback as well: compiled loops may hold the interpreter lock.
     with Progress(*columns, console=console, transient=True) as progress:
@@ -114,14 +123,14 @@ def print_run(result: RunResult, console: Console) -> None:
     def show(table: _Table) -> None:
         console.print(table.of(workload.producer))
 
-    console.print(f"[bold]{escape(workload.title)}[/bold]: {workload.shape}, "
+    console.print(Text.assemble((printable(workload.title), "bold"), f": {workload.shape}, "
                   f"{workload.dtype}, {workload.tp} GPUs; machine {result.machine.name}; seed {result.seed}"
                   + (f"; every GPU, {result.skew}" if result.skew is not None else
                      "; every GPU, as chunks are empty" if any(one.gpus for one in result.techniques.values()) else "")
                   + (f"; {result.exchange.operator}" if result.exchange.operator != REDUCED.operator else "")
                   + (f"; {result.exchange.algorithm}" if result.exchange.algorithm != REDUCED.algorithm else "")
                   + (f"; topology {result.exchange.topology}" if result.exchange.topology != REDUCED.topology else "")
-                  + (f"; t3 under the policy {result.policy}" if result.policy else ""))
+                  + (f"; t3 under the policy {result.policy}" if result.policy else "")))
     console.print()
     alone = rate_alone(result)
     rates = ("GEMM\nTFLOP/s", "of\npeak") if alone else ()
@@ -165,7 +174,7 @@ def print_together(results: Sequence[RunResult], times: Sequence[int], console: 
     names = list(results[0].techniques)
     total = {name: sum(count * result.techniques[name].total_ns for count, result in zip(times, results))
              for name in names}
-    rows = [(escape(one.title), f"{one.m}x{one.n}x{one.k}", f"{count:,}",
+    rows = [(one.title, f"{one.m}x{one.n}x{one.k}", f"{count:,}",
              *(_microseconds(result.techniques[name].total_ns) for name in names))
             for count, result in zip(times, results) for one in (result.workload,)]
     console.print(_table("All of the file, each as often as it is there (µs)", "sub-layer",

@@ -1,5 +1,6 @@
 """Runs the points of a study that are not there yet, then writes its table, plots and report."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,11 +38,23 @@ class Swept:
     regimes: tuple[Regime, ...] = ()
 
 
+def _place(study: Study, message: str) -> str:
+    """Say in which section of the study the setting stands that a message begins with."""
+    drawn = study.draw.settings if study.draw else {}
+    parts = {"options": study.options, "grid": study.grid, "draw.settings": drawn,
+             "points": {name: 0 for point in study.points for name in point}}
+    said = re.match(r"(?:--|')?([\w-]+)", message)
+    return next((f"{part}.{said[1]}: " for part, settings in parts.items() if said and said[1] in settings), "")
+
+
 def points_of(study: Study) -> list[PointTask]:
     """Make a task per point. Raises BadInput for the first that cannot be run."""
     tasks = [PointTask(settings, tuple(study.varied)) for settings in study.settings()]
     for task in tasks:
-        task.settings.check()
+        try:
+            task.settings.check()
+        except BadInput as error:
+            raise BadInput(f"{_place(study, str(error))}{error}") from None
     return tasks
 
 
