@@ -133,10 +133,10 @@ def node(**changes):
 
 
 @pytest.mark.parametrize(("content", "told"), [
-    (b"", "no GEMM"), (b"{}", "of 0 nodes"), (b"[1]", "object 0 is not a node"), (b"{", "no Chakra trace"),
+    (b"", "no GEMM"), (b"{}", "of 0 nodes"), (b"[1]", "object 0 is not a node"), (b"{", "not a Chakra trace"),
     (b"\xff\xfe\x00", "no message's length|is cut off|no node"), (as_protobuf()[:-3], "is cut off"),
     (b"\x02\x00\x00\x03\xff\xff\xff", "no node"), (b"not JSON", "is cut off|no node|no message"),
-    (b"[" * 100000, "no Chakra trace"), (b'{"id": "\xff"}', "no Chakra trace"),
+    (b"[" * 100000, "not a Chakra trace"), (b'{"id": "\xff"}', "not a Chakra trace"),
     (node(id=-1), "id = -1"), (node(id=5), "node 5 is there twice"), (node(type="SOMETHING"), "type = 'SOMETHING'"),
     (node(dataDeps="5"), "data_deps is not a list"), (node(dataDeps=["x"]), "a dependency = 'x'"),
     (node(dataDeps=[6.5]), "a dependency = 6.5"), (node(attr=[3]), "no attribute"),

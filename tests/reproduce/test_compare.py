@@ -53,7 +53,7 @@ def test_relative_change():
     assert Moved("x", "a", "b").relative is None and Moved("x", ABSENT, 1.0).relative is None
 
 
-@pytest.mark.parametrize(("content", "words"), [(None, "has no results.json"), ("{", "cannot be read"),
+@pytest.mark.parametrize(("content", "words"), [(None, "has no results.json"), ("{", "is not a campaign's results"),
                                                 ("[]", "is not a campaign's results")])
 def test_bad_folders_are_one_line(content, words, tmp_path, capsys):
     good = write(tmp_path / "good", RESULTS)
