@@ -23,6 +23,7 @@ from .layouts import (
     dispatch,
     dram_command,
     error_report,
+    head_arrival,
     head_packet,
     is_tracked,
     mapping_tables,
@@ -35,9 +36,10 @@ from .layouts import (
     word_write,
 )
 from .line_router import LineRouter
-from .memory_channel import MemoryChannel
+from .memory_channel import MemoryChannel, is_watched
+from .order import follows
 from .ready_table import ReadyTable
-from .registers import ARRIVAL_RANGES, register_map
+from .registers import ARRIVAL_RANGES, WATCHDOG_PERIOD, register_map
 from .ring_monitor import RingMonitor
 from .rotating_grant import join
 from .soft_reset import SoftReset
@@ -70,7 +72,7 @@ class GpuTop(wiring.Component):
         Towards the link.
     dispatch : In(stream(dispatch)), grant : Out({valid, id}), start : In(1), blocked : Out(1)
         Requests for workgroups, in order of dispatch, and which may start: see DispatchWindow.
-    heads : Out(stream(head_packet)), heads_in : In(stream(head_packet))
+    heads : Out(stream(head_packet)), heads_in : In(stream(head_arrival))
         Heads of dispatch windows on the links: of this GPU's to those that send to it, of those it sends to.
     head : Out(wg_bits + 1), peer_heads : Out(wg_bits + 1).array(peers)
         Dispatch windows of this GPU, and, as far as is known here, of those it sends to: for who watches.
@@ -115,7 +117,7 @@ class GpuTop(wiring.Component):
             "start": In(1),
             "blocked": Out(1),
             "heads": Out(stream.Signature(head_packet(geometry))),
-            "heads_in": In(stream.Signature(head_packet(geometry))),
+            "heads_in": In(stream.Signature(head_arrival(geometry))),
             "head": Out(index),
             "peer_heads": Out(index).array(geometry.dma.peers),
             "events": Out(stream.Signature(trigger(geometry))),
@@ -130,10 +132,12 @@ class GpuTop(wiring.Component):
         self._reports = []
         self._counts = {}
         queues = int(g.dma.queue_commands != 0)
-        reporters = queues + g.tracker.banks + 1 + 1 + g.dma.engines + g.dma.egress_lanes + len(groups(g)) + 1
+        reporters = queues + g.tracker.banks + 2 + 1 + g.dma.engines + g.dma.egress_lanes + 1 + len(groups(g)) + 2 + 1
         m.submodules.bus = self._bus = ConfigBus(g, reporters=reporters)
         self._stopped = Signal()  # from a soft reset to the restart that follows
         self._clear = Signal()
+        self._restart = Signal()  # a restart that is not refused
+        self._forced = Signal()  # a soft reset ends though it waits
         self._channels(m)
         self._tracker(m)
         self._router(m)
@@ -188,13 +192,13 @@ class GpuTop(wiring.Component):
                 monitor.occupancy[c].eq(self.occupancy[c]),
             ]
         m.d.comb += [
-            monitor.restart.eq(self._bus.restart),
+            monitor.restart.eq(self._restart),
             monitor.producer_active.eq(self.producer_active),
             monitor.communication_seen.eq(Cat(channel.communication_waiting for channel in self._memory).any()),
             monitor.least.eq(config.least_samples),
             *(monitor.breakpoints[i].eq(config[f"breakpoint{i}"]) for i in range(3)),
             ring_monitor.stage.eq(config.stage),
-            ring_monitor.restart.eq(self._bus.restart),
+            ring_monitor.restart.eq(self._restart),
         ]
         self._drain = drain
 
@@ -269,7 +273,7 @@ class GpuTop(wiring.Component):
             window.start.eq(self.start & ~self._stopped),
             self.blocked.eq(window.blocked),
             window.window.eq(config.window),
-            window.restart.eq(self._bus.restart),
+            window.restart.eq(self._restart),
             window.next_epoch.eq(config.epoch),
             report.code.eq(ErrorCode.REGION_UNCONFIGURED),
             table.clear_high_water.eq(self._bus.clear_counters),
@@ -281,7 +285,7 @@ class GpuTop(wiring.Component):
             wiring.connect(m, wiring.flipped(self.asks), ready.asks)
             m.d.comb += [
                 ready.shift.eq(config.ready_shift),
-                ready.restart.eq(self._bus.restart),
+                ready.restart.eq(self._restart),
                 ready.completion.valid.eq(taken & to_events),
                 ready.completion.wg.eq(merged.payload.wg),
             ]
@@ -311,9 +315,12 @@ class GpuTop(wiring.Component):
                 exchange.told[peer].device.eq(config[f"peer{peer}_told"]),
                 exchange.told[peer].enable.eq(config[f"peer{peer}_telling"]),
                 window.peer_heads[peer].eq(exchange.peer_heads[peer]),
-                window.peer_epochs[peer].eq(exchange.peer_epochs[peer]),
+                # A peer in no kernel is not in the same one.
+                window.peer_epochs[peer].eq(Mux(exchange.peer_epochs[peer] == 0, ~window.epoch,
+                                                exchange.peer_epochs[peer])),
                 self.peer_heads[peer].eq(exchange.peer_heads[peer]),
             ]
+        self._reports.append(exchange.error)
 
     def _engines(self, m):
         """Connect ready commands to the DMA engines, whose lines go to the memory channels as reads."""
@@ -415,7 +422,15 @@ class GpuTop(wiring.Component):
         coming = self._outstanding + self._just_issued
         if repeated:
             coming = coming + ones(repeated)
-        m.d.sync += [self._just_issued.eq(self._counts["lines"]), self._outstanding.eq(coming - ones(dma_gone))]
+        gone = ones(dma_gone)
+        report = Signal(error_report(g))
+        m.d.comb += report.code.eq(ErrorCode.DATA_UNEXPECTED)
+        m.d.sync += [
+            report.valid.eq(gone > coming),
+            self._just_issued.eq(self._counts["lines"]),
+            self._outstanding.eq(Mux(self._forced | (gone > coming), 0, coming - gone)),
+        ]
+        self._reports.append(report)
 
     def _ingress(self, m):
         """Connect what arrives from peers to the channels, unless it is refused."""
@@ -453,12 +468,19 @@ class GpuTop(wiring.Component):
         Nothing that was accepted is taken back, and nothing new starts, until a restart. What was asked of DRAM comes
         back and is swallowed, tracked writes are performed and forgotten. When for `quiet_cycles` nothing of that has
         happened (packets of a neighbour that was reset later may still be on the link), everything is cleared at once.
+        So it is after `reset_limit`, which is an error: what is waited for may never come.
+
+        A restart is refused if it would not begin a kernel that is as new.
         """
         bus, config = self._bus, self._bus.config
         cleared = Signal()
         moving = Signal()
         quiet = Signal.like(config.quiet_cycles)
+        lasted = Signal(len(config.reset_limit) + (WATCHDOG_PERIOD - 1).bit_length())
+        overdue = (config.reset_limit != 0) & (lasted[-len(config.reset_limit):] >= config.reset_limit)
+        forced, refused = Signal(error_report(self._geometry)), Signal(error_report(self._geometry))
         self._reset_done = Signal()
+        self._reports += [forced, refused]
         moves = Cat(lane.busy for lane in self._lanes).any() | self.refused.any()
         if self._geometry.dma.queue_commands:
             moves |= self._queue.under_way
@@ -469,32 +491,46 @@ class GpuTop(wiring.Component):
             self._reset_done.eq(self._stopped & cleared & ~self._clear & swept),
         ]
         with m.If(bus.soft_reset):
-            m.d.sync += [self._stopped.eq(1), cleared.eq(0), quiet.eq(0)]
+            m.d.sync += [self._stopped.eq(1), cleared.eq(0), quiet.eq(0), lasted.eq(0)]
         with m.Elif(self._stopped & ~cleared):
-            m.d.sync += quiet.eq(Mux(moving, 0, quiet + 1))
+            m.d.sync += [quiet.eq(Mux(moving, 0, quiet + 1)), lasted.eq(lasted + 1)]
             # Never sooner than what is issued or read in this cycle is seen to move.
             with m.If(~moving & (quiet == (config.quiet_cycles | 15))):
                 m.d.sync += [cleared.eq(1), self._clear.eq(1)]
-        with m.Elif(self._reset_done & bus.restart):
+            with m.Elif(overdue):
+                m.d.comb += self._forced.eq(1)
+                m.d.sync += [cleared.eq(1), self._clear.eq(1)]
+        with m.Elif(self._restart):
             m.d.sync += self._stopped.eq(0)
+        tracks = bus.status.tracker_busy | bus.status.tracker_occupied
+        m.d.comb += [
+            self._restart.eq(bus.restart & ~bus.soft_reset & Mux(self._stopped, self._reset_done, ~tracks)
+                             & follows(config.epoch, self._window.epoch)),
+            forced.code.eq(ErrorCode.RESET_FORCED),
+            refused.code.eq(ErrorCode.RESTART_REFUSED),
+        ]
+        m.d.sync += [forced.valid.eq(self._forced), refused.valid.eq(bus.restart & ~self._restart)]
 
     def _watchdog(self, m):
         """Tell the watchdog what moves and what waits.
 
         Whatever waits inside waits for something outside in the end: for DRAM, the link, a peer, compute units, or who
-        takes events. So only what crosses the border moves, and an error: a line outside of its region goes nowhere.
+        takes events. So only what crosses the border moves, and a line outside of its region, which goes nowhere. Other
+        kernels' traffic neither moves nor waits here, nor do packets that are refused: they go on beside any hang.
         """
         bus, window, status = self._bus, self._window, self._bus.status
         m.submodules.watchdog = dog = WatchDog(self._geometry)
-        crossing = [*self.dram, *self.packets, *self.outbound, self.events, self.dispatch, self.heads, self.heads_in]
+        crossing = [*self.packets, *self.outbound, self.events, self.dispatch, self.heads]
         if self._geometry.dma.ready_groups:
             crossing.append(self.asks)
         m.d.comb += [dog.limit.eq(bus.config.watchdog_limit), dog.clear.eq(bus.clear_error), bus.waited.eq(dog.waited)]
         with m.If(dog.listens):
             m.d.comb += dog.moves.eq(Cat(
                 *(port.valid & port.ready for port in crossing), *(write.valid for write in self.retirement),
-                *(report.valid for report in self._reports), self.grant.valid & self.start,
-                *([self._queue.done] if self._geometry.dma.queue_commands else []), bus.soft_reset, bus.restart).any())
+                *(port.valid & port.ready & is_watched(port.payload.request) for port in self.dram),
+                *(engine.error.valid for engine in self._generators), self.grant.valid & self.start,
+                *([self._queue.done] if self._geometry.dma.queue_commands else []),
+                self._exchange.news, bus.soft_reset, self._restart).any())
         engines_busy = Cat(engine.busy for engine in self._generators).any()
         with m.If(dog.looks):
             m.d.comb += [
@@ -507,8 +543,9 @@ class GpuTop(wiring.Component):
                 dog.waits.room.eq(engines_busy & ~self._allow),
                 dog.waits.lines.eq(self._lines.busy),
                 dog.waits.guard.eq(Cat(channel.guard_stall for channel in self._memory).any()),
-                dog.waits.channels.eq(status.channels_busy),
-                dog.waits.dram.eq(Cat(port.valid for port in self.dram).any()),
+                dog.waits.channels.eq(Cat(channel.holds for channel in self._memory).any()),
+                dog.waits.dram.eq(Cat(channel.holds & port.valid
+                                      for channel, port in zip(self._memory, self.dram)).any()),
                 dog.waits.data.eq(status.reads_outstanding),
                 dog.waits.link.eq(Cat(port.valid for port in (*self.packets, self.heads)).any()),
                 dog.waits.window.eq(window.waits_here),

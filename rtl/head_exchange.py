@@ -5,7 +5,8 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .geometry import Geometry
-from .layouts import head_packet, listener
+from .layouts import ErrorCode, error_report, head_arrival, head_packet, listener
+from .order import follows
 from .registers import EPOCH_BITS
 from .rotating_grant import rotating_grant
 
@@ -19,7 +20,10 @@ class HeadExchange(wiring.Component):
     per peer waits, however slow a link is, and the last one that leaves has the last head. Packets of one GPU must not
     overtake each other, and must not wait behind data that wait for memory: those may wait for the head.
 
-    What comes from a GPU replaces what is known of it; from one that nobody here sends to it is dropped. A GPU that is
+    What comes from a GPU replaces what is known of it; from one that nobody here sends to it is dropped. It is refused,
+    and changes nothing, if it came from elsewhere, is beyond the last id, or takes back what is known: a smaller head
+    of the same kernel, or a kernel that does not follow (`order.follows`). Kernel 0 is none, and has head 0: so a peer
+    tells that it was reset, after which any kernel may follow. A GPU that is
     newly told gets the head at once. Who is told and heard is programmed on all GPUs before the first of them restarts.
 
     Members
@@ -34,12 +38,16 @@ class HeadExchange(wiring.Component):
         Whose heads are kept, by the number of the peer.
     leaving : Out(stream(head_packet))
         A register.
-    arriving : In(stream(head_packet))
+    arriving : In(stream(head_arrival))
         Always ready.
     peer_heads : Out(wg_bits + 1).array(peers), peer_epochs : Out(EPOCH_BITS).array(peers)
         Registers.
+    news : Out(1)
+        In this cycle an arriving head is kept that was not known.
     busy : Out(1)
         A packet waits, or is due.
+    error : Out(error_report)
+        HEAD_REFUSED, in the next cycle.
     """
 
     def __init__(self, geometry: Geometry) -> None:
@@ -52,10 +60,12 @@ class HeadExchange(wiring.Component):
             "told": In(listener(geometry)).array(peers),
             "heard": In(device).array(peers),
             "leaving": Out(packet),
-            "arriving": In(packet),
+            "arriving": In(stream.Signature(head_arrival(geometry))),
             "peer_heads": Out(geometry.tracker.wg_bits + 1).array(peers),
             "peer_epochs": Out(EPOCH_BITS).array(peers),
+            "news": Out(1),
             "busy": Out(1),
+            "error": Out(error_report(geometry)),
         })
 
     def elaborate(self, platform) -> Module:
@@ -95,7 +105,22 @@ class HeadExchange(wiring.Component):
                 m.d.sync += self.leaving.payload.device.eq(told.device)
 
         arrived = self.arriving.payload
+        possible = ((arrived.sender == arrived.source) & (~arrived.head[-1] | ~arrived.head[:-1].any())
+                    & ((arrived.epoch != 0) | (arrived.head == 0)))
+        heard, kept, new = Signal(peers), Signal(peers), Signal(peers)
         for peer, device in enumerate(self.heard):
-            with m.If(self.arriving.valid & (arrived.source == device)):
-                m.d.sync += [self.peer_heads[peer].eq(arrived.head), self.peer_epochs[peer].eq(arrived.epoch)]
+            head, epoch = self.peer_heads[peer], self.peer_epochs[peer]
+            same = arrived.epoch == epoch
+            m.d.comb += [
+                heard[peer].eq(self.arriving.valid & (arrived.source == device)),
+                kept[peer].eq(heard[peer] & possible & Mux(same, arrived.head >= head,
+                                                           (arrived.epoch == 0) | follows(arrived.epoch, epoch))),
+                new[peer].eq(kept[peer] & (~same | (arrived.head != head))),
+            ]
+            with m.If(kept[peer]):
+                m.d.sync += [head.eq(arrived.head), epoch.eq(arrived.epoch)]
+        m.d.comb += [self.news.eq(new.any()), self.error.code.eq(ErrorCode.HEAD_REFUSED)]
+        m.d.sync += self.error.valid.eq((heard & ~kept).any())
+        with m.If(self.arriving.valid):
+            m.d.sync += [self.error.details.wg.eq(arrived.source), self.error.details.address.eq(arrived.head)]
         return m

@@ -146,6 +146,13 @@ def head_packet(g: Geometry) -> data.StructLayout:
     })
 
 
+def head_arrival(g: Geometry) -> data.StructLayout:
+    """Lay out a head that a link hands to a GPU."""
+    return data.StructLayout(head_packet(g).members | {
+        "sender": g.dma.device_bits,  # from which GPU it came, as the end of the link knows, whatever the packet says
+    })
+
+
 def listener(g: Geometry) -> data.StructLayout:
     """One to whom this GPU tells its head."""
     return data.StructLayout({"device": g.dma.device_bits, "enable": 1})
@@ -262,6 +269,10 @@ class ErrorCode(enum.Enum, shape=5):
     TRACKER_FULL = 8  #: an update found its set full of other tiles, and was not counted
     REGION_MISMATCH = 9  #: an update named a region that its tile cannot be in, and was not counted
     WATCHDOG = 10  #: nothing moved for long, though something waited: WATCHDOG_WAITS says what
+    HEAD_REFUSED = 11  #: a head that its peer cannot have; `wg` is in whose name it came, `address` the head
+    RESTART_REFUSED = 12  #: a kernel's number that does not follow, a soft reset that is not done, or tiles are left
+    RESET_FORCED = 13  #: a soft reset has waited for its limit, and has ended all the same
+    DATA_UNEXPECTED = 14  #: more data left than DMA has asked for
     COMMAND_UNKNOWN = 15  #: a command in memory has a code that no command has; it was not done, and the queue halts
     WORD_MISALIGNED = 16  #: a command polls a word that begins no line, or writes one that is not aligned; the same
     WORD_OUT_OF_RANGE = 17  #: a command polls or writes a word outside the range for it; the same

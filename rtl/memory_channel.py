@@ -9,7 +9,7 @@ from .arbiter.policies import POLICY_BITS
 from .arbiter.policy import THRESHOLD_BITS
 from .coalescer import Coalescer
 from .geometry import Geometry
-from .layouts import Op, dram_command, request, retirement, update
+from .layouts import Op, Source, dram_command, request, retirement, update
 from .order_guard import OrderGuard, bucket_of
 from .pointer_queue import PointerQueue
 from .soft_reset import SoftReset
@@ -18,6 +18,11 @@ from .soft_reset import SoftReset
 def is_tracked(access) -> Signal:
     """Return whether a request counts towards a tile: it is a write to a mapped region."""
     return (access.op != Op.READ) & (access.region != 0)
+
+
+def is_watched(access) -> Signal:
+    """Return whether a request is Track & Trigger's: a tracked write, or a read of this GPU's DMA engines."""
+    return is_tracked(access) | ((access.op == Op.READ) & (access.source == Source.DMA))
 
 
 class MemoryChannel(wiring.Component):
@@ -51,6 +56,9 @@ class MemoryChannel(wiring.Component):
     forget : In(1)
     tracked_waiting : Out(1)
         A tracked write is the next of its queue. Function of registers.
+    holds : Out(1)
+        A tracked write that is the next of its queue, a DMA read, or an access on its way to the Tracker is in here.
+        Function of registers.
     grant_compute, grant_communication : Out(1)
         Grant in this cycle. Depends on `dram.ready` and `occupancy`.
     starved : Out(1)
@@ -82,6 +90,7 @@ class MemoryChannel(wiring.Component):
             "ring_late": In(1),
             "forget": In(1),
             "tracked_waiting": Out(1),
+            "holds": Out(1),
             "grant_compute": Out(1),
             "grant_communication": Out(1),
             "starved": Out(1),
@@ -132,6 +141,8 @@ class MemoryChannel(wiring.Component):
             self.guard_stall.eq(dma.valid & guard.blocked & guard.ready),
             self.communication_waiting.eq(inbound.valid | dma.valid),
             self.tracked_waiting.eq((compute.valid & compute_tracked) | (inbound.valid & inbound_tracked)),
+            self.holds.eq(self.tracked_waiting | dma.valid | (command_valid & is_watched(command)) | access_valid
+                          | coalescer.busy),
         ]
 
         last_dma = Signal(init=1)  # inbound has the first turn

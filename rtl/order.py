@@ -13,3 +13,12 @@ def may_start(opens, reaches, tile_id, there, near, far):
     past the answer is "no" for longer, never "yes" too early.
     """
     return ((opens == 0) | (tile_id < near)) & ((reaches == 0) | (there < far))
+
+
+def follows(number, before, last=255):
+    """Return whether a kernel's number comes after another's: by less than half of the circle 1, 2, ..., `last`, 1.
+
+    0 is the number of no kernel: any other follows it. `last`: 2^n - 1 for numbers of n bits.
+    """
+    ahead = (number - before - (number < before)) & last
+    return (number != 0) & ((before == 0) | ((ahead != 0) & (ahead <= last // 2)))

@@ -13,7 +13,7 @@ from .geometry import Geometry, bits_for
 IDENTITY = 0x54335454  #: "T3TT"
 VERSION = 0x0003_0000  #: major in the upper half, minor in the lower
 
-EPOCH_BITS = 8  #: kernels that a window tells apart
+EPOCH_BITS = 8  #: of a kernel's number, which is never 0
 ARRIVAL_RANGES = 2  #: ranges of memory that can be open to peers
 WATCHDOG_PERIOD = 256  #: cycles, the unit of the watchdog's limit
 WATCHDOG_LIMIT_BITS = 16
@@ -30,8 +30,9 @@ OPERATIONS = {"store": 0, "update": 1}  #: ROUTE_TO.operation
 #: As `t3sim.rtl.layouts.ErrorCode`; a test compares the two.
 ERRORS = {"none": 0, "region_unconfigured": 1, "threshold_exceeded": 2, "id_reused": 3,
           "address_out_of_range": 4, "completion_unexpected": 5, "tracker_memory": 6, "arrival_refused": 7,
-          "tracker_full": 8, "region_mismatch": 9, "watchdog": 10,
-          "command_unknown": 15, "word_misaligned": 16, "word_out_of_range": 17, "doorbell_refused": 18}
+          "tracker_full": 8, "region_mismatch": 9, "watchdog": 10, "head_refused": 11, "restart_refused": 12,
+          "reset_forced": 13, "data_unexpected": 14, "command_unknown": 15, "word_misaligned": 16,
+          "word_out_of_range": 17, "doorbell_refused": 18}
 FAULTS = {"none": 0, "corrected": 1, "uncorrectable": 2}  #: TRACKER_FAULT.kind
 NO_THRESHOLD = arbiter.THRESHOLD_NONE  #: an occupancy that no DRAM queue reaches: communication is never held back
 
@@ -68,8 +69,8 @@ WAITS = (
     ("room", "a DMA engine waits for data to leave: it may not have more lines outstanding"),
     ("lines", "a line that DMA asks for waits for its channel"),
     ("guard", "a DMA read waits for an older write, which DRAM has not performed"),
-    ("channels", "a request or an update waits in a channel"),
-    ("dram", "a request waits for a DRAM queue to take it"),
+    ("channels", "a tracked write, an update or a DMA read waits in a channel"),
+    ("dram", "a channel that holds such a thing waits for its DRAM queue to take a request"),
     ("data", "data that DMA has asked for have not come, or not left"),
     ("link", "a packet waits for the link"),
     ("window", "the next workgroup waits for the oldest id here that is not finished"),
@@ -244,7 +245,8 @@ def register_map(geometry: Geometry) -> RegisterMap:
             Field("queue_entries", 24, 8, "DRAM queue entries per channel", c.queue_entries))),
         Register("CONTROL", 0x010, "w1", (
             Field("soft_reset", 0, 1, "let what is under way end, forget all that was tracked, wait for a restart"),
-            Field("restart", 1, 1, "a new kernel: ids count from 0, the monitor measures again"),
+            Field("restart", 1, 1, "a new kernel: ids count from 0, the monitor measures again. Refused, which is an "
+                  "error, unless EPOCH follows, a soft reset is done, and no tile is partly updated"),
             Field("clear_error", 2, 1, "forget the first error"),
             Field("clear_counters", 3, 1, "all counters to zero"),
             Field("resume_queue", 4, int(d.queue_commands != 0),
@@ -315,14 +317,17 @@ def register_map(geometry: Geometry) -> RegisterMap:
                   "as many more", safe_window(geometry)),)),
         Register("RESET_QUIET", 0x06C, "rw", (
             Field("quiet_cycles", 0, 16, "cycles without an arrival, at least 16, after which a soft reset clears: "
-                  "more than the link takes", 1024),)),
+                  "more than the link takes", 1024),
+            Field("reset_limit", 16, WATCHDOG_LIMIT_BITS, f"periods of {WATCHDOG_PERIOD} cycles after which a soft "
+                  "reset clears whatever it waits for, which is an error; 0: never", 4096))),
         Register("EPOCH", 0x070, "rw", (
             Field("epoch", 0, EPOCH_BITS, "number of the kernel that the next restart begins, the same on all devices: "
-                  "what reaches a peer starts when that has restarted, too"),)),
+                  "what reaches a peer starts when that has restarted, too. 1 to 255 and then 1 again; it must follow "
+                  "that of the kernel before"),)),
         Register("WATCHDOG", 0x074, "rw", (
             Field("watchdog_limit", 0, WATCHDOG_LIMIT_BITS, f"periods of {WATCHDOG_PERIOD} cycles in which nothing "
-                  "moves and something waits, after which that is an error: more than memories are cleared, a soft "
-                  "reset is quiet or a workgroup computes in; 0: never"),)),
+                  "of T3's moves and something waits, after which that is an error: more than memories are cleared, a "
+                  "soft reset is quiet or a workgroup computes in; 0: never"),)),
         Register("WATCHDOG_WAITS", 0x078, "ro", tuple(
             Field(f"waits_{name}", bit, 1, text) for bit, (name, text) in enumerate(WAITS)),
                  "what waited when the watchdog reported; cleared by clear_error"),

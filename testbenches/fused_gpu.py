@@ -138,10 +138,10 @@ class FusedGpu:
             *driver.policy(rng.choice(list(POLICIES)), rng.choice(("auto", None, 1, 3)), rng.choice((None, 1, 50))),
             *driver.heads(self.number, sends_to=self.sends_to, receives_from=self.receives_from),
             *driver.clear_counters(), *driver.clear_error(),
-            *driver.window(kernel.tiles, workgroups=self.window), *driver.restart(self._kernels)])
+            *driver.window(kernel.tiles, workgroups=self.window), *driver.restart(self._kernels + 1)])
         self.dispatch.reset()
         for source in self.sends_to:
-            self._heard.send({"head": 0, "epoch": self._kernels, "source": source})
+            self._heard.send({"head": 0, "epoch": self._kernels + 1, "source": source, "sender": source})
         self.told, self._aborted = dict.fromkeys(self.receives_from, 0), False
         self._kernels += 1
         routes = [to._asdict() | {"operation": OPERATIONS[to.operation]} for to in (updated, stored)]
@@ -223,7 +223,8 @@ class FusedGpu:
         for peer, head in enumerate(self.peer_heads):
             if rng.random() < 0.2 and head < self.peers_end:
                 self.peer_heads[peer] += 1
-                self._heard.send({"head": head + 1, "epoch": self._kernels - 1, "source": self.sends_to[peer]})
+                source = self.sends_to[peer]
+                self._heard.send({"head": head + 1, "epoch": self._kernels, "source": source, "sender": source})
         bench.set("producer_active", int(not self.dispatch.idle or not all(driver.idle for driver in self.compute)))
 
     def sample(self) -> None:
@@ -269,7 +270,7 @@ class FusedGpu:
     def _told(self, packet: dict) -> None:
         """Note a head that leaves for a GPU that sends to this one; the first of them is upstream."""
         device, head = packet["device"], packet["head"]
-        if packet["epoch"] != self._kernels - 1 or self.kernel is None or self._aborted:
+        if packet["epoch"] != self._kernels or self.kernel is None or self._aborted:
             return  # of another kernel, or while this one is being programmed
         assert packet["source"] == self.number and self.told[device] <= head <= self.bench.get("head")
         self.told[device] = head

@@ -533,21 +533,24 @@ async def the_peers_windows_count(bench: Bench) -> None:
     await gpu.write("WINDOW", window=window)
     peers = range(bench.geometry.dma.peers)
     await gpu.bus.write_all(gpu.driver.heads(len(peers), sends_to=peers, receives_from=()))
+    kernel = 0
     for peer in peers:
-        await gpu.bus.write_all(gpu.driver.restart())
+        kernel += 1
+        await gpu.bus.write_all(gpu.driver.restart(kernel))
         gpu.dispatch.reset()
         last = min(1 << t.wg_bits, 600)
         gpu.dispatch.send_all(Request(wg, there=wg + shift, peer=peer, reaches=1) for wg in range(last))
         there = 0
         while not gpu.dispatch.idle:
-            gpu.heard.send({"head": there, "epoch": 0, "source": peer})
+            gpu.heard.send({"head": there, "epoch": kernel, "source": peer, "sender": peer})
             await bench.cycle(4 * window + 20)
             assert bench.get("head") == min(last, there + window - shift)
             assert ("dispatch_blocked" in await gpu.status()) != gpu.dispatch.idle
             there += rng.randint(1, 2 * (window - shift))
         for bit in range(t.wg_bits + 1):
-            gpu.heard.send({"head": 1 << bit, "epoch": 0, "source": peer})
-            await gpu.bus.write_all(gpu.driver.restart())
+            kernel += 1
+            gpu.heard.send({"head": 1 << bit, "epoch": kernel, "source": peer, "sender": peer})
+            await gpu.bus.write_all(gpu.driver.restart(kernel))
             gpu.dispatch.reset()
             limit = min(2 << t.wg_bits, (1 << bit) + window)  # ids there are a bit wider
             gpu.dispatch.send(Request(0, there=limit - 1, peer=peer, reaches=1, opens=0))
@@ -555,4 +558,4 @@ async def the_peers_windows_count(bench: Bench) -> None:
                 gpu.dispatch.send(Request(0, there=limit, peer=peer, reaches=1, opens=0))
             await bench.cycle(4 * window + 20)
             assert gpu.dispatch.waiting == (limit < 2 << t.wg_bits)
-        gpu.heard.send({"head": 0, "epoch": 0, "source": peer})
+        gpu.heard.send({"head": 0, "epoch": 0, "source": peer, "sender": peer})

@@ -1,6 +1,7 @@
 """HeadExchange against its model: heads that move at any rate, links of any, listeners that change, restarts."""
 
 from t3sim.reference.head_exchange import HeadExchangeModel, HeadPacket, Listener
+from t3sim.rtl.registers import ERRORS
 
 from .bench import Bench, rounds
 
@@ -28,7 +29,7 @@ class Exchange:
         arriving = inputs["arriving"]
         bench.set("leaving.ready", int(inputs["taken"]))
         bench.set("arriving.valid", int(arriving is not None))
-        bench.set("arriving.payload", arriving._asdict() if arriving else
+        bench.set("arriving.payload", arriving._asdict() | {"sender": inputs["sender"]} if arriving else
                   bench.rng.getrandbits(bench["arriving.payload"].width))
         await bench.settle()
         shown = self.model.step(**inputs)
@@ -38,14 +39,19 @@ class Exchange:
         known = tuple((bench.get(f"peer_heads[{peer}]"), bench.get(f"peer_epochs[{peer}]"))
                       for peer in range(self.peers))
         assert known == shown.known and bench.get("busy") == shown.busy and bench.get("arriving.ready")
+        error = bench.get("error")
+        assert bench.get("news") == shown.news and error["valid"] == (shown.refused is not None)
+        if shown.refused:
+            assert error["code"] == ERRORS["head_refused"] and error["details"]["address"] == shown.refused.head
         await bench.edge()
         bench.reach("a head waits for the link", shown.leaving is not None and not inputs["taken"])
-        bench.reach("a head is heard", arriving is not None and arriving.source in inputs["heard"])
+        bench.reach("a head is heard", shown.news)
+        bench.reach("a head is refused", shown.refused is not None)
         bench.reach("nobody listens", arriving is not None and arriving.source not in inputs["heard"])
         return shown.leaving if inputs["taken"] else None
 
 
-@rounds(12, cover=("a head waits for the link", "a head is heard", "nobody listens"))
+@rounds(12, cover=("a head waits for the link", "a head is heard", "a head is refused", "nobody listens"))
 async def random_heads(bench: Bench) -> None:
     """Every input at random; heads, epochs and devices of every bit."""
     rng, exchange = bench.rng, Exchange(bench)
@@ -59,13 +65,16 @@ async def random_heads(bench: Bench) -> None:
             number, epoch = rng.randrange(exchange.devices), rng.choice((epoch, rng.getrandbits(8)))
         if rng.random() < moves:
             head = rng.choice(((head + 1) % (1 << bench["head"].width), rng.getrandbits(bench["head"].width)))
-        arriving = None
+        arriving, sender = None, rng.randrange(exchange.devices)
         if rng.random() < 0.5:
-            arriving = HeadPacket(rng.getrandbits(bench["head"].width), rng.getrandbits(8),
-                                  rng.choice((*heard, rng.randrange(exchange.devices))),
+            known, kernel = rng.choice(exchange.model.known)
+            arriving = HeadPacket(rng.choice((known + 1, known, rng.getrandbits(bench["head"].width)))
+                                  % (1 << bench["head"].width), rng.choice((kernel, kernel + 1, rng.getrandbits(8)))
+                                  % 256, rng.choice((*heard, rng.randrange(exchange.devices))),
                                   rng.randrange(exchange.devices))
+            sender = rng.choice((sender, *3 * (arriving.source,)))
         await exchange.cycle(head=head, epoch=epoch, number=number, told=told, heard=heard,
-                             taken=rng.random() < link, arriving=arriving)
+                             taken=rng.random() < link, arriving=arriving, sender=sender)
 
 
 @rounds(4)
@@ -74,7 +83,7 @@ async def the_last_head_arrives(bench: Bench) -> None:
     rng, exchange = bench.rng, Exchange(bench)
     devices = rng.sample(range(exchange.devices), exchange.peers)
     told, known, head = [Listener(device, 1) for device in devices], dict.fromkeys(devices, 0), 0
-    idle = {"epoch": 0, "number": 1, "told": told, "heard": [0] * exchange.peers, "arriving": None}
+    idle = {"epoch": 0, "number": 1, "told": told, "heard": [0] * exchange.peers, "arriving": None, "sender": 0}
     for _ in range(bench.cut or 200):
         head = min(head + (rng.random() < 0.5), (1 << bench["head"].width) - 1)
         if packet := await exchange.cycle(head=head, taken=rng.random() < 0.1, **idle):

@@ -455,7 +455,7 @@ class Driver:
 
     # Control and status
 
-    def soft_reset(self, quiet_cycles: int) -> list[Write]:
+    def soft_reset(self, quiet_cycles: int, limit_cycles: int | None = 1 << 20) -> list[Write]:
         """Forget all that is tracked, and send nothing more, until a restart; configuration, counters and errors stay.
 
         A command queue is emptied: commands count from 0 again.
@@ -463,18 +463,30 @@ class Driver:
         Arrivals are written to memory meanwhile. A device is `reset_done` when its own traffic has ended and for
         `quiet_cycles` nothing arrived, which must be more than the link takes. Reset all devices before the first of
         them restarts.
-        """
-        _whole("quiet_cycles", quiet_cycles, 1, self.registers["RESET_QUIET"].field("quiet_cycles").mask)
-        return [self._write("RESET_QUIET", quiet_cycles=quiet_cycles), self._write("CONTROL", soft_reset=1)]
 
-    def restart(self, kernel: int = 0) -> list[Write]:
+        After `limit_cycles` (None: never), rounded up to periods of the hardware, it ends though it waits, with an
+        error (`reset_forced`). What it waited for may still come, so look at STATUS before a restart: of
+        `channels_busy` and `egress_busy` neither may be left.
+        """
+        limit = 0
+        if limit_cycles is not None:
+            most = self.registers["RESET_QUIET"].field("reset_limit").mask * WATCHDOG_PERIOD
+            _whole("limit_cycles", limit_cycles, 1, most)
+            limit = -(-limit_cycles // WATCHDOG_PERIOD)
+        _whole("quiet_cycles", quiet_cycles, 1, self.registers["RESET_QUIET"].field("quiet_cycles").mask)
+        return [self._write("RESET_QUIET", quiet_cycles=quiet_cycles, reset_limit=limit),
+                self._write("CONTROL", soft_reset=1)]
+
+    def restart(self, kernel: int = 1) -> list[Write]:
         """Start a new kernel: ids count from 0 again and the intensity monitor measures again.
 
-        `kernel` is its number, the same on all devices and another than that of the kernel before: what touches ids of
-        a peer starts when that is in the same kernel. After a reset the hardware is in kernel 0.
+        `kernel` is its number, the same on all devices and larger than that of the kernel before by 1, or by up to 127:
+        what touches ids of a peer starts when that is in the same kernel. The hardware counts from 1 to 255 and on from
+        1, and refuses what does not follow (`restart_refused`); after a reset, also a soft one, it is in no kernel.
         """
-        _whole("kernel", kernel, 0, (1 << 31) - 1)
-        return [self._write("EPOCH", epoch=kernel), self._write("CONTROL", restart=1)]
+        _whole("kernel", kernel, 1, (1 << 31) - 1)
+        last = self.registers["EPOCH"].field("epoch").mask
+        return [self._write("EPOCH", epoch=(kernel - 1) % last + 1), self._write("CONTROL", restart=1)]
 
     @property
     def least_watchdog_cycles(self) -> int:

@@ -168,7 +168,8 @@ def _heads_cycle(ports, sim, inputs, outputs, device, now):
     heard = network.heard
     inputs[ports.heard_valid] = heard.count[device] > 0
     if heard.count[device] > 0:
-        inputs[ports.heard] = heard.lo[device, heard.head[device]]
+        head = heard.lo[device, heard.head[device]]
+        inputs[ports.heard] = links.head_arrival(head, sim.b)
         queues.pop_timed(heard, device)
 
 

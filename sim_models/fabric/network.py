@@ -172,10 +172,22 @@ def send_head(network, port, now, delay, head, b):
     arrival = max(np.int64(np.ceil(now + cycles)) + network.latency_cycles[port] + delay, network.last_head[port])
     network.last_head[port] = arrival
     if network.one_for_all and network.target[port] == 0:  # the last link on its way
-        source, gpus = bits.get(head, 0, b.head_source, b.device_bits), network.gpus
-        comes_from = (2 * source + gpus - head_destination(head, b)) % gpus
-        head += comes_from - source << b.head_source
+        head = come_back(head, network.gpus, b)
     wires.put(network.heads, port, arrival, head, 0, 0)
+
+
+@inlined
+def head_arrival(head, b):
+    """Return a head with the GPU that sent it, as a link that no GPU can deceive hands it over."""
+    return head | bits.get(head, 0, b.head_source, b.device_bits) << b.head_device + b.device_bits
+
+
+@inlined
+def come_back(head, gpus, b):
+    """Return a head as that of the GPU which is as far away in the other direction, where one GPU stands for all."""
+    source = bits.get(head, 0, b.head_source, b.device_bits)
+    comes_from = (2 * source + gpus - head_destination(head, b)) % gpus
+    return head + (comes_from - source << b.head_source)
 
 
 @inlined

@@ -11,6 +11,7 @@ from ..driver.driver import Driver, Write
 from ..engine.hardware import make_hardware, offer_request
 from ..engine.loop import Lockstep
 from ..engine.ports import Ports
+from ..fabric.network import come_back, head_arrival, head_destination
 from ..machine import Machine
 from ..mechanisms.gather_before import ready_asks
 from ..mechanisms.track_trigger import AddressSpace, dispatch_requests, map_output
@@ -91,11 +92,34 @@ class ProgrammedRun(Lockstep):
             writes += driver.clear_error() + driver.clear_counters() + driver.restart()
             self.write(master, writes)
         self._wait("a restart", lambda status: not status & {"resetting", "reset_done", *AT_WORK})
+        self._tell_heads()
         for device, backend in enumerate(self.backends):  # a dispatcher fills the queue before its kernel starts
             for _ in range(_REQUEST_QUEUE):
                 offer_request.py_func(self.sim.hardware, device, backend.inputs.view(np.int64),
                                       backend.outputs.view(np.int64))
                 backend.step()
+
+    def _tell_heads(self) -> None:
+        """Bring the heads of the new kernel to those that wait for them: it is launched when all have restarted."""
+        ports, network, b = self.sim.hardware.ports, self.sim.network, self.sim.b
+        hardware = {space.device: backend for space, backend in zip(self.spaces, self.backends)}
+        told = []
+        for backend in self.backends:
+            inputs, outputs = backend.inputs.view(np.int64), backend.outputs.view(np.int64)
+            inputs[ports.head_ready] = 1
+            while outputs[ports.head_valid]:
+                told.append(outputs[ports.head_packet])
+                backend.step()
+            inputs[ports.head_ready] = 0
+        for head in told:
+            if network.one_for_all:
+                head, backend = come_back.py_func(head, network.gpus, b), self.backends[0]
+            else:
+                backend = hardware[head_destination.py_func(head, b)]
+            inputs = backend.inputs.view(np.int64)
+            inputs[ports.heard], inputs[ports.heard_valid] = head_arrival.py_func(head, b), 1
+            backend.step()
+            inputs[ports.heard_valid] = 0
 
     def _window(self, largest: int) -> int:
         """Return the dispatch window's size: the largest, unless a switch would have to hold too many sums."""

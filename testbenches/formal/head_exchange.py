@@ -1,6 +1,6 @@
 """Who sends to a GPU learns its window's head: the last one in the end, each at most once, and none too large."""
 
-from amaranth.hdl import Mux, Signal
+from amaranth.hdl import Cat, Mux, Signal
 
 from t3sim.rtl.geometry import Geometry
 
@@ -11,7 +11,7 @@ from .spec import Spec, implies
 LAST = "when nothing is due a listener was told the last head and epoch"
 GROWS = "what is told is no larger than the head and no smaller than what was told before"
 SOON = "when the link takes everything all are told within a cycle for each, and one more"
-KEPT = "what is known of a peer is what came from it last"
+KEPT = "what is known of a peer is the last that came from it and that it can have; all else from it is told"
 
 
 def told(spec: Spec, geometry: Geometry) -> None:
@@ -71,14 +71,22 @@ def soon(spec: Spec, geometry: Geometry) -> None:
 def kept(spec: Spec, geometry: Geometry) -> None:
     """State it of every peer. Assumed: whose head is heard for it does not change."""
     m, dut = spec.m, spec.design
-    arrived = dut.arriving.payload
+    arrived, refusals = dut.arriving.payload, []
     for peer, heard in enumerate(dut.heard):
         device = spec.any_constant(geometry.dma.device_bits)
         head, epoch = (Signal.like(signal, name=f"{signal.name}_{peer}") for signal in (dut.head, dut.epoch))
-        with m.If(dut.arriving.valid & dut.arriving.ready & (arrived.source == device)):
+        arrives = dut.arriving.valid & dut.arriving.ready & (arrived.source == device)
+        # Numbers on a circle without 0: the next after 255 is 1.
+        ahead = Mux(arrived.epoch > epoch, arrived.epoch - epoch, arrived.epoch + 255 - epoch)
+        later = (arrived.epoch == 0) | (epoch == 0) | ((arrived.epoch != epoch) & (ahead >= 1) & (ahead <= 127))
+        can_be = (arrived.sender == device) & (arrived.head <= 1 << geometry.tracker.wg_bits) & Mux(
+            arrived.epoch == epoch, arrived.head >= head, later) & ((arrived.epoch != 0) | (arrived.head == 0))
+        with m.If(arrives & can_be):
             m.d.sync += [head.eq(arrived.head), epoch.eq(arrived.epoch)]
+        refusals.append(arrives & ~can_be)
         spec.assume(heard == device)
         spec.claim(KEPT, (dut.peer_heads[peer] == head) & (dut.peer_epochs[peer] == epoch))
+    spec.claim(KEPT, dut.error.valid == spec.past(Cat(refusals).any()))
 
 
 def properties() -> list[Property]:
@@ -101,9 +109,16 @@ def properties() -> list[Property]:
         Property("soon", "head_exchange", "no listener waits for more than all the others", soon, (
             broken("what was told is still due", SOON, "due & ~Mux(makes, chosen, 0)", "due"),
         ), quick=True, **both),
-        Property("kept", "head_exchange", "a peer's head is the last that came from it", kept, (
+        Property("kept", "head_exchange", "a peer's head is the last that came from it and that it can have", kept, (
             broken("anybody's head counts", KEPT, "self.arriving.valid & (arrived.source == device)",
                    "self.arriving.valid"),
-            broken("the epoch stays", KEPT, ", self.peer_epochs[peer].eq(arrived.epoch)]", "]"),
+            broken("the epoch stays", KEPT, ", epoch.eq(arrived.epoch)]", "]"),
+            broken("a head in another's name", KEPT, "(arrived.sender == arrived.source) & ", ""),
+            broken("a head beyond the last id", KEPT, " & (~arrived.head[-1] | ~arrived.head[:-1].any())", ""),
+            broken("a head goes back", KEPT, "arrived.head >= head", "1"),
+            broken("a kernel that does not follow", KEPT, "| follows(arrived.epoch, epoch)", "| 1"),
+            broken("a head without a kernel", KEPT, "((arrived.epoch != 0) | (arrived.head == 0))", "1"),
+            broken("what is refused is silent", KEPT, "self.error.valid.eq((heard & ~kept).any())",
+                   "self.error.valid.eq(0)"),
         ), quick=True, **both),
     ]

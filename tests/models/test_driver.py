@@ -162,6 +162,10 @@ def test_other_settings():
         (False, {"restart"}), (False, {"clear_error"}), (False, {"clear_counters"}), (False, {"soft_reset"})]
     assert applied(driver.restart(kernel=3), driver.soft_reset(500)).value("epoch") == 3
     assert applied(driver.soft_reset(500)).value("quiet_cycles") == 500
+    for limit, periods in ((None, 0), (1, 1), (257, 2), (1 << 20, 4096)):
+        assert applied(driver.soft_reset(1, limit)).value("reset_limit") == periods
+    assert [applied(driver.restart(kernel)).value("epoch") for kernel in (1, 255, 256, 257, 510, 511)] == [
+        1, 255, 1, 2, 255, 1]
     assert applied(driver.watchdog(1025)).value("watchdog_limit") == 5
     assert applied(driver.watchdog(1024), driver.watchdog(None)).value("watchdog_limit") == 0
 
@@ -258,7 +262,8 @@ def test_impossible_mappings(call, changes, text):
     (lambda d: d.monitor(1, 2, 3, least_samples=100), "least_samples=100 .* multiple of 64 from 0 to 16320 "),
     (lambda d: d.soft_reset(0), "quiet_cycles=0 .* from 1 to 65535 "),
     (lambda d: d.watchdog(0), "cycles=0 .* from 1024 to 16776960 "),
-    (lambda d: d.restart(-1), "kernel=-1 .* from 0 to "),
+    (lambda d: d.restart(0), "kernel=0 .* from 1 to "),
+    (lambda d: d.soft_reset(16, 0), "limit_cycles=0 .* from 1 to 16776960 "),
     (lambda d: d.policy("ring_aware", 0), "threshold=0 .* from 1 to 126 "),
     (lambda d: d.stage(0), "workgroups=0 .* from 1 to "),
     (lambda d: d.monitor(1, 2, 64), "ten_below=64 "),

@@ -18,7 +18,7 @@ from t3sim.reference.command_queue import ADD, COPY, LINE_BYTES, POLL, SIGNAL, T
 from t3sim.reference.dispatch_window import Request
 from t3sim.rtl.address_map import channel_of
 from t3sim.rtl.layouts import Op, Source
-from t3sim.rtl.registers import EPOCH_BITS, NO_THRESHOLD, WAITS, WATCHDOG_PERIOD
+from t3sim.rtl.registers import NO_THRESHOLD, WAITS, WATCHDOG_PERIOD
 from tests.models.variants import small_machine
 
 _SMALL = small_machine(load_machine()).geometry()
@@ -60,6 +60,7 @@ class Gpu:
         self.waiting = {name: deque() for name in (*streams, *outbound, "dispatch")}
         self.offered = set()
         self.inside = 0  #: requests in the dispatch window's queue
+        self.kernel = 0  #: number of the one that the last restart began
         self.dram, self.packets, self.events, self.heads = [], [], [], []
         self.in_memory = [deque() for _ in range(self.channels)]
         self.bus, self.driver = ApbMaster(self.backend), Driver(self.geometry)
@@ -210,10 +211,12 @@ class Gpu:
         item = {"address": address, "bytes": byte_count, "op": UPDATE, "source": LOCAL, "region": 0, "wf": 0, "wg": 0}
         self.waiting[f"{side}[{channel_of(address, self.geometry)}]"].append(item | ids)
 
-    def hear(self, head: int, epoch: int = 0, source: int = 0) -> None:
-        """A peer's head arrives, while everything else stands still."""
+    def hear(self, head: int, epoch: int | None = None, source: int = 0, sender: int | None = None) -> None:
+        """A peer's head arrives, of this kernel unless said otherwise, while everything else stands still."""
         self._quiet()
-        self.put_fields("heads_in.payload", {"head": head, "epoch": epoch, "source": source, "device": 0})
+        self.put_fields("heads_in.payload", {
+            "head": head, "epoch": (self.kernel - 1) % 255 + 1 if epoch is None else epoch, "source": source,
+            "device": 0, "sender": source if sender is None else sender})
         self.put("heads_in.valid", 1)
         self.backend.step()
         self.put("heads_in.valid", 0)
@@ -229,9 +232,10 @@ class Gpu:
         """Workgroups that have not started."""
         return len(self.waiting["dispatch"]) + self.inside
 
-    def restart(self, kernel: int = 0) -> None:
-        """A new kernel. What waits in the window's queue is forgotten."""
-        self.program(self.driver.restart(kernel))
+    def restart(self, kernel: int | None = None) -> None:
+        """A new kernel, the next one. What waits in the window's queue is forgotten."""
+        self.kernel = self.kernel + 1 if kernel is None else kernel
+        self.program(self.driver.restart(self.kernel))
         self.inside = 0
 
 
@@ -262,7 +266,8 @@ def mappings(driver: Driver) -> list:
 
 def programmed(**options) -> Gpu:
     gpu = Gpu(**options)
-    gpu.program(mappings(gpu.driver) + gpu.driver.clear_counters() + gpu.driver.restart())
+    gpu.program(mappings(gpu.driver) + gpu.driver.clear_counters())
+    gpu.restart()
     return gpu.run(2 * GEOMETRY.tracker.window_slots)
 
 
@@ -478,7 +483,8 @@ def test_reset_in_flight(seed):
     assert gpu.read("WINDOW") == gpu.driver.registers["WINDOW"].reset
     for queue in (*gpu.waiting.values(), *gpu.in_memory):
         queue.clear()
-    gpu.program(mappings(gpu.driver) + gpu.driver.restart())
+    gpu.program(mappings(gpu.driver))
+    gpu.restart()
     play_a_tile(gpu.run(100))
 
 
@@ -992,7 +998,7 @@ def nobody_takes_events(gpu: Gpu) -> None:
 def dram_takes_nothing(gpu: Gpu) -> None:
     gpu.blocked = {"dram"}
     for address, size in lines():
-        gpu.access("compute", address, size, op=READ)
+        gpu.access("compute", address, size, region=EVENT_REGION)
 
 
 def dram_performs_no_write(gpu: Gpu) -> None:
@@ -1038,7 +1044,7 @@ HANGS = {
     no_data_come_back: {"data", "workgroups"},
     no_more_lines_may_be_outstanding: {"data", "room", "engines", "workgroups"},
     nobody_takes_events: {"events", "triggers", "updates", "workgroups"},
-    dram_takes_nothing: {"dram", "channels"},
+    dram_takes_nothing: {"dram", "channels", "tiles"},
     dram_performs_no_write: {"guard", "channels", "lines", "engines", "commands", "data"},
     the_link_takes_nothing: {"link"},
     a_peer_sends_nothing: {"tiles", "workgroups"},
@@ -1102,8 +1108,9 @@ def waits_in_the_end(gpu: Gpu) -> set[str]:
 def test_a_channel_that_waits_alone_for_dram_is_told(channel):
     gpu = programmed()
     gpu.blocked = {"dram"}
-    gpu.access("compute", in_channel(channel), 64, op=READ)
-    assert waits_in_the_end(gpu) == {"dram", "channels"} and gpu.busy() == {"channels_busy"}
+    gpu.access("compute", in_channel(channel), 64, region=EVENT_REGION)
+    assert waits_in_the_end(gpu) == {"dram", "channels", "tiles"}
+    assert gpu.busy() == {"channels_busy", "tracker_occupied"}
 
 
 @pytest.mark.parametrize("lane", range(LANES))
@@ -1167,7 +1174,182 @@ def test_slow_work_and_no_work_are_no_hang(seed):
     assert gpu.error() is None and gpu.busy() == {"window_open"}
 
 
+def another_kernel_reads(gpu: Gpu) -> None:
+    gpu.access("compute", BASE, 64, op=READ)
+
+
+def a_head_says_nothing_new(gpu: Gpu) -> None:
+    gpu.hear(5)
+
+
+def unlawful_packets_come(gpu: Gpu) -> None:
+    gpu.access("inbound", BASE, 64, source=DMA, region=9)
+
+
+@pytest.mark.parametrize("noise", [another_kernel_reads, a_head_says_nothing_new, unlawful_packets_come])
+def test_what_goes_on_beside_a_hang_does_not_hide_it(noise):
+    gpu = programmed(memory_cycles=3)
+    gpu.hear(5)
+    gpu.program(gpu.driver.watchdog(4 * WATCHDOG_PERIOD))
+    a_peer_sends_nothing(gpu)
+    for _ in range(12 * WATCHDOG_PERIOD // 200):
+        noise(gpu)
+        gpu.run(200)
+    assert set(gpu.driver.waiting(gpu.bus.read)) == HANGS[a_peer_sends_nothing]
+
+
+def test_other_kernels_are_no_hang_however_they_wait():
+    """Their reads fill a channel for long; nothing of Track & Trigger's waits."""
+    gpu = programmed()
+    gpu.program(gpu.driver.watchdog(2 * WATCHDOG_PERIOD))
+    for _ in range(20):
+        for _ in range(300):
+            gpu.access("compute", BASE, 64, op=READ)
+        gpu.run(200)
+    assert gpu.waiting[f"compute[{channel_of(BASE, GEOMETRY)}]"] and gpu.error() is None
+
+
 # Soft reset
+
+
+def forced(gpu: Gpu, go_on=lambda gpu: None) -> Gpu:
+    """A soft reset with a limit of 4,096 cycles, which must end with its error and not before."""
+    gpu.program(gpu.driver.clear_error() + gpu.driver.soft_reset(2000, limit_cycles=4096))
+    for _ in range(4):
+        go_on(gpu)
+        gpu.run(800)
+        assert "resetting" in gpu.status()
+    gpu.program(gpu.driver.clear_error())
+    gpu.run(1200)
+    assert "reset_done" in gpu.status() and gpu.error()["code"] == "reset_forced"
+    gpu.program(gpu.driver.clear_error() + gpu.driver.clear_counters())
+    gpu.returning = None
+    gpu.restart()
+    return gpu.run(2 * GEOMETRY.tracker.window_slots)
+
+
+def test_a_soft_reset_ends_though_data_never_come():
+    gpu = programmed()
+    complete(gpu, 1, DMA_REGION)
+    gpu.run(300)
+    assert "reads_outstanding" in gpu.status()
+    play_a_tile(forced(gpu))
+
+
+def test_a_soft_reset_ends_though_a_peer_sends_what_it_may_not():
+    def unlawful(gpu: Gpu) -> None:
+        gpu.access("inbound", BASE, 64, source=DMA, region=9)
+    play_a_tile(forced(programmed(), unlawful))
+
+
+def test_data_that_nobody_asked_for_are_an_error_and_hold_up_no_reset():
+    gpu = programmed()
+    stray = {"address": BASE, "bytes": 64, "op": READ, "source": DMA, "region": DMA_REGION, "wf": 0, "wg": 0}
+    for lane in range(LANES):
+        gpu.waiting[f"outbound[{lane}]"].append(stray)
+    gpu.run(50)
+    assert gpu.error()["code"] == "data_unexpected" and not gpu.busy()
+    gpu.program(gpu.driver.clear_error())
+    gpu.soft_reset()
+    gpu.program(gpu.driver.clear_counters())
+    gpu.restart()
+    play_a_tile(gpu.run(2 * GEOMETRY.tracker.window_slots))
+
+
+def test_a_soft_reset_without_a_limit_waits():
+    gpu = programmed()
+    complete(gpu, 1, DMA_REGION)
+    gpu.run(300)
+    gpu.program(gpu.driver.soft_reset(16, limit_cycles=None))
+    gpu.run(6000)
+    assert "resetting" in gpu.status() and gpu.error() is None
+
+
+# Restart
+
+
+@pytest.mark.parametrize("before, number, refused", [
+    (5, 5, True), (5, 4, True), (5, 0, True), (5, 6, False), (5, 132, False), (5, 133, True), (255, 1, False),
+    (255, 127, False), (255, 128, True), (1, 255, True)])
+def test_a_restart_whose_number_does_not_follow_is_refused(before, number, refused):
+    """Not 0, not the same again, not one of the past: peers would count as restarted that are not."""
+    gpu = programmed()
+    for kernel in sorted({100, 200, before}) if before > 128 else [before] * (before != 1):
+        gpu.restart(kernel)
+        gpu.run(2 * GEOMETRY.tracker.window_slots)
+    assert gpu.error() is None
+    gpu.dispatch(0, tiles=0)
+    gpu.run(20)
+    assert gpu.get("head") == 1
+    gpu.program([gpu.driver._write("EPOCH", epoch=number), gpu.driver._write("CONTROL", restart=1)])
+    assert gpu.get("head") == refused
+    assert (gpu.error() and gpu.error()["code"]) == ("restart_refused" if refused else None)
+
+
+def test_a_peer_that_was_never_heard_has_not_restarted():
+    gpu = programmed()
+    gpu.dispatch(0, tiles=1, there=1)
+    gpu.run(100)
+    assert gpu.held == 1 and gpu.status() >= {"dispatch_blocked"}
+    gpu.hear(0)
+    gpu.run(20)
+    assert not gpu.held
+    gpu = Gpu()  # in no kernel, as the peer
+    gpu.program(mappings(gpu.driver))
+    gpu.dispatch(0, tiles=1, there=1)
+    gpu.run(100)
+    assert gpu.held == 1
+
+
+def test_a_restart_that_comes_too_early_begins_nothing():
+    """No peer is told, so that none sends what would be lost; the soft reset goes on."""
+    gpu = programmed()
+    gpu.program(gpu.driver.heads(9, sends_to=(1,), receives_from=(4,)))
+    gpu.run(50)
+    gpu.heads.clear()
+    gpu.program(gpu.driver.soft_reset(3000))
+    gpu.run(50)
+    gpu.program(gpu.driver.restart(2))
+    gpu.run(100)
+    assert gpu.error()["code"] == "restart_refused" and "resetting" in gpu.status() and not gpu.heads
+    gpu.run(4000)
+    assert "reset_done" in gpu.status() and [(one["head"], one["epoch"]) for one in gpu.heads] == [(0, 0)]
+    gpu.program(gpu.driver.clear_error() + gpu.driver.restart(2))
+    gpu.run(100)
+    assert gpu.error() is None and "reset_done" not in gpu.status() and gpu.heads[1:][0]["epoch"] == 2
+
+
+def test_a_restart_with_a_tile_in_the_tracker_is_refused():
+    gpu = programmed()
+    gpu.dispatch(0, tiles=1)
+    gpu.access("inbound", BASE, 64, source=DMA, region=EVENT_REGION, wf=7)
+    gpu.run(100)
+    gpu.restart()
+    assert gpu.error()["code"] == "restart_refused" and gpu.busy() == {"tracker_occupied", "window_open"}
+
+
+# Heads
+
+
+@pytest.mark.parametrize("lie", [
+    {"head": (1 << 17) - 1}, {"head": (1 << 16) + 1}, {"head": 3}, {"head": 60, "sender": 2},
+    {"head": 60, "epoch": 255}, {"head": 60, "epoch": 0}], ids=str)
+def test_a_head_that_the_peer_cannot_have_opens_no_window(lie):
+    gpu = programmed()
+    gpu.program(gpu.driver.window(2, workgroups=4) + gpu.driver.heads(9, sends_to=(1, 2), receives_from=()))
+    gpu.hear(5, source=1)
+    gpu.dispatch(0, tiles=1, there=20)
+    gpu.hear(**{"source": 1} | lie)
+    gpu.run(50)
+    assert gpu.held == 1 and gpu.get("peer_heads[0]") == 5
+    error = gpu.error()
+    assert (error["code"], error["wg"], error["address"]) == ("head_refused", 1, lie["head"])
+    gpu.hear(17, source=1)
+    gpu.run(50)
+    assert not gpu.held
+
+
+# What a soft reset forgets
 
 
 def test_a_soft_reset_forgets_a_tile_that_is_partly_updated():
@@ -1192,7 +1374,8 @@ def test_a_soft_reset_forgets_an_incomplete_block():
     for kernel, tiles, commands in ((0, (0, 2), 0), (1, (1, 3), 0), (1, (0, 2), 1)):
         if tiles[0] != 0 or kernel == 0:
             gpu.soft_reset()
-            gpu.program(gpu.driver.dma_map(DMA_REGION, **block) + gpu.driver.clear_counters() + gpu.driver.restart())
+            gpu.program(gpu.driver.dma_map(DMA_REGION, **block) + gpu.driver.clear_counters())
+            gpu.restart()
             gpu.run(2 * GEOMETRY.tracker.window_slots)
             gpu.dispatch(0, tiles=4)
         for wf in tiles:
@@ -1218,7 +1401,8 @@ def test_a_soft_reset_forgets_what_waits_for_the_events_to_be_taken():
     gpu.run(300)
     assert gpu.counters()["updates"] == updates, "an update was kept"
     gpu.blocked = set()
-    gpu.program(gpu.driver.clear_error() + gpu.driver.clear_counters() + gpu.driver.restart())
+    gpu.program(gpu.driver.clear_error() + gpu.driver.clear_counters())
+    gpu.restart()
     gpu.run(2 * GEOMETRY.tracker.window_slots)
     assert not gpu.events and not gpu.busy()
     for wg in range(banks + 1):
@@ -1240,7 +1424,8 @@ def test_a_soft_reset_forgets_what_waits_for_an_engine():
     gpu.soft_reset()
     assert gpu.busy() == {"reset_done"}
     before, gpu.returning = came_out(gpu), None
-    gpu.program(gpu.driver.clear_counters() + gpu.driver.restart())
+    gpu.program(gpu.driver.clear_counters())
+    gpu.restart()
     gpu.run(1000)
     assert came_out(gpu)[:3] == before[:3] and not gpu.busy()
     play_a_tile(gpu)
@@ -1294,7 +1479,8 @@ def test_a_stopped_gpu_writes_what_arrives_and_tracks_none_of_it():
 
 def test_a_soft_reset_forgets_what_the_monitor_measured():
     gpu = programmed()
-    gpu.program(gpu.driver.policy("mca", "auto") + gpu.driver.monitor(8, 25, 40) + gpu.driver.restart())
+    gpu.program(gpu.driver.policy("mca", "auto") + gpu.driver.monitor(8, 25, 40))
+    gpu.restart()
     gpu.put("producer_active", 1)
     for c in range(CHANNELS):
         gpu.put(f"occupancy[{c}]", 60)
@@ -1398,7 +1584,8 @@ def test_a_soft_reset_in_the_middle_of_anything(seed):
         gpu.run(300)
         assert came_out(gpu) == before, f"trial {trial}"
         gpu.idle, gpu.returning = 0, None
-        gpu.program(gpu.driver.clear_error() + gpu.driver.clear_counters() + gpu.driver.restart())
+        gpu.program(gpu.driver.clear_error() + gpu.driver.clear_counters())
+        gpu.restart()
         play_a_tile(gpu.run(2 * GEOMETRY.tracker.window_slots))
     assert {"tracker_busy", "tracker_occupied", "engines_busy", "reads_outstanding", "channels_busy"} <= set(cut), cut
 
@@ -1432,7 +1619,9 @@ def test_a_soft_reset_waits_for_the_data_of_reads_and_for_late_arrivals():
         gpu.access("inbound", BASE, 64, source=DMA, region=EVENT_REGION)
         gpu.run(80)
         assert "resetting" in gpu.status()
-        gpu.program(gpu.driver.restart())  # too early
+        gpu.program(gpu.driver.restart(2))  # too early
+        assert gpu.error()["code"] == "restart_refused"
+        gpu.program(gpu.driver.clear_error())
     gpu.run(2000)
     assert gpu.busy() == {"reset_done"} and not gpu.packets and not gpu.events
     gpu.dispatch(0, tiles=1)
@@ -1447,13 +1636,14 @@ def test_a_soft_reset_waits_for_the_data_of_reads_and_for_late_arrivals():
 
 def test_a_neighbours_head_of_the_kernel_before_opens_no_window():
     gpu = programmed()
-    gpu.program(gpu.driver.window(2, workgroups=4, slack=1) + gpu.driver.restart(kernel=1))
+    gpu.program(gpu.driver.window(2, workgroups=4, slack=1))
     gpu.hear(40)
+    gpu.restart()
     for wg in range(4):
         gpu.dispatch(wg, tiles=1, there=wg + 1)
     gpu.run(1000)  # the sweep is over, the neighbour's restart still on the link
     assert gpu.held == 4
-    gpu.hear(0, epoch=1)
+    gpu.hear(0)
     gpu.run(50)
     assert gpu.held == 1
 
@@ -1490,22 +1680,27 @@ def test_a_peer_is_waited_for_until_it_is_in_the_same_kernel(peer):
     peers = range(GEOMETRY.dma.peers)
     gpu.program(gpu.driver.window(2, workgroups=4) + gpu.driver.heads(9, sends_to=peers, receives_from=()))
     bits = GEOMETRY.tracker.wg_bits
-    for bit in range(EPOCH_BITS):
-        gpu.restart(kernel=1 << bit)
-        for other in peers:
-            gpu.hear(0, epoch=(1 << bit) * (other != peer), source=other)
+    gpu.restart(kernel=4)
+    gpu.hear(0, source=peer)
+    for kernel in (6, 7, 15, 31, 63, 127, 255):  # a bit more each time
+        between = [190] if kernel == 255 else []  # 255 does not follow 127
+        for number in (*between, kernel):
+            gpu.restart(number)
+            for other in set(peers) - {peer}:
+                gpu.hear(0, source=other)
         gpu.waiting["dispatch"].append(Request(0, 1, there=bits, peer=peer, reaches=1)._asdict())
         gpu.run(2 * GEOMETRY.tracker.window_slots)
         assert gpu.held == 1
-        gpu.hear(0, epoch=1 << bit, source=peer)
+        for number in (*between, kernel):
+            gpu.hear(0, epoch=number, source=peer)
         gpu.run(20)
         assert gpu.held == 1
-        gpu.hear(bits, epoch=1 << bit, source=peer)
+        gpu.hear(bits, source=peer)
         gpu.run(20)
         assert not gpu.held
     for bit in range(2, bits + 1):
-        gpu.restart(kernel=1)
-        gpu.hear(1 << bit, epoch=1, source=peer)
+        gpu.restart()
+        gpu.hear(1 << bit, source=peer)
         assert gpu.get(f"peer_heads[{peer}]") == 1 << bit
         for there in ((1 << bit) + 3, (1 << bit) + 4):
             gpu.waiting["dispatch"].append(Request(0, 0, there, peer, opens=0, reaches=1)._asdict())
@@ -1532,6 +1727,7 @@ def test_the_window_holds_the_dispatcher_back():
 def test_the_neighbours_window_counts():
     gpu = programmed()
     gpu.program(gpu.driver.window(2, workgroups=8, slack=5))
+    gpu.hear(0)
     for wg in range(8):
         gpu.dispatch(wg, tiles=1, there=wg + 5)
     gpu.run(50)
@@ -1680,7 +1876,8 @@ def test_ring_aware_arbitration_lets_a_late_ring_go():
 @pytest.mark.parametrize("occupancy, chosen", [(1, 127), (7, 127), (9, 30), (24, 30), (26, 10), (39, 10), (60, 5)])
 def test_the_monitor_chooses_the_threshold(occupancy, chosen):
     gpu = programmed()
-    gpu.program(gpu.driver.policy("mca", "auto") + gpu.driver.monitor(8, 25, 40) + gpu.driver.restart())
+    gpu.program(gpu.driver.policy("mca", "auto") + gpu.driver.monitor(8, 25, 40))
+    gpu.restart()
     gpu.put("producer_active", 1)
     for c in range(CHANNELS):
         gpu.put(f"occupancy[{c}]", occupancy)
@@ -1710,6 +1907,7 @@ class QueueGpu(Gpu):
         self.returning = deque()
         self.program(mappings(self.driver) + self.driver.clear_counters() + self.driver.command_queue(
             RING, (FLAG, FLAG + 0x1000)) + self.driver.restart())
+        self.kernel = 1
         self.run(2 * GEOMETRY.tracker.window_slots)
 
     def commands(self, *commands: Command) -> None:
@@ -1874,7 +2072,7 @@ def test_a_soft_reset_empties_the_command_queue():
     gpu.commands(Command(5, POLL, FLAG, 0, 0, 0), copy_of(0))
     gpu.run(100)
     gpu.soft_reset()
-    gpu.restart(1)
+    gpu.restart()
     gpu.words[FLAG] = 5
     gpu.run(300)
     assert not gpu.packets and not gpu.dram and gpu.read("QUEUE_TAKEN") == 0
@@ -2086,7 +2284,7 @@ def test_a_group_is_ready_when_its_tiles_have_raised_their_events():
     gpu = programmed()
     gpu.program(gpu.driver.ready_table(2))
     for kernel in range(2):
-        gpu.restart(kernel)
+        gpu.restart()
         gpu.run(2 * GEOMETRY.tracker.window_slots)
         for wg, ready in enumerate((0, 0, 0, 1)):
             assert answered(gpu, 0, 0) and not answered(gpu, 2, 1)

@@ -23,7 +23,7 @@ def simulate(peers, testbench):
     simulator.add_clock(1e-9)
 
     async def run(ctx):
-        async def step(*, head, epoch, number, told, heard, taken, arriving):
+        async def step(*, head, epoch, number, told, heard, taken, arriving, sender=None):
             for name, value in (("head", head), ("epoch", epoch), ("number", number)):
                 ctx.set(getattr(dut, name), value)
             for port, listener in zip(dut.told, told):
@@ -32,12 +32,15 @@ def simulate(peers, testbench):
                 ctx.set(port, device)
             ctx.set(dut.leaving.ready, taken)
             ctx.set(dut.arriving.valid, arriving is not None)
-            ctx.set(dut.arriving.payload, (arriving or HeadPacket(7, 7, 7, 7))._asdict())
+            packet = arriving or HeadPacket(7, 7, 7, 7)
+            ctx.set(dut.arriving.payload, packet._asdict() | {"sender": packet.source if sender is None else sender})
             leaving = ctx.get(dut.leaving.payload)
             shown = (HeadPacket(leaving.head, leaving.epoch, leaving.source, leaving.device)
                      if ctx.get(dut.leaving.valid) else None,
                      tuple((ctx.get(h), ctx.get(e)) for h, e in zip(dut.peer_heads, dut.peer_epochs)),
-                     bool(ctx.get(dut.busy)))
+                     bool(ctx.get(dut.busy)), bool(ctx.get(dut.news)),
+                     (ctx.get(dut.error.details.address), ctx.get(dut.error.details.wg))
+                     if ctx.get(dut.error.valid) else None)
             assert ctx.get(dut.arriving.ready)
             await ctx.tick()
             return shown
@@ -64,17 +67,28 @@ def test_random_heads_match_the_model(peers, link, seed):
                 moves, epoch = rng.choice((0.0, 0.1, 0.9)), epoch + (rng.random() < 0.3)
                 told, heard = rng.choice((told, listeners())), [rng.randrange(16) for _ in range(peers)]
             head = (head + (rng.random() < moves)) % (1 << 15)
-            arriving = HeadPacket(rng.getrandbits(15), rng.getrandbits(8), rng.randrange(16), rng.randrange(16)) if (
-                rng.random() < 0.4) else None
+            arriving, sender = None, rng.randrange(16)
+            if rng.random() < 0.4:
+                known_head, known_epoch = rng.choice(model.known)
+                arriving = HeadPacket(rng.choice((known_head + rng.randrange(-2, 9), 1 << 16, rng.getrandbits(17), 0))
+                                      % (1 << 17), rng.choice((known_epoch, known_epoch, known_epoch + 1, 0,
+                                                               rng.getrandbits(8))) % 256,
+                                      rng.randrange(16), rng.randrange(16))
+                sender = arriving.source if rng.random() < 0.9 else sender
             inputs = {"head": head, "epoch": epoch, "number": 3, "told": told, "heard": heard,
-                      "taken": rng.random() < link, "arriving": arriving}
+                      "taken": rng.random() < link, "arriving": arriving, "sender": sender}
             again = rng.random() < 0.002
             reset(again)
-            assert await step(**inputs) == tuple(model.step(**inputs)), f"cycle {cycle}: {inputs}"
+            shown = model.step(**inputs)
+            refused = shown.refused and (shown.refused.head, shown.refused.source)
+            assert await step(**inputs) == (*shown[:4], refused), f"cycle {cycle}: {inputs}"
+            reached.update({"news": shown.news, "refused": shown.refused is not None}.items())
             if again:
                 model = HeadExchangeModel(geometry(peers))
 
+    reached: set = set()
     simulate(peers, testbench)
+    assert len(reached) == 4
 
 
 @pytest.mark.parametrize("peers", [1, 3])
@@ -89,7 +103,7 @@ def test_what_is_known_last_is_the_head(peers, link, seed):
         for cycle in range(4000):
             head += cycle < 2000 and rng.random() < 0.5
             taken = rng.random() < link or cycle > 3000
-            packet, _, busy = await step(head=head, epoch=0, number=1, told=told, heard=[0] * peers, taken=taken,
+            packet, _, busy, *_ = await step(head=head, epoch=0, number=1, told=told, heard=[0] * peers, taken=taken,
                                          arriving=None)
             if packet and taken:
                 assert heads[packet.device][-1] <= packet.head <= head and packet.source == 1
@@ -107,7 +121,7 @@ def test_a_slow_link_keeps_no_listener_waiting_for_another():
         order = []
         for cycle in range(400):
             taken = cycle % 7 == 0
-            packet, _, _ = await step(head=cycle, epoch=0, number=0, told=[Listener(d, 1) for d in (9, 4, 6)],
+            packet, *_ = await step(head=cycle, epoch=0, number=0, told=[Listener(d, 1) for d in (9, 4, 6)],
                                       heard=[0] * 3, taken=taken, arriving=None)
             order += [packet.device] if packet and taken else []
         assert len(order) > 50 and all(set(order[i:i + 3]) == {9, 4, 6} for i in range(len(order) - 2))
@@ -118,8 +132,29 @@ def test_a_slow_link_keeps_no_listener_waiting_for_another():
 def test_who_is_not_told_gets_nothing():
     async def testbench(step, reset):
         for cycle in range(50):
-            packet, known, busy = await step(head=cycle, epoch=cycle % 3, number=0, told=[Listener(2, 0)] * 2,
-                                             heard=[1, 2], taken=True, arriving=HeadPacket(cycle, 1, 3, 0))
-            assert packet is None and not busy and known == ((0, 0), (0, 0))
+            packet, known, busy, news, refused = await step(
+                head=cycle, epoch=cycle % 3, number=0, told=[Listener(2, 0)] * 2, heard=[1, 2], taken=True,
+                arriving=HeadPacket(cycle, 1, 3, 0))
+            assert packet is None and not busy and known == ((0, 0), (0, 0)) and not news and refused is None
 
     simulate(2, testbench)
+
+
+@pytest.mark.parametrize("before, arriving, sender, kept", [
+    ((9, 1), (8, 1), 5, False), ((9, 1), (9, 1), 5, True), ((9, 1), (10, 1), 5, True), ((9, 1), (10, 1), 6, False),
+    ((9, 1), (1 << 16, 1), 5, True), ((9, 1), ((1 << 16) + 1, 1), 5, False), ((9, 1), ((1 << 17) - 1, 1), 5, False),
+    ((9, 2), (20, 1), 5, False), ((9, 2), (3, 3), 5, True), ((9, 2), (3, 129), 5, True), ((9, 2), (3, 130), 5, False),
+    ((9, 255), (3, 1), 5, True), ((9, 1), (3, 255), 5, False), ((9, 2), (0, 0), 5, True), ((9, 2), (1, 0), 5, False),
+])
+def test_a_head_that_its_peer_cannot_have_is_refused(before, arriving, sender, kept):
+    """Beyond the last id, backwards, of a kernel that does not follow, or of another GPU than it says."""
+    async def testbench(step, reset):
+        quiet = {"head": 0, "epoch": 0, "number": 3, "told": [Listener(0, 0)], "heard": [5], "taken": True}
+        for step_to in ((0, 254), before) if before[1] == 255 else (before,):
+            await step(arriving=HeadPacket(*step_to, 5, 3), **quiet)
+        shown = await step(arriving=HeadPacket(*arriving, 5, 3), sender=sender, **quiet)
+        assert shown[1] == (before,) and shown[3] == (kept and before != arriving)
+        shown = await step(arriving=None, **quiet)
+        assert shown[1] == (arriving if kept else before,) and shown[4] == (None if kept else (arriving[0], 5))
+
+    simulate(1, testbench)
