@@ -64,7 +64,7 @@ class ConfigBus(wiring.Component):
         APB request; `paddr` has `register_map(geometry).address_bits` bits, data 32.
     prdata, pready, pslverr : Out
         APB response.
-    config : Out(config_layout(geometry))
+    levels : Out(config_layout(geometry))
         Levels: every field of a register that can be written.
     soft_reset, restart, clear_error, clear_counters : Out(1)
         Pulses of one cycle.
@@ -80,7 +80,7 @@ class ConfigBus(wiring.Component):
         Only with a protected Tracker. The first is latched like the first error; an uncorrectable one takes the place
         of one that was corrected.
     rung, resume_queue : Out(1), queue_taken : In
-        Only with a command queue. `rung` is a pulse: `config.doorbell` was written. A soft reset makes that 0.
+        Only with a command queue. `rung` is a pulse: `levels.doorbell` was written. A soft reset makes that 0.
     counters : In(counters_layout(geometry))
         Values of 32 bits, kept by the blocks that count.
     chosen_threshold, monitor_mean : In
@@ -105,7 +105,7 @@ class ConfigBus(wiring.Component):
             "prdata": Out(32),
             "pready": Out(1),
             "pslverr": Out(1),
-            "config": Out(config_layout(geometry)),
+            "levels": Out(config_layout(geometry)),
             "soft_reset": Out(1),
             "restart": Out(1),
             "clear_error": Out(1),
@@ -227,7 +227,7 @@ class ConfigBus(wiring.Component):
             if register.access == "rw":
                 for f in register.fields:
                     levels[f.name] = Signal(f.width, name=f.name, init=f.reset)
-                    m.d.comb += self.config[f.name].eq(levels[f.name])
+                    m.d.comb += self.levels[f.name].eq(levels[f.name])
         return levels
 
     def _read_only(self, latched, fault):

@@ -68,7 +68,7 @@ class DispatchWindow(wiring.Component):
     head : Out(wg_bits + 1)
     peer_heads : In(wg_bits + 1).array(peers), peer_epochs : In(EPOCH_BITS).array(peers)
         Head and epoch of each peer.
-    end : Out(wg_bits + 2)
+    limit : Out(wg_bits + 2)
         One past the last id of the window that head and `window` make here; a cycle late.
     busy : Out(1)
         Ids are opened and not finished, requests or admissions wait, a completion is being counted, or the memory is
@@ -97,7 +97,7 @@ class DispatchWindow(wiring.Component):
             "head": Out(wg_bits + 1),
             "peer_heads": In(wg_bits + 1).array(geometry.dma.peers),
             "peer_epochs": In(EPOCH_BITS).array(geometry.dma.peers),
-            "end": Out(wg_bits + 2),
+            "limit": Out(wg_bits + 2),
             "busy": Out(1),
             "error": Out(error_report(geometry)),
         })
@@ -153,7 +153,7 @@ class DispatchWindow(wiring.Component):
             window.eq(Mux(self.window > self._slots, self._slots, self.window)),
             near.eq(self.head + window),
         ]
-        m.d.comb += self.end.eq(near)
+        m.d.comb += self.limit.eq(near)
         for peer in range(self._peers):
             m.d.sync += [
                 peer_head[peer].eq(self.peer_heads[peer]),

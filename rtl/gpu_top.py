@@ -163,7 +163,7 @@ class GpuTop(wiring.Component):
 
     def _channels(self, m):
         """Build the memory channels, and the monitors that their arbiters go by."""
-        g, config = self._geometry, self._bus.config
+        g, config = self._geometry, self._bus.levels
         self._monitor = monitor = self._add(m, "monitor", IntensityMonitor(g))
         self._ring_monitor = ring_monitor = self._add(m, "ring_monitor", RingMonitor(g))
         threshold = Signal(7)
@@ -236,7 +236,7 @@ class GpuTop(wiring.Component):
 
     def _router(self, m):
         """Route complete tiles: each frees its window place and goes to the DMA table, out as an event, or both."""
-        g, config = self._geometry, self._bus.config
+        g, config = self._geometry, self._bus.levels
         self._window = window = self._add(m, "window", DispatchWindow(g))
         self._table = table = self._add(m, "table", DmaTable(g))
         events = self._add(m, "event_queue", TwoEntryQueue(trigger(g)))
@@ -299,7 +299,7 @@ class GpuTop(wiring.Component):
 
     def _heads(self, m):
         """Heads of dispatch windows, by packets. No soft reset: what a peer has told once it does not tell again."""
-        config, window = self._bus.config, self._window
+        config, window = self._bus.levels, self._window
         m.submodules.exchange = self._exchange = exchange = HeadExchange(self._geometry)
         wiring.connect(m, exchange.leaving, wiring.flipped(self.heads))
         wiring.connect(m, wiring.flipped(self.heads_in), exchange.arriving)
@@ -375,7 +375,7 @@ class GpuTop(wiring.Component):
         wiring.connect(m, queue.reads, wiring.flipped(self.queue_reads))
         wiring.connect(m, wiring.flipped(self.queue_lines), queue.lines)
         wiring.connect(m, queue.writes, wiring.flipped(self.queue_writes))
-        config = self._bus.config
+        config = self._bus.levels
         both = stream.Signature(trigger(g)).create()
         goes = join(m, [table.valid, queue.copies.valid], [table.payload, queue.copies.payload], both)
         m.d.comb += [
@@ -434,7 +434,7 @@ class GpuTop(wiring.Component):
 
     def _ingress(self, m):
         """Connect what arrives from peers to the channels, unless it is refused."""
-        g, config = self._geometry, self._bus.config
+        g, config = self._geometry, self._bus.levels
         tracked = Signal(g.dma.regions)
         openings = [Signal(g.dma.regions, name=f"open_{i}") for i in range(ARRIVAL_RANGES)]
         m.d.comb += tracked.eq(Cat(is_tracked(entry) for entry in self._bus.region))
@@ -455,7 +455,7 @@ class GpuTop(wiring.Component):
                     for name in ("base", "last"))]
             m.d.comb += [
                 ingress.head.eq(self._window.head),
-                ingress.end.eq(self._window.end),
+                ingress.limit.eq(self._window.limit),
                 ingress.tiles.eq(config.tiles),
                 ingress.any_tile.eq(self._stopped),
             ]
@@ -472,7 +472,7 @@ class GpuTop(wiring.Component):
 
         A restart is refused if it would not begin a kernel that is as new.
         """
-        bus, config = self._bus, self._bus.config
+        bus, config = self._bus, self._bus.levels
         cleared = Signal()
         moving = Signal()
         quiet = Signal.like(config.quiet_cycles)
@@ -523,7 +523,7 @@ class GpuTop(wiring.Component):
         crossing = [*self.packets, *self.outbound, self.events, self.dispatch, self.heads]
         if self._geometry.dma.ready_groups:
             crossing.append(self.asks)
-        m.d.comb += [dog.limit.eq(bus.config.watchdog_limit), dog.clear.eq(bus.clear_error), bus.waited.eq(dog.waited)]
+        m.d.comb += [dog.limit.eq(bus.levels.watchdog_limit), dog.clear.eq(bus.clear_error), bus.waited.eq(dog.waited)]
         with m.If(dog.listens):
             m.d.comb += dog.moves.eq(Cat(
                 *(port.valid & port.ready for port in crossing), *(write.valid for write in self.retirement),
@@ -553,8 +553,8 @@ class GpuTop(wiring.Component):
                 dog.waits.start.eq(self.grant.valid),
                 dog.waits.workgroups.eq(status.window_open),
             ]
-            if self._geometry.dma.queue_commands:
-                m.d.comb += [dog.waits[name].eq(self._queue.waits[name]) for name in ("fetch", "poll", "signal")]
+            m.d.comb += [dog.waits[name].eq(self._queue.waits[name] if self._geometry.dma.queue_commands else 0)
+                         for name in ("fetch", "poll", "signal")]
         self._reports.append(dog.error)
 
     def _status(self, m):

@@ -36,7 +36,7 @@ class Ingress(wiring.Component):
         Regions under which peers may write into the range.
     base, last : In(address_bits).array(ARRIVAL_RANGES)
         First and last byte of the range. Of both only the line counts.
-    head : In(wg_bits + 1), end : In(wg_bits + 2)
+    head : In(wg_bits + 1), limit : In(wg_bits + 2)
         First workgroup of the dispatch window, and one past its last.
     tiles : In(wf_bits + 1)
         Wavefront tiles of a workgroup, at most.
@@ -59,7 +59,7 @@ class Ingress(wiring.Component):
             "base": In(tracker.address_bits).array(ARRIVAL_RANGES),
             "last": In(tracker.address_bits).array(ARRIVAL_RANGES),
             "head": In(tracker.wg_bits + 1),
-            "end": In(tracker.wg_bits + 2),
+            "limit": In(tracker.wg_bits + 2),
             "tiles": In(tracker.wf_bits + 1),
             "any_tile": In(1),
             "refused": Out(channels),
@@ -101,6 +101,6 @@ class Ingress(wiring.Component):
                           & (line <= last[line_bits:])
                           for regions, base, last in zip(self.open, self.base, self.last)).any()),
             open_here.eq(self.any_tile | (packet.region == 0)
-                         | ((packet.wg >= self.head) & (packet.wg < self.end) & (packet.wf < self.tiles))),
+                         | ((packet.wg >= self.head) & (packet.wg < self.limit) & (packet.wf < self.tiles))),
         ]
         return in_line & writes & inside & open_here

@@ -9,7 +9,7 @@ from .monitors import CycleMonitor
 
 
 def check_levels(bench: Bench, model: ConfigBusModel) -> None:
-    for name, value in bench.get("config").items():
+    for name, value in bench.get("levels").items():
         assert value == model.value(name), name
     for table in register_map(bench.geometry).tables:
         names = bench.elements(table.name)

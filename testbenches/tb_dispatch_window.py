@@ -73,7 +73,7 @@ class Environment:
         slots = self.bench.geometry.tracker.window_slots
         assert get("busy") or not (self._owed or self._cycles < slots), "idle, with something inside"
         if self._cycles > 3:
-            assert get("end") == self._end
+            assert get("limit") == self._end
         self._end = get("head") + min(model.window, slots)
         # Of two in one cycle, that of the request is shown.
         wrong, self.of_request, self.of_completion = self.of_request or self.of_completion, None, None

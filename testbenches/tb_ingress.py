@@ -60,7 +60,7 @@ async def random_arrivals(bench: Bench) -> None:
             head = rng.choice((0, rng.randrange((1 << g.tracker.wg_bits) + 1)))
             end = min((1 << g.tracker.wg_bits + 2) - 1, head + rng.randrange(2 * g.tracker.window_slots))
             bench.set("head", head)
-            bench.set("end", end)
+            bench.set("limit", end)
             tiles = rng.randint(0, 1 << g.tracker.wf_bits)
             bench.set("tiles", tiles)
             bench.set("any_tile", int(rng.random() < 0.1))

@@ -15,6 +15,7 @@ WAIVERS = {
     "DECLFILENAME": "a file holds a block with all of its parts, so that it can be used alone",
     "UNUSEDSIGNAL": "every field of a struct is a wire of its own, for waveforms; not all are read",
     "PROCASSINIT": "a register's declaration has its power-up value, which is also its reset value",
+    "INITIALDLY": "it takes effect when all processes wait, so that each sees it",
     "CASEINCOMPLETE": "what a case leaves out keeps the value assigned before it",
     "WIDTHEXPAND": "operands of different widths are extended by Verilog's own rules, which the generator counts on",
     "WIDTHTRUNC": "`!` of a vector asks whether it is zero",

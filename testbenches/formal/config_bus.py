@@ -94,7 +94,7 @@ def registers(spec: Spec, geometry: Geometry) -> None:
         for at, register, owner in table.all_registers():
             if register.access == "rw":
                 def values(name: str, owner=owner):
-                    return bus.config[name] if owner is None else _halved(getattr(bus, owner[0])[owner[1]], name)
+                    return bus.levels[name] if owner is None else _halved(getattr(bus, owner[0])[owner[1]], name)
                 with m.Case(at):
                     m.d.comb += [shown.eq(_word(register, values)), reset.eq(register.reset), lawful.eq(1),
                                  mask.eq(sum(part.encode(part.mask) for part in register.fields))]

@@ -33,7 +33,7 @@ def checked(spec: Spec, geometry: Geometry) -> None:
             & (line_of(packet.address) <= line_of(last))
             for regions, base, last in zip(ingress.open, ingress.base, ingress.last)).any()
         here = (packet.region == 0) | ingress.any_tile | (
-            (packet.wg >= ingress.head) & (packet.wg < ingress.end) & (packet.wf < ingress.tiles))
+            (packet.wg >= ingress.head) & (packet.wg < ingress.limit) & (packet.wf < ingress.tiles))
         writes = is_value(packet.op, Op.STORE) | is_value(packet.op, Op.UPDATE)
         of_a_peer = is_value(packet.source, Source.REMOTE) | is_value(packet.source, Source.DMA)
         lawful = (mapped & here & writes & of_a_peer & (packet.bytes >= 1) & (packet.bytes <= line_bytes)
@@ -53,7 +53,7 @@ def checked(spec: Spec, geometry: Geometry) -> None:
 def passed_on(spec: Spec, _) -> None:
     """Claim what is passed on. Assumed: the link's streams keep to the rule."""
     ingress = spec.design
-    what_is_open = Cat(*ingress.open, *ingress.base, *ingress.last, ingress.head, ingress.end, ingress.tiles,
+    what_is_open = Cat(*ingress.open, *ingress.base, *ingress.last, ingress.head, ingress.limit, ingress.tiles,
                        ingress.any_tile)
     stays = what_is_open == spec.past(what_is_open)
     for arriving, accepted in zip(ingress.arriving, ingress.accepted):
@@ -80,7 +80,7 @@ def properties() -> list[Property]:
         broken("a packet that ends its line", AT_ONCE, "packet.bytes) <= line_bytes)", "packet.bytes) < line_bytes)"),
         broken("the range has no beginning", LAWFUL, "(line >= base[line_bits:])", "1"),
         broken("the range is open to all regions", LAWFUL, "regions.bit_select(packet.region, 1)", "1"),
-        broken("one workgroup behind the window", LAWFUL, "packet.wg < self.end", "packet.wg <= self.end"),
+        broken("one workgroup behind the window", LAWFUL, "packet.wg < self.limit", "packet.wg <= self.limit"),
         broken("a wavefront that no workgroup has", LAWFUL, "packet.wf < self.tiles", "packet.wf <= self.tiles"),
         broken("the last wavefront is refused", AT_ONCE, "packet.wf < self.tiles", "packet.wf + 1 < self.tiles"),
         broken("a finished workgroup", LAWFUL, "(packet.wg >= self.head) & ", ""),

@@ -65,8 +65,8 @@ class Bench:
 
 
 def check_levels(ctx, dut, model):
-    for name, _ in dut.config.shape():
-        assert ctx.get(dut.config[name]) == model.value(name), name
+    for name, _ in dut.levels.shape():
+        assert ctx.get(dut.levels[name]) == model.value(name), name
     for table in layouts.mapping_tables(dut._geometry):
         for index, entry in enumerate(getattr(dut, table)):
             for name, value in model.entry(table, index).items():
@@ -159,7 +159,7 @@ def test_the_doorbell_rings_when_it_is_written_and_a_soft_reset_clears_it():
     rung = []
 
     async def count(ctx):
-        async for _, _reset, rings, place in ctx.tick().sample(dut.rung, dut.config.doorbell):
+        async for _, _reset, rings, place in ctx.tick().sample(dut.rung, dut.levels.doorbell):
             rung.extend([place] if rings else [])
 
     async def testbench(ctx):

@@ -45,7 +45,7 @@ def set_up(ctx, dut, opened, head, end, tiles, any_tile=0):
         ctx.set(base, values.base)
         ctx.set(last, values.last)
     ctx.set(dut.head, head)
-    ctx.set(dut.end, end)
+    ctx.set(dut.limit, end)
     ctx.set(dut.tiles, tiles)
     ctx.set(dut.any_tile, any_tile)
 
