@@ -90,7 +90,7 @@ def test_every_process_runs_at_time_0_and_no_port_is_a_keyword(block):
     assert not escaped, "keywords"
     for module in text.split("endmodule"):
         processes = re.findall(r"^  always @\* begin\n(.*?)^  end\n", module, re.MULTILINE | re.DOTALL)
-        assert len(processes) == module.count("always @*")
+        assert len(processes) == module.count("  always @*")
         assert all("if (at_time_0) begin end" in process for process in processes)
         assert module.count("initial at_time_0 <= 1'b1;") == bool(processes)
 
