@@ -10,6 +10,7 @@ from pathlib import Path
 import platformdirs
 
 from .errors import Failure
+from .waits import say
 
 
 def module(tool: str) -> str:
@@ -46,6 +47,8 @@ def prepare(tool: str) -> None:
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
         raise Failure(f"the cache of YoWASP's programs (YOWASP_CACHE_DIR) cannot be used: {error}") from None
+    if not any(folder.iterdir()):
+        say("Yosys and its like, which are WebAssembly", "a minute each")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         done = subprocess.run([*command(tool), "--version"], capture_output=True, text=True,

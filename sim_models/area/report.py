@@ -12,7 +12,7 @@ from t3sim.study.report import NOTHING, print_table
 from . import fpga as ecp5
 from . import yosys
 from .liberty import Library
-from .measure import BlockArea, Silicon
+from .measure import COMPOSED, BlockArea, Silicon
 from .memories import COPIES, FILE, FLIP_FLOPS, MACRO, MemoryUse
 from .node import ARRAY_EFFICIENCY, FO4_PS_PER_UM, GATE_LENGTH_UM, UTILISATION, WIRES_AND_SKEW, Node
 from .sweep import Sweep
@@ -20,6 +20,8 @@ from .synthesis import GATED_BITS, SMALL_WORDS, TARGET_GATE_DELAYS
 from .timing import MEMORY_GATE_DELAYS_PER_DOUBLING
 
 MOST_GATE_EQUIVALENTS = {"tracker": 8_000, "gpu_top": 450_000}  #: targets; the former is one bank
+
+GPU_MM2 = 826  #: an A100's die, in 7 nm (NVIDIA A100 Tensor Core GPU Architecture, 2020)
 
 PAPER_BYTES = 19 * 1024  #: "19 KB" (T3 paper, section 4.2.1)
 
@@ -77,10 +79,29 @@ def _paths(made: dict[str, Silicon]) -> Section:
 def _targets(made: dict[str, Silicon]) -> Section:
     """Compare the default geometry with its targets."""
     deepest = max(made, key=lambda name: made[name].logic_depth)
-    rows = [("gate delays of the longest path", f"{TARGET_GATE_DELAYS}", f"{made[deepest].logic_depth:.1f}", deepest)]
-    rows += [("gate equivalents but for memories", f"{most:,}", f"{made[name].gate_equivalents:,.0f}", name)
+    depth = made[deepest].logic_depth
+    rows = [("gate delays of the longest path", f"{TARGET_GATE_DELAYS}",
+             f"{depth:.1f}" + _missed(depth, TARGET_GATE_DELAYS), deepest)]
+    rows += [("gate equivalents but for memories", f"{most:,}", f"{made[name].gate_equivalents:,.0f}"
+              + _missed(made[name].gate_equivalents, most), name)
              for name, most in MOST_GATE_EQUIVALENTS.items() if name in made]
     return ("Targets", ("what", "at most", "found", "in"), rows)
+
+
+def _missed(found: float, most: float) -> str:
+    return " (missed)" if found > most else ""
+
+
+def cost(blocks: dict[str, BlockArea], node: Node) -> list[str]:
+    """Say in a sentence what T3 costs a GPU; nothing without the top."""
+    if COMPOSED not in blocks:
+        return []
+    top = blocks[COMPOSED]
+    mm2 = top.area_um2(node) / 1e6
+    text = (f"T3 costs {mm2:.3f} mm², {mm2 / GPU_MM2:.4%} of a GPU: {COMPOSED} on {node.name}, over the "
+            f"{GPU_MM2:,} mm² of an A100 (7 nm; NVIDIA A100 Tensor Core GPU Architecture, 2020). The "
+            "near-memory ALUs are in the memory's stacks and are not counted.")
+    return [text]
 
 
 def _fpga(blocks: dict[str, BlockArea]) -> Section:
@@ -168,6 +189,8 @@ def print_areas(blocks: dict[str, BlockArea], geometry: Geometry, library: Libra
         print_table(title, columns, rows, console)
     for remark in remarks(library, node):
         console.print(remark, style="dim")
+    for line in cost(blocks, node):
+        console.print(line)
 
 
 def _swept(one: Sweep) -> Section:
@@ -185,8 +208,8 @@ def print_sweeps(sweeps: Sequence[Sweep], console: Console) -> None:
 def markdown(blocks: dict[str, BlockArea], geometry: Geometry, library: Library, command: str) -> str:
     """Write the page."""
     node = Node()
-    return _page("Area and timing", command, geometry, remarks(library, node),
-                 sections(blocks, geometry, library, node))
+    notes = [*cost(blocks, node), *remarks(library, node)]
+    return _page("Area and timing", command, geometry, notes, sections(blocks, geometry, library, node))
 
 
 def beside_markdown(section: Section, geometry: Geometry, library: Library, command: str) -> str:

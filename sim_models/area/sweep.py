@@ -53,7 +53,7 @@ def check_plot(path: str) -> Path:
 
 
 def plot(sweeps: Sequence[Sweep], path: Path) -> None:
-    """Plot the area above, the logic depth below; a column per size."""
+    """Plot gates, memory bits and logic depth, one below the other; a column per size."""
     import io
 
     import matplotlib
@@ -62,13 +62,14 @@ def plot(sweeps: Sequence[Sweep], path: Path) -> None:
     matplotlib.rcParams |= {"svg.hashsalt": "t3", "svg.fonttype": "none"}  # the same figures give the same file
     from matplotlib import pyplot, ticker
 
-    figure, axes = pyplot.subplots(2, len(sweeps), figsize=(1 + 2.6 * len(sweeps), 5.5), squeeze=False, sharex="col",
+    figure, axes = pyplot.subplots(3, len(sweeps), figsize=(1 + 2.6 * len(sweeps), 7.5), squeeze=False, sharex="col",
                                    sharey="row", layout="constrained")
     for column, one in enumerate(sweeps):
-        area, depth = axes[0][column], axes[1][column]
+        area, memory, depth = (row[column] for row in axes)
         for name, results in one.blocks.items():
             made = [result.silicon for result in results]
             area.plot(one.values, [each.gate_equivalents for each in made], "o-", label=name)
+            memory.plot(one.values, [result.memory_bits for result in results], "o-", label=name)
             depth.plot(one.values, [each.logic_depth for each in made], "o-", label=name)
         depth.axhline(TARGET_GATE_DELAYS, color="grey", linestyle="--", linewidth=1)
         depth.set_xlabel(one.size)
@@ -78,11 +79,14 @@ def plot(sweeps: Sequence[Sweep], path: Path) -> None:
         area.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
         area.yaxis.set_major_formatter("{x:,.0f}")
         area.yaxis.set_minor_locator(ticker.NullLocator())
-        for axis in (area, depth):
+        memory.set_yscale("symlog", linthresh=1024)
+        for axis in (area, memory, depth):
             axis.grid(alpha=0.3)
     axes[1][0].set_ylim(bottom=0)
+    axes[2][0].set_ylim(bottom=0)
     axes[0][0].set_ylabel("area (gate equivalents)")
-    axes[1][0].set_ylabel("logic depth (gate delays)")
+    axes[1][0].set_ylabel("memory (bits)")
+    axes[2][0].set_ylabel("logic depth (gate delays)")
     names, labels = axes[0][0].get_legend_handles_labels()
     figure.legend(names, labels, loc="outside upper center", ncols=len(labels))
     image = io.BytesIO()

@@ -16,7 +16,8 @@ def area(
         "--sweep", metavar="SIZE=N,N,...", help="Values of one size; may be given for several sizes.")] = None,
     plot: Annotated[str | None, typer.Option(
         metavar="FILE", parser=file_name, help="The sweep as a plot: .svg, .png or .pdf.")] = None,
-    fpga: Annotated[bool, typer.Option("--fpga/--no-fpga", help="Place and route on an ECP5, too.")] = True,
+    fpga: Annotated[bool, typer.Option("--fpga/--no-fpga",
+        help="Place and route on an ECP5, too, which takes minutes.")] = False,
     library: Annotated[str | None, typer.Option(
         metavar="FILE", parser=file_name, help="Standard cells: embedded, osu018 (after `make library`), or a file "
         "in Liberty format. If not given, $T3_LIBERTY, else osu018 where it is installed, else embedded.")] = None,
@@ -43,6 +44,7 @@ def area(
     from t3sim.support.output import check_json_target, write_json, write_whole
     from t3sim.verilog.write import chosen_blocks
 
+    fpga = fpga or record  # an entry of the history has it
     check_json_target(json)
     check_json_target(markdown, "--markdown")
     blocks = tuple(dict.fromkeys(name for part in block.split(",") for name in chosen_blocks(part.strip())))
@@ -112,7 +114,7 @@ def area(
     with progress_bar(blocks) as progress:
         results = {name: measure(name, sizes, cells, fpga=fpga, progress=progress) for name in blocks}
     if markdown is not None:
-        command = " ".join(["t3 area", block, *(() if fpga else ("--no-fpga",)),
+        command = " ".join(["t3 area", block, *(("--fpga",) if fpga else ()),
                             *(("--library", library) if library else ()), *options])
         write_whole(Path(markdown), report.markdown(results, sizes, cells, command))
     if json is not None:

@@ -64,7 +64,7 @@ def run_event_level(asked: Asked, json: str | None) -> None:
             write_json({"kernel": f"GEMM {asked.gemm}", "machine": node.name, "kernel_ns": one.ns,
                         "call_ns": one.ns + node.host.call_ns, "tiles": one.name, "rounds": one.rounds}, json)
         if json != "-":
-            _print_gemm(asked.gemm, node.name, one, node.host.call_ns)
+            _print_gemm(asked.gemm, node, one, node.gpu.tflop_per_s(workload.flop, one.ns))
         return
     choice = Choice(asked.order, asked.transfer or "push", 1 if asked.pieces is None else asked.pieces, asked.signal)
     if asked.tune and choice != Choice():
@@ -75,7 +75,7 @@ def run_event_level(asked: Asked, json: str | None) -> None:
     if json is not None:
         write_json(run.to_json(), json)
     if json != "-":
-        _print(run)
+        _print(run, node)
 
 
 def _run_persistent(asked: Asked, json: str | None) -> None:
@@ -117,16 +117,19 @@ def _run_persistent(asked: Asked, json: str | None) -> None:
         _print_losses("Where the time beyond one kernel that sends nothing went (µs)", run.techniques, console)
 
 
-def _print_gemm(shape: str, machine: str, one, call_ns: float) -> None:
+def _print_gemm(shape: str, node, one, rate: tuple[float, float]) -> None:
     from t3sim.study.report import output_console, print_table
 
-    print_table(f"GEMM {shape} alone, {machine}", ("what", "value"), [
-        ("time", f"{one.ns / 1e3:,.1f} µs"), ("of a call that is waited for", f"{(one.ns + call_ns) / 1e3:,.1f} µs"),
+    print_table(f"GEMM {shape} alone, {node.name}", ("what", "value"), [
+        ("time", f"{one.ns / 1e3:,.1f} µs"), ("of a call that is waited for",
+                                              f"{(one.ns + node.host.call_ns) / 1e3:,.1f} µs"),
+        ("rate", f"{rate[0]:,.1f} TFLOP/s"), ("of peak", f"{rate[0] / rate[1]:.0%}"),
         ("kernel", one.name), ("tiles", f"{one.tiles:,}"), ("rounds", str(one.rounds))], output_console())
 
 
-def _print(run) -> None:
+def _print(run, node) -> None:
     from t3sim.study.report import NOTHING, output_console, print_table
+    from t3sim.tiles.decomposed import TOO_GOOD
 
     console = output_console()
     print_table(f"{run.operator}, {run.m} x {run.n} x {run.k} per GPU, {run.gpus} GPUs; machine {run.machine}; event "
@@ -137,6 +140,11 @@ def _print(run) -> None:
     _print_losses("Where the time beyond the GEMM alone went (µs)", run.techniques, console)
     console.print(f"GEMM alone {run.gemm_ns / 1e3:,.1f} µs ({run.gemm_kernel}), collective alone "
                   f"{run.collective_ns / 1e3:,.1f} µs.")
+    rate, peak = node.gpu.tflop_per_s(2 * run.m * run.n * run.k, run.gemm_ns)
+    console.print(f"The GEMM alone: {rate:,.1f} of {peak:,.1f} TFLOP/s ({rate / peak:.0%} of peak).")
+    if "decomposed" in run.techniques and (points := TOO_GOOD.get(run.machine)):
+        console.print(f"decomposed is too good here: on the mean of Flux's figures 11 to 13 it hides {points} points "
+                      "more of the communication than TransformerEngine did (docs/fidelity.md).")
 
 
 def _print_losses(title: str, techniques, console) -> None:

@@ -40,6 +40,9 @@ def run(
         "ag-gemm, all of a config.json.")] = None,
     tokens: Annotated[int | None, typer.Option(
         metavar="N", parser=whole_number, help="Tokens of a batch for a config.json; 8192 if not given.")] = None,
+    dtype: Annotated[str | None, typer.Option(
+        metavar="NAME", help="Format of every element: fp16, bf16 or fp32; fp16, or a config.json's or trace's, if not "
+        "given.")] = None,
     chakra: Annotated[str | None, typer.Option(
         metavar="FILE", parser=file_name, help="Instead of a model: a Chakra execution trace, JSON or protobuf (.et). "
         "Each GEMM whose output is all-reduced (or what --operator says) is run on --tp GPUs.")] = None,
@@ -132,6 +135,9 @@ def run(
     seed: SeedOption = 0,
 ) -> None:
     """Run one fused sub-layer on the RTL; without options T-NLG FC-2 at TP=8, full size."""
+    from dataclasses import replace
+
+    from t3sim.interchange.config import lacking
     from t3sim.machine import load_machine
     from t3sim.mechanisms.split_k import with_split_k
     from t3sim.study.results import check_policy, check_techniques
@@ -144,7 +150,7 @@ def run(
                               ("--tp", tp), ("--kernel", kernel),
                               ("--policy", policy), ("--skew", skew), ("--plot", plot),
                               ("--every-gpu", every_gpu or None), ("--seed", seed or None), ("--jobs", jobs),
-                              ("--locality", locality), ("--split-k", split_k),
+                              ("--locality", locality), ("--split-k", split_k), ("--dtype", dtype),
                               ("--topology", topology if topology != "ring" else None),
                               ("--algorithm", algorithm if algorithm != "ring" else None),
                               ("--sums", sums if sums != "arrival" else None)):
@@ -193,7 +199,9 @@ def run(
         found = [(_small_workload(operator, gemm, devices, embedding, locality, seed), 1)]
     else:
         found = asked_workloads(model, sublayer, tp, gemm, devices, chakra, tokens, operator)
-    workloads = [one for one, _ in found]
+    if (model or "").endswith(".json") and dtype is None and (words := lacking(model)):
+        print(f"t3: {words}", file=sys.stderr)
+    workloads = [one if dtype is None else replace(one, dtype=dtype) for one, _ in found]
     if plot is not None and len(workloads) > 1:
         raise BadInput(f"--plot {plot[:40]} is of one sub-layer, and here are {len(workloads)}")
     names = tuple(name.strip() for name in technique.split(","))

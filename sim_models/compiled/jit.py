@@ -23,6 +23,7 @@ from numba.core import config, event
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, UserProvidedCacheLocator
 
 from ..user_cache import may_be_written
+from ..waits import say
 
 
 class _ByModule(UserProvidedCacheLocator):
@@ -90,16 +91,23 @@ def _kept(function: Callable, **options) -> Callable:
     return dispatcher
 
 
+_FEW = 3  #: compilations, from which on it is worth a line
+
+
 class _Times(event.Listener):
     """Processor seconds of each thread's compilations; what others within need is part of the outermost."""
 
     def __init__(self) -> None:
         self.of_thread = threading.local()
+        self.compiled = 0
 
     def on_start(self, event: event.Event) -> None:
         mine = vars(self.of_thread)
         mine["depth"] = mine.get("depth", 0) + 1
         if mine["depth"] == 1:
+            self.compiled += 1
+            if self.compiled == _FEW:
+                say("the models' loops", "a minute or two")
             mine["started"] = time.thread_time()
 
     def on_end(self, event: event.Event) -> None:

@@ -19,11 +19,17 @@ from pathlib import Path
 from ..errors import BadInput, Failure
 from ..numerals import decimal
 from ..user_cache import cache_folder, stand_in, takes_files
+from ..waits import say
 
 _MANIFEST = "manifest.json"
 _PARTIAL = ".partial"
 LIMIT_GB = 5.0  #: unless $T3_CACHE_GB says otherwise
 _IN_USE_SECONDS = 3600  #: what was asked for in the last hour stays, whatever the limit
+
+
+#: What is built, by the kind of its entry, and about how long on two cores.
+_WAITS = {"library": ("the RTL", "a minute"), "cocotb": ("the RTL for cocotb", "40 s"),
+          "icarus": ("the RTL for Icarus", "a few seconds")}
 
 
 def digest(*parts: str) -> str:
@@ -53,6 +59,9 @@ def cached(key: str, make: Callable[[Path], None]) -> Path:
 
 def _entry(root: Path, key: str, make: Callable[[Path], None]) -> Path:
     entry = root / key
+    if told := _WAITS.get(key.partition("-")[0]):
+        if not _is_whole(entry):
+            say(*told)
     while not _is_whole(entry):
         with _exclusive(entry.with_name(key + _PARTIAL)) as folder:
             if _is_whole(entry):

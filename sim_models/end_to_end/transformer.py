@@ -27,6 +27,8 @@ class Transformer:
     gated: bool = False  #: the feed-forward part has a third matrix (SwiGLU)
     experts: int = 1  #: feed-forward networks per layer
     experts_per_token: int = 1
+    #: Of weights and activations, as a config.json calls it: `bfloat16`, `fp8`; empty if it is silent.
+    dtype: str = ""
 
     def __post_init__(self) -> None:
         for key in ("hidden", "layers", "heads", "feed_forward", "vocabulary", "experts", "experts_per_token"):
@@ -83,6 +85,9 @@ PRESETS = {model.name: model for model in (
 _KEYS = {"hidden": ("hidden_size", "n_embd", "d_model"), "layers": ("num_hidden_layers", "n_layer", "num_layers"),
          "heads": ("num_attention_heads", "n_head"), "vocabulary": ("vocab_size",)}
 
+#: Mixtral's, Qwen's and DeepSeek's keys.
+_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
+
 
 def load_transformer(name_or_path: str) -> Transformer:
     """Return a preset by its name, or what a Hugging Face config.json describes. Raises `TransformerError`."""
@@ -120,9 +125,13 @@ def _of_config(name: str, shown: str, config: dict) -> Transformer:
         raise TransformerError(f"--model {shown!r}: head_dim = {width} times {shape['heads']} heads is not "
                                f"{shape['hidden']}, the hidden size: such an attention is not modelled")
     gated = str(config.get("hidden_act", "")) in ("silu", "swiglu", "geglu")
+    experts = number(_EXPERTS, 1)
+    # Of experts that have a width of their own, the other one is that of the first, dense layers.
+    widths = (("moe_intermediate_size",) if experts > 1 else ()) + ("intermediate_size", "n_inner", "ffn_dim")
+    quantized = config.get("quantization_config")
+    method = quantized.get("quant_method") if isinstance(quantized, dict) else None
     return Transformer(
-        name=name or "model", gated=gated, **shape,
-        feed_forward=number(("intermediate_size", "n_inner", "ffn_dim"), 4 * shape["hidden"]),
+        name=name or "model", gated=gated, **shape, feed_forward=number(widths, 4 * shape["hidden"]),
         kv_heads=number(("num_key_value_heads",), shape["heads"]),
-        experts=number(("num_local_experts", "num_experts"), 1),
-        experts_per_token=number(("num_experts_per_tok",), 1))
+        experts=experts, experts_per_token=number(("num_experts_per_tok",), 1) if experts > 1 else 1,
+        dtype=str(method or config.get("torch_dtype") or config.get("dtype") or "")[:40])

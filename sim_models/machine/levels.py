@@ -29,6 +29,7 @@ class Level(Generic[_Seen]):
     kind: type[_Seen]  #: its schema
     called: str  #: in a message
     example: str  #: a machine that has all that it needs
+    command: str  #: that simulates it, without its machine
     #: What a machine of the cycle level is here, if it says nothing for this level. Takes its name, too.
     made_of: Callable[[cycle.Machine, str], _Seen] | None = None
 
@@ -38,7 +39,7 @@ class Level(Generic[_Seen]):
             content = read(name_or_path)
         except NoSuchMachine as error:
             raise MachineError(f"machine {shown(str(error))} is neither a file nor one of "
-                               f"{', '.join(self.presets())}") from None
+                               f"{', '.join(self.presets())}{_elsewhere(str(error), self)}") from None
         return self._load(name_or_path, content)
 
     def presets(self) -> list[str]:
@@ -86,6 +87,15 @@ class Level(Generic[_Seen]):
                 self._check_others(name, value, (*sections, key))
             elif key not in mine:
                 _check_value(f"{name}: {brackets(sections)}{key} = {shown(value)}", value, known)
+
+
+def _elsewhere(name: str, asked: Level) -> str:
+    """Say which machines of other levels a name could mean, and by which commands they run."""
+    mine, found = asked.presets(), []
+    for level in LEVELS:
+        if names := [one for one in level.presets() if name and one.startswith(name[:4].lower()) and one not in mine]:
+            found.append(f"{', '.join(names)} by `{level.command}`")
+    return f"; others: {'; '.join(found)} (t3 machines lists all)" if found else ""
 
 
 def _check_value(said: str, value: object, fields: list) -> None:
@@ -137,13 +147,14 @@ _SAME = (("gpu.compute_units", "accelerator.cores"), ("memory.bandwidth_gb_per_s
          ("link.bandwidth_gb_per_s", "intra.bandwidth_gb_per_s"),
          ("network.bandwidth_gb_per_s", "inter.bandwidth_gb_per_s"))
 
-CYCLE = Level(cycle.Machine, "the cycle level", DEFAULT)
-ENGINES = Level(engines.Node, "the event level of DMA engines", "mi300x")
-INITIATORS = Level(engines.Initiators, "a collective by the RTL's command queue", DEFAULT)
-TILES = Level(tiles.Node, "the event level of tiles", "a100-nvlink", lambda machine, name: tiles.node_of(machine))
-NETWORK = Level(network.ScaleOut, "the event level of networks", "torus-128")
-CLUSTER = Level(cluster.Cluster, "the closed form", "dgx-a100", cluster.of_machine)
-COMMERCIAL = Level(commercial.Commercial, "models of libraries on GPUs that are sold", "h100-sxm")
+CYCLE = Level(cycle.Machine, "the cycle level", DEFAULT, "t3 run")
+ENGINES = Level(engines.Node, "the event level of DMA engines", "mi300x", "t3 dma")
+INITIATORS = Level(engines.Initiators, "a collective by the RTL's command queue", DEFAULT, "t3 dma --level cycle")
+TILES = Level(tiles.Node, "the event level of tiles", "a100-nvlink", "t3 run --level event",
+              lambda machine, name: tiles.node_of(machine))
+NETWORK = Level(network.ScaleOut, "the event level of networks", "torus-128", "t3 collective")
+CLUSTER = Level(cluster.Cluster, "the closed form", "dgx-a100", "t3 end-to-end", cluster.of_machine)
+COMMERCIAL = Level(commercial.Commercial, "models of libraries on GPUs that are sold", "h100-sxm", "t3 validate")
 LEVELS: tuple[Level, ...] = (CYCLE, INITIATORS, ENGINES, TILES, NETWORK, CLUSTER, COMMERCIAL)
 
 

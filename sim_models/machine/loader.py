@@ -1,6 +1,7 @@
 """Machine files: TOML, each by itself or on top of another one that it extends."""
 
 import os
+import re
 import tomllib
 from importlib import resources
 from pathlib import Path
@@ -44,6 +45,16 @@ def read(name: str, seen: tuple[str, ...] = ()) -> dict[str, Any]:
     if base not in PRESETS:  # a file named by a file is looked for beside it
         base = str(Path(name).parent / base)
     return _merge(read(base, (*seen, identity)), content)
+
+
+def origin(name: str) -> str:
+    """Return the first sentence of what a preset's file says of itself."""
+    lines = []
+    for line in _FOLDER.joinpath(f"{name}.toml").read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#"):
+            break
+        lines.append(line.lstrip("# ").strip())
+    return re.split(r"\. |[.:]$|: ", " ".join(lines), maxsplit=1)[0]
 
 
 def _parsed(name: str) -> dict[str, Any]:

@@ -29,6 +29,11 @@ class Gpu(Section):
     tile_ns: NotNegative  #: of a tile besides its main loop: first loads, last multiply-adds, stores
     l2_bytes_per_cycle: Positive  #: that all compute units together load from the last-level cache
 
+    def tflop_per_s(self, flop: float, ns: float) -> tuple[float, float]:
+        """Return the rate of a kernel, and the matrix units' peak."""
+        peak = self.compute_units * self.matrix_flop_per_cycle_per_cu * self.clock_ghz
+        return flop / ns / 1e3, peak / 1e3
+
 
 class Memory(Section):
     """A GPU's memory."""

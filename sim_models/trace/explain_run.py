@@ -30,10 +30,11 @@ def explain_run(trace: Trace) -> Answer:
 
 def _tiles(trace: Trace, device: int, updates: np.ndarray, answer: Answer) -> None:
     key = updates["wg"].astype(np.int64) << 8 | updates["wf"]
+    refused, exceeds = ((updates["flags"] & flag) != 0 for flag in (REFUSED, EXCEEDS))
     fired = np.unique(key[(updates["flags"] & COMPLETE) != 0])
-    wrong = np.unique(key[(updates["flags"] & (EXCEEDS | REFUSED)) != 0])
-    last = dict(zip(key.tolist(), updates))
-    still_open = [tile for tile, e in last.items() if not e["flags"] & (COMPLETE | EXCEEDS | REFUSED)]
+    wrong = dict(zip(key[refused | exceeds].tolist(), updates[refused | exceeds]))
+    last = dict(zip(key[~refused].tolist(), updates[~refused]))
+    still_open = [tile for tile, e in last.items() if not e["flags"] & (COMPLETE | EXCEEDS)]
     text = (f"device {trace.run['ring_devices'][device]}: {plural(len(fired), 'tile')} fired, {len(still_open)} open "
             f"in the Tracker, {len(wrong)} wrong")
     final = trace.run.get("final_tiles")
@@ -46,9 +47,10 @@ def _tiles(trace: Trace, device: int, updates: np.ndarray, answer: Answer) -> No
     for e in list(late.values())[:_SHOWN]:
         answer.tell(None, f"  {owner(e)}: at its threshold of {e['b']:,} bytes in cycle {int(e['cycle']):,}, and the "
                           "Tracker did not fire")
-    for tile in wrong[:_SHOWN]:
-        e = last[tile]
-        what = ("not tracked" if e["flags"] & REFUSED else f"went past its threshold of {e['b']:,} bytes")
+    for tile in sorted(wrong)[:_SHOWN]:
+        e = wrong[tile]
+        what = (f"an update of region {e['region']}, which is not tracked, was refused"
+                if e["flags"] & REFUSED else f"went past its threshold of {e['b']:,} bytes")
         answer.tell(None, f"  {owner(e)}: {what} at cycle {int(e['cycle']):,}")
     for tile in sorted(still_open)[:_SHOWN]:
         e = last[tile]

@@ -116,29 +116,43 @@ def _update(tile: Tile, e) -> str:
 
 
 def _verdict(tile: Tile, answer: Answer) -> None:
-    """Say why a tile fired, or what is missing."""
-    updates, kinds = tile.of(Kind.UPDATE), tile.trace.run["filter"]["kinds"]
+    """Say why a tile fired, or what is missing, of the time that decides: when it fired, else the last."""
+    kinds = tile.trace.run["filter"]["kinds"]
     if kinds is not None and "update" not in kinds:
         answer.conclude("Updates were not recorded, so whether it fired is not known.")
         return
-    totals = tile.counted()
-    told = ", ".join(f"{amount:,} bytes from {FROM[name]}" for name, amount in totals.items()) or "no update"
+    lives, flags = tile.lives, [int(life["flags"][-1]) for life in tile.lives]
+    life = next((number for number, last in enumerate(flags) if last & COMPLETE), len(lives) - 1)
+    totals = tile.counted(life) if lives else {}
+    told = _amounts(totals)
+    e = lives[life][-1] if lives else None
     if len(tile.missed):
         _missed(tile, answer)
-    elif tile.fired and (early := updates[((updates["flags"] & COMPLETE) != 0) & (updates["a"] != updates["b"])]).size:
-        e = early[-1]
+    elif tile.fired and e["a"] != e["b"]:
         answer.conclude(f"It fired at cycle {int(e['cycle']):,} with {e['a']:,} of {e['b']:,} bytes counted ({told}): "
                         "the Tracker is at fault, whatever was sent.")
     elif tile.fired:
-        e = updates[(updates["flags"] & COMPLETE) != 0][-1]
         answer.conclude(f"It fired at cycle {int(e['cycle']):,}: the update of {e['amount']} bytes from "
                         f"{FROM[SOURCES[e['source']]]} brought the count to the threshold of {e['b']:,} bytes "
                         f"({told}).")
-    elif tile.exceeded:
+    elif lives and flags[life] & EXCEEDS:
         answer.conclude(f"It went past its threshold, which is an error ({told}): more was sent to this tile than "
                         "belongs to it.", *_intruders(tile))
     else:
         _not_fired(tile, totals, told, answer)
+    if tile.fired and life + 1 < len(lives):
+        later = np.concatenate(lives[life + 1:])
+        answer.conclude(f"After it fired, from cycle {int(later['cycle'][0]):,} on, {int(later['amount'].sum()):,} "
+                        "bytes more were counted under its ids, for another use of them or too many.",
+                        *_intruders(tile))
+    for region in dict.fromkeys(tile.refused["region"].tolist()):
+        mine = tile.refused[tile.refused["region"] == region]
+        answer.conclude(f"{plural(len(mine), 'update')} of {int(mine['amount'].sum()):,} bytes named region {region}, "
+                        "which is not tracked: refused, they changed nothing of this tile.")
+
+
+def _amounts(totals: dict[str, int]) -> str:
+    return ", ".join(f"{amount:,} bytes from {FROM[name]}" for name, amount in totals.items()) or "no update"
 
 
 def _missed(tile: Tile, answer: Answer) -> None:
@@ -146,14 +160,14 @@ def _missed(tile: Tile, answer: Answer) -> None:
     e = tile.missed[0]
     answer.conclude(f"It was at its threshold of {e['b']:,} bytes in cycle {int(e['cycle']):,}, and the Tracker did "
                     f"not fire: bank {e['unit']} is at fault, not what was sent.")
-    later = tile.of(Kind.UPDATE)
+    later = tile.updates
     over = later[((later["flags"] & EXCEEDS) != 0) & (later["cycle"] > e["cycle"])]
     if len(over):
         answer.conclude(f"That an update in cycle {int(over['cycle'][0]):,} went past the threshold follows from it.")
 
 
 def _not_fired(tile: Tile, totals: dict[str, int], told: str, answer: Answer) -> None:
-    updates = tile.of(Kind.UPDATE)
+    updates = tile.updates
     if not len(updates) and not tile.place:
         answer.conclude("It has not fired: no update of it was counted.", *whereabouts(tile))
         return
@@ -293,7 +307,7 @@ def _journey(tile: Tile, packets: np.ndarray, answer: Answer) -> None:
 def _arrival(tile: Tile, target: TileId, answer: Answer) -> None:
     there = Tile.of_id(tile.trace, target)
     name = f"{_device(tile.trace, target.device)}'s workgroup {target.wg}, wavefront {target.wf}"
-    arrived, updates = there.of(Kind.ARRIVE), there.of(Kind.UPDATE)
+    arrived, updates = there.of(Kind.ARRIVE), there.updates
     counted = updates[updates["source"] != SOURCES.index("local")]
     if len(arrived):
         answer.tell(arrived["cycle"][-1], f"{plural(len(arrived), 'packet')} arrived for {name}, the first at cycle "

@@ -39,14 +39,15 @@ class Replay:
         channels = range(trace.run["geometry"]["channels"])
         self._decided = {c: decided[decided["unit"] == c] for c in channels}
         self._entered = {c: entered[entered["unit"] == c] for c in channels}
-        self.updates = mine[mine["kind"] == Kind.UPDATE]  # with those before of tiles that were open
+        updates = mine[mine["kind"] == Kind.UPDATE]
+        self.updates = updates[(updates["flags"] & REFUSED) == 0]  # with those before of tiles that were open
         key = self.updates["wg"].astype(np.int64) << 8 | self.updates["wf"]
         order = np.lexsort((np.arange(len(key)), key))
         #: cycle in which the same tile's next update comes
         self._superseded = np.full(len(key), np.iinfo(np.int64).max)
         same = key[order][1:] == key[order][:-1]
         self._superseded[order[:-1][same]] = self.updates["cycle"][order[1:][same]]
-        self._closed = (self.updates["flags"] & (COMPLETE | EXCEEDS | REFUSED)) != 0
+        self._closed = (self.updates["flags"] & (COMPLETE | EXCEEDS)) != 0
         self._found: tuple[str, np.ndarray] | None = None  #: the last condition, and the events that make it true
 
     def of(self, kind: Kind) -> np.ndarray:

@@ -179,7 +179,7 @@ def observe_bank(b, r, d, bank, out, now):
     lo, hi = out[at + 4], out[at + 5]
     wg, wf = bits.get(lo, hi, f.wg, b.wg_bits), bits.get(lo, hi, f.wf, b.wf_bits)
     source, amount = bits.get(lo, hi, f.source, 2), bits.get(lo, hi, f.amount, f.amount_bits)
-    region = (word >> 32) & 255
+    region = np.int64((word >> 32) & 255)
     foreign = condition(word, 7)
     if condition(word, 1) or foreign:
         if wanted(r, FULL, wg):
@@ -194,12 +194,13 @@ def observe_bank(b, r, d, bank, out, now):
     flags = 0
     if written and not condition(word, 3):
         flags |= ALLOCATED
-    if condition(word, 4):
-        flags |= COMPLETE
-    if condition(word, 5):
-        flags |= EXCEEDS
     if condition(word, 6):
-        flags |= REFUSED
+        flags = REFUSED  # against a threshold of 0 every update exceeds, which means nothing
+        region = bits.get(lo, hi, f.region, b.region_bits)  # its own, not that of the tile
+    elif condition(word, 4):
+        flags |= COMPLETE
+    elif condition(word, 5):
+        flags |= EXCEEDS
     put(r, UPDATE, now, d, bank, wg, wf, region, source, 0, NO_STREAM, 0, out[at + 3], amount, count + amount,
         (room + amount) & p.count_mask, way, flags)
 

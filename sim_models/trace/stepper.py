@@ -22,7 +22,9 @@ _BAR = 5  #: characters
 _MOST_SETS = 256
 _NARROW = 120  #: columns; a narrower terminal shows one panel at a time beside the events
 _SLIM = 60  #: columns; a narrower one leaves out what is not an arbiter's queue and reason, or a tile's count
-_PANELS = ("arbiters", "tracker", "dma")
+_PANELS = ("tracker", "arbiters", "dma")  #: in a narrow terminal, the first at the start
+_LEGENDS = {"tracker": "(ways used/of a set)  ► meets the condition  red: full",
+            "arbiters": "comp, inb: requests inside"}
 _MARK = "►"  #: what made the break condition come true
 _KEYS = (("←→", "event"), (". ,", "cycle"), ("k", "kind"), ("n p", "of kind"), ("b", "break"),
          ("c r", "run, back"), ("/", "search"), ("g", "go to"), ("d", "GPU"), ("tab", "panel"),
@@ -62,6 +64,7 @@ class Stepper(App):
         self.cycle = self.replay.first if cycle is None else min(max(cycle, self.replay.first), self.replay.last)
         self.kind = Kind.TRIGGER
         self.condition = condition  #: what `c` and `r` run to
+        self.searched = ""  #: what `/` looked for last; the break condition stays
         self.message = "" if condition else f"b sets a break condition, such as: {CONDITION_HELP[0]}"
         self._width = _NARROW
         self.panel = 0  #: of `_PANELS`, in a narrow terminal
@@ -86,6 +89,7 @@ class Stepper(App):
     def _panel(name: str, title: str) -> VerticalScroll:
         panel = VerticalScroll(Static(id=f"{name}-text"), id=name, classes="panel")
         panel.border_title = title
+        panel.border_subtitle = _LEGENDS.get(name, "")
         return panel
 
     def on_mount(self) -> None:
@@ -145,19 +149,22 @@ class Stepper(App):
         self.show()
 
     def action_search(self, direction: int) -> None:
-        if not self.condition:
+        if self.condition:
+            self._find(self.condition, direction)
+        else:
             self.message = "no break condition: press b and type one"
             self.show()
-            return
+
+    def _find(self, condition: str, direction: int) -> None:
         try:
-            found = self.replay.find(self.condition, self.cycle, direction > 0)
+            found = self.replay.find(condition, self.cycle, direction > 0)
         except BadInput as error:
             self.message = str(error)
             self.show()
             return
-        self.go(found, f"{self.condition}: not {'after' if direction > 0 else 'before'} cycle {self.cycle:,}")
+        self.go(found, f"{condition}: not {'after' if direction > 0 else 'before'} cycle {self.cycle:,}")
         if found is not None:
-            self.message = f"{self.condition}: here"
+            self.message = f"{condition}: here"
             self.show()
 
     # Asking
@@ -170,7 +177,7 @@ class Stepper(App):
             "cycle": ("go to cycle: ", "")}[what]
         self.query_one("#question", Static).update(question)
         ask = self.query_one("#ask", Input)
-        ask.value = self.condition if what == "break" else ""
+        ask.value = {"break": self.condition, "search": self.searched}.get(what, "")
         self.query_one("#asking").display = True
         ask.focus()
         self.show()
@@ -187,6 +194,9 @@ class Stepper(App):
         if self._asked == "cycle":
             digits = text.replace(",", "")
             self.go(int(digits) if digits.isascii() and digits.isdecimal() else None, f"{text!r} is no cycle")
+        elif text and self._asked == "search":
+            self.searched = text
+            self._find(text, 1)
         elif text:
             self.condition = text
             self.action_search(1)
@@ -206,11 +216,14 @@ class Stepper(App):
             self.query_one(f"#{name}-text", Static).update(text)
 
     def _marked(self) -> np.ndarray:
-        """Return the events of this cycle that make the break condition come true."""
-        try:
-            return self.replay.fulfilling(self.condition, self.cycle)
-        except BadInput:  # none is set, or it was mistyped
-            return self.replay.events[:0]
+        """Return the events of this cycle that make the break condition, or what was searched for, come true."""
+        for condition in (self.condition, self.searched):
+            try:
+                if len(found := self.replay.fulfilling(condition, self.cycle)):
+                    return found
+            except BadInput:  # none is set, or it was mistyped
+                pass
+        return self.replay.events[:0]
 
     def _events(self) -> Table:
         table = _table("", "kind", "what")

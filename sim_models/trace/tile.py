@@ -58,24 +58,36 @@ class Tile:
         return self.bytes * self.place.region["updates_per_element"]
 
     @property
-    def fired(self) -> bool:
-        return bool((self.of(Kind.UPDATE)["flags"] & COMPLETE).any())
+    def updates(self) -> np.ndarray:
+        """UPDATE events that were counted: what is refused leaves its tile as it was."""
+        updates = self.of(Kind.UPDATE)
+        return updates[(updates["flags"] & REFUSED) == 0]
 
     @property
-    def exceeded(self) -> bool:
-        return bool((self.of(Kind.UPDATE)["flags"] & EXCEEDS).any())
+    def refused(self) -> np.ndarray:
+        updates = self.of(Kind.UPDATE)
+        return updates[(updates["flags"] & REFUSED) != 0]
+
+    @property
+    def lives(self) -> list[np.ndarray]:
+        """The counted updates of each time that the Tracker held the tile; the last one may go on."""
+        updates = self.updates
+        ends = np.flatnonzero(updates["flags"] & (COMPLETE | EXCEEDS)) + 1
+        return [life for life in np.split(updates, ends) if len(life)]
+
+    @property
+    def fired(self) -> bool:
+        return bool((self.updates["flags"] & COMPLETE).any())
 
     @property
     def missed(self) -> np.ndarray:
         """Updates that brought the count to the threshold, upon which the Tracker did not fire."""
-        return missed(self.of(Kind.UPDATE))
+        return missed(self.updates)
 
-    def counted(self) -> dict[str, int]:
-        """Return, by source, the bytes that were counted since it was last complete before its last update."""
-        updates = self.of(Kind.UPDATE)
-        ends = np.flatnonzero(updates["flags"][:-1] & (COMPLETE | EXCEEDS))
+    def counted(self, life: int = -1) -> dict[str, int]:
+        """Return, by source, the bytes that were counted in one of its `lives`."""
         totals: dict[str, int] = {}
-        for e in updates[ends[-1] + 1 if len(ends) else 0:]:
+        for e in self.lives[life] if self.lives else ():
             name = SOURCES[e["source"]]
             totals[name] = totals.get(name, 0) + int(e["amount"])
         return totals

@@ -317,6 +317,16 @@ def test_an_index_beside_an_index_is_no_link():
     assert "][" not in (DOCS / "area.md").read_text(encoding="utf-8")
 
 
+def test_a_missed_target_is_marked_and_the_cost_is_said():
+    from t3sim.area.node import Node
+    from t3sim.area.report import _missed, cost
+    assert _missed(30.1, 30) == " (missed)" and _missed(30.0, 30) == ""
+    page = (DOCS / "area.md").read_text(encoding="utf-8")
+    row = next(row for row in tables(page)["Silicon"] if row[0] == "gpu_top")
+    mm2 = float(row[8].replace(",", "")) / 1e6
+    assert f"T3 costs {mm2:.3f} mm², {mm2 / 826:.4%} of a GPU" in page and cost({}, Node()) == []
+
+
 def test_targets_are_met():
     """By the page."""
     rows = tables((DOCS / "area.md").read_text(encoding="utf-8"))["Targets"][1:]
@@ -362,7 +372,7 @@ def test_a_missing_tool_is_one_line(tool, capsys, monkeypatch):
     module = yowasp.module(tool)
     found = yosys.importlib.util.find_spec
     monkeypatch.setattr(yosys.importlib.util, "find_spec", lambda name: None if name == module else found(name))
-    assert main(["area", "arbiter", "--library", str(CELLS)]) == 1
+    assert main(["area", "arbiter", "--fpga", "--library", str(CELLS)]) == 1
     error = capsys.readouterr().err
     assert f"{tool} is missing: pip install 't3sim[area]'" in error and error.count("\n") == 1
 

@@ -107,3 +107,33 @@ def test_a_plot_has_the_all_gather_that_the_table_has():
 def test_a_kernel_without_matrices_has_no_rate():
     assert type(gemm_workload("8x8x8", 2)) is Workload
     assert main(["run", "--operator", "gemv", "--gemm", "1024x1x512"]) == 0
+
+
+def test_machines_are_listed_by_what_runs_them(capsys):
+    assert main(["machines", "--json", "-"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert "t3-table1" in found["the cycle level"]["machines"] and found["the cycle level"]["command"] == "t3 run"
+    assert found["the event level of tiles"]["command"] == "t3 run --level event"
+    assert all(what for level in found.values() for what in level["machines"].values())
+    assert main(["run", "--machine", "h100"]) == 2
+    told = capsys.readouterr().err
+    assert "h100-nvlink by `t3 end-to-end`" in told and told.count("\n") == 1
+
+
+def test_a_baseline_that_is_too_good_says_by_how_much(capsys):
+    import csv
+    from pathlib import Path
+    from statistics import fmean
+
+    from t3sim.tiles.decomposed import TOO_GOOD
+    summary = Path(__file__).parents[2] / "docs" / "reports" / "flux" / "tables" / "summary.csv"
+    with summary.open(encoding="utf-8") as lines:
+        apart = {row["quantity"]: float(row["difference"] or 0) for row in csv.DictReader(lines)}
+    for machine, points in TOO_GOOD.items():
+        title = " ".join({"a100": "A100", "h800": "H800", "nvlink": "NVLink", "pcie": "PCIe"}[w]
+                         for w in machine.split("-"))
+        assert round(fmean([apart[f"overlap efficiency, TransformerEngine, {title}, mean"]])) == points
+    assert main(["run", "--level", "event", "--operator", "gemm-rs", "--gemm", "1024x1024x1024", "--machine",
+                 "a100-pcie"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "it hides 134 points more" in told and "of peak" in told

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from t3sim import cli
+from t3sim.end_to_end.transformer import load_transformer
 from t3sim.errors import BadInput
 from t3sim.interchange.chakra import chakra_workloads
-from t3sim.interchange.config import config_workloads
+from t3sim.interchange.config import config_workloads, lacking
 from t3sim.workloads import Workload, WorkloadError
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "workloads"
@@ -42,6 +43,24 @@ def test_experts_are_not_all_reduced(tmp_path):
     assert [one.sublayer for one, _ in config_workloads(str(file), tp=4)] == ["op", "ip"]
     with pytest.raises(WorkloadError, match="'fc2' of experts is one of 8 experts'"):
         config_workloads(str(file), tp=4, sublayer="fc2")
+
+
+@pytest.mark.parametrize("named, dtype, said", [
+    ({"torch_dtype": "bfloat16"}, "bf16", None), ({"torch_dtype": "float16"}, "fp16", None), ({}, "fp16", None),
+    ({"torch_dtype": "bfloat16", "quantization_config": {"quant_method": "fp8"}}, "fp16", "experts is in fp8, which")])
+def test_a_model_s_format_is_run_or_it_is_said(tmp_path, named, dtype, said):
+    """DeepSeek-V3's keys, in which a layer's experts are routed ones with a width of their own."""
+    file = tmp_path / "experts.json"
+    file.write_text(json.dumps({
+        "hidden_size": 7168, "num_hidden_layers": 61, "num_attention_heads": 128, "num_key_value_heads": 128,
+        "intermediate_size": 18432, "moe_intermediate_size": 2048, "n_routed_experts": 256, "num_experts_per_tok": 8,
+        "vocab_size": 129280, "hidden_act": "silu", **named}))
+    assert {one.dtype for one, _ in config_workloads(str(file), tp=8)} == {dtype}
+    assert {one.dtype for one, _ in config_workloads(str(file), tp=8, dtype="fp32")} == {"fp32"}
+    told = lacking(str(file))
+    assert told is None if said is None else told.startswith(said)
+    model = load_transformer(str(file))
+    assert (model.experts, model.experts_per_token, model.feed_forward) == (256, 8, 2048)
 
 
 def test_gemms_of_a_trace_whose_outputs_are_all_reduced():

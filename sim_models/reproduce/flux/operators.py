@@ -133,6 +133,7 @@ _GAINS = {"a100-pcie": (1.20, 3.25), "a100-nvlink": (1.01, 1.33), "h800-nvlink":
 #: Least and largest overlap efficiency of Flux and of TransformerEngine over m (section 5.1, figures 11 to 13).
 _RANGES = {"a100-pcie": ((41, 57), (-125, 36)), "a100-nvlink": ((36, 96), (-99, 74)),
            "h800-nvlink": ((37, 93), (-40, 80))}
+_GAIN = 0.2  # as of the speedups over two nodes
 _POINTS = 15  # the tolerance that this project was given
 
 #: What could make TransformerEngine as slow as it was: all that it sends, and all that its host does.
@@ -166,10 +167,8 @@ def _evaluate(setup: Setup, results: Results) -> Findings:
         gains, (low, high) = _gains(results, tasks), _GAINS[node]
         ours |= {f"{key}_gain_min": min(gains), f"{key}_gain_max": max(gains)}
         targets |= {
-            f"{key}_gain_min": Target(f"Flux over TransformerEngine, {title}, least (paper: {low:.2f} to {high:.2f})",
-                                      "x", None, "5.1", at_most=high),
-            f"{key}_gain_max": Target(f"Flux over TransformerEngine, {title}, most (paper: {low:.2f} to {high:.2f})",
-                                      "x", None, "5.1", at_least=low)}
+            f"{key}_gain_min": Target(f"Flux over TransformerEngine, {title}, least", "x", low, "5.1", _GAIN),
+            f"{key}_gain_max": Target(f"Flux over TransformerEngine, {title}, most", "x", high, "5.1", _GAIN)}
         rows += _rows(results, tasks, title)
     return Findings(
         text="Of the communication of m = 1024 to 8192 rows Flux hides "
