@@ -49,7 +49,7 @@ def _tiles(trace: Trace, device: int, updates: np.ndarray, answer: Answer) -> No
                           "Tracker did not fire")
     for tile in sorted(wrong)[:_SHOWN]:
         e = wrong[tile]
-        what = (f"an update of region {e['region']}, which is not tracked, was refused"
+        what = ("an update was refused, as its region is not tracked"
                 if e["flags"] & REFUSED else f"went past its threshold of {e['b']:,} bytes")
         answer.tell(None, f"  {owner(e)}: {what} at cycle {int(e['cycle']):,}")
     for tile in sorted(still_open)[:_SHOWN]:

@@ -145,10 +145,9 @@ def _verdict(tile: Tile, answer: Answer) -> None:
         answer.conclude(f"After it fired, from cycle {int(later['cycle'][0]):,} on, {int(later['amount'].sum()):,} "
                         "bytes more were counted under its ids, for another use of them or too many.",
                         *_intruders(tile))
-    for region in dict.fromkeys(tile.refused["region"].tolist()):
-        mine = tile.refused[tile.refused["region"] == region]
-        answer.conclude(f"{plural(len(mine), 'update')} of {int(mine['amount'].sum()):,} bytes named region {region}, "
-                        "which is not tracked: refused, they changed nothing of this tile.")
+    if len(refused := tile.refused):
+        answer.conclude(f"{plural(len(refused), 'update')} of {int(refused['amount'].sum()):,} bytes named a region "
+                        "that is not tracked: refused, they changed nothing of this tile.")
 
 
 def _amounts(totals: dict[str, int]) -> str:

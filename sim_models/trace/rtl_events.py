@@ -179,7 +179,7 @@ def observe_bank(b, r, d, bank, out, now):
     lo, hi = out[at + 4], out[at + 5]
     wg, wf = bits.get(lo, hi, f.wg, b.wg_bits), bits.get(lo, hi, f.wf, b.wf_bits)
     source, amount = bits.get(lo, hi, f.source, 2), bits.get(lo, hi, f.amount, f.amount_bits)
-    region = np.int64((word >> 32) & 255)
+    region = (word >> 32) & 255
     foreign = condition(word, 7)
     if condition(word, 1) or foreign:
         if wanted(r, FULL, wg):
@@ -196,7 +196,6 @@ def observe_bank(b, r, d, bank, out, now):
         flags |= ALLOCATED
     if condition(word, 6):
         flags = REFUSED  # against a threshold of 0 every update exceeds, which means nothing
-        region = bits.get(lo, hi, f.region, b.region_bits)  # its own, not that of the tile
     elif condition(word, 4):
         flags |= COMPLETE
     elif condition(word, 5):

@@ -51,9 +51,9 @@ def test_what_is_refused_changes_nothing_of_its_tile(trace, flags):
     answer = explain_tile(again, wg, wf, 1)
     text = " ".join(answer.verdict)
     assert answer.verdict[0] == before[0] and "went past" not in text and "more was sent" not in text
-    assert f"1 update of {mine['amount'][0]} bytes named region 0, which is not tracked: refused" in text
+    assert f"1 update of {mine['amount'][0]} bytes named a region that is not tracked: refused" in text
     told = [line for _, line in explain_run(again).steps]
-    assert any(f"wg {wg} wf {wf}" in line and "an update of region 0, which is not tracked, was refused" in line
+    assert any(f"wg {wg} wf {wf}" in line and "an update was refused, as its region is not tracked" in line
                for line in told)
 
     replay, at = Replay(again, 1), int(mine["cycle"][0]) + 1
