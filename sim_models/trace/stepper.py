@@ -89,7 +89,6 @@ class Stepper(App):
     def _panel(name: str, title: str) -> VerticalScroll:
         panel = VerticalScroll(Static(id=f"{name}-text"), id=name, classes="panel")
         panel.border_title = title
-        panel.border_subtitle = _LEGENDS.get(name, "")
         return panel
 
     def on_mount(self) -> None:
@@ -103,7 +102,9 @@ class Stepper(App):
         self._width, narrow = width, width < _NARROW
         self.set_class(narrow, "narrow")
         for name in _PANELS:
-            self.query_one(f"#{name}").display = not narrow or name == _PANELS[self.panel]
+            panel = self.query_one(f"#{name}")
+            panel.display = not narrow or name == _PANELS[self.panel]
+            panel.border_subtitle = _LEGENDS.get(name, "") if width >= _SLIM else ""
         self.query_one("#above").set_class(_PANELS[self.panel] != "tracker", "alone")
 
     def action_panel(self) -> None:
