@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil
 
+from ..errors import BadInput
 from ..machine.commercial import Commercial
 
 #: Bytes of an operand, by width; the output has 16 bits.
@@ -56,12 +57,12 @@ class Kernel:
 
 @lru_cache(maxsize=1 << 14)
 def best(machine: Commercial, m: int, n: int, k: int, width: str = "bf16", units: int | None = None) -> Kernel:
-    """Return the library's fastest kernel; `units`: compute units that it has, all if not given. Raises KeyError."""
+    """Return the library's fastest kernel; `units`: compute units that it has, all if not given. Raises BadInput."""
     kernels, bytes_ = machine.kernels, BYTES[width]
     units = units or machine.gpu.compute_units
     peak, sustained = getattr(machine.peak, width), getattr(machine.sustained, width)
     if peak is None or sustained is None:
-        raise KeyError(width)
+        raise BadInput(f"{machine.name} has no rate of {width}")
     flop_per_ns = 1e3 * peak * sustained / machine.gpu.compute_units
     compulsory = (bytes_ * k * (m + n) + _OUT_BYTES * m * n) / machine.memory_bytes_per_ns
     memory_share = machine.memory_bytes_per_ns / machine.gpu.compute_units

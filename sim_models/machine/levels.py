@@ -61,13 +61,13 @@ class Level(Generic[_Seen]):
         if self.made_of is not None and not self._has_sections(content) and CYCLE._has_sections(content):
             return self.made_of(CYCLE._load(name, content), name)
         self._check_others(name, content, ())
-        if name in PRESETS:
-            missing = f", which {self.called} needs; machines that have it are {choices(name, self.presets())}"
-        else:
-            missing = f" (a file with `extends = \"{self.example}\"` needs only what differs)"
         try:
             seen = self.kind.model_validate(_seen_by(self.kind, content))
         except ValidationError as error:
+            if name in PRESETS:
+                missing = f", which {self.called} needs; machines that have it are {choices(name, self.presets())}"
+            else:
+                missing = f" (a file with `extends = \"{self.example}\"` needs only what differs)"
             raise MachineError(f"{name}: {explain(self.kind, error, missing)}") from None
         for one, other in _SAME:
             values = _at(content, one), _at(content, other)

@@ -6,7 +6,8 @@ from functools import cache, singledispatch
 from ..end_to_end.mapping import FULL, Mapping
 from ..end_to_end.training import Job, train
 from ..end_to_end.transformer import Transformer
-from ..libraries.algorithms import NoSuchWay, copies_ns, library_collective
+from ..errors import BadInput
+from ..libraries.algorithms import copies_ns, library_collective
 from ..libraries.contention import beside, collective_job, gemm_job
 from ..libraries.exchanges import exchange_ns, token_bytes
 from ..libraries.gemm import gemm_ns, width_of
@@ -37,7 +38,7 @@ def answer(request: Request, machine: str) -> float:
     """Return the time that a machine takes, ns. Raises `NotExpressible`."""
     try:
         return _answer(request, loaded(machine))
-    except NoSuchWay as error:
+    except BadInput as error:  # what the machine, or its libraries, do not have
         raise NotExpressible(str(error)) from None
 
 
@@ -57,10 +58,7 @@ def _(request: Gemm, machine: Commercial) -> float:
     width = width_of(request.dtype)
     if width is None:
         raise NotExpressible(f"GEMMs with operands {request.dtype[:40]!r} have no rate")
-    try:
-        ns = gemm_ns(machine, request.m, request.n, request.k, width)
-    except KeyError:
-        raise NotExpressible(f"{machine.name} has no rate of {width}") from None
+    ns = gemm_ns(machine, request.m, request.n, request.k, width)
     return ns + request.waited * machine.kernels.call_ns
 
 

@@ -1,13 +1,16 @@
 """`t3 validate`: rows of every kind are read, what is wrong with a file is one line, nothing crashes."""
 
+import csv
+import io
 import json
+from importlib import resources
 
 import pytest
 
 from t3sim.cli import main
 from t3sim.validation.comparison import compare
 from t3sim.validation.log import read_log
-from t3sim.validation.readers import READERS, own_rows, read_text
+from t3sim.validation.readers import FILES, READERS, own_rows, read_text
 from t3sim.validation.requests import BadRows, Collective, Measured, Ratio, Unread
 
 HEADER = "gpu,gpus,nodes,collective,library,algorithm,dtype,size_bytes,time_us,busbw_gb_per_s,time_is,source\n"
@@ -131,3 +134,54 @@ def test_a_kind_of_rows_is_known_by_its_columns_alone():
     """No file's columns are taken for those of another kind."""
     for one in READERS:
         assert next(other for other in READERS if other.columns <= one.columns) is one
+
+
+GPUS = ("H100-SXM", "A100", "V100", "L20", "GB200 NVL72", "B300", "MI300X", "MI355X", "MI308X", "H200", "TPU", "H800")
+WORDS = ("", "?", "0", "-1", "1", "3", "72", "1000000", "1e300", "nan", "fp4", "int8", "scan", "all_gather", "ring",
+         "multimem 2 CTAs", "SDMA", "msccl++", "one-shot", "gemm+rs", "ag+gemm", "moe", "NCCL 2.29", "64 MiB",
+         "gemm 1x1x1 fp4", "é", "llama-3.3-70b")
+
+
+@pytest.mark.parametrize(("package", "name"), [(package, name) for package, names in FILES.items() for name in names])
+def test_whatever_a_row_says_is_answered_named_or_refused_in_one_line(package, name, rng):
+    text = resources.files(package).joinpath(f"{name}.csv").read_text("utf-8")
+    header, *rows = csv.reader(line for line in text.splitlines() if not line.startswith("#"))
+    for _ in range(40):
+        row = list(rng.choice(rows))
+        for _ in range(rng.choice((1, 1, 2, 3))):
+            row[rng.randrange(len(row))] = rng.choice(WORDS)
+        if "gpu" in header:
+            row[header.index("gpu")] = rng.choice(GPUS)
+        written = io.StringIO()
+        csv.writer(written).writerows((header, row))
+        try:
+            compare(read_text(written.getvalue(), "x.csv")).to_json()
+        except BadRows as told:
+            assert "\n" not in str(told)
+
+
+def test_rows_that_gave_a_constant_are_counted_apart():
+    found = compare(own_rows(), "h100-sxm")
+    fitted = [one for one in found.rows if one.fitted]
+    assert 10 < len(fitted) < len(found.rows) / 5
+    assert all(summary["predicted"]["rows"] + summary["fitted"]["rows"] == summary["rows"]
+               for summary in found.grouped("quantity").values())
+
+
+def test_what_the_page_says_is_reached_is_reached():
+    """Errors by quantity, as docs/results/validation.md has them."""
+    by = compare([one for one in own_rows() if getattr(one, "quantity", "") != "training"]).grouped("quantity")
+    assert by["collective from 1 MB"]["mean_abs_error"] < 0.10 and by["collective below 1 MB"]["mean_abs_error"] < 0.20
+    assert by["GEMM"]["mean_abs_error"] < 0.10 and by["fused operator"]["mean_abs_error"] < 0.20
+    assert by["share of the all-reduce"]["worst_points"] < 3
+    signs = [(one["signs_right"], one["signs"]) for one in by.values()]
+    assert sum(right for right, _ in signs) >= 0.9 * sum(count for _, count in signs) > 50
+
+
+def test_the_page_has_every_machine_and_a_picture_of_each(tmp_path, capsys):
+    rows = tmp_path / "rows.csv"
+    rows.write_text(HEADER + "".join(ROW.format(size=1 << shift, time=50) for shift in range(20, 24)))
+    assert main(["validate", "--rows", str(rows), "--out", str(tmp_path / "page")]) == 0
+    capsys.readouterr()
+    page = (tmp_path / "page" / "validation.md").read_text()
+    assert "](validation-a100-sxm.svg)" in page and (tmp_path / "page" / "validation-a100-sxm.svg").stat().st_size
