@@ -478,7 +478,8 @@ class GpuTop(wiring.Component):
         quiet = Signal.like(config.quiet_cycles)
         lasted = Signal(len(config.reset_limit) + (WATCHDOG_PERIOD - 1).bit_length())
         overdue = (config.reset_limit != 0) & (lasted[-len(config.reset_limit):] >= config.reset_limit)
-        forced, refused = Signal(error_report(self._geometry)), Signal(error_report(self._geometry))
+        forced = Signal(error_report(self._geometry))
+        refused = Signal(error_report(self._geometry))
         self._reset_done = Signal()
         self._reports += [forced, refused]
         moves = Cat(lane.busy for lane in self._lanes).any() | self.refused.any()

@@ -107,7 +107,9 @@ class HeadExchange(wiring.Component):
         arrived = self.arriving.payload
         possible = ((arrived.sender == arrived.source) & (~arrived.head[-1] | ~arrived.head[:-1].any())
                     & ((arrived.epoch != 0) | (arrived.head == 0)))
-        heard, kept, new = Signal(peers), Signal(peers), Signal(peers)
+        heard = Signal(peers)
+        kept = Signal(peers)
+        new = Signal(peers)
         for peer, device in enumerate(self.heard):
             head, epoch = self.peer_heads[peer], self.peer_epochs[peer]
             same = arrived.epoch == epoch

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, BinaryIO, NoReturn
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile
 
 import numpy as np
@@ -105,8 +105,16 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
 
     An array's header must fit the bytes that are there, so that no more memory is taken than they need.
     """
+    with path.open("rb") as file:
+        if not path.is_file():  # the end of a device is looked for without end
+            raise ValueError("it is no regular file")
+        return _members(file)
+
+
+def _members(file: BinaryIO) -> dict[str, np.ndarray]:
+    """Read the arrays of an open .npz file."""
     found = {}
-    with path.open("rb") as file, ZipFile(file) as archive:
+    with ZipFile(file) as archive:
         members = archive.infolist()
         if len(members) > _MOST_ARRAYS:
             raise TooLarge(f"{len(members):,} arrays: at most {_MOST_ARRAYS}")

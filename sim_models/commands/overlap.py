@@ -13,7 +13,7 @@ _MOST_TOKENS = 1 << 20
 def overlap(
     model: Annotated[str, typer.Option(
         metavar="NAME|FILE", help="llama-3.3-70b, qwen2.5-72b, mixtral-8x22b, ..., a Transformer of `t3 end-to-end`, "
-        "or a Hugging Face config.json.")],
+        "or a Hugging Face config.json.")] = "llama-3.3-70b",
     machine: Annotated[str, typer.Option(
         "--machine", metavar="NAME|FILE", parser=file_name, help="h100-sxm, gb200, mi300x, a100-sxm, ..., or a TOML "
         "file.")] = "h100-sxm",

@@ -14,7 +14,8 @@ from t3sim.geometry_option import parse_sizes, parse_sweep
 from t3sim.hbm.trace import read_trace
 from t3sim.numerals import decimal, whole
 
-_INPUTS = {"--machine", "--model", "--kernel", "--library", "--beside", "--plan", "--chakra", "--locality"}
+_INPUTS = {"--machine", "--model", "--kernel", "--library", "--beside", "--plan", "--chakra", "--locality", "--log",
+           "--rows"}
 NOT_WHOLE = ["٤", "४", "４", "1_000", "1e3", "0x10", "", "-", "4.0", "4²", "½", "Ⅷ"]
 
 
