@@ -1,7 +1,7 @@
 """The rule by which GPUs never wait for each other in a circle: what a request touches is inside the windows.
 
 Plain Python, of numbers or of Amaranth values: the RTL, its model, the proof and the order argument on schedules use
-the same function (docs/hardware.md, question 2).
+the same function (docs/why/five-questions.md, question 2).
 """
 
 

@@ -33,10 +33,18 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     lists = {"Commands": [f"commands/{name}.md" for name in commands()],
              "Blocks": ["blocks/index.md", *(f"blocks/{name}.md" for name in sorted(blocks.BLOCKS))],
              "Reports": ["reports/index.md", *({short: f"reports/{short}/report.html"} for short in PAPERS)]}
-    for section in config.nav:
-        if isinstance(section, dict):
-            section.update({title: pages for title, pages in lists.items() if title in section})
+    _fill(config.nav, lists)
     return config
+
+
+def _fill(nav: list, lists: dict[str, list]) -> None:
+    """Put each list where the navigation, at any depth, has an empty one of its title."""
+    for section in nav:
+        for title, pages in section.items() if isinstance(section, dict) else ():
+            if not pages and title in lists:
+                section[title] = lists[title]
+            elif isinstance(pages, list):
+                _fill(pages, lists)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -110,8 +118,8 @@ def page(name: str, geometry: Geometry) -> str:
     source = Path(inspect.getfile(kind)).relative_to(ROOT).as_posix()
     rows = "\n".join(f"| `{port}` | {count} | {way} | {bits} |" for port, count, way, bits in ports(name, geometry))
     head = "| port | how many | direction | bits |\n|---|--:|---|--:|"
-    return (f"# {name}\n\n{first_line(name)} Source: `{source}`; testbench: `testbenches/tb_{name}.py`; what is "
-            f"tested: [verification](../verification.md).\n\n## Contract\n\n{contract(inspect.getdoc(kind) or '')}\n\n"
+    return (f"# {name}\n\n{first_line(name)} Source: `{source}`; testbench: `testbenches/tb_{name}.py`; "
+            f"[test plan](../verification/{name}.md).\n\n## Contract\n\n{contract(inspect.getdoc(kind) or '')}\n\n"
             f"## Ports\n\nOn the machine `t3-table1`.\n\n{head}\n{rows}\n{waveform(name)}")
 
 

@@ -65,7 +65,7 @@ def run(
         metavar="NAME", help="cycle: with RTL in the loop; event: tile by tile, --gemm on machines a100-nvlink, "
         "a100-pcie, h800-nvlink, mi210-x4, dgx-v100.")] = "cycle",
     kernel: Annotated[str | None, typer.Option(
-        metavar="FILE", parser=file_name, help="A kernel of one's own alone, .npz; see docs/models.md.")] = None,
+        metavar="FILE", parser=file_name, help="A custom kernel alone, .npz; see docs/reference/kernels.md.")] = None,
     technique: Annotated[str, typer.Option(
         metavar="A,B,...", show_default=False,
         help=f"Of {', '.join(DEFAULT_TECHNIQUES)}, which are run if none is given, and others: `t3 techniques`.",

@@ -1,4 +1,4 @@
-"""The self-checks of a fused run; docs/models.md lists them."""
+"""The self-checks of a fused run; docs/reference/checks.md lists them."""
 
 from collections.abc import Mapping, Sequence
 

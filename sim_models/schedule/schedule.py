@@ -69,9 +69,10 @@ class Requests(NamedTuple):
 class Schedule:
     """A collective over the tiles of an operator's output, device by device.
 
-    Two rules let windows of ids work (docs/hardware.md, question 2): a tile that goes on has a smaller id than the one
-    that it becomes part of (`is_causal`), and what a device touches early is never more than `slack` ids ahead of what
-    it touches late. `tiling` is the whole output's; a slice of a chunk is a range of its tiles.
+    Two rules let windows of ids work (docs/why/five-questions.md, question 2): a tile that goes on has a smaller id
+    than the one that it becomes part of (`is_causal`), and what a device touches early is never more than
+    `slack` ids ahead of what it touches late. `tiling` is the whole output's; a slice of a chunk is a range
+    of its tiles.
     """
 
     tiling: Tiling

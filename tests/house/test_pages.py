@@ -1,0 +1,25 @@
+"""Pages say in their first paragraph what they answer, have headings, and are short enough to read."""
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [page for page in sorted((ROOT / "docs").rglob("*.md")) if "reports" not in page.parts]
+
+MOST_WORDS = 2500
+#: Written by commands: they are looked up, not read.
+GENERATED = {"registers.md", "area.md", "area-sweep.md", "api.md"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT / "docs").as_posix())
+def test_a_page_can_be_read(page):
+    lines = page.read_text(encoding="utf-8").splitlines()
+    assert lines[0].startswith("# ") and not lines[1]
+    if page.name in GENERATED:
+        return
+    words = len(page.read_text(encoding="utf-8").split())
+    assert words <= MOST_WORDS, f"{words} words: a page has at most {MOST_WORDS}"
+    assert lines[2] and lines[2][0] not in "|<-", "the first paragraph says what the page answers"
+    prose = sum(len(line.split()) for line in lines if not line.startswith("|"))
+    assert prose < 500 or any(line.startswith("## ") for line in lines), "a long page has headings"
