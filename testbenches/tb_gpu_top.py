@@ -210,9 +210,10 @@ async def every_region_goes_its_way(bench: Bench) -> None:
             for tile in order:
                 left, updates = mapped["threshold"], []
                 while left:
-                    updates.append(gpu.request(
-                        min((1 << t.address_bits) - 1, address + rng.randrange(1 << rng.randint(1, 12))), region, wg,
-                        wf + tile, bytes=rng.randint(1, min(left, 64)), source=rng.choice(sources)))
+                    at = min((1 << t.address_bits) - 1, address + rng.randrange(1 << rng.randint(1, 12)))
+                    source = rng.choice(sources)
+                    most = min(left, 64 if source == LOCAL else 64 - at % 64)  # an arrival crosses no line
+                    updates.append(gpu.request(at, region, wg, wf + tile, bytes=rng.randint(1, most), source=source))
                     left -= updates[-1]["bytes"]
                 addresses.append(min(update["address"] for update in updates))
                 commands.update((*update.values(), int(update["source"] != LOCAL)) for update in updates)
