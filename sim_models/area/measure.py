@@ -106,7 +106,8 @@ def measure(block: str, geometry: Geometry, library: Library, *, fpga: bool = Tr
     memory_gates = sum(memory.gate_equivalents(library) for memory in memories)
     if block == COMPOSED:
         return _compose(block, text, library, fpga, progress, memories, memory_gates)
-    netlist, timing = _mapped(text, block, library)
+    # In the order of a part of the top: ABC's result depends on it.
+    netlist, timing = _mapped(with_children(modules(text), block), block, library)
     progress(block, 0.5)
     silicon = Silicon(netlist.gate_equivalents(), netlist.gate_equivalents(flip_flops=False), library.gate_delay[0],
                       timing)
