@@ -145,14 +145,19 @@ async def the_hardware_says_what_it_is(bench: Bench) -> None:
 
 
 def random_mappings(gpu: BareGpu) -> Tables:
-    """Draw every field at any value; a block has up to about a hundred lines in its buffer, and any number outside."""
-    rng, t = gpu.bench.rng, gpu.geometry.tracker
+    """Draw every field at any value; a block has up to about a hundred lines in its buffer, and any number outside.
+
+    Routes lie in their table: of a region whose lines are all refused, which comes first is not said (`tb_egress.py`).
+    """
+    rng, t, dma = gpu.bench.rng, gpu.geometry.tracker, gpu.geometry.dma
     tables = random_tables(gpu.bench)
     for region in tables["region"]:
         actions = rng.choice((("send_dma",), ("send_dma", "event"), ("event",), ("send_stores",)))
         region |= {action: int(action in actions) for action in REGION_ACTIONS} | {
             "threshold": rng.randrange(1, 1 << min(rng.choice((10, 10, 10, 12)), t.count_bits)),
             "arrivals": region["arrivals"] | 1}
+        route = rng.randrange(dma.routes)
+        region |= {"route": route, "more_routes": rng.randrange(min(dma.routes - route, dma.copies))}
     for block in tables["block"]:
         columns = rng.getrandbits(rng.randint(1, 10)) or 1
         tiles = 1 << rng.randint(0, min(t.wf_bits, columns.bit_length() - 1))
@@ -547,7 +552,7 @@ async def the_peers_windows_count(bench: Bench) -> None:
             await bench.cycle(4 * window + 20)
             assert bench.get("head") == min(last, there + window - shift)
             assert ("dispatch_blocked" in await gpu.status()) != gpu.dispatch.idle
-            there += rng.randint(1, 2 * (window - shift))
+            there = min(1 << t.wg_bits, there + rng.randint(1, 2 * (window - shift)))  # no peer has more ids
         for bit in range(t.wg_bits + 1):
             kernel += 1
             gpu.heard.send({"head": 1 << bit, "epoch": kernel, "source": peer, "sender": peer})

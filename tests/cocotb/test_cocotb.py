@@ -131,9 +131,9 @@ def test_a_mismatch_is_put_in_names_and_hexadecimal_addresses():
     scoreboard = Scoreboard("errors")
     scoreboard.expect({"code": ErrorCode.TRACKER_FULL.value, "details": {"address": 0x1_2345_0040, "wg": 3}})
     with pytest.raises(MismatchError) as failure:
-        scoreboard.check({"code": 15, "details": {"address": 0x40, "wg": 3}})
+        scoreboard.check({"code": 31, "details": {"address": 0x40, "wg": 3}})
     assert str(failure.value) == ("errors, item 0: expected {code: tracker_full, details: {address: 0x123450040, "
-                                  "wg: 3}}, got {code: 15, details: {address: 0x40, wg: 3}}")
+                                  "wg: 3}}, got {code: 31, details: {address: 0x40, wg: 3}}")
     lines = Scoreboard("lines")
     lines.expect({"address": 64, "op": Op.UPDATE.value, "source": Source.DMA.value})
     with pytest.raises(MismatchError, match="1 never came, first {address: 0x40, op: update, source: dma}"):
