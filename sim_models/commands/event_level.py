@@ -144,7 +144,7 @@ def _print(run, node) -> None:
     console.print(f"The GEMM alone: {rate:,.1f} of {peak:,.1f} TFLOP/s ({rate / peak:.0%} of peak).")
     if "decomposed" in run.techniques and (points := TOO_GOOD.get(run.machine)):
         console.print(f"decomposed is too good here: on the mean of Flux's figures 11 to 13 it hides {points} points "
-                      "more of the communication than TransformerEngine did (docs/fidelity.md).")
+                      "more of the communication than TransformerEngine did (docs/why/other-papers.md).")
 
 
 def _print_losses(title: str, techniques, console) -> None:

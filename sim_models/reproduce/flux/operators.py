@@ -175,7 +175,7 @@ def _evaluate(setup: Setup, results: Results) -> Findings:
              + ", ".join(f"{ours[key.replace('-', '_') + '_flux_percent']:.0f}" for key in NODES)
              + " % on " + ", ".join(NODES.values()) + " (the paper: 40, 63, 72), the decomposition "
              + ", ".join(f"{ours[key.replace('-', '_') + '_decomposed_percent']:.0f}" for key in NODES)
-             + " (-67, -61, 20). No number was fitted to these; docs/fidelity.md says what is missed and why.",
+             + " (-67, -61, 20). No number was fitted to these; docs/why/other-papers.md says what is missed and why.",
         ours=ours, targets=targets,
         tables=[Table("Time (µs) and overlap efficiency", _COLUMNS, rows),
                 Table(f"Mean overlap efficiency, m = {_TRIED[0]} and {_TRIED[1]}: Flux / decomposed",
