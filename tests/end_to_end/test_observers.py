@@ -12,6 +12,7 @@ from t3sim.runs.data_mode import ACCESSES, DMA_READ, PLAIN, data_run
 from t3sim.runs.fused import FusedRun
 from t3sim.runs.policy import Policy
 from t3sim.testbenches.soak import machine
+from t3sim.trace.describe import describe_run
 from t3sim.trace.recording import TraceRecording
 from t3sim.trace.schema import Kind
 from t3sim.trace.setup import Filter
@@ -42,8 +43,9 @@ def watched(library, tmp_path_factory):
     with TraceWriter(folder, limit=10_000_000) as writer:
         run.observers.append(TraceRecording(run, library, Filter(), writer))
         run.run()
-        writer.commit({})
-    yield run, ledger, np.array(Trace(folder, {}).events)
+        described = describe_run(run, "t3-mca", 3)
+        writer.commit(described)
+    yield run, ledger, np.array(Trace(folder, described).events)
     run.close()
 
 
