@@ -57,6 +57,15 @@ def _choice(name: str, value, choices: dict) -> int:
     return choices[value]
 
 
+def error_in_words(error: Mapping | None) -> str:
+    """Say what `Driver.first_error` returns in one line; "none" without an error."""
+    if error is None:
+        return "none"
+    fault = f"; {error['kind']}, set {error['set']}, way {error['way']}, {error['memory']}" if "kind" in error else ""
+    return (f"{error['code']}: workgroup {error['wg']}, wavefront {error['wf']}, region {error['region']}, "
+            f"address {error['address']:#x}{fault}")
+
+
 class Destination(NamedTuple):
     """A device to which a region's lines go; the offsets may be negative."""
 

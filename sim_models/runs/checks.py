@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from ..driver.driver import error_in_words
 from ..fabric.network import outgoing
 from .diagnosis import at_rest, final_tiles, lost_packets
 from .failure import SimulationError
@@ -57,4 +58,4 @@ def raise_errors(run: ProgrammedRun) -> None:
     for space, backend, driver, master in zip(run.spaces, run.backends, run.drivers, run.masters):
         if backend.outputs[backend.ports.outputs["irq"].offset]:
             raise SimulationError(f"device {space.device}: the hardware reports "
-                                  f"{driver.first_error(master.read)}")
+                                  f"{error_in_words(driver.first_error(master.read))}")

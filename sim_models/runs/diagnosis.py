@@ -4,6 +4,7 @@ import numpy as np
 
 from t3sim.rtl.registers import STATUS_BITS, WAITS, WATCHDOG_PERIOD
 
+from ..driver.driver import error_in_words
 from ..fabric.network import outgoing
 from ..schedule import Action
 from .programmed import AT_WORK, ProgrammedRun
@@ -16,7 +17,7 @@ def waits(run: ProgrammedRun) -> list[dict[str, str]]:
     rows = []
     for d, space in enumerate(run.spaces):
         sim, channels = run.sim, run.sim.m.channels
-        error = str(run.drivers[d].first_error(run.masters[d].read))
+        error = error_in_words(run.drivers[d].first_error(run.masters[d].read))
         of, ports = slice(d * channels, (d + 1) * channels), outgoing(sim.network, d)
         rows.append({
             "device": str(space.device),

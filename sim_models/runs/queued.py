@@ -13,7 +13,7 @@ import numpy as np
 from ..agents.copy_queue import FLAGS, HOST_OR_GPU, POLL, START_FLAG, TRACKER, Plan, QueuePorts, make_copy_queue
 from ..cosim.gpu import compiled_gpu, gpu_library, model_ports
 from ..driver.apb import ApbMaster
-from ..driver.driver import Driver, Write
+from ..driver.driver import Driver, Write, error_in_words
 from ..engine.end import IDLE_LIMIT, STUCK
 from ..engine.hardware import make_hardware
 from ..engine.loop import Lockstep
@@ -322,7 +322,8 @@ class _Run(Lockstep):
     def _raise_errors(self) -> None:
         for gpu, (backend, driver, master) in enumerate(zip(self.backends, self.drivers, self.masters)):
             if backend.outputs[backend.ports.outputs["irq"].offset]:
-                raise SimulationError(f"device {gpu}: the hardware reports {driver.first_error(master.read)}")
+                raise SimulationError(f"device {gpu}: the hardware reports "
+                                      f"{error_in_words(driver.first_error(master.read))}")
 
     def close(self) -> None:
         """Free the hardware."""

@@ -4,7 +4,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from t3sim.driver.driver import Destination, Driver, DriverError, Write
+from t3sim.driver.driver import Destination, Driver, DriverError, Write, error_in_words
 from t3sim.reference.config_bus import ConfigBusModel, ErrorReport
 from t3sim.rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, GeometryError, TrackerGeometry
 from t3sim.rtl.registers import REGION_ACTIONS, register_map
@@ -292,8 +292,12 @@ def test_first_error_and_identity_are_read_back():
     model.report([ErrorReport(code=4, address=0x123456789ABC, region=7, wf=5, wg=1234)])
     shown = sum(driver.registers["WATCHDOG_WAITS"].field(f"waits_{name}").encode(1) for name in ("peer", "link"))
     assert driver.waiting(lambda offset: shown) == ["link", "peer"] and driver.waiting(read) == []
-    assert driver.first_error(read) == dict(code="address_out_of_range", wg=1234, wf=5, region=7,
-                                            address=0x123456789ABC)
+    error = driver.first_error(read)
+    assert error == dict(code="address_out_of_range", wg=1234, wf=5, region=7, address=0x123456789ABC)
+    words = "address_out_of_range: workgroup 1234, wavefront 5, region 7, address 0x123456789abc"
+    assert error_in_words(error) == words and error_in_words(None) == "none"
+    assert error_in_words({**error, "kind": "uncorrectable", "set": 3, "way": 1, "memory": "entry"}) == (
+        f"{words}; uncorrectable, set 3, way 1, entry")
     driver.check_identity(read)
     with pytest.raises(DriverError, match="regions=16 is not possible: this driver was made for 8"):
         Driver(Geometry(dma=DmaGeometry(regions=8))).check_identity(read)
