@@ -109,8 +109,7 @@ class ChannelGeometry:
 
     def __post_init__(self) -> None:
         _require_integers(self)
-        _require(_is_power_of_two(self.channels) and self.channels <= 64, "channels", self.channels,
-                 "a power of two up to 64 is needed")
+        _require(1 <= self.channels <= 128, "channels", self.channels, "1 to 128")
         _require(self.request_bytes == 64, "request_bytes", self.request_bytes, "64 is the only supported line")
         _require(_is_power_of_two(self.interleave_bytes) and self.interleave_bytes >= self.request_bytes,
                  "interleave_bytes", self.interleave_bytes, f"a power of two, at least {self.request_bytes}")
@@ -124,7 +123,16 @@ class ChannelGeometry:
 
     @property
     def channel_bits(self) -> int:
-        return (self.channels - 1).bit_length()
+        return self.fold_bits + (self.odd_channels - 1).bit_length()
+
+    @property
+    def fold_bits(self) -> int:
+        """log2 of the largest power of two that divides the number of channels."""
+        return (self.channels & -self.channels).bit_length() - 1
+
+    @property
+    def odd_channels(self) -> int:
+        return self.channels >> self.fold_bits
 
     @property
     def byte_count_bits(self) -> int:

@@ -12,8 +12,8 @@ def bucket_of(address, geometry: Geometry) -> Value:
     """Return the bucket of a line: the number of its block (`interleave_bytes`) within the channel, folded with XOR.
 
     Lines of one block share a bucket: a wavefront stores them one after the other, and apart they would take four
-    buckets in which other reads are held up. The lowest channel-wide field of the block number is left out: on one
-    channel it follows from the others (the address map XORs the fields), and folding it in could cancel them.
+    buckets in which other reads are held up. The block number's lowest field is left out: on one channel it follows
+    from the others (the address map XORs the fields), and folding it in could cancel them.
     """
     channel = geometry.channel
     block_bits = (channel.interleave_bytes - 1).bit_length()
@@ -21,7 +21,7 @@ def bucket_of(address, geometry: Geometry) -> Value:
     if not width:
         return Const(0, 1)
     address = Value.cast(address)
-    folded = address[block_bits + channel.channel_bits:]
+    folded = address[block_bits + channel.fold_bits:]
     while len(folded) > width:
         half = width
         while 2 * half < len(folded):

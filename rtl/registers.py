@@ -11,7 +11,7 @@ from .check_bits import PROTECTIONS
 from .geometry import Geometry, bits_for
 
 IDENTITY = 0x54335454  #: "T3TT"
-VERSION = 0x0003_0000  #: major in the upper half, minor in the lower
+VERSION = 0x0004_0000  #: major in the upper half, minor in the lower
 
 EPOCH_BITS = 8  #: of a kernel's number, which is never 0
 ARRIVAL_RANGES = 2  #: ranges of memory that can be open to peers
@@ -235,9 +235,7 @@ def register_map(geometry: Geometry) -> RegisterMap:
             Field("set_bits", 0, 8, "log2 of the Tracker's sets", t.set_bits),
             Field("ways", 8, 8, "ways per set", t.ways),
             Field("bank_bits", 16, 8, "log2 of the Tracker's banks", t.bank_bits),
-            Field("channel_bits", 24, 6, "log2 of the memory channels", c.channel_bits),
-            Field("protection", 30, 2, "of the Tracker's memories: 0 none, 1 parity, 2 SECDED",
-                  PROTECTIONS.index(t.protection)))),
+            Field("channels", 24, 8, "memory channels", c.channels))),
         Register("GEOMETRY1", 0x00C, "ro", (
             Field("regions", 0, 8, "entries of the table of regions", d.regions),
             Field("engines", 8, 8, "DMA engines", d.engines),
@@ -292,7 +290,9 @@ def register_map(geometry: Geometry) -> RegisterMap:
                   d.queue_commands.bit_length() - (d.queue_commands != 0)),
             Field("ready_log2", 18, 4, "log2 of the groups of the ready table; 0: there is none",
                   d.ready_groups.bit_length() - (d.ready_groups != 0)),
-            Field("peers", 22, 5, "GPUs whose windows a workgroup must fit into", d.peers))),
+            Field("peers", 22, 5, "GPUs whose windows a workgroup must fit into", d.peers),
+            Field("protection", 27, 2, "of the Tracker's memories: 0 none, 1 parity, 2 SECDED",
+                  PROTECTIONS.index(t.protection)))),
         Register("GEOMETRY6", 0x05C, "ro", (
             Field("block_shapes", 0, 7, "entries of the table of blocks", d.block_shapes),
             Field("buffers", 8, 7, "of that of buffers", d.buffers),

@@ -29,10 +29,10 @@ GEOMETRIES = {
         TrackerGeometry(sets=16, ways=1, banks=4, wg_bits=8, wf_bits=3, count_bits=16),
         ChannelGeometry(channels=8, guard_buckets=64, queue_entries=64),
         DmaGeometry(regions=8, engines=4, egress_lanes=3, ready_commands=9)),
-    #: as default, with wide numbers
+    #: as default, with wide numbers, and channels that are no power of two
     "wide": Geometry(
         TrackerGeometry(sets=32, ways=5, banks=4, wg_bits=24, wf_bits=6, address_bits=64, count_bits=32),
-        ChannelGeometry(channels=4, interleave_bytes=4096, queue_entries=127, guard_buckets=256),
+        ChannelGeometry(channels=6, interleave_bytes=4096, queue_entries=127, guard_buckets=256),
         DmaGeometry(device_bits=10)),
     #: as small, with a Tracker that corrects flipped bits
     "protected": Geometry(

@@ -2,23 +2,24 @@
 
 from typing import NamedTuple
 
-from t3sim.rtl.address_map import fold_channel
+from t3sim.rtl.address_map import channel_of_block
 from t3sim.rtl.geometry import ChannelGeometry
 
 from ..compiled.jit import inlined
 from ..line import LINE_SHIFT
 
-_fold = inlined(fold_channel)
+_channel = inlined(channel_of_block)
 
 
 class MemoryMap(NamedTuple):
     channels: int
-    channel_bits: int
+    odd_channels: int
+    fold_bits: int
     interleave_shift: int
 
 
 def memory_map(g: ChannelGeometry) -> MemoryMap:
-    return MemoryMap(g.channels, g.channel_bits, (g.interleave_bytes - 1).bit_length())
+    return MemoryMap(g.channels, g.odd_channels, g.fold_bits, (g.interleave_bytes - 1).bit_length())
 
 
 @inlined
@@ -27,7 +28,7 @@ def channel_of(address, m):
 
     The fold spreads strides of any power of two (a column-major output's leading dimension is one) over all channels.
     """
-    return _fold(address >> m.interleave_shift, m.channel_bits)
+    return _channel(address >> m.interleave_shift, m.odd_channels, m.fold_bits)
 
 
 @inlined
@@ -35,4 +36,7 @@ def local_line(address, m):
     """Return the number of a 64-byte line within its channel. The fold is invertible: no two lines share a number."""
     block = address >> m.interleave_shift
     lines = m.interleave_shift - LINE_SHIFT
-    return ((block >> m.channel_bits) << lines) | ((address >> LINE_SHIFT) & ((1 << lines) - 1))
+    local = block >> m.fold_bits
+    if m.odd_channels > 1:
+        local //= m.odd_channels
+    return (local << lines) | ((address >> LINE_SHIFT) & ((1 << lines) - 1))

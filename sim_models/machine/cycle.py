@@ -131,7 +131,7 @@ class Tracker(Section):
 class Channels(Section):
     """Memory channels and their controllers."""
 
-    count: Annotated[int, within(1, 64)]
+    count: Annotated[int, within(1, 128)]
     interleave_bytes: Annotated[int, within(64, 1 << 16)]  #: at most some rows: beyond it a tile lies on one channel
     guard_buckets: Annotated[int, within(1, 256)]
     dma_fifo: Annotated[int, within(1, 64)]

@@ -35,7 +35,7 @@ class Dram(Section):
     """
 
     # organisation
-    channels: Annotated[int, within(1, 64)] = 32  #: per GPU
+    channels: Annotated[int, within(1, 128)] = 32  #: per GPU
     bank_groups: Annotated[int, within(1, 32)] = 4
     banks_per_group: Annotated[int, within(1, 32)] = 4
     rows_per_bank: Annotated[int, within(1 << 10, 1 << 20)] = 16384  #: JEDEC: 2^13 to 2^16 in DRAMs of 8 to 32 Gbit

@@ -10,15 +10,17 @@ from t3sim.rtl.geometry import Geometry
 
 
 def channel_of_line(address: int, geometry: Geometry) -> int:
-    """Fold the fields of the block number by XOR, from the top (independent of `t3sim.rtl.address_map`)."""
+    """Fold the fields of the block number, and divide what is above (independent of `t3sim.rtl.address_map`)."""
     channel = geometry.channel
-    if channel.channels == 1:
-        return 0
-    block, result = address // channel.interleave_bytes, 0
-    while block:
-        block, field = divmod(block, channel.channels)
-        result ^= field
-    return result
+    odd, fold = channel.channels, 1
+    while odd % 2 == 0:
+        odd, fold = odd // 2, fold * 2
+    block = address // channel.interleave_bytes
+    upper, lower = block // fold % odd, 0
+    while block and fold > 1:
+        block, field = divmod(block, fold)
+        lower ^= field
+    return upper * fold + lower
 
 
 class LineRouterModel:

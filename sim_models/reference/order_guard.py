@@ -4,9 +4,9 @@ from t3sim.rtl.geometry import Geometry
 
 
 def bucket_of(address: int, geometry: Geometry) -> int:
-    """Return the bucket of a line: its block's number within the channel, in fields as wide as a bucket, XORed."""
+    """Return the bucket of a line: its block's number but for the lowest field, XORed in fields as wide as a bucket."""
     channel = geometry.channel
-    block = address // channel.interleave_bytes // channel.channels
+    block = address // channel.interleave_bytes // (channel.channels & -channel.channels)
     bucket = 0
     while block and channel.guard_buckets > 1:
         block, field = divmod(block, channel.guard_buckets)

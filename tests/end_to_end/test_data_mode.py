@@ -71,6 +71,7 @@ def blocks(tiles: int) -> dict:
     ("ring_tiny", "41x33x24", 8, blocks(2)),  # 12 tiles for 8 devices
     ("ring_tiny", "67x90x32", 3, SLOW_LINK),
     ("ring_tiny", "128x64x8", 4, FAST_LINK | blocks(2)),
+    ("ring_tiny", "67x90x32", 3, {"channels": {"count": 5}, "dram": {"channels": 5}}),
     ("ring_wide", "512x96x64", 8, blocks(8)),
     ("ring_wide", "200x300x64", 3, blocks(2)),
     ("ring_wide", "449x161x96", 4, SLOW_LINK),

@@ -14,18 +14,24 @@ GEOMETRIES = [
     Geometry(channel=ChannelGeometry(channels=1)),
     Geometry(channel=ChannelGeometry(channels=2, interleave_bytes=64), tracker=TrackerGeometry(address_bits=33)),
     Geometry(channel=ChannelGeometry(channels=64, interleave_bytes=4096), tracker=TrackerGeometry(address_bits=64)),
+    Geometry(channel=ChannelGeometry(channels=128), tracker=TrackerGeometry(address_bits=41)),
+    *(Geometry(channel=ChannelGeometry(channels=channels)) for channels in (3, 6, 7, 40, 80, 96, 127)),
 ]
 
 
 def folded_bit_by_bit(address, geometry):
-    """Independent restatement: bit i of the block number goes to bit i mod channel_bits of the channel."""
-    bits = geometry.channel.channel_bits
+    """Independent restatement: bit i of the block number goes to bit i mod b of the channel's lowest b bits.
+
+    What is above the lowest b bits, modulo the channels' odd part, is above them.
+    """
+    channels = geometry.channel.channels
+    bits = next(b for b in range(8) if channels >> b & 1)
     block = (address % (1 << geometry.tracker.address_bits)) // geometry.channel.interleave_bytes
     channel = 0
     for i, digit in enumerate(reversed(f"{block:b}")):
         if digit == "1" and bits:
             channel ^= 1 << (i % bits)
-    return channel
+    return channel + ((block >> bits) % (channels >> bits) << bits)
 
 
 @pytest.mark.parametrize("geometry", GEOMETRIES)
@@ -48,9 +54,16 @@ def test_numbers_and_hardware_agree(geometry):
 
 
 @pytest.mark.parametrize("pitch", [256, 1024, 4096, 8192, 65536, 1 << 20])
-def test_power_of_two_pitches_use_every_channel(pitch):
-    geometry = Geometry()
-    assert {channel_of(i * pitch, geometry) for i in range(1024)} == set(range(32))
+@pytest.mark.parametrize("channels", [32, 80, 96, 128])
+def test_power_of_two_pitches_use_every_channel(pitch, channels):
+    geometry = Geometry(channel=ChannelGeometry(channels=channels))
+    assert {channel_of(i * pitch, geometry) for i in range(4096)} == set(range(channels))
+
+
+@pytest.mark.parametrize("channels", [0, 129])
+def test_other_numbers_of_channels_are_refused(channels):
+    with pytest.raises(ValueError, match=rf"channels.*{channels}.*1 to 128"):
+        ChannelGeometry(channels=channels)
 
 
 def test_interleave_unit_stays_on_one_channel():
