@@ -21,7 +21,6 @@ def explain(
     json: JsonOption = None,
 ) -> None:
     """Tell the life of a tile, or a channel's decision; without options, what did not fire and what it waits for."""
-    from t3sim.bounded import reading
     from t3sim.support.output import check_json_target, write_json
     from t3sim.trace.explain_channel import explain_channel
     from t3sim.trace.explain_run import explain_run
@@ -37,13 +36,12 @@ def explain(
         raise BadInput("a decision needs both --channel and --cycle")
     check_json_target(json)
     recorded = Trace.load(folder)
-    with reading(f"trace {folder}", "one that can be explained"):
-        if tile:
-            answer = explain_tile(recorded, wg, wf, device)
-        elif decision:
-            answer = explain_channel(recorded, channel, cycle, device)
-        else:
-            answer = explain_run(recorded)
+    if tile:
+        answer = explain_tile(recorded, wg, wf, device)
+    elif decision:
+        answer = explain_channel(recorded, channel, cycle, device)
+    else:
+        answer = explain_run(recorded)
     if json is not None:
         write_json(answer.to_json(), json)
     if json == "-":

@@ -19,15 +19,13 @@ def step(
         "--break", metavar="CONDITION", help='Such as "set 17 full" or "count of wg 37 wf 2 reaches 96".')] = "",
 ) -> None:
     """Step through a trace, forwards and backwards: Tracker, arbiters, queues, DMA table."""
-    from t3sim.bounded import reading
     from t3sim.trace.replay import Replay
     from t3sim.trace.store import Trace
 
     recorded = Trace.load(folder)
-    with reading(f"trace {folder}", "one that can be stepped through"):
-        replay = Replay(recorded, device)
-        found = replay.find(until, cycle if cycle is not None else replay.first - 1) if until else None
+    replay = Replay(recorded, device)
     if until:
+        found = replay.find(until, cycle if cycle is not None else replay.first - 1)
         if found is None:
             raise BadInput(f"--break {until!r}: that does not happen in the recording (or not after --cycle)")
         cycle = found

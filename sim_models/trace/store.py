@@ -18,7 +18,7 @@ from ..support.output import naming, part_of
 from .decisions import give_reasons
 from .header import fault
 from .output_map import OutputMap
-from .schema import EVENT, MEANINGS, POLICIES, SOURCES
+from .schema import DRAM_OPS, EVENT, MEANINGS, NO_STREAM, OPS, POLICIES, POLICY_AT, REASONS, SOURCES, STREAMS, Kind
 
 EVENTS, PLAN, RUN = "events.parquet", "plan.npz", "trace.json"
 TIMELINE = "timeline.pftrace"
@@ -182,10 +182,15 @@ class Trace:
         geometry = self.run["geometry"]
         at_channels = np.isin(events["kind"], [kind for kind, meaning in MEANINGS.items()
                                                if meaning.unit == "channel"])
+        decided = events["kind"] == Kind.DECIDE
         for name, wrong in (
                 ("kind", ~np.isin(events["kind"], list(MEANINGS))), ("device", events["device"] >= self.devices),
                 ("source", events["source"] >= len(SOURCES)), ("cycle", events["cycle"] < 0),
                 ("unit", at_channels & (events["unit"] >= geometry["channels"])),
+                ("op", events["op"] >= np.where(events["kind"] == Kind.DRAM, len(DRAM_OPS), len(OPS))),
+                ("stream", decided & (events["stream"] >= len(STREAMS)) & (events["stream"] != NO_STREAM)),
+                ("reason", decided & ~np.isin(events["reason"], list(REASONS))),
+                ("flags", decided & (events["flags"] >> POLICY_AT >= len(POLICIES))),
                 ("cycle", np.append(False, np.diff(events["cycle"]) < 0))):
             if wrong.any():
                 index = int(np.flatnonzero(wrong)[0])
