@@ -54,7 +54,8 @@ MODELS = {model.name: model for model in (
 _K_IN_HIDDEN = {"op": 1, "fc1": 4, "fc2": 4, "ip": 3}
 SUBLAYERS = tuple(_K_IN_HIDDEN)
 _GATHERED = "gathered-"  #: in the `sublayer` of one behind an all-gather
-_SUBLAYER_TITLES = {"op": "OP", "fc1": "FC-1", "fc2": "FC-2", "ip": "IP"}
+_SUBLAYER_TITLES = {"op": "OP", "fc1": "FC-1", "fc2": "FC-2", "ip": "IP", "ip-q": "IP of the queries",
+                    "ip-kv": "IP of keys and values"}
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,7 @@ class Workload:
 
         They do forward, where Y = X W^T, but not backward, where dX = dY W.
         """
-        return self.sublayer not in ("fc1", "ip", _GATHERED + "op", _GATHERED + "fc2")
+        return self.sublayer not in ("fc1", "ip", "ip-q", "ip-kv", _GATHERED + "op", _GATHERED + "fc2")
 
     @property
     def title(self) -> str:

@@ -1,7 +1,7 @@
 """One question of `t3 end-to-end`, answered: a mapping's time, memory and energy with their ranges, as data."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from t3sim.end_to_end.inference import decode, prompt
@@ -41,7 +41,7 @@ class Estimate:
         """Return times in ns, sizes in bytes, energy in joules."""
         result, job = self.result, self.job
         return {
-            "model": vars(job.model), "machine": self.cluster.model_dump(mode="json"), "phase": self.phase,
+            "model": asdict(job.model), "machine": self.cluster.model_dump(mode="json"), "phase": self.phase,
             "technique": self.technique, "gpus": int(self.mapping.gpus), "sequence": job.sequence,
             "global_batch": job.global_batch, "mapping": str(self.mapping),
             "recompute": RECOMPUTE[self.mapping.recompute], "kernels": job.kernels.title, "seed": self.seed,

@@ -31,8 +31,9 @@ def decode(cluster: Cluster, job: Job, mapping: Mapping, overlap: Overlap | None
     gpu, model = cluster.accelerator, job.model
     sequences = ceil_div(job.global_batch, mapping.dp)
     ahead = layers.forward(gpu, model, job.kernels, sequences, 1, mapping.tp, mapping.sp, "prompt")
-    share = ceil_div(model.heads, mapping.tp) / model.heads if job.kernels.heads_split else 1
-    context = 2 * ELEMENT_BYTES * sequences * job.sequence * model.kv_width * share
+    split = job.kernels.heads_split and model.latent is None  # all heads read the same latents
+    share = ceil_div(model.heads, mapping.tp) / model.heads if split else 1
+    context = ELEMENT_BYTES * sequences * job.sequence * model.cached_width * share
     ahead = layers.LayerTimes(ahead.gemms, ahead.attention + move_ns(gpu, context), ahead.elementwise,
                               ahead.kernels + 1)
     return _phase(cluster, job, mapping, ahead, sequences, 1, overlap)
@@ -49,6 +50,7 @@ def _phase(cluster: Cluster, job: Job, m: Mapping, ahead: layers.LayerTimes, seq
     ep = 0.0
     if model.experts > 1:
         ep = 2 * all_to_all_ns(cluster, moved * model.experts_per_token / m.tp, m.ep, m.tp)
+        ep = ep * (1 - model.dense_layers / model.layers)
     device = ahead.total + tp + ep
     parts = {"gemm": ahead.gemm, "attention": ahead.attention, "elementwise": ahead.elementwise, "tp": tp, "ep": ep,
              "host": np.maximum(0.0, ahead.kernels * gpu.host_ns_per_kernel - device)}
@@ -56,10 +58,11 @@ def _phase(cluster: Cluster, job: Job, m: Mapping, ahead: layers.LayerTimes, seq
     parts["head"] = gemm_ns(gpu, sequences, ceil_div(model.vocabulary, m.tp), model.hidden)  # of the last tokens only
     parts["pp"] = (m.pp - 1) * send_ns(cluster, moved / m.tp, m.tp * m.dp)
     parts = {name: np.asarray(parts[name], float) + np.zeros(np.shape(m.tp)) for name in PARTS}
-    cache = 2 * ELEMENT_BYTES * sequences * job.sequence * model.kv_width * model.layers / m.pp / m.tp
+    cache = ELEMENT_BYTES * sequences * job.sequence * model.cached_width * model.layers / m.pp
+    cache = cache / (m.tp if model.latent is None else 1)
     memory = WEIGHT_BYTES * weights_per_gpu(model, m) + cache
-    active = model.attention_weights + min(model.experts, model.experts_per_token) * model.expert_weights
-    flop = job.global_batch * (length * model.layers * (2 * active + 4 * job.sequence * model.hidden)
+    flop = job.global_batch * (length * model.layers * (2 * model.active_weights
+                                                         + 2 * job.sequence * model.heads * sum(model.head_widths))
                                + 2 * model.hidden * model.vocabulary)
     total = sum(parts.values())
     waiting = parts["tp"] + parts["ep"] + parts["pp"] + parts["host"] + (total - parts["pp"]) * (1 - 1 / m.pp)

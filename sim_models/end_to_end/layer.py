@@ -3,6 +3,7 @@
 GEMMs are counted by their shapes, everything else by the kernels of an implementation and the bytes that they move.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -79,7 +80,7 @@ class LayerTimes:
     gemms: dict[str, np.ndarray]  #: by name
     attention: np.ndarray  #: scores, softmax and their product with the values
     elementwise: np.ndarray
-    kernels: int
+    kernels: float
 
     @property
     def gemm(self):
@@ -92,14 +93,11 @@ class LayerTimes:
 
 def gemm_shapes(model: Transformer, tokens, tp) -> dict[str, tuple]:
     """Return (m, n, k, count) of each forward GEMM of one GPU."""
-    tokens_per_expert = tokens * model.experts_per_token / min(model.experts, model.experts_per_token)
     wide = model.feed_forward * (2 if model.gated else 1)
-    active = min(model.experts, model.experts_per_token)
-    return {
-        "qkv": (tokens, ceil_div(model.hidden + 2 * model.kv_width, tp), model.hidden, 1),
-        "op": (tokens, model.hidden, ceil_div(model.hidden, tp), 1),
-        "fc1": (tokens_per_expert, ceil_div(wide, tp), model.hidden, active),
-        "fc2": (tokens_per_expert, model.hidden, ceil_div(model.feed_forward, tp), active),
+    active = model.experts_per_token + model.shared_experts
+    return model.attention_gemms(tokens, tp) | {
+        "fc1": (tokens, ceil_div(wide, tp), model.hidden, active),
+        "fc2": (tokens, model.hidden, ceil_div(model.feed_forward, tp), active),
     }
 
 
@@ -109,6 +107,8 @@ def forward(gpu: Accelerator, model: Transformer, kernels: Implementation, seque
 
     `sp`: 1 where sequence parallelism splits what tensor parallelism replicates.
     """
+    if model.dense_layers:
+        return _mean_layer(model, lambda one: forward(gpu, one, kernels, sequences, length, tp, sp, direction))
     gemms = {name: gemm_ns(gpu, *shape) for name, shape in gemm_shapes(model, sequences * length, tp).items()}
     scores = _score_gemms_ns(gpu, model, kernels, sequences, length, tp)
     return _with_kernels(gpu, kernels, direction, gemms, scores, 2,
@@ -117,12 +117,23 @@ def forward(gpu: Accelerator, model: Transformer, kernels: Implementation, seque
 
 def backward(gpu: Accelerator, model: Transformer, kernels: Implementation, sequences, length, tp, sp=0) -> LayerTimes:
     """Return the backward pass: two GEMMs for each forward one, for its input's and its weights' gradient."""
+    if model.dense_layers:
+        return _mean_layer(model, lambda one: backward(gpu, one, kernels, sequences, length, tp, sp))
     gemms = {}
     for name, (m, n, k, count) in gemm_shapes(model, sequences * length, tp).items():
         gemms[name] = gemm_ns(gpu, m, k, n, count) + gemm_ns(gpu, n, k, m, count)
     scores = kernels.score_repeats * _score_gemms_ns(gpu, model, kernels, sequences, length, tp)
     return _with_kernels(gpu, kernels, "backward", gemms, scores, 4,
                          _sizes(model, kernels, sequences, length, tp, sp))
+
+
+def _mean_layer(model: Transformer, of: Callable[[Transformer], LayerTimes]) -> LayerTimes:
+    """Return the mean over layers of several kinds."""
+    parts = [(of(one), count / model.layers) for one, count in model.kinds]
+    gemms = {name: sum(share * times.gemms[name] for times, share in parts) for name in parts[0][0].gemms}
+    attention, elementwise, launched = (sum(share * getattr(times, name) for times, share in parts)
+                                        for name in ("attention", "elementwise", "kernels"))
+    return LayerTimes(gemms, attention, elementwise, launched)
 
 
 def _heads(model, kernels, tp):
@@ -132,17 +143,18 @@ def _heads(model, kernels, tp):
 
 def _score_gemms_ns(gpu, model, kernels, sequences, length, tp):
     """Return the time of queries times keys, and scores times values, of this GPU's heads."""
-    count, width = sequences * _heads(model, kernels, tp), model.hidden // model.heads
-    return gemm_ns(gpu, length, length, width, count) + gemm_ns(gpu, length, width, length, count)
+    count, (query, value) = sequences * _heads(model, kernels, tp), model.head_widths
+    return gemm_ns(gpu, length, length, query, count) + gemm_ns(gpu, length, value, length, count)
 
 
 def _sizes(model, kernels, sequences, length, tp, sp):
     """Return the bytes of what element-wise kernels move, by tensor."""
     tokens = ELEMENT_BYTES * sequences * length * model.hidden
-    wide = model.feed_forward / model.hidden * (2 if model.gated else 1) * min(model.experts, model.experts_per_token)
+    wide = model.feed_forward / model.hidden * (2 if model.gated else 1)
+    wide *= model.experts_per_token + model.shared_experts
     return {
         "tokens": tokens / np.where(sp, tp, 1), "widened": tokens * wide / tp,
-        "heads": tokens * (model.hidden + 2 * model.kv_width) / model.hidden / tp,
+        "heads": tokens * model.heads_width / model.hidden / tp,
         "scores": ELEMENT_BYTES * sequences * _heads(model, kernels, tp) * length * length,
     }
 

@@ -16,8 +16,8 @@ WEIGHT_BYTES, GRADIENT_BYTES, OPTIMIZER_BYTES = 2, 4, 12
 
 def weights_per_gpu(model: Transformer, mapping: Mapping):
     """Return the parameters of the fullest GPU: its share of the layers, and the embedding of the first stage."""
-    experts = model.experts * model.expert_weights / mapping.ep
-    layer = (model.attention_weights + experts) / mapping.tp + 13 * model.hidden
+    split = model.attention_weights - model.whole_weights + model.common_weights + model.routed_weights / mapping.ep
+    layer = split / mapping.tp + model.whole_weights + 13 * model.hidden
     return model.layers / mapping.pp * layer + model.vocabulary * model.hidden / mapping.tp
 
 
@@ -36,8 +36,9 @@ def activation_bytes(model: Transformer, kernels: Implementation, mapping: Mappi
     t, b = mapping.tp, mapping.micro
     unit = b * length * model.hidden
     replicated = np.where(mapping.sp, t, 1)
-    wide = model.feed_forward / (4 * model.hidden) * min(model.experts, model.experts_per_token)
-    linear = 10 / replicated + (8 + 16 * wide * (1.5 if model.gated else 1)) / t
+    wide = model.active_feed_forward / (4 * model.hidden)
+    attended = 8 if model.latent is None else 2 * (model.heads_width + model.projections["op"][1]) / model.hidden
+    linear = 10 / replicated + (attended + 16 * wide * (1.5 if model.gated else 1)) / t
     written = any(kernel.tensor == "scores" for kernel in kernels.kernels)
     scores = 5 * model.heads * length / model.hidden / (t if kernels.heads_split else 1) if written else 0.0
     kept = np.select([mapping.recompute == NONE, mapping.recompute == SELECTIVE, mapping.recompute == FULL],

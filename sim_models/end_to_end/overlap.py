@@ -12,22 +12,20 @@ from t3sim.errors import BadInput
 from t3sim.machine import load_machine
 from t3sim.machine.cluster import Cluster
 from t3sim.study.techniques import run_sublayer
-from t3sim.workloads import SUBLAYERS, Workload
+from t3sim.workloads import Workload
 
 _BASELINE = "sequential"
 
 
 def sublayer_workload(job: Job, mapping: Mapping, name: str) -> Workload:
     """Return the GEMM of one GPU in sub-layer `name`. Raises `WorkloadError`."""
-    model = job.model
-    depth = {"op": model.hidden, "fc1": model.feed_forward, "fc2": model.feed_forward,
-             "ip": model.hidden + 2 * model.kv_width}[name]
-    return Workload(model.name, name, mapping.tp, mapping.micro * job.sequence, model.hidden, depth // mapping.tp)
+    columns, depth = job.model.reduced[name]
+    return Workload(job.model.name, name, mapping.tp, mapping.micro * job.sequence, columns, depth // mapping.tp)
 
 
 def measured_overlap(cluster: Cluster, job: Job, mapping: Mapping, technique: str, seed: int = 0,
                      progress: Callable[[str, float], None] = lambda name, fraction: None,
-                     sublayers: Iterable[str] = SUBLAYERS) -> tuple[Overlap, dict[str, float]]:
+                     sublayers: Iterable[str] | None = None) -> tuple[Overlap, dict[str, float]]:
     """Simulate the sub-layers under `technique` and return its `Overlap`, and the speedup of each sub-layer.
 
     Raises `BadInput` if the cluster has no machine of the cycle level, and what the simulation raises.
@@ -39,7 +37,7 @@ def measured_overlap(cluster: Cluster, job: Job, mapping: Mapping, technique: st
         raise BadInput(f"--technique {technique} needs tp of at least 2: with tp={mapping.tp} nothing is reduced")
     machine = load_machine(cluster.cycle_machine)
     speedups = {}
-    for name in sublayers:
+    for name in sublayers or job.model.reduced:
         result = run_sublayer(sublayer_workload(job, mapping, name), machine, (_BASELINE, technique),
                               lambda step, fraction, name=name: progress(f"{name} {step}", fraction), seed)
         speedups[name] = result.speedup[technique]

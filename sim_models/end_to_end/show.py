@@ -1,5 +1,6 @@
 """Estimates and rankings for people: tables, JSON and the plot of a search."""
 
+from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
@@ -49,7 +50,7 @@ def print_estimate(found: Estimate, tokens: float, console: Console) -> None:
 def ranking_json(ranking: Ranking, cluster: Cluster, job: Job, gpus: int, most: int = 1000) -> dict[str, Any]:
     """Return the fastest `most` mappings and the Pareto front, as `--json` writes them."""
     wanted = [i for i in range(len(ranking.pareto)) if i < most or ranking.pareto[i]]
-    return {"model": vars(job.model), "machine": cluster.model_dump(mode="json"), "gpus": gpus,
+    return {"model": asdict(job.model), "machine": cluster.model_dump(mode="json"), "gpus": gpus,
             "sequence": job.sequence, "global_batch": job.global_batch, "tried": ranking.tried,
             "seconds": ranking.seconds, "fit": len(ranking.pareto), "mappings": [_entry(ranking, i) for i in wanted]}
 

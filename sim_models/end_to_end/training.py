@@ -60,7 +60,7 @@ def train(cluster: Cluster, job: Job, mapping: Mapping, overlap: Overlap | None 
     ahead = layers.forward(gpu, model, job.kernels, m.micro, job.sequence, m.tp, m.sp)
     back = layers.backward(gpu, model, job.kernels, m.micro, job.sequence, m.tp, m.sp)
     reduced = ELEMENT_BYTES * m.micro * job.sequence * model.hidden
-    tp = _tensor_parallel_ns(cluster, reduced, m, ahead, back, overlap)
+    tp = _tensor_parallel_ns(cluster, model, reduced, m, ahead, back, overlap)
     ep = _experts_ns(cluster, model, reduced, m)
     again = np.select([m.recompute == FULL, m.recompute == SELECTIVE],
                       [ahead.total + tp["forward"] + ep, ahead.attention], 0.0)
@@ -96,19 +96,20 @@ def train(cluster: Cluster, job: Job, mapping: Mapping, overlap: Overlap | None 
                      energy_joules=energy)
 
 
-def _tensor_parallel_ns(cluster: Cluster, reduced, m: Mapping, ahead: LayerTimes, back: LayerTimes,
+def _tensor_parallel_ns(cluster: Cluster, model: Transformer, reduced, m: Mapping, ahead: LayerTimes, back: LayerTimes,
                         overlap: Overlap | None) -> dict[str, np.ndarray]:
-    """Return the time of two all-reduces per layer and direction.
+    """Return the time of two all-reduces per layer and direction; those of latents, backward, are narrower.
 
     With sequence parallelism each is a reduce-scatter and an all-gather, of the same time. What a technique saves of a
     GEMM and its all-reduce is taken from the latter.
     """
-    one = group_all_reduce_ns(cluster, reduced, m.tp, 1)
-    if overlap is None:
-        return {"forward": 2 * one, "backward": 2 * one}
-    saved = {direction: sum(gemm + one - overlap(name, gemm, one) for name, gemm in gemms.items())
-             for direction, gemms in sliced_gemms(ahead, back).items()}
-    return {direction: 2 * one - saving for direction, saving in saved.items()}
+    found = {}
+    for direction, gemms in sliced_gemms(ahead, back).items():
+        each = {name: group_all_reduce_ns(cluster, reduced * model.reduced[name][0] / model.hidden, m.tp, 1)
+                for name in gemms}
+        found[direction] = sum(one if overlap is None else overlap(name, gemms[name], one) - gemms[name]
+                               for name, one in each.items())
+    return found
 
 
 def sliced_gemms(ahead: LayerTimes, back: LayerTimes) -> dict[str, dict[str, np.ndarray]]:
@@ -117,14 +118,17 @@ def sliced_gemms(ahead: LayerTimes, back: LayerTimes) -> dict[str, dict[str, np.
     OP and FC-2 forward; backward the input gradients, half of their GEMMs, of FC-1 and of the heads ("ip").
     """
     return {"forward": {name: ahead.gemms[name] for name in ("op", "fc2")},
-            "backward": {"fc1": back.gemms["fc1"] / 2, "ip": back.gemms["qkv"] / 2}}
+            "backward": {"fc1": back.gemms["fc1"] / 2} | {
+                name: back.gemms[gemm] / 2 for name, gemm in (("ip", "qkv"), ("ip-q", "q_b"), ("ip-kv", "kv_b"))
+                if gemm in back.gemms}}
 
 
 def _experts_ns(cluster: Cluster, model: Transformer, reduced, m: Mapping):
     """Return the time per direction in which tokens go to their experts and come back (AMPeD, equation 9)."""
     if model.experts == 1:
         return 0.0
-    return 2 * all_to_all_ns(cluster, reduced * model.experts_per_token / m.tp, m.ep, m.tp)
+    share = 1 - model.dense_layers / model.layers
+    return share * 2 * all_to_all_ns(cluster, reduced * model.experts_per_token / m.tp, m.ep, m.tp)
 
 
 def _head_ns(cluster: Cluster, job: Job, m: Mapping, reduced):
@@ -162,9 +166,8 @@ def _update_ns(cluster: Cluster, model: Transformer, m: Mapping):
 def _flop(job: Job, m: Mapping):
     """Return an iteration's FLOP with and without recomputation (arXiv 2104.04473, section 5.1, any feed-forward)."""
     model, tokens = job.model, job.global_batch * job.sequence
-    active = model.attention_weights + min(model.experts, model.experts_per_token) * model.expert_weights
-    scores = 4 * tokens * job.sequence * model.hidden * model.layers
-    forward = 2 * tokens * active * model.layers + scores
+    scores = 2 * tokens * job.sequence * model.heads * sum(model.head_widths) * model.layers
+    forward = 2 * tokens * model.active_weights * model.layers + scores
     head = 6 * tokens * model.hidden * model.vocabulary
     again = np.select([m.recompute == FULL, m.recompute == SELECTIVE], [forward, scores], 0.0)
     return 3 * forward + head + again, 3 * forward + head + np.zeros(np.shape(m.tp))

@@ -1,6 +1,7 @@
 """Transformers: the hyperparameters that shape their time and memory, presets, and Hugging Face's config.json."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from t3sim.bounded import read_json, reading
@@ -14,8 +15,19 @@ class TransformerError(BadInput):
 
 
 @dataclass(frozen=True)
+class Latent:
+    """Attention whose keys and values come from one narrow vector per token (DeepSeek-V2, arXiv 2405.04434, 2.1)."""
+
+    query_rank: int  #: columns between the two GEMMs of the queries; 0: there is one, from the hidden vector
+    kv_rank: int  #: columns of the vector that keys and values come from, and that a cache keeps
+    plain: int  #: columns of a head's query and key without position
+    rotated: int  #: columns with position, whose key all heads share
+    value: int  #: columns of a head's value
+
+
+@dataclass(frozen=True)
 class Transformer:
-    """A decoder-only or encoder-only Transformer of equal layers."""
+    """A decoder-only or encoder-only Transformer of equal layers, but for first ones without experts."""
 
     name: str
     hidden: int
@@ -27,6 +39,10 @@ class Transformer:
     gated: bool = False  #: the feed-forward part has a third matrix (SwiGLU)
     experts: int = 1  #: feed-forward networks per layer
     experts_per_token: int = 1
+    shared_experts: int = 0  #: feed-forward networks per layer, as wide as an expert, that every token passes
+    dense_layers: int = 0  #: the first layers, which have one feed-forward network instead of experts
+    dense_feed_forward: int = 0  #: its width
+    latent: Latent | None = None
     #: Of weights and activations, as a config.json calls it: `bfloat16`, `fp8`; empty if it is silent.
     dtype: str = ""
 
@@ -35,10 +51,13 @@ class Transformer:
             value = getattr(self, key)
             if type(value) is not int or not 1 <= value <= _LARGEST:
                 raise TransformerError(f"{self.name}: {key} = {str(value)[:40]} is not possible: 1 to {_LARGEST}")
-        if self.hidden % self.heads:
+        if self.latent is None and self.hidden % self.heads:
             raise TransformerError(f"{self.name}: heads = {self.heads} must divide hidden = {self.hidden}")
         if self.kv_heads and self.heads % self.kv_heads:
             raise TransformerError(f"{self.name}: kv_heads = {self.kv_heads} must divide heads = {self.heads}")
+        if self.dense_layers >= self.layers:
+            raise TransformerError(f"{self.name}: dense_layers = {self.dense_layers} must be fewer than "
+                                   f"layers = {self.layers}")
         if self.experts_per_token > self.experts:
             raise TransformerError(f"{self.name}: experts_per_token = {self.experts_per_token} exceeds "
                                    f"experts = {self.experts}")
@@ -49,9 +68,75 @@ class Transformer:
         return self.hidden // self.heads * (self.kv_heads or self.heads)
 
     @property
+    def head_widths(self) -> tuple[int, int]:
+        """Columns of a head's queries and keys, and of its values."""
+        if self.latent is None:
+            return (self.hidden // self.heads,) * 2
+        return self.latent.plain + self.latent.rotated, self.latent.value
+
+    @property
+    def heads_width(self) -> int:
+        """Columns of queries, keys and values of all heads."""
+        query, value = self.head_widths
+        return self.hidden + 2 * self.kv_width if self.latent is None else self.heads * (2 * query + value)
+
+    @property
+    def cached_width(self) -> int:
+        """Numbers per token and layer that decoding keeps."""
+        return 2 * self.kv_width if self.latent is None else self.latent.kv_rank + self.latent.rotated
+
+    @property
+    def projections(self) -> dict[str, tuple[int, int]]:
+        """Columns and depth of the attention's GEMMs: `op` is split by depth, `*_a` not at all, others by columns."""
+        if self.latent is None:
+            return {"qkv": (self.heads_width, self.hidden), "op": (self.hidden, self.hidden)}
+        one, (query, value) = self.latent, self.head_widths
+        queries = {"q_a": (one.query_rank, self.hidden)} if one.query_rank else {}
+        return queries | {"q_b": (self.heads * query, one.query_rank or self.hidden),
+                          "kv_a": (one.kv_rank + one.rotated, self.hidden),
+                          "kv_b": (self.heads * (one.plain + value), one.kv_rank),
+                          "op": (self.hidden, self.heads * value)}
+
+    def attention_gemms(self, tokens, tp) -> dict[str, tuple]:
+        """Return (m, n, k, count) of each GEMM of one GPU's attention; arrays are possible."""
+        return {name: (tokens, n if name == "op" or name.endswith("_a") else -(-n // tp),
+                       -(-k // tp) if name == "op" else k, 1) for name, (n, k) in self.projections.items()}
+
+    @property
+    def reduced(self) -> dict[str, tuple[int, int]]:
+        """Columns and depth, before it is split, of the GEMMs that tensor parallelism reduces (T3 paper, section 2.4).
+
+        Forward `op` and `fc2`, backward the inputs' gradients: `fc1`, and `ip` or, with latents, `ip-q` and `ip-kv`.
+        """
+        wide = {"fc1": (self.hidden, self.feed_forward * (2 if self.gated else 1)),
+                "fc2": (self.hidden, self.feed_forward)}
+        inputs = {name.replace("qkv", "ip").replace("q_b", "ip-q").replace("kv_b", "ip-kv"): (k, n)
+                  for name, (n, k) in self.projections.items() if name in ("qkv", "q_b", "kv_b")}
+        return {"op": self.projections["op"]} | wide | inputs
+
+    @property
+    def kinds(self) -> tuple[tuple["Transformer", int], ...]:
+        """Transformers of equal layers that this one is made of, with how many layers are like theirs."""
+        if not self.dense_layers:
+            return ((self, self.layers),)
+        dense = replace(self, experts=1, experts_per_token=1, shared_experts=0, feed_forward=self.dense_feed_forward,
+                        dense_layers=0, dense_feed_forward=0)
+        sparse = replace(self, dense_layers=0, dense_feed_forward=0)
+        return (dense, self.dense_layers), (sparse, self.layers - self.dense_layers)
+
+    def _mean(self, of: Callable[["Transformer"], float]) -> float:
+        """Return the mean over all layers."""
+        return sum(of(one) * count for one, count in self.kinds) / self.layers
+
+    @property
     def attention_weights(self) -> int:
         """Weights of a layer's attention: queries, keys, values and the projection of the output."""
-        return self.hidden * (2 * self.hidden + 2 * self.kv_width)
+        return sum(n * k for n, k in self.projections.values())
+
+    @property
+    def whole_weights(self) -> int:
+        """Those of them that tensor parallelism does not split."""
+        return sum(n * k for name, (n, k) in self.projections.items() if name.endswith("_a"))
 
     @property
     def expert_weights(self) -> int:
@@ -59,11 +144,32 @@ class Transformer:
         return (3 if self.gated else 2) * self.hidden * self.feed_forward
 
     @property
-    def layer_weights(self) -> int:
-        return self.attention_weights + self.experts * self.expert_weights + 13 * self.hidden  # biases and norms
+    def routed_weights(self) -> float:
+        """Weights of a layer's feed-forward networks among which tokens are routed, on average over the layers."""
+        return self._mean(lambda one: one.experts * one.expert_weights * (one.experts > 1))
 
     @property
-    def weights(self) -> int:
+    def common_weights(self) -> float:
+        """Weights of a layer's feed-forward networks that all tokens pass, on average over the layers."""
+        return self._mean(lambda one: (one.shared_experts + (one.experts == 1)) * one.expert_weights)
+
+    @property
+    def active_feed_forward(self) -> float:
+        """Columns of the feed-forward networks that a token passes in a layer, on average over the layers."""
+        return self._mean(lambda one: (one.experts_per_token + one.shared_experts) * one.feed_forward)
+
+    @property
+    def active_weights(self) -> float:
+        """Weights that a token meets in a layer, on average over the layers."""
+        return self.attention_weights + (3 if self.gated else 2) * self.hidden * self.active_feed_forward
+
+    @property
+    def layer_weights(self) -> float:
+        """Weights of a layer, on average over the layers."""
+        return self.attention_weights + self.routed_weights + self.common_weights + 13 * self.hidden  # biases, norms
+
+    @property
+    def weights(self) -> float:
         """All parameters, the embedding once."""
         return self.layers * self.layer_weights + self.vocabulary * self.hidden
 
@@ -107,20 +213,24 @@ def load_transformer(name_or_path: str) -> Transformer:
 
 
 def _of_config(name: str, shown: str, config: dict) -> Transformer:
-    def number(keys: tuple[str, ...], default: int | None = None) -> int:
+    def number(keys: tuple[str, ...], default: int | None = None, least: int = 1) -> int:
         for key in keys:
             if config.get(key) is not None:
                 value = config[key]
-                if type(value) is not int or not 1 <= value <= _LARGEST:
+                if type(value) is not int or not least <= value <= _LARGEST:
                     raise TransformerError(f"--model {shown!r}: {key} = {str(value)[:40]} is not possible: "
-                                           f"a whole number from 1 to {_LARGEST}")
+                                           f"a whole number from {least} to {_LARGEST}")
                 return value
         if default is None:
             raise TransformerError(f"--model {shown!r}: {keys[0]} is missing")
         return default
 
     shape = {field: number(keys) for field, keys in _KEYS.items()}
-    width = number(("head_dim",), 0)
+    latent = None
+    if config.get("kv_lora_rank") is not None:
+        latent = Latent(number(("q_lora_rank",), 0), number(("kv_lora_rank",)), number(("qk_nope_head_dim",)),
+                        number(("qk_rope_head_dim",)), number(("v_head_dim",)))
+    width = number(("head_dim",), 0) if latent is None else 0
     if width and width * shape["heads"] != shape["hidden"]:
         raise TransformerError(f"--model {shown!r}: head_dim = {width} times {shape['heads']} heads is not "
                                f"{shape['hidden']}, the hidden size: such an attention is not modelled")
@@ -128,10 +238,13 @@ def _of_config(name: str, shown: str, config: dict) -> Transformer:
     experts = number(_EXPERTS, 1)
     # Of experts that have a width of their own, the other one is that of the first, dense layers.
     widths = (("moe_intermediate_size",) if experts > 1 else ()) + ("intermediate_size", "n_inner", "ffn_dim")
+    dense = number(("first_k_dense_replace",), 0, 0) if experts > 1 else 0
     quantized = config.get("quantization_config")
     method = quantized.get("quant_method") if isinstance(quantized, dict) else None
     return Transformer(
         name=name or "model", gated=gated, **shape, feed_forward=number(widths, 4 * shape["hidden"]),
-        kv_heads=number(("num_key_value_heads",), shape["heads"]),
+        kv_heads=number(("num_key_value_heads",), shape["heads"]) if latent is None else 0,
         experts=experts, experts_per_token=number(("num_experts_per_tok",), 1) if experts > 1 else 1,
+        shared_experts=number(("n_shared_experts",), 0, 0) if experts > 1 else 0, dense_layers=dense,
+        dense_feed_forward=number(("intermediate_size",)) if dense else 0, latent=latent,
         dtype=str(method or config.get("torch_dtype") or config.get("dtype") or "")[:40])

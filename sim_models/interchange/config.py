@@ -1,7 +1,7 @@
 """The sub-layers of a Hugging Face config.json that a tensor-parallel training all-reduces."""
 
 from ..end_to_end.transformer import Transformer, load_transformer
-from ..workloads import DEVICES, SUBLAYERS, Workload, WorkloadError
+from ..workloads import DEVICES, Workload, WorkloadError
 
 #: Formats by the names that a config.json gives them.
 _FORMATS = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32"}
@@ -15,25 +15,25 @@ def config_workloads(path: str, tp: int, tokens: int = TOKENS, sublayer: str | N
     In `dtype`, else in the model's format; in fp16 where it has none that near-memory compute adds, see `lacking`.
 
     They are forward the projection of the attention and the second part of the feed-forward network, backward the
-    inputs of that network and of the attention.
+    inputs of that network and of the attention, or of what a latent attention widens: queries, and keys with values.
 
     Raises BadInput: the file, a degree that does not divide the model, a sub-layer that is unknown or, where tokens go
     to experts, not all-reduced.
     """
     model = load_transformer(path)
-    wanted = SUBLAYERS if sublayer is None else (sublayer.lower(),)
-    if not set(wanted) <= set(SUBLAYERS):
-        raise WorkloadError(f"sub-layer {sublayer!r} is unknown: allowed are {', '.join(SUBLAYERS)}")
-    inner = _inner_extents(model)
-    if sublayer is not None and wanted[0] not in inner:
+    found = _reduced(model)
+    wanted = tuple(found) if sublayer is None else (sublayer.lower(),)
+    if wanted[0] not in found and wanted[0] in model.reduced:
         raise WorkloadError(f"sub-layer {sublayer!r} of {model.name} is one of {model.experts} experts', whose outputs "
-                            f"are exchanged, not all-reduced: allowed are {', '.join(inner)}")
-    for name, extent in inner.items():
-        if name in wanted and tp in DEVICES and extent % tp:
-            raise WorkloadError(f"TP={tp} does not divide K={extent} of {model.name} {name}")
+                            f"are exchanged, not all-reduced: allowed are {', '.join(found)}")
+    if wanted[0] not in found:
+        raise WorkloadError(f"sub-layer {sublayer!r} is unknown: allowed are {', '.join(found)}")
+    for name in wanted:
+        if tp in DEVICES and found[name][1] % tp:
+            raise WorkloadError(f"TP={tp} does not divide K={found[name][1]} of {model.name} {name}")
     chosen = dtype or _FORMATS.get(model.dtype, "fp16")
-    return [(Workload(model.name, name, tp, tokens, model.hidden, inner[name] // max(1, tp), chosen), model.layers)
-            for name in wanted if name in inner]
+    return [(Workload(model.name, name, tp, tokens, columns, depth // max(1, tp), chosen), times)
+            for name, (columns, depth, times) in found.items() if name in wanted]
 
 
 def lacking(path: str) -> str | None:
@@ -45,10 +45,10 @@ def lacking(path: str) -> str | None:
             f"fp16 (--dtype: {', '.join(_FORMATS.values())})")
 
 
-def _inner_extents(model: Transformer) -> dict[str, int]:
-    """Return the K of each sub-layer's GEMM before it is divided among GPUs."""
-    attention = {"op": model.hidden, "ip": model.hidden + 2 * model.kv_width}
-    if model.experts > 1:
-        return attention
-    return {"op": attention["op"], "fc1": model.feed_forward * (2 if model.gated else 1), "fc2": model.feed_forward,
-            "ip": attention["ip"]}
+def _reduced(model: Transformer) -> dict[str, tuple[int, int, int]]:
+    """Return the columns of each sub-layer's GEMM, its depth before it is divided, and how many layers have it."""
+    layers = {name: model.layers for name in model.reduced}
+    first, count = model.kinds[0]
+    if model.experts > 1:  # the first layers may have none
+        layers |= dict.fromkeys(("fc1", "fc2"), count if first.experts == 1 else 0)
+    return {name: (*extents, layers[name]) for name, extents in first.reduced.items() if layers[name]}

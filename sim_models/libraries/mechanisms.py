@@ -45,6 +45,7 @@ class Setting:
     gpus: int
     shape: tuple[int, int, int]
     width: str = "bf16"
+    rows: int | None = None  #: of the collective, if not the GEMM's: tokens that several experts take are sent once
 
     def __post_init__(self) -> None:
         if self.operator not in OPERATORS:
@@ -62,7 +63,7 @@ class Setting:
     @property
     def size(self) -> float:
         m, n, k = self.shape
-        return 2.0 * m * (k if self.before else n)
+        return 2.0 * (self.rows or m) * (k if self.before else n)
 
 
 @dataclass(frozen=True)

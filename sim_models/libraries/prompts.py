@@ -49,13 +49,13 @@ def model_of(name: str) -> Transformer | None:
 
 def layer_gemms(model: Transformer, tokens: int, gpus: int) -> dict[str, tuple[int, int, int, int]]:
     """Return m, n, k and count of one GPU's GEMMs."""
-    active = model.experts_per_token
-    rows = max(1, tokens * active // model.experts)
+    rows = max(1, tokens * model.experts_per_token // model.experts)
     wide = model.feed_forward // gpus
-    return {"qkv": (tokens, (model.hidden + 2 * model.kv_width) // gpus, model.hidden, 1),
-            "op": (tokens, model.hidden, model.hidden // gpus, 1),
-            "fc1": (rows, (2 if model.gated else 1) * wide, model.hidden, model.experts),
-            "fc2": (rows, model.hidden, wide, model.experts)}
+    one, two = ((2 if model.gated else 1) * wide, model.hidden), (model.hidden, wide)
+    shared = {"shared1": (tokens, *one, model.shared_experts), "shared2": (tokens, *two, model.shared_experts)}
+    return model.attention_gemms(tokens, gpus) | {
+        "fc1": (rows, *one, model.experts), "fc2": (rows, *two, model.experts),
+    } | (shared if model.shared_experts else {})
 
 
 def layer(machine: Commercial, model: Transformer, tokens: int, gpus: int) -> Layer:
@@ -63,9 +63,10 @@ def layer(machine: Commercial, model: Transformer, tokens: int, gpus: int) -> La
     steady, starts = machine.sharing.steady_share, machine.kernels.launch_ns
     gemms = sum(count * best(machine, m, n, k).ns / steady + starts
                 for m, n, k, count in layer_gemms(model, tokens, gpus).values())
-    flop = 2.0 * tokens * tokens * model.hidden / gpus  # causal: half of two products
+    flop = 1.0 * tokens * tokens * model.heads * sum(model.head_widths) / gpus  # causal: half of two products
     attention = starts + flop / (1e3 * machine.peak.bf16 * machine.sustained.bf16 * steady * _ATTENTION)
-    moved = 2.0 * tokens * (model.hidden + 2 * model.kv_width + 2 * model.feed_forward * model.experts_per_token) / gpus
+    widened = 2 * model.feed_forward * (model.experts_per_token + model.shared_experts)
+    moved = 2.0 * tokens * (model.heads_width + widened) / gpus
     others = 3 * starts + _SMALL_PASSES * moved / machine.memory_bytes_per_ns
     if model.experts > 1:  # tokens are sorted by their experts, and weighted sums taken
         others += 4 * starts + 6 * 2.0 * tokens * model.experts_per_token * model.hidden / machine.memory_bytes_per_ns
@@ -80,14 +81,18 @@ def prompt_ns(machine: Commercial, model: Transformer, tokens: int, gpus: int, w
     TokenWeave cuts the tokens in two, of which one half's all-reduce with its norm, in one kernel of a few units, runs
     beside the other half's GEMMs; the norm of a GPU's own tokens alone is left.
     """
+    return sum(count * _layer_ns(machine, one, tokens, gpus, way) for one, count in model.kinds)
+
+
+def _layer_ns(machine: Commercial, model: Transformer, tokens: int, gpus: int, way: str) -> float:
     whole = layer(machine, model, tokens, gpus)
     if way == "without":
-        return model.layers * whole.without
+        return whole.without
     if way == "baseline" or machine.in_switch is None:
-        return model.layers * (whole.without + whole.all_reduce)
+        return whole.without + whole.all_reduce
     half = layer(machine, model, tokens // 2, gpus)
     # Queries of the second half look back at both: attention is not less than of the whole.
     computed = half.gemms + whole.attention / 2 + half.others
     reduced = 2 * in_switch_ns(machine, "all_reduce", gpus, 2.0 * (tokens // 2) * model.hidden)
     computed += min(reduced, computed) * BLOCKS / machine.gpu.compute_units  # units that the all-reduces hold
-    return model.layers * 2 * max(computed, reduced + 2 * machine.wires.latency_ns)
+    return 2 * max(computed, reduced + 2 * machine.wires.latency_ns)

@@ -25,14 +25,19 @@ class Ranked:
 
 
 def settings(model: Transformer, tokens: int, gpus: int, sequence_parallel: bool) -> dict[str, Setting]:
-    """Return the sub-layers with a collective; experts' GEMMs count as one of all their tokens."""
-    gemms = {name: (max(1, m) * (count if name in ("fc1", "fc2") else 1), n, k)
-             for name, (m, n, k, count) in layer_gemms(model, tokens, gpus).items()}
+    """Return a layer's GEMMs with a collective, which takes each token once.
+
+    Of a model whose first layers have no experts, a later layer. Experts' GEMMs count as one of all their tokens. What
+    makes latents is not split: each GPU makes those of its own tokens, and they are gathered.
+    """
+    model = model.kinds[-1][0]
+    gemms = layer_gemms(model, tokens, gpus)
+    passed = model.experts_per_token + model.shared_experts
+    shapes = {name: (tokens * (passed if name in ("fc1", "fc2") else 1), n, k) for name, (_, n, k, _) in gemms.items()}
     after = "gemm+rs" if sequence_parallel else "gemm+ar"
-    found = {name: Setting(after, gpus, gemms[name]) for name in ("op", "fc2")}
-    if sequence_parallel:
-        found |= {name: Setting("ag+gemm", gpus, gemms[name]) for name in ("qkv", "fc1")}
-    return found
+    before = [name for name in ("qkv", "q_b", "kv_b", "fc1") if name in gemms] if sequence_parallel else []
+    return {name: Setting(after if name in ("op", "fc2") else "ag+gemm", gpus, shapes[name], rows=tokens)
+            for name in ("op", "fc2", *before)}
 
 
 def rank(machine: Commercial, model: Transformer, tokens: int, gpus: int,
