@@ -98,7 +98,7 @@ def draw_ranking(ranking: Ranking, cluster: Cluster, job: Job):
         axis_part("{x:g}")  # no powers of ten
     axes.set_xlabel("memory per GPU (GB)")
     axes.set_ylabel("time of an iteration (s)")
-    axes.set_title(f"{job.model.name} on {cluster.name}: {len(front):,} mappings that fit", loc="left")
+    axes.set_title(plots.plain(f"{job.model.name} on {cluster.name}: {len(front):,} mappings that fit"), loc="left")
     axes.legend(loc="upper right")
     drawn.colorbar(points, ax=axes, label="energy of an iteration (kJ)")
     return drawn

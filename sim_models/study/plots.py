@@ -40,6 +40,11 @@ def figure(height_inches: float, rows: int = 1, columns: int = 1, width: float =
     return plt.subplots(rows, columns, figsize=(width * WIDTH_INCHES, height_inches), layout="constrained", **options)
 
 
+def plain(text: object) -> str:
+    """Return a name from outside such that a plot shows it as it is: between dollars, matplotlib reads TeX."""
+    return str(text).replace("$", r"\$")
+
+
 def render(name: str, draw: Callable[[], Any]) -> tuple[str, bytes]:
     """Draw an SVG to be put into a page, and a PNG. The same figure gives the same bytes."""
     with plt.rc_context(_STYLE):

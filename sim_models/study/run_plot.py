@@ -34,6 +34,6 @@ def draw_run(result: "RunResult") -> "Figure":
     axes.set_xlim(0, 1.16 * max(left))
     axes.grid(axis="y", visible=False)
     axes.grid(axis="x")
-    axes.set_xlabel(f"µs, {result.workload.title}, machine {result.machine.name}")
+    axes.set_xlabel(plots.plain(f"µs, {result.workload.title}, machine {result.machine.name}"))
     axes.legend(loc="lower center", ncols=3, bbox_to_anchor=(0.5, 1.0))
     return drawn

@@ -47,23 +47,23 @@ def write_page(study: Study, rows: Sequence[Row], failures: Sequence[tuple[str, 
 
 
 def _draw(plot: Plot, rows: Sequence[Row]):
-    from t3sim.study.plots import BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, SKY, figure
+    from t3sim.study.plots import BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, SKY, figure, plain
 
     colours = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY, BLACK)
     drawn, axes = figure(_PLOT_INCHES)
     values = list(dict.fromkeys(row.get(plot.series) for row in rows)) if plot.series else [None]
     lines = [(value, name, points) for value in values for name in plot.y if (points := [
-        (row[plot.x], row[name] / plot.scale) for row in rows
+        (_position(row[plot.x]), row[name] / plot.scale) for row in rows
         if row.get(name) is not None and (plot.series is None or row.get(plot.series) == value)])]
     for place, (value, name, points) in enumerate(lines):
         if isinstance(points[0][0], (int, float)):
             points.sort()
         label = ", ".join(filter(None, (name if len(plot.y) > 1 else "",
                                         f"{plot.series} = {value}" if plot.series else "")))
-        axes.plot(*zip(*points), marker="o", markersize=4, label=label,
+        axes.plot(*zip(*points), marker="o", markersize=4, label=plain(label),
                   color=colours[place % len(colours)])
-    axes.set_xlabel(plot.x)
-    axes.set_ylabel(plot.label or plot.y[0])
+    axes.set_xlabel(plain(plot.x))
+    axes.set_ylabel(plain(plot.label or plot.y[0]))
     if plot.log_x:
         axes.set_xscale("log", base=2)
     if len(lines) > 1:
@@ -71,11 +71,18 @@ def _draw(plot: Plot, rows: Sequence[Row]):
     return drawn
 
 
+def _position(value: Scalar) -> Scalar:
+    """Return where a setting stands on an axis: a number there, or a word by its name."""
+    from t3sim.study.plots import plain
+
+    return plain(value) if isinstance(value, str) else value
+
+
 def _draw_map(wanted: Map, rows: Sequence[Row]):
     """Draw a square per pair of settings in its winner's colour, with by how much the next one is slower."""
     from matplotlib.patches import Rectangle
 
-    from t3sim.study.plots import BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, SKY, figure
+    from t3sim.study.plots import BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, SKY, figure, plain
 
     names = short_names(wanted.least_of)
     colours = dict(zip(names, (SKY, ORANGE, GREEN, BLUE, PURPLE, RED, BLACK)))
@@ -90,17 +97,17 @@ def _draw_map(wanted: Map, rows: Sequence[Row]):
         axes.text(x, y, f"{cell.best}{ahead}", ha="center", va="center", fontsize=7)
     axes.set_xlim(-0.5, len(xs) - 0.5)
     axes.set_ylim(-0.5, len(ys) - 0.5)
-    axes.set_xticks(range(len(xs)), [str(x) for x in xs])
-    axes.set_yticks(range(len(ys)), [str(y) for y in ys])
-    axes.set_xlabel(wanted.x)
-    axes.set_ylabel(wanted.y)
+    axes.set_xticks(range(len(xs)), [plain(x) for x in xs])
+    axes.set_yticks(range(len(ys)), [plain(y) for y in ys])
+    axes.set_xlabel(plain(wanted.x))
+    axes.set_ylabel(plain(wanted.y))
     axes.grid(False)
     return drawn
 
 
 def _draw_regimes(found: Sequence[Regime]):
     """Draw a panel for each of what cases are grouped along, a line of mean losses for each value and for the best."""
-    from t3sim.study.plots import BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, SKY, figure
+    from t3sim.study.plots import BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, SKY, figure, plain
 
     alongs, names = ([*dict.fromkeys(names)] for names in ((one.along for one in found), found[0].mean_percent))
     rows = -(-len(alongs) // _PANELS)
@@ -113,8 +120,8 @@ def _draw_regimes(found: Sequence[Regime]):
         for name in names:
             panel.plot(range(len(groups)), [one.mean_percent[name] for one in groups], marker="o", markersize=4,
                        color=colours[name], linestyle="--" if name == BEST else "-", label=name)
-        panel.set_xticks(range(len(groups)), [one.group for one in groups], fontsize=7)
-        panel.set_xlabel(along, fontsize=8)
+        panel.set_xticks(range(len(groups)), [plain(one.group) for one in groups], fontsize=7)
+        panel.set_xlabel(plain(along), fontsize=8)
     for first in axes[:, 0]:
         first.set_ylabel("loss, mean (%)")
     drawn.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=len(names))

@@ -1,5 +1,6 @@
 """The page of every measured curve and ours: `t3 validate --out docs/results`."""
 
+import html
 import re
 from collections import defaultdict
 from pathlib import Path
@@ -105,7 +106,7 @@ def _draw(some: dict[str, list[tuple[float, Compared]]]):
                  linewidth=1.2, label="ours")
         one.set_xscale("log")
         one.set_yscale("log")
-        one.set_title(fill(title, 52), fontsize=6.5)
+        one.set_title(plots.plain(fill(title, 52)), fontsize=6.5)
         one.tick_params(which="both", labelsize=6)
         if place == 0:
             one.legend(fontsize=6)
@@ -113,6 +114,11 @@ def _draw(some: dict[str, list[tuple[float, Compared]]]):
     for place in range(len(some), rows * columns):
         axes[place // columns][place % columns].set_axis_off()
     return drawn
+
+
+def _cell(text: str) -> str:
+    """Return text of a row as a cell of Markdown, which shows it as it is."""
+    return html.escape(text, quote=False).replace("|", "\\|")
 
 
 def _percent(value: float | None) -> str:
@@ -153,16 +159,17 @@ def _text(found: Validation, by_machine: dict[str, dict[str, list[tuple[float, C
             worst = max((row for _, row in points), key=lambda row: abs(row.error))
             if abs(worst.error) > _WORST_OF_A_CURVE:
                 at = worst.row.scenario if isinstance(worst.row.ask, Gemm) else worst.row.scenario.rpartition(", ")[2]
-                misses.append(f"| {machine}: {title} | {len(points)} | {at} | "
+                misses.append(f"| {_cell(f'{machine}: {title}')} | {len(points)} | {_cell(at)} | "
                               f"{worst.error:+.0%} | {reason_of(worst)} |")
     lines += ["## Curves with a row that misses by more than 25 %\n",
               "| curve | rows | worst at | error | reason |\n|---|--:|---|--:|---|\n" + "\n".join(misses) + "\n"]
     wrong = [one for one in found.ratios if one.right is False]
     if wrong:
         lines += ["## Signs that are wrong\n", "| row | measured ratio | ours |\n|---|--:|--:|\n" + "\n".join(
-            f"| {one.machine}: {one.row.scenario} | {one.row.measured:.2f} | {one.ours:.2f} |" for one in wrong) + "\n"]
+            f"| {_cell(f'{one.machine}: {one.row.scenario}')} | {one.row.measured:.2f} | {one.ours:.2f} |"
+            for one in wrong) + "\n"]
     lines += ["## Rows that no model expresses\n", "| rows | reason |\n|--:|---|\n" + "\n".join(
-        f"| {len(some)} | {reason} |" for reason, some in sorted(found.left_out.items())) + "\n"]
+        f"| {len(some)} | {_cell(reason)} |" for reason, some in sorted(found.left_out.items())) + "\n"]
     for machine in by_machine:
         lines += [f"## {machine}\n", f"![measured and ours on {machine}](validation-{machine}.svg)\n"]
     return "\n".join(lines)

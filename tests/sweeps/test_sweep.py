@@ -50,6 +50,17 @@ def test_the_page_shows_plots_and_points(whole):
     assert (whole / "plot0.svg").exists() and (whole / "plot0.png").exists()
 
 
+def test_names_from_a_file_are_shown_and_mean_nothing(tmp_path):
+    """Neither to a browser nor to what draws the plots."""
+    hostile = "<script>alert(1)</script> $\\\\frac$ a|b"
+    study = COLLECTIVES.replace('"Algorithms"', f'"{hostile}"').replace(
+        'series = "topology"', f'series = "topology"\ntitle = "{hostile}"\nlabel = "{hostile}"')
+    assert t3(written(tmp_path, study), "--out", tmp_path / "out", "--jobs", 1) == 0
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "<script" not in page and page.count("&lt;script&gt;") >= 2
+    assert "<script" not in (tmp_path / "out" / "plot0.svg").read_text()
+
+
 @pytest.mark.parametrize("parts", [[("--jobs", 2)], [("--shard", "2/2"), ("--shard", "1/2")],
                                    [("--shard", "3/3"), ("--jobs", 1)]])
 def test_the_same_bytes_whoever_ran_them(whole, parts, tmp_path):

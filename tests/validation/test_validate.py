@@ -180,8 +180,10 @@ def test_what_the_page_says_is_reached_is_reached():
 
 def test_the_page_has_every_machine_and_a_picture_of_each(tmp_path, capsys):
     rows = tmp_path / "rows.csv"
-    rows.write_text(HEADER + "".join(ROW.format(size=1 << shift, time=50) for shift in range(20, 24)))
+    hostile = ROW.replace("somebody", r"<script>alert(1)</script>|$\frac$")
+    rows.write_text(HEADER + "".join(hostile.format(size=1 << shift, time=50) for shift in range(20, 24)))
     assert main(["validate", "--rows", str(rows), "--out", str(tmp_path / "page")]) == 0
     capsys.readouterr()
     page = (tmp_path / "page" / "validation.md").read_text()
+    assert "<script" not in page and r"&lt;script&gt;alert(1)&lt;/script&gt;\|$\frac$" in page
     assert "](validation-a100-sxm.svg)" in page and (tmp_path / "page" / "validation-a100-sxm.svg").stat().st_size
