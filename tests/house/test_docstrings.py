@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-FILES = [path for folder in ("rtl", "sim_models", "testbenches", "scripts") for path in (ROOT / folder).rglob("*.py")]
+FOLDERS = ("rtl", "sim_models", "testbenches", "scripts")
 
 #: What a sentence goes on with that began in the name above it, or in the docstring before. "Where" is none: "Where a
 #: link leads" says what a class is. "In", "From" and "To" can begin a sentence, which then has a comma.
@@ -31,9 +31,11 @@ def fragments(text: str) -> list[str]:
     return [f"{line}: {first}" for line, first in public_docstrings(ast.parse(text)) if FRAGMENT.match(first)]
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_first_line_is_no_fragment(path):
-    assert not fragments(path.read_text(encoding="utf-8"))
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_first_lines_are_no_fragments(folder):
+    paths = sorted((ROOT / folder).rglob("*.py"))
+    assert paths and not [f"{path.relative_to(ROOT)}:{fragment}" for path in paths
+                          for fragment in fragments(path.read_text(encoding="utf-8"))]
 
 
 @pytest.mark.parametrize("first", [

@@ -13,6 +13,7 @@ from t3sim.machine import Machine, MachineError, load_machine
 from t3sim.machine.section import Section
 from t3sim.runs import kernels
 from t3sim.workloads import gemm_workload
+from tests.support.naming import case
 
 LONGEST_LINE = 200
 
@@ -33,6 +34,8 @@ def keys(section: type[Section] = Machine, path: tuple[str, ...] = ()):
 
 
 FIELDS = dict(keys())
+SECTIONS = {section: [key for key in FIELDS if key.rpartition(".")[0] == section]
+            for section in dict.fromkeys(key.rpartition(".")[0] for key in FIELDS)}
 NUMBERS = {key: field for key, field in FIELDS.items() if field.annotation in (int, float)}
 
 
@@ -60,16 +63,20 @@ def refusal(load, text: str | bytes) -> str:
     return line
 
 
-@pytest.mark.parametrize("kind", _WRONG)
-@pytest.mark.parametrize("key", FIELDS)
-def test_wrong_value(load, key, kind):
-    takes_bool, takes_text = FIELDS[key].annotation is bool, key == "name"
-    if kind == "boolean" and takes_bool:
-        pytest.skip("a lawful value")
+def check_refusal(load, key: str, kind: str) -> None:
     line = refusal(load, text_of(key, _WRONG[kind]))
     if kind not in ("digits", "more digits"):
         assert key.split(".")[-1] in line, line
-    assert takes_text or "=" in line or "not a TOML file" in line
+    assert key == "name" or "=" in line or "not a TOML file" in line, line
+
+
+@pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section or "top")
+def test_wrong_values(load, section):
+    for key in SECTIONS[section]:
+        for kind in _WRONG:
+            if kind != "boolean" or FIELDS[key].annotation is not bool:
+                with case(f"{key}, {kind}"):
+                    check_refusal(load, key, kind)
 
 
 def test_every_number_has_limits():
@@ -78,14 +85,22 @@ def test_every_number_has_limits():
         assert bounds == {"ge", "le"}, key
 
 
-def limits():
-    for key, field in NUMBERS.items():
+def limits(section: str):
+    for key in filter(NUMBERS.get, SECTIONS[section]):
         for bound in ("ge", "le"):
-            yield key, next(value for item in field.metadata if (value := getattr(item, bound, None)) is not None)
+            yield key, next(value for item in NUMBERS[key].metadata
+                            if (value := getattr(item, bound, None)) is not None)
 
 
-@pytest.mark.parametrize(("key", "value"), [*limits()])
-def test_what_is_accepted_runs(load, key, value):
+@pytest.mark.parametrize("section", [section for section in SECTIONS if [*limits(section)]],
+                         ids=lambda section: section or "top")
+def test_what_is_accepted_runs(load, section):
+    for key, value in limits(section):
+        with case(f"{key} = {value}"):
+            check_run(load, key, value)
+
+
+def check_run(load, key: str, value: float) -> None:
     """What is accepted runs in the models, or is refused because of another key.
 
     Without RTL: each other size of that is other hardware, which would have to be compiled first. If it is refused, the
