@@ -13,8 +13,8 @@ import pytest
 
 from t3sim import bounded
 from t3sim.operators.kernel_table import KernelTable
-from tests.bad_files import kernels
-from tests.bad_files.damage import answered, damaged
+from tests.support import damaged_kernels as kernels
+from tests.support.damage import answered, damaged
 
 
 def write(folder: Path, **changes) -> Path:
@@ -37,8 +37,8 @@ def test_whatever_is_accepted_stays_within_its_arrays(tmp_path):
         np.savez(tmp_path / f"{name}.npz", **arrays)
     environment = os.environ | {"NUMBA_BOUNDSCHECK": "1",
                                 "NUMBA_CACHE_DIR": f"{os.environ['NUMBA_CACHE_DIR'].rstrip('/')}-bounds"}
-    done = subprocess.run([sys.executable, "-m", "tests.bad_files.kernels", str(tmp_path)], env=environment, text=True,
-                          capture_output=True, timeout=800, check=False)
+    done = subprocess.run([sys.executable, "-m", "tests.support.damaged_kernels", str(tmp_path)], env=environment,
+                          text=True, capture_output=True, timeout=800, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     assert int(done.stdout) > 50, "most change nothing that is unlawful"
 

@@ -7,7 +7,7 @@ import pytest
 
 from t3sim.area import yosys
 from t3sim.errors import Failure
-from tests.bad_files.damage import answered, damaged
+from tests.support.damage import answered, damaged
 
 CELLS = Path(__file__).parents[1] / "area" / "cells.lib"
 TEXT = CELLS.read_text()

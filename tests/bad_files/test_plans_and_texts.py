@@ -12,7 +12,7 @@ import pytest
 from t3sim import cli
 from t3sim.cosim import toolchain
 from t3sim.end_to_end import mapping
-from tests.bad_files.damage import answered, damaged
+from tests.support.damage import answered, damaged
 
 XML = """<algo name="a" proto="Simple" nchannels="1" ngpus="2" coll="allgather" nchunksperloop="2">
 <gpu id="0"><tb id="0" send="1" recv="-1" chan="0"><step s="0" type="s" srcbuf="o" srcoff="0" dstbuf="o" dstoff="0"

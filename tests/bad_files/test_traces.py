@@ -14,8 +14,8 @@ import pytest
 
 from t3sim.trace.setup import Filter
 from t3sim.trace.store import EVENTS, PLAN, RUN, Trace
-from tests.bad_files.damage import answered, damaged
-from tests.trace.recorded import make
+from tests.support.damage import answered, damaged
+from tests.support.recorded import make
 
 VALUES = (None, True, -1, 0, 1 << 62, 1e300, 0.5, "", "x" * 2000, [], [[]], [None], [-1], ["x"], {}, {"a": 1})
 _LAWFUL = {"seed", "machine", "technique", "policy", "workload", "bug", "errors", "counters", "versions"}  #: not read

@@ -19,7 +19,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fake_run import fake_result
 from rich.console import Console
 
 from t3sim import cli
@@ -44,6 +43,7 @@ from t3sim.techniques.result import DRAM_STREAMS
 from t3sim.techniques.table import BY_DEFAULT
 from t3sim.trimmed import Trimmed
 from t3sim.workloads import transformer_workload
+from tests.support.fake_run import fake_result
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -521,7 +521,7 @@ def _mask() -> int:
 _DRIVER = """
 import sys, time
 sys.path.insert(0, {tests!r})
-from fake_run import fake_result
+from tests.support.fake_run import fake_result
 from t3sim.study import techniques as runs
 def run_sublayer(workload, machine, techniques, progress, seed, choices, jobs):
     {body}
@@ -534,7 +534,7 @@ sys.exit(main())
 
 
 def driver(body: str) -> list[str]:
-    return [sys.executable, "-c", textwrap.dedent(_DRIVER).format(tests=str(Path(__file__).parent), body=body)]
+    return [sys.executable, "-c", textwrap.dedent(_DRIVER).format(tests=str(Path(__file__).parents[2]), body=body)]
 
 
 def test_ctrl_c_ends_at_once(tmp_path):

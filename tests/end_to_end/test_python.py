@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pandas
 import pytest
-from fake_run import fake_result
 
 import t3sim
 from t3sim import BadInput, gemm_workload, load_machine, run, run_collectives, transformer_workload
 from t3sim.cli import main
+from tests.support.fake_run import fake_result
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "python.md"
 

@@ -9,7 +9,6 @@ import re
 
 import numpy as np
 import pytest
-from flippable import FlippableTop
 
 from t3sim.cosim.build import build_component
 from t3sim.engine.end import RUNNING
@@ -23,6 +22,7 @@ from t3sim.runs.policy import Policy
 from t3sim.schedule import Action
 from t3sim.testbenches.soak import machine
 from t3sim.workloads import gemm_workload
+from tests.support.flippable import FlippableTop
 
 DEVICES = 3
 SENDER, RECEIVER = 1, 0

@@ -31,7 +31,7 @@ CHECKED_THROUGH = {
 }
 
 #: Blocks wired from checked ones. What they must do is what the models around them and the fused run's self-checks say
-#: (tests/models/test_fused.py).
+#: (tests/runs/test_fused.py).
 NO_MODEL_OF_ITS_OWN = {"gpu_top"}
 
 

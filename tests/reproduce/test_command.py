@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-from fake_kernels import fake_results
 
 from t3sim import cli
 from t3sim.machine import load_machine
@@ -13,6 +12,7 @@ from t3sim.reproduce.figure import Setup
 from t3sim.reproduce.registry import FIGURES
 from t3sim.reproduce.runner import Monitor, Outcome, TaskFailure
 from t3sim.workloads import Workload
+from tests.support.fake_kernels import fake_results
 
 
 @pytest.mark.parametrize(("arguments", "words"), [

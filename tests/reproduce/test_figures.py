@@ -8,7 +8,6 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
-from fake_kernels import fake_kernel, fake_results
 
 from t3sim.machine import load_machine
 from t3sim.reproduce import pipeline
@@ -18,6 +17,7 @@ from t3sim.reproduce.paper import CENTRAL_CLAIM, TARGETS, Target, compare, geome
 from t3sim.reproduce.registry import FIGURES
 from t3sim.reproduce.runner import Monitor, Outcome, TaskFailure
 from t3sim.runs.kernels import FusedGemm, GatherAfter
+from tests.support.fake_kernels import fake_kernel, fake_results
 
 SETUP = paper_setup(load_machine())
 

@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 
 import pytest
-from fake_kernels import FakeTask, fake_kernel
 
 from t3sim.errors import Failure
 from t3sim.machine import load_machine
@@ -22,6 +21,7 @@ from t3sim.reproduce.tasks import kernel_task
 from t3sim.runs import kernels
 from t3sim.runs.kernels import IsolatedKernel, Traffic
 from t3sim.workloads import gemm_workload
+from tests.support.fake_kernels import FakeTask, fake_kernel
 
 
 class Watch(Monitor):
@@ -142,8 +142,8 @@ def test_workers_end_with_a_parent_that_is_killed(tmp_path):
     program = tmp_path / "campaign.py"
     program.write_text(textwrap.dedent(f"""
         import sys
-        sys.path.insert(0, {str(Path(__file__).parent)!r})
-        from fake_kernels import FakeTask
+        sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+        from tests.support.fake_kernels import FakeTask
         from t3sim.reproduce.runner import Monitor, run_tasks
         from t3sim.reproduce.store import Store
         from pathlib import Path

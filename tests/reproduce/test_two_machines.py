@@ -5,7 +5,6 @@ import json
 import re
 
 import pytest
-from fake_kernels import fake_results
 
 from t3sim import cli
 from t3sim.machine import load_machine
@@ -15,6 +14,7 @@ from t3sim.reproduce.paper import CENTRAL_CLAIM
 from t3sim.reproduce.registry import FIGURES
 from t3sim.reproduce.runner import Monitor, Outcome, TaskFailure
 from t3sim.reproduce.two_machines import side_by_side
+from tests.support.fake_kernels import fake_results
 
 FIRST, SECOND = (paper_setup(load_machine(name)) for name in ("t3-table1", "t3-accelsim"))
 NAMES = ("figure15", "figure16", "tp32", "figure20", "policies")

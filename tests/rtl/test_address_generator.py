@@ -8,8 +8,8 @@ from t3sim.reference.address_generator import LineError, Request, entry_of, expa
 from t3sim.rtl.address_generator import AddressGenerator
 from t3sim.rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
 from t3sim.rtl.registers import ERRORS
-from tests.rtl.mappings import equal_tables, program, random_tables
-from tests.rtl.stream_bench import StreamBench, as_dict
+from tests.support.mappings import equal_tables, program, random_tables
+from tests.support.stream_bench import StreamBench, as_dict
 
 GEOMETRIES = {
     "default": Geometry(),

@@ -3,11 +3,11 @@
 import random
 
 import pytest
-from stream_bench import StreamBench, as_dict, send
 
 from t3sim.reference.coalescer import CoalescerModel, Update, totals
 from t3sim.rtl.coalescer import Coalescer
 from t3sim.rtl.geometry import ChannelGeometry, Geometry
+from tests.support.stream_bench import StreamBench, as_dict, send
 
 
 def accesses(rng, count, geometry, amounts=(1, 32, 64)):

@@ -17,7 +17,7 @@ from t3sim.reference.command_queue import (
 from t3sim.rtl.command_queue import CommandQueue
 from t3sim.rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
 from t3sim.rtl.registers import ERRORS, POLL_PERIOD
-from tests.rtl.stream_bench import StreamBench, as_dict
+from tests.support.stream_bench import StreamBench, as_dict
 
 GEOMETRIES = {
     "small": Geometry(tracker=TrackerGeometry(sets=8, banks=1, wg_bits=6), dma=DmaGeometry(queue_commands=4)),

@@ -4,7 +4,6 @@ import random
 from collections import deque
 
 import pytest
-from stream_bench import StreamBench, as_dict, send
 
 from t3sim.reference.coalescer import Update
 from t3sim.reference.dispatch_window import DispatchWindowModel, Request
@@ -12,6 +11,7 @@ from t3sim.rtl.dispatch_window import DispatchWindow
 from t3sim.rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
 from t3sim.rtl.layouts import ErrorCode
 from t3sim.testbenches.dispatcher import QUEUE, lawful_order
+from tests.support.stream_bench import StreamBench, as_dict, send
 
 GEOMETRIES = {
     "paper": TrackerGeometry(),

@@ -8,8 +8,8 @@ from t3sim.reference.address_generator import entry_of
 from t3sim.reference.dma_table import DmaTableModel, Trigger
 from t3sim.rtl.dma_table import DmaTable
 from t3sim.rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
-from tests.rtl.mappings import program, random_tables
-from tests.rtl.stream_bench import StreamBench
+from tests.support.mappings import program, random_tables
+from tests.support.stream_bench import StreamBench
 
 GEOMETRIES = {
     "small": Geometry(tracker=TrackerGeometry(sets=8, banks=1, wg_bits=6), dma=DmaGeometry(ready_commands=4)),

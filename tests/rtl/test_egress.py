@@ -9,8 +9,8 @@ from t3sim.reference.egress import Packet, packets_of
 from t3sim.rtl.egress import Egress
 from t3sim.rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
 from t3sim.rtl.layouts import ErrorCode, Op, Source
-from tests.rtl.mappings import equal_tables, program, random_tables
-from tests.rtl.stream_bench import StreamBench, as_dict
+from tests.support.mappings import equal_tables, program, random_tables
+from tests.support.stream_bench import StreamBench, as_dict
 
 GEOMETRIES = {
     "default": Geometry(),

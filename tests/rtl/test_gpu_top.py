@@ -1,6 +1,6 @@
 """The wired GPU, compiled: what a driver sees through the bus, and a tile's life from its dispatch to its last packet.
 
-Whole kernels run on it in tests/models/test_fused.py.
+Whole kernels run on it in tests/runs/test_fused.py.
 """
 
 import itertools
@@ -19,7 +19,7 @@ from t3sim.reference.dispatch_window import Request
 from t3sim.rtl.address_map import channel_of
 from t3sim.rtl.layouts import Op, Source
 from t3sim.rtl.registers import NO_THRESHOLD, WAITS, WATCHDOG_PERIOD
-from tests.models.variants import small_machine
+from tests.support.variants import small_machine
 
 _SMALL = small_machine(load_machine()).geometry()
 #: Three or more of everything, and two blocks that check arrivals: what reaches only the first is seen.

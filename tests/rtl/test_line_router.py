@@ -8,7 +8,7 @@ from t3sim.reference.line_router import LineRouterModel, channel_of_line
 from t3sim.rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, TrackerGeometry
 from t3sim.rtl.layouts import Op, Source
 from t3sim.rtl.line_router import LineRouter
-from tests.rtl.stream_bench import StreamBench
+from tests.support.stream_bench import StreamBench
 
 
 class Bench(StreamBench):

@@ -6,13 +6,13 @@ from collections import Counter
 import pytest
 from amaranth.hdl import ResetInserter, Signal
 from amaranth.sim import Simulator
-from stream_bench import as_dict
 
 from t3sim.reference.memory_channel import MemoryChannelError, MemoryChannelModel, is_tracked
 from t3sim.reference.order_guard import bucket_of
 from t3sim.rtl.arbiter import POLICIES, THRESHOLD_NONE
 from t3sim.rtl.geometry import ChannelGeometry, Geometry
 from t3sim.rtl.memory_channel import MemoryChannel
+from tests.support.stream_bench import as_dict
 
 READ, STORE, UPDATE = range(3)
 LOCAL, REMOTE, DMA = range(3)

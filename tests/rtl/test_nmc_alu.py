@@ -18,7 +18,7 @@ from t3sim.rtl import nmc_alu
 from t3sim.rtl.fp_adder import FpAdder
 from t3sim.rtl.geometry import GeometryError
 from t3sim.rtl.nmc_alu import NmcAlu
-from tests.rtl.stream_bench import StreamBench
+from tests.support.stream_bench import StreamBench
 
 DTYPES = tuple(AluDtype)
 #: old, new, sum: one line for each rule

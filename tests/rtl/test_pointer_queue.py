@@ -7,9 +7,9 @@ import pytest
 from amaranth.hdl import Fragment, ResetInserter, Signal
 from amaranth.lib import data
 from amaranth.sim import Simulator
-from stream_bench import StreamBench
 
 from t3sim.rtl.pointer_queue import PointerQueue
+from tests.support.stream_bench import StreamBench
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 4, 5, 8, 64])

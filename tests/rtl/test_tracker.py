@@ -3,7 +3,6 @@
 import random
 
 import pytest
-from stream_bench import StreamBench, as_dict, send
 
 from t3sim.reference.coalescer import Update
 from t3sim.reference.memory_codec import MemoryCodecModel
@@ -12,6 +11,7 @@ from t3sim.rtl.check_bits import PROTECTIONS
 from t3sim.rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, TrackerGeometry
 from t3sim.rtl.layouts import ErrorCode
 from t3sim.rtl.tracker import TrackerBank
+from tests.support.stream_bench import StreamBench, as_dict, send
 
 GEOMETRIES = {
     "paper": Geometry(),

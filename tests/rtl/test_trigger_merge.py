@@ -3,11 +3,11 @@
 import random
 
 import pytest
-from stream_bench import StreamBench, send
 
 from t3sim.reference.trigger_merge import MergeModel
 from t3sim.rtl.geometry import Geometry, TrackerGeometry
 from t3sim.rtl.trigger_merge import TriggerMerge
+from tests.support.stream_bench import StreamBench, send
 
 
 def item(number, n):

@@ -3,12 +3,12 @@
 import random
 
 import pytest
-from stream_bench import StreamBench, send
 
 from t3sim.reference.coalescer import Update
 from t3sim.reference.update_network import UpdateNetworkModel
 from t3sim.rtl.geometry import ChannelGeometry, Geometry, TrackerGeometry
 from t3sim.rtl.update_network import UpdateNetwork
+from tests.support.stream_bench import StreamBench, send
 
 
 def network(channels, banks, seed):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from t3sim import cli
-from tests.sweeps.studies import COLLECTIVES, written
+from tests.support.studies import COLLECTIVES, written
 
 ROOT = Path(__file__).parents[2]
 STUDY = COLLECTIVES.replace('sizes = ["1M", "2M", "4M"]', 'sizes = ["1M", "2M", "4M", "8M", "16M", "32M"]').replace(

@@ -7,7 +7,7 @@ import pytest
 from t3sim import cli
 from t3sim.sweeps.regimes import BEST, regimes
 from t3sim.sweeps.study import Regimes, load_study
-from tests.sweeps.studies import COLLECTIVES, written
+from tests.support.studies import COLLECTIVES, written
 
 WANTED = Regimes(over="policy", by="time", bound="ideal", along=["link", "order", "share"])
 VARIED = ["case", "link", "order", "policy"]

@@ -17,7 +17,7 @@ from t3sim.sweeps.settings import Settings
 from t3sim.sweeps.study import STUDIES, Compare, Map, load_study
 from t3sim.sweeps.sweep import points_of
 from t3sim.sweeps.winners import Cell, short_names, winners
-from tests.sweeps.studies import COLLECTIVES, written
+from tests.support.studies import COLLECTIVES, written
 
 MACHINE = Path(__file__).parents[1] / "data" / "machines" / "ring_small.toml"
 

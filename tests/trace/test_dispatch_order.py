@@ -14,7 +14,7 @@ from t3sim.trace.schema import SOURCES, Kind
 from t3sim.trace.setup import Filter
 from t3sim.trace.store import Trace
 from t3sim.workloads import gemm_workload
-from tests.trace.recorded import DEVICES, MACHINE, make
+from tests.support.recorded import DEVICES, MACHINE, make
 
 SHAPE = "512x256x64"  #: twice as many workgroups as the window holds
 

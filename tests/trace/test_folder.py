@@ -15,7 +15,7 @@ from t3sim.errors import BadInput
 from t3sim.trace.schema import Kind
 from t3sim.trace.setup import Filter
 from t3sim.trace.store import EVENTS, PLAN, RUN, WAVES, Trace
-from tests.trace.recorded import DEVICES, MACHINE, SHAPE, make
+from tests.support.recorded import DEVICES, MACHINE, SHAPE, make
 
 SHORT = Filter(end=300)
 RING = ("--gemm", SHAPE, "--devices", DEVICES, "--machine", MACHINE, "--every-gpu")

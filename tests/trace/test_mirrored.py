@@ -9,8 +9,8 @@ from t3sim.trace.output_map import TileId
 from t3sim.trace.schema import COMPLETE, Kind
 from t3sim.trace.setup import Filter
 from t3sim.trace.timeline import write_timeline
-from tests.trace.recorded import make
-from tests.trace.trace_processor import TraceProcessor
+from tests.support.recorded import make
+from tests.support.trace_processor import TraceProcessor
 
 END = 7_000  #: while tiles still wait
 

@@ -8,7 +8,7 @@ from t3sim.trace.explain_tile import explain_tile
 from t3sim.trace.replay import Replay
 from t3sim.trace.schema import COMPLETE, EXCEEDS, REFUSED, Kind
 from t3sim.trace.store import Trace
-from tests.trace.recorded import ring
+from tests.support.recorded import ring
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from t3sim.trace.replay import CONDITION_HELP, Replay
 from t3sim.trace.schema import COMPLETE, NO_STREAM, Kind, Reason
 from t3sim.trace.stepper import Stepper
 from t3sim.trace.words import describe, reason
-from tests.trace.recorded import ring
+from tests.support.recorded import ring
 
 
 @pytest.fixture(scope="module")

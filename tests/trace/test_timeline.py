@@ -9,8 +9,8 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TrackEvent
 
 from t3sim.trace.schema import Kind
 from t3sim.trace.timeline import flow_of, write_timeline
-from tests.trace.recorded import ring
-from tests.trace.trace_processor import TraceProcessor
+from tests.support.recorded import ring
+from tests.support.trace_processor import TraceProcessor
 
 
 @pytest.fixture(scope="module")

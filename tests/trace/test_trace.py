@@ -26,7 +26,7 @@ from t3sim.trace.schema import (
 )
 from t3sim.trace.setup import Filter
 from t3sim.trace.store import Trace
-from tests.trace.recorded import DEVICES, MACHINE, SHAPE, make
+from tests.support.recorded import DEVICES, MACHINE, SHAPE, make
 
 ALONE, COMPUTE_FIRST = "the other side has no request that can go", "compute goes first"
 DRAIN, STARVED = "the producer has ended: communication goes first", "communication has waited for the starvation limit"

@@ -7,7 +7,7 @@ from t3sim.errors import BadInput
 from t3sim.trace import store
 from t3sim.trace.schema import COMPLETE, Kind
 from t3sim.trace.setup import Filter
-from tests.trace.recorded import make
+from tests.support.recorded import make
 
 FIRST, END = 2400, 3400
 

@@ -9,7 +9,7 @@ from t3sim.agents.units.state import STATES, settle
 from t3sim.fabric import memory
 from t3sim.machine import load_machine
 from t3sim.workloads import gemm_workload
-from tests.models.variants import run_kernel, variant
+from tests.support.variants import run_kernel, variant
 
 
 @pytest.fixture(scope="module")

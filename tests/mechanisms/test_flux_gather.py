@@ -18,7 +18,7 @@ from t3sim.study.techniques import kernels_of, run_sublayer
 from t3sim.techniques.choices import Choices
 from t3sim.topologies import named_topology
 from t3sim.workloads import gemm_workload
-from tests.models.test_flux import Unmirrored
+from tests.mechanisms.test_flux import Unmirrored
 
 N = 4
 SHAPE = gemm_workload("4096x2048x512", N)

@@ -24,7 +24,7 @@ from t3sim.techniques.choices import Choices
 from t3sim.techniques.table import TECHNIQUES
 from t3sim.topologies import ring
 from t3sim.workloads import gemm_workload, paper_workloads
-from tests.models.variants import variant
+from tests.support.variants import variant
 
 N = 4
 

@@ -8,7 +8,7 @@ from t3sim.fabric import queues
 from t3sim.machine import load_machine
 from t3sim.runs.build import make_sim
 from t3sim.workloads import gemm_workload
-from tests.models.variants import variant
+from tests.support.variants import variant
 
 
 @compiled

@@ -18,7 +18,7 @@ from t3sim.runs.isolated_collectives import collective_sim
 from t3sim.runs.kernels import run_table
 from t3sim.runs.operators import with_its_kernel
 from t3sim.workloads import gemm_workload
-from tests.models.variants import variant
+from tests.support.variants import variant
 
 MB = 1 << 20
 

@@ -9,7 +9,7 @@ from t3sim.fabric.memory import PURPOSES
 from t3sim.machine import Machine, load_machine
 from t3sim.mechanisms.program_kernels import KINDS, LevelPlan, Places, ring_plan, ring_program
 from t3sim.runs import isolated_collectives as collectives
-from tests.models.variants import variant
+from tests.support.variants import variant
 
 PREFIX = {"reduce-scatter": "rs", "reduce-scatter-nmc": "rs", "all-gather": "ag"}
 ARRAY = 16 << 20  #: long steps, so that the memory's latency is below a percent

@@ -16,7 +16,7 @@ from t3sim.runs import kernels
 from t3sim.runs.kernels import FusedGemm
 from t3sim.runs.skew import Skew
 from t3sim.workloads import gemm_workload
-from tests.models.variants import small_machine, variant
+from tests.support.variants import small_machine, variant
 
 
 @pytest.mark.parametrize("topology, algorithm", [("ring", "ring"), ("switch", "direct")])

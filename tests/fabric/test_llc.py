@@ -14,7 +14,7 @@ from t3sim.fabric.memory_map import channel_of
 from t3sim.machine import load_machine
 from t3sim.runs import build
 from t3sim.workloads import gemm_workload
-from tests.models.variants import variant
+from tests.support.variants import variant
 
 LINE, WAYS, SETS, UNITS = 128, 4, 16, 70
 STREAM = 0  #: a GEMM's

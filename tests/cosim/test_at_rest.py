@@ -17,8 +17,8 @@ from t3sim.cosim.stimulus import random_stimulus
 from t3sim.cosim.verilog import generate_verilog
 from t3sim.machine import load_machine
 from t3sim.study.lockstep_speed import recorded_stimulus
-from tests.models.caches import share_verilators_own
-from tests.models.variants import small_machine, variant
+from tests.support.caches import share_verilators_own
+from tests.support.variants import small_machine, variant
 
 WORKERS = 3
 load_block = wrapper._load_block

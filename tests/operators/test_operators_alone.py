@@ -14,7 +14,7 @@ from t3sim.runs import build
 from t3sim.runs.kernels import GEMM, IsolatedKernel, run_table, simulate
 from t3sim.runs.operators import resident
 from t3sim.workloads import Workload, decode_workload, embedding_workload, gemm_workload, gemv_workload
-from tests.models.variants import variant
+from tests.support.variants import variant
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from t3sim.runs.fused import FusedRun
 from t3sim.runs.isolated_collectives import collective_sim
 from t3sim.runs.policy import Policy
 from t3sim.workloads import gemm_workload
-from tests.models.variants import small_machine, variant
+from tests.support.variants import small_machine, variant
 
 SHAPE = "2048x1024x512"
 

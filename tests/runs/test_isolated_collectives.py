@@ -7,7 +7,7 @@ from t3sim.machine import load_machine
 from t3sim.mechanisms.program_kernels import KINDS
 from t3sim.runs import isolated_collectives as collectives
 from t3sim.workloads import gemm_workload
-from tests.models.variants import run_kernel
+from tests.support.variants import run_kernel
 
 MB = 1_000_000
 

@@ -27,7 +27,7 @@ from t3sim.engine.port_map import Lane, PortMap
 from t3sim.rtl import layouts
 from t3sim.rtl.geometry import ChannelGeometry, Geometry
 from t3sim.rtl.two_entry_queue import TwoEntryQueue
-from tests.models.caches import share_verilators_own
+from tests.support.caches import share_verilators_own
 
 GEOMETRY = Geometry()
 ROOT = Path(__file__).resolve().parents[2]
@@ -153,7 +153,7 @@ def test_port_map_names_every_port_and_field():
 
 
 def test_verilog_is_the_same_in_every_process():
-    program = ("import hashlib; from tests.models.test_cosim import Widths, generate_verilog; "
+    program = ("import hashlib; from tests.cosim.test_cosim import Widths, generate_verilog; "
                "print(hashlib.sha256(generate_verilog(Widths(), 'widths')[0].encode()).hexdigest())")
     digests = {subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=100,
                               env={**os.environ, "PYTHONHASHSEED": seed}).stdout for seed in ("1", "2")}
