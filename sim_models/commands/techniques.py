@@ -1,21 +1,24 @@
-"""`t3 techniques`: what `t3 run --technique` can run, and with what."""
+"""`t3 techniques`: what `t3 run --technique` and `t3 overlap` can run, and with what."""
 
 from t3sim.commands.options import JsonOption
 from t3sim.errors import BadInput
 
 
 def techniques(json: JsonOption = None) -> None:
-    """List the techniques of `t3 run`: what each does, whose it is, which operators and links it goes with."""
+    """List the techniques of `t3 run` and the mechanisms of `t3 overlap`: what each does, its source, what it needs."""
+    from t3sim.libraries.mechanisms import MECHANISMS
     from t3sim.support.output import check_json_target, write_json
     from t3sim.techniques.table import TECHNIQUES
 
     check_json_target(json)
     rows = {name: {"title": one.title, "source": one.source, "by_default": one.by_default, "split_k": one.splits_k,
                    **_goes_with(one)} for name, one in TECHNIQUES.items()}
+    overlaps = {name: {"title": one.title, "source": one.source, "operators": list(one.operators),
+                       "in_switch": one.in_switch} for name, one in MECHANISMS.items()}
     if json is not None:
-        write_json({"techniques": rows}, json)
+        write_json({"techniques": rows, "mechanisms": overlaps}, json)
     if json != "-":
-        _show(rows)
+        _show(rows, overlaps)
 
 
 def _goes_with(technique) -> dict[str, list[str]]:
@@ -36,7 +39,7 @@ def _goes_with(technique) -> dict[str, list[str]]:
     return {"operators": [*operators], "topologies": [*links]}
 
 
-def _show(rows: dict) -> None:
+def _show(rows: dict, overlaps: dict) -> None:
     from rich import box
     from rich.table import Table
 
@@ -47,4 +50,9 @@ def _show(rows: dict) -> None:
         table.add_row(f"{name} *" if row["by_default"] else name, row["title"], row["source"],
                       ", ".join(row["operators"]), ", ".join(row["topologies"]))
     output_console().print(table)
-    print("* run if none is named")
+    print("* run if none is named\n\nMechanisms of `t3 overlap`, on the event level of machines of today:")
+    table = Table("mechanism", "what it does", "source", "operators", box=box.SIMPLE_HEAD)
+    for name, row in overlaps.items():
+        table.add_row(name, row["title"], row["source"] + (" (a switch that adds)" if row["in_switch"] else ""),
+                      ", ".join(row["operators"]))
+    output_console().print(table)

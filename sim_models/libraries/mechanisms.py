@@ -1,31 +1,24 @@
 """Mechanisms that users of today have to overlap a GEMM with its collective, and Track & Trigger beside them.
 
-| name | what, and its source |
-|---|---|
-| in-turn | the vendor's libraries one after the other |
-| symmetric | kernels over symmetric memory: sums and copies in the switch, else direct (NCCL 2.27, torch multimem) |
-| copy-engines | copies by engines, in turn (NCCL 2.28 zero-CTA, mori SDMA) |
-| decomposed | a GEMM in as many pieces as GPUs beside copies, each launched by the host (PyTorch async-TP) |
-| flux | one kernel whose tiles wait for, or store at, other GPUs (Flux, arXiv 2406.06858, sections 3.1 and 4) |
-| in-switch-fused | a GEMM whose finished tiles are summed in the switch by a few of its units (FlagTree PR 861) |
-| sdma-chain | copies that a kernel's flags release and that it polls (gcnasm opus_gemm_dist, mori) |
-| t3 | Track & Trigger with near-memory addition: no units, no launch (T3, ASPLOS 2024) |
+`MECHANISMS`, at the end, has each with its source.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil
+from typing import NamedTuple
 
 from ..errors import BadInput
 from ..machine.commercial import Commercial
 from .algorithms import copies_ns, library_collective
 from .contention import beside, collective_job, gemm_job
-from .direct import direct_ns
+from .direct import direct_ns, ways
 from .gemm import best
 from .in_switch import in_switch_ns, transfer_ns
 from .links import pair_gb_per_s
+from .norms import norm_ns
 
 OPERATORS = {"gemm+ar": "all_reduce", "gemm+rs": "reduce_scatter", "ag+gemm": "all_gather", "a2a+gemm": "all_to_all"}
-MECHANISMS = ("in-turn", "symmetric", "copy-engines", "decomposed", "flux", "in-switch-fused", "sdma-chain", "t3")
 
 #: Track & Trigger of one GPU in gate equivalents, without memories (`t3 area`, docs/area.md).
 GATES = 419_000
@@ -79,12 +72,8 @@ class Run:
 
 def possible(machine: Commercial, setting: Setting) -> tuple[str, ...]:
     """Return the mechanisms that a machine has for an operator."""
-    left_out = set()
-    if machine.in_switch is None or setting.operator not in ("gemm+ar", "gemm+rs"):
-        left_out.add("in-switch-fused")
-    if setting.operator not in ("ag+gemm", "a2a+gemm"):
-        left_out.add("sdma-chain")
-    return tuple(name for name in MECHANISMS if name not in left_out)
+    return tuple(name for name, one in MECHANISMS.items() if setting.operator in one.operators
+                 and (machine.in_switch is not None or not one.in_switch))
 
 
 def play(machine: Commercial, setting: Setting, mechanism: str) -> Run:
@@ -92,7 +81,7 @@ def play(machine: Commercial, setting: Setting, mechanism: str) -> Run:
     if mechanism not in possible(machine, setting):
         raise BadInput(f"mechanism {mechanism[:40]!r} is not possible for {setting.operator} on {machine.name}: "
                        f"allowed are {', '.join(possible(machine, setting))}")
-    return _PLAYED[mechanism](machine, setting)
+    return MECHANISMS[mechanism].play(machine, setting)
 
 
 def _gemm_ns(machine: Commercial, setting: Setting, units: int | None = None) -> float:
@@ -122,6 +111,32 @@ def _symmetric(machine: Commercial, setting: Setting) -> Run:
     job = collective_job(machine, setting.kind, setting.gpus, setting.size)
     ns = _gemm_ns(machine, setting) + symmetric_ns(machine, setting.kind, setting.gpus, setting.size)
     return Run("symmetric", ns, "one after the other", job.units, job.memory_bytes)
+
+
+def _direct(machine: Commercial, setting: Setting, way: str) -> Run:
+    job = collective_job(machine, setting.kind, setting.gpus, setting.size)
+    ns = _gemm_ns(machine, setting) + ways(machine, setting.kind, setting.gpus, setting.size)[way]
+    read = setting.size * (setting.gpus if way == "one-shot" else 2)  # by others, of this GPU's memory
+    return Run(way, ns, "one after the other", job.units, read + setting.size)
+
+
+def _one_shot(machine: Commercial, setting: Setting) -> Run:
+    return _direct(machine, setting, "one-shot")
+
+
+def _two_shot(machine: Commercial, setting: Setting) -> Run:
+    return _direct(machine, setting, "two-shot")
+
+
+def _fused_norm(machine: Commercial, setting: Setting) -> Run:
+    """Play a kernel that norms a GPU's own tokens between its sums and its stores.
+
+    The others leave the norm to a kernel of its own, whose time this one saves: it is subtracted.
+    """
+    m, n, _ = setting.shape
+    run = _symmetric(machine, setting)
+    saved = norm_ns(machine, setting.rows or m, n) - machine.wires.latency_ns
+    return Run("fused-norm", max(_gemm_ns(machine, setting), run.ns - saved), run.bound, run.units, run.memory_bytes)
 
 
 def _copy_engines(machine: Commercial, setting: Setting) -> Run:
@@ -191,11 +206,27 @@ def _in_switch_fused(machine: Commercial, setting: Setting) -> Run:
 
 
 def _sdma_chain(machine: Commercial, setting: Setting) -> Run:
-    """Play copies that flags release: the GEMM polls each shard and starts with its own."""
-    transfer = copies_ns(machine, setting.kind, setting.gpus, setting.size)
-    whole = gemm_job(machine, *setting.shape, setting.width).ns / (1 - machine.sharing.power_share)
-    ns = max(whole + 2 * machine.wires.latency_ns * setting.gpus, transfer + whole / setting.gpus)
-    return Run("sdma-chain", ns, _bound(whole, transfer), 0, 2 * setting.size)
+    """Play copies that flags release. After a collective the GEMM polls each shard and starts with its own.
+
+    Before one a round of tiles sets flags, for which chains of poll, copy and signal wait, a part of every shard each;
+    a kernel adds what has come, and the sums of an all-reduce are copied in turn.
+    """
+    gpus, size = setting.gpus, setting.size
+    transfer = copies_ns(machine, setting.kind if setting.before else "all_gather", gpus, size)
+    alone = gemm_job(machine, *setting.shape, setting.width).ns
+    # Power takes from the GEMM's clock while copies run.
+    whole = alone + min(alone, transfer) * machine.sharing.power_share / (1 - machine.sharing.power_share)
+    polls = 2 * machine.wires.latency_ns * gpus
+    if setting.before:
+        ns = max(whole + polls, transfer + whole / gpus)
+    else:
+        kernel, copy_ns = best(machine, *setting.shape, setting.width), machine.wires.copy_ns
+        rounds = min(gpus, ceil(kernel.tiles / kernel.units))
+        last = copy_ns + (transfer - copy_ns) / rounds  # when nothing is left to compute
+        adds = copies_ns(machine, "reduce_scatter", gpus, size) - transfer
+        ns = max(whole + polls + last, transfer + (rounds - 1) * copy_ns + whole / rounds) + adds
+        ns += transfer if setting.kind == "all_reduce" else 0.0
+    return Run("sdma-chain", ns, _bound(whole, transfer), 0, 2 * size)
 
 
 def _t3(machine: Commercial, setting: Setting) -> Run:
@@ -215,5 +246,38 @@ def _t3(machine: Commercial, setting: Setting) -> Run:
     return Run("t3", ns, _bound(gemm, job.ns), 0, job.memory_bytes)
 
 
-_PLAYED = {"in-turn": _in_turn, "symmetric": _symmetric, "copy-engines": _copy_engines, "decomposed": _decomposed,
-           "flux": _flux, "in-switch-fused": _in_switch_fused, "sdma-chain": _sdma_chain, "t3": _t3}
+class Mechanism(NamedTuple):
+    """A way to run a GEMM and its collective."""
+
+    title: str
+    source: str
+    play: Callable[[Commercial, Setting], Run]
+    operators: tuple[str, ...] = tuple(OPERATORS)
+    in_switch: bool = False  #: only with a switch that adds
+
+
+_REDUCED = ("gemm+ar", "gemm+rs")
+
+#: By name, as `t3 overlap` ranks and `t3 techniques` lists them.
+MECHANISMS = {
+    "in-turn": Mechanism("the vendor's libraries, one after the other", "NCCL, RCCL", _in_turn),
+    "symmetric": Mechanism("kernels over symmetric memory: the switch adds and copies, else direct",
+                           "NCCL 2.27; torch multimem", _symmetric),
+    "one-shot": Mechanism("each GPU loads and adds all others' outputs", "vLLM custom all-reduce; MSCCL++", _one_shot,
+                          ("gemm+ar",)),
+    "two-shot": Mechanism("each GPU adds its part of them, then loads the sums of the others",
+                          "vLLM custom all-reduce; MSCCL++", _two_shot, ("gemm+ar",)),
+    "fused-norm": Mechanism("all-reduce and RMSNorm in one kernel; the norm that it saves is subtracted",
+                            "TokenWeave, arXiv 2505.11329; TensorRT-LLM", _fused_norm, ("gemm+ar",)),
+    "copy-engines": Mechanism("copies by engines, which hold no units, in turn", "NCCL 2.28 zero-CTA; ROCm/mori",
+                              _copy_engines),
+    "decomposed": Mechanism("as many pieces as GPUs, each launched by the host, beside copies", "PyTorch async-TP",
+                            _decomposed),
+    "flux": Mechanism("one kernel whose tiles wait for, or store at, other GPUs", "Flux, arXiv 2406.06858, 3.1 and 4",
+                      _flux),
+    "in-switch-fused": Mechanism("finished tiles are summed in the switch by some of the GEMM's units",
+                                 "FlagTree PR 861", _in_switch_fused, _REDUCED, in_switch=True),
+    "sdma-chain": Mechanism("chains of poll, copy and signal that a GEMM's flags release, or that it polls",
+                            "gcnasm opus_gemm_dist; ROCm/mori", _sdma_chain),
+    "t3": Mechanism("Track & Trigger with near-memory addition: no units, no launch", "T3, ASPLOS 2024", _t3),
+}

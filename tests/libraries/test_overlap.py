@@ -6,8 +6,10 @@ import pytest
 
 from t3sim.cli import main
 from t3sim.errors import BadInput
+from t3sim.libraries.algorithms import copies_ns
 from t3sim.libraries.contention import beside, collective_job, gemm_job
 from t3sim.libraries.mechanisms import MECHANISMS, OPERATORS, Setting, play, possible
+from t3sim.libraries.norms import norm_ns
 from t3sim.libraries.prompts import MODELS, prompt_ns
 from t3sim.machine.levels import COMMERCIAL, load_commercial
 
@@ -57,6 +59,34 @@ def test_small_pieces_make_decomposition_slower_than_in_turn_and_large_ones_fast
     assert play(H100, large, "decomposed").ns < play(H100, large, "in-turn").ns
 
 
+def test_shots_by_size_and_norms_in_the_all_reduce():
+    few, many = (Setting("gemm+ar", 8, (rows, 8192, 1024)) for rows in (8, 8192))
+    for setting, first, second in ((few, "one-shot", "two-shot"), (many, "two-shot", "one-shot")):
+        assert play(H100, setting, first).ns < play(H100, setting, second).ns
+    for setting in (few, many):
+        saved = play(H100, setting, "symmetric").ns - play(H100, setting, "fused-norm").ns
+        assert saved == pytest.approx(norm_ns(H100, setting.shape[0], 8192) - H100.wires.latency_ns)
+    tokens_once = Setting("gemm+ar", 8, (8192, 8192, 1024), rows=1024)
+    assert play(H100, tokens_once, "fused-norm").ns < play(H100, many, "fused-norm").ns
+
+
+@pytest.mark.parametrize("machine", ["mi300x", "h100-sxm"])
+def test_chains_after_a_gemm_hide_all_but_the_last_shard(machine):
+    node, setting = load_commercial(machine), Setting("gemm+rs", 8, (8192, 8192, 8192))
+    chain, turn = (play(node, setting, name) for name in ("sdma-chain", "copy-engines"))
+    assert gemm_job(node, *setting.shape).ns < chain.ns < turn.ns and chain.units == 0
+    reduced = play(node, Setting("gemm+ar", 8, setting.shape), "sdma-chain").ns
+    assert reduced - chain.ns == pytest.approx(copies_ns(node, "all_gather", 8, setting.size))
+
+
+def test_every_mechanism_is_in_the_table_of_techniques(capsys):
+    assert main(["techniques", "--json", "-"]) == 0
+    told = json.loads(capsys.readouterr().out)["mechanisms"]
+    assert set(told) == set(MECHANISMS) and all(one["source"] and one["operators"] for one in told.values())
+    assert main(["techniques"]) == 0
+    assert "opus_gemm_dist" in capsys.readouterr().out
+
+
 def test_what_is_not_possible_is_named():
     with pytest.raises(BadInput, match="'scan' is unknown"):
         Setting("scan", 8, LARGE)
@@ -77,7 +107,7 @@ def test_the_command_ranks_with_reason_and_expected_error(capsys):
     assert main(["overlap", "--model", "llama-3.3-70b", "--tokens", "4096", "--json", "-"]) == 0
     told = json.loads(capsys.readouterr().out)
     times = [one["ns"] for one in told["ranking"]]
-    assert times == sorted(times) and len(times) == len(MECHANISMS) - 1  # chains need what comes before a GEMM
+    assert times == sorted(times) and len(times) == len(MECHANISMS)
     assert all(one["bound"] for one in told["ranking"])
     assert 0 < told["expected_error"]["mean_abs_error"] < 0.2 and told["expected_error"]["rows"] > 50
     assert main(["overlap", "--model", "llama-3.1-8b", "--sequence-parallel", "--machine", "mi300x"]) == 0
