@@ -90,7 +90,7 @@ class CommandQueue(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         written = Signal(self._place_bits)
-        now = Signal(32)  # cycle counter
+        now = self._now = Signal(32)  # cycle counter
         pause = Signal(range(POLL_PERIOD))
         command = Signal(queue_command(self._geometry))
         stamp = Signal()

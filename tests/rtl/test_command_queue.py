@@ -178,6 +178,31 @@ def test_random_programs(name, seed):
     assert bench.model.command is None and len(bench.done) == 60
 
 
+@pytest.mark.parametrize("bit", range(32))
+def test_every_bit_of_a_timestamp_counts(bit):
+    """The cycles' counter is set shortly before the bit changes."""
+    dut = CommandQueue(GEOMETRIES["small"])
+    bench, line = StreamBench(dut, 1), {"value": 0, "op": TIMESTAMP, "address": WORDS, "region": 0, "wf": 0, "wg": 0}
+
+    async def program(ctx):
+        ctx.set(dut.words, {"base": RANGE[0], "limit": RANGE[1]})
+        ctx.set(Value.cast(dut.lines.payload), packed(dut, line))
+        for port in (dut.reads.ready, dut.lines.valid, dut.settled):
+            ctx.set(port, 1)
+        ctx.set(dut._now, (1 << bit) - 1)
+        ctx.set(dut.doorbell, {"valid": 1, "place": 1})
+        await ctx.tick()
+        ctx.set(dut.doorbell.valid, 0)
+        cycles = 0
+        while not ctx.get(dut.writes.valid):
+            cycles += 1
+            await ctx.tick()
+        assert ctx.get(dut.writes.payload.value) == (1 << bit) - 1 + cycles and cycles >= 1
+
+    bench.process(program, background=False)
+    bench.run(cycles=30)
+
+
 def test_a_signal_waits_until_the_copies_have_left(seed):
     copy, signal = Command(0, COPY, 64, 1, 0, 0), Command(7, SIGNAL, WORDS, 0, 0, 0)
     bench = Bench(GEOMETRIES["small"], seed, [copy, copy, signal], settles=False)

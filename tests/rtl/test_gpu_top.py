@@ -1204,6 +1204,29 @@ def test_what_goes_on_beside_a_hang_does_not_hide_it(noise):
     assert set(gpu.driver.waiting(gpu.bus.read)) == HANGS[a_peer_sends_nothing]
 
 
+def this_gpus_head_leaves(gpu: Gpu, turn: int) -> None:
+    gpu.program([gpu.driver._write("PEER0", peer0_told=turn % 2, peer0_telling=1)])
+
+
+def a_peers_head_moves(gpu: Gpu, turn: int) -> None:
+    gpu.hear(turn + 1)
+
+
+@pytest.mark.parametrize("moves", [this_gpus_head_leaves, a_peers_head_moves])
+def test_a_head_that_moves_is_movement(moves):
+    """Nothing else does, while a tile waits for bytes that come late."""
+    gpu = programmed(memory_cycles=3)
+    a_peer_sends_nothing(gpu)
+    gpu.run(100)
+    gpu.program(gpu.driver.watchdog(2 * WATCHDOG_PERIOD))
+    for turn in range(8):
+        moves(gpu, turn)
+        gpu.run(WATCHDOG_PERIOD - 40)
+    assert gpu.error() is None
+    gpu.run(4 * WATCHDOG_PERIOD)
+    assert gpu.error()["code"] == "watchdog"
+
+
 def test_other_kernels_are_no_hang_however_they_wait():
     """Their reads fill a channel for long; nothing of Track & Trigger's waits."""
     gpu = programmed()
