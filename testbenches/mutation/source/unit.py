@@ -27,23 +27,24 @@ class Noticed(NamedTuple):
 def unit_test(block: str, mutant: Mutant, limit_s: float = _LIMIT_S) -> Noticed | None:
     """Return the first test that fails, and how; None if all pass."""
     change = Change(mutant.file, mutant.line, mutant.column, mutant.mode)
-    return _noticed({plugin.MISTAKE: json.dumps(asdict(change))}, f"tests/rtl/test_{block}.py", limit_s)
+    files = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "tests" / "rtl").glob(f"test_{block}*.py"))
+    return _noticed({plugin.MISTAKE: json.dumps(asdict(change))}, files, limit_s)
 
 
 def noticed(mistake: Lived, limit_s: float = _LIMIT_S) -> Noticed | None:
     """Run the test of one of the mistakes that lived once. The top runs on Amaranth's simulator: it is one test."""
-    return _noticed({plugin.LIVED: json.dumps(asdict(mistake))}, mistake.test, limit_s)
+    return _noticed({plugin.LIVED: json.dumps(asdict(mistake))}, [mistake.test], limit_s)
 
 
-def _noticed(mistake: dict[str, str], tests: str, limit_s: float) -> Noticed | None:
+def _noticed(mistake: dict[str, str], tests: list[str], limit_s: float) -> Noticed | None:
     with tempfile.TemporaryDirectory() as cache:  # builds of this source must not be taken for those of the real one
         environment = os.environ | mistake | {"T3_CACHE": cache}
         command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "--tb=line", "-p", "no:cacheprovider",
-                   "-p", plugin.__name__, tests]
+                   "-p", plugin.__name__, *tests]
         try:
             done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=limit_s)
         except subprocess.TimeoutExpired:
-            return Noticed("time", tests.rpartition("/")[2], f"{limit_s:g} s")
+            return Noticed("time", tests[0].rpartition("/")[2], f"{limit_s:g} s")
     if done.returncode == 0:
         return None
     lines = done.stdout.splitlines()

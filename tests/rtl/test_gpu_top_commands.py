@@ -1,0 +1,324 @@
+"""Commands in memory on the wired GPU: what they copy, when they signal, what halts them."""
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from t3sim.driver.driver import Destination
+from t3sim.reference.command_queue import ADD, COPY, POLL, SIGNAL, TIMESTAMP, Command
+from t3sim.rtl.registers import WATCHDOG_PERIOD
+from tests.support.gpu import (
+    _SMALL,
+    BASE,
+    COLUMNS,
+    DMA,
+    DMA_REGION,
+    FLAG,
+    GEOMETRY,
+    LANES,
+    LIMIT,
+    OFFSET,
+    PEER,
+    PITCH,
+    QUEUE_HANGS,
+    READ,
+    RING,
+    SIGNALLED,
+    STAMP,
+    STORE,
+    THERE,
+    WG_OFFSET,
+    QueueGpu,
+    complete,
+    complete_both_ways,
+    copy_of,
+    lines,
+    outline,
+    waits_in_the_end,
+)
+
+
+def test_commands_in_memory_copy_what_their_regions_say(seed):
+    """Behind a poll; the signal comes when all packets have left, a timestamp through a place that is used again."""
+    gpu = QueueGpu(seed=seed, idle=0.3)
+    gpu.commands(Command(5, POLL, FLAG, 0, 0, 0), copy_of(0), copy_of(1), Command(77, SIGNAL, SIGNALLED, 0, 0, 0))
+    gpu.run(300)
+    assert gpu.looks and not gpu.dram and not gpu.writes and gpu.read("QUEUE_TAKEN") == 0
+    gpu.words[FLAG] = 5
+    gpu.run(900)
+    sent = [line for wf in range(2) for line in lines(BASE + wf * COLUMNS * PITCH)]
+    assert outline(gpu.packets, "address", "bytes", "device", "region", "wg") == Counter(
+        (address + OFFSET, size, PEER, THERE, 3 + WG_OFFSET) for address, size in sent)
+    assert [write[1:] for write in gpu.writes] == [(SIGNALLED, 77, len(sent))]
+    assert gpu.read("QUEUE_TAKEN") == 4 and not gpu.busy() and gpu.error() is None
+    gpu.commands(Command(0, TIMESTAMP, STAMP, 0, 0, 0))
+    gpu.run(200)
+    gpu.commands(Command(0, TIMESTAMP, STAMP, 0, 0, 0))
+    gpu.run(200)
+    (first, _, before, _), (second, _, after, _) = gpu.writes[1:]
+    assert 0 < after - before and gpu.read("QUEUE_TAKEN") == 6
+    counted = gpu.counters()
+    assert counted["commands"] == 2 and counted["lines"] == len(sent)
+
+
+class NarrowGpu(QueueGpu):
+    """As few lines as possible may be under way: between two of a copy, none is for a cycle."""
+
+    geometry = replace(_SMALL, channel=replace(_SMALL.channel, channels=1), tracker=replace(_SMALL.tracker, banks=1),
+                       dma=replace(GEOMETRY.dma, egress_lanes=1, peers=1, outstanding_lines=2 * GEOMETRY.dma.engines,
+                                   ready_commands=2))
+
+
+def test_a_tile_that_goes_both_ways_raises_one_event_however_long_it_waits_to_be_sent():
+    """No line that was read comes back: engines and command table are full."""
+    gpu = NarrowGpu()
+    gpu.blocked = {"packets"}
+    tiles = complete_both_ways(gpu, 4, 8)
+    assert len(gpu.events) < 32
+    gpu.blocked = set()
+    gpu.run(1500)
+    assert outline(gpu.events, "wg", "wf") == tiles == outline(gpu.packets, "wg", "wf") and gpu.error() is None
+
+
+@pytest.mark.parametrize("engine", range(GEOMETRY.dma.engines))
+def test_a_signal_waits_for_an_engine_that_asks_for_no_line_yet(engine):
+    """Engines take turns; before the last copy all others have ended."""
+    gpu = NarrowGpu()
+    gpu.commands(*(copy_of(wf) for wf in range(engine)))
+    gpu.run(2000)
+    assert len(gpu.packets) == 12 * engine and not gpu.busy()
+    gpu.commands(copy_of(engine), Command(1, SIGNAL, SIGNALLED, 0, 0, 0))
+    gpu.run(1000)
+    assert [write[1:] for write in gpu.writes] == [(SIGNALLED, 1, 12 * (engine + 1))]
+
+
+def test_a_command_whose_turn_finds_its_engine_busy_goes_to_the_next():
+    """One of 896 lines, then short ones: the last one's turn is the engine's that walks the first and holds two."""
+    gpu, large = QueueGpu(memory_cycles=3), 6
+    gpu.program(gpu.driver.dma_map(large, base=BASE, limit=LIMIT, to=[Destination(PEER, THERE)],
+                                   row_bytes=4096, columns=14, pitch_bytes=4096, updates_per_element=1))
+    short = 3 * GEOMETRY.dma.engines
+    commands = [Command(0, COPY, BASE // 64 * 64, large, 0, 3), *(copy_of(number % 8) for number in range(short))]
+    for first in range(0, len(commands), 4):
+        gpu.commands(*commands[first:first + 4])
+        gpu.run(80)
+    assert gpu.read("QUEUE_TAKEN") == len(commands) % 8 and "engines_busy" in gpu.status()
+    gpu.run(3000)
+    assert len(gpu.packets) == 896 + 12 * short and not gpu.busy()
+
+
+def test_triggers_and_commands_in_memory_share_the_engines(seed):
+    gpu = QueueGpu(seed=seed)
+    gpu.commands(*(copy_of(wf) for wf in range(4, 7)), Command(1, SIGNAL, SIGNALLED, 0, 0, 0))
+    complete(gpu, 4, DMA_REGION)
+    gpu.run(900)
+    reads = [command for command in gpu.dram if command["op"] == READ]
+    assert outline(reads, "address", "bytes") == Counter(
+        line for wf in range(7) for line in lines(BASE + wf * COLUMNS * PITCH))
+    assert len(gpu.packets) == 7 * 12 and gpu.error() is None and gpu.writes[0][3] >= 3 * 12
+
+
+@pytest.mark.parametrize("gpu", [QueueGpu, NarrowGpu])
+def test_a_broadcast_is_read_once_and_a_signal_waits_for_its_last_packet(gpu, seed):
+    """Also where the lines on the way are as few as may be: those that leave once more count again."""
+    gpu, first, second, third = gpu(seed=seed), 4, 6, 7
+    for region, devices in ((first, (1, 2, 3)), (second, (2, 3)), (third, (3,))):  # on the same routes
+        gpu.program(gpu.driver.copy_map(region, base=BASE, limit=LIMIT, row_bytes=256, columns=4,
+                                        to=[(device, device << 20) for device in devices]))
+    source = BASE
+    gpu.commands(*(Command(0, COPY, source + 1024 * number, first, 0, 0) for number in range(2)),
+                 Command(5, ADD, SIGNALLED, 0, 0, 0))
+    gpu.run(2000)
+    assert outline(gpu.packets, "address", "bytes", "device") == Counter(
+        (source + 64 * line + (device << 20), 64, device) for line in range(32) for device in (1, 2, 3))
+    assert [write[1:] for write in gpu.writes] == [(SIGNALLED, 5, 96)] and not gpu.busy() and gpu.error() is None
+    assert gpu.counters()["lines"] == 32 and gpu.counters()["commands"] == 2
+    gpu.commands(*(Command(0, COPY, source, second, 0, 0) for _ in range(2)))
+    gpu.run(1000)
+    assert len(gpu.packets) == 96 + 2 * 16 * 2 and not gpu.busy()
+
+
+def test_a_trigger_is_sooner_than_a_poll():
+    """Cycles to the first line read, from the grant of a tile's last write and from the write that a poll waits for."""
+    gpu = QueueGpu()
+    gpu.commands(Command(5, POLL, FLAG, 0, 0, 0), copy_of(0))
+    gpu.run(100)
+    gpu.words[FLAG] = 5
+    set_at = gpu.cycle
+    gpu.run(300)
+    polled = next(command["cycle"] for command in gpu.dram if command["op"] == READ) - set_at
+    gpu = QueueGpu()
+    complete(gpu, 1, DMA_REGION)
+    gpu.run(300)
+    reads = [command["cycle"] for command in gpu.dram if command["op"] == READ]
+    triggered = reads[0] - max(command["cycle"] for command in gpu.dram if command["op"] != READ)
+    assert triggered < 50 < polled < 200, (triggered, polled)
+
+
+def test_a_soft_reset_empties_the_command_queue():
+    gpu = QueueGpu()
+    gpu.commands(Command(5, POLL, FLAG, 0, 0, 0), copy_of(0))
+    gpu.run(100)
+    gpu.soft_reset()
+    gpu.restart()
+    gpu.words[FLAG] = 5
+    gpu.run(300)
+    assert not gpu.packets and not gpu.dram and gpu.read("QUEUE_TAKEN") == 0
+    gpu.written = 0
+    gpu.commands(copy_of(0))
+    gpu.run(300)
+    assert len(gpu.packets) == 12
+
+
+@pytest.mark.parametrize("done", [*range(2 * GEOMETRY.dma.queue_commands), 9])
+def test_a_soft_reset_does_no_command_again(done):
+    """Of an idle queue, however far around its ring it is; the queue then counts from 0."""
+    gpu = QueueGpu(memory_cycles=3)
+    for number in range(done):
+        gpu.commands(Command(100 + number, ADD, SIGNALLED, 0, 0, 0))
+        gpu.run(40)
+    assert len(gpu.writes) == done and not gpu.busy()
+    gpu.soft_reset()
+    assert gpu.read("DOORBELL") == gpu.read("QUEUE_TAKEN") == 0
+    gpu.restart(1)
+    gpu.run(300)
+    assert len(gpu.writes) == done and gpu.error() is None
+    gpu.written = 0
+    gpu.commands(Command(1, SIGNAL, SIGNALLED, 0, 0, 0))
+    gpu.run(100)
+    assert [write[2] for write in gpu.writes[done:]] == [1] and gpu.read("QUEUE_TAKEN") == 1
+
+
+@pytest.mark.parametrize("op", [SIGNAL, ADD])
+@pytest.mark.parametrize("reads", [1, 6, 12])
+def test_a_soft_reset_in_a_copy_sends_no_signal(op, reads):
+    """None of its packets has left; as many lines are read as in the middle of it, or all."""
+    gpu = QueueGpu(memory_cycles=200)
+    gpu.commands(copy_of(0), Command(1, op, SIGNALLED, 0, 0, 0))
+    while sum(command["op"] == READ for command in gpu.dram) < reads:
+        gpu.run(1)
+    gpu.run(100 if reads == 12 else 0)
+    gpu.soft_reset()
+    assert not gpu.packets and not gpu.writes and gpu.error() is None
+    gpu.restart(1)
+    gpu.run(500)
+    assert not gpu.packets and not gpu.writes and not gpu.busy()
+
+
+def test_a_soft_reset_takes_no_offered_signal_back():
+    gpu = QueueGpu(memory_cycles=3)
+    gpu.blocked = {"queue_writes"}
+    gpu.commands(Command(7, SIGNAL, SIGNALLED, 0, 0, 0))
+    gpu.run(60)
+    gpu.program(gpu.driver.soft_reset(16))
+    gpu.run(1000)
+    assert gpu.get("queue_writes.valid") and "resetting" in gpu.status()
+    gpu.blocked = set()
+    gpu.run(200)
+    assert [write[2] for write in gpu.writes] == [7] and gpu.busy() == {"reset_done"}
+
+
+SIGNALS = Command(7, SIGNAL, SIGNALLED, 0, 0, 0)
+#: What a command is refused for, and the command; copies are refused by their engine, or in a lane.
+BAD_COMMANDS = {
+    "command_unknown": SIGNALS._replace(op=5),
+    "word_misaligned": SIGNALS._replace(address=SIGNALLED + 2),
+    "word_out_of_range": SIGNALS._replace(op=ADD, address=FLAG + 0x1000),
+    "address_out_of_range": copy_of(0)._replace(address=LIMIT + 4096),
+    "region_unconfigured": copy_of(0)._replace(region=4),
+}
+
+
+@pytest.mark.parametrize("error", BAD_COMMANDS)
+def test_a_command_that_fails_halts_the_queue(error):
+    """No signal says that it was done; the driver repairs what was refused, and the queue goes on."""
+    gpu, bad = QueueGpu(), BAD_COMMANDS[error]
+    gpu.commands(bad, SIGNALS)
+    gpu.run(1500)
+    assert not gpu.writes and not gpu.packets and gpu.busy() == {"queue_busy", "queue_halted"}
+    assert gpu.error()["code"] == error and gpu.read("QUEUE_TAKEN") == (bad.op == COPY)
+    assert {name: gpu.error()[name] for name in ("region", "wg")} == {"region": bad.region, "wg": bad.wg}
+    gpu.program(gpu.driver.clear_error())
+    assert not gpu.run(300).writes and gpu.busy() == {"queue_busy", "queue_halted"}
+    gpu.ring[RING] = SIGNALS._replace(value=3)._asdict()
+    gpu.program(gpu.driver.resume_queue())
+    gpu.run(300)
+    assert [write[2] for write in gpu.writes] == ([7] if bad.op == COPY else [3, 7])
+    assert not gpu.busy() and gpu.error() is None
+
+
+@pytest.mark.parametrize("lane", range(LANES))
+def test_no_signal_follows_data_that_a_lane_refused(lane):
+    gpu = QueueGpu(memory_cycles=200)
+    gpu.commands(copy_of(0), SIGNALS)
+    while len(gpu.returning) < 12:
+        gpu.run(1)
+    gpu.program(gpu.driver.unmap(DMA_REGION))
+    while gpu.returning:  # all by this lane
+        gpu.waiting[f"outbound[{lane}]"].append(gpu.returning.popleft()[1])
+    gpu.run(1500)
+    assert not gpu.writes and not gpu.packets and gpu.busy() == {"queue_busy", "queue_halted"}
+    assert gpu.error()["code"] == "region_unconfigured" and gpu.counters()["errors"] == 12
+    gpu.soft_reset()
+    gpu.restart(1)
+    gpu.run(300)
+    assert not gpu.writes and not gpu.busy()
+
+
+@pytest.mark.parametrize(("done", "doorbell"), [(0, 5), (2, 7), (3, 2), (3, 0), (6, 11), (6, 5)])
+def test_a_doorbell_beyond_the_ring_or_backwards_is_refused(done, doorbell):
+    gpu = QueueGpu(memory_cycles=3)
+    for number in range(done):
+        gpu.commands(SIGNALS._replace(value=number))
+        gpu.run(40)
+    gpu.program(gpu.driver.doorbell(doorbell))
+    gpu.run(300)
+    assert len(gpu.writes) == done and not gpu.busy() and gpu.error()["code"] == "doorbell_refused"
+    gpu.program(gpu.driver.clear_error())
+    gpu.commands(*(SIGNALS._replace(value=done + more) for more in range(4)))  # a full ring
+    gpu.run(300)
+    assert [write[2] for write in gpu.writes] == list(range(done + 4)) and gpu.error() is None
+
+
+def test_a_doorbell_before_the_restart_is_refused():
+    gpu = QueueGpu()
+    gpu.soft_reset()
+    gpu.commands(SIGNALS)
+    assert gpu.run(10).error()["code"] == "doorbell_refused"
+    gpu.restart(1)
+    assert not gpu.run(300).writes and not gpu.busy()
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_a_signal_that_arrives_is_checked(is_open):
+    """As everything from a peer: 4 bytes of DMA under region 0."""
+    gpu = QueueGpu()
+    gpu.program(gpu.driver.open_memory(1, base=FLAG, limit=FLAG + 64)
+                + gpu.driver.plain_arrivals([1] if is_open else []))
+    for address in (FLAG, FLAG + 64):
+        gpu.access("inbound", address, 4, op=STORE, source=DMA)
+    gpu.run(100)
+    assert [write["address"] for write in gpu.dram] == ([FLAG] if is_open else [])
+    assert gpu.error()["code"] == "arrival_refused" and gpu.counters()["arrivals_refused"] == 2 - is_open
+
+
+@pytest.mark.parametrize("hang", QUEUE_HANGS, ids=lambda hang: hang.__name__)
+def test_a_queue_that_hangs_is_told_with_what_waits(hang):
+    gpu = QueueGpu(memory_cycles=3)
+    hang(gpu)
+    busy = {"queue_busy"}
+    assert gpu.run(100).busy() == busy and waits_in_the_end(gpu) == QUEUE_HANGS[hang]
+    assert gpu.error()["code"] == "watchdog" and gpu.busy() == busy
+
+
+def test_commands_that_are_done_are_no_hang():
+    """Nothing else moves: a poll that comes true in each period, none of whose reads is of anything that is tracked."""
+    gpu = QueueGpu(memory_cycles=3)
+    gpu.program(gpu.driver.watchdog(2 * WATCHDOG_PERIOD))
+    for number in range(12):
+        gpu.commands(Command(number, POLL, FLAG, 0, 0, 0))
+        gpu.run(WATCHDOG_PERIOD)
+        gpu.words[FLAG] = number
+        gpu.run(60)
+    assert gpu.error() is None and not gpu.busy()

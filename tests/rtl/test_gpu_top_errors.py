@@ -1,0 +1,333 @@
+"""Errors of the wired GPU: each with its details, all counted, and nothing unlawful written or sent."""
+
+from collections import Counter
+
+import pytest
+
+from t3sim.rtl.address_map import channel_of
+from tests.support.gpu import (
+    BASE,
+    CHANNELS,
+    COLUMNS,
+    DMA,
+    DMA_REGION,
+    EVENT_REGION,
+    GEOMETRY,
+    INTERLEAVE,
+    LANES,
+    LIMIT,
+    LOCAL,
+    PITCH,
+    READ,
+    REMOTE,
+    REMOTE_REGION,
+    ROW,
+    UPDATE,
+    lines,
+    mappings,
+    outline,
+    play_a_tile,
+    programmed,
+)
+
+
+def test_the_first_error_stays():
+    gpu = programmed()
+    gpu.access("compute", BASE, 64, region=9, wf=3, wg=77)
+    gpu.run(60)
+    expected = {"code": "region_unconfigured", "wg": 77, "wf": 3, "region": 9, "address": BASE}
+    assert gpu.error() == expected and "error" in gpu.status() and gpu.get("irq")
+    gpu.access("inbound", BASE, 64, region=9, wf=4, wg=78)  # another, later
+    gpu.run(60)
+    assert gpu.error() == expected
+    gpu.program(gpu.driver.clear_error())
+    assert gpu.error() is None and "error" not in gpu.status() and not gpu.get("irq")
+
+
+def test_errors_of_one_cycle_are_all_counted():
+    gpu = programmed()
+    for lane in range(LANES):
+        gpu.waiting[f"outbound[{lane}]"].append(
+            {"address": BASE, "bytes": 64, "op": UPDATE, "source": LOCAL, "region": 9, "wf": 1, "wg": lane})
+    gpu.run(20)
+    assert gpu.counters()["errors"] == LANES and gpu.error()["wg"] == 0 and "error_overflow" in gpu.status()
+
+
+UNLAWFUL = {
+    "outside of what is open": {"address": BASE - 64}, "behind it": {"address": LIMIT - 63 + 64},
+    "into the next line": {"address": BASE + 32}, "into the next channel": {"address": BASE + INTERLEAVE - 96},
+    "region 0": {"region": 0}, "a region that peers do not write": {"region": DMA_REGION},
+    "a region that is not mapped": {"region": 9}, "no bytes": {"bytes": 0}, "127 bytes": {"bytes": 127},
+    "a read": {"op": READ}, "in this GPU's name": {"source": LOCAL}, "a workgroup outside the window": {"wg": 1 << 15},
+}
+
+
+@pytest.mark.parametrize("what", UNLAWFUL)
+def test_an_arrival_that_is_not_lawful_is_neither_written_nor_counted(what):
+    """A peer's packet goes nowhere, and the error says which; what is lawful arrives as ever."""
+    gpu = programmed()
+    lawful = {"address": BASE, "bytes": 64, "op": UPDATE, "source": DMA, "region": EVENT_REGION, "wf": 5, "wg": 3}
+    for number, packet in enumerate((lawful, lawful | UNLAWFUL[what], lawful)):
+        gpu.waiting[f"inbound[{channel_of(packet['address'], GEOMETRY)}]"].append(packet)
+        gpu.run(60)
+        assert len(gpu.dram) == (1, 1, 2)[number] and gpu.counters()["arrivals_refused"] == (0, 1, 1)[number]
+    packet = lawful | UNLAWFUL[what]
+    assert gpu.error() == {name: packet[name] for name in ("address", "region", "wf", "wg")} | {
+        "code": "arrival_refused"}
+    assert gpu.counters()["errors"] == 1 and gpu.counters()["updates"] == 2
+    assert gpu.busy() == {"tracker_occupied"}
+
+
+def test_refused_arrivals_of_all_channels_are_counted():
+    gpu = programmed()
+    for number in range(10 * CHANNELS):
+        gpu.access("inbound", BASE + number * GEOMETRY.channel.interleave_bytes, 64, source=REMOTE, region=2)
+    gpu.run(200)
+    assert not gpu.dram and not any(gpu.waiting.values())
+    assert gpu.counters()["arrivals_refused"] == 10 * CHANNELS and "error_overflow" in gpu.status()
+
+
+def test_what_is_refused_shows_in_the_next_cycle_by_channel(seed):
+    """In every cycle, with all channels at work: models drop what they know of a request by it."""
+    gpu = programmed(seed=seed, idle=0.3)
+    rng, told = gpu.random, 0
+
+    def firsts() -> list[dict | None]:
+        return [next(iter(gpu.waiting[f"inbound[{c}]"]), None) for c in range(CHANNELS)]
+    for _ in range(40 * CHANNELS):
+        address = BASE + rng.randrange((LIMIT - BASE) // 64) * 64
+        gpu.access("inbound", address, 64, source=REMOTE, region=rng.choice((EVENT_REGION, 0, 9)), wg=rng.randrange(8))
+    for _ in range(400):
+        before = firsts()
+        gpu.run(1)
+        refused = [c for c, (first, next_one) in enumerate(zip(before, firsts()))
+                   if first is not next_one and first["region"] != EVENT_REGION]
+        assert gpu.get("refused") == sum(1 << c for c in refused)
+        told += len(refused)
+    assert told == gpu.counters()["arrivals_refused"] > 10 * CHANNELS and not any(gpu.waiting.values())
+
+
+def test_arrivals_of_every_channel_are_checked():
+    """By the same ranges, regions and window, whose first workgroups have finished."""
+    gpu = programmed()
+    for wg in range(2):
+        play_a_tile(gpu, wg)
+    written, refused = len(gpu.dram), 0
+    for c in range(CHANNELS):
+        lawful = {"address": BASE + c * INTERLEAVE, "bytes": 64, "op": UPDATE, "source": DMA, "region": EVENT_REGION,
+                  "wf": 5, "wg": 3}
+        for wrong in ({"address": BASE - (c + 1) * INTERLEAVE}, {"address": LIMIT + c * INTERLEAVE}, {"region": 9},
+                      {"region": DMA_REGION}, {"wg": 1}, {"wg": 2 + gpu.driver.largest_window(8)}, {"wg": 1 << 15}):
+            packet = lawful | wrong
+            gpu.waiting[f"inbound[{channel_of(packet['address'], GEOMETRY)}]"].append(packet)
+            refused += 1
+            gpu.run(30)
+            assert gpu.error() == {name: packet[name] for name in ("address", "region", "wf", "wg")} | {
+                "code": "arrival_refused"}
+            gpu.program(gpu.driver.clear_error())
+        gpu.waiting[f"inbound[{channel_of(lawful['address'], GEOMETRY)}]"].append(lawful)
+        gpu.run(30)
+    assert len(gpu.dram) == written + CHANNELS and gpu.counters()["arrivals_refused"] == refused
+    assert gpu.error() is None
+
+
+def test_eight_bytes_of_a_peer_stop_nothing():
+    """A way for each, for one of which nobody will ever send the rest: the window's tiles go on, or are told."""
+    gpu = programmed()
+    t = GEOMETRY.tracker
+    for number in range(1, t.ways + 1):  # foreign workgroups never reach the Tracker
+        gpu.access("inbound", BASE, 1, source=DMA, region=EVENT_REGION, wg=t.sets * number)
+    gpu.run(100)
+    assert gpu.counters()["arrivals_refused"] == t.ways and not gpu.busy()
+    for number in range(1, t.ways + 1):  # from here they do
+        gpu.access("compute", BASE, 1, region=EVENT_REGION, wg=t.sets * number)
+    gpu.run(100)
+    gpu.program(gpu.driver.clear_error())
+    gpu.access("compute", BASE, 64, region=EVENT_REGION)
+    gpu.access("compute", BASE, 64, region=EVENT_REGION, wg=1)
+    gpu.run(100)
+    assert gpu.error() == {"code": "tracker_full", "wg": 0, "wf": 0, "region": EVENT_REGION, "address": BASE}
+    assert gpu.counters()["set_full"] == 1 and gpu.busy() == {"tracker_occupied"} and not any(gpu.waiting.values())
+    assert gpu.counters()["updates"] == t.ways + 2
+
+
+def test_full_sets_of_several_banks_are_all_counted():
+    """Each bank refuses an update of every channel, several banks in one cycle."""
+    gpu, t = programmed(), GEOMETRY.tracker
+    for bank in range(t.banks):
+        for number in range(1, t.ways + 1):
+            gpu.access("compute", BASE, 1, region=EVENT_REGION, wg=bank + t.sets * number)
+    gpu.run(300)
+    for c in range(CHANNELS):
+        for turn in range(t.banks):
+            gpu.access("compute", BASE + c * INTERLEAVE, 64, region=EVENT_REGION, wg=(c + turn) % t.banks)
+    gpu.run(200)
+    assert gpu.counters()["set_full"] == t.banks * CHANNELS
+
+
+@pytest.mark.parametrize("wg", range(GEOMETRY.tracker.banks))
+def test_an_arrival_under_another_tiles_region_does_not_make_a_tile_fire(wg):
+    """A region with a quarter of the threshold, as open to arrivals as the tile's own; in each bank."""
+    gpu, other = programmed(), 5
+    gpu.program(gpu.driver.event_map(other, base=BASE, limit=LIMIT, tile_bytes=ROW * COLUMNS // 2,
+                                     updates_per_element=1, arrivals=[0]))
+    for before in range(wg):
+        gpu.dispatch(before, tiles=0)
+    gpu.dispatch(wg, tiles=1)
+    for address, size in list(lines())[:4]:
+        gpu.access("compute", address, size, region=DMA_REGION, wg=wg)
+    gpu.run(100)
+    for _ in range(4):
+        gpu.access("inbound", BASE + 4096, 64, source=DMA, region=other, wg=wg)
+        gpu.run(60)
+        assert gpu.error() == {"code": "region_mismatch", "wg": wg, "wf": 0, "region": other, "address": BASE + 4096}
+    assert gpu.counters()["errors"] == 4 and gpu.counters()["triggers"] == 0
+    for address, size in list(lines())[4:]:
+        gpu.access("compute", address, size, region=DMA_REGION, wg=wg)
+    for address, size in lines():
+        gpu.access("inbound", address, size, source=DMA, region=EVENT_REGION, wg=wg)
+    gpu.run(300)
+    assert outline([command for command in gpu.dram if command["op"] == READ], "address", "bytes") == Counter(lines())
+    assert gpu.get("head") == wg + 1
+
+
+@pytest.mark.parametrize("tiles", [1, 2, 7])
+def test_a_wavefront_that_no_workgroup_has_leaves_nothing(tiles):
+    """Not in the Tracker, not in memory: of what a peer sends for it nothing completes, here or in the next kernel."""
+    gpu = programmed()
+    gpu.program(gpu.driver.window(tiles))
+    gpu.dispatch(0, tiles=tiles)
+    gpu.run(60)
+    for wf in range(tiles, 8):
+        for address, size in 2 * list(lines()):
+            gpu.access("inbound", address, size, source=DMA, region=EVENT_REGION, wf=wf)
+    gpu.run(600)
+    assert (gpu.error()["code"], gpu.error()["wg"], gpu.error()["wf"]) == ("arrival_refused", 0, tiles)
+    assert not gpu.dram and not gpu.events and gpu.get("head") == 0 and gpu.busy() == {"window_open"}
+    gpu.program(gpu.driver.clear_error())
+    for wf in range(tiles):
+        for address, size in 2 * list(lines()):
+            gpu.access("inbound", address, size, source=DMA, region=EVENT_REGION, wf=wf)
+    gpu.run(900)
+    assert [event["wf"] for event in gpu.events] == list(range(tiles)) and gpu.get("head") == 1
+    assert not gpu.busy() and gpu.error() is None
+
+
+def test_a_tile_that_its_workgroup_does_not_have_does_not_finish_it():
+    """A workgroup at the edge has fewer than others: what fills another of its wavefronts is not one of its tiles."""
+    gpu = programmed()
+    gpu.dispatch(0, tiles=1)
+    gpu.run(60)
+    for wf, head in ((7, 0), (0, 1)):
+        for address, size in 2 * list(lines()):
+            gpu.access("inbound", address, size, source=DMA, region=EVENT_REGION, wf=wf)
+        gpu.run(300)
+        assert gpu.get("head") == head
+    assert gpu.error()["code"] == "completion_unexpected" and gpu.error()["wf"] == 7
+
+
+def test_a_workgroup_that_is_finished_takes_no_more_arrivals():
+    gpu = programmed()
+    play_a_tile(gpu, 0)
+    gpu.access("inbound", BASE, 64, source=DMA, region=EVENT_REGION, wg=0)
+    gpu.run(60)
+    assert gpu.error()["code"] == "arrival_refused" and not gpu.busy()
+
+
+def test_ids_are_opened_out_of_order_but_once():
+    gpu = programmed()
+    for wg in (2, 0, 1):
+        gpu.dispatch(wg, tiles=1)
+    gpu.run(20)
+    assert not gpu.held and gpu.error() is None
+    gpu.dispatch(2, tiles=1)
+    gpu.run(20)
+    assert gpu.error()["code"] == "id_reused" and gpu.error()["wg"] == 2
+
+
+def test_a_tile_with_too_many_bytes():
+    gpu = programmed()
+    gpu.dispatch(0, tiles=1)
+    for size in (*[64] * (2 * ROW * COLUMNS // 64 - 1), 32, 64):
+        gpu.access("compute", BASE + 64, size, region=EVENT_REGION, wf=2)
+    gpu.run(200)
+    assert not gpu.events and gpu.busy() == {"window_open"}
+    error = gpu.error()
+    assert (error["code"], error["wg"], error["wf"], error["region"]) == ("threshold_exceeded", 0, 2, EVENT_REGION)
+
+
+def test_accesses_that_join_are_counted_in_every_channel():
+    gpu = programmed()
+    for c in range(CHANNELS):
+        for _ in range(3):
+            gpu.access("compute", BASE + c * INTERLEAVE, 16, region=EVENT_REGION, wg=c)
+    gpu.run(100)
+    assert gpu.counters()["coalesced"] == 2 * CHANNELS and gpu.counters()["updates"] == CHANNELS
+
+
+def test_a_tile_for_a_workgroup_that_never_started():
+    gpu = programmed()
+    for _ in range(2 * ROW * COLUMNS // 64):
+        gpu.access("compute", BASE, 64, region=EVENT_REGION, wg=4)
+    gpu.run(200)
+    assert gpu.events == [{"address": BASE, "region": EVENT_REGION, "wf": 0, "wg": 4}]
+    assert gpu.error() == {"code": "completion_unexpected"} | gpu.events[0]
+
+
+def test_a_block_that_leaves_its_region():
+    """Only lines inside are read."""
+    gpu = programmed()
+    start = LIMIT - 2 * PITCH - 64
+    gpu.dispatch(0, tiles=1)
+    for _ in range(2 * ROW * COLUMNS // 64):
+        gpu.access("compute", start, 64, region=DMA_REGION)
+    gpu.run(300)
+    reads = [command for command in gpu.dram if command["op"] == READ]
+    inside = Counter((address, size) for address, size in lines(start) if address + size <= LIMIT)
+    assert outline(reads, "address", "bytes") == inside and 0 < len(reads) < 12
+    assert gpu.error()["code"] == "address_out_of_range" and gpu.error()["region"] == DMA_REGION
+    assert gpu.error()["address"] >= LIMIT
+
+
+@pytest.mark.parametrize("source, region", [(LOCAL, DMA_REGION), (DMA, REMOTE_REGION), (LOCAL, EVENT_REGION), (DMA, 0)])
+@pytest.mark.parametrize("lane", range(LANES))
+def test_a_line_that_must_not_leave(source, region, lane):
+    gpu = programmed()
+    gpu.waiting[f"outbound[{lane}]"].append(
+        {"address": BASE, "bytes": 64, "op": UPDATE, "source": source, "region": region, "wf": 1, "wg": 2})
+    gpu.run(20)
+    assert not gpu.packets
+    assert gpu.error() == {"code": "region_unconfigured", "wg": 2, "wf": 1, "region": region, "address": BASE}
+
+
+def test_refused_lines_of_dma_do_not_hold_the_next_ones_up():
+    """A region is unmapped while its data are on the way, again and again: the engines go on asking for lines."""
+    gpu = programmed()
+    tiles = GEOMETRY.dma.outstanding_lines // 10
+    mapping, unmapping = mappings(gpu.driver), gpu.driver.unmap(DMA_REGION)
+    for wg in range(tiles):
+        gpu.program(mapping)
+        gpu.dispatch(wg, tiles=1)
+        for side, region, source in (("compute", DMA_REGION, LOCAL), ("inbound", EVENT_REGION, REMOTE)):
+            for address, size in lines():
+                gpu.access(side, address, size, region=region, source=source, wg=wg)
+        gpu.run(200)
+        reads = [command for command in gpu.dram if command["op"] == READ]
+        assert len(reads) == 12 * (wg + 1), f"workgroup {wg} of {tiles}"
+        gpu.program(unmapping)
+        for number, read in enumerate(reads[-12:]):
+            gpu.waiting[f"outbound[{number % LANES}]"].append(
+                {name: read[name] for name in ("address", "bytes", "op", "source", "region", "wf", "wg")})
+        gpu.run(50)
+    assert not gpu.packets and gpu.error()["code"] == "region_unconfigured" and not gpu.busy()
+
+
+def test_errors_after_the_first_are_counted_and_show():
+    gpu = programmed()
+    for wg in range(3):
+        assert ("error_overflow" in gpu.status()) == (wg > 1)
+        gpu.access("compute", BASE, 64, region=9, wg=wg)
+        gpu.run(60)
+    assert gpu.error()["wg"] == 0 and gpu.counters()["errors"] == 3
+    gpu.program(gpu.driver.clear_error())
+    assert "error_overflow" not in gpu.status()

@@ -1,0 +1,540 @@
+"""Soft reset and restart of the wired GPU: they end, forget what they must, and take no old head."""
+
+import random
+from collections import Counter, deque
+
+import pytest
+
+from t3sim.driver.driver import Destination
+from t3sim.reference.dispatch_window import Request
+from t3sim.rtl.address_map import channel_of
+from t3sim.rtl.registers import NO_THRESHOLD
+from tests.support.gpu import (
+    BASE,
+    CHANNELS,
+    COLUMNS,
+    DMA,
+    DMA_REGION,
+    EVENT_REGION,
+    GEOMETRY,
+    INTERLEAVE,
+    LANES,
+    LIMIT,
+    LOCAL,
+    PEER,
+    PITCH,
+    READ,
+    REMOTE,
+    REMOTE_REGION,
+    ROW,
+    STORE,
+    THERE,
+    UPDATE,
+    Gpu,
+    came_out,
+    complete,
+    lines,
+    mappings,
+    play_a_tile,
+    programmed,
+    random_traffic,
+)
+
+# Soft reset
+
+
+def forced(gpu: Gpu, go_on=lambda gpu: None) -> Gpu:
+    """A soft reset with a limit of 4,096 cycles, which must end with its error and not before."""
+    gpu.program(gpu.driver.clear_error() + gpu.driver.soft_reset(2000, limit_cycles=4096))
+    for _ in range(4):
+        go_on(gpu)
+        gpu.run(800)
+        assert "resetting" in gpu.status()
+    gpu.program(gpu.driver.clear_error())
+    gpu.run(1200)
+    assert "reset_done" in gpu.status() and gpu.error()["code"] == "reset_forced"
+    gpu.program(gpu.driver.clear_error() + gpu.driver.clear_counters())
+    gpu.returning = None
+    gpu.restart()
+    return gpu.run(2 * GEOMETRY.tracker.window_slots)
+
+
+def test_a_soft_reset_ends_though_data_never_come():
+    gpu = programmed()
+    complete(gpu, 1, DMA_REGION)
+    gpu.run(300)
+    assert "reads_outstanding" in gpu.status()
+    play_a_tile(forced(gpu))
+
+
+def test_a_soft_reset_ends_though_a_peer_sends_what_it_may_not():
+    def unlawful(gpu: Gpu) -> None:
+        gpu.access("inbound", BASE, 64, source=DMA, region=9)
+    play_a_tile(forced(programmed(), unlawful))
+
+
+def test_data_that_nobody_asked_for_are_an_error_and_hold_up_no_reset():
+    gpu = programmed()
+    stray = {"address": BASE, "bytes": 64, "op": READ, "source": DMA, "region": DMA_REGION, "wf": 0, "wg": 0}
+    for lane in range(LANES):
+        gpu.waiting[f"outbound[{lane}]"].append(stray)
+    gpu.run(50)
+    assert gpu.error()["code"] == "data_unexpected" and not gpu.busy()
+    gpu.program(gpu.driver.clear_error())
+    gpu.soft_reset()
+    gpu.program(gpu.driver.clear_counters())
+    gpu.restart()
+    play_a_tile(gpu.run(2 * GEOMETRY.tracker.window_slots))
+
+
+def test_a_soft_reset_without_a_limit_waits():
+    gpu = programmed()
+    complete(gpu, 1, DMA_REGION)
+    gpu.run(300)
+    gpu.program(gpu.driver.soft_reset(16, limit_cycles=None))
+    gpu.run(6000)
+    assert "resetting" in gpu.status() and gpu.error() is None
+
+
+# Restart
+
+
+@pytest.mark.parametrize("before, number, refused", [
+    (5, 5, True), (5, 4, True), (5, 0, True), (5, 6, False), (5, 132, False), (5, 133, True), (255, 1, False),
+    (255, 127, False), (255, 128, True), (1, 255, True)])
+def test_a_restart_whose_number_does_not_follow_is_refused(before, number, refused):
+    """Not 0, not the same again, not one of the past: peers would count as restarted that are not."""
+    gpu = programmed()
+    for kernel in sorted({100, 200, before}) if before > 128 else [before] * (before != 1):
+        gpu.restart(kernel)
+        gpu.run(2 * GEOMETRY.tracker.window_slots)
+    assert gpu.error() is None
+    gpu.dispatch(0, tiles=0)
+    gpu.run(20)
+    assert gpu.get("head") == 1
+    gpu.program([gpu.driver._write("EPOCH", epoch=number), gpu.driver._write("CONTROL", restart=1)])
+    assert gpu.get("head") == refused
+    assert (gpu.error() and gpu.error()["code"]) == ("restart_refused" if refused else None)
+
+
+def test_a_peer_that_was_never_heard_has_not_restarted():
+    gpu = programmed()
+    gpu.dispatch(0, tiles=1, there=1)
+    gpu.run(100)
+    assert gpu.held == 1 and gpu.status() >= {"dispatch_blocked"}
+    gpu.hear(0)
+    gpu.run(20)
+    assert not gpu.held
+    gpu = Gpu()  # in no kernel, as the peer
+    gpu.program(mappings(gpu.driver))
+    gpu.dispatch(0, tiles=1, there=1)
+    gpu.run(100)
+    assert gpu.held == 1
+
+
+def test_a_restart_that_comes_too_early_begins_nothing():
+    """No peer is told, so that none sends what would be lost; the soft reset goes on."""
+    gpu = programmed()
+    gpu.program(gpu.driver.heads(9, sends_to=(1,), receives_from=(4,)))
+    gpu.run(50)
+    gpu.heads.clear()
+    gpu.program(gpu.driver.soft_reset(3000))
+    gpu.run(50)
+    gpu.program(gpu.driver.restart(2))
+    gpu.run(100)
+    assert gpu.error()["code"] == "restart_refused" and "resetting" in gpu.status() and not gpu.heads
+    gpu.run(4000)
+    assert "reset_done" in gpu.status() and [(one["head"], one["epoch"]) for one in gpu.heads] == [(0, 0)]
+    gpu.program(gpu.driver.clear_error() + gpu.driver.restart(2))
+    gpu.run(100)
+    assert gpu.error() is None and "reset_done" not in gpu.status() and gpu.heads[1:][0]["epoch"] == 2
+
+
+def test_a_restart_with_a_tile_in_the_tracker_is_refused():
+    gpu = programmed()
+    gpu.dispatch(0, tiles=1)
+    gpu.access("inbound", BASE, 64, source=DMA, region=EVENT_REGION, wf=7)
+    gpu.run(100)
+    gpu.restart()
+    assert gpu.error()["code"] == "restart_refused" and gpu.busy() == {"tracker_occupied", "window_open"}
+
+
+# Heads
+
+
+@pytest.mark.parametrize("lie", [
+    {"head": (1 << 17) - 1}, {"head": (1 << 16) + 1}, {"head": 3}, {"head": 60, "sender": 2},
+    {"head": 60, "epoch": 255}, {"head": 60, "epoch": 0}], ids=str)
+def test_a_head_that_the_peer_cannot_have_opens_no_window(lie):
+    gpu = programmed()
+    gpu.program(gpu.driver.window(2, workgroups=4) + gpu.driver.heads(9, sends_to=(1, 2), receives_from=()))
+    gpu.hear(5, source=1)
+    gpu.dispatch(0, tiles=1, there=20)
+    gpu.hear(**{"source": 1} | lie)
+    gpu.run(50)
+    assert gpu.held == 1 and gpu.get("peer_heads[0]") == 5
+    error = gpu.error()
+    assert (error["code"], error["wg"], error["address"]) == ("head_refused", 1, lie["head"])
+    gpu.hear(17, source=1)
+    gpu.run(50)
+    assert not gpu.held
+
+
+# What a soft reset forgets
+
+
+def test_a_soft_reset_forgets_a_tile_that_is_partly_updated():
+    """A third of a tile is left of a kernel that was aborted; a restart alone would let the next one's fire early."""
+    gpu = programmed()
+    gpu.dispatch(0, tiles=2)
+    for address, size in list(lines())[:8]:
+        gpu.access("compute", address, size, region=EVENT_REGION)
+    gpu.run(100)
+    assert gpu.busy() == {"tracker_occupied", "window_open"}
+    gpu.soft_reset()
+    window = gpu.driver.decode("WINDOW", gpu.read("WINDOW"))
+    assert not gpu.busy() - {"reset_done"} and window == {"window": gpu.driver.largest_window(8), "tiles": 8}
+    gpu.restart()
+    play_a_tile(gpu.run(2 * GEOMETRY.tracker.window_slots))
+
+
+def test_a_soft_reset_forgets_an_incomplete_block():
+    gpu = programmed()
+    block = dict(base=BASE, limit=LIMIT, to=[Destination(PEER, THERE)], row_bytes=64, columns=4,
+                 pitch_bytes=PITCH, updates_per_element=1, tiles_per_block=4)
+    for kernel, tiles, commands in ((0, (0, 2), 0), (1, (1, 3), 0), (1, (0, 2), 1)):
+        if tiles[0] != 0 or kernel == 0:
+            gpu.soft_reset()
+            gpu.program(gpu.driver.dma_map(DMA_REGION, **block) + gpu.driver.clear_counters())
+            gpu.restart()
+            gpu.run(2 * GEOMETRY.tracker.window_slots)
+            gpu.dispatch(0, tiles=4)
+        for wf in tiles:
+            gpu.access("compute", BASE + wf * PITCH, 64, region=DMA_REGION, wf=wf)
+        gpu.run(200)
+        assert gpu.counters()["commands"] == commands
+
+
+def test_a_soft_reset_forgets_what_waits_for_the_events_to_be_taken():
+    """Nobody takes any: triggers fill their queue, merge and banks, and updates wait before those. All are gone."""
+    gpu = programmed()
+    gpu.blocked = {"events"}
+    banks = GEOMETRY.tracker.banks
+    for wf in range(8):
+        for number in range(2 * ROW * COLUMNS // 64):  # complete, all at about the same time
+            for wg in range(banks):
+                gpu.access("compute", BASE + number * INTERLEAVE, 64, region=EVENT_REGION, wf=wf, wg=wg)
+    gpu.run(2000)
+    assert {"tracker_busy", "tracker_occupied", "merge_busy", "events_busy"} <= gpu.status()
+    gpu.soft_reset()
+    assert gpu.busy() == {"reset_done"} and not gpu.get("events.valid") and not any(gpu.waiting.values())
+    updates = gpu.counters()["updates"]
+    gpu.run(300)
+    assert gpu.counters()["updates"] == updates, "an update was kept"
+    gpu.blocked = set()
+    gpu.program(gpu.driver.clear_error() + gpu.driver.clear_counters())
+    gpu.restart()
+    gpu.run(2 * GEOMETRY.tracker.window_slots)
+    assert not gpu.events and not gpu.busy()
+    for wg in range(banks + 1):
+        play_a_tile(gpu, wg)
+
+
+def test_a_soft_reset_forgets_what_waits_for_an_engine():
+    """No packet leaves: as many lines are read as may be, every engine has commands, and the others wait."""
+    gpu, tiles = programmed(memory_cycles=3), GEOMETRY.dma.outstanding_lines // 12 + 5 * GEOMETRY.dma.engines
+    gpu.returning = deque()
+    gpu.blocked = {"packets"}
+    for wg in range(tiles):
+        gpu.dispatch(wg, tiles=1)
+        for _ in range(2 * ROW * COLUMNS // 64):
+            gpu.access("compute", BASE + wg * INTERLEAVE, 64, region=DMA_REGION, wg=wg)
+    gpu.run(8000)
+    assert gpu.get("head") == tiles and {"dma_table_busy", "engines_busy"} <= gpu.status()
+    gpu.blocked = set()
+    gpu.soft_reset()
+    assert gpu.busy() == {"reset_done"}
+    before, gpu.returning = came_out(gpu), None
+    gpu.program(gpu.driver.clear_counters())
+    gpu.restart()
+    gpu.run(1000)
+    assert came_out(gpu)[:3] == before[:3] and not gpu.busy()
+    play_a_tile(gpu)
+
+
+@pytest.mark.parametrize("side", ["compute", "inbound"])
+@pytest.mark.parametrize("channel", range(CHANNELS))
+def test_a_soft_reset_waits_for_tracked_writes(side, channel):
+    gpu = programmed()
+    gpu.blocked = {"dram"}
+    address = next(at for at in range(BASE, LIMIT, INTERLEAVE) if channel_of(at, GEOMETRY) == channel)
+    for _ in range(2):
+        gpu.access(side, address, 64, region=EVENT_REGION, source=DMA if side == "inbound" else LOCAL)
+    gpu.program(gpu.driver.soft_reset(16))
+    gpu.run(1000)
+    assert "resetting" in gpu.status()
+    gpu.blocked = set()
+    gpu.run(1000)
+    assert gpu.busy() == {"reset_done"} and len(gpu.dram) == 2
+
+
+@pytest.mark.parametrize("lane", range(LANES))
+def test_a_soft_reset_waits_for_packets_and_makes_no_more(lane):
+    gpu = programmed()
+    store = {"address": BASE, "bytes": 64, "op": UPDATE, "source": LOCAL, "region": REMOTE_REGION, "wf": 1, "wg": 2}
+    gpu.blocked = {"packets"}
+    gpu.waiting[f"outbound[{lane}]"].append(store)
+    gpu.run(20)
+    gpu.program(gpu.driver.soft_reset(16))
+    gpu.run(1000)
+    assert {"resetting", "egress_busy"} <= gpu.status()
+    gpu.blocked = set()
+    gpu.run(1000)
+    assert gpu.busy() == {"reset_done"} and len(gpu.packets) == 1
+    gpu.waiting[f"outbound[{lane}]"].append(store)
+    gpu.run(50)
+    assert len(gpu.packets) == 1 and not any(gpu.waiting.values()) and gpu.error() is None
+
+
+def test_a_stopped_gpu_writes_what_arrives_and_tracks_none_of_it():
+    """In every channel, of any workgroup."""
+    gpu = programmed()
+    gpu.soft_reset()
+    for c in range(CHANNELS):
+        for side, source in (("compute", LOCAL), ("inbound", DMA)):
+            gpu.access(side, BASE + c * INTERLEAVE, 64, region=EVENT_REGION, source=source, wg=1 << 15)
+    gpu.run(100)
+    assert len(gpu.dram) == 2 * CHANNELS and gpu.counters()["updates"] == 0
+    assert gpu.error() is None and gpu.busy() == {"reset_done"}
+
+
+def test_a_soft_reset_forgets_what_the_monitor_measured():
+    gpu = programmed()
+    gpu.program(gpu.driver.policy("mca", "auto") + gpu.driver.monitor(8, 25, 40))
+    gpu.restart()
+    gpu.put("producer_active", 1)
+    for c in range(CHANNELS):
+        gpu.put(f"occupancy[{c}]", 60)
+    gpu.run(5000)
+    gpu.access("inbound", BASE, 64, op=STORE, source=REMOTE, region=EVENT_REGION)
+    gpu.run(50)
+    assert "monitor_done" in gpu.status() and gpu.read("CHOSEN_THRESHOLD") == 5
+    gpu.soft_reset()
+    assert "monitor_done" not in gpu.status() and gpu.read("CHOSEN_THRESHOLD") == NO_THRESHOLD
+
+
+@pytest.mark.parametrize("bit", range(4, 16))
+def test_a_soft_reset_takes_as_long_as_it_is_told(bit):
+    gpu = programmed()
+    gpu.program(gpu.driver.soft_reset(1 << bit))
+    gpu.backend.step((1 << bit) - 12)
+    assert "resetting" in gpu.status()
+    gpu.backend.step(600)
+    assert gpu.status() == {"reset_done", "drain"}
+
+
+@pytest.mark.parametrize("done", [0, 1])
+def test_a_second_soft_reset_begins_anew(done):
+    """One that comes in the middle of another, or after it."""
+    gpu = programmed()
+    gpu.program(gpu.driver.soft_reset(16 if done else 1000))
+    gpu.backend.step(700)
+    assert gpu.status() == {"reset_done" if done else "resetting", "drain"}
+    gpu.program(gpu.driver.soft_reset(1000))
+    gpu.backend.step(700)
+    assert gpu.status() == {"resetting", "drain"}
+    gpu.backend.step(600)
+    assert gpu.status() == {"reset_done", "drain"}
+
+
+def test_a_restart_during_the_sweep_of_a_soft_reset_does_nothing():
+    gpu = programmed()
+    gpu.program(gpu.driver.soft_reset(16))
+    gpu.backend.step(16 + 24)  # of the command table's sweep, the longest, a part
+    gpu.program(gpu.driver.restart())
+    assert "resetting" in gpu.status()
+    gpu.backend.step(GEOMETRY.tracker.window_slots << GEOMETRY.tracker.wf_bits - 1)
+    assert gpu.status() == {"reset_done", "drain", "error"} and gpu.error()["code"] == "restart_refused"
+
+
+def test_no_workgroup_starts_while_stopped():
+    """One that waits for room when the soft reset comes; a write that waits for DRAM holds the end up."""
+    gpu = programmed()
+    gpu.blocked = {"start", "dram"}
+    gpu.access("compute", BASE, 64, region=EVENT_REGION)
+    gpu.dispatch(0, tiles=1)
+    gpu.run(30)
+    assert gpu.get("grant") & 1
+    gpu.program(gpu.driver.soft_reset(16))
+    gpu.blocked = {"dram"}
+    for _ in range(60):
+        assert not gpu.get("grant") & 1
+        gpu.run(1)
+    assert "resetting" in gpu.status()
+
+
+def test_a_soft_reset_lets_arrivals_pass_the_producer_that_runs_still():
+    gpu = programmed()
+    gpu.program(gpu.driver.policy("mca", 1, starvation_limit=None))
+    gpu.put("producer_active", 1)
+    for c in range(CHANNELS):
+        gpu.put(f"occupancy[{c}]", 20)
+    gpu.run(10)
+    gpu.access("inbound", BASE, 64, source=DMA, region=EVENT_REGION)
+    gpu.run(200)
+    assert not gpu.dram
+    gpu.soft_reset()
+    assert len(gpu.dram) == 1 and "drain" in gpu.status()
+
+
+def test_a_soft_reset_in_the_middle_of_anything(seed):
+    """Everything around goes on: what was accepted is performed, and nothing leaves after it.
+
+    The next kernel is as new.
+    """
+    rng, cut = random.Random(seed), Counter()
+    for trial in range(60):
+        gpu = programmed(seed=rng.random(), idle=rng.choice((0, 0.3)), memory_cycles=rng.choice((0, 30, 200)))
+        gpu.returning = deque()
+        gpu.blocked = set(rng.sample(["events", "packets", "retirement"], rng.randrange(2)))
+        random_traffic(gpu)
+        accesses = sum(len(queue) for name, queue in gpu.waiting.items() if name[:7] in ("compute", "inbound"))
+        gpu.run(rng.randrange(700))
+        gpu.waiting["dispatch"].clear()
+        gpu.offered.discard("dispatch")
+        gpu.inside = 0
+        waiting = gpu.status()
+        cut.update(waiting)
+        gpu.blocked = set()
+        gpu.soft_reset(rng.choice((16, 300)))
+        assert gpu.busy() == {"reset_done"}, f"trial {trial}: cut in {waiting}"
+        assert not any(gpu.waiting.values()) and not gpu.returning, f"trial {trial}"
+        done = sum(command["op"] != READ for command in gpu.dram)
+        assert done == accesses, f"trial {trial}: {done} of {accesses} writes reached memory"
+        before = came_out(gpu)
+        gpu.run(300)
+        assert came_out(gpu) == before, f"trial {trial}"
+        gpu.idle, gpu.returning = 0, None
+        gpu.program(gpu.driver.clear_error() + gpu.driver.clear_counters())
+        gpu.restart()
+        play_a_tile(gpu.run(2 * GEOMETRY.tracker.window_slots))
+    assert {"tracker_busy", "tracker_occupied", "engines_busy", "reads_outstanding", "channels_busy"} <= set(cut), cut
+
+
+def test_a_soft_reset_waits_for_arrivals_that_are_refused():
+    gpu = programmed()
+    gpu.program(gpu.driver.soft_reset(100))
+    for _ in range(8):
+        gpu.access("inbound", BASE, 64, source=DMA, region=9)
+        gpu.run(80)
+        assert "resetting" in gpu.status()
+    gpu.run(2000)
+    assert gpu.busy() == {"reset_done"} and gpu.counters()["arrivals_refused"] == 8
+
+
+def test_a_soft_reset_waits_for_the_data_of_reads_and_for_late_arrivals():
+    gpu = programmed()
+    gpu.dispatch(0, tiles=1)
+    for _ in range(2 * ROW * COLUMNS // 64):
+        gpu.access("compute", BASE, 64, region=DMA_REGION)
+    gpu.run(300)
+    assert "reads_outstanding" in gpu.status()
+    gpu.program(gpu.driver.soft_reset(100))
+    gpu.run(1000)
+    assert {"resetting", "reads_outstanding"} <= gpu.status()
+    for number, read in enumerate(command for command in gpu.dram if command["op"] == READ):
+        gpu.waiting[f"outbound[{number % LANES}]"].append(
+            {name: read[name] for name in ("address", "bytes", "op", "source", "region", "wf", "wg")})
+    gpu.run(60)
+    for _ in range(8):  # as long as a neighbour's packets come
+        gpu.access("inbound", BASE, 64, source=DMA, region=EVENT_REGION)
+        gpu.run(80)
+        assert "resetting" in gpu.status()
+        gpu.program(gpu.driver.restart(2))  # too early
+        assert gpu.error()["code"] == "restart_refused"
+        gpu.program(gpu.driver.clear_error())
+    gpu.run(2000)
+    assert gpu.busy() == {"reset_done"} and not gpu.packets and not gpu.events
+    gpu.dispatch(0, tiles=1)
+    gpu.access("inbound", BASE, 64, source=DMA, region=EVENT_REGION)  # still of the old kernel
+    gpu.run(100)
+    assert gpu.busy() == {"reset_done"} and gpu.held == 1
+    assert gpu.error() is None
+    gpu.restart()
+    gpu.run(2 * GEOMETRY.tracker.window_slots)
+    assert not gpu.held and gpu.busy() == {"window_open"}
+
+
+def test_a_neighbours_head_of_the_kernel_before_opens_no_window():
+    gpu = programmed()
+    gpu.program(gpu.driver.window(2, workgroups=4, slack=1))
+    gpu.hear(40)
+    gpu.restart()
+    for wg in range(4):
+        gpu.dispatch(wg, tiles=1, there=wg + 1)
+    gpu.run(1000)  # the sweep is over, the neighbour's restart still on the link
+    assert gpu.held == 4
+    gpu.hear(0)
+    gpu.run(50)
+    assert gpu.held == 1
+
+
+def test_a_head_of_the_kernel_before_opens_no_window_when_the_neighbour_restarts():
+    """Not for a cycle: head and kernel are of the same moment."""
+    gpu = programmed()
+    gpu.program(gpu.driver.window(2, workgroups=4))
+    gpu.hear(40)
+    gpu.restart()
+    gpu.dispatch(0, tiles=1, there=30)
+    gpu.run(2 * GEOMETRY.tracker.window_slots)
+    gpu.hear(0)
+    gpu.run(50)
+    assert gpu.held == 1
+
+
+def test_a_head_is_told_with_its_own_kernel():
+    gpu = programmed()
+    gpu.program(gpu.driver.window(2, workgroups=3) + gpu.driver.heads(5, sends_to=(), receives_from=(2,)))
+    gpu.dispatch(0, tiles=1)
+    for _ in range(2 * ROW * COLUMNS // 64):
+        gpu.access("compute", BASE, 64, region=EVENT_REGION)
+    gpu.run(200)
+    assert gpu.get("head") == 1
+    gpu.restart(kernel=7)
+    gpu.run(2 * GEOMETRY.tracker.window_slots)
+    assert [(told["head"], told["epoch"]) for told in gpu.heads][-2:] == [(1, 1), (0, 7)]
+
+
+@pytest.mark.parametrize("peer", range(GEOMETRY.dma.peers))
+def test_a_peer_is_waited_for_until_it_is_in_the_same_kernel(peer):
+    """Every bit of a kernel's number counts, and of each peer's head."""
+    gpu = programmed()
+    peers = range(GEOMETRY.dma.peers)
+    gpu.program(gpu.driver.window(2, workgroups=4) + gpu.driver.heads(9, sends_to=peers, receives_from=()))
+    bits = GEOMETRY.tracker.wg_bits
+    gpu.restart(kernel=4)
+    gpu.hear(0, source=peer)
+    for kernel in (6, 7, 15, 31, 63, 127, 255):  # a bit more each time
+        between = [190] if kernel == 255 else []  # 255 does not follow 127
+        for number in (*between, kernel):
+            gpu.restart(number)
+            for other in set(peers) - {peer}:
+                gpu.hear(0, source=other)
+        gpu.waiting["dispatch"].append(Request(0, 1, there=bits, peer=peer, reaches=1)._asdict())
+        gpu.run(2 * GEOMETRY.tracker.window_slots)
+        assert gpu.held == 1
+        for number in (*between, kernel):
+            gpu.hear(0, epoch=number, source=peer)
+        gpu.run(20)
+        assert gpu.held == 1
+        gpu.hear(bits, source=peer)
+        gpu.run(20)
+        assert not gpu.held
+    for bit in range(2, bits + 1):
+        gpu.restart()
+        gpu.hear(1 << bit, source=peer)
+        assert gpu.get(f"peer_heads[{peer}]") == 1 << bit
+        for there in ((1 << bit) + 3, (1 << bit) + 4):
+            gpu.waiting["dispatch"].append(Request(0, 0, there, peer, opens=0, reaches=1)._asdict())
+        gpu.run(2 * GEOMETRY.tracker.window_slots)
+        assert gpu.held == 1 and not gpu.waiting["dispatch"]

@@ -1,0 +1,248 @@
+"""Dispatch windows, arbitration and inputs of the wired GPU: what may start, and what goes first."""
+
+
+import pytest
+
+from t3sim.driver.driver import Destination
+from t3sim.rtl.address_map import channel_of
+from tests.support.gpu import (
+    BASE,
+    CHANNELS,
+    COLUMNS,
+    DMA,
+    DMA_REGION,
+    EVENT_REGION,
+    GEOMETRY,
+    LIMIT,
+    PEER,
+    PITCH,
+    READ,
+    REMOTE,
+    ROW,
+    STORE,
+    THERE,
+    Gpu,
+    in_channel,
+    lines,
+    outline,
+    play_a_tile,
+    programmed,
+)
+
+# Windows and arbitration
+
+
+def test_the_window_holds_the_dispatcher_back():
+    gpu = programmed()
+    gpu.program(gpu.driver.window(2, workgroups=3))
+    for wg in range(5):
+        gpu.dispatch(wg, tiles=1)
+    gpu.run(50)
+    assert gpu.held == 2 and "dispatch_blocked" in gpu.status()
+    for _ in range(2 * ROW * COLUMNS // 64):
+        gpu.access("compute", BASE, 64, region=EVENT_REGION, wg=0)
+    gpu.run(100)
+    assert gpu.get("head") == 1 and gpu.held == 1
+
+
+def test_the_neighbours_window_counts():
+    gpu = programmed()
+    gpu.program(gpu.driver.window(2, workgroups=8, slack=5))
+    gpu.hear(0)
+    for wg in range(8):
+        gpu.dispatch(wg, tiles=1, there=wg + 5)
+    gpu.run(50)
+    assert gpu.held == 5
+    gpu.hear(2)
+    gpu.run(50)
+    assert gpu.held == 3
+
+
+def test_the_head_is_told_to_those_that_send_to_this_gpu():
+    """With the number of its kernel, and to nobody else; whoever is told anew hears at once."""
+    gpu = programmed()
+    gpu.program(gpu.driver.window(2, workgroups=3) + gpu.driver.heads(5, sends_to=(), receives_from=(2, 7)))
+    gpu.restart(kernel=3)
+    gpu.blocked.add("heads")
+    gpu.run(2 * GEOMETRY.tracker.window_slots)
+    assert "heads_busy" in gpu.busy()
+    gpu.blocked.clear()
+    gpu.run(20)
+    assert "heads_busy" not in gpu.busy()
+    head = {"head": 0, "epoch": 3, "source": 5}
+    assert sorted(gpu.heads, key=lambda one: one["device"])[-2:] == [head | {"device": 2}, head | {"device": 7}]
+    gpu.heads.clear()
+    gpu.dispatch(0, tiles=1)
+    gpu.run(50)
+    for _ in range(2 * ROW * COLUMNS // 64):
+        gpu.access("compute", BASE, 64, region=EVENT_REGION, wg=0)
+    gpu.run(100)
+    head["head"] = gpu.get("head")
+    told = sorted(gpu.heads, key=lambda one: one["device"])
+    assert told == [head | {"device": 2}, head | {"device": 7}] and head["head"] == 1
+    gpu.program(gpu.driver.heads(5, sends_to=(), receives_from=(2, 6)))
+    gpu.run(20)
+    assert gpu.heads[2:] == [head | {"device": 6}]
+    gpu.program(gpu.driver.heads(5, sends_to=(), receives_from=()))
+    gpu.restart(kernel=4)
+    gpu.run(2 * GEOMETRY.tracker.window_slots)
+    assert len(gpu.heads) == 3
+
+
+def test_a_head_of_nobody_that_is_sent_to_changes_nothing():
+    gpu = programmed()
+    gpu.program(gpu.driver.heads(5, sends_to=range(1, 1 + GEOMETRY.dma.peers), receives_from=()))
+    gpu.hear(40, source=0)
+    gpu.hear(41, source=1 + GEOMETRY.dma.peers)
+    assert {gpu.get(f"peer_heads[{peer}]") for peer in range(GEOMETRY.dma.peers)} == {0}
+    for peer in range(GEOMETRY.dma.peers):
+        gpu.hear(10 + peer, source=1 + peer)
+    assert [gpu.get(f"peer_heads[{peer}]") for peer in range(GEOMETRY.dma.peers)] == [
+        10 + peer for peer in range(GEOMETRY.dma.peers)]
+
+
+def test_heads_outlive_a_soft_reset():
+    """What a peer has told once it does not tell again."""
+    gpu = programmed()
+    gpu.hear(17)
+    gpu.soft_reset()
+    assert gpu.get("peer_heads[0]") == 17
+
+
+def test_the_arbiters_threshold_and_the_drain():
+    """MCA lets communication in below the threshold only, until the producer has ended (T3 paper, section 4.5)."""
+    gpu = programmed()
+    gpu.program(gpu.driver.policy("mca", 5, starvation_limit=None))
+    for c in range(CHANNELS):
+        gpu.put(f"occupancy[{c}]", 20)
+    gpu.put("producer_active", 1)
+    gpu.run(10)
+    for address, size in lines():
+        gpu.access("inbound", address, size, source=DMA, region=EVENT_REGION)
+        gpu.access("compute", address + (1 << 20), size, op=READ)
+    gpu.run(100)
+    assert len(gpu.dram) == 12 and {command["communication"] for command in gpu.dram} == {0}
+    assert "drain" not in gpu.status()
+    gpu.put("producer_active", 0)
+    gpu.run(100)
+    assert outline(gpu.dram, "communication") == {(0,): 12, (1,): 12} and "drain" in gpu.status()
+
+
+def test_the_starvation_limit_holds_in_every_channel():
+    gpu = programmed()
+    gpu.program(gpu.driver.policy("mca", 5, starvation_limit=60))
+    gpu.put("producer_active", 1)
+    for c in range(CHANNELS):
+        gpu.put(f"occupancy[{c}]", 20)
+    gpu.run(10)
+    for c in range(CHANNELS):
+        gpu.access("inbound", in_channel(c), 64, source=DMA, region=EVENT_REGION)
+    gpu.run(50)
+    assert not gpu.dram
+    gpu.run(50)
+    assert [channel_of(command["address"], GEOMETRY) for command in gpu.dram] == list(range(CHANNELS))
+
+
+def test_an_empty_dram_queue_lets_communication_in_whatever_the_threshold():
+    """A threshold of 0, which the driver does not write, must not hold up a ring that the producer waits for."""
+    gpu = programmed()
+    gpu.program([*gpu.driver.policy("mca", 5, starvation_limit=None), (gpu.driver.registers["THRESHOLD"].offset, 0)])
+    gpu.put("producer_active", 1)
+    for c in range(CHANNELS):
+        gpu.put(f"occupancy[{c}]", 1)
+    for address, size in lines():
+        gpu.access("inbound", address, size, source=DMA, region=EVENT_REGION)
+    gpu.run(100)
+    assert not gpu.dram
+    for c in range(CHANNELS):
+        gpu.put(f"occupancy[{c}]", 0)
+    gpu.run(100)
+    assert len(gpu.dram) == 12
+
+
+def test_ring_aware_arbitration_lets_a_late_ring_go():
+    gpu, workgroups, stage = programmed(), 6, 7
+    tiles = 8 * workgroups  # more than channels and engines hold
+    gpu.program([
+        *gpu.driver.policy("ring_aware", 1, starvation_limit=65535), *gpu.driver.stage(stage),
+        *gpu.driver.window(8),
+        *gpu.driver.dma_map(DMA_REGION, base=BASE, limit=LIMIT, to=[Destination(PEER, THERE)], row_bytes=ROW,
+                            columns=COLUMNS, pitch_bytes=PITCH, updates_per_element=1)])
+    gpu.put("producer_active", 1)
+    for c in range(CHANNELS):
+        gpu.put(f"occupancy[{c}]", 1)
+    for wg in range(workgroups):
+        gpu.dispatch(wg, tiles=8)
+    gpu.run(100)  # before any command waits
+    for tile in range(tiles):
+        for address, size in lines(BASE + COLUMNS * PITCH * (tile % 24)):
+            gpu.access("compute", address, size, region=DMA_REGION, wf=tile % 8, wg=tile // 8)
+    gpu.run(500)
+    for wg in range(workgroups, workgroups + stage):
+        gpu.dispatch(wg, tiles=1)
+    gpu.run(200)
+    assert not gpu.held and len(gpu.dram) == 12 * tiles, "the threshold holds the DMA reads back"
+    gpu.dispatch(workgroups + stage, tiles=1)
+    gpu.run(200)
+    late = len(gpu.dram) - 12 * tiles
+    assert late > 12, "more workgroups than a stage have started meanwhile: the ring is late"
+    assert {channel_of(command["address"], GEOMETRY) for command in gpu.dram[-late:]} == set(range(CHANNELS))
+    gpu.run(2000)
+    assert 12 * tiles + late <= len(gpu.dram) < 24 * tiles, "in time again, as soon as no command waits"
+    gpu.put("producer_active", 0)
+    gpu.run(500)
+    assert len(gpu.dram) == 24 * tiles
+
+
+@pytest.mark.parametrize("occupancy, chosen", [(1, 127), (7, 127), (9, 30), (24, 30), (26, 10), (39, 10), (60, 5)])
+def test_the_monitor_chooses_the_threshold(occupancy, chosen):
+    gpu = programmed()
+    gpu.program(gpu.driver.policy("mca", "auto") + gpu.driver.monitor(8, 25, 40))
+    gpu.restart()
+    gpu.put("producer_active", 1)
+    for c in range(CHANNELS):
+        gpu.put(f"occupancy[{c}]", occupancy)
+    for cycles in (0, 1000, 2000):  # a neighbour that started earlier: too few samples for a choice
+        gpu.run(cycles)
+        assert "monitor_done" not in gpu.status() and gpu.read("CHOSEN_THRESHOLD") == 127
+        gpu.access("inbound", BASE, 64, op=STORE, source=REMOTE, region=EVENT_REGION)
+        gpu.run(50)
+    gpu.run(1500)
+    assert "monitor_done" in gpu.status() and gpu.read("CHOSEN_THRESHOLD") == chosen
+    assert abs(gpu.read("MONITOR_MEAN") / 4 - occupancy) <= 0.5
+
+
+# Kernels that wait for their inputs
+
+
+def answered(gpu: Gpu, group: int, tiles: int) -> bool:
+    """Whether an ask of the ready table is taken now."""
+    gpu.put_fields("asks.payload", {"group": group, "tiles": tiles})
+    gpu.put("asks.valid", 1)
+    taken = False
+    for _ in range(6):
+        gpu.run(1)
+        taken |= bool(gpu.get("asks.ready"))
+        if taken:
+            break
+    gpu.put("asks.valid", 0)
+    gpu.run(2)
+    return taken
+
+
+def test_a_group_is_ready_when_its_tiles_have_raised_their_events():
+    """Of each workgroup's two tiles one is sent on and announced to no one; it is not counted."""
+    gpu = programmed()
+    gpu.program(gpu.driver.ready_table(2))
+    for kernel in range(2):
+        gpu.restart()
+        gpu.run(2 * GEOMETRY.tracker.window_slots)
+        for wg, ready in enumerate((0, 0, 0, 1)):
+            assert answered(gpu, 0, 0) and not answered(gpu, 2, 1)
+            assert answered(gpu, 1, ready) and not answered(gpu, 1, ready + 1), (kernel, wg)
+            play_a_tile(gpu, wg)
+        assert [answered(gpu, group, 2) for group in range(8)] == [1, 1, 0, 0, 0, 0, 0, 0]
+    gpu.soft_reset()
+    gpu.restart()
+    gpu.run(100)
+    assert not any(answered(gpu, group, 1) for group in range(8)), "a soft reset forgets"
