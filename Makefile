@@ -1,4 +1,4 @@
-# The two commands that matter: `make run` and `make test`. Both set up .venv first, from pyproject.toml.
+# The commands that matter: `make run` and `make test`. Both set up .venv first, from pyproject.toml.
 
 PYTHON ?= python3
 VENV   ?= .venv
@@ -9,7 +9,7 @@ python := $(VENV)/bin/python
 stamp  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help run test cocotb formal soak mutate coverage alu-exhaustive library lint types site reports waves clean setup prerequisites
+.PHONY: help run check test test-rest test-all cocotb formal soak mutate coverage alu-exhaustive library lint types site reports waves clean setup prerequisites
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -17,7 +17,16 @@ help:  ## this list
 run: $(stamp)-run  ## t3 run: one fused sub-layer on the RTL (options: make run ARGS="--model gpt-3 --tp 32")
 	@$(python) -m t3sim.cli run $(ARGS)
 
-test: setup  ## every test (a part of them: make test PYTEST_ARGS="tests/rtl -x")
+check: lint types  ## a minute: lint, types, and the tests that compile nothing
+	$(python) -m pytest --compile-nothing $(PYTEST_ARGS)
+
+test: setup  ## minutes: what each part does (some of it: make test PYTEST_ARGS="tests/rtl -x")
+	$(python) -m pytest -m "not slow" $(PYTEST_ARGS)
+
+test-rest: setup  ## what test-all has and test has not
+	$(python) -m pytest -m slow $(PYTEST_ARGS)
+
+test-all: setup  ## every test: all of it together, on every geometry
 	$(python) -m pytest $(PYTEST_ARGS)
 
 cocotb: setup  ## cocotb testbenches; options: BLOCK=tracker SEED=7 WAVES=1 SIM=icarus GEOMETRY=least LENGTH=10 ROUNDS=1 TEST=name

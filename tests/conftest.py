@@ -1,13 +1,18 @@
 """Options that every test may use."""
 
 import random
+from collections.abc import Iterator
 
 import pytest
+
+BUILDS = {"builds_rtl", "builds_loops", "slow"}  #: marks of what `make check` leaves out
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, default=None, metavar="N",
                      help="seed of random stimulus; 1 without it; -1 draws one")
+    parser.addoption("--compile-nothing", action="store_true",
+                     help="only tests without the marks of what must be built; one that builds after all fails")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -28,6 +33,29 @@ def pytest_configure_node(node) -> None:
 
 def pytest_report_header(config: pytest.Config) -> str:
     return f"seed: {config.option.seed} (repeat with --seed={config.option.seed})"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--compile-nothing"):
+        kept = [item for item in items if not BUILDS.intersection(mark.name for mark in item.iter_markers())]
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = kept
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compile_nothing(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Let builds fail, even those that a cache would answer: elsewhere it is empty."""
+    if not request.config.getoption("--compile-nothing"):
+        yield
+        return
+    def fails(mark: str):
+        return lambda *_, **__: pytest.fail(f"this builds: mark the test {mark}")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("numba.core.dispatcher.Dispatcher.compile", fails("builds_loops"))
+        for place in ("t3sim.cosim.build.cached", "t3sim.cosim.cocotb_run.cached", "t3sim.yowasp.command"):
+            patch.setattr(place, fails("builds_rtl"))
+        yield
 
 
 @pytest.fixture

@@ -10,6 +10,8 @@ from numba import njit
 from t3sim.at_once import at_once
 from t3sim.compiled.jit import compile_times
 
+pytestmark = pytest.mark.builds_loops
+
 
 def quiet(*_) -> None:
     pass

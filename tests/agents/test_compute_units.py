@@ -20,6 +20,8 @@ from t3sim.runs.operators import with_its_kernel
 from t3sim.workloads import gemm_workload
 from tests.support.variants import variant
 
+pytestmark = pytest.mark.builds_loops
+
 MB = 1 << 20
 
 

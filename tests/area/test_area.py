@@ -28,6 +28,8 @@ from t3sim.errors import BadInput
 from t3sim.rtl.geometry import Geometry
 from t3sim.testbenches.geometries import GEOMETRIES
 
+pytestmark = pytest.mark.builds_rtl
+
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 CELLS = Path(__file__).with_name("cells.lib")
 LEAST = GEOMETRIES["least"]
@@ -147,6 +149,7 @@ def test_embedded_library_is_whole():
             assert arc.inverting == {"negative_unate": True, "positive_unate": False}.get(pin.sense)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not any(place.is_file() for place in libraries.PLACES), reason="OSU018 is not installed")
 @pytest.mark.parametrize("block", ["arbiter", "coalescer", "ring_monitor"])
 def test_embedded_library_is_near_a_real_one(block):
@@ -257,6 +260,7 @@ def test_tracker_storage_is_what_the_geometry_says(library):
     assert {"memory_bits", "flip_flops", "gate_equivalents", "logic_depth", "fpga"} <= answer.keys()
 
 
+@pytest.mark.slow
 def test_top_is_the_sum_of_its_parts(library):
     top = measure(COMPOSED, LEAST, library, fpga=False)
     assert top.parts["memory_channel"].count == LEAST.channel.channels
@@ -267,6 +271,7 @@ def test_top_is_the_sum_of_its_parts(library):
     assert top.silicon.logic_depth >= 1
 
 
+@pytest.mark.slow
 def test_fpga_of_a_small_block(library):
     text, _ = readable_verilog("arbiter", LEAST)
     placed, mapped = place_and_route(text, "arbiter"), count(text, "arbiter")
@@ -274,6 +279,7 @@ def test_fpga_of_a_small_block(library):
     assert placed.flip_flops >= 17 and 20 < placed.fmax_mhz < 1000 and placed.fits
 
 
+@pytest.mark.slow
 def test_sweep_and_its_plot(library, tmp_path):
     done = sweep(["coalescer"], LEAST, "count_bits", [8, 16], library)
     assert done.to_json()["values"] == [8, 16]
@@ -294,6 +300,7 @@ def tables(page: str) -> dict[str, list[list[str]]]:
     return found
 
 
+@pytest.mark.slow
 def test_the_page_in_docs_is_what_the_command_prints(library):
     """As far as that takes seconds: every table, every block, and the arbiter's figures if the tools are the same."""
     page = (DOCS / "area.md").read_text(encoding="utf-8")
@@ -488,6 +495,7 @@ def test_what_memories_cost_by_hand(library):
     assert through.gate_equivalents(library) == 11 * 4 + 10 * 3 + 5 * 3
 
 
+@pytest.mark.slow
 def test_every_memory_of_the_default_top_is_classified():
     """By its ports, in the order of the names; a memory that comes, or another way to read one, changes this."""
     found = {one.name: (one.kind, one.count * one.words * one.width) for one in memories_of("gpu_top", Geometry())}

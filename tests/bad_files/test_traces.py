@@ -17,6 +17,8 @@ from t3sim.trace.store import EVENTS, PLAN, RUN, Trace
 from tests.support.damage import answered, damaged
 from tests.support.recorded import make
 
+pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops]
+
 VALUES = (None, True, -1, 0, 1 << 62, 1e300, 0.5, "", "x" * 2000, [], [[]], [None], [-1], ["x"], {}, {"a": 1})
 _LAWFUL = {"seed", "machine", "technique", "policy", "workload", "bug", "errors", "counters", "versions"}  #: not read
 

@@ -20,6 +20,8 @@ from t3sim.testbenches import run_blocks
 from t3sim.testbenches.geometries import GEOMETRIES
 from t3sim.testbenches.scoreboard import MismatchError, Scoreboard
 
+pytestmark = pytest.mark.builds_rtl
+
 SMALL = GEOMETRIES["small"]
 
 
@@ -28,23 +30,27 @@ def test_small(block, seed, tmp_path):
     assert run_testbench(Testbench(block, SMALL, seed), tmp_path) >= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", ["tracker", "memory_channel", "dispatch_window", "update_network", "gpu_top"])
 def test_one_of_everything(block, seed, tmp_path):
     """One set of one way, one bank, one channel, one engine."""
     run_testbench(Testbench(block, GEOMETRIES["least"], seed), tmp_path)
 
 
+@pytest.mark.slow
 def test_several_of_everything(seed, tmp_path):
     """The wired top with four channels, banks and engines and three lanes: each is meant, not only the first."""
     run_testbench(Testbench("gpu_top", GEOMETRIES["several"], seed), tmp_path)
 
 
+@pytest.mark.slow
 def test_the_default_top(seed, tmp_path):
     """The wired top at its real size: 32 channels, 8 banks of 32 sets of 8 ways, 4 engines; two kernels."""
     run_testbench(Testbench("gpu_top", GEOMETRIES["default"], seed, timeout_s=1800, rounds=1), tmp_path,
                   testcase="fused_kernels")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protection", ["secded", "parity"])
 @pytest.mark.parametrize("block", ["tracker", "corrected_row", "config_bus"])
 def test_protected(block, protection, seed, tmp_path):
@@ -54,6 +60,7 @@ def test_protected(block, protection, seed, tmp_path):
     run_testbench(Testbench(block, geometry, seed), tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", ["tracker", "dispatch_window", "gpu_top"])
 def test_icarus(block, seed, tmp_path):
     if not shutil.which("iverilog"):
@@ -100,6 +107,7 @@ def retired_when_granted(m, inner, outer):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("block", "wrong", "message"), [
     ("tracker", threshold_off_by_one, "triggers(, item|:)|errors(, item|:)"),
     ("tracker", update_lost_under_back_pressure, "triggers(, item|:)|errors(, item|:)"),

@@ -18,6 +18,8 @@ from t3sim.runs.skew import Skew
 from t3sim.workloads import gemm_workload
 from tests.support.variants import small_machine, variant
 
+pytestmark = pytest.mark.builds_loops
+
 
 @pytest.mark.parametrize("topology, algorithm", [("ring", "ring"), ("switch", "direct")])
 def test_results_are_those_of_one_thread(seed, topology, algorithm):

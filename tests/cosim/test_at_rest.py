@@ -20,6 +20,8 @@ from t3sim.study.lockstep_speed import recorded_stimulus
 from tests.support.caches import share_verilators_own
 from tests.support.variants import small_machine, variant
 
+pytestmark = pytest.mark.builds_rtl
+
 WORKERS = 3
 load_block = wrapper._load_block
 

@@ -29,6 +29,8 @@ from t3sim.rtl.geometry import ChannelGeometry, Geometry
 from t3sim.rtl.two_entry_queue import TwoEntryQueue
 from tests.support.caches import share_verilators_own
 
+pytestmark = pytest.mark.builds_rtl
+
 GEOMETRY = Geometry()
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -15,6 +15,8 @@ from t3sim.cosim.toolchain import ToolchainError
 from t3sim.cosim.verilog import generate_verilog
 from t3sim.errors import Failure
 
+pytestmark = pytest.mark.builds_rtl
+
 BENCH = """
 import cocotb, os
 from cocotb.triggers import Timer

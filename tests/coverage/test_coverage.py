@@ -13,6 +13,8 @@ from t3sim.testbenches.coverage.cross import Collector, Cross, merge
 from t3sim.testbenches.coverage.points import INSIDE, crosses
 from t3sim.testbenches.geometries import GEOMETRIES
 
+pytestmark = pytest.mark.builds_rtl
+
 CROSSES = crosses(GEOMETRIES["small"])
 ARBITER = next(cross for cross in CROSSES if cross.block == "arbiter")
 

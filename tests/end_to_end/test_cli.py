@@ -313,6 +313,7 @@ def test_version():
     assert collect_versions()["numpy"][0].isdigit()
 
 
+@pytest.mark.builds_loops
 def test_hbm_replay(tmp_path, capsys):
     trace = tmp_path / "one.trace"
     trace.write_text("".join(f"0x{64 * line:X} READ 0\n" for line in range(256)))
@@ -578,7 +579,8 @@ def test_signals_are_as_they_were_after_a_command(capsys):
 @pytest.mark.parametrize("arguments", [
     "--help", "run --help", "cache", "registers", "collective --collective ar --topology ring:4 --sizes 1M:2M",
     "dma --collective ag --sizes 1M:2M", "end-to-end --model gpt-3 --gpus 64 --mapping tp=8,pp=8 --ignore-memory",
-    "end-to-end --model gpt-3 --gpus 64 --search", "run --gemm 1024x512x256 --devices 4"])
+    "end-to-end --model gpt-3 --gpus 64 --search",
+    pytest.param("run --gemm 1024x512x256 --devices 4", marks=[pytest.mark.builds_rtl, pytest.mark.slow])])
 def test_no_line_in_a_pipe_ends_in_blanks(capsys, arguments):
     assert cli.main(arguments.split()) == 0
     printed = capsys.readouterr()

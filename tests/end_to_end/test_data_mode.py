@@ -32,6 +32,8 @@ from t3sim.topologies import fully_connected, switch
 from t3sim.topologies.multi_node import multi_node
 from t3sim.workloads import gemm_workload
 
+pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops]
+
 
 def chaos(seed: int, hold_back: float = 0.1, jitter: int = 200) -> Options:
     return Options(seed=seed, hold_back=hold_back, link_jitter_cycles=jitter)
@@ -54,7 +56,12 @@ def blocks(tiles: int) -> dict:
     return {"dma": {"tiles_per_block": tiles}}
 
 
-@pytest.mark.parametrize("name, shape, devices, changes", [
+def others_slow(rings: list[tuple]) -> list:
+    """Mark those of another geometry than the first's: each is hardware to be built."""
+    return [ring if ring[0] == rings[0][0] else pytest.param(*ring, marks=pytest.mark.slow) for ring in rings]
+
+
+@pytest.mark.parametrize("name, shape, devices, changes", others_slow([
     # Everything divides: 4 x 8 tiles of 64 x 32.
     ("ring_small", "256x256x64", 2, {}),
     ("ring_small", "256x256x64", 4, blocks(2)),
@@ -75,7 +82,7 @@ def blocks(tiles: int) -> dict:
     ("ring_wide", "512x96x64", 8, blocks(8)),
     ("ring_wide", "200x300x64", 3, blocks(2)),
     ("ring_wide", "449x161x96", 4, SLOW_LINK),
-])
+]))
 def test_every_element_equals_numpy(name, shape, devices, changes, seed):
     workload = gemm_workload(shape, devices)
     options = dataclasses.replace(chaos(seed), start_cycles=late_starts(devices, 1000, seed))
@@ -88,6 +95,7 @@ def test_every_element_equals_numpy(name, shape, devices, changes, seed):
     assert result.packets >= result.elements * (devices - 1) // 32
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype, name, shape, devices, changes", [
     ("bf16", "ring_small", "200x300x70", 3, blocks(4)),
     ("bf16", "ring_wide", "449x161x96", 4, SLOW_LINK),
@@ -108,6 +116,7 @@ def test_every_element_of_other_formats_equals_numpy(dtype, name, shape, devices
     assert result.packets >= result.elements * (devices - 1) * element_bytes // 64
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", FORMATS)
 def test_hardware_of_the_real_size(dtype, seed):
     """256 sets of 8 ways in 8 banks, 32 channels, 4 engines: what `t3 run` simulates, with numbers."""
@@ -119,6 +128,7 @@ def test_hardware_of_the_real_size(dtype, seed):
     assert result.triggers > 256 * 8  # as many as the Tracker has entries
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name, shape, devices, changes", [
     ("ring_small", "200x300x70", 3, blocks(4)),
     ("ring_tiny", "67x90x32", 3, SLOW_LINK),
@@ -136,6 +146,7 @@ def test_a_staged_first_chunk_equals_numpy(name, shape, devices, changes, seed):
     assert result.columns_added >= result.elements * (2 * devices - 1) // 16
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name, shape, devices, places, staged", [
     ("ring_small", "200x300x70", 3, 6, False),
     ("ring_small", "514x130x64", 4, 11, True),
@@ -159,6 +170,7 @@ def test_ids_that_are_not_the_order_of_dispatch(name, shape, devices, places, st
     assert result.elements == workload.m * workload.n
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ids", Ids)
 def test_a_direct_reduce_scatter_of_two(ids, seed):
     """Every GPU has one peer then; own tiles come last, in an order of each GPU's own."""
@@ -175,6 +187,7 @@ def test_an_order_with_too_much_slack_is_refused():
             limits=Limits.EXACT, shuffle=Shuffle(1000)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(24))
 def test_random_rings(number, seed):
     case = draw(1000 * seed + number)
@@ -182,6 +195,7 @@ def test_random_rings(number, seed):
     case.run()
 
 
+@pytest.mark.slow
 def test_one_compiled_loop_serves_all_rings():
     run_data_mode(machine("ring_small"), gemm_workload("128x128x8", 2))
     compiled = len(loop.advance.signatures)
@@ -190,6 +204,7 @@ def test_one_compiled_loop_serves_all_rings():
     assert len(loop.advance.signatures) == compiled
 
 
+@pytest.mark.slow
 def test_same_seed_same_run():
     first, second = (run_data_mode(machine("ring_tiny"), gemm_workload("40x70x32", 3), Policy("mca"), chaos(7))
                      for _ in range(2))
@@ -197,6 +212,7 @@ def test_same_seed_same_run():
     assert (first.reduced == second.reduced).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype, scale, expected", [
     ("fp16", 4000.0, "overflow"), ("fp16", 2e-7, "subnormal"), ("bf16", 2e37, "overflow"), ("bf16", 1e-40, "subnormal"),
     ("fp32", 2e37, "overflow"), ("fp32", 1e-40, "subnormal")])
@@ -211,6 +227,7 @@ def test_numbers_at_the_ends_of_a_format(dtype, scale, expected):
         assert (magnitude < 2.0 ** (-14 if dtype == "fp16" else -126)).mean() > 0.9
 
 
+@pytest.mark.slow
 def test_links_slower_than_the_gemm_back_everything_up():
     """The window holds the dispatcher back; without it a Tracker would be asked for more than it has."""
     described = machine("ring_tiny", link={"bandwidth_gb_per_s": 0.5, "latency_ns": 1000.0})
@@ -237,6 +254,7 @@ def test_reduction_follows_the_ring():
     assert (final != (other[0] + other[1]) + other[2]).mean() > 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", FORMATS)
 def test_minus_zero_is_the_identity(dtype):
     number, step = FORMATS[dtype], 1 if FORMATS[dtype].bytes == 2 else 65_521
@@ -253,6 +271,7 @@ def several(devices: int, topology=fully_connected, *, seed: int = 0, **options)
     return data_run(described, workload, Policy("mca"), chosen, Variation(overtaking_reads=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("devices", "topology", "ids", "slices"), [
     (4, fully_connected, Ids.TOUCHED, 1), (4, fully_connected, Ids.TRACKED, 1), (3, fully_connected, Ids.TRACKED, 1),
     (4, partial(fully_connected, divided=True), Ids.TRACKED, 3), (4, switch, Ids.TOUCHED, 1),
@@ -275,6 +294,7 @@ def test_a_direct_reduce_scatter_sums_what_all_others_send(devices, topology, id
     run.close()
 
 
+@pytest.mark.slow
 def test_a_slow_link_holds_up_only_what_goes_over_it():
     """GPU 0's lines for GPUs 2 and 3 have left long before those for GPU 1, behind a link at a thirtieth."""
     def last_cycles(picks: bool) -> dict[int, int]:
@@ -306,6 +326,7 @@ def test_a_sum_in_another_order_is_noticed(monkeypatch):
     broken("numpy's reduction in the schedule's order gives", run)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", FORMATS)
 def test_an_element_too_wide_for_the_egress_buffer_is_refused(dtype):
     described = machine("ring_tiny", link={"egress_buffer_bytes": 64})
@@ -399,6 +420,7 @@ def test_an_address_outside_the_output_is_noticed():
 
 # The other simulator
 
+@pytest.mark.slow
 def test_amaranth_s_simulator_gives_the_same_run():
     described = machine("ring_tiny", gpu={"compute_units": 4}, link={"latency_ns": 30.0})
     workload = gemm_workload("10x33x8", 2)

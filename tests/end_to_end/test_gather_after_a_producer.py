@@ -22,6 +22,8 @@ from t3sim.testbenches.soak import machine
 from t3sim.topologies import Link, Topology, fully_connected, switch
 from t3sim.workloads import gemm_workload
 
+pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops, pytest.mark.slow]
+
 SLOW_LINK = {"link": {"bandwidth_gb_per_s": 3.0, "latency_ns": 400.0}}
 FAST_LINK = {"link": {"bandwidth_gb_per_s": 400.0, "latency_ns": 20.0}}
 BLOCKS = {"dma": {"tiles_per_block": 4}}

@@ -18,6 +18,8 @@ from t3sim.runs.policy import Policy
 from t3sim.testbenches.soak import machine
 from t3sim.workloads import gemm_workload
 
+pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops, pytest.mark.slow]
+
 EXCHANGE = fused_with("ag-gemm")
 TABLE = {"dma": {"ready_groups": 32}}  #: the same for all, so that the RTL is built once
 SLOW_LINK = {"link": {"bandwidth_gb_per_s": 3.0, "latency_ns": 400.0}}

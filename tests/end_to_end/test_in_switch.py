@@ -15,6 +15,8 @@ from t3sim.testbenches.soak import machine
 from t3sim.topologies import switch
 from t3sim.workloads import gemm_workload
 
+pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops, pytest.mark.slow]
+
 TILE_BYTES = 64 * 32 * 2  #: of ring_small
 
 

@@ -14,6 +14,8 @@ from t3sim.schedule import ScheduleError
 from t3sim.testbenches.soak import machine
 from t3sim.workloads import gemm_workload
 
+pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops, pytest.mark.slow]
+
 #: A reduce-scatter along a ring that leaps over two GPUs at a time, and chunk c ends at the GPU after the usual one.
 COLLECTIVE = '''
 from t3sim.collectives import Op, Program

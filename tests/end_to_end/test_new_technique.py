@@ -14,6 +14,8 @@ import pytest
 
 from t3sim.user_cache import cache_folder
 
+pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops, pytest.mark.slow]
+
 ROOT = Path(__file__).resolve().parents[2]
 MACHINE = ROOT / "tests" / "data" / "machines" / "ring_small.toml"
 

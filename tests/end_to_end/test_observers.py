@@ -19,6 +19,8 @@ from t3sim.trace.setup import Filter
 from t3sim.trace.store import Trace, TraceWriter
 from t3sim.workloads import gemm_workload
 
+pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops, pytest.mark.slow]
+
 RING = machine("ring_tiny")
 WORKLOAD = gemm_workload("40x70x32", 3)
 LATE = 3000  #: cycle in which device 1 starts

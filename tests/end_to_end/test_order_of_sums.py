@@ -15,6 +15,8 @@ from t3sim.testbenches.soak import machine
 from t3sim.topologies import fully_connected
 from t3sim.workloads import gemm_workload
 
+pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops, pytest.mark.slow]
+
 DEVICES = 4
 LATE = [(0, 0, 0, 0), (0, 9000, 0, 3000), (6000, 0, 12000, 0)]
 DIRECT = Options(limits=Limits.EXACT, collective=direct.reduce_scatter, topology=fully_connected)

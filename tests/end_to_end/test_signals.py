@@ -20,6 +20,8 @@ from t3sim.runs.policy import Policy
 from t3sim.testbenches.soak import machine
 from t3sim.workloads import gemm_workload, transformer_workload
 
+pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops, pytest.mark.slow]
+
 BLOCK = (32_767, 4_095)  #: bytes and columns that a DMA command moves
 
 

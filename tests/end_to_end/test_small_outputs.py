@@ -18,6 +18,8 @@ from t3sim.testbenches.exchanges import exchanges
 from t3sim.testbenches.soak import machine, pools_of
 from t3sim.workloads import gemm_workload
 
+pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops, pytest.mark.slow]
+
 BEFORE = fused_with("ag-gemm")
 
 

@@ -24,6 +24,8 @@ from t3sim.testbenches.soak import machine
 from t3sim.topologies import switch
 from t3sim.workloads import gemm_workload, gemv_workload
 
+pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops, pytest.mark.slow]
+
 
 def split(name: str, parts: int, **changes: dict):
     return machine(name, **{**changes, "gpu": {"k_parts": parts, "block_k": 16, **changes.get("gpu", {})}})

@@ -30,6 +30,8 @@ from t3sim.rtl.tracker import TrackerBank
 from t3sim.rtl.trigger_merge import TriggerMerge
 from t3sim.rtl.update_network import UpdateNetwork
 
+pytestmark = [pytest.mark.builds_rtl, pytest.mark.slow]
+
 #: So small that random stimulus meets matches, full queues and wrap-arounds.
 SMALL = Geometry(
     TrackerGeometry(sets=4, ways=2, banks=2, wg_bits=4, wf_bits=1, address_bits=32, count_bits=12),

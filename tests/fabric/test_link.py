@@ -24,6 +24,8 @@ from t3sim.schedule.mirror import Mirror, make_mirror
 from t3sim.topologies import Link, Topology
 from t3sim.topologies import ring as ring_topology
 
+pytestmark = pytest.mark.builds_loops
+
 B = bits.request_bits(Geometry())
 BASE = 3 << 20
 

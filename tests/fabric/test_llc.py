@@ -16,6 +16,8 @@ from t3sim.runs import build
 from t3sim.workloads import gemm_workload
 from tests.support.variants import variant
 
+pytestmark = pytest.mark.builds_loops
+
 LINE, WAYS, SETS, UNITS = 128, 4, 16, 70
 STREAM = 0  #: a GEMM's
 

@@ -10,6 +10,8 @@ from t3sim.runs.build import make_sim
 from t3sim.workloads import gemm_workload
 from tests.support.variants import variant
 
+pytestmark = pytest.mark.builds_loops
+
 
 @compiled
 def push(queue, row, number):

@@ -5,13 +5,15 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from flippable import FlippableTop
-from tests.models.variants import small_machine
 
 from t3sim.cosim.amaranth_backend import AmaranthBackend
 from t3sim.cosim.build import component_verilog
 from t3sim.machine import load_machine
-from tests.rtl.test_gpu_top import BASE, EVENT_REGION, INTERLEAVE, LIMIT, Gpu
+from tests.support.flippable import FlippableTop
+from tests.support.gpu import BASE, EVENT_REGION, INTERLEAVE, LIMIT, Gpu
+from tests.support.variants import small_machine
+
+pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops]
 
 _SMALL = small_machine(load_machine()).geometry()
 #: Of two groups of channels, each feeds a bank in every cycle.

@@ -24,6 +24,8 @@ from t3sim.testbenches.soak import machine
 from t3sim.workloads import gemm_workload
 from tests.support.flippable import FlippableTop
 
+pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops]
+
 DEVICES = 3
 SENDER, RECEIVER = 1, 0
 

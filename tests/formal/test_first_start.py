@@ -12,6 +12,8 @@ from t3sim import yowasp
 from t3sim.errors import Failure
 from t3sim.testbenches.formal import solver
 
+pytestmark = pytest.mark.builds_rtl
+
 #: Prepares Boolector and asks it a question, with both of its outputs in one as SymbiYosys's driver has them.
 _ASK = """
 import subprocess

@@ -13,6 +13,8 @@ from t3sim.hbm.trace import Trace, read_trace, write_trace
 from t3sim.machine import load_machine
 from t3sim.machine.dram import Dram
 
+pytestmark = pytest.mark.builds_loops
+
 REFERENCE = load_machine("hbm2-reference").dram
 
 

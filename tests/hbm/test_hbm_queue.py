@@ -8,6 +8,8 @@ from t3sim.hbm.channel import READ, STORE, UPDATE, hbm_enqueue, hbm_step
 from t3sim.hbm.state import commands, make_hbm
 from t3sim.machine import load_machine
 
+pytestmark = pytest.mark.builds_loops
+
 DRAM = load_machine().dram
 GPGPUSIM = DRAM.model_copy(update={"scheduler": "gpgpusim", "trefi_cycles": 0})
 

@@ -23,6 +23,8 @@ from t3sim.hbm.validation import (
 )
 from t3sim.machine import load_machine
 
+pytestmark = pytest.mark.builds_loops
+
 REFERENCE = load_machine("hbm2-reference").dram
 FIELDS = ("cycles", "activates", "precharges", "refreshes", "reads", "writes")
 

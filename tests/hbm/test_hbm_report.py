@@ -6,6 +6,8 @@ import pytest
 
 from t3sim import cli
 
+pytestmark = pytest.mark.builds_loops
+
 
 def test_all_of_a_configuration(tmp_path, capsys):
     target = tmp_path / "validation.json"

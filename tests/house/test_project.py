@@ -54,13 +54,28 @@ def test_readme_names_every_command():
 
 def test_make_help_names_every_target():
     told = subprocess.run(["make", "-s", "help"], cwd=ROOT, text=True, capture_output=True, timeout=30).stdout
-    for target in ("run", "test", "cocotb", "soak", "alu-exhaustive", "lint", "clean"):
+    for target in ("run", "check", "test", "test-rest", "test-all", "cocotb", "soak", "alu-exhaustive", "lint",
+                   "clean"):
         assert f"make {target} " in told
 
 
-def test_ci_runs_the_test_command_of_the_readme():
-    assert "make test" in README and "make test" in (ROOT / ".ci" / "run").read_text()
-    assert os.access(ROOT / ".ci" / "run", os.X_OK)
+def run_ci(folder: Path, fails: str) -> subprocess.CompletedProcess:
+    """Call .ci/run in a folder of its own, with a `make` that says its target and fails for one."""
+    (folder / ".ci").mkdir()
+    (folder / "make").write_text(f'#!/bin/sh\necho "made $1"\n[ "$1" != "{fails}" ]\n')
+    for path, source in ((folder / ".ci" / "run", ROOT / ".ci" / "run"), (folder / "make", folder / "make")):
+        path.write_text(source.read_text())
+        path.chmod(0o755)
+    return subprocess.run([folder / ".ci" / "run"], env=os.environ | {"PATH": f"{folder}:{os.environ['PATH']}"},
+                          text=True, capture_output=True, timeout=30)
+
+
+@pytest.mark.parametrize(("fails", "status"), [("", 0), ("test", 1), ("test-rest", 1)])
+def test_ci_runs_the_test_command_of_the_readme_then_the_rest(tmp_path, fails, status):
+    assert "make test " in README and os.access(ROOT / ".ci" / "run", os.X_OK)
+    done = run_ci(tmp_path, fails)
+    shown = [line for line in done.stdout.splitlines() if line.startswith("made ")]
+    assert (done.returncode, shown[:2]) == (status, ["made test", "made test-rest"]), done.stdout + done.stderr
 
 
 def test_every_package_is_installed():

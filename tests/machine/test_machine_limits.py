@@ -92,6 +92,8 @@ def limits(section: str):
                             if (value := getattr(item, bound, None)) is not None)
 
 
+@pytest.mark.slow
+@pytest.mark.builds_loops
 @pytest.mark.parametrize("section", [section for section in SECTIONS if [*limits(section)]],
                          ids=lambda section: section or "top")
 def test_what_is_accepted_runs(load, section):

@@ -11,6 +11,8 @@ from t3sim.mechanisms.program_kernels import KINDS, LevelPlan, Places, ring_plan
 from t3sim.runs import isolated_collectives as collectives
 from tests.support.variants import variant
 
+pytestmark = pytest.mark.builds_loops
+
 PREFIX = {"reduce-scatter": "rs", "reduce-scatter-nmc": "rs", "all-gather": "ag"}
 ARRAY = 16 << 20  #: long steps, so that the memory's latency is below a percent
 

@@ -17,6 +17,8 @@ from t3sim.study.techniques import kernels_of, run_sublayer
 from t3sim.techniques.choices import Choices
 from t3sim.workloads import gemm_workload
 
+pytestmark = pytest.mark.builds_loops
+
 N = 4
 UNITS = 16  #: of communication
 SHAPE = gemm_workload("4096x2048x512", N)  #: 64 tiles a chunk, a wave of the other 64 units

@@ -22,6 +22,8 @@ from t3sim.techniques.choices import Choices
 from t3sim.topologies import named_topology
 from t3sim.workloads import gemm_workload
 
+pytestmark = pytest.mark.builds_loops
+
 N = 4
 SHAPE = gemm_workload("4096x2048x512", N)
 SWITCH = named_topology(f"switch:{N}")

@@ -20,6 +20,8 @@ from t3sim.topologies import named_topology
 from t3sim.workloads import gemm_workload
 from tests.mechanisms.test_flux import Unmirrored
 
+pytestmark = [pytest.mark.builds_loops, pytest.mark.slow]
+
 N = 4
 SHAPE = gemm_workload("4096x2048x512", N)
 SWITCH = named_topology(f"switch:{N}")

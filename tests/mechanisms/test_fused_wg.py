@@ -23,6 +23,8 @@ from t3sim.techniques.choices import Choices
 from t3sim.topologies import named_topology
 from t3sim.workloads import gemm_workload, gemv_workload
 
+pytestmark = pytest.mark.builds_loops
+
 N = 4
 SHAPE = gemm_workload("4096x1024x256", N)
 SWITCH = named_topology(f"switch:{N}")

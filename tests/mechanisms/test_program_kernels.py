@@ -15,6 +15,8 @@ from t3sim.techniques.choices import Choices
 from t3sim.topologies import named_topology
 from t3sim.workloads import gemm_workload
 
+pytestmark = pytest.mark.builds_loops
+
 MACHINE = load_machine()
 
 

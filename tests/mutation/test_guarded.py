@@ -5,6 +5,8 @@ import pytest
 from t3sim.testbenches.mutation.aiger import Circuit
 from t3sim.testbenches.mutation.guarded import never, with_guards
 
+pytestmark = [pytest.mark.builds_rtl, pytest.mark.slow]
+
 SET, DATA, DROP, VALID, HERE, THERE = range(2, 14, 2)  # literals
 
 

@@ -16,6 +16,8 @@ from t3sim.testbenches.mutation.model import blocks_inside, make_model
 from t3sim.testbenches.mutation.proofs import prove
 from t3sim.testbenches.mutation.simulate import simulate
 
+pytestmark = [pytest.mark.builds_rtl, pytest.mark.slow]
+
 SMALL = GEOMETRIES["small"]
 
 

@@ -15,6 +15,8 @@ from t3sim.testbenches.mutation.source.model import files_of, make_source_model
 from t3sim.testbenches.mutation.source.rewrite import CHANGES, rewritten
 from t3sim.testbenches.mutation.source.unit import unit_test
 
+pytestmark = [pytest.mark.builds_rtl, pytest.mark.slow]
+
 SMALL = GEOMETRIES["small"]
 SOURCE = """
 from amaranth.hdl import Cat, Module, Mux, Signal

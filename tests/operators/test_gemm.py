@@ -11,6 +11,8 @@ from t3sim.machine import load_machine
 from t3sim.workloads import gemm_workload
 from tests.support.variants import run_kernel, variant
 
+pytestmark = pytest.mark.builds_loops
+
 
 @pytest.fixture(scope="module")
 def machine():

@@ -16,6 +16,8 @@ from t3sim.runs.operators import resident
 from t3sim.workloads import Workload, decode_workload, embedding_workload, gemm_workload, gemv_workload
 from tests.support.variants import variant
 
+pytestmark = pytest.mark.builds_loops
+
 
 @pytest.fixture(scope="module")
 def machine() -> Machine:

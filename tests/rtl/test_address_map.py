@@ -9,6 +9,8 @@ from amaranth.sim import Simulator
 from t3sim.rtl.address_map import channel_of, channel_of_value
 from t3sim.rtl.geometry import ChannelGeometry, Geometry, TrackerGeometry
 
+pytestmark = pytest.mark.builds_rtl
+
 GEOMETRIES = [
     Geometry(),
     Geometry(channel=ChannelGeometry(channels=1)),

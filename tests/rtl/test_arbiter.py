@@ -16,6 +16,8 @@ from t3sim.rtl.arbiter.arbiter import Arbiter
 from t3sim.rtl.arbiter.policies import table
 from t3sim.rtl.geometry import ChannelGeometry, Geometry
 
+pytestmark = pytest.mark.builds_rtl
+
 CODE = {name: code for code, name in enumerate(POLICIES)}
 IDLE = {"policy": 0, "threshold": THRESHOLD_NONE, "starvation_limit": 0, "drain": 0, "ring_late": 0,
         "compute_valid": 0, "communication_valid": 0, "communication_waiting": 0, "ready": 1, "occupancy": 0}

@@ -9,6 +9,8 @@ from t3sim.rtl.coalescer import Coalescer
 from t3sim.rtl.geometry import ChannelGeometry, Geometry
 from tests.support.stream_bench import StreamBench, as_dict, send
 
+pytestmark = pytest.mark.builds_rtl
+
 
 def accesses(rng, count, geometry, amounts=(1, 32, 64)):
     """Runs of the same key, so that merging, overflow and key changes all happen."""

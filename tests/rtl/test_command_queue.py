@@ -19,6 +19,8 @@ from t3sim.rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
 from t3sim.rtl.registers import ERRORS, POLL_PERIOD
 from tests.support.stream_bench import StreamBench, as_dict
 
+pytestmark = pytest.mark.builds_rtl
+
 GEOMETRIES = {
     "small": Geometry(tracker=TrackerGeometry(sets=8, banks=1, wg_bits=6), dma=DmaGeometry(queue_commands=4)),
     "two places": Geometry(tracker=TrackerGeometry(sets=1, ways=1, banks=1, wg_bits=1, wf_bits=1, address_bits=32),

@@ -13,6 +13,8 @@ from t3sim.rtl.config_bus import ConfigBus
 from t3sim.rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, GeometryError, TrackerGeometry
 from t3sim.rtl.registers import STATUS_BITS, WAITS, counters, register_map
 
+pytestmark = pytest.mark.builds_rtl
+
 GEOMETRIES = {
     "default": Geometry(),
     "smallest": Geometry(tracker=TrackerGeometry(sets=1, ways=1, banks=1, wg_bits=1, wf_bits=1, address_bits=32,

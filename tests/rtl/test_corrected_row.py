@@ -13,6 +13,8 @@ from t3sim.rtl.geometry import Geometry, TrackerGeometry
 from t3sim.rtl.layouts import tracker_entry, tracker_tag
 from t3sim.testbenches.rows import Rows
 
+pytestmark = pytest.mark.builds_rtl
+
 TRACKERS = {
     "paper": TrackerGeometry(),
     "one_way": TrackerGeometry(sets=4, ways=1, banks=1),

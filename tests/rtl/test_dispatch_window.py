@@ -13,6 +13,8 @@ from t3sim.rtl.layouts import ErrorCode
 from t3sim.testbenches.dispatcher import QUEUE, lawful_order
 from tests.support.stream_bench import StreamBench, as_dict, send
 
+pytestmark = pytest.mark.builds_rtl
+
 GEOMETRIES = {
     "paper": TrackerGeometry(),
     "one_set": TrackerGeometry(sets=1, ways=1, banks=1, wg_bits=8),

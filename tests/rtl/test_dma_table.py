@@ -11,6 +11,8 @@ from t3sim.rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
 from tests.support.mappings import program, random_tables
 from tests.support.stream_bench import StreamBench
 
+pytestmark = pytest.mark.builds_rtl
+
 GEOMETRIES = {
     "small": Geometry(tracker=TrackerGeometry(sets=8, banks=1, wg_bits=6), dma=DmaGeometry(ready_commands=4)),
     "one set": Geometry(tracker=TrackerGeometry(sets=1, ways=1, banks=1, wg_bits=1, wf_bits=1, address_bits=32),

@@ -12,6 +12,8 @@ from t3sim.rtl.layouts import ErrorCode, Op, Source
 from tests.support.mappings import equal_tables, program, random_tables
 from tests.support.stream_bench import StreamBench, as_dict
 
+pytestmark = pytest.mark.builds_rtl
+
 GEOMETRIES = {
     "default": Geometry(),
     "narrow": Geometry(tracker=TrackerGeometry(sets=1, banks=1, wg_bits=1, wf_bits=1, address_bits=32),

@@ -8,6 +8,8 @@ from amaranth.sim import Simulator
 
 from t3sim.rtl.event_counter import EventCounter
 
+pytestmark = pytest.mark.builds_rtl
+
 
 def simulate(testbench, **sizes):
     """Runs `testbench(step, reset)`; `step` is one cycle and returns the total; `reset(level)`."""

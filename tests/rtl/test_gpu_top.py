@@ -39,6 +39,8 @@ from tests.support.gpu import (
     programmed,
 )
 
+pytestmark = pytest.mark.builds_rtl
+
 # The bus
 
 

@@ -38,6 +38,8 @@ from tests.support.gpu import (
     waits_in_the_end,
 )
 
+pytestmark = pytest.mark.builds_rtl
+
 
 def test_commands_in_memory_copy_what_their_regions_say(seed):
     """Behind a poll; the signal comes when all packets have left, a timestamp through a place that is used again."""

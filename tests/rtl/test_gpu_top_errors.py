@@ -30,6 +30,8 @@ from tests.support.gpu import (
     programmed,
 )
 
+pytestmark = pytest.mark.builds_rtl
+
 
 def test_the_first_error_stays():
     gpu = programmed()

@@ -40,6 +40,8 @@ from tests.support.gpu import (
     random_traffic,
 )
 
+pytestmark = pytest.mark.builds_rtl
+
 # Soft reset
 
 
@@ -387,6 +389,7 @@ def test_a_soft_reset_lets_arrivals_pass_the_producer_that_runs_still():
     assert len(gpu.dram) == 1 and "drain" in gpu.status()
 
 
+@pytest.mark.slow
 def test_a_soft_reset_in_the_middle_of_anything(seed):
     """Everything around goes on: what was accepted is performed, and nothing leaves after it.
 

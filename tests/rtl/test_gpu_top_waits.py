@@ -37,6 +37,8 @@ from tests.support.gpu import (
     waits_in_the_end,
 )
 
+pytestmark = pytest.mark.builds_rtl
+
 # What STATUS says
 
 
@@ -44,6 +46,7 @@ WAITING = {"tracker_busy", "merge_busy", "events_busy", "dma_table_busy", "engin
            "channels_busy"}
 
 
+@pytest.mark.slow
 def test_idle_means_that_nothing_more_comes_out(seed):
     """Random traffic is stopped at any moment, and with any outputs blocked before."""
     rng, said = random.Random(seed), Counter()

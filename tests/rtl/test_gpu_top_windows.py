@@ -29,6 +29,8 @@ from tests.support.gpu import (
     programmed,
 )
 
+pytestmark = pytest.mark.builds_rtl
+
 # Windows and arbitration
 
 

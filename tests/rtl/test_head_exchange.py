@@ -11,6 +11,8 @@ from t3sim.reference.head_exchange import HeadExchangeModel, HeadPacket, Listene
 from t3sim.rtl.geometry import Geometry
 from t3sim.rtl.head_exchange import HeadExchange
 
+pytestmark = pytest.mark.builds_rtl
+
 
 def geometry(peers: int) -> Geometry:
     return replace(Geometry(), dma=replace(Geometry().dma, peers=peers, device_bits=4))

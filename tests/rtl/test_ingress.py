@@ -8,6 +8,8 @@ from t3sim.rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, TrackerGe
 from t3sim.rtl.ingress import Ingress, groups
 from t3sim.rtl.layouts import ErrorCode, Op, Source
 
+pytestmark = pytest.mark.builds_rtl
+
 GEOMETRIES = {
     "default": Geometry(),
     "narrow": Geometry(tracker=TrackerGeometry(sets=1, banks=1, wg_bits=1, wf_bits=1, address_bits=32),

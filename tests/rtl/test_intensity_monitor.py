@@ -10,6 +10,8 @@ from t3sim.reference.intensity_monitor import IntensityMonitorModel
 from t3sim.rtl.geometry import ChannelGeometry, Geometry
 from t3sim.rtl.intensity_monitor import IntensityMonitor
 
+pytestmark = pytest.mark.builds_rtl
+
 
 def simulate(channels, queue_entries, testbench, **sizes):
     """Runs `testbench(ctx, dut, step, reset)`; `step` is one cycle of the device and of the model it returns."""

@@ -10,6 +10,8 @@ from t3sim.rtl.layouts import Op, Source
 from t3sim.rtl.line_router import LineRouter
 from tests.support.stream_bench import StreamBench
 
+pytestmark = pytest.mark.builds_rtl
+
 
 class Bench(StreamBench):
     def __init__(self, geometry, seed):

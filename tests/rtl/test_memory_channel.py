@@ -14,6 +14,8 @@ from t3sim.rtl.geometry import ChannelGeometry, Geometry
 from t3sim.rtl.memory_channel import MemoryChannel
 from tests.support.stream_bench import as_dict
 
+pytestmark = pytest.mark.builds_rtl
+
 READ, STORE, UPDATE = range(3)
 LOCAL, REMOTE, DMA = range(3)
 MCA = list(POLICIES).index("mca")

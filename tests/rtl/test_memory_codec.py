@@ -12,6 +12,8 @@ from t3sim.rtl.check_bits import PROTECTIONS, check_bits, columns
 from t3sim.rtl.geometry import GeometryError
 from t3sim.rtl.memory_codec import MemoryCodec
 
+pytestmark = pytest.mark.builds_rtl
+
 WIDTHS = [1, 4, 12, 68]  #: 12 and 68 are a tag and an entry of the default Tracker
 
 

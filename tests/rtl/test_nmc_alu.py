@@ -20,6 +20,8 @@ from t3sim.rtl.geometry import GeometryError
 from t3sim.rtl.nmc_alu import NmcAlu
 from tests.support.stream_bench import StreamBench
 
+pytestmark = pytest.mark.builds_rtl
+
 DTYPES = tuple(AluDtype)
 #: old, new, sum: one line for each rule
 DIRECTED = {

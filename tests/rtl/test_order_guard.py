@@ -12,6 +12,8 @@ from t3sim.rtl.address_map import channel_of
 from t3sim.rtl.geometry import ChannelGeometry, Geometry
 from t3sim.rtl.order_guard import OrderGuard
 
+pytestmark = pytest.mark.builds_rtl
+
 GEOMETRIES = [
     ChannelGeometry(),
     ChannelGeometry(guard_buckets=1),

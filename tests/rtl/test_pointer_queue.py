@@ -11,6 +11,8 @@ from amaranth.sim import Simulator
 from t3sim.rtl.pointer_queue import PointerQueue
 from tests.support.stream_bench import StreamBench
 
+pytestmark = pytest.mark.builds_rtl
+
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 4, 5, 8, 64])
 @pytest.mark.parametrize("idle_in, idle_out", [(0.0, 0.0), (0.1, 0.6), (0.6, 0.1)])

@@ -11,6 +11,8 @@ from t3sim.reference.ready_table import Ask, ReadyTableModel
 from t3sim.rtl.geometry import DmaGeometry, Geometry, GeometryError, TrackerGeometry
 from t3sim.rtl.ready_table import ReadyTable
 
+pytestmark = pytest.mark.builds_rtl
+
 WG_BITS = 7
 
 

@@ -10,6 +10,8 @@ from t3sim.reference.ring_monitor import RingMonitorModel
 from t3sim.rtl.geometry import Geometry, TrackerGeometry
 from t3sim.rtl.ring_monitor import RingMonitor
 
+pytestmark = pytest.mark.builds_rtl
+
 
 def simulate(testbench):
     """Runs `testbench(step, reset)`; `step` is one cycle and returns `late`; `reset(level)`."""

@@ -1,6 +1,7 @@
 """A soft reset does the same as a condition of every register and as a connection of the module's reset pin."""
 
 import numpy as np
+import pytest
 from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -9,6 +10,8 @@ from t3sim.cosim.amaranth_backend import AmaranthBackend
 from t3sim.cosim.build import build_component, component_verilog
 from t3sim.cosim.compiled import CompiledBackend
 from t3sim.rtl.soft_reset import SoftReset
+
+pytestmark = pytest.mark.builds_rtl
 
 
 class Counter(wiring.Component):

@@ -13,6 +13,8 @@ from t3sim.rtl.layouts import ErrorCode
 from t3sim.rtl.tracker import TrackerBank
 from tests.support.stream_bench import StreamBench, as_dict, send
 
+pytestmark = pytest.mark.builds_rtl
+
 GEOMETRIES = {
     "paper": Geometry(),
     "one_way": Geometry(tracker=TrackerGeometry(sets=16, ways=1, banks=2)),

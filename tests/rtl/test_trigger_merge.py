@@ -9,6 +9,8 @@ from t3sim.rtl.geometry import Geometry, TrackerGeometry
 from t3sim.rtl.trigger_merge import TriggerMerge
 from tests.support.stream_bench import StreamBench, send
 
+pytestmark = pytest.mark.builds_rtl
+
 
 def item(number, n):
     return {"address": n, "region": 1, "wf": n % 8, "wg": number}

@@ -10,6 +10,8 @@ from t3sim.rtl.geometry import ChannelGeometry, Geometry, TrackerGeometry
 from t3sim.rtl.update_network import UpdateNetwork
 from tests.support.stream_bench import StreamBench, send
 
+pytestmark = pytest.mark.builds_rtl
+
 
 def network(channels, banks, seed):
     geometry = Geometry(tracker=TrackerGeometry(sets=max(2, banks), banks=banks),

@@ -12,6 +12,8 @@ from t3sim.rtl.layouts import ErrorCode
 from t3sim.rtl.registers import WAITS, WATCHDOG_LIMIT_BITS, WATCHDOG_PERIOD
 from t3sim.rtl.watchdog import WatchDog
 
+pytestmark = pytest.mark.builds_rtl
+
 EVERY = (1 << len(WAITS)) - 1
 
 

@@ -22,6 +22,8 @@ from t3sim.runs.policy import Policy
 from t3sim.workloads import gemm_workload
 from tests.support.variants import small_machine, variant
 
+pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops]
+
 SHAPE = "2048x1024x512"
 
 
@@ -56,6 +58,7 @@ def output_bytes(run: FusedRun, device: int, positions) -> int:
     return int((run.tiling.rows[chosen] * run.tiling.columns[chosen]).sum()) * 2
 
 
+@pytest.mark.slow
 def test_the_machine_has_one_type_whatever_runs_on_it(machine, small):
     """Otherwise everything that is compiled for it is compiled for each."""
     workload = gemm_workload(SHAPE, 4)
@@ -89,6 +92,7 @@ def check_exact(run: FusedRun, device: int = 0, index: int = 0) -> None:
     assert counted["set_full"] == 0, "the window keeps the Tracker from ever being full"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy, threshold", [
     ("round_robin", "auto"), ("compute_first", "auto"), ("mca", "auto"), ("mca", 5), ("mca", None)])
 def test_traffic_is_exact(machine, policy, threshold):
@@ -112,6 +116,7 @@ def test_traffic_is_exact(machine, policy, threshold):
     assert chosen in (5, 10, 30, 127) and 0 < mean <= machine.dram.queue_entries
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape, devices", [
     ("2048x1024x32", 4),  # the link is slower than the GEMM
     ("1000x1064x128", 4),  # ragged tiles, narrow wavefront tiles
@@ -125,6 +130,7 @@ def test_other_shapes_run_to_the_end(machine, shape, devices):
     check_exact(run)
 
 
+@pytest.mark.slow
 def test_a_staged_first_chunk_costs_a_write_and_a_read_of_it(machine):
     run = fused(machine, "1024x1024x64", options=build.Options(stage_first_chunk=True))
     run.run()
@@ -136,6 +142,7 @@ def test_a_staged_first_chunk_costs_a_write_and_a_read_of_it(machine):
     assert run.sim.kernel.state.accounted[0, STATES.index("store_link")] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tiles_per_block", [2, 8])
 def test_blocks_of_several_tiles(machine, tiles_per_block):
     run = fused(variant(machine, dma={"tiles_per_block": tiles_per_block}), "1024x1024x64")
@@ -201,6 +208,7 @@ def test_stores_wait_in_a_buffer_of_their_own_if_the_machine_has_one(small):
     assert held[0] > 0 == held[1] and 1024 // 64 < most <= (1 << 20) // 64
 
 
+@pytest.mark.slow
 def test_runs_repeat(machine):
     first, second = fused(machine, "1024x1024x64"), fused(machine, "1024x1024x64")
     first.run()
@@ -208,12 +216,14 @@ def test_runs_repeat(machine):
     assert (first.now, traffic(first), first.counters()) == (second.now, traffic(second), second.counters())
 
 
+@pytest.mark.slow
 def test_progress_rises_to_the_end(machine):
     seen = []
     fused(machine).run(seen.append)
     assert seen == sorted(seen) and 0 <= seen[0] and seen[-1] == 0.99
 
 
+@pytest.mark.slow
 def test_the_all_gather_follows(machine):
     run = fused(machine, "1024x1024x64")
     run.run()
@@ -228,6 +238,7 @@ def test_the_all_gather_follows(machine):
     assert least <= cycles <= 1.05 * least + 500
 
 
+@pytest.mark.slow
 def test_an_all_gather_whose_stores_are_refused_does_not_end_well(machine, monkeypatch):
     """Its data would be missing from memory, though every packet arrived."""
     monkeypatch.setattr(Driver, "plain_arrivals", lambda driver, arrivals: [])
@@ -255,6 +266,7 @@ def thresholds_for(monkeypatch, updates: int) -> None:
         monkeypatch.setattr(Driver, name, wrong)
 
 
+@pytest.mark.slow
 def test_a_run_that_stops_says_where(machine, monkeypatch):
     """With a threshold that no tile reaches nothing is ever sent on."""
     thresholds_for(monkeypatch, 3)
@@ -271,6 +283,7 @@ def test_a_run_that_stops_says_where(machine, monkeypatch):
     assert run.now >= IDLE_LIMIT
 
 
+@pytest.mark.slow
 def test_too_low_a_threshold_is_reported_by_the_hardware(machine, monkeypatch):
     thresholds_for(monkeypatch, 1)
     # With the derived limit another error of the same mistake is the first: arrival_refused.
@@ -278,6 +291,7 @@ def test_too_low_a_threshold_is_reported_by_the_hardware(machine, monkeypatch):
     assert "the hardware reports threshold_exceeded: workgroup " in failure(fused(machine, "1024x1024x64"))
 
 
+@pytest.mark.slow
 def test_an_unmapped_region_is_reported_by_the_hardware(machine, monkeypatch):
     program = track_trigger.AddressSpace.program
     monkeypatch.setattr(track_trigger.AddressSpace, "program",
@@ -286,6 +300,7 @@ def test_an_unmapped_region_is_reported_by_the_hardware(machine, monkeypatch):
     assert "device 0: the hardware reports region_unconfigured: " in message and "region 1, " in message
 
 
+@pytest.mark.slow
 def test_an_address_outside_the_region_is_reported_by_the_hardware(machine, monkeypatch):
     """What leads out of the output here is refused here; what leads out of the peer's, by the peer."""
     dma_map = Driver.dma_map
@@ -300,6 +315,7 @@ def test_an_address_outside_the_region_is_reported_by_the_hardware(machine, monk
         assert code in failure(fused(machine, "1024x1024x64"))
 
 
+@pytest.mark.slow
 def test_checks_find_a_tile_that_completed_twice(machine):
     run = fused(machine, "1024x1024x64")
     run.run()
@@ -311,6 +327,7 @@ def test_checks_find_a_tile_that_completed_twice(machine):
         check(run)
 
 
+@pytest.mark.slow
 def test_checks_find_a_lost_trigger(machine):
     run = fused(machine, "1024x1024x64")
     run.run()
@@ -320,6 +337,7 @@ def test_checks_find_a_lost_trigger(machine):
         check(run)
 
 
+@pytest.mark.slow
 def test_hardware_of_another_geometry_is_refused(machine, small):
     library = gpu_library(small.geometry())
     ports = model_ports(library.ports, small.geometry())

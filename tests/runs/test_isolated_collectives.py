@@ -9,6 +9,8 @@ from t3sim.runs import isolated_collectives as collectives
 from t3sim.workloads import gemm_workload
 from tests.support.variants import run_kernel
 
+pytestmark = pytest.mark.builds_loops
+
 MB = 1_000_000
 
 

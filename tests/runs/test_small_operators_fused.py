@@ -21,6 +21,8 @@ from t3sim.study.techniques import run_sublayer
 from t3sim.techniques.choices import Choices
 from t3sim.workloads import embedding_workload, gemm_workload, gemv_workload
 
+pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops, pytest.mark.slow]
+
 N = 4
 SMALL = Path(__file__).parents[1] / "data" / "machines" / "peers_small.toml"
 WORKLOADS = {"gemv-ar": gemv_workload("4096x1x1024", N), "embedding-a2a": embedding_workload("64x16", N)}

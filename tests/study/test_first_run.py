@@ -5,6 +5,8 @@ import pytest
 from t3sim.errors import Failure
 from t3sim.study import first_run
 
+pytestmark = [pytest.mark.builds_loops, pytest.mark.slow]
+
 #: Fills the cache in its first call, spends a second of a core in a process of its own if it finds it empty.
 PROGRAM = """
 import os, pathlib, subprocess, sys

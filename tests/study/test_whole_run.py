@@ -1,7 +1,11 @@
 """A whole run's speed counts all cycles but the samples, in which some cycles are quiet and some hardware rests."""
 
+import pytest
+
 from t3sim.machine import load_machine
 from t3sim.study.whole_run import measure_whole_run
+
+pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops, pytest.mark.slow]
 
 
 def test_the_beginning_of_a_whole_run():

@@ -61,6 +61,7 @@ def test_names_from_a_file_are_shown_and_mean_nothing(tmp_path):
     assert "<script" not in (tmp_path / "out" / "plot0.svg").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parts", [[("--jobs", 2)], [("--shard", "2/2"), ("--shard", "1/2")],
                                    [("--shard", "3/3"), ("--jobs", 1)]])
 def test_the_same_bytes_whoever_ran_them(whole, parts, tmp_path):
@@ -70,6 +71,7 @@ def test_the_same_bytes_whoever_ran_them(whole, parts, tmp_path):
         assert (tmp_path / "out" / name).read_bytes() == (whole / name).read_bytes(), name
 
 
+@pytest.mark.slow
 def test_what_is_done_is_kept_and_only_the_rest_is_run(whole, tmp_path, capsys):
     shutil.copytree(whole, tmp_path / "out")
     lost = sorted((tmp_path / "out" / "cache").iterdir())[2]
@@ -80,12 +82,14 @@ def test_what_is_done_is_kept_and_only_the_rest_is_run(whole, tmp_path, capsys):
     assert (tmp_path / "out" / "results.parquet").read_bytes() == (whole / "results.parquet").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_shard_alone_writes_what_there_is(tmp_path, capsys):
     assert t3(written(tmp_path, COLLECTIVES), "--out", tmp_path / "out", "--shard", "1/4") == 0
     assert "2 of 6 points" in capsys.readouterr().out
     assert pq.read_table(tmp_path / "out" / "results.parquet").num_rows == 2
 
 
+@pytest.mark.slow
 def test_a_point_that_fails_is_named_and_the_others_are_done(tmp_path, capsys):
     study = COLLECTIVES.replace('"4M"', '"4Q"')
     assert t3(written(tmp_path, study), "--out", tmp_path / "out") == 1
@@ -95,6 +99,8 @@ def test_a_point_that_fails_is_named_and_the_others_are_done(tmp_path, capsys):
     assert "sizes = 4Q" in (tmp_path / "out" / "report.html").read_text()
 
 
+@pytest.mark.builds_loops
+@pytest.mark.slow
 def test_a_fused_kernel_on_machines_that_differ(tmp_path):
     study = f"""
         title = "Links"
@@ -191,6 +197,8 @@ def test_a_column_that_no_result_has_is_told(tmp_path, capsys):
     assert (tmp_path / "out" / "results.parquet").exists() and not (tmp_path / "out" / "report.html").exists()
 
 
+@pytest.mark.builds_rtl
+@pytest.mark.slow
 def test_gates_are_swept_like_any_answer(tmp_path):
     """An argument, a switch that is off, and a machine that differs."""
     study = written(tmp_path, """

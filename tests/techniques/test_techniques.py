@@ -26,6 +26,8 @@ from t3sim.topologies import ring
 from t3sim.workloads import gemm_workload, paper_workloads
 from tests.support.variants import variant
 
+pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops, pytest.mark.slow]
+
 N = 4
 
 

@@ -7,6 +7,8 @@ import pytest
 
 from t3sim import cli
 
+pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops]
+
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "debugging.md").read_text().split("## Three bugs")[1]
 

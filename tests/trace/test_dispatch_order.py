@@ -16,6 +16,8 @@ from t3sim.trace.store import Trace
 from t3sim.workloads import gemm_workload
 from tests.support.recorded import DEVICES, MACHINE, make
 
+pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops]
+
 SHAPE = "512x256x64"  #: twice as many workgroups as the window holds
 
 

@@ -17,6 +17,8 @@ from t3sim.trace.setup import Filter
 from t3sim.trace.store import EVENTS, PLAN, RUN, WAVES, Trace
 from tests.support.recorded import DEVICES, MACHINE, SHAPE, make
 
+pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops]
+
 SHORT = Filter(end=300)
 RING = ("--gemm", SHAPE, "--devices", DEVICES, "--machine", MACHINE, "--every-gpu")
 

@@ -12,6 +12,8 @@ from t3sim.trace.timeline import write_timeline
 from tests.support.recorded import make
 from tests.support.trace_processor import TraceProcessor
 
+pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops]
+
 END = 7_000  #: while tiles still wait
 
 

@@ -10,6 +10,8 @@ from t3sim.trace.schema import COMPLETE, EXCEEDS, REFUSED, Kind
 from t3sim.trace.store import Trace
 from tests.support.recorded import ring
 
+pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops]
+
 
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory):

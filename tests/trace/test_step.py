@@ -15,6 +15,8 @@ from t3sim.trace.stepper import Stepper
 from t3sim.trace.words import describe, reason
 from tests.support.recorded import ring
 
+pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops]
+
 
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory):

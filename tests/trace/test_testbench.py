@@ -14,6 +14,8 @@ from t3sim.trace.schema import COMPLETE, REFUSED, Kind
 from t3sim.trace.store import Trace
 from t3sim.trace.testbench import explain_failure
 
+pytestmark = pytest.mark.builds_rtl
+
 SMALL = GEOMETRIES["small"]
 
 #: What is broken in the Verilog of a block: this line's right side gets that in front.

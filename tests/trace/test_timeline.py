@@ -12,6 +12,8 @@ from t3sim.trace.timeline import flow_of, write_timeline
 from tests.support.recorded import ring
 from tests.support.trace_processor import TraceProcessor
 
+pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops]
+
 
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory):

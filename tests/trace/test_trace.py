@@ -28,6 +28,8 @@ from t3sim.trace.setup import Filter
 from t3sim.trace.store import Trace
 from tests.support.recorded import DEVICES, MACHINE, SHAPE, make
 
+pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops]
+
 ALONE, COMPUTE_FIRST = "the other side has no request that can go", "compute goes first"
 DRAIN, STARVED = "the producer has ended: communication goes first", "communication has waited for the starvation limit"
 TURN, RING_LATE = "round robin: the other stream went last", "the ring is behind the GEMM: the streams take turns"

@@ -9,6 +9,8 @@ from t3sim.trace.schema import COMPLETE, Kind
 from t3sim.trace.setup import Filter
 from tests.support.recorded import make
 
+pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops]
+
 FIRST, END = 2400, 3400
 
 

@@ -23,9 +23,12 @@ from t3sim.testbenches.geometries import GEOMETRIES
 from t3sim.verilog.lint import WAIVERS, check
 from t3sim.verilog.write import block_files, write_verilog
 
+pytestmark = pytest.mark.builds_rtl
+
 SMALL = GEOMETRIES["small"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block, geometry", [
     *((block, geometry) for block in block_names() for geometry in ("small", "least")), ("tracker", "protected")])
 def test_every_block_is_clean_in_all_tools(block, geometry, tmp_path):
@@ -82,6 +85,7 @@ def test_ports_and_parameters_beside_the_verilog():
     assert sum(bits["width"] for bits in fields.values()) == ports["updates__payload"]["width"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", block_names())
 def test_every_process_runs_at_time_0_and_no_port_is_a_keyword(block):
     """Under SystemVerilog's rules, too: without it, what no input changes is unknown for good (the test below)."""
@@ -95,6 +99,7 @@ def test_every_process_runs_at_time_0_and_no_port_is_a_keyword(block):
         assert module.count("initial at_time_0 <= 1'b1;") == bool(first_lines)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("iverilog"), reason="Icarus Verilog is not installed")
 @pytest.mark.parametrize("language", ["-g2005", "-g2012"])
 @pytest.mark.parametrize("block", ["dispatch_window", "command_queue", "gpu_top"])
@@ -134,6 +139,7 @@ def fusesoc(folder, *arguments):
                           text=True, capture_output=True, timeout=120, env=environment)
 
 
+@pytest.mark.slow
 def test_fusesoc_takes_every_core(tmp_path):
     write_verilog(block_names(), SMALL, tmp_path)
     told = fusesoc(tmp_path, "core", "list")
@@ -142,6 +148,7 @@ def test_fusesoc_takes_every_core(tmp_path):
     assert shown.returncode == 0 and "lint" in shown.stdout, shown.stderr
 
 
+@pytest.mark.slow
 def test_fusesoc_lints_and_sees_what_is_wrong(tmp_path):
     write_verilog(["coalescer"], SMALL, tmp_path)
     clean = fusesoc(tmp_path, "run", "--target", "lint", "t3sim:t3:coalescer")
