@@ -1,7 +1,8 @@
 """Pages of the site that the code writes: one per block, one per command, and the list of the reports.
 
 A hook of mkdocs. A block's ports are those of its signature at the machine's own geometry; its waveform is a recording
-of its testbench (`docs/waves/BLOCK.json`, made by `make waves`). The reports are those of `make reports`.
+of its testbench (`docs/waves/BLOCK.json`, made by `make waves`). The tables of the reports are in the tree; their
+pages are there after `make reports`, or out of a release's artefact.
 """
 
 import csv
@@ -32,7 +33,8 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Put the pages where the navigation has an empty list for them."""
     lists = {"Commands": [f"commands/{name}.md" for name in commands()],
              "Blocks": ["blocks/index.md", *(f"blocks/{name}.md" for name in sorted(blocks.BLOCKS))],
-             "Reports": ["reports/index.md", *({short: f"reports/{short}/report.html"} for short in PAPERS)]}
+             "Reports": ["reports/index.md",
+                         *({short: f"reports/{short}/report.html"} for short in PAPERS if written(short))]}
     _fill(config.nav, lists)
     return config
 
@@ -84,13 +86,21 @@ def spellings(parameter) -> list[str]:
     return [spelling + form for spelling in parameter.opts]
 
 
+def written(short: str) -> bool:
+    """Say whether a paper's report is there: it is not in the tree."""
+    return (REPORTS / short / "report.html").is_file()
+
+
 def list_of_reports() -> str:
     """Write Markdown of the page that leads to every report, with how many of its targets are met."""
-    rows = "".join(f"| [{title}]({short}/report.html) | {met} | {judged} | [CSV]({short}/tables/summary.csv) |\n"
-                   for short, title in PAPERS.items() for met, judged in [verdicts(REPORTS / short)])
+    heads = {short: f"[{title}]({short}/report.html)" if written(short) else f"{title} (`make reports PAPER={short}`)"
+             for short, title in PAPERS.items()}
+    rows = "".join(f"| {head} | {met} | {judged} | [CSV]({short}/tables/summary.csv) |\n"
+                   for short, head in heads.items() for met, judged in [verdicts(REPORTS / short)])
     return ("# Reports\n\nEvery figure and table of the papers' evaluations, ours beside theirs, as `t3 reproduce` "
-            "wrote them; each report ends with the commit and the versions that it was made with. `make reports` makes "
-            "them anew. What is missed, and why: [fidelity](../fidelity.md), [end to end](../end-to-end.md).\n\n"
+            "wrote them. `make reports` writes the pages with their plots; each ends with the commit and the versions "
+            "that it was made with. What is missed, and why: [fidelity](../fidelity.md), "
+            "[end to end](../end-to-end.md).\n\n"
             f"| evaluation of | targets met | of | numbers |\n|---|--:|--:|---|\n{rows}")
 
 
