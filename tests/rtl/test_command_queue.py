@@ -322,6 +322,104 @@ def test_a_doorbell_goes_forward_and_within_the_ring(seed):
     bench.run(cycles=20_000)
 
 
+def test_a_doorbell_that_is_refused_has_no_details():
+    """Nor those of the command that was refused before."""
+    dut = CommandQueue(GEOMETRIES["small"])
+    bench = StreamBench(dut, 1)
+    reports = []
+
+    async def program(ctx):
+        unknown = {"value": 0, "op": 7, "address": WORDS, "region": 1, "wf": 2, "wg": 3}
+        ctx.set(Value.cast(dut.lines.payload), packed(dut, unknown))
+        ctx.set(dut.reads.ready, 1)
+        ctx.set(dut.lines.valid, 1)
+        for doorbell in ({"valid": 1, "place": 1}, {"valid": 0, "place": 0}, {"valid": 1, "place": 0}):
+            ctx.set(dut.doorbell, doorbell)
+            await ctx.tick()
+            ctx.set(dut.doorbell.valid, 0)
+            for _ in range(8):
+                if ctx.get(dut.error.valid):
+                    reports.append((ctx.get(dut.error.code.as_value()), as_dict(ctx.get(dut.error.details))))
+                await ctx.tick()
+
+    bench.process(program, background=False)
+    bench.run()
+    assert reports == [(ERRORS["command_unknown"], {"address": WORDS, "region": 1, "wf": 2, "wg": 3}),
+                       (ERRORS["doorbell_refused"], {"address": 0, "region": 0, "wf": 0, "wg": 0})]
+
+
+@pytest.mark.parametrize("level", ["stop", "halted"])
+@pytest.mark.parametrize("what", ["command", "poll", "signal"])
+def test_nothing_begins_while_it_rests(what, level):
+    """It rests from the cycle in which the next command waits for its turn, its look or its copies; then it goes on."""
+    dut = CommandQueue(GEOMETRIES["small"])
+    bench = StreamBench(dut, 1)
+    copy = {"value": 0, "op": COPY, "address": 64, "region": 1, "wf": 0, "wg": 0}
+    second = {"command": copy, "poll": copy | {"value": 1, "op": POLL, "address": WORDS},
+              "signal": copy | {"op": SIGNAL, "address": WORDS}}[what]
+    late = level == "halted" and what == "command"  # so that it is not begun before
+    lines = [copy, second, copy]  # the third is no command: its value is not what a poll looks for
+
+    async def program(ctx):
+        ctx.set(dut.words, {"base": RANGE[0], "limit": RANGE[1]})
+        ctx.set(dut.reads.ready, 1)
+        ctx.set(dut.lines.valid, 1)
+        ctx.set(dut.copies.ready, 1)
+        ctx.set(dut.doorbell, {"valid": 1, "place": 1 if late else 2})
+        left = {"command": 2, "poll": 0, "signal": 1}[what]
+        while len(lines) > left or ctx.get(dut.under_way) or not ctx.get(dut.taken):
+            if ctx.get(dut.lines.ready):
+                ctx.set(Value.cast(dut.lines.payload), packed(dut, lines.pop(0)))
+            await ctx.tick()
+            ctx.set(dut.doorbell.valid, 0)
+        ctx.set(dut.stop if level == "stop" else dut.failed, 1)
+        ctx.set(dut.doorbell, {"valid": late, "place": 2})
+        await ctx.tick()
+        ctx.set(dut.failed, 0)
+        ctx.set(dut.doorbell.valid, 0)
+        ctx.set(dut.settled, 1)
+        for _ in range(2 * POLL_PERIOD):
+            assert not ctx.get(dut.under_way)
+            await ctx.tick()
+        ctx.set(dut.stop, 0)
+        ctx.set(dut.resume, 1)
+        for _ in range(5):
+            await ctx.tick()
+            if ctx.get(dut.under_way):
+                return
+        raise AssertionError("it does not go on")
+
+    bench.process(program, background=False)
+    bench.run(cycles=100)
+
+
+def test_a_failure_in_the_cycle_of_a_resume_halts_again():
+    dut = CommandQueue(GEOMETRIES["small"])
+    bench = StreamBench(dut, 1)
+
+    async def program(ctx):
+        copy = {"value": 0, "op": COPY, "address": 64, "region": 1, "wf": 0, "wg": 0}
+        ctx.set(Value.cast(dut.lines.payload), packed(dut, copy))
+        for port in (dut.reads.ready, dut.lines.valid, dut.copies.ready):
+            ctx.set(port, 1)
+        ctx.set(dut.doorbell, {"valid": 1, "place": 1})
+        await ctx.tick()
+        ctx.set(dut.doorbell.valid, 0)
+        while ctx.get(dut.busy):
+            await ctx.tick()
+        for resume in (0, 1):
+            ctx.set(dut.failed, 1)
+            ctx.set(dut.resume, resume)
+            await ctx.tick()
+            assert ctx.get(dut.halted)
+        ctx.set(dut.failed, 0)
+        await ctx.tick()
+        assert not ctx.get(dut.halted)
+
+    bench.process(program, background=False)
+    bench.run(cycles=100)
+
+
 def test_nothing_is_read_without_a_doorbell(seed):
     bench = Bench(GEOMETRIES["small"], seed, [])
     bench.run(lambda: bench.cycle > 200, 300)
