@@ -120,6 +120,8 @@ def test_no_output_takes_another_files_place(arguments, capsys, tmp_path, monkey
     assert (tmp_path / "s.toml").read_text() == 'extends = "t3-table1"\n'
 
 
+@pytest.mark.builds_rtl
+@pytest.mark.slow
 def test_standard_output_and_files_in_a_folder_are_places_of_their_own(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "o").mkdir()

@@ -8,6 +8,8 @@ from t3sim.fabric.memory_map import channel_of, local_line, memory_map
 from t3sim.rtl import address_map
 from t3sim.rtl.geometry import ChannelGeometry, Geometry
 
+pytestmark = pytest.mark.builds_loops
+
 GEOMETRIES = [Geometry(channel=ChannelGeometry(channels=channels, interleave_bytes=interleave))
               for channels, interleave in ((1, 256), (2, 64), (4, 256), (32, 256), (32, 4096), (64, 64), (128, 256),
                                              (3, 256), (6, 64), (80, 256), (96, 4096))]

@@ -216,6 +216,9 @@ def test_traces_with_bytes_changed_or_cut(good, tmp_path, seed):
     assert refusals
 
 
+@pytest.mark.builds_rtl
+@pytest.mark.builds_loops
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [
     ["--model", str(CONFIG), "--tokens", "256"], ["--chakra", str(TRACE)]], ids=["config", "trace"])
 def test_what_is_found_is_run_on_the_rtl(words, tmp_path, capsys):

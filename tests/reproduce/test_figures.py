@@ -177,6 +177,7 @@ def test_every_target_is_of_a_figure_and_met_or_missed_by_one_of_its_quantities(
         assert there <= set(findings.ours), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FIGURES)
 def test_figures_are_pure_and_need_no_more_than_their_tasks(name):
     tasks = list(FIGURES[name].tasks(SETUP))
@@ -226,6 +227,7 @@ def written(tmp_path_factory):
     return out, done
 
 
+@pytest.mark.slow
 def test_report_shows_every_figure_and_loads_nothing(written):
     out, done = written
     text = (out / "report.html").read_text()
@@ -241,6 +243,7 @@ def test_report_shows_every_figure_and_loads_nothing(written):
             assert (out / "plots" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_every_table_is_a_csv_file_beside_the_page(written):
     out, campaign = written
     page = (out / "report.html").read_text()
@@ -261,6 +264,7 @@ def test_every_table_is_a_csv_file_beside_the_page(written):
     assert [float(row["ours"]) for row in rows] == [entry["ours"] for entry in entries]
 
 
+@pytest.mark.slow
 def test_report_fits_a_telephone_and_the_night(written):
     page = (written[0] / "report.html").read_text()
     dark = page.split("@media screen and (prefers-color-scheme: dark)")[1].split("</style>")[0]
@@ -273,6 +277,7 @@ def test_report_fits_a_telephone_and_the_night(written):
                         for row in rows)  # where the columns' heads have no room
 
 
+@pytest.mark.slow
 def test_the_first_screen_says_whether_the_central_claim_holds(written):
     page, results = (written[0] / "report.html").read_text(), json.loads((written[0] / "results.json").read_text())
     claim = results["summary"]["figure16"][CENTRAL_CLAIM]
@@ -288,6 +293,7 @@ def test_targets_are_shown_to_the_digits_that_mean_something():
                 assert len(number.replace(".", "").lstrip("0")) <= 2, target.wanted
 
 
+@pytest.mark.slow
 def test_results_json_keeps_its_keys(written):
     content = json.loads((written[0] / "results.json").read_text())
     assert {"cases", "summary", "machine", "versions", "commit", "seed"} <= content.keys()

@@ -50,6 +50,7 @@ def test_the_page_shows_plots_and_points(whole):
     assert (whole / "plot0.svg").exists() and (whole / "plot0.png").exists()
 
 
+@pytest.mark.slow
 def test_names_from_a_file_are_shown_and_mean_nothing(tmp_path):
     """Neither to a browser nor to what draws the plots."""
     hostile = "<script>alert(1)</script> $\\\\frac$ a|b"
@@ -122,6 +123,7 @@ def test_a_fused_kernel_on_machines_that_differ(tmp_path):
     assert fast["techniques.sequential.gemm_ns"] == slow["techniques.sequential.gemm_ns"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STUDIES)
 def test_every_study_of_the_package_can_be_run(name):
     study = load_study(name)
@@ -333,6 +335,7 @@ def test_the_least_of_several_results_is_found_at_each_pair():
     assert short_names(["a.b.c", "a.d.c"]) == ["b", "d"] and short_names(["a.b", "a.c"]) == ["b", "c"]
 
 
+@pytest.mark.slow
 def test_a_map_is_drawn_and_its_numbers_are_in_the_table(tmp_path):
     assert t3(written(tmp_path, MAPPED), "--out", tmp_path / "out", "--jobs", 1) == 0
     page = (tmp_path / "out" / "report.html").read_text()

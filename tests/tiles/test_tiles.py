@@ -202,6 +202,7 @@ def test_splitting_loses_more_for_fewer_rows():
     assert lost(64) > lost(512) > lost(2048) > 1
 
 
+@pytest.mark.builds_loops
 def test_the_cycle_level_agrees():
     """On its machine, a GEMM alone and one that stores at its owners."""
     machine, node = load_machine(), load_tiles("t3-table1")
