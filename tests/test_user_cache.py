@@ -128,6 +128,7 @@ def run_with_cache(folder: Path, mount: str = "") -> subprocess.CompletedProcess
                           env={**env, "T3_CACHE": str(folder)})
 
 
+@pytest.mark.builds_loops
 @pytest.mark.parametrize("mount", ["size=16k", "ro", ""], ids=["full", "read-only", "no folder"])
 def test_nothing_needs_the_cache(tmp_path, mount):
     if mount and subprocess.run(["unshare", "-rm", "mount", "-t", "tmpfs", "none", "/mnt"], check=False,

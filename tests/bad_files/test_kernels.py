@@ -16,6 +16,8 @@ from t3sim.operators.kernel_table import KernelTable
 from tests.support import damaged_kernels as kernels
 from tests.support.damage import answered, damaged
 
+pytestmark = pytest.mark.builds_loops
+
 
 def write(folder: Path, **changes) -> Path:
     table = kernels.small()

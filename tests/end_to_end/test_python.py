@@ -11,6 +11,8 @@ from t3sim import BadInput, gemm_workload, load_machine, run, run_collectives, t
 from t3sim.cli import main
 from tests.support.fake_run import fake_result
 
+pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops]
+
 DOCUMENT = Path(__file__).parents[2] / "docs" / "python.md"
 
 

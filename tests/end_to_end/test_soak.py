@@ -17,6 +17,8 @@ from t3sim.testbenches import soak
 from t3sim.testbenches.exchanges import TOPOLOGIES, Exchange, exchanges
 from t3sim.topologies import named_topology
 
+pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops]
+
 
 def cases(*outcomes):
     """Cases that end like this instead of being run."""
@@ -90,6 +92,7 @@ def run(arguments, monkeypatch, tmp_path):
     return result, json.loads((tmp_path / "reports" / "soak.json").read_text())
 
 
+@pytest.mark.slow
 def test_command_runs_rings_and_reports_them(monkeypatch, tmp_path, seed):
     result, report = run(["--cases", "2", "--seed", str(seed)], monkeypatch, tmp_path)
     assert result.exit_code == 0, result.output
@@ -127,6 +130,7 @@ def _a_line_too_high(mapped: dict) -> dict:
                             for number, to in enumerate(mapped["to"])]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("exchange", "broken"), [
     (Exchange("ag", "ring", "ring:3"), _a_line_too_high),
     (Exchange("rs", "direct", "full:3"), lambda mapped: mapped | {

@@ -11,6 +11,8 @@ from t3sim.fabric import bits
 from t3sim.rtl import layouts
 from t3sim.rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, TrackerGeometry
 
+pytestmark = pytest.mark.builds_loops
+
 GEOMETRIES = {
     "default": Geometry(),
     "small": Geometry(TrackerGeometry(sets=16, ways=2, banks=2, wg_bits=9, wf_bits=1),

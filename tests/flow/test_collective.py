@@ -13,6 +13,8 @@ from t3sim.topologies import ring as ring_of
 from t3sim.topologies import switch
 from t3sim.topologies.fully_connected import fully_connected
 
+pytestmark = pytest.mark.builds_loops
+
 MACHINE = load_machine()
 COSTS = kernel_costs(MACHINE)
 FREE = replace(COSTS, launch_ns=0.0, step_ns=0.0, last_writes_ns=0.0, link_ns=0.0, memory_bytes_per_ns=1e9)

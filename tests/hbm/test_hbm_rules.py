@@ -11,6 +11,8 @@ from t3sim.hbm.state import commands, make_hbm
 from t3sim.machine import load_machine
 from t3sim.machine.dram import Dram
 
+pytestmark = pytest.mark.builds_loops
+
 REFERENCE = load_machine("hbm2-reference").dram.model_copy(update={"scheduler": "fr_fcfs"})
 LONG_AGO, NOW = 1_000, 100_000
 BANK = {"same": 5, "group": 6, "other": 9}  # with four banks per group

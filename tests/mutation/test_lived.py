@@ -6,6 +6,8 @@ from t3sim.testbenches.mutation.source.lived import lived
 from t3sim.testbenches.mutation.source.rewrite import ROOT
 from t3sim.testbenches.mutation.source.unit import noticed
 
+pytestmark = pytest.mark.builds_rtl
+
 
 @pytest.mark.parametrize("mistake", lived(), ids=lambda mistake: mistake.wrong)
 def test_it_is_noticed(mistake):

@@ -9,6 +9,8 @@ from t3sim.operators.gemv import Gemv, gemv_tiling
 from t3sim.operators.kernel_table import STRIDED, KernelTable
 from t3sim.operators.tiling import TilingError
 
+pytestmark = pytest.mark.builds_loops
+
 
 def rows_loaded(table: KernelTable, group: int) -> list[list[tuple[int, int]]]:
     """Each step's rows as (first byte, bytes), in order, repeats one after the other."""

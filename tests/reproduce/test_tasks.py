@@ -15,6 +15,8 @@ from t3sim.runs import build, kernels
 from t3sim.runs.kernels import FusedGemm, GatherAfter
 from t3sim.workloads import SUBLAYERS, Workload, gemm_workload, transformer_workload
 
+pytestmark = pytest.mark.builds_loops
+
 MACHINE = load_machine()
 RING_SMALL = Path(__file__).parents[1] / "data" / "machines" / "ring_small.toml"
 FC2 = transformer_workload("t-nlg", "fc2", 8)

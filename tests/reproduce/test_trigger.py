@@ -8,6 +8,8 @@ from t3sim.machine.levels import load_engines
 from t3sim.reproduce.dma.trigger import TriggerTask, _times
 from t3sim.trace.schema import COMPLETE, EVENT, READ, Kind
 
+pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops]
+
 
 def test_cycles_are_counted_from_the_last_write_of_what_is_copied():
     """Two wavefronts are one copy; the second one's write is the last."""

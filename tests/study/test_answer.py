@@ -15,6 +15,8 @@ from t3sim.study.results import RunResult, TechniqueResult
 from t3sim.study.run_plot import draw_run
 from t3sim.workloads import DecodeWorkload, Workload, gemm_workload, paper_workloads
 
+pytestmark = pytest.mark.builds_loops
+
 MACHINE = load_machine()
 
 

@@ -13,6 +13,8 @@ import pytest
 from t3sim import cli
 from tests.support.studies import COLLECTIVES, written
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 STUDY = COLLECTIVES.replace('sizes = ["1M", "2M", "4M"]', 'sizes = ["1M", "2M", "4M", "8M", "16M", "32M"]').replace(
     '"full:4"', '"torus:4x4"')
