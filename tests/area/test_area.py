@@ -4,6 +4,7 @@ import errno
 import json
 import math
 import os
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -316,6 +317,24 @@ def test_the_page_in_docs_is_what_the_command_prints(library):
     if yosys.versions() in page:
         assert all(fresh[heading][1] in known[heading] for heading in fresh if heading.startswith("FPGA") or (
             osu018 and heading != "Targets"))
+
+
+def test_pages_quote_the_same_figures():
+    """A sweep at its size's default is the block of the other page; so is the bank that is not protected."""
+    silicon = {row[0]: row for row in tables((DOCS / "area.md").read_text(encoding="utf-8"))["Silicon"][1:]}
+    defaults = {name: str(value) for section in asdict(Geometry()).values() for name, value in section.items()}
+    compared = 0
+    for heading, rows in tables((DOCS / "area-sweep.md").read_text(encoding="utf-8")).items():
+        size = heading.removeprefix("Sweep of ")
+        for block, value, gates, bits, depth in rows[1:]:
+            if value == defaults[size]:
+                found = silicon[block]
+                assert (gates, bits, depth) == (found[3], found[1], found[5]), f"{block}, {size} {value}"
+                compared += 1
+    assert compared == 12
+    protection = (DOCS / "why" / "protection.md").read_text(encoding="utf-8")
+    assert f"| gate equivalents of a bank | {silicon['tracker'][3]} |" in protection
+    assert f"`t3 area ingress`: {silicon['ingress'][3]} for four" in protection
 
 
 def test_an_index_beside_an_index_is_no_link():
