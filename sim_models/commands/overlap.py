@@ -1,11 +1,12 @@
 """`t3 overlap`: which mechanism hides a model's collectives on GPUs that are sold, why, and how wrong that may be."""
 
+import sys
 from typing import Annotated
 
 import typer
 
 from t3sim.commands.options import JsonOption, file_name, whole_number
-from t3sim.errors import BadInput
+from t3sim.errors import BadInput, printable
 
 _MOST_TOKENS = 1 << 20
 
@@ -37,23 +38,30 @@ def overlap(
     if not 2 <= tp <= node.gpus or transformer.heads % tp:
         raise BadInput(f"--tp {tp} is not possible: 2 to {node.gpus} GPUs of {node.name} that divide the "
                        f"{transformer.heads} heads of {transformer.name}")
-    if not tp <= tokens <= _MOST_TOKENS:
-        raise BadInput(f"--tokens {tokens} is not possible: {tp} to {_MOST_TOKENS}")
+    least = tp if sequence_parallel else 1
+    if not least <= tokens <= _MOST_TOKENS:
+        raise BadInput(f"--tokens {tokens} is not possible: {least} to {_MOST_TOKENS}")
     check_json_target(json)
     ranked, wrong = rank(node, transformer, tokens, tp, sequence_parallel), expected_error(node.name)
     if json is not None:
         write_json({"model": transformer.name, "machine": node.name, "tp": tp, "tokens": tokens,
                     "ranking": [one.to_json() for one in ranked], "expected_error": wrong}, json)
+    if transformer.dtype not in ("", "bfloat16", "float16"):
+        print(printable(f"t3: {transformer.name} is in {transformer.dtype}; its GEMMs are taken in bf16"),
+              file=sys.stderr)
     if json == "-":
         return
     console = output_console()
     in_turn = next(one for one in ranked if one.mechanism == "in-turn").ns
     print_table(f"GEMMs with their collectives of a layer of {transformer.name}, {tokens:,} tokens on {tp} GPUs of "
                 f"{node.name}",
-                ("mechanism", "µs", "than\nin turn", "bound by", "units\nheld", "collective's MB\nin memory", "gates"),
+                ("mechanism", "µs", "than\nin turn", "bound by", "units\nheld", "MB in\nmemory", "gates"),
                 [(one.mechanism, f"{one.ns / 1e3:,.1f}", f"{1 - one.ns / in_turn:+.1%}", one.bound, f"{one.units}",
                   f"{one.memory_bytes / (1 << 20):,.0f}", f"{GATES:,}" if one.mechanism == "t3" else "0")
                  for one in ranked], console)
+    if any(one.mechanism == "fused-norm" for one in ranked):
+        console.print("fused-norm is less the RMSNorm that the others leave to a kernel of its own. Memory: what the "
+                      "collectives move.")
     if wrong is None:
         console.print(f"No measured row of {node.name} says how wrong this may be.")
     else:

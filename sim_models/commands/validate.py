@@ -28,6 +28,7 @@ def validate(
     from t3sim.study.report import output_console, print_table
     from t3sim.support.output import check_json_target, write_json
     from t3sim.validation.comparison import compare
+    from t3sim.validation.fitted import constants
     from t3sim.validation.gpus import MACHINES
     from t3sim.validation.log import read_log
     from t3sim.validation.readers import own_rows, read_text, text_of
@@ -71,6 +72,9 @@ def validate(
         print_table("Signs that are wrong", ("machine", "scenario", "measured\nratio", "ours"),
                     [(one.machine, one.row.scenario, f"{one.row.measured:.2f}", f"{one.ours:.2f}") for one in wrong],
                     console)
+    if single := [(names, key) for (names, key), count in constants(
+            (one.row, one.machine) for one in found.rows).items() if count == 1]:
+        print_table("Constants that come from a single row", ("machines", "constant"), single, console)
     if found.left_out:
         print_table("Rows that no model here expresses", ("rows", "reason"),
                     [(f"{len(some)}", reason) for reason, some in sorted(found.left_out.items())], console)

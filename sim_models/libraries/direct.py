@@ -13,7 +13,10 @@ def ways(machine: Commercial, kind: str, gpus: int, size: float) -> dict[str, fl
     """Return the time of each way, ns; `size`: of the whole tensor."""
     direct, part = machine.direct, size / gpus
     rate = pair_gb_per_s(machine, gpus) * direct.efficiency
-    if kind in ("all_gather", "reduce_scatter", "all_to_all"):
+    if kind == "all_to_all":  # stores, of which the next kernel needs all
+        stores = pair_gb_per_s(machine, gpus) * machine.wires.all_efficiency
+        return {"one-shot": direct.base_ns + direct.phase_ns + part / stores}
+    if kind in ("all_gather", "reduce_scatter"):
         return {"one-shot": direct.base_ns + part / rate}
     found = {"one-shot": direct.base_ns + size / rate,
              "two-shot": direct.base_ns + direct.phase_ns + 2 * part / rate}

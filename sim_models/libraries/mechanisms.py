@@ -198,6 +198,15 @@ def _flux(machine: Commercial, setting: Setting) -> Run:
     return Run("flux", ns, _bound(gemm, transfer), 0, 2 * size)
 
 
+def _fused_units(machine: Commercial, setting: Setting) -> Run:
+    """Play a kernel some of whose units bring rows from, or store them at, other GPUs, and multiply nothing."""
+    units = min(machine.sharing.kernel_units, machine.gpu.compute_units - 1)
+    part = setting.size / setting.gpus / pair_gb_per_s(machine, setting.gpus)
+    transfer, wires = part / machine.wires.all_efficiency, machine.wires
+    ns, gemm = _fused(machine, setting, transfer, 2 * wires.latency_ns, units)
+    return Run("fused-units", ns, _bound(gemm, transfer), units, 2 * setting.size)
+
+
 def _in_switch_fused(machine: Commercial, setting: Setting) -> Run:
     switch = machine.in_switch
     transfer = transfer_ns(machine, setting.kind, setting.gpus, setting.size)
@@ -275,6 +284,8 @@ MECHANISMS = {
                             _decomposed),
     "flux": Mechanism("one kernel whose tiles wait for, or store at, other GPUs", "Flux, arXiv 2406.06858, 3.1 and 4",
                       _flux),
+    "fused-units": Mechanism("one kernel: some units exchange rows, the rest multiply what has come",
+                             "gcnasm opus_a2a_gemm_lsa; ROCm/iris", _fused_units, ("ag+gemm", "a2a+gemm")),
     "in-switch-fused": Mechanism("finished tiles are summed in the switch by some of the GEMM's units",
                                  "FlagTree PR 861", _in_switch_fused, _REDUCED, in_switch=True),
     "sdma-chain": Mechanism("chains of poll, copy and signal that a GEMM's flags release, or that it polls",

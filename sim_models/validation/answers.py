@@ -104,7 +104,7 @@ _WAYS = ((r"epoch before|overlap.*next", "epoch"), (r"multimem all-gather|multim
          (r"multimem|nvls|in.switch", "in-switch-fused"), (r"comm-aware|flux|triton.dist", "flux"),
          (r"decomposed|async.?tp|user.?buffer|\bub\b|ring.*pieces", "decomposed"),
          (r"sdma.*serial|serial.*sdma", "copy-engines"), (r"polls|intra", "sdma-chain"),
-         (r"split lsa|symmetric", "symmetric"), (r"lsa|stores in one kernel|fused", "flux"),
+         (r"split lsa|symmetric", "symmetric"), (r"lsa|stores in one kernel", "fused-units"), (r"fused", "flux"),
          (r"sdma|copy engine|zero.cta", "copy-engines"), (r"nccl|rccl|serial|torch|in turn|one after", "in-turn"))
 
 

@@ -9,7 +9,8 @@ from .requests import NotExpressible
 
 #: Looked for in this order, in what the row says.
 _NAMES = (("gh200", "gh200"), ("gb200", "gb200"), ("b300", "b300"), ("b200", "b200"), ("h200", "h200-sxm"),
-          ("h800", "h800-sxm"), (r"h100(?!.*(pcie|nvl))", "h100-sxm"), (r"a100(?!.*pcie)", "a100-sxm"),
+          ("h800", "h800-sxm"), (r"h100(?!.*(pcie|nvl))", "h100-sxm"), ("a100.*pcie", "a100-pcie"),
+          ("a100", "a100-sxm"),
           ("v100", "dgx-v100"), (r"\bl20\b|nvidia l20", "l20-pcie"), (r"mi35\d|gfx950", "mi355x"), ("mi325", "mi325x"),
           ("mi308", "mi308x"), (r"mi300x|gfx942", "mi300x"))
 

@@ -10,11 +10,15 @@ from ..errors import shown
 from .readers import MB, size_name
 from .requests import BadRows, Collective, Measured
 
-_RESULT = re.compile(r"^\s*(\d+)\s+(\d+)\s+([a-z]\w*)\s+(\w+)?\s+(-?\d+)?\s*((?:[\d.]+|N/A)(?:\s+(?:[\d.]+|N/A))*)\s*$")
+_NUMBER = r"(?:[\d.]+(?:e[+-]?\d+)?|N/A)"  # older versions print the error as 2e-07
+#: What mpirun --tag-output and srun --label put before a line.
+_TAG = re.compile(r"^(?:\[\d+,\d+\](?:<\w+>)?:?|\d+:)\s?")
+_RESULT = re.compile(r"^\s*(\d+)\s+(\d+)\s+([a-z]\w*)\s+(\w+)?\s+(-?\d+)?\s*"
+                     rf"({_NUMBER}(?:\s+{_NUMBER})*)\s*$")
 _RANK = re.compile(r"#\s+Rank\s+\d+.*\bon\s+(\S+)\s+device\s+\d+\s+\[[^\]]*\]\s*(.*\S)?")
 _TESTS = {"all_reduce": "all_reduce", "all_gather": "all_gather", "reduce_scatter": "reduce_scatter",
           "alltoall": "all_to_all", "sendrecv": "send_recv", "broadcast": "broadcast", "reduce": "reduce"}
-_TEST = re.compile(rf"\b({'|'.join(_TESTS)})_perf\b")
+_TEST = re.compile(r"\b(\w+)_perf\b")
 
 
 def read_log(text: str, name: str, gpu: str | None = None) -> list[Measured]:
@@ -23,7 +27,8 @@ def read_log(text: str, name: str, gpu: str | None = None) -> list[Measured]:
     hosts: list[str] = []
     library = "RCCL" if "rccl" in text.lower() else "NCCL"
     seen, named, running = gpu, _TEST.search(text), True
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, tagged in enumerate(text.splitlines(), 1):
+        line = _TAG.sub("", tagged)
         if rank := _RANK.search(line):
             if not running:
                 hosts, running = [], True  # another test's ranks begin
@@ -45,6 +50,8 @@ def read_log(text: str, name: str, gpu: str | None = None) -> list[Measured]:
         size, (us, algorithm, bus) = int(result[1]), numbers[:3]
         if not size or not us > 0:
             continue
+        if named and named[1] not in _TESTS:
+            raise BadRows(f"{name}: {shown(named[0])} has no model: {', '.join(f'{one}_perf' for one in _TESTS)}")
         kind = _TESTS[named[1]] if named else _by_ratio(bus / algorithm if algorithm else 0.0, len(hosts), result[4])
         quantity = "collective from 1 MB" if size >= MB else "collective below 1 MB"
         if kind == "send_recv":

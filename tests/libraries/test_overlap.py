@@ -79,6 +79,13 @@ def test_chains_after_a_gemm_hide_all_but_the_last_shard(machine):
     assert reduced - chain.ns == pytest.approx(copies_ns(node, "all_gather", 8, setting.size))
 
 
+def test_units_that_exchange_do_not_multiply():
+    node, setting = load_commercial("mi355x"), Setting("a2a+gemm", 8, (6144, 8192, 8192))
+    fused, engines = play(node, setting, "fused-units"), play(node, setting, "flux")
+    assert fused.units == node.sharing.kernel_units and engines.units == 0
+    assert engines.ns < fused.ns < play(node, setting, "in-turn").ns
+
+
 def test_every_mechanism_is_in_the_table_of_techniques(capsys):
     assert main(["techniques", "--json", "-"]) == 0
     told = json.loads(capsys.readouterr().out)["mechanisms"]
@@ -107,15 +114,33 @@ def test_the_command_ranks_with_reason_and_expected_error(capsys):
     assert main(["overlap", "--model", "llama-3.3-70b", "--tokens", "4096", "--json", "-"]) == 0
     told = json.loads(capsys.readouterr().out)
     times = [one["ns"] for one in told["ranking"]]
-    assert times == sorted(times) and len(times) == len(MECHANISMS)
+    assert times == sorted(times) and len(times) == len(MECHANISMS) - 1  # fused-units is for what comes before
     assert all(one["bound"] for one in told["ranking"])
     assert 0 < told["expected_error"]["mean_abs_error"] < 0.2 and told["expected_error"]["rows"] > 50
     assert main(["overlap", "--model", "llama-3.1-8b", "--sequence-parallel", "--machine", "mi300x"]) == 0
     assert "Expected error" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("arguments", [["--tokens", "1"], ["--tokens", "1", "--tp", "2", "--machine", "mi300x"],
+                                       ["--machine", "gb200", "--tp", "64", "--tokens", "64", "--sequence-parallel"]])
+def test_few_tokens_and_many_gpus_are_ranked_within_80_columns(arguments, capsys):
+    assert main(["overlap", *arguments]) == 0
+    table = capsys.readouterr().out.split("fused-norm is less")[0].split("Expected error")[0].splitlines()
+    assert all(len(line) <= 80 for line in table[2:]) and any("in-turn" in line for line in table)
+
+
+def test_a_format_that_is_not_taken_is_said(tmp_path, capsys):
+    (tmp_path / "one.json").write_text(json.dumps({
+        "hidden_size": 4096, "num_hidden_layers": 2, "num_attention_heads": 32, "vocab_size": 32000,
+        "quantization_config": {"quant_method": "int3\x1b"}}))
+    assert main(["overlap", "--model", str(tmp_path / "one.json")]) == 0
+    told = capsys.readouterr().err
+    assert "its GEMMs are taken in bf16" in told and "\x1b" not in told
+
+
 @pytest.mark.parametrize("arguments", [["--model", "no-such"], ["--model", "llama-3.3-70b", "--tp", "7"],
-                                       ["--model", "llama-3.3-70b", "--tp", "16"],
+                                       ["--tp", "1"], ["--machine", "gb200", "--tp", "72"],
+                                       ["--tokens", "7", "--sequence-parallel"], ["--tp", "16"],
                                        ["--model", "llama-3.3-70b", "--tokens", "0"],
                                        ["--model", "llama-3.3-70b", "--machine", "t3-table1"]])
 def test_bad_arguments_of_overlap_are_one_line(arguments, capsys):

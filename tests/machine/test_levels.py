@@ -30,7 +30,7 @@ TAKES = {
             "a100-sxm", *HOPPER_AND_LATER),
     NETWORK: ("mi210-2x4", "torus-128"),
     CLUSTER: ("a100-40gb", "dgx-a100", "h100-nvlink", "mi210", *CYCLE_LEVEL),
-    COMMERCIAL: ("a100-sxm", "dgx-v100", "l20-pcie", *HOPPER_AND_LATER, *MI300),
+    COMMERCIAL: ("a100-pcie", "a100-sxm", "dgx-v100", "l20-pcie", *HOPPER_AND_LATER, *MI300),
 }
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from t3sim.cli import main
 from t3sim.validation.comparison import compare
+from t3sim.validation.fitted import constants
 from t3sim.validation.log import read_log
 from t3sim.validation.readers import FILES, READERS, own_rows, read_text
 from t3sim.validation.requests import BadRows, Collective, Measured, Ratio, Unread
@@ -166,6 +167,58 @@ def test_rows_that_gave_a_constant_are_counted_apart():
     assert 10 < len(fitted) < len(found.rows) / 5
     assert all(summary["predicted"]["rows"] + summary["fitted"]["rows"] == summary["rows"]
                for summary in found.grouped("quantity").values())
+
+
+RCCL = """# Collective test starting: {test}_perf
+# nThread 1 nGpus 1 minBytes 1048576 maxBytes 2097152 step: 2(factor) warmup iters: 5 iters: 20 validation: 1 graph: 0
+rccl-tests: Version develop:448c4c7
+# Using devices
+{ranks}#
+#                                                              out-of-place                       in-place
+#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
+{tag}     1048576        524288  bfloat16     sum      -1    61.77   16.98   {bus} {wrong}  60.53  17.32  30.3  {wrong}
+{tag}     2097152       1048576  bfloat16     sum      -1    70.00   29.96   {bus} {wrong}  69.00  30.39  53.2  {wrong}
+# Errors with asterisks indicate errors that have exceeded the maximum threshold.
+# Out of bounds values : 0 OK
+# Avg bus bandwidth    : 42.0
+"""
+
+
+def _rccl(test="all_reduce", hosts=1, tag="", wrong="0", gpu="AMD Instinct MI300X"):
+    ranks = "".join(f"{tag}#  Rank {rank:2d} Group  0 Pid {4000 + rank} on node-{rank // 8} device {rank % 8:2d} "
+                    f"[0000:0c:00] {gpu}\n" for rank in range(8 * hosts))
+    return RCCL.format(test=test, ranks=ranks, tag=tag, bus="29.71", wrong=wrong)
+
+
+@pytest.mark.parametrize(("text", "kind", "gpus", "nodes", "library"), [
+    (_rccl(), "all_reduce", 8, 1, "RCCL"), (_rccl(wrong="2e-07"), "all_reduce", 8, 1, "RCCL"),
+    (_rccl(wrong="N/A", hosts=2, tag="[1,0]<stdout>:"), "all_reduce", 16, 2, "RCCL"),
+    (_rccl("alltoall", hosts=4, tag="0: ", gpu="NVIDIA H100 80GB HBM3").replace("rccl", "nccl"), "all_to_all", 32, 4,
+     "NCCL")])
+def test_logs_of_real_runs(text, kind, gpus, nodes, library):
+    """16-bit brains, columns in place, errors instead of counts, several nodes, and lines that a launcher tags."""
+    found = read_log(text, "a.log")
+    assert [(one.ask.kind, one.ask.gpus, one.ask.nodes, one.ask.library, one.ns) for one in found] == [
+        (kind, gpus, nodes, library, 61_770), (kind, gpus, nodes, library, 70_000)]
+
+
+def test_a_log_of_a_test_without_a_model_is_one_line():
+    with pytest.raises(BadRows, match="gather_perf.*has no model: all_reduce_perf"):
+        read_log(_rccl("gather"), "a.log")
+
+
+def test_a_constant_that_machines_share_comes_from_the_rows_of_all():
+    found = constants((one.row, one.machine) for one in compare(own_rows(), None).rows if one.fitted)
+    assert found["mi300x, mi308x, mi325x", "sustained.bf16"] == 3
+    assert found["mi355x", "direct"] == 4
+    assert found["h100-sxm, h200-sxm, h800-sxm", "sustained.bf16"] == 1
+
+
+def test_an_a100_on_pcie_has_rows():
+    found = compare(own_rows(), "a100-pcie")
+    assert found.rows and not any(one.fitted for one in found.rows)
+    assert all(abs(one.error) < 0.1 for one in found.rows)
 
 
 def test_what_the_page_says_is_reached_is_reached():
