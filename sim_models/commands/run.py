@@ -73,15 +73,16 @@ def run(
     comm_units: Annotated[int, typer.Option(
         metavar="N", parser=whole_number,
         help="Compute units that the communication kernels of technique decomposed have.")] = 16,
-    topology: Annotated[str, typer.Option(
+    topology: Annotated[str | None, typer.Option(
         metavar="NAME", help="Links between GPUs: ring, switch, with a link from each GPU to it, full, which "
-        "divides a GPU's bandwidth among links to all others, torus:2x4, or nodes:2x4, 2 of 4 GPUs with a card each.",
-    )] = "ring",
-    algorithm: Annotated[str, typer.Option(
-        metavar="NAME", help="How the techniques with Track & Trigger exchange: ring, or direct, to the owner at once "
-        "(T3 paper, section 7.1), with --topology switch or full, in-switch, which adds and copies there (7.4), with "
-        "--topology switch, both-rings, half of the output each way around, or hierarchical (all-rings, too, on a "
-        "torus), of which the baseline does the same; on a torus and nodes every GPU is simulated.")] = "ring",
+        "divides a GPU's bandwidth among links to all others, torus:2x4, or nodes:2x4, 2 of 4 GPUs with a card each. "
+        "Not given: a ring, and a switch for an all-to-all.")] = None,
+    algorithm: Annotated[str | None, typer.Option(
+        metavar="NAME", help="How the techniques with Track & Trigger exchange, the topology's own if not given: ring, "
+        "or direct, to the owner at once (T3 paper, section 7.1), with --topology switch or full, in-switch, which "
+        "adds and copies there (7.4), with --topology switch, both-rings, half of the output each way around, or "
+        "hierarchical (all-rings, too, on a torus), of which the baseline does the same; on a torus and nodes every "
+        "GPU is simulated.")] = None,
     sums: Annotated[str, typer.Option(
         metavar="NAME", help="arrival: terms of a sum are added as they come; fixed: refuse an --algorithm whose sums "
         "may have other bits in another run.")] = "arrival",
@@ -151,8 +152,8 @@ def run(
                               ("--policy", policy), ("--skew", skew), ("--plot", plot),
                               ("--every-gpu", every_gpu or None), ("--seed", seed or None), ("--jobs", jobs),
                               ("--locality", locality), ("--split-k", split_k), ("--dtype", dtype),
-                              ("--topology", topology if topology != "ring" else None),
-                              ("--algorithm", algorithm if algorithm != "ring" else None),
+                              ("--topology", None if topology == "ring" else topology),
+                              ("--algorithm", None if algorithm == "ring" else algorithm),
                               ("--sums", sums if sums != "arrival" else None)):
             if value is not None:
                 raise BadInput(f"{option if value is True else f'{option} {value}'} does not go with --level event")
@@ -178,8 +179,8 @@ def run(
         given = {"--model": model, "--sublayer": sublayer, "--tokens": tokens, "--chakra": chakra, "--tp": tp,
                  "--devices": devices, "--policy": policy, "--every-gpu": every_gpu or None, "--skew": skew,
                  "--plot": plot, "--jobs": jobs, "--signal": signal,
-                 "--topology": topology if topology != "ring" else None,
-                 "--algorithm": algorithm if algorithm != "ring" else None,
+                 "--topology": None if topology == "ring" else topology,
+                 "--algorithm": None if algorithm == "ring" else algorithm,
                  "--sums": sums if sums != "arrival" else None,
                  "--technique": None if technique == ",".join(DEFAULT_TECHNIQUES) else technique}
         if others := [f"{option} {value}" for option, value in given.items() if value is not None]:
@@ -244,7 +245,7 @@ def run(
     for one in workloads:
         exchange.check_sums(sums, one.tp, described.gpu.k_parts)
     fused = (*FUSIONS, "fused-wg")
-    for option, value in (("--signal", signal), ("--algorithm", algorithm if algorithm != "ring" else None)):
+    for option, value in (("--signal", signal), ("--algorithm", None if algorithm == "ring" else algorithm)):
         if value and not exchange.of_parts and not set(fused) & set(names):
             raise BadInput(f"{option} {value} is for {', '.join(fused)}, of which --technique {technique} names none")
     chosen = [Choices(policy, exchange,

@@ -209,9 +209,26 @@ _IN_SWITCH = {"rs": in_switch.reduce_scatter, "ag": in_switch.all_gather,
               "ar": lambda ranks: all_reduce(in_switch.reduce_scatter(ranks), in_switch.all_gather(ranks))}
 
 
-def fused_with(operator: str, topology: str = "ring", algorithm: str = "ring",
+def own_topology(operator: str) -> str:
+    """Name the links of an operator for which none are named: a ring, or a switch if everyone sends to everyone."""
+    return "switch" if FUSED_OPERATORS.get(operator) == "a2a" else "ring"
+
+
+def own_algorithm(operator: str, topology: str) -> str:
+    """Name the algorithm of links for which none is named."""
+    if ":" in topology:
+        return "hierarchical"
+    return "direct" if topology == "full" or FUSED_OPERATORS.get(operator) == "a2a" else "ring"
+
+
+def fused_with(operator: str, topology: str | None = None, algorithm: str | None = None,
                signal: str | None = None) -> Exchange:
-    """Return what an operator fuses its GEMM with, over which links. Raises BadInput."""
+    """Return what an operator fuses its GEMM with, over which links. Raises BadInput.
+
+    A topology that is not given is the operator's own, an algorithm that is not given the topology's.
+    """
+    topology = topology or own_topology(operator)
+    algorithm = algorithm or own_algorithm(operator, topology)
     if algorithm not in ALGORITHMS:
         raise BadInput(f"--algorithm {algorithm!r} is unknown: allowed are {choices(algorithm, ALGORITHMS)}")
     if topology not in TOPOLOGIES[:3] and topology.partition(":")[0] not in ("torus", "nodes"):

@@ -274,6 +274,17 @@ def test_an_all_to_all_writes_only_what_stays(topology, capsys):
     assert " A2A " in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("operator, topology, algorithm, found", [
+    ("gemm-rs", None, None, ("ring", "ring")), ("gemm-ar", "switch", None, ("switch", "ring")),
+    ("gemm-a2a", None, None, ("switch", "direct")), ("embedding-a2a", "full", None, ("full", "direct")),
+    ("gemm-rs", "full", None, ("full", "direct")), ("gemm-rs", "torus:2x4", None, ("torus:2x4", "hierarchical")),
+    ("gemm-ag", "nodes:2x4", None, ("nodes:2x4", "hierarchical")),
+    ("gemm-rs", "switch", "direct", ("switch", "direct"))])
+def test_what_is_not_named_is_the_operators_and_the_topologys_own(operator, topology, algorithm, found):
+    exchange = fused_with(operator, topology, algorithm)
+    assert (exchange.topology, exchange.algorithm) == found
+
+
 @pytest.mark.parametrize("exchange", [Exchange(), Exchange("ag"), Exchange("ar"), Exchange("a2a", "direct", "switch"),
                                       Exchange("rs", "direct", "switch"),
                                       Exchange("rs", "direct", "full"), Exchange("rs", "in-switch", "switch"),
@@ -315,10 +326,11 @@ def test_a_direct_reduce_scatter_reads_nothing(topology, capsys):
     (("--operator", "ag-gemm", "--chakra", "trace.et", "--tp", "4"), "--operator ag-gemm does not go with --chakra"),
     (("--operator", "ag-gemm", "--sublayer", "fc3"), "sub-layer 'fc3' is unknown: allowed are op, fc1, fc2, ip"),
     (("--operator", "ag-gemm", "--tp", "9"), "TP=9 does not divide K=17024 of t-nlg fc1"),
-    (("--operator", "gemm-a2a"), "--operator gemm-a2a sends something else to every GPU"),
+    (("--operator", "gemm-a2a", "--algorithm", "ring"), "--operator gemm-a2a sends something else to every GPU"),
     (("--operator", "gemm-a2a", "--algorithm", "direct", "--topology", "switch", "--technique", "flux"),
      "--operator gemm-a2a has none"),
-    (("--topology", "full"), "--topology full divides a GPU's bandwidth among its links, of which a ring uses one"),
+    (("--topology", "full", "--algorithm", "ring"),
+     "--topology full divides a GPU's bandwidth among its links, of which a ring uses one"),
     (("--algorithm", "tree", "--topology", "switch"), "--algorithm 'tree' is unknown: allowed are ring, both-ring"),
     (("--algorithm", "in-switch"), "--algorithm in-switch adds and copies in a switch: it needs --topology switch"),
     (("--algorithm", "in-switch", "--topology", "switch", "--operator", "gemm-a2a"), "it needs --algorithm direct"),
