@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from t3sim.commands.options import JsonOption, file_name, whole_number
-from t3sim.errors import BadInput, printable
+from t3sim.errors import BadInput, printable, shown
 
 _MOST_TOKENS = 1 << 20
 
@@ -22,10 +22,14 @@ def overlap(
     tokens: Annotated[int, typer.Option(metavar="N", parser=whole_number, help="Of a prompt.")] = 8192,
     sequence_parallel: Annotated[bool, typer.Option(
         "--sequence-parallel", help="Reduce-scatters after and all-gathers before GEMMs, no all-reduces.")] = False,
+    dtype: Annotated[str | None, typer.Option(
+        metavar="NAME", help="Of the GEMMs' operands, where the machine has a rate: bf16, fp16, fp8 or fp4. What is "
+        "exchanged has 16 bits.", show_default="bf16")] = None,
     json: JsonOption = None,
 ) -> None:
     """Rank the mechanisms that hide a layer's collectives, with what bounds each, and Track & Trigger beside them."""
     from t3sim.end_to_end.transformer import load_transformer
+    from t3sim.libraries.gemm import width_of
     from t3sim.libraries.mechanisms import GATES
     from t3sim.libraries.prompts import model_of
     from t3sim.libraries.ranking import rank
@@ -41,20 +45,23 @@ def overlap(
     least = tp if sequence_parallel else 1
     if not least <= tokens <= _MOST_TOKENS:
         raise BadInput(f"--tokens {tokens} is not possible: {least} to {_MOST_TOKENS}")
+    width = "bf16" if dtype is None else width_of(dtype or "none")
+    if width is None:
+        raise BadInput(f"--dtype {shown(dtype)} is unknown: allowed are bf16, fp16, fp8, fp4")
     check_json_target(json)
-    ranked, wrong = rank(node, transformer, tokens, tp, sequence_parallel), expected_error(node.name)
+    ranked, wrong = rank(node, transformer, tokens, tp, sequence_parallel, width), expected_error(node.name)
     if json is not None:
-        write_json({"model": transformer.name, "machine": node.name, "tp": tp, "tokens": tokens,
+        write_json({"model": transformer.name, "machine": node.name, "tp": tp, "tokens": tokens, "width": width,
                     "ranking": [one.to_json() for one in ranked], "expected_error": wrong}, json)
-    if transformer.dtype not in ("", "bfloat16", "float16"):
-        print(printable(f"t3: {transformer.name} is in {transformer.dtype}; its GEMMs are taken in bf16"),
+    if dtype is None and transformer.dtype not in ("", "bfloat16", "float16"):
+        print(printable(f"t3: {transformer.name} is in {transformer.dtype}; its GEMMs are taken in bf16 (--dtype)"),
               file=sys.stderr)
     if json == "-":
         return
     console = output_console()
     in_turn = next(one for one in ranked if one.mechanism == "in-turn").ns
-    print_table(f"GEMMs with their collectives of a layer of {transformer.name}, {tokens:,} tokens on {tp} GPUs of "
-                f"{node.name}",
+    print_table(f"GEMMs with their collectives of a layer of {transformer.name}, {tokens:,} tokens, {width}, on {tp} "
+                f"GPUs of {node.name}",
                 ("mechanism", "µs", "than\nin turn", "bound by", "units\nheld", "MB in\nmemory", "gates"),
                 [(one.mechanism, f"{one.ns / 1e3:,.1f}", f"{1 - one.ns / in_turn:+.1%}", one.bound, f"{one.units}",
                   f"{one.memory_bytes / (1 << 20):,.0f}", f"{GATES:,}" if one.mechanism == "t3" else "0")

@@ -24,7 +24,8 @@ class Ranked:
         return asdict(self)
 
 
-def settings(model: Transformer, tokens: int, gpus: int, sequence_parallel: bool) -> dict[str, Setting]:
+def settings(model: Transformer, tokens: int, gpus: int, sequence_parallel: bool,
+             width: str = "bf16") -> dict[str, Setting]:
     """Return a layer's GEMMs with a collective, which takes each token once.
 
     Of a model whose first layers have no experts, a later layer. Experts' GEMMs count as one of all their tokens. What
@@ -36,15 +37,18 @@ def settings(model: Transformer, tokens: int, gpus: int, sequence_parallel: bool
     shapes = {name: (tokens * (passed if name in ("fc1", "fc2") else 1), n, k) for name, (_, n, k, _) in gemms.items()}
     after = "gemm+rs" if sequence_parallel else "gemm+ar"
     before = [name for name in ("qkv", "q_b", "kv_b", "fc1") if name in gemms] if sequence_parallel else []
-    return {name: Setting(after if name in ("op", "fc2") else "ag+gemm", gpus, shapes[name], rows=tokens)
+    return {name: Setting(after if name in ("op", "fc2") else "ag+gemm", gpus, shapes[name], width, tokens)
             for name in ("op", "fc2", *before)}
 
 
 def rank(machine: Commercial, model: Transformer, tokens: int, gpus: int,
-         sequence_parallel: bool = False) -> list[Ranked]:
-    """Return the mechanisms, the fastest first; a sub-layer that one does not have runs in turn."""
+         sequence_parallel: bool = False, width: str = "bf16") -> list[Ranked]:
+    """Return the mechanisms, the fastest first; a sub-layer that one does not have runs in turn.
+
+    `width`: of the GEMMs' operands. Raises BadInput.
+    """
     ranked = []
-    parts = settings(model, tokens, gpus, sequence_parallel)
+    parts = settings(model, tokens, gpus, sequence_parallel, width)
     for mechanism in MECHANISMS:
         has = [name for name, one in parts.items() if mechanism in possible(machine, one)]
         if not has:

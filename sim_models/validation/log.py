@@ -1,29 +1,29 @@
 """The text that nccl-tests and rccl-tests print, as measured rows.
 
-A line of results has size, count, type, operation (and root), then time (us), algorithm and bus bandwidth (GB/s) out of
-place. Which collective it was follows from a line that names the test, or from bus over algorithm bandwidth.
+A line of results has size, count, type, operation and root (old versions: not all of them), then time (us), algorithm
+and bus bandwidth (GB/s) and wrong elements (old versions: the largest error), out of place and again in place. Which
+collective it was follows from a line that names the test, or from bus over algorithm bandwidth.
 """
 
 import re
 
 from ..errors import shown
 from .readers import MB, size_name
-from .requests import BadRows, Collective, Measured
+from .requests import BadRows, Collective, Measured, Unread
 
-_NUMBER = r"(?:[\d.]+(?:e[+-]?\d+)?|N/A)"  # older versions print the error as 2e-07
+_NUMBER = r"(?:-?\d{1,15}(?:\.\d{0,15})?(?:e[+-]\d\d)?|N/A)"  # older versions print the error as 2e-07
 #: What mpirun --tag-output and srun --label put before a line.
 _TAG = re.compile(r"^(?:\[\d+,\d+\](?:<\w+>)?:?|\d+:)\s?")
-_RESULT = re.compile(r"^\s*(\d+)\s+(\d+)\s+([a-z]\w*)\s+(\w+)?\s+(-?\d+)?\s*"
-                     rf"({_NUMBER}(?:\s+{_NUMBER})*)\s*$")
+_RESULT = re.compile(rf"\s*(\d{{1,15}})\s+\d{{1,15}}\s+[a-z]\w*(?:\s+([a-z]\w*))?((?:\s+{_NUMBER})+)\s*", re.ASCII)
 _RANK = re.compile(r"#\s+Rank\s+\d+.*\bon\s+(\S+)\s+device\s+\d+\s+\[[^\]]*\]\s*(.*\S)?")
 _TESTS = {"all_reduce": "all_reduce", "all_gather": "all_gather", "reduce_scatter": "reduce_scatter",
           "alltoall": "all_to_all", "sendrecv": "send_recv", "broadcast": "broadcast", "reduce": "reduce"}
 _TEST = re.compile(r"\b(\w+)_perf\b")
 
 
-def read_log(text: str, name: str, gpu: str | None = None) -> list[Measured]:
+def read_log(text: str, name: str, gpu: str | None = None) -> list[Measured | Unread]:
     """Read a log; `gpu`: of a log that does not name its GPUs. Raises `BadRows`."""
-    found: list[Measured] = []
+    found: list[Measured | Unread] = []
     hosts: list[str] = []
     library = "RCCL" if "rccl" in text.lower() else "NCCL"
     seen, named, running = gpu, _TEST.search(text), True
@@ -37,11 +37,13 @@ def read_log(text: str, name: str, gpu: str | None = None) -> list[Measured]:
             continue
         if test := _TEST.search(line):
             named = test
-        result = None if line.lstrip().startswith("#") else _RESULT.match(line)
+        result = _RESULT.fullmatch(line)
         if result is None:
             continue
         running = False
-        numbers = [float("nan") if one == "N/A" else float(one) for one in result[6].split()]
+        fields = result[3].split()
+        fields = fields[len(fields) % 2:]  # two halves alike; before them the root
+        numbers = [float("nan") if one == "N/A" else float(one) for one in fields]
         if len(numbers) < 3:
             raise BadRows(f"{name}, line {number}: {shown(line.strip())} has no time, algbw and busbw")
         if not hosts or seen is None:
@@ -52,12 +54,15 @@ def read_log(text: str, name: str, gpu: str | None = None) -> list[Measured]:
             continue
         if named and named[1] not in _TESTS:
             raise BadRows(f"{name}: {shown(named[0])} has no model: {', '.join(f'{one}_perf' for one in _TESTS)}")
-        kind = _TESTS[named[1]] if named else _by_ratio(bus / algorithm if algorithm else 0.0, len(hosts), result[4])
+        kind = _TESTS[named[1]] if named else _by_ratio(bus / algorithm if algorithm else 0.0, len(hosts), result[2])
         quantity = "collective from 1 MB" if size >= MB else "collective below 1 MB"
         if kind == "send_recv":
             quantity = "send and receive"
         nodes = len(set(hosts))
         scenario = f"{kind} on {len(hosts)} GPUs{f' of {nodes} nodes' if nodes > 1 else ''}, {size_name(size)}"
+        if fields[3:] and fields[3].isdigit() and int(fields[3]):
+            found.append(Unread(name, seen, scenario, "the test itself found wrong values", name))
+            continue
         found.append(Measured(name, seen, quantity, scenario,
                               Collective(kind, len(hosts), nodes, size, library), 1e3 * us, name))
     if not found:

@@ -96,13 +96,19 @@ def _band(size: float) -> str:
     return "collective from 1 MB" if size >= MB else "collective below 1 MB"
 
 
+#: Collectives as libraries write them: AllReduce, all-reduce, allreduce.
+_KINDS = {one.replace("_", ""): one for one in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all",
+                                                "send_recv", "broadcast", "reduce")}
+
+
 def _collective(row: Row) -> Iterator[Read]:
     size, gpus = row.number("size_bytes"), row.count("gpus")
     nodes = row.count("nodes") if row.text("nodes") else 1
     if size is None:
         raise BadRows(f"{row.where}: size_bytes is empty: a number is needed")
     library, algorithm = row.text("library"), row.text("algorithm")
-    kind = row.text("collective").lower().replace("-", "_").replace("alltoall", "all_to_all")
+    written = row.text("collective")
+    kind = _KINDS.get(re.sub(r"[-_ ]", "", written.lower()), written)
     scenario = (f"{kind} on {gpus} GPUs{f' of {nodes} nodes' if nodes > 1 else ''}, {library}"
                 f"{f', {algorithm}' if algorithm else ''}, {size_name(size)}")
     microseconds = row.number("time_us")

@@ -129,6 +129,14 @@ def test_few_tokens_and_many_gpus_are_ranked_within_80_columns(arguments, capsys
     assert all(len(line) <= 80 for line in table[2:]) and any("in-turn" in line for line in table)
 
 
+def test_narrow_operands_make_gemms_faster_and_collectives_no_smaller(capsys):
+    wide, narrow = (main(["overlap", *more, "--json", "-"]) or json.loads(capsys.readouterr().out)["ranking"]
+                    for more in ([], ["--dtype", "fp8"]))
+    narrow = {one["mechanism"]: one for one in narrow}
+    assert all(narrow[one["mechanism"]]["ns"] < one["ns"] for one in wide)
+    assert all(narrow[one["mechanism"]]["memory_bytes"] == one["memory_bytes"] for one in wide)
+
+
 def test_a_format_that_is_not_taken_is_said(tmp_path, capsys):
     (tmp_path / "one.json").write_text(json.dumps({
         "hidden_size": 4096, "num_hidden_layers": 2, "num_attention_heads": 32, "vocab_size": 32000,
@@ -140,6 +148,8 @@ def test_a_format_that_is_not_taken_is_said(tmp_path, capsys):
 
 @pytest.mark.parametrize("arguments", [["--model", "no-such"], ["--model", "llama-3.3-70b", "--tp", "7"],
                                        ["--tp", "1"], ["--machine", "gb200", "--tp", "72"],
+                                       ["--dtype", "int3"], ["--dtype", ""],
+                                       ["--dtype", "fp8", "--machine", "a100-sxm"],
                                        ["--tokens", "7", "--sequence-parallel"], ["--tp", "16"],
                                        ["--model", "llama-3.3-70b", "--tokens", "0"],
                                        ["--model", "llama-3.3-70b", "--machine", "t3-table1"]])

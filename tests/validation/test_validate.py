@@ -203,6 +203,23 @@ def test_logs_of_real_runs(text, kind, gpus, nodes, library):
         (kind, gpus, nodes, library, 61_770), (kind, gpus, nodes, library, 70_000)]
 
 
+@pytest.mark.parametrize(("columns", "read"), [
+    ("sum  -1  1234  18.64  32.62  0", 1234e3), ("sum  -1  56.26  18.64  32.62  N/A", 56260),
+    ("sum  56.26  18.64  32.62  4e-07", 56260), ("sum  1234  18.64  32.62  4e-07", 1234e3),
+    ("56.26  18.64  32.62  0e+00", 56260), ("1234  18.64  32.62  0e+00", 1234e3),
+    ("sum  -1  56.26  18.64  32.62  12", None)])
+def test_times_of_old_versions_are_no_roots_and_times_of_wrong_values_are_named(columns, read):
+    line = f" 1048576 262144 float {columns} {' '.join(columns.split()[-4:])}\n"
+    (row,) = read_log(LOG.partition("     1048576")[0] + "# all_reduce_perf\n" + line, "x.log")
+    assert getattr(row, "ns", None) == read and (read or "wrong values" in row.reason)
+
+
+@pytest.mark.parametrize("kind", ["AllReduce", "all-reduce", "allreduce", "ALL_REDUCE", "all reduce"])
+def test_a_collective_may_be_written_as_libraries_write_it(kind):
+    (row,) = read_text(HEADER + ROW.format(size=1 << 20, time=50).replace("all_reduce", kind), "x.csv")
+    assert row.ask.kind == "all_reduce"
+
+
 def test_a_log_of_a_test_without_a_model_is_one_line():
     with pytest.raises(BadRows, match="gather_perf.*has no model: all_reduce_perf"):
         read_log(_rccl("gather"), "a.log")
