@@ -61,8 +61,10 @@ class TakenBack:
     streams: tuple[str, ...] = ()  #: of which outputs; all, if none is named
 
 
-#: The driver starts no kernel while a block is busy; it soft-resets what hangs, and nobody waits for its events then.
+#: The driver starts no kernel while a block is busy; it soft-resets what hangs, and nobody waits for its events then,
+#: nor for updates: the Tracker is reset in the same cycle.
 _TAKEN_BACK = {
+    "memory_channel": TakenBack("for updates a soft reset", lambda spec: spec.design.forget, ("updates",)),
     "dispatch_window": TakenBack("a restart", lambda spec: spec.design.restart),
     "gpu_top": TakenBack("for events a soft reset", lambda spec: spec.design._clear, ("events",)),
 }
