@@ -1,11 +1,14 @@
 """A memory channel loses no request, and lets no DMA read pass a tracked write."""
 
+from dataclasses import replace
+
 from amaranth.hdl import Cat, Signal, Value
 
 from t3sim.rtl.geometry import Geometry
 from t3sim.rtl.layouts import Op
 from t3sim.rtl.order_guard import bucket_of
 
+from ..geometries import GEOMETRIES
 from .broken import Broken
 from .places import entries, place_of
 from .property import Property, Search
@@ -132,6 +135,8 @@ def order(spec: Spec, geometry: Geometry) -> None:
         spec.invariant(implies(level > place, digest == bucket_of(item.address, geometry)))
         if place == 0:
             spec.invariant(implies(level > 0, queue.head_digest == bucket_of(item.address, geometry)))
+        if place == 1:
+            spec.invariant(implies(level > 1, spec.inside("second", queue) == digest))
     spec.invariant(implies(valid & spec.inside("command_communication") & is_value(command.op, Op.READ) & of_bucket,
                            outstanding == 0))
 
@@ -140,8 +145,11 @@ def properties() -> list[Property]:
     def broken(what, claim, old, new):
         return Broken(what, claim, "memory_channel.py", old, new)
 
-    where = {"geometry": "small", "searches": (Search("small", 18),), "depth": 1,
-             "reason": "every place of every queue is named: two DMA reads wait at a channel, not 32"}
+    small = GEOMETRIES["small"]
+    eight = replace(small, channel=replace(small.channel, dma_fifo=8))
+    where = {"geometry": eight, "searches": (Search(eight, 18),), "depth": 1,
+             "reason": "every place of every queue is named: eight DMA reads wait at a channel, not 32; from eight on "
+                       "the queue's memory is read with a clock"}
     return [
         Property("requests", "memory_channel", f"{ONCE}; {STREAM}", requests, (
             broken("a request is lost while DRAM is busy", EMPTY,
@@ -149,6 +157,8 @@ def properties() -> list[Property]:
                    "arbiter.ready.eq(guard.ready)"),
             broken("a request goes twice", ONCE, "command_valid.eq(granted | (command_valid & ~self.dram.ready))",
                    "command_valid.eq(granted | command_valid)"),
+            Broken("a read that comes as the last one leaves is what the memory held before", ONCE, "pointer_queue.py",
+                   "return Mux(around, entry, port.data)", "return port.data"),
             broken("DMA reads count as compute's", STREAM, "command_communication.eq(arbiter.grant_communication)",
                    "command_communication.eq(inbound.ready)"),
         ), **where),
