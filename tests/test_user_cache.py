@@ -14,7 +14,7 @@ from t3sim.cosim import cache
 from t3sim.errors import BadInput
 from t3sim.user_cache import cache_folder
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 HOUR = 3600
 
 #: Builds an entry and compiles a loop; prints where the entry is.

@@ -45,7 +45,7 @@ def overlap(
     least = tp if sequence_parallel else 1
     if not least <= tokens <= _MOST_TOKENS:
         raise BadInput(f"--tokens {tokens} is not possible: {least} to {_MOST_TOKENS}")
-    width = "bf16" if dtype is None else width_of(dtype or "none")
+    width = "bf16" if dtype is None else width_of(dtype if dtype.isalnum() else "none")
     if width is None:
         raise BadInput(f"--dtype {shown(dtype)} is unknown: allowed are bf16, fp16, fp8, fp4")
     check_json_target(json)

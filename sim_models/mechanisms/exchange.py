@@ -227,8 +227,8 @@ def fused_with(operator: str, topology: str | None = None, algorithm: str | None
 
     A topology that is not given is the operator's own, an algorithm that is not given the topology's.
     """
-    topology = topology or own_topology(operator)
-    algorithm = algorithm or own_algorithm(operator, topology)
+    topology = own_topology(operator) if topology is None else topology
+    algorithm = own_algorithm(operator, topology) if algorithm is None else algorithm
     if algorithm not in ALGORITHMS:
         raise BadInput(f"--algorithm {algorithm!r} is unknown: allowed are {choices(algorithm, ALGORITHMS)}")
     if topology not in TOPOLOGIES[:3] and topology.partition(":")[0] not in ("torus", "nodes"):
