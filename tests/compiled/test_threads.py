@@ -18,7 +18,7 @@ from t3sim.runs.skew import Skew
 from t3sim.workloads import gemm_workload
 from tests.support.variants import small_machine, variant
 
-pytestmark = pytest.mark.builds_loops
+pytestmark = [pytest.mark.builds_loops, pytest.mark.slow]
 
 
 @pytest.mark.parametrize("topology, algorithm", [("ring", "ring"), ("switch", "direct")])

@@ -48,8 +48,8 @@ def gpu(monkeypatch):
     """A GPU with three open tiles in each bank."""
     top = partial(FlippableTop, GEOMETRY)
     ports = component_verilog(top, "gpu_top", ("flippable", GEOMETRY))[1]
-    monkeypatch.setattr("tests.rtl.test_gpu_top.gpu_library", lambda geometry: geometry)
-    monkeypatch.setattr("tests.rtl.test_gpu_top.compiled_gpu", lambda _: AmaranthBackend(top(), ports))
+    monkeypatch.setattr("tests.support.gpu.gpu_library", lambda geometry: geometry)
+    monkeypatch.setattr("tests.support.gpu.compiled_gpu", lambda _: AmaranthBackend(top(), ports))
     made = FlippableGpu()
     made.program([*made.driver.open_memory(0, base=BASE, limit=LIMIT),
                   *made.driver.event_map(EVENT_REGION, base=BASE, limit=LIMIT, tile_bytes=640, updates_per_element=1,

@@ -6,7 +6,7 @@ from t3sim.testbenches.mutation.source.lived import lived
 from t3sim.testbenches.mutation.source.rewrite import ROOT
 from t3sim.testbenches.mutation.source.unit import noticed
 
-pytestmark = pytest.mark.builds_rtl
+pytestmark = [pytest.mark.builds_rtl, pytest.mark.slow]
 
 
 @pytest.mark.parametrize("mistake", lived(), ids=lambda mistake: mistake.wrong)

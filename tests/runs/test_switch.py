@@ -12,7 +12,7 @@ from t3sim.study.techniques import run_sublayer
 from t3sim.techniques.choices import Choices
 from t3sim.workloads import gemm_workload
 
-pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops]
+pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops, pytest.mark.slow]
 
 N = 4
 MACHINE = load_machine()
