@@ -32,6 +32,7 @@ class Backend(Protocol):
 
     def run(self, stimulus: np.ndarray) -> np.ndarray:
         """Run one cycle per row of inputs; the result has a row of outputs per cycle. uint64[cycles, words] both."""
+        ...
 
     def close(self) -> None:
         """Free the instance; it cannot be used after that."""

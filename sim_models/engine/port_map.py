@@ -104,7 +104,8 @@ class PortMap:
         steps = {after[0] - before[0] for before, after in zip(bits, bits[1:])}
         if len(steps) > 1 or any(step % WORD_BITS for step in steps):
             raise ValueError(f"{name}: the elements are not equally spaced words apart")
-        return Lane(*bits[0], steps.pop() // WORD_BITS if steps else 0, len(bits))
+        bit, width = bits[0]
+        return Lane(bit, width, steps.pop() // WORD_BITS if steps else 0, len(bits))
 
     def _bits(self, name: str) -> tuple[int, int]:
         """Return the first bit and width of a port or of a field of a port."""

@@ -31,7 +31,7 @@ class TimelineWriter:
         self._builder.write_packet(packet)
         return described.uuid
 
-    def event(self, time: float, track: int, kind: int, name: str = "", value: int | None = None,
+    def event(self, time: float, track: int, kind: TrackEvent.Type, name: str = "", value: int | None = None,
               flow: int | None = None, last: bool = False, **notes: int) -> None:
         """Write an event; `flow`: arrow through all events of that number, up to the `last`."""
         packet = TracePacket()
@@ -51,7 +51,7 @@ class TimelineWriter:
         self._builder.write_packet(packet)
 
     def slice(self, first: float, end: float, track: int, name: str, flow: int | None = None, **notes: int) -> None:
-        self.event(first, track, TrackEvent.TYPE_SLICE_BEGIN, name, flow=flow, **notes)
+        self.event(first, track, TrackEvent.TYPE_SLICE_BEGIN, name, flow=flow, last=False, **notes)
         self.event(end, track, TrackEvent.TYPE_SLICE_END)
 
     def instant(self, time: float, track: int, name: str, flow: int | None = None, last: bool = False,
