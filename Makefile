@@ -17,10 +17,10 @@ help:  ## this list
 run: $(stamp)-run  ## t3 run: one fused sub-layer on the RTL (options: make run ARGS="--model gpt-3 --tp 32")
 	@$(python) -m t3sim.cli run $(ARGS)
 
-check: lint types  ## a minute: lint, types, and the tests that compile nothing
+check: lint types  ## lint, types, and the tests that compile nothing
 	$(python) -m pytest --compile-nothing $(PYTEST_ARGS)
 
-test: setup  ## minutes: what each part does (some of it: make test PYTEST_ARGS="tests/rtl -x")
+test: setup  ## what each part does (some of it: make test PYTEST_ARGS="tests/rtl -x")
 	$(python) -m pytest -m "not slow" $(PYTEST_ARGS)
 
 test-rest: setup  ## what test-all has and test has not

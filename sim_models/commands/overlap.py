@@ -9,6 +9,7 @@ from t3sim.commands.options import JsonOption, file_name, whole_number
 from t3sim.errors import BadInput, printable, shown
 
 _MOST_TOKENS = 1 << 20
+_DTYPES = ("bf16", "fp16", "fp8", "fp4")
 
 
 def overlap(
@@ -45,9 +46,9 @@ def overlap(
     least = tp if sequence_parallel else 1
     if not least <= tokens <= _MOST_TOKENS:
         raise BadInput(f"--tokens {tokens} is not possible: {least} to {_MOST_TOKENS}")
-    width = "bf16" if dtype is None else width_of(dtype if dtype.isalnum() else "none")
-    if width is None:
-        raise BadInput(f"--dtype {shown(dtype)} is unknown: allowed are bf16, fp16, fp8, fp4")
+    if dtype not in (None, *_DTYPES):
+        raise BadInput(f"--dtype {shown(dtype)} is unknown: allowed are {', '.join(_DTYPES)}")
+    width = width_of(dtype or "bf16")
     check_json_target(json)
     ranked, wrong = rank(node, transformer, tokens, tp, sequence_parallel, width), expected_error(node.name)
     if json is not None:

@@ -53,7 +53,7 @@ def _draw(plot: Plot, rows: Sequence[Row]):
     drawn, axes = figure(_PLOT_INCHES)
     values = list(dict.fromkeys(row.get(plot.series) for row in rows)) if plot.series else [None]
     lines = [(value, name, points) for value in values for name in plot.y if (points := [
-        (_position(row[plot.x]), row[name] / plot.scale) for row in rows
+        (plain(x) if isinstance(x := row[plot.x], str) else x, row[name] / plot.scale) for row in rows
         if row.get(name) is not None and (plot.series is None or row.get(plot.series) == value)])]
     for place, (value, name, points) in enumerate(lines):
         if isinstance(points[0][0], (int, float)):
@@ -69,13 +69,6 @@ def _draw(plot: Plot, rows: Sequence[Row]):
     if len(lines) > 1:
         axes.legend()
     return drawn
-
-
-def _position(value: Scalar) -> Scalar:
-    """Return where a setting stands on an axis: a number there, or a word by its name."""
-    from t3sim.study.plots import plain
-
-    return plain(value) if isinstance(value, str) else value
 
 
 def _draw_map(wanted: Map, rows: Sequence[Row]):
