@@ -21,7 +21,7 @@ from t3sim.end_to_end.mapping import FULL, SELECTIVE, Mapping
 from t3sim.end_to_end.memory import GRADIENT_BYTES, memory_bytes, weights_per_gpu
 from t3sim.end_to_end.operators import ELEMENT_BYTES, ceil_div, gemm_ns, move_ns
 from t3sim.end_to_end.result import Result
-from t3sim.end_to_end.transformer import Transformer
+from t3sim.end_to_end.transformer import INPUTS, Transformer
 from t3sim.machine.cluster import Cluster
 
 #: Keys of `Iteration.breakdown_ns`, in the order of the tables.
@@ -119,8 +119,7 @@ def sliced_gemms(ahead: LayerTimes, back: LayerTimes) -> dict[str, dict[str, np.
     """
     return {"forward": {name: ahead.gemms[name] for name in ("op", "fc2")},
             "backward": {"fc1": back.gemms["fc1"] / 2} | {
-                name: back.gemms[gemm] / 2 for name, gemm in (("ip", "qkv"), ("ip-q", "q_b"), ("ip-kv", "kv_b"))
-                if gemm in back.gemms}}
+                name: back.gemms[gemm] / 2 for gemm, name in INPUTS.items() if gemm in back.gemms}}
 
 
 def _experts_ns(cluster: Cluster, model: Transformer, reduced, m: Mapping):

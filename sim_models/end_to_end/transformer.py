@@ -14,6 +14,10 @@ class TransformerError(BadInput):
     """A model that is not known or not possible. The message names the key, its value and what is allowed."""
 
 
+#: Sub-layer of the gradient of an attention GEMM's inputs, by the GEMM's name in `Transformer.projections`.
+INPUTS = {"qkv": "ip", "q_b": "ip-q", "kv_b": "ip-kv"}
+
+
 @dataclass(frozen=True)
 class Latent:
     """Attention whose keys and values come from one narrow vector per token (DeepSeek-V2, arXiv 2405.04434, 2.1)."""
@@ -110,8 +114,7 @@ class Transformer:
         """
         wide = {"fc1": (self.hidden, self.feed_forward * (2 if self.gated else 1)),
                 "fc2": (self.hidden, self.feed_forward)}
-        inputs = {name.replace("qkv", "ip").replace("q_b", "ip-q").replace("kv_b", "ip-kv"): (k, n)
-                  for name, (n, k) in self.projections.items() if name in ("qkv", "q_b", "kv_b")}
+        inputs = {INPUTS[name]: (k, n) for name, (n, k) in self.projections.items() if name in INPUTS}
         return {"op": self.projections["op"]} | wide | inputs
 
     @property

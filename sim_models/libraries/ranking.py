@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..end_to_end.transformer import Transformer
+from ..end_to_end.transformer import INPUTS, Transformer
 from ..machine.commercial import Commercial
 from .mechanisms import MECHANISMS, Setting, play, possible
 from .prompts import layer_gemms
@@ -36,7 +36,7 @@ def settings(model: Transformer, tokens: int, gpus: int, sequence_parallel: bool
     passed = model.experts_per_token + model.shared_experts
     shapes = {name: (tokens * (passed if name in ("fc1", "fc2") else 1), n, k) for name, (_, n, k, _) in gemms.items()}
     after = "gemm+rs" if sequence_parallel else "gemm+ar"
-    before = [name for name in ("qkv", "q_b", "kv_b", "fc1") if name in gemms] if sequence_parallel else []
+    before = [name for name in (*INPUTS, "fc1") if name in gemms] if sequence_parallel else []
     return {name: Setting(after if name in ("op", "fc2") else "ag+gemm", gpus, shapes[name], width, tokens)
             for name in ("op", "fc2", *before)}
 
