@@ -38,6 +38,7 @@ from .layouts import (
 from .line_router import LineRouter
 from .memory_channel import MemoryChannel, is_watched
 from .order import follows
+from .read_credits import ReadCredits
 from .ready_table import ReadyTable
 from .registers import ARRIVAL_RANGES, WATCHDOG_PERIOD, register_map
 from .ring_monitor import RingMonitor
@@ -132,7 +133,7 @@ class GpuTop(wiring.Component):
         self._reports = []
         self._counts = {}
         queues = int(g.dma.queue_commands != 0)
-        reporters = queues + g.tracker.banks + 2 + 1 + g.dma.engines + g.dma.egress_lanes + 1 + len(groups(g)) + 2 + 1
+        reporters = queues + g.tracker.banks + 2 + 1 + g.dma.engines + 2 * g.dma.egress_lanes + len(groups(g)) + 2 + 1
         m.submodules.bus = self._bus = ConfigBus(g, reporters=reporters)
         self._stopped = Signal()  # from a soft reset to the restart that follows
         self._clear = Signal()
@@ -329,22 +330,14 @@ class GpuTop(wiring.Component):
         for port, channel in zip(lines.channels, self._memory):
             wiring.connect(m, port, channel.dma)
         self._generators = []
-        # Lines read that neither left on the link nor were refused: an engine never asks for data that have no place to
-        # go.
-        # Those issued in the cycle before are not yet added.
-        repeats = 0 if g.dma.copies == 1 else 4 * g.dma.egress_lanes  # lines inside of the lanes
-        self._outstanding = Signal(range(g.dma.outstanding_lines + g.dma.engines + repeats + 1))
-        self._just_issued = Signal(range(g.dma.engines + 1))
-        self._allow = allow = Signal()
-        m.d.sync += allow.eq(
-            ~self._stopped & (self._outstanding + self._just_issued + 2 * g.dma.engines <= g.dma.outstanding_lines))
+        m.submodules.credits = self._credits = ReadCredits(g)
         for e in range(g.dma.engines):
             engine = self._add(m, f"engine_{e}", AddressGenerator(g))
             self._generators.append(engine)
             self._mappings(m, engine)
             self._reports.append(engine.error)
             wiring.connect(m, engine.lines, lines.lines[e])
-            m.d.comb += engine.allow.eq(allow)
+            m.d.comb += engine.allow.eq(self._credits.allow)
         commands = self._commands(m)
         first = Signal(range(max(2, g.dma.engines)))  # engine that is asked first, in turn
         free = Cat(engine.command.ready for engine in self._generators)
@@ -388,18 +381,17 @@ class GpuTop(wiring.Component):
               for name in ("base", "limit")),
             queue.doorbell.place.eq(config.doorbell),
             # What triggers sent counts, too: their lines and the queue's leave together.
-            queue.settled.eq(~Cat(engine.busy for engine in self._generators).any()
-                             & (self._outstanding == 0) & (self._just_issued == 0)),
+            queue.settled.eq(~(Cat(engine.busy for engine in self._generators).any() | self._credits.waits)),
             self._bus.queue_taken.eq(queue.taken),
         ]
         self._reports.append(queue.error)
         return both
 
     def _egress(self, m):
-        """Connect lines to the link, addressed for their destination."""
-        g = self._geometry
+        """Connect lines to the link, addressed for their destination, but for data that nobody has asked for."""
+        g, credits = self._geometry, self._credits
         self._lanes = []
-        left, dma_gone, repeated = [], [], []
+        left, gone, strays = [], [], []
         for index in range(g.dma.egress_lanes):
             lane = Egress(g)
             m.submodules[f"egress_{index}"] = lane
@@ -407,30 +399,37 @@ class GpuTop(wiring.Component):
             self._mappings(m, lane)
             m.d.comb += lane.forget.eq(self._stopped)
             self._reports.append(lane.error)
-            wiring.connect(m, wiring.flipped(self.outbound[index]), lane.line)
+            line = self.outbound[index]
+            is_data = line.valid & (line.payload.source == Source.DMA)
+            stray = Signal(error_report(g), name=f"stray_{index}")
+            m.d.comb += [
+                credits.came[index].eq(is_data & line.ready),
+                lane.line.payload.eq(line.payload),
+                lane.line.valid.eq(line.valid & ~(is_data & credits.unasked[index])),
+                line.ready.eq(lane.line.ready),
+                stray.valid.eq(credits.came[index] & credits.unasked[index]),
+                stray.code.eq(ErrorCode.DATA_UNEXPECTED),
+                *(stray.details[name].eq(line.payload[name]) for name, _ in stray.details.shape()),
+            ]
+            self._reports.append(stray)
+            strays.append(stray.valid)
             wiring.connect(m, lane.packet, wiring.flipped(self.packets[index]))
             leaves = self.packets[index].valid & self.packets[index].ready
             left.append(leaves)
-            dma_gone += [leaves & (self.packets[index].payload.source == Source.DMA), lane.refused_dma]
-            repeated += [lane.repeated] if g.dma.copies > 1 else []
+            gone += [leaves & (self.packets[index].payload.source == Source.DMA), lane.refused_dma]
+            if g.dma.copies > 1:
+                m.d.comb += credits.repeated[index].eq(lane.repeated)
         self._counts["packets"] = ones(left)
         if g.dma.queue_commands:  # what triggers sent counts, too, as it does for `settled`
             m.d.comb += self._queue.failed.eq(~self._stopped & Cat(
                 *(engine.error.valid for engine in self._generators),
-                *(lane.refused_dma for lane in self._lanes)).any())
-        self._awaits_data = (self._outstanding != 0) | (self._just_issued != 0)
-        coming = self._outstanding + self._just_issued
-        if repeated:
-            coming = coming + ones(repeated)
-        gone = ones(dma_gone)
-        report = Signal(error_report(g))
-        m.d.comb += report.code.eq(ErrorCode.DATA_UNEXPECTED)
-        m.d.sync += [
-            report.valid.eq(gone > coming),
-            self._just_issued.eq(self._counts["lines"]),
-            self._outstanding.eq(Mux(self._forced | (gone > coming), 0, coming - gone)),
+                *(lane.refused_dma for lane in self._lanes), *strays).any())
+        m.d.comb += [
+            credits.issued.eq(self._counts["lines"]),
+            credits.gone.eq(ones(gone)),
+            credits.hold.eq(self._stopped),
+            credits.forget.eq(self._forced),
         ]
-        self._reports.append(report)
 
     def _ingress(self, m):
         """Connect what arrives from peers to the channels, unless it is refused."""
@@ -487,7 +486,7 @@ class GpuTop(wiring.Component):
             moves |= self._queue.under_way
         swept = ~(Cat(bank.busy for bank in self._banks).any() | self._table.busy | self._window.busy)
         m.d.sync += [
-            moving.eq(Cat(channel.tracked_waiting for channel in self._memory).any() | self._awaits_data | moves),
+            moving.eq(Cat(channel.tracked_waiting for channel in self._memory).any() | self._credits.waits | moves),
             self._clear.eq(0),
             self._reset_done.eq(self._stopped & cleared & ~self._clear & swept),
         ]
@@ -541,7 +540,7 @@ class GpuTop(wiring.Component):
                 dog.waits.events.eq(status.events_busy),
                 dog.waits.commands.eq(self._table.commands.valid),
                 dog.waits.engines.eq(engines_busy),
-                dog.waits.room.eq(engines_busy & ~self._allow),
+                dog.waits.room.eq(engines_busy & ~self._credits.allow),
                 dog.waits.lines.eq(self._lines.busy),
                 dog.waits.guard.eq(Cat(channel.guard_stall for channel in self._memory).any()),
                 dog.waits.channels.eq(Cat(channel.holds for channel in self._memory).any()),
@@ -599,7 +598,7 @@ class GpuTop(wiring.Component):
             status.merge_busy.eq(self._merge.merged.valid),
             status.events_busy.eq(self.events.valid),
             status.window_open.eq(self._window.busy),
-            status.reads_outstanding.eq(self._awaits_data),
+            status.reads_outstanding.eq(self._credits.waits),
             status.resetting.eq(self._stopped & ~self._reset_done),
             status.reset_done.eq(self._reset_done),
             status.heads_busy.eq(self._exchange.busy),

@@ -23,6 +23,7 @@ from . import (
     one_trigger,
     order_guard,
     protected_tracker,
+    read_credits,
     ready_table,
     ring_monitor,
     streams,
@@ -58,6 +59,7 @@ PROPERTIES: list[Property] = [
     *config_bus.properties(),
     *intensity_monitor.properties(),
     *counters.properties(),
+    *read_credits.properties(),
     *streams.properties(),
 ]
 

@@ -27,6 +27,7 @@ CHECKED_THROUGH = {
     "event_counter": "gpu_top",
     "fp_adder": "nmc_alu",
     "pointer_queue": "memory_channel",
+    "read_credits": "gpu_top",
     "two_entry_queue": "coalescer",
 }
 

@@ -268,6 +268,20 @@ def test_no_signal_follows_data_that_a_lane_refused(lane):
     assert not gpu.writes and not gpu.busy()
 
 
+@pytest.mark.parametrize("lane", range(LANES))
+def test_no_signal_follows_data_that_nobody_asked_for(lane):
+    """They may have come in the place of the copy's."""
+    gpu = QueueGpu(memory_cycles=200)
+    gpu.commands(copy_of(0), SIGNALS)
+    while len(gpu.returning) < 12:
+        gpu.run(1)
+    gpu.waiting[f"outbound[{lane}]"] += [gpu.returning.popleft()[1] for _ in range(12)]
+    gpu.waiting[f"outbound[{lane}]"].append(gpu.waiting[f"outbound[{lane}]"][0])
+    gpu.run(1500)
+    assert not gpu.writes and len(gpu.packets) == 12 and gpu.busy() == {"queue_busy", "queue_halted"}
+    assert gpu.error()["code"] == "data_unexpected"
+
+
 @pytest.mark.parametrize(("done", "doorbell"), [(0, 5), (2, 7), (3, 2), (3, 0), (6, 11), (6, 5)])
 def test_a_doorbell_beyond_the_ring_or_backwards_is_refused(done, doorbell):
     gpu = QueueGpu(memory_cycles=3)

@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 
+from t3sim.driver.driver import Destination
 from t3sim.rtl.address_map import channel_of
 from tests.support.gpu import (
     BASE,
@@ -17,11 +18,13 @@ from tests.support.gpu import (
     LANES,
     LIMIT,
     LOCAL,
+    PEER,
     PITCH,
     READ,
     REMOTE,
     REMOTE_REGION,
     ROW,
+    THERE,
     UPDATE,
     lines,
     mappings,
@@ -291,7 +294,7 @@ def test_a_block_that_leaves_its_region():
     assert gpu.error()["address"] >= LIMIT
 
 
-@pytest.mark.parametrize("source, region", [(LOCAL, DMA_REGION), (DMA, REMOTE_REGION), (LOCAL, EVENT_REGION), (DMA, 0)])
+@pytest.mark.parametrize("source, region", [(LOCAL, DMA_REGION), (REMOTE, REMOTE_REGION), (LOCAL, EVENT_REGION)])
 @pytest.mark.parametrize("lane", range(LANES))
 def test_a_line_that_must_not_leave(source, region, lane):
     gpu = programmed()
@@ -300,6 +303,40 @@ def test_a_line_that_must_not_leave(source, region, lane):
     gpu.run(20)
     assert not gpu.packets
     assert gpu.error() == {"code": "region_unconfigured", "wg": 2, "wf": 1, "region": region, "address": BASE}
+
+
+@pytest.mark.parametrize("region", [DMA_REGION, REMOTE_REGION, 0])
+@pytest.mark.parametrize("lane", range(LANES))
+def test_data_that_nobody_asked_for_do_not_leave(region, lane):
+    gpu = programmed()
+    gpu.waiting[f"outbound[{lane}]"].append(
+        {"address": BASE, "bytes": 64, "op": READ, "source": DMA, "region": region, "wf": 1, "wg": 2})
+    gpu.run(20)
+    assert not gpu.packets and not gpu.busy()
+    assert gpu.error() == {"code": "data_unexpected", "wg": 2, "wf": 1, "region": region, "address": BASE}
+
+
+@pytest.mark.parametrize("asked, sent", [(1, 2), (1, LANES), (2, LANES), (12, 13), (12, 12 + LANES)])
+def test_no_more_data_leave_than_were_asked_for(asked, sent):
+    """Data come on all lanes at once; as many packets leave as lines were read, and each of the others is an error."""
+    gpu = programmed()
+    gpu.program(gpu.driver.unmap(DMA_REGION) + gpu.driver.dma_map(
+        DMA_REGION, base=BASE, limit=LIMIT, to=[Destination(PEER, THERE)], row_bytes=64, columns=asked,
+        pitch_bytes=PITCH, updates_per_element=1))
+    gpu.dispatch(0, tiles=1)
+    for column in range(asked):
+        gpu.access("compute", BASE + column * PITCH, 64, region=DMA_REGION)
+    gpu.run(200)
+    reads = [command for command in gpu.dram if command["op"] == READ]
+    assert len(reads) == asked and gpu.busy() == {"reads_outstanding"}
+    for number in range(sent):
+        gpu.waiting[f"outbound[{number % LANES}]"].append(
+            {"address": BASE, "bytes": 64, "op": READ, "source": DMA, "region": DMA_REGION, "wf": 0, "wg": 0})
+    gpu.run(50)
+    assert len(gpu.packets) == asked and not gpu.busy() and not any(gpu.waiting.values())
+    assert gpu.error()["code"] == "data_unexpected" and gpu.counters()["errors"] == sent - asked
+    gpu.program(gpu.driver.clear_error() + mappings(gpu.driver) + gpu.driver.clear_counters())
+    play_a_tile(gpu, 1)
 
 
 def test_refused_lines_of_dma_do_not_hold_the_next_ones_up():
