@@ -30,6 +30,7 @@ from t3sim.commands.dma import dma
 from t3sim.commands.end_to_end import end_to_end
 from t3sim.commands.explain import explain
 from t3sim.commands.hbm_replay import hbm_replay
+from t3sim.commands.kernel import kernel
 from t3sim.commands.machines import machines
 from t3sim.commands.options import check_outputs
 from t3sim.commands.overlap import overlap
@@ -46,7 +47,7 @@ from t3sim.errors import is_ours, printable, shortened
 from t3sim.extras import install_line
 from t3sim.trimmed import Trimmed
 
-_COMMANDS = {"run": run, "techniques": techniques, "trace": trace, "explain": explain, "step": step,
+_COMMANDS = {"run": run, "kernel": kernel, "techniques": techniques, "trace": trace, "explain": explain, "step": step,
              "reproduce": reproduce, "sweep": sweep, "compare": compare, "collective": collective, "dma": dma,
              "end-to-end": end_to_end, "bench": bench, "overlap": overlap, "validate": validate,
              "hbm-replay": hbm_replay, "verilog": verilog, "registers": registers,

@@ -46,6 +46,35 @@ class SideBySide(NamedTuple):
         return agents.progress(self.first, device) + agents.progress(self.second, device)
 
 
+class WithCopies(NamedTuple):
+    """A kernel, and copies beside it that end with it, as an agent (engine/agents.py)."""
+
+    first: ComputeUnits
+    second: ComputeUnits  # engines, counted under another stream than the first
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Devices, and places of each whose loads may wait at its cache."""
+        return self.first.shape
+
+    def cycle(self, sim, hardware, device, now):
+        agents.cycle(self.first, sim, hardware, device, now)
+        if not is_over(self.first, device):
+            agents.cycle(self.second, sim, hardware, device, now)
+
+    def returned(self, sim, device, tag, now):
+        if stream_of(tag) == self.second.work.stream:
+            agents.returned(self.second, sim, device, tag, now)
+        else:
+            agents.returned(self.first, sim, device, tag, now)
+
+    def done(self, sim, device):
+        return agents.done(self.first, sim, device)
+
+    def progress(self, device):
+        return agents.progress(self.first, device)
+
+
 @inlined
 def release(pair, device, now):
     """Launch the second kernel's present phase if what it waits for has happened."""

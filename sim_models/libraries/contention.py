@@ -1,16 +1,18 @@
 """Kernels side by side on one GPU: what they take from each other follows from what each asks for.
 
 A job has the time that it takes alone, and asks for bytes of the memory and of the wires over that time; a collective
-of the library also holds compute units, which a GEMM then lacks. While jobs run together each goes at the pace that
-the resources leave (`flow.fair`), and the GEMM's clock is lower by what power the moving of bytes takes. When one has
-ended, the other goes on alone.
+of the library also holds compute units, which a GEMM then lacks. While jobs run together memory serves their streams
+in turn (`flow.fair`), each up to what it asks for, and the GEMM's clock is lower by what power the moving of bytes
+takes. When one has ended, the other goes on alone.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
+from ..flow.collective import kernel_costs
 from ..flow.fair import fair_rates
+from ..machine import Machine
 from ..machine.commercial import Commercial
 from .algorithms import copies_ns, library_collective
 from .gemm import BYTES, best
@@ -68,14 +70,35 @@ def collective_job(machine: Commercial, kind: str, gpus: int, size: float, mover
     return Job(machine.wires.latency_ns * passes * (gpus - 1) + wires / rate, 2 * wires, wires)
 
 
+def shares(memory_bytes_per_ns: float, *asks: float) -> tuple[float, ...]:
+    """Return the bytes per ns that each stream gets of a memory that serves streams in turn.
+
+    One that asks for less than its turn gets all of it, as a copy whose pace is a link's; the others share the rest.
+    """
+    streams = np.arange(len(asks))
+    rates = fair_rates(np.array([memory_bytes_per_ns, *asks]), flow=np.concatenate([streams, streams]),
+                       resource=np.concatenate([0 * streams, 1 + streams]), weight=np.ones(2 * len(asks)),
+                       flows=len(asks))
+    return tuple(rates.tolist())
+
+
+def slowed_by_copies(machine: Machine, ns: float, memory_bytes: float, read: float, written: float) -> float:
+    """Return how many times as long a kernel of a machine of the cycle level takes beside copies that do not end.
+
+    `ns`, `memory_bytes`: of the kernel alone; `read`, `written`: by copies, bytes per ns.
+    """
+    asks, copied = memory_bytes / ns, [one for one in (read, written) if one]
+    memory = kernel_costs(machine).memory_bytes_per_ns  # less the turns of the bus between reads and writes
+    return asks / shares(memory if written else max(memory, asks), asks, *copied)[0]
+
+
 def side_by_side(machine: Commercial, whole: Job, held: Job, collective: Job) -> Together:
     """Play a GEMM beside a collective; `whole`, `held`: the GEMM with all units, and with those that are left."""
-    # Memory is shared by what each asks for; a pace is at most 1, which a resource for each job alone says.
-    asks = held.memory_bytes / held.ns, collective.memory_bytes / collective.ns
-    rates = fair_rates(np.array([machine.memory_bytes_per_ns, 1.0, 1.0]), flow=np.array([0, 0, 1, 1]),
-                       resource=np.array([0, 1, 0, 2]), weight=np.array([asks[0], 1.0, asks[1], 1.0]), flows=2)
+    asks, copied = held.memory_bytes / held.ns, collective.memory_bytes / collective.ns / 2  # read, and as much written
+    gets, *moves = shares(machine.memory_bytes_per_ns, asks, copied, copied)
+    memory_pace, collective_pace = gets / asks, min(moves) / copied
     power = 1 - machine.sharing.power_share if whole.clocked else 1.0
-    gemm_pace, collective_pace = float(rates[0]) * power, float(rates[1])
+    gemm_pace = memory_pace * power
     gemm_alone, collective_alone = held.ns / gemm_pace, collective.ns / collective_pace
     if gemm_alone <= collective_alone:
         left = 1 - gemm_alone / collective_alone
@@ -84,7 +107,7 @@ def side_by_side(machine: Commercial, whole: Job, held: Job, collective: Job) ->
         left = 1 - collective_alone / gemm_alone
         gemm_end = collective_alone + left * whole.ns
         end = collective_alone
-    losses = {"compute units": held.ns / whole.ns, "memory": 1 / float(rates[0]), "power": 1 / power}
+    losses = {"compute units": held.ns / whole.ns, "memory": 1 / memory_pace, "power": 1 / power}
     return Together(max(gemm_end, end), gemm_end, end, max(losses, key=losses.__getitem__))
 
 

@@ -8,6 +8,7 @@ from t3sim.reproduce.all_reduce import ALL_REDUCE
 from t3sim.reproduce.amped.case_studies import CASE_1, CASE_2, CASE_3
 from t3sim.reproduce.amped.measured import MEGATRON, SINGLE_NODE
 from t3sim.reproduce.amped.tables import TABLE_2, TABLE_3
+from t3sim.reproduce.contention import CONTENTION
 from t3sim.reproduce.dma.after_gemm import AFTER_GEMM
 from t3sim.reproduce.dma.copies import COPIES
 from t3sim.reproduce.dma.figures import ALL_GATHER, ALL_TO_ALL, COPY
@@ -39,7 +40,7 @@ from t3sim.reproduce.thresholds import THRESHOLDS
 
 FIGURES: dict[str, Figure] = {figure.name: figure for figure in (
     FIGURE04, FIGURE06, FIGURE14, FIGURE15, FIGURE16, FIGURE17, FIGURE18, FIGURE19, TABLE_TP32, FIGURE20, THRESHOLDS,
-    SENSITIVITY, TABLE_HBM, LEVELS,
+    SENSITIVITY, TABLE_HBM, LEVELS, CONTENTION,
     TABLE_2, TABLE_3, CASE_1, CASE_2, CASE_3, MEGATRON, SINGLE_NODE,
     COPY, ALL_GATHER, ALL_TO_ALL, POWER, AFTER_GEMM, COPIES, MISSES, TRIGGER, DLRM, NETWORKS,
     OPERATORS, PROFILE,

@@ -271,11 +271,15 @@ def _most_ids(spaces: Sequence[AddressSpace]) -> int:
     return max(1, *(space.schedule.rows(space.device).ids for space in spaces))
 
 
+def memory_bytes(machine: Machine) -> int:
+    """Return the bytes of a GPU's memory that the hardware's addresses reach."""
+    return min(machine.channels.count * machine.dram.channel_bytes, 1 << machine.geometry().tracker.address_bits)
+
+
 def table_sim(machine: Machine, table: KernelTable) -> Sim:
     """Make the state at cycle 0 of one GPU that runs a kernel of one's own. Raises KernelError."""
     geometry, places = machine.geometry(), resident(machine, table.resources)
-    memory_bytes = min(machine.channels.count * machine.dram.channel_bytes, 1 << geometry.tracker.address_bits)
-    check_alone(table, memory_bytes, {"id": (1 << geometry.tracker.wg_bits) - 1,
+    check_alone(table, memory_bytes(machine), {"id": (1 << geometry.tracker.wg_bits) - 1,
                                       "wavefront": (1 << geometry.tracker.wf_bits) - 1},
                 machine.gpu.compute_units * places)
     kernel = make_units(unit_rates(machine, places), [table], memory.GEMM)

@@ -18,6 +18,7 @@ import numpy as np
 from t3sim.rtl.arbiter import POLICIES
 from t3sim.rtl.geometry import Geometry
 
+from ..agents.side_by_side import WithCopies
 from ..agents.units.state import settle
 from ..at_once import processor_seconds
 from ..compiled.jit import compile_times
@@ -36,6 +37,7 @@ from ..mechanisms.signals import tiles_of
 from ..operators.kernel_table import KernelTable
 from ..workloads import Workload
 from . import build
+from .beside_copies import Copies, with_copies
 from .failure import to_end
 from .fused import FusedRun
 from .isolated_collectives import ring_time_ns, run_collective, run_program, with_compute_units
@@ -199,6 +201,22 @@ class GemmOnFewer:
     def run(self, run: Run) -> IsolatedKernel:
         units = units_left(run.machine.gpu.compute_units, self.communication_units)
         return _gemm(replace(run, machine=with_compute_units(run.machine, units)))
+
+
+@dataclass(frozen=True)
+class BesideCopies:
+    """The GEMM alone on the whole GPU, beside copies of a stated rate by copy engines."""
+
+    copies: Copies
+
+    needs_rtl, uses_depth, result_type = False, True, IsolatedKernel
+
+    @property
+    def name(self) -> str:
+        return f"gemm-beside-copies-{self.copies.read:g}-{self.copies.write:g}"
+
+    def run(self, run: Run) -> IsolatedKernel:
+        return _alone("gemm", with_copies(run.machine, build.make_sim(run.machine, run.workload), self.copies), run)
 
 
 @dataclass(frozen=True)
@@ -404,25 +422,28 @@ def _gemm(asked: Run, skew: Skew | None = None) -> IsolatedKernel:
     return max(ends, key=lambda one: one.start_ns + one.ns)
 
 
-def run_table(table: KernelTable, machine: Machine, progress: Progress = lambda fraction: None) -> IsolatedKernel:
-    """Run a kernel of one's own alone on the whole GPU; it receives what it sends to a neighbour.
+def run_table(table: KernelTable, machine: Machine, progress: Progress = lambda fraction: None,
+              copies: Copies | None = None) -> IsolatedKernel:
+    """Run a custom kernel on the whole GPU, alone or beside copies; it receives what it sends to a neighbour.
 
     Raises KernelError and SimulationError.
     """
-    started = time.thread_time()
-    result = _alone("kernel", build.table_sim(machine, table), Run(machine, None, progress))
+    started, sim = time.thread_time(), build.table_sim(machine, table)
+    result = _alone("kernel", sim if copies is None else with_copies(machine, sim, copies),
+                    Run(machine, None, progress))
     return replace(result, host_seconds=time.thread_time() - started)
 
 
 def _alone(name: str, sim: Sim, asked: Run) -> IsolatedKernel:
     recorder = TrafficRecord(asked.window_cycles) if asked.window_cycles else None
     run, clock = Lockstep(sim), asked.machine.memory_clock_ghz
-    units = run.sim.kernel.state
+    kernel = run.sim.kernel.first if isinstance(run.sim.kernel, WithCopies) else run.sim.kernel
+    units = kernel.state
 
     def after_batch() -> None:
         if recorder:
             recorder.look(run.now, run.sim.mem.total_bytes[0])
-        asked.progress(min(0.99, float(units.finished[0] / run.sim.kernel.work.workgroups[0])))
+        asked.progress(min(0.99, float(units.finished[0] / kernel.work.workgroups[0])))
 
     to_end(run, f"isolated {name}", after_batch, _batch(recorder))
     settle(units, 0, run.now)

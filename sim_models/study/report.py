@@ -363,6 +363,12 @@ def print_kernel(result: KernelRun, console: Console) -> None:
     console.print(_table(f"{result.kernel} alone, {result.machine}", "what", ("value",), rows))
     if result.gemm:
         console.print(f"Limited by {result.gemm.limited_by}.")
+    if (one := result.beside) is not None:
+        console.print(_table(f"Beside copies, {result.machine}", "what", ("value",), [
+            ("copies read", f"{one.copies_read_gb_per_s:,.1f} GB/s"),
+            ("copies write", f"{one.copies_write_gb_per_s:,.1f} GB/s"),
+            ("time", f"{one.kernel_ns:,.1f} ns"), ("over alone", f"{one.slowdown:.3f}"),
+            ("event level", f"{one.event_slowdown:.3f}"), ("its error", f"{one.error_points:+.1f} points")]))
 
 
 def print_bench(result: BenchResult, console: Console) -> None:

@@ -121,6 +121,26 @@ class RunResult:
 
 
 @dataclass(frozen=True)
+class BesideRun:
+    """A kernel beside copies of a stated rate."""
+
+    copies_read_gb_per_s: float
+    copies_write_gb_per_s: float
+    kernel_ns: float
+    slowdown: float  #: times the kernel's time alone
+    event_slowdown: float  #: on the event level
+    dram_bytes: dict[str, int]
+
+    @property
+    def error_points(self) -> float:
+        """Percentage points of the time alone between the event level and the cycle level."""
+        return 100 * (self.event_slowdown - self.slowdown)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"error_points": self.error_points}
+
+
+@dataclass(frozen=True)
 class KernelRun:
     """A kernel alone on one GPU."""
 
@@ -132,9 +152,11 @@ class KernelRun:
     host_seconds: float
     versions: dict[str, str] = field(default_factory=dict)
     gemm: GemmRate | None = None  #: of a kernel that multiplies matrices
+    beside: BesideRun | None = None  #: beside copies, if that was asked for
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self) | {"gemm": self.gemm.to_json() if self.gemm else None}
+        return asdict(self) | {"gemm": self.gemm.to_json() if self.gemm else None,
+                               "beside": self.beside.to_json() if self.beside else None}
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 import pytest
 
 from t3sim.libraries.algorithms import NoSuchWay, library_collective
+from t3sim.libraries.contention import shares
 from t3sim.libraries.direct import ways
 from t3sim.libraries.gemm import best, gemm_ns, width_of
 from t3sim.libraries.in_switch import in_switch_ns, transfer_ns
@@ -80,3 +81,10 @@ def test_a_gemm_takes_rounds_of_tiles_and_knows_what_binds_it():
                                               ("int8", None), ("", "bf16")])
 def test_widths_by_the_words_of_sources(words, width):
     assert width_of(words) == width
+
+
+def test_memory_serves_streams_in_turn():
+    """A stream that asks for less than its turn gets all of it; the others share the rest."""
+    assert shares(1000.0, 300.0, 200.0) == (300.0, 200.0)
+    assert shares(1000.0, 900.0, 100.0, 100.0) == pytest.approx((800.0, 100.0, 100.0))
+    assert shares(900.0, 900.0, 400.0, 400.0) == pytest.approx((300.0, 300.0, 300.0))
