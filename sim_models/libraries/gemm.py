@@ -1,9 +1,9 @@
 """A GEMM as a library runs it on a GPU that is sold, with operands of 16, 8 or 4 bits.
 
 Compute units take one tile after the other, in rounds; a tile costs its main loop, or the loads that feed it, a fixed
-time, and the part of its stores that nothing hides. A GEMM split along K adds its parts in a pass over memory. Below it
-lies the time in which memory gives the operands once and takes the output. The library is taken to know the fastest of
-its kernels.
+time, and the part of its stores that nothing hides. A kernel after a GEMM split along K adds its parts. Below it lies
+the time in which memory gives the operands once and takes the output. The library is taken to know the fastest of its
+kernels.
 """
 
 from dataclasses import dataclass
@@ -75,7 +75,7 @@ def best(machine: Commercial, m: int, n: int, k: int, width: str = "bf16", units
             loop = max(2 * rows * columns * depth / flop_per_ns,
                        bytes_ * (rows + columns) * depth / kernels.unit_bytes_per_ns)
             sums = 0.0 if split == 1 else (split * _SUM_BYTES + _OUT_BYTES) * m * n / machine.memory_bytes_per_ns
-            sums += kernels.tile_ns if split > 1 else 0.0
+            sums += kernels.next_ns + kernels.tile_ns if split > 1 else 0.0  # a kernel of its own
             stores = kernels.shown_stores * _OUT_BYTES * rows * columns / memory_share
             found.append(Kernel((rows, columns), split, ceil(m / rows) * ceil(n / columns) * split, units,
                                 loop + kernels.tile_ns + stores, compulsory, sums))

@@ -42,6 +42,7 @@ class Kernels(Section):
     shown_stores: Annotated[float, within(0.0, 1.0)]  #: share of a tile's stores that nothing hides
     unit_bytes_per_ns: Positive  #: that a compute unit loads from the cache
     launch_ns: NotNegative  #: of a kernel by itself: start, drain, and what an event around it measures
+    next_ns: NotNegative  #: from a kernel's end to the start of the next one on its stream
     call_ns: NotNegative  #: more for a framework's call whose end the host waits for
     memory_efficiency: Share  #: of the peak, for kernels that only move data
     own_load_efficiency: Share | None = None  #: of the peak, of plain loads over own memory

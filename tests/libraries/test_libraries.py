@@ -88,3 +88,13 @@ def test_memory_serves_streams_in_turn():
     assert shares(1000.0, 300.0, 200.0) == (300.0, 200.0)
     assert shares(1000.0, 900.0, 100.0, 100.0) == pytest.approx((800.0, 100.0, 100.0))
     assert shares(900.0, 900.0, 400.0, 400.0) == pytest.approx((300.0, 300.0, 300.0))
+
+
+def test_a_split_gemm_waits_for_the_kernel_that_adds_its_parts():
+    """Its sums start after the launch of another kernel, so that a GEMM is split only where that pays."""
+    machine = load_commercial("mi308x")
+    few, many = best(machine, 32, 384, 7168), best(machine, 8192, 8192, 8192)
+    assert few.split > 1 and few.sum_ns > machine.kernels.next_ns + machine.kernels.tile_ns
+    assert many.split == 1 and many.sum_ns == 0
+    slow = machine.model_copy(update={"kernels": machine.kernels.model_copy(update={"next_ns": 1e6})})
+    assert best(slow, 32, 384, 7168).split == 1
