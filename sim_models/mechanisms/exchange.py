@@ -144,7 +144,8 @@ class Exchange:
         dma = {"peers": max(machine.dma.peers, ranks - 1), "regions": MOST_REGIONS,
                "routes": max(machine.dma.routes, 2 * (ranks - 1))}  # one for each peer, and one of its last tiles
         if self.collective in ("ag", "ar"):
-            dma |= {"routes": MOST_ROUTES, "copies": 1 if self.algorithm == IN_SWITCH else ranks - 1}
+            copies = 1 if self.algorithm == IN_SWITCH else ranks - 1
+            dma |= {"routes": MOST_ROUTES, "copies": max(machine.dma.copies, copies)}
         return machine.model_copy(update={"dma": machine.dma.model_copy(update=dma),
                                           "tracker": machine.tracker.model_copy(update={"count_bits": counted})})
 

@@ -72,23 +72,30 @@ def groups_in_order(space: AddressSpace) -> tuple[np.ndarray, int]:
     return order, int(rows.contributes.sum()) // tiling.tile_rows
 
 
+def consumers(output: Tiling, space: AddressSpace) -> tuple[np.ndarray, np.ndarray]:
+    """Return which tile of `output` a device makes first, second, ..., and how many groups of others each needs.
+
+    Both int64[output.tiles]; groups come in their order, so that the last of those needed is the one that counts.
+    """
+    order, own = groups_in_order(space)
+    first = output.first_column // space.schedule.tiling.tile_n
+    last = (output.first_column + output.columns - 1) // space.schedule.tiling.tile_n
+    latest = np.array([order[begin:end + 1].max() for begin, end in zip(first, last)])
+    turn = np.lexsort((np.arange(output.tiles), latest))
+    return turn, np.maximum(latest - own + 1, 0)[turn]
+
+
 def gathering_work(work: KernelTable, output: Tiling, space: AddressSpace) -> KernelTable:
     """Let a device's workgroups start in the order in which their activations come, its own first.
 
     Before them are those that have its own tiles sent. `work`: of the GEMM, a group per tile of `output` in the order
     of tiles.
     """
-    tiling = space.schedule.tiling
-    order, own = groups_in_order(space)
-    first = output.first_column // tiling.tile_n
-    last = (output.first_column + output.columns - 1) // tiling.tile_n
-    latest = np.array([order[begin:end + 1].max() for begin, end in zip(first, last)])
-    needs = np.maximum(latest - own + 1, 0)
-    turn = np.lexsort((np.arange(output.tiles), latest))
+    turn, needs = consumers(output, space)
     sending = _sending(space)
     groups, steps, loads, stores, row_lists = joined([sending, replace(work, groups=work.groups[turn])])
     return replace(work, groups=groups, steps=steps, loads=loads, stores=stores, row_lists=row_lists,
-                   needs=np.append(np.full(len(sending.groups), ASKS_WINDOW), needs[turn]))
+                   needs=np.append(np.full(len(sending.groups), ASKS_WINDOW), needs))
 
 
 def _sending(space: AddressSpace) -> KernelTable:

@@ -7,8 +7,8 @@ Sizes in bytes. What comes out depends on machine, workload, kernel and seed onl
 """
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Protocol
@@ -22,6 +22,7 @@ from ..agents.side_by_side import WithCopies
 from ..agents.units.state import settle
 from ..at_once import processor_seconds
 from ..compiled.jit import compile_times
+from ..engine.library import Library
 from ..engine.loop import BATCH_CYCLES, Lockstep
 from ..engine.state import Sim
 from ..fabric import memory
@@ -348,6 +349,14 @@ class FusedGemm:
         gpus = "" if self.skew is None else f"-{self.skew.name}"
         return f"fused-{self.policy}{'-staged' if self.staged else ''}{with_what}{gpus}".replace(":", "-")
 
+    def options(self, machine: Machine, workload: Workload, seed: int) -> build.Options:
+        """Return what its run varies. Raises BadInput, and what machine and tiling refuse."""
+        staged = self.staged and staging_pays(machine, workload)
+        options = fused_options(self.exchange, machine, workload, seed, staged)
+        return options if self.skew is None else replace(
+            options, start_cycles=self.skew.start_cycles(machine, workload.tp), links=self.skew.links(machine),
+            conditions=self.skew.conditions(machine))
+
     def run(self, run: Run) -> FusedKernel:
         return _fused(self, run)
 
@@ -380,7 +389,7 @@ class GatherAfter:
             ran = run_collective(run.machine, largest * run.workload.tp, run.workload.tp, ALL_GATHER.kind,
                                  progress=run.progress)
             return IsolatedKernel(ran.ns, ran.cycles, ran.dram)
-        with _fused_run(self.policy, run, build.Options()) as fused:
+        with closing(fused_run(self.policy, run.machine, run.workload, build.Options())) as fused:
             cycles = fused.all_gather(run.progress, self.by_switch)
             return IsolatedKernel(cycles / run.machine.memory_clock_ghz, cycles, memory.bytes_by_purpose(fused.sim.mem))
 
@@ -480,38 +489,37 @@ def staging_pays(machine: Machine, workload: Workload) -> bool:
     return compute / machine.memory_clock_ghz > ring_time_ns(machine, workload.output_bytes, workload.tp)
 
 
-@contextmanager
-def _fused_run(policy: str, asked: Run, options: build.Options, every_gpu: bool = False) -> Iterator[FusedRun]:
-    """Make one GPU that stands for all, programmed and ready; every one, if it cannot or if that is asked for."""
+def fused_run(policy: str, machine: Machine, workload: Workload, options: build.Options, every_gpu: bool = False,
+              library: Library | None = None) -> FusedRun:
+    """Make one GPU that stands for all, programmed and ready; every one, if it cannot or if that is asked for.
+
+    `library`: another compiled top than the ordinary one. Close the run after use.
+    """
     from ..cosim.gpu import compiled_gpu, model_ports
-    machine, workload = asked.machine, asked.workload
     schedule = build.make_schedule(machine, workload, options)  # refuse before the work
     gpus = workload.tp if every_gpu or not schedule.is_symmetric() else 1
-    library = rtl_library(machine.geometry())
+    library = library or rtl_library(machine.geometry())
     with ExitStack() as held:
         backends = [held.enter_context(compiled_gpu(library)) for _ in range(gpus)]
         for backend in backends:
             backend.reset()
-        yield FusedRun(machine, workload, backends, model_ports(library.ports, machine.geometry()),
+        run = FusedRun(machine, workload, backends, model_ports(library.ports, machine.geometry()),
                        Policy.of(policy, machine), mirrored=gpus == 1, options=options)
+        held.pop_all()
+    return run
 
 
 def refuse_early(kernel: Kernel, machine: Machine, workload: Workload, seed: int) -> None:
     """Refuse a kernel that this hardware cannot do, before anything is built or simulated. Raises ScheduleError, ..."""
     if isinstance(kernel, FusedGemm):
-        options = fused_options(kernel.exchange, machine, workload, seed,
-                                kernel.staged and staging_pays(machine, workload))
+        options = kernel.options(machine, workload, seed)
         mapped(machine, workload, build.make_schedule(machine, workload, options), options.gathers)
 
 
 def _fused(kernel: FusedGemm, asked: Run) -> FusedKernel:
     recorder = TrafficRecord(asked.window_cycles) if asked.window_cycles else None
-    staged = kernel.staged and staging_pays(asked.machine, asked.workload)
-    options = fused_options(kernel.exchange, asked.machine, asked.workload, asked.seed, staged)
-    if kernel.skew is not None:
-        options = replace(options, start_cycles=kernel.skew.start_cycles(asked.machine, asked.workload.tp),
-                          links=kernel.skew.links(asked.machine), conditions=kernel.skew.conditions(asked.machine))
-    with _fused_run(kernel.policy, asked, options, every_gpu=kernel.skew is not None) as run:
+    options = kernel.options(asked.machine, asked.workload, asked.seed)
+    with closing(fused_run(kernel.policy, asked.machine, asked.workload, options, kernel.skew is not None)) as run:
         run.threads = asked.threads
 
         def after_batch(fraction: float) -> None:
@@ -526,7 +534,7 @@ def _fused(kernel: FusedGemm, asked: Run) -> FusedKernel:
         threshold, occupancy = run.chosen_threshold(last)
         details = {"rtl_counters": run.counters(last), "chosen_threshold": threshold,
                    "producer_mean_occupancy": occupancy, "slices": run.schedule.policy.slices,
-                   "staged_first_chunk": staged,
+                   "staged_first_chunk": options.stage_first_chunk,
                    "largest_wg_offset": run.schedule.slack_of(run.spaces[last].device),
                    "window_blocked_cycles": int(run.sim.control.blocked_cycles[last]),
                    "last_tile_cycle": int(run.sim.control.rs_end[last]),

@@ -18,7 +18,8 @@ FUSIONS = {"t3": FusedGemm("round_robin"), "t3-mca": FusedGemm("mca"),
            "t3-mca+": FusedGemm("ring_aware", staged=True)}
 
 
-def _fusion(name: str, choices: Choices) -> FusedGemm:
+def fusion(name: str, choices: Choices) -> FusedGemm:
+    """Return the kernel in which a technique fuses the GEMM and its collective."""
     own = FUSIONS[name] if choices.policy is None or name != "t3" else FusedGemm(choices.policy)
     exchange = choices.exchange
     if (exchange.algorithm, exchange.topology) == ("ring", "switch"):  # nobody else uses a link's way through it
@@ -28,13 +29,13 @@ def _fusion(name: str, choices: Choices) -> FusedGemm:
 
 
 def _kernels(name: str, choices: Choices) -> tuple[Kernel, ...]:
-    gemm, fusion, slow = gemm_alone(choices), _fusion(name, choices), slowing(choices)
+    gemm, fused, slow = gemm_alone(choices), fusion(name, choices), slowing(choices)
     if choices.exchange.collective != "rs":
-        return gemm, fusion
+        return gemm, fused
     if choices.exchange.by_levels:
-        return gemm, fusion, replace(ALL_GATHER, exchange=choices.exchange)
-    gather = GatherAfter.after(fusion, choices.exchange.algorithm == IN_SWITCH)
-    return gemm, fusion, gather if slow is None else replace(ALL_GATHER, skew=slow)
+        return gemm, fused, replace(ALL_GATHER, exchange=choices.exchange)
+    gather = GatherAfter.after(fused, choices.exchange.algorithm == IN_SWITCH)
+    return gemm, fused, gather if slow is None else replace(ALL_GATHER, skew=slow)
 
 
 def _combine(name: str, parts: Sequence[KernelResult], clock_ghz: float, choices: Choices) -> TechniqueResult:

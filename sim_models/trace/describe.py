@@ -2,67 +2,101 @@
 
 import numpy as np
 
-from ..errors import Failure
-from ..mechanisms.track_trigger import AddressSpace
+from ..mechanisms.gather_before import consumers
+from ..mechanisms.track_trigger import AddressSpace, rows_of_workgroups
+from ..runs import build
 from ..runs.fused import FusedRun
 from ..schedule import Action
 from ..schedule.regions import Region
-from .names import names
+from .names import count, last_groups, names, padded
 
 #: What `t3 explain` calls a region by.
 _KINDS = {Action.SEND_STORES: "remote", Action.SEND_DMA: "dma", Action.EVENT: "event"}
+NOWHERE = -1  #: of a tile: no more routes, or no tile of that name
 
 
 def plan_of(run: FusedRun) -> dict[str, np.ndarray]:
-    """Return what each workgroup does, [device, workgroup by its name].
+    """Return what becomes of each tile, [device, tile by its name]; devices may have fewer, then `tile` is -1.
 
-    In mirrored mode it is also how its lines become the next position's (`schedule.mirror`): group [workgroup], rank
-    [workgroup, wavefront], lines [group].
+    `made`: by how many workgroups. Where it goes is [device, tile, route]: a device and the tile's name there. In
+    mirrored mode it is also how its lines become those of a role that waits for them (`schedule.mirror`): group [tile],
+    rank [tile, wavefront], lines [group], becomes [group, route]. Of a GEMM whose inputs are the tiles, what each
+    workgroup makes, [device, workgroup], and for which group of tiles it waits last.
     """
     rows = [run.schedule.rows(space.device) for space in run.spaces]
     row_of = [np.argsort(names(run.schedule, space.device)) for space in run.spaces]
-    tables = {name: np.stack([getattr(one, field)[order] for one, order in zip(rows, row_of)])
-              for name, field in (("tile", "tile"), ("position", "level"))}
-    tables |= {name: values[tables["tile"]] for name, values in (
+
+    def each(field: str, missing: int) -> np.ndarray:
+        return padded([getattr(one, field)[order] for one, order in zip(rows, row_of)], missing).astype(np.int64)
+    tables = {name: each(field, missing) for name, field, missing in (
+        ("tile", "tile", NOWHERE), ("position", "level", 0), ("made", "contributes", 0),
+        ("to_device", "to_device", NOWHERE), ("to_wg", "to_id", NOWHERE))}
+    there = tables["tile"] >= 0
+    tables |= {name: np.where(there, values[tables["tile"]], 0) for name, values in (
         ("m0", run.tiling.first_row), ("n0", run.tiling.first_column), ("rows", run.tiling.rows),
         ("columns", run.tiling.columns))}
-    tables["region"] = np.stack([space.table.own[order] for space, order in zip(run.spaces, row_of)])
+    tables["region"] = padded([space.table.own[order] for space, order in zip(run.spaces, row_of)], 0)
     tables["c_base"] = run.tiling.offsets[tables["tile"]] + np.array([[space.base] for space in run.spaces])
+    if run.gathers:
+        tables |= _consumers(run)
+    else:
+        tables["made"] = padded([_makers(run, space)[order] for space, order in zip(run.spaces, row_of)], 0)
     if run.sim.mirrored:
         tables |= {name: getattr(run.sim.mirror, name)[row_of[0]] for name in ("group", "rank")}
-        tables |= {"lines": run.sim.mirror.lines, "becomes": run.sim.mirror.becomes[:, 0]}  # one peer
+        tables |= {"lines": run.sim.mirror.lines, "becomes": run.sim.mirror.becomes}
     return tables
 
 
-def describe_run(run: FusedRun, technique: str, seed: int) -> dict:
-    """Describe settings, geometry, and what the hardware said at the end.
+def _makers(run: FusedRun, space: AddressSpace) -> np.ndarray:
+    """Return how many workgroups make each tile, int64[row]."""
+    of_row = rows_of_workgroups(space, run.made)
+    return np.bincount(of_row[of_row >= 0], minlength=len(space.table.own)) * run.schedule.policy.parts
 
-    Raises Failure for devices that send to several.
-    """
-    sim, g, workload = run.sim, run.geometry, run.workload
-    peers = [_peer(space) for space in run.spaces]
+
+def _consumers(run: FusedRun) -> dict[str, np.ndarray]:
+    """Return what the workgroups make that start when their inputs have come, in the order of dispatch."""
+    made = build.make_tiling(run.machine, run.workload)
+    tiles, needs = (np.stack(columns) for columns in zip(*(consumers(made, space) for space in run.spaces)))
+    waits = np.stack([last_groups(space, own) for space, own in zip(run.spaces, needs)])
+    return {"waits_for": waits} | {f"output_{name}": values[tiles] for name, values in (
+        ("m0", made.first_row), ("n0", made.first_column), ("rows", made.rows), ("columns", made.columns))}
+
+
+def describe_run(run: FusedRun, technique: str, seed: int) -> dict:
+    """Describe settings, geometry, and what the hardware said at the end."""
+    sim, g, workload, schedule = run.sim, run.geometry, run.workload, run.schedule
+    tiles = [len(schedule.rows(space.device).tile) for space in run.spaces]
     return {
         "title": f"{workload.title}, {technique}, {run.machine.name}",
         "workload": {"m": workload.m, "n": workload.n, "k": workload.k, "tp": workload.tp},
         "machine": run.machine.name, "technique": technique, "seed": seed,
+        "topology": schedule.topology.name, "around_a_ring": _around_a_ring(run),
+        "in_switch": schedule.program.in_switch,
         "devices": workload.tp, "simulated_devices": len(run.spaces), "mirrored": sim.mirrored,
-        "ring_devices": [space.device for space in run.spaces],
-        "downstream": [int(d) for d in sim.control.downstream[:, 0]],
+        "numbers": [space.device for space in run.spaces],
         "policy": run.policy.name,
         "starvation_limit": run.masters[0].read(run.drivers[0].registers["STARVATION_LIMIT"].offset),
         "clock_ghz": run.machine.memory_clock_ghz,
         "link_latency_cycles": int(sim.network.latency_cycles.max()),
         "geometry": geometry_of(g) | {"compute_units": sim.kernel.state.state.shape[1]},
-        "workgroups": int(sim.kernel.work.workgroups[0]), "wavefronts": run.tiling.wavefronts,
+        "names": count(schedule, build.make_tiling(run.machine, workload)),
+        "tiles": tiles, "wavefronts": run.tiling.wavefronts, "parts": schedule.policy.parts,
+        "group_tiles": run.tiling.tile_rows if run.gathers else None,
         "wf_columns": run.tiling.wf_columns, "pitch_bytes": run.tiling.pitch_bytes,
         "element_bytes": run.tiling.element_bytes,
-        "bases": [{"own": space.base, "downstream": space.bases[peer]} for space, peer in zip(run.spaces, peers)],
-        "peers": peers,
+        "bases": list(run.spaces[0].bases),
+        "switch_groups": [[[to.device for to in group] for group in space.groups] for space in run.spaces],
         "regions": [[_region(run, space, region) for region in space.regions] for space in run.spaces],
         "final_tiles": {"come": sim.control.event_count.tolist(), "expected": sim.expected_events.tolist()},
         "errors": [driver.first_error(master.read) for driver, master in zip(run.drivers, run.masters)],
         "counters": [run.counters(d) for d in range(len(run.spaces))],
     }
+
+
+def _around_a_ring(run: FusedRun) -> bool:
+    """Say whether every GPU sends to the next one only, and receives from the one before it."""
+    schedule = run.schedule
+    return schedule.topology.name == "ring" and all(len(schedule.peers(d)) == 1 for d in range(schedule.devices))
 
 
 def geometry_of(g) -> dict[str, int]:
@@ -72,20 +106,12 @@ def geometry_of(g) -> dict[str, int]:
 
 
 def _region(run: FusedRun, space: AddressSpace, region: Region) -> dict:
-    """Describe a region as the driver programmed it; a trace follows it to one device (`_peer`)."""
-    to = region.destinations[0] if region.destinations else None
+    """Describe a region as the driver programmed it."""
+    whole = region.rows * region.columns * run.tiling.element_bytes
     return {
         "kind": next(name for action, name in _KINDS.items() if action in region.actions),
-        "rows": region.rows, "columns": region.columns,
-        "tile_bytes": region.rows * region.columns * run.tiling.element_bytes,
-        "updates_per_element": region.updates, "wg_offset": to.id_offset if to else 0,
-        "tiles_per_block": region.tiles_per_block,
-        "to_device": to.device if to else None,
+        "rows": region.rows, "columns": region.columns, "tile_bytes": whole, "updates_per_element": region.updates,
+        "counted_bytes": space.first_line_bytes(region.rows) if region.present else whole,
+        "admitted": region.admitted, "present": region.present, "tiles_per_block": region.tiles_per_block,
+        "to": [{"device": to.device, "region": space.table.number(to.region)} for to in region.destinations],
     }
-
-
-def _peer(space: AddressSpace) -> int:
-    """Return the one device that a device sends to: what is reported of a tile follows it there."""
-    if len(space.peers) != 1:
-        raise Failure(f"device {space.device} sends to {len(space.peers)} others: a trace can follow it to one")
-    return space.peers[0]

@@ -31,7 +31,7 @@ def explain_channel(trace: Trace, channel: int, cycle: int, device: int = 0) -> 
     e = trace.events
     mine = e[(e["device"] == device) & (e["unit"] == channel)]
     decisions = mine[mine["kind"] == Kind.DECIDE]
-    answer = Answer(f"device {trace.run['ring_devices'][device]}, channel {channel}, cycle {cycle:,}")
+    answer = Answer(f"device {trace.run['numbers'][device]}, channel {channel}, cycle {cycle:,}")
     index = int(np.searchsorted(decisions["cycle"], cycle, "right")) - 1
     if index < 0:
         answer.conclude("Nothing has been decided on this channel since the recording began.")
@@ -92,9 +92,9 @@ def _lateness(trace: Trace, device: int, cycle: int) -> str:
     e = trace.events
     late = e[(e["kind"] == Kind.LATE) & (e["device"] == device) & (e["cycle"] <= cycle)]
     if not len(late):
-        return "the ring is behind the GEMM since before the recording"
-    return (f"the ring is behind the GEMM since cycle {int(late['cycle'][-1]):,}: more workgroups ({late['b'][-1]}) "
-            f"had started since a command last did not wait than a stage has ({late['c'][-1]})")
+        return "communication is behind the GEMM since before the recording"
+    return (f"communication is behind the GEMM since cycle {int(late['cycle'][-1]):,}: more workgroups "
+            f"({late['b'][-1]}) had started since a command last did not wait than a stage has ({late['c'][-1]})")
 
 
 def _offer(offers: dict, stream: int) -> str:

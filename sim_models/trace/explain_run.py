@@ -35,7 +35,7 @@ def _tiles(trace: Trace, device: int, updates: np.ndarray, answer: Answer) -> No
     wrong = dict(zip(key[refused | exceeds].tolist(), updates[refused | exceeds]))
     last = dict(zip(key[~refused].tolist(), updates[~refused]))
     still_open = [tile for tile, e in last.items() if not e["flags"] & (COMPLETE | EXCEEDS)]
-    text = (f"device {trace.run['ring_devices'][device]}: {plural(len(fired), 'tile')} fired, {len(still_open)} open "
+    text = (f"device {trace.run['numbers'][device]}: {plural(len(fired), 'tile')} fired, {len(still_open)} open "
             f"in the Tracker, {len(wrong)} wrong")
     final = trace.run.get("final_tiles")
     if final:

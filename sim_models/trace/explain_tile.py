@@ -7,30 +7,36 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..agents.units.state import STATES
 from .answer import Answer, caveats
+from .explain_workgroup import IDLE, explain_consumer, workgroup
+from .names import ALONE
 from .output_map import TileId
+from .roles import devices, extent, origin, others_of, receivers, role
 from .schema import ALLOCATED, COMPLETE, EXCEEDS, READ, REFUSED, SOURCES, TRIGGERS_GO, Kind
 from .store import Trace
 from .tile import Tile
 from .whereabouts import whereabouts
-from .words import FROM, joined, plural, state
+from .words import joined, plural, state
 
-_STORES = [STATES.index(name) for name in ("store_memory", "store_link")]
-_IDLE = STATES.index("idle")
+LOCAL = SOURCES.index("local")
 
 
 def explain_tile(trace: Trace, wg: int, wf: int, device: int = 0) -> Answer:
-    """Explain what happened to a tile. Raises BadInput if the run has no such tile."""
+    """Explain what happened to a tile, or to a workgroup whose inputs are tiles. Raises BadInput if there is none."""
     tile = Tile(trace, wg, wf, device)
     answer = Answer(f"{_device(trace, device)}, workgroup {wg}, wavefront {wf}", caveats=list(caveats(trace, wg)))
+    if tile.consumer:
+        explain_consumer(tile, answer)
+        return answer.in_order()
     if tile.place:
         answer.subject += _place(tile)
     if tile.place and not tile.place.columns:
         answer.conclude("The wavefront has no columns of this ragged tile: there is nothing to track.")
         return answer
-    _workgroup(tile, answer)
-    if tile.role == "remote":
+    workgroup(tile, answer)
+    if tile.role == "local":
+        answer.conclude("It stays here, as this GPU makes it: nothing is tracked, nothing fires.")
+    elif tile.role == "remote":
         _stores_for_the_link(tile, answer)
     else:
         _tracked(tile, answer)
@@ -44,36 +50,21 @@ def command(trace: Trace, tile: TileId) -> str:
 
 
 def _device(trace: Trace, index: int) -> str:
-    return f"device {trace.run['ring_devices'][index]}"
+    return f"device {trace.run['numbers'][index]}"
 
 
 def _place(tile: Tile) -> str:
-    place = tile.place
-    return (f": ring position {place.position} of {tile.trace.run['devices']}, rows {place.row} to "
-            f"{place.row + place.rows - 1}, columns {place.column} to {place.column + max(place.columns, 1) - 1} of "
-            f"the output, at {place.base:#x}")
-
-
-def _workgroup(tile: Tile, answer: Answer) -> None:
-    for e in tile.of(Kind.BLOCKED):
-        answer.tell(e["cycle"], "the dispatch window holds the workgroup back "
-                                f"(window heads: {e['a']} here, {e['b']} downstream)")
-    for e in tile.of(Kind.DISPATCH):
-        answer.tell(e["cycle"], "the workgroup starts" + (f" on compute unit {e['unit']}" if e["a"] >= 0 else ""))
-    stages = tile.of(Kind.STAGE)
-    stores = stages[np.isin(stages["b"], _STORES)]
-    if len(stores):
-        answer.tell(stores["cycle"][0], "its K loop is done: the tile's stores begin")
-    for e in stages[stages["b"] == _IDLE]:
-        answer.tell(e["cycle"], "the workgroup has ended")
+    what = "output" if tile.trace.run["group_tiles"] is None else "inputs"
+    return f": {role(tile)}, {extent(tile.place)} of the {what}, at {tile.place.base:#x}"
 
 
 def _stores_for_the_link(tile: Tile, answer: Answer) -> None:
     packets = tile.packets()
-    sent, whole = int(packets["amount"].sum()), tile.bytes
+    copies = len({number for number, _ in tile.trace.map.routes(tile.id)}) if not tile.trace.run["in_switch"] else 1
+    sent, whole = int(packets["amount"].sum()), tile.bytes * copies * tile.trace.run["parts"]
     answer.conclude(
-        "Its stores leave for the neighbour as they are made (remote_map): nothing is tracked here, nothing fires. "
-        + (f"All {whole:,} bytes left." if sent == whole else f"{sent:,} of {whole:,} bytes left."))
+        f"Its stores leave for {receivers(tile)} as they are made (remote_map): nothing is tracked here, nothing "
+        "fires. " + (f"All {whole:,} bytes left." if sent == whole else f"{sent:,} of {whole:,} bytes left."))
     if sent < whole:
         answer.conclude(*whereabouts(tile))
     _journey(tile, packets, answer)
@@ -97,13 +88,16 @@ def _tracked(tile: Tile, answer: Answer) -> None:
         _dma(tile, answer)
         if tile.place:
             _journey(tile, tile.packets(), answer)
+    if tile.place and tile.fired:
+        _waited(tile, answer)
 
 
 def _update(tile: Tile, e) -> str:
     flags = int(e["flags"])
     if flags & REFUSED:
         return f"bank {e['unit']} refuses an update of {e['amount']} bytes: region {e['region']} is not tracked"
-    text = f"bank {e['unit']} counts {e['amount']} bytes from {FROM[SOURCES[e['source']]]}: {e['a']:,} of {e['b']:,}"
+    text = (f"bank {e['unit']} counts {plural(e['amount'], 'byte')} from {origin(tile, e['source'])}: {e['a']:,} of "
+            f"{e['b']:,}")
     if flags & ALLOCATED:
         text = f"allocated in way {e['c']} of set {tile.wg % tile.trace.run['geometry']['sets']}: {text}"
     if flags & COMPLETE:
@@ -124,7 +118,7 @@ def _verdict(tile: Tile, answer: Answer) -> None:
     lives, flags = tile.lives, [int(life["flags"][-1]) for life in tile.lives]
     life = next((number for number, last in enumerate(flags) if last & COMPLETE), len(lives) - 1)
     totals = tile.counted(life) if lives else {}
-    told = _amounts(totals)
+    told = _amounts(tile, totals)
     e = lives[life][-1] if lives else None
     if len(tile.missed):
         _missed(tile, answer)
@@ -133,7 +127,7 @@ def _verdict(tile: Tile, answer: Answer) -> None:
                         "the Tracker is at fault, whatever was sent.")
     elif tile.fired:
         answer.conclude(f"It fired at cycle {int(e['cycle']):,}: the update of {e['amount']} bytes from "
-                        f"{FROM[SOURCES[e['source']]]} brought the count to the threshold of {e['b']:,} bytes "
+                        f"{origin(tile, e['source'])} brought the count to the threshold of {e['b']:,} bytes "
                         f"({told}).")
     elif lives and flags[life] & EXCEEDS:
         answer.conclude(f"It went past its threshold, which is an error ({told}): more was sent to this tile than "
@@ -150,8 +144,9 @@ def _verdict(tile: Tile, answer: Answer) -> None:
                         "that is not tracked: refused, they changed nothing of this tile.")
 
 
-def _amounts(totals: dict[str, int]) -> str:
-    return ", ".join(f"{amount:,} bytes from {FROM[name]}" for name, amount in totals.items()) or "no update"
+def _amounts(tile: Tile, totals: dict[str, int]) -> str:
+    return ", ".join(f"{plural(amount, 'byte')} from {origin(tile, SOURCES.index(name))}"
+                     for name, amount in totals.items()) or "no update"
 
 
 def _missed(tile: Tile, answer: Answer) -> None:
@@ -187,29 +182,60 @@ def _not_fired(tile: Tile, totals: dict[str, int], told: str, answer: Answer) ->
 
 
 def _missing(tile: Tile, totals: dict[str, int]) -> Iterator[str]:
-    """List what has not been counted of the local and the arriving share, and from whom it should come."""
-    local = tile.bytes - totals.get("local", 0)
-    if local > 0:
-        yield f"Missing from this GPU: {local:,} bytes. {_workgroup_now(tile)}"
-    upstream = tile.bytes - totals.get("remote", 0) - totals.get("dma", 0)
-    if tile.place.region["updates_per_element"] == 1 or upstream <= 0:
+    """List what has not been counted of the local and the arriving share, and from whom it should come.
+
+    An update is under the source of the last access that it joins: the shares of the two are exact in sum only.
+    """
+    trace, missing = tile.trace, tile.wanted_bytes - sum(totals.values())
+    local = min(missing, tile.own_bytes - totals.get("local", 0))
+    if local > 0 and tile.admitted:
+        yield "Its own request has not gone through the dispatch window, which is the last byte that it waits for."
+    elif local > 0:
+        yield f"Missing from this GPU: {local:,} bytes. {_workgroups_now(tile)}"
+    others = missing - max(0, local)
+    if others <= 0:
         return
-    senders = tile.trace.map.fed_by(tile.id)
+    senders = trace.map.fed_by(tile.id)
     if not senders:
-        yield f"Missing from upstream: {upstream:,} bytes, but no tile of it maps to this one."
+        yield f"Missing from {others_of(tile)}: {others:,} bytes, but no tile of it maps to this one."
         return
-    where = ("upstream, for which this GPU stands too" if tile.trace.run["mirrored"]
-             else f"upstream ({_device(tile.trace, senders[0].device)})")
-    yield f"Missing from {where}: {upstream:,} bytes. " + " ".join(_sender(tile, sender) for sender in senders)
+    where = (f"{others_of(tile)}, for which this GPU stands too" if trace.run["mirrored"] else
+             f"upstream ({_device(trace, senders[0].device)})" if trace.run["around_a_ring"] else others_of(tile))
+    each = [Tile.of_id(trace, sender) for sender in senders]
+    late = [one for one in each if trace.run["mirrored"] or len(each) == 1 or _sent(one, tile) < _to_send(one)]
+    told = [_sender(tile, one, len(each) > 1) for one in late]
+    if done := [one.number for one in each if one not in late]:
+        told.append(f"All that {devices(done)} {'send' if len(done) > 1 else 'sends'} for it has left.")
+    yield f"Missing from {where}: {others:,} bytes. " + " ".join(told)
 
 
-def _workgroup_now(tile: Tile) -> str:
-    stages = tile.of(Kind.STAGE)
+def _sent(sender: Tile, tile: Tile) -> int:
+    return int(sender.sent_to(tile)["amount"].sum())
+
+
+def _to_send(sender: Tile) -> int:
+    """Return how many bytes of a tile go to each that it feeds: of stores, all parts of K."""
+    return sender.bytes * (sender.trace.run["parts"] if sender.role == "remote" else 1)
+
+
+def _workgroups_now(tile: Tile) -> str:
+    """Say what the workgroup of a tile does, or those of its parts that have not ended."""
+    told = {part: _workgroup_now(tile, part) for part in (
+        range(tile.place.made) if tile.place.made > 1 else (ALONE,))}
+    waiting = {part: text for part, text in told.items() if text != _ENDED} or told
+    return " ".join(f"Part {part}: {text}" if part != ALONE else text for part, text in waiting.items())
+
+
+_ENDED = "Its workgroup has ended."
+
+
+def _workgroup_now(tile: Tile, part: int) -> str:
+    stages, blocked = (events[events["c"] == part] for events in (tile.of(Kind.STAGE), tile.of(Kind.BLOCKED)))
     if len(stages):
         unit, now, since = stages["unit"][-1], int(stages["b"][-1]), int(stages["cycle"][-1])
-        return ("Its workgroup has ended." if now == _IDLE else
+        return (_ENDED if now == IDLE else
                 f"Its workgroup is on compute unit {unit}, state: {state(now)}, since cycle {since:,}.")
-    if len(tile.of(Kind.BLOCKED)):
+    if len(blocked):
         return "Its workgroup has not started: the dispatch window holds it back."
     if tile.trace.run["filter"]["kinds"] is not None:
         return "What its workgroup does is not recorded."
@@ -218,18 +244,40 @@ def _workgroup_now(tile: Tile) -> str:
             "Its workgroup has not started.")
 
 
-def _sender(tile: Tile, sender_id: TileId) -> str:
-    """Say what has become of a tile that this one waits for."""
-    sender = Tile.of_id(tile.trace, sender_id)
-    told = f"There the tile is workgroup {sender.wg}, wavefront {sender.wf}"
+def _sender(tile: Tile, sender: Tile, several: bool) -> str:
+    """Say what has become of a tile that this one waits for; `several`: it waits for more than one."""
+    there = ("There the tile is" if not several else
+             "What stands for one of theirs is" if tile.trace.run["mirrored"] else
+             f"On device {sender.number} the tile is")
+    told = f"{there} workgroup {sender.wg}, wavefront {sender.wf}"
     if not tile.trace.run["mirrored"]:
-        e = tile.trace.events
-        meant = e[(e["kind"] == Kind.PACKET) & (e["device"] == sender.device) & (e["wg"] == tile.wg)
-                  & (e["wf"] == tile.wf)]
-        told += f", which has sent {int(meant['amount'].sum()):,} bytes under this tile's name"
+        told += f", which has sent {_sent(sender, tile):,} bytes under this tile's name"
     if sender.role == "remote":
         return f"{told}, as stores for the link ({command(tile.trace, sender.id)})."
     return f"{told} and has {'' if sender.fired else 'not '}fired ({command(tile.trace, sender.id)})."
+
+
+def _waited(tile: Tile, answer: Answer) -> None:
+    """Say for whom a tile that fired waited last, and when each of the others had sent its part."""
+    trace, life = tile.trace, next(life for life in tile.lives if life["flags"][-1] & COMPLETE)
+    left = []
+    for sender in (Tile.of_id(trace, one) for one in trace.map.fed_by(tile.id)):
+        packets = sender.sent_to(tile)
+        packets = packets[packets["cycle"] <= life["cycle"][-1]]
+        if len(packets):
+            left.append((int((packets["cycle"] + packets["b"]).max()), sender))
+    if not left:
+        return
+    ends = life["source"][-1]
+    own = life[life["source"] == LOCAL]
+    done = "its own request had gone" if tile.admitted else "its own part was counted"
+    when = [f"{done} at cycle {int(own['cycle'][-1]):,}"] if len(own) else []
+    latest, last = max(left, key=lambda one: one[0])
+    when += ([f"the last packet that stands for theirs left at cycle {latest:,}"] if trace.run["mirrored"] else
+             [f"the last packet of device {sender.number} left at cycle {cycle:,}" for cycle, sender in left])
+    together = trace.run["mirrored"] or trace.run["in_switch"] or len(left) == 1
+    whom = origin(tile, ends) if ends == LOCAL or together else f"device {last.number}"
+    answer.conclude(f"It waited last for {whom}: {joined(when)}.")
 
 
 def _intruders(tile: Tile) -> Iterator[str]:
@@ -237,7 +285,7 @@ def _intruders(tile: Tile) -> Iterator[str]:
     writes = tile.events[(tile.events["kind"] == Kind.ENTER) & (tile.events["op"] != READ)]
     outside = writes[~tile.place.holds(writes["address"])] if tile.place else writes[:0]
     if len(outside):
-        sources = joined(sorted({FROM[SOURCES[s]] for s in outside["source"]}))
+        sources = joined(sorted({origin(tile, s) for s in outside["source"]}))
         yield (f"{plural(len(outside), 'request')} from {sources} carried this tile's ids but addresses "
                f"outside it, such as {int(outside['address'][0]):#x} at cycle {int(outside['cycle'][0]):,}: whoever "
                "sent them has a wrong workgroup offset or address offset.")
@@ -273,33 +321,45 @@ def _dma(tile: Tile, answer: Answer) -> None:
 
 
 def _journey(tile: Tile, packets: np.ndarray, answer: Answer) -> None:
-    """Follow a tile's packets, and what became of them at the neighbour."""
+    """Follow a tile's packets, and what became of them where they went."""
     if not len(packets):
         return
-    trace, named = tile.trace, int(packets["wg"][-1])
-    answer.tell(packets["cycle"][-1],
-                f"{plural(len(packets), 'packet')} ({int(packets['amount'].sum()):,} bytes) onto the link to device "
-                f"{packets['a'][-1]}, as workgroup {named} there, the first at cycle {int(packets['cycle'][0]):,}")
-    downstream = trace.run["peers"][tile.device]
-    wrong = packets[packets["a"] != downstream]
-    if len(wrong):
-        answer.conclude(f"{plural(len(wrong), 'packet')} named device {wrong['a'][0]}, but the link leads to device "
-                        f"{downstream}.")
+    trace = tile.trace
+    routes = trace.map.routes(tile.id)
+    numbers = {device for device, _ in routes}
+    for number in dict.fromkeys(packets["a"].tolist()):
+        mine, to = packets[packets["a"] == number], trace.map.destinations(tile.device, number)
+        named = int(mine["wg"][-1])
+        where = f"to device {to[0]}, as workgroup {named} there" if number < trace.run["devices"] else (
+            f"to the switch, which copies them to devices {joined(list(map(str, to)))}, as workgroup {named} on device "
+            f"{to[0]}")
+        answer.tell(mine["cycle"][-1],
+                    f"{plural(len(mine), 'packet')} ({int(mine['amount'].sum()):,} bytes) onto the link {where}, the "
+                    f"first at cycle {int(mine['cycle'][0]):,}")
+        if not numbers & set(to):
+            answer.conclude(f"{plural(len(mine), 'packet')} named device {to[0]}, but the tile goes to "
+                            f"{joined([f'device {device}' for device in sorted(numbers)])}.")
     if trace.run["mirrored"]:
         answer.caveats.append(
             "One GPU stands for all: what arrives is what its neighbour would send at that moment, its own next ring "
-            "position's lines. Record with --every-gpu to follow the very packets.")
+            "position's lines. Record with --every-gpu to follow the very packets." if trace.run["around_a_ring"] else
+            "One GPU stands for all: what arrives is what another one would send at that moment, which is of another "
+            "tile. Record with --every-gpu to follow the very packets.")
         for target in trace.map.feeds(tile.id):
             _arrival(tile, target, answer)
         return
-    target = TileId(trace.run["downstream"][tile.device], named, tile.wf)
-    _arrival(tile, target, answer)
-    for meant in trace.map.feeds(tile.id):
-        if meant.wg != named:
+    for target in trace.map.feeds(tile.id):
+        sent = packets[packets["a"] == target.device]
+        if not len(sent):  # if a switch copies them, under the right name
+            _arrival(tile, target, answer)
+            continue
+        named = int(sent["wg"][-1])
+        _arrival(tile, TileId(target.device, named, tile.wf), answer)
+        if target.wg != named:
             answer.conclude(
                 f"Sent to the wrong tile: workgroup {named} of {_device(trace, target.device)} computes output tile "
                 f"{trace.map.output_tile(target.device, named)}, but this is tile "
-                f"{trace.map.output_tile(tile.device, tile.wg)}, which is workgroup {meant.wg} there. Region "
+                f"{trace.map.output_tile(tile.device, tile.wg)}, which is workgroup {target.wg} there. Region "
                 f"{tile.place.number}'s wg_offset is wrong.")
 
 
@@ -308,9 +368,11 @@ def _arrival(tile: Tile, target: TileId, answer: Answer) -> None:
     name = f"{_device(tile.trace, target.device)}'s workgroup {target.wg}, wavefront {target.wf}"
     arrived, updates = there.of(Kind.ARRIVE), there.updates
     counted = updates[updates["source"] != SOURCES.index("local")]
+    several = len(tile.trace.map.from_devices(target)) > 1
+    whose, of = (f" from {others_of(there)}", "these") if several else ("", "them")
     if len(arrived):
-        answer.tell(arrived["cycle"][-1], f"{plural(len(arrived), 'packet')} arrived for {name}, the first at cycle "
-                                          f"{int(arrived['cycle'][0]):,}")
+        answer.tell(arrived["cycle"][-1], f"{plural(len(arrived), 'packet')} arrived for {name}{whose}, the first at "
+                                          f"cycle {int(arrived['cycle'][0]):,}")
     if len(counted):
-        answer.tell(counted["cycle"][-1], f"{int(counted['amount'].sum()):,} bytes of them are counted there, the "
+        answer.tell(counted["cycle"][-1], f"{int(counted['amount'].sum()):,} bytes of {of} are counted there, the "
                                          f"first at cycle {int(counted['cycle'][0]):,}")

@@ -1,5 +1,6 @@
 """What trace.json must hold before anything reads it: every field of the type and size that its readers count on."""
 
+from itertools import chain
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -48,20 +49,22 @@ class _Recorded(_Part):
         return self
 
 
+class _Destination(_Part):
+    device: Annotated[int, Field(ge=0, le=1024)]
+    region: _Size
+
+
 class _Region(_Part):
     kind: _Text
     rows: _Size
     columns: _Size
     tile_bytes: _Count
     updates_per_element: _Count
-    wg_offset: Annotated[int, Field(ge=-(1 << 31), le=1 << 31)]
+    counted_bytes: _Count
+    admitted: bool
+    present: bool
     tiles_per_block: _Size
-    to_device: Annotated[int, Field(ge=0, le=1024)] | None
-
-
-class _Bases(_Part):
-    own: _Count
-    downstream: _Count
+    to: list[_Destination]
 
 
 class _FinalTiles(_Part):
@@ -69,18 +72,22 @@ class _FinalTiles(_Part):
     expected: list[_Count]
 
 
+#: What trace.json has of a run with a plan.
+_OF_A_PLAN = ("devices", "wf_columns", "pitch_bytes", "element_bytes", "bases", "tiles", "parts", "around_a_ring",
+              "in_switch", "switch_groups", "regions")
+
+
 class _Header(_Part):
     title: _Text
     has_plan: bool
     simulated_devices: Annotated[int, Field(ge=1, le=256)]
     mirrored: bool
-    ring_devices: list[_Count]
-    downstream: list[_Count]
+    numbers: list[_Count]
     starvation_limit: _Count
     clock_ghz: Annotated[float, Field(gt=0, le=1000)]
     link_latency_cycles: _Count
     geometry: _Geometry
-    workgroups: _Size
+    names: _Size
     wavefronts: Annotated[int, Field(ge=1, le=256)]
     filter: _Filter
     recorded: _Recorded
@@ -89,8 +96,13 @@ class _Header(_Part):
     wf_columns: _Size | None = None
     pitch_bytes: Annotated[int, Field(ge=1, le=1 << 40)] | None = None
     element_bytes: Annotated[int, Field(ge=1, le=8)] | None = None
-    bases: list[_Bases] | None = None
-    peers: list[_Count] | None = None
+    bases: list[_Count] | None = None
+    tiles: list[_Size] | None = None
+    parts: Annotated[int, Field(ge=1, le=1024)] | None = None
+    around_a_ring: bool | None = None
+    in_switch: bool | None = None
+    group_tiles: _Size | None = None  #: of a GEMM that waits for groups of tiles
+    switch_groups: list[list[list[_Count]]] | None = None
     regions: list[list[_Region]] | None = None
     final_tiles: _FinalTiles | None = None
     first_arrivals: list[Annotated[int, Field(ge=-1, le=1 << 62)]] | None = None
@@ -98,12 +110,19 @@ class _Header(_Part):
     @model_validator(mode="after")
     def of_all_devices(self) -> Self:
         devices = self.simulated_devices
-        lists = {"ring_devices": self.ring_devices, "downstream": self.downstream}
+        lists = {"numbers": self.numbers}
         if self.has_plan:
-            if missing := [name for name in ("devices", "wf_columns", "pitch_bytes", "element_bytes", "bases", "peers",
-                                             "regions") if getattr(self, name) is None]:
+            if missing := [name for name in _OF_A_PLAN if getattr(self, name) is None]:
                 raise ValueError(f"{missing[0]} is missing, which a run with a plan has")
-            lists |= {"bases": self.bases, "peers": self.peers, "regions": self.regions}
+            lists |= {"tiles": self.tiles, "switch_groups": self.switch_groups, "regions": self.regions}
+            if len(self.bases) != self.devices:
+                raise ValueError(f"bases has {len(self.bases)} entries for {self.devices} devices")
+            if self.mirrored and devices > 1 or not self.mirrored and self.numbers != list(range(self.devices)):
+                raise ValueError(f"numbers are {self.numbers}, and all of {self.devices} devices are needed, or one")
+            named = {to.device for region in chain(*self.regions) for to in region.to}
+            named |= set(chain(*chain(*self.switch_groups), self.numbers))
+            if named and max(named) >= self.devices:
+                raise ValueError(f"a region names device {max(named)} of {self.devices}")
         if self.final_tiles is not None:
             lists |= {"final_tiles.come": self.final_tiles.come, "final_tiles.expected": self.final_tiles.expected}
         if self.first_arrivals is not None:
@@ -111,8 +130,6 @@ class _Header(_Part):
         for name, entries in lists.items():
             if len(entries) != devices:
                 raise ValueError(f"{name} has {len(entries)} entries for {devices} devices")
-        if max(self.downstream) >= devices:
-            raise ValueError(f"downstream names device {max(self.downstream)} of {devices}")
         return self
 
 

@@ -58,15 +58,17 @@ def units_changed(kernel, r, d, u, now):
     kernel = by_reference(kernel)
     r = by_reference(r)
     wg, before = kernel.state.wg[d, u], r.wg[d, u]
-    at = max(wg, before)
-    name = r.names[d, at] if at >= 0 else np.int64(-1)
-    if wg != before and wg >= 0 and wanted(r, DISPATCH, name):
+    name, part = np.int64(-1), np.int64(-1)
+    if max(wg, before) >= 0:  # a place keeps the group of the workgroup that has left it
         group = kernel.state.group[d, u]
-        put(r, DISPATCH, now, d, u, name, NO_WAVEFRONT, 0, 0, 0, NO_STREAM, 0,
-            first_store(kernel, group, kernel.state.member[d, u]), 0, kernel.work.groups[group].tiles, -1, -1, 0)
+        at = group - kernel.work.first_group[d]
+        name, part = r.names[d, at], r.parts[d, at]
+        if wg != before and wg >= 0 and wanted(r, DISPATCH, name):
+            put(r, DISPATCH, now, d, u, name, NO_WAVEFRONT, 0, 0, 0, NO_STREAM, 0,
+                first_store(kernel, group, kernel.state.member[d, u]), 0, kernel.work.groups[group].tiles, -1, part, 0)
     if kernel.state.state[d, u] != r.state[d, u] and wanted(r, STAGE, name):
         put(r, STAGE, now, d, u, name, NO_WAVEFRONT, 0, 0, 0, NO_STREAM, 0, 0, 0, r.state[d, u],
-            kernel.state.state[d, u], -1, 0)
+            kernel.state.state[d, u], part, 0)
     r.wg[d, u] = wg
     r.state[d, u] = kernel.state.state[d, u]
 

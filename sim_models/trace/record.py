@@ -12,12 +12,10 @@ from ..cosim.traced import traced_gpu_library
 from ..engine.end import DONE, IDLE_LIMIT, RUNNING, STUCK
 from ..engine.loop import BATCH_CYCLES
 from ..errors import BadInput, Failure
-from ..runs import build
 from ..runs.checks import check
 from ..runs.diagnosis import in_a_line, waits
 from ..runs.failure import SimulationError
 from ..runs.fused import FusedRun
-from ..runs.kernels import rtl_library
 from ..support.output import collect_versions
 from . import store, waves
 from .describe import describe_run, plan_of
@@ -86,9 +84,8 @@ def record(setup: Setup, folder: Path, wanted: Filter = Filter(), *, compare: bo
     that gets stuck or fails its self-checks is recorded too: that is what traces are for; one that Ctrl-C ends is
     recorded until then. Raises BadInput, Failure and OSError, which leave the folder as it was.
     """
-    tiling = build.make_schedule(setup.machine, setup.workload, setup.options).tiling  # refuses what cannot run
     geometry = setup.machine.geometry()
-    wanted.check(geometry.channel.channels, tiling.tiles)
+    wanted.check(geometry.channel.channels, setup.names)  # refuses what cannot run
     if with_waves:
         waves.check_window(wanted.first, wanted.end)
     if compare and setup.bug:
@@ -104,7 +101,7 @@ def record(setup: Setup, folder: Path, wanted: Filter = Filter(), *, compare: bo
         if not recording.cycles_recorded and outcome != "interrupted":
             raise BadInput(f"--from {wanted.first} is past the end of the run: {outcome} at cycle {run.now}"
                            + (f", {problem}" if problem else ""))
-        writer.write(waiting(run.sim, run.now, [senders(run.schedule, space.device) for space in run.spaces]))
+        writer.write(waiting(run.sim, run.now, [senders(space) for space in run.spaces]))
         result = Recorded(outcome, problem, gpus, run.now, writer.written, writer.dropped, recording.cycles_recorded,
                           recording.seconds_recorded, writer.seconds,
                           peak_memory_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
@@ -129,7 +126,7 @@ def record(setup: Setup, folder: Path, wanted: Filter = Filter(), *, compare: bo
 
 def _compare(run: FusedRun, recording: TraceRecording, setup: Setup) -> float:
     """Return the seconds that the recorded cycles take without recording; refuses to accept other results."""
-    plain = setup.fused_run(rtl_library(setup.machine.geometry()))
+    plain = setup.fused_run()
     plain.advance(0)  # compiles, if need be
 
     def advance_to(cycle: int) -> None:

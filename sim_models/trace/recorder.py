@@ -27,15 +27,19 @@ class Recorder(NamedTuple):
     count: np.ndarray  # int64 [2]: events in the buffer; events that a full buffer has cost (none, by construction)
     kinds: np.ndarray  # bool [256]
     channels: np.ndarray  # bool [channel]
-    wgs: np.ndarray  # bool [workgroup id]
-    packet_wgs: np.ndarray  # bool [workgroup id at the destination]
+    wgs: np.ndarray  # bool [name of a tile]
+    packet_wgs: np.ndarray  # bool [a tile's id at the destination]
     all_wgs: bool
-    names: np.ndarray  # int64 [device, workgroup in the order of dispatch]: what events call it
-    asking: np.ndarray  # int64 [device]: the workgroup that asks to start, by its name
+    names: np.ndarray  # int64 [device, group of its kernel]: the tile of its workgroup
+    parts: np.ndarray  # int64 [device, group of its kernel]: which part of that tile, -1: all of it
+    peers: np.ndarray  # int64 [device]: to which it sends
+    asking: np.ndarray  # int64 [device]: group of the kernel whose workgroup asks to start
     probes: Probes
     state: np.ndarray  # int64 [device, unit]: compute units
     wg: np.ndarray
     flight_head: np.ndarray  # int64 [port]: packets that were taken from its link
+    backlog: np.ndarray  # int64 [port]: cycles until the next packet is on its link
+    port_to: np.ndarray  # int64 [device, destination]: the port of what leaves for it
     decision: np.ndarray  # int64 [row]
     blocked: np.ndarray  # int64 [device]
     late: np.ndarray  # int64 [device]
@@ -52,14 +56,22 @@ class Chosen(NamedTuple):
     packet_wgs: Collection[int] | None = None
 
 
-def make_recorder(b: bits.RequestBits, channels: int, units: int, probes: Probes, names: np.ndarray,
-                  chosen: Chosen = Chosen(), ports: int = 1) -> Recorder:
-    """Make a recorder of as many devices as `names` has rows, of so many channels and units each.
+class Workgroups(NamedTuple):
+    """Arrays as in `Recorder`."""
 
-    `ports`: of the network.
+    names: np.ndarray
+    parts: np.ndarray
+    peers: np.ndarray
+
+
+def make_recorder(b: bits.RequestBits, channels: int, units: int, probes: Probes, workgroups: Workgroups,
+                  chosen: Chosen = Chosen(), ports: int = 1, port_to: np.ndarray | None = None) -> Recorder:
+    """Make a recorder of as many devices as `workgroups` has rows, of so many channels and units each.
+
+    `ports`: of the network; `port_to`: as in `Recorder`, None: there is but one.
     """
-    devices = len(names)
-    rows, ids = devices * channels, max(1 << b.wg_bits, names.shape[1])
+    devices = len(workgroups.names)
+    rows, ids = devices * channels, max(1 << b.wg_bits, int(workgroups.names.max()) + 1)
 
     def mask(wanted: Collection[int] | None, size: int) -> np.ndarray:
         found = np.full(size, wanted is None)
@@ -68,9 +80,10 @@ def make_recorder(b: bits.RequestBits, channels: int, units: int, probes: Probes
         return found
     return Recorder(
         np.zeros(CAPACITY, EVENT), np.zeros(2, np.int64), mask(chosen.kinds, 256), mask(chosen.channels, channels),
-        mask(chosen.wgs, ids), mask(chosen.packet_wgs, ids), chosen.wgs is None, names,
+        mask(chosen.wgs, ids), mask(chosen.packet_wgs, ids), chosen.wgs is None, *workgroups,
         np.zeros(devices, np.int64), probes,
         np.zeros((devices, units), np.int64), np.full((devices, units), -1, np.int64), np.zeros(ports, np.int64),
+        np.zeros(ports, np.int64), np.zeros((devices, 1 << b.device_bits), np.int64) if port_to is None else port_to,
         np.full(rows, -1, np.int64),
         np.zeros(devices, np.int64), np.zeros(devices, np.int64), np.zeros(rows, np.int64), np.zeros(rows, np.int64))
 

@@ -10,11 +10,12 @@ from ..cosim.traced import probes
 from ..engine.library import Library
 from ..engine.observers import Observer
 from ..errors import Failure
+from ..runs import build
 from ..runs.fused import FusedRun
 from . import waves
 from .model_events import observe_models
-from .names import destinations, names
-from .recorder import Chosen, Recorder, look, make_recorder
+from .names import ALONE, destinations, padded, workgroups
+from .recorder import Chosen, Recorder, Workgroups, look, make_recorder
 from .rtl_events import observe_ports, observe_rtl
 from .schema import COMPLETE, EVENT, EXCEEDS, REFUSED, Kind
 from .setup import Filter
@@ -30,13 +31,14 @@ class Recording(NamedTuple):
     recorder: Recorder
 
     def before_edge(self, sim, kernel, hardware, device, now):
-        recorder, started = self.recorder, kernel.state.next_wg[device]
-        recorder.asking[device] = recorder.names[device, min(started, recorder.names.shape[1] - 1)]
-        backlog, network = 0, sim.network
+        recorder, asks = self.recorder, kernel.state.next_group[device] - kernel.work.first_group[device]
+        recorder.asking[device] = min(asks, recorder.names.shape[1] - 1)
+        network = sim.network
         for i in range(network.first_out[device], network.first_out[device + 1]):
-            backlog = max(backlog, int(network.free_time[network.ports_out[i]]) - now)
+            port = network.ports_out[i]
+            recorder.backlog[port] = max(0, int(network.free_time[port]) - now)
         observe_ports(hardware.ports, sim.b, self.recorder, device, words_at(hardware.inputs[device]),
-                      words_at(hardware.outputs[device]), backlog, now)
+                      words_at(hardware.outputs[device]), now)
         observe_models(sim, kernel, self.recorder, device, now)
 
     def after_edge(self, sim, kernel, hardware, device, now):
@@ -61,15 +63,17 @@ class TraceRecording(Observer):
                  with_waves: bool = False) -> None:
         self._run, self.wanted, self._writer = run, wanted, writer
         sim = run.sim
-        called = np.stack([names(run.schedule, space.device) for space in run.spaces])
+        called, parts = (padded(columns, ALONE) for columns in zip(*(
+            workgroups(space, build.make_tiling(run.machine, run.workload)) for space in run.spaces)))
+        named = Workgroups(called, parts, np.array([len(space.peers) for space in run.spaces]))
         sent = None if wanted.wgs is None else wanted.wgs.union(
             *(destinations(run.schedule, space.device, wanted.wgs) for space in run.spaces))
         devices, units = sim.kernel.state.state.shape
-        watched = sim.b, sim.m.channels, units, probes(library.ports, run.geometry), called
-        ports = len(sim.network.taken)
-        self._recorder = make_recorder(*watched, Chosen(wanted.kinds, wanted.channels, wanted.wgs, sent), ports)
+        watched = sim.b, sim.m.channels, units, probes(library.ports, run.geometry), named
+        ports = len(sim.network.taken), sim.network.next_port[:devices]
+        self._recorder = make_recorder(*watched, Chosen(wanted.kinds, wanted.channels, wanted.wgs, sent), *ports)
         updates = {Kind.UPDATE} if wanted.kinds is None else {Kind.UPDATE} & wanted.kinds
-        self._earlier, self._open = make_recorder(*watched, Chosen(updates, wgs=wanted.wgs), ports), np.zeros(0, EVENT)
+        self._earlier, self._open = make_recorder(*watched, Chosen(updates, wgs=wanted.wgs), *ports), np.zeros(0, EVENT)
         self._other = self._recorder._replace(events=np.zeros_like(self._recorder.events))  # the writer reads one
         self.waves = [waves.Waves(library.ports, run.geometry, d, space.device)
                       for d, space in enumerate(run.spaces)] if with_waves else []

@@ -42,8 +42,8 @@ SEEN_BITS = ((1 << WAITED_LSB) - 1) & ~(1 << UPDATE_REPORTED) | 15 << POLICY_LSB
 
 
 @compiled
-def observe_ports(p, b, r, d, inp, out, backlog, now):
-    """Record, before the clock edge, what moves through the ports. `backlog`: cycles until a packet is on the link."""
+def observe_ports(p, b, r, d, inp, out, now):
+    """Record, before the clock edge, what moves through the ports."""
     p = by_reference(p)
     r = by_reference(r)
     if r.kinds[ENTER]:
@@ -56,8 +56,10 @@ def observe_ports(p, b, r, d, inp, out, backlog, now):
     for lane in range(len(p.packet)):
         if r.kinds[PACKET] and out[p.packet_valid[lane]] and inp[p.packet_ready[lane]]:
             lo, hi = out[p.packet[lane]], out[p.packet[lane] + 1]
-            put_request(b, r, PACKET, now, d, lane, lo, hi, NO_STREAM, 0, bits.get(lo, hi, b.device, b.device_bits),
-                        backlog, -1, 0)
+            to = bits.get(lo, hi, b.device, b.device_bits)
+            port = r.port_to[d, to] if to < r.port_to.shape[1] else np.int64(-1)
+            put_request(b, r, PACKET, now, d, lane, lo, hi, NO_STREAM, 0, to, r.backlog[port] if port >= 0 else 0, -1,
+                        0)
     if r.kinds[COMPLETION] and out[p.event_valid] and inp[p.event_ready]:
         lo, hi = out[p.event], out[p.event + 1]
         wg = bits.get(lo, hi, p.event_wg_lsb, b.wg_bits)
@@ -65,9 +67,13 @@ def observe_ports(p, b, r, d, inp, out, backlog, now):
             put(r, COMPLETION, now, d, 0, wg, bits.get(lo, hi, p.event_wf_lsb, b.wf_bits), 0, 0, 0, NO_STREAM, 0,
                 bits.get(lo, hi, 0, b.address_bits), 0, -1, -1, -1, 0)
     blocked = 1 if inp[p.start] and out[p.blocked] else 0
-    if blocked and not r.blocked[d] and wanted(r, BLOCKED, r.asking[d]):
-        put(r, BLOCKED, now, d, 0, r.asking[d], NO_WAVEFRONT, 0, 0, 0, NO_STREAM, 0, 0, 0, out[p.head],
-            out[p.peer_head[0]], -1, 0)
+    if blocked and not r.blocked[d]:
+        asks, there = r.names[d, r.asking[d]], out[p.peer_head[0]]
+        for peer in range(1, r.peers[d]):
+            there = min(there, out[p.peer_head[peer]])
+        if wanted(r, BLOCKED, asks):
+            put(r, BLOCKED, now, d, 0, asks, NO_WAVEFRONT, 0, 0, 0, NO_STREAM, 0, 0, 0, out[p.head], there,
+                r.parts[d, r.asking[d]], 0)
     r.blocked[d] = blocked
 
 

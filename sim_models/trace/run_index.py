@@ -96,7 +96,7 @@ def _waits(trace: Trace, device: int, of: dict[Kind, np.ndarray]) -> Iterator[Pl
     yield from _longest("a DMA command waits for an engine", device, of[Kind.READY], of[Kind.ISSUE],
                         ("wg", "wf", "region"))
     late = of[Kind.LATE]
-    yield from _longest("the ring is behind the GEMM", device, late[late["a"] == 1], late[late["a"] == 0], ())
+    yield from _longest("communication is behind the GEMM", device, late[late["a"] == 1], late[late["a"] == 0], ())
 
 
 def _longest(what: str, device: int, begins: np.ndarray, ends: np.ndarray, names: tuple[str, ...]) -> Iterator[Place]:

@@ -57,18 +57,19 @@ class Meaning:
     rtl: bool = True  #: read from the RTL's signals, else from the models
 
 
+_PART = "which part of its tile the workgroup makes, -1: all of it"
 MEANINGS = {
     Kind.DISPATCH: Meaning("a workgroup starts", "compute unit", "tiles that the Tracker will follow; -1: the unit is "
-                           "not known", rtl=False),
+                           "not known", c=_PART, rtl=False),
     Kind.STAGE: Meaning("a compute unit does something else", "compute unit",
-                        "what it did, -1: was not recorded", "what it does now", rtl=False),
+                        "what it did, -1: was not recorded", "what it does now", _PART, rtl=False),
     Kind.BLOCKED: Meaning("the dispatch window holds a workgroup back from here on", "", "window head",
-                          "window head of the device downstream"),
+                          "window head of the peer that is furthest behind", _PART),
     Kind.ENTER: Meaning("a request enters a channel's front end", "channel"),
     Kind.DECIDE: Meaning("the arbiter grants a request, or why it holds one changes", "channel",
                          "DRAM queue entries, the one on its way included", f"threshold, {NO_THRESHOLD}: none",
                          "starvation counter, cycles", "CONDITIONS, and the policy's code from bit 24"),
-    Kind.LATE: Meaning("the ring falls behind the GEMM, or is no longer behind", "", "1: behind",
+    Kind.LATE: Meaning("communication falls behind the GEMM, or is no longer behind", "", "1: behind",
                        "workgroups started since no command waited", "workgroups of a stage"),
     Kind.DRAM: Meaning("a row command of the DRAM", "channel", "bank, -1: all", "row", rtl=False),
     Kind.SERVE: Meaning("the DRAM has performed a request", "channel", "DRAM queue entries left", rtl=False),
@@ -83,12 +84,12 @@ MEANINGS = {
     Kind.LINE: Meaning("a DMA engine asks for a line", "engine"),
     Kind.WALKED: Meaning("a DMA engine has walked to the last line of a command", "engine"),
     Kind.PACKET: Meaning("a packet goes onto the link; ids and address are the destination's", "lane",
-                         "destination device", "cycles until it is on the link"),
+                         "destination device", "cycles until it is on its link"),
     Kind.ARRIVE: Meaning("a packet has come over the link and joins a channel's inbound queue", "channel",
                          b="requests ahead of it there", rtl=False),
-    Kind.EVENT: Meaning("a complete tile of the last ring position is announced", ""),
+    Kind.EVENT: Meaning("a complete tile is announced, which is final here", ""),
     Kind.WAITING: Meaning("where a request was when the recording ended", "channel", "position in the queue", "QUEUES",
-                          rtl=False),
+                          "destination device of what is on a link", rtl=False),
 }
 
 NAMES = {kind.name.lower(): kind for kind in Kind}
@@ -99,7 +100,9 @@ STREAMS = ("compute", "inbound", "dma")
 NO_STREAM = NO_WAVEFRONT = 255
 TRIGGERS_GO = ("out as an event", "to the DMA table", "out of the bank")
 DRAM_OPS = ("", "activate", "precharge", "refresh")
-QUEUES = ("compute queue", "inbound queue", "link", "stores for the link", "DMA data for the link", "DRAM queue")
+QUEUES = ("compute queue", "inbound queue", "link", "stores for the link", "DMA data for the link", "DRAM queue",
+          "link from the switch")
+ON_LINKS = ("link", "link from the switch")  #: of which requests have the names that they have at their destination
 CHANNEL_QUEUES = ("compute queue", "inbound queue", "DRAM queue")  #: of which every channel has one
 
 

@@ -1,19 +1,23 @@
 """Which run `t3 trace` records, and what of it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from ..cosim.compiled import CompiledBackend
-from ..cosim.gpu import model_ports
 from ..engine.library import Library
 from ..errors import BadInput
 from ..machine import Machine
+from ..mechanisms.exchange import REDUCED, Exchange
 from ..runs import build
 from ..runs.fused import FusedRun
-from ..runs.kernels import FusedGemm, staging_pays
-from ..runs.policy import Policy
-from ..techniques.track_trigger import FUSIONS
+from ..runs.kernels import FusedGemm, fused_run
+from ..runs.skew import Skew
+from ..techniques.choices import Choices
+from ..techniques.table import check_split_k
+from ..techniques.track_trigger import fusion
 from ..workloads import Workload
 from . import bugs
+from .names import count
 from .schema import Kind
 
 DEFAULT_LIMIT = 5_000_000
@@ -30,10 +34,10 @@ class Filter:
     wgs: frozenset[int] | None = None
     limit: int = DEFAULT_LIMIT  #: events
 
-    def check(self, channels: int, workgroups: int) -> None:
+    def check(self, channels: int, names: int) -> None:
         if self.end is not None and self.end <= self.first:
             raise BadInput(f"--until {self.end} is not after --from {self.first}")
-        for option, chosen, size in (("--channel", self.channels, channels), ("--wg", self.wgs, workgroups)):
+        for option, chosen, size in (("--channel", self.channels, channels), ("--wg", self.wgs, names)):
             for value in sorted(chosen or ()):
                 if not 0 <= value < size:
                     raise BadInput(f"{option} {value} does not exist: this run has 0 to {size - 1}")
@@ -48,40 +52,43 @@ class Filter:
 
 @dataclass(frozen=True)
 class Setup:
-    """Which run is recorded."""
+    """Which run is recorded: the fused kernel of a technique with Track & Trigger, as `t3 run` runs it."""
 
-    machine: Machine
+    machine: Machine  #: with what the exchange needs (`Exchange.hardware`)
     workload: Workload
-    technique: str
-    mirrored: bool = True  #: one GPU stands for all
+    technique: str  #: of `techniques.track_trigger.FUSIONS`
+    mirrored: bool = True  #: one GPU stands for all, if the exchange lets it
     seed: int = 0
     bug: str | None = None  #: of `bugs.BUGS`
     policy: str | None = None  #: the arbiters', None: the technique's
-    varied: build.Options = field(default_factory=build.Options)  #: but for seed and staging
+    exchange: Exchange = REDUCED
+    skew: Skew | None = None  #: what tells GPUs apart, each with its own RTL
+    varied: Mapping[str, Any] = field(default_factory=dict)  #: fields of `build.Options` that are not the kernel's
 
     def __post_init__(self) -> None:
-        if self.machine.gpu.k_parts > 1:
-            raise BadInput(f"[gpu] k_parts = {self.machine.gpu.k_parts}: a trace names workgroups by their tiles, of "
-                           "which each must have one: k_parts = 1")
+        check_split_k(self.machine, self.exchange, (self.technique,))
 
     @property
     def kernel(self) -> FusedGemm:
         """The kernel that is recorded, as `t3 run` names it."""
-        fusion = FUSIONS[self.technique]
-        return fusion if self.policy is None else replace(fusion, policy=self.policy)
+        skew = Skew() if self.skew is None and not self.mirrored else self.skew
+        found = fusion(self.technique, Choices(exchange=self.exchange, skew=skew))
+        return found if self.policy is None else replace(found, policy=self.policy)
 
     @property
     def options(self) -> build.Options:
-        staged = self.kernel.staged and staging_pays(self.machine, self.workload)
-        return replace(self.varied, seed=self.seed, stage_first_chunk=staged)
+        return replace(self.kernel.options(self.machine, self.workload, self.seed), **self.varied)
 
-    def fused_run(self, library: Library) -> FusedRun:
-        """Make the run, programmed and at cycle 0, on a compiled top."""
-        backends = [CompiledBackend(library) for _ in range(1 if self.mirrored else self.workload.tp)]
-        for backend in backends:
-            backend.reset()
-        run = FusedRun(self.machine, self.workload, backends, model_ports(library.ports, self.machine.geometry()),
-                       Policy.of(self.kernel.policy, self.machine), self.mirrored, self.options)
+    @property
+    def names(self) -> int:
+        """How many tiles and workgroups the recording can name. Raises what machine and tiling refuse."""
+        schedule = build.make_schedule(self.machine, self.workload, self.options)
+        return count(schedule, build.make_tiling(self.machine, self.workload))
+
+    def fused_run(self, library: Library | None = None) -> FusedRun:
+        """Make the run, programmed and at cycle 0, on a compiled top; None: the ordinary one."""
+        run = fused_run(self.kernel.policy, self.machine, self.workload, self.options, self.kernel.skew is not None,
+                        library)
         if self.bug:
             bugs.plant(self.bug, run)
         return run

@@ -206,7 +206,7 @@ class Stepper(App):
 
     def show(self) -> None:
         run, replay = self.trace.run, self.replay
-        gpu = run["ring_devices"][replay.device]
+        gpu = run["numbers"][replay.device]
         where = [f"cycle {self.cycle:,} of {replay.first:,} to {replay.last:,}", f"GPU {gpu}",
                  f"n/p: {self.kind.name.lower()}", *([f"break: {self.condition}"] if self.condition else []),
                  self.trace.title]

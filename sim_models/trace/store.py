@@ -18,15 +18,30 @@ from ..support.output import naming, part_of
 from .decisions import give_reasons
 from .header import fault
 from .output_map import OutputMap
-from .schema import DRAM_OPS, EVENT, MEANINGS, NO_STREAM, OPS, POLICIES, POLICY_AT, REASONS, SOURCES, STREAMS, Kind
+from .schema import (
+    CHANNEL_QUEUES,
+    DRAM_OPS,
+    EVENT,
+    MEANINGS,
+    NO_STREAM,
+    OPS,
+    POLICIES,
+    POLICY_AT,
+    QUEUES,
+    REASONS,
+    SOURCES,
+    STREAMS,
+    Kind,
+)
 
 EVENTS, PLAN, RUN = "events.parquet", "plan.npz", "trace.json"
 TIMELINE = "timeline.pftrace"
 WAVES, GTKWAVE, SURFER = "waves.vcd", "waves.gtkw", "waves.sucl"
 DERIVED = (TIMELINE, WAVES, GTKWAVE, SURFER)
-VERSION = 4
+VERSION = 5
 #: What the codes of policies and reasons stand for.
 _REASONS = {policy.name: [reason.text for reason in policy.reasons] for policy in POLICIES}
+_CHANNEL_QUEUES = [QUEUES.index(name) for name in CHANNEL_QUEUES]
 _ARROW = pa.schema([(name, pa.from_numpy_dtype(EVENT[name])) for name in EVENT.names],
                    metadata={"t3.kinds": json.dumps({int(kind): kind.name.lower() for kind in MEANINGS})})
 
@@ -182,6 +197,7 @@ class Trace:
         geometry = self.run["geometry"]
         at_channels = np.isin(events["kind"], [kind for kind, meaning in MEANINGS.items()
                                                if meaning.unit == "channel"])
+        at_channels &= (events["kind"] != Kind.WAITING) | np.isin(events["b"], _CHANNEL_QUEUES)
         decided = events["kind"] == Kind.DECIDE
         for name, wrong in (
                 ("kind", ~np.isin(events["kind"], list(MEANINGS))), ("device", events["device"] >= self.devices),

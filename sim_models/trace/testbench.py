@@ -21,7 +21,8 @@ from ..engine.port_map import PortMap
 from ..fabric import bits
 from ..support.output import collect_versions
 from .describe import geometry_of
-from .recorder import CAPACITY, make_recorder, put, wanted
+from .names import ALONE
+from .recorder import CAPACITY, Workgroups, make_recorder, put, wanted
 from .rtl_events import observe_ports, observe_rtl
 from .schema import NO_STREAM, NO_WAVEFRONT, Kind
 from .store import TraceWriter
@@ -76,9 +77,9 @@ def _write(testbench: Testbench, failure: dict, ports: PortMap, samples: Path, o
                   "outcome": "failed", "problem": failure["problem"], "events": writer.written, "dropped": 0}
         writer.commit({
             "title": f"testbench {testbench.block}, {failure['test']}, round {failure['round']}, seed {testbench.seed}",
-            "simulated_devices": 1, "mirrored": False, "ring_devices": [0], "downstream": [0], "clock_ghz": 1.0,
+            "simulated_devices": 1, "mirrored": False, "numbers": [0], "clock_ghz": 1.0,
             "starvation_limit": int(taken.behind[-1, p.channel[0] + 3]) if len(p.channel) else 0,
-            "link_latency_cycles": 0, "geometry": geometry_of(g), "workgroups": 1 << g.tracker.wg_bits,
+            "link_latency_cycles": 0, "geometry": geometry_of(g), "names": 1 << g.tracker.wg_bits,
             "wavefronts": 1 << g.tracker.wf_bits, "filter": {"kinds": None, "channels": None, "wgs": None},
             "recorded": window, "versions": collect_versions()})
 
@@ -86,7 +87,8 @@ def _write(testbench: Testbench, failure: dict, ports: PortMap, samples: Path, o
 def _record(writer: TraceWriter, testbench: Testbench, ports: PortMap, p: Probes, samples: Samples) -> None:
     block, g = testbench.block, testbench.geometry
     b, top = bits.request_bits(g), block == "gpu_top"
-    recorder = make_recorder(b, len(p.channel), 1, p, np.zeros((1, 1), np.int64))
+    ids = np.arange(1 << b.wg_bits)[None]
+    recorder = make_recorder(b, len(p.channel), 1, p, Workgroups(ids, np.full_like(ids, ALONE), np.ones(1, np.int64)))
     at = model_ports(ports, g) if top else None
     # A granted request is in the register behind the arbiter; an arbiter alone has none, and shows zeros.
     dram = (at.dram if top else np.array([ports.port("dram.payload").offset]) if block == "memory_channel"
@@ -111,7 +113,7 @@ def _observe(top, b, r, inputs, before, behind, dram, first):
         if top is not None:
             wg = before[i, p.grant] >> 1
             r.asking[0] = wg
-            observe_ports(p, b, r, 0, inputs[i], before[i], 0, now)
+            observe_ports(p, b, r, 0, inputs[i], before[i], now)
             if inputs[i, p.start] and before[i, p.grant] & 1 and wanted(r, _DISPATCH, wg):
                 put(r, _DISPATCH, now, 0, 0, wg, NO_WAVEFRONT, 0, 0, 0, NO_STREAM, 0, 0, 0, -1, -1, -1, 0)
         observe_rtl(b, r, 0, behind[i], dram, now)

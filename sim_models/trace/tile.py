@@ -3,7 +3,7 @@
 import numpy as np
 
 from ..errors import BadInput
-from .output_map import Place, TileId
+from .output_map import Consumer, Place, TileId
 from .schema import COMPLETE, EXCEEDS, REFUSED, SOURCES, Kind
 from .store import Trace
 
@@ -20,13 +20,15 @@ class Tile:
 
     def __init__(self, trace: Trace, wg: int, wf: int, device: int = 0) -> None:
         trace.check_device(device)
-        for option, value, count, what in (("--wg", wg, trace.run["workgroups"], "this run"),
+        for option, value, count, what in (("--wg", wg, trace.run["names"], "this run"),
                                            ("--wf", wf, trace.run["wavefronts"], "a workgroup")):
             if not 0 <= value < count:
                 raise BadInput(f"{option} {value} does not exist: {what} has 0 to {count - 1}")
         self.trace, self.wg, self.wf, self.device = trace, wg, wf, device
         self.id = TileId(device, wg, wf)
-        self.place: Place | None = trace.map.place(self.id) if trace.map else None
+        self.number: int = trace.run["numbers"][device]  #: of its device
+        self.consumer: Consumer | None = trace.map.consumer(device, wg) if trace.map else None
+        self.place: Place | None = trace.map.place(self.id) if trace.map and not self.consumer else None
         e = trace.events
         self.of_workgroup = e[(e["device"] == device) & (e["wg"] == wg)]
         self.events = self.of_workgroup[(self.of_workgroup["wf"] == wf)
@@ -41,11 +43,16 @@ class Tile:
 
     @property
     def role(self) -> str:
-        """The kind of its region, `remote`, `dma` or `event`; `unknown` where nothing says so."""
+        """The kind of its region, `remote`, `dma` or `event`; `local` without one; `unknown` where nothing says so."""
         if self.place:
-            return self.place.region["kind"] if self.place.region else "unknown"
+            return self.place.region["kind"] if self.place.region else "local"
         triggers = self.of(Kind.TRIGGER)
         return ("event", "dma", "unknown")[triggers["a"][-1]] if len(triggers) else "unknown"
+
+    @property
+    def admitted(self) -> bool:
+        """Say whether it only arrives here: its request is a byte that it waits for, too."""
+        return bool(self.place and self.place.region and self.place.region["admitted"])
 
     @property
     def bytes(self) -> int:
@@ -53,9 +60,18 @@ class Tile:
         return self.place.region["tile_bytes"]
 
     @property
+    def own_bytes(self) -> int:
+        """Bytes that should be counted of what this device itself stores, or of its request."""
+        region = self.place.region
+        if region["present"]:
+            return region["counted_bytes"] * region["updates_per_element"]
+        return self.admitted + (self.bytes * self.trace.run["parts"] if self.place.made else 0)
+
+    @property
     def wanted_bytes(self) -> int:
         """Bytes that should complete it."""
-        return self.bytes * self.place.region["updates_per_element"]
+        region = self.place.region
+        return region["counted_bytes"] * region["updates_per_element"] + self.admitted
 
     @property
     def updates(self) -> np.ndarray:
@@ -93,7 +109,30 @@ class Tile:
         return totals
 
     def packets(self) -> np.ndarray:
-        """Return its data on the link, known by their addresses: a wrong workgroup id does not hide them."""
-        e, bases = self.trace.events, self.trace.run["bases"][self.device]
+        """Return its data on the link, known by their addresses: a wrong name does not hide them.
+
+        Where the device has another tile at these addresses, the regions of the destination tell the two apart.
+        """
+        e, found = self.trace.events, self.trace.map
         sent = e[(e["kind"] == Kind.PACKET) & (e["device"] == self.device)]
-        return sent[self.place.holds(sent["address"], self.place.base + bases["downstream"] - bases["own"])]
+        mine, own = np.zeros(len(sent), bool), self.trace.run["bases"][self.number]
+        meant = {(to["device"], to["region"]) for to in (self.place.region or {}).get("to", ())}
+        alike = found.alike(self.id)
+        for number in np.unique(sent["a"]).tolist():
+            for to in found.destinations(self.device, number)[:1]:
+                here = sent["a"] == number
+                here &= self.place.holds(sent["address"], self.place.base + self.trace.run["bases"][to] - own)
+                if alike:
+                    here &= np.isin(sent["region"], [region for device, region in meant if device == to])
+                mine |= here
+        return sent[mine]
+
+    def sent_to(self, receiver: "Tile") -> np.ndarray:
+        """Return those of its packets that are for a tile which it feeds, under that tile's name."""
+        packets = self.packets()
+        if self.trace.run["mirrored"]:
+            return packets
+        numbers = [number for number in np.unique(packets["a"]).tolist()
+                   if receiver.number in self.trace.map.destinations(self.device, number)]
+        copied = packets["a"] >= self.trace.run["devices"]  # with the name that it has at the first of them
+        return packets[np.isin(packets["a"], numbers) & (copied | (packets["wg"] == receiver.wg))]

@@ -27,7 +27,7 @@ def write_timeline(trace: Trace) -> Path:
     with whole_file(path, "wb") as file:
         out = TimelineWriter(file, 1 / trace.run["clock_ghz"])
         run = out.track(trace.title)
-        gpus = [out.track(f"GPU {device}", run) for device in trace.run["ring_devices"]]
+        gpus = [out.track(f"GPU {device}", run) for device in trace.run["numbers"]]
         links = [out.track("link", gpu) for gpu in gpus]
         arrivals = [out.track("arrivals", gpu) for gpu in gpus]
         for device, gpu in enumerate(gpus):
@@ -114,29 +114,35 @@ def _link(out: TimelineWriter, gpu: int, links: list[int], arrivals: list[int], 
     packets = e[e["kind"] == Kind.PACKET]
     for p in packets[np.flatnonzero(np.diff(packets["b"], prepend=-1))]:
         out.counter(p["cycle"], backlog, int(p["b"]))
-    target = trace.run["downstream"][device]
-    arrived = trace.events[(trace.events["kind"] == Kind.ARRIVE) & (trace.events["device"] == target)]
+    arrived = trace.events[trace.events["kind"] == Kind.ARRIVE]
     for p in _first_of_each_tile(packets):
-        source = trace.map.wg_at(device, int(p["address"]))
+        source = trace.map.sender(device, p)
         flow = flow_of(device, source, p["wf"]) if source is not None and p["source"] == _FROM_DMA else None
         out.instant(p["cycle"], links[device], f"wg {p['wg']} wf {p['wf']} of GPU {p['a']}", flow, bytes=p["amount"])
-        a = _arrival(trace, device, source, p, arrived)
-        if a is not None:
-            out.instant(a["cycle"], arrivals[target], f"wg {a['wg']} wf {a['wf']}", flow, last=True, channel=a["unit"])
+        for a in _arrivals(trace, device, source, p, arrived):
+            ways = 1 if source is None else len(trace.map.routes(TileId(device, source, int(p["wf"]))))
+            out.instant(a["cycle"], arrivals[a["device"]], f"wg {a['wg']} wf {a['wf']}", flow, last=ways == 1,
+                        channel=a["unit"])
 
 
-def _arrival(trace: Trace, device: int, source: int | None, packet, arrived: np.ndarray):
-    """Find the packet's arrival; in mirrored mode the first of the tile that its tile feeds; None: not recorded."""
-    if not trace.run["mirrored"]:
-        same = arrived[arrived["address"] == packet["address"]]
-        return same[0] if len(same) else None
+def _arrivals(trace: Trace, device: int, source: int | None, packet, arrived: np.ndarray) -> Iterator[np.void]:
+    """Find a packet's arrivals, several if a switch copies it, as far as they were recorded.
+
+    In mirrored mode, and where a switch changes it, it is the first of each tile that its tile feeds.
+    """
+    later = arrived[arrived["cycle"] >= packet["cycle"]]
+    if not trace.run["mirrored"] and packet["a"] < trace.run["devices"]:
+        yield from later[(later["device"] == packet["a"]) & (later["address"] == packet["address"])
+                         & (later["wg"] == packet["wg"])][:1]
+        return
     for fed in trace.map.feeds(TileId(device, source, int(packet["wf"]))) if source is not None else ():
-        later = arrived[(arrived["wg"] == fed.wg) & (arrived["wf"] == fed.wf) & (arrived["cycle"] >= packet["cycle"])]
-        if len(later):
-            return later[0]
-    return None
+        found = later[(later["device"] == fed.device) & (later["wg"] == fed.wg) & (later["wf"] == fed.wf)][:1]
+        if len(found):
+            yield found[0]
+            if packet["a"] < trace.run["devices"]:
+                return
 
 
 def _first_of_each_tile(events: np.ndarray) -> Iterator[np.void]:
-    key = events["wg"].astype(np.int64) << 8 | events["wf"]
+    key = events["a"].astype(np.int64) << 32 | events["wg"].astype(np.int64) << 8 | events["wf"]
     return iter(events[np.sort(np.unique(key, return_index=True)[1])])

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from .replay import Replay
-from .schema import NO_STREAM, QUEUES, READ, Kind
+from .schema import CHANNEL_QUEUES, NO_STREAM, ON_LINKS, QUEUES, READ, Kind
 from .tile import Tile
 from .words import access, owner, place, plural, reason
 
-_DRAM_QUEUE = QUEUES.index("DRAM queue")
+_DRAM_QUEUE, _ON_LINKS = QUEUES.index("DRAM queue"), [QUEUES.index(name) for name in ON_LINKS]
 
 
 def whereabouts(tile: Tile) -> Iterator[str]:
@@ -28,16 +28,20 @@ def _in_queues(tile: Tile) -> Iterator[str]:
     e = tile.trace.events
     waiting = e[(e["kind"] == Kind.WAITING) & ((e["b"] != _DRAM_QUEUE) | (e["op"] == READ))]
     mine = waiting[(waiting["wg"] == tile.wg) & (waiting["wf"] == tile.wf)]
+    flying = np.isin(mine["b"], _ON_LINKS)
+    mine = mine[np.where(flying, mine["c"] == tile.number, mine["device"] == tile.device)]
     for device, queue in np.unique(mine[["device", "b"]]):
         here = mine[(mine["device"] == device) & (mine["b"] == queue)]
         units, counts = np.unique(here["unit"], return_counts=True)
         last = here[here["unit"] == units[np.argmax(counts)]]
         ahead = waiting[(waiting["device"] == device) & (waiting["b"] == queue) & (waiting["unit"] == last["unit"][0])
                         & (waiting["a"] < last["a"].min())]
-        most = f" of {len(units)} channels, {len(last)} of them in the" if len(units) > 1 else " in the"
+        what = "channels" if QUEUES[queue] in CHANNEL_QUEUES else "links"
+        most = f" of {len(units)} {what}, {len(last)} of them in the" if len(units) > 1 else " in the"
         behind = f", behind {plural(len(ahead), 'other')}, the first of them {access(ahead[0])}" if len(ahead) else ""
+        end = "to" if QUEUES[queue] == ON_LINKS[1] else "of"
         yield (f"At the end {plural(len(here), 'request')} of it ({int(here['amount'].sum()):,} bytes) waited{most} "
-               f"{place(last[0])} of device {tile.trace.run['ring_devices'][device]}{behind}.")
+               f"{place(last[0])} {end} device {tile.trace.run['numbers'][device]}{behind}.")
 
 
 def _at_arbiters(tile: Tile) -> Iterator[str]:

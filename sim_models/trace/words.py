@@ -6,8 +6,6 @@ from ..agents.units.state import STATES
 from . import schema
 from .schema import NO_STREAM, NO_WAVEFRONT, Kind
 
-FROM = {"local": "this GPU's own stores", "remote": "the upstream GPU's stores", "dma": "the upstream GPU's DMA"}
-
 
 def plural(count: int, noun: str) -> str:
     """Write a number of things: `1 packet`, `2,000 packets`."""
@@ -24,6 +22,11 @@ def owner(e) -> str:
     if e["wg"] < 0:
         return ""
     return f"wg {e['wg']}" + (f" wf {e['wf']}" if e["wf"] != NO_WAVEFRONT else "")
+
+
+def workgroup(e) -> str:
+    """Write `wg 37`, or `wg 37 part 2` where several workgroups make the tile; of events about a workgroup."""
+    return owner(e) + (f" part {e['c']}" if e["c"] >= 0 else "")
 
 
 def access(e) -> str:
@@ -67,12 +70,12 @@ def _update(e) -> str:
 
 
 _DESCRIBE: dict[Kind, Callable[[object], str]] = {
-    Kind.DISPATCH: lambda e: f"{owner(e)} starts" + (f" on compute unit {e['unit']}" if e["a"] >= 0 else ""),
-    Kind.STAGE: lambda e: f"unit {e['unit']}, {owner(e)}: {state(e['a'])} -> {state(e['b'])}",
-    Kind.BLOCKED: lambda e: f"the window holds {owner(e)} back: heads {e['a']} here, {e['b']} downstream",
+    Kind.DISPATCH: lambda e: f"{workgroup(e)} starts" + (f" on compute unit {e['unit']}" if e["a"] >= 0 else ""),
+    Kind.STAGE: lambda e: f"unit {e['unit']}, {workgroup(e)}: {state(e['a'])} -> {state(e['b'])}",
+    Kind.BLOCKED: lambda e: f"the window holds {workgroup(e)} back: heads {e['a']} here, {e['b']} there",
     Kind.ENTER: lambda e: f"channel {e['unit']} {schema.STREAMS[e['stream']]}: {access(e)}",
     Kind.DECIDE: _decision,
-    Kind.LATE: lambda e: (f"the ring is {'behind' if e['a'] else 'no longer behind'}: {e['b']} workgroups started "
+    Kind.LATE: lambda e: (f"communication is {'behind' if e['a'] else 'no longer behind'}: {e['b']} workgroups started "
                           f"since no command waited, a stage has {e['c']}"),
     Kind.DRAM: _row_command,
     Kind.SERVE: lambda e: f"channel {e['unit']} has done: {access(e)}",

@@ -1,9 +1,10 @@
 """Small recorded runs for the tests."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from t3sim.machine import load_machine
-from t3sim.runs.build import Options
 from t3sim.trace.record import record
 from t3sim.trace.setup import Filter, Setup
 from t3sim.trace.store import Trace
@@ -14,8 +15,8 @@ SHAPE, DEVICES = "256x256x64", 4
 
 
 def make(folder: Path, bug: str | None = None, wanted: Filter = Filter(), technique: str = "t3-mca",
-         policy: str | None = None, mirrored: bool = False, shape: str = SHAPE, varied: Options = Options(),
-         **options) -> Trace:
+         policy: str | None = None, mirrored: bool = False, shape: str = SHAPE,
+         varied: Mapping[str, object] = MappingProxyType({}), **options) -> Trace:
     """A ring of four GPUs, all of it recorded."""
     workload = gemm_workload(shape, DEVICES)
     setup = Setup(load_machine(str(MACHINE)), workload, technique, mirrored, bug=bug, policy=policy, varied=varied)

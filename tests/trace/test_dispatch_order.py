@@ -21,16 +21,16 @@ pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops]
 SHAPE = "512x256x64"  #: twice as many workgroups as the window holds
 
 
-def shuffled(ids: Ids) -> Options:
-    """With a GPU that starts late, so that the window holds others back."""
-    return Options(ids=ids, limits=Limits.EXACT, shuffle=Shuffle(5, seed=3), start_cycles=(0, 8000, 0, 0))
+def shuffled(ids: Ids) -> dict[str, object]:
+    """Options with a GPU that starts late, so that the window holds others back."""
+    return {"ids": ids, "limits": Limits.EXACT, "shuffle": Shuffle(5, seed=3), "start_cycles": (0, 8000, 0, 0)}
 
 
 @pytest.fixture(scope="module", params=Ids)
 def recorded(request, tmp_path_factory) -> tuple[Trace, Schedule]:
     options = shuffled(request.param)
     trace = make(tmp_path_factory.mktemp("shuffled"), shape=SHAPE, varied=options)
-    return trace, make_schedule(load_machine(str(MACHINE)), gemm_workload(SHAPE, DEVICES), options)
+    return trace, make_schedule(load_machine(str(MACHINE)), gemm_workload(SHAPE, DEVICES), Options(**options))
 
 
 def of(trace: Trace, kind: Kind, device: int) -> np.ndarray:

@@ -24,7 +24,7 @@ def trace(tmp_path_factory):
 
 def tiles(trace, position: int) -> list[TileId]:
     run = trace.run
-    every = (TileId(0, wg, wf) for wg in range(run["workgroups"]) for wf in range(run["wavefronts"]))
+    every = (TileId(0, wg, wf) for wg in range(run["names"]) for wf in range(run["wavefronts"]))
     return [tile for tile in every if trace.map.place(tile).position == position]
 
 
@@ -40,7 +40,7 @@ def test_what_one_position_sends_is_what_the_next_receives(trace):
 def test_every_arrival_is_of_a_tile_that_is_fed(trace):
     """Packets are known by the sender's addresses, arrivals by the receiver's."""
     e = trace.events
-    sent = {TileId(0, trace.map.wg_at(0, int(p["address"])), int(p["wf"])) for p in e[e["kind"] == Kind.PACKET]}
+    sent = {TileId(0, trace.map.sender(0, p), int(p["wf"])) for p in e[e["kind"] == Kind.PACKET]}
     fed = {(tile.wg, tile.wf) for sender in sent for tile in trace.map.feeds(sender)}
     arrived = {(int(a["wg"]), int(a["wf"])) for a in e[e["kind"] == Kind.ARRIVE]}
     assert len(arrived) > 10 and arrived <= fed

@@ -143,7 +143,7 @@ def test_reasons_of_every_policy(tmp_path, technique, policy):
         if e["stream"] != NO_STREAM:
             assert told.startswith(f"Granted: {STREAMS[e['stream']]}, ")
         if reason == RING_LATE:
-            assert "the ring is behind the GEMM since cycle" in answer.steps[-1][1]
+            assert "communication is behind the GEMM since cycle" in answer.steps[-1][1]
         if policy in ("mca", "ring_aware") and e["stream"] == 0 and saw["communication_able"] and not saw["ring_late"]:
             assert "compute goes first while communication is not starved" in told
 
