@@ -21,8 +21,8 @@ def prompt(cluster: Cluster, job: Job, mapping: Mapping, overlap: Overlap | None
     Replicas share the batch; pipeline stages work one after the other.
     """
     sequences = ceil_div(job.global_batch, mapping.dp)
-    ahead = layers.forward(cluster.accelerator, job.model, job.kernels, sequences, job.sequence, mapping.tp,
-                           mapping.sp, "prompt")
+    ahead = layers.forward(cluster.accelerator, job.model, job.kernels, sequences, job.sequence,
+                           layers.Split(mapping.tp, mapping.sp, mapping.ep), "prompt")
     return _phase(cluster, job, mapping, ahead, sequences, job.sequence, overlap)
 
 
@@ -30,7 +30,8 @@ def decode(cluster: Cluster, job: Job, mapping: Mapping, overlap: Overlap | None
     """Return one step of decoding with `sequence` tokens in the context: weights, keys and values are read once."""
     gpu, model = cluster.accelerator, job.model
     sequences = ceil_div(job.global_batch, mapping.dp)
-    ahead = layers.forward(gpu, model, job.kernels, sequences, 1, mapping.tp, mapping.sp, "prompt")
+    ahead = layers.forward(gpu, model, job.kernels, sequences, 1,
+                           layers.Split(mapping.tp, mapping.sp, mapping.ep), "prompt")
     split = job.kernels.heads_split and model.latent is None  # all heads read the same latents
     share = ceil_div(model.heads, mapping.tp) / model.heads if split else 1
     context = ELEMENT_BYTES * sequences * job.sequence * model.cached_width * share

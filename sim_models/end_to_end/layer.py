@@ -5,6 +5,7 @@ GEMMs are counted by their shapes, everything else by the kernels of an implemen
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -68,11 +69,6 @@ UNFUSED = Implementation("every step a kernel of its own", (
 
 IMPLEMENTATIONS = {"megatron": MEGATRON, "flash": FLASH, "unfused": UNFUSED}
 
-#: GEMMs of a layer, by name: those after which tensor parallelism reduces are "op" and "fc2" forward, their like
-#: backward "fc1" and "qkv" (T3 paper, section 2.4).
-GEMMS = ("qkv", "op", "fc1", "fc2")
-
-
 @dataclass(frozen=True)
 class LayerTimes:
     """Time of one micro-batch in one layer on one GPU, ns, by kind of kernel; `kernels` that the host launches."""
@@ -91,46 +87,61 @@ class LayerTimes:
         return self.gemm + self.attention + self.elementwise
 
 
-def gemm_shapes(model: Transformer, tokens, tp) -> dict[str, tuple]:
-    """Return (m, n, k, count) of each forward GEMM of one GPU."""
-    wide = model.feed_forward * (2 if model.gated else 1)
-    active = model.experts_per_token + model.shared_experts
-    return model.attention_gemms(tokens, tp) | {
-        "fc1": (tokens, ceil_div(wide, tp), model.hidden, active),
-        "fc2": (tokens, model.hidden, ceil_div(model.feed_forward, tp), active),
-    }
+class Split(NamedTuple):
+    """How GPUs share a layer; arrays are possible."""
+
+    tp: Any = 1  #: GPUs that share each matrix
+    sp: Any = 0  #: 1 where sequence parallelism splits what tensor parallelism replicates
+    ep: Any = 1  #: GPUs that share the experts
 
 
-def forward(gpu: Accelerator, model: Transformer, kernels: Implementation, sequences, length, tp, sp=0,
-            direction: str = "forward") -> LayerTimes:
-    """Return the forward pass of `sequences` of `length` tokens; `direction` "prompt" leaves the dropouts out.
+def gemm_shapes(model: Transformer, tokens, tp, ep=1) -> dict[str, tuple]:
+    """Return (m, n, k, count) of each forward GEMM of one GPU.
 
-    `sp`: 1 where sequence parallelism splits what tensor parallelism replicates.
+    Tokens are spread evenly over experts, of which `ep` GPUs share all: `fc1` and `fc2` have a GEMM for each expert of
+    this GPU that has a token, with its tokens. Networks that all tokens pass besides are `shared1` and `shared2`.
     """
+    wide = ceil_div(model.feed_forward * (2 if model.gated else 1), tp)
+    one, two = (wide, model.hidden), (model.hidden, ceil_div(model.feed_forward, tp))
+    routed = tokens * model.experts_per_token
+    count = np.minimum(np.maximum(1, model.experts // ep), routed)
+    shapes = model.attention_gemms(tokens, tp) | {
+        "fc1": (ceil_div(routed, count), *one, count), "fc2": (ceil_div(routed, count), *two, count)}
+    if model.shared_experts:
+        shapes |= {"shared1": (tokens, *one, model.shared_experts), "shared2": (tokens, *two, model.shared_experts)}
+    return shapes
+
+
+def forward(gpu: Accelerator, model: Transformer, kernels: Implementation, sequences, length, split: Split,
+            direction: str = "forward") -> LayerTimes:
+    """Return the forward pass of `sequences` of `length` tokens; `direction` "prompt" leaves the dropouts out."""
     if model.dense_layers:
-        return _mean_layer(model, lambda one: forward(gpu, one, kernels, sequences, length, tp, sp, direction))
-    gemms = {name: gemm_ns(gpu, *shape) for name, shape in gemm_shapes(model, sequences * length, tp).items()}
-    scores = _score_gemms_ns(gpu, model, kernels, sequences, length, tp)
+        return _mean_layer(model, lambda one: forward(gpu, one, kernels, sequences, length, split, direction))
+    shapes = gemm_shapes(model, sequences * length, split.tp, split.ep)
+    gemms = {name: gemm_ns(gpu, *shape) for name, shape in shapes.items()}
+    scores = _score_gemms_ns(gpu, model, kernels, sequences, length, split.tp)
     return _with_kernels(gpu, kernels, direction, gemms, scores, 2,
-                         _sizes(model, kernels, sequences, length, tp, sp))
+                         _sizes(model, kernels, sequences, length, split))
 
 
-def backward(gpu: Accelerator, model: Transformer, kernels: Implementation, sequences, length, tp, sp=0) -> LayerTimes:
+def backward(gpu: Accelerator, model: Transformer, kernels: Implementation, sequences, length,
+             split: Split) -> LayerTimes:
     """Return the backward pass: two GEMMs for each forward one, for its input's and its weights' gradient."""
     if model.dense_layers:
-        return _mean_layer(model, lambda one: backward(gpu, one, kernels, sequences, length, tp, sp))
+        return _mean_layer(model, lambda one: backward(gpu, one, kernels, sequences, length, split))
     gemms = {}
-    for name, (m, n, k, count) in gemm_shapes(model, sequences * length, tp).items():
+    for name, (m, n, k, count) in gemm_shapes(model, sequences * length, split.tp, split.ep).items():
         gemms[name] = gemm_ns(gpu, m, k, n, count) + gemm_ns(gpu, n, k, m, count)
-    scores = kernels.score_repeats * _score_gemms_ns(gpu, model, kernels, sequences, length, tp)
+    scores = kernels.score_repeats * _score_gemms_ns(gpu, model, kernels, sequences, length, split.tp)
     return _with_kernels(gpu, kernels, "backward", gemms, scores, 4,
-                         _sizes(model, kernels, sequences, length, tp, sp))
+                         _sizes(model, kernels, sequences, length, split))
 
 
 def _mean_layer(model: Transformer, of: Callable[[Transformer], LayerTimes]) -> LayerTimes:
     """Return the mean over layers of several kinds."""
     parts = [(of(one), count / model.layers) for one, count in model.kinds]
-    gemms = {name: sum(share * times.gemms[name] for times, share in parts) for name in parts[0][0].gemms}
+    gemms = {name: sum(share * times.gemms.get(name, 0.0) for times, share in parts)
+             for name in dict.fromkeys(name for times, _ in parts for name in times.gemms)}
     attention, elementwise, launched = (sum(share * getattr(times, name) for times, share in parts)
                                         for name in ("attention", "elementwise", "kernels"))
     return LayerTimes(gemms, attention, elementwise, launched)
@@ -147,15 +158,15 @@ def _score_gemms_ns(gpu, model, kernels, sequences, length, tp):
     return gemm_ns(gpu, length, length, query, count) + gemm_ns(gpu, length, value, length, count)
 
 
-def _sizes(model, kernels, sequences, length, tp, sp):
+def _sizes(model, kernels, sequences, length, split: Split):
     """Return the bytes of what element-wise kernels move, by tensor."""
     tokens = ELEMENT_BYTES * sequences * length * model.hidden
     wide = model.feed_forward / model.hidden * (2 if model.gated else 1)
     wide *= model.experts_per_token + model.shared_experts
     return {
-        "tokens": tokens / np.where(sp, tp, 1), "widened": tokens * wide / tp,
-        "heads": tokens * model.heads_width / model.hidden / tp,
-        "scores": ELEMENT_BYTES * sequences * _heads(model, kernels, tp) * length * length,
+        "tokens": tokens / np.where(split.sp, split.tp, 1), "widened": tokens * wide / split.tp,
+        "heads": tokens * model.heads_width / model.hidden / split.tp,
+        "scores": ELEMENT_BYTES * sequences * _heads(model, kernels, split.tp) * length * length,
     }
 
 

@@ -57,8 +57,8 @@ def train(cluster: Cluster, job: Job, mapping: Mapping, overlap: Overlap | None 
     """
     gpu, model, m = cluster.accelerator, job.model, mapping
     steps = job.global_batch // (m.dp * m.micro)
-    ahead = layers.forward(gpu, model, job.kernels, m.micro, job.sequence, m.tp, m.sp)
-    back = layers.backward(gpu, model, job.kernels, m.micro, job.sequence, m.tp, m.sp)
+    ahead = layers.forward(gpu, model, job.kernels, m.micro, job.sequence, layers.Split(m.tp, m.sp, m.ep))
+    back = layers.backward(gpu, model, job.kernels, m.micro, job.sequence, layers.Split(m.tp, m.sp, m.ep))
     reduced = ELEMENT_BYTES * m.micro * job.sequence * model.hidden
     tp = _tensor_parallel_ns(cluster, model, reduced, m, ahead, back, overlap)
     ep = _experts_ns(cluster, model, reduced, m)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from ..end_to_end.layer import gemm_shapes
 from ..end_to_end.transformer import Transformer
 from ..machine.commercial import Commercial
 from .gemm import best
@@ -47,22 +48,11 @@ def model_of(name: str) -> Transformer | None:
     return next((one for known, one in MODELS.items() if word.startswith(known)), None)
 
 
-def layer_gemms(model: Transformer, tokens: int, gpus: int) -> dict[str, tuple[int, int, int, int]]:
-    """Return m, n, k and count of one GPU's GEMMs."""
-    rows = max(1, tokens * model.experts_per_token // model.experts)
-    wide = model.feed_forward // gpus
-    one, two = ((2 if model.gated else 1) * wide, model.hidden), (model.hidden, wide)
-    shared = {"shared1": (tokens, *one, model.shared_experts), "shared2": (tokens, *two, model.shared_experts)}
-    return model.attention_gemms(tokens, gpus) | {
-        "fc1": (rows, *one, model.experts), "fc2": (rows, *two, model.experts),
-    } | (shared if model.shared_experts else {})
-
-
 def layer(machine: Commercial, model: Transformer, tokens: int, gpus: int) -> Layer:
     """Return the time of a layer, its all-reduces by kernels over symmetric memory."""
     steady, starts = machine.sharing.steady_share, machine.kernels.launch_ns
     gemms = sum(count * best(machine, m, n, k).ns / steady + starts
-                for m, n, k, count in layer_gemms(model, tokens, gpus).values())
+                for m, n, k, count in gemm_shapes(model, tokens, gpus).values())
     flop = 1.0 * tokens * tokens * model.heads * sum(model.head_widths) / gpus  # causal: half of two products
     attention = starts + flop / (1e3 * machine.peak.bf16 * machine.sustained.bf16 * steady * _ATTENTION)
     widened = 2 * model.feed_forward * (model.experts_per_token + model.shared_experts)

@@ -3,10 +3,10 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ..end_to_end.layer import gemm_shapes
 from ..end_to_end.transformer import INPUTS, Transformer
 from ..machine.commercial import Commercial
 from .mechanisms import MECHANISMS, Setting, play, possible
-from .prompts import layer_gemms
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ def settings(model: Transformer, tokens: int, gpus: int, sequence_parallel: bool
     makes latents is not split: each GPU makes those of its own tokens, and they are gathered.
     """
     model = model.kinds[-1][0]
-    gemms = layer_gemms(model, tokens, gpus)
+    gemms = gemm_shapes(model, tokens, gpus)
     passed = model.experts_per_token + model.shared_experts
     shapes = {name: (tokens * (passed if name in ("fc1", "fc2") else 1), n, k) for name, (_, n, k, _) in gemms.items()}
     after = "gemm+rs" if sequence_parallel else "gemm+ar"

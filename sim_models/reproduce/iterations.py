@@ -55,8 +55,9 @@ def layer_iteration(cluster: Cluster, model: str, tp: int, tokens: int, sequence
     """Return one layer's training iteration or prompt."""
     shape, batch = PRESETS[model], tokens // sequence
     gpu = cluster.accelerator
-    back = layers.backward(gpu, shape, kernels, batch, sequence, tp)
-    ahead = layers.forward(gpu, shape, kernels, batch, sequence, tp, 0, "forward" if phase == "training" else "prompt")
+    back = layers.backward(gpu, shape, kernels, batch, sequence, layers.Split(tp))
+    ahead = layers.forward(gpu, shape, kernels, batch, sequence, layers.Split(tp),
+                           "forward" if phase == "training" else "prompt")
     passes = [ahead, back] if phase == "training" else [ahead]
     sliced = sliced_gemms(ahead, back)
     chosen = {**sliced["forward"], **(sliced["backward"] if phase == "training" else {})}

@@ -37,7 +37,7 @@ from .requests import (
 def answer(request: Request, machine: str) -> float:
     """Return the time that a machine takes, ns. Raises `NotExpressible`."""
     try:
-        return _answer(request, loaded(machine))
+        return float(_answer(request, loaded(machine)))  # of arrays, too, so that signs are plain truths
     except BadInput as error:  # what the machine, or its libraries, do not have
         raise NotExpressible(str(error)) from None
 

@@ -110,7 +110,7 @@ def test_a_bubble_is_its_share_of_the_stages():
 def test_full_recomputation_repeats_the_forward_pass():
     job = Job(PRESETS["megatron-175b"], 2048, 64)
     none, full = (train(A100, job, Mapping(8, 8, recompute=how)) for how in (NONE, FULL))
-    ahead = layers.forward(A100.accelerator, job.model, job.kernels, 1, 2048, 8)
+    ahead = layers.forward(A100.accelerator, job.model, job.kernels, 1, 2048, layers.Split(8))
     again = ahead.total + float(none.breakdown_ns["tp"]) / 2 / 64 / 12
     assert full.breakdown_ns["recompute"] == pytest.approx(64 * 12 * again)
     assert full.memory_bytes < none.memory_bytes
@@ -120,8 +120,8 @@ def test_a_gpu_that_waits_for_its_host():
     """A layer takes at least as long as the host needs to launch its kernels."""
     small = Transformer("small", 128, 4, 2, 512, 1000)
     result = train(A100, Job(small, 64, 1), Mapping())
-    ahead = layers.forward(A100.accelerator, small, layers.MEGATRON, 1, 64, 1)
-    back = layers.backward(A100.accelerator, small, layers.MEGATRON, 1, 64, 1)
+    ahead = layers.forward(A100.accelerator, small, layers.MEGATRON, 1, 64, layers.Split(1))
+    back = layers.backward(A100.accelerator, small, layers.MEGATRON, 1, 64, layers.Split(1))
     launches = ahead.kernels + back.kernels
     layer_parts = sum(float(result.breakdown_ns[name]) for name in ("gemm", "attention", "elementwise", "host"))
     assert layer_parts == pytest.approx(4 * launches * A100.accelerator.host_ns_per_kernel)
@@ -129,7 +129,8 @@ def test_a_gpu_that_waits_for_its_host():
 
 def test_fused_attention_never_writes_the_scores():
     args = (A100.accelerator, PRESETS["gpt-3"])
-    plain, flash = (layers.forward(*args, kernels, 1, 8192, 8).attention for kernels in (layers.MEGATRON, layers.FLASH))
+    plain, flash = (layers.forward(*args, kernels, 1, 8192, layers.Split(8)).attention
+                    for kernels in (layers.MEGATRON, layers.FLASH))
     assert flash < plain
     assert activation_bytes(PRESETS["gpt-3"], layers.FLASH, Mapping(8), 8192, 1) < activation_bytes(
         PRESETS["gpt-3"], layers.MEGATRON, Mapping(8), 8192, 1)
@@ -185,9 +186,10 @@ def test_nothing_is_lost_among_the_mappings():
 def test_a_prompt_is_a_forward_pass_without_dropout():
     job = Job(PRESETS["megatron-22b"], 1024, 4)
     parts = prompt(A100, job, Mapping(8)).breakdown_ns
-    ahead = layers.forward(A100.accelerator, job.model, job.kernels, 4, 1024, 8, 0, "prompt")
+    ahead = layers.forward(A100.accelerator, job.model, job.kernels, 4, 1024, layers.Split(8), "prompt")
     assert parts["attention"] == pytest.approx(48 * ahead.attention)
-    assert ahead.attention < layers.forward(A100.accelerator, job.model, job.kernels, 4, 1024, 8).attention
+    trained = layers.forward(A100.accelerator, job.model, job.kernels, 4, 1024, layers.Split(8))
+    assert ahead.attention < trained.attention
 
 
 def test_decoding_reads_weights_keys_and_values():
@@ -207,8 +209,8 @@ def test_a_technique_saves_what_its_sublayers_save():
     job, mapping = Job(PRESETS["megatron-22b"], 2048, 4), Mapping(8, micro=4)
     plain = train(A100, job, mapping)
     twice = train(A100, job, mapping, lambda name, gemm, reduce: (gemm + reduce) / 2)
-    ahead = layers.forward(A100.accelerator, job.model, job.kernels, 4, 2048, 8)
-    back = layers.backward(A100.accelerator, job.model, job.kernels, 4, 2048, 8)
+    ahead = layers.forward(A100.accelerator, job.model, job.kernels, 4, 2048, layers.Split(8))
+    back = layers.backward(A100.accelerator, job.model, job.kernels, 4, 2048, layers.Split(8))
     gemms = ahead.gemms["op"] + ahead.gemms["fc2"] + back.gemms["fc1"] / 2 + back.gemms["qkv"] / 2
     reduced = float(plain.breakdown_ns["tp"])
     assert plain.iteration_ns - twice.iteration_ns == pytest.approx((48 * gemms + reduced) / 2)

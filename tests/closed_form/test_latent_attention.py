@@ -9,7 +9,7 @@ from t3sim.end_to_end import layer
 from t3sim.end_to_end.transformer import TransformerError, load_transformer
 from t3sim.errors import BadInput
 from t3sim.interchange.config import config_workloads
-from t3sim.libraries.prompts import layer_gemms, prompt_ns
+from t3sim.libraries.prompts import prompt_ns
 from t3sim.libraries.ranking import settings
 from t3sim.machine.levels import load_commercial
 
@@ -37,15 +37,23 @@ def model(tmp_path, monkeypatch):
 
 def test_gemms_of_a_gpu(model):
     one = load_transformer(model())
-    gemms = layer_gemms(one, 4096, 8)
+    gemms = layer.gemm_shapes(one, 4096, 8)
     assert {name: gemms[name] for name in ATTENTION} == ATTENTION
     assert gemms["fc1"] == (128, 512, 7168, 256) and gemms["fc2"] == (128, 7168, 256, 256)
     assert gemms["shared1"] == (4096, 512, 7168, 1) and gemms["shared2"] == (4096, 7168, 256, 1)
     (dense, three), (sparse, others) = one.kinds
     assert (three, others, dense.latent) == (3, 58, one.latent)
-    assert layer_gemms(dense, 4096, 8) == ATTENTION | {"fc1": (4096, 4608, 7168, 1), "fc2": (4096, 7168, 2304, 1)}
-    shapes = layer.gemm_shapes(sparse, 4096, 8)
-    assert shapes == ATTENTION | {"fc1": (4096, 512, 7168, 9), "fc2": (4096, 7168, 256, 9)}
+    assert layer.gemm_shapes(dense, 4096, 8) == ATTENTION | {"fc1": (4096, 4608, 7168, 1), "fc2": (4096, 7168, 2304, 1)}
+    assert layer.gemm_shapes(sparse, 4096, 8) == gemms
+
+
+@pytest.mark.parametrize(("tokens", "ep", "rows", "experts"), [
+    (4096, 1, 128, 256), (4096, 64, 8192, 4), (8, 1, 1, 64), (8, 64, 16, 4), (1, 1, 1, 8)])
+def test_experts_get_their_tokens(model, tokens, ep, rows, experts):
+    """Of 256 experts eight take each token: those of a GPU get all that ep GPUs send, and few tokens few of them."""
+    shapes = layer.gemm_shapes(load_transformer(model()), tokens, 1, ep)
+    assert (shapes["fc1"][0], shapes["fc1"][3]) == (shapes["fc2"][0], shapes["fc2"][3]) == (rows, experts)
+    assert rows * experts == tokens * 8
 
 
 def test_weights_are_those_that_its_report_names(model):
