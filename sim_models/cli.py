@@ -7,6 +7,7 @@ line and an exit code:
 """
 
 import errno
+import functools
 import gc
 import os
 import signal
@@ -189,10 +190,16 @@ def _told_to_end() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
+@functools.cache
+def _command() -> TyperCommand:
+    """Return the whole of `t3`, built once for all calls of a process."""
+    return typer.main.get_command(app)
+
+
 def _run(arguments: list[str], told: list[int]) -> int:
     """Run a command; returns the exit code. `told`: signals to end that came."""
     try:
-        code = typer.main.get_command(app).main(args=arguments, prog_name="t3", standalone_mode=False)
+        code = _command().main(args=arguments, prog_name="t3", standalone_mode=False)
         sys.stdout.flush()
         if code == INTERRUPTED:  # typer's reading of KeyboardInterrupt
             raise KeyboardInterrupt

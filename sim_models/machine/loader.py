@@ -3,6 +3,7 @@
 import os
 import re
 import tomllib
+from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -67,11 +68,17 @@ def _parsed(name: str) -> dict[str, Any]:
     except OSError as error:
         raise MachineError(f"machine file {shown(name)} cannot be read: {error.strerror}") from None
     try:
-        return tomllib.loads(raw.decode("utf-8"))
+        return dict(_toml(raw.decode("utf-8")))  # `read` takes a key away; sections are only read
     except RecursionError:
         raise MachineError(f"{name}: not a machine file: nested too deeply") from None
     except ValueError as error:  # TOML's, UTF-8's, or a number of thousands of digits
         raise MachineError(f"{name}: not a TOML file: {error}") from None
+
+
+@lru_cache(maxsize=64)
+def _toml(text: str) -> dict[str, Any]:
+    """Parse once: a study, and a refusal that lists machines, read the same files again and again."""
+    return tomllib.loads(text)
 
 
 def _merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
