@@ -125,6 +125,7 @@ def _workload(what: str, given: dict, seed: int) -> "Workload":
     if given[needed] is None:
         raise BadInput(f"kernel {what!r} needs {needed} {form}")
     if what == "embedding":
-        return workloads.embedding_workload(given[needed], 2, given["--locality"] or "uniform", seed, alone=True)
+        locality = "uniform" if given["--locality"] is None else given["--locality"]
+        return workloads.embedding_workload(given[needed], 2, locality, seed, alone=True)
     make = {"gemm": workloads.gemm_workload, "decode": workloads.decode_workload, "gemv": workloads.gemv_workload}
     return make[what](given[needed], 2)

@@ -298,7 +298,7 @@ def _small_workload(operator: str, gemm: str | None, devices: int | None, embedd
     if operator.startswith("embedding"):
         if embedding is None or gemm is not None:
             raise BadInput(f"--operator {operator} needs --embedding BATCHxTABLES, and no --gemm")
-        return workloads.embedding_workload(embedding, devices or 2, locality or "uniform", seed,
+        return workloads.embedding_workload(embedding, devices or 2, "uniform" if locality is None else locality, seed,
                                             alone=devices is None)
     if gemm is None:
         raise BadInput(f"--operator {operator} needs --gemm {'Mx1xK' if operator.startswith('gemv') else 'MxNxK'}")

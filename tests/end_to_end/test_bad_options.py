@@ -84,6 +84,9 @@ def check_refusal(command: str, option: str, value: str, capsys) -> None:
         besides = [*besides, "--devices", "2"]
     if option == "--devices":
         besides = [*besides, "--gemm", "256x256x64"]
+    if command == "kernel" and option:
+        besides = {"--gemm": ["gemm"], "--embedding": ["embedding"],
+                   "--locality": ["embedding", "--embedding", "64x4"]}.get(option, ["gemm", "--gemm", "256x256x64"])
     if (command, option) == ("area", "--plot"):
         besides = [*besides, "--sweep", "ways=2,4"]
     words = [f"{option}={value}"] if option.startswith("--") else [option, value] if option else ["--", value]
