@@ -5,11 +5,9 @@ Results are frozen dataclasses with `to_frame()` and, for a run, `plot()`; bad i
 
 from collections.abc import Callable, Sequence
 
-from t3sim.machine import Machine, load_machine
-from t3sim.mechanisms.exchange import Exchange, fused_with
-from t3sim.runs.skew import Skew
-from t3sim.study.results import RunResult, check_policy, check_techniques
-from t3sim.techniques.choices import Choices
+from t3sim.machine import Machine
+from t3sim.mechanisms.exchange import Exchange
+from t3sim.study.results import RunResult
 from t3sim.techniques.table import BY_DEFAULT
 from t3sim.workloads import Workload
 
@@ -28,16 +26,14 @@ def run(workload: Workload, machine: Machine | str = "t3-table1", techniques: Se
     `progress` is called with what is under way and the share of it that is done. Raises `BadInput` for what cannot be
     run, `SimulationError` if the hardware does not do what it must, `ToolchainError` without a C++ compiler.
     """
-    from t3sim.runs.operators import with_its_kernel
-    from t3sim.study.techniques import run_sublayer
+    from t3sim.scenario.request import requested
+    from t3sim.scenario.scenario import ExchangeSection, GpusSection, Layer, Scenario, T3Section
 
-    check_techniques(techniques)
-    check_policy(policy, techniques)
-    exchange = operator if isinstance(operator, Exchange) else fused_with(operator)
-    choices = Choices(policy, exchange, None if skew is None else Skew.of(skew, workload.tp))
-    described = load_machine(machine) if isinstance(machine, str) else machine
-    workload = with_its_kernel(described, workload, workload.tp if exchange.of_parts else 1)
-    described = exchange.hardware(described, workload)
-    if choices.skew is not None:
-        choices.skew.check(exchange.links(workload.tp), described)
-    return run_sublayer(workload, described, techniques, progress, seed, choices)
+    exchange = operator if isinstance(operator, Exchange) else None
+    request = requested(Scenario(
+        layer=Layer(operator=operator.operator if isinstance(operator, Exchange) else operator, workload=workload),
+        exchange=ExchangeSection() if exchange is None else ExchangeSection(
+            topology=exchange.topology, algorithm=exchange.algorithm, signal=exchange.signal),
+        machine=machine, techniques=tuple(techniques), t3=T3Section(policy=policy),
+        gpus=GpusSection(every=skew is not None, skew=skew or None), seed=seed))
+    return request.run(request.sublayers[0], progress)

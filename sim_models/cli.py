@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
@@ -30,6 +31,7 @@ from t3sim.commands.compare import compare
 from t3sim.commands.dma import dma
 from t3sim.commands.end_to_end import end_to_end
 from t3sim.commands.explain import explain
+from t3sim.commands.flags import in_dashes
 from t3sim.commands.hbm_replay import hbm_replay
 from t3sim.commands.kernel import kernel
 from t3sim.commands.machines import machines
@@ -44,7 +46,7 @@ from t3sim.commands.techniques import techniques
 from t3sim.commands.trace import trace
 from t3sim.commands.validate import validate
 from t3sim.commands.verilog import verilog
-from t3sim.errors import is_ours, printable, shortened
+from t3sim.errors import InScenario, is_ours, printable, shortened
 from t3sim.extras import install_line
 from t3sim.trimmed import Trimmed
 
@@ -137,8 +139,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="replace")
     gc.set_threshold(_ALLOCATIONS)
     arguments = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
-    with _told_to_end() as told:
-        return _run(arguments, told)
+    with _told_to_end() as (told, dropped):
+        return _run(arguments, told, dropped)
 
 
 def _fill_closed_streams() -> None:
@@ -151,13 +153,16 @@ def _fill_closed_streams() -> None:
 
 
 @contextmanager
-def _told_to_end() -> Iterator[list[int]]:
-    """Take SIGTERM and SIGHUP as Ctrl-C, so that nothing stays half-written; gives the signals that came.
+def _told_to_end() -> Iterator[tuple[list[int], list[int]]]:
+    """Take SIGTERM and SIGHUP as Ctrl-C, so that nothing stays half-written.
+
+    Gives the signals that came, and those that foreign code dropped, which come again.
 
     A terminal that is gone sends SIGHUP. What comes after the first signal is too late: it does not disturb the tidying
     up, in which half-made objects and compilers' callbacks say nothing.
     """
     told: list[int] = []
+    dropped: list[int] = []
 
     def interrupt(number: int, frame: object) -> None:
         told.append(number)
@@ -172,6 +177,7 @@ def _told_to_end() -> Iterator[list[int]]:
         elif issubclass(what.exc_type, KeyboardInterrupt):
             number = told[0]
             told.clear()
+            dropped.append(number)
             threading.Timer(0.05, os.kill, (os.getpid(), number)).start()
 
     before, hook = {}, sys.unraisablehook
@@ -183,7 +189,7 @@ def _told_to_end() -> Iterator[list[int]]:
         sys.unraisablehook = in_a_callback
     try:
         with warnings.catch_warnings():
-            yield told
+            yield told, dropped
     finally:
         sys.unraisablehook = hook
         for number, handler in before.items():
@@ -196,10 +202,20 @@ def _command() -> TyperCommand:
     return typer.main.get_command(app)
 
 
-def _run(arguments: list[str], told: list[int]) -> int:
-    """Run a command; returns the exit code. `told`: signals to end that came."""
+def _called(arguments: list[str], dropped: list[int]) -> object:
+    """Run a command; what fails since foreign code dropped an interrupt waits until that comes again."""
     try:
-        code = _command().main(args=arguments, prog_name="t3", standalone_mode=False)
+        return _command().main(args=arguments, prog_name="t3", standalone_mode=False)
+    except RuntimeError:
+        if dropped:
+            time.sleep(1)
+        raise
+
+
+def _run(arguments: list[str], told: list[int], dropped: list[int]) -> int:
+    """Run a command; returns the exit code. `told`, `dropped`: as in `_told_to_end`."""
+    try:
+        code = _called(arguments, dropped)
         sys.stdout.flush()
         if code == INTERRUPTED:  # typer's reading of KeyboardInterrupt
             raise KeyboardInterrupt
@@ -218,7 +234,8 @@ def _run(arguments: list[str], told: list[int]) -> int:
         if not is_ours(error):
             raise
         gpus = getattr(error, "gpus", ())
-        _complain(str(error).partition(":")[0] if gpus else str(error))
+        told = str(error).partition(":")[0] if gpus else str(error)
+        _complain(told if isinstance(error, InScenario) else in_dashes(told))
         if gpus:
             from t3sim.study.report import print_gpus
 

@@ -14,6 +14,10 @@ class BadInput(ValueError):
     """The user asked for something impossible. The message names the option or key, its value, and what is allowed."""
 
 
+class InScenario(BadInput):
+    """A fault in the words of a scenario: no option of the command line stands for them."""
+
+
 class Failure(RuntimeError):
     """The input was fine, but the work could not be done (a missing compiler, a failed self-check)."""
 

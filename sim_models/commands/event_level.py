@@ -1,110 +1,104 @@
 """`t3 run --level event`: an operator and its collective tile by tile, without RTL, on GPUs that are sold."""
 
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from t3sim.errors import BadInput
 
-
-@dataclass(frozen=True)
-class Asked:
-    """What the options of `t3 run` say."""
-
-    operator: str
-    gemm: str | None
-    devices: int | None
-    techniques: tuple[str, ...] | None  #: None: all
-    machine: str
-    comm_units: int
-    order: str
-    transfer: str | None
-    pieces: int | None
-    tune: bool
-    software: bool
-    embedding: str | None = None
-    slice_tasks: int | None = None
-    signal: str | None = None  #: of `mechanisms.signals.SIGNALS`
+if TYPE_CHECKING:
+    from t3sim.machine.tiles import Node
+    from t3sim.scenario.scenario import Scenario
 
 
-def run_event_level(asked: Asked, json: str | None) -> None:
+def run_event_level(scenario: "Scenario", json: str | None) -> None:
     """Run and print, or write as JSON. Raises BadInput."""
-    from t3sim.machine.levels import load_tiles
-    from t3sim.support.output import check_json_target, write_json
+    from t3sim.scenario.request import check_level
+    from t3sim.scenario.scenario import said
+    from t3sim.support.output import write_json
     from t3sim.tiles import persistent_runs
     from t3sim.tiles.flux import Choice
     from t3sim.tiles.gemm import Shape, best
     from t3sim.tiles.runs import OPERATORS, TECHNIQUES, run_overlap
     from t3sim.workloads import gemm_workload
 
-    check_json_target(json)
-    if asked.signal and asked.techniques is not None and not {"flux", "fused-wg", "t3-model"} & set(asked.techniques):
-        raise BadInput(f"--signal {asked.signal} is for flux, or fused-wg and t3-model, of which --technique "
-                       f"{','.join(asked.techniques)} names none")
-    for option, value in (("--slice", asked.slice_tasks), ("--flux-pieces", asked.pieces), ("--tune", asked.tune)):
-        if asked.signal and value not in (None, False):
-            raise BadInput(f"--signal {asked.signal} does not go with {option}, which says how much is sent together")
+    check_level(scenario)
+    layer, flux, signal = scenario.layer, scenario.flux, scenario.exchange.signal
+    if signal and scenario.techniques is not None and not {"flux", "fused-wg", "t3-model"} & set(scenario.techniques):
+        raise BadInput(f"{said('exchange.signal', signal)} is for flux, or fused-wg and t3-model, of which "
+                       f"{said('techniques', scenario.techniques)} names none")
+    for key, value in (("fused_wg.slice_tasks", scenario.fused_wg.slice_tasks), ("flux.pieces", flux.pieces),
+                       ("flux.tune = true", flux.tune)):
+        if signal and value not in (None, False):
+            raise BadInput(f"{said('exchange.signal', signal)} does not go with {key}, which says how much is sent "
+                           "together")
     known = (*OPERATORS, *persistent_runs.OPERATORS, "gemm")
-    if asked.operator not in known:
-        raise BadInput(f"--operator {asked.operator!r} is not on the event level: allowed are {', '.join(known)}")
-    if asked.operator in persistent_runs.OPERATORS:
-        _run_persistent(asked, json)
+    if layer.operator not in known:
+        raise BadInput(f"layer.operator = {layer.operator!r} is not on the event level: allowed are "
+                       f"{', '.join(known)}")
+    if layer.operator in persistent_runs.OPERATORS:
+        _run_persistent(scenario, json)
         return
-    for option, value in (("--embedding", asked.embedding), ("--slice", asked.slice_tasks),
-                          ("--signal", asked.signal if asked.operator == "gemm" else None)):
+    for key, value in (("layer.embedding", layer.embedding), ("fused_wg.slice_tasks", scenario.fused_wg.slice_tasks),
+                       ("exchange.signal", signal if layer.operator == "gemm" else None)):
         if value is not None:
-            raise BadInput(f"{option} {value} does not go with --operator {asked.operator}")
-    if asked.gemm is None:
-        raise BadInput("--level event needs --gemm MxNxK, the GEMM of one GPU")
-    node = load_tiles(asked.machine)
-    node = node if asked.software else node.without_software()
-    workload = gemm_workload(asked.gemm, node.gpus if asked.devices is None else asked.devices)
+            raise BadInput(f"{said(key, value)} does not go with {said('layer.operator', layer.operator)}")
+    if layer.gemm is None:
+        raise BadInput("level = event needs layer.gemm = MxNxK, the GEMM of one GPU")
+    node = _node(scenario)
+    workload = gemm_workload(layer.gemm, node.gpus if layer.devices is None else layer.devices)
     shape = Shape(workload.m, workload.n, workload.k)
-    if asked.operator == "gemm":
+    if layer.operator == "gemm":
         one = best(node, shape)
         if json is not None:
-            write_json({"kernel": f"GEMM {asked.gemm}", "machine": node.name, "kernel_ns": one.ns,
+            write_json({"kernel": f"GEMM {layer.gemm}", "machine": node.name, "kernel_ns": one.ns,
                         "call_ns": one.ns + node.host.call_ns, "tiles": one.name, "rounds": one.rounds}, json)
         if json != "-":
-            _print_gemm(asked.gemm, node, one, node.gpu.tflop_per_s(workload.flop, one.ns))
+            _print_gemm(layer.gemm, node, one, node.gpu.tflop_per_s(workload.flop, one.ns))
         return
-    choice = Choice(asked.order, asked.transfer or "push", 1 if asked.pieces is None else asked.pieces, asked.signal)
-    if asked.tune and choice != Choice():
-        raise BadInput("--tune tries every --flux-order, --flux-transfer and --flux-pieces: give it or them")
+    choice = Choice(flux.order, flux.transfer or "push", 1 if flux.pieces is None else flux.pieces, signal)
+    if flux.tune and choice != Choice():
+        raise BadInput("flux.tune = true tries every flux.order, flux.transfer and flux.pieces: give it or them")
     every = [name for name in TECHNIQUES if name != "decomposed" or workload.tp <= node.gpus]
-    run = run_overlap(node, asked.operator, shape, workload.tp, asked.techniques or every,
-                      None if asked.tune else choice, asked.comm_units)
+    run = run_overlap(node, layer.operator, shape, workload.tp, scenario.techniques or every,
+                      None if flux.tune else choice, scenario.decomposed.communication_units)
     if json is not None:
         write_json(run.to_json(), json)
     if json != "-":
         _print(run, node)
 
 
-def _run_persistent(asked: Asked, json: str | None) -> None:
-    """Run a persistent kernel that sends, beside separate kernels and Track & Trigger."""
+def _node(scenario: "Scenario") -> "Node":
+    """Load the machine. Raises MachineError."""
     from t3sim.machine.levels import load_tiles
+
+    node = load_tiles(scenario.machine)
+    return node if scenario.software else node.without_software()
+
+
+def _run_persistent(scenario: "Scenario", json: str | None) -> None:
+    """Run a persistent kernel that sends, beside separate kernels and Track & Trigger."""
     from t3sim.study.report import NOTHING, output_console, print_table
     from t3sim.support.output import write_json
     from t3sim.tiles.persistent import Sending
     from t3sim.tiles.persistent_runs import TECHNIQUES, run_persistent
     from t3sim.workloads import batch_and_tables, gemm_workload
 
-    node = load_tiles(asked.machine)
-    node = node if asked.software else node.without_software()
-    devices = node.gpus if asked.devices is None else asked.devices
-    if asked.operator == "embedding-a2a":
-        if asked.gemm is not None or asked.embedding is None:
-            raise BadInput("--operator embedding-a2a needs --embedding BATCHxTABLES (tables per GPU), for example "
-                           "2048x256, and no --gemm")
-        shape = batch_and_tables(asked.embedding)
-    elif asked.gemm is None or asked.embedding is not None:
-        raise BadInput(f"--operator {asked.operator} needs --gemm MxNxK, one GPU's, and no --embedding")
+    node, layer, slice_tasks = _node(scenario), scenario.layer, scenario.fused_wg.slice_tasks
+    operator, devices = layer.operator, node.gpus if layer.devices is None else layer.devices
+    if operator == "embedding-a2a":
+        if layer.gemm is not None or layer.embedding is None:
+            raise BadInput("layer.operator = embedding-a2a needs layer.embedding = BATCHxTABLES (tables per GPU), for "
+                           "example 2048x256, and no layer.gemm")
+        shape = batch_and_tables(layer.embedding)
+    elif layer.gemm is None or layer.embedding is not None:
+        raise BadInput(f"layer.operator = {operator} needs layer.gemm = MxNxK, one GPU's, and no layer.embedding")
     else:
-        one = gemm_workload(asked.gemm, devices)
-        if asked.operator == "gemv-ar" and one.n != 1:
-            raise BadInput(f"--operator gemv-ar multiplies by a vector: --gemm {one.m}x1x{one.k}")
-        shape = (one.m, one.k) if asked.operator == "gemv-ar" else (one.m, one.n, one.k)
-    default = 32 if asked.operator == "embedding-a2a" else 1
-    run = run_persistent(node, asked.operator, devices, shape, asked.techniques or TECHNIQUES, asked.signal or
-                         Sending(default if asked.slice_tasks is None else asked.slice_tasks))
+        one = gemm_workload(layer.gemm, devices)
+        if operator == "gemv-ar" and one.n != 1:
+            raise BadInput(f"layer.operator = gemv-ar multiplies by a vector: layer.gemm = {one.m}x1x{one.k}")
+        shape = (one.m, one.k) if operator == "gemv-ar" else (one.m, one.n, one.k)
+    default = 32 if operator == "embedding-a2a" else 1
+    run = run_persistent(node, operator, devices, shape, scenario.techniques or TECHNIQUES, scenario.exchange.signal or
+                         Sending(default if slice_tasks is None else slice_tasks))
     if json is not None:
         write_json(run.to_json(), json)
     if json != "-":

@@ -6,13 +6,17 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from t3sim.cores import cores
 from t3sim.errors import BadInput
 from t3sim.numerals import decimal, whole
+
+if TYPE_CHECKING:
+    from t3sim.study.estimate import Estimate
+    from t3sim.workloads import Workload
 
 
 def whole_number(text: str | int) -> int:
@@ -46,6 +50,17 @@ def simulations_at_once(jobs: int | None) -> int:
     if not 1 <= jobs <= 1024:
         raise BadInput(f"--jobs {jobs} is not possible: 1 to 1024")
     return jobs
+
+
+def check_estimate(found: "Estimate", workload: "Workload", insist: bool) -> None:
+    """Refuse what takes more than a day, or more memory than this host has, without `--insist`. Raises BadInput."""
+    from t3sim.study.estimate import check
+
+    try:
+        check(found, workload)
+    except BadInput as error:
+        if not insist:
+            raise BadInput(f"{error}; --insist runs it all the same") from None
 
 
 def file_name(text: str) -> str:

@@ -3,41 +3,33 @@
 import re
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from t3sim.commands.flags import takes_scenario
 from t3sim.commands.options import (
     JsonOption,
-    MachineOption,
-    SeedOption,
+    check_estimate,
     folder_name,
     natural_number,
-    whole_number,
 )
 from t3sim.errors import BadInput, choices
-from t3sim.rtl.arbiter import POLICIES
 
-TECHNIQUES = ("t3", "t3-mca", "t3-mca+")  #: `techniques.FUSIONS`
+if TYPE_CHECKING:
+    from t3sim.scenario.scenario import Scenario
+
 BUGS = ("threshold", "neighbour", "starvation")  #: `trace.bugs.BUGS`
 
 
 _ENDS = {"window": "stopped with the window"}  #: how a run ended, where one word does not say it
 
 
+@takes_scenario
 def trace(
+    scenario: "Scenario",
     out: Annotated[Path, typer.Option(
         "--out", metavar="DIR", parser=folder_name, help="Folder for the trace; made if it is not there.")],
-    model: Annotated[str | None, typer.Option(metavar="MODEL", help="As `t3 run`.")] = None,
-    sublayer: Annotated[str | None, typer.Option(metavar="SUBLAYER", help="As `t3 run`.")] = None,
-    tp: Annotated[int | None, typer.Option(metavar="N", parser=whole_number, help="As `t3 run`.")] = None,
-    gemm: Annotated[str | None, typer.Option(metavar="MxNxK", help="As `t3 run`; needs --devices.")] = None,
-    devices: Annotated[int | None, typer.Option(metavar="N", parser=whole_number, help="GPUs for --gemm.")] = None,
-    technique: Annotated[str, typer.Option(metavar="NAME", help=f"One of {', '.join(TECHNIQUES)}.")] = "t3-mca",
-    policy: Annotated[str | None, typer.Option(
-        metavar="NAME", help=f"The arbiters' policy, if not the technique's: {', '.join(POLICIES)}.")] = None,
-    every_gpu: Annotated[bool, typer.Option(
-        "--every-gpu", help="An RTL instance per GPU, instead of one that stands for all.")] = False,
     first: Annotated[int, typer.Option(
         "--from", metavar="CYCLE", parser=natural_number, help="First memory cycle to record.")] = 0,
     until: Annotated[int | None, typer.Option(
@@ -61,22 +53,15 @@ def trace(
         "--waves", help="Write DIR/waves.vcd of the window too, with save files for GTKWave and Surfer.")] = False,
     bug: Annotated[str | None, typer.Option(
         metavar="NAME", help=f"Plant a bug to practise on: {', '.join(BUGS)} (docs/debugging.md).")] = None,
-    machine: MachineOption = "t3-table1",
     insist: Annotated[bool, typer.Option(
         "--insist", help="Record what would take more than a day, or more memory than there is, too.")] = False,
     json: JsonOption = None,
-    seed: SeedOption = 0,
 ) -> None:
     """Record a fused kernel from inside the lockstep loop, for `t3 explain` and `t3 step`."""
-    from t3sim.commands.run import asked_workload
-    from t3sim.machine import load_machine
-    from t3sim.study.results import check_policy
     from t3sim.support.output import check_json_target, write_json
 
-    for option, value, allowed in (("--technique", technique, TECHNIQUES), ("--bug", bug, BUGS)):
-        if value is not None and value not in allowed:
-            raise BadInput(f"{option} {value!r} is unknown: allowed are {', '.join(allowed)}")
-    check_policy(policy)
+    if bug is not None and bug not in BUGS:
+        raise BadInput(f"--bug {bug!r} is unknown: allowed are {', '.join(BUGS)}")
     if compare and bug:
         raise BadInput(f"--compare does not go with --bug {bug}: the ordinary run has no bug")
     if compare and waves:
@@ -88,19 +73,17 @@ def trace(
                 raise BadInput(f"{option} does not go with --index, which looks at the whole run")
     if limit == 0:
         raise BadInput("--limit 0 would record nothing: at least 1 is needed")
-    workload = asked_workload(model, sublayer, tp, gemm, devices)
     check_json_target(json)
-    described = load_machine(machine)
 
     from dataclasses import asdict, replace
 
-    from t3sim.runs.operators import make_tiling, with_its_kernel
-    from t3sim.study.estimate import check, estimate
+    from t3sim.scenario.recorded import recorded
+    from t3sim.study.estimate import estimate
     from t3sim.study.report import output_console, print_gpus, print_table, progress_bar
     from t3sim.trace.record import record
     from t3sim.trace.run_index import KINDS, places
     from t3sim.trace.schema import NAMES
-    from t3sim.trace.setup import Filter, Setup
+    from t3sim.trace.setup import Filter
     from t3sim.trace.store import Trace
 
     kinds = None
@@ -109,17 +92,17 @@ def trace(
         if unknown:
             raise BadInput(f"--kind {unknown[0]!r} is unknown: allowed are {choices(unknown[0], NAMES)}")
         kinds = frozenset(NAMES[name.strip()] for name in kind.split(","))
-    workload = with_its_kernel(described, workload)
-    channels, workgroups = described.geometry().channel.channels, make_tiling(described, workload).tiles
+    setup = recorded(scenario, bug)
+    machine, workload, technique = setup.machine, setup.workload, setup.technique
+    expected = estimate(machine, workload, [setup.kernel], setup.mirrored)
+    if until is None:
+        check_estimate(expected, workload, insist)  # before the schedule of what cannot be simulated is made
+    channels, workgroups = machine.geometry().channel.channels, setup.names
     wanted = Filter(first, until, kinds, _numbers("--channel", channel, channels), _numbers("--wg", wg, workgroups),
                     limit)
     if index:
         wanted = replace(wanted, kinds=KINDS)
-    setup = Setup(described, workload, technique, not every_gpu, seed, bug, policy)
     if until is None:
-        expected = estimate(described, workload, [setup.kernel], not every_gpu)
-        if not insist:
-            check(expected, workload)
         print(f"t3: estimated: {expected}", file=sys.stderr, flush=True)
     with progress_bar([technique]) as progress:
         result = record(setup, out, wanted, compare=compare, with_waves=waves,

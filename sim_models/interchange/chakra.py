@@ -69,7 +69,7 @@ def chakra_workloads(path: str, tp: int, operator: str = "gemm-rs") -> list[Foun
 
     Which collectives: an all-reduce or a reduce-scatter, and for other operators of `t3 run` theirs. Raises BadInput.
     """
-    file, shown = Path(path), f"--chakra {path[:60]!r}"
+    file, shown = Path(path), f"layer.chakra = {path[:60]!r}"
     nodes: dict[int, Node] = {}
     with reading(shown, "a Chakra trace (JSON or protobuf)", ChakraError):
         for node in _nodes(read_bounded(file)):
@@ -85,7 +85,7 @@ def chakra_workloads(path: str, tp: int, operator: str = "gemm-rs") -> list[Foun
     if not found:
         raise ChakraError(
             f"{shown}: no GEMM's whole output goes to {' or '.join(_NAMES[one] for one in _AFTER[operator])} "
-            f"(--operator {operator}); of {len(nodes)} nodes "
+            f"(layer.operator = {operator}); of {len(nodes)} nodes "
             f"{sum(node.type == _COMPUTES for node in nodes.values())} compute, "
             f"{sum(node.type == _COLLECTIVE for node in nodes.values())} are collectives")
     return list(found.values())

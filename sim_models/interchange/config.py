@@ -42,7 +42,7 @@ def lacking(path: str) -> str | None:
     if not model.dtype or model.dtype in _FORMATS:
         return None
     return (f"{model.name} is in {model.dtype}, which neither the machines nor the near-memory ALU have: it runs in "
-            f"fp16 (--dtype: {', '.join(_FORMATS.values())})")
+            f"fp16 (layer.dtype: {', '.join(_FORMATS.values())})")
 
 
 def _reduced(model: Transformer) -> dict[str, tuple[int, int, int]]:

@@ -4,7 +4,7 @@ All read the same files. A section or key means the same to every level; each ta
 there for another level is checked, too. What no level knows is refused.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Generic, TypeVar
@@ -14,7 +14,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from t3sim.errors import choices, shown
 from t3sim.machine import cluster, commercial, cycle, engines, network, tiles
 from t3sim.machine.faults import Place, brackets, explain, fields_at, section_of, unknown
-from t3sim.machine.loader import PRESETS, MachineError, NoSuchMachine, read
+from t3sim.machine.loader import GIVEN, PRESETS, MachineError, NoSuchMachine, read
 from t3sim.machine.section import Section
 
 DEFAULT = "t3-table1"
@@ -33,14 +33,15 @@ class Level(Generic[_Seen]):
     #: What a machine of the cycle level is here, if it says nothing for this level. Takes its name, too.
     made_of: Callable[[cycle.Machine, str], _Seen] | None = None
 
-    def load(self, name_or_path: str) -> _Seen:
+    def load(self, name_or_path: str | Mapping[str, Any]) -> _Seen:
         """Load a machine for this level, of a preset or a TOML file. Raises `MachineError`, with one line."""
+        name = name_or_path if isinstance(name_or_path, str) else GIVEN
         try:
             content = read(name_or_path)
         except NoSuchMachine as error:
             raise MachineError(f"machine {shown(str(error))} is neither a file nor one of "
                                f"{', '.join(self.presets())}{_elsewhere(str(error), self)}") from None
-        return self._load(name_or_path, content)
+        return self._load(name, content)
 
     def presets(self) -> list[str]:
         """Return the machines of the package that this level can take."""
@@ -158,13 +159,13 @@ COMMERCIAL = Level(commercial.Commercial, "models of libraries on GPUs that are 
 LEVELS: tuple[Level, ...] = (CYCLE, INITIATORS, ENGINES, TILES, NETWORK, CLUSTER, COMMERCIAL)
 
 
-def load_machine(name_or_path: str | Path = DEFAULT) -> cycle.Machine:
-    """Load a machine for the cycle level, by the name of a preset or from a TOML file.
+def load_machine(name_or_path: str | Path | Mapping[str, Any] = DEFAULT) -> cycle.Machine:
+    """Load a machine for the cycle level, by the name of a preset, from a TOML file, or of what stands for one.
 
     A file either has every key that is needed, or starts with `extends = "NAME"` and has only those that differ.
     Raises `MachineError`, with one line that names the file, the section, the key and what is allowed.
     """
-    return CYCLE.load(str(name_or_path))
+    return CYCLE.load(name_or_path if isinstance(name_or_path, Mapping) else str(name_or_path))
 
 
 def load_engines(name_or_path: str) -> engines.Node:
@@ -177,7 +178,7 @@ def load_initiators(name_or_path: str) -> engines.Initiators:
     return INITIATORS.load(name_or_path)
 
 
-def load_tiles(name_or_path: str) -> tiles.Node:
+def load_tiles(name_or_path: str | Mapping[str, Any]) -> tiles.Node:
     """Load a machine for the event level of tiles; one of the cycle level is eight GPUs. Raises `MachineError`."""
     return TILES.load(name_or_path)
 

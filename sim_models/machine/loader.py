@@ -3,6 +3,7 @@
 import os
 import re
 import tomllib
+from collections.abc import Mapping
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
@@ -15,6 +16,7 @@ _FOLDER = resources.files(__name__.rpartition(".")[0]).joinpath("machines")
 
 #: Machines that come with the package, each a file of that name.
 PRESETS = tuple(sorted(file.name.removesuffix(".toml") for file in _FOLDER.iterdir() if file.name.endswith(".toml")))
+GIVEN = "machine"  #: what messages call one that is no file
 _LONGEST_CHAIN = 16  #: machines that extend one another
 
 
@@ -26,18 +28,24 @@ class NoSuchMachine(MachineError):
     """A name that is neither a preset's nor a file's: the message is the name."""
 
 
-def read(name: str, seen: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return the content of a preset or a TOML file, on top of what it extends.
+def read(name: str | Mapping[str, Any], seen: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Return the content of a preset, a TOML file or what stands for one, on top of what it extends.
 
     A file either has all that is needed of it, or starts with `extends = "NAME"` and has only what differs. Raises
     `MachineError`, with one line. `seen`: files that extend this one.
     """
+    if isinstance(name, Mapping):
+        return _on_top(GIVEN, dict(name), (*seen, GIVEN))
     identity = name if name in PRESETS else os.path.realpath(name)  # a circle may lead through folders and links
     if identity in seen:
         raise MachineError(f"machine {shown(name)} extends itself")
     if len(seen) == _LONGEST_CHAIN:
         raise MachineError(f"extends = {shown(name)}: at most {_LONGEST_CHAIN} machines may extend one another")
-    content = _parsed(name)
+    return _on_top(name, _parsed(name), (*seen, identity))
+
+
+def _on_top(name: str, content: dict[str, Any], seen: tuple[str, ...]) -> dict[str, Any]:
+    """Return the content of a machine on top of what it extends."""
     base = content.pop("extends", None)
     if base is None:
         return content
@@ -45,7 +53,7 @@ def read(name: str, seen: tuple[str, ...] = ()) -> dict[str, Any]:
         raise MachineError(f"{name}: extends = {shown(base)} is not the name of a machine")
     if base not in PRESETS:  # a file named by a file is looked for beside it
         base = str(Path(name).parent / base)
-    return _merge(read(base, (*seen, identity)), content)
+    return _merge(read(base, seen), content)
 
 
 def origin(name: str) -> str:

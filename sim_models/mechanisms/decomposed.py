@@ -23,8 +23,8 @@ COMMUNICATION_UNITS = 16  #: TransformerEngine's
 def units_left(compute_units: int, communication_units: int) -> int:
     """Count the compute units that communication leaves to the GEMM. Raises BadInput."""
     if not 1 <= communication_units < compute_units:
-        raise BadInput(f"--comm-units {communication_units} of {compute_units} compute units is not possible: "
-                       f"1 to {compute_units - 1}")
+        raise BadInput(f"decomposed.communication_units = {communication_units} of {compute_units} compute units is "
+                       f"not possible: 1 to {compute_units - 1}")
     return compute_units - communication_units
 
 

@@ -80,7 +80,7 @@ class Exchange:
             return named_topology(f"{self.topology}:{ranks}")
         found = named_topology(self.topology)
         if found.gpus != ranks:
-            raise BadInput(f"--topology {self.topology} is of {found.gpus} GPUs, and here are {ranks}")
+            raise BadInput(f"exchange.topology = {self.topology} is of {found.gpus} GPUs, and here are {ranks}")
         return found
 
     def _fullest(self, ranks: int) -> float:
@@ -105,19 +105,19 @@ class Exchange:
             return _IN_SWITCH[self.collective](ranks)
         found = algorithms(self.collective, self.links(ranks))
         if self.algorithm not in found:
-            raise BadInput(f"--algorithm {self.algorithm!r} is not possible on {self.topology}:{ranks}: allowed are "
-                           f"{choices(self.algorithm, found)}")
+            raise BadInput(f"exchange.algorithm = {self.algorithm!r} is not possible on {self.topology}:{ranks}: "
+                           f"allowed are {choices(self.algorithm, found)}")
         return found[self.algorithm].program()
 
     def check_sums(self, order: str, ranks: int, parts: int = 1) -> None:
         """Refuse sums whose bits depend on which term comes first, if their order is to be fixed. Raises BadInput."""
         if order not in SUM_ORDERS:
-            raise BadInput(f"--sums {order!r} is unknown: allowed are {choices(order, SUM_ORDERS)}")
+            raise BadInput(f"exchange.sums = {order!r} is unknown: allowed are {choices(order, SUM_ORDERS)}")
         if order == "fixed" and (terms := most_terms(self.program(ranks), parts)) > FIXED_TERMS:
             split = f" of a GEMM whose K is in {parts} parts" if parts > 1 else ""
-            raise BadInput(f"--sums fixed: --algorithm {self.algorithm} between {ranks} GPUs{split} adds up {terms} "
-                           "terms in the order in which they come: allowed are ring and both-rings of whole K, whose "
-                           "sums have two")
+            raise BadInput(f"exchange.sums = fixed: exchange.algorithm = {self.algorithm} between {ranks} GPUs{split} "
+                           f"adds up {terms} terms in the order in which they come: allowed are ring and both-rings "
+                           "of whole K, whose sums have two")
 
     def hardware(self, machine: Machine, workload: Workload) -> Machine:
         """Return the machine with what a direct exchange needs, or split-K. Raises BadInput if it is too much.
@@ -137,8 +137,8 @@ class Exchange:
             return machine if gpu.k_parts == 1 else _counting(
                 machine, roles_of(self.program(ranks), parts=gpu.k_parts), workload.format.bytes)
         if ranks - 1 > MOST_PEERS:
-            raise BadInput(f"--algorithm {self.algorithm} between {ranks} GPUs: a dispatch window knows the heads of "
-                           f"at most {MOST_PEERS} others")
+            raise BadInput(f"exchange.algorithm = {self.algorithm} between {ranks} GPUs: a dispatch window knows the "
+                           f"heads of at most {MOST_PEERS} others")
         tile_bytes = gpu.tile_m * gpu.tile_n // gpu.wavefronts_per_workgroup * workload.format.bytes
         counted = max(machine.tracker.count_bits, (ranks * gpu.k_parts * tile_bytes).bit_length())
         dma = {"peers": max(machine.dma.peers, ranks - 1), "regions": MOST_REGIONS,
@@ -231,34 +231,36 @@ def fused_with(operator: str, topology: str | None = None, algorithm: str | None
     topology = own_topology(operator) if topology is None else topology
     algorithm = own_algorithm(operator, topology) if algorithm is None else algorithm
     if algorithm not in ALGORITHMS:
-        raise BadInput(f"--algorithm {algorithm!r} is unknown: allowed are {choices(algorithm, ALGORITHMS)}")
+        raise BadInput(f"exchange.algorithm = {algorithm!r} is unknown: allowed are {choices(algorithm, ALGORITHMS)}")
     if topology not in TOPOLOGIES[:3] and topology.partition(":")[0] not in ("torus", "nodes"):
-        raise BadInput(f"--topology {topology!r} is unknown: allowed are {choices(topology, TOPOLOGIES)}")
+        raise BadInput(f"exchange.topology = {topology!r} is unknown: allowed are {choices(topology, TOPOLOGIES)}")
     if (":" in topology) != (algorithm in ("hierarchical", "all-rings")) or (
             algorithm == "both-rings" and topology != "ring"):
-        raise BadInput(f"--algorithm {algorithm} does not go with --topology {topology}: torus:RxC has hierarchical "
-                       "and all-rings, nodes:NxG hierarchical, and both-rings are of a ring")
+        raise BadInput(f"exchange.algorithm = {algorithm} does not go with exchange.topology = {topology}: torus:RxC "
+                       "has hierarchical and all-rings, nodes:NxG hierarchical, and both-rings are of a ring")
     if operator not in FUSED_OPERATORS:
-        raise BadInput(f"--operator {operator!r} is unknown: allowed are {choices(operator, FUSED_OPERATORS)}")
+        raise BadInput(f"layer.operator = {operator!r} is unknown: allowed are {choices(operator, FUSED_OPERATORS)}")
     if algorithm == IN_SWITCH and topology != "switch":
-        raise BadInput(f"--algorithm {IN_SWITCH} adds and copies in a switch: it needs --topology switch")
+        raise BadInput(f"exchange.algorithm = {IN_SWITCH} adds and copies in a switch: it needs exchange.topology = "
+                       "switch")
     if algorithm == "direct" and topology == "ring":
-        raise BadInput("--algorithm direct sends to every GPU, in a ring over the others' links too: it needs "
-                       "--topology switch or full")
+        raise BadInput("exchange.algorithm = direct sends to every GPU, in a ring over the others' links too: it needs "
+                       "exchange.topology = switch or full")
     if algorithm == "ring" and topology == "full":
-        raise BadInput("--topology full divides a GPU's bandwidth among its links, of which a ring uses one: it needs "
-                       "--algorithm direct")
+        raise BadInput("exchange.topology = full divides a GPU's bandwidth among its links, of which a ring uses one: "
+                       "it needs exchange.algorithm = direct")
     if algorithm != "ring" and operator in BEFORE:
-        raise BadInput(f"--algorithm {algorithm} with --operator {operator} would have the activations of all GPUs "
-                       "come at once, which is not built: it needs --algorithm ring")
+        raise BadInput(f"exchange.algorithm = {algorithm} with layer.operator = {operator} would have the activations "
+                       "of all GPUs come at once, which is not built: it needs exchange.algorithm = ring")
     if signal not in (None, *signals.SIGNALS):
-        raise BadInput(f"--signal {signal!r} is unknown: allowed are {choices(signal, signals.SIGNALS)}")
+        raise BadInput(f"exchange.signal = {signal!r} is unknown: allowed are {choices(signal, signals.SIGNALS)}")
     if signal and (operator, algorithm) != ("gemm-rs", "ring"):
-        raise BadInput(f"--signal {signal} says what DMA waits for around a ring: it needs --operator gemm-rs and "
-                       "--algorithm ring")
+        raise BadInput(f"exchange.signal = {signal} says what DMA waits for around a ring: it needs layer.operator = "
+                       "gemm-rs and exchange.algorithm = ring")
     collective, before = FUSED_OPERATORS[operator], operator in BEFORE
     if algorithm != "direct" and collective == "a2a":
-        raise BadInput(f"--operator {operator} sends something else to every GPU: it needs --algorithm direct")
+        raise BadInput(f"layer.operator = {operator} sends something else to every GPU: it needs exchange.algorithm = "
+                       "direct")
     producer = operator.removeprefix(f"{collective}-") if before else operator.removesuffix(f"-{collective}")
     return Exchange(collective, algorithm, topology, before, producer, signal)
 

@@ -30,9 +30,9 @@ class FluxOptions:
 
     def __post_init__(self) -> None:
         if self.order not in ORDERS:
-            raise BadInput(f"--flux-order {self.order!r} is unknown: allowed are {choices(self.order, ORDERS)}")
+            raise BadInput(f"flux.order = {self.order!r} is unknown: allowed are {choices(self.order, ORDERS)}")
         if not 1 <= self.pieces <= MOST_PIECES:
-            raise BadInput(f"--flux-pieces {self.pieces} is not possible: 1 to {MOST_PIECES}")
+            raise BadInput(f"flux.pieces = {self.pieces} is not possible: 1 to {MOST_PIECES}")
 
     @property
     def mirrored(self) -> bool:

@@ -33,7 +33,7 @@ class Arrivals:
 
     def __post_init__(self) -> None:
         if self.options.pieces > self.rows.columns // self.rows.ranks:
-            raise BadInput(f"--flux-pieces {self.options.pieces} of {self.rows.columns // self.rows.ranks} rows is not "
+            raise BadInput(f"flux.pieces = {self.options.pieces} of {self.rows.columns // self.rows.ranks} rows is not "
                            "possible: a row each is needed")
 
     def sources(self) -> list[int]:

@@ -46,8 +46,8 @@ def tracked_tiling(tiling: Tiling, signal: str | None, ranks: int, at_once: int,
     most_high = max(1, block[0] // (tiling.tile_m * tiling.element_bytes))
     most_wide = max(1, block[1] // tiling.tile_n)
     if signal == "shard" and (high > most_high or wide > most_wide):
-        raise BadInput(f"--signal shard: a chunk of {high * tiling.tile_m} x {wide * tiling.tile_n} elements is more "
-                       f"than a DMA command moves, {block[0]} bytes of {block[1]} columns")
+        raise BadInput(f"exchange.signal = shard: a chunk of {high * tiling.tile_m} x {wide * tiling.tile_n} elements "
+                       f"is more than a DMA command moves, {block[0]} bytes of {block[1]} columns")
     return replace(tiling, tile_m=min(high, most_high) * tiling.tile_m, tile_n=min(wide, most_wide) * tiling.tile_n,
                    wavefronts=1)
 

@@ -25,7 +25,7 @@ def with_split_k(machine: Machine, parts: int | None) -> Machine:
     if parts is None:
         return machine
     if not 1 <= parts <= MOST_PARTS:
-        raise BadInput(f"--split-k {parts} is not possible: 1 to {MOST_PARTS}")
+        raise BadInput(f"layer.split_k = {parts} is not possible: 1 to {MOST_PARTS}")
     return machine.model_copy(update={"gpu": machine.gpu.model_copy(update={"k_parts": parts})})
 
 

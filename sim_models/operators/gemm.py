@@ -45,7 +45,7 @@ class Gemm:
 
     def __post_init__(self) -> None:
         if self.parts > self._blocks:
-            raise TilingError(f"[gpu] k_parts = {self.parts} (--split-k) is not possible: K = {self.k} has "
+            raise TilingError(f"[gpu] k_parts = {self.parts} (layer.split_k) is not possible: K = {self.k} has "
                               f"{self._blocks} steps of {self.block_k}, and each part needs one")
 
     @property

@@ -104,7 +104,8 @@ def make_operator(machine: Machine, workload: Workload, tiling: Tiling,
     Raises BadInput for a machine that does not say what it needs.
     """
     if machine.gpu.k_parts > 1 and isinstance(workload, GemvWorkload | EmbeddingWorkload):
-        raise BadInput(f"[gpu] k_parts = {machine.gpu.k_parts} (--split-k) cuts a GEMM's K: a {workload.kind} has 1")
+        raise BadInput(f"[gpu] k_parts = {machine.gpu.k_parts} (layer.split_k) cuts a GEMM's K: a {workload.kind} has "
+                       "1")
     if isinstance(workload, GemvWorkload):
         return _gemv(machine, workload, tiling, c_base)
     if isinstance(workload, EmbeddingWorkload):

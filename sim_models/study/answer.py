@@ -15,7 +15,7 @@ def answer(result: "RunResult") -> list[str]:
     """Say how fast the GEMM alone is, why a technique is faster than that, and which technique is the fastest."""
     base, producer = result.baseline, result.workload.producer
     if base is None:
-        return ["No speedup without the baseline: add sequential to --technique."]
+        return ["No speedup without the baseline: add sequential to the techniques."]
     lines = []
     if rate := rate_alone(result):
         lines.append(f"The {producer} alone: {rate.words}.")

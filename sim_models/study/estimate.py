@@ -110,7 +110,7 @@ def check(found: Estimate, workload: Workload) -> None:
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if found.seconds > LONGEST_SECONDS or found.memory_bytes > memory:
         raise BadInput(f"a {workload.kind} of {workload.size} would take {found} (estimated): up to a day "
-                       f"and this host's {memory / 1e9:,.0f} GB are allowed; --insist runs it all the same")
+                       f"and this host's {memory / 1e9:,.0f} GB are allowed")
 
 
 def _duration(seconds: float) -> str:

@@ -1,37 +1,19 @@
 """What a command found out, as dataclasses, and the JSON form that other tools may rely on (times ns, sizes bytes)."""
 
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from t3sim.errors import BadInput, choices, named_once
 from t3sim.mechanisms.exchange import REDUCED, Exchange
-from t3sim.rtl.arbiter import POLICIES
 from t3sim.runs.skew import Skew
 from t3sim.schedule import FIXED_TERMS, most_terms
 from t3sim.study.bounds import bounds
 from t3sim.study.gemm_rate import GemmRate, rate_alone
 from t3sim.techniques.result import BASELINE, TechniqueResult
-from t3sim.techniques.table import TECHNIQUES
 from t3sim.workloads import Workload
 
 if TYPE_CHECKING:
     import pandas
     from matplotlib.figure import Figure
-
-def check_techniques(names: Iterable[str]) -> None:
-    """Raise BadInput for an unknown technique, and for one that is named twice."""
-    for name in named_once("--technique", names):
-        if name not in TECHNIQUES:
-            raise BadInput(f"--technique {name!r} is unknown: allowed are {', '.join(TECHNIQUES)}")
-
-
-def check_policy(name: str | None, techniques: Iterable[str] = ("t3",)) -> None:
-    """Raise BadInput for a policy that the hardware does not have, or without technique `t3`, which takes it."""
-    if name is not None and name not in POLICIES:
-        raise BadInput(f"--policy {name!r} is unknown: allowed are {choices(name, POLICIES)}")
-    if name is not None and "t3" not in techniques:
-        raise BadInput(f"--policy {name} is for technique t3, which --technique {','.join(techniques)} does not name")
 
 
 @dataclass(frozen=True)

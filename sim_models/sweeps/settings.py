@@ -25,7 +25,8 @@ COMMANDS = ("run", "dma", "collective", "end-to-end", "area", "hbm-replay", "exp
 #: Those whose machine is that of the cycle level; a study can change its numbers.
 CHANGEABLE = ("run", "area", "hbm-replay")
 #: Options that a study sets itself, or that write files of their own.
-_OWN = ("json", "out", "help", "timeline", "plot", "markdown", "record", "compare", "write-plan", "jobs")
+_OWN = ("json", "out", "help", "timeline", "plot", "markdown", "record", "compare", "write-plan", "jobs",
+        "set", "scenario")
 _DEFAULT_MACHINE = "t3-table1"
 _PACKAGE = Path(__file__).resolve().parents[1]
 
@@ -94,8 +95,7 @@ class Settings:
             with self.arguments() as words:
                 _check_event_level(words, gpus)
         elif self.command == "run":
-            with self.arguments() as words:
-                _check_run(words)
+            _check_run(self.options)
         if not self.event_level and (self.changes or self.command == "run"):
             self._machine()
 
@@ -178,24 +178,19 @@ def _option(words: list[str], name: str, default: str) -> str:
     return next((word.removeprefix(start) for word in words if word.startswith(start)), default)
 
 
-def _check_run(words: list[str]) -> None:
-    """Check options as `t3 run` does."""
-    from t3sim.commands.run import asked_workload
-    from t3sim.study.results import check_policy, check_techniques
+def _check_run(options: dict[str, Scalar]) -> None:
+    """Check what `t3 run` computes, by which techniques, under which policy."""
+    from t3sim.commands.flags import keys_of
+    from t3sim.scenario.files import scenario_of
+    from t3sim.scenario.layers import is_alone, workloads_of
+    from t3sim.scenario.request import check_policy, check_techniques
 
-    def given(name: str) -> str | None:
-        return _option(words, name, "") or None
-
-    def number(name: str) -> int | None:
-        text = given(name)
-        try:
-            return None if text is None else whole(text)
-        except ValueError as error:
-            raise BadInput(f"--{name} {error}") from None
-    asked_workload(given("model"), given("sublayer"), number("tp"), given("gemm"), number("devices"))
-    if technique := given("technique"):
-        check_techniques(name.strip() for name in technique.split(","))
-    check_policy(given("policy"))
+    scenario = scenario_of({}, keys_of(options))
+    if not is_alone(scenario.layer):
+        workloads_of(scenario.layer, scenario.seed)
+    if scenario.techniques is not None:
+        check_techniques(scenario.techniques)
+    check_policy(scenario.t3.policy)
 
 
 def _check_event_level(words: list[str], gpus: int) -> None:

@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from t3sim.commands.flags import in_dashes
 from t3sim.errors import BadInput, choices, shown
 from t3sim.machine import load_machine
 from t3sim.reproduce.runner import Monitor, Outcome, run_tasks
@@ -43,7 +44,7 @@ def _place(study: Study, message: str) -> str:
     drawn = study.draw.settings if study.draw else {}
     parts = {"options": study.options, "grid": study.grid, "draw.settings": drawn,
              "points": {name: 0 for point in study.points for name in point}}
-    said = re.match(r"(?:--|')?([\w-]+)", message)
+    said = re.match(r"(?:--|')?([\w-]+)", in_dashes(message))
     return next((f"{part}.{said[1]}: " for part, settings in parts.items() if said and said[1] in settings), "")
 
 

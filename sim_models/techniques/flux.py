@@ -16,11 +16,13 @@ def _refuses(choices: Choices) -> str | None:
     if not exchange.before and (refused := only_a_reduce_scatter("flux", choices)):
         return refused
     if exchange.signal is not None:
-        return f"technique flux adds in a kernel after everything: --signal {exchange.signal} does not go with it"
+        return (f"technique flux adds in a kernel after everything: exchange.signal = {exchange.signal} does not go "
+                "with it")
     if refused := unlike_gpus("flux", choices):
         return refused
     if exchange.topology != "switch":
-        return "technique flux stores at every GPU, in a ring over the others' links too: it needs --topology switch"
+        return ("technique flux stores at every GPU, in a ring over the others' links too: it needs exchange.topology "
+                "= switch")
     return None
 
 

@@ -13,11 +13,11 @@ from .technique import Technique
 def _refuses(choices: Choices) -> str | None:
     exchange = choices.exchange
     if exchange.before or exchange.collective not in ("rs", "ar", "a2a"):
-        return (f"technique fused-wg adds what GPUs make, or sends each its part: --operator {exchange.operator} does "
-                "neither")
+        return ("technique fused-wg adds what GPUs make, or sends each its part: layer.operator = "
+                f"{exchange.operator} does neither")
     if exchange.topology not in ("switch", "full"):
         return ("technique fused-wg stores at every GPU, in a ring over the others' links too: it needs "
-                "--topology switch, or full with --algorithm direct")
+                "exchange.topology = switch, or full with exchange.algorithm = direct")
     return unlike_gpus("fused-wg", choices)
 
 

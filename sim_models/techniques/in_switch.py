@@ -11,9 +11,9 @@ from .technique import Technique
 
 def _refuses(choices: Choices) -> str | None:
     if choices.exchange.collective not in ("rs", "ar"):
-        return f"technique in-switch all-reduces: --operator {choices.exchange.operator} does not"
+        return f"technique in-switch all-reduces: layer.operator = {choices.exchange.operator} does not"
     if choices.exchange.topology != "switch":
-        return "technique in-switch adds and copies in a switch: it needs --topology switch"
+        return "technique in-switch adds and copies in a switch: it needs exchange.topology = switch"
     return unlike_gpus("in-switch", choices)
 
 

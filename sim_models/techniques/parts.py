@@ -33,24 +33,25 @@ def slowing(choices: Choices) -> Skew | None:
 def unlike_gpus(technique: str, choices: Choices) -> str | None:
     """Refuse GPUs that are not alike."""
     return None if choices.skew is None else (
-        f"technique {technique} has no GPUs that are not alike: --every-gpu does not go with it")
+        f"technique {technique} has no GPUs that are not alike: gpus.every = true does not go with it")
 
 
 def slow_levels(choices: Choices) -> str | None:
     """Refuse slow GPUs and links beside kernels that run level by level."""
     return None if not choices.exchange.by_levels or slowing(choices) is None else (
-        f"--skew of a clock, units or a link does not go with --algorithm {choices.exchange.algorithm}: its kernels "
-        "alone have all GPUs and links alike")
+        f"gpus.skew of a clock, units or a link does not go with exchange.algorithm = {choices.exchange.algorithm}: "
+        "its kernels alone have all GPUs and links alike")
 
 
 def only_a_reduce_scatter(technique: str, choices: Choices) -> str | None:
     """Refuse what is no reduce-scatter around one ring."""
     exchange = choices.exchange
     if exchange.collective in ("ag", "a2a"):
-        return f"technique {technique} is of a reduce-scatter: --operator {exchange.operator} has none"
+        return f"technique {technique} is of a reduce-scatter: layer.operator = {exchange.operator} has none"
     if refused := unlike_gpus(technique, choices):
         return refused
-    return f"technique {technique} does not go with --algorithm {exchange.algorithm}" if exchange.by_levels else None
+    return (f"technique {technique} does not go with exchange.algorithm = "
+            f"{exchange.algorithm}" if exchange.by_levels else None)
 
 
 def in_turn(name: str, gemm: IsolatedKernel, collectives: Mapping[str, IsolatedKernel],

@@ -13,7 +13,7 @@ from .result import TechniqueResult
 class Technique:
     """A way to run a sub-layer. To add one, put a file beside this one and name its record in `table.py`."""
 
-    name: str  #: as `t3 run --technique` takes it
+    name: str  #: as a scenario names it
     title: str  #: for people, a line
     source: str  #: the publication that it follows
     #: The kernels that its result is made of: the GEMM alone first, then what it is fused with or what follows.

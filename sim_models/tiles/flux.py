@@ -33,14 +33,14 @@ class Choice:
 
     def __post_init__(self) -> None:
         if self.order not in ORDERS:
-            raise BadInput(f"--flux-order {self.order!r} is unknown: allowed are {choices(self.order, ORDERS)}")
+            raise BadInput(f"flux.order = {self.order!r} is unknown: allowed are {choices(self.order, ORDERS)}")
         if self.transfer not in TRANSFERS:
-            raise BadInput(f"--flux-transfer {self.transfer!r} is unknown: allowed are "
+            raise BadInput(f"flux.transfer = {self.transfer!r} is unknown: allowed are "
                            f"{choices(self.transfer, TRANSFERS)}")
         if self.signal not in (None, *SIGNALS):
-            raise BadInput(f"--signal {self.signal!r} is unknown: allowed are {choices(self.signal, SIGNALS)}")
+            raise BadInput(f"exchange.signal = {self.signal!r} is unknown: allowed are {choices(self.signal, SIGNALS)}")
         if not 1 <= self.pieces <= 1024:
-            raise BadInput(f"--flux-pieces {self.pieces} is not possible: 1 to 1024")
+            raise BadInput(f"flux.pieces = {self.pieces} is not possible: 1 to 1024")
 
 
 @dataclass(frozen=True)

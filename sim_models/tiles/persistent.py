@@ -50,7 +50,7 @@ class Sending:
         The wavefronts of a workgroup end together here. Raises BadInput.
         """
         if signal not in SIGNALS:
-            raise BadInput(f"--signal {signal!r} is unknown: allowed are {choices(signal, SIGNALS)}")
+            raise BadInput(f"exchange.signal = {signal!r} is unknown: allowed are {choices(signal, SIGNALS)}")
         many = {"wave-group": min(tasks.sending_places, tasks.for_each), "shard": tasks.for_each}
         return cls(many.get(signal, 1))
 
@@ -133,7 +133,7 @@ def over_cards_ns(node: Node, tasks: Tasks) -> float:
 def fused_run(node: Node, gpus: int, tasks: Tasks, sending: Sending = Sending(), cards: bool = False) -> FusedRun:
     """Play a persistent kernel on every rank; `cards`: two nodes of one GPU each."""
     if not 1 <= sending.slice_tasks:
-        raise BadInput(f"--slice {sending.slice_tasks} is not possible: a task or more")
+        raise BadInput(f"fused_wg.slice_tasks = {sending.slice_tasks} is not possible: a task or more")
     resident = tasks.plain_places if sending.tracked else tasks.sending_places
     signals = node.signals
     count = min(sending.slice_tasks, tasks.for_each)

@@ -50,10 +50,11 @@ def run_persistent(node: Node, operator: str, gpus: int, shape: tuple[int, ...],
     """
     for name in techniques:
         if name not in TECHNIQUES:
-            raise BadInput(f"--technique {name!r} is unknown for persistent kernels: allowed are "
+            raise BadInput(f"techniques = {name!r} is unknown for persistent kernels: allowed are "
                            f"{choices(name, TECHNIQUES)}")
     if not 2 <= gpus <= node.gpus:
-        raise BadInput(f"--devices {gpus}: persistent kernels run on 2 to {node.gpus} GPUs of machine {node.name}")
+        raise BadInput(f"layer.devices = {gpus}: persistent kernels run on 2 to {node.gpus} GPUs of machine "
+                       f"{node.name}")
     launches = 1
     if operator == "embedding-a2a":
         tasks, launches = embedding(node, gpus, *shape), shape[1]

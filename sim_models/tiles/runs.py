@@ -50,10 +50,11 @@ class OverlapRun:
 def check_gpus(node: Node, gpus: int, m: int) -> None:
     """Refuse what a node has not. Raises BadInput."""
     if gpus < 2 or gpus > 2 * node.gpus or node.gpus < gpus < 2 * node.gpus:
-        raise BadInput(f"--devices {gpus}: machine {node.name} has 2 to {node.gpus} GPUs, or {2 * node.gpus} on two "
-                       "nodes")
+        raise BadInput(f"layer.devices = {gpus}: machine {node.name} has 2 to {node.gpus} GPUs, or {2 * node.gpus} on "
+                       "two nodes")
     if gpus > node.gpus and node.network is None:
-        raise BadInput(f"--devices {gpus}: machine {node.name} has no [network] that joins two nodes of {node.gpus}")
+        raise BadInput(f"layer.devices = {gpus}: machine {node.name} has no [network] that joins two nodes of "
+                       f"{node.gpus}")
     if m < gpus:
         raise BadInput(f"M = {m} cannot be shared by {gpus} GPUs: a row each is needed")
 
@@ -65,17 +66,17 @@ def run_overlap(node: Node, operator: str, shape: Shape, gpus: int, techniques: 
     Raises BadInput for what the node has not, or a name that is unknown.
     """
     if operator not in OPERATORS:
-        raise BadInput(f"--operator {operator!r} is unknown: allowed are {choices(operator, OPERATORS)}")
+        raise BadInput(f"layer.operator = {operator!r} is unknown: allowed are {choices(operator, OPERATORS)}")
     for name in techniques:
         if name not in TECHNIQUES:
-            raise BadInput(f"--technique {name!r} is unknown on the event level: allowed are "
+            raise BadInput(f"techniques = {name!r} is unknown on the event level: allowed are "
                            f"{choices(name, TECHNIQUES)}")
     check_gpus(node, gpus, shape.m)
     if not 1 <= communication_units < node.gpu.compute_units:
-        raise BadInput(f"--comm-units {communication_units}: machine {node.name} has {node.gpu.compute_units} compute "
-                       "units, and the GEMM needs one")
+        raise BadInput(f"decomposed.communication_units = {communication_units}: machine {node.name} has "
+                       f"{node.gpu.compute_units} compute units, and the GEMM needs one")
     if "decomposed" in techniques and gpus > node.gpus:
-        raise BadInput(f"--technique decomposed works within a node: {node.name}'s has {node.gpus} GPUs")
+        raise BadInput(f"techniques = decomposed works within a node: {node.name}'s has {node.gpus} GPUs")
     gemm = best(node, shape)
     moved = scattered_bytes(shape) if operator == "gemm-rs" else gathered_bytes(shape)
     collective_ns = pass_ns(node, gpus, moved)

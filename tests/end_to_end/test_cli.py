@@ -4,7 +4,6 @@ Simulation is replaced by a finished result: what counts here is what is printed
 left behind.
 """
 
-import inspect
 import io
 import json
 import os
@@ -22,10 +21,8 @@ import pytest
 from rich.console import Console
 
 from t3sim import cli
-from t3sim.commands import run as run_command
 from t3sim.errors import Failure
 from t3sim.machine import load_machine
-from t3sim.mechanisms.decomposed import COMMUNICATION_UNITS
 from t3sim.mechanisms.exchange import FUSED_OPERATORS
 from t3sim.rtl.geometry import GeometryError
 from t3sim.runs.kernels import ALL_GATHER, GEMM
@@ -125,12 +122,6 @@ def test_a_long_technique_says_how_far_it_is(monkeypatch, capsys):
         for fraction in (0.25, 0.5, 1.0):
             progress("t3", fraction)
     assert capsys.readouterr().err == "t3: t3 25%\nt3: t3 50%\nt3: t3 done\n"
-
-
-def test_names_for_help_are_all_there_are():
-    assert run_command.DEFAULT_TECHNIQUES == BY_DEFAULT
-    assert inspect.signature(run_command.run).parameters["comm_units"].default == COMMUNICATION_UNITS
-    assert tuple(FUSED_OPERATORS) == run_command.FUSED_OPERATORS
 
 
 @pytest.mark.parametrize("operator", FUSED_OPERATORS)

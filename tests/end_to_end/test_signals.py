@@ -60,8 +60,8 @@ def test_a_tile_of_many_is_a_rectangle_of_workgroups_that_follow_each_other(alon
 def test_what_no_dma_command_moves_is_refused_and_a_wave_group_is_cut():
     made = Tiling(128, 1 << 16, 128, 256, 8)  # a row of 256 tiles
     assert tracked_tiling(made, "wave-group", 2, 80, BLOCK).tile_n == 15 * 256
-    with pytest.raises(BadInput, match="--signal shard: a chunk of 128 x 32768 elements is more than a DMA command "
-                                       "moves, 32767 bytes of 4095 columns"):
+    with pytest.raises(BadInput, match="exchange.signal = shard: a chunk of 128 x 32768 elements is more than a DMA "
+                                       "command moves, 32767 bytes of 4095 columns"):
         tracked_tiling(made, "shard", 2, 80, BLOCK)
 
 

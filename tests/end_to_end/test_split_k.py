@@ -141,18 +141,18 @@ def test_what_does_not_go_with_it_is_refused():
     described = with_split_k(machine("ring_small"), 4)
     for operator, topology, algorithm in (("ag-gemm", "ring", "ring"), ("gemm-ag", "ring", "ring"),
                                           ("gemm-a2a", "switch", "direct"), ("gemm-rs", "switch", "in-switch")):
-        with pytest.raises(BadInput, match=r"--split-k 4 is for --operator gemm-rs and gemm-ar"):
+        with pytest.raises(BadInput, match=r"layer.split_k = 4 is for layer.operator = gemm-rs and gemm-ar"):
             check_split_k(described, fused_with(operator, topology, algorithm), ("t3",))
-    with pytest.raises(BadInput, match="--split-k 4 does not go with --signal shard"):
+    with pytest.raises(BadInput, match="layer.split_k = 4 does not go with exchange.signal = shard"):
         check_split_k(described, fused_with("gemm-rs", signal="shard"), ("t3",))
     for technique in ("decomposed", "flux", "in-switch"):
-        with pytest.raises(BadInput, match=f"--split-k 4 does not go with technique {technique}"):
+        with pytest.raises(BadInput, match=f"layer.split_k = 4 does not go with technique {technique}"):
             check_split_k(described, fused_with("gemm-rs"), ("t3", technique))
     check_split_k(described, fused_with("gemm-ar"), ("sequential", "t3"))
-    with pytest.raises(BadInput, match=r"--split-k 65 is not possible: 1 to 64"):
+    with pytest.raises(BadInput, match=r"layer.split_k = 65 is not possible: 1 to 64"):
         with_split_k(described, 65)
     deep = gemm_workload("64x64x100", 2)
-    with pytest.raises(TilingError, match=r"k_parts = 5 \(--split-k\) is not possible: K = 100 has 4 steps of 32"):
+    with pytest.raises(TilingError, match=r"k_parts = 5 \(layer.split_k\) is not possible: K = 100 has 4 steps of 32"):
         make_operator(machine("ring_small", gpu={"k_parts": 5, "block_k": 32}), deep, make_tiling(described, deep))
     vector = gemv_workload("256x1x512", 2)
     with pytest.raises(BadInput, match="cuts a GEMM's K"):

@@ -232,6 +232,7 @@ study
 flow tiles
 end_to_end dlrm interchange trace
 libraries measured validation
+scenario
 area verilog
 api alu_exhaustive
 reproduce

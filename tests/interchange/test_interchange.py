@@ -93,7 +93,7 @@ def test_what_an_operator_looks_for(operator, collective, rows, tmp_path):
     (tmp_path / "a").write_text(json.dumps(objects(collective)))
     assert shapes(chakra_workloads(str(tmp_path / "a"), 4, operator)) == [("gemm", rows, 512, 128, "fp16", 1)]
     (tmp_path / "a").write_text(json.dumps(objects("5")))  # a broadcast
-    with pytest.raises(BadInput, match=f"--operator {operator}.*of 3 nodes 2 compute, 1 are collectives"):
+    with pytest.raises(BadInput, match=f"layer.operator = {operator}.*of 3 nodes 2 compute, 1 are collectives"):
         chakra_workloads(str(tmp_path / "a"), 4, operator)
 
 

@@ -107,7 +107,8 @@ def test_split_gemms_cover_the_output_once(machine):
 
 
 def test_what_cannot_be_is_refused(machine, capsys):
-    with pytest.raises(BadInput, match="--comm-units 80 of 80 compute units is not possible: 1 to 79"):
+    with pytest.raises(BadInput, match="decomposed.communication_units = 80 of 80 compute units is not possible: 1 to "
+                                       "79"):
         run_decomposed(machine, SHAPE, 80)
     with pytest.raises(BadInput, match="M = 3 cannot be split into 4 GEMMs"):
         small = gemm_workload("3x2048x64", N)

@@ -140,9 +140,9 @@ def test_bytes_and_losses(machine):
 
 
 def test_what_cannot_be_is_refused(capsys):
-    with pytest.raises(BadInput, match="it needs --topology switch"):
+    with pytest.raises(BadInput, match="it needs exchange.topology = switch"):
         kernels_of("flux")
-    with pytest.raises(BadInput, match="--every-gpu does not go with it"):
+    with pytest.raises(BadInput, match="gpus.every = true does not go with it"):
         kernels_of("flux", Choices(exchange=CHOICES.exchange, skew=Skew()))
     with pytest.raises(BadInput, match="M = 3 cannot be shared by 4 GPUs"):
         Owners(3, 4, 64, 0, 0)

@@ -108,10 +108,10 @@ def test_bytes_losses_and_the_best_choice(machine, capsys):
 
 
 def test_what_cannot_be_is_refused(capsys):
-    with pytest.raises(BadInput, match="it needs --topology switch"):
+    with pytest.raises(BadInput, match="it needs exchange.topology = switch"):
         kernels_of("flux", Choices(exchange=fused_with("ag-gemm")))
     rows = Owners(16, 4, 256, 0, 0)
-    with pytest.raises(BadInput, match="--flux-pieces 5 of 4 rows is not possible"):
+    with pytest.raises(BadInput, match="flux.pieces = 5 of 4 rows is not possible"):
         Arrivals(rows, 0, FluxOptions(pieces=5))
     base = ["run", "--gemm", "1024x512x64", "--devices", "4", "--topology", "switch", "--technique"]
     for arguments, words in ((["flux", "--flux-pieces", "2"], "--flux-pieces 2 cuts what an all-gather brings"),

@@ -182,11 +182,11 @@ def test_a_gemvs_all_reduce_is_inside_its_kernel(machine):
 
 
 def test_what_cannot_be_is_refused(capsys):
-    with pytest.raises(BadInput, match="it needs --topology switch"):
+    with pytest.raises(BadInput, match="it needs exchange.topology = switch"):
         kernels_of("fused-wg")
-    with pytest.raises(BadInput, match="--every-gpu does not go with it"):
+    with pytest.raises(BadInput, match="gpus.every = true does not go with it"):
         kernels_of("fused-wg", Choices(exchange=Exchange(topology="switch"), skew=Skew()))
-    with pytest.raises(BadInput, match="--operator ag-gemm does neither"):
+    with pytest.raises(BadInput, match="layer.operator = ag-gemm does neither"):
         kernels_of("fused-wg", Choices(exchange=fused_with("ag-gemm")))
     with pytest.raises(BadInput, match="M = 100 of a GEMV cannot be shared by 8 GPUs"):
         sending_sim(load_machine(), gemv_workload("100x1x64", 8), SWITCH, FusedOptions(adds=True))

@@ -81,9 +81,9 @@ def test_t3_along_levels(topology):
 
 
 @pytest.mark.parametrize(("topology", "algorithm", "words"), [
-    ("torus:2x4", "ring", "--algorithm ring does not go with --topology torus:2x4"),
-    ("ring", "hierarchical", "--algorithm hierarchical does not go with --topology ring"),
-    ("full", "both-rings", "--algorithm both-rings does not go with --topology full")])
+    ("torus:2x4", "ring", "exchange.algorithm = ring does not go with exchange.topology = torus:2x4"),
+    ("ring", "hierarchical", "exchange.algorithm = hierarchical does not go with exchange.topology = ring"),
+    ("full", "both-rings", "exchange.algorithm = both-rings does not go with exchange.topology = full")])
 def test_links_that_an_algorithm_does_not_use_are_refused(topology, algorithm, words):
     with pytest.raises(BadInput, match=words):
         fused_with("gemm-rs", topology, algorithm)
@@ -94,5 +94,5 @@ def test_nodes_need_cards_and_as_many_gpus():
     with pytest.raises(BadInput, match=r"no \[network\], which links between nodes need"):
         run_program(MACHINE.model_copy(update={"network": None}), 1 << 20, "all-gather",
                     algorithms("ag", on)["hierarchical"].program(), on)
-    with pytest.raises(BadInput, match="--topology nodes:2x4 is of 8 GPUs, and here are 4"):
+    with pytest.raises(BadInput, match="exchange.topology = nodes:2x4 is of 8 GPUs, and here are 4"):
         fused_with("gemm-rs", "nodes:2x4", "hierarchical").links(4)

@@ -92,7 +92,7 @@ def test_more_than_all_hidden_has_its_reason_and_the_best_is_named():
     assert answer(_run(fused_with("gemm-rs"), SEQUENTIAL, slower, ideal))[1:] == [
         "t3 takes 6,200.0 µs, 1.290 times as fast as sequential (8,000.0); it hides 90.0% of the reduce-scatter."]
     assert answer(_run(fused_with("gemm-rs"), slower)) == [
-        "No speedup without the baseline: add sequential to --technique."]
+        "No speedup without the baseline: add sequential to the techniques."]
 
 
 def test_a_plot_has_the_all_gather_that_the_table_has():

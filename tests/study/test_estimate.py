@@ -67,5 +67,5 @@ def test_several_at_once_take_no_longer_than_the_longest_or_the_cores():
 
 @pytest.mark.parametrize(("seconds", "memory_bytes"), [(2 * LONGEST_SECONDS, 1e9), (1.0, 1e18), (1e30, 1e30)])
 def test_what_cannot_end_is_refused(seconds, memory_bytes):
-    with pytest.raises(BadInput, match=r"--insist"):
+    with pytest.raises(BadInput, match="up to a day and this host.s .* GB are allowed$"):
         check(Estimate(1e6, seconds, memory_bytes), transformer_workload())

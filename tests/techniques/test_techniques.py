@@ -415,7 +415,7 @@ def test_a_wrong_skew_is_one_line(text, says):
 
 @pytest.mark.parametrize("units", [0, 80, 999999])
 def test_a_gpu_needs_a_unit_that_works(units):
-    with pytest.raises(BadInput, match=f"^--skew dead:1:{units}: of 80 compute units 1 to 79 may not work$"):
+    with pytest.raises(BadInput, match=f"^gpus.skew = dead:1:{units}: of 80 compute units 1 to 79 may not work$"):
         Skew.of(f"dead:1:{units}", N).check(ring(N), load_machine())
 
 

@@ -1,0 +1,161 @@
+"""The options that are short-cuts for a scenario's keys, and the commands that take a scenario.
+
+A key that has no short-cut is set by `--set`, or in a file.
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import wraps
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from t3sim.commands.options import file_name, natural_number, whole_number
+from t3sim.errors import BadInput, InScenario, is_ours, named_once
+from t3sim.rtl.arbiter import POLICIES
+
+if TYPE_CHECKING:
+    from t3sim.scenario.scenario import Scenario
+
+LAYER, MECHANISM, MACHINE = "Layer", "Exchange and mechanisms", "Machine"  #: panels of the help
+
+
+@dataclass(frozen=True)
+class Flag:
+    """A short-cut for a key."""
+
+    word: str  #: `--topology`
+    key: str  #: `exchange.topology`
+    metavar: str = ""  #: of its value; none: a switch, which sets the key to `on`
+    help: str = ""
+    panel: str = ""
+    hidden: bool = True  #: from the help page, which is one screen
+    parser: Callable[[str], Any] | None = None
+    on: bool = True
+
+    @property
+    def name(self) -> str:
+        """Its name as a parameter."""
+        return self.word.removeprefix("--").replace("-", "_")
+
+    @property
+    def parameter(self) -> inspect.Parameter:
+        """The option as typer takes it."""
+        option = typer.Option(self.word, metavar=self.metavar or None, parser=self.parser, help=self.help,
+                              hidden=self.hidden, rich_help_panel=self.panel or None)
+        kind = bool if not self.metavar else int if self.parser in (whole_number, natural_number) else str
+        return inspect.Parameter(self.name, inspect.Parameter.KEYWORD_ONLY, default=None if self.metavar else False,
+                                 annotation=Annotated[kind | None if self.metavar else kind, option])
+
+    def value(self, given: Any) -> Any:
+        """Return what the key is set to, None for an option that was not given."""
+        if given is None or given is False:
+            return None
+        if self.key == "techniques":
+            return named_once(self.word, (name.strip() for name in given.split(",")))
+        return given if self.metavar else self.on
+
+
+FLAGS = (
+    Flag("--model", "layer.model", "MODEL|FILE", "Of the T3 paper, or a Hugging Face config.json.", LAYER, False),
+    Flag("--sublayer", "layer.sublayer", "NAME", "op, fc1, fc2 or ip.", LAYER, False),
+    Flag("--tp", "layer.tp", "N", "Tensor-parallel degree: GPUs, 2 to 64.", LAYER, False, whole_number),
+    Flag("--gemm", "layer.gemm", "MxNxK", "Instead of a model: one GPU's GEMM.", LAYER, False),
+    Flag("--devices", "layer.devices", "N", "GPUs for --gemm, 2 to 64.", LAYER, False, whole_number),
+    Flag("--tokens", "layer.tokens", "N", "Tokens of a batch for a config.json.", parser=whole_number),
+    Flag("--dtype", "layer.dtype", "NAME", "Format of every element."),
+    Flag("--chakra", "layer.chakra", "FILE", "A Chakra execution trace.", parser=file_name),
+    Flag("--kernel", "layer.kernel", "FILE", "A custom kernel, alone.", parser=file_name),
+    Flag("--embedding", "layer.embedding", "BATCHxTABLES", "The batch of all GPUs, and tables per GPU."),
+    Flag("--locality", "layer.locality", "NAME|FILE", "Which rows of its table a sum has."),
+    Flag("--split-k", "layer.split_k", "N", "Parts of the GEMM's K.", parser=whole_number),
+    Flag("--operator", "layer.operator", "NAME", "gemm-rs, gemm-ar, gemm-a2a, ag-gemm, ...", MECHANISM, False),
+    Flag("--topology", "exchange.topology", "NAME", "ring, switch, full, torus:2x4 or nodes:2x4.", MECHANISM, False),
+    Flag("--algorithm", "exchange.algorithm", "NAME", "Track & Trigger's; the topology's own if not given.", MECHANISM,
+         False),
+    Flag("--sums", "exchange.sums", "NAME", "fixed: refuse sums whose bits may differ."),
+    Flag("--signal", "exchange.signal", "NAME", "What is complete before it is sent."),
+    Flag("--technique", "techniques", "A,B,...", "Which mechanisms; `t3 techniques` lists all.", MECHANISM, False),
+    Flag("--policy", "t3.policy", "NAME", f"Of t3: {', '.join(POLICIES)}.", MECHANISM, False),
+    Flag("--comm-units", "decomposed.communication_units", "N", "Units of decomposed's kernels.", parser=whole_number),
+    Flag("--flux-order", "flux.order", "NAME", "Order of tiles in flux."),
+    Flag("--flux-transfer", "flux.transfer", "NAME", "push or pull, of the event level."),
+    Flag("--flux-pieces", "flux.pieces", "N", "Tiles that a GPU's rows are cut into.", parser=whole_number),
+    Flag("--tune", "flux.tune", help="The best of all of Flux's choices."),
+    Flag("--slice", "fused_wg.slice_tasks", "N", "Tasks that are sent together.", parser=whole_number),
+    Flag("--machine", "machine", "NAME|FILE", "`t3 machines` lists those that are there.", MACHINE, False, file_name),
+    Flag("--level", "level", "NAME", "cycle or event."),
+    Flag("--no-software", "software", help="Libraries and hosts take no time.", on=False),
+    Flag("--every-gpu", "gpus.every", help="Hardware for every GPU."),
+    Flag("--skew", "gpus.skew", "SPEC", "What tells GPUs apart."),
+    Flag("--seed", "seed", "N", "Seed of whatever is random.", parser=natural_number),
+)
+
+_SCENARIO = inspect.Parameter("scenario", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[
+    str | None, typer.Argument(metavar="[SCENARIO]", parser=file_name, help="A scenario's TOML file.")])
+_SET = inspect.Parameter("set_", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any key of a scenario: exchange.sums=fixed.")])
+
+
+def takes_scenario(command: Callable) -> Callable:
+    """Give a command, whose first parameter is a scenario, the options that make one."""
+    _, *own = inspect.signature(command).parameters.values()
+
+    @wraps(command)
+    def called(**given: Any) -> Any:
+        file, settings = given.pop("scenario"), given.pop("set_") or []
+        flags = {flag.key: value for flag in FLAGS if (value := flag.value(given.pop(flag.name))) is not None}
+        content = {} if file is None else _read(file)
+        try:
+            return command(_scenario(content, flags, settings), **given)
+        except ValueError as error:
+            if file is None or not is_ours(error):
+                raise
+            raise InScenario(f"{file}: {in_dashes(str(error), flags)}") from None
+
+    parameters = [_SCENARIO, _SET, *(flag.parameter for flag in FLAGS),
+                  *(one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own)]
+    called.__signature__ = inspect.Signature(parameters)
+    called.__annotations__ = {one.name: one.annotation for one in parameters}
+    del called.__wrapped__
+    return called
+
+
+def keys_of(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys that options set, of those that are short-cuts; options are named without dashes."""
+    return {flag.key: value for flag in FLAGS
+            if (value := flag.value(options.get(flag.word.removeprefix("--")))) is not None}
+
+
+def _read(file: str) -> dict[str, Any]:
+    from t3sim.scenario.files import read_scenario
+
+    return read_scenario(file)
+
+
+def _scenario(content: dict[str, Any], flags: dict[str, Any], settings: list[str]) -> "Scenario":
+    from t3sim.scenario.files import scenario_of, value_of
+
+    changes = dict(flags)
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not equals or not key.strip():
+            raise BadInput(f"--set {setting[:40]!r} is not KEY=VALUE, for example exchange.sums=fixed")
+        changes[key.strip()] = value_of(value.strip())
+    return scenario_of(content, changes)
+
+
+def in_dashes(message: str, only: Iterable[str] | None = None) -> str:
+    """Write the keys in a message as the options that stand for them; `only` these keys, all if not given."""
+    for flag in FLAGS:
+        if only is not None and flag.key not in only:
+            continue
+        key = rf"(?<![\w.'-]){re.escape(flag.key)}"
+        if not flag.metavar:
+            message = re.sub(rf"{key} = {str(flag.on).lower()}\b", flag.word, message)
+        message = re.sub(rf"{key} =(?= )", flag.word, message)
+        if "." in flag.key:
+            message = re.sub(rf"{key}(?![\w.])", flag.word, message)
+    return message

@@ -1,0 +1,110 @@
+"""Scenarios from files, and single keys that are set beside them."""
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from t3sim.bounded import TooLarge, read_bounded
+from t3sim.errors import BadInput, InScenario, choices, shown
+from t3sim.scenario.scenario import Scenario, Section
+
+_LARGEST = 1 << 20  #: bytes of a scenario
+_ALLOWED = {"bool_type": "true or false", "int_type": "a whole number", "int_from_float": "a whole number",
+            "string_type": "a word", "float_type": "a number", "finite_number": "a finite number",
+            "tuple_type": "a list of words"}
+
+
+def keys() -> list[str]:
+    """Return every key that a file can have, with its section: `exchange.topology`."""
+    return [*(name for name in Scenario.model_fields if name not in sections()),
+            *(f"{name}.{key}" for name, section in sections().items() for key in section.model_fields
+              if key != "workload")]
+
+
+def sections() -> dict[str, type[Section]]:
+    """Return the sections by name."""
+    return {name: field.annotation for name, field in Scenario.model_fields.items()
+            if isinstance(field.annotation, type) and issubclass(field.annotation, Section)}
+
+
+def read_scenario(path: str) -> dict[str, Any]:
+    """Return the content of a scenario's file. Raises BadInput in one line that names it."""
+    where = f"scenario {shown(path)}"
+    try:
+        return tomllib.loads(read_bounded(Path(path), _LARGEST).decode("utf-8"))
+    except TooLarge as error:
+        raise BadInput(f"{where} is no scenario: {error}") from None
+    except OSError as error:
+        raise BadInput(f"{where} cannot be read: {error.strerror}") from None
+    except RecursionError:
+        raise BadInput(f"{where} is not TOML: it is nested too deeply") from None
+    except ValueError as error:
+        raise BadInput(f"{where} is not TOML: {str(error)[:80]}") from None
+
+
+def scenario_of(content: Mapping[str, Any], changes: Mapping[str, Any]) -> Scenario:
+    """Make the scenario of a file's content and of keys that are said beside it, each by its whole name.
+
+    Raises BadInput for the first key that is unknown or whose value is not possible.
+    """
+    whole = {name: dict(value) if isinstance(value, dict) else value for name, value in content.items()}
+    for key, value in changes.items():
+        _put(whole, key, value)
+    if isinstance(names := whole.get("techniques"), list):
+        whole["techniques"] = tuple(names)
+    try:
+        return Scenario.model_validate(whole)
+    except ValidationError as error:
+        unknown = error.errors(include_url=False)[0]["type"] == "extra_forbidden"
+        raise (InScenario if unknown else BadInput)(_told(error)) from None
+
+
+def value_of(text: str) -> Any:
+    """Read a value as TOML does; what is none there is a word."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"] if "\n" not in text else text
+    except (ValueError, RecursionError):
+        return text
+
+
+def _put(whole: dict[str, Any], key: str, value: Any) -> None:
+    """Set a key. Raises BadInput with those that come close if it is unknown."""
+    if key.startswith("machine."):
+        if not isinstance(whole.get("machine", {}), dict):
+            whole["machine"] = {"extends": whole["machine"]}
+        _, *names, last = key.split(".")
+        inner = whole.setdefault("machine", {"extends": Scenario.model_fields["machine"].default})
+        for name in names:
+            inner = inner.setdefault(name, {})
+            if not isinstance(inner, dict):
+                raise InScenario(f"{shown(key)} is unknown: machine.{name} is no section")
+        inner[last] = value
+        return
+    if key not in keys():
+        raise InScenario(f"{shown(key)} is unknown: allowed are {choices(key, keys())}")
+    section, _, name = key.rpartition(".")
+    if not section:
+        whole[name] = value
+    elif isinstance(inner := whole.setdefault(section, {}), dict):
+        inner[name] = value
+
+
+def _told(error: ValidationError) -> str:
+    """Explain the first fault: what is wrong with which key, and what is allowed."""
+    fault = error.errors(include_url=False)[0]
+    section, *inner = map(str, fault["loc"])
+    known = sections()
+    key = ".".join((section, *inner[:1])) if section in known else section
+    match fault["type"]:
+        case "extra_forbidden":
+            return f"{shown(key)} is unknown: allowed are {choices(key, keys())}"
+        case "model_type" if section in known:
+            return f"{section} = {shown(fault['input'])}: a section is allowed, [{section}]"
+        case "literal_error":
+            return f"{key} = {shown(fault['input'])} is unknown: allowed are " + fault["ctx"]["expected"].replace(
+                "'", "").replace(" or ", ", ")
+        case kind:
+            return f"{key} = {shown(fault['input'])}: {_ALLOWED.get(kind, fault['msg'].lower())} is allowed"

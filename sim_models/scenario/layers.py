@@ -1,0 +1,123 @@
+"""What the GPUs of a scenario's layer compute."""
+
+from dataclasses import replace
+
+from t3sim import workloads
+from t3sim.errors import BadInput
+from t3sim.interchange.chakra import chakra_workloads
+from t3sim.interchange.config import TOKENS, config_workloads, lacking
+from t3sim.scenario.scenario import Layer, said
+from t3sim.workloads import Workload, behind_all_gather, gemm_workload, transformer_workload
+
+#: Kernels without a collective.
+ALONE = ("gemm", "decode", "gemv", "embedding")
+_SMALL = ("gemv-ar", "embedding-a2a")  #: fused operators whose kernel is of one's own
+
+
+def is_alone(layer: Layer) -> bool:
+    """Say whether it is a kernel alone, on one GPU."""
+    return layer.kernel is not None or layer.operator in ALONE
+
+
+def of_file(layer: Layer) -> bool:
+    """Say whether a file names the layers, which may be several."""
+    return layer.chakra is not None or (layer.model or "").endswith(".json")
+
+
+def workloads_of(layer: Layer, seed: int) -> tuple[list[tuple[Workload, int]], list[str]]:
+    """Return what a layer's kernels compute and how often a file has each; and notes on what a file says.
+
+    Raises BadInput for keys that contradict each other.
+    """
+    if layer.workload is not None:
+        found, notes = [(layer.workload, 1)], []
+    elif layer.operator in _SMALL:
+        refuse(layer, ("model", "sublayer", "tp", "tokens", "chakra"), "does not go with " + said(
+            "layer.operator", layer.operator))
+        found, notes = [(small_workload(layer, seed), 1)], []
+    elif layer.chakra is not None:
+        found, notes = _of_a_trace(layer)
+    elif (layer.model or "").endswith(".json"):
+        found, notes = _of_a_config(layer)
+    else:
+        found, notes = [(_workload(layer), 1)], []
+    return [(in_format(one, layer.dtype), count) for one, count in found], notes
+
+
+def in_format(workload: Workload, dtype: str | None) -> Workload:
+    """Return the same workload with elements of another format, its own if none is said."""
+    return workload if dtype is None else replace(workload, dtype=dtype)
+
+
+def small_workload(layer: Layer, seed: int) -> Workload:
+    """Return what the kernels that `gemm` or `embedding` describe compute; on one GPU if they are alone.
+
+    Raises BadInput.
+    """
+    operator, alone = layer.operator, layer.operator in ALONE
+    devices = None if alone else layer.devices
+    if devices is None and not alone:
+        raise BadInput(f"{said('layer.operator', operator)} needs layer.devices = N")
+    if operator.startswith("embedding"):
+        if layer.embedding is None or layer.gemm is not None:
+            raise BadInput(f"{said('layer.operator', operator)} needs layer.embedding = BATCHxTABLES, and no "
+                           "layer.gemm")
+        locality = "uniform" if layer.locality is None else layer.locality
+        return workloads.embedding_workload(layer.embedding, devices or 2, locality, seed, alone=alone)
+    if layer.gemm is None:
+        raise BadInput(f"{said('layer.operator', operator)} needs layer.gemm = "
+                       f"{'Mx1xK' if operator.startswith('gemv') else 'MxNxK'}")
+    make = {"gemm": gemm_workload, "decode": workloads.decode_workload}.get(operator, workloads.gemv_workload)
+    return make(layer.gemm, devices or 2)  # K is that of one device
+
+
+def refuse(layer: Layer, keys: tuple[str, ...], why: str) -> None:
+    """Refuse keys of a layer. Raises BadInput for the first that is there."""
+    for key in keys:
+        if (value := getattr(layer, key)) is not None:
+            raise BadInput(f"{said(f'layer.{key}', value)} {why}")
+
+
+def _of_a_trace(layer: Layer) -> tuple[list[tuple[Workload, int]], list[str]]:
+    trace = said("layer.chakra", layer.chakra)
+    if layer.operator == "ag-gemm":
+        raise BadInput(f"{said('layer.operator', layer.operator)} does not go with {trace}: the GEMMs of a trace are "
+                       "found by what follows them")
+    refuse(layer, ("model", "sublayer", "gemm", "devices", "tokens"), f"does not go with {trace}: give a model or a "
+                                                                      "trace")
+    if layer.tp is None:
+        raise BadInput(f"{trace} needs layer.tp = N: a trace is of one rank")
+    found = chakra_workloads(layer.chakra, layer.tp, layer.operator)
+    return [(one.workload, one.count) for one in found], [
+        f"found: {one.gemm}, {one.workload.size} {one.workload.dtype}, then {one.collective}; {one.count} times"
+        for one in found]
+
+
+def _of_a_config(layer: Layer) -> tuple[list[tuple[Workload, int]], list[str]]:
+    refuse(layer, ("gemm", "devices"), f"does not go with {said('layer.model', layer.model)}: give a model or a GEMM")
+    found = config_workloads(layer.model, 8 if layer.tp is None else layer.tp,
+                             TOKENS if layer.tokens is None else layer.tokens, layer.sublayer)
+    if layer.operator == "ag-gemm":
+        found = [(behind_all_gather(one), count) for one, count in found]
+    words = lacking(layer.model) if layer.dtype is None else None
+    return found, [words] if words else []
+
+
+def _workload(layer: Layer) -> Workload:
+    """Return the sub-layer of a model of the T3 paper, or a GEMM of one's own."""
+    if layer.tokens is not None:
+        raise BadInput(f"{said('layer.tokens', layer.tokens)} is for a config.json: models of the T3 paper have their "
+                       "own")
+    if layer.gemm is not None:
+        refuse(layer, ("model", "sublayer", "tp"), f"does not go with {said('layer.gemm', layer.gemm)}: give a model "
+                                                   "or a GEMM, not both")
+        if layer.devices is None:
+            raise BadInput(f"{said('layer.gemm', layer.gemm)} needs layer.devices = N")
+        return gemm_workload(layer.gemm, layer.devices)
+    if layer.devices is not None:
+        raise BadInput(f"{said('layer.devices', layer.devices)} goes with layer.gemm only: for a model give layer.tp")
+    gathers = layer.operator == "ag-gemm"
+    given = {"model": layer.model, "sublayer": "fc1" if gathers and layer.sublayer is None else layer.sublayer,
+             "tp": layer.tp}
+    found = transformer_workload(**{name: value for name, value in given.items() if value is not None})
+    return behind_all_gather(found) if gathers else found

@@ -1,0 +1,31 @@
+"""Which run a scenario's trace is of."""
+
+from t3sim.errors import BadInput
+from t3sim.scenario.layers import is_alone
+from t3sim.scenario.request import check_policy, requested
+from t3sim.scenario.scenario import Scenario, T3Section, said
+from t3sim.techniques.track_trigger import FUSIONS
+from t3sim.trace.setup import Setup
+
+
+def recorded(scenario: Scenario, bug: str | None = None) -> Setup:
+    """Return the run of a scenario under one technique with Track & Trigger, t3-mca if none is named.
+
+    `bug`: of `trace.bugs`. Raises BadInput.
+    """
+    names = scenario.techniques or ("t3-mca",)
+    for name in names:
+        if name not in FUSIONS:
+            raise BadInput(f"techniques = {name!r} is unknown to a trace: allowed are {', '.join(FUSIONS)}")
+    if len(names) > 1:
+        raise BadInput(f"{said('techniques', names)}: a trace is of one technique")
+    if scenario.level == "event" or is_alone(scenario.layer):
+        raise BadInput("a trace is of the cycle level, of a kernel with its collective")
+    policy = scenario.t3.policy  # of whichever technique is traced
+    check_policy(policy)
+    request = requested(scenario.model_copy(update={"techniques": names, "t3": T3Section()}))
+    if len(request.sublayers) > 1:
+        raise BadInput(f"a trace is of one sub-layer, and here are {len(request.sublayers)}: name one")
+    one, = request.sublayers
+    return Setup(one.machine, one.workload, names[0], not scenario.gpus.every, scenario.seed, bug, policy,
+                 one.choices.exchange, one.choices.skew)

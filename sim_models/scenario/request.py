@@ -1,0 +1,206 @@
+"""What a scenario comes to: its sub-layers with all that simulating them needs, or one line that says why it cannot be.
+
+The only place where combinations are refused. Messages have the scenario's words, `exchange.topology = ring`.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from t3sim.errors import BadInput, choices, named_once
+from t3sim.machine import Machine, load_machine
+from t3sim.mechanisms.decomposed import units_left
+from t3sim.mechanisms.exchange import FUSED_OPERATORS, Exchange, fused_with
+from t3sim.mechanisms.flux import FluxOptions, tuned
+from t3sim.mechanisms.split_k import with_split_k
+from t3sim.rtl.arbiter import POLICIES
+from t3sim.runs.operators import with_its_kernel
+from t3sim.runs.skew import Skew
+from t3sim.scenario.layers import ALONE, is_alone, of_file, workloads_of
+from t3sim.scenario.scenario import Scenario, said
+from t3sim.study import estimate, techniques
+from t3sim.study.results import RunResult
+from t3sim.techniques.choices import Choices
+from t3sim.techniques.table import BY_DEFAULT, TECHNIQUES, check_split_k
+from t3sim.techniques.track_trigger import FUSIONS
+from t3sim.workloads import Workload
+
+OPERATORS = (*FUSED_OPERATORS, *ALONE)
+#: Keys of the event level, keys that it has not, and values of these that say nothing else than nothing.
+_EVENT_ONLY = ("flux.transfer", "software", "fused_wg.slice_tasks")
+_CYCLE_ONLY = ("layer.model", "layer.sublayer", "layer.tokens", "layer.chakra", "layer.tp", "layer.kernel",
+               "t3.policy", "gpus.skew", "gpus.every", "seed", "layer.locality", "layer.split_k", "layer.dtype",
+               "exchange.topology", "exchange.algorithm", "exchange.sums")
+_SAYS_NOTHING = {"exchange.topology": "ring", "exchange.algorithm": "ring"}
+#: Keys that a kernel alone has not.
+_NOT_ALONE = ("layer.model", "layer.sublayer", "layer.tokens", "layer.chakra", "layer.tp", "layer.devices",
+              "t3.policy", "gpus.every", "gpus.skew", "exchange.signal", "exchange.topology",
+              "exchange.algorithm", "exchange.sums", "techniques")
+#: Keys of a technique's own section, beside those of technique t3.
+_OF_A_TECHNIQUE = {"decomposed.communication_units": "decomposed", "flux.order": "flux", "flux.pieces": "flux",
+                   "flux.tune": "flux"}
+
+
+@dataclass(frozen=True)
+class SubLayer:
+    """One workload under the techniques of a request."""
+
+    workload: Workload
+    times: int  #: that a file has it
+    machine: Machine  #: with the hardware that its exchange needs
+    choices: Choices
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is simulated for a scenario; made by `requested`."""
+
+    scenario: Scenario
+    techniques: tuple[str, ...]
+    sublayers: tuple[SubLayer, ...]
+    notes: tuple[str, ...]  #: for people: what was read in a file
+
+    @property
+    def of_file(self) -> bool:
+        """Say whether the sub-layers are those of a file."""
+        return of_file(self.scenario.layer)
+
+    def estimate(self, one: SubLayer, jobs: int) -> estimate.Estimate:
+        """Estimate how long a sub-layer takes, so many simulations at once."""
+        return estimate.estimate(one.machine, one.workload, [
+            kernel for name in self.techniques for kernel in techniques.kernels_of(name, one.choices)], jobs=jobs)
+
+    def run(self, one: SubLayer, progress: Callable[[str, float], None], jobs: int | None = None) -> RunResult:
+        """Simulate a sub-layer. Raises SimulationError, ToolchainError, and what machine and tiling refuse."""
+        return techniques.run_sublayer(one.workload, one.machine, self.techniques, progress, self.scenario.seed,
+                                       one.choices, jobs)
+
+
+def check_level(scenario: Scenario) -> None:
+    """Refuse keys of the other level. Raises BadInput."""
+    event = scenario.level == "event"
+    given = scenario.given()
+    for key in _CYCLE_ONLY if event else _EVENT_ONLY:
+        if key in given and given[key] != _SAYS_NOTHING.get(key):
+            raise BadInput(f"{said(key, given[key])} " + (
+                "does not go with level = event" if event else "needs level = event"))
+
+
+def check_operator(scenario: Scenario) -> None:
+    """Refuse an operator that is none, and keys that another one has. Raises BadInput."""
+    layer, given = scenario.layer, scenario.given()
+    if layer.operator not in OPERATORS:
+        raise BadInput(f"layer.operator = {layer.operator!r} is unknown: allowed are "
+                       f"{choices(layer.operator, OPERATORS)}")
+    for key in ("layer.embedding", "layer.locality"):
+        if key in given and not layer.operator.startswith("embedding"):
+            raise BadInput(f"{said(key, given[key])} is for layer.operator = embedding and embedding-a2a")
+    if not is_alone(layer):
+        return
+    for key in _NOT_ALONE:
+        if key in given and given[key] != _SAYS_NOTHING.get(key):
+            raise BadInput(f"{said(key, given[key])} does not go with a kernel alone")
+    if layer.kernel is None:
+        return
+    kernel = said("layer.kernel", layer.kernel)
+    if layer.operator != "gemm-rs" or layer.gemm is not None:
+        raise BadInput(f"{kernel} is an operator of its own: neither layer.operator nor layer.gemm goes with it")
+    if layer.split_k is not None:
+        raise BadInput(f"{said('layer.split_k', layer.split_k)} does not go with {kernel}, which says what its parts "
+                       "are")
+
+
+def requested(scenario: Scenario) -> Request:
+    """Return what is simulated for a scenario of the cycle level. Raises BadInput, before any work."""
+    check_level(scenario)
+    check_operator(scenario)
+    layer, asked, flux = scenario.layer, scenario.exchange, scenario.flux
+    found, notes = workloads_of(layer, scenario.seed)
+    names = BY_DEFAULT if scenario.techniques is None else scenario.techniques
+    check_techniques(names)
+    check_policy(scenario.t3.policy, names)
+    _check_skew(scenario)
+    described = machine_of(scenario)
+    _check_sections(scenario, names)
+    exchange = exchange_of(scenario)
+    workloads = [with_its_kernel(described, one, one.tp if exchange.of_parts else 1) for one, _ in found]
+    if flux.pieces is not None and not exchange.before:
+        raise BadInput(f"{said('flux.pieces', flux.pieces)} cuts what an all-gather brings: it needs layer.operator = "
+                       "ag-gemm")
+    if flux.tune and (flux.pieces is not None or flux.order != FluxOptions().order):
+        raise BadInput("flux.tune = true chooses itself: neither flux.order nor flux.pieces goes with it")
+    for one in workloads:
+        exchange.check_sums(asked.sums, one.tp, described.gpu.k_parts)
+    fused = (*FUSIONS, "fused-wg")
+    for key, value in (("exchange.signal", asked.signal),
+                       ("exchange.algorithm", None if asked.algorithm == "ring" else asked.algorithm)):
+        if value and not exchange.of_parts and not set(fused) & set(names):
+            raise BadInput(f"{said(key, value)} is for {', '.join(fused)}, of which {said('techniques', names)} names "
+                           "none")
+    sublayers = [SubLayer(one, count, exchange.hardware(described, one), _choices(scenario, exchange, one))
+                 for one, (_, count) in zip(workloads, found)]
+    for one in sublayers:
+        if one.choices.skew is not None:
+            one.choices.skew.check(exchange.links(one.workload.tp), described)
+    if "decomposed" in names:
+        units_left(described.gpu.compute_units, scenario.decomposed.communication_units)
+    for one in sublayers:
+        check_split_k(one.machine, exchange, names)
+        for name in names:
+            TECHNIQUES[name].kernels_of(one.choices)
+    return Request(scenario, tuple(names), tuple(sublayers), tuple(notes))
+
+
+def exchange_of(scenario: Scenario) -> Exchange:
+    """Return the collective of a scenario. Raises BadInput."""
+    asked = scenario.exchange
+    return fused_with(scenario.layer.operator, asked.topology, asked.algorithm, asked.signal)
+
+
+def machine_of(scenario: Scenario) -> Machine:
+    """Return the machine of a scenario of the cycle level. Raises MachineError."""
+    machine = scenario.machine
+    found = machine if isinstance(machine, Machine) else load_machine(machine)
+    return with_split_k(found, scenario.layer.split_k)
+
+
+def check_techniques(names: Sequence[str]) -> None:
+    """Raise BadInput for an unknown technique, and for one that is named twice."""
+    for name in named_once(said("techniques", tuple(names)), names):
+        if name not in TECHNIQUES:
+            raise BadInput(f"techniques = {name!r} is unknown: allowed are {', '.join(TECHNIQUES)}")
+
+
+def check_policy(name: str | None, names: Sequence[str] = ("t3",)) -> None:
+    """Raise BadInput for a policy that the hardware does not have, or without technique `t3`, which takes it."""
+    if name is not None and name not in POLICIES:
+        raise BadInput(f"t3.policy = {name!r} is unknown: allowed are {choices(name, POLICIES)}")
+    if name is not None and "t3" not in names:
+        raise BadInput(f"{said('t3.policy', name)} is for technique t3, which {said('techniques', tuple(names))} does "
+                       "not name")
+
+
+def _check_skew(scenario: Scenario) -> None:
+    gpus = scenario.gpus
+    if gpus.skew is not None and not gpus.every:
+        raise BadInput(f"{said('gpus.skew', gpus.skew)} needs gpus.every = true: one GPU that stands for all is like "
+                       "the others")
+    if gpus.skew == "":
+        raise BadInput("gpus.skew = '' is empty: late:GPU:NS, clock:GPU:SHARE, dead:GPU:UNITS or link:FROM-TO:GB/S, "
+                       "for example late:3:20000")
+
+
+def _check_sections(scenario: Scenario, names: Sequence[str]) -> None:
+    """Refuse keys of techniques that are not run."""
+    given = scenario.given()
+    for key, needed in _OF_A_TECHNIQUE.items():
+        if key in given and needed not in names:
+            raise BadInput(f"{said(key, given[key])} is for technique {needed}, which {said('techniques', names)} does "
+                           "not name")
+
+
+def _choices(scenario: Scenario, exchange: Exchange, workload: Workload) -> Choices:
+    flux, gpus = scenario.flux, scenario.gpus
+    return Choices(scenario.t3.policy, exchange, Skew.of(gpus.skew or "", workload.tp) if gpus.every else None,
+                   scenario.decomposed.communication_units,
+                   tuned(exchange.before, workload.m // workload.tp) if flux.tune else (
+                       FluxOptions(flux.order, 1 if flux.pieces is None else flux.pieces),))

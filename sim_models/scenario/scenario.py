@@ -1,0 +1,113 @@
+"""What can be asked of `t3 run`, as sections and keys: a file, options and Python make the same object."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, InstanceOf
+
+from t3sim.machine import Machine
+from t3sim.workloads import Workload
+
+
+class Section(BaseModel):
+    """A section of a scenario. Unknown keys, text for numbers, NaN and infinity are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class Layer(Section):
+    """What is computed: a model's sub-layer, a GEMM or another kernel of one's own, or those that a file names."""
+
+    operator: str = "gemm-rs"  #: a kernel fused with a collective, or a kernel alone; `t3 techniques` lists them
+    model: str | None = None  #: of the T3 paper, t-nlg by default; or a Hugging Face config.json
+    sublayer: str | None = None  #: op, fc1, fc2 or ip; if not given fc2, fc1 after an all-gather, all of a config.json
+    tp: int | None = None  #: tensor-parallel degree: GPUs, 2 to 64; 8 if not given
+    tokens: int | None = None  #: of a batch, for a config.json; 8192 if not given
+    gemm: str | None = None  #: MxNxK of one GPU, instead of a model
+    devices: int | None = None  #: GPUs for `gemm` and `embedding`, 2 to 64
+    embedding: str | None = None  #: BATCHxTABLES: the batch of all GPUs, and tables per GPU
+    locality: str | None = None  #: of an embedding's rows: uniform, zipf:EXPONENT, or a file of weights
+    chakra: str | None = None  #: a Chakra execution trace, whose GEMMs before a collective are run on `tp` GPUs
+    kernel: str | None = None  #: a custom kernel, alone: an .npz file
+    dtype: str | None = None  #: of every element: fp16, bf16 or fp32; if not given fp16, or the file's
+    split_k: int | None = None  #: parts of K, each of which a workgroup computes; the machine's if not given
+    workload: InstanceOf[Workload] | None = None  #: from Python: the sub-layer itself
+
+
+class ExchangeSection(Section):
+    """The collective: over which links, by which algorithm."""
+
+    topology: str | None = None  #: ring, switch, full, torus:RxC or nodes:NxG; the operator's own if not given
+    algorithm: str | None = None  #: ring, both-rings, direct, hierarchical, all-rings or in-switch; else the topology's
+    sums: str = "arrival"  #: fixed: refuse an algorithm whose sums may have other bits in another run
+    signal: str | None = None  #: wavefront, workgroup, wave-group or shard: what is complete before it is sent
+
+
+class T3Section(Section):
+    """Technique t3."""
+
+    policy: str | None = None  #: the arbiters', round_robin if not given
+
+
+class DecomposedSection(Section):
+    """Technique decomposed."""
+
+    communication_units: int = 16  #: compute units that its communication kernels have
+
+
+class FluxSection(Section):
+    """Technique flux."""
+
+    order: str = "shifted"  #: of tiles: shifted (from the next GPU's on), or same on all GPUs
+    pieces: int | None = None  #: tiles that a GPU's rows are cut into after an all-gather; 1 if not given
+    tune: bool = False  #: take the best of all choices
+    transfer: str | None = None  #: event level: push (each GPU writes to the others, the default) or pull
+
+
+class FusedWgSection(Section):
+    """Technique fused-wg."""
+
+    slice_tasks: int | None = None  #: event level: tasks of the persistent kernel that are signalled together
+
+
+class GpusSection(Section):
+    """Which GPUs are simulated, and what tells one from another."""
+
+    every: bool = False  #: hardware for every GPU, instead of one that stands for all
+    skew: str | None = None  #: late:GPU:NS, clock:GPU:SHARE, dead:GPU:UNITS, link:FROM-TO:GB/S, a comma between
+
+
+class Scenario(Section):
+    """One request. What is not said has the defaults of `t3 run` without options."""
+
+    level: Literal["cycle", "event"] = "cycle"  #: with RTL in the loop; or tile by tile, without
+    seed: int = 0  #: of whatever is random
+    software: bool = True  #: event level: libraries and hosts take time
+    techniques: tuple[str, ...] | None = None  #: those of the T3 paper if not given; of the event level all
+    machine: str | Mapping[str, Any] | InstanceOf[Machine] = "t3-table1"  #: name, file, or `extends` and what differs
+    layer: Layer = Layer()
+    exchange: ExchangeSection = ExchangeSection()
+    t3: T3Section = T3Section()
+    decomposed: DecomposedSection = DecomposedSection()
+    flux: FluxSection = FluxSection()
+    fused_wg: FusedWgSection = FusedWgSection()
+    gpus: GpusSection = GpusSection()
+
+    def given(self) -> dict[str, Any]:
+        """Return what differs from a scenario that says nothing, by its key: `exchange.topology`."""
+        found = {}
+        for name in type(self).model_fields:
+            value = getattr(self, name)
+            if isinstance(value, Section):
+                found |= {f"{name}.{key}": getattr(value, key) for key in type(value).model_fields
+                          if getattr(value, key) != type(value).model_fields[key].default}
+            elif value != type(self).model_fields[name].default:
+                found[name] = value
+        return found
+
+
+def said(key: str, value: object) -> str:
+    """Write a key and its value as messages repeat it: `exchange.topology = switch`."""
+    if isinstance(value, tuple):
+        value = ",".join(value)
+    return f"{key} = {str(value).lower() if isinstance(value, bool) else str(value)[:40]}"

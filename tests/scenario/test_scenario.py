@@ -1,0 +1,158 @@
+"""A scenario: file, options, `--set` and Python make the same object; what cannot be is refused in its own words."""
+
+import re
+
+import pytest
+
+from t3sim import cli
+from t3sim.commands.flags import FLAGS, in_dashes
+from t3sim.errors import BadInput
+from t3sim.machine import load_machine
+from t3sim.scenario.files import keys, read_scenario, scenario_of, value_of
+from t3sim.scenario.request import requested
+from t3sim.scenario.scenario import Scenario
+from t3sim.study import techniques
+from t3sim.workloads import gemm_workload
+from tests.support.fake_run import fake_result
+
+DIRECT = """
+machine = { extends = "t3-table1", link = { bandwidth_gb_per_s = 100.0 } }
+techniques = ["sequential", "t3"]
+
+[layer]
+gemm = "1024x512x256"
+devices = 4
+operator = "gemm-ar"
+
+[exchange]
+topology = "switch"
+algorithm = "direct"
+
+[t3]
+policy = "mca"
+"""
+AS_OPTIONS = ["--gemm", "1024x512x256", "--devices", "4", "--operator", "gemm-ar", "--topology", "switch",
+              "--algorithm", "direct", "--technique", "sequential,t3", "--policy", "mca"]
+AS_SETTINGS = ["layer.gemm=1024x512x256", "layer.devices=4", "layer.operator=gemm-ar", "exchange.topology=switch",
+               'exchange.algorithm="direct"', 'techniques=["sequential","t3"]', "t3.policy=mca"]
+LINK = ["--set", "machine.link.bandwidth_gb_per_s=100.0"]
+
+
+@pytest.fixture
+def direct(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "direct.toml").write_text(DIRECT)
+    return "direct.toml"
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """What reaches the run."""
+    found = []
+
+    def run_sublayer(workload, machine, names, progress, seed, choices, jobs):
+        found.append((workload, machine, names, seed, choices))
+        return fake_result(workload, machine, names, seed)
+    monkeypatch.setattr(techniques, "run_sublayer", run_sublayer)
+    return found
+
+
+def test_file_options_and_settings_ask_for_the_same(direct, asked, capsys):
+    for words in ([direct], [*AS_OPTIONS, *LINK], [*(part for one in AS_SETTINGS for part in ("--set", one)), *LINK]):
+        assert cli.main(["run", *words]) == 0, capsys.readouterr().err
+    assert asked[0] == asked[1] == asked[2]
+    workload, machine, names, seed, choices = asked[0]
+    assert workload == gemm_workload("1024x512x256", 4) and names == ("sequential", "t3") and seed == 0
+    assert machine.link.bandwidth_gb_per_s == 100 and machine.dram == load_machine().dram
+    assert (choices.exchange.operator, choices.exchange.algorithm, choices.policy) == ("gemm-ar", "direct", "mca")
+
+
+def test_python_asks_for_the_same(direct, asked):
+    from t3sim import fused_with, run
+
+    of_file = requested(scenario_of(read_scenario(direct), {}))
+    machine = load_machine({"extends": "t3-table1", "link": {"bandwidth_gb_per_s": 100.0}})
+    run(gemm_workload("1024x512x256", 4), machine, ("sequential", "t3"), "mca",
+        operator=fused_with("gemm-ar", "switch", "direct"))
+    one, = of_file.sublayers
+    assert asked == [(one.workload, one.machine, of_file.techniques, 0, one.choices)]
+
+
+def test_options_and_settings_are_said_beside_a_file(direct, asked):
+    assert cli.main(["run", direct, "--devices", "8", "--set", "seed=3"]) == 0
+    workload, _, _, seed, choices = asked[0]
+    assert (workload.tp, seed, choices.exchange.algorithm) == (8, 3, "direct")
+
+
+def test_every_option_is_a_short_cut_for_a_key():
+    assert {flag.key for flag in FLAGS} <= set(keys()) and len({flag.word for flag in FLAGS}) == len(FLAGS)
+
+
+@pytest.mark.parametrize(("content", "words", "told"), [
+    ("[exchange]\ntopology = 'star'", [], "direct.toml: exchange.topology = 'star' is unknown: allowed are ring"),
+    ("[exchange]\ntopology = 'ring'", ["--algorithm", "direct"],
+     "direct.toml: --algorithm direct sends to every GPU, .* needs exchange.topology = switch or full"),
+    ("[exchange]\ntopolgy = 'ring'", [], "direct.toml: 'exchange.topolgy' is unknown: allowed are exchange.topology"),
+    ("[exchnge]\nx = 1", [], "direct.toml: 'exchnge' is unknown: allowed are exchange"),
+    ("[layer]\ntp = 'eight'", [], "direct.toml: layer.tp = 'eight': a whole number is allowed"),
+    ("layer = 3", [], r"direct.toml: layer = 3: a section is allowed, \[layer\]"),
+    ("level = 'cycel'", [], "direct.toml: level = 'cycel' is unknown: allowed are cycle, event"),
+    ("techniques = ['t3', 3]", [], "direct.toml: techniques = 3: a word is allowed"),
+    ("machine = { extends = 't3-table1', dram = { queue_entries = 0 } }", [],
+     r"direct.toml: machine: \[dram\] queue_entries = 0: 4 to 127 is allowed"),
+    ("machine = 3", [], "direct.toml: machine = 3: .* is allowed"),
+    ("level = 'event'\n[layer]\ntp = 8", [], "direct.toml: layer.tp = 8 does not go with level = event"),
+    ("[flux]\norder = 'same'", [], "direct.toml: flux.order = same is for technique flux, which techniques = .* not"),
+    ("layer.workload = 'x'", [], "direct.toml: layer.workload = 'x': .*"),
+    ("[layer", [], "scenario 'direct.toml' is not TOML"),
+    ("x = " + "[" * 5000, [], "scenario 'direct.toml' is not TOML: it is nested too deeply"),
+])
+def test_a_file_that_cannot_be_is_refused_in_its_own_words(direct, content, words, told, tmp_path, capsys):
+    (tmp_path / direct).write_text(content)
+    assert cli.main(["run", direct, *words]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == "" and re.fullmatch(rf"t3: error: {told}[^\n]*\n", printed.err), printed.err
+
+
+@pytest.mark.parametrize(("setting", "told"), [
+    ("exchange.topolgy=ring", "'exchange.topolgy' is unknown: allowed are exchange.topology, "),
+    ("exchange.topology=star", "--topology 'star' is unknown: allowed are ring, switch"),
+    ("layer.tp=x", "--tp 'x': a whole number is allowed"),
+    ("layer.tp", "--set 'layer.tp' is not KEY=VALUE"),
+    ("=3", "--set '=3' is not KEY=VALUE"),
+    ("machine.dram.queue_entries.x=3", "machine: "),
+    ("machine.dram=3", "machine: "),
+])
+def test_settings_that_cannot_be_are_refused(setting, told, capsys):
+    assert cli.main(["run", "--set", setting]) == 2
+    assert capsys.readouterr().err.startswith(f"t3: error: {told}")
+
+
+def test_what_is_read_is_a_value_or_a_word():
+    assert [value_of(text) for text in ("3", "1.5", "true", '"3"', "switch", "[1, 2]", "1\n2", "")] == [
+        3, 1.5, True, "3", "switch", [1, 2], "1\n2", ""]
+
+
+def test_only_what_differs_is_given():
+    assert Scenario().given() == {}
+    assert scenario_of({}, {"layer.tp": 8, "seed": 0, "flux.tune": True}).given() == {"layer.tp": 8, "flux.tune": True}
+
+
+def test_keys_are_written_as_the_options_that_stand_for_them():
+    assert in_dashes("exchange.topology = switch needs gpus.every = true, no layer.gemm; level = event") == (
+        "--topology switch needs --every-gpu, no --gemm; --level event")
+    assert in_dashes("software = false; t3.policy = 'x'", ["t3.policy"]) == "software = false; --policy 'x'"
+    assert in_dashes("[dram] seed = 3 and layer.gemma") == "[dram] --seed 3 and layer.gemma"
+
+
+def test_a_kernel_alone_has_no_exchange(capsys):
+    assert cli.main(["run", "--operator", "gemm", "--gemm", "256x256x64", "--set", "exchange.sums=fixed"]) == 2
+    assert "--sums fixed does not go with a kernel alone" in capsys.readouterr().err
+    with pytest.raises(BadInput, match=r"layer.kernel = k.npz is an operator of its own"):
+        requested(scenario_of({"layer": {"kernel": "k.npz", "operator": "gemv"}}, {}))
+
+
+def test_the_help_is_one_screen(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert cli.main(["run", "--help"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) <= 45
