@@ -14,6 +14,7 @@ from t3sim.flow.closed_forms import chunk_bytes, closed_form_ns
 from t3sim.flow.collective import run_program
 from t3sim.flow.network_costs import load_costs
 from t3sim.flow.timeline import LinkRates, write_timeline
+from t3sim.machine import MachineError
 from t3sim.machine.levels import load_network
 from t3sim.topologies import named_topology
 
@@ -185,3 +186,11 @@ def test_a_network_of_one_s_own(capsys, tmp_path):
         assert code == 2
         assert named in error and error.count("\n") == 1
     assert load_network("torus-128").topology == "torus:8x16"
+
+
+def test_a_link_that_moves_nothing_is_refused(tmp_path):
+    """Times of a bandwidth near 0 overflow, and no run ends."""
+    path = tmp_path / "slow.toml"
+    path.write_text('extends = "torus-128"\n[link]\nbandwidth_gb_per_s = 1e-308\n')
+    with pytest.raises(MachineError, match=r"\[link\] bandwidth_gb_per_s = 1e-308: 1e-09 to 1000000000000.0"):
+        load_network(str(path))
