@@ -64,6 +64,11 @@ def fake_kernel(task: KernelTask) -> KernelResult:
                             "staged_first_chunk": task.kernel.staged,
                             "window_heads": 0, "last_tile_cycle": r, "switch_sum_bytes": 1 << 20},
                            _traffic(task, end, dram), host_seconds=2.0)
+    if isinstance(task.kernel, kernels.BesideCopies):
+        copied = task.kernel.copies
+        g = round(1.2 * g)
+        dram = _dram(gemm_read=n * chunk, gemm_write=n * chunk, rs_read=copied.read * g, rs_write=copied.write * g)
+        return IsolatedKernel(float(g), g, dram, busy, waited, traffic=_traffic(task, g, dram), host_seconds=1.0)
     dram = {
         kernels.GEMM: _dram(gemm_read=n * chunk, gemm_write=n * chunk),
         kernels.REDUCE_SCATTER: _dram(rs_read=(2 * n - 1) * chunk, rs_write=n * chunk),

@@ -410,7 +410,7 @@ def test_the_last_of_several_unlike_gpus_counts():
 def test_a_wrong_skew_is_one_line(text, says):
     with pytest.raises(BadInput, match=says) as error:
         Skew.of(text, 4)
-    assert "--skew" in str(error.value) and "\n" not in str(error.value)
+    assert "gpus.skew" in str(error.value) and "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("units", [0, 80, 999999])
