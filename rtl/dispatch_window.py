@@ -55,7 +55,12 @@ class DispatchWindow(wiring.Component):
         For a request that opens an id and starts no workgroup: a byte for each of its tiles, as stored here, at the
         highest address, which a tile's own is never above.
     completion : In({valid, address, region, wf, wg})
-        Pulse: this tile triggered. All but `wf` and `wg` is for the error report.
+        Pulse: this tile triggered, two cycles after its id was opened at the earliest. All but `wf` and `wg` is for the
+        error report.
+    upcoming : In(wg_bits)
+        `completion.wg` of the next cycle, if it is valid then.
+    foreign : Out(1)
+        The completion is of an open id, which does not have this wavefront. Function of `completion` and registers.
     window : In(wg_bits + 1)
         Ids. A window of more than `window_slots` counts as that; 0 admits none.
     restart : In(1)
@@ -90,6 +95,8 @@ class DispatchWindow(wiring.Component):
             "waits_there": Out(1),
             "admissions": Out(stream.Signature(update(geometry))),
             "completion": In(data.StructLayout({"valid": 1} | trigger(geometry).members)),
+            "upcoming": In(wg_bits),
+            "foreign": Out(1),
             "window": In(wg_bits + 1),
             "restart": In(1),
             "next_epoch": In(EPOCH_BITS),
@@ -121,7 +128,7 @@ class DispatchWindow(wiring.Component):
         progress_write = self.progress.write_port()
         head_tiles = self.tiles.read_port(transparent_for=(tiles_write,))
         head_progress = self.progress.read_port(transparent_for=(progress_write,))
-        done_tiles = self.tiles.read_port(transparent_for=(tiles_write,))
+        done_tiles = self.tiles.read_port()
         done_progress = self.progress.read_port(transparent_for=(progress_write,))
         first_tiles = self.tiles.read_port(transparent_for=(tiles_write,))
 
@@ -234,16 +241,26 @@ class DispatchWindow(wiring.Component):
         ]
         m.d.sync += [self.head.eq(next_head), total.eq(total + opens)]
 
-        # Completions: read, then count in the next cycle.
+        # Completions: what is open is read a cycle ahead, what is complete beside them; they count in the next cycle.
+        its_own = Signal()
+        swept = Signal()  # no row is older than the sweep
+        has = Signal()
+        all_of_it = Signal(self._count_bits)
         count = Signal(self._count_bits)
         expected = Signal()
-        m.d.sync += completed.eq(self.completion)
+        m.d.sync += [
+            swept.eq(~sweeping),
+            completed.eq(self.completion),
+            has.eq(its_own & ~self.foreign),
+            all_of_it.eq(done_tiles.data.count),
+        ]
         m.d.comb += [
-            done_tiles.addr.eq(slot(self.completion.wg)),
+            done_tiles.addr.eq(slot(self.upcoming)),
             done_progress.addr.eq(slot(self.completion.wg)),
+            its_own.eq(swept & opened(done_tiles.data, self.completion.wg)),
+            self.foreign.eq(its_own & (self.completion.wf >= done_tiles.data.count)),
             count.eq(Mux(done_progress.data.owner == owner(completed.wg), done_progress.data.count, 0)),
-            expected.eq(~sweeping & opened(done_tiles.data, completed.wg) & (count != done_tiles.data.count)
-                        & (completed.wf < done_tiles.data.count)),
+            expected.eq(~sweeping & has & (count != all_of_it)),
             progress_write.addr.eq(Mux(sweeping, sweep, slot(completed.wg))),
             progress_write.en.eq(sweeping | (completed.valid & expected)),
         ]
@@ -270,6 +287,6 @@ class DispatchWindow(wiring.Component):
 
         with m.If(self.restart):
             m.d.sync += [total.eq(0), self.head.eq(0), completed.valid.eq(0), admitting.eq(0),
-                         self.epoch.eq(self.next_epoch), same_kernel.eq(0), near.eq(0),
+                         self.epoch.eq(self.next_epoch), same_kernel.eq(0), near.eq(0), swept.eq(0),
                          *(limit.eq(0) for limit in far)]
         return m

@@ -253,8 +253,10 @@ class GpuTop(wiring.Component):
         to_table = Signal()
         to_events = Signal()
         taken = Signal()
+        own = Signal()
         report = Signal(error_report(g))
         m.d.comb += [
+            window.upcoming.eq(self._merge.following),
             window.dispatch.payload.eq(self.dispatch.payload),
             window.dispatch.valid.eq(self.dispatch.valid & ~self._stopped),
             self.dispatch.ready.eq(window.dispatch.ready & ~self._stopped),
@@ -262,9 +264,10 @@ class GpuTop(wiring.Component):
             to_events.eq(entry.event),
             table.triggers.payload.eq(merged.payload),
             events.input.payload.eq(merged.payload),
-            # Who gets a trigger gets it in the same cycle.
-            table.triggers.valid.eq(merged.valid & to_table & (~to_events | events.input.ready)),
-            events.input.valid.eq(merged.valid & to_events & (~to_table | table.triggers.ready)),
+            # Who gets a trigger gets it in the same cycle. Nobody gets one that its workgroup does not have.
+            own.eq(merged.valid & ~window.foreign),
+            table.triggers.valid.eq(own & to_table & (~to_events | events.input.ready)),
+            events.input.valid.eq(own & to_events & (~to_table | table.triggers.ready)),
             merged.ready.eq((~to_table | table.triggers.ready) & (~to_events | events.input.ready)),
             taken.eq(merged.valid & merged.ready),
             window.completion.valid.eq(taken),
@@ -287,7 +290,7 @@ class GpuTop(wiring.Component):
             m.d.comb += [
                 ready.shift.eq(config.ready_shift),
                 ready.restart.eq(self._restart),
-                ready.completion.valid.eq(taken & to_events),
+                ready.completion.valid.eq(taken & own & to_events),
                 ready.completion.wg.eq(merged.payload.wg),
             ]
         # The region was tracked when the tile was allocated and is not any more.

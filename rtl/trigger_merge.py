@@ -20,6 +20,8 @@ class TriggerMerge(wiring.Component):
     -------
     triggers : In(stream(trigger)).array(banks)
     merged : Out(stream(trigger))
+    following : Out(wg_bits)
+        Workgroup of the trigger that `merged` has in the next cycle, if it is valid then. Known late.
     """
 
     def __init__(self, geometry: Geometry):
@@ -27,13 +29,14 @@ class TriggerMerge(wiring.Component):
         super().__init__({
             "triggers": In(stream.Signature(layout)).array(geometry.tracker.banks),
             "merged": Out(stream.Signature(layout)),
+            "following": Out(geometry.tracker.wg_bits),
         })
         self._layout = layout
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.queue = queue = TwoEntryQueue(self._layout)
+        m.submodules.queue = queue = TwoEntryQueue(self._layout, look_ahead=True)
         wiring.connect(m, queue.output, wiring.flipped(self.merged))
         goes = join(m, [port.valid for port in self.triggers], [port.payload for port in self.triggers], queue.input)
-        m.d.comb += Cat(port.ready for port in self.triggers).eq(goes)
+        m.d.comb += [Cat(port.ready for port in self.triggers).eq(goes), self.following.eq(queue.following.wg)]
         return m

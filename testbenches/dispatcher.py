@@ -41,6 +41,12 @@ class Dispatcher:
         self._stream.send_all(request._asdict() for request in requests)
         self.waiting += len(self._stream.waiting) - before
 
+    @property
+    def next_ids(self) -> set[int]:
+        """Ids of the requests that are inside or offered."""
+        offered = [] if self._stream.offered is None else [self._stream.offered["id"]]
+        return {request.id for request in self.inside}.union(offered)
+
     def drive(self) -> None:
         self._room = not next(self._rooms) and not self._stopped
         self._bench.set("start", int(self._room))

@@ -25,6 +25,7 @@ class Environment:
         self.errors = Scoreboard("errors")
         self.of_request: tuple[str, dict] | None = None  #: the error of what goes in this cycle
         self.of_completion: tuple[str, dict] | None = None  #: judged a cycle later
+        self.upcoming: dict | None = None  #: the completion of the next cycle
         self.peer_end = 0
         self.dispatcher = Dispatcher(bench, self._gone)
         self._settled: tuple = ()  # what decides about the next request
@@ -34,17 +35,13 @@ class Environment:
         bench.add(self)  # behind the dispatcher: a completion counts after what goes in the same cycle
 
     def drive(self) -> None:
-        rng, left = self.bench.rng, [wg for wg, tiles in self.model.left.items() if tiles]
-        valid = not next(self.pause) and bool(left)
-        wg = (min(left) if rng.random() < 0.5 else rng.choice(left)) if left else 0
-        if rng.random() < self.wrong:
-            valid, wg = True, rng.getrandbits(self.bench.geometry.tracker.wg_bits)
-        signal = self.bench["completion"]
-        item = signal.unpack(rng.getrandbits(signal.width)) | {"valid": int(valid), "wg": wg}
-        if rng.random() >= self.wrong and self.model.tiles.get(wg):
-            item["wf"] = rng.randrange(self.model.tiles[wg]) % (1 << self.bench.geometry.tracker.wf_bits)
-        signal.write(item)
-        model = self.model
+        signal, now = self.bench["completion"], self.upcoming
+        item = signal.unpack(self.bench.rng.getrandbits(signal.width)) if now is None else now
+        signal.write(item | {"valid": int(now is not None)})
+        self.upcoming = self._next(now)
+        signal = self.bench["upcoming"]
+        signal.write(self.upcoming["wg"] if self.upcoming else self.bench.rng.getrandbits(signal.width))
+        rng, model = self.bench.rng, self.model
         for peer in range(len(model.peer_heads)):
             if model.peer_epochs[peer] != model.epoch and rng.random() < 0.02:  # its restart has arrived
                 model.peer_epochs[peer], model.peer_heads[peer] = model.epoch, 0
@@ -52,6 +49,27 @@ class Environment:
                 model.peer_heads[peer] += 1
             self.bench.set(f"peer_heads[{peer}]", model.peer_heads[peer])
             self.bench.set(f"peer_epochs[{peer}]", model.peer_epochs[peer])
+
+    def _next(self, now: dict | None) -> dict | None:
+        """Draw what completes in the next cycle, when `now` does in this one: mostly a tile of an open id.
+
+        A wrong one's id is not opened until then, or has been.
+        """
+        rng, model, t = self.bench.rng, self.model, self.bench.geometry.tracker
+        left = dict(model.left)
+        if now and left.get(now["wg"]):
+            left[now["wg"]] -= 1
+        able = [wg for wg, tiles in left.items() if tiles]
+        valid = not next(self.pause) and bool(able)
+        wg = (min(able) if rng.random() < 0.5 else rng.choice(able)) if able else 0
+        if rng.random() < self.wrong:
+            wg = rng.getrandbits(t.wg_bits)
+            valid = wg in model.tiles or wg not in self.dispatcher.next_ids
+        signal = self.bench["completion"]
+        item = signal.unpack(rng.getrandbits(signal.width)) | {"wg": wg}
+        if rng.random() >= self.wrong and model.tiles.get(wg):
+            item["wf"] = rng.randrange(model.tiles[wg]) % (1 << t.wf_bits)
+        return item if valid else None
 
     def _gone(self, request: Request) -> None:
         name = self.model.goes(request)
@@ -79,6 +97,8 @@ class Environment:
         wrong, self.of_request, self.of_completion = self.of_request or self.of_completion, None, None
         completion = get("completion")
         if completion["valid"]:
+            if completion["wg"] in model.left:
+                assert get("foreign") == model.foreign(completion["wg"], completion["wf"])
             name = model.completed(completion["wg"], completion["wf"])
             details = {field: value for field, value in completion.items() if field != "valid"}
             self.of_completion = (name, details) if name else None
@@ -100,6 +120,7 @@ class Environment:
         self.bench.set("restart", 1)
         self.bench.set("next_epoch", epoch)
         self.bench.set("completion", {"valid": 0})
+        self.upcoming = None
         await self.bench.settle(drive=False)
         self.dispatcher.sample()  # what goes by itself is of the old kernel, and reported if it is wrong
         await self.bench.edge(sample=False)

@@ -4,7 +4,7 @@ from t3sim.reference.trigger_merge import MergeModel
 
 from .bench import Bench, rounds
 from .drivers import StreamDriver
-from .monitors import StreamMonitor, TurnMonitor
+from .monitors import CycleMonitor, StreamMonitor, TurnMonitor
 from .pauses import never
 
 
@@ -18,6 +18,13 @@ class Merge:
                         for b, name in enumerate(self.names)]
         self.merged = StreamMonitor(bench, "merged", on_item=self._deliver)
         TurnMonitor(bench, self.names)
+        self._following = 0  #: as it was said a cycle ago
+        CycleMonitor(bench, self._look)
+
+    def _look(self) -> None:
+        if self._bench.get("merged.valid"):
+            assert self._bench.get("merged.payload")["wg"] == self._following
+        self._following = self._bench.get("following")
 
     def _deliver(self, item: dict) -> None:
         assert self.model.delivered(item) == item["address"] % len(self.names)

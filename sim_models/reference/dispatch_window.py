@@ -89,8 +89,12 @@ class DispatchWindowModel:
         """Note that an admission leaves."""
         assert self.admissions.popleft() == update
 
+    def foreign(self, wg: int, wf: int) -> bool:
+        """Say whether an id that is open has no such wavefront: its tile goes nowhere."""
+        return wg in self.left and wf >= self.tiles[wg]
+
     def completed(self, wg: int, wf: int = 0) -> str | None:
-        if not self.left.get(wg) or wf >= self.tiles[wg]:
+        if not self.left.get(wg) or self.foreign(wg, wf):
             return "COMPLETION_UNEXPECTED"
         self.left[wg] -= 1
         self._advance()

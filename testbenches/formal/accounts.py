@@ -35,6 +35,7 @@ FIRES = "a tile's bank fires once, when all bytes have come"
 ALL_FIRED = "an idle bank has fired if all bytes have come"
 MERGED = "a trigger that leaves the merge came in, once"
 ALL_MERGED = "an idle merge has given on every trigger that came in"
+AHEAD = "the workgroup of a trigger is known a cycle ahead"
 
 #: Two of what there are several of; bytes are counted in few bits, for sums are what takes a solver long.
 SMALL = Geometry(
@@ -294,6 +295,11 @@ def _merge(spec: Spec, geometry: Geometry) -> None:
     spec.invariant(account.came == account.went + held)
 
 
+def _ahead(spec: Spec, geometry: Geometry) -> None:
+    merge = spec.design
+    spec.claim(AHEAD, implies(merge.merged.valid, merge.merged.payload.wg == spec.past(merge.following)))
+
+
 def _stage(block: str, statement: str, specify, broken: tuple[Broken, ...], name: str = "a tile's bytes",
            **options) -> Property:
     """Make a property with a `build` of its own: the block's other properties stand for it in mutation."""
@@ -341,4 +347,10 @@ def properties() -> list[Property]:
             Broken("a trigger stays after it left", MERGED, *twice),
             Broken("a trigger is overwritten", ALL_MERGED, *lost),
         ), depth=1, quick=True, **small),
+        _stage("trigger_merge", AHEAD, _ahead, (
+            Broken("what waits behind is known too late", AHEAD, "two_entry_queue.py",
+                   "Mux(back_valid, back, self.input", "Mux(0, back, self.input"),
+            Broken("a trigger that leaves is known again", AHEAD, "two_entry_queue.py",
+                   "Mux(front_valid & ~self.output.ready, front", "Mux(front_valid, front"),
+        ), name="known ahead", depth=1, quick=True),
     ]

@@ -52,6 +52,7 @@ ROOM = "a trigger finds room: what a command that waits belongs to is open at it
 RULE = "what goes may go: every id that a request names is inside the window of the GPU that has it"
 OPENS = "when all that was dispatched is done, a window opens or all have finished"
 LEGAL = "the window sees no error"
+OWN = "no tile is taken for one that its workgroup does not have"
 
 
 @dataclass(frozen=True)
@@ -324,8 +325,9 @@ def progress(spec: Spec, geometry: Geometry, tiles: int) -> None:
         of_now = Value.cast(w.completion).shape()
         m.d.comb += [
             Value.cast(w.completion).eq(0 if not spec.design.restarts else spec.any_sequence(of_now)),
-            w.window.eq(window), w.restart.eq(0),
+            w.window.eq(window), w.restart.eq(0), w.upcoming.eq(spec.any_sequence(tracker.wg_bits)),
         ]
+        spec.assume(implies(now & w.completion.valid, w.completion.wg == spec.past(w.upcoming)))
         with m.If(now):
             m.d.comb += [w.completion.valid.eq(fires.any()),
                          w.completion.wf.eq(fires_tile % tiles),
@@ -348,6 +350,7 @@ def progress(spec: Spec, geometry: Geometry, tiles: int) -> None:
                     own.opens(q), own.reaches[q], q, own.there[q], w.head + window,
                     Mux(there, head_there + window, 0))))
         spec.claim(LEGAL, implies(now & spec.past(now) if spec.design.restarts else 1, ~w.error.valid))
+        spec.claim(OWN, implies(now & w.completion.valid, ~w.foreign))
         finished.append(admitted[d] == everyone)
         opening.append(queue.front_valid & able)
         quiet_here.append(((unstored[d] & ~held) == 0) & ~admission.valid & (underway[d] == 0) & (complete[d] == 0)
@@ -452,7 +455,7 @@ def _invariants(spec: Spec, geometry: Geometry, own: _Device, w, per: int, of: d
             invariant(implies(admitted[q] & own.reaches[q] & (own.peer[q] == which),
                               now_there & (there + window > own.there[q])))
         invariant(implies(of["stored"][mine].any(), admitted[q]))
-        invariant(implies(pending, reported != 0))
+        invariant(implies(pending, (reported != 0) & inner("has") & (inner("all_of_it") == wanted)))
         invariant(implies((head <= q) & ~sweeping, matches == opened))
         invariant(implies((head <= q) & opened, (tiles[row].count == wanted) & (so_far + pending == reported)))
         invariant(implies(~sweeping & (head <= q) & ~opened, so_far == 0))
@@ -463,9 +466,10 @@ def _invariants(spec: Spec, geometry: Geometry, own: _Device, w, per: int, of: d
         invariant(implies(~sweeping & (head[:slot] == row),
                                (inner("head_tiles").data.as_value() == tiles[row].as_value())
                                & (inner("head_progress").data.as_value() == done[row].as_value())))
+        invariant(implies(w.completion.valid & (w.completion.wg[:slot] == row),
+                               inner("done_tiles").data.as_value() == tiles[row].as_value()))
         invariant(implies(completed.valid & (completed.wg[:slot] == row),
-                               (inner("done_tiles").data.as_value() == tiles[row].as_value())
-                               & (inner("done_progress").data.as_value() == done[row].as_value())))
+                               inner("done_progress").data.as_value() == done[row].as_value()))
         invariant(implies(spec.inside("front_valid", inner("queue")) & (inner("first").id[:slot] == row),
                                inner("first_tiles").data.as_value() == tiles[row].as_value()))
 
@@ -500,6 +504,10 @@ def properties() -> list[Property]:
                "with m.If(queue.output.valid & arrives & (admitting == 0)):"),
         broken("an admission is forgotten for that of the next tile", OPENS, "~(arrives & (admitting != 0))", "1"),
         broken("the head passes an id that was not opened", LEGAL, "row.opened & (row.owner", "(row.owner"),
+        broken("a workgroup's last wavefront is not its own", OWN, "self.completion.wf >= done_tiles.data.count",
+               "self.completion.wf + 1 >= done_tiles.data.count"),
+        broken("the row is read when a tile is complete", LEGAL, "done_tiles.addr.eq(slot(self.upcoming))",
+               "done_tiles.addr.eq(slot(self.completion.wg))"),
         broken("a completion is not counted", OPENS, "progress_write.data.count.eq(count + 1)",
                "progress_write.data.count.eq(count)"),
         broken("an id that was never opened counts as opened before", LEGAL,

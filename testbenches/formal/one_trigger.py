@@ -26,7 +26,7 @@ from .spec import Spec, implies, is_value
 ONCE = "a tile's trigger comes when all of its bytes have been admitted, or written and given to DRAM, and once"
 COMES = "when nothing waits and all bytes have been written or admitted, the trigger has come"
 SEEN = "a DMA read behind the trigger goes to DRAM when that has performed each write to the tile in the read's bucket"
-ROUTED = "a trigger goes to all that its region names, in one cycle"
+ROUTED = "a trigger goes to all that its region names, in one cycle; to none if its workgroup has no such tile"
 FITS = "what the stages need of each other holds"
 
 _BLOCKS = ("ConfigBus", "Ingress", "IntensityMonitor", "RingMonitor", "WatchDog", "MemoryChannel", "UpdateNetwork",
@@ -111,7 +111,7 @@ def one_trigger(spec: Spec, geometry: Geometry) -> None:
     entry = Array(bus.region)[merge.merged.payload.region]
     leaves = moves(merge.merged)
     for port, wanted in ((parts["table"].triggers, entry.send_dma), (parts["event_queue"].input, entry.event)):
-        spec.claim(ROUTED, moves(port) == (leaves & wanted))
+        spec.claim(ROUTED, moves(port) == (leaves & wanted & ~window.foreign))
     waits = Cat(Cat(channel.busy for channel in channels), network.busy, Cat(bank.busy for bank in banks),
                 merge.merged.valid, admission.valid).any()
     spec.claim(COMES, implies(~waits & (came == tile.bytes), merged.went))
@@ -150,6 +150,8 @@ def properties() -> list[Property]:
                "merge.triggers[b].payload.eq(bank.triggers.payload)]"),
         broken("a trigger that waits for the event queue is in the DMA table already", ROUTED,
                "to_table & (~to_events | events.input.ready)", "to_table"),
+        broken("a tile that its workgroup does not have is sent on", ROUTED, "table.triggers.valid.eq(own &",
+               "table.triggers.valid.eq(merged.valid &"),
         broken("a trigger that waits for the DMA table has raised its event already", ROUTED,
                "to_events & (~to_table | table.triggers.ready)", "to_events"),
         broken("all channels hear of the first one's retirements", SEEN,

@@ -59,9 +59,9 @@ class Window:
             start = rng.random() < self.rooms
             ctx.set(dut.start, start)
             blocked = ctx.get(dut.blocked)
-            _, _, valid, ready, item, grant, completion, head, error, restart, reset = await ctx.tick().sample(
-                dut.dispatch.valid, dut.dispatch.ready, dut.dispatch.payload, dut.grant, dut.completion, dut.head,
-                dut.error, dut.restart, self.bench.reset)
+            _, _, valid, ready, item, grant, completion, foreign, head, error, restart, reset = await ctx.tick().sample(
+                dut.dispatch.valid, dut.dispatch.ready, dut.dispatch.payload, dut.grant, dut.completion, dut.foreign,
+                dut.head, dut.error, dut.restart, self.bench.reset)
             assert head <= model.head
             if error.valid:
                 self.errors.append((ErrorCode(error.code).name, error.details.wg))
@@ -83,9 +83,13 @@ class Window:
                 self.queue.append(Request(**as_dict(item)))
             assert len(self.queue) <= QUEUE
             if completion.valid:
+                if completion.wg in model.left:
+                    assert foreign == model.foreign(completion.wg, completion.wf)
                 self._note(model.completed(completion.wg, completion.wf), completion.wg)
 
     async def complete(self, ctx, wg, wf=0):
+        ctx.set(self.dut.upcoming, wg)
+        await ctx.tick()
         ctx.set(self.dut.completion, {"valid": 1, "wg": wg, "wf": wf})
         await ctx.tick()
         ctx.set(self.dut.completion, {"valid": 0, "wg": wg})
@@ -94,13 +98,18 @@ class Window:
         """Completes tiles of open ids in random order."""
 
         async def run(ctx):
+            upcoming = None
             while True:
-                left = [wg for wg, tiles in self.model.left.items() if tiles]
-                if left and rng.random() >= idle:
-                    # The oldest often, or head would hardly move.
-                    await self.complete(ctx, min(left) if rng.random() < 0.5 else rng.choice(left))
-                else:
-                    await ctx.tick()
+                wg, left = upcoming, dict(self.model.left)
+                if wg in left:
+                    left[wg] -= 1
+                ctx.set(self.dut.completion, {"valid": wg in left, "wg": wg or 0})
+                able = [other for other, tiles in left.items() if tiles]
+                # The oldest often, or head would hardly move.
+                upcoming = (min(able) if rng.random() < 0.5 else rng.choice(able)) if (
+                    able and rng.random() >= idle) else None
+                ctx.set(self.dut.upcoming, upcoming or 0)
+                await ctx.tick()
 
         self.bench.process(run)
 

@@ -231,6 +231,29 @@ def test_a_tile_that_its_workgroup_does_not_have_does_not_finish_it():
     assert gpu.error()["code"] == "completion_unexpected" and gpu.error()["wf"] == 7
 
 
+@pytest.mark.parametrize("side, source", [("compute", LOCAL), ("inbound", DMA)])
+@pytest.mark.parametrize("tiles", [1, 2, 4, 7])
+def test_a_tile_that_its_workgroup_does_not_have_goes_nowhere(tiles, side, source):
+    """No event, no read, no tile of a block or group; those that it has go as ever, before and after, back to back."""
+    gpu = programmed()
+    gpu.program(gpu.driver.unmap(DMA_REGION) + gpu.driver.dma_map(
+        DMA_REGION, base=BASE, limit=LIMIT, to=[Destination(PEER, THERE)], row_bytes=64, columns=1, pitch_bytes=64,
+        updates_per_element=1, event=True, arrivals=[0]) + gpu.driver.clear_counters())
+    gpu.dispatch(0, tiles=tiles)
+    gpu.dispatch(1, tiles=8)
+    gpu.run(60)
+    for wf in (*range(tiles, 8), *range(tiles), *range(tiles, 8)):
+        gpu.access(side, BASE + 64 * wf, 64, source=source, region=DMA_REGION, wf=wf)
+        gpu.access(side, BASE + 64 * wf, 64, source=source, region=DMA_REGION, wf=wf, wg=1)
+    gpu.run(300)
+    its = Counter([*((0, wf) for wf in range(tiles)), *((1, wf) for wf in range(8)),
+                   *((1, wf) for wf in range(tiles, 8))])
+    assert outline(gpu.events, "wg", "wf") == its
+    assert outline([command for command in gpu.dram if command["op"] == READ], "wg", "wf") == its
+    assert gpu.error()["code"] == "completion_unexpected" and gpu.error()["wg"] == 0 and gpu.error()["wf"] >= tiles
+    assert gpu.get("head") == 2 and gpu.busy() == {"reads_outstanding"}
+
+
 def test_a_workgroup_that_is_finished_takes_no_more_arrivals():
     gpu = programmed()
     play_a_tile(gpu, 0)

@@ -248,3 +248,16 @@ def test_a_group_is_ready_when_its_tiles_have_raised_their_events():
     gpu.restart()
     gpu.run(100)
     assert not any(answered(gpu, group, 1) for group in range(8)), "a soft reset forgets"
+
+
+def test_a_group_is_not_ready_by_a_tile_that_no_workgroup_has():
+    gpu = programmed()
+    gpu.program(gpu.driver.ready_table(1))
+    gpu.restart()
+    gpu.run(2 * GEOMETRY.tracker.window_slots)
+    gpu.dispatch(0, tiles=1)
+    for wf, ready in ((5, 0), (0, 1)):
+        for address, size in 2 * list(lines()):
+            gpu.access("compute", address, size, region=EVENT_REGION, wf=wf)
+        gpu.run(300)
+        assert answered(gpu, 0, 1) == ready

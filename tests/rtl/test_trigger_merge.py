@@ -38,6 +38,27 @@ def test_every_trigger_once_and_in_order(banks, idle_in, idle_out):
     assert model.waiting == 0
 
 
+@pytest.mark.parametrize("idle_in, idle_out", [(0.0, 0.0), (0.5, 0.5), (0.9, 0.1), (0.1, 0.9)])
+def test_the_workgroup_is_known_a_cycle_ahead(idle_in, idle_out):
+    dut, bench = merge(4, seed=5)
+    for number in range(4):
+        bench.source(dut.triggers[number], [item(16 * n + number, n) for n in range(50)], idle_in)
+    taken, seen = bench.sink(dut.merged, idle_out), []
+
+    async def watch(ctx):
+        before = None
+        while True:
+            _, _, valid, wg, following = await ctx.tick().sample(
+                dut.merged.valid, dut.merged.payload.wg, dut.following)
+            if valid:
+                seen.append(wg == before)
+            before = following
+
+    bench.process(watch)
+    bench.run(until=lambda: len(taken) == 200, cycles=4000, settle=4)
+    assert len(seen) >= 200 and all(seen)
+
+
 def test_full_rate_and_fair():
     dut, bench = merge(8, seed=1)
     for number in range(8):
