@@ -15,6 +15,18 @@ from .compute_units import ComputeUnits, open_phase
 from .units.state import NEVER, is_over
 
 
+def _shape(pair) -> tuple[int, int]:
+    """Devices, and places of each whose loads may wait at its cache."""
+    return pair.first.shape
+
+
+def _returned(pair, sim, device, tag, now):
+    if stream_of(tag) == pair.second.work.stream:
+        agents.returned(pair.second, sim, device, tag, now)
+    else:
+        agents.returned(pair.first, sim, device, tag, now)
+
+
 class SideBySide(NamedTuple):
     """Both kernels, as an agent (engine/agents.py)."""
 
@@ -23,21 +35,12 @@ class SideBySide(NamedTuple):
     after: np.ndarray  # int64 [phase of the second]: phases of the first that must be over
     launch_cycles: int  # from then to the phase's start
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Devices, and places of each whose loads may wait at its cache."""
-        return self.first.shape
+    shape, returned = property(_shape), _returned
 
     def cycle(self, sim, hardware, device, now):
         agents.cycle(self.first, sim, hardware, device, now)
         release(self, device, now)
         agents.cycle(self.second, sim, hardware, device, now)
-
-    def returned(self, sim, device, tag, now):
-        if stream_of(tag) == self.second.work.stream:
-            agents.returned(self.second, sim, device, tag, now)
-        else:
-            agents.returned(self.first, sim, device, tag, now)
 
     def done(self, sim, device):
         return agents.done(self.first, sim, device) and agents.done(self.second, sim, device)
@@ -52,21 +55,12 @@ class WithCopies(NamedTuple):
     first: ComputeUnits
     second: ComputeUnits  # engines, counted under another stream than the first
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Devices, and places of each whose loads may wait at its cache."""
-        return self.first.shape
+    shape, returned = property(_shape), _returned
 
     def cycle(self, sim, hardware, device, now):
         agents.cycle(self.first, sim, hardware, device, now)
         if not is_over(self.first, device):
             agents.cycle(self.second, sim, hardware, device, now)
-
-    def returned(self, sim, device, tag, now):
-        if stream_of(tag) == self.second.work.stream:
-            agents.returned(self.second, sim, device, tag, now)
-        else:
-            agents.returned(self.first, sim, device, tag, now)
 
     def done(self, sim, device):
         return agents.done(self.first, sim, device)
