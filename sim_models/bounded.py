@@ -16,7 +16,7 @@ import numpy as np
 
 from .errors import BadInput, is_ours, shown
 
-LARGEST_MACHINE = 1 << 20  #: bytes of a machine or a study
+LARGEST_MACHINE = 1 << 20  #: bytes of a machine or a scenario
 LARGEST_FILE = 64 << 20  #: bytes of any other file; far above what a description, a plan or a library of cells takes
 LARGEST_TEXT = 16 << 20  #: bytes of JSON or XML, whose objects take some thirty times as much
 LARGEST_ARRAYS = 1 << 30  #: bytes of the arrays of an .npz file, uncompressed

@@ -7,11 +7,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from t3sim.bounded import TooLarge, read_bounded
+from t3sim.bounded import LARGEST_MACHINE, read_bounded, reading
 from t3sim.errors import BadInput, InScenario, choices, shown
 from t3sim.scenario.scenario import Scenario, Section
 
-_LARGEST = 1 << 20  #: bytes of a scenario
 _ALLOWED = {"bool_type": "true or false", "int_type": "a whole number", "int_from_float": "a whole number",
             "string_type": "a word", "float_type": "a number", "finite_number": "a finite number",
             "tuple_type": "a list of words"}
@@ -32,17 +31,8 @@ def sections() -> dict[str, type[Section]]:
 
 def read_scenario(path: str) -> dict[str, Any]:
     """Return the content of a scenario's file. Raises BadInput in one line that names it."""
-    where = f"scenario {shown(path)}"
-    try:
-        return tomllib.loads(read_bounded(Path(path), _LARGEST).decode("utf-8"))
-    except TooLarge as error:
-        raise BadInput(f"{where} is no scenario: {error}") from None
-    except OSError as error:
-        raise BadInput(f"{where} cannot be read: {error.strerror}") from None
-    except RecursionError:
-        raise BadInput(f"{where} is not TOML: it is nested too deeply") from None
-    except ValueError as error:
-        raise BadInput(f"{where} is not TOML: {str(error)[:80]}") from None
+    with reading(f"scenario {shown(path)}", "TOML"):
+        return tomllib.loads(read_bounded(Path(path), LARGEST_MACHINE).decode())
 
 
 def scenario_of(content: Mapping[str, Any], changes: Mapping[str, Any]) -> Scenario:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from t3sim.bounded import TooLarge, read_bounded
+from t3sim.bounded import read_bounded, reading
 from t3sim.errors import BadInput, choices, shown
 from t3sim.sweeps.settings import COMMANDS, MACHINE_KEY, Scalar, Settings
 from t3sim.techniques.table import TECHNIQUES
@@ -133,20 +133,15 @@ def load_study(name_or_path: str) -> Study:
     source: Traversable = (resources.files(__package__) / "studies" / f"{name_or_path}.toml" if named
                            else Path(name_or_path))
     where = f"study {shown(name_or_path)}"
+    with reading(where, "TOML"):
+        try:
+            content = tomllib.loads(read_bounded(source).decode())
+        except (FileNotFoundError, NotADirectoryError):
+            raise BadInput(f"{where} is neither a file nor one of {', '.join(STUDIES)}") from None
     try:
-        study = Study.model_validate(tomllib.loads(read_bounded(source).decode()))
-    except (FileNotFoundError, NotADirectoryError):
-        raise BadInput(f"{where} is neither a file nor one of {', '.join(STUDIES)}") from None
-    except OSError as error:
-        raise BadInput(f"{where} cannot be read: {error.strerror}") from None
+        study = Study.model_validate(content)
     except ValidationError as error:
         raise BadInput(f"{where}: {_told(error)}") from None
-    except TooLarge as error:
-        raise BadInput(f"{where} is no study: {error}") from None
-    except RecursionError:
-        raise BadInput(f"{where} is not TOML: it is nested too deeply") from None
-    except ValueError as error:
-        raise BadInput(f"{where} is not TOML: {str(error)[:80]}") from None
     _check(study, where)
     return study
 

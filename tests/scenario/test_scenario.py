@@ -105,7 +105,7 @@ def test_every_option_is_a_short_cut_for_a_key():
     ("[flux]\norder = 'same'", [], "direct.toml: flux.order = same is for technique flux, which techniques = .* not"),
     ("layer.workload = 'x'", [], "direct.toml: layer.workload = 'x': .*"),
     ("[layer", [], "scenario 'direct.toml' is not TOML"),
-    ("x = " + "[" * 5000, [], "scenario 'direct.toml' is not TOML: it is nested too deeply"),
+    ("x = " + "[" * 5000, [], "scenario 'direct.toml' is not TOML: nested too deeply"),
 ])
 def test_a_file_that_cannot_be_is_refused_in_its_own_words(direct, content, words, told, tmp_path, capsys):
     (tmp_path / direct).write_text(content)
