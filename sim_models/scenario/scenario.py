@@ -80,7 +80,7 @@ class GpusSection(Section):
 class Scenario(Section):
     """One request. What is not said has the defaults of `t3 run` without options."""
 
-    level: Literal["cycle", "event"] = "cycle"  #: with RTL in the loop; or tile by tile, without
+    level: Literal["cycle", "event"] = "cycle"  #: cycle, with RTL in the loop; or event, tile by tile without it
     seed: int = 0  #: of whatever is random
     software: bool = True  #: event level: libraries and hosts take time
     techniques: tuple[str, ...] | None = None  #: those of the T3 paper if not given; of the event level all

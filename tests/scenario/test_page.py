@@ -1,11 +1,19 @@
 """The page on scenarios lists every key, as its source describes it."""
 
 import re
+import sys
+import tomllib
 from pathlib import Path
 
+import pytest
+
 import t3sim.scenario.scenario as source
+from t3sim import cli
 from t3sim.commands.flags import FLAGS
 from t3sim.scenario.files import keys, scenario_of, sections
+from t3sim.study import techniques
+from t3sim.trace import record
+from tests.support.fake_run import fake_result
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "scenario.md").read_text(encoding="utf-8")
 
@@ -31,9 +39,26 @@ def test_every_key_has_its_row():
     assert len(re.findall(r"^\| `[\w.]+` \|", PAGE, re.M)) == len(rows()), "a row of no key"
 
 
-def test_the_page_shows_a_scenario_that_is_one():
-    import tomllib
+def shown(language: str) -> str:
+    return re.search(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)[1]
 
-    shown = re.search(r"```toml\n(.*?)```", PAGE, re.DOTALL)[1]
-    scenario = scenario_of(tomllib.loads(shown), {})
+
+def test_the_page_shows_a_scenario_that_is_one():
+    scenario = scenario_of(tomllib.loads(shown("toml")), {})
     assert scenario.given().keys() >= {"layer.gemm", "exchange.algorithm", "machine", "techniques"}
+
+
+def test_the_commands_of_the_page_are_taken(tmp_path, monkeypatch, capsys):
+    asked = []
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "direct.toml").write_text(shown("toml"))
+    monkeypatch.setattr(techniques, "run_sublayer", lambda workload, machine, names, *rest: (
+        asked.append(names), fake_result(workload, machine, names))[1])
+    monkeypatch.setattr(record, "record", lambda setup, *rest, **options: asked.append(setup.technique) or sys.exit())
+    commands = shown("sh").splitlines()
+    assert len(commands) == 3
+    for command in commands[:2]:
+        assert cli.main(command.split()[1:]) == 0, capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        cli.main(commands[2].split()[1:])
+    assert asked == [("sequential", "t3", "t3-mca"), ("sequential", "t3", "t3-mca"), "t3"]
