@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from t3sim.commands.options import file_name, natural_number, whole_number
-from t3sim.errors import BadInput, InScenario, is_ours, named_once
+from t3sim.errors import BadInput, InScenario, is_ours
 from t3sim.rtl.arbiter import POLICIES
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Flag:
         if given is None or given is False:
             return None
         if self.key == "techniques":
-            return named_once(self.word, (name.strip() for name in given.split(",")))
+            return tuple(name.strip() for name in given.split(","))
         return given if self.metavar else self.on
 
 
@@ -106,7 +106,7 @@ def takes_scenario(command: Callable) -> Callable:
     @wraps(command)
     def called(**given: Any) -> Any:
         file, settings = given.pop("scenario"), given.pop("set_") or []
-        flags = {flag.key: value for flag in FLAGS if (value := flag.value(given.pop(flag.name))) is not None}
+        flags = keys_of({flag.word.removeprefix("--"): given.pop(flag.name) for flag in FLAGS})
         content = {} if file is None else _read(file)
         try:
             return command(_scenario(content, flags, settings), **given)

@@ -1,6 +1,7 @@
 """What a scenario comes to: its sub-layers with all that simulating them needs, or one line that says why it cannot be.
 
-The only place where combinations are refused. Messages have the scenario's words, `exchange.topology = ring`.
+Whatever is refused of the cycle level is refused here, or by what is called from here, before anything runs. Messages
+have the scenario's words, `exchange.topology = ring`.
 """
 
 from collections.abc import Callable, Sequence
@@ -76,7 +77,9 @@ class Request:
 
 
 def check_level(scenario: Scenario) -> None:
-    """Refuse keys of the other level. Raises BadInput."""
+    """Refuse keys of the other level, and a technique that is named twice. Raises BadInput."""
+    if scenario.techniques is not None:
+        named_once(said("techniques", scenario.techniques), scenario.techniques)
     event = scenario.level == "event"
     given = scenario.given()
     for key in _CYCLE_ONLY if event else _EVENT_ONLY:
@@ -164,8 +167,8 @@ def machine_of(scenario: Scenario) -> Machine:
 
 
 def check_techniques(names: Sequence[str]) -> None:
-    """Raise BadInput for an unknown technique, and for one that is named twice."""
-    for name in named_once(said("techniques", tuple(names)), names):
+    """Raise BadInput for an unknown technique."""
+    for name in names:
         if name not in TECHNIQUES:
             raise BadInput(f"techniques = {name!r} is unknown: allowed are {', '.join(TECHNIQUES)}")
 

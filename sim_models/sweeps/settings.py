@@ -12,7 +12,6 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from t3sim.errors import BadInput, choices, shown
-from t3sim.numerals import whole
 
 if TYPE_CHECKING:
     from t3sim.machine import Machine
@@ -90,12 +89,8 @@ class Settings:
         if self.changes and self.command not in CHANGEABLE:
             raise BadInput(f"{MACHINE_KEY}.{next(iter(self.changes))} goes with {', '.join(CHANGEABLE)} only: "
                            f"for {self.command} give the machine as a file")
-        if self.event_level:
-            gpus = self._node().gpus
-            with self.arguments() as words:
-                _check_event_level(words, gpus)
-        elif self.command == "run":
-            _check_run(self.options)
+        if self.command == "run":
+            _check_run(self.options, self._node().gpus if self.event_level else None)
         if not self.event_level and (self.changes or self.command == "run"):
             self._machine()
 
@@ -178,31 +173,25 @@ def _option(words: list[str], name: str, default: str) -> str:
     return next((word.removeprefix(start) for word in words if word.startswith(start)), default)
 
 
-def _check_run(options: dict[str, Scalar]) -> None:
-    """Check what `t3 run` computes, by which techniques, under which policy."""
+def _check_run(options: dict[str, Scalar], gpus: int | None) -> None:
+    """Check what `t3 run` computes, by which techniques, under which policy; `gpus`: of the event level's machine."""
     from t3sim.commands.flags import keys_of
     from t3sim.scenario.files import scenario_of
     from t3sim.scenario.layers import is_alone, workloads_of
-    from t3sim.scenario.request import check_policy, check_techniques
-
-    scenario = scenario_of({}, keys_of(options))
-    if not is_alone(scenario.layer):
-        workloads_of(scenario.layer, scenario.seed)
-    if scenario.techniques is not None:
-        check_techniques(scenario.techniques)
-    check_policy(scenario.t3.policy)
-
-
-def _check_event_level(words: list[str], gpus: int) -> None:
-    """Check the GEMM as `t3 run --level event` does; `gpus`: of the machine."""
+    from t3sim.scenario.request import check_level, check_policy, check_techniques
     from t3sim.workloads import gemm_workload
 
-    if gemm := _option(words, "gemm", ""):
-        try:
-            devices = whole(_option(words, "devices", str(gpus)))
-        except ValueError as error:
-            raise BadInput(f"--devices {error}") from None
-        gemm_workload(gemm, devices)
+    scenario = scenario_of({}, keys_of(options))
+    check_level(scenario)
+    layer = scenario.layer
+    if gpus is not None:
+        if layer.gemm is not None:
+            gemm_workload(layer.gemm, gpus if layer.devices is None else layer.devices)
+        return
+    if not is_alone(layer):
+        workloads_of(layer, scenario.seed)
+    check_techniques(scenario.techniques or ())
+    check_policy(scenario.t3.policy)
 
 
 def _digest(path: Path) -> str:

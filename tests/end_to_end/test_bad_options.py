@@ -144,7 +144,7 @@ def test_a_file_without_end(words, tmp_path, monkeypatch, capsys):
     (["run", "--algorithm", "direct"], "--algorithm direct .* needs --topology switch or full"),
     (["run", "--operator", "ag-gemm", "--topology", "switch", "--algorithm", "direct"],
      "--algorithm direct with --operator ag-gemm .* needs --algorithm ring"),
-    (["run", "--technique", "t3,sequential, t3"], "--technique names 't3' twice"),
+    (["run", "--technique", "t3,sequential, t3"], "--technique t3,sequential,t3 names 't3' twice"),
     (["run", "--technique", "sequential,flux", "--topology", "switch", "--algorithm", "direct"],
      "--algorithm direct is for t3, t3-mca, t3-mca\\+, fused-wg, of which --technique sequential,flux names none"),
     (["run", "--technique", "t3", "--flux-order", "same"], "--flux-order same is for technique flux"),
