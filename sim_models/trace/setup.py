@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from ..engine.library import Library
@@ -79,7 +80,7 @@ class Setup:
     def options(self) -> build.Options:
         return replace(self.kernel.options(self.machine, self.workload, self.seed), **self.varied)
 
-    @property
+    @cached_property
     def names(self) -> int:
         """How many tiles and workgroups the recording can name. Raises what machine and tiling refuse."""
         schedule = build.make_schedule(self.machine, self.workload, self.options)
