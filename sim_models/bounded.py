@@ -5,6 +5,7 @@ Whoever reads a file of a user does so within `reading`, with one of the readers
 
 import json
 import math
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources.abc import Traversable
@@ -16,7 +17,7 @@ import numpy as np
 
 from .errors import BadInput, is_ours, shown
 
-LARGEST_MACHINE = 1 << 20  #: bytes of a machine or a scenario
+LARGEST_TOML = 1 << 20  #: bytes of a machine, a scenario or a study
 LARGEST_FILE = 64 << 20  #: bytes of any other file; far above what a description, a plan or a library of cells takes
 LARGEST_TEXT = 16 << 20  #: bytes of JSON or XML, whose objects take some thirty times as much
 LARGEST_ARRAYS = 1 << 30  #: bytes of the arrays of an .npz file, uncompressed
@@ -73,6 +74,11 @@ def read_bounded(path: Path | Traversable, largest: int = LARGEST_FILE) -> bytes
     if len(content) > largest:
         raise TooLarge(f"longer than {largest:,} bytes")
     return content
+
+
+def read_toml(path: Path | Traversable) -> dict[str, Any]:
+    """Read a TOML file. Raises OSError, ValueError, RecursionError."""
+    return tomllib.loads(read_bounded(path, LARGEST_TOML).decode())
 
 
 def read_json(path: Path | Traversable, nan: bool = False) -> Any:

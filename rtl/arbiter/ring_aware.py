@@ -1,10 +1,10 @@
-"""Arbitration by who is late, the GEMM or the ring: that of "T3-MCA+"."""
+"""Arbitration by who is late, the GEMM or communication: that of "T3-MCA+"."""
 
 from . import mca
 from .policy import ALONE, COMMUNICATION, COMPUTE, THRESHOLD_NONE, Decision, Policy, Reason, View
 
-_LATE = Reason("the ring is behind the GEMM: the streams take turns",
-               loser="the ring is behind the GEMM: the streams take turns, and this one went last")
+_LATE = Reason("communication is behind the GEMM: the streams take turns",
+               loser="communication is behind the GEMM: the streams take turns, and this one went last")
 
 
 def grants(view: View):
@@ -24,7 +24,7 @@ def decide(view: View) -> Decision:
 
 RING_AWARE = Policy(
     code=3, name="ring_aware", title="ring-aware",
-    description="Turns while the ring is behind the GEMM, MCA while it is not: of the two the one that is behind "
+    description="Turns while communication is behind the GEMM, MCA while it is not: of the two the one that is behind "
                 "decides when the fused kernel ends, so it must not wait for the other.",
     goes_by=(*mca.MCA.goes_by, "ring_late", "last_communication"), reasons=(*mca.MCA.reasons, _LATE),
     grants=grants, decide=decide, in_time=mca.MCA.name)

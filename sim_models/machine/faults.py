@@ -95,19 +95,28 @@ def _explain_one(kind: type[Section], where: Place, faults: list[ErrorDetails], 
             return brackets(where) + str(error)
         case "model_type":
             return f"{place}{key} = {shown(fault['input'])} must be a section, [{key}]"
-        case "greater_than_equal" | "less_than_equal" if len(faults) == 1 and (limits := _limits(kind, where)):
-            return f"{place}{key} = {shown(fault['input'])}: {limits} is allowed"
         case _:
-            allowed = " or ".join(dict.fromkeys(f"{one['msg'][0].lower()}{one['msg'][1:]}" for one in faults))
+            allowed = " or ".join(dict.fromkeys(said(one, _field(kind, where)) for one in faults))
             return f"{place}{key} = {shown(fault['input'])}: {allowed}"
 
 
-def _limits(kind: type[Section], where: Place) -> str:
-    """Write both limits of a number, in words; empty if the place is no key that has them."""
-    field = _field(kind, where)
-    limits = {name: value for item in (field.metadata if field else ())
-              for name in ("ge", "le") if (value := getattr(item, name, None)) is not None}
-    return f"{limits['ge']} to {limits['le']}" if len(limits) == 2 else ""
+def said(fault: ErrorDetails, field: FieldInfo | None) -> str:
+    """Say what a key allows whose value has this fault."""
+    limits = {name: _number(value) for item in (field.metadata if field else ())
+              for name in ("ge", "gt", "le") if (value := getattr(item, name, None)) is not None}
+    match fault["type"], limits:
+        case "greater_than_equal" | "less_than_equal", {"ge": low, "le": high}:
+            return f"{low} to {high} is allowed"
+        case "greater_than" | "less_than_equal", {"gt": low, "le": high}:
+            return f"above {low}, at most {high} is allowed"
+    return f"{fault['msg'][0].lower()}{fault['msg'][1:]}"
+
+
+def _number(value: float) -> str:
+    """Write a limit as a person does: 10000 for 10000.0, 1e12 for 1000000000000.0."""
+    if not isinstance(value, float):
+        return str(value)
+    return re.sub(r"e\+?(-?)0*", r"e\1", f"{value:g}") if value % 1 or value >= 1e7 else f"{value:.0f}"
 
 
 def _key(key: str | int) -> str:

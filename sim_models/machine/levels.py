@@ -13,7 +13,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from t3sim.errors import choices, shown
 from t3sim.machine import cluster, commercial, cycle, engines, network, tiles
-from t3sim.machine.faults import Place, brackets, explain, fields_at, section_of, unknown
+from t3sim.machine.faults import Place, brackets, explain, fields_at, said, section_of, unknown
 from t3sim.machine.loader import GIVEN, PRESETS, MachineError, NoSuchMachine, read
 from t3sim.machine.section import Section
 
@@ -99,7 +99,7 @@ def _elsewhere(name: str, asked: Level) -> str:
     return f"; others: {'; '.join(found)} (t3 machines lists all)" if found else ""
 
 
-def _check_value(said: str, value: object, fields: list) -> None:
+def _check_value(place: str, value: object, fields: list) -> None:
     """Refuse a value that none of these fields may have."""
     fault = "a section is needed"
     for field in fields:
@@ -111,8 +111,8 @@ def _check_value(said: str, value: object, fields: list) -> None:
             TypeAdapter(kind, config=_STRICT).validate_python(value)
             return
         except ValidationError as error:
-            fault = error.errors(include_url=False)[0]["msg"]
-    raise MachineError(f"{said}: {fault[0].lower()}{fault[1:]}")
+            fault = said(error.errors(include_url=False)[0], field)
+    raise MachineError(f"{place}: {fault}")
 
 
 def _is_whole(kind: type[Section], content: dict[str, Any]) -> bool:

@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from t3sim.bounded import LARGEST_MACHINE, TooLarge, read_bounded
+from t3sim.bounded import LARGEST_TOML, TooLarge, read_bounded
 from t3sim.errors import BadInput, shown
 
 _FOLDER = resources.files(__name__.rpartition(".")[0]).joinpath("machines")
@@ -68,7 +68,7 @@ def origin(name: str) -> str:
 
 def _parsed(name: str) -> dict[str, Any]:
     try:
-        raw = read_bounded(_FOLDER.joinpath(f"{name}.toml") if name in PRESETS else Path(name), LARGEST_MACHINE)
+        raw = read_bounded(_FOLDER.joinpath(f"{name}.toml") if name in PRESETS else Path(name), LARGEST_TOML)
     except FileNotFoundError:
         raise NoSuchMachine(name) from None
     except TooLarge as error:

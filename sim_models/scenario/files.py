@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from t3sim.bounded import LARGEST_MACHINE, read_bounded, reading
+from t3sim.bounded import read_toml, reading
 from t3sim.errors import BadInput, InScenario, choices, shown
 from t3sim.scenario.scenario import Scenario, Section
 
@@ -32,7 +32,7 @@ def sections() -> dict[str, type[Section]]:
 def read_scenario(path: str) -> dict[str, Any]:
     """Return the content of a scenario's file. Raises BadInput in one line that names it."""
     with reading(f"scenario {shown(path)}", "TOML"):
-        return tomllib.loads(read_bounded(Path(path), LARGEST_MACHINE).decode())
+        return read_toml(Path(path))
 
 
 def scenario_of(content: Mapping[str, Any], changes: Mapping[str, Any]) -> Scenario:

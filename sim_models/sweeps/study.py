@@ -3,7 +3,6 @@
 import itertools
 import math
 import random
-import tomllib
 from collections.abc import Iterator
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -12,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from t3sim.bounded import read_bounded, reading
+from t3sim.bounded import read_toml, reading
 from t3sim.errors import BadInput, choices, shown
 from t3sim.sweeps.settings import COMMANDS, MACHINE_KEY, Scalar, Settings
 from t3sim.techniques.table import TECHNIQUES
@@ -135,7 +134,7 @@ def load_study(name_or_path: str) -> Study:
     where = f"study {shown(name_or_path)}"
     with reading(where, "TOML"):
         try:
-            content = tomllib.loads(read_bounded(source).decode())
+            content = read_toml(source)
         except (FileNotFoundError, NotADirectoryError):
             raise BadInput(f"{where} is neither a file nor one of {', '.join(STUDIES)}") from None
     try:

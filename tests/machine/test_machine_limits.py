@@ -168,3 +168,12 @@ def test_machines_that_extend_one_another_for_ever(load, tmp_path):
     with pytest.raises(MachineError, match="at most 16 machines"):
         load_machine("0.toml")
     assert load_machine("1190.toml") == load_machine()
+
+
+@pytest.mark.parametrize(("key", "value", "told"), [
+    ("accelerator.peak_tflop_per_s", "0", "peak_tflop_per_s = 0: 1e-9 to 1e12 is allowed"),
+    ("accelerator.kernel_ns", "1e13", "kernel_ns = 10000000000000.0: 0 to 1e12 is allowed"),
+    ("accelerator.memory_efficiency", "1.5", "memory_efficiency = 1.5: above 0, at most 1 is allowed"),
+    ("link.latency_ns", "1e5", "latency_ns = 100000.0: 0 to 10000 is allowed")])
+def test_limits_are_written_as_people_do(load, key, value, told):
+    assert told in refusal(load, text_of(key, value))

@@ -32,7 +32,8 @@ pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops]
 
 ALONE, COMPUTE_FIRST = "the other side has no request that can go", "compute goes first"
 DRAIN, STARVED = "the producer has ended: communication goes first", "communication has waited for the starvation limit"
-TURN, RING_LATE = "round robin: the other stream went last", "the ring is behind the GEMM: the streams take turns"
+TURN = "round robin: the other stream went last"
+LATE = "communication is behind the GEMM: the streams take turns"
 
 
 @pytest.fixture(scope="module")
@@ -129,11 +130,11 @@ def test_reasons_of_every_policy(tmp_path, technique, policy):
     decisions = of(trace, Kind.DECIDE)
     assert {policy_of(int(flags)).name for flags in np.unique(decisions["flags"])} == {policy}
     seen = {REASONS[int(r)] for r in np.unique(decisions["reason"])}
-    expected = {"round_robin": TURN, "ring_aware": RING_LATE}.get(policy, COMPUTE_FIRST)
+    expected = {"round_robin": TURN, "ring_aware": LATE}.get(policy, COMPUTE_FIRST)
     assert expected in seen and REASONS[Reason.WRONG] not in seen
     for e in decisions[::97]:
         saw, reason = conditions(int(e["flags"])), REASONS[int(e["reason"])]
-        assert not (reason == RING_LATE and not saw["ring_late"])
+        assert not (reason == LATE and not saw["ring_late"])
         assert not (reason == COMPUTE_FIRST and saw["ring_late"] and policy == "ring_aware")
         assert not (reason == TURN and policy != "round_robin")
         answer = explain_channel(trace, int(e["unit"]), int(e["cycle"]), int(e["device"]))
@@ -142,7 +143,7 @@ def test_reasons_of_every_policy(tmp_path, technique, policy):
         told = " ".join(answer.verdict)
         if e["stream"] != NO_STREAM:
             assert told.startswith(f"Granted: {STREAMS[e['stream']]}, ")
-        if reason == RING_LATE:
+        if reason == LATE:
             assert "communication is behind the GEMM since cycle" in answer.steps[-1][1]
         if policy in ("mca", "ring_aware") and e["stream"] == 0 and saw["communication_able"] and not saw["ring_late"]:
             assert "compute goes first while communication is not starved" in told
