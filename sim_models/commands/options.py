@@ -15,7 +15,7 @@ from t3sim.errors import BadInput
 from t3sim.numerals import decimal, whole
 
 if TYPE_CHECKING:
-    from t3sim.study.estimate import Estimate
+    from t3sim.tasks.estimate import Estimate
     from t3sim.workloads import Workload
 
 
@@ -54,7 +54,7 @@ def simulations_at_once(jobs: int | None) -> int:
 
 def check_estimate(found: "Estimate", workload: "Workload", insist: bool) -> None:
     """Refuse what takes more than a day, or more memory than this host has, without `--insist`. Raises BadInput."""
-    from t3sim.study.estimate import check
+    from t3sim.tasks.estimate import check
 
     try:
         check(found, workload)

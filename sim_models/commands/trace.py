@@ -78,8 +78,8 @@ def trace(
     from dataclasses import asdict, replace
 
     from t3sim.scenario.recorded import recorded
-    from t3sim.study.estimate import estimate
     from t3sim.study.report import output_console, print_gpus, print_table, progress_bar
+    from t3sim.tasks.estimate import estimate
     from t3sim.trace.record import record
     from t3sim.trace.run_index import KINDS, places
     from t3sim.trace.schema import NAMES

@@ -6,10 +6,10 @@ from t3sim.reproduce.figure import TECHNIQUE_TITLES, Figure, Findings, Results, 
 from t3sim.reproduce.figure import layer_tasks as tasks_of_layer
 from t3sim.reproduce.layers import name_groups
 from t3sim.reproduce.paper import geomean, percent
-from t3sim.reproduce.tasks import KernelTask
 from t3sim.runs.isolated_collectives import ring_time_ns
 from t3sim.study import plots
 from t3sim.study.results import RunResult
+from t3sim.tasks.task import KernelTask
 from t3sim.techniques.result import BASELINE
 from t3sim.workloads import Workload, behind_all_gather
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from t3sim.reproduce.figure import Figure, Findings, Setup, Table
-from t3sim.reproduce.runner import Outcome
 from t3sim.reproduce.two_machines import side_by_side
+from t3sim.tasks.runner import Outcome
 
 
 @dataclass

@@ -6,11 +6,11 @@ from t3sim.libraries.contention import slowed_by_copies
 from t3sim.machine import load_machine
 from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table
 from t3sim.reproduce.paper import Target
-from t3sim.reproduce.tasks import KernelTask
 from t3sim.reproduce.variants import variant
 from t3sim.runs.beside_copies import Copies
 from t3sim.runs.kernels import GEMM, BesideCopies
 from t3sim.study import plots
+from t3sim.tasks.task import KernelTask
 from t3sim.workloads import decode_workload, gemm_workload, gemv_workload
 
 _WORKLOADS = {"GEMM 2048 x 4096 x 2048": gemm_workload("2048x4096x2048", 2),

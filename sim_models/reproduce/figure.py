@@ -8,10 +8,10 @@ from typing import Any
 from t3sim.machine import Machine
 from t3sim.mechanisms.exchange import REDUCED, Exchange
 from t3sim.reproduce.paper import Target
-from t3sim.reproduce.tasks import KernelTask, Task, kernel_task
 from t3sim.runs.kernels import Kernel
 from t3sim.study.results import RunResult
 from t3sim.study.techniques import kernels_of, technique_result
+from t3sim.tasks.task import KernelTask, Task, kernel_task
 from t3sim.techniques.choices import Choices
 from t3sim.techniques.table import TECHNIQUES as KNOWN_TECHNIQUES
 from t3sim.workloads import SUBLAYERS, Workload, transformer_workload

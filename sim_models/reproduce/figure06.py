@@ -3,10 +3,10 @@
 from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table
 from t3sim.reproduce.layers import group_title, short_title
 from t3sim.reproduce.paper import geomean, percent
-from t3sim.reproduce.tasks import KernelTask
 from t3sim.reproduce.variants import variant
 from t3sim.runs import kernels
 from t3sim.study import plots
+from t3sim.tasks.task import KernelTask
 from t3sim.workloads import Workload
 
 _SHARES = {"72-8": (0.9, 0.1), "64-16": (0.8, 0.2)}  #: of the GEMM and of the all-reduce; names for 80 units

@@ -2,10 +2,10 @@
 
 from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table
 from t3sim.reproduce.paper import geomean, percent
-from t3sim.reproduce.tasks import KernelTask
 from t3sim.runs import kernels
 from t3sim.study import plots
-from t3sim.study.estimate import ring_ns
+from t3sim.tasks.estimate import ring_ns
+from t3sim.tasks.task import KernelTask
 from t3sim.workloads import Workload
 
 

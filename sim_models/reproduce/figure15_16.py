@@ -12,9 +12,9 @@ from t3sim.reproduce.layers import (
     tasks_of,
 )
 from t3sim.reproduce.paper import geomean, percent
-from t3sim.reproduce.tasks import KernelTask
 from t3sim.study import plots
 from t3sim.study.results import RunResult
+from t3sim.tasks.task import KernelTask
 
 
 def small_tasks(setup: Setup) -> list[KernelTask]:

@@ -4,9 +4,9 @@ from t3sim.mechanisms.exchange import Exchange
 from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table, Target, layer_result, layer_tasks
 from t3sim.reproduce.layers import name_groups, short_title
 from t3sim.reproduce.paper import geomean, percent
-from t3sim.reproduce.tasks import KernelTask
 from t3sim.study import plots
 from t3sim.study.results import RunResult
+from t3sim.tasks.task import KernelTask
 from t3sim.workloads import Workload
 
 _RING, _SWITCHED = Exchange(topology="switch"), Exchange("ar", "in-switch", "switch")

@@ -5,9 +5,9 @@ from itertools import groupby
 
 from t3sim.reproduce.figure import TECHNIQUE_TITLES, TECHNIQUES, Results, Setup, Table, layer_result, layer_tasks
 from t3sim.reproduce.paper import TARGETS, geomean
-from t3sim.reproduce.tasks import KernelTask
 from t3sim.study import plots
 from t3sim.study.results import RunResult
+from t3sim.tasks.task import KernelTask
 from t3sim.techniques.result import BASELINE
 from t3sim.workloads import MODELS, Workload
 

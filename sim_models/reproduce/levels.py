@@ -7,9 +7,9 @@ from t3sim.collectives.algorithms import algorithms
 from t3sim.flow.collective import kernel_costs, run_program
 from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table
 from t3sim.reproduce.paper import Target
-from t3sim.reproduce.tasks import KernelTask
 from t3sim.runs.kernels import ALL_GATHER, ALL_TO_ALL, REDUCE_SCATTER, REDUCE_SCATTER_NMC
 from t3sim.study import plots
+from t3sim.tasks.task import KernelTask
 from t3sim.topologies import ring, switch
 from t3sim.workloads import Workload
 

@@ -13,8 +13,8 @@ from t3sim.flow.network_costs import network_costs
 from t3sim.machine.levels import load_network
 from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table
 from t3sim.reproduce.paper import Target
-from t3sim.reproduce.sources import source_digest
-from t3sim.reproduce.tasks import digest
+from t3sim.tasks.sources import source_digest
+from t3sim.tasks.task import digest
 from t3sim.topologies import named_topology
 
 #: Machine and topology.

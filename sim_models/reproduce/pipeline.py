@@ -12,10 +12,10 @@ from t3sim.reproduce.csv_tables import FOLDER, csv_tables
 from t3sim.reproduce.figure import Figure, Setup
 from t3sim.reproduce.paper import TARGETS, compare
 from t3sim.reproduce.report import render_report
-from t3sim.reproduce.runner import Monitor, Outcome, run_tasks
-from t3sim.reproduce.store import Store
-from t3sim.reproduce.tasks import KernelTask, Task, WarmUpTask
 from t3sim.support.output import collect_versions, json_text, write_whole
+from t3sim.tasks.runner import Monitor, Outcome, run_tasks
+from t3sim.tasks.store import Store
+from t3sim.tasks.task import KernelTask, Task, WarmUpTask
 
 _PROJECT = Path(__file__).resolve().parents[2]
 

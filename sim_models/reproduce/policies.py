@@ -21,9 +21,9 @@ from t3sim.reproduce.figure import (
     layer_tasks,
 )
 from t3sim.reproduce.layers import key_of, name_groups, short_title
-from t3sim.reproduce.tasks import KernelTask
 from t3sim.rtl.registers import NO_THRESHOLD
 from t3sim.study import plots
+from t3sim.tasks.task import KernelTask
 from t3sim.techniques.result import TechniqueResult
 from t3sim.workloads import Workload
 

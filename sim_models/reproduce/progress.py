@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from t3sim.reproduce.runner import Monitor, TaskFailure
+from t3sim.tasks.runner import Monitor, TaskFailure
 
 
 @contextmanager

@@ -16,10 +16,10 @@ from t3sim.reproduce.figure import (
     layer_tasks,
 )
 from t3sim.reproduce.paper import percent
-from t3sim.reproduce.tasks import KernelTask
 from t3sim.reproduce.variants import variant
 from t3sim.study import plots
 from t3sim.study.results import RunResult
+from t3sim.tasks.task import KernelTask
 
 _TECHNIQUES = ("sequential", "t3", "t3-mca", "ideal-overlap")
 _STARVATION_LIMIT = "arbiter.starvation_limit_cycles"

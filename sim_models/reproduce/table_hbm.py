@@ -18,8 +18,8 @@ from t3sim.hbm.validation import (
 from t3sim.machine import load_machine
 from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table
 from t3sim.reproduce.paper import Target
-from t3sim.reproduce.sources import source_digest
 from t3sim.study import plots
+from t3sim.tasks.sources import source_digest
 
 MACHINE = "hbm2-reference"  #: what the recorded results are for
 _SECONDS = 15.0  #: of one configuration

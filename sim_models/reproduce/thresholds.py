@@ -6,10 +6,10 @@ from t3sim.machine import Machine
 from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table, layer_result, layer_tasks
 from t3sim.reproduce.layers import name_groups, short_title
 from t3sim.reproduce.paper import geomean, percent
-from t3sim.reproduce.tasks import KernelTask
 from t3sim.reproduce.variants import variant
 from t3sim.rtl.registers import NO_THRESHOLD
 from t3sim.study import plots
+from t3sim.tasks.task import KernelTask
 from t3sim.techniques.result import BASELINE
 from t3sim.workloads import Workload
 

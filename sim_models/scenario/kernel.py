@@ -14,10 +14,10 @@ from t3sim.runs.operators import with_its_kernel
 from t3sim.scenario.layers import in_format, small_workload
 from t3sim.scenario.request import check_level, check_operator, machine_of
 from t3sim.scenario.scenario import Scenario
-from t3sim.study.estimate import Estimate, estimate
 from t3sim.study.gemm_rate import gemm_rate
 from t3sim.study.results import BesideRun, KernelRun
 from t3sim.support.output import collect_versions
+from t3sim.tasks.estimate import Estimate, estimate
 from t3sim.workloads import Workload
 
 

@@ -18,8 +18,9 @@ from t3sim.runs.operators import with_its_kernel
 from t3sim.runs.skew import Skew
 from t3sim.scenario.layers import ALONE, is_alone, of_file, workloads_of
 from t3sim.scenario.scenario import Scenario, said
-from t3sim.study import estimate, techniques
+from t3sim.study import techniques
 from t3sim.study.results import RunResult
+from t3sim.tasks import estimate
 from t3sim.techniques.choices import Choices
 from t3sim.techniques.table import BY_DEFAULT, TECHNIQUES, check_split_k
 from t3sim.techniques.track_trigger import FUSIONS

@@ -9,11 +9,11 @@ from ..machine import Machine
 from ..runs import build, kernels
 from ..runs.kernels import Kernel, KernelResult
 from ..support.output import collect_versions
+from ..tasks.estimate import every_gpu, kernel_seconds
 from ..techniques.choices import Choices
 from ..techniques.result import TechniqueResult
 from ..techniques.table import TECHNIQUES, check_split_k
 from ..workloads import Workload
-from .estimate import every_gpu, kernel_seconds
 from .results import RunResult
 
 Progress = Callable[[str, float], None]

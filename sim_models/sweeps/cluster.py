@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from t3sim.errors import BadInput, Failure, shown
-from t3sim.reproduce.runner import Monitor, Outcome, TaskFailure, work
-from t3sim.reproduce.store import Store
 from t3sim.sweeps.point import PointTask
+from t3sim.tasks.runner import Monitor, Outcome, TaskFailure, work
+from t3sim.tasks.store import Store
 
 _LOOK_SECONDS = 0.2
 _CONNECT_SECONDS = 10

@@ -12,9 +12,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from t3sim.errors import Failure
-from t3sim.reproduce.sources import source_digest
-from t3sim.reproduce.tasks import BuildTask
 from t3sim.sweeps.settings import MACHINE_KEY, Scalar, Settings
+from t3sim.tasks.sources import source_digest
+from t3sim.tasks.task import BuildTask
 
 #: Of a command's JSON: what says how it was run rather than what came out.
 _LEFT_OUT = {"host_seconds", "versions", "machine", "seed"}

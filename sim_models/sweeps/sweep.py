@@ -7,9 +7,6 @@ from pathlib import Path
 from t3sim.commands.flags import in_dashes
 from t3sim.errors import BadInput, choices, shown
 from t3sim.machine import load_machine
-from t3sim.reproduce.runner import Monitor, Outcome, run_tasks
-from t3sim.reproduce.store import Store
-from t3sim.reproduce.tasks import WarmUpTask
 from t3sim.support.output import write_whole
 from t3sim.sweeps.page import write_page
 from t3sim.sweeps.point import PointTask
@@ -18,6 +15,9 @@ from t3sim.sweeps.regret import Regret, regrets
 from t3sim.sweeps.settings import MACHINE_KEY
 from t3sim.sweeps.study import Study
 from t3sim.sweeps.table import make_table, rows_of, write_table
+from t3sim.tasks.runner import Monitor, Outcome, run_tasks
+from t3sim.tasks.store import Store
+from t3sim.tasks.task import WarmUpTask
 
 
 @dataclass(frozen=True)

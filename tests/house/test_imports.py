@@ -228,6 +228,7 @@ workloads
 mechanisms
 runs
 techniques
+tasks
 study
 flow tiles
 end_to_end dlrm interchange trace

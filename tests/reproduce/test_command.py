@@ -10,7 +10,7 @@ from t3sim.machine import load_machine
 from t3sim.reproduce import pipeline
 from t3sim.reproduce.figure import Setup
 from t3sim.reproduce.registry import FIGURES
-from t3sim.reproduce.runner import Monitor, Outcome, TaskFailure
+from t3sim.tasks.runner import Monitor, Outcome, TaskFailure
 from t3sim.workloads import Workload
 from tests.support.fake_kernels import fake_results
 
@@ -65,7 +65,7 @@ def test_an_interrupt_tells_how_to_go_on(tmp_path, capsys, monkeypatch):
 
 
 @pytest.mark.builds_rtl  # in processes of its own
-@pytest.mark.slow  # tests/reproduce/test_runner.py has any number of jobs on tasks that take no time
+@pytest.mark.slow  # tests/tasks/test_runner.py has any number of jobs on tasks that take no time
 def test_a_small_campaign_is_the_same_for_any_number_of_jobs(tmp_path):
     """Real kernels, RTL included, on a small machine."""
     machine = load_machine(Path(__file__).parents[1] / "data" / "machines" / "ring_small.toml")

@@ -15,8 +15,8 @@ from t3sim.reproduce.csv_tables import file_name
 from t3sim.reproduce.figure import TECHNIQUES, paper_setup
 from t3sim.reproduce.paper import CENTRAL_CLAIM, TARGETS, Target, compare, geomean
 from t3sim.reproduce.registry import FIGURES
-from t3sim.reproduce.runner import Monitor, Outcome, TaskFailure
 from t3sim.runs.kernels import FusedGemm, GatherAfter
+from t3sim.tasks.runner import Monitor, Outcome, TaskFailure
 from tests.support.fake_kernels import fake_kernel, fake_results
 
 SETUP = paper_setup(load_machine())

@@ -14,11 +14,11 @@ from t3sim.reproduce.flux.operators import OverlapTask, OverlapTimes
 from t3sim.reproduce.fused.dlrm import PassTask
 from t3sim.reproduce.networks import CollectiveTask, CollectiveTime
 from t3sim.reproduce.table_hbm import HbmResult, HbmTask
-from t3sim.reproduce.tasks import KernelTask
 from t3sim.runs import kernels
 from t3sim.runs.isolated_collectives import ring_time_ns
 from t3sim.runs.kernels import FusedGemm, FusedKernel, IsolatedKernel, KernelResult, Traffic
-from t3sim.study.estimate import gemm_ns, ring_ns
+from t3sim.tasks.estimate import gemm_ns, ring_ns
+from t3sim.tasks.task import KernelTask
 
 SLOWDOWN = {"round_robin": 1.1, "mca": 1.02, "ring_aware": 1.01}
 

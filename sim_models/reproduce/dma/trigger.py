@@ -15,9 +15,9 @@ from t3sim.flow.dma import INITIATORS, run_queues
 from t3sim.machine import Machine
 from t3sim.machine.levels import load_engines
 from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table
-from t3sim.reproduce.sources import source_digest
-from t3sim.reproduce.tasks import digest
 from t3sim.study import plots
+from t3sim.tasks.sources import source_digest
+from t3sim.tasks.task import digest
 from t3sim.trace.record import record
 from t3sim.trace.schema import COMPLETE, READ, Kind
 from t3sim.trace.setup import Filter

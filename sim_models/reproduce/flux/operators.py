@@ -11,9 +11,9 @@ from t3sim.machine.levels import load_tiles
 from t3sim.machine.tiles import Node
 from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table
 from t3sim.reproduce.paper import Target
-from t3sim.reproduce.sources import source_digest
-from t3sim.reproduce.tasks import digest
 from t3sim.study import plots
+from t3sim.tasks.sources import source_digest
+from t3sim.tasks.task import digest
 from t3sim.tiles.flux import Choice
 from t3sim.tiles.gemm import Shape
 from t3sim.tiles.runs import OPERATORS, run_overlap

@@ -15,9 +15,9 @@ from t3sim.machine.levels import load_network
 from t3sim.machine.network import ScaleOut
 from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table
 from t3sim.reproduce.paper import Target
-from t3sim.reproduce.sources import source_digest
-from t3sim.reproduce.tasks import digest
 from t3sim.study import plots
+from t3sim.tasks.sources import source_digest
+from t3sim.tasks.task import digest
 
 #: "Hundreds of tables" on 128 GPUs.
 _TABLES_PER_GPU = (1, 2, 4)

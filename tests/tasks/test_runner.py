@@ -15,11 +15,11 @@ from t3sim.errors import Failure
 from t3sim.machine import load_machine
 from t3sim.reproduce.figure import paper_setup
 from t3sim.reproduce.registry import FIGURES
-from t3sim.reproduce.runner import Monitor, run_tasks
-from t3sim.reproduce.store import Store
-from t3sim.reproduce.tasks import kernel_task
 from t3sim.runs import kernels
 from t3sim.runs.kernels import IsolatedKernel, Traffic
+from t3sim.tasks.runner import Monitor, run_tasks
+from t3sim.tasks.store import Store
+from t3sim.tasks.task import kernel_task
 from t3sim.workloads import gemm_workload
 from tests.support.fake_kernels import FakeTask, fake_kernel
 
@@ -144,8 +144,8 @@ def test_workers_end_with_a_parent_that_is_killed(tmp_path):
         import sys
         sys.path.insert(0, {str(Path(__file__).parents[2])!r})
         from tests.support.fake_kernels import FakeTask
-        from t3sim.reproduce.runner import Monitor, run_tasks
-        from t3sim.reproduce.store import Store
+        from t3sim.tasks.runner import Monitor, run_tasks
+        from t3sim.tasks.store import Store
         from pathlib import Path
 
         class Tell(Monitor):

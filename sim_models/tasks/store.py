@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from t3sim.reproduce.tasks import Task
 from t3sim.support.output import write_whole
+from t3sim.tasks.task import Task
 
 _adapter = cache(TypeAdapter)
 

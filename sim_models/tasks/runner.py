@@ -19,8 +19,8 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from t3sim.errors import Failure
-from t3sim.reproduce.store import Store
-from t3sim.reproduce.tasks import Task
+from t3sim.tasks.store import Store
+from t3sim.tasks.task import Task
 from t3sim.user_cache import cache_folder, stand_in, takes_files
 
 _LOOK_SECONDS = 0.2

@@ -8,10 +8,10 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from t3sim.machine import Machine
-from t3sim.reproduce.sources import source_digest
 from t3sim.rtl.geometry import Geometry
 from t3sim.runs import kernels
-from t3sim.study.estimate import kernel_seconds
+from t3sim.tasks.estimate import kernel_seconds
+from t3sim.tasks.sources import source_digest
 from t3sim.workloads import Workload
 
 BUILD_SECONDS = 60.0
