@@ -1,18 +1,19 @@
 """The page of every measured curve and ours: `t3 validate --out docs/results`."""
 
+import csv
 import html
+import io
 import re
 from collections import defaultdict
+from dataclasses import dataclass
 from pathlib import Path
-from textwrap import fill
 from typing import Any
-
-from matplotlib import rcParams
 
 from ..study import plots
 from ..support.output import write_whole
 from .comparison import Compared, ComparedRatio, Validation
 from .fitted import constants
+from .plots import FLOP, draw_curves
 from .requests import Access, Collective, Exchange, Gemm, Norm, Operator, Prompt
 
 #: What the order asks of the models, by quantity: mean, worst, points, share of signs.
@@ -30,7 +31,8 @@ _WORST_OF_A_CURVE = 0.25
 _INTRODUCTION = """\
 Written by `t3 validate --out docs/results`. What others measured is in `sim_models/measured`, with source and licence.
 Rows from which a constant of a machine came (`[[measured.fitted]]` in its file) are counted apart: all others are
-predictions.
+predictions. In the pictures those rows are filled circles, all others hollow ones. The first two tables are in
+`validation.csv`.
 
 Two rows of `mi355x`, all-reduces of 768 KB and 1.5 MB, gave a constant after they had missed by 24 and 36 %.
 """
@@ -53,72 +55,81 @@ REASONS = (
 )
 
 
-def curve_of(one: Compared) -> tuple[str, float] | None:
-    """Return the curve that a row belongs to, and its place along it; None of what is no curve."""
+def curve_of(one: Compared) -> tuple[str, str, float] | None:
+    """Return the curve that a row belongs to, what lies along it, and its place; None of what is no curve."""
     ask, machine = one.row.ask, one.machine
     if isinstance(ask, Collective):
         nodes = f" of {ask.nodes} nodes" if ask.nodes > 1 else ""
         words = ", ".join(word for word in (ask.library, ask.algorithm) if word)
         source = re.split(r"[@ ]", one.row.source)[0]
-        return f"{machine}: {ask.kind.replace('_', '-')} on {ask.gpus} GPUs{nodes}, {words} ({source})", ask.size_bytes
+        name = f"{machine}: {ask.kind.replace('_', '-')} on {ask.gpus} GPUs{nodes}, {words} ({source})"
+        return name, "bytes", ask.size_bytes
     if isinstance(ask, Gemm):
-        return f"{machine}: GEMM, {ask.dtype}", 2.0 * ask.m * ask.n * ask.k
+        return f"{machine}: GEMM, {ask.dtype}", FLOP, 2.0 * ask.m * ask.n * ask.k
     if isinstance(ask, Norm):
-        return f"{machine}: all-reduce and RMSNorm, {ask.part}", ask.tokens
+        return f"{machine}: all-reduce and RMSNorm, {ask.part}", "tokens", ask.tokens
     if isinstance(ask, Prompt):
-        return f"{machine}: prompt of {ask.model}, {ask.way}", ask.tokens
+        return f"{machine}: prompt of {ask.model}, {ask.way}", "tokens", ask.tokens
     if isinstance(ask, Access):
-        return f"{machine}: {ask.operation}, {re.sub(r', buffer.*| [0-9]+ KB', '', ask.where)}", ask.size_bytes
+        where = re.sub(r", buffer.*| [0-9]+ KB", "", ask.where)
+        return f"{machine}: {ask.operation}, {where}", "bytes", ask.size_bytes
     if isinstance(ask, Exchange):
-        return f"{machine}: {ask.operation}, {ask.library}, {ask.dtype}", ask.gpus
+        return f"{machine}: {ask.operation}, {ask.library}, {ask.dtype}", "GPUs", ask.gpus
     if isinstance(ask, Operator):
-        return f"{machine}: {ask.operator}", 2.0 * ask.gemm.m * ask.gemm.n * ask.gemm.k
+        return f"{machine}: {ask.operator}", FLOP, 2.0 * ask.gemm.m * ask.gemm.n * ask.gemm.k
     return None
 
 
-def curves(rows: tuple[Compared, ...]) -> dict[str, list[tuple[float, Compared]]]:
-    """Return the rows of every curve along it."""
-    found: dict[str, list[tuple[float, Compared]]] = defaultdict(list)
+@dataclass(frozen=True)
+class Curve:
+    """Rows that differ in what lies along it alone; of GEMMs in their shapes."""
+
+    along: str  #: what they differ in
+    points: list[tuple[float, Compared]]  #: along it
+
+
+def curves(rows: tuple[Compared, ...]) -> dict[str, Curve]:
+    """Return the rows of every curve along it, by `machine: title`."""
+    found: dict[str, Curve] = {}
     for one in rows:
-        if (curve := curve_of(one)) is not None:
-            found[curve[0]].append((curve[1], one))
-    return {name: sorted(some, key=lambda point: point[0]) for name, some in sorted(found.items())}
+        if (place := curve_of(one)) is not None:
+            name, along, at = place
+            found.setdefault(name, Curve(along, [])).points.append((at, one))
+    return {name: Curve(some.along, sorted(some.points, key=lambda point: point[0]))
+            for name, some in sorted(found.items())}
 
 
 def write_page(folder: Path, found: Validation) -> None:
-    """Write `validation.md` and one SVG per machine, with a plot of each of its curves."""
-    by_machine: dict[str, dict[str, list[tuple[float, Compared]]]] = defaultdict(dict)
-    for name, points in curves(found.rows).items():
+    """Write `validation.md`, its first tables as `validation.csv`, and an SVG of each machine that has curves."""
+    by_machine: dict[str, dict[str, Curve]] = defaultdict(dict)
+    for name, curve in curves(found.rows).items():
         machine, _, title = name.partition(": ")
-        by_machine[machine][title] = points
+        by_machine[machine][title] = curve
     folder.mkdir(parents=True, exist_ok=True)
+    for stale in folder.glob("validation-*.svg"):
+        stale.unlink()
     for machine, some in by_machine.items():
-        svg, _ = plots.render(f"validation-{machine}", lambda some=some: _draw(some))
-        write_whole(folder / f"validation-{machine}.svg", svg)
+        if drawn := {title: (curve.along, curve.points) for title, curve in some.items() if len(curve.points) > 1}:
+            svg, _ = plots.render(f"validation-{machine}", lambda drawn=drawn: draw_curves(drawn))
+            write_whole(folder / f"validation-{machine}.svg", svg)
+    write_whole(folder / "validation.csv", _csv(found))
     write_whole(folder / "validation.md", _text(found, by_machine))
 
 
-def _draw(some: dict[str, list[tuple[float, Compared]]]):
-    rcParams["svg.fonttype"] = "none"  # of this drawing alone: `render` restores it
-    columns = min(3, len(some))
-    rows = -(-len(some) // columns)
-    drawn, axes = plots.figure(2.3 * rows, rows, columns, squeeze=False)
-    for place, (title, points) in enumerate(some.items()):
-        one = axes[place // columns][place % columns]
-        at = [x for x, _ in points]
-        one.plot(at, [row.row.ns / 1e3 for _, row in points], "o", color=plots.BLACK, markersize=3, label="measured")
-        one.plot(at, [row.ours_ns / 1e3 for _, row in points], "-" if len(set(at)) > 2 else "x", color=plots.BLUE,
-                 linewidth=1.2, label="ours")
-        one.set_xscale("log")
-        one.set_yscale("log")
-        one.set_title(plots.plain(fill(title, 52)), fontsize=6.5)
-        one.tick_params(which="both", labelsize=6)
-        if place == 0:
-            one.legend(fontsize=6)
-            one.set_ylabel("µs", fontsize=7)
-    for place in range(len(some), rows * columns):
-        axes[place // columns][place % columns].set_axis_off()
-    return drawn
+def _csv(found: Validation) -> str:
+    """Write the tables by quantity and by machine for other pages to take numbers from: errors in percent."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("of", "predicted rows", "mean error", "worst", "fitted rows", "fitted mean error", "signs right",
+                     "signs"))
+    whole = {"all": found.summary(found.rows, found.ratios)}
+    for name, one in (whole | found.grouped("quantity") | found.grouped("machine")).items():
+        predicted, fitted = one["predicted"], one["fitted"]
+        errors = [None if value is None else 100 * value for value in
+                  (predicted["mean_abs_error"], predicted["worst"], fitted["mean_abs_error"])]
+        writer.writerow((name, predicted["rows"], *errors[:2], fitted["rows"], errors[2], one["signs_right"],
+                         one["signs"]))
+    return text.getvalue()
 
 
 def _cell(text: str) -> str:
@@ -151,7 +162,7 @@ def reason_of(one: Compared | ComparedRatio) -> str:
                 "")
 
 
-def _text(found: Validation, by_machine: dict[str, dict[str, list[tuple[float, Compared]]]]) -> str:
+def _text(found: Validation, by_machine: dict[str, dict[str, Curve]]) -> str:
     head = ("| {} | predicted rows | mean error | worst | fitted rows | mean error | signs right | points: mean, worst "
             "| target | |\n|---|--:|--:|--:|--:|--:|--:|--:|---|---|\n")
     lines = ["# Measurements by others, and ours\n",
@@ -162,11 +173,11 @@ def _text(found: Validation, by_machine: dict[str, dict[str, list[tuple[float, C
                  _summary(name, one) for name, one in found.grouped("machine").items()) + "\n"]
     misses = []
     for machine, some in by_machine.items():
-        for title, points in some.items():
-            worst = max((row for _, row in points), key=lambda row: abs(row.error))
+        for title, curve in some.items():
+            worst = max((row for _, row in curve.points), key=lambda row: abs(row.error))
             if abs(worst.error) > _WORST_OF_A_CURVE:
                 at = worst.row.scenario if isinstance(worst.row.ask, Gemm) else worst.row.scenario.rpartition(", ")[2]
-                misses.append(f"| {_cell(f'{machine}: {title}')} | {len(points)} | {_cell(at)} | "
+                misses.append(f"| {_cell(f'{machine}: {title}')} | {len(curve.points)} | {_cell(at)} | "
                               f"{worst.error:+.0%} | {reason_of(worst)} |")
     lines += ["## Curves with a row that misses by more than 25 %\n",
               "| curve | rows | worst at | error | reason |\n|---|--:|---|--:|---|\n" + "\n".join(misses) + "\n"]
@@ -185,6 +196,13 @@ def _text(found: Validation, by_machine: dict[str, dict[str, list[tuple[float, C
                       for (names, key), count in gave.items()) + "\n"]
     lines += ["## Rows that no model expresses\n", "| rows | reason |\n|--:|---|\n" + "\n".join(
         f"| {len(some)} | {_cell(reason)} |" for reason, some in sorted(found.left_out.items())) + "\n"]
-    for machine in by_machine:
-        lines += [f"## {machine}\n", f"![measured and ours on {machine}](validation-{machine}.svg)\n"]
+    for machine, some in by_machine.items():
+        lines += [f"## {machine}\n"]
+        if any(len(curve.points) > 1 for curve in some.values()):
+            lines += [f"![measured and ours on {machine}](validation-{machine}.svg)\n"]
+        if single := [curve.points[0][1] for curve in some.values() if len(curve.points) == 1]:
+            lines += ["| row by itself | measured (µs) | ours | error | |\n|---|--:|--:|--:|---|\n" + "\n".join(
+                f"| {_cell(one.row.quantity)}: {_cell(one.row.scenario)} | {one.row.ns / 1e3:,.1f} | "
+                f"{one.ours_ns / 1e3:,.1f} | {one.error:+.1%} | {'fitted' if one.fitted else ''} |"
+                for one in single) + "\n"]
     return "\n".join(lines)

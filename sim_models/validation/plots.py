@@ -1,9 +1,17 @@
 """Plots of measured times and ours."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from textwrap import fill
+
+from matplotlib import rcParams
+from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
 
 from ..study import plots
 from .comparison import Compared
+
+FLOP = "FLOP"  #: what lies along a curve of GEMMs
+_COLUMNS = 3
+_LEAST_SPAN = 4  #: of an axis, as a ratio: between a number and four times that there are two round ones
 
 
 def draw_all(rows: Sequence[Compared]):
@@ -23,3 +31,48 @@ def draw_all(rows: Sequence[Compared]):
     if rows:
         axes.legend(ncols=4, fontsize=7)
     return drawn
+
+
+def draw_curves(curves: Mapping[str, tuple[str, Sequence[tuple[float, Compared]]]]):
+    """Draw measured times and ours along each curve: title to what lies along it and its points.
+
+    Times that gave a constant are filled, all others hollow.
+    """
+    rcParams["svg.fonttype"] = "none"  # of this drawing alone: `render` restores it
+    columns = min(_COLUMNS, len(curves))
+    rows = -(-len(curves) // columns)
+    drawn, axes = plots.figure(2.2 * rows + 0.4, rows, columns, squeeze=False)
+    for place, (title, (along, points)) in enumerate(curves.items()):
+        one = axes[place // columns][place % columns]
+        at = [x for x, _ in points]
+        joined = len(set(at)) > 2 and along != FLOP  # GEMMs of as many operations may have different shapes
+        one.plot(at, [row.ours_ns / 1e9 for _, row in points], "-" if joined else "x", color=plots.BLUE,
+                 linewidth=1.2, label="ours")
+        for fitted, face, label in ((False, "none", "measured"), (True, plots.BLACK, "measured, gave a constant")):
+            some = [(x, row.row.ns / 1e9) for x, row in points if row.fitted == fitted]
+            one.plot([x for x, _ in some], [seconds for _, seconds in some], "o", color=plots.BLACK, markersize=3.5,
+                     markerfacecolor=face, markeredgewidth=0.8, label=label)
+        one.set_title(plots.plain(fill(title, 46)), fontsize=7.5)
+        one.set_xlabel(along, fontsize=7)
+        one.tick_params(which="both", labelsize=7)
+        _round_ticks(one)
+        if place == 0:
+            drawn.legend(*one.get_legend_handles_labels(), loc="outside upper center", ncols=3)
+    for place in range(len(curves), rows * columns):
+        axes[place // columns][place % columns].set_axis_off()
+    return drawn
+
+
+def _round_ticks(axes) -> None:
+    """Give both axes logarithmic scales with round numbers: powers of ten, on a short axis 2 and 5 between them."""
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    for axis, unit in ((axes.xaxis, ""), (axes.yaxis, "s")):
+        low, high = axis.get_view_interval()
+        if high / low < _LEAST_SPAN:
+            stretched = (_LEAST_SPAN / (high / low)) ** 0.5
+            low, high = low / stretched, high * stretched
+            (axes.set_xlim if axis is axes.xaxis else axes.set_ylim)(low, high)
+        axis.set_major_locator(LogLocator(subs=(1,) if high / low > 100 else (1, 2, 5), numticks=5))
+        axis.set_minor_locator(NullLocator())
+        axis.set_major_formatter(EngFormatter(unit, sep=" " if unit else ""))

@@ -4,15 +4,21 @@ import csv
 import io
 import json
 from importlib import resources
+from pathlib import Path
 
+import matplotlib
 import pytest
 
 from t3sim.cli import main
 from t3sim.validation.comparison import compare
 from t3sim.validation.fitted import constants
 from t3sim.validation.log import read_log
+from t3sim.validation.page import write_page
+from t3sim.validation.plots import draw_curves
 from t3sim.validation.readers import FILES, READERS, own_rows, read_text
 from t3sim.validation.requests import BadRows, Collective, Measured, Ratio, Unread
+
+ROOT = Path(__file__).resolve().parents[2]
 
 HEADER = "gpu,gpus,nodes,collective,library,algorithm,dtype,size_bytes,time_us,busbw_gb_per_s,time_is,source\n"
 ROW = "A100-SXM4-80GB,8,1,all_reduce,NCCL,,,{size},{time},,,somebody\n"
@@ -256,4 +262,33 @@ def test_the_page_has_every_machine_and_a_picture_of_each(tmp_path, capsys):
     capsys.readouterr()
     page = (tmp_path / "page" / "validation.md").read_text()
     assert "<script" not in page and r"&lt;script&gt;alert(1)&lt;/script&gt;\|$\frac$" in page
-    assert "](validation-a100-sxm.svg)" in page and (tmp_path / "page" / "validation-a100-sxm.svg").stat().st_size
+    drawn = (tmp_path / "page" / "validation-a100-sxm.svg").read_text()
+    assert "](validation-a100-sxm.svg)" in page and ">bytes</text>" in drawn and "<script" not in drawn
+    with (tmp_path / "page" / "validation.csv").open(newline="") as file:
+        numbers = {row["of"]: row for row in csv.DictReader(file)}
+    assert numbers["all"]["predicted rows"] == "4" and numbers["all"] | {"of": ""} == numbers["a100-sxm"] | {"of": ""}
+
+
+def test_a_row_by_itself_is_a_line_of_a_table_and_an_old_picture_goes(tmp_path):
+    (tmp_path / "validation-of-an-old-machine.svg").touch()
+    one = next(row for row in own_rows() if isinstance(row, Measured) and row.quantity == "GEMM")
+    write_page(tmp_path, compare([one]))
+    assert {path.name for path in tmp_path.iterdir()} == {"validation.md", "validation.csv"}
+    assert f"{one.ns / 1e3:,.1f}" in (tmp_path / "validation.md").read_text().split("row by itself")[1]
+
+
+def test_a_row_that_gave_a_constant_is_filled_and_all_others_are_hollow():
+    rows = compare([row for row in own_rows() if isinstance(row, Measured)], "dgx-v100").rows
+    points = [(float(place), row) for place, row in enumerate(rows)]
+    with matplotlib.rc_context():
+        axes = draw_curves({"all": ("bytes", points)}).axes[0]
+        lines = {line.get_label(): line for line in axes.get_lines()}
+    filled = sum(row.fitted for row in rows)
+    assert 0 < filled < len(rows) and axes.get_xlabel() == "bytes"
+    assert len(lines["measured, gave a constant"].get_xdata()) == filled
+    assert lines["measured"].get_markerfacecolor() == "none" != lines["measured, gave a constant"].get_markerfacecolor()
+
+
+def test_pictures_of_the_page_are_small():
+    pictures = [*(ROOT / "docs" / "results").glob("*.svg")]
+    assert pictures and sum(path.stat().st_size for path in pictures) < 500_000
