@@ -72,7 +72,8 @@ def _for_page(name: str, svg: str) -> str:
     svg = re.sub(r' id="([^"]+)"', lambda found: f' id="{short[found[1]]}"' if found[1] in short else "", svg)
     svg = re.sub(r'href="#([^"]+)"', lambda found: f'href="#{short[found[1]]}"', svg)
     svg = re.sub(r"url\(#([^)]+)\)", lambda found: f"url(#{short[found[1]]})", svg)
-    svg = re.sub(r"-?\d+\.\d{3,}(?=[^<>]*>)", lambda found: f"{float(found[0]):.2f}".rstrip("0").rstrip("."), svg)
+    svg = re.sub(r"scale\([^)]*\)|-?\d+\.\d{3,}(?=[^<>]*>)", lambda found: found[0] if found[0][0] == "s" else
+                 f"{float(found[0]):.2f}".rstrip("0").rstrip("."), svg)
     root = ElementTree.fromstring(svg)
     _lift(root)
     ElementTree.indent(root, "")

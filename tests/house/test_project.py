@@ -22,15 +22,10 @@ def test_every_path_in_the_readme_exists():
     assert not [path for path in sorted(named - made_by_commands) if not (ROOT / path).exists()]
 
 
-def shown(page: str) -> list[str]:
-    block = page.split("<!-- make run: begin -->")[1].split("<!-- make run: end -->")[0]
-    return block.split("```")[1].split("\n")[1:-1]
-
-
 def test_readme_shows_the_last_lines_of_the_output_of_a_run():
-    whole = shown((ROOT / "docs" / "start.md").read_text(encoding="utf-8"))
-    assert "T-NLG FC-2, TP=8" in whole[0]
-    assert shown(README) == whole[-len(shown(README)):] and 10 <= len(shown(README)) <= 25
+    """They come from a file, as figures do: `tests/house/test_figures_in_pages.py`."""
+    block = README.split('<!-- output: docs/results/run.txt from "Time (µs)" -->')[1].split("<!-- end -->")[0]
+    assert 10 <= len(block.strip().splitlines()) - 2 <= 25
 
 
 def test_the_readmes_cells_are_short():
