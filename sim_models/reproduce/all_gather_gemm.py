@@ -94,5 +94,5 @@ def _draw(runs: list[RunResult], series: dict[str, list[float]]):
     return drawn
 
 
-ALL_GATHER_GEMM = Figure("all-gather-gemm", "GEMMs behind an all-gather of their activations", _tasks, _evaluate,
+ALL_GATHER_GEMM = Figure("all-gather-gemm", "GEMMs after an all-gather of their activations", _tasks, _evaluate,
                          paper="beyond")

@@ -95,4 +95,4 @@ def _draw(runs: list[RunResult], series: dict[str, list[float]]):
     return drawn
 
 
-ALL_REDUCE = Figure("all-reduce", "The all-gather behind the GEMM, too", _tasks, _evaluate, paper="beyond")
+ALL_REDUCE = Figure("all-reduce", "The all-gather after the GEMM, tile by tile, too", _tasks, _evaluate, paper="beyond")

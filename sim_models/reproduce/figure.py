@@ -28,6 +28,14 @@ PAPERS = {"t3": "T3: Transparent Tracking & Triggering for Fine-grained Overlap 
 #: What they are called in a heading or a list.
 PAPER_NAMES = {"t3": "T3", "fused": "Fused operators", "flux": "Flux", "dma": "DMA collectives", "amped": "AMPeD",
                "beyond": "Beyond the papers"}
+#: What a paper's report answers first, and the figure whose words and plot do.
+FIRST_ANSWERS = {"t3": ("How much faster is a sub-layer whose GEMM triggers its own reduce-scatter?", "figure16"),
+                 "fused": ("How much shorter are kernels that send what they compute?", "fused-operators"),
+                 "flux": ("How much of the communication do kernels hide that send, or wait, tile by tile?", "flux"),
+                 "dma": ("Are DMA engines faster than kernels that copy?", "dma-all-gather"),
+                 "amped": ("How far is the closed form from measured training?", "megatron"),
+                 "beyond": ("What does Track & Trigger gain if the all-gather follows tile by tile, too?",
+                            "all-reduce")}
 
 TECHNIQUE_TITLES = {"sequential": "sequential", "t3": "T3", "t3-mca": "T3-MCA", "t3-mca+": "T3-MCA+",
                     "ideal-overlap": "ideal overlap", "ideal-rs-nmc": "ideal, RS with NMC"}

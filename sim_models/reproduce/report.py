@@ -7,7 +7,7 @@ import jinja2
 
 from t3sim.reproduce.campaign import Campaign, Chapter
 from t3sim.reproduce.csv_tables import FOLDER, SUMMARY, file_name
-from t3sim.reproduce.figure import PAPER_NAMES, PAPERS
+from t3sim.reproduce.figure import FIRST_ANSWERS, PAPER_NAMES, PAPERS
 from t3sim.reproduce.paper import CENTRAL_CLAIM
 
 
@@ -21,6 +21,7 @@ def render_report(campaign: Campaign) -> str:
     judged = _judged(campaign.chapters)
     second = [chapter.beside for chapter in campaign.chapters if chapter.beside]
     judged_second = _judged(second)
+    answers = _answers(campaign.chapters)
     return environment.get_template("report.html.j2").render(
         heading=_heading(list(papers)), papers={name: papers[name] for name in papers if name != "beyond"},
         ranged=any("range" in entry for chapter in campaign.chapters for entry in chapter.summary.values()),
@@ -31,12 +32,19 @@ def render_report(campaign: Campaign) -> str:
         judged_second=len(judged_second), met_second=sum(entry["met"] for entry in judged_second),
         claim_second=_claim(second), parameters_second=_different(campaign) if campaign.beside else [],
         missed=sorted((entry for entry in judged if not entry["met"]), key=lambda entry: -entry["missed_by"]),
-        claim=_claim(campaign.chapters),
+        claim=_claim(campaign.chapters), answers=answers, shown_first={plot for *_, plot in answers.values()},
         parameters=_parameters(campaign.provenance["machine"]))
 
 
 def _judged(chapters: list[Chapter]) -> list[dict[str, Any]]:
     return [entry for chapter in chapters for entry in chapter.summary.values() if entry["met"] is not None]
+
+
+def _answers(chapters: list[Chapter]) -> dict[str, tuple[str, Chapter, str]]:
+    """Return the question of each paper whose answer is there, with its chapter and plot, by the figure's name."""
+    there = {chapter.figure.name: chapter for chapter in chapters if chapter.plots}
+    return {name: (question, there[name], next(iter(there[name].plots)))
+            for question, name in FIRST_ANSWERS.values() if name in there}
 
 
 def _claim(chapters: list[Chapter]) -> dict[str, Any] | None:

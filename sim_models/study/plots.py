@@ -113,7 +113,7 @@ def range_bars(entries: list[dict[str, Any]]):
                   color=BLUE, capsize=3, label="ours, 5th to 95th percentile over uncertain inputs")
     axes.axvline(100, color=RED, linewidth=1, label="the paper's")
     axes.set_yticks(places, [entry["title"] for entry in entries])
-    axes.invert_yaxis()
+    axes.set_ylim(len(entries) - 0.5, -0.5)
     axes.grid(axis="x")
     axes.set_xlabel("% of the paper's number")
     axes.legend(loc="lower center", ncols=2, bbox_to_anchor=(0.5, 1.0))

@@ -10,11 +10,13 @@ from html.parser import HTMLParser
 import pytest
 
 from t3sim.machine import load_machine
-from t3sim.reproduce import pipeline
+from t3sim.reproduce import pipeline, report
+from t3sim.reproduce.campaign import Chapter
 from t3sim.reproduce.csv_tables import file_name
-from t3sim.reproduce.figure import TECHNIQUES, paper_setup
+from t3sim.reproduce.figure import FIRST_ANSWERS, PAPERS, TECHNIQUES, paper_setup
 from t3sim.reproduce.paper import CENTRAL_CLAIM, TARGETS, Target, compare, geomean
 from t3sim.reproduce.registry import FIGURES
+from t3sim.reproduce.report import minus
 from t3sim.runs.kernels import FusedGemm, GatherAfter
 from t3sim.tasks.runner import Monitor, Outcome, TaskFailure
 from tests.support.fake_kernels import fake_kernel, fake_results
@@ -270,7 +272,7 @@ def test_report_fits_a_telephone_and_the_night(written):
     dark = page.split("@media screen and (prefers-color-scheme: dark)")[1].split("</style>")[0]
     used = set(re.findall(r"var\((--\w+)\)", page))
     assert used and used == set(re.findall(r"(--\w+):", dark))  # every colour has its counterpart
-    body = page.split("</style>")[1]
+    body = page.split("</style>", 1)[1]  # plots have styles, too
     assert not re.search(r"style=\"[^\"]*color", re.sub(r"<svg.*?</svg>", "", body, flags=re.DOTALL))
     rows = re.findall(r"<tr><td>.*?</tr>", body.split('class="summary"')[1].split("</table>")[0], re.DOTALL)
     assert rows and all(re.findall(r'data-label="(\w+)"', row) == ["ours", "paper", "difference", "target"]
@@ -284,6 +286,23 @@ def test_the_first_screen_says_whether_the_central_claim_holds(written):
     first = page.split("<body>")[1].split("<nav>")[0]
     assert f"<strong>{claim['ours']:.1f} %</strong> over T3 here, 8 to 13 % in" in first
     assert ("met</span>" if claim["met"] else f"missed by {claim['missed_by']:.1f} points</span>") in first
+
+
+@pytest.mark.slow
+def test_the_first_screen_has_an_answer_and_a_plot_of_each_paper(written):
+    """Each plot is there once: an answer's is not repeated in its chapter."""
+    page = (written[0] / "report.html").read_text()
+    first = page.split("<body>")[1].split("<nav>")[0]
+    assert list(FIRST_ANSWERS) == list(PAPERS) and first.count("<svg") == len(PAPERS)
+    for paper, (question, name) in FIRST_ANSWERS.items():
+        chapter = next(one for one in written[1].chapters if one.figure.name == name)
+        assert chapter.figure.paper == paper and chapter.plots
+        answer = html.unescape(first.split(f'id="answer-{name}"')[1].split("</section>")[0])
+        assert question in answer and minus(chapter.findings.text) in answer and answer.count("<svg") == 1
+
+
+def test_a_paper_without_its_first_figure_has_no_answer():
+    assert not report._answers([Chapter(FIGURES["figure4"])]) and not report._answers([Chapter(FIGURES["figure16"])])
 
 
 def test_targets_are_shown_to_the_digits_that_mean_something():
