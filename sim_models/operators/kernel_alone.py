@@ -5,10 +5,11 @@ from collections.abc import Mapping
 import numpy as np
 
 from ..line import LINE_BYTES
-from .kernel_table import KernelError, KernelTable, Route, check_memory
+from .kernel_table import KernelError, KernelTable, Route, added, check_memory
 
 _MOST_LINES = 1 << 33  #: that a kernel loads and stores, and steps and workgroups that it has: about a day
 _MOST_CYCLES = 1 << 36  #: the same
+_LONGEST_WAIT = 40_000  #: cycles in which nothing moves: four follow one another within `engine.end.IDLE_LIMIT`
 
 
 def check_alone(table: KernelTable, memory_bytes: int, most: Mapping[str, int], places: int) -> None:
@@ -32,18 +33,14 @@ def check_alone(table: KernelTable, memory_bytes: int, most: Mapping[str, int], 
                               f"{largest}")
     if not len(table.signals) and (stores["id"][to_peer] != 0).any():
         raise KernelError("stores: to the peer for a signal, and there are none: signals is empty")
-    _check_ends(table, to_peer)
     _check_time(table, places)
+    _check_ends(table, to_peer)
 
 
 def _check_ends(table: KernelTable, to_peer: np.ndarray) -> None:
     """Raise KernelError if the kernel waits for more lines than it sends, to itself, or for a signal never set."""
     groups, steps, stores = table.groups, table.steps, table.stores
-    turns = np.zeros(len(stores))  # how often each block is stored, each time all of its rows
-    for group in groups:
-        for step in steps[group["first_step"]:group["first_step"] + group["steps"]]:
-            turns[step["first_store"]:step["first_store"] + step["stores"]] += (
-                float(group["workgroups"]) * step["repeats"])
+    turns = added(steps["first_store"], steps["stores"], _turns(table), len(stores))
     lines = np.where(to_peer, turns * stores["rows"] * -(-stores["bytes"] // LINE_BYTES), 0)
     if table.arrivals.max() > lines.sum():
         raise KernelError(f"arrivals: {table.arrivals.max()} lines must come, and the kernel sends itself "
@@ -51,19 +48,23 @@ def _check_ends(table: KernelTable, to_peer: np.ndarray) -> None:
     counted = np.bincount(np.where(to_peer, stores["id"], 0), lines, len(table.signals) + 1).astype(float)
     if len(table.raises):
         counted += np.bincount(table.raises, groups["workgroups"], len(table.signals) + 1)
-    for first, last in table.waits.tolist():
-        never = np.flatnonzero(table.signals[first - 1:last] > counted[first:last + 1]) if last else ()
-        if len(never):
-            raise KernelError(f"waits: signal {first + never[0]} is set at {table.signals[first - 1 + never[0]]}, and "
-                              f"{counted[first + never[0]]:.0f} are counted for it: it would never be set")
+    never = np.append(0, np.cumsum(table.signals > counted[1:]))
+    first, last = table.waits["first"], table.waits["last"]
+    if (waiting := np.flatnonzero((last > 0) & (never[last] > never[first - 1]))).size:
+        signal = int(np.searchsorted(never, never[first[waiting[0]] - 1], side="right"))
+        raise KernelError(f"waits: signal {signal} is set at {table.signals[signal - 1]}, and {counted[signal]:.0f} "
+                          "are counted for it: it would never be set")
+
+
+def _turns(table: KernelTable) -> np.ndarray:
+    """Return how often each step is done, by all workgroups together."""
+    groups, steps = table.groups, table.steps
+    return steps["repeats"] * added(groups["first_step"], groups["steps"], groups["workgroups"], len(steps))
 
 
 def _check_time(table: KernelTable, places: int) -> None:
     """Raise KernelError for more work than days of simulation, by what it takes at least."""
-    steps, turns = table.steps, np.zeros(len(table.steps))
-    for group in table.groups:
-        turns[group["first_step"]:group["first_step"] + group["steps"]] += float(group["workgroups"])
-    turns *= steps["repeats"]
+    steps, turns = table.steps, _turns(table)
     events = turns.sum() + float(table.groups["workgroups"].sum())
     for name in ("loads", "stores"):
         blocks = getattr(table, name)
@@ -78,3 +79,8 @@ def _check_time(table: KernelTable, places: int) -> None:
     cycles += len(table.arrivals) * table.phase_launch_cycles
     if cycles > _MOST_CYCLES:
         raise KernelError(f"the kernel takes {cycles:.3g} cycles at least: at most {_MOST_CYCLES} are simulated")
+    for name, waits in (("steps: compute_cycles", steps["compute_cycles"]), ("launch_cycles", table.launch_cycles),
+                        ("end_cycles", table.end_cycles), ("phase_launch_cycles", table.phase_launch_cycles)):
+        if (longest := float(np.max(waits, initial=0))) > _LONGEST_WAIT:
+            raise KernelError(f"{name}={longest:g} is not possible: 0 to {_LONGEST_WAIT}, beyond which a run counts as "
+                              "stuck")

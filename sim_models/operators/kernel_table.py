@@ -231,17 +231,13 @@ def _check_signals(table: KernelTable) -> None:
 
 def check_memory(table: KernelTable, memory_bytes: int) -> None:
     """Raise KernelError if a block lies outside the memory."""
-    members = np.zeros(len(table.steps))
-    for group in table.groups:
-        own = slice(group["first_step"], group["first_step"] + group["steps"])
-        members[own] = np.maximum(members[own], group["workgroups"] - 1)
+    groups, steps = table.groups, table.steps
+    members = greatest(groups["first_step"], groups["steps"], groups["workgroups"] - 1, len(steps))
     for name in ("loads", "stores"):
         blocks = getattr(table, name)
-        turn, member = np.zeros(len(blocks)), np.zeros(len(blocks))
-        for index, step in enumerate(table.steps):
-            rows = slice(step[f"first_{name[:-1]}"], step[f"first_{name[:-1]}"] + step[name])
-            turn[rows] = np.maximum(turn[rows], step["repeats"] - 1)
-            member[rows] = np.maximum(member[rows], members[index])
+        of_steps = steps[f"first_{name[:-1]}"], steps[name]
+        turn = greatest(*of_steps, steps["repeats"] - 1, len(blocks))
+        member = greatest(*of_steps, members, len(blocks))
         lowest = highest = blocks["base"].astype(np.float64)
         first_row, last_row = np.zeros(len(blocks)), blocks["rows"] - 1.0
         if name == "loads" and len(table.row_lists):
@@ -256,6 +252,28 @@ def check_memory(table: KernelTable, memory_bytes: int) -> None:
             raise KernelError(f"{name}[{wrong[0]}] reaches from byte {lowest[wrong[0]]:.0f} to "
                               f"{highest[wrong[0]] + blocks['bytes'][wrong[0]]:.0f}: the memory has 0 to "
                               f"{memory_bytes}")
+
+
+def greatest(first: np.ndarray, count: np.ndarray, values: np.ndarray, places: int) -> np.ndarray:
+    """Return for each place the greatest value of the runs that have it, which may overlap; 0 without one.
+
+    A run is what two of the greatest power of two in its length cover; those are halved until they are single places.
+    """
+    found = np.zeros(places)
+    bits = np.frexp(np.maximum(count, 1))[1] - 1
+    for bit in range(int(bits.max(initial=0)), -1, -1):
+        half, wider, found = 1 << bit, found, found.copy()
+        np.maximum(found[half:], wider[:-half], out=found[half:])
+        own = (bits == bit) & (count > 0)
+        for start in (first[own], first[own] + count[own] - half):
+            np.maximum.at(found, start, values[own])
+    return found
+
+
+def added(first: np.ndarray, count: np.ndarray, values: np.ndarray, places: int) -> np.ndarray:
+    """Return for each place the sum of the values of the runs that have it."""
+    ends = np.bincount(first, values, places + 1) - np.bincount(first + count, values, places + 1)
+    return np.cumsum(ends[:places])
 
 
 def _sums(values: np.ndarray, first: np.ndarray, count: np.ndarray) -> np.ndarray:

@@ -10,6 +10,7 @@ from t3sim.machine import Machine
 from t3sim.operators.kernel_table import KernelError, KernelTable
 from t3sim.runs import kernels
 from t3sim.runs.beside_copies import Copies
+from t3sim.runs.failure import SimulationError
 from t3sim.runs.operators import with_its_kernel
 from t3sim.scenario.layers import in_format, small_workload
 from t3sim.scenario.request import check_level, check_operator, machine_of
@@ -52,6 +53,9 @@ class KernelAlone:
             found = [self._simulated(one, partial(progress, name)) for name, one in self.kernels.items()]
         except KernelError as error:
             raise KernelError(f"{self.file}: {error}" if self.file else f"{error}") from None
+        except SimulationError as error:
+            raise SimulationError(f"{self.file}: {error}: its groups wait for each other (waits, arrivals)"
+                                  if self.file else f"{error}") from None
         for name in self.kernels:
             progress(name, 1.0)
         alone, moved = found[0], sum(found[0].dram.values())

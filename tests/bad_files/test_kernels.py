@@ -66,6 +66,8 @@ def test_damaged(tmp_path, capsys):
     ({"persistent": np.array(7)}, "persistent must be one number, true or false"),
     ({"launch_cycles": np.array(1e14)}, "cycles at least: at most"),
     ({"groups": kernels.small().groups.astype(object)}, "holds objects"),
+    ({"launch_cycles": np.array(1e6)}, "launch_cycles=1e+06 is not possible: 0 to 40000"),
+    ({"phase_launch_cycles": np.array(1e6)}, "phase_launch_cycles=1e+06 is not possible: 0 to 40000"),
 ])
 def test_unlawful_values(changes, told, tmp_path, capsys):
     assert told in refused(capsys, write(tmp_path, **changes))
@@ -75,12 +77,37 @@ def test_unlawful_values(changes, told, tmp_path, capsys):
     ("loads", "base", 1 << 47, "loads[0] reaches from byte"), ("steps", "repeats", 1 << 40, "repeats="),
     ("steps", "repeats", 1 << 30, "lines, steps and workgroups: at most"),
     ("steps", "compute_cycles", 1e14, "cycles at least: at most"), ("stores", "wavefront", 99, "wavefront=99"),
+    ("steps", "compute_cycles", 1e6, "compute_cycles=1e+06 is not possible: 0 to 40000"),
     ("stores", "id", -1, "id=-1"), ("stores", "part", -1, "part=-1"), ("stores", "peer", 1, "peer 0"),
 ])
 def test_unlawful_columns(array, column, value, told, tmp_path, capsys):
     made = getattr(kernels.small(), array).copy()
     made[column][0] = value
     assert told in refused(capsys, write(tmp_path, **{array: made}))
+
+
+def test_groups_that_wait_for_each_other(tmp_path, capsys):
+    """Each signal is raised by the group that waits for the other."""
+    waits = np.array([(1, 1), (2, 2), (0, 0)], kernels.WAIT)
+    path = write(tmp_path, waits=waits, raises=np.array([2, 1, 0]), signals=np.array([1, 1]))
+    line = answered(capsys, ["kernel", path, "--machine", kernels.MACHINE], (1,))
+    assert "x.npz" in line and "wait for each other" in line
+
+
+def test_many_groups_of_many_steps_are_looked_at_in_seconds(tmp_path, capsys):
+    """Looking at each step of each group, and at each signal of each wait, would take years."""
+    count, some, none = 1 << 20, 1 << 10, np.zeros(0, np.int64)
+    stores = kernels.small().stores.copy()
+    stores["id"] = 0
+    alone = {"arrivals": np.array([0]), "waits": np.zeros(0, kernels.WAIT), "raises": none, "signals": none,
+             "stores": stores}
+    path = write(tmp_path, **alone, steps=kernels.rows_of(kernels.STEP, count, repeats=1),
+                 groups=kernels.rows_of(kernels.GROUP, count, workgroups=1, steps=count))
+    assert "lines, steps and workgroups: at most" in refused(capsys, path)
+    path = write(tmp_path, **alone | {
+        "groups": kernels.rows_of(kernels.GROUP, some, workgroups=1, steps=1), "raises": np.zeros(some, np.int64),
+        "waits": kernels.rows_of(kernels.WAIT, some, first=1, last=count), "signals": (np.arange(count) == 77) * 1})
+    assert "signal 78 is set at 1, and 0 are counted" in refused(capsys, path)
 
 
 def test_archives_that_are_traps(tmp_path, capsys, monkeypatch):
