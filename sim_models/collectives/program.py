@@ -68,6 +68,20 @@ class Program:
         return self._group(lambda transfer: transfer.source)
 
     @cached_property
+    def additions(self) -> dict[tuple[int, int], tuple[int, ...]]:
+        """Transfers (indices) that are added at each (rank, chunk)."""
+        return {key: tuple(index for index in found if self.transfers[index].op is Op.ADD)
+                for key, found in self.arrivals.items()}
+
+    @cached_property
+    def held(self) -> tuple[tuple[int, ...], ...]:
+        """Chunks that each rank has at any time, in their order."""
+        found: list[set[int]] = [set() for _ in range(self.ranks)]
+        for rank, chunk in (*self.start, *self.arrivals):
+            found[rank].add(chunk)
+        return tuple(tuple(sorted(chunks)) for chunks in found)
+
+    @cached_property
     def followers(self) -> tuple[tuple[int, ...], ...]:
         """Transfers (indices) that wait for each one."""
         found: list[list[int]] = [[] for _ in self.transfers]

@@ -84,6 +84,22 @@ def run_kernel(scenario: "Scenario", insist: bool, json: str | None, copies: "Co
         print_kernel(result, output_console())
 
 
+def run_collective_alone(scenario: "Scenario", insist: bool, json: str | None) -> None:
+    """Run a collective alone; print, or write as JSON. Raises BadInput."""
+    from t3sim.scenario.collective import CollectiveAlone
+    from t3sim.study.report import output_console, print_collective, progress_bar
+    from t3sim.support.output import write_json
+
+    alone = CollectiveAlone(scenario)
+    check_estimate(alone.estimate(), alone, insist)
+    with progress_bar([alone.kind]) as progress:
+        result = alone.run(progress)
+    if json is not None:
+        write_json(result.to_json(), json)
+    if json != "-":
+        print_collective(result, output_console())
+
+
 def _refuse(what: str, given: dict, allowed: tuple[str, ...]) -> None:
     """Raise BadInput for options that do not go with a kernel."""
     for option, value in given.items():

@@ -15,8 +15,7 @@ from t3sim.errors import BadInput
 from t3sim.numerals import decimal, whole
 
 if TYPE_CHECKING:
-    from t3sim.tasks.estimate import Estimate
-    from t3sim.workloads import Workload
+    from t3sim.tasks.estimate import Estimate, Sized
 
 
 def whole_number(text: str | int) -> int:
@@ -52,7 +51,7 @@ def simulations_at_once(jobs: int | None) -> int:
     return jobs
 
 
-def check_estimate(found: "Estimate", workload: "Workload", insist: bool) -> None:
+def check_estimate(found: "Estimate", workload: "Sized", insist: bool) -> None:
     """Refuse what takes more than a day, or more memory than this host has, without `--insist`. Raises BadInput."""
     from t3sim.tasks.estimate import check
 

@@ -33,21 +33,25 @@ def run(
     json: JsonOption = None,
 ) -> None:
     """Run one fused sub-layer on the RTL; without options T-NLG FC-2 at TP=8, full size."""
-    from t3sim.scenario.layers import is_alone
+    from t3sim.scenario.layers import is_alone, is_collective
     from t3sim.support.output import check_json_target
 
-    event, alone = scenario.level == "event", is_alone(scenario.layer)
-    if event or alone:
+    event, alone, collective = scenario.level == "event", is_alone(scenario.layer), is_collective(scenario.layer)
+    if event or alone or collective:
         for option, value in (("--plot", plot), ("--jobs", jobs)):
             if value is not None:
                 raise BadInput(f"{option} {value} does not go with " + (
-                    "level = event" if event else "a kernel alone"))
+                    "level = event" if event else "a collective alone" if collective else "a kernel alone"))
     jobs = simulations_at_once(jobs)
     check_json_target(json)
     if event:
         from t3sim.commands.event_level import run_event_level
 
         run_event_level(scenario, json)
+    elif collective:
+        from t3sim.commands.kernel import run_collective_alone
+
+        run_collective_alone(scenario, insist, json)
     elif alone:
         from t3sim.commands.kernel import run_kernel
 

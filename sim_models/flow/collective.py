@@ -87,7 +87,8 @@ def run_program(program: Program, topology: Topology, chunk_bytes: Callable[[int
         network.fabric.watch = lambda now, rates: watch(now, rates[:len(topology.links)])
     steps = network.env.run(network.start(program, chunk_bytes, near_memory))
     ns, moved = network.env.now + costs.launch_ns + costs.step_ns, network.fabric.moved
-    carried = [(moved["link", link.source, link.destination], costs.rate(link)) for link in topology.links]
+    carried = [(moved["link", link.source, link.destination], costs.rate(link) * topology.share)
+               for link in topology.links]
     return CollectiveRun(ns, steps, sum(size for size, _ in carried),
                          sum(size for name, size in moved.items() if name[0] == "memory"),
                          max((size / (rate * ns) for size, rate in carried), default=0.0))
@@ -101,7 +102,7 @@ class Network:
         """Take a topology's links; `also`: further resources, bytes per ns."""
         self.env, self.topology, self.costs = env, topology, costs
         self.fabric = Fabric(env, {
-            **{("link", link.source, link.destination): costs.rate(link) for link in topology.links},
+            **{("link", link.source, link.destination): costs.rate(link) * topology.share for link in topology.links},
             **{("memory", node): costs.memory_bytes_per_ns for node in range(topology.gpus)}, **(also or {})})
         self._latencies_ns = {("link", link.source, link.destination): costs.latency_ns(link, topology)
                               for link in topology.links}

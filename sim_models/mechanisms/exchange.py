@@ -210,16 +210,22 @@ _IN_SWITCH = {"rs": in_switch.reduce_scatter, "ag": in_switch.all_gather,
               "ar": lambda ranks: all_reduce(in_switch.reduce_scatter(ranks), in_switch.all_gather(ranks))}
 
 
-def own_topology(operator: str) -> str:
-    """Name the links of an operator for which none are named: a ring, or a switch if everyone sends to everyone."""
-    return "switch" if FUSED_OPERATORS.get(operator) == "a2a" else "ring"
+def own_topology(collective: str | None) -> str:
+    """Name the links of a collective for which none are named: a ring, or a switch if everyone sends to everyone."""
+    return "switch" if collective == "a2a" else "ring"
 
 
-def own_algorithm(operator: str, topology: str) -> str:
+def own_algorithm(collective: str | None, topology: str) -> str:
     """Name the algorithm of links for which none is named."""
     if ":" in topology:
         return "hierarchical"
-    return "direct" if topology == "full" or FUSED_OPERATORS.get(operator) == "a2a" else "ring"
+    return "direct" if topology == "full" or collective == "a2a" else "ring"
+
+
+def check_topology(topology: str) -> None:
+    """Refuse links that there are not. Raises BadInput."""
+    if topology not in TOPOLOGIES[:3] and topology.partition(":")[0] not in ("torus", "nodes"):
+        raise BadInput(f"exchange.topology = {topology!r} is unknown: allowed are {choices(topology, TOPOLOGIES)}")
 
 
 def fused_with(operator: str, topology: str | None = None, algorithm: str | None = None,
@@ -228,12 +234,11 @@ def fused_with(operator: str, topology: str | None = None, algorithm: str | None
 
     A topology that is not given is the operator's own, an algorithm that is not given the topology's.
     """
-    topology = own_topology(operator) if topology is None else topology
-    algorithm = own_algorithm(operator, topology) if algorithm is None else algorithm
+    topology = own_topology(FUSED_OPERATORS.get(operator)) if topology is None else topology
+    algorithm = own_algorithm(FUSED_OPERATORS.get(operator), topology) if algorithm is None else algorithm
     if algorithm not in ALGORITHMS:
         raise BadInput(f"exchange.algorithm = {algorithm!r} is unknown: allowed are {choices(algorithm, ALGORITHMS)}")
-    if topology not in TOPOLOGIES[:3] and topology.partition(":")[0] not in ("torus", "nodes"):
-        raise BadInput(f"exchange.topology = {topology!r} is unknown: allowed are {choices(topology, TOPOLOGIES)}")
+    check_topology(topology)
     if (":" in topology) != (algorithm in ("hierarchical", "all-rings")) or (
             algorithm == "both-rings" and topology != "ring"):
         raise BadInput(f"exchange.algorithm = {algorithm} does not go with exchange.topology = {topology}: torus:RxC "

@@ -3,10 +3,11 @@
 In a level every device sends the chunks that the schedule has it send then, side by side; the next one begins when all
 of this level has come. A reduce-scatter without near-memory compute reads its own part and what came for it, and adds
 what came last in a pass of its own; with it, what arrives is added in memory (T3 paper, figures 3 and 10, for rings).
+A sum that is sent on complete, as in an all-reduce, is added up once, by the pass that first sends it and keeps it.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -21,7 +22,7 @@ EXCHANGE = "all-to-all"
 
 
 class Places(NamedTuple):
-    """Where every device keeps what a collective moves."""
+    """Where every device keeps what a collective moves: the chunks that it ever has, by their place among them."""
 
     chunk_bytes: int
     data: int  #: address of its chunks
@@ -31,13 +32,13 @@ class Places(NamedTuple):
     def lines(self) -> int:
         return lines_of(self.chunk_bytes)
 
-    def chunk(self, number: int) -> int:
+    def chunk(self, place: int) -> int:
         """Return the address of a chunk, which begins on a line."""
-        return self.data + number * self.lines * LINE_BYTES
+        return self.data + place * self.lines * LINE_BYTES
 
-    def received(self, number: int) -> int:
+    def received(self, place: int) -> int:
         """Return the address of what was received as this one."""
-        return self.copies + number * self.lines * LINE_BYTES
+        return self.copies + place * self.lines * LINE_BYTES
 
 
 @dataclass(frozen=True)
@@ -68,9 +69,32 @@ class LevelPlan:
             came += comes.count(level)
             if not sends:
                 raise ValueError(f"rank {self.rank} sends nothing in level {level}")
-            found += [self._send(index, came * self.at.lines, beside=number > 0) for number, index in enumerate(sends)]
+            together = self._level(level, sends)
+            found += [replace(one, arrivals=came * self.at.lines, beside=one is not together[0]) for one in together]
         last = [] if self.in_memory else self._sums
-        return found + [self._add(chunk, beside=number > 0) for number, chunk in enumerate(last)]
+        return found + [replace(self._add(chunk), beside=chunk != last[0]) for chunk in last]
+
+    def _level(self, level: int, sends: Sequence[int]) -> list[Pass]:
+        """List the passes of a level: sums that are sent for the first time, then chunks that are there."""
+        transfers, found, of_sums = self.program.transfers, [], []
+        for chunk in (chunk for chunk, first in self._sent_sums.items() if first == level):
+            added = self._add(chunk)
+            own = [index for index in sends if transfers[index].chunk == chunk]
+            found += [added, *(replace(self._send(index), sources=added.sources, again=True) for index in own)]
+            of_sums += own
+        return found + [self._send(index) for index in sends if index not in of_sums]
+
+    @cached_property
+    def _sent_sums(self) -> dict[int, int]:
+        """Chunks that it adds up and sends on complete, each with the level in which it first does."""
+        program, found = self.program, {}
+        for level, index in sorted((program.levels[index], index) for index, one in enumerate(program.transfers)
+                                   if one.source == self.rank and one.op is Op.COPY and not self.in_memory):
+            chunk = program.transfers[index].chunk
+            arrivals = program.arrivals.get((self.rank, chunk), ())
+            if arrivals and arrivals == program.additions[self.rank, chunk]:  # else it got the sum from another one
+                found.setdefault(chunk, level)
+        return found
 
     @property
     def _sends(self) -> list[list[int]]:
@@ -87,38 +111,52 @@ class LevelPlan:
     def _sums(self) -> list[int]:
         return [chunk for rank, chunk in self.program.last_additions if rank == self.rank]
 
-    def _send(self, index: int, arrivals: int, beside: bool) -> Pass:
-        one = self.program.transfers[index]
-        chunk, number = one.chunk, self._place(index)
-        if self.mirrored:  # it gets what the rank sends that is as far away on the other side
-            chunk = self._renamed(chunk, one.source - one.destination)
-            number += (chunk - one.chunk) * self._most
-        to = self.at.received(number) if one.op is Op.ADD and not self.in_memory else self.at.chunk(chunk)
-        return Pass(self._sources(one.chunk, one.after), to, Route.PEER, one.op is Op.ADD and self.in_memory, arrivals,
-                    self.peers.index(one.destination), beside)
+    def _send(self, index: int) -> Pass:
+        one, arriving = self.program.transfers[index], self._arriving(index)
+        adds = one.op is Op.ADD
+        came = self.program.transfers[arriving]
+        to = self._received(arriving) if adds and not self.in_memory else self._chunk(came.destination, came.chunk)
+        sources = self._parts(one.chunk, one.after) if adds else (self._chunk(self.rank, one.chunk),)
+        return Pass(sources, to, Route.PEER, adds and self.in_memory, peer=self.peers.index(one.destination))
 
-    def _add(self, chunk: int, beside: bool) -> Pass:
-        return Pass(self._sources(chunk, self.program.arrivals[self.rank, chunk]), self.at.chunk(chunk), beside=beside)
+    def _arriving(self, index: int) -> int:
+        """Return the transfer that what is sent arrives as: if mirrored, from the GPU as far away on the other side."""
+        one, program = self.program.transfers[index], self.program
+        if not self.mirrored:
+            return index
+        step = one.source - one.destination
+        return next(other for other in program.arrivals[self.rank, self._renamed(one.chunk, step)]
+                    if program.transfers[other].source == (one.source + step) % program.ranks
+                    and program.transfers[other].op is one.op)
 
-    def _sources(self, chunk: int, after: Sequence[int]) -> tuple[int, ...]:
+    def _add(self, chunk: int) -> Pass:
+        return Pass(self._parts(chunk, self.program.additions[self.rank, chunk]), self._chunk(self.rank, chunk))
+
+    def _parts(self, chunk: int, after: Sequence[int]) -> tuple[int, ...]:
         """Return where its own part of a chunk is, and what came for it."""
-        added = () if self.in_memory else (index for index in after if self.program.transfers[index].op is Op.ADD
-                                           and self.program.transfers[index].chunk == chunk)
-        return self.at.chunk(chunk), *(self.at.received(self._place(index)) for index in added)
+        added = () if self.in_memory else (
+            index for index in after if index in self.program.additions.get((self.rank, chunk), ()))
+        return self._chunk(self.rank, chunk), *map(self._received, added)
 
-    def _place(self, index: int) -> int:
-        """Return as which one a transfer is received: its chunk's, in the order in which a chunk's parts come."""
+    def _chunk(self, rank: int, chunk: int) -> int:
+        return self.at.chunk(self.program.held[rank].index(chunk))
+
+    def _received(self, index: int) -> int:
+        """Return where a transfer is received to be added: its chunk's place, in the order in which parts come."""
         one = self.program.transfers[index]
-        return one.chunk * self._most + self.program.arrivals[one.destination, one.chunk].index(index)
-
-    @cached_property
-    def _most(self) -> int:
-        """Parts of a chunk that arrive at one rank at most."""
-        return max(map(len, self.program.arrivals.values()))
+        return self.at.received(self.program.held[one.destination].index(one.chunk) * most_additions(self.program)
+                                + self.program.additions[one.destination, one.chunk].index(index))
 
     def _renamed(self, chunk: int, step: int) -> int:
         ranks = self.program.ranks
-        return chunk // ranks * ranks + (chunk + step) % ranks
+        group, rank = divmod(chunk, ranks)
+        return (group + step) % ranks * ranks + (rank + step) % ranks if self.program.pairs else (
+            group * ranks + (rank + step) % ranks)
+
+
+def most_additions(program: Program) -> int:
+    """Return how many parts of a chunk arrive at a rank to be added at most."""
+    return max(map(len, program.additions.values()))
 
 
 def ring_program(kind: str, ranks: int) -> tuple[Program, int]:

@@ -25,6 +25,7 @@ class Pass:
     arrivals: int = 0  #: lines that must have come over the links since the start before the next pass begins
     peer: int = 0  #: to which of the device's peers it is stored
     beside: bool = False  #: it goes on at the same time as the pass before it
+    again: bool = False  #: it stores what the pass before it, beside which it is, has loaded
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Copy:
                                               (start + size // LINE_BYTES * LINE_BYTES, 1, size % LINE_BYTES))
                           if piece[1] and piece[2]]
                 groups.append((count, len(steps), 1, phase, 0, 0))
-                sources = [source for one in together for source in one.sources]
+                sources = [source for one in together if not one.again for source in one.sources]
                 steps.append((1, 0.0, len(loads), len(pieces) * len(sources), len(stores), len(pieces) * len(together)))
                 loads += [(source + at, LINE_BYTES, rows, width, 0, share, STRIDED)
                           for source in sources for at, rows, width in pieces]

@@ -4,11 +4,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ..driver.driver import error_in_words
 from ..fabric.network import outgoing
 from .diagnosis import at_rest, final_tiles, lost_packets
 from .failure import SimulationError
-from .programmed import ProgrammedRun
+from .programmed import ProgrammedGpus, ProgrammedRun
 
 
 def check(run: ProgrammedRun) -> None:
@@ -19,7 +18,7 @@ def check(run: ProgrammedRun) -> None:
             waiting = run.sim.network.flight.count[outgoing(run.sim.network, d)].sum()
             raise SimulationError(f"device {space.device}: {waiting} packets on the link"
                                   f"{lost_packets(run, d)}")
-    raise_errors(run)
+    run.raise_errors()
     for d, space in enumerate(run.spaces):
         if inside := at_rest(run, d):  # a tile that fired got bytes twice, or bytes of another
             raise SimulationError(f"device {space.device}: not idle at the end: {inside}")
@@ -39,23 +38,15 @@ def check(run: ProgrammedRun) -> None:
         observer.check()
 
 
-def nothing_counted(run: ProgrammedRun, before: Sequence[Mapping[str, int]]) -> None:
-    """Check that no counter moved during an all-gather, which is not tracked. Raises SimulationError.
+def nothing_counted(run: ProgrammedGpus, before: Sequence[Mapping[str, int]]) -> None:
+    """Check that no counter moved during a collective by kernels, which is not tracked. Raises SimulationError.
 
     `before`: each device's counters.
     """
-    for d, space in enumerate(run.spaces):
+    for d, device in enumerate(run.devices):
         counted = run.counters(d)
         changed = [f"{name} {before[d][name]:,} to {counted[name]:,}" for name in counted
                    if counted[name] != before[d][name]]
         if changed:
-            raise SimulationError(f"device {space.device}: an all-gather is not tracked, but the hardware counted "
+            raise SimulationError(f"device {device}: stores of a collective are not tracked, but the hardware counted "
                                   f"during it: {', '.join(changed)}")
-
-
-def raise_errors(run: ProgrammedRun) -> None:
-    """Raise SimulationError with the first error that any device's hardware reports."""
-    for space, backend, driver, master in zip(run.spaces, run.backends, run.drivers, run.masters):
-        if backend.outputs[backend.ports.outputs["irq"].offset]:
-            raise SimulationError(f"device {space.device}: the hardware reports "
-                                  f"{error_in_words(driver.first_error(master.read))}")

@@ -11,7 +11,7 @@ from ..fabric.switch import NO_SWITCH
 from ..line import LINE_BYTES, lines_of
 from ..mechanisms.program_kernels import ring_plan
 from . import build
-from .checks import check, nothing_counted, raise_errors
+from .checks import check, nothing_counted
 from .diagnosis import in_a_line, waits
 from .failure import SimulationError, to_end
 from .programmed import ProgrammedRun
@@ -32,7 +32,7 @@ class FusedRun(ProgrammedRun):
 
         def after_batch() -> None:
             progress(min(0.99, self.sim.kernel.state.finished.sum() / total))
-            raise_errors(self)
+            self.raise_errors()
 
         if self.to_end(after_batch, batch_cycles) == STUCK:
             raise SimulationError(f"nothing moved for {IDLE_LIMIT} cycles: {in_a_line(self)}", waits(self))
@@ -64,7 +64,7 @@ class FusedRun(ProgrammedRun):
                                      expected_events=np.zeros_like(self.sim.expected_events))
         to_end(self, "all-gather",
                lambda: progress(min(0.99, float(kernel.state.phase[0]) / len(kernel.state.phase_over[0]))))
-        raise_errors(self)
+        self.raise_errors()
         nothing_counted(self, before)
         return self.now - first
 

@@ -83,14 +83,32 @@ def collective_sim(machine: Machine, size_bytes: int, devices: int, kind: str, m
 def program_sim(machine: Machine, size_bytes: int, kind: str, program: Program, topology: Topology) -> Sim:
     """Make the state at cycle 0 of a collective by any program; `kind`: of `program_kernels.KINDS`.
 
-    One GPU stands for all where they are alike, else every GPU is simulated.
+    One GPU stands for all where they are alike and none passes on what others send, else every GPU is simulated.
     """
-    at = Places(-(-size_bytes // program.chunks), 0, 0)
-    at = at._replace(copies=-(-at.chunk(program.chunks) // (1 << 20)) << 20)
-    alone = program.invariant_under_shift() and topology.invariant_under_shift()
-    plans = [LevelPlan(program, rank, at, KINDS[kind], alone) for rank in ([0] if alone else range(program.ranks))]
-    network = build.mirrored_network(machine, topology, 0) if alone else build.network_of(machine, topology, {})
+    plans = program_plans(-(-size_bytes // program.chunks), kind, program, alike(program, topology))
+    return planned_sim(machine, plans, kind, topology)
+
+
+def program_plans(chunk_bytes: int, kind: str, program: Program, alone: bool) -> list[LevelPlan]:
+    """Plan a collective by any program on chunks of this size; `alone`: on one GPU that stands for all."""
+    at = Places(chunk_bytes, 0, 0)
+    at = at._replace(copies=-(-at.chunk(max(map(len, program.held))) // (1 << 20)) << 20)
+    return [LevelPlan(program, rank, at, KINDS[kind], alone) for rank in ([0] if alone else range(program.ranks))]
+
+
+def planned_sim(machine: Machine, plans: Sequence[LevelPlan], kind: str, topology: Topology,
+                links: Mapping[tuple[int, int], Link] = MappingProxyType({})) -> Sim:
+    """Make the state at cycle 0 of a collective that is planned, over `links` where they are not the machine's."""
+    network = (build.mirrored_network(machine, topology, 0) if plans[0].mirrored
+               else build.network_of(machine, topology, links))
     return build.machine_state(machine, _units(machine, plans, kind), network, [plan.peers for plan in plans])
+
+
+def alike(program: Program, topology: Topology) -> bool:
+    """Say whether one GPU can stand for all: they do the same, and no message goes through another GPU."""
+    return program.invariant_under_shift() and topology.invariant_under_shift() and all(
+        node >= topology.gpus for one in program.transfers
+        for _, node in topology.way(one.source, one.destination)[:-1])
 
 
 def _units(machine: Machine, plans: Sequence[LevelPlan], kind: str) -> ComputeUnits:

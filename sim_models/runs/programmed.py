@@ -1,16 +1,18 @@
-"""The GPUs of a fused run as a driver leaves them before the kernel starts."""
+"""GPUs with the RTL as a driver leaves them before a kernel starts; those of a fused run."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from t3sim.rtl.geometry import Geometry
 from t3sim.rtl.registers import NO_THRESHOLD
 
 from ..driver.apb import ApbMaster
-from ..driver.driver import Driver, Write
+from ..driver.driver import Driver, Write, error_in_words
 from ..engine.hardware import make_hardware, offer_request
 from ..engine.loop import Lockstep
 from ..engine.ports import Ports
+from ..engine.state import Sim
 from ..fabric.network import come_back, head_arrival, head_destination
 from ..machine import Machine
 from ..mechanisms.gather_before import ready_asks
@@ -40,7 +42,63 @@ def mapped(machine: Machine, workload: Workload, schedule: Schedule, gathers: bo
             for d in (range(workload.tp) if device is None else [device])]
 
 
-class ProgrammedRun(Lockstep):
+class ProgrammedGpus(Lockstep):
+    """GPUs with an RTL instance each, or one that stands for all, which a driver reaches through their buses."""
+
+    def __init__(self, sim: Sim, geometry: Geometry, backends: Sequence, devices: Sequence[int]) -> None:
+        """Take the state at cycle 0; `devices`: the number of each GPU, for messages."""
+        super().__init__(sim)
+        self.geometry, self.backends, self.devices = geometry, backends, devices
+        self.masters = [ApbMaster(backend) for backend in backends]
+        self.drivers = [Driver(geometry) for _ in backends]
+
+    def reset(self) -> None:
+        """Soft-reset all GPUs, whose links are empty."""
+        for driver, master in zip(self.drivers, self.masters):
+            driver.check_identity(master.read)
+            self.write(master, driver.soft_reset(quiet_cycles=1))
+        self.wait("a soft reset", lambda status: "reset_done" in status)
+
+    def restart(self, writes: Callable[[int], list[Write]]) -> None:
+        """Write what each GPU, by its place, needs, and start a kernel on all."""
+        for place, (driver, master) in enumerate(zip(self.drivers, self.masters)):
+            self.write(master, writes(place) + driver.clear_error() + driver.clear_counters() + driver.restart())
+        self.wait("a restart", lambda status: not status & {"resetting", "reset_done", *AT_WORK})
+
+    @staticmethod
+    def write(master: ApbMaster, writes: list[Write]) -> None:
+        """Write registers through one device's bus."""
+        for offset, value in writes:
+            master.write(offset, value)
+
+    def wait(self, what: str, done: Callable[[set[str]], bool]) -> None:
+        """Look at every device's STATUS until it is as `done` says. Raises SimulationError."""
+        for device, driver, master in zip(self.devices, self.drivers, self.masters):
+            first = master.cycles
+            while not done(status := driver.status(master.read)):
+                if master.cycles - first > _PATIENCE_CYCLES:
+                    raise SimulationError(f"device {device}: {what} is not over after {_PATIENCE_CYCLES} cycles: "
+                                          f"{', '.join(sorted(status))}")
+
+    def raise_errors(self) -> None:
+        """Raise SimulationError with the first error that any device's hardware reports."""
+        for device, backend, driver, master in zip(self.devices, self.backends, self.drivers, self.masters):
+            if backend.outputs[backend.ports.outputs["irq"].offset]:
+                raise SimulationError(f"device {device}: the hardware reports "
+                                      f"{error_in_words(driver.first_error(master.read))}")
+
+    def counters(self, device: int = 0) -> dict[str, int]:
+        """Return the RTL's counters, read through its bus."""
+        return {name.removeprefix("COUNT_").lower(): self.masters[device].read(register.offset)
+                for register in self.drivers[device].registers.fixed if (name := register.name).startswith("COUNT_")}
+
+    def close(self) -> None:
+        """Free the hardware and what observers hold."""
+        for held in (*self.backends, *self.observers):
+            held.close()
+
+
+class ProgrammedRun(ProgrammedGpus):
     """N GPUs in a ring (or one, mirrored), programmed through their buses, at cycle 0.
 
     `backends` are the RTL instances, all compiled or all on Amaranth's simulator.
@@ -48,8 +106,7 @@ class ProgrammedRun(Lockstep):
 
     def __init__(self, machine: Machine, workload: Workload, backends: list, ports: Ports, policy: Policy,
                  mirrored: bool = True, options: build.Options = build.Options(), device: int = 0) -> None:
-        self.machine, self.workload, self.policy, self.backends = machine, workload, policy, backends
-        self.geometry = machine.geometry()
+        self.machine, self.workload, self.policy = machine, workload, policy
         self.schedule = build.make_schedule(machine, workload, options)
         self.tiling = self.schedule.tiling
         if not mirrored and len(backends) != workload.tp:
@@ -62,42 +119,36 @@ class ProgrammedRun(Lockstep):
             backends, ports, dispatch_requests(self.spaces, payloads.port("dispatch.payload").fields, self.made),
             ready_asks(self.spaces, payloads.port("asks.payload").fields) if self.gathers else None)
         super().__init__(build.make_sim(machine, workload, spaces=self.spaces, mirrored=mirrored, hardware=hardware,
-                                        options=options))
+                                        options=options), machine.geometry(), backends,
+                         [space.device for space in self.spaces])
         if python:
             self.observers.append(python)
-        self.masters = [ApbMaster(backend) for backend in backends]
-        self.drivers = [Driver(self.geometry) for _ in backends]
         self._program()
 
     def _program(self) -> None:
         """Do what a driver does before the kernel starts."""
-        arbiter, tiling = self.machine.arbiter, self.tiling
-        for driver, master in zip(self.drivers, self.masters):
-            driver.check_identity(master.read)
-            self.write(master, driver.soft_reset(quiet_cycles=1))  # the links are empty
-        self._wait("a soft reset", lambda status: "reset_done" in status)
-        for device, (space, driver, master) in enumerate(zip(self.spaces, self.drivers, self.masters)):
-            writes = space.program(driver)
-            writes += driver.policy(self.policy.name, self.policy.threshold,
-                                         self.machine.starvation_limit_cycles or None)
-            units = int(self.sim.kernel.state.working[device]) * self.sim.kernel.rates.places
-            writes += driver.stage(min(units, self.made.tiles * self.schedule.policy.parts))
-            writes += driver.monitor(*(quarters / 4 for quarters in arbiter.monitor_breakpoints))
-            tiles, waits_for = min(tiling.wavefronts, self.geometry.tracker.ways), self.schedule.waits_for(space.device)
-            writes += driver.window(
-                tiles, slack=self.schedule.slack_of(space.device), waits_for=waits_for,
-                workgroups=self._window(driver.largest_window(tiles, waits_for)))
-            if self.gathers:
-                writes += driver.ready_table(tiling.tile_rows, tiles)
-            writes += driver.clear_error() + driver.clear_counters() + driver.restart()
-            self.write(master, writes)
-        self._wait("a restart", lambda status: not status & {"resetting", "reset_done", *AT_WORK})
+        self.reset()
+        self.restart(self._settings)
         self._tell_heads()
         for device, backend in enumerate(self.backends):  # a dispatcher fills the queue before its kernel starts
             for _ in range(_REQUEST_QUEUE):
                 offer_request.py_func(self.sim.hardware, device, backend.inputs.view(np.int64),
                                       backend.outputs.view(np.int64))
                 backend.step()
+
+    def _settings(self, place: int) -> list[Write]:
+        """Return what a GPU's driver writes for this kernel."""
+        arbiter, tiling, space, driver = self.machine.arbiter, self.tiling, self.spaces[place], self.drivers[place]
+        writes = space.program(driver)
+        writes += driver.policy(self.policy.name, self.policy.threshold, self.machine.starvation_limit_cycles or None)
+        units = int(self.sim.kernel.state.working[place]) * self.sim.kernel.rates.places
+        writes += driver.stage(min(units, self.made.tiles * self.schedule.policy.parts))
+        writes += driver.monitor(*(quarters / 4 for quarters in arbiter.monitor_breakpoints))
+        tiles, waits_for = min(tiling.wavefronts, self.geometry.tracker.ways), self.schedule.waits_for(space.device)
+        writes += driver.window(
+            tiles, slack=self.schedule.slack_of(space.device), waits_for=waits_for,
+            workgroups=self._window(driver.largest_window(tiles, waits_for)))
+        return writes + (driver.ready_table(tiling.tile_rows, tiles) if self.gathers else [])
 
     def _tell_heads(self) -> None:
         """Bring the heads of the new kernel to those that wait for them: it is launched when all have restarted."""
@@ -127,32 +178,7 @@ class ProgrammedRun(Lockstep):
             return largest
         return window_for_sums(self.schedule, largest, build.switch_shape(self.machine)[0])
 
-    @staticmethod
-    def write(master: ApbMaster, writes: list[Write]) -> None:
-        """Write registers through one device's bus."""
-        for offset, value in writes:
-            master.write(offset, value)
-
-    def _wait(self, what: str, done: Callable[[set[str]], bool]) -> None:
-        """Look at every device's STATUS until it is as `done` says."""
-        for space, driver, master in zip(self.spaces, self.drivers, self.masters):
-            first = master.cycles
-            while not done(status := driver.status(master.read)):
-                if master.cycles - first > _PATIENCE_CYCLES:
-                    raise SimulationError(f"device {space.device}: {what} is not over after {_PATIENCE_CYCLES} cycles: "
-                                          f"{', '.join(sorted(status))}")
-
-    def counters(self, device: int = 0) -> dict[str, int]:
-        """Return the RTL's counters, read through its bus."""
-        return {name.removeprefix("COUNT_").lower(): self.masters[device].read(register.offset)
-                for register in self.drivers[device].registers.fixed if (name := register.name).startswith("COUNT_")}
-
     def chosen_threshold(self, device: int = 0) -> tuple[int, float]:
         """Return what the intensity monitor chose (`NO_THRESHOLD`: none) and the mean occupancy it saw, in entries."""
         read, registers = self.masters[device].read, self.drivers[device].registers
         return (read(registers["CHOSEN_THRESHOLD"].offset) & NO_THRESHOLD, read(registers["MONITOR_MEAN"].offset) / 4)
-
-    def close(self) -> None:
-        """Free the hardware and what observers hold."""
-        for held in (*self.backends, *self.observers):
-            held.close()

@@ -19,6 +19,11 @@ def is_alone(layer: Layer) -> bool:
     return layer.kernel is not None or layer.operator in ALONE
 
 
+def is_collective(layer: Layer) -> bool:
+    """Say whether it is a collective alone."""
+    return layer.collective is not None
+
+
 def of_file(layer: Layer) -> bool:
     """Say whether a file names the layers, which may be several."""
     return layer.chakra is not None or (layer.model or "").endswith(".json")

@@ -1,7 +1,7 @@
 """Which run a scenario's trace is of."""
 
 from t3sim.errors import BadInput
-from t3sim.scenario.layers import is_alone
+from t3sim.scenario.layers import is_alone, is_collective
 from t3sim.scenario.request import check_policy, requested
 from t3sim.scenario.scenario import Scenario, T3Section, said
 from t3sim.techniques.track_trigger import FUSIONS
@@ -19,7 +19,7 @@ def recorded(scenario: Scenario, bug: str | None = None) -> Setup:
             raise BadInput(f"techniques = {name!r} is unknown to a trace: allowed are {', '.join(FUSIONS)}")
     if len(names) > 1:
         raise BadInput(f"{said('techniques', names)}: a trace is of one technique")
-    if scenario.level == "event" or is_alone(scenario.layer):
+    if scenario.level == "event" or is_alone(scenario.layer) or is_collective(scenario.layer):
         raise BadInput("a trace is of the cycle level, of a kernel with its collective")
     policy = scenario.t3.policy  # of whichever technique is traced
     check_policy(policy)

@@ -16,7 +16,7 @@ from t3sim.mechanisms.split_k import with_split_k
 from t3sim.rtl.arbiter import POLICIES
 from t3sim.runs.operators import with_its_kernel
 from t3sim.runs.skew import Skew
-from t3sim.scenario.layers import ALONE, is_alone, of_file, workloads_of
+from t3sim.scenario.layers import ALONE, is_alone, is_collective, of_file, workloads_of
 from t3sim.scenario.scenario import Scenario, said
 from t3sim.study import techniques
 from t3sim.study.results import RunResult
@@ -31,7 +31,8 @@ OPERATORS = (*FUSED_OPERATORS, *ALONE)
 _EVENT_ONLY = ("flux.transfer", "software", "fused_wg.slice_tasks")
 _CYCLE_ONLY = ("layer.model", "layer.sublayer", "layer.tokens", "layer.chakra", "layer.tp", "layer.kernel",
                "t3.policy", "gpus.skew", "gpus.every", "seed", "layer.locality", "layer.split_k", "layer.dtype",
-               "exchange.topology", "exchange.algorithm", "exchange.sums")
+               "exchange.topology", "exchange.algorithm", "exchange.sums", "layer.collective", "layer.bytes",
+               "layer.values")
 _SAYS_NOTHING = {"exchange.topology": "ring", "exchange.algorithm": "ring"}
 #: Keys that a kernel alone has not.
 _NOT_ALONE = ("layer.model", "layer.sublayer", "layer.tokens", "layer.chakra", "layer.tp", "layer.devices",
@@ -95,6 +96,9 @@ def check_operator(scenario: Scenario) -> None:
     if layer.operator not in OPERATORS:
         raise BadInput(f"layer.operator = {layer.operator!r} is unknown: allowed are "
                        f"{choices(layer.operator, OPERATORS)}")
+    for key in ("layer.bytes", "layer.values"):
+        if key in given:
+            raise BadInput(f"{said(key, given[key])} is for layer.collective = rs, ag, ar or a2a")
     for key in ("layer.embedding", "layer.locality"):
         if key in given and not layer.operator.startswith("embedding"):
             raise BadInput(f"{said(key, given[key])} is for layer.operator = embedding and embedding-a2a")
@@ -116,13 +120,15 @@ def check_operator(scenario: Scenario) -> None:
 def requested(scenario: Scenario) -> Request:
     """Return what is simulated for a scenario of the cycle level. Raises BadInput, before any work."""
     check_level(scenario)
+    if is_collective(scenario.layer):
+        raise BadInput(f"{said('layer.collective', scenario.layer.collective)} is alone: no techniques are compared")
     check_operator(scenario)
     layer, asked, flux = scenario.layer, scenario.exchange, scenario.flux
     found, notes = workloads_of(layer, scenario.seed)
     names = BY_DEFAULT if scenario.techniques is None else scenario.techniques
     check_techniques(names)
     check_policy(scenario.t3.policy, names)
-    _check_skew(scenario)
+    check_skew(scenario)
     described = machine_of(scenario)
     _check_sections(scenario, names)
     exchange = exchange_of(scenario)
@@ -183,7 +189,8 @@ def check_policy(name: str | None, names: Sequence[str] = ("t3",)) -> None:
                        "not name")
 
 
-def _check_skew(scenario: Scenario) -> None:
+def check_skew(scenario: Scenario) -> None:
+    """Refuse a skew without every GPU, and one that says nothing. Raises BadInput."""
     gpus = scenario.gpus
     if gpus.skew is not None and not gpus.every:
         raise BadInput(f"{said('gpus.skew', gpus.skew)} needs gpus.every = true: one GPU that stands for all is like "

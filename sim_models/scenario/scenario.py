@@ -16,7 +16,7 @@ class Section(BaseModel):
 
 
 class Layer(Section):
-    """What is computed: a model's sub-layer, a GEMM or another kernel of one's own, or those that a file names."""
+    """What is computed: a model's sub-layer, a custom GEMM or kernel, those of a file, or a collective alone."""
 
     operator: str = "gemm-rs"  #: a kernel fused with a collective, or a kernel alone; `t3 techniques` lists them
     model: str | None = None  #: of the T3 paper, t-nlg by default; or a Hugging Face config.json
@@ -24,13 +24,16 @@ class Layer(Section):
     tp: int | None = None  #: tensor-parallel degree: GPUs, 2 to 64; 8 if not given
     tokens: int | None = None  #: of a batch, for a config.json; 8192 if not given
     gemm: str | None = None  #: MxNxK of one GPU, instead of a model
-    devices: int | None = None  #: GPUs for `gemm` and `embedding`, 2 to 64
+    devices: int | None = None  #: GPUs for `gemm` and `embedding`, 2 to 64; for `collective`, 2 to 32
     embedding: str | None = None  #: BATCHxTABLES: the batch of all GPUs, and tables per GPU
     locality: str | None = None  #: of an embedding's rows: uniform, zipf:EXPONENT, or a file of weights
     chakra: str | None = None  #: a Chakra execution trace, whose GEMMs before a collective are run on `tp` GPUs
     kernel: str | None = None  #: a custom kernel, alone: an .npz file
     dtype: str | None = None  #: of every element: fp16, bf16 or fp32; if not given fp16, or the file's
     split_k: int | None = None  #: parts of K, each of which a workgroup computes; the machine's if not given
+    collective: str | None = None  #: alone, by kernels on compute units: rs, ag, ar or a2a
+    bytes: int | None = None  #: of each GPU's array, for `collective`
+    values: bool = False  #: for `collective`: every GPU carries numbers, and all bits are compared at the end
     workload: InstanceOf[Workload] | None = None  #: from Python: the sub-layer itself
 
 

@@ -22,7 +22,7 @@ from t3sim.schedule import FIXED_TERMS
 from t3sim.study.answer import answer
 from t3sim.study.bounds import bounds, who_waits
 from t3sim.study.gemm_rate import rate_alone
-from t3sim.study.results import BenchResult, KernelRun, RunResult
+from t3sim.study.results import BenchResult, CollectiveRun, KernelRun, RunResult
 from t3sim.techniques.result import BASELINE, DRAM_STREAMS, TechniqueResult
 from t3sim.trimmed import Trimmed
 
@@ -369,6 +369,21 @@ def print_kernel(result: KernelRun, console: Console) -> None:
             ("copies write", f"{one.copies_write_gb_per_s:,.1f} GB/s"),
             ("time", f"{one.kernel_ns:,.1f} ns"), ("over alone", f"{one.slowdown:.3f}"),
             ("event level", f"{one.event_slowdown:.3f}"), ("its error", f"{one.error_points:+.1f} points")]))
+
+
+def print_collective(result: CollectiveRun, console: Console) -> None:
+    """Print a collective alone: its time, what its fullest link and DRAM did, and the event level beside it."""
+    link, last = result.fullest, max(result.gpus, key=lambda gpu: gpu.end_ns)
+    rows = [("time", f"{result.collective_ns:,.1f} ns"),
+            ("event level", NOTHING if result.event_ns is None else f"{result.event_ns:,.1f} ns"),
+            ("its error", NOTHING if result.event_error is None else f"{result.event_error:+.1%}"),
+            ("fullest link", f"{link.link_busy:.0%} busy"), ("it carries", f"{link.sent_bytes:,} bytes"),
+            ("DRAM, read", f"{last.read_bytes:,} bytes"), ("DRAM, write", f"{last.written_bytes:,} bytes"),
+            *([("compared", f"{result.words_compared:,} words, all right")] if result.words_compared else [])]
+    console.print(_table(f"{result.collective} of {result.array_bytes:,} bytes alone, {result.devices} GPUs, "
+                         f"{result.algorithm} on {result.topology}; {result.machine}", "what", ("value",), rows))
+    bounds = ", ".join(f"{name} {ns:,.0f}" for name, ns in result.bounds_ns.items())
+    console.print(f"Limited by {result.limited_by}; each alone would take (ns): {bounds}.")
 
 
 def print_bench(result: BenchResult, console: Console) -> None:

@@ -142,6 +142,56 @@ class KernelRun:
 
 
 @dataclass(frozen=True)
+class CollectiveGpu:
+    """What a GPU did in a collective alone."""
+
+    end_ns: float  #: of its kernel, from the launch on the first GPU
+    read_bytes: int  #: by DRAM
+    written_bytes: int
+    sent_bytes: int  #: over its link that was busy longest
+    link_to: int  #: node where that leads; switches are numbered after GPUs
+    link_busy: float  #: share of the time after the launch
+
+
+@dataclass(frozen=True)
+class CollectiveRun:
+    """A collective alone on the cycle level, beside the event level."""
+
+    collective: str  #: rs, ag, ar or a2a
+    algorithm: str
+    topology: str
+    machine: str
+    devices: int
+    array_bytes: int  #: of each GPU
+    collective_ns: float  #: launch included
+    cycles: int
+    gpus: tuple[CollectiveGpu, ...]  #: one if it stands for all
+    bounds_ns: dict[str, float]  #: what each resource alone would take, with the launch
+    event_ns: float | None  #: None: GPUs are not alike, which the event level does not know
+    words_compared: int | None  #: None: no numbers were carried
+    host_seconds: float
+    versions: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def fullest(self) -> CollectiveGpu:
+        """The GPU with the link that was busy longest."""
+        return max(self.gpus, key=lambda gpu: gpu.link_busy)
+
+    @property
+    def limited_by(self) -> str:
+        """The resource that alone would take longest."""
+        return max(self.bounds_ns, key=lambda name: self.bounds_ns[name])
+
+    @property
+    def event_error(self) -> float | None:
+        """Difference of the event level as a share of the time."""
+        return None if self.event_ns is None else self.event_ns / self.collective_ns - 1
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"limited_by": self.limited_by, "event_error": self.event_error}
+
+
+@dataclass(frozen=True)
 class GpusSpeed:
     """Processor and wall seconds of the same cycles of a fused run, the least of some attempts each."""
 

@@ -6,6 +6,7 @@ An estimate, to tell seconds from years: within a factor of a few on another hos
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 from ..errors import BadInput
 from ..machine import Machine
@@ -105,7 +106,17 @@ def gemm_ns(machine: Machine, workload: Workload) -> float:
                workload.input_bytes / peak)
 
 
-def check(found: Estimate, workload: Workload) -> None:
+class Sized(Protocol):
+    """What a message names by its kind and its size, as a workload."""
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def size(self) -> str: ...
+
+
+def check(found: Estimate, workload: Sized) -> None:
     """Refuse what takes more than a day, or more memory than this host has. Raises BadInput."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if found.seconds > LONGEST_SECONDS or found.memory_bytes > memory:

@@ -1,0 +1,180 @@
+"""A collective alone: numbers of every GPU, the event level beside it, and what is refused."""
+
+import json
+
+import numpy as np
+import pytest
+
+from t3sim import cli
+from t3sim.collectives.algorithms import COLLECTIVES, algorithms
+from t3sim.errors import BadInput
+from t3sim.machine import load_machine
+from t3sim.mechanisms.exchange import Exchange
+from t3sim.runs.collective_alone import ProgrammedCollective
+from t3sim.runs.failure import SimulationError
+from t3sim.scenario.collective import CollectiveAlone
+from t3sim.scenario.files import scenario_of
+from t3sim.study.results import CollectiveRun
+
+pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops]
+
+NO_CARDS = load_machine().model_copy(update={"network": None})
+LINKS = {"ring": (4, 8), "switch": (8,), "full": (8,), "torus:2x4": (8,), "nodes:2x4": (8,)}
+CASES = [(collective, topology, gpus, algorithm) for topology, sizes in LINKS.items() for gpus in sizes
+         for collective in COLLECTIVES
+         for algorithm in algorithms(collective, Exchange(topology=topology).links(gpus))]
+
+
+def scenario(collective: str, topology: str, gpus: int, algorithm: str | None, size: int, **more):
+    asked = {"layer.collective": collective, "layer.devices": gpus, "layer.bytes": size, "exchange.topology": topology}
+    return scenario_of({}, asked | ({"exchange.algorithm": algorithm} if algorithm else {}) | more)
+
+
+def ran(*what, **more) -> CollectiveRun:
+    return CollectiveAlone(scenario(*what, **more)).run(lambda what, share: None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("collective", "topology", "gpus", "algorithm"), CASES)
+def test_the_event_level_is_within_three_percent(collective, topology, gpus, algorithm):
+    one = ran(collective, topology, gpus, algorithm, 4_000_000)
+    assert abs(one.event_error) < 0.03
+    assert max(one.bounds_ns.values()) < one.collective_ns and one.limited_by == "links"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("collective", "megabytes", "low", "high"), [
+    ("rs", 4, -0.09, -0.04), ("ar", 4, -0.13, -0.07), ("ag", 16, -0.03, 0.0)])
+def test_sums_of_four_rings_take_longer_than_events(collective, megabytes, low, high):
+    """Over all four links of a torus at once memory is as busy as links: it gives less than the event level takes.
+
+    An all-gather, which reads a line for each that leaves, is within 3 % again.
+    """
+    one = ran(collective, "torus:3x3", 9, "all-rings", megabytes * 1_000_000)
+    assert low < one.event_error < high
+    assert one.bounds_ns["memory"] > 0.65 * one.collective_ns
+
+
+@pytest.mark.parametrize(("collective", "topology", "gpus", "algorithm"), [
+    ("rs", "ring", 3, "both-rings"), ("ag", "ring", 2, None), ("ar", "ring", 4, None), ("ar", "switch", 4, "direct"),
+    ("a2a", "ring", 4, None), ("rs", "full", 4, None), ("ar", "torus:2x3", 6, None), ("a2a", "torus:2x3", 6, None),
+    ("ar", "nodes:2x2", 4, None), ("ag", "nodes:2x2", 4, "direct"), ("ar", "torus:3x3", 9, "all-rings")])
+def test_every_word_of_every_gpu_is_right(collective, topology, gpus, algorithm):
+    """Also of sizes that are no whole lines."""
+    one = ran(collective, topology, gpus, algorithm, 100_008, **{"layer.values": True, "seed": 3})
+    kept = 1 if collective == "rs" else gpus
+    assert len(one.gpus) == gpus and one.words_compared >= kept * 100_008 // 8
+    assert one.words_compared < kept * (100_008 // 8) + 4 * gpus * gpus
+
+
+def programmed(collective: str = "ar", gpus: int = 4) -> ProgrammedCollective:
+    links = Exchange(topology="switch").links(gpus)
+    program = algorithms(collective, links)["direct"].program()
+    return ProgrammedCollective(load_machine(), "reduce-scatter", 4096, program, links, seed=1)
+
+
+@pytest.mark.parametrize(("break_it", "told"), [
+    (lambda data: data.sources.__setitem__((1, 1, 2), data.sources[1, 1, 1]), "word 0 of chunk 1 is "),
+    (lambda data: data.later.__setitem__((2, 0, 0), 1), "word 0 of chunk 0 is "),
+    (lambda data: data.sender.__setitem__((3, 2), -1), "device 3: 64 accesses to what is no chunk's"),
+    (lambda data: data.stored.__setitem__((0, 7), 1), "device 0: word 7 of chunk 0 was stored 2 times instead of 1")])
+def test_wrong_numbers_are_found(break_it, told):
+    """A part that is added twice, a read that comes too late, a store of nobody's, one too many."""
+    run = programmed()
+    try:
+        break_it(run.numbers.data)
+        with pytest.raises(SimulationError, match=told):
+            run.run()
+    finally:
+        run.close()
+
+
+def test_an_arrival_where_nothing_is_open_is_an_error_of_the_hardware():
+    run = programmed()
+    try:
+        for driver, master in zip(run.drivers, run.masters):
+            run.write(master, driver.open_memory(0, base=0, limit=4096))
+        with pytest.raises(SimulationError, match="the hardware reports arrival_refused"):
+            run.run()
+    finally:
+        run.close()
+
+
+def test_one_gpu_stands_for_all():
+    for what in (("ar", "ring", 4, "ring"), ("rs", "switch", 4, "direct"), ("a2a", "full", 4, "direct")):
+        one, every = ran(*what, 400_000), ran(*what, 400_000, **{"gpus.every": True})
+        assert len(one.gpus) == 1 and len(every.gpus) == 4
+        assert one.collective_ns == pytest.approx(every.collective_ns, rel=0.02)
+        assert one.gpus[0].read_bytes == every.gpus[0].read_bytes
+        assert {gpu.written_bytes for gpu in every.gpus} == {one.gpus[0].written_bytes}
+
+
+def test_gpus_that_are_not_alike():
+    alike = ran("rs", "ring", 4, None, 400_000, **{"gpus.every": True})
+    slow = ran("rs", "ring", 4, None, 400_000, **{"gpus.every": True, "gpus.skew": "link:0-3:10,late:2:3000"})
+    assert slow.event_ns is None and slow.event_error is None and alike.event_ns is not None
+    assert slow.collective_ns > 300_000 / 10 + 3571 > 2 * alike.collective_ns
+    assert slow.fullest.link_to == 3 and np.argmax([gpu.link_busy for gpu in slow.gpus]) == 0
+
+
+def test_links_and_algorithm_that_are_not_named_are_the_collectives_own():
+    asked = {(collective, topology): CollectiveAlone(scenario_of({}, {
+        "layer.collective": collective, "layer.bytes": 4096, "layer.devices": 8,
+        **({"exchange.topology": topology} if topology else {})}))
+        for collective in COLLECTIVES for topology in (None, "torus:2x4", "nodes:2x4", "full")}
+    assert {key: (one.topology, one.algorithm) for key, one in asked.items() if key[1] is None or key[0] == "a2a"} == {
+        ("rs", None): ("ring", "ring"), ("ag", None): ("ring", "ring"), ("ar", None): ("ring", "ring"),
+        ("a2a", None): ("switch", "direct"), ("a2a", "torus:2x4"): ("torus:2x4", "hierarchical"),
+        ("a2a", "nodes:2x4"): ("nodes:2x4", "direct"), ("a2a", "full"): ("full", "direct")}
+    assert {asked[collective, "torus:2x4"].algorithm for collective in ("rs", "ag", "ar")} == {"hierarchical"}
+
+
+def test_the_command_prints_and_writes_it(tmp_path, capsys):
+    (tmp_path / "ar.toml").write_text('exchange.topology = "nodes:2x2"\n[layer]\ncollective = "ar"\nbytes = 200000\n')
+    out = tmp_path / "ar.json"
+    assert cli.main(["run", str(tmp_path / "ar.toml"), "--values", "--json", str(out)]) == 0
+    printed, found = capsys.readouterr().out, json.loads(out.read_text())
+    assert "all right" in printed and "event level" in printed and f"Limited by {found['limited_by']}" in printed
+    assert (found["devices"], found["algorithm"], len(found["gpus"])) == (4, "hierarchical", 4)
+    assert found["event_error"] == pytest.approx(found["event_ns"] / found["collective_ns"] - 1)
+
+
+@pytest.mark.parametrize(("changes", "told"), [
+    ({"layer.collective": "all"}, "layer.collective = 'all' is unknown: allowed are rs, ag, ar, a2a"),
+    ({"layer.bytes": None}, "layer.collective = rs needs layer.bytes = N"),
+    ({"layer.bytes": 0}, "layer.bytes = 0 is not possible: 1 or more"),
+    ({"layer.bytes": 1 << 40}, "a GPU would hold .* bytes"),
+    ({"layer.devices": None}, "layer.collective = rs needs layer.devices = N"),
+    ({"layer.devices": 1}, "layer.devices = 1 is not possible for layer.collective = rs: 2 to 32"),
+    ({"layer.devices": 33}, "layer.devices = 33 is not possible for layer.collective = rs: 2 to 32"),
+    ({"exchange.topology": "star"}, "exchange.topology = 'star' is unknown: allowed are ring, switch, full, torus:RxC"),
+    ({"exchange.topology": "torus:2x4"}, "exchange.topology = torus:2x4 is of 8 GPUs, and here are 4"),
+    ({"exchange.topology": "torus:8x8", "layer.devices": None}, "layer.devices = 64 is not possible"),
+    ({"exchange.algorithm": "direct"}, "exchange.algorithm = 'direct' is not possible for .* ring: allowed are ring, "),
+    ({"exchange.topology": "nodes:2x2", "machine": NO_CARDS}, r"no \[network\]"),
+    ({"layer.gemm": "4x4x4"}, "layer.gemm = 4x4x4 does not go with layer.collective = rs, which is alone"),
+    ({"layer.operator": "gemm"}, "layer.operator = gemm does not go with layer.collective = rs"),
+    ({"techniques": ("t3",)}, "techniques = t3 does not go with layer.collective = rs"),
+    ({"t3.policy": "mca"}, "t3.policy = mca does not go with layer.collective = rs"),
+    ({"level": "event"}, "layer.collective = rs does not go with level = event"),
+    ({"gpus.skew": "late:0:9"}, "gpus.skew = late:0:9 needs gpus.every = true"),
+    ({"gpus.every": True, "gpus.skew": "link:0-2:9"}, "topology 'ring' has no such link"),
+])
+def test_what_cannot_be_is_refused(changes, told):
+    asked = {"layer.collective": "rs", "layer.bytes": 4096, "layer.devices": 4} | changes
+    with pytest.raises(BadInput, match=told) as refused:
+        CollectiveAlone(scenario_of({}, {key: value for key, value in asked.items() if value is not None}))
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("words", "told"), [
+    (["run", "--bytes", "4096"], "--bytes 4096 is for --collective rs, ag, ar or a2a"),
+    (["run", "--values"], "--values is for --collective rs, ag, ar or a2a"),
+    (["run", "--operator", "gemm", "--gemm", "256x256x64", "--bytes", "8"], "--bytes 8 is for --collective"),
+    (["run", "--collective", "rs", "--bytes", "64", "--devices", "2", "--plot", "x.svg"],
+     "--plot x.svg does not go with a collective alone"),
+    (["trace", "--collective", "rs", "--bytes", "64", "--devices", "2", "--out", "x"], "a trace is of the cycle level"),
+])
+def test_the_command_refuses_in_its_options(words, told, capsys):
+    assert cli.main(words) == 2
+    assert told in capsys.readouterr().err
