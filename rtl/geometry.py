@@ -101,7 +101,7 @@ class ChannelGeometry:
     channels: int = 32
     interleave_bytes: int = 256  #: consecutive bytes that stay on one channel
     request_bytes: int = 64  #: largest request; one line
-    queue_entries: int = 64  #: DRAM queue per channel, whose occupancy the arbiter sees
+    queue_entries: int = 32  #: requests in the DRAM queue of a channel, whose occupancy the arbiter sees
     guard_buckets: int = 64  #: counters per channel that order DMA reads behind queued updates
     dma_fifo: int = 32  #: DMA reads that may wait at one channel
     coalescer_timeout_cycles: int = 16  #: an update is held back at most this long for a neighbour

@@ -9,7 +9,9 @@ from .geometry import Geometry
 
 BREAKPOINT_BITS = 8  #: quarters of a queue entry
 LEAST_BITS, LEAST_UNIT = 8, 64  #: samples of a phase, at least
-THRESHOLDS = (THRESHOLD_NONE, 30, 10, 5)  #: entries, by rising memory intensity (T3 paper, section 6.1.3)
+#: Entries of 64 bytes, by rising memory intensity: 30, 10 and 5 in the T3 paper (section 6.1.3), in whose simulator a
+#: request has 32 bytes (GPGPU-Sim's sectors).
+THRESHOLDS = (THRESHOLD_NONE, 15, 5, 3)
 
 
 class IntensityMonitor(wiring.Component):
@@ -21,7 +23,7 @@ class IntensityMonitor(wiring.Component):
     2**sample_bits of them no more are.
 
     Then mean = floor(4 * sum / samples), in quarters of an entry, is divided out exactly, one quotient bit per
-    cycle; `done` rises with it. mean < breakpoints[0]: no threshold; < [1]: 30; < [2]: 10; else 5.
+    cycle; `done` rises with it. mean < breakpoints[0]: no threshold; < [1]: 15; < [2]: 5; else 3.
     Breakpoints are expected to rise. A phase without any sample has mean 0. Before `done`, and after a reset
     without a restart, there is no threshold.
 

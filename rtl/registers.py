@@ -260,8 +260,8 @@ def register_map(geometry: Geometry) -> RegisterMap:
             Field("starvation_limit", 0, 16, "cycles after which waiting communication goes first; 0: never"),)),
         Register("MONITOR", 0x020, "rw", (
             Field("breakpoint0", 0, 8, "mean occupancy, in quarter entries, below which there is no threshold", 16),
-            Field("breakpoint1", 8, 8, "below this mean: threshold 30", 64),
-            Field("breakpoint2", 16, 8, "below this mean: threshold 10; from it on: 5", 128),
+            Field("breakpoint1", 8, 8, "below this mean: threshold 15", 64),
+            Field("breakpoint2", 16, 8, "below this mean: threshold 5; from it on: 3", 128),
             Field("least_samples", 24, 8, "samples, in units of 64, before communication ends the measurement", 64))),
         Register("CHOSEN_THRESHOLD", 0x024, "ro", (
             Field("chosen_threshold", 0, 7, "the intensity monitor's choice; 127: none"),)),

@@ -17,7 +17,7 @@ async def random_traffic(bench: Bench) -> None:
     for cycle in range(bench.cut or 200):
         if cycle % 50 == 0:  # it may change at any time
             config = {"policy": rng.choice(list(POLICIES.values())),
-                      "threshold": rng.choice((0, 1, 5, 10, 30, rng.randrange(128), NO_THRESHOLD)),
+                      "threshold": rng.choice((0, 1, 3, 5, 15, rng.randrange(128), NO_THRESHOLD)),
                       "starvation_limit": rng.choice((0, 1, 2, 7, 30)), "drain": int(rng.random() < 0.3)}
         near = config["threshold"] + rng.randrange(-2, 3)
         waiting = int(rng.random() < talk)

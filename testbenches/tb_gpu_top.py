@@ -423,7 +423,7 @@ async def the_monitor_decides_over_communication(bench: Bench) -> None:
     assert "monitor_done" in await gpu.status()
     found, chosen = await gpu.read("MONITOR_MEAN"), await gpu.read("CHOSEN_THRESHOLD")
     assert found == model.mean
-    assert chosen == (NO_THRESHOLD, 30, 10, 5)[below]
+    assert chosen == (NO_THRESHOLD, 15, 5, 3)[below]
     bench.set("producer_active", 1)
     threshold = chosen if auto else max(1, register)
     if threshold != NO_THRESHOLD and threshold <= channel.queue_entries:

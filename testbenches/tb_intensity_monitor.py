@@ -15,7 +15,7 @@ async def step(bench: Bench, model: IntensityMonitorModel, occupancy: list[int],
     await bench.cycle()
 
 
-@rounds(100, cover=("threshold 127", "threshold 30", "threshold 10", "threshold 5"))
+@rounds(100, cover=("threshold 127", "threshold 15", "threshold 5", "threshold 3"))
 async def random_phases(bench: Bench) -> None:
     rng, channel, model = bench.rng, bench.geometry.channel, IntensityMonitorModel(bench.geometry)
     most = channel.queue_entries

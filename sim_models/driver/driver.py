@@ -340,7 +340,7 @@ class Driver:
 
     def monitor(self, none_below: float, thirty_below: float, ten_below: float,
                 least_samples: int = 4096) -> list[Write]:
-        """Set the mean occupancies between MCA's thresholds none, 30, 10 and 5, and the least number of samples.
+        """Set the mean occupancies between MCA's thresholds none, 15, 5 and 3, and the least number of samples.
 
         Occupancies are in DRAM queue entries, in steps of 1/4. Without `least_samples` samples (one per cycle of the
         producer) no arrival ends the measurement.

@@ -163,7 +163,7 @@ class Arbiter(Section):
     #: DRAM queue occupancy from which communication is held back: "auto" lets the hardware choose, "none" never does.
     threshold: Literal["auto", "none"] | Annotated[int, Field(strict=True, ge=1, le=126)]
     #: Means of the producer's DRAM queue occupancy, in quarters of an entry, below which the threshold is
-    #: none, 30 and 10; 5 from the last one on.
+    #: none, 15 and 5; 3 from the last one on.
     monitor_breakpoints: Annotated[
         tuple[Annotated[int, Field(strict=True, ge=0, le=255)], ...], Field(strict=False, min_length=3, max_length=3)]
 

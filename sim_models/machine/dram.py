@@ -72,9 +72,9 @@ class Dram(Section):
     bank_hash: bool = True  #: exclusive-or of row and column bits into bank group and bank
     # controller
     scheduler: Literal["fr_fcfs", "dramsim3", "gpgpusim"] = "fr_fcfs"
-    queue_entries: Annotated[int, within(4, 127)] = 64  #: fr_fcfs, gpgpusim: unified queue of requests
-    write_high_watermark: Annotated[int, within(1, 127)] = 32  #: fr_fcfs: queued writes that start a drain
-    write_low_watermark: Annotated[int, within(0, 126)] = 8  #: fr_fcfs: what such a drain may leave behind
+    queue_entries: Annotated[int, within(4, 127)] = 32  #: fr_fcfs, gpgpusim: unified queue of lines
+    write_high_watermark: Annotated[int, within(1, 127)] = 16  #: fr_fcfs: queued writes that start a drain
+    write_low_watermark: Annotated[int, within(0, 126)] = 4  #: fr_fcfs: what such a drain may leave behind
     write_wait_limit_cycles: Annotated[int, within(0, 1 << 16)] = 256  #: fr_fcfs: until a queued write is drained
     row_hit_limit: Annotated[int, within(1, 1 << 12)] = 32  #: requests of an open row before a conflict closes it
     read_queue_entries: Annotated[int, within(1, 256)] = 32  #: dramsim3

@@ -40,7 +40,7 @@ class IntensityMonitorModel:
     def threshold(self, breakpoints: list[int]) -> int:
         if not self.ended:
             return NO_THRESHOLD
-        for breakpoint, threshold in zip(breakpoints, (NO_THRESHOLD, 30, 10)):
+        for breakpoint, threshold in zip(breakpoints, (NO_THRESHOLD, 15, 5)):
             if self.mean < breakpoint:
                 return threshold
-        return 5
+        return 3

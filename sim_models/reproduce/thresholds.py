@@ -13,8 +13,8 @@ from t3sim.tasks.task import KernelTask
 from t3sim.techniques.result import BASELINE
 from t3sim.workloads import Workload
 
-CHOICES = (5, 10, 30, "none")
-_MARKERS = {"5": ("v", plots.ORANGE), "10": ("s", plots.GREEN), "30": ("D", plots.BLUE), "none": ("^", plots.PURPLE)}
+CHOICES = (3, 5, 15, "none")
+_MARKERS = {"3": ("v", plots.ORANGE), "5": ("s", plots.GREEN), "15": ("D", plots.BLUE), "none": ("^", plots.PURPLE)}
 
 
 def _machines(setup: Setup) -> dict[str, Machine]:

@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from t3sim.errors import printable
+from t3sim.line import LINE_BYTES
 from t3sim.mechanisms.exchange import REDUCED
 from t3sim.rtl.registers import NO_THRESHOLD
 from t3sim.schedule import FIXED_TERMS
@@ -300,7 +301,7 @@ def _losses(result: RunResult) -> Table:
 def _hardware(result: RunResult) -> Table:
     """Show what the RTL counted, read through its bus, and its traffic against the baseline's."""
     fused = {name: one for name, one in result.techniques.items() if "rtl_counters" in one.details}
-    rows, holds = {}, "inputs" if result.exchange.before else "the window"
+    rows, holds, places = {}, "inputs" if result.exchange.before else "the window", result.machine.dram.queue_entries
     for one in fused.values():
         counters, details = one.details["rtl_counters"], one.details
         accesses = counters["updates"] + counters["coalesced"]
@@ -314,8 +315,9 @@ def _hardware(result: RunResult) -> Table:
             "updates refused for want of a way": f"{counters['set_full']:,}",
             f"cycles {holds} held a workgroup": f"{details['window_blocked_cycles']:,}",
             "packets with its head, to who sends to this GPU": f"{details['window_heads']:,}",
-            "DRAM queue of the GEMM alone, mean": f"{details['producer_mean_occupancy']:.2f}",
-            "threshold chosen": _threshold(details["chosen_threshold"]),
+            f"DRAM queue of the GEMM alone, mean of {places} lines ({places * LINE_BYTES / 1024:g} KB)":
+                f"{details['producer_mean_occupancy']:.2f}",
+            "threshold chosen, lines": _threshold(details["chosen_threshold"]),
         }
         if "switch_sum_bytes" in details:
             values["most bytes of sums at a port of the switch"] = f"{details['switch_sum_bytes']:,}"

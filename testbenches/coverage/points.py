@@ -640,7 +640,7 @@ def crosses(geometry: Geometry) -> list[Cross]:
         shared("trigger_merge", "triggers", t.banks, "merged", 1, lambda _: 0),
         shared("line_router", "lines", dma.engines, "channels", channel.channels,
                lambda line: channel_of_line(line["address"], geometry)),
-        Cross("intensity_monitor", "every threshold", {"threshold": ("none", "30", "10", "5")}, monitor_choices),
+        Cross("intensity_monitor", "every threshold", {"threshold": ("none", "15", "5", "3")}, monitor_choices),
         Cross("ring_monitor", "every reason to be late", {
             "verdict": ("late", "in time"), "tiles": ("waits", "nothing waits"), "dispatcher": ("starts", "-"),
             "kernel": ("restart", "-")}, ring_states),

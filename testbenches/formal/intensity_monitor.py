@@ -10,7 +10,7 @@ from .property import Property, Search
 from .spec import Spec, implies
 
 MEAN = "the mean is four times the phase's sum over its samples, rounded down"
-CHOSEN = "the threshold is none, 30, 10 or 5 by the breakpoints, and none before a mean is known"
+CHOSEN = "the threshold is none, 15, 5 or 3 by the breakpoints, and none before a mean is known"
 SOON = "the mean comes as many cycles after the phase as it has bits, and not before"
 
 #: Two channels of few entries: a product of what is counted must be compared.
@@ -47,8 +47,8 @@ def phases(spec: Spec, geometry: Geometry) -> None:
     mean, done = monitor.mean, monitor.done
     spec.claim(MEAN, implies(done & (samples != 0), (mean * samples <= 4 * total) & (4 * total < (mean + 1) * samples)))
     spec.claim(MEAN, implies(~done | (samples == 0), mean == 0))
-    chosen = Mux(mean < monitor.breakpoints[0], NO_THRESHOLD, Mux(mean < monitor.breakpoints[1], 30, Mux(
-        mean < monitor.breakpoints[2], 10, 5)))
+    chosen = Mux(mean < monitor.breakpoints[0], NO_THRESHOLD, Mux(mean < monitor.breakpoints[1], 15, Mux(
+        mean < monitor.breakpoints[2], 5, 3)))
     spec.claim(CHOSEN, monitor.threshold == Mux(done, chosen, NO_THRESHOLD))
     spec.claim(SOON, done == (ended & ((samples == 0) | (since >= bits))))
 

@@ -117,7 +117,7 @@ def test_a_lone_write_is_not_kept_waiting_by_reads():
         if hbm_step(state, 0, cycle) == 1:
             written = cycle
             break
-        while state.occupancy[0] < 40:
+        while state.occupancy[0] < DRAM.queue_entries * 5 // 8:
             hbm_enqueue(state, 0, cycle, line, READ, 0)
             line += 1
         if cycle == 100:
@@ -132,7 +132,7 @@ def test_a_lone_read_is_not_kept_waiting_by_writes():
         if hbm_step(state, 0, cycle) == 1:
             done = cycle
             break
-        while state.occupancy[0] < 63:
+        while state.occupancy[0] < DRAM.queue_entries - 1:
             hbm_enqueue(state, 0, cycle, line, UPDATE, 0)
             line += 1
         if cycle == 200:
@@ -148,7 +148,7 @@ def test_row_hits_do_not_starve_a_conflict():
         if hbm_step(state, 0, cycle) == 1:
             done = cycle
             break
-        while state.occupancy[0] < 50:
+        while state.occupancy[0] < DRAM.queue_entries * 3 // 4:
             hbm_enqueue(state, 0, cycle, hits[cycle % 128], READ, 0)
         if cycle == 100:
             hbm_enqueue(state, 0, cycle, (1 << 9) * 4096, READ, 1)
@@ -201,7 +201,7 @@ def test_gpgpusim_takes_a_request_per_cycle_out_of_the_queue_and_one_per_bank():
 
 def test_gpgpusim_does_not_batch_writes():
     """Reads and writes of different banks in turn: the bus turns for nearly each, where batches turn a few times."""
-    requests = [(token * 4, STORE if token % 2 else READ) for token in range(48)]
+    requests = [(token * 4, STORE if token % 2 else READ) for token in range(DRAM.queue_entries * 3 // 4)]
     turns = {}
     for dram in (DRAM.model_copy(update={"trefi_cycles": 0}), GPGPUSIM):
         _, state = served(dram, requests)

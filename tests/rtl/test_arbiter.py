@@ -102,7 +102,7 @@ def test_random_traffic_matches_the_model(policy, queue_entries, seed):
             if cycle % 50 == 0:
                 config = {
                     "policy": rng.randrange(len(POLICIES)) if policy == "changing" else CODE[policy],
-                    "threshold": rng.choice((0, 1, 5, 10, 30, THRESHOLD_NONE)),
+                    "threshold": rng.choice((0, 1, 3, 5, 15, THRESHOLD_NONE)),
                     "starvation_limit": rng.choice((0, 1, 2, 7, 30)),
                     "drain": int(rng.random() < 0.2),
                 }
@@ -177,7 +177,7 @@ def test_limit_zero_never_starves_and_the_count_saturates():
 
 
 @pytest.mark.parametrize("policy", ["mca", "ring_aware"])
-@pytest.mark.parametrize("threshold", [0, 1, 5, 10, 30, 126])
+@pytest.mark.parametrize("threshold", [0, 1, 3, 5, 15, 126])
 def test_threshold_exactly_at_its_border(threshold, policy):
     async def testbench(ctx, step, reset):
         ask = {"policy": CODE[policy], "communication_valid": 1, "threshold": threshold}

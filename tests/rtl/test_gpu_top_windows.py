@@ -196,7 +196,7 @@ def test_ring_aware_arbitration_lets_a_late_ring_go():
     assert len(gpu.dram) == 24 * tiles
 
 
-@pytest.mark.parametrize("occupancy, chosen", [(1, 127), (7, 127), (9, 30), (24, 30), (26, 10), (39, 10), (60, 5)])
+@pytest.mark.parametrize("occupancy, chosen", [(1, 127), (7, 127), (9, 15), (24, 15), (26, 5), (39, 5), (60, 3)])
 def test_the_monitor_chooses_the_threshold(occupancy, chosen):
     gpu = programmed()
     gpu.program(gpu.driver.policy("mca", "auto") + gpu.driver.monitor(8, 25, 40))

@@ -80,10 +80,10 @@ def test_random_phases_match_the_model(channels, queue_entries, seed):
             chosen.add(model.threshold(marks))
 
     simulate(channels, queue_entries, testbench)
-    assert chosen == {127, 30, 10, 5}
+    assert chosen == {127, 15, 5, 3}
 
 
-@pytest.mark.parametrize("below, threshold, above", [(39, 127, 30), (79, 30, 10), (159, 10, 5)])
+@pytest.mark.parametrize("below, threshold, above", [(39, 127, 15), (79, 15, 5), (159, 5, 3)])
 def test_breakpoints_exactly_at_the_border(below, threshold, above):
     async def testbench(ctx, dut, step, reset):
         for port, mark in zip(dut.breakpoints, (40, 80, 160)):

@@ -1,0 +1,48 @@
+"""What a GPU of the cycle level can hold at each place where something waits, in requests and in bytes."""
+
+from typing import NamedTuple
+
+from t3sim.fabric.llc import MISS_REGISTERS
+from t3sim.fabric.queues import DEPTH
+from t3sim.line import LINE_BYTES
+from t3sim.machine import Machine
+
+
+class Capacity(NamedTuple):
+    """A place where requests wait. Counts of two machines compare in bytes only: their requests may differ."""
+
+    place: str
+    key: str  #: of the machine file; empty: of the models
+    requests: int
+    request_bytes: int
+
+    @property
+    def size_bytes(self) -> int:
+        return self.requests * self.request_bytes
+
+
+def capacities(machine: Machine) -> list[Capacity]:
+    """Return what can wait at each place, from the compute units to DRAM and to the link."""
+    dram, dma, link, llc = machine.dram, machine.dma, machine.link, machine.llc
+    found = [
+        Capacity("cache's misses under way", "", MISS_REGISTERS, llc.line_bytes),
+        Capacity("before a channel, of each stream", "", DEPTH, LINE_BYTES),
+        Capacity("DMA's reads at a channel", "channels.dma_fifo", machine.channels.dma_fifo, LINE_BYTES),
+        Capacity("DRAM queue of a channel", "dram.queue_entries", dram.queue_entries, LINE_BYTES),
+        Capacity("DMA's reads under way", "dma.outstanding_lines", dma.outstanding_lines, LINE_BYTES),
+        Capacity("egress buffer of a link", "link.egress_buffer_bytes", link.egress_buffer_bytes // LINE_BYTES,
+                 LINE_BYTES),
+        Capacity("stores before it", "link.store_buffer_bytes", link.stores_bytes // LINE_BYTES, LINE_BYTES),
+    ]
+    if llc.slices:
+        found.insert(0, Capacity("loads at a slice of the cache", "llc.slice_queue_loads", llc.slice_queue_loads,
+                                 llc.line_bytes))
+    if dram.held_requests > dram.queue_entries:
+        found.append(Capacity("at the banks of a channel, beside its queue", "",
+                              dram.held_requests - dram.queue_entries, LINE_BYTES))
+    if dram.scheduler == "fr_fcfs":
+        found += [Capacity("writes of a channel that begin a batch", "dram.write_high_watermark",
+                           dram.write_high_watermark, LINE_BYTES),
+                  Capacity("writes that a batch may leave", "dram.write_low_watermark", dram.write_low_watermark,
+                           LINE_BYTES)]
+    return found

@@ -1,0 +1,54 @@
+"""What can wait at each place, in requests and bytes."""
+
+import json
+
+import pytest
+
+from t3sim.cli import main
+from t3sim.machine import load_machine
+from t3sim.runs.capacities import capacities
+
+KIB = 1 << 10
+
+
+@pytest.mark.parametrize("name", ["t3-table1", "t3-accelsim"])
+def test_both_machines_hold_as_many_bytes_as_gpgpusim(name):
+    """SM7_QV100: 64 requests of 32 bytes in a scheduler's queue, in each of two partition queues before a channel."""
+    held = {one.place: one for one in capacities(load_machine(name))}
+    assert held["DRAM queue of a channel"].size_bytes == 64 * 32
+    assert held["before a channel, of each stream"].size_bytes == 2 * 64 * 32
+    assert held["cache's misses under way"].size_bytes >= 64 * 192 * 32
+
+
+def test_a_slice_holds_as_many_bytes_as_gpgpusims():
+    machine = load_machine({"extends": "t3-accelsim", "llc": {"slices": 64}})
+    assert capacities(machine)[0].place == "loads at a slice of the cache"
+    assert capacities(machine)[0].size_bytes == 64 * 32
+    banks = [one for one in capacities(machine) if one.place.startswith("at the banks")]
+    assert [one.requests for one in banks] == [machine.dram.banks]
+
+
+def test_misses_never_use_up_their_registers():
+    """What is before and in DRAM, and on the way back, is less than the registers hold."""
+    machine = load_machine("t3-table1")
+    held = {one.place: one.size_bytes for one in capacities(machine)}
+    back = machine.dram.peak_bytes_per_cycle * machine.memory_clock_ghz * machine.llc.fill_latency_ns
+    channel = held["before a channel, of each stream"] + held["DRAM queue of a channel"] + back
+    assert machine.channels.count * channel < held["cache's misses under way"] / 4
+
+
+def test_the_command_prints_requests_and_bytes(capsys):
+    assert main(["machines", "t3-table1"]) == 0
+    (row,) = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("DRAM queue")]
+    assert row[-4:] == ["32", "64", "2,048", "dram.queue_entries"]
+
+
+def test_the_command_writes_json(capsys):
+    assert main(["machines", "t3-accelsim", "--json", "-"]) == 0
+    found = {one["key"]: one["size_bytes"] for one in json.loads(capsys.readouterr().out)}
+    assert found["link.egress_buffer_bytes"] == 8 << 20 and found["dram.queue_entries"] == 2 * KIB
+
+
+def test_an_unknown_machine_is_named(capsys):
+    assert main(["machines", "no-such"]) == 2
+    assert "'no-such' is neither a file nor one of" in capsys.readouterr().err
