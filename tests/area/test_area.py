@@ -4,6 +4,8 @@ import errno
 import json
 import math
 import os
+import subprocess
+import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -452,6 +454,20 @@ def test_history(tmp_path, library):
     file.write_text("{")
     with pytest.raises(BadInput, match="not a history"):
         history.read(file)
+
+
+def test_history_is_a_table_newest_first(tmp_path):
+    """As the benchmark of each commit shows it."""
+    file = tmp_path / "history.jsonl"
+    script = [sys.executable, str(Path(__file__).resolve().parents[2] / "scripts" / "history.py"), str(file)]
+    for commit, gates in (("a", 10), ("b", 2000)):
+        history.append({"commit": commit, "library": "x", "blocks": {"arbiter": {"gate_equivalents": gates}},
+                        "cycles_per_second": 1000 + gates, "host": "here"}, file)
+    history.append({"commit": "c", "library": "x", "blocks": {"arbiter": {"gate_equivalents": 7}}}, file)
+    rows = subprocess.run([*script, "--last", "2"], text=True, capture_output=True, check=True).stdout.splitlines()
+    assert [row.split(" | ")[:4] for row in rows[2:]] == [["| c", "–", "–", "7"], ["| b", "3,000", "here", "2,000"]]
+    told = subprocess.run([*script, "--last", "0"], text=True, capture_output=True, check=False)
+    assert told.returncode == 1 and told.stderr == "--last 0: at least 1 is needed\n"
 
 
 def test_what_is_not_comparable_is_not_compared(library):
