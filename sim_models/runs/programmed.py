@@ -1,6 +1,6 @@
 """GPUs with the RTL as a driver leaves them before a kernel starts; those of a fused run."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
@@ -59,11 +59,11 @@ class ProgrammedGpus(Lockstep):
             self.write(master, driver.soft_reset(quiet_cycles=1))
         self.wait("a soft reset", lambda status: "reset_done" in status)
 
-    def restart(self, writes: Callable[[int], list[Write]]) -> None:
-        """Write what each GPU, by its place, needs, and start a kernel on all."""
+    def restart(self, writes: Callable[[int], list[Write]], at_rest: Collection[str] = AT_WORK) -> None:
+        """Write what each GPU, by its place, needs, and start a kernel on all; `at_rest`: levels of STATUS to be 0."""
         for place, (driver, master) in enumerate(zip(self.drivers, self.masters)):
             self.write(master, writes(place) + driver.clear_error() + driver.clear_counters() + driver.restart())
-        self.wait("a restart", lambda status: not status & {"resetting", "reset_done", *AT_WORK})
+        self.wait("a restart", lambda status: not status & {"resetting", "reset_done", *at_rest})
 
     @staticmethod
     def write(master: ApbMaster, writes: list[Write]) -> None:

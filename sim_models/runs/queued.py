@@ -12,11 +12,9 @@ import numpy as np
 
 from ..agents.copy_queue import FLAGS, HOST_OR_GPU, POLL, START_FLAG, TRACKER, Plan, QueuePorts, make_copy_queue
 from ..cosim.gpu import compiled_gpu, gpu_library, model_ports
-from ..driver.apb import ApbMaster
-from ..driver.driver import Driver, Write, error_in_words
+from ..driver.driver import Driver, Write
 from ..engine.end import IDLE_LIMIT, STUCK
 from ..engine.hardware import make_hardware
-from ..engine.loop import Lockstep
 from ..engine.port_map import PortMap
 from ..errors import BadInput
 from ..fabric import memory
@@ -30,6 +28,7 @@ from . import build
 from .copies import COLLECTIVES, VARIANTS, Copied, plan_exchange
 from .copy_ledger import CopyLedger
 from .failure import SimulationError
+from .programmed import ProgrammedGpus
 
 INITIATORS = ("host", "gpu", "poll", "tracker")
 _ROW_BYTES = 256
@@ -40,7 +39,6 @@ _RING, _FLAGS = 1 << 33, 1 << 34  #: addresses
 #: What a Tracker may start, with copies by variants: of what is read once, once.
 BY_TRACKER = {"b2b": ("a2a", "rs"), "bcst": ("ag",), "swap": ()}
 _STARTS = {"host": HOST_OR_GPU, "gpu": HOST_OR_GPU, "poll": POLL, "tracker": TRACKER}
-_PATIENCE_CYCLES = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -113,7 +111,7 @@ def _chain(following: Mapping[int, int], region: int) -> list[int]:
     return [region, *_chain(following, following[region])] if region in following else [region]
 
 
-class _Run(Lockstep):
+class _Run(ProgrammedGpus):
     """The GPUs, programmed, and what is compared in the end."""
 
     def __init__(self, machine: Machine, starts: Initiators, what: tuple[str, int, int], initiator: str, seed: int,
@@ -137,15 +135,15 @@ class _Run(Lockstep):
                            "allowed")
         geometry = machine.geometry()
         # One top for all sizes up to 64 commands: each other one is compiled anew.
-        self.geometry = geometry = replace(geometry, dma=replace(geometry.dma, queue_commands=max(64, places)))
-        self.drivers = [Driver(geometry) for _ in range(gpus)]
+        geometry = replace(geometry, dma=replace(geometry.dma, queue_commands=max(64, places)))
         stride = -(-exchange.size_bytes // _ALIGN) * _ALIGN + _ALIGN
         self._base = np.array([_ALIGN + gpu * stride for gpu in range(gpus)])
         self._blocks = [self._produced(gpu) for gpu in range(gpus)]
         library = gpu_library(geometry)
-        self.backends = [compiled_gpu(library) for _ in range(gpus)]
-        hardware, _ = make_hardware(self.backends, model_ports(self.backends[0].ports, geometry), self._requests())
-        agent = make_copy_queue(_queue_ports(self.backends[0].ports), self._plan(starts), geometry.channel.channels)
+        backends = [compiled_gpu(library) for _ in range(gpus)]
+        ports, doorbells = backends[0].ports, [Driver(geometry).doorbell(len(own))[0] for own in lines]
+        hardware, _ = make_hardware(backends, model_ports(ports, geometry), self._requests(ports))
+        agent = make_copy_queue(_queue_ports(ports), self._plan(starts, ports, doorbells), geometry.channel.channels)
         network = build.network_of(machine, fully_connected(gpus), {})
         sim = build.machine_state(machine, agent, network, [(gpu + 1) % gpus for gpu in range(gpus)])  # type: ignore
         for gpu, regions in enumerate(self._regions):
@@ -154,9 +152,13 @@ class _Run(Lockstep):
                 for copy, one in enumerate(_chain(following, region)):
                     sim.control.region_ports[gpu, region, copy] = network.next_port[gpu, peers[one]]
             sim.control.picks_ports[gpu] = gpus > 2
-        super().__init__(sim._replace(hardware=hardware, hardware_stream=memory.REDUCE_SCATTER))
-        self.masters = [ApbMaster(backend) for backend in self.backends]
-        self._program()
+        super().__init__(sim._replace(hardware=hardware, hardware_stream=memory.REDUCE_SCATTER), geometry, backends,
+                         range(gpus))
+        self.reset()
+        self.restart(self._settings, at_rest=())
+        if initiator == "poll":
+            for driver, master, own in zip(self.drivers, self.masters, lines):
+                self.write(master, driver.doorbell(len(own)))
         region = np.zeros((gpus, gpus, 2), np.int64)
         for gpu in range(gpus):
             for first, *others in self._rows(gpu):
@@ -207,11 +209,11 @@ class _Run(Lockstep):
         first = [chunk * self._exchange.chunk_bytes for chunk in self._exchange.produced[gpu]]
         return [(int(self._base[gpu]) + one + at, goes.get(one, 0)) for one in first for at in self._parts()]
 
-    def _requests(self) -> np.ndarray:
+    def _requests(self, ports: PortMap) -> np.ndarray:
         """Make the requests for the dispatch window: with the Tracker an id for each block."""
         if self._initiator != "tracker":
             return np.zeros((self._gpus, 0), np.int64)
-        fields = self.backends[0].ports.port("dispatch.payload").fields
+        fields = ports.port("dispatch.payload").fields
         requests = []
         for blocks in self._blocks:
             requests.append([])
@@ -222,9 +224,9 @@ class _Run(Lockstep):
                 requests[-1].append(sum(value << fields[name].lsb for name, value in values.items()))
         return np.array(requests, np.int64)
 
-    def _plan(self, starts: Initiators) -> Plan:
+    def _plan(self, starts: Initiators, ports: PortMap, doorbells: Sequence[Write]) -> Plan:
         gpus, clock = self._gpus, self._machine.memory_clock_ghz
-        fields = self.backends[0].ports.port("queue_lines.payload").fields
+        fields = ports.port("queue_lines.payload").fields
         commands = np.zeros((gpus, max(1, *map(len, self._program_lines)), 2), np.int64)
         for gpu, lines in enumerate(self._program_lines):
             for number, line in enumerate(lines):
@@ -238,7 +240,6 @@ class _Run(Lockstep):
                           for gpu, count in enumerate(counts)],
                  "gpu": [count * starts.gpu.command_ns + starts.gpu.doorbell_ns for count in counts],
                  "poll": [starts.host.trigger_ns * (gpu + 1) for gpu in range(gpus)], "tracker": [0.0] * gpus}
-        doorbells = [driver.doorbell(count)[0] for driver, count in zip(self.drivers, counts)]
         arriving, signals = np.zeros(gpus, np.int64), np.zeros(gpus, np.int64)
         for _, one in self._exchange.copies():
             arriving[one.peer] += self._exchange.chunk_bytes
@@ -256,21 +257,11 @@ class _Run(Lockstep):
             start_cycles=np.array([round(ns * clock) for ns in costs[self._initiator]], np.int64),
             arriving=arriving, signals=signals)
 
-    def _program(self) -> None:
-        """Do what a driver does before the kernel starts; with a poll, ring the doorbell too."""
-        for driver, master in zip(self.drivers, self.masters):
-            driver.check_identity(master.read)
-            self._write(master, driver.soft_reset(quiet_cycles=1))
-        self._wait(lambda status: "reset_done" in status)
-        for gpu, (driver, master) in enumerate(zip(self.drivers, self.masters)):
-            writes = driver.open_memory(0, base=0, limit=_FLAGS * 2) + driver.plain_arrivals([0])
-            writes += self._mappings(gpu, driver)
-            writes += driver.policy("mca") + driver.window(1) + driver.command_queue(_RING, (_FLAGS, 2 * _FLAGS))
-            self._write(master, writes + driver.clear_error() + driver.clear_counters() + driver.restart())
-        self._wait(lambda status: not status & {"resetting", "reset_done"})
-        if self._initiator == "poll":
-            for driver, master, lines in zip(self.drivers, self.masters, self._program_lines):
-                self._write(master, driver.doorbell(len(lines)))
+    def _settings(self, place: int) -> list[Write]:
+        driver = self.drivers[place]
+        return (driver.open_memory(0, base=0, limit=_FLAGS * 2) + driver.plain_arrivals([0])
+                + self._mappings(place, driver) + driver.policy("mca") + driver.window(1)
+                + driver.command_queue(_RING, (_FLAGS, 2 * _FLAGS)))
 
     def _mappings(self, gpu: int, driver: Driver) -> list[Write]:
         """Map a GPU's regions, those with the most destinations first: the others' routes are among theirs."""
@@ -285,25 +276,13 @@ class _Run(Lockstep):
                 columns=self._block // _ROW_BYTES, to=to, adds=copies[region].adds)
         return writes
 
-    @staticmethod
-    def _write(master: ApbMaster, writes) -> None:
-        for offset, value in writes:
-            master.write(offset, value)
-
-    def _wait(self, done) -> None:
-        for driver, master in zip(self.drivers, self.masters):
-            first = master.cycles
-            while not done(driver.status(master.read)):
-                if master.cycles - first > _PATIENCE_CYCLES:
-                    raise SimulationError(f"a reset is not over after {_PATIENCE_CYCLES} cycles")
-
     def run(self) -> QueuedRun:
         """Run it to its end and compare. Raises SimulationError."""
-        if self.to_end(self._raise_errors) == STUCK:
+        if self.to_end(self.raise_errors) == STUCK:
             raise SimulationError(f"nothing moved for {IDLE_LIMIT} cycles")
         self.ledger.check()
         state, ns = self.sim.kernel.state, 1 / self._machine.memory_clock_ghz  # type: ignore
-        end, counted = state.arrived.max(), [self._counters(master) for master in self.masters]
+        end, counted = state.arrived.max(), [self.counters(gpu) for gpu in range(self._gpus)]
         commands = [line for lines in self._program_lines for line in lines]
         copies = len(self._parts()) * sum(len(self._rows(gpu)) for gpu in range(self._gpus))
         total = {name: sum(one[name] for one in counted) for name in ("commands", "lines")}
@@ -314,22 +293,6 @@ class _Run(Lockstep):
             signalled_ns=float(max(0, state.signalled.max() - state.produced.max()) * ns),
             commands=len(commands) or copies, copies=copies, polls=sum(line.op == POLLS for line in commands),
             signals=sum(line.op in (SIGNAL, ADD) for line in commands), lines=total["lines"])
-
-    def _counters(self, master: ApbMaster) -> dict[str, int]:
-        return {name: master.read(self.drivers[0].registers[f"COUNT_{name.upper()}"].offset)
-                for name in ("commands", "lines")}
-
-    def _raise_errors(self) -> None:
-        for gpu, (backend, driver, master) in enumerate(zip(self.backends, self.drivers, self.masters)):
-            if backend.outputs[backend.ports.outputs["irq"].offset]:
-                raise SimulationError(f"device {gpu}: the hardware reports "
-                                      f"{error_in_words(driver.first_error(master.read))}")
-
-    def close(self) -> None:
-        """Free the hardware."""
-        self.ledger.close()
-        for backend in self.backends:
-            backend.close()
 
 
 def _flag_command(op: int, gpu: int, flag: int, value: int = 1) -> Command:

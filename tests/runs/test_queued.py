@@ -109,8 +109,8 @@ def test_a_tracker_starts_a_reduce_scatter_soonest():
 def test_a_part_that_is_added_twice_is_found(monkeypatch):
     """As are those that are not added at all: the producer's second store of a line would change no copy's count."""
     whole = queued._Run._plan
-    def twice(self, starts):
-        plan = whole(self, starts)
+    def twice(self, *given):
+        plan = whole(self, *given)
         return plan._replace(blocks=np.concatenate([plan.blocks, plan.blocks[:, -1:]], axis=1),
                              regions=np.concatenate([plan.regions, plan.regions[:, -1:]], axis=1))
     monkeypatch.setattr(queued._Run, "_plan", twice)
