@@ -232,6 +232,8 @@ def _run(arguments: list[str], told: list[int], dropped: list[int]) -> int:
         return 1
     except (ValueError, RuntimeError) as error:
         if not is_ours(error):
+            if isinstance(links := error.__context__, OSError) and links.errno == errno.ELOOP:  # Path.resolve's
+                return _ended_by(links)
             raise
         gpus = getattr(error, "gpus", ())
         told = str(error).partition(":")[0] if gpus else str(error)
@@ -247,8 +249,13 @@ def _run(arguments: list[str], told: list[int], dropped: list[int]) -> int:
         _complain(f"this needs {error.name}, which is not installed: {install}")
         return 1
     except OSError as error:
-        _complain(f"{error.filename}: {error.strerror}" if error.filename else str(error))
-        return 2 if error.errno in _NO_PATH else 1
+        return _ended_by(error)
+
+
+def _ended_by(error: OSError) -> int:
+    """Print what the system answered, and to which file; returns the exit code."""
+    _complain(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+    return 2 if error.errno in _NO_PATH else 1
 
 
 if __name__ == "__main__":

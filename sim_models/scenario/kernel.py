@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from t3sim.errors import BadInput
 from t3sim.interchange.kernel_file import load_kernel
 from t3sim.libraries.contention import slowed_by_copies
 from t3sim.machine import Machine
@@ -51,11 +52,11 @@ class KernelAlone:
         machine, workload = self.machine, self.workload
         try:
             found = [self._simulated(one, partial(progress, name)) for name, one in self.kernels.items()]
-        except KernelError as error:
-            raise KernelError(f"{self.file}: {error}" if self.file else f"{error}") from None
-        except SimulationError as error:
-            raise SimulationError(f"{self.file}: {error}: its groups wait for each other (waits, arrivals)"
-                                  if self.file else f"{error}") from None
+        except (BadInput, KernelError, SimulationError) as error:
+            if self.file is None:
+                raise
+            why = ": its groups wait for each other (waits, arrivals)" if isinstance(error, SimulationError) else ""
+            raise type(error)(f"{self.file}: {error}{why}") from None
         for name in self.kernels:
             progress(name, 1.0)
         alone, moved = found[0], sum(found[0].dram.values())

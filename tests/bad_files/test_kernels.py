@@ -66,6 +66,7 @@ def test_damaged(tmp_path, capsys):
     ({"persistent": np.array(7)}, "persistent must be one number, true or false"),
     ({"launch_cycles": np.array(1e14)}, "cycles at least: at most"),
     ({"groups": kernels.small().groups.astype(object)}, "holds objects"),
+    ({"wavefronts": np.array(1 << 40)}, "a workgroup of 1099511627776 wavefronts"),
     ({"launch_cycles": np.array(1e6)}, "launch_cycles=1e+06 is not possible: 0 to 40000"),
     ({"phase_launch_cycles": np.array(1e6)}, "phase_launch_cycles=1e+06 is not possible: 0 to 40000"),
 ])
