@@ -1,6 +1,7 @@
 """A scenario whose layer is a collective alone: by which algorithm, over which links, and what is simulated for it."""
 
 from collections.abc import Callable
+from functools import cached_property
 
 from t3sim.at_once import processor_seconds
 from t3sim.collectives.algorithms import COLLECTIVES, algorithms
@@ -65,9 +66,12 @@ class CollectiveAlone:
             self._skew.check(self.links, self.machine)
         self._values = layer.values
         held_bytes(self.machine, program_plans(self._chunk_bytes, self._kind, self._program, alone=True))
-        self._event = run_event_level(self._program, self.links,
-                                      lambda chunk: chunk_bytes(collective, self._program, self.bytes),
-                                      kernel_costs(self.machine))
+
+    @cached_property
+    def _event_ns(self) -> float:
+        """The event level's time."""
+        part = chunk_bytes(self.collective, self._program, self.bytes)
+        return run_event_level(self._program, self.links, lambda chunk: part, kernel_costs(self.machine)).ns
 
     @property
     def kind(self) -> str:
@@ -86,7 +90,7 @@ class CollectiveAlone:
     def estimate(self) -> Estimate:
         """Estimate how long it takes: the event level's cycles, of one GPU or of all."""
         alone = not self._values and self._skew is None and alike(self._program, self.links)
-        gpus, cycles = 1 if alone else self.links.gpus, self._event.ns * self.machine.memory_clock_ghz
+        gpus, cycles = 1 if alone else self.links.gpus, self._event_ns * self.machine.memory_clock_ghz
         plans = program_plans(self._chunk_bytes, self._kind, self._program, alone=True)
         words = held_bytes(self.machine, plans) / WORD_BYTES if self._values else 0
         return Estimate(cycles, gpus * cycles / FUSED_CYCLES_PER_SECOND,
@@ -106,7 +110,7 @@ class CollectiveAlone:
         return CollectiveRun(
             self.collective, self.algorithm, self.topology, self.machine.name, self.links.gpus, self.bytes, end.ns,
             end.cycles, gpus, self._bounds_ns(gpus, end.cycles / self.machine.memory_clock_ghz),
-            None if self._skew and self._skew != Skew() else self._event.ns, end.words,
+            None if self._skew and self._skew != Skew() else self._event_ns, end.words,
             processor_seconds() - started, collect_versions())
 
     def _bounds_ns(self, gpus: tuple[CollectiveGpu, ...], ns: float) -> dict[str, float]:

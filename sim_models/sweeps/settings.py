@@ -176,14 +176,18 @@ def _option(words: list[str], name: str, default: str) -> str:
 def _check_run(options: dict[str, Scalar], gpus: int | None) -> None:
     """Check what `t3 run` computes, by which techniques, under which policy; `gpus`: of the event level's machine."""
     from t3sim.commands.flags import keys_of
+    from t3sim.scenario.collective import CollectiveAlone
     from t3sim.scenario.files import scenario_of
-    from t3sim.scenario.layers import is_alone, workloads_of
+    from t3sim.scenario.layers import is_alone, is_collective, workloads_of
     from t3sim.scenario.request import check_level, check_policy, check_techniques
     from t3sim.workloads import gemm_workload
 
     scenario = scenario_of({}, keys_of(options))
     check_level(scenario)
     layer = scenario.layer
+    if is_collective(layer):
+        CollectiveAlone(scenario)
+        return
     if gpus is not None:
         if layer.gemm is not None:
             gemm_workload(layer.gemm, gpus if layer.devices is None else layer.devices)

@@ -178,3 +178,22 @@ def test_what_cannot_be_is_refused(changes, told):
 def test_the_command_refuses_in_its_options(words, told, capsys):
     assert cli.main(words) == 2
     assert told in capsys.readouterr().err
+
+
+STUDY = 'title = "Sizes"\ncommand = "run"\noptions.collective = "rs"\noptions.devices = 2\ngrid.bytes = [{}]\n'
+
+
+def test_a_study_refuses_a_point_that_cannot_be(tmp_path, capsys):
+    (tmp_path / "study.toml").write_text(STUDY.format("4096, 0"))
+    assert cli.main(["sweep", str(tmp_path / "study.toml"), "--out", str(tmp_path / "out")]) == 2
+    assert "--bytes 0 is not possible: 1 or more" in capsys.readouterr().err and not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_a_study_of_collectives(tmp_path):
+    import pandas
+
+    (tmp_path / "study.toml").write_text(STUDY.format("4096, 400000"))
+    assert cli.main(["sweep", str(tmp_path / "study.toml"), "--out", str(tmp_path / "out")]) == 0
+    rows = pandas.read_parquet(tmp_path / "out" / "results.parquet")
+    assert sorted(rows["bytes"]) == [4096, 400_000] and rows["collective_ns"].nunique() == 2
