@@ -25,7 +25,7 @@ from t3sim.topologies import named_topology
 
 @dataclass(frozen=True)
 class Graph:
-    """How a pass is run."""
+    """Choices of how a pass is run."""
 
     fused: bool
     exchange: str = "direct"  #: algorithm of the all-to-all: each pair's part straight to its GPU, as RCCL and the

@@ -1,7 +1,7 @@
 """Chakra execution traces (MLCommons, schema/protobuf/et_def.proto): GEMMs whose outputs a collective takes.
 
 A trace is of one rank: nodes that compute or communicate, and what each depends on. Read are its protobuf form,
-messages behind their lengths, and its JSON form, as Chakra's jsonizer prints it (object after object) or as a list.
+messages each after its length, and its JSON form, as Chakra's jsonizer prints it (object after object) or as a list.
 Names are of the schema, or as protobuf writes them in JSON (`dataDeps`).
 """
 
@@ -42,7 +42,7 @@ class ChakraError(BadInput):
 
 @dataclass(frozen=True)
 class Node:
-    """What is used of a node."""
+    """Fields of a node that are used."""
 
     id: int
     name: str
@@ -115,7 +115,7 @@ def _producer(collective: Node, nodes: Mapping[int, Node], tp: int, operator: st
 
 
 def _gemm(node: Node, size_bytes: int, tp: int, operator: str) -> Workload | None:
-    """Return the GEMM that a computing node is, if its output has so many bytes.
+    """Return the GEMM that a computing node is, if its output has this many bytes.
 
     Its inputs are [.., M, K] times [K, N], or [N, K] of a linear layer; a bias may come with it. Where each rank makes
     a part of the tokens, M is that of all.

@@ -8,7 +8,7 @@ _WITHIN = 0.6
 
 
 def exchange_ns(machine: Commercial, gpus: int, nodes: int, token_bytes: float, tokens: int) -> float:
-    """Return the time in which each GPU sends so many tokens, counted per expert, evenly to all."""
+    """Return the time in which each GPU sends this many tokens, counted per expert, evenly to all."""
     sent, far = tokens * token_bytes, 1 - 1 / nodes
     card = machine.cards.gb_per_s * machine.cards.efficiency if machine.cards else float("inf")
     within = (1 - far) * sent / (machine.wires.gb_per_s * _WITHIN)

@@ -3,8 +3,8 @@
 A GPU loads a sum from a multicast address: the switch asks all GPUs, adds, and answers; a store there goes to all. Each
 packet has a header, and a request or an acknowledgement of a header's size goes the other way. For a reduce-scatter of
 S bytes on n GPUs a GPU sends S and gets S/n, for an all-gather it sends S/n and gets S, for an all-reduce both. So one
-share of headers gives all three rates. A thread block keeps so many bytes in flight that few of them do not fill the
-wires.
+share of headers gives all three rates. A thread block keeps `IN_FLIGHT` bytes in flight: few blocks do not
+fill the wires.
 """
 
 from ..machine.commercial import Commercial, InSwitch

@@ -1,4 +1,4 @@
-"""What the wires between some of a node's GPUs carry: rings through their links, and each GPU to all others at once."""
+"""Rates of the wires between some of a node's GPUs: rings through their links, and each GPU to all others at once."""
 
 from functools import cache
 

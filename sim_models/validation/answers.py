@@ -1,4 +1,4 @@
-"""What the models answer to what a measured row asks."""
+"""Answers of the models to the requests of measured rows."""
 
 import re
 from functools import cache, singledispatch
@@ -180,7 +180,7 @@ def _(request: Beside, machine: Commercial) -> float:
         raise NotExpressible("the row says neither which kernel nor how many bytes")
     width = width_of(shape[4] or "")
     if width is None or not 2 <= request.gpus <= machine.gpus:
-        raise NotExpressible(f"{machine.name} has no such GEMM, or not so many GPUs")
+        raise NotExpressible(f"{machine.name} has no such GEMM, or not as many GPUs")
     m, n, k = (int(shape[place]) for place in (1, 2, 3))
     size = float(amount[1]) * (1 << {"K": 10, "M": 20, "G": 30}[amount[2].upper()]) * request.gpus
     mover = "engines" if re.search(r"copy engine|sdma|zero", request.by.lower()) else "units"

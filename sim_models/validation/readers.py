@@ -313,7 +313,7 @@ _VTRAIN = {"# GPUs": "gpus", "global batch": "global_batch", "micro batch": "mic
 
 @dataclass(frozen=True)
 class Reader:
-    """What reads the rows of files that have these columns."""
+    """Reader of the rows of files that have these columns."""
 
     columns: frozenset[str]
     read: Callable[[Row], Iterator[Read]]

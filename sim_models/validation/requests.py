@@ -1,4 +1,4 @@
-"""What a measured row asks of a machine, and how measured and answered times are set beside each other."""
+"""Requests of measured rows to a machine, and measured times set beside answered ones."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What Verilator, Yosys and Icarus Verilog say about a block's Verilog."""
+"""Complaints of Verilator, Yosys and Icarus Verilog about a block's Verilog."""
 
 import os
 import re

@@ -59,7 +59,7 @@ def test_passes_read_what_came():
 
 
 def test_t3_both_ways_around_beside_a_baseline_that_goes_both_ways():
-    exchange, workload = fused_with("gemm-rs", "ring", "both-rings"), gemm_workload("4096x2048x512", 4)
+    exchange, workload = fused_with("gemm-rs", "ring", "both-rings"), gemm_workload("2048x2048x512", 4)
     machine, chunk = exchange.hardware(MACHINE, workload), workload.output_bytes // 4
     found = run_sublayer(workload, machine, ("sequential", "t3"), lambda *_: None, choices=Choices(exchange=exchange))
     sequential, fused = found.techniques.values()
