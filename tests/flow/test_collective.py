@@ -32,6 +32,11 @@ def test_a_direct_all_gather_sends_everything_at_once():
     assert run.ns == pytest.approx(10)
 
 
+def test_links_of_a_divided_mesh_have_a_share_of_a_links_bandwidth():
+    run = run_program(direct.all_gather(8), fully_connected(8, divided=True), lambda chunk: 750.0, FREE)
+    assert run.ns == pytest.approx(70) and run.busiest_link == pytest.approx(1)
+
+
 def test_an_all_to_all_over_a_ring_shares_its_links():
     """Of a ring of four with links both ways a message for the opposite GPU goes one way and takes two links."""
     run = run_program(all_to_all.all_to_all(4), ring_of(4), lambda chunk: 75.0, FREE)

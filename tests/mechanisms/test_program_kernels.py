@@ -9,6 +9,8 @@ from t3sim.flow.collective import kernel_costs
 from t3sim.machine import load_machine
 from t3sim.mechanisms.exchange import fused_with
 from t3sim.mechanisms.program_kernels import LevelPlan, Places
+from t3sim.operators.copy import Copy
+from t3sim.operators.kernel_table import Route
 from t3sim.runs.isolated_collectives import run_collective, run_program
 from t3sim.study.techniques import run_sublayer
 from t3sim.techniques.choices import Choices
@@ -56,6 +58,25 @@ def test_passes_read_what_came():
         200, 200, 400, 400]
     assert {one.peer for one in found[:2]} == {0, 1} and found[-1].destination == at.chunk(3 + 1)
     assert all(one.destination in one.sources for one in found[-2:])
+
+
+def test_a_sum_that_is_sent_on_is_added_up_once():
+    """By the pass that keeps it; those beside it send what that has loaded, and each chunk is sent from its place."""
+    program = algorithms("ar", named_topology("switch:4"))["direct"].program()
+    at = Places(6400, 0, 1 << 20)
+    found = LevelPlan(program, 1, at, in_memory=False, mirrored=False).passes()
+    kept, *sent = found[3:]
+    assert [one.again for one in found] == [False] * 4 + [True] * 3 and kept.route is Route.MEMORY
+    assert kept.destination == at.chunk(1) == kept.sources[0] and len(set(kept.sources)) == 4
+    assert {(one.sources, one.destination, one.route) for one in sent} == {(kept.sources, at.chunk(1), Route.PEER)}
+    work = Copy([found], 6400, 512, 0.0, 0.0).work(0)
+    assert work.steps["loads"][work.groups["phase"] == 1].tolist() == [4] and work.bytes_stored() == 7 * 6400
+
+
+def test_chunks_for_pairs_lie_side_by_side():
+    """A GPU has 2N - 1 of the chunks of an all-to-all, its own and those for it, not all N * N."""
+    program = algorithms("a2a", named_topology("switch:4"))["direct"].program()
+    assert [len(chunks) for chunks in program.held] == [7] * 4 and program.held[1] == (1, 4, 5, 6, 7, 9, 13)
 
 
 def test_t3_both_ways_around_beside_a_baseline_that_goes_both_ways():
