@@ -39,8 +39,9 @@ def helped() -> Iterator[Callable[..., None]]:
         _of_helpers.seconds = getattr(_of_helpers, "seconds", 0.0) + sum(spent)
 
 
-class _Ended(SystemExit):
-    """The end of a task that is not wanted any more. Wherever it meets a thread, nothing is printed."""
+#: The end of a task that is not wanted any more: of all exceptions the one of which a thread prints nothing, wherever
+#: it meets it; a class made from it is printed.
+ENDED = SystemExit
 
 
 def at_once(tasks: Mapping[Key, Task], threads: int, progress: Callable[[Key, float], None],
@@ -96,7 +97,7 @@ class _Threads:
             self._changed.notify_all()
         started = [thread for thread in threads if thread.ident is not None]
         for thread in started:
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(_Ended))
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(ENDED))
         for thread in started:
             thread.join()
 
@@ -108,10 +109,9 @@ class _Threads:
                     self._done[key] = result
                     self._changed.notify_all()
                 self._news.put((key, None, None))
-        except _Ended:
-            pass
         except BaseException as error:
-            self._news.put((None, None, error))
+            if not (self._unwanted and isinstance(error, ENDED)):
+                self._news.put((None, None, error))
 
     def _next(self) -> Key | None:
         """Wait for a task whose turn it is; None if there is none and will be none."""
@@ -126,5 +126,5 @@ class _Threads:
 
     def _tell(self, key: Key, fraction: float) -> None:
         if self._unwanted:
-            raise _Ended
+            raise ENDED
         self._news.put((key, fraction, None))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from t3sim.at_once import at_once
+from t3sim.at_once import ENDED, at_once
 from t3sim.compiled.jit import compile_times
 
 pytestmark = pytest.mark.builds_loops
@@ -109,3 +109,22 @@ def test_each_thread_counts_its_own_compilations():
     assert [len(seconds) for seconds, _ in found.values()] == [0, 1, 3]
     for seconds, spent in found.values():
         assert sum(seconds) <= spent
+
+
+def test_a_task_that_is_ended_wherever_it_is_prints_nothing(capfd):
+    """The end may meet a thread after its task: in the handler of an error, or before it begins."""
+    def ended() -> None:
+        raise ENDED
+
+    thread = threading.Thread(target=ended)
+    thread.start()
+    thread.join()
+    assert capfd.readouterr().err == ""
+
+
+def test_a_task_that_ends_the_program_is_heard():
+    def leave(tell) -> None:
+        raise SystemExit(3)
+
+    with pytest.raises(SystemExit):
+        at_once({1: leave, 2: lambda tell: None}, 2, lambda key, fraction: None)

@@ -158,12 +158,10 @@ def test_a_cache_that_is_a_loop(here):
     assert "Traceback" not in done.stderr and done.returncode in (0, 1, 2)
 
 
-def test_links_in_a_circle(tmp_path, capsys):
-    loop = tmp_path / "loop.svg"
-    loop.symlink_to(loop)
-    study = tmp_path / "study.toml"
-    study.write_text(f'title = "x"\ncommand = "run"\noptions.machine = "{loop}"\nmachine.link.latency_ns = 3.0\n'
-                     'grid.tp = [4, 8]\n')
-    for words in (["run", "--plot", loop], ["verilog", "--out", loop], ["sweep", study, "--out", tmp_path / "out"],
-                  ["explain", loop], ["run", "--machine", loop]):
-        assert str(loop)[:-4] in answered(capsys, words)
+def test_links_in_a_circle(here, capsys):
+    Path("loop.svg").symlink_to("loop.svg")
+    Path("study.toml").write_text('title = "x"\ncommand = "run"\noptions.machine = "loop.svg"\n'
+                                  'machine.link.latency_ns = 3.0\ngrid.tp = [4, 8]\n')
+    for words in (["run", "--plot", "loop.svg"], ["verilog", "--out", "loop.svg"], ["explain", "loop.svg"],
+                  ["sweep", "study.toml", "--out", "out"], ["run", "--machine", "loop.svg"]):
+        assert "loop.svg" in answered(capsys, words)
