@@ -5,7 +5,19 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .geometry import Geometry, bits_for
-from .layouts import ErrorCode, Op, Source, block_shape, buffer, error_report, mapping_tables, request, trigger
+from .layouts import (
+    ErrorCode,
+    Op,
+    Source,
+    block_shape,
+    buffer,
+    dma_command,
+    error_report,
+    mapping_tables,
+    read_for,
+    read_origins,
+    request,
+)
 from .two_entry_queue import TwoEntryQueue
 
 
@@ -23,32 +35,38 @@ class AddressGenerator(wiring.Component):
 
     Members
     -------
-    command : In(stream(trigger))
+    command : In(stream(dma_command))
         A complete block; `wf` is its lowest.
     region, block, buffer : In(...).array(...)
         Of `t3sim.rtl.layouts.mapping_tables`.
     lines : Out(stream(request))
-        READ, source DMA, ids and region of the source.
+        READ, source DMA or, of a copy, COPY; ids and region of the source.
     allow : In(1)
         A line may be issued in this cycle.
-    issued : Out(1)
-        Pulse: a line was issued in this cycle (it enters the output register).
+    issued : Out(read_origins)
+        Pulse: a line was issued in this cycle (it enters the output register); a bit for each for whom.
     busy : Out(1)
         Level: a command or a line is inside.
+    copies : Out(1)
+        Level: a copy, or a line of one that was not issued in an earlier cycle, is inside. Only with a command queue.
     error : Out(error_report)
+    failed : Out(read_origins)
+        Pulse with `error`: whose line or command it is.
     """
 
     def __init__(self, geometry: Geometry):
         self._geometry = geometry
         super().__init__({
-            "command": In(stream.Signature(trigger(geometry))),
+            "command": In(stream.Signature(dma_command(geometry))),
             **{name: In(layout).array(entries) for name, (layout, entries) in mapping_tables(geometry).items()
                if name != "route"},
             "lines": Out(stream.Signature(request(geometry))),
             "allow": In(1),
-            "issued": Out(1),
+            "issued": Out(read_origins(geometry)),
             "busy": Out(1),
+            **({"copies": Out(1)} if geometry.dma.queue_commands else {}),
             "error": Out(error_report(geometry)),
+            "failed": Out(read_origins(geometry)),
         })
 
     def elaborate(self, platform):
@@ -58,7 +76,7 @@ class AddressGenerator(wiring.Component):
         layout = block_shape(g)
         column_bits = layout["columns"].width
 
-        looked_up = data.StructLayout({"command": trigger(g), "send_dma": 1, "block": bits_for(g.dma.block_shapes),
+        looked_up = data.StructLayout({"command": dma_command(g), "send_dma": 1, "block": bits_for(g.dma.block_shapes),
                                        "buffer": bits_for(g.dma.buffers)})
         m.submodules.commands = commands = TwoEntryQueue(looked_up)
         named = Array(self.region)[self.command.payload.region]
@@ -82,7 +100,8 @@ class AddressGenerator(wiring.Component):
         row_left = Signal(layout["row_bytes"].width)
         columns_left = Signal(column_bits)
         tile_sum = Signal(column_bits + 1)  # column * tiles_per_block modulo columns
-        ids = Signal(data.StructLayout({"wf": g.tracker.wf_bits, "wg": g.tracker.wg_bits, "region": g.dma.region_bits}))
+        ids = Signal(data.StructLayout({name: width for name, width in dma_command(g).members.items()
+                                        if name != "address"}))
         block = Signal(layout)
         bounds = Signal(buffer(g))
         last_sum = Signal(signed(column_bits + 2))  # columns - tiles_per_block: from here on tile_sum wraps
@@ -95,6 +114,7 @@ class AddressGenerator(wiring.Component):
         output = Signal(request(g))
         output_valid = Signal()
 
+        issued = Signal()
         output_free = ~output_valid | self.lines.ready
         leaves = line_valid & (~line_inside | (self.allow & output_free))
         count = Signal(7)
@@ -122,7 +142,7 @@ class AddressGenerator(wiring.Component):
                 line.address.eq(cursor),
                 line.bytes.eq(count),
                 line.op.eq(Op.READ),
-                line.source.eq(Source.DMA),
+                line.source.eq(Mux(ids.copy, Source.COPY, Source.DMA) if g.dma.queue_commands else Source.DMA),
                 line.region.eq(ids.region),
                 line.wf.eq(ids.wf),
                 line.wg.eq(ids.wg),
@@ -172,11 +192,13 @@ class AddressGenerator(wiring.Component):
                 ]
 
         with m.If(output_free):
-            m.d.sync += output_valid.eq(self.issued)
-            with m.If(self.issued):
+            m.d.sync += output_valid.eq(issued)
+            with m.If(issued):
                 m.d.sync += output.eq(line)
         m.d.comb += [
-            self.issued.eq(leaves & line_inside),
+            issued.eq(leaves & line_inside),
+            self.issued.eq(Mux(issued, read_for(line, g), 0)),
+            self.failed.eq(Mux(self.error.valid, read_for(line, g), 0)),
             self.lines.valid.eq(output_valid),
             self.lines.payload.eq(output),
             self.busy.eq(commands.output.valid | walking | line_valid | output_valid),
@@ -184,4 +206,9 @@ class AddressGenerator(wiring.Component):
             self.error.code.eq(line_code),
             *(self.error.details[name].eq(line[name]) for name in ("address", "region", "wf", "wg")),
         ]
+        if g.dma.queue_commands:
+            copies = Signal(range(4))  # in the queue of two and the walker
+            accepted = self.command.valid & self.command.ready & self.command.payload.copy
+            m.d.sync += copies.eq(copies + accepted - (finish & ids.copy))
+            m.d.comb += self.copies.eq((copies != 0) | (line_valid & read_for(line, g)[1]))
         return m

@@ -24,7 +24,7 @@ class CommandQueue(wiring.Component):
     access of memory.
 
     A command that is unknown, or names a word that is misaligned or outside `words`, is not done: it is reported, and
-    the queue halts. It does so, too, when data are refused while those of a copy leave: no signal may follow. Halted,
+    the queue halts. It does so, too, when a copy's data are refused: no signal may follow. Halted,
     it begins nothing; a resume goes on, and reads a command that was refused again. A doorbell that goes backwards or
     beyond the ring, or comes while it is stopped, is reported and not taken.
 
@@ -44,7 +44,7 @@ class CommandQueue(wiring.Component):
     settled : In(1)
         Level: of every copy taken in an earlier cycle all data have left.
     failed : In(1), resume : In(1)
-        Pulses: data are refused, in a cycle in which it is not settled; go on.
+        Pulses: a copy's data are refused, in a cycle in which it is not settled; go on.
     writes : Out(stream(word_write))
     stop : In(1)
         Level: no read begins and no word is offered, so that none is under way when the queue is reset.

@@ -5,7 +5,18 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .geometry import Geometry
-from .layouts import ErrorCode, Op, Source, error_report, mapping_tables, packet, request, route
+from .layouts import (
+    ErrorCode,
+    Op,
+    Source,
+    error_report,
+    mapping_tables,
+    packet,
+    read_for,
+    read_origins,
+    request,
+    route,
+)
 from .two_entry_queue import TwoEntryQueue
 
 
@@ -13,9 +24,10 @@ class Egress(wiring.Component):
     """Translates outbound lines (T3 paper, sections 4.2.2 and 4.4; figures 11 and 12).
 
     A line is either a compute unit's store to a region with `send_stores` (source LOCAL) or data that the DMA engine
-    read from one with `send_dma` (source DMA). The packet's address and workgroup are the line's plus the offsets of
-    the region's route, modulo their widths; device, region and operation are the route's; bytes and wavefront stay. A
-    line whose source does not fit its region's actions is reported and swallowed. One packet per cycle, in order; both
+    read from one with `send_dma` (source DMA or COPY). The packet's address and workgroup are the line's plus the
+    offsets of the region's route, modulo their widths; device, region and operation are the route's; bytes and
+    wavefront stay. A line whose source does not fit its region's actions is reported and swallowed. One packet per
+    cycle, in order; both
     sides are registers.
 
     A region may have up to `copies` routes, one behind the other in their table: a line becomes a packet on each. Read
@@ -32,13 +44,13 @@ class Egress(wiring.Component):
         Of `t3sim.rtl.layouts.mapping_tables`.
     forget : In(1)
     packet : Out(stream(packet))
-        `source` is REMOTE for a store, DMA for DMA data.
+        `source` is REMOTE for a store, DMA for all data that DMA read.
     busy : Out(1)
         Level: a line is inside.
     error : Out(error_report)
-    refused_dma : Out(1)
-        Pulse: a line that is refused or forgotten is data that the DMA engine read.
-    repeated : Out(1)
+    left, refused : Out(read_origins)
+        Pulses, a bit for each for whom DMA read: its data leave as a packet; its data are refused or forgotten.
+    repeated : Out(read_origins)
         Pulse: the same data of DMA will leave, or be forgotten, once more. Only with several `copies`.
     """
 
@@ -52,8 +64,9 @@ class Egress(wiring.Component):
             "packet": Out(stream.Signature(packet(geometry))),
             "busy": Out(1),
             "error": Out(error_report(geometry)),
-            "refused_dma": Out(1),
-            **({"repeated": Out(1)} if geometry.dma.copies > 1 else {}),
+            "left": Out(read_origins(geometry)),
+            "refused": Out(read_origins(geometry)),
+            **({"repeated": Out(read_origins(geometry))} if geometry.dma.copies > 1 else {}),
         })
 
     def elaborate(self, platform):
@@ -66,7 +79,7 @@ class Egress(wiring.Component):
         number = entry.route
         in_table = (entry.route + entry.more_routes) < len(self.route)
         takes = ~self.forget & in_table & (((head.source == Source.LOCAL) & entry.send_stores)
-                                           | ((head.source == Source.DMA) & entry.send_dma))
+                                           | (read_for(head, g).any() & entry.send_dma))
         if g.dma.copies > 1:
             again = Signal()  # the head has left on a route, and does on `following`, too
             following = Signal.like(entry.route)
@@ -89,7 +102,7 @@ class Egress(wiring.Component):
             m.d.comb += [
                 more.eq(takes & (Mux(again, left, entry.more_routes) != 0)),
                 lines.output.ready.eq(leaves & ~more),
-                self.repeated.eq(leaves & lines.output.valid & more & (head.source == Source.DMA)),
+                self.repeated.eq(Mux(leaves & lines.output.valid & more, read_for(head, g), 0)),
             ]
             with m.If(leaves & lines.output.valid):
                 m.d.sync += [again.eq(more), following.eq(number + 1), left.eq(Mux(again, left, entry.more_routes) - 1)]
@@ -112,7 +125,7 @@ class Egress(wiring.Component):
                     output.address.eq(line.address + way.address_offset),
                     output.bytes.eq(line.bytes),
                     output.op.eq(Mux(way.operation, Op.UPDATE, Op.STORE)),
-                    output.source.eq(Mux(line.source == Source.DMA, Source.DMA, Source.REMOTE)),
+                    output.source.eq(Mux(line.source == Source.LOCAL, Source.REMOTE, line.source)),
                     output.region.eq(way.destination_region),
                     output.wf.eq(line.wf),
                     output.wg.eq(line.wg + way.wg_offset),
@@ -121,9 +134,11 @@ class Egress(wiring.Component):
         m.d.comb += [
             self.packet.valid.eq(output_valid),
             self.packet.payload.eq(output),
+            self.packet.payload.source.eq(Mux(output.source == Source.REMOTE, Source.REMOTE, Source.DMA)),
+            self.left.eq(Mux(output_valid & self.packet.ready, read_for(output, g), 0)),
             self.busy.eq(lines.output.valid | valid | output_valid),
             self.error.valid.eq(valid & ~fits & ~forgotten),
-            self.refused_dma.eq(valid & ~fits & (line.source == Source.DMA)),
+            self.refused.eq(Mux(valid & ~fits, read_for(line, g), 0)),
             self.error.code.eq(ErrorCode.REGION_UNCONFIGURED),
             *(self.error.details[name].eq(line[name]) for name in ("address", "region", "wf", "wg")),
         ]

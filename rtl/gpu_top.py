@@ -19,8 +19,8 @@ from .ingress import Ingress, groups
 from .intensity_monitor import IntensityMonitor
 from .layouts import (
     ErrorCode,
-    Source,
     dispatch,
+    dma_command,
     dram_command,
     error_report,
     head_arrival,
@@ -29,6 +29,8 @@ from .layouts import (
     mapping_tables,
     packet,
     queue_command,
+    read_for,
+    read_origins,
     ready_ask,
     request,
     retirement,
@@ -68,7 +70,8 @@ class GpuTop(wiring.Component):
     retirement : In(retirement).array(channels)
         Tracked writes that DRAM performs.
     outbound : In(stream(request)).array(egress_lanes)
-        Data of DMA reads (source DMA) and stores of the compute units to remote-mapped tiles (source LOCAL).
+        Data of DMA reads, with the source that the read had, and stores of the compute units to remote-mapped tiles
+        (source LOCAL).
     packets : Out(stream(packet)).array(egress_lanes)
         Towards the link.
     dispatch : In(stream(dispatch)), grant : Out({valid, id}), start : In(1), blocked : Out(1)
@@ -360,7 +363,9 @@ class GpuTop(wiring.Component):
         with m.If(commands.valid & commands.ready):
             m.d.sync += first.eq(Mux(first == g.dma.engines - 1, 0, first + 1))
         self._counts["commands"] = commands.valid & commands.ready
-        self._counts["lines"] = ones(engine.issued for engine in self._generators)
+        for origin, issued in enumerate(self._credits.issued):
+            m.d.comb += issued.eq(ones(engine.issued[origin] for engine in self._generators))
+        self._counts["lines"] = ones(engine.issued.any() for engine in self._generators)
 
     def _commands(self, m):
         """Join the commands of complete blocks and those of a queue in memory."""
@@ -372,9 +377,13 @@ class GpuTop(wiring.Component):
         wiring.connect(m, wiring.flipped(self.queue_lines), queue.lines)
         wiring.connect(m, queue.writes, wiring.flipped(self.queue_writes))
         config = self._bus.levels
-        both = stream.Signature(trigger(g)).create()
-        goes = join(m, [table.valid, queue.copies.valid], [table.payload, queue.copies.payload], both)
+        both = stream.Signature(dma_command(g)).create()
+        commands = [Signal(dma_command(g), name=name) for name in ("triggered", "copy")]
+        goes = join(m, [table.valid, queue.copies.valid], commands, both)
         m.d.comb += [
+            *(command[name].eq(port.payload[name]) for command, port in zip(commands, (table, queue.copies))
+              for name, _ in trigger(g)),
+            commands[1].copy.eq(1),
             *(port.ready.eq(go) for port, go in zip((table, queue.copies), goes)),
             queue.base.eq(Cat(config.queue_base_lo, config.queue_base_hi)),
             queue.doorbell.valid.eq(self._bus.rung),
@@ -383,8 +392,7 @@ class GpuTop(wiring.Component):
             *(queue.words[name].eq(Cat(config[f"queue_words_{name}_lo"], config[f"queue_words_{name}_hi"]))
               for name in ("base", "limit")),
             queue.doorbell.place.eq(config.doorbell),
-            # What triggers sent counts, too: their lines and the queue's leave together.
-            queue.settled.eq(~(Cat(engine.busy for engine in self._generators).any() | self._credits.waits)),
+            queue.settled.eq(~(Cat(engine.copies for engine in self._generators).any() | self._credits.waits[1])),
             self._bus.queue_taken.eq(queue.taken),
         ]
         self._reports.append(queue.error)
@@ -394,7 +402,8 @@ class GpuTop(wiring.Component):
         """Connect lines to the link, addressed for their destination, but for data that nobody has asked for."""
         g, credits = self._geometry, self._credits
         self._lanes = []
-        left, gone, strays = [], [], []
+        origins = range(read_origins(g))
+        gone, strays = [[] for _ in origins], []
         for index in range(g.dma.egress_lanes):
             lane = Egress(g)
             m.submodules[f"egress_{index}"] = lane
@@ -403,33 +412,31 @@ class GpuTop(wiring.Component):
             m.d.comb += lane.forget.eq(self._stopped)
             self._reports.append(lane.error)
             line = self.outbound[index]
-            is_data = line.valid & (line.payload.source == Source.DMA)
+            data_of = Signal(len(origins), name=f"data_{index}")
             stray = Signal(error_report(g), name=f"stray_{index}")
             m.d.comb += [
-                credits.came[index].eq(is_data & line.ready),
+                data_of.eq(Mux(line.valid, read_for(line.payload, g), 0)),
+                *(credits.came[origin][index].eq(data_of[origin] & line.ready) for origin in origins),
                 lane.line.payload.eq(line.payload),
-                lane.line.valid.eq(line.valid & ~(is_data & credits.unasked[index])),
+                lane.line.valid.eq(line.valid & ~credits.unasked[index]),
                 line.ready.eq(lane.line.ready),
-                stray.valid.eq(credits.came[index] & credits.unasked[index]),
+                stray.valid.eq(credits.unasked[index]),
                 stray.code.eq(ErrorCode.DATA_UNEXPECTED),
                 *(stray.details[name].eq(line.payload[name]) for name, _ in stray.details.shape()),
             ]
             self._reports.append(stray)
-            strays.append(stray.valid)
+            strays.append(Mux(stray.valid, data_of, 0))
             wiring.connect(m, lane.packet, wiring.flipped(self.packets[index]))
-            leaves = self.packets[index].valid & self.packets[index].ready
-            left.append(leaves)
-            gone += [leaves & (self.packets[index].payload.source == Source.DMA), lane.refused_dma]
-            if g.dma.copies > 1:
-                m.d.comb += credits.repeated[index].eq(lane.repeated)
-        self._counts["packets"] = ones(left)
-        if g.dma.queue_commands:  # what triggers sent counts, too, as it does for `settled`
-            m.d.comb += self._queue.failed.eq(~self._stopped & Cat(
-                *(engine.error.valid for engine in self._generators),
-                *(lane.refused_dma for lane in self._lanes), *strays).any())
+            for origin in origins:
+                gone[origin] += [lane.left[origin], lane.refused[origin]]
+                if g.dma.copies > 1:
+                    m.d.comb += credits.repeated[origin][index].eq(lane.repeated[origin])
+        self._counts["packets"] = ones(port.valid & port.ready for port in self.packets)
+        if g.dma.queue_commands:
+            failures = [engine.failed for engine in self._generators] + [lane.refused for lane in self._lanes] + strays
+            m.d.comb += self._queue.failed.eq(~self._stopped & Cat(whose[1] for whose in failures).any())
         m.d.comb += [
-            credits.issued.eq(self._counts["lines"]),
-            credits.gone.eq(ones(gone)),
+            *(credits.gone[origin].eq(ones(gone[origin])) for origin in origins),
             credits.hold.eq(self._stopped),
             credits.forget.eq(self._forced),
         ]
@@ -489,7 +496,8 @@ class GpuTop(wiring.Component):
             moves |= self._queue.under_way
         swept = ~(Cat(bank.busy for bank in self._banks).any() | self._table.busy | self._window.busy)
         m.d.sync += [
-            moving.eq(Cat(channel.tracked_waiting for channel in self._memory).any() | self._credits.waits | moves),
+            moving.eq(Cat(channel.tracked_waiting for channel in self._memory).any() | self._credits.waits.any()
+                      | moves),
             self._clear.eq(0),
             self._reset_done.eq(self._stopped & cleared & ~self._clear & swept),
         ]
@@ -530,7 +538,7 @@ class GpuTop(wiring.Component):
         with m.If(dog.listens):
             m.d.comb += dog.moves.eq(Cat(
                 *(port.valid & port.ready for port in crossing), *(write.valid for write in self.retirement),
-                *(port.valid & port.ready & is_watched(port.payload.request) for port in self.dram),
+                *(port.valid & port.ready & is_watched(port.payload.request, self._geometry) for port in self.dram),
                 *(engine.error.valid for engine in self._generators), self.grant.valid & self.start,
                 *([self._queue.done] if self._geometry.dma.queue_commands else []),
                 self._exchange.news, bus.soft_reset, self._restart).any())
@@ -601,7 +609,7 @@ class GpuTop(wiring.Component):
             status.merge_busy.eq(self._merge.merged.valid),
             status.events_busy.eq(self.events.valid),
             status.window_open.eq(self._window.busy),
-            status.reads_outstanding.eq(self._credits.waits),
+            status.reads_outstanding.eq(self._credits.waits.any()),
             status.resetting.eq(self._stopped & ~self._reset_done),
             status.reset_done.eq(self._reset_done),
             status.heads_busy.eq(self._exchange.busy),

@@ -3,6 +3,7 @@
 Every function takes the geometry and returns an `amaranth.lib.data.StructLayout`.
 """
 
+from amaranth.hdl import Cat, Value
 from amaranth.lib import data, enum
 
 from .geometry import Geometry, bits_for
@@ -22,7 +23,8 @@ class Source(enum.Enum, shape=2):
 
     LOCAL = 0  #: this GPU's compute units
     REMOTE = 1  #: a peer's compute units, through `remote_map`
-    DMA = 2  #: a peer's DMA engine; with READ: this GPU's own DMA engine
+    DMA = 2  #: a peer's DMA engine; with READ: this GPU's own DMA engine, for a trigger
+    COPY = 3  #: inside one GPU only: its own DMA engine, for a copy of the command queue
 
 
 def request(g: Geometry) -> data.StructLayout:
@@ -72,6 +74,21 @@ def trigger(g: Geometry) -> data.StructLayout:
         "wf": g.tracker.wf_bits,
         "wg": g.tracker.wg_bits,
     })
+
+
+def dma_command(g: Geometry) -> data.StructLayout:
+    """Lay out a block for an engine."""
+    return data.StructLayout(trigger(g).members | ({"copy": 1} if g.dma.queue_commands else {}))  # of the command queue
+
+
+def read_origins(g: Geometry) -> int:
+    """Return for how many the engines read: for triggers and, where there is one, for the command queue."""
+    return 2 if g.dma.queue_commands else 1
+
+
+def read_for(access, g: Geometry) -> Value:
+    """Return a bit for each origin of what engines read, at most one of them 1: whose read or data an access is."""
+    return Cat(access.source == source for source in (Source.DMA, Source.COPY)[:read_origins(g)])
 
 
 def tracker_tag(g: Geometry) -> data.StructLayout:

@@ -1,6 +1,6 @@
 """One memory channel's front end: queues, arbitration, ordering and the tap for the Tracker."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -9,7 +9,7 @@ from .arbiter.policies import POLICY_BITS
 from .arbiter.policy import THRESHOLD_BITS
 from .coalescer import Coalescer
 from .geometry import Geometry
-from .layouts import Op, Source, dram_command, request, retirement, update
+from .layouts import Op, dram_command, read_for, request, retirement, update
 from .order_guard import OrderGuard, bucket_of
 from .pointer_queue import PointerQueue
 from .soft_reset import SoftReset
@@ -20,9 +20,9 @@ def is_tracked(access) -> Signal:
     return (access.op != Op.READ) & (access.region != 0)
 
 
-def is_watched(access) -> Signal:
+def is_watched(access, geometry: Geometry) -> Value:
     """Return whether a request is Track & Trigger's: a tracked write, or a read of this GPU's DMA engines."""
-    return is_tracked(access) | ((access.op == Op.READ) & (access.source == Source.DMA))
+    return is_tracked(access) | ((access.op == Op.READ) & read_for(access, geometry).any())
 
 
 class MemoryChannel(wiring.Component):
@@ -141,8 +141,8 @@ class MemoryChannel(wiring.Component):
             self.guard_stall.eq(dma.valid & guard.blocked & guard.ready),
             self.communication_waiting.eq(inbound.valid | dma.valid),
             self.tracked_waiting.eq((compute.valid & compute_tracked) | (inbound.valid & inbound_tracked)),
-            self.holds.eq(self.tracked_waiting | dma.valid | (command_valid & is_watched(command)) | access_valid
-                          | coalescer.busy),
+            self.holds.eq(self.tracked_waiting | dma.valid | (command_valid & is_watched(command, self._geometry))
+                          | access_valid | coalescer.busy),
         ]
 
         last_dma = Signal(init=1)  # inbound has the first turn

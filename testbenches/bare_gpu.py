@@ -15,7 +15,7 @@ from .mappings import Tables, fields_of
 from .monitors import StreamMonitor
 
 READ, STORE, UPDATE = range(3)
-LOCAL, REMOTE, DMA = range(3)
+LOCAL, REMOTE, DMA, COPIED = range(4)
 
 
 class BareGpu:
@@ -44,7 +44,7 @@ class BareGpu:
 
     def _performed(self, command: dict) -> None:
         request = command["request"]
-        if (request["op"], request["source"]) == (READ, DMA):
+        if request["op"] == READ and request["source"] in (DMA, COPIED):
             self.bench.rng.choice(self.outbound).send(request)
 
     @property
@@ -55,7 +55,7 @@ class BareGpu:
     def reads(self) -> list[dict]:
         """DMA's."""
         requests = [command["request"] for command in self.commands]
-        return [request for request in requests if (request["op"], request["source"]) == (READ, DMA)]
+        return [request for request in requests if request["op"] == READ and request["source"] in (DMA, COPIED)]
 
     def mapping(self, **fields: int) -> dict:
         """Make the fields of a region and of its entries in the other tables; those that are not named are 0.

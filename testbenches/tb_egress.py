@@ -28,7 +28,7 @@ class DmaData:
         left = get("packet.valid") and get("packet.ready") and get("packet.payload")["source"] == SOURCE_DMA
         repeated = get("repeated") if self._several else 0
         self.repeated += repeated
-        gone = left + get("refused_dma")
+        gone = left + get("refused")
         self.left += entered + repeated - gone
         self.owed -= gone
         assert self.left >= 0, "more has left than was read, or will leave once more"
@@ -71,12 +71,12 @@ async def random_lines(bench: Bench) -> None:
 
     def told(error: dict) -> None:
         errors.check({"code": error["code"], **error["details"]})
-        assert bench.get("refused_dma") == (refused.pop(0) == SOURCE_DMA)
+        assert bench.get("refused") == (refused.pop(0) == SOURCE_DMA)
 
     def busy() -> None:
         assert (data.left > 0) == (data.owed > 0)
         if not bench.get("forget"):
-            assert bench.get("error")["valid"] or not bench.get("refused_dma")
+            assert bench.get("error")["valid"] or not bench.get("refused")
             assert bench.get("busy") == (not packets.empty or not errors.empty)
 
     CycleMonitor(bench, busy)

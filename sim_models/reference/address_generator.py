@@ -10,7 +10,7 @@ from typing import NamedTuple
 from t3sim.rtl.geometry import Geometry
 from t3sim.rtl.registers import ERRORS
 
-READ, SOURCE_DMA = 0, 2
+READ, SOURCE_DMA, SOURCE_COPY = 0, 2, 3
 LINE_BYTES = 64
 
 
@@ -50,6 +50,7 @@ def expand(command: dict, tables: Mapping[str, Sequence[dict]], geometry: Geomet
     region = tables["region"][command["region"]]
     block, buffer = (entry_of(tables[name], region[name]) for name in ("block", "buffer"))
     ids = {name: command[name] for name in ("region", "wf", "wg")}
+    source = SOURCE_COPY if command.get("copy") else SOURCE_DMA
     if not region["send_dma"] or not block["row_bytes"] or not block["columns"]:
         return [LineError(ERRORS["region_unconfigured"], command["address"], **ids)]
     result = []
@@ -61,7 +62,7 @@ def expand(command: dict, tables: Mapping[str, Sequence[dict]], geometry: Geomet
         while start < end:
             behind = min(end, (start // LINE_BYTES + 1) * LINE_BYTES)
             if buffer["base"] <= start and behind <= buffer["limit"]:
-                result.append(Request(start, behind - start, READ, SOURCE_DMA, **ids))
+                result.append(Request(start, behind - start, READ, source, **ids))
             else:
                 address = start % (1 << geometry.tracker.address_bits)
                 result.append(LineError(ERRORS["address_out_of_range"], address, **ids))

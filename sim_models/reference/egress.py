@@ -7,8 +7,13 @@ from t3sim.reference.address_generator import LineError
 from t3sim.rtl.geometry import Geometry
 from t3sim.rtl.registers import ERRORS
 
-SOURCE_LOCAL, SOURCE_REMOTE, SOURCE_DMA = 0, 1, 2
+SOURCE_LOCAL, SOURCE_REMOTE, SOURCE_DMA, SOURCE_COPY = 0, 1, 2, 3
 STORE, UPDATE = 1, 2
+
+
+def data_sources(geometry: Geometry) -> tuple[int, ...]:
+    """Return the sources of data that DMA reads: for triggers, and for copies of a command queue."""
+    return (SOURCE_DMA, SOURCE_COPY) if geometry.dma.queue_commands else (SOURCE_DMA,)
 
 
 class Packet(NamedTuple):
@@ -30,7 +35,8 @@ def packets_of(line: dict, tables: Mapping[str, Sequence[dict]], geometry: Geome
     `tables`: of `t3sim.rtl.layouts.mapping_tables`, each entry a dict.
     """
     region, routes = tables["region"][line["region"]], tables["route"]
-    sources = ((SOURCE_LOCAL, "send_stores", SOURCE_REMOTE), (SOURCE_DMA, "send_dma", SOURCE_DMA))
+    sources = ((SOURCE_LOCAL, "send_stores", SOURCE_REMOTE), *(
+        (source, "send_dma", SOURCE_DMA) for source in data_sources(geometry)))
     source = next((there for here, action, there in sources if line["source"] == here and region[action]), None)
     if source is None or region["route"] + region["more_routes"] >= len(routes):
         return [LineError(ERRORS["region_unconfigured"], line["address"], line["region"], line["wf"], line["wg"])]

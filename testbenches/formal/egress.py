@@ -15,6 +15,9 @@ from .spec import Spec, entry_of, implies, is_value
 #: With several routes of a region, in a table that is no power of two.
 _COPIES = replace(GEOMETRIES["least"], dma=replace(GEOMETRIES["least"].dma, regions=2, routes=3, copies=3))
 
+#: And with a command queue, whose data are counted apart.
+_QUEUED = replace(_COPIES, dma=replace(_COPIES.dma, queue_commands=2))
+
 PLACES = 4  #: lines that can be inside
 
 TRANSLATED = "a line that fits becomes a packet on each of its routes, in order, in its destination's terms"
@@ -150,24 +153,32 @@ def lines(spec: Spec, geometry: Geometry) -> None:
 
 
 def counted(spec: Spec, geometry: Geometry) -> None:
-    """Count as the top does. Nothing is assumed, not even that the tables stay as they are."""
+    """Count as the top does, data of triggers and of copies apart.
+
+    Nothing is assumed, not even that the tables stay as they are.
+    """
     m, lane = spec.m, spec.design
-    repeated = lane.repeated if geometry.dma.copies > 1 else 0
-
-    def moves(port):
-        return port.valid & port.ready & is_value(port.payload.source, Source.DMA)
-
-    owed = Signal(range(PLACES + 2))
-    m.d.sync += owed.eq(owed + moves(lane.line) + repeated - moves(lane.packet) - lane.refused_dma)
-    spec.claim(COUNTED, implies(~lane.busy, owed == 0))
-    spec.claim(COUNTED, implies(moves(lane.packet) | lane.refused_dma, owed != 0))
-
     queue = spec.inside("lines")
     waiting = [(spec.inside(f"{place}_valid", queue), spec.inside(place, queue)) for place in ("front", "back")]
     places = [*waiting, (spec.inside("valid"), spec.inside("line")),
               (spec.inside("output_valid"), spec.inside("output"))]
     spec.invariant(implies(waiting[1][0], waiting[0][0]))
-    spec.invariant(owed == sum(valid & is_value(content.source, Source.DMA) for valid, content in places))
+    line, leaves = lane.line.payload, lane.packet.valid & lane.packet.ready
+    spec.claim(COUNTED, lane.left.any() == (leaves & is_value(lane.packet.payload.source, Source.DMA)))
+    spec.claim(COUNTED, implies(leaves, is_value(lane.packet.payload.source, Source.REMOTE)
+                                | is_value(lane.packet.payload.source, Source.DMA)))
+    output = spec.inside("output").source
+    spec.invariant(implies(spec.inside("output_valid"), ~is_value(output, Source.LOCAL)))
+    if not geometry.dma.queue_commands:
+        spec.invariant(implies(spec.inside("output_valid"), ~is_value(output, Source.COPY)))
+    for origin, source in enumerate((Source.DMA, Source.COPY)[:len(lane.left)]):
+        repeated = lane.repeated[origin] if geometry.dma.copies > 1 else 0
+        enters = lane.line.valid & lane.line.ready & is_value(line.source, source)
+        owed = Signal(range(PLACES + 2))
+        m.d.sync += owed.eq(owed + enters + repeated - lane.left[origin] - lane.refused[origin])
+        spec.claim(COUNTED, implies(~lane.busy, owed == 0))
+        spec.claim(COUNTED, implies(lane.left[origin] | lane.refused[origin], owed != 0))
+        spec.invariant(owed == sum(valid & is_value(content.source, source) for valid, content in places))
 
 
 def properties() -> list[Property]:
@@ -182,7 +193,7 @@ def properties() -> list[Property]:
         broken("a line that does not fit is silent", EMPTY, "self.error.valid.eq(valid & ~fits & ~forgotten)",
                "self.error.valid.eq(0)"),
         broken("data of a DMA read leave from a remote-mapped region", REPORTED,
-               "(head.source == Source.DMA) & entry.send_dma", "(head.source == Source.DMA)"),
+               "read_for(head, g).any() & entry.send_dma", "read_for(head, g).any()"),
         broken("the report names the next line", REPORTED, "self.error.details[name].eq(line[name])",
                "self.error.details[name].eq(head[name])"),
     ), depth=1), Property("rows", "egress", f"{TRANSLATED}; {REPORTED}; with several routes of a region", lines, (
@@ -200,9 +211,10 @@ def properties() -> list[Property]:
         build=lambda package, geometry: package.egress.Egress(geometry),
     ), Property("counted", "egress", COUNTED, counted, (
         broken("a repeated line is not counted", COUNTED,
-               "self.repeated.eq(leaves & lines.output.valid & more & (head.source == Source.DMA))",
+               "self.repeated.eq(Mux(leaves & lines.output.valid & more, read_for(head, g), 0))",
                "self.repeated.eq(0)"),
-        broken("a store that is repeated counts, too", COUNTED, "more & (head.source == Source.DMA)", "more"),
-        broken("data that are forgotten still count", COUNTED, "self.refused_dma.eq(valid & ~fits &",
-               "self.refused_dma.eq(valid & ~fits & ~forgotten &"),
-    ), geometry=_COPIES, depth=1, searches=(Search(_COPIES, 12),), quick=True, reason=reason)]
+        broken("a store that is repeated counts, too", COUNTED, "& more, read_for(head, g), 0)", "& more, 1, 0)"),
+        broken("data that are forgotten still count", COUNTED, "self.refused.eq(Mux(valid & ~fits,",
+               "self.refused.eq(Mux(valid & ~fits & ~forgotten,"),
+        broken("a copy's packet counts for nobody", COUNTED, "read_for(output, g), 0)", "read_for(output, g)[0], 0)"),
+    ), geometry=_QUEUED, depth=1, searches=(Search(_QUEUED, 12),), quick=True, reason=reason)]

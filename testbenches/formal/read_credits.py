@@ -1,18 +1,23 @@
 """Data of DMA reads: no more enter the lanes than were asked for, and none is lost from the count."""
 
+from dataclasses import replace
 from types import ModuleType
 
-from amaranth.hdl import Mux, Signal
+from amaranth.hdl import Cat, Mux, Signal
 
 from t3sim.rtl.counting import ones
 from t3sim.rtl.geometry import Geometry
 
+from ..geometries import GEOMETRIES
 from .broken import Broken
 from .property import Property, Search
-from .spec import Spec, implies
+from .spec import Spec, at_most_one, implies
 
 ASKED = "data are unasked for exactly if as many as were asked for have come"
 WAITS = "data wait exactly while some that were asked for have not come, or not left"
+#: With a command queue, whose lines are counted apart.
+_QUEUED = replace(GEOMETRIES["small"], dma=replace(GEOMETRIES["small"].dma, queue_commands=4))
+
 ROOM = "no more lines are asked for than may be outstanding"
 
 
@@ -25,24 +30,33 @@ def credit(spec: Spec, geometry: Geometry) -> None:
     m, dut, dma = spec.m, spec.design, geometry.dma
     lanes = range(dma.egress_lanes)
     width = (dma.outstanding_lines + 8 * dma.engines).bit_length()
-    asked, inside = Signal(width), Signal(width)  # those of the cycle before the last; data in the lanes
-    recent, entered = spec.past(dut.issued), Signal(len(lanes))
-    m.d.comb += entered.eq(dut.came & ~dut.unasked)
-    spec.assume(implies(dut.issued != 0, dut.allow & (dut.issued <= dma.engines)))
-    spec.assume(dut.gone <= inside)
-    spec.assume(inside + ones(entered) + ones(dut.repeated) - dut.gone <= 4 * len(lanes))
-    spec.assume(implies(dut.forget, dut.issued + recent == 0))
-    m.d.sync += [asked.eq(Mux(dut.forget, 0, asked + recent - ones(entered))),
-                 inside.eq(inside + ones(entered) + ones(dut.repeated) - dut.gone)]
+    every = {"asked": [], "recent": [], "inside": [], "comes": [], "repeated": [], "gone": []}
+    unasked = []
+    for origin, issued in enumerate(dut.issued):
+        asked, inside = Signal(width), Signal(width)  # those of the cycle before the last; data in the lanes
+        recent, entered, came = spec.past(issued), Signal(len(lanes)), dut.came[origin]
+        repeated, gone = ones(dut.repeated[origin]), dut.gone[origin]
+        m.d.comb += entered.eq(came & ~dut.unasked)
+        spec.assume(gone <= inside)
+        m.d.sync += [asked.eq(Mux(dut.forget, 0, asked + recent - ones(entered))),
+                     inside.eq(inside + ones(entered) + repeated - gone)]
+        unasked.append([came[lane] & (asked <= ones([*entered[:lane]])) for lane in lanes])
+        spec.claim(WAITS, dut.waits[origin] == ((asked != 0) | (recent != 0) | (inside != 0)))
+        for name, value in zip(every, (asked, recent, inside, ones(entered), repeated, gone)):
+            every[name].append(value)
+        spec.invariant(spec.inside("asked")[origin] == asked)
+        spec.invariant(spec.inside("inside")[origin] == inside)
+        spec.invariant(spec.inside("just_issued")[origin] == recent)
+    asked, recent, inside, comes, repeated, gone = (sum(values) for values in every.values())
+    issued = sum(dut.issued)
     for lane in lanes:
-        earlier = ones([*entered[:lane]])
-        spec.claim(ASKED, dut.unasked[lane] == (asked <= earlier))
-    spec.claim(WAITS, dut.waits == ((asked != 0) | (recent != 0) | (inside != 0)))
-    spec.claim(ROOM, asked + recent + inside + dut.issued <= dma.outstanding_lines + 4 * len(lanes))
-
-    spec.invariant(spec.inside("asked") == asked)
-    spec.invariant(spec.inside("inside") == inside)
-    spec.invariant(spec.inside("just_issued") == recent)
+        whose = [came[lane] for came in dut.came]
+        spec.assume(at_most_one(Cat(whose)))
+        spec.claim(ASKED, dut.unasked[lane] == Cat(of[lane] for of in unasked).any())
+    spec.assume(implies(issued != 0, dut.allow & (issued <= dma.engines)))
+    spec.assume(inside + comes + repeated - gone <= 4 * len(lanes))
+    spec.assume(implies(dut.forget, issued + recent == 0))
+    spec.claim(ROOM, asked + recent + inside + issued <= dma.outstanding_lines + 4 * len(lanes))
     spec.invariant(asked + recent <= dma.outstanding_lines)
     spec.invariant(implies(dut.allow, asked + recent + dma.engines <= dma.outstanding_lines))
 
@@ -57,14 +71,25 @@ def properties() -> list[Property]:
 
     return [Property(
         "reads", "gpu_top", f"{ASKED}; {WAITS}; {ROOM}", credit, (
-            broken("two lanes take one line's data", ASKED, "asked <= ones(self.came[:lane])", "asked == 0"),
-            broken("the last line's data are refused", ASKED, "asked <= ones(", "asked <= 1 + ones("),
-            broken("unasked data count as come", ASKED, "ones(self.came & ~self.unasked)", "ones(self.came)"),
-            broken("a repeated line is not waited for", WAITS, "ones(self.repeated)", "0"),
-            broken("what is forgotten is waited for", WAITS, "Mux(self.forget, 0, asked + just_issued - taken)",
-                   "asked + just_issued - taken"),
+            broken("two lanes take one line's data", ASKED, "due <= ones(came[:lane])", "due == 0"),
+            broken("the last line's data are refused", ASKED, "due <= ones(", "due <= 1 + ones("),
+            broken("unasked data count as come", ASKED, "ones(came & ~strays)", "ones(came)"),
+            broken("a repeated line is not waited for", WAITS, "ones(self.repeated[origin])", "0"),
+            broken("what is forgotten is waited for", WAITS, "Mux(self.forget, 0, due + recent - taken)",
+                   "due + recent - taken"),
             broken("what is in the lanes is forgotten, too", WAITS,
-                   "inside.eq(inside +", "inside.eq(Mux(self.forget, 0, inside) +"),
+                   "held.eq(held +", "held.eq(Mux(self.forget, 0, held) +"),
             broken("engines ask for a line each when one may come", ROOM, "2 * self._engines", "0 * self._engines"),
         ), quick=True, build=_build, searches=(Search("small"), Search("several")),
-        unsearched="until as many lines are outstanding as may be takes 512 cycles; on `small` they are sixteen")]
+        unsearched="until as many lines are outstanding as may be takes 512 cycles; on `small` they are sixteen",
+    ), Property(
+        "queued", "gpu_top", f"{ASKED}; {WAITS}; of triggers and of the command queue apart", credit, (
+            broken("a copy's lines are a trigger's", WAITS, "recent.eq(self.issued[origin])",
+                   "recent.eq(self.issued[0])"),
+            broken("data of a copy are taken for a trigger's", ASKED, "self.came[origin]", "self.came[0]"),
+            broken("a signal waits for triggers", WAITS, "self.waits[origin].eq((due",
+                   "self.waits[self._origins - 1 - origin].eq((due"),
+            broken("copies need no room", ROOM, "sum(just_issued + asked + inside)",
+                   "sum(just_issued[:1] + asked[:1] + inside[:1])"),
+        ), geometry=_QUEUED, quick=True, build=_build, searches=(Search(_QUEUED),),
+        reason="sixteen lines and two lanes, as `small` has them, and a command queue")]

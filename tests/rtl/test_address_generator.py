@@ -1,10 +1,11 @@
 """Lines of 2-D blocks: against the reference, at full rate, within the mapped range."""
 
 import random
+from collections import Counter
 
 import pytest
 
-from t3sim.reference.address_generator import LineError, Request, entry_of, expand
+from t3sim.reference.address_generator import SOURCE_COPY, SOURCE_DMA, LineError, Request, entry_of, expand
 from t3sim.rtl.address_generator import AddressGenerator
 from t3sim.rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
 from t3sim.rtl.registers import ERRORS
@@ -19,6 +20,7 @@ GEOMETRIES = {
                        dma=DmaGeometry(regions=2, block_shapes=1, buffers=1)),
     "odd": Geometry(dma=DmaGeometry(block_shapes=3, buffers=3)),
     "wide": Geometry(tracker=TrackerGeometry(wg_bits=24, wf_bits=6, address_bits=64)),
+    "queued": Geometry(dma=DmaGeometry(queue_commands=4)),
 }
 
 
@@ -58,7 +60,8 @@ def random_command(rng, geometry, tables):
         around = 1 << geometry.tracker.address_bits  # runs out of the address space
     address = (around + rng.randint(-500, 1500)) % (1 << geometry.tracker.address_bits)
     return dict(address=address, region=region, wf=rng.getrandbits(geometry.tracker.wf_bits),
-                wg=rng.getrandbits(geometry.tracker.wg_bits))
+                wg=rng.getrandbits(geometry.tracker.wg_bits),
+                **({"copy": rng.getrandbits(1)} if geometry.dma.queue_commands else {}))
 
 
 class Bench(StreamBench):
@@ -67,7 +70,7 @@ class Bench(StreamBench):
     def __init__(self, geometry, tables, seed, forbid=0.0):
         self.dut = AddressGenerator(geometry)
         super().__init__(self.dut, seed)
-        self.errors, self.issued = [], 0
+        self.errors, self.issued, self.failed = [], Counter(), Counter()
         rng = random.Random(seed)
 
         async def watch(ctx):
@@ -75,11 +78,13 @@ class Bench(StreamBench):
             while True:
                 allowed = rng.random() >= forbid
                 ctx.set(self.dut.allow, allowed)
-                _, _, reset, issued, error, valid, busy = await ctx.tick().sample(
-                    self.reset, self.dut.issued, self.dut.error, self.dut.lines.valid, self.dut.busy)
+                _, _, reset, issued, error, failed, valid, busy = await ctx.tick().sample(
+                    self.reset, self.dut.issued, self.dut.error, self.dut.failed, self.dut.lines.valid, self.dut.busy)
                 assert allowed or not issued
                 assert busy or not valid
-                self.issued += issued
+                assert bool(failed) == error.valid
+                self.issued[issued] += 1
+                self.failed[failed] += 1
                 if error.valid and not reset:
                     self.errors.append(LineError(error.code.value, **as_dict(error.details)))
 
@@ -106,7 +111,9 @@ def test_random_blocks(name, seed, idle, pause, forbid):
     bench.run(until=lambda: len(lines) >= len(expected) and len(bench.errors) >= len(errors), cycles=30000, settle=20)
     assert lines == expected
     assert bench.errors == errors
-    assert bench.issued == len(expected)
+    for bit, source in ((1, SOURCE_DMA), (2, SOURCE_COPY)):
+        assert bench.issued[bit] == sum(line["source"] == source for line in expected)
+        assert (bench.issued[bit] > 0) == (bit == 1 or name == "queued") == (bench.failed[bit] > 0)
 
 
 def run_one(tables, commands, geometry=GEOMETRIES["default"], cycles=2000):
@@ -223,3 +230,30 @@ def test_reset_in_flight(moment):
     bench.process(drive, background=False)
     bench.run(cycles=500, settle=5)
     assert lines == expected
+
+
+def test_copies_are_inside_until_their_last_line_is_issued_whatever_triggers_follow():
+    """In every cycle, with commands of both kinds on each other's heels."""
+    geometry, rng = GEOMETRIES["queued"], random.Random(1)
+    tables = random_mappings(rng, geometry, bad=True)
+    commands = [random_command(rng, geometry, tables) for _ in range(40)]
+    of_copies = [len(expand(command, tables, geometry)) for command in commands if command["copy"]]
+    bench, seen = Bench(geometry, tables, 1, 0.3), Counter()
+
+    async def watch(ctx):
+        entered = left = 0
+        while True:
+            _, _, accepted, command, issued, failed, copies = await ctx.tick().sample(
+                bench.dut.command.valid & bench.dut.command.ready, bench.dut.command.payload, bench.dut.issued,
+                bench.dut.failed, bench.dut.copies)
+            assert copies == (left < sum(of_copies[:entered]))
+            seen[copies] += 1
+            left += (issued | failed) >> 1
+            entered += accepted and command.copy
+
+    bench.process(watch)
+    bench.source(bench.dut.command, commands, idle=0.1)
+    lines = bench.sink(bench.dut.lines, idle=0.3)
+    every, errors = split([item for command in commands for item in expand(command, tables, geometry)])
+    bench.run(until=lambda: len(lines) >= len(every) and len(bench.errors) >= len(errors), cycles=30000, settle=20)
+    assert min(seen.values()) > 100 and len(seen) == 2

@@ -1,11 +1,13 @@
 """Translation of outbound lines, against the reference."""
 
 import random
+from collections import Counter
 
 import pytest
+from amaranth.hdl import Const
 
 from t3sim.reference.address_generator import LineError
-from t3sim.reference.egress import Packet, packets_of
+from t3sim.reference.egress import Packet, data_sources, packets_of
 from t3sim.rtl.egress import Egress
 from t3sim.rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
 from t3sim.rtl.layouts import ErrorCode, Op, Source
@@ -22,6 +24,7 @@ GEOMETRIES = {
     "odd": Geometry(dma=DmaGeometry(routes=5)),
     "copies": Geometry(dma=DmaGeometry(routes=5, copies=3)),
     "all": Geometry(dma=DmaGeometry(regions=8, routes=8, copies=8)),
+    "queued": Geometry(dma=DmaGeometry(routes=5, copies=3, queue_commands=4)),
 }
 
 
@@ -33,7 +36,8 @@ def random_mappings(rng, geometry):
 
 def random_line(rng, geometry, tables):
     region = rng.randrange(geometry.dma.regions)
-    fitting = Source.DMA if tables["region"][region]["send_dma"] else Source.LOCAL
+    data = Source(rng.choice(data_sources(geometry)))
+    fitting = data if tables["region"][region]["send_dma"] else Source.LOCAL
     source = fitting if rng.random() < 0.8 else rng.choice(list(Source))
     return dict(address=rng.getrandbits(geometry.tracker.address_bits), bytes=rng.randint(1, 64),
                 op=rng.choice(list(Op)), source=source, region=region, wf=rng.getrandbits(geometry.tracker.wf_bits),
@@ -51,29 +55,33 @@ class Bench(StreamBench):
         self.dut = dut = Egress(geometry)
         super().__init__(self.dut, seed)
         self.errors = []
-        self.refused_dma = self.repeated = 0
+        self.refused, self.repeated = Counter(), Counter()  # by source
+        sources = data_sources(geometry)
 
         async def watch(ctx):
             program(ctx, dut, tables)
-            inside = {"all": 0, "dma": 0, "credits": 0}
+            every, due_of, credits = 0, Counter(), Counter()
             while True:
-                _, _, reset, error, busy, entered, line, left, packet, refused, forget, repeated = await (
+                _, _, reset, error, busy, entered, line, left, packet, forget, *pulses = await (
                     ctx.tick().sample(
                         self.reset, dut.error, dut.busy, dut.line.valid & dut.line.ready, dut.line.payload,
-                        dut.packet.valid & dut.packet.ready, dut.packet.payload, dut.refused_dma, dut.forget,
-                        getattr(dut, "repeated", 0)))
-                self.refused_dma += refused and not reset
-                self.repeated += repeated and not reset
-                assert forget or busy == (inside["all"] > 0)
-                assert (inside["dma"] > 0) == (inside["credits"] > 0)
+                        dut.packet.valid & dut.packet.ready, dut.packet.payload, dut.forget,
+                        dut.left, dut.refused, getattr(dut, "repeated", Const(0))))
+                assert forget or busy == (every > 0)
+                assert (pulses[0] != 0) == (left and packet.source == Source.DMA)
                 results = len(results_of(as_dict(line) | {"source": line.source}, tables, geometry))
                 due = entered * (1 if forget else results)
-                dma, gone = line.source == Source.DMA, (left and packet.source == Source.DMA) + refused
-                inside["all"] += due * (not forget) - left - error.valid
-                inside["dma"] += due * dma - gone
-                inside["credits"] += entered * dma + repeated - gone
+                every += due * (not forget) - left - error.valid
+                for number, source in enumerate(sources):
+                    assert (due_of[source] > 0) == (credits[source] > 0)
+                    gone, refused, repeated = (pulse >> number & 1 for pulse in pulses)
+                    self.refused[source] += refused and not reset
+                    self.repeated[source] += repeated and not reset
+                    enters = line.source.value == source
+                    due_of[source] += due * enters - gone - refused
+                    credits[source] += entered * enters + repeated - gone - refused
                 if reset:
-                    inside = dict.fromkeys(inside, 0)
+                    every, due_of, credits = 0, Counter(), Counter()
                 if error.valid and not reset:
                     self.errors.append(LineError(error.code.value, **as_dict(error.details)))
 
@@ -100,11 +108,12 @@ def test_random_lines(name, seed, idle, pause):
     bench.run(until=lambda: len(packets) >= len(expected) and len(bench.errors) >= len(errors), settle=10)
     assert packets == expected
     assert bench.errors == errors
-    dma = [line for line in lines if line["source"] == Source.DMA]
-    packets, refused = expect(dma, tables, geometry)
-    assert bench.refused_dma == len(refused)
-    assert bench.repeated == len(packets) - (len(dma) - len(refused)) and (bench.repeated > 0) == (
-        geometry.dma.copies > 1)
+    for source in data_sources(geometry):
+        data = [line for line in lines if line["source"].value == source]
+        packets, refused = expect(data, tables, geometry)
+        assert bench.refused[source] == len(refused)
+        assert bench.repeated[source] == len(packets) - (len(data) - len(refused))
+        assert (bench.repeated[source] > 0) == (geometry.dma.copies > 1)
 
 
 @pytest.mark.parametrize("send_stores", [0, 1])
@@ -143,9 +152,9 @@ def test_a_line_leaves_on_each_route_of_its_region(route, more, devices, source)
     bench.run(settle=30)
     assert [(packet["device"], packet["address"]) for packet in packets] == [
         (device, address + 100 * device) for address in (64, 128) for device in devices]
-    assert bench.repeated == (2 * more if source == Source.DMA and devices else 0), "only data of DMA have credits"
+    assert bench.repeated.total() == (2 * more if source == Source.DMA and devices else 0), "data of DMA have credits"
     assert [error.code for error in bench.errors] == [] if devices else 2 * [ErrorCode.REGION_UNCONFIGURED.value]
-    assert bench.refused_dma == len(bench.errors) * (source == Source.DMA)
+    assert bench.refused.total() == len(bench.errors) * (source == Source.DMA)
 
 
 @pytest.mark.parametrize("name", ["default", "copies"])

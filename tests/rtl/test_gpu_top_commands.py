@@ -1,6 +1,6 @@
 """Commands in memory on the wired GPU: what they copy, when they signal, what halts them."""
 
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import replace
 
 import pytest
@@ -266,6 +266,44 @@ def test_no_signal_follows_data_that_a_lane_refused(lane):
     gpu.restart(1)
     gpu.run(300)
     assert not gpu.writes and not gpu.busy()
+
+
+@pytest.mark.parametrize("gpu", [QueueGpu, NarrowGpu])
+def test_a_signal_waits_for_the_queues_own_copies_alone(gpu, seed):
+    """Data of a trigger do not come; in the end they do. Where few lines may be under way its engine walks on."""
+    gpu = gpu(seed=seed, memory_cycles=90)
+    complete(gpu, 1, DMA_REGION)
+    while not gpu.returning:
+        gpu.run(1)
+    gpu.run(60)
+    held, gpu.returning = gpu.returning, deque()
+    assert {line["source"] for _, line in held} == {DMA}
+    narrow = len(held) < 12
+    assert narrow == isinstance(gpu, NarrowGpu) == ("engines_busy" in gpu.busy())
+    gpu.commands(*([] if narrow else [copy_of(6)]), SIGNALS, copy_of(7))
+    gpu.run(1000)
+    assert [write[2:] for write in gpu.writes] == [(7, 0 if narrow else 12)]
+    assert len(gpu.packets) == (0 if narrow else 24)
+    assert "reads_outstanding" in gpu.busy() and gpu.error() is None
+    gpu.returning.extend(held)
+    gpu.run(900)
+    assert len(gpu.packets) == (24 if narrow else 36) and gpu.busy() == {"window_open"} and gpu.error() is None
+
+
+def test_a_trigger_that_fails_holds_up_no_signal():
+    """Its data, beside a copy's, are refused in the lanes, and one more line comes than it asked for."""
+    gpu = QueueGpu(memory_cycles=200)
+    complete(gpu, 1, DMA_REGION)
+    gpu.commands(copy_of(6)._replace(region=6), SIGNALS)
+    gpu.program(gpu.driver.copy_map(6, base=BASE, limit=LIMIT, row_bytes=256, columns=1, to=[(PEER, OFFSET)]))
+    while len(gpu.returning) < 16:
+        gpu.run(1)
+    gpu.program(gpu.driver.unmap(DMA_REGION))
+    gpu.waiting["outbound[0]"] += [{"op": READ, "bytes": 64, "address": BASE, "source": DMA, "region": 6, "wf": 0,
+                                    "wg": 0}] * 13
+    gpu.run(1500)
+    assert [write[2] for write in gpu.writes] == [7] and "queue_halted" not in gpu.status()
+    assert gpu.error()["code"] in ("region_unconfigured", "data_unexpected")
 
 
 @pytest.mark.parametrize("lane", range(LANES))

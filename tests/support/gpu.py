@@ -24,7 +24,7 @@ GEOMETRY = replace(_SMALL, channel=replace(_SMALL.channel, channels=8), tracker=
 CHANNELS, LANES = GEOMETRY.channel.channels, GEOMETRY.dma.egress_lanes
 INTERLEAVE = GEOMETRY.channel.interleave_bytes
 READ, STORE, UPDATE = Op.READ.value, Op.STORE.value, Op.UPDATE.value
-LOCAL, REMOTE, DMA = Source.LOCAL.value, Source.REMOTE.value, Source.DMA.value
+LOCAL, REMOTE, DMA, COPIED = (source.value for source in Source)
 
 EVENT_REGION, DMA_REGION, REMOTE_REGION = 1, 2, 3
 BASE, LIMIT = 0x12_3456_0040, 0x12_3457_0040
@@ -168,7 +168,7 @@ class Gpu:
             request = {leaf.removeprefix("request."): value for leaf, value in item.items()}
             assert channel_of(request["address"], self.geometry) == c
             self.dram.append(request | {"cycle": self.cycle})
-            if self.returning is not None and (request["op"], request["source"]) == (READ, DMA):
+            if self.returning is not None and request["op"] == READ and request["source"] in (DMA, COPIED):
                 request.pop("bucket")
                 line = {name: value for name, value in request.items() if name != "communication"}
                 self.returning.append((self.cycle + self.memory_cycles, line))
