@@ -5,7 +5,7 @@ A key that has no short-cut is set by `--set`, or in a file.
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +15,7 @@ import typer
 from t3sim.commands.options import file_name, natural_number, whole_number
 from t3sim.errors import BadInput, InScenario, is_ours
 from t3sim.rtl.arbiter import POLICIES
+from t3sim.scenario.short_names import SHORT_NAMES, SWITCHES, keys_of
 
 if TYPE_CHECKING:
     from t3sim.scenario.scenario import Scenario
@@ -26,19 +27,22 @@ LAYER, MECHANISM, MACHINE = "Layer", "Exchange and mechanisms", "Machine"  #: pa
 class Flag:
     """A short-cut for a key."""
 
-    word: str  #: `--topology`
-    key: str  #: `exchange.topology`
-    metavar: str = ""  #: of its value; none: a switch, which sets the key to `on`
+    name: str  #: of `SHORT_NAMES`
+    metavar: str = ""  #: of its value; none: a switch
     help: str = ""
     panel: str = ""
     hidden: bool = True  #: from the help page, which is one screen
     parser: Callable[[str], Any] | None = None
-    on: bool = True
 
     @property
-    def name(self) -> str:
-        """Its name as a parameter."""
-        return self.word.removeprefix("--").replace("-", "_")
+    def key(self) -> str:
+        """The key that it sets: `exchange.topology`."""
+        return SHORT_NAMES[self.name]
+
+    @property
+    def word(self) -> str:
+        """The option: `--topology`."""
+        return f"--{self.name}"
 
     @property
     def parameter(self) -> inspect.Parameter:
@@ -46,54 +50,51 @@ class Flag:
         option = typer.Option(self.word, metavar=self.metavar or None, parser=self.parser, help=self.help,
                               hidden=self.hidden, rich_help_panel=self.panel or None)
         kind = bool if not self.metavar else int if self.parser in (whole_number, natural_number) else str
-        return inspect.Parameter(self.name, inspect.Parameter.KEYWORD_ONLY, default=None if self.metavar else False,
+        return inspect.Parameter(_parameter(self.name), inspect.Parameter.KEYWORD_ONLY,
+                                 default=None if self.metavar else False,
                                  annotation=Annotated[kind | None if self.metavar else kind, option])
 
-    def value(self, given: Any) -> Any:
-        """Return what the key is set to, None for an option that was not given."""
-        if given is None or given is False:
-            return None
-        if self.key == "techniques":
-            return tuple(name.strip() for name in given.split(","))
-        return given if self.metavar else self.on
+
+def _parameter(name: str) -> str:
+    return name.replace("-", "_")
 
 
 FLAGS = (
-    Flag("--model", "layer.model", "MODEL|FILE", "Of the T3 paper, or a Hugging Face config.json.", LAYER, False),
-    Flag("--sublayer", "layer.sublayer", "NAME", "op, fc1, fc2 or ip.", LAYER, False),
-    Flag("--tp", "layer.tp", "N", "Tensor-parallel degree: GPUs, 2 to 64.", LAYER, False, whole_number),
-    Flag("--gemm", "layer.gemm", "MxNxK", "Instead of a model: one GPU's GEMM.", LAYER, False),
-    Flag("--devices", "layer.devices", "N", "GPUs for --gemm, 2 to 64.", LAYER, False, whole_number),
-    Flag("--tokens", "layer.tokens", "N", "Tokens of a batch for a config.json.", parser=whole_number),
-    Flag("--dtype", "layer.dtype", "NAME", "Format of every element."),
-    Flag("--chakra", "layer.chakra", "FILE", "A Chakra execution trace.", parser=file_name),
-    Flag("--kernel", "layer.kernel", "FILE", "A custom kernel, alone.", parser=file_name),
-    Flag("--collective", "layer.collective", "rs|ag|ar|a2a", "A collective alone."),
-    Flag("--bytes", "layer.bytes", "N", "Of each GPU's array, for a collective alone.", parser=whole_number),
-    Flag("--values", "layer.values", help="A collective alone carries numbers, which are compared."),
-    Flag("--embedding", "layer.embedding", "BATCHxTABLES", "The batch of all GPUs, and tables per GPU."),
-    Flag("--locality", "layer.locality", "NAME|FILE", "Which rows of its table a sum has."),
-    Flag("--split-k", "layer.split_k", "N", "Parts of the GEMM's K.", parser=whole_number),
-    Flag("--operator", "layer.operator", "NAME", "gemm-rs, gemm-ar, gemm-a2a, ag-gemm, ...", MECHANISM, False),
-    Flag("--topology", "exchange.topology", "NAME", "ring, switch, full, torus:2x4 or nodes:2x4.", MECHANISM, False),
-    Flag("--algorithm", "exchange.algorithm", "NAME", "Track & Trigger's; the topology's own if not given.", MECHANISM,
+    Flag("model", "MODEL|FILE", "Of the T3 paper, or a Hugging Face config.json.", LAYER, False),
+    Flag("sublayer", "NAME", "op, fc1, fc2 or ip.", LAYER, False),
+    Flag("tp", "N", "Tensor-parallel degree: GPUs, 2 to 64.", LAYER, False, whole_number),
+    Flag("gemm", "MxNxK", "Instead of a model: one GPU's GEMM.", LAYER, False),
+    Flag("devices", "N", "GPUs for --gemm, 2 to 64.", LAYER, False, whole_number),
+    Flag("tokens", "N", "Tokens of a batch for a config.json.", parser=whole_number),
+    Flag("dtype", "NAME", "Format of every element."),
+    Flag("chakra", "FILE", "A Chakra execution trace.", parser=file_name),
+    Flag("kernel", "FILE", "A custom kernel, alone.", parser=file_name),
+    Flag("collective", "rs|ag|ar|a2a", "A collective alone."),
+    Flag("bytes", "N", "Of each GPU's array, for a collective alone.", parser=whole_number),
+    Flag("values", help="A collective alone carries numbers, which are compared."),
+    Flag("embedding", "BATCHxTABLES", "The batch of all GPUs, and tables per GPU."),
+    Flag("locality", "NAME|FILE", "Which rows of its table a sum has."),
+    Flag("split-k", "N", "Parts of the GEMM's K.", parser=whole_number),
+    Flag("operator", "NAME", "gemm-rs, gemm-ar, gemm-a2a, ag-gemm, ...", MECHANISM, False),
+    Flag("topology", "NAME", "ring, switch, full, torus:2x4 or nodes:2x4.", MECHANISM, False),
+    Flag("algorithm", "NAME", "Track & Trigger's; the topology's own if not given.", MECHANISM,
          False),
-    Flag("--sums", "exchange.sums", "NAME", "fixed: refuse sums whose bits may differ."),
-    Flag("--signal", "exchange.signal", "NAME", "What is complete before it is sent."),
-    Flag("--technique", "techniques", "A,B,...", "Which mechanisms; `t3 techniques` lists all.", MECHANISM, False),
-    Flag("--policy", "t3.policy", "NAME", f"Of t3: {', '.join(POLICIES)}.", MECHANISM, False),
-    Flag("--comm-units", "decomposed.communication_units", "N", "Units of decomposed's kernels.", parser=whole_number),
-    Flag("--flux-order", "flux.order", "NAME", "Order of tiles in flux."),
-    Flag("--flux-transfer", "flux.transfer", "NAME", "push or pull, of the event level."),
-    Flag("--flux-pieces", "flux.pieces", "N", "Tiles that a GPU's rows are cut into.", parser=whole_number),
-    Flag("--tune", "flux.tune", help="The best of all of Flux's choices."),
-    Flag("--slice", "fused_wg.slice_tasks", "N", "Tasks that are sent together.", parser=whole_number),
-    Flag("--machine", "machine", "NAME|FILE", "`t3 machines` lists those that are there.", MACHINE, False, file_name),
-    Flag("--level", "level", "NAME", "cycle or event."),
-    Flag("--no-software", "software", help="Libraries and hosts take no time.", on=False),
-    Flag("--every-gpu", "gpus.every", help="Hardware for every GPU."),
-    Flag("--skew", "gpus.skew", "SPEC", "What tells GPUs apart."),
-    Flag("--seed", "seed", "N", "Seed of whatever is random.", parser=natural_number),
+    Flag("sums", "NAME", "fixed: refuse sums whose bits may differ."),
+    Flag("signal", "NAME", "What is complete before it is sent."),
+    Flag("technique", "A,B,...", "Which mechanisms; `t3 techniques` lists all.", MECHANISM, False),
+    Flag("policy", "NAME", f"Of t3: {', '.join(POLICIES)}.", MECHANISM, False),
+    Flag("comm-units", "N", "Units of decomposed's kernels.", parser=whole_number),
+    Flag("flux-order", "NAME", "Order of tiles in flux."),
+    Flag("flux-transfer", "NAME", "push or pull, of the event level."),
+    Flag("flux-pieces", "N", "Tiles that a GPU's rows are cut into.", parser=whole_number),
+    Flag("tune", help="The best of all of Flux's choices."),
+    Flag("slice", "N", "Tasks that are sent together.", parser=whole_number),
+    Flag("machine", "NAME|FILE", "`t3 machines` lists those that are there.", MACHINE, False, file_name),
+    Flag("level", "NAME", "cycle or event."),
+    Flag("no-software", help="Libraries and hosts take no time."),
+    Flag("every-gpu", help="Hardware for every GPU."),
+    Flag("skew", "SPEC", "What tells GPUs apart."),
+    Flag("seed", "N", "Seed of whatever is random.", parser=natural_number),
 )
 
 _SCENARIO = inspect.Parameter("scenario", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[
@@ -109,7 +110,7 @@ def takes_scenario(command: Callable) -> Callable:
     @wraps(command)
     def called(**given: Any) -> Any:
         file, settings = given.pop("scenario"), given.pop("set_") or []
-        flags = keys_of({flag.word.removeprefix("--"): given.pop(flag.name) for flag in FLAGS})
+        flags = keys_of({flag.name: given.pop(_parameter(flag.name)) for flag in FLAGS})
         content = {} if file is None else _read(file)
         try:
             return command(_scenario(content, flags, settings), **given)
@@ -124,12 +125,6 @@ def takes_scenario(command: Callable) -> Callable:
     called.__annotations__ = {one.name: one.annotation for one in parameters}
     del called.__wrapped__
     return called
-
-
-def keys_of(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys that options set, of those that are short-cuts; options are named without dashes."""
-    return {flag.key: value for flag in FLAGS
-            if (value := flag.value(options.get(flag.word.removeprefix("--")))) is not None}
 
 
 def _read(file: str) -> dict[str, Any]:
@@ -157,7 +152,7 @@ def in_dashes(message: str, only: Iterable[str] | None = None) -> str:
             continue
         key = rf"(?<![\w.'-]){re.escape(flag.key)}"
         if not flag.metavar:
-            message = re.sub(rf"{key} = {str(flag.on).lower()}\b", flag.word, message)
+            message = re.sub(rf"{key} = {str(SWITCHES[flag.name]).lower()}\b", flag.word, message)
         message = re.sub(rf"{key} =(?= )", flag.word, message)
         if "." in flag.key:
             message = re.sub(rf"{key}(?![\w.])", flag.word, message)

@@ -1,0 +1,126 @@
+"""A scenario of the event level: an operator and its collective, tile by tile, without RTL, on GPUs that are sold."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from t3sim.errors import BadInput
+from t3sim.machine.levels import load_tiles
+from t3sim.machine.tiles import Node
+from t3sim.scenario.request import check_level
+from t3sim.scenario.scenario import Scenario, said
+from t3sim.tiles import persistent_runs, runs
+from t3sim.tiles.flux import Choice
+from t3sim.tiles.gemm import Shape, best
+from t3sim.tiles.persistent import Sending
+from t3sim.tiles.persistent_runs import PersistentRun, run_persistent
+from t3sim.tiles.runs import OverlapRun, run_overlap
+from t3sim.workloads import Workload, batch_and_tables, gemm_workload
+
+_OPERATORS = (*runs.OPERATORS, *persistent_runs.OPERATORS, "gemm")
+_SLICE_TASKS = {"embedding-a2a": 32}  #: of a persistent kernel, if the scenario does not say; else 1
+
+
+@dataclass(frozen=True)
+class GemmRun:
+    """A library's GEMM alone."""
+
+    shape: str
+    machine: str
+    kernel_ns: float
+    call_ns: float  #: of a call that is waited for
+    kernel: str
+    tiles: int
+    rounds: int
+    tflop_per_s: float
+    peak_tflop_per_s: float
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kernel": f"GEMM {self.shape}", "machine": self.machine, "kernel_ns": self.kernel_ns,
+                "call_ns": self.call_ns, "tiles": self.kernel, "rounds": self.rounds}
+
+
+EventRun = OverlapRun | PersistentRun | GemmRun
+
+
+class EventLevel:
+    """What is played for a scenario; made ready, which raises BadInput, before it is."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        check_level(scenario)
+        self._scenario = scenario
+        self._check_signal()
+        operator = scenario.layer.operator
+        if operator not in _OPERATORS:
+            raise BadInput(f"layer.operator = {operator!r} is not on the event level: allowed are "
+                           f"{', '.join(_OPERATORS)}")
+        node = load_tiles(scenario.machine)
+        #: With libraries and hosts that take no time, if the scenario says so.
+        self.node: Node = node if scenario.software else node.without_software()
+        self._play: Callable[[], EventRun] = (
+            self._persistent() if operator in persistent_runs.OPERATORS else self._of_a_gemm())
+
+    def run(self) -> EventRun:
+        """Play it. Raises BadInput for what the machine has not."""
+        return self._play()
+
+    def _check_signal(self) -> None:
+        scenario, signal = self._scenario, self._scenario.exchange.signal
+        if signal and scenario.techniques is not None and not (
+                {"flux", "fused-wg", "t3-model"} & set(scenario.techniques)):
+            raise BadInput(f"{said('exchange.signal', signal)} is for flux, or fused-wg and t3-model, of which "
+                           f"{said('techniques', scenario.techniques)} names none")
+        for key, value in (("fused_wg.slice_tasks", scenario.fused_wg.slice_tasks),
+                           ("flux.pieces", scenario.flux.pieces), ("flux.tune = true", scenario.flux.tune)):
+            if signal and value not in (None, False):
+                raise BadInput(f"{said('exchange.signal', signal)} does not go with {key}, which says how much is sent "
+                               "together")
+
+    def _of_a_gemm(self) -> Callable[[], EventRun]:
+        scenario, layer, flux, node = self._scenario, self._scenario.layer, self._scenario.flux, self.node
+        signal = scenario.exchange.signal
+        for key, value in (("layer.embedding", layer.embedding),
+                           ("fused_wg.slice_tasks", scenario.fused_wg.slice_tasks),
+                           ("exchange.signal", signal if layer.operator == "gemm" else None)):
+            if value is not None:
+                raise BadInput(f"{said(key, value)} does not go with {said('layer.operator', layer.operator)}")
+        if layer.gemm is None:
+            raise BadInput("level = event needs layer.gemm = MxNxK, the GEMM of one GPU")
+        workload = gemm_workload(layer.gemm, node.gpus if layer.devices is None else layer.devices)
+        if layer.operator == "gemm":
+            return lambda: _gemm_alone(node, layer.gemm or "", workload)
+        choice = Choice(flux.order, flux.transfer or "push", 1 if flux.pieces is None else flux.pieces, signal)
+        if flux.tune and choice != Choice():
+            raise BadInput("flux.tune = true tries every flux.order, flux.transfer and flux.pieces: give it or them")
+        every = tuple(name for name in runs.TECHNIQUES if name != "decomposed" or workload.tp <= node.gpus)
+        return lambda: run_overlap(node, layer.operator, Shape(workload.m, workload.n, workload.k), workload.tp,
+                                   scenario.techniques or every, None if flux.tune else choice,
+                                   scenario.decomposed.communication_units)
+
+    def _persistent(self) -> Callable[[], EventRun]:
+        """Make a persistent kernel that sends ready, beside separate kernels and Track & Trigger."""
+        scenario, layer, node = self._scenario, self._scenario.layer, self.node
+        operator, devices = layer.operator, node.gpus if layer.devices is None else layer.devices
+        if operator == "embedding-a2a":
+            if layer.gemm is not None or layer.embedding is None:
+                raise BadInput("layer.operator = embedding-a2a needs layer.embedding = BATCHxTABLES (tables per GPU), "
+                               "for example 2048x256, and no layer.gemm")
+            shape: tuple[int, ...] = batch_and_tables(layer.embedding)
+        elif layer.gemm is None or layer.embedding is not None:
+            raise BadInput(f"layer.operator = {operator} needs layer.gemm = MxNxK, one GPU's, and no layer.embedding")
+        else:
+            one = gemm_workload(layer.gemm, devices)
+            if operator == "gemv-ar" and one.n != 1:
+                raise BadInput(f"layer.operator = gemv-ar multiplies by a vector: layer.gemm = {one.m}x1x{one.k}")
+            shape = (one.m, one.k) if operator == "gemv-ar" else (one.m, one.n, one.k)
+        said_tasks = scenario.fused_wg.slice_tasks
+        tasks = _SLICE_TASKS.get(operator, 1) if said_tasks is None else said_tasks
+        sending = scenario.exchange.signal or Sending(tasks)
+        return lambda: run_persistent(node, operator, devices, shape,
+                                      scenario.techniques or persistent_runs.TECHNIQUES, sending)
+
+
+def _gemm_alone(node: Node, shape: str, workload: Workload) -> GemmRun:
+    one = best(node, Shape(workload.m, workload.n, workload.k))
+    rate, peak = node.gpu.tflop_per_s(workload.flop, one.ns)
+    return GemmRun(shape, node.name, one.ns, one.ns + node.host.call_ns, one.name, one.tiles, one.rounds, rate, peak)
