@@ -13,24 +13,26 @@ from t3sim.places import source_folders
 from t3sim.user_cache import cache_folder
 
 if TYPE_CHECKING:
-    from t3sim.api import run
+    from t3sim.api import run, run_scenario
     from t3sim.errors import BadInput
     from t3sim.flow.runs import CollectiveRuns, run_collectives
     from t3sim.machine import Machine, load_machine
     from t3sim.mechanisms.exchange import Exchange, fused_with
+    from t3sim.scenario.scenario import Scenario
     from t3sim.study.results import RunResult
     from t3sim.techniques.result import TechniqueResult
     from t3sim.workloads import Workload, gathered_workload, gemm_workload, transformer_workload
 
-__all__ = ["BadInput", "CollectiveRuns", "Exchange", "Machine", "RunResult", "TechniqueResult", "Workload",
-           "fused_with", "gathered_workload", "gemm_workload", "load_machine", "run", "run_collectives",
-           "transformer_workload"]
+__all__ = ["BadInput", "CollectiveRuns", "Exchange", "Machine", "RunResult", "Scenario", "TechniqueResult",
+           "Workload", "fused_with", "gathered_workload", "gemm_workload", "load_machine", "run", "run_collectives",
+           "run_scenario", "transformer_workload"]
 
 _HOMES = {"BadInput": "errors", "CollectiveRuns": "flow.runs", "Exchange": "mechanisms.exchange",
-          "Machine": "machine", "RunResult": "study.results", "TechniqueResult": "techniques.result",
-          "Workload": "workloads", "fused_with": "mechanisms.exchange",
+          "Machine": "machine", "RunResult": "study.results", "Scenario": "scenario.scenario",
+          "TechniqueResult": "techniques.result", "Workload": "workloads", "fused_with": "mechanisms.exchange",
           "gathered_workload": "workloads", "gemm_workload": "workloads",
-          "load_machine": "machine", "run": "api", "run_collectives": "flow.runs", "transformer_workload": "workloads"}
+          "load_machine": "machine", "run": "api", "run_collectives": "flow.runs", "run_scenario": "api",
+          "transformer_workload": "workloads"}
 
 
 def __getattr__(name: str) -> Any:

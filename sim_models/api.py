@@ -4,12 +4,29 @@ Results are frozen dataclasses with `to_frame()` and, for a run, `plot()`; bad i
 """
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from t3sim.machine import Machine
 from t3sim.mechanisms.exchange import Exchange
 from t3sim.study.results import RunResult
 from t3sim.techniques.table import BY_DEFAULT
 from t3sim.workloads import Workload
+
+if TYPE_CHECKING:
+    from t3sim.scenario.asked import Answer
+    from t3sim.scenario.scenario import Scenario
+
+
+def run_scenario(scenario: "Scenario | str",
+                 progress: Callable[[str, float], None] = lambda what, share: None) -> "Answer":
+    """Run a scenario, or the TOML file that has it, like `t3 run SCENARIO`: on any level, whatever it asks for.
+
+    The answer has `to_json()`, which is what the command writes. Raises what `run` raises.
+    """
+    from t3sim.scenario.asked import run
+    from t3sim.scenario.files import read_scenario, scenario_of
+
+    return run(scenario_of(read_scenario(scenario), {}) if isinstance(scenario, str) else scenario, progress)
 
 
 def run(workload: Workload, machine: Machine | str = "t3-table1", techniques: Sequence[str] = BY_DEFAULT,

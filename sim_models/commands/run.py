@@ -83,12 +83,10 @@ def _run_sublayers(scenario: "Scenario", plot: str | None, insist: bool, jobs: i
         if json != "-":
             with read_or_written(json, plot):
                 print_run(results[-1], output_console())
-    times = [one.times for one in request.sublayers]
     if request.of_file and json != "-":
         with read_or_written(json, plot):
-            print_together(results, times, output_console())
+            print_together(results, [one.times for one in request.sublayers], output_console())
     if json is not None:
-        write_json({"sublayers": [{"times": count, **result.to_json()} for count, result in zip(times, results)]}
-                   if request.of_file else results[0].to_json(), json)
+        write_json(request.whole(results).to_json(), json)
     if plot is not None:
         write_plot(plot, results[0].plot)

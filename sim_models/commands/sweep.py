@@ -5,12 +5,16 @@ import re
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from t3sim.commands.options import JsonOption, folder_name, simulations_at_once, whole_number
-from t3sim.errors import BadInput, Failure
+from t3sim.errors import BadInput, Failure, InScenario
+
+if TYPE_CHECKING:
+    from t3sim.sweeps.point import Point
+    from t3sim.sweeps.study import Study
 
 
 def sweep(
@@ -22,7 +26,7 @@ def sweep(
         metavar="DIR", parser=folder_name,
         help="Folder for results.parquet, report.html and plots; an interrupted sweep resumes there.")],
     jobs: Annotated[int | None, typer.Option(
-        metavar="N", parser=whole_number, help="Points at once; as many as cores if not given.")] = None,
+        metavar="N", parser=whole_number, help="Simulations at once; as many as cores if not given.")] = None,
     shard: Annotated[str | None, typer.Option(
         metavar="I/N", help="Only every N-th point from the I-th on: a part of a job array.")] = None,
     scheduler: Annotated[str | None, typer.Option(
@@ -35,7 +39,6 @@ def sweep(
     from t3sim.support.output import check_json_target, write_json
     from t3sim.sweeps.cluster import check_address
     from t3sim.sweeps.study import load_study
-    from t3sim.sweeps.sweep import points_of
     from t3sim.sweeps.sweep import sweep as run_sweep
 
     if jobs is not None and scheduler is not None:
@@ -45,13 +48,13 @@ def sweep(
     if scheduler is not None:
         check_address(scheduler)
     described = load_study(study)
-    points_of(described)  # refuses before a folder is made
+    points = points_of(described)  # refuses before a folder is made
     check_json_target(json)
     made = not out.exists()
     check_out(out)
     try:
         with show_progress() as monitor:
-            swept = run_sweep(described, out, monitor, jobs, part, scheduler)
+            swept = run_sweep(described, points, out, monitor, jobs, part, scheduler)
     except Failure:
         for folder in (out / "cache", out) if made else ():
             with contextlib.suppress(OSError):  # it keeps what is finished
@@ -62,7 +65,7 @@ def sweep(
         raise
     if json is not None:
         write_json({"study": described.title, "points": swept.points, "done": swept.done,
-                    "kept": swept.outcome.kept, "failed": len(swept.outcome.failures),
+                    "kept": swept.kept, "failed": len(swept.failures), "simulations": swept.simulations,
                     "compared": [asdict(one) for one in swept.compared],
                     "regimes": [asdict(one) for one in swept.regimes]}, json)
     if json != "-":
@@ -70,10 +73,24 @@ def sweep(
               f"{out / 'report.html'}")
         if swept.compared:
             _show(described.compare, swept.compared)
-    if swept.outcome.failures:
-        first = next(iter(swept.outcome.failures.values()))
-        raise Failure(f"{len(swept.outcome.failures)} points failed, see {out / 'failures.log'}; "
+    if swept.failures:
+        first = swept.failures[0]
+        raise Failure(f"{len(swept.failures)} points failed, see {out / 'failures.log'}; "
                       f"{first.label}: {first.message}")
+
+
+def points_of(study: "Study") -> "list[Point]":
+    """Make the points of a study ready. Raises BadInput for the first that cannot be run."""
+    from t3sim.commands.command_points import CommandPoint
+    from t3sim.sweeps.scenario_point import ScenarioPoint
+
+    made: list[Point] = []
+    for values in study.points_settings():
+        try:
+            made.append(ScenarioPoint(values) if study.command == "run" else CommandPoint(study.command, values))
+        except BadInput as error:
+            raise InScenario(f"{study.place_of(str(error))}{error}") from None
+    return made
 
 
 def _show(compare, compared) -> None:

@@ -91,7 +91,7 @@ class FusedKernel:
     units: int  #: workgroups that the GPU runs at once
     details: dict  #: the RTL's counters and what the hardware chose
     traffic: Traffic | None = None
-    gpus: tuple[dict[str, float], ...] = ()  #: as in `TechniqueResult`
+    gpus: tuple[dict[str, int | float], ...] = ()  #: as in `TechniqueResult`
     host_seconds: float = field(default=0.0, compare=False)
 
 

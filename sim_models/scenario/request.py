@@ -4,7 +4,7 @@ Whatever is refused of the cycle level is refused here, or by what is called fro
 have the scenario's words, `exchange.topology = ring`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from t3sim.errors import BadInput, choices, named_once
@@ -14,13 +14,15 @@ from t3sim.mechanisms.exchange import FUSED_OPERATORS, Exchange, fused_with
 from t3sim.mechanisms.flux import FluxOptions, tuned
 from t3sim.mechanisms.split_k import with_split_k
 from t3sim.rtl.arbiter import POLICIES
+from t3sim.runs.kernels import Kernel, KernelResult
 from t3sim.runs.operators import with_its_kernel
 from t3sim.runs.skew import Skew
 from t3sim.scenario.layers import ALONE, is_alone, is_collective, of_file, workloads_of
 from t3sim.scenario.scenario import Scenario, said
 from t3sim.study import techniques
-from t3sim.study.results import RunResult
+from t3sim.study.results import FileRun, RunResult
 from t3sim.tasks import estimate
+from t3sim.tasks.task import KernelTask, kernel_task
 from t3sim.techniques.choices import Choices
 from t3sim.techniques.table import BY_DEFAULT, TECHNIQUES, check_split_k
 from t3sim.techniques.track_trigger import FUSIONS
@@ -76,6 +78,19 @@ class Request:
         """Simulate a sub-layer. Raises SimulationError, ToolchainError, and what machine and tiling refuse."""
         return techniques.run_sublayer(one.workload, one.machine, self.techniques, progress, self.scenario.seed,
                                        one.choices, jobs)
+
+    def tasks(self, one: SubLayer) -> dict[Kernel, KernelTask]:
+        """Return the simulations that a sub-layer needs, each as a task that others may share."""
+        return {kernel: kernel_task(kernel, one.machine, one.workload, self.scenario.seed)
+                for name in self.techniques for kernel in techniques.kernels_of(name, one.choices)}
+
+    def result(self, one: SubLayer, done: Mapping[Kernel, KernelResult]) -> RunResult:
+        """Make up a sub-layer's result from those of its simulations."""
+        return techniques.run_result(one.workload, one.machine, self.techniques, done, self.scenario.seed, one.choices)
+
+    def whole(self, results: Sequence[RunResult]) -> RunResult | FileRun:
+        """Return the answer of all sub-layers' results."""
+        return FileRun(tuple(zip((one.times for one in self.sublayers), results))) if self.of_file else results[0]
 
 
 def check_level(scenario: Scenario) -> None:

@@ -103,6 +103,16 @@ class RunResult:
 
 
 @dataclass(frozen=True)
+class FileRun:
+    """The sub-layers that a file names."""
+
+    sublayers: tuple[tuple[int, RunResult], ...]  #: how often the file has each
+
+    def to_json(self) -> dict[str, Any]:
+        return {"sublayers": [{"times": times, **result.to_json()} for times, result in self.sublayers]}
+
+
+@dataclass(frozen=True)
 class BesideRun:
     """A kernel beside copies of a stated rate."""
 

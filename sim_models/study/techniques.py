@@ -48,6 +48,12 @@ def run_sublayer(workload: Workload, machine: Machine, techniques: Sequence[str]
     for kernel in {kernel for of_one in parts.values() for kernel in of_one}:
         kernels.refuse_early(kernel, machine, workload, seed)
     done = _simulated(parts, machine, workload, progress, seed, jobs or cores())
+    return run_result(workload, machine, techniques, done, seed, choices)
+
+
+def run_result(workload: Workload, machine: Machine, techniques: Sequence[str], done: Mapping[Kernel, KernelResult],
+               seed: int, choices: Choices) -> RunResult:
+    """Make up the techniques of a run from the results of all of their kernels."""
     return RunResult(
         workload=workload, machine=machine, seed=seed, versions=collect_versions(),
         techniques={name: technique_result(name, done, machine.memory_clock_ghz, choices) for name in techniques},

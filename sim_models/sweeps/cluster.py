@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from t3sim.errors import BadInput, Failure, shown
-from t3sim.sweeps.point import PointTask
 from t3sim.tasks.runner import Monitor, Outcome, TaskFailure, work
 from t3sim.tasks.store import Store
+from t3sim.tasks.task import Task
 
 _LOOK_SECONDS = 0.2
 _CONNECT_SECONDS = 10
@@ -36,7 +36,7 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def run_on_cluster(tasks: Sequence[PointTask], store: Store, address: str, monitor: Monitor) -> Outcome:
+def run_on_cluster(tasks: Sequence[Task], store: Store, address: str, monitor: Monitor) -> Outcome:
     """Return the results of all tasks that could be done, like `run_tasks`; what is in the store is not done again.
 
     Workers write their own results: what is finished is kept if the scheduler, a worker or this process is killed, and
@@ -69,7 +69,7 @@ def run_on_cluster(tasks: Sequence[PointTask], store: Store, address: str, monit
     return outcome
 
 
-def _follow(client, missing: Sequence[PointTask], store: Store, address: str, monitor: Monitor,
+def _follow(client, missing: Sequence[Task], store: Store, address: str, monitor: Monitor,
             outcome: Outcome) -> None:
     if crowded := [worker for worker, threads in client.nthreads().items() if threads > 1]:
         raise BadInput(f"--scheduler {address}: the worker {crowded[0]} runs several tasks in one process: start "
@@ -97,7 +97,7 @@ def _follow(client, missing: Sequence[PointTask], store: Store, address: str, mo
         monitor.advance(seconds, [task.label for task in running.values()])
 
 
-def _work_once(task: PointTask, store: Store) -> tuple[str, str] | None:
+def _work_once(task: Task, store: Store) -> tuple[str, str] | None:
     """Work on a task in a worker, unless its result is there.
 
     What a dead worker had finished a moment before is asked for again, and is there.

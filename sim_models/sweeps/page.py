@@ -7,9 +7,9 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader
 
 from t3sim.support.output import write_whole
+from t3sim.sweeps.point import Scalar
 from t3sim.sweeps.regimes import BEST, Regime, regimes
 from t3sim.sweeps.regret import regrets
-from t3sim.sweeps.settings import Scalar
 from t3sim.sweeps.study import Map, Plot, Study
 from t3sim.sweeps.winners import short_names, winners
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from t3sim.sweeps.settings import Scalar
+from t3sim.sweeps.point import Scalar
 from t3sim.sweeps.study import Compare
 
 Row = Mapping[str, Scalar | None]

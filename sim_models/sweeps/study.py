@@ -1,8 +1,9 @@
-"""What a study file says: a command, the settings that its points share, those that vary, and what to plot."""
+"""What a study file says: a scenario or a command, the settings that vary, and what to plot."""
 
 import itertools
 import math
 import random
+import re
 from collections.abc import Iterator
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -13,13 +14,17 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from t3sim.bounded import read_toml, reading
 from t3sim.errors import BadInput, choices, shown
-from t3sim.sweeps.settings import COMMANDS, MACHINE_KEY, Scalar, Settings
+from t3sim.scenario.scenario import Scenario
+from t3sim.scenario.short_names import SHORT_NAMES
+from t3sim.sweeps.point import MACHINE_KEY, Scalar
 from t3sim.techniques.table import TECHNIQUES
 
 #: Studies that come with the package, by name.
 STUDIES = ("crossover", "direct", "granularity", "lateness", "link-bandwidth", "occupancy", "regimes", "regret",
            "regret-repeated", "starvation-limit", "tiles-gpus", "tiles-link", "tracker-ways", "unlike")
 LARGEST = 100_000  #: points
+#: Commands whose answer is a result, and the same each time: not those that record, keep, show, or measure this host.
+COMMANDS = ("run", "dma", "collective", "end-to-end", "area", "hbm-replay", "explain")
 
 
 class _Part(BaseModel):
@@ -90,7 +95,8 @@ class Study(_Part):
     """A study file."""
 
     title: str
-    command: Literal[COMMANDS]  # type: ignore[valid-type]
+    command: Literal[COMMANDS] = "run"  # type: ignore[valid-type]
+    scenario: dict[str, Any] = {}  #: of command run: its sections, which stand beside those of the study
     options: dict[str, Scalar] = {}  #: of the command, without dashes; every point has them
     machine: dict[str, Any] = {}  #: what differs from the machine in `options`, as in a machine file
     grid: dict[str, list[Scalar]] = {}  #: every combination of these settings
@@ -118,12 +124,33 @@ class Study(_Part):
             yield "regimes.bound", self.regimes.bound
             yield from (("regimes.along", name) for name in self.regimes.along if name not in self.varied)
 
-    def settings(self) -> Iterator[Settings]:
+    @property
+    def scenario_settings(self) -> dict[str, Scalar]:
+        """The settings of its scenario's sections, by their keys."""
+        return _dotted("", self.scenario)
+
+    @property
+    def shared(self) -> dict[str, Scalar]:
+        """The settings that all points have."""
+        return {**self.scenario_settings, **self.options, **_dotted(MACHINE_KEY, self.machine)}
+
+    def points_settings(self) -> Iterator[dict[str, Scalar]]:
         """Give the settings of each point, with those that all points share."""
-        shared = {**self.options, **_dotted(MACHINE_KEY, self.machine)}
         for point in [*self.points, *(self.draw.points() if self.draw else ())] or [{}]:
             for values in itertools.product(*self.grid.values()):
-                yield Settings(self.command, {**shared, **point, **dict(zip(self.grid, values))})
+                yield {**self.shared, **point, **dict(zip(self.grid, values))}
+
+    def place_of(self, message: str) -> str:
+        """Say in which section of the file the setting stands that a message begins with: `grid.tp: `, or nothing."""
+        drawn = self.draw.settings if self.draw else {}
+        parts = {"options": self.options, "grid": self.grid, "draw.settings": drawn,
+                 "points": {name: 0 for point in self.points for name in point}}
+        if said := re.match(r"(?:--|')?([\w.-]+)", message):
+            for part, settings in parts.items():
+                for name in settings:
+                    if said[1] in (name, SHORT_NAMES.get(name)):
+                        return f"{part}.{name}: "
+        return ""
 
 
 def load_study(name_or_path: str) -> Study:
@@ -137,6 +164,13 @@ def load_study(name_or_path: str) -> Study:
             content = read_toml(source)
         except (FileNotFoundError, NotADirectoryError):
             raise BadInput(f"{where} is neither a file nor one of {', '.join(STUDIES)}") from None
+    if "command" not in content:
+        content.setdefault("title", Path(name_or_path).stem)
+    if "scenario" in content:
+        raise BadInput(f"{where}: scenario is unknown: the sections of a scenario stand beside those of the study")
+    if content.get("command", "run") == "run":
+        content["scenario"] = {name: content.pop(name) for name in Scenario.model_fields
+                               if name in content and not (name == MACHINE_KEY and isinstance(content[name], dict))}
     try:
         study = Study.model_validate(content)
     except ValidationError as error:
@@ -176,9 +210,13 @@ def _check(study: Study, where: str) -> None:
     count = max(1, points) * math.prod(map(len, study.grid.values()))
     if count > LARGEST:
         raise BadInput(f"{where} has {count:,} points: up to {LARGEST:,} are allowed")
-    for part, settings in (("options", study.options), *(("points", point) for point in study.points), ("draw", drawn)):
-        if twice := set(settings) & set(study.grid):
-            raise BadInput(f"{where}: {min(twice)} is in {part} and in grid")
+    named = {part: {SHORT_NAMES.get(name, name): name for name in settings} for part, settings in (
+        ("scenario", study.scenario_settings), ("options", study.options), ("grid", study.grid), ("draw", drawn),
+        *((f"points.{number}", point) for number, point in enumerate(study.points)))}
+    for part, other in (*((part, "grid") for part in named if part != "grid"), ("scenario", "options")):
+        if twice := named[part].keys() & named[other].keys():
+            key = min(twice)
+            raise BadInput(f"{where}: {named[part][key]} is in {part.partition('.')[0]} and in {other}")
     for plot in study.plots:
         for setting in filter(None, (plot.x, plot.series)):
             if setting not in study.varied:
@@ -187,7 +225,7 @@ def _check(study: Study, where: str) -> None:
     for part, column in study.columns():
         kind, _, name = column.partition(".")
         name = name.partition(".")[0]
-        cycle_level = study.command == "run" and study.options.get("level") != "event" and "level" not in study.varied
+        cycle_level = study.command == "run" and study.shared.get("level") != "event" and "level" not in study.varied
         if cycle_level and kind in ("techniques", "speedup", "overlap_efficiency") and (
                 name not in TECHNIQUES):
             raise BadInput(f"{where}: {part} names {shown(column)}: allowed techniques are "
@@ -215,9 +253,12 @@ def _check(study: Study, where: str) -> None:
 
 
 def _dotted(prefix: str, content: dict[str, Any]) -> dict[str, Scalar]:
-    """Write `{"tracker": {"ways": 8}}` as `machine.tracker.ways`."""
+    """Write `{"tracker": {"ways": 8}}` as `machine.tracker.ways`, and words of a list with commas between."""
     found: dict[str, Scalar] = {}
     for name, value in content.items():
-        key = f"{prefix}.{name}"
-        found |= _dotted(key, value) if isinstance(value, dict) else {key: value}
+        key = f"{prefix}.{name}" if prefix else name
+        if isinstance(value, dict):
+            found |= _dotted(key, value)
+        else:
+            found[key] = ",".join(map(str, value)) if isinstance(value, list) else value
     return found

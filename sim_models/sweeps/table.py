@@ -8,15 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from t3sim.support.output import write_whole
-from t3sim.sweeps.point import PointResult, PointTask
-from t3sim.sweeps.settings import Scalar
+from t3sim.sweeps.point import Scalar
 
 FILE = "results.parquet"
-
-
-def rows_of(done: Sequence[tuple[PointTask, PointResult]]) -> list[dict[str, Scalar | None]]:
-    """Return each point's settings and results. A result of a setting's name is the command's repetition of it."""
-    return [{**result.values, **task.settings.values} for task, result in done]
 
 
 def make_table(rows: Sequence[dict[str, Scalar | None]], first: Sequence[str]) -> pa.Table:

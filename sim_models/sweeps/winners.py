@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from t3sim.sweeps.settings import Scalar
+from t3sim.sweeps.point import Scalar
 from t3sim.sweeps.study import Map
 
 Row = Mapping[str, Scalar | None]

@@ -96,8 +96,8 @@ def test_a_search_without_bound(here, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize(("part", "told"), [
-    ("[options]\nways = 3", "options.ways: 'ways' is no option of `t3 run`"),
-    ('[options]\ngemm = true', "options.gemm: gemm = True"),
+    ("[options]\nways = 3", "options.ways: 'ways' is unknown: allowed are "),
+    ('[options]\ngemm = true', "options.gemm: layer.gemm = True: a word is allowed"),
     ('[grid]\ntechnique = ["t3", "none"]', "grid.technique: "),
 ])
 def test_options_of_a_study(here, capsys, part, told):

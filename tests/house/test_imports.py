@@ -243,8 +243,7 @@ cli
 """
 
 #: What imports a folder that comes after it, and why. Any other is refused.
-UPWARDS = {("sweeps", "commands"): "the points of a sweep are commands",
-           ("sweeps", "cli"): "it runs the command line that it is part of"}
+UPWARDS = {("commands", "cli"): "points of a sweep may be commands: it runs the command line that it is part of"}
 
 
 def floors() -> dict[str, int]:

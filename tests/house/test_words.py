@@ -9,7 +9,7 @@ from test_imports import ROOT, files, parse
 OTHERS = {
     "alu_exhaustive.py", "area/fpga.py", "area/history.py", "cosim/build.py", "cosim/cocotb_run.py",
     "cosim/toolchain.py", "driver/register_map.py", "machine/levels.py", "reproduce/pipeline.py",
-    "reproduce/registry.py", "study/first_run.py", "sweeps/point.py", "sweeps/settings.py", "trace/testbench.py",
+    "reproduce/registry.py", "study/first_run.py", "trace/testbench.py",
     "validation/page.py", "verilog/lint.py", "verilog/write.py", "yowasp.py",
 }
 #: Of commands that take no scenario: still to be told in other words.

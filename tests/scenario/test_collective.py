@@ -186,7 +186,8 @@ STUDY = 'title = "Sizes"\ncommand = "run"\noptions.collective = "rs"\noptions.de
 def test_a_study_refuses_a_point_that_cannot_be(tmp_path, capsys):
     (tmp_path / "study.toml").write_text(STUDY.format("4096, 0"))
     assert cli.main(["sweep", str(tmp_path / "study.toml"), "--out", str(tmp_path / "out")]) == 2
-    assert "--bytes 0 is not possible: 1 or more" in capsys.readouterr().err and not (tmp_path / "out").exists()
+    assert "grid.bytes: layer.bytes = 0 is not possible: 1 or more" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.slow

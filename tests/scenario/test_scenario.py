@@ -156,3 +156,17 @@ def test_the_help_is_one_screen(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "80")
     assert cli.main(["run", "--help"]) == 0
     assert len(capsys.readouterr().out.splitlines()) <= 45
+
+
+def test_python_runs_a_scenario_and_its_file(direct, asked):
+    from t3sim import Scenario, run_scenario
+
+    found = run_scenario(direct)
+    assert asked[0][2] == ("sequential", "t3") and found.to_json()["techniques"].keys() == {"sequential", "t3"}
+    run_scenario(Scenario())
+    assert asked[1][0].model == "t-nlg"
+    event = run_scenario(Scenario(level="event", machine="h800-nvlink", layer={"operator": "ag-gemm",
+                                                                               "gemm": "512x1024x1024"}))
+    assert event.techniques["flux"].total_ns > 0
+    with pytest.raises(BadInput, match="exchange.topology = 'moon'|moon"):
+        run_scenario(Scenario(exchange={"topology": "moon"}))

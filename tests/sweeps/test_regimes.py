@@ -96,7 +96,8 @@ def test_the_packages_study_has_a_bound_for_every_policy():
     study = load_study("regimes")
     assert study.regimes.over == "policy" and len(study.grid["policy"]) == 4
     bound = study.regimes.bound.split(".")[1]
-    assert bound in study.options["technique"].split(",") and study.draw.count * 4 == sum(1 for _ in study.settings())
+    assert bound in study.options["technique"].split(",")
+    assert study.draw.count * 4 == sum(1 for _ in study.points_settings())
     assert study.options["technique"].split(",")[0] == "sequential"  # without it no technique has `bounds`
 
 

@@ -9,13 +9,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from t3sim import cli
-from t3sim.machine import load_machine
-from t3sim.machine.levels import load_tiles
+from t3sim.commands.command_points import CommandTask
+from t3sim.commands.sweep import points_of
+from t3sim.scenario.asked import asked
+from t3sim.scenario.event import EventLevel
+from t3sim.scenario.request import Request
 from t3sim.sweeps.point import flat
 from t3sim.sweeps.regret import regrets
-from t3sim.sweeps.settings import Settings
+from t3sim.sweeps.scenario_point import ScenarioPoint
 from t3sim.sweeps.study import STUDIES, Compare, Map, load_study
-from t3sim.sweeps.sweep import points_of
 from t3sim.sweeps.winners import Cell, short_names, winners
 from tests.support.studies import COLLECTIVES, written
 
@@ -127,25 +129,57 @@ def test_a_fused_kernel_on_machines_that_differ(tmp_path):
 @pytest.mark.parametrize("name", STUDIES)
 def test_every_study_of_the_package_can_be_run(name):
     study = load_study(name)
-    tasks = points_of(study)
-    assert len({task.key for task in tasks}) == len(tasks) > 4 and study.plots
-    for task in tasks[:2]:
-        with task.settings.arguments() as words:
-            named = [word.partition("=")[2] for word in words if word.startswith("--machine=")]
-            machine = (load_tiles if task.settings.event_level else load_machine)(*named)
-        for key, value in task.settings.changes.items():
-            section, name = key.split(".")
-            assert getattr(getattr(machine, section), name) == value
+    points = points_of(study)
+    assert len({task.key for point in points[:40] for task in point.tasks}) > 4 and study.plots
+    assert len({tuple(point.values.items()) for point in points}) == len(points) > 4
+    for point in points[:2]:
+        ready = asked(point.scenario)
+        machine = (ready.node if isinstance(ready, EventLevel) else
+                   ready.sublayers[0].machine if isinstance(ready, Request) else ready.machine)
+        for key, value in point.values.items():
+            if key.startswith("machine."):
+                _, section, name = key.split(".")
+                assert getattr(getattr(machine, section), name) == value
+
+
+def test_points_share_their_simulations():
+    """Only Track & Trigger's kernels have a policy: those of 64 cases under four are 704 of 1,536."""
+    points = points_of(load_study("regimes"))
+    each = [task.key for point in points for task in point.tasks]
+    assert len(points) == 256 and len(each) == 1536 and len(set(each)) == 704
+
+
+def test_a_scenario_is_a_study_of_one_point(tmp_path):
+    """Under its keys or their short names, in a section or in `[options]`, a setting is the same."""
+    as_scenario = written(tmp_path, """
+        techniques = ["sequential", "t3"]
+        machine = "t3-accelsim"
+        [layer]
+        gemm = "1024x512x256"
+        devices = 4
+        """)
+    only, = points_of(load_study(str(as_scenario)))
+    as_options = written(tmp_path, """
+        [options]
+        technique = "sequential,t3"
+        machine = "t3-accelsim"
+        gemm = "1024x512x256"
+        devices = 4
+        """)
+    other, = points_of(load_study(str(as_options)))
+    assert only.scenario == other.scenario and [task.key for task in only.tasks] == [task.key for task in other.tasks]
+    assert only.values["layer.gemm"] == other.values["gemm"] == "1024x512x256"
 
 
 def test_a_key_knows_the_numbers_behind_a_name(tmp_path):
     file = tmp_path / "m.toml"
-    settings = Settings("run", {"machine": str(file), "tp": 8})
-    states = set()
+    keys = set()
     for bandwidth in (75.0, 80.0):
         file.write_text(f'extends = "t3-table1"\n[link]\nbandwidth_gb_per_s = {bandwidth}\n')
-        states.add(settings.state())
-    assert len(states) == 2
+        keys |= {task.key for task in ScenarioPoint({"machine": str(file), "tp": 8, "technique": "sequential"}).tasks}
+        keys |= {task.key for task in ScenarioPoint({"machine": str(file), "operator": "gemm",
+                                                     "gemm": "512x512x512"}).tasks}
+    assert len(keys) == 8
 
 
 def test_leaves_of_an_answer():
@@ -183,7 +217,7 @@ def test_a_study_that_cannot_be_run_is_refused_in_a_line(change, words, tmp_path
       'least_of = ["techniques.t3.total_ns", "techniques.t4.total_ns"]'),
      "maps.least_of names 'techniques.t4.total_ns': allowed techniques are sequential, "),
     ('[[plots]]\nx = "tp"\ny = ["speedup.t9"]', "plots.y names 'speedup.t9': allowed techniques are "),
-    ('[machine.link]\nbandwidth_gb_per_s = -1.0', "the point's machine: [link] bandwidth_gb_per_s = -1.0: 0.1 to "),
+    ('[machine.link]\nbandwidth_gb_per_s = -1.0', "[link] bandwidth_gb_per_s = -1.0: 0.1 to "),
 ])
 def test_what_a_study_of_runs_cannot_have(more, words, tmp_path, capsys):
     study = 'title = "t"\ncommand = "run"\n[grid]\ntp = [8, 16]\n"machine.gpu.compute_units" = [40, 80]\n'
@@ -220,19 +254,17 @@ def test_gates_are_swept_like_any_answer(tmp_path):
 
 
 def test_a_command_gets_its_words_as_it_takes_them():
-    settings = Settings("area", {"block": "all", "fpga": False, "geometry": "ways=4"})
-    with settings.arguments() as words:
+    with CommandTask("area", {"block": "all", "fpga": False, "geometry": "ways=4"}).arguments() as words:
         assert words == ["area", "--no-fpga", "--geometry=ways=4", "--", "all"]
-    with Settings("run", {"every-gpu": False, "insist": True}).arguments() as words:
-        assert words == ["run", "--insist"]
+    with CommandTask("end-to-end", {"search": False, "ignore-memory": True}).arguments() as words:
+        assert words == ["end-to-end", "--ignore-memory"]
 
 
 def test_a_trace_that_changed_is_another_setting(tmp_path):
     (tmp_path / "trace.json").write_text("{}", encoding="utf-8")
-    asked = Settings("explain", {"folder": str(tmp_path), "wg": 3})
-    before = asked.state()
+    before = CommandTask("explain", {"folder": str(tmp_path), "wg": 3}).key
     (tmp_path / "trace.json").write_text("{ }", encoding="utf-8")
-    assert asked.state() != before
+    assert CommandTask("explain", {"folder": str(tmp_path), "wg": 3}).key != before
 
 
 @pytest.mark.parametrize("line, words", [
@@ -264,7 +296,7 @@ DRAWN = COLLECTIVES.replace("[grid]", """
 
 def test_points_are_drawn_once_and_the_same_again(tmp_path):
     drawn = [load_study(str(written(tmp_path, DRAWN.replace("seed = 4", f"seed = {seed}")))) for seed in (4, 4, 5)]
-    first, again, other = ([tuple(one.values.items()) for one in study.settings()] for study in drawn)
+    first, again, other = ([tuple(one.items()) for one in study.points_settings()] for study in drawn)
     assert first == again != other and len(set(first)) == 6
 
 

@@ -1,63 +1,109 @@
-"""The settings of one point of a study: a command's options and what differs from its machine."""
+"""Points of a study of another command than `t3 run`: its command line, run in a worker's process."""
 
+import contextlib
 import hashlib
+import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum, auto
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from t3sim.errors import BadInput, choices, shown
+from t3sim.errors import BadInput, Failure, choices, shown
+from t3sim.sweeps.point import MACHINE_KEY, Scalar, WholeAnswer, digest_of_files, flat
+from t3sim.tasks.sources import source_digest
+from t3sim.tasks.task import digest
 
 if TYPE_CHECKING:
     from t3sim.machine import Machine
-    from t3sim.machine.tiles import Node
+    from t3sim.tasks.task import BuildTask, Task, WarmUpTask
 
-Scalar = bool | int | float | str
-MACHINE_KEY = "machine"  #: `machine` is its name or file, `machine.SECTION.KEY` what differs from it
-#: Commands whose answer is a result, and the same each time: not those that record, keep, show, or measure this host.
-COMMANDS = ("run", "dma", "collective", "end-to-end", "area", "hbm-replay", "explain")
 #: Those whose machine is that of the cycle level; a study can change its numbers.
-CHANGEABLE = ("run", "area", "hbm-replay")
+CHANGEABLE = ("area", "hbm-replay")
 #: Options that a study sets itself, or that write files of their own.
-_OWN = ("json", "out", "help", "timeline", "plot", "markdown", "record", "compare", "write-plan", "jobs",
-        "set", "scenario")
+_OWN = ("json", "out", "help", "timeline", "plot", "markdown", "record", "compare", "write-plan", "jobs")
 _DEFAULT_MACHINE = "t3-table1"
 _PACKAGE = Path(__file__).resolve().parents[1]
 
 
-@dataclass(frozen=True)
-class Settings:
-    """The settings of one point."""
+class CommandPoint:
+    """A point that is a command with its options."""
+
+    def __init__(self, command: str, values: dict[str, Scalar]) -> None:
+        self.values = values
+        task = CommandTask(command, values)
+        task.check()
+        self.tasks: tuple[Task, ...] = (task,)
+
+    def answer(self, results: Mapping[str, Any]) -> dict[str, Scalar | None]:
+        """Return what the command answered."""
+        return results[self.tasks[0].key].values
+
+    def warm_up(self) -> "WarmUpTask | None":
+        """Compile nothing."""
+        return None
+
+
+@dataclass(frozen=True, eq=False)
+class CommandTask:
+    """A command, its options, and what differs from its machine."""
 
     command: str
     values: dict[str, Scalar]
 
+    result_type = WholeAnswer
+    needs_rtl = False
+    requires: "tuple[BuildTask, ...]" = ()
+    seconds = 10.0  #: a guess, alike for all: which is the longest is not known before
+
+    @cached_property
+    def key(self) -> str:
+        module = f"t3sim.commands.{self.command.replace('-', '_')}"
+        return f"{self.command}-{digest(self.state(), source_digest(module, rtl=self.command == 'area'))}"
+
     @property
-    def changes(self) -> dict[str, Scalar]:
+    def label(self) -> str:
+        return ", ".join(f"{name} = {value}" for name, value in self.values.items()) or self.command
+
+    @property
+    def description(self) -> dict[str, Any]:
+        return {"command": self.command, "settings": self.values}
+
+    @property
+    def _changes(self) -> dict[str, Scalar]:
         """The differences from the machine, by SECTION.KEY."""
         return {name.removeprefix(f"{MACHINE_KEY}."): value for name, value in self.values.items()
                 if name.startswith(f"{MACHINE_KEY}.")}
 
     @property
-    def options(self) -> dict[str, Scalar]:
+    def _options(self) -> dict[str, Scalar]:
         return {name: value for name, value in self.values.items() if not name.startswith(f"{MACHINE_KEY}.")}
 
-    @property
-    def event_level(self) -> bool:
-        """Say whether it is `t3 run --level event`, whose machines are others."""
-        return self.command == "run" and self.values.get("level") == "event"
+    def run(self, progress: Callable[[float], None]) -> WholeAnswer:
+        """Run the command and return its answer. Raises Failure with its error line."""
+        from t3sim import cli
+
+        said = io.StringIO()
+        with TemporaryDirectory(prefix="t3-point-") as folder, self.arguments() as words:
+            answer = Path(folder) / "answer.json"
+            with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
+                code = cli.main([words[0], f"--json={answer}", *words[1:]])  # an argument is the last
+            if code:
+                lines = said.getvalue().strip().splitlines() or [f"exit code {code}"]
+                raise Failure(lines[-1].removeprefix("t3: error: "))
+            content = json.loads(answer.read_text(encoding="utf-8"))
+        return WholeAnswer(flat(content))
 
     @contextmanager
     def arguments(self) -> Iterator[list[str]]:
-        """Give the command line of this point; the machine file that it may name is there meanwhile."""
+        """Give the command line; the machine file that it may name is there meanwhile."""
         with TemporaryDirectory(prefix="t3-point-") as folder:
-            options = dict(self.options)
-            if self.changes:
+            options = dict(self._options)
+            if self._changes:
                 file = Path(folder) / "machine.toml"
                 file.write_text(self._machine_file(str(options.get(MACHINE_KEY, _DEFAULT_MACHINE))), encoding="utf-8")
                 options[MACHINE_KEY] = str(file)
@@ -72,13 +118,13 @@ class Settings:
 
         extended = base if base in PRESETS else str(Path(base).resolve())
         lines = [f"extends = {json.dumps(extended)}"]
-        lines += [f"{name} = {json.dumps(value)}" for name, value in self.changes.items()]
+        lines += [f"{name} = {json.dumps(value)}" for name, value in self._changes.items()]
         return "\n".join(lines) + "\n"
 
     def check(self) -> None:
         """Refuse what cannot be run, before anything is. Raises BadInput."""
         allowed = options_of(self.command)
-        for name, value in self.options.items():
+        for name, value in self._options.items():
             if name not in allowed:
                 raise BadInput(f"{shown(name)} is no option of `t3 {self.command}`: allowed are "
                                f"{choices(name, allowed)}")
@@ -86,48 +132,32 @@ class Settings:
             if isinstance(value, bool) != flag:
                 allowed_kind = "true or false" if flag else "a number or a word"
                 raise BadInput(f"{name} = {shown(value)}: {allowed_kind} is allowed")
-        if self.changes and self.command not in CHANGEABLE:
-            raise BadInput(f"{MACHINE_KEY}.{next(iter(self.changes))} goes with {', '.join(CHANGEABLE)} only: "
-                           f"for {self.command} give the machine as a file")
-        if self.command == "run":
-            _check_run(self.options, self._node().gpus if self.event_level else None)
-        if not self.event_level and (self.changes or self.command == "run"):
+        if self._changes:
+            if self.command not in CHANGEABLE:
+                raise BadInput(f"{MACHINE_KEY}.{next(iter(self._changes))} goes with run, {', '.join(CHANGEABLE)} "
+                               f"only: for {self.command} give the machine as a file")
             self._machine()
 
     def _machine(self) -> "Machine":
-        """Load the point's machine, with its changes. Raises BadInput."""
-        from t3sim.machine import load_machine
+        """Load the machine, with its changes. Raises MachineError."""
+        from t3sim.scenario.files import scenario_of
+        from t3sim.scenario.request import machine_of
 
-        return self._loaded(load_machine)
-
-    def _node(self) -> "Node":
-        """Load the point's machine on the event level, with its changes. Raises BadInput."""
-        from t3sim.machine.levels import load_tiles
-
-        return self._loaded(load_tiles)
-
-    def _loaded(self, load: Callable[[str], Any]) -> Any:
-        with self.arguments() as words:
-            named = _option(words, MACHINE_KEY, _DEFAULT_MACHINE)
-            try:
-                return load(named)
-            except ValueError as error:
-                if not self.changes:
-                    raise
-                # The file is gone when this is read.
-                raise BadInput(str(error).replace(named, "the point's machine")) from None
+        named = {MACHINE_KEY: self.values.get(MACHINE_KEY, _DEFAULT_MACHINE)}
+        return machine_of(scenario_of({}, named | {f"{MACHINE_KEY}.{name}": value
+                                                   for name, value in self._changes.items()}))
 
     def state(self) -> str:
         """Write everything outside the program that the result depends on, for a key.
 
         That is the settings, the machine with all of its numbers, and the content of files that options name.
         """
-        content: dict[str, Any] = {"command": self.command, "settings": self.values}
+        content: dict[str, Any] = dict(self.description)
         if self.command in CHANGEABLE:
-            content["machine"] = (self._node() if self.event_level else self._machine()).model_dump(mode="json")
+            content["machine"] = self._machine().model_dump(mode="json")
         else:
             content["data"] = _data_digest()
-        content["files"] = {name: _digest(Path(value)) for name, value in self.options.items()
+        content["files"] = {name: digest_of_files(Path(value)) for name, value in self._options.items()
                             if isinstance(value, str) and Path(value).exists()}
         return json.dumps(content, sort_keys=True)
 
@@ -166,45 +196,6 @@ def options_of(command: str) -> dict[str, Kind]:
             kind = Kind.SWITCH if parameter.secondary_opts else Kind.FLAG
         found |= {word.removeprefix("--"): kind for word in parameter.opts if word.startswith("--")}
     return {name: kind for name, kind in found.items() if name not in _OWN}
-
-
-def _option(words: list[str], name: str, default: str) -> str:
-    start = f"--{name}="
-    return next((word.removeprefix(start) for word in words if word.startswith(start)), default)
-
-
-def _check_run(options: dict[str, Scalar], gpus: int | None) -> None:
-    """Check what `t3 run` computes, by which techniques, under which policy; `gpus`: of the event level's machine."""
-    from t3sim.commands.flags import keys_of
-    from t3sim.scenario.collective import CollectiveAlone
-    from t3sim.scenario.files import scenario_of
-    from t3sim.scenario.layers import is_alone, is_collective, workloads_of
-    from t3sim.scenario.request import check_level, check_policy, check_techniques
-    from t3sim.workloads import gemm_workload
-
-    scenario = scenario_of({}, keys_of(options))
-    check_level(scenario)
-    layer = scenario.layer
-    if is_collective(layer):
-        CollectiveAlone(scenario)
-        return
-    if gpus is not None:
-        if layer.gemm is not None:
-            gemm_workload(layer.gemm, gpus if layer.devices is None else layer.devices)
-        return
-    if not is_alone(layer):
-        workloads_of(layer, scenario.seed)
-    check_techniques(scenario.techniques or ())
-    check_policy(scenario.t3.policy)
-
-
-def _digest(path: Path) -> str:
-    """Return the digest of a file, or of all in a folder."""
-    state = hashlib.sha256()
-    for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
-        if file.is_file():
-            state.update(f"{file.relative_to(path)}\n".encode() + file.read_bytes())
-    return state.hexdigest()
 
 
 @cache

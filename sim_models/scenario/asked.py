@@ -1,0 +1,38 @@
+"""What a scenario asks for: a sub-layer under techniques, a kernel or a collective alone, or the event level."""
+
+from collections.abc import Callable
+
+from t3sim.scenario.collective import CollectiveAlone
+from t3sim.scenario.event import EventLevel, EventRun
+from t3sim.scenario.kernel import KernelAlone
+from t3sim.scenario.layers import is_alone, is_collective
+from t3sim.scenario.request import Request, requested
+from t3sim.scenario.scenario import Scenario
+from t3sim.study.results import CollectiveRun, FileRun, KernelRun, RunResult
+
+Asked = Request | KernelAlone | CollectiveAlone | EventLevel
+Answer = RunResult | FileRun | KernelRun | CollectiveRun | EventRun
+
+
+def asked(scenario: Scenario) -> Asked:
+    """Make ready what a scenario asks for. Raises BadInput, before any work."""
+    if scenario.level == "event":
+        return EventLevel(scenario)
+    if is_collective(scenario.layer):
+        return CollectiveAlone(scenario)
+    return KernelAlone(scenario) if is_alone(scenario.layer) else requested(scenario)
+
+
+def run(scenario: Scenario, progress: Callable[[str, float], None] = lambda what, share: None,
+        jobs: int | None = None) -> Answer:
+    """Run a scenario. Raises BadInput for what cannot be run, and what simulations raise.
+
+    `progress` is called with what is under way and the share of it that is done; `jobs`: simulations at once, as many
+    as cores if not given.
+    """
+    ready = asked(scenario)
+    if isinstance(ready, EventLevel):
+        return ready.run()
+    if isinstance(ready, KernelAlone | CollectiveAlone):
+        return ready.run(progress)
+    return ready.whole([ready.run(one, progress, jobs) for one in ready.sublayers])

@@ -1,0 +1,103 @@
+"""A point that is a scenario: its kernels are simulated once, however many points and figures need them."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from t3sim.cores import cores
+from t3sim.errors import BadInput, shown
+from t3sim.scenario.asked import asked, run
+from t3sim.scenario.event import EventLevel
+from t3sim.scenario.files import scenario_of
+from t3sim.scenario.layers import is_collective
+from t3sim.scenario.request import Request
+from t3sim.scenario.scenario import Scenario
+from t3sim.scenario.short_names import keys_of
+from t3sim.sweeps.point import MACHINE_KEY, Scalar, WholeAnswer, digest_of_files, flat
+from t3sim.tasks import estimate
+from t3sim.tasks.sources import source_digest
+from t3sim.tasks.task import BuildTask, Task, WarmUpTask, digest
+
+_INSIST = "insist"  #: a setting that says to run what takes days, too
+_FILES = ("kernel", "locality")  #: keys of a layer that may name one
+
+
+class ScenarioPoint:
+    """A point of a study of `t3 run`."""
+
+    def __init__(self, values: dict[str, Scalar]) -> None:
+        self.values = values
+        insist = values.get(_INSIST, False)
+        if not isinstance(insist, bool):
+            raise BadInput(f"{_INSIST} = {shown(insist)}: true or false is allowed")
+        changes = keys_of({name: value for name, value in values.items() if name != _INSIST})
+        # The machine that others change comes first.
+        named = {MACHINE_KEY: changes.pop(MACHINE_KEY)} if MACHINE_KEY in changes else {}
+        self.scenario = scenario_of({}, named | changes)
+        self._asked = asked(self.scenario)
+        if isinstance(self._asked, Request):
+            for one in () if insist else self._asked.sublayers:
+                estimate.check(self._asked.estimate(one, cores()), one.workload)
+
+    @cached_property
+    def tasks(self) -> tuple[Task, ...]:
+        if isinstance(self._asked, Request):
+            return tuple(task for one in self._asked.sublayers for task in self._asked.tasks(one).values())
+        return (ScenarioTask(self.scenario),)
+
+    def answer(self, results: Mapping[str, Any]) -> dict[str, Scalar | None]:
+        """Make up the answer of `t3 run`."""
+        request = self._asked
+        if not isinstance(request, Request):
+            return results[self.tasks[0].key].values
+        done = [request.result(one, {kernel: results[task.key] for kernel, task in request.tasks(one).items()})
+                for one in request.sublayers]
+        return flat(request.whole(done).to_json())
+
+    def warm_up(self) -> WarmUpTask | None:
+        """Return the task that compiles what kernels of the cycle level need."""
+        if isinstance(self._asked, EventLevel):
+            return None
+        machine = self._asked.sublayers[0].machine if isinstance(self._asked, Request) else self._asked.machine
+        return WarmUpTask(machine, any(task.needs_rtl for task in self.tasks))
+
+
+@dataclass(frozen=True, eq=False)
+class ScenarioTask:
+    """What of a scenario is run whole: a kernel or a collective alone, or the event level."""
+
+    scenario: Scenario
+
+    result_type = WholeAnswer
+    requires: tuple[BuildTask, ...] = ()
+    seconds = 10.0  #: a guess, alike for all: which is the longest is not known before
+
+    @property
+    def needs_rtl(self) -> bool:
+        return is_collective(self.scenario.layer)
+
+    @cached_property
+    def key(self) -> str:
+        layer = self.scenario.layer
+        ready = asked(self.scenario)
+        machine = ready.node if isinstance(ready, EventLevel) else ready.machine
+        files = {name: digest_of_files(Path(value)) for name in _FILES
+                 if (value := getattr(layer, name)) is not None and Path(value).exists()}
+        state = json.dumps({**self.description, "machine": machine.model_dump(mode="json"), "files": files},
+                           sort_keys=True)
+        return f"{self.scenario.level}-{digest(state, source_digest('t3sim.scenario.asked', rtl=self.needs_rtl))}"
+
+    @property
+    def label(self) -> str:
+        return ", ".join(str(value) for value in self.description.values())
+
+    @property
+    def description(self) -> dict[str, Any]:
+        return {key: str(value) for key, value in self.scenario.given().items()}
+
+    def run(self, progress: Callable[[float], None]) -> WholeAnswer:
+        """Run it. Raises BadInput for what the machine has not."""
+        return WholeAnswer(flat(run(self.scenario).to_json()))
