@@ -5,7 +5,7 @@ from .schema import SOURCES
 from .tile import Tile
 from .words import joined
 
-_LOCAL, _REMOTE, _DMA = range(len(SOURCES))
+_LOCAL, _REMOTE, _DMA = map(SOURCES.index, ("local", "remote", "dma"))
 
 
 def devices(numbers: list[int]) -> str:

@@ -95,7 +95,7 @@ MEANINGS = {
 NAMES = {kind.name.lower(): kind for kind in Kind}
 OPS = ("read", "store", "update")
 READ = OPS.index("read")
-SOURCES = ("local", "remote", "dma")
+SOURCES = ("local", "remote", "dma", "copy")  #: copy: reads for a copy of the command queue, inside one GPU
 STREAMS = ("compute", "inbound", "dma")
 NO_STREAM = NO_WAVEFRONT = 255
 TRIGGERS_GO = ("out as an event", "to the DMA table", "out of the bank")
