@@ -30,7 +30,9 @@ def test_cycles_are_counted_from_the_last_write_of_what_is_copied():
 
 @pytest.mark.slow
 def test_the_event_level_takes_what_the_rtl_takes():
-    times = TriggerTask(load_machine(), 128, 128, 1).run(lambda fraction: None)
+    dram = {"queue_entries": 64, "write_high_watermark": 32, "write_low_watermark": 8}  # what mi300x was read with
+    machine = load_machine({"extends": "t3-table1", "dram": dram})
+    times = TriggerTask(machine, 128, 128, 1).run(lambda fraction: None)
     tracker = load_engines("mi300x").tracker
     assert times.copies == 64 and times.copy_bytes == 4096
     assert times.issue_cycles[0] < 16

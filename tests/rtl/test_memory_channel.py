@@ -313,7 +313,7 @@ def test_dma_reads_pass_a_blocked_tracker(policy):
         bench.model.check_empty()
         assert len(bench.order) == 60
 
-    simulate(testbench, Geometry(channel=ChannelGeometry(channels=1, guard_buckets=256)))
+    simulate(testbench, Geometry(channel=ChannelGeometry(channels=1, guard_buckets=256, queue_entries=64)))
 
 
 @pytest.mark.parametrize("blocked, free", [("compute", "inbound"), ("inbound", "compute")])
