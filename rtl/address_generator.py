@@ -100,8 +100,9 @@ class AddressGenerator(wiring.Component):
         row_left = Signal(layout["row_bytes"].width)
         columns_left = Signal(column_bits)
         tile_sum = Signal(column_bits + 1)  # column * tiles_per_block modulo columns
-        ids = Signal(data.StructLayout({name: width for name, width in dma_command(g).members.items()
-                                        if name != "address"}))
+        widths = dma_command(g).members
+        ids = Signal(data.StructLayout({name: widths[name] for name in ("wf", "wg", "region", "copy")
+                                        if name in widths}))
         block = Signal(layout)
         bounds = Signal(buffer(g))
         last_sum = Signal(signed(column_bits + 2))  # columns - tiles_per_block: from here on tile_sum wraps

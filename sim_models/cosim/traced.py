@@ -122,7 +122,7 @@ def _triggers(g: Geometry, stream: str, where: str) -> list[Slot]:
 def _engine(g: Geometry, at: str) -> list[Slot]:
     ids = g.tracker.wf_bits + g.tracker.wg_bits + g.dma.region_bits
     return [Slot(0, 1, f"({at}.command__valid & {at}.command__ready)"), Slot(1, 1, f"{at}.finish"),
-            Slot(2, 1, f"{at}.unusable"), Slot(3, 1, f"{at}.issued"), Slot(8, ids, f"{at}.ids"),
+            Slot(2, 1, f"{at}.unusable"), Slot(3, 1, f"(|{at}.issued)"), Slot(8, ids, f"{at}.ids"),
             _struct(64, request(g), f"{at}.line")]
 
 

@@ -138,7 +138,7 @@ def test_every_line_is_added_from_all_ranks(machine, workload, broadcasts, slice
 
 
 @pytest.mark.parametrize("workload, broadcasts", [
-    (gemm_workload("4096x2048x512", N), False), (gemv_workload("4096x1x1024", N), True)], ids=str)
+    (gemm_workload("4096x2048x512", N), False), (gemv_workload("8192x1x1024", N), True)], ids=str)
 def test_a_task_adds_when_all_has_come_and_one_gpu_stands_for_all(machine, workload, broadcasts):
     options = dict(adds=True, broadcasts=broadcasts)
     run = Lockstep(sending_sim(machine, workload, SWITCH, FusedOptions(**options)))

@@ -346,7 +346,7 @@ def test_a_soft_reset_forgets_what_the_monitor_measured():
     gpu.run(5000)
     gpu.access("inbound", BASE, 64, op=STORE, source=REMOTE, region=EVENT_REGION)
     gpu.run(50)
-    assert "monitor_done" in gpu.status() and gpu.read("CHOSEN_THRESHOLD") == 5
+    assert "monitor_done" in gpu.status() and gpu.read("CHOSEN_THRESHOLD") == 3
     gpu.soft_reset()
     assert "monitor_done" not in gpu.status() and gpu.read("CHOSEN_THRESHOLD") == NO_THRESHOLD
 
