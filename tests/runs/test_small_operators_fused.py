@@ -69,7 +69,7 @@ def test_what_is_sent_is_neither_staged_nor_read_again(operator):
     assert sum(fused.loss_ns.values()) == pytest.approx(fused.total_ns - sequential.gemm_ns, abs=1e-6)
 
 
-@pytest.mark.parametrize("operator, most", [("gemv-ar", 1.03), ("embedding-a2a", 1.12)])
+@pytest.mark.parametrize("operator, most", [("gemv-ar", 1.05), ("embedding-a2a", 1.12)])
 def test_one_gpu_stands_for_all(operator, most):
     """Where dispatch windows hold workgroups, GPUs wait for each other, and one that waits for itself is faster."""
     workload, exchange = WORKLOADS[operator], fused_with(operator, "switch", "direct")
