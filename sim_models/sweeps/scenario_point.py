@@ -9,9 +9,12 @@ from typing import Any
 
 from t3sim.cores import cores
 from t3sim.errors import BadInput, shown
+from t3sim.runs.kernels import Kernel
 from t3sim.scenario.asked import asked, run
+from t3sim.scenario.collective import CollectiveAlone
 from t3sim.scenario.event import EventLevel
 from t3sim.scenario.files import scenario_of
+from t3sim.scenario.kernel import KernelAlone
 from t3sim.scenario.layers import is_collective
 from t3sim.scenario.request import Request
 from t3sim.scenario.scenario import Scenario
@@ -19,7 +22,7 @@ from t3sim.scenario.short_names import keys_of
 from t3sim.sweeps.point import MACHINE_KEY, Scalar, WholeAnswer, digest_of_files, flat
 from t3sim.tasks import estimate
 from t3sim.tasks.sources import source_digest
-from t3sim.tasks.task import BuildTask, Task, WarmUpTask, digest
+from t3sim.tasks.task import BuildTask, KernelTask, Task, WarmUpTask, digest
 
 _INSIST = "insist"  #: a setting that says to run what takes days, too
 _FILES = ("kernel", "locality")  #: keys of a layer that may name one
@@ -38,24 +41,42 @@ class ScenarioPoint:
         named = {MACHINE_KEY: changes.pop(MACHINE_KEY)} if MACHINE_KEY in changes else {}
         self.scenario = scenario_of({}, named | changes)
         self._asked = asked(self.scenario)
-        if isinstance(self._asked, Request):
-            for one in () if insist else self._asked.sublayers:
-                estimate.check(self._asked.estimate(one, cores()), one.workload)
+        if not insist:
+            self._check_time()
 
     @cached_property
     def tasks(self) -> tuple[Task, ...]:
         if isinstance(self._asked, Request):
-            return tuple(task for one in self._asked.sublayers for task in self._asked.tasks(one).values())
+            return tuple(task for tasks in self._kernels for task in tasks.values())
         return (ScenarioTask(self.scenario),)
+
+    @cached_property
+    def _kernels(self) -> list[dict[Kernel, KernelTask]]:
+        """The simulations of each sub-layer."""
+        return [self._asked.tasks(one) for one in self._asked.sublayers] if isinstance(self._asked, Request) else []
 
     def answer(self, results: Mapping[str, Any]) -> dict[str, Scalar | None]:
         """Make up the answer of `t3 run`."""
         request = self._asked
         if not isinstance(request, Request):
             return results[self.tasks[0].key].values
-        done = [request.result(one, {kernel: results[task.key] for kernel, task in request.tasks(one).items()})
-                for one in request.sublayers]
+        done = [request.result(one, {kernel: results[task.key] for kernel, task in tasks.items()})
+                for one, tasks in zip(request.sublayers, self._kernels)]
         return flat(request.whole(done).to_json())
+
+    def _check_time(self) -> None:
+        """Refuse what takes more than a day, or more memory than this host has. Raises BadInput."""
+        ready = self._asked
+        try:
+            if isinstance(ready, Request):
+                for one in ready.sublayers:
+                    estimate.check(ready.estimate(one, cores()), one.workload)
+            elif isinstance(ready, CollectiveAlone):
+                estimate.check(ready.estimate(), ready)
+            elif isinstance(ready, KernelAlone) and (expected := ready.estimate()) and ready.workload:
+                estimate.check(expected, ready.workload)
+        except BadInput as error:
+            raise BadInput(f"{error}; {_INSIST} = true runs it all the same") from None
 
     def warm_up(self) -> WarmUpTask | None:
         """Return the task that compiles what kernels of the cycle level need."""

@@ -11,6 +11,7 @@ import pytest
 from t3sim import cli
 from t3sim.commands.command_points import CommandTask
 from t3sim.commands.sweep import points_of
+from t3sim.errors import BadInput
 from t3sim.scenario.asked import asked
 from t3sim.scenario.event import EventLevel
 from t3sim.scenario.request import Request
@@ -169,6 +170,16 @@ def test_a_scenario_is_a_study_of_one_point(tmp_path):
     other, = points_of(load_study(str(as_options)))
     assert only.scenario == other.scenario and [task.key for task in only.tasks] == [task.key for task in other.tasks]
     assert only.values["layer.gemm"] == other.values["gemm"] == "1024x512x256"
+
+
+@pytest.mark.parametrize("values", [
+    {"gemm": "262144x262144x262144", "devices": 8, "technique": "sequential"},
+    {"operator": "gemm", "gemm": "262144x262144x262144"},
+    {"collective": "ag", "bytes": 8 * 10**9, "devices": 8, "values": True}])
+def test_a_point_that_would_take_days_is_refused_unless_the_study_insists(values):
+    with pytest.raises(BadInput, match="would take about .*; insist = true runs it all the same"):
+        ScenarioPoint(values)
+    assert ScenarioPoint(values | {"insist": True}).tasks
 
 
 def test_a_key_knows_the_numbers_behind_a_name(tmp_path):
