@@ -42,7 +42,7 @@ def _several(bits):
 
 
 class ConfigBus(wiring.Component):
-    """Registers of one GPU behind an APB3 slave (T3 paper, section 4.4: what `remote_map` and `dma_map` program).
+    """Registers of one GPU at an APB3 slave (T3 paper, section 4.4: what `remote_map` and `dma_map` program).
 
     The map is `t3sim.rtl.registers.register_map`. A transfer has one wait state, a write to a table two; every output
     is a register. A write takes effect in the cycle in which `pready` is high. `pslverr` answers an unmapped or

@@ -1,4 +1,4 @@
-"""Lets only so many workgroups start that the Tracker always has a way for each of their tiles."""
+"""Limit of how many workgroups start, so that the Tracker always has a way for each of their tiles."""
 
 from amaranth.hdl import Array, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
@@ -18,7 +18,7 @@ class DispatchWindow(wiring.Component):
 
     The Tracker is indexed by the id modulo its sets (T3 paper, section 4.2.1), so ids in
     [head, head + window) have ways of their own if window <= sets x (ways // tiles per workgroup), which
-    software programs. It also keeps window x tiles per workgroup <= ready_commands: so many commands can wait
+    software programs. It also keeps window x tiles per workgroup <= ready_commands: this many commands can wait
     in the DMA table, and a trigger that found no place there would hold up arrivals, all around the ring.
     `head` is the oldest id that is not finished: not opened, or with tiles that have not triggered.
 

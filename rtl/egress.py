@@ -30,7 +30,7 @@ class Egress(wiring.Component):
     cycle, in order; both
     sides are registers.
 
-    A region may have up to `copies` routes, one behind the other in their table: a line becomes a packet on each. Read
+    A region may have up to `copies` routes, one after the other in their table: a line becomes a packet on each. Read
     once, it reaches several GPUs (T3 paper, section 7.1; broadcast: DMA collectives paper, section 4.2). A line whose
     routes do not all lie in the table is treated as one that does not fit its region.
 

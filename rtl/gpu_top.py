@@ -87,7 +87,7 @@ class GpuTop(wiring.Component):
     irq : Out(1)
         Level: an error is latched; CONTROL.clear_error ends it.
     queue_reads : Out(stream(address)), queue_lines : In(stream(queue_command)), queue_writes : Out(stream(word_write))
-        Only with a command queue: its way to memory. A word for another GPU goes behind the packets that have left, and
+        Only with a command queue: its way to memory. A word for another GPU follows the packets that have left, and
         arrives at its `inbound`, where it is checked: a STORE of 4 bytes, source DMA, region 0.
     asks : In(stream(ready_ask))
         Only with a ready table: groups of workgroups whose inputs must be complete, see ReadyTable.
@@ -305,7 +305,7 @@ class GpuTop(wiring.Component):
         self._counts["triggers"] = taken
 
     def _heads(self, m):
-        """Heads of dispatch windows, by packets. No soft reset: what a peer has told once it does not tell again."""
+        """Heads of dispatch windows, by packets. No soft reset: a peer does not report again what it has reported."""
         config, window = self._bus.levels, self._window
         m.submodules.exchange = self._exchange = exchange = HeadExchange(self._geometry)
         wiring.connect(m, exchange.leaving, wiring.flipped(self.heads))

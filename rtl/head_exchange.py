@@ -18,13 +18,13 @@ class HeadExchange(wiring.Component):
     GPU tells its head to those that send to it. A head that moved is due to each of them; one packet at a time leaves,
     in turn, with the head of the moment it is made in. A head that moves on meanwhile is due again: at most one packet
     per peer waits, however slow a link is, and the last one that leaves has the last head. Packets of one GPU must not
-    overtake each other, and must not wait behind data that wait for memory: those may wait for the head.
+    overtake each other, and must not wait for data that wait for memory: those may wait for the head.
 
     What comes from a GPU replaces what is known of it; from one that nobody here sends to it is dropped. It is refused,
     and changes nothing, if it came from elsewhere, is beyond the last id, or takes back what is known: a smaller head
     of the same kernel, or a kernel that does not follow (`order.follows`). Kernel 0 is none, and has head 0: so a peer
     tells that it was reset, after which any kernel may follow. A GPU that is
-    newly told gets the head at once. Who is told and heard is programmed on all GPUs before the first of them restarts.
+    newly a listener gets the head at once. Listeners and peers are programmed on all GPUs before the first restarts.
 
     Members
     -------

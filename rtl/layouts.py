@@ -11,7 +11,7 @@ from .registers import ARRIVAL_RANGES, EPOCH_BITS, READY_COUNT_BITS
 
 
 class Op(enum.Enum, shape=2):
-    """What a memory request does."""
+    """Operation of a memory request."""
 
     READ = 0
     STORE = 1  #: plain store
@@ -19,7 +19,7 @@ class Op(enum.Enum, shape=2):
 
 
 class Source(enum.Enum, shape=2):
-    """Where an access to this GPU's memory comes from (T3 paper, section 4.2.1)."""
+    """Source of an access to this GPU's memory (T3 paper, section 4.2.1)."""
 
     LOCAL = 0  #: this GPU's compute units
     REMOTE = 1  #: a peer's compute units, through `remote_map`
@@ -106,7 +106,7 @@ def tracker_entry(g: Geometry) -> data.StructLayout:
 
 
 class QueueOp(enum.Enum, shape=3):
-    """What a command in memory asks for (DMA collectives paper, section 4.1)."""
+    """Operation that a command in memory asks for (DMA collectives paper, section 4.1)."""
 
     COPY = 0  #: the block at `address`, of `region`, to one GPU or, if that names another region, to several
     POLL = 1  #: go on when memory holds `value` at `address`
@@ -154,7 +154,7 @@ def packet(g: Geometry) -> data.StructLayout:
 
 
 def head_packet(g: Geometry) -> data.StructLayout:
-    """How far a GPU's dispatch window is, on its way to one that sends to it."""
+    """Progress of a GPU's dispatch window, on its way to one that sends to it."""
     return data.StructLayout({
         "head": g.tracker.wg_bits + 1,
         "epoch": EPOCH_BITS,  # the kernel that the head belongs to
@@ -273,7 +273,7 @@ def error(g: Geometry) -> data.StructLayout:
 
 
 class ErrorCode(enum.Enum, shape=5):
-    """What went wrong first. Sticky until cleared through the bus."""
+    """First error. Sticky until cleared through the bus."""
 
     NONE = 0
     REGION_UNCONFIGURED = 1  #: an update, trigger or outbound line names a region that is not for it

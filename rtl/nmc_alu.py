@@ -9,7 +9,7 @@ from .geometry import GeometryError
 
 
 class AluOp(enum.Enum, shape=2):
-    """What happens to the column in memory."""
+    """Operation on the column in memory."""
 
     ADD = 0  #: memory becomes old + new, element by element
     STORE = 1  #: memory becomes new; bits pass unchanged, NaN payloads included

@@ -14,7 +14,7 @@ class ReadyTable(wiring.Component):
     """A counter of complete tiles for each group of workgroups that have their inputs in common.
 
     A group's inputs are tiles of consecutive ids: id i is of group i >> shift. Whoever dispatches a kernel asks for a
-    group by its number and how many tiles it needs; the ask is taken as soon as so many are complete, and then the
+    group by its number and how many tiles it needs; the ask is taken as soon as this many are complete, and then the
     group's workgroups may start. Asks have a way of their own: one that waits holds up no request for the dispatch
     window, whose ids may be what it waits for. A completion never waits.
 
@@ -33,7 +33,7 @@ class ReadyTable(wiring.Component):
     shift : In(ready_shift_bits(geometry))
         log2 of the ids of a group. Changes only before a restart.
     completion : In({valid, wg})
-        Pulse: a tile of this id is complete. An id behind the last group's counts for none.
+        Pulse: a tile of this id is complete. An id after the last group's counts for none.
     asks : In(stream(ready_ask))
         Taken in the third cycle at the earliest, when the group has as many complete tiles as `tiles` says; `ready`
         comes from a register. A counter stays at its largest value. An ask for 0 tiles waits for nothing.

@@ -338,8 +338,8 @@ def register_map(geometry: Geometry) -> RegisterMap:
             *_halves(f"ARRIVALS{i}_LAST", 0x0C8 + 16 * i, "rw", t.address_bits, "its last byte"))),
         *(Register(f"PEER{i}", 0x200 + 4 * i, "rw", (
             Field(f"peer{i}_heard", 0, d.device_bits, f"peer {i} of the dispatch window: whose head is heard"),
-            Field(f"peer{i}_told", 16, d.device_bits, "a GPU that sends to this one: to whom the head is told"),
-            Field(f"peer{i}_telling", 31, 1, "1: it is told")))
+            Field(f"peer{i}_told", 16, d.device_bits, "a GPU that sends to this one: to whom the head is reported"),
+            Field(f"peer{i}_telling", 31, 1, "1: it is reported")))
           for i in range(d.peers)),
         *([] if not d.queue_commands else [
             *_halves("QUEUE_BASE", 0x100, "rw", t.address_bits,
@@ -380,7 +380,7 @@ def register_map(geometry: Geometry) -> RegisterMap:
             Field("block", 0, bits_for(d.block_shapes), "shape of its blocks: an entry of that table"),
             Field("buffer", 8, bits_for(d.buffers), "what DMA may read of it: an entry of that table"),
             Field("route", 16, bits_for(d.routes), "where it goes: the first entry of that table"),
-            Field("more_routes", 24, (d.copies - 1).bit_length(), "entries behind that, where it goes, too"))),
+            Field("more_routes", 24, (d.copies - 1).bit_length(), "entries after that, where it goes, too"))),
     ]
     block = [
         Register("BLOCK_SHAPE", 0x00, "rw", (

@@ -33,7 +33,7 @@ const rgba = colour => {
   const [r, g, b, a] = canvas.getImageData(0, 0, 1, 1).data; return [r, g, b, a / 255];
 };
 const over = (top, below) => [0, 1, 2].map(i => top[i] * top[3] + below[i] * (1 - top[3]));
-function behind(element, window) {
+function ground(element, window) {
   const layers = [];
   for (let at = element; at; at = at.parentElement) {
     const colour = rgba(window.getComputedStyle(at).backgroundColor);
@@ -47,7 +47,7 @@ function faint(document, window) {
   for (const element of document.querySelectorAll("main *, article *, nav a, h1")) {
     const own = [...element.childNodes].some(node => node.nodeType === 3 && node.textContent.trim());
     if (!own || element.closest("svg, .headerlink, script, style, noscript") || !element.offsetParent) continue;
-    const style = window.getComputedStyle(element), below = behind(element, window);
+    const style = window.getComputedStyle(element), below = ground(element, window);
     if (style.visibility === "hidden" || +style.opacity === 0) continue;
     const [a, b] = [luminance(over(rgba(style.color), below)), luminance(below)].sort((x, y) => y - x);
     const large = parseFloat(style.fontSize) >= 24 || parseFloat(style.fontSize) >= 18.7 && +style.fontWeight >= 700;

@@ -15,13 +15,14 @@ PAGES = ("README.md", "CONTRIBUTING.md", "docs")
 GENERATED = {"docs/registers.md", "docs/verification/proofs.md"}
 
 RULES = {
-    "told: say reported": re.compile(r"\btold\b", re.I),
+    "`told`: say reported": re.compile(r"\btold\b(?! :)", re.I),  #: a member's name has a colon
     #: What is late, hidden or concealed is behind; what comes later is after.
-    "behind: say after, or the end of": re.compile(
+    "`behind`: say after, or the end of": re.compile(
         r"(?<!hidden )(?<!hide )(?<!hides )(?<!more )(?<!most )(?<!only )(?<!is )(?<!falls )(?<!lags )(?<!longer )"
-        r"(?<!points )(?<!stage )(?<!% )\bbehind\b(?! one interface)", re.I),
-    "so many: say this many": re.compile(r"\bso many\b", re.I),
-    "of one's own: say custom": re.compile(r"\bof one's own\b", re.I),
+        r"(?<!points )(?<!stage )(?<!% )"
+        r"(?<!waits )(?<!lag )(?<!furthest )(?<!fallen )\bbehind\b(?! one interface)", re.I),
+    "`so many`: say this many": re.compile(r"\bso many\b", re.I),
+    "`of one's own`: say custom": re.compile(r"\bof one's own\b", re.I),
 }
 FIRST = re.compile(r"(What|How|Who|Where)\b")  #: of a docstring: a thing is named, not circumscribed
 

@@ -23,7 +23,7 @@ from t3sim.tiles.gemm import Shape, best, kernel
 
 
 class Times(Section):
-    """How long a GEMM took, in microseconds."""
+    """Times of a GEMM, in microseconds."""
 
     median: Positive
     tenth: Positive
@@ -44,7 +44,7 @@ class Point(Section):
 
 
 class Measured(Section):
-    """What the program writes."""
+    """Output of the program."""
 
     gpu: str
     date: str

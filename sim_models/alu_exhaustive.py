@@ -142,8 +142,8 @@ def choose_rows(dtype: str, rows: int | None, sample: int | None, seed: int):
 
 def main(
     dtype: Annotated[str, typer.Option(help="fp16, bf16 or fp32 (fp32: 4096 seeds of 65,536 pairs each)")] = "fp16",
-    rows: Annotated[int | None, typer.Option(min=1, max=OPERANDS, help="only so many rows, evenly spread")] = None,
-    sample: Annotated[int | None, typer.Option(min=1, max=OPERANDS, help="only so many random rows")] = None,
+    rows: Annotated[int | None, typer.Option(min=1, max=OPERANDS, help="only this many rows, evenly spread")] = None,
+    sample: Annotated[int | None, typer.Option(min=1, max=OPERANDS, help="only this many random rows")] = None,
     seed: Annotated[int, typer.Option(help="of --sample")] = 1,
     jobs: Annotated[int | None, typer.Option(min=1, help="processes; default: one per core")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print the summary as JSON, nothing else, on stdout")] = False,

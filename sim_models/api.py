@@ -1,4 +1,4 @@
-"""What `t3 run` and `t3 collective` give, from Python: `from t3sim import run, gemm_workload`.
+"""Results of `t3 run` and `t3 collective` from Python: `from t3sim import run, gemm_workload`.
 
 Results are frozen dataclasses with `to_frame()` and, for a run, `plot()`; bad input raises `BadInput` with one line.
 """

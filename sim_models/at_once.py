@@ -46,7 +46,7 @@ ENDED = SystemExit
 
 def at_once(tasks: Mapping[Key, Task], threads: int, progress: Callable[[Key, float], None],
             needs: Mapping[Key, Key] = {}) -> dict[Key, Result]:
-    """Run tasks, on at most so many threads, and give their results in the order of `tasks`, in which they are begun.
+    """Run tasks, on at most this many threads, and give their results in the order of `tasks`, in which they are begun.
 
     Each task is called with a function that takes how much of it is done; `progress` hears of that, and of 1.0 at the
     end, in the caller's thread. A task that has an entry in `needs` begins after that one, which stands before it.

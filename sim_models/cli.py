@@ -3,7 +3,7 @@
 One file per subcommand lives there; this one only assembles them, and turns whatever ends a command early into one
 line and an exit code:
 
-0 done; 1 the work failed (no compiler, a self-check); 2 bad input; 130 interrupted; 143 told to end (SIGTERM).
+0 done; 1 the work failed (no compiler, a self-check); 2 bad input; 130 interrupted; 143 ended by SIGTERM.
 """
 
 import errno
@@ -66,7 +66,7 @@ def _quiet_flags(parameters: list) -> list:
 
 
 class _Help:
-    """What a command's help page looks like."""
+    """Look of a command's help page."""
 
     def get_params(self, ctx):
         return _quiet_flags(super().get_params(ctx))

@@ -1,4 +1,4 @@
-"""Tables that come with the package: CSV whose first lines name source and licence behind a '#'."""
+"""Tables that come with the package: CSV whose first lines, which begin with '#', name source and licence."""
 
 import csv
 from importlib import resources

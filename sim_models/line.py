@@ -5,5 +5,5 @@ LINE_SHIFT = (LINE_BYTES - 1).bit_length()
 
 
 def lines_of(size_bytes):
-    """Count the lines that so many bytes from a line's first byte on touch; for numbers and arrays."""
+    """Count the lines that this many bytes touch from a line's first byte on; for numbers and arrays."""
     return -(-size_bytes // LINE_BYTES)

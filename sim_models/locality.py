@@ -1,4 +1,4 @@
-"""How often each row of an embedding table is named, in proportion: by a name, or by a file of one's own.
+"""Frequency of each row of an embedding table, in proportion: a named law, or a custom file.
 
 A recorded trace of look-ups becomes such a file by counting how often it names each row.
 """

@@ -1,4 +1,4 @@
-"""Where the sources lie: folders side by side in a checkout, one inside the other in site-packages. Plain and light."""
+"""Places of the sources: folders side by side in a checkout, one inside the other in site-packages. Plain and light."""
 
 from importlib.util import find_spec
 from pathlib import Path

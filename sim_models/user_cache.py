@@ -1,4 +1,4 @@
-"""Where everything lies that is made once and kept: compiled RTL, netlists, compiled loops of the models.
+"""Cache of everything that is made once and kept: compiled RTL, netlists, compiled loops of the models.
 
 The same for a checkout and for an installed wheel: the user's cache folder, which checkouts share, since an entry's
 name is a digest of all that it depends on. Plain and light: `sim_models` itself imports it.

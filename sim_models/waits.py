@@ -1,4 +1,4 @@
-"""What makes a command wait before its work begins, said once: what is compiled, that it is kept, about how long."""
+"""Reasons why a command waits before its work begins, said once: what is compiled, that it is kept, about how long."""
 
 import sys
 from functools import cache

@@ -139,7 +139,7 @@ class Workload:
             return f"{self.sublayer} of the trace, TP={self.tp}"
         model = MODELS[self.model].title if self.model in MODELS else self.model
         sublayer = _SUBLAYER_TITLES[self.sublayer.removeprefix(_GATHERED)]
-        gathered = " behind its all-gather" if self.sublayer.startswith(_GATHERED) else ""
+        gathered = " after its all-gather" if self.sublayer.startswith(_GATHERED) else ""
         return f"{model} {sublayer}{gathered}, TP={self.tp}"
 
 
@@ -220,7 +220,7 @@ def transformer_workload(model: str = "t-nlg", sublayer: str = "fc2", tp: int = 
 
 
 def gathered_workload(model: str = "t-nlg", sublayer: str = "fc1", tp: int = 8) -> Workload:
-    """Return a sub-layer of a model of table 2 behind an all-gather of its activations. Raises `WorkloadError`."""
+    """Return a sub-layer of a model of table 2 after an all-gather of its activations. Raises `WorkloadError`."""
     return behind_all_gather(transformer_workload(model, sublayer, tp))
 
 
@@ -234,7 +234,7 @@ def behind_all_gather(workload: Workload) -> Workload:
 
 
 def gemm_workload(shape: str, devices: int, dtype: str = "fp16") -> Workload:
-    """Return a GEMM of one's own, `MxNxK` with the K of one device. Raises `WorkloadError`."""
+    """Return a custom GEMM, `MxNxK` with the K of one device. Raises `WorkloadError`."""
     match = re.fullmatch(r"(\d{1,9})[xX](\d{1,9})[xX](\d{1,9})", shape.strip(), re.ASCII)
     if match is None:
         raise WorkloadError(f"GEMM shape {shape!r} is not MxNxK: three whole numbers, for example 8192x4256x2128")

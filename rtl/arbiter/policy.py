@@ -1,4 +1,4 @@
-"""What an arbitration policy is: what it sees, what it grants in hardware and why, and what it is called."""
+"""Arbitration policies: what one sees, what it grants in hardware and why, and what it is called."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ COMPUTE, COMMUNICATION = "compute", "communication"
 
 
 class View(NamedTuple):
-    """What a policy sees in a cycle: Amaranth values in hardware, whole numbers in the model.
+    """View of a policy in a cycle: Amaranth values in hardware, whole numbers in the model.
 
     It sees a request only in cycles in which it could be taken, so whatever it grants happens, provided that the
     arbiter is set to this policy.

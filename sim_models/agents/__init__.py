@@ -1,1 +1,1 @@
-"""What acts on a GPU, cycle by cycle. Agents see arrays only."""
+"""Agents that act on a GPU, cycle by cycle. They see arrays only."""

@@ -1,8 +1,8 @@
-"""What is around a queue of DMA commands: a producer of what is copied, memory that commands and flags lie in, a host.
+"""Surroundings of a queue of DMA commands: a producer of what is copied, memory that commands and flags lie in, a host.
 
 The producer stores its blocks line by line. When DRAM has performed the last of them, the host (or the GPU itself)
 writes a doorbell, or a flag that the queue polls, after the time that this takes it. Commands and flags are read
-through the same memory channels as everything else. A signal to a peer goes over the link behind the data; it is seen
+through the same memory channels as everything else. A signal to a peer goes over the link after the data; it is seen
 there when DRAM has performed it and whatever was under way to memory when it came, as posted writes are.
 """
 
@@ -52,7 +52,7 @@ class QueuePorts(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What is to happen in a run; constant."""
+    """Plan of a run; constant."""
 
     initiator: int
     blocks: np.ndarray  # int64 [device, block]: address of what the producer stores, in its order

@@ -1,1 +1,1 @@
-"""What a block costs in silicon or on an FPGA: Yosys, a standard-cell library, static timing, place and route."""
+"""Cost of a block in silicon or on an FPGA: Yosys, a standard-cell library, static timing, place and route."""

@@ -21,7 +21,7 @@ Progress = Callable[[str, float], None]
 
 @dataclass(frozen=True)
 class Silicon:
-    """What only a standard-cell library can tell."""
+    """Figures that only a standard-cell library gives."""
 
     gate_equivalents: float  #: NAND2 gates, flip-flops included, memories not
     logic_gate_equivalents: float  #: the same without the flip-flops

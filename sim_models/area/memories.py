@@ -30,7 +30,7 @@ class MemoryUse:
 
     @property
     def kind(self) -> str:
-        """What it is made of.
+        """Kind of cell that it is made of.
 
         One clocked read and one write make an SRAM macro, several reads a copy for each; what is read without a clock
         is a register file: flip-flops, and a tree of multiplexers for each read. Below `SMALL_WORDS` words no generator

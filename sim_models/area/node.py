@@ -1,4 +1,4 @@
-"""What the figures would be on a modern node: an estimate, with its formulas.
+"""Figures on a modern node: an estimate, with its formulas.
 
 The node is 7 nm as the ASAP7 kit has it (Clark et al., ASAP7: a 7-nm finFET predictive process design kit,
 Microelectronics Journal 53, 2016): contacted poly pitch 54 nm, metal pitch 36 nm, cells of 7.5 tracks, fin pitch 27 nm,

@@ -22,7 +22,7 @@ class CollectiveError(ValueError):
 
 
 class Op(enum.Enum):
-    """What a transfer does to the chunk at its destination."""
+    """Effect of a transfer on the chunk at its destination."""
 
     ADD = "add"  #: it is added to what is there
     COPY = "copy"  #: it is what is there from then on

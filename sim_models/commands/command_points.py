@@ -163,7 +163,7 @@ class CommandTask:
 
 
 class Kind(Enum):
-    """How a setting is given on the command line."""
+    """Form in which a setting is given on the command line."""
 
     ARGUMENT = auto()
     FLAG = auto()  #: `--every-gpu`, or nothing

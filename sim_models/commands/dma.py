@@ -22,13 +22,13 @@ def dma(
     sizes: Annotated[str, typer.Option(
         metavar="SIZE[:SIZE]", help="Bytes of the whole array: 1K:1G doubles from 1 KB to 1 GB.")] = "1K:1G",
     variant: Annotated[str | None, typer.Option(
-        metavar="A,B,...", help="pcpy, bcst (ag), swap (a2a), b2b; with prelaunch each also behind a poll. On the "
+        metavar="A,B,...", help="pcpy, bcst (ag), swap (a2a), b2b; with prelaunch each also after a poll. On the "
         "cycle level b2b, bcst (ag, ar), swap (a2a).")] = None,
     machine: Annotated[str | None, typer.Option(
         "--machine", metavar="NAME|FILE", parser=file_name, help="mi300x, mi355x, or a TOML file; mi300x if not given. "
         "On the cycle level a machine of it, with what starts copies; t3-table1 if not given.")] = None,
     initiator: Annotated[str | None, typer.Option(
-        metavar="A,B,...", help="What starts the copies: host, gpu (a kernel), poll (prelaunched), tracker; host if "
+        metavar="A,B,...", help="Start of the copies: host, gpu (a kernel), poll (prelaunched), tracker; host if "
         "not given.")] = None,
     level: Annotated[str, typer.Option(
         metavar="event|cycle", help="cycle: the command queue's RTL in every GPU, each bit checked.")] = "event",

@@ -25,10 +25,10 @@ def end_to_end(
         metavar="tp=8,pp=4,...", help="Also dp, micro, interleave, sp, zero, ep; the fastest that fits if not given.",
     )] = None,
     recompute: Annotated[str | None, typer.Option(
-        metavar="full|selective|none", help="What the backward pass computes again; none if not given.")] = None,
-    phase: Annotated[str, typer.Option(metavar="training|prompt|decode", help="What is timed.")] = "training",
+        metavar="full|selective|none", help="Recomputation in the backward pass; none if not given.")] = None,
+    phase: Annotated[str, typer.Option(metavar="training|prompt|decode", help="Phase that is timed.")] = "training",
     technique: Annotated[str, typer.Option(
-        metavar="NAME", help="How a GEMM and its all-reduce run: sequential, or a technique of `t3 run`, whose layer "
+        metavar="NAME", help="Overlap of GEMM and all-reduce: sequential, or a technique of `t3 run`, whose layer "
         "times are then simulated on the machine's cycle level.")] = "sequential",
     kernels: Annotated[str, typer.Option(
         metavar="megatron|flash|unfused", help="Which element-wise steps are fused.")] = "megatron",

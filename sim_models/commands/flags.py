@@ -80,7 +80,7 @@ FLAGS = (
     Flag("algorithm", "NAME", "Track & Trigger's; the topology's own if not given.", MECHANISM,
          False),
     Flag("sums", "NAME", "fixed: refuse sums whose bits may differ."),
-    Flag("signal", "NAME", "What is complete before it is sent."),
+    Flag("signal", "NAME", "Data that must be complete before they are sent."),
     Flag("technique", "A,B,...", "Which mechanisms; `t3 techniques` lists all.", MECHANISM, False),
     Flag("policy", "NAME", f"Of t3: {', '.join(POLICIES)}.", MECHANISM, False),
     Flag("comm-units", "N", "Units of decomposed's kernels.", parser=whole_number),
@@ -93,7 +93,7 @@ FLAGS = (
     Flag("level", "NAME", "cycle or event."),
     Flag("no-software", help="Libraries and hosts take no time."),
     Flag("every-gpu", help="Hardware for every GPU."),
-    Flag("skew", "SPEC", "What tells GPUs apart."),
+    Flag("skew", "SPEC", "Differences between the GPUs."),
     Flag("seed", "N", "Seed of whatever is random.", parser=natural_number),
 )
 

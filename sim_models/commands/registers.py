@@ -9,7 +9,7 @@ from t3sim.errors import BadInput
 
 
 def registers(
-    form: Annotated[str, typer.Option("--format", metavar="markdown|html|c", help="What to print.")] = "markdown",
+    form: Annotated[str, typer.Option("--format", metavar="markdown|html|c", help="Form of the output.")] = "markdown",
     geometry: GeometryOption = None,
     machine: MachineOption = "t3-table1",
     json: JsonOption = None,

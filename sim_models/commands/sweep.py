@@ -102,7 +102,7 @@ def _show(compare, compared) -> None:
     table = Table(box=box.SIMPLE_HEAD, title=f"{compare.by} over {compared[0].cases} cases", title_justify="left")
     table.add_column(compare.over, no_wrap=True)
     for title in (f"slower than {compare.against}, mean", "at most", f"up to {compare.slower_percent:g} % slower",
-                  f"within {compare.within_percent:g} % of the best", "behind the best, at most",
+                  f"within {compare.within_percent:g} % of the best", "slower than the best, at most",
                   *([f"over {compare.average.rpartition('.')[2]}, mean", "at most"] if compare.average else ())):
         table.add_column(title, justify="right")
     for one in compared:

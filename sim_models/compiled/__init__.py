@@ -1,1 +1,1 @@
-"""What the compiled models are built with: numba's options, state by reference, records, methods chosen by type."""
+"""Tools to compile the models with: numba's options, state by reference, records, methods chosen by type."""

@@ -1,4 +1,4 @@
-"""How the models' inner loops are compiled.
+"""Compilation of the models' inner loops.
 
 Without reference counting: no kernel allocates, and passing the tuples of arrays that hold a run's state would
 otherwise count references on every array of every call (a factor of twenty, measured on a GEMM without RTL).

@@ -101,7 +101,7 @@ def rounds(member):
 
 @inlined
 def wait(member, before):
-    """Wait until all go on, after `before` rounds, and return what they are told; -1 if one of them has given up."""
+    """Wait until all go on, after `before` rounds, and return what all are given; -1 if one has given up."""
     looks = 0
     while _read(member.place + _ROUND) == before:
         if _read(member.place + _GIVEN_UP) != 0:
@@ -112,7 +112,7 @@ def wait(member, before):
 
 
 def on_threads(count: int, task: Callable[[Member], Result]) -> Result:
-    """Call a task on so many threads, one of which is the caller's; returns what it gives there.
+    """Call a task on this many threads, one of which is the caller's; returns what it gives there.
 
     Raises what one raises.
     """

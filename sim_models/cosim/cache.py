@@ -87,7 +87,7 @@ class Entry:
 
     @property
     def kind(self) -> str:
-        """What the entry is: the first word of its name."""
+        """Kind of entry: the first word of its name."""
         return self.path.name.partition("-")[0]
 
 

@@ -77,7 +77,7 @@ class Destination(NamedTuple):
 
 
 class _Table:
-    """What a table of the hardware holds, and for which regions; entries that are equal are shared."""
+    """Content of a table of the hardware, and the regions that it is for; entries that are equal are shared."""
 
     def __init__(self, name: str, entries: int, key: str):
         self.name, self._key = name, key
@@ -89,7 +89,7 @@ class _Table:
         return [held if entry in used else None for entry, held in enumerate(self._held)]
 
     def room(self, region: int, wanted: Sequence[Mapping[str, int]]) -> range:
-        """Find entries, one behind the other, that hold what a region wants, or may."""
+        """Find adjacent entries that hold what a region wants, or may."""
         held = self._without(region)
         runs = [range(first, first + len(wanted)) for first in range(len(held) - len(wanted) + 1)]
         possible = [run for run in runs if all(held[entry] in (None, one) for entry, one in zip(run, wanted))]
@@ -107,7 +107,7 @@ class _Table:
 
 @dataclass(frozen=True)
 class _Region:
-    """What becomes of a region's tiles, in the words of the register map."""
+    """Treatment of a region's tiles, in the words of the register map."""
 
     actions: Collection[str]  #: of `t3sim.rtl.registers.REGION_ACTIONS`
     threshold: int = 0
@@ -363,7 +363,7 @@ class Driver:
         """Whose dispatch windows' heads this GPU, number `device`, hears, and to whom it tells its own.
 
         `sends_to`: GPUs whose windows its workgroups must fit into, in the order of the numbers that requests for
-        workgroups call them by. To be written on all GPUs before the first of them restarts: a head is told when it
+        workgroups call them by. To be written on all GPUs before the first of them restarts: a head is reported when it
         moves, and not again.
         """
         peers, last = self.geometry.dma.peers, (1 << self.geometry.dma.device_bits) - 1
@@ -433,7 +433,7 @@ class Driver:
                 for half, shift in (("LO", 0), ("HI", 32))]
 
     def doorbell(self, commands: int) -> list[Write]:
-        """Announce that so many commands were written since the last reset or soft reset. Not before a restart.
+        """Announce that this many commands were written since the last reset or soft reset. Not before a restart.
 
         They may be at most the queue's places more than are done.
         """
@@ -504,7 +504,7 @@ class Driver:
         return max(WATCHDOG_PERIOD, tracker.window_slots << (tracker.wf_bits - 1), self.geometry.channel.guard_buckets)
 
     def watchdog(self, cycles: int | None) -> list[Write]:
-        """Raise an error (`watchdog`) when for so many cycles something waits and nothing moves.
+        """Raise an error (`watchdog`) when for this many cycles something waits and nothing moves.
 
         The method `waiting` then says what. The cycles are rounded up to periods of the hardware; None: never.
 

@@ -89,7 +89,7 @@ class Degrees:
 
 @dataclass(frozen=True)
 class Assumptions:
-    """What the paper leaves open, and what is assumed here."""
+    """Assumptions where the paper leaves something open."""
 
     efficiency_half: float = 32.0  #: eff(ub) = ub/(half + ub): section VI's 31 % and 80 % follow from it
     efficiency_floor: float = 0.25  #: section VI-D

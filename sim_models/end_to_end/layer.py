@@ -88,7 +88,7 @@ class LayerTimes:
 
 
 class Split(NamedTuple):
-    """How GPUs share a layer; arrays are possible."""
+    """Split of a layer over GPUs; arrays are possible."""
 
     tp: Any = 1  #: GPUs that share each matrix
     sp: Any = 0  #: 1 where sequence parallelism splits what tensor parallelism replicates

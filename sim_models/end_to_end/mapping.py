@@ -1,4 +1,4 @@
-"""How a model is spread over the GPUs: tensor, pipeline, data and expert parallelism, micro-batches, recomputation.
+"""Mapping of a model to GPUs: tensor, pipeline, data and expert parallelism, micro-batches, recomputation.
 
 Every field is an integer or an array of them, so that the same equations serve one mapping and a hundred thousand.
 """

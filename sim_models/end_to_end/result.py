@@ -1,4 +1,4 @@
-"""What training and inference have in common as results."""
+"""Common parts of the results of training and inference."""
 
 from dataclasses import dataclass
 

@@ -34,7 +34,7 @@ Overlap = Callable[[str, np.ndarray, np.ndarray], np.ndarray]
 
 @dataclass(frozen=True)
 class Job:
-    """What is trained, how much of it per iteration, and with which kernels."""
+    """Model that is trained, how much per iteration, and with which kernels."""
 
     model: Transformer
     sequence: int

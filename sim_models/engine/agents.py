@@ -1,4 +1,4 @@
-"""What a kernel that runs on a GPU is to the loop: an agent, a named tuple with these methods (see `by_type`)."""
+"""Agent protocol: a kernel that runs on a GPU is to the loop a named tuple with these methods (see `by_type`)."""
 
 from ..compiled.by_type import by_type
 

@@ -1,4 +1,4 @@
-"""What every simulator of a component offers."""
+"""Interface of every simulator of a component."""
 
 from typing import Protocol
 
@@ -12,7 +12,7 @@ class Backend(Protocol):
     """One instance of a component, driven through two arrays of 64-bit words.
 
     `ports` says which words of `inputs` and `outputs` are which port. After `step`, `outputs` holds what the outputs
-    show behind the rising edge with the inputs unchanged: for a component whose outputs are functions of registers
+    show after the rising edge with the inputs unchanged: for a component whose outputs are functions of registers
     alone, that is what its neighbours see in the next cycle. Bits of `inputs` above a port's width are ignored.
     """
 

@@ -48,7 +48,7 @@ def may_start(hardware, device):
 
 @by_type
 def inputs_complete(hardware, device, asks):
-    """Say whether the ready table has answered so many asks."""
+    """Say whether the ready table has answered this many asks."""
     return True
 
 

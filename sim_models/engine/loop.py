@@ -199,7 +199,7 @@ class Lockstep:
         self.observers: list[Observer] = []
 
     def advance(self, cycles: int) -> int:
-        """Run at most so many memory cycles; with 0 the loop is only compiled.
+        """Run at most this many memory cycles; with 0 the loop is only compiled.
 
         Returns `end.RUNNING`, `DONE` or `STUCK`.
         """

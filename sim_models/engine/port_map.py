@@ -1,4 +1,4 @@
-"""Where every top-level port lives: in Python, in the Verilog and in the packed word arrays.
+"""Map of every top-level port: in Python, in the Verilog and in the packed word arrays.
 
 Plain Python: testbenches read a PortMap from JSON without Amaranth.
 """

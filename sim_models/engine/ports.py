@@ -1,4 +1,4 @@
-"""Where the RTL's ports lie in its input and output words."""
+"""Places of the RTL's ports in its input and output words."""
 
 from typing import NamedTuple
 

@@ -17,7 +17,7 @@ from .hardware import Hardware
 
 
 class Control(NamedTuple):
-    """What the loop itself keeps; [device] unless said otherwise."""
+    """State of the loop itself; [device] unless said otherwise."""
 
     events: np.ndarray  # int32 [device, id, wavefront]: times that a tile's event came
     event_count: np.ndarray

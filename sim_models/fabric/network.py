@@ -1,4 +1,4 @@
-"""The network: ports, each with a link behind it; and in mirrored mode the neighbour seen through one's own traffic.
+"""The network: ports, each with its link; and in mirrored mode the neighbour seen through one's own traffic.
 
 A packet goes to the port that leads to its `device`, waits in the port's egress buffer, is serialised at the link's
 bandwidth and arrives a latency later, in order. A node that is not its destination sends it on through a port of its
@@ -31,7 +31,7 @@ class LinkShape(NamedTuple):
 
 
 class Port(NamedTuple):
-    """Where a link leads, and what it is like."""
+    """Port of a link: where it leads, and what it is like."""
 
     source: int  #: node
     target: int  #: node
@@ -192,7 +192,7 @@ def come_back(head, gpus, b):
 
 @inlined
 def head_destination(head, b):
-    """Return the GPU that a dispatch window's head is told to."""
+    """Return the GPU that a dispatch window's head is sent to."""
     return bits.get(head, 0, b.head_device, b.device_bits)
 
 

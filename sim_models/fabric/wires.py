@@ -1,4 +1,4 @@
-"""What is under way between two nodes: a ring buffer for each link, with one who sends and one who takes.
+"""Data under way between two nodes: a ring buffer for each link, with one who sends and one who takes.
 
 Both may act at the same time, on different threads of the host. Each has an end of its own and sees the other's as it
 was when the two last met (`meet`). That changes nothing: what was sent since arrives only later, and news of a free

@@ -17,7 +17,7 @@ Step = tuple[int, int, int, float, float]
 
 @dataclass(frozen=True)
 class KernelCosts:
-    """What collective kernels on compute units cost besides their bytes, ns and bytes per ns."""
+    """Costs of collective kernels on compute units besides their bytes, ns and bytes per ns."""
 
     launch_ns: float
     step_ns: float  #: from the arrival of a chunk to the first bytes that leave of the next step

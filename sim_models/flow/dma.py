@@ -33,7 +33,7 @@ class DmaRun:
 
 @dataclass(frozen=True)
 class _Costs:
-    """What an initiator adds to the copies themselves, ns."""
+    """Times that an initiator adds to the copies themselves, ns."""
 
     command: float  #: for each command and signal of a queue
     start: float  #: for each queue
@@ -59,7 +59,7 @@ def _costs(node: Node, initiator: str) -> _Costs:
 def run_collective(node: Node, collective: str, variant: str, size_bytes: float, initiator: str = "host") -> DmaRun:
     """Run a collective in which each pair of GPUs exchanges `size_bytes`/gpus. Raises `BadInput`.
 
-    An all-reduce is a reduce-scatter, and behind it in the same queues an all-gather, whose copies wait for the signals
+    An all-reduce is a reduce-scatter, followed in the same queues by an all-gather, whose copies wait for the signals
     of all peers.
     """
     queues = plan(collective, variant, node.gpus)

@@ -1,4 +1,4 @@
-"""What collectives cost on a network, of whatever level its description is."""
+"""Costs of collectives on a network, of whatever level its description is."""
 
 from ..machine.levels import CYCLE, NETWORK
 from ..machine.network import ScaleOut

@@ -19,7 +19,7 @@ from .collective import CollectiveRun
 
 @dataclass
 class LinkRates:
-    """What every link carried, whenever that changed: a `watch` for `run_program`."""
+    """Rates of every link, whenever they changed: a `watch` for `run_program`."""
 
     changes: list[tuple[float, np.ndarray]] = field(default_factory=list)  #: time, bytes per ns of each link
 

@@ -9,7 +9,7 @@ from t3sim.machine.dram import Dram
 
 
 class FieldPlace(NamedTuple):
-    """Where a field lies in the channel-local line index; width 0 = the field is absent there."""
+    """Place of a field in the channel-local line index; width 0 = the field is absent there."""
 
     shift: int
     width: int

@@ -2,7 +2,7 @@
 
 Written from that simulator's behaviour, so that differences between its results and ours are differences of timing:
 
-- One request is offered per cycle, after the controller's step, in trace order, and blocks those behind it. Read queue
+- One request is offered per cycle, after the controller's step, in trace order, and blocks those after it. Read queue
   and write buffer take `read_queue_entries` and `write_buffer_entries`.
 - A read of a line that is about to be written gets its data from the buffer, reads of one line share one column access,
   writes to one line merge.
@@ -11,7 +11,7 @@ Written from that simulator's behaviour, so that differences between its results
   and all command queues are empty, and moves as many writes as were then present. A write whose line has a pending
   read ends it.
 - Banks are served round robin from the one after the last served. Within a bank's queue the first command that may be
-  issued goes. A precharge needs the oldest command to want another row, and either no hit behind it or
+  issued goes. A precharge needs the oldest command to want another row, and either no hit after it or
   `row_hit_limit` columns served. A second command may follow in the same cycle; it is dropped (and the turn with it)
   if it is of the same kind, row or column, as the first.
 - Refresh stops everything, closes the banks one per cycle, and refreshes all.

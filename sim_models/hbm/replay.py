@@ -67,7 +67,7 @@ def _run_queue(state, requests, start, stop, cycle, served):
 
 def replay_trace(trace: Trace, dram: Dram, progress: Callable[[int], None] | None = None,
                  log: bool = False) -> Replayed:
-    """Replay with the scheduler of `dram`; `progress` is told the number of requests accepted."""
+    """Replay with the scheduler of `dram`; `progress` gets the number of requests accepted."""
     lines, ops, cycles = trace
     n = lines.size
     accepted, done, mates = (np.full(n, -1, np.int64) for _ in range(3))

@@ -1,4 +1,4 @@
-"""What each DRAM command does to the earliest cycles of later ones.
+"""Effect of each DRAM command on the earliest cycles of later ones.
 
 `config` and `channel` are records (`state.py`). What a command asks of its bank group is noted at each bank of the
 group, so that the controller can look at all banks at once; what it asks of the channel is kept there. The later one

@@ -35,7 +35,7 @@ _CONTROLLER = ("queue_entries", "write_high_watermark", "write_low_watermark", "
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one simulator made of one trace."""
+    """Result of one simulator on one trace."""
 
     cycles: int  #: from cycle 0 to the end of the last data burst
     read_latency_cycles: float | None  #: mean, from acceptance to the end of data; None without reads

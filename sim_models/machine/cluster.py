@@ -1,4 +1,4 @@
-"""What the closed form needs of a machine: an accelerator, its node, two levels of network."""
+"""Sections of a machine that the closed form needs: an accelerator, its node, two levels of network."""
 
 from t3sim.machine.accelerator import Accelerator
 from t3sim.machine.cycle import Machine

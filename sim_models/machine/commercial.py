@@ -1,4 +1,4 @@
-"""What models of libraries need of GPUs that are sold: rates by operand, wires as a graph, and what software costs."""
+"""Sections that models of libraries need: rates by operand, wires as a graph, and what software costs."""
 
 import re
 from typing import Annotated, Literal
@@ -50,7 +50,7 @@ class Kernels(Section):
 
 
 class Wires(Section):
-    """What joins the GPUs of a node, each direction."""
+    """Wires that join the GPUs of a node, each direction."""
 
     #: switch: a port; full: a link to each other GPU; graph: links as listed; host: a port into the CPUs.
     kind: Literal["switch", "full", "graph", "host"]
@@ -71,7 +71,7 @@ class Wires(Section):
 
 
 class Protocol(Section):
-    """How a ring's or tree's kernels hand data on."""
+    """Protocol by which a ring's or tree's kernels pass data on."""
 
     base_ns: NotNegative
     hop_ns: NotNegative  #: of a step along a ring
@@ -124,7 +124,7 @@ class Cards(Section):
 
 
 class Sharing(Section):
-    """What kernels side by side take from each other besides compute units and bytes."""
+    """Losses of kernels that run side by side, besides compute units and bytes."""
 
     kernel_units: Annotated[int, within(0, 512)]  #: of a collective of the library beside another kernel
     #: Of the clock: what power takes from a GEMM while links and memory are busy, too.

@@ -1,4 +1,4 @@
-"""What the cycle level needs of a machine: its models, and the sizes of the Track & Trigger hardware."""
+"""Sections of a machine that the cycle level needs: its models, and the sizes of the Track & Trigger hardware."""
 
 from typing import Annotated, Literal
 
@@ -61,7 +61,7 @@ class Gpu(Section):
 
 
 class Occupancy(Wavefronts):
-    """What decides how many workgroups of a kernel are resident, where it says what they need."""
+    """Limits of how many workgroups of a kernel are resident, where it says what they need."""
 
     lds_bytes_per_cu: Annotated[int, within(1, 1 << 24)]
 
@@ -184,7 +184,7 @@ class Collective(Section):
 
 
 class Switch(Section):
-    """What a switch has that adds what GPUs send (T3 paper, section 7.4)."""
+    """Switch that adds the data that GPUs send (T3 paper, section 7.4)."""
 
     reduction_bytes: Annotated[int, within(64, 1 << 28)]  #: of sums at a port that wait for parts, or to leave
     reduction_ns: Wait  #: from a sum's last part to the sum

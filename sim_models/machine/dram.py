@@ -1,7 +1,7 @@
 """The `[dram]` section of a machine file: one HBM2 channel's organisation, timing and controller.
 
 Every timing is a whole number of memory clock cycles, counted from command issue to command issue. The names are
-JEDEC's with `_cycles` behind them. Where a distance follows from others (read to write, write to precharge, ...) it is
+JEDEC's with the suffix `_cycles`. Where a distance follows from others (read to write, write to precharge, ...) it is
 a property here and nowhere else.
 """
 

@@ -1,4 +1,4 @@
-"""What the event level needs of a machine whose DMA engines run collectives."""
+"""Sections for the event level of a machine whose DMA engines run collectives."""
 
 from typing import Annotated
 
@@ -49,7 +49,7 @@ class Gpu(GpuStart):
 
 
 class Initiators(Section):
-    """What starts copies on the cycle level, whose engines are RTL."""
+    """Initiators of copies on the cycle level, whose engines are RTL."""
 
     host: HostStart
     gpu: GpuStart
@@ -82,7 +82,7 @@ class Tracker(Section):
 
 
 class Protocol(Section):
-    """How a library's kernel sends: latency against efficiency."""
+    """Protocol by which a library's kernel sends: latency against efficiency."""
 
     base_ns: NotNegative
     hop_ns: NotNegative
@@ -102,7 +102,7 @@ _Range = Annotated[tuple[NotNegative, NotNegative], Field(strict=False)]
 
 
 class PowerRange(Section):
-    """What is not known of the inputs of an estimate of power: least and most of each."""
+    """Uncertain inputs of an estimate of power: least and most of each."""
 
     compute_idle_share: _Range  #: of the power at rest, on the compute dies
     kernel_units: _Range  #: compute units that a collective's kernel occupies
@@ -114,7 +114,7 @@ class PowerRange(Section):
 
 
 class Power(Section):
-    """What a GPU's dies draw at rest, and what work adds to it."""
+    """Power that a GPU's dies draw at rest, and what work adds to it."""
 
     compute_idle_w: NotNegative  #: all compute dies, clocks running
     io_idle_w: NotNegative  #: the dies with links, caches, memory controllers and DMA engines

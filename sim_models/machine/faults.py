@@ -1,4 +1,4 @@
-"""What is wrong with a machine file, in one line: the section, the key, its value, and what is allowed."""
+"""Faults of a machine file, each in one line: the section, the key, its value, and what is allowed."""
 
 import difflib
 import re

@@ -1,4 +1,4 @@
-"""What the event level needs of a machine beyond one node: its topology, and what collectives on it cost."""
+"""Sections for the event level of a machine beyond one node: its topology, and what collectives on it cost."""
 
 from pydantic import field_validator
 
@@ -15,7 +15,7 @@ class Link(Section):
 
 
 class Memory(Section):
-    """How memory is read at random."""
+    """Memory that is read at random."""
 
     line_bytes: Count  #: read at once
 

@@ -1,4 +1,4 @@
-"""What decides how many wavefronts a compute unit holds at once."""
+"""Limits of how many wavefronts a compute unit holds at once."""
 
 from math import ceil
 from typing import Annotated
@@ -17,6 +17,6 @@ class Wavefronts(Section):
     loads_at_once: Annotated[int, within(1, 1 << 16)]  #: of a wavefront, while it adds up rows
 
     def held(self, registers: int) -> int:
-        """Return how many wavefronts with so many registers a compute unit holds."""
+        """Return how many wavefronts with this many registers a compute unit holds."""
         each = ceil(registers / self.register_step) * self.register_step
         return min(self.wavefronts_per_cu, self.registers_per_lane // each * self.simd_units)

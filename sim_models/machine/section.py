@@ -1,4 +1,4 @@
-"""What every section of a machine file has in common."""
+"""Base of every section of a machine file."""
 
 from typing import Annotated, Any
 

@@ -1,4 +1,4 @@
-"""What the event level needs of a machine whose GEMMs it plays tile by tile."""
+"""Sections for the event level of a machine whose GEMMs it plays tile by tile."""
 
 from typing import Annotated, Literal
 
@@ -43,7 +43,7 @@ class Memory(Section):
 
 
 class Link(Section):
-    """What a GPU sends and receives, each direction."""
+    """Link of a GPU, each direction."""
 
     #: switch: a port into a switch; full: a link to each other GPU; host: a port into a CPU, two CPUs joined.
     kind: Literal["switch", "full", "host"]
@@ -70,7 +70,7 @@ class Network(Section):
 
 
 class Protocol(Section):
-    """How a library sends: one efficiency, and one latency per step of a ring, software included."""
+    """Protocol of a library: one efficiency, and one latency per step of a ring, software included."""
 
     efficiency: Share  #: of the link
     step_ns: NotNegative
@@ -84,7 +84,7 @@ class Library(Protocol):
 
 
 class Occupancy(Wavefronts):
-    """What decides how many wavefronts a compute unit holds, and what they wait for."""
+    """Limits of how many wavefronts a compute unit holds, and what they wait for."""
 
     wavefronts_per_workgroup: Count
     sending_registers: Count  #: that calls of a library for communication add
@@ -92,7 +92,7 @@ class Occupancy(Wavefronts):
 
 
 class Signals(Section):
-    """What it takes to send from within a kernel."""
+    """Times of sending from within a kernel."""
 
     mask_ns: NotNegative  #: a workgroup sets its bit and looks whether it is the last
     put_ns: NotNegative  #: the last one calls the library: data, fence, flag
@@ -101,7 +101,7 @@ class Signals(Section):
 
 
 class Host(Section):
-    """What software adds to kernels and copies."""
+    """Times that software adds to kernels and copies."""
 
     launch_ns: NotNegative  #: from the end of a kernel to the start of the one behind it on its stream
     event_ns: NotNegative  #: until a stream goes on that waits for another one

@@ -1,4 +1,4 @@
-"""What becomes of a GEMM's, a GEMV's or a pooling's output: a collective, by which algorithm, over which links."""
+"""Exchange of a GEMM's, a GEMV's or a pooling's output: a collective, by which algorithm, over which links."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -70,7 +70,7 @@ class Exchange:
                 **({"signal": self.signal} if self.signal else {})}
 
     def links(self, ranks: int) -> Topology:
-        """Return the topology for so many GPUs. Raises TopologyError.
+        """Return the topology for this many GPUs. Raises TopologyError.
 
         A GPU's links to all others together have its bandwidth, so that topologies compare.
         """
@@ -123,7 +123,7 @@ class Exchange:
         """Return the machine with what a direct exchange needs, or split-K. Raises BadInput if it is too much.
 
         That is dispatch windows that know the heads of all others, regions for the tiles of each, counters for the
-        updates of all, and where a tile goes to all others, so many routes of a region, unless a switch copies it.
+        updates of all, and where a tile goes to all others, as many routes of a region, unless a switch copies it.
         Split-K needs counters for the updates of all workgroups of a tile.
         """
         ranks, gpu = workload.tp, machine.gpu

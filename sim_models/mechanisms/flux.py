@@ -4,7 +4,7 @@ The GEMM's kernel is the one without overlap, but for two things: tiles are comp
 the next rank on, so that no two GPUs store at the same one at a time, and their own tiles come last; and what belongs
 to another rank is stored there, in a place that only this rank writes. A kernel then adds all parts of a rank's chunk.
 Source: Flux (arXiv 2406.06858), algorithm 1 without fused reduction, sections 3.1, 4.1 and 4.2. Of its choices the
-order of tiles is here (`FluxOptions`); reductions by atomic instructions are not. Behind an all-gather: flux_gather.py.
+order of tiles is here (`FluxOptions`); reductions by atomic instructions are not. After an all-gather: flux_gather.py.
 """
 
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ _LEAST_ROWS = 64  #: of a communication tile that tuning tries
 
 @dataclass(frozen=True)
 class FluxOptions:
-    """What may be chosen of a fused kernel."""
+    """Free choices of a fused kernel."""
 
     order: str = "shifted"  #: of tiles: from the next rank's on, or the same on all GPUs
     pieces: int = 1  #: behind an all-gather: communication tiles that a rank's rows are cut into
@@ -43,7 +43,7 @@ class FluxOptions:
 def tuned(gathers: bool, rows: int) -> tuple[FluxOptions, ...]:
     """Return what tuning tries: both orders of tiles, and communication tiles of a rank's rows.
 
-    `gathers`: behind an all-gather, whose tiles are halved as long as they have 64 of a rank's `rows`.
+    `gathers`: after an all-gather, whose tiles are halved as long as they have 64 of a rank's `rows`.
     """
     pieces = [1]
     while gathers and rows // (2 * pieces[-1]) >= _LEAST_ROWS:
@@ -79,7 +79,7 @@ class Owners:
         return int(self.edges[rank + 1] - self.edges[rank]) * self.pitch_bytes
 
     def received_at(self, distance: int | np.ndarray) -> int | np.ndarray:
-        """Return the address at which a rank receives from the one that is so many before it."""
+        """Return the address at which a rank receives from the one that is `distance` before it."""
         return self.copies + (distance - 1) * -(-self.columns // self.ranks) * self.pitch_bytes
 
     def reduction(self, rank: int) -> Pass:

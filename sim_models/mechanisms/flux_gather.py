@@ -1,6 +1,6 @@
-"""Fine-grained overlap as in Flux behind an all-gather: tiles wait for signals of the tokens that they need.
+"""Fine-grained overlap as in Flux after an all-gather: tiles wait for signals of the tokens that they need.
 
-Copy engines push a GPU's rows of the activations to the others, communication tile by communication tile, behind one
+Copy engines push a GPU's rows of the activations to the others, communication tile by communication tile, after one
 another, and set a signal with each; a workgroup of the GEMM reads the flags of the tokens that its tile needs before
 its first load. Tiles come in the order in which their tokens do, its own first (`order = "shifted"`: the next rank's
 follow), or in the same on all GPUs. Each copy is launched when all of the one before is in the link's buffer.

@@ -28,7 +28,7 @@ _LOAD_BYTES = 512  #: of a wavefront's load of 16 bytes for each of 32 lanes
 
 @dataclass(frozen=True)
 class FusedOptions(FluxOptions):
-    """How a fused kernel goes on with what has come."""
+    """Options of a fused kernel for what has arrived."""
 
     adds: bool = False  #: parts are added up at their owner
     broadcasts: bool = False  #: and sums stored at all others

@@ -22,7 +22,7 @@ EXCHANGE = "all-to-all"
 
 
 class Places(NamedTuple):
-    """Where every device keeps what a collective moves: the chunks that it ever has, by their place among them."""
+    """Places of what a collective moves, on every device: the chunks that it ever has, by their place among them."""
 
     chunk_bytes: int
     data: int  #: address of its chunks

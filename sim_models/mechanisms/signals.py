@@ -1,4 +1,4 @@
-"""How fine a signal is: what must be complete before it is sent on, from a wavefront's tile to a GPU's whole chunk.
+"""Granularity of signals: what must be complete before it is sent on, from a wavefront's tile to a GPU's whole chunk.
 
 Hardware can afford one for each wavefront's tile (T3 paper, section 4.2.1); software, whose signals cost an atomic, a
 fence or a kernel, has one for each workgroup (fused operators), for the tiles of a wave, or for a chunk. Here the same

@@ -21,7 +21,7 @@ MOST_PARTS = 64  #: as `[gpu]` of a machine allows
 
 
 def with_split_k(machine: Machine, parts: int | None) -> Machine:
-    """Return the machine with its GEMM's K in so many parts, its own if not given. Raises BadInput."""
+    """Return the machine with its GEMM's K in this many parts, its own if not given. Raises BadInput."""
     if parts is None:
         return machine
     if not 1 <= parts <= MOST_PARTS:

@@ -46,7 +46,7 @@ class AddressSpace:
 
     @cached_property
     def groups(self) -> tuple[tuple[RegionDestination, ...], ...]:
-        """Where regions' tiles go that a switch copies; their numbers, as devices, follow those of the devices."""
+        """Destinations of tiles that a switch copies; their numbers, as devices, follow those of the devices."""
         if not self.schedule.program.in_switch:
             return ()
         return tuple(dict.fromkeys(region.destinations for region in self.regions if len(region.destinations) > 1))
@@ -96,7 +96,7 @@ class AddressSpace:
                            self.bases[to.device] - self.base, to.id_offset)
 
     def first_line_bytes(self, rows: int) -> int:
-        """Bytes of the first line of a tile of so many rows."""
+        """Bytes of the first line of a tile of this many rows."""
         return min(LINE_BYTES, rows * self.schedule.tiling.element_bytes)
 
     def arrives_under(self, region: Region) -> int:
@@ -130,7 +130,7 @@ def map_output(schedule: Schedule, device: int, bases: Sequence[int], geometry: 
     for way, others in (("sends to", peers), ("receives from", feeders)):
         if len(others) > geometry.dma.peers:
             raise ScheduleError(f"device {device} {way} {len(others)} others ({', '.join(map(str, others))}): [dma] "
-                                f"peers={geometry.dma.peers} has the heads of so many")
+                                f"peers={geometry.dma.peers} has the heads of this many")
     if len(peers) > 1 and schedule.policy.limits is Limits.SHIFT:
         raise ScheduleError(f"device {device} sends to {len(peers)} others: one shift cannot hold for all of them: "
                             "limits must be exact")

@@ -19,7 +19,7 @@ from .tiling import Tiling, TilingError
 
 @dataclass(frozen=True)
 class Matrix:
-    """Where an operand lies, in bytes."""
+    """Place of an operand in memory, in bytes."""
 
     base: int
     pitch: int

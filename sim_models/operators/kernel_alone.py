@@ -1,4 +1,4 @@
-"""What a kernel must be that runs alone, all of it looked at before anything compiled sees the table."""
+"""Checks of a kernel that runs alone, before anything compiled sees its table."""
 
 from collections.abc import Mapping
 

@@ -1,7 +1,7 @@
 """A kernel that compute units run, as data: what each workgroup loads, computes and stores, step by step.
 
 Three levels, each an array of records. A *group* is a number of workgroups that differ only in where their data lie. A
-*step* is repeated so many times, each time a stride further; its loads may be sent while earlier steps compute. *Load*
+*step* is repeated, each time a stride further; its loads may be sent while earlier steps compute. *Load*
 and *store* blocks are rows of bytes at a pitch, or rows at listed places. A regular kernel is therefore small whatever
 its depth: a GEMM's loop over K is one step. Addresses, pitches and strides in bytes, times in memory cycles.
 """
@@ -45,7 +45,7 @@ _MOST_RECORDS = 1 << 22  # of an array
 
 
 class Route(enum.IntEnum):
-    """Where stores go."""
+    """Destination of stores."""
 
     CACHE = 0
     MEMORY = 1
@@ -55,7 +55,7 @@ class Route(enum.IntEnum):
 
 
 class Resources(NamedTuple):
-    """What decides how many workgroups of a kernel are resident on a compute unit."""
+    """Resources that limit how many workgroups of a kernel are resident on a compute unit."""
 
     wavefronts: int = 0  #: of a workgroup; 0: as many workgroups are resident as of the machine's GEMM
     registers: int = 0  #: of a lane

@@ -1,4 +1,4 @@
-"""What an operator is to a run: a kernel table per device. It knows no device's role."""
+"""Interface of an operator to a run: a kernel table per device. It knows no device's role."""
 
 from typing import Protocol
 

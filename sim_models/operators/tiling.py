@@ -1,4 +1,4 @@
-"""How a GEMM's output is cut into macro-tiles and wavefront tiles.
+"""Tiling of a GEMM's output into macro-tiles and wavefront tiles.
 
 Plain Python and numpy. Which device computes which tile when, and what becomes of it, is no matter of the operator's:
 that is in the schedule (`t3sim.schedule`).

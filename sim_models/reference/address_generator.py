@@ -37,7 +37,7 @@ class LineError(NamedTuple):
 
 
 def entry_of(table: Sequence[dict], number: int) -> dict:
-    """Return a table's entry; behind the last one there are zeros."""
+    """Return a table's entry; after the last one there are zeros."""
     return table[number] if number < len(table) else dict.fromkeys(table[0], 0)
 
 

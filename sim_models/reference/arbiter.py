@@ -8,7 +8,7 @@ WAITED_MAX = 65535
 
 
 class Decision(NamedTuple):
-    """What the arbiter does in one cycle."""
+    """Decision of the arbiter in one cycle."""
 
     grant_compute: int
     grant_communication: int

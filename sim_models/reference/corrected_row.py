@@ -6,7 +6,7 @@ from .memory_codec import MemoryCodecModel
 
 
 class Row(NamedTuple):
-    """What a search is given. Tags are (tag << 1 | valid), and in `tags` have check bits above them."""
+    """Input of a search. Tags are (tag << 1 | valid), and in `tags` have check bits above them."""
 
     tags: list[int]
     entries: list[int]

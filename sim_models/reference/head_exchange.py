@@ -17,7 +17,7 @@ class HeadPacket(NamedTuple):
 
 
 class Listener(NamedTuple):
-    """To whom a head is told, as `t3sim.rtl.layouts.listener`."""
+    """Receiver of a head, as `t3sim.rtl.layouts.listener`."""
 
     device: int
     enable: int

@@ -21,7 +21,7 @@ def is_lawful(packet: dict, ranges: Sequence[OpenRange], window: range, tiles: i
               geometry: Geometry) -> bool:
     """Say whether `packet`, with the fields of `t3sim.rtl.layouts.request`, is accepted.
 
-    `window`: the workgroups of the dispatch window, which have up to so many `tiles`.
+    `window`: the workgroups of the dispatch window, each of which has up to `tiles`.
     """
     line_bytes = geometry.channel.request_bytes
     line = packet["address"] // line_bytes

@@ -1,7 +1,7 @@
 """Transaction-level scoreboard for a memory channel, exact in what the order guard lets pass and when.
 
 Which stream goes first is the arbiter's matter and has its own model; here any interleaving is accepted that
-keeps each stream's order, loses nothing, reports every tracked write and keeps DMA reads behind tracked writes.
+keeps each stream's order, loses nothing, reports every tracked write and keeps DMA reads after tracked writes.
 """
 
 from collections import deque
@@ -48,7 +48,7 @@ class MemoryChannelModel:
         """Step one cycle; return the stream of the command shown.
 
         accepted: {stream: request} transfers at the inputs. shown: the command on `dram` in the first cycle in
-        which it is there (a command behind a transfer counts as new). update: transfer on `updates`.
+        which it is there (a command after a transfer counts as new). update: transfer on `updates`.
         retired: bucket of `retirement`. forget: what is on its way to the Tracker is lost.
         """
         stream = self._show(shown) if shown is not None else None

@@ -6,7 +6,7 @@ from t3sim.rtl.check_bits import check_bits, columns
 
 
 class Judged(NamedTuple):
-    """What becomes of a word that was read."""
+    """Judgement of a word that was read."""
 
     found: int
     corrected: bool

@@ -23,7 +23,7 @@ class Trigger(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What one update does; at most one of the fields is set."""
+    """Outcome of one update; at most one of the fields is set."""
 
     trigger: Trigger | None = None
     error: str | None = None  #: name of the `t3sim.rtl.layouts.ErrorCode`

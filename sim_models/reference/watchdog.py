@@ -4,7 +4,7 @@ from t3sim.rtl.registers import WATCHDOG_PERIOD
 
 
 class WatchDogModel:
-    """A model to be asked once per cycle: `step` takes the inputs of that cycle and returns (told, waited) of the same.
+    """A model to be asked once per cycle: `step` takes a cycle's inputs and returns its (`told`, `waited`).
 
     That is whether the error is reported in it, and what waited then, as a number.
     """

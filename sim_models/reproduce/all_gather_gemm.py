@@ -1,4 +1,4 @@
-"""Beyond the T3 paper: GEMMs behind an all-gather, whose workgroups start when their activations have come."""
+"""Beyond the T3 paper: GEMMs after an all-gather, whose workgroups start when their activations have come."""
 
 from t3sim.mechanisms.exchange import Exchange
 from t3sim.mechanisms.gather_before import tiling_for
@@ -75,7 +75,7 @@ def _table(runs: list[RunResult], forms: list[float]) -> Table:
     rows = []
     for run, form in zip(runs, forms):
         base, t3 = run.baseline, run.techniques["t3"]
-        rows.append((run.workload.title.replace(" behind its all-gather", ""),
+        rows.append((run.workload.title.replace(" after its all-gather", ""),
                      *(f"{ns / 1e3:,.0f}" for ns in (base.gemm_ns, base.ag_ns, base.total_ns, t3.total_ns, form)),
                      *(f"{run.speedup[name]:.3f}" for name in _SHOWN),
                      f"{t3.loss_ns['inputs_not_there'] / 1e3:,.0f}"))

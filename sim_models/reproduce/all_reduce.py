@@ -1,4 +1,4 @@
-"""Beyond the T3 paper: the all-gather, which it leaves after the fused kernel, behind the GEMM as well."""
+"""Beyond the T3 paper: the all-gather, which it leaves after the fused kernel, hidden behind the GEMM as well."""
 
 from t3sim.mechanisms.exchange import Exchange
 from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table, Target, layer_result, layer_tasks

@@ -1,4 +1,4 @@
-"""What a campaign yields: figures evaluated, results, and what they were made with."""
+"""Yield of a campaign: figures evaluated, results, and what they were made with."""
 
 import os
 import platform

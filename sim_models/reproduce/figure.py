@@ -1,4 +1,4 @@
-"""What a figure is: the tasks that it needs, and a function from their results to numbers, tables and plots."""
+"""Figure of a paper: the tasks that it needs, and a function from their results to numbers, tables and plots."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -47,7 +47,7 @@ TECHNIQUES = tuple(name for name in TECHNIQUE_TITLES if name in KNOWN_TECHNIQUES
 
 @dataclass(frozen=True)
 class Setup:
-    """What the evaluation runs over."""
+    """Range that the evaluation runs over."""
 
     machine: Machine
     small: tuple[Workload, ...]  #: figures 6, 15, 16, 18, 20 and the thresholds
@@ -98,7 +98,7 @@ class Table:
 
 @dataclass
 class Findings:
-    """What came out of a figure."""
+    """Outcome of a figure."""
 
     text: str  #: two sentences
     cases: list[dict[str, Any]] = field(default_factory=list)  #: of `results.json`

@@ -1,4 +1,4 @@
-"""What figures 4 and 19 share: the paper's models as operators on its MI210 nodes, with the attention unfused."""
+"""Common parts of figures 4 and 19: the paper's models as operators on its MI210 nodes, with the attention unfused."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""What figures about sub-layers share: names, the table of speedups, and its bars."""
+"""Common parts of figures about sub-layers: names, the table of speedups, and its bars."""
 
 from collections.abc import Iterable
 from itertools import groupby

@@ -25,7 +25,7 @@ _SIZES_MB = (1, 192)
 
 @dataclass(frozen=True)
 class CollectiveTime:
-    """How long a collective takes, ns."""
+    """Time of a collective, ns."""
 
     ns: float
     busiest_link: float  #: share of the time

@@ -68,7 +68,7 @@ def _layer(setup: Setup, results: Results, workload: Workload) -> _Layer:
 
 @dataclass(frozen=True)
 class _Verdict:
-    """What one technique loses over all layers, percent of the other's time."""
+    """Loss of one technique over all layers, percent of the other's time."""
 
     slower_geomean: float  #: than round robin; less than 0: faster
     slower_max: float
@@ -145,7 +145,7 @@ def _layers(runs: list[_Layer], times: np.ndarray) -> Table:
 def _summary(verdicts: dict[str, _Verdict], layers: int) -> Table:
     return Table("Over all layers", (
         "technique", "slower than round robin, geomean", "at most", f"at most {_UNHARMED_PERCENT} % slower",
-        f"within {_NEAR_PERCENT} % of the best policy", "behind it, at most"), [
+        f"within {_NEAR_PERCENT} % of the best policy", "slower than it, at most"), [
         (_TITLES[name], f"{one.slower_geomean:+.2f} %", f"{one.slower_max:+.2f} %",
          f"{one.unharmed} of {layers}", f"{one.near_best} of {layers}", f"{one.behind_best_max:.2f} %")
         for name, one in verdicts.items()])

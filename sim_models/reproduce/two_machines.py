@@ -1,10 +1,10 @@
-"""Two machines beside the paper: a table's numbers of the second one behind those of the first."""
+"""Two machines beside the paper: a table's numbers of the second one after those of the first."""
 
 from t3sim.reproduce.figure import Table
 
 
 def side_by_side(table: Table, other: Table, name: str) -> Table:
-    """Put another machine's column behind each of a table's in which it has something else.
+    """Put another machine's column after each of a table's in which it has something else.
 
     `other`: the same table of the machine called `name`; a row that it lacks stays empty there.
     """

@@ -47,7 +47,7 @@ from .operators import Addresses, gemm_operator, make_operator, make_tiling, res
 
 @dataclass
 class Options:
-    """What a run varies besides machine and workload."""
+    """Choices of a run besides machine and workload."""
 
     seed: int = 0
     stage_first_chunk: bool = False  #: into local memory and on by DMA, so that no store waits for the link
@@ -105,7 +105,7 @@ def copy_kernel(machine: Machine, passes: Sequence[Sequence[Pass]], size_bytes: 
 
 
 def unit_rates(machine: Machine, places: int) -> Rates:
-    """Return the rates of the machine's compute units, each with so many workgroups at once."""
+    """Return the rates of the machine's compute units, each with this many workgroups at once."""
     gpu, llc, clock = machine.gpu, machine.llc, machine.memory_clock_ghz
     buffer_cycles = machine.link.egress_buffer_bytes / machine.link.bandwidth_gb_per_s * clock
     return Rates(
@@ -201,7 +201,7 @@ def switch_of(machine: Machine, spaces: Sequence[AddressSpace]) -> Switch:
 def mirrored_network(machine: Machine, topology: topologies.Topology, device: int) -> links.Network:
     """Make the ports of one GPU that stands for all.
 
-    Each link brings what the GPU at the same distance behind it sends.
+    Each link brings what the GPU sends that comes as far before it.
     """
     whole = network_of(machine, topology, {})
     out = links.outgoing(whole, device)
@@ -277,7 +277,7 @@ def memory_bytes(machine: Machine) -> int:
 
 
 def table_sim(machine: Machine, table: KernelTable) -> Sim:
-    """Make the state at cycle 0 of one GPU that runs a kernel of one's own. Raises KernelError."""
+    """Make the state at cycle 0 of one GPU that runs a custom kernel. Raises KernelError."""
     geometry, places = machine.geometry(), resident(machine, table.resources)
     check_alone(table, memory_bytes(machine), {"id": (1 << geometry.tracker.wg_bits) - 1,
                                       "wavefront": (1 << geometry.tracker.wf_bits) - 1},

@@ -1,4 +1,4 @@
-"""What a GPU of the cycle level can hold at each place where something waits, in requests and in bytes."""
+"""Capacities of a GPU of the cycle level at each place where something waits, in requests and in bytes."""
 
 from typing import NamedTuple
 

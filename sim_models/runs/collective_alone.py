@@ -34,7 +34,7 @@ _POLICY = "round_robin"
 
 
 class GpuEnd(NamedTuple):
-    """What a GPU did."""
+    """End of a GPU's work."""
 
     end_ns: float  #: of its kernel, with the launch, from the launch on the first GPU
     read_bytes: int  #: by DRAM

@@ -1,4 +1,4 @@
-"""Numbers behind a collective by kernels on compute units: what is read, added up and stored, in every GPU's memory.
+"""Real numbers of a collective by kernels on compute units: what is read, added up and stored, in every GPU's memory.
 
 Each GPU's memory holds 64-bit words. A line that DRAM reads gives what memory holds at that moment; a line that DRAM
 writes becomes the sum, modulo 2^64, of what its sender read for it. So a read that comes before what it needs, a line

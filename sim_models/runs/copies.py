@@ -33,7 +33,7 @@ class Stage(NamedTuple):
 
 
 class Told(NamedTuple):
-    """A peer that is told that copies to it have left."""
+    """A peer that gets a signal when copies to it have left."""
 
     peer: int
     flag: int
@@ -44,7 +44,7 @@ class Told(NamedTuple):
 class Exchange:
     """A collective of chunks. Addresses count from the start of a GPU's buffers.
 
-    The receive buffer of a direct all-gather or all-to-all lies behind the send buffer; all others work in place.
+    The receive buffer of a direct all-gather or all-to-all follows the send buffer; all others work in place.
     """
 
     stages: tuple[tuple[Stage, ...], ...]  #: of each GPU, in their order

@@ -1,4 +1,4 @@
-"""Real numbers behind collectives by commands in memory: what is copied, and what memory adds.
+"""Real numbers of collectives by commands in memory: what is copied, and what memory adds.
 
 A line that DRAM reads for DMA takes what memory holds at that moment; a line that arrives replaces it when DRAM
 performs the write, or is added by the near-memory ALU's RTL, which in a swap keeps the exclusive or. Where memory

@@ -8,9 +8,9 @@ link carries. So a trigger that comes too early, a read that overtakes a write, 
 wrong place leaves other bits in some element, or another number of accesses to it. Both are compared for every element
 of every device.
 
-The DRAM model performs requests for one line in the order in which they came, so behind it no read overtakes a write.
+The DRAM model performs requests for one line in the order in which they came: in its queue no read overtakes a write.
 The hardware promises more: while a read is in the DRAM queue, no tracked write to its line is (rtl/order_guard.py).
-With `overtaking_reads` a DMA read finds what memory held when it *entered* the queue, as behind a controller that lets
+With `overtaking_reads` a DMA read finds what memory held when it *entered* the queue, as with a controller that lets
 it pass every write there.
 
 Memory starts as -0.0, the identity of IEEE addition (+0.0 would turn a first -0.0 into +0.0): the first op-and-store of
@@ -225,7 +225,7 @@ def account(data, sim, hardware, d, now):
 
 @dataclass(frozen=True)
 class Variation:
-    """What data mode varies besides `build.Options`."""
+    """Choices of data mode besides `build.Options`."""
 
     overtaking_reads: bool = False  #: see above
     scale: float = 1.0  #: multiplies A: in fp16, beyond about 1000 sums overflow to infinity
@@ -233,7 +233,7 @@ class Variation:
 
 @dataclass(frozen=True)
 class DataResult:
-    """What a run did. That it is here at all means that every element of every device is right."""
+    """Result of a run. That it exists at all means that every element of every device is right."""
 
     devices: int
     cycles: int
@@ -345,7 +345,7 @@ def _sum(parts: Mapping[int, np.ndarray], came: np.ndarray | None, number: Forma
 
 
 class DataLedger(Observer):
-    """Real numbers behind a run in which every GPU is simulated. `products` may be replaced before the run."""
+    """Real numbers of a run in which every GPU is simulated. `products` may be replaced before the run."""
 
     def __init__(self, run: FusedRun, seed: int, variation: Variation = Variation()) -> None:
         self._run = run

@@ -1,4 +1,4 @@
-"""What waits where in a run that stands still, or that has left something behind."""
+"""Diagnosis of a run that stands still or has left something over: what waits where."""
 
 import numpy as np
 

@@ -129,7 +129,7 @@ class TrafficRecord:
 
 @dataclass(frozen=True)
 class Run:
-    """What a kernel is simulated on, and how."""
+    """Setting that a kernel is simulated in: machine and level."""
 
     machine: Machine
     workload: Workload | None  #: None: of a kernel that needs none
@@ -141,7 +141,7 @@ class Run:
 
 
 class Kernel(Protocol):
-    """What can be simulated: a frozen dataclass of what tells one kernel from another. A new one is one class."""
+    """Simulation to ask for: a frozen dataclass of what tells one kernel from another. A new one is one class."""
 
     needs_rtl: bool
     uses_depth: bool  #: whether its result depends on the GEMM's depth; else the output's size decides alone

@@ -24,7 +24,7 @@ def _up(value: int, unit: int = _ALIGN) -> int:
 
 @dataclass(frozen=True)
 class Addresses:
-    """Where one GPU keeps its matrices, in bytes. The same on every device but for the output.
+    """Addresses of one GPU's matrices, in bytes. The same on every device but for the output.
 
     To the BLAS library A holds the weights and B the activations.
     """

@@ -1,4 +1,4 @@
-"""How a run fuses a GEMM with a collective."""
+"""Fusion of a GEMM with a collective."""
 
 from dataclasses import replace
 

@@ -107,7 +107,7 @@ def check_asked(machine: Machine, collective: str, gpus: int, size_bytes: int, i
 
 
 def _chain(following: Mapping[int, int], region: int) -> list[int]:
-    """Return a region and those under which what is read of it leaves, too, one behind the other."""
+    """Return a region and those under which what is read of it leaves, too, one after the other."""
     return [region, *_chain(following, following[region])] if region in following else [region]
 
 

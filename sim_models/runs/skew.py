@@ -20,7 +20,7 @@ _LEAST_CLOCK = 0.05  #: share of the machine's clock
 
 @dataclass(frozen=True)
 class Skew:
-    """What tells one GPU from another; without anything in it, every GPU is simulated and all are alike."""
+    """Differences between GPUs; without anything in it, every GPU is simulated and all are alike."""
 
     late_ns: tuple[tuple[int, float], ...] = ()  #: GPU, and how much later than the others its kernel starts
     links_gb_per_s: tuple[tuple[int, int, float], ...] = ()  #: source, destination, bandwidth
@@ -29,7 +29,7 @@ class Skew:
 
     @classmethod
     def of(cls, text: str, gpus: int) -> "Skew":
-        """Read what `--skew` says for so many GPUs; "": all are alike. Raises BadInput."""
+        """Read the text of a skew for this many GPUs; "": all are alike. Raises BadInput."""
         if not text:
             return cls()
         late: dict[int, float] = {}

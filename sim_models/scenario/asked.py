@@ -1,4 +1,4 @@
-"""What a scenario asks for: a sub-layer under techniques, a kernel or a collective alone, or the event level."""
+"""Request of a scenario: a sub-layer under techniques, a kernel or a collective alone, or the event level."""
 
 from collections.abc import Callable
 

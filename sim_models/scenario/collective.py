@@ -75,12 +75,12 @@ class CollectiveAlone:
 
     @property
     def kind(self) -> str:
-        """What it is, for people."""
+        """Name for people."""
         return COLLECTIVES[self.collective]
 
     @property
     def size(self) -> str:
-        """How large it is, for people."""
+        """Size for people."""
         return f"{self.bytes:,} bytes on {self.links.gpus} GPUs"
 
     @property

@@ -44,7 +44,7 @@ EventRun = OverlapRun | PersistentRun | GemmRun
 
 
 class EventLevel:
-    """What is played for a scenario; made ready, which raises BadInput, before it is."""
+    """Event-level play of a scenario; made ready, which raises BadInput, before it starts."""
 
     def __init__(self, scenario: Scenario) -> None:
         check_level(scenario)

@@ -1,4 +1,4 @@
-"""What the GPUs of a scenario's layer compute."""
+"""Layers of a scenario: what its GPUs compute."""
 
 from dataclasses import replace
 
@@ -109,7 +109,7 @@ def _of_a_config(layer: Layer) -> tuple[list[tuple[Workload, int]], list[str]]:
 
 
 def _workload(layer: Layer) -> Workload:
-    """Return the sub-layer of a model of the T3 paper, or a GEMM of one's own."""
+    """Return the sub-layer of a model of the T3 paper, or a custom GEMM."""
     if layer.tokens is not None:
         raise BadInput(f"{said('layer.tokens', layer.tokens)} is for a config.json: models of the T3 paper have their "
                        "own")

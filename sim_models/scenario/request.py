@@ -1,4 +1,4 @@
-"""What a scenario comes to: its sub-layers with all that simulating them needs, or one line that says why it cannot be.
+"""Requests that a scenario comes to: sub-layers with all that simulating them needs, or a line that says why not.
 
 Whatever is refused of the cycle level is refused here, or by what is called from here, before anything runs. Messages
 have the scenario's words, `exchange.topology = ring`.
@@ -57,7 +57,7 @@ class SubLayer:
 
 @dataclass(frozen=True)
 class Request:
-    """What is simulated for a scenario; made by `requested`."""
+    """Simulations for a scenario; made by `requested`."""
 
     scenario: Scenario
     techniques: tuple[str, ...]
@@ -70,7 +70,7 @@ class Request:
         return of_file(self.scenario.layer)
 
     def estimate(self, one: SubLayer, jobs: int) -> estimate.Estimate:
-        """Estimate how long a sub-layer takes, so many simulations at once."""
+        """Estimate how long a sub-layer takes, this many simulations at once."""
         return estimate.estimate(one.machine, one.workload, [
             kernel for name in self.techniques for kernel in techniques.kernels_of(name, one.choices)], jobs=jobs)
 

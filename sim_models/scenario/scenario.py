@@ -1,4 +1,4 @@
-"""What can be asked of `t3 run`, as sections and keys: a file, options and Python make the same object."""
+"""Scenario: all to be asked of `t3 run`, as sections and keys. A file, options and Python make the same object."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -16,7 +16,7 @@ class Section(BaseModel):
 
 
 class Layer(Section):
-    """What is computed: a model's sub-layer, a custom GEMM or kernel, those of a file, or a collective alone."""
+    """Layer that is computed: a model's sub-layer, a custom GEMM or kernel, those of a file, or a collective alone."""
 
     operator: str = "gemm-rs"  #: a kernel fused with a collective, or a kernel alone; `t3 techniques` lists them
     model: str | None = None  #: of the T3 paper, t-nlg by default; or a Hugging Face config.json

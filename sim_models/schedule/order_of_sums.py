@@ -12,8 +12,8 @@ FIXED_TERMS = 2  #: of a sum that does not depend on which comes first
 def most_terms(program: Program, parts: int = 1) -> int:
     """Return the terms of the largest sum of a program; up to `FIXED_TERMS` it is the same in every run.
 
-    A GPU's memory sums its own part, or `parts` of so many workgroups that make a tile together, and what arrives. A
-    switch that adds sums what arrives, and memory adds that to the GPU's own.
+    A GPU's memory sums its own part, or the `parts` of as many workgroups that make a tile together, and what arrives.
+    A switch that adds sums what arrives, and memory adds that to the GPU's own.
     """
     def terms(role: Role) -> int:
         own, arriving = role.contributes * parts, len(role.fed_by)

@@ -15,7 +15,7 @@ from .schedule import Schedule, Share
 
 
 class Destination(NamedTuple):
-    """Where a region's tiles go, and what they are there."""
+    """Destination of a region's tiles, and what they are there."""
 
     device: int
     region: "Region"  #: under which they arrive

@@ -1,4 +1,4 @@
-"""What each device does with each chunk of a collective, whatever the chunk's size."""
+"""Role of each device for each chunk of a collective, whatever the chunk's size."""
 
 import enum
 from collections import defaultdict
@@ -15,7 +15,7 @@ class ScheduleError(ValueError):
 
 
 class Action(enum.IntFlag):
-    """What becomes of a tile at a device; several may apply."""
+    """Actions of a device on a tile; several may apply."""
 
     STORE = 1  #: compute units store it in this device's memory
     SEND_STORES = 2  #: compute units store it in other devices' memories, as they make it
@@ -31,7 +31,7 @@ class Ids(enum.Enum):
 
 
 class Limits(enum.Enum):
-    """What a tile's request to the dispatch window says of the device that it goes to."""
+    """Limits that a tile's request to the dispatch window sets for the device that it goes to."""
 
     SHIFT = "shift"  #: its id plus the slack, whether it goes on or not: the head there may be so far behind
     EXACT = "exact"  #: the id that it becomes part of, and nothing if it stays
@@ -52,7 +52,7 @@ class Shuffle:
 
 @dataclass(frozen=True)
 class Policy:
-    """What collective and topology leave open."""
+    """Choices that collective and topology leave open."""
 
     slices: int = 1  #: the output is cut into so many, each goes through the collective by itself, one after the other
     staged: bool = False  #: what a device sends of its own alone goes through its memory and by DMA
@@ -64,7 +64,7 @@ class Policy:
 
 
 class Route(NamedTuple):
-    """Where a role's tiles go."""
+    """Destination of a role's tiles."""
 
     device: int
     role: int  #: there
@@ -72,7 +72,7 @@ class Route(NamedTuple):
 
 @dataclass(frozen=True)
 class Role:
-    """What a device does with a chunk. An all-reduce gives it two: until the chunk is summed, and the sum's copy."""
+    """Role of a device for a chunk. An all-reduce gives it two: until the chunk is summed, and the sum's copy."""
 
     chunk: int
     level: int  #: length of the longest chain of transfers that leads here
@@ -114,7 +114,7 @@ def roles_of(program: Program, staged: bool = False, parts: int = 1) -> tuple[tu
     What needs nobody else comes first, then what needs one transfer, and so on; chunks of one level begin with that of
     the next rank, so that devices do not all send to the same one. Ring reduce-scatter: every device starts one chunk
     after its downstream neighbour (T3 paper, section 4.4). Each of `parts` workgroups that make a tile together stores
-    all of it, here or at a peer: so many updates of each element, where DMA sends one, the sum (section 7.7).
+    all of it, here or at a peer: as many updates of each element, where DMA sends one, the sum (section 7.7).
     """
     arrivals: dict[_Key, list[int]] = defaultdict(list)
     departures: dict[_Key, list[int]] = defaultdict(list)

@@ -51,7 +51,7 @@ class Rows(NamedTuple):
 
 
 class Requests(NamedTuple):
-    """What a device asks its dispatch window for, int64[request] each (rtl/order.py).
+    """Requests of a device to its dispatch window, int64[request] each (rtl/order.py).
 
     A row of `Rows` has one for each route but the first, and then one that starts its workgroup.
     """
@@ -275,7 +275,7 @@ class Schedule:
                    if share.role.tracked and share.tiles for route in share.role.routes)
 
     def is_live(self, window: int) -> bool:
-        """Say whether devices with windows of so many ids never wait for each other in a circle.
+        """Say whether devices with windows of this many ids never wait for each other in a circle.
 
         It is causal, or so small that no request ever waits: all ids that any names are inside the first window.
         """

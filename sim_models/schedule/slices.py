@@ -1,4 +1,4 @@
-"""How many slices a schedule needs so that the Tracker's window holds what is under way."""
+"""Number of slices that a schedule needs so that the Tracker's window holds what is under way."""
 
 from dataclasses import replace
 

@@ -1,8 +1,8 @@
-"""How large a dispatch window may be around a switch that adds, whose memory must never be full.
+"""Largest dispatch window around a switch that adds, whose memory must never be full.
 
-While it is full, a part of another sum holds up its link, and behind it may be the part for which a sum waits. But a
-GPU starts no workgroup whose tile is not in the owner's window, so that a port holds lines of no more tiles than the
-owner sums within one: with a window that is small enough there is always room.
+While it is full, a part of another sum holds up its link, and the part that a sum waits for may come after it on
+that link. But a GPU starts no workgroup whose tile is not in the owner's window, so that a port holds lines of no
+more tiles than the owner sums within one: with a window that is small enough there is always room.
 """
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""What a run comes to, in a few sentences."""
+"""Answer of a run, in a few sentences."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""What bounds a technique: how busy GEMM, link and DRAM are while the GEMM and its collective run, and what held it."""
+"""Bounds of a technique: how busy GEMM, link and DRAM are while the GEMM and its collective run, and what held it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -17,8 +17,8 @@ _CAUSES = {
     "link_tail": "the collective after the GEMM", "store_to_memory": "stores that wait for memory",
     "launch_and_compute": "launches", "idle_units": "units without work",
     "read_stall_by_gemm_reads": "the GEMM's own loads", "read_stall_by_gemm_writes": "the GEMM's own stores",
-    "read_stall_by_rs_reads": "arbitration: loads behind reads for DMA",
-    "read_stall_by_rs_writes": "arbitration: loads behind arriving writes",
+    "read_stall_by_rs_reads": "arbitration: loads that wait for reads for DMA",
+    "read_stall_by_rs_writes": "arbitration: loads that wait for arriving writes",
     "communication_units": "compute units that communication has", "kernel_launches": "launches of kernels",
     "wave_tails": "last waves of split GEMMs", "local_reduction": "the reduction after the GEMM",
     "flags_polled": "flags that are not set",

@@ -1,4 +1,4 @@
-"""What the first run on a machine costs, which compiles RTL and loops, and what the next one does."""
+"""Cost of the first run on a machine, which compiles RTL and loops, and of the next one."""
 
 import os
 import resource

@@ -1,4 +1,4 @@
-"""How fast a GEMM is: TFLOP/s, the share of the machine's peak, and what keeps it from more."""
+"""Rate of a GEMM: TFLOP/s, the share of the machine's peak, and what keeps it from more."""
 
 from dataclasses import asdict, dataclass
 from math import ceil

@@ -1,4 +1,4 @@
-"""What all GPUs of a run cost against one that stands for all, and what a second thread gives."""
+"""Cost of all GPUs of a run against one that stands for all, and the gain of a second thread."""
 
 import time
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""How fast the engines step the same RTL on the same stimulus, in one run.
+"""Speed at which the engines step the same RTL on the same stimulus, in one run.
 
 The stimulus is the beginning of a fused run, bus accesses included: a layer with a small K, so that reads, stores,
 triggers, DMA reads and arrivals are all there from the first ten thousand cycles on.

@@ -1,4 +1,4 @@
-"""How plots look: one palette that colour-blind readers can tell apart, thin frames, the page's type sizes."""
+"""Look of plots: one palette that colour-blind readers can tell apart, thin frames, the page's type sizes."""
 
 import io
 import re

@@ -1,4 +1,4 @@
-"""What a command found out, as dataclasses, and the JSON form that other tools may rely on (times ns, sizes bytes)."""
+"""Results of commands as dataclasses, and the JSON form that other tools may rely on (times ns, sizes bytes)."""
 
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -77,7 +77,7 @@ class RunResult:
             **{f"loss_{cause}_ns": ns for cause, ns in one.loss_ns.items()}} for name, one in self.techniques.items()])
 
     def plot(self) -> "Figure":
-        """Draw each technique's time: its GEMM, what of the reduce-scatter is not behind it, the all-gather."""
+        """Draw each technique's time: its GEMM, what of the reduce-scatter it does not hide, the all-gather."""
         from t3sim.study.run_plot import draw_run
 
         return draw_run(self)
@@ -153,7 +153,7 @@ class KernelRun:
 
 @dataclass(frozen=True)
 class CollectiveGpu:
-    """What a GPU did in a collective alone."""
+    """Part of a GPU in a collective alone."""
 
     end_ns: float  #: of its kernel, from the launch on the first GPU
     read_bytes: int  #: by DRAM
@@ -219,7 +219,7 @@ class GpusSpeed:
 
     @property
     def two_threads_over_one(self) -> float:
-        """How many times as fast two threads are as one; means little where other programs have the cores."""
+        """Speed of two threads over that of one; means little where other programs have the cores."""
         return self.one_thread_seconds / self.two_threads_seconds
 
     def to_json(self) -> dict[str, Any]:

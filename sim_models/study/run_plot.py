@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def draw_run(result: "RunResult") -> "Figure":
-    """Draw a bar per technique: its producer as it ran, what of the collective is not behind it, all-gather (µs)."""
+    """Draw a bar per technique: its producer as it ran, what of the collective it does not hide, all-gather (µs)."""
     drawn, axes = plots.figure(0.9 + 0.34 * len(result.techniques), width=0.8)
     names = list(result.techniques)
     hides = result.exchange.hides

@@ -1,4 +1,4 @@
-"""How fast the lockstep is over a whole fused run at full size, and how much of the hardware rests meanwhile."""
+"""Speed of the lockstep over a whole fused run at full size, and the share of the hardware that rests meanwhile."""
 
 from collections.abc import Callable
 

@@ -1,1 +1,1 @@
-"""What any room may use: files and formats that know nothing of simulations."""
+"""Helpers that any room may use: files and formats that know nothing of simulations."""

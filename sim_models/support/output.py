@@ -1,4 +1,4 @@
-"""What every command writes: versions, JSON, and files that others see complete or not at all."""
+"""Output of every command: versions, JSON, and files that others see complete or not at all."""
 
 import errno
 import json

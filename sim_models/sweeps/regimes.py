@@ -1,4 +1,4 @@
-"""Where a setting matters: what each of its values loses against a bound, along other settings and along results.
+"""Regimes in which a setting matters: the loss of each value against a bound, along other settings and results.
 
 A case is what differs in nothing but the setting. Along a setting cases are grouped by its values, along a result with
 more than a few values into thirds of the cases. The best of a case is the value of the setting that loses least there.

@@ -1,4 +1,4 @@
-"""How a setting's values compare over the cases of a study: by how much each loses to one of them, and to the best."""
+"""Comparison of a setting's values over the cases of a study: each one's loss to one of them, and to the best."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ Row = Mapping[str, Scalar | None]
 
 @dataclass(frozen=True)
 class Regret:
-    """What one value of the setting loses, over all cases in which every value has a result.
+    """Loss of one value of the setting, over all cases in which every value has a result.
 
     It is in percent of the other's time.
     """

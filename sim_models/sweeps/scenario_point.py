@@ -88,7 +88,7 @@ class ScenarioPoint:
 
 @dataclass(frozen=True, eq=False)
 class ScenarioTask:
-    """What of a scenario is run whole: a kernel or a collective alone, or the event level."""
+    """Task of a scenario that is run whole: a kernel or a collective alone, or the event level."""
 
     scenario: Scenario
 

@@ -1,4 +1,4 @@
-"""What a study file says: a scenario or a command, the settings that vary, and what to plot."""
+"""Study file: a scenario or a command, the settings that vary, and what to plot."""
 
 import itertools
 import math
@@ -83,7 +83,7 @@ class Compare(_Part):
 
 
 class Regimes(_Part):
-    """Where a setting matters: what its values lose against a bound, along settings and results."""
+    """Regimes in which a setting matters: its values' loss against a bound, along settings and results."""
 
     over: str  #: the setting
     by: str  #: a column of the results, of which less is better

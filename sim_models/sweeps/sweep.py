@@ -26,7 +26,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class Swept:
-    """How a sweep ended."""
+    """End of a sweep."""
 
     points: int  #: of the study
     done: int  #: of them, whoever ran them

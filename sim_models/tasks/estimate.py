@@ -1,4 +1,4 @@
-"""How long a run will take and what memory it needs, before it starts: cycles by the rate laws, times measured speeds.
+"""Estimate of a run's time and memory before it starts: cycles by the rate laws, times measured speeds.
 
 An estimate, to tell seconds from years: within a factor of a few on another host.
 """
@@ -51,7 +51,7 @@ class Estimate:
 
 def estimate(machine: Machine, workload: Workload, asked: Iterable[Kernel], mirrored: bool = True,
              jobs: int = 1) -> Estimate:
-    """Estimate a run of these kernels, so many at once, each once; what is not `mirrored` simulates every GPU."""
+    """Estimate a run of these kernels, `jobs` at once, each once; what is not `mirrored` simulates every GPU."""
     each = list(dict.fromkeys(asked))
     tiles = make_tiling(machine, workload).tiles
     seconds = [_SETUP_SECONDS_PER_TILE * tiles * kernel.uses_depth + kernel_seconds(kernel, machine, workload, mirrored)
@@ -107,7 +107,7 @@ def gemm_ns(machine: Machine, workload: Workload) -> float:
 
 
 class Sized(Protocol):
-    """What a message names by its kind and its size, as a workload."""
+    """Thing that a message names by its kind and its size, as a workload."""
 
     @property
     def kind(self) -> str: ...

@@ -29,7 +29,7 @@ _ENDED = 128 + signal.SIGTERM
 
 
 class Monitor:
-    """What the runner reports while it works; a terminal's bar overrides what it shows."""
+    """Reports of the runner while it works; a terminal's bar overrides what it shows."""
 
     def start(self, seconds: float, tasks: int, kept: int) -> None:
         """Start `tasks`, guessed at `seconds` of one core; `kept` results were there already."""

@@ -1,4 +1,4 @@
-"""What a simulation's result depends on besides its task: the sources that it runs and what compiles them."""
+"""Dependences of a simulation's result besides its task: the sources that it runs and what compiles them."""
 
 import hashlib
 from functools import cache

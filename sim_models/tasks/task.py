@@ -18,7 +18,7 @@ BUILD_SECONDS = 60.0
 
 
 class Task(Protocol):
-    """What the runner runs, in a process of its own."""
+    """Unit of work that the runner runs in a process of its own."""
 
     @property
     def key(self) -> str:

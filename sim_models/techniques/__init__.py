@@ -1,1 +1,1 @@
-"""What can be run: a record per technique, a file each, in a table."""
+"""Table of the techniques that can be run: a record each, in a file of its own."""

@@ -1,4 +1,4 @@
-"""What a run of techniques varies besides workload and machine."""
+"""Choices of a run of techniques besides workload and machine."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Where the nanoseconds went that a fused run takes beyond its GEMM alone.
+"""Losses of a fused run: the nanoseconds that it takes beyond its GEMM alone.
 
 Compute units are watched in both runs: each cycle of each unit is launch, compute, waiting for loads, waiting for
 stores, waiting for the Tracker's window, or without work. The mean over units adds up to the GEMM's time, so the
@@ -22,7 +22,7 @@ READ_STALLS = {"gemm_read": "read_stall_by_gemm_reads", "gemm_write": "read_stal
 
 
 class Watched(NamedTuple):
-    """What was seen of a GEMM while it ran."""
+    """Observations of a GEMM while it ran."""
 
     cycles: float  #: until its last workgroup ended
     units: np.ndarray  #: cycles per state, summed over units

@@ -1,4 +1,4 @@
-"""What several techniques are made of: their GEMM, what they refuse, and sums of their kernels' times and bytes."""
+"""Parts that several techniques share: their GEMM, what they refuse, and sums of their kernels' times and bytes."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace

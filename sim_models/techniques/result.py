@@ -1,4 +1,4 @@
-"""What a technique took, as a dataclass."""
+"""Result of a technique, as a dataclass."""
 
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a technique is: a record that says what it runs, what it refuses, and how its result is made up."""
+"""Record of a technique: it says what it runs, what it refuses, and how its result is made up."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -24,7 +24,7 @@ _WORTH_A_LOOK = 1.25
 
 @dataclass(frozen=True)
 class Choice:
-    """What may be chosen of a fused kernel, besides its GEMM kernel."""
+    """Free choices of a fused kernel, besides its GEMM kernel."""
 
     order: str = "shifted"  #: of tiles: from the next rank's on, or the same on all GPUs
     transfer: str = "push"  #: all-gather: each GPU writes its rows to the others, or reads theirs
@@ -63,7 +63,7 @@ def gemm_reduce_scatter(node: Node, ranks: int, kernel: Kernel, choice: Choice) 
     """Play a GEMM whose tiles are stored at the ranks that own their rows; what came is added by a second kernel.
 
     A unit that stores waits until its port has taken the tile. With signals of a wave group or a shard it stores here,
-    and when all tiles of it are computed, a copy engine is told and sends them. The wavefronts of a workgroup end
+    and when all tiles of it are computed, a copy engine gets a signal and sends them. The wavefronts of a workgroup end
     together here, so that signals of theirs are the workgroup's.
     """
     shape = kernel.shape
@@ -99,7 +99,7 @@ def gemm_reduce_scatter(node: Node, ranks: int, kernel: Kernel, choice: Choice) 
 
 def _send_groups(egress: Egress, parts: Sequence[list[tuple[int, float]]], computed: Sequence[float],
                  tiles: int) -> None:
-    """Let a copy engine send what so many tiles that follow each other have for an owner, when all of it is computed.
+    """Let a copy engine send an owner's part of this many consecutive tiles, when all of it is computed.
 
     `parts`: of each tile the owners and bytes; `computed`: when it is.
     """
@@ -158,7 +158,7 @@ def _pieces(first: int, last: int, firsts: list[int], pieces: int) -> list[tuple
 def arrivals(node: Node, ranks: int, chunk_bytes: float, choice: Choice, rank: int = 0) -> dict[int, list[float]]:
     """Return when the signal of each communication tile of each rank's rows is set at `rank`, ns.
 
-    Copies behind one another on one stream: through a switch from each peer directly, the next rank's first; between
+    Copies one after the other on one stream: through a switch from each peer directly, the next rank's first; between
     CPUs around a ring, so that each link is used all the time; over links of their own side by side. From another node
     a GPU gets the rows of its place there through its network card, and hands them on.
     """

@@ -37,7 +37,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Kernel:
-    """One kernel on one shape and so many compute units."""
+    """One kernel on one shape and this many compute units."""
 
     shape: Shape
     tile_m: int

@@ -1,7 +1,7 @@
 """Persistent kernels that compute and send: embedding and all-to-all, GEMV and all-reduce, GEMM and all-to-all.
 
-A kernel of so many workgroups as fit loops over tasks: rows to be pooled, tiles of an output. Tasks for another GPU
-come first or not; so many tasks make a slice, whose last workgroup sends it: by its own stores to a GPU of the same
+A kernel of as many workgroups as fit loops over tasks: rows to be pooled, tiles of an output. Tasks for another GPU
+come first or not; a number of tasks make a slice, whose last workgroup sends it: by its own stores to a GPU of the same
 node, without a copy here, or by a put and a flag over a network card. The kernel ends when all slices of others have
 come. Registers of the library that sends cost occupancy. Beside it: the kernels of the framework and the library one
 after the other, and the same kernel without any code that sends, whose slices Track & Trigger would send.
@@ -24,7 +24,7 @@ _SINGLE, _HALF = 4, 2
 
 @dataclass(frozen=True)
 class Tasks:
-    """What each GPU computes for each of the GPUs, itself among them."""
+    """Tasks that each GPU computes for each of the GPUs, itself included."""
 
     for_each: int  #: tasks
     task_ns: float  #: of one on a place by itself
@@ -37,7 +37,7 @@ class Tasks:
 
 @dataclass(frozen=True)
 class Sending:
-    """How a persistent kernel sends."""
+    """Way in which a persistent kernel sends."""
 
     slice_tasks: int = 32  #: that are signalled together
     remote_first: bool = True
@@ -103,7 +103,7 @@ def gemm_tasks(node: Node, gpus: int, shape: Shape, tile: tuple[int, int] = (128
 
 
 def task_ns(node: Node, tasks: Tasks, resident: int) -> float:
-    """Return what a task takes if so many run at once: its own time, or its share of the memory."""
+    """Return a task's time if this many run at once: its own time, or its share of the memory."""
     return max(tasks.task_ns, resident * (tasks.read_bytes + tasks.out_bytes) / node.memory_bytes_per_ns)
 
 
@@ -178,7 +178,7 @@ class _Ways:
         self.arrived: dict[int, float] = {}  #: when the last slice is at each rank
 
     def send(self, to: int, tasks: int, computed: float) -> float:
-        """Send a slice of so many tasks; return when the workgroup goes on.
+        """Send a slice of this many tasks; return when the workgroup goes on.
 
         That is when its stores have left, or its put is issued; an engine sends by itself.
         """

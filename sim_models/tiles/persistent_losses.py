@@ -1,4 +1,4 @@
-"""Where the time of a persistent kernel that sends goes: what it takes less when causes are taken away in turn."""
+"""Losses of a persistent kernel that sends: the time it saves when causes are removed in turn."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What a GPU's stores take on their way to others: its port, and what CPUs or network cards share."""
+"""Resources that a GPU's stores take on their way to others: its port, and what CPUs or network cards share."""
 
 from ..machine.tiles import Node
 
@@ -14,7 +14,7 @@ def store_bytes_per_ns(node: Node) -> float:
 
 
 def crossing_bytes_per_ns(node: Node, distance: int) -> float:
-    """Return a GPU's share of what goes between two CPUs while every GPU sends so many ranks on."""
+    """Return a GPU's share of what goes between two CPUs while every GPU sends this many ranks on."""
     distance %= node.gpus
     return node.link.between_hosts_gb_per_s / max(1, min(distance, node.gpus - distance, node.gpus // 2))
 

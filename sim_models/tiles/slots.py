@@ -29,7 +29,7 @@ def run_tiles(free: list[float], tile_ns: float, ready: Iterable[float],
 def run_slices(places: int, task_ns: Callable[[int], float], sizes: Iterable[int], finish: Finish) -> float:
     """Give the tasks of slices in their order to the places that are free; return when the last is finished.
 
-    `task_ns(running)`: what a task takes while so many run; all go on at this pace, and at another one when fewer run.
+    `task_ns(running)`: a task's time while this many run; all go on at this pace, and at another one when fewer run.
     `sizes`: tasks of each slice. `finish(slice, computed)`: when the place of a slice's last task is rid of the slice;
     the others go on before.
     """

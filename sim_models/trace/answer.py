@@ -1,4 +1,4 @@
-"""What `t3 explain` answers, whatever the question was."""
+"""Answer of `t3 explain`, whatever the question was."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from .store import Trace
 
 @dataclass
 class Answer:
-    """What is known, in order of time, and what follows from it."""
+    """Known events in order of time, and what follows from them."""
 
     subject: str
     steps: list[tuple[int | None, str]] = field(default_factory=list)  #: (cycle, what happened)

@@ -1,4 +1,4 @@
-"""What trace.json and plan.npz say about a run, so that a trace explains itself."""
+"""Description of a run in trace.json and plan.npz, so that a trace explains itself."""
 
 import numpy as np
 

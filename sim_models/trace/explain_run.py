@@ -1,4 +1,4 @@
-"""How a recorded run stands: what fired, what has not, and how long communication had to wait."""
+"""State of a recorded run: what fired, what has not, and how long communication had to wait."""
 
 from collections import Counter
 

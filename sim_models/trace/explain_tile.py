@@ -238,7 +238,7 @@ def _workgroup_now(tile: Tile, part: int) -> str:
     if len(blocked):
         return "Its workgroup has not started: the dispatch window holds it back."
     if tile.trace.run["filter"]["kinds"] is not None:
-        return "What its workgroup does is not recorded."
+        return "Its workgroup's work is not recorded."
     # A window begins with what each compute unit does.
     return ("Its workgroup had ended before the recording began." if tile.counted().get("local") else
             "Its workgroup has not started.")
@@ -314,7 +314,7 @@ def _dma(tile: Tile, answer: Answer) -> None:
     if len(issued):
         answer.conclude(f"Its DMA goes on: engine {issued['unit'][-1]} has asked for {plural(len(lines), 'line')}.")
     elif len(ready):
-        answer.conclude(f"Its command waits for a DMA engine since cycle {int(ready['cycle'][-1]):,}, behind "
+        answer.conclude(f"Its command waits for a DMA engine since cycle {int(ready['cycle'][-1]):,}, after "
                         f"{plural(ready['a'][-1], 'other')} when it came.")
     elif per_block > 1:
         answer.conclude(f"Its DMA block (wavefronts {first} to {first + per_block - 1}) is not complete yet.")

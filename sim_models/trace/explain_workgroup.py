@@ -1,4 +1,4 @@
-"""What the workgroups of a tile do; and a workgroup that starts when its inputs have come, which are tiles."""
+"""Work of a tile's workgroups; and a workgroup that starts when its inputs, which are tiles, have come."""
 
 import numpy as np
 

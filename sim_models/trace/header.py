@@ -1,4 +1,4 @@
-"""What trace.json must hold before anything reads it: every field of the type and size that its readers count on."""
+"""Check of trace.json before anything reads it: every field has the type and size that its readers count on."""
 
 from itertools import chain
 from typing import Annotated, Any, Literal, Self

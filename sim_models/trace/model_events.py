@@ -1,4 +1,4 @@
-"""What the models did in a cycle, as events: compute units, DRAM, arrivals."""
+"""Actions of the models in a cycle, as events: compute units, DRAM, arrivals."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""What a trace calls a tile: by the id that Tracker and packets name; and a workgroup: by the tile that it makes."""
+"""Names of a trace: a tile by the id that Tracker and packets use, a workgroup by the tile that it makes."""
 
 from collections.abc import Sequence
 

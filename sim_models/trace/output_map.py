@@ -1,4 +1,4 @@
-"""What becomes of which tile on which device, and whose updates go where; from a run's plan."""
+"""Fate of each tile on each device, and whose updates go where; from a run's plan."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -18,7 +18,7 @@ class TileId(NamedTuple):
 
 @dataclass(frozen=True)
 class Place:
-    """Where a wavefront tile lies in its device's output, and the region that it is programmed with."""
+    """Place of a wavefront tile in its device's output, and the region that it is programmed with."""
 
     position: int  #: transfers before it, at most: its level in the schedule
     made: int  #: workgroups of this device that make it
@@ -41,7 +41,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Consumer:
-    """What a workgroup makes whose inputs are tiles, and for which of them it waits."""
+    """Workgroup whose inputs are tiles: what it makes, and for which of them it waits."""
 
     m0: int
     rows: int
@@ -51,7 +51,7 @@ class Consumer:
 
 
 class OutputMap:
-    """What each device of a run does with each of its tiles, from its plan.
+    """Map of what each device of a run does with each of its tiles, from its plan.
 
     `run` as in trace.json; `plan`: see `describe.plan_of`.
     """

@@ -30,7 +30,7 @@ Progress = Callable[[float], None]
 
 @dataclass(frozen=True)
 class Recorded:
-    """How a recording went."""
+    """Outcome of a recording."""
 
     outcome: str  #: done; stuck; failed: a self-check; window: its end was reached; interrupted
     problem: str | None  #: one line, if it was stuck or failed

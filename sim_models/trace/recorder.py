@@ -48,7 +48,7 @@ class Recorder(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """What to record, None for all; fields as in `Recorder`."""
+    """Choice of what to record, None for all; fields as in `Recorder`."""
 
     kinds: Collection[Kind] | None = None
     channels: Collection[int] | None = None
@@ -66,7 +66,7 @@ class Workgroups(NamedTuple):
 
 def make_recorder(b: bits.RequestBits, channels: int, units: int, probes: Probes, workgroups: Workgroups,
                   chosen: Chosen = Chosen(), ports: int = 1, port_to: np.ndarray | None = None) -> Recorder:
-    """Make a recorder of as many devices as `workgroups` has rows, of so many channels and units each.
+    """Make a recorder of as many devices as `workgroups` has rows, of this many channels and units each.
 
     `ports`: of the network; `port_to`: as in `Recorder`, None: there is but one.
     """

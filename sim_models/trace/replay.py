@@ -1,4 +1,4 @@
-"""What stood where in any cycle of a trace, and when a condition comes true. Backwards is as quick as forwards."""
+"""State of a trace in any cycle, and when a condition comes true. Backwards is as quick as forwards."""
 
 import re
 from collections.abc import Callable

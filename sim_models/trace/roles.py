@@ -1,4 +1,4 @@
-"""What a tile is to its device, and who its data are of, in the words of the schedule that ran."""
+"""Role of a tile at its device, and the owner of its data, in the words of the schedule that ran."""
 
 from .output_map import Place
 from .schema import SOURCES

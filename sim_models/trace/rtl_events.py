@@ -1,4 +1,4 @@
-"""What the RTL did in a cycle, as events: the handshakes of its ports, and its traced inner signals.
+"""Actions of the RTL in a cycle, as events: the handshakes of its ports, and its traced inner signals.
 
 The same functions serve the lockstep loop and the samples of a testbench.
 """

@@ -69,7 +69,7 @@ MEANINGS = {
     Kind.DECIDE: Meaning("the arbiter grants a request, or why it holds one changes", "channel",
                          "DRAM queue entries, the one on its way included", f"threshold, {NO_THRESHOLD}: none",
                          "starvation counter, cycles", "CONDITIONS, and the policy's code from bit 24"),
-    Kind.LATE: Meaning("communication falls behind the GEMM, or is no longer behind", "", "1: behind",
+    Kind.LATE: Meaning("communication falls behind the GEMM, or is no longer behind", "", "1: it has fallen behind",
                        "workgroups started since no command waited", "workgroups of a stage"),
     Kind.DRAM: Meaning("a row command of the DRAM", "channel", "bank, -1: all", "row", rtl=False),
     Kind.SERVE: Meaning("the DRAM has performed a request", "channel", "DRAM queue entries left", rtl=False),

@@ -26,7 +26,7 @@ DEFAULT_LIMIT = 5_000_000
 
 @dataclass(frozen=True)
 class Filter:
-    """What is recorded; None: all."""
+    """Choice of what is recorded; None: all."""
 
     first: int = 0  #: cycles
     end: int | None = None
@@ -82,7 +82,7 @@ class Setup:
 
     @cached_property
     def names(self) -> int:
-        """How many tiles and workgroups the recording can name. Raises what machine and tiling refuse."""
+        """Number of tiles and workgroups that the recording can name. Raises what machine and tiling refuse."""
         schedule = build.make_schedule(self.machine, self.workload, self.options)
         return count(schedule, build.make_tiling(self.machine, self.workload))
 

@@ -1,4 +1,4 @@
-"""Where every request is when a recording ends."""
+"""Place of every request when a recording ends."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Where the requests of a tile that has not fired are: in which queue, behind what."""
+"""Places of the requests of a tile that has not fired: in which queue, after what."""
 
 from collections.abc import Iterator
 
@@ -38,7 +38,7 @@ def _in_queues(tile: Tile) -> Iterator[str]:
                         & (waiting["a"] < last["a"].min())]
         what = "channels" if QUEUES[queue] in CHANNEL_QUEUES else "links"
         most = f" of {len(units)} {what}, {len(last)} of them in the" if len(units) > 1 else " in the"
-        behind = f", behind {plural(len(ahead), 'other')}, the first of them {access(ahead[0])}" if len(ahead) else ""
+        behind = f", {plural(len(ahead), 'other')} before it, the first {access(ahead[0])}" if len(ahead) else ""
         end = "to" if QUEUES[queue] == ON_LINKS[1] else "of"
         yield (f"At the end {plural(len(here), 'request')} of it ({int(here['amount'].sum()):,} bytes) waited{most} "
                f"{place(last[0])} {end} device {tile.trace.run['numbers'][device]}{behind}.")

@@ -84,14 +84,14 @@ _DESCRIBE: dict[Kind, Callable[[object], str]] = {
     Kind.FULL: lambda e: f"bank {e['unit']}: an update of {owner(e)} is REFUSED, " + (
         f"region {e['region']} is not its tile's" if e["a"] == 1 else "its set is full"),
     Kind.TRIGGER: lambda e: f"trigger of {owner(e)} {schema.TRIGGERS_GO[e['a']]}",
-    Kind.READY: lambda e: f"DMA command of {owner(e)} ready behind {e['a']}",
+    Kind.READY: lambda e: f"DMA command of {owner(e)} ready, {e['a']} before it",
     Kind.ISSUE: lambda e: f"engine {e['unit']} takes the command of {owner(e)}",
     Kind.LINE: lambda e: f"engine {e['unit']} asks for {int(e['address']):#x}, {owner(e)}",
     Kind.WALKED: lambda e: f"engine {e['unit']} has walked to the last line of {owner(e)}",
     Kind.PACKET: lambda e: f"lane {e['unit']}: {access(e)} of device {e['a']}",
     Kind.ARRIVE: lambda e: f"arrives for channel {e['unit']}: {access(e)}",
     Kind.EVENT: lambda e: f"final tile {owner(e)} announced",
-    Kind.WAITING: lambda e: f"at the end in the {place(e)}, behind {e['a']}: {access(e)}",
+    Kind.WAITING: lambda e: f"at the end in the {place(e)}, {e['a']} before it: {access(e)}",
 }
 
 

@@ -33,7 +33,8 @@ def words(total_us: float, loss: dict[str, float], collective: str = "rs", read:
     (32, "ar", 0, {"link_tail": 9.0}, "the link"),
     (40, "rs", 10**6 * 39, {"link_tail": 9.0}, "DRAM"),
     (40, "rs", 0, {"window_blocked": 9.0, "link_tail": 8.0}, "the dispatch window"),
-    (40, "rs", 0, {"read_stall_by_rs_writes": 9.0, "all_gather": 20.0}, "arbitration: loads behind arriving writes"),
+    (40, "rs", 0, {"read_stall_by_rs_writes": 9.0, "all_gather": 20.0},
+     "arbitration: loads that wait for arriving writes"),
     (40, "rs", 0, {"idle_units": -9.0}, "the GEMM"),
 ])
 def test_the_fullest_resource_or_else_what_held_it_most(total_us, collective, read, loss, expected):

@@ -1,4 +1,4 @@
-"""What the compute units have: places with workgroups, and the kernels' tables that these go through."""
+"""State of the compute units: places with workgroups, and the kernels' tables that these go through."""
 
 from typing import NamedTuple
 
@@ -35,7 +35,7 @@ class Rates(NamedTuple):
 
 
 class Condition(NamedTuple):
-    """How the compute units of one GPU are, where they are not the machine's."""
+    """Condition of one GPU's compute units, where they are not the machine's."""
 
     working_units: int  # the others never get a workgroup
     clock_share: float  # of the machine's clock, for the units, their ports and the cache

@@ -1,4 +1,4 @@
-"""Who starts which workgroup of a kernel, what it waits for before its first load, and its end."""
+"""Start of a kernel's workgroups, what each waits for before its first load, and its end."""
 
 import numpy as np
 
@@ -64,7 +64,7 @@ def free_place(kernel, device):
 
 @inlined
 def start(kernel, device, slot, group, member, now):
-    """Give a place a group's workgroup of this number; the group and number of the one behind it."""
+    """Give a place a group's workgroup of this number; the group and number of the next one."""
     g, work = kernel.state, kernel.work
     enter(g, device, slot, LAUNCH, now)
     g.wg[device, slot] = g.next_wg[device]

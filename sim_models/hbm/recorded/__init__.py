@@ -1,4 +1,4 @@
-"""What two public cycle-level simulators made of this project's own request traces.
+"""Results of two public cycle-level simulators on this project's own request traces.
 
 DRAMsim3 (commit 29817593) and Ramulator 2.1 (commit c5b1c3a4), with the timings of the machine `hbm2-reference` and the
 variants of `configurations.CONFIGS`. The traces come from `traces.py` (its own random numbers, so the bytes never

@@ -46,7 +46,7 @@ def _times(node: Node, collective: str, variants: Sequence[str], sizes: Sequence
 
 
 def _baselines(node: Node) -> list[tuple[str, ...]]:
-    """Compare how far engines are behind kernels, with kernels' latencies shortened."""
+    """Compare how much slower engines are than kernels, with kernels' latencies shortened."""
     times = {(collective, count): _times(node, collective, POSSIBLE[collective][:count], _SMALL)
              for collective in ("ag", "a2a") for count in (1, 2, 3)}
     best = {collective: [min(pair) for pair in zip(times[collective, 3], _times(
@@ -112,7 +112,7 @@ def _awake(node: Node) -> list[tuple[str, ...]]:
 
 
 def _scattered(node: Node) -> list[tuple[str, ...]]:
-    """Time 64 copies of 4 KB that a kernel starts, overlapping or each behind the one before."""
+    """Time 64 copies of 4 KB that a kernel starts, overlapping or each after the one before."""
     rows = []
     for title, in_order in (("overlapping", False), ("one after the other", True)):
         queue = Queue(0, (Command(0, (1,), in_order=in_order),) * 64)
@@ -136,7 +136,7 @@ def evaluate(setup: Setup, results: Results) -> Findings:
              "other.",
         ours={}, targets={},
         tables=[
-            Table("Engines behind kernels below 32 MB, by the kernels' latency", (
+            Table("Engines slower than kernels below 32 MB, by the kernels' latency", (
                 "of the published latency", *(f"{collective}: {what}" for collective, other in (
                     ("all-gather", "bcst"), ("all-to-all", "swap")) for what in (
                         "pcpy", f"with {other}", "with b2b", "prelaunched, too"))), _baselines(node)),

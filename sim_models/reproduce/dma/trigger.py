@@ -1,4 +1,4 @@
-"""What starting a copy costs, over the size of a tile: by host, kernel and poll, and by T3's Tracker from the RTL."""
+"""Cost of starting a copy, over the size of a tile: by host, kernel and poll, and by T3's Tracker from the RTL."""
 
 import json
 import tempfile

@@ -39,7 +39,7 @@ class OverlapTimes:
 
 @dataclass(frozen=True)
 class Factors:
-    """What rates and times of software are multiplied by in an experiment."""
+    """Factors of software's rates and times in an experiment."""
 
     transfers: float = 1.0  #: rates of compute units' stores to other GPUs
     copies: float = 1.0  #: rates of copy engines

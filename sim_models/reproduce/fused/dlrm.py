@@ -25,7 +25,7 @@ _TABLES_PER_GPU = (1, 2, 4)
 
 @dataclass(frozen=True)
 class Factors:
-    """What rates of the machine file are multiplied by."""
+    """Factors of the machine file's rates."""
 
     link: float = 1.0
     matrix_efficiency: float = 1.0
