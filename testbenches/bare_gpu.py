@@ -113,7 +113,7 @@ class BareGpu:
         return error
 
     def request(self, address: int, region: int, wg: int, wf: int = 0, **fields: int) -> dict:
-        """Make an update of a line, unless told otherwise."""
+        """Make an update of a line, unless the arguments say otherwise."""
         return {"address": address, "bytes": 64, "op": UPDATE, "source": LOCAL, "region": region, "wf": wf,
                 "wg": wg} | fields
 
@@ -130,7 +130,7 @@ class BareGpu:
                 return address
 
     async def quiet(self, limit: int = 20_000, cycles: int = 40) -> None:
-        """Wait until nothing more goes in, and for so many cycles nothing came out."""
+        """Wait until nothing more goes in, and for this many cycles nothing came out."""
         drivers = (*self.compute, *self.inbound, *self.outbound, self.dispatch, *self.drams)
         await self.still(cycles, limit, lambda: all(driver.idle for driver in drivers))
 
@@ -155,7 +155,7 @@ class BareGpu:
             await self.bench.cycle(10)
 
     async def still(self, cycles: int, limit: int = 20_000, condition: Callable[[], bool] = lambda: True) -> None:
-        """Wait until nothing moved through any stream for so many cycles, whoever waits, and the condition holds."""
+        """Wait until nothing moved through any stream for this many cycles, whoever waits, and the condition holds."""
         start = self.bench.now
         await self.bench.until(lambda: condition() and self.bench.now - max(start, self.bench.moved or 0) > cycles,
                                limit)

@@ -1,4 +1,4 @@
-"""What the commands of the testbenches and campaigns share: the blocks to run, and where the report goes."""
+"""Common options of the testbenches' and campaigns' commands: the blocks to run, and where the report goes."""
 
 import argparse
 from collections.abc import Iterable

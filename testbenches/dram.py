@@ -1,4 +1,4 @@
-"""The DRAM behind a memory channel: a queue that reorders and retires late."""
+"""The DRAM of a memory channel: a queue that reorders and retires late."""
 
 from collections.abc import Callable
 

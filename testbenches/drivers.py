@@ -1,4 +1,4 @@
-"""What drives a design's inputs: streams, and the configuration bus."""
+"""Drivers of a design's inputs: streams, and the configuration bus."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator

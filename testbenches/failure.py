@@ -1,4 +1,4 @@
-"""What a failed test leaves for `t3 explain` and `t3 step`: where it failed, and what all ports showed until then.
+"""Record of a failed test for `t3 explain` and `t3 step`: where it failed, and what all ports showed until then.
 
 The ports are those of a second run, of the design that shows its inner signals (`t3sim.trace.testbench` makes a trace
 of it).
@@ -19,7 +19,7 @@ _WORD = (1 << 64) - 1
 
 
 class Samples:
-    """The ports of every cycle before `end` as words: inputs, outputs before the clock edge, and outputs behind it."""
+    """The ports of every cycle before `end` as words: inputs, outputs before the clock edge, and outputs after it."""
 
     def __init__(self, bench, ports: PortMap, end: int) -> None:
         self._bench, self._end = bench, end

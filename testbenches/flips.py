@@ -40,7 +40,7 @@ class Flips:
         bench.add(self)
 
     def mask(self, place: Place, count: int) -> int:
-        """Draw so many random bits of the word."""
+        """Draw this many random bits of the word."""
         return sum(1 << bit for bit in self._bench.rng.sample(range(self._word_bits[place.in_entry]), count))
 
     async def flip(self, place: Place, mask: int) -> None:
@@ -64,7 +64,7 @@ class Flips:
 
 
 class Faults:
-    """What the bank reports of flipped bits; it must be where some have flipped."""
+    """Report of the bank on flipped bits; it must be where some have flipped."""
 
     def __init__(self, bench: Bench, flips: Flips) -> None:
         self._bench, self._flips = bench, flips
@@ -80,7 +80,7 @@ class Faults:
 
 
 class Met(NamedTuple):
-    """What an update meets in a row."""
+    """State of a row that an update meets."""
 
     way: int | None  #: of its tile's entry, or of the one that it opens; None if no way is free
     opened: bool
@@ -89,7 +89,7 @@ class Met(NamedTuple):
 
 
 class HurtRow:
-    """What a row of a bank keeps while bits of its words have flipped.
+    """Content of a bank's row while bits of its words have flipped.
 
     The bank is idle before each update, so that every write has reached its memory.
     """

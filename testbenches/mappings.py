@@ -20,7 +20,7 @@ def fields_of(geometry: Geometry, table: str) -> dict[str, int]:
 
 
 def random_tables(bench: Bench) -> Tables:
-    """Draw every field of every entry at any value; now and then a region names an entry behind the last one."""
+    """Draw every field of every entry at any value; now and then a region names an entry after the last one."""
     geometry, rng, tables = bench.geometry, bench.rng, register_map(bench.geometry).tables
     drawn = {table.name: [{name: rng.getrandbits(width) for name, width in fields_of(geometry, table.name).items()}
                           for _ in range(table.entries)]

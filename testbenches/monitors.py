@@ -1,4 +1,4 @@
-"""What watches a design's outputs."""
+"""Monitors of a design's outputs."""
 
 from collections.abc import Callable, Iterator
 

@@ -218,7 +218,7 @@ def _draw_workload(rng: np.random.Generator, described: Machine, exchange: Excha
 
 @dataclass
 class Tally:
-    """What a campaign has done so far."""
+    """Tally of a campaign so far."""
 
     cases: int = 0  #: that ended, well or not
     elements: int = 0  #: reduced and compared
@@ -275,7 +275,7 @@ def draws(first_seed: int) -> Iterator[Case]:
 
 def main(
     minutes: Annotated[float, typer.Option(min=0.01, help="how long; the last case is finished")] = 10.0,
-    cases: Annotated[int | None, typer.Option(min=1, help="at most so many cases")] = None,
+    cases: Annotated[int | None, typer.Option(min=1, help="at most this many cases")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="of the first case, the others count up; drawn without it")]
     = None,
 ) -> None:

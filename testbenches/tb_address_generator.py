@@ -106,7 +106,7 @@ async def random_blocks(bench: Bench) -> None:
 
 @rounds(2)
 async def regions_share_entries(bench: Bench) -> None:
-    """Let all regions have the same block and buffer, then each its own, as far as there are so many."""
+    """Let all regions have the same block and buffer, then each its own, as far as there are enough."""
     rng, t, dma = bench.rng, bench.geometry.tracker, bench.geometry.dma
     bench.set("allow", 1)
     tables = random_tables(bench)

@@ -39,7 +39,7 @@ async def report(bench: Bench, model: ConfigBusModel) -> None:
 
 
 class Live:
-    """What other blocks supply: other values in every cycle, and with `reports` errors in some.
+    """Inputs that other blocks supply: other values in every cycle, and with `reports` errors in some.
 
     A read's answer is that of the cycle of its access.
     """

@@ -79,7 +79,7 @@ async def random_heads(bench: Bench) -> None:
 
 @rounds(4)
 async def the_last_head_arrives(bench: Bench) -> None:
-    """However slow the link was: everybody who is told knows the last head in the end, and then nothing leaves."""
+    """However slow the link was: every listener knows the last head in the end, and then nothing leaves."""
     rng, exchange = bench.rng, Exchange(bench)
     devices = rng.sample(range(exchange.devices), exchange.peers)
     told, known, head = [Listener(device, 1) for device in devices], dict.fromkeys(devices, 0), 0

@@ -1,4 +1,4 @@
-"""Ingress against its model: lawful packets pass at once, all others are taken and told."""
+"""Ingress against its model: lawful packets pass at once, all others are taken and reported."""
 
 from t3sim.reference.ingress import OpenRange, is_lawful
 

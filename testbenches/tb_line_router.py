@@ -41,7 +41,7 @@ def check_busy(bench: Bench, model: LineRouterModel) -> None:
 
 @rounds(8)
 async def engines_take_turns_at_one_channel(bench: Bench) -> None:
-    """Send all engines' lines to one channel: it takes a line in every cycle, each engine's every so many."""
+    """Send all engines' lines to one channel: it takes a line in every cycle, each engine's at its turn."""
     count, served, block = 40, [], bench.rng.getrandbits(12) << 12 | bench.number // 2 << 8
     engines = [StreamDriver(bench, name, never()) for name in bench.elements("lines")]
     for name in bench.elements("channels"):

@@ -1,4 +1,4 @@
-"""MemoryChannel against its scoreboard: order, nothing lost, DMA reads behind tracked writes, every policy."""
+"""MemoryChannel against its scoreboard: order, nothing lost, DMA reads after tracked writes, every policy."""
 
 from t3sim.reference.arbiter import ArbiterModel, Inputs
 from t3sim.reference.memory_channel import READ, MemoryChannelModel, is_tracked
@@ -16,7 +16,7 @@ _SOURCES = {"compute": (0,), "inbound": (1, 2), "dma": (2,)}
 
 
 def near(bench: Bench, bits: int) -> tuple[int, int, int]:
-    """Draw a number of so many bits, one that differs from it in one bit, and any other."""
+    """Draw a number of this many bits, one that differs from it in one bit, and any other."""
     one = bench.rng.getrandbits(bits)
     return one, one ^ 1 << bench.rng.randrange(bits), bench.rng.getrandbits(bits)
 
@@ -106,7 +106,7 @@ async def random_traffic(bench: Bench) -> None:
 async def what_is_forgotten_is_performed_and_not_reported(bench: Bench) -> None:
     """Let `forget` come and go under traffic, in every second round.
 
-    Nothing but updates is lost, and reads stay behind the writes.
+    Nothing but updates is lost, and reads stay after the writes.
     """
     channel, rng = Channel(bench), bench.rng
     channel.configure(rng.choice(list(POLICIES)))

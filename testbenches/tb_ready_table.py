@@ -35,7 +35,7 @@ class Table:
         return bool(ready)
 
 
-@rounds(12, cover=("taken", "taken at once", "restart", "behind the last group"))
+@rounds(12, cover=("taken", "taken at once", "restart", "after the last group"))
 async def random_kernels(bench: Bench) -> None:
     """Most tiles are of few groups; some asks wait for a restart and the next kernel."""
     rng, most = bench.rng, bench.geometry.tracker.wg_bits
@@ -46,7 +46,7 @@ async def random_kernels(bench: Bench) -> None:
         completed = None
         if rng.random() < often:
             completed = rng.randrange(few if rng.random() < 0.9 else table.ids)
-            bench.reach("behind the last group", completed >> table.shift >= table.groups)
+            bench.reach("after the last group", completed >> table.shift >= table.groups)
         if table.ask is None and rng.random() < 0.4:
             table.ask = Ask(rng.randrange(table.groups), rng.choice((0, 1, 1, 2, 3, 10)))
         bench.reach("taken at once", table.ask is not None and not table.ask.tiles)
@@ -68,7 +68,7 @@ async def as_many_tiles_as_can_be_counted(bench: Bench) -> None:
 
 @rounds(2 * READY_COUNT_BITS)
 async def asks_for_more_than_is_complete_wait(bench: Bench) -> None:
-    """Each bit of what is asked for counts, and ids behind the last group, each bit of theirs, do not."""
+    """Each bit of what is asked for counts, and ids after the last group, each bit of theirs, do not."""
     table, bit = Table(bench, 0), bench.number // 2
     group = bench.rng.randrange(table.groups)
     most = bench.geometry.tracker.wg_bits

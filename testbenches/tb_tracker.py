@@ -153,7 +153,7 @@ async def back_to_back_updates_of_one_entry(bench: Bench) -> None:
 
 @rounds(3)
 async def an_update_without_a_free_way_is_refused(bench: Bench) -> None:
-    """Refuse an update: nothing behind it waits, the tiles that are open complete, and then there is room."""
+    """Refuse an update: nothing after it waits, the tiles that are open complete, and then there is room."""
     tracker = Tracker(bench)
     t = tracker.geometry
     tracker.updates.send_all(tracker.update(t.sets * n, 0, 3 if n else 4, 1) for n in range(t.ways))

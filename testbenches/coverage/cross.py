@@ -1,4 +1,4 @@
-"""What a group of coverage points is, and how a testbench collects it."""
+"""Groups of coverage points, and their collection by testbenches."""
 
 import json
 import os
@@ -18,7 +18,7 @@ Point = tuple[str, ...]
 
 
 class Bench(Protocol):
-    """What a cross sees of a testbench."""
+    """View of a cross into a testbench."""
 
     geometry: Geometry
 
@@ -75,7 +75,7 @@ class Collector:
 
 
 class Counts:
-    """What one cocotb test reaches, over its rounds; `crosses` gives those of all blocks, if any are counted."""
+    """Points that one cocotb test reaches over its rounds; `crosses` gives those of all blocks, if any are counted."""
 
     def __init__(self, block: str, test: str, crosses: Callable[[], Sequence[Cross]]) -> None:
         folder = os.environ.get(FOLDER)

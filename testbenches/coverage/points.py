@@ -72,7 +72,7 @@ def arbiter_grants(bench: Bench) -> Callable[[], Iterable[Point]]:
 # memory_channel
 
 class Inside:
-    """How many requests of each stream are in the channel."""
+    """Number of each stream's requests in the channel."""
 
     def __init__(self, bench: Bench) -> None:
         self._bench, self.count = bench, dict.fromkeys(("compute", "inbound", "dma"), 0)
@@ -341,7 +341,7 @@ def table_queue(bench: Bench) -> Callable[[], Iterable[Point]]:
 
 
 def block_of(bench: Bench, region: int) -> dict:
-    """Return the shape of a region's blocks; behind the last one there are zeros."""
+    """Return the shape of a region's blocks; after the last one there are zeros."""
     number = bench.get(f"region[{region}]")["block"]
     return bench.get(f"block[{number}]") if number < bench.geometry.dma.block_shapes else dict.fromkeys(
         bench.get("block[0]"), 0)
@@ -363,7 +363,7 @@ def ready_asks(bench: Bench) -> Callable[[], Iterable[Point]]:
             return
         ask, completion = bench.get("asks.payload"), bench.get("completion")
         group = completion["wg"] >> bench.get("shift")
-        told = "behind the last" if group >= groups else "of its group" if group == ask["group"] else "of another"
+        told = "after the last" if group >= groups else "of its group" if group == ask["group"] else "of another"
         yield (("no tile", "a tile", "several")[min(2, ask["tiles"])], "taken" if bench.get("asks.ready") else "waits",
                told if completion["valid"] else "none")
     return watch
@@ -602,7 +602,7 @@ def crosses(geometry: Geometry) -> list[Cross]:
         Cross("dma_table", "triggers and engines", {
             "queue": FILL, "trigger": ("a tile waits", "none waits"), "engines": ("taken", "engines busy")},
               table_queue),
-        Cross("command_queue", "every command, with the ring empty and full behind it", {
+        Cross("command_queue", "every command, with the ring empty and full after it", {
             "command": _QUEUE_OPS, "ring": ("the last", "more behind it", "a full ring")}, queue_commands),
         Cross("command_queue", "who waits, and whether data are under way", {
             "what": ("reads", "copies", "writes"), "outcome": ("taken", "waits"),
@@ -611,7 +611,7 @@ def crosses(geometry: Geometry) -> list[Cross]:
             "stop": ("stopped", "halted", "free"), "queue": ("reads", "works", "rests")}, queue_stops),
         Cross("ready_table", "every ask, with its group complete and not", {
             "needs": ("no tile", "a tile", "several"), "answer": ("taken", "waits"),
-            "completion": ("of its group", "of another", "behind the last", "none")}, ready_asks),
+            "completion": ("of its group", "of another", "after the last", "none")}, ready_asks),
         Cross("address_generator", "where lines begin and end", {
             "begin": ("at a boundary", "inside"), "end": ("at a boundary", "inside")}, generator_lines),
         Cross("address_generator", "every kind of region and shape of block", {

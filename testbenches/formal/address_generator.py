@@ -135,10 +135,10 @@ def properties() -> list[Property]:
                      lines, (
         broken("the second line of a row starts one line late", EXACT, "boundary.eq(upper + 1)",
                "boundary.eq(upper + 2)"),
-        broken("the column behind the last is walked, too", EXACT, "last_of_row & (columns_left == 1)",
+        broken("the column after the last is walked, too", EXACT, "last_of_row & (columns_left == 1)",
                "last_of_row & (columns_left == 0)"),
         broken("addresses wrap around at the end of memory", EXACT, "~unusable & ~cursor[-1] & (", "~unusable & ("),
-        broken("the last byte of a line may lie behind the limit", INSIDE, "(last_byte < bounds.limit[:6])",
+        broken("the last byte of a line may lie beyond the limit", INSIDE, "(last_byte < bounds.limit[:6])",
                "(last_byte <= bounds.limit[:6])"),
         broken("the last column is not walked", ALL, "last_of_row & (columns_left == 1)",
                "last_of_row & (columns_left <= 2)"),

@@ -65,7 +65,7 @@ def waiting(code: int, passed_over: int):
 _LISTENING = (
     Broken("the waiting time stands still", "goes at the limit", "arbiter/arbiter.py",
            "waited.eq(waited + 1)", "waited.eq(waited)"),
-    Broken("the policy is not told of the drain", "goes in the drain", "arbiter/arbiter.py",
+    Broken("the policy does not see the drain", "goes in the drain", "arbiter/arbiter.py",
            "self.starved, self.drain", "self.starved, 0"),
 )
 

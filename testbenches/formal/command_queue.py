@@ -9,10 +9,10 @@ from .broken import Broken
 from .property import Property, Search
 from .spec import Spec, implies
 
-FETCHED = "a command is read from the place behind the last one done, and only behind a doorbell"
+FETCHED = "a command is read from the place after the last one done, and only after a doorbell"
 SAME = "what is done is what was read, and nothing else is done"
 ONCE = "a command counts as done when it is done, and then once"
-POLLED = "behind a poll nothing is done before memory holds its value"
+POLLED = "after a poll nothing is done before memory holds its value"
 STILL = "once nothing is under way and nothing may begin, nothing is read or written"
 STAMPED = "a timestamp is the number of cycles from the reset to the one in which the copies had left"
 SETTLED = "a signal is written only after a cycle in which its copies had left and it was not stopped"

@@ -140,7 +140,7 @@ def properties() -> list[Property]:
                "self.pready.eq(~self.pwrite)", "self.pready.eq(1)"),
         broken("an entry reads as the one before it", READ, "held.eq(Array(words)[index])",
                "held.eq(Array(words)[index - 1])"),
-        broken("a table goes on behind its last entry", ANSWERED, "known.eq(index < table.entries)", "known.eq(1)"),
+        broken("a table goes on after its last entry", ANSWERED, "known.eq(index < table.entries)", "known.eq(1)"),
         broken("unaligned addresses are taken", ANSWERED, "aligned = self.paddr[:2] == 0", "aligned = 1"),
         broken("a command lasts", PULSED, "*(pulse.eq(0) for pulse in (*pulses.values(), *rings.values()))", ""),
         broken("the doorbell does not ring", PULSED, "rings[register.name].eq(1)", "rings[register.name].eq(0)"),

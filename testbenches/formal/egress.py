@@ -27,7 +27,7 @@ COUNTED = "what data of a DMA read become is counted: one, and one more for each
 
 
 class _Due:
-    """What is due at one output: `number` for a line that enters.
+    """Line that is due at one output: `number` for a line that enters.
 
     One arbitrary line is followed. `ahead` leave before the rest of what is due for it, of which `gone` have left.
     """
@@ -197,8 +197,8 @@ def properties() -> list[Property]:
         broken("the report names the next line", REPORTED, "self.error.details[name].eq(line[name])",
                "self.error.details[name].eq(head[name])"),
     ), depth=1), Property("rows", "egress", f"{TRANSLATED}; {REPORTED}; with several routes of a region", lines, (
-        broken("the route behind is skipped", TRANSLATED, "following.eq(number + 1)", "following.eq(number + 2)"),
-        broken("routes behind the table's end", TRANSLATED, "(entry.route + entry.more_routes) < len(self.route)", "1"),
+        broken("the next route is skipped", TRANSLATED, "following.eq(number + 1)", "following.eq(number + 2)"),
+        broken("routes beyond the table's end", TRANSLATED, "(entry.route + entry.more_routes) < len(self.route)", "1"),
         broken("a row may not reach the table's end", REPORTED,
                "entry.more_routes) < len(self.route)", "entry.more_routes) < len(self.route) - 1"),
         broken("a row does not go on", TRANSLATED, "again.eq(more)", "again.eq(0)"),

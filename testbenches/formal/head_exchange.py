@@ -1,4 +1,4 @@
-"""Who sends to a GPU learns its window's head: the last one in the end, each at most once, and none too large."""
+"""Senders to a GPU learn its window's head: the last one in the end, each at most once, and none too large."""
 
 from amaranth.hdl import Cat, Mux, Signal
 
@@ -8,14 +8,14 @@ from .broken import Broken
 from .property import Property, Search
 from .spec import Spec, implies
 
-LAST = "when nothing is due a listener was told the last head and epoch"
-GROWS = "what is told is no larger than the head and no smaller than what was told before"
-SOON = "when the link takes everything all are told within a cycle for each, and one more"
-KEPT = "what is known of a peer is the last that came from it and that it can have; all else from it is told"
+LAST = "when nothing is due a listener has had the last head and epoch"
+GROWS = "what is sent is no larger than the head and no smaller than what was sent before"
+SOON = "when the link takes everything all have it within a cycle for each, and one more"
+KEPT = "what is known of a peer is the last that came from it and that it can have; all else from it is reported"
 
 
 def told(spec: Spec, geometry: Geometry) -> None:
-    """State what one arbitrary listener, told from the start, learns.
+    """State what one arbitrary listener learns, from the start.
 
     Assumed: no other place names the same device; for `GROWS` the epoch of a moment stays, and its head only grows.
     """
@@ -95,19 +95,19 @@ def properties() -> list[Property]:
 
     both = {"geometry": "several", "reason": "three peers; the default has one", "searches": (Search("several", 12),)}
     return [
-        Property("told", "head_exchange", "each listener is told each head or a later one", told, (
+        Property("told", "head_exchange", "each listener gets each head or a later one", told, (
             broken("a head that moves while another waits is forgotten", LAST, "(pending[peer] | moved |",
                    "(pending[peer] | (moved & ~self.leaving.valid) |"),
             broken("a move of the epoch is none", LAST, "(self.head != last_head) | (self.epoch != last_epoch)",
                    "self.head != last_head"),
-            broken("who is told anew hears nothing", LAST, "| (told.as_value() != was.as_value())", ""),
-            broken("a head is told before it is reached", GROWS, "self.leaving.payload.head.eq(self.head)",
+            broken("a new listener hears nothing", LAST, "| (told.as_value() != was.as_value())", ""),
+            broken("a head is sent before it is reached", GROWS, "self.leaving.payload.head.eq(self.head)",
                    "self.leaving.payload.head.eq(self.head + 1)"),
-            broken("the place of another listener is told", LAST, "payload.device.eq(told.device)",
+            broken("the place of another listener is sent", LAST, "payload.device.eq(told.device)",
                    "payload.device.eq(told.device ^ 1)"),
         ), quick=True, **both),
         Property("soon", "head_exchange", "no listener waits for more than all the others", soon, (
-            broken("what was told is still due", SOON, "due & ~Mux(makes, chosen, 0)", "due"),
+            broken("what was sent is still due", SOON, "due & ~Mux(makes, chosen, 0)", "due"),
         ), quick=True, **both),
         Property("kept", "head_exchange", "a peer's head is the last that came from it and that it can have", kept, (
             broken("anybody's head counts", KEPT, "self.arriving.valid & (arrived.source == device)",

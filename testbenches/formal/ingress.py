@@ -1,4 +1,4 @@
-"""What is lawful passes the ingress at once, and nothing else does; that is reported."""
+"""Lawful packets pass the ingress at once, and nothing else does; that is reported."""
 
 from amaranth.hdl import Cat, Signal, Value
 
@@ -12,7 +12,7 @@ from .spec import Spec, implies, is_value
 LAWFUL = "only what is lawful reaches a memory channel, unchanged"
 AT_ONCE = "what is lawful reaches it in the cycle in which it is offered"
 HOLDS = "what is offered to a memory channel holds until it is taken, while what is open stays as it is"
-TOLD = "what is refused was taken, and is told once, in the next cycle, with its details"
+TOLD = "what is refused was taken, and is reported once, in the next cycle, with its details"
 
 
 def checked(spec: Spec, geometry: Geometry) -> None:
@@ -80,14 +80,14 @@ def properties() -> list[Property]:
         broken("a packet that ends its line", AT_ONCE, "packet.bytes) <= line_bytes)", "packet.bytes) < line_bytes)"),
         broken("the range has no beginning", LAWFUL, "(line >= base[line_bits:])", "1"),
         broken("the range is open to all regions", LAWFUL, "regions.bit_select(packet.region, 1)", "1"),
-        broken("one workgroup behind the window", LAWFUL, "packet.wg < self.limit", "packet.wg <= self.limit"),
+        broken("one workgroup beyond the window", LAWFUL, "packet.wg < self.limit", "packet.wg <= self.limit"),
         broken("a wavefront that no workgroup has", LAWFUL, "packet.wf < self.tiles", "packet.wf <= self.tiles"),
         broken("the last wavefront is refused", AT_ONCE, "packet.wf < self.tiles", "packet.wf + 1 < self.tiles"),
         broken("a finished workgroup", LAWFUL, "(packet.wg >= self.head) & ", ""),
         broken("the range without its last line", AT_ONCE, "(line <= last[line_bits:])", "(line < last[line_bits:])"),
         broken("the oldest workgroup is refused", AT_ONCE, "packet.wg >= self.head", "packet.wg > self.head"),
         broken("untracked stores need a workgroup", AT_ONCE, " | (packet.region == 0)", ""),
-        broken("what waits is told", TOLD, "arriving.valid & accepted.ready & ~lawful", "arriving.valid & ~lawful"),
+        broken("what waits is reported", TOLD, "arriving.valid & accepted.ready & ~lawful", "arriving.valid & ~lawful"),
         broken("what is refused is silent", TOLD, "self.error.valid.eq(refused.any())", "self.error.valid.eq(0)"),
     ), depth=1, quick=True), Property("passes on", "ingress", HOLDS, passed_on, (
         broken("it withdraws what waits when another channel is refused", HOLDS,

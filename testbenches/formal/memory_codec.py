@@ -9,7 +9,7 @@ from .property import Property, Search
 from .spec import Spec, implies
 
 RIGHT = "a word as it was written is found, and nothing is reported"
-CORRECTED = "every single flip is corrected, and told"
+CORRECTED = "every single flip is corrected, and reported"
 DETECTED = "every double flip is detected, and not taken for a single one"
 NOTICED = "every single flip is detected"
 

@@ -25,7 +25,7 @@ from .spec import Spec, implies, is_value
 
 ONCE = "a tile's trigger comes when all of its bytes have been admitted, or written and given to DRAM, and once"
 COMES = "when nothing waits and all bytes have been written or admitted, the trigger has come"
-SEEN = "a DMA read behind the trigger goes to DRAM when that has performed each write to the tile in the read's bucket"
+SEEN = "a DMA read after the trigger goes to DRAM when that has performed each write to the tile in the read's bucket"
 ROUTED = "a trigger goes to all that its region names, in one cycle; to none if its workgroup has no such tile"
 FITS = "what the stages need of each other holds"
 

@@ -1,4 +1,4 @@
-"""Where a payload can wait inside the project's queues."""
+"""Places where a payload can wait inside the project's queues."""
 
 from amaranth.hdl import Value
 
@@ -16,5 +16,5 @@ def entries(spec: Spec, queue) -> list[tuple]:
 
 
 def place_of(read, offset: int) -> Value:
-    """Return the address in a `PointerQueue`'s memory of the entry that is `offset` places behind the oldest."""
+    """Return the address in a `PointerQueue`'s memory of the entry that is `offset` places after the oldest."""
     return (read + offset)[:max(1, len(read) - 1)]

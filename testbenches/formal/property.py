@@ -21,7 +21,7 @@ FOLDER = ROOT / "build" / "formal"
 
 @dataclass(frozen=True)
 class Search:
-    """Where a run of a broken design that violates its claim is looked for: in the `depth` cycles after a reset.
+    """Search for a run of a broken design that violates its claim: in the `depth` cycles after a reset.
 
     In the first `skip` of them, while memories are cleared, no violation is looked for.
     """

@@ -20,7 +20,7 @@ from .tile_account import CAUSE, ERRORS, FULL, HOLDS, NAMES, NONE_TWICE, Step, T
 LATEST = 7
 
 COMES = "a trigger that is due comes, in the seventh cycle at the latest if nothing is ahead of it"
-CORRECTED = "no flipped bit is told as one that cannot be corrected"
+CORRECTED = "no flipped bit is reported as one that cannot be corrected"
 
 LEAST = Geometry(TrackerGeometry(sets=1, ways=2, banks=1, wg_bits=4, wf_bits=1, address_bits=32, count_bits=10,
                                  protection="secded"), dma=DmaGeometry(regions=8))

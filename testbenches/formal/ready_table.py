@@ -12,8 +12,8 @@ from .broken import Broken
 from .property import Property, Search
 from .spec import Spec, implies
 
-EARLY = "an ask is taken only when so many tiles of its group are complete in this kernel"
-LATE = "an ask is taken in the fourth cycle at the latest in which so many are"
+EARLY = "an ask is taken only when as many tiles as it needs of its group are complete in this kernel"
+LATE = "an ask is taken in the fourth cycle at the latest in which as many are"
 
 
 def ready(spec: Spec, geometry: Geometry) -> None:
@@ -67,14 +67,14 @@ def properties() -> list[Property]:
         return Broken(what, claim, "ready_table.py", old, new)
 
     return [Property("ready", "ready_table", "an ask is taken when its group's tiles are complete", ready, (
-        broken("ids behind the last group count", EARLY, " & ~index[self._group_bits:].any()", ""),
+        broken("ids after the last group count", EARLY, " & ~index[self._group_bits:].any()", ""),
         broken("the kernel before counts, for a cycle", EARLY, "Mux(counted, asked.data, 0)",
                "Mux(began.bit_select(ask.group, 1), asked.data, 0)"),
         broken("a restart keeps what is complete", EARLY, "began.eq(0), ", ""),
         broken("a completion beside a restart counts", EARLY, "counting.eq(0), ", ""),
         broken("an ask is taken a tile early", EARLY, ">= ask.tiles", "+ 1 >= ask.tiles"),
         broken("what is taken is taken again", EARLY, "waits & ~self.asks.ready & (Mux", "waits & (Mux"),
-        broken("of two completions of a group, one behind the other, one counts", LATE,
+        broken("of two completions of a group, one after the other, one counts", LATE,
                "done = self.counts.read_port(transparent_for=(write,))", "done = self.counts.read_port()"),
         broken("an ask that waits is not looked at again", LATE, "self.asks.valid & ~self.asks.ready),",
                "self.asks.valid & ~waits),"),

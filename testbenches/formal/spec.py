@@ -1,4 +1,4 @@
-"""What a specification is written with: free inputs, claims about ports, invariants about the inside."""
+"""Means to write a specification: free inputs, claims about ports, invariants about the inside."""
 
 import sys
 
@@ -185,7 +185,7 @@ def is_value(field, member) -> Value:
 
 
 def entry_of(m: Module, table, index) -> data.View:
-    """Return the entry of a table of layouts at `index`; behind the last there are zeros, as Amaranth's Array reads."""
+    """Return the entry of a table of layouts at `index`; after the last there are zeros, as Amaranth's Array reads."""
     entry = Signal(table[0].shape())
     with m.Switch(index):
         for number, content in enumerate(table):

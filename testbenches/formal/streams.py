@@ -54,7 +54,7 @@ _QUICK = {"coalescer", "tracker", "address_generator", "egress"}  # for `make te
 
 @dataclass(frozen=True)
 class TakenBack:
-    """What may take back what a block offers."""
+    """Condition under which a block may take back what it offers."""
 
     by: str  #: in words
     signal: Callable[[Spec], Value]  #: in that cycle

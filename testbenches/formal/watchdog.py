@@ -1,4 +1,4 @@
-"""The watchdog tells after so many periods of stillness, not earlier and not later, and what waited then."""
+"""The watchdog reports after its periods of stillness, not earlier and not later, and what waited then."""
 
 from types import ModuleType
 
@@ -13,9 +13,9 @@ from .broken import Broken
 from .property import Property, Search
 from .spec import Spec, implies
 
-EARLY = "it tells only when nothing has moved for the limit's periods, something waits, and it has not told before"
+EARLY = "it tells only when nothing has moved for the limit's periods, something waits, and it has not reported before"
 COMES = "it tells when for one period more nothing has moved and something has waited"
-WHAT = "what it shows is what waited when it told, until it is cleared"
+WHAT = "what it shows is what waited when it reported, until it is cleared"
 _SHORT_PERIOD = 8
 
 
@@ -71,7 +71,7 @@ def properties() -> list[Property]:
         broken("what moved in the middle of a period is forgotten", EARLY, "moved | self.moves | ~", "self.moves | ~"),
         broken("a period too few", EARLY, "following < self.limit", "following + 1 < self.limit"),
         broken("it tells when nothing waits", EARLY, " | ~self.waits.as_value().any()", ""),
-        broken("it tells again and again", EARLY, "told.eq(1), ", ""),
+        broken("it reports again and again", EARLY, "told.eq(1), ", ""),
         broken("a period too many", COMES, "following < self.limit", "following <= self.limit"),
         broken("what waited is shown when it was cleared", WHAT, "m.d.sync += [told.eq(0), self.waited.eq(0)]",
                "m.d.sync += told.eq(0)"),

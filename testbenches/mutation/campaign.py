@@ -1,4 +1,4 @@
-"""What becomes of a block's mutants: caught, proved equivalent, ended by time, or survivors.
+"""Fates of a block's mutants: caught, proved equivalent, ended by time, or survivors.
 
 They are caught by the testbench, by a proof or by a unit test.
 
@@ -45,7 +45,7 @@ CAUGHT = ("test", "unit", "proof")
 
 @dataclass(frozen=True)
 class Fate:
-    """What becomes of a mutant: `what` is test, unit, proof, equivalent, time or survivor.
+    """Fate of a mutant: `what` is test, unit, proof, equivalent, time or survivor.
 
     It was caught by the testbench (test), a test of tests/rtl (unit) or a proof; or tests were ended by time, and
     nothing else noticed it.

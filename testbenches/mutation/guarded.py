@@ -1,4 +1,4 @@
-"""Registers that may differ while nobody looks at them, which a proof of equivalence must be told.
+"""Registers that may differ while nobody looks at them, which a proof of equivalence must know.
 
 An invalid row of a memory may hold anything. A mutant that leaves something else there is the same machine, but
 induction over equal registers cannot see it, for the rows do differ. They never differ *while valid*. So where the two

@@ -10,7 +10,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 from english import PAGES, listed, offenders  # noqa: E402
 
 #: Their docstrings and texts, too.
-CODE = ("rtl", "sim_models", "scripts")
+CODE = ("rtl", "sim_models", "testbenches", "scripts")
 
 
 def test_pages_and_code_are_read_without_stumbling():

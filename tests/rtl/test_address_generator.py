@@ -31,7 +31,7 @@ def describe(geometry=GEOMETRIES["default"], **changes):
 
 
 def random_mappings(rng, geometry, bad):
-    """Regions that share blocks and buffers; some name one behind the last. The first of each is usable."""
+    """Regions that share blocks and buffers; some name one after the last. The first of each is usable."""
     tables, bits = random_tables(rng, geometry), geometry.tracker.address_bits
     for index, block in enumerate(tables["block"]):
         tiles = 1 << rng.randint(0, geometry.tracker.wf_bits)

@@ -61,7 +61,7 @@ class Bench(StreamBench):
 
 
 def random_mappings(rng, geometry):
-    """Blocks of 1, 2, 4, ... and 0 tiles. A region has any of them, or one behind the last."""
+    """Blocks of 1, 2, 4, ... and 0 tiles. A region has any of them, or one after the last."""
     allowed = [*(1 << bit for bit in range(geometry.tracker.wf_bits + 1)), 0]
     tables = random_tables(rng, geometry)
     for index, block in enumerate(tables["block"]):

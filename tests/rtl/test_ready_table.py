@@ -44,7 +44,7 @@ def simulate(testbench, groups=8, count_bits=4, wg_bits=WG_BITS):
 
 @pytest.mark.parametrize(("groups", "shift"), [(2, 0), (8, 2), (8, 4), (64, 1), (64, 0)])
 def test_random_kernels_match_the_model(groups, shift):
-    """Most ids are of few groups, so that asks are answered; some are behind the last group."""
+    """Most ids are of few groups, so that asks are answered; some are after the last group."""
     rng, seen = random.Random(groups + shift), set()
 
     async def testbench(step, reset):

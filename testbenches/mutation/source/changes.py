@@ -1,4 +1,4 @@
-"""What can be wrong at a place of the source, as hardware that an input switches on.
+"""Mistakes at a place of the source, as hardware that an input switches on.
 
 Every method is called, while the hardware is elaborated, in the place of what stands in the source, and gives the same
 with a multiplexer for each mistake that is looked at. What is not hardware (a width, a range) stays as it is.
@@ -42,7 +42,7 @@ class _Loop:
 
 @dataclass
 class _Extra:
-    """What comes with an assignment until it is added to its module."""
+    """Statements that come with an assignment until it is added to its module."""
 
     left_out: list[Value] = field(default_factory=list)  #: if any is 1
     #: (conduit, its value): a value of this module that is known only later, or older by a cycle
