@@ -41,9 +41,10 @@ soak: setup  ## GPUs with a collective drawn at random, every bit checked; optio
 	@$(python) -m t3sim.testbenches.soak $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) \
 		$(if $(CASES),--cases $(CASES))
 
-mutate: setup  ## breaks netlist or source and sees what notices; options: SOURCE=1 BLOCK=tracker COUNT=100 SEED=2 GEOMETRY=wide ONLY="reset|only"
+mutate: setup  ## breaks netlist or source and sees what notices; options: SOURCE=1 BLOCK=tracker COUNT=100 SEED=2 GEOMETRY=wide ONLY="reset|only" TABLE=FILE.csv
 	@$(python) -m t3sim.testbenches.mutation.mutate $(BLOCK) $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED)) \
-		$(if $(SOURCE),--source) $(if $(GEOMETRY),--geometry $(GEOMETRY)) $(if $(ONLY),--only "$(ONLY)")
+		$(if $(SOURCE),--source) $(if $(GEOMETRY),--geometry $(GEOMETRY)) $(if $(ONLY),--only "$(ONLY)") \
+		$(if $(TABLE),--table $(TABLE))
 
 coverage: setup  ## which situations the testbenches reached, and lines and branches of the Python; option: GEOMETRY=wide
 	@$(python) -m t3sim.testbenches.coverage.reached $(if $(GEOMETRY),--geometry $(GEOMETRY))

@@ -6,7 +6,7 @@ After `#` come the first cells of a row and a column of a CSV file, or keys and 
 lower case, a hyphen for whatever is no letter, digit, dot or plus. The text gives the form: a new figure has as many
 decimals, the same unit, and a plus where it has one now. As everywhere in the project, JSON has times in ns, sizes in
 bytes and shares as ratios; tables have them in their columns' units. Output of a command stands between
-`<!-- output: FILE -->`, or `<!-- output: FILE from "LINE" -->`, and `<!-- end -->`.
+`<!-- output: FILE -->`, or `<!-- output: FILE from "LINE" -->`, and `<!-- end -->`; of a CSV file it is a table.
 """
 
 import csv
@@ -45,7 +45,8 @@ def written(page: Path) -> str:
 
     def output(found: re.Match) -> str:
         head, target, title, _, end = found.groups()
-        return f"{head}```text\n{tail(result(page, target), title)}```\n{end}"
+        path = result(page, target)
+        return head + (table(path) if path.suffix == ".csv" else f"```text\n{tail(path, title)}```\n") + end
 
     return _LINK.sub(link, _OUTPUT.sub(output, page.read_text(encoding="utf-8")))
 
@@ -65,6 +66,13 @@ def tail(path: Path, title: str | None) -> str:
     if start < 0:
         raise Missing(f"{path.name} has no line {title!r}")
     return text[start:].strip("\n") + "\n"
+
+
+def table(path: Path) -> str:
+    """Return a CSV file as a table of a page: its first column's words to the left, numbers to the right."""
+    first, *others = ([cell.replace("|", "\\|") for cell in row] for row in _content(path))
+    lines = [first, ["---", *("--:" for _ in first[1:])], *others]
+    return "\n" + "".join(f"| {' | '.join(row)} |\n" for row in lines) + "\n"
 
 
 def slug(text: str) -> str:

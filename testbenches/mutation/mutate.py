@@ -1,8 +1,10 @@
 """Runs the mutation campaign: `python -m t3sim.testbenches.mutation.mutate tracker --count 100`, or `make mutate`."""
 
+import csv
 import json
 import sys
 import time
+from pathlib import Path
 
 from rich import box
 from rich.console import Console
@@ -27,6 +29,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", default="", metavar="WORDS",
                         help="mistakes in the source whose words match: 'reset|only'")
     parser.add_argument("--geometry", choices=GEOMETRIES, help="another than the row's own")
+    parser.add_argument("--table", type=Path, metavar="FILE",
+                        help="a CSV file with a row per block, whose rows of these blocks are written anew")
     options = parser.parse_args(arguments)
     blocks = chosen_blocks(parser, options, ROWS)
     rows = SOURCE_ROWS if options.source else ROWS
@@ -66,6 +70,8 @@ def main(arguments: list[str] | None = None) -> int:
         "blocks": {block: {"geometry": options.geometry or rows[block][1]} | _counts(told) | {
             "share": share(told), "seconds": round(seconds[block], 1)} for block, told in results.items()},
         "mutants": [fate.to_json() for told in results.values() for fate in told]}, indent=1) + "\n", encoding="utf-8")
+    if options.table:
+        _keep(options.table, results, seconds)
     unexplained = [fate for told in results.values() for fate in told if fate.what == "survivor" and not fate.by]
     print(f"{sum(map(len, results.values()))} mutants in {total_s:.0f} s; written to {options.json}")
     if unexplained:
@@ -78,6 +84,26 @@ def _counts(told: list[Fate]) -> dict[str, int]:
                                      for what in (*CAUGHT, "time", "equivalent")} | {
         "explained": sum(fate.what == "survivor" and bool(fate.by) for fate in told),
         "unexplained": sum(fate.what == "survivor" and not fate.by for fate in told)}
+
+
+def _keep(path: Path, results: dict[str, list[Fate]], seconds: dict[str, float]) -> None:
+    """Write the blocks' rows into a table of all blocks: what `docs/verification` shows."""
+    rows = {}
+    if path.exists():
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = {row["block"]: row for row in csv.DictReader(file)}
+    for block, told in results.items():
+        counts = _counts(told)
+        rows[block] = {"block": block, "tried": counts["mutants"], "caught": sum(counts[what] for what in CAUGHT),
+                       "time": counts["time"], "equivalent": counts["equivalent"],
+                       "survive": counts["explained"] + counts["unexplained"], "share": f"{100 * share(told):.3g} %",
+                       "s": f"{seconds[block]:.0f}"}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8", newline="") as file:
+        table = csv.DictWriter(file, ["block", "tried", "caught", "time", "equivalent", "survive", "share", "s"],
+                               lineterminator="\n")
+        table.writeheader()
+        table.writerows(rows.values())
 
 
 def _line(block: str, told: list[Fate], seconds: float) -> str:

@@ -101,6 +101,18 @@ def test_what_is_ended_by_time_is_not_caught(arbiter, monkeypatch, capsys, tmp_p
     assert json.loads((tmp_path / "report.json").read_text())["blocks"]["arbiter"]["time"] == 1
 
 
+def test_a_table_keeps_the_rows_of_other_blocks(arbiter, monkeypatch, tmp_path):
+    table = tmp_path / "results" / "mutation.csv"
+    table.parent.mkdir()
+    head = "block,tried,caught,time,equivalent,survive,share,s\n"
+    table.write_text(f"{head}arbiter,,9,,9,9,9 %,9\ntracker,,53,,6,1,98.1 %,306\n")
+    told = [fate("test", arbiter.mutants[0])] * 2 + [fate("proof", arbiter.mutants[0]), fate("equivalent"),
+                                                     fate("time", arbiter.mutants[1], "tb_arbiter")]
+    monkeypatch.setattr(mutate, "fates", lambda *_: told)
+    assert mutate.main(["arbiter", "--json", str(tmp_path / "report.json"), "--table", str(table)]) == 0
+    assert table.read_text() == f"{head}arbiter,5,3,1,1,0,75 %,0\ntracker,,53,,6,1,98.1 %,306\n"
+
+
 def ended_by_time(monkeypatch, tmp_path, told):
     """The campaign of three mutants, of which the testbench catches the first and is ended by time on the second."""
     calls = []
