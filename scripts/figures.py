@@ -3,10 +3,11 @@
 A figure is a link to its place in a result file:
 `[32.8 %](reports/t3/tables/summary.csv#figure16/t3-geomean-speedup/ours)`.
 After `#` come the first cells of a row and a column of a CSV file, or keys and places in lists of a JSON file: words in
-lower case, a hyphen for whatever is no letter, digit, dot or plus. The text gives the form: a new figure has as many
-decimals, the same unit, and a plus where it has one now. As everywhere in the project, JSON has times in ns, sizes in
-bytes and shares as ratios; tables have them in their columns' units. Output of a command stands between
-`<!-- output: FILE -->`, or `<!-- output: FILE from "LINE" -->`, and `<!-- end -->`; of a CSV file it is a table.
+lower case, a hyphen for whatever is no letter, digit, dot or plus; `~2` at the end means a cell's second number. The
+text gives the form: a new figure has as many decimals, the same unit, and a plus where it has one now. As everywhere in
+the project, JSON has times in ns, sizes in bytes and shares as ratios; tables have them in their columns' units. Output
+of a command stands between `<!-- output: FILE -->`, or `<!-- output: FILE from "LINE" -->`, and `<!-- end -->`; of a
+CSV file it is a table.
 """
 
 import csv
@@ -25,6 +26,9 @@ _NUMBER = re.compile(r"([-+−]?)(\d[\d,]*(?:\.(\d+))?)")
 _SCALES = {"_ns": {"ns": 1, "µs": 1e3, "ms": 1e6, "s": 1e9}, "_bytes": {"B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9}}
 #: Measured: a time, a share, a rate or a ratio. Sizes and clocks are a machine's.
 FIGURE = re.compile(r"(?<![\w.])[-+−]?\d[\d,]*(?:\.\d+)?(?: ?%| µs| ms| TFLOP/s| points|×| times as (?:fast|long))")
+
+#: What a test holds it to: a bound in a line that names the test.
+_HELD, _BOUND = re.compile(r"^.*`tests/.*$", re.M), re.compile(r"within \d[\d.]* ?%")
 
 
 class Missing(Exception):
@@ -88,10 +92,12 @@ def _content(path: Path):
 
 def value(path: Path, place: str) -> float:
     """Return the number at a place of a result file. Raises `Missing`."""
-    at = (_in_json if path.suffix == ".json" else _in_table)(_content(path), place.split("/"), f"{path.name}#{place}")
-    found = _NUMBER.search(str(at).replace("−", "-"))
-    if found is None:
+    words, _, which = place.partition("~")
+    at = (_in_json if path.suffix == ".json" else _in_table)(_content(path), words.split("/"), f"{path.name}#{words}")
+    numbers = [*_NUMBER.finditer(str(at).replace("−", "-"))]
+    if not int(which or 1) <= len(numbers):
         raise Missing(f"{path.name}#{place} is no number: {at!r}")
+    found = numbers[int(which or 1) - 1]
     return float(found[0].replace(",", "")) if isinstance(at, str) else float(at)
 
 
@@ -132,7 +138,8 @@ def restated(text: str, place: str, number: float, ratios: bool) -> str:
 
 def bare(page: Path) -> list[str]:
     """Return the measured figures of a page that stand in no link to a result file, and in no output or code."""
-    text = re.sub(r"^```.*?^```|`[^`\n]*`", " ", _OUTPUT.sub(" ", page.read_text(encoding="utf-8")), flags=re.M | re.S)
+    text = _HELD.sub(lambda line: _BOUND.sub(" ", line[0]), _OUTPUT.sub(" ", page.read_text(encoding="utf-8")))
+    text = re.sub(r"^```.*?^```|`[^`\n]*`", " ", text, flags=re.M | re.S)
     return FIGURE.findall(_LINK.sub(" ", text))
 
 
