@@ -1,9 +1,8 @@
 """Communication-aware arbitration: "T3-MCA"."""
 
-from .policy import ALONE, COMMUNICATION, COMPUTE, THRESHOLD_NONE, Decision, Policy, Reason, View
+from .policy import ALONE, COMMUNICATION, COMPUTE, DRAIN, THRESHOLD_NONE, Decision, Policy, Reason, View
 
 _STARVED = Reason("communication has waited for the starvation limit")
-_DRAIN = Reason("the producer has ended: communication goes first")
 _COMPUTE_FIRST = Reason("compute goes first",
                         loser="compute goes first while communication is not starved and the producer runs")
 _NO_THRESHOLD = Reason("compute is empty and no threshold is set")
@@ -21,7 +20,7 @@ def decide(view: View) -> Decision:
     if view.communication_valid and view.starved:
         return COMMUNICATION, _STARVED
     if view.communication_valid and view.drain:
-        return COMMUNICATION, _DRAIN
+        return COMMUNICATION, DRAIN
     if view.compute_valid:
         return COMPUTE, _COMPUTE_FIRST if view.communication_valid else ALONE
     if view.threshold == THRESHOLD_NONE:
@@ -37,4 +36,4 @@ MCA = Policy(
                 "communication is starved, or when the producer has ended, it has priority and the threshold does not "
                 "count (T3 paper, section 4.5).",
     goes_by=("occupancy", "threshold", "starved", "drain"),
-    reasons=(ALONE, _STARVED, _DRAIN, _COMPUTE_FIRST, _NO_THRESHOLD, _BELOW, _OCCUPANCY), grants=grants, decide=decide)
+    reasons=(ALONE, _STARVED, DRAIN, _COMPUTE_FIRST, _NO_THRESHOLD, _BELOW, _OCCUPANCY), grants=grants, decide=decide)

@@ -37,6 +37,7 @@ class Reason:
 
 ALONE = Reason("the other side has no request that can go")
 COMPUTE_FIRST = Reason("compute goes first")
+DRAIN = Reason("the producer has ended: communication goes first")
 Decision = tuple[str | None, Reason]  #: `COMPUTE`, `COMMUNICATION` or None: nothing is granted; and why
 
 
@@ -56,7 +57,7 @@ class Policy:
     reasons: tuple[Reason, ...]  #: all that `decide` gives
     grants: Callable[[View], tuple[Any, Any]]  #: hardware: (grant compute, grant communication), at most one of them
     decide: Callable[[View], Decision]  #: model; called when at least one stream has a request that can be taken
-    in_time: str = ""  #: the name of the policy that decides the same while the ring is not late, if there is one
+    in_drain: str = ""  #: the name of the policy that grants the same once the producer has ended, if there is one
 
     def __post_init__(self) -> None:
         unknown = set(self.goes_by) - set(View._fields)

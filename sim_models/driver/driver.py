@@ -312,7 +312,7 @@ class Driver:
         return max(1, self.geometry.channel.channels // (2 * self.geometry.dma.egress_lanes))
 
     def policy(self, name: str, threshold="auto", starvation_limit: int | str | None = "auto") -> list[Write]:
-        """Set the arbitration policy; for MCA and ring-aware, too, the occupancy threshold and the starvation limit.
+        """Set the arbitration policy, and what MCA goes by: the occupancy threshold and the starvation limit.
 
         The threshold is a number, None (no threshold) or "auto"; the limit is the cycles after which waiting
         communication goes first, None (never) or "auto" (`safe_starvation_limit`). The hardware takes a threshold of 0

@@ -156,7 +156,7 @@ class Dma(Section):
 
 
 class Arbiter(Section):
-    """The communication-aware arbiter, MCA (T3 paper, section 4.5); its limits hold for the ring-aware one too."""
+    """The communication-aware arbiter, MCA (T3 paper, section 4.5): its limits."""
 
     #: Longest wait of communication at a channel; 0: for ever, "derived": `Machine.starvation_limit_cycles`.
     starvation_limit_cycles: Literal["derived"] | Annotated[int, Field(strict=True, ge=0, le=_LONGEST_STARVATION)]

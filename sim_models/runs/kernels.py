@@ -365,7 +365,7 @@ class FusedGemm:
 class GatherAfter:
     """The all-gather that follows a fused kernel, through the RTL's arbiters.
 
-    No workgroup starts in it, so the ring is never late: policies that differ only then share one (`after`).
+    The producer has ended, so policies that differ only before that share one (`after`).
     Chunks are as large as if the output could be cut anywhere, except where it has so few tiles that some are empty.
     """
 
@@ -376,7 +376,7 @@ class GatherAfter:
 
     @classmethod
     def after(cls, fusion: FusedGemm, by_switch: bool = False) -> "GatherAfter":
-        return cls(POLICIES[fusion.policy].in_time or fusion.policy, by_switch)
+        return cls(POLICIES[fusion.policy].in_drain or fusion.policy, by_switch)
 
     @property
     def name(self) -> str:

@@ -1,12 +1,17 @@
-"""The arbiter, under each of its policies."""
+"""The arbiter, under each of its policies, and how long ring-aware arbitration lets communication wait."""
 
-from amaranth.hdl import Mux, Signal
+from types import ModuleType
+
+from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In
 
 from t3sim.rtl.arbiter import POLICIES
 from t3sim.rtl.arbiter.arbiter import STARVATION_BITS
+from t3sim.rtl.geometry import Geometry
 
 from .broken import Broken
-from .property import Property
+from .property import Property, Search
 from .spec import Spec, implies
 
 #: Opportunities (cycles in which communication could go) that a policy may still give to compute after communication
@@ -15,7 +20,14 @@ from .spec import Spec, implies
 PASSED_OVER = {
     "round_robin": 1,  # it alternates, whatever the limit
     "compute_first": None,  # the paper's "insufficient" alternative
+    "ring_aware": None,  # no limit; `passed_by_a_stage` says what bounds its waits
 }
+EMPTY = "goes when compute has nothing"
+DRAINS = "goes in the drain"
+TURN = "goes at the second opportunity while the ring is late"
+STARTED = "only requests of workgroups that ran when it came, or started since, go first"
+STAGES = "while a command waits, two stages of workgroups and one request more go first at most"
+_REQUESTS_BITS = 2  #: of what a workgroup asks a channel for; no state of the hardware depends on it
 
 
 def grants(spec: Spec, _) -> None:
@@ -61,6 +73,75 @@ def waiting(code: int, passed_over: int):
     return specify
 
 
+class _LateRing(wiring.Component):
+    """A ring monitor and the arbiter of one of its channels, wired as in `GpuTop`."""
+
+    def __init__(self, package: ModuleType, geometry: Geometry) -> None:
+        super().__init__({})
+        self.monitor = package.blocks.BLOCKS["ring_monitor"](geometry)
+        self.arbiter = package.blocks.BLOCKS["arbiter"](geometry)
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        m.submodules.monitor, m.submodules.arbiter = self.monitor, self.arbiter
+        m.d.comb += self.arbiter.ring_late.eq(self.monitor.late)
+        return m
+
+
+def passed_by_stages(spec: Spec, geometry: Geometry) -> None:
+    """Claim how many compute requests go before the oldest communication request, under ring-aware arbitration.
+
+    `may` is what running workgroups may still ask this channel for: at its start a workgroup adds `each`, a grant takes
+    one away, and a workgroup may leave some. The other counts are of the wait: `passed` and `started` since a command
+    waits beside it, `went` and `began` since it came, `turns` while the ring is late.
+
+    Assumed: at most a stage of workgroups runs, and none asks for more than `each`.
+    """
+    m, monitor, a = spec.m, spec.design.monitor, spec.design.arbiter
+    each, stage = spec.any_constant(_REQUESTS_BITS), spec.any_constant(geometry.tracker.wg_bits)
+    driven = {"stage": stage, "policy": POLICIES["ring_aware"].code, "ring_late": monitor.late}
+    for block in (monitor, a):
+        for name, member in block.signature.members.items():
+            if member.flow == In and name != "ring_late":
+                port = getattr(block, name)
+                spec.connect(port, driven.get(name, spec.any_sequence(Value.cast(port).shape())))
+    may, passed, started, went, began = (
+        Signal(geometry.tracker.wg_bits + _REQUESTS_BITS + 3, name=name)
+        for name in ("may", "passed", "started", "went", "began"))
+    turns = Signal(2)
+    spec.assume(implies(a.compute_valid, may != 0) & implies(a.communication_valid, a.communication_waiting))
+    left, after = spec.any_sequence(len(may)), may - a.grant_compute + Mux(monitor.started, each, 0)
+    spec.assume((left <= after) & (after - left <= each * stage))
+    m.d.sync += may.eq(after - left)
+
+    goes_first = a.communication_valid & a.grant_compute
+    with m.If(a.communication_waiting & ~a.grant_communication):
+        m.d.sync += [began.eq(began + (monitor.started & ~began.all())), went.eq(went + (goes_first & ~went.all())),
+                     turns.eq(Mux(monitor.late, turns + (goes_first & ~turns.all()), 0))]
+        with m.If(monitor.pending & ~monitor.restart):
+            m.d.sync += [started.eq(started + (monitor.started & ~started.all())),
+                         passed.eq(passed + (goes_first & ~passed.all()))]
+        with m.Else():
+            m.d.sync += [started.eq(0), passed.eq(0)]
+    with m.Else():
+        m.d.sync += [began.eq(0), went.eq(0), started.eq(0), passed.eq(0), turns.eq(0)]
+    opportunity = a.communication_valid & a.ready
+    spec.claim(EMPTY, implies(opportunity & ~a.compute_valid, a.grant_communication))
+    spec.claim(DRAINS, implies(opportunity & a.drain, a.grant_communication))
+    spec.claim(TURN, implies(opportunity & monitor.late & (turns != 0), a.grant_communication))
+    spec.claim(STARTED, began.all() | (went <= each * (stage + began)))
+    spec.claim(STAGES, passed <= each * (2 * stage + 1) + 1)
+
+    since, last = spec.inside("since_idle", monitor), spec.inside("last_communication", a)
+    spec.invariant((may <= each * stage) & (turns <= 1))
+    spec.invariant(implies(turns != 0, ~last))
+    spec.invariant(since.all() | (started <= since))
+    spec.invariant(implies(~monitor.late, since <= stage + 1))
+    spec.invariant(began.all() | (went + may <= each * (stage + began)))
+    spec.invariant(started.all() | (passed + may <= each * (stage + started)))
+    spec.invariant(passed <= each * (2 * stage + 1) + turns)
+
+
 #: For policies that listen to `starved` and `drain`.
 _LISTENING = (
     Broken("the waiting time stands still", "goes at the limit", "arbiter/arbiter.py",
@@ -96,4 +177,25 @@ def properties() -> list[Property]:
             f"waiting, {name}", "arbiter",
             f"communication goes at opportunity {bound + 1} after the starvation limit, and of the drain",
             waiting(code, bound), _ALTERNATING if bound else _LISTENING, quick=True))
-    return found
+
+    def broken(what: str, claim: str, old: str, new: str, file: str = "arbiter/ring_aware.py") -> Broken:
+        return Broken(what, claim, file, old, new)
+
+    in_time = "view.ring_late & ~view.last_communication"
+    return [*found, Property(
+        "passed by stages, ring_aware", "arbiter",
+        "communication waits for the requests of two stages of workgroups at most, and for none that is not there",
+        passed_by_stages, (
+            broken("a threshold holds communication back", EMPTY, "(first | ~view.compute_valid)",
+                   "(first | (~view.compute_valid & (view.occupancy < view.threshold)))"),
+            broken("the policy does not listen to the drain", DRAINS, "view.drain | ", ""),
+            broken("a late ring has no turn", TURN, in_time, "0"),
+            broken("a late ring has no turn", STAGES, in_time, "0"),
+            broken("the turn stays with compute", TURN, "last_communication.eq(0)", "last_communication.eq(1)",
+                   "arbiter/arbiter.py"),
+            broken("the monitor counts no start", STAGES, "since_idle.eq(since_idle + 1)", "since_idle.eq(since_idle)",
+                   "ring_monitor.py"),
+            broken("compute is granted without a request", STARTED, "view.compute_valid & ~communication",
+                   "~communication"),
+        ), geometry="least", reason="products of counts as wide as the default's take the solver longer than an hour",
+        searches=(Search("least"),), build=_LateRing, quick=True)]
