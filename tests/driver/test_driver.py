@@ -136,8 +136,7 @@ def test_actions_are_cleared_first_and_written_last():
 def test_a_policy_sets_a_starvation_limit_that_holds_no_link_up(channels, lanes, limit):
     """Without one MCA could hold the ring back for as long as compute units read."""
     geometry = Geometry(channel=ChannelGeometry(channels=channels), dma=DmaGeometry(egress_lanes=lanes))
-    for name in ("mca", "ring_aware"):
-        assert applied(Driver(geometry).policy(name), geometry=geometry).value("starvation_limit") == limit
+    assert applied(Driver(geometry).policy("mca"), geometry=geometry).value("starvation_limit") == limit
 
 
 @pytest.mark.parametrize("threshold,stored,auto", [("auto", 127, 1), (None, 127, 0), (1, 1, 0), (30, 30, 0)])
