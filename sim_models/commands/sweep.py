@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 def sweep(
     study: Annotated[str, typer.Argument(
         metavar="STUDY",
-        help="A TOML file, or crossover, direct, granularity, lateness, link-bandwidth, occupancy, regimes, regret, "
-        "regret-repeated, starvation-limit, tiles-gpus, tiles-link, tracker-ways, unlike.")],
+        help="A TOML file, or arbiters, crossover, direct, granularity, lateness, link-bandwidth, occupancy, regimes, "
+        "regret, regret-repeated, starvation-limit, tiles-gpus, tiles-link, tracker-ways, unlike.")],
     out: Annotated[Path, typer.Option(
         metavar="DIR", parser=folder_name,
         help="Folder for results.parquet, report.html and plots; an interrupted sweep resumes there.")],

@@ -36,7 +36,7 @@ def write_page(study: Study, rows: Sequence[Row], failures: Sequence[tuple[str, 
         write_whole(folder / f"{name}.svg", '<?xml version="1.0" encoding="utf-8"?>\n' + svg)
         write_whole(folder / f"{name}.png", png)
         plots.append((title, svg))
-    compared = regrets(study.compare, rows, study.varied) if study.compare else []
+    compared = regrets(study.compare, rows, study.varied, study.compared) if study.compare else []
     shown = list(dict.fromkeys([*study.varied, *(name for plot in study.plots for name in plot.y),
                                *(name for wanted in study.maps for name in wanted.least_of)]))
     cells = [[_text(row.get(name)) for name in shown] for row in rows]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from t3sim.sweeps.point import Scalar
-from t3sim.sweeps.study import Compare
+from t3sim.sweeps.study import Compare, value_of
 
 Row = Mapping[str, Scalar | None]
 
@@ -30,18 +30,18 @@ class Regret:
     worst_spread_percent: float  #: the same of the case with the largest
 
 
-def regrets(compare: Compare, rows: Sequence[Row], varied: Sequence[str]) -> list[Regret]:
+def regrets(compare: Compare, rows: Sequence[Row], varied: Sequence[str], compared: Sequence[str]) -> list[Regret]:
     """Compare the values of a setting, in the order of the study; none if no case is complete.
 
-    `varied`: the study's settings, of which all but the compared one, and that of repetitions, tell a case.
+    `varied`: the study's settings, of which all but the `compared` ones, and that of repetitions, tell a case.
     """
-    case_of = [name for name in varied if name not in (compare.over, compare.average)]
+    case_of = [name for name in varied if name not in (*compared, compare.average)]
     cases: dict[tuple, dict[Scalar, list[float]]] = {}
     for row in rows:
         if isinstance(row.get(compare.by), (int, float)):
             found = cases.setdefault(tuple(row.get(name) for name in case_of), {})
-            found.setdefault(row[compare.over], []).append(float(row[compare.by]))
-    values = list(dict.fromkeys(row[compare.over] for row in rows))
+            found.setdefault(value_of(row, compared), []).append(float(row[compare.by]))
+    values = list(dict.fromkeys(value_of(row, compared) for row in rows))
     repetitions = len({row.get(compare.average) for row in rows}) if compare.average else 1
     complete = {case: found for case, found in cases.items()
                 if [len(found.get(value, ())) for value in values] == [repetitions] * len(values)}

@@ -4,7 +4,7 @@ import itertools
 import math
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -20,9 +20,10 @@ from t3sim.sweeps.point import MACHINE_KEY, Scalar
 from t3sim.techniques.table import TECHNIQUES
 
 #: Studies that come with the package, by name.
-STUDIES = ("crossover", "direct", "granularity", "lateness", "link-bandwidth", "occupancy", "regimes", "regret",
-           "regret-repeated", "starvation-limit", "tiles-gpus", "tiles-link", "tracker-ways", "unlike")
+STUDIES = ("arbiters", "crossover", "direct", "granularity", "lateness", "link-bandwidth", "occupancy", "regimes",
+           "regret", "regret-repeated", "starvation-limit", "tiles-gpus", "tiles-link", "tracker-ways", "unlike")
 LARGEST = 100_000  #: points
+POINTS = "points"  #: what `Compare.over` calls the points of a study
 #: Commands whose answer is a result, and the same each time: not those that record, keep, show, or measure this host.
 COMMANDS = ("run", "dma", "collective", "end-to-end", "area", "hbm-replay", "explain")
 
@@ -74,7 +75,7 @@ class Compare(_Part):
     With `average` they may differ in that setting, too: its values are repetitions, and a case's result is the mean.
     """
 
-    over: str  #: the setting
+    over: str  #: the setting, or "points": each of the study's points is a value, called as what it sets
     by: str  #: a column of the results, of which less is better
     against: Scalar  #: that value of the setting which no other should lose to
     within_percent: float = Field(default=1.5, ge=0)  #: of the best, to count as good
@@ -112,6 +113,13 @@ class Study(_Part):
         """The settings in which points differ, in the order of the file."""
         drawn = self.draw.settings if self.draw else ()
         return list(dict.fromkeys([*(name for point in self.points for name in point), *drawn, *self.grid]))
+
+    @property
+    def compared(self) -> list[str]:
+        """The settings whose values are compared."""
+        if self.compare and self.compare.over != POINTS:
+            return [self.compare.over]
+        return list(dict.fromkeys(name for point in self.points for name in point))
 
     def columns(self) -> Iterator[tuple[str, str]]:
         """Return the columns of the results that the file names, and where."""
@@ -151,6 +159,12 @@ class Study(_Part):
                     if said[1] in (name, SHORT_NAMES.get(name)):
                         return f"{part}.{name}: "
         return ""
+
+
+def value_of(point: Mapping[str, Scalar | None], compared: Sequence[str]) -> Scalar:
+    """Return what a point or a row has of the compared settings; of several, the values with spaces between."""
+    found = [point[name] for name in compared if point.get(name) is not None]
+    return found[0] if len(compared) == 1 else " ".join(map(str, found))
 
 
 def load_study(name_or_path: str) -> Study:
@@ -237,10 +251,13 @@ def _check(study: Study, where: str) -> None:
             raise BadInput(f"{where}: maps has x = {shown(wanted.x)} and y = {shown(wanted.y)}: they must be the "
                            f"study's two settings, which are {', '.join(study.varied) or 'none'}")
     if study.compare:
-        values = study.grid.get(study.compare.over, [])
+        of_points = study.compare.over == POINTS
+        values = ([value_of(point, study.compared) for point in study.points] if of_points
+                  else study.grid.get(study.compare.over, []))
         if study.compare.against not in values:
             raise BadInput(f"{where}: compare.against = {shown(study.compare.against)} is no value of "
-                           f"grid.{study.compare.over}: allowed are {', '.join(map(str, values)) or 'none'}")
+                           f"{POINTS if of_points else f'grid.{study.compare.over}'}: allowed are "
+                           f"{', '.join(map(str, values)) or 'none'}")
         others = [name for name in study.grid if name != study.compare.over]
         if study.compare.average not in (None, *others):
             raise BadInput(f"{where}: compare.average = {shown(study.compare.average)} is no other setting of the "

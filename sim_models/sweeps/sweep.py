@@ -71,7 +71,7 @@ def sweep(study: Study, points: Sequence[Point], out: Path, monitor: Monitor, jo
         write_whole(log, "\n".join(f"{one.label}: {one.message}\n{one.traceback}" for one in failures))
     return Swept(len(points), len(rows), sum({task.key for task in point.tasks} <= kept for point in mine),
                  len(wanted), failures,
-                 tuple(regrets(study.compare, rows, study.varied)) if study.compare else (),
+                 tuple(regrets(study.compare, rows, study.varied, study.compared)) if study.compare else (),
                  tuple(regimes(study.regimes, rows, study.varied)) if study.regimes else ())
 
 

@@ -131,7 +131,7 @@ def test_a_fused_kernel_on_machines_that_differ(tmp_path):
 def test_every_study_of_the_package_can_be_run(name):
     study = load_study(name)
     points = points_of(study)
-    assert len({task.key for point in points[:40] for task in point.tasks}) > 4 and study.plots
+    assert len({task.key for point in points[:40] for task in point.tasks}) > 4 and (study.plots or study.compare)
     assert len({tuple(point.values.items()) for point in points}) == len(points) > 4
     for point in points[:2]:
         ready = asked(point.scenario)
@@ -333,13 +333,35 @@ def test_repetitions_of_a_case_are_averaged_before_values_are_compared():
              ("late", 2): 111.1}
     rows = [{"policy": policy, "latency": latency, "gemm": 7, "ns": ns} for (policy, latency), ns in times.items()]
     rows += [{**rows[0], "gemm": 8}]  # not all repetitions have a result yet
-    turns, chance, late = regrets(compare, rows, ["gemm", "policy", "latency"])
+    turns, chance, late = regrets(compare, rows, ["gemm", "policy", "latency"], ["policy"])
     assert turns.cases == 1 and turns.worst_case == "gemm = 7"
     assert chance.worst_percent == chance.mean_percent == 0 and chance.unharmed_percent == 100
     assert late.worst_percent == pytest.approx(1) and late.unharmed_percent == 0 and late.good_percent == 100
     assert [one.spread_percent for one in (turns, chance, late)] == pytest.approx([10, 10, 10])
-    alone = regrets(compare.model_copy(update={"average": None}), rows[:-1], ["gemm", "policy", "latency"])
+    alone = regrets(compare.model_copy(update={"average": None}), rows[:-1], ["gemm", "policy", "latency"],
+                    ["policy"])
     assert alone[1].worst_percent == pytest.approx(10) and alone[1].unharmed_percent == 50
+
+
+def test_points_are_compared_by_the_values_that_they_set(tmp_path):
+    study = load_study(str(written(tmp_path, DRAWN.partition("[draw]")[0] + """
+    [[points]]
+    topology = "ring:4"
+    [[points]]
+    topology = "full:4"
+    algorithm = "ring"
+    [grid]
+    sizes = ["1M", "2M"]
+    [compare]
+    over = "points"
+    by = "ns"
+    against = "full:4 ring"
+    """)))
+    rows = [{"sizes": size, "ns": ns, **point} for point, times in zip(study.points, ((3, 6), (2, 6)))
+            for size, ns in zip(study.grid["sizes"], times)]
+    one, two = regrets(study.compare, rows, study.varied, study.compared)
+    assert (one.value, two.value, one.cases) == ("ring:4", "full:4 ring", 2)
+    assert one.worst_case == "sizes = 1M" and one.worst_percent == pytest.approx(50) and two.worst_percent == 0
 
 
 @pytest.mark.parametrize("change, words", [
@@ -351,6 +373,7 @@ def test_repetitions_of_a_case_are_averaged_before_values_are_compared():
     (('sizes = ["1M"', 'topology = ["ring:4"]\nsizes = ["1M"'), "topology is in draw and in grid"),
     (('against = "ring:4"', 'against = "ring:5"'), "compare.against = 'ring:5' is no value of grid.topology: allowed"),
     (('over = "topology"', 'over = "sizes"'), "is no value of grid.sizes: allowed are none"),
+    (('over = "topology"', 'over = "points"'), "compare.against = 'ring:4' is no value of points: allowed are none"),
 ])
 def test_a_draw_or_comparison_that_cannot_be_is_refused_in_a_line(change, words, tmp_path, capsys):
     assert change[0] in DRAWN
