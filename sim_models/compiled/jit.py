@@ -4,18 +4,22 @@ Without reference counting: no kernel allocates, and passing the tuples of array
 otherwise count references on every array of every call (a factor of twenty, measured on a GEMM without RTL).
 numba's cache does not notice a change in a function that a cached one calls; sim_models/__init__.py therefore keeps
 one cache per version of the sources. Within it a function is found by the name of its module: another checkout or a new
-installation of the same sources finds what was compiled before.
+installation of the same sources finds what was compiled before, and of processes that need the same function together
+one compiles it.
 """
 
 # numba's own interfaces for extensions carry no types.
 # pyright: reportOptionalCall=false, reportAttributeAccessIssue=false, reportArgumentType=false, reportCallIssue=false
 
 import contextlib
+import fcntl
+import hashlib
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from numba import njit
@@ -24,6 +28,35 @@ from numba.core.caching import CompileResultCacheImpl, FunctionCache, UserProvid
 
 from ..user_cache import may_be_written
 from ..waits import say
+
+
+@cache
+def _turns() -> int:
+    """Open the file of which each byte is the lock of something that is compiled, or whose index is written."""
+    folder = Path(os.environ["NUMBA_CACHE_DIR"])
+    folder.mkdir(parents=True, exist_ok=True)
+    return os.open(folder / "turns", os.O_RDWR | os.O_CREAT, 0o666)
+
+
+@contextlib.contextmanager
+def _turn(*key: object) -> Iterator[None]:
+    """Wait until no other process works on `key`. Where files have no locks nobody waits.
+
+    Locks of a process are its own, whichever thread takes them: numba compiles in one thread at a time. No circle can
+    wait: a function's turn is taken before those of what it calls.
+    """
+    text = re.sub(r"0x[0-9a-f]+", "", repr(key))  # addresses of functions, which differ between processes
+    place = int.from_bytes(hashlib.sha256(text.encode()).digest()[:5])
+    turns = None
+    with contextlib.suppress(OSError):
+        turns = _turns()
+        fcntl.lockf(turns, fcntl.LOCK_EX, 1, place)
+    try:
+        yield
+    finally:
+        if turns is not None:
+            with contextlib.suppress(OSError):
+                fcntl.lockf(turns, fcntl.LOCK_UN, 1, place)
 
 
 class _ByModule(UserProvidedCacheLocator):
@@ -55,7 +88,7 @@ class _Cache(FunctionCache):
             return None
 
     def save_overload(self, sig, data):
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError), _turn(self._name):  # the index of all of a function's types is one file
             super().save_overload(sig, data)
 
 
@@ -88,7 +121,14 @@ def _kept(function: Callable, **options) -> Callable:
     if may_be_written(Path(os.environ["NUMBA_CACHE_DIR"])):
         with contextlib.suppress(RuntimeError):  # no folder takes files
             dispatcher._cache = _Cache(dispatcher.py_func)
+            dispatcher.compile = partial(_compile_once, dispatcher)
     return dispatcher
+
+
+def _compile_once(dispatcher: Callable, sig):
+    """Compile a function for types, or take from the cache what another process has compiled meanwhile."""
+    with _turn(dispatcher.py_func.__module__, dispatcher.py_func.__qualname__, sig):
+        return type(dispatcher).compile(dispatcher, sig)
 
 
 _FEW = 3  #: compilations, from which on it is worth a line

@@ -52,3 +52,35 @@ def test_another_checkout_finds_what_was_compiled(tmp_path):
         (tmp_path / folder / "program.py").write_text(text, encoding="utf-8")
     found = [run(tmp_path / folder / "program.py", tmp_path / "cache") for folder in ("one", "other", "changed")]
     assert found == [[42, 0], [42, 1], [63, 0]]
+
+
+_TOGETHER = """
+import sys
+import time
+from pathlib import Path
+from t3sim.compiled.jit import compiled
+
+@compiled
+def steps(values):
+    total = 0
+""" + "".join(f"    for i in range(len(values)):\n        total += values[i] % {n + 3}\n" for n in range(20)) + """
+    return total
+
+import numpy as np
+Path(sys.argv[1]).touch()
+while len(list(Path(sys.argv[1]).parent.iterdir())) < 2:
+    time.sleep(0.01)
+print(steps(np.arange(9)), sum(steps.stats.cache_hits.values()))
+"""
+
+
+def test_processes_that_need_a_function_together_compile_it_once(tmp_path):
+    """Both begin when both are there; the compilation takes longer than that."""
+    program, begun = tmp_path / "program.py", tmp_path / "begun"
+    program.write_text(_TOGETHER, encoding="utf-8")
+    begun.mkdir()
+    started = [subprocess.Popen([sys.executable, str(program), str(begun / name)], text=True, cwd=ROOT,
+                                env=os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}, stdout=subprocess.PIPE)
+               for name in ("one", "other")]
+    told = [process.communicate(timeout=300)[0].split() for process in started]
+    assert told[0][0] == told[1][0] and sorted(words[1] for words in told) == ["0", "1"]

@@ -11,6 +11,7 @@ from t3sim.rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
 from t3sim.rtl.registers import ERRORS
 from tests.support.mappings import equal_tables, program, random_tables
 from tests.support.stream_bench import StreamBench, as_dict
+from tests.support.tiers import on_one
 
 pytestmark = pytest.mark.builds_rtl
 
@@ -96,7 +97,7 @@ def split(items):
             [item for item in items if isinstance(item, LineError)])
 
 
-@pytest.mark.parametrize("name", GEOMETRIES)
+@pytest.mark.parametrize("name", on_one(GEOMETRIES))
 @pytest.mark.parametrize("seed,idle,pause,forbid", [(1, 0, 0, 0), (2, 0.2, 0.4, 0.3), (3, 0.9, 0.1, 0),
                                                     (4, 0, 0.1, 0.7)])
 def test_random_blocks(name, seed, idle, pause, forbid):

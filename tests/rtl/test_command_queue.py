@@ -18,6 +18,7 @@ from t3sim.rtl.command_queue import CommandQueue
 from t3sim.rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
 from t3sim.rtl.registers import ERRORS, POLL_PERIOD
 from tests.support.stream_bench import StreamBench, as_dict
+from tests.support.tiers import on_one
 
 pytestmark = pytest.mark.builds_rtl
 
@@ -170,7 +171,7 @@ class Bench(StreamBench):
         self.done.append((self.cycle, "write"))
 
 
-@pytest.mark.parametrize("name", GEOMETRIES)
+@pytest.mark.parametrize("name", on_one(GEOMETRIES))
 def test_random_programs(name, seed):
     """Each command once, in order, from a ring that is written anew while it is read."""
     geometry = GEOMETRIES[name]
@@ -227,7 +228,7 @@ def test_a_poll_holds_up_what_is_behind_it_and_looks_now_and_then(seed):
     assert POLL_PERIOD <= min(b - a for a, b in zip(bench.looked_at, bench.looked_at[1:])) < POLL_PERIOD + 12
 
 
-@pytest.mark.parametrize("name", GEOMETRIES)
+@pytest.mark.parametrize("name", on_one(GEOMETRIES))
 def test_programs_with_commands_that_are_refused(name, seed):
     """Each is reported, halts the queue, and is repaired."""
     bench = Bench(GEOMETRIES[name], seed, [])

@@ -12,6 +12,7 @@ from t3sim.rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
 from t3sim.rtl.layouts import ErrorCode
 from t3sim.testbenches.dispatcher import QUEUE, lawful_order
 from tests.support.stream_bench import StreamBench, as_dict, send
+from tests.support.tiers import on_one
 
 pytestmark = pytest.mark.builds_rtl
 
@@ -131,7 +132,7 @@ def drawn(rng, tracker, ids):
             yield Request(rng.getrandbits(tracker.wg_bits), opens=0, starts=rng.randrange(2))
 
 
-@pytest.mark.parametrize("name", GEOMETRIES)
+@pytest.mark.parametrize("name", on_one(GEOMETRIES, "few_ways"))
 @pytest.mark.parametrize("window, idle_in, idle_out, rooms", [
     (1, 0.1, 0.1, 1.0), (3, 0.0, 0.0, 0.5), (10**6, 0.2, 0.1, 0.9), (4, 0.0, 0.1, 0.2)])
 @pytest.mark.parametrize("ordered", [True, False])
@@ -225,7 +226,7 @@ def test_ids_are_opened_in_any_order_and_the_head_waits_for_the_smallest():
     assert not test.errors
 
 
-@pytest.mark.parametrize("name", GEOMETRIES)
+@pytest.mark.parametrize("name", on_one(GEOMETRIES, "few_ways"))
 def test_a_head_of_the_kernel_before_lets_nothing_start(name):
     """The neighbour restarts later, and its head is late on the link: the sweep has long ended."""
     test = Window(name, seed=1, window=2, rooms=0.0)

@@ -10,6 +10,7 @@ from t3sim.rtl.dma_table import DmaTable
 from t3sim.rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
 from tests.support.mappings import program, random_tables
 from tests.support.stream_bench import StreamBench
+from tests.support.tiers import on_one
 
 pytestmark = pytest.mark.builds_rtl
 
@@ -82,7 +83,7 @@ def same_block(geometry, tiles_per_block):
     return tables
 
 
-@pytest.mark.parametrize("name", GEOMETRIES)
+@pytest.mark.parametrize("name", on_one(GEOMETRIES))
 @pytest.mark.parametrize("seed,idle,pause", [(1, 0, 0), (2, 0.3, 0.5), (3, 0, 0.9), (4, 0.8, 0)])
 def test_random_tiles(name, seed, idle, pause):
     geometry, rng = GEOMETRIES[name], random.Random(seed)

@@ -13,6 +13,7 @@ from t3sim.rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
 from t3sim.rtl.layouts import ErrorCode, Op, Source
 from tests.support.mappings import equal_tables, program, random_tables
 from tests.support.stream_bench import StreamBench, as_dict
+from tests.support.tiers import on_one
 
 pytestmark = pytest.mark.builds_rtl
 
@@ -94,7 +95,7 @@ def expect(lines, tables, geometry):
             [item for item in results if isinstance(item, LineError)])
 
 
-@pytest.mark.parametrize("name", GEOMETRIES)
+@pytest.mark.parametrize("name", on_one(GEOMETRIES, "default", "copies"))
 @pytest.mark.parametrize("seed,idle,pause", [(1, 0, 0), (2, 0.3, 0.3), (3, 0, 0.7), (4, 0.8, 0)])
 def test_random_lines(name, seed, idle, pause):
     geometry, rng = GEOMETRIES[name], random.Random(seed)

@@ -7,6 +7,7 @@ from t3sim.reference.ingress import OpenRange, is_lawful
 from t3sim.rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, TrackerGeometry
 from t3sim.rtl.ingress import Ingress, groups
 from t3sim.rtl.layouts import ErrorCode, Op, Source
+from tests.support.tiers import on_one
 
 pytestmark = pytest.mark.builds_rtl
 
@@ -116,7 +117,7 @@ def test_what_is_not_tracked_may_name_any_tile():
         assert offered({"region": 3, **other}, any_tile=1)["passes"] == 1
 
 
-@pytest.mark.parametrize("name", GEOMETRIES)
+@pytest.mark.parametrize("name", on_one(GEOMETRIES))
 def test_random_arrivals(name, rng):
     """Every channel against the reference, at the borders of ranges and window."""
     g = GEOMETRIES[name]

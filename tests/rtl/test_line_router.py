@@ -9,6 +9,7 @@ from t3sim.rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, TrackerGe
 from t3sim.rtl.layouts import Op, Source
 from t3sim.rtl.line_router import LineRouter
 from tests.support.stream_bench import StreamBench
+from tests.support.tiers import on_one
 
 pytestmark = pytest.mark.builds_rtl
 
@@ -35,7 +36,7 @@ def as_payload(line):
     return line | {"op": Op(line["op"]), "source": Source(line["source"])}
 
 
-@pytest.mark.parametrize("engines,channels", [(1, 1), (1, 4), (2, 1), (2, 8), (4, 2), (8, 4)])
+@pytest.mark.parametrize("engines,channels", on_one([(1, 1), (1, 4), (2, 1), (2, 8), (4, 2), (8, 4)], (4, 2)))
 @pytest.mark.parametrize("seed,idle,pause,spread", [(1, 0, 0, 1), (2, 0.3, 0.5, 1), (3, 0, 0.8, 0)])
 def test_random_lines(engines, channels, seed, idle, pause, spread):
     geometry, rng = geometry_of(engines, channels), random.Random(seed)

@@ -11,6 +11,7 @@ from t3sim.reference.memory_codec import Judged, MemoryCodecModel
 from t3sim.rtl.check_bits import PROTECTIONS, check_bits, columns
 from t3sim.rtl.geometry import GeometryError
 from t3sim.rtl.memory_codec import MemoryCodec
+from tests.support.tiers import on_one
 
 pytestmark = pytest.mark.builds_rtl
 
@@ -42,7 +43,7 @@ class Bench:
         simulator.run()
 
 
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", on_one(WIDTHS, 12))
 @pytest.mark.parametrize("protection", ["parity", "secded"])
 def test_every_flip_and_every_pair_of_flips(protection, width, seed):
     bench, rng = Bench(protection, width), random.Random(seed)
@@ -63,7 +64,7 @@ def test_every_flip_and_every_pair_of_flips(protection, width, seed):
     bench.run(test)
 
 
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", on_one(WIDTHS, 12))
 @pytest.mark.parametrize("protection", ["parity", "secded"])
 def test_random_words_match_the_model(protection, width, seed):
     """Words near a right one, and anything."""

@@ -11,6 +11,7 @@ from t3sim.reference.order_guard import OrderGuardModel, bucket_of
 from t3sim.rtl.address_map import channel_of
 from t3sim.rtl.geometry import ChannelGeometry, Geometry
 from t3sim.rtl.order_guard import OrderGuard
+from tests.support.tiers import on_one
 
 pytestmark = pytest.mark.builds_rtl
 
@@ -23,7 +24,7 @@ GEOMETRIES = [
 ]
 
 
-@pytest.mark.parametrize("channel", GEOMETRIES, ids=str)
+@pytest.mark.parametrize("channel", on_one(GEOMETRIES), ids=str)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_random_writes_and_retirements_match_the_model(channel, seed):
     rng = random.Random(seed)

@@ -12,6 +12,7 @@ from t3sim.rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, TrackerGe
 from t3sim.rtl.layouts import ErrorCode
 from t3sim.rtl.tracker import TrackerBank
 from tests.support.stream_bench import StreamBench, as_dict, send
+from tests.support.tiers import on_one
 
 pytestmark = pytest.mark.builds_rtl
 
@@ -130,7 +131,7 @@ class Bank:
 
 
 @pytest.mark.parametrize("idle_in, idle_out", [(0.0, 0.0), (0.4, 0.2), (0.0, 0.8)])
-@pytest.mark.parametrize("name", GEOMETRIES)
+@pytest.mark.parametrize("name", on_one(GEOMETRIES, "odd_ways", "secded"))
 def test_random_updates(name, idle_in, idle_out):
     bank = Bank(GEOMETRIES[name], seed=GEOMETRIES[name].tracker.sets + int(10 * idle_out),
                 bank=GEOMETRIES[name].tracker.banks - 1)

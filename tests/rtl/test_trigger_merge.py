@@ -8,6 +8,7 @@ from t3sim.reference.trigger_merge import MergeModel
 from t3sim.rtl.geometry import Geometry, TrackerGeometry
 from t3sim.rtl.trigger_merge import TriggerMerge
 from tests.support.stream_bench import StreamBench, send
+from tests.support.tiers import on_one
 
 pytestmark = pytest.mark.builds_rtl
 
@@ -21,7 +22,7 @@ def merge(banks, seed):
     return dut, StreamBench(dut, seed)
 
 
-@pytest.mark.parametrize("banks", [1, 2, 8, 64])
+@pytest.mark.parametrize("banks", on_one([1, 2, 8, 64], 8))
 @pytest.mark.parametrize("idle_in, idle_out", [(0.0, 0.0), (0.5, 0.5), (0.9, 0.1)])
 def test_every_trigger_once_and_in_order(banks, idle_in, idle_out):
     dut, bench = merge(banks, seed=banks)

@@ -9,6 +9,7 @@ from t3sim.reference.update_network import UpdateNetworkModel
 from t3sim.rtl.geometry import ChannelGeometry, Geometry, TrackerGeometry
 from t3sim.rtl.update_network import UpdateNetwork
 from tests.support.stream_bench import StreamBench, send
+from tests.support.tiers import on_one
 
 pytestmark = pytest.mark.builds_rtl
 
@@ -24,7 +25,7 @@ def item(channel, n, wg):
     return Update(address=n, amount=channel + 1, source=n % 3, region=n % 16, wf=n % 8, wg=wg)._asdict()
 
 
-@pytest.mark.parametrize("channels, banks", [(1, 1), (1, 4), (2, 1), (4, 2), (8, 8), (32, 8), (16, 16)])
+@pytest.mark.parametrize("channels, banks", on_one([(1, 1), (1, 4), (2, 1), (4, 2), (8, 8), (32, 8), (16, 16)], (4, 2)))
 @pytest.mark.parametrize("idle_in, idle_out", [(0.0, 0.0), (0.3, 0.6)])
 def test_every_update_once_at_its_bank_and_in_order(channels, banks, idle_in, idle_out):
     geometry, dut, bench = network(channels, banks, seed=channels * banks)
