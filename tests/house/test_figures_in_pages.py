@@ -12,11 +12,10 @@ import figures  # noqa: E402
 
 #: Pages that still have figures typed by hand: to be linked to results, or left out. None is to be added.
 STILL = {
-    "area.md", "fidelity.md", "studies.md", "reference/dma.md", "reference/kernels.md", "reference/schedule.md",
-    "reference/mechanisms/decomposed.md", "reference/mechanisms/flux.md", "reference/mechanisms/fused-wg.md",
+    "area.md", "fidelity.md", "studies.md", "reference/dma.md", "reference/kernels.md",
     "reference/mechanisms/in-switch.md", "reference/mechanisms/side-by-side.md",
-    "reference/mechanisms/track-and-trigger.md", "why/arbitration.md", "why/five-questions.md", "why/missed.md",
-    "why/speed.md", "why/when-arbitration-matters.md",
+    "reference/mechanisms/track-and-trigger.md", "why/arbitration.md", "why/missed.md", "why/speed.md",
+    "why/when-arbitration-matters.md",
 }
 
 
