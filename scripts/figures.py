@@ -131,7 +131,9 @@ def restated(text: str, place: str, number: float, ratios: bool) -> str:
         raise Missing(f"the link to {place} has no number to take the form from: {text!r}")
     sign, _, decimals = found.groups()
     unit = (text[found.end():].split() or [""])[0]
-    scales = next((units for ending, units in _SCALES.items() if place.endswith(ending)), {"%": 0.01} if ratios else {})
+    words = place.split("/") if ratios else [place]
+    scales = next((units for ending, units in _SCALES.items() if any(f"_{word}".endswith(ending) for word in words)),
+                  {"%": 0.01} if ratios else {})
     shown = f"{number / scales.get(unit, 1):{'+' if sign == '+' else ''}z,.{len(decimals or '')}f}"
     return f"{text[:found.start()]}{shown}{text[found.end():]}"
 

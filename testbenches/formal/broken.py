@@ -25,17 +25,22 @@ class Broken:
     old: str
     new: str
 
-    @contextmanager
-    def load(self) -> Iterator[ModuleType]:
-        """Load the package, complete, under a name of its own."""
+    def text(self) -> str:
+        """Return the changed file. Raises ValueError if the line is not in it once."""
         source = (RTL / self.file).read_text(encoding="utf-8")
         if source.count(self.old) != 1:
             raise ValueError(f"{self.what}: rtl/{self.file} has {self.old!r} {source.count(self.old)} times")
+        return source.replace(self.old, self.new)
+
+    @contextmanager
+    def load(self) -> Iterator[ModuleType]:
+        """Load the package, complete, under a name of its own."""
+        text = self.text()
         name = f"broken_rtl_{next(_numbers)}"
         with tempfile.TemporaryDirectory() as folder:
             package = Path(folder) / "rtl"
             shutil.copytree(RTL, package, ignore=shutil.ignore_patterns("__pycache__"))
-            (package / self.file).write_text(source.replace(self.old, self.new), encoding="utf-8")
+            (package / self.file).write_text(text, encoding="utf-8")
             spec = importlib.util.spec_from_file_location(name, package / "__init__.py",
                                                           submodule_search_locations=[str(package)])
             module = importlib.util.module_from_spec(spec)

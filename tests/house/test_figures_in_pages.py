@@ -37,7 +37,7 @@ def page(tmp_path, monkeypatch):
     results.mkdir(parents=True)
     (results / "a.csv").write_text(
         'figure,quantity,ours\nf16,"T3, mean",32.819\nf16,largest,"12,345.6"\nf6,mean,-0.04\nf7,span,-3 to +8.2 %\n')
-    one = {"total_ns": 2518848, "efficiency": 0.943, "size_bytes": 2e6}
+    one = {"total_ns": 2518848, "efficiency": 0.943, "size_bytes": 2e6, "kernel_ns": {"64": 5000}, "ns": 7000}
     (results / "b.json").write_text(json.dumps({"t3": [one]}))
     (results / "run.txt").write_text("head\n\nTime (µs)\n t3 1.0 µs\n")
     monkeypatch.setattr(figures, "ROOT", tmp_path)
@@ -53,6 +53,7 @@ def page(tmp_path, monkeypatch):
     ("about 1 %", "a.csv#f16/largest/ours", "about 12,346 %"), ("1.0 %", "a.csv#f6/mean/ours", "0.0 %"),
     ("1.00", "a.csv#f6/mean/ours", "-0.04"), ("1.0 %", "a.csv#f7/span/ours~2", "8.2 %"),
     ("1.0 µs", "b.json#t3/0/total_ns", "2,518.8 µs"),
+    ("1.0 µs", "b.json#t3/0/kernel_ns/64", "5.0 µs"), ("1 µs", "b.json#t3/0/ns", "7 µs"),
     ("1.00 ms", "b.json#t3/0/total_ns", "2.52 ms"), ("1.0 %", "b.json#t3/0/efficiency", "94.3 %"),
     ("0.00", "b.json#t3/0/efficiency", "0.94"), ("1 MB", "b.json#t3/0/size_bytes", "2 MB")])
 def test_a_figure_takes_the_form_of_the_one_before(page, text, place, becomes):
